@@ -1,0 +1,223 @@
+//! Access intervals on a logarithmic scale of one byte, and histograms over them.
+//!
+//! A page's heat is the time between its accesses. Heat spans ten milliseconds to days, and a look bounds it to a factor of
+//! two, so eight steps to an octave are finer than any measurement and one byte a page is enough.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Steps of the scale to a doubling of the interval.
+pub const STEPS_PER_OCTAVE: u8 = 8;
+const FIRST: u8 = 2;
+const UNIT_NS: f64 = 1e6;
+
+/// The time between accesses to a page: 1 ms to 40 days in steps of 9%, or one of two special values.
+///
+/// Ordered from hot (short) to cold (long); `ABSENT` and `UNMEASURED` sort before all of them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Interval(u8);
+
+impl Interval {
+    /// No page is there.
+    pub const ABSENT: Interval = Interval(0);
+    /// A page is there and nothing is known of its accesses yet.
+    pub const UNMEASURED: Interval = Interval(1);
+    /// The shortest interval on the scale: 1 ms or less.
+    pub const SHORTEST: Interval = Interval(FIRST);
+    /// The longest interval on the scale: 39 days or more.
+    pub const LONGEST: Interval = Interval(u8::MAX);
+
+    /// The step nearest to `ns`, clamped to the ends of the scale.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "clamped to the scale before the cast"
+    )]
+    pub fn from_ns(ns: u64) -> Interval {
+        Interval::from_octaves((ns as f64 / UNIT_NS).max(1e-9).log2())
+    }
+
+    /// The step nearest to 1 ms times two to the power of `octaves`, clamped.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to the scale before the cast")]
+    pub fn from_octaves(octaves: f64) -> Interval {
+        let step = (octaves * f64::from(STEPS_PER_OCTAVE)).round().clamp(0.0, f64::from(u8::MAX - FIRST));
+        Interval(FIRST + step as u8)
+    }
+
+    /// log2 of the interval in milliseconds; `None` for the two special values.
+    pub fn octaves(self) -> Option<f64> {
+        (self.0 >= FIRST).then(|| f64::from(self.0 - FIRST) / f64::from(STEPS_PER_OCTAVE))
+    }
+
+    /// The interval in nanoseconds; `None` for the two special values.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 2^32 ms, 4e15 ns")]
+    pub fn ns(self) -> Option<u64> {
+        self.octaves().map(|o| (o.exp2() * UNIT_NS).round() as u64)
+    }
+
+    /// Accesses a second that this interval stands for; 0 for the two special values.
+    pub fn rate_hz(self) -> f64 {
+        self.octaves().map_or(0.0, |o| 1000.0 / o.exp2())
+    }
+
+    /// Whether the interval was measured.
+    pub const fn is_measured(self) -> bool {
+        self.0 >= FIRST
+    }
+
+    /// The byte itself: 0 absent, 1 unmeasured, from 2 on the scale. This is what recordings store.
+    pub const fn code(self) -> u8 {
+        self.0
+    }
+
+    /// The interval of a stored byte.
+    pub const fn from_code(code: u8) -> Interval {
+        Interval(code)
+    }
+}
+
+impl fmt::Debug for Interval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.ns() {
+            Some(ns) => write!(f, "I{:.1}ms", ns as f64 / 1e6),
+            None if *self == Interval::ABSENT => f.write_str("I-"),
+            None => f.write_str("I?"),
+        }
+    }
+}
+
+/// Pages counted by interval. 256 counters; adding is O(1), queries O(256).
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Vec<(u8, u64)>", into = "Vec<(u8, u64)>")]
+pub struct Histogram {
+    pages: Box<[u64; 256]>,
+}
+
+impl Default for Histogram {
+    fn default() -> Histogram {
+        Histogram { pages: Box::new([0; 256]) }
+    }
+}
+
+impl Histogram {
+    /// Count `pages` more at `interval`.
+    pub fn add(&mut self, interval: Interval, pages: u64) {
+        self.pages[usize::from(interval.0)] += pages;
+    }
+
+    /// Add all counts of another.
+    pub fn merge(&mut self, other: &Histogram) {
+        for (mine, theirs) in self.pages.iter_mut().zip(other.pages.iter()) {
+            *mine += theirs;
+        }
+    }
+
+    /// Pages at exactly `interval`.
+    pub fn at(&self, interval: Interval) -> u64 {
+        self.pages[usize::from(interval.0)]
+    }
+
+    /// Pages counted, unmeasured ones included, absent ones not.
+    pub fn resident(&self) -> u64 {
+        self.pages[1..].iter().sum()
+    }
+
+    /// Pages of which an interval is known.
+    pub fn measured(&self) -> u64 {
+        self.pages[usize::from(FIRST)..].iter().sum()
+    }
+
+    /// Measured pages whose interval is `ns` or less: the working set of a window of that length.
+    pub fn within_ns(&self, ns: u64) -> u64 {
+        let last = usize::from(Interval::from_ns(ns).0);
+        self.pages[usize::from(FIRST)..=last].iter().sum()
+    }
+
+    /// The interval below which `share` (0 to 1) of the measured pages lie; `None` if nothing is measured.
+    #[expect(clippy::cast_precision_loss, reason = "page counts are far below 2^52")]
+    pub fn quantile(&self, share: f64) -> Option<Interval> {
+        let wanted = share.clamp(0.0, 1.0) * self.measured() as f64;
+        let mut seen = 0;
+        for (interval, pages) in self.iter() {
+            seen += pages;
+            if interval.is_measured() && pages > 0 && seen as f64 - self.at(Interval::UNMEASURED) as f64 >= wanted {
+                return Some(interval);
+            }
+        }
+        None
+    }
+
+    /// The steps that hold pages, hot to cold, absent ones left out.
+    #[expect(clippy::cast_possible_truncation, reason = "indices of an array of 256")]
+    pub fn iter(&self) -> impl Iterator<Item = (Interval, u64)> + '_ {
+        self.pages.iter().enumerate().skip(1).filter(|(_, n)| **n > 0).map(|(code, n)| (Interval(code as u8), *n))
+    }
+}
+
+impl fmt::Debug for Histogram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+impl From<Vec<(u8, u64)>> for Histogram {
+    fn from(pairs: Vec<(u8, u64)>) -> Histogram {
+        let mut histogram = Histogram::default();
+        for (code, pages) in pairs {
+            histogram.add(Interval(code), pages);
+        }
+        histogram
+    }
+}
+
+impl From<Histogram> for Vec<(u8, u64)> {
+    fn from(histogram: Histogram) -> Vec<(u8, u64)> {
+        histogram.iter().map(|(interval, pages)| (interval.0, pages)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scale_is_exact_at_powers_of_two_and_within_a_step_between() {
+        for ms in [1_u64, 2, 4, 1024, 1 << 20] {
+            assert_eq!(Interval::from_ns(ms * 1_000_000).ns(), Some(ms * 1_000_000));
+        }
+        for ns in [3_000_000_u64, 77_000_000, 12_345_678_901] {
+            let back = Interval::from_ns(ns).ns().unwrap();
+            let ratio = back as f64 / ns as f64;
+            assert!((0.957..1.045).contains(&ratio), "{ns} -> {back}");
+        }
+        assert_eq!(Interval::from_ns(0), Interval::SHORTEST);
+        assert_eq!(Interval::from_ns(u64::MAX), Interval::LONGEST);
+    }
+
+    #[test]
+    fn special_values_have_no_interval_and_no_rate() {
+        for special in [Interval::ABSENT, Interval::UNMEASURED] {
+            assert_eq!(special.ns(), None);
+            assert_eq!(special.rate_hz(), 0.0);
+        }
+        assert_eq!(Interval::from_ns(10_000_000).rate_hz().round(), 99.0, "10 ms lies between two steps");
+    }
+
+    #[test]
+    fn a_histogram_answers_working_set_and_quantiles() {
+        let mut h = Histogram::default();
+        h.add(Interval::ABSENT, 7);
+        h.add(Interval::UNMEASURED, 5);
+        h.add(Interval::from_ns(16_000_000), 30);
+        h.add(Interval::from_ns(4_096_000_000), 70);
+        assert_eq!((h.resident(), h.measured()), (105, 100));
+        assert_eq!(h.within_ns(1_000_000_000), 30);
+        assert_eq!(h.within_ns(5_000_000_000), 100);
+        assert_eq!(h.quantile(0.3), Some(Interval::from_ns(16_000_000)));
+        assert_eq!(h.quantile(0.31), Some(Interval::from_ns(4_096_000_000)));
+        let json: Vec<(u8, u64)> = h.clone().into();
+        assert_eq!(Histogram::from(json).iter().collect::<Vec<_>>(), h.iter().collect::<Vec<_>>());
+    }
+}

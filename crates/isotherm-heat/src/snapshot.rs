@@ -1,0 +1,217 @@
+//! What faces, planners and recordings read: the heat of every target at one moment.
+//!
+//! A snapshot is plain data, made by [`crate::monitor`] and never changed after. It keeps regions and histograms, not pages, so
+//! its size is bounded by `max_regions` whatever the size of the target. Times are nanoseconds since the Unix epoch, given by
+//! the caller: nothing here reads a clock.
+
+use crate::{Histogram, Interval};
+use isotherm_units::{AddrRange, Bytes};
+use serde::{Deserialize, Serialize};
+
+/// Which process: a pid alone may be another program tomorrow, with its start time it is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TargetId {
+    /// The process id.
+    pub pid: u32,
+    /// Start time of the process in clock ticks since boot, field 22 of `/proc/PID/stat`.
+    pub start_ticks: u64,
+}
+
+/// How fine the source sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Granularity {
+    /// Each page by itself (a huge page is one bit for its 512 pages).
+    Page,
+    /// Whole mappings only: how many of its pages were touched, not which.
+    Mapping,
+}
+
+/// Neighbouring pages of like heat.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Region {
+    /// Its addresses.
+    pub range: AddrRange,
+    /// Pages present in it.
+    pub resident_pages: u64,
+    /// Pages of those whose interval is known.
+    pub measured_pages: u64,
+    /// Pages that lie on huge pages.
+    pub huge_pages: u64,
+    /// The mean interval on the log scale over measured pages; `Interval::UNMEASURED` if there are none.
+    pub interval: Interval,
+    /// Mean accesses a second and measured page. Differs from `1 / interval` where hot and cold pages are mixed.
+    pub rate_hz: f32,
+    /// How long the region has had this heat.
+    pub age_ns: u64,
+    /// Mean time since its pages were last seen accessed.
+    pub idle_ns: u64,
+}
+
+/// A mapping of the target, as in `/proc/PID/maps`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Mapping {
+    /// Its addresses.
+    pub range: AddrRange,
+    /// Path, `[heap]`, `[stack]`, `[anon:name]`, or empty for anonymous memory.
+    pub name: String,
+    /// `rwxp` or `rwxs` as the kernel prints them.
+    pub perms: String,
+}
+
+/// The heat of one process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TargetHeat {
+    /// Which process.
+    pub id: TargetId,
+    /// Its command name, at most 15 bytes, as the kernel keeps it.
+    pub comm: String,
+    /// Its cgroup path (v2, or the v1 memory controller's); empty if none is known.
+    pub cgroup: String,
+    /// Whether it has ended by the time of the snapshot.
+    pub exited: bool,
+    /// How fine the source sees.
+    pub granularity: Granularity,
+    /// Regions in address order, disjoint. At most `max_regions`.
+    pub regions: Vec<Region>,
+    /// Mappings that hold a region, in address order.
+    pub mappings: Vec<Mapping>,
+    /// Pages by access interval (resident pages; unmeasured ones at `Interval::UNMEASURED`).
+    pub temperature: Histogram,
+    /// Pages by time since last seen accessed.
+    pub idle: Histogram,
+    /// Resident pages that are also counted for another target, so that totals may subtract them.
+    pub counted_elsewhere_pages: u64,
+    /// Pages mapped by several processes of which it is not known whether another target counts them too.
+    pub maybe_shared_pages: u64,
+    /// Pages that can be read but not cleared here (hugetlb, device memory): no heat is known for them.
+    pub unclearable_pages: u64,
+}
+
+/// What looking has cost so far, since the monitor started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cost {
+    /// Time watched.
+    pub elapsed_ns: u64,
+    /// CPU time of the monitor.
+    pub monitor_cpu_ns: u64,
+    /// Page-table entries read.
+    pub pages_read: u64,
+    /// Page-table entries whose accessed bit was cleared.
+    pub pages_cleared: u64,
+    /// Cleared pages (a huge page is one) seen accessed again: each cost the target a slow walk.
+    pub pages_retouched: u64,
+    /// The slow-down of the targets this is estimated to be, in percent of one core.
+    pub slowdown_pct: f64,
+    /// The longest time the target's memory map was held in one piece.
+    pub longest_hold_ns: u64,
+    /// Reads of page tables that failed. Anything but 0 makes the result suspect.
+    pub read_errors: u64,
+}
+
+/// The heat of all targets at one moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// When the window began, nanoseconds since the epoch.
+    pub start_unix_ns: u64,
+    /// When it ended and the snapshot was taken.
+    pub end_unix_ns: u64,
+    /// Processes, by pid.
+    pub targets: Vec<TargetHeat>,
+    /// What looking has cost since the start.
+    pub cost: Cost,
+}
+
+/// How and where a series of snapshots was made: the head of a recording.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunInfo {
+    /// Version of Isotherm.
+    pub version: String,
+    /// Name of the source, such as `page-table`.
+    pub source: String,
+    /// Why that source, and what is lost with it: a sentence for people.
+    pub source_note: String,
+    /// Length of a window.
+    pub window_ns: u64,
+    /// The bound on regions of one target.
+    pub max_regions: u64,
+    /// The allowed slow-down of the targets in percent.
+    pub max_slowdown_pct: f64,
+    /// The allowed CPU of the monitor in percent of one core.
+    pub max_cpu_pct: f64,
+    /// Command line of the monitor.
+    pub command: Vec<String>,
+    /// Kernel release.
+    pub kernel: String,
+    /// CPU model name.
+    pub cpu: String,
+    /// Online CPUs.
+    pub cpus: u32,
+    /// Memory of the machine.
+    pub memory: Bytes,
+}
+
+/// Bounds between the four classes that reports speak of, as access intervals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Thresholds {
+    /// Hot: accessed at least this often.
+    pub hot_ns: u64,
+    /// Warm: not hot, and at least this often.
+    pub warm_ns: u64,
+    /// Cold: not warm, and at least this often. Idle: anything beyond.
+    pub cold_ns: u64,
+}
+
+impl Default for Thresholds {
+    fn default() -> Thresholds {
+        Thresholds { hot_ns: 1_000_000_000, warm_ns: 10_000_000_000, cold_ns: 60_000_000_000 }
+    }
+}
+
+/// Bytes by class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Classes {
+    /// Accessed at least every `hot_ns`.
+    pub hot: Bytes,
+    /// At least every `warm_ns`.
+    pub warm: Bytes,
+    /// At least every `cold_ns`.
+    pub cold: Bytes,
+    /// Less often.
+    pub idle: Bytes,
+    /// Resident and not yet known.
+    pub unmeasured: Bytes,
+}
+
+impl Classes {
+    /// Sorts the pages of a histogram into classes. A page exactly on a bound belongs to the hotter class.
+    pub fn of(temperature: &Histogram, bounds: Thresholds) -> Classes {
+        let hot = temperature.within_ns(bounds.hot_ns);
+        let warm = temperature.within_ns(bounds.warm_ns.max(bounds.hot_ns));
+        let cold = temperature.within_ns(bounds.cold_ns.max(bounds.warm_ns).max(bounds.hot_ns));
+        let measured = temperature.measured();
+        Classes {
+            hot: Bytes::of_pages(hot),
+            warm: Bytes::of_pages(warm - hot),
+            cold: Bytes::of_pages(cold - warm),
+            idle: Bytes::of_pages(measured - cold),
+            unmeasured: Bytes::of_pages(temperature.resident() - measured),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_add_up_to_the_resident_pages() {
+        let mut h = Histogram::default();
+        for (seconds, pages) in [(1, 1), (2, 10), (10, 100), (30, 1000), (100, 10_000)] {
+            h.add(Interval::from_ns(seconds * 1_000_000_000), pages);
+        }
+        h.add(Interval::UNMEASURED, 5);
+        let c = Classes::of(&h, Thresholds::default());
+        assert_eq!([c.hot, c.warm, c.cold, c.idle, c.unmeasured].map(Bytes::pages), [1, 110, 1000, 10_000, 5]);
+    }
+}

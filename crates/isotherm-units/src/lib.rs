@@ -1,0 +1,246 @@
+//! One newtype per unit of memory, and the only conversions between them.
+//!
+//! Every other crate speaks in these types, so a page number cannot be passed where an address is meant. They hold plain
+//! `u64`s, cost nothing, and print short (`P0x1f`, `B0x3`) so that logs stay on one line.
+//!
+//! Pages are 4 KiB and blocks 2 MiB throughout: the granule of x86-64, and of aarch64 kernels with 4 KiB pages.
+//! Kernels with larger base pages are refused at start-up by the sources, not half-supported here.
+
+#![forbid(unsafe_code)]
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// log2 of the page size.
+pub const PAGE_SHIFT: u32 = 12;
+/// Bytes in a page.
+pub const PAGE_SIZE: u64 = 1 << PAGE_SHIFT;
+/// log2 of the block size: what one page table of 512 entries maps, and the size of a huge page.
+pub const BLOCK_SHIFT: u32 = 21;
+/// Bytes in a block.
+pub const BLOCK_SIZE: u64 = 1 << BLOCK_SHIFT;
+/// Pages in a block.
+pub const PAGES_PER_BLOCK: usize = 1 << (BLOCK_SHIFT - PAGE_SHIFT);
+
+const _: () = assert!(PAGES_PER_BLOCK == 512);
+
+/// A virtual address, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Addr(pub u64);
+
+/// A virtual page: the address divided by 4 KiB.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PageNo(pub u64);
+
+/// A virtual 2 MiB block: the address divided by 2 MiB. One page table, or one huge page.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct BlockNo(pub u64);
+
+/// A number of bytes. Displays in binary units: `512 B`, `4.0 KiB`, `1.5 GiB`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Bytes(pub u64);
+
+impl Addr {
+    /// The page that holds this address.
+    pub const fn page(self) -> PageNo {
+        PageNo(self.0 >> PAGE_SHIFT)
+    }
+
+    /// The block that holds this address.
+    pub const fn block(self) -> BlockNo {
+        BlockNo(self.0 >> BLOCK_SHIFT)
+    }
+}
+
+impl PageNo {
+    /// The first address of the page.
+    pub const fn addr(self) -> Addr {
+        Addr(self.0 << PAGE_SHIFT)
+    }
+
+    /// The block that holds the page.
+    pub const fn block(self) -> BlockNo {
+        BlockNo(self.0 >> (BLOCK_SHIFT - PAGE_SHIFT))
+    }
+
+    /// The page's place within its block, 0 to 511.
+    #[expect(clippy::cast_possible_truncation, reason = "masked to nine bits")]
+    pub const fn index_in_block(self) -> usize {
+        (self.0 as usize) & (PAGES_PER_BLOCK - 1)
+    }
+}
+
+impl BlockNo {
+    /// The first address of the block.
+    pub const fn addr(self) -> Addr {
+        Addr(self.0 << BLOCK_SHIFT)
+    }
+
+    /// The page at `index` (0 to 511) within the block.
+    pub const fn page(self, index: usize) -> PageNo {
+        PageNo((self.0 << (BLOCK_SHIFT - PAGE_SHIFT)) + index as u64)
+    }
+
+    /// The block after this one.
+    pub const fn next(self) -> BlockNo {
+        BlockNo(self.0 + 1)
+    }
+
+    /// The addresses of the block.
+    pub const fn range(self) -> AddrRange {
+        AddrRange { start: self.addr(), end: self.next().addr() }
+    }
+}
+
+impl Bytes {
+    /// The bytes of `n` pages.
+    pub const fn of_pages(n: u64) -> Bytes {
+        Bytes(n << PAGE_SHIFT)
+    }
+
+    /// Whole MiB, for arithmetic in tests and tables.
+    pub const fn of_mib(n: u64) -> Bytes {
+        Bytes(n << 20)
+    }
+
+    /// How many whole pages fit.
+    pub const fn pages(self) -> u64 {
+        self.0 >> PAGE_SHIFT
+    }
+}
+
+/// Addresses from `start` up to, not including, `end`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct AddrRange {
+    /// First address.
+    pub start: Addr,
+    /// One past the last address.
+    pub end: Addr,
+}
+
+impl AddrRange {
+    /// A range; `end < start` is taken as empty at `start`.
+    pub const fn new(start: Addr, end: Addr) -> AddrRange {
+        let end = if end.0 < start.0 { start } else { end };
+        AddrRange { start, end }
+    }
+
+    /// Its length.
+    pub const fn len(self) -> Bytes {
+        Bytes(self.end.0 - self.start.0)
+    }
+
+    /// Whether nothing is in it.
+    pub const fn is_empty(self) -> bool {
+        self.start.0 >= self.end.0
+    }
+
+    /// Whether `addr` lies in it.
+    pub const fn contains(self, addr: Addr) -> bool {
+        self.start.0 <= addr.0 && addr.0 < self.end.0
+    }
+
+    /// What two ranges have in common, if anything.
+    pub fn intersect(self, other: AddrRange) -> Option<AddrRange> {
+        let both = AddrRange::new(self.start.max(other.start), self.end.min(other.end));
+        (!both.is_empty()).then_some(both)
+    }
+
+    /// Every block that the range touches, also in part.
+    pub fn blocks(self) -> impl Iterator<Item = BlockNo> {
+        let last = if self.is_empty() { self.start.block().0 } else { (self.end.0 - 1) / BLOCK_SIZE + 1 };
+        (self.start.block().0..last).map(BlockNo)
+    }
+}
+
+macro_rules! debug_as {
+    ($type:ty, $prefix:literal) => {
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($prefix, "{:#x}"), self.0)
+            }
+        }
+    };
+}
+debug_as!(Addr, "A");
+debug_as!(PageNo, "P");
+debug_as!(BlockNo, "B");
+
+impl fmt::Display for Addr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+impl fmt::Debug for AddrRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}..{:#x}", self.start.0, self.end.0)
+    }
+}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}B", self.0)
+    }
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+        if self.0 < 1024 {
+            return f.pad(&format!("{} B", self.0));
+        }
+        #[expect(clippy::cast_precision_loss, reason = "shown with four digits at the most")]
+        let mut value = self.0 as f64 / 1024.0;
+        let mut unit = 0;
+        // 999.95 would print as 1000.0: move up a unit before the rounding does.
+        while value >= 999.95 && unit + 1 < UNITS.len() {
+            value /= 1024.0;
+            unit += 1;
+        }
+        f.pad(&format!("{value:.1} {}", UNITS[unit]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conversions_have_the_kernels_values() {
+        let a = Addr(0x7f12_3456_789a);
+        assert_eq!(a.page(), PageNo(0x7_f123_4567));
+        assert_eq!(a.block(), BlockNo(0x7f12_3456_789a >> 21));
+        assert_eq!(a.page().block(), a.block());
+        assert_eq!(a.block().page(a.page().index_in_block()), a.page());
+    }
+
+    #[test]
+    fn a_range_lists_every_block_it_touches() {
+        let r = AddrRange::new(Addr(BLOCK_SIZE - 1), Addr(2 * BLOCK_SIZE + 1));
+        assert_eq!(r.blocks().collect::<Vec<_>>(), [BlockNo(0), BlockNo(1), BlockNo(2)]);
+        let whole = AddrRange::new(Addr(BLOCK_SIZE), Addr(2 * BLOCK_SIZE));
+        assert_eq!(whole.blocks().collect::<Vec<_>>(), [BlockNo(1)]);
+        assert_eq!(AddrRange::new(Addr(5), Addr(5)).blocks().count(), 0);
+        assert_eq!(AddrRange::new(Addr(u64::MAX - 1), Addr(u64::MAX)).blocks().count(), 1);
+    }
+
+    #[test]
+    fn bytes_print_in_the_unit_a_person_would_choose() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (4096, "4.0 KiB"),
+            (1 << 20, "1.0 MiB"),
+            ((1 << 30) - 1, "1.0 GiB"),
+            (3 << 29, "1.5 GiB"),
+            (u64::MAX, "16.0 EiB"),
+        ] {
+            assert_eq!(Bytes(bytes).to_string(), text);
+        }
+    }
+}
