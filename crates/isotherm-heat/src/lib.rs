@@ -5,8 +5,22 @@
 
 #![forbid(unsafe_code)]
 
+mod block;
+mod budget;
 mod interval;
+mod mask;
+mod regions;
+mod rng;
 mod snapshot;
+mod target;
+mod view;
 
+pub use block::{BlockBits, HugeHeat, LEAST_IDLE, Ns, PageHeat, PageIntervals, Sighting};
+pub use budget::{Bucket, RETOUCH_NS};
 pub use interval::{Histogram, Interval, STEPS_PER_OCTAVE};
+pub use mask::Mask;
+pub use regions::{RegionBuilder, carry_ages};
+pub use rng::Rng;
 pub use snapshot::{Classes, Cost, Granularity, Mapping, Region, RunInfo, Snapshot, TargetHeat, TargetId, Thresholds};
+pub use target::{BlockHeat, FIRST_READ, HORIZON, Pages, Tally, Target, View, Watch};
+pub use view::{Summary, summarize, summarize_after};

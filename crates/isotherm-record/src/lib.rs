@@ -1,1 +1,46 @@
-//! To come.
+//! Recordings: heat kept on disk as Parquet, so that a crash loses seconds and any data tool can read it.
+//!
+//! Fed with the snapshots of `isotherm-heat` by [`Writer`]; read back by [`Recording`] for replay and reports. A recording is
+//! a directory of segments, each one file per table; [`schema`] says what is in them and how a segment comes to count.
+//!
+//! Segments, not one growing file, because Parquet writes its footer last: a file whose writer was killed holds nothing. The
+//! writer therefore keeps at most `flush_interval` in memory, and what it has renamed into place is never touched again until
+//! [`Writer::finish`] has put a whole copy beside it. The crate reads no clock: time comes with the snapshots.
+//!
+//! ```
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let path = dir.path().join("run");
+//! use isotherm_heat::{Cost, RunInfo, Snapshot};
+//! use isotherm_record::{Options, Recording, Writer};
+//!
+//! let mut writer = Writer::create(&path, &RunInfo::default(), Options::default())?;
+//! writer.push(&Snapshot { start_unix_ns: 0, end_unix_ns: 100, targets: vec![], cost: Cost::default() })?;
+//! writer.finish()?;
+//!
+//! let recording = Recording::open(&path)?;
+//! assert_eq!(recording.len(), 1);
+//! assert!(recording.notes().is_empty());
+//! # Ok::<(), isotherm_record::Error>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod compact;
+mod cursor;
+mod encode;
+mod error;
+mod publish;
+mod reader;
+pub mod schema;
+mod segment;
+mod storage;
+mod writer;
+
+#[cfg(test)]
+mod crash_tests;
+#[cfg(test)]
+mod samples;
+
+pub use error::{Error, Result};
+pub use reader::{Recording, Snapshots};
+pub use writer::{Options, Summary, Writer};

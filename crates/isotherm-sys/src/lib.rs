@@ -1,1 +1,13 @@
-//! To come.
+//! The home of system calls: page tables read through BPF, advice to other processes, `/proc` and cgroup readers.
+//!
+//! Everything above this crate is safe code without system calls of its own; everything `unsafe` of the project is here. A
+//! safe interface comes out: descriptors and mappings are owned by types, errors say what was attempted. Readers of `/proc`,
+//! `/sys` and cgroups take a root path, so that tests run on made-up machines.
+
+pub mod bpf;
+pub mod clear_refs;
+pub mod clock;
+pub mod host;
+pub mod madvise;
+pub mod pagemap;
+pub mod proc;

@@ -1,0 +1,455 @@
+//! What is known of the 512 pages of one block, in under two bytes a page.
+//!
+//! A *look* arms pages (their accessed bit was cleared) and reads them back at growing distances. The first read that finds an
+//! armed page young bounds the time to its next access between the distance of the read before and its own; that is one
+//! observation of its interval, and the page is no longer armed: until it is cleared again its bit says nothing new. A page
+//! that stays armed has been idle ever since, and needs no second clear for that to remain known.
+//!
+//! For each page we keep the interval (a byte), whether it is armed (a bit), whether it is present (a bit), and when it was
+//! armed: the number (half a byte) of one of the block's last eight clear times. When a ninth is needed, times that no armed
+//! page refers to go first; then the one whose loss leaves the smallest gap as a ratio of ages, which costs little on a log scale.
+//!
+//! A block on a huge page has one accessed bit for everything; it is kept as such ([`HugeHeat`]), 24 bytes instead of 1,000.
+
+use crate::{Interval, Mask};
+
+/// Nanoseconds of monitor time.
+pub type Ns = u64;
+
+/// Clear times kept for a block.
+const EPOCHS: usize = 8;
+/// Unit of a stored clear time: coarse, so that 32 bits last two years.
+const EPOCH_UNIT: Ns = 16_000_000;
+/// An armed page that was never seen says nothing before it has been idle for this long.
+pub const LEAST_IDLE: Ns = 500_000_000;
+/// An observation this many octaves off the estimate replaces it: chance alone does that less than once in a thousand looks.
+const CHANGE_OCTAVES: f64 = 3.0;
+
+/// What a read found in a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockBits {
+    /// A table of pages.
+    Pages {
+        /// Accessed since last cleared.
+        young: Mask,
+        /// Present at all.
+        present: Mask,
+    },
+    /// One huge page with one accessed bit.
+    Huge {
+        /// Accessed since last cleared.
+        young: bool,
+    },
+    /// Nothing is mapped any more.
+    Gone,
+}
+
+/// What a read changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sighting {
+    /// Armed units (pages, or the huge page) found young: each cost the target a slow page walk.
+    pub retouched: u32,
+    /// Pages whose estimate the sighting contradicts: idle for long and touched now.
+    pub surprising: u32,
+}
+
+/// The middle of the interval that a residual between `lo` and `hi` speaks for.
+///
+/// A clear falls at a random moment between two accesses, so what remains to the next is on average shorter than the interval:
+/// by a factor of 1.8 (accesses at random) to 2.7 (regular). We take 2. A read spaced twice the one before leaves a factor of 2
+/// open, of which the geometric middle is taken; the first read has no lower bound but half of it.
+fn estimate_octaves(lo: Ns, hi: Ns) -> f64 {
+    let ms = |ns: Ns| (ns.max(1)) as f64 / 1e6;
+    let lo = ms(lo.max(hi / 2));
+    (lo * ms(hi)).sqrt().log2() + 1.0
+}
+
+fn updated(old: Interval, observed: f64) -> Interval {
+    match old.octaves() {
+        Some(o) if (o - observed).abs() < CHANGE_OCTAVES => Interval::from_octaves((o + observed) / 2.0),
+        _ => Interval::from_octaves(observed),
+    }
+}
+
+/// When something is next to be done with a block, and how fast that backs off. Kept with the block, decided in `schedule`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Timing {
+    pub next_read: Ns,
+    pub next_arm: Ns,
+    /// Reads since the clear: the next is at twice the distance.
+    pub step: u8,
+    /// log2 of seconds to the next routine look.
+    pub backoff: u8,
+    /// Retouches expected and not yet seen or given up.
+    pub reserved: u16,
+    pub urgent: bool,
+    /// Cannot be cleared: hugetlb, or shared in a way nothing here reaches.
+    pub unclearable: bool,
+}
+
+/// What is known of each page of a block at one moment.
+#[derive(Clone, Debug)]
+pub struct PageIntervals {
+    /// The effective access interval.
+    pub interval: [Interval; 512],
+    /// Time since last seen.
+    pub idle: [Interval; 512],
+}
+
+/// A block of small pages.
+#[derive(Clone, Debug)]
+pub struct PageHeat {
+    armed: Mask,
+    present: Mask,
+    intervals: [Interval; 512],
+    /// Index into `epochs` for each page, two to a byte.
+    epoch_of: [u8; 256],
+    epochs: [u32; EPOCHS],
+    epochs_len: u8,
+    /// Exact time of the newest clear, that of `epochs[epochs_len - 1]`.
+    armed_at: Ns,
+    last_read: Ns,
+}
+
+const _: () = assert!(size_of::<PageHeat>() <= 960);
+
+impl PageHeat {
+    /// A block of which nothing is known but which pages are there.
+    pub fn new(present: Mask) -> PageHeat {
+        PageHeat {
+            armed: Mask::NONE,
+            present,
+            intervals: [Interval::UNMEASURED; 512],
+            epoch_of: [0; 256],
+            epochs: [0; EPOCHS],
+            epochs_len: 0,
+            armed_at: 0,
+            last_read: 0,
+        }
+    }
+
+    /// Takes in a read at `now`.
+    pub fn read(&mut self, now: Ns, young: Mask, present: Mask) -> Sighting {
+        if present != self.present {
+            self.change_present(present);
+        }
+        let sighted = young & self.armed;
+        let mut surprising = 0;
+        for page in sighted.iter() {
+            let since = self.armed_since(page);
+            let hi = now.saturating_sub(since);
+            let observed = estimate_octaves(self.last_read.saturating_sub(since), hi);
+            let old = self.intervals[page];
+            // Long idle and now touched: whether it has become hot only another look can tell.
+            surprising +=
+                u32::from(hi > 2 * LEAST_IDLE && old.octaves().is_none_or(|o| observed - o > -CHANGE_OCTAVES));
+            self.intervals[page] = updated(old, observed);
+        }
+        self.armed = self.armed & !sighted;
+        self.last_read = now;
+        Sighting { retouched: sighted.count(), surprising }
+    }
+
+    fn change_present(&mut self, present: Mask) {
+        let fresh = present & !self.present;
+        for page in fresh.iter() {
+            self.intervals[page] = Interval::UNMEASURED;
+        }
+        self.armed = self.armed & present & !fresh;
+        self.present = present;
+    }
+
+    /// Notes that the accessed bits of `pages` were cleared at `now`. Pages armed before stay as they are: still idle since then.
+    pub fn arm(&mut self, now: Ns, pages: Mask) {
+        let fresh = pages & self.present & !self.armed;
+        let epoch = self.push_epoch(now);
+        for page in fresh.iter() {
+            self.set_epoch(page, epoch);
+        }
+        self.armed = self.armed | fresh;
+        self.armed_at = now;
+        self.last_read = now;
+    }
+
+    /// Present pages that are not armed: what a clear would teach something about.
+    pub fn unarmed(&self) -> Mask {
+        self.present & !self.armed
+    }
+
+    /// Present pages.
+    pub fn present(&self) -> Mask {
+        self.present
+    }
+
+    /// Armed pages: cleared and not seen since.
+    pub fn armed(&self) -> Mask {
+        self.armed
+    }
+
+    /// Of the unarmed pages, how many are known to be touched at least every `within`, and how many are not measured.
+    pub fn expected_retouches(&self, within: Ns) -> (u32, u32) {
+        let bound = Interval::from_ns(within);
+        let mut counts = (0, 0);
+        for page in self.unarmed().iter() {
+            let interval = self.intervals[page];
+            counts.0 += u32::from(interval.is_measured() && interval <= bound);
+            counts.1 += u32::from(!interval.is_measured());
+        }
+        counts
+    }
+
+    /// The effective interval and the idle time of each page at `now`; `Interval::ABSENT` where there is none.
+    ///
+    /// An armed page is as cold as it has been idle, whatever was measured before. Idle time of an unarmed page is its
+    /// interval: it was seen, and is expected to go on. About 1 us a block.
+    pub fn effective(&self, now: Ns) -> PageIntervals {
+        let idle_codes = self.idle_codes(now);
+        let mut out = PageIntervals { interval: [Interval::ABSENT; 512], idle: [Interval::ABSENT; 512] };
+        for page in self.present.iter() {
+            let known = self.intervals[page];
+            let idle = if self.armed.has(page) { idle_codes[self.epoch(page)] } else { known };
+            out.interval[page] = known.max(idle);
+            out.idle[page] = idle;
+        }
+        out
+    }
+
+    /// Interval code of the idle time for pages armed in each epoch; unmeasured while it is too short to tell.
+    fn idle_codes(&self, now: Ns) -> [Interval; 16] {
+        let mut codes = [Interval::UNMEASURED; 16];
+        for (index, code) in codes.iter_mut().enumerate().take(usize::from(self.epochs_len)) {
+            let idle = now.saturating_sub(self.epoch_time(index));
+            if idle >= LEAST_IDLE {
+                *code = Interval::from_ns(idle);
+            }
+        }
+        codes
+    }
+
+    /// How long an armed page has been idle at `now`; `None` if it is not armed.
+    pub fn idle_ns(&self, page: usize, now: Ns) -> Option<Ns> {
+        self.armed.has(page).then(|| now.saturating_sub(self.armed_since(page)))
+    }
+
+    fn armed_since(&self, page: usize) -> Ns {
+        self.epoch_time(self.epoch(page))
+    }
+
+    fn epoch_time(&self, index: usize) -> Ns {
+        if index + 1 == usize::from(self.epochs_len) {
+            self.armed_at
+        } else {
+            Ns::from(self.epochs[index]) * EPOCH_UNIT
+        }
+    }
+
+    fn epoch(&self, page: usize) -> usize {
+        usize::from(self.epoch_of[page / 2] >> (page % 2 * 4) & 15)
+    }
+
+    fn set_epoch(&mut self, page: usize, epoch: u8) {
+        let shift = page % 2 * 4;
+        let byte = &mut self.epoch_of[page / 2];
+        *byte = *byte & !(15 << shift) | epoch << shift;
+    }
+
+    fn push_epoch(&mut self, now: Ns) -> u8 {
+        if usize::from(self.epochs_len) == EPOCHS {
+            self.make_room(now);
+        }
+        let index = self.epochs_len;
+        self.epochs[usize::from(index)] = u32::try_from(now / EPOCH_UNIT).unwrap_or(u32::MAX);
+        self.epochs_len += 1;
+        index
+    }
+
+    /// Drops the clear times that no armed page refers to or, if all are in use, the one least missed.
+    #[expect(clippy::cast_possible_truncation, reason = "at most eight epochs")]
+    fn make_room(&mut self, now: Ns) {
+        let mut used = [false; 16];
+        for page in self.armed.iter() {
+            used[self.epoch(page)] = true;
+        }
+        if used[..EPOCHS].iter().all(|u| *u) {
+            used[self.least_missed(now)] = false;
+        }
+        // A page of a dropped time moves to the next later kept one: idle time is understated, never made up.
+        let mut kept = 0;
+        let mut new_index = [0_u8; 16];
+        for index in 0..EPOCHS {
+            new_index[index] = kept as u8;
+            if used[index] {
+                self.epochs[kept] = self.epochs[index];
+                kept += 1;
+            }
+        }
+        for page in self.armed.iter() {
+            self.set_epoch(page, new_index[self.epoch(page)]);
+        }
+        self.epochs_len = kept as u8;
+    }
+
+    /// The clear time whose loss leaves the smallest gap, as a ratio of ages. Never the oldest or the newest.
+    fn least_missed(&self, now: Ns) -> usize {
+        let age = |i: usize| now.saturating_sub(self.epoch_time(i)).max(1) as f64;
+        let gap = |i: &usize| age(*i - 1) / age(*i + 1);
+        (1..EPOCHS - 1).min_by(|a, b| gap(a).total_cmp(&gap(b))).unwrap_or(1)
+    }
+}
+
+/// A block on one huge page.
+#[derive(Clone, Copy, Debug)]
+pub struct HugeHeat {
+    interval: Interval,
+    armed: bool,
+    armed_at: Ns,
+    last_read: Ns,
+}
+
+impl HugeHeat {
+    /// A huge page of which nothing is known.
+    pub fn new() -> HugeHeat {
+        HugeHeat { interval: Interval::UNMEASURED, armed: false, armed_at: 0, last_read: 0 }
+    }
+
+    /// Takes in a read at `now`.
+    pub fn read(&mut self, now: Ns, young: bool) -> Sighting {
+        let sighted = young && self.armed;
+        let mut surprising = 0;
+        if sighted {
+            let hi = now.saturating_sub(self.armed_at);
+            let observed = estimate_octaves(self.last_read.saturating_sub(self.armed_at), hi);
+            surprising = if hi > 2 * LEAST_IDLE { 512 } else { 0 };
+            self.interval = updated(self.interval, observed);
+            self.armed = false;
+        }
+        self.last_read = now;
+        Sighting { retouched: u32::from(sighted), surprising }
+    }
+
+    /// Notes that the accessed bit was cleared at `now`.
+    pub fn arm(&mut self, now: Ns) {
+        if !self.armed {
+            self.armed = true;
+            self.armed_at = now;
+            self.last_read = now;
+        }
+    }
+
+    /// Whether it is armed.
+    pub fn is_armed(&self) -> bool {
+        self.armed
+    }
+
+    /// The effective interval, as [`PageHeat::effective`].
+    pub fn effective(&self, now: Ns) -> Interval {
+        match self.idle_ns(now) {
+            Some(idle) if idle >= LEAST_IDLE => self.interval.max(Interval::from_ns(idle)),
+            _ => self.interval,
+        }
+    }
+
+    /// How long it has been idle; `None` if it is not armed.
+    pub fn idle_ns(&self, now: Ns) -> Option<Ns> {
+        self.armed.then(|| now.saturating_sub(self.armed_at))
+    }
+}
+
+impl Default for HugeHeat {
+    fn default() -> HugeHeat {
+        HugeHeat::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Ns = 1_000_000;
+    const S: Ns = 1_000_000_000;
+
+    fn only(pages: &[usize]) -> Mask {
+        pages.iter().copied().collect()
+    }
+
+    #[test]
+    fn the_first_young_read_bounds_the_interval() {
+        let mut b = PageHeat::new(Mask::ALL);
+        b.read(S, Mask::ALL, Mask::ALL);
+        b.arm(S, Mask::ALL);
+        for at in [10, 20, 40] {
+            assert_eq!(b.read(S + at * MS, Mask::NONE, Mask::ALL), Sighting::default());
+        }
+        assert_eq!(b.read(S + 80 * MS, only(&[7]), Mask::ALL).retouched, 1);
+        // Between 40 and 80 ms remained: middle 56.6 ms, times 2.
+        let ms = b.effective(S + 80 * MS).interval[7].ns().unwrap() as f64 / 1e6;
+        assert!((105.0..122.0).contains(&ms), "{ms}");
+        assert_eq!(b.effective(S + 80 * MS).interval[8], Interval::UNMEASURED, "80 ms of idleness say nothing yet");
+        assert_eq!(b.read(S + 90 * MS, only(&[7]), Mask::ALL).retouched, 0, "not armed: no second observation");
+    }
+
+    #[test]
+    fn an_armed_page_is_as_cold_as_it_is_idle() {
+        let mut b = PageHeat::new(Mask::ALL);
+        b.arm(0, Mask::ALL);
+        b.read(10 * MS, only(&[3]), Mask::ALL);
+        b.arm(S, Mask::ALL);
+        let at = b.effective(9 * S).interval;
+        assert_eq!(at[4], Interval::from_ns(9 * S), "idle since the first clear: the second changes nothing");
+        assert_eq!(at[3], Interval::from_ns(8 * S), "hot once, idle since the second");
+        assert_eq!((b.idle_ns(4, 9 * S), b.idle_ns(3, 9 * S)), (Some(9 * S), Some(8 * S)));
+    }
+
+    #[test]
+    fn a_page_that_turns_hot_is_hot_after_one_look() {
+        let mut b = PageHeat::new(Mask::ALL);
+        b.arm(0, Mask::ALL);
+        let first = b.read(600 * S, only(&[5]), Mask::ALL);
+        assert_eq!((first.retouched, first.surprising), (1, 1));
+        b.arm(601 * S, Mask::ALL);
+        b.read(601 * S + 10 * MS, only(&[5]), Mask::ALL);
+        assert!(b.effective(602 * S).interval[5].ns().unwrap() < 30 * MS);
+    }
+
+    #[test]
+    fn pages_that_come_and_go_start_anew() {
+        let mut b = PageHeat::new(Mask::ALL);
+        b.arm(0, Mask::ALL);
+        b.read(10 * MS, only(&[5]), Mask::ALL);
+        b.read(20 * MS, Mask::NONE, !only(&[5]));
+        assert_eq!(b.effective(2 * S).interval[5], Interval::ABSENT);
+        b.read(3 * S, only(&[5]), Mask::ALL);
+        assert_eq!(b.effective(9 * S).interval[5], Interval::UNMEASURED);
+        assert_eq!(b.unarmed(), only(&[5]));
+    }
+
+    #[test]
+    fn many_clears_keep_idle_times_within_the_spacing_of_what_is_merged() {
+        // Each second one page is touched and the block cleared again; the others stay idle from their own first clear on.
+        let mut b = PageHeat::new(Mask::ALL);
+        b.arm(0, Mask::ALL);
+        for s in 1..100_u64 {
+            let page = usize::try_from(s).unwrap();
+            b.read(s * S - 1, only(&[page]), Mask::ALL);
+            b.arm(s * S, Mask::ALL);
+        }
+        assert_eq!(b.idle_ns(500, 100 * S), Some(100 * S), "the oldest time is never merged away");
+        for page in 1..100 {
+            let truth = 100 - page as u64;
+            let got = b.idle_ns(page, 100 * S).unwrap() as f64 / S as f64;
+            assert!(got <= truth as f64 + 0.02, "page {page}: idle for {truth} s, said {got} s: never overstated");
+            assert!(got >= truth as f64 * 0.33 - 0.02, "page {page}: idle for {truth} s, said {got} s");
+        }
+    }
+
+    #[test]
+    fn a_huge_page_is_one_unit() {
+        let mut h = HugeHeat::new();
+        h.arm(0);
+        assert_eq!(h.read(10 * MS, false).retouched, 0);
+        assert_eq!(h.read(20 * MS, true).retouched, 1);
+        assert!(h.effective(10 * S).ns().unwrap() < 40 * MS);
+        h.arm(10 * S);
+        assert_eq!(h.effective(30 * S), Interval::from_ns(20 * S));
+    }
+}

@@ -1,0 +1,96 @@
+//! One bit for each of the 512 pages of a block.
+
+use std::ops::{BitAnd, BitOr, Not};
+
+/// 512 bits, page `i` at bit `i % 64` of word `i / 64`: the layout in which page tables are read.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Mask(pub [u64; 8]);
+
+impl Mask {
+    /// No page.
+    pub const NONE: Mask = Mask([0; 8]);
+    /// Every page.
+    pub const ALL: Mask = Mask([u64::MAX; 8]);
+
+    /// Whether page `index` (0 to 511) is in.
+    pub const fn has(&self, index: usize) -> bool {
+        self.0[index / 64] >> (index % 64) & 1 == 1
+    }
+
+    /// Puts page `index` in.
+    pub const fn set(&mut self, index: usize) {
+        self.0[index / 64] |= 1 << (index % 64);
+    }
+
+    /// How many pages are in.
+    pub fn count(&self) -> u32 {
+        self.0.iter().map(|w| w.count_ones()).sum()
+    }
+
+    /// Whether no page is in.
+    pub fn is_empty(&self) -> bool {
+        self.0 == [0; 8]
+    }
+
+    /// The pages that are in, ascending. Cost follows their number.
+    pub fn iter(self) -> impl Iterator<Item = usize> {
+        self.0.into_iter().enumerate().flat_map(|(word, mut bits)| {
+            std::iter::from_fn(move || {
+                let bit = bits.trailing_zeros() as usize;
+                (bits != 0).then(|| {
+                    bits &= bits - 1;
+                    word * 64 + bit
+                })
+            })
+        })
+    }
+
+    fn zip(self, other: Mask, f: impl Fn(u64, u64) -> u64) -> Mask {
+        Mask(std::array::from_fn(|i| f(self.0[i], other.0[i])))
+    }
+}
+
+impl BitAnd for Mask {
+    type Output = Mask;
+    fn bitand(self, other: Mask) -> Mask {
+        self.zip(other, |a, b| a & b)
+    }
+}
+
+impl BitOr for Mask {
+    type Output = Mask;
+    fn bitor(self, other: Mask) -> Mask {
+        self.zip(other, |a, b| a | b)
+    }
+}
+
+impl Not for Mask {
+    type Output = Mask;
+    fn not(self) -> Mask {
+        Mask(self.0.map(|w| !w))
+    }
+}
+
+impl FromIterator<usize> for Mask {
+    fn from_iter<I: IntoIterator<Item = usize>>(pages: I) -> Mask {
+        let mut mask = Mask::NONE;
+        for page in pages {
+            mask.set(page);
+        }
+        mask
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn iterating_gives_back_what_was_set() {
+        let pages = [0, 1, 63, 64, 200, 511];
+        let mask: Mask = pages.into_iter().collect();
+        assert_eq!(mask.iter().collect::<Vec<_>>(), pages);
+        assert_eq!((mask.count(), (!mask).count()), (6, 506));
+        assert!((mask & !mask).is_empty() && (mask | !mask) == Mask::ALL);
+    }
+}

@@ -1,0 +1,315 @@
+//! From pages to regions: neighbouring pages of like heat, at most `max_regions` of them.
+//!
+//! Fed page by page in address order, so that no list of pages is ever held. Runs of like pages become regions; a block in
+//! which runs are too short to be worth telling (scattered hot pages) becomes one region with the mean of its pages. Then
+//! neighbours are merged, first the alike, with a bound on unlikeness that doubles until the number fits: DAMON's way of
+//! keeping its bound, on a logarithmic scale. What DAMON's splitting does, trying whether a region hides a difference, is not
+//! needed here: every snapshot starts from pages.
+
+use crate::{Interval, PageIntervals, Region};
+use isotherm_units::{Addr, AddrRange, BlockNo, PAGE_SIZE, PAGES_PER_BLOCK};
+
+/// Pages within this many octaves of a run's mean belong to it.
+const LIKE_OCTAVES: f64 = 1.5;
+/// A block with more runs than this is told as one mixed region.
+const MOST_RUNS: usize = 32;
+
+/// Sums over the pages of a region to be.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Part {
+    start: u64,
+    end: u64,
+    resident: u64,
+    measured: u64,
+    huge: u64,
+    octaves: f64,
+    rate: f64,
+    idle_ns: f64,
+}
+
+impl Part {
+    fn mean_octaves(&self) -> Option<f64> {
+        (self.measured > 0).then(|| self.octaves / self.measured as f64)
+    }
+
+    fn add(&mut self, end: u64, of: Like, pages: u64) {
+        self.end = end;
+        self.resident += pages;
+        self.huge += if of.huge { pages } else { 0 };
+        if let Some(octaves) = of.interval.octaves() {
+            let pages_f = pages as f64;
+            self.measured += pages;
+            self.octaves += octaves * pages_f;
+            self.rate += of.interval.rate_hz() * pages_f;
+            self.idle_ns += of.idle.ns().unwrap_or(0) as f64 * pages_f;
+        }
+    }
+
+    fn join(&mut self, next: &Part) {
+        self.end = next.end;
+        self.resident += next.resident;
+        self.measured += next.measured;
+        self.huge += next.huge;
+        self.octaves += next.octaves;
+        self.rate += next.rate;
+        self.idle_ns += next.idle_ns;
+    }
+
+    /// How unlike two parts are, in octaves; measured and unmeasured are as unlike as can be.
+    fn unlike(&self, other: &Part) -> f64 {
+        match (self.mean_octaves(), other.mean_octaves()) {
+            (Some(a), Some(b)) => (a - b).abs(),
+            (None, None) => 0.0,
+            _ => 64.0,
+        }
+    }
+
+    fn region(&self) -> Region {
+        let interval = self.mean_octaves().map_or(Interval::UNMEASURED, Interval::from_octaves);
+        #[expect(clippy::cast_possible_truncation, reason = "a rate of at most 1000 a second")]
+        let rate_hz = (self.rate / self.measured.max(1) as f64) as f32;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a mean of times below 2^63")]
+        let idle_ns = (self.idle_ns / self.measured.max(1) as f64) as u64;
+        Region {
+            range: AddrRange::new(Addr(self.start), Addr(self.end)),
+            resident_pages: self.resident,
+            measured_pages: self.measured,
+            huge_pages: self.huge,
+            interval,
+            rate_hz,
+            age_ns: 0,
+            idle_ns,
+        }
+    }
+}
+
+/// Pages of one kind in a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Like {
+    interval: Interval,
+    idle: Interval,
+    huge: bool,
+}
+
+/// Builds regions from blocks given in address order.
+#[derive(Debug, Default)]
+pub struct RegionBuilder {
+    parts: Vec<Part>,
+    of_block: Vec<Part>,
+}
+
+impl RegionBuilder {
+    /// A builder with nothing in it.
+    pub fn new() -> RegionBuilder {
+        RegionBuilder::default()
+    }
+
+    /// Adds a huge page.
+    pub fn huge(&mut self, block: BlockNo, interval: Interval, idle: Interval) {
+        let mut part = Part { start: block.addr().0, ..Part::default() };
+        part.add(block.next().addr().0, Like { interval, idle, huge: true }, PAGES_PER_BLOCK as u64);
+        self.push(part);
+    }
+
+    /// Adds the pages of a block; absent ones end a region. Cost follows the runs of equal pages.
+    pub fn pages(&mut self, block: BlockNo, pages: &PageIntervals) {
+        self.of_block.clear();
+        let like = |i: usize| Like { interval: pages.interval[i], idle: pages.idle[i], huge: false };
+        let mut first = 0;
+        while first < PAGES_PER_BLOCK {
+            let of = like(first);
+            let end = (first + 1..PAGES_PER_BLOCK).find(|i| like(*i) != of).unwrap_or(PAGES_PER_BLOCK);
+            if of.interval != Interval::ABSENT {
+                self.add_run(block.page(first).addr().0, (end - first) as u64, of);
+            }
+            first = end;
+        }
+        let mut runs = std::mem::take(&mut self.of_block);
+        if runs.len() > MOST_RUNS {
+            let whole = runs.iter().skip(1).fold(runs[0], |mut sum, run| {
+                sum.join(run);
+                sum
+            });
+            self.push(whole);
+        } else {
+            for run in runs.drain(..) {
+                self.push(run);
+            }
+        }
+        self.of_block = runs;
+    }
+
+    fn add_run(&mut self, addr: u64, pages: u64, of: Like) {
+        let end = addr + pages * PAGE_SIZE;
+        if let Some(run) = self.of_block.last_mut() {
+            let fits = match (run.mean_octaves(), of.interval.octaves()) {
+                (Some(mean), Some(octaves)) => (mean - octaves).abs() <= LIKE_OCTAVES,
+                (None, None) => true,
+                _ => false,
+            };
+            if run.end == addr && fits {
+                return run.add(end, of, pages);
+            }
+        }
+        let mut run = Part { start: addr, ..Part::default() };
+        run.add(end, of, pages);
+        self.of_block.push(run);
+    }
+
+    /// Appends, or extends the last part if it is next to it and alike.
+    fn push(&mut self, part: Part) {
+        match self.parts.last_mut() {
+            Some(last) if last.end == part.start && last.unlike(&part) <= LIKE_OCTAVES / 2.0 => last.join(&part),
+            _ => self.parts.push(part),
+        }
+    }
+
+    /// The regions, at most `max` (at least 1) of them, in address order.
+    pub fn finish(mut self, max: usize) -> Vec<Region> {
+        let max = max.max(1);
+        let mut bound = LIKE_OCTAVES / 2.0;
+        while self.parts.len() > max && bound < 128.0 {
+            self.merge(|a, b| a.end == b.start && a.unlike(b) <= bound);
+            bound *= 2.0;
+        }
+        // More separate mappings than regions allowed: bridge the smallest gaps. `resident_pages` tells the holes.
+        let mut gap = PAGE_SIZE;
+        while self.parts.len() > max {
+            self.merge(|a, b| b.start - a.end <= gap);
+            gap = gap.saturating_mul(4);
+        }
+        self.parts.iter().map(Part::region).collect()
+    }
+
+    fn merge(&mut self, alike: impl Fn(&Part, &Part) -> bool) {
+        self.parts.dedup_by(|next, kept| {
+            let merge = alike(kept, next);
+            if merge {
+                kept.join(next);
+            }
+            merge
+        });
+    }
+}
+
+/// Gives `regions` the age of what they continue in `before`, the regions of a snapshot `elapsed_ns` ago.
+///
+/// A region keeps its age while its heat stays within an octave of what lay at its middle before, or goes on cooling by doing
+/// nothing; otherwise it begins at 0. Linear in both lists.
+pub fn carry_ages(regions: &mut [Region], before: &[Region], elapsed_ns: u64) {
+    let mut old = before.iter().peekable();
+    for region in regions {
+        let middle = Addr(region.range.start.0 / 2 + region.range.end.0 / 2);
+        while old.next_if(|o| o.range.end <= middle).is_some() {}
+        let Some(was) = old.peek().filter(|o| o.range.contains(middle)) else { continue };
+        let same = match (was.interval.octaves(), region.interval.octaves()) {
+            // An idle region's interval is its idle time: it grows by itself.
+            (Some(a), Some(b)) => (a - b).abs() <= 1.0 || (b > a && region.idle_ns >= was.idle_ns + elapsed_ns / 2),
+            (None, None) => true,
+            _ => false,
+        };
+        if same {
+            region.age_ns = was.age_ns + elapsed_ns;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hot() -> Interval {
+        Interval::from_ns(20_000_000)
+    }
+
+    fn cold() -> Interval {
+        Interval::from_ns(60_000_000_000)
+    }
+
+    fn same(block: &[Interval; 512]) -> PageIntervals {
+        PageIntervals { interval: *block, idle: *block }
+    }
+
+    fn build(blocks: &[[Interval; 512]], max: usize) -> Vec<Region> {
+        let mut b = RegionBuilder::new();
+        for (no, block) in blocks.iter().enumerate() {
+            b.pages(BlockNo(100 + no as u64), &same(block));
+        }
+        b.finish(max)
+    }
+
+    #[test]
+    fn a_hot_span_across_blocks_is_one_region() {
+        let mut blocks = [[cold(); 512]; 3];
+        blocks[0][400..].fill(hot());
+        blocks[1][..100].fill(hot());
+        let regions = build(&blocks, 1000);
+        let sizes: Vec<_> = regions.iter().map(|r| (r.range.len().pages(), r.interval)).collect();
+        assert_eq!(sizes, [(400, cold()), (212, hot()), (412 + 512, cold())]);
+        assert_eq!(regions[1].rate_hz.round(), hot().rate_hz().round() as f32);
+    }
+
+    #[test]
+    fn scattered_hot_pages_are_told_as_a_mix() {
+        let mut block = [cold(); 512];
+        for page in (0..512).step_by(8) {
+            block[page] = hot();
+        }
+        let regions = build(&[block], 1000);
+        assert_eq!(regions.len(), 1);
+        assert_eq!(regions[0].resident_pages, 512);
+        let expected = (64.0 * hot().rate_hz() + 448.0 * cold().rate_hz()) / 512.0;
+        assert!((f64::from(regions[0].rate_hz) - expected).abs() < 0.01);
+    }
+
+    #[test]
+    fn absent_pages_end_a_region() {
+        let mut block = [hot(); 512];
+        block[10..20].fill(Interval::ABSENT);
+        let regions = build(&[block], 1000);
+        assert_eq!(regions.iter().map(|r| r.resident_pages).collect::<Vec<_>>(), [10, 492]);
+    }
+
+    #[test]
+    fn the_bound_holds_and_the_like_merge_first() {
+        // Four levels of heat in 64 spans, the two coldest close together.
+        let level = |i: usize| Interval::from_ns([10, 500, 30_000, 60_000][i % 4] * 1_000_000);
+        let blocks: Vec<[Interval; 512]> = (0..64).map(|i| [level(i); 512]).collect();
+        assert_eq!(build(&blocks, 1000).len(), 64);
+        let some = build(&blocks, 50);
+        assert_eq!(some.len(), 48, "each pair of 30 s and 60 s became one");
+        assert_eq!(build(&blocks, 1).len(), 1);
+        let pages: u64 = build(&blocks, 7).iter().map(|r| r.resident_pages).sum();
+        assert_eq!(pages, 64 * 512, "no page is lost");
+    }
+
+    #[test]
+    fn more_mappings_than_regions_bridge_the_smallest_gaps() {
+        let mut block = [Interval::ABSENT; 512];
+        for page in (0..512).step_by(2) {
+            block[page] = hot();
+        }
+        let mut far = block;
+        far[..].rotate_left(1);
+        let mut b = RegionBuilder::new();
+        b.pages(BlockNo(1), &same(&block));
+        b.pages(BlockNo(1 << 20), &same(&far));
+        let regions = b.finish(2);
+        assert_eq!(regions.len(), 2);
+        assert!(regions.iter().all(|r| r.resident_pages == 256));
+    }
+
+    #[test]
+    fn age_grows_while_heat_stays_and_restarts_when_it_changes() {
+        let mut first = build(&[[hot(); 512], [cold(); 512]], 10);
+        for region in &mut first {
+            region.age_ns = 5;
+        }
+        let mut second = build(&[[hot(); 512], [hot(); 512]], 10);
+        carry_ages(&mut second, &first, 100);
+        assert_eq!(second[0].age_ns, 0, "the middle of the new region was cold");
+        let mut third = build(&[[hot(); 512], [cold(); 512]], 10);
+        carry_ages(&mut third, &first, 100);
+        assert_eq!(third.iter().map(|r| r.age_ns).collect::<Vec<_>>(), [105, 105]);
+    }
+}

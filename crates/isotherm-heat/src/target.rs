@@ -1,0 +1,428 @@
+//! One target: the heat of its blocks, and which of them to read and to clear next.
+//!
+//! The rules, which the tests below hold it to:
+//! - A block whose pages were cleared is read after 10, 20, 40 ... ms, and from one patrol time on once per patrol: cold
+//!   memory is read often, which costs little and the target nothing, so that what becomes hot is found within a patrol.
+//! - A block without armed pages is not read at all: its bits can say nothing new.
+//! - A block is cleared again when its time has come, which backs off from 2 s to 4 minutes while looks confirm each other, or
+//!   at once when a read surprises (idle for long, touched now). Surprises go first.
+//! - Clears stop while the slow-down expected of them exceeds the budget. What is expected is learned from what is seen.
+//! - The first clears go in random order, so that what is known of a large target early on is a fair sample of it.
+//!
+//! Times come from the caller; the only randomness is a seeded generator.
+
+use crate::block::{BlockBits, HugeHeat, Ns, PageHeat, PageIntervals, Sighting, Timing};
+use crate::budget::{Bucket, RETOUCH_NS};
+use crate::rng::Rng;
+use crate::{Interval, Mask};
+use isotherm_units::{BlockNo, PAGES_PER_BLOCK};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+/// Distance of the first read after a clear.
+pub const FIRST_READ: Ns = 10_000_000;
+/// Pages touched at least this often are expected to be touched again in a look, and paid for in advance.
+pub const HORIZON: Ns = 10_000_000_000;
+/// The shortest time between two looks at a block that confirm each other.
+const FIRST_BACKOFF: Ns = 2_000_000_000;
+/// Doublings of it at most: about four minutes.
+const MAX_BACKOFF: u8 = 7;
+/// Reads that fall due within this much of each other go in one pass.
+const SLACK: Ns = 4_000_000;
+/// Patrol reads are due at multiples of this, so that a pass reads many.
+const PATROL_GRID: Ns = 100_000_000;
+
+/// The heat of a block, by what maps it.
+#[derive(Clone, Debug)]
+pub enum BlockHeat {
+    /// Small pages.
+    Pages(Box<PageHeat>),
+    /// One huge page.
+    Huge(HugeHeat),
+}
+
+impl BlockHeat {
+    fn new(bits: BlockBits) -> Option<BlockHeat> {
+        match bits {
+            BlockBits::Pages { present, .. } => Some(BlockHeat::Pages(Box::new(PageHeat::new(present)))),
+            BlockBits::Huge { .. } => Some(BlockHeat::Huge(HugeHeat::new())),
+            BlockBits::Gone => None,
+        }
+    }
+
+    fn has_armed(&self) -> bool {
+        match self {
+            BlockHeat::Pages(p) => !p.armed().is_empty(),
+            BlockHeat::Huge(h) => h.is_armed(),
+        }
+    }
+
+    fn has_unarmed(&self) -> bool {
+        match self {
+            BlockHeat::Pages(p) => !p.unarmed().is_empty(),
+            BlockHeat::Huge(h) => !h.is_armed(),
+        }
+    }
+
+    /// Pages present.
+    pub fn resident(&self) -> u64 {
+        match self {
+            BlockHeat::Pages(p) => u64::from(p.present().count()),
+            BlockHeat::Huge(_) => PAGES_PER_BLOCK as u64,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub heat: BlockHeat,
+    pub timing: Timing,
+    pub stuck: bool,
+}
+
+/// What may be changed about how a target is watched.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Watch {
+    /// Slow-down allowed, in percent of one core. Over 100: no limit.
+    pub max_slowdown_pct: f64,
+    /// The time within which every cold block is read once.
+    pub patrol_ns: Ns,
+}
+
+/// Counts since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Tally {
+    /// Pages (or huge pages) cleared.
+    pub cleared: u64,
+    /// Those seen touched again.
+    pub retouched: u64,
+}
+
+/// The heat of one process and the schedule of looks at it.
+#[derive(Debug)]
+pub struct Target {
+    pub(crate) blocks: BTreeMap<BlockNo, Entry>,
+    reads: BinaryHeap<Reverse<(Ns, BlockNo)>>,
+    routine: BinaryHeap<Reverse<(Ns, BlockNo)>>,
+    urgent: BinaryHeap<Reverse<(Ns, BlockNo)>>,
+    slowdown: Bucket,
+    /// Sum of the blocks' reservations.
+    reserved: u64,
+    patrol_ns: Ns,
+    tally: Tally,
+    rng: Rng,
+}
+
+impl Target {
+    /// A target of which nothing is known. The seed orders the first looks.
+    pub fn new(now: Ns, watch: Watch, seed: u64) -> Target {
+        Target {
+            blocks: BTreeMap::new(),
+            reads: BinaryHeap::new(),
+            routine: BinaryHeap::new(),
+            urgent: BinaryHeap::new(),
+            slowdown: Bucket::new(watch.max_slowdown_pct, now),
+            reserved: 0,
+            patrol_ns: watch.patrol_ns,
+            tally: Tally::default(),
+            rng: Rng::new(seed),
+        }
+    }
+
+    /// Changes the patrol time: the caller stretches it for targets that cannot all be read in time.
+    pub fn set_patrol(&mut self, patrol_ns: Ns) {
+        self.patrol_ns = patrol_ns;
+    }
+
+    /// Takes in which blocks are populated now (sorted). Blocks not listed are forgotten; those returned are new and have to be
+    /// read once, through [`Target::read`], before anything else happens with them. O(blocks).
+    pub fn refit(&mut self, populated: &[BlockNo]) -> Vec<BlockNo> {
+        let mut gone = Vec::new();
+        let mut fresh = Vec::new();
+        let mut listed = populated.iter().copied().peekable();
+        for (block, _) in &self.blocks {
+            while let Some(new) = listed.next_if(|b| b < block) {
+                fresh.push(new);
+            }
+            if listed.next_if_eq(block).is_none() {
+                gone.push(*block);
+            }
+        }
+        fresh.extend(listed);
+        for block in gone {
+            self.remove(block);
+        }
+        fresh
+    }
+
+    fn remove(&mut self, block: BlockNo) {
+        if let Some(entry) = self.blocks.remove(&block) {
+            self.reserved -= u64::from(entry.timing.reserved);
+        }
+    }
+
+    /// Takes in a read of one block.
+    pub fn read(&mut self, now: Ns, block: BlockNo, bits: BlockBits) {
+        let Some(entry) = self.blocks.get_mut(&block) else {
+            return self.insert(now, block, bits);
+        };
+        let sighting = match (&mut entry.heat, bits) {
+            (BlockHeat::Pages(heat), BlockBits::Pages { young, present }) => heat.read(now, young, present),
+            (BlockHeat::Huge(heat), BlockBits::Huge { young }) => heat.read(now, young),
+            // Collapsed, split or unmapped since: what was known of the old shape does not hold for the new one.
+            _ => {
+                self.remove(block);
+                return self.insert(now, block, bits);
+            }
+        };
+        self.account(block, sighting);
+        self.plan_after_read(now, block, sighting);
+    }
+
+    fn insert(&mut self, now: Ns, block: BlockNo, bits: BlockBits) {
+        let Some(heat) = BlockHeat::new(bits) else { return };
+        // Spread over a second's worth of keys: a random order of first looks.
+        let due = now + self.rng.below(1_000_000_000);
+        let timing = Timing { next_arm: due, ..Timing::default() };
+        self.blocks.insert(block, Entry { heat, timing, stuck: false });
+        self.routine.push(Reverse((due, block)));
+    }
+
+    fn account(&mut self, block: BlockNo, sighting: Sighting) {
+        let seen = u64::from(sighting.retouched);
+        self.tally.retouched += seen;
+        self.slowdown.spend(seen as f64 * RETOUCH_NS);
+        if let Some(entry) = self.blocks.get_mut(&block) {
+            let paid = u16::try_from(seen).unwrap_or(u16::MAX).min(entry.timing.reserved);
+            entry.timing.reserved -= paid;
+            self.reserved -= u64::from(paid);
+        }
+    }
+
+    fn plan_after_read(&mut self, now: Ns, block: BlockNo, sighting: Sighting) {
+        let patrol = self.patrol_ns;
+        let Some(entry) = self.blocks.get_mut(&block) else { return };
+        let t = &mut entry.timing;
+        if sighting.surprising > 0 && !t.urgent && !t.unclearable {
+            t.urgent = true;
+            t.backoff = 0;
+            t.next_arm = now;
+            self.urgent.push(Reverse((now, block)));
+        }
+        if !entry.heat.has_armed() {
+            t.next_read = 0;
+            return;
+        }
+        let distance = FIRST_READ << t.step.min(20);
+        if distance < patrol {
+            t.step += 1;
+            // From the clear on, reads are at 10, 20, 40 ...: each gap is as long as all before it.
+            t.next_read = now + distance;
+        } else {
+            self.reserved -= u64::from(std::mem::take(&mut t.reserved));
+            t.next_read = (now + patrol.max(PATROL_GRID)) / PATROL_GRID * PATROL_GRID;
+        }
+        self.reads.push(Reverse((t.next_read, block)));
+    }
+
+    /// Blocks whose read is due, in address order.
+    pub fn due_reads(&mut self, now: Ns) -> Vec<BlockNo> {
+        let mut due = Vec::new();
+        while let Some(&Reverse((at, block))) = self.reads.peek() {
+            if at > now + SLACK {
+                break;
+            }
+            self.reads.pop();
+            // An entry that is not the block's current plan is a left-over of an older one.
+            if self
+                .blocks
+                .get_mut(&block)
+                .is_some_and(|e| e.timing.next_read == at && std::mem::take(&mut e.timing.next_read) != 0)
+            {
+                due.push(block);
+            }
+        }
+        due.sort_unstable();
+        due
+    }
+
+    /// Up to `most` blocks to clear now, in address order: surprises first, then by due time, as the slow-down budget allows.
+    ///
+    /// The caller reads each (so that nothing seen until now is lost), clears it, and reports it to [`Target::armed`].
+    pub fn due_arms(&mut self, now: Ns, most: usize) -> Vec<BlockNo> {
+        let mut chosen = Vec::new();
+        let mut allowed = self.slowdown.available_ns(now) / RETOUCH_NS - self.reserved as f64;
+        for urgent in [true, false] {
+            // Surprises may take three quarters; a steady trickle of them must not starve what was never looked at.
+            let most = if urgent { (most * 3).div_ceil(4) } else { most };
+            while chosen.len() < most && allowed > 0.0 {
+                let Some((at, block)) = self.pop_arm(now, urgent) else { break };
+                let Some(expected) = self.expected(block) else { continue };
+                if expected as f64 > allowed && !chosen.is_empty() {
+                    self.push_back(at, block, urgent);
+                    break;
+                }
+                allowed -= expected as f64;
+                chosen.push(block);
+            }
+        }
+        chosen.sort_unstable();
+        chosen
+    }
+
+    fn pop_arm(&mut self, now: Ns, urgent: bool) -> Option<(Ns, BlockNo)> {
+        let queue = if urgent { &mut self.urgent } else { &mut self.routine };
+        loop {
+            let &Reverse((at, block)) = queue.peek()?;
+            if at > now {
+                return None;
+            }
+            queue.pop();
+            let current = self.blocks.get(&block).is_some_and(|e| {
+                e.timing.next_arm == at && e.timing.urgent == urgent && !e.timing.unclearable && e.heat.has_unarmed()
+            });
+            if current {
+                return Some((at, block));
+            }
+        }
+    }
+
+    fn push_back(&mut self, at: Ns, block: BlockNo, urgent: bool) {
+        let queue = if urgent { &mut self.urgent } else { &mut self.routine };
+        queue.push(Reverse((at, block)));
+    }
+
+    fn expected(&self, block: BlockNo) -> Option<u64> {
+        Some(match &self.blocks.get(&block)?.heat {
+            BlockHeat::Huge(_) => 1,
+            BlockHeat::Pages(p) => {
+                let (known, unknown) = p.expected_retouches(HORIZON);
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 512 pages")]
+                let guess = (f64::from(unknown) * self.prior()).ceil() as u64;
+                u64::from(known) + guess
+            }
+        })
+    }
+
+    /// Notes that `block` was cleared at `now`. Pages in `stuck` were not: several processes map them.
+    pub fn armed(&mut self, now: Ns, block: BlockNo, stuck: Mask) {
+        let expected = self.expected(block).unwrap_or(0);
+        let Some(entry) = self.blocks.get_mut(&block) else { return };
+        entry.stuck = !stuck.is_empty();
+        let learned = match &mut entry.heat {
+            BlockHeat::Pages(p) => {
+                let fresh = p.unarmed() & !stuck;
+                p.arm(now, fresh);
+                u64::from(fresh.count())
+            }
+            BlockHeat::Huge(h) if stuck.is_empty() => {
+                h.arm(now);
+                1
+            }
+            BlockHeat::Huge(_) => 0,
+        };
+        self.tally.cleared += learned;
+        let t = &mut entry.timing;
+        let reserve = u16::try_from(expected.min(learned)).unwrap_or(u16::MAX);
+        self.reserved = self.reserved - u64::from(t.reserved) + u64::from(reserve);
+        t.reserved = reserve;
+        t.step = 0;
+        t.urgent = false;
+        t.next_read = now + FIRST_READ;
+        t.next_arm = now + (FIRST_BACKOFF << t.backoff);
+        t.backoff = (t.backoff + 1).min(MAX_BACKOFF);
+        self.reads.push(Reverse((t.next_read, block)));
+        self.routine.push(Reverse((t.next_arm, block)));
+    }
+
+    /// Notes that `block` cannot be cleared by any means here: it is not tried again, and counted as unclearable.
+    pub fn refused(&mut self, block: BlockNo) {
+        if let Some(entry) = self.blocks.get_mut(&block) {
+            entry.timing.unclearable = true;
+        }
+    }
+
+    /// Blocks with pages that the last clear did not reach.
+    pub fn stuck_blocks(&self) -> Vec<BlockNo> {
+        self.blocks.iter().filter(|(_, e)| e.stuck).map(|(b, _)| *b).collect()
+    }
+
+    /// Every block, in address order.
+    pub fn all_blocks(&self) -> Vec<BlockNo> {
+        self.blocks.keys().copied().collect()
+    }
+
+    /// When something falls due next; `None` if nothing ever will.
+    pub fn next_due(&self) -> Option<Ns> {
+        let first = |q: &BinaryHeap<Reverse<(Ns, BlockNo)>>| q.peek().map(|Reverse((at, _))| *at);
+        [first(&self.reads), first(&self.routine), first(&self.urgent)].into_iter().flatten().min()
+    }
+
+    /// When a read falls due next.
+    pub fn next_read(&self) -> Option<Ns> {
+        self.reads.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// The share of never-measured pages expected to be touched again: what was seen so far, beginning at a cautious half.
+    fn prior(&self) -> f64 {
+        (self.tally.retouched as f64 + 256.0) / (self.tally.cleared as f64 + 512.0)
+    }
+
+    /// Counts since the start.
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Number of blocks known.
+    pub fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Whether no block is known.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// Pages present.
+    pub fn resident(&self) -> u64 {
+        self.blocks.values().map(|e| e.heat.resident()).sum()
+    }
+
+    /// Calls `each` with what is known of every block at `now`, in address order. About 1 us a block of small pages.
+    pub fn for_each_block(&self, now: Ns, mut each: impl FnMut(BlockNo, View<'_>)) {
+        for (block, entry) in &self.blocks {
+            let unclearable = entry.timing.unclearable;
+            match &entry.heat {
+                BlockHeat::Huge(h) => {
+                    let interval = h.effective(now);
+                    let idle = h.idle_ns(now).map_or(interval, Interval::from_ns);
+                    each(*block, View { unclearable, pages: Pages::Huge { interval, idle } });
+                }
+                BlockHeat::Pages(p) => each(*block, View { unclearable, pages: Pages::Small(&p.effective(now)) }),
+            }
+        }
+    }
+}
+
+/// What is known of a block at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// The block cannot be cleared here.
+    pub unclearable: bool,
+    /// Its pages.
+    pub pages: Pages<'a>,
+}
+
+/// The pages of a [`View`].
+#[derive(Clone, Copy, Debug)]
+pub enum Pages<'a> {
+    /// 512 small ones.
+    Small(&'a PageIntervals),
+    /// One huge one.
+    Huge {
+        /// Its effective interval.
+        interval: Interval,
+        /// Time since last seen.
+        idle: Interval,
+    },
+}

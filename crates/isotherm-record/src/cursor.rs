@@ -1,0 +1,333 @@
+//! From rows to values: one table of one segment, read forward, a snapshot at a time.
+//!
+//! Used by `reader`, which joins five of these. Only a batch of rows is in memory, however large the file. Columns are found by
+//! name and checked by type once a batch, then read by position in the order in which `encode` pushes them.
+
+use crate::encode::{IDLE, TEMPERATURE};
+use crate::schema::{Kind, Table};
+use crate::segment::{FileName, guard, open_parquet};
+use crate::{Error, Result};
+use arrow_array::{Array, BooleanArray, Float32Array, Float64Array, Int64Array, RecordBatch, StringArray};
+use isotherm_heat::{Cost, Granularity, Histogram, Interval, Mapping, Region, TargetHeat, TargetId};
+use isotherm_units::{Addr, AddrRange};
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use std::iter::Peekable;
+use std::path::{Path, PathBuf};
+use std::vec;
+
+const BATCH_ROWS: usize = 8192;
+/// More rows than this in one snapshot are damage: run-length encoding lets a small file claim any number of them.
+const MAX_ROWS_OF_SNAPSHOT: usize = 1 << 24;
+
+type Decoded<T> = std::result::Result<T, String>;
+
+/// A row of a table, without the index of its snapshot.
+pub(crate) trait Row: Sized {
+    const TABLE: Table;
+    fn decode(cells: &mut Cells<'_>) -> Decoded<Self>;
+}
+
+/// Reads the rows of one table of a segment.
+pub(crate) struct Cursor<R> {
+    path: PathBuf,
+    batches: ParquetRecordBatchReader,
+    ready: Peekable<vec::IntoIter<(u64, R)>>,
+}
+
+impl<R: Row> Cursor<R> {
+    pub(crate) fn open(dir: &Path, segment: u64) -> Result<Cursor<R>> {
+        let path = dir.join(FileName::of(R::TABLE, segment).to_string());
+        let batches = open_batches(&path, BATCH_ROWS)?;
+        Ok(Cursor { path, batches, ready: Vec::new().into_iter().peekable() })
+    }
+
+    /// The rows of `snapshot`, which come next or are not there.
+    pub(crate) fn take(&mut self, snapshot: u64) -> Result<Vec<R>> {
+        let mut rows = Vec::new();
+        while let Some(index) = self.peek()? {
+            if index > snapshot {
+                break;
+            }
+            if index < snapshot || rows.len() == MAX_ROWS_OF_SNAPSHOT {
+                return Err(self.damaged(format!("rows of snapshot {index} out of order or too many")));
+            }
+            rows.extend(self.ready.next().map(|(_, row)| row));
+        }
+        Ok(rows)
+    }
+
+    /// The snapshot of the next row.
+    pub(crate) fn peek(&mut self) -> Result<Option<u64>> {
+        while self.ready.peek().is_none() {
+            let batches = &mut self.batches;
+            let batch = guard(&self.path, || batches.next().transpose().map_err(|e| e.to_string()))?;
+            let Some(batch) = batch else { return Ok(None) };
+            let rows = guard(&self.path, || decode(&batch))?;
+            self.ready = rows.into_iter().peekable();
+        }
+        Ok(self.ready.peek().map(|(index, _)| *index))
+    }
+
+    pub(crate) fn damaged(&self, what: String) -> Error {
+        Error::Damaged { path: self.path.clone(), what }
+    }
+}
+
+/// The batches of a file.
+pub(crate) fn open_batches(path: &Path, rows: usize) -> Result<ParquetRecordBatchReader> {
+    let (file, metadata) = open_parquet(path)?;
+    guard(path, || {
+        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata);
+        builder.with_batch_size(rows).build().map_err(|e| e.to_string())
+    })
+}
+
+fn decode<R: Row>(batch: &RecordBatch) -> Decoded<Vec<(u64, R)>> {
+    let columns =
+        R::TABLE.columns().iter().map(|(name, kind)| column(batch, name, *kind)).collect::<Decoded<Vec<_>>>()?;
+    let row = |row| {
+        let mut cells = Cells { columns: &columns, row, next: 0 };
+        Ok((cells.int()?, R::decode(&mut cells)?))
+    };
+    (0..batch.num_rows()).map(row).collect()
+}
+
+enum Column<'a> {
+    Int(&'a Int64Array),
+    F64(&'a Float64Array),
+    F32(&'a Float32Array),
+    Text(&'a StringArray),
+    Bool(&'a BooleanArray),
+    Unused,
+}
+
+fn column<'a>(batch: &'a RecordBatch, name: &str, kind: Kind) -> Decoded<Column<'a>> {
+    if kind == Kind::Derived {
+        return Ok(Column::Unused);
+    }
+    let array = batch.column_by_name(name).ok_or_else(|| format!("column {name} is missing"))?;
+    if array.null_count() > 0 {
+        return Err(format!("column {name} has nulls"));
+    }
+    let any = array.as_any();
+    let column = match kind {
+        Kind::Int => any.downcast_ref().map(Column::Int),
+        Kind::F64 => any.downcast_ref().map(Column::F64),
+        Kind::F32 => any.downcast_ref().map(Column::F32),
+        Kind::Text => any.downcast_ref().map(Column::Text),
+        Kind::Bool => any.downcast_ref().map(Column::Bool),
+        Kind::Derived => Some(Column::Unused),
+    };
+    column.ok_or_else(|| format!("column {name} is {}, expected {}", array.data_type(), kind.data_type()))
+}
+
+/// The values of a row, taken from left to right.
+pub(crate) struct Cells<'a> {
+    columns: &'a [Column<'a>],
+    row: usize,
+    next: usize,
+}
+
+impl<'a> Cells<'a> {
+    fn next(&mut self) -> Decoded<&'a Column<'a>> {
+        self.next += 1;
+        self.columns.get(self.next - 1).ok_or_else(|| "too few columns".into())
+    }
+
+    fn int(&mut self) -> Decoded<u64> {
+        match self.next()? {
+            Column::Int(column) => Ok(column.value(self.row).cast_unsigned()),
+            _ => Err("expected an integer".into()),
+        }
+    }
+
+    fn small<T: TryFrom<u64>>(&mut self, what: &str) -> Decoded<T> {
+        let value = self.int()?;
+        T::try_from(value).map_err(|_| format!("{what} {value} is out of range"))
+    }
+
+    fn float(&mut self) -> Decoded<f64> {
+        match self.next()? {
+            Column::F64(column) => Ok(column.value(self.row)),
+            _ => Err("expected a double".into()),
+        }
+    }
+
+    fn single(&mut self) -> Decoded<f32> {
+        match self.next()? {
+            Column::F32(column) => Ok(column.value(self.row)),
+            _ => Err("expected a float".into()),
+        }
+    }
+
+    fn text(&mut self) -> Decoded<&'a str> {
+        match self.next()? {
+            Column::Text(column) => Ok(column.value(self.row)),
+            _ => Err("expected a text".into()),
+        }
+    }
+
+    fn flag(&mut self) -> Decoded<bool> {
+        match self.next()? {
+            Column::Bool(column) => Ok(column.value(self.row)),
+            _ => Err("expected a boolean".into()),
+        }
+    }
+
+    fn id(&mut self) -> Decoded<TargetId> {
+        Ok(TargetId { pid: self.small("pid")?, start_ticks: self.int()? })
+    }
+
+    fn range(&mut self) -> Decoded<AddrRange> {
+        Ok(AddrRange::new(Addr(self.int()?), Addr(self.int()?)))
+    }
+
+    fn interval(&mut self) -> Decoded<Interval> {
+        let interval = Interval::from_code(self.small("code")?);
+        self.next()?; // interval_ns says the same in another unit
+        Ok(interval)
+    }
+}
+
+/// A row of `snapshots`.
+pub(crate) struct SnapshotRow {
+    pub(crate) start_unix_ns: u64,
+    pub(crate) end_unix_ns: u64,
+    pub(crate) targets: u64,
+    pub(crate) cost: Cost,
+}
+
+impl Row for SnapshotRow {
+    const TABLE: Table = Table::Snapshots;
+
+    fn decode(cells: &mut Cells<'_>) -> Decoded<SnapshotRow> {
+        Ok(SnapshotRow {
+            start_unix_ns: cells.int()?,
+            end_unix_ns: cells.int()?,
+            targets: cells.int()?,
+            cost: Cost {
+                elapsed_ns: cells.int()?,
+                monitor_cpu_ns: cells.int()?,
+                pages_read: cells.int()?,
+                pages_cleared: cells.int()?,
+                pages_retouched: cells.int()?,
+                slowdown_pct: cells.float()?,
+                longest_hold_ns: cells.int()?,
+                read_errors: cells.int()?,
+            },
+        })
+    }
+}
+
+/// A row of `targets`: the heat without what stands in other tables, and how much of that there is.
+pub(crate) struct TargetRow {
+    pub(crate) heat: TargetHeat,
+    pub(crate) regions: u64,
+    pub(crate) mappings: u64,
+    pub(crate) mappings_snapshot: u64,
+}
+
+impl Row for TargetRow {
+    const TABLE: Table = Table::Targets;
+
+    fn decode(cells: &mut Cells<'_>) -> Decoded<TargetRow> {
+        let id = cells.id()?;
+        let (comm, cgroup) = (cells.text()?.to_owned(), cells.text()?.to_owned());
+        let (exited, granularity) = (cells.flag()?, granularity(cells.text()?)?);
+        let (regions, mappings, mappings_snapshot) = (cells.int()?, cells.int()?, cells.int()?);
+        let heat = TargetHeat {
+            id,
+            comm,
+            cgroup,
+            exited,
+            granularity,
+            regions: Vec::new(),
+            mappings: Vec::new(),
+            temperature: Histogram::default(),
+            idle: Histogram::default(),
+            counted_elsewhere_pages: cells.int()?,
+            maybe_shared_pages: cells.int()?,
+            unclearable_pages: cells.int()?,
+        };
+        Ok(TargetRow { heat, regions, mappings, mappings_snapshot })
+    }
+}
+
+fn granularity(name: &str) -> Decoded<Granularity> {
+    match name {
+        "page" => Ok(Granularity::Page),
+        "mapping" => Ok(Granularity::Mapping),
+        other => Err(format!("granularity {other:?} is unknown")),
+    }
+}
+
+/// A row of `regions`.
+pub(crate) struct RegionRow {
+    pub(crate) id: TargetId,
+    pub(crate) region: Region,
+}
+
+impl Row for RegionRow {
+    const TABLE: Table = Table::Regions;
+
+    fn decode(cells: &mut Cells<'_>) -> Decoded<RegionRow> {
+        let id = cells.id()?;
+        let region = Region {
+            range: cells.range()?,
+            resident_pages: cells.int()?,
+            measured_pages: cells.int()?,
+            huge_pages: cells.int()?,
+            interval: cells.interval()?,
+            rate_hz: cells.single()?,
+            age_ns: cells.int()?,
+            idle_ns: cells.int()?,
+        };
+        Ok(RegionRow { id, region })
+    }
+}
+
+/// A row of `mappings`.
+pub(crate) struct MappingRow {
+    pub(crate) id: TargetId,
+    pub(crate) mapping: Mapping,
+}
+
+impl Row for MappingRow {
+    const TABLE: Table = Table::Mappings;
+
+    fn decode(cells: &mut Cells<'_>) -> Decoded<MappingRow> {
+        let id = cells.id()?;
+        let mapping =
+            Mapping { range: cells.range()?, name: cells.text()?.to_owned(), perms: cells.text()?.to_owned() };
+        Ok(MappingRow { id, mapping })
+    }
+}
+
+/// Which histogram a row of `heat` belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HeatKind {
+    Temperature,
+    Idle,
+}
+
+/// A row of `heat`.
+pub(crate) struct HeatRow {
+    pub(crate) id: TargetId,
+    pub(crate) kind: HeatKind,
+    pub(crate) interval: Interval,
+    pub(crate) pages: u64,
+}
+
+impl Row for HeatRow {
+    const TABLE: Table = Table::Heat;
+
+    fn decode(cells: &mut Cells<'_>) -> Decoded<HeatRow> {
+        let id = cells.id()?;
+        let kind = match cells.text()? {
+            TEMPERATURE => HeatKind::Temperature,
+            IDLE => HeatKind::Idle,
+            other => return Err(format!("kind {other:?} is unknown")),
+        };
+        Ok(HeatRow { id, kind, interval: cells.interval()?, pages: cells.int()? })
+    }
+}

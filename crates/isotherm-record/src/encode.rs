@@ -1,0 +1,278 @@
+//! From snapshots to rows: the columns of a segment as it fills up.
+//!
+//! Fed by `writer`, which hands the batches to Parquet; `cursor` reads the same columns back, in the same order. Rows go
+//! straight into columns, so a waiting segment costs what its numbers cost and no copies of snapshots are kept.
+
+use crate::schema::{Kind, Table};
+use arrow_array::builder::{BooleanBuilder, Float32Builder, Float64Builder, Int64Builder, StringBuilder};
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_schema::ArrowError;
+use isotherm_heat::{Granularity, Histogram, Interval, Mapping, Region, Snapshot, TargetHeat, TargetId};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// One value of a row.
+#[derive(Clone, Copy, Debug)]
+enum Value<'a> {
+    Int(u64),
+    Derived(Option<u64>),
+    F64(f64),
+    F32(f32),
+    Text(&'a str),
+    Bool(bool),
+}
+use Value::{Bool, Derived, F32, F64, Int, Text};
+
+#[derive(Debug)]
+enum Column {
+    Int(Int64Builder),
+    F64(Float64Builder),
+    F32(Float32Builder),
+    Text(StringBuilder),
+    Bool(BooleanBuilder),
+}
+
+impl Column {
+    fn new(kind: Kind) -> Column {
+        match kind {
+            Kind::Int | Kind::Derived => Column::Int(Int64Builder::new()),
+            Kind::F64 => Column::F64(Float64Builder::new()),
+            Kind::F32 => Column::F32(Float32Builder::new()),
+            Kind::Text => Column::Text(StringBuilder::new()),
+            Kind::Bool => Column::Bool(BooleanBuilder::new()),
+        }
+    }
+
+    fn push(&mut self, value: Value<'_>) {
+        match (self, value) {
+            (Column::Int(column), Int(v)) => column.append_value(v.cast_signed()),
+            (Column::Int(column), Derived(v)) => column.append_option(v.map(u64::cast_signed)),
+            (Column::F64(column), F64(v)) => column.append_value(v),
+            (Column::F32(column), F32(v)) => column.append_value(v),
+            (Column::Text(column), Text(v)) => column.append_value(v),
+            (Column::Bool(column), Bool(v)) => column.append_value(v),
+            (column, value) => unreachable!("{value:?} does not belong into {column:?}"),
+        }
+    }
+
+    fn finish(&mut self) -> ArrayRef {
+        match self {
+            Column::Int(column) => Arc::new(column.finish()),
+            Column::F64(column) => Arc::new(column.finish()),
+            Column::F32(column) => Arc::new(column.finish()),
+            Column::Text(column) => Arc::new(column.finish()),
+            Column::Bool(column) => Arc::new(column.finish()),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Rows {
+    table: Table,
+    columns: Vec<Column>,
+    len: usize,
+}
+
+impl Rows {
+    fn new(table: Table) -> Rows {
+        Rows { table, columns: table.columns().iter().map(|(_, kind)| Column::new(*kind)).collect(), len: 0 }
+    }
+
+    fn push<const N: usize>(&mut self, row: [Value<'_>; N]) {
+        debug_assert_eq!(N, self.columns.len(), "a row of {}", self.table.name());
+        for (column, value) in self.columns.iter_mut().zip(row) {
+            column.push(value);
+        }
+        self.len += 1;
+    }
+
+    fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
+        self.len = 0;
+        RecordBatch::try_new(self.table.schema(), self.columns.iter_mut().map(Column::finish).collect())
+    }
+}
+
+/// The rows of snapshots that are not written yet, and the mappings that are known to the recording.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    snapshots: Rows,
+    targets: Rows,
+    regions: Rows,
+    mappings: Rows,
+    heat: Rows,
+    /// Mappings of the targets of the last snapshot, and under which snapshot they stand.
+    known: HashMap<TargetId, (u64, Vec<Mapping>)>,
+}
+
+impl Pending {
+    pub(crate) fn new() -> Pending {
+        Pending {
+            snapshots: Rows::new(Table::Snapshots),
+            targets: Rows::new(Table::Targets),
+            regions: Rows::new(Table::Regions),
+            mappings: Rows::new(Table::Mappings),
+            heat: Rows::new(Table::Heat),
+            known: HashMap::new(),
+        }
+    }
+
+    /// Rows that wait, over all tables.
+    pub(crate) fn rows(&self) -> usize {
+        [&self.snapshots, &self.targets, &self.regions, &self.mappings, &self.heat].map(|rows| rows.len).iter().sum()
+    }
+
+    /// Takes the waiting rows of a table.
+    pub(crate) fn take(&mut self, table: Table) -> Result<RecordBatch, ArrowError> {
+        match table {
+            Table::Snapshots => self.snapshots.finish(),
+            Table::Targets => self.targets.finish(),
+            Table::Regions => self.regions.finish(),
+            Table::Mappings => self.mappings.finish(),
+            Table::Heat => self.heat.finish(),
+        }
+    }
+
+    /// Adds a snapshot under `index`. Its targets are distinct.
+    pub(crate) fn push(&mut self, index: u64, snapshot: &Snapshot) {
+        let cost = &snapshot.cost;
+        self.snapshots.push([
+            Int(index),
+            Int(snapshot.start_unix_ns),
+            Int(snapshot.end_unix_ns),
+            Int(snapshot.targets.len() as u64),
+            Int(cost.elapsed_ns),
+            Int(cost.monitor_cpu_ns),
+            Int(cost.pages_read),
+            Int(cost.pages_cleared),
+            Int(cost.pages_retouched),
+            F64(cost.slowdown_pct),
+            Int(cost.longest_hold_ns),
+            Int(cost.read_errors),
+        ]);
+        // Only targets of this snapshot are carried over: one that was away is written anew, and memory stays bounded.
+        let mut before = std::mem::take(&mut self.known);
+        for target in &snapshot.targets {
+            let known = before.remove(&target.id).filter(|(_, mappings)| *mappings == target.mappings);
+            let known = known.unwrap_or_else(|| self.push_mappings(index, target));
+            self.push_target(index, known.0, target);
+            self.known.insert(target.id, known);
+        }
+    }
+
+    fn push_target(&mut self, index: u64, mappings_index: u64, target: &TargetHeat) {
+        self.targets.push([
+            Int(index),
+            Int(target.id.pid.into()),
+            Int(target.id.start_ticks),
+            Text(&target.comm),
+            Text(&target.cgroup),
+            Bool(target.exited),
+            Text(granularity_name(target.granularity)),
+            Int(target.regions.len() as u64),
+            Int(target.mappings.len() as u64),
+            Int(mappings_index),
+            Int(target.counted_elsewhere_pages),
+            Int(target.maybe_shared_pages),
+            Int(target.unclearable_pages),
+        ]);
+        for region in &target.regions {
+            self.push_region(index, target.id, region);
+        }
+        self.push_histogram(index, target.id, TEMPERATURE, &target.temperature);
+        self.push_histogram(index, target.id, IDLE, &target.idle);
+    }
+
+    fn push_region(&mut self, index: u64, id: TargetId, region: &Region) {
+        self.regions.push([
+            Int(index),
+            Int(id.pid.into()),
+            Int(id.start_ticks),
+            Int(region.range.start.0),
+            Int(region.range.end.0),
+            Int(region.resident_pages),
+            Int(region.measured_pages),
+            Int(region.huge_pages),
+            Int(region.interval.code().into()),
+            Derived(region.interval.ns()),
+            F32(region.rate_hz),
+            Int(region.age_ns),
+            Int(region.idle_ns),
+        ]);
+    }
+
+    fn push_mappings(&mut self, index: u64, target: &TargetHeat) -> (u64, Vec<Mapping>) {
+        for mapping in &target.mappings {
+            self.mappings.push([
+                Int(index),
+                Int(target.id.pid.into()),
+                Int(target.id.start_ticks),
+                Int(mapping.range.start.0),
+                Int(mapping.range.end.0),
+                Text(&mapping.name),
+                Text(&mapping.perms),
+            ]);
+        }
+        (index, target.mappings.clone())
+    }
+
+    fn push_histogram(&mut self, index: u64, id: TargetId, kind: &str, histogram: &Histogram) {
+        // Not by `Histogram::iter`, which leaves absent pages out.
+        for interval in (0..=u8::MAX).map(Interval::from_code) {
+            let pages = histogram.at(interval);
+            if pages > 0 {
+                self.heat.push([
+                    Int(index),
+                    Int(id.pid.into()),
+                    Int(id.start_ticks),
+                    Text(kind),
+                    Int(interval.code().into()),
+                    Derived(interval.ns()),
+                    Int(pages),
+                ]);
+            }
+        }
+    }
+}
+
+/// Value of `heat.kind` for pages by access interval.
+pub(crate) const TEMPERATURE: &str = "temperature";
+/// Value of `heat.kind` for pages by time since last seen accessed.
+pub(crate) const IDLE: &str = "idle";
+
+/// Value of `targets.granularity`.
+pub(crate) const fn granularity_name(granularity: Granularity) -> &'static str {
+    match granularity {
+        Granularity::Page => "page",
+        Granularity::Mapping => "mapping",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples;
+
+    #[test]
+    fn mappings_are_written_when_they_change_or_the_target_was_away() {
+        let mut pending = Pending::new();
+        let with = samples::snapshot(0);
+        let mut changed = with.clone();
+        changed.targets[0].mappings[0].name = "/other".into();
+        let mut without = with.clone();
+        without.targets.clear();
+        let mut written = |index, snapshot| {
+            let before = pending.mappings.len;
+            pending.push(index, snapshot);
+            pending.mappings.len - before
+        };
+        let all: usize = with.targets.iter().map(|t| t.mappings.len()).sum();
+        let first = with.targets[0].mappings.len();
+        assert!(all > first && first > 0);
+        assert_eq!(written(0, &with), all);
+        assert_eq!(written(1, &with), 0);
+        assert_eq!(written(2, &changed), first);
+        assert_eq!(written(3, &changed), 0);
+        assert_eq!(written(4, &without), 0);
+        assert_eq!(written(5, &changed), all);
+    }
+}

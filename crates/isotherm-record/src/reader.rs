@@ -1,0 +1,444 @@
+//! Reads a recording, whatever state its recorder left it in.
+//!
+//! Used by replay and reports. [`Recording::open`] reads only the ends of files, decides which segments count by the rule in
+//! [`crate::schema`], and says in notes what it had to leave out; [`Snapshots`] then joins the five tables of one segment
+//! after the other, a snapshot at a time. Files may come from anyone: whatever is in them, the outcome is data or an error.
+
+use crate::cursor::{Cursor, HeatKind, HeatRow, MappingRow, RegionRow, Row, SnapshotRow, TargetRow};
+use crate::error::counted;
+use crate::schema::Table;
+use crate::segment::{Coverage, FileName, Footer, run_from_json};
+use crate::{Error, Result};
+use isotherm_heat::{Histogram, Mapping, Region, RunInfo, Snapshot, TargetHeat, TargetId};
+use std::collections::HashMap;
+use std::fmt;
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::vec;
+
+/// A recording that was opened. It keeps no files open.
+#[derive(Debug)]
+pub struct Recording {
+    path: PathBuf,
+    run: RunInfo,
+    /// Segments that count, by the snapshots they cover.
+    segments: Vec<Segment>,
+    /// Snapshots that are not there and once were.
+    missing: Vec<Range<u64>>,
+    notes: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+struct Segment {
+    number: u64,
+    coverage: Coverage,
+}
+
+impl Recording {
+    /// Opens the recording in the directory `path`. Changes nothing there.
+    pub fn open(path: impl AsRef<Path>) -> Result<Recording> {
+        let path = path.as_ref();
+        let mut survey = Survey { dir: path, run: None, segments: Vec::new(), notes: Vec::new(), damage: None };
+        for number in segment_numbers(path)?.into_iter().rev() {
+            survey.consider(number)?;
+        }
+        survey.conclude()
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How and where it was made.
+    pub fn run(&self) -> &RunInfo {
+        &self.run
+    }
+
+    /// Snapshots that can be read.
+    pub fn len(&self) -> usize {
+        let count: u64 = self.segments.iter().map(|s| s.coverage.count()).sum();
+        usize::try_from(count).unwrap_or(usize::MAX)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What a user should know of the state of the recording, a sentence each. Empty if it was finished and is whole.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// The snapshots in order, read as they are asked for. After an error the rest of that segment is left out and the
+    /// iterator goes on with the next.
+    pub fn snapshots(&self) -> Snapshots {
+        Snapshots {
+            dir: self.path.clone(),
+            segments: self.segments.clone().into_iter(),
+            current: None,
+            mappings: KnownMappings::new(self.missing.clone()),
+        }
+    }
+
+    /// All snapshots at once.
+    pub fn read_all(&self) -> Result<Vec<Snapshot>> {
+        self.snapshots().collect()
+    }
+}
+
+/// Numbers of the segments that have a `snapshots` file, ascending. An error if no file is ours.
+fn segment_numbers(dir: &Path) -> Result<Vec<u64>> {
+    let failed = |error| Error::Open { path: dir.to_owned(), error };
+    if !fs::metadata(dir).map_err(failed)?.is_dir() {
+        return Err(Error::NotARecording { path: dir.to_owned(), what: "it is not a directory".into() });
+    }
+    let (mut numbers, mut ours) = (Vec::new(), false);
+    for entry in fs::read_dir(dir).map_err(failed)? {
+        let Some(file) = entry.map_err(failed)?.file_name().to_str().and_then(FileName::parse) else { continue };
+        ours = true;
+        if file == FileName::of(Table::Snapshots, file.segment) {
+            numbers.push(file.segment);
+        }
+    }
+    if !ours {
+        let what = "it has no files such as snapshots-000001.parquet".into();
+        return Err(Error::NotARecording { path: dir.to_owned(), what });
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// Decides which segments count, from the newest to the oldest.
+struct Survey<'a> {
+    dir: &'a Path,
+    run: Option<(String, RunInfo)>,
+    segments: Vec<Segment>,
+    notes: Vec<String>,
+    /// The first thing that was wrong.
+    damage: Option<Error>,
+}
+
+impl Survey<'_> {
+    fn consider(&mut self, number: u64) -> Result<()> {
+        match self.check(number) {
+            Ok(segment) => self.segments.extend(segment),
+            // Not damage to step over: what this recording says is not for this version to know.
+            Err(newer @ Error::NewerVersion { .. }) => return Err(newer),
+            Err(error) => {
+                self.notes.push(format!("segment {number} was left out: {error}"));
+                self.damage.get_or_insert(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// The segment if it counts, `None` if a newer one replaces it.
+    fn check(&mut self, number: u64) -> Result<Option<Segment>> {
+        let snapshots = self.footer(Table::Snapshots, number)?;
+        let coverage = snapshots.coverage.clone();
+        if self.segments.iter().any(|newer| newer.coverage.replaces(&coverage)) {
+            return Ok(None);
+        }
+        self.check_coverage(number, &snapshots)?;
+        for table in Table::ALL {
+            let footer = self.footer(table, number)?;
+            if footer.coverage != coverage || footer.run != snapshots.run {
+                return Err(self.damaged(table, number, "it is from another segment than its neighbours"));
+            }
+        }
+        self.check_run(number, &snapshots.run)?;
+        Ok(Some(Segment { number, coverage }))
+    }
+
+    fn footer(&self, table: Table, number: u64) -> Result<Footer> {
+        Footer::read(&self.dir.join(FileName::of(table, number).to_string()), table)
+    }
+
+    fn check_coverage(&self, number: u64, snapshots: &Footer) -> Result<()> {
+        if snapshots.rows != snapshots.coverage.count() {
+            return Err(self.damaged(Table::Snapshots, number, "it has not as many rows as snapshots"));
+        }
+        if self.segments.iter().any(|newer| newer.coverage.overlaps(&snapshots.coverage)) {
+            return Err(self.damaged(Table::Snapshots, number, "a newer segment has some of its snapshots, not all"));
+        }
+        Ok(())
+    }
+
+    fn check_run(&mut self, number: u64, json: &str) -> Result<()> {
+        match &self.run {
+            Some((known, _)) if known == json => Ok(()),
+            Some(_) => Err(self.damaged(Table::Snapshots, number, "it is from another run than the newer segments")),
+            None => {
+                let run = run_from_json(json);
+                let run = run.map_err(|e| self.damaged(Table::Snapshots, number, &format!("isotherm.run: {e}")))?;
+                self.run = Some((json.to_owned(), run));
+                Ok(())
+            }
+        }
+    }
+
+    fn damaged(&self, table: Table, number: u64, what: &str) -> Error {
+        Error::Damaged { path: self.dir.join(FileName::of(table, number).to_string()), what: what.to_owned() }
+    }
+
+    fn conclude(mut self) -> Result<Recording> {
+        let Some((_, run)) = self.run.take().filter(|_| !self.segments.is_empty()) else {
+            let what = self.damage.map_or_else(|| "none was completed".to_owned(), |e| e.to_string());
+            return Err(Error::NothingLeft { path: self.dir.to_owned(), what });
+        };
+        // A segment of no snapshots sorts before the one that starts at the same index.
+        self.segments.sort_by_key(|s| (s.coverage.snapshots.start, s.coverage.snapshots.end));
+        let missing = self.missing();
+        self.note_state(&missing);
+        Ok(Recording { path: self.dir.to_owned(), run, segments: self.segments, missing, notes: self.notes })
+    }
+
+    fn missing(&self) -> Vec<Range<u64>> {
+        let mut end = 0;
+        let mut missing = Vec::new();
+        for segment in &self.segments {
+            if segment.coverage.snapshots.start > end {
+                missing.push(end..segment.coverage.snapshots.start);
+            }
+            end = segment.coverage.snapshots.end;
+        }
+        missing
+    }
+
+    fn note_state(&mut self, missing: &[Range<u64>]) {
+        if !self.segments.iter().any(|s| s.coverage.finished) {
+            let count: u64 = self.segments.iter().map(|s| s.coverage.count()).sum();
+            let segments = self.segments.len() as u64;
+            self.notes.push(format!(
+                "the recorder did not finish, or has not yet: opened {} with {}; \
+                 what came in the seconds after is not there",
+                counted(segments, "whole segment"),
+                counted(count, "snapshot")
+            ));
+        }
+        for gap in missing {
+            self.notes.push(format!(
+                "snapshots {} to {} are missing; mappings written in them are left out until they change",
+                gap.start,
+                gap.end - 1
+            ));
+        }
+    }
+}
+
+/// The snapshots of a recording in order. See [`Recording::snapshots`].
+pub struct Snapshots {
+    dir: PathBuf,
+    segments: vec::IntoIter<Segment>,
+    current: Option<Tables>,
+    mappings: KnownMappings,
+}
+
+impl fmt::Debug for Snapshots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshots").field("dir", &self.dir).field("segments", &self.segments).finish_non_exhaustive()
+    }
+}
+
+impl Iterator for Snapshots {
+    type Item = Result<Snapshot>;
+
+    fn next(&mut self) -> Option<Result<Snapshot>> {
+        loop {
+            let Some(tables) = &mut self.current else {
+                let segment = self.segments.next()?;
+                match Tables::open(&self.dir, &segment) {
+                    Ok(tables) => self.current = Some(tables),
+                    Err(error) => return Some(Err(self.give_up(segment.coverage.snapshots, error))),
+                }
+                continue;
+            };
+            let rest = tables.rest.clone();
+            match tables.next(&mut self.mappings) {
+                Ok(Some(snapshot)) => return Some(Ok(snapshot)),
+                Ok(None) => self.current = None,
+                Err(error) => return Some(Err(self.give_up(rest, error))),
+            }
+        }
+    }
+}
+
+impl Snapshots {
+    fn give_up(&mut self, rest: Range<u64>, error: Error) -> Error {
+        self.current = None;
+        self.mappings.missing.push(rest);
+        error
+    }
+}
+
+/// The five tables of a segment, read in step.
+struct Tables {
+    /// Indices that are still to come.
+    rest: Range<u64>,
+    snapshots: Cursor<SnapshotRow>,
+    targets: Cursor<TargetRow>,
+    regions: Cursor<RegionRow>,
+    mappings: Cursor<MappingRow>,
+    heat: Cursor<HeatRow>,
+}
+
+impl Tables {
+    fn open(dir: &Path, segment: &Segment) -> Result<Tables> {
+        Ok(Tables {
+            rest: segment.coverage.snapshots.clone(),
+            snapshots: Cursor::open(dir, segment.number)?,
+            targets: Cursor::open(dir, segment.number)?,
+            regions: Cursor::open(dir, segment.number)?,
+            mappings: Cursor::open(dir, segment.number)?,
+            heat: Cursor::open(dir, segment.number)?,
+        })
+    }
+
+    fn next(&mut self, known: &mut KnownMappings) -> Result<Option<Snapshot>> {
+        let Some(index) = self.rest.next() else { return self.check_end().map(|()| None) };
+        let Ok([row]) = <[SnapshotRow; 1]>::try_from(self.snapshots.take(index)?) else {
+            return Err(self.snapshots.damaged(format!("snapshot {index} has not exactly one row")));
+        };
+        let rows = self.targets.take(index)?;
+        if rows.len() as u64 != row.targets {
+            return Err(self.targets.damaged(format!("snapshot {index} has not as many targets as it says")));
+        }
+        let mut parts = self.parts(index)?;
+        known.begin(index);
+        let targets = rows.into_iter().map(|row| self.target(row, &mut parts, known)).collect::<Result<_>>()?;
+        known.end();
+        if !parts.is_empty() {
+            return Err(self.targets.damaged(format!("snapshot {index} has rows of a target that it has not")));
+        }
+        let SnapshotRow { start_unix_ns, end_unix_ns, cost, .. } = row;
+        Ok(Some(Snapshot { start_unix_ns, end_unix_ns, targets, cost }))
+    }
+
+    /// The rows of other tables, by target.
+    fn parts(&mut self, index: u64) -> Result<HashMap<TargetId, Parts>> {
+        let mut parts: HashMap<TargetId, Parts> = HashMap::new();
+        for row in self.regions.take(index)? {
+            parts.entry(row.id).or_default().regions.push(row.region);
+        }
+        for row in self.mappings.take(index)? {
+            parts.entry(row.id).or_default().mappings.push(row.mapping);
+        }
+        for row in self.heat.take(index)? {
+            if !parts.entry(row.id).or_default().count(&row) {
+                return Err(self.heat.damaged(format!("snapshot {index} counts a step twice or too many pages")));
+            }
+        }
+        Ok(parts)
+    }
+
+    fn target(
+        &self,
+        row: TargetRow,
+        parts: &mut HashMap<TargetId, Parts>,
+        known: &mut KnownMappings,
+    ) -> Result<TargetHeat> {
+        let TargetRow { mut heat, regions, mappings, mappings_snapshot } = row;
+        let found = parts.remove(&heat.id).unwrap_or_default();
+        if found.regions.len() as u64 != regions {
+            return Err(self.regions.damaged(format!("{regions} regions expected, {} found", found.regions.len())));
+        }
+        heat.mappings = known
+            .resolve(heat.id, mappings_snapshot, mappings, found.mappings)
+            .ok_or_else(|| self.mappings.damaged(format!("not the {mappings} mappings of pid {}", heat.id.pid)))?;
+        (heat.regions, heat.temperature, heat.idle) = (found.regions, found.temperature, found.idle);
+        Ok(heat)
+    }
+
+    /// Nothing may be left when the last snapshot is read.
+    fn check_end(&mut self) -> Result<()> {
+        ended(&mut self.snapshots)?;
+        ended(&mut self.targets)?;
+        ended(&mut self.regions)?;
+        ended(&mut self.mappings)?;
+        ended(&mut self.heat)
+    }
+}
+
+fn ended<R: Row>(cursor: &mut Cursor<R>) -> Result<()> {
+    match cursor.peek()? {
+        Some(index) => Err(cursor.damaged(format!("rows of snapshot {index}, which the segment does not cover"))),
+        None => Ok(()),
+    }
+}
+
+/// What other tables say of a target.
+#[derive(Default)]
+struct Parts {
+    regions: Vec<Region>,
+    mappings: Vec<Mapping>,
+    temperature: Histogram,
+    idle: Histogram,
+    /// Pages counted in each of the two.
+    totals: [u64; 2],
+}
+
+impl Parts {
+    /// Counts a row; false if its step was counted already or the sum of all has no room in 64 bits.
+    fn count(&mut self, row: &HeatRow) -> bool {
+        let (histogram, total) = match row.kind {
+            HeatKind::Temperature => (&mut self.temperature, &mut self.totals[0]),
+            HeatKind::Idle => (&mut self.idle, &mut self.totals[1]),
+        };
+        let Some(sum) = total.checked_add(row.pages) else { return false };
+        if histogram.at(row.interval) > 0 {
+            return false;
+        }
+        *total = sum;
+        histogram.add(row.interval, row.pages);
+        true
+    }
+}
+
+/// Mappings of the targets of the last snapshot: what `mappings_snapshot` can point to.
+struct KnownMappings {
+    /// Of each target the index under which its set stands, and the set.
+    before: HashMap<TargetId, (u64, Vec<Mapping>)>,
+    /// The same for the snapshot that is being read; only what is in it is carried on.
+    now: HashMap<TargetId, (u64, Vec<Mapping>)>,
+    index: u64,
+    /// Snapshots whose rows cannot be read: sets that stand there are not known.
+    missing: Vec<Range<u64>>,
+}
+
+impl KnownMappings {
+    fn new(missing: Vec<Range<u64>>) -> KnownMappings {
+        KnownMappings { before: HashMap::new(), now: HashMap::new(), index: 0, missing }
+    }
+
+    fn begin(&mut self, index: u64) {
+        self.index = index;
+        self.now.clear();
+    }
+
+    fn end(&mut self) {
+        self.before = std::mem::take(&mut self.now);
+    }
+
+    /// The `count` mappings that stand under snapshot `written`, where `found` stand under the current one. `None` if the
+    /// recording contradicts itself; empty if they are lost.
+    fn resolve(&mut self, id: TargetId, written: u64, count: u64, found: Vec<Mapping>) -> Option<Vec<Mapping>> {
+        let set = if written == self.index {
+            Some(found)
+        } else if found.is_empty() {
+            self.before.remove(&id).filter(|(index, _)| *index == written).map(|(_, set)| set)
+        } else {
+            return None;
+        };
+        match set {
+            Some(set) if set.len() as u64 == count => {
+                self.now.insert(id, (written, set.clone()));
+                Some(set)
+            }
+            None if self.missing.iter().any(|range| range.contains(&written)) => Some(Vec::new()),
+            _ => None,
+        }
+    }
+}

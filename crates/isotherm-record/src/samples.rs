@@ -1,0 +1,98 @@
+//! Snapshots for tests: small, all different, and every field set.
+
+use isotherm_heat::*;
+use isotherm_units::{Addr, AddrRange, Bytes};
+
+/// The description of a run.
+pub fn run() -> RunInfo {
+    RunInfo {
+        version: "0.1.0".into(),
+        source: "page-table".into(),
+        source_note: "Sees \"every\" page — nothing is lost.".into(),
+        window_ns: 1_000_000_000,
+        max_regions: 1000,
+        max_slowdown_pct: 0.1 + 0.2,
+        max_cpu_pct: 5.0,
+        command: vec!["isotherm".into(), "record".into()],
+        kernel: "6.8.0".into(),
+        cpu: "A CPU".into(),
+        cpus: 2,
+        memory: Bytes::of_mib(1024),
+    }
+}
+
+/// The snapshot of index `i`, a second after the one before. Mappings of the first target change every third time; the second
+/// target is there every other time.
+pub fn snapshot(i: u64) -> Snapshot {
+    let mut targets = vec![target(100, i, i / 3)];
+    if i.is_multiple_of(2) {
+        targets.push(target(7, i, 0));
+    }
+    Snapshot {
+        start_unix_ns: i * 1_000_000_000,
+        end_unix_ns: (i + 1) * 1_000_000_000,
+        targets,
+        cost: Cost {
+            elapsed_ns: i + 1,
+            monitor_cpu_ns: 2,
+            pages_read: 3,
+            pages_cleared: 4,
+            pages_retouched: 5,
+            slowdown_pct: 0.5,
+            longest_hold_ns: 7,
+            read_errors: u64::from(i == 3),
+        },
+    }
+}
+
+/// The snapshots up to `n`.
+pub fn snapshots(n: u64) -> Vec<Snapshot> {
+    (0..n).map(snapshot).collect()
+}
+
+fn target(pid: u32, i: u64, generation: u64) -> TargetHeat {
+    let mut temperature = Histogram::default();
+    temperature.add(Interval::ABSENT, 3);
+    temperature.add(Interval::UNMEASURED, 5 + i);
+    temperature.add(Interval::from_ns(16_000_000), 30);
+    let mut idle = Histogram::default();
+    idle.add(Interval::LONGEST, 35 + i);
+    TargetHeat {
+        id: TargetId { pid, start_ticks: 1 << 40 },
+        comm: "worker".into(),
+        cgroup: "/system.slice/ä".into(),
+        exited: i == 5,
+        granularity: if pid == 7 { Granularity::Mapping } else { Granularity::Page },
+        regions: vec![region(0x7f00_0000_0000, i), region(0xffff_ffff_ff60_0000, i + 1)],
+        mappings: vec![
+            mapping(0x7f00_0000_0000, &format!("/lib/{generation}.so")),
+            mapping(0xffff_ffff_ff60_0000, "[vsyscall]"),
+        ],
+        temperature,
+        idle,
+        counted_elsewhere_pages: 11,
+        maybe_shared_pages: 12,
+        unclearable_pages: 13,
+    }
+}
+
+fn range(start: u64) -> AddrRange {
+    AddrRange::new(Addr(start), Addr(start + 0x3000))
+}
+
+fn mapping(start: u64, name: &str) -> Mapping {
+    Mapping { range: range(start), name: name.into(), perms: "r-xp".into() }
+}
+
+fn region(start: u64, i: u64) -> Region {
+    Region {
+        range: range(start),
+        resident_pages: 3,
+        measured_pages: 2,
+        huge_pages: 1,
+        interval: if i.is_multiple_of(2) { Interval::UNMEASURED } else { Interval::from_ns(i << 20) },
+        rate_hz: 0.1,
+        age_ns: i,
+        idle_ns: 2 * i,
+    }
+}

@@ -1,0 +1,276 @@
+//! The format: which files a recording has, what their columns mean, and when a segment counts.
+//!
+//! Written by [`crate::Writer`], read by [`crate::Recording`] and by any tool that knows Parquet. Rows, not nested lists,
+//! because that is what SQL and data frames group and join without ceremony; 64-bit signed integers, because several readers
+//! turn unsigned ones into decimals.
+//!
+//! # Files
+//!
+//! A recording is a directory. Segment `n` is five files, one for each table: `snapshots-000001.parquet` and so on, numbered
+//! from 1 in the order in which they were written. A finished recording has one segment, so five files. Names that start with
+//! a dot and end in `.tmp` are being written, or were when the recorder was stopped; readers ignore them.
+//!
+//! # Columns
+//!
+//! `Int64` unless a type is given. No column has nulls except `interval_ns`. Values of 2^63 and more (addresses in the
+//! kernel's half, for one) are stored as the negative number of the same 64 bits. Times are nanoseconds, `unix` ones since the
+//! Unix epoch. Pages have 4 KiB. Rows are ordered by `snapshot`, and within one as the monitor listed them.
+//!
+//! The key of a snapshot is `snapshot`, an index that counts from 0 over the whole recording. The key of a target in it is
+//! `snapshot, pid, start_ticks`; a process is `pid, start_ticks`, since a pid alone is used again.
+//!
+//! **snapshots**: one row each.
+//!
+//! | column | meaning |
+//! |---|---|
+//! | `snapshot` | its index |
+//! | `start_unix_ns`, `end_unix_ns` | when its window began, and ended |
+//! | `targets` | number of its rows in `targets` |
+//! | `cost_elapsed_ns` | time watched since the monitor started, as all costs |
+//! | `cost_monitor_cpu_ns` | CPU time of the monitor |
+//! | `cost_pages_read` | page-table entries read |
+//! | `cost_pages_cleared` | page-table entries whose accessed bit was cleared |
+//! | `cost_pages_retouched` | cleared pages seen accessed again |
+//! | `cost_slowdown_pct` (`Float64`) | estimated slow-down of the targets, percent of one core |
+//! | `cost_longest_hold_ns` | longest time that a target's memory map was held in one piece |
+//! | `cost_read_errors` | reads of page tables that failed |
+//!
+//! **targets**: one row for each process of a snapshot.
+//!
+//! | column | meaning |
+//! |---|---|
+//! | `snapshot`, `pid`, `start_ticks` | key; `start_ticks` is field 22 of `/proc/PID/stat` |
+//! | `comm`, `cgroup` (`Utf8`) | command name; cgroup path, empty if unknown |
+//! | `exited` (`Boolean`) | whether it had ended by then |
+//! | `granularity` (`Utf8`) | `page` or `mapping`: how fine the source sees |
+//! | `regions` | number of its rows in `regions` |
+//! | `mappings` | number of its mappings |
+//! | `mappings_snapshot` | the `snapshot` under which its mappings stand in `mappings` |
+//! | `counted_elsewhere_pages` | resident pages that another target counts too |
+//! | `maybe_shared_pages` | pages of which it is not known whether another target counts them |
+//! | `unclearable_pages` | pages of which no heat can be known |
+//!
+//! **regions**: neighbouring pages of like heat.
+//!
+//! | column | meaning |
+//! |---|---|
+//! | `snapshot`, `pid`, `start_ticks` | key of the target |
+//! | `start_addr`, `end_addr` | first address, and one past the last |
+//! | `resident_pages`, `measured_pages`, `huge_pages` | pages present; of known interval; on huge pages |
+//! | `code` | mean access interval as a step of the scale: 1 unmeasured, from 2 on 1 ms times 2^((code - 2) / 8) |
+//! | `interval_ns` (nullable) | the same in nanoseconds; null if not measured |
+//! | `rate_hz` (`Float32`) | mean accesses a second and measured page |
+//! | `age_ns` | how long the region has had this heat |
+//! | `idle_ns` | mean time since its pages were last seen accessed |
+//!
+//! **mappings**: the mappings of a target, as in `/proc/PID/maps`. They are written when the target is new to the recording,
+//! was missing from the snapshot before, or has other mappings than before; always the full set. A reader finds those of a
+//! target by joining `mappings.snapshot` with `targets.mappings_snapshot` (and `pid`, `start_ticks`), which is the last set
+//! written at or before the snapshot. No rows there means no mappings.
+//!
+//! | column | meaning |
+//! |---|---|
+//! | `snapshot`, `pid`, `start_ticks` | the snapshot in which this set was first seen, and the process |
+//! | `start_addr`, `end_addr` | first address, and one past the last |
+//! | `name` (`Utf8`) | path, `[heap]`, `[anon:name]`, or empty for anonymous memory |
+//! | `perms` (`Utf8`) | `rwxp` as the kernel prints them |
+//!
+//! **heat**: the two histograms of a target, one row for each step that holds pages.
+//!
+//! | column | meaning |
+//! |---|---|
+//! | `snapshot`, `pid`, `start_ticks` | key of the target |
+//! | `kind` (`Utf8`) | `temperature`: pages by access interval; `idle`: pages by time since last seen accessed |
+//! | `code`, `interval_ns` (nullable) | the step, as in `regions`; code 0 counts absent pages |
+//! | `pages` | pages at that step |
+//!
+//! # Metadata
+//!
+//! Each file carries in its Parquet key-value metadata: `isotherm.format` ([`FORMAT`]), `isotherm.version` ([`VERSION`]),
+//! `isotherm.run` (the `RunInfo` as JSON), `isotherm.table`, `isotherm.first_snapshot` and `isotherm.snapshots` (the indices
+//! the segment covers: the first, and how many), `isotherm.finished` (`true` in the last segment of a recorder that ended
+//! in order). A reader refuses a greater version. Within a version columns and keys may be added, and readers skip those they
+//! do not know; one taken away or given another meaning makes a new version.
+//!
+//! # When a segment counts
+//!
+//! A segment counts if its five files are whole and agree on what they cover. Its `snapshots` file is renamed into place
+//! last, so without that one it does not count. A segment replaces all those of lower number whose snapshots it covers; that is
+//! how `finish` joins segments without a moment at which a snapshot is there twice or not at all:
+//!
+//! ```text
+//!  1. snapshots 0..20 in segment 1    20..40 in segment 2
+//!  2. segment 3 = 0..40, complete but for its snapshots file: ignored, 1 and 2 count
+//!  3. snapshots-000003 renamed: 3 counts and replaces 1 and 2, whatever is left of them
+//!  4. the files of 1 and 2 removed
+//! ```
+
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use std::sync::Arc;
+
+/// Value of `isotherm.format` in every file of a recording.
+pub const FORMAT: &str = "isotherm-recording";
+/// The version of the format that is written, and the newest that is read.
+pub const VERSION: u32 = 1;
+
+/// The tables of a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Table {
+    /// One row for each process of a snapshot.
+    Targets,
+    /// Regions of targets.
+    Regions,
+    /// Mappings of targets, written when they change.
+    Mappings,
+    /// Histograms of targets.
+    Heat,
+    /// One row for each snapshot, with its times and costs.
+    Snapshots,
+}
+
+impl Table {
+    /// All tables, in the order in which the files of a segment are renamed: the one that makes it count is last.
+    pub const ALL: [Table; 5] = [Table::Targets, Table::Regions, Table::Mappings, Table::Heat, Table::Snapshots];
+
+    /// Its name, as in file names and metadata.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Table::Targets => "targets",
+            Table::Regions => "regions",
+            Table::Mappings => "mappings",
+            Table::Heat => "heat",
+            Table::Snapshots => "snapshots",
+        }
+    }
+
+    /// Its columns, in the order in which they are written.
+    pub fn schema(self) -> SchemaRef {
+        let fields = self.columns().iter().map(|(name, kind)| kind.field(name)).collect::<Vec<_>>();
+        Arc::new(Schema::new(fields))
+    }
+
+    pub(crate) const fn columns(self) -> &'static [(&'static str, Kind)] {
+        match self {
+            Table::Snapshots => SNAPSHOTS,
+            Table::Targets => TARGETS,
+            Table::Regions => REGIONS,
+            Table::Mappings => MAPPINGS,
+            Table::Heat => HEAT,
+        }
+    }
+}
+
+/// The type of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Int,
+    /// The only kind that may be null. Computed from another column for those who query; our reader does not use it.
+    Derived,
+    F64,
+    F32,
+    Text,
+    Bool,
+}
+
+impl Kind {
+    pub(crate) const fn data_type(self) -> DataType {
+        match self {
+            Kind::Int | Kind::Derived => DataType::Int64,
+            Kind::F64 => DataType::Float64,
+            Kind::F32 => DataType::Float32,
+            Kind::Text => DataType::Utf8,
+            Kind::Bool => DataType::Boolean,
+        }
+    }
+
+    fn field(self, name: &str) -> Field {
+        Field::new(name, self.data_type(), self == Kind::Derived)
+    }
+}
+
+const SNAPSHOTS: &[(&str, Kind)] = &[
+    ("snapshot", Kind::Int),
+    ("start_unix_ns", Kind::Int),
+    ("end_unix_ns", Kind::Int),
+    ("targets", Kind::Int),
+    ("cost_elapsed_ns", Kind::Int),
+    ("cost_monitor_cpu_ns", Kind::Int),
+    ("cost_pages_read", Kind::Int),
+    ("cost_pages_cleared", Kind::Int),
+    ("cost_pages_retouched", Kind::Int),
+    ("cost_slowdown_pct", Kind::F64),
+    ("cost_longest_hold_ns", Kind::Int),
+    ("cost_read_errors", Kind::Int),
+];
+
+const TARGETS: &[(&str, Kind)] = &[
+    ("snapshot", Kind::Int),
+    ("pid", Kind::Int),
+    ("start_ticks", Kind::Int),
+    ("comm", Kind::Text),
+    ("cgroup", Kind::Text),
+    ("exited", Kind::Bool),
+    ("granularity", Kind::Text),
+    ("regions", Kind::Int),
+    ("mappings", Kind::Int),
+    ("mappings_snapshot", Kind::Int),
+    ("counted_elsewhere_pages", Kind::Int),
+    ("maybe_shared_pages", Kind::Int),
+    ("unclearable_pages", Kind::Int),
+];
+
+const REGIONS: &[(&str, Kind)] = &[
+    ("snapshot", Kind::Int),
+    ("pid", Kind::Int),
+    ("start_ticks", Kind::Int),
+    ("start_addr", Kind::Int),
+    ("end_addr", Kind::Int),
+    ("resident_pages", Kind::Int),
+    ("measured_pages", Kind::Int),
+    ("huge_pages", Kind::Int),
+    ("code", Kind::Int),
+    ("interval_ns", Kind::Derived),
+    ("rate_hz", Kind::F32),
+    ("age_ns", Kind::Int),
+    ("idle_ns", Kind::Int),
+];
+
+const MAPPINGS: &[(&str, Kind)] = &[
+    ("snapshot", Kind::Int),
+    ("pid", Kind::Int),
+    ("start_ticks", Kind::Int),
+    ("start_addr", Kind::Int),
+    ("end_addr", Kind::Int),
+    ("name", Kind::Text),
+    ("perms", Kind::Text),
+];
+
+const HEAT: &[(&str, Kind)] = &[
+    ("snapshot", Kind::Int),
+    ("pid", Kind::Int),
+    ("start_ticks", Kind::Int),
+    ("kind", Kind::Text),
+    ("code", Kind::Int),
+    ("interval_ns", Kind::Derived),
+    ("pages", Kind::Int),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_that_makes_a_segment_count_is_last() {
+        assert_eq!(Table::ALL.last(), Some(&Table::Snapshots));
+    }
+
+    #[test]
+    fn every_column_is_described_in_the_documentation_of_the_format() {
+        let docs = [include_str!("schema.rs"), include_str!("../../../docs/recording.md")];
+        for (table, (column, _)) in Table::ALL.iter().flat_map(|t| t.columns().iter().map(move |c| (t, c))) {
+            for text in docs {
+                assert!(text.contains(&format!("`{column}`")), "{}.{column}", table.name());
+            }
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Writes a recording, segment by segment.
+//!
+//! Fed with the snapshots of a monitor; `encode` turns them into rows and `publish` puts a segment in place. What waits in
+//! memory is bounded by time and by rows, and both are measured on the snapshots themselves: the writer reads no clock.
+//! An empty first segment is written at once, so that a disk which takes nothing shows at the start and not seconds later, and
+//! so that a recording can be opened from its first moment.
+
+use crate::encode::Pending;
+use crate::publish::Plan;
+use crate::schema::Table;
+use crate::segment::{Coverage, FileName, run_to_json};
+use crate::storage::{Disk, Storage};
+use crate::{Error, Result, compact};
+use isotherm_heat::{RunInfo, Snapshot};
+use std::collections::HashSet;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How to write a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Write a segment once the end of the newest snapshot is this long after the start of the oldest that waits: what a
+    /// crash may lose. Zero writes each snapshot at once. 2 s by default.
+    pub flush_interval: Duration,
+    /// Write a segment once this many rows wait over all tables, whatever the time: bounds memory, at some 60 bytes a row.
+    /// Zero writes each snapshot at once. 500 000 by default.
+    pub max_rows: usize,
+    /// Replace a recording that has the same name. Only files with names of ours are removed. Off by default.
+    pub overwrite: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { flush_interval: Duration::from_secs(2), max_rows: 500_000, overwrite: false }
+    }
+}
+
+/// What a finished recording holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Summary {
+    /// The directory.
+    pub path: PathBuf,
+    /// Snapshots in it.
+    pub snapshots: u64,
+    /// Size of its files.
+    pub bytes: u64,
+    /// Why it is still in several segments, if it is: a sentence for people. Nothing is lost by that.
+    pub note: Option<String>,
+}
+
+/// Writes a recording.
+///
+/// Dropped without [`Writer::finish`] it writes nothing more; what it has written stays readable.
+#[derive(Debug)]
+pub struct Writer {
+    dir: PathBuf,
+    storage: Box<dyn Storage>,
+    run: String,
+    options: Options,
+    pending: Pending,
+    /// Start of the oldest snapshot that waits.
+    waiting_since: Option<u64>,
+    /// Snapshots pushed.
+    next: u64,
+    /// Snapshots on disk: the rest waits.
+    kept: u64,
+    /// Segments on disk.
+    segments: Vec<u64>,
+    stopped: bool,
+}
+
+impl Writer {
+    /// Makes the directory `path` and starts a recording in it. An empty directory may be there already.
+    pub fn create(path: impl AsRef<Path>, run: &RunInfo, options: Options) -> Result<Writer> {
+        Writer::create_in(Box::new(Disk), path.as_ref(), run, options)
+    }
+
+    pub(crate) fn create_in(storage: Box<dyn Storage>, path: &Path, run: &RunInfo, options: Options) -> Result<Writer> {
+        let run = run_to_json(run).map_err(|what| Error::RunInfo { path: path.to_owned(), what })?;
+        prepare(path, storage.as_ref(), options.overwrite)?;
+        let mut writer = Writer {
+            dir: path.to_owned(),
+            storage,
+            run,
+            options,
+            pending: Pending::new(),
+            waiting_since: None,
+            next: 0,
+            kept: 0,
+            segments: Vec::new(),
+            stopped: false,
+        };
+        writer.flush()?;
+        Ok(writer)
+    }
+
+    /// Adds a snapshot, and writes a segment if it is time. After an error other than [`Error::DuplicateTarget`] the writer
+    /// takes nothing more.
+    pub fn push(&mut self, snapshot: &Snapshot) -> Result<()> {
+        self.check_running()?;
+        self.check_distinct(snapshot)?;
+        self.pending.push(self.next, snapshot);
+        self.next += 1;
+        let since = *self.waiting_since.get_or_insert(snapshot.start_unix_ns);
+        // The distance either way: a clock that was set back must not stop the writing.
+        let waited = Duration::from_nanos(snapshot.end_unix_ns.abs_diff(since));
+        if waited >= self.options.flush_interval || self.pending.rows() >= self.options.max_rows {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Writes what waits, and joins all segments into one.
+    pub fn finish(mut self) -> Result<Summary> {
+        self.check_running()?;
+        if self.next > self.kept {
+            self.flush()?;
+        }
+        let note = self
+            .join()
+            .err()
+            .map(|error| format!("the recording is complete, and left in {} segments: {error}", self.segments.len()));
+        Ok(Summary { snapshots: self.kept, bytes: size(&self.dir), path: self.dir, note })
+    }
+
+    /// The directory of the recording.
+    pub fn path(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Snapshots that are on disk. Those pushed since wait for their segment.
+    pub fn kept(&self) -> u64 {
+        self.kept
+    }
+
+    /// Writes what waits as a segment; an empty one if nothing does.
+    fn flush(&mut self) -> Result<()> {
+        let segment = self.next_segment();
+        let coverage = Coverage { snapshots: self.kept..self.next, finished: false };
+        let plan = Plan { dir: &self.dir, run: &self.run, segment, coverage };
+        let pending = &mut self.pending;
+        let written = plan.publish(self.storage.as_ref(), |table, writer| {
+            writer.write(&pending.take(table).map_err(io::Error::other)?)
+        });
+        if let Err(error) = written {
+            self.stopped = true;
+            let (kept, lost) = (self.kept, self.next - self.kept);
+            return Err(Error::Write { path: self.dir.clone(), segment, kept, lost, error });
+        }
+        self.segments.push(segment);
+        self.kept = self.next;
+        self.waiting_since = None;
+        Ok(())
+    }
+
+    fn join(&self) -> io::Result<()> {
+        let coverage = Coverage { snapshots: 0..self.kept, finished: true };
+        let plan = Plan { dir: &self.dir, run: &self.run, segment: self.next_segment(), coverage };
+        compact::join(&plan, self.storage.as_ref(), &self.segments)
+    }
+
+    fn next_segment(&self) -> u64 {
+        self.segments.last().map_or(1, |last| last + 1)
+    }
+
+    fn check_running(&self) -> Result<()> {
+        if self.stopped {
+            return Err(Error::Stopped { path: self.dir.clone(), kept: self.kept });
+        }
+        Ok(())
+    }
+
+    fn check_distinct(&self, snapshot: &Snapshot) -> Result<()> {
+        let mut seen = HashSet::with_capacity(snapshot.targets.len());
+        match snapshot.targets.iter().find(|target| !seen.insert(target.id)) {
+            Some(twice) => {
+                Err(Error::DuplicateTarget { path: self.dir.clone(), snapshot: self.next, pid: twice.id.pid })
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Makes the directory, or checks that the one there may be used and empties it of our files.
+fn prepare(path: &Path, storage: &dyn Storage, overwrite: bool) -> Result<()> {
+    let failed = |error| Error::Create { path: path.to_owned(), error };
+    match fs::create_dir(path) {
+        Ok(()) => return sync_parent(path, storage).map_err(failed),
+        Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(failed(e)),
+        Err(_) => {}
+    }
+    if !path.is_dir() {
+        return Err(Error::Occupied { path: path.to_owned(), what: "it is not a directory" });
+    }
+    let (mut ours, others) = list(path).map_err(failed)?;
+    if ours.is_empty() {
+        let what = "the directory holds other files";
+        return if others { Err(Error::Occupied { path: path.to_owned(), what }) } else { Ok(()) };
+    }
+    if !overwrite {
+        return Err(Error::Exists { path: path.to_owned() });
+    }
+    // The files that make segments count go first, newest first, so that what a crash leaves is an older state or nothing.
+    ours.sort_by_key(|file| std::cmp::Reverse((file.table == Table::Snapshots, file.segment)));
+    ours.iter().try_for_each(|file| storage.remove(&path.join(file.to_string()))).map_err(failed)?;
+    storage.sync_dir(path).map_err(failed)
+}
+
+/// Files of ours in a directory, and whether there are others.
+fn list(dir: &Path) -> io::Result<(Vec<FileName>, bool)> {
+    let (mut ours, mut others) = (Vec::new(), false);
+    for entry in fs::read_dir(dir)? {
+        match entry?.file_name().to_str().and_then(FileName::parse) {
+            Some(file) => ours.push(file),
+            None => others = true,
+        }
+    }
+    Ok((ours, others))
+}
+
+fn sync_parent(path: &Path, storage: &dyn Storage) -> io::Result<()> {
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    storage.sync_dir(parent)
+}
+
+fn size(dir: &Path) -> u64 {
+    let files = list(dir).map(|(ours, _)| ours).unwrap_or_default();
+    files.iter().filter_map(|file| fs::metadata(dir.join(file.to_string())).ok()).map(|m| m.len()).sum()
+}

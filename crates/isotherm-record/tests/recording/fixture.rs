@@ -1,0 +1,69 @@
+//! Recordings of format version 1 as they were written when it was made. They stay as they are: if this test fails, the
+//! reader no longer reads what users have.
+
+use crate::{record, samples};
+use isotherm_record::{Error, Recording, schema};
+use std::fs;
+use std::path::PathBuf;
+
+fn fixtures() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v1")
+}
+
+#[test]
+fn version_1_finished() {
+    let recording = Recording::open(fixtures().join("finished")).unwrap();
+    assert_eq!((recording.run(), recording.len()), (&samples::run(), 6));
+    assert!(recording.notes().is_empty());
+    let all = recording.read_all().unwrap();
+    assert_eq!(all, samples::snapshots(6));
+    // Written out, in case the samples change along with a bug.
+    let target = &all[4].targets[1];
+    assert_eq!((target.id.pid, target.id.start_ticks, target.comm.as_str()), (7, 1 << 40, "worker"));
+    assert_eq!(target.mappings[1].range.start.0, 0xffff_ffff_ff60_0000);
+    assert_eq!(all[3].targets[0].mappings[0].name, "/lib/1.so");
+    assert_eq!(all[3].cost.read_errors, 1);
+}
+
+#[test]
+fn version_1_killed() {
+    let recording = Recording::open(fixtures().join("killed")).unwrap();
+    assert_eq!(recording.read_all().unwrap(), samples::snapshots(4));
+    assert_eq!(recording.notes().len(), 1);
+}
+
+/// The files of `killed` with another version in their metadata.
+fn with_version(version: &str) -> (tempfile::TempDir, Error) {
+    let dir = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(fixtures().join("killed")).unwrap() {
+        let entry = entry.unwrap();
+        let mut bytes = fs::read(entry.path()).unwrap();
+        // The key, then a byte for the type of the next field and one for the length of its text.
+        let key = b"isotherm.version";
+        let at = bytes.windows(key.len()).position(|w| w == key).unwrap() + key.len() + 2;
+        assert_eq!(bytes[at], b'1');
+        bytes[at] = version.as_bytes()[0];
+        fs::write(dir.path().join(entry.file_name()), bytes).unwrap();
+    }
+    let error = Recording::open(dir.path()).unwrap_err();
+    (dir, error)
+}
+
+#[test]
+fn a_newer_version_is_refused_by_name() {
+    assert_eq!(schema::VERSION, 1);
+    let (_dir, error) = with_version("2");
+    assert!(matches!(error, Error::NewerVersion { .. }), "{error}");
+    assert!(error.to_string().contains("version 2"), "{error}");
+    assert!(error.to_string().contains("up to version 1"), "{error}");
+    let (_dir, error) = with_version("x");
+    assert!(matches!(error, Error::NothingLeft { .. }), "{error}");
+}
+
+#[test]
+#[ignore = "wrote the fixtures, once; a new version gets a directory of its own"]
+fn write_fixtures() {
+    fs::create_dir_all(fixtures()).unwrap();
+    record(&fixtures().join("finished"), 6).finish().unwrap();
+    drop(record(&fixtures().join("killed"), 4));
+}

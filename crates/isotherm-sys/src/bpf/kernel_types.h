@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The few kernel types that the page-table reader touches, each with only the fields it reads. libbpf relocates every field
+ * against the running kernel's BTF, so neither order nor padding matters here.
+ */
+#ifndef ISOTHERM_KERNEL_TYPES_H
+#define ISOTHERM_KERNEL_TYPES_H
+
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+typedef signed char __s8;
+typedef short __s16;
+typedef int __s32;
+typedef long long __s64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u64 __be64;
+typedef __u32 __wsum;
+typedef _Bool bool;
+
+enum bpf_map_type { BPF_MAP_TYPE_ARRAY = 2 };
+enum { BPF_F_MMAPABLE = 1U << 10 };
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct mm_struct {
+	void *pgd;
+};
+
+struct vm_area_struct {
+	unsigned long vm_start;
+	unsigned long vm_end;
+	struct mm_struct *vm_mm;
+};
+
+struct task_struct {
+	__s32 pid;
+	__u64 start_boottime;
+	struct mm_struct *mm;
+};
+
+struct bpf_iter_meta {
+	__u64 session_id;
+};
+
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+};
+
+#pragma clang attribute pop
+
+#endif

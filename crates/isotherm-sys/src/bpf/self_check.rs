@@ -1,0 +1,107 @@
+//! Proves the walk on our own memory before anyone else's is read.
+//!
+//! A wrong base of the direct map makes every read fail or, worse, read something else. So we touch a pattern of pages in a
+//! fresh mapping and ask for it back: 512 present bits have to agree, and, where we may see them, the frame numbers too.
+
+use super::{Error, Kind, Op, Walker};
+use crate::pagemap::Pagemap;
+use isotherm_units::{Addr, AddrRange, BLOCK_SIZE, BlockNo, PAGES_PER_BLOCK};
+use std::io;
+use std::path::Path;
+use std::ptr::NonNull;
+
+/// Pages touched: one in each word of the bitmap and the two ends, in no regular order.
+const PATTERN: [usize; 9] = [0, 3, 77, 130, 200, 291, 383, 402, 511];
+
+pub(super) fn run(walker: &mut Walker) -> Result<(), Error> {
+    let memory = Scratch::new()
+        .map_err(|source| Error::Io { attempted: "map 4 MiB of scratch memory for the self-check".into(), source })?;
+    let block = memory.block();
+    for page in PATTERN {
+        memory.touch(page);
+    }
+    let me = std::process::id();
+    let (pass, answers) = walker.pass(me, Op::Blocks, &[block.addr()])?;
+    let Some(answer) = answers.first().filter(|_| pass.read_errors == 0) else {
+        return Err(Error::SelfCheck(format!("{} of our own page tables could not be read", pass.read_errors.max(1))));
+    };
+    if answer.kind() != Kind::Pages {
+        return Err(Error::SelfCheck(format!("expected a table of pages, found {:?}", answer.kind())));
+    }
+    let mut expected = [0_u64; PAGES_PER_BLOCK / 64];
+    for page in PATTERN {
+        expected[page / 64] |= 1 << (page % 64);
+    }
+    if answer.b != expected || answer.a != expected {
+        return Err(Error::SelfCheck(format!(
+            "touched pages {expected:x?}, found present {:x?} and accessed {:x?}",
+            answer.b, answer.a
+        )));
+    }
+    frames_agree(walker, me, block)
+}
+
+/// Compares frame numbers with `/proc/self/pagemap`, which shows them to CAP_SYS_ADMIN only.
+fn frames_agree(walker: &mut Walker, me: u32, block: BlockNo) -> Result<(), Error> {
+    let read_error = |source| Error::Io { attempted: "read /proc/self/pagemap".into(), source };
+    let map = Pagemap::open(Path::new("/proc"), me).map_err(read_error)?;
+    for index in PATTERN {
+        let page = block.page(index);
+        let entries = map.read(AddrRange::new(page.addr(), block.page(index + 1).addr())).map_err(read_error)?;
+        let Some(frame) = entries.first().and_then(|(_, e)| e.frame()) else { continue };
+        let (_, answers) = walker.pass(me, Op::Entry, &[page.addr()])?;
+        let found = answers.first().map_or(0, |a| (a.a[0] & 0x000f_ffff_ffff_f000) >> 12);
+        if found != frame {
+            return Err(Error::SelfCheck(format!("page {page:?} has frame {frame:#x}, the walk found {found:#x}")));
+        }
+    }
+    Ok(())
+}
+
+/// One aligned block of untouched memory, without huge pages.
+struct Scratch {
+    base: NonNull<u8>,
+}
+
+const SCRATCH_LEN: usize = 2 * PAGES_PER_BLOCK * 4096;
+
+impl Scratch {
+    fn new() -> io::Result<Scratch> {
+        // SAFETY: a new private mapping at an address of the kernel's choice replaces nothing; the result is checked.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                SCRATCH_LEN,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let scratch = Scratch { base: NonNull::new(base.cast()).expect("mmap does not return null") };
+        // SAFETY: advises exactly our own mapping. A kernel without huge pages refuses, which is as good.
+        unsafe { libc::madvise(base, SCRATCH_LEN, libc::MADV_NOHUGEPAGE) };
+        Ok(scratch)
+    }
+
+    /// The first whole block within.
+    fn block(&self) -> BlockNo {
+        Addr(self.base.as_ptr().addr() as u64 + BLOCK_SIZE - 1).block()
+    }
+
+    fn touch(&self, page: usize) {
+        let skip = usize::try_from(self.block().addr().0).expect("a 64-bit address") - self.base.as_ptr().addr();
+        // SAFETY: `skip` is less than one block and the mapping is two blocks long, so the page lies within it.
+        unsafe { self.base.as_ptr().add(skip + page * 4096).write_volatile(1) };
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // SAFETY: unmaps exactly what `new` mapped, once.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), SCRATCH_LEN) };
+    }
+}

@@ -1,0 +1,123 @@
+//! What can go wrong when reading `/proc` and cgroup files.
+//!
+//! A process that ends and a process that may not be read are everyday events for a monitor, so they are variants of their
+//! own, and callers can go on without taking messages apart. Messages do not repeat their source: print the chain.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The result of every reader here.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a file could not be read or understood.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The process or cgroup is no longer there (`ENOENT`, `ESRCH`, `ENODEV`). Normal: drop the target.
+    #[error("{}: gone, it ended before or while it was read", path.display())]
+    Gone {
+        /// The file that was asked for.
+        path: PathBuf,
+    },
+    /// The kernel refused (`EACCES`, `EPERM`).
+    #[error(
+        "{}: permission denied: run as the process's own user if that may be ptraced, as root, or with CAP_SYS_PTRACE ({})",
+        path.display(),
+        scope_note(*ptrace_scope)
+    )]
+    Denied {
+        /// The file that was asked for.
+        path: PathBuf,
+        /// `kernel.yama.ptrace_scope`, if there is such a setting.
+        ptrace_scope: Option<u8>,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// Any other failure to read.
+    #[error("read {}", path.display())]
+    Io {
+        /// The file that was asked for.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The file was read and is not as the kernel writes it.
+    #[error("{}: line {line}: {item}: expected {expected}, got {got:?}", path.display())]
+    Parse {
+        /// The file that was read.
+        path: PathBuf,
+        /// Its line, from 1.
+        line: usize,
+        /// Which item of the line.
+        item: &'static str,
+        /// What was expected there.
+        expected: &'static str,
+        /// What was there instead, shortened.
+        got: String,
+    },
+    /// No hierarchy holds such a cgroup.
+    #[error("no cgroup {asked:?}: looked in {}", looked_in(looked))]
+    NoCgroup {
+        /// As the user typed it.
+        asked: String,
+        /// The hierarchies, such as `memory (v1) at /sys/fs/cgroup/memory`.
+        looked: Vec<String>,
+    },
+}
+
+impl Error {
+    /// Whether the process or cgroup ended: nothing is wrong, there is only nothing left to read.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Error::Gone { .. })
+    }
+
+    /// Whether privilege is missing.
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Error::Denied { .. })
+    }
+
+    /// Sorts an I/O error into its variant.
+    pub(crate) fn from_io(path: &Path, source: io::Error) -> Error {
+        let path = path.to_owned();
+        match source.raw_os_error() {
+            Some(libc::ENOENT | libc::ESRCH | libc::ENODEV) => Error::Gone { path },
+            Some(libc::EACCES | libc::EPERM) => Error::Denied { path, ptrace_scope: None, source },
+            _ => Error::Io { path, source },
+        }
+    }
+}
+
+/// Yama restricts attaching; reading maps and clearing bits asks for less. Say so, or people turn it off in vain.
+fn scope_note(scope: Option<u8>) -> String {
+    match scope {
+        Some(scope) => format!("kernel.yama.ptrace_scope is {scope}, which limits attaching and not this"),
+        None => "no kernel.yama.ptrace_scope is set".to_owned(),
+    }
+}
+
+fn looked_in(looked: &[String]) -> String {
+    if looked.is_empty() { "nothing, no cgroup hierarchy is mounted".to_owned() } else { looked.join(", ") }
+}
+
+/// What a parser found wrong; the reader adds path and line.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Unexpected {
+    pub(crate) item: &'static str,
+    pub(crate) expected: &'static str,
+    pub(crate) got: String,
+}
+
+impl Unexpected {
+    pub(crate) fn new(item: &'static str, expected: &'static str, got: &[u8]) -> Unexpected {
+        // A hostile line may be megabytes long: an error message need not be.
+        const SHOWN: usize = 80;
+        let got = String::from_utf8_lossy(&got[..got.len().min(SHOWN)]).into_owned();
+        Unexpected { item, expected, got }
+    }
+
+    pub(crate) fn at(self, path: &Path, line: usize) -> Error {
+        Error::Parse { path: path.to_owned(), line, item: self.item, expected: self.expected, got: self.got }
+    }
+}

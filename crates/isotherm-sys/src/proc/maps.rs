@@ -1,0 +1,314 @@
+//! `/proc/PID/maps`: what a process maps, and where.
+//!
+//! Read at every start and whenever a target's layout may have changed, so it has to be fast at the kernel's limit of 65,530
+//! mappings: one pass over the bytes, a buffer that is kept, and names shared between neighbours (a library has four or
+//! five mappings in a row with one name) rather than copied.
+
+use super::error::Unexpected;
+use super::{Error, Proc, Result};
+use isotherm_units::{Addr, AddrRange};
+use std::fmt;
+use std::io::Read;
+use std::sync::Arc;
+
+/// What a process may do with a mapping, and whether it is shared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Perms(u8);
+
+impl Perms {
+    /// Readable.
+    pub const READ: Perms = Perms(1);
+    /// Writable.
+    pub const WRITE: Perms = Perms(2);
+    /// Executable.
+    pub const EXEC: Perms = Perms(4);
+    /// Shared: writes reach the file or the other processes.
+    pub const SHARED: Perms = Perms(8);
+
+    /// Whether all of `other` are set.
+    pub const fn contains(self, other: Perms) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Both together.
+    pub const fn union(self, other: Perms) -> Perms {
+        Perms(self.0 | other.0)
+    }
+
+    fn parse(text: &[u8]) -> Option<Perms> {
+        const FLAGS: [(u8, u8, Perms); 4] = [
+            (b'r', b'-', Perms::READ),
+            (b'w', b'-', Perms::WRITE),
+            (b'x', b'-', Perms::EXEC),
+            (b's', b'p', Perms::SHARED),
+        ];
+        let mut perms = Perms::default();
+        if text.len() != FLAGS.len() {
+            return None;
+        }
+        for (&byte, (set, clear, flag)) in text.iter().zip(FLAGS) {
+            if byte == set {
+                perms = perms.union(flag);
+            } else if byte != clear {
+                return None;
+            }
+        }
+        Some(perms)
+    }
+}
+
+impl fmt::Display for Perms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pick = |flag, set, clear| if self.contains(flag) { set } else { clear };
+        let text = [
+            pick(Perms::READ, 'r', '-'),
+            pick(Perms::WRITE, 'w', '-'),
+            pick(Perms::EXEC, 'x', '-'),
+            pick(Perms::SHARED, 's', 'p'),
+        ];
+        f.pad(&text.iter().collect::<String>())
+    }
+}
+
+/// One line of `/proc/PID/maps`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapEntry {
+    /// Its addresses.
+    pub range: AddrRange,
+    /// What may be done with it.
+    pub perms: Perms,
+    /// Where in the file it begins, in bytes.
+    pub offset: u64,
+    /// Device of the file, major and minor; (0, 0) without one.
+    pub dev: (u32, u32),
+    /// Inode of the file; 0 without one.
+    pub inode: u64,
+    /// Path, `[heap]`, `[stack]`, `[anon:name]`, or empty for anonymous memory; ` (deleted)` at the end of a path whose
+    /// file is gone. As the kernel prints it: a newline in a path reads `\012`, so a name is always one line. The kernel
+    /// does not escape backslashes, so this cannot be undone, and a name is for showing and not for opening.
+    pub name: Arc<str>,
+}
+
+/// Mappings that the kernel makes by itself. Their pages are the kernel's, shared by all processes, and clearing their bits
+/// is refused or senseless.
+const KERNEL_MADE: [&str; 7] =
+    ["[vsyscall]", "[vdso]", "[vvar]", "[vvar_vclock]", "[vectors]", "[sigpage]", "[uprobes]"];
+
+impl MapEntry {
+    /// Whether heat can be measured here: it is the process's own mapping, in the user half of the address space.
+    ///
+    /// Device and hugetlb mappings cannot be told apart in `maps`; see [`super::VmFlags::can_madv_cold`].
+    pub fn is_monitorable(&self) -> bool {
+        let user_half = self.range.end.0 <= 1 << 63;
+        user_half && !self.range.is_empty() && !KERNEL_MADE.contains(&&*self.name)
+    }
+
+    /// Whether no file is behind it.
+    pub fn is_anonymous(&self) -> bool {
+        self.inode == 0 && !self.name.starts_with('/')
+    }
+
+    /// Whether the file behind it has been deleted.
+    pub fn is_deleted(&self) -> bool {
+        self.inode != 0 && self.name.ends_with(" (deleted)")
+    }
+
+    /// Parses one line, without its newline. `names` keeps the name of the line before, to share it.
+    pub(super) fn parse(line: &[u8], names: &mut Names) -> std::result::Result<MapEntry, Unexpected> {
+        let mut rest = Cursor { line, at: 0 };
+        let start = rest.hex("start", b'-', "hexadecimal digits and a dash")?;
+        let end = rest.hex("end", b' ', "hexadecimal digits and a space")?;
+        if end < start {
+            return Err(Unexpected::new("end", "an address not below the start", line));
+        }
+        let word = rest.word();
+        let perms = Perms::parse(word).ok_or_else(|| Unexpected::new("perms", "four letters like rw-p", word))?;
+        let offset = rest.hex("offset", b' ', "hexadecimal digits and a space")?;
+        let major = rest.hex("device", b':', "major:minor")?;
+        let minor = rest.hex("device", b' ', "major:minor")?;
+        let dev = (narrow(major, line)?, narrow(minor, line)?);
+        let inode = rest.decimal("inode")?;
+        let name = names.share(rest.padded_tail());
+        Ok(MapEntry { range: AddrRange::new(Addr(start), Addr(end)), perms, offset, dev, inode, name })
+    }
+}
+
+fn narrow(number: u64, line: &[u8]) -> std::result::Result<u32, Unexpected> {
+    u32::try_from(number).map_err(|_| Unexpected::new("device", "a number of 32 bits", line))
+}
+
+/// The last name made, which the next line often has too.
+#[derive(Debug)]
+pub(super) struct Names {
+    last: Arc<str>,
+    empty: Arc<str>,
+}
+
+impl Default for Names {
+    fn default() -> Names {
+        let empty: Arc<str> = Arc::from("");
+        Names { last: Arc::clone(&empty), empty }
+    }
+}
+
+impl Names {
+    fn share(&mut self, name: &[u8]) -> Arc<str> {
+        if name.is_empty() {
+            return Arc::clone(&self.empty);
+        }
+        if self.last.as_bytes() != name {
+            self.last = Arc::from(&*String::from_utf8_lossy(name));
+        }
+        Arc::clone(&self.last)
+    }
+}
+
+/// Walks the items of one line from left to right.
+struct Cursor<'a> {
+    line: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    /// Hexadecimal digits up to `end`, which is consumed too.
+    fn hex(&mut self, item: &'static str, end: u8, expected: &'static str) -> std::result::Result<u64, Unexpected> {
+        let from = self.at;
+        let mut value = 0;
+        while let Some(digit) = self.line.get(self.at).copied().and_then(hex_digit) {
+            value = value << 4 | digit;
+            self.at += 1;
+        }
+        let digits = self.at - from;
+        if !(1..=16).contains(&digits) || self.line.get(self.at) != Some(&end) {
+            return Err(Unexpected::new(item, expected, &self.line[from..]));
+        }
+        self.at += 1;
+        Ok(value)
+    }
+
+    /// Decimal digits up to a space or the end.
+    fn decimal(&mut self, item: &'static str) -> std::result::Result<u64, Unexpected> {
+        let word = self.word();
+        decimal(word).ok_or_else(|| Unexpected::new(item, "a decimal number", word))
+    }
+
+    /// What comes before the next space; the space is consumed too.
+    fn word(&mut self) -> &'a [u8] {
+        let rest = &self.line[self.at..];
+        let end = rest.iter().position(|&b| b == b' ').unwrap_or(rest.len());
+        self.at = (self.at + end + 1).min(self.line.len());
+        &rest[..end]
+    }
+
+    /// All that is left, without the spaces that the kernel pads with. Spaces at the end belong to the name.
+    fn padded_tail(&self) -> &'a [u8] {
+        let rest = &self.line[self.at..];
+        let start = rest.iter().position(|&b| b != b' ').unwrap_or(rest.len());
+        &rest[start..]
+    }
+}
+
+fn hex_digit(byte: u8) -> Option<u64> {
+    match byte {
+        b'0'..=b'9' => Some(u64::from(byte - b'0')),
+        b'a'..=b'f' => Some(u64::from(byte - b'a') + 10),
+        _ => None,
+    }
+}
+
+/// A decimal number and nothing else.
+pub(super) fn decimal(text: &[u8]) -> Option<u64> {
+    if text.is_empty() {
+        return None;
+    }
+    text.iter().try_fold(0u64, |value, &byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        value.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+/// The mappings of a process, with the buffer to read them again.
+#[derive(Debug, Default)]
+pub struct Maps {
+    entries: Vec<MapEntry>,
+    text: Vec<u8>,
+    names: Names,
+}
+
+impl Maps {
+    /// Reads the mappings anew; they replace those of the last time. None for a kernel thread or a zombie. After an error
+    /// there are none.
+    pub fn read(&mut self, proc: &Proc, pid: u32) -> Result<&[MapEntry]> {
+        self.entries.clear();
+        let path = proc.path(pid, "maps");
+        let Some(mut file) = proc.open_memory(pid, &path)? else { return Ok(&[]) };
+        let mut text = std::mem::take(&mut self.text);
+        let read = read_all(&mut file, &mut text);
+        let parsed = match read {
+            Ok(len) => self.parse(&text[..len]).map_err(|(line, e)| e.at(&path, line)),
+            Err(e) => proc.memoryless(pid, &path, e),
+        };
+        self.text = text;
+        if let Err(e) = parsed {
+            self.entries.clear();
+            return Err(e);
+        }
+        Ok(&self.entries)
+    }
+
+    /// The mappings last read, in address order.
+    pub fn entries(&self) -> &[MapEntry] {
+        &self.entries
+    }
+
+    /// The mappings alone.
+    pub fn into_entries(self) -> Vec<MapEntry> {
+        self.entries
+    }
+
+    /// The mapping that holds an address.
+    pub fn find(&self, addr: Addr) -> Option<&MapEntry> {
+        let after = self.entries.partition_point(|entry| entry.range.start <= addr);
+        let entry = &self.entries[after.checked_sub(1)?];
+        entry.range.contains(addr).then_some(entry)
+    }
+
+    /// Parses the whole file. The line that is wrong counts from 1.
+    pub(super) fn parse(&mut self, text: &[u8]) -> std::result::Result<(), (usize, Unexpected)> {
+        for (index, line) in text.split(|&b| b == b'\n').enumerate() {
+            if !line.is_empty() {
+                self.entries.push(MapEntry::parse(line, &mut self.names).map_err(|e| (index + 1, e))?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Parses text that is not from a file, such as a stored copy.
+    pub fn from_text(text: &[u8]) -> Result<Maps> {
+        let mut maps = Maps::default();
+        match maps.parse(text) {
+            Ok(()) => Ok(maps),
+            Err((line, e)) => {
+                Err(Error::Parse { path: "maps".into(), line, item: e.item, expected: e.expected, got: e.got })
+            }
+        }
+    }
+}
+
+/// Reads to the end and returns the length. The buffer keeps its size between calls: `read_to_end` starts with small reads
+/// because these files say they are empty, and would clear megabytes anew each time.
+fn read_all(file: &mut impl Read, buffer: &mut Vec<u8>) -> std::io::Result<usize> {
+    const CHUNK: usize = 64 << 10;
+    let mut len = 0;
+    loop {
+        if buffer.len() - len < CHUNK {
+            buffer.resize((buffer.len() * 2).max(2 * CHUNK), 0);
+        }
+        match file.read(&mut buffer[len..]) {
+            Ok(0) => return Ok(len),
+            Ok(n) => len += n,
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+}

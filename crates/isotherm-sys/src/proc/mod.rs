@@ -1,0 +1,235 @@
+//! Readers of `/proc` and of cgroup files: which processes there are, what they map and who they belong to.
+//!
+//! Fed by the kernel's text files, read by the sources, the target selection and [`crate::host`]. Each reader is two parts: a
+//! parser, which takes bytes and knows no file, and a method of [`Proc`], which knows where the file lies. `Proc` takes the
+//! root as an argument, so tests run on a made-up tree, without privilege and without a process to read.
+//!
+//! Parsers work on bytes, not on `str`: file names and command names are bytes to the kernel, and a monitor that fails on a
+//! badly encoded name can be blinded with one. Such names are shown with replacement characters.
+//!
+//! A process may end between any two reads. [`Error::Gone`] says so; a list that is cut short because the process ended half
+//! way is not an error to the kernel, so whoever needs certainty compares [`Proc::identity`] before and after.
+
+mod cgroup;
+mod error;
+mod maps;
+mod smaps;
+mod stat;
+#[cfg(test)]
+mod tests;
+
+pub use cgroup::{Cgroup, CgroupKind, Cgroups, Hierarchy, Membership};
+pub use error::{Error, Result};
+pub use maps::{MapEntry, Maps, Perms};
+pub use smaps::{Smaps, SmapsEntry, Usage, VmFlags};
+pub use stat::{Identity, Stat, Status};
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// A `/proc`, by its root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proc {
+    root: PathBuf,
+}
+
+impl Default for Proc {
+    fn default() -> Proc {
+        Proc::at("/proc")
+    }
+}
+
+impl Proc {
+    /// The `/proc` mounted at `root`.
+    pub fn at(root: impl Into<PathBuf>) -> Proc {
+        Proc { root: root.into() }
+    }
+
+    /// Where it is.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The path of a file of a process.
+    pub fn path(&self, pid: u32, file: &str) -> PathBuf {
+        let mut path = self.root.join(pid.to_string());
+        path.push(file);
+        path
+    }
+
+    /// All processes, in order of pid. Threads are not listed.
+    pub fn pids(&self) -> Result<Vec<u32>> {
+        let io = |e| Error::from_io(&self.root, e);
+        let mut pids = Vec::new();
+        for entry in fs::read_dir(&self.root).map_err(io)? {
+            let name = entry.map_err(io)?.file_name();
+            pids.extend(name.to_str().and_then(|name| name.parse::<u32>().ok()));
+        }
+        pids.sort_unstable();
+        Ok(pids)
+    }
+
+    /// `/proc/PID/stat`.
+    pub fn stat(&self, pid: u32) -> Result<Stat> {
+        let path = self.path(pid, "stat");
+        Stat::parse(&self.read(&path)?).map_err(|e| e.at(&path, 1))
+    }
+
+    /// The parts of `/proc/PID/status` that matter here.
+    pub fn status(&self, pid: u32) -> Result<Status> {
+        let path = self.path(pid, "status");
+        Status::parse(&self.read(&path)?).map_err(|(line, e)| e.at(&path, line))
+    }
+
+    /// The pid with the start time: what tells a process from a later one that got its pid.
+    pub fn identity(&self, pid: u32) -> Result<Identity> {
+        Ok(self.stat(pid)?.identity())
+    }
+
+    /// Whether this very process is still running: not another one with its pid, and not a zombie.
+    pub fn is_alive(&self, id: Identity) -> Result<bool> {
+        match self.stat(id.pid) {
+            Ok(stat) => Ok(stat.identity() == id && !stat.has_ended()),
+            Err(e) if e.is_gone() => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The mappings of a process; none for a kernel thread or a zombie. To read again and again, keep a [`Maps`].
+    pub fn maps(&self, pid: u32) -> Result<Vec<MapEntry>> {
+        let mut maps = Maps::default();
+        maps.read(self, pid)?;
+        Ok(maps.into_entries())
+    }
+
+    /// `/proc/PID/smaps`, one mapping at a time. Walks page tables as it is read, and costs accordingly.
+    pub fn smaps(&self, pid: u32) -> Result<Smaps<File>> {
+        let path = self.path(pid, "smaps");
+        Ok(Smaps::new(self.open_memory(pid, &path)?, path))
+    }
+
+    /// The sums over all mappings, from `/proc/PID/smaps_rollup`; all 0 for a kernel thread or a zombie.
+    pub fn smaps_rollup(&self, pid: u32) -> Result<Usage> {
+        let path = self.path(pid, "smaps_rollup");
+        let Some(mut file) = self.open_memory(pid, &path)? else { return Ok(Usage::default()) };
+        let mut text = Vec::new();
+        match file.read_to_end(&mut text) {
+            Ok(_) => Usage::parse_rollup(&text).map_err(|(line, e)| e.at(&path, line)),
+            Err(e) => self.memoryless(pid, &path, e).map(|()| Usage::default()),
+        }
+    }
+
+    /// The program's file, if it has one: `None` for kernel threads. A file deleted since ends in ` (deleted)`.
+    pub fn exe(&self, pid: u32) -> Result<Option<PathBuf>> {
+        let path = self.path(pid, "exe");
+        match fs::read_link(&path) {
+            Ok(target) => Ok(Some(target)),
+            // No memory, no program; if the whole process has ended, `stat` tells.
+            Err(e) => match self.error(&path, e) {
+                e if e.is_gone() => self.stat(pid).map(|_| None),
+                e => Err(e),
+            },
+        }
+    }
+
+    /// The last part of [`Proc::exe`], without ` (deleted)`. The command name in `stat` can be set at will; this cannot.
+    pub fn exe_name(&self, pid: u32) -> Result<Option<String>> {
+        let name = |path: PathBuf| {
+            let name = path.file_name()?.to_string_lossy().into_owned();
+            Some(name.strip_suffix(" (deleted)").map_or(name.clone(), str::to_owned))
+        };
+        Ok(self.exe(pid)?.and_then(name))
+    }
+
+    /// Which cgroups a process is in.
+    pub fn membership(&self, pid: u32) -> Result<Membership> {
+        let path = self.path(pid, "cgroup");
+        Membership::parse(&self.read(&path)?).map_err(|(line, e)| e.at(&path, line))
+    }
+
+    /// The mounted cgroup hierarchies, from `/proc/self/mountinfo`.
+    pub fn cgroups(&self) -> Result<Cgroups> {
+        let path = self.root.join("self/mountinfo");
+        Cgroups::parse(&self.read(&path)?).map_err(|(line, e)| e.at(&path, line))
+    }
+
+    /// Every process with its parent, read once. Processes that end meanwhile are left out.
+    pub fn family(&self) -> Result<Family> {
+        let mut family = Family::default();
+        for pid in self.pids()? {
+            match self.stat(pid) {
+                Ok(stat) => family.add(stat.pid, stat.ppid),
+                Err(e) if e.is_gone() => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(family)
+    }
+
+    fn read(&self, path: &Path) -> Result<Vec<u8>> {
+        fs::read(path).map_err(|e| self.error(path, e))
+    }
+
+    /// An I/O error in its variant, with the ptrace scope where that helps.
+    fn error(&self, path: &Path, source: std::io::Error) -> Error {
+        let mut error = Error::from_io(path, source);
+        if let Error::Denied { ptrace_scope, .. } = &mut error {
+            let scope = fs::read_to_string(self.root.join("sys/kernel/yama/ptrace_scope")).ok();
+            *ptrace_scope = scope.and_then(|text| text.trim().parse().ok());
+        }
+        error
+    }
+
+    /// Opens a file about the memory of a process; `None` if the process is there and has no memory.
+    fn open_memory(&self, pid: u32, path: &Path) -> Result<Option<File>> {
+        match File::open(path) {
+            Ok(file) => Ok(Some(file)),
+            Err(e) => self.memoryless(pid, path, e).map(|()| None),
+        }
+    }
+
+    /// Kernels differ on kernel threads and zombies: some give an empty file, some `ESRCH` as for a process that has ended.
+    /// `Ok` if the error was of that kind, which `stat` tells.
+    fn memoryless(&self, pid: u32, path: &Path, source: std::io::Error) -> Result<()> {
+        let error = self.error(path, source);
+        if !error.is_gone() {
+            return Err(error);
+        }
+        match self.stat(pid) {
+            Ok(stat) if stat.is_kernel_thread() || stat.is_zombie() => Ok(()),
+            _ => Err(error),
+        }
+    }
+}
+
+/// Who is whose child. Built from `stat` and not from `/proc/PID/task/TID/children`, which many kernels lack.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Family {
+    children: HashMap<u32, Vec<u32>>,
+}
+
+impl Family {
+    fn add(&mut self, pid: u32, parent: u32) {
+        self.children.entry(parent).or_default().push(pid);
+    }
+
+    /// The children of a process, in order of pid.
+    pub fn children(&self, pid: u32) -> &[u32] {
+        self.children.get(&pid).map_or(&[], Vec::as_slice)
+    }
+
+    /// `roots` and all that descend from them, sorted, each once.
+    pub fn with_descendants(&self, roots: &[u32]) -> Vec<u32> {
+        let mut found = std::collections::BTreeSet::new();
+        let mut todo = roots.to_vec();
+        while let Some(pid) = todo.pop() {
+            // A pid can be reused while the tree is read, which can even close a circle: visit each once.
+            if found.insert(pid) {
+                todo.extend(self.children(pid));
+            }
+        }
+        found.into_iter().collect()
+    }
+}

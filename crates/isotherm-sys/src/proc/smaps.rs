@@ -1,0 +1,273 @@
+//! `/proc/PID/smaps` and `smaps_rollup`: how much of each mapping is present, referenced and on huge pages.
+//!
+//! The kernel walks the page tables as the file is read, and a large target's file is tens of megabytes long, so it is parsed
+//! as it comes, one mapping at a time, and never kept whole. It is an [`Iterator`], and a caller that stops early spares the
+//! kernel the rest of the walk.
+
+use super::error::Unexpected;
+use super::maps::Names;
+use super::stat::{key_value, kilobytes};
+use super::{Error, MapEntry, Result};
+use isotherm_units::Bytes;
+use std::fmt;
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+
+/// Sizes of one mapping, or of all of them.
+///
+/// A size that the kernel does not print is 0. Sizes count mapped pages of 4 KiB; a huge page counts in full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Length of the mapping; 0 in a rollup.
+    pub size: Bytes,
+    /// Present in memory.
+    pub rss: Bytes,
+    /// The same, with shared pages divided by the number of processes that map them.
+    pub pss: Bytes,
+    /// Clean, and mapped more than once.
+    pub shared_clean: Bytes,
+    /// Dirty, and mapped more than once.
+    pub shared_dirty: Bytes,
+    /// Clean, and mapped here only.
+    pub private_clean: Bytes,
+    /// Dirty, and mapped here only.
+    pub private_dirty: Bytes,
+    /// Marked as accessed since the bits were last cleared.
+    pub referenced: Bytes,
+    /// Not backed by a file, copies of file pages included.
+    pub anonymous: Bytes,
+    /// Given up with `MADV_FREE` and still there.
+    pub lazy_free: Bytes,
+    /// Anonymous memory on huge pages.
+    pub anon_huge: Bytes,
+    /// Shared memory on huge pages.
+    pub shmem_huge: Bytes,
+    /// File memory on huge pages.
+    pub file_huge: Bytes,
+    /// Shared hugetlb pages; not part of `rss`.
+    pub shared_hugetlb: Bytes,
+    /// Private hugetlb pages; not part of `rss`.
+    pub private_hugetlb: Bytes,
+    /// Swapped out.
+    pub swap: Bytes,
+    /// Locked in memory.
+    pub locked: Bytes,
+}
+
+impl Usage {
+    /// Mapped more than once: clearing by `MADV_COLD` passes these over.
+    pub fn shared(&self) -> Bytes {
+        Bytes(self.shared_clean.0.saturating_add(self.shared_dirty.0))
+    }
+
+    /// On huge pages of any kind but hugetlb.
+    pub fn huge(&self) -> Bytes {
+        Bytes(self.anon_huge.0.saturating_add(self.shmem_huge.0).saturating_add(self.file_huge.0))
+    }
+
+    /// Where the value of a key goes; `None` for keys that are not kept.
+    fn place(&mut self, key: &[u8]) -> Option<(&mut Bytes, &'static str)> {
+        Some(match key {
+            b"Size" => (&mut self.size, "Size"),
+            b"Rss" => (&mut self.rss, "Rss"),
+            b"Pss" => (&mut self.pss, "Pss"),
+            b"Shared_Clean" => (&mut self.shared_clean, "Shared_Clean"),
+            b"Shared_Dirty" => (&mut self.shared_dirty, "Shared_Dirty"),
+            b"Private_Clean" => (&mut self.private_clean, "Private_Clean"),
+            b"Private_Dirty" => (&mut self.private_dirty, "Private_Dirty"),
+            b"Referenced" => (&mut self.referenced, "Referenced"),
+            b"Anonymous" => (&mut self.anonymous, "Anonymous"),
+            b"LazyFree" => (&mut self.lazy_free, "LazyFree"),
+            b"AnonHugePages" => (&mut self.anon_huge, "AnonHugePages"),
+            b"ShmemPmdMapped" => (&mut self.shmem_huge, "ShmemPmdMapped"),
+            b"FilePmdMapped" => (&mut self.file_huge, "FilePmdMapped"),
+            b"Shared_Hugetlb" => (&mut self.shared_hugetlb, "Shared_Hugetlb"),
+            b"Private_Hugetlb" => (&mut self.private_hugetlb, "Private_Hugetlb"),
+            b"Swap" => (&mut self.swap, "Swap"),
+            b"Locked" => (&mut self.locked, "Locked"),
+            _ => return None,
+        })
+    }
+
+    fn take(&mut self, key: &[u8], value: &[u8]) -> std::result::Result<(), Unexpected> {
+        if let Some((place, item)) = self.place(key) {
+            *place = kilobytes(value, item)?;
+        }
+        Ok(())
+    }
+
+    /// Parses `smaps_rollup`: one head line, then sizes. An empty file is a process without memory.
+    pub(super) fn parse_rollup(text: &[u8]) -> std::result::Result<Usage, (usize, Unexpected)> {
+        let mut usage = Usage::default();
+        for (index, line) in text.split(|&b| b == b'\n').enumerate().skip(1) {
+            if let Some((key, value)) = key_value(line) {
+                usage.take(key, value).map_err(|e| (index + 1, e))?;
+            }
+        }
+        Ok(usage)
+    }
+}
+
+/// The `VmFlags:` of a mapping that matter here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct VmFlags(u32);
+
+/// Each flag with the kernel's two letters.
+const LETTERS: [(&[u8; 2], VmFlags); 13] = [
+    (b"lo", VmFlags::LOCKED),
+    (b"io", VmFlags::IO),
+    (b"pf", VmFlags::PFNMAP),
+    (b"ht", VmFlags::HUGETLB),
+    (b"hg", VmFlags::HUGE_WANTED),
+    (b"nh", VmFlags::HUGE_REFUSED),
+    (b"sh", VmFlags::SHARED),
+    (b"gd", VmFlags::GROWS_DOWN),
+    (b"sr", VmFlags::SEQUENTIAL),
+    (b"rr", VmFlags::RANDOM),
+    (b"um", VmFlags::UFFD_MISSING),
+    (b"mg", VmFlags::MERGEABLE),
+    (b"sl", VmFlags::SEALED),
+];
+
+impl VmFlags {
+    /// `lo`: locked in memory.
+    pub const LOCKED: VmFlags = VmFlags(1);
+    /// `io`: memory of a device.
+    pub const IO: VmFlags = VmFlags(1 << 1);
+    /// `pf`: frames without page descriptors.
+    pub const PFNMAP: VmFlags = VmFlags(1 << 2);
+    /// `ht`: hugetlb pages.
+    pub const HUGETLB: VmFlags = VmFlags(1 << 3);
+    /// `hg`: `MADV_HUGEPAGE`.
+    pub const HUGE_WANTED: VmFlags = VmFlags(1 << 4);
+    /// `nh`: `MADV_NOHUGEPAGE`.
+    pub const HUGE_REFUSED: VmFlags = VmFlags(1 << 5);
+    /// `sh`: shared.
+    pub const SHARED: VmFlags = VmFlags(1 << 6);
+    /// `gd`: a stack.
+    pub const GROWS_DOWN: VmFlags = VmFlags(1 << 7);
+    /// `sr`: `MADV_SEQUENTIAL`.
+    pub const SEQUENTIAL: VmFlags = VmFlags(1 << 8);
+    /// `rr`: `MADV_RANDOM`.
+    pub const RANDOM: VmFlags = VmFlags(1 << 9);
+    /// `um`: faults on missing pages go to a userfaultfd.
+    pub const UFFD_MISSING: VmFlags = VmFlags(1 << 10);
+    /// `mg`: `MADV_MERGEABLE`.
+    pub const MERGEABLE: VmFlags = VmFlags(1 << 11);
+    /// `sl`: sealed.
+    pub const SEALED: VmFlags = VmFlags(1 << 12);
+
+    /// Whether all of `other` are set.
+    pub const fn contains(self, other: VmFlags) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Whether the kernel takes `MADV_COLD` here: it answers `EINVAL` for locked, hugetlb and device mappings.
+    pub const fn can_madv_cold(self) -> bool {
+        self.0 & (Self::LOCKED.0 | Self::HUGETLB.0 | Self::PFNMAP.0) == 0
+    }
+
+    /// Parses what stands after `VmFlags:`. Letters not known here are passed over: each kernel adds some.
+    fn parse(value: &[u8]) -> VmFlags {
+        let bit = |word: &[u8]| LETTERS.iter().find(|(letters, _)| word == *letters).map_or(0, |(_, flag)| flag.0);
+        VmFlags(value.split(|&b| b == b' ').fold(0, |bits, word| bits | bit(word)))
+    }
+}
+
+/// One mapping of `/proc/PID/smaps`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SmapsEntry {
+    /// Where it is and what it is called.
+    pub map: MapEntry,
+    /// How much of it is what.
+    pub usage: Usage,
+    /// Its flags; `None` if the kernel prints none.
+    pub flags: Option<VmFlags>,
+    /// Whether the kernel would put huge pages here; `None` before 5.0.
+    pub thp_eligible: Option<bool>,
+}
+
+/// Reads `/proc/PID/smaps` one mapping at a time.
+///
+/// After an error it ends. A process that ends half way also ends it, without an error: the kernel gives no sign.
+pub struct Smaps<R> {
+    reader: Option<BufReader<R>>,
+    path: PathBuf,
+    names: Names,
+    line: Vec<u8>,
+    line_no: usize,
+    /// The mapping whose sizes are being read: it is complete when the head of the next one comes.
+    open: Option<SmapsEntry>,
+}
+
+impl<R> fmt::Debug for Smaps<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Smaps").field("path", &self.path).field("line_no", &self.line_no).finish_non_exhaustive()
+    }
+}
+
+impl<R: Read> Smaps<R> {
+    /// Reads from `file`, which errors call `path`; `None` is a process without memory.
+    pub fn new(file: Option<R>, path: impl Into<PathBuf>) -> Smaps<R> {
+        let reader = file.map(|file| BufReader::with_capacity(64 << 10, file));
+        Smaps { reader, path: path.into(), names: Names::default(), line: Vec::new(), line_no: 0, open: None }
+    }
+
+    fn next_entry(&mut self) -> Result<Option<SmapsEntry>> {
+        while self.next_line()? {
+            if is_head(&self.line) {
+                let map = MapEntry::parse(&self.line, &mut self.names).map_err(|e| e.at(&self.path, self.line_no))?;
+                let entry = SmapsEntry { map, usage: Usage::default(), flags: None, thp_eligible: None };
+                if let Some(done) = self.open.replace(entry) {
+                    return Ok(Some(done));
+                }
+            } else {
+                self.take_line().map_err(|e| e.at(&self.path, self.line_no))?;
+            }
+        }
+        Ok(self.open.take())
+    }
+
+    /// One line without its newline; false at the end.
+    fn next_line(&mut self) -> Result<bool> {
+        let Some(reader) = &mut self.reader else { return Ok(false) };
+        self.line.clear();
+        let read = reader.read_until(b'\n', &mut self.line).map_err(|e| Error::from_io(&self.path, e))?;
+        if self.line.last() == Some(&b'\n') {
+            self.line.pop();
+        }
+        self.line_no += 1;
+        Ok(read > 0)
+    }
+
+    fn take_line(&mut self) -> std::result::Result<(), Unexpected> {
+        let Some((key, value)) = key_value(&self.line) else { return Ok(()) };
+        let Some(entry) = &mut self.open else {
+            return Err(Unexpected::new("head", "a line of addresses first", &self.line));
+        };
+        match key {
+            b"VmFlags" => entry.flags = Some(VmFlags::parse(value)),
+            b"THPeligible" => entry.thp_eligible = Some(value != b"0"),
+            _ => entry.usage.take(key, value)?,
+        }
+        Ok(())
+    }
+}
+
+/// Sizes begin with a capital letter, addresses with a lower-case hexadecimal digit.
+fn is_head(line: &[u8]) -> bool {
+    line.first().is_some_and(|&b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+}
+
+impl<R: Read> Iterator for Smaps<R> {
+    type Item = Result<SmapsEntry>;
+
+    fn next(&mut self) -> Option<Result<SmapsEntry>> {
+        let next = self.next_entry().transpose();
+        if matches!(next, None | Some(Err(_))) {
+            self.reader = None;
+            self.open = None;
+        }
+        next
+    }
+}

@@ -1,0 +1,240 @@
+//! A heat map as one HTML file that asks nothing of a network: targets to choose from, zoom, and what lies under the pointer.
+//!
+//! `page.html` is the page with its script; here the data are put into it. A map is stored as runs of equal cells along time,
+//! base64 over (length, code) pairs: 600 snapshots of a target take some 100 kB. Addresses are strings, because JavaScript
+//! numbers do not hold 64 bits.
+//!
+//! Names in the data come from the watched processes. JSON within a script element ends at `</script` whatever quotes say, so
+//! every `<` is written as an escape; the page puts names on the screen as text only, and its policy forbids requests.
+
+use super::model::targets_by_size;
+use super::{Arrangement, Axis, HeatMap, Rgb, Scale, Select};
+use crate::human;
+use isotherm_heat::{Interval, Snapshot};
+use serde::Serialize;
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+const PAGE: &str = include_str!("page.html");
+const PLACE: &str = "@DATA@";
+
+/// What the page holds.
+#[derive(Clone, Copy, Debug)]
+pub struct HtmlOptions {
+    /// Which target, range and time, and how fine. Without a target the page has the largest ones.
+    pub select: Select,
+    /// How many targets at the most.
+    pub max_targets: usize,
+    /// The ends of the colour scale.
+    pub scale: Scale,
+}
+
+impl Default for HtmlOptions {
+    fn default() -> HtmlOptions {
+        let select = Select { columns: 600, rows: 240, ..Select::default() };
+        HtmlOptions { select, max_targets: 32, scale: Scale::default() }
+    }
+}
+
+#[derive(Serialize)]
+struct Page {
+    /// Colours and words by code of the interval.
+    colors: Vec<String>,
+    words: Vec<String>,
+    legend: Vec<(u8, String)>,
+    maps: Vec<Map>,
+    left_out: usize,
+}
+
+#[derive(Serialize)]
+struct Map {
+    title: String,
+    columns: usize,
+    /// Milliseconds since the epoch; equal in a strip.
+    start: u64,
+    end: u64,
+    strip: bool,
+    names: Vec<String>,
+    /// First address, last address, index of the name, whether a break.
+    rows: Vec<(String, String, usize, bool)>,
+    /// Runs of cells, row by row.
+    runs: String,
+}
+
+/// Writes the page.
+pub fn write_html<S: Borrow<Snapshot>>(snapshots: &[S], out: &mut dyn Write, options: &HtmlOptions) -> io::Result<()> {
+    let page = Page::build(&snapshots.iter().map(Borrow::borrow).collect::<Vec<_>>(), options);
+    let json = serde_json::to_string(&page)?.replace('<', "\\u003c");
+    let (before, after) = PAGE.split_once(PLACE).expect("the page has a place for the data");
+    [before, &json, after].iter().try_for_each(|part| out.write_all(part.as_bytes()))
+}
+
+impl Page {
+    fn build(snapshots: &[&Snapshot], options: &HtmlOptions) -> Page {
+        let mut targets = targets_by_size(snapshots);
+        if let Some(only) = options.select.target {
+            targets.retain(|(id, _)| *id == only);
+        }
+        let left_out = targets.len().saturating_sub(options.max_targets);
+        targets.truncate(options.max_targets);
+        // More columns than snapshots would only repeat cells; the page scales them anyway.
+        let columns = match options.select.arrangement {
+            Arrangement::Strip => 128,
+            Arrangement::Auto if snapshots.len() < 2 => 128,
+            _ => options.select.columns.min(snapshots.len() * 2),
+        };
+        let select = |id| Select { target: Some(id), columns, ..options.select };
+        let maps = targets.into_iter().map(|(id, _)| HeatMap::build(snapshots, &select(id)));
+        let codes = || (0..=u8::MAX).map(Interval::from_code);
+        let tick = |t: Interval| (t.code(), human::interval(t));
+        Page {
+            colors: codes().map(|i| options.scale.color(i).map(css).unwrap_or_default()).collect(),
+            words: codes().map(words).collect(),
+            legend: options.scale.ticks(7).into_iter().map(tick).collect(),
+            maps: maps.filter(|m| !m.is_empty()).map(|m| Map::of(&m)).collect(),
+            left_out,
+        }
+    }
+}
+
+fn css(color: Rgb) -> String {
+    format!("#{:02x}{:02x}{:02x}", color.0, color.1, color.2)
+}
+
+fn words(interval: Interval) -> String {
+    match interval {
+        Interval::ABSENT => "not there".to_owned(),
+        Interval::UNMEASURED => "not measured yet".to_owned(),
+        _ => format!("accessed every {}", human::interval(interval)),
+    }
+}
+
+impl Map {
+    fn of(map: &HeatMap) -> Map {
+        let mut names: Vec<String> = Vec::new();
+        let mut index: BTreeMap<String, usize> = BTreeMap::new();
+        let mut named = |name: &str| {
+            *index.entry(human::mapping(name)).or_insert_with_key(|name| {
+                names.push(name.clone());
+                names.len() - 1
+            })
+        };
+        let hex = |n: u64| format!("{n:x}");
+        let row = |r: &super::Row| (hex(r.range.start.0), hex(r.range.end.0), named(&r.mapping), r.is_break);
+        let rows = map.rows.iter().map(row).collect();
+        let (start, end, strip) = match map.axis {
+            Axis::Strip { at_unix_ns } => (at_unix_ns, at_unix_ns, true),
+            Axis::Time { start_unix_ns, end_unix_ns } => (start_unix_ns, end_unix_ns, false),
+        };
+        Map {
+            title: map.title(),
+            columns: map.columns,
+            start: start / 1_000_000,
+            end: end / 1_000_000,
+            strip,
+            names,
+            rows,
+            runs: base64(&runs(map)),
+        }
+    }
+}
+
+/// All cells as (length, code) pairs.
+fn runs(map: &HeatMap) -> Vec<u8> {
+    let mut runs: Vec<u8> = Vec::new();
+    for cell in (0..map.rows.len()).flat_map(|row| map.cells(row)) {
+        match runs.as_chunks_mut::<2>().0.last_mut() {
+            Some([length, code]) if *code == cell.code() && *length < u8::MAX => *length += 1,
+            _ => runs.extend([1, cell.code()]),
+        }
+    }
+    runs
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let byte = |i: usize| u32::from(group.get(i).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for place in 0..4 {
+            let letter = LETTERS[(bits >> (18 - 6 * place)) as usize & 63];
+            text.push(if place <= group.len() { char::from(letter) } else { '=' });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::{MIB, MS, large, mapping, region, series, snapshot, target};
+
+    fn html(snapshots: &[Snapshot]) -> String {
+        let mut out = Vec::new();
+        write_html(snapshots, &mut out, &HtmlOptions::default()).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    fn data(page: &str) -> serde_json::Value {
+        let (_, rest) = page.split_once("type=\"application/json\">").unwrap();
+        serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
+    }
+
+    #[test]
+    fn base64_agrees_with_its_standard() {
+        assert_eq!(["", "f", "fo", "foo", "foob"].map(|s| base64(s.as_bytes())), ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg=="]);
+    }
+
+    #[test]
+    fn hostile_names_stay_data() {
+        let evil = "</script><script>alert(1)</script><!--@DATA@\"'\\\u{2028}\x1b[2J";
+        let hostile = target(1, "</ScRiPt>", "", vec![mapping(0, MIB, evil)], vec![region(0, MIB, MS)]);
+        let page = html(&[snapshot(1, vec![hostile])]);
+        let plain = html(&[snapshot(1, vec![])]);
+        for sign in ["<script", "</script", "<!--"] {
+            let count = |text: &str| text.to_lowercase().matches(sign).count();
+            assert_eq!(count(&page), count(&plain), "{sign}");
+        }
+        let map = &data(&page)["maps"][0];
+        assert_eq!(map["names"][0], human::printable(evil));
+        assert_eq!(map["title"], "1 </ScRiPt>");
+    }
+
+    #[test]
+    fn the_page_asks_nothing_of_a_network() {
+        let page = html(&series(4));
+        for sign in ["http:", "https:", "src=", "href=", "@import", "url(", "fetch(", "innerHTML"] {
+            assert!(!page.contains(sign), "{sign}");
+        }
+        assert!(page.contains("default-src 'none'"));
+    }
+
+    #[test]
+    fn the_data_are_the_map() {
+        let page = data(&html(&series(20)));
+        assert_eq!(page["maps"].as_array().unwrap().len(), 3);
+        assert_eq!((page["colors"][0].as_str(), page["words"][1].as_str()), (Some(""), Some("not measured yet")));
+        let map = HeatMap::build(&[snapshot(1, vec![target(1, "t", "", vec![], vec![region(0, MIB, MS)])])], &Select {
+            columns: 300,
+            rows: 1,
+            ..Select::default()
+        });
+        assert_eq!(runs(&map), [255, 2, 45, 2]);
+    }
+
+    #[test]
+    fn no_targets_make_a_page_that_says_so() {
+        let page = html(&[]);
+        assert_eq!(data(&page)["maps"].as_array().unwrap().len(), 0);
+    }
+
+    #[test]
+    fn a_large_page_stays_small() {
+        let began = std::time::Instant::now();
+        let page = html(&large(600, 1000));
+        assert!(page.len() < 2 << 20, "{}", page.len());
+        assert!(began.elapsed().as_secs() < 5, "{:?}", began.elapsed());
+    }
+}

@@ -1,0 +1,219 @@
+//! Numbers and names as a person reads them: durations, intervals, rates, times of day, names that fit.
+//!
+//! Used by every face, so that 3.4 seconds look the same in a table, on an axis and in a tool tip. Parsing is the command
+//! line's affair. Names come from the watched processes and may hold anything, escape sequences of the terminal included:
+//! [`printable`] is applied before a name is drawn anywhere as text.
+
+use isotherm_heat::Interval;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1000 * MS;
+const MINUTE: u64 = 60 * SECOND;
+const HOUR: u64 = 60 * MINUTE;
+const DAY: u64 = 24 * HOUR;
+
+/// A duration with two digits in the unit that fits: `350 us`, `12 ms`, `3.4 s`, `2 min`, `5 h`, `38 d`.
+pub fn duration(ns: u64) -> String {
+    // (unit, its name, where the next unit takes over). Days and up are not broken further.
+    const UNITS: [(u64, &str, f64); 7] = [
+        (1, "ns", 1000.0),
+        (1000, "us", 1000.0),
+        (MS, "ms", 1000.0),
+        (SECOND, "s", 60.0),
+        (MINUTE, "min", 60.0),
+        (HOUR, "h", 24.0),
+        (DAY, "d", f64::INFINITY),
+    ];
+    if ns == 0 {
+        return "0 s".to_owned();
+    }
+    for (unit, name, limit) in UNITS {
+        let value = ns as f64 / unit as f64;
+        // Judged after rounding, so that 59.7 s prints as 1 min and not as 60 s.
+        if value.round() < limit {
+            return format!("{} {name}", two_digits(value));
+        }
+    }
+    unreachable!("the last unit has no limit")
+}
+
+fn two_digits(value: f64) -> String {
+    let tenths = format!("{value:.1}");
+    match tenths.strip_suffix(".0") {
+        Some(whole) => whole.to_owned(),
+        None if value >= 9.95 => format!("{value:.0}"),
+        None => tenths,
+    }
+}
+
+/// An access interval: a duration, `?` where none was measured, `-` where nothing is, `>` or `<` at the ends of the scale.
+pub fn interval(interval: Interval) -> String {
+    match interval {
+        Interval::ABSENT => "-".to_owned(),
+        Interval::UNMEASURED => "?".to_owned(),
+        Interval::LONGEST => format!("> {}", duration(interval.ns().unwrap_or(u64::MAX))),
+        Interval::SHORTEST => format!("< {}", duration(interval.ns().unwrap_or(0))),
+        _ => duration(interval.ns().unwrap_or(0)),
+    }
+}
+
+/// Accesses a second, without a unit: `123`, `12.3`, `0.12`, `0.004`, `<0.001`, `0`.
+pub fn rate(hz: f64) -> String {
+    match hz {
+        hz if hz <= 0.0 || hz.is_nan() => "0".to_owned(),
+        hz if hz >= 99.95 => format!("{hz:.0}"),
+        hz if hz >= 0.995 => format!("{hz:.1}"),
+        hz if hz >= 0.00995 => format!("{hz:.2}"),
+        hz if hz >= 0.001 => format!("{hz:.3}"),
+        _ => "<0.001".to_owned(),
+    }
+}
+
+/// Percent without the sign: `12`, `3.4`, `0.05`, `0`.
+pub fn percent(value: f64) -> String {
+    match value {
+        v if v <= 0.0 || v.is_nan() => "0".to_owned(),
+        v if v < 0.01 => "<0.01".to_owned(),
+        v if v < 0.995 => format!("{v:.2}"),
+        v if v < 9.95 => format!("{v:.1}"),
+        v => format!("{v:.0}"),
+    }
+}
+
+/// A moment in UTC: `2026-08-21 12:00:03`.
+pub fn utc(unix_ns: u64) -> String {
+    let seconds = unix_ns / SECOND;
+    let (year, month, day) = civil(seconds / 86_400);
+    format!("{year:04}-{month:02}-{day:02} {}", clock(unix_ns))
+}
+
+/// The time of day in UTC: `12:00:03`.
+pub fn clock(unix_ns: u64) -> String {
+    let seconds = unix_ns / SECOND % 86_400;
+    format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
+/// Year, month and day of a number of days since 1970, in the Gregorian calendar.
+///
+/// Years are counted from March, so that the leap day comes last and month lengths follow one formula.
+fn civil(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468; // from 0000-03-01
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    (era * 400 + year_of_era + u64::from(month <= 2), month, of_year - (153 * from_march + 2) / 5 + 1)
+}
+
+/// `name` with everything that could move the cursor, reorder text or hide replaced by U+FFFD.
+pub fn printable(name: &str) -> String {
+    let hides = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    };
+    name.chars().map(|c| if hides(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+/// The name of a mapping: printable, and `(anon)` for the nameless.
+pub fn mapping(name: &str) -> String {
+    if name.is_empty() { "(anon)".to_owned() } else { printable(name) }
+}
+
+/// Which end of a text too long is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// The beginning: command names.
+    Start,
+    /// The end: paths, whose last part tells most.
+    End,
+}
+
+/// `text` cut to `width` columns of a terminal, with `mark` where something was cut.
+pub fn fit(text: &str, width: usize, keep: Keep, mark: char) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let Some(room) = width.checked_sub(1) else { return String::new() };
+    let mut used = 0;
+    let mut taken = |c: &char| {
+        used += c.width().unwrap_or(0);
+        used <= room
+    };
+    match keep {
+        Keep::Start => text.chars().take_while(&mut taken).chain([mark]).collect(),
+        Keep::End => {
+            let mut kept: Vec<char> = text.chars().rev().take_while(&mut taken).collect();
+            kept.push(mark);
+            kept.iter().rev().collect()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_take_the_unit_a_person_would() {
+        for (ns, text) in [
+            (0, "0 s"),
+            (999, "999 ns"),
+            (350_000, "350 us"),
+            (12 * MS, "12 ms"),
+            (1500 * 1000, "1.5 ms"),
+            (999 * MS + 900_000, "1 s"),
+            (3400 * MS, "3.4 s"),
+            (9960 * MS, "10 s"),
+            (59_700 * MS, "1 min"),
+            (2 * MINUTE, "2 min"),
+            (90 * MINUTE, "1.5 h"),
+            (38 * DAY, "38 d"),
+            (u64::MAX, "213504 d"),
+        ] {
+            assert_eq!(duration(ns), text);
+        }
+    }
+
+    #[test]
+    fn intervals_say_when_they_are_none() {
+        assert_eq!(interval(Interval::ABSENT), "-");
+        assert_eq!(interval(Interval::UNMEASURED), "?");
+        assert_eq!(interval(Interval::SHORTEST), "< 1 ms");
+        assert_eq!(interval(Interval::LONGEST), "> 38 d");
+        assert_eq!(interval(Interval::from_ns(16 * MS)), "16 ms");
+    }
+
+    #[test]
+    fn rates_and_percents_keep_two_digits_or_so() {
+        let shown = [0.0, 0.0001, 0.004, 0.123, 1.0, 62.5, 1000.0].map(rate);
+        assert_eq!(shown, ["0", "<0.001", "0.004", "0.12", "1.0", "62.5", "1000"]);
+        let shown = [0.0, 0.001, 0.05, 0.999, 3.44, 99.6].map(percent);
+        assert_eq!(shown, ["0", "<0.01", "0.05", "1.0", "3.4", "100"]);
+    }
+
+    #[test]
+    fn moments_agree_with_the_calendar() {
+        assert_eq!(utc(0), "1970-01-01 00:00:00");
+        assert_eq!(utc(951_782_399 * SECOND), "2000-02-28 23:59:59");
+        assert_eq!(utc(951_782_400 * SECOND), "2000-02-29 00:00:00");
+        assert_eq!(utc(1_787_313_603 * SECOND), "2026-08-21 12:00:03");
+    }
+
+    #[test]
+    fn names_lose_what_could_move_the_cursor() {
+        assert_eq!(printable("a\x1b[2Jb\n\u{202e}c"), "a\u{fffd}[2Jb\u{fffd}\u{fffd}c");
+        assert_eq!(mapping(""), "(anon)");
+    }
+
+    #[test]
+    fn fitting_counts_columns_not_bytes() {
+        assert_eq!(fit("postgres", 8, Keep::Start, '…'), "postgres");
+        assert_eq!(fit("postgres", 5, Keep::Start, '…'), "post…");
+        assert_eq!(fit("/usr/lib/libc.so.6", 10, Keep::End, '…'), "…libc.so.6");
+        assert_eq!(fit("日本語", 4, Keep::Start, '…'), "日…");
+        assert_eq!(fit("abc", 0, Keep::Start, '…'), "");
+        assert_eq!(fit("abc", 1, Keep::End, '…'), "…");
+    }
+}

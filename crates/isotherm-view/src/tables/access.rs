@@ -1,0 +1,292 @@
+//! The regions of each target: where its memory is, and how often each part is accessed.
+//!
+//! What `damo report access` shows, per page-table reality: resident and huge shares are columns, because a region is a range
+//! of addresses of which only a part may be there.
+
+use super::cost::percent_of;
+use super::{CostSummary, title};
+use crate::human::{self, Keep};
+use crate::text::{Column, Table, TextStyle, write_wrapped};
+use isotherm_heat::{Granularity, Interval, Mapping, Region, Snapshot, TargetHeat};
+use isotherm_units::{Addr, AddrRange, Bytes};
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::io::{self, Write};
+
+/// The order of regions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SortBy {
+    /// By address.
+    #[default]
+    Address,
+    /// Hottest first; unmeasured ones last.
+    Heat,
+    /// Most resident bytes first.
+    Size,
+    /// Longest unchanged first.
+    Age,
+}
+
+/// What the access report shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AccessOptions {
+    /// The order of regions.
+    pub sort: SortBy,
+    /// Regions smaller than this are left out.
+    pub min_size: Bytes,
+    /// Regions accessed less often than this are left out, and so are unmeasured ones.
+    pub max_interval_ns: Option<u64>,
+    /// A page belongs to the working set if accessed at least this often.
+    pub wss_ns: u64,
+}
+
+impl Default for AccessOptions {
+    fn default() -> AccessOptions {
+        AccessOptions { sort: SortBy::Address, min_size: Bytes(0), max_interval_ns: None, wss_ns: 1_000_000_000 }
+    }
+}
+
+/// One region.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct AccessRegion {
+    /// First address.
+    pub start: Addr,
+    /// One past the last address.
+    pub end: Addr,
+    /// Its length.
+    pub size_bytes: Bytes,
+    /// What of it is there.
+    pub resident_bytes: Bytes,
+    /// What of that has a known interval.
+    pub measured_bytes: Bytes,
+    /// What of the resident memory lies on huge pages, in percent.
+    pub huge_pct: f64,
+    /// Mean interval between accesses; none if unmeasured.
+    pub interval_ns: Option<u64>,
+    /// Mean accesses a second and page.
+    pub rate_hz: f32,
+    /// How long it has had this heat.
+    pub age_ns: u64,
+    /// Mean time since last seen accessed.
+    pub idle_ns: u64,
+    /// Name of the mapping that holds most of it; empty for anonymous memory.
+    pub mapping: String,
+    #[serde(skip)]
+    interval: Interval,
+}
+
+/// One target and its regions.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct AccessTarget {
+    /// Process id.
+    pub pid: u32,
+    /// Command name.
+    pub comm: String,
+    /// Path of its cgroup.
+    pub cgroup: String,
+    /// Whether it has ended.
+    pub exited: bool,
+    /// How fine the source sees.
+    pub granularity: Granularity,
+    /// Its resident memory.
+    pub resident_bytes: Bytes,
+    /// Its working set.
+    pub wss_bytes: Bytes,
+    /// Memory whose heat can not be known here.
+    pub unclearable_bytes: Bytes,
+    /// Regions that the filters let pass, sorted.
+    pub regions: Vec<AccessRegion>,
+    /// How many the filters left out.
+    pub regions_left_out: usize,
+}
+
+/// The access report of one snapshot.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct AccessReport {
+    /// When the window began.
+    pub start_unix_ns: u64,
+    /// When it ended.
+    pub end_unix_ns: u64,
+    /// The interval that makes a page part of the working set.
+    pub wss_interval_ns: u64,
+    /// The targets, as the snapshot orders them.
+    pub targets: Vec<AccessTarget>,
+    /// What watching cost.
+    pub cost: CostSummary,
+}
+
+impl AccessReport {
+    /// Builds the report.
+    pub fn build(snapshot: &Snapshot, options: &AccessOptions) -> AccessReport {
+        AccessReport {
+            start_unix_ns: snapshot.start_unix_ns,
+            end_unix_ns: snapshot.end_unix_ns,
+            wss_interval_ns: options.wss_ns,
+            targets: snapshot.targets.iter().map(|t| AccessTarget::build(t, options)).collect(),
+            cost: CostSummary::of(&snapshot.cost),
+        }
+    }
+
+    /// Writes the report as text.
+    pub fn write_text(&self, out: &mut dyn Write, style: TextStyle) -> io::Result<()> {
+        write_wrapped(out, &format!("access at {} UTC", human::utc(self.end_unix_ns)), style)?;
+        if self.targets.is_empty() {
+            write_wrapped(out, "no targets", style)?;
+        }
+        for target in &self.targets {
+            writeln!(out)?;
+            write_wrapped(out, &target.head_line(self.wss_interval_ns), style)?;
+            target.table().write(out, style)?;
+        }
+        writeln!(out)?;
+        self.cost.write_text(out, style)
+    }
+}
+
+impl AccessTarget {
+    fn build(target: &TargetHeat, options: &AccessOptions) -> AccessTarget {
+        let passes = |r: &&Region| {
+            let hot_enough = |limit| r.interval.is_measured() && r.interval <= Interval::from_ns(limit);
+            r.range.len() >= options.min_size && options.max_interval_ns.is_none_or(hot_enough)
+        };
+        let shown = target.regions.iter().filter(passes);
+        let mut regions: Vec<AccessRegion> = shown.map(|r| AccessRegion::build(r, &target.mappings)).collect();
+        sort(&mut regions, options.sort);
+        AccessTarget {
+            pid: target.id.pid,
+            comm: target.comm.clone(),
+            cgroup: target.cgroup.clone(),
+            exited: target.exited,
+            granularity: target.granularity,
+            resident_bytes: Bytes::of_pages(target.temperature.resident()),
+            wss_bytes: Bytes::of_pages(target.temperature.within_ns(options.wss_ns)),
+            unclearable_bytes: Bytes::of_pages(target.unclearable_pages),
+            regions_left_out: target.regions.len() - regions.len(),
+            regions,
+        }
+    }
+
+    fn head_line(&self, wss_ns: u64) -> String {
+        let name = title(Some(self.pid), &self.comm, self.exited);
+        let window = human::duration(wss_ns);
+        let mut line = format!("{name}: resident {}, WSS {} (every {window})", self.resident_bytes, self.wss_bytes);
+        if self.granularity == Granularity::Mapping {
+            line += ", seen by mapping only";
+        }
+        if self.unclearable_bytes.0 > 0 {
+            line += &format!(", heat unknown for {}", self.unclearable_bytes);
+        }
+        if self.regions_left_out > 0 {
+            line += &format!(", {} regions filtered out", self.regions_left_out);
+        }
+        line
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new(&[
+            Column::fixed("ADDRESS", 8),
+            Column::number("SIZE", 4),
+            Column::number("RESIDENT", 1),
+            Column::number("HUGE %", 7),
+            Column::number("INTERVAL", 0),
+            Column::number("RATE Hz", 6),
+            Column::number("AGE", 5),
+            Column::number("IDLE", 3),
+            Column::name("MAPPING", Keep::End, 10, 2),
+        ]);
+        for r in &self.regions {
+            table.row(r.cells());
+        }
+        table
+    }
+}
+
+impl AccessRegion {
+    fn build(region: &Region, mappings: &[Mapping]) -> AccessRegion {
+        AccessRegion {
+            start: region.range.start,
+            end: region.range.end,
+            size_bytes: region.range.len(),
+            resident_bytes: Bytes::of_pages(region.resident_pages),
+            measured_bytes: Bytes::of_pages(region.measured_pages),
+            huge_pct: percent_of(region.huge_pages, region.resident_pages),
+            interval_ns: region.interval.ns(),
+            rate_hz: region.rate_hz,
+            age_ns: region.age_ns,
+            idle_ns: region.idle_ns,
+            mapping: name_of(region.range, mappings).to_owned(),
+            interval: region.interval,
+        }
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let measured = self.interval.is_measured();
+        let known = |text: String| if measured { text } else { "?".to_owned() };
+        vec![
+            format!("{:x}-{:x}", self.start.0, self.end.0),
+            self.size_bytes.to_string(),
+            self.resident_bytes.to_string(),
+            human::percent(self.huge_pct),
+            human::interval(self.interval),
+            known(human::rate(f64::from(self.rate_hz))),
+            human::duration(self.age_ns),
+            known(human::duration(self.idle_ns)),
+            human::mapping(&self.mapping),
+        ]
+    }
+}
+
+fn sort(regions: &mut [AccessRegion], by: SortBy) {
+    match by {
+        SortBy::Address => regions.sort_by_key(|r| r.start),
+        SortBy::Heat => regions.sort_by_key(|r| (!r.interval.is_measured(), r.interval, r.start)),
+        SortBy::Size => regions.sort_by_key(|r| (Reverse(r.resident_bytes), r.start)),
+        SortBy::Age => regions.sort_by_key(|r| (Reverse(r.age_ns), r.start)),
+    }
+}
+
+/// The name of the mapping that shares most with `range`. Mappings are in address order and disjoint.
+fn name_of(range: AddrRange, mappings: &[Mapping]) -> &str {
+    let first = mappings.partition_point(|m| m.range.end <= range.start);
+    let overlapping = mappings[first..].iter().take_while(|m| m.range.start < range.end);
+    let most = overlapping.max_by_key(|m| m.range.intersect(range).map_or(0, |r| r.len().0));
+    most.map_or("", |m| &m.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::{MIB, MS, SECOND, mapping, region, snapshot, target};
+
+    fn report(options: AccessOptions) -> Vec<u64> {
+        let mut regions = vec![region(0, 4 * MIB, 0), region(8 * MIB, 2 * MIB, 5 * SECOND), region(16 * MIB, MIB, MS)];
+        regions[1].age_ns = 99 * SECOND;
+        let targets = vec![target(1, "a", "", vec![mapping(0, 20 * MIB, "m")], regions)];
+        let report = AccessReport::build(&snapshot(1, targets), &options);
+        report.targets[0].regions.iter().map(|r| r.start.0 / MIB).collect()
+    }
+
+    #[test]
+    fn regions_come_in_the_order_asked_for() {
+        let by = |sort| report(AccessOptions { sort, ..AccessOptions::default() });
+        assert_eq!(by(SortBy::Address), [0, 8, 16]);
+        assert_eq!(by(SortBy::Heat), [16, 8, 0]);
+        assert_eq!(by(SortBy::Size), [0, 8, 16]);
+        assert_eq!(by(SortBy::Age), [8, 0, 16]);
+    }
+
+    #[test]
+    fn filters_leave_out_the_small_the_cold_and_the_unmeasured() {
+        let options = AccessOptions { min_size: Bytes(2 * MIB), ..AccessOptions::default() };
+        assert_eq!(report(options), [0, 8]);
+        let options = AccessOptions { max_interval_ns: Some(SECOND), ..AccessOptions::default() };
+        assert_eq!(report(options), [16]);
+    }
+
+    #[test]
+    fn a_region_is_named_after_the_mapping_that_holds_most_of_it() {
+        let mappings = [mapping(0, 10, "a"), mapping(10, 100, "b"), mapping(200, 10, "c")];
+        let name = |start, end| name_of(AddrRange::new(Addr(start), Addr(end)), &mappings);
+        assert_eq!([name(5, 12), name(5, 30), name(120, 150), name(150, 300)], ["a", "b", "", "c"]);
+    }
+}

@@ -1,0 +1,417 @@
+//! Hot, warm, cold, idle: the memory of each process and each cgroup by class.
+//!
+//! Rows show what a process has mapped, as it would be alone. Totals count a page once: pages that a target shares with
+//! another that is counted too are taken out of it. Of those pages the heat is not kept apart, so each class gives up its part
+//! in proportion; the classes still add up to the resident memory. Targets that have ended are listed and not summed. A `~`
+//! says that pages may be counted twice all the same, because for some it is not known who else maps them.
+//!
+//! A cgroup includes its children, as the kernel's own counters do; what lies in the cgroup itself is a column and a field
+//! beside it. Every ancestor has a row, in the order of the tree, the hottest child first.
+
+use super::{CostSummary, title};
+use crate::human::{self, Keep};
+use crate::math;
+use crate::text::{Column, Table, TextStyle, write_wrapped};
+use isotherm_heat::{Classes, Snapshot, TargetHeat, Thresholds};
+use isotherm_units::Bytes;
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// Memory by class, with what is known of its sharing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct HeatSum {
+    /// Accessed at least every `hot_ns`.
+    pub hot_bytes: Bytes,
+    /// At least every `warm_ns`.
+    pub warm_bytes: Bytes,
+    /// At least every `cold_ns`.
+    pub cold_bytes: Bytes,
+    /// Less often.
+    pub idle_bytes: Bytes,
+    /// Not yet known.
+    pub unmeasured_bytes: Bytes,
+    /// All of the above.
+    pub resident_bytes: Bytes,
+    /// What is also counted for another target: still in a row, taken out of a total.
+    pub counted_elsewhere_bytes: Bytes,
+    /// What may be counted for another target, too.
+    pub maybe_shared_bytes: Bytes,
+}
+
+impl HeatSum {
+    /// The memory of one target.
+    pub fn of(target: &TargetHeat, bounds: Thresholds) -> HeatSum {
+        let c = Classes::of(&target.temperature, bounds);
+        HeatSum {
+            hot_bytes: c.hot,
+            warm_bytes: c.warm,
+            cold_bytes: c.cold,
+            idle_bytes: c.idle,
+            unmeasured_bytes: c.unmeasured,
+            resident_bytes: Bytes::of_pages(target.temperature.resident()),
+            counted_elsewhere_bytes: Bytes::of_pages(target.counted_elsewhere_pages),
+            maybe_shared_bytes: Bytes::of_pages(target.maybe_shared_pages),
+        }
+    }
+
+    /// The same less what is counted elsewhere: what this target adds to a total.
+    pub fn counted_once(&self) -> HeatSum {
+        let whole = self.resident_bytes.0;
+        let kept = whole.saturating_sub(self.counted_elsewhere_bytes.0);
+        let (mut before, mut given) = (0_u64, 0_u64);
+        // Rounded on the running sum, so that the parts add up to `kept` exactly.
+        let mut part = |class: Bytes| {
+            before += class.0;
+            let until = math::scale(before, kept, whole);
+            Bytes(until - std::mem::replace(&mut given, until))
+        };
+        HeatSum {
+            hot_bytes: part(self.hot_bytes),
+            warm_bytes: part(self.warm_bytes),
+            cold_bytes: part(self.cold_bytes),
+            idle_bytes: part(self.idle_bytes),
+            unmeasured_bytes: part(self.unmeasured_bytes),
+            resident_bytes: Bytes(kept),
+            ..*self
+        }
+    }
+
+    /// Adds another sum to this one.
+    pub fn add(&mut self, other: &HeatSum) {
+        let theirs = other.fields();
+        for (mine, theirs) in self.fields_mut().into_iter().zip(theirs) {
+            mine.0 = mine.0.saturating_add(theirs.0);
+        }
+    }
+
+    /// Whether pages may be counted twice in a total that includes this.
+    pub fn is_approximate(&self) -> bool {
+        self.maybe_shared_bytes.0 > 0
+    }
+
+    fn fields(&self) -> [Bytes; 8] {
+        let mut copy = *self;
+        copy.fields_mut().map(|b| *b)
+    }
+
+    fn fields_mut(&mut self) -> [&mut Bytes; 8] {
+        [
+            &mut self.hot_bytes,
+            &mut self.warm_bytes,
+            &mut self.cold_bytes,
+            &mut self.idle_bytes,
+            &mut self.unmeasured_bytes,
+            &mut self.resident_bytes,
+            &mut self.counted_elsewhere_bytes,
+            &mut self.maybe_shared_bytes,
+        ]
+    }
+
+    /// The six cells that every table of classes shows.
+    fn cells(&self, mark: &str) -> Vec<String> {
+        self.fields()[..6].iter().map(|b| format!("{mark}{b}")).collect()
+    }
+}
+
+/// One process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ProcessRow {
+    /// Process id.
+    pub pid: u32,
+    /// Command name.
+    pub comm: String,
+    /// Path of its cgroup.
+    pub cgroup: String,
+    /// Whether it has ended; then it is not in the total.
+    pub exited: bool,
+    /// Its memory.
+    #[serde(flatten)]
+    pub heat: HeatSum,
+}
+
+/// Processes by hot memory.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ProcessReport {
+    /// When the snapshot was taken.
+    pub end_unix_ns: u64,
+    /// Bounds of the classes.
+    pub thresholds: Thresholds,
+    /// Processes, most hot memory first.
+    pub processes: Vec<ProcessRow>,
+    /// The sum, each page once.
+    pub total: HeatSum,
+    /// Whether the sum may hold pages twice.
+    pub total_is_approximate: bool,
+    /// What watching cost.
+    pub cost: CostSummary,
+}
+
+impl ProcessReport {
+    /// Builds the report.
+    pub fn build(snapshot: &Snapshot, thresholds: Thresholds) -> ProcessReport {
+        let mut processes: Vec<ProcessRow> = snapshot.targets.iter().map(|t| process(t, thresholds)).collect();
+        processes.sort_by_key(|p| (Reverse(p.heat.hot_bytes), p.pid));
+        let total = total(&processes);
+        ProcessReport {
+            end_unix_ns: snapshot.end_unix_ns,
+            thresholds,
+            processes,
+            total,
+            total_is_approximate: total.is_approximate(),
+            cost: CostSummary::of(&snapshot.cost),
+        }
+    }
+
+    /// Writes the report as text.
+    pub fn write_text(&self, out: &mut dyn Write, style: TextStyle) -> io::Result<()> {
+        write_wrapped(out, &head_line("processes", self.end_unix_ns, self.thresholds), style)?;
+        let mut table = class_table(&[Column::number("PID", 7), Column::name("COMMAND", Keep::Start, 8, 0)]);
+        for p in &self.processes {
+            let name = title(Some(p.pid), &p.comm, p.exited);
+            let name = name.split_once(' ').map_or("", |(_, comm)| comm).to_owned();
+            table.row([vec![p.pid.to_string(), name], p.heat.cells("")].concat());
+        }
+        let mark = if self.total_is_approximate { "~" } else { "" };
+        table.row([vec![String::new(), "total".to_owned()], self.total.cells(mark)].concat());
+        table.write(out, style)?;
+        write_notes(&self.total, out, style)?;
+        self.cost.write_text(out, style)
+    }
+}
+
+/// One cgroup.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CgroupRow {
+    /// Its path; empty for processes of which none is known.
+    pub path: String,
+    /// How many ancestors have a row above it.
+    pub depth: usize,
+    /// Live processes in it and below.
+    pub processes: usize,
+    /// Memory of the processes in it and below.
+    pub total: HeatSum,
+    /// Memory of the processes in it alone.
+    pub own: HeatSum,
+}
+
+/// Cgroups as a tree, hottest first.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CgroupReport {
+    /// When the snapshot was taken.
+    pub end_unix_ns: u64,
+    /// Bounds of the classes.
+    pub thresholds: Thresholds,
+    /// Parents before children, siblings by hot memory.
+    pub cgroups: Vec<CgroupRow>,
+    /// The sum, each page once.
+    pub total: HeatSum,
+    /// Whether the sum may hold pages twice.
+    pub total_is_approximate: bool,
+    /// What watching cost.
+    pub cost: CostSummary,
+}
+
+impl CgroupReport {
+    /// Builds the report.
+    pub fn build(snapshot: &Snapshot, thresholds: Thresholds) -> CgroupReport {
+        let mut rows: BTreeMap<String, CgroupRow> = BTreeMap::new();
+        let mut total = HeatSum::default();
+        for target in snapshot.targets.iter().filter(|t| !t.exited) {
+            let heat = HeatSum::of(target, thresholds).counted_once();
+            total.add(&heat);
+            let lineage = lineage(&target.cgroup);
+            for (depth, path) in lineage.iter().enumerate() {
+                let row = rows.entry(path.clone()).or_insert_with(|| CgroupRow::new(path, depth));
+                row.processes += 1;
+                row.total.add(&heat);
+                if depth + 1 == lineage.len() {
+                    row.own.add(&heat);
+                }
+            }
+        }
+        CgroupReport {
+            end_unix_ns: snapshot.end_unix_ns,
+            thresholds,
+            cgroups: in_tree_order(rows.into_values().collect()),
+            total,
+            total_is_approximate: total.is_approximate(),
+            cost: CostSummary::of(&snapshot.cost),
+        }
+    }
+
+    /// Writes the report as text.
+    pub fn write_text(&self, out: &mut dyn Write, style: TextStyle) -> io::Result<()> {
+        write_wrapped(out, &head_line("cgroups", self.end_unix_ns, self.thresholds), style)?;
+        let mut table = class_table(&[Column::name("CGROUP", Keep::Start, 12, 0), Column::number("OWN", 7)]);
+        for c in &self.cgroups {
+            let mark = if c.total.is_approximate() { "~" } else { "" };
+            let own = format!("{}{}", if c.own.is_approximate() { "~" } else { "" }, c.own.resident_bytes);
+            table.row([vec![c.label(), own], c.total.cells(mark)].concat());
+        }
+        let mark = if self.total_is_approximate { "~" } else { "" };
+        table.row([vec!["total".to_owned(), String::new()], self.total.cells(mark)].concat());
+        table.write(out, style)?;
+        write_notes(&self.total, out, style)?;
+        self.cost.write_text(out, style)
+    }
+}
+
+impl CgroupRow {
+    fn new(path: &str, depth: usize) -> CgroupRow {
+        let (total, own) = (HeatSum::default(), HeatSum::default());
+        CgroupRow { path: path.to_owned(), depth, processes: 0, total, own }
+    }
+
+    /// The last part of the path, moved in by its depth.
+    pub(crate) fn label(&self) -> String {
+        let last = self.path.rsplit('/').next().unwrap_or("");
+        let name = match self.path.as_str() {
+            "" => "(none)",
+            "/" => "/",
+            _ if self.depth == 0 => &self.path,
+            _ => last,
+        };
+        "  ".repeat(self.depth.min(20)) + &human::printable(name)
+    }
+}
+
+pub(crate) fn process(target: &TargetHeat, thresholds: Thresholds) -> ProcessRow {
+    ProcessRow {
+        pid: target.id.pid,
+        comm: target.comm.clone(),
+        cgroup: target.cgroup.clone(),
+        exited: target.exited,
+        heat: HeatSum::of(target, thresholds),
+    }
+}
+
+fn total(processes: &[ProcessRow]) -> HeatSum {
+    let mut total = HeatSum::default();
+    processes.iter().filter(|p| !p.exited).for_each(|p| total.add(&p.heat.counted_once()));
+    total
+}
+
+/// `/a/b/c` is in `/a`, `/a/b` and itself. The root has no row unless processes are in it directly.
+fn lineage(path: &str) -> Vec<String> {
+    let parts: Vec<&str> = path.split('/').filter(|p| !p.is_empty()).collect();
+    if parts.is_empty() {
+        return vec![if path.is_empty() { String::new() } else { "/".to_owned() }];
+    }
+    (1..=parts.len()).map(|n| "/".to_owned() + &parts[..n].join("/")).collect()
+}
+
+/// Sorts rows so that each parent is followed by its children, siblings by hot memory.
+///
+/// The key of a row is the list of (hot, name) of its ancestors and itself: comparing keys compares at the first ancestor that
+/// differs, which is what the order of a tree is.
+fn in_tree_order(rows: Vec<CgroupRow>) -> Vec<CgroupRow> {
+    let hot: BTreeMap<String, Bytes> = rows.iter().map(|r| (r.path.clone(), r.total.hot_bytes)).collect();
+    let mut rows = rows;
+    rows.sort_by_cached_key(|row| {
+        let of = |path: String| (Reverse(hot.get(&path).copied().unwrap_or_default()), path);
+        lineage(&row.path).into_iter().map(of).collect::<Vec<_>>()
+    });
+    rows
+}
+
+fn class_table(names: &[Column]) -> Table {
+    let classes = [
+        Column::number("HOT", 0),
+        Column::number("WARM", 4),
+        Column::number("COLD", 5),
+        Column::number("IDLE", 3),
+        Column::number("UNKNOWN", 6),
+        Column::number("RESIDENT", 2),
+    ];
+    Table::new(&[names, &classes].concat())
+}
+
+fn head_line(what: &str, end_unix_ns: u64, bounds: Thresholds) -> String {
+    format!(
+        "{what} at {} UTC: hot is accessed every {} or more often, warm {}, cold {}, idle less often",
+        human::utc(end_unix_ns),
+        human::duration(bounds.hot_ns),
+        human::duration(bounds.warm_ns),
+        human::duration(bounds.cold_ns),
+    )
+}
+
+fn write_notes(total: &HeatSum, out: &mut dyn Write, style: TextStyle) -> io::Result<()> {
+    if total.counted_elsewhere_bytes.0 > 0 {
+        let line = format!("the total counts {} of shared memory once", total.counted_elsewhere_bytes);
+        write_wrapped(out, &line, style)?;
+    }
+    if total.is_approximate() {
+        let line = format!("~ approximate: {} may be counted more than once", total.maybe_shared_bytes);
+        write_wrapped(out, &line, style)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::{MIB, MS, SECOND, region, snapshot, target};
+
+    fn one(pid: u32, cgroup: &str, hot: u64, warm: u64) -> TargetHeat {
+        let regions = vec![region(0, hot * MIB, MS), region(1 << 40, warm * MIB, 5 * SECOND)];
+        target(pid, "t", cgroup, vec![], regions)
+    }
+
+    #[test]
+    fn totals_count_shared_pages_once_and_still_add_up() {
+        let mut a = one(1, "/a", 3, 1);
+        a.counted_elsewhere_pages = 256; // 1 MiB of 4
+        let report = ProcessReport::build(&snapshot(1, vec![a, one(2, "/b", 2, 0)]), Thresholds::default());
+        let t = report.total;
+        // 3 and 1 MiB less a quarter each, and 2 MiB.
+        assert_eq!((t.hot_bytes.0, t.warm_bytes.0), (9 * MIB / 4 + 2 * MIB, 3 * MIB / 4));
+        assert_eq!(t.resident_bytes, Bytes(5 * MIB));
+        assert_eq!(t.fields()[..5].iter().map(|b| b.0).sum::<u64>(), t.resident_bytes.0);
+        assert!(!report.total_is_approximate);
+        assert_eq!(report.processes[0].heat.resident_bytes, Bytes(4 * MIB));
+    }
+
+    #[test]
+    fn the_parts_of_a_sum_add_up_whatever_is_taken_out() {
+        for elsewhere in [0, 1, 7, 255, 1023, 5000] {
+            let mut t = one(1, "/a", 3, 1);
+            t.counted_elsewhere_pages = elsewhere;
+            let once = HeatSum::of(&t, Thresholds::default()).counted_once();
+            assert_eq!(once.fields()[..5].iter().map(|b| b.0).sum::<u64>(), once.resident_bytes.0);
+        }
+    }
+
+    #[test]
+    fn the_ended_are_listed_and_not_summed() {
+        let mut ended = one(1, "/a", 3, 1);
+        ended.exited = true;
+        let report = ProcessReport::build(&snapshot(1, vec![ended]), Thresholds::default());
+        assert_eq!((report.processes.len(), report.total), (1, HeatSum::default()));
+    }
+
+    #[test]
+    fn a_cgroup_includes_its_children_and_shows_its_own() {
+        let targets = vec![one(1, "/a/x", 1, 0), one(2, "/a/y", 4, 0), one(3, "/a", 2, 0), one(4, "/b", 5, 0), one(5, "", 1, 0)];
+        let report = CgroupReport::build(&snapshot(1, targets), Thresholds::default());
+        let rows: Vec<_> = report
+            .cgroups
+            .iter()
+            .map(|c| (c.path.as_str(), c.depth, c.processes, c.total.hot_bytes.0 / MIB, c.own.hot_bytes.0 / MIB))
+            .collect();
+        let expected =
+            [("/a", 0, 3, 7, 2), ("/a/y", 1, 1, 4, 4), ("/a/x", 1, 1, 1, 1), ("/b", 0, 1, 5, 5), ("", 0, 1, 1, 1)];
+        assert_eq!(rows, expected);
+        assert_eq!(report.total.hot_bytes, Bytes(13 * MIB));
+    }
+
+    #[test]
+    fn every_cgroup_path_has_a_lineage() {
+        assert_eq!(lineage("/a/b"), ["/a", "/a/b"]);
+        assert_eq!(lineage("//a//"), ["/a"]);
+        assert_eq!(lineage("/"), ["/"]);
+        assert_eq!(lineage(""), [""]);
+    }
+}

@@ -1,0 +1,92 @@
+//! What watching cost, in one line, and a warning if the figures can not be trusted.
+
+use crate::human;
+use crate::math;
+use crate::text::{TextStyle, write_wrapped};
+use isotherm_heat::Cost;
+use serde::Serialize;
+use std::io::{self, Write};
+
+/// The cost of watching since the monitor started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct CostSummary {
+    /// Time watched.
+    pub elapsed_ns: u64,
+    /// CPU time of the monitor in percent of one core.
+    pub monitor_cpu_pct: f64,
+    /// Estimated slow-down of the targets in percent of one core.
+    pub slowdown_pct: f64,
+    /// The longest time a target's memory map was held in one piece.
+    pub longest_hold_ns: u64,
+    /// Reads of page tables that failed.
+    pub read_errors: u64,
+}
+
+impl CostSummary {
+    /// Summarises a snapshot's cost.
+    pub fn of(cost: &Cost) -> CostSummary {
+        CostSummary {
+            elapsed_ns: cost.elapsed_ns,
+            // Not capped: a monitor of several threads may use more than one core.
+            monitor_cpu_pct: if cost.elapsed_ns == 0 {
+                0.0
+            } else {
+                cost.monitor_cpu_ns as f64 / cost.elapsed_ns as f64 * 100.0
+            },
+            slowdown_pct: cost.slowdown_pct,
+            longest_hold_ns: cost.longest_hold_ns,
+            read_errors: cost.read_errors,
+        }
+    }
+
+    /// The summary as a sentence.
+    pub fn line(&self) -> String {
+        format!(
+            "cost over {}: monitor {}% of a core, slow-down about {}%, longest hold {}",
+            human::duration(self.elapsed_ns),
+            human::percent(self.monitor_cpu_pct),
+            human::percent(self.slowdown_pct),
+            human::duration(self.longest_hold_ns),
+        )
+    }
+
+    /// A sentence of warning, if there is cause.
+    pub fn warning(&self) -> Option<String> {
+        let reads = if self.read_errors == 1 { "read" } else { "reads" };
+        (self.read_errors > 0)
+            .then(|| format!("warning: {} {reads} of page tables failed; these figures are suspect", self.read_errors))
+    }
+
+    /// Writes the line and, if there is cause, the warning.
+    pub fn write_text(&self, out: &mut dyn Write, style: TextStyle) -> io::Result<()> {
+        write_wrapped(out, &self.line(), style)?;
+        self.warning().map_or(Ok(()), |warning| write_wrapped(out, &warning, style))
+    }
+}
+
+/// `part` of `whole` in percent.
+pub(super) fn percent_of(part: u64, whole: u64) -> f64 {
+    math::share(part, whole) * 100.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cost_is_one_line_and_errors_are_a_warning() {
+        let mut cost = Cost {
+            elapsed_ns: 10_000_000_000,
+            monitor_cpu_ns: 40_000_000,
+            slowdown_pct: 0.12,
+            longest_hold_ns: 350_000,
+            ..Cost::default()
+        };
+        let summary = CostSummary::of(&cost);
+        let text = "cost over 10 s: monitor 0.40% of a core, slow-down about 0.12%, longest hold 350 us";
+        assert_eq!((summary.line().as_str(), summary.warning()), (text, None));
+        cost.read_errors = 3;
+        assert!(CostSummary::of(&cost).warning().unwrap().starts_with("warning: 3 reads"));
+        assert_eq!(CostSummary::of(&Cost::default()).monitor_cpu_pct, 0.0);
+    }
+}

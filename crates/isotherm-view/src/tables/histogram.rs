@@ -1,0 +1,168 @@
+//! How much memory has which temperature, and how much has been idle for how long.
+//!
+//! The scale of a snapshot has eight steps to an octave; rows here are octaves, because that is how well a look bounds an
+//! interval. A row `16 ms - 32 ms` holds the steps from 16 ms up to, not including, 32 ms. Memory without a known interval is
+//! a row of its own and never spread over the others.
+
+use super::{CostSummary, title};
+use crate::human;
+use crate::math;
+use crate::text::{Column, Table, TextStyle, write_wrapped};
+use isotherm_heat::{Histogram, Interval, STEPS_PER_OCTAVE, Snapshot};
+use isotherm_units::Bytes;
+use serde::Serialize;
+use std::io::{self, Write};
+
+/// What the histogram report shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HistogramOptions {
+    /// One histogram for each target, instead of one for all.
+    pub per_target: bool,
+}
+
+/// One octave of the scale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Bin {
+    /// Its shortest time.
+    pub from_ns: u64,
+    /// The time before which it ends.
+    pub to_ns: u64,
+    /// Pages in it.
+    pub pages: u64,
+    /// The same in bytes.
+    pub bytes: Bytes,
+}
+
+/// The histograms of one target, or of all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HistogramGroup {
+    /// Process id; none for all targets together.
+    pub pid: Option<u32>,
+    /// Command name; empty for all targets together.
+    pub comm: String,
+    /// Resident memory.
+    pub resident_bytes: Bytes,
+    /// What of it has no known interval.
+    pub unmeasured_bytes: Bytes,
+    /// Memory by access interval.
+    pub temperature: Vec<Bin>,
+    /// Memory by time since last seen accessed.
+    pub idle: Vec<Bin>,
+}
+
+/// The histogram report of one snapshot.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HistogramReport {
+    /// When the snapshot was taken.
+    pub end_unix_ns: u64,
+    /// The targets by pid, or one group for all.
+    pub groups: Vec<HistogramGroup>,
+    /// What watching cost.
+    pub cost: CostSummary,
+}
+
+impl HistogramReport {
+    /// Builds the report. Targets that have ended are in it only if shown by themselves.
+    pub fn build(snapshot: &Snapshot, options: &HistogramOptions) -> HistogramReport {
+        let groups = if options.per_target {
+            let one = |t: &isotherm_heat::TargetHeat| group(Some(t.id.pid), &t.comm, &t.temperature, &t.idle);
+            snapshot.targets.iter().map(one).collect()
+        } else {
+            let (mut temperature, mut idle) = (Histogram::default(), Histogram::default());
+            for target in snapshot.targets.iter().filter(|t| !t.exited) {
+                temperature.merge(&target.temperature);
+                idle.merge(&target.idle);
+            }
+            vec![group(None, "", &temperature, &idle)]
+        };
+        HistogramReport { end_unix_ns: snapshot.end_unix_ns, groups, cost: CostSummary::of(&snapshot.cost) }
+    }
+
+    /// Writes the report as text.
+    pub fn write_text(&self, out: &mut dyn Write, style: TextStyle) -> io::Result<()> {
+        write_wrapped(out, &format!("memory by heat at {} UTC", human::utc(self.end_unix_ns)), style)?;
+        for group in &self.groups {
+            writeln!(out)?;
+            group.write_text(out, style)?;
+        }
+        writeln!(out)?;
+        self.cost.write_text(out, style)
+    }
+}
+
+impl HistogramGroup {
+    fn write_text(&self, out: &mut dyn Write, style: TextStyle) -> io::Result<()> {
+        let name = title(self.pid, &self.comm, false);
+        let line = format!("{name}: resident {}, unmeasured {}", self.resident_bytes, self.unmeasured_bytes);
+        write_wrapped(out, &line, style)?;
+        self.table("INTERVAL", &self.temperature).write(out, style)?;
+        self.table("IDLE FOR", &self.idle).write(out, style)
+    }
+
+    fn table(&self, head: &'static str, bins: &[Bin]) -> Table {
+        let mut table = Table::new(&[
+            Column::number(head, 0),
+            Column::number("SIZE", 0),
+            Column::number("SHARE %", 1),
+        ]);
+        let most = bins.iter().map(|b| b.bytes.0).max().unwrap_or(0);
+        for bin in bins {
+            let label = format!("{} - {}", human::duration(bin.from_ns), human::duration(bin.to_ns));
+            let percent = human::percent(math::share(bin.bytes.0, self.resident_bytes.0) * 100.0);
+            table.row_with_bar(vec![label, bin.bytes.to_string(), percent], math::share(bin.bytes.0, most));
+        }
+        table
+    }
+}
+
+fn group(pid: Option<u32>, comm: &str, temperature: &Histogram, idle: &Histogram) -> HistogramGroup {
+    HistogramGroup {
+        pid,
+        comm: comm.to_owned(),
+        resident_bytes: Bytes::of_pages(temperature.resident()),
+        unmeasured_bytes: Bytes::of_pages(temperature.at(Interval::UNMEASURED)),
+        temperature: octaves(temperature),
+        idle: octaves(idle),
+    }
+}
+
+/// The octaves from the first to the last that holds pages, empty ones between included.
+fn octaves(histogram: &Histogram) -> Vec<Bin> {
+    let first_step = Interval::SHORTEST.code();
+    let mut pages = [0_u64; 32];
+    for (interval, count) in histogram.iter().filter(|(i, _)| i.is_measured()) {
+        pages[usize::from((interval.code() - first_step) / STEPS_PER_OCTAVE)] += count;
+    }
+    let used = |count: &u64| *count > 0;
+    let (Some(first), Some(last)) = (pages.iter().position(used), pages.iter().rposition(used)) else {
+        return Vec::new();
+    };
+    (first..=last)
+        .map(|octave| Bin {
+            from_ns: 1_000_000 << octave,
+            to_ns: 1_000_000 << (octave + 1),
+            pages: pages[octave],
+            bytes: Bytes::of_pages(pages[octave]),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn octaves_run_from_the_first_used_to_the_last() {
+        let mut h = Histogram::default();
+        for (ms, pages) in [(16, 1), (31, 2), (64, 4), (u64::MAX / 1_000_000, 8)] {
+            h.add(Interval::from_ns(ms * 1_000_000), pages);
+        }
+        h.add(Interval::UNMEASURED, 100);
+        let bins = octaves(&h);
+        let of = |b: &Bin| (b.from_ns / 1_000_000, b.to_ns / 1_000_000, b.pages);
+        // 31 ms lies nearest to the step of 32 ms, so it counts from there.
+        assert_eq!([of(&bins[0]), of(&bins[1]), of(&bins[2])], [(16, 32, 1), (32, 64, 2), (64, 128, 4)]);
+        assert_eq!(bins.last().map(|b| b.pages), Some(8));
+        assert!(octaves(&Histogram::default()).is_empty());
+    }
+}

@@ -1,0 +1,35 @@
+//! Reports as text and as data: access, working set, histogram, processes, cgroups, cost.
+//!
+//! Every report is built from snapshots into a plain struct that serialises (its fields carry their unit in the name), and the
+//! text is drawn from that struct alone. Columns and their order of disappearance are laid out in `crate::text`. Text shows
+//! sizes and durations with a unit in the cell, because they span twelve orders of magnitude; a column of one unit has it in
+//! its head.
+
+mod access;
+mod classes;
+mod cost;
+mod histogram;
+mod wss;
+
+pub use access::{AccessOptions, AccessRegion, AccessReport, AccessTarget, SortBy};
+pub use classes::{CgroupReport, CgroupRow, HeatSum, ProcessReport, ProcessRow};
+pub use cost::CostSummary;
+pub use histogram::{Bin, HistogramGroup, HistogramOptions, HistogramReport};
+pub use wss::{PERCENTILES, Percentile, WssOptions, WssPoint, WssReport, WssSeries};
+
+use crate::human;
+use isotherm_heat::TargetHeat;
+
+/// `812 postgres`, with a word if the process has ended. Printable.
+fn title(pid: Option<u32>, comm: &str, exited: bool) -> String {
+    let name = match pid {
+        Some(pid) => format!("{pid} {}", human::printable(comm)),
+        None => "all targets".to_owned(),
+    };
+    if exited { name + " (exited)" } else { name }
+}
+
+/// Whether a sum over this target may count pages that another target counts too.
+fn is_approximate(target: &TargetHeat) -> bool {
+    target.maybe_shared_pages > 0
+}

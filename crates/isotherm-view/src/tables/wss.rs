@@ -1,0 +1,234 @@
+//! The working set over time: how much memory is accessed at least once in an interval of choice.
+//!
+//! Per target and in total. Percentiles are over snapshots, by the nearest rank, so each is a value that was really seen. A
+//! target counts only in snapshots it was alive in. Which of the pages that two targets share are in the working set is not
+//! known, so the total is a plain sum, marked `~` when sharing is known or possible.
+
+use super::{CostSummary, title};
+use crate::human;
+use crate::math;
+use crate::text::{Column, Table, TextStyle, write_wrapped};
+use isotherm_heat::{Snapshot, TargetHeat, TargetId};
+use isotherm_units::Bytes;
+use serde::Serialize;
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// The percentiles that are shown.
+pub const PERCENTILES: [u8; 9] = [0, 1, 5, 25, 50, 75, 95, 99, 100];
+
+/// What the working-set report shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WssOptions {
+    /// A page belongs to the working set if accessed at least this often.
+    pub interval_ns: u64,
+    /// Show percentiles.
+    pub percentiles: bool,
+    /// Show one line per snapshot.
+    pub over_time: bool,
+}
+
+impl Default for WssOptions {
+    fn default() -> WssOptions {
+        WssOptions { interval_ns: 1_000_000_000, percentiles: true, over_time: true }
+    }
+}
+
+/// The working set at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct WssPoint {
+    /// When.
+    pub unix_ns: u64,
+    /// How much.
+    pub bytes: Bytes,
+}
+
+/// The working set that a share of the snapshots does not exceed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Percentile {
+    /// The share, in percent.
+    pub percent: u8,
+    /// The working set.
+    pub bytes: Bytes,
+}
+
+/// The working set of one target, or of all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WssSeries {
+    /// Process id; none for the total.
+    pub pid: Option<u32>,
+    /// Command name; empty for the total.
+    pub comm: String,
+    /// Whether pages may be counted twice.
+    pub approximate: bool,
+    /// Least working set seen.
+    pub min_bytes: Bytes,
+    /// Greatest working set seen.
+    pub max_bytes: Bytes,
+    /// Percentiles over snapshots.
+    pub percentiles: Vec<Percentile>,
+    /// One point per snapshot in which the target was there.
+    pub points: Vec<WssPoint>,
+}
+
+/// The working-set report of a series of snapshots.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WssReport {
+    /// The interval that makes a page part of the working set.
+    pub interval_ns: u64,
+    /// Every target seen, by pid.
+    pub targets: Vec<WssSeries>,
+    /// The sum over targets.
+    pub total: WssSeries,
+    /// What watching cost.
+    pub cost: CostSummary,
+    #[serde(skip)]
+    options: WssOptions,
+}
+
+impl WssReport {
+    /// Builds the report from snapshots in order of time.
+    pub fn build<S: Borrow<Snapshot>>(snapshots: &[S], options: &WssOptions) -> WssReport {
+        let mut targets: BTreeMap<TargetId, WssSeries> = BTreeMap::new();
+        let mut total = WssSeries::new(None, "");
+        for snapshot in snapshots.iter().map(Borrow::borrow) {
+            let mut sum = 0_u64;
+            for target in snapshot.targets.iter().filter(|t| !t.exited) {
+                let wss = target.temperature.within_ns(options.interval_ns);
+                let series =
+                    targets.entry(target.id).or_insert_with(|| WssSeries::new(Some(target.id.pid), &target.comm));
+                series.push(snapshot.end_unix_ns, wss);
+                total.approximate |= may_be_shared(target);
+                sum = sum.saturating_add(wss);
+            }
+            total.push(snapshot.end_unix_ns, sum);
+        }
+        let cost = snapshots.last().map(|s| CostSummary::of(&s.borrow().cost)).unwrap_or_default();
+        WssReport {
+            interval_ns: options.interval_ns,
+            targets: targets.into_values().map(WssSeries::summed_up).collect(),
+            total: total.summed_up(),
+            cost,
+            options: *options,
+        }
+    }
+
+    /// Writes the report as text.
+    pub fn write_text(&self, out: &mut dyn Write, style: TextStyle) -> io::Result<()> {
+        let every = human::duration(self.interval_ns);
+        let head = format!(
+            "working set: memory accessed at least once every {every}; {} snapshots{}",
+            self.total.points.len(),
+            self.total.points.first().map(|p| format!(" from {} UTC", human::utc(p.unix_ns))).unwrap_or_default(),
+        );
+        write_wrapped(out, &head, style)?;
+        for series in self.targets.iter().chain((self.targets.len() != 1).then_some(&self.total)) {
+            writeln!(out)?;
+            self.write_series(series, out, style)?;
+        }
+        writeln!(out)?;
+        self.cost.write_text(out, style)
+    }
+
+    fn write_series(&self, series: &WssSeries, out: &mut dyn Write, style: TextStyle) -> io::Result<()> {
+        let name = title(series.pid, &series.comm, false);
+        let line = format!("{name}: {} to {}", series.shown(series.min_bytes), series.shown(series.max_bytes));
+        write_wrapped(out, &line, style)?;
+        if self.options.percentiles {
+            series.percentile_table().write(out, style)?;
+        }
+        if self.options.over_time {
+            series.time_table().write(out, style)?;
+        }
+        Ok(())
+    }
+}
+
+fn may_be_shared(target: &TargetHeat) -> bool {
+    target.counted_elsewhere_pages > 0 || super::is_approximate(target)
+}
+
+impl WssSeries {
+    fn new(pid: Option<u32>, comm: &str) -> WssSeries {
+        WssSeries {
+            pid,
+            comm: comm.to_owned(),
+            approximate: false,
+            min_bytes: Bytes(0),
+            max_bytes: Bytes(0),
+            percentiles: Vec::new(),
+            points: Vec::new(),
+        }
+    }
+
+    fn push(&mut self, unix_ns: u64, pages: u64) {
+        self.points.push(WssPoint { unix_ns, bytes: Bytes::of_pages(pages) });
+    }
+
+    /// Fills in what depends on all points.
+    fn summed_up(mut self) -> WssSeries {
+        let mut sorted: Vec<Bytes> = self.points.iter().map(|p| p.bytes).collect();
+        sorted.sort_unstable();
+        if let (Some(min), Some(max)) = (sorted.first(), sorted.last()) {
+            (self.min_bytes, self.max_bytes) = (*min, *max);
+            self.percentiles =
+                PERCENTILES.iter().map(|p| Percentile { percent: *p, bytes: nearest_rank(&sorted, *p) }).collect();
+        }
+        self
+    }
+
+    fn shown(&self, bytes: Bytes) -> String {
+        format!("{}{bytes}", if self.approximate { "~" } else { "" })
+    }
+
+    fn percentile_table(&self) -> Table {
+        let mut table = Table::new(&[Column::number("PERCENTILE %", 0), Column::number("WSS", 0)]);
+        for p in &self.percentiles {
+            table.row_with_bar(vec![p.percent.to_string(), self.shown(p.bytes)], self.share(p.bytes));
+        }
+        table
+    }
+
+    fn time_table(&self) -> Table {
+        let mut table = Table::new(&[Column::fixed("TIME UTC", 0), Column::number("WSS", 0)]);
+        for p in &self.points {
+            table.row_with_bar(vec![human::clock(p.unix_ns), self.shown(p.bytes)], self.share(p.bytes));
+        }
+        table
+    }
+
+    fn share(&self, bytes: Bytes) -> f64 {
+        math::share(bytes.0, self.max_bytes.0)
+    }
+}
+
+/// The smallest value that at least `percent` of the sorted values do not exceed.
+fn nearest_rank(sorted: &[Bytes], percent: u8) -> Bytes {
+    let rank = (sorted.len() * usize::from(percent)).div_ceil(100);
+    sorted[rank.saturating_sub(1).min(sorted.len() - 1)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::{MIB, MS, SECOND, region, snapshot, target};
+
+    #[test]
+    fn percentiles_are_values_that_were_seen() {
+        let sorted: Vec<Bytes> = (1..=10).map(Bytes).collect();
+        let at = |p| nearest_rank(&sorted, p).0;
+        assert_eq!([at(0), at(10), at(11), at(50), at(99), at(100)], [1, 1, 2, 5, 10, 10]);
+    }
+
+    #[test]
+    fn a_target_counts_only_while_it_is_there() {
+        let one = |pid, mib| target(pid, "t", "", vec![], vec![region(0, mib * MIB, MS), region(1 << 40, MIB, 2 * SECOND)]);
+        let snapshots = [snapshot(1, vec![one(1, 2)]), snapshot(2, vec![one(1, 4), one(2, 8)]), snapshot(3, vec![])];
+        let report = WssReport::build(&snapshots, &WssOptions::default());
+        let of = |s: &WssSeries| s.points.iter().map(|p| p.bytes.0 / MIB).collect::<Vec<_>>();
+        assert_eq!((of(&report.targets[0]), of(&report.targets[1])), (vec![2, 4], vec![8]));
+        assert_eq!(of(&report.total), [2, 12, 0]);
+        assert_eq!((report.total.min_bytes, report.total.max_bytes), (Bytes(0), Bytes(12 * MIB)));
+    }
+}
