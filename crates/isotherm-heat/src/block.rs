@@ -58,7 +58,7 @@ pub struct Sighting {
 /// A clear falls at a random moment between two accesses, so what remains to the next is on average shorter than the interval:
 /// by a factor of 1.8 (accesses at random) to 2.7 (regular). We take 2. A read spaced twice the one before leaves a factor of 2
 /// open, of which the geometric middle is taken; the first read has no lower bound but half of it.
-fn estimate_octaves(lo: Ns, hi: Ns) -> f64 {
+pub(crate) fn estimate_octaves(lo: Ns, hi: Ns) -> f64 {
     let ms = |ns: Ns| (ns.max(1)) as f64 / 1e6;
     let lo = ms(lo.max(hi / 2));
     (lo * ms(hi)).sqrt().log2() + 1.0

@@ -8,6 +8,7 @@
 mod block;
 mod budget;
 mod interval;
+mod mapping;
 mod mask;
 mod regions;
 mod rng;
@@ -18,6 +19,7 @@ mod view;
 pub use block::{BlockBits, HugeHeat, LEAST_IDLE, Ns, PageHeat, PageIntervals, Sighting};
 pub use budget::{Bucket, RETOUCH_NS};
 pub use interval::{Histogram, Interval, STEPS_PER_OCTAVE};
+pub use mapping::{MappingBits, MappingTarget, Next};
 pub use mask::Mask;
 pub use regions::{RegionBuilder, carry_ages};
 pub use rng::Rng;

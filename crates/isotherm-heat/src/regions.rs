@@ -111,6 +111,16 @@ impl RegionBuilder {
         self.push(part);
     }
 
+    /// Adds pages of which it is known how many have which interval, but not where in `range` they are: a region of its own.
+    pub fn mixed(&mut self, range: AddrRange, huge_pages: u64, counted: &[(Interval, u64)]) {
+        let mut part = Part { start: range.start.0, huge: huge_pages, ..Part::default() };
+        for (interval, pages) in counted {
+            part.add(range.end.0, Like { interval: *interval, idle: *interval, huge: false }, *pages);
+        }
+        part.end = range.end.0;
+        self.parts.push(part);
+    }
+
     /// Adds the pages of a block; absent ones end a region. Cost follows the runs of equal pages.
     pub fn pages(&mut self, block: BlockNo, pages: &PageIntervals) {
         self.of_block.clear();

@@ -161,6 +161,34 @@ impl Target {
         }
     }
 
+    /// Takes in that nothing is mapped in `block` any more.
+    pub fn gone(&mut self, block: BlockNo) {
+        self.remove(block);
+    }
+
+    /// A due read could not be done: it is due again shortly.
+    pub fn postpone(&mut self, now: Ns, block: BlockNo) {
+        if let Some(entry) = self.blocks.get_mut(&block) {
+            entry.timing.next_read = now + FIRST_READ;
+            self.reads.push(Reverse((now + FIRST_READ, block)));
+        }
+    }
+
+    /// Unarmed pages in `blocks`.
+    pub fn unarmed_in(&self, blocks: &[BlockNo]) -> u64 {
+        let unarmed = |heat: &BlockHeat| match heat {
+            BlockHeat::Pages(p) => u64::from(p.unarmed().count()),
+            BlockHeat::Huge(h) => {
+                if h.is_armed() {
+                    0
+                } else {
+                    PAGES_PER_BLOCK as u64
+                }
+            }
+        };
+        blocks.iter().filter_map(|b| self.blocks.get(b)).map(|e| unarmed(&e.heat)).sum()
+    }
+
     /// Takes in a read of one block.
     pub fn read(&mut self, now: Ns, block: BlockNo, bits: BlockBits) {
         let Some(entry) = self.blocks.get_mut(&block) else {

@@ -24,22 +24,23 @@ pub fn summarize(target: &Target, now: Ns, max_regions: usize) -> Summary {
     let mut builder = RegionBuilder::new();
     let mut sum = Summary::default();
     target.for_each_block(now, |block, view| {
-        let before = sum.temperature.resident();
-        match view.pages {
+        let pages = match view.pages {
             Pages::Huge { interval, idle } => {
                 sum.temperature.add(interval, PAGES_PER_BLOCK as u64);
                 sum.idle.add(idle, PAGES_PER_BLOCK as u64);
                 builder.huge(block, interval, idle);
+                PAGES_PER_BLOCK as u64
             }
             Pages::Small(pages) => {
                 let present = |code: &&Interval| **code != Interval::ABSENT;
                 pages.interval.iter().filter(present).for_each(|i| sum.temperature.add(*i, 1));
                 pages.idle.iter().filter(present).for_each(|i| sum.idle.add(*i, 1));
                 builder.pages(block, pages);
+                pages.interval.iter().filter(present).count() as u64
             }
-        }
+        };
         if view.unclearable {
-            sum.unclearable_pages += sum.temperature.resident() - before;
+            sum.unclearable_pages += pages;
         }
     });
     sum.regions = builder.finish(max_regions);

@@ -1,1 +1,184 @@
-//! To come.
+//! Where access reports come from: one trait, and its back ends.
+//!
+//! `isotherm-monitor` asks, `isotherm-heat` understands the answers; a source knows how accessed bits are read and cleared on
+//! this machine and has no policy. Adding one means implementing [`AccessSource`] in a module of its own here.
+//!
+//! - [`page_table`]: page by page, through BPF. The default where it can be had.
+//! - [`referenced`]: mapping by mapping, through `clear_refs` and `smaps`. Needs no privilege.
+//! - [`replay`]: a recording or a made-up history. Needs nothing.
+
+#![forbid(unsafe_code)]
+
+pub mod choose;
+pub mod page_table;
+pub mod referenced;
+pub mod replay;
+mod time;
+
+pub use time::{Clock, RealClock, VirtualClock};
+
+use isotherm_heat::{BlockBits, Granularity, Mapping, Mask, Ns, TargetId};
+use isotherm_units::{AddrRange, BlockNo};
+use std::io;
+
+/// A way to learn which memory of a process is accessed.
+///
+/// All methods but [`AccessSource::describe`] name a process that was attached. An error of kind [`Error::is_gone`] means that
+/// there is nothing more to learn of that process, which is a normal event.
+pub trait AccessSource {
+    /// What it is and what is lost with it.
+    fn describe(&self) -> Description;
+
+    /// Begins to watch process `pid`.
+    fn attach(&mut self, pid: u32) -> Result<TargetId, Error>;
+
+    /// Ends watching it. Unknown pids are ignored.
+    fn detach(&mut self, pid: u32);
+
+    /// What is mapped and populated now. Cost follows the number of mappings and page tables, not of pages.
+    fn layout(&mut self, pid: u32) -> Result<Layout, Error>;
+
+    /// Reads accessed bits. `blocks` is sorted; a source of [`Granularity::Mapping`] reads all mappings instead.
+    ///
+    /// `sink` is told the time and what was found, in order. [`Progress::answered`] says how many blocks were; the rest could
+    /// not be read now and may be asked for again.
+    fn read(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut Sink<'_>) -> Result<Progress, Error>;
+
+    /// Clears the accessed bits of `blocks` (sorted), without reaching others.
+    fn clear(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut dyn FnMut(Ns, BlockNo, Cleared)) -> Result<(), Error>;
+
+    /// Clears the accessed bits of the whole process, also where [`AccessSource::clear`] left some. The target may stall.
+    fn clear_process(&mut self, pid: u32, stuck: &[BlockNo]) -> Result<ClearedProcess, Error>;
+
+    /// Of the pages of `blocks` that are mapped by several processes, calls `each` with the frame, if it may be known.
+    fn shared_frames(&mut self, pid: u32, blocks: &[BlockNo], each: &mut dyn FnMut(Option<u64>)) -> Result<(), Error>;
+}
+
+/// Receives what a read finds.
+pub type Sink<'a> = dyn FnMut(Ns, Report) + 'a;
+
+/// What a source is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// Its name, as in `--source NAME`.
+    pub name: &'static str,
+    /// How fine it sees.
+    pub granularity: Granularity,
+    /// A sentence for people: how it works here, and what is lost.
+    pub note: String,
+}
+
+/// What is mapped.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// Blocks with a page table or a huge page, sorted.
+    pub blocks: Vec<BlockNo>,
+    /// Mappings, sorted.
+    pub mappings: Vec<Mapping>,
+}
+
+/// One finding.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Report {
+    /// Bits of a block.
+    Block(BlockNo, BlockBits),
+    /// Counts of a mapping.
+    Mapping {
+        /// Its addresses.
+        range: AddrRange,
+        /// Pages present.
+        resident_pages: u64,
+        /// Pages of those accessed since last cleared.
+        young_pages: u64,
+        /// Pages of those on huge pages.
+        huge_pages: u64,
+    },
+}
+
+/// How a read went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Blocks answered, from the front of the list.
+    pub answered: usize,
+    /// Page-table entries read.
+    pub entries: u64,
+    /// Reads of page tables that failed: the blocks were left out, and the result is suspect.
+    pub read_errors: u64,
+    /// The longest time the map of the target was locked in one piece.
+    pub longest_hold_ns: Ns,
+}
+
+/// What clearing one block came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cleared {
+    /// Done, but for these pages, which several processes map or which are locked.
+    Except(Mask),
+    /// No way to clear this block exists here (hugetlb, device memory).
+    Refused,
+}
+
+/// What clearing a whole process came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClearedProcess {
+    /// When it was done.
+    pub at: Ns,
+    /// How long the target's map was locked for writing: its page faults waited.
+    pub stall_ns: Ns,
+    /// Whether the TLB was flushed after: if not, what stays in it looks idle.
+    pub flushed: bool,
+}
+
+/// Why a source could not do what was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The process has ended.
+    #[error("process {0} has ended")]
+    Gone(u32),
+    /// The process executes another program now, or its pid belongs to another.
+    #[error("process {0} has executed another program")]
+    Replaced(u32),
+    /// The process has no memory of its own.
+    #[error("process {0} has no user memory (a kernel thread or a zombie)")]
+    NoMemory(u32),
+    /// A privilege is missing.
+    #[error("{attempted}: permission denied; {advice}")]
+    Denied {
+        /// What was attempted, on what.
+        attempted: String,
+        /// Which privilege it takes.
+        advice: &'static str,
+    },
+    /// Reading `/proc` failed.
+    #[error(transparent)]
+    Proc(isotherm_sys::proc::Error),
+    /// The page-table reader failed.
+    #[error(transparent)]
+    PageTable(#[from] isotherm_sys::bpf::Error),
+    /// Another system call failed.
+    #[error("{attempted}: {source}")]
+    Io {
+        /// What was attempted, on what.
+        attempted: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// Whether the process (or the program in it) is no more: nothing is wrong, there is just nothing left to watch.
+    pub fn is_gone(&self) -> bool {
+        match self {
+            Error::Gone(_) | Error::NoMemory(_) => true,
+            Error::Proc(e) => e.is_gone(),
+            Error::Io { source, .. } => matches!(source.raw_os_error(), Some(3)),
+            _ => false,
+        }
+    }
+}
+
+impl From<isotherm_sys::proc::Error> for Error {
+    fn from(error: isotherm_sys::proc::Error) -> Error {
+        Error::Proc(error)
+    }
+}

@@ -1,7 +1,11 @@
 //! The few conversions between floats and counts that drawing needs, each clamped so that no input can wrap.
 
 /// `value` rounded down, 0 for anything negative or not a number.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates, which is what is wanted")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the cast saturates, which is what is wanted"
+)]
 pub(crate) fn floor(value: f64) -> usize {
     value.max(0.0) as usize
 }

@@ -1,7 +1,7 @@
 //! Text in columns: what the tables and the live view are laid out with.
 //!
 //! A table is given more than fits and decides by itself: names are cut first, down to a minimum; then whole columns go, by
-//! rank; a bar takes what room is left over. A narrow terminal so loses detail in a known order and never wraps a line.
+//! rank; then names give up more; a bar takes what room is left over. A narrow terminal so loses detail in a known order and never wraps a line.
 
 use crate::human::{Keep, fit};
 use crate::math;
@@ -9,6 +9,8 @@ use std::io::{self, Write};
 use unicode_width::UnicodeWidthStr;
 
 const GAP: usize = 2;
+/// What is left of a name when no column can be dropped any more.
+const NAME_LEAST: usize = 4;
 const BAR_LEAST: usize = 6;
 const BAR_MOST: usize = 40;
 
@@ -46,7 +48,7 @@ pub(crate) struct Column {
     head: &'static str,
     align: Align,
     keep: Keep,
-    /// Width down to which it may be cut; 0 if it may not.
+    /// Width down to which it may be cut before columns are dropped; 0 if it may not be cut.
     least: usize,
     /// Columns of higher rank are dropped first; rank 0 never.
     rank: u8,
@@ -122,11 +124,15 @@ impl Table {
         loop {
             let mut widths: Vec<(usize, usize)> = shown.iter().map(|c| (*c, self.natural(*c))).collect();
             let total = widths.iter().map(|(_, w)| w + GAP).sum::<usize>().saturating_sub(GAP);
-            let missing = self.shrink(&mut widths, total.saturating_sub(width));
+            let missing = self.shrink(&mut widths, total.saturating_sub(width), usize::MAX);
             let droppable = shown.iter().copied().filter(|c| self.columns[*c].rank > 0);
             match droppable.max_by_key(|c| self.columns[*c].rank) {
-                Some(column) if missing > 0 => shown.retain(|c| *c != column),
-                _ => return widths,
+                _ if missing == 0 => return widths,
+                Some(column) => shown.retain(|c| *c != column),
+                None => {
+                    self.shrink(&mut widths, missing, NAME_LEAST);
+                    return widths;
+                }
             }
         }
     }
@@ -136,10 +142,11 @@ impl Table {
         cells.chain([self.columns[column].head.width()]).max().unwrap_or(0)
     }
 
-    /// Takes `missing` columns of text from the names; gives what could not be taken.
-    fn shrink(&self, widths: &mut [(usize, usize)], mut missing: usize) -> usize {
+    /// Takes `missing` columns of text from the names, each down to its least width or `bound`, whichever is less; gives what
+    /// could not be taken.
+    fn shrink(&self, widths: &mut [(usize, usize)], mut missing: usize, bound: usize) -> usize {
         for (column, width) in widths {
-            let least = self.columns[*column].least;
+            let least = self.columns[*column].least.min(bound);
             if least > 0 {
                 let taken = missing.min(width.saturating_sub(least));
                 *width -= taken;
@@ -207,11 +214,8 @@ mod tests {
     use super::*;
 
     fn table() -> Table {
-        let mut t = Table::new(&[
-            Column::number("PID", 0),
-            Column::name("NAME", Keep::Start, 6, 1),
-            Column::number("SIZE", 2),
-        ]);
+        let mut t =
+            Table::new(&[Column::number("PID", 0), Column::name("NAME", Keep::Start, 6, 1), Column::number("SIZE", 2)]);
         t.row_with_bar(vec!["7".into(), "a-long-command".into(), "1.5 GiB".into()], 0.5);
         t
     }

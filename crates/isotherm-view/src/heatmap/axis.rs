@@ -148,8 +148,15 @@ mod tests {
     fn a_large_gap_is_folded_into_one_row() {
         let axis = build(vec![range(1_000_000, 1), range(0, 6)], 8);
         // Eight rows less one break: one page a row.
-        let expected =
-            [(0, 1, false), (1, 1, false), (2, 1, false), (3, 1, false), (4, 1, false), (5, 1, false), (6, 999_994, true)];
+        let expected = [
+            (0, 1, false),
+            (1, 1, false),
+            (2, 1, false),
+            (3, 1, false),
+            (4, 1, false),
+            (5, 1, false),
+            (6, 999_994, true),
+        ];
         assert_eq!(pages(&axis)[..7], expected);
         assert_eq!(pages(&axis)[7..], [(1_000_000, 1, false)]);
     }

@@ -184,7 +184,10 @@ mod tests {
 
     #[test]
     fn base64_agrees_with_its_standard() {
-        assert_eq!(["", "f", "fo", "foo", "foob"].map(|s| base64(s.as_bytes())), ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg=="]);
+        assert_eq!(
+            ["", "f", "fo", "foo", "foob"].map(|s| base64(s.as_bytes())),
+            ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg=="]
+        );
     }
 
     #[test]
@@ -216,11 +219,10 @@ mod tests {
         let page = data(&html(&series(20)));
         assert_eq!(page["maps"].as_array().unwrap().len(), 3);
         assert_eq!((page["colors"][0].as_str(), page["words"][1].as_str()), (Some(""), Some("not measured yet")));
-        let map = HeatMap::build(&[snapshot(1, vec![target(1, "t", "", vec![], vec![region(0, MIB, MS)])])], &Select {
-            columns: 300,
-            rows: 1,
-            ..Select::default()
-        });
+        let map = HeatMap::build(
+            &[snapshot(1, vec![target(1, "t", "", vec![], vec![region(0, MIB, MS)])])],
+            &Select { columns: 300, rows: 1, ..Select::default() },
+        );
         assert_eq!(runs(&map), [255, 2, 45, 2]);
     }
 

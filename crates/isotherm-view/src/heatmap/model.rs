@@ -375,10 +375,8 @@ mod tests {
     fn a_cell_is_the_mean_on_the_log_scale_by_resident_pages() {
         let mut sparse = region(MIB, MIB, 16 * MS);
         sparse.resident_pages /= 2; // 256 pages at 1 ms, 128 at 16 ms: (0 * 256 + 4 * 128) / 384 = 1 1/3 octaves
-        let map = HeatMap::build(
-            &[snapshot(1, one(vec![region(0, MIB, MS), sparse])), snapshot(2, vec![])],
-            &select(2, 1),
-        );
+        let map =
+            HeatMap::build(&[snapshot(1, one(vec![region(0, MIB, MS), sparse])), snapshot(2, vec![])], &select(2, 1));
         let expected = Interval::from_octaves(4.0 / 3.0);
         assert_eq!(map.cells(0), [expected, Interval::ABSENT]);
     }

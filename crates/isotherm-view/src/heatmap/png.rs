@@ -55,7 +55,8 @@ impl PngOptions {
 ///
 /// If the writer fails, or if the picture would have more than 2^27 pixels.
 pub fn write_png(map: &HeatMap, out: &mut dyn Write, options: &PngOptions) -> io::Result<()> {
-    let options = &PngOptions { cell_width: options.cell_width.max(1), cell_height: options.cell_height.max(1), ..*options };
+    let options =
+        &PngOptions { cell_width: options.cell_width.max(1), cell_height: options.cell_height.max(1), ..*options };
     let mut canvas = Canvas::for_map(map, options)?;
     draw_title(&mut canvas, map);
     draw_cells(&mut canvas, map, options);
@@ -91,29 +92,28 @@ fn draw_cells(canvas: &mut Canvas, map: &HeatMap, options: &PngOptions) {
     }
 }
 
-/// Addresses to the left and names to the right, each where there is room below the one before.
+/// Addresses and the size of gaps to the left, names to the right, each where there is room below the one before.
+///
+/// A name that finds its line taken moves down a little: the row of a stack is a pixel or two high and still has a name.
 fn draw_labels(canvas: &mut Canvas, map: &HeatMap, options: &PngOptions) {
-    let mut free_from = 0;
-    let mut pending: Option<usize> = None;
-    for row in 0..map.rows.len() {
-        let label = map.row_label(row);
+    let (mut left_free, mut right_free) = (0, 0);
+    for (row, this) in map.rows.iter().enumerate() {
         let (right, y) = options.cell_origin(map.columns, row);
-        if y < free_from {
-            // A new name whose line is taken is not lost: it is written at the next row that has room.
-            pending = if label.is_empty() { pending } else { Some(row) };
-            continue;
+        let (left, apart) = match this.is_break {
+            true => (format!("{} gap", this.range.len()), 0),
+            false => (format!("{:x}", this.range.start.0), if row == 0 { 0 } else { 2 * LINE }),
+        };
+        let begins = row > 0 && map.rows[row - 1].is_break;
+        if y >= left_free + if begins { 0 } else { apart } {
+            canvas.text(MARGIN, y, &format!("{left:>14}"), TEXT);
+            left_free = y + LINE;
         }
-        let waiting = pending.take().map(|r| map.row_label(r)).unwrap_or_default();
-        let label = if label.is_empty() { waiting } else { label };
-        if label.is_empty() && row > 0 && y < free_from + 3 * LINE {
-            continue;
+        let name = if this.is_break { String::new() } else { map.row_label(row) };
+        let at = y.max(right_free);
+        if !name.is_empty() && at < y + 2 * LINE {
+            canvas.text(right + LETTER, at, &human::fit(&name, NAME_LETTERS, Keep::End, '~'), TEXT);
+            right_free = at + LINE;
         }
-        if !map.rows[row].is_break {
-            let address = format!("{:>14x}", map.rows[row].range.start.0);
-            canvas.text(MARGIN, y, &address, TEXT);
-        }
-        canvas.text(right + LETTER, y, &human::fit(&label, NAME_LETTERS, Keep::End, '~'), TEXT);
-        free_from = y + LINE;
     }
 }
 

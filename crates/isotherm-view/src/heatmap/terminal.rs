@@ -267,14 +267,20 @@ mod tests {
     fn digits_show_heat_breaks_and_names() {
         let text = draw(&small(Arrangement::Time), &style(80, ColorMode::None));
         assert!(text.contains("             0 999 [heap]\n        100000 000\n        200000 ???\n"), "{text}");
-        assert!(text.contains("1.0 TiB not mapped") && text.contains(" 10000000000 555 evil\u{fffd}[2Jname\n"), "{text}");
+        assert!(
+            text.contains("1.0 TiB not mapped") && text.contains(" 10000000000 555 evil\u{fffd}[2Jname\n"),
+            "{text}"
+        );
         assert!(text.contains("|12:00:00") && text.contains("9 8 ms ? unmeasured"), "{text}");
     }
 
     #[test]
     fn half_blocks_hold_two_rows() {
         let map = small(Arrangement::Strip);
-        assert_eq!(lines(&map, true), [Line::Cells(0, Some(1)), Line::Cells(2, None), Line::Break(3), Line::Cells(4, None)]);
+        assert_eq!(
+            lines(&map, true),
+            [Line::Cells(0, Some(1)), Line::Cells(2, None), Line::Break(3), Line::Cells(4, None)]
+        );
         let text = draw(&map, &style(40, ColorMode::True));
         assert!(text.contains("\x1b[0;38;2;252;250;176;48;2;44;20;84m▀▀▀\x1b[0m"), "{text:?}");
         let text = draw(&map, &style(40, ColorMode::Ansi256));

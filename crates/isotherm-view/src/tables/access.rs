@@ -184,14 +184,14 @@ impl AccessTarget {
 
     fn table(&self) -> Table {
         let mut table = Table::new(&[
-            Column::fixed("ADDRESS", 8),
-            Column::number("SIZE", 4),
+            Column::fixed("ADDRESS", 3),
+            Column::number("SIZE", 5),
             Column::number("RESIDENT", 1),
-            Column::number("HUGE %", 7),
+            Column::number("HUGE %", 8),
             Column::number("INTERVAL", 0),
-            Column::number("RATE Hz", 6),
-            Column::number("AGE", 5),
-            Column::number("IDLE", 3),
+            Column::number("RATE Hz", 7),
+            Column::number("AGE", 4),
+            Column::number("IDLE", 6),
             Column::name("MAPPING", Keep::End, 10, 2),
         ]);
         for r in &self.regions {

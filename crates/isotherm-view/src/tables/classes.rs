@@ -110,9 +110,14 @@ impl HeatSum {
     }
 
     /// The six cells that every table of classes shows.
-    fn cells(&self, mark: &str) -> Vec<String> {
-        self.fields()[..6].iter().map(|b| format!("{mark}{b}")).collect()
+    pub(crate) fn cells(&self, mark: &str) -> Vec<String> {
+        self.fields()[..6].iter().map(|b| marked(*b, mark)).collect()
     }
+}
+
+/// An amount with a mark of doubt; nothing is nothing without doubt.
+fn marked(bytes: Bytes, mark: &str) -> String {
+    if bytes.0 == 0 { bytes.to_string() } else { format!("{mark}{bytes}") }
 }
 
 /// One process.
@@ -167,7 +172,7 @@ impl ProcessReport {
     /// Writes the report as text.
     pub fn write_text(&self, out: &mut dyn Write, style: TextStyle) -> io::Result<()> {
         write_wrapped(out, &head_line("processes", self.end_unix_ns, self.thresholds), style)?;
-        let mut table = class_table(&[Column::number("PID", 7), Column::name("COMMAND", Keep::Start, 8, 0)]);
+        let mut table = class_table(&[Column::number("PID", 1), Column::name("COMMAND", Keep::Start, 12, 0)]);
         for p in &self.processes {
             let name = title(Some(p.pid), &p.comm, p.exited);
             let name = name.split_once(' ').map_or("", |(_, comm)| comm).to_owned();
@@ -244,10 +249,10 @@ impl CgroupReport {
     /// Writes the report as text.
     pub fn write_text(&self, out: &mut dyn Write, style: TextStyle) -> io::Result<()> {
         write_wrapped(out, &head_line("cgroups", self.end_unix_ns, self.thresholds), style)?;
-        let mut table = class_table(&[Column::name("CGROUP", Keep::Start, 12, 0), Column::number("OWN", 7)]);
+        let mut table = class_table(&[Column::name("CGROUP", Keep::Start, 20, 0), Column::number("OWN", 7)]);
         for c in &self.cgroups {
             let mark = if c.total.is_approximate() { "~" } else { "" };
-            let own = format!("{}{}", if c.own.is_approximate() { "~" } else { "" }, c.own.resident_bytes);
+            let own = marked(c.own.resident_bytes, if c.own.is_approximate() { "~" } else { "" });
             table.row([vec![c.label(), own], c.total.cells(mark)].concat());
         }
         let mark = if self.total_is_approximate { "~" } else { "" };
@@ -277,7 +282,7 @@ impl CgroupRow {
     }
 }
 
-pub(crate) fn process(target: &TargetHeat, thresholds: Thresholds) -> ProcessRow {
+fn process(target: &TargetHeat, thresholds: Thresholds) -> ProcessRow {
     ProcessRow {
         pid: target.id.pid,
         comm: target.comm.clone(),
@@ -316,7 +321,8 @@ fn in_tree_order(rows: Vec<CgroupRow>) -> Vec<CgroupRow> {
     rows
 }
 
-fn class_table(names: &[Column]) -> Table {
+/// The names given, then a column for each class: for the reports and the live view.
+pub(crate) fn class_table(names: &[Column]) -> Table {
     let classes = [
         Column::number("HOT", 0),
         Column::number("WARM", 4),
@@ -394,7 +400,8 @@ mod tests {
 
     #[test]
     fn a_cgroup_includes_its_children_and_shows_its_own() {
-        let targets = vec![one(1, "/a/x", 1, 0), one(2, "/a/y", 4, 0), one(3, "/a", 2, 0), one(4, "/b", 5, 0), one(5, "", 1, 0)];
+        let targets =
+            vec![one(1, "/a/x", 1, 0), one(2, "/a/y", 4, 0), one(3, "/a", 2, 0), one(4, "/b", 5, 0), one(5, "", 1, 0)];
         let report = CgroupReport::build(&snapshot(1, targets), Thresholds::default());
         let rows: Vec<_> = report
             .cgroups

@@ -1,7 +1,7 @@
 //! How much memory has which temperature, and how much has been idle for how long.
 //!
 //! The scale of a snapshot has eight steps to an octave; rows here are octaves, because that is how well a look bounds an
-//! interval. A row `16 ms - 32 ms` holds the steps from 16 ms up to, not including, 32 ms. Memory without a known interval is
+//! interval. A row `16 ms  32 ms` holds the steps from 16 ms up to, not including, 32 ms. Memory without a known interval is
 //! a row of its own and never spread over the others.
 
 use super::{CostSummary, title};
@@ -102,14 +102,15 @@ impl HistogramGroup {
     fn table(&self, head: &'static str, bins: &[Bin]) -> Table {
         let mut table = Table::new(&[
             Column::number(head, 0),
+            Column::number("TO", 2),
             Column::number("SIZE", 0),
             Column::number("SHARE %", 1),
         ]);
         let most = bins.iter().map(|b| b.bytes.0).max().unwrap_or(0);
         for bin in bins {
-            let label = format!("{} - {}", human::duration(bin.from_ns), human::duration(bin.to_ns));
+            let (from, to) = (human::duration(bin.from_ns), human::duration(bin.to_ns));
             let percent = human::percent(math::share(bin.bytes.0, self.resident_bytes.0) * 100.0);
-            table.row_with_bar(vec![label, bin.bytes.to_string(), percent], math::share(bin.bytes.0, most));
+            table.row_with_bar(vec![from, to, bin.bytes.to_string(), percent], math::share(bin.bytes.0, most));
         }
         table
     }

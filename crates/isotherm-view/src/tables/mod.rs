@@ -12,6 +12,7 @@ mod histogram;
 mod wss;
 
 pub use access::{AccessOptions, AccessRegion, AccessReport, AccessTarget, SortBy};
+pub(crate) use classes::class_table;
 pub use classes::{CgroupReport, CgroupRow, HeatSum, ProcessReport, ProcessRow};
 pub use cost::CostSummary;
 pub use histogram::{Bin, HistogramGroup, HistogramOptions, HistogramReport};

@@ -183,7 +183,7 @@ impl WssSeries {
     }
 
     fn percentile_table(&self) -> Table {
-        let mut table = Table::new(&[Column::number("PERCENTILE %", 0), Column::number("WSS", 0)]);
+        let mut table = Table::new(&[Column::number("PERCENT", 0), Column::number("WSS", 0)]);
         for p in &self.percentiles {
             table.row_with_bar(vec![p.percent.to_string(), self.shown(p.bytes)], self.share(p.bytes));
         }
@@ -223,7 +223,8 @@ mod tests {
 
     #[test]
     fn a_target_counts_only_while_it_is_there() {
-        let one = |pid, mib| target(pid, "t", "", vec![], vec![region(0, mib * MIB, MS), region(1 << 40, MIB, 2 * SECOND)]);
+        let one =
+            |pid, mib| target(pid, "t", "", vec![], vec![region(0, mib * MIB, MS), region(1 << 40, MIB, 2 * SECOND)]);
         let snapshots = [snapshot(1, vec![one(1, 2)]), snapshot(2, vec![one(1, 4), one(2, 8)]), snapshot(3, vec![])];
         let report = WssReport::build(&snapshots, &WssOptions::default());
         let of = |s: &WssSeries| s.points.iter().map(|p| p.bytes.0 / MIB).collect::<Vec<_>>();

@@ -10,7 +10,7 @@ use crate::TextStyle;
 use crate::heatmap::{Arrangement, Axis, HeatMap, Line as MapLine, Rgb, Select, UNMEASURED_COLOR, heat_color, lines};
 use crate::human::{self, Keep, fit};
 use crate::math;
-use crate::tables::{CostSummary, HeatSum};
+use crate::tables::{CostSummary, HeatSum, class_table};
 use crate::text::{Column, Table};
 use isotherm_heat::{Interval, Snapshot, TargetId};
 use ratatui::Frame;
@@ -108,37 +108,19 @@ fn footer_line(state: &TopState, width: usize) -> Line<'static> {
     Line::styled(join_fitting(&hints, width).replace(" | ", "  "), Style::new().add_modifier(Modifier::DIM))
 }
 
-fn class_columns(names: &[Column]) -> Table {
-    let classes = [
-        Column::number("HOT", 0),
-        Column::number("WARM", 4),
-        Column::number("COLD", 5),
-        Column::number("IDLE", 3),
-        Column::number("UNKNOWN", 6),
-        Column::number("RESIDENT", 2),
-    ];
-    Table::new(&[names, &classes].concat())
-}
-
-fn class_cells(sum: &HeatSum) -> Vec<String> {
-    let bytes =
-        [sum.hot_bytes, sum.warm_bytes, sum.cold_bytes, sum.idle_bytes, sum.unmeasured_bytes, sum.resident_bytes];
-    bytes.iter().map(ToString::to_string).collect()
-}
-
 fn process_table(state: &TopState) -> Table {
-    let mut table = class_columns(&[Column::number("PID", 7), Column::name("COMMAND", Keep::Start, 8, 0)]);
+    let mut table = class_table(&[Column::number("PID", 1), Column::name("COMMAND", Keep::Start, 12, 0)]);
     for (_, p) in &state.processes {
         let name = human::printable(&p.comm) + if p.exited { " (exited)" } else { "" };
-        table.row([vec![p.pid.to_string(), name], class_cells(&p.heat)].concat());
+        table.row([vec![p.pid.to_string(), name], p.heat.cells("")].concat());
     }
     table
 }
 
 fn cgroup_table(state: &TopState) -> Table {
-    let mut table = class_columns(&[Column::name("CGROUP", Keep::Start, 12, 0)]);
+    let mut table = class_table(&[Column::name("CGROUP", Keep::Start, 20, 0)]);
     for c in &state.cgroups {
-        table.row([vec![c.label()], class_cells(&c.total)].concat());
+        table.row([vec![c.label()], c.total.cells("")].concat());
     }
     table
 }
@@ -204,8 +186,7 @@ fn color(rgb: Rgb) -> Color {
 /// The address space now above, its history below: one half each, if there is room for both.
 fn draw_maps(frame: &mut Frame, area: Rect, state: &TopState, id: TargetId) {
     let shown_at = state.shown.as_ref().map_or(0, |s| s.end_unix_ns);
-    let snapshots: Vec<Arc<Snapshot>> =
-        state.history.iter().filter(|s| s.end_unix_ns <= shown_at).cloned().collect();
+    let snapshots: Vec<Arc<Snapshot>> = state.history.iter().filter(|s| s.end_unix_ns <= shown_at).cloned().collect();
     let latest: Vec<Arc<Snapshot>> = state.shown.iter().cloned().collect();
     let legend_rows = u16::from(area.height >= 6);
     let room = area.height.saturating_sub(legend_rows);
@@ -302,7 +283,8 @@ fn legend(state: &TopState, width: usize) -> Line<'static> {
     let mut spans = Vec::new();
     let mut used = 0;
     let ticks = state.options.scale.ticks(6);
-    let entries = ticks.into_iter().map(|t| (t, human::interval(t))).chain([(Interval::UNMEASURED, "unknown".to_owned())]);
+    let entries =
+        ticks.into_iter().map(|t| (t, human::interval(t))).chain([(Interval::UNMEASURED, "unknown".to_owned())]);
     for (tick, label) in entries {
         used += label.len() + 5;
         if used > width + 2 {
@@ -347,7 +329,7 @@ mod tests {
     fn processes_cgroups_map_and_help_at_three_sizes() {
         for (width, height) in [(80, 24), (200, 50), (20, 5)] {
             let mut state = state();
-            let mut check = |state: &TopState, name: &str| {
+            let check = |state: &TopState, name: &str| {
                 insta::assert_snapshot!(format!("{name}_{width}x{height}"), screen(state, width, height));
             };
             check(&state, "processes");
@@ -363,11 +345,13 @@ mod tests {
 
     #[test]
     fn no_size_panics_in_any_view() {
-        for (width, height) in [(1, 1), (0, 0), (2, 3), (1, 50), (300, 1), (47, 9), (64, 12)] {
+        for (width, height) in [(1, 1), (2, 3), (1, 50), (300, 1), (47, 9), (64, 12)] {
             let mut state = TopState::new(run_info(), TopOptions::default());
             screen(&state, width, height);
             series(3).into_iter().for_each(|s| state.update(Arc::new(s)));
-            for key in [Key::Tab, Key::Tab, Key::Enter, Key::Char('?'), Key::Esc, Key::Esc, Key::Char('/'), Key::Char('z')] {
+            for key in
+                [Key::Tab, Key::Tab, Key::Enter, Key::Char('?'), Key::Esc, Key::Esc, Key::Char('/'), Key::Char('z')]
+            {
                 state.on_key(key);
                 screen(&state, width, height);
             }

@@ -396,7 +396,10 @@ mod tests {
         state.on_key(Key::Tab);
         assert_eq!(state.view(), View::Cgroups);
         state.on_key(Key::Enter);
-        assert_eq!((state.view(), state.within.as_deref(), state.processes.len()), (View::Processes, Some("/system.slice"), 2));
+        assert_eq!(
+            (state.view(), state.within.as_deref(), state.processes.len()),
+            (View::Processes, Some("/system.slice"), 2)
+        );
         state.on_key(Key::Esc);
         assert_eq!((state.view(), state.processes.len()), (View::Cgroups, 3));
         assert_eq!(state.on_key(Key::CtrlC), Action::Quit);

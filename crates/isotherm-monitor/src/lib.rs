@@ -1,0 +1,429 @@
+//! Drives heat with a source: follows targets, keeps the budgets, makes snapshots.
+//!
+//! The one place where time passes. `isotherm-sources` answers, `isotherm-heat` decides, this crate asks one and tells the
+//! other, sleeps in between, and hands out [`Snapshot`]s. It runs on any [`Clock`], so a replayed history of an hour takes a
+//! moment.
+
+#![forbid(unsafe_code)]
+
+mod follow;
+mod shared;
+mod watched;
+
+pub use follow::{Follower, Selection};
+
+use isotherm_heat::{Bucket, Cost, Granularity, Ns, Snapshot, Target, TargetHeat};
+use isotherm_sources::{AccessSource, Clock, Error};
+use isotherm_sys::proc::Proc;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use watched::{Heat, Spent, Watched};
+
+/// How often clears are considered.
+const ARM_TICK: Ns = 200_000_000;
+/// How often mappings and processes are listed again, at the most.
+const REFIT_TICK: Ns = 1_000_000_000;
+/// Listing may take this share of the time.
+const REFIT_SHARE: u64 = 250;
+/// How often the frames of shared pages are compared.
+const SHARED_TICK: Ns = 10_000_000_000;
+/// The share of the CPU budget that goes into patrol reads.
+const PATROL_SHARE: f64 = 0.4;
+const PATROL_SHORTEST: Ns = 1_000_000_000;
+const PATROL_LONGEST: Ns = 60_000_000_000;
+/// Never asleep for longer than this, so that a request to stop is heard.
+const LONGEST_SLEEP: Ns = 100_000_000;
+
+/// What may be changed about watching.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// The bound on regions of one target. At least 1.
+    pub max_regions: usize,
+    /// Slow-down allowed to each target, in percent of one core. Over 100: no limit.
+    pub max_slowdown_pct: f64,
+    /// CPU allowed to the monitor, in percent of one core. Over 100: no limit.
+    pub max_cpu_pct: f64,
+    /// Orders the first looks. The same seed and history give the same looks.
+    pub seed: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { max_regions: 1000, max_slowdown_pct: 1.0, max_cpu_pct: 1.0, seed: 1 }
+    }
+}
+
+/// Watches processes through one source.
+#[derive(Debug)]
+pub struct Monitor<C: Clock> {
+    source: SourceBox,
+    follower: Follower,
+    proc: Proc,
+    clock: C,
+    settings: Settings,
+    watched: BTreeMap<u32, Watched>,
+    /// Processes that cannot be watched, so that each is tried once.
+    refused: BTreeMap<u32, String>,
+    cpu: Bucket,
+    cpu_seen: Ns,
+    read_ns_per_block: f64,
+    clear_ns_per_block: f64,
+    spent: Spent,
+    ended: Ended,
+    started: Ns,
+    next_refit: Ns,
+    next_arm: Ns,
+    next_shared: Ns,
+    last_snapshot: Ns,
+}
+
+struct SourceBox(Box<dyn AccessSource>);
+
+impl std::fmt::Debug for SourceBox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0.describe().name)
+    }
+}
+
+/// Counts of processes that have ended.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ended {
+    cleared: u64,
+    retouched: u64,
+    slowdown_pct: f64,
+}
+
+impl<C: Clock> Monitor<C> {
+    /// A monitor that has looked at nothing yet.
+    pub fn new(source: Box<dyn AccessSource>, follower: Follower, clock: C, settings: Settings) -> Monitor<C> {
+        let now = clock.now();
+        Monitor {
+            source: SourceBox(source),
+            follower,
+            proc: Proc::default(),
+            settings,
+            watched: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            cpu: Bucket::new(settings.max_cpu_pct, now),
+            cpu_seen: clock.cpu(),
+            read_ns_per_block: 1_500.0,
+            clear_ns_per_block: 35_000.0,
+            spent: Spent::default(),
+            ended: Ended::default(),
+            started: now,
+            next_refit: now,
+            next_arm: now,
+            next_shared: now + SHARED_TICK / 4,
+            last_snapshot: now,
+            clock,
+        }
+    }
+
+    /// The source.
+    pub fn source(&self) -> &dyn AccessSource {
+        &*self.source.0
+    }
+
+    /// Processes that were asked for and cannot be watched, with the reason.
+    pub fn refused(&self) -> &BTreeMap<u32, String> {
+        &self.refused
+    }
+
+    /// Whether any process is being watched.
+    pub fn is_watching(&self) -> bool {
+        self.watched.values().any(|w| !w.exited)
+    }
+
+    /// The pages of one process, for faces that want more than regions; `None` if it is not watched page by page.
+    pub fn pages_of(&self, pid: u32) -> Option<&Target> {
+        match &self.watched.get(&pid)?.heat {
+            Heat::Pages(target) => Some(target),
+            Heat::Mappings(_) => None,
+        }
+    }
+
+    /// Now, on the monitor's clock.
+    pub fn now(&self) -> Ns {
+        self.clock.now()
+    }
+
+    /// Watches until `until`, or until `stop` is set, or until there is nothing left to watch.
+    ///
+    /// Fails if a process that was named cannot be watched at all, or if the source itself fails.
+    pub fn watch(&mut self, until: Ns, stop: &AtomicBool) -> Result<(), Error> {
+        loop {
+            let now = self.clock.now();
+            if now >= until || stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            if now >= self.next_refit {
+                self.refit(now)?;
+                if !self.is_watching() && self.follower.is_named() {
+                    return Ok(());
+                }
+            }
+            self.read_due();
+            if now >= self.next_arm {
+                self.arm();
+                self.next_arm = now + ARM_TICK;
+            }
+            if now >= self.next_shared {
+                self.compare_shared();
+                self.next_shared = now + SHARED_TICK;
+            }
+            self.clock.sleep_until(self.next_event().min(until).min(self.clock.now() + LONGEST_SLEEP));
+        }
+    }
+
+    fn next_event(&self) -> Ns {
+        let reads = self.watched.values().filter(|w| !w.exited).filter_map(Watched::next_read).min();
+        reads.unwrap_or(Ns::MAX).min(self.next_arm).min(self.next_refit).min(self.next_shared)
+    }
+
+    /// Lists processes and their mappings again.
+    fn refit(&mut self, now: Ns) -> Result<(), Error> {
+        let pids = self.follower.current()?;
+        for pid in &pids {
+            if !self.watched.contains_key(pid) && !self.refused.contains_key(pid) {
+                self.attach(*pid, now)?;
+            }
+        }
+        self.refused.retain(|pid, _| pids.contains(pid));
+        for pid in self.alive() {
+            if !pids.contains(&pid) {
+                self.end(pid);
+            } else {
+                self.step(pid, |w, source, spent| w.refit(source, spent));
+            }
+        }
+        self.set_patrol();
+        let took = self.clock.now().saturating_sub(now);
+        self.next_refit = now + REFIT_TICK.max(took * REFIT_SHARE);
+        Ok(())
+    }
+
+    fn alive(&self) -> Vec<u32> {
+        self.watched.iter().filter(|(_, w)| !w.exited).map(|(pid, _)| *pid).collect()
+    }
+
+    fn attach(&mut self, pid: u32, now: Ns) -> Result<(), Error> {
+        let granularity = self.source.0.describe().granularity;
+        let tried = self.source.0.attach(pid).and_then(|id| {
+            let mut watched = Watched::new(id, granularity, now, &self.settings);
+            watched.refit(&mut *self.source.0, &mut self.spent)?;
+            Ok(watched)
+        });
+        match tried {
+            Ok(mut watched) => {
+                watched.comm = self.proc.stat(pid).map(|s| s.comm).unwrap_or_default();
+                watched.cgroup = self.cgroup_of(pid);
+                self.watched.insert(pid, watched);
+                Ok(())
+            }
+            Err(error) => {
+                self.source.0.detach(pid);
+                // Named, and not one of several: the user wants to know. A child that has ended already is no news.
+                let fatal = self.follower.is_named() && self.watched.is_empty() && !self.has_watched();
+                self.refused.insert(pid, error.to_string());
+                if fatal { Err(error) } else { Ok(()) }
+            }
+        }
+    }
+
+    fn has_watched(&self) -> bool {
+        self.ended.cleared > 0 || self.spent.pages_read > 0
+    }
+
+    fn cgroup_of(&self, pid: u32) -> String {
+        let path = self.proc.membership(pid).ok().and_then(|m| m.memory_path().map(str::to_owned));
+        path.unwrap_or_default()
+    }
+
+    /// Marks a process as ended; it is told once more, in the next snapshot.
+    fn end(&mut self, pid: u32) {
+        if let Some(watched) = self.watched.get_mut(&pid) {
+            watched.exited = true;
+        }
+        self.source.0.detach(pid);
+        self.follower.ended(pid);
+    }
+
+    /// Does one thing with one process; its end, or another program in its place, is a normal outcome.
+    fn step(&mut self, pid: u32, f: impl FnOnce(&mut Watched, &mut dyn AccessSource, &mut Spent) -> Result<(), Error>) {
+        let Some(watched) = self.watched.get_mut(&pid) else { return };
+        match f(watched, &mut *self.source.0, &mut self.spent) {
+            Ok(()) => {}
+            Err(Error::Replaced(_)) => self.replace(pid),
+            Err(error) if error.is_gone() => self.end(pid),
+            Err(error) => {
+                self.refused.insert(pid, error.to_string());
+                self.end(pid);
+            }
+        }
+    }
+
+    /// The process executes another program: all that was known is of memory that is no more.
+    fn replace(&mut self, pid: u32) {
+        self.source.0.detach(pid);
+        self.watched.remove(&pid);
+        self.next_refit = 0;
+    }
+
+    fn read_due(&mut self) {
+        let began = self.charge_cpu();
+        let blocks = self.spent.blocks_read;
+        for pid in self.alive() {
+            let now = self.clock.now();
+            self.step(pid, |w, source, spent| w.read_due(source, now, spent));
+        }
+        let read = self.spent.blocks_read - blocks;
+        let took = self.charge_cpu().saturating_sub(began);
+        if read >= 64 {
+            learn(&mut self.read_ns_per_block, took, read);
+        }
+    }
+
+    /// Clears what is due, as far as the budgets go. Targets take turns, a batch each.
+    fn arm(&mut self) {
+        let mut targets = self.alive();
+        while !targets.is_empty() {
+            let mut busy = Vec::new();
+            for pid in targets {
+                let began = self.charge_cpu();
+                let now = self.clock.now();
+                let affordable = self.cpu.available_ns(now) / self.clear_ns_per_block;
+                if affordable < 1.0 {
+                    return;
+                }
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and bounded")]
+                let most = affordable.min(1e6) as usize;
+                let blocks = self.spent.blocks_cleared;
+                let mut cleared = 0;
+                self.step(pid, |w, source, spent| {
+                    w.clear_stuck(source, now, spent)?;
+                    cleared = w.arm_due(source, now, most, spent)?;
+                    Ok(())
+                });
+                let took = self.charge_cpu().saturating_sub(began);
+                if self.spent.blocks_cleared > blocks {
+                    learn(&mut self.clear_ns_per_block, took, self.spent.blocks_cleared - blocks);
+                }
+                // Reads that fall due while many are cleared must not wait for the last of them.
+                self.read_due();
+                if cleared > 1 {
+                    busy.push(pid);
+                }
+            }
+            targets = busy;
+        }
+    }
+
+    fn compare_shared(&mut self) {
+        let alive = self.alive();
+        if alive.len() < 2 {
+            return;
+        }
+        let mut frames = shared::Frames::default();
+        for pid in alive {
+            self.step(pid, |w, source, _| frames.count(w, source));
+        }
+    }
+
+    fn set_patrol(&mut self) {
+        let blocks: usize = self.watched.values().map(Watched::blocks).sum();
+        let ns = blocks as f64 * self.read_ns_per_block / (self.cpu.share() * PATROL_SHARE).max(1e-6);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a minute")]
+        let patrol = ns.clamp(PATROL_SHORTEST as f64, PATROL_LONGEST as f64) as Ns;
+        for watched in self.watched.values_mut() {
+            if let Heat::Pages(target) = &mut watched.heat {
+                target.set_patrol(patrol);
+            }
+        }
+    }
+
+    /// Takes CPU time used since the last call out of the budget. Returns the CPU time so far.
+    fn charge_cpu(&mut self) -> Ns {
+        let cpu = self.clock.cpu();
+        self.cpu.spend(cpu.saturating_sub(self.cpu_seen) as f64);
+        self.cpu_seen = cpu;
+        cpu
+    }
+
+    /// The heat of all targets now. Wall time is an argument: the monitor's clock may be a replay's.
+    pub fn snapshot(&mut self, unix_ns: u64) -> Snapshot {
+        let now = self.clock.now();
+        let elapsed = now.saturating_sub(self.last_snapshot);
+        let mut targets = Vec::with_capacity(self.watched.len());
+        for watched in self.watched.values_mut() {
+            targets.push(target_heat(watched, now, elapsed, &self.settings));
+        }
+        self.forget_ended(now);
+        self.last_snapshot = now;
+        self.charge_cpu();
+        Snapshot { start_unix_ns: unix_ns.saturating_sub(elapsed), end_unix_ns: unix_ns, targets, cost: self.cost(now) }
+    }
+
+    fn forget_ended(&mut self, now: Ns) {
+        let ended: Vec<u32> = self.watched.iter().filter(|(_, w)| w.exited).map(|(pid, _)| *pid).collect();
+        for pid in ended {
+            if let Some(watched) = self.watched.remove(&pid) {
+                let tally = watched.tally();
+                self.ended.cleared += tally.cleared;
+                self.ended.retouched += tally.retouched;
+                self.ended.slowdown_pct = self.ended.slowdown_pct.max(watched.slowdown_pct(now));
+            }
+        }
+    }
+
+    /// What watching has cost so far. The slow-down is that of the target that suffered most.
+    pub fn cost(&self, now: Ns) -> Cost {
+        let tallies = || self.watched.values().map(Watched::tally);
+        let worst = self.watched.values().map(|w| w.slowdown_pct(now)).fold(self.ended.slowdown_pct, f64::max);
+        Cost {
+            elapsed_ns: now.saturating_sub(self.started),
+            monitor_cpu_ns: self.clock.cpu(),
+            pages_read: self.spent.pages_read,
+            pages_cleared: self.ended.cleared + tallies().map(|t| t.cleared).sum::<u64>(),
+            pages_retouched: self.ended.retouched + tallies().map(|t| t.retouched).sum::<u64>(),
+            slowdown_pct: worst,
+            longest_hold_ns: self.spent.longest_hold_ns,
+            read_errors: self.spent.read_errors,
+        }
+    }
+}
+
+fn target_heat(watched: &mut Watched, now: Ns, elapsed: Ns, settings: &Settings) -> TargetHeat {
+    let sum = watched.summarize(now, settings.max_regions, elapsed);
+    watched.regions.clone_from(&sum.regions);
+    TargetHeat {
+        id: watched.id,
+        comm: watched.comm.clone(),
+        cgroup: watched.cgroup.clone(),
+        exited: watched.exited,
+        granularity: match watched.heat {
+            Heat::Pages(_) => Granularity::Page,
+            Heat::Mappings(_) => Granularity::Mapping,
+        },
+        mappings: mappings_with_regions(watched, &sum.regions),
+        regions: sum.regions,
+        temperature: sum.temperature,
+        idle: sum.idle,
+        counted_elsewhere_pages: watched.counted_elsewhere_pages,
+        maybe_shared_pages: watched.maybe_shared_pages,
+        unclearable_pages: sum.unclearable_pages,
+    }
+}
+
+/// Mappings that hold part of a region: both lists are sorted.
+fn mappings_with_regions(watched: &Watched, regions: &[isotherm_heat::Region]) -> Vec<isotherm_heat::Mapping> {
+    let mut at = 0;
+    let holds = |m: &&isotherm_heat::Mapping| {
+        at += regions[at..].partition_point(|r| r.range.end <= m.range.start);
+        regions.get(at).is_some_and(|r| r.range.start < m.range.end)
+    };
+    watched.mappings.iter().filter(holds).cloned().collect()
+}
+
+fn learn(estimate: &mut f64, took: Ns, count: u64) {
+    *estimate = *estimate * 0.8 + (took as f64 / count as f64) * 0.2;
+}

@@ -1,0 +1,261 @@
+//! One watched process: its heat, and the steps that bring source and heat together.
+
+use crate::Settings;
+use isotherm_heat::{
+    BlockBits, Granularity, Mapping, MappingBits, MappingTarget, Mask, Next, Ns, Region, Summary, Tally, Target,
+    TargetId, Watch, summarize_after,
+};
+use isotherm_sources::{AccessSource, Cleared, Error, Progress, Report};
+use isotherm_units::BlockNo;
+
+/// Blocks cleared at once, between two looks at the budgets.
+const ARM_BATCH: usize = 64;
+/// A clear of the whole process is worth its stall only for this many pages, and this share of what is resident.
+const LEAST_STUCK_PAGES: u64 = 256;
+/// Seconds to the first clear of the whole process for the sake of stuck pages, and the factor it backs off by.
+const STUCK_FIRST: Ns = 1_000_000_000;
+const STUCK_BACKOFF: u64 = 2;
+const STUCK_LONGEST: Ns = 120_000_000_000;
+/// The share of time that the target may spend stalled by clears of the whole process.
+const STALL_SHARE: u64 = 200;
+
+/// What a step cost, added up by the monitor.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Spent {
+    pub pages_read: u64,
+    pub blocks_read: u64,
+    pub blocks_cleared: u64,
+    pub longest_hold_ns: Ns,
+    pub read_errors: u64,
+}
+
+impl Spent {
+    fn add(&mut self, blocks: usize, progress: Progress) {
+        self.pages_read += progress.entries;
+        self.blocks_read += blocks as u64;
+        self.longest_hold_ns = self.longest_hold_ns.max(progress.longest_hold_ns);
+        self.read_errors += progress.read_errors;
+    }
+}
+
+/// How the source sees it.
+#[derive(Debug)]
+pub(crate) enum Heat {
+    Pages(Box<Target>),
+    Mappings(MappingTarget),
+}
+
+#[derive(Debug)]
+pub(crate) struct Watched {
+    pub id: TargetId,
+    pub comm: String,
+    pub cgroup: String,
+    pub heat: Heat,
+    pub mappings: Vec<Mapping>,
+    pub exited: bool,
+    pub regions: Vec<Region>,
+    pub counted_elsewhere_pages: u64,
+    pub maybe_shared_pages: u64,
+    attached_at: Ns,
+    next_stuck: Ns,
+    stuck_interval: Ns,
+}
+
+impl Watched {
+    pub fn new(id: TargetId, granularity: Granularity, now: Ns, settings: &Settings) -> Watched {
+        let heat = match granularity {
+            Granularity::Page => {
+                let watch = Watch { max_slowdown_pct: settings.max_slowdown_pct, patrol_ns: 1_000_000_000 };
+                Heat::Pages(Box::new(Target::new(now, watch, settings.seed ^ u64::from(id.pid))))
+            }
+            Granularity::Mapping => Heat::Mappings(MappingTarget::new()),
+        };
+        Watched {
+            id,
+            comm: String::new(),
+            cgroup: String::new(),
+            heat,
+            mappings: Vec::new(),
+            exited: false,
+            regions: Vec::new(),
+            counted_elsewhere_pages: 0,
+            maybe_shared_pages: 0,
+            attached_at: now,
+            next_stuck: now + STUCK_FIRST,
+            stuck_interval: STUCK_FIRST,
+        }
+    }
+
+    /// Takes in what is mapped now, and reads blocks not seen before.
+    pub fn refit(&mut self, source: &mut dyn AccessSource, spent: &mut Spent) -> Result<(), Error> {
+        let layout = source.layout(self.id.pid)?;
+        self.mappings = layout.mappings;
+        if let Heat::Pages(target) = &mut self.heat {
+            let fresh = target.refit(&layout.blocks);
+            read_blocks(target, source, self.id.pid, &fresh, spent)?;
+        }
+        Ok(())
+    }
+
+    /// Reads what is due.
+    pub fn read_due(&mut self, source: &mut dyn AccessSource, now: Ns, spent: &mut Spent) -> Result<(), Error> {
+        match &mut self.heat {
+            Heat::Pages(target) => {
+                let due = target.due_reads(now);
+                read_blocks(target, source, self.id.pid, &due, spent)
+            }
+            Heat::Mappings(heat) => match heat.next() {
+                Next::Read(at) if at <= now => read_mappings(heat, source, self.id.pid, spent),
+                _ => Ok(()),
+            },
+        }
+    }
+
+    /// Clears up to `most` blocks that are due. Returns how many were.
+    pub fn arm_due(
+        &mut self,
+        source: &mut dyn AccessSource,
+        now: Ns,
+        most: usize,
+        spent: &mut Spent,
+    ) -> Result<usize, Error> {
+        match &mut self.heat {
+            Heat::Pages(target) => {
+                let due = target.due_arms(now, most.min(ARM_BATCH));
+                // What was touched until now would be lost with the bits.
+                read_blocks(target, source, self.id.pid, &due, spent)?;
+                let mut cleared = 0;
+                source.clear(self.id.pid, &due, &mut |at, block, outcome| {
+                    cleared += 1;
+                    match outcome {
+                        Cleared::Except(stuck) => target.armed(at, block, stuck),
+                        Cleared::Refused => target.refused(block),
+                    }
+                })?;
+                spent.blocks_cleared += cleared;
+                Ok(due.len())
+            }
+            Heat::Mappings(heat) if heat.next() == Next::Clear => {
+                let cleared = source.clear_process(self.id.pid, &[])?;
+                spent.longest_hold_ns = spent.longest_hold_ns.max(cleared.stall_ns);
+                heat.cleared(cleared.at);
+                Ok(1)
+            }
+            Heat::Mappings(_) => Ok(0),
+        }
+    }
+
+    /// Clears the whole process if enough of it cannot be reached otherwise, and enough time has passed.
+    pub fn clear_stuck(&mut self, source: &mut dyn AccessSource, now: Ns, spent: &mut Spent) -> Result<(), Error> {
+        let Heat::Pages(target) = &mut self.heat else { return Ok(()) };
+        if now < self.next_stuck {
+            return Ok(());
+        }
+        self.next_stuck = now + self.stuck_interval;
+        let stuck = target.stuck_blocks();
+        let pages = target.unarmed_in(&stuck);
+        if pages < LEAST_STUCK_PAGES || pages < target.resident() / 100 {
+            return Ok(());
+        }
+        read_blocks(target, source, self.id.pid, &stuck, spent)?;
+        let cleared = source.clear_process(self.id.pid, &stuck)?;
+        for block in &stuck {
+            target.armed(cleared.at, *block, Mask::NONE);
+        }
+        spent.longest_hold_ns = spent.longest_hold_ns.max(cleared.stall_ns);
+        self.stuck_interval =
+            (self.stuck_interval * STUCK_BACKOFF).min(STUCK_LONGEST).max(cleared.stall_ns * STALL_SHARE);
+        self.next_stuck = cleared.at + self.stuck_interval;
+        Ok(())
+    }
+
+    /// When a read is due.
+    pub fn next_read(&self) -> Option<Ns> {
+        match &self.heat {
+            Heat::Pages(target) => target.next_read(),
+            Heat::Mappings(heat) => match heat.next() {
+                Next::Read(at) => Some(at),
+                Next::Clear => None,
+            },
+        }
+    }
+
+    /// Blocks known.
+    pub fn blocks(&self) -> usize {
+        match &self.heat {
+            Heat::Pages(target) => target.len(),
+            Heat::Mappings(_) => 0,
+        }
+    }
+
+    pub fn tally(&self) -> Tally {
+        match &self.heat {
+            Heat::Pages(target) => target.tally(),
+            Heat::Mappings(heat) => heat.tally(),
+        }
+    }
+
+    /// The estimated slow-down in percent of one core.
+    pub fn slowdown_pct(&self, now: Ns) -> f64 {
+        let cost_ns = self.tally().retouched as f64 * isotherm_heat::RETOUCH_NS;
+        100.0 * cost_ns / now.saturating_sub(self.attached_at).max(1) as f64
+    }
+
+    pub fn summarize(&self, now: Ns, max_regions: usize, elapsed: Ns) -> Summary {
+        match &self.heat {
+            Heat::Pages(target) => summarize_after(target, now, max_regions, &self.regions, elapsed),
+            Heat::Mappings(heat) => {
+                let mut sum = heat.summarize(now, max_regions);
+                isotherm_heat::carry_ages(&mut sum.regions, &self.regions, elapsed);
+                sum
+            }
+        }
+    }
+}
+
+fn read_blocks(
+    target: &mut Target,
+    source: &mut dyn AccessSource,
+    pid: u32,
+    blocks: &[BlockNo],
+    spent: &mut Spent,
+) -> Result<(), Error> {
+    if blocks.is_empty() {
+        return Ok(());
+    }
+    let mut last = 0;
+    let progress = source.read(pid, blocks, &mut |at, report| {
+        last = at;
+        if let Report::Block(block, bits) = report {
+            match bits {
+                BlockBits::Gone => target.gone(block),
+                bits => target.read(at, block, bits),
+            }
+        }
+    })?;
+    // The target's map was busy: the rest soon again.
+    for block in &blocks[progress.answered..] {
+        target.postpone(last, *block);
+    }
+    spent.add(blocks.len(), progress);
+    Ok(())
+}
+
+fn read_mappings(
+    heat: &mut MappingTarget,
+    source: &mut dyn AccessSource,
+    pid: u32,
+    spent: &mut Spent,
+) -> Result<(), Error> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    let progress = source.read(pid, &[], &mut |when, report| {
+        at = when;
+        if let Report::Mapping { range, resident_pages, young_pages, huge_pages } = report {
+            found.push(MappingBits { range, resident_pages, young_pages, huge_pages });
+        }
+    })?;
+    heat.read(at, &found);
+    spent.add(0, progress);
+    Ok(())
+}

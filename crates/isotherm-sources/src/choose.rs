@@ -1,0 +1,29 @@
+//! Picks the best source that this machine and these privileges offer, and says why.
+
+use crate::page_table::PageTable;
+use crate::referenced::Referenced;
+use crate::{AccessSource, Error};
+
+/// What the user asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wanted {
+    /// The best there is.
+    #[default]
+    Best,
+    /// Page tables through BPF, or nothing.
+    PageTable,
+    /// `clear_refs` and `smaps`.
+    Referenced,
+}
+
+/// Opens a source. With [`Wanted::Best`] a source that cannot be had is replaced by the next, whose note tells the reason.
+pub fn open(wanted: Wanted) -> Result<Box<dyn AccessSource>, Error> {
+    match wanted {
+        Wanted::PageTable => Ok(Box::new(PageTable::open()?)),
+        Wanted::Referenced => Ok(Box::new(Referenced::new(""))),
+        Wanted::Best => match PageTable::open() {
+            Ok(source) => Ok(Box::new(source)),
+            Err(error) => Ok(Box::new(Referenced::new(format!("page-table is not to be had: {error}")))),
+        },
+    }
+}

@@ -1,0 +1,479 @@
+//! Accessed bits page by page: read through BPF, cleared with `MADV_COLD`, or `clear_refs` where that is refused.
+//!
+//! `isotherm-sys` has the reader and the system calls; this module knows mappings. `MADV_COLD` is the default because it takes
+//! only the read lock, goes in small pieces and flushes the TLB, so that a small hot set is seen from the first millisecond. It
+//! skips pages that several processes map, in silence, and refuses locked and hugetlb mappings; so what is still young right
+//! after a clear is looked up in pagemap, and what is not the process's own is reported as stuck.
+
+use crate::{AccessSource, Cleared, ClearedProcess, Description, Error, Layout, Progress, Report, Sink};
+use isotherm_heat::{BlockBits, Granularity, Mapping, Mask, Ns, TargetId};
+use isotherm_sys::bpf::{Answer, Kind, MAX_REQUESTS, Op, Walker};
+use isotherm_sys::clear_refs::{self, Clear};
+use isotherm_sys::clock;
+use isotherm_sys::madvise::PidFd;
+use isotherm_sys::pagemap::{Pagemap, kernel_has_soft_dirty};
+use isotherm_sys::proc::{MapEntry, Maps, Perms, Proc, VmFlags};
+use isotherm_units::{Addr, AddrRange, BlockNo, PAGES_PER_BLOCK};
+use std::collections::HashMap;
+use std::io;
+use std::time::Duration;
+
+const GIB_SHIFT: u32 = 30;
+/// Blocks in one pass: holds the target's map for about a millisecond.
+const BLOCKS_PER_PASS: usize = 512;
+/// Blocks cleared before they are verified together.
+const BLOCKS_PER_CLEAR: usize = 64;
+/// Neighbouring blocks advised in one piece: about a quarter of a millisecond under the read lock.
+const BLOCKS_PER_ADVICE: u64 = 8;
+/// Tries at a map that is locked for writing, a millisecond apart.
+const BUSY_TRIES: u32 = 50;
+const EINVAL: i32 = 22;
+const ENOMEM: i32 = 12;
+const EPERM: i32 = 1;
+const ESRCH: i32 = 3;
+const EAGAIN: i32 = 11;
+const EINTR: i32 = 4;
+
+/// The source. One walker serves all targets.
+#[derive(Debug)]
+pub struct PageTable {
+    walker: Walker,
+    proc: Proc,
+    attached: HashMap<u32, Attached>,
+    soft_dirty: bool,
+    /// `process_madvise` is not permitted: everything goes through `clear_refs`.
+    cold_denied: bool,
+}
+
+#[derive(Debug)]
+struct Attached {
+    pidfd: PidFd,
+    pagemap: Option<Pagemap>,
+    /// The thread whose memory is read: the main thread, or another if that has exited.
+    tid: u32,
+    /// Memory map and start of the process, to tell an exec and a reused pid. Known after the first pass.
+    identity: Option<(u64, u64)>,
+    maps: Maps,
+    /// Flags of mappings, read from `smaps` when one of them refuses.
+    flags: HashMap<Addr, VmFlags>,
+}
+
+impl PageTable {
+    /// Loads the reader and checks it on our own memory.
+    pub fn open() -> Result<PageTable, Error> {
+        Ok(PageTable {
+            walker: Walker::open()?,
+            proc: Proc::default(),
+            attached: HashMap::new(),
+            soft_dirty: kernel_has_soft_dirty().unwrap_or(true),
+            cold_denied: false,
+        })
+    }
+
+    fn target(&mut self, pid: u32) -> Result<&mut Attached, Error> {
+        self.attached.get_mut(&pid).ok_or(Error::Gone(pid))
+    }
+
+    /// One pass over `addresses`; retried while the map is busy. Returns what was answered through `each`.
+    fn pass(
+        &mut self,
+        pid: u32,
+        op: Op,
+        addresses: &[Addr],
+        each: &mut dyn FnMut(usize, &Answer),
+    ) -> Result<Progress, Error> {
+        let mut progress = Progress::default();
+        let mut tries = 0;
+        while progress.answered < addresses.len() {
+            let rest = &addresses[progress.answered..];
+            let rest = &rest[..rest.len().min(BLOCKS_PER_PASS).min(MAX_REQUESTS)];
+            let attached = self.attached.get_mut(&pid).ok_or(Error::Gone(pid))?;
+            let (pass, answers) = self.walker.pass(attached.tid, op, rest)?;
+            if !pass.has_memory {
+                self.other_thread(pid)?;
+                continue;
+            }
+            attached.check_identity(pid, pass.mm_id, pass.start_boottime_ns)?;
+            for (index, answer) in answers.iter().enumerate() {
+                each(progress.answered + index, answer);
+            }
+            progress.answered += pass.done;
+            progress.read_errors += pass.read_errors;
+            progress.longest_hold_ns = progress.longest_hold_ns.max(pass.longest_hold_ns);
+            if pass.busy {
+                tries += 1;
+                if tries > BUSY_TRIES {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        Ok(progress)
+    }
+
+    /// The thread we read through has no memory any more: takes another of the process, or finds that it has ended.
+    fn other_thread(&mut self, pid: u32) -> Result<(), Error> {
+        let attached = self.attached.get_mut(&pid).ok_or(Error::Gone(pid))?;
+        if attached.pidfd.has_exited() {
+            return Err(Error::Gone(pid));
+        }
+        self.walker.forget(attached.tid);
+        let tasks = std::fs::read_dir(self.proc.path(pid, "task")).map_err(|_| Error::Gone(pid))?;
+        let mut tids = tasks.flatten().filter_map(|t| t.file_name().to_str()?.parse::<u32>().ok());
+        attached.tid = tids.find(|tid| *tid > attached.tid).ok_or(Error::NoMemory(pid))?;
+        Ok(())
+    }
+
+    /// An address in a mapping for each block (sorted), or `None` where nothing is mapped any more.
+    fn anchors(maps: &[MapEntry], blocks: &[BlockNo]) -> Vec<Option<Addr>> {
+        let mut at = 0;
+        blocks
+            .iter()
+            .map(|block| {
+                let range = block.range();
+                at += maps[at..].partition_point(|m| m.range.end <= range.start);
+                let mapping = maps[at..].iter().take_while(|m| m.range.start < range.end).find(|m| m.is_monitorable());
+                mapping.map(|m| m.range.start.max(range.start))
+            })
+            .collect()
+    }
+
+    /// Clears one run of neighbouring blocks. Returns for each block what refused, if anything.
+    fn clear_run(&mut self, pid: u32, run: AddrRange) -> Result<Refusal, Error> {
+        if self.cold_denied {
+            return Ok(Refusal::Stuck);
+        }
+        match self.advise(pid, run)? {
+            None => Ok(Refusal::Nothing),
+            Some(EPERM) => {
+                self.cold_denied = true;
+                Ok(Refusal::Stuck)
+            }
+            // One of the mappings in it refuses, and what lies behind was not reached.
+            Some(_) => self.clear_by_mapping(pid, run),
+        }
+    }
+
+    /// Advises one range: the errno of a refusal, or `None`. Holes are no refusal: the kernel does what is mapped around them.
+    fn advise(&mut self, pid: u32, range: AddrRange) -> Result<Option<i32>, Error> {
+        loop {
+            let Err(error) = self.target(pid)?.pidfd.advise_cold(&[range]) else { return Ok(None) };
+            match error.raw_os_error() {
+                Some(ENOMEM) => return Ok(None),
+                Some(ESRCH) => return Err(Error::Gone(pid)),
+                Some(EAGAIN | EINTR) => {}
+                Some(errno @ (EPERM | EINVAL)) => return Ok(Some(errno)),
+                _ => {
+                    return Err(Error::Io {
+                        attempted: format!("process_madvise(MADV_COLD) on process {pid}, {range:?}"),
+                        source: error,
+                    });
+                }
+            }
+        }
+    }
+
+    fn clear_by_mapping(&mut self, pid: u32, run: AddrRange) -> Result<Refusal, Error> {
+        let maps = self.target(pid)?.maps.entries();
+        let first = maps.partition_point(|m| m.range.end <= run.start);
+        let parts: Vec<AddrRange> = maps[first..]
+            .iter()
+            .take_while(|m| m.range.start < run.end)
+            .filter_map(|m| m.range.intersect(run))
+            .collect();
+        let mut refusal = Refusal::Nothing;
+        for part in parts {
+            if self.advise(pid, part)?.is_some() {
+                let locked_only = self.flags_at(pid, part.start)?.is_some_and(|f| {
+                    !f.contains(VmFlags::HUGETLB) && !f.contains(VmFlags::PFNMAP) && !f.contains(VmFlags::IO)
+                });
+                refusal = refusal.max(if locked_only { Refusal::Stuck } else { Refusal::Final });
+            }
+        }
+        Ok(refusal)
+    }
+
+    fn flags_at(&mut self, pid: u32, addr: Addr) -> Result<Option<VmFlags>, Error> {
+        let proc = self.proc.clone();
+        let attached = self.target(pid)?;
+        let Some(start) = attached.maps.find(addr).map(|m| m.range.start) else { return Ok(None) };
+        if !attached.flags.contains_key(&start) {
+            for entry in proc.smaps(pid)? {
+                let entry = entry?;
+                attached.flags.insert(entry.map.range.start, entry.flags.unwrap_or_default());
+            }
+        }
+        Ok(attached.flags.get(&start).copied())
+    }
+
+    /// Which young pages of `block` are not the process's alone, and so were not cleared.
+    fn shared_among(&mut self, pid: u32, block: BlockNo, young: Mask) -> Result<Mask, Error> {
+        let Some(pagemap) = &self.target(pid)?.pagemap else { return Ok(Mask::NONE) };
+        let entries = pagemap.read(block.range()).map_err(|e| io_error("pagemap", pid, e))?;
+        let shared =
+            entries.iter().filter(|(_, e)| e.is_present() && !e.is_exclusive()).map(|(p, _)| p.index_in_block());
+        Ok(shared.collect::<Mask>() & young)
+    }
+}
+
+/// The worst that a range met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Refusal {
+    Nothing,
+    /// Locked: `clear_refs` reaches it.
+    Stuck,
+    /// Nothing reaches it.
+    Final,
+}
+
+impl Attached {
+    fn check_identity(&mut self, pid: u32, mm: u64, start: u64) -> Result<(), Error> {
+        // Nothing was found within any mapping: no map was seen in this pass.
+        if mm == 0 {
+            return Ok(());
+        }
+        match self.identity {
+            None => self.identity = Some((mm, start)),
+            Some(known) if known == (mm, start) => {}
+            Some(_) => return Err(Error::Replaced(pid)),
+        }
+        Ok(())
+    }
+}
+
+fn io_error(what: &str, pid: u32, source: io::Error) -> Error {
+    Error::Io { attempted: format!("read /proc/{pid}/{what}"), source }
+}
+
+fn bits(answer: &Answer) -> Option<BlockBits> {
+    match answer.kind() {
+        Kind::None | Kind::Unmapped => Some(BlockBits::Gone),
+        Kind::Pages if answer.b == [0; 8] => Some(BlockBits::Gone),
+        Kind::Pages => Some(BlockBits::Pages { young: Mask(answer.a), present: Mask(answer.b) }),
+        Kind::Leaf2M | Kind::Leaf1G => Some(BlockBits::Huge { young: answer.a[0] & 1 == 1 }),
+        Kind::Error => None,
+    }
+}
+
+/// The first address of each GiB that a mapping touches.
+fn gib_addresses(maps: &[MapEntry]) -> Vec<Addr> {
+    let mut addresses: Vec<Addr> = Vec::new();
+    for map in maps.iter().filter(|m| m.is_monitorable() && !m.range.is_empty()) {
+        let (first, last) = (map.range.start.0 >> GIB_SHIFT, (map.range.end.0 - 1) >> GIB_SHIFT);
+        for gib in first..=last {
+            if addresses.last().is_none_or(|a| a.0 >> GIB_SHIFT != gib) {
+                addresses.push(map.range.start.max(Addr(gib << GIB_SHIFT)));
+            }
+        }
+    }
+    addresses
+}
+
+/// Blocks of the GiB around `addr` that an answer to [`Op::Tables`] lists.
+fn populated(addr: Addr, answer: &Answer, out: &mut Vec<BlockNo>) {
+    let first = Addr(addr.0 >> GIB_SHIFT << GIB_SHIFT).block().0;
+    let listed = match answer.kind() {
+        Kind::Pages => Mask(answer.a) | Mask(answer.b),
+        Kind::Leaf1G => Mask::ALL,
+        _ => Mask::NONE,
+    };
+    out.extend(listed.iter().map(|i| BlockNo(first + i as u64)));
+}
+
+impl AccessSource for PageTable {
+    fn describe(&self) -> Description {
+        let clear = if self.cold_denied {
+            "cleared through clear_refs only, which stalls the target's page faults: process_madvise takes CAP_SYS_NICE"
+        } else {
+            "cleared with MADV_COLD, which flushes the TLB, and clear_refs where that is refused"
+        };
+        Description {
+            name: "page-table",
+            granularity: Granularity::Page,
+            note: format!("accessed bits page by page, read through BPF ({} levels); {clear}", self.walker.levels()),
+        }
+    }
+
+    fn attach(&mut self, pid: u32) -> Result<TargetId, Error> {
+        let pidfd = PidFd::open(pid).map_err(|source| match source.raw_os_error() {
+            Some(ESRCH | EINVAL) => Error::Gone(pid),
+            _ => Error::Io { attempted: format!("open process {pid}"), source },
+        })?;
+        let identity = self.proc.identity(pid)?;
+        let pagemap = Pagemap::open(self.proc.root(), pid).ok();
+        let attached =
+            Attached { pidfd, pagemap, tid: pid, identity: None, maps: Maps::default(), flags: HashMap::new() };
+        self.attached.insert(pid, attached);
+        Ok(TargetId { pid, start_ticks: identity.start_ticks })
+    }
+
+    fn detach(&mut self, pid: u32) {
+        if let Some(attached) = self.attached.remove(&pid) {
+            self.walker.forget(attached.tid);
+        }
+    }
+
+    fn layout(&mut self, pid: u32) -> Result<Layout, Error> {
+        let proc = self.proc.clone();
+        let attached = self.target(pid)?;
+        if attached.pidfd.has_exited() {
+            return Err(Error::Gone(pid));
+        }
+        attached.maps.read(&proc, pid)?;
+        attached.flags.clear();
+        if attached.maps.entries().is_empty() {
+            return Err(if proc.stat(pid)?.has_ended() { Error::Gone(pid) } else { Error::NoMemory(pid) });
+        }
+        let addresses = gib_addresses(attached.maps.entries());
+        let mut blocks = Vec::new();
+        let progress =
+            self.pass(pid, Op::Tables, &addresses, &mut |i, answer| populated(addresses[i], answer, &mut blocks))?;
+        if progress.read_errors > 0 {
+            return Err(Error::Io {
+                attempted: format!("list the page tables of process {pid}"),
+                source: io::Error::other(format!("{} reads of kernel memory failed", progress.read_errors)),
+            });
+        }
+        let maps = self.target(pid)?.maps.entries();
+        // Two mappings in one block, or two GiB addresses in one GiB, list a block once: both lists are sorted.
+        blocks.dedup();
+        let anchors = Self::anchors(maps, &blocks);
+        let blocks = blocks.iter().zip(anchors).filter_map(|(b, anchor)| anchor.map(|_| *b)).collect();
+        let mappings = maps.iter().filter(|m| m.is_monitorable()).map(mapping_of).collect();
+        Ok(Layout { blocks, mappings })
+    }
+
+    fn read(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut Sink<'_>) -> Result<Progress, Error> {
+        let mut total = Progress::default();
+        for chunk in blocks.chunks(BLOCKS_PER_PASS) {
+            let anchors = Self::anchors(self.target(pid)?.maps.entries(), chunk);
+            let mapped: Vec<(BlockNo, Addr)> =
+                chunk.iter().zip(&anchors).filter_map(|(b, a)| a.map(|a| (*b, a))).collect();
+            for (block, _) in chunk.iter().zip(&anchors).filter(|(_, a)| a.is_none()) {
+                sink(clock::monotonic_ns(), Report::Block(*block, BlockBits::Gone));
+            }
+            let addresses: Vec<Addr> = mapped.iter().map(|(_, a)| *a).collect();
+            let mut entries = 0;
+            let progress = self.pass(pid, Op::Blocks, &addresses, &mut |i, answer| {
+                if let Some(bits) = bits(answer) {
+                    entries += if matches!(bits, BlockBits::Pages { .. }) { PAGES_PER_BLOCK as u64 } else { 1 };
+                    sink(clock::monotonic_ns(), Report::Block(mapped[i].0, bits));
+                }
+            })?;
+            total.entries += entries;
+            total.read_errors += progress.read_errors;
+            total.longest_hold_ns = total.longest_hold_ns.max(progress.longest_hold_ns);
+            if progress.answered < addresses.len() {
+                let last = mapped[progress.answered].0;
+                total.answered += chunk.partition_point(|b| *b < last);
+                return Ok(total);
+            }
+            total.answered += chunk.len();
+        }
+        Ok(total)
+    }
+
+    fn clear(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut dyn FnMut(Ns, BlockNo, Cleared)) -> Result<(), Error> {
+        for chunk in blocks.chunks(BLOCKS_PER_CLEAR) {
+            let mut cleared = Vec::with_capacity(chunk.len());
+            for run in chunk.chunk_by(|a, b| a.next() == *b && b.0 % BLOCKS_PER_ADVICE != 0) {
+                let range = AddrRange::new(run[0].addr(), run[run.len() - 1].next().addr());
+                let refusal = self.clear_run(pid, range)?;
+                let at = clock::monotonic_ns();
+                // A refusal somewhere in the run: ask block by block whose it was.
+                let one_by_one = run.len() > 1 && refusal != Refusal::Nothing && !self.cold_denied;
+                for block in run {
+                    let own = if one_by_one { self.clear_run(pid, block.range())? } else { refusal };
+                    cleared.push((at, *block, own));
+                }
+            }
+            self.verify(pid, &cleared, sink)?;
+        }
+        Ok(())
+    }
+
+    fn clear_process(&mut self, pid: u32, stuck: &[BlockNo]) -> Result<ClearedProcess, Error> {
+        let anchors = Self::anchors(self.target(pid)?.maps.entries(), stuck);
+        let attached = self.target(pid)?;
+        let file_only = anchors.into_iter().flatten().all(|a| attached.maps.find(a).is_some_and(|m| !m.is_anonymous()));
+        let which = if file_only { Clear::File } else { Clear::All };
+        let began = clock::monotonic_ns();
+        let failed = |source: io::Error| match source.raw_os_error() {
+            Some(ESRCH) => Error::Gone(pid),
+            _ => Error::Io { attempted: format!("write /proc/{pid}/clear_refs"), source },
+        };
+        clear_refs::clear(self.proc.root(), pid, which).map_err(failed)?;
+        let flushed = !self.soft_dirty;
+        if flushed {
+            clear_refs::flush_tlb(self.proc.root(), pid).map_err(failed)?;
+        } else {
+            self.flush_by_advice(pid)?;
+        }
+        let at = clock::monotonic_ns();
+        Ok(ClearedProcess { at, stall_ns: at - began, flushed })
+    }
+
+    fn shared_frames(&mut self, pid: u32, blocks: &[BlockNo], each: &mut dyn FnMut(Option<u64>)) -> Result<(), Error> {
+        let Some(pagemap) = &self.target(pid)?.pagemap else { return Ok(()) };
+        for run in blocks.chunk_by(|a, b| a.next() == *b) {
+            let range = AddrRange::new(run[0].addr(), run[run.len() - 1].next().addr());
+            for (_, entry) in pagemap.read(range).map_err(|e| io_error("pagemap", pid, e))? {
+                if entry.is_present() && !entry.is_exclusive() {
+                    each(entry.frame());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl PageTable {
+    /// Reads back what was just cleared: what is still young and not the process's own was not reached.
+    fn verify(
+        &mut self,
+        pid: u32,
+        cleared: &[(Ns, BlockNo, Refusal)],
+        sink: &mut dyn FnMut(Ns, BlockNo, Cleared),
+    ) -> Result<(), Error> {
+        let blocks: Vec<BlockNo> = cleared.iter().map(|(_, b, _)| *b).collect();
+        let mut young = HashMap::new();
+        self.read(pid, &blocks, &mut |_, report| {
+            if let Report::Block(block, bits) = report {
+                let still = match bits {
+                    BlockBits::Pages { young, .. } => young,
+                    BlockBits::Huge { young: true } => Mask::ALL,
+                    _ => Mask::NONE,
+                };
+                young.insert(block, still);
+            }
+        })?;
+        for (at, block, refusal) in cleared {
+            let still = young.get(block).copied().unwrap_or(Mask::NONE);
+            let outcome = match refusal {
+                Refusal::Final => Cleared::Refused,
+                Refusal::Stuck => Cleared::Except(still),
+                Refusal::Nothing if still.is_empty() => Cleared::Except(Mask::NONE),
+                Refusal::Nothing => Cleared::Except(self.shared_among(pid, *block, still)?),
+            };
+            sink(*at, *block, outcome);
+        }
+        Ok(())
+    }
+
+    /// A flush on kernels where `clear_refs` has none: `MADV_COLD` over private memory flushes what it clears, and everything if
+    /// that was more than 33 pages. Not certain, so it is not counted as a flush.
+    fn flush_by_advice(&mut self, pid: u32) -> Result<(), Error> {
+        let private = |m: &&MapEntry| m.is_anonymous() && !m.perms.contains(Perms::SHARED) && m.is_monitorable();
+        let largest = self.target(pid)?.maps.entries().iter().filter(private).max_by_key(|m| m.range.len());
+        if let Some(range) = largest.map(|m| m.range) {
+            let end = range.end.min(Addr(range.start.0 + (BLOCKS_PER_ADVICE << 21)));
+            self.advise(pid, AddrRange::new(range.start, end))?;
+        }
+        Ok(())
+    }
+}
+
+/// A mapping as snapshots tell it.
+pub(crate) fn mapping_of(entry: &MapEntry) -> Mapping {
+    Mapping { range: entry.range, name: entry.name.to_string(), perms: entry.perms.to_string() }
+}
