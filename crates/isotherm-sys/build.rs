@@ -11,7 +11,11 @@ fn main() {
     println!("cargo:rerun-if-changed={SOURCE}");
     println!("cargo:rerun-if-changed=src/bpf/kernel_types.h");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("walk.skel.rs");
-    if let Err(error) = SkeletonBuilder::new().source(SOURCE).clang_args(["-mcpu=v3", "-Wall", "-Werror"]).build_and_generate(&out) {
-        panic!("compile {SOURCE}: {error:#}\nclang and libbpf's headers are needed: apt-get install clang libbpf-dev libelf-dev zlib1g-dev pkg-config");
+    if let Err(error) =
+        SkeletonBuilder::new().source(SOURCE).clang_args(["-mcpu=v3", "-Wall", "-Werror"]).build_and_generate(&out)
+    {
+        panic!(
+            "compile {SOURCE}: {error:#}\nclang and libbpf's headers are needed: apt-get install clang libbpf-dev libelf-dev zlib1g-dev pkg-config"
+        );
     }
 }

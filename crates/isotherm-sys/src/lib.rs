@@ -9,5 +9,6 @@ pub mod clear_refs;
 pub mod clock;
 pub mod host;
 pub mod madvise;
+pub mod memory;
 pub mod pagemap;
 pub mod proc;

@@ -70,7 +70,8 @@ impl Pagemap {
             }
         }
         bytes.truncate(filled);
-        let entries = bytes.chunks_exact(8).map(|b| PageEntry(u64::from_ne_bytes(b.try_into().expect("chunks of eight"))));
+        let entries =
+            bytes.chunks_exact(8).map(|b| PageEntry(u64::from_ne_bytes(b.try_into().expect("chunks of eight"))));
         Ok((first..).map(PageNo).zip(entries).collect())
     }
 }
@@ -81,7 +82,8 @@ impl Pagemap {
 pub fn kernel_has_soft_dirty() -> io::Result<bool> {
     let written = Box::new([1_u8; 8192]);
     let page = isotherm_units::Addr(std::hint::black_box(&*written).as_ptr().addr() as u64 + 4096).page();
-    let entries = Pagemap::open(Path::new("/proc"), std::process::id())?.read(AddrRange::new(page.addr(), PageNo(page.0 + 1).addr()))?;
+    let entries = Pagemap::open(Path::new("/proc"), std::process::id())?
+        .read(AddrRange::new(page.addr(), PageNo(page.0 + 1).addr()))?;
     Ok(entries.first().is_some_and(|(_, e)| e.is_soft_dirty()))
 }
 

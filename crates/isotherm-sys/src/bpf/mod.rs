@@ -146,7 +146,9 @@ fn load_advice(error: &libbpf_rs::Error) -> &'static str {
             "run as root or give CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE; kernel lockdown 'confidentiality' forbids it altogether"
         }
         libbpf_rs::ErrorKind::NotFound => "the kernel needs CONFIG_DEBUG_INFO_BTF=y (/sys/kernel/btf/vmlinux)",
-        _ => "it takes Linux 5.17 or later with CONFIG_BPF_SYSCALL and CONFIG_DEBUG_INFO_BTF; `isotherm doctor` shows what is missing",
+        _ => {
+            "it takes Linux 5.17 or later with CONFIG_BPF_SYSCALL and CONFIG_DEBUG_INFO_BTF; `isotherm doctor` shows what is missing"
+        }
     }
 }
 
@@ -189,7 +191,8 @@ impl Walker {
         let open: OpenWalkSkel<'static> = WalkSkelBuilder::default().open(storage).map_err(load_error)?;
         let skel = open.load().map_err(load_error)?;
         let map_error = |name: &str, source| Error::Io { attempted: format!("map the array '{name}'"), source };
-        let requests = MappedArray::new(skel.maps.requests.as_fd(), MAX_REQUESTS).map_err(|e| map_error("requests", e))?;
+        let requests =
+            MappedArray::new(skel.maps.requests.as_fd(), MAX_REQUESTS).map_err(|e| map_error("requests", e))?;
         let answers = MappedArray::new(skel.maps.answers.as_fd(), MAX_REQUESTS).map_err(|e| map_error("answers", e))?;
         let mut walker = Walker { links: HashMap::new(), requests, answers, skel };
         self_check::run(&mut walker)?;

@@ -4,21 +4,20 @@
 //! fresh mapping and ask for it back: 512 present bits have to agree, and, where we may see them, the frame numbers too.
 
 use super::{Error, Kind, Op, Walker};
+use crate::memory::{Memory, PageSize};
 use crate::pagemap::Pagemap;
-use isotherm_units::{Addr, AddrRange, BLOCK_SIZE, BlockNo, PAGES_PER_BLOCK};
-use std::io;
+use isotherm_units::{AddrRange, BLOCK_SIZE, BlockNo, PAGES_PER_BLOCK};
 use std::path::Path;
-use std::ptr::NonNull;
 
 /// Pages touched: one in each word of the bitmap and the two ends, in no regular order.
 const PATTERN: [usize; 9] = [0, 3, 77, 130, 200, 291, 383, 402, 511];
 
 pub(super) fn run(walker: &mut Walker) -> Result<(), Error> {
-    let memory = Scratch::new()
-        .map_err(|source| Error::Io { attempted: "map 4 MiB of scratch memory for the self-check".into(), source })?;
-    let block = memory.block();
+    let memory = Memory::anonymous(BLOCK_SIZE, PageSize::Small)
+        .map_err(|source| Error::Io { attempted: "map 2 MiB of scratch memory for the self-check".into(), source })?;
+    let block = memory.range().start.block();
     for page in PATTERN {
-        memory.touch(page);
+        memory.write(page);
     }
     let me = std::process::id();
     let (pass, answers) = walker.pass(me, Op::Blocks, &[block.addr()])?;
@@ -56,52 +55,4 @@ fn frames_agree(walker: &mut Walker, me: u32, block: BlockNo) -> Result<(), Erro
         }
     }
     Ok(())
-}
-
-/// One aligned block of untouched memory, without huge pages.
-struct Scratch {
-    base: NonNull<u8>,
-}
-
-const SCRATCH_LEN: usize = 2 * PAGES_PER_BLOCK * 4096;
-
-impl Scratch {
-    fn new() -> io::Result<Scratch> {
-        // SAFETY: a new private mapping at an address of the kernel's choice replaces nothing; the result is checked.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                SCRATCH_LEN,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let scratch = Scratch { base: NonNull::new(base.cast()).expect("mmap does not return null") };
-        // SAFETY: advises exactly our own mapping. A kernel without huge pages refuses, which is as good.
-        unsafe { libc::madvise(base, SCRATCH_LEN, libc::MADV_NOHUGEPAGE) };
-        Ok(scratch)
-    }
-
-    /// The first whole block within.
-    fn block(&self) -> BlockNo {
-        Addr(self.base.as_ptr().addr() as u64 + BLOCK_SIZE - 1).block()
-    }
-
-    fn touch(&self, page: usize) {
-        let skip = usize::try_from(self.block().addr().0).expect("a 64-bit address") - self.base.as_ptr().addr();
-        // SAFETY: `skip` is less than one block and the mapping is two blocks long, so the page lies within it.
-        unsafe { self.base.as_ptr().add(skip + page * 4096).write_volatile(1) };
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // SAFETY: unmaps exactly what `new` mapped, once.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), SCRATCH_LEN) };
-    }
 }

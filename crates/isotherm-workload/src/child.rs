@@ -1,0 +1,101 @@
+//! The parent's side: starting a workload and hearing from it.
+
+use crate::Pattern;
+use isotherm_heat::Ns;
+use isotherm_units::{Addr, AddrRange};
+use std::io::{self, BufRead, BufReader, Write};
+use std::process::{self, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What the workload has done by some moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Accesses so far.
+    pub accesses: u64,
+    /// CPU time they took.
+    pub cpu_ns: Ns,
+    /// When that was, monotonic.
+    pub at: Ns,
+    /// The longest that 1,024 accesses took since the report before.
+    pub slowest_ns: Ns,
+}
+
+/// A running workload. Ends with this value, also if the parent is killed: its input closes.
+#[derive(Debug)]
+pub struct Child {
+    process: process::Child,
+    memory: AddrRange,
+    progress: Arc<Mutex<Vec<Progress>>>,
+}
+
+impl Child {
+    /// Starts `command`, which has to call [`crate::run`] with the JSON given as its last argument, and waits until all its
+    /// memory is populated.
+    pub fn start(mut command: Command, pattern: &Pattern) -> io::Result<Child> {
+        let json = serde_json::to_string(pattern).map_err(io::Error::other)?;
+        let mut process = command.arg(json).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut lines = BufReader::new(process.stdout.take().expect("piped")).lines();
+        let first = lines.next().transpose()?.unwrap_or_default();
+        let Some(memory) = parse_memory(&first) else {
+            let status = process.wait()?;
+            return Err(io::Error::other(format!("the workload did not start ({status}); it said {first:?}")));
+        };
+        let progress = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&progress);
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                if let Some(p) = parse_progress(&line) {
+                    heard.lock().unwrap_or_else(PoisonError::into_inner).push(p);
+                }
+            }
+        });
+        Ok(Child { process, memory, progress })
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Where its memory lies.
+    pub fn memory(&self) -> AddrRange {
+        self.memory
+    }
+
+    /// Makes `count` pages from page `first` on hot as well, from now on.
+    pub fn heat(&mut self, first: usize, count: usize) -> io::Result<()> {
+        writeln!(self.process.stdin.as_mut().expect("piped"), "heat {first} {count}")
+    }
+
+    /// Everything heard so far.
+    pub fn progress(&self) -> Vec<Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// CPU time per access between two moments (monotonic); `None` if too little was heard.
+    pub fn cpu_ns_per_access(&self, from: Ns, to: Ns) -> Option<f64> {
+        let heard: Vec<Progress> = self.progress().into_iter().filter(|p| from <= p.at && p.at <= to).collect();
+        let (first, last) = (heard.first()?, heard.last()?);
+        let accesses = last.accesses.checked_sub(first.accesses).filter(|n| *n > 0)?;
+        Some((last.cpu_ns - first.cpu_ns) as f64 / accesses as f64)
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // It may be in the middle of anything; nothing of it is needed any more.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn parse_memory(line: &str) -> Option<AddrRange> {
+    let mut words = line.strip_prefix("memory ")?.split(' ').map(str::parse);
+    Some(AddrRange::new(Addr(words.next()?.ok()?), Addr(words.next()?.ok()?)))
+}
+
+fn parse_progress(line: &str) -> Option<Progress> {
+    let mut words = line.strip_prefix("did ")?.split(' ').map(str::parse);
+    let mut next = || words.next()?.ok();
+    Some(Progress { accesses: next()?, cpu_ns: next()?, at: next()?, slowest_ns: next()? })
+}

@@ -1,0 +1,219 @@
+//! Which pages are hot.
+
+use isotherm_heat::{Interval, Ns, Pages, Region, Rng, Target};
+use isotherm_units::{AddrRange, PAGES_PER_BLOCK};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// How hot pages lie among the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layout {
+    /// In one span.
+    Span,
+    /// In spans of 1 to 4 MiB, all over.
+    Spans,
+    /// Page by page at random.
+    Scattered,
+    /// A third each of one span, spans and scattered pages.
+    Mixed,
+}
+
+/// What a workload does with its memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Pattern {
+    /// Pages of memory, all of them populated at the start.
+    pub pages: usize,
+    /// How many of them are hot.
+    pub hot_pages: usize,
+    /// Where the hot ones are.
+    pub layout: Layout,
+    /// Each hot page is accessed once in this time, in random order; 0: as fast as it goes.
+    pub interval_ns: Ns,
+    /// On huge pages.
+    pub huge: bool,
+    /// Shared memory in this file instead of private memory.
+    pub shared: Option<PathBuf>,
+    /// Seed of the layout and of the order of accesses.
+    pub seed: u64,
+}
+
+impl Pattern {
+    /// For each page, whether it is hot.
+    pub fn hot(&self) -> Vec<bool> {
+        let mut hot = vec![false; self.pages];
+        let want = self.hot_pages.min(self.pages);
+        let mut rng = Rng::new(self.seed);
+        match self.layout {
+            Layout::Span => span(&mut hot, &mut rng, want),
+            Layout::Spans => spans(&mut hot, &mut rng, want),
+            Layout::Scattered => scattered(&mut hot, &mut rng, want),
+            Layout::Mixed => {
+                // Each kind has a third of the memory to itself, so that a picture shows which is which.
+                let third = self.pages / 3;
+                let (one, rest) = hot.split_at_mut(third);
+                let (two, three) = rest.split_at_mut(third);
+                span(one, &mut rng, (want / 3).min(one.len()));
+                spans(two, &mut rng, (want / 3).min(two.len()));
+                scattered(three, &mut rng, (want - 2 * (want / 3)).min(three.len()));
+            }
+        }
+        hot
+    }
+
+    /// Compares page by page what was found with what is so. Pages of `target` outside `memory` are left out.
+    ///
+    /// On huge pages, a page counts as hot in truth if any page of its block is: the hardware says no more.
+    pub fn score_pages(&self, memory: AddrRange, target: &Target, now: Ns, hot_ns: Ns) -> Score {
+        let hot = self.hot_as_seen();
+        let first = memory.start.page().0;
+        let mut score = Score::default();
+        let index = |page: u64| usize::try_from(page.wrapping_sub(first)).ok().filter(|i| *i < hot.len());
+        target.for_each_block(now, |block, view| {
+            for in_block in 0..PAGES_PER_BLOCK {
+                let Some(index) = index(block.page(in_block).0) else { continue };
+                let interval = match view.pages {
+                    Pages::Small(pages) => pages.interval[in_block],
+                    Pages::Huge { interval, .. } => interval,
+                };
+                score.add(hot[index], interval, hot_ns);
+            }
+        });
+        score.finish(&hot)
+    }
+
+    /// The same from regions, for sources that know no pages: each page is taken to be as hot as its region.
+    pub fn score_regions(&self, memory: AddrRange, regions: &[Region], hot_ns: Ns) -> Score {
+        let hot = self.hot_as_seen();
+        let mut score = Score::default();
+        for (region, range) in regions.iter().filter_map(|r| Some((r, r.range.intersect(memory)?))) {
+            let first = (range.start.0 - memory.start.0) >> 12;
+            for page in first..first + range.len().pages() {
+                if let Some(hot) = usize::try_from(page).ok().and_then(|i| hot.get(i)) {
+                    score.add(*hot, region.interval, hot_ns);
+                }
+            }
+        }
+        score.finish(&hot)
+    }
+
+    fn hot_as_seen(&self) -> Vec<bool> {
+        let mut hot = self.hot();
+        if self.huge {
+            for block in hot.chunks_mut(PAGES_PER_BLOCK) {
+                let any = block.iter().any(|h| *h);
+                block.fill(any);
+            }
+        }
+        hot
+    }
+}
+
+/// How right a picture of heat was, in pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Score {
+    /// Said to be hot, and hot.
+    pub true_hot: u64,
+    /// Said to be hot, and not.
+    pub false_hot: u64,
+    /// Hot, and not said to be.
+    pub missed: u64,
+    /// Of which nothing was known yet. Hot ones among them count as missed.
+    pub unmeasured: u64,
+}
+
+impl Score {
+    fn add(&mut self, is_hot: bool, found: Interval, hot_ns: Ns) {
+        let said = found.ns().is_some_and(|ns| ns <= hot_ns);
+        self.unmeasured += u64::from(found == Interval::UNMEASURED);
+        match (is_hot, said) {
+            (true, true) => self.true_hot += 1,
+            (false, true) => self.false_hot += 1,
+            _ => {}
+        }
+    }
+
+    fn finish(mut self, hot: &[bool]) -> Score {
+        let all = hot.iter().filter(|h| **h).count() as u64;
+        self.missed = all - self.true_hot;
+        self
+    }
+
+    /// The share of what was said to be hot that is. 1 if nothing was said.
+    pub fn precision(&self) -> f64 {
+        ratio(self.true_hot, self.true_hot + self.false_hot)
+    }
+
+    /// The share of what is hot that was said to be. 1 if nothing is.
+    pub fn recall(&self) -> f64 {
+        ratio(self.true_hot, self.true_hot + self.missed)
+    }
+
+    /// How far the size of what was said to be hot is off, in percent of the truth.
+    pub fn size_error_pct(&self) -> f64 {
+        let (said, is) = ((self.true_hot + self.false_hot) as f64, (self.true_hot + self.missed).max(1) as f64);
+        100.0 * (said - is).abs() / is
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 1.0 } else { part as f64 / whole as f64 }
+}
+
+fn index(rng: &mut Rng, below: usize) -> usize {
+    usize::try_from(rng.below(below as u64)).expect("below a usize")
+}
+
+fn span(hot: &mut [bool], rng: &mut Rng, want: usize) {
+    let start = index(rng, hot.len() - want + 1);
+    hot[start..start + want].fill(true);
+}
+
+fn spans(hot: &mut [bool], rng: &mut Rng, want: usize) {
+    let mut left = want;
+    while left > 0 {
+        let len = (PAGES_PER_BLOCK / 2 * (1 + index(rng, 4))).min(left).min(hot.len());
+        let start = index(rng, hot.len() - len + 1);
+        // What another span has taken already is made up for by the next.
+        for slot in &mut hot[start..start + len] {
+            left -= usize::from(!*slot && left > 0);
+            *slot = true;
+        }
+    }
+}
+
+fn scattered(hot: &mut [bool], rng: &mut Rng, want: usize) {
+    let mut left = want;
+    while left > 0 {
+        let slot = &mut hot[index(rng, hot.len())];
+        left -= usize::from(!*slot);
+        *slot = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pattern(layout: Layout) -> Pattern {
+        Pattern { pages: 30_000, hot_pages: 3000, layout, interval_ns: 0, huge: false, shared: None, seed: 5 }
+    }
+
+    #[test]
+    fn every_layout_has_as_many_hot_pages_as_asked() {
+        for layout in [Layout::Span, Layout::Spans, Layout::Scattered, Layout::Mixed] {
+            let hot = pattern(layout).hot();
+            let count = hot.iter().filter(|h| **h).count();
+            // A last span may run over slots that were still free when the count was reached: at most one span's length.
+            assert!((3000..=3000 + 1024).contains(&count), "{layout:?}: {count}");
+            assert_eq!(hot, pattern(layout).hot(), "the same seed, the same pages");
+        }
+    }
+
+    #[test]
+    fn scores_have_their_usual_meaning() {
+        let s = Score { true_hot: 90, false_hot: 10, missed: 30, unmeasured: 0 };
+        assert_eq!((s.precision(), s.recall()), (0.9, 0.75));
+        assert_eq!(s.size_error_pct().round(), 17.0);
+    }
+}

@@ -1,0 +1,116 @@
+//! The child's side.
+
+use crate::Pattern;
+use isotherm_heat::{Ns, Rng};
+use isotherm_sys::clock;
+use isotherm_sys::memory::{Memory, PageSize};
+use std::fs::OpenOptions;
+use std::io::{self, BufRead, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+const REPORT_EVERY: Ns = 50_000_000;
+/// Accesses between two looks at the clock.
+const BATCH: usize = 1024;
+
+/// Set by commands on standard input.
+#[derive(Debug, Default)]
+struct Orders {
+    end: AtomicBool,
+    /// First page of a span to heat from now on, plus one; and its length.
+    heat_from: AtomicU64,
+    heat_pages: AtomicU64,
+}
+
+/// Does what `pattern` says until standard input is closed. Prints `memory START END`, then `did ACCESSES CPU_NS WALL_NS SLOWEST_NS`.
+pub fn run(pattern: &Pattern) -> io::Result<()> {
+    let memory = map(pattern)?;
+    memory.populate();
+    let mut out = io::stdout().lock();
+    let range = memory.range();
+    writeln!(out, "memory {} {}", range.start.0, range.end.0)?;
+    out.flush()?;
+    let orders = Arc::new(Orders::default());
+    let listening = Arc::clone(&orders);
+    std::thread::spawn(move || listen(&listening));
+    access(pattern, &memory, &orders, &mut out)
+}
+
+fn map(pattern: &Pattern) -> io::Result<Memory> {
+    let bytes = pattern.pages as u64 * 4096;
+    match &pattern.shared {
+        Some(path) => Memory::shared(&OpenOptions::new().read(true).write(true).open(path)?, bytes),
+        None => Memory::anonymous(bytes, if pattern.huge { PageSize::Huge } else { PageSize::Small }),
+    }
+}
+
+fn listen(orders: &Orders) {
+    for line in io::stdin().lock().lines().map_while(Result::ok) {
+        let mut words = line.split_whitespace();
+        if words.next() == Some("heat") {
+            let mut number = || words.next().and_then(|w| w.parse::<u64>().ok()).unwrap_or(0);
+            let from = number();
+            orders.heat_pages.store(number(), Ordering::Relaxed);
+            orders.heat_from.store(from + 1, Ordering::Release);
+        }
+    }
+    orders.end.store(true, Ordering::Relaxed);
+}
+
+fn access(pattern: &Pattern, memory: &Memory, orders: &Orders, out: &mut impl Write) -> io::Result<()> {
+    let mut hot: Vec<usize> = pattern.hot().iter().enumerate().filter(|(_, h)| **h).map(|(i, _)| i).collect();
+    let mut rng = Rng::new(pattern.seed ^ 0x5eed);
+    shuffle(&mut hot, &mut rng);
+    let (mut done, mut at, mut slowest) = (0_u64, 0_usize, 0);
+    let began = clock::monotonic_ns();
+    let mut report_at = began;
+    let mut heated = 0;
+    while !orders.end.load(Ordering::Relaxed) {
+        let from = orders.heat_from.load(Ordering::Acquire);
+        if from != heated {
+            heated = from;
+            let first = usize::try_from(from - 1).unwrap_or(0);
+            let count = usize::try_from(orders.heat_pages.load(Ordering::Relaxed)).unwrap_or(0);
+            hot.extend((first..first + count).filter(|p| *p < memory.pages()));
+            shuffle(&mut hot, &mut rng);
+        }
+        let batch_began = clock::monotonic_ns();
+        for _ in 0..BATCH.min(hot.len().max(1)) {
+            if let Some(page) = hot.get(at) {
+                memory.write(*page);
+            }
+            at = if at + 1 >= hot.len() { 0 } else { at + 1 };
+            done += 1;
+        }
+        let now = clock::monotonic_ns();
+        slowest = slowest.max(now - batch_began);
+        if now >= report_at {
+            writeln!(out, "did {done} {} {now} {slowest}", clock::thread_cpu_ns())?;
+            out.flush()?;
+            (report_at, slowest) = (now + REPORT_EVERY, 0);
+        }
+        pace(pattern.interval_ns, hot.len(), done, began);
+    }
+    Ok(())
+}
+
+/// Sleeps until `done` accesses are due, if each of `pages` is to be accessed once an interval.
+fn pace(interval_ns: Ns, pages: usize, done: u64, began: Ns) {
+    if interval_ns == 0 || pages == 0 {
+        return;
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "nanoseconds of a run")]
+    let due = began + (done as f64 * interval_ns as f64 / pages as f64) as Ns;
+    let wait = due.saturating_sub(clock::monotonic_ns());
+    if wait > 50_000 {
+        std::thread::sleep(Duration::from_nanos(wait));
+    }
+}
+
+fn shuffle(pages: &mut [usize], rng: &mut Rng) {
+    for last in (1..pages.len()).rev() {
+        let other = usize::try_from(rng.below(last as u64 + 1)).expect("below a usize");
+        pages.swap(last, other);
+    }
+}
