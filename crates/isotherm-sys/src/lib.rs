@@ -12,3 +12,10 @@ pub mod madvise;
 pub mod memory;
 pub mod pagemap;
 pub mod proc;
+pub mod signal;
+
+/// The page size of this kernel, in bytes.
+pub fn page_size() -> u64 {
+    // SAFETY: sysconf takes an integer and returns one.
+    u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(0)
+}

@@ -1,2 +1,42 @@
-//! To come.
-fn main() {}
+//! `isotherm`: see the heat of real memory.
+//!
+//! This file is the table of contents: one match on the command, one place that prints an error. Each command is a module in
+//! [`commands`]; what they share is arguments ([`cli`]), a monitor made from them ([`watch`]) and output ([`output`]).
+//!
+//! Exit codes: 0 done, 1 failed, 2 wrong usage. A reader that closes the pipe early is no failure.
+
+#![forbid(unsafe_code)]
+
+mod cli;
+mod commands;
+mod output;
+mod watch;
+
+use clap::Parser;
+use cli::{Cli, Command};
+use std::io;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match cli.command {
+        Command::Demo(args) => commands::demo::run(&args),
+        Command::Doctor(args) => commands::doctor::run(&args),
+        Command::Record(args) => commands::record::run(&args),
+        Command::Report(args) => commands::report::run(&args),
+        Command::Top(args) => commands::top::run(&args),
+        Command::Workload(args) => commands::demo::workload(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("isotherm: {error:#}");
+            ExitCode::from(if error.is::<cli::Usage>() { 2 } else { 1 })
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|e| e.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe))
+}

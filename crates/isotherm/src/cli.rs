@@ -1,0 +1,386 @@
+//! What the user may type. Values are checked for form here; what they mean on this machine is found out by the commands.
+
+use bytesize::ByteSize;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use isotherm_heat::Thresholds;
+use isotherm_units::Bytes;
+use std::path::PathBuf;
+
+/// A wrong combination of arguments that clap cannot see: exit code 2.
+#[derive(Debug)]
+pub struct Usage(pub String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// See the heat of real memory: which pages of a process are accessed, how often, and which lie idle. On stock kernels, for
+/// unmodified programs.
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = true, infer_subcommands = true)]
+#[command(after_help = "Examples:
+  isotherm demo                            watch a built-in workload and check the result against its truth
+  isotherm doctor                          what this machine offers, and what to do about the rest
+  sudo isotherm top                        processes by hot memory, live
+  sudo isotherm record -p 812 -d 1m        record the heat of process 812 for a minute, into heat.isotherm/
+  isotherm report heatmap -o heat.html     the recording as a picture
+  sudo isotherm report wss -- ./server     the working set of a command, live")]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Watch a built-in workload with known hot memory, and print how right the picture is and what it cost
+    Demo(DemoArgs),
+    /// Show what this machine offers: sources, ways to clear, huge pages, NUMA, PMU, privileges
+    Doctor(DoctorArgs),
+    /// Record the heat of processes
+    Record(RecordArgs),
+    /// Show heat, from a recording or live
+    Report(ReportArgs),
+    /// Processes and cgroups by hot memory, live in the terminal
+    Top(TopArgs),
+    /// The workload that `demo` starts
+    #[command(name = "demo-workload", hide = true)]
+    Workload(WorkloadArgs),
+}
+
+fn duration_ns(text: &str) -> Result<u64, String> {
+    let parsed = humantime::parse_duration(text).map_err(|e| format!("{e}; write a time like 500ms, 10s or 2m"))?;
+    u64::try_from(parsed.as_nanos()).map_err(|_| "longer than 584 years".to_owned())
+}
+
+fn positive_duration_ns(text: &str) -> Result<u64, String> {
+    duration_ns(text).and_then(|ns| if ns == 0 { Err("has to be longer than nothing".into()) } else { Ok(ns) })
+}
+
+fn window_ns(text: &str) -> Result<u64, String> {
+    duration_ns(text).and_then(|ns| if ns < 50_000_000 { Err("has to be 50ms or longer".into()) } else { Ok(ns) })
+}
+
+fn size(text: &str) -> Result<Bytes, String> {
+    text.parse::<ByteSize>().map(|b| Bytes(b.0)).map_err(|_| "write a size like 64MiB, 2GiB or 4096".to_owned())
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text
+        .strip_suffix('%')
+        .unwrap_or(text)
+        .parse::<f64>()
+        .map_err(|_| "write a percentage like 1 or 0.5%".to_owned())?;
+    if number > 0.0 && number.is_finite() {
+        Ok(number)
+    } else {
+        Err("has to be above 0; over 100 lifts the limit".into())
+    }
+}
+
+/// Where access reports come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum SourceArg {
+    /// The best that this machine and your privileges offer
+    #[default]
+    Auto,
+    /// Page by page through BPF: needs root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_SYS_NICE
+    PageTable,
+    /// By mapping through clear_refs and smaps: your own processes, no privilege
+    Referenced,
+}
+
+/// Which processes.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Targets")]
+pub struct TargetArgs {
+    /// Process to watch; may be given several times or as a list
+    #[arg(short, long = "pid", value_name = "PID", value_delimiter = ',')]
+    pub pids: Vec<u32>,
+    /// Watch the processes of this cgroup and those below it: a path below /sys/fs/cgroup, or as in /proc/PID/cgroup
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["pids", "all"])]
+    pub cgroup: Option<String>,
+    /// Watch all processes
+    #[arg(short, long, conflicts_with = "pids")]
+    pub all: bool,
+    /// Do not follow children of the named processes
+    #[arg(long)]
+    pub no_children: bool,
+    /// Command to start and watch
+    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["pids", "all", "cgroup"])]
+    pub command: Vec<String>,
+}
+
+impl TargetArgs {
+    pub fn is_empty(&self) -> bool {
+        self.pids.is_empty() && self.cgroup.is_none() && !self.all && self.command.is_empty()
+    }
+}
+
+/// How to watch.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Watching")]
+pub struct WatchArgs {
+    /// Where access reports come from
+    #[arg(long, value_enum, default_value_t)]
+    pub source: SourceArg,
+    /// Allowed slow-down of each target, percent of one core; over 100 lifts the limit
+    #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = percent)]
+    pub max_slowdown: f64,
+    /// Allowed CPU of the monitor, percent of one core; over 100 lifts the limit [default: 1, with `referenced` 5]
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    pub max_cpu: Option<f64>,
+    /// At most this many regions for each process
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub max_regions: u32,
+    /// Time between two snapshots
+    #[arg(short, long, value_name = "TIME", value_parser = window_ns)]
+    pub window: Option<u64>,
+}
+
+/// Bounds between hot, warm, cold and idle.
+#[derive(Clone, Copy, Debug, Args)]
+#[command(next_help_heading = "Classes")]
+pub struct ThresholdArgs {
+    /// Hot: accessed at least this often
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = positive_duration_ns)]
+    pub hot: u64,
+    /// Warm: not hot, and at least this often
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive_duration_ns)]
+    pub warm: u64,
+    /// Cold: not warm, and at least this often; idle is what is beyond
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = positive_duration_ns)]
+    pub cold: u64,
+}
+
+impl ThresholdArgs {
+    pub fn bounds(self) -> Result<Thresholds, Usage> {
+        if self.hot > self.warm || self.warm > self.cold {
+            return Err(Usage("--hot, --warm and --cold have to grow in this order".into()));
+        }
+        Ok(Thresholds { hot_ns: self.hot, warm_ns: self.warm, cold_ns: self.cold })
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Memory of the workload [default: 2GiB, or a quarter of what is available]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub size: Option<Bytes>,
+    /// How long to watch
+    #[arg(short, long, value_name = "TIME", default_value = "15s", value_parser = positive_duration_ns)]
+    pub duration: u64,
+    /// Put the workload on huge pages
+    #[arg(long)]
+    pub huge: bool,
+    /// Where access reports come from
+    #[arg(long, value_enum, default_value_t)]
+    pub source: SourceArg,
+    /// Print one JSON object instead of text and picture
+    #[arg(long)]
+    pub json: bool,
+    /// Also write the heat map to this file (.png or .html)
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub color: ColorArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct WorkloadArgs {
+    /// The pattern as JSON
+    pub pattern: String,
+}
+
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct RecordArgs {
+    /// Directory to record into
+    #[arg(short, long, value_name = "DIR", default_value = DEFAULT_RECORDING)]
+    pub output: PathBuf,
+    /// Replace a recording that is already there
+    #[arg(long)]
+    pub overwrite: bool,
+    /// Stop after this time [default: until Ctrl-C, or the targets end]
+    #[arg(short, long, value_name = "TIME", value_parser = positive_duration_ns)]
+    pub duration: Option<u64>,
+    #[command(flatten)]
+    pub targets: TargetArgs,
+    #[command(flatten)]
+    pub watch: WatchArgs,
+}
+
+/// Where `record` writes and `report` reads if nothing is said.
+pub const DEFAULT_RECORDING: &str = "heat.isotherm";
+
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    #[command(subcommand)]
+    pub kind: ReportKind,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ReportKind {
+    /// Regions: size, access interval and rate, age, mapping
+    Access(AccessArgs),
+    /// Time by address as a picture: terminal, PNG or HTML
+    Heatmap(HeatmapArgs),
+    /// Working set size: percentiles, and over time
+    Wss(WssArgs),
+    /// Memory by temperature and by idle time
+    Histogram(HistogramArgs),
+    /// Hot, warm, cold and idle bytes of each process
+    Processes(ClassArgs),
+    /// Hot, warm, cold and idle bytes of each cgroup
+    Cgroups(ClassArgs),
+}
+
+/// From a recording, or live.
+#[derive(Clone, Debug, Args)]
+pub struct InputArgs {
+    /// Recording to read [default: heat.isotherm if no target is given]
+    #[arg(value_name = "RECORDING", conflicts_with_all = ["pids", "cgroup", "all", "command"])]
+    pub recording: Option<PathBuf>,
+    /// Watch live for this long
+    #[arg(short, long, value_name = "TIME", default_value = "10s", value_parser = positive_duration_ns)]
+    pub duration: u64,
+    #[command(flatten)]
+    pub targets: TargetArgs,
+    #[command(flatten)]
+    pub watch: WatchArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum SortArg {
+    /// By address
+    #[default]
+    Address,
+    /// Hottest first
+    Heat,
+    /// Largest first
+    Size,
+    /// Longest unchanged first
+    Age,
+}
+
+#[derive(Debug, Args)]
+pub struct AccessArgs {
+    #[command(flatten)]
+    pub input: InputArgs,
+    /// Order of regions
+    #[arg(long, value_enum, default_value_t)]
+    pub sort: SortArg,
+    /// Leave out smaller regions
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size)]
+    pub min_size: Bytes,
+    /// Leave out regions accessed less often than this
+    #[arg(long, value_name = "TIME", value_parser = positive_duration_ns)]
+    pub max_interval: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ColorArg {
+    /// Colours on a terminal
+    #[default]
+    Auto,
+    /// 24-bit colours
+    Always,
+    /// 256 colours
+    Ansi256,
+    /// Letters only
+    Never,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub struct ColorArgs {
+    /// Colours in the terminal; NO_COLOR is heeded
+    #[arg(long, value_enum, default_value_t)]
+    pub color: ColorArg,
+    /// Plain ASCII only
+    #[arg(long)]
+    pub ascii: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct HeatmapArgs {
+    #[command(flatten)]
+    pub input: InputArgs,
+    /// Write to this file instead: .png or .html, by its name
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Which process, if several were watched [default: the one with most hot memory; HTML has them all]
+    #[arg(long, value_name = "PID")]
+    pub only: Option<u32>,
+    #[command(flatten)]
+    pub color: ColorArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct WssArgs {
+    #[command(flatten)]
+    pub input: InputArgs,
+    /// Count pages accessed at least this often
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = positive_duration_ns)]
+    pub interval: u64,
+}
+
+#[derive(Debug, Args)]
+pub struct HistogramArgs {
+    #[command(flatten)]
+    pub input: InputArgs,
+    /// One histogram for each process
+    #[arg(long)]
+    pub per_process: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ClassArgs {
+    #[command(flatten)]
+    pub input: InputArgs,
+    #[command(flatten)]
+    pub thresholds: ThresholdArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    #[command(flatten)]
+    pub targets: TargetArgs,
+    #[command(flatten)]
+    pub watch: WatchArgs,
+    #[command(flatten)]
+    pub thresholds: ThresholdArgs,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn values_are_parsed_with_their_units() {
+        assert_eq!(duration_ns("1m 30s"), Ok(90_000_000_000));
+        assert_eq!(size("64MiB"), Ok(Bytes::of_mib(64)));
+        assert_eq!(percent("0.5%"), Ok(0.5));
+        for wrong in ["0", "-1", "nan", "inf", "many"] {
+            assert!(percent(wrong).is_err(), "{wrong}");
+        }
+        assert!(window_ns("1ms").is_err() && positive_duration_ns("0s").is_err() && size("much").is_err());
+    }
+}

@@ -1,0 +1,287 @@
+//! `isotherm demo`: a child with known hot memory is watched like any other process, and the result held against its truth.
+//!
+//! Nothing is taken from the child but what any process shows; its pattern is only used to score. The child runs for a while
+//! unwatched before and after, so that the slow-down printed is measured on its own CPU time for each access, not estimated.
+
+use crate::cli::{DemoArgs, WorkloadArgs};
+use crate::commands::report::{picture_kind, write_picture, write_terminal};
+use crate::output;
+use crate::watch::{Stop, open_source, run_info};
+use anyhow::{Context, Result, bail};
+use isotherm_heat::{Cost, Granularity, RunInfo, Snapshot};
+use isotherm_monitor::{Follower, Monitor, Selection, Settings};
+use isotherm_sources::RealClock;
+use isotherm_sys::clock;
+use isotherm_sys::host::{HostFacts, HostRoots};
+use isotherm_sys::proc::Proc;
+use isotherm_units::Bytes;
+use isotherm_view::human;
+use isotherm_workload::{Child, Layout, Pattern, Score};
+use serde::Serialize;
+use std::io::{self, Write};
+use std::process::Command;
+use std::time::Duration;
+
+/// A page is called hot if it is accessed at least this often. The workload touches its hot pages every 10 to 100 ms.
+const HOT_NS: u64 = 1_000_000_000;
+/// How long the child runs unwatched before and after.
+const UNWATCHED: Duration = Duration::from_secs(3);
+const LARGEST: u64 = 2 << 30;
+const SMALLEST: u64 = 16 << 20;
+
+/// The hidden command that the child runs.
+pub fn workload(args: &WorkloadArgs) -> Result<()> {
+    let pattern: Pattern = serde_json::from_str(&args.pattern).context("the pattern is no JSON of a pattern")?;
+    Ok(isotherm_workload::run(&pattern)?)
+}
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Report {
+    /// Of the pages said to be hot, the share that is.
+    precision: f64,
+    /// Of the hot pages, the share said to be.
+    recall: f64,
+    /// How far the size of the hot set is off.
+    hot_bytes_error_pct: f64,
+    /// Pages of which nothing is known yet.
+    unmeasured_pages: u64,
+    /// CPU of the monitor while watching, percent of one core.
+    monitor_cpu_pct: f64,
+    /// Measured on the child: CPU time for each access, watched against unwatched. Noise makes it negative at times.
+    slowdown_pct: f64,
+    /// Estimated from the pages touched again after a clear: what the budget is kept by.
+    slowdown_estimated_pct: f64,
+    /// The longest that 1,024 accesses of the child took, watched and unwatched.
+    stall_ms: f64,
+    stall_unwatched_ms: f64,
+    /// The longest time the child's memory map was held.
+    longest_hold_ms: f64,
+    read_errors: u64,
+    source: String,
+    source_note: String,
+    granularity: Granularity,
+    memory_bytes: u64,
+    hot_bytes: u64,
+    seconds: f64,
+}
+
+pub fn run(args: &DemoArgs) -> Result<()> {
+    let kind = args.output.as_deref().map(picture_kind).transpose()?;
+    let stop = Stop::on_signals()?;
+    let pattern = pattern(args)?;
+    let source = open_source(args.source)?;
+    let settings = Settings {
+        max_cpu_pct: if source.describe().granularity == Granularity::Page { 1.0 } else { 5.0 },
+        seed: clock::unix_ns(),
+        ..Settings::default()
+    };
+    let window_ns = (args.duration / 20).max(500_000_000);
+    let run = run_info(&*source, settings, window_ns);
+    eprintln!(
+        "isotherm: starting a workload of {} with {} hot, in one span, in spans, and page by page",
+        Bytes::of_pages(pattern.pages as u64),
+        Bytes::of_pages(pattern.hot_pages as u64)
+    );
+    let child = Child::start(child_command()?, &pattern).context("start the workload")?;
+    std::thread::sleep(UNWATCHED);
+    eprintln!("isotherm: {}", run.source_note);
+    let selection = Selection::Pids { pids: vec![child.pid()], children: false };
+    let mut monitor = Monitor::new(source, Follower::new(&selection, Proc::default())?, RealClock, settings);
+    let watched = watch(&mut monitor, args.duration, window_ns, &stop)?;
+    let score = score(&monitor, &pattern, &child, &watched);
+    drop(monitor);
+    std::thread::sleep(UNWATCHED);
+    if stop.is_set() {
+        bail!("stopped before the end");
+    }
+    let report = report(&score, &watched, &child, &pattern, run);
+    if let (Some(kind), Some(path)) = (kind, &args.output) {
+        write_picture(&watched.snapshots, None, kind, path)?;
+    }
+    if args.json {
+        return output::json(&report);
+    }
+    let mut out = output::stdout();
+    write_terminal(&watched.snapshots, None, args.color, output::height(), &mut out)?;
+    write_text(&report, &mut out)?;
+    out.flush()?;
+    Ok(())
+}
+
+fn pattern(args: &DemoArgs) -> Result<Pattern> {
+    let available = available_memory();
+    let bytes = args.size.map_or(LARGEST.min(available / 4), |s| s.0);
+    if bytes < SMALLEST {
+        bail!("a workload of {} is too small to tell anything: --size 16MiB or more", Bytes(bytes));
+    }
+    if bytes > available {
+        bail!("a workload of {} does not fit: {} of memory are available", Bytes(bytes), Bytes(available));
+    }
+    let pages = usize::try_from(Bytes(bytes).pages())?;
+    Ok(Pattern {
+        pages,
+        hot_pages: pages / 10,
+        layout: Layout::Mixed,
+        interval_ns: 0,
+        huge: args.huge,
+        shared: None,
+        seed: clock::unix_ns(),
+    })
+}
+
+fn available_memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|l| l.trim().strip_suffix("kB")).and_then(|n| n.trim().parse::<u64>().ok());
+    kib.map_or_else(|| HostFacts::read(&HostRoots::default(), 4096).memory.unwrap_or_default().0 / 2, |k| k * 1024)
+}
+
+fn child_command() -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe().context("find our own program")?);
+    command.arg("demo-workload");
+    Ok(command)
+}
+
+/// What was seen, and when.
+struct Watched {
+    snapshots: Vec<Snapshot>,
+    cost: Cost,
+    cpu_ns: u64,
+    began: u64,
+    ended: u64,
+}
+
+fn watch(monitor: &mut Monitor<RealClock>, duration_ns: u64, window_ns: u64, stop: &Stop) -> Result<Watched> {
+    let bar = output::progress(Some(duration_ns), "watching");
+    let (began, cpu_began) = (monitor.now(), clock::process_cpu_ns());
+    let mut snapshots = Vec::new();
+    while monitor.now() < began + duration_ns && !stop.is_set() {
+        let until = (monitor.now() + window_ns).min(began + duration_ns);
+        monitor.watch(until, &stop.0)?;
+        snapshots.push(monitor.snapshot(clock::unix_ns()));
+        bar.set_position((monitor.now() - began) / 1_000_000);
+        if !monitor.is_watching() {
+            bail!("the workload ended before it was asked to");
+        }
+    }
+    bar.finish_and_clear();
+    let ended = monitor.now();
+    Ok(Watched { snapshots, cost: monitor.cost(ended), cpu_ns: clock::process_cpu_ns() - cpu_began, began, ended })
+}
+
+fn score(monitor: &Monitor<RealClock>, pattern: &Pattern, child: &Child, watched: &Watched) -> Score {
+    match monitor.pages_of(child.pid()) {
+        Some(pages) => pattern.score_pages(child.memory(), pages, watched.ended, HOT_NS),
+        None => {
+            let regions = watched.snapshots.last().and_then(|s| s.targets.first()).map_or(&[][..], |t| &t.regions);
+            pattern.score_regions(child.memory(), regions, HOT_NS)
+        }
+    }
+}
+
+fn report(score: &Score, watched: &Watched, child: &Child, pattern: &Pattern, run: RunInfo) -> Report {
+    let cost_of = |from, to| child.cpu_ns_per_access(from, to);
+    let before = cost_of(0, watched.began);
+    let after = cost_of(watched.ended, u64::MAX);
+    let during = cost_of(watched.began, watched.ended).unwrap_or(f64::NAN);
+    let unwatched = match (before, after) {
+        (Some(a), Some(b)) => f64::midpoint(a, b),
+        (a, b) => a.or(b).unwrap_or(f64::NAN),
+    };
+    let slowest = |from: u64, to: u64| {
+        let heard = child.progress();
+        let within = heard.iter().filter(|p| from < p.at && p.at <= to).map(|p| p.slowest_ns);
+        within.max().unwrap_or(0) as f64 / 1e6
+    };
+    let seconds = (watched.ended - watched.began) as f64 / 1e9;
+    Report {
+        precision: score.precision(),
+        recall: score.recall(),
+        hot_bytes_error_pct: score.size_error_pct(),
+        unmeasured_pages: score.unmeasured,
+        monitor_cpu_pct: watched.cpu_ns as f64 / 1e7 / seconds,
+        slowdown_pct: 100.0 * (during / unwatched - 1.0),
+        slowdown_estimated_pct: watched.cost.slowdown_pct,
+        stall_ms: slowest(watched.began, watched.ended),
+        stall_unwatched_ms: slowest(0, watched.began),
+        longest_hold_ms: watched.cost.longest_hold_ns as f64 / 1e6,
+        read_errors: watched.cost.read_errors,
+        source: run.source,
+        source_note: run.source_note,
+        granularity: watched
+            .snapshots
+            .last()
+            .and_then(|s| s.targets.first())
+            .map_or(Granularity::Page, |t| t.granularity),
+        memory_bytes: child.memory().len().0,
+        hot_bytes: Bytes::of_pages(pattern.hot().iter().filter(|h| **h).count() as u64).0,
+        seconds,
+    }
+}
+
+fn write_text(r: &Report, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out)?;
+    writeln!(
+        out,
+        "source      {}, {} of {} hot, watched for {:.0} s",
+        r.source,
+        Bytes(r.hot_bytes),
+        Bytes(r.memory_bytes),
+        r.seconds
+    )?;
+    let unknown = if r.unmeasured_pages > 0 {
+        format!(", {} not measured yet", Bytes::of_pages(r.unmeasured_pages))
+    } else {
+        String::new()
+    };
+    writeln!(
+        out,
+        "how right   precision {:.4}, recall {:.4} by page, size of the hot set off by {:.1}%{unknown}",
+        r.precision, r.recall, r.hot_bytes_error_pct
+    )?;
+    if r.granularity == Granularity::Mapping {
+        writeln!(
+            out,
+            "            this source knows how much of a mapping is hot, not which pages: see `isotherm doctor` for a better one"
+        )?;
+    }
+    writeln!(
+        out,
+        "what it cost  monitor {} of a core; workload slowed by {} (estimated {}); longest hold of its memory map {}",
+        human::percent(r.monitor_cpu_pct),
+        signed_percent(r.slowdown_pct),
+        human::percent(r.slowdown_estimated_pct),
+        milliseconds(r.longest_hold_ms)
+    )?;
+    writeln!(
+        out,
+        "            longest 1,024 accesses: {} watched, {} unwatched",
+        milliseconds(r.stall_ms),
+        milliseconds(r.stall_unwatched_ms)
+    )?;
+    if r.read_errors > 0 {
+        writeln!(out, "warning     {} reads of page tables failed: the result is suspect", r.read_errors)?;
+    }
+    Ok(())
+}
+
+fn milliseconds(ms: f64) -> String {
+    format!("{ms:.1} ms")
+}
+
+fn signed_percent(percent: f64) -> String {
+    format!("{percent:+.1}%")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn a_picture_of_unknown_kind_is_wrong_usage() {
+        let error = picture_kind(Path::new("heat.gif")).unwrap_err();
+        assert!(error.is::<crate::cli::Usage>(), "{error}");
+    }
+}

@@ -1,0 +1,98 @@
+//! `isotherm doctor`: what this machine offers, and what to do about the rest.
+
+use crate::cli::DoctorArgs;
+use crate::output;
+use anyhow::Result;
+use isotherm_sources::choose::{self, Wanted};
+use isotherm_sys::host::{self, Finding, HostFacts, HostRoots, State};
+use isotherm_units::PAGE_SIZE;
+use isotherm_view::human;
+use serde::Serialize;
+use std::io::{self, Write};
+
+#[derive(Serialize)]
+struct Report {
+    kernel: String,
+    cpu: String,
+    cpus: u32,
+    memory_bytes: u64,
+    /// The source that `--source auto` takes, and why.
+    source: String,
+    source_note: String,
+    findings: Vec<Finding>,
+}
+
+pub fn run(args: &DoctorArgs) -> Result<()> {
+    let report = examine();
+    if args.json {
+        return output::json(&report);
+    }
+    let mut out = output::stdout();
+    write_text(&report, &mut out)?;
+    out.flush()?;
+    Ok(())
+}
+
+fn examine() -> Report {
+    let facts = HostFacts::read(&HostRoots::default(), isotherm_sys::page_size());
+    let mut findings = host::assess(&facts);
+    // The files say that it should work; loading it says whether it does.
+    let tried = choose::open(Wanted::PageTable);
+    if let Some(finding) = findings.iter_mut().find(|f| f.name == "page-table") {
+        match &tried {
+            Ok(source) => {
+                finding.state = State::Present;
+                finding.detail = source.describe().note;
+                finding.advice.clear();
+            }
+            Err(error) => {
+                finding.state = State::Absent;
+                finding.detail = error.to_string();
+            }
+        }
+    }
+    let best = tried.ok().or_else(|| choose::open(Wanted::Best).ok()).map(|s| s.describe());
+    Report {
+        kernel: facts.kernel.map(|k| k.text).unwrap_or_default(),
+        cpu: facts.cpu_model.unwrap_or_default(),
+        cpus: facts.cpus.unwrap_or_default(),
+        memory_bytes: facts.memory.unwrap_or_default().0,
+        source: best.as_ref().map_or(String::new(), |b| b.name.to_owned()),
+        source_note: best.map(|b| b.note).unwrap_or_default(),
+        findings,
+    }
+}
+
+fn write_text(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    let memory = isotherm_units::Bytes(report.memory_bytes);
+    writeln!(out, "Linux {}, {} x {}, {memory}, pages of {PAGE_SIZE} bytes", report.kernel, report.cpus, report.cpu)?;
+    writeln!(out, "source: {} - {}", report.source, report.source_note)?;
+    let mut area = None;
+    for finding in &report.findings {
+        if area != Some(finding.area) {
+            area = Some(finding.area);
+            writeln!(out, "\n{}", heading(finding.area))?;
+        }
+        let state = match finding.state {
+            State::Present => "present",
+            State::Absent => "absent",
+            State::Unknown => "unknown",
+            State::InUse => "in use",
+        };
+        writeln!(out, "  {:<18} {state:<8} {}", finding.name, human::printable(&finding.detail))?;
+        if !finding.advice.is_empty() {
+            writeln!(out, "  {:<18} {:<8} -> {}", "", "", human::printable(&finding.advice))?;
+        }
+    }
+    Ok(())
+}
+
+fn heading(area: host::Area) -> &'static str {
+    match area {
+        host::Area::Source => "Sources: where access reports come from",
+        host::Area::Clear => "Clearing accessed bits",
+        host::Area::Memory => "Memory",
+        host::Area::Cpu => "Processor",
+        host::Area::Privilege => "Privileges",
+    }
+}

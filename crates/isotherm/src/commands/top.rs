@@ -1,0 +1,46 @@
+//! `isotherm top`: the monitor in one thread, the terminal in another.
+
+use crate::cli::TopArgs;
+use crate::watch::{Stop, Watching};
+use anyhow::{Context, Result, anyhow};
+use isotherm_view::top::{TopOptions, run_top};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::mpsc;
+
+const WINDOW_NS: u64 = 2_000_000_000;
+
+pub fn run(args: &TopArgs) -> Result<()> {
+    let thresholds = args.thresholds.bounds()?;
+    let stop = Stop::on_signals()?;
+    let mut targets = args.targets.clone();
+    targets.all |= targets.is_empty();
+    let watch = args.watch.clone();
+    let (to_main, from_monitor) = mpsc::channel();
+    let (to_view, snapshots) = mpsc::channel();
+    let watching_stop = stop.clone();
+    let monitor = std::thread::spawn(move || -> Result<()> {
+        // The source stays in the thread that opened it.
+        let mut watching = match Watching::begin(&targets, &watch, WINDOW_NS) {
+            Ok(watching) => watching,
+            Err(error) => {
+                let _ = to_main.send(Err(error));
+                return Ok(());
+            }
+        };
+        let _ = to_main.send(Ok(watching.run.clone()));
+        let hidden = indicatif::ProgressBar::hidden();
+        watching.snapshots(None, &watching_stop, &hidden, |snapshot| {
+            let heard = to_view.send(Arc::new(snapshot)).is_ok();
+            Ok(if heard { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+        })
+    });
+    let run = from_monitor.recv().context("the monitor ended before it began")??;
+    let options = TopOptions { thresholds, ..TopOptions::default() };
+    let shown = run_top(run, options, &snapshots, &stop.0);
+    stop.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    drop(snapshots);
+    let watched = monitor.join().map_err(|_| anyhow!("the monitor thread panicked"))?;
+    shown.context("draw on the terminal")?;
+    watched
+}
