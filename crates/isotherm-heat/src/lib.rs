@@ -16,7 +16,7 @@ mod snapshot;
 mod target;
 mod view;
 
-pub use block::{BlockBits, HugeHeat, LEAST_IDLE, Ns, PageHeat, PageIntervals, Sighting};
+pub use block::{BlockBits, HugeHeat, LEAST_IDLE, Ns, PageHeat, Run, Sighting};
 pub use budget::{Bucket, RETOUCH_NS};
 pub use interval::{Histogram, Interval, STEPS_PER_OCTAVE};
 pub use mapping::{MappingBits, MappingTarget, Next};
@@ -24,5 +24,5 @@ pub use mask::Mask;
 pub use regions::{RegionBuilder, carry_ages};
 pub use rng::Rng;
 pub use snapshot::{Classes, Cost, Granularity, Mapping, Region, RunInfo, Snapshot, TargetHeat, TargetId, Thresholds};
-pub use target::{BlockHeat, FIRST_READ, HORIZON, Pages, Tally, Target, View, Watch};
+pub use target::{BlockHeat, FIRST_READ, HORIZON, Tally, Target, View, Watch};
 pub use view::{Summary, summarize, summarize_after};

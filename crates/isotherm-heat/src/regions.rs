@@ -6,8 +6,8 @@
 //! keeping its bound, on a logarithmic scale. What DAMON's splitting does, trying whether a region hides a difference, is not
 //! needed here: every snapshot starts from pages.
 
-use crate::{Interval, PageIntervals, Region};
-use isotherm_units::{Addr, AddrRange, BlockNo, PAGE_SIZE, PAGES_PER_BLOCK};
+use crate::{Interval, Region, Run};
+use isotherm_units::{Addr, AddrRange, BlockNo, PAGE_SIZE};
 
 /// Pages within this many octaves of a run's mean belong to it.
 const LIKE_OCTAVES: f64 = 1.5;
@@ -104,13 +104,6 @@ impl RegionBuilder {
         RegionBuilder::default()
     }
 
-    /// Adds a huge page.
-    pub fn huge(&mut self, block: BlockNo, interval: Interval, idle: Interval) {
-        let mut part = Part { start: block.addr().0, ..Part::default() };
-        part.add(block.next().addr().0, Like { interval, idle, huge: true }, PAGES_PER_BLOCK as u64);
-        self.push(part);
-    }
-
     /// Adds pages of which it is known how many have which interval, but not where in `range` they are: a region of its own.
     pub fn mixed(&mut self, range: AddrRange, huge_pages: u64, counted: &[(Interval, u64)]) {
         let mut part = Part { start: range.start.0, huge: huge_pages, ..Part::default() };
@@ -121,32 +114,26 @@ impl RegionBuilder {
         self.parts.push(part);
     }
 
-    /// Adds the pages of a block; absent ones end a region. Cost follows the runs of equal pages.
-    pub fn pages(&mut self, block: BlockNo, pages: &PageIntervals) {
+    /// Adds the present pages of a block, as runs in order; absent ones between them end a region.
+    pub fn block(&mut self, block: BlockNo, runs: &[Run]) {
         self.of_block.clear();
-        let like = |i: usize| Like { interval: pages.interval[i], idle: pages.idle[i], huge: false };
-        let mut first = 0;
-        while first < PAGES_PER_BLOCK {
-            let of = like(first);
-            let end = (first + 1..PAGES_PER_BLOCK).find(|i| like(*i) != of).unwrap_or(PAGES_PER_BLOCK);
-            if of.interval != Interval::ABSENT {
-                self.add_run(block.page(first).addr().0, (end - first) as u64, of);
-            }
-            first = end;
+        for run in runs {
+            let of = Like { interval: run.interval, idle: run.idle, huge: run.huge };
+            self.add_run(block.page(usize::from(run.first)).addr().0, u64::from(run.pages), of);
         }
-        let mut runs = std::mem::take(&mut self.of_block);
-        if runs.len() > MOST_RUNS {
-            let whole = runs.iter().skip(1).fold(runs[0], |mut sum, run| {
-                sum.join(run);
+        let mut parts = std::mem::take(&mut self.of_block);
+        if parts.len() > MOST_RUNS {
+            let whole = parts.iter().skip(1).fold(parts[0], |mut sum, part| {
+                sum.join(part);
                 sum
             });
             self.push(whole);
         } else {
-            for run in runs.drain(..) {
-                self.push(run);
+            for part in parts.drain(..) {
+                self.push(part);
             }
         }
-        self.of_block = runs;
+        self.of_block = parts;
     }
 
     fn add_run(&mut self, addr: u64, pages: u64, of: Like) {
@@ -236,14 +223,22 @@ mod tests {
         Interval::from_ns(60_000_000_000)
     }
 
-    fn same(block: &[Interval; 512]) -> PageIntervals {
-        PageIntervals { interval: *block, idle: *block }
+    fn runs(block: &[Interval; 512]) -> Vec<Run> {
+        let present = block.iter().enumerate().filter(|(_, i)| **i != Interval::ABSENT);
+        let run = |(i, interval): (usize, &Interval)| Run {
+            first: u16::try_from(i).unwrap(),
+            pages: 1,
+            interval: *interval,
+            idle: *interval,
+            huge: false,
+        };
+        present.map(run).collect()
     }
 
     fn build(blocks: &[[Interval; 512]], max: usize) -> Vec<Region> {
         let mut b = RegionBuilder::new();
         for (no, block) in blocks.iter().enumerate() {
-            b.pages(BlockNo(100 + no as u64), &same(block));
+            b.block(BlockNo(100 + no as u64), &runs(block));
         }
         b.finish(max)
     }
@@ -302,8 +297,8 @@ mod tests {
         let mut far = block;
         far[..].rotate_left(1);
         let mut b = RegionBuilder::new();
-        b.pages(BlockNo(1), &same(&block));
-        b.pages(BlockNo(1 << 20), &same(&far));
+        b.block(BlockNo(1), &runs(&block));
+        b.block(BlockNo(1 << 20), &runs(&far));
         let regions = b.finish(2);
         assert_eq!(regions.len(), 2);
         assert!(regions.iter().all(|r| r.resident_pages == 256));

@@ -11,10 +11,10 @@
 //!
 //! Times come from the caller; the only randomness is a seeded generator.
 
-use crate::block::{BlockBits, HugeHeat, Ns, PageHeat, PageIntervals, Sighting, Timing};
+use crate::Mask;
+use crate::block::{BlockBits, HugeHeat, Ns, PageHeat, Run, Sighting, Timing};
 use crate::budget::{Bucket, RETOUCH_NS};
 use crate::rng::Rng;
-use crate::{Interval, Mask};
 use isotherm_units::{BlockNo, PAGES_PER_BLOCK};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -416,18 +416,16 @@ impl Target {
         self.blocks.values().map(|e| e.heat.resident()).sum()
     }
 
-    /// Calls `each` with what is known of every block at `now`, in address order. About 1 us a block of small pages.
+    /// Calls `each` with what is known of every block at `now`, in address order.
     pub fn for_each_block(&self, now: Ns, mut each: impl FnMut(BlockNo, View<'_>)) {
+        let mut runs = Vec::new();
         for (block, entry) in &self.blocks {
-            let unclearable = entry.timing.unclearable;
+            runs.clear();
             match &entry.heat {
-                BlockHeat::Huge(h) => {
-                    let interval = h.effective(now);
-                    let idle = h.idle_ns(now).map_or(interval, Interval::from_ns);
-                    each(*block, View { unclearable, pages: Pages::Huge { interval, idle } });
-                }
-                BlockHeat::Pages(p) => each(*block, View { unclearable, pages: Pages::Small(&p.effective(now)) }),
+                BlockHeat::Huge(h) => runs.push(h.run(now)),
+                BlockHeat::Pages(p) => p.runs(now, &mut runs),
             }
+            each(*block, View { unclearable: entry.timing.unclearable, runs: &runs });
         }
     }
 }
@@ -437,20 +435,6 @@ impl Target {
 pub struct View<'a> {
     /// The block cannot be cleared here.
     pub unclearable: bool,
-    /// Its pages.
-    pub pages: Pages<'a>,
-}
-
-/// The pages of a [`View`].
-#[derive(Clone, Copy, Debug)]
-pub enum Pages<'a> {
-    /// 512 small ones.
-    Small(&'a PageIntervals),
-    /// One huge one.
-    Huge {
-        /// Its effective interval.
-        interval: Interval,
-        /// Time since last seen.
-        idle: Interval,
-    },
+    /// Its present pages.
+    pub runs: &'a [Run],
 }

@@ -2,9 +2,8 @@
 
 use crate::block::Ns;
 use crate::regions::{RegionBuilder, carry_ages};
-use crate::target::{Pages, Target};
-use crate::{Histogram, Interval, Region};
-use isotherm_units::PAGES_PER_BLOCK;
+use crate::target::Target;
+use crate::{Histogram, Region};
 
 /// The pages of one target summed up.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -19,29 +18,17 @@ pub struct Summary {
     pub unclearable_pages: u64,
 }
 
-/// Sums up `target` at `now`. About 1 us a block of small pages.
+/// Sums up `target` at `now`. Cost follows the runs of like pages.
 pub fn summarize(target: &Target, now: Ns, max_regions: usize) -> Summary {
     let mut builder = RegionBuilder::new();
     let mut sum = Summary::default();
     target.for_each_block(now, |block, view| {
-        let pages = match view.pages {
-            Pages::Huge { interval, idle } => {
-                sum.temperature.add(interval, PAGES_PER_BLOCK as u64);
-                sum.idle.add(idle, PAGES_PER_BLOCK as u64);
-                builder.huge(block, interval, idle);
-                PAGES_PER_BLOCK as u64
-            }
-            Pages::Small(pages) => {
-                let present = |code: &&Interval| **code != Interval::ABSENT;
-                pages.interval.iter().filter(present).for_each(|i| sum.temperature.add(*i, 1));
-                pages.idle.iter().filter(present).for_each(|i| sum.idle.add(*i, 1));
-                builder.pages(block, pages);
-                pages.interval.iter().filter(present).count() as u64
-            }
-        };
-        if view.unclearable {
-            sum.unclearable_pages += pages;
+        for run in view.runs {
+            sum.temperature.add(run.interval, u64::from(run.pages));
+            sum.idle.add(run.idle, u64::from(run.pages));
+            sum.unclearable_pages += if view.unclearable { u64::from(run.pages) } else { 0 };
         }
+        builder.block(block, view.runs);
     });
     sum.regions = builder.finish(max_regions);
     sum

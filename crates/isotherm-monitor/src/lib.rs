@@ -169,7 +169,8 @@ impl<C: Clock> Monitor<C> {
             }
             if now >= self.next_shared {
                 self.compare_shared();
-                self.next_shared = now + SHARED_TICK;
+                let took = self.clock.now().saturating_sub(now);
+                self.next_shared = now + SHARED_TICK.max(took * REFIT_SHARE);
             }
             self.clock.sleep_until(self.next_event().min(until).min(self.clock.now() + LONGEST_SLEEP));
         }
@@ -323,7 +324,7 @@ impl<C: Clock> Monitor<C> {
         if alive.len() < 2 {
             return;
         }
-        let mut frames = shared::Frames::default();
+        let mut frames = shared::Frames::among(self.watched.values().filter(|w| !w.exited));
         for pid in alive {
             self.step(pid, |w, source, _| frames.count(w, source));
         }

@@ -1,26 +1,82 @@
 //! Pages that several targets map: counted once where frames are known.
+//!
+//! Frames come from pagemap, at 14 ms a GiB, so only memory that can be shared is asked about: mappings of files and shared
+//! memory, and private memory that lies at the same place in two targets, as it does after a fork.
 
 use crate::watched::{Heat, Watched};
+use isotherm_heat::Mapping;
 use isotherm_sources::{AccessSource, Error};
-use std::collections::HashSet;
+use isotherm_units::{Addr, BlockNo};
+use std::collections::{HashMap, HashSet};
 
 /// Frames counted so far, in the order of targets. Memory follows the number of shared pages.
 #[derive(Debug, Default)]
 pub(crate) struct Frames {
     seen: HashSet<u64>,
+    /// How many targets have a private mapping with this start.
+    starts: HashMap<Addr, u32>,
+}
+
+fn is_shareable_by_kind(mapping: &Mapping) -> bool {
+    mapping.perms.ends_with('s') || mapping.name.starts_with('/')
 }
 
 impl Frames {
+    /// Makes ready to count the pages of `targets`.
+    pub fn among<'a>(targets: impl Iterator<Item = &'a Watched>) -> Frames {
+        let mut frames = Frames::default();
+        for mapping in targets.flat_map(|w| &w.mappings).filter(|m| !is_shareable_by_kind(m)) {
+            *frames.starts.entry(mapping.range.start).or_default() += 1;
+        }
+        frames
+    }
+
     /// Counts the shared pages of one more target: those already counted for another, and those of which that cannot be told.
     pub fn count(&mut self, watched: &mut Watched, source: &mut dyn AccessSource) -> Result<(), Error> {
         let Heat::Pages(target) = &watched.heat else { return Ok(()) };
+        let blocks = self.shareable_blocks(&watched.mappings, target.all_blocks());
         let (mut elsewhere, mut unknown) = (0, 0);
-        source.shared_frames(watched.id.pid, &target.all_blocks(), &mut |frame| match frame {
+        source.shared_frames(watched.id.pid, &blocks, &mut |frame| match frame {
             Some(frame) => elsewhere += u64::from(!self.seen.insert(frame)),
             None => unknown += 1,
         })?;
         watched.counted_elsewhere_pages = elsewhere;
         watched.maybe_shared_pages = unknown;
         Ok(())
+    }
+
+    /// Blocks that touch a mapping whose pages may be shared. Both lists are sorted.
+    fn shareable_blocks(&self, mappings: &[Mapping], blocks: Vec<BlockNo>) -> Vec<BlockNo> {
+        let shareable: Vec<&Mapping> = mappings
+            .iter()
+            .filter(|m| is_shareable_by_kind(m) || self.starts.get(&m.range.start).is_some_and(|n| *n > 1))
+            .collect();
+        let mut at = 0;
+        let touches = |block: &BlockNo| {
+            at += shareable[at..].partition_point(|m| m.range.end <= block.addr());
+            shareable.get(at).is_some_and(|m| m.range.start < block.next().addr())
+        };
+        blocks.into_iter().filter(touches).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isotherm_units::AddrRange;
+
+    #[test]
+    fn private_memory_is_asked_about_only_where_two_targets_have_it() {
+        let mapping = |start: u64, name: &str| Mapping {
+            range: AddrRange::new(BlockNo(start).addr(), BlockNo(start + 2).addr()),
+            name: name.into(),
+            perms: "rw-p".into(),
+        };
+        let mappings = [mapping(10, ""), mapping(20, ""), mapping(30, "/lib/x")];
+        let mut frames = Frames::default();
+        frames.starts.insert(BlockNo(10).addr(), 1);
+        frames.starts.insert(BlockNo(20).addr(), 2);
+        let blocks = [9, 10, 11, 12, 20, 21, 22, 29, 30, 31, 32].map(BlockNo).to_vec();
+        assert_eq!(frames.shareable_blocks(&mappings, blocks), [20, 21, 30, 31].map(BlockNo));
     }
 }

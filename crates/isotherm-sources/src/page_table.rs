@@ -184,26 +184,31 @@ impl PageTable {
         let mut refusal = Refusal::Nothing;
         for part in parts {
             if self.advise(pid, part)?.is_some() {
-                let locked_only = self.flags_at(pid, part.start)?.is_some_and(|f| {
-                    !f.contains(VmFlags::HUGETLB) && !f.contains(VmFlags::PFNMAP) && !f.contains(VmFlags::IO)
-                });
-                refusal = refusal.max(if locked_only { Refusal::Stuck } else { Refusal::Final });
+                refusal = refusal.max(if self.is_locked(pid, part.start)? { Refusal::Stuck } else { Refusal::Final });
             }
         }
         Ok(refusal)
     }
 
-    fn flags_at(&mut self, pid: u32, addr: Addr) -> Result<Option<VmFlags>, Error> {
+    /// Whether a mapping refuses because it is locked, and not for being hugetlb or device memory.
+    ///
+    /// The flags are in `smaps`, which takes an eighth of a microsecond a page: only asked if anything is locked at all.
+    fn is_locked(&mut self, pid: u32, addr: Addr) -> Result<bool, Error> {
+        if self.proc.status(pid)?.locked.unwrap_or_default().0 == 0 {
+            return Ok(false);
+        }
         let proc = self.proc.clone();
         let attached = self.target(pid)?;
-        let Some(start) = attached.maps.find(addr).map(|m| m.range.start) else { return Ok(None) };
+        let Some(start) = attached.maps.find(addr).map(|m| m.range.start) else { return Ok(false) };
         if !attached.flags.contains_key(&start) {
             for entry in proc.smaps(pid)? {
                 let entry = entry?;
                 attached.flags.insert(entry.map.range.start, entry.flags.unwrap_or_default());
             }
         }
-        Ok(attached.flags.get(&start).copied())
+        let unlike =
+            |f: &VmFlags| f.contains(VmFlags::HUGETLB) || f.contains(VmFlags::PFNMAP) || f.contains(VmFlags::IO);
+        Ok(attached.flags.get(&start).is_some_and(|f| f.contains(VmFlags::LOCKED) && !unlike(f)))
     }
 
     /// Which young pages of `block` are not the process's alone, and so were not cleared.

@@ -1,6 +1,6 @@
 //! Which pages are hot.
 
-use isotherm_heat::{Interval, Ns, Pages, Region, Rng, Target};
+use isotherm_heat::{Interval, Ns, Region, Rng, Target};
 use isotherm_units::{AddrRange, PAGES_PER_BLOCK};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -70,13 +70,10 @@ impl Pattern {
         let mut score = Score::default();
         let index = |page: u64| usize::try_from(page.wrapping_sub(first)).ok().filter(|i| *i < hot.len());
         target.for_each_block(now, |block, view| {
-            for in_block in 0..PAGES_PER_BLOCK {
-                let Some(index) = index(block.page(in_block).0) else { continue };
-                let interval = match view.pages {
-                    Pages::Small(pages) => pages.interval[in_block],
-                    Pages::Huge { interval, .. } => interval,
-                };
-                score.add(hot[index], interval, hot_ns);
+            for (run, in_block) in view.runs.iter().flat_map(|run| run.indices().map(move |i| (run, i))) {
+                if let Some(index) = index(block.page(in_block).0) {
+                    score.add(hot[index], run.interval, hot_ns);
+                }
             }
         });
         score.finish(&hot)

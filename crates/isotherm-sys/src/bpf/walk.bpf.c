@@ -84,18 +84,15 @@ struct outcome {
 	__u64 start_boottime;
 } outcome;
 
-/* Facts of this kernel, resolved once by fill_layout. */
+/* Facts of this kernel, resolved once by find_layout. */
 struct layout {
 	__u64 direct_map;
 	__u32 top_shift;	/* 39: four levels, 48: five */
-	__u32 ready;
+	__u32 pad;
 } layout;
 
 /* Scratch: one table. A single reader owns the object, so one is enough. */
 static __u64 table[TABLE_ENTRIES];
-
-extern const void page_offset_base __ksym __weak;
-extern const void pgdir_shift __ksym __weak;
 
 struct walk {
 	__u64 pgd;
@@ -111,19 +108,25 @@ static __always_inline int read_entry(__u64 phys, __u64 index, __u64 *entry)
 	return bpf_probe_read_kernel(entry, 8, (void *)(layout.direct_map + (phys & ENTRY_FRAME) + index * 8));
 }
 
-static void fill_layout(void)
+/*
+ * Runs once, after loading. A kernel with address randomisation keeps the base in a variable; without, the variable is not
+ * there and the base is fixed. Asking the kernel for the symbol spares libbpf the reading of all of /proc/kallsyms, which takes
+ * longer than everything else here. If symbols are hidden from us, the fixed base is tried: the self-check decides.
+ */
+SEC("syscall")
+int find_layout(void *unused)
 {
 	__u32 shift = 39;
-	__u64 base;
+	__u64 base, at = 0;
 
-	if (&pgdir_shift)
-		bpf_probe_read_kernel(&shift, sizeof(shift), &pgdir_shift);
+	if (!bpf_kallsyms_lookup_name("pgdir_shift", 12, 0, &at))
+		bpf_probe_read_kernel(&shift, sizeof(shift), (void *)at);
 	base = shift == 48 ? 0xff11000000000000ULL : 0xffff888000000000ULL;
-	if (&page_offset_base)
-		bpf_probe_read_kernel(&base, sizeof(base), &page_offset_base);
+	if (!bpf_kallsyms_lookup_name("page_offset_base", 17, 0, &at))
+		bpf_probe_read_kernel(&base, sizeof(base), (void *)at);
 	layout.direct_map = base;
 	layout.top_shift = shift;
-	layout.ready = 1;
+	return 0;
 }
 
 /* Finds the table of 2 MiB entries for addr, and keeps it in w for the next address of the same GiB. */
@@ -327,8 +330,6 @@ int walk(struct bpf_iter__task *ctx)
 		outcome.no_mm = 1;
 		return 0;
 	}
-	if (!layout.ready)
-		fill_layout();
 	p.task = task;
 	bpf_loop(MAX_REQUESTS, next_mapping, &p, 0);
 	return 0;

@@ -128,6 +128,8 @@ pub struct Status {
     pub uids: [u32; 4],
     /// Resident memory; `None` for a kernel thread or a zombie.
     pub rss: Option<Bytes>,
+    /// Locked in memory (`VmLck`).
+    pub locked: Option<Bytes>,
     /// Memory swapped out.
     pub swap: Option<Bytes>,
     /// Whether the process may have huge pages: `Some(false)` under `prctl(PR_SET_THP_DISABLE)`. Unknown before 5.0.
@@ -147,6 +149,7 @@ impl Status {
             match key {
                 b"Uid" => uids = Some(four(value).map_err(at)?),
                 b"VmRSS" => status.rss = Some(kilobytes(value, "VmRSS").map_err(at)?),
+                b"VmLck" => status.locked = Some(kilobytes(value, "VmLck").map_err(at)?),
                 b"VmSwap" => status.swap = Some(kilobytes(value, "VmSwap").map_err(at)?),
                 b"THP_enabled" => status.thp_enabled = Some(number::<u64>(value, "THP_enabled").map_err(at)? != 0),
                 b"CapEff" => status.cap_eff = Some(hex(value, "CapEff").map_err(at)?),
