@@ -1,7 +1,8 @@
 //! The two budgets: CPU of the monitor, and slow-down of the target.
 //!
-//! Both are token buckets that fill with time and may hold a few seconds' worth, so that a new target gets a quick first answer
-//! and the average is kept all the same. What was spent is told by the caller (CPU time measured; pages seen touched again),
+//! Both are token buckets that fill with time and may hold a few seconds' worth, so that a new target gets a quick first answer.
+//! What that took beyond the allowed share is paid back: until the average is kept, the bucket fills at three quarters of its
+//! rate, so that from some 20 s on the share holds for the whole run. What was spent is told by the caller (CPU time measured; pages seen touched again),
 //! so an estimate that was wrong is paid back before anything more is done.
 
 use crate::block::Ns;
@@ -19,13 +20,18 @@ pub struct Bucket {
     share: f64,
     tokens_ns: f64,
     filled_at: Ns,
+    /// Spent so far beyond what the share allowed for the time so far.
+    over_ns: f64,
 }
+
+/// How fast a bucket fills while more was spent on average than allowed.
+const PAY_BACK: f64 = 0.75;
 
 impl Bucket {
     /// A bucket for `percent` of one core, full at `now`. Above 100 percent nothing is limited.
     pub fn new(percent: f64, now: Ns) -> Bucket {
         let share = percent / 100.0;
-        Bucket { share, tokens_ns: share * CREDIT_S * 1e9, filled_at: now }
+        Bucket { share, tokens_ns: share * CREDIT_S * 1e9, filled_at: now, over_ns: 0.0 }
     }
 
     /// Whether it limits anything.
@@ -37,13 +43,16 @@ impl Bucket {
     pub fn available_ns(&mut self, now: Ns) -> f64 {
         let passed = now.saturating_sub(self.filled_at) as f64;
         self.filled_at = self.filled_at.max(now);
-        self.tokens_ns = (self.tokens_ns + passed * self.share).min(self.share * CREDIT_S * 1e9);
+        let rate = if self.over_ns > 0.0 { self.share * PAY_BACK } else { self.share };
+        self.over_ns -= passed * self.share;
+        self.tokens_ns = (self.tokens_ns + passed * rate).min(self.share * CREDIT_S * 1e9);
         if self.is_limited() { self.tokens_ns } else { f64::INFINITY }
     }
 
     /// Notes `ns` as spent.
     pub fn spend(&mut self, ns: f64) {
         self.tokens_ns -= ns;
+        self.over_ns += ns;
     }
 
     /// Nanoseconds from now until there are tokens again; 0 if there are.
@@ -78,9 +87,24 @@ mod tests {
         assert_eq!(b.available_ns(0), 50e6);
         b.spend(60e6);
         assert_eq!(b.wait_ns(), S);
-        assert_eq!(b.available_ns(S), 0.0);
-        assert_eq!(b.available_ns(3 * S), 20e6);
+        assert_eq!(b.available_ns(2 * S), 5e6, "at three quarters of the rate until the 60 ms are earned");
         assert_eq!(b.available_ns(100 * S), 50e6, "no more than the credit is saved up");
+    }
+
+    #[test]
+    fn whoever_spends_all_there_is_keeps_the_average_from_twenty_seconds_on() {
+        let mut b = Bucket::new(1.0, 0);
+        let mut spent = 0.0;
+        for tenth in 0..1000 {
+            let now = tenth * S / 10;
+            let all = b.available_ns(now).max(0.0);
+            b.spend(all);
+            spent += all;
+            let allowed = now as f64 * 0.01;
+            assert!(spent <= allowed + 50e6, "at {tenth}");
+            assert!(tenth < 210 || spent <= allowed * 1.01, "at {tenth}: {spent} of {allowed}");
+        }
+        assert!(spent > 0.97 * 1e9, "and all of it is used: {spent}");
     }
 
     #[test]

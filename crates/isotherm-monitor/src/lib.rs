@@ -105,7 +105,8 @@ impl<C: Clock> Monitor<C> {
             watched: BTreeMap::new(),
             refused: BTreeMap::new(),
             cpu: Bucket::new(settings.max_cpu_pct, now),
-            cpu_seen: clock.cpu(),
+            // Opening the source counts: it was done in this thread.
+            cpu_seen: 0,
             read_ns_per_block: 1_500.0,
             clear_ns_per_block: 35_000.0,
             spent: Spent::default(),

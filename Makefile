@@ -1,0 +1,46 @@
+# One door to everything. `make demo` and `make test` do all the set-up a fresh Debian machine needs.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+CARGO ?= cargo
+BIN := target/release/isotherm
+
+.PHONY: help build demo test lint fmt bench bench-scan bench-accuracy setup-build setup-test
+
+help:
+	@echo "make demo            set up, build, and watch a workload with known hot memory"
+	@echo "make test            set up and run every test"
+	@echo "make build           set up and build $(BIN)"
+	@echo "make lint            formatting and clippy, warnings as errors"
+	@echo "make bench-scan      what reading and clearing cost, next to clear_refs + smaps (about 8 minutes)"
+	@echo "make bench-accuracy  precision and recall against the truth (about 15 minutes)"
+	@echo "make bench           both; results into bench/results/"
+
+setup-build:
+	@scripts/setup.sh build
+
+setup-test:
+	@scripts/setup.sh test
+
+build: setup-build
+	$(CARGO) build --release --locked -p isotherm
+
+demo: build
+	$(BIN) demo
+
+lint: setup-build
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+fmt:
+	$(CARGO) fmt --all
+
+test: setup-test lint
+	@scripts/test.sh
+
+bench-scan: build
+	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-scan
+
+bench-accuracy: build
+	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-accuracy
+
+bench: bench-scan bench-accuracy
