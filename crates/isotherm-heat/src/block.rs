@@ -21,8 +21,12 @@ const EPOCHS: usize = 8;
 /// Unit of a stored clear time: coarse, so that 32 bits last two years.
 const EPOCH_UNIT: Ns = 16_000_000;
 /// An armed page that was never seen says nothing before it has been idle for this long.
-pub const LEAST_IDLE: Ns = 500_000_000;
-/// An observation this many octaves off the estimate replaces it: chance alone does that less than once in a thousand looks.
+pub const LEAST_IDLE: Ns = 1_000_000_000;
+/// A page idle for longer than this that is touched is looked at again whatever was known of it.
+const LONG_IDLE: Ns = 10_000_000_000;
+/// An observation this many octaves off the estimate replaces it instead of being averaged in. A residual that much longer than
+/// the interval comes by chance less than once in three thousand looks; one that much shorter does in one of ten or so, and the
+/// next look corrects it.
 const CHANGE_OCTAVES: f64 = 3.0;
 
 /// What a read found in a block.
@@ -64,6 +68,25 @@ pub(crate) fn estimate_octaves(lo: Ns, hi: Ns) -> f64 {
     (lo * ms(hi)).sqrt().log2() + 1.0
 }
 
+/// Whether only another look can tell what a sighting means: a page that was idle for long, or for longer or shorter than its
+/// interval allows, may have become hot just now.
+fn is_surprising(idle: Ns, old: Interval, observed: f64) -> bool {
+    idle > LONG_IDLE || idle > LEAST_IDLE && old.octaves().is_none_or(|o| (o - observed).abs() >= CHANGE_OCTAVES)
+}
+
+/// The interval of a page measured as `known` that has been idle for `idle` since it was cleared.
+///
+/// Idle for no longer than it may be: as measured. Much longer: whatever it was, it is not that any more.
+fn effective(known: Interval, idle: Interval) -> Interval {
+    if !idle.is_measured() {
+        known
+    } else if !known.is_measured() || idle >= known.extrapolated() {
+        idle.extrapolated()
+    } else {
+        known.max(idle)
+    }
+}
+
 fn updated(old: Interval, observed: f64) -> Interval {
     match old.octaves() {
         Some(o) if (o - observed).abs() < CHANGE_OCTAVES => Interval::from_octaves((o + observed) / 2.0),
@@ -71,10 +94,11 @@ fn updated(old: Interval, observed: f64) -> Interval {
     }
 }
 
-/// When something is next to be done with a block, and how fast that backs off. Kept with the block, decided in `schedule`.
+/// When something is next to be done with a block, and how fast that backs off. Decided in `target`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Timing {
     pub next_read: Ns,
+    /// Time of the live entry in the queue of clears; 0: none.
     pub next_arm: Ns,
     /// Reads since the clear: the next is at twice the distance.
     pub step: u8,
@@ -165,9 +189,7 @@ impl PageHeat {
             let hi = now.saturating_sub(since);
             let observed = estimate_octaves(self.last_read.saturating_sub(since), hi);
             let old = self.intervals[page];
-            // Long idle and now touched: whether it has become hot only another look can tell.
-            surprising +=
-                u32::from(hi > 2 * LEAST_IDLE && old.octaves().is_none_or(|o| observed - o > -CHANGE_OCTAVES));
+            surprising += u32::from(is_surprising(hi, old, observed));
             self.intervals[page] = updated(old, observed);
         }
         self.armed = self.armed & !sighted;
@@ -225,11 +247,11 @@ impl PageHeat {
 
     /// The effective interval and idle time of the present pages at `now`, as runs of equal pages in order.
     ///
-    /// An armed page is as cold as it has been idle, whatever was measured before. Idle time of an unarmed page is its
-    /// interval: it was seen, and is expected to go on. Snapshots ask for every block, so 64 equal pages in a row, which most
+    /// An armed page that has been idle for longer than its interval allows is as cold as that suggests
+    /// ([`Interval::extrapolated`]). It is known to be idle until the last read, not until `now`. Idle time of an unarmed page is its interval: it was seen, and is expected to go on. Snapshots ask for every block, so 64 equal pages in a row, which most
     /// of a large memory consists of, are recognised as such: about 0.1 us a block then, 2 us where no two pages are alike.
     pub fn runs(&self, now: Ns, out: &mut Vec<Run>) {
-        let idle_codes = self.idle_codes(now);
+        let idle_codes = self.idle_codes(now.min(self.last_read));
         for word in 0..8 {
             let (present, armed) = (self.present.0[word], self.armed.0[word]);
             if present == 0 {
@@ -254,7 +276,8 @@ impl PageHeat {
         let idle = if armed { idle_codes[self.epoch(page)] } else { known };
         #[expect(clippy::cast_possible_truncation, reason = "below 512")]
         let first = page as u16;
-        Run { first, pages, interval: known.max(idle), idle, huge: false }
+        let interval = if armed { effective(known, idle) } else { known };
+        Run { first, pages, interval, idle, huge: false }
     }
 
     /// Whether all 64 pages of a word are known to be alike.
@@ -279,9 +302,9 @@ impl PageHeat {
         codes
     }
 
-    /// How long an armed page has been idle at `now`; `None` if it is not armed.
+    /// How long an armed page is known to have been idle at `now`; `None` if it is not armed.
     pub fn idle_ns(&self, page: usize, now: Ns) -> Option<Ns> {
-        self.armed.has(page).then(|| now.saturating_sub(self.armed_since(page)))
+        self.armed.has(page).then(|| now.min(self.last_read).saturating_sub(self.armed_since(page)))
     }
 
     fn armed_since(&self, page: usize) -> Ns {
@@ -372,7 +395,7 @@ impl HugeHeat {
         if sighted {
             let hi = now.saturating_sub(self.armed_at);
             let observed = estimate_octaves(self.last_read.saturating_sub(self.armed_at), hi);
-            surprising = if hi > 2 * LEAST_IDLE { 512 } else { 0 };
+            surprising = if is_surprising(hi, self.interval, observed) { 512 } else { 0 };
             self.interval = updated(self.interval, observed);
             self.armed = false;
         }
@@ -404,14 +427,14 @@ impl HugeHeat {
     /// The effective interval, as in [`PageHeat::runs`].
     pub fn effective(&self, now: Ns) -> Interval {
         match self.idle_ns(now) {
-            Some(idle) if idle >= LEAST_IDLE => self.interval.max(Interval::from_ns(idle)),
+            Some(idle) if idle >= LEAST_IDLE => effective(self.interval, Interval::from_ns(idle)),
             _ => self.interval,
         }
     }
 
-    /// How long it has been idle; `None` if it is not armed.
+    /// How long it is known to have been idle; `None` if it is not armed.
     pub fn idle_ns(&self, now: Ns) -> Option<Ns> {
-        self.armed.then(|| now.saturating_sub(self.armed_at))
+        self.armed.then(|| now.min(self.last_read).saturating_sub(self.armed_at))
     }
 }
 
@@ -461,14 +484,16 @@ mod tests {
     }
 
     #[test]
-    fn an_armed_page_is_as_cold_as_it_is_idle() {
+    fn an_armed_page_is_as_cold_as_its_idleness_suggests() {
         let mut b = PageHeat::new(Mask::ALL);
         b.arm(0, Mask::ALL);
         b.read(10 * MS, only(&[3]), Mask::ALL);
         b.arm(S, Mask::ALL);
+        b.read(9 * S, Mask::NONE, Mask::ALL);
         let at = effective(&b, 9 * S);
-        assert_eq!(at[4], Interval::from_ns(9 * S), "idle since the first clear: the second changes nothing");
-        assert_eq!(at[3], Interval::from_ns(8 * S), "hot once, idle since the second");
+        assert_eq!(effective(&b, 99 * S), at, "nothing is known of the time since the last read");
+        assert_eq!(at[4], Interval::from_ns(72 * S), "idle since the first clear: the second changes nothing");
+        assert_eq!(at[3], Interval::from_ns(64 * S), "hot once, idle since the second");
         assert_eq!((b.idle_ns(4, 9 * S), b.idle_ns(3, 9 * S)), (Some(9 * S), Some(8 * S)));
     }
 
@@ -505,6 +530,7 @@ mod tests {
             b.read(s * S - 1, only(&[page]), Mask::ALL);
             b.arm(s * S, Mask::ALL);
         }
+        b.read(100 * S, Mask::NONE, Mask::ALL);
         assert_eq!(b.idle_ns(500, 100 * S), Some(100 * S), "the oldest time is never merged away");
         for page in 1..100 {
             let truth = 100 - page as u64;
@@ -522,6 +548,7 @@ mod tests {
         assert_eq!(h.read(20 * MS, true).retouched, 1);
         assert!(h.effective(10 * S).ns().unwrap() < 40 * MS);
         h.arm(10 * S);
-        assert_eq!(h.effective(30 * S), Interval::from_ns(20 * S));
+        h.read(30 * S, false);
+        assert_eq!(h.effective(30 * S), Interval::from_ns(160 * S));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Both are token buckets that fill with time and may hold a few seconds' worth, so that a new target gets a quick first answer.
 //! What that took beyond the allowed share is paid back: until the average is kept, the bucket fills at three quarters of its
-//! rate, so that from some 20 s on the share holds for the whole run. What was spent is told by the caller (CPU time measured; pages seen touched again),
+//! rate, so that from four times the credit on the share holds for the whole run. What was spent is told by the caller (CPU time measured; pages seen touched again),
 //! so an estimate that was wrong is paid back before anything more is done.
 
 use crate::block::Ns;
@@ -11,13 +11,11 @@ use crate::block::Ns;
 /// the bit in a slow walk. Measured on a virtual machine with nested paging; bare metal pays less.
 pub const RETOUCH_NS: f64 = 420.0;
 
-/// Seconds' worth a bucket may hold, and starts with.
-const CREDIT_S: f64 = 5.0;
-
 /// Tokens in nanoseconds of one core.
 #[derive(Clone, Debug)]
 pub struct Bucket {
     share: f64,
+    credit_ns: f64,
     tokens_ns: f64,
     filled_at: Ns,
     /// Spent so far beyond what the share allowed for the time so far.
@@ -28,10 +26,12 @@ pub struct Bucket {
 const PAY_BACK: f64 = 0.75;
 
 impl Bucket {
-    /// A bucket for `percent` of one core, full at `now`. Above 100 percent nothing is limited.
-    pub fn new(percent: f64, now: Ns) -> Bucket {
+    /// A bucket for `percent` of one core that holds `credit_s` seconds' worth, full at `now`. Above 100 percent nothing is
+    /// limited.
+    pub fn new(percent: f64, credit_s: f64, now: Ns) -> Bucket {
         let share = percent / 100.0;
-        Bucket { share, tokens_ns: share * CREDIT_S * 1e9, filled_at: now, over_ns: 0.0 }
+        let credit_ns = share * credit_s * 1e9;
+        Bucket { share, credit_ns, tokens_ns: credit_ns, filled_at: now, over_ns: 0.0 }
     }
 
     /// Whether it limits anything.
@@ -45,7 +45,7 @@ impl Bucket {
         self.filled_at = self.filled_at.max(now);
         let rate = if self.over_ns > 0.0 { self.share * PAY_BACK } else { self.share };
         self.over_ns -= passed * self.share;
-        self.tokens_ns = (self.tokens_ns + passed * rate).min(self.share * CREDIT_S * 1e9);
+        self.tokens_ns = (self.tokens_ns + passed * rate).min(self.credit_ns);
         if self.is_limited() { self.tokens_ns } else { f64::INFINITY }
     }
 
@@ -53,20 +53,6 @@ impl Bucket {
     pub fn spend(&mut self, ns: f64) {
         self.tokens_ns -= ns;
         self.over_ns += ns;
-    }
-
-    /// Nanoseconds from now until there are tokens again; 0 if there are.
-    pub fn wait_ns(&self) -> Ns {
-        if self.tokens_ns >= 0.0 || !self.is_limited() {
-            return 0;
-        }
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "positive; a wait of centuries saturates"
-        )]
-        let wait = (-self.tokens_ns / self.share.max(1e-9)) as Ns;
-        wait
     }
 
     /// The share of one core it grants.
@@ -83,17 +69,16 @@ mod tests {
 
     #[test]
     fn one_percent_is_ten_milliseconds_a_second_after_the_credit() {
-        let mut b = Bucket::new(1.0, 0);
+        let mut b = Bucket::new(1.0, 5.0, 0);
         assert_eq!(b.available_ns(0), 50e6);
         b.spend(60e6);
-        assert_eq!(b.wait_ns(), S);
         assert_eq!(b.available_ns(2 * S), 5e6, "at three quarters of the rate until the 60 ms are earned");
         assert_eq!(b.available_ns(100 * S), 50e6, "no more than the credit is saved up");
     }
 
     #[test]
     fn whoever_spends_all_there_is_keeps_the_average_from_twenty_seconds_on() {
-        let mut b = Bucket::new(1.0, 0);
+        let mut b = Bucket::new(1.0, 5.0, 0);
         let mut spent = 0.0;
         for tenth in 0..1000 {
             let now = tenth * S / 10;
@@ -109,8 +94,8 @@ mod tests {
 
     #[test]
     fn over_a_hundred_percent_nothing_is_limited() {
-        let mut b = Bucket::new(1000.0, 0);
+        let mut b = Bucket::new(1000.0, 5.0, 0);
         b.spend(1e18);
-        assert!(b.available_ns(S) > 0.0 && b.wait_ns() == 0);
+        assert!(b.available_ns(S) > 0.0);
     }
 }

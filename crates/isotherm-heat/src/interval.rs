@@ -25,7 +25,7 @@ static TABLE: LazyLock<[(u64, f64); 256]> = LazyLock::new(|| {
     })
 });
 
-/// The time between accesses to a page: 1 ms to 40 days in steps of 9%, or one of two special values.
+/// The time between accesses to a page: 1 ms to 38 days in steps of 9%, or one of two special values.
 ///
 /// Ordered from hot (short) to cold (long); `ABSENT` and `UNMEASURED` sort before all of them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -39,7 +39,7 @@ impl Interval {
     pub const UNMEASURED: Interval = Interval(1);
     /// The shortest interval on the scale: 1 ms or less.
     pub const SHORTEST: Interval = Interval(FIRST);
-    /// The longest interval on the scale: 39 days or more.
+    /// The longest interval on the scale: 38 days or more.
     pub const LONGEST: Interval = Interval(u8::MAX);
 
     /// The step nearest to `ns`, clamped to the ends of the scale.
@@ -67,6 +67,16 @@ impl Interval {
     /// Accesses a second that this interval stands for; 0 for the two special values. A table look-up.
     pub fn rate_hz(self) -> f64 {
         TABLE[usize::from(self.0)].1
+    }
+
+    /// Eight times as long: how cold a page is taken to be that was not seen for this long and is not expected to be.
+    ///
+    /// With nothing known but that (every order of magnitude of the interval being as likely), the interval is longer than
+    /// this with a probability of four fifths or more; so it is a cautious figure, and three octaves is also by how much an
+    /// observation has to be off to count as a change.
+    #[must_use]
+    pub const fn extrapolated(self) -> Interval {
+        Interval(self.0.saturating_add(3 * STEPS_PER_OCTAVE))
     }
 
     /// Whether the interval was measured.

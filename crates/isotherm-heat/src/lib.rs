@@ -24,5 +24,5 @@ pub use mask::Mask;
 pub use regions::{RegionBuilder, carry_ages};
 pub use rng::Rng;
 pub use snapshot::{Classes, Cost, Granularity, Mapping, Region, RunInfo, Snapshot, TargetHeat, TargetId, Thresholds};
-pub use target::{BlockHeat, FIRST_READ, HORIZON, Tally, Target, View, Watch};
+pub use target::{BlockHeat, CREDIT_S, FIRST_READ, HORIZON, Tally, Target, View, Watch};
 pub use view::{Summary, summarize, summarize_after};

@@ -1,6 +1,6 @@
 //! What faces, planners and recordings read: the heat of every target at one moment.
 //!
-//! A snapshot is plain data, made by [`crate::monitor`] and never changed after. It keeps regions and histograms, not pages, so
+//! A snapshot is plain data, made by `isotherm-monitor` and never changed after. It keeps regions and histograms, not pages, so
 //! its size is bounded by `max_regions` whatever the size of the target. Times are nanoseconds since the Unix epoch, given by
 //! the caller: nothing here reads a clock.
 
@@ -93,11 +93,11 @@ pub struct TargetHeat {
 pub struct Cost {
     /// Time watched.
     pub elapsed_ns: u64,
-    /// CPU time of the monitor.
+    /// CPU time of the monitor, the opening of the source included.
     pub monitor_cpu_ns: u64,
     /// Page-table entries read.
     pub pages_read: u64,
-    /// Page-table entries whose accessed bit was cleared.
+    /// Pages (a huge page is one) whose accessed bit was cleared to learn of their next access.
     pub pages_cleared: u64,
     /// Cleared pages (a huge page is one) seen accessed again: each cost the target a slow walk.
     pub pages_retouched: u64,

@@ -1,11 +1,11 @@
 //! One target: the heat of its blocks, and which of them to read and to clear next.
 //!
-//! The rules, which the tests below hold it to:
+//! The rules, which the tests of `isotherm-monitor` hold it to on replayed histories:
 //! - A block whose pages were cleared is read after 10, 20, 40 ... ms, and from one patrol time on once per patrol: cold
 //!   memory is read often, which costs little and the target nothing, so that what becomes hot is found within a patrol.
 //! - A block without armed pages is not read at all: its bits can say nothing new.
-//! - A block is cleared again when its time has come, which backs off from 2 s to 4 minutes while looks confirm each other, or
-//!   at once when a read surprises (idle for long, touched now). Surprises go first.
+//! - A block is cleared again when its time has come, which backs off from 2 s to 4 minutes, or at once when a read surprises
+//!   (idle for long, touched now), which also begins the backing off anew. Surprises go first.
 //! - Clears stop while the slow-down expected of them exceeds the budget. What is expected is learned from what is seen.
 //! - The first clears go in random order, so that what is known of a large target early on is a fair sample of it.
 //!
@@ -29,6 +29,8 @@ const FIRST_BACKOFF: Ns = 2_000_000_000;
 const MAX_BACKOFF: u8 = 7;
 /// Reads that fall due within this much of each other go in one pass.
 const SLACK: Ns = 4_000_000;
+/// Seconds' worth of slow-down that may come at once at the start, for a quick first answer.
+pub const CREDIT_S: f64 = 5.0;
 /// Patrol reads are due at multiples of this, so that a pass reads many.
 const PATROL_GRID: Ns = 100_000_000;
 
@@ -121,7 +123,7 @@ impl Target {
             reads: BinaryHeap::new(),
             routine: BinaryHeap::new(),
             urgent: BinaryHeap::new(),
-            slowdown: Bucket::new(watch.max_slowdown_pct, now),
+            slowdown: Bucket::new(watch.max_slowdown_pct, CREDIT_S, now),
             reserved: 0,
             patrol_ns: watch.patrol_ns,
             tally: Tally::default(),
@@ -171,6 +173,14 @@ impl Target {
         if let Some(entry) = self.blocks.get_mut(&block) {
             entry.timing.next_read = now + FIRST_READ;
             self.reads.push(Reverse((now + FIRST_READ, block)));
+        }
+    }
+
+    /// A block chosen by [`Target::due_arms`] could not be cleared now: its turn comes again shortly.
+    pub fn arm_later(&mut self, now: Ns, block: BlockNo) {
+        if let Some(entry) = self.blocks.get_mut(&block) {
+            (entry.timing.next_arm, entry.timing.urgent) = (now + FIRST_READ, false);
+            self.routine.push(Reverse((now + FIRST_READ, block)));
         }
     }
 
@@ -231,11 +241,16 @@ impl Target {
         let patrol = self.patrol_ns;
         let Some(entry) = self.blocks.get_mut(&block) else { return };
         let t = &mut entry.timing;
-        if sighting.surprising > 0 && !t.urgent && !t.unclearable {
+        if sighting.surprising > 0 && !t.urgent && !t.unclearable && !entry.stuck {
             t.urgent = true;
             t.backoff = 0;
             t.next_arm = now;
             self.urgent.push(Reverse((now, block)));
+        }
+        if t.next_arm == 0 && !t.unclearable && !entry.stuck && entry.heat.has_unarmed() {
+            // Everything was armed when its last turn came, and now there is something to learn again.
+            t.next_arm = now.max(1);
+            self.routine.push(Reverse((t.next_arm, block)));
         }
         if !entry.heat.has_armed() {
             t.next_read = 0;
@@ -306,12 +321,15 @@ impl Target {
                 return None;
             }
             queue.pop();
-            let current = self.blocks.get(&block).is_some_and(|e| {
-                e.timing.next_arm == at && e.timing.urgent == urgent && !e.timing.unclearable && e.heat.has_unarmed()
-            });
-            if current {
+            let Some(entry) = self.blocks.get_mut(&block) else { continue };
+            // An entry that is not the block's current plan is a left-over of an older one.
+            if entry.timing.next_arm != at || entry.timing.urgent != urgent || entry.timing.unclearable {
+                continue;
+            }
+            if entry.heat.has_unarmed() {
                 return Some((at, block));
             }
+            (entry.timing.next_arm, entry.timing.urgent) = (0, false);
         }
     }
 
@@ -332,11 +350,32 @@ impl Target {
         })
     }
 
-    /// Notes that `block` was cleared at `now`. Pages in `stuck` were not: several processes map them.
+    /// Notes that `block` was cleared at `now`. Pages in `stuck` were not: several processes map them, or they are locked. If
+    /// that is all that was left to clear, the block is not tried again this way, and waits for [`Target::armed_whole`].
     pub fn armed(&mut self, now: Ns, block: BlockNo, stuck: Mask) {
-        let expected = self.expected(block).unwrap_or(0);
+        let learned = self.arm_pages(now, block, stuck);
         let Some(entry) = self.blocks.get_mut(&block) else { return };
-        entry.stuck = !stuck.is_empty();
+        entry.stuck = learned == 0 && !stuck.is_empty();
+        entry.timing.urgent = false;
+        if entry.stuck {
+            entry.timing.next_arm = 0;
+            return;
+        }
+        let t = &mut entry.timing;
+        t.next_arm = now + (FIRST_BACKOFF << t.backoff);
+        t.backoff = (t.backoff + 1).min(MAX_BACKOFF);
+        self.routine.push(Reverse((t.next_arm, block)));
+    }
+
+    /// Notes that `block` was cleared at `now` with the whole process, which reaches every page.
+    pub fn armed_whole(&mut self, now: Ns, block: BlockNo) {
+        self.arm_pages(now, block, Mask::NONE);
+    }
+
+    /// Arms what was cleared and plans the first read. Returns how many pages (or huge pages) that were.
+    fn arm_pages(&mut self, now: Ns, block: BlockNo, stuck: Mask) -> u64 {
+        let expected = self.expected(block).unwrap_or(0);
+        let Some(entry) = self.blocks.get_mut(&block) else { return 0 };
         let learned = match &mut entry.heat {
             BlockHeat::Pages(p) => {
                 let fresh = p.unarmed() & !stuck;
@@ -355,12 +394,9 @@ impl Target {
         self.reserved = self.reserved - u64::from(t.reserved) + u64::from(reserve);
         t.reserved = reserve;
         t.step = 0;
-        t.urgent = false;
         t.next_read = now + FIRST_READ;
-        t.next_arm = now + (FIRST_BACKOFF << t.backoff);
-        t.backoff = (t.backoff + 1).min(MAX_BACKOFF);
         self.reads.push(Reverse((t.next_read, block)));
-        self.routine.push(Reverse((t.next_arm, block)));
+        learned
     }
 
     /// Notes that `block` cannot be cleared by any means here: it is not tried again, and counted as unclearable.

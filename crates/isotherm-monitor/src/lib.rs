@@ -27,6 +27,8 @@ const REFIT_TICK: Ns = 1_000_000_000;
 const REFIT_SHARE: u64 = 250;
 /// How often the frames of shared pages are compared.
 const SHARED_TICK: Ns = 10_000_000_000;
+/// Seconds' worth of CPU that may be used at once at the start: opening the source takes half of it.
+const CPU_CREDIT_S: f64 = 10.0;
 /// The share of the CPU budget that goes into patrol reads.
 const PATROL_SHARE: f64 = 0.4;
 const PATROL_SHORTEST: Ns = 1_000_000_000;
@@ -69,7 +71,9 @@ pub struct Monitor<C: Clock> {
     read_ns_per_block: f64,
     clear_ns_per_block: f64,
     spent: Spent,
+    turn: usize,
     ended: Ended,
+    ever_watched: bool,
     started: Ns,
     next_refit: Ns,
     next_arm: Ns,
@@ -93,6 +97,15 @@ struct Ended {
     slowdown_pct: f64,
 }
 
+impl Ended {
+    fn add(&mut self, watched: &Watched, now: Ns) {
+        let tally = watched.tally();
+        self.cleared += tally.cleared;
+        self.retouched += tally.retouched;
+        self.slowdown_pct = self.slowdown_pct.max(watched.slowdown_pct(now));
+    }
+}
+
 impl<C: Clock> Monitor<C> {
     /// A monitor that has looked at nothing yet.
     pub fn new(source: Box<dyn AccessSource>, follower: Follower, clock: C, settings: Settings) -> Monitor<C> {
@@ -104,13 +117,15 @@ impl<C: Clock> Monitor<C> {
             settings,
             watched: BTreeMap::new(),
             refused: BTreeMap::new(),
-            cpu: Bucket::new(settings.max_cpu_pct, now),
+            cpu: Bucket::new(settings.max_cpu_pct, CPU_CREDIT_S, now),
             // Opening the source counts: it was done in this thread.
             cpu_seen: 0,
             read_ns_per_block: 1_500.0,
             clear_ns_per_block: 35_000.0,
             spent: Spent::default(),
+            turn: 0,
             ended: Ended::default(),
+            ever_watched: false,
             started: now,
             next_refit: now,
             next_arm: now,
@@ -185,17 +200,26 @@ impl<C: Clock> Monitor<C> {
     /// Lists processes and their mappings again.
     fn refit(&mut self, now: Ns) -> Result<(), Error> {
         let pids = self.follower.current()?;
+        let mut first_error = None;
         for pid in &pids {
             if !self.watched.contains_key(pid) && !self.refused.contains_key(pid) {
-                self.attach(*pid, now)?;
+                let failed = self.attach(*pid, now);
+                first_error = first_error.or(failed);
             }
         }
+        // Named, and none of them can be watched: the user wants to know. A child that has ended already is no news.
+        if let Some(error) =
+            first_error.filter(|_| self.follower.is_named() && self.watched.is_empty() && !self.ever_watched)
+        {
+            return Err(error);
+        }
+        self.ever_watched |= !self.watched.is_empty();
         self.refused.retain(|pid, _| pids.contains(pid));
         for pid in self.alive() {
             if !pids.contains(&pid) {
                 self.end(pid);
             } else {
-                self.step(pid, |w, source, spent| w.refit(source, spent));
+                self.step(pid, |w, source, spent| w.refit(source, now, spent));
             }
         }
         self.set_patrol();
@@ -208,37 +232,35 @@ impl<C: Clock> Monitor<C> {
         self.watched.iter().filter(|(_, w)| !w.exited).map(|(pid, _)| *pid).collect()
     }
 
-    fn attach(&mut self, pid: u32, now: Ns) -> Result<(), Error> {
+    /// Begins to watch a process; returns why it cannot be watched, if so.
+    fn attach(&mut self, pid: u32, now: Ns) -> Option<Error> {
         let granularity = self.source.0.describe().granularity;
-        let tried = self.source.0.attach(pid).and_then(|id| {
-            let mut watched = Watched::new(id, granularity, now, &self.settings);
-            watched.refit(&mut *self.source.0, &mut self.spent)?;
+        let tried = self.source.0.attach(pid).and_then(|(id, comm)| {
+            let mut watched = Watched::new(id, comm, granularity, now, &self.settings);
+            watched.refit(&mut *self.source.0, now, &mut self.spent)?;
             Ok(watched)
         });
         match tried {
             Ok(mut watched) => {
-                watched.comm = self.proc.stat(pid).map(|s| s.comm).unwrap_or_default();
-                watched.cgroup = self.cgroup_of(pid);
+                watched.cgroup = self.cgroup_of(watched.id);
                 self.watched.insert(pid, watched);
-                Ok(())
+                None
             }
             Err(error) => {
                 self.source.0.detach(pid);
-                // Named, and not one of several: the user wants to know. A child that has ended already is no news.
-                let fatal = self.follower.is_named() && self.watched.is_empty() && !self.has_watched();
-                self.refused.insert(pid, error.to_string());
-                if fatal { Err(error) } else { Ok(()) }
+                if !matches!(error, Error::Busy(_)) {
+                    self.refused.insert(pid, error.to_string());
+                }
+                Some(error)
             }
         }
     }
 
-    fn has_watched(&self) -> bool {
-        self.ended.cleared > 0 || self.spent.pages_read > 0
-    }
-
-    fn cgroup_of(&self, pid: u32) -> String {
-        let path = self.proc.membership(pid).ok().and_then(|m| m.memory_path().map(str::to_owned));
-        path.unwrap_or_default()
+    /// The cgroup of a process; empty if it is none of this machine's, as in a replay.
+    fn cgroup_of(&self, id: isotherm_heat::TargetId) -> String {
+        let here = self.proc.identity(id.pid).is_ok_and(|i| i.start_ticks == id.start_ticks);
+        let path = self.proc.membership(id.pid).ok().and_then(|m| m.memory_path().map(str::to_owned));
+        path.filter(|_| here).unwrap_or_default()
     }
 
     /// Marks a process as ended; it is told once more, in the next snapshot.
@@ -254,7 +276,8 @@ impl<C: Clock> Monitor<C> {
     fn step(&mut self, pid: u32, f: impl FnOnce(&mut Watched, &mut dyn AccessSource, &mut Spent) -> Result<(), Error>) {
         let Some(watched) = self.watched.get_mut(&pid) else { return };
         match f(watched, &mut *self.source.0, &mut self.spent) {
-            Ok(()) => {}
+            // Busy: nothing was learned and nothing is lost; the next turn tries again.
+            Ok(()) | Err(Error::Busy(_)) => {}
             Err(Error::Replaced(_)) => self.replace(pid),
             Err(error) if error.is_gone() => self.end(pid),
             Err(error) => {
@@ -267,7 +290,9 @@ impl<C: Clock> Monitor<C> {
     /// The process executes another program: all that was known is of memory that is no more.
     fn replace(&mut self, pid: u32) {
         self.source.0.detach(pid);
-        self.watched.remove(&pid);
+        if let Some(watched) = self.watched.remove(&pid) {
+            self.ended.add(&watched, self.clock.now());
+        }
         self.next_refit = 0;
     }
 
@@ -287,7 +312,11 @@ impl<C: Clock> Monitor<C> {
 
     /// Clears what is due, as far as the budgets go. Targets take turns, a batch each.
     fn arm(&mut self) {
+        // Who was first last time is last this time, so that a small budget is not used up by the lowest pids.
         let mut targets = self.alive();
+        self.turn = self.turn.wrapping_add(1);
+        let first = self.turn % targets.len().max(1);
+        targets.rotate_left(first);
         while !targets.is_empty() {
             let mut busy = Vec::new();
             for pid in targets {
@@ -369,10 +398,7 @@ impl<C: Clock> Monitor<C> {
         let ended: Vec<u32> = self.watched.iter().filter(|(_, w)| w.exited).map(|(pid, _)| *pid).collect();
         for pid in ended {
             if let Some(watched) = self.watched.remove(&pid) {
-                let tally = watched.tally();
-                self.ended.cleared += tally.cleared;
-                self.ended.retouched += tally.retouched;
-                self.ended.slowdown_pct = self.ended.slowdown_pct.max(watched.slowdown_pct(now));
+                self.ended.add(&watched, now);
             }
         }
     }

@@ -2,8 +2,8 @@
 
 use crate::Settings;
 use isotherm_heat::{
-    BlockBits, Granularity, Mapping, MappingBits, MappingTarget, Mask, Next, Ns, Region, Summary, Tally, Target,
-    TargetId, Watch, summarize_after,
+    BlockBits, Bucket, CREDIT_S, Granularity, Mapping, MappingBits, MappingTarget, Next, Ns, Region, Summary, Tally,
+    Target, TargetId, Watch, summarize_after,
 };
 use isotherm_sources::{AccessSource, Cleared, Error, Progress, Report};
 use isotherm_units::BlockNo;
@@ -59,10 +59,12 @@ pub(crate) struct Watched {
     attached_at: Ns,
     next_stuck: Ns,
     stuck_interval: Ns,
+    max_slowdown_pct: f64,
+    slowdown: Bucket,
 }
 
 impl Watched {
-    pub fn new(id: TargetId, granularity: Granularity, now: Ns, settings: &Settings) -> Watched {
+    pub fn new(id: TargetId, comm: String, granularity: Granularity, now: Ns, settings: &Settings) -> Watched {
         let heat = match granularity {
             Granularity::Page => {
                 let watch = Watch { max_slowdown_pct: settings.max_slowdown_pct, patrol_ns: 1_000_000_000 };
@@ -72,7 +74,7 @@ impl Watched {
         };
         Watched {
             id,
-            comm: String::new(),
+            comm,
             cgroup: String::new(),
             heat,
             mappings: Vec::new(),
@@ -83,16 +85,18 @@ impl Watched {
             attached_at: now,
             next_stuck: now + STUCK_FIRST,
             stuck_interval: STUCK_FIRST,
+            max_slowdown_pct: settings.max_slowdown_pct,
+            slowdown: Bucket::new(settings.max_slowdown_pct, CREDIT_S, now),
         }
     }
 
     /// Takes in what is mapped now, and reads blocks not seen before.
-    pub fn refit(&mut self, source: &mut dyn AccessSource, spent: &mut Spent) -> Result<(), Error> {
+    pub fn refit(&mut self, source: &mut dyn AccessSource, now: Ns, spent: &mut Spent) -> Result<(), Error> {
         let layout = source.layout(self.id.pid)?;
         self.mappings = layout.mappings;
         if let Heat::Pages(target) = &mut self.heat {
             let fresh = target.refit(&layout.blocks);
-            read_blocks(target, source, self.id.pid, &fresh, spent)?;
+            read_blocks(target, source, self.id.pid, now, &fresh, spent)?;
         }
         Ok(())
     }
@@ -102,10 +106,15 @@ impl Watched {
         match &mut self.heat {
             Heat::Pages(target) => {
                 let due = target.due_reads(now);
-                read_blocks(target, source, self.id.pid, &due, spent)
+                read_blocks(target, source, self.id.pid, now, &due, spent).map(|_| ())
             }
             Heat::Mappings(heat) => match heat.next() {
-                Next::Read(at) if at <= now => read_mappings(heat, source, self.id.pid, spent),
+                Next::Read(at) if at <= now => {
+                    let before = heat.tally().retouched;
+                    read_mappings(heat, source, self.id.pid, spent)?;
+                    self.slowdown.spend((heat.tally().retouched - before) as f64 * isotherm_heat::RETOUCH_NS);
+                    Ok(())
+                }
                 _ => Ok(()),
             },
         }
@@ -123,9 +132,12 @@ impl Watched {
             Heat::Pages(target) => {
                 let due = target.due_arms(now, most.min(ARM_BATCH));
                 // What was touched until now would be lost with the bits.
-                read_blocks(target, source, self.id.pid, &due, spent)?;
+                let answered = read_blocks(target, source, self.id.pid, now, &due, spent)?;
+                for block in &due[answered..] {
+                    target.arm_later(now, *block);
+                }
                 let mut cleared = 0;
-                source.clear(self.id.pid, &due, &mut |at, block, outcome| {
+                let progress = source.clear(self.id.pid, &due[..answered], &mut |at, block, outcome| {
                     cleared += 1;
                     match outcome {
                         Cleared::Except(stuck) => target.armed(at, block, stuck),
@@ -133,9 +145,10 @@ impl Watched {
                     }
                 })?;
                 spent.blocks_cleared += cleared;
-                Ok(due.len())
+                spent.add(0, progress);
+                Ok(answered)
             }
-            Heat::Mappings(heat) if heat.next() == Next::Clear => {
+            Heat::Mappings(heat) if heat.next() == Next::Clear && self.slowdown.available_ns(now) > 0.0 => {
                 let cleared = source.clear_process(self.id.pid, &[])?;
                 spent.longest_hold_ns = spent.longest_hold_ns.max(cleared.stall_ns);
                 heat.cleared(cleared.at);
@@ -157,14 +170,22 @@ impl Watched {
         if pages < LEAST_STUCK_PAGES || pages < target.resident() / 100 {
             return Ok(());
         }
-        read_blocks(target, source, self.id.pid, &stuck, spent)?;
+        // Everything, not only what is stuck: what was touched and not read is lost with the bits.
+        let all = target.all_blocks();
+        let answered = read_blocks(target, source, self.id.pid, now, &all, spent)?;
+        if answered < all.len() {
+            return Ok(());
+        }
         let cleared = source.clear_process(self.id.pid, &stuck)?;
-        for block in &stuck {
-            target.armed(cleared.at, *block, Mask::NONE);
+        let cost_ns = pages as f64 * isotherm_heat::RETOUCH_NS;
+        for block in if cleared.everything { &all } else { &stuck } {
+            target.armed_whole(cleared.at, *block);
         }
         spent.longest_hold_ns = spent.longest_hold_ns.max(cleared.stall_ns);
-        self.stuck_interval =
-            (self.stuck_interval * STUCK_BACKOFF).min(STUCK_LONGEST).max(cleared.stall_ns * STALL_SHARE);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds to minutes")]
+        let for_budget = (cost_ns * 100.0 / self.max_slowdown_pct) as Ns;
+        let backed_off = (self.stuck_interval * STUCK_BACKOFF).min(STUCK_LONGEST);
+        self.stuck_interval = backed_off.max(cleared.stall_ns * STALL_SHARE).max(for_budget);
         self.next_stuck = cleared.at + self.stuck_interval;
         Ok(())
     }
@@ -213,32 +234,30 @@ impl Watched {
     }
 }
 
+/// Reads `blocks`; returns how many were answered, from the front.
 fn read_blocks(
     target: &mut Target,
     source: &mut dyn AccessSource,
     pid: u32,
+    now: Ns,
     blocks: &[BlockNo],
     spent: &mut Spent,
-) -> Result<(), Error> {
+) -> Result<usize, Error> {
     if blocks.is_empty() {
-        return Ok(());
+        return Ok(0);
     }
-    let mut last = 0;
-    let progress = source.read(pid, blocks, &mut |at, report| {
-        last = at;
-        if let Report::Block(block, bits) = report {
-            match bits {
-                BlockBits::Gone => target.gone(block),
-                bits => target.read(at, block, bits),
-            }
-        }
+    let progress = source.read(pid, blocks, &mut |at, report| match report {
+        Report::Block(block, BlockBits::Gone) => target.gone(block),
+        Report::Block(block, bits) => target.read(at, block, bits),
+        Report::Failed(block) => target.postpone(at, block),
+        Report::Mapping { .. } => {}
     })?;
     // The target's map was busy: the rest soon again.
     for block in &blocks[progress.answered..] {
-        target.postpone(last, *block);
+        target.postpone(now, *block);
     }
     spent.add(blocks.len(), progress);
-    Ok(())
+    Ok(progress.answered)
 }
 
 fn read_mappings(

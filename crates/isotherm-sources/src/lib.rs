@@ -29,8 +29,8 @@ pub trait AccessSource {
     /// What it is and what is lost with it.
     fn describe(&self) -> Description;
 
-    /// Begins to watch process `pid`.
-    fn attach(&mut self, pid: u32) -> Result<TargetId, Error>;
+    /// Begins to watch process `pid`. Returns who it is and its name.
+    fn attach(&mut self, pid: u32) -> Result<(TargetId, String), Error>;
 
     /// Ends watching it. Unknown pids are ignored.
     fn detach(&mut self, pid: u32);
@@ -45,9 +45,17 @@ pub trait AccessSource {
     fn read(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut Sink<'_>) -> Result<Progress, Error>;
 
     /// Clears the accessed bits of `blocks` (sorted), without reaching others.
-    fn clear(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut dyn FnMut(Ns, BlockNo, Cleared)) -> Result<(), Error>;
+    ///
+    /// The progress is that of reading back what was cleared.
+    fn clear(
+        &mut self,
+        pid: u32,
+        blocks: &[BlockNo],
+        sink: &mut dyn FnMut(Ns, BlockNo, Cleared),
+    ) -> Result<Progress, Error>;
 
-    /// Clears the accessed bits of the whole process, also where [`AccessSource::clear`] left some. The target may stall.
+    /// Clears the accessed bits of the whole process, also where [`AccessSource::clear`] left some. The target may stall, and
+    /// what was accessed but not read is lost: read all of it just before.
     fn clear_process(&mut self, pid: u32, stuck: &[BlockNo]) -> Result<ClearedProcess, Error>;
 
     /// Of the pages of `blocks` that are mapped by several processes, calls `each` with the frame, if it may be known.
@@ -82,6 +90,8 @@ pub struct Layout {
 pub enum Report {
     /// Bits of a block.
     Block(BlockNo, BlockBits),
+    /// A block whose tables could not be read: nothing is known, and it is to be asked for again.
+    Failed(BlockNo),
     /// Counts of a mapping.
     Mapping {
         /// Its addresses.
@@ -126,6 +136,8 @@ pub struct ClearedProcess {
     pub stall_ns: Ns,
     /// Whether the TLB was flushed after: if not, what stays in it looks idle.
     pub flushed: bool,
+    /// Whether all mappings were cleared, and not only those of files and shared memory.
+    pub everything: bool,
 }
 
 /// Why a source could not do what was asked.
@@ -138,6 +150,9 @@ pub enum Error {
     /// The process executes another program now, or its pid belongs to another.
     #[error("process {0} has executed another program")]
     Replaced(u32),
+    /// The process's memory map was locked for so long that nothing could be read: ask again later.
+    #[error("the memory map of process {0} is locked by the process itself; try again")]
+    Busy(u32),
     /// The process has no memory of its own.
     #[error("process {0} has no user memory (a kernel thread or a zombie)")]
     NoMemory(u32),

@@ -51,8 +51,8 @@ struct Attached {
     pagemap: Option<Pagemap>,
     /// The thread whose memory is read: the main thread, or another if that has exited.
     tid: u32,
-    /// Memory map and start of the process, to tell an exec and a reused pid. Known after the first pass.
-    identity: Option<(u64, u64)>,
+    /// Which memory map it has, to tell an exec. Known after the first pass. (A reused pid shows in the pidfd.)
+    mm_id: Option<u64>,
     maps: Maps,
     /// Flags of mappings, read from `smaps` when one of them refuses.
     flags: HashMap<Addr, VmFlags>,
@@ -66,7 +66,7 @@ impl PageTable {
             proc: Proc::default(),
             attached: HashMap::new(),
             soft_dirty: kernel_has_soft_dirty().unwrap_or(true),
-            cold_denied: false,
+            cold_denied: !may_advise(),
         })
     }
 
@@ -93,7 +93,7 @@ impl PageTable {
                 self.other_thread(pid)?;
                 continue;
             }
-            attached.check_identity(pid, pass.mm_id, pass.start_boottime_ns)?;
+            attached.check_identity(pid, pass.mm_id)?;
             for (index, answer) in answers.iter().enumerate() {
                 each(progress.answered + index, answer);
             }
@@ -120,7 +120,9 @@ impl PageTable {
         self.walker.forget(attached.tid);
         let tasks = std::fs::read_dir(self.proc.path(pid, "task")).map_err(|_| Error::Gone(pid))?;
         let mut tids = tasks.flatten().filter_map(|t| t.file_name().to_str()?.parse::<u32>().ok());
-        attached.tid = tids.find(|tid| *tid > attached.tid).ok_or(Error::NoMemory(pid))?;
+        // The main thread comes first and is the one that can have ended while others live on.
+        let dead = std::mem::replace(&mut attached.tid, 0);
+        attached.tid = tids.find(|tid| *tid != dead && *tid != pid).ok_or(Error::NoMemory(pid))?;
         Ok(())
     }
 
@@ -213,12 +215,25 @@ impl PageTable {
 
     /// Which young pages of `block` are not the process's alone, and so were not cleared.
     fn shared_among(&mut self, pid: u32, block: BlockNo, young: Mask) -> Result<Mask, Error> {
-        let Some(pagemap) = &self.target(pid)?.pagemap else { return Ok(Mask::NONE) };
+        let attached = self.target(pid)?;
+        let Some(pagemap) = &attached.pagemap else {
+            // Without pagemap, memory of files and shared memory is taken to be shared, private memory not to be.
+            let mapping = attached.maps.find(block.addr());
+            let maybe = mapping.is_some_and(|m| !m.is_anonymous() || m.perms.contains(Perms::SHARED));
+            return Ok(if maybe { young } else { Mask::NONE });
+        };
         let entries = pagemap.read(block.range()).map_err(|e| io_error("pagemap", pid, e))?;
         let shared =
             entries.iter().filter(|(_, e)| e.is_present() && !e.is_exclusive()).map(|(p, _)| p.index_in_block());
         Ok(shared.collect::<Mask>() & young)
     }
+}
+
+/// Whether we may advise other processes: it takes CAP_SYS_NICE. Unknown counts as yes: the first refusal shows.
+fn may_advise() -> bool {
+    const CAP_SYS_NICE: u64 = 1 << 23;
+    let caps = Proc::default().status(std::process::id()).ok().and_then(|s| s.cap_eff);
+    caps.is_none_or(|caps| caps & CAP_SYS_NICE != 0)
 }
 
 /// The worst that a range met.
@@ -232,17 +247,12 @@ enum Refusal {
 }
 
 impl Attached {
-    fn check_identity(&mut self, pid: u32, mm: u64, start: u64) -> Result<(), Error> {
+    fn check_identity(&mut self, pid: u32, mm: u64) -> Result<(), Error> {
         // Nothing was found within any mapping: no map was seen in this pass.
         if mm == 0 {
             return Ok(());
         }
-        match self.identity {
-            None => self.identity = Some((mm, start)),
-            Some(known) if known == (mm, start) => {}
-            Some(_) => return Err(Error::Replaced(pid)),
-        }
-        Ok(())
+        if *self.mm_id.get_or_insert(mm) == mm { Ok(()) } else { Err(Error::Replaced(pid)) }
     }
 }
 
@@ -299,17 +309,16 @@ impl AccessSource for PageTable {
         }
     }
 
-    fn attach(&mut self, pid: u32) -> Result<TargetId, Error> {
+    fn attach(&mut self, pid: u32) -> Result<(TargetId, String), Error> {
         let pidfd = PidFd::open(pid).map_err(|source| match source.raw_os_error() {
             Some(ESRCH | EINVAL) => Error::Gone(pid),
             _ => Error::Io { attempted: format!("open process {pid}"), source },
         })?;
-        let identity = self.proc.identity(pid)?;
+        let stat = self.proc.stat(pid)?;
         let pagemap = Pagemap::open(self.proc.root(), pid).ok();
-        let attached =
-            Attached { pidfd, pagemap, tid: pid, identity: None, maps: Maps::default(), flags: HashMap::new() };
+        let attached = Attached { pidfd, pagemap, tid: pid, mm_id: None, maps: Maps::default(), flags: HashMap::new() };
         self.attached.insert(pid, attached);
-        Ok(TargetId { pid, start_ticks: identity.start_ticks })
+        Ok((TargetId { pid, start_ticks: stat.start_ticks }, stat.comm))
     }
 
     fn detach(&mut self, pid: u32) {
@@ -327,8 +336,15 @@ impl AccessSource for PageTable {
         attached.maps.read(&proc, pid)?;
         attached.flags.clear();
         if attached.maps.entries().is_empty() {
-            return Err(if proc.stat(pid)?.has_ended() { Error::Gone(pid) } else { Error::NoMemory(pid) });
+            // Perhaps only the main thread has ended: the others show the same maps.
+            self.other_thread(pid)?;
+            let attached = self.target(pid)?;
+            attached.maps.read_thread(&proc, pid, attached.tid)?;
+            if attached.maps.entries().is_empty() {
+                return Err(Error::NoMemory(pid));
+            }
         }
+        let attached = self.target(pid)?;
         let addresses = gib_addresses(attached.maps.entries());
         let mut blocks = Vec::new();
         let progress =
@@ -338,6 +354,9 @@ impl AccessSource for PageTable {
                 attempted: format!("list the page tables of process {pid}"),
                 source: io::Error::other(format!("{} reads of kernel memory failed", progress.read_errors)),
             });
+        }
+        if progress.answered < addresses.len() {
+            return Err(Error::Busy(pid));
         }
         let maps = self.target(pid)?.maps.entries();
         // Two mappings in one block, or two GiB addresses in one GiB, list a block once: both lists are sorted.
@@ -360,10 +379,9 @@ impl AccessSource for PageTable {
             let addresses: Vec<Addr> = mapped.iter().map(|(_, a)| *a).collect();
             let mut entries = 0;
             let progress = self.pass(pid, Op::Blocks, &addresses, &mut |i, answer| {
-                if let Some(bits) = bits(answer) {
-                    entries += if matches!(bits, BlockBits::Pages { .. }) { PAGES_PER_BLOCK as u64 } else { 1 };
-                    sink(clock::monotonic_ns(), Report::Block(mapped[i].0, bits));
-                }
+                let Some(bits) = bits(answer) else { return sink(clock::monotonic_ns(), Report::Failed(mapped[i].0)) };
+                entries += if matches!(bits, BlockBits::Pages { .. }) { PAGES_PER_BLOCK as u64 } else { 1 };
+                sink(clock::monotonic_ns(), Report::Block(mapped[i].0, bits));
             })?;
             total.entries += entries;
             total.read_errors += progress.read_errors;
@@ -378,7 +396,13 @@ impl AccessSource for PageTable {
         Ok(total)
     }
 
-    fn clear(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut dyn FnMut(Ns, BlockNo, Cleared)) -> Result<(), Error> {
+    fn clear(
+        &mut self,
+        pid: u32,
+        blocks: &[BlockNo],
+        sink: &mut dyn FnMut(Ns, BlockNo, Cleared),
+    ) -> Result<Progress, Error> {
+        let mut total = Progress::default();
         for chunk in blocks.chunks(BLOCKS_PER_CLEAR) {
             let mut cleared = Vec::with_capacity(chunk.len());
             for run in chunk.chunk_by(|a, b| a.next() == *b && b.0 % BLOCKS_PER_ADVICE != 0) {
@@ -392,9 +416,13 @@ impl AccessSource for PageTable {
                     cleared.push((at, *block, own));
                 }
             }
-            self.verify(pid, &cleared, sink)?;
+            let verified = self.verify(pid, &cleared, sink)?;
+            total.answered += chunk.len();
+            total.entries += verified.entries;
+            total.read_errors += verified.read_errors;
+            total.longest_hold_ns = total.longest_hold_ns.max(verified.longest_hold_ns);
         }
-        Ok(())
+        Ok(total)
     }
 
     fn clear_process(&mut self, pid: u32, stuck: &[BlockNo]) -> Result<ClearedProcess, Error> {
@@ -415,7 +443,7 @@ impl AccessSource for PageTable {
             self.flush_by_advice(pid)?;
         }
         let at = clock::monotonic_ns();
-        Ok(ClearedProcess { at, stall_ns: at - began, flushed })
+        Ok(ClearedProcess { at, stall_ns: at - began, flushed, everything: which == Clear::All })
     }
 
     fn shared_frames(&mut self, pid: u32, blocks: &[BlockNo], each: &mut dyn FnMut(Option<u64>)) -> Result<(), Error> {
@@ -439,10 +467,10 @@ impl PageTable {
         pid: u32,
         cleared: &[(Ns, BlockNo, Refusal)],
         sink: &mut dyn FnMut(Ns, BlockNo, Cleared),
-    ) -> Result<(), Error> {
+    ) -> Result<Progress, Error> {
         let blocks: Vec<BlockNo> = cleared.iter().map(|(_, b, _)| *b).collect();
         let mut young = HashMap::new();
-        self.read(pid, &blocks, &mut |_, report| {
+        let progress = self.read(pid, &blocks, &mut |_, report| {
             if let Report::Block(block, bits) = report {
                 let still = match bits {
                     BlockBits::Pages { young, .. } => young,
@@ -453,16 +481,18 @@ impl PageTable {
             }
         })?;
         for (at, block, refusal) in cleared {
-            let still = young.get(block).copied().unwrap_or(Mask::NONE);
+            // Not read back: nothing can be said of it, as if nothing had been cleared.
+            let still = young.get(block).copied().unwrap_or(Mask::ALL);
             let outcome = match refusal {
                 Refusal::Final => Cleared::Refused,
                 Refusal::Stuck => Cleared::Except(still),
                 Refusal::Nothing if still.is_empty() => Cleared::Except(Mask::NONE),
+                Refusal::Nothing if !young.contains_key(block) => Cleared::Except(Mask::ALL),
                 Refusal::Nothing => Cleared::Except(self.shared_among(pid, *block, still)?),
             };
             sink(*at, *block, outcome);
         }
-        Ok(())
+        Ok(progress)
     }
 
     /// A flush on kernels where `clear_refs` has none: `MADV_COLD` over private memory flushes what it clears, and everything if
@@ -471,8 +501,12 @@ impl PageTable {
         let private = |m: &&MapEntry| m.is_anonymous() && !m.perms.contains(Perms::SHARED) && m.is_monitorable();
         let largest = self.target(pid)?.maps.entries().iter().filter(private).max_by_key(|m| m.range.len());
         if let Some(range) = largest.map(|m| m.range) {
-            let end = range.end.min(Addr(range.start.0 + (BLOCKS_PER_ADVICE << 21)));
-            self.advise(pid, AddrRange::new(range.start, end))?;
+            // Whole blocks only: a range that ends within a large folio would split it.
+            let first = BlockNo(range.start.block().0 + 1);
+            let last = BlockNo((first.0 + BLOCKS_PER_ADVICE).min(range.end.block().0));
+            if first < last {
+                self.advise(pid, AddrRange::new(first.addr(), last.addr()))?;
+            }
         }
         Ok(())
     }

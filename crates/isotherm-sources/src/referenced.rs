@@ -1,8 +1,8 @@
 //! Accessed bits summed up by mapping: `clear_refs`, then `Referenced` of `smaps`. For users without privilege.
 //!
 //! Works on processes of the same user on any kernel with `CONFIG_PROC_PAGE_MONITOR`. What is lost, compared with page tables:
-//! which pages of a mapping are hot; what stays in the TLB, where the kernel offers no flush; and it costs some fifty times as
-//! much, with the target's map locked for writing while bits are cleared.
+//! which pages of a mapping are hot; what stays in the TLB, where the kernel offers no flush; and reading costs some fifty times
+//! as much, with the target's map locked for writing while bits are cleared.
 
 use crate::page_table::mapping_of;
 use crate::{AccessSource, Cleared, ClearedProcess, Description, Error, Layout, Progress, Report, Sink};
@@ -42,9 +42,9 @@ impl AccessSource for Referenced {
         }
     }
 
-    fn attach(&mut self, pid: u32) -> Result<TargetId, Error> {
-        let id = self.proc.identity(pid)?;
-        Ok(TargetId { pid, start_ticks: id.start_ticks })
+    fn attach(&mut self, pid: u32) -> Result<(TargetId, String), Error> {
+        let stat = self.proc.stat(pid)?;
+        Ok((TargetId { pid, start_ticks: stat.start_ticks }, stat.comm))
     }
 
     fn detach(&mut self, _: u32) {}
@@ -89,8 +89,8 @@ impl AccessSource for Referenced {
         Ok(Progress { answered: 0, entries, read_errors: 0, longest_hold_ns: clock::monotonic_ns() - began })
     }
 
-    fn clear(&mut self, _: u32, _: &[BlockNo], _: &mut dyn FnMut(Ns, BlockNo, Cleared)) -> Result<(), Error> {
-        Ok(())
+    fn clear(&mut self, _: u32, _: &[BlockNo], _: &mut dyn FnMut(Ns, BlockNo, Cleared)) -> Result<Progress, Error> {
+        Ok(Progress::default())
     }
 
     fn clear_process(&mut self, pid: u32, _: &[BlockNo]) -> Result<ClearedProcess, Error> {
@@ -107,7 +107,7 @@ impl AccessSource for Referenced {
             clear_refs::flush_tlb(self.proc.root(), pid).map_err(failed)?;
         }
         let at = clock::monotonic_ns();
-        Ok(ClearedProcess { at, stall_ns: at - began, flushed: !self.soft_dirty })
+        Ok(ClearedProcess { at, stall_ns: at - began, flushed: !self.soft_dirty, everything: true })
     }
 
     fn shared_frames(&mut self, _: u32, _: &[BlockNo], _: &mut dyn FnMut(Option<u64>)) -> Result<(), Error> {

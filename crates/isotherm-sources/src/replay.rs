@@ -146,8 +146,8 @@ impl AccessSource for Replay {
         }
     }
 
-    fn attach(&mut self, pid: u32) -> Result<TargetId, Error> {
-        self.histories.get(&pid).map(|(id, _)| *id).ok_or(Error::Gone(pid))
+    fn attach(&mut self, pid: u32) -> Result<(TargetId, String), Error> {
+        self.histories.get(&pid).map(|(id, h)| (*id, h.comm.clone())).ok_or(Error::Gone(pid))
     }
 
     fn detach(&mut self, pid: u32) {
@@ -175,19 +175,24 @@ impl AccessSource for Replay {
         Ok(Progress { answered: blocks.len(), entries, read_errors: 0, longest_hold_ns: 0 })
     }
 
-    fn clear(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut dyn FnMut(Ns, BlockNo, Cleared)) -> Result<(), Error> {
+    fn clear(
+        &mut self,
+        pid: u32,
+        blocks: &[BlockNo],
+        sink: &mut dyn FnMut(Ns, BlockNo, Cleared),
+    ) -> Result<Progress, Error> {
         self.history(pid)?;
         let now = self.clock.now();
         for block in blocks {
             self.cleared.insert((pid, *block), now);
             sink(now, *block, Cleared::Except(Mask::NONE));
         }
-        Ok(())
+        Ok(Progress { answered: blocks.len(), ..Progress::default() })
     }
 
     fn clear_process(&mut self, pid: u32, stuck: &[BlockNo]) -> Result<ClearedProcess, Error> {
         self.clear(pid, stuck, &mut |_, _, _| {})?;
-        Ok(ClearedProcess { at: self.clock.now(), stall_ns: 0, flushed: true })
+        Ok(ClearedProcess { at: self.clock.now(), stall_ns: 0, flushed: true, everything: false })
     }
 
     fn shared_frames(&mut self, _: u32, _: &[BlockNo], _: &mut dyn FnMut(Option<u64>)) -> Result<(), Error> {

@@ -18,6 +18,8 @@ pub struct Progress {
     pub at: Ns,
     /// The longest that 1,024 accesses took since the report before.
     pub slowest_ns: Ns,
+    /// The longest page fault since the report before; 0 unless the pattern has faults.
+    pub slowest_fault_ns: Ns,
 }
 
 /// A running workload. Ends with this value, also if the parent is killed: its input closes.
@@ -97,5 +99,5 @@ fn parse_memory(line: &str) -> Option<AddrRange> {
 fn parse_progress(line: &str) -> Option<Progress> {
     let mut words = line.strip_prefix("did ")?.split(' ').map(str::parse);
     let mut next = || words.next()?.ok();
-    Some(Progress { accesses: next()?, cpu_ns: next()?, at: next()?, slowest_ns: next()? })
+    Some(Progress { accesses: next()?, cpu_ns: next()?, at: next()?, slowest_ns: next()?, slowest_fault_ns: next()? })
 }

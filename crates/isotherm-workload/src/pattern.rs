@@ -34,6 +34,9 @@ pub struct Pattern {
     pub huge: bool,
     /// Shared memory in this file instead of private memory.
     pub shared: Option<PathBuf>,
+    /// A second thread faults pages of its own all the time and reports how long that takes: what locks on the memory map cost.
+    #[serde(default)]
+    pub faults: bool,
     /// Seed of the layout and of the order of accesses.
     pub seed: u64,
 }
@@ -193,7 +196,16 @@ mod tests {
     use super::*;
 
     fn pattern(layout: Layout) -> Pattern {
-        Pattern { pages: 30_000, hot_pages: 3000, layout, interval_ns: 0, huge: false, shared: None, seed: 5 }
+        Pattern {
+            pages: 30_000,
+            hot_pages: 3000,
+            layout,
+            interval_ns: 0,
+            huge: false,
+            shared: None,
+            faults: false,
+            seed: 5,
+        }
     }
 
     #[test]

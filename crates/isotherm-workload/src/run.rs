@@ -23,7 +23,7 @@ struct Orders {
     heat_pages: AtomicU64,
 }
 
-/// Does what `pattern` says until standard input is closed. Prints `memory START END`, then `did ACCESSES CPU_NS WALL_NS SLOWEST_NS`.
+/// Does what `pattern` says until standard input is closed. Prints `memory START END`, then `did ACCESSES CPU_NS WALL_NS SLOWEST_NS FAULT_NS`.
 pub fn run(pattern: &Pattern) -> io::Result<()> {
     let memory = map(pattern)?;
     memory.populate();
@@ -34,7 +34,13 @@ pub fn run(pattern: &Pattern) -> io::Result<()> {
     let orders = Arc::new(Orders::default());
     let listening = Arc::clone(&orders);
     std::thread::spawn(move || listen(&listening));
-    access(pattern, &memory, &orders, &mut out)
+    let faulted = Arc::new(AtomicU64::new(0));
+    if pattern.faults {
+        let worst = Arc::clone(&faulted);
+        let scratch = Memory::anonymous(1, PageSize::Small)?;
+        std::thread::spawn(move || fault(&scratch, &worst));
+    }
+    access(pattern, &memory, &orders, &faulted, &mut out)
 }
 
 fn map(pattern: &Pattern) -> io::Result<Memory> {
@@ -58,7 +64,26 @@ fn listen(orders: &Orders) {
     orders.end.store(true, Ordering::Relaxed);
 }
 
-fn access(pattern: &Pattern, memory: &Memory, orders: &Orders, out: &mut impl Write) -> io::Result<()> {
+/// Gives one page back and touches it again, some 20,000 times a second; keeps the longest that took.
+fn fault(scratch: &Memory, worst: &AtomicU64) {
+    loop {
+        for page in 0..16 {
+            scratch.discard(page, 1);
+            let began = clock::monotonic_ns();
+            scratch.write(page);
+            worst.fetch_max(clock::monotonic_ns() - began, Ordering::Relaxed);
+        }
+        std::thread::sleep(Duration::from_micros(500));
+    }
+}
+
+fn access(
+    pattern: &Pattern,
+    memory: &Memory,
+    orders: &Orders,
+    worst_fault: &AtomicU64,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let mut hot: Vec<usize> = pattern.hot().iter().enumerate().filter(|(_, h)| **h).map(|(i, _)| i).collect();
     let mut rng = Rng::new(pattern.seed ^ 0x5eed);
     shuffle(&mut hot, &mut rng);
@@ -66,12 +91,15 @@ fn access(pattern: &Pattern, memory: &Memory, orders: &Orders, out: &mut impl Wr
     let began = clock::monotonic_ns();
     let mut report_at = began;
     let mut heated = 0;
+    let (mut paced_from, mut paced_done) = (began, 0);
     while !orders.end.load(Ordering::Relaxed) {
         let from = orders.heat_from.load(Ordering::Acquire);
         if from != heated {
             heated = from;
             let first = usize::try_from(from - 1).unwrap_or(0);
             let count = usize::try_from(orders.heat_pages.load(Ordering::Relaxed)).unwrap_or(0);
+            // A new pace from here on.
+            (paced_from, paced_done) = (clock::monotonic_ns(), done);
             hot.extend((first..first + count).filter(|p| *p < memory.pages()));
             shuffle(&mut hot, &mut rng);
         }
@@ -86,11 +114,12 @@ fn access(pattern: &Pattern, memory: &Memory, orders: &Orders, out: &mut impl Wr
         let now = clock::monotonic_ns();
         slowest = slowest.max(now - batch_began);
         if now >= report_at {
-            writeln!(out, "did {done} {} {now} {slowest}", clock::thread_cpu_ns())?;
+            let fault = worst_fault.swap(0, Ordering::Relaxed);
+            writeln!(out, "did {done} {} {now} {slowest} {fault}", clock::thread_cpu_ns())?;
             out.flush()?;
             (report_at, slowest) = (now + REPORT_EVERY, 0);
         }
-        pace(pattern.interval_ns, hot.len(), done, began);
+        pace(pattern.interval_ns, hot.len(), done - paced_done, paced_from);
     }
     Ok(())
 }

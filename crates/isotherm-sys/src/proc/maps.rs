@@ -9,6 +9,7 @@ use super::{Error, Proc, Result};
 use isotherm_units::{Addr, AddrRange};
 use std::fmt;
 use std::io::Read;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What a process may do with a mapping, and whether it is shared.
@@ -239,8 +240,16 @@ impl Maps {
     /// Reads the mappings anew; they replace those of the last time. None for a kernel thread or a zombie. After an error
     /// there are none.
     pub fn read(&mut self, proc: &Proc, pid: u32) -> Result<&[MapEntry]> {
+        self.read_file(proc, pid, proc.path(pid, "maps"))
+    }
+
+    /// The same through one of its threads: the way to them once the main thread has ended.
+    pub fn read_thread(&mut self, proc: &Proc, pid: u32, tid: u32) -> Result<&[MapEntry]> {
+        self.read_file(proc, pid, proc.path(pid, "task").join(tid.to_string()).join("maps"))
+    }
+
+    fn read_file(&mut self, proc: &Proc, pid: u32, path: PathBuf) -> Result<&[MapEntry]> {
         self.entries.clear();
-        let path = proc.path(pid, "maps");
         let Some(mut file) = proc.open_memory(pid, &path)? else { return Ok(&[]) };
         let mut text = std::mem::take(&mut self.text);
         let read = read_all(&mut file, &mut text);

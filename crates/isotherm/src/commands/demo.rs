@@ -126,6 +126,7 @@ fn pattern(args: &DemoArgs) -> Result<Pattern> {
         interval_ns: 0,
         huge: args.huge,
         shared: None,
+        faults: false,
         seed: clock::unix_ns(),
     })
 }

@@ -1,0 +1,157 @@
+//! What the benchmark programs share: workloads as children, medians, the RESULT line, results kept with the machine they are of.
+//!
+//! Each program runs what it measures and what that is compared with alternately, in one run, and ends with one line
+//! `RESULT key=value ...`, numbers only, units in the keys. Machines like the ones this is developed on are shared and noisy:
+//! ratios and medians are worth quoting, single times are not.
+
+#![forbid(unsafe_code)]
+
+use anyhow::{Context, Result};
+use isotherm_sys::host::{HostFacts, HostRoots};
+use isotherm_workload::{Child, Layout, Pattern};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+const WORKLOAD: &str = "--workload";
+
+/// Runs as a workload and ends, if this process was started as one. Has to be the first thing a program does.
+pub fn become_workload() -> Result<()> {
+    let mut args = std::env::args().skip(1);
+    if args.next().as_deref() == Some(WORKLOAD) {
+        let pattern: Pattern = serde_json::from_str(&args.next().context("no pattern")?)?;
+        isotherm_workload::run(&pattern)?;
+        std::process::exit(0);
+    }
+    Ok(())
+}
+
+/// Starts this program again as a workload.
+pub fn start(pattern: &Pattern) -> Result<Child> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg(WORKLOAD);
+    Ok(Child::start(command, pattern)?)
+}
+
+/// A workload of `mib` MiB, of which all pages are touched as fast as it goes.
+pub fn busy(mib: usize, huge: bool) -> Pattern {
+    Pattern {
+        pages: mib * 256,
+        hot_pages: mib * 256,
+        layout: Layout::Span,
+        interval_ns: 0,
+        huge,
+        shared: None,
+        faults: false,
+        seed: 42,
+    }
+}
+
+/// The middle value; NaN of nothing.
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => sorted[n / 2],
+        n => f64::midpoint(sorted[n / 2 - 1], sorted[n / 2]),
+    }
+}
+
+/// Smallest, middle and largest value, for tables.
+pub fn spread(values: &[f64]) -> String {
+    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    format!("{:.2} ({low:.2} to {high:.2})", median(values))
+}
+
+/// Lines that are printed as they come and kept with the result.
+#[derive(Debug)]
+pub struct Log {
+    name: &'static str,
+    text: String,
+    keys: Vec<(&'static str, f64)>,
+}
+
+impl Log {
+    /// Begins with the machine.
+    pub fn new(name: &'static str) -> Log {
+        let host = HostFacts::read(&HostRoots::default(), isotherm_units::PAGE_SIZE);
+        let mut log = Log { name, text: String::new(), keys: Vec::new() };
+        log.line(format!("command: make {name}"));
+        log.line(format!(
+            "machine: {} x {}, {}, Linux {}",
+            host.cpus.unwrap_or_default(),
+            host.cpu_model.unwrap_or_default(),
+            host.memory.unwrap_or_default(),
+            host.kernel.map(|k| k.text).unwrap_or_default()
+        ));
+        log
+    }
+
+    /// Prints and keeps a line.
+    pub fn line(&mut self, text: impl AsRef<str>) {
+        println!("{}", text.as_ref());
+        let _ = writeln!(self.text, "{}", text.as_ref());
+    }
+
+    /// Adds a figure to the RESULT line.
+    pub fn result(&mut self, key: &'static str, value: f64) {
+        self.keys.push((key, value));
+    }
+
+    /// Prints the RESULT line and writes everything to `bench/results/<date>/<name>.txt`.
+    pub fn finish(mut self) -> Result<()> {
+        let pairs: Vec<String> = self.keys.iter().map(|(k, v)| format!("{k}={v:.4}")).collect();
+        let dir = Path::new("bench/results").join(today());
+        if Path::new("bench").is_dir() {
+            fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
+            let text = format!("{}RESULT {}\n", self.text, pairs.join(" "));
+            let path = dir.join(format!("{}.txt", self.name));
+            fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+        }
+        self.line(format!("RESULT {}", pairs.join(" ")));
+        Ok(())
+    }
+}
+
+/// The date in UTC, as in 2026-11-20.
+fn today() -> String {
+    let stamp = isotherm_sys::clock::unix_ns() / 1_000_000_000 / 86_400;
+    // Days since 1970 to a date: Howard Hinnant's algorithm for the proleptic Gregorian calendar.
+    let z = stamp + 719_468;
+    let era = z / 146_097;
+    let doe = z - era * 146_097;
+    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
+    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+    let mp = (5 * doy + 2) / 153;
+    let day = doy - (153 * mp + 2) / 5 + 1;
+    let month = if mp < 10 { mp + 3 } else { mp - 9 };
+    let year = yoe + era * 400 + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}")
+}
+
+/// Resident memory of this process in bytes.
+pub fn own_rss() -> Result<u64> {
+    let status = isotherm_sys::proc::Proc::default().status(std::process::id())?;
+    Ok(status.rss.unwrap_or_default().0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_of_odd_even_and_none() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn today_has_the_form_of_a_date() {
+        let date = today();
+        assert!(date.len() == 10 && date.starts_with("20") && date.as_bytes()[4] == b'-', "{date}");
+    }
+}
