@@ -1,1 +1,305 @@
-fn main() {}
+//! What it costs to look: reading and clearing accessed bits, next to `clear_refs` and `smaps`; what the target feels of it; what
+//! the monitor takes in CPU and memory; and how soon new hot memory is found.
+
+use anyhow::{Context, Result};
+use isotherm_bench::{Log, become_workload, busy, median, own_rss, spread, start};
+use isotherm_heat::Ns;
+use isotherm_monitor::{Follower, Monitor, Selection, Settings};
+use isotherm_sources::choose::{self, Wanted};
+use isotherm_sources::page_table::PageTable;
+use isotherm_sources::{AccessSource, RealClock};
+use isotherm_sys::clear_refs::{self, Clear};
+use isotherm_sys::clock;
+use isotherm_sys::madvise::PidFd;
+use isotherm_sys::proc::Proc;
+use isotherm_units::{AddrRange, BlockNo};
+use isotherm_workload::{Child, Layout, Pattern};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+const S: Ns = 1_000_000_000;
+const ROUNDS: usize = 5;
+/// Blocks advised in one call when the cost of clearing is measured.
+const BLOCKS_A_CALL: usize = 8;
+
+fn main() -> Result<()> {
+    become_workload()?;
+    let mut log = Log::new("bench-scan");
+    let mut reads = Vec::new();
+    let mut small = Vec::new();
+    for huge in [false, true] {
+        log.line(format!(
+            "\n{} pages, in use all over; medians of {ROUNDS} rounds in turn, ns a 4 KiB page",
+            if huge { "2 MiB" } else { "4 KiB" }
+        ));
+        log.line(format!(
+            "{:>6} {:>9} {:>11} {:>11} {:>11} {:>10}   longest page fault of the target, ms: unwatched, MADV_COLD, clear_refs, smaps",
+            "GiB", "read", "MADV_COLD", "clear_refs", "read smaps", "x faster"
+        ));
+        for gib in [1, 4, 8, 14] {
+            let costs = scan(gib, huge)?;
+            log.line(costs.row(gib));
+            if !huge {
+                reads.push(median(&costs.read));
+                small.push(costs);
+            }
+        }
+    }
+    let all = |f: fn(&Costs) -> &Vec<f64>| median(&small.iter().flat_map(|c| f(c).iter().copied()).collect::<Vec<_>>());
+    let (read, smaps) = (all(|c| &c.read), all(|c| &c.smaps));
+    log.result("read_ns_per_page", read);
+    log.result("clear_ns_per_page", all(|c| &c.cold));
+    log.result("smaps_read_ns_per_page", smaps);
+    log.result("read_speedup_vs_smaps", smaps / read);
+    log.result("growth_14g_over_1g", reads[3] / reads[0]);
+    slowdown(&mut log)?;
+    new_hot(&mut log)?;
+    memory(&mut log)?;
+    log.finish()
+}
+
+/// Nanoseconds a page, one value a round, and the longest page fault of the target in milliseconds.
+#[derive(Default)]
+struct Costs {
+    read: Vec<f64>,
+    cold: Vec<f64>,
+    refs: Vec<f64>,
+    smaps: Vec<f64>,
+    fault_ms: [f64; 4],
+}
+
+impl Costs {
+    fn row(&self, gib: usize) -> String {
+        let [none, cold, refs, smaps] = self.fault_ms;
+        format!(
+            "{gib:>6} {:>9.2} {:>11.1} {:>11.1} {:>11.1} {:>10.1}   {none:.2}, {cold:.2}, {refs:.2}, {smaps:.2}",
+            median(&self.read),
+            median(&self.cold),
+            median(&self.refs),
+            median(&self.smaps),
+            median(&self.smaps) / median(&self.read)
+        )
+    }
+}
+
+/// Each way in turn, round by round, on one target.
+fn scan(gib: usize, huge: bool) -> Result<Costs> {
+    let child = start(&Pattern { faults: true, ..busy(gib << 10, huge) })?;
+    let pages = (gib << 18) as f64;
+    let mut source = PageTable::open()?;
+    source.attach(child.pid())?;
+    source.layout(child.pid())?;
+    let blocks: Vec<BlockNo> = child.memory().blocks().collect();
+    let pidfd = PidFd::open(child.pid())?;
+    let mut costs = Costs::default();
+    let mut faults: [Vec<(Ns, Ns)>; 4] = Default::default();
+    let per_page = |from: Ns| (clock::monotonic_ns() - from) as f64 / pages;
+    for _ in 0..ROUNDS {
+        let mut mark = |way: usize, from: Ns| faults[way].push((from, clock::monotonic_ns()));
+        let began = clock::monotonic_ns();
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        mark(0, began);
+
+        let began = clock::monotonic_ns();
+        let progress = source.read(child.pid(), &blocks, &mut |_, _| {})?;
+        costs.read.push(per_page(began));
+        anyhow::ensure!(progress.answered == blocks.len() && progress.read_errors == 0, "a read was left out");
+
+        let began = clock::monotonic_ns();
+        for run in blocks.chunks(BLOCKS_A_CALL) {
+            pidfd.advise_cold(&[AddrRange::new(run[0].addr(), run[run.len() - 1].next().addr())])?;
+        }
+        costs.cold.push(per_page(began));
+        mark(1, began);
+        settle();
+
+        let began = clock::monotonic_ns();
+        clear_refs::clear(Path::new("/proc"), child.pid(), Clear::All)?;
+        costs.refs.push(per_page(began));
+        mark(2, began);
+        settle();
+
+        let began = clock::monotonic_ns();
+        let referenced: u64 =
+            Proc::default().smaps(child.pid())?.map(|e| e.map(|e| e.usage.referenced.0).unwrap_or(0)).sum();
+        costs.smaps.push(per_page(began));
+        mark(3, began);
+        anyhow::ensure!(referenced > 0, "smaps shows nothing referenced of a busy process");
+    }
+    settle();
+    for (way, times) in faults.iter().enumerate() {
+        costs.fault_ms[way] = longest_fault_ms(&child, times);
+    }
+    Ok(costs)
+}
+
+/// Time for the target to touch its memory again and to report.
+fn settle() {
+    std::thread::sleep(std::time::Duration::from_millis(400));
+}
+
+fn longest_fault_ms(child: &Child, times: &[(Ns, Ns)]) -> f64 {
+    // A report covers the 50 ms before it.
+    let within = |at: Ns| times.iter().any(|(from, to)| *from < at && at < *to + 60_000_000);
+    child.progress().iter().filter(|p| within(p.at)).map(|p| p.slowest_fault_ns).max().unwrap_or(0) as f64 / 1e6
+}
+
+fn monitor(pid: u32) -> Result<Monitor<RealClock>> {
+    let source = choose::open(Wanted::PageTable)?;
+    let follower = Follower::new(&Selection::Pids { pids: vec![pid], children: false }, Proc::default())?;
+    Ok(Monitor::new(source, follower, RealClock, Settings::default()))
+}
+
+fn watch(monitor: &mut Monitor<RealClock>, ns: Ns) -> Result<()> {
+    let end = monitor.now() + ns;
+    while monitor.now() < end {
+        monitor.watch((monitor.now() + 2 * S).min(end), &AtomicBool::new(false))?;
+        let snapshot = monitor.snapshot(clock::unix_ns());
+        anyhow::ensure!(!snapshot.targets.is_empty(), "the target is gone");
+    }
+    Ok(())
+}
+
+/// Length of one figure of CPU for each access.
+const STRETCH: Ns = 4 * S;
+
+/// A target that is busy all over its 4 GiB, and a twin that nobody watches. What the machine does to one it does to the other,
+/// so the CPU for each access of the one is taken relative to the twin's, stretch by stretch: before and after, while watched at
+/// default settings for a minute, and while everything is cleared once a second.
+fn slowdown(log: &mut Log) -> Result<()> {
+    let child = start(&busy(4 << 10, false))?;
+    let twin = start(&busy(4 << 10, false))?;
+    let before = stretches(5, || Ok(()))?;
+    let (watched, cost) = std::thread::scope(|scope| {
+        // A thread of its own, so that its CPU time is the monitor's, from the opening of the source on.
+        let watching = scope.spawn(|| -> Result<_> {
+            let mut monitor = monitor(child.pid())?;
+            let watched = stretches(15, || watch(&mut monitor, STRETCH))?;
+            Ok((watched, monitor.cost(monitor.now())))
+        });
+        watching.join().expect("no panic")
+    })?;
+    let after = stretches(5, || Ok(()))?;
+    let pidfd = PidFd::open(child.pid())?;
+    let blocks: Vec<BlockNo> = child.memory().blocks().collect();
+    let cleared = stretches(5, || {
+        let began = clock::monotonic_ns();
+        for second in 1..=STRETCH / S {
+            for run in blocks.chunks(BLOCKS_A_CALL) {
+                pidfd.advise_cold(&[AddrRange::new(run[0].addr(), run[run.len() - 1].next().addr())])?;
+            }
+            sleep_until(began + second * S);
+        }
+        Ok(())
+    })?;
+    let unwatched: Vec<(Ns, Ns)> = before.into_iter().chain(after).collect();
+    let relative =
+        |times: &[(Ns, Ns)]| times.iter().map(|t| relative_cost(&child, &twin, *t)).collect::<Result<Vec<f64>>>();
+    let base = median(&relative(&unwatched)?);
+    let percent = |times: &[(Ns, Ns)]| -> Result<Vec<f64>> {
+        Ok(relative(times)?.iter().map(|r| 100.0 * (r / base - 1.0)).collect())
+    };
+    let (noise, default, unbudgeted) = (percent(&unwatched)?, percent(&watched)?, percent(&cleared)?);
+    let cpu_pct = 100.0 * cost.monitor_cpu_ns as f64 / cost.elapsed_ns as f64;
+    log.line("\nslow-down of a target busy all over its 4 GiB: % of CPU for each access, relative to a twin that is not watched");
+    log.line(format!("  not watched             {}", spread(&noise)));
+    log.line(format!(
+        "  default settings        {}  (estimated from pages touched again: {:.2})",
+        spread(&default),
+        cost.slowdown_pct
+    ));
+    log.line(format!("  all cleared each second {}", spread(&unbudgeted)));
+    log.line(format!("  CPU of the monitor      {cpu_pct:.2}% of a core over a minute, opening the source included"));
+    log.result("target_slowdown_pct", median(&default));
+    log.result("target_slowdown_estimated_pct", cost.slowdown_pct);
+    log.result("slowdown_unbudgeted_pct", median(&unbudgeted));
+    log.result("monitor_cpu_pct_4g", cpu_pct);
+    Ok(())
+}
+
+/// Does `what` `count` times, each lasting a [`STRETCH`]; returns from when to when each was.
+fn stretches(count: usize, mut what: impl FnMut() -> Result<()>) -> Result<Vec<(Ns, Ns)>> {
+    let mut times = Vec::new();
+    for _ in 0..count {
+        let began = clock::monotonic_ns();
+        what()?;
+        sleep_until(began + STRETCH);
+        times.push((began, clock::monotonic_ns()));
+    }
+    Ok(times)
+}
+
+fn sleep_until(at: Ns) {
+    std::thread::sleep(std::time::Duration::from_nanos(at.saturating_sub(clock::monotonic_ns())));
+}
+
+fn relative_cost(child: &Child, twin: &Child, (from, to): (Ns, Ns)) -> Result<f64> {
+    let cost = |c: &Child| c.cpu_ns_per_access(from, to).context("a target reported nothing");
+    Ok(cost(child)? / cost(twin)?)
+}
+
+/// Seconds until a span of 64 MiB that was cold is known to be hot, in a target of 4 GiB with half a GiB hot.
+fn new_hot(log: &mut Log) -> Result<()> {
+    const SPAN_PAGES: usize = 64 << 8;
+    let mut found = Vec::new();
+    let pattern = Pattern { hot_pages: 1 << 17, layout: Layout::Span, ..busy(4 << 10, false) };
+    let hot = pattern.hot();
+    // The first cold stretch that is long enough, from a block on.
+    let first =
+        (0..hot.len()).step_by(512).find(|i| !hot[*i..*i + SPAN_PAGES].contains(&true)).context("no cold span")?;
+    for trial in 0..3 {
+        let mut child = start(&pattern)?;
+        let mut monitor = monitor(child.pid())?;
+        watch(&mut monitor, 25 * S)?;
+        let from = first + trial * 4096;
+        let start = child.memory().start.0 + from as u64 * 4096;
+        let span = AddrRange::new(isotherm_units::Addr(start), isotherm_units::Addr(start + SPAN_PAGES as u64 * 4096));
+        anyhow::ensure!(hot_pages(&monitor, child.pid(), span) == 0, "the span was taken to be hot before it was");
+        child.heat(from, SPAN_PAGES)?;
+        let began = monitor.now();
+        while hot_pages(&monitor, child.pid(), span) < SPAN_PAGES as u64 * 99 / 100 {
+            anyhow::ensure!(monitor.now() < began + 60 * S, "not found within a minute");
+            let until = monitor.now() + S / 20;
+            monitor.watch(until, &AtomicBool::new(false))?;
+        }
+        found.push((monitor.now() - began) as f64 / 1e9);
+    }
+    log.line(format!(
+        "\na cold span of 64 MiB turning hot is known to be (99% of its pages) after {} s",
+        spread(&found)
+    ));
+    log.result("seconds_to_find_new_hot", median(&found));
+    Ok(())
+}
+
+/// Pages of `span` accessed at least once a second.
+fn hot_pages(monitor: &Monitor<RealClock>, pid: u32, span: AddrRange) -> u64 {
+    let mut hot = 0;
+    let Some(pages) = monitor.pages_of(pid) else { return 0 };
+    pages.for_each_block(monitor.now(), |block, view| {
+        if span.contains(block.addr()) {
+            let is_hot = view.runs.iter().filter(|r| r.interval.ns().is_some_and(|ns| ns <= S));
+            hot += is_hot.map(|r| u64::from(r.pages)).sum::<u64>();
+        }
+    });
+    hot
+}
+
+/// Memory of the monitor: what it grows by from a target of 1 GiB to one of 12, for each page.
+fn memory(log: &mut Log) -> Result<()> {
+    let resident_with = |gib: usize| -> Result<u64> {
+        let child = start(&busy(gib << 10, false))?;
+        let mut monitor = monitor(child.pid())?;
+        watch(&mut monitor, 8 * S)?;
+        own_rss()
+    };
+    let (small, large) = (resident_with(1)?, resident_with(12)?);
+    let bytes = large.saturating_sub(small) as f64 / (11 << 18) as f64;
+    log.line(format!(
+        "\nmemory of the monitor: {:.1} MiB for 1 GiB, {:.1} MiB for 12 GiB: {bytes:.2} bytes a page",
+        small as f64 / 1048576.0,
+        large as f64 / 1048576.0
+    ));
+    log.result("monitor_bytes_per_page", bytes);
+    Ok(())
+}

@@ -378,10 +378,13 @@ impl AccessSource for PageTable {
             }
             let addresses: Vec<Addr> = mapped.iter().map(|(_, a)| *a).collect();
             let mut entries = 0;
+            // One time for the pass, which takes a millisecond at the most: asking the clock for each block costs as much as
+            // reading fifty pages.
+            let now = clock::monotonic_ns();
             let progress = self.pass(pid, Op::Blocks, &addresses, &mut |i, answer| {
-                let Some(bits) = bits(answer) else { return sink(clock::monotonic_ns(), Report::Failed(mapped[i].0)) };
+                let Some(bits) = bits(answer) else { return sink(now, Report::Failed(mapped[i].0)) };
                 entries += if matches!(bits, BlockBits::Pages { .. }) { PAGES_PER_BLOCK as u64 } else { 1 };
-                sink(clock::monotonic_ns(), Report::Block(mapped[i].0, bits));
+                sink(now, Report::Block(mapped[i].0, bits));
             })?;
             total.entries += entries;
             total.read_errors += progress.read_errors;

@@ -33,7 +33,9 @@ fn a_process_that_is_not_there_is_an_error_that_names_it() {
 
 #[test]
 fn process_0_is_no_process() {
-    Stage::new().isotherm("record -p 0").ended(1).says("process 0");
+    // To the kernel it is the parent of all; to us it must not mean everything.
+    let ran = Stage::new().start_isotherm("record -d 3s -p 0").end_within(Duration::from_secs(10));
+    assert!(matches!(ran.code, Some(1 | 2)), "{ran}");
 }
 
 #[test]
@@ -371,7 +373,7 @@ fn a_command_that_was_started_is_ended_with_the_recording() {
 #[test]
 fn a_command_that_will_not_end_does_not_hold_us() {
     let stage = Stage::new();
-    fs::write(stage.path("script"), "trap '' TERM; echo $$ > pid; for i in $(seq 300); do sleep 0.1; done").unwrap();
+    fs::write(stage.path("script"), "trap '' TERM; echo $$ > pid; for i in $(seq 200); do sleep 0.1; done").unwrap();
     let recorder = stage.start_isotherm("record -d 1s -- sh script");
     // It has to be let go or killed, and said so; not to be waited for without an end.
     let ended = recorder.end_within(Duration::from_secs(15));
@@ -385,12 +387,12 @@ fn a_recorder_that_is_killed_loses_seconds_not_the_recording() {
     let child = workload(16);
     let mut recorder = stage.start_isotherm(&format!("record -o rec -w 250ms -p {}", child.pid()));
     recorder.until_it_says("into");
-    wait(Duration::from_secs(7));
+    wait(Duration::from_secs(5));
     let killed_at = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     recorder.signal("KILL");
     assert_eq!(recorder.end().code, None, "killed");
     let recording = Recording::open(stage.path("rec")).unwrap();
-    let last = recording.read_all().unwrap().last().expect("seven seconds hold a snapshot").end_unix_ns;
+    let last = recording.read_all().unwrap().last().expect("five seconds hold a snapshot").end_unix_ns;
     let lost = killed_at.saturating_sub(Duration::from_nanos(last));
     assert!(lost < Duration::from_secs(4), "lost {lost:?}");
     stage.isotherm("report wss rec").ended(0).says("isotherm: ").prints("working set");
@@ -420,8 +422,8 @@ fn a_target_that_executes_another_program_is_followed_into_it() {
     let recording = Recording::open(stage.path("heat.isotherm")).unwrap();
     let snapshots = recording.read_all().unwrap();
     let first = snapshots.iter().flat_map(|s| &s.targets).find(|t| t.comm == "bash").expect("bash was watched");
-    let names: Vec<&str> =
-        snapshots.iter().flat_map(|s| &s.targets).filter(|t| t.id == first.id).map(|t| t.comm.as_str()).collect();
+    let all = || snapshots.iter().flat_map(|s| &s.targets);
+    let names: Vec<&str> = all().filter(|t| t.id == first.id).map(|t| t.comm.as_str()).collect();
     assert!(names.contains(&"sleep"), "one process, two programs: {names:?}");
 }
 
@@ -451,7 +453,8 @@ fn what_a_command_prints_is_not_mixed_with_a_report() {
 #[test]
 fn children_come_and_go_without_a_word() {
     let stage = Stage::new();
-    let forks = "for i in $(seq 150); do true & /bin/true; done; sleep 1 & (sleep 2; true) & wait";
+    // The short-lived ones come last: when the recording ends, the monitor has just seen some that were gone at once.
+    let forks = "sleep 1 & (sleep 2; true) & wait; for i in $(seq 1500); do /bin/true; done";
     fs::write(stage.path("forks"), forks).unwrap();
     let ran = stage.isotherm("record -w 500ms -d 1h -- sh forks").ended(0);
     // That a child has ended before it could be looked at is no news.

@@ -53,7 +53,7 @@ fn the_demo_finds_hot_huge_pages() {
 fn the_demo_draws_what_it_found() {
     let _turn = alone();
     let stage = Stage::new();
-    let ran = stage.isotherm("demo --size 32MiB --duration 2s -o map.png").ended(0);
+    let ran = stage.isotherm("demo --size 16MiB --duration 2s -o map.png").ended(0);
     ran.prints("how right").prints("what it cost");
     assert!(fs::read(stage.path("map.png")).unwrap().starts_with(b"\x89PNG"));
 }
@@ -77,11 +77,10 @@ fn process(stage: &Stage, recording: &str, pid: u32) -> Value {
 #[test]
 fn both_sources_agree_on_how_much_is_hot() {
     need!(sees_pages(), "the page-table source");
-    let _turn = alone();
     let stage = Stage::new();
     let child = workload(64);
     for source in ["page-table", "referenced"] {
-        stage.isotherm(&format!("record -o {source} --source {source} -d 8s -p {}", child.pid())).ended(0);
+        stage.isotherm(&format!("record -o {source} --source {source} -d 6s -p {}", child.pid())).ended(0);
         let row = process(&stage, source, child.pid());
         let hot = number(&row, "hot_bytes") / MIB as f64;
         assert!((6.0..9.0).contains(&hot), "6.4 MiB are hot, and some of the program; {source} says {hot:.1}: {row}");
@@ -112,20 +111,17 @@ fn without_privilege_the_demo_works_and_says_what_is_lost() {
     let ran = ran.says("page-table is not to be had").says("not which pages");
     let found = ran.json();
     assert!(found["source"] == "referenced" && found["granularity"] == "mapping", "{found}");
-    let text = stage.shell(&format!("{AS_NOBODY} {isotherm} demo --size 16MiB --duration 2s")).ended(0);
-    text.prints("isotherm doctor");
     stage.shell(&format!("{AS_NOBODY} {isotherm} doctor")).ended(0).prints("source: referenced");
 }
 
 #[test]
 fn without_privilege_ones_own_processes_can_be_recorded() {
     need!(is_root() && installed("setpriv"), "root and setpriv, to become nobody");
-    let _turn = alone();
     let (stage, isotherm) = open_stage();
     let mut nobody = Command::new("setpriv");
     nobody.args(AS_NOBODY.split(' ').skip(1)).arg(&isotherm);
     let child = workload_by(nobody, 64);
-    let ran = stage.shell(&format!("{AS_NOBODY} {isotherm} record -d 8s -p {}", child.pid())).ended(0);
+    let ran = stage.shell(&format!("{AS_NOBODY} {isotherm} record -d 6s -p {}", child.pid())).ended(0);
     ran.says("not which pages");
     let row = process(&stage, "", child.pid());
     let hot = number(&row, "hot_bytes") / MIB as f64;
@@ -170,7 +166,6 @@ print(at, flush=True)
 heat([at + (page << 12) for page in range(20001, 21001, 2)])",
     );
     let Some(script) = script else { return skip("python3") };
-    let _turn = alone();
     let at = script.numbers()[0];
     let stage = Stage::new();
     stage.isotherm(&format!("record -d 15s -p {}", script.pid())).ended(0);
@@ -197,7 +192,6 @@ print(*pages, flush=True)
 heat(pages)",
     );
     let Some(script) = script else { return skip("python3") };
-    let _turn = alone();
     let stage = Stage::new();
     let began = Instant::now();
     stage.isotherm(&format!("record -d 4s -p {}", script.pid())).ended(0);
@@ -228,10 +222,9 @@ heat([at + (page << 12) for page in range(4096, 6144)])",
     );
     let Some(script) = script else { return skip("python3") };
     need!(script.line != "denied", "to be allowed to lock 64 MiB of memory");
-    let _turn = alone();
     let at = script.numbers()[0];
     let stage = Stage::new();
-    stage.isotherm(&format!("record -d 10s -p {}", script.pid())).ended(0);
+    stage.isotherm(&format!("record -d 8s -p {}", script.pid())).ended(0);
     let report = stage.json("report access --json");
     let hot = interval_at(&report, at + (5000 << 12));
     assert!(hot.is_some_and(|ns| ns < SECOND), "touched at 50 Hz, and said every {hot:?} ns");
@@ -254,7 +247,6 @@ print(at, flush=True)
 heat([at])",
     );
     let Some(script) = script else { return skip("python3") };
-    let _turn = alone();
     let stage = Stage::new();
     stage.isotherm(&format!("record -d 4s -p {}", script.pid())).ended(0);
     let report = stage.json("report access --json");
@@ -285,7 +277,6 @@ print(at, flush=True)
 while True: time.sleep(1)",
     );
     let Some(script) = script else { return skip("python3") };
-    let _turn = alone();
     let stage = Stage::new();
     stage.isotherm(&format!("record -d 6s -p {}", script.pid())).ended(0);
     let json = stage.json("report processes --json");

@@ -168,7 +168,52 @@ failed:
 /* Without this, clang loads all 64 entries before it combines any, and runs out of its 512 bytes of stack. */
 #define keep(x, y) asm volatile("" : "+r"(x), "+r"(y))
 
-static __always_inline void bits_of_pages(struct answer *out)
+/*
+ * Gathers present and accessed bits. This loop is most of what reading costs, so it does little for each entry: of five in a
+ * row, bits 0 (present) and 5 (accessed) are laid side by side,
+ *
+ *	bit   9 8 7 6 5 4 3 2 1 0
+ *	      A A A A A P P P P P
+ *	      4 3 2 1 0 4 3 2 1 0	entry
+ *
+ * and taken apart once for the five. An entry that PROT_NONE keeps present has bit 8 and not bit 0; no other user page has bit
+ * 8 (global). Those are rare (NUMA hints), so they are only noticed here and left to a slower loop.
+ */
+#define TAKE(k) do {								\
+		__u64 e = table[word * 64 + first + (k)];			\
+		seen |= e;							\
+		five |= (e & (ENTRY_PRESENT | ENTRY_ACCESSED)) << (k);		\
+	} while (0)
+
+static __always_inline __u64 bits_of_present_pages(struct answer *out)
+{
+	__u64 seen = 0;
+
+	for (int word = 0; word < WORDS; word++) {
+		__u64 young = 0, present = 0;
+
+#pragma clang loop unroll(full)
+		for (int first = 0; first < 64; first += 5) {
+			__u64 five = 0;
+
+			TAKE(0);
+			TAKE(1);
+			TAKE(2);
+			TAKE(3);
+			if (first < 60)
+				TAKE(4);
+			present |= (five & 31) << first;
+			young |= ((five >> 5) & 31) << first;
+			keep(young, present);
+			keep(seen, seen);
+		}
+		out->a[word] = young & present;
+		out->b[word] = present;
+	}
+	return seen;
+}
+
+static __always_inline void bits_of_all_pages(struct answer *out)
 {
 	for (int word = 0; word < WORDS; word++) {
 		__u64 young = 0, present = 0;
@@ -176,7 +221,7 @@ static __always_inline void bits_of_pages(struct answer *out)
 #pragma clang loop unroll(full)
 		for (int bit = 0; bit < 64; bit++) {
 			__u64 e = table[word * 64 + bit];
-			__u64 p = (e | (e >> 8)) & 1;	/* present, or kept present by PROT_NONE */
+			__u64 p = (e | (e >> 8)) & 1;
 
 			present |= p << bit;
 			young |= ((e >> 5) & p) << bit;
@@ -185,6 +230,12 @@ static __always_inline void bits_of_pages(struct answer *out)
 		out->a[word] = young;
 		out->b[word] = present;
 	}
+}
+
+static __always_inline void bits_of_pages(struct answer *out)
+{
+	if (bits_of_present_pages(out) & ENTRY_PROT_NONE)
+		bits_of_all_pages(out);
 }
 
 static __always_inline void bits_of_tables(struct answer *out)

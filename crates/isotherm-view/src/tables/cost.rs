@@ -42,7 +42,7 @@ impl CostSummary {
     /// The summary as a sentence.
     pub fn line(&self) -> String {
         format!(
-            "cost over {}: monitor {}% of a core, slow-down about {}%, longest hold {}",
+            "cost over {}: monitor {}% of a core, slow-down {}%, longest hold {}",
             human::duration(self.elapsed_ns),
             human::percent(self.monitor_cpu_pct),
             human::percent(self.slowdown_pct),
@@ -83,7 +83,7 @@ mod tests {
             ..Cost::default()
         };
         let summary = CostSummary::of(&cost);
-        let text = "cost over 10 s: monitor 0.40% of a core, slow-down about 0.12%, longest hold 350 us";
+        let text = "cost over 10 s: monitor 0.40% of a core, slow-down 0.12%, longest hold 350 us";
         assert_eq!((summary.line().as_str(), summary.warning()), (text, None));
         cost.read_errors = 3;
         assert!(CostSummary::of(&cost).warning().unwrap().starts_with("warning: 3 reads"));

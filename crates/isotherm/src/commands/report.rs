@@ -88,13 +88,10 @@ impl Input {
 
     fn print(&self, json: bool, report: &Report) -> Result<()> {
         if json {
-            return output::json(&Document { run: &self.run, cost: CostSummary::of(&self.last().cost), report });
+            return output::json(&Document { run: &self.run, report });
         }
         let mut out = output::stdout();
-        let style = output::text_style(false);
-        report.write_text(&mut out, style)?;
-        writeln!(out)?;
-        CostSummary::of(&self.last().cost).write_text(&mut out, style)?;
+        report.write_text(&mut out, output::text_style(false))?;
         out.flush()?;
         Ok(())
     }
@@ -104,7 +101,6 @@ impl Input {
 #[derive(Serialize)]
 struct Document<'a> {
     run: &'a RunInfo,
-    cost: CostSummary,
     report: &'a Report,
 }
 

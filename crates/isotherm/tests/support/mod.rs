@@ -321,7 +321,7 @@ pub fn sees_pages() -> bool {
     Stage::new().json("doctor --json")["source"] == "page-table"
 }
 
-/// Held by tests that measure heat: two of them at a time would measure each other.
+/// Held by tests whose workload keeps a core busy: two of them at a time would measure each other.
 pub fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)

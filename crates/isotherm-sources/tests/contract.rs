@@ -1,0 +1,204 @@
+//! What every source promises, asked of each that this machine has, on processes of our own.
+
+#![allow(missing_docs, reason = "no library")]
+
+use isotherm_heat::{BlockBits, Granularity};
+use isotherm_sources::choose::{self, Wanted};
+use isotherm_sources::{AccessSource, Error, Report};
+use isotherm_units::BlockNo;
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Killed and reaped when dropped.
+struct Process(Child);
+
+impl Process {
+    fn start(program: &str, args: &[&str]) -> Process {
+        let process = Process(Command::new(program).args(args).stdin(Stdio::piped()).spawn().unwrap());
+        // Past its start, it runs `program` and not a copy of us.
+        let name = program.to_owned() + "\n";
+        assert!(until(|| comm(process.pid()) == name), "{program} never came up");
+        std::thread::sleep(Duration::from_millis(100));
+        process
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn comm(pid: u32) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default()
+}
+
+fn resident_pages(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = text.lines().find_map(|l| l.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 4
+}
+
+fn until(mut is_so: impl FnMut() -> bool) -> bool {
+    let began = Instant::now();
+    while !is_so() {
+        if began.elapsed() > Duration::from_secs(5) {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    true
+}
+
+/// Asks each source that can be had here.
+fn of_each(question: impl Fn(&mut dyn AccessSource)) {
+    for wanted in [Wanted::Referenced, Wanted::PageTable] {
+        match choose::open(wanted) {
+            Ok(mut source) => question(&mut *source),
+            // Not `eprintln!`, which the test harness swallows.
+            Err(why) => writeln!(std::io::stderr(), "skipped: needs the source {wanted:?}: {why}").unwrap(),
+        }
+    }
+}
+
+/// Pages present, and accessed ones among them.
+fn count(source: &mut dyn AccessSource, pid: u32) -> Result<(u64, u64), Error> {
+    let blocks = source.layout(pid)?.blocks;
+    let (mut present, mut young) = (0, 0);
+    source.read(pid, &blocks, &mut |_, report| match report {
+        Report::Block(_, BlockBits::Pages { present: p, young: y }) => {
+            present += u64::from(p.count());
+            young += u64::from(y.count());
+        }
+        Report::Block(_, BlockBits::Huge { young: y }) => {
+            present += 512;
+            young += 512 * u64::from(y);
+        }
+        Report::Mapping { resident_pages, young_pages, .. } => {
+            present += resident_pages;
+            young += young_pages;
+        }
+        // Gone, or could not be read.
+        _ => {}
+    })?;
+    Ok((present, young))
+}
+
+#[test]
+fn what_is_resident_is_found_whole() {
+    of_each(|source| {
+        let process = Process::start("sleep", &["60"]);
+        source.attach(process.pid()).unwrap();
+        let layout = source.layout(process.pid()).unwrap();
+        assert!(layout.mappings.windows(2).all(|m| m[0].range.end <= m[1].range.start), "sorted and apart");
+        assert!(layout.blocks.windows(2).all(|b| b[0] < b[1]), "sorted, each once");
+        assert_eq!(layout.blocks.is_empty(), source.describe().granularity == Granularity::Mapping);
+        let (present, _) = count(source, process.pid()).unwrap();
+        let truth = resident_pages(process.pid());
+        // The kernel counts resident pages by processor and adds them up late; vdso pages count for nobody.
+        assert!(present.abs_diff(truth) <= 64, "{} found {present} of {truth} pages", source.describe().name);
+    });
+}
+
+#[test]
+fn after_a_clear_a_sleeper_is_idle() {
+    of_each(|source| {
+        let process = Process::start("sleep", &["60"]);
+        source.attach(process.pid()).unwrap();
+        let (present, before) = count(source, process.pid()).unwrap();
+        source.clear_process(process.pid(), &[]).unwrap();
+        let (_, after) = count(source, process.pid()).unwrap();
+        assert!(before > 50 && after < before / 10 + 8, "of {present} pages {before} were young, then {after}");
+    });
+}
+
+#[test]
+fn a_clear_reaches_the_blocks_that_were_named_and_no_others() {
+    let Ok(mut source) = choose::open(Wanted::PageTable) else {
+        return writeln!(std::io::stderr(), "skipped: needs the page-table source").unwrap();
+    };
+    let process = Process::start("sleep", &["60"]);
+    source.attach(process.pid()).unwrap();
+    let blocks = source.layout(process.pid()).unwrap().blocks;
+    let young = |source: &mut dyn AccessSource, blocks: &[BlockNo]| {
+        let mut young = 0;
+        let mut sink = |_, report| {
+            if let Report::Block(_, BlockBits::Pages { young: y, .. }) = report {
+                young += u64::from(y.count());
+            }
+        };
+        source.read(process.pid(), blocks, &mut sink).unwrap();
+        young
+    };
+    let before: Vec<u64> = blocks.iter().map(|b| young(&mut *source, &[*b])).collect();
+    let named = before.iter().position(|n| *n > 0).expect("something is young");
+    let mut told = Vec::new();
+    source.clear(process.pid(), &[blocks[named]], &mut |_, block, _| told.push(block)).unwrap();
+    assert_eq!(told, [blocks[named]], "each block is told of once");
+    let after: Vec<u64> = blocks.iter().map(|b| young(&mut *source, &[*b])).collect();
+    for (i, block) in blocks.iter().enumerate() {
+        let kept = if i == named { after[i] <= before[i] } else { after[i] == before[i] };
+        assert!(kept, "{block:?}: {} young before, {} after", before[i], after[i]);
+    }
+}
+
+#[test]
+fn what_is_gone_is_a_normal_event() {
+    of_each(|source| {
+        let process = Process::start("sleep", &["60"]);
+        let pid = process.pid();
+        source.attach(pid).unwrap();
+        source.layout(pid).unwrap();
+        drop(process);
+        let errors = [
+            source.layout(pid).map(drop).unwrap_err(),
+            count(source, pid).map(drop).unwrap_err(),
+            source.clear_process(pid, &[]).map(drop).unwrap_err(),
+        ];
+        for error in errors {
+            assert!(error.is_gone(), "{}: {error}", source.describe().name);
+        }
+        source.detach(pid);
+        // Nobody home, and never was.
+        source.detach(pid);
+        let again = source.attach(pid).map(drop).and_then(|()| source.layout(pid).map(drop)).unwrap_err();
+        assert!(again.is_gone(), "{again}");
+    });
+}
+
+#[test]
+fn kernel_threads_have_no_memory() {
+    if comm(2) != "kthreadd\n" {
+        return writeln!(std::io::stderr(), "skipped: needs to see kernel threads").unwrap();
+    }
+    of_each(|source| {
+        let error = source.attach(2).map(drop).and_then(|()| source.layout(2).map(drop)).unwrap_err();
+        assert!(matches!(error, Error::NoMemory(2)), "{error}");
+    });
+}
+
+#[test]
+fn another_program_in_the_same_process_is_noticed_before_its_pages_are_told() {
+    let Ok(mut source) = choose::open(Wanted::PageTable) else {
+        return writeln!(std::io::stderr(), "skipped: needs the page-table source").unwrap();
+    };
+    let mut process = Process::start("sh", &["-c", "read go; exec sleep 60"]);
+    let pid = process.pid();
+    source.attach(pid).unwrap();
+    let blocks = source.layout(pid).unwrap().blocks;
+    source.read(pid, &blocks, &mut |_, _| {}).unwrap();
+    writeln!(process.0.stdin.as_mut().unwrap(), "go").unwrap();
+    assert!(until(|| comm(pid) == "sleep\n"));
+    let mut told = 0;
+    let read = source.read(pid, &blocks, &mut |_, _| told += 1);
+    assert!(matches!(read, Err(Error::Replaced(_))) && told == 0, "{read:?}, {told} blocks told");
+    source.detach(pid);
+    source.attach(pid).unwrap();
+    assert!(!source.layout(pid).unwrap().blocks.is_empty(), "it can be watched anew");
+}

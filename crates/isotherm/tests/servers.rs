@@ -1,0 +1,194 @@
+//! Programs that people run: Redis and memcached under load, recorded, and every report made of the recording.
+
+mod support;
+
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use support::{Running, Stage, installed, is_root, read, sees_pages, until};
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn connect(port: u16) -> TcpStream {
+    let mut stream = None;
+    until(Duration::from_secs(10), || {
+        stream = TcpStream::connect(("127.0.0.1", port)).ok();
+        stream.is_some()
+    });
+    let stream = stream.expect("the server listens");
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream
+}
+
+/// A thread that asks a server for the same few keys until dropped.
+struct Load {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<u64>>,
+}
+
+impl Load {
+    fn start(mut ask: impl FnMut() + Send + 'static) -> Load {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let mut asked = 0;
+            while !stopped.load(Ordering::Relaxed) {
+                ask();
+                asked += 1;
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            asked
+        });
+        Load { stop, thread: Some(thread) }
+    }
+
+    /// Ends it, and returns how many rounds it made.
+    fn end(mut self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().expect("the server answered")
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn resident(pid: u32) -> f64 {
+    let status = read(&Path::new("/proc").join(pid.to_string()).join("status"));
+    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).expect("VmRSS");
+    line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() * 1024.0
+}
+
+/// Records a server for five seconds and holds every report against what is known of it.
+fn record_and_report(stage: &Stage, server: &Running, comm: &str, load: Load) {
+    let pid = server.pid();
+    stage.isotherm(&format!("record -w 1s -d 5s -p {pid}")).ended(0).says("snapshots");
+    let resident = resident(pid);
+    assert!(load.end() > 50, "the load went on all the time");
+
+    let row = stage.json("report processes --json")["report"]["processes"][0].clone();
+    let bytes = |key: &str| row[key].as_f64().unwrap_or_else(|| panic!("no {key} in {row}"));
+    assert_eq!((&row["pid"], &row["comm"]), (&Value::from(pid), &Value::from(comm)));
+    let off = (bytes("resident_bytes") / resident - 1.0).abs();
+    assert!(off < 0.1, "VmRSS is {resident}, and said to be resident: {row}");
+    assert!(0.0 < bytes("hot_bytes") && bytes("hot_bytes") < 0.6 * bytes("resident_bytes"), "{row}");
+    let sum: f64 = ["hot", "warm", "cold", "idle", "unmeasured"].iter().map(|k| bytes(&format!("{k}_bytes"))).sum();
+    assert!((sum - bytes("resident_bytes")).abs() < 0.01 * sum, "the parts make up the whole: {row}");
+    assert!(bytes("unmeasured_bytes") < 0.5 * bytes("resident_bytes"), "{row}");
+
+    let wss = stage.json("report wss --json")["report"].clone();
+    assert_eq!(wss["targets"][0]["points"].as_array().unwrap().len(), 5, "{wss}");
+    assert!(wss["total"]["max_bytes"].as_f64().unwrap() > 0.0, "{wss}");
+
+    let access = stage.json("report access --json");
+    let regions = support::regions(&access);
+    let in_regions: f64 = regions.iter().map(|r| r["resident_bytes"].as_f64().unwrap()).sum();
+    assert!((in_regions / bytes("resident_bytes") - 1.0).abs() < 0.01, "regions hold {in_regions}: {row}");
+    let named = |name: &str| regions.iter().any(|r| r["mapping"].as_str().unwrap().contains(name));
+    assert!(named("redis") || named("memcached"), "the program itself is mapped");
+    assert!(named("libc") && named("[stack]"), "and so are its libraries and stack");
+    // Its data: the largest region has no file behind it.
+    let largest = regions.iter().max_by_key(|r| r["resident_bytes"].as_u64()).unwrap();
+    assert!(["", "[heap]"].contains(&largest["mapping"].as_str().unwrap()), "{largest}");
+    let text = stage.isotherm("report access").ended(0).prints(&format!("{pid} {comm}")).out;
+    assert!(text.contains("(anon)") || text.contains("[heap]"), "{text}");
+
+    let histogram = stage.json("report histogram --json")["report"].clone();
+    assert_eq!(histogram["groups"].as_array().unwrap().len(), 1, "{histogram}");
+    let cgroups = stage.json("report cgroups --json")["report"].clone();
+    assert!(cgroups["cgroups"].as_array().unwrap().iter().any(|c| c["processes"] == 1), "{cgroups}");
+
+    stage.isotherm("report wss").ended(0).prints("working set");
+    stage.isotherm("report histogram --per-process").ended(0).prints(comm);
+    stage.isotherm("report processes").ended(0).prints(comm);
+    stage.isotherm("report cgroups").ended(0);
+    for sort in ["address", "heat", "size", "age"] {
+        stage.isotherm(&format!("report access --sort {sort} --min-size 64KiB --max-interval 1s")).ended(0);
+    }
+    stage.isotherm(&format!("report heatmap --only {pid}")).ended(0).prints(comm);
+    stage.isotherm("report heatmap --only 1").ended(1).says("process 1 was not watched");
+    stage.isotherm("report heatmap -o map.png").ended(0).says("wrote map.png");
+    assert!(fs::read(stage.path("map.png")).unwrap().starts_with(b"\x89PNG\r\n"));
+    stage.isotherm("report heatmap -o map.html").ended(0);
+    let html = read(&stage.path("map.html"));
+    assert!(html.contains("</html>") && html.contains(comm), "a whole page");
+    assert!(!html.contains("src=\"http") && !html.contains("href=\"http"), "that needs no network");
+}
+
+fn ask_redis(stream: &mut BufReader<TcpStream>, commands: &str, answers: usize) {
+    stream.get_mut().write_all(commands.as_bytes()).unwrap();
+    for _ in 0..answers {
+        let mut line = String::new();
+        stream.read_line(&mut line).unwrap();
+        if let Some(length) = line.strip_prefix('$').and_then(|l| l.trim().parse::<usize>().ok()) {
+            stream.read_exact(&mut vec![0; length + 2]).unwrap();
+        }
+    }
+}
+
+#[test]
+fn redis_under_load() {
+    need!(installed("redis-server"), "redis-server");
+    need!(sees_pages(), "the page-table source");
+    let stage = Stage::new();
+    let port = free_port();
+    let mut command = Command::new("redis-server");
+    command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+    let server = stage.start(command);
+    let mut redis = BufReader::new(connect(port));
+    // 40,000 values of 2 KiB, of which a twentieth is asked for.
+    let value = "x".repeat(2048);
+    for batch in 0..400 {
+        let sets: String = (0..100).map(|i| format!("SET key:{} {value}\r\n", batch * 100 + i)).collect();
+        ask_redis(&mut redis, &sets, 100);
+    }
+    let load = Load::start(move || {
+        let gets: String = (0..2000).map(|i| format!("GET key:{i}\r\n")).collect();
+        ask_redis(&mut redis, &gets, 2000);
+    });
+    record_and_report(&stage, &server, "redis-server", load);
+}
+
+#[test]
+fn memcached_under_load() {
+    need!(installed("memcached"), "memcached");
+    need!(sees_pages(), "the page-table source");
+    let stage = Stage::new();
+    let port = free_port();
+    let mut command = Command::new("memcached");
+    command.args(["-l", "127.0.0.1", "-p", &port.to_string(), "-U", "0", "-m", "256", "-t", "2"]);
+    if is_root() {
+        command.args(["-u", "nobody"]);
+    }
+    let server = stage.start(command);
+    let mut cache = BufReader::new(connect(port));
+    let value = "x".repeat(2048);
+    for batch in 0..400 {
+        let sets: String =
+            (0..100).map(|i| format!("set key{} 0 0 2048 noreply\r\n{value}\r\n", batch * 100 + i)).collect();
+        cache.get_mut().write_all(sets.as_bytes()).unwrap();
+    }
+    let load = Load::start(move || {
+        for key in 0..2000 {
+            cache.get_mut().write_all(format!("get key{key}\r\n").as_bytes()).unwrap();
+            let mut line = String::new();
+            while line != "END\r\n" {
+                line.clear();
+                assert!(cache.read_line(&mut line).unwrap() > 0, "memcached hung up");
+            }
+        }
+    });
+    record_and_report(&stage, &server, "memcached", load);
+}
