@@ -276,11 +276,9 @@ fn new_hot(log: &mut Log) -> Result<()> {
 fn hot_pages(monitor: &Monitor<RealClock>, pid: u32, span: AddrRange) -> u64 {
     let mut hot = 0;
     let Some(pages) = monitor.pages_of(pid) else { return 0 };
-    pages.for_each_block(monitor.now(), |block, view| {
-        if span.contains(block.addr()) {
-            let is_hot = view.runs.iter().filter(|r| r.interval.ns().is_some_and(|ns| ns <= S));
-            hot += is_hot.map(|r| u64::from(r.pages)).sum::<u64>();
-        }
+    pages.for_blocks_in(span.start.block()..span.end.block(), monitor.now(), |_, view| {
+        let is_hot = view.runs.iter().filter(|r| r.interval.ns().is_some_and(|ns| ns <= S));
+        hot += is_hot.map(|r| u64::from(r.pages)).sum::<u64>();
     });
     hot
 }

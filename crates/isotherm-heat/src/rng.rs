@@ -22,7 +22,6 @@ impl Rng {
     }
 
     /// A number below `n` (0 for `n` = 0) by multiply and shift; the bias is below `n` / 2^64.
-    #[expect(clippy::cast_possible_truncation, reason = "the high half of the product is below n")]
     pub const fn below(&mut self, n: u64) -> u64 {
         ((self.next_u64() as u128 * n as u128) >> 64) as u64
     }

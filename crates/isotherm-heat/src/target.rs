@@ -18,6 +18,7 @@ use crate::rng::Rng;
 use isotherm_units::{BlockNo, PAGES_PER_BLOCK};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::ops::Range;
 
 /// Distance of the first read after a clear.
 pub const FIRST_READ: Ns = 10_000_000;
@@ -142,7 +143,7 @@ impl Target {
         let mut gone = Vec::new();
         let mut fresh = Vec::new();
         let mut listed = populated.iter().copied().peekable();
-        for (block, _) in &self.blocks {
+        for block in self.blocks.keys() {
             while let Some(new) = listed.next_if(|b| b < block) {
                 fresh.push(new);
             }
@@ -289,15 +290,20 @@ impl Target {
         due
     }
 
-    /// Up to `most` blocks to clear now, in address order: surprises first, then by due time, as the slow-down budget allows.
+    /// Up to `most` blocks to clear now, in address order: surprises first, then (unless `urgent_only`) by due time, as the
+    /// slow-down budget allows.
     ///
     /// The caller reads each (so that nothing seen until now is lost), clears it, and reports it to [`Target::armed`].
-    pub fn due_arms(&mut self, now: Ns, most: usize) -> Vec<BlockNo> {
+    pub fn due_arms(&mut self, now: Ns, most: usize, urgent_only: bool) -> Vec<BlockNo> {
         let mut chosen = Vec::new();
         let mut allowed = self.slowdown.available_ns(now) / RETOUCH_NS - self.reserved as f64;
         for urgent in [true, false] {
             // Surprises may take three quarters; a steady trickle of them must not starve what was never looked at.
-            let most = if urgent { (most * 3).div_ceil(4) } else { most };
+            let most = match (urgent, urgent_only) {
+                (true, false) => (most * 3).div_ceil(4),
+                (false, true) => 0,
+                _ => most,
+            };
             while chosen.len() < most && allowed > 0.0 {
                 let Some((at, block)) = self.pop_arm(now, urgent) else { break };
                 let Some(expected) = self.expected(block) else { continue };
@@ -453,9 +459,14 @@ impl Target {
     }
 
     /// Calls `each` with what is known of every block at `now`, in address order.
-    pub fn for_each_block(&self, now: Ns, mut each: impl FnMut(BlockNo, View<'_>)) {
+    pub fn for_each_block(&self, now: Ns, each: impl FnMut(BlockNo, View<'_>)) {
+        self.for_blocks_in(BlockNo(0)..BlockNo(u64::MAX), now, each);
+    }
+
+    /// The same for some blocks only.
+    pub fn for_blocks_in(&self, blocks: Range<BlockNo>, now: Ns, mut each: impl FnMut(BlockNo, View<'_>)) {
         let mut runs = Vec::new();
-        for (block, entry) in &self.blocks {
+        for (block, entry) in self.blocks.range(blocks) {
             runs.clear();
             match &entry.heat {
                 BlockHeat::Huge(h) => runs.push(h.run(now)),

@@ -29,7 +29,7 @@ pub struct Follower {
 
 #[derive(Debug)]
 enum Of {
-    Pids { known: BTreeSet<u32>, children: bool },
+    Pids { named: BTreeSet<u32>, known: BTreeSet<u32>, children: bool },
     Cgroup(Cgroup),
     All,
 }
@@ -39,7 +39,8 @@ impl Follower {
     pub fn new(selection: &Selection, proc: Proc) -> proc::Result<Follower> {
         let of = match selection {
             Selection::Pids { pids, children } => {
-                Of::Pids { known: pids.iter().copied().collect(), children: *children }
+                let named: BTreeSet<u32> = pids.iter().copied().collect();
+                Of::Pids { known: named.clone(), named, children: *children }
             }
             Selection::Cgroup(path) => Of::Cgroup(proc.cgroups()?.find(path)?),
             Selection::All => Of::All,
@@ -52,11 +53,16 @@ impl Follower {
         matches!(self.of, Of::Pids { .. })
     }
 
+    /// Whether the user named this very process.
+    pub fn was_named(&self, pid: u32) -> bool {
+        matches!(&self.of, Of::Pids { named, .. } if named.contains(&pid))
+    }
+
     /// The processes there are now.
     pub fn current(&mut self) -> proc::Result<Vec<u32>> {
         let pids = match &mut self.of {
-            Of::Pids { known, children: false } => known.iter().copied().collect(),
-            Of::Pids { known, children: true } => {
+            Of::Pids { known, children: false, .. } => known.iter().copied().collect(),
+            Of::Pids { known, children: true, .. } => {
                 let roots: Vec<u32> = known.iter().copied().collect();
                 // Once found, a child stays ours when its parent ends and it is handed to init.
                 known.extend(self.proc.family()?.with_descendants(&roots));

@@ -15,10 +15,12 @@ pub use follow::{Follower, Selection};
 use isotherm_heat::{Bucket, Cost, Granularity, Ns, Snapshot, Target, TargetHeat};
 use isotherm_sources::{AccessSource, Clock, Error};
 use isotherm_sys::proc::Proc;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use watched::{Heat, Spent, Watched};
+use watched::{Heat, Most, Spent, Watched};
 
+/// More mappings than this for each region are not all told in a snapshot.
+const MAPPINGS_PER_REGION: usize = 4;
 /// How often clears are considered.
 const ARM_TICK: Ns = 200_000_000;
 /// How often mappings and processes are listed again, at the most.
@@ -66,12 +68,16 @@ pub struct Monitor<C: Clock> {
     watched: BTreeMap<u32, Watched>,
     /// Processes that cannot be watched, so that each is tried once.
     refused: BTreeMap<u32, String>,
+    /// Processes without memory of their own.
+    memoryless: BTreeSet<u32>,
     cpu: Bucket,
     cpu_seen: Ns,
     read_ns_per_block: f64,
     clear_ns_per_block: f64,
     spent: Spent,
     turn: usize,
+    bookkeeping_ns: Ns,
+    booked_at: Ns,
     ended: Ended,
     ever_watched: bool,
     started: Ns,
@@ -110,6 +116,10 @@ impl<C: Clock> Monitor<C> {
     /// A monitor that has looked at nothing yet.
     pub fn new(source: Box<dyn AccessSource>, follower: Follower, clock: C, settings: Settings) -> Monitor<C> {
         let now = clock.now();
+        // Opening the source counts: it was done in this thread.
+        let cpu_seen = clock.cpu();
+        let mut cpu = Bucket::new(settings.max_cpu_pct, CPU_CREDIT_S, now);
+        cpu.spend(cpu_seen as f64);
         Monitor {
             source: SourceBox(source),
             follower,
@@ -117,13 +127,15 @@ impl<C: Clock> Monitor<C> {
             settings,
             watched: BTreeMap::new(),
             refused: BTreeMap::new(),
-            cpu: Bucket::new(settings.max_cpu_pct, CPU_CREDIT_S, now),
-            // Opening the source counts: it was done in this thread.
-            cpu_seen: 0,
+            memoryless: BTreeSet::new(),
+            cpu,
+            cpu_seen,
             read_ns_per_block: 1_500.0,
             clear_ns_per_block: 35_000.0,
             spent: Spent::default(),
             turn: 0,
+            bookkeeping_ns: 0,
+            booked_at: now,
             ended: Ended::default(),
             ever_watched: false,
             started: now,
@@ -177,6 +189,7 @@ impl<C: Clock> Monitor<C> {
                 if !self.is_watching() && self.follower.is_named() {
                     return Ok(());
                 }
+                continue;
             }
             self.read_due();
             if now >= self.next_arm {
@@ -200,9 +213,17 @@ impl<C: Clock> Monitor<C> {
     /// Lists processes and their mappings again.
     fn refit(&mut self, now: Ns) -> Result<(), Error> {
         let pids = self.follower.current()?;
+        // First those known: one that executes another program is dropped here, and attached anew right after.
+        for pid in self.alive() {
+            if !pids.contains(&pid) {
+                self.end(pid);
+            } else {
+                self.step(pid, |w, source, spent| w.refit(source, now, spent));
+            }
+        }
         let mut first_error = None;
         for pid in &pids {
-            if !self.watched.contains_key(pid) && !self.refused.contains_key(pid) {
+            if !self.watched.contains_key(pid) && !self.refused.contains_key(pid) && !self.memoryless.contains(pid) {
                 let failed = self.attach(*pid, now);
                 first_error = first_error.or(failed);
             }
@@ -214,15 +235,9 @@ impl<C: Clock> Monitor<C> {
             return Err(error);
         }
         self.ever_watched |= !self.watched.is_empty();
-        self.refused.retain(|pid, _| pids.contains(pid));
-        for pid in self.alive() {
-            if !pids.contains(&pid) {
-                self.end(pid);
-            } else {
-                self.step(pid, |w, source, spent| w.refit(source, now, spent));
-            }
-        }
+        self.memoryless.retain(|pid| pids.contains(pid));
         self.set_patrol();
+        self.charge_bookkeeping();
         let took = self.clock.now().saturating_sub(now);
         self.next_refit = now + REFIT_TICK.max(took * REFIT_SHARE);
         Ok(())
@@ -248,8 +263,15 @@ impl<C: Clock> Monitor<C> {
             }
             Err(error) => {
                 self.source.0.detach(pid);
-                if !matches!(error, Error::Busy(_)) {
-                    self.refused.insert(pid, error.to_string());
+                match &error {
+                    Error::Busy(_) => {}
+                    // Kernel threads, and children that ended before they were looked at: nothing to tell about.
+                    gone if gone.is_gone() && !self.follower.was_named(pid) => {
+                        self.memoryless.insert(pid);
+                    }
+                    other => {
+                        self.refused.insert(pid, other.to_string());
+                    }
                 }
                 Some(error)
             }
@@ -323,15 +345,14 @@ impl<C: Clock> Monitor<C> {
                 let began = self.charge_cpu();
                 let now = self.clock.now();
                 let affordable = self.cpu.available_ns(now) / self.clear_ns_per_block;
-                if affordable < 1.0 {
-                    return;
-                }
                 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and bounded")]
-                let most = affordable.min(1e6) as usize;
+                let most = if affordable < 1.0 { Most::Urgent } else { Most::Blocks(affordable.min(1e6) as usize) };
                 let blocks = self.spent.blocks_cleared;
                 let mut cleared = 0;
                 self.step(pid, |w, source, spent| {
-                    w.clear_stuck(source, now, spent)?;
+                    if most != Most::Urgent {
+                        w.clear_stuck(source, now, spent)?;
+                    }
                     cleared = w.arm_due(source, now, most, spent)?;
                     Ok(())
                 });
@@ -341,7 +362,7 @@ impl<C: Clock> Monitor<C> {
                 }
                 // Reads that fall due while many are cleared must not wait for the last of them.
                 self.read_due();
-                if cleared > 1 {
+                if cleared > 1 && most != Most::Urgent {
                     busy.push(pid);
                 }
             }
@@ -380,6 +401,25 @@ impl<C: Clock> Monitor<C> {
         cpu
     }
 
+    /// Takes CPU time of listing and snapshots out of the budget, but no more than half of what the budget grants: a target
+    /// that is dear to list (tens of thousands of mappings) is still looked at. [`Monitor::bookkeeping_share`] tells how dear.
+    fn charge_bookkeeping(&mut self) {
+        let (now, cpu) = (self.clock.now(), self.clock.cpu());
+        let used = cpu.saturating_sub(self.cpu_seen);
+        self.cpu_seen = cpu;
+        self.bookkeeping_ns += used;
+        let granted = now.saturating_sub(self.booked_at) as f64 * self.cpu.share() / 2.0;
+        self.booked_at = now;
+        self.cpu.spend((used as f64).min(granted));
+    }
+
+    /// Which share of the CPU budget went into listing mappings and making snapshots so far. Above a half for long, snapshots
+    /// should be made less often.
+    pub fn bookkeeping_share(&self) -> f64 {
+        let granted = self.clock.now().saturating_sub(self.started).max(1) as f64 * self.cpu.share();
+        self.bookkeeping_ns as f64 / granted
+    }
+
     /// The heat of all targets now. Wall time is an argument: the monitor's clock may be a replay's.
     pub fn snapshot(&mut self, unix_ns: u64) -> Snapshot {
         let now = self.clock.now();
@@ -390,7 +430,7 @@ impl<C: Clock> Monitor<C> {
         }
         self.forget_ended(now);
         self.last_snapshot = now;
-        self.charge_cpu();
+        self.charge_bookkeeping();
         Snapshot { start_unix_ns: unix_ns.saturating_sub(elapsed), end_unix_ns: unix_ns, targets, cost: self.cost(now) }
     }
 
@@ -442,13 +482,23 @@ fn target_heat(watched: &mut Watched, now: Ns, elapsed: Ns, settings: &Settings)
     }
 }
 
-/// Mappings that hold part of a region: both lists are sorted.
+/// Mappings that hold part of a region: both lists are sorted. Where a few regions span thousands of mappings, only those in
+/// which a region begins: nobody reads the others, and every snapshot would carry them.
 fn mappings_with_regions(watched: &Watched, regions: &[isotherm_heat::Region]) -> Vec<isotherm_heat::Mapping> {
     let mut at = 0;
     let holds = |m: &&isotherm_heat::Mapping| {
         at += regions[at..].partition_point(|r| r.range.end <= m.range.start);
         regions.get(at).is_some_and(|r| r.range.start < m.range.end)
     };
+    if watched.mappings.len() > MAPPINGS_PER_REGION * regions.len() {
+        let holding = |start| {
+            let after = watched.mappings.partition_point(|m| m.range.start <= start);
+            watched.mappings[..after].last().filter(|m| m.range.contains(start)).cloned()
+        };
+        let mut named: Vec<_> = regions.iter().filter_map(|r| holding(r.range.start)).collect();
+        named.dedup();
+        return named;
+    }
     watched.mappings.iter().filter(holds).cloned().collect()
 }
 

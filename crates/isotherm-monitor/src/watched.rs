@@ -38,6 +38,24 @@ impl Spent {
     }
 }
 
+/// How many blocks may be cleared in one turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Most {
+    /// Up to this many.
+    Blocks(usize),
+    /// The CPU budget is used up: a few that have surprised, so that news is never held back for long.
+    Urgent,
+}
+
+impl Most {
+    fn blocks(self) -> usize {
+        match self {
+            Most::Blocks(n) => n,
+            Most::Urgent => 8,
+        }
+    }
+}
+
 /// How the source sees it.
 #[derive(Debug)]
 pub(crate) enum Heat {
@@ -125,12 +143,12 @@ impl Watched {
         &mut self,
         source: &mut dyn AccessSource,
         now: Ns,
-        most: usize,
+        most: Most,
         spent: &mut Spent,
     ) -> Result<usize, Error> {
         match &mut self.heat {
             Heat::Pages(target) => {
-                let due = target.due_arms(now, most.min(ARM_BATCH));
+                let due = target.due_arms(now, most.blocks().min(ARM_BATCH), matches!(most, Most::Urgent));
                 // What was touched until now would be lost with the bits.
                 let answered = read_blocks(target, source, self.id.pid, now, &due, spent)?;
                 for block in &due[answered..] {
@@ -148,7 +166,9 @@ impl Watched {
                 spent.add(0, progress);
                 Ok(answered)
             }
-            Heat::Mappings(heat) if heat.next() == Next::Clear && self.slowdown.available_ns(now) > 0.0 => {
+            Heat::Mappings(heat)
+                if most != Most::Urgent && heat.next() == Next::Clear && self.slowdown.available_ns(now) > 0.0 =>
+            {
                 let cleared = source.clear_process(self.id.pid, &[])?;
                 spent.longest_hold_ns = spent.longest_hold_ns.max(cleared.stall_ns);
                 heat.cleared(cleared.at);

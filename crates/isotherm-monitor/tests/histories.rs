@@ -197,5 +197,5 @@ fn a_process_that_is_not_there_is_an_error() {
     let follower = Follower::new(&selection, Proc::default()).unwrap();
     let mut monitor = Monitor::new(Box::new(replay), follower, clock, Settings::default());
     let error = monitor.watch(S, &AtomicBool::new(false)).unwrap_err();
-    assert_eq!(error.to_string(), "process 99 has ended");
+    assert_eq!(error.to_string(), "process 99 is not there, or has ended");
 }

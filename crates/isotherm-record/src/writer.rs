@@ -126,6 +126,14 @@ impl Writer {
         Ok(Summary { snapshots: self.kept, bytes: size(&self.dir), path: self.dir, note })
     }
 
+    /// Gives the recording up: removes what was written, and the directory if nothing else is in it.
+    pub fn discard(self) -> Result<()> {
+        let failed = |error| Error::Create { path: self.dir.clone(), error };
+        let (ours, others) = list(&self.dir).map_err(failed)?;
+        ours.iter().try_for_each(|file| self.storage.remove(&self.dir.join(file.to_string()))).map_err(failed)?;
+        if others { Ok(()) } else { fs::remove_dir(&self.dir).map_err(failed) }
+    }
+
     /// The directory of the recording.
     pub fn path(&self) -> &Path {
         &self.dir

@@ -145,7 +145,7 @@ pub struct ClearedProcess {
 #[non_exhaustive]
 pub enum Error {
     /// The process has ended.
-    #[error("process {0} has ended")]
+    #[error("process {0} is not there, or has ended")]
     Gone(u32),
     /// The process executes another program now, or its pid belongs to another.
     #[error("process {0} has executed another program")]
@@ -186,7 +186,8 @@ impl Error {
         match self {
             Error::Gone(_) | Error::NoMemory(_) => true,
             Error::Proc(e) => e.is_gone(),
-            Error::Io { source, .. } => matches!(source.raw_os_error(), Some(3)),
+            // ESRCH, or ENOENT of a file below /proc/PID.
+            Error::Io { source, .. } => matches!(source.raw_os_error(), Some(2 | 3)),
             _ => false,
         }
     }

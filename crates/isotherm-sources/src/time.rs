@@ -37,6 +37,20 @@ impl Clock for RealClock {
     }
 }
 
+impl Clock for Box<dyn Clock> {
+    fn now(&self) -> Ns {
+        (**self).now()
+    }
+
+    fn cpu(&self) -> Ns {
+        (**self).cpu()
+    }
+
+    fn sleep_until(&self, at: Ns) {
+        (**self).sleep_until(at);
+    }
+}
+
 /// A clock that jumps to whatever is waited for. Clones share the time.
 #[derive(Clone, Debug, Default)]
 pub struct VirtualClock(Arc<AtomicU64>);

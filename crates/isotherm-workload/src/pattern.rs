@@ -1,6 +1,6 @@
 //! Which pages are hot.
 
-use isotherm_heat::{Interval, Ns, Region, Rng, Target};
+use isotherm_heat::{Interval, Ns, Rng, Target};
 use isotherm_units::{AddrRange, PAGES_PER_BLOCK};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -82,18 +82,11 @@ impl Pattern {
         score.finish(&hot)
     }
 
-    /// The same from regions, for sources that know no pages: each page is taken to be as hot as its region.
-    pub fn score_regions(&self, memory: AddrRange, regions: &[Region], hot_ns: Ns) -> Score {
+    /// Compares amounts, for sources that know no pages: the best that `said_hot` pages, wherever they are, can be right.
+    pub fn score_amount(&self, said_hot: u64) -> Score {
         let hot = self.hot_as_seen();
-        let mut score = Score::default();
-        for (region, range) in regions.iter().filter_map(|r| Some((r, r.range.intersect(memory)?))) {
-            let first = (range.start.0 - memory.start.0) >> 12;
-            for page in first..first + range.len().pages() {
-                if let Some(hot) = usize::try_from(page).ok().and_then(|i| hot.get(i)) {
-                    score.add(*hot, region.interval, hot_ns);
-                }
-            }
-        }
+        let all = hot.iter().filter(|h| **h).count() as u64;
+        let score = Score { true_hot: said_hot.min(all), false_hot: said_hot.saturating_sub(all), ..Score::default() };
         score.finish(&hot)
     }
 

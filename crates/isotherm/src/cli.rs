@@ -98,7 +98,7 @@ pub enum SourceArg {
 #[command(next_help_heading = "Targets")]
 pub struct TargetArgs {
     /// Process to watch; may be given several times or as a list
-    #[arg(short, long = "pid", value_name = "PID", value_delimiter = ',')]
+    #[arg(short, long = "pid", value_name = "PID", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     pub pids: Vec<u32>,
     /// Watch the processes of this cgroup and those below it: a path below /sys/fs/cgroup, or as in /proc/PID/cgroup
     #[arg(long, value_name = "PATH", conflicts_with_all = ["pids", "all"])]
@@ -127,6 +127,9 @@ pub struct WatchArgs {
     /// Where access reports come from
     #[arg(long, value_enum, default_value_t)]
     pub source: SourceArg,
+    /// Watch this recording being played back instead of the machine: its processes, or those named, as fast as it computes
+    #[arg(long, value_name = "RECORDING", conflicts_with_all = ["source", "all", "cgroup", "command"])]
+    pub replay: Option<PathBuf>,
     /// Allowed slow-down of each target, percent of one core; over 100 lifts the limit
     #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = percent)]
     pub max_slowdown: f64,

@@ -5,15 +5,19 @@ use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use isotherm_heat::{Granularity, RunInfo, Snapshot};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
+use isotherm_record::Recording;
 use isotherm_sources::choose::{self, Wanted};
-use isotherm_sources::{AccessSource, RealClock};
+use isotherm_sources::replay::Replay;
+use isotherm_sources::{AccessSource, Clock, RealClock, VirtualClock};
 use isotherm_sys::clock;
 use isotherm_sys::host::{HostFacts, HostRoots};
 use isotherm_sys::proc::Proc;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Set when the user or the system asks us to end.
 #[derive(Clone, Debug)]
@@ -36,6 +40,12 @@ impl Stop {
     }
 }
 
+/// Listing and snapshots may take this share of the CPU budget before snapshots are made less often.
+const MOST_BOOKKEEPING: f64 = 0.7;
+const SETTLED_NS: u64 = 10_000_000_000;
+/// How long a command may take to end when asked to.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// A command that we started to watch it. Asked to end when we do.
 #[derive(Debug)]
 pub struct Started(process::Child);
@@ -50,21 +60,111 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        if matches!(self.0.try_wait(), Ok(None)) {
-            // Unlike SIGKILL, this lets it end in its own way; the pid is ours until we wait for it.
-            let _ = isotherm_sys::signal::terminate(self.0.id());
+        if !matches!(self.0.try_wait(), Ok(None)) {
+            return;
         }
+        // This lets it end in its own way; the pid is ours until we wait for it.
+        let _ = isotherm_sys::signal::terminate(self.0.id());
+        for _ in 0..PATIENCE.as_millis() / 20 {
+            if !matches!(self.0.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        eprintln!("isotherm: the command did not end when asked to, and is killed");
+        let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+/// Ready to watch, with nothing started yet: what may fail for other reasons is done between this and [`Prepared::start`].
+pub struct Prepared {
+    source: Box<dyn AccessSource>,
+    settings: Settings,
+    selection: Option<Selection>,
+    command: Vec<String>,
+    children: bool,
+    clock: Box<dyn Clock>,
+    replay_unix_ns: Option<u64>,
+    window_ns: u64,
+    pub run: RunInfo,
+}
+
+impl Prepared {
+    /// Opens the source. Fails if nothing was named or no source can be had.
+    pub fn new(targets: &TargetArgs, args: &WatchArgs, default_window_ns: u64) -> Result<Prepared> {
+        let window_ns = args.window.unwrap_or(default_window_ns);
+        if let Some(path) = &args.replay {
+            return Prepared::replay(targets, args, path, window_ns);
+        }
+        if targets.is_empty() {
+            return Err(Usage("name what to watch: -p PID, --cgroup PATH, --all, or -- COMMAND".into()).into());
+        }
+        let source = open_source(args.source)?;
+        let settings = settings(args, &*source);
+        Ok(Prepared {
+            run: run_info(&*source, settings, window_ns),
+            source,
+            settings,
+            selection: selection(targets),
+            command: targets.command.clone(),
+            children: !targets.no_children,
+            clock: Box::new(RealClock),
+            replay_unix_ns: None,
+            window_ns,
+        })
+    }
+
+    /// The same on a recording, with a clock that jumps.
+    fn replay(targets: &TargetArgs, args: &WatchArgs, path: &Path, window_ns: u64) -> Result<Prepared> {
+        let snapshots = Recording::open(path)?.read_all()?;
+        let begin = snapshots.first().with_context(|| format!("{}: nothing is recorded in it", path.display()))?;
+        let clock = VirtualClock::default();
+        let source = Box::new(Replay::of_recording(clock.clone(), &snapshots));
+        let all = || source.targets().map(|(id, _)| id.pid).collect();
+        let pids = if targets.pids.is_empty() { all() } else { targets.pids.clone() };
+        let settings = settings(args, &*source);
+        Ok(Prepared {
+            run: run_info(&*source, settings, window_ns),
+            source,
+            settings,
+            selection: Some(Selection::Pids { pids, children: false }),
+            command: Vec::new(),
+            children: false,
+            clock: Box::new(clock),
+            replay_unix_ns: Some(begin.start_unix_ns),
+            window_ns,
+        })
+    }
+
+    /// Starts the command, if there is one, and the monitor.
+    pub fn start(self) -> Result<Watching> {
+        let started = if self.command.is_empty() { None } else { Some(Started::new(&self.command)?) };
+        let of_command =
+            || Selection::Pids { pids: started.iter().map(|s| s.0.id()).collect(), children: self.children };
+        let follower = Follower::new(&self.selection.unwrap_or_else(of_command), Proc::default())?;
+        let monitor = Monitor::new(self.source, follower, self.clock, self.settings);
+        Ok(Watching {
+            monitor,
+            run: self.run,
+            window_ns: self.window_ns,
+            started,
+            told_stretch: false,
+            replay_unix_ns: self.replay_unix_ns,
+        })
     }
 }
 
 /// Everything a command needs to watch.
 #[derive(Debug)]
 pub struct Watching {
-    pub monitor: Monitor<RealClock>,
+    pub monitor: Monitor<Box<dyn Clock>>,
     pub run: RunInfo,
     pub window_ns: u64,
     started: Option<Started>,
+    told_stretch: bool,
+    /// Wall time when a replay begins; `None` when watching the machine.
+    replay_unix_ns: Option<u64>,
 }
 
 /// Opens the source that was asked for.
@@ -80,18 +180,17 @@ pub fn open_source(wanted: SourceArg) -> Result<Box<dyn AccessSource>> {
 impl Watching {
     /// Starts to watch. Fails if nothing was named, or if what was named cannot be watched.
     pub fn begin(targets: &TargetArgs, args: &WatchArgs, default_window_ns: u64) -> Result<Watching> {
-        if targets.is_empty() {
-            return Err(Usage("name what to watch: -p PID, --cgroup PATH, --all, or -- COMMAND".into()).into());
-        }
-        let source = open_source(args.source)?;
-        let started = if targets.command.is_empty() { None } else { Some(Started::new(&targets.command)?) };
-        let selection = selection(targets, started.as_ref());
-        let follower = Follower::new(&selection, Proc::default())?;
-        let settings = settings(args, &*source);
-        let window_ns = args.window.unwrap_or(default_window_ns);
-        let run = run_info(&*source, settings, window_ns);
-        let monitor = Monitor::new(source, follower, RealClock, settings);
-        Ok(Watching { monitor, run, window_ns, started })
+        Prepared::new(targets, args, default_window_ns)?.start()
+    }
+
+    /// Says nothing on standard error from here on: a terminal view has the screen.
+    pub fn silence(&mut self) {
+        self.told_stretch = true;
+    }
+
+    /// Wall time: now, or in the recording that is played.
+    fn unix_ns(&self) -> u64 {
+        self.replay_unix_ns.map_or_else(clock::unix_ns, |begin| begin + self.monitor.now())
     }
 
     /// Watches window by window, for `duration_ns` or until stopped or nothing is left, and hands each snapshot to `each`.
@@ -106,18 +205,35 @@ impl Watching {
         let end = duration_ns.map_or(u64::MAX, |d| began.saturating_add(d));
         let mut window_end = began;
         loop {
-            window_end = window_end.saturating_add(self.window_ns).max(self.monitor.now()).min(end);
+            window_end = window_end.saturating_add(self.affordable_window_ns()).max(self.monitor.now()).min(end);
             let watched = self.monitor.watch(window_end, &stop.0);
             self.reap();
             watched?;
             bar.set_position(self.monitor.now().saturating_sub(began) / 1_000_000);
-            let flow = each(self.monitor.snapshot(clock::unix_ns()))?;
+            let unix_ns = self.unix_ns();
+            let flow = each(self.monitor.snapshot(unix_ns))?;
             let nothing_left = self.monitor.now() < window_end && !self.monitor.is_watching();
             if flow.is_break() || stop.is_set() || nothing_left || self.monitor.now() >= end {
                 bar.finish_and_clear();
                 return Ok(());
             }
         }
+    }
+
+    /// The window asked for, or a longer one if snapshots that often would use up the CPU budget.
+    fn affordable_window_ns(&mut self) -> u64 {
+        // The first snapshots find everything cold in the caches, and say little about the later ones.
+        let settled = self.monitor.cost(self.monitor.now()).elapsed_ns > SETTLED_NS;
+        let share = if settled { self.monitor.bookkeeping_share() } else { 0.0 };
+        if share > MOST_BOOKKEEPING && !self.told_stretch {
+            self.told_stretch = true;
+            eprintln!(
+                "isotherm: a snapshot of these targets is dear: they are made less often, to stay within --max-cpu"
+            );
+        }
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few windows")]
+        let stretched = (self.window_ns as f64 * (share / MOST_BOOKKEEPING).clamp(1.0, 16.0)) as u64;
+        stretched
     }
 
     /// Lets a command that we started, and that has ended, be seen as ended.
@@ -139,14 +255,16 @@ impl Watching {
     }
 }
 
-fn selection(targets: &TargetArgs, started: Option<&Started>) -> Selection {
-    let children = !targets.no_children;
-    match (started, &targets.cgroup) {
-        (Some(started), _) => Selection::Pids { pids: vec![started.0.id()], children },
-        (None, Some(path)) => Selection::Cgroup(path.clone()),
-        (None, None) if targets.all => Selection::All,
-        (None, None) => Selection::Pids { pids: targets.pids.clone(), children },
+/// What was named; `None` if it is a command yet to be started.
+fn selection(targets: &TargetArgs) -> Option<Selection> {
+    if !targets.command.is_empty() {
+        return None;
     }
+    Some(match &targets.cgroup {
+        Some(path) => Selection::Cgroup(path.clone()),
+        None if targets.all => Selection::All,
+        None => Selection::Pids { pids: targets.pids.clone(), children: !targets.no_children },
+    })
 }
 
 fn settings(args: &WatchArgs, source: &dyn AccessSource) -> Settings {

@@ -250,7 +250,6 @@ fn every_report_is_there_as_json() {
     ] {
         let json = stage.json(&format!("report {report} rec --json"));
         assert_eq!(json["run"]["version"], env!("CARGO_PKG_VERSION"), "{report}");
-        assert!(json["cost"].is_object(), "{report}");
         let found: Vec<&str> = json["report"].as_object().unwrap().keys().map(String::as_str).collect();
         for key in keys {
             assert!(found.contains(key), "{report} has no {key}: {found:?}");

@@ -175,7 +175,8 @@ heat([at + (page << 12) for page in range(20001, 21001, 2)])",
     assert!(unknown < 0.2, "after 15 s, {:.0}% of the memory is unknown: {row}", 100.0 * unknown);
     assert!(number(&row, "hot_bytes") >= (500 << 12) as f64, "{row}");
     let hot = interval_at(&report, at + (20_501 << 12)).expect("measured");
-    assert!(hot < SECOND, "touched at 50 Hz, said every {hot} ns");
+    // Every other page around is cold, and as many runs as that are told as one mixed region: the middle, on the log scale.
+    assert!(hot < 5 * SECOND, "every other page touched at 50 Hz, said every {hot} ns");
 }
 
 #[test]

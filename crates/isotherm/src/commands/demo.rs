@@ -38,6 +38,8 @@ pub fn workload(args: &WorkloadArgs) -> Result<()> {
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
 struct Report {
+    /// `page` by page against the truth, or `amount`: how much is hot, of a source that does not know which pages.
+    scored_by: &'static str,
     /// Of the pages said to be hot, the share that is.
     precision: f64,
     /// Of the hot pages, the share said to be.
@@ -175,8 +177,9 @@ fn score(monitor: &Monitor<RealClock>, pattern: &Pattern, child: &Child, watched
     match monitor.pages_of(child.pid()) {
         Some(pages) => pattern.score_pages(child.memory(), pages, watched.ended, HOT_NS),
         None => {
-            let regions = watched.snapshots.last().and_then(|s| s.targets.first()).map_or(&[][..], |t| &t.regions);
-            pattern.score_regions(child.memory(), regions, HOT_NS)
+            let said =
+                watched.snapshots.last().and_then(|s| s.targets.first()).map_or(0, |t| t.temperature.within_ns(HOT_NS));
+            pattern.score_amount(said)
         }
     }
 }
@@ -196,7 +199,9 @@ fn report(score: &Score, watched: &Watched, child: &Child, pattern: &Pattern, ru
         within.max().unwrap_or(0) as f64 / 1e6
     };
     let seconds = (watched.ended - watched.began) as f64 / 1e9;
+    let by_page = child_granularity(watched) == Granularity::Page;
     Report {
+        scored_by: if by_page { "page" } else { "amount" },
         precision: score.precision(),
         recall: score.recall(),
         hot_bytes_error_pct: score.size_error_pct(),
@@ -210,15 +215,15 @@ fn report(score: &Score, watched: &Watched, child: &Child, pattern: &Pattern, ru
         read_errors: watched.cost.read_errors,
         source: run.source,
         source_note: run.source_note,
-        granularity: watched
-            .snapshots
-            .last()
-            .and_then(|s| s.targets.first())
-            .map_or(Granularity::Page, |t| t.granularity),
+        granularity: child_granularity(watched),
         memory_bytes: child.memory().len().0,
         hot_bytes: Bytes::of_pages(pattern.hot().iter().filter(|h| **h).count() as u64).0,
         seconds,
     }
+}
+
+fn child_granularity(watched: &Watched) -> Granularity {
+    watched.snapshots.last().and_then(|s| s.targets.first()).map_or(Granularity::Page, |t| t.granularity)
 }
 
 fn write_text(r: &Report, out: &mut dyn Write) -> io::Result<()> {
@@ -238,8 +243,8 @@ fn write_text(r: &Report, out: &mut dyn Write) -> io::Result<()> {
     };
     writeln!(
         out,
-        "how right   precision {:.4}, recall {:.4} by page, size of the hot set off by {:.1}%{unknown}",
-        r.precision, r.recall, r.hot_bytes_error_pct
+        "how right   precision {:.4}, recall {:.4} by {}, size of the hot set off by {:.1}%{unknown}",
+        r.precision, r.recall, r.scored_by, r.hot_bytes_error_pct
     )?;
     if r.granularity == Granularity::Mapping {
         writeln!(

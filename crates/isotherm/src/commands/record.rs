@@ -2,7 +2,7 @@
 
 use crate::cli::RecordArgs;
 use crate::output;
-use crate::watch::{Stop, Watching};
+use crate::watch::{Prepared, Stop};
 use anyhow::Result;
 use isotherm_record::{Options, Writer};
 use isotherm_view::tables::CostSummary;
@@ -12,9 +12,16 @@ const WINDOW_NS: u64 = 2_000_000_000;
 
 pub fn run(args: &RecordArgs) -> Result<()> {
     let stop = Stop::on_signals()?;
-    let mut watching = Watching::begin(&args.targets, &args.watch, WINDOW_NS)?;
+    let prepared = Prepared::new(&args.targets, &args.watch, WINDOW_NS)?;
     let options = Options { overwrite: args.overwrite, ..Options::default() };
-    let mut writer = Writer::create(&args.output, &watching.run, options)?;
+    let mut writer = Writer::create(&args.output, &prepared.run, options)?;
+    let mut watching = match prepared.start() {
+        Ok(watching) => watching,
+        Err(error) => {
+            writer.discard()?;
+            return Err(error);
+        }
+    };
     eprintln!("isotherm: {}; into {}/", watching.run.source_note, args.output.display());
     let bar = output::progress(args.duration, "recording");
     let mut count = 0;
@@ -23,7 +30,7 @@ pub fn run(args: &RecordArgs) -> Result<()> {
         let regions: usize = snapshot.targets.iter().map(|t| t.regions.len()).sum();
         count += 1;
         bar.set_message(format!(
-            "{count} snapshots, {} processes, {regions} regions; Ctrl-C ends",
+            "snapshot {count}, {} processes, {regions} regions; Ctrl-C ends",
             snapshot.targets.len()
         ));
         cost = Some(snapshot.cost);
@@ -31,13 +38,19 @@ pub fn run(args: &RecordArgs) -> Result<()> {
         Ok(ControlFlow::Continue(()))
     });
     bar.finish_and_clear();
+    if let (0, Err(error)) = (count, watched.as_ref().map_err(ToString::to_string)) {
+        // Nothing was recorded: an empty recording would only be in the way of the next try.
+        writer.discard()?;
+        anyhow::bail!(error);
+    }
     watching.tell_refused();
     // What is recorded is kept whole, also if watching failed.
     let summary = writer.finish();
     watched?;
     let summary = summary?;
+    let plural = if summary.snapshots == 1 { "" } else { "s" };
     eprintln!(
-        "isotherm: {} snapshots, {} in {}/",
+        "isotherm: {} snapshot{plural}, {} in {}/",
         summary.snapshots,
         isotherm_units::Bytes(summary.bytes),
         summary.path.display()

@@ -40,8 +40,8 @@ struct Input {
 impl Input {
     /// Reads the recording, or watches.
     fn get(args: &InputArgs) -> Result<Input> {
-        let input =
-            if args.targets.is_empty() { Input::recorded(args.recording.as_deref()) } else { Input::live(args) }?;
+        let recorded = args.targets.is_empty() && args.watch.replay.is_none();
+        let input = if recorded { Input::recorded(args.recording.as_deref()) } else { Input::live(args) }?;
         if input.snapshots.iter().all(|s| s.targets.is_empty()) {
             anyhow::bail!("nothing was watched: no process with memory of its own was found");
         }
@@ -72,7 +72,9 @@ impl Input {
         eprintln!("isotherm: {}", watching.run.source_note);
         let bar = output::progress(Some(args.duration), "watching");
         let mut snapshots = Vec::new();
-        watching.snapshots(Some(args.duration), &stop, &bar, |snapshot| {
+        // A replay goes on to its end.
+        let duration = args.watch.replay.is_none().then_some(args.duration);
+        watching.snapshots(duration, &stop, &bar, |snapshot| {
             snapshots.push(snapshot);
             Ok(ControlFlow::Continue(()))
         })?;

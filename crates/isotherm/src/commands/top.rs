@@ -2,8 +2,9 @@
 
 use crate::cli::TopArgs;
 use crate::watch::{Stop, Watching};
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use isotherm_view::top::{TopOptions, run_top};
+use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -12,9 +13,12 @@ const WINDOW_NS: u64 = 2_000_000_000;
 
 pub fn run(args: &TopArgs) -> Result<()> {
     let thresholds = args.thresholds.bounds()?;
+    if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+        bail!("top needs a terminal; `isotherm report processes` prints the same once");
+    }
     let stop = Stop::on_signals()?;
     let mut targets = args.targets.clone();
-    targets.all |= targets.is_empty();
+    targets.all |= targets.is_empty() && args.watch.replay.is_none();
     let watch = args.watch.clone();
     let (to_main, from_monitor) = mpsc::channel();
     let (to_view, snapshots) = mpsc::channel();
@@ -28,6 +32,7 @@ pub fn run(args: &TopArgs) -> Result<()> {
                 return Ok(());
             }
         };
+        watching.silence();
         let _ = to_main.send(Ok(watching.run.clone()));
         let hidden = indicatif::ProgressBar::hidden();
         watching.snapshots(None, &watching_stop, &hidden, |snapshot| {
