@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 const S: Ns = 1_000_000_000;
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 3;
 /// Blocks advised in one call when the cost of clearing is measured.
 const BLOCKS_A_CALL: usize = 8;
 
@@ -144,6 +144,11 @@ fn longest_fault_ms(child: &Child, times: &[(Ns, Ns)]) -> f64 {
     child.progress().iter().filter(|p| within(p.at)).map(|p| p.slowest_fault_ns).max().unwrap_or(0) as f64 / 1e6
 }
 
+/// Runs `what` in a thread of its own: the budget is kept by the CPU time of the thread, which has to be the monitor's alone.
+fn in_own_thread<T: Send>(what: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    std::thread::scope(|scope| scope.spawn(what).join().expect("no panic"))
+}
+
 fn monitor(pid: u32) -> Result<Monitor<RealClock>> {
     let source = choose::open(Wanted::PageTable)?;
     let follower = Follower::new(&Selection::Pids { pids: vec![pid], children: false }, Proc::default())?;
@@ -170,14 +175,10 @@ fn slowdown(log: &mut Log) -> Result<()> {
     let child = start(&busy(4 << 10, false))?;
     let twin = start(&busy(4 << 10, false))?;
     let before = stretches(5, || Ok(()))?;
-    let (watched, cost) = std::thread::scope(|scope| {
-        // A thread of its own, so that its CPU time is the monitor's, from the opening of the source on.
-        let watching = scope.spawn(|| -> Result<_> {
-            let mut monitor = monitor(child.pid())?;
-            let watched = stretches(15, || watch(&mut monitor, STRETCH))?;
-            Ok((watched, monitor.cost(monitor.now())))
-        });
-        watching.join().expect("no panic")
+    let (watched, cost) = in_own_thread(|| {
+        let mut monitor = monitor(child.pid())?;
+        let watched = stretches(15, || watch(&mut monitor, STRETCH))?;
+        Ok((watched, monitor.cost(monitor.now())))
     })?;
     let after = stretches(5, || Ok(()))?;
     let pidfd = PidFd::open(child.pid())?;
@@ -249,20 +250,23 @@ fn new_hot(log: &mut Log) -> Result<()> {
         (0..hot.len()).step_by(512).find(|i| !hot[*i..*i + SPAN_PAGES].contains(&true)).context("no cold span")?;
     for trial in 0..3 {
         let mut child = start(&pattern)?;
-        let mut monitor = monitor(child.pid())?;
-        watch(&mut monitor, 25 * S)?;
         let from = first + trial * 4096;
         let start = child.memory().start.0 + from as u64 * 4096;
         let span = AddrRange::new(isotherm_units::Addr(start), isotherm_units::Addr(start + SPAN_PAGES as u64 * 4096));
-        anyhow::ensure!(hot_pages(&monitor, child.pid(), span) == 0, "the span was taken to be hot before it was");
-        child.heat(from, SPAN_PAGES)?;
-        let began = monitor.now();
-        while hot_pages(&monitor, child.pid(), span) < SPAN_PAGES as u64 * 99 / 100 {
-            anyhow::ensure!(monitor.now() < began + 60 * S, "not found within a minute");
-            let until = monitor.now() + S / 20;
-            monitor.watch(until, &AtomicBool::new(false))?;
-        }
-        found.push((monitor.now() - began) as f64 / 1e9);
+        found.push(in_own_thread(|| {
+            let mut monitor = monitor(child.pid())?;
+            // Until the first looks are through at 1% of CPU: what is not known to be cold cannot turn hot.
+            watch(&mut monitor, 45 * S)?;
+            anyhow::ensure!(hot_pages(&monitor, child.pid(), span) == 0, "the span was taken to be hot before it was");
+            child.heat(from, SPAN_PAGES)?;
+            let began = monitor.now();
+            while hot_pages(&monitor, child.pid(), span) < SPAN_PAGES as u64 * 99 / 100 {
+                anyhow::ensure!(monitor.now() < began + 60 * S, "not found within a minute");
+                let until = monitor.now() + S / 20;
+                monitor.watch(until, &AtomicBool::new(false))?;
+            }
+            Ok((monitor.now() - began) as f64 / 1e9)
+        })?);
     }
     log.line(format!(
         "\na cold span of 64 MiB turning hot is known to be (99% of its pages) after {} s",
@@ -287,9 +291,11 @@ fn hot_pages(monitor: &Monitor<RealClock>, pid: u32, span: AddrRange) -> u64 {
 fn memory(log: &mut Log) -> Result<()> {
     let resident_with = |gib: usize| -> Result<u64> {
         let child = start(&busy(gib << 10, false))?;
-        let mut monitor = monitor(child.pid())?;
-        watch(&mut monitor, 8 * S)?;
-        own_rss()
+        in_own_thread(|| {
+            let mut monitor = monitor(child.pid())?;
+            watch(&mut monitor, 8 * S)?;
+            own_rss()
+        })
     };
     let (small, large) = (resident_with(1)?, resident_with(12)?);
     let bytes = large.saturating_sub(small) as f64 / (11 << 18) as f64;

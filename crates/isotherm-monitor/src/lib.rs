@@ -27,12 +27,17 @@ const ARM_TICK: Ns = 200_000_000;
 const REFIT_TICK: Ns = 1_000_000_000;
 /// Listing may take this share of the time.
 const REFIT_SHARE: u64 = 250;
+/// Over how long the cost of listing and snapshots is averaged.
+const BOOKED_LATELY: Ns = 10_000_000_000;
 /// How often the frames of shared pages are compared.
 const SHARED_TICK: Ns = 10_000_000_000;
 /// Seconds' worth of CPU that may be used at once at the start: opening the source takes half of it.
 const CPU_CREDIT_S: f64 = 10.0;
+/// The share of the CPU budget that clears may use even when the rest has used up all of it, so that a target that is dear to
+/// list (tens of thousands of mappings) is looked at all the same.
+const LEAST_FOR_CLEARS: f64 = 0.2;
 /// The share of the CPU budget that goes into patrol reads.
-const PATROL_SHARE: f64 = 0.4;
+const PATROL_SHARE: f64 = 0.3;
 const PATROL_SHORTEST: Ns = 1_000_000_000;
 const PATROL_LONGEST: Ns = 60_000_000_000;
 /// Never asleep for longer than this, so that a request to stop is heard.
@@ -71,13 +76,15 @@ pub struct Monitor<C: Clock> {
     /// Processes without memory of their own.
     memoryless: BTreeSet<u32>,
     cpu: Bucket,
+    /// What clears may use whatever else was spent.
+    least: Bucket,
     cpu_seen: Ns,
     read_ns_per_block: f64,
     clear_ns_per_block: f64,
     spent: Spent,
     turn: usize,
     bookkeeping_ns: Ns,
-    booked_at: Ns,
+    booked_since: Ns,
     ended: Ended,
     ever_watched: bool,
     started: Ns,
@@ -129,13 +136,14 @@ impl<C: Clock> Monitor<C> {
             refused: BTreeMap::new(),
             memoryless: BTreeSet::new(),
             cpu,
+            least: Bucket::new(settings.max_cpu_pct * LEAST_FOR_CLEARS, 1.0, now),
             cpu_seen,
             read_ns_per_block: 1_500.0,
             clear_ns_per_block: 35_000.0,
             spent: Spent::default(),
             turn: 0,
             bookkeeping_ns: 0,
-            booked_at: now,
+            booked_since: now,
             ended: Ended::default(),
             ever_watched: false,
             started: now,
@@ -212,6 +220,7 @@ impl<C: Clock> Monitor<C> {
 
     /// Lists processes and their mappings again.
     fn refit(&mut self, now: Ns) -> Result<(), Error> {
+        self.charge_cpu();
         let pids = self.follower.current()?;
         // First those known: one that executes another program is dropped here, and attached anew right after.
         for pid in self.alive() {
@@ -257,6 +266,8 @@ impl<C: Clock> Monitor<C> {
         });
         match tried {
             Ok(mut watched) => {
+                // Reading it all for the first time happens once and is no bookkeeping.
+                self.charge_cpu();
                 watched.cgroup = self.cgroup_of(watched.id);
                 self.watched.insert(pid, watched);
                 None
@@ -344,7 +355,8 @@ impl<C: Clock> Monitor<C> {
             for pid in targets {
                 let began = self.charge_cpu();
                 let now = self.clock.now();
-                let affordable = self.cpu.available_ns(now) / self.clear_ns_per_block;
+                let tokens = self.cpu.available_ns(now).max(self.least.available_ns(now));
+                let affordable = tokens / self.clear_ns_per_block;
                 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and bounded")]
                 let most = if affordable < 1.0 { Most::Urgent } else { Most::Blocks(affordable.min(1e6) as usize) };
                 let blocks = self.spent.blocks_cleared;
@@ -357,6 +369,7 @@ impl<C: Clock> Monitor<C> {
                     Ok(())
                 });
                 let took = self.charge_cpu().saturating_sub(began);
+                self.least.spend(took as f64);
                 if self.spent.blocks_cleared > blocks {
                     learn(&mut self.clear_ns_per_block, took, self.spent.blocks_cleared - blocks);
                 }
@@ -383,7 +396,9 @@ impl<C: Clock> Monitor<C> {
 
     fn set_patrol(&mut self) {
         let blocks: usize = self.watched.values().map(Watched::blocks).sum();
-        let ns = blocks as f64 * self.read_ns_per_block / (self.cpu.share() * PATROL_SHARE).max(1e-6);
+        // What listing and snapshots take is not there for reads.
+        let share = self.cpu.share() * PATROL_SHARE * (1.0 - self.bookkeeping_share().min(0.75));
+        let ns = blocks as f64 * self.read_ns_per_block / share.max(1e-6);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a minute")]
         let patrol = ns.clamp(PATROL_SHORTEST as f64, PATROL_LONGEST as f64) as Ns;
         for watched in self.watched.values_mut() {
@@ -401,22 +416,23 @@ impl<C: Clock> Monitor<C> {
         cpu
     }
 
-    /// Takes CPU time of listing and snapshots out of the budget, but no more than half of what the budget grants: a target
-    /// that is dear to list (tens of thousands of mappings) is still looked at. [`Monitor::bookkeeping_share`] tells how dear.
+    /// Takes CPU time of listing and snapshots out of the budget, and notes it as such.
     fn charge_bookkeeping(&mut self) {
-        let (now, cpu) = (self.clock.now(), self.clock.cpu());
-        let used = cpu.saturating_sub(self.cpu_seen);
-        self.cpu_seen = cpu;
-        self.bookkeeping_ns += used;
-        let granted = now.saturating_sub(self.booked_at) as f64 * self.cpu.share() / 2.0;
-        self.booked_at = now;
-        self.cpu.spend((used as f64).min(granted));
+        let before = self.cpu_seen;
+        self.bookkeeping_ns += self.charge_cpu().saturating_sub(before);
+        // Only what was lately counts: the older half is forgotten again and again.
+        let lately = self.clock.now().saturating_sub(self.booked_since);
+        if lately > BOOKED_LATELY {
+            self.bookkeeping_ns /= 2;
+            self.booked_since += lately / 2;
+        }
     }
 
-    /// Which share of the CPU budget went into listing mappings and making snapshots so far. Above a half for long, snapshots
-    /// should be made less often.
+    /// Which share of the CPU budget lately went into listing mappings and making snapshots. Above a half, snapshots should be
+    /// made less often.
     pub fn bookkeeping_share(&self) -> f64 {
-        let granted = self.clock.now().saturating_sub(self.started).max(1) as f64 * self.cpu.share();
+        let granted =
+            self.clock.now().saturating_sub(self.booked_since).max(BOOKED_LATELY / 4) as f64 * self.cpu.share();
         self.bookkeeping_ns as f64 / granted
     }
 

@@ -51,7 +51,7 @@ impl Most {
     fn blocks(self) -> usize {
         match self {
             Most::Blocks(n) => n,
-            Most::Urgent => 8,
+            Most::Urgent => 16,
         }
     }
 }

@@ -19,6 +19,7 @@ use std::io;
 use std::time::Duration;
 
 const GIB_SHIFT: u32 = 30;
+const PAGES_PER_BLOCK_U32: u32 = 512;
 /// Blocks in one pass: holds the target's map for about a millisecond.
 const BLOCKS_PER_PASS: usize = 512;
 /// Blocks cleared before they are verified together.
@@ -216,6 +217,13 @@ impl PageTable {
     /// Which young pages of `block` are not the process's alone, and so were not cleared.
     fn shared_among(&mut self, pid: u32, block: BlockNo, young: Mask) -> Result<Mask, Error> {
         let attached = self.target(pid)?;
+        let private =
+            attached.maps.find(block.addr()).is_some_and(|m| m.is_anonymous() && !m.perms.contains(Perms::SHARED));
+        // Private memory is shared only after a fork, and then all of it: if most of a block was reached, the rest was touched
+        // again. This spares hot blocks a read of pagemap, which costs a third of what the clear does.
+        if private && young.count() < PAGES_PER_BLOCK_U32 / 4 {
+            return Ok(Mask::NONE);
+        }
         let Some(pagemap) = &attached.pagemap else {
             // Without pagemap, memory of files and shared memory is taken to be shared, private memory not to be.
             let mapping = attached.maps.find(block.addr());
