@@ -255,9 +255,9 @@ fn write_text(r: &Report, out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
         "what it cost  monitor {} of a core; workload slowed by {} (estimated {}); longest hold of its memory map {}",
-        human::percent(r.monitor_cpu_pct),
+        human::percent(r.monitor_cpu_pct) + "%",
         signed_percent(r.slowdown_pct),
-        human::percent(r.slowdown_estimated_pct),
+        human::percent(r.slowdown_estimated_pct) + "%",
         milliseconds(r.longest_hold_ms)
     )?;
     writeln!(
