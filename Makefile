@@ -12,7 +12,7 @@ help:
 	@echo "make build           set up and build $(BIN)"
 	@echo "make lint            formatting and clippy, warnings as errors"
 	@echo "make bench-scan      what reading and clearing cost, next to clear_refs + smaps (about 8 minutes)"
-	@echo "make bench-accuracy  precision and recall against the truth (about 15 minutes)"
+	@echo "make bench-accuracy  precision and recall against the truth (about 9 minutes; --full: 16)"
 	@echo "make bench           both; results into bench/results/"
 
 setup-build:
