@@ -571,5 +571,7 @@ fn a_target_that_is_stopped_is_idle_and_no_trouble() {
     stage.isotherm(&format!("record -d 2s -p {}", child.pid())).ended(0);
     signal(child.pid(), "CONT");
     let json = stage.json("report processes --json");
-    assert_eq!(json["report"]["processes"][0]["hot_bytes"], 0, "{json}");
+    // What it touched on its way into the stop may have been seen, once: a few pages of 16 MiB.
+    let hot = json["report"]["processes"][0]["hot_bytes"].as_u64().unwrap();
+    assert!(hot <= 64 << 10, "{json}");
 }
