@@ -166,7 +166,7 @@ fn watch(monitor: &mut Monitor<RealClock>, ns: Ns) -> Result<()> {
 }
 
 /// Length of one figure of CPU for each access.
-const STRETCH: Ns = 4 * S;
+const STRETCH: Ns = 3 * S;
 
 /// A target that is busy all over its 4 GiB, and a twin that nobody watches. What the machine does to one it does to the other,
 /// so the CPU for each access of the one is taken relative to the twin's, stretch by stretch: before and after, while watched at
@@ -256,7 +256,7 @@ fn new_hot(log: &mut Log) -> Result<()> {
         found.push(in_own_thread(|| {
             let mut monitor = monitor(child.pid())?;
             // Until the first looks are through at 1% of CPU: what is not known to be cold cannot turn hot.
-            watch(&mut monitor, 45 * S)?;
+            watch(&mut monitor, 40 * S)?;
             anyhow::ensure!(hot_pages(&monitor, child.pid(), span) == 0, "the span was taken to be hot before it was");
             child.heat(from, SPAN_PAGES)?;
             let began = monitor.now();
@@ -293,7 +293,7 @@ fn memory(log: &mut Log) -> Result<()> {
         let child = start(&busy(gib << 10, false))?;
         in_own_thread(|| {
             let mut monitor = monitor(child.pid())?;
-            watch(&mut monitor, 8 * S)?;
+            watch(&mut monitor, 4 * S)?;
             own_rss()
         })
     };
