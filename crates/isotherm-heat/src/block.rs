@@ -69,9 +69,10 @@ pub(crate) fn estimate_octaves(lo: Ns, hi: Ns) -> f64 {
 }
 
 /// Whether only another look can tell what a sighting means: a page that was idle for long, or for longer or shorter than its
-/// interval allows, may have become hot just now.
+/// interval allows, may have become hot just now. Pages that are touched every second or two are not among them: they would
+/// use up all clears there are.
 fn is_surprising(idle: Ns, old: Interval, observed: f64) -> bool {
-    idle > LONG_IDLE || idle > LEAST_IDLE && old.octaves().is_none_or(|o| (o - observed).abs() >= CHANGE_OCTAVES)
+    idle > LONG_IDLE || idle > 4 * LEAST_IDLE && old.octaves().is_none_or(|o| (o - observed).abs() >= CHANGE_OCTAVES)
 }
 
 /// The interval of a page measured as `known` that has been idle for `idle` since it was cleared.
