@@ -30,7 +30,7 @@ if [ "$status" -ne 0 ]; then
     # Names of failed tests, by whether the test binary is one of the live ones.
     mapfile -t failed_live < <(awk '/^ +Running /{live = ($2 ~ /^tests\/(cli|live|servers|top)\.rs$/)} /^test .* FAILED$/ && live {print $2}' "$log")
     all=$(grep -cE '^test .* FAILED$' "$log" || true)
-    if [ "${#failed_live[@]}" -gt 0 ] && [ "${#failed_live[@]}" -eq "$all" ] && [ "$all" -le 4 ]; then
+    if [ "${#failed_live[@]}" -gt 0 ] && [ "${#failed_live[@]}" -eq "$all" ] && [ "$all" -le 8 ]; then
         echo "--- once more, alone: ${failed_live[*]} ---"
         if run target/test-again.log "${live[@]}" -- --show-output --test-threads=1 --exact "${failed_live[@]}"; then
             status=0

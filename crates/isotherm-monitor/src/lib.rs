@@ -25,6 +25,8 @@ const MAPPINGS_PER_REGION: usize = 4;
 const ARM_TICK: Ns = 200_000_000;
 /// How often mappings and processes are listed again, at the most.
 const REFIT_TICK: Ns = 1_000_000_000;
+/// How soon a process that could not be attached just now is tried again.
+const TRY_AGAIN: Ns = 10_000_000;
 /// Listing may take this share of the time.
 const REFIT_SHARE: u64 = 250;
 /// Over how long the cost of listing and snapshots is averaged.
@@ -87,6 +89,8 @@ pub struct Monitor<C: Clock> {
     booked_since: Ns,
     ended: Ended,
     ever_watched: bool,
+    /// A process could not be attached just now.
+    try_again: bool,
     started: Ns,
     next_refit: Ns,
     next_arm: Ns,
@@ -146,6 +150,7 @@ impl<C: Clock> Monitor<C> {
             booked_since: now,
             ended: Ended::default(),
             ever_watched: false,
+            try_again: false,
             started: now,
             next_refit: now,
             next_arm: now,
@@ -194,7 +199,7 @@ impl<C: Clock> Monitor<C> {
             }
             if now >= self.next_refit {
                 self.refit(now)?;
-                if !self.is_watching() && self.follower.is_named() {
+                if !self.is_watching() && self.follower.is_named() && !self.try_again {
                     return Ok(());
                 }
                 continue;
@@ -230,6 +235,7 @@ impl<C: Clock> Monitor<C> {
                 self.step(pid, |w, source, spent| w.refit(source, now, spent));
             }
         }
+        self.try_again = false;
         let mut first_error = None;
         for pid in &pids {
             if !self.watched.contains_key(pid) && !self.refused.contains_key(pid) && !self.memoryless.contains(pid) {
@@ -238,8 +244,8 @@ impl<C: Clock> Monitor<C> {
             }
         }
         // Named, and none of them can be watched: the user wants to know. A child that has ended already is no news.
-        if let Some(error) =
-            first_error.filter(|_| self.follower.is_named() && self.watched.is_empty() && !self.ever_watched)
+        if let Some(error) = first_error
+            .filter(|_| self.follower.is_named() && self.watched.is_empty() && !self.ever_watched && !self.try_again)
         {
             return Err(error);
         }
@@ -248,7 +254,7 @@ impl<C: Clock> Monitor<C> {
         self.set_patrol();
         self.charge_bookkeeping();
         let took = self.clock.now().saturating_sub(now);
-        self.next_refit = now + REFIT_TICK.max(took * REFIT_SHARE);
+        self.next_refit = now + if self.try_again { TRY_AGAIN } else { REFIT_TICK.max(took * REFIT_SHARE) };
         Ok(())
     }
 
@@ -275,7 +281,8 @@ impl<C: Clock> Monitor<C> {
             Err(error) => {
                 self.source.0.detach(pid);
                 match &error {
-                    Error::Busy(_) => {}
+                    // In the middle of an exec, say: it is there, and is tried again at once.
+                    Error::Busy(_) | Error::Replaced(_) => self.try_again = true,
                     // Kernel threads, and children that ended before they were looked at: nothing to tell about.
                     gone if gone.is_gone() && !self.follower.was_named(pid) => {
                         self.memoryless.insert(pid);
