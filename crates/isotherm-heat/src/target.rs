@@ -422,12 +422,6 @@ impl Target {
         self.blocks.keys().copied().collect()
     }
 
-    /// When something falls due next; `None` if nothing ever will.
-    pub fn next_due(&self) -> Option<Ns> {
-        let first = |q: &BinaryHeap<Reverse<(Ns, BlockNo)>>| q.peek().map(|Reverse((at, _))| *at);
-        [first(&self.reads), first(&self.routine), first(&self.urgent)].into_iter().flatten().min()
-    }
-
     /// When a read falls due next.
     pub fn next_read(&self) -> Option<Ns> {
         self.reads.peek().map(|Reverse((at, _))| *at)

@@ -23,7 +23,6 @@ mod skeleton {
 }
 mod self_check;
 
-use crate::clock;
 use isotherm_units::Addr;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{AsRawLibbpf, OpenObject, ProgramInput};
@@ -297,16 +296,4 @@ fn read_to_end(fd: &OwnedFd) -> io::Result<()> {
             }
         }
     }
-}
-
-/// Time of one pass over `addresses`, for measurements: nanoseconds of wall time and what was found.
-pub fn timed_pass<'w>(
-    walker: &'w mut Walker,
-    tid: u32,
-    op: Op,
-    addresses: &[Addr],
-) -> Result<(u64, Pass, &'w [Answer]), Error> {
-    let began = clock::monotonic_ns();
-    let (pass, answers) = walker.pass(tid, op, addresses)?;
-    Ok((clock::monotonic_ns() - began, pass, answers))
 }
