@@ -27,6 +27,12 @@ pub fn become_workload() -> Result<()> {
     Ok(())
 }
 
+/// The text that the names of workloads have to contain, after `--only`; empty without.
+pub fn only() -> String {
+    let mut args = std::env::args().skip_while(|a| a != "--only");
+    args.nth(1).unwrap_or_default()
+}
+
 /// Starts this program again as a workload.
 pub fn start(pattern: &Pattern) -> Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);

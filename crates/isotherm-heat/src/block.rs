@@ -108,6 +108,8 @@ pub(crate) struct Timing {
     /// Retouches expected and not yet seen or given up.
     pub reserved: u16,
     pub urgent: bool,
+    /// Was cleared at least once.
+    pub looked: bool,
     /// Cannot be cleared: hugetlb, or shared in a way nothing here reaches.
     pub unclearable: bool,
 }

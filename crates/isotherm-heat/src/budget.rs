@@ -55,6 +55,11 @@ impl Bucket {
         self.over_ns += ns;
     }
 
+    /// The most it ever holds.
+    pub fn capacity_ns(&self) -> f64 {
+        self.credit_ns
+    }
+
     /// The share of one core it grants.
     pub fn share(&self) -> f64 {
         self.share

@@ -7,7 +7,8 @@
 //! - A block is cleared again when its time has come, which backs off from 2 s to 4 minutes, or at once when a read surprises
 //!   (idle for long, touched now), which also begins the backing off anew. Surprises go first.
 //! - Clears stop while the slow-down expected of them exceeds the budget. What is expected is learned from what is seen.
-//! - The first clears go in random order, so that what is known of a large target early on is a fair sample of it.
+//! - The first clears go in random order, so that what is known of a large target early on is a fair sample of it; but by
+//!   [`NEIGHBOURS`] at a time, which a source clears in one piece for two thirds of the cost.
 //!
 //! Times come from the caller; the only randomness is a seeded generator.
 
@@ -32,6 +33,8 @@ const MAX_BACKOFF: u8 = 7;
 const SLACK: Ns = 4_000_000;
 /// Seconds' worth of slow-down that may come at once at the start, for a quick first answer.
 pub const CREDIT_S: f64 = 5.0;
+/// Blocks whose first clears go together.
+const NEIGHBOURS: u64 = 8;
 /// Patrol reads are due at multiples of this, so that a pass reads many.
 const PATROL_GRID: Ns = 100_000_000;
 
@@ -113,7 +116,10 @@ pub struct Target {
     reserved: u64,
     patrol_ns: Ns,
     tally: Tally,
-    rng: Rng,
+    /// Orders the first looks.
+    seed: u64,
+    /// Blocks that were never cleared, nor found to be unclearable.
+    unlooked: usize,
 }
 
 impl Target {
@@ -128,7 +134,8 @@ impl Target {
             reserved: 0,
             patrol_ns: watch.patrol_ns,
             tally: Tally::default(),
-            rng: Rng::new(seed),
+            seed,
+            unlooked: 0,
         }
     }
 
@@ -161,6 +168,7 @@ impl Target {
     fn remove(&mut self, block: BlockNo) {
         if let Some(entry) = self.blocks.remove(&block) {
             self.reserved -= u64::from(entry.timing.reserved);
+            self.unlooked -= usize::from(!entry.timing.looked);
         }
     }
 
@@ -221,7 +229,8 @@ impl Target {
     fn insert(&mut self, now: Ns, block: BlockNo, bits: BlockBits) {
         let Some(heat) = BlockHeat::new(bits) else { return };
         // Spread over a second's worth of keys: a random order of first looks.
-        let due = now + self.rng.below(1_000_000_000);
+        let due = now + Rng::new(self.seed ^ (block.0 / NEIGHBOURS)).below(1_000_000_000);
+        self.unlooked += 1;
         let timing = Timing { next_arm: due, ..Timing::default() };
         self.blocks.insert(block, Entry { heat, timing, stuck: false });
         self.routine.push(Reverse((due, block)));
@@ -396,6 +405,7 @@ impl Target {
         };
         self.tally.cleared += learned;
         let t = &mut entry.timing;
+        self.unlooked -= usize::from(!std::mem::replace(&mut t.looked, true));
         let reserve = u16::try_from(expected.min(learned)).unwrap_or(u16::MAX);
         self.reserved = self.reserved - u64::from(t.reserved) + u64::from(reserve);
         t.reserved = reserve;
@@ -409,7 +419,18 @@ impl Target {
     pub fn refused(&mut self, block: BlockNo) {
         if let Some(entry) = self.blocks.get_mut(&block) {
             entry.timing.unclearable = true;
+            self.unlooked -= usize::from(!std::mem::replace(&mut entry.timing.looked, true));
         }
+    }
+
+    /// Whether `block` has cleared pages, of which a read could tell something.
+    pub fn has_armed(&self, block: BlockNo) -> bool {
+        self.blocks.get(&block).is_some_and(|e| e.heat.has_armed())
+    }
+
+    /// Blocks that wait for their first clear.
+    pub fn unlooked(&self) -> usize {
+        self.unlooked
     }
 
     /// Blocks with pages that the last clear did not reach.

@@ -17,7 +17,7 @@ use isotherm_sources::{AccessSource, Clock, Error};
 use isotherm_sys::proc::Proc;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use watched::{Heat, Most, Spent, Watched};
+use watched::{ARM_BATCH, Heat, Most, Spent, Watched};
 
 /// More mappings than this for each region are not all told in a snapshot.
 const MAPPINGS_PER_REGION: usize = 4;
@@ -33,13 +33,20 @@ const REFIT_SHARE: u64 = 250;
 const BOOKED_LATELY: Ns = 10_000_000_000;
 /// How often the frames of shared pages are compared.
 const SHARED_TICK: Ns = 10_000_000_000;
+/// That may take this share of the time.
+const SHARED_SHARE: u64 = 1000;
 /// Seconds' worth of CPU that may be used at once at the start: opening the source takes half of it.
 const CPU_CREDIT_S: f64 = 10.0;
 /// The share of the CPU budget that clears may use even when the rest has used up all of it, so that a target that is dear to
 /// list (tens of thousands of mappings) is looked at all the same.
 const LEAST_FOR_CLEARS: f64 = 0.2;
-/// The share of the CPU budget that goes into patrol reads.
+/// Seconds' worth of that which may be saved up: enough for a batch.
+const LEAST_CREDIT_S: f64 = 2.5;
+/// The share of the CPU budget that goes into patrol reads, once everything was looked at; and the share until then.
 const PATROL_SHARE: f64 = 0.3;
+const PATROL_SHARE_AT_FIRST: f64 = 0.15;
+/// Everything but a few newcomers counts as everything.
+const FEW_UNLOOKED: usize = 20;
 const PATROL_SHORTEST: Ns = 1_000_000_000;
 const PATROL_LONGEST: Ns = 60_000_000_000;
 /// Never asleep for longer than this, so that a request to stop is heard.
@@ -140,7 +147,7 @@ impl<C: Clock> Monitor<C> {
             refused: BTreeMap::new(),
             memoryless: BTreeSet::new(),
             cpu,
-            least: Bucket::new(settings.max_cpu_pct * LEAST_FOR_CLEARS, 1.0, now),
+            least: Bucket::new(settings.max_cpu_pct * LEAST_FOR_CLEARS, LEAST_CREDIT_S, now),
             cpu_seen,
             read_ns_per_block: 1_500.0,
             clear_ns_per_block: 35_000.0,
@@ -212,7 +219,7 @@ impl<C: Clock> Monitor<C> {
             if now >= self.next_shared {
                 self.compare_shared();
                 let took = self.clock.now().saturating_sub(now);
-                self.next_shared = now + SHARED_TICK.max(took * REFIT_SHARE);
+                self.next_shared = now + SHARED_TICK.max(took * SHARED_SHARE);
             }
             self.clock.sleep_until(self.next_event().min(until).min(self.clock.now() + LONGEST_SLEEP));
         }
@@ -363,9 +370,7 @@ impl<C: Clock> Monitor<C> {
                 let began = self.charge_cpu();
                 let now = self.clock.now();
                 let tokens = self.cpu.available_ns(now).max(self.least.available_ns(now));
-                let affordable = tokens / self.clear_ns_per_block;
-                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and bounded")]
-                let most = if affordable < 1.0 { Most::Urgent } else { Most::Blocks(affordable.min(1e6) as usize) };
+                let most = self.affordable(tokens);
                 let blocks = self.spent.blocks_cleared;
                 let mut cleared = 0;
                 self.step(pid, |w, source, spent| {
@@ -390,6 +395,17 @@ impl<C: Clock> Monitor<C> {
         }
     }
 
+    /// How many blocks can be cleared for `tokens` of CPU time.
+    ///
+    /// Every batch is read back seven times within a second or so, and each of these passes has a cost of its own, as much as
+    /// reading forty blocks: so a small budget is saved up for whole batches.
+    fn affordable(&self, tokens: f64) -> Most {
+        let blocks = tokens / self.clear_ns_per_block;
+        let batch = (self.cpu.capacity_ns() / self.clear_ns_per_block / 4.0).min(ARM_BATCH as f64);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and bounded")]
+        if blocks < batch.max(1.0) { Most::Urgent } else { Most::Blocks(blocks.min(1e6) as usize) }
+    }
+
     fn compare_shared(&mut self) {
         let alive = self.alive();
         if alive.len() < 2 {
@@ -403,8 +419,10 @@ impl<C: Clock> Monitor<C> {
 
     fn set_patrol(&mut self) {
         let blocks: usize = self.watched.values().map(Watched::blocks).sum();
+        let unlooked: usize = self.watched.values().map(Watched::unlooked).sum();
+        let for_reads = if unlooked * FEW_UNLOOKED > blocks { PATROL_SHARE_AT_FIRST } else { PATROL_SHARE };
         // What listing and snapshots take is not there for reads.
-        let share = self.cpu.share() * PATROL_SHARE * (1.0 - self.bookkeeping_share().min(0.75));
+        let share = self.cpu.share() * for_reads * (1.0 - self.bookkeeping_share().min(0.75));
         let ns = blocks as f64 * self.read_ns_per_block / share.max(1e-6);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a minute")]
         let patrol = ns.clamp(PATROL_SHORTEST as f64, PATROL_LONGEST as f64) as Ns;

@@ -9,9 +9,10 @@ use isotherm_sources::{AccessSource, Cleared, Error, Progress, Report};
 use isotherm_units::BlockNo;
 
 /// Blocks cleared at once, between two looks at the budgets.
-const ARM_BATCH: usize = 64;
-/// A clear of the whole process is worth its stall only for this many pages, and this share of what is resident.
+pub(crate) const ARM_BATCH: usize = 64;
+/// A clear of the whole process is worth its stall only for this many pages, and this part of what is resident.
 const LEAST_STUCK_PAGES: u64 = 256;
+const LEAST_STUCK_SHARE: u64 = 1000;
 /// Seconds to the first clear of the whole process for the sake of stuck pages, and the factor it backs off by.
 const STUCK_FIRST: Ns = 1_000_000_000;
 const STUCK_BACKOFF: u64 = 2;
@@ -149,13 +150,16 @@ impl Watched {
         match &mut self.heat {
             Heat::Pages(target) => {
                 let due = target.due_arms(now, most.blocks().min(ARM_BATCH), matches!(most, Most::Urgent));
-                // What was touched until now would be lost with the bits.
-                let answered = read_blocks(target, source, self.id.pid, now, &due, spent)?;
-                for block in &due[answered..] {
+                // What was touched until now would be lost with the bits. Where nothing is armed there is nothing to lose.
+                let (armed, mut ready): (Vec<_>, Vec<_>) = due.into_iter().partition(|b| target.has_armed(*b));
+                let answered = read_blocks(target, source, self.id.pid, now, &armed, spent)?;
+                for block in &armed[answered..] {
                     target.arm_later(now, *block);
                 }
+                ready.extend(&armed[..answered]);
+                ready.sort_unstable();
                 let mut cleared = 0;
-                let progress = source.clear(self.id.pid, &due[..answered], &mut |at, block, outcome| {
+                let progress = source.clear(self.id.pid, &ready, &mut |at, block, outcome| {
                     cleared += 1;
                     match outcome {
                         Cleared::Except(stuck) => target.armed(at, block, stuck),
@@ -164,12 +168,12 @@ impl Watched {
                 })?;
                 spent.blocks_cleared += cleared;
                 spent.add(0, progress);
-                Ok(answered)
+                Ok(ready.len())
             }
             Heat::Mappings(heat)
                 if most != Most::Urgent && heat.next() == Next::Clear && self.slowdown.available_ns(now) > 0.0 =>
             {
-                let cleared = source.clear_process(self.id.pid, &[])?;
+                let cleared = source.clear_process(self.id.pid, &[], &[])?;
                 spent.longest_hold_ns = spent.longest_hold_ns.max(cleared.stall_ns);
                 heat.cleared(cleared.at);
                 Ok(1)
@@ -187,7 +191,7 @@ impl Watched {
         self.next_stuck = now + self.stuck_interval;
         let stuck = target.stuck_blocks();
         let pages = target.unarmed_in(&stuck);
-        if pages < LEAST_STUCK_PAGES || pages < target.resident() / 100 {
+        if pages < LEAST_STUCK_PAGES.max(target.resident() / LEAST_STUCK_SHARE) {
             return Ok(());
         }
         // Everything, not only what is stuck: what was touched and not read is lost with the bits.
@@ -196,9 +200,9 @@ impl Watched {
         if answered < all.len() {
             return Ok(());
         }
-        let cleared = source.clear_process(self.id.pid, &stuck)?;
+        let cleared = source.clear_process(self.id.pid, &stuck, &all)?;
         let cost_ns = pages as f64 * isotherm_heat::RETOUCH_NS;
-        for block in if cleared.everything { &all } else { &stuck } {
+        for block in &cleared.blocks {
             target.armed_whole(cleared.at, *block);
         }
         spent.longest_hold_ns = spent.longest_hold_ns.max(cleared.stall_ns);
@@ -218,6 +222,14 @@ impl Watched {
                 Next::Read(at) => Some(at),
                 Next::Clear => None,
             },
+        }
+    }
+
+    /// Blocks that wait for their first clear.
+    pub fn unlooked(&self) -> usize {
+        match &self.heat {
+            Heat::Pages(target) => target.unlooked(),
+            Heat::Mappings(_) => 0,
         }
     }
 

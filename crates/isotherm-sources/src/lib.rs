@@ -54,9 +54,9 @@ pub trait AccessSource {
         sink: &mut dyn FnMut(Ns, BlockNo, Cleared),
     ) -> Result<Progress, Error>;
 
-    /// Clears the accessed bits of the whole process, also where [`AccessSource::clear`] left some. The target may stall, and
-    /// what was accessed but not read is lost: read all of it just before.
-    fn clear_process(&mut self, pid: u32, stuck: &[BlockNo]) -> Result<ClearedProcess, Error>;
+    /// Clears the accessed bits of the whole process, also in `stuck`, where [`AccessSource::clear`] left some. The target may
+    /// stall, and what was accessed but not read is lost: read `all` of it just before.
+    fn clear_process(&mut self, pid: u32, stuck: &[BlockNo], all: &[BlockNo]) -> Result<ClearedProcess, Error>;
 
     /// Of the pages of `blocks` that are mapped by several processes, calls `each` with the frame, if it may be known.
     fn shared_frames(&mut self, pid: u32, blocks: &[BlockNo], each: &mut dyn FnMut(Option<u64>)) -> Result<(), Error>;
@@ -128,7 +128,7 @@ pub enum Cleared {
 }
 
 /// What clearing a whole process came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClearedProcess {
     /// When it was done.
     pub at: Ns,
@@ -136,8 +136,8 @@ pub struct ClearedProcess {
     pub stall_ns: Ns,
     /// Whether the TLB was flushed after: if not, what stays in it looks idle.
     pub flushed: bool,
-    /// Whether all mappings were cleared, and not only those of files and shared memory.
-    pub everything: bool,
+    /// The blocks that were cleared: all of them, or those of files and shared memory.
+    pub blocks: Vec<BlockNo>,
 }
 
 /// Why a source could not do what was asked.

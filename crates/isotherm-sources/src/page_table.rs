@@ -10,11 +10,12 @@ use isotherm_heat::{BlockBits, Granularity, Mapping, Mask, Ns, TargetId};
 use isotherm_sys::bpf::{Answer, Kind, MAX_REQUESTS, Op, Walker};
 use isotherm_sys::clear_refs::{self, Clear};
 use isotherm_sys::clock;
+use isotherm_sys::lru;
 use isotherm_sys::madvise::PidFd;
 use isotherm_sys::pagemap::{Pagemap, kernel_has_soft_dirty};
 use isotherm_sys::proc::{MapEntry, Maps, Perms, Proc, VmFlags};
 use isotherm_units::{Addr, AddrRange, BlockNo, PAGES_PER_BLOCK};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ const BLOCKS_PER_CLEAR: usize = 64;
 const BLOCKS_PER_ADVICE: u64 = 8;
 /// Tries at a map that is locked for writing, a millisecond apart.
 const BUSY_TRIES: u32 = 50;
+/// At most this often are the CPUs asked to empty their batches.
+const DRAIN_EVERY: Ns = 5_000_000_000;
 const EINVAL: i32 = 22;
 const ENOMEM: i32 = 12;
 const EPERM: i32 = 1;
@@ -42,6 +45,8 @@ pub struct PageTable {
     proc: Proc,
     attached: HashMap<u32, Attached>,
     soft_dirty: bool,
+    /// When the batches of pages on their way to an LRU list were last emptied.
+    drained_at: Ns,
     /// `process_madvise` is not permitted: everything goes through `clear_refs`.
     cold_denied: bool,
 }
@@ -57,6 +62,12 @@ struct Attached {
     maps: Maps,
     /// Flags of mappings, read from `smaps` when one of them refuses.
     flags: HashMap<Addr, VmFlags>,
+    /// Starts of shared mappings in which pages were found that other processes map as well: advice would be wasted on them.
+    shared: HashSet<Addr>,
+    /// Blocks at the last listing.
+    blocks: usize,
+    /// It has got memory since the batches were last emptied.
+    grown: bool,
 }
 
 impl PageTable {
@@ -66,6 +77,7 @@ impl PageTable {
             walker: Walker::open()?,
             proc: Proc::default(),
             attached: HashMap::new(),
+            drained_at: 0,
             soft_dirty: kernel_has_soft_dirty().unwrap_or(true),
             cold_denied: !may_advise(),
         })
@@ -143,7 +155,7 @@ impl PageTable {
 
     /// Clears one run of neighbouring blocks. Returns for each block what refused, if anything.
     fn clear_run(&mut self, pid: u32, run: AddrRange) -> Result<Refusal, Error> {
-        if self.cold_denied {
+        if self.cold_denied || self.is_known_shared(pid, run)? {
             return Ok(Refusal::Stuck);
         }
         match self.advise(pid, run)? {
@@ -174,6 +186,26 @@ impl PageTable {
                 }
             }
         }
+    }
+
+    /// Sees to it that pages populated lately can be cleared: `MADV_COLD` passes over those that wait in a CPU's batch.
+    ///
+    /// Where it cannot be done a few pages of each CPU are taken for hot until they have moved on.
+    fn drain(&mut self, pid: u32) -> Result<(), Error> {
+        let now = clock::monotonic_ns();
+        if self.target(pid)?.grown && !self.cold_denied && now.saturating_sub(self.drained_at) >= DRAIN_EVERY {
+            self.drained_at = now;
+            let _ = lru::drain_batches();
+            self.target(pid)?.grown = false;
+        }
+        Ok(())
+    }
+
+    /// Whether `run` lies within a mapping of which several processes were found to map pages.
+    fn is_known_shared(&mut self, pid: u32, run: AddrRange) -> Result<bool, Error> {
+        let attached = self.target(pid)?;
+        let within = |m: &MapEntry| run.end <= m.range.end && attached.shared.contains(&m.range.start);
+        Ok(!attached.shared.is_empty() && attached.maps.find(run.start).is_some_and(within))
     }
 
     fn clear_by_mapping(&mut self, pid: u32, run: AddrRange) -> Result<Refusal, Error> {
@@ -233,7 +265,12 @@ impl PageTable {
         let entries = pagemap.read(block.range()).map_err(|e| io_error("pagemap", pid, e))?;
         let shared =
             entries.iter().filter(|(_, e)| e.is_present() && !e.is_exclusive()).map(|(p, _)| p.index_in_block());
-        Ok(shared.collect::<Mask>() & young)
+        let shared = shared.collect::<Mask>() & young;
+        // Memory of a file or for several processes: as one block is, so are its neighbours.
+        if let Some(mapping) = attached.maps.find(block.addr()).filter(|_| !private && !shared.is_empty()) {
+            attached.shared.insert(mapping.range.start);
+        }
+        Ok(shared)
     }
 }
 
@@ -324,7 +361,17 @@ impl AccessSource for PageTable {
         })?;
         let stat = self.proc.stat(pid)?;
         let pagemap = Pagemap::open(self.proc.root(), pid).ok();
-        let attached = Attached { pidfd, pagemap, tid: pid, mm_id: None, maps: Maps::default(), flags: HashMap::new() };
+        let attached = Attached {
+            pidfd,
+            pagemap,
+            tid: pid,
+            mm_id: None,
+            maps: Maps::default(),
+            flags: HashMap::new(),
+            shared: HashSet::new(),
+            blocks: 0,
+            grown: true,
+        };
         self.attached.insert(pid, attached);
         Ok((TargetId { pid, start_ticks: stat.start_ticks }, stat.comm))
     }
@@ -370,8 +417,11 @@ impl AccessSource for PageTable {
         // Two mappings in one block, or two GiB addresses in one GiB, list a block once: both lists are sorted.
         blocks.dedup();
         let anchors = Self::anchors(maps, &blocks);
-        let blocks = blocks.iter().zip(anchors).filter_map(|(b, anchor)| anchor.map(|_| *b)).collect();
+        let blocks: Vec<BlockNo> = blocks.iter().zip(anchors).filter_map(|(b, anchor)| anchor.map(|_| *b)).collect();
         let mappings = maps.iter().filter(|m| m.is_monitorable()).map(mapping_of).collect();
+        let attached = self.target(pid)?;
+        attached.grown |= blocks.len() > attached.blocks;
+        attached.blocks = blocks.len();
         Ok(Layout { blocks, mappings })
     }
 
@@ -414,6 +464,9 @@ impl AccessSource for PageTable {
         sink: &mut dyn FnMut(Ns, BlockNo, Cleared),
     ) -> Result<Progress, Error> {
         let mut total = Progress::default();
+        if !blocks.is_empty() {
+            self.drain(pid)?;
+        }
         for chunk in blocks.chunks(BLOCKS_PER_CLEAR) {
             let mut cleared = Vec::with_capacity(chunk.len());
             for run in chunk.chunk_by(|a, b| a.next() == *b && b.0 % BLOCKS_PER_ADVICE != 0) {
@@ -436,11 +489,15 @@ impl AccessSource for PageTable {
         Ok(total)
     }
 
-    fn clear_process(&mut self, pid: u32, stuck: &[BlockNo]) -> Result<ClearedProcess, Error> {
-        let anchors = Self::anchors(self.target(pid)?.maps.entries(), stuck);
-        let attached = self.target(pid)?;
-        let file_only = anchors.into_iter().flatten().all(|a| attached.maps.find(a).is_some_and(|m| !m.is_anonymous()));
-        let which = if file_only { Clear::File } else { Clear::All };
+    fn clear_process(&mut self, pid: u32, stuck: &[BlockNo], all: &[BlockNo]) -> Result<ClearedProcess, Error> {
+        let maps = &self.target(pid)?.maps;
+        let of_file = |anchor: &Option<Addr>| anchor.and_then(|a| maps.find(a)).is_some_and(|m| !m.is_anonymous());
+        let (which, blocks) = if Self::anchors(maps.entries(), stuck).iter().all(of_file) {
+            let anchors = Self::anchors(maps.entries(), all);
+            (Clear::File, all.iter().zip(&anchors).filter(|(_, a)| of_file(a)).map(|(b, _)| *b).collect())
+        } else {
+            (Clear::All, all.to_vec())
+        };
         let began = clock::monotonic_ns();
         let failed = |source: io::Error| match source.raw_os_error() {
             Some(ESRCH) => Error::Gone(pid),
@@ -454,7 +511,7 @@ impl AccessSource for PageTable {
             self.flush_by_advice(pid)?;
         }
         let at = clock::monotonic_ns();
-        Ok(ClearedProcess { at, stall_ns: at - began, flushed, everything: which == Clear::All })
+        Ok(ClearedProcess { at, stall_ns: at - began, flushed, blocks })
     }
 
     fn shared_frames(&mut self, pid: u32, blocks: &[BlockNo], each: &mut dyn FnMut(Option<u64>)) -> Result<(), Error> {

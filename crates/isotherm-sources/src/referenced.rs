@@ -93,7 +93,7 @@ impl AccessSource for Referenced {
         Ok(Progress::default())
     }
 
-    fn clear_process(&mut self, pid: u32, _: &[BlockNo]) -> Result<ClearedProcess, Error> {
+    fn clear_process(&mut self, pid: u32, _: &[BlockNo], all: &[BlockNo]) -> Result<ClearedProcess, Error> {
         let began = clock::monotonic_ns();
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::PermissionDenied => Error::Denied {
@@ -107,7 +107,7 @@ impl AccessSource for Referenced {
             clear_refs::flush_tlb(self.proc.root(), pid).map_err(failed)?;
         }
         let at = clock::monotonic_ns();
-        Ok(ClearedProcess { at, stall_ns: at - began, flushed: !self.soft_dirty, everything: true })
+        Ok(ClearedProcess { at, stall_ns: at - began, flushed: !self.soft_dirty, blocks: all.to_vec() })
     }
 
     fn shared_frames(&mut self, _: u32, _: &[BlockNo], _: &mut dyn FnMut(Option<u64>)) -> Result<(), Error> {

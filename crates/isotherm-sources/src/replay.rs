@@ -190,9 +190,9 @@ impl AccessSource for Replay {
         Ok(Progress { answered: blocks.len(), ..Progress::default() })
     }
 
-    fn clear_process(&mut self, pid: u32, stuck: &[BlockNo]) -> Result<ClearedProcess, Error> {
-        self.clear(pid, stuck, &mut |_, _, _| {})?;
-        Ok(ClearedProcess { at: self.clock.now(), stall_ns: 0, flushed: true, everything: false })
+    fn clear_process(&mut self, pid: u32, _: &[BlockNo], all: &[BlockNo]) -> Result<ClearedProcess, Error> {
+        self.clear(pid, all, &mut |_, _, _| {})?;
+        Ok(ClearedProcess { at: self.clock.now(), stall_ns: 0, flushed: true, blocks: all.to_vec() })
     }
 
     fn shared_frames(&mut self, _: u32, _: &[BlockNo], _: &mut dyn FnMut(Option<u64>)) -> Result<(), Error> {

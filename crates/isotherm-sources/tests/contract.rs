@@ -117,7 +117,7 @@ fn after_a_clear_a_sleeper_is_idle() {
         let process = Process::start("sleep", &["60"]);
         source.attach(process.pid()).unwrap();
         let (present, before) = count(source, process.pid()).unwrap();
-        source.clear_process(process.pid(), &[]).unwrap();
+        source.clear_process(process.pid(), &[], &[]).unwrap();
         let (_, after) = count(source, process.pid()).unwrap();
         assert!(before > 50 && after < before / 10 + 8, "of {present} pages {before} were young, then {after}");
     });
@@ -164,7 +164,7 @@ fn what_is_gone_is_a_normal_event() {
         let errors = [
             source.layout(pid).map(drop).unwrap_err(),
             count(source, pid).map(drop).unwrap_err(),
-            source.clear_process(pid, &[]).map(drop).unwrap_err(),
+            source.clear_process(pid, &[], &[]).map(drop).unwrap_err(),
         ];
         for error in errors {
             assert!(error.is_gone(), "{}: {error}", source.describe().name);

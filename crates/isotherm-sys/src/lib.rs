@@ -8,6 +8,7 @@ pub mod bpf;
 pub mod clear_refs;
 pub mod clock;
 pub mod host;
+pub mod lru;
 pub mod madvise;
 pub mod memory;
 pub mod pagemap;
