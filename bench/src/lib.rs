@@ -6,9 +6,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod redis;
+
 use anyhow::{Context, Result};
 use isotherm_sys::host::{HostFacts, HostRoots};
-use isotherm_workload::{Child, Layout, Pattern};
+use isotherm_workload::{Child, Index, Layout, Pattern};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -20,7 +22,12 @@ const WORKLOAD: &str = "--workload";
 pub fn become_workload() -> Result<()> {
     let mut args = std::env::args().skip(1);
     if args.next().as_deref() == Some(WORKLOAD) {
-        let pattern: Pattern = serde_json::from_str(&args.next().context("no pattern")?)?;
+        let json = args.next().context("no pattern")?;
+        if let Ok(index) = serde_json::from_str::<Index>(&json) {
+            index.run()?;
+            std::process::exit(0);
+        }
+        let pattern: Pattern = serde_json::from_str(&json)?;
         isotherm_workload::run(&pattern)?;
         std::process::exit(0);
     }
@@ -38,6 +45,13 @@ pub fn start(pattern: &Pattern) -> Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg(WORKLOAD);
     Ok(Child::start(command, pattern)?)
+}
+
+/// The same with an index.
+pub fn start_index(index: &Index) -> Result<Child> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg(WORKLOAD);
+    Ok(Child::start(command, index)?)
 }
 
 /// A workload of `mib` MiB, of which all pages are touched as fast as it goes.

@@ -22,7 +22,7 @@ const HOT_NS: Ns = 4 * S;
 /// Precision and recall to reach.
 const AIM: f64 = 0.99;
 const SCORED_EVERY_S: usize = 3;
-const SHARED_SECONDS: u64 = 12;
+const SHARED_SECONDS: u64 = 30;
 
 /// The worst of everything.
 struct Worst {

@@ -12,7 +12,7 @@ mod watched;
 
 pub use follow::{Follower, Selection};
 
-use isotherm_heat::{Bucket, Cost, Granularity, Ns, Snapshot, Target, TargetHeat};
+use isotherm_heat::{Bucket, Cost, Granularity, Mapping, Ns, Snapshot, Target, TargetHeat};
 use isotherm_sources::{AccessSource, Clock, Error};
 use isotherm_sys::proc::Proc;
 use std::collections::{BTreeMap, BTreeSet};
@@ -188,6 +188,16 @@ impl<C: Clock> Monitor<C> {
             Heat::Pages(target) => Some(target),
             Heat::Mappings(_) => None,
         }
+    }
+
+    /// All mappings of one process as last listed (a snapshot tells only those with regions); `None` if it is not watched.
+    pub fn mappings_of(&self, pid: u32) -> Option<&[Mapping]> {
+        Some(&self.watched.get(&pid)?.mappings)
+    }
+
+    /// Blocks that were never looked at yet, of all that are known: while they are many, little is known of the heat.
+    pub fn unlooked(&self) -> (usize, usize) {
+        (self.watched.values().map(Watched::unlooked).sum(), self.watched.values().map(Watched::blocks).sum())
     }
 
     /// Now, on the monitor's clock.

@@ -7,11 +7,15 @@
 pub mod bpf;
 pub mod clear_refs;
 pub mod clock;
+pub mod counter;
+pub mod free;
 pub mod host;
 pub mod lru;
 pub mod madvise;
 pub mod memory;
 pub mod pagemap;
+mod pagemap_scan;
+pub mod pressure;
 pub mod proc;
 pub mod signal;
 

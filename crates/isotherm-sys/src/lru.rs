@@ -49,21 +49,25 @@ mod tests {
     use std::path::Path;
     use std::sync::Barrier;
 
-    /// Pins the calling thread to one CPU of those it may use; `false` if there is only one.
-    fn pin(nth: usize) -> bool {
+    /// The CPUs that this thread may use.
+    fn allowed() -> Vec<usize> {
         // SAFETY: plain data for which zeros are valid, filled by the call.
-        let mut allowed: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
         // SAFETY: writes at most the size given.
-        unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut allowed) };
+        unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) };
         // SAFETY: the index is below the size of the set.
-        let cpus: Vec<usize> = (0..1024).filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &allowed) }).collect();
-        let Some(cpu) = cpus.get(nth) else { return false };
-        // SAFETY: as above.
+        (0..1024).filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) }).collect()
+    }
+
+    /// Pins the calling thread.
+    fn pin(cpu: usize) {
+        // SAFETY: plain data for which zeros are valid.
         let mut one: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-        // SAFETY: as above.
-        unsafe { libc::CPU_SET(*cpu, &mut one) };
+        // SAFETY: the index is that of a CPU there is.
+        unsafe { libc::CPU_SET(cpu, &mut one) };
         // SAFETY: reads the set given.
-        unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const one) == 0 }
+        let pinned = unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const one) };
+        assert_eq!(pinned, 0);
     }
 
     /// Whether the first page of `memory` is on an LRU list: bit 5 of its flags (admin-guide/mm/pagemap).
@@ -81,32 +85,31 @@ mod tests {
             let _ = writeln!(std::io::stderr(), "skipped: needs /proc/kpageflags (root)");
             return;
         };
+        let &[first, second, ..] = allowed().as_slice() else {
+            let _ = writeln!(std::io::stderr(), "skipped: needs two CPUs");
+            return;
+        };
         let mut seen_waiting = 0;
         for _ in 0..20 {
             let memory = Memory::anonymous(1, PageSize::Small).unwrap();
             let barrier = Barrier::new(2);
-            let pinned = std::thread::scope(|scope| {
+            std::thread::scope(|scope| {
                 // It stays until all is seen: a thread that ends empties the batch of its CPU.
-                let populates = scope.spawn(|| {
-                    let pinned = pin(0);
+                scope.spawn(|| {
+                    pin(first);
                     memory.write(0);
                     barrier.wait();
                     barrier.wait();
-                    pinned
                 });
-                let pinned = pin(1);
+                pin(second);
                 barrier.wait();
                 let before = on_lru(&flags, &memory);
                 drain_batches().unwrap();
-                assert_eq!(on_lru(&flags, &memory), Some(true), "before: {before:?}");
-                seen_waiting += u32::from(before == Some(false));
+                let after = on_lru(&flags, &memory);
                 barrier.wait();
-                populates.join().unwrap() && pinned
+                assert_eq!(after, Some(true), "before: {before:?}");
+                seen_waiting += u32::from(before == Some(false));
             });
-            if !pinned {
-                let _ = writeln!(std::io::stderr(), "skipped: needs two CPUs");
-                return;
-            }
         }
         // Something else may have emptied the batch now and then, but not each time.
         assert!(seen_waiting > 0);

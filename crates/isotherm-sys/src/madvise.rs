@@ -1,13 +1,66 @@
-//! Acting on another process by its pidfd: clearing accessed bits with `process_madvise(MADV_COLD)`.
+//! Acting on another process by its pidfd with `process_madvise`: clearing accessed bits (`MADV_COLD`), and making a huge page
+//! of a block (`MADV_COLLAPSE`).
 //!
-//! A pidfd names one process for good, so nothing here can hit a program that inherited the pid.
+//! A pidfd names one process for good, so nothing here can hit a program that inherited the pid. It stays with the process
+//! through an exec, though: whoever advises on addresses of one program has to look whether it is still that program.
 
-use isotherm_units::AddrRange;
+use isotherm_units::{Addr, AddrRange, BLOCK_SIZE, BlockNo, Bytes};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// The most ranges the kernel takes in one call (UIO_MAXIOV).
 pub const MAX_RANGES: usize = 1024;
+
+/// Why the kernel did not make a huge page of a block.
+///
+/// For this advice it chooses its errors so that the caller can tell what to do next (`madvise_collapse_errno` in
+/// `mm/khugepaged.c`): try again at once, try again later, or let it be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CollapseError {
+    /// `EAGAIN`: a page is locked, pinned or off its LRU list at the moment. Likely to work if tried again.
+    #[error("collapse a block: a page of it is busy (EAGAIN)")]
+    Busy,
+    /// `EBUSY`: its cgroup may not have the memory for it. May work later.
+    #[error("collapse a block: its cgroup has no room for a huge page (EBUSY)")]
+    NoCharge,
+    /// `ENOMEM`: there is no free huge page, even after compaction, or part of the block is not mapped.
+    #[error("collapse a block: no huge page is free, or part of the block is not mapped (ENOMEM)")]
+    NoHugePage,
+    /// `EINVAL`: this block cannot be one as things are: huge pages are forbidden for the mapping (`MADV_NOHUGEPAGE`) or the
+    /// process (prctl), it is hugetlb, a stack or device memory, its file has no support, or none of it was ever touched. It is
+    /// also what a kernel says that knows no `MADV_COLLAPSE` (before 6.1), or none for other processes, or no huge pages.
+    #[error("collapse a block: the kernel cannot make a huge page of this mapping (EINVAL)")]
+    Refused,
+    /// `ESRCH`: the process has ended, or has no memory any more.
+    #[error("collapse a block: the process has ended (ESRCH)")]
+    Gone,
+    /// `EPERM` or `EACCES`: it takes CAP_SYS_NICE, and the right to ptrace the process.
+    #[error("collapse a block: permission denied: needs CAP_SYS_NICE, and CAP_SYS_PTRACE for other users' processes")]
+    Denied,
+    /// Another errno; 0 if the kernel stopped short of the end of the block and gave none.
+    #[error("collapse a block: {}", other_errno(*.0))]
+    Other(i32),
+}
+
+impl CollapseError {
+    fn from_errno(errno: i32) -> CollapseError {
+        match errno {
+            libc::EAGAIN => CollapseError::Busy,
+            libc::EBUSY => CollapseError::NoCharge,
+            libc::ENOMEM => CollapseError::NoHugePage,
+            libc::EINVAL => CollapseError::Refused,
+            libc::ESRCH => CollapseError::Gone,
+            // A missing capability is the first, a refused ptrace the second.
+            libc::EPERM | libc::EACCES => CollapseError::Denied,
+            other => CollapseError::Other(other),
+        }
+    }
+}
+
+fn other_errno(errno: i32) -> String {
+    if errno == 0 { "the kernel stopped half way".to_owned() } else { io::Error::from_raw_os_error(errno).to_string() }
+}
 
 /// A process that cannot be mistaken for another.
 #[derive(Debug)]
@@ -46,22 +99,39 @@ impl PidFd {
     /// split. Pages that several processes map are skipped in silence by the kernel. Returns the bytes advised: less than
     /// asked if a later range was refused (locked, hugetlb, unmapped), an error if the first was.
     pub fn advise_cold(&self, ranges: &[AddrRange]) -> io::Result<u64> {
-        let vectors: Vec<libc::iovec> = ranges
-            .iter()
-            .take(MAX_RANGES)
-            .map(|r| libc::iovec {
-                iov_base: std::ptr::without_provenance_mut(usize::try_from(r.start.0).unwrap_or(usize::MAX)),
-                iov_len: usize::try_from(r.len().0).unwrap_or(usize::MAX),
-            })
-            .collect();
-        // SAFETY: the vectors outlive the call; the addresses in them are the other process's and only the kernel uses them.
+        let vectors: Vec<libc::iovec> = ranges.iter().take(MAX_RANGES).map(|r| vector(r.start, r.len())).collect();
+        self.advise(&vectors, Advice::Cold)
+    }
+
+    /// Makes one huge page of `block` with `MADV_COLLAPSE`, now and whatever the system's setting for huge pages.
+    ///
+    /// Pages that are swapped out or not in the page cache are read in, those never touched are filled with zeros, so look
+    /// before how many there are ([`crate::pagemap::Pagemap::block`]). The kernel compacts memory if it finds no huge page,
+    /// which takes milliseconds, empties all CPUs' LRU batches, and holds the target's mmap lock for writing while it
+    /// copies: page faults of the target wait for that.
+    ///
+    /// `Ok` is also the answer for a block that is huge already, and for one that two mappings share, where the kernel
+    /// passes over each part and does nothing: ask only for blocks that lie within one mapping. It ends no later than the
+    /// kernel does: there is no timeout.
+    pub fn collapse(&self, block: BlockNo) -> Result<(), CollapseError> {
+        match self.advise(&[vector(block.addr(), Bytes(BLOCK_SIZE))], Advice::Collapse) {
+            Ok(BLOCK_SIZE) => Ok(()),
+            Ok(_) => Err(CollapseError::Other(0)),
+            Err(e) => Err(CollapseError::from_errno(e.raw_os_error().unwrap_or(0))),
+        }
+    }
+
+    /// Returns the bytes advised: less than asked if a later vector failed, an error if the first did.
+    fn advise(&self, vectors: &[libc::iovec], advice: Advice) -> io::Result<u64> {
+        // SAFETY: the vectors outlive the call; the addresses in them are only the kernel's to use, and neither advice changes
+        // what the memory holds, even if it is our own.
         let advised = unsafe {
             libc::syscall(
                 libc::SYS_process_madvise,
                 self.fd.as_raw_fd(),
                 vectors.as_ptr(),
                 vectors.len(),
-                libc::MADV_COLD,
+                advice as libc::c_int,
                 0,
             )
         };
@@ -69,10 +139,29 @@ impl PidFd {
     }
 }
 
+/// Advice that leaves what the memory holds as it is: no other can be given from here.
+#[derive(Clone, Copy, Debug)]
+#[repr(i32)]
+enum Advice {
+    Cold = libc::MADV_COLD,
+    Collapse = libc::MADV_COLLAPSE,
+}
+
+/// A range of addresses as the kernel takes it.
+fn vector(start: Addr, len: Bytes) -> libc::iovec {
+    libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(usize::try_from(start.0).unwrap_or(usize::MAX)),
+        iov_len: usize::try_from(len.0).unwrap_or(usize::MAX),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isotherm_units::Addr;
+    use crate::memory::{Memory, PageSize};
+    use crate::pagemap::Pagemap;
+    use std::io::Write;
+    use std::path::Path;
 
     #[test]
     fn a_pid_that_is_not_there_is_esrch() {
@@ -102,5 +191,170 @@ mod tests {
         let me = PidFd::open(std::process::id()).unwrap();
         let nowhere = AddrRange::new(Addr(0x20_0000), Addr(0x40_0000));
         assert!(me.advise_cold(&[nowhere]).is_err());
+    }
+
+    fn pagemap(pid: u32) -> Pagemap {
+        Pagemap::open(Path::new("/proc"), pid).unwrap()
+    }
+
+    /// Whether `block` of process `pid` is a huge page; `None`, said aloud, if the kernel cannot tell. Not from smaps: mappings of
+    /// two tests that lie side by side are one there.
+    fn is_huge(pid: u32, block: BlockNo) -> Option<bool> {
+        let huge = pagemap(pid).is_huge(block).unwrap();
+        if huge.is_none() {
+            let _ = writeln!(io::stderr(), "skipped: needs PAGEMAP_SCAN (Linux 6.7)");
+        }
+        huge
+    }
+
+    /// Tries again while pages are busy, which other tests can cause; `None`, said aloud, if no huge page was to be had.
+    fn collapse(of: &PidFd, block: BlockNo) -> Option<()> {
+        let mut outcome = of.collapse(block);
+        for _ in 0..50 {
+            if outcome != Err(CollapseError::Busy) {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            outcome = of.collapse(block);
+        }
+        if matches!(outcome, Err(CollapseError::NoHugePage | CollapseError::NoCharge)) {
+            let _ = writeln!(io::stderr(), "skipped: needs a free huge page ({outcome:?})");
+            return None;
+        }
+        outcome.unwrap();
+        Some(())
+    }
+
+    /// A copy of this process that does nothing. Killed on drop.
+    struct Forked(libc::pid_t);
+
+    impl Forked {
+        /// Forks; the copy writes to every page of `memory` first, so that it has pages of its own.
+        fn that_writes(memory: &Memory) -> Forked {
+            // SAFETY: the child of a program with threads may do only what takes no lock: it writes to memory, sleeps, and is
+            // killed.
+            let pid = unsafe { libc::fork() };
+            assert!(pid >= 0, "fork: {}", io::Error::last_os_error());
+            if pid == 0 {
+                // SAFETY: integers only. Should the test be killed, the child goes with the thread that made it.
+                unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+                memory.populate();
+                memory.write(0);
+                loop {
+                    // SAFETY: takes nothing and returns when a signal was handled.
+                    unsafe { libc::pause() };
+                }
+            }
+            Forked(pid)
+        }
+
+        fn pid(&self) -> u32 {
+            u32::try_from(self.0).unwrap()
+        }
+    }
+
+    impl Drop for Forked {
+        fn drop(&mut self) {
+            // SAFETY: two integers; the child has not been waited for, so the pid is still its.
+            unsafe { libc::kill(self.0, libc::SIGKILL) };
+            // SAFETY: waits for our own child and wants no status.
+            unsafe { libc::waitpid(self.0, std::ptr::null_mut(), 0) };
+        }
+    }
+
+    #[test]
+    fn a_block_of_our_own_becomes_huge_and_keeps_what_it_holds() {
+        let memory = Memory::anonymous(BLOCK_SIZE, PageSize::Default).unwrap();
+        memory.populate();
+        let (me, block) = (PidFd::open(std::process::id()).unwrap(), memory.range().start.block());
+        if collapse(&me, block).is_some() {
+            assert_ne!(is_huge(me.pid(), block), Some(false));
+            assert!((0..memory.pages()).all(|page| memory.read(page) == page as u64));
+            assert_eq!(me.collapse(block), Ok(()), "huge already");
+        }
+    }
+
+    #[test]
+    fn a_block_of_another_process_becomes_huge_there_and_not_here() {
+        let memory = Memory::anonymous(BLOCK_SIZE, PageSize::Default).unwrap();
+        let block = memory.range().start.block();
+        let copy = Forked::that_writes(&memory);
+        let other = PidFd::open(copy.pid()).unwrap();
+        // Until it has touched its memory, there is nothing to collapse.
+        let pagemap = pagemap(copy.pid());
+        for _ in 0..500 {
+            if pagemap.block(block).unwrap().present == 512 {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let before = is_huge(std::process::id(), block);
+        if collapse(&other, block).is_some() {
+            assert_ne!(is_huge(copy.pid(), block), Some(false));
+            assert_eq!(is_huge(std::process::id(), block), before);
+        }
+    }
+
+    #[test]
+    fn refusals_are_told_apart() {
+        let me = PidFd::open(std::process::id()).unwrap();
+        let small = Memory::anonymous(BLOCK_SIZE, PageSize::Small).unwrap();
+        small.populate();
+        assert_eq!(me.collapse(small.range().start.block()), Err(CollapseError::Refused), "MADV_NOHUGEPAGE");
+        let unmapped = me.collapse(BlockNo(1)).unwrap_err();
+        assert!(matches!(unmapped, CollapseError::NoHugePage | CollapseError::Refused), "{unmapped:?}");
+        // Past the end of what user programs have, and the last there is: nothing is computed that overflows.
+        assert!(me.collapse(BlockNo(1 << 47 >> 21)).is_err());
+        assert!(me.collapse(BlockNo(u64::MAX >> 21)).is_err());
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let gone = PidFd::open(child.id()).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(gone.collapse(BlockNo(1)), Err(CollapseError::Gone));
+    }
+
+    #[test]
+    fn a_block_that_two_mappings_share_is_passed_over_in_silence() {
+        let memory = Memory::anonymous(3 * BLOCK_SIZE, PageSize::Default).unwrap();
+        memory.populate();
+        let (me, shared) = (PidFd::open(std::process::id()).unwrap(), memory.range().start.block().next());
+        let middle: *mut u8 = std::ptr::without_provenance_mut(usize::try_from(shared.page(256).addr().0).unwrap());
+        // SAFETY: the second half of our own mapping; whether a fork copies it is nothing to the memory itself.
+        let split = unsafe { libc::madvise(middle.cast(), 3 << 20, libc::MADV_DONTFORK) };
+        assert_eq!(split, 0);
+        assert_eq!(me.collapse(shared), Ok(()));
+        assert_ne!(is_huge(me.pid(), shared), Some(true));
+    }
+
+    #[test]
+    fn an_errno_is_told_by_what_to_do_about_it() {
+        for (errno, error, words) in [
+            (libc::EAGAIN, CollapseError::Busy, "busy"),
+            (libc::EBUSY, CollapseError::NoCharge, "cgroup"),
+            (libc::ENOMEM, CollapseError::NoHugePage, "no huge page is free"),
+            (libc::EINVAL, CollapseError::Refused, "cannot make a huge page"),
+            (libc::ESRCH, CollapseError::Gone, "ended"),
+            (libc::EPERM, CollapseError::Denied, "CAP_SYS_NICE"),
+            (libc::EACCES, CollapseError::Denied, "CAP_SYS_PTRACE"),
+            (libc::ENOSYS, CollapseError::Other(libc::ENOSYS), "not implemented"),
+            (0, CollapseError::Other(0), "half way"),
+        ] {
+            assert_eq!(CollapseError::from_errno(errno), error);
+            assert!(error.to_string().contains(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn one_page_is_enough_to_fill_the_rest_with_zeros_and_none_is_not() {
+        let memory = Memory::anonymous(1 << 30, PageSize::Default).unwrap();
+        let me = PidFd::open(std::process::id()).unwrap();
+        // Far enough from both ends for no neighbour to touch it.
+        let (index, block) = (200 * 512, BlockNo(memory.range().start.block().0 + 200));
+        assert_eq!(me.collapse(block), Err(CollapseError::Refused), "untouched");
+        memory.write(index);
+        if collapse(&me, block).is_some() {
+            assert_eq!(pagemap(me.pid()).block(block).unwrap().present, 512);
+            assert_eq!((memory.read(index), memory.read(index + 511)), (1, 0));
+        }
     }
 }

@@ -10,8 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// What to put behind a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageSize {
-    /// 4 KiB pages, whatever the system's setting for huge pages.
+    /// 4 KiB pages for good, whatever the system's setting for huge pages: they cannot be collapsed either.
     Small,
+    /// As the system is set, which is 4 KiB pages where huge pages are on `madvise` or `never`. They can be collapsed.
+    Default,
     /// Huge pages where the kernel has them free at the first touch.
     Huge,
 }
@@ -38,6 +40,7 @@ impl Memory {
         let memory = Memory::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1)?;
         let advice = match pages {
             PageSize::Small => libc::MADV_NOHUGEPAGE,
+            PageSize::Default => return Ok(memory),
             PageSize::Huge => libc::MADV_HUGEPAGE,
         };
         // SAFETY: advises exactly our own mapping. A kernel without huge pages refuses, which is as good.

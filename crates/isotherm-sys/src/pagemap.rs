@@ -2,7 +2,7 @@
 //!
 //! Costs about 14 ms a GiB, so it is read for the blocks in question only.
 
-use isotherm_units::{AddrRange, PageNo};
+use isotherm_units::{AddrRange, BlockNo, PAGES_PER_BLOCK, PageNo};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -33,6 +33,11 @@ impl PageEntry {
         self.0 >> 55 & 1 == 1
     }
 
+    /// Not in memory, and not untouched: swapped out, just being moved, poisoned, or a guard page.
+    pub const fn is_swapped(self) -> bool {
+        self.0 >> 62 & 1 == 1
+    }
+
     /// File-backed or shared anonymous.
     pub const fn is_file(self) -> bool {
         self.0 >> 61 & 1 == 1
@@ -45,9 +50,22 @@ impl PageEntry {
     }
 }
 
+/// How many pages of a block are of which kind, 0 to 512 each. One page can count several times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockPages {
+    /// Mapped to a frame, the page of zeros included.
+    pub present: u16,
+    /// Present, and mapped by no other process. The page of zeros never is.
+    pub exclusive: u16,
+    /// Swapped out, just being moved, poisoned, or a guard page.
+    pub swapped: u16,
+    /// File-backed or shared anonymous. Copies of a private file mapping are not.
+    pub file: u16,
+}
+
 /// An open pagemap. It stays with the memory it was opened on: after an exec it reads as empty.
 #[derive(Debug)]
-pub struct Pagemap(File);
+pub struct Pagemap(pub(crate) File);
 
 impl Pagemap {
     /// Opens the pagemap of `pid` below `proc`.
@@ -60,6 +78,27 @@ impl Pagemap {
         let first = range.start.page().0;
         let count = range.end.page().0.saturating_sub(first);
         let mut bytes = vec![0; usize::try_from(count * 8).map_err(io::Error::other)?];
+        let filled = self.fill(&mut bytes, first)?;
+        Ok((first..).map(PageNo).zip(entries(&bytes[..filled])).collect())
+    }
+
+    /// Counts the pages of `block` by kind, in one read of 4 KiB and without memory of its own. All 0 past the end of the
+    /// address space, and after an exec.
+    pub fn block(&self, block: BlockNo) -> io::Result<BlockPages> {
+        let mut bytes = [0; 8 * PAGES_PER_BLOCK];
+        let filled = self.fill(&mut bytes, block.page(0).0)?;
+        let mut pages = BlockPages::default();
+        for entry in entries(&bytes[..filled]) {
+            pages.present += u16::from(entry.is_present());
+            pages.exclusive += u16::from(entry.is_exclusive());
+            pages.swapped += u16::from(entry.is_swapped());
+            pages.file += u16::from(entry.is_file());
+        }
+        Ok(pages)
+    }
+
+    /// Reads entries from page `first` on, as many as fit and there are; returns the bytes read.
+    fn fill(&self, bytes: &mut [u8], first: u64) -> io::Result<usize> {
         let mut filled = 0;
         while filled < bytes.len() {
             match self.0.read_at(&mut bytes[filled..], first * 8 + filled as u64) {
@@ -69,11 +108,12 @@ impl Pagemap {
                 Err(e) => return Err(e),
             }
         }
-        bytes.truncate(filled);
-        let entries =
-            bytes.chunks_exact(8).map(|b| PageEntry(u64::from_ne_bytes(b.try_into().expect("chunks of eight"))));
-        Ok((first..).map(PageNo).zip(entries).collect())
+        Ok(filled)
     }
+}
+
+fn entries(bytes: &[u8]) -> impl Iterator<Item = PageEntry> {
+    bytes.chunks_exact(8).map(|b| PageEntry(u64::from_ne_bytes(b.try_into().expect("chunks of eight"))))
 }
 
 /// Whether this kernel tracks soft-dirty pages: a page just written to says so, or the kernel cannot.
@@ -90,11 +130,13 @@ pub fn kernel_has_soft_dirty() -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isotherm_units::Addr;
+    use crate::memory::{Memory, PageSize};
+    use isotherm_units::{Addr, BLOCK_SIZE};
 
     #[test]
     fn bits_are_where_the_kernel_documents_them() {
         let e = PageEntry::from_raw(1 << 63 | 1 << 61 | 1 << 56 | 1 << 55 | 0x1234);
+        assert!(PageEntry::from_raw(1 << 62).is_swapped() && !e.is_swapped());
         assert!(e.is_present() && e.is_file() && e.is_exclusive() && e.is_soft_dirty());
         assert_eq!(e.frame(), Some(0x1234));
         assert_eq!(PageEntry::from_raw(0x1234).frame(), None, "swapped or absent");
@@ -110,5 +152,38 @@ mod tests {
         assert_eq!(read.len(), 1);
         assert!(read[0].0 == page && read[0].1.is_present() && read[0].1.is_exclusive());
         assert_eq!(std::hint::black_box(here), 7);
+    }
+
+    #[test]
+    fn a_block_counts_its_pages_by_kind() {
+        let map = Pagemap::open(Path::new("/proc"), std::process::id()).unwrap();
+        let memory = Memory::anonymous(BLOCK_SIZE, PageSize::Small).unwrap();
+        let block = memory.range().start.block();
+        assert_eq!(map.block(block).unwrap(), BlockPages::default(), "untouched");
+        (0..100).for_each(|page| memory.write(page));
+        // Reading maps the page of zeros, which everybody shares.
+        (100..150).for_each(|page| assert_eq!(memory.read(page), 0));
+        let pages = map.block(block).unwrap();
+        // A page may have been swapped out since.
+        assert_eq!((pages.present + pages.swapped, pages.exclusive + pages.swapped, pages.file), (150, 100, 0));
+
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(2 * BLOCK_SIZE).unwrap();
+        let shared = Memory::shared(&file, BLOCK_SIZE).unwrap();
+        shared.populate();
+        let pages = map.block(shared.range().start.block()).unwrap();
+        assert!(pages.present > 0 && pages.file == pages.present, "{pages:?}");
+        assert_eq!(map.block(BlockNo(u64::MAX >> 24)).unwrap(), BlockPages::default(), "past the end");
+    }
+
+    #[test]
+    fn a_block_agrees_with_its_entries() {
+        let map = Pagemap::open(Path::new("/proc"), std::process::id()).unwrap();
+        let memory = Memory::anonymous(BLOCK_SIZE, PageSize::Default).unwrap();
+        (0..512).step_by(3).for_each(|page| memory.write(page));
+        let (pages, entries) = (map.block(memory.range().start.block()).unwrap(), map.read(memory.range()).unwrap());
+        let count = |is: fn(PageEntry) -> bool| entries.iter().filter(|(_, e)| is(*e)).count();
+        assert_eq!(usize::from(pages.present), count(PageEntry::is_present));
+        assert_eq!(usize::from(pages.exclusive), count(PageEntry::is_exclusive));
     }
 }

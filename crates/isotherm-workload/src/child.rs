@@ -1,8 +1,8 @@
 //! The parent's side: starting a workload and hearing from it.
 
-use crate::Pattern;
 use isotherm_heat::Ns;
 use isotherm_units::{Addr, AddrRange};
+use serde::Serialize;
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{self, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,9 +31,9 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts `command`, which has to call [`crate::run`] with the JSON given as its last argument, and waits until all its
-    /// memory is populated.
-    pub fn start(mut command: Command, pattern: &Pattern) -> io::Result<Child> {
+    /// Starts `command`, which has to call [`crate::run`] with the [`crate::Pattern`] given as JSON in its last argument (or
+    /// [`crate::Index::run`]), and waits until all its memory is populated.
+    pub fn start(mut command: Command, pattern: &impl Serialize) -> io::Result<Child> {
         let json = serde_json::to_string(pattern).map_err(io::Error::other)?;
         let mut process = command.arg(json).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut lines = BufReader::new(process.stdout.take().expect("piped")).lines();

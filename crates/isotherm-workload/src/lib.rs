@@ -8,9 +8,11 @@
 #![forbid(unsafe_code)]
 
 mod child;
+mod index;
 mod pattern;
 mod run;
 
 pub use child::{Child, Progress};
+pub use index::Index;
 pub use pattern::{Layout, Pattern, Score};
 pub use run::run;

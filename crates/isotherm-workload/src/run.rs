@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-const REPORT_EVERY: Ns = 50_000_000;
+pub(crate) const REPORT_EVERY: Ns = 50_000_000;
 /// Accesses between two looks at the clock.
 const BATCH: usize = 1024;
 
 /// Set by commands on standard input.
 #[derive(Debug, Default)]
-struct Orders {
-    end: AtomicBool,
+pub(crate) struct Orders {
+    pub end: AtomicBool,
     /// First page of a span to heat from now on, plus one; and its length.
     heat_from: AtomicU64,
     heat_pages: AtomicU64,
@@ -51,7 +51,16 @@ fn map(pattern: &Pattern) -> io::Result<Memory> {
     }
 }
 
-fn listen(orders: &Orders) {
+impl Orders {
+    /// First page and number of pages to heat; no page if none were ordered yet.
+    pub fn heated(&self) -> (usize, usize) {
+        let from = self.heat_from.load(Ordering::Acquire);
+        let count = if from == 0 { 0 } else { self.heat_pages.load(Ordering::Relaxed) };
+        (usize::try_from(from.saturating_sub(1)).unwrap_or(0), usize::try_from(count).unwrap_or(0))
+    }
+}
+
+pub(crate) fn listen(orders: &Orders) {
     for line in io::stdin().lock().lines().map_while(Result::ok) {
         let mut words = line.split_whitespace();
         if words.next() == Some("heat") {

@@ -28,7 +28,9 @@ impl std::error::Error for Usage {}
   sudo isotherm top                        processes by hot memory, live
   sudo isotherm record -p 812 -d 1m        record the heat of process 812 for a minute, into heat.isotherm/
   isotherm report heatmap -o heat.html     the recording as a picture
-  sudo isotherm report wss -- ./server     the working set of a command, live")]
+  sudo isotherm report wss -- ./server     the working set of a command, live
+  sudo isotherm collapse -p 812 --dry-run  which 2 MiB blocks would become huge pages, in which order
+  sudo isotherm run -p 812                 keep the hot memory of process 812 on huge pages")]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -46,6 +48,14 @@ pub enum Command {
     Report(ReportArgs),
     /// Processes and cgroups by hot memory, live in the terminal
     Top(TopArgs),
+    /// Put the hot memory of processes on huge pages, once
+    Collapse(CollapseArgs),
+    /// Keep the hot memory of processes on huge pages
+    Run(RunArgs),
+    /// Tell a running `isotherm run` which memory is hot
+    Hint(HintArgs),
+    /// What a running `isotherm run` does
+    Status(StatusArgs),
     /// The workload that `demo` starts
     #[command(name = "demo-workload", hide = true)]
     Workload(WorkloadArgs),
@@ -79,6 +89,15 @@ fn percent(text: &str) -> Result<f64, String> {
     } else {
         Err("has to be above 0; over 100 lifts the limit".into())
     }
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().map_err(|_| "write a number like 20 or 0.5".to_owned())?;
+    if number > 0.0 && number.is_finite() { Ok(number) } else { Err("has to be above 0".into()) }
+}
+
+fn percent_or_none(text: &str) -> Result<f64, String> {
+    if text.trim_end_matches('%').parse::<f64>() == Ok(0.0) { Ok(0.0) } else { percent(text) }
 }
 
 /// Where access reports come from.
@@ -364,6 +383,145 @@ pub struct TopArgs {
     pub watch: WatchArgs,
     #[command(flatten)]
     pub thresholds: ThresholdArgs,
+}
+
+/// How much may be done. What is not given comes from the configuration, or is the default.
+#[derive(Clone, Copy, Debug, Default, Args)]
+#[command(next_help_heading = "Budgets")]
+pub struct BudgetArgs {
+    /// Collapses a second [default: 20]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub per_second: Option<f64>,
+    /// CPU for collapsing, percent of one core; over 100 lifts the limit [default: 10]
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    pub max_collapse_cpu: Option<f64>,
+    /// Time that a target may be held up by collapses, percent; over 100 lifts the limit [default: 5]
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    pub max_stall: Option<f64>,
+    /// Growth of each process, percent of its resident memory; 0: none at all [default: 2]
+    #[arg(long, value_name = "PERCENT", value_parser = percent_or_none)]
+    pub max_growth: Option<f64>,
+    /// Share of a block's pages that have to be present [default: 90%]
+    #[arg(long, value_name = "PERCENT", value_parser = percent_or_none)]
+    pub min_present: Option<f64>,
+    /// Touches a second that a block has to have, all its pages together [default: 50]
+    #[arg(long, value_name = "HZ", value_parser = positive)]
+    pub min_benefit: Option<f64>,
+    /// Available memory to leave alone, percent of all [default: 5]
+    #[arg(long, value_name = "PERCENT", value_parser = percent_or_none)]
+    pub headroom: Option<f64>,
+    /// Free 2 MiB blocks to leave alone, so that nothing has to be compacted [default: 64]
+    #[arg(long, value_name = "N")]
+    pub free_blocks: Option<u64>,
+    /// Memory pressure (PSI some, ten seconds) above which to wait, percent [default: 10]
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    pub max_pressure: Option<f64>,
+    /// Also try memory of files and shared memory
+    #[arg(long)]
+    pub files: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum OrderArg {
+    /// What gains most first
+    #[default]
+    Heat,
+    /// By address, all there is, as khugepaged does
+    Address,
+}
+
+#[derive(Debug, Args)]
+pub struct CollapseArgs {
+    #[command(flatten)]
+    pub targets: TargetArgs,
+    #[command(flatten)]
+    pub watch: WatchArgs,
+    /// How long to watch first
+    #[arg(short, long, value_name = "TIME", default_value = "15s", value_parser = positive_duration_ns)]
+    pub duration: u64,
+    /// Take the heat from this recording instead of watching; its processes, or those named
+    #[arg(long, value_name = "RECORDING", conflicts_with_all = ["all", "cgroup", "command", "replay", "source"])]
+    pub from: Option<PathBuf>,
+    /// Only print what would be done
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+    /// Which blocks first
+    #[arg(long, value_enum, default_value_t)]
+    pub order: OrderArg,
+    /// Stop after this many blocks
+    #[arg(long, value_name = "N")]
+    pub most: Option<u64>,
+    /// A command that prints how much work the targets have done so far: CPU for each unit is measured before and after
+    #[arg(long, value_name = "COMMAND")]
+    pub work: Option<String>,
+    /// Print every block with what came of it
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub budgets: BudgetArgs,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct RunArgs {
+    /// Settings (TOML); what is given here goes before them. SIGHUP reads them again
+    #[arg(short, long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    #[command(flatten)]
+    pub targets: TargetArgs,
+    #[command(flatten)]
+    pub watch: WatchArgs,
+    /// End after this time [default: until Ctrl-C, or the targets end]
+    #[arg(short, long, value_name = "TIME", value_parser = positive_duration_ns)]
+    pub duration: Option<u64>,
+    /// Only count what would be done
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+    /// With no hint left, go through the rest by address, as khugepaged does
+    #[arg(long)]
+    pub round_robin: bool,
+    /// Where `isotherm status` and `isotherm hint` find this one [default: isotherm.sock in $XDG_RUNTIME_DIR or /run]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// A command that prints how much work the targets have done so far: CPU for each unit is told before and after
+    #[arg(long, value_name = "COMMAND")]
+    pub work: Option<String>,
+    /// Print the summary as JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub budgets: BudgetArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct HintArgs {
+    /// Process that the ranges are of
+    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pub pid: Option<u32>,
+    /// Address ranges, as in 7f0000000000-7f0000200000
+    #[arg(value_name = "START-END", requires = "pid")]
+    pub ranges: Vec<String>,
+    /// File of hints, one a line: PID START-END [LEVEL]; - is standard input [default: -, without ranges]
+    #[arg(short, long, value_name = "FILE", conflicts_with = "ranges")]
+    pub file: Option<PathBuf>,
+    /// Priority of the ranges, 0 to 31
+    #[arg(long, value_name = "LEVEL", default_value_t = 31, value_parser = clap::value_parser!(u8).range(0..=31))]
+    pub level: u8,
+    /// Socket of the `isotherm run` to tell
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// Socket of the `isotherm run` to ask
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@
 
 mod cli;
 mod commands;
+mod daemon;
+mod gain;
 mod output;
 mod watch;
 
@@ -25,6 +27,10 @@ fn main() -> ExitCode {
         Command::Record(args) => commands::record::run(&args),
         Command::Report(args) => commands::report::run(&args),
         Command::Top(args) => commands::top::run(&args),
+        Command::Collapse(args) => commands::collapse::run(&args),
+        Command::Run(args) => commands::run::run(&args),
+        Command::Hint(args) => commands::hint::run(&args),
+        Command::Status(args) => commands::status::run(&args),
         Command::Workload(args) => commands::demo::workload(&args),
     };
     match done {

@@ -80,3 +80,13 @@ pub fn progress(total_ns: Option<u64>, what: &str) -> ProgressBar {
     bar.set_message(what.to_owned());
     bar
 }
+
+/// A bar for a number of things to do, on a terminal only.
+pub fn counting(things: u64, what: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {elapsed}");
+    let bar = ProgressBar::new(things).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let shown = io::stderr().is_terminal();
+    bar.set_draw_target(if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() });
+    bar.set_message(what.to_owned());
+    bar
+}

@@ -26,8 +26,17 @@ pub struct Stop(pub Arc<AtomicBool>);
 impl Stop {
     /// Hears SIGINT, SIGTERM and SIGHUP from now on.
     pub fn on_signals() -> Result<Stop> {
+        let stop = Stop::on_end_signals()?;
+        let hangup = signal_hook::consts::SIGHUP;
+        signal_hook::flag::register_conditional_shutdown(hangup, 1, Arc::clone(&stop.0)).context("hear signals")?;
+        signal_hook::flag::register(hangup, Arc::clone(&stop.0)).context("hear signals")?;
+        Ok(stop)
+    }
+
+    /// Hears SIGINT and SIGTERM only: to a daemon SIGHUP means something else.
+    pub fn on_end_signals() -> Result<Stop> {
         let flag = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
             // A second signal ends us at once, in case a clean end hangs on something.
             signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&flag)).context("hear signals")?;
             signal_hook::flag::register(signal, Arc::clone(&flag)).context("hear signals")?;
@@ -201,6 +210,17 @@ impl Watching {
         bar: &ProgressBar,
         mut each: impl FnMut(Snapshot) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
+        self.windows(duration_ns, stop, bar, |_, snapshot| each(snapshot))
+    }
+
+    /// The same, for those who want pages as well.
+    pub fn windows(
+        &mut self,
+        duration_ns: Option<u64>,
+        stop: &Stop,
+        bar: &ProgressBar,
+        mut each: impl FnMut(&Monitor<Box<dyn Clock>>, Snapshot) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
         let began = self.monitor.now();
         let end = duration_ns.map_or(u64::MAX, |d| began.saturating_add(d));
         let mut window_end = began;
@@ -211,7 +231,8 @@ impl Watching {
             watched?;
             bar.set_position(self.monitor.now().saturating_sub(began) / 1_000_000);
             let unix_ns = self.unix_ns();
-            let flow = each(self.monitor.snapshot(unix_ns))?;
+            let snapshot = self.monitor.snapshot(unix_ns);
+            let flow = each(&self.monitor, snapshot)?;
             let nothing_left = self.monitor.now() < window_end && !self.monitor.is_watching();
             if flow.is_break() || stop.is_set() || nothing_left || self.monitor.now() >= end {
                 bar.finish_and_clear();

@@ -130,7 +130,7 @@ impl NumaNode {
 }
 
 /// A line of `/proc/meminfo`, or of a node's (which begins with `Node 0 `).
-pub(super) fn meminfo(text: &str, key: &str) -> Option<Bytes> {
+pub(crate) fn meminfo(text: &str, key: &str) -> Option<Bytes> {
     text.lines().find_map(|line| {
         let (head, value) = line.split_once(':')?;
         if head.rsplit(' ').next() != Some(key) {

@@ -7,6 +7,8 @@
 //! A fact is an `Option`: `None` says that it could not be found out, which is common in containers, and is not "no". What
 //! is unknown is worth a try; what is absent is not.
 //!
+//! What memory is free changes by the second, so it is no part of those facts: [`crate::free`] reads it each time.
+//!
 //! Nothing here writes, loads or opens anything but files for reading.
 
 mod assess;
@@ -21,6 +23,8 @@ pub use assess::{Area, Finding, State, assess};
 pub use kernel::{Cap, Caps, KernelConfig, Lockdown, Release};
 pub use memory::{Damon, Indexing, MemorySideCache, Mglru, NumaNode, Thp, WritePolicy};
 pub use pmu::{MemorySampling, Pmu};
+
+pub(crate) use memory::meminfo;
 
 use crate::proc::Proc;
 use files::{Tree, list_len};

@@ -50,7 +50,7 @@ const SERVER: &[(&str, &str)] = &[
     ("proc/pressure/memory", ""),
     ("proc/meminfo", "MemTotal:       24576000 kB\nSwapTotal:             0 kB\n"),
     ("proc/cpuinfo", "processor\t: 0\nmodel name\t: Some CPU @ 2.0GHz\n"),
-    ("proc/2/stat", "2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 10 0\n"),
+    ("proc/2/stat", "2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 10 0 0 0 0 0 0\n"),
     ("sys/kernel/btf/vmlinux", ""),
     ("sys/kernel/security/lockdown", "none [integrity] confidentiality\n"),
     ("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n"),
@@ -182,7 +182,7 @@ fn any_user_of_damon_is_noticed() {
         ("sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds", "1\n"),
         ("sys/module/damon_reclaim/parameters/enabled", "Y\n"),
         ("sys/module/damon_stat/parameters/enabled", "Y\n"),
-        ("proc/77/stat", "77 (kdamond.0) S 2 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 10 0\n"),
+        ("proc/77/stat", "77 (kdamond.0) S 2 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 10 0 0 0 0 0 0\n"),
     ];
     for (name, text) in cases {
         let host = FakeHost::new(SERVER);
@@ -191,7 +191,7 @@ fn any_user_of_damon_is_noticed() {
     }
     // A process cannot pass for a kernel thread by its name.
     let host = FakeHost::new(SERVER);
-    host.file("proc/77/stat", b"77 (kdamond.0) S 1 0 0 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 10 0\n");
+    host.file("proc/77/stat", b"77 (kdamond.0) S 1 0 0 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 10 0 0 0 0 0 0\n");
     assert_eq!(host.facts().damon.in_use(), Some(false));
 }
 

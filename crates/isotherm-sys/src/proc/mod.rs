@@ -24,6 +24,7 @@ pub use maps::{MapEntry, Maps, Perms};
 pub use smaps::{Smaps, SmapsEntry, Usage, VmFlags};
 pub use stat::{Identity, Stat, Status};
 
+use error::Unexpected;
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::Read;
@@ -61,14 +62,7 @@ impl Proc {
 
     /// All processes, in order of pid. Threads are not listed.
     pub fn pids(&self) -> Result<Vec<u32>> {
-        let io = |e| Error::from_io(&self.root, e);
-        let mut pids = Vec::new();
-        for entry in fs::read_dir(&self.root).map_err(io)? {
-            let name = entry.map_err(io)?.file_name();
-            pids.extend(name.to_str().and_then(|name| name.parse::<u32>().ok()));
-        }
-        pids.sort_unstable();
-        Ok(pids)
+        numbered(&self.root)
     }
 
     /// `/proc/PID/stat`.
@@ -168,6 +162,38 @@ impl Proc {
         Ok(family)
     }
 
+    /// The threads of a process, in order of their ids; the main thread, whose id is the pid, is listed until the last ends.
+    pub fn threads(&self, pid: u32) -> Result<Vec<u32>> {
+        numbered(&self.path(pid, "task"))
+    }
+
+    /// The direct children of a process, in order of pid, those that have ended and were not waited for included.
+    ///
+    /// Through `/proc/PID/task/TID/children`, a read for each thread, since a child belongs to the thread that made it. Kernels
+    /// without that file (`CONFIG_PROC_CHILDREN`) have all processes read instead. A child that is made or ends meanwhile may be
+    /// missed, and one that ends may hide another: look again before relying on it.
+    pub fn children(&self, pid: u32) -> Result<Vec<u32>> {
+        let mut children = Vec::new();
+        for thread in self.threads(pid)? {
+            let path = self.path(pid, &format!("task/{thread}/children"));
+            match self.read(&path) {
+                Ok(text) => parse_pids(&text, &mut children).map_err(|e| e.at(&path, 1))?,
+                // Without the main thread's file there is no such file, or no process.
+                Err(e) if e.is_gone() && thread == pid => {
+                    self.stat(pid)?;
+                    return Ok(self.family()?.children(pid).to_vec());
+                }
+                // The thread has ended since: what it had made is another's now.
+                Err(e) if e.is_gone() => {}
+                Err(e) => return Err(e),
+            }
+        }
+        children.sort_unstable();
+        // A child that changes threads while we read is seen twice.
+        children.dedup();
+        Ok(children)
+    }
+
     fn read(&self, path: &Path) -> Result<Vec<u8>> {
         fs::read(path).map_err(|e| self.error(path, e))
     }
@@ -202,6 +228,28 @@ impl Proc {
             _ => Err(error),
         }
     }
+}
+
+/// The entries of a directory whose names are numbers, sorted.
+fn numbered(dir: &Path) -> Result<Vec<u32>> {
+    let io = |e| Error::from_io(dir, e);
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).map_err(io)? {
+        let name = entry.map_err(io)?.file_name();
+        found.extend(name.to_str().and_then(|name| name.parse::<u32>().ok()));
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// Pids with spaces between and after them. 0 stands for a process of another pid namespace, which has no number here.
+fn parse_pids(text: &[u8], found: &mut Vec<u32>) -> std::result::Result<(), Unexpected> {
+    for word in text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()) {
+        let pid = maps::decimal(word).and_then(|pid| u32::try_from(pid).ok());
+        let pid = pid.ok_or_else(|| Unexpected::new("pid", "a number", word))?;
+        found.extend((pid != 0).then_some(pid));
+    }
+    Ok(())
 }
 
 /// Who is whose child. Built from `stat` and not from `/proc/PID/task/TID/children`, which many kernels lack.

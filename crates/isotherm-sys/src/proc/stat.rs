@@ -45,6 +45,10 @@ pub struct Stat {
     pub num_threads: u64,
     /// When it started, in clock ticks since boot.
     pub start_ticks: u64,
+    /// Where its program's code starts; 1 if that is not for us to see, 0 if it has none (yet). See [`Stat::image`].
+    pub start_code: u64,
+    /// Where its main thread's stack starts; 0 if that is not for us to see, or it has none (yet).
+    pub start_stack: u64,
 }
 
 impl Stat {
@@ -71,7 +75,18 @@ impl Stat {
             stime: words.number(15, "stime")?,
             num_threads: words.number(20, "num_threads")?,
             start_ticks: words.number(22, "starttime")?,
+            start_code: words.number(26, "startcode")?,
+            start_stack: words.number(28, "startstack")?,
         })
+    }
+
+    /// Start of code and start of stack: what tells one program from the next after an exec, which keeps pid and start time.
+    ///
+    /// Both are drawn at random at each exec, so they agree by accident once in millions of times; always, if the same program
+    /// is executed again without randomization. `None` where the kernel does not show them: for kernel threads and zombies,
+    /// for processes that we may not ptrace, and in the midst of an exec. That two are `None` says nothing about them.
+    pub fn image(&self) -> Option<(u64, u64)> {
+        (self.start_code != 0 && self.start_stack != 0).then_some((self.start_code, self.start_stack))
     }
 
     /// Which process this is.

@@ -29,7 +29,7 @@ impl FakeProc {
 
 fn stat_line(pid: u32, comm: &str, state: char, ppid: u32, flags: u64) -> String {
     format!(
-        "{pid} ({comm}) {state} {ppid} 1 1 0 -1 {flags} 11 12 13 14 15 16 17 18 20 0 3 0 4711 1000 2 18446744073709551615\n"
+        "{pid} ({comm}) {state} {ppid} 1 1 0 -1 {flags} 11 12 13 14 15 16 17 18 20 0 3 0 4711 1000 2 18446744073709551615 4194304 4198400 140730 0\n"
     )
 }
 
@@ -201,6 +201,8 @@ fn stat_takes_command_names_that_look_like_the_rest_of_the_line() {
                 stime: 16,
                 num_threads: 3,
                 start_ticks: 4711,
+                start_code: 4_194_304,
+                start_stack: 140_730,
             }
         );
     }
@@ -209,8 +211,8 @@ fn stat_takes_command_names_that_look_like_the_rest_of_the_line() {
 #[test]
 fn a_truncated_stat_is_an_error_at_any_length() {
     let whole = stat_line(812, "a ) b", 'R', 17, 0);
-    let needed = whole.find(" 1000 2").expect("what follows the start time");
-    for len in 0..whole.find("4711").expect("start time") {
+    let needed = whole.find(" 0\n").expect("what follows the start of the stack");
+    for len in 0..whole.find("140730").expect("start of the stack") {
         assert!(stat::Stat::parse(&whole.as_bytes()[..len]).is_err(), "{:?}", &whole[..len]);
     }
     assert!(stat::Stat::parse(&whole.as_bytes()[..needed]).is_ok());
@@ -258,6 +260,91 @@ fn pids_and_descendants_are_found_even_in_a_circle() {
     assert_eq!(family.with_descendants(&[30]), [30, 31]);
     assert_eq!(family.with_descendants(&[5]), [5]);
     assert_eq!(family.children(1), [10, 20]);
+}
+
+#[test]
+fn children_are_those_of_all_threads() {
+    let fake = FakeProc::new()
+        .file("7/task/7/children", "12 9 0 ")
+        .file("7/task/8/children", "")
+        .file("7/task/10/children", "11 12 ")
+        .file("7/task/6/comm", "a thread that is just ending")
+        .file("9/task/9/children", "")
+        .file("13/task/13/children", "14 x ");
+    let proc = fake.proc();
+    assert_eq!(proc.threads(7).unwrap(), [6, 7, 8, 10]);
+    assert_eq!(proc.children(7).unwrap(), [9, 11, 12]);
+    assert_eq!(proc.children(9).unwrap(), []);
+    assert!(matches!(proc.children(13), Err(Error::Parse { item: "pid", got, .. }) if got == "x"));
+    assert!(proc.children(5).unwrap_err().is_gone());
+}
+
+#[test]
+fn children_are_found_without_a_file_that_lists_them() {
+    let mut fake =
+        FakeProc::new().file("10/task/10/comm", "x").file("10/task/12/comm", "x").file("30/task/30/comm", "x");
+    for (pid, ppid) in [(1, 0), (10, 1), (11, 10), (13, 11), (20, 10)] {
+        fake = fake.file(&format!("{pid}/stat"), stat_line(pid, "x", 'S', ppid, 0));
+    }
+    let proc = fake.proc();
+    assert_eq!(proc.children(10).unwrap(), [11, 20]);
+    assert!(proc.children(30).unwrap_err().is_gone(), "it ended while its threads were listed");
+}
+
+#[test]
+fn an_image_that_is_hidden_or_not_there_yet_is_none() {
+    let hidden = stat_line(7, "x", 'S', 1, 0).replace("4194304 4198400 140730", "1 1 0");
+    assert_eq!(stat::Stat::parse(hidden.as_bytes()).unwrap().image(), None);
+    let in_exec = stat_line(7, "x", 'S', 1, 0).replace("4194304 4198400 140730", "0 0 140730");
+    assert_eq!(stat::Stat::parse(in_exec.as_bytes()).unwrap().image(), None);
+    let shown = stat::Stat::parse(stat_line(7, "x", 'S', 1, 0).as_bytes()).unwrap();
+    assert_eq!(shown.image(), Some((4_194_304, 140_730)));
+}
+
+/// A child that is killed and waited for on drop.
+struct Child(std::process::Child);
+
+impl Child {
+    fn run(program: &str, args: &[&str]) -> Child {
+        Child(std::process::Command::new(program).args(args).spawn().expect("start a child"))
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.0.kill().expect("kill");
+        self.0.wait().expect("wait");
+    }
+}
+
+#[test]
+fn our_own_child_is_listed_by_either_way() {
+    let child = Child::run("sleep", &["600"]);
+    let (proc, me) = (Proc::default(), std::process::id());
+    assert!(proc.children(me).unwrap().contains(&child.0.id()));
+    assert!(proc.family().unwrap().children(me).contains(&child.0.id()));
+    assert!(proc.threads(me).unwrap().contains(&me));
+    assert_eq!(proc.children(child.0.id()).unwrap(), []);
+}
+
+#[test]
+fn an_exec_changes_the_image_and_not_the_start_time() {
+    let child = Child::run("sh", &["-c", "sleep 0.3; exec sleep 600"]);
+    let proc = Proc::default();
+    let becomes = |comm: &str| {
+        for _ in 0..1000 {
+            match proc.stat(child.0.id()).unwrap() {
+                stat if stat.comm == comm && stat.image().is_some() => return stat,
+                _ => std::thread::sleep(std::time::Duration::from_millis(10)),
+            }
+        }
+        panic!("{comm} has not started in ten seconds");
+    };
+    let before = becomes("sh");
+    assert_eq!(becomes("sh").image(), before.image());
+    let after = becomes("sleep");
+    assert_ne!(after.image(), before.image());
+    assert_eq!(after.identity(), before.identity());
 }
 
 #[test]
@@ -421,7 +508,7 @@ fn no_damage_to_a_file_makes_a_parser_panic() {
     let texts: [&[u8]; 6] = [
         MAPS.as_bytes(),
         SMAPS.as_bytes(),
-        b"812 (a ) b) R 17 1 1 0 -1 0 11 12 13 14 15 16 17 18 20 0 3 0 4711 1000\n",
+        b"812 (a ) b) R 17 1 1 0 -1 0 11 12 13 14 15 16 17 18 20 0 3 0 4711 1000 2 3 4 5 6 7\n",
         b"Name:\tx\nUid:\t1\t1\t1\t1\nVmRSS:\t 1644 kB\nCapEff:\t01ff\n",
         b"4:memory:/jobs/1\n0::/x\n",
         b"35 31 0:32 /docker/abc /sys/fs/cg\\040x rw shared:1 master:2 - cgroup cgroup rw,memory\n",
@@ -434,6 +521,7 @@ fn no_damage_to_a_file_makes_a_parser_panic() {
         let _ = Status::parse(text);
         let _ = Membership::parse(text);
         let _ = Cgroups::parse(text);
+        let _ = parse_pids(text, &mut Vec::new());
     };
     for text in texts {
         for at in 0..text.len() {

@@ -16,7 +16,7 @@ use isotherm_sys::host::{HostFacts, HostRoots};
 use isotherm_sys::proc::Proc;
 use isotherm_units::Bytes;
 use isotherm_view::human;
-use isotherm_workload::{Child, Layout, Pattern, Score};
+use isotherm_workload::{Child, Index, Layout, Pattern, Score};
 use serde::Serialize;
 use std::io::{self, Write};
 use std::process::Command;
@@ -31,6 +31,9 @@ const SMALLEST: u64 = 16 << 20;
 
 /// The hidden command that the child runs.
 pub fn workload(args: &WorkloadArgs) -> Result<()> {
+    if let Ok(index) = serde_json::from_str::<Index>(&args.pattern) {
+        return Ok(index.run()?);
+    }
     let pattern: Pattern = serde_json::from_str(&args.pattern).context("the pattern is no JSON of a pattern")?;
     Ok(isotherm_workload::run(&pattern)?)
 }

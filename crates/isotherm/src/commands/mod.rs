@@ -1,7 +1,11 @@
 //! One module a command.
 
+pub mod collapse;
 pub mod demo;
 pub mod doctor;
+pub mod hint;
 pub mod record;
 pub mod report;
+pub mod run;
+pub mod status;
 pub mod top;

@@ -1,0 +1,405 @@
+//! Collapse hints next to khugepaged's order, to everything huge, and to nothing: on an index that is bound by TLB misses, and on a
+//! sparse heap. All four go through the same system call on the same kinds of processes, in alternating order.
+//!
+//! The truth of the index is known (the keys' distribution), so "90% of the heat" is that of the reads done, not what we think.
+
+use anyhow::{Result, ensure};
+use isotherm_bench::{Log, become_workload, median, spread, start_index};
+use isotherm_collapse::benefit::{self, BlockFacts};
+use isotherm_collapse::machine::Live;
+use isotherm_collapse::plan::{self, Rules};
+use isotherm_collapse::{Budgets, Collapser, Counters, Hint, HintQueue, Level, Origin, Outcome, Server, Step};
+use isotherm_heat::{Mapping, Ns, TargetId};
+use isotherm_monitor::{Follower, Monitor, Selection, Settings};
+use isotherm_sources::RealClock;
+use isotherm_sources::choose::{self, Wanted};
+use isotherm_sys::clock;
+use isotherm_sys::proc::Proc;
+use isotherm_units::{BLOCK_SIZE, BlockNo};
+use isotherm_workload::{Child, Index};
+use std::collections::BTreeSet;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+const S: Ns = 1_000_000_000;
+const ROUNDS: usize = 3;
+const GIB_PAGES: usize = 1 << 18;
+/// Of the heat that has to lie on huge pages.
+const MOST_HEAT: f64 = 0.9;
+/// How long a speed is measured.
+const MEASURED: Duration = Duration::from_secs(6);
+/// How long hints are served at default settings before it is.
+const SERVED: Duration = Duration::from_secs(60);
+/// A refused block is not hinted at again in a run.
+const NAP: Duration = Duration::from_millis(5);
+
+fn main() -> Result<()> {
+    become_workload()?;
+    let mut log = Log::new("bench-collapse");
+    log.line("index: dependent reads over 4 GiB, keys normal around 2/3 with a deviation of 1/32; sparse: one page in ten of 4 GiB");
+    let index = Index { pages: 4 * GIB_PAGES, centre: 2.0 / 3.0, deviation: 1.0 / 32.0, stride: 1, seed: 11 };
+    let rows = (0..ROUNDS).map(|round| measure_round(&mut log, &index, round)).collect::<Result<Vec<_>>>()?;
+    let of = |f: fn(&Round) -> f64| rows.iter().map(f).collect::<Vec<f64>>();
+    let order_gain = median(&of(|r| r.round_robin_to_90 / r.hints_to_90));
+    let gain_kept = median(&of(|r| (r.none_ns - r.hints_ns) / (r.none_ns - r.all_ns)));
+    log.line(format!("speed-up of everything huge: {}", spread(&of(|r| r.none_ns / r.all_ns))));
+    log.line(format!("speed-up of hints:           {}", spread(&of(|r| r.none_ns / r.hints_ns))));
+    let sparse = sparse(&mut log, &Index { deviation: 0.3, stride: 10, ..index })?;
+    let queue_ns = queue_cost();
+    log.result("hint_collapses_to_90pct_heat", median(&of(|r| r.hints_to_90)));
+    log.result("rr_collapses_to_90pct_heat", median(&of(|r| r.round_robin_to_90)));
+    log.result("order_gain", order_gain);
+    log.result("gain_kept", gain_kept);
+    log.result("huge_share", median(&of(|r| r.huge_share)));
+    log.result("sparse_rss_growth_pct", sparse.0);
+    log.result("sparse_rss_growth_all_pct", sparse.1);
+    log.result("reaction_s", median(&of(|r| r.reaction_s)));
+    log.result("queue_ns_per_hint", queue_ns);
+    log.result("target_slowdown_pct", median(&of(|r| r.slowdown_pct)));
+    log.result("monitor_cpu_pct", median(&of(|r| r.monitor_cpu_pct)));
+    log.result("collapse_cpu_ms", median(&of(|r| r.collapse_cpu_ms)));
+    log.finish()
+}
+
+/// What one round came to.
+struct Round {
+    none_ns: f64,
+    all_ns: f64,
+    hints_ns: f64,
+    hints_to_90: f64,
+    round_robin_to_90: f64,
+    huge_share: f64,
+    reaction_s: f64,
+    slowdown_pct: f64,
+    monitor_cpu_pct: f64,
+    collapse_cpu_ms: f64,
+}
+
+/// CPU time a read takes, over some seconds from now.
+fn speed(child: &Child) -> Result<f64> {
+    let from = clock::monotonic_ns();
+    std::thread::sleep(MEASURED);
+    let ns = child.cpu_ns_per_access(from, clock::monotonic_ns());
+    ns.ok_or_else(|| anyhow::anyhow!("the workload said nothing in {} s", MEASURED.as_secs()))
+}
+
+fn measure_round(log: &mut Log, index: &Index, round: usize) -> Result<Round> {
+    let weights = index.weights();
+    let none = || -> Result<f64> {
+        let child = start_index(index)?;
+        std::thread::sleep(Duration::from_secs(2));
+        speed(&child)
+    };
+    let all = || -> Result<(f64, f64)> {
+        let child = start_index(index)?;
+        let blocks = blocks_of(&child);
+        let done = collapse_until(&child, &blocks, boundless(), |_| false)?;
+        Ok((speed(&child)?, done.len() as f64))
+    };
+    // What drifts over a round (the host is shared) must not favour one of them.
+    let ((none_ns, (all_ns, all_blocks)), hints) = if round % 2 == 0 {
+        let first = (none()?, all()?);
+        (first, hints(index, &weights)?)
+    } else {
+        let first = hints(index, &weights)?;
+        let (all, none) = (all()?, none()?);
+        ((none, all), first)
+    };
+    let round_robin_to_90 = round_robin(index, &weights)?;
+    log.line(format!(
+        "round {}: {none_ns:.1} ns a read, all huge {all_ns:.1}, hints {:.1}; 90% of the heat after {} collapses, by address {}; {} of {} blocks huge; a new hot block after {:.1} s",
+        round + 1, hints.ns, hints.to_90, round_robin_to_90, hints.collapsed, all_blocks, hints.reaction_s
+    ));
+    Ok(Round {
+        none_ns,
+        all_ns,
+        hints_ns: hints.ns,
+        hints_to_90: hints.to_90,
+        round_robin_to_90,
+        huge_share: hints.collapsed as f64 / all_blocks,
+        reaction_s: hints.reaction_s,
+        slowdown_pct: hints.slowdown_pct,
+        monitor_cpu_pct: hints.monitor_cpu_pct,
+        collapse_cpu_ms: hints.counters.cpu_ns as f64 / 1e6,
+    })
+}
+
+fn blocks_of(child: &Child) -> Vec<BlockNo> {
+    child.memory().blocks().collect()
+}
+
+/// No budget, and no guard but the kernel's.
+fn boundless() -> Budgets {
+    Budgets {
+        per_second: 1e9,
+        cpu_pct: 1e9,
+        stall_pct: 1e9,
+        growth_pct: 1e9,
+        min_present: 1,
+        headroom_pct: 0.0,
+        free_blocks: 0,
+        pressure_pct: 100.0,
+    }
+}
+
+fn id_of(child: &Child) -> Result<TargetId> {
+    let stat = Proc::default().stat(child.pid())?;
+    Ok(TargetId { pid: child.pid(), start_ticks: stat.start_ticks })
+}
+
+/// Collapses `blocks` in order until `enough` says so of what is done. Returns what was collapsed.
+fn collapse_until(
+    child: &Child,
+    blocks: &[BlockNo],
+    budgets: Budgets,
+    mut enough: impl FnMut(&[BlockNo]) -> bool,
+) -> Result<Vec<BlockNo>> {
+    let now = clock::monotonic_ns;
+    let process = id_of(child)?;
+    let mut collapser = Collapser::new(Live::new(false), budgets, now());
+    ensure!(collapser.admit(process, now()).is_ok(), "the workload cannot be collapsed");
+    let mut queue = HintQueue::new(blocks.len().max(1));
+    let level = Level::new(0);
+    for block in blocks {
+        queue.add(Hint { process, block: *block, level, origin: Origin::RoundRobin, since: now() });
+    }
+    let mut server = Server::new(blocks.len());
+    let mut done = Vec::new();
+    while !enough(&done) {
+        match server.step(now(), &mut queue, &mut collapser) {
+            Step::Did(hint, Outcome::Collapsed { .. }) => done.push(hint.block),
+            Step::Did(..) | Step::PutOff(..) => {}
+            Step::Idle(None) => break,
+            Step::Wait(..) | Step::Idle(_) => std::thread::sleep(NAP),
+        }
+    }
+    Ok(done)
+}
+
+/// How many collapses in this order put 90% of the heat on huge pages; infinity if all did not.
+fn to_90(child: &Child, weights: &[f64], order: &[BlockNo]) -> f64 {
+    let first = child.memory().start.block().0;
+    let mut heat = 0.0;
+    let enough = order.iter().position(|block| {
+        let index = usize::try_from(block.0 - first).unwrap_or(usize::MAX);
+        heat += weights.get(index).copied().unwrap_or_default();
+        heat >= MOST_HEAT
+    });
+    enough.map_or(f64::INFINITY, |n| n as f64 + 1.0)
+}
+
+/// khugepaged's order, through the same calls.
+fn round_robin(index: &Index, weights: &[f64]) -> Result<f64> {
+    let child = start_index(index)?;
+    let blocks = blocks_of(&child);
+    let order = collapse_until(&child, &blocks, boundless(), |done| to_90(&child, weights, done).is_finite())?;
+    Ok(to_90(&child, weights, &order))
+}
+
+struct Hinted {
+    ns: f64,
+    to_90: f64,
+    collapsed: usize,
+    reaction_s: f64,
+    slowdown_pct: f64,
+    monitor_cpu_pct: f64,
+    counters: Counters,
+}
+
+/// Hints at default settings for a minute; then the speed, with the monitor still at it; then a cold block turns hot.
+fn hints(index: &Index, weights: &[f64]) -> Result<Hinted> {
+    let mut child = start_index(index)?;
+    let daemon = Daemon::new(&child, Budgets::default())?;
+    let mut hinted = std::thread::scope(|scope| -> Result<Hinted> {
+        let watching = scope.spawn(|| daemon.watch());
+        scope.spawn(|| daemon.work());
+        let outcome = (|| -> Result<Hinted> {
+            std::thread::sleep(SERVED);
+            let ns = speed(&child)?;
+            let order = daemon.order();
+            let (to_90, collapsed) = (to_90(&child, weights, &order), order.len());
+            let reaction_s = reaction(&mut child, &daemon)?;
+            Ok(Hinted {
+                ns,
+                to_90,
+                collapsed,
+                reaction_s,
+                slowdown_pct: f64::NAN,
+                monitor_cpu_pct: f64::NAN,
+                counters: daemon.counters(),
+            })
+        })();
+        daemon.stop.store(true, Ordering::Relaxed);
+        let cost = watching.join().expect("no panic")?;
+        let mut hinted: Hinted = outcome?;
+        hinted.monitor_cpu_pct = 100.0 * cost.monitor_cpu_ns as f64 / cost.elapsed_ns as f64;
+        // Both are bounds from what is known: pages touched again, and the CPU time in which a block was being copied.
+        hinted.slowdown_pct = cost.slowdown_pct + 100.0 * hinted.counters.cpu_ns as f64 / cost.elapsed_ns as f64;
+        Ok(hinted)
+    })?;
+    hinted.counters = daemon.counters();
+    Ok(hinted)
+}
+
+/// How long after a cold block turns hot it is huge; infinity after half a minute.
+fn reaction(child: &mut Child, daemon: &Daemon) -> Result<f64> {
+    const BLOCK: usize = 10;
+    let block = BlockNo(child.memory().start.block().0 + BLOCK as u64);
+    ensure!(!daemon.order().contains(&block), "the block that is to become hot is huge already");
+    child.heat(BLOCK * 512, 512)?;
+    let began = clock::monotonic_ns();
+    while clock::monotonic_ns() - began < 30 * S {
+        if daemon.order().contains(&block) {
+            return Ok((clock::monotonic_ns() - began) as f64 / 1e9);
+        }
+        std::thread::sleep(NAP);
+    }
+    Ok(f64::INFINITY)
+}
+
+/// What `isotherm run` does, with the order of collapses kept.
+struct Daemon {
+    pid: u32,
+    process: TargetId,
+    stop: AtomicBool,
+    state: Mutex<State>,
+}
+
+struct State {
+    queue: HintQueue,
+    server: Server,
+    collapser: Collapser<Live>,
+    order: Vec<BlockNo>,
+    handled: BTreeSet<BlockNo>,
+}
+
+impl Daemon {
+    fn new(child: &Child, budgets: Budgets) -> Result<Daemon> {
+        let process = id_of(child)?;
+        let now = clock::monotonic_ns();
+        let mut collapser = Collapser::new(Live::new(false), budgets, now);
+        ensure!(collapser.admit(process, now).is_ok(), "the workload cannot be collapsed");
+        let state = State {
+            queue: HintQueue::new(1 << 16),
+            server: Server::new(1 << 16),
+            collapser,
+            order: Vec::new(),
+            handled: BTreeSet::new(),
+        };
+        Ok(Daemon { pid: child.pid(), process, stop: AtomicBool::new(false), state: Mutex::new(state) })
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn order(&self) -> Vec<BlockNo> {
+        self.lock().order.clone()
+    }
+
+    fn counters(&self) -> Counters {
+        self.lock().collapser.counters().clone()
+    }
+
+    fn watch(&self) -> Result<isotherm_heat::Cost> {
+        let source = choose::open(Wanted::PageTable)?;
+        let selection = Selection::Pids { pids: vec![self.pid], children: false };
+        let mut monitor =
+            Monitor::new(source, Follower::new(&selection, Proc::default())?, RealClock, Settings::default());
+        while !self.stop.load(Ordering::Relaxed) {
+            monitor.watch(monitor.now() + S, &self.stop)?;
+            let (Some(pages), Some(mappings)) = (monitor.pages_of(self.pid), monitor.mappings_of(self.pid)) else {
+                break;
+            };
+            self.feed(mappings, &benefit::of_pages(pages, monitor.now()));
+        }
+        Ok(monitor.cost(monitor.now()))
+    }
+
+    fn feed(&self, mappings: &[Mapping], facts: &[BlockFacts]) {
+        let planned = plan::by_heat(self.process, mappings, facts, Rules::default(), clock::monotonic_ns());
+        let mut state = self.lock();
+        for hint in planned.hints {
+            if !state.handled.contains(&hint.block) {
+                state.queue.add(hint);
+            }
+        }
+    }
+
+    fn work(&self) {
+        while !self.stop.load(Ordering::Relaxed) {
+            let mut guard = self.lock();
+            let state = &mut *guard;
+            match state.server.step(clock::monotonic_ns(), &mut state.queue, &mut state.collapser) {
+                Step::Did(hint, outcome) => {
+                    state.handled.insert(hint.block);
+                    if matches!(outcome, Outcome::Collapsed { .. }) {
+                        state.order.push(hint.block);
+                    }
+                }
+                Step::PutOff(..) => {}
+                Step::Wait(..) | Step::Idle(_) => {
+                    drop(guard);
+                    std::thread::sleep(NAP);
+                }
+            }
+        }
+    }
+}
+
+/// Growth of a sparse heap in percent: with hints at default settings, and with everything huge.
+fn sparse(log: &mut Log, index: &Index) -> Result<(f64, f64)> {
+    let proc = Proc::default();
+    let rss = |child: &Child| -> Result<f64> { Ok(proc.status(child.pid())?.rss.unwrap_or_default().0 as f64) };
+    let growth = |before: f64, after: f64| 100.0 * (after / before - 1.0);
+    let child = start_index(index)?;
+    let before = rss(&child)?;
+    let daemon = Daemon::new(&child, Budgets::default())?;
+    std::thread::scope(|scope| -> Result<()> {
+        let watching = scope.spawn(|| daemon.watch());
+        scope.spawn(|| daemon.work());
+        std::thread::sleep(Duration::from_secs(20));
+        daemon.stop.store(true, Ordering::Relaxed);
+        watching.join().expect("no panic").map(drop)
+    })?;
+    let hints = growth(before, rss(&child)?);
+    drop(child);
+    let child = start_index(index)?;
+    let before = rss(&child)?;
+    let done = collapse_until(&child, &blocks_of(&child), boundless(), |_| false)?;
+    let all = growth(before, rss(&child)?);
+    log.line(format!(
+        "sparse heap of {:.0} MiB: grows by {hints:.1}% with hints, by {all:.0}% with all {} blocks huge ({:.0} MiB)",
+        before / 1e6,
+        done.len(),
+        (done.len() as u64 * BLOCK_SIZE) as f64 / 1e6
+    ));
+    Ok((hints, all))
+}
+
+/// Nanoseconds to give a hint to the queue and take it out again: 200,000 hints of 16 processes, the queue warm.
+fn queue_cost() -> f64 {
+    const HINTS: u64 = 200_000;
+    let mut queue = HintQueue::new(usize::try_from(HINTS).unwrap_or(usize::MAX));
+    let hint = |i: u64| Hint {
+        process: TargetId { pid: u32::try_from(i % 16).unwrap_or(0) + 1, start_ticks: 1 },
+        block: BlockNo(i / 16),
+        level: Level::new(u8::try_from(i % 7).unwrap_or(0)),
+        origin: Origin::Heat,
+        since: 0,
+    };
+    let mut times = Vec::new();
+    for _ in 0..7 {
+        let began = clock::thread_cpu_ns();
+        for i in 0..HINTS {
+            black_box(queue.add(hint(i)));
+        }
+        while let Some(hint) = queue.take() {
+            black_box(hint);
+        }
+        times.push((clock::thread_cpu_ns() - began) as f64 / HINTS as f64);
+    }
+    median(&times[1..])
+}

@@ -1,0 +1,186 @@
+//! What a block would gain from being one huge page, from its heat. Fed by `isotherm-heat`, read by [`crate::plan`].
+//!
+//! A huge page saves TLB misses. How many, follows from how many different 4 KiB pages of the block are touched, each of which
+//! wants an entry of its own, and how often: the sum of the access rates of its pages, each page counted at no more than
+//! [`MOST_HZ`]. One page touched all the time scores low (its entry stays in the TLB), 512 pages touched now and then score
+//! high. The unit is touches a second (Hz), as far as accessed bits can tell.
+//!
+//! A block that is huge already has one accessed bit for all its pages, so how many are touched cannot be known: it counts as if
+//! all were. Who has watched it while it was small knows better, and says so ([`BlockFacts::benefit_hz`] can be overwritten).
+
+use crate::queue::Level;
+use isotherm_heat::{Interval, Ns, Region, Target};
+use isotherm_units::{BlockNo, PAGES_PER_BLOCK};
+
+/// The rate at which a page counts at the most: shorter intervals than this are not told apart by looks at accessed bits.
+pub const MOST_HZ: f64 = 100.0;
+/// Levels for each doubling of the benefit: 31 is 512 pages at the highest rate, 0 is one touch a second.
+const LEVELS_PER_OCTAVE: f64 = 2.0;
+
+/// What is known of one block.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BlockFacts {
+    /// Which.
+    pub block: BlockNo,
+    /// Pages present, of 512.
+    pub present: u16,
+    /// Pages of those whose access interval is known.
+    pub measured: u16,
+    /// It is one huge page.
+    pub huge: bool,
+    /// Touches a second, see the module.
+    pub benefit_hz: f64,
+}
+
+/// Touches a second of one page.
+fn rate_hz(interval: Interval) -> Option<f64> {
+    interval.ns().map(|ns| (1e9 / ns.max(1) as f64).min(MOST_HZ))
+}
+
+/// The level of a hint for a block of this benefit; `None` below one touch a second, which is not worth a huge page.
+pub fn level_of(benefit_hz: f64) -> Option<Level> {
+    let octaves = benefit_hz.log2();
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 62; the level is clamped")]
+    (octaves >= 0.0).then(|| Level::new((octaves * LEVELS_PER_OCTAVE).min(62.0) as u8))
+}
+
+/// Facts of every block of a target that is watched page by page, in address order. Costs what
+/// [`Target::for_each_block`] does.
+pub fn of_pages(target: &Target, now: Ns) -> Vec<BlockFacts> {
+    let mut facts = Vec::with_capacity(target.len());
+    target.for_each_block(now, |block, view| {
+        let mut known = BlockFacts { block, present: 0, measured: 0, huge: false, benefit_hz: 0.0 };
+        for run in view.runs {
+            known.present += run.pages;
+            known.huge |= run.huge;
+            if let Some(hz) = rate_hz(run.interval) {
+                known.measured += run.pages;
+                known.benefit_hz += hz * f64::from(run.pages);
+            }
+        }
+        facts.push(known);
+    });
+    facts
+}
+
+/// Facts of the blocks that `regions` (sorted, disjoint) cover, as a recording has them. A page counts at the mean rate of its
+/// region, and as present as the region's pages are on the whole.
+pub fn of_regions(regions: &[Region]) -> Vec<BlockFacts> {
+    let mut sums: Vec<Sum> = Vec::new();
+    for region in regions.iter().filter(|r| !r.range.is_empty()) {
+        let all = region.range.len().pages().max(1) as f64;
+        let of = |part: u64| part as f64 / all;
+        for block in region.range.blocks() {
+            if sums.last().is_none_or(|s| s.block != block) {
+                sums.push(Sum { block, present: 0.0, measured: 0.0, huge: 0.0, benefit_hz: 0.0 });
+            }
+            let overlap = block.range().intersect(region.range).map_or(0.0, |o| o.len().pages() as f64);
+            if let Some(sum) = sums.last_mut() {
+                let measured = overlap * of(region.measured_pages);
+                sum.present += overlap * of(region.resident_pages);
+                sum.huge += overlap * of(region.huge_pages);
+                sum.measured += measured;
+                sum.benefit_hz += measured * f64::from(region.rate_hz).min(MOST_HZ);
+            }
+        }
+    }
+    sums.into_iter().map(Sum::finish).collect()
+}
+
+/// A block while regions are added up.
+struct Sum {
+    block: BlockNo,
+    present: f64,
+    measured: f64,
+    huge: f64,
+    benefit_hz: f64,
+}
+
+impl Sum {
+    fn finish(self) -> BlockFacts {
+        let pages = PAGES_PER_BLOCK as f64;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 512")]
+        let rounded = |n: f64| n.round().clamp(0.0, pages) as u16;
+        BlockFacts {
+            block: self.block,
+            present: rounded(self.present),
+            measured: rounded(self.measured),
+            huge: self.huge > pages / 2.0,
+            benefit_hz: self.benefit_hz,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isotherm_heat::{BlockBits, Mask, Watch};
+    use isotherm_units::{Addr, AddrRange, PAGE_SIZE};
+
+    const S: Ns = 1_000_000_000;
+    const MS: Ns = 1_000_000;
+
+    fn region(first_page: u64, pages: u64, resident: u64, rate_hz: f32) -> Region {
+        Region {
+            range: AddrRange::new(Addr(first_page * PAGE_SIZE), Addr((first_page + pages) * PAGE_SIZE)),
+            resident_pages: resident,
+            measured_pages: resident,
+            huge_pages: 0,
+            interval: Interval::from_ns(S),
+            rate_hz,
+            age_ns: 0,
+            idle_ns: 0,
+        }
+    }
+
+    #[test]
+    fn many_pages_touched_now_and_then_beat_one_touched_all_the_time() {
+        let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, patrol_ns: S }, 1);
+        let one = Mask::from_iter([7]);
+        for (block, young) in [(BlockNo(1), one), (BlockNo(2), Mask::ALL)] {
+            let bits = |young| BlockBits::Pages { young, present: Mask::ALL };
+            target.read(0, block, bits(Mask::ALL));
+            target.armed(0, block, Mask::NONE);
+            if block == BlockNo(1) {
+                target.read(10 * MS, block, bits(young));
+            } else {
+                target.read(10 * MS, block, bits(Mask::NONE));
+                target.read(400 * MS, block, bits(young));
+            }
+        }
+        let facts = of_pages(&target, 400 * MS);
+        assert_eq!(
+            facts.iter().map(|f| (f.block.0, f.present, f.huge)).collect::<Vec<_>>(),
+            [(1, 512, false), (2, 512, false)]
+        );
+        assert!((60.0..=100.0).contains(&facts[0].benefit_hz), "one page, at about the highest rate: {facts:?}");
+        assert!(
+            (512.0..3000.0).contains(&facts[1].benefit_hz),
+            "512 pages, about two touches a second each: {facts:?}"
+        );
+        assert!(level_of(facts[1].benefit_hz) > level_of(facts[0].benefit_hz));
+    }
+
+    #[test]
+    fn levels_are_half_octaves_from_one_touch_a_second_on() {
+        let levels = [0.9, 1.0, 1.5, 2.0, 512.0, 51_200.0, 1e9].map(|hz| level_of(hz).map(Level::get));
+        assert_eq!(levels, [None, Some(0), Some(1), Some(2), Some(18), Some(31), Some(31)]);
+        assert_eq!((level_of(0.0), level_of(f64::NAN)), (None, None));
+    }
+
+    #[test]
+    fn regions_are_shared_out_among_their_blocks() {
+        // Blocks 2 and 3: the first half of block 2 and all of block 3 at 2 Hz, half of each present; the rest unknown.
+        let regions = [region(1024, 256, 128, 2.0), region(1536, 512, 256, 2.0), region(2048, 10, 10, 1000.0)];
+        let facts = of_regions(&regions);
+        let told: Vec<_> = facts.iter().map(|f| (f.block.0, f.present, f.benefit_hz)).collect();
+        assert_eq!(told, [(2, 128, 256.0), (3, 256, 512.0), (4, 10, 1000.0)], "10 pages at the most that counts");
+    }
+
+    #[test]
+    fn a_region_that_begins_where_another_ended_in_the_same_block_adds_to_it() {
+        let facts = of_regions(&[region(512, 100, 100, 1.0), region(612, 412, 412, 3.0)]);
+        assert_eq!(facts.len(), 1);
+        assert_eq!((facts[0].present, facts[0].benefit_hz), (512, 100.0 + 3.0 * 412.0));
+    }
+}

@@ -1,0 +1,404 @@
+//! Where collapses happen: the seam between the worker and a system, and the real system.
+//!
+//! [`Live`] holds each process by a pidfd, so a reused pid is never touched, and knows the program image it was admitted with, so
+//! that hints for memory of before an exec are not applied to what came after. Everything is looked at afresh for each block
+//! (one read of 4 KiB of `pagemap`, a hundredth of what a collapse costs); what changes seldom is kept for a second.
+
+use crate::outcome::Refusal;
+use crate::plan::unfit_mapping;
+use isotherm_heat::{Mapping, Ns, TargetId};
+use isotherm_sys::clock;
+use isotherm_sys::free::{self, FreeBlocks};
+use isotherm_sys::madvise::{CollapseError, PidFd};
+use isotherm_sys::pagemap::Pagemap;
+use isotherm_sys::pressure::Pressure;
+use isotherm_sys::proc::{Proc, VmFlags};
+use isotherm_units::{Addr, BlockNo, Bytes};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How long what changes seldom (mappings, children) is believed.
+const MAPPINGS_FOR: Ns = 1_000_000_000;
+const CHILDREN_FOR: Ns = 100_000_000;
+
+/// A process as it was admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Its resident memory.
+    pub resident: Bytes,
+}
+
+/// A block at this moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// Pages present, of 512.
+    pub present: u16,
+    /// Pages of those that no other process maps.
+    pub exclusive: u16,
+    /// Why it cannot be collapsed, if that is known without trying.
+    pub refusal: Option<Refusal>,
+}
+
+/// What the host has to spare; `None` where it is unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct HostState {
+    /// Memory available without swapping.
+    pub available: Option<Bytes>,
+    /// All memory.
+    pub memory: Option<Bytes>,
+    /// Free blocks of 2 MiB or more, in blocks of 2 MiB.
+    pub free_blocks: Option<u64>,
+    /// Share of the last ten seconds in which something waited for memory.
+    pub pressure_pct: Option<f64>,
+}
+
+/// What a collapse came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Collapsed {
+    /// Whether it worked.
+    pub result: Result<(), CollapseFailure>,
+    /// How long it took: the target was held up for no longer than this.
+    pub took_ns: Ns,
+    /// CPU time it took.
+    pub cpu_ns: Ns,
+}
+
+/// Why a collapse failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CollapseFailure {
+    /// For good.
+    Refused(Refusal),
+    /// Pages were locked or could not be isolated.
+    Busy,
+    /// The cgroup's limit.
+    NoCharge,
+    /// No free huge page.
+    NoHugePage,
+}
+
+/// A system with processes.
+pub trait Machine {
+    /// Begins to deal with a process.
+    fn admit(&mut self, process: TargetId) -> Result<Process, Refusal>;
+    /// Ends that.
+    fn dismiss(&mut self, process: TargetId);
+    /// Looks at a block of an admitted process.
+    fn look(&mut self, process: TargetId, block: BlockNo) -> Result<Look, Refusal>;
+    /// Collapses a block.
+    fn collapse(&mut self, process: TargetId, block: BlockNo) -> Collapsed;
+    /// A live copy of the process that shares its memory, made by a fork.
+    fn fork_of(&mut self, process: TargetId) -> Option<u32>;
+    /// What the host has to spare.
+    fn host(&mut self) -> HostState;
+}
+
+/// The machine that we run on.
+#[derive(Debug, Default)]
+pub struct Live {
+    proc: Proc,
+    /// Memory of files and shared memory may be tried as well.
+    files: bool,
+    members: BTreeMap<TargetId, Member>,
+}
+
+#[derive(Debug)]
+struct Member {
+    pidfd: PidFd,
+    pagemap: Pagemap,
+    /// `None` where the kernel does not show it to us.
+    image: Option<(u64, u64)>,
+    mappings: Vec<Mapping>,
+    mappings_at: Ns,
+    /// Starts of mappings that refused, and why.
+    refusing: BTreeMap<Addr, Refusal>,
+    fork: Option<u32>,
+    fork_at: Ns,
+    /// Children that are no copies of the process: they execute something else, or share none of its memory.
+    other_children: BTreeSet<u32>,
+}
+
+impl Live {
+    /// The machine, with nothing admitted yet.
+    pub fn new(files: bool) -> Live {
+        Live { files, ..Live::default() }
+    }
+
+    fn member(&mut self, process: TargetId) -> Result<&mut Member, Refusal> {
+        self.members.get_mut(&process).ok_or(Refusal::NotNamed)
+    }
+
+    /// Whether it is still the process, and the program, that was admitted.
+    fn check(&mut self, process: TargetId) -> Result<(), Refusal> {
+        let stat = self.proc.stat(process.pid).map_err(|_| Refusal::Gone)?;
+        let member = self.member(process)?;
+        let same = stat.start_ticks == process.start_ticks && stat.image() == member.image;
+        if same && !member.pidfd.has_exited() { Ok(()) } else { Err(Refusal::Gone) }
+    }
+
+    fn refresh_mappings(&mut self, process: TargetId, now: Ns) -> Result<(), Refusal> {
+        let member = self.members.get(&process).ok_or(Refusal::NotNamed)?;
+        if now.saturating_sub(member.mappings_at) < MAPPINGS_FOR && member.mappings_at > 0 {
+            return Ok(());
+        }
+        let entries = self.proc.maps(process.pid).map_err(|_| Refusal::Gone)?;
+        let mappings = entries
+            .iter()
+            .map(|m| Mapping { range: m.range, name: m.name.to_string(), perms: m.perms.to_string() })
+            .collect();
+        let member = self.member(process)?;
+        (member.mappings, member.mappings_at) = (mappings, now);
+        Ok(())
+    }
+
+    fn mapping_start(&self, process: TargetId, block: BlockNo) -> Option<Addr> {
+        let mappings = &self.members.get(&process)?.mappings;
+        let at = mappings.partition_point(|m| m.range.end <= block.addr());
+        mappings.get(at).map(|m| m.range.start)
+    }
+
+    /// After a refusal that does not say why: what the mapping or the process says of itself. Remembered for the mapping.
+    fn reason(&mut self, process: TargetId, block: BlockNo) -> Refusal {
+        if self.proc.status(process.pid).is_ok_and(|s| s.thp_enabled == Some(false)) {
+            return Refusal::Disabled;
+        }
+        let flags = self.proc.smaps(process.pid).ok().and_then(|smaps| {
+            let here = smaps.flatten().find(|e| e.map.range.contains(block.addr()))?;
+            here.flags
+        });
+        let has = |flag| flags.is_some_and(|f| f.contains(flag));
+        let refusal = if has(VmFlags::HUGE_REFUSED) {
+            Refusal::NoHugeAdvice
+        } else if has(VmFlags::HUGETLB) || has(VmFlags::PFNMAP) || has(VmFlags::IO) {
+            Refusal::Special
+        } else {
+            // Of this block only: others of the mapping may do.
+            return Refusal::Ineligible;
+        };
+        let start = self.mapping_start(process, block);
+        if let (Some(start), Ok(member)) = (start, self.member(process)) {
+            member.refusing.insert(start, refusal);
+        }
+        refusal
+    }
+
+    /// Whether `child` is a forked copy: it runs the same image, and has pages of `process` mapped that nobody has written since.
+    fn is_copy(&self, process: TargetId, child: u32) -> Option<bool> {
+        let member = self.members.get(&process)?;
+        let stat = self.proc.stat(child).ok()?;
+        if stat.image() != member.image || stat.has_ended() {
+            return Some(false);
+        }
+        // Threads of a process share everything by being one; a copy shares pages, which shows as pages that are not exclusive.
+        let own = |m: &&Mapping| {
+            m.perms.ends_with('p') && m.perms.contains('w') && m.range.len().0 >= isotherm_units::BLOCK_SIZE
+        };
+        let largest = member.mappings.iter().filter(own).max_by_key(|m| m.range.len())?;
+        let blocks = largest.range.len().0 / isotherm_units::BLOCK_SIZE;
+        let (mut present, mut shared) = (0_u32, 0_u32);
+        for sample in 0..FORK_SAMPLES.min(blocks) {
+            let block = BlockNo(largest.range.start.block().0 + 1 + sample * blocks / FORK_SAMPLES.min(blocks));
+            if let Ok(pages) = member.pagemap.block(block) {
+                present += u32::from(pages.present);
+                shared += u32::from(pages.present - pages.exclusive);
+            }
+        }
+        Some(shared * FORK_SHARE > present)
+    }
+}
+
+/// Blocks looked at to tell a fork, and the part of their pages (one in so many) that has to be shared.
+const FORK_SAMPLES: u64 = 16;
+const FORK_SHARE: u32 = 20;
+
+impl Machine for Live {
+    fn admit(&mut self, process: TargetId) -> Result<Process, Refusal> {
+        let pidfd = PidFd::open(process.pid).map_err(|_| Refusal::Gone)?;
+        let stat = self.proc.stat(process.pid).map_err(|_| Refusal::Gone)?;
+        if stat.start_ticks != process.start_ticks {
+            return Err(Refusal::Gone);
+        }
+        let status = self.proc.status(process.pid).map_err(|_| Refusal::Gone)?;
+        if status.thp_enabled == Some(false) {
+            return Err(Refusal::Disabled);
+        }
+        let pagemap = Pagemap::open(self.proc.root(), process.pid).map_err(|_| Refusal::Denied)?;
+        let member = Member {
+            pidfd,
+            pagemap,
+            image: stat.image(),
+            mappings: Vec::new(),
+            mappings_at: 0,
+            refusing: BTreeMap::new(),
+            fork: None,
+            fork_at: 0,
+            other_children: BTreeSet::new(),
+        };
+        self.members.insert(process, member);
+        Ok(Process { resident: status.rss.unwrap_or_default() })
+    }
+
+    fn dismiss(&mut self, process: TargetId) {
+        self.members.remove(&process);
+    }
+
+    fn look(&mut self, process: TargetId, block: BlockNo) -> Result<Look, Refusal> {
+        self.check(process)?;
+        self.refresh_mappings(process, clock::monotonic_ns())?;
+        let files = self.files;
+        let start = self.mapping_start(process, block);
+        let member = self.member(process)?;
+        let refusing = start.and_then(|s| member.refusing.get(&s).copied());
+        if let Some(refusal) = refusing.or_else(|| unfit_mapping(&member.mappings, block, files)) {
+            return Ok(Look { refusal: Some(refusal), ..Look::default() });
+        }
+        let pages = member.pagemap.block(block).map_err(|_| Refusal::Gone)?;
+        let huge = member.pagemap.is_huge(block).unwrap_or(None) == Some(true);
+        let refusal = huge.then_some(Refusal::AlreadyHuge);
+        Ok(Look { present: pages.present, exclusive: pages.exclusive, refusal })
+    }
+
+    fn collapse(&mut self, process: TargetId, block: BlockNo) -> Collapsed {
+        let Some(member) = self.members.get(&process) else {
+            return Collapsed { result: Err(CollapseFailure::Refused(Refusal::NotNamed)), took_ns: 0, cpu_ns: 0 };
+        };
+        let (began, cpu) = (clock::monotonic_ns(), clock::thread_cpu_ns());
+        let tried = member.pidfd.collapse(block);
+        let (took_ns, cpu_ns) = (clock::monotonic_ns() - began, clock::thread_cpu_ns() - cpu);
+        // The kernel also reports success where it has done nothing, as for a block that a mapping ends in.
+        let still_small = tried.is_ok() && member.pagemap.is_huge(block).unwrap_or(None) == Some(false);
+        if still_small {
+            let result = Err(CollapseFailure::Refused(Refusal::Ineligible));
+            return Collapsed { result, took_ns, cpu_ns };
+        }
+        let result = tried.map_err(|error| match error {
+            CollapseError::Busy => CollapseFailure::Busy,
+            CollapseError::NoCharge => CollapseFailure::NoCharge,
+            CollapseError::NoHugePage => CollapseFailure::NoHugePage,
+            CollapseError::Gone => CollapseFailure::Refused(Refusal::Gone),
+            CollapseError::Denied => CollapseFailure::Refused(Refusal::Denied),
+            CollapseError::Refused => CollapseFailure::Refused(self.reason(process, block)),
+            _ => CollapseFailure::Refused(Refusal::Error),
+        });
+        Collapsed { result, took_ns, cpu_ns }
+    }
+
+    fn fork_of(&mut self, process: TargetId) -> Option<u32> {
+        let now = clock::monotonic_ns();
+        self.refresh_mappings(process, now).ok()?;
+        let member = self.members.get(&process)?;
+        if now.saturating_sub(member.fork_at) < CHILDREN_FOR {
+            return member.fork;
+        }
+        let children = self.proc.children(process.pid).unwrap_or_default();
+        let mut others: BTreeSet<u32> =
+            member.other_children.iter().filter(|c| children.contains(c)).copied().collect();
+        let mut fork = None;
+        for child in children.iter().filter(|c| !member.other_children.contains(c)) {
+            match self.is_copy(process, *child) {
+                Some(true) => fork = Some(*child),
+                // Sharing only ever gets less, so this stays so.
+                Some(false) => drop(others.insert(*child)),
+                None => {}
+            }
+        }
+        let member = self.members.get_mut(&process)?;
+        (member.fork, member.fork_at, member.other_children) = (fork, now, others);
+        fork
+    }
+
+    fn host(&mut self) -> HostState {
+        let root = self.proc.root();
+        let pressure = Pressure::read(&root.join("pressure/memory")).ok().flatten();
+        let memory = free::available(root);
+        HostState {
+            available: memory.map(|m| m.available),
+            memory: memory.map(|m| m.total),
+            free_blocks: FreeBlocks::read(root).ok().map(|b| b.huge_pages()),
+            pressure_pct: pressure.map(|p| p.some_avg10),
+        }
+    }
+}
+
+/// A machine on which nothing is done: what a real run would do, by the same rules and on the same facts.
+///
+/// Processes that live are looked at; of those that do not (a recording may be older than they), what was recorded is believed.
+#[derive(Debug)]
+pub struct DryRun {
+    live: Live,
+    recorded: BTreeMap<(TargetId, BlockNo), u16>,
+    ended: BTreeSet<TargetId>,
+    done: BTreeSet<(TargetId, BlockNo)>,
+}
+
+impl DryRun {
+    /// `recorded` tells the pages present in each block.
+    pub fn new(files: bool, recorded: BTreeMap<(TargetId, BlockNo), u16>) -> DryRun {
+        DryRun { live: Live::new(files), recorded, ended: BTreeSet::new(), done: BTreeSet::new() }
+    }
+}
+
+impl Machine for DryRun {
+    fn admit(&mut self, process: TargetId) -> Result<Process, Refusal> {
+        match self.live.admit(process) {
+            Err(Refusal::Gone) if self.recorded.keys().any(|(id, _)| *id == process) => {
+                self.ended.insert(process);
+                let pages = self.recorded.iter().filter(|((id, _), _)| *id == process).map(|(_, p)| u64::from(*p));
+                Ok(Process { resident: Bytes::of_pages(pages.sum()) })
+            }
+            other => other,
+        }
+    }
+
+    fn dismiss(&mut self, process: TargetId) {
+        self.live.dismiss(process);
+    }
+
+    fn look(&mut self, process: TargetId, block: BlockNo) -> Result<Look, Refusal> {
+        if self.done.contains(&(process, block)) {
+            return Ok(Look { refusal: Some(Refusal::AlreadyHuge), ..Look::default() });
+        }
+        if self.ended.contains(&process) {
+            let present = self.recorded.get(&(process, block)).copied().unwrap_or_default();
+            return Ok(Look { present, exclusive: present, refusal: None });
+        }
+        self.live.look(process, block)
+    }
+
+    fn collapse(&mut self, process: TargetId, block: BlockNo) -> Collapsed {
+        self.done.insert((process, block));
+        Collapsed { result: Ok(()), took_ns: 0, cpu_ns: 0 }
+    }
+
+    fn fork_of(&mut self, process: TargetId) -> Option<u32> {
+        self.live.fork_of(process)
+    }
+
+    fn host(&mut self) -> HostState {
+        self.live.host()
+    }
+}
+
+impl<M: Machine + ?Sized> Machine for Box<M> {
+    fn admit(&mut self, process: TargetId) -> Result<Process, Refusal> {
+        (**self).admit(process)
+    }
+
+    fn dismiss(&mut self, process: TargetId) {
+        (**self).dismiss(process);
+    }
+
+    fn look(&mut self, process: TargetId, block: BlockNo) -> Result<Look, Refusal> {
+        (**self).look(process, block)
+    }
+
+    fn collapse(&mut self, process: TargetId, block: BlockNo) -> Collapsed {
+        (**self).collapse(process, block)
+    }
+
+    fn fork_of(&mut self, process: TargetId) -> Option<u32> {
+        (**self).fork_of(process)
+    }
+
+    fn host(&mut self) -> HostState {
+        (**self).host()
+    }
+}

@@ -1,0 +1,497 @@
+//! Serves hints: the queue's highest first, within budgets, each guarded by what is so at the moment.
+//!
+//! [`Server`] takes hints from a [`HintQueue`] and hands them to a [`Consumer`]; what a consumer does is its own affair, so the
+//! same queue can feed others (splitting, allocation). [`Collapser`] is the consumer that makes huge pages, through a
+//! [`Machine`]. Neither reads a clock: time is an argument, so that every storm can be played in a test.
+//!
+//! A hint is dropped once it is handled, whatever came of it. Only what passes (busy pages, no free huge page, a fork alive, a
+//! budget used up) is tried again, later and later, at most [`MOST_TRIES`] times where the reason is the block's own.
+
+use crate::machine::{CollapseFailure, Collapsed, Look, Machine, Process};
+use crate::outcome::{Counters, Outcome, Refusal};
+use crate::queue::{Hint, HintQueue};
+use isotherm_heat::{Bucket, Ns, TargetId};
+use isotherm_units::{BlockNo, Bytes, PAGES_PER_BLOCK};
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
+
+const MS: Ns = 1_000_000;
+const S: Ns = 1_000_000_000;
+/// Tries at a block whose pages are busy.
+pub const MOST_TRIES: u8 = 5;
+/// Wait before the second try; doubled each time.
+const FIRST_WAIT: Ns = 200 * MS;
+/// How long nothing is tried after the kernel had no huge page: doubled up to a minute, as khugepaged waits.
+const NO_PAGE_FIRST: Ns = S;
+const NO_PAGE_LONGEST: Ns = 60 * S;
+/// How often a paused process, or a host short of memory, is looked at again.
+const LOOK_AGAIN: Ns = 500 * MS;
+/// A collapse that took longer than this on the wall is followed by a rest of so many times as long.
+const LONG_STALL: Ns = 50 * MS;
+const REST_FACTOR: u64 = 20;
+/// Collapses that may come at once.
+const BURST_S: f64 = 0.25;
+
+/// How much may be done. All of them hold at once.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Budgets {
+    /// Collapses a second.
+    pub per_second: f64,
+    /// CPU of the worker, which does the copying, in percent of one core. Over 100: no limit.
+    pub cpu_pct: f64,
+    /// Time that a target may be held up by collapses (their CPU time), in percent of the time. Over 100: no limit.
+    pub stall_pct: f64,
+    /// Growth of a process, in percent of what it had when it was first seen.
+    pub growth_pct: f64,
+    /// Pages that have to be present in a block, of 512.
+    pub min_present: u16,
+    /// Available memory that is left alone, in percent of all.
+    pub headroom_pct: f64,
+    /// Free blocks of 2 MiB that are left alone, so that no collapse has to compact memory.
+    pub free_blocks: u64,
+    /// Memory pressure (PSI, some, the last ten seconds) above which nothing is done, in percent.
+    pub pressure_pct: f64,
+}
+
+impl Default for Budgets {
+    fn default() -> Budgets {
+        Budgets {
+            per_second: 20.0,
+            cpu_pct: 10.0,
+            stall_pct: 5.0,
+            growth_pct: 2.0,
+            min_present: 460,
+            headroom_pct: 5.0,
+            free_blocks: 64,
+            pressure_pct: 10.0,
+        }
+    }
+}
+
+/// What a server waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Wait {
+    /// The number of collapses a second.
+    Rate,
+    /// The worker's CPU share.
+    Cpu,
+    /// The target's own stalls.
+    Stall,
+    /// Available memory is low.
+    Headroom,
+    /// Few free blocks of 2 MiB are left.
+    FreeBlocks,
+    /// Memory pressure.
+    Pressure,
+    /// The kernel had no huge page to give.
+    NoHugePage,
+    /// A forked copy of the target is alive.
+    Fork,
+    /// Pages were busy.
+    Busy,
+}
+
+impl Wait {
+    /// A few words for people.
+    pub fn text(self) -> &'static str {
+        match self {
+            Wait::Rate => "limit of collapses a second",
+            Wait::Cpu => "CPU budget",
+            Wait::Stall => "stall budget of the target",
+            Wait::Headroom => "available memory is low",
+            Wait::FreeBlocks => "few free huge pages left",
+            Wait::Pressure => "memory pressure",
+            Wait::NoHugePage => "the kernel had no huge page",
+            Wait::Fork => "a forked snapshot of the target is alive",
+            Wait::Busy => "pages were busy",
+        }
+    }
+}
+
+/// What a consumer says to a hint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handled {
+    /// Done with, one way or the other.
+    Done(Outcome),
+    /// Not now: offer it again then.
+    Later(Ns, Wait),
+}
+
+/// Something that acts on hints.
+pub trait Consumer {
+    /// Whether anything at all may be done at `now`; otherwise when to ask again, and what for.
+    fn ready(&mut self, now: Ns) -> Result<(), (Ns, Wait)>;
+    /// Acts on one hint, offered for the `tries`th time (from 0).
+    fn consume(&mut self, now: Ns, hint: &Hint, tries: u8) -> Handled;
+}
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Step {
+    /// A hint was done with.
+    Did(Hint, Outcome),
+    /// A hint was put off.
+    PutOff(Hint, Wait),
+    /// Nothing may be done before then.
+    Wait(Ns, Wait),
+    /// There is no hint. Those put off come back then, if there are any.
+    Idle(Option<Ns>),
+}
+
+/// Hints put off, and the order in which they are served.
+#[derive(Debug)]
+pub struct Server {
+    /// When, a running number, and how often it was tried.
+    later: BinaryHeap<Reverse<(Ns, u64)>>,
+    put_off: HashMap<u64, (Hint, u8)>,
+    /// Blocks put off: a source that goes on hinting at them changes nothing.
+    waiting: HashSet<(TargetId, BlockNo)>,
+    /// Tries of hints that are back in the queue.
+    tries: HashMap<(TargetId, BlockNo), u8>,
+    next: u64,
+    most: usize,
+}
+
+impl Server {
+    /// A server that keeps at most `most` hints put off; beyond, the newest is dropped.
+    pub fn new(most: usize) -> Server {
+        Server {
+            later: BinaryHeap::new(),
+            put_off: HashMap::new(),
+            waiting: HashSet::new(),
+            tries: HashMap::new(),
+            next: 0,
+            most,
+        }
+    }
+
+    /// Whether a block is put off.
+    pub fn is_put_off(&self, process: TargetId, block: BlockNo) -> bool {
+        self.waiting.contains(&(process, block))
+    }
+
+    /// Hints put off.
+    pub fn put_off(&self) -> usize {
+        self.put_off.len()
+    }
+
+    /// Does at most one thing.
+    pub fn step(&mut self, now: Ns, queue: &mut HintQueue, consumer: &mut impl Consumer) -> Step {
+        self.bring_back(now, queue);
+        if queue.is_empty() {
+            return Step::Idle(self.later.peek().map(|Reverse((at, _))| *at));
+        }
+        if let Err((until, why)) = consumer.ready(now) {
+            return Step::Wait(until, why);
+        }
+        let Some(hint) = queue.take() else { return Step::Idle(None) };
+        let tries = self.tries.remove(&(hint.process, hint.block)).unwrap_or(0);
+        match consumer.consume(now, &hint, tries) {
+            Handled::Done(outcome) => Step::Did(hint, outcome),
+            Handled::Later(at, why) => {
+                // A pause of the whole process is no failed try at this block.
+                let tries = if why == Wait::Busy { tries.saturating_add(1) } else { tries };
+                self.put(at, hint, tries);
+                Step::PutOff(hint, why)
+            }
+        }
+    }
+
+    fn put(&mut self, at: Ns, hint: Hint, tries: u8) {
+        if self.put_off.len() < self.most && self.waiting.insert((hint.process, hint.block)) {
+            self.later.push(Reverse((at, self.next)));
+            self.put_off.insert(self.next, (hint, tries));
+            self.next += 1;
+        }
+    }
+
+    fn bring_back(&mut self, now: Ns, queue: &mut HintQueue) {
+        while let Some(&Reverse((at, number))) = self.later.peek() {
+            if at > now {
+                return;
+            }
+            self.later.pop();
+            if let Some((hint, tries)) = self.put_off.remove(&number) {
+                self.waiting.remove(&(hint.process, hint.block));
+                if tries > 0 && self.tries.len() < self.most {
+                    self.tries.insert((hint.process, hint.block), tries);
+                }
+                queue.add(hint);
+            }
+        }
+    }
+
+    /// Drops what was put off for a process that has ended.
+    pub fn forget(&mut self, process: TargetId) {
+        self.put_off.retain(|_, (hint, _)| hint.process != process);
+        self.waiting.retain(|(of, _)| *of != process);
+        self.tries.retain(|(of, _), _| *of != process);
+    }
+}
+
+/// What is known of a process that is collapsed.
+#[derive(Debug)]
+struct Member {
+    growth_left_pages: u64,
+    stall: Bucket,
+    paused: Option<u32>,
+    pause_until: Ns,
+    /// After a long collapse.
+    rest_until: Ns,
+}
+
+/// The consumer that makes huge pages.
+#[derive(Debug)]
+pub struct Collapser<M> {
+    machine: M,
+    budgets: Budgets,
+    members: BTreeMap<TargetId, Member>,
+    cpu: Bucket,
+    rate_from: Ns,
+    no_page_until: Ns,
+    no_page_wait: Ns,
+    host_until: Ns,
+    host_says: Option<Wait>,
+    counters: Counters,
+}
+
+impl<M: Machine> Collapser<M> {
+    /// A collapser that has done nothing yet.
+    pub fn new(machine: M, budgets: Budgets, now: Ns) -> Collapser<M> {
+        Collapser {
+            machine,
+            cpu: Bucket::new(budgets.cpu_pct, 1.0, now),
+            budgets,
+            members: BTreeMap::new(),
+            rate_from: now,
+            no_page_until: 0,
+            no_page_wait: NO_PAGE_FIRST,
+            host_until: 0,
+            host_says: None,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Lets `process` be collapsed: the only ones that are. Fails if it is not there or refuses on the whole.
+    pub fn admit(&mut self, process: TargetId, now: Ns) -> Result<(), Refusal> {
+        if self.members.contains_key(&process) {
+            return Ok(());
+        }
+        let Process { resident } = self.machine.admit(process)?;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of the pages there are")]
+        let growth_left_pages = (resident.pages() as f64 * self.budgets.growth_pct / 100.0) as u64;
+        let stall = Bucket::new(self.budgets.stall_pct, 2.0, now);
+        self.members.insert(process, Member { growth_left_pages, stall, paused: None, pause_until: 0, rest_until: 0 });
+        Ok(())
+    }
+
+    /// Leaves `process` alone from here on: it has ended, or is not named any more.
+    pub fn dismiss(&mut self, process: TargetId) {
+        self.machine.dismiss(process);
+        self.members.remove(&process);
+    }
+
+    /// Other budgets from here on.
+    pub fn set_budgets(&mut self, budgets: Budgets, now: Ns) {
+        self.cpu = Bucket::new(budgets.cpu_pct, 1.0, now);
+        for member in self.members.values_mut() {
+            member.stall = Bucket::new(budgets.stall_pct, 2.0, now);
+        }
+        self.budgets = budgets;
+    }
+
+    /// Counts so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Processes paused because a forked copy of them is alive, with that copy's pid.
+    pub fn paused(&self) -> impl Iterator<Item = (TargetId, u32)> {
+        self.members.iter().filter_map(|(id, m)| Some((*id, m.paused?)))
+    }
+
+    /// The machine.
+    pub fn machine(&mut self) -> &mut M {
+        &mut self.machine
+    }
+
+    /// What the host has to spare, looked at twice a second.
+    fn host(&mut self, now: Ns) -> Option<Wait> {
+        if now >= self.host_until {
+            let host = self.machine.host();
+            let short = |free: Option<Bytes>, all: Option<Bytes>| match (free, all) {
+                (Some(free), Some(all)) => (free.0 as f64) < all.0 as f64 * self.budgets.headroom_pct / 100.0,
+                _ => false,
+            };
+            self.host_says = if host.pressure_pct.is_some_and(|p| p > self.budgets.pressure_pct) {
+                Some(Wait::Pressure)
+            } else if short(host.available, host.memory) {
+                Some(Wait::Headroom)
+            } else if host.free_blocks.is_some_and(|n| n <= self.budgets.free_blocks) {
+                Some(Wait::FreeBlocks)
+            } else {
+                None
+            };
+            self.host_until = now + LOOK_AGAIN;
+        }
+        self.host_says
+    }
+
+    /// Whether the process as a whole can be served; else what to say to the hint.
+    fn member(&mut self, now: Ns, process: TargetId) -> Result<(), Handled> {
+        let Some(member) = self.members.get_mut(&process) else {
+            return Err(Handled::Done(Outcome::Refused(Refusal::NotNamed)));
+        };
+        if now < member.pause_until {
+            return Err(Handled::Later(member.pause_until, Wait::Fork));
+        }
+        if now < member.rest_until {
+            return Err(Handled::Later(member.rest_until, Wait::Stall));
+        }
+        let spent = -member.stall.available_ns(now);
+        if spent >= 0.0 {
+            let share = (self.budgets.stall_pct / 100.0).max(1e-6);
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; saturates")]
+            return Err(Handled::Later(now + (spent / share) as Ns + MS, Wait::Stall));
+        }
+        Ok(())
+    }
+
+    /// Looks whether a copy of the process is alive. If so, pauses it.
+    fn forked(&mut self, now: Ns, process: TargetId) -> Option<Handled> {
+        let fork = self.machine.fork_of(process);
+        let member = self.members.get_mut(&process)?;
+        member.paused = fork;
+        fork?;
+        member.pause_until = now + LOOK_AGAIN;
+        Some(Handled::Later(member.pause_until, Wait::Fork))
+    }
+
+    /// What speaks against collapsing a block that looks like this.
+    fn unfit(&self, process: TargetId, look: &Look) -> Option<Refusal> {
+        if let Some(refusal) = look.refusal {
+            return Some(refusal);
+        }
+        if look.present == 0 {
+            return Some(Refusal::Unmapped);
+        }
+        if look.present < self.budgets.min_present {
+            return Some(Refusal::Sparse);
+        }
+        if look.exclusive < self.budgets.min_present {
+            return Some(Refusal::Shared);
+        }
+        let left = self.members.get(&process).map_or(0, |m| m.growth_left_pages);
+        (u64::from(grows(look)) > left).then_some(Refusal::Growth)
+    }
+
+    fn account(&mut self, now: Ns, process: TargetId, done: &Collapsed) {
+        self.cpu.spend(done.cpu_ns as f64);
+        self.counters.cpu_ns += done.cpu_ns;
+        self.counters.stall_ns += done.took_ns;
+        self.counters.longest_stall_ns = self.counters.longest_stall_ns.max(done.took_ns);
+        if let Some(member) = self.members.get_mut(&process) {
+            // Not the time on the wall: on a busy machine most of that is the worker waiting for a CPU, locks not held.
+            member.stall.spend(done.cpu_ns as f64);
+            if done.took_ns > LONG_STALL {
+                member.rest_until = member.rest_until.max(now + done.took_ns * REST_FACTOR);
+            }
+        }
+    }
+
+    fn failed(&mut self, now: Ns, failure: CollapseFailure, tries: u8) -> Handled {
+        let transient = match failure {
+            CollapseFailure::Refused(refusal) => return Handled::Done(Outcome::Refused(refusal)),
+            CollapseFailure::Busy => Refusal::Busy,
+            CollapseFailure::NoCharge => Refusal::NoCharge,
+            CollapseFailure::NoHugePage => {
+                self.no_page_until = now + self.no_page_wait;
+                self.no_page_wait = (self.no_page_wait * 2).min(NO_PAGE_LONGEST);
+                Refusal::NoHugePage
+            }
+        };
+        if tries + 1 >= MOST_TRIES {
+            return Handled::Done(Outcome::Refused(transient));
+        }
+        Handled::Later(now + (FIRST_WAIT << tries), Wait::Busy)
+    }
+}
+
+/// Pages that a collapse adds: those missing, and those that are copied because others have them too.
+fn grows(look: &Look) -> u16 {
+    let pages = u16::try_from(PAGES_PER_BLOCK).unwrap_or(u16::MAX);
+    pages.saturating_sub(look.exclusive)
+}
+
+impl<M: Machine> Consumer for Collapser<M> {
+    fn ready(&mut self, now: Ns) -> Result<(), (Ns, Wait)> {
+        if now < self.no_page_until {
+            return Err((self.no_page_until, Wait::NoHugePage));
+        }
+        // Credit for a burst, and never more: what was not used in an idle hour must not come at once.
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a quarter of a second")]
+        let burst = (BURST_S * 1e9) as Ns;
+        self.rate_from = self.rate_from.max(now.saturating_sub(burst));
+        if self.rate_from > now {
+            return Err((self.rate_from, Wait::Rate));
+        }
+        if self.cpu.available_ns(now) <= 0.0 {
+            return Err((now + 20 * MS, Wait::Cpu));
+        }
+        match self.host(now) {
+            Some(why) => Err((self.host_until, why)),
+            None => Ok(()),
+        }
+    }
+
+    fn consume(&mut self, now: Ns, hint: &Hint, tries: u8) -> Handled {
+        let process = hint.process;
+        let handled = self.try_one(now, process, hint.block, tries);
+        match handled {
+            Handled::Done(outcome) => self.counters.note(hint.origin, outcome),
+            Handled::Later(..) => self.counters.put_off += 1,
+        }
+        handled
+    }
+}
+
+impl<M: Machine> Collapser<M> {
+    fn try_one(&mut self, now: Ns, process: TargetId, block: BlockNo, tries: u8) -> Handled {
+        if let Err(handled) = self.member(now, process) {
+            return handled;
+        }
+        if let Some(paused) = self.forked(now, process) {
+            return paused;
+        }
+        let look = match self.machine.look(process, block) {
+            Ok(look) => look,
+            Err(refusal) => return Handled::Done(Outcome::Refused(refusal)),
+        };
+        if let Some(refusal) = self.unfit(process, &look) {
+            return Handled::Done(Outcome::Refused(refusal));
+        }
+        // Only what is tried counts against the rate.
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; saturates")]
+        let gap = (1e9 / self.budgets.per_second.max(1e-9)) as Ns;
+        self.rate_from = self.rate_from.saturating_add(gap);
+        let done = self.machine.collapse(process, block);
+        self.account(now, process, &done);
+        match done.result {
+            Ok(()) => {
+                self.no_page_wait = NO_PAGE_FIRST;
+                let grown = grows(&look);
+                if let Some(member) = self.members.get_mut(&process) {
+                    member.growth_left_pages -= u64::from(grown).min(member.growth_left_pages);
+                }
+                Handled::Done(Outcome::Collapsed { grown })
+            }
+            Err(failure) => self.failed(now, failure, tries),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,284 @@
+//! Storms and bad luck, played on a made-up machine and clock.
+
+use super::*;
+use crate::machine::{HostState, Process};
+use crate::queue::{Level, Origin};
+use std::collections::BTreeSet;
+
+const A: TargetId = TargetId { pid: 1, start_ticks: 10 };
+const B: TargetId = TargetId { pid: 2, start_ticks: 20 };
+
+/// What a made-up machine does; by default all is well and a collapse takes a millisecond.
+#[derive(Debug, Default)]
+struct Fake {
+    looks: BTreeMap<BlockNo, Look>,
+    gone: BTreeSet<TargetId>,
+    failures: BTreeMap<BlockNo, Vec<CollapseFailure>>,
+    fork: Option<u32>,
+    host: HostState,
+    took_ns: Option<Ns>,
+    collapsed: Vec<(TargetId, BlockNo)>,
+}
+
+impl Machine for Fake {
+    fn admit(&mut self, process: TargetId) -> Result<Process, Refusal> {
+        if self.gone.contains(&process) {
+            Err(Refusal::Gone)
+        } else {
+            Ok(Process { resident: Bytes::of_pages(100_000) })
+        }
+    }
+
+    fn dismiss(&mut self, _: TargetId) {}
+
+    fn look(&mut self, process: TargetId, block: BlockNo) -> Result<Look, Refusal> {
+        if self.gone.contains(&process) {
+            return Err(Refusal::Gone);
+        }
+        Ok(self.looks.get(&block).copied().unwrap_or(Look { present: 512, exclusive: 512, refusal: None }))
+    }
+
+    fn collapse(&mut self, process: TargetId, block: BlockNo) -> Collapsed {
+        let failure = self.failures.get_mut(&block).and_then(Vec::pop);
+        let took = self.took_ns.unwrap_or(MS);
+        if failure.is_none() {
+            self.collapsed.push((process, block));
+        }
+        Collapsed { result: failure.map_or(Ok(()), Err), took_ns: took, cpu_ns: took }
+    }
+
+    fn fork_of(&mut self, _: TargetId) -> Option<u32> {
+        self.fork
+    }
+
+    fn host(&mut self) -> HostState {
+        self.host
+    }
+}
+
+struct Scene {
+    queue: HintQueue,
+    server: Server,
+    collapser: Collapser<Fake>,
+    now: Ns,
+    waits: BTreeMap<Wait, u32>,
+}
+
+impl Scene {
+    fn new(fake: Fake, budgets: Budgets) -> Scene {
+        let mut collapser = Collapser::new(fake, budgets, S);
+        for process in [A, B] {
+            let _ = collapser.admit(process, S);
+        }
+        Scene { queue: HintQueue::new(1000), server: Server::new(1000), collapser, now: S, waits: BTreeMap::new() }
+    }
+
+    fn hint(&mut self, process: TargetId, block: u64) -> &mut Scene {
+        let level = Level::new(20);
+        self.queue.add(Hint { process, block: BlockNo(block), level, origin: Origin::Heat, since: self.now });
+        self
+    }
+
+    /// Until nothing is left, or `seconds` have passed. Returns what was done.
+    fn play(&mut self, seconds: u64) -> Vec<(u64, Outcome)> {
+        let end = self.now + seconds * S;
+        let mut did = Vec::new();
+        while self.now < end {
+            match self.server.step(self.now, &mut self.queue, &mut self.collapser) {
+                Step::Did(hint, outcome) => did.push((hint.block.0, outcome)),
+                Step::PutOff(_, why) => *self.waits.entry(why).or_default() += 1,
+                Step::Wait(until, why) => {
+                    *self.waits.entry(why).or_default() += 1;
+                    assert!(until > self.now, "{why:?} has to let time pass");
+                    self.now = until;
+                }
+                Step::Idle(None) => break,
+                Step::Idle(Some(at)) => self.now = self.now.max(at),
+            }
+        }
+        did
+    }
+}
+
+const DONE: Outcome = Outcome::Collapsed { grown: 0 };
+
+fn unlimited() -> Budgets {
+    Budgets { per_second: 1e6, cpu_pct: 1000.0, stall_pct: 1000.0, ..Budgets::default() }
+}
+
+#[test]
+fn what_is_hinted_is_collapsed_and_counted_by_origin() {
+    let mut scene = Scene::new(Fake::default(), unlimited());
+    scene.hint(A, 1).hint(B, 2);
+    scene.queue.add(Hint { process: A, block: BlockNo(3), level: Level::new(1), origin: Origin::External, since: 0 });
+    assert_eq!(scene.play(1), [(1, DONE), (2, DONE), (3, DONE)]);
+    let counters = scene.collapser.counters();
+    assert_eq!(counters.collapsed, [(Origin::Heat, 2), (Origin::External, 1)].into());
+    assert_eq!((counters.stall_ns, counters.all_collapsed()), (3 * MS, 3));
+}
+
+#[test]
+fn nothing_is_collapsed_that_was_not_named() {
+    let stranger = TargetId { pid: 3, start_ticks: 30 };
+    let mut scene = Scene::new(Fake::default(), unlimited());
+    scene.hint(stranger, 1);
+    // The pid of A, but another process.
+    scene.hint(TargetId { pid: 1, start_ticks: 99 }, 2);
+    let no = Outcome::Refused(Refusal::NotNamed);
+    assert_eq!(scene.play(1), [(1, no), (2, no)]);
+    assert!(scene.collapser.machine().collapsed.is_empty());
+}
+
+#[test]
+fn a_process_that_ends_takes_its_hints_with_it() {
+    let mut scene = Scene::new(Fake::default(), unlimited());
+    scene.hint(A, 1).hint(B, 2);
+    scene.collapser.machine().gone.insert(A);
+    assert_eq!(scene.play(1), [(1, Outcome::Refused(Refusal::Gone)), (2, DONE)]);
+    scene.hint(B, 5);
+    scene.collapser.dismiss(B);
+    assert_eq!(scene.play(1), [(5, Outcome::Refused(Refusal::NotNamed))]);
+}
+
+#[test]
+fn sparse_shared_and_refusing_blocks_are_left_alone() {
+    let mut fake = Fake::default();
+    fake.looks.insert(BlockNo(1), Look { present: 51, exclusive: 51, refusal: None });
+    fake.looks.insert(BlockNo(2), Look { present: 512, exclusive: 100, refusal: None });
+    fake.looks.insert(BlockNo(3), Look { refusal: Some(Refusal::NoHugeAdvice), ..Look::default() });
+    fake.looks.insert(BlockNo(4), Look::default());
+    let mut scene = Scene::new(fake, unlimited());
+    scene.hint(A, 1).hint(A, 2).hint(A, 3).hint(A, 4);
+    let reasons = [Refusal::Sparse, Refusal::Shared, Refusal::NoHugeAdvice, Refusal::Unmapped];
+    assert_eq!(scene.play(1), std::iter::zip(1.., reasons).map(|(n, r)| (n, Outcome::Refused(r))).collect::<Vec<_>>());
+    assert!(scene.collapser.machine().collapsed.is_empty(), "none of them was tried");
+}
+
+#[test]
+fn a_process_grows_by_its_share_and_no_more() {
+    let mut fake = Fake::default();
+    for block in 1..=100 {
+        fake.looks.insert(BlockNo(block), Look { present: 462, exclusive: 462, refusal: None });
+    }
+    // 2% of 100,000 pages are 2,000: forty blocks of 50 missing pages each.
+    let mut scene = Scene::new(fake, unlimited());
+    for block in 1..=100 {
+        scene.hint(A, block);
+    }
+    let did = scene.play(10);
+    assert_eq!(did.iter().filter(|(_, o)| *o == Outcome::Collapsed { grown: 50 }).count(), 40);
+    assert_eq!(did.iter().filter(|(_, o)| *o == Outcome::Refused(Refusal::Growth)).count(), 60);
+    assert_eq!(scene.collapser.counters().grown_pages, 2000);
+}
+
+#[test]
+fn busy_pages_are_tried_again_later_and_later_and_given_up() {
+    let mut fake = Fake::default();
+    fake.failures.insert(BlockNo(1), vec![CollapseFailure::Busy; 3]);
+    fake.failures.insert(BlockNo(2), vec![CollapseFailure::NoCharge; 100]);
+    let mut scene = Scene::new(fake, unlimited());
+    scene.hint(A, 1).hint(A, 2);
+    let began = scene.now;
+    assert_eq!(scene.play(60), [(1, DONE), (2, Outcome::Refused(Refusal::NoCharge))]);
+    assert_eq!(scene.collapser.machine().failures[&BlockNo(2)].len(), 95, "five tries");
+    // 200, 400, 800 and 1,600 ms.
+    assert!((3 * S..4 * S).contains(&(scene.now - began)), "{} ms", (scene.now - began) / MS);
+}
+
+#[test]
+fn without_free_huge_pages_everything_waits_and_then_goes_on() {
+    let mut fake = Fake::default();
+    fake.failures.insert(BlockNo(1), vec![CollapseFailure::NoHugePage; 4]);
+    let mut scene = Scene::new(fake, unlimited());
+    scene.hint(A, 1).hint(A, 2);
+    let mut did = scene.play(60);
+    did.sort_unstable();
+    assert_eq!(did, [(1, DONE), (2, DONE)]);
+    assert!(scene.waits[&Wait::NoHugePage] >= 3, "{:?}", scene.waits);
+}
+
+#[test]
+fn an_endless_shortage_backs_off_to_a_minute() {
+    let mut fake = Fake::default();
+    for block in 0..500 {
+        fake.failures.insert(BlockNo(block), vec![CollapseFailure::NoHugePage; 1000]);
+    }
+    let mut scene = Scene::new(fake, unlimited());
+    for block in 0..500 {
+        scene.hint(A, block);
+    }
+    scene.play(600);
+    let left: usize = scene.collapser.machine().failures.values().map(Vec::len).sum();
+    assert!(500_000 - left < 20, "{} tries in ten minutes", 500_000 - left);
+}
+
+#[test]
+fn while_a_forked_copy_lives_nothing_is_collapsed_and_nothing_is_lost() {
+    let mut scene = Scene::new(Fake { fork: Some(77), ..Fake::default() }, unlimited());
+    scene.hint(A, 1).hint(A, 2);
+    assert_eq!(scene.play(10), []);
+    assert_eq!(scene.collapser.paused().collect::<Vec<_>>(), [(A, 77)]);
+    assert!(scene.waits[&Wait::Fork] < 100, "looked at now and then: {:?}", scene.waits);
+    scene.collapser.machine().fork = None;
+    assert_eq!(scene.play(10), [(1, DONE), (2, DONE)]);
+    assert_eq!(scene.collapser.paused().count(), 0);
+}
+
+#[test]
+fn each_budget_is_kept() {
+    let play = |budgets: Budgets, seconds: u64| {
+        let mut scene = Scene::new(Fake::default(), budgets);
+        for block in 0..1000 {
+            scene.hint(A, block);
+        }
+        (scene.play(seconds).len(), scene.waits)
+    };
+    let (done, waits) = play(Budgets { per_second: 20.0, ..unlimited() }, 10);
+    assert!((200..=206).contains(&done) && waits.contains_key(&Wait::Rate), "{done}: 20 a second and a burst of 5");
+    let (done, waits) = play(Budgets { cpu_pct: 5.0, ..unlimited() }, 10);
+    assert!((400..=560).contains(&done) && waits.contains_key(&Wait::Cpu), "{done}: 50 ms a second and the credit");
+    let (done, waits) = play(Budgets { stall_pct: 2.0, ..unlimited() }, 10);
+    assert!((150..=250).contains(&done) && waits.contains_key(&Wait::Stall), "{done}: 20 ms a second and the credit");
+}
+
+#[test]
+fn one_slow_target_does_not_hold_up_another() {
+    // A's collapses use up its stall budget; B goes on.
+    let mut scene =
+        Scene::new(Fake { took_ns: Some(30 * MS), ..Fake::default() }, Budgets { stall_pct: 2.0, ..unlimited() });
+    for block in 0..50 {
+        scene.hint(A, block);
+    }
+    scene.play(2);
+    scene.hint(B, 1000);
+    let now = scene.now;
+    let did = scene.play(1);
+    assert!(did.contains(&(1000, DONE)), "{did:?} at {} ms", (scene.now - now) / MS);
+}
+
+#[test]
+fn a_host_short_of_memory_is_left_alone_until_it_is_not() {
+    let all = Some(Bytes(100 << 30));
+    let low = HostState { available: Some(Bytes(4 << 30)), memory: all, ..HostState::default() };
+    let few = HostState { free_blocks: Some(64), ..HostState::default() };
+    let pressed = HostState { pressure_pct: Some(10.1), ..HostState::default() };
+    for (host, wait) in [(low, Wait::Headroom), (few, Wait::FreeBlocks), (pressed, Wait::Pressure)] {
+        let mut scene = Scene::new(Fake { host, ..Fake::default() }, unlimited());
+        scene.hint(A, 1);
+        assert_eq!(scene.play(5), [], "{wait:?}");
+        assert_eq!(scene.waits[&wait], 10, "looked at twice a second");
+        scene.collapser.machine().host = HostState::default();
+        assert_eq!(scene.play(5), [(1, DONE)]);
+    }
+}
+
+#[test]
+fn an_idle_hour_saves_up_no_storm() {
+    let mut scene = Scene::new(Fake::default(), Budgets { per_second: 20.0, ..unlimited() });
+    scene.now += 3600 * S;
+    for block in 0..1000 {
+        scene.hint(A, block);
+    }
+    let done = scene.play(1).len();
+    assert!(done <= 27, "{done}");
+}

@@ -1,0 +1,395 @@
+//! Counting events of a process with `perf_event_open(2)`: misses of the TLB, to tell what huge pages have gained.
+//!
+//! A [`Counter`] counts one event in all threads of a process: those there are when it is opened get a descriptor each, and those
+//! that they start later are counted with them (`inherit`). It only counts and never samples, so it costs the process nothing but
+//! the switching of counters. Misses inside of the kernel count too, as huge pages spare those on behalf of the process as well.
+//!
+//! A processor counts few events at once. Where more are asked for, the kernel takes turns, and tells for how long each was
+//! counted; counts are scaled by that.
+
+use crate::proc::{self, Proc};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{FromRawFd, OwnedFd};
+
+/// What to count: `type` and `config` of `struct perf_event_attr`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// `PERF_TYPE_*`, or the number of an event source under `/sys/bus/event_source/devices`.
+    pub kind: u32,
+    /// The event, in the words of its type.
+    pub config: u64,
+}
+
+impl Event {
+    /// Loads that missed in the data TLB.
+    pub const DTLB_LOAD_MISSES: Event = Event::hardware_cache(DTLB, READ, MISS);
+    /// Stores that missed in the data TLB.
+    pub const DTLB_STORE_MISSES: Event = Event::hardware_cache(DTLB, WRITE, MISS);
+    /// Page faults: counted by the kernel itself, so there on every machine.
+    pub const PAGE_FAULTS: Event = Event { kind: 1, config: 2 };
+
+    const fn hardware_cache(cache: u64, operation: u64, result: u64) -> Event {
+        Event { kind: 3, config: cache | operation << 8 | result << 16 }
+    }
+}
+
+// PERF_COUNT_HW_CACHE_*.
+const DTLB: u64 = 3;
+const READ: u64 = 0;
+const WRITE: u64 = 1;
+const MISS: u64 = 1;
+
+/// Why an event cannot be counted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CounterError {
+    /// No processor event source, or it has no such event (`ENOENT`, `ENODEV`, `EOPNOTSUPP`). Usual in virtual machines.
+    #[error("count {event:x?} of process {pid}: no hardware PMU here that counts it")]
+    NoPmu {
+        /// The process.
+        pid: u32,
+        /// The event.
+        event: Event,
+    },
+    /// The kernel refused (`EACCES`, `EPERM`).
+    #[error(
+        "count {event:x?} of process {pid}: permission denied: needs CAP_PERFMON, or kernel.perf_event_paranoid at 1 or less \
+         for a process that we may ptrace"
+    )]
+    Denied {
+        /// The process.
+        pid: u32,
+        /// The event.
+        event: Event,
+    },
+    /// The process has ended (`ESRCH`).
+    #[error("count events of process {pid}: it has ended")]
+    Gone {
+        /// The process.
+        pid: u32,
+    },
+    /// Its threads could not be listed.
+    #[error("list the threads to count events of")]
+    Threads(#[source] proc::Error),
+    /// Any other failure. `EMFILE`: the process has more threads than we may have descriptors.
+    #[error("count {event:x?} of process {pid}")]
+    Io {
+        /// The process.
+        pid: u32,
+        /// The event.
+        event: Event,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl CounterError {
+    fn from_io(pid: u32, event: Event, source: io::Error) -> CounterError {
+        match source.raw_os_error() {
+            Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP) => CounterError::NoPmu { pid, event },
+            Some(libc::EACCES | libc::EPERM) => CounterError::Denied { pid, event },
+            Some(libc::ESRCH) => CounterError::Gone { pid },
+            _ => CounterError::Io { pid, event, source },
+        }
+    }
+}
+
+/// What was counted since the counter was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// How often it happened, scaled up for the time it was not counted; `None` if it was not counted at all though the process
+    /// ran. A scaled count may fall a little from one read to the next.
+    pub events: Option<u64>,
+    /// How long the threads ran, in sum, in nanoseconds.
+    pub enabled_ns: u64,
+    /// For how much of that the event was counted.
+    pub running_ns: u64,
+}
+
+/// One event, counted in all threads of a process until dropped.
+#[derive(Debug)]
+pub struct Counter {
+    threads: Vec<File>,
+}
+
+impl Counter {
+    /// Starts to count `event` in all threads that process `pid` has. Threads and processes that these start afterwards are
+    /// counted with them; one that is started by a thread in the moment before its turn comes is missed.
+    pub fn open(pid: u32, event: Event) -> Result<Counter, CounterError> {
+        let listed = Proc::default().threads(pid).map_err(|e| match e {
+            e if e.is_gone() => CounterError::Gone { pid },
+            e => CounterError::Threads(e),
+        })?;
+        let mut threads = Vec::with_capacity(listed.len());
+        for tid in listed {
+            match open_thread(tid, event) {
+                Ok(fd) => threads.push(File::from(fd)),
+                // It has ended since it was listed.
+                Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {}
+                Err(e) => return Err(CounterError::from_io(pid, event, e)),
+            }
+        }
+        if threads.is_empty() { Err(CounterError::Gone { pid }) } else { Ok(Counter { threads }) }
+    }
+
+    /// Starts to count data-TLB misses of loads and, where the processor has them, of stores.
+    pub fn dtlb_misses(pid: u32) -> Result<DtlbCounter, CounterError> {
+        let loads = Counter::open(pid, Event::DTLB_LOAD_MISSES)?;
+        let stores = match Counter::open(pid, Event::DTLB_STORE_MISSES) {
+            Ok(stores) => Some(stores),
+            // Some processors (AMD's) count loads and stores as one, under the name of loads.
+            Err(CounterError::NoPmu { .. }) => None,
+            Err(e) => return Err(e),
+        };
+        Ok(DtlbCounter { loads, stores })
+    }
+
+    /// What was counted so far, also of threads that have ended since.
+    pub fn read(&self) -> io::Result<Count> {
+        let threads = self.threads.iter().map(read_thread).collect::<io::Result<Vec<Reading>>>()?;
+        Ok(sum(&threads))
+    }
+}
+
+/// Data-TLB misses of a process.
+#[derive(Debug)]
+pub struct DtlbCounter {
+    loads: Counter,
+    stores: Option<Counter>,
+}
+
+/// What a [`DtlbCounter`] has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DtlbMisses {
+    /// Loads that missed.
+    pub loads: Count,
+    /// Stores that missed; `None` where the processor does not count them on their own.
+    pub stores: Option<Count>,
+}
+
+impl DtlbMisses {
+    /// Loads and stores together; `None` if either could not be counted though it should have been.
+    pub fn events(&self) -> Option<u64> {
+        let stores = self.stores.map_or(Some(0), |stores| stores.events)?;
+        Some(self.loads.events?.saturating_add(stores))
+    }
+}
+
+impl DtlbCounter {
+    /// What was counted so far.
+    pub fn read(&self) -> io::Result<DtlbMisses> {
+        Ok(DtlbMisses { loads: self.loads.read()?, stores: self.stores.as_ref().map(Counter::read).transpose()? })
+    }
+}
+
+/// What one descriptor says, as laid out by `PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Reading {
+    value: u64,
+    enabled_ns: u64,
+    running_ns: u64,
+}
+
+fn read_thread(mut file: &File) -> io::Result<Reading> {
+    let mut words = [[0; 8]; 3];
+    file.read_exact(words.as_flattened_mut())?;
+    let [value, enabled_ns, running_ns] = words.map(u64::from_ne_bytes);
+    Ok(Reading { value, enabled_ns, running_ns })
+}
+
+/// Scales each thread by its own times. One that was never counted adds its time alone, for the reader to see.
+fn sum(threads: &[Reading]) -> Count {
+    let mut count = Count::default();
+    let mut events: u64 = 0;
+    for thread in threads {
+        count.enabled_ns = count.enabled_ns.saturating_add(thread.enabled_ns);
+        count.running_ns = count.running_ns.saturating_add(thread.running_ns);
+        let scaled = match thread.running_ns {
+            0 => u128::from(thread.value),
+            running => u128::from(thread.value) * u128::from(thread.enabled_ns.max(running)) / u128::from(running),
+        };
+        events = events.saturating_add(u64::try_from(scaled).unwrap_or(u64::MAX));
+    }
+    count.events = (count.running_ns > 0 || count.enabled_ns == 0).then_some(events);
+    count
+}
+
+/// The head of `struct perf_event_attr`, `PERF_ATTR_SIZE_VER0`: all that every kernel knows.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct Attr {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_events: u32,
+    bp_type: u32,
+    config1: u64,
+}
+
+const ATTR_SIZE: u32 = 64;
+const _: () = assert!(size_of::<Attr>() == ATTR_SIZE as usize);
+
+const FORMAT_TOTAL_TIMES: u64 = 1 | 2;
+const INHERIT: u64 = 1 << 1;
+const EXCLUDE_HV: u64 = 1 << 6;
+const FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
+
+/// Starts to count in one thread, on whatever processor it runs.
+fn open_thread(tid: u32, event: Event) -> io::Result<OwnedFd> {
+    let tid = libc::pid_t::try_from(tid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
+    let attr = Attr {
+        kind: event.kind,
+        size: ATTR_SIZE,
+        config: event.config,
+        read_format: FORMAT_TOTAL_TIMES,
+        flags: INHERIT | EXCLUDE_HV,
+        ..Attr::default()
+    };
+    let (any_cpu, no_group): (libc::c_int, libc::c_int) = (-1, -1);
+    // SAFETY: `attr` outlives the call and is as long as it says; the kernel only reads it.
+    let fd =
+        unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attr, tid, any_cpu, no_group, FLAG_FD_CLOEXEC) };
+    let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
+    // SAFETY: `fd` was returned by the kernel just now and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Memory, PageSize};
+    use std::io::Write;
+    use std::path::Path;
+    use std::process::Stdio;
+
+    fn skipped(why: &str) {
+        let _ = writeln!(io::stderr(), "skipped: needs {why}");
+    }
+
+    /// Opens, or says aloud why not and returns `None`: a container may forbid it.
+    fn page_faults(pid: u32) -> Option<Counter> {
+        match Counter::open(pid, Event::PAGE_FAULTS) {
+            Err(e @ (CounterError::Denied { .. } | CounterError::Io { .. })) => {
+                skipped(&format!("perf_event_open ({e})"));
+                None
+            }
+            opened => Some(opened.unwrap()),
+        }
+    }
+
+    #[test]
+    fn the_page_faults_of_all_threads_are_counted() {
+        let Some(counter) = page_faults(std::process::id()) else { return };
+        let before = counter.read().unwrap();
+        let memory = Memory::anonymous(4 << 20, PageSize::Small).unwrap();
+        (0..512).for_each(|page| memory.write(page));
+        let own = counter.read().unwrap();
+        assert!(own.events.unwrap() >= before.events.unwrap() + 512, "{before:?} {own:?}");
+        assert!(own.enabled_ns > before.enabled_ns && own.running_ns == own.enabled_ns, "{own:?}");
+        // A thread that starts after the counter was opened.
+        std::thread::scope(|scope| scope.spawn(|| (512..1024).for_each(|page| memory.write(page))).join().unwrap());
+        let later = counter.read().unwrap();
+        assert!(later.events.unwrap() >= own.events.unwrap() + 512, "{own:?} {later:?}");
+    }
+
+    #[test]
+    fn another_process_is_counted_past_its_end() {
+        let mut command = std::process::Command::new("sh");
+        let mut child = command.args(["-c", "read x; sleep 0; sleep 0"]).stdin(Stdio::piped()).spawn().unwrap();
+        let Some(counter) = page_faults(child.id()) else {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            return;
+        };
+        child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        child.wait().unwrap();
+        assert!(counter.read().unwrap().events.unwrap() > 0);
+        assert!(matches!(Counter::open(child.id(), Event::PAGE_FAULTS), Err(CounterError::Gone { .. })));
+    }
+
+    #[test]
+    fn dtlb_misses_are_counted_where_there_is_a_pmu() {
+        let counter = match Counter::dtlb_misses(std::process::id()) {
+            Err(e @ CounterError::NoPmu { .. }) => {
+                if Path::new("/sys/bus/event_source/devices/cpu").exists() {
+                    skipped(&format!("a PMU that counts TLB misses ({e})"));
+                }
+                return;
+            }
+            Err(e @ CounterError::Denied { .. }) => return skipped(&format!("perf events ({e})")),
+            opened => opened.unwrap(),
+        };
+        let memory = Memory::anonymous(128 << 20, PageSize::Small).unwrap();
+        memory.populate();
+        let before = counter.read().unwrap();
+        // A random walk over far more pages than a TLB holds.
+        let mut at = 1_u64;
+        for _ in 0..2_000_000 {
+            at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let page = usize::try_from(at >> 33).unwrap() % memory.pages();
+            std::hint::black_box(memory.read(page));
+        }
+        let after = counter.read().unwrap();
+        assert!(after.events().unwrap() > before.events().unwrap() + 100_000, "{before:?} {after:?}");
+    }
+
+    #[test]
+    fn a_count_is_scaled_by_the_time_it_was_counted() {
+        let reading = |value, enabled_ns, running_ns| Reading { value, enabled_ns, running_ns };
+        let cases: [(&[Reading], Option<u64>); 8] = [
+            (&[], Some(0)),
+            (&[reading(7, 100, 100)], Some(7)),
+            (&[reading(7, 100, 50), reading(3, 10, 10)], Some(17)),
+            (&[reading(0, 0, 0)], Some(0)),
+            (&[reading(0, 100, 0)], None),
+            (&[reading(0, 100, 0), reading(5, 100, 100)], Some(5)),
+            (&[reading(7, 50, 100)], Some(7)),
+            (&[reading(u64::MAX, u64::MAX, 1)], Some(u64::MAX)),
+        ];
+        for (threads, events) in cases {
+            assert_eq!(sum(threads).events, events, "{threads:?}");
+        }
+        let count = sum(&[reading(7, 100, 50), reading(3, 10, 10)]);
+        assert_eq!((count.enabled_ns, count.running_ns), (110, 60));
+    }
+
+    #[test]
+    fn loads_and_stores_add_up_if_both_are_known() {
+        let count = |events| Count { events, enabled_ns: 1, running_ns: 1 };
+        for (loads, stores, together) in [
+            (Some(3), Some(Some(4)), Some(7)),
+            (Some(3), None, Some(3)),
+            (Some(3), Some(None), None),
+            (None, Some(Some(4)), None),
+        ] {
+            assert_eq!(DtlbMisses { loads: count(loads), stores: stores.map(count) }.events(), together);
+        }
+    }
+
+    #[test]
+    fn errors_say_what_is_missing() {
+        let error = |errno| CounterError::from_io(7, Event::DTLB_LOAD_MISSES, io::Error::from_raw_os_error(errno));
+        for errno in [libc::ENOENT, libc::ENODEV, libc::EOPNOTSUPP] {
+            assert!(matches!(error(errno), CounterError::NoPmu { pid: 7, .. }));
+        }
+        for errno in [libc::EACCES, libc::EPERM] {
+            let text = error(errno).to_string();
+            assert!(text.contains("CAP_PERFMON") && text.contains("perf_event_paranoid"), "{text}");
+        }
+        assert!(matches!(error(libc::ESRCH), CounterError::Gone { pid: 7 }));
+        assert!(matches!(error(libc::EMFILE), CounterError::Io { .. }));
+        assert!(matches!(Counter::open(u32::MAX, Event::PAGE_FAULTS), Err(CounterError::Gone { .. })));
+    }
+
+    #[test]
+    fn events_have_the_kernels_numbers() {
+        assert_eq!(Event::DTLB_LOAD_MISSES, Event { kind: 3, config: 0x1_0003 });
+        assert_eq!(Event::DTLB_STORE_MISSES, Event { kind: 3, config: 0x1_0103 });
+    }
+}

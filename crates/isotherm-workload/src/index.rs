@@ -1,0 +1,146 @@
+//! A workload bound by TLB misses: reads that depend on each other, at keys with a normal distribution, as an index sees them.
+//!
+//! Most of its heat lies in few blocks, in the middle of much memory that is touched now and then. Thinned out
+//! ([`Index::stride`]), it is a sparse heap: every block has some pages, none has many.
+
+use crate::run::{Orders, REPORT_EVERY, listen};
+use isotherm_heat::Rng;
+use isotherm_sys::clock;
+use isotherm_sys::memory::{Memory, PageSize};
+use isotherm_units::PAGES_PER_BLOCK;
+use serde::{Deserialize, Serialize};
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What the workload does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Index {
+    /// Pages of memory.
+    pub pages: usize,
+    /// Where the hottest key lies, as a share of the memory.
+    pub centre: f64,
+    /// The deviation of keys, as a share of the memory.
+    pub deviation: f64,
+    /// Every so many pages one is there; 1: all.
+    pub stride: usize,
+    /// Seed of the keys.
+    pub seed: u64,
+}
+
+/// Distances from the centre drawn beforehand: drawing one takes longer than the read that it is for. 64 Ki of them.
+const DRAWN: usize = 1 << 16;
+/// Each read goes up to so many pages beside the one drawn, so that all pages are reached.
+const JITTER: u64 = 64;
+/// Words of a page, and of a cache line.
+const PAGE_WORDS: usize = 512;
+const LINE_WORDS: usize = 8;
+/// One read in so many goes to memory heated later.
+const LATER: u64 = 8;
+
+impl Index {
+    /// The share of the reads that go to each block.
+    pub fn weights(&self) -> Vec<f64> {
+        let mut weights = vec![0.0; self.pages.div_ceil(PAGES_PER_BLOCK)];
+        for page in self.drawn() {
+            for side in 0..JITTER {
+                weights[self.page(page, side) / PAGES_PER_BLOCK] += 1.0 / (DRAWN as f64 * JITTER as f64);
+            }
+        }
+        weights
+    }
+
+    /// Pages by the normal distribution (Box and Muller), reflected at the ends.
+    fn drawn(&self) -> Vec<u32> {
+        let mut rng = Rng::new(self.seed);
+        let mut uniform = || (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
+        let span = self.pages as f64;
+        let mut draw = || {
+            let normal = (-2.0 * (1.0 - uniform()).ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos();
+            let at = (self.centre + normal * self.deviation).abs();
+            let within = if at < 1.0 { at } else { 2.0 - at };
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to the pages")]
+            let page = (within * span).clamp(0.0, span - 1.0) as u32;
+            page
+        };
+        (0..DRAWN).map(|_| draw()).collect()
+    }
+
+    /// The page read for a draw and a jitter below [`JITTER`].
+    fn page(&self, drawn: u32, side: u64) -> usize {
+        let beside = drawn as usize + usize::try_from(side).unwrap_or(0);
+        let page = beside.saturating_sub(JITTER as usize / 2).min(self.pages - 1);
+        page / self.stride * self.stride
+    }
+
+    /// Does it until standard input is closed; says the same as [`crate::run`].
+    pub fn run(&self) -> io::Result<()> {
+        let memory = Memory::anonymous(self.pages as u64 * 4096, PageSize::Default)?;
+        for page in (0..self.pages).step_by(self.stride) {
+            memory.write(page);
+        }
+        let mut out = io::stdout().lock();
+        let range = memory.range();
+        writeln!(out, "memory {} {}", range.start.0, range.end.0)?;
+        out.flush()?;
+        let orders = Arc::new(Orders::default());
+        let listening = Arc::clone(&orders);
+        std::thread::spawn(move || listen(&listening));
+        self.read(&memory, &orders, &mut out)
+    }
+
+    fn read(&self, memory: &Memory, orders: &Orders, out: &mut impl Write) -> io::Result<()> {
+        let drawn = self.drawn();
+        let words = memory.words();
+        let mut rng = Rng::new(self.seed ^ 0x1dec5);
+        let (mut done, mut found, mut report_at) = (0_u64, 0_u64, 0);
+        while !orders.end.load(Ordering::Relaxed) {
+            let (first, count) = orders.heated();
+            for _ in 0..4096 {
+                // The next place depends on what was found at this one, so that no two misses overlap.
+                let bits = rng.next_u64().wrapping_add(found);
+                let page = if count > 0 && bits >> 8 & (LATER - 1) == 0 {
+                    first + usize::try_from((bits >> 16) % count as u64).unwrap_or(0)
+                } else {
+                    #[expect(clippy::cast_possible_truncation, reason = "below 64 Ki")]
+                    let draw = drawn[(bits >> 32) as usize & (DRAWN - 1)];
+                    self.page(draw, bits >> 48 & (JITTER - 1))
+                };
+                #[expect(clippy::cast_possible_truncation, reason = "below 64")]
+                let line = (bits & 63) as usize * LINE_WORDS;
+                found = words[page.min(self.pages - 1) * PAGE_WORDS + line].load(Ordering::Relaxed);
+            }
+            done += 4096;
+            let now = clock::monotonic_ns();
+            if now >= report_at {
+                writeln!(out, "did {done} {} {now} 0 0", clock::thread_cpu_ns())?;
+                out.flush()?;
+                report_at = now + REPORT_EVERY;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_add_up_and_most_of_them_lie_around_the_centre() {
+        let index = Index { pages: 2048 * 512, centre: 0.66, deviation: 1.0 / 32.0, stride: 1, seed: 3 };
+        let weights = index.weights();
+        assert_eq!(weights.len(), 2048);
+        assert!((weights.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+        // 1.645 deviations on each side hold 90%.
+        let (centre, around) = (1351, 105);
+        let share: f64 = weights[centre - around..=centre + around].iter().sum();
+        assert!((0.89..0.91).contains(&share), "{share}");
+    }
+
+    #[test]
+    fn a_sparse_heap_touches_one_page_in_ten() {
+        let index = Index { pages: 10_240, centre: 0.5, deviation: 0.2, stride: 10, seed: 3 };
+        assert!((0..64).all(|side| index.page(7777, side) % 10 == 0));
+    }
+}

@@ -1,0 +1,371 @@
+//! `isotherm collapse`: one pass over named targets. Watches (or reads a recording), plans, collapses, says what was gained.
+//!
+//! A dry run goes the same way to the end, but for the machine, on which nothing is done and no budget has to be waited for; so it
+//! prints what the real run does.
+
+use crate::cli::{CollapseArgs, OrderArg, Usage};
+use crate::daemon::settings;
+use crate::gain::{self, Gain, Probe};
+use crate::output;
+use crate::watch::{Stop, Watching};
+use anyhow::{Context, Result, bail};
+use indicatif::ProgressBar;
+use isotherm_collapse::benefit::{self, BlockFacts};
+use isotherm_collapse::machine::{DryRun, Live, Machine};
+use isotherm_collapse::plan::{self, Rules};
+use isotherm_collapse::queue::Added;
+use isotherm_collapse::{Budgets, Collapser, Counters, Hint, HintQueue, Outcome, Refusal, Server, Step};
+use isotherm_heat::{Mapping, TargetHeat, TargetId};
+use isotherm_record::Recording;
+use isotherm_sys::clock;
+use isotherm_units::{BlockNo, Bytes};
+use isotherm_view::human;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::Duration;
+
+const WINDOW_NS: u64 = 2_000_000_000;
+/// Most blocks in one pass: 2 TiB.
+const MOST_HINTS: usize = 1 << 20;
+/// How long work and TLB misses are measured before and after.
+const MEASURED_FOR: Duration = Duration::from_secs(5);
+
+/// What is known of one process when the plan is made.
+struct Known {
+    id: TargetId,
+    comm: String,
+    mappings: Vec<Mapping>,
+    facts: Vec<BlockFacts>,
+}
+
+/// One block with what came of it.
+#[derive(Debug, Serialize)]
+struct Line {
+    pid: u32,
+    address: String,
+    level: u8,
+    benefit_hz: f64,
+    outcome: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    dry_run: bool,
+    source: String,
+    processes: Vec<Row>,
+    blocks: Vec<Line>,
+    left_out: BTreeMap<Refusal, u64>,
+    counters: Counters,
+    gain: Gain,
+}
+
+/// One process in the summary.
+#[derive(Debug, Serialize)]
+struct Row {
+    pid: u32,
+    comm: String,
+    blocks: usize,
+    collapsed: u64,
+    refused: Option<Refusal>,
+}
+
+pub fn run(args: &CollapseArgs) -> Result<()> {
+    let stop = Stop::on_signals()?;
+    let (rules, budgets) = settings(&args.budgets, Rules::default(), Budgets::default());
+    let (known, source, _watching) = match &args.from {
+        Some(path) => (recorded(path, &args.targets.pids)?, format!("recording {}", path.display()), None),
+        None => watched(args, &stop)?,
+    };
+    if stop.is_set() {
+        bail!("stopped before anything was collapsed");
+    }
+    let mut pass = Pass::new(args, known, rules, budgets)?;
+    let probe = Probe::start(pass.known.iter().map(|k| k.id.pid), args.work.as_deref());
+    let before = if args.dry_run { None } else { Some(probe.measure(measured_for(args, &probe))?) };
+    pass.serve(args, &stop)?;
+    let after = if args.dry_run { None } else { Some(probe.measure(measured_for(args, &probe))?) };
+    let report = pass.report(args.dry_run, source, before.zip(after), &probe);
+    if args.json {
+        return output::json(&report);
+    }
+    let mut out = output::stdout();
+    tell(&report, args.verbose || args.dry_run, &mut out)?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Rates take time to measure; amounts do not.
+fn measured_for(args: &CollapseArgs, probe: &Probe) -> Duration {
+    if args.work.is_some() || probe.counts_misses() { MEASURED_FOR } else { Duration::ZERO }
+}
+
+/// The last snapshot of a recording.
+fn recorded(path: &Path, pids: &[u32]) -> Result<Vec<Known>> {
+    let mut snapshots = Recording::open(path)?.read_all()?;
+    let last = snapshots.pop().with_context(|| format!("{}: nothing is recorded in it", path.display()))?;
+    let wanted = |t: &TargetHeat| !t.exited && (pids.is_empty() || pids.contains(&t.id.pid));
+    let known = last.targets.into_iter().filter(wanted).map(|t| Known {
+        id: t.id,
+        comm: t.comm,
+        facts: benefit::of_regions(&t.regions),
+        mappings: t.mappings,
+    });
+    let known: Vec<Known> = known.collect();
+    if known.is_empty() {
+        bail!("{}: none of the processes named is in its last snapshot", path.display());
+    }
+    Ok(known)
+}
+
+/// Watches for a while. A command that was started stays alive as long as what is returned.
+fn watched(args: &CollapseArgs, stop: &Stop) -> Result<(Vec<Known>, String, Option<Watching>)> {
+    let mut watching = Watching::begin(&args.targets, &args.watch, WINDOW_NS)?;
+    let bar = output::progress(Some(args.duration), "watching");
+    let mut known = Vec::new();
+    watching.windows(Some(args.duration), stop, &bar, |monitor, snapshot| {
+        known.clear();
+        for target in snapshot.targets.iter().filter(|t| !t.exited) {
+            let Some(pages) = monitor.pages_of(target.id.pid) else { continue };
+            known.push(Known {
+                id: target.id,
+                comm: target.comm.clone(),
+                mappings: monitor.mappings_of(target.id.pid).unwrap_or_default().to_vec(),
+                facts: benefit::of_pages(pages, monitor.now()),
+            });
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    watching.tell_refused();
+    if watching.run.source == "referenced" {
+        return Err(Usage("collapse has to know which pages are hot, and the source `referenced` does not: see `isotherm doctor` for what page-table needs, or give a recording with --from".into()).into());
+    }
+    if known.is_empty() {
+        bail!("nothing is left to collapse: the processes have ended");
+    }
+    let (unlooked, all) = watching.monitor.unlooked();
+    if unlooked * 20 > all {
+        eprintln!(
+            "isotherm: {unlooked} of {all} blocks were not looked at yet, and get no hint; a longer --duration, or more --max-cpu, reaches them"
+        );
+    }
+    Ok((known, watching.run.source.clone(), Some(watching)))
+}
+
+/// The plan and its execution.
+struct Pass {
+    known: Vec<Known>,
+    queue: HintQueue,
+    benefits: BTreeMap<(TargetId, BlockNo), f64>,
+    left_out: BTreeMap<Refusal, u64>,
+    collapser: Collapser<Box<dyn Machine>>,
+    refused: BTreeMap<TargetId, Refusal>,
+    lines: Vec<Line>,
+    collapsed: BTreeMap<TargetId, Vec<BlockNo>>,
+    began: u64,
+}
+
+impl Pass {
+    fn new(args: &CollapseArgs, known: Vec<Known>, rules: Rules, budgets: Budgets) -> Result<Pass> {
+        let now = clock::monotonic_ns();
+        let mut queue = HintQueue::new(MOST_HINTS);
+        let mut left_out = BTreeMap::new();
+        let mut benefits = BTreeMap::new();
+        for process in &known {
+            let make = if args.order == OrderArg::Heat { plan::by_heat } else { plan::round_robin };
+            let planned = make(process.id, &process.mappings, &process.facts, rules, now);
+            for (refusal, blocks) in planned.left_out {
+                *left_out.entry(refusal).or_default() += blocks;
+            }
+            benefits.extend(process.facts.iter().map(|f| ((process.id, f.block), f.benefit_hz)));
+            for hint in planned.hints {
+                if matches!(queue.add(hint), Added::Refused | Added::NewInsteadOf(_)) {
+                    bail!("more than {MOST_HINTS} blocks to collapse: name fewer processes, or raise --min-benefit");
+                }
+            }
+        }
+        let files = rules.files;
+        let machine: Box<dyn Machine> = if args.dry_run {
+            let of = |k: &Known| k.facts.iter().map(|f| ((k.id, f.block), f.present)).collect::<Vec<_>>();
+            Box::new(DryRun::new(files, known.iter().flat_map(of).collect()))
+        } else {
+            Box::new(Live::new(files))
+        };
+        let mut collapser = Collapser::new(machine, budgets, now);
+        let mut refused = BTreeMap::new();
+        for process in &known {
+            if let Err(refusal) = collapser.admit(process.id, now) {
+                refused.insert(process.id, refusal);
+                let dropped = queue.forget(process.id) as u64;
+                *left_out.entry(refusal).or_default() += dropped;
+            }
+        }
+        Ok(Pass {
+            known,
+            queue,
+            benefits,
+            left_out,
+            collapser,
+            refused,
+            lines: Vec::new(),
+            collapsed: BTreeMap::new(),
+            began: now,
+        })
+    }
+
+    /// Serves every hint. A dry run does not wait for budgets, it only lets their time pass.
+    fn serve(&mut self, args: &CollapseArgs, stop: &Stop) -> Result<()> {
+        let most = args.most.unwrap_or(u64::MAX);
+        let bar = bar(args.dry_run, (self.queue.len() as u64).min(most));
+        let mut server = Server::new(MOST_HINTS);
+        let mut now = self.began;
+        while !stop.is_set() && self.collapser.counters().all_collapsed() < most {
+            if !args.dry_run {
+                now = clock::monotonic_ns();
+            }
+            let until = match server.step(now, &mut self.queue, &mut self.collapser) {
+                Step::Did(hint, outcome) => {
+                    self.note(hint, outcome);
+                    bar.inc(1);
+                    continue;
+                }
+                Step::PutOff(..) => continue,
+                Step::Idle(None) => break,
+                Step::Wait(until, why) => {
+                    bar.set_message(format!("waiting: {}", why.text()));
+                    until
+                }
+                Step::Idle(Some(until)) => until,
+            };
+            if args.dry_run {
+                if until.saturating_sub(self.began) > GIVE_UP_NS {
+                    bail!("nothing could be collapsed now: {} hints wait", self.queue.len() + server.put_off());
+                }
+                now = now.max(until);
+            } else {
+                let wait = Duration::from_nanos(until.saturating_sub(now)).min(Duration::from_millis(100));
+                std::thread::sleep(wait);
+            }
+        }
+        bar.finish_and_clear();
+        Ok(())
+    }
+
+    fn note(&mut self, hint: Hint, outcome: Outcome) {
+        let text = match outcome {
+            Outcome::Collapsed { .. } => {
+                self.collapsed.entry(hint.process).or_default().push(hint.block);
+                "collapse".to_owned()
+            }
+            Outcome::Refused(refusal) => format!("leave: {}", refusal.text()),
+        };
+        self.lines.push(Line {
+            pid: hint.process.pid,
+            address: format!("{:#x}", hint.block.addr().0),
+            level: hint.level.get(),
+            benefit_hz: self.benefits.get(&(hint.process, hint.block)).copied().unwrap_or_default(),
+            outcome: text,
+        });
+    }
+
+    /// The share of the heat on huge pages, as it was and as it is with what was collapsed.
+    fn shares(&self) -> (Option<f64>, Option<f64>) {
+        let share = |with_collapsed: bool| {
+            let (mut all, mut huge) = (0.0, 0.0);
+            for process in &self.known {
+                let done = self.collapsed.get(&process.id);
+                for fact in &process.facts {
+                    let now_huge = with_collapsed && done.is_some_and(|d| d.contains(&fact.block));
+                    all += fact.benefit_hz;
+                    huge += if fact.huge || now_huge { fact.benefit_hz } else { 0.0 };
+                }
+            }
+            (all > 0.0).then(|| huge / all)
+        };
+        (share(false), share(true))
+    }
+
+    fn report(
+        mut self,
+        dry_run: bool,
+        source: String,
+        measured: Option<(gain::Measured, gain::Measured)>,
+        probe: &Probe,
+    ) -> Report {
+        for blocks in self.collapsed.values_mut() {
+            blocks.sort_unstable();
+        }
+        let (before, after) = self.shares();
+        let processes = self.known.iter().map(|k| Row {
+            pid: k.id.pid,
+            comm: k.comm.clone(),
+            blocks: k.facts.len(),
+            collapsed: self.collapsed.get(&k.id).map_or(0, |b| b.len() as u64),
+            refused: self.refused.get(&k.id).copied(),
+        });
+        Report {
+            dry_run,
+            source,
+            processes: processes.collect(),
+            left_out: self.left_out,
+            counters: self.collapser.counters().clone(),
+            gain: Gain::between((before, after), measured, probe.misses_note()),
+            blocks: self.lines,
+        }
+    }
+}
+
+/// A dry run lets this much time pass for budgets, which a real run would have to wait for.
+const GIVE_UP_NS: u64 = 24 * 3600 * 1_000_000_000;
+
+fn bar(dry_run: bool, blocks: u64) -> ProgressBar {
+    if dry_run {
+        return ProgressBar::hidden();
+    }
+    output::counting(blocks, "collapsing")
+}
+
+fn tell(report: &Report, every_block: bool, out: &mut dyn Write) -> Result<()> {
+    if every_block {
+        for line in &report.blocks {
+            writeln!(
+                out,
+                "{:>8} {:>16} level {:>2} {:>9.0} Hz  {}",
+                line.pid, line.address, line.level, line.benefit_hz, line.outcome
+            )?;
+        }
+    }
+    for row in &report.processes {
+        let why = row.refused.map(|r| format!("; left alone: {}", r.text())).unwrap_or_default();
+        let verb = if report.dry_run { "would be collapsed" } else { "collapsed" };
+        writeln!(
+            out,
+            "{} ({}): {} of {} blocks {verb}{why}",
+            row.pid,
+            human::printable(&row.comm),
+            row.collapsed,
+            row.blocks
+        )?;
+    }
+    let mut reasons: BTreeMap<Refusal, u64> = report.left_out.clone();
+    for (refusal, count) in &report.counters.refused {
+        *reasons.entry(*refusal).or_default() += count;
+    }
+    for (refusal, count) in reasons {
+        writeln!(out, "  left as they are: {count:>7}  {}", refusal.text())?;
+    }
+    let grown = Bytes::of_pages(report.counters.grown_pages);
+    if !report.dry_run {
+        writeln!(
+            out,
+            "cost: {} of CPU, targets held up for {} in all, {} at the longest; grown by {grown}",
+            human::duration(report.counters.cpu_ns),
+            human::duration(report.counters.stall_ns),
+            human::duration(report.counters.longest_stall_ns)
+        )?;
+    }
+    report.gain.tell(out)?;
+    Ok(())
+}

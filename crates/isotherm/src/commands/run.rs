@@ -1,0 +1,196 @@
+//! `isotherm run`: keeps the hot memory of processes on huge pages until told to end.
+
+use crate::cli::RunArgs;
+use crate::commands::status;
+use crate::daemon::config::Config;
+use crate::daemon::socket::{Door, Shared, lock};
+use crate::daemon::state::{State, Window};
+use crate::gain::Probe;
+use crate::output;
+use crate::watch::{Prepared, Stop, Watching};
+use anyhow::{Context, Result};
+use indicatif::ProgressBar;
+use isotherm_collapse::benefit;
+use isotherm_collapse::machine::{DryRun, Live, Machine};
+use isotherm_heat::{Snapshot, TargetId};
+use isotherm_monitor::Monitor;
+use isotherm_sources::Clock;
+use isotherm_sys::clock;
+use isotherm_sys::proc::Proc;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const WINDOW_NS: u64 = 1_000_000_000;
+/// Between two readings of work and TLB misses.
+const READING_NS: u64 = 10_000_000_000;
+/// The worker's longest sleep: a new hint waits no longer than this.
+const NAP: Duration = Duration::from_millis(20);
+
+pub fn run(args: &RunArgs) -> Result<()> {
+    let stop = Stop::on_end_signals()?;
+    let reload = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::clone(&reload)).context("hear signals")?;
+    let mut config = Config::load(args)?;
+    let door = Door::open(&config.socket)?;
+    let mut watching = begin(&config)?;
+    let machine: Box<dyn Machine + Send> = if args.dry_run {
+        Box::new(DryRun::new(config.rules.files, BTreeMap::new()))
+    } else {
+        Box::new(Live::new(config.rules.files))
+    };
+    let state = State::new(machine, config.rules, config.budgets, clock::monotonic_ns());
+    let shared: Shared = Arc::new(Mutex::new(state));
+    let over = AtomicBool::new(false);
+    eprintln!("isotherm: {}; status at {}", watching.run.source_note, config.socket.display());
+    let ended = std::thread::scope(|scope| -> Result<()> {
+        scope.spawn(|| work(&shared, || over.load(Ordering::Relaxed)));
+        scope.spawn(|| door.answer(&shared, || over.load(Ordering::Relaxed)));
+        let outcome = watch(args, &mut config, &mut watching, &shared, &stop, &reload);
+        over.store(true, Ordering::Relaxed);
+        outcome
+    });
+    watching.tell_refused();
+    ended?;
+    conclude(args, &shared)
+}
+
+/// Begins to watch, by a source that knows pages.
+fn begin(config: &Config) -> Result<Watching> {
+    let prepared = Prepared::new(&config.targets, &config.watch, WINDOW_NS)?;
+    if prepared.run.source == "referenced" {
+        anyhow::bail!(
+            "run has to know which pages are hot, and the source `referenced` does not: see `isotherm doctor` for what page-table needs"
+        );
+    }
+    prepared.start()
+}
+
+/// Serves hints.
+fn work(shared: &Shared, is_over: impl Fn() -> bool) {
+    while !is_over() {
+        let now = clock::monotonic_ns();
+        let until = lock(shared).serve(now);
+        if let Some(until) = until {
+            std::thread::sleep(Duration::from_nanos(until.saturating_sub(now)).min(NAP));
+        }
+    }
+}
+
+/// Watches window by window, and gives hints; begins anew when other targets were set.
+fn watch(
+    args: &RunArgs,
+    config: &mut Config,
+    watching: &mut Watching,
+    shared: &Shared,
+    stop: &Stop,
+    reload: &AtomicBool,
+) -> Result<()> {
+    let ends = args.duration.map(|d| clock::monotonic_ns().saturating_add(d));
+    loop {
+        let mut feeder = Feeder::new(args, config, watching, shared);
+        let left = ends.map(|end| end.saturating_sub(clock::monotonic_ns()));
+        let mut anew = None;
+        watching.windows(left, stop, &ProgressBar::hidden(), |monitor, snapshot| {
+            feeder.feed(monitor, &snapshot)?;
+            if reload.swap(false, Ordering::Relaxed) {
+                anew = reloaded(args, config, shared);
+            }
+            Ok(if anew.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        let Some(new) = anew else { return Ok(()) };
+        match begin(&new) {
+            Ok(begun) => {
+                *watching = begun;
+                *config = new;
+                eprintln!("isotherm: settings read again; watching anew");
+            }
+            Err(error) => eprintln!("isotherm: the new targets are not taken: {error:#}"),
+        }
+    }
+}
+
+/// Reads the settings again. Returns them if watching has to begin anew for them; a file that is wrong changes nothing.
+fn reloaded(args: &RunArgs, config: &mut Config, shared: &Shared) -> Option<Config> {
+    let new = match Config::load(args) {
+        Ok(new) => new,
+        Err(error) => {
+            eprintln!("isotherm: the settings stay as they are: {error:#}");
+            return None;
+        }
+    };
+    lock(shared).reload(new.rules, new.budgets, new.round_robin, clock::monotonic_ns());
+    if !new.watches_like(config) {
+        return Some(new);
+    }
+    *config = new;
+    eprintln!("isotherm: settings read again");
+    None
+}
+
+/// Brings windows into the state.
+struct Feeder<'a> {
+    shared: &'a Shared,
+    proc: Proc,
+    work: Option<String>,
+    probe: Option<Probe>,
+    next_reading: u64,
+}
+
+impl<'a> Feeder<'a> {
+    fn new(args: &RunArgs, config: &Config, watching: &Watching, shared: &'a Shared) -> Feeder<'a> {
+        lock(shared).describe(&watching.run.source, args.dry_run, config.round_robin);
+        Feeder { shared, proc: Proc::default(), work: config.work.clone(), probe: None, next_reading: 0 }
+    }
+
+    fn feed(&mut self, monitor: &Monitor<Box<dyn Clock>>, snapshot: &Snapshot) -> Result<()> {
+        let alive = || snapshot.targets.iter().filter(|t| !t.exited);
+        let ids: Vec<TargetId> = alive().map(|t| t.id).collect();
+        let now = clock::monotonic_ns();
+        {
+            let mut state = lock(self.shared);
+            state.keep(&ids);
+            state.looked_at(monitor.unlooked());
+        }
+        for target in alive() {
+            let pid = target.id.pid;
+            let (Some(pages), Some(mappings)) = (monitor.pages_of(pid), monitor.mappings_of(pid)) else { continue };
+            let facts = benefit::of_pages(pages, monitor.now());
+            let rss = self.proc.status(pid).ok().and_then(|s| s.rss).unwrap_or_default();
+            let window = Window { id: target.id, comm: &target.comm, rss, mappings, facts: &facts };
+            lock(self.shared).feed(&window, now);
+        }
+        self.read(&ids, now)
+    }
+
+    /// Reads work and misses now and then, outside the lock: the user's command may take its time.
+    fn read(&mut self, ids: &[TargetId], now: u64) -> Result<()> {
+        if now < self.next_reading || ids.is_empty() {
+            return Ok(());
+        }
+        self.next_reading = now + READING_NS;
+        let work = self.work.as_deref();
+        let probe = self.probe.get_or_insert_with(|| Probe::start(ids.iter().map(|id| id.pid), work));
+        let reading = probe.reading()?;
+        let mut state = lock(self.shared);
+        state.note_misses(probe.misses_note());
+        state.read(reading);
+        Ok(())
+    }
+}
+
+/// What it came to.
+fn conclude(args: &RunArgs, shared: &Shared) -> Result<()> {
+    let status = lock(shared).status();
+    if args.json {
+        return output::json(&status);
+    }
+    let mut out = output::stdout();
+    status::tell(&serde_json::to_value(&status)?, &mut out)?;
+    status.gain.tell(&mut out)?;
+    out.flush()?;
+    Ok(())
+}

@@ -1,0 +1,70 @@
+//! `isotherm status`: what a running `isotherm run` does.
+
+use crate::cli::StatusArgs;
+use crate::daemon::config::default_socket;
+use crate::daemon::socket::Client;
+use crate::output;
+use anyhow::{Context, Result, bail};
+use isotherm_units::Bytes;
+use isotherm_view::human;
+use serde_json::Value;
+use std::io::Write;
+
+pub fn run(args: &StatusArgs) -> Result<()> {
+    let socket = args.socket.clone().unwrap_or_else(default_socket);
+    let answer = Client::connect(&socket)?.ask("status")?;
+    let Ok(status) = serde_json::from_str::<Value>(&answer) else {
+        bail!("{} answered {answer:?}: is that an isotherm run of this version?", socket.display());
+    };
+    if args.json {
+        return output::json(&status);
+    }
+    let mut out = output::stdout();
+    tell(&status, &mut out)?;
+    out.flush()?;
+    Ok(())
+}
+
+/// For people: what it does, what it waits for, what was gained.
+pub fn tell(status: &Value, out: &mut dyn Write) -> Result<()> {
+    let number = |v: &Value| v.as_u64().unwrap_or_default();
+    let doing = match (&status["paused"], &status["waiting"]) {
+        (Value::String(why), _) => format!("paused: {why}"),
+        (_, Value::String(why)) => format!("waiting: {why}"),
+        _ => "running".to_owned(),
+    };
+    let dry = if status["dry_run"] == true { " (dry run)" } else { "" };
+    writeln!(
+        out,
+        "process {}{dry}, {doing}; {} blocks collapsed, {} hints queued, {} put off",
+        status["pid"], status["collapsed"], status["hints"]["queued"], status["hints"]["put_off"]
+    )?;
+    if number(&status["blocks_not_looked_at"]) > 0 {
+        writeln!(out, "{} of {} blocks not looked at yet", status["blocks_not_looked_at"], status["blocks"])?;
+    }
+    for target in status["targets"].as_array().context("no targets in the answer")? {
+        let share =
+            target["heat_on_huge_share"].as_f64().map_or("unknown".to_owned(), |s| format!("{:.1}%", s * 100.0));
+        write!(
+            out,
+            "{:>8} {:<16} {:>10} resident, {:>10} huge, {share} of the heat on huge pages",
+            number(&target["pid"]),
+            human::printable(target["comm"].as_str().unwrap_or_default()),
+            Bytes(number(&target["rss_bytes"])).to_string(),
+            Bytes(number(&target["huge_bytes"])).to_string(),
+        )?;
+        match (&target["left_alone"], &target["paused_for"]) {
+            (Value::String(why), _) => writeln!(out, "; left alone: {why}")?,
+            (_, Value::Number(pid)) => writeln!(out, "; paused for its fork {pid}")?,
+            _ => writeln!(out)?,
+        }
+    }
+    let counters = &status["counters"];
+    for (origin, count) in counters["collapsed"].as_object().into_iter().flatten() {
+        writeln!(out, "  collapsed on hints from {origin}: {count}")?;
+    }
+    for (reason, count) in counters["refused"].as_object().into_iter().flatten() {
+        writeln!(out, "  not collapsed, {reason}: {count}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! Settings of `isotherm run` from a file. The command line goes before them; what neither says has a default.
+
+use crate::cli::{RunArgs, TargetArgs, WatchArgs};
+use crate::daemon::settings;
+use anyhow::{Context, Result};
+use isotherm_collapse::Budgets;
+use isotherm_collapse::plan::Rules;
+use serde::Deserialize;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The file. Unknown keys are errors: a misspelt budget must not be no budget.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct File {
+    targets: Targets,
+    watch: Watch,
+    rules: FileRules,
+    budgets: Budgets,
+    round_robin: bool,
+    socket: Option<PathBuf>,
+    work: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Targets {
+    pids: Vec<u32>,
+    cgroup: Option<String>,
+    all: bool,
+    no_children: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Watch {
+    max_slowdown: Option<f64>,
+    max_cpu: Option<f64>,
+    /// As on the command line: "2s".
+    window: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct FileRules {
+    min_benefit_hz: Option<f64>,
+    files: bool,
+}
+
+/// What holds in the end.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub targets: TargetArgs,
+    pub watch: WatchArgs,
+    pub rules: Rules,
+    pub budgets: Budgets,
+    pub round_robin: bool,
+    pub socket: PathBuf,
+    pub work: Option<String>,
+}
+
+/// What `--max-slowdown` is when nothing is said.
+const DEFAULT_SLOWDOWN: f64 = 1.0;
+
+impl Config {
+    /// Reads the file that `args` name, if any, and lets `args` go before it.
+    pub fn load(args: &RunArgs) -> Result<Config> {
+        let file = match &args.config {
+            Some(path) => parse(path)?,
+            None => File::default(),
+        };
+        let mut targets = args.targets.clone();
+        if targets.is_empty() {
+            targets.pids = file.targets.pids;
+            targets.cgroup = file.targets.cgroup;
+            targets.all = file.targets.all;
+        }
+        targets.no_children |= file.targets.no_children;
+        let mut watch = args.watch.clone();
+        watch.max_cpu = watch.max_cpu.or(file.watch.max_cpu);
+        if watch.max_slowdown == DEFAULT_SLOWDOWN {
+            watch.max_slowdown = file.watch.max_slowdown.unwrap_or(DEFAULT_SLOWDOWN);
+        }
+        if let (None, Some(text)) = (watch.window, &file.watch.window) {
+            let window = humantime::parse_duration(text).with_context(|| format!("window = {text:?}"))?;
+            watch.window = Some(u64::try_from(window.as_nanos()).unwrap_or(u64::MAX).max(50_000_000));
+        }
+        let defaults = Rules::default();
+        let rules = Rules {
+            min_benefit_hz: file.rules.min_benefit_hz.unwrap_or(defaults.min_benefit_hz),
+            files: file.rules.files,
+            ..defaults
+        };
+        let (rules, budgets) = settings(&args.budgets, rules, file.budgets);
+        Ok(Config {
+            targets,
+            watch,
+            rules,
+            budgets,
+            round_robin: args.round_robin || file.round_robin,
+            socket: args.socket.clone().or(file.socket).unwrap_or_else(default_socket),
+            work: args.work.clone().or(file.work),
+        })
+    }
+
+    /// Whether the same processes are watched in the same way: if not, watching has to begin anew.
+    pub fn watches_like(&self, other: &Config) -> bool {
+        format!("{:?}{:?}", self.targets, self.watch) == format!("{:?}{:?}", other.targets, other.watch)
+    }
+}
+
+fn parse(path: &Path) -> Result<File> {
+    let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+    toml::from_str(&text).with_context(|| format!("read {}", path.display()))
+}
+
+/// Where a daemon listens if nothing is said: in the user's own directory for such things, or in the system's.
+pub fn default_socket() -> PathBuf {
+    let dir = std::env::var_os("XDG_RUNTIME_DIR").filter(|d| !d.is_empty()).map_or("/run".into(), PathBuf::from);
+    dir.join("isotherm.sock")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use clap::Parser;
+
+    fn args(line: &[&str]) -> RunArgs {
+        match Cli::parse_from([&["isotherm", "run"], line].concat()).command {
+            Command::Run(args) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_command_line_goes_before_the_file_and_the_file_before_the_defaults() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c.toml");
+        fs::write(
+            &path,
+            "round_robin = true\n[targets]\npids = [7]\n[watch]\nmax_cpu = 3.0\n[budgets]\nper_second = 5.0\ngrowth_pct = 1.0\n",
+        )
+        .unwrap();
+        let path = path.to_str().unwrap();
+        let config = Config::load(&args(&["-c", path, "--per-second", "9", "--min-present", "50%"])).unwrap();
+        assert_eq!((config.budgets.per_second, config.budgets.growth_pct, config.budgets.cpu_pct), (9.0, 1.0, 10.0));
+        assert_eq!((config.budgets.min_present, config.rules.min_present), (256, 256));
+        assert_eq!(
+            (config.targets.pids.as_slice(), config.watch.max_cpu, config.round_robin),
+            ([7].as_slice(), Some(3.0), true)
+        );
+        let other = Config::load(&args(&["-c", path, "-p", "8"])).unwrap();
+        assert_eq!(other.targets.pids, [8], "named on the command line: those and no others");
+        assert!(!config.watches_like(&other) && config.watches_like(&config.clone()));
+    }
+
+    #[test]
+    fn a_misspelt_key_is_an_error_that_names_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c.toml");
+        fs::write(&path, "[budgets]\nper_secnd = 5\n").unwrap();
+        let error = format!("{:#}", Config::load(&args(&["-c", path.to_str().unwrap()])).unwrap_err());
+        assert!(error.contains("per_secnd") && error.contains("c.toml"), "{error}");
+        let missing = format!("{:#}", Config::load(&args(&["-c", "/nowhere/c.toml"])).unwrap_err());
+        assert!(missing.contains("/nowhere/c.toml"), "{missing}");
+    }
+}

@@ -1,0 +1,35 @@
+//! What `isotherm run` is made of, besides the monitor: the state that its threads share ([`state`]), its settings ([`config`]),
+//! and the socket at which it is asked and told ([`socket`]).
+//!
+//! Three threads: the first watches and gives hints once a window, the second serves them, the third answers. One mutex guards
+//! all of the state; the longest that anyone holds it is one collapse.
+
+pub mod config;
+pub mod socket;
+pub mod state;
+
+use crate::cli::BudgetArgs;
+use isotherm_collapse::Budgets;
+use isotherm_collapse::plan::Rules;
+use isotherm_units::PAGES_PER_BLOCK;
+
+/// What was given on the command line goes before what is there.
+pub fn settings(args: &BudgetArgs, mut rules: Rules, mut budgets: Budgets) -> (Rules, Budgets) {
+    let set = |to: &mut f64, from: Option<f64>| *to = from.unwrap_or(*to);
+    set(&mut budgets.per_second, args.per_second);
+    set(&mut budgets.cpu_pct, args.max_collapse_cpu);
+    set(&mut budgets.stall_pct, args.max_stall);
+    set(&mut budgets.growth_pct, args.max_growth);
+    set(&mut budgets.headroom_pct, args.headroom);
+    set(&mut budgets.pressure_pct, args.max_pressure);
+    set(&mut rules.min_benefit_hz, args.min_benefit);
+    budgets.free_blocks = args.free_blocks.unwrap_or(budgets.free_blocks);
+    if let Some(percent) = args.min_present {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to 0 to 512")]
+        let pages = (percent / 100.0 * PAGES_PER_BLOCK as f64).ceil().clamp(0.0, PAGES_PER_BLOCK as f64) as u16;
+        budgets.min_present = pages;
+    }
+    rules.min_present = budgets.min_present;
+    rules.files |= args.files;
+    (rules, budgets)
+}

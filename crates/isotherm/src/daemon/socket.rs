@@ -1,0 +1,292 @@
+//! Where a running `isotherm run` is asked and told: a Unix socket with one request a line and one line in reply.
+//!
+//! `status` is answered with a JSON object; `hint PID START-END [LEVEL]` (addresses in hexadecimal, level 0 to 31) with
+//! `ok BLOCKS`; anything else, and anything that goes wrong, with `error: WHY`. Plain text, so that an allocator or a database can
+//! send hints with a dozen lines of C. Only the user who started the daemon may connect.
+
+use crate::daemon::state::State;
+use anyhow::{Context, Result, bail};
+use isotherm_collapse::Level;
+use isotherm_sys::clock;
+use isotherm_units::{Addr, AddrRange};
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The longest line that is read.
+const LONGEST_LINE: u64 = 4096;
+/// Connections served at once.
+const MOST_CONNECTIONS: usize = 32;
+/// A client that says nothing for this long is left.
+const PATIENCE: Duration = Duration::from_secs(30);
+const TICK: Duration = Duration::from_millis(50);
+
+/// The state, by whoever holds it.
+pub type Shared = Arc<Mutex<State>>;
+
+/// Locks the state. A thread that panicked with it has left it as whole as any step does.
+pub fn lock(shared: &Shared) -> MutexGuard<'_, State> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A socket that is removed when it is dropped.
+#[derive(Debug)]
+pub struct Door {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Door {
+    /// Listens at `path`. A socket left behind by a crash is replaced; one at which somebody answers is an error.
+    pub fn open(path: &Path) -> Result<Door> {
+        let listener = match UnixListener::bind(path) {
+            Ok(listener) => listener,
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                if UnixStream::connect(path).is_ok() {
+                    bail!(
+                        "another isotherm run answers at {}: ask it with `isotherm status`, or give this one another --socket",
+                        path.display()
+                    );
+                }
+                if !is_socket(path) {
+                    bail!("{} is there and is no socket: give another --socket", path.display());
+                }
+                fs::remove_file(path).with_context(|| format!("remove the socket left at {}", path.display()))?;
+                UnixListener::bind(path).with_context(|| format!("listen at {}", path.display()))?
+            }
+            Err(error) => return Err(error).with_context(|| format!("listen at {}", path.display())),
+        };
+        let door = Door { listener, path: path.to_owned() };
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600))
+            .with_context(|| format!("protect {}", path.display()))?;
+        door.listener.set_nonblocking(true).context("prepare the socket")?;
+        Ok(door)
+    }
+
+    /// Answers until `is_over`.
+    pub fn answer(&self, shared: &Shared, is_over: impl Fn() -> bool) {
+        let open = Arc::new(AtomicUsize::new(0));
+        while !is_over() {
+            match self.listener.accept() {
+                Ok((stream, _)) if open.load(Ordering::Relaxed) < MOST_CONNECTIONS => {
+                    let (shared, open) = (Arc::clone(shared), Arc::clone(&open));
+                    open.fetch_add(1, Ordering::Relaxed);
+                    std::thread::spawn(move || {
+                        // A client that goes away in the middle is no event here.
+                        let _ = converse(&stream, &shared);
+                        open.fetch_sub(1, Ordering::Relaxed);
+                    });
+                }
+                Ok((mut stream, _)) => drop(writeln!(stream, "error: too many connections")),
+                Err(_) => std::thread::sleep(TICK),
+            }
+        }
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn is_socket(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket())
+}
+
+fn converse(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut reader = BufReader::new(stream);
+    let mut writer = stream;
+    loop {
+        let mut line = Vec::new();
+        if reader.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)? == 0 {
+            return Ok(());
+        }
+        if line.len() as u64 == LONGEST_LINE && !line.ends_with(b"\n") {
+            return writeln!(writer, "error: a line of more than {LONGEST_LINE} bytes");
+        }
+        let reply = match std::str::from_utf8(&line) {
+            Ok(text) => reply(text.trim(), shared).unwrap_or_else(|why| format!("error: {why}")),
+            Err(_) => "error: not UTF-8".to_owned(),
+        };
+        writeln!(writer, "{reply}")?;
+    }
+}
+
+fn reply(line: &str, shared: &Shared) -> Result<String, String> {
+    match line.split_once(' ').unwrap_or((line, "")) {
+        ("status", "") => {
+            let status = lock(shared).status();
+            serde_json::to_string(&status).map_err(|e| e.to_string())
+        }
+        ("hint", rest) => {
+            let hint = ExternalHint::parse(rest)?;
+            let added = lock(shared).hint(hint.pid, hint.range, hint.level, clock::monotonic_ns())?;
+            Ok(format!("ok {added}"))
+        }
+        _ => Err("expected `status` or `hint PID START-END [LEVEL]`".to_owned()),
+    }
+}
+
+/// `PID START-END [LEVEL]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ExternalHint {
+    pub pid: u32,
+    pub range: AddrRange,
+    pub level: Level,
+}
+
+/// The level of a hint that names none: who sends hints knows what is hot.
+pub const DEFAULT_LEVEL: u8 = 31;
+
+impl ExternalHint {
+    pub fn parse(text: &str) -> Result<ExternalHint, String> {
+        let mut words = text.split_whitespace();
+        let (Some(pid), Some(range)) = (words.next(), words.next()) else {
+            return Err(format!("expected PID START-END [LEVEL], got {text:?}"));
+        };
+        let pid = pid.parse().ok().filter(|p| *p > 0).ok_or_else(|| format!("{pid:?} is no process id"))?;
+        let level = match words.next() {
+            None => DEFAULT_LEVEL,
+            Some(word) => {
+                word.parse().ok().filter(|l| *l <= 31).ok_or_else(|| format!("{word:?} is no level from 0 to 31"))?
+            }
+        };
+        if let Some(more) = words.next() {
+            return Err(format!("{more:?} after the level"));
+        }
+        Ok(ExternalHint { pid, range: parse_range(range)?, level: Level::new(level) })
+    }
+}
+
+/// `START-END` in hexadecimal, with or without `0x`.
+pub fn parse_range(text: &str) -> Result<AddrRange, String> {
+    let number = |word: &str| u64::from_str_radix(word.trim_start_matches("0x"), 16).ok();
+    let (start, end) = text
+        .split_once('-')
+        .and_then(|(start, end)| Some((number(start)?, number(end)?)))
+        .ok_or_else(|| format!("{text:?} is no address range: write START-END in hexadecimal"))?;
+    if start >= end {
+        return Err(format!("{text:?} is empty"));
+    }
+    Ok(AddrRange::new(Addr(start), Addr(end)))
+}
+
+/// The client's side: one line each way.
+#[derive(Debug)]
+pub struct Client {
+    reader: BufReader<UnixStream>,
+}
+
+impl Client {
+    pub fn connect(path: &Path) -> Result<Client> {
+        let stream = UnixStream::connect(path).with_context(|| {
+            format!("connect to {}: is `isotherm run` there, under this user, with this --socket?", path.display())
+        })?;
+        Ok(Client { reader: BufReader::new(stream) })
+    }
+
+    pub fn ask(&mut self, line: &str) -> Result<String> {
+        writeln!(self.reader.get_mut(), "{line}").context("write to the socket")?;
+        let mut reply = String::new();
+        self.reader.read_line(&mut reply).context("read from the socket")?;
+        if reply.is_empty() {
+            bail!("`isotherm run` went away");
+        }
+        Ok(reply.trim_end().to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isotherm_collapse::Budgets;
+    use isotherm_collapse::machine::DryRun;
+    use isotherm_collapse::plan::Rules;
+    use std::collections::BTreeMap;
+
+    fn shared() -> Shared {
+        let machine = Box::new(DryRun::new(false, BTreeMap::new()));
+        Arc::new(Mutex::new(State::new(machine, Rules::default(), Budgets::default(), 0)))
+    }
+
+    #[test]
+    fn hints_are_parsed_and_everything_else_is_told_apart() {
+        let hint = ExternalHint::parse("812 0x7f0000000000-7f0000400000 5").unwrap();
+        assert_eq!((hint.pid, hint.range.len().0, hint.level.get()), (812, 4 << 20, 5));
+        assert_eq!(ExternalHint::parse("1 0-1").unwrap().level.get(), 31);
+        for (wrong, why) in [
+            ("", "expected"),
+            ("812", "expected"),
+            ("0 1-2", "process id"),
+            ("x 1-2", "process id"),
+            ("1 12", "address range"),
+            ("1 2-1", "empty"),
+            ("1 1-2 32", "level"),
+            ("1 1-2 3 4", "after the level"),
+            ("1 fffffffffffffffff-1", "address range"),
+        ] {
+            let error = ExternalHint::parse(wrong).unwrap_err();
+            assert!(error.contains(why), "{wrong:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn malformed_requests_are_answered_and_the_next_one_is_served() {
+        let shared = shared();
+        for line in ["", "hint", "hint 1 1", "bogus", "status now"] {
+            assert!(reply(line, &shared).is_err(), "{line:?}");
+        }
+        let error = reply("hint 1 0-200000", &shared).unwrap_err();
+        assert!(error.contains("not among the targets"), "{error}");
+        let status: serde_json::Value = serde_json::from_str(&reply("status", &shared).unwrap()).unwrap();
+        assert_eq!(status["collapsed"], 0);
+    }
+
+    #[test]
+    fn a_socket_left_behind_is_replaced_and_a_live_one_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        // As a crash leaves it: bound by somebody who is gone.
+        drop(UnixListener::bind(&path).unwrap());
+        let door = Door::open(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let second = Door::open(&path).unwrap_err().to_string();
+        assert!(second.contains("another isotherm run"), "{second}");
+        drop(door);
+        assert!(!path.exists());
+        fs::write(&path, "a file").unwrap();
+        let third = format!("{:#}", Door::open(&path).unwrap_err());
+        assert!(third.contains("no socket"), "{third}");
+    }
+
+    #[test]
+    fn endless_lines_and_binary_are_survived() {
+        let dir = tempfile::tempdir().unwrap();
+        let door = Door::open(&dir.path().join("s")).unwrap();
+        let over = std::sync::atomic::AtomicBool::new(false);
+        let shared = shared();
+        std::thread::scope(|scope| {
+            scope.spawn(|| door.answer(&shared, || over.load(Ordering::Relaxed)));
+            let mut long = Client::connect(&door.path).unwrap();
+            assert!(long.ask(&"x".repeat(10_000)).unwrap().contains("more than 4096"));
+            let mut binary = UnixStream::connect(&door.path).unwrap();
+            binary.write_all(b"\xff\xfe\n").unwrap();
+            let mut reply = String::new();
+            BufReader::new(&binary).read_line(&mut reply).unwrap();
+            assert_eq!(reply, "error: not UTF-8\n");
+            let mut after = Client::connect(&door.path).unwrap();
+            assert!(after.ask("status").unwrap().starts_with('{'));
+            over.store(true, Ordering::Relaxed);
+        });
+    }
+}

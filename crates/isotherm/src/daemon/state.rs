@@ -1,0 +1,339 @@
+//! What the threads of `isotherm run` share: hints, who serves them, and what is known of each target.
+
+use crate::gain::{Gain, Measured, Reading};
+use isotherm_collapse::benefit::BlockFacts;
+use isotherm_collapse::machine::Machine;
+use isotherm_collapse::plan::{self, Rules};
+use isotherm_collapse::queue::Added;
+use isotherm_collapse::{
+    Budgets, Collapser, Counters, Hint, HintQueue, Level, Origin, Outcome, Refusal, Server, Step, Wait,
+};
+use isotherm_heat::{Mapping, Ns, TargetId};
+use isotherm_units::{AddrRange, BLOCK_SIZE, BlockNo, Bytes};
+use serde::Serialize;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Hints kept: a TiB of hot memory.
+const MOST_HINTS: usize = 1 << 19;
+/// A block that was refused is not hinted at again for this long: what refused it seldom passes sooner.
+const REST: Ns = 60_000_000_000;
+/// Readings of work and TLB misses, ten seconds apart: rates are told over the last half minute.
+const READINGS: usize = 4;
+/// Blocks that one external hint may name.
+const MOST_BLOCKS: u64 = 1 << 19;
+
+/// One target.
+#[derive(Debug, Default)]
+struct Target {
+    comm: String,
+    rss: Bytes,
+    rss_at_first: Bytes,
+    huge: Bytes,
+    share: Option<f64>,
+    share_at_first: Option<f64>,
+    /// The benefit of blocks that we made huge, from before.
+    was: BTreeMap<BlockNo, f64>,
+    /// Of the last window.
+    benefits: BTreeMap<BlockNo, f64>,
+    left_out: BTreeMap<Refusal, u64>,
+    refused: Option<Refusal>,
+    /// Where the round robin goes on.
+    cursor: BlockNo,
+}
+
+/// The state.
+pub struct State {
+    queue: HintQueue,
+    server: Server,
+    collapser: Collapser<Box<dyn Machine + Send>>,
+    targets: BTreeMap<TargetId, Target>,
+    /// Blocks not to be hinted at until then.
+    resting: BTreeMap<(TargetId, BlockNo), Ns>,
+    waiting: Option<Wait>,
+    rules: Rules,
+    budgets: Budgets,
+    round_robin: bool,
+    dry_run: bool,
+    source: String,
+    readings: VecDeque<Reading>,
+    first_rates: Option<Measured>,
+    dtlb_note: Option<String>,
+    looked_at: (usize, usize),
+}
+
+/// What is to be told of a window, by target.
+pub struct Window<'a> {
+    pub id: TargetId,
+    pub comm: &'a str,
+    pub rss: Bytes,
+    pub mappings: &'a [Mapping],
+    pub facts: &'a [BlockFacts],
+}
+
+/// What `isotherm status` prints.
+#[derive(Debug, Serialize)]
+pub struct Status {
+    version: &'static str,
+    pid: u32,
+    dry_run: bool,
+    source: String,
+    /// Blocks collapsed so far.
+    pub collapsed: u64,
+    /// Why nothing is done at all, if so.
+    paused: Option<String>,
+    /// What it waits for just now.
+    waiting: Option<Wait>,
+    hints: Hints,
+    counters: Counters,
+    targets: Vec<TargetStatus>,
+    blocks: usize,
+    blocks_not_looked_at: usize,
+    budgets: Budgets,
+    pub gain: Gain,
+}
+
+#[derive(Debug, Serialize)]
+struct Hints {
+    queued: usize,
+    put_off: usize,
+    capacity: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct TargetStatus {
+    pid: u32,
+    comm: String,
+    rss_bytes: u64,
+    rss_bytes_at_first: u64,
+    huge_bytes: u64,
+    heat_on_huge_share: Option<f64>,
+    heat_on_huge_share_at_first: Option<f64>,
+    /// Pid of a forked copy for which it is paused.
+    paused_for: Option<u32>,
+    left_alone: Option<Refusal>,
+    left_out: BTreeMap<Refusal, u64>,
+}
+
+impl State {
+    pub fn new(machine: Box<dyn Machine + Send>, rules: Rules, budgets: Budgets, now: Ns) -> State {
+        State {
+            queue: HintQueue::new(MOST_HINTS),
+            server: Server::new(MOST_HINTS),
+            collapser: Collapser::new(machine, budgets, now),
+            targets: BTreeMap::new(),
+            resting: BTreeMap::new(),
+            waiting: None,
+            rules,
+            budgets,
+            round_robin: false,
+            dry_run: false,
+            source: String::new(),
+            readings: VecDeque::new(),
+            first_rates: None,
+            dtlb_note: None,
+            looked_at: (0, 0),
+        }
+    }
+
+    pub fn describe(&mut self, source: &str, dry_run: bool, round_robin: bool) {
+        (self.source, self.dry_run, self.round_robin) = (source.to_owned(), dry_run, round_robin);
+    }
+
+    /// Why TLB misses are not told.
+    pub fn note_misses(&mut self, note: Option<String>) {
+        self.dtlb_note = note;
+    }
+
+    /// Other settings from here on.
+    pub fn reload(&mut self, rules: Rules, budgets: Budgets, round_robin: bool, now: Ns) {
+        self.collapser.set_budgets(budgets, now);
+        (self.rules, self.budgets, self.round_robin) = (rules, budgets, round_robin);
+    }
+
+    /// Counters of work and misses, every ten seconds or so.
+    pub fn read(&mut self, reading: Reading) {
+        if self.readings.len() == READINGS {
+            self.readings.pop_front();
+        }
+        self.readings.push_back(reading);
+        if self.first_rates.is_none() && self.readings.len() == 2 {
+            self.first_rates = self.rates();
+        }
+    }
+
+    fn rates(&self) -> Option<Measured> {
+        Some(Measured::between(self.readings.front()?, self.readings.back()?))
+    }
+
+    /// Blocks not looked at yet, and all.
+    pub fn looked_at(&mut self, unlooked: (usize, usize)) {
+        self.looked_at = unlooked;
+    }
+
+    /// Takes in a window of one target: gives hints for what is hot in it.
+    pub fn feed(&mut self, window: &Window<'_>, now: Ns) {
+        let process = window.id;
+        let admitted = self.collapser.admit(process, now);
+        let target = self.targets.entry(process).or_default();
+        target.refused = admitted.err();
+        target.comm = window.comm.to_owned();
+        target.rss = window.rss;
+        if target.rss_at_first.0 == 0 {
+            target.rss_at_first = window.rss;
+        }
+        target.huge = Bytes(window.facts.iter().filter(|f| f.huge).count() as u64 * BLOCK_SIZE);
+        target.share = plan::heat_on_huge(window.facts, &target.was);
+        // The first share counts once all was looked at: before, it is the share of a sample.
+        if self.looked_at.0 == 0 || target.share_at_first.is_none() {
+            target.share_at_first = target.share_at_first.or(target.share);
+        }
+        target.benefits = window.facts.iter().filter(|f| !f.huge).map(|f| (f.block, f.benefit_hz)).collect();
+        if admitted.is_err() {
+            return;
+        }
+        self.resting.retain(|_, until| *until > now);
+        let planned = plan::by_heat(process, window.mappings, window.facts, self.rules, now);
+        target.left_out = planned.left_out;
+        for hint in planned.hints {
+            self.add(hint);
+        }
+        if self.round_robin && self.queue.is_empty() {
+            self.walk_on(window, now);
+        }
+    }
+
+    fn add(&mut self, hint: Hint) -> bool {
+        let key = (hint.process, hint.block);
+        if self.resting.contains_key(&key) || self.server.is_put_off(hint.process, hint.block) {
+            return false;
+        }
+        !matches!(self.queue.add(hint), Added::Refused)
+    }
+
+    /// With nothing hot left: the next blocks by address, a second's worth.
+    fn walk_on(&mut self, window: &Window<'_>, now: Ns) {
+        let planned = plan::round_robin(window.id, window.mappings, window.facts, self.rules, now);
+        let cursor = self.targets.get(&window.id).map_or(BlockNo(0), |t| t.cursor);
+        let (before, after): (Vec<Hint>, Vec<Hint>) = planned.hints.into_iter().partition(|h| h.block < cursor);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a handful")]
+        let some = self.budgets.per_second.clamp(1.0, 10_000.0) as usize;
+        let mut last = cursor;
+        for hint in after.into_iter().chain(before).take(some) {
+            last = hint.block.next();
+            self.add(hint);
+        }
+        if let Some(target) = self.targets.get_mut(&window.id) {
+            target.cursor = last;
+        }
+    }
+
+    /// Takes in a hint from outside. Returns how many of its blocks were new, or why it is refused.
+    pub fn hint(&mut self, pid: u32, range: AddrRange, level: Level, now: Ns) -> Result<usize, String> {
+        let Some(process) = self.targets.keys().find(|id| id.pid == pid).copied() else {
+            return Err(format!("process {pid} is not among the targets"));
+        };
+        let blocks = range.blocks();
+        if range.is_empty() || range.len().0 / BLOCK_SIZE > MOST_BLOCKS {
+            return Err(format!("the range {range:?} is empty or too long"));
+        }
+        let hint = |block| Hint { process, block, level, origin: Origin::External, since: now };
+        Ok(blocks.filter(|block| self.add(hint(*block))).count())
+    }
+
+    /// Forgets processes that are not among `alive`.
+    pub fn keep(&mut self, alive: &[TargetId]) {
+        let ended: Vec<TargetId> = self.targets.keys().filter(|id| !alive.contains(id)).copied().collect();
+        for process in ended {
+            self.dismiss(process);
+            self.targets.remove(&process);
+        }
+    }
+
+    fn dismiss(&mut self, process: TargetId) {
+        self.collapser.dismiss(process);
+        self.queue.forget(process);
+        self.server.forget(process);
+    }
+
+    /// Serves one hint, if any. Returns when to come again, if there is nothing to do now.
+    pub fn serve(&mut self, now: Ns) -> Option<Ns> {
+        let step = self.server.step(now, &mut self.queue, &mut self.collapser);
+        self.waiting = None;
+        match step {
+            Step::Did(hint, outcome) => self.done(hint, outcome, now),
+            Step::PutOff(_, why) => self.waiting = Some(why),
+            Step::Wait(until, why) => {
+                self.waiting = Some(why);
+                return Some(until);
+            }
+            Step::Idle(until) => return Some(until.unwrap_or(Ns::MAX)),
+        }
+        None
+    }
+
+    fn done(&mut self, hint: Hint, outcome: Outcome, now: Ns) {
+        match outcome {
+            Outcome::Collapsed { .. } => {
+                if let Some(target) = self.targets.get_mut(&hint.process) {
+                    let benefit = target.benefits.get(&hint.block).copied().unwrap_or_default();
+                    target.was.insert(hint.block, benefit);
+                }
+            }
+            // Another program in its place: admitted anew with the next window, if it is still there.
+            Outcome::Refused(Refusal::Gone) => self.dismiss(hint.process),
+            Outcome::Refused(_) => {}
+        }
+        // Collapsed or not, it has had its turn; the heat map takes a moment to see that it is huge.
+        self.resting.insert((hint.process, hint.block), now + REST);
+    }
+
+    /// What there is to tell.
+    pub fn status(&self) -> Status {
+        let paused: BTreeMap<TargetId, u32> = self.collapser.paused().collect();
+        let targets = self.targets.iter().map(|(id, t)| TargetStatus {
+            pid: id.pid,
+            comm: t.comm.clone(),
+            rss_bytes: t.rss.0,
+            rss_bytes_at_first: t.rss_at_first.0,
+            huge_bytes: t.huge.0,
+            heat_on_huge_share: t.share,
+            heat_on_huge_share_at_first: t.share_at_first,
+            paused_for: paused.get(id).copied(),
+            left_alone: t.refused,
+            left_out: t.left_out.clone(),
+        });
+        let targets: Vec<TargetStatus> = targets.collect();
+        let all_paused = !targets.is_empty() && targets.iter().all(|t| t.paused_for.is_some());
+        let paused_text = targets.iter().find_map(|t| t.paused_for).filter(|_| all_paused);
+        let sum = |of: fn(&TargetStatus) -> u64| targets.iter().map(of).sum::<u64>();
+        let mean = |of: fn(&TargetStatus) -> Option<f64>| {
+            let known: Vec<(f64, f64)> = targets.iter().filter_map(|t| Some((of(t)?, t.rss_bytes as f64))).collect();
+            let weight: f64 = known.iter().map(|(_, w)| w).sum();
+            (weight > 0.0).then(|| known.iter().map(|(s, w)| s * w).sum::<f64>() / weight)
+        };
+        let rates = self.first_rates.zip(self.rates());
+        let mut gain = Gain::between(
+            (mean(|t| t.heat_on_huge_share_at_first), mean(|t| t.heat_on_huge_share)),
+            rates,
+            self.dtlb_note.clone(),
+        );
+        gain.rss_bytes_before = Some(sum(|t| t.rss_bytes_at_first));
+        gain.rss_bytes_after = Some(sum(|t| t.rss_bytes));
+        Status {
+            version: env!("CARGO_PKG_VERSION"),
+            pid: std::process::id(),
+            dry_run: self.dry_run,
+            source: self.source.clone(),
+            collapsed: self.collapser.counters().all_collapsed(),
+            paused: paused_text.map(|pid| format!("{} (process {pid})", Wait::Fork.text())),
+            waiting: self.waiting,
+            hints: Hints { queued: self.queue.len(), put_off: self.server.put_off(), capacity: self.queue.capacity() },
+            counters: self.collapser.counters().clone(),
+            targets,
+            blocks: self.looked_at.1,
+            blocks_not_looked_at: self.looked_at.0,
+            budgets: self.budgets,
+            gain,
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Hot memory put on huge pages: what is said against what the kernel says of the same processes.
+
+mod support;
+
+use isotherm_workload::{Child, Index};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+use support::{ISOTHERM, Running, Script, Stage, alone, is_root, read, sees_pages, skip, until, wait, workload};
+
+const HUGE: u64 = 2 << 20;
+
+/// An index of 256 MiB, most of whose reads go to 20 MiB in the middle.
+fn index() -> Child {
+    let index = Index { pages: 65_536, centre: 0.5, deviation: 0.02, stride: 1, seed: 5 };
+    let mut command = Command::new(ISOTHERM);
+    command.arg("demo-workload");
+    Child::start(command, &index).unwrap()
+}
+
+/// Bytes on huge pages, as the kernel says.
+fn huge_bytes(pid: u32) -> u64 {
+    let rollup = read(&Path::new("/proc").join(pid.to_string()).join("smaps_rollup"));
+    let line = rollup.lines().find_map(|l| l.strip_prefix("AnonHugePages:")).unwrap_or("0 kB");
+    line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() * 1024
+}
+
+/// Whether memory that asks for nothing has small pages at first and can be collapsed.
+fn can_collapse() -> bool {
+    let enabled = read(Path::new("/sys/kernel/mm/transparent_hugepage/enabled"));
+    sees_pages() && !enabled.is_empty() && !enabled.contains("[always]")
+}
+
+const NEEDS: &str = "the page-table source, and transparent huge pages not set to `always`";
+
+/// An `isotherm run` with a socket of its own.
+struct Daemon<'a> {
+    stage: &'a Stage,
+    running: Running,
+}
+
+impl<'a> Daemon<'a> {
+    fn start(stage: &'a Stage, args: &str) -> Daemon<'a> {
+        let mut running = stage.start_isotherm(&format!("run --socket s.sock {args}"));
+        running.until_it_says("status at");
+        Daemon { stage, running }
+    }
+
+    fn status(&self) -> Value {
+        self.stage.json("status --json --socket s.sock")
+    }
+
+    fn collapsed(&self) -> u64 {
+        self.status()["collapsed"].as_u64().unwrap()
+    }
+
+    fn until(&self, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+        let mut last = Value::Null;
+        let came = until(Duration::from_secs(40), || {
+            wait(Duration::from_millis(200));
+            last = self.status();
+            is_so(&last)
+        });
+        assert!(came, "{what} never came: {last:#}\n{}", self.running.err());
+        last
+    }
+}
+
+#[test]
+fn a_dry_run_prints_what_the_real_run_then_does() {
+    need!(can_collapse(), NEEDS);
+    let _turn = alone();
+    let (stage, child) = (Stage::new(), index());
+    let pid = child.pid();
+    stage.isotherm(&format!("record -o r -d 8s -w 2s -p {pid}")).ended(0);
+    let plan = stage.json("collapse --from r --dry-run --json");
+    assert_eq!((huge_bytes(pid), &plan["dry_run"]), (0, &Value::Bool(true)), "a dry run does nothing");
+    let done = stage.json("collapse --from r --json --max-collapse-cpu 200 --max-stall 200 --per-second 1000");
+    assert_eq!(plan["blocks"], done["blocks"]);
+    assert_eq!(plan["processes"][0]["collapsed"], done["processes"][0]["collapsed"]);
+    let collapsed = done["processes"][0]["collapsed"].as_u64().unwrap();
+    assert!((5..64).contains(&collapsed), "{done:#}");
+    assert_eq!(huge_bytes(pid), collapsed * HUGE, "as many as was said, and the kernel says so");
+    assert!(done["gain"]["heat_on_huge_after"].as_f64().unwrap() > 0.9, "{:#}", done["gain"]);
+    let again = stage.json("collapse --from r --json");
+    assert_eq!(again["processes"][0]["collapsed"], 0, "they are huge already: {again:#}");
+}
+
+#[test]
+fn the_hot_blocks_are_collapsed_and_the_cold_ones_are_not() {
+    need!(can_collapse(), NEEDS);
+    let _turn = alone();
+    let (stage, child) = (Stage::new(), index());
+    let ran = stage.isotherm(&format!("collapse -p {} -d 8s --verbose", child.pid())).ended(0);
+    let ran =
+        ran.prints("heat on huge pages: 0.0% -> ").prints("too cold").prints("dTLB misses").prints("grown by 0 B");
+    let first = child.memory().start.0;
+    let blocks: Vec<u64> = ran
+        .out
+        .lines()
+        .filter(|l| l.ends_with("collapse"))
+        .map(|l| u64::from_str_radix(l.split_whitespace().nth(1).unwrap().trim_start_matches("0x"), 16).unwrap())
+        .collect();
+    let index = Index { pages: 65_536, centre: 0.5, deviation: 0.02, stride: 1, seed: 5 };
+    let share: f64 = blocks
+        .iter()
+        .filter_map(|b| index.weights().get(usize::try_from(b.checked_sub(first)? / HUGE).ok()?).copied())
+        .sum();
+    assert!(share > 0.9 && blocks.len() < 64, "{} blocks with {share} of the reads\n{ran}", blocks.len());
+}
+
+#[test]
+fn run_collapses_what_is_hot_and_takes_hints_and_settings() {
+    need!(can_collapse(), NEEDS);
+    let _turn = alone();
+    let (stage, child) = (Stage::new(), index());
+    let pid = child.pid();
+    fs::write(stage.path("c.toml"), format!("[targets]\npids = [{pid}]\n[budgets]\nper_second = 1000.0\n")).unwrap();
+    let mut daemon = Daemon::start(&stage, "-c c.toml");
+    let rss =
+        daemon.until("a first look", |s| s["targets"][0]["rss_bytes"].as_u64() > Some(0))["targets"][0]["rss_bytes"]
+            .clone();
+    let status =
+        daemon.until("most heat on huge pages", |s| s["targets"][0]["heat_on_huge_share"].as_f64() > Some(0.9));
+    assert_eq!(status["targets"][0]["pid"], pid);
+    let grown = status["targets"][0]["rss_bytes"].as_f64().unwrap() / rss.as_f64().unwrap();
+    assert!(grown < 1.02, "grown by a factor of {grown}");
+    let heat = status["counters"]["collapsed"]["heat"].as_u64().unwrap();
+    assert!(heat >= 5 && huge_bytes(pid) >= heat * HUGE, "{status:#}");
+
+    // A cold block, hinted at from outside; a process that was not named; nonsense.
+    let cold = child.memory().start.0 + 4 * HUGE;
+    stage.isotherm(&format!("hint --socket s.sock -p {pid} {:x}-{:x}", cold, cold + HUGE)).ended(0).says("1 blocks");
+    daemon.until("the hint from outside", |s| s["counters"]["collapsed"]["external"] == 1);
+    stage.isotherm("hint --socket s.sock -p 1 200000-400000").ended(1).says("not among the targets");
+    fs::write(stage.path("hints"), format!("# a comment\n\n{pid} nonsense\n{pid} {cold:x}-{:x} 7\n", cold + HUGE))
+        .unwrap();
+    stage.isotherm("hint --socket s.sock -f hints").ended(1).says("hint 3:").says("address range");
+    stage.isotherm("status --socket s.sock").ended(0).prints("of the heat on huge pages");
+
+    // Another one at the same socket; other settings; the end.
+    stage.isotherm(&format!("run --socket s.sock -p {pid}")).ended(1).says("another isotherm run");
+    fs::write(stage.path("c.toml"), format!("[targets]\npids = [{pid}]\n[budgets]\nper_second = 3.0\n")).unwrap();
+    daemon.running.signal("HUP");
+    daemon.until("the new settings", |s| s["budgets"]["per_second"] == 3.0);
+    fs::write(stage.path("c.toml"), "[budgets]\nper_secnd = 3.0\n").unwrap();
+    daemon.running.signal("HUP");
+    daemon.running.until_it_says("the settings stay as they are");
+    daemon.running.signal("TERM");
+    let Daemon { running, .. } = daemon;
+    running.end().ended(0).prints("heat on huge pages").prints("collapsed on hints from external: 1");
+    assert!(!stage.path("s.sock").exists(), "the socket is gone");
+}
+
+#[test]
+fn a_dry_run_of_run_touches_nothing() {
+    need!(can_collapse(), NEEDS);
+    let _turn = alone();
+    let (stage, child) = (Stage::new(), index());
+    let ran = stage.isotherm(&format!("run --socket s.sock -n --json -d 8s -p {}", child.pid())).ended(0);
+    let status = ran.json();
+    assert!(status["dry_run"] == true && status["collapsed"].as_u64() > Some(0), "{status:#}");
+    assert_eq!(huge_bytes(child.pid()), 0);
+}
+
+#[test]
+fn a_target_that_ends_ends_the_run() {
+    need!(can_collapse(), NEEDS);
+    let stage = Stage::new();
+    let child = index();
+    let daemon = Daemon::start(&stage, &format!("-p {}", child.pid()));
+    daemon.until("a first look", |s| s["targets"][0]["rss_bytes"].as_u64() > Some(0));
+    drop(child);
+    daemon.running.end().ended(0);
+}
+
+#[test]
+fn memory_that_refuses_is_named_and_left_alone() {
+    need!(can_collapse(), NEEDS);
+    let _turn = alone();
+    let stage = Stage::new();
+    // The demo's workload says MADV_NOHUGEPAGE.
+    let child = workload(64);
+    let ran = stage.isotherm(&format!("collapse -p {} -d 5s", child.pid())).ended(0).prints("0 of ");
+    ran.prints("MADV_NOHUGEPAGE");
+    let script = Script::start(
+        "
+libc.prctl(41, 1, 0, 0, 0)
+at = reserve(64 << 20)
+ctypes.memset(at, 1, 64 << 20)
+print(at, flush=True)
+heat([at + (page << 12) for page in range(2048)])",
+    );
+    let Some(script) = script else { return skip("python3") };
+    let ran = stage.isotherm(&format!("collapse -p {} -d 5s", script.pid())).ended(0);
+    ran.prints("PR_SET_THP_DISABLE");
+    assert_eq!((huge_bytes(child.pid()), huge_bytes(script.pid())), (0, 0));
+}
+
+#[test]
+fn a_sparse_heap_does_not_grow() {
+    need!(can_collapse(), NEEDS);
+    let _turn = alone();
+    let stage = Stage::new();
+    let index = Index { pages: 65_536, centre: 0.5, deviation: 0.3, stride: 10, seed: 5 };
+    let mut command = Command::new(ISOTHERM);
+    command.arg("demo-workload");
+    let child = Child::start(command, &index).unwrap();
+    stage.isotherm(&format!("collapse -p {} -d 5s", child.pid())).ended(0).prints("too sparse");
+    assert_eq!(huge_bytes(child.pid()), 0);
+}
+
+#[test]
+fn while_a_forked_copy_is_alive_nothing_is_collapsed() {
+    need!(can_collapse(), NEEDS);
+    let _turn = alone();
+    let script = Script::start(
+        "
+import os
+size = 64 << 20
+at = reserve(size)
+ctypes.memset(at, 1, size)
+child = os.fork()
+if child == 0:
+    time.sleep(20)
+    os._exit(0)
+print(at, child, flush=True)
+libc.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+while True:
+    # Reads only: what is written would be copied, and shared no more.
+    ctypes.string_at(at, size)
+    if os.waitpid(-1, os.WNOHANG)[0] if child else 0: child = 0
+    time.sleep(0.05)",
+    );
+    let Some(script) = script else { return skip("python3") };
+    let fork = u32::try_from(script.numbers()[1]).unwrap();
+    let stage = Stage::new();
+    let daemon = Daemon::start(&stage, &format!("--no-children -p {}", script.pid()));
+    let status = daemon.until("the pause", |s| s["paused"].is_string());
+    assert_eq!(status["targets"][0]["paused_for"], fork, "{status:#}");
+    wait(Duration::from_secs(2));
+    assert_eq!((daemon.collapsed(), huge_bytes(script.pid())), (0, 0));
+    support::signal(fork, "KILL");
+    daemon
+        .until("the end of the pause, and collapses", |s| s["paused"].is_null() && s["collapsed"].as_u64() > Some(10));
+}
+
+#[test]
+fn without_privilege_it_says_what_it_takes() {
+    need!(is_root(), "root, to become nobody");
+    let stage = Stage::new();
+    let open = fs::Permissions::from(std::os::unix::fs::PermissionsExt::from_mode(0o777));
+    fs::set_permissions(stage.path("."), open).unwrap();
+    let copy = stage.path("isotherm");
+    fs::copy(ISOTHERM, &copy).unwrap();
+    let nobody = format!("setpriv --reuid 65534 --regid 65534 --clear-groups {}", copy.display());
+    let ran = stage.shell(&format!("sleep 60 & {nobody} collapse -d 1s -p $! ; code=$?; kill $!; exit $code"));
+    assert!(ran.code == Some(1) || ran.code == Some(2), "{ran}");
+    let ran = stage.shell(&format!("{nobody} collapse -d 1s -- sleep 60"));
+    assert_eq!(ran.code, Some(2), "{ran}");
+    ran.says("doctor").never_says("panicked");
+}
+
+#[test]
+fn wrong_usage_is_told() {
+    let stage = Stage::new();
+    stage.isotherm("collapse").ended(2).says("name what to watch");
+    stage.isotherm("collapse --from nowhere").ended(1).says("nowhere");
+    stage.isotherm("collapse -p 1 --per-second 0").ended(2).says("above 0");
+    stage.isotherm("status --socket nowhere.sock").ended(1).says("isotherm run");
+    stage.isotherm("hint --socket nowhere.sock -p 1 1-2").ended(1).says("isotherm run");
+    stage.isotherm("run --socket nowhere/s.sock -p 1").ended(1).says("nowhere/s.sock");
+    fs::write(stage.path("file.sock"), "a file").unwrap();
+    stage.isotherm("run --socket file.sock -p 1").ended(1).says("no socket");
+}
