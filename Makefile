@@ -4,7 +4,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 BIN := target/release/isotherm
 
-.PHONY: help build demo test lint fmt bench bench-scan bench-accuracy setup-build setup-test
+.PHONY: help build demo test lint fmt bench bench-scan bench-accuracy bench-collapse bench-redis setup-build setup-test
 
 help:
 	@echo "make demo            set up, build, and watch a workload with known hot memory"
@@ -13,7 +13,9 @@ help:
 	@echo "make lint            formatting and clippy, warnings as errors"
 	@echo "make bench-scan      what reading and clearing cost, next to clear_refs + smaps (about 8 minutes)"
 	@echo "make bench-accuracy  precision and recall against the truth (about 9 minutes; --full: 16)"
-	@echo "make bench           both; results into bench/results/"
+	@echo "make bench-collapse  hints next to round robin, everything huge, and nothing (about 7 minutes)"
+	@echo "make bench-redis     two Redis servers, one with hints (about 9 minutes, 13 GiB)"
+	@echo "make bench           all of them; results into bench/results/"
 
 setup-build:
 	@scripts/setup.sh build
@@ -43,4 +45,10 @@ bench-scan: build
 bench-accuracy: build
 	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-accuracy
 
-bench: bench-scan bench-accuracy
+bench-collapse: build
+	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-collapse
+
+bench-redis: setup-test build
+	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-redis
+
+bench: bench-scan bench-accuracy bench-collapse bench-redis

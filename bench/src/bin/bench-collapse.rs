@@ -15,6 +15,7 @@ use isotherm_sources::RealClock;
 use isotherm_sources::choose::{self, Wanted};
 use isotherm_sys::clock;
 use isotherm_sys::proc::Proc;
+use isotherm_sys::signal;
 use isotherm_units::{BLOCK_SIZE, BlockNo};
 use isotherm_workload::{Child, Index};
 use std::collections::BTreeSet;
@@ -24,42 +25,42 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 const S: Ns = 1_000_000_000;
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 2;
 const GIB_PAGES: usize = 1 << 18;
 /// Of the heat that has to lie on huge pages.
 const MOST_HEAT: f64 = 0.9;
-/// How long a speed is measured.
-const MEASURED: Duration = Duration::from_secs(6);
-/// How long hints are served at default settings before it is.
+/// Speeds are measured in slices that take turns, since the host drifts by more than what is to be seen.
+const SLICES: usize = 10;
+const SLICE: Duration = Duration::from_secs(2);
+/// Until what another process left in the caches is gone.
+const SETTLED: Duration = Duration::from_millis(300);
+/// How long hints are served at default settings.
 const SERVED: Duration = Duration::from_secs(60);
-/// A refused block is not hinted at again in a run.
 const NAP: Duration = Duration::from_millis(5);
 
 fn main() -> Result<()> {
     become_workload()?;
     let mut log = Log::new("bench-collapse");
     log.line("index: dependent reads over 4 GiB, keys normal around 2/3 with a deviation of 1/32; sparse: one page in ten of 4 GiB");
+    log.line("speeds: CPU time a read, median of slices that take turns, nobody watching; what watching costs is target_slowdown_pct");
     let index = Index { pages: 4 * GIB_PAGES, centre: 2.0 / 3.0, deviation: 1.0 / 32.0, stride: 1, seed: 11 };
     let rows = (0..ROUNDS).map(|round| measure_round(&mut log, &index, round)).collect::<Result<Vec<_>>>()?;
     let of = |f: fn(&Round) -> f64| rows.iter().map(f).collect::<Vec<f64>>();
-    let order_gain = median(&of(|r| r.round_robin_to_90 / r.hints_to_90));
-    let gain_kept = median(&of(|r| (r.none_ns - r.hints_ns) / (r.none_ns - r.all_ns)));
-    log.line(format!("speed-up of everything huge: {}", spread(&of(|r| r.none_ns / r.all_ns))));
-    log.line(format!("speed-up of hints:           {}", spread(&of(|r| r.none_ns / r.hints_ns))));
     let sparse = sparse(&mut log, &Index { deviation: 0.3, stride: 10, ..index })?;
-    let queue_ns = queue_cost();
-    log.result("hint_collapses_to_90pct_heat", median(&of(|r| r.hints_to_90)));
+    log.result("hint_collapses_to_90pct_heat", median(&of(|r| r.hinted.to_90)));
     log.result("rr_collapses_to_90pct_heat", median(&of(|r| r.round_robin_to_90)));
-    log.result("order_gain", order_gain);
-    log.result("gain_kept", gain_kept);
-    log.result("huge_share", median(&of(|r| r.huge_share)));
+    log.result("order_gain", median(&of(|r| r.round_robin_to_90 / r.hinted.to_90)));
+    log.result("gain_kept", median(&of(|r| (r.none_ns - r.hints_ns) / (r.none_ns - r.all_ns))));
+    log.result("speedup_all_pct", median(&of(|r| 100.0 * (r.none_ns / r.all_ns - 1.0))));
+    log.result("speedup_hints_pct", median(&of(|r| 100.0 * (r.none_ns / r.hints_ns - 1.0))));
+    log.result("huge_share", median(&of(|r| r.hinted.collapsed as f64 / r.all_blocks)));
     log.result("sparse_rss_growth_pct", sparse.0);
     log.result("sparse_rss_growth_all_pct", sparse.1);
-    log.result("reaction_s", median(&of(|r| r.reaction_s)));
-    log.result("queue_ns_per_hint", queue_ns);
-    log.result("target_slowdown_pct", median(&of(|r| r.slowdown_pct)));
-    log.result("monitor_cpu_pct", median(&of(|r| r.monitor_cpu_pct)));
-    log.result("collapse_cpu_ms", median(&of(|r| r.collapse_cpu_ms)));
+    log.result("reaction_s", median(&of(|r| r.hinted.reaction_s)));
+    log.result("queue_ns_per_hint", queue_cost());
+    log.result("target_slowdown_pct", median(&of(|r| r.hinted.slowdown_pct)));
+    log.result("monitor_cpu_pct", median(&of(|r| r.hinted.monitor_cpu_pct)));
+    log.result("collapse_cpu_ms", median(&of(|r| r.hinted.counters.cpu_ns as f64 / 1e6)));
     log.finish()
 }
 
@@ -68,62 +69,52 @@ struct Round {
     none_ns: f64,
     all_ns: f64,
     hints_ns: f64,
-    hints_to_90: f64,
+    all_blocks: f64,
     round_robin_to_90: f64,
-    huge_share: f64,
-    reaction_s: f64,
-    slowdown_pct: f64,
-    monitor_cpu_pct: f64,
-    collapse_cpu_ms: f64,
+    hinted: Hinted,
 }
 
-/// CPU time a read takes, over some seconds from now.
-fn speed(child: &Child) -> Result<f64> {
+/// CPU time a read of `child` takes, the only one running.
+fn slice(child: &Child) -> Result<f64> {
+    signal::resume(child.pid())?;
+    std::thread::sleep(SETTLED);
     let from = clock::monotonic_ns();
-    std::thread::sleep(MEASURED);
+    std::thread::sleep(SLICE);
     let ns = child.cpu_ns_per_access(from, clock::monotonic_ns());
-    ns.ok_or_else(|| anyhow::anyhow!("the workload said nothing in {} s", MEASURED.as_secs()))
+    signal::pause(child.pid())?;
+    ns.ok_or_else(|| anyhow::anyhow!("the workload said nothing in {} s", SLICE.as_secs()))
 }
 
 fn measure_round(log: &mut Log, index: &Index, round: usize) -> Result<Round> {
     let weights = index.weights();
-    let none = || -> Result<f64> {
-        let child = start_index(index)?;
-        std::thread::sleep(Duration::from_secs(2));
-        speed(&child)
-    };
-    let all = || -> Result<(f64, f64)> {
-        let child = start_index(index)?;
-        let blocks = blocks_of(&child);
-        let done = collapse_until(&child, &blocks, boundless(), |_| false)?;
-        Ok((speed(&child)?, done.len() as f64))
-    };
-    // What drifts over a round (the host is shared) must not favour one of them.
-    let ((none_ns, (all_ns, all_blocks)), hints) = if round % 2 == 0 {
-        let first = (none()?, all()?);
-        (first, hints(index, &weights)?)
-    } else {
-        let first = hints(index, &weights)?;
-        let (all, none) = (all()?, none()?);
-        ((none, all), first)
-    };
+    let mut with_hints = start_index(index)?;
+    let hinted = hints(&mut with_hints, &weights)?;
+    signal::pause(with_hints.pid())?;
+    let (none, all) = (start_index(index)?, start_index(index)?);
+    signal::pause(none.pid())?;
+    let all_blocks = collapse_until(&all, &blocks_of(&all), boundless(), |_| false)?.len() as f64;
+    signal::pause(all.pid())?;
+    let mut ns = [Vec::new(), Vec::new(), Vec::new()];
+    for turn in 0..SLICES * 3 {
+        // Another one begins each time.
+        let which = (turn + turn / 3) % 3;
+        ns[which].push(slice([&none, &all, &with_hints][which])?);
+    }
+    drop((none, all, with_hints));
     let round_robin_to_90 = round_robin(index, &weights)?;
+    let [none_ns, all_ns, hints_ns] = [0, 1, 2].map(|i| median(&ns[i]));
     log.line(format!(
-        "round {}: {none_ns:.1} ns a read, all huge {all_ns:.1}, hints {:.1}; 90% of the heat after {} collapses, by address {}; {} of {} blocks huge; a new hot block after {:.1} s",
-        round + 1, hints.ns, hints.to_90, round_robin_to_90, hints.collapsed, all_blocks, hints.reaction_s
+        "round {}: ns a read: nothing {}, all huge {}, hints {}",
+        round + 1,
+        spread(&ns[0]),
+        spread(&ns[1]),
+        spread(&ns[2])
     ));
-    Ok(Round {
-        none_ns,
-        all_ns,
-        hints_ns: hints.ns,
-        hints_to_90: hints.to_90,
-        round_robin_to_90,
-        huge_share: hints.collapsed as f64 / all_blocks,
-        reaction_s: hints.reaction_s,
-        slowdown_pct: hints.slowdown_pct,
-        monitor_cpu_pct: hints.monitor_cpu_pct,
-        collapse_cpu_ms: hints.counters.cpu_ns as f64 / 1e6,
-    })
+    log.line(format!(
+        "         90% of the heat after {} collapses, by address after {round_robin_to_90}; {} of {all_blocks} blocks huge; a new hot block after {:.1} s",
+        hinted.to_90, hinted.collapsed, hinted.reaction_s
+    ));
+    Ok(Round { none_ns, all_ns, hints_ns, all_blocks, round_robin_to_90, hinted })
 }
 
 fn blocks_of(child: &Child) -> Vec<BlockNo> {
@@ -199,7 +190,6 @@ fn round_robin(index: &Index, weights: &[f64]) -> Result<f64> {
 }
 
 struct Hinted {
-    ns: f64,
     to_90: f64,
     collapsed: usize,
     reaction_s: f64,
@@ -208,39 +198,29 @@ struct Hinted {
     counters: Counters,
 }
 
-/// Hints at default settings for a minute; then the speed, with the monitor still at it; then a cold block turns hot.
-fn hints(index: &Index, weights: &[f64]) -> Result<Hinted> {
-    let mut child = start_index(index)?;
-    let daemon = Daemon::new(&child, Budgets::default())?;
-    let mut hinted = std::thread::scope(|scope| -> Result<Hinted> {
+/// Hints at default settings for a minute; then a cold block turns hot.
+fn hints(child: &mut Child, weights: &[f64]) -> Result<Hinted> {
+    let daemon = Daemon::new(child, Budgets::default())?;
+    let began = clock::monotonic_ns();
+    let (cost, reaction_s, before) = std::thread::scope(|scope| -> Result<_> {
         let watching = scope.spawn(|| daemon.watch());
         scope.spawn(|| daemon.work());
-        let outcome = (|| -> Result<Hinted> {
-            std::thread::sleep(SERVED);
-            let ns = speed(&child)?;
-            let order = daemon.order();
-            let (to_90, collapsed) = (to_90(&child, weights, &order), order.len());
-            let reaction_s = reaction(&mut child, &daemon)?;
-            Ok(Hinted {
-                ns,
-                to_90,
-                collapsed,
-                reaction_s,
-                slowdown_pct: f64::NAN,
-                monitor_cpu_pct: f64::NAN,
-                counters: daemon.counters(),
-            })
-        })();
+        std::thread::sleep(SERVED);
+        let before = daemon.order();
+        let reaction_s = reaction(child, &daemon);
         daemon.stop.store(true, Ordering::Relaxed);
-        let cost = watching.join().expect("no panic")?;
-        let mut hinted: Hinted = outcome?;
-        hinted.monitor_cpu_pct = 100.0 * cost.monitor_cpu_ns as f64 / cost.elapsed_ns as f64;
-        // Both are bounds from what is known: pages touched again, and the CPU time in which a block was being copied.
-        hinted.slowdown_pct = cost.slowdown_pct + 100.0 * hinted.counters.cpu_ns as f64 / cost.elapsed_ns as f64;
-        Ok(hinted)
+        Ok((watching.join().expect("no panic")?, reaction_s?, before))
     })?;
-    hinted.counters = daemon.counters();
-    Ok(hinted)
+    let counters = daemon.counters();
+    Ok(Hinted {
+        to_90: to_90(child, weights, &before),
+        collapsed: before.len(),
+        reaction_s,
+        // Pages touched again (estimated), and all the time in which it was held up or had no CPU (measured).
+        slowdown_pct: cost.slowdown_pct + 100.0 * child.off_cpu_share(began, clock::monotonic_ns()).unwrap_or(f64::NAN),
+        monitor_cpu_pct: 100.0 * cost.monitor_cpu_ns as f64 / cost.elapsed_ns as f64,
+        counters,
+    })
 }
 
 /// How long after a cold block turns hot it is huge; infinity after half a minute.
@@ -313,6 +293,10 @@ impl Daemon {
             let (Some(pages), Some(mappings)) = (monitor.pages_of(self.pid), monitor.mappings_of(self.pid)) else {
                 break;
             };
+            let (unlooked, blocks) = monitor.unlooked();
+            if !plan::is_time(unlooked, blocks, monitor.cost(monitor.now()).elapsed_ns) {
+                continue;
+            }
             self.feed(mappings, &benefit::of_pages(pages, monitor.now()));
         }
         Ok(monitor.cost(monitor.now()))
@@ -355,6 +339,8 @@ fn sparse(log: &mut Log, index: &Index) -> Result<(f64, f64)> {
     let rss = |child: &Child| -> Result<f64> { Ok(proc.status(child.pid())?.rss.unwrap_or_default().0 as f64) };
     let growth = |before: f64, after: f64| 100.0 * (after / before - 1.0);
     let child = start_index(index)?;
+    // Past its start, so that what it allocates for itself is there.
+    std::thread::sleep(Duration::from_secs(1));
     let before = rss(&child)?;
     let daemon = Daemon::new(&child, Budgets::default())?;
     std::thread::scope(|scope| -> Result<()> {
@@ -367,6 +353,7 @@ fn sparse(log: &mut Log, index: &Index) -> Result<(f64, f64)> {
     let hints = growth(before, rss(&child)?);
     drop(child);
     let child = start_index(index)?;
+    std::thread::sleep(Duration::from_secs(1));
     let before = rss(&child)?;
     let done = collapse_until(&child, &blocks_of(&child), boundless(), |_| false)?;
     let all = growth(before, rss(&child)?);

@@ -17,6 +17,9 @@ pub const MOST_HZ: f64 = 100.0;
 /// Levels for each doubling of the benefit: 31 is 512 pages at the highest rate, 0 is one touch a second.
 const LEVELS_PER_OCTAVE: f64 = 2.0;
 
+/// A region whose mean interval is so many times its mean idle time consists of pages that were never seen.
+const GUESSED: u64 = 4;
+
 /// What is known of one block.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BlockFacts {
@@ -55,7 +58,10 @@ pub fn of_pages(target: &Target, now: Ns) -> Vec<BlockFacts> {
             known.huge |= run.huge;
             if let Some(hz) = rate_hz(run.interval) {
                 known.measured += run.pages;
-                known.benefit_hz += hz * f64::from(run.pages);
+                // A page that was never seen is as cold as its idleness suggests, which is a guess: 512 pages that have been
+                // idle for a second must not add up to something worth a huge page.
+                let guessed = run.idle.is_measured() && run.interval >= run.idle.extrapolated();
+                known.benefit_hz += if guessed { 0.0 } else { hz * f64::from(run.pages) };
             }
         }
         facts.push(known);
@@ -80,7 +86,8 @@ pub fn of_regions(regions: &[Region]) -> Vec<BlockFacts> {
                 sum.present += overlap * of(region.resident_pages);
                 sum.huge += overlap * of(region.huge_pages);
                 sum.measured += measured;
-                sum.benefit_hz += measured * f64::from(region.rate_hz).min(MOST_HZ);
+                let guessed = region.interval.ns().is_some_and(|ns| ns > GUESSED * region.idle_ns.max(1));
+                sum.benefit_hz += if guessed { 0.0 } else { measured * f64::from(region.rate_hz).min(MOST_HZ) };
             }
         }
     }
@@ -129,7 +136,7 @@ mod tests {
             interval: Interval::from_ns(S),
             rate_hz,
             age_ns: 0,
-            idle_ns: 0,
+            idle_ns: S,
         }
     }
 
@@ -159,6 +166,19 @@ mod tests {
             "512 pages, about two touches a second each: {facts:?}"
         );
         assert!(level_of(facts[1].benefit_hz) > level_of(facts[0].benefit_hz));
+    }
+
+    #[test]
+    fn what_was_never_seen_is_worth_nothing_however_short_it_has_been_idle() {
+        let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, patrol_ns: S }, 1);
+        let block = BlockNo(1);
+        target.read(0, block, BlockBits::Pages { young: Mask::ALL, present: Mask::ALL });
+        target.armed(0, block, Mask::NONE);
+        target.read(1_100 * MS, block, BlockBits::Pages { young: Mask::NONE, present: Mask::ALL });
+        let facts = of_pages(&target, 1_200 * MS);
+        assert_eq!((facts[0].measured, facts[0].benefit_hz), (512, 0.0), "{facts:?}");
+        let cold = Region { interval: Interval::from_ns(9 * S), idle_ns: S, ..region(512, 512, 512, 0.1) };
+        assert_eq!(of_regions(&[cold])[0].benefit_hz, 0.0);
     }
 
     #[test]

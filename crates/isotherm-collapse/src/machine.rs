@@ -187,7 +187,7 @@ impl Live {
         if stat.image() != member.image || stat.has_ended() {
             return Some(false);
         }
-        // Threads of a process share everything by being one; a copy shares pages, which shows as pages that are not exclusive.
+        // What a copy shares shows as pages that are not exclusive.
         let own = |m: &&Mapping| {
             m.perms.ends_with('p') && m.perms.contains('w') && m.range.len().0 >= isotherm_units::BLOCK_SIZE
         };

@@ -8,7 +8,7 @@ use crate::benefit::{BlockFacts, level_of};
 use crate::outcome::Refusal;
 use crate::queue::{Hint, Level, Origin};
 use isotherm_heat::{Mapping, Ns, TargetId};
-use isotherm_units::{AddrRange, BlockNo, PAGES_PER_BLOCK};
+use isotherm_units::{AddrRange, BlockNo};
 use std::collections::BTreeMap;
 
 /// What is worth collapsing at all.
@@ -36,6 +36,16 @@ pub struct Planned {
     pub hints: Vec<Hint>,
     /// Blocks left out, by reason.
     pub left_out: BTreeMap<Refusal, u64>,
+}
+
+/// The part of the blocks (one in so many) that may be unknown when the first hints are given, and how long that is waited for.
+const FEW: usize = 20;
+const LONG_ENOUGH: Ns = 30_000_000_000;
+
+/// Whether enough is known to begin. The first looks at a large target take seconds; who begins with what was seen first
+/// collapses twice as many blocks until most of the heat is covered.
+pub fn is_time(unlooked: usize, blocks: usize, watched_ns: Ns) -> bool {
+    unlooked * FEW <= blocks || watched_ns >= LONG_ENOUGH
 }
 
 /// Hints for the hot blocks of `process`, by falling benefit. `mappings` and `facts` are in address order. O(n log n).
@@ -109,10 +119,11 @@ fn is_anonymous(mapping: &Mapping) -> bool {
 
 /// The share of the heat in `facts` that lies on huge pages; `None` where nothing is hot.
 ///
-/// `was` knows the benefit of blocks from before they became huge, of which their one bit tells little.
+/// `was` knows the benefit of blocks from before they became huge. It holds until their one bit says that they are touched less
+/// often than that.
 pub fn heat_on_huge(facts: &[BlockFacts], was: &BTreeMap<BlockNo, f64>) -> Option<f64> {
     let benefit = |f: &BlockFacts| match was.get(&f.block).filter(|_| f.huge) {
-        Some(hz) => hz.min(f.benefit_hz * PAGES_PER_BLOCK as f64),
+        Some(hz) => hz.min(f.benefit_hz),
         None => f.benefit_hz,
     };
     let all: f64 = facts.iter().map(benefit).sum();
@@ -170,6 +181,14 @@ mod tests {
         ];
         expected.sort_unstable();
         assert_eq!(left, expected);
+    }
+
+    #[test]
+    fn it_is_time_when_nearly_all_is_known_or_after_half_a_minute() {
+        let s = 1_000_000_000;
+        assert!(
+            !is_time(101, 2000, 5 * s) && is_time(100, 2000, 5 * s) && is_time(2000, 2000, 30 * s) && is_time(0, 0, 0)
+        );
     }
 
     #[test]

@@ -70,6 +70,20 @@ impl Default for Budgets {
     }
 }
 
+impl Budgets {
+    /// What is wrong with them, if anything: a rate of nothing or a share below it would stop everything in silence.
+    pub fn fault(&self) -> Option<&'static str> {
+        let shares = [self.growth_pct, self.headroom_pct, self.pressure_pct];
+        if !(self.per_second > 0.0 && self.cpu_pct > 0.0 && self.stall_pct > 0.0) {
+            Some("per_second, cpu_pct and stall_pct have to be above 0")
+        } else if shares.iter().any(|s| s.is_nan() || *s < 0.0) {
+            Some("growth_pct, headroom_pct and pressure_pct have to be 0 or more")
+        } else {
+            (self.min_present > 512).then_some("min_present is a number of pages, at most 512")
+        }
+    }
+}
+
 /// What a server waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -235,7 +249,8 @@ impl Server {
 /// What is known of a process that is collapsed.
 #[derive(Debug)]
 struct Member {
-    growth_left_pages: u64,
+    resident: Bytes,
+    grown_pages: u64,
     stall: Bucket,
     paused: Option<u32>,
     pause_until: Ns,
@@ -281,10 +296,9 @@ impl<M: Machine> Collapser<M> {
             return Ok(());
         }
         let Process { resident } = self.machine.admit(process)?;
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of the pages there are")]
-        let growth_left_pages = (resident.pages() as f64 * self.budgets.growth_pct / 100.0) as u64;
         let stall = Bucket::new(self.budgets.stall_pct, 2.0, now);
-        self.members.insert(process, Member { growth_left_pages, stall, paused: None, pause_until: 0, rest_until: 0 });
+        self.members
+            .insert(process, Member { resident, grown_pages: 0, stall, paused: None, pause_until: 0, rest_until: 0 });
         Ok(())
     }
 
@@ -297,6 +311,8 @@ impl<M: Machine> Collapser<M> {
     /// Other budgets from here on.
     pub fn set_budgets(&mut self, budgets: Budgets, now: Ns) {
         self.cpu = Bucket::new(budgets.cpu_pct, 1.0, now);
+        // What the old rate made it wait for is not waited for.
+        self.rate_from = self.rate_from.min(now);
         for member in self.members.values_mut() {
             member.stall = Bucket::new(budgets.stall_pct, 2.0, now);
         }
@@ -384,8 +400,9 @@ impl<M: Machine> Collapser<M> {
         if look.exclusive < self.budgets.min_present {
             return Some(Refusal::Shared);
         }
-        let left = self.members.get(&process).map_or(0, |m| m.growth_left_pages);
-        (u64::from(grows(look)) > left).then_some(Refusal::Growth)
+        let member = self.members.get(&process)?;
+        let grown = (member.grown_pages + u64::from(grows(look))) as f64;
+        (grown > member.resident.pages() as f64 * self.budgets.growth_pct / 100.0).then_some(Refusal::Growth)
     }
 
     fn account(&mut self, now: Ns, process: TargetId, done: &Collapsed) {
@@ -484,7 +501,7 @@ impl<M: Machine> Collapser<M> {
                 self.no_page_wait = NO_PAGE_FIRST;
                 let grown = grows(&look);
                 if let Some(member) = self.members.get_mut(&process) {
-                    member.growth_left_pages -= u64::from(grown).min(member.growth_left_pages);
+                    member.grown_pages += u64::from(grown);
                 }
                 Handled::Done(Outcome::Collapsed { grown })
             }

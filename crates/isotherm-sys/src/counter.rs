@@ -40,12 +40,23 @@ const READ: u64 = 0;
 const WRITE: u64 = 1;
 const MISS: u64 = 1;
 
+impl std::fmt::Display for Event {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Event::DTLB_LOAD_MISSES => f.write_str("dTLB load misses"),
+            Event::DTLB_STORE_MISSES => f.write_str("dTLB store misses"),
+            Event::PAGE_FAULTS => f.write_str("page faults"),
+            Event { kind, config } => write!(f, "event {kind}:{config:#x}"),
+        }
+    }
+}
+
 /// Why an event cannot be counted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CounterError {
     /// No processor event source, or it has no such event (`ENOENT`, `ENODEV`, `EOPNOTSUPP`). Usual in virtual machines.
-    #[error("count {event:x?} of process {pid}: no hardware PMU here that counts it")]
+    #[error("count {event} of process {pid}: no hardware PMU here that counts it")]
     NoPmu {
         /// The process.
         pid: u32,
@@ -54,7 +65,7 @@ pub enum CounterError {
     },
     /// The kernel refused (`EACCES`, `EPERM`).
     #[error(
-        "count {event:x?} of process {pid}: permission denied: needs CAP_PERFMON, or kernel.perf_event_paranoid at 1 or less \
+        "count {event} of process {pid}: permission denied: needs CAP_PERFMON, or kernel.perf_event_paranoid at 1 or less \
          for a process that we may ptrace"
     )]
     Denied {
@@ -73,7 +84,7 @@ pub enum CounterError {
     #[error("list the threads to count events of")]
     Threads(#[source] proc::Error),
     /// Any other failure. `EMFILE`: the process has more threads than we may have descriptors.
-    #[error("count {event:x?} of process {pid}")]
+    #[error("count {event} of process {pid}")]
     Io {
         /// The process.
         pid: u32,

@@ -74,6 +74,14 @@ impl Child {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The share of the time between two moments (monotonic) in which it was not running: held up, or waiting for a CPU.
+    pub fn off_cpu_share(&self, from: Ns, to: Ns) -> Option<f64> {
+        let heard: Vec<Progress> = self.progress().into_iter().filter(|p| from <= p.at && p.at <= to).collect();
+        let (first, last) = (heard.first()?, heard.last()?);
+        let passed = last.at.checked_sub(first.at).filter(|ns| *ns > 0)?;
+        Some(1.0 - (last.cpu_ns - first.cpu_ns) as f64 / passed as f64)
+    }
+
     /// CPU time per access between two moments (monotonic); `None` if too little was heard.
     pub fn cpu_ns_per_access(&self, from: Ns, to: Ns) -> Option<f64> {
         let heard: Vec<Progress> = self.progress().into_iter().filter(|p| from <= p.at && p.at <= to).collect();

@@ -32,6 +32,7 @@ pub struct Index {
 const DRAWN: usize = 1 << 16;
 /// Each read goes up to so many pages beside the one drawn, so that all pages are reached.
 const JITTER: u64 = 64;
+const HALF_JITTER: usize = 32;
 /// Words of a page, and of a cache line.
 const PAGE_WORDS: usize = 512;
 const LINE_WORDS: usize = 8;
@@ -69,7 +70,7 @@ impl Index {
     /// The page read for a draw and a jitter below [`JITTER`].
     fn page(&self, drawn: u32, side: u64) -> usize {
         let beside = drawn as usize + usize::try_from(side).unwrap_or(0);
-        let page = beside.saturating_sub(JITTER as usize / 2).min(self.pages - 1);
+        let page = beside.saturating_sub(HALF_JITTER).min(self.pages - 1);
         page / self.stride * self.stride
     }
 
@@ -102,11 +103,9 @@ impl Index {
                 let page = if count > 0 && bits >> 8 & (LATER - 1) == 0 {
                     first + usize::try_from((bits >> 16) % count as u64).unwrap_or(0)
                 } else {
-                    #[expect(clippy::cast_possible_truncation, reason = "below 64 Ki")]
                     let draw = drawn[(bits >> 32) as usize & (DRAWN - 1)];
                     self.page(draw, bits >> 48 & (JITTER - 1))
                 };
-                #[expect(clippy::cast_possible_truncation, reason = "below 64")]
                 let line = (bits & 63) as usize * LINE_WORDS;
                 found = words[page.min(self.pages - 1) * PAGE_WORDS + line].load(Ordering::Relaxed);
             }
@@ -141,6 +140,6 @@ mod tests {
     #[test]
     fn a_sparse_heap_touches_one_page_in_ten() {
         let index = Index { pages: 10_240, centre: 0.5, deviation: 0.2, stride: 10, seed: 3 };
-        assert!((0..64).all(|side| index.page(7777, side) % 10 == 0));
+        assert!((0..64).all(|side| index.page(7777, side).is_multiple_of(10)));
     }
 }

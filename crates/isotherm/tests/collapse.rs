@@ -5,6 +5,7 @@ mod support;
 use isotherm_workload::{Child, Index};
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -132,7 +133,9 @@ fn run_collapses_what_is_hot_and_takes_hints_and_settings() {
 
     // A cold block, hinted at from outside; a process that was not named; nonsense.
     let cold = child.memory().start.0 + 4 * HUGE;
-    stage.isotherm(&format!("hint --socket s.sock -p {pid} {:x}-{:x}", cold, cold + HUGE)).ended(0).says("1 blocks");
+    let told = daemon.status();
+    let hinted = stage.isotherm(&format!("hint --socket s.sock -p {pid} {:x}-{:x}", cold, cold + HUGE)).ended(0);
+    assert!(hinted.err.contains("1 blocks"), "{told:#}\n{hinted}");
     daemon.until("the hint from outside", |s| s["counters"]["collapsed"]["external"] == 1);
     stage.isotherm("hint --socket s.sock -p 1 200000-400000").ended(1).says("not among the targets");
     fs::write(stage.path("hints"), format!("# a comment\n\n{pid} nonsense\n{pid} {cold:x}-{:x} 7\n", cold + HUGE))
@@ -251,8 +254,7 @@ while True:
 fn without_privilege_it_says_what_it_takes() {
     need!(is_root(), "root, to become nobody");
     let stage = Stage::new();
-    let open = fs::Permissions::from(std::os::unix::fs::PermissionsExt::from_mode(0o777));
-    fs::set_permissions(stage.path("."), open).unwrap();
+    fs::set_permissions(stage.path("."), fs::Permissions::from_mode(0o777)).unwrap();
     let copy = stage.path("isotherm");
     fs::copy(ISOTHERM, &copy).unwrap();
     let nobody = format!("setpriv --reuid 65534 --regid 65534 --clear-groups {}", copy.display());

@@ -192,3 +192,75 @@ fn memcached_under_load() {
     });
     record_and_report(&stage, &server, "memcached", load);
 }
+
+/// Bytes of a process on huge pages.
+fn huge(pid: u32) -> u64 {
+    let rollup = read(&Path::new("/proc").join(pid.to_string()).join("smaps_rollup"));
+    let line = rollup.lines().find_map(|l| l.strip_prefix("AnonHugePages:")).unwrap_or("0 kB");
+    line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() * 1024
+}
+
+/// `isotherm run` on a server: heat moves to huge pages and stays there, memory does not grow, and a snapshot pauses it.
+#[test]
+fn redis_is_put_on_huge_pages_but_not_during_a_bgsave() {
+    need!(installed("redis-server"), "redis-server");
+    let enabled = read(Path::new("/sys/kernel/mm/transparent_hugepage/enabled"));
+    need!(sees_pages() && enabled.contains("[madvise]"), "the page-table source, and huge pages set to `madvise`");
+    let stage = Stage::new();
+    let port = free_port();
+    let mut command = Command::new("redis-server");
+    command.args([
+        "--port",
+        &port.to_string(),
+        "--bind",
+        "127.0.0.1",
+        "--save",
+        "",
+        "--appendonly",
+        "no",
+        "--daemonize",
+        "no",
+    ]);
+    let server = stage.start(command);
+    let mut admin = BufReader::new(connect(port));
+    // 100 MiB of values; the first third of the keys is read all the time.
+    let value = "x".repeat(1000);
+    for batch in 0..200 {
+        let sets: String = (0..500).map(|i| format!("SET key:{} {value}\r\n", batch * 500 + i)).collect();
+        ask_redis(&mut admin, &sets, 500);
+    }
+    let mut stream = BufReader::new(connect(port));
+    let mut next = 0_u32;
+    let load = Load::start(move || {
+        let mut commands = String::new();
+        for _ in 0..500 {
+            next = next.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            commands.push_str(&format!("GET key:{}\r\n", (next >> 8) % 33_000));
+        }
+        ask_redis(&mut stream, &commands, 500);
+    });
+    let before = resident(server.pid());
+    let pid = server.pid();
+    let mut daemon = stage.start_isotherm(&format!("run --socket s.sock --no-children -p {pid} --per-second 100"));
+    daemon.until_it_says("status at");
+    let status = || stage.json("status --socket s.sock --json");
+    let share = || status()["targets"][0]["heat_on_huge_share"].as_f64().unwrap_or(0.0);
+    assert!(until(Duration::from_secs(40), || share() > 0.8), "{:#}\n{}", status(), daemon.err());
+    assert!(huge(pid) > 20 << 20, "{} bytes on huge pages", huge(pid));
+    let grown = resident(pid) / before;
+    assert!(grown < 1.03, "grown by a factor of {grown}");
+    // Slow enough to be seen: ten seconds in all.
+    ask_redis(&mut admin, "CONFIG SET rdb-key-save-delay 100\r\nBGSAVE\r\n", 2);
+    let paused = until(Duration::from_secs(10), || {
+        // Something to do, or it would not have to pause: more becomes hot.
+        ask_redis(&mut admin, &(60_000..66_000).map(|k| format!("GET key:{k}\r\n")).collect::<String>(), 6000);
+        status()["paused"].is_string()
+    });
+    assert!(paused, "{:#}", status());
+    let during = status()["collapsed"].clone();
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(status()["collapsed"], during, "nothing is collapsed while the copy is alive");
+    assert!(load.end() > 50);
+    daemon.signal("TERM");
+    daemon.end().ended(0).prints("heat on huge pages");
+}

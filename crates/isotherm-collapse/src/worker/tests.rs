@@ -282,3 +282,34 @@ fn an_idle_hour_saves_up_no_storm() {
     let done = scene.play(1).len();
     assert!(done <= 27, "{done}");
 }
+
+#[test]
+fn other_budgets_hold_at_once() {
+    let mut scene = Scene::new(Fake::default(), Budgets { per_second: 0.001, ..unlimited() });
+    for block in 0..100 {
+        scene.hint(A, block);
+    }
+    assert_eq!(scene.server.step(scene.now, &mut scene.queue, &mut scene.collapser), Step::Did(first(A), DONE));
+    scene.collapser.set_budgets(unlimited(), scene.now);
+    assert_eq!(scene.play(5).len(), 99, "the thousand seconds of the old rate are not waited for");
+
+    let mut sparse = Fake::default();
+    sparse.looks.insert(BlockNo(1), Look { present: 462, exclusive: 462, refusal: None });
+    let mut scene = Scene::new(sparse, Budgets { growth_pct: 0.0, ..unlimited() });
+    assert_eq!(scene.hint(A, 1).play(5), [(1, Outcome::Refused(Refusal::Growth))]);
+    scene.collapser.set_budgets(unlimited(), scene.now);
+    assert_eq!(scene.hint(A, 1).play(5), [(1, Outcome::Collapsed { grown: 50 })], "also for processes admitted before");
+}
+
+/// The first hint of a scene.
+fn first(process: TargetId) -> Hint {
+    Hint { process, block: BlockNo(0), level: Level::new(20), origin: Origin::Heat, since: S }
+}
+
+#[test]
+fn budgets_that_would_stop_everything_in_silence_are_faults() {
+    assert_eq!(Budgets::default().fault(), None);
+    assert!(Budgets { per_second: 0.0, ..Budgets::default() }.fault().is_some());
+    assert!(Budgets { growth_pct: -1.0, ..Budgets::default() }.fault().is_some());
+    assert!(Budgets { min_present: 513, ..Budgets::default() }.fault().is_some());
+}

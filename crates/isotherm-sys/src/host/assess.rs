@@ -85,6 +85,7 @@ pub fn assess(facts: &HostFacts) -> Vec<Finding> {
         clear_refs(facts),
         mglru_aging(facts),
         thp(facts),
+        collapse(facts),
         memory_side_cache(facts),
         shuffle(facts),
         numa(facts),
@@ -363,6 +364,24 @@ fn thp(facts: &HostFacts) -> Finding {
         ),
         _ => finding,
     }
+}
+
+/// What `isotherm collapse` and `run` need.
+fn collapse(facts: &HostFacts) -> Finding {
+    let needs = [
+        Need::kernel(facts, 6, 1),
+        Need::new(facts.thp.present, "transparent huge pages", "use a kernel with CONFIG_TRANSPARENT_HUGEPAGE=y"),
+        Need::cap(facts, Cap::SysNice, GRANT),
+    ];
+    let setting = match facts.thp.enabled.as_deref() {
+        Some("never") => {
+            "; the setting `never` does not stop MADV_COLLAPSE on kernels so far: name only processes that may have huge pages"
+        }
+        Some("always") => "; with the setting `always`, Redis and some others switch huge pages off for themselves",
+        _ => "",
+    };
+    let detail = format!("process_madvise(MADV_COLLAPSE); {}{setting}", reach(facts, &[Cap::SysPtrace]));
+    by_needs(Area::Memory, "collapse", &needs, detail)
 }
 
 fn memory_side_cache(facts: &HostFacts) -> Finding {

@@ -4,7 +4,7 @@
 //! prints what the real run does.
 
 use crate::cli::{CollapseArgs, OrderArg, Usage};
-use crate::daemon::settings;
+use crate::daemon::{need_collapse, settings};
 use crate::gain::{self, Gain, Probe};
 use crate::output;
 use crate::watch::{Stop, Watching};
@@ -74,6 +74,9 @@ struct Row {
 
 pub fn run(args: &CollapseArgs) -> Result<()> {
     let stop = Stop::on_signals()?;
+    if !args.dry_run {
+        need_collapse()?;
+    }
     let (rules, budgets) = settings(&args.budgets, Rules::default(), Budgets::default());
     let (known, source, _watching) = match &args.from {
         Some(path) => (recorded(path, &args.targets.pids)?, format!("recording {}", path.display()), None),

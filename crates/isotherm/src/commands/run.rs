@@ -3,6 +3,7 @@
 use crate::cli::RunArgs;
 use crate::commands::status;
 use crate::daemon::config::Config;
+use crate::daemon::need_collapse;
 use crate::daemon::socket::{Door, Shared, lock};
 use crate::daemon::state::{State, Window};
 use crate::gain::Probe;
@@ -36,6 +37,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
     signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::clone(&reload)).context("hear signals")?;
     let mut config = Config::load(args)?;
     let door = Door::open(&config.socket)?;
+    need_collapse()?;
     let mut watching = begin(&config)?;
     let machine: Box<dyn Machine + Send> = if args.dry_run {
         Box::new(DryRun::new(config.rules.files, BTreeMap::new()))
@@ -122,9 +124,15 @@ fn reloaded(args: &RunArgs, config: &mut Config, shared: &Shared) -> Option<Conf
             return None;
         }
     };
+    if new.rules.files != config.rules.files {
+        eprintln!("isotherm: `files` stays as it was until the next start");
+    }
     lock(shared).reload(new.rules, new.budgets, new.round_robin, clock::monotonic_ns());
     if !new.watches_like(config) {
-        return Some(new);
+        if config.targets.command.is_empty() {
+            return Some(new);
+        }
+        eprintln!("isotherm: how the command is watched stays as it was: it would have to be started again");
     }
     *config = new;
     eprintln!("isotherm: settings read again");
@@ -174,7 +182,15 @@ impl<'a> Feeder<'a> {
         self.next_reading = now + READING_NS;
         let work = self.work.as_deref();
         let probe = self.probe.get_or_insert_with(|| Probe::start(ids.iter().map(|id| id.pid), work));
-        let reading = probe.reading()?;
+        let reading = match probe.reading() {
+            Ok(reading) => reading,
+            Err(error) => {
+                // A counter that cannot be read is no reason to stop: it is told once, and left.
+                eprintln!("isotherm: CPU for each unit of work is not told from here on: {error:#}");
+                (self.work, self.probe) = (None, None);
+                return Ok(());
+            }
+        };
         let mut state = lock(self.shared);
         state.note_misses(probe.misses_note());
         state.read(reading);

@@ -2,7 +2,7 @@
 
 use crate::cli::{RunArgs, TargetArgs, WatchArgs};
 use crate::daemon::settings;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use isotherm_collapse::Budgets;
 use isotherm_collapse::plan::Rules;
 use serde::Deserialize;
@@ -92,6 +92,9 @@ impl Config {
             ..defaults
         };
         let (rules, budgets) = settings(&args.budgets, rules, file.budgets);
+        if let (Some(fault), Some(path)) = (budgets.fault(), &args.config) {
+            bail!("{}: [budgets]: {fault}", path.display());
+        }
         Ok(Config {
             targets,
             watch,
@@ -162,6 +165,9 @@ mod tests {
         fs::write(&path, "[budgets]\nper_secnd = 5\n").unwrap();
         let error = format!("{:#}", Config::load(&args(&["-c", path.to_str().unwrap()])).unwrap_err());
         assert!(error.contains("per_secnd") && error.contains("c.toml"), "{error}");
+        fs::write(&path, "[budgets]\nper_second = 0.0\n").unwrap();
+        let error = format!("{:#}", Config::load(&args(&["-c", path.to_str().unwrap()])).unwrap_err());
+        assert!(error.contains("above 0"), "{error}");
         let missing = format!("{:#}", Config::load(&args(&["-c", "/nowhere/c.toml"])).unwrap_err());
         assert!(missing.contains("/nowhere/c.toml"), "{missing}");
     }

@@ -9,9 +9,22 @@ pub mod socket;
 pub mod state;
 
 use crate::cli::BudgetArgs;
+use anyhow::{Result, bail};
 use isotherm_collapse::Budgets;
 use isotherm_collapse::plan::Rules;
+use isotherm_sys::host::{HostFacts, HostRoots};
 use isotherm_units::PAGES_PER_BLOCK;
+
+/// Fails where the kernel is known not to have MADV_COLLAPSE.
+pub fn need_collapse() -> Result<()> {
+    let host = HostFacts::read(&HostRoots::default(), isotherm_units::PAGE_SIZE);
+    if host.kernel_since(6, 1) == Some(false) || host.thp.present == Some(false) {
+        bail!(
+            "this kernel cannot collapse memory on request: it takes Linux 6.1 with CONFIG_TRANSPARENT_HUGEPAGE; see `isotherm doctor`"
+        );
+    }
+    Ok(())
+}
 
 /// What was given on the command line goes before what is there.
 pub fn settings(args: &BudgetArgs, mut rules: Rules, mut budgets: Budgets) -> (Rules, Budgets) {

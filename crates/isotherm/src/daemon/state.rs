@@ -37,6 +37,8 @@ struct Target {
     benefits: BTreeMap<BlockNo, f64>,
     left_out: BTreeMap<Refusal, u64>,
     refused: Option<Refusal>,
+    /// When its first window ended.
+    began: Ns,
     /// Where the round robin goes on.
     cursor: BlockNo,
 }
@@ -79,7 +81,7 @@ pub struct Status {
     source: String,
     /// Blocks collapsed so far.
     pub collapsed: u64,
-    /// Why nothing is done at all, if so.
+    /// Why a target is left alone for now, if one is.
     paused: Option<String>,
     /// What it waits for just now.
     waiting: Option<Wait>,
@@ -183,12 +185,14 @@ impl State {
         }
         target.huge = Bytes(window.facts.iter().filter(|f| f.huge).count() as u64 * BLOCK_SIZE);
         target.share = plan::heat_on_huge(window.facts, &target.was);
-        // The first share counts once all was looked at: before, it is the share of a sample.
-        if self.looked_at.0 == 0 || target.share_at_first.is_none() {
-            target.share_at_first = target.share_at_first.or(target.share);
-        }
+        target.share_at_first = target.share_at_first.or(target.share);
         target.benefits = window.facts.iter().filter(|f| !f.huge).map(|f| (f.block, f.benefit_hz)).collect();
-        if admitted.is_err() {
+        if target.began == 0 {
+            target.began = now;
+        }
+        let watched_ns = now - target.began;
+        let (unlooked, blocks) = self.looked_at;
+        if admitted.is_err() || !plan::is_time(unlooked, blocks, watched_ns) {
             return;
         }
         self.resting.retain(|_, until| *until > now);
@@ -207,7 +211,7 @@ impl State {
         if self.resting.contains_key(&key) || self.server.is_put_off(hint.process, hint.block) {
             return false;
         }
-        !matches!(self.queue.add(hint), Added::Refused)
+        matches!(self.queue.add(hint), Added::New | Added::Raised | Added::NewInsteadOf(_))
     }
 
     /// With nothing hot left: the next blocks by address, a second's worth.
@@ -303,8 +307,7 @@ impl State {
             left_out: t.left_out.clone(),
         });
         let targets: Vec<TargetStatus> = targets.collect();
-        let all_paused = !targets.is_empty() && targets.iter().all(|t| t.paused_for.is_some());
-        let paused_text = targets.iter().find_map(|t| t.paused_for).filter(|_| all_paused);
+        let paused_for = targets.iter().find_map(|t| t.paused_for);
         let sum = |of: fn(&TargetStatus) -> u64| targets.iter().map(of).sum::<u64>();
         let mean = |of: fn(&TargetStatus) -> Option<f64>| {
             let known: Vec<(f64, f64)> = targets.iter().filter_map(|t| Some((of(t)?, t.rss_bytes as f64))).collect();
@@ -325,7 +328,7 @@ impl State {
             dry_run: self.dry_run,
             source: self.source.clone(),
             collapsed: self.collapser.counters().all_collapsed(),
-            paused: paused_text.map(|pid| format!("{} (process {pid})", Wait::Fork.text())),
+            paused: paused_for.map(|pid| format!("{} (process {pid})", Wait::Fork.text())),
             waiting: self.waiting,
             hints: Hints { queued: self.queue.len(), put_off: self.server.put_off(), capacity: self.queue.capacity() },
             counters: self.collapser.counters().clone(),
