@@ -35,7 +35,7 @@ const SLICE: Duration = Duration::from_secs(2);
 /// Until what another process left in the caches is gone.
 const SETTLED: Duration = Duration::from_millis(300);
 /// How long hints are served at default settings.
-const SERVED: Duration = Duration::from_secs(60);
+const SERVED: Duration = Duration::from_secs(50);
 const NAP: Duration = Duration::from_millis(5);
 
 fn main() -> Result<()> {

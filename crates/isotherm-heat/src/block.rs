@@ -53,8 +53,20 @@ pub enum BlockBits {
 pub struct Sighting {
     /// Armed units (pages, or the huge page) found young: each cost the target a slow page walk.
     pub retouched: u32,
-    /// Pages whose estimate the sighting contradicts: idle for long and touched now.
+    /// Pages whose estimate the sighting contradicts, or of which nothing was known: idle for long and touched now.
     pub surprising: u32,
+    /// Pages that were idle for long and touched now, as their estimate lets expect.
+    pub stirring: u32,
+}
+
+impl Sighting {
+    fn note(&mut self, pages: u32, surprise: Surprise) {
+        match surprise {
+            Surprise::None => {}
+            Surprise::Weak => self.stirring += pages,
+            Surprise::Strong => self.surprising += pages,
+        }
+    }
 }
 
 /// The middle of the interval that a residual between `lo` and `hi` speaks for.
@@ -68,11 +80,26 @@ pub(crate) fn estimate_octaves(lo: Ns, hi: Ns) -> f64 {
     (lo * ms(hi)).sqrt().log2() + 1.0
 }
 
-/// Whether only another look can tell what a sighting means: a page that was idle for long, or for longer or shorter than its
-/// interval allows, may have become hot just now. Pages that are touched every second or two are not among them: they would
-/// use up all clears there are.
-fn is_surprising(idle: Ns, old: Interval, observed: f64) -> bool {
-    idle > LONG_IDLE || idle > 4 * LEAST_IDLE && old.octaves().is_none_or(|o| (o - observed).abs() >= CHANGE_OCTAVES)
+/// How much a sighting says that only another look can tell what it means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Surprise {
+    None,
+    /// Idle for long, and touched within the time that its interval allows: most probably nothing has changed.
+    Weak,
+    /// Idle for longer or shorter than its interval allows, or never seen before: it may have become hot just now.
+    Strong,
+}
+
+/// Pages that are touched every second or two surprise nobody: they would use up all clears there are.
+fn surprise(idle: Ns, old: Interval, observed: f64) -> Surprise {
+    let is_off = old.octaves().is_none_or(|o| (o - observed).abs() >= CHANGE_OCTAVES);
+    if idle > 4 * LEAST_IDLE && is_off {
+        Surprise::Strong
+    } else if idle > LONG_IDLE {
+        Surprise::Weak
+    } else {
+        Surprise::None
+    }
 }
 
 /// The interval of a page measured as `known` that has been idle for `idle` since it was cleared.
@@ -186,18 +213,18 @@ impl PageHeat {
             self.change_present(present);
         }
         let sighted = young & self.armed;
-        let mut surprising = 0;
+        let mut sighting = Sighting { retouched: sighted.count(), ..Sighting::default() };
         for page in sighted.iter() {
             let since = self.armed_since(page);
             let hi = now.saturating_sub(since);
             let observed = estimate_octaves(self.last_read.saturating_sub(since), hi);
             let old = self.intervals[page];
-            surprising += u32::from(is_surprising(hi, old, observed));
+            sighting.note(1, surprise(hi, old, observed));
             self.intervals[page] = updated(old, observed);
         }
         self.armed = self.armed & !sighted;
         self.last_read = now;
-        Sighting { retouched: sighted.count(), surprising }
+        sighting
     }
 
     fn change_present(&mut self, present: Mask) {
@@ -394,16 +421,16 @@ impl HugeHeat {
     /// Takes in a read at `now`.
     pub fn read(&mut self, now: Ns, young: bool) -> Sighting {
         let sighted = young && self.armed;
-        let mut surprising = 0;
+        let mut sighting = Sighting { retouched: u32::from(sighted), ..Sighting::default() };
         if sighted {
             let hi = now.saturating_sub(self.armed_at);
             let observed = estimate_octaves(self.last_read.saturating_sub(self.armed_at), hi);
-            surprising = if is_surprising(hi, self.interval, observed) { 512 } else { 0 };
+            sighting.note(512, surprise(hi, self.interval, observed));
             self.interval = updated(self.interval, observed);
             self.armed = false;
         }
         self.last_read = now;
-        Sighting { retouched: u32::from(sighted), surprising }
+        sighting
     }
 
     /// Notes that the accessed bit was cleared at `now`.

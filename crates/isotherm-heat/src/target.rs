@@ -5,7 +5,8 @@
 //!   memory is read often, which costs little and the target nothing, so that what becomes hot is found within a patrol.
 //! - A block without armed pages is not read at all: its bits can say nothing new.
 //! - A block is cleared again when its time has come, which backs off from 2 s to 4 minutes, or at once when a read surprises
-//!   (idle for long, touched now), which also begins the backing off anew. Surprises go first.
+//!   (idle for long, touched now) in several of its pages, which also begins the backing off anew. Surprises go first. Where it is
+//!   a page or two, the block's time comes soon: the thin edge of a hot set surprises all the time.
 //! - Clears stop while the slow-down expected of them exceeds the budget. What is expected is learned from what is seen.
 //! - The first clears go in random order, so that what is known of a large target early on is a fair sample of it; but by
 //!   [`NEIGHBOURS`] at a time, which a source clears in one piece for two thirds of the cost.
@@ -27,6 +28,10 @@ pub const FIRST_READ: Ns = 10_000_000;
 pub const HORIZON: Ns = 10_000_000_000;
 /// The shortest time between two looks at a block that confirm each other.
 const FIRST_BACKOFF: Ns = 2_000_000_000;
+/// Pages of a block that have to surprise for it to go before all others.
+const MANY: u32 = 8;
+/// How soon a block is looked at again in which pages stirred as expected.
+const STIRRING_WAITS: Ns = 8_000_000_000;
 /// Doublings of it at most: about four minutes.
 const MAX_BACKOFF: u8 = 7;
 /// Reads that fall due within this much of each other go in one pass.
@@ -251,11 +256,21 @@ impl Target {
         let patrol = self.patrol_ns;
         let Some(entry) = self.blocks.get_mut(&block) else { return };
         let t = &mut entry.timing;
-        if sighting.surprising > 0 && !t.urgent && !t.unclearable && !entry.stuck {
+        if t.urgent || t.unclearable || entry.stuck {
+            // Its turn comes anyway, or never.
+        } else if sighting.surprising >= MANY {
             t.urgent = true;
             t.backoff = 0;
             t.next_arm = now;
             self.urgent.push(Reverse((now, block)));
+        } else if sighting.surprising + sighting.stirring > 0 {
+            // A page here and there: that is how the edge of what is hot always looks. Soon, and after what was never looked at.
+            let soon = now + if sighting.surprising > 0 { FIRST_BACKOFF } else { STIRRING_WAITS };
+            if t.next_arm == 0 || t.next_arm > soon {
+                t.backoff = if sighting.surprising > 0 { 0 } else { t.backoff };
+                t.next_arm = soon;
+                self.routine.push(Reverse((soon, block)));
+            }
         }
         if t.next_arm == 0 && !t.unclearable && !entry.stuck && entry.heat.has_unarmed() {
             // Everything was armed when its last turn came, and now there is something to learn again.
@@ -499,4 +514,29 @@ pub struct View<'a> {
     pub unclearable: bool,
     /// Its present pages.
     pub runs: &'a [Run],
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_surprises_go_first_and_one_or_two_soon() {
+        const S: Ns = 1_000_000_000;
+        let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, patrol_ns: S }, 1);
+        let bits = |young| BlockBits::Pages { young, present: Mask::ALL };
+        for block in [BlockNo(1), BlockNo(2)] {
+            target.read(0, block, bits(Mask::ALL));
+            target.armed(0, block, Mask::NONE);
+            target.read(5 * S, block, bits(Mask::NONE));
+        }
+        assert_eq!(target.due_arms(5 * S, 64, false), [] as [BlockNo; 0], "every page is armed");
+        // Idle for six seconds, of which nothing else was known, and touched.
+        for (block, pages) in [(BlockNo(1), 1), (BlockNo(2), 8)] {
+            target.read(6 * S, block, bits((0..pages).collect()));
+        }
+        assert_eq!(target.due_arms(6 * S, 64, true), [BlockNo(2)], "at once, whatever the budget");
+        assert_eq!(target.due_arms(6 * S, 64, false), [] as [BlockNo; 0]);
+        assert_eq!(target.due_arms(8 * S, 64, false), [BlockNo(1)], "two seconds later, with the others");
+    }
 }

@@ -5,6 +5,7 @@
 use isotherm_heat::{BlockBits, Granularity};
 use isotherm_sources::choose::{self, Wanted};
 use isotherm_sources::{AccessSource, Error, Report};
+use isotherm_sys::memory::{Memory, PageSize};
 use isotherm_units::BlockNo;
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
@@ -151,6 +152,31 @@ fn a_clear_reaches_the_blocks_that_were_named_and_no_others() {
         let kept = if i == named { after[i] <= before[i] } else { after[i] == before[i] };
         assert!(kept, "{block:?}: {} young before, {} after", before[i], after[i]);
     }
+}
+
+#[test]
+fn a_clear_for_shared_pages_tells_every_block_that_it_reached() {
+    let Ok(mut source) = choose::open(Wanted::PageTable) else {
+        return skip("the page-table source");
+    };
+    let path = std::env::temp_dir().join(format!("isotherm-contract-{}", std::process::id()));
+    let file = std::fs::OpenOptions::new().create_new(true).read(true).write(true).open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    file.set_len(10 << 20).unwrap();
+    let shared = Memory::shared(&file, 8 << 20).unwrap();
+    let private = Memory::anonymous(2 << 20, PageSize::Small).unwrap();
+    shared.populate();
+    private.populate();
+    let pid = std::process::id();
+    source.attach(pid).unwrap();
+    let all = source.layout(pid).unwrap().blocks;
+    let of = |memory: &Memory| memory.range().blocks().collect::<Vec<BlockNo>>();
+    // Only one of its blocks was found stuck so far: the others were cleared with it, and nothing may be lost of them.
+    let cleared = source.clear_process(pid, &of(&shared)[..1], &all).unwrap();
+    assert!(of(&shared).iter().all(|b| cleared.blocks.contains(b)), "{:?}", cleared.blocks);
+    assert!(!cleared.blocks.contains(&of(&private)[0]), "private memory is not reached by that, and not said to be");
+    let cleared = source.clear_process(pid, &of(&private), &all).unwrap();
+    assert_eq!(cleared.blocks, all, "private memory is stuck as well: everything is cleared");
 }
 
 #[test]

@@ -3,14 +3,13 @@
 //! Most of its heat lies in few blocks, in the middle of much memory that is touched now and then. Thinned out
 //! ([`Index::stride`]), it is a sparse heap: every block has some pages, none has many.
 
-use crate::run::{Orders, REPORT_EVERY, listen};
+use crate::run::{Orders, REPORT_EVERY, begin};
 use isotherm_heat::Rng;
 use isotherm_sys::clock;
 use isotherm_sys::memory::{Memory, PageSize};
 use isotherm_units::PAGES_PER_BLOCK;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// What the workload does.
@@ -81,12 +80,7 @@ impl Index {
             memory.write(page);
         }
         let mut out = io::stdout().lock();
-        let range = memory.range();
-        writeln!(out, "memory {} {}", range.start.0, range.end.0)?;
-        out.flush()?;
-        let orders = Arc::new(Orders::default());
-        let listening = Arc::clone(&orders);
-        std::thread::spawn(move || listen(&listening));
+        let orders = begin(&memory, &mut out)?;
         self.read(&memory, &orders, &mut out)
     }
 

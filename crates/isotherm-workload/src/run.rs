@@ -28,12 +28,7 @@ pub fn run(pattern: &Pattern) -> io::Result<()> {
     let memory = map(pattern)?;
     memory.populate();
     let mut out = io::stdout().lock();
-    let range = memory.range();
-    writeln!(out, "memory {} {}", range.start.0, range.end.0)?;
-    out.flush()?;
-    let orders = Arc::new(Orders::default());
-    let listening = Arc::clone(&orders);
-    std::thread::spawn(move || listen(&listening));
+    let orders = begin(&memory, &mut out)?;
     let faulted = Arc::new(AtomicU64::new(0));
     if pattern.faults {
         let worst = Arc::clone(&faulted);
@@ -41,6 +36,17 @@ pub fn run(pattern: &Pattern) -> io::Result<()> {
         std::thread::spawn(move || fault(&scratch, &worst));
     }
     access(pattern, &memory, &orders, &faulted, &mut out)
+}
+
+/// Says where the memory lies, and hears orders from here on.
+pub(crate) fn begin(memory: &Memory, out: &mut impl Write) -> io::Result<Arc<Orders>> {
+    let range = memory.range();
+    writeln!(out, "memory {} {}", range.start.0, range.end.0)?;
+    out.flush()?;
+    let orders = Arc::new(Orders::default());
+    let listening = Arc::clone(&orders);
+    std::thread::spawn(move || listen(&listening));
+    Ok(orders)
 }
 
 fn map(pattern: &Pattern) -> io::Result<Memory> {
@@ -60,7 +66,7 @@ impl Orders {
     }
 }
 
-pub(crate) fn listen(orders: &Orders) {
+fn listen(orders: &Orders) {
     for line in io::stdin().lock().lines().map_while(Result::ok) {
         let mut words = line.split_whitespace();
         if words.next() == Some("heat") {

@@ -9,7 +9,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-use support::{ISOTHERM, Running, Script, Stage, alone, is_root, read, sees_pages, skip, until, wait, workload};
+use support::{
+    ISOTHERM, Running, Script, Stage, alone, huge_bytes, is_root, read, sees_pages, skip, until, wait, workload,
+};
 
 const HUGE: u64 = 2 << 20;
 
@@ -19,13 +21,6 @@ fn index() -> Child {
     let mut command = Command::new(ISOTHERM);
     command.arg("demo-workload");
     Child::start(command, &index).unwrap()
-}
-
-/// Bytes on huge pages, as the kernel says.
-fn huge_bytes(pid: u32) -> u64 {
-    let rollup = read(&Path::new("/proc").join(pid.to_string()).join("smaps_rollup"));
-    let line = rollup.lines().find_map(|l| l.strip_prefix("AnonHugePages:")).unwrap_or("0 kB");
-    line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() * 1024
 }
 
 /// Whether memory that asks for nothing has small pages at first and can be collapsed.

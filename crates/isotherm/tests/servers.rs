@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use support::{Running, Stage, installed, is_root, read, sees_pages, until};
+use support::{Running, Stage, huge_bytes, installed, is_root, read, sees_pages, until};
 
 /// A port that was free a moment ago.
 fn free_port() -> u16 {
@@ -193,13 +193,6 @@ fn memcached_under_load() {
     record_and_report(&stage, &server, "memcached", load);
 }
 
-/// Bytes of a process on huge pages.
-fn huge(pid: u32) -> u64 {
-    let rollup = read(&Path::new("/proc").join(pid.to_string()).join("smaps_rollup"));
-    let line = rollup.lines().find_map(|l| l.strip_prefix("AnonHugePages:")).unwrap_or("0 kB");
-    line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() * 1024
-}
-
 /// `isotherm run` on a server: heat moves to huge pages and stays there, memory does not grow, and a snapshot pauses it.
 #[test]
 fn redis_is_put_on_huge_pages_but_not_during_a_bgsave() {
@@ -246,7 +239,7 @@ fn redis_is_put_on_huge_pages_but_not_during_a_bgsave() {
     let status = || stage.json("status --socket s.sock --json");
     let share = || status()["targets"][0]["heat_on_huge_share"].as_f64().unwrap_or(0.0);
     assert!(until(Duration::from_secs(40), || share() > 0.8), "{:#}\n{}", status(), daemon.err());
-    assert!(huge(pid) > 20 << 20, "{} bytes on huge pages", huge(pid));
+    assert!(huge_bytes(pid) > 20 << 20, "{} bytes on huge pages", huge_bytes(pid));
     let grown = resident(pid) / before;
     assert!(grown < 1.03, "grown by a factor of {grown}");
     // Slow enough to be seen: ten seconds in all.

@@ -306,6 +306,13 @@ def heat(pages):
         time.sleep(0.02)
 ";
 
+/// Bytes of a process on huge pages, as the kernel says.
+pub fn huge_bytes(pid: u32) -> u64 {
+    let rollup = read(&Path::new("/proc").join(pid.to_string()).join("smaps_rollup"));
+    let line = rollup.lines().find_map(|l| l.strip_prefix("AnonHugePages:")).unwrap_or("0 kB");
+    line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() * 1024
+}
+
 /// Whether a program is installed.
 pub fn installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
