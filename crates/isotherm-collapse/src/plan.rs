@@ -128,7 +128,8 @@ pub fn heat_on_huge(facts: &[BlockFacts], was: &BTreeMap<BlockNo, f64>) -> Optio
     };
     let all: f64 = facts.iter().map(benefit).sum();
     let huge: f64 = facts.iter().filter(|f| f.huge).map(benefit).sum();
-    (all > 0.0).then(|| huge / all)
+    // The sum of nothing is -0.0, which would be printed.
+    (all > 0.0).then(|| huge / all + 0.0)
 }
 
 #[cfg(test)]
@@ -219,5 +220,7 @@ mod tests {
         let cooled = [BlockFacts { benefit_hz: 0.0, ..huge }, facts(2, 512, 1000.0)];
         assert_eq!(heat_on_huge(&cooled, &[(BlockNo(1), 3000.0)].into()), Some(0.0), "it was hot, and is not any more");
         assert_eq!(heat_on_huge(&[], &BTreeMap::new()), None);
+        let none = heat_on_huge(&known[1..], &BTreeMap::new()).map(|share| format!("{share:.1}"));
+        assert_eq!(none.as_deref(), Some("0.0"), "and not -0.0");
     }
 }

@@ -439,7 +439,9 @@ fn a_short_command_is_recorded_and_so_is_its_end() {
     let began = Instant::now();
     stage.isotherm("record -- sleep 1").ended(0).says(" snapshot");
     assert!(began.elapsed() < Duration::from_secs(5));
-    assert_eq!(Recording::open(stage.path("heat.isotherm")).unwrap().len(), 1);
+    // Its end falls on the second at which processes are listed: it is seen then, or with the next window.
+    let snapshots = Recording::open(stage.path("heat.isotherm")).unwrap().len();
+    assert!((1..=2).contains(&snapshots), "{snapshots} snapshots");
 }
 
 #[test]
