@@ -12,8 +12,10 @@ mkdir -p target
 run() { # run LOG ARGS...: cargo test, showing results only; the exit status is cargo's
     local log=$1
     shift
-    cargo test --locked --no-fail-fast "$@" 2>&1 | tee "$log" |
+    # The `|| true` belongs to grep alone: after the whole pipeline it would hide how cargo ended.
+    cargo test --locked --no-fail-fast "$@" 2>&1 | tee "$log" | {
         grep --line-buffered -E '^ +(Running|Doc-tests)|^test result|^test .*FAILED|^error|^warning: unused|^skipped:' || true
+    }
     return "${PIPESTATUS[0]}"
 }
 

@@ -6,6 +6,7 @@ use isotherm_record::Recording;
 use serde_json::Value;
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -576,4 +577,28 @@ fn a_target_that_is_stopped_is_idle_and_no_trouble() {
     // What it touched on its way into the stop may have been seen, once: a few pages of 16 MiB.
     let hot = json["report"]["processes"][0]["hot_bytes"].as_u64().unwrap();
     assert!(hot <= 64 << 10, "{json}");
+}
+
+/// What decides whether a change is good has to be right itself: a failure that it hid went unnoticed for a while.
+#[test]
+fn the_test_script_fails_when_a_test_does() {
+    let stage = Stage::new();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/test.sh");
+    fs::create_dir_all(stage.path("scripts")).unwrap();
+    fs::create_dir_all(stage.path("bin")).unwrap();
+    fs::copy(script, stage.path("scripts/test.sh")).unwrap();
+    let cargo = "#!/bin/bash
+case \"$*\" in *--exact*) echo 'test result: ok'; exit $again;; esac
+echo \"     Running $binary (target/x)\"; echo \"test a_story ... $first\"; [ $first = ok ] || exit 101
+";
+    fs::write(stage.path("bin/cargo"), cargo).unwrap();
+    fs::set_permissions(stage.path("bin/cargo"), fs::Permissions::from_mode(0o755)).unwrap();
+    let run = |first: &str, again: i32, binary: &str| {
+        let script = format!("first={first} again={again} binary={binary} PATH=$PWD/bin:$PATH bash scripts/test.sh");
+        stage.shell(&script)
+    };
+    run("ok", 0, "tests/live.rs").ended(0);
+    run("FAILED", 0, "tests/live.rs").ended(0).prints("passed only when run alone: a_story");
+    run("FAILED", 101, "tests/live.rs").ended(1);
+    run("FAILED", 0, "unittests").ended(1);
 }
