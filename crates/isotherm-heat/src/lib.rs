@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod adaptive;
 mod block;
 mod budget;
 mod interval;
@@ -12,8 +13,10 @@ mod mapping;
 mod mask;
 mod regions;
 mod rng;
+mod sampled;
 mod snapshot;
 mod target;
+mod tiles;
 mod view;
 
 pub use block::{BlockBits, HugeHeat, LEAST_IDLE, Ns, PageHeat, Run, Sighting};
@@ -23,6 +26,8 @@ pub use mapping::{MappingBits, MappingTarget, Next};
 pub use mask::Mask;
 pub use regions::{RegionBuilder, carry_ages};
 pub use rng::Rng;
+pub use sampled::{SampledTarget, Sampling};
 pub use snapshot::{Classes, Cost, Granularity, Mapping, Region, RunInfo, Snapshot, TargetHeat, TargetId, Thresholds};
 pub use target::{BlockHeat, CREDIT_S, FIRST_READ, HORIZON, Tally, Target, View, Watch};
+pub use tiles::{Tile, Tiles};
 pub use view::{Summary, summarize, summarize_after};

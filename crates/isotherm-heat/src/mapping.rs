@@ -136,7 +136,7 @@ impl MappingTarget {
         let looked = now.saturating_sub(self.cleared_at.unwrap_or(now));
         for mapping in self.mappings.values() {
             let counted = mapping.pages(looked, now);
-            for (interval, pages) in &counted {
+            for (interval, _, pages) in &counted {
                 sum.temperature.add(*interval, *pages);
                 sum.idle.add(*interval, *pages);
             }
@@ -149,7 +149,7 @@ impl MappingTarget {
 
 impl MappingHeat {
     /// Pages by interval: of the look under way once it has lasted, else of the one before it.
-    fn pages(&self, looked: Ns, now: Ns) -> Vec<(Interval, u64)> {
+    fn pages(&self, looked: Ns, now: Ns) -> Vec<(Interval, Interval, u64)> {
         let use_before = looked < LOOK / 4 && self.before.measured() > 0;
         let source = if use_before { &self.before } else { &self.now };
         let resident = self.bits.resident_pages;
@@ -158,13 +158,13 @@ impl MappingHeat {
         for (interval, pages) in source.iter() {
             let pages = pages.min(left);
             left -= pages;
-            counted.push((interval, pages));
+            counted.push((interval, interval, pages));
         }
         // The rest was not touched in the look: idle for as long, or longer if nothing in the mapping was.
         let idle = looked.max(now.saturating_sub(self.idle_since).min(now)).max(if use_before { LOOK } else { 0 });
         let code = if idle >= LEAST_IDLE { Interval::from_ns(idle).extrapolated() } else { Interval::UNMEASURED };
         if left > 0 {
-            counted.push((code, left));
+            counted.push((code, code, left));
         }
         counted
     }

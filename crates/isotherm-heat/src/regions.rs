@@ -11,6 +11,8 @@ use isotherm_units::{Addr, AddrRange, BlockNo, PAGE_SIZE};
 
 /// Pages within this many octaves of a run's mean belong to it.
 const LIKE_OCTAVES: f64 = 1.5;
+/// What is not measured is this unlike what is.
+const UNMEASURED_OCTAVES: f64 = 2.0;
 /// A block with more runs than this is told as one mixed region.
 const MOST_RUNS: usize = 32;
 
@@ -55,12 +57,13 @@ impl Part {
         self.idle_ns += next.idle_ns;
     }
 
-    /// How unlike two parts are, in octaves; measured and unmeasured are as unlike as can be.
+    /// How unlike two parts are, in octaves. Joining what is not measured yet to what is loses no heat: the mean is over measured
+    /// pages. So where there are too many regions that goes before joining what is as unlike as hot and cold.
     fn unlike(&self, other: &Part) -> f64 {
         match (self.mean_octaves(), other.mean_octaves()) {
             (Some(a), Some(b)) => (a - b).abs(),
             (None, None) => 0.0,
-            _ => 64.0,
+            _ => UNMEASURED_OCTAVES,
         }
     }
 
@@ -104,11 +107,12 @@ impl RegionBuilder {
         RegionBuilder::default()
     }
 
-    /// Adds pages of which it is known how many have which interval, but not where in `range` they are: a region of its own.
-    pub fn mixed(&mut self, range: AddrRange, huge_pages: u64, counted: &[(Interval, u64)]) {
+    /// Adds pages of which it is known how many have which interval and idle time, but not where in `range` they are: a region
+    /// of its own.
+    pub fn mixed(&mut self, range: AddrRange, huge_pages: u64, counted: &[(Interval, Interval, u64)]) {
         let mut part = Part { start: range.start.0, huge: huge_pages, ..Part::default() };
-        for (interval, pages) in counted {
-            part.add(range.end.0, Like { interval: *interval, idle: *interval, huge: false }, *pages);
+        for (interval, idle, pages) in counted {
+            part.add(range.end.0, Like { interval: *interval, idle: *idle, huge: false }, *pages);
         }
         part.end = range.end.0;
         self.parts.push(part);
@@ -286,6 +290,19 @@ mod tests {
         assert_eq!(build(&blocks, 1).len(), 1);
         let pages: u64 = build(&blocks, 7).iter().map(|r| r.resident_pages).sum();
         assert_eq!(pages, 64 * 512, "no page is lost");
+    }
+
+    #[test]
+    fn what_is_not_measured_yet_does_not_make_hot_and_cold_one() {
+        // Half of the blocks are known, every other eight; too many runs for the regions there may be.
+        let known = |i: u64| if (800..1200).contains(&i) { hot() } else { cold() };
+        let level = |i: u64| if (i / 8).is_multiple_of(2) { Interval::UNMEASURED } else { known(i) };
+        let blocks: Vec<[Interval; 512]> = (0..2000).map(|i| [level(i); 512]).collect();
+        let regions = build(&blocks, 20);
+        assert!(regions.len() <= 20);
+        let hot: Vec<_> = regions.iter().filter(|r| r.interval <= hot()).map(|r| r.range.len().pages() / 512).collect();
+        assert_eq!(hot.len(), 1, "{regions:?}");
+        assert!((384..=416).contains(&hot[0]), "{hot:?}");
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub enum Granularity {
     Page,
     /// Whole mappings only: how many of its pages were touched, not which.
     Mapping,
+    /// Regions, known by samples or as the source finds them: how hot their pages are in the mean, not which.
+    Region,
 }
 
 /// Neighbouring pages of like heat.

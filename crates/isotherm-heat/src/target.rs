@@ -282,12 +282,15 @@ impl Target {
             return;
         }
         let distance = FIRST_READ << t.step.min(20);
+        if distance >= patrol.min(HORIZON) {
+            // What was expected within the horizon has come or does not.
+            self.reserved -= u64::from(std::mem::take(&mut t.reserved));
+        }
         if distance < patrol {
             t.step += 1;
             // From the clear on, reads are at 10, 20, 40 ...: each gap is as long as all before it.
             t.next_read = now + distance;
         } else {
-            self.reserved -= u64::from(std::mem::take(&mut t.reserved));
             t.next_read = (now + patrol.max(PATROL_GRID)) / PATROL_GRID * PATROL_GRID;
         }
         self.reads.push(Reverse((t.next_read, block)));

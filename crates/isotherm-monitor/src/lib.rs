@@ -15,6 +15,7 @@ pub use follow::{Follower, Selection};
 use isotherm_heat::{Bucket, Cost, Granularity, Mapping, Ns, Snapshot, Target, TargetHeat};
 use isotherm_sources::{AccessSource, Clock, Error};
 use isotherm_sys::proc::Proc;
+use isotherm_units::{BLOCK_SIZE, Bytes};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use watched::{ARM_BATCH, Heat, Most, Spent, Watched};
@@ -52,11 +53,36 @@ const PATROL_LONGEST: Ns = 60_000_000_000;
 /// Never asleep for longer than this, so that a request to stop is heard.
 const LONGEST_SLEEP: Ns = 100_000_000;
 
+/// A target is sampled if at the allowed CPU it would take longer than this to look at all of its blocks once.
+pub const FIRST_PICTURE: Ns = 300_000_000_000;
+/// What looking at a block for the first time costs: a clear and the reads that follow.
+const FIRST_LOOK_NS: f64 = 50_000.0;
+/// Regions of a sampled target, however small its part of all that is sampled.
+const LEAST_REGIONS: usize = 16;
+
+/// How much of a target is looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// All of it, as long as a first picture takes no more than five minutes at the allowed CPU.
+    #[default]
+    Auto,
+    /// Every block.
+    Whole,
+    /// A block here and there in each of a bounded number of regions: cost does not follow the size of memory.
+    Sampled,
+}
+
 /// What may be changed about watching.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// The bound on regions of one target. At least 1.
+    /// How much of a target is looked at.
+    pub mode: Mode,
+    /// The bound on regions of one target; of all sampled targets together. At least 1.
     pub max_regions: usize,
+    /// No region of a sampled target is larger than this, as far as `max_regions` allows.
+    pub max_region: Option<Bytes>,
+    /// Each region of a sampled target has a look in this time, if the budgets allow.
+    pub sample_interval_ns: Ns,
     /// Slow-down allowed to each target, in percent of one core. Over 100: no limit.
     pub max_slowdown_pct: f64,
     /// CPU allowed to the monitor, in percent of one core. Over 100: no limit.
@@ -67,7 +93,15 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { max_regions: 1000, max_slowdown_pct: 1.0, max_cpu_pct: 1.0, seed: 1 }
+        Settings {
+            mode: Mode::Auto,
+            max_regions: 1000,
+            max_region: None,
+            sample_interval_ns: 1_000_000_000,
+            max_slowdown_pct: 1.0,
+            max_cpu_pct: 1.0,
+            seed: 1,
+        }
     }
 }
 
@@ -186,7 +220,7 @@ impl<C: Clock> Monitor<C> {
     pub fn pages_of(&self, pid: u32) -> Option<&Target> {
         match &self.watched.get(&pid)?.heat {
             Heat::Pages(target) => Some(target),
-            Heat::Mappings(_) => None,
+            Heat::Sampled(_) | Heat::Mappings(_) => None,
         }
     }
 
@@ -195,9 +229,16 @@ impl<C: Clock> Monitor<C> {
         Some(&self.watched.get(&pid)?.mappings)
     }
 
-    /// Blocks that were never looked at yet, of all that are known: while they are many, little is known of the heat.
+    /// How much memory of watched processes is known by samples only.
+    pub fn sampled(&self) -> Bytes {
+        let blocks: u64 = self.watched.values().filter(|w| !w.exited).map(Watched::sampled_blocks).sum();
+        Bytes(blocks * BLOCK_SIZE)
+    }
+
+    /// Blocks (or regions of sampled targets) that were never looked at yet, of all that are known: while they are many, little is known of the heat.
     pub fn unlooked(&self) -> (usize, usize) {
-        (self.watched.values().map(Watched::unlooked).sum(), self.watched.values().map(Watched::blocks).sum())
+        let all = self.watched.values().map(Watched::looked_at_one_by_one).sum();
+        (self.watched.values().map(Watched::unlooked).sum(), all)
     }
 
     /// Now, on the monitor's clock.
@@ -249,7 +290,8 @@ impl<C: Clock> Monitor<C> {
             if !pids.contains(&pid) {
                 self.end(pid);
             } else {
-                self.step(pid, |w, source, spent| w.refit(source, now, spent));
+                let room = self.room_for_whole(pid);
+                self.step(pid, |w, source, spent| w.refit(source, now, room, spent));
             }
         }
         self.try_again = false;
@@ -269,10 +311,38 @@ impl<C: Clock> Monitor<C> {
         self.ever_watched |= !self.watched.is_empty();
         self.memoryless.retain(|pid| pids.contains(pid));
         self.set_patrol();
+        self.deal_regions();
         self.charge_bookkeeping();
         let took = self.clock.now().saturating_sub(now);
         self.next_refit = now + if self.try_again { TRY_AGAIN } else { REFIT_TICK.max(took * REFIT_SHARE) };
         Ok(())
+    }
+
+    /// How many blocks `pid` may have to be watched whole, beside the others that are.
+    fn room_for_whole(&self, pid: u32) -> usize {
+        match self.settings.mode {
+            Mode::Whole => usize::MAX,
+            Mode::Sampled => 0,
+            Mode::Auto => {
+                let others = self.watched.iter().filter(|(other, w)| **other != pid && !w.exited);
+                let taken: usize = others.map(|(_, w)| w.whole_blocks()).sum();
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 300 s / 50 us")]
+                let limit = (FIRST_PICTURE as f64 * self.cpu.share().min(1.0) / FIRST_LOOK_NS) as usize;
+                limit.saturating_sub(taken)
+            }
+        }
+    }
+
+    /// Deals out the regions that there may be among sampled targets, by their size.
+    fn deal_regions(&mut self) {
+        let all: u64 = self.watched.values().filter(|w| !w.exited).map(Watched::sampled_blocks).sum();
+        for watched in self.watched.values_mut() {
+            if let Heat::Sampled(target) = &mut watched.heat {
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a usize")]
+                let share = (self.settings.max_regions as f64 * target.blocks() as f64 / all.max(1) as f64) as usize;
+                target.set_max_regions(share.max(LEAST_REGIONS.min(self.settings.max_regions)));
+            }
+        }
     }
 
     fn alive(&self) -> Vec<u32> {
@@ -282,9 +352,10 @@ impl<C: Clock> Monitor<C> {
     /// Begins to watch a process; returns why it cannot be watched, if so.
     fn attach(&mut self, pid: u32, now: Ns) -> Option<Error> {
         let granularity = self.source.0.describe().granularity;
+        let room = self.room_for_whole(pid);
         let tried = self.source.0.attach(pid).and_then(|(id, comm)| {
             let mut watched = Watched::new(id, comm, granularity, now, &self.settings);
-            watched.refit(&mut *self.source.0, now, &mut self.spent)?;
+            watched.refit(&mut *self.source.0, now, room, &mut self.spent)?;
             Ok(watched)
         });
         match tried {
@@ -371,6 +442,7 @@ impl<C: Clock> Monitor<C> {
     fn arm(&mut self) {
         // Who was first last time is last this time, so that a small budget is not used up by the lowest pids.
         let mut targets = self.alive();
+        let regions_each = self.regions_each();
         self.turn = self.turn.wrapping_add(1);
         let first = self.turn % targets.len().max(1);
         targets.rotate_left(first);
@@ -387,7 +459,7 @@ impl<C: Clock> Monitor<C> {
                     if most != Most::Urgent {
                         w.clear_stuck(source, now, spent)?;
                     }
-                    cleared = w.arm_due(source, now, most, spent)?;
+                    cleared = w.arm_due(source, now, most.dealt(w.share_of_looks(regions_each)), spent)?;
                     Ok(())
                 });
                 let took = self.charge_cpu().saturating_sub(began);
@@ -403,6 +475,12 @@ impl<C: Clock> Monitor<C> {
             }
             targets = busy;
         }
+    }
+
+    /// Regions of a sampled target on average.
+    fn regions_each(&self) -> f64 {
+        let sampled = || self.watched.values().filter(|w| !w.exited && w.is_sampled());
+        sampled().map(Watched::looked_at_one_by_one).sum::<usize>() as f64 / sampled().count().max(1) as f64
     }
 
     /// How many blocks can be cleared for `tokens` of CPU time.
@@ -428,7 +506,7 @@ impl<C: Clock> Monitor<C> {
     }
 
     fn set_patrol(&mut self) {
-        let blocks: usize = self.watched.values().map(Watched::blocks).sum();
+        let blocks: usize = self.watched.values().map(Watched::whole_blocks).sum();
         let unlooked: usize = self.watched.values().map(Watched::unlooked).sum();
         let for_reads = if unlooked * FEW_UNLOOKED > blocks { PATROL_SHARE_AT_FIRST } else { PATROL_SHARE };
         // What listing and snapshots take is not there for reads.
@@ -521,6 +599,7 @@ fn target_heat(watched: &mut Watched, now: Ns, elapsed: Ns, settings: &Settings)
         exited: watched.exited,
         granularity: match watched.heat {
             Heat::Pages(_) => Granularity::Page,
+            Heat::Sampled(_) => Granularity::Region,
             Heat::Mappings(_) => Granularity::Mapping,
         },
         mappings: mappings_with_regions(watched, &sum.regions),

@@ -2,8 +2,8 @@
 
 use crate::Settings;
 use isotherm_heat::{
-    BlockBits, Bucket, CREDIT_S, Granularity, Mapping, MappingBits, MappingTarget, Next, Ns, Region, Summary, Tally,
-    Target, TargetId, Watch, summarize_after,
+    BlockBits, Bucket, CREDIT_S, Granularity, Mapping, MappingBits, MappingTarget, Next, Ns, Region, SampledTarget,
+    Sampling, Summary, Tally, Target, TargetId, Watch, summarize_after,
 };
 use isotherm_sources::{AccessSource, Cleared, Error, Progress, Report};
 use isotherm_units::BlockNo;
@@ -49,6 +49,16 @@ pub(crate) enum Most {
 }
 
 impl Most {
+    /// The part of a full batch that one of several targets may use before the next has its turn.
+    pub fn dealt(self, share: f64) -> Most {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and min'ed after")]
+        let batch = (ARM_BATCH as f64 * share) as usize;
+        match self {
+            Most::Blocks(n) => Most::Blocks(n.min(batch.max(1))),
+            Most::Urgent => Most::Urgent,
+        }
+    }
+
     fn blocks(self) -> usize {
         match self {
             Most::Blocks(n) => n,
@@ -61,6 +71,8 @@ impl Most {
 #[derive(Debug)]
 pub(crate) enum Heat {
     Pages(Box<Target>),
+    /// Page by page as well, but only of a block here and there.
+    Sampled(Box<SampledTarget>),
     Mappings(MappingTarget),
 }
 
@@ -78,9 +90,12 @@ pub(crate) struct Watched {
     attached_at: Ns,
     next_stuck: Ns,
     stuck_interval: Ns,
-    max_slowdown_pct: f64,
     slowdown: Bucket,
+    settings: Settings,
 }
+
+/// A target watched whole grows to this many times of what would have been sampled from the start before it is sampled.
+const GROWN: usize = 2;
 
 impl Watched {
     pub fn new(id: TargetId, comm: String, granularity: Granularity, now: Ns, settings: &Settings) -> Watched {
@@ -89,7 +104,8 @@ impl Watched {
                 let watch = Watch { max_slowdown_pct: settings.max_slowdown_pct, patrol_ns: 1_000_000_000 };
                 Heat::Pages(Box::new(Target::new(now, watch, settings.seed ^ u64::from(id.pid))))
             }
-            Granularity::Mapping => Heat::Mappings(MappingTarget::new()),
+            // A source that finds regions by itself answers like one that counts by mapping.
+            Granularity::Mapping | Granularity::Region => Heat::Mappings(MappingTarget::new()),
         };
         Watched {
             id,
@@ -104,20 +120,59 @@ impl Watched {
             attached_at: now,
             next_stuck: now + STUCK_FIRST,
             stuck_interval: STUCK_FIRST,
-            max_slowdown_pct: settings.max_slowdown_pct,
+            settings: *settings,
             slowdown: Bucket::new(settings.max_slowdown_pct, CREDIT_S, now),
         }
     }
 
-    /// Takes in what is mapped now, and reads blocks not seen before.
-    pub fn refit(&mut self, source: &mut dyn AccessSource, now: Ns, spent: &mut Spent) -> Result<(), Error> {
+    /// Takes in what is mapped now, and reads blocks not seen before. A target of more than `whole` blocks is sampled.
+    pub fn refit(
+        &mut self,
+        source: &mut dyn AccessSource,
+        now: Ns,
+        whole: usize,
+        spent: &mut Spent,
+    ) -> Result<(), Error> {
         let layout = source.layout(self.id.pid)?;
         self.mappings = layout.mappings;
-        if let Heat::Pages(target) = &mut self.heat {
-            let fresh = target.refit(&layout.blocks);
-            read_blocks(target, source, self.id.pid, now, &fresh, spent)?;
+        if matches!(&self.heat, Heat::Pages(target) if is_too_large(layout.blocks.len(), whole, target.is_empty())) {
+            self.heat = Heat::Sampled(Box::new(self.sampled(now)));
         }
-        Ok(())
+        match &mut self.heat {
+            Heat::Pages(target) => {
+                let fresh = target.refit(&layout.blocks);
+                read_blocks(target, source, self.id.pid, now, &fresh, spent).map(|_| ())
+            }
+            Heat::Sampled(target) => {
+                target.refit(&layout.blocks);
+                Ok(())
+            }
+            Heat::Mappings(_) => Ok(()),
+        }
+    }
+
+    fn sampled(&self, now: Ns) -> SampledTarget {
+        let sampling = Sampling {
+            max_regions: self.settings.max_regions,
+            max_region: self.settings.max_region,
+            interval_ns: self.settings.sample_interval_ns,
+            max_slowdown_pct: self.settings.max_slowdown_pct,
+        };
+        SampledTarget::new(now, sampling, self.settings.seed ^ u64::from(self.id.pid))
+    }
+
+    /// Of a batch, what this target's turn may use, so that each sampled region has as many looks as any other, whichever target
+    /// it belongs to. `regions_each` is how many regions they have on average.
+    pub fn share_of_looks(&self, regions_each: f64) -> f64 {
+        match &self.heat {
+            Heat::Sampled(target) => (target.len() as f64 / regions_each.max(1.0)).min(1.0),
+            Heat::Pages(_) | Heat::Mappings(_) => 1.0,
+        }
+    }
+
+    /// Whether only a block here and there is looked at.
+    pub fn is_sampled(&self) -> bool {
+        matches!(self.heat, Heat::Sampled(_))
     }
 
     /// Reads what is due.
@@ -127,6 +182,7 @@ impl Watched {
                 let due = target.due_reads(now);
                 read_blocks(target, source, self.id.pid, now, &due, spent).map(|_| ())
             }
+            Heat::Sampled(target) => read_samples(target, source, self.id.pid, now, spent),
             Heat::Mappings(heat) => match heat.next() {
                 Next::Read(at) if at <= now => {
                     let before = heat.tally().retouched;
@@ -170,6 +226,11 @@ impl Watched {
                 spent.add(0, progress);
                 Ok(ready.len())
             }
+            Heat::Sampled(target) => match most {
+                // Everything may be news here; there is nothing that cannot wait.
+                Most::Urgent => Ok(0),
+                Most::Blocks(most) => clear_samples(target, source, self.id.pid, now, most, spent),
+            },
             Heat::Mappings(heat)
                 if most != Most::Urgent && heat.next() == Next::Clear && self.slowdown.available_ns(now) > 0.0 =>
             {
@@ -207,7 +268,7 @@ impl Watched {
         }
         spent.longest_hold_ns = spent.longest_hold_ns.max(cleared.stall_ns);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds to minutes")]
-        let for_budget = (cost_ns * 100.0 / self.max_slowdown_pct) as Ns;
+        let for_budget = (cost_ns * 100.0 / self.settings.max_slowdown_pct) as Ns;
         let backed_off = (self.stuck_interval * STUCK_BACKOFF).min(STUCK_LONGEST);
         self.stuck_interval = backed_off.max(cleared.stall_ns * STALL_SHARE).max(for_budget);
         self.next_stuck = cleared.at + self.stuck_interval;
@@ -218,6 +279,7 @@ impl Watched {
     pub fn next_read(&self) -> Option<Ns> {
         match &self.heat {
             Heat::Pages(target) => target.next_read(),
+            Heat::Sampled(target) => target.next_read(),
             Heat::Mappings(heat) => match heat.next() {
                 Next::Read(at) => Some(at),
                 Next::Clear => None,
@@ -229,21 +291,40 @@ impl Watched {
     pub fn unlooked(&self) -> usize {
         match &self.heat {
             Heat::Pages(target) => target.unlooked(),
+            Heat::Sampled(target) => target.unlooked(),
             Heat::Mappings(_) => 0,
         }
     }
 
-    /// Blocks known.
-    pub fn blocks(&self) -> usize {
+    /// What [`Watched::unlooked`] counts, in all: blocks, or sampled regions.
+    pub fn looked_at_one_by_one(&self) -> usize {
         match &self.heat {
             Heat::Pages(target) => target.len(),
+            Heat::Sampled(target) => target.len(),
             Heat::Mappings(_) => 0,
+        }
+    }
+
+    /// Blocks that are looked at each.
+    pub fn whole_blocks(&self) -> usize {
+        match &self.heat {
+            Heat::Pages(target) => target.len(),
+            Heat::Sampled(_) | Heat::Mappings(_) => 0,
+        }
+    }
+
+    /// Blocks that are sampled.
+    pub fn sampled_blocks(&self) -> u64 {
+        match &self.heat {
+            Heat::Sampled(target) => target.blocks(),
+            Heat::Pages(_) | Heat::Mappings(_) => 0,
         }
     }
 
     pub fn tally(&self) -> Tally {
         match &self.heat {
             Heat::Pages(target) => target.tally(),
+            Heat::Sampled(target) => target.tally(),
             Heat::Mappings(heat) => heat.tally(),
         }
     }
@@ -257,6 +338,7 @@ impl Watched {
     pub fn summarize(&self, now: Ns, max_regions: usize, elapsed: Ns) -> Summary {
         match &self.heat {
             Heat::Pages(target) => summarize_after(target, now, max_regions, &self.regions, elapsed),
+            Heat::Sampled(target) => target.summarize(max_regions, &self.regions, elapsed),
             Heat::Mappings(heat) => {
                 let mut sum = heat.summarize(now, max_regions);
                 isotherm_heat::carry_ages(&mut sum.regions, &self.regions, elapsed);
@@ -290,6 +372,57 @@ fn read_blocks(
     }
     spent.add(blocks.len(), progress);
     Ok(progress.answered)
+}
+
+/// Whether a target of so many blocks is to be sampled. One that is watched whole already has some room to grow.
+fn is_too_large(blocks: usize, whole: usize, is_new: bool) -> bool {
+    blocks > if is_new { whole } else { whole.saturating_mul(GROWN) }
+}
+
+/// Reads the blocks of looks that are under way.
+fn read_samples(
+    target: &mut SampledTarget,
+    source: &mut dyn AccessSource,
+    pid: u32,
+    now: Ns,
+    spent: &mut Spent,
+) -> Result<(), Error> {
+    let due = target.due_reads(now);
+    if due.is_empty() {
+        return Ok(());
+    }
+    let progress = source.read(pid, &due, &mut |at, report| match report {
+        Report::Block(block, bits) => target.read(at, block, bits),
+        Report::Failed(block) => target.postpone(at, block),
+        Report::Mapping { .. } => {}
+    })?;
+    for block in &due[progress.answered..] {
+        target.postpone(now, *block);
+    }
+    spent.add(due.len(), progress);
+    Ok(())
+}
+
+/// Begins up to `most` looks. Returns how many.
+fn clear_samples(
+    target: &mut SampledTarget,
+    source: &mut dyn AccessSource,
+    pid: u32,
+    now: Ns,
+    most: usize,
+    spent: &mut Spent,
+) -> Result<usize, Error> {
+    let due = target.due_clears(now, most.min(ARM_BATCH));
+    if due.is_empty() {
+        return Ok(0);
+    }
+    let progress = source.clear(pid, &due, &mut |at, block, outcome| match outcome {
+        Cleared::Except(stuck) => target.cleared(at, block, stuck),
+        Cleared::Refused => target.refused(at, block),
+    })?;
+    spent.blocks_cleared += due.len() as u64;
+    spent.add(0, progress);
+    Ok(due.len())
 }
 
 fn read_mappings(

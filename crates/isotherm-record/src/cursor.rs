@@ -257,6 +257,7 @@ fn granularity(name: &str) -> Decoded<Granularity> {
     match name {
         "page" => Ok(Granularity::Page),
         "mapping" => Ok(Granularity::Mapping),
+        "region" => Ok(Granularity::Region),
         other => Err(format!("granularity {other:?} is unknown")),
     }
 }

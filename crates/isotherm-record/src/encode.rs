@@ -244,6 +244,7 @@ pub(crate) const fn granularity_name(granularity: Granularity) -> &'static str {
     match granularity {
         Granularity::Page => "page",
         Granularity::Mapping => "mapping",
+        Granularity::Region => "region",
     }
 }
 

@@ -126,6 +126,38 @@ pub enum Error {
         /// What is wrong with the newest segment.
         what: String,
     },
+    /// A recording by damo could not be understood.
+    #[error("read {} as a recording by damo: {what}; {advice}", path.display())]
+    Damo {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+        /// What to do about it.
+        advice: &'static str,
+    },
+    /// A file for damo could not be written. Whatever had that name before is as it was.
+    #[error("write {} for damo: {error}; {}", path.display(), advice(error))]
+    DamoWrite {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// There is a file of that name already.
+    #[error("write {} for damo: the file is there already; choose another name or ask to overwrite it", path.display())]
+    DamoExists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// What was asked for cannot be told in damo's terms.
+    #[error("write {} for damo: {what}", path.display())]
+    DamoOptions {
+        /// The file.
+        path: PathBuf,
+        /// What cannot be, and what can.
+        what: String,
+    },
 }
 
 fn advice(error: &io::Error) -> &'static str {

@@ -7,6 +7,8 @@
 //! writer therefore keeps at most `flush_interval` in memory, and what it has renamed into place is never touched again until
 //! [`Writer::finish`] has put a whole copy beside it. The crate reads no clock: time comes with the snapshots.
 //!
+//! [`damo`] reads and writes recordings in the format of DAMON's own tool, for exchange with those who use that.
+//!
 //! ```
 //! # let dir = tempfile::tempdir().unwrap();
 //! # let path = dir.path().join("run");
@@ -27,6 +29,7 @@
 
 mod compact;
 mod cursor;
+pub mod damo;
 mod encode;
 mod error;
 mod publish;

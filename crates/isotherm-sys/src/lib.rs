@@ -17,6 +17,7 @@ pub mod pagemap;
 mod pagemap_scan;
 pub mod pressure;
 pub mod proc;
+pub mod random;
 pub mod signal;
 
 /// The page size of this kernel, in bytes.

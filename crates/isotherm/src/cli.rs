@@ -46,6 +46,8 @@ pub enum Command {
     Record(RecordArgs),
     /// Show heat, from a recording or live
     Report(ReportArgs),
+    /// Turn a recording into a file that damo reads, or a file of damo into a recording
+    Convert(ConvertArgs),
     /// Processes and cgroups by hot memory, live in the terminal
     Top(TopArgs),
     /// Put the hot memory of processes on huge pages, once
@@ -146,7 +148,8 @@ pub struct WatchArgs {
     /// Where access reports come from
     #[arg(long, value_enum, default_value_t)]
     pub source: SourceArg,
-    /// Watch this recording being played back instead of the machine: its processes, or those named, as fast as it computes
+    /// Watch this recording (or file of damo) being played back instead of the machine: its processes, or those named, as
+    /// fast as it computes
     #[arg(long, value_name = "RECORDING", conflicts_with_all = ["source", "all", "cgroup", "command"])]
     pub replay: Option<PathBuf>,
     /// Allowed slow-down of each target, percent of one core; over 100 lifts the limit
@@ -155,12 +158,35 @@ pub struct WatchArgs {
     /// Allowed CPU of the monitor, percent of one core; over 100 lifts the limit [default: 1, with `referenced` 5]
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub max_cpu: Option<f64>,
-    /// At most this many regions for each process
+    /// How much of a process is looked at
+    #[arg(long, value_enum, default_value_t)]
+    pub mode: ModeArg,
+    /// At most this many regions for each process; for all together of those that are sampled
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub max_regions: u32,
+    /// No region of a sampled process is larger than this, as far as --max-regions allows [default: no such bound]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub max_region: Option<Bytes>,
+    /// Each region of a sampled process is looked at once in this time, if the budgets allow
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = positive_duration_ns)]
+    pub sample_interval: u64,
+    /// Draw the order of looks from this seed, to repeat a run [default: one from the operating system]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
     /// Time between two snapshots
     #[arg(short, long, value_name = "TIME", value_parser = window_ns)]
     pub window: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ModeArg {
+    /// Whole, as long as all that is watched can be looked at once in five minutes at the allowed CPU; sampled beyond
+    #[default]
+    Auto,
+    /// Every page
+    Whole,
+    /// A 2 MiB block here and there in each region: cost follows --max-regions, not the size of memory
+    Sampled,
 }
 
 /// Bounds between hot, warm, cold and idle.
@@ -245,6 +271,27 @@ pub struct RecordArgs {
 pub const DEFAULT_RECORDING: &str = "heat.isotherm";
 
 #[derive(Debug, Args)]
+pub struct ConvertArgs {
+    /// A recording, which is a directory, or a file of damo (json_compressed, json or perf_script)
+    pub input: PathBuf,
+    /// What to write: a file for damo from a recording, a recording from a file of damo
+    pub output: PathBuf,
+    /// Replace what is already there
+    #[arg(long)]
+    pub overwrite: bool,
+    /// Only this process
+    #[arg(long, value_name = "PID")]
+    pub only: Option<u32>,
+    /// For damo: sampling interval; nothing can be told to be accessed more often
+    #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = positive_duration_ns)]
+    pub sample: u64,
+    /// For damo: aggregation interval, in which one access counts 1. A longer one tells colder memory apart, and makes fewer
+    /// snapshots [default: the recording's time between snapshots, at least 1s]
+    #[arg(long, value_name = "TIME", value_parser = positive_duration_ns)]
+    pub aggregation: Option<u64>,
+}
+
+#[derive(Debug, Args)]
 pub struct ReportArgs {
     #[command(subcommand)]
     pub kind: ReportKind,
@@ -269,7 +316,7 @@ pub enum ReportKind {
 /// From a recording, or live.
 #[derive(Clone, Debug, Args)]
 pub struct InputArgs {
-    /// Recording to read [default: heat.isotherm if no target is given]
+    /// Recording to read, or a file of damo [default: heat.isotherm if no target is given]
     #[arg(value_name = "RECORDING", conflicts_with_all = ["pids", "cgroup", "all", "command"])]
     pub recording: Option<PathBuf>,
     /// Watch live for this long

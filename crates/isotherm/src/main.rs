@@ -1,7 +1,8 @@
 //! `isotherm`: see the heat of real memory.
 //!
 //! This file is the table of contents: one match on the command, one place that prints an error. Each command is a module in
-//! [`commands`]; what they share is arguments ([`cli`]), a monitor made from them ([`watch`]) and output ([`output`]).
+//! [`commands`]; what they share is arguments ([`cli`]), a monitor made from them ([`watch`]), recordings ([`input`]) and output
+//! ([`output`]).
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrong usage. A reader that closes the pipe early is no failure.
 
@@ -11,6 +12,7 @@ mod cli;
 mod commands;
 mod daemon;
 mod gain;
+mod input;
 mod output;
 mod watch;
 
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Record(args) => commands::record::run(&args),
         Command::Report(args) => commands::report::run(&args),
+        Command::Convert(args) => commands::convert::run(&args),
         Command::Top(args) => commands::top::run(&args),
         Command::Collapse(args) => commands::collapse::run(&args),
         Command::Run(args) => commands::run::run(&args),

@@ -1,17 +1,18 @@
 //! From arguments to a running monitor: targets resolved, the source opened, the machine described, signals heard.
 
-use crate::cli::{SourceArg, TargetArgs, Usage, WatchArgs};
+use crate::cli::{ModeArg, SourceArg, TargetArgs, Usage, WatchArgs};
+use crate::input::{self, Recorded};
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
-use isotherm_heat::{Granularity, RunInfo, Snapshot};
-use isotherm_monitor::{Follower, Monitor, Selection, Settings};
-use isotherm_record::Recording;
+use isotherm_collapse::benefit::{self, BlockFacts};
+use isotherm_heat::{Granularity, Region, RunInfo, Snapshot, TargetHeat};
+use isotherm_monitor::{Follower, Mode, Monitor, Selection, Settings};
 use isotherm_sources::choose::{self, Wanted};
 use isotherm_sources::replay::Replay;
 use isotherm_sources::{AccessSource, Clock, RealClock, VirtualClock};
-use isotherm_sys::clock;
 use isotherm_sys::host::{HostFacts, HostRoots};
 use isotherm_sys::proc::Proc;
+use isotherm_sys::{clock, random};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::process;
@@ -52,6 +53,7 @@ impl Stop {
 /// Listing and snapshots may take this share of the CPU budget before snapshots are made less often.
 const MOST_BOOKKEEPING: f64 = 0.7;
 const SETTLED_NS: u64 = 10_000_000_000;
+const HARDLY_EVER_HZ: f32 = 0.1;
 /// How long a command may take to end when asked to.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -126,7 +128,8 @@ impl Prepared {
 
     /// The same on a recording, with a clock that jumps.
     fn replay(targets: &TargetArgs, args: &WatchArgs, path: &Path, window_ns: u64) -> Result<Prepared> {
-        let snapshots = Recording::open(path)?.read_all()?;
+        let Recorded { snapshots, .. } = Recorded::read(path)?;
+        input::check_playable(path, &snapshots)?;
         let begin = snapshots.first().with_context(|| format!("{}: nothing is recorded in it", path.display()))?;
         let clock = VirtualClock::default();
         let source = Box::new(Replay::of_recording(clock.clone(), &snapshots));
@@ -152,13 +155,16 @@ impl Prepared {
         let of_command =
             || Selection::Pids { pids: started.iter().map(|s| s.0.id()).collect(), children: self.children };
         let follower = Follower::new(&self.selection.unwrap_or_else(of_command), Proc::default())?;
+        let mode = self.settings.mode;
         let monitor = Monitor::new(self.source, follower, self.clock, self.settings);
         Ok(Watching {
             monitor,
             run: self.run,
             window_ns: self.window_ns,
             started,
+            mode,
             told_stretch: false,
+            told_sampled: false,
             replay_unix_ns: self.replay_unix_ns,
         })
     }
@@ -171,7 +177,9 @@ pub struct Watching {
     pub run: RunInfo,
     pub window_ns: u64,
     started: Option<Started>,
+    mode: Mode,
     told_stretch: bool,
+    told_sampled: bool,
     /// Wall time when a replay begins; `None` when watching the machine.
     replay_unix_ns: Option<u64>,
 }
@@ -195,6 +203,7 @@ impl Watching {
     /// Says nothing on standard error from here on: a terminal view has the screen.
     pub fn silence(&mut self) {
         self.told_stretch = true;
+        self.told_sampled = true;
     }
 
     /// Wall time: now, or in the recording that is played.
@@ -230,6 +239,7 @@ impl Watching {
             self.reap();
             watched?;
             bar.set_position(self.monitor.now().saturating_sub(began) / 1_000_000);
+            self.tell_sampled();
             let unix_ns = self.unix_ns();
             let snapshot = self.monitor.snapshot(unix_ns);
             let flow = each(&self.monitor, snapshot)?;
@@ -255,6 +265,23 @@ impl Watching {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few windows")]
         let stretched = (self.window_ns as f64 * (share / MOST_BOOKKEEPING).clamp(1.0, 16.0)) as u64;
         stretched
+    }
+
+    /// Says once that what is watched is known by samples only, and why.
+    fn tell_sampled(&mut self) {
+        let sampled = self.monitor.sampled();
+        if sampled.0 == 0 || std::mem::replace(&mut self.told_sampled, true) {
+            return;
+        }
+        eprintln!(
+            "isotherm: {sampled} is sampled, at most {} regions, each as hot as the blocks looked at in it{}",
+            self.run.max_regions,
+            if self.mode == Mode::Auto {
+                "; looking at all of it once would take more than five minutes at --max-cpu (--mode whole does so)"
+            } else {
+                ""
+            }
+        );
     }
 
     /// Lets a command that we started, and that has ended, be seen as ended.
@@ -292,10 +319,17 @@ fn settings(args: &WatchArgs, source: &dyn AccessSource) -> Settings {
     // By mapping, one look at a GiB costs 60 ms and more: with 1% it would take minutes to say anything.
     let default_cpu = if source.describe().granularity == Granularity::Page { 1.0 } else { 5.0 };
     Settings {
+        mode: match args.mode {
+            ModeArg::Auto => Mode::Auto,
+            ModeArg::Whole => Mode::Whole,
+            ModeArg::Sampled => Mode::Sampled,
+        },
         max_regions: usize::try_from(args.max_regions).unwrap_or(usize::MAX),
+        max_region: args.max_region,
+        sample_interval_ns: args.sample_interval,
         max_slowdown_pct: args.max_slowdown,
         max_cpu_pct: args.max_cpu.unwrap_or(default_cpu),
-        seed: clock::unix_ns(),
+        seed: args.seed.unwrap_or_else(random::seed),
     }
 }
 
@@ -316,5 +350,17 @@ pub fn run_info(source: &dyn AccessSource, settings: Settings, window_ns: u64) -
         cpu: host.cpu_model.unwrap_or_default(),
         cpus: host.cpus.unwrap_or_default(),
         memory: host.memory.unwrap_or_default(),
+    }
+}
+
+/// What is known of the blocks of a target: page by page, or as far as the regions of a sampled one tell. Regions that are hardly
+/// ever touched are left out: there are millions of blocks in them.
+pub fn facts_of(monitor: &Monitor<Box<dyn Clock>>, target: &TargetHeat) -> Vec<BlockFacts> {
+    match monitor.pages_of(target.id.pid) {
+        Some(pages) => benefit::of_pages(pages, monitor.now()),
+        None => {
+            let warm: Vec<Region> = target.regions.iter().filter(|r| r.rate_hz >= HARDLY_EVER_HZ).copied().collect();
+            benefit::of_regions(&warm)
+        }
     }
 }

@@ -170,8 +170,10 @@ impl AccessTarget {
         let name = title(Some(self.pid), &self.comm, self.exited);
         let window = human::duration(wss_ns);
         let mut line = format!("{name}: resident {}, WSS {} (every {window})", self.resident_bytes, self.wss_bytes);
-        if self.granularity == Granularity::Mapping {
-            line += ", seen by mapping only";
+        match self.granularity {
+            Granularity::Page => {}
+            Granularity::Mapping => line += ", seen by mapping only",
+            Granularity::Region => line += ", seen by region only",
         }
         if self.unclearable_bytes.0 > 0 {
             line += &format!(", heat unknown for {}", self.unclearable_bytes);

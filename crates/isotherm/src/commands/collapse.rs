@@ -7,7 +7,7 @@ use crate::cli::{CollapseArgs, OrderArg, Usage};
 use crate::daemon::{need_collapse, settings};
 use crate::gain::{self, Gain, Probe};
 use crate::output;
-use crate::watch::{Stop, Watching};
+use crate::watch::{Stop, Watching, facts_of};
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use isotherm_collapse::benefit::{self, BlockFacts};
@@ -131,12 +131,11 @@ fn watched(args: &CollapseArgs, stop: &Stop) -> Result<(Vec<Known>, String, Opti
     watching.windows(Some(args.duration), stop, &bar, |monitor, snapshot| {
         known.clear();
         for target in snapshot.targets.iter().filter(|t| !t.exited) {
-            let Some(pages) = monitor.pages_of(target.id.pid) else { continue };
             known.push(Known {
                 id: target.id,
                 comm: target.comm.clone(),
                 mappings: monitor.mappings_of(target.id.pid).unwrap_or_default().to_vec(),
-                facts: benefit::of_pages(pages, monitor.now()),
+                facts: facts_of(monitor, target),
             });
         }
         Ok(ControlFlow::Continue(()))

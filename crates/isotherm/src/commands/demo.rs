@@ -11,9 +11,9 @@ use anyhow::{Context, Result, bail};
 use isotherm_heat::{Cost, Granularity, RunInfo, Snapshot};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
 use isotherm_sources::RealClock;
-use isotherm_sys::clock;
 use isotherm_sys::host::{HostFacts, HostRoots};
 use isotherm_sys::proc::Proc;
+use isotherm_sys::{clock, random};
 use isotherm_units::Bytes;
 use isotherm_view::human;
 use isotherm_workload::{Child, Index, Layout, Pattern, Score};
@@ -78,7 +78,7 @@ pub fn run(args: &DemoArgs) -> Result<()> {
     let source = open_source(args.source)?;
     let settings = Settings {
         max_cpu_pct: if source.describe().granularity == Granularity::Page { 1.0 } else { 5.0 },
-        seed: clock::unix_ns(),
+        seed: random::seed(),
         ..Settings::default()
     };
     let window_ns = (args.duration / 20).max(500_000_000);
@@ -132,7 +132,7 @@ fn pattern(args: &DemoArgs) -> Result<Pattern> {
         huge: args.huge,
         shared: None,
         faults: false,
-        seed: clock::unix_ns(),
+        seed: random::seed(),
     })
 }
 

@@ -1,6 +1,7 @@
 //! One module a command.
 
 pub mod collapse;
+pub mod convert;
 pub mod demo;
 pub mod doctor;
 pub mod hint;

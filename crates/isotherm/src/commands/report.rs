@@ -4,11 +4,11 @@ use crate::cli::{
     AccessArgs, ClassArgs, DEFAULT_RECORDING, HeatmapArgs, HistogramArgs, InputArgs, ReportArgs, ReportKind, SortArg,
     Usage, WssArgs,
 };
+use crate::input::Recorded;
 use crate::output;
 use crate::watch::{Stop, Watching};
 use anyhow::{Context, Result};
 use isotherm_heat::{RunInfo, Snapshot, TargetId, Thresholds};
-use isotherm_record::Recording;
 use isotherm_view::TextStyle;
 use isotherm_view::heatmap::{self, HeatMap, HtmlOptions, PngOptions, Select};
 use isotherm_view::tables::{
@@ -57,11 +57,8 @@ impl Input {
             );
             return Err(Usage(usage).into());
         }
-        let recording = Recording::open(path.unwrap_or(default))?;
-        for note in recording.notes() {
-            eprintln!("isotherm: {note}");
-        }
-        Ok(Input { run: recording.run().clone(), snapshots: recording.read_all()? })
+        let Recorded { run, snapshots } = Recorded::read(path.unwrap_or(default))?;
+        Ok(Input { snapshots, run })
     }
 
     fn live(args: &InputArgs) -> Result<Input> {

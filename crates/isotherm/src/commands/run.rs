@@ -8,10 +8,9 @@ use crate::daemon::socket::{Door, Shared, lock};
 use crate::daemon::state::{State, Window};
 use crate::gain::Probe;
 use crate::output;
-use crate::watch::{Prepared, Stop, Watching};
+use crate::watch::{Prepared, Stop, Watching, facts_of};
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
-use isotherm_collapse::benefit;
 use isotherm_collapse::machine::{DryRun, Live, Machine};
 use isotherm_heat::{Snapshot, TargetId};
 use isotherm_monitor::Monitor;
@@ -165,8 +164,8 @@ impl<'a> Feeder<'a> {
         }
         for target in alive() {
             let pid = target.id.pid;
-            let (Some(pages), Some(mappings)) = (monitor.pages_of(pid), monitor.mappings_of(pid)) else { continue };
-            let facts = benefit::of_pages(pages, monitor.now());
+            let Some(mappings) = monitor.mappings_of(pid) else { continue };
+            let facts = facts_of(monitor, target);
             let rss = self.proc.status(pid).ok().and_then(|s| s.rss).unwrap_or_default();
             let window = Window { id: target.id, comm: &target.comm, rss, mappings, facts: &facts };
             lock(self.shared).feed(&window, now);

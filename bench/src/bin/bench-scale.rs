@@ -1,0 +1,333 @@
+//! Modelled hosts of up to 5 TB: DAMON's algorithm at its defaults, the same tuned, and ours, on equal terms.
+//!
+//! Nothing here is measured on real memory: `isotherm-model` answers every question, at the costs that were measured for reads,
+//! clears and DAMON's checks. What is real is our code and the CPU time it takes, which is added.
+//!
+//! A page is hot if it is accessed once a second or oftener. DAMON's regions are taken at their word: a region accessed in a
+//! share p of samples of s seconds has -ln(1 - p) / s accesses a second and page. It is scored at each of its last aggregations, and
+//! the one with the median F1 is told.
+
+use anyhow::Result;
+use isotherm_bench::Log;
+use isotherm_heat::adaptive::{Attrs, Context, Goal};
+use isotherm_heat::{Granularity, Ns, TargetId};
+use isotherm_model::{Claim, Host, MASIM_PID, Masim, ModelClock, ModelSource, PageProbe, Physical, Scope, Score};
+use isotherm_monitor::{Follower, Mode, Monitor, Selection, Settings};
+use isotherm_sources::{
+    AccessSource, Cleared, ClearedProcess, Clock, Description, Error, Layout, Progress, Report, Sink,
+};
+use isotherm_sys::clock::thread_cpu_ns;
+use isotherm_sys::proc::Proc;
+use isotherm_units::{AddrRange, BlockNo, Bytes};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+const S: Ns = 1_000_000_000;
+const MS: Ns = 1_000_000;
+const GB: u64 = 1_000_000_000;
+const HOT_NS: Ns = S;
+const SEED: u64 = 1;
+/// How long each way may look, in modelled time.
+const DAMON_TIME: Ns = 100 * S;
+const TUNED_TIME: Ns = 1800 * S;
+const OUR_TIME: Ns = 600 * S;
+const HOST_TIME: Ns = 1800 * S;
+/// CPU allowed to us by the model's costs, in percent; what our own code takes comes on top.
+const CPU_PCT: f64 = 0.8;
+/// The good F1 whose first time is told.
+const GOOD: f64 = 0.95;
+const SMALL: &str = "/tenants/small";
+
+fn main() -> Result<()> {
+    let mut log = Log::new("bench-scale");
+    log.line("all memory and all costs of touching it are modelled; hot: accessed once a second or oftener\n");
+    log.line(format!(
+        "{:<34} {:<28} {:>9} {:>7} {:>6} {:>11} {:>11} {:>8} {:>9}",
+        "memory", "way", "precision", "recall", "F1", "reads/s", "clears/s", "CPU %", "good at"
+    ));
+    masims(&mut log)?;
+    log.line("");
+    small_cgroup(&mut log)?;
+    log.finish()
+}
+
+/// What one way came to on one host.
+struct Outcome {
+    score: Score,
+    reads_s: f64,
+    clears_s: f64,
+    cpu_pct: f64,
+    good_at: Option<Ns>,
+}
+
+impl Outcome {
+    fn tell(&self, log: &mut Log, memory: &str, way: &str) {
+        let good = self.good_at.map_or_else(|| "never".to_owned(), |ns| format!("{} s", ns / S));
+        log.line(format!(
+            "{memory:<34} {way:<28} {:>9.3} {:>7.3} {:>6.3} {:>11.0} {:>11.0} {:>8.2} {good:>9}",
+            self.score.precision(),
+            self.score.recall(),
+            self.score.f1(),
+            self.reads_s,
+            self.clears_s,
+            self.cpu_pct
+        ));
+    }
+}
+
+fn masims(log: &mut Log) -> Result<()> {
+    let sizes = [
+        ("1 GB, 100 MB hot", GB, GB / 10, 1),
+        ("10 GB, 1 GB hot", 10 * GB, GB, 1),
+        ("100 GB, 10 GB hot", 100 * GB, 10 * GB, 1),
+        ("5 TB, 10 GB hot", 5000 * GB, 10 * GB, 1),
+        ("5 TB, 10 GB hot in 20 spans", 5000 * GB, 10 * GB, 20),
+    ];
+    for (name, total, hot, spans) in sizes {
+        let host = Arc::new(Masim::new(Bytes(total), Bytes(hot)).spans(spans).host()?);
+        let scope = Scope::Process(MASIM_PID);
+        let default = damon(&host, scope, &Memory::Virtual(vec![MASIM_PID]), Attrs::default(), DAMON_TIME)?;
+        default.tell(log, name, "DAMON, defaults");
+        let tuned = damon(&host, scope, &Memory::Virtual(vec![MASIM_PID]), tuned(), TUNED_TIME)?;
+        tuned.tell(log, name, "DAMON, tuned");
+        let sampled = ours(&host, scope, Mode::Sampled, 1000, OUR_TIME)?;
+        sampled.tell(log, name, "Isotherm, sampled");
+        if total <= 100 * GB {
+            ours(&host, scope, Mode::Whole, 1000, OUR_TIME)?.tell(log, name, "Isotherm, whole");
+        }
+        if total == 5000 * GB && spans == 1 {
+            log.result("precision_5t", sampled.score.precision());
+            log.result("recall_5t", sampled.score.recall());
+            log.result("cpu_pct_5t", sampled.cpu_pct);
+        }
+    }
+    Ok(())
+}
+
+/// DAMON's intervals tuned as its users are told to: 4% of accesses seen, 3 aggregations, 5 ms to 10 s.
+fn tuned() -> Attrs {
+    let goal = Goal { access_bp: 400, aggregations: 3, min_sample_ns: 5 * MS, max_sample_ns: 10 * S };
+    Attrs { goal: Some(goal), ..Attrs::default() }
+}
+
+fn small_cgroup(log: &mut Log) -> Result<()> {
+    let host = Arc::new(Host::two_tib());
+    let scope = Scope::Cgroup(SMALL);
+    let pids: Vec<u32> = host.processes().iter().map(|p| p.pid).collect();
+    let name = "2 TiB, cgroup of 20 GiB";
+    let mut best_damon: f64 = 0.0;
+    for (regions, time) in [(1_000, DAMON_TIME), (20_000, DAMON_TIME / 4)] {
+        let attrs = Attrs { max_regions: regions, ..Attrs::default() };
+        let found = damon(&host, scope, &Memory::Virtual(pids.clone()), attrs.clone(), time)?;
+        found.tell(log, name, &format!("DAMON, vaddr, {regions}"));
+        let physical = host.physical(Bytes::of_mib(2), SEED)?;
+        let by_frame = damon(&host, scope, &Memory::Physical(physical), attrs, time)?;
+        by_frame.tell(log, name, &format!("DAMON, paddr, {regions}"));
+        if regions == 1_000 {
+            best_damon = found.score.f1().max(by_frame.score.f1());
+        }
+    }
+    for regions in [1_000, 10_000, 20_000] {
+        let found = ours(&host, scope, Mode::Sampled, regions, HOST_TIME)?;
+        found.tell(log, name, &format!("Isotherm, sampled, {regions}"));
+        if regions == 20_000 {
+            log.result("f1_cgroup_20k", found.score.f1());
+        }
+    }
+    log.result("f1_cgroup_damon_1k", best_damon);
+    Ok(())
+}
+
+/// What DAMON's algorithm is let loose on.
+enum Memory {
+    /// Address spaces, a target each.
+    Virtual(Vec<u32>),
+    /// Physical memory, one target.
+    Physical(Physical),
+}
+
+impl Memory {
+    fn ranges(&self, host: &Host) -> Vec<Vec<AddrRange>> {
+        match self {
+            Memory::Virtual(pids) => {
+                let of = |pid: &u32| host.process(*pid).expect("of this host").areas.iter().map(|a| a.range).collect();
+                // Neighbouring areas are one mapping: where heat changes is not given away.
+                pids.iter().map(of).map(|ranges: Vec<_>| isotherm_heat::adaptive::cover(&ranges, 3)).collect()
+            }
+            Memory::Physical(physical) => vec![vec![physical.range()]],
+        }
+    }
+
+    fn check(&self, probe: &PageProbe, target: usize, page: isotherm_units::PageNo, prepared: Ns) -> bool {
+        match self {
+            Memory::Virtual(pids) => probe.check(pids[target], page, prepared),
+            Memory::Physical(physical) => probe.check_frame(physical, page.0, prepared),
+        }
+    }
+
+    fn claims(&self, context: &Context) -> Vec<Claim> {
+        let attrs = context.attrs();
+        let (samples, sample_s) = (f64::from(attrs.max_nr_accesses()), attrs.sample_ns as f64 / S as f64);
+        let mut claims = Vec::new();
+        for (no, tiles) in context.targets().iter().enumerate() {
+            for tile in tiles.iter() {
+                let rate_hz = -(1.0 - f64::from(tile.of.nr_accesses) / samples).ln() / sample_s;
+                if rate_hz < S as f64 / HOT_NS as f64 {
+                    continue;
+                }
+                match self {
+                    Memory::Virtual(pids) => claims.push(Claim { pid: pids[no], range: tile.range, hot: 1.0 }),
+                    Memory::Physical(physical) => {
+                        claims.extend(physical.pages_in(tile.range).map(|(pid, range)| Claim { pid, range, hot: 1.0 }))
+                    }
+                }
+            }
+        }
+        claims
+    }
+}
+
+fn damon(host: &Arc<Host>, scope: Scope<'_>, memory: &Memory, attrs: Attrs, time: Ns) -> Result<Outcome> {
+    let clock = ModelClock::default();
+    let probe = PageProbe::new(host.clone(), clock.clone());
+    let mut context = Context::new(attrs, SEED)?;
+    for ranges in memory.ranges(host) {
+        context.add_target(&ranges);
+    }
+    let (mut scores, mut good_at, mut ours_ns) = (Vec::new(), None, 0);
+    while clock.now() < time {
+        let began = thread_cpu_ns();
+        context.draw(|_| {});
+        ours_ns += thread_cpu_ns() - began;
+        let mut prepared = 0;
+        for _ in 0..context.regions() {
+            prepared = probe.prepare();
+        }
+        clock.sleep_until(prepared + context.attrs().sample_ns);
+        context.check(|s| u32::from(memory.check(&probe, s.target, s.page, prepared)));
+        let began = thread_cpu_ns();
+        if context.end_of_sample().aggregation {
+            let now = clock.now();
+            let mut claims = Vec::new();
+            context.aggregate(|c| claims = memory.claims(c));
+            // Scoring the early ones would only take time.
+            if now > time / 2 || good_at.is_none() && scores.len() < 64 {
+                let score = host.score(scope, now, HOT_NS, claims);
+                good_at = good_at.or((score.f1() >= GOOD).then_some(now));
+                scores.push(score);
+            }
+        }
+        ours_ns += thread_cpu_ns() - began;
+    }
+    let seconds = clock.now() as f64 / S as f64;
+    let counts = clock.counts();
+    Ok(Outcome {
+        score: median_score(&mut scores),
+        reads_s: counts.page_checks as f64 / seconds,
+        clears_s: counts.page_clears as f64 / seconds,
+        cpu_pct: (clock.charged() + ours_ns) as f64 / clock.now() as f64 * 100.0,
+        good_at,
+    })
+}
+
+fn median_score(scores: &mut Vec<Score>) -> Score {
+    scores.drain(..scores.len() / 2);
+    scores.sort_by(|a, b| a.f1().total_cmp(&b.f1()));
+    scores.get(scores.len() / 2).copied().unwrap_or_default()
+}
+
+fn ours(host: &Arc<Host>, scope: Scope<'_>, mode: Mode, max_regions: usize, time: Ns) -> Result<Outcome> {
+    let clock = ModelClock::default();
+    let in_model = Rc::new(Cell::new(0));
+    let source = Timed { of: ModelSource::new(host.clone(), clock.clone()), cpu_ns: in_model.clone() };
+    let pids = host.processes().iter().map(|p| p.pid).collect();
+    let follower = Follower::new(&Selection::Pids { pids, children: false }, Proc::default())?;
+    let settings = Settings { mode, max_regions, max_cpu_pct: CPU_PCT, seed: SEED, ..Settings::default() };
+    let mut monitor = Monitor::new(Box::new(source), follower, clock.clone(), settings);
+    let (mut scores, mut good_at) = (Vec::new(), None);
+    let stop = AtomicBool::new(false);
+    let mut ours_ns = 0;
+    for no in 1..=100 {
+        let (began, modelled) = (thread_cpu_ns(), in_model.get());
+        monitor.watch(time / 100 * no, &stop)?;
+        let snapshot = monitor.snapshot(clock.now());
+        ours_ns += thread_cpu_ns() - began - (in_model.get() - modelled);
+        let regions = snapshot.targets.iter().flat_map(|t| t.regions.iter().map(|r| (t.id.pid, r)));
+        let hot = regions.filter(|(_, r)| r.interval.ns().is_some_and(|ns| ns <= HOT_NS));
+        let claims = hot.map(|(pid, r)| Claim { pid, range: r.range, hot: 1.0 });
+        let score = host.score(scope, clock.now(), HOT_NS, claims);
+        good_at = good_at.or((score.f1() >= GOOD).then_some(clock.now()));
+        scores.push(score);
+    }
+    let seconds = clock.now() as f64 / S as f64;
+    let counts = clock.counts();
+    Ok(Outcome {
+        score: median_score(&mut scores),
+        reads_s: (counts.tables_read + counts.huge_read) as f64 / seconds,
+        clears_s: (counts.blocks_cleared + counts.huge_cleared) as f64 / seconds,
+        cpu_pct: (clock.charged() + ours_ns) as f64 / clock.now() as f64 * 100.0,
+        good_at,
+    })
+}
+
+/// Tells the CPU time that the model's answers take from ours: findings are handed on after the model is done.
+struct Timed {
+    of: ModelSource,
+    cpu_ns: Rc<Cell<Ns>>,
+}
+
+impl Timed {
+    fn time<T>(&mut self, f: impl FnOnce(&mut ModelSource) -> T) -> T {
+        let began = thread_cpu_ns();
+        let result = f(&mut self.of);
+        self.cpu_ns.set(self.cpu_ns.get() + thread_cpu_ns() - began);
+        result
+    }
+}
+
+impl AccessSource for Timed {
+    fn describe(&self) -> Description {
+        Description { granularity: Granularity::Page, ..self.of.describe() }
+    }
+
+    fn attach(&mut self, pid: u32) -> Result<(TargetId, String), Error> {
+        self.of.attach(pid)
+    }
+
+    fn detach(&mut self, pid: u32) {
+        self.of.detach(pid);
+    }
+
+    fn layout(&mut self, pid: u32) -> Result<Layout, Error> {
+        self.time(|of| of.layout(pid))
+    }
+
+    fn read(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut Sink<'_>) -> Result<Progress, Error> {
+        let mut found: Vec<(Ns, Report)> = Vec::with_capacity(blocks.len());
+        let progress = self.time(|of| of.read(pid, blocks, &mut |at, report| found.push((at, report))));
+        found.into_iter().for_each(|(at, report)| sink(at, report));
+        progress
+    }
+
+    fn clear(
+        &mut self,
+        pid: u32,
+        blocks: &[BlockNo],
+        sink: &mut dyn FnMut(Ns, BlockNo, Cleared),
+    ) -> Result<Progress, Error> {
+        let mut done = Vec::with_capacity(blocks.len());
+        let progress = self.time(|of| of.clear(pid, blocks, &mut |at, block, cleared| done.push((at, block, cleared))));
+        done.into_iter().for_each(|(at, block, cleared)| sink(at, block, cleared));
+        progress
+    }
+
+    fn clear_process(&mut self, pid: u32, stuck: &[BlockNo], all: &[BlockNo]) -> Result<ClearedProcess, Error> {
+        self.time(|of| of.clear_process(pid, stuck, all))
+    }
+
+    fn shared_frames(&mut self, _: u32, _: &[BlockNo], _: &mut dyn FnMut(Option<u64>)) -> Result<(), Error> {
+        Ok(())
+    }
+}

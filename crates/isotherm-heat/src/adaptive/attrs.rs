@@ -1,0 +1,257 @@
+//! What a user sets: intervals, numbers and sizes of regions, a goal for the intervals. Checked in one place.
+
+use isotherm_units::{Bytes, PAGE_SIZE};
+use std::fmt;
+
+/// How a context samples. Times are counted in samples taken, not read from a clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attrs {
+    /// Between two samples, in nanoseconds. 5 ms unless set; not 0.
+    pub sample_ns: u64,
+    /// Over which accesses are counted, in nanoseconds. 100 ms unless set; at least a sample.
+    pub aggregation_ns: u64,
+    /// Between two looks at which memory there is, in nanoseconds. 60 s unless set; not 0. Below a sample it is a sample.
+    pub update_ns: u64,
+    /// At least so many regions over all targets, as far as their sizes permit. 10 unless set; at least 3.
+    pub min_regions: usize,
+    /// At most so many regions over all targets. 1,000 unless set.
+    pub max_regions: usize,
+    /// Regions are not cut smaller, and bounds inside a range are multiples of it. A power of two; a page unless set.
+    pub min_region: Bytes,
+    /// Regions are never larger, as far as `max_regions` permits. Adaptation needs room: at half of `max_regions` nothing is
+    /// split any more, so this should leave fewer. No cap of its own unless set.
+    pub max_region: Option<Bytes>,
+    /// How many accesses one sample can count at most: 1 for a source that tells whether a page was accessed, 512 for one that
+    /// tells of how many pages of a block. 1 unless set.
+    pub weight: u32,
+    /// Intervals follow from this. As they are set, unless set.
+    pub goal: Option<Goal>,
+}
+
+/// Tunes the intervals until a wanted share of the samples that could find an access do, by size of their regions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Goal {
+    /// The wanted share, in ten-thousandths. DAMON's users set 400.
+    pub access_bp: u32,
+    /// Tuned once in so many aggregations.
+    pub aggregations: u32,
+    /// The sampling interval is never made shorter, in nanoseconds.
+    pub min_sample_ns: u64,
+    /// Nor longer.
+    pub max_sample_ns: u64,
+}
+
+impl Default for Attrs {
+    fn default() -> Attrs {
+        Attrs {
+            sample_ns: 5_000_000,
+            aggregation_ns: 100_000_000,
+            update_ns: 60_000_000_000,
+            min_regions: 10,
+            max_regions: 1_000,
+            min_region: Bytes(PAGE_SIZE),
+            max_region: None,
+            weight: 1,
+            goal: None,
+        }
+    }
+}
+
+/// What is wrong with attributes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AttrsError {
+    /// Something that has to be at least one is zero.
+    Zero(&'static str),
+    /// The first interval in nanoseconds is longer than the second.
+    SampleAboveAggregation(u64, u64),
+    /// Fewer regions than a target's cover of three ranges.
+    MinRegions(usize),
+    /// The first number of regions is greater than the second.
+    MinAboveMax(usize, usize),
+    /// Not a power of two.
+    MinRegion(Bytes),
+    /// The first size, a cap, is below the second, the smallest region.
+    MaxRegion(Bytes, Bytes),
+    /// More counts in an aggregation than a counter of 32 bits holds.
+    TooManyCounts(u128),
+    /// More than all samples, in ten-thousandths.
+    GoalShare(u32),
+    /// The first interval in nanoseconds is longer than the second.
+    GoalIntervals(u64, u64),
+}
+
+impl fmt::Display for AttrsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use AttrsError::*;
+        match self {
+            Zero(what) => write!(f, "{what} is 0: set at least 1"),
+            SampleAboveAggregation(sample, aggregation) => write!(
+                f,
+                "sampling interval of {sample} ns in an aggregation interval of {aggregation} ns: \
+                 make the aggregation at least as long as a sample"
+            ),
+            MinRegions(min) => write!(f, "at least {min} regions: set 3 or more"),
+            MinAboveMax(min, max) => {
+                write!(f, "at least {min} and at most {max} regions: raise the second or lower the first")
+            }
+            MinRegion(size) => write!(f, "smallest region of {} bytes: set a power of two, 4096 for a page", size.0),
+            MaxRegion(cap, min) => {
+                write!(
+                    f,
+                    "largest region of {} bytes, smallest of {}: make the largest at least as large",
+                    cap.0, min.0
+                )
+            }
+            TooManyCounts(counts) => write!(
+                f,
+                "up to {counts} accesses counted in an aggregation, more than {}: shorten the aggregation or sample less often",
+                u32::MAX
+            ),
+            GoalShare(bp) => write!(f, "intervals goal of {bp} ten-thousandths of all samples: set at most 10000"),
+            GoalIntervals(min, max) => {
+                write!(
+                    f,
+                    "sampling interval to be tuned between {min} and {max} ns: make the second at least the first"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for AttrsError {}
+
+impl Attrs {
+    /// Whether a context can work by them, and what to change if not.
+    pub fn validate(&self) -> Result<(), AttrsError> {
+        let not_zero = [
+            ("the sampling interval", self.sample_ns),
+            ("the aggregation interval", self.aggregation_ns),
+            ("the update interval", self.update_ns),
+            ("the weight of a sample", u64::from(self.weight)),
+        ];
+        refuse_zero(&not_zero)?;
+        if self.sample_ns > self.aggregation_ns {
+            return Err(AttrsError::SampleAboveAggregation(self.sample_ns, self.aggregation_ns));
+        }
+        if self.min_regions < 3 {
+            return Err(AttrsError::MinRegions(self.min_regions));
+        }
+        if self.min_regions > self.max_regions {
+            return Err(AttrsError::MinAboveMax(self.min_regions, self.max_regions));
+        }
+        if !self.min_region.0.is_power_of_two() {
+            return Err(AttrsError::MinRegion(self.min_region));
+        }
+        if let Some(cap) = self.max_region.filter(|cap| *cap < self.min_region) {
+            return Err(AttrsError::MaxRegion(cap, self.min_region));
+        }
+        let counts = u128::from(self.samples()) * u128::from(self.weight);
+        if counts > u128::from(u32::MAX) {
+            return Err(AttrsError::TooManyCounts(counts));
+        }
+        self.goal.as_ref().map_or(Ok(()), Goal::validate)
+    }
+
+    /// Samples in an aggregation.
+    pub fn samples(&self) -> u64 {
+        (self.aggregation_ns / self.sample_ns.max(1)).max(1)
+    }
+
+    /// Samples between two updates.
+    pub fn samples_per_update(&self) -> u64 {
+        (self.update_ns / self.sample_ns.max(1)).max(1)
+    }
+
+    /// The most accesses that can be counted of a region in an aggregation.
+    pub fn max_nr_accesses(&self) -> u32 {
+        u32::try_from(self.samples().saturating_mul(u64::from(self.weight))).unwrap_or(u32::MAX)
+    }
+
+    /// Whether counts made under `other` mean the same under these.
+    pub(super) fn counts_like(&self, other: &Attrs) -> bool {
+        let of = |a: &Attrs| (a.sample_ns, a.aggregation_ns, a.weight);
+        of(self) == of(other)
+    }
+}
+
+impl Goal {
+    fn validate(&self) -> Result<(), AttrsError> {
+        refuse_zero(&[
+            ("the intervals goal", u64::from(self.access_bp)),
+            ("the number of aggregations of the intervals goal", u64::from(self.aggregations)),
+            ("the shortest sampling interval of the intervals goal", self.min_sample_ns),
+            ("the longest sampling interval of the intervals goal", self.max_sample_ns),
+        ])?;
+        if self.access_bp > 10_000 {
+            return Err(AttrsError::GoalShare(self.access_bp));
+        }
+        if self.min_sample_ns > self.max_sample_ns {
+            return Err(AttrsError::GoalIntervals(self.min_sample_ns, self.max_sample_ns));
+        }
+        Ok(())
+    }
+}
+
+fn refuse_zero(values: &[(&'static str, u64)]) -> Result<(), AttrsError> {
+    match values.iter().find(|(_, value)| *value == 0) {
+        Some((what, _)) => Err(AttrsError::Zero(what)),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(change: impl FnOnce(&mut Attrs)) -> Result<(), AttrsError> {
+        let mut attrs = Attrs::default();
+        change(&mut attrs);
+        attrs.validate()
+    }
+
+    fn goal(access_bp: u32, aggregations: u32, min_sample_ns: u64, max_sample_ns: u64) -> Result<(), AttrsError> {
+        with(|a| a.goal = Some(Goal { access_bp, aggregations, min_sample_ns, max_sample_ns }))
+    }
+
+    #[test]
+    fn damons_defaults_count_to_twenty() {
+        assert_eq!(Attrs::default().validate(), Ok(()));
+        assert_eq!(Attrs::default().max_nr_accesses(), 20);
+        assert_eq!(Attrs { weight: 512, ..Attrs::default() }.max_nr_accesses(), 10_240);
+        assert_eq!(Attrs { sample_ns: 70_000_000, ..Attrs::default() }.max_nr_accesses(), 1);
+    }
+
+    #[test]
+    fn what_damon_refuses_is_refused() {
+        use AttrsError::*;
+        assert_eq!(with(|a| a.min_regions = 1), Err(MinRegions(1)));
+        assert_eq!(with(|a| a.max_regions = 9), Err(MinAboveMax(10, 9)));
+        assert_eq!(with(|a| a.aggregation_ns = 4_999_999), Err(SampleAboveAggregation(5_000_000, 4_999_999)));
+        assert_eq!(with(|a| a.min_region = Bytes(4095)), Err(MinRegion(Bytes(4095))));
+        assert_eq!(with(|a| a.min_region = Bytes(0)), Err(MinRegion(Bytes(0))));
+        assert_eq!(goal(400, 3, 10, 5), Err(GoalIntervals(10, 5)));
+        assert_eq!(goal(400, 3, 5, 5), Ok(()));
+    }
+
+    #[test]
+    fn so_is_what_cannot_be_counted() {
+        use AttrsError::*;
+        assert!(matches!(with(|a| a.sample_ns = 0), Err(Zero("the sampling interval"))));
+        assert!(matches!(with(|a| a.update_ns = 0), Err(Zero(_))));
+        assert!(matches!(with(|a| a.weight = 0), Err(Zero(_))));
+        assert!(matches!(with(|a| a.aggregation_ns = 0), Err(Zero(_))));
+        for (access, aggregations, min, max) in [(0, 3, 1, 2), (400, 0, 1, 2), (400, 3, 0, 2), (400, 3, 0, 0)] {
+            assert!(matches!(goal(access, aggregations, min, max), Err(Zero(_))));
+        }
+        assert_eq!(goal(10_001, 1, 1, 1), Err(GoalShare(10_001)));
+        assert_eq!(with(|a| a.max_region = Some(Bytes(4095))), Err(MaxRegion(Bytes(4095), Bytes(4096))));
+        assert!(matches!(with(|a| (a.sample_ns, a.weight) = (1, 512)), Err(TooManyCounts(51_200_000_000))));
+    }
+
+    #[test]
+    fn errors_say_what_of_what_and_what_to_do() {
+        let text = AttrsError::MinAboveMax(20, 10).to_string();
+        assert_eq!(text, "at least 20 and at most 10 regions: raise the second or lower the first");
+    }
+}

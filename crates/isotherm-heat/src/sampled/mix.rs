@@ -1,0 +1,259 @@
+//! What looks at blocks come to: which share of the pages was first seen touched at which read.
+//!
+//! A look clears a block and reads it 10, 40, 160, 640 ms, 2.6, 10 and 41 s later. The outcome of a page is the read that found it
+//! young first, or none. Four times the distance at each read, where whole targets are read at twice: a look has to be cheap here,
+//! since most blocks are looked at once and then not again for a long time.
+
+use crate::block::Ns;
+use crate::{Interval, Mask};
+
+/// Reads of a look, and one more outcome: untouched to the end.
+pub(crate) const OUTCOMES: usize = READS + 1;
+pub(crate) const READS: usize = 7;
+/// Distance of the first read from the clear; the next are each four times as far.
+pub(crate) const FIRST: Ns = 10_000_000;
+/// What is known after this many reads (2.6 s) decides where regions end; the rest only tells warm from cold.
+pub(crate) const EARLY: usize = 5;
+/// Octaves between two outcomes, and between the last read and what a page untouched until then is taken for.
+const STEP_OCTAVES: f32 = 2.0;
+const UNTOUCHED_OCTAVES: f32 = 3.0;
+
+/// Distance of read `no` from the clear.
+pub(crate) const fn distance(no: usize) -> Ns {
+    FIRST << (2 * no)
+}
+
+/// The outcome of a page seen first `elapsed` after the clear: reads may come late, by up to half of their distance.
+pub(crate) fn outcome_at(elapsed: Ns) -> usize {
+    (0..READS).find(|no| elapsed <= distance(*no) / 2 * 3).unwrap_or(READS - 1)
+}
+
+/// Shares of pages by outcome. Adds up to 1, or to 0 if nothing is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Mix([f32; OUTCOMES]);
+
+impl Mix {
+    /// The shares of these counts.
+    pub fn of_counts(counts: [u32; OUTCOMES]) -> Mix {
+        let all: u32 = counts.iter().sum();
+        if all == 0 {
+            return Mix::default();
+        }
+        Mix(counts.map(|n| n as f32 / all as f32))
+    }
+
+    /// The same with what was only seen after the [`EARLY`] reads counted as untouched.
+    pub fn early(mut self) -> Mix {
+        for late in EARLY..READS {
+            self.0[READS] += std::mem::take(&mut self.0[late]);
+        }
+        self
+    }
+
+    /// Whether anything is known.
+    pub fn is_known(&self) -> bool {
+        self.0.iter().any(|share| *share > 0.0)
+    }
+
+    /// How unlike two early mixes are: by how many octaves a page has to change on average to turn one into the other.
+    pub fn unlike(&self, other: &Mix) -> f32 {
+        let mut ahead = 0.0;
+        let mut moved = 0.0;
+        for no in 0..EARLY {
+            ahead += self.0[no] - other.0[no];
+            moved += f32::abs(ahead) * if no + 1 == EARLY { UNTOUCHED_OCTAVES } else { STEP_OCTAVES };
+        }
+        moved
+    }
+
+    /// Moves towards `other` by `weight` (0 to 1).
+    pub fn blend(&mut self, other: &Mix, weight: f32) {
+        if !self.is_known() {
+            *self = *other;
+        } else if other.is_known() {
+            for (mine, theirs) in self.0.iter_mut().zip(other.0) {
+                *mine += (theirs - *mine) * weight;
+            }
+        }
+    }
+
+    /// Share and interval of each outcome. Untouched counts as eight times as long as it was watched, `until` reads.
+    pub fn intervals(&self, until: usize) -> impl Iterator<Item = (f64, Interval, Ns)> {
+        self.0.iter().enumerate().filter(|(_, share)| **share > 0.0).map(move |(no, share)| {
+            let at = distance(no.min(until - 1));
+            let interval = Interval::from_ns(at);
+            (f64::from(*share), if no == READS { interval.extrapolated() } else { interval }, at)
+        })
+    }
+}
+
+/// An early mix in a byte a share: what is remembered of single blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shares([u8; EARLY + 1]);
+
+impl From<Mix> for Shares {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "shares are 0 to 1")]
+    fn from(mix: Mix) -> Shares {
+        let mix = mix.early();
+        Shares(std::array::from_fn(|no| (mix.0[if no == EARLY { READS } else { no }] * 255.0).round() as u8))
+    }
+}
+
+impl From<Shares> for Mix {
+    fn from(shares: Shares) -> Mix {
+        let mut counts = [0; OUTCOMES];
+        for (no, share) in shares.0.into_iter().enumerate() {
+            counts[if no == EARLY { READS } else { no }] = u32::from(share);
+        }
+        Mix::of_counts(counts)
+    }
+}
+
+/// A block being looked at.
+#[derive(Clone, Debug)]
+pub(crate) struct Look {
+    pub cleared_at: Ns,
+    pub next_read: Ns,
+    /// Reads done.
+    pub reads: usize,
+    /// Retouches expected of it, reserved in the budget until it is decided.
+    pub reserved: f64,
+    /// Cleared and not seen since.
+    waiting: Mask,
+    /// Present when first read, those included that no clear reached: nothing is known of their heat.
+    present: Mask,
+    huge: Option<bool>,
+    seen: [u32; OUTCOMES],
+}
+
+/// What a finished look has found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Finding {
+    pub mix: Mix,
+    /// Share of the block's pages that are present.
+    pub resident: f32,
+    /// It is one huge page, whose single bit says little: tolerance is due.
+    pub huge: bool,
+}
+
+impl Look {
+    /// A look that begins with a clear at `now`, which did not reach the pages in `stuck`.
+    pub fn new(now: Ns, stuck: Mask, reserved: f64) -> Look {
+        Look {
+            cleared_at: now,
+            next_read: now + FIRST,
+            reads: 0,
+            reserved,
+            waiting: Mask::ALL & !stuck,
+            present: Mask::ALL,
+            huge: None,
+            seen: [0; OUTCOMES],
+        }
+    }
+
+    /// Takes in a read. Returns how many units (pages, or the huge page) were seen touched; `None` if the block has changed its
+    /// shape under the look, which then says nothing.
+    pub fn read(&mut self, now: Ns, bits: crate::BlockBits) -> Option<u32> {
+        use crate::BlockBits;
+        let (young, present, huge) = match bits {
+            BlockBits::Pages { young, present } => (young, present, false),
+            BlockBits::Huge { young } => (if young { Mask::ALL } else { Mask::NONE }, Mask::ALL, true),
+            BlockBits::Gone => (Mask::NONE, Mask::NONE, false),
+        };
+        if self.huge.is_some_and(|was| was != huge) {
+            return None;
+        }
+        if self.huge.is_none() {
+            self.present = present;
+        }
+        self.huge = Some(huge);
+        // Pages that came since were never cleared; those that went say nothing more.
+        self.waiting = self.waiting & self.present & present;
+        let seen = young & self.waiting;
+        self.waiting = self.waiting & !seen;
+        self.seen[outcome_at(now.saturating_sub(self.cleared_at))] += seen.count();
+        self.reads += 1;
+        Some(if huge { seen.count().min(1) } else { seen.count() })
+    }
+
+    /// Accessed bits that the clear reached, or could have.
+    pub fn units(&self) -> u64 {
+        if self.huge == Some(true) { 1 } else { u64::from(self.present.count()) }
+    }
+
+    /// Whether nothing more can come of it.
+    pub fn is_done(&self) -> bool {
+        self.reads >= READS || (self.waiting.is_empty() && self.reads > 0)
+    }
+
+    /// What it has found so far.
+    pub fn finding(&self) -> Finding {
+        let mut counts = self.seen;
+        counts[READS] += self.waiting.count();
+        let resident = self.present.count() as f32 / 512.0;
+        Finding { mix: Mix::of_counts(counts), resident, huge: self.huge == Some(true) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::BlockBits;
+
+    #[test]
+    fn an_outcome_is_the_first_read_that_sees_it() {
+        assert_eq!(
+            [10, 14, 40, 160, 700, 2560, 10_240, 40_960, 400_000].map(|ms| outcome_at(ms * 1_000_000)),
+            [0, 0, 1, 2, 3, 4, 5, 6, 6]
+        );
+        assert_eq!(distance(EARLY - 1), 2_560_000_000);
+    }
+
+    #[test]
+    fn unlikeness_is_in_octaves_a_page() {
+        let of = |counts: [u32; OUTCOMES]| Mix::of_counts(counts);
+        let hot = of([512, 0, 0, 0, 0, 0, 0, 0]);
+        let next = of([0, 512, 0, 0, 0, 0, 0, 0]);
+        let cold = of([0, 0, 0, 0, 0, 0, 0, 512]);
+        assert_eq!((hot.unlike(&hot), hot.unlike(&next), next.unlike(&hot)), (0.0, 2.0, 2.0));
+        assert_eq!(hot.unlike(&cold), 4.0 * 2.0 + 3.0);
+        let third = of([171, 0, 0, 0, 0, 0, 0, 341]);
+        assert!((third.unlike(&cold) - 11.0 / 3.0).abs() < 0.02);
+        let late = of([0, 0, 0, 0, 0, 512, 0, 0]);
+        assert_eq!(late.early(), cold);
+    }
+
+    #[test]
+    fn a_look_counts_pages_by_the_read_that_saw_them() {
+        let pages = |r: std::ops::Range<usize>| r.collect::<Mask>();
+        let mut look = Look::new(0, pages(0..12), 0.0);
+        let present = pages(0..412);
+        let read = |look: &mut Look, no: usize, young| look.read(distance(no), BlockBits::Pages { young, present });
+        assert_eq!(read(&mut look, 0, pages(0..112)), Some(100), "what was not cleared is young all the time");
+        assert_eq!(read(&mut look, 1, pages(0..212)), Some(100));
+        assert!(!look.is_done());
+        let found = look.finding();
+        assert_eq!(found.resident, 412.0 / 512.0);
+        assert_eq!(found.mix, Mix::of_counts([100, 100, 0, 0, 0, 0, 0, 200]));
+        let mean: f64 = found.mix.intervals(EARLY).map(|(share, i, _)| share * i.octaves().unwrap()).sum();
+        let untouched = f64::from(2560_f32.log2()) + 3.0;
+        assert!((mean - (10_f64.log2() + 40_f64.log2() + 2.0 * untouched) / 4.0).abs() < 0.1);
+        assert_eq!(read(&mut look, 2, pages(0..412)), Some(200));
+        assert!(look.is_done(), "all of it was seen");
+        assert_eq!(look.read(distance(3), BlockBits::Huge { young: true }), None, "collapsed meanwhile");
+    }
+
+    #[test]
+    fn a_huge_page_is_one_touch_and_a_hole_is_nothing() {
+        let mut look = Look::new(0, Mask::NONE, 0.0);
+        assert_eq!(look.read(FIRST, BlockBits::Huge { young: true }), Some(1));
+        assert_eq!(
+            look.finding(),
+            Finding { mix: Mix::of_counts([512, 0, 0, 0, 0, 0, 0, 0]), resident: 1.0, huge: true }
+        );
+        let mut hole = Look::new(0, Mask::NONE, 0.0);
+        assert_eq!(hole.read(FIRST, BlockBits::Gone), Some(0));
+        assert!(hole.is_done());
+        assert_eq!((hole.finding().mix.is_known(), hole.finding().resident), (false, 0.0));
+    }
+}

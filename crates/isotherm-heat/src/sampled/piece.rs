@@ -1,0 +1,329 @@
+//! What is known of one sampled region: the mix of its pages, and where it was looked at.
+
+use super::mix::{Finding, Mix, Shares};
+use crate::Ns;
+use isotherm_units::BlockNo;
+
+/// Places remembered of a region.
+const MARKS: usize = 6;
+/// Looks that a region's mix is an average over; more are blended in as if there had been this many.
+const MEMORY: u16 = 8;
+/// A block whose mix is this many octaves a page off its region's does not belong to it.
+const TOLERANCE: f32 = 1.5;
+/// A huge page has one bit: where it is touched now and then, its residual scatters by this much more.
+const HUGE_TOLERANCE: f32 = 3.0;
+/// Where looks scatter by themselves (hot and cold blocks mixed), this many times the usual scatter is tolerated.
+const SCATTER: f32 = 2.0;
+
+/// A block that was looked at and found to belong to its region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub block: BlockNo,
+    pub at: Ns,
+    /// What was found there.
+    pub mix: Shares,
+}
+
+/// Up to six blocks of a region that were looked at, in order: the first and the last of all, and some between.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Marks {
+    marks: [Mark; MARKS],
+    len: u8,
+}
+
+impl Marks {
+    pub fn as_slice(&self) -> &[Mark] {
+        &self.marks[..usize::from(self.len)]
+    }
+
+    pub fn first(&self) -> Option<Mark> {
+        self.as_slice().first().copied()
+    }
+
+    pub fn last(&self) -> Option<Mark> {
+        self.as_slice().last().copied()
+    }
+
+    /// The nearest marks below and above `block`.
+    pub fn around(&self, block: BlockNo) -> (Option<Mark>, Option<Mark>) {
+        let below = self.as_slice().iter().rev().find(|m| m.block < block);
+        let above = self.as_slice().iter().find(|m| m.block > block);
+        (below.copied(), above.copied())
+    }
+
+    pub fn forget(&mut self, block: BlockNo) {
+        self.retain(|m| m.block != block);
+    }
+
+    /// Keeps only what lies in `start..end`.
+    pub fn clip(&mut self, start: BlockNo, end: BlockNo) {
+        self.retain(|m| start <= m.block && m.block < end);
+    }
+
+    fn retain(&mut self, keep: impl Fn(&Mark) -> bool) {
+        let kept: Marks = self.as_slice().iter().copied().filter(keep).collect();
+        *self = kept;
+    }
+
+    pub fn add(&mut self, mark: Mark) {
+        self.forget(mark.block);
+        let mut all = [Mark::default(); MARKS + 1];
+        let len = self.as_slice().len();
+        all[..len].copy_from_slice(self.as_slice());
+        all[len] = mark;
+        let all = &mut all[..=len];
+        all.sort_unstable_by_key(|m| m.block);
+        *self = thinned(all).collect();
+    }
+
+    pub fn join(&mut self, other: &Marks) {
+        for mark in other.as_slice() {
+            self.add(*mark);
+        }
+    }
+}
+
+impl FromIterator<Mark> for Marks {
+    fn from_iter<T: IntoIterator<Item = Mark>>(all: T) -> Marks {
+        let mut marks = Marks::default();
+        for mark in all.into_iter().take(MARKS) {
+            marks.marks[usize::from(marks.len)] = mark;
+            marks.len += 1;
+        }
+        marks
+    }
+}
+
+/// `all`, at most one too many, without the one between the first and the last that is missed least: that with the least room
+/// around it.
+fn thinned(all: &[Mark]) -> impl Iterator<Item = Mark> {
+    let room = |no: &usize| all[no + 1].block.0 - all[no - 1].block.0;
+    let left_out = if all.len() > MARKS { (1..all.len() - 1).min_by_key(room) } else { None };
+    all.iter().enumerate().filter(move |(no, _)| Some(*no) != left_out).map(|(_, mark)| *mark)
+}
+
+/// What is known of a region.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Piece {
+    /// The block after its last.
+    pub end: BlockNo,
+    pub marks: Marks,
+    /// By the reads that decide where regions end.
+    pub early: Mix,
+    /// By whole looks.
+    pub late: Mix,
+    /// Share of pages present, and on huge pages.
+    pub resident: f32,
+    pub huge: f32,
+    /// How unlike its mix the looks at it are, on average.
+    scatter: f32,
+    looks: u16,
+}
+
+impl Piece {
+    pub fn new(end: BlockNo) -> Piece {
+        Piece { end, ..Piece::default() }
+    }
+
+    /// Whether it was looked at.
+    pub fn is_known(&self) -> bool {
+        self.looks > 0
+    }
+
+    /// Whether what was found in a block is what the region is like.
+    pub fn agrees(&self, found: &Finding) -> bool {
+        // Nothing there, or nothing that could be cleared: that is no difference in heat.
+        if !self.early.is_known() || !found.mix.is_known() {
+            return true;
+        }
+        let least = if found.huge { HUGE_TOLERANCE } else { TOLERANCE };
+        self.early.unlike(&found.mix.early()) <= least.max(SCATTER * self.scatter)
+    }
+
+    /// Takes in a look at a block of it.
+    pub fn learn(&mut self, mark: Mark, found: &Finding) {
+        let weight = 1.0 / f32::from(self.looks.min(MEMORY) + 1);
+        if self.early.is_known() && found.mix.is_known() {
+            let unlike = self.early.unlike(&found.mix.early());
+            self.scatter += (unlike - self.scatter) * weight;
+        }
+        self.early.blend(&found.mix.early(), weight);
+        self.resident += (found.resident - self.resident) * weight;
+        self.huge += (f32::from(u8::from(found.huge)) - self.huge) * weight;
+        self.looks = self.looks.saturating_add(1);
+        self.marks.add(mark);
+    }
+
+    /// Takes in how the rest of a look went.
+    pub fn learn_late(&mut self, found: &Finding) {
+        self.late.blend(&found.mix, 1.0 / f32::from(self.looks.clamp(1, MEMORY)));
+    }
+
+    /// How unlike two regions are, in octaves a page; as unlike as can be if one is known and the other is not.
+    pub fn unlike(&self, other: &Piece) -> f32 {
+        match (self.is_known(), other.is_known()) {
+            (true, true) if self.early.is_known() && other.early.is_known() => self.early.unlike(&other.early),
+            (true, true) => {
+                // One of them is a hole, or cannot be cleared.
+                if self.early.is_known() == other.early.is_known() { 0.0 } else { TOLERANCE }
+            }
+            (false, false) => 0.0,
+            _ => 64.0,
+        }
+    }
+
+    /// Whether they could be one region.
+    pub fn is_like(&self, other: &Piece) -> bool {
+        // A mean over several looks is surer than one of them.
+        self.unlike(other) <= (TOLERANCE / 2.0).max(self.scatter.max(other.scatter) / 2.0)
+    }
+
+    /// Becomes one with `other`, the region after it. Lengths are in blocks.
+    pub fn join(&mut self, other: &Piece, my_blocks: u64, its_blocks: u64) {
+        let weight = its_blocks as f32 / (my_blocks + its_blocks) as f32;
+        let apart =
+            if self.is_known() && other.is_known() { self.unlike(other) * weight * (1.0 - weight) * 2.0 } else { 0.0 };
+        self.scatter += (other.scatter - self.scatter) * weight + apart;
+        self.early.blend(&other.early, weight);
+        self.late.blend(&other.late, weight);
+        self.resident += (other.resident - self.resident) * weight;
+        self.huge += (other.huge - self.huge) * weight;
+        self.looks = self.looks.saturating_add(other.looks).min(MEMORY);
+        self.marks.join(&other.marks);
+        self.end = other.end;
+    }
+
+    /// Where it is seen by now to be of two parts, each of one kind, if it is. Regions get mixed when there are too many, or when
+    /// what they hold changes; where hot and cold blocks alternate, no such place is there to be found.
+    pub fn seam(&self) -> Option<BlockNo> {
+        if self.scatter < TOLERANCE / 2.0 {
+            return None;
+        }
+        let marks = self.marks.as_slice();
+        let is_seam = |no: &usize| {
+            let (left, right) = marks.split_at(*no);
+            let (left, right) = (mean(left), mean(right));
+            let is_like = |marks: &[Mark], mean: &Mix| marks.iter().all(|m| mean.unlike(&m.mix.into()) <= TOLERANCE);
+            left.unlike(&right) > TOLERANCE && is_like(&marks[..*no], &left) && is_like(&marks[*no..], &right)
+        };
+        let no = (2..marks.len().saturating_sub(1)).find(is_seam)?;
+        Some(middle(marks[no - 1].block, marks[no].block))
+    }
+
+    /// The part of it in `start..end` with nothing taken over but its marks there and what they say.
+    pub fn part_by_marks(&self, start: BlockNo, end: BlockNo) -> Piece {
+        let mut part = self.part(start, end);
+        (part.early, part.late, part.scatter) = (mean(part.marks.as_slice()), Mix::default(), 0.0);
+        part.looks = part.marks.as_slice().len().try_into().unwrap_or(MEMORY);
+        part
+    }
+
+    /// The part of it in `start..end`, as far as that is known.
+    pub fn part(&self, start: BlockNo, end: BlockNo) -> Piece {
+        let mut part = *self;
+        part.end = end;
+        part.marks.clip(start, end);
+        part
+    }
+}
+
+fn mean(marks: &[Mark]) -> Mix {
+    let mut all = Mix::default();
+    for (no, mark) in marks.iter().enumerate() {
+        all.blend(&mark.mix.into(), 1.0 / (no + 1) as f32);
+    }
+    all
+}
+
+/// The place between two blocks that belong to different regions where one ends: a block after `below`, at most `above`.
+pub(crate) fn middle(below: BlockNo, above: BlockNo) -> BlockNo {
+    BlockNo(below.0 + (above.0 - below.0).div_ceil(2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark(block: u64) -> Mark {
+        Mark { block: BlockNo(block), at: block, mix: Shares::default() }
+    }
+
+    fn blocks(marks: &Marks) -> Vec<u64> {
+        marks.as_slice().iter().map(|m| m.block.0).collect()
+    }
+
+    #[test]
+    fn marks_keep_both_ends_and_spread_the_rest() {
+        let mut marks = Marks::default();
+        for block in [50, 10, 90, 51, 30, 70, 52, 90, 10] {
+            marks.add(mark(block));
+        }
+        assert_eq!(blocks(&marks), [10, 30, 50, 52, 70, 90]);
+        marks.add(mark(5));
+        assert_eq!((blocks(&marks)[0], *blocks(&marks).last().unwrap()), (5, 90));
+        assert_eq!(marks.around(BlockNo(60)), (Some(mark(50)), Some(mark(70))));
+        assert_eq!(marks.around(BlockNo(5)).0, None);
+        marks.clip(BlockNo(30), BlockNo(70));
+        assert_eq!(blocks(&marks), [30, 50]);
+    }
+
+    #[test]
+    fn what_scatters_by_itself_tolerates_more() {
+        use super::super::mix::{OUTCOMES, READS};
+        let found = |hot: u32| {
+            let mut counts = [0; OUTCOMES];
+            (counts[0], counts[READS]) = (hot, 512 - hot);
+            Finding { mix: Mix::of_counts(counts), resident: 1.0, huge: false }
+        };
+        let mut calm = Piece::new(BlockNo(100));
+        let mut mixed = Piece::new(BlockNo(100));
+        for no in 0..20 {
+            calm.learn(mark(no), &found(0));
+            mixed.learn(mark(no), &found(if no % 2 == 0 { 0 } else { 250 }));
+        }
+        assert!(!calm.agrees(&found(250)) && mixed.agrees(&found(250)) && !mixed.agrees(&found(512)));
+        assert!(!calm.is_like(&mixed));
+        let hole = Finding { mix: Mix::default(), resident: 0.0, huge: false };
+        assert!(calm.agrees(&hole), "a hole is no difference in heat");
+        calm.learn(mark(20), &hole);
+        assert!((calm.resident - 8.0 / 9.0).abs() < 0.01 && !calm.agrees(&found(250)));
+    }
+
+    #[test]
+    fn a_seam_is_where_marks_differ_in_order() {
+        let found = |is_hot: bool| {
+            let mut counts = [0; 8];
+            counts[if is_hot { 0 } else { 7 }] = 512;
+            Finding { mix: Mix::of_counts(counts), resident: 1.0, huge: false }
+        };
+        let of = |hot: [bool; 6]| {
+            let mut piece = Piece::new(BlockNo(100));
+            for (no, is_hot) in (0..).zip(hot) {
+                let mix = found(is_hot).mix.into();
+                piece.learn(Mark { block: BlockNo(no * 10), at: 0, mix }, &found(is_hot));
+            }
+            piece
+        };
+        let two = of([true, true, false, false, false, false]);
+        assert_eq!(two.seam(), Some(BlockNo(15)));
+        assert_eq!(of([true, false, true, false, true, false]).seam(), None);
+        assert_eq!(of([false; 6]).seam(), None);
+        let hot = two.part_by_marks(BlockNo(0), BlockNo(15));
+        assert_eq!((hot.early, hot.scatter, hot.looks), (found(true).mix, 0.0, 2));
+    }
+
+    #[test]
+    fn joined_regions_weigh_by_their_size() {
+        let mut counts = [0; 8];
+        counts[0] = 512;
+        let hot = Finding { mix: Mix::of_counts(counts), resident: 1.0, huge: false };
+        let empty = Finding { mix: Mix::default(), resident: 0.0, huge: false };
+        let mut a = Piece::new(BlockNo(30));
+        a.learn(mark(1), &hot);
+        let mut b = Piece::new(BlockNo(40));
+        b.learn(mark(35), &empty);
+        a.join(&b, 30, 10);
+        assert!((a.resident - 0.75).abs() < 1e-6);
+        assert_eq!((a.early, a.end, blocks(&a.marks)), (Mix::of_counts(counts), BlockNo(40), vec![1, 35]));
+    }
+}

@@ -1,0 +1,209 @@
+//! On a made-up process: 200 ms at a time, blocks are cleared and read as asked, and answer from a list of ranges.
+
+use super::*;
+use isotherm_units::Addr;
+
+const S: Ns = 1_000_000_000;
+const MS: Ns = 1_000_000;
+
+/// Ranges of blocks with the interval of their pages, and how many of 16 pages have it; the others are never touched.
+type Area = (u64, u64, Option<Ns>, u64);
+
+struct Process {
+    areas: Vec<Area>,
+    cleared: BTreeMap<BlockNo, Ns>,
+    now: Ns,
+    looks: usize,
+}
+
+impl Process {
+    fn new(areas: &[Area]) -> Process {
+        Process { areas: areas.to_vec(), cleared: BTreeMap::new(), now: S, looks: 0 }
+    }
+
+    fn populated(&self) -> Vec<BlockNo> {
+        self.areas.iter().flat_map(|(start, end, ..)| (*start..*end).map(BlockNo)).collect()
+    }
+
+    fn bits(&self, block: BlockNo) -> BlockBits {
+        let Some(area) = self.areas.iter().find(|a| (a.0..a.1).contains(&block.0)) else { return BlockBits::Gone };
+        let since = self.cleared[&block];
+        let touched = |page: usize| {
+            let at = block.page(page).0;
+            let has = at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60 < area.3;
+            has && area.2.is_some_and(|interval| {
+                let phase = at.wrapping_mul(0xbf58_476d_1ce4_e5b9) % interval;
+                (self.now + interval - phase) / interval > (since + interval - phase) / interval
+            })
+        };
+        BlockBits::Pages { young: (0..PAGES_PER_BLOCK).filter(|p| touched(*p)).collect(), present: Mask::ALL }
+    }
+
+    /// Lets `seconds` pass, with `a_second` looks in each.
+    fn watch(&mut self, target: &mut SampledTarget, seconds: u64, a_second: usize) {
+        let end = self.now + seconds * S;
+        let mut next_clear = self.now;
+        while self.now < end {
+            for block in target.due_reads(self.now) {
+                target.read(self.now, block, self.bits(block));
+            }
+            if self.now >= next_clear {
+                next_clear += 200 * MS;
+                for block in target.due_clears(self.now, a_second / 5) {
+                    self.cleared.insert(block, self.now);
+                    target.cleared(self.now, block, Mask::NONE);
+                    self.looks += 1;
+                }
+                check(target);
+            }
+            self.now = target.next_read().unwrap_or(next_clear).min(next_clear).max(self.now + MS);
+        }
+    }
+}
+
+/// The regions tile what was fitted, know where they were looked at, and keep their bound.
+fn check(target: &SampledTarget) {
+    let mut tiles: Vec<AddrRange> = Vec::new();
+    for (start, piece) in &target.pieces {
+        assert!(*start < piece.end, "an empty region at {start:?}");
+        assert!(piece.marks.as_slice().iter().all(|m| *start <= m.block && m.block < piece.end), "a mark outside");
+        match tiles.last_mut() {
+            Some(last) if last.end == start.addr() => last.end = piece.end.addr(),
+            _ => tiles.push(AddrRange::new(start.addr(), piece.end.addr())),
+        }
+    }
+    let mut ranges = target.ranges.clone();
+    ranges.dedup_by(|next, kept| {
+        let touch = kept.end == next.start;
+        if touch {
+            kept.end = next.end;
+        }
+        touch
+    });
+    assert_eq!(tiles, ranges);
+    assert!(target.len() <= target.sampling.max_regions, "{} regions", target.len());
+}
+
+/// Blocks that are told as hot (touched every second or oftener on average).
+fn hot(target: &SampledTarget) -> Vec<(u64, u64)> {
+    let mut hot: Vec<(u64, u64)> = Vec::new();
+    for region in target.summarize(10_000, &[], 0).regions {
+        if region.interval.ns().is_some_and(|ns| ns <= S) {
+            let (start, end) = (region.range.start.block().0, region.range.end.block().0);
+            match hot.last_mut() {
+                Some(last) if last.1 == start => last.1 = end,
+                _ => hot.push((start, end)),
+            }
+        }
+    }
+    hot
+}
+
+fn sampled(areas: &[Area], max_regions: usize, seed: u64) -> (Process, SampledTarget) {
+    let process = Process::new(areas);
+    let mut target = SampledTarget::new(S, Sampling { max_regions, ..Sampling::default() }, seed);
+    target.refit(&process.populated());
+    (process, target)
+}
+
+#[test]
+fn the_ends_of_a_hot_span_are_found_to_the_block() {
+    // 200 GiB of which 10 GiB are hot, somewhere.
+    let areas = [(1000, 50_321, None, 16), (50_321, 55_441, Some(20 * MS), 16), (55_441, 103_400, None, 16)];
+    let (mut process, mut target) = sampled(&areas, 100, 7);
+    process.watch(&mut target, 60, 100);
+    assert_eq!(hot(&target), [(50_321, 55_441)]);
+    assert!(process.looks <= 6000, "{}", process.looks);
+}
+
+#[test]
+fn small_spans_are_found_by_and_by() {
+    let mut areas = vec![(0, 20_000, None, 16)];
+    let spans = [(3011, 3100), (7200, 7600), (12_345, 12_400), (19_000, 19_990)];
+    let mut at = 0;
+    areas.clear();
+    for (start, end) in spans {
+        areas.extend([(at, start, None, 16), (start, end, Some(50 * MS), 16)]);
+        at = end;
+    }
+    areas.push((at, 20_000, None, 16));
+    let (mut process, mut target) = sampled(&areas, 200, 3);
+    process.watch(&mut target, 240, 100);
+    assert_eq!(hot(&target), spans);
+}
+
+#[test]
+fn what_turns_hot_or_cold_is_told_so_again() {
+    let areas = [(0, 5000, None, 16), (5000, 8000, Some(20 * MS), 16), (8000, 20_000, None, 16)];
+    let (mut process, mut target) = sampled(&areas, 100, 11);
+    process.watch(&mut target, 60, 100);
+    assert_eq!(hot(&target), [(5000, 8000)]);
+    process.areas = vec![(0, 12_000, None, 16), (12_000, 15_000, Some(20 * MS), 16), (15_000, 20_000, None, 16)];
+    process.watch(&mut target, 120, 100);
+    let told: Vec<_> = hot(&target);
+    let right: u64 = told.iter().map(|(s, e)| e.min(&15_000).saturating_sub(*s.max(&12_000))).sum();
+    let all: u64 = told.iter().map(|(s, e)| e - s).sum();
+    assert!(right >= 2990 && all <= 3010, "{told:?}");
+}
+
+#[test]
+fn hot_and_cold_pages_side_by_side_stay_one_region_with_the_right_shares() {
+    let (mut process, mut target) = sampled(&[(0, 40_000, Some(20 * MS), 4)], 100, 5);
+    process.watch(&mut target, 90, 100);
+    let sum = target.summarize(100, &[], 0);
+    assert_eq!(sum.regions.len(), 1, "{:?}", sum.regions.len());
+    let share = sum.temperature.within_ns(S) as f64 / sum.temperature.resident() as f64;
+    assert!((share - 0.25).abs() < 0.02, "{share}");
+    assert_eq!(sum.temperature.resident(), 40_000 * 512);
+    let idle = sum.temperature.measured() - sum.temperature.within_ns(60 * S);
+    assert!(idle as f64 > 0.7 * sum.temperature.resident() as f64, "untouched for 41 s is colder than a minute");
+}
+
+#[test]
+fn more_looks_than_a_turn_for_each_region_are_not_asked_for() {
+    let (mut process, mut target) = sampled(&[(0, 40_000, None, 16)], 100, 5);
+    process.watch(&mut target, 10, 100_000);
+    // 50 regions of a hundredth of it, doubled, and a look a second for each.
+    assert!(process.looks <= 50 * 10, "{}", process.looks);
+}
+
+#[test]
+fn holes_and_small_mappings_do_no_harm() {
+    let areas: Vec<Area> = (0..500).map(|i| (i * 100, i * 100 + 1 + i % 7, Some((1 + i) * 10 * MS), 16)).collect();
+    let (mut process, mut target) = sampled(&areas, 50, 5);
+    process.watch(&mut target, 60, 200);
+    assert!(target.ranges.len() <= 25, "bridged");
+    let resident = target.summarize(50, &[], 0).temperature.resident() as f64 / 512.0;
+    let truth = process.populated().len() as f64;
+    assert!((0.5..2.0).contains(&(resident / truth)), "{resident} of {truth}");
+    process.areas.truncate(10);
+    target.refit(&process.populated());
+    check(&target);
+    target.refit(&[]);
+    assert!(target.is_empty() && target.due_clears(process.now, 10).is_empty());
+    process.watch(&mut target, 60, 10);
+    assert!(target.next_read().is_none(), "looks at what is gone come to an end");
+}
+
+#[test]
+fn the_slow_down_is_kept() {
+    let (mut process, mut target) = sampled(&[(0, 40_000, Some(10 * MS), 16)], 1000, 5);
+    process.watch(&mut target, 60, 2000);
+    let spent = target.tally().retouched as f64 * RETOUCH_NS / (60.0 * S as f64);
+    assert!((0.005..0.0125).contains(&spent), "{spent}");
+}
+
+#[test]
+fn a_hint_of_size_bounds_regions() {
+    let sampling = Sampling { max_regions: 10_000, max_region: Some(Bytes::of_mib(64)), ..Sampling::default() };
+    let mut target = SampledTarget::new(S, sampling, 1);
+    target.refit(&(0..3200).map(BlockNo).collect::<Vec<_>>());
+    assert_eq!(target.len(), 3200, "a block is a fair share here");
+    assert!(target.pieces.iter().all(|(start, piece)| piece.end.0 - start.0 <= 32));
+    let sparse = SampledTarget::new(S, Sampling::default(), 1);
+    assert!(sparse.is_empty() && sparse.unlooked() == 0);
+    let one = AddrRange::new(Addr(0), Addr(BLOCK_SIZE));
+    let mut tiny = SampledTarget::new(S, Sampling { max_regions: 0, ..Sampling::default() }, 1);
+    tiny.refit(&[one.start.block()]);
+    assert_eq!((tiny.len(), tiny.blocks()), (1, 1));
+}

@@ -1,0 +1,198 @@
+//! The modelled host as a source of access reports, page by page.
+//!
+//! It answers like the page-table source with a flushed TLB: a clear is exact from the first moment. Of what it was asked it
+//! remembers only which blocks were cleared when, until a read finds all of a block young again: from then on it is as if it
+//! had never been cleared.
+
+use crate::clock::ModelClock;
+use crate::costs::Work;
+use crate::host::Host;
+use crate::view::{Found, View};
+use isotherm_heat::{BlockBits, Granularity, Mask, Ns, TargetId};
+use isotherm_sources::{
+    AccessSource, Cleared, ClearedProcess, Clock, Description, Error, Layout, Progress, Report, Sink,
+};
+use isotherm_units::{BlockNo, PAGES_PER_BLOCK};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+/// Blocks read under the mmap lock in one piece, as the page-table source does.
+const BLOCKS_PER_PASS: u64 = 512;
+/// Blocks whose tables hang on one upper table: listing reads one of those for each GiB.
+const BLOCKS_PER_UPPER: u64 = 512;
+
+/// The source.
+#[derive(Debug)]
+pub struct ModelSource {
+    host: Arc<Host>,
+    clock: ModelClock,
+    attached: HashMap<u32, Attached>,
+}
+
+#[derive(Debug, Default)]
+struct Attached {
+    /// Where in the host.
+    index: usize,
+    cleared: HashMap<u64, Ns, BuildHasherDefault<BlockHasher>>,
+}
+
+/// Block numbers follow one another: a multiplication spreads them well enough, and it is a look-up for each block.
+#[derive(Debug, Default)]
+struct BlockHasher(u64);
+
+impl Hasher for BlockHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, n: u64) {
+        // The map looks at the high and the low bits; a product is good in the high ones only.
+        let product = (self.0 ^ n).wrapping_mul(crate::mix::GOLDEN);
+        self.0 = product ^ product >> 32;
+    }
+}
+
+impl ModelSource {
+    /// A source of `host` whose work is charged to `clock`.
+    pub fn new(host: Arc<Host>, clock: ModelClock) -> ModelSource {
+        ModelSource { host, clock, attached: HashMap::new() }
+    }
+
+    /// The cgroup path of a process, attached or not; `None` if there is no such process.
+    pub fn cgroup_of(&self, pid: u32) -> Option<&str> {
+        Some(&self.host.process(pid)?.cgroup)
+    }
+
+    /// How many blocks are remembered as cleared.
+    pub fn blocks_remembered(&self) -> usize {
+        self.attached.values().map(|a| a.cleared.len()).sum()
+    }
+
+    fn attached(&self, pid: u32) -> Result<&Attached, Error> {
+        self.attached.get(&pid).ok_or(Error::Gone(pid))
+    }
+
+    /// A clear of one block: what it costs is known before, when it is done after.
+    fn clear_block(clock: &ModelClock, view: View<'_>, block: BlockNo) -> (Ns, Cleared) {
+        let work = match view.block(block, None, 0) {
+            Found::Nothing => return (clock.now(), Cleared::Except(Mask::NONE)),
+            Found::Huge(_) => Work::ClearHuge,
+            Found::Pages { .. } => Work::ClearBlock,
+        };
+        clock.work(work, 1);
+        (clock.now(), Cleared::Except(Mask::NONE))
+    }
+}
+
+impl Attached {
+    fn read(&mut self, clock: &ModelClock, view: View<'_>, block: BlockNo) -> BlockBits {
+        let since = self.cleared.get(&block.0).copied();
+        match view.block(block, since, clock.now()) {
+            Found::Nothing => BlockBits::Gone,
+            Found::Huge(young) => {
+                clock.work(Work::ReadHuge, 1);
+                self.forget_if(young && since.is_some(), block);
+                BlockBits::Huge { young }
+            }
+            Found::Pages { young, present } => {
+                clock.work(Work::ReadTable, 1);
+                self.forget_if(young == present && since.is_some(), block);
+                BlockBits::Pages { young, present }
+            }
+        }
+    }
+
+    fn forget_if(&mut self, all_young: bool, block: BlockNo) {
+        if all_young {
+            self.cleared.remove(&block.0);
+        }
+    }
+}
+
+impl AccessSource for ModelSource {
+    fn describe(&self) -> Description {
+        Description {
+            name: "model",
+            granularity: Granularity::Page,
+            note: "a modelled host: accesses follow from its description, nothing real is watched".into(),
+        }
+    }
+
+    fn attach(&mut self, pid: u32) -> Result<(TargetId, String), Error> {
+        let index = self.host.index_of(pid).ok_or(Error::Gone(pid))?;
+        self.attached.entry(pid).or_insert_with(|| Attached { index, ..Attached::default() });
+        let view = self.host.view_at(index);
+        Ok((view.id(), view.process.comm.clone()))
+    }
+
+    fn detach(&mut self, pid: u32) {
+        self.attached.remove(&pid);
+    }
+
+    fn layout(&mut self, pid: u32) -> Result<Layout, Error> {
+        let view = self.host.view_at(self.attached(pid)?.index);
+        let (blocks, mappings) = (view.blocks(), view.mappings());
+        let mut uppers: Vec<u64> = blocks.iter().map(|b| b.0 / BLOCKS_PER_UPPER).collect();
+        uppers.dedup();
+        self.clock.work(Work::ListMapping, mappings.len() as u64);
+        self.clock.work(Work::ReadTable, uppers.len() as u64);
+        Ok(Layout { blocks, mappings })
+    }
+
+    fn read(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut Sink<'_>) -> Result<Progress, Error> {
+        let attached = self.attached.get_mut(&pid).ok_or(Error::Gone(pid))?;
+        let view = self.host.view_at(attached.index);
+        let mut entries = 0;
+        for block in blocks {
+            let bits = attached.read(&self.clock, view, *block);
+            entries += match bits {
+                BlockBits::Pages { .. } => PAGES_PER_BLOCK as u64,
+                BlockBits::Huge { .. } => 1,
+                BlockBits::Gone => 0,
+            };
+            sink(self.clock.now(), Report::Block(*block, bits));
+        }
+        let longest_hold_ns = BLOCKS_PER_PASS.min(blocks.len() as u64) * self.clock.costs().read_table_ns;
+        Ok(Progress { answered: blocks.len(), entries, read_errors: 0, longest_hold_ns })
+    }
+
+    fn clear(
+        &mut self,
+        pid: u32,
+        blocks: &[BlockNo],
+        sink: &mut dyn FnMut(Ns, BlockNo, Cleared),
+    ) -> Result<Progress, Error> {
+        let attached = self.attached.get_mut(&pid).ok_or(Error::Gone(pid))?;
+        let view = self.host.view_at(attached.index);
+        for block in blocks {
+            let (at, outcome) = ModelSource::clear_block(&self.clock, view, *block);
+            attached.cleared.insert(block.0, at);
+            sink(at, *block, outcome);
+        }
+        Ok(Progress { answered: blocks.len(), ..Progress::default() })
+    }
+
+    fn clear_process(&mut self, pid: u32, _: &[BlockNo], all: &[BlockNo]) -> Result<ClearedProcess, Error> {
+        let attached = self.attached.get_mut(&pid).ok_or(Error::Gone(pid))?;
+        let view = self.host.view_at(attached.index);
+        let unit = |huge| if huge { PAGES_PER_BLOCK as u64 } else { 1 };
+        let pages: u64 = view.areas().map(|(pages, huge)| (pages.end - pages.start) / unit(huge)).sum();
+        let began = self.clock.now();
+        self.clock.work(Work::ClearRefsPage, pages);
+        let at = self.clock.now();
+        attached.cleared = view.blocks().into_iter().map(|block| (block.0, at)).collect();
+        Ok(ClearedProcess { at, stall_ns: at - began, flushed: true, blocks: all.to_vec() })
+    }
+
+    fn shared_frames(&mut self, pid: u32, _: &[BlockNo], _: &mut dyn FnMut(Option<u64>)) -> Result<(), Error> {
+        // No process shares memory with another.
+        self.attached(pid).map(|_| ())
+    }
+}

@@ -1,0 +1,67 @@
+//! The monitor on modelled hosts: everything is exact and the same on any machine.
+
+use isotherm_model::{Area, Claim, Heat, Host, MASIM_PID, Masim, ModelClock, ModelSource, Process, Scope, Score};
+use isotherm_monitor::{Follower, Monitor, Selection, Settings};
+use isotherm_sources::Clock;
+use isotherm_sys::proc::Proc;
+use isotherm_units::{Addr, AddrRange, Bytes, PageNo};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+const S: u64 = 1_000_000_000;
+const MS: u64 = 1_000_000;
+
+fn watch(host: &Arc<Host>, pids: Vec<u32>, time: u64) -> (Monitor<ModelClock>, ModelClock) {
+    let clock = ModelClock::default();
+    let source = ModelSource::new(host.clone(), clock.clone());
+    let follower = Follower::new(&Selection::Pids { pids, children: false }, Proc::default()).unwrap();
+    let mut monitor = Monitor::new(Box::new(source), follower, clock.clone(), Settings::default());
+    monitor.watch(time, &AtomicBool::new(false)).unwrap();
+    (monitor, clock)
+}
+
+/// Runs of pages as claims: hot if their interval is at most `hot_ns`.
+fn claims(monitor: &Monitor<ModelClock>, pid: u32, hot_ns: u64) -> Vec<Claim> {
+    let mut claims = Vec::new();
+    monitor.pages_of(pid).unwrap().for_each_block(monitor.now(), |block, view| {
+        for run in view.runs.iter().filter(|r| r.interval.ns().is_some_and(|ns| ns <= hot_ns)) {
+            let (start, end) = (run.indices().start, run.indices().end);
+            let end = PageNo(block.page(0).0 + end as u64).addr();
+            claims.push(Claim { pid, range: AddrRange::new(block.page(start).addr(), end), hot: 1.0 });
+        }
+    });
+    claims
+}
+
+fn score(host: &Host, monitor: &Monitor<ModelClock>, pid: u32) -> Score {
+    host.score(Scope::Process(pid), monitor.now(), S, claims(monitor, pid, S))
+}
+
+#[test]
+fn the_hot_span_of_a_gibibyte_is_found_within_the_cpu_budget() {
+    for spans in [1, 7] {
+        let masim = Masim::new(Bytes(1 << 30), Bytes::of_mib(100)).spans(spans).every(40 * MS);
+        let host = Arc::new(masim.host().unwrap());
+        let (monitor, clock) = watch(&host, vec![MASIM_PID], 60 * S);
+        let score = score(&host, &monitor, MASIM_PID);
+        let (precision, recall) = (score.precision(), score.recall());
+        assert!(precision > 0.95 && recall > 0.95, "{spans} spans: precision {precision:.3}, recall {recall:.3}");
+        let cpu_pct = clock.cpu() as f64 / clock.now() as f64 * 100.0;
+        assert!(cpu_pct < 1.0, "{spans} spans: {cpu_pct:.2}%");
+        assert!(clock.counts().blocks_cleared >= 513, "every block was looked at: {:?}", clock.counts());
+    }
+}
+
+#[test]
+fn huge_pages_and_random_accesses_are_found_too() {
+    let at = |gib: u64, mib: u64| AddrRange::new(Addr(gib << 30), Addr((gib << 30) + (mib << 20)));
+    let process = Process::new(5, "mixed")
+        .area(Area::new(at(64, 512), Heat::never()).huge())
+        .area(Area::new(at(65, 128), Heat::poisson(30 * MS)).huge())
+        .area(Area::new(at(66, 256), Heat::never()))
+        .area(Area::new(at(67, 64), Heat::poisson(30 * MS)));
+    let host = Arc::new(Host::new(Bytes(2 << 30), vec![process]).unwrap());
+    let (monitor, _) = watch(&host, vec![5], 60 * S);
+    let score = score(&host, &monitor, 5);
+    assert!(score.f1() > 0.97, "precision {}, recall {}", score.precision(), score.recall());
+}

@@ -1,0 +1,131 @@
+//! The JSON of damo as it is read: one record for each target, with its snapshots.
+//!
+//! Only what has a meaning for us is kept. [`is_known`] has the names of the rest, so that what a later damo adds can be told
+//! from what we leave out on purpose.
+
+use super::number;
+use isotherm_heat::RunInfo;
+use serde::{Deserialize, Serialize};
+
+/// Fields that are there and not used: what they say is lost, or follows from others.
+const UNUSED: [&str; 7] =
+    ["ops_update_us", "intervals_goal", "probe_hits", "total_bytes", "damos_stats", "data_source", "isotherm"];
+
+/// Whether damo 3.4 writes a field of this name.
+pub fn is_known(field: &str) -> bool {
+    UNUSED.contains(&field)
+}
+
+/// The accesses to one target, as one scheme of one context saw them.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct Record {
+    #[serde(default, deserialize_with = "number::index_or_null")]
+    pub kdamond_idx: Option<u64>,
+    #[serde(default, deserialize_with = "number::index_or_null")]
+    pub context_idx: Option<u64>,
+    #[serde(default)]
+    pub intervals: Option<Intervals>,
+    #[serde(default, deserialize_with = "number::index_or_null")]
+    pub scheme_idx: Option<u64>,
+    #[serde(deserialize_with = "number::index_or_null")]
+    pub target_id: Option<u64>,
+    #[serde(default)]
+    pub scheme_filters: Option<Vec<serde_json::Value>>,
+    pub snapshots: Vec<SnapshotRecord>,
+    /// What our own exports add. Anything else under that name is no harm.
+    #[serde(default, rename = "isotherm")]
+    pub ours: Option<serde_json::Value>,
+}
+
+/// What counts mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub struct Intervals {
+    #[serde(rename = "sample_us", deserialize_with = "number::microseconds")]
+    pub sample_ns: u64,
+    #[serde(rename = "aggr_us", deserialize_with = "number::microseconds")]
+    pub aggregation_ns: u64,
+}
+
+/// The regions of a target at one time.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct SnapshotRecord {
+    #[serde(rename = "start_time", deserialize_with = "number::nanoseconds")]
+    pub start_ns: u64,
+    #[serde(rename = "end_time", deserialize_with = "number::nanoseconds")]
+    pub end_ns: u64,
+    pub regions: Vec<RegionRecord>,
+    /// Of a record whose intervals were tuned as it went.
+    #[serde(default, rename = "sample_interval_us", deserialize_with = "number::microseconds_or_null")]
+    pub sample_ns: Option<u64>,
+}
+
+/// A region and its count.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct RegionRecord {
+    #[serde(deserialize_with = "number::bytes")]
+    pub start: u64,
+    #[serde(deserialize_with = "number::bytes")]
+    pub end: u64,
+    /// Not there if nothing is known.
+    #[serde(default)]
+    pub nr_accesses: Option<NrAccesses>,
+    #[serde(default)]
+    pub age: Age,
+    #[serde(default, deserialize_with = "number::bytes_or_null")]
+    pub sz_filter_passed: Option<u64>,
+}
+
+/// Looks that found an access: how many, or what share of all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+pub struct NrAccesses {
+    #[serde(default, deserialize_with = "number::count_or_null")]
+    pub samples: Option<i64>,
+    #[serde(default, deserialize_with = "number::percent_or_null")]
+    pub percent: Option<f64>,
+}
+
+/// How long a region has had its count, in nanoseconds or in aggregation intervals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Age {
+    #[serde(default, deserialize_with = "number::microseconds_or_null")]
+    pub usec: Option<u64>,
+    #[serde(default, deserialize_with = "number::count_or_null")]
+    pub aggr_intervals: Option<i64>,
+}
+
+/// What damo's format has no place for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ours {
+    pub comm: String,
+    pub cgroup: String,
+    pub start_ticks: u64,
+    pub run: RunInfo,
+}
+
+impl SnapshotRecord {
+    /// Whether this was only written so that the length of the one before can be told: text has no start times.
+    pub fn is_filler(&self) -> bool {
+        let filler = |r: &RegionRecord| (r.start, r.end) == (0, 0) && r.samples() == Some(-1);
+        self.regions.len() == 1 && self.regions.iter().all(filler)
+    }
+}
+
+impl RegionRecord {
+    pub fn samples(&self) -> Option<i64> {
+        self.nr_accesses.as_ref().and_then(|n| n.samples)
+    }
+}
+
+impl Record {
+    /// What our export said of the target, if this is one.
+    pub fn ours(&self) -> Option<Ours> {
+        serde_json::from_value(self.ours.clone()?).ok()
+    }
+
+    /// Whether `sz_filter_passed` is what is resident: the one filter lets everything pass but holes.
+    pub fn passes_resident(&self) -> bool {
+        let [filter] = self.scheme_filters.as_deref().unwrap_or_default() else { return false };
+        let is = |key: &str, value: bool| filter[key].as_bool() == Some(value);
+        filter["filter_type"] == "unmapped" && is("matching", true) && is("allow", false)
+    }
+}

@@ -1,0 +1,182 @@
+//! Reads a file of damo, whoever wrote it.
+//!
+//! Compressed text is parsed as it is unpacked, so that it is in memory once, as records; and no more than [`MOST_TEXT`] of it
+//! is unpacked, since a few MiB of zlib can stand for any amount.
+
+use super::join::{self, Notes};
+use super::model::{Record, is_known};
+use super::text;
+use crate::error::counted;
+use crate::{Error, Result};
+use flate2::bufread::ZlibDecoder;
+use isotherm_heat::{RunInfo, Snapshot};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+/// The most text that is read of one file: some million regions, which take about as much memory.
+const MOST_TEXT: u64 = 2 << 30;
+
+/// How many names of unknown fields are told.
+const MOST_NAMES: usize = 8;
+
+/// What a recording of damo says, in our terms.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DamoRecording {
+    /// How it was made, as far as that is known.
+    pub run: RunInfo,
+    /// Its snapshots in order of time.
+    pub snapshots: Vec<Snapshot>,
+    /// What a user should know of how it was understood, a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// Reads a recording of damo: `json_compressed`, `json` or `perf_script`, whichever it is.
+pub fn read(path: impl AsRef<Path>) -> Result<DamoRecording> {
+    read_up_to(path.as_ref(), MOST_TEXT)
+}
+
+/// The same with another bound on text.
+pub(super) fn read_up_to(path: &Path, most_text: u64) -> Result<DamoRecording> {
+    let open = |error| Error::Open { path: path.to_owned(), error };
+    let mut file = BufReader::with_capacity(1 << 16, File::open(path).map_err(open)?);
+    let begin = file.fill_buf().map_err(open)?.to_vec();
+    let place = Place { path, most_text };
+    let mut notes = Notes::default();
+    let records = match Form::of(&begin).map_err(|(what, advice)| place.error(what, advice))? {
+        Form::Compressed => place.json(ZlibDecoder::new(file), &mut notes)?,
+        Form::Json => place.json(file, &mut notes)?,
+        Form::Script => place.script(file, &mut notes)?,
+    };
+    let (run, snapshots) =
+        join::recording(records, &mut notes).map_err(|what| place.error(what, "restore the file, or record again"))?;
+    Ok(DamoRecording { run, snapshots, notes: notes.sentences() })
+}
+
+/// In what form a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Compressed,
+    Json,
+    Script,
+}
+
+impl Form {
+    /// By how it begins. The error is what it is instead, and what to do.
+    fn of(begin: &[u8]) -> std::result::Result<Form, (&'static str, &'static str)> {
+        let first = begin.iter().find(|b| !b.is_ascii_whitespace());
+        match (begin, first) {
+            (_, None) => Err(("the file is empty", "record again")),
+            (_, Some(b'[')) => Ok(Form::Json),
+            (_, Some(b'{')) => Err((
+                "it is one JSON object and not a list of records: not from damo, or from a version later than 3.4",
+                "write it with damo's `--format json_compressed` of version 3",
+            )),
+            ([0x78, flags, ..], _) if is_zlib(*flags) => Ok(Form::Compressed),
+            ([b'P', b'E', b'R', b'F', b'I', b'L', b'E', ..], _) => {
+                Err(("it is a file of perf, which only perf can read", "convert it: damo convert_record_format"))
+            }
+            _ if contains(begin, text::EVENT.as_bytes()) => Ok(Form::Script),
+            _ => Err((
+                "it is neither zlib nor JSON nor the text of `perf script`",
+                "give a file that `damo record` wrote, or the directory of an Isotherm recording (this is not a directory)",
+            )),
+        }
+    }
+}
+
+/// Whether the second byte is right for zlib. One that announces a dictionary is not: it makes `x ` text a header.
+fn is_zlib(flags: u8) -> bool {
+    (0x7800 + u16::from(flags)).is_multiple_of(31) && flags & 0x20 == 0
+}
+
+fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
+    bytes.windows(wanted.len()).any(|w| w == wanted)
+}
+
+/// What errors name.
+struct Place<'a> {
+    path: &'a Path,
+    most_text: u64,
+}
+
+impl Place<'_> {
+    fn error(&self, what: impl Into<String>, advice: &'static str) -> Error {
+        Error::Damo { path: PathBuf::from(self.path), what: what.into(), advice }
+    }
+
+    fn json(&self, from: impl Read, notes: &mut Notes) -> Result<Vec<Record>> {
+        let mut unknown = BTreeSet::new();
+        let text = BufReader::new(Limited { from, left: self.most_text });
+        let mut parser = serde_json::Deserializer::from_reader(text);
+        let records = serde_ignored::deserialize(&mut parser, |field| {
+            if let serde_ignored::Path::Map { key, .. } = field
+                && !is_known(&key)
+                && unknown.len() <= MOST_NAMES
+            {
+                unknown.insert(key.chars().take(40).collect::<String>());
+            }
+        });
+        // The end of the text too: only there the checksum of the compressed form is known.
+        let records = records.and_then(|records| parser.end().map(|()| records));
+        notes.unknown_fields(&unknown);
+        records.map_err(|error| self.json_error(&error))
+    }
+
+    fn json_error(&self, error: &serde_json::Error) -> Error {
+        const RESTORE: &str = "restore the file, or record again";
+        let shape = || format!("it has not the shape of a recording by damo: {error}");
+        match error.io_error_kind() {
+            Some(ErrorKind::FileTooLarge) => self.too_large(),
+            Some(ErrorKind::UnexpectedEof) => self.error("it is cut off", RESTORE),
+            Some(_) => self.error(format!("it is damaged: {error}"), RESTORE),
+            None if error.is_eof() => self.error("it is cut off", RESTORE),
+            None if error.is_syntax() => self.error(format!("it is damaged: {error}"), RESTORE),
+            None => self.error(shape(), "check that damo wrote it"),
+        }
+    }
+
+    fn too_large(&self) -> Error {
+        let limit = isotherm_units::Bytes(self.most_text);
+        self.error(
+            format!("its text is longer than {limit}, which is as much as is read"),
+            "make it shorter: damo adjust --aggregate_interval",
+        )
+    }
+
+    fn script(&self, from: impl Read, notes: &mut Notes) -> Result<Vec<Record>> {
+        let lines = BufReader::new(Limited { from, left: self.most_text });
+        let records = text::read(lines).map_err(|error| match error {
+            text::Failed::Io(e) if e.kind() == ErrorKind::FileTooLarge => self.too_large(),
+            text::Failed::Io(error) => Error::Open { path: self.path.to_owned(), error },
+            text::Failed::Line(n, what) => self.error(format!("line {n}: {what}"), "restore the file, or record again"),
+        })?;
+        if let Some(cut) = text::incomplete(&records) {
+            notes.say(format!("the text ends within a snapshot: {} of it left out", counted(cut, "region")));
+        }
+        Ok(records.into_iter().map(|r| r.record).collect())
+    }
+}
+
+/// Fails instead of reading on for ever.
+struct Limited<R> {
+    from: R,
+    left: u64,
+}
+
+impl<R: Read> Read for Limited<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(into.len());
+        if most == 0 && !into.is_empty() {
+            // Exactly as long as is allowed is allowed.
+            return match self.from.read(&mut [0])? {
+                0 => Ok(0),
+                _ => Err(ErrorKind::FileTooLarge.into()),
+            };
+        }
+        let n = self.from.read(&mut into[..most])?;
+        self.left -= n as u64;
+        Ok(n)
+    }
+}

@@ -1,0 +1,142 @@
+//! The text of `perf script`: a line for each region, as the kernel traces it and old tools keep it.
+//!
+//! ```text
+//!   kdamond.0  4452 [000] 82877.315633: damon:damon_aggregated: target_id=0 nr_regions=17 140731667070976-140731668037632: 0 3
+//! ```
+//!
+//! The last numbers are the count and the age (which early kernels lack). As many lines of a target as `nr_regions` says are one
+//! snapshot. Only its end is said: it starts where the one before ended, and the first is as long as the others on average.
+
+use super::model::{Age, NrAccesses, Record, RegionRecord, SnapshotRecord};
+use std::io::{self, BufRead, Read};
+
+/// What a line that counts has in it.
+pub const EVENT: &str = "damon:damon_aggregated:";
+
+/// A line with all its regions is far shorter than this.
+const LONGEST_LINE: u64 = 1 << 16;
+
+/// Why text could not be read.
+#[derive(Debug)]
+pub enum Failed {
+    Io(io::Error),
+    /// The number of a line, and what is wrong with it.
+    Line(u64, String),
+}
+
+/// A record that is being read.
+#[derive(Debug, Default)]
+pub struct Reading {
+    pub record: Record,
+    /// Regions of the last snapshot that are yet to come.
+    missing: u64,
+    /// Regions of a snapshot that was never completed.
+    cut: u64,
+}
+
+/// Reads the lines of the event, and skips all others.
+pub fn read(mut from: impl BufRead) -> Result<Vec<Reading>, Failed> {
+    let mut records: Vec<Reading> = Vec::new();
+    let mut line = Vec::new();
+    for number in 1.. {
+        line.clear();
+        let length = from.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line).map_err(Failed::Io)?;
+        if length == 0 {
+            break;
+        }
+        let text = String::from_utf8_lossy(&line);
+        let Some((before, after)) = text.split_once(EVENT) else { continue };
+        let event = Event::parse(before, after)
+            .ok_or_else(|| Failed::Line(number, "not as DAMON writes it: END: damon:damon_aggregated: ...".into()))?;
+        add(&mut records, event).map_err(|what| Failed::Line(number, what))?;
+    }
+    records.iter_mut().for_each(Reading::finish);
+    Ok(records)
+}
+
+/// Regions of snapshots that the text did not bring to an end.
+pub fn incomplete(records: &[Reading]) -> Option<u64> {
+    let cut = records.iter().map(|r| r.cut).sum();
+    (cut > 0).then_some(cut)
+}
+
+/// One line.
+#[derive(Debug)]
+struct Event {
+    end_ns: u64,
+    target_id: u64,
+    regions: u64,
+    region: RegionRecord,
+}
+
+impl Event {
+    fn parse(before: &str, after: &str) -> Option<Event> {
+        let end_ns = nanoseconds(before.split_whitespace().next_back()?.strip_suffix(':')?)?;
+        let mut words = after.split_whitespace();
+        let target_id = words.next()?.strip_prefix("target_id=")?;
+        let regions = words.next()?.strip_prefix("nr_regions=")?.parse().ok()?;
+        let (start, end) = words.next()?.strip_suffix(':')?.split_once('-')?;
+        let samples = words.next()?.parse().ok()?;
+        // damo writes `None` for an age that it does not know.
+        let age = words.next().and_then(|age| age.parse().ok());
+        let region = RegionRecord {
+            start: start.parse().ok()?,
+            end: end.parse().ok()?,
+            nr_accesses: Some(NrAccesses { samples: Some(samples), percent: None }),
+            age: Age { usec: None, aggr_intervals: age },
+            sz_filter_passed: None,
+        };
+        // A record of what has no number, such as physical memory, has `None` here.
+        let target_id = if target_id == "None" { 0 } else { target_id.parse().ok()? };
+        Some(Event { end_ns, target_id, regions, region })
+    }
+}
+
+/// Seconds with a fraction, exactly.
+fn nanoseconds(text: &str) -> Option<u64> {
+    let (seconds, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let digits = fraction.get(..fraction.len().min(9))?;
+    let power = 9_u32.checked_sub(u32::try_from(digits.len()).ok()?)?;
+    let part = digits.parse::<u64>().ok()? * 10_u64.pow(power);
+    seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(part)
+}
+
+fn add(records: &mut Vec<Reading>, event: Event) -> Result<(), String> {
+    let index = records.iter().position(|r| r.record.target_id == Some(event.target_id)).unwrap_or_else(|| {
+        let record = Record { target_id: Some(event.target_id), ..Record::default() };
+        records.push(Reading { record, ..Reading::default() });
+        records.len() - 1
+    });
+    let reading = &mut records[index];
+    if reading.missing == 0 {
+        let start_ns = reading.record.snapshots.last().map(|s| s.end_ns);
+        if start_ns.is_some_and(|start| start > event.end_ns) {
+            return Err("it is of an earlier time than the lines before".into());
+        }
+        let (start_ns, end_ns) = (start_ns.unwrap_or(0), event.end_ns);
+        reading.record.snapshots.push(SnapshotRecord { start_ns, end_ns, ..SnapshotRecord::default() });
+        reading.missing = event.regions.max(1);
+    }
+    reading.missing -= 1;
+    if let Some(snapshot) = reading.record.snapshots.last_mut() {
+        snapshot.regions.push(event.region);
+    }
+    Ok(())
+}
+
+impl Reading {
+    /// Drops what was cut off, and gives the first snapshot a start.
+    fn finish(&mut self) {
+        let snapshots = &mut self.record.snapshots;
+        if self.missing > 0 {
+            self.cut = snapshots.pop().map_or(0, |s| s.regions.len() as u64);
+        }
+        let others = snapshots.len().saturating_sub(1) as u64;
+        if let [first, .., last] = snapshots.as_mut_slice() {
+            first.start_ns = first.end_ns.saturating_sub((last.end_ns - first.end_ns) / others);
+        } else if let [only] = snapshots.as_mut_slice() {
+            // How long it is cannot be known.
+            only.start_ns = only.end_ns;
+        }
+    }
+}

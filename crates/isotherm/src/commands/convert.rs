@@ -1,0 +1,81 @@
+//! `isotherm convert`: recordings for damo, and from damo. What the input is decides the direction.
+
+use crate::cli::{ConvertArgs, Usage};
+use crate::input::{self, Recorded};
+use anyhow::Result;
+use isotherm_heat::Snapshot;
+use isotherm_record::damo::{self, ExportOptions, Exported};
+use isotherm_record::{Options, Writer};
+use isotherm_units::Bytes;
+use std::time::Duration;
+
+pub fn run(args: &ConvertArgs) -> Result<()> {
+    if args.aggregation.is_some_and(|aggregation| aggregation < args.sample) {
+        return Err(Usage("--aggregation has to be as long as --sample, or longer".into()).into());
+    }
+    let mut recorded = Recorded::read(&args.input)?;
+    if let Some(pid) = args.only {
+        recorded.only(pid, &args.input)?;
+    }
+    if input::is_damo(&args.input) { import(args, &recorded) } else { export(args, &recorded) }
+}
+
+fn export(args: &ConvertArgs, recorded: &Recorded) -> Result<()> {
+    let options = ExportOptions {
+        sample: Duration::from_nanos(args.sample),
+        aggregation: args.aggregation.map(Duration::from_nanos),
+        overwrite: args.overwrite,
+    };
+    let done = damo::write(&args.output, &recorded.run, &recorded.snapshots, &options)?;
+    tell(args, done.snapshots, done.targets, &lost_for_damo(&done, args));
+    Ok(())
+}
+
+/// What the file does not say.
+fn lost_for_damo(done: &Exported, args: &ConvertArgs) -> String {
+    let mut lost = vec!["what pages of one region differ in, mappings, huge pages, costs".to_owned()];
+    let mut add = |bytes: Bytes, why: String| {
+        if bytes.0 > 0 {
+            lost.push(format!("up to {bytes} {why}"));
+        }
+    };
+    let sample = Duration::from_nanos(args.sample);
+    add(done.unmeasured, "not measured and left out".into());
+    add(
+        done.below_one,
+        format!("accessed less than every {:?} and told as idle (see --aggregation)", 2 * done.aggregation),
+    );
+    add(done.saturated, format!("accessed more than every {sample:?} and told as every {sample:?}"));
+    lost.join("; ")
+}
+
+fn import(args: &ConvertArgs, recorded: &Recorded) -> Result<()> {
+    let options = Options { overwrite: args.overwrite, ..Options::default() };
+    let mut writer = Writer::create(&args.output, &recorded.run, options)?;
+    if let Err(error) = recorded.snapshots.iter().try_for_each(|s| writer.push(s)) {
+        writer.discard()?;
+        return Err(error.into());
+    }
+    if let Some(note) = writer.finish()?.note {
+        eprintln!("isotherm: {note}");
+    }
+    let lost = "schemes and their statistics, probe hits; nothing is known of single pages, and all of a region taken to be \
+                resident unless the file says otherwise";
+    tell(args, recorded.snapshots.len(), targets(&recorded.snapshots), lost);
+    Ok(())
+}
+
+fn targets(snapshots: &[Snapshot]) -> usize {
+    let ids = snapshots.iter().flat_map(|s| s.targets.iter().map(|t| t.id));
+    ids.collect::<std::collections::BTreeSet<_>>().len()
+}
+
+fn tell(args: &ConvertArgs, snapshots: usize, targets: usize, lost: &str) {
+    let plural = |n, one, many| if n == 1 { one } else { many };
+    eprintln!(
+        "isotherm: {snapshots} snapshot{} of {targets} process{} in {}; lost: {lost}",
+        plural(snapshots, "", "s"),
+        plural(targets, "", "es"),
+        args.output.display()
+    );
+}
