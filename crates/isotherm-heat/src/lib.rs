@@ -17,6 +17,7 @@ mod sampled;
 mod snapshot;
 mod target;
 mod tiles;
+mod told;
 mod view;
 
 pub use block::{BlockBits, HugeHeat, LEAST_IDLE, Ns, PageHeat, Run, Sighting};
@@ -30,4 +31,5 @@ pub use sampled::{SampledTarget, Sampling};
 pub use snapshot::{Classes, Cost, Granularity, Mapping, Region, RunInfo, Snapshot, TargetHeat, TargetId, Thresholds};
 pub use target::{BlockHeat, CREDIT_S, FIRST_READ, HORIZON, Tally, Target, View, Watch};
 pub use tiles::{Tile, Tiles};
+pub use told::{ToldRegion, ToldRegions};
 pub use view::{Summary, summarize, summarize_after};

@@ -12,7 +12,7 @@ mod watched;
 
 pub use follow::{Follower, Selection};
 
-use isotherm_heat::{Bucket, Cost, Granularity, Mapping, Ns, Snapshot, Target, TargetHeat};
+use isotherm_heat::{Bucket, Cost, Mapping, Ns, Snapshot, Target, TargetHeat};
 use isotherm_sources::{AccessSource, Clock, Error};
 use isotherm_sys::proc::Proc;
 use isotherm_units::{BLOCK_SIZE, Bytes};
@@ -220,7 +220,7 @@ impl<C: Clock> Monitor<C> {
     pub fn pages_of(&self, pid: u32) -> Option<&Target> {
         match &self.watched.get(&pid)?.heat {
             Heat::Pages(target) => Some(target),
-            Heat::Sampled(_) | Heat::Mappings(_) => None,
+            Heat::Sampled(_) | Heat::Mappings(_) | Heat::Regions(_) => None,
         }
     }
 
@@ -597,11 +597,7 @@ fn target_heat(watched: &mut Watched, now: Ns, elapsed: Ns, settings: &Settings)
         comm: watched.comm.clone(),
         cgroup: watched.cgroup.clone(),
         exited: watched.exited,
-        granularity: match watched.heat {
-            Heat::Pages(_) => Granularity::Page,
-            Heat::Sampled(_) => Granularity::Region,
-            Heat::Mappings(_) => Granularity::Mapping,
-        },
+        granularity: watched.heat.granularity(),
         mappings: mappings_with_regions(watched, &sum.regions),
         regions: sum.regions,
         temperature: sum.temperature,

@@ -3,7 +3,7 @@
 use crate::Settings;
 use isotherm_heat::{
     BlockBits, Bucket, CREDIT_S, Granularity, Mapping, MappingBits, MappingTarget, Next, Ns, Region, SampledTarget,
-    Sampling, Summary, Tally, Target, TargetId, Watch, summarize_after,
+    Sampling, Summary, Tally, Target, TargetId, ToldRegions, Watch, summarize_after,
 };
 use isotherm_sources::{AccessSource, Cleared, Error, Progress, Report};
 use isotherm_units::BlockNo;
@@ -74,6 +74,17 @@ pub(crate) enum Heat {
     /// Page by page as well, but only of a block here and there.
     Sampled(Box<SampledTarget>),
     Mappings(MappingTarget),
+    Regions(ToldRegions),
+}
+
+impl Heat {
+    pub fn granularity(&self) -> Granularity {
+        match self {
+            Heat::Pages(_) => Granularity::Page,
+            Heat::Mappings(_) => Granularity::Mapping,
+            Heat::Sampled(_) | Heat::Regions(_) => Granularity::Region,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -104,8 +115,8 @@ impl Watched {
                 let watch = Watch { max_slowdown_pct: settings.max_slowdown_pct, patrol_ns: 1_000_000_000 };
                 Heat::Pages(Box::new(Target::new(now, watch, settings.seed ^ u64::from(id.pid))))
             }
-            // A source that finds regions by itself answers like one that counts by mapping.
-            Granularity::Mapping | Granularity::Region => Heat::Mappings(MappingTarget::new()),
+            Granularity::Mapping => Heat::Mappings(MappingTarget::new()),
+            Granularity::Region => Heat::Regions(ToldRegions::new()),
         };
         Watched {
             id,
@@ -147,7 +158,7 @@ impl Watched {
                 target.refit(&layout.blocks);
                 Ok(())
             }
-            Heat::Mappings(_) => Ok(()),
+            Heat::Mappings(_) | Heat::Regions(_) => Ok(()),
         }
     }
 
@@ -166,7 +177,7 @@ impl Watched {
     pub fn share_of_looks(&self, regions_each: f64) -> f64 {
         match &self.heat {
             Heat::Sampled(target) => (target.len() as f64 / regions_each.max(1.0)).min(1.0),
-            Heat::Pages(_) | Heat::Mappings(_) => 1.0,
+            Heat::Pages(_) | Heat::Mappings(_) | Heat::Regions(_) => 1.0,
         }
     }
 
@@ -192,6 +203,8 @@ impl Watched {
                 }
                 _ => Ok(()),
             },
+            Heat::Regions(heat) if heat.next_read() <= now => read_regions(heat, source, self.id.pid, now, spent),
+            Heat::Regions(_) => Ok(()),
         }
     }
 
@@ -239,7 +252,8 @@ impl Watched {
                 heat.cleared(cleared.at);
                 Ok(1)
             }
-            Heat::Mappings(_) => Ok(0),
+            // The source clears what it samples.
+            Heat::Mappings(_) | Heat::Regions(_) => Ok(0),
         }
     }
 
@@ -284,6 +298,7 @@ impl Watched {
                 Next::Read(at) => Some(at),
                 Next::Clear => None,
             },
+            Heat::Regions(heat) => Some(heat.next_read()),
         }
     }
 
@@ -292,7 +307,7 @@ impl Watched {
         match &self.heat {
             Heat::Pages(target) => target.unlooked(),
             Heat::Sampled(target) => target.unlooked(),
-            Heat::Mappings(_) => 0,
+            Heat::Mappings(_) | Heat::Regions(_) => 0,
         }
     }
 
@@ -301,7 +316,7 @@ impl Watched {
         match &self.heat {
             Heat::Pages(target) => target.len(),
             Heat::Sampled(target) => target.len(),
-            Heat::Mappings(_) => 0,
+            Heat::Mappings(_) | Heat::Regions(_) => 0,
         }
     }
 
@@ -309,7 +324,7 @@ impl Watched {
     pub fn whole_blocks(&self) -> usize {
         match &self.heat {
             Heat::Pages(target) => target.len(),
-            Heat::Sampled(_) | Heat::Mappings(_) => 0,
+            Heat::Sampled(_) | Heat::Mappings(_) | Heat::Regions(_) => 0,
         }
     }
 
@@ -317,7 +332,7 @@ impl Watched {
     pub fn sampled_blocks(&self) -> u64 {
         match &self.heat {
             Heat::Sampled(target) => target.blocks(),
-            Heat::Pages(_) | Heat::Mappings(_) => 0,
+            Heat::Pages(_) | Heat::Mappings(_) | Heat::Regions(_) => 0,
         }
     }
 
@@ -326,6 +341,7 @@ impl Watched {
             Heat::Pages(target) => target.tally(),
             Heat::Sampled(target) => target.tally(),
             Heat::Mappings(heat) => heat.tally(),
+            Heat::Regions(heat) => heat.tally(),
         }
     }
 
@@ -344,6 +360,8 @@ impl Watched {
                 isotherm_heat::carry_ages(&mut sum.regions, &self.regions, elapsed);
                 sum
             }
+            // These come with their ages.
+            Heat::Regions(heat) => heat.summarize(max_regions),
         }
     }
 }
@@ -364,7 +382,7 @@ fn read_blocks(
         Report::Block(block, BlockBits::Gone) => target.gone(block),
         Report::Block(block, bits) => target.read(at, block, bits),
         Report::Failed(block) => target.postpone(at, block),
-        Report::Mapping { .. } => {}
+        Report::Mapping { .. } | Report::Region(_) => {}
     })?;
     // The target's map was busy: the rest soon again.
     for block in &blocks[progress.answered..] {
@@ -394,7 +412,7 @@ fn read_samples(
     let progress = source.read(pid, &due, &mut |at, report| match report {
         Report::Block(block, bits) => target.read(at, block, bits),
         Report::Failed(block) => target.postpone(at, block),
-        Report::Mapping { .. } => {}
+        Report::Mapping { .. } | Report::Region(_) => {}
     })?;
     for block in &due[progress.answered..] {
         target.postpone(now, *block);
@@ -440,6 +458,26 @@ fn read_mappings(
         }
     })?;
     heat.read(at, &found);
+    spent.add(0, progress);
+    Ok(())
+}
+
+fn read_regions(
+    heat: &mut ToldRegions,
+    source: &mut dyn AccessSource,
+    pid: u32,
+    now: Ns,
+    spent: &mut Spent,
+) -> Result<(), Error> {
+    let mut found = Vec::new();
+    let mut told_at = 0;
+    let progress = source.read(pid, &[], &mut |when, report| {
+        told_at = when;
+        if let Report::Region(region) = report {
+            found.push(region);
+        }
+    })?;
+    heat.read(now, told_at, found);
     spent.add(0, progress);
     Ok(())
 }

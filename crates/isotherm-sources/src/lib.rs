@@ -5,11 +5,13 @@
 //!
 //! - [`page_table`]: page by page, through BPF. The default where it can be had.
 //! - [`referenced`]: mapping by mapping, through `clear_refs` and `smaps`. Needs no privilege.
+//! - [`damon`]: regions, as the kernel's own monitor finds them. Where nobody else uses it.
 //! - [`replay`]: a recording or a made-up history. Needs nothing.
 
 #![forbid(unsafe_code)]
 
 pub mod choose;
+pub mod damon;
 pub mod page_table;
 pub mod referenced;
 pub mod replay;
@@ -17,7 +19,7 @@ mod time;
 
 pub use time::{Clock, RealClock, VirtualClock};
 
-use isotherm_heat::{BlockBits, Granularity, Mapping, Mask, Ns, TargetId};
+use isotherm_heat::{BlockBits, Granularity, Mapping, Mask, Ns, TargetId, ToldRegion};
 use isotherm_units::{AddrRange, BlockNo};
 use std::io;
 
@@ -38,7 +40,8 @@ pub trait AccessSource {
     /// What is mapped and populated now. Cost follows the number of mappings and page tables, not of pages.
     fn layout(&mut self, pid: u32) -> Result<Layout, Error>;
 
-    /// Reads accessed bits. `blocks` is sorted; a source of [`Granularity::Mapping`] reads all mappings instead.
+    /// Reads accessed bits. `blocks` is sorted; a source of [`Granularity::Mapping`] reads all mappings instead, and one of
+    /// [`Granularity::Region`] tells the regions that it has found last, again if there are no newer ones.
     ///
     /// `sink` is told the time and what was found, in order. [`Progress::answered`] says how many blocks were; the rest could
     /// not be read now and may be asked for again.
@@ -103,6 +106,8 @@ pub enum Report {
         /// Pages of those on huge pages.
         huge_pages: u64,
     },
+    /// A region that the source has found, as it was at the time that is told with it.
+    Region(ToldRegion),
 }
 
 /// How a read went.
@@ -170,6 +175,15 @@ pub enum Error {
     /// The page-table reader failed.
     #[error(transparent)]
     PageTable(#[from] isotherm_sys::bpf::Error),
+    /// The kernel's DAMON cannot be used.
+    #[error(transparent)]
+    Damon(#[from] isotherm_sys::damon::Error),
+    /// Its reports cannot be found.
+    #[error(transparent)]
+    Tracepoint(#[from] isotherm_sys::tracepoint::TracepointError),
+    /// Its reports cannot be read.
+    #[error(transparent)]
+    Ring(#[from] isotherm_sys::perf::RingError),
     /// Another system call failed.
     #[error("{attempted}: {source}")]
     Io {

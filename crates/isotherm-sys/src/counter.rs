@@ -7,10 +7,11 @@
 //! A processor counts few events at once. Where more are asked for, the kernel takes turns, and tells for how long each was
 //! counted; counts are scaled by that.
 
+use crate::perf::attr::{self, Attr, EXCLUDE_HV, INHERIT};
 use crate::proc::{self, Proc};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// What to count: `type` and `config` of `struct perf_event_attr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -227,48 +228,18 @@ fn sum(threads: &[Reading]) -> Count {
     count
 }
 
-/// The head of `struct perf_event_attr`, `PERF_ATTR_SIZE_VER0`: all that every kernel knows.
-#[repr(C)]
-#[derive(Debug, Default)]
-struct Attr {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup_events: u32,
-    bp_type: u32,
-    config1: u64,
-}
-
-const ATTR_SIZE: u32 = 64;
-const _: () = assert!(size_of::<Attr>() == ATTR_SIZE as usize);
-
 const FORMAT_TOTAL_TIMES: u64 = 1 | 2;
-const INHERIT: u64 = 1 << 1;
-const EXCLUDE_HV: u64 = 1 << 6;
-const FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
 
 /// Starts to count in one thread, on whatever processor it runs.
 fn open_thread(tid: u32, event: Event) -> io::Result<OwnedFd> {
-    let tid = libc::pid_t::try_from(tid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
     let attr = Attr {
         kind: event.kind,
-        size: ATTR_SIZE,
         config: event.config,
         read_format: FORMAT_TOTAL_TIMES,
         flags: INHERIT | EXCLUDE_HV,
         ..Attr::default()
     };
-    let (any_cpu, no_group): (libc::c_int, libc::c_int) = (-1, -1);
-    // SAFETY: `attr` outlives the call and is as long as it says; the kernel only reads it.
-    let fd =
-        unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attr, tid, any_cpu, no_group, FLAG_FD_CLOEXEC) };
-    let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
-    // SAFETY: `fd` was returned by the kernel just now and nobody else has it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    attr::open(attr, Some(tid), None)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ pub mod bpf;
 pub mod clear_refs;
 pub mod clock;
 pub mod counter;
+pub mod damon;
 pub mod free;
 pub mod host;
 pub mod lru;
@@ -15,10 +16,12 @@ pub mod madvise;
 pub mod memory;
 pub mod pagemap;
 mod pagemap_scan;
+pub mod perf;
 pub mod pressure;
 pub mod proc;
 pub mod random;
 pub mod signal;
+pub mod tracepoint;
 
 /// The page size of this kernel, in bytes.
 pub fn page_size() -> u64 {

@@ -112,6 +112,17 @@ pub enum SourceArg {
     PageTable,
     /// By mapping through clear_refs and smaps: your own processes, no privilege
     Referenced,
+    /// By region through the kernel's DAMON, if nobody else uses it: needs root and tracefs
+    Damon,
+    /// Physical memory as a whole through the kernel's DAMON; takes no targets
+    DamonPaddr,
+}
+
+impl SourceArg {
+    /// Whether it watches the machine as a whole, so that naming it names what to watch.
+    pub fn is_machine(self) -> bool {
+        self == SourceArg::DamonPaddr
+    }
 }
 
 /// Which processes.

@@ -8,6 +8,7 @@ use isotherm_collapse::benefit::{self, BlockFacts};
 use isotherm_heat::{Granularity, Region, RunInfo, Snapshot, TargetHeat};
 use isotherm_monitor::{Follower, Mode, Monitor, Selection, Settings};
 use isotherm_sources::choose::{self, Wanted};
+use isotherm_sources::damon::Damon;
 use isotherm_sources::replay::Replay;
 use isotherm_sources::{AccessSource, Clock, RealClock, VirtualClock};
 use isotherm_sys::host::{HostFacts, HostRoots};
@@ -108,7 +109,14 @@ impl Prepared {
         if let Some(path) = &args.replay {
             return Prepared::replay(targets, args, path, window_ns);
         }
-        if targets.is_empty() {
+        let physical = args.source.is_machine();
+        if physical && !targets.is_empty() {
+            return Err(Usage(
+                "damon-paddr watches physical memory as a whole: name no targets, or take --source damon".into(),
+            )
+            .into());
+        }
+        if targets.is_empty() && !physical {
             return Err(Usage("name what to watch: -p PID, --cgroup PATH, --all, or -- COMMAND".into()).into());
         }
         let source = open_source(args.source)?;
@@ -117,7 +125,7 @@ impl Prepared {
             run: run_info(&*source, settings, window_ns),
             source,
             settings,
-            selection: selection(targets),
+            selection: if physical { Some(physical_memory()) } else { selection(targets) },
             command: targets.command.clone(),
             children: !targets.no_children,
             clock: Box::new(RealClock),
@@ -147,6 +155,11 @@ impl Prepared {
             replay_unix_ns: Some(begin.start_unix_ns),
             window_ns,
         })
+    }
+
+    /// Whether the source tells which pages are hot, and not only how hot an area is.
+    pub fn knows_pages(&self) -> bool {
+        self.source.describe().granularity == Granularity::Page
     }
 
     /// Starts the command, if there is one, and the monitor.
@@ -190,6 +203,8 @@ pub fn open_source(wanted: SourceArg) -> Result<Box<dyn AccessSource>> {
         SourceArg::Auto => Wanted::Best,
         SourceArg::PageTable => Wanted::PageTable,
         SourceArg::Referenced => Wanted::Referenced,
+        SourceArg::Damon => Wanted::Damon,
+        SourceArg::DamonPaddr => Wanted::DamonPaddr,
     };
     Ok(choose::open(wanted)?)
 }
@@ -315,9 +330,14 @@ fn selection(targets: &TargetArgs) -> Option<Selection> {
     })
 }
 
+/// What stands for physical memory. It has no children: pid 0 is the parent of everything.
+fn physical_memory() -> Selection {
+    Selection::Pids { pids: vec![Damon::PHYSICAL], children: false }
+}
+
 fn settings(args: &WatchArgs, source: &dyn AccessSource) -> Settings {
     // By mapping, one look at a GiB costs 60 ms and more: with 1% it would take minutes to say anything.
-    let default_cpu = if source.describe().granularity == Granularity::Page { 1.0 } else { 5.0 };
+    let default_cpu = if source.describe().granularity == Granularity::Mapping { 5.0 } else { 1.0 };
     Settings {
         mode: match args.mode {
             ModeArg::Auto => Mode::Auto,

@@ -266,6 +266,7 @@ fn damon(facts: &HostFacts) -> Finding {
             "mount -t tracefs tracefs /sys/kernel/tracing",
         ),
         Need::cap(facts, Cap::DacOverride, ROOT),
+        Need::cap(facts, Cap::Perfmon, ROOT),
         Need::new(
             facts.damon.in_use().map(|_| true),
             "another user of DAMON",
@@ -280,15 +281,10 @@ fn damon(facts: &HostFacts) -> Finding {
 }
 
 fn damon_in_use(facts: &HostFacts, finding: Finding) -> Finding {
-    let damon = &facts.damon;
-    let detail = format!(
-        "somebody uses it: {} set up in sysfs and {} running, {} kernel threads, modules {:?}",
-        damon.kdamonds.unwrap_or(0),
-        damon.running,
-        damon.threads.map_or("unknown".to_owned(), |n| n.to_string()),
-        damon.modules
-    );
-    Finding { state: State::InUse, detail, ..finding }.advise("leave it to its user, and take another source")
+    let detail = format!("in use by {}", facts.damon.users());
+    Finding { state: State::InUse, detail, ..finding }.advise(
+        "leave it to its user, and take another source; what an Isotherm that was killed has left, the next one cleans up",
+    )
 }
 
 fn referenced(facts: &HostFacts) -> Finding {

@@ -1,5 +1,6 @@
 //! The memory of the machine: huge pages, nodes and the caches in front of them, reclaim, DAMON.
 
+use super::HostRoots;
 use super::files::{Tree, list_len};
 use crate::proc::Proc;
 use isotherm_units::Bytes;
@@ -190,6 +191,30 @@ impl Damon {
             (false, Some(false)) => Some(false),
             (false, _) => self.kdamonds.map(|_| false),
         }
+    }
+
+    /// Looks again. The facts of the host are read once, and this changes whenever somebody starts it.
+    pub fn look(roots: &HostRoots) -> Damon {
+        Damon::read(&Proc::at(&roots.proc), &Tree::at(&roots.sys))
+    }
+
+    /// Who uses it, as far as can be told.
+    pub fn users(&self) -> String {
+        let mut users = Vec::new();
+        if !self.modules.is_empty() {
+            let names: Vec<String> = self.modules.iter().map(|m| format!("the kernel module {m}")).collect();
+            users.push(names.join(" and "));
+        }
+        if let Some(set_up @ 1..) = self.kdamonds {
+            users.push(format!("somebody through sysfs ({set_up} set up, {} running)", self.running));
+        }
+        match self.threads {
+            Some(threads @ 1..) if users.is_empty() => {
+                users.push(format!("{threads} kernel threads that show nowhere else"))
+            }
+            _ => {}
+        }
+        if users.is_empty() { "nobody".to_owned() } else { users.join(", and ") }
     }
 
     pub(super) fn read(proc: &Proc, sys: &Tree<'_>) -> Damon {

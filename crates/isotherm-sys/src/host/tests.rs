@@ -308,7 +308,7 @@ const LOSSES: &[Loss] = &[
     (
         "no CAP_PERFMON",
         |f| drop_cap(f, &[Cap::SysAdmin, Cap::Perfmon]),
-        &[("page-table", Absent), ("cap-sys-admin", Absent), ("cap-perfmon", Absent)],
+        &[("page-table", Absent), ("damon", Absent), ("cap-sys-admin", Absent), ("cap-perfmon", Absent)],
     ),
     (
         "no CAP_PERFMON, paranoid",
@@ -319,6 +319,7 @@ const LOSSES: &[Loss] = &[
         &[
             ("page-table", Absent),
             ("perf", Absent),
+            ("damon", Absent),
             ("cap-sys-admin", Absent),
             ("cap-perfmon", Absent),
             ("perf-events", Absent),

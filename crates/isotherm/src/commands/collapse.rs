@@ -15,7 +15,7 @@ use isotherm_collapse::machine::{DryRun, Live, Machine};
 use isotherm_collapse::plan::{self, Rules};
 use isotherm_collapse::queue::Added;
 use isotherm_collapse::{Budgets, Collapser, Counters, Hint, HintQueue, Outcome, Refusal, Server, Step};
-use isotherm_heat::{Mapping, TargetHeat, TargetId};
+use isotherm_heat::{Granularity, Mapping, TargetHeat, TargetId};
 use isotherm_record::Recording;
 use isotherm_sys::clock;
 use isotherm_units::{BlockNo, Bytes};
@@ -141,8 +141,8 @@ fn watched(args: &CollapseArgs, stop: &Stop) -> Result<(Vec<Known>, String, Opti
         Ok(ControlFlow::Continue(()))
     })?;
     watching.tell_refused();
-    if watching.run.source == "referenced" {
-        return Err(Usage("collapse has to know which pages are hot, and the source `referenced` does not: see `isotherm doctor` for what page-table needs, or give a recording with --from".into()).into());
+    if watching.monitor.source().describe().granularity != Granularity::Page {
+        return Err(Usage(format!("collapse has to know which pages are hot, and the source `{}` does not: see `isotherm doctor` for what page-table needs, or give a recording with --from", watching.run.source)).into());
     }
     if known.is_empty() {
         bail!("nothing is left to collapse: the processes have ended");

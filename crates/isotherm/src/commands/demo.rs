@@ -77,7 +77,7 @@ pub fn run(args: &DemoArgs) -> Result<()> {
     let pattern = pattern(args)?;
     let source = open_source(args.source)?;
     let settings = Settings {
-        max_cpu_pct: if source.describe().granularity == Granularity::Page { 1.0 } else { 5.0 },
+        max_cpu_pct: if source.describe().granularity == Granularity::Mapping { 5.0 } else { 1.0 },
         seed: random::seed(),
         ..Settings::default()
     };
@@ -249,10 +249,10 @@ fn write_text(r: &Report, out: &mut dyn Write) -> io::Result<()> {
         "how right   precision {:.4}, recall {:.4} by {}, size of the hot set off by {:.1}%{unknown}",
         r.precision, r.recall, r.scored_by, r.hot_bytes_error_pct
     )?;
-    if r.granularity == Granularity::Mapping {
+    if r.granularity != Granularity::Page {
         writeln!(
             out,
-            "            this source knows how much of a mapping is hot, not which pages: see `isotherm doctor` for a better one"
+            "            this source knows how much of a mapping or region is hot, not which pages: see `isotherm doctor` for a better one"
         )?;
     }
     writeln!(

@@ -62,9 +62,10 @@ pub fn run(args: &RunArgs) -> Result<()> {
 /// Begins to watch, by a source that knows pages.
 fn begin(config: &Config) -> Result<Watching> {
     let prepared = Prepared::new(&config.targets, &config.watch, WINDOW_NS)?;
-    if prepared.run.source == "referenced" {
+    if !prepared.knows_pages() {
         anyhow::bail!(
-            "run has to know which pages are hot, and the source `referenced` does not: see `isotherm doctor` for what page-table needs"
+            "run has to know which pages are hot, and the source `{}` does not: see `isotherm doctor` for what page-table needs",
+            prepared.run.source
         );
     }
     prepared.start()

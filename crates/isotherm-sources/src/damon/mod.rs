@@ -1,0 +1,461 @@
+//! The kernel's own monitor, DAMON, as a source: of processes (`vaddr`), or of physical memory (`paddr`).
+//!
+//! [`isotherm_sys::damon`] sets one kdamond up and gives it back as it was; what it finds comes out of the `damon_aggregated`
+//! tracepoint, through a perf ring on that thread alone, so that nobody else's monitoring mixes in and no tracing program is
+//! needed. Only the latest aggregation of each target is kept.
+//!
+//! What is lost, compared with page tables: which pages of a region are hot; and what stays in the TLB, since DAMON does not flush
+//! it. What is gained: the kernel does the work, at a cost that follows the number of regions and not the size of memory, and it
+//! sees physical memory as well. Its thread's CPU time is its own and is not in our budgets: intervals and regions bound it.
+//!
+//! DAMON knows no residency: untouched memory is as cold to it as what is not there. For processes, `smaps` says how much of each mapping
+//! is resident, and a region is taken to have its share of the mappings that it overlaps, as if pages lay evenly in each. Holes
+//! have no share and drop out. For physical memory, all of a region counts, free pages included.
+
+mod aggregates;
+
+use crate::page_table::mapping_of;
+use crate::{AccessSource, Cleared, ClearedProcess, Description, Error, Layout, Progress, Report, Sink};
+use aggregates::{Aggregates, Fields, Line};
+use isotherm_heat::{Granularity, Mapping, Ns, TargetId, ToldRegion};
+use isotherm_sys::clock;
+use isotherm_sys::counter::Event;
+use isotherm_sys::damon::{self, Attributes, Kdamond, Operations, Places, Target};
+use isotherm_sys::perf::{self, Record, Ring, RingError, Sampling, Scope};
+use isotherm_sys::proc::{Proc, VmFlags};
+use isotherm_sys::tracepoint::{self, Tracepoint};
+use isotherm_units::{AddrRange, BlockNo};
+use std::collections::BTreeMap;
+
+/// A restart loses the regions found so far: it is not done more often than this for the sake of new targets alone.
+const RESTART_PAUSE: Ns = 10_000_000_000;
+const TRY_AGAIN: Ns = 50_000_000;
+/// Without a report for so many aggregations, it is looked whether the thread still runs.
+const SILENT_AGGREGATIONS: u64 = 5;
+const LEAST_SILENCE: Ns = 1_000_000_000;
+/// The ring holds the reports of this time.
+const RING_NS: Ns = 2_000_000_000;
+const LINE_BYTES: u64 = 80;
+const LARGEST_RING: u64 = 64 << 20;
+/// Targets end all the time, and one that has just ended makes the kernel refuse all: so often in a row is no accident.
+const MOST_REFUSALS: u32 = 10;
+
+/// Which memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Space {
+    /// That of processes, which are attached one by one.
+    Processes,
+    /// Physical memory. There is one target, [`Damon::PHYSICAL`].
+    Physical,
+}
+
+impl Space {
+    const fn operations(self) -> Operations {
+        match self {
+            Space::Processes => Operations::Vaddr,
+            Space::Physical => Operations::Paddr,
+        }
+    }
+}
+
+/// A target that is attached.
+#[derive(Clone, Debug)]
+struct Attached {
+    id: TargetId,
+    /// What tells its program from another that it executes later.
+    image: Option<(u64, u64)>,
+    resident: Vec<Resident>,
+}
+
+/// How much of a mapping is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Resident {
+    range: AddrRange,
+    pages: u64,
+    huge_pages: u64,
+}
+
+/// The source.
+#[derive(Debug)]
+pub struct Damon {
+    /// Closed before DAMON is given back.
+    ring: Option<Ring>,
+    kdamond: Kdamond,
+    space: Space,
+    attributes: Attributes,
+    proc: Proc,
+    event: Event,
+    fields: Fields,
+    aggregates: Aggregates,
+    attached: BTreeMap<u32, Attached>,
+    /// What the kernel was told to monitor, in order.
+    told: Vec<TargetId>,
+    ram: Vec<AddrRange>,
+    /// Targets were attached or detached since.
+    changed: bool,
+    /// What that asks for was tried, and is not tried again before this.
+    retry_at: Ns,
+    started_at: Ns,
+    heard_at: Ns,
+    refusals: u32,
+    lost: u64,
+}
+
+impl Damon {
+    /// The pid that stands for physical memory.
+    pub const PHYSICAL: u32 = 0;
+
+    /// Claims DAMON. Refuses while anybody else uses it; nothing is monitored before something is attached.
+    pub fn open(space: Space, attributes: Attributes) -> Result<Damon, Error> {
+        Damon::open_at(&Places::default(), space, attributes)
+    }
+
+    /// The same on other roots.
+    pub fn open_at(places: &Places, space: Space, attributes: Attributes) -> Result<Damon, Error> {
+        // First what changes nothing.
+        damon::available(places)?;
+        let tracepoint = Tracepoint::read(&tracepoint::tracefs(&places.roots.sys)?, "damon", "damon_aggregated")?;
+        let fields = Fields::of(&tracepoint)?;
+        // Whether we may is told by trying it on a thread of our own.
+        Ring::open(sampling(tracepoint.event()), Scope::Thread(std::process::id()), 1)?;
+        let ram = match space {
+            Space::Processes => Vec::new(),
+            Space::Physical => damon::system_ram(&places.roots.proc)?,
+        };
+        Ok(Damon {
+            ring: None,
+            kdamond: Kdamond::claim(places, space.operations(), &attributes)?,
+            space,
+            proc: Proc::at(&places.roots.proc),
+            event: tracepoint.event(),
+            fields,
+            aggregates: Aggregates::new(0, attributes.aggregation_us * 1000),
+            attributes,
+            attached: BTreeMap::new(),
+            told: Vec::new(),
+            ram,
+            changed: false,
+            retry_at: 0,
+            started_at: 0,
+            heard_at: 0,
+            refusals: 0,
+            lost: 0,
+        })
+    }
+
+    /// The kernel thread, while it runs: its CPU time is what this source costs besides ours.
+    pub fn thread(&self) -> Option<u32> {
+        self.kdamond.thread()
+    }
+
+    /// Lines that had no room in the ring, and aggregations that lacked one for it or otherwise.
+    pub fn lost(&self) -> (u64, u64) {
+        (self.lost + self.ring.as_ref().map_or(0, Ring::lost), self.aggregates.broken())
+    }
+
+    /// Stops, and gives DAMON back. The same happens on drop; here it can be told if it failed.
+    pub fn close(mut self) -> Result<(), Error> {
+        self.ring = None;
+        Ok(self.kdamond.release()?)
+    }
+
+    /// Brings what the kernel monitors in line with what is attached, as far as that is worth what it loses.
+    fn adjust(&mut self) -> Result<(), Error> {
+        let now = clock::monotonic_ns();
+        let silence = LEAST_SILENCE.max(SILENT_AGGREGATIONS * self.aggregation_ns());
+        let silent = now.saturating_sub(self.heard_at) > silence;
+        if !silent && (!self.changed || now < self.retry_at) {
+            return Ok(());
+        }
+        // Asked again only after another silence.
+        self.heard_at = now;
+        let wanted: Vec<TargetId> = self.attached.values().map(|a| a.id).filter(|id| self.lives(*id)).collect();
+        let new: Vec<TargetId> = wanted.iter().copied().filter(|id| !self.told.contains(id)).collect();
+        let unwanted: Vec<TargetId> = self.told.iter().copied().filter(|id| !wanted.contains(id)).collect();
+        if self.ring.is_none() || self.kdamond.thread().is_none() {
+            return self.restart(wanted, now);
+        }
+        // Those that have ended cost nothing, and stay until there is another reason to begin anew.
+        let in_the_way = !new.is_empty() && !unwanted.is_empty();
+        if in_the_way || unwanted.iter().any(|id| self.lives(*id)) {
+            self.retry_at = self.started_at + RESTART_PAUSE;
+            return if now >= self.retry_at { self.restart(wanted, now) } else { Ok(()) };
+        }
+        if !new.is_empty() {
+            match self.kdamond.add(&self.targets(&new)) {
+                Ok(()) => {
+                    self.told.extend(new);
+                    self.aggregates.extend(self.told.len());
+                }
+                Err(damon::Error::Refused { .. }) => return self.restart(wanted, now),
+                Err(e) => return Err(e.into()),
+            }
+        }
+        self.changed = false;
+        Ok(())
+    }
+
+    fn restart(&mut self, wanted: Vec<TargetId>, now: Ns) -> Result<(), Error> {
+        self.lost += self.ring.take().map_or(0, |ring| ring.lost());
+        self.told.clear();
+        if wanted.is_empty() {
+            self.changed = false;
+            return Ok(self.kdamond.stop()?);
+        }
+        let thread = match self.kdamond.start(&self.targets(&wanted)) {
+            // One has ended this moment: soon again, without it.
+            Err(damon::Error::Refused { .. }) if self.refusals < MOST_REFUSALS => {
+                self.try_again(now);
+                return Ok(());
+            }
+            other => other?,
+        };
+        self.ring = match Ring::open(sampling(self.event), Scope::Thread(thread), self.ring_bytes()) {
+            Ok(ring) => Some(ring),
+            // It has ended already, with its targets.
+            Err(RingError::Gone { .. }) if self.refusals < MOST_REFUSALS => {
+                self.try_again(now);
+                return Ok(());
+            }
+            Err(RingError::Gone { .. }) => {
+                return Err(Error::Io {
+                    attempted: format!("listen to the kernel thread {thread} of DAMON"),
+                    source: std::io::Error::other("it is not to be seen: run in the first pid namespace"),
+                });
+            }
+            Err(e) => return Err(e.into()),
+        };
+        self.aggregates = Aggregates::new(wanted.len(), self.attributes.aggregation_us * 1000);
+        self.told = wanted;
+        (self.changed, self.refusals) = (false, 0);
+        (self.started_at, self.heard_at) = (now, clock::monotonic_ns());
+        Ok(())
+    }
+
+    fn try_again(&mut self, now: Ns) {
+        self.refusals += 1;
+        self.changed = true;
+        self.retry_at = now + TRY_AGAIN;
+    }
+
+    fn targets(&self, ids: &[TargetId]) -> Vec<Target> {
+        match self.space {
+            Space::Processes => ids.iter().map(|id| Target::process(id.pid)).collect(),
+            Space::Physical => vec![Target { pid: None, ranges: self.ram.clone() }],
+        }
+    }
+
+    fn lives(&self, id: TargetId) -> bool {
+        let found = || self.proc.stat(id.pid).is_ok_and(|s| s.start_ticks == id.start_ticks && !s.has_ended());
+        self.space == Space::Physical || found()
+    }
+
+    fn aggregation_ns(&self) -> Ns {
+        self.aggregates.latest(0).map_or(self.attributes.aggregation_us * 1000, |a| a.length)
+    }
+
+    fn ring_bytes(&self) -> usize {
+        let aggregations = RING_NS.div_ceil((self.attributes.aggregation_us * 1000).max(1)).max(2);
+        let bytes = self.attributes.max_regions.saturating_mul(LINE_BYTES).saturating_mul(aggregations);
+        usize::try_from(bytes.min(LARGEST_RING)).unwrap_or(usize::MAX)
+    }
+
+    /// Takes in what was reported since the last time.
+    fn drain(&mut self) {
+        let Some(ring) = &mut self.ring else { return };
+        for record in ring.drain() {
+            match record {
+                Record::Sample(sample) => {
+                    self.heard_at = self.heard_at.max(sample.time);
+                    match Line::parse(&self.fields, sample.raw) {
+                        Some(line) => self.aggregates.line(sample.time, line),
+                        None => self.aggregates.lost(),
+                    }
+                }
+                Record::Lost(_) => self.aggregates.lost(),
+                Record::Other(_) => {}
+            }
+        }
+    }
+
+    /// Which process it is; an error if it has ended or executes another program.
+    fn identify(&self, pid: u32) -> Result<&Attached, Error> {
+        let attached = self.attached.get(&pid).ok_or(Error::Gone(pid))?;
+        if self.space == Space::Physical {
+            return Ok(attached);
+        }
+        let stat = self.proc.stat(pid)?;
+        if stat.start_ticks != attached.id.start_ticks || stat.has_ended() {
+            return Err(Error::Gone(pid));
+        }
+        match (attached.image, stat.image()) {
+            (Some(before), Some(now)) if before != now => Err(Error::Replaced(pid)),
+            _ => Ok(attached),
+        }
+    }
+
+    fn layout_of_process(&self, pid: u32) -> Result<(Vec<Mapping>, Vec<Resident>), Error> {
+        let (mut mappings, mut resident) = (Vec::new(), Vec::new());
+        for entry in self.proc.smaps(pid)? {
+            let entry = entry?;
+            let hidden = entry.flags.is_some_and(|f| f.contains(VmFlags::HUGETLB) || f.contains(VmFlags::PFNMAP));
+            if !entry.map.is_monitorable() || hidden {
+                continue;
+            }
+            let pages = entry.usage.rss.pages();
+            let huge_pages = entry.usage.huge().pages().min(pages);
+            resident.push(Resident { range: entry.map.range, pages, huge_pages });
+            mappings.push(mapping_of(&entry.map));
+        }
+        if mappings.is_empty() { Err(Error::NoMemory(pid)) } else { Ok((mappings, resident)) }
+    }
+
+    fn layout_of_ram(&self) -> (Vec<Mapping>, Vec<Resident>) {
+        let whole = |range: &AddrRange| Resident { range: *range, pages: range.len().pages(), huge_pages: 0 };
+        let mapping = |range: &AddrRange| Mapping { range: *range, name: "[System RAM]".into(), perms: String::new() };
+        (self.ram.iter().map(mapping).collect(), self.ram.iter().map(whole).collect())
+    }
+}
+
+/// Of one record for each line.
+fn sampling(event: Event) -> Sampling {
+    Sampling { event, period: 1, fields: perf::Fields::TIME | perf::Fields::RAW, user_only: false }
+}
+
+/// Pages of `range` that are resident, and on huge pages: its share of each mapping. `resident` is sorted.
+fn share(resident: &[Resident], range: AddrRange) -> (u64, u64) {
+    let first = resident.partition_point(|r| r.range.end <= range.start);
+    let (mut pages, mut huge) = (0, 0);
+    for mapping in resident[first..].iter().take_while(|r| r.range.start < range.end) {
+        let overlap = mapping.range.intersect(range).map_or(0, |both| both.len().0);
+        let whole = mapping.range.len().0.max(1);
+        // Rounded, so that little is lost where a mapping has many regions.
+        let part = |of: u64| (u128::from(of) * u128::from(overlap) + u128::from(whole / 2)) / u128::from(whole);
+        pages += u64::try_from(part(mapping.pages)).unwrap_or(mapping.pages);
+        huge += u64::try_from(part(mapping.huge_pages)).unwrap_or(mapping.huge_pages);
+    }
+    (pages, huge)
+}
+
+impl AccessSource for Damon {
+    fn describe(&self) -> Description {
+        let a = &self.attributes;
+        let (name, what, resident) = match self.space {
+            Space::Processes => ("damon", "vaddr", "resident pages are taken to lie evenly in each mapping"),
+            Space::Physical => ("damon-paddr", "paddr", "free pages count as cold ones"),
+        };
+        let tuned = if self.kdamond.tunes() { ", tuned by the kernel" } else { "" };
+        Description {
+            name,
+            granularity: Granularity::Region,
+            note: format!(
+                "the kernel's DAMON ({what}): a page of each region every {} ms{tuned}, {} to {} regions in all; how hot a region \
+                 is, not which pages; {resident}; a hot set that fits the TLB may look idle; the CPU time of its kernel thread \
+                 is not counted here",
+                a.sample_us as f64 / 1000.0,
+                a.min_regions,
+                a.max_regions
+            ),
+        }
+    }
+
+    fn attach(&mut self, pid: u32) -> Result<(TargetId, String), Error> {
+        let (id, comm, image) = match self.space {
+            Space::Physical if pid == Damon::PHYSICAL => (TargetId { pid, start_ticks: 0 }, "paddr".into(), None),
+            Space::Physical => {
+                let source = std::io::Error::other("it watches physical memory as a whole; take --source damon");
+                return Err(Error::Io { attempted: format!("watch process {pid} through DAMON's paddr"), source });
+            }
+            Space::Processes => {
+                let stat = self.proc.stat(pid)?;
+                if stat.is_kernel_thread() || stat.is_zombie() {
+                    return Err(Error::NoMemory(pid));
+                }
+                (TargetId { pid, start_ticks: stat.start_ticks }, stat.comm.clone(), stat.image())
+            }
+        };
+        self.attached.insert(pid, Attached { id, image, resident: Vec::new() });
+        self.changed = true;
+        Ok((id, comm))
+    }
+
+    fn detach(&mut self, pid: u32) {
+        self.changed |= self.attached.remove(&pid).is_some();
+    }
+
+    fn layout(&mut self, pid: u32) -> Result<Layout, Error> {
+        self.identify(pid)?;
+        let (mappings, resident) = match self.space {
+            Space::Processes => self.layout_of_process(pid)?,
+            Space::Physical => self.layout_of_ram(),
+        };
+        if let Some(attached) = self.attached.get_mut(&pid) {
+            attached.resident = resident;
+        }
+        Ok(Layout { blocks: Vec::new(), mappings })
+    }
+
+    fn read(&mut self, pid: u32, _: &[BlockNo], sink: &mut Sink<'_>) -> Result<Progress, Error> {
+        self.identify(pid)?;
+        self.adjust()?;
+        self.drain();
+        let attached = self.identify(pid)?;
+        let place = self.told.iter().position(|id| *id == attached.id);
+        let Some(latest) = place.and_then(|place| self.aggregates.latest(place)) else {
+            return Ok(Progress::default());
+        };
+        for found in &latest.regions {
+            let (resident_pages, huge_pages) = share(&attached.resident, found.range);
+            let told = ToldRegion {
+                range: found.range,
+                resident_pages,
+                huge_pages,
+                nr_accesses: found.nr_accesses,
+                max_nr_accesses: self.attributes.max_nr_accesses(),
+                age_aggregations: found.age,
+                aggregation_ns: latest.length,
+            };
+            sink(latest.at, Report::Region(told));
+        }
+        Ok(Progress::default())
+    }
+
+    /// Nothing: DAMON clears what it samples.
+    fn clear(&mut self, _: u32, _: &[BlockNo], _: &mut dyn FnMut(Ns, BlockNo, Cleared)) -> Result<Progress, Error> {
+        Ok(Progress::default())
+    }
+
+    /// Nothing, as above.
+    fn clear_process(&mut self, pid: u32, _: &[BlockNo], _: &[BlockNo]) -> Result<ClearedProcess, Error> {
+        self.identify(pid)?;
+        Ok(ClearedProcess { at: clock::monotonic_ns(), stall_ns: 0, flushed: false, blocks: Vec::new() })
+    }
+
+    fn shared_frames(&mut self, _: u32, _: &[BlockNo], _: &mut dyn FnMut(Option<u64>)) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isotherm_units::Addr;
+
+    fn pages(start: u64, count: u64) -> AddrRange {
+        AddrRange::new(Addr(start << 12), Addr((start + count) << 12))
+    }
+
+    #[test]
+    fn a_region_has_its_share_of_each_mapping_it_overlaps() {
+        let resident = [
+            Resident { range: pages(100, 100), pages: 50, huge_pages: 0 },
+            Resident { range: pages(1000, 1024), pages: 1024, huge_pages: 512 },
+        ];
+        assert_eq!(share(&resident, pages(0, 100)), (0, 0), "before all");
+        assert_eq!(share(&resident, pages(150, 400)), (25, 0), "half of the first, and a hole");
+        assert_eq!(share(&resident, pages(0, 1 << 20)), (1074, 512), "all");
+        assert_eq!(share(&resident, pages(1000, 256)), (256, 128));
+        assert_eq!(share(&resident, pages(3000, 10)), (0, 0), "behind all");
+        assert_eq!(share(&[], pages(0, 10)), (0, 0));
+    }
+}
