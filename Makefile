@@ -4,12 +4,13 @@ SHELL := /bin/bash
 CARGO ?= cargo
 BIN := target/release/isotherm
 
-.PHONY: help build demo test lint fmt bench bench-scan bench-accuracy bench-collapse bench-redis bench-sampling bench-scale bench-sampled \
-	setup-build setup-test
+BENCHES := bench-scan bench-accuracy bench-collapse bench-redis bench-sampling bench-scale bench-sampled
+.PHONY: help build demo test lint fmt lab bench $(BENCHES) setup-build setup-test setup-lab
 
 help:
 	@echo "make demo            set up, build, and watch a workload with known hot memory"
 	@echo "make test            set up and run every test"
+	@echo "make lab             run the tests under stock Debian kernels in QEMU (see lab/README.md)"
 	@echo "make build           set up and build $(BIN)"
 	@echo "make lint            formatting and clippy, warnings as errors"
 	@echo "make bench-scan      what reading and clearing cost, next to clear_refs + smaps (about 8 minutes)"
@@ -27,6 +28,9 @@ setup-build:
 setup-test:
 	@scripts/setup.sh test
 
+setup-lab:
+	@scripts/setup.sh lab
+
 build: setup-build
 	$(CARGO) build --release --locked -p isotherm
 
@@ -42,6 +46,9 @@ fmt:
 
 test: setup-test lint
 	@scripts/test.sh
+
+lab: setup-lab
+	@lab/run.sh
 
 bench-scan: build
 	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-scan
@@ -64,4 +71,4 @@ bench-scale: build
 bench-sampled: build
 	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-sampled
 
-bench: bench-scan bench-accuracy bench-collapse bench-redis bench-sampling bench-scale bench-sampled
+bench: $(BENCHES)

@@ -73,6 +73,9 @@ pub enum CollapseFailure {
     NoCharge,
     /// No free huge page.
     NoHugePage,
+    /// Refused, and nothing that is known of the block says why. It may pass: NUMA balancing takes the right to write from pages
+    /// until they are touched again, and a block without a single writable page is refused like one that can never be huge.
+    Unexplained,
 }
 
 /// A system with processes.
@@ -275,7 +278,10 @@ impl Machine for Live {
             CollapseError::NoHugePage => CollapseFailure::NoHugePage,
             CollapseError::Gone => CollapseFailure::Refused(Refusal::Gone),
             CollapseError::Denied => CollapseFailure::Refused(Refusal::Denied),
-            CollapseError::Refused => CollapseFailure::Refused(self.reason(process, block)),
+            CollapseError::Refused => match self.reason(process, block) {
+                Refusal::Ineligible => CollapseFailure::Unexplained,
+                known => CollapseFailure::Refused(known),
+            },
             _ => CollapseFailure::Refused(Refusal::Error),
         });
         Collapsed { result, took_ns, cpu_ns }

@@ -424,6 +424,7 @@ impl<M: Machine> Collapser<M> {
             CollapseFailure::Refused(refusal) => return Handled::Done(Outcome::Refused(refusal)),
             CollapseFailure::Busy => Refusal::Busy,
             CollapseFailure::NoCharge => Refusal::NoCharge,
+            CollapseFailure::Unexplained => Refusal::Ineligible,
             CollapseFailure::NoHugePage => {
                 self.no_page_until = now + self.no_page_wait;
                 self.no_page_wait = (self.no_page_wait * 2).min(NO_PAGE_LONGEST);

@@ -167,7 +167,7 @@ pub struct WatchArgs {
     #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = percent)]
     pub max_slowdown: f64,
     /// Allowed CPU of the monitor, percent of one core; over 100 lifts the limit [default: 1, with `referenced` 5]
-    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    #[arg(long, env = "ISOTHERM_MAX_CPU", hide_env_values = true, value_name = "PERCENT", value_parser = percent)]
     pub max_cpu: Option<f64>,
     /// How much of a process is looked at
     #[arg(long, value_enum, default_value_t)]
@@ -238,6 +238,9 @@ pub struct DemoArgs {
     /// Where access reports come from
     #[arg(long, value_enum, default_value_t)]
     pub source: SourceArg,
+    /// Allowed CPU of the monitor, percent of one core; over 100 lifts the limit [default: 1, with `referenced` 5]
+    #[arg(long, env = "ISOTHERM_MAX_CPU", hide_env_values = true, value_name = "PERCENT", value_parser = percent)]
+    pub max_cpu: Option<f64>,
     /// Print one JSON object instead of text and picture
     #[arg(long)]
     pub json: bool,

@@ -336,8 +336,6 @@ fn physical_memory() -> Selection {
 }
 
 fn settings(args: &WatchArgs, source: &dyn AccessSource) -> Settings {
-    // By mapping, one look at a GiB costs 60 ms and more: with 1% it would take minutes to say anything.
-    let default_cpu = if source.describe().granularity == Granularity::Mapping { 5.0 } else { 1.0 };
     Settings {
         mode: match args.mode {
             ModeArg::Auto => Mode::Auto,
@@ -348,9 +346,15 @@ fn settings(args: &WatchArgs, source: &dyn AccessSource) -> Settings {
         max_region: args.max_region,
         sample_interval_ns: args.sample_interval,
         max_slowdown_pct: args.max_slowdown,
-        max_cpu_pct: args.max_cpu.unwrap_or(default_cpu),
+        max_cpu_pct: args.max_cpu.unwrap_or_else(|| default_max_cpu(source)),
         seed: args.seed.unwrap_or_else(random::seed),
     }
+}
+
+/// The CPU budget of a monitor, if nothing was said.
+pub fn default_max_cpu(source: &dyn AccessSource) -> f64 {
+    // By mapping, one look at a GiB costs 60 ms and more: with 1% it would take minutes to say anything.
+    if source.describe().granularity == Granularity::Mapping { 5.0 } else { 1.0 }
 }
 
 /// Describes this run and the machine.

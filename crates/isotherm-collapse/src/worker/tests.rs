@@ -186,6 +186,17 @@ fn busy_pages_are_tried_again_later_and_later_and_given_up() {
 }
 
 #[test]
+fn a_refusal_that_nothing_explains_may_pass() {
+    // As while NUMA balancing has made all pages of a block inaccessible; a block that can never be huge is given up.
+    let mut fake = Fake::default();
+    fake.failures.insert(BlockNo(1), vec![CollapseFailure::Unexplained; 4]);
+    fake.failures.insert(BlockNo(2), vec![CollapseFailure::Unexplained; 5]);
+    let mut scene = Scene::new(fake, unlimited());
+    scene.hint(A, 1).hint(A, 2);
+    assert_eq!(scene.play(60), [(1, DONE), (2, Outcome::Refused(Refusal::Ineligible))]);
+}
+
+#[test]
 fn without_free_huge_pages_everything_waits_and_then_goes_on() {
     let mut fake = Fake::default();
     fake.failures.insert(BlockNo(1), vec![CollapseFailure::NoHugePage; 4]);

@@ -6,7 +6,7 @@
 use crate::cli::{DemoArgs, WorkloadArgs};
 use crate::commands::report::{picture_kind, write_picture, write_terminal};
 use crate::output;
-use crate::watch::{Stop, open_source, run_info};
+use crate::watch::{Stop, default_max_cpu, open_source, run_info};
 use anyhow::{Context, Result, bail};
 use isotherm_heat::{Cost, Granularity, RunInfo, Snapshot};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
@@ -77,7 +77,7 @@ pub fn run(args: &DemoArgs) -> Result<()> {
     let pattern = pattern(args)?;
     let source = open_source(args.source)?;
     let settings = Settings {
-        max_cpu_pct: if source.describe().granularity == Granularity::Mapping { 5.0 } else { 1.0 },
+        max_cpu_pct: args.max_cpu.unwrap_or_else(|| default_max_cpu(&*source)),
         seed: random::seed(),
         ..Settings::default()
     };

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Fetches a stock Debian kernel, and the busybox that guests start with, without installing either.
+# usage: kernels.sh VERSION...     VERSION is 6.1 (what Debian 12 boots) or 6.12 (its backport, also an ordinary package)
+#
+# Prints the directory of each, in which boot/vmlinuz-* lies. Packages are fetched once and kept in target/lab/; delete
+# that to get newer ones. Needs apt-get and dpkg, and the network the first time; no root.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+store=target/lab/packages
+mkdir -p "$store"
+
+fail() {
+    echo "kernels: $1" >&2
+    exit 1
+}
+
+[ $# -gt 0 ] || fail "no version given; usage: lab/kernels.sh 6.1|6.12..."
+command -v apt-get >/dev/null || fail "apt-get was not found: the lab takes its kernels from Debian"
+
+# The newest package that apt knows of this version. Names carry the full version, so they are looked up, not written down.
+package_of() {
+    case $1 in
+    busybox) echo busybox-static ;;
+    6.1) apt-cache depends linux-image-amd64 | sed -n 's/^ *Depends: \(linux-image-6\.1\..*\)/\1/p' | head -n 1 ;;
+    *) apt-cache search --names-only "^linux-image-${1//./\\.}\.[0-9]+\+deb12-amd64\$" | cut -d' ' -f1 | sort -V | tail -n 1 ;;
+    esac
+}
+
+fetch() { # fetch NAME: leaves its files in $store/NAME
+    local name=$1 package part="$store/$1.part"
+    [ ! -d "$store/$name" ] || return 0
+    package=$(package_of "$name")
+    [ -n "$package" ] || fail "apt knows no package of $name: run apt-get update, or see apt-cache search linux-image"
+    echo "kernels: fetching $package" >&2
+    rm -rf "$part"
+    mkdir -p "$part/files"
+    (cd "$part" && apt-get -q download "$package" >apt.log 2>&1) || {
+        cat "$part/apt.log" >&2
+        fail "apt-get download $package failed: run apt-get update and try again"
+    }
+    # Modules are three quarters of it; guests use none.
+    dpkg --fsys-tarfile "$part"/*.deb | tar -x -C "$part/files" --exclude='./lib/modules' --exclude='./usr/share'
+    # Renamed when complete, so that an interrupted fetch is not taken for a finished one.
+    mv "$part/files" "$store/$name"
+    rm -rf "$part"
+}
+
+fetch busybox
+for version in "$@"; do
+    [[ $version =~ ^[0-9]+\.[0-9]+$ ]] || fail "$version is no kernel version like 6.12"
+    fetch "$version"
+    echo "$PWD/$store/$version"
+done

@@ -1,0 +1,194 @@
+#!/usr/bin/env bash
+# Runs our tests inside every guest of the lab, and says how each test went.
+# usage: run.sh [GUEST...] [-- BINARY...]   guests and test binaries are below; without, all of them, in turn
+#        run.sh --quick     one short boot, for `make test`; says "skipped: needs ..." where it cannot be had
+#
+# The tests are those that `cargo test` runs here: the same binaries, with their libraries, in a guest. What is left out and why
+# stands in lab/left-out. Everything that a guest printed is kept in target/lab/GUEST.log, and its kernel's messages in
+# target/lab/GUEST.kernel.log.
+#
+# exit status: 0 every test was ok or skipped; 1 one failed, or a guest did not come to its end
+set -euo pipefail
+cd "$(dirname "$0")/.."
+kept=target/lab
+mkdir -p "$kept"
+
+# Guests, by name. Between them: kernels at both ends of what Debian 12 has, one node and two, five levels of page tables and
+# four; hugetlb pages in both, for the test that needs some.
+declare -A guests=(
+    [6.1]="--kernel 6.1 --nodes 1 --levels 5 --memory 3072 --append hugepages=8"
+    [6.12]="--kernel 6.12 --nodes 2 --levels 4 --memory 4096 --append hugepages=8"
+)
+order=(6.1 6.12)
+# Test binaries that touch the kernel, by the name cargo gives the file. The others run the same anywhere.
+binaries=(isotherm_sys isotherm_sources contract isotherm_monitor live collapse cli)
+# Programs that tests call. Those which are not on this machine are missing in the guest too, and tests say so.
+tools=(bash setpriv script unshare)
+
+build() { # build PACKAGE...: prints the paths of the test binaries
+    # What `make test` has built is not built again: same command, same features.
+    cargo test --locked --no-run "$@" 2>&1 | tee "$kept/build.log" | sed -n 's/^ *Executable .*(\(.*\))$/\1/p'
+    [ "${PIPESTATUS[0]}" -eq 0 ] || {
+        grep -A20 -E '^error' "$kept/build.log" >&2
+        echo "lab: the tests do not build; all of it is in $kept/build.log" >&2
+        return 1
+    }
+}
+
+# python3 with exactly the modules that tests import: a tenth of what the package holds.
+python() {
+    local python=/usr/bin/python3
+    [ -x "$python" ] || return 0
+    echo "$python"
+    "$python" -c '
+import ctypes, mmap, os, sys, time
+for module in list(sys.modules.values()):
+    if getattr(module, "__file__", None): print(module.__file__)'
+}
+
+left_out() { # left_out GUEST BINARY: names of tests and reasons, a tab between
+    awk -v guest="$1" -v binary="$2" '!/^#/ && NF >= 4 && ($1 == guest || $1 == "*") && $2 == binary {
+        test = $3; $1 = $2 = $3 = ""; sub(/^ +/, ""); print test "\t" $0
+    }' lab/left-out
+}
+
+# Reads what a guest prints, as it comes, and prints one line a test. Counts in `ok`, `failed` and `skipped`.
+follow() {
+    local line binary='' test='' why='' began=$SECONDS result took
+    ok=0 failed=0 skipped=0 ended=''
+    while IFS= read -r line; do
+        case $line in
+        '== end') ended=yes && continue ;;
+        '== '*) binary=${line#== } && began=$SECONDS && continue ;;
+        'test '*' ... '*)
+            test=${line#test } && test=${test%% ... *}
+            why='' line=${line#*' ... '}
+            ;;
+        esac
+        [ -n "$test" ] || continue
+        # Without a line of its own if the test wrote nothing, and after what it wrote otherwise.
+        result=''
+        case $line in
+        *'skipped: needs '*) why=${line#*skipped: needs } ;;
+        ok | *[!a-zA-Z]ok) result=ok ;;
+        FAILED) result=FAILED ;;
+        ignored*) test='' ;;
+        esac
+        [ -n "$result" ] || continue
+        # Since the last result: the beginning of a test's line comes with its end.
+        took=$((SECONDS - began)) began=$SECONDS
+        if [ "$result" = FAILED ]; then
+            failed=$((failed + 1))
+            echo "  FAILED   $binary $test (${took} s)"
+        elif [ -n "$why" ]; then
+            skipped=$((skipped + 1))
+            echo "  skipped: needs $why: $binary $test"
+        else
+            ok=$((ok + 1))
+            echo "  ok       $binary $test (${took} s)"
+        fi
+        test=''
+    done
+    if [ -n "$test" ]; then
+        failed=$((failed + 1))
+        echo "  FAILED   $binary $test: the guest ended while it ran"
+    elif [ -z "$ended" ]; then
+        failed=$((failed + 1))
+        echo "  FAILED   the guest ended before all tests had run"
+    fi
+}
+
+# What the kernel complained of. A test may pass over a kernel that has just oopsed.
+complaints() {
+    grep -E 'BUG:|WARNING:|Oops|general protection fault|Kernel panic' "$1" || true
+}
+
+run_guest() { # run_guest NAME LIMIT ITEM...: items are those of lab/suite.sh
+    local name=$1 limit=$2 item file log=$kept/$1.log began=$SECONDS bring=() ok failed skipped ended
+    shift 2
+    for file in "${extra[@]}"; do bring+=(--bring "$file"); done
+    for item in "$@"; do
+        file=${item#*=}
+        bring+=(--bring "${file%%=*}")
+    done
+    echo "guest $name (${guests[$name]})"
+    # shellcheck disable=SC2086 # words
+    follow < <(lab/boot.sh ${guests[$name]} --limit "$limit" --log "$kept/$name.kernel.log" "${bring[@]}" -- lab/suite.sh "$@" 2>&1 | tee "$log")
+    local said
+    said=$(complaints "$kept/$name.kernel.log")
+    if [ -n "$said" ]; then
+        failed=$((failed + 1))
+        echo "  FAILED   the kernel complained:"
+        head -n 5 <<<"$said" | sed 's/^/    /'
+    fi
+    if [ "$failed" -gt 0 ]; then
+        echo "--- failures of guest $name ---"
+        awk '/^---- .* stdout ----$/ {on = 1} /^failures:$|^== / {on = 0} on' "$log" | cut -c -400 | head -n 150
+        [ -n "$ended" ] || tail -n 20 "$log"
+    fi
+    echo "guest $name: $ok ok, $failed failed, $skipped skipped in $((SECONDS - began)) s; all of it in $log"
+    [ "$failed" -eq 0 ]
+}
+
+quick() {
+    local paths sys contract isotherm
+    command -v qemu-system-x86_64 >/dev/null || {
+        echo "skipped: needs qemu-system-x86_64 (lab boot)"
+        return 0
+    }
+    lab/kernels.sh 6.1 >/dev/null 2>"$kept/fetch.log" || {
+        echo "skipped: needs a kernel package of Debian's (lab boot): $(tail -n 1 "$kept/fetch.log")"
+        return 0
+    }
+    paths=$(build --workspace)
+    sys=$(grep /isotherm_sys- <<<"$paths")
+    contract=$(grep /contract- <<<"$paths")
+    isotherm=$(dirname "$(dirname "$PWD/$sys")")/isotherm
+    extra=()
+    run_guest 6.1 110 "isotherm=$isotherm=doctor" "isotherm_sys=$PWD/$sys" "contract=$PWD/$contract"
+}
+
+# All of it is read before any of it runs: a run takes minutes, in which this file may be edited.
+main() {
+    if [ "${1:-}" = --quick ]; then
+        quick
+        return
+    fi
+    wanted=()
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do wanted+=("$1") && shift; done
+    if [ $# -gt 1 ]; then shift && binaries=("$@"); fi
+    [ ${#wanted[@]} -gt 0 ] || wanted=("${order[@]}")
+    for name in "${wanted[@]}"; do
+        [ -n "${guests[$name]:-}" ] || {
+            echo "lab: there is no guest $name, but: ${order[*]}" >&2
+            exit 2
+        }
+    done
+
+    paths=$(build --workspace)
+    extra=()
+    for tool in "${tools[@]}"; do
+        if path=$(command -v "$tool"); then extra+=("$path=/usr/bin/$tool"); fi
+    done
+    mapfile -t -O "${#extra[@]}" extra < <(python)
+    status=0
+    for name in "${wanted[@]}"; do
+        items=()
+        for binary in "${binaries[@]}"; do
+            path=$(grep "/$binary-[0-9a-f]*\$" <<<"$paths") || {
+                echo "lab: cargo built no test $binary" >&2
+                exit 1
+            }
+            words=''
+            while IFS=$'\t' read -r test reason; do
+                words+=" --skip $test"
+                echo "left out of $name: $binary $test: $reason"
+            done < <(left_out "$name" "$binary")
+            [ "$words" = " --skip *" ] || items+=("$binary=$PWD/$path=$words")
+        done
+        isotherm=$(dirname "$(dirname "$PWD/$path")")/isotherm
+        run_guest "$name" 1200 "isotherm=$isotherm=doctor demo huge" "${items[@]}" || status=1
+    done
+    return "$status"
+}
+main "$@"; exit

@@ -1,0 +1,65 @@
+#!/bin/sh
+# Runs tests inside a guest, one after the other. lab/run.sh starts it there and reads what it prints.
+# usage: suite.sh NAME=PROGRAM[=ARGUMENTS]...
+#
+# PROGRAM is a test binary of cargo's, and ARGUMENTS are words for it. Under the name `isotherm`, it is the program itself, and
+# ARGUMENTS the checks below to run with it. Checks print what a test of cargo's prints.
+status=0
+# Looking at pages is slow under emulation; what is tested is what is found, not how often a budget allows to look.
+export ISOTHERM_MAX_CPU=${ISOTHERM_MAX_CPU:-60}
+
+check() { # check NAME COMMAND...: a test made of a shell function
+    name=$1
+    shift
+    printf 'test %s ... ' "$name"
+    if "$@" >/tmp/check.out 2>&1; then
+        echo ok
+    else
+        echo FAILED
+        echo "---- $name stdout ----"
+        cat /tmp/check.out
+        echo
+        status=1
+    fi
+}
+
+number() { # number KEY: of /tmp/demo.json
+    grep -o "\"$1\": *[-0-9.e]*" /tmp/demo.json | head -n 1 | sed 's/.*: *//'
+}
+
+doctor() {
+    "$isotherm" doctor && "$isotherm" doctor --json >/tmp/doctor.json && grep -q '"source": *"page-table"' /tmp/doctor.json
+}
+
+demo() {
+    "$isotherm" demo --json --size 64MiB --duration 10s "$@" >/tmp/demo.json || return 1
+    cat /tmp/demo.json
+    awk -v p="$(number precision)" -v r="$(number recall)" -v e="$(number read_errors)" 'BEGIN {
+        print "precision", p, "recall", r, "read errors", e
+        exit !(p >= 0.95 && r >= 0.95 && e == 0)
+    }'
+}
+
+for item in "$@"; do
+    name=${item%%=*}
+    rest=${item#*=}
+    program=${rest%%=*}
+    arguments=${rest#"$program"}
+    arguments=${arguments#=}
+    echo "== $name"
+    if [ "$name" = isotherm ]; then
+        isotherm=$program
+        for wanted in $arguments; do
+            case $wanted in
+            doctor) check the_doctor_has_the_page_table_source doctor ;;
+            demo) check the_demo_finds_the_hot_pages_and_only_those demo ;;
+            huge) check the_demo_finds_hot_huge_pages demo --huge ;;
+            esac
+        done
+    else
+        # shellcheck disable=SC2086 # words
+        RUST_BACKTRACE=0 "$program" --test-threads=1 --color never $arguments 2>&1 || status=1
+    fi
+done
+echo "== end"
+exit "$status"
