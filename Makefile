@@ -19,7 +19,7 @@ help:
 	@echo "make bench-redis     two Redis servers, one with hints (about 9 minutes, 13 GiB)"
 	@echo "make bench-sampling  drawing a page in each of up to 200,000 regions, next to a locked ChaCha20 (about 1 minute)"
 	@echo "make bench-scale     modelled hosts of up to 5 TB: DAMON's algorithm next to ours (about 3 minutes)"
-	@echo "make bench-sampled   a process of 14 GiB, sampled next to whole (about 8 minutes)"
+	@echo "make bench-sampled   a process of 14 GiB, sampled next to whole (about 12 minutes)"
 	@echo "make bench           all of them; results into bench/results/"
 
 setup-build:

@@ -3,15 +3,12 @@
 //! Everything at default settings (1% of slow-down, 1% of CPU), so a large target is watched for as long as its first looks take.
 
 use anyhow::Result;
-use isotherm_bench::{Log, become_workload, start};
+use isotherm_bench::{BenchClock, Log, become_workload, start};
 use isotherm_heat::Ns;
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
 use isotherm_sources::choose::{self, Wanted};
-use isotherm_sources::{Clock, RealClock};
 use isotherm_sys::proc::Proc;
 use isotherm_workload::{Child, Layout, Pattern, Score};
-use std::cell::Cell;
-use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 
 const S: Ns = 1_000_000_000;
@@ -90,26 +87,6 @@ fn pattern(pages: usize, hot_pages: usize, layout: Layout, interval_ns: Ns) -> P
     Pattern { pages, hot_pages, layout, interval_ns, huge: false, shared: None, faults: false, seed: 7 }
 }
 
-/// The real clock, but for the CPU time that scoring takes, which is none of the monitor's.
-#[derive(Clone, Debug, Default)]
-struct BenchClock {
-    scoring_ns: Rc<Cell<Ns>>,
-}
-
-impl Clock for BenchClock {
-    fn now(&self) -> Ns {
-        RealClock.now()
-    }
-
-    fn cpu(&self) -> Ns {
-        RealClock.cpu() - self.scoring_ns.get()
-    }
-
-    fn sleep_until(&self, at: Ns) {
-        RealClock.sleep_until(at);
-    }
-}
-
 /// A monitor at default settings.
 struct Bench {
     monitor: Monitor<BenchClock>,
@@ -130,11 +107,8 @@ impl Bench {
     }
 
     fn score(&self, child: &Child, pattern: &Pattern) -> Score {
-        let began = RealClock.cpu();
         let pages = self.monitor.pages_of(child.pid()).expect("watched page by page");
-        let score = pattern.score_pages(child.memory(), pages, self.monitor.now(), HOT_NS);
-        self.clock.scoring_ns.set(self.clock.scoring_ns.get() + RealClock.cpu() - began);
-        score
+        self.clock.beside(|| pattern.score_pages(child.memory(), pages, self.monitor.now(), HOT_NS))
     }
 }
 

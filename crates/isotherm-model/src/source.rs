@@ -65,11 +65,6 @@ impl ModelSource {
         ModelSource { host, clock, attached: HashMap::new() }
     }
 
-    /// The cgroup path of a process, attached or not; `None` if there is no such process.
-    pub fn cgroup_of(&self, pid: u32) -> Option<&str> {
-        Some(&self.host.process(pid)?.cgroup)
-    }
-
     /// How many blocks are remembered as cleared.
     pub fn blocks_remembered(&self) -> usize {
         self.attached.values().map(|a| a.cleared.len()).sum()
@@ -130,6 +125,10 @@ impl AccessSource for ModelSource {
         self.attached.entry(pid).or_insert_with(|| Attached { index, ..Attached::default() });
         let view = self.host.view_at(index);
         Ok((view.id(), view.process.comm.clone()))
+    }
+
+    fn cgroup_of(&self, pid: u32) -> Option<String> {
+        Some(self.host.process(pid)?.cgroup.clone())
     }
 
     fn detach(&mut self, pid: u32) {

@@ -242,7 +242,7 @@ fn only_processes_that_are_there_and_attached_answer() {
     assert!(source.layout(PID).is_err_and(|e| e.is_gone()));
     let (id, comm) = source.attach(PID).unwrap();
     assert_eq!((id.pid, id.start_ticks, comm.as_str()), (PID, 1, "p"));
-    assert_eq!((source.cgroup_of(PID), source.cgroup_of(8)), (Some("/a/b"), None));
+    assert_eq!((source.cgroup_of(PID), source.cgroup_of(8)), (Some("/a/b".to_owned()), None));
     assert_eq!(source.describe().name, "model");
 }
 

@@ -22,8 +22,8 @@ use watched::{ARM_BATCH, Heat, Most, Spent, Watched};
 
 /// More mappings than this for each region are not all told in a snapshot.
 const MAPPINGS_PER_REGION: usize = 4;
-/// How often clears are considered.
-const ARM_TICK: Ns = 200_000_000;
+/// How often clears are considered, and so the shortest interval between two samples of a region.
+pub const ARM_TICK: Ns = 200_000_000;
 /// How often mappings and processes are listed again, at the most.
 const REFIT_TICK: Ns = 1_000_000_000;
 /// How soon a process that could not be attached just now is tried again.
@@ -63,7 +63,7 @@ const LEAST_REGIONS: usize = 16;
 /// How much of a target is looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// All of it, as long as a first picture takes no more than five minutes at the allowed CPU.
+    /// All of it, as long as a first picture of all targets takes no more than five minutes at the allowed CPU.
     #[default]
     Auto,
     /// Every block.
@@ -318,14 +318,18 @@ impl<C: Clock> Monitor<C> {
         Ok(())
     }
 
-    /// How many blocks `pid` may have to be watched whole, beside the others that are.
+    /// How many blocks `pid` may have to be watched whole, beside the others that are; none if another is sampled.
     fn room_for_whole(&self, pid: u32) -> usize {
         match self.settings.mode {
             Mode::Whole => usize::MAX,
             Mode::Sampled => 0,
             Mode::Auto => {
-                let others = self.watched.iter().filter(|(other, w)| **other != pid && !w.exited);
-                let taken: usize = others.map(|(_, w)| w.whole_blocks()).sum();
+                let others = || self.watched.iter().filter(|(other, w)| **other != pid && !w.exited);
+                let taken: usize = others().map(|(_, w)| w.whole_blocks()).sum();
+                // All or nothing: first looks at what is whole would starve beside samples, and samples beside re-looks.
+                if others().any(|(_, w)| w.is_sampled()) {
+                    return 0;
+                }
                 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 300 s / 50 us")]
                 let limit = (FIRST_PICTURE as f64 * self.cpu.share().min(1.0) / FIRST_LOOK_NS) as usize;
                 limit.saturating_sub(taken)
@@ -386,6 +390,9 @@ impl<C: Clock> Monitor<C> {
 
     /// The cgroup of a process; empty if it is none of this machine's, as in a replay.
     fn cgroup_of(&self, id: isotherm_heat::TargetId) -> String {
+        if let Some(told) = self.source.0.cgroup_of(id.pid) {
+            return told;
+        }
         let here = self.proc.identity(id.pid).is_ok_and(|i| i.start_ticks == id.start_ticks);
         let path = self.proc.membership(id.pid).ok().and_then(|m| m.memory_path().map(str::to_owned));
         path.filter(|_| here).unwrap_or_default()

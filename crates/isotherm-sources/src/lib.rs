@@ -34,6 +34,11 @@ pub trait AccessSource {
     /// Begins to watch process `pid`. Returns who it is and its name.
     fn attach(&mut self, pid: u32) -> Result<(TargetId, String), Error>;
 
+    /// The cgroup of a process that was attached, where the source is the one to know: its processes are not this machine's.
+    fn cgroup_of(&self, _pid: u32) -> Option<String> {
+        None
+    }
+
     /// Ends watching it. Unknown pids are ignored.
     fn detach(&mut self, pid: u32);
 

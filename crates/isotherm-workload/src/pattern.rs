@@ -1,7 +1,7 @@
 //! Which pages are hot.
 
-use isotherm_heat::{Interval, Ns, Rng, Target};
-use isotherm_units::{AddrRange, PAGES_PER_BLOCK};
+use isotherm_heat::{Interval, Ns, Region, Rng, Target};
+use isotherm_units::{Addr, AddrRange, PAGE_SIZE, PAGES_PER_BLOCK};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -11,6 +11,8 @@ use std::path::PathBuf;
 pub enum Layout {
     /// In one span.
     Span,
+    /// In eight spans of equal size, one in each eighth.
+    Areas,
     /// In spans of 1 to 4 MiB, all over.
     Spans,
     /// Page by page at random.
@@ -50,6 +52,7 @@ impl Pattern {
         match self.layout {
             Layout::Span => span(&mut hot, &mut rng, want),
             Layout::Spans => spans(&mut hot, &mut rng, want),
+            Layout::Areas => areas(&mut hot, &mut rng, want),
             Layout::Scattered => scattered(&mut hot, &mut rng, want),
             Layout::Mixed => {
                 // Each kind has a third of the memory to itself, so that a picture shows which is which.
@@ -79,6 +82,21 @@ impl Pattern {
                 }
             }
         });
+        score.finish(&hot)
+    }
+
+    /// The same with regions, all pages of which count as hot if the region is.
+    pub fn score_regions(&self, memory: AddrRange, regions: &[Region], hot_ns: Ns) -> Score {
+        let hot = self.hot_as_seen();
+        let mut score = Score::default();
+        for region in regions {
+            let Some(range) = region.range.intersect(memory) else { continue };
+            let index = |addr: Addr| usize::try_from((addr.0 - memory.start.0) / PAGE_SIZE).unwrap_or(usize::MAX);
+            let (from, to) = (index(range.start).min(hot.len()), index(range.end).min(hot.len()));
+            for is_hot in &hot[from..to] {
+                score.add(*is_hot, region.interval, hot_ns);
+            }
+        }
         score.finish(&hot)
     }
 
@@ -162,6 +180,15 @@ fn span(hot: &mut [bool], rng: &mut Rng, want: usize) {
     hot[start..start + want].fill(true);
 }
 
+/// One span in each eighth of the memory.
+fn areas(hot: &mut [bool], rng: &mut Rng, want: usize) {
+    let (eighth, part) = (hot.len() / 8, want / 8);
+    for (no, area) in hot.chunks_exact_mut(eighth.max(1)).take(8).enumerate() {
+        let part = if no == 7 { want - 7 * part } else { part };
+        span(area, rng, part.min(area.len()));
+    }
+}
+
 fn spans(hot: &mut [bool], rng: &mut Rng, want: usize) {
     let mut left = want;
     while left > 0 {
@@ -203,13 +230,33 @@ mod tests {
 
     #[test]
     fn every_layout_has_as_many_hot_pages_as_asked() {
-        for layout in [Layout::Span, Layout::Spans, Layout::Scattered, Layout::Mixed] {
+        for layout in [Layout::Span, Layout::Areas, Layout::Spans, Layout::Scattered, Layout::Mixed] {
             let hot = pattern(layout).hot();
             let count = hot.iter().filter(|h| **h).count();
             // A last span may run over slots that were still free when the count was reached: at most one span's length.
             assert!((3000..=3000 + 1024).contains(&count), "{layout:?}: {count}");
             assert_eq!(hot, pattern(layout).hot(), "the same seed, the same pages");
         }
+    }
+
+    #[test]
+    fn regions_are_scored_by_the_pages_that_they_cover() {
+        let pattern = pattern(Layout::Span);
+        let first = pattern.hot().iter().position(|h| *h).unwrap() as u64;
+        let memory = AddrRange::new(Addr(1 << 30), Addr((1 << 30) + 30_000 * PAGE_SIZE));
+        let region = |from: u64, to: u64, ms: u64| Region {
+            range: AddrRange::new(Addr(memory.start.0 + from * PAGE_SIZE), Addr(memory.start.0 + to * PAGE_SIZE)),
+            resident_pages: to - from,
+            measured_pages: to - from,
+            huge_pages: 0,
+            interval: Interval::from_ns(ms * 1_000_000),
+            rate_hz: 0.0,
+            age_ns: 0,
+            idle_ns: 0,
+        };
+        let regions = [region(first - 100, first + 2000, 10), region(first + 2000, 40_000, 60_000)];
+        let score = pattern.score_regions(memory, &regions, 1_000_000_000);
+        assert_eq!(score, Score { true_hot: 2000, false_hot: 100, missed: 1000, unmeasured: 0 });
     }
 
     #[test]

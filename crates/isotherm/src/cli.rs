@@ -146,6 +146,13 @@ pub struct TargetArgs {
     pub command: Vec<String>,
 }
 
+impl WatchArgs {
+    /// Whether something else than the machine is watched.
+    pub fn is_played(&self) -> bool {
+        self.replay.is_some() || self.model.is_some()
+    }
+}
+
 impl TargetArgs {
     pub fn is_empty(&self) -> bool {
         self.pids.is_empty() && self.cgroup.is_none() && !self.all && self.command.is_empty()
@@ -163,6 +170,10 @@ pub struct WatchArgs {
     /// fast as it computes
     #[arg(long, value_name = "RECORDING", conflicts_with_all = ["source", "all", "cgroup", "command"])]
     pub replay: Option<PathBuf>,
+    /// Watch a modelled host instead of the machine, as described in this file, or `2tib`: one that comes with isotherm. No real
+    /// memory is looked at; what looking would cost is charged
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["source", "replay", "command"])]
+    pub model: Option<PathBuf>,
     /// Allowed slow-down of each target, percent of one core; over 100 lifts the limit
     #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = percent)]
     pub max_slowdown: f64,

@@ -14,6 +14,7 @@ mod daemon;
 mod gain;
 mod input;
 mod output;
+mod played;
 mod watch;
 
 use clap::Parser;

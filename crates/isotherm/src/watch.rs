@@ -1,21 +1,19 @@
 //! From arguments to a running monitor: targets resolved, the source opened, the machine described, signals heard.
 
 use crate::cli::{ModeArg, SourceArg, TargetArgs, Usage, WatchArgs};
-use crate::input::{self, Recorded};
+use crate::played::Played;
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use isotherm_collapse::benefit::{self, BlockFacts};
 use isotherm_heat::{Granularity, Region, RunInfo, Snapshot, TargetHeat};
-use isotherm_monitor::{Follower, Mode, Monitor, Selection, Settings};
+use isotherm_monitor::{ARM_TICK, Follower, Mode, Monitor, Selection, Settings};
 use isotherm_sources::choose::{self, Wanted};
 use isotherm_sources::damon::Damon;
-use isotherm_sources::replay::Replay;
-use isotherm_sources::{AccessSource, Clock, RealClock, VirtualClock};
+use isotherm_sources::{AccessSource, Clock, RealClock};
 use isotherm_sys::host::{HostFacts, HostRoots};
 use isotherm_sys::proc::Proc;
 use isotherm_sys::{clock, random};
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -106,8 +104,8 @@ impl Prepared {
     /// Opens the source. Fails if nothing was named or no source can be had.
     pub fn new(targets: &TargetArgs, args: &WatchArgs, default_window_ns: u64) -> Result<Prepared> {
         let window_ns = args.window.unwrap_or(default_window_ns);
-        if let Some(path) = &args.replay {
-            return Prepared::replay(targets, args, path, window_ns);
+        if let Some(played) = Played::open(targets, args)? {
+            return Ok(Prepared::of_played(played, args, window_ns));
         }
         let physical = args.source.is_machine();
         if physical && !targets.is_empty() {
@@ -134,27 +132,20 @@ impl Prepared {
         })
     }
 
-    /// The same on a recording, with a clock that jumps.
-    fn replay(targets: &TargetArgs, args: &WatchArgs, path: &Path, window_ns: u64) -> Result<Prepared> {
-        let Recorded { snapshots, .. } = Recorded::read(path)?;
-        input::check_playable(path, &snapshots)?;
-        let begin = snapshots.first().with_context(|| format!("{}: nothing is recorded in it", path.display()))?;
-        let clock = VirtualClock::default();
-        let source = Box::new(Replay::of_recording(clock.clone(), &snapshots));
-        let all = || source.targets().map(|(id, _)| id.pid).collect();
-        let pids = if targets.pids.is_empty() { all() } else { targets.pids.clone() };
-        let settings = settings(args, &*source);
-        Ok(Prepared {
-            run: run_info(&*source, settings, window_ns),
-            source,
+    /// The same for what is watched instead of the machine.
+    fn of_played(played: Played, args: &WatchArgs, window_ns: u64) -> Prepared {
+        let settings = settings(args, &*played.source);
+        Prepared {
+            run: run_info(&*played.source, settings, window_ns),
+            source: played.source,
             settings,
-            selection: Some(Selection::Pids { pids, children: false }),
+            selection: Some(Selection::Pids { pids: played.pids, children: false }),
             command: Vec::new(),
             children: false,
-            clock: Box::new(clock),
-            replay_unix_ns: Some(begin.start_unix_ns),
+            clock: played.clock,
+            replay_unix_ns: Some(played.begin_unix_ns),
             window_ns,
-        })
+        }
     }
 
     /// Whether the source tells which pages are hot, and not only how hot an area is.
@@ -168,7 +159,7 @@ impl Prepared {
         let of_command =
             || Selection::Pids { pids: started.iter().map(|s| s.0.id()).collect(), children: self.children };
         let follower = Follower::new(&self.selection.unwrap_or_else(of_command), Proc::default())?;
-        let mode = self.settings.mode;
+        let Settings { mode, sample_interval_ns, .. } = self.settings;
         let monitor = Monitor::new(self.source, follower, self.clock, self.settings);
         Ok(Watching {
             monitor,
@@ -176,6 +167,7 @@ impl Prepared {
             window_ns: self.window_ns,
             started,
             mode,
+            sample_interval_ns,
             told_stretch: false,
             told_sampled: false,
             replay_unix_ns: self.replay_unix_ns,
@@ -191,6 +183,7 @@ pub struct Watching {
     pub window_ns: u64,
     started: Option<Started>,
     mode: Mode,
+    sample_interval_ns: u64,
     told_stretch: bool,
     told_sampled: bool,
     /// Wall time when a replay begins; `None` when watching the machine.
@@ -287,6 +280,10 @@ impl Watching {
         let sampled = self.monitor.sampled();
         if sampled.0 == 0 || std::mem::replace(&mut self.told_sampled, true) {
             return;
+        }
+        if self.sample_interval_ns < ARM_TICK {
+            let shortest = Duration::from_nanos(ARM_TICK);
+            eprintln!("isotherm: looks are begun every {shortest:?}: a shorter --sample-interval makes no difference");
         }
         eprintln!(
             "isotherm: {sampled} is sampled, at most {} regions, each as hot as the blocks looked at in it{}",

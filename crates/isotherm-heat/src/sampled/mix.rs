@@ -77,12 +77,84 @@ impl Mix {
         }
     }
 
-    /// Share and interval of each outcome. Untouched counts as eight times as long as it was watched, `until` reads.
-    pub fn intervals(&self, until: usize) -> impl Iterator<Item = (f64, Interval, Ns)> {
-        self.0.iter().enumerate().filter(|(_, share)| **share > 0.0).map(move |(no, share)| {
-            let at = distance(no.min(until - 1));
-            let interval = Interval::from_ns(at);
-            (f64::from(*share), if no == READS { interval.extrapolated() } else { interval }, at)
+    /// What became of the pages that the early reads did not see touched, as shares of those; unknown if there were none.
+    pub fn untouched(&self) -> Mix {
+        let mut later = *self;
+        later.0[..EARLY].fill(0.0);
+        let all: f32 = later.0.iter().sum();
+        if all > 0.0 { Mix(later.0.map(|share| share / all)) } else { Mix::default() }
+    }
+
+    /// An early mix by kind.
+    pub fn kinds(&self) -> Kinds {
+        let mut kinds = [0.0; KINDS];
+        for (kind, share) in kinds.iter_mut().zip(self.0) {
+            *kind = f64::from(share);
+        }
+        kinds.swap(READS, KINDS - 1);
+        Kinds(kinds)
+    }
+
+    /// The share of pages touched before the last of the early reads.
+    pub fn touched_early(&self) -> f64 {
+        f64::from(self.0[..EARLY - 1].iter().sum::<f32>())
+    }
+}
+
+/// An outcome, or untouched in looks of which only the early reads are known.
+const KINDS: usize = OUTCOMES + 1;
+
+/// Shares, or numbers of pages, by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Kinds([f64; KINDS]);
+
+impl Kinds {
+    /// Adds `other`, that many times.
+    pub fn add(&mut self, other: &Kinds, times: f64) {
+        for (mine, theirs) in self.0.iter_mut().zip(other.0) {
+            *mine += theirs * times;
+        }
+    }
+
+    /// An early mix, the untouched of which are known to have become what `later` says.
+    #[must_use]
+    pub fn with_untouched(mut self, later: &Mix) -> Kinds {
+        if later.is_known() {
+            let untouched = std::mem::take(&mut self.0[KINDS - 1]);
+            for (kind, share) in self.0.iter_mut().zip(later.0).skip(EARLY) {
+                *kind = untouched * f64::from(share);
+            }
+        }
+        self
+    }
+
+    /// Adds `surplus`, which tells no kinds of untouched pages apart, that many times; what would be less than nothing is
+    /// nothing. Adds up to as much as before.
+    pub fn put_right(&mut self, surplus: &Kinds, times: f64) {
+        let all: f64 = self.0.iter().sum();
+        let untouched: f64 = self.0[EARLY..].iter().sum();
+        let wanted = (untouched + surplus.0[KINDS - 1] * times).max(0.0);
+        for (kind, more) in self.0[..EARLY].iter_mut().zip(surplus.0) {
+            *kind = (*kind + more * times).max(0.0);
+        }
+        for kind in &mut self.0[EARLY..] {
+            *kind *= if untouched > 0.0 { wanted / untouched } else { 0.0 };
+        }
+        let now: f64 = self.0.iter().sum();
+        if now > 0.0 {
+            self.0 = self.0.map(|n| n * all / now);
+        }
+    }
+
+    /// Interval, idle time and number of each kind there is. Untouched counts as eight times as long as it was watched.
+    pub fn intervals(&self) -> impl Iterator<Item = (Interval, Interval, f64)> {
+        self.0.iter().enumerate().filter(|(_, n)| **n > 0.0).map(|(kind, n)| {
+            let idle = Interval::from_ns(match kind {
+                READS => distance(READS - 1),
+                OUTCOMES => distance(EARLY - 1),
+                seen => distance(seen),
+            });
+            (if kind >= READS { idle.extrapolated() } else { idle }, idle, *n)
         })
     }
 }
@@ -118,6 +190,8 @@ pub(crate) struct Look {
     pub reads: usize,
     /// Retouches expected of it, reserved in the budget until it is decided.
     pub reserved: f64,
+    /// How many blocks it stands for, if it was drawn at random, and what its region was like then.
+    pub stands_for: Option<(f64, Mix)>,
     /// Cleared and not seen since.
     waiting: Mask,
     /// Present when first read, those included that no clear reached: nothing is known of their heat.
@@ -144,6 +218,7 @@ impl Look {
             next_read: now + FIRST,
             reads: 0,
             reserved,
+            stands_for: None,
             waiting: Mask::ALL & !stuck,
             present: Mask::ALL,
             huge: None,
@@ -235,12 +310,27 @@ mod tests {
         let found = look.finding();
         assert_eq!(found.resident, 412.0 / 512.0);
         assert_eq!(found.mix, Mix::of_counts([100, 100, 0, 0, 0, 0, 0, 200]));
-        let mean: f64 = found.mix.intervals(EARLY).map(|(share, i, _)| share * i.octaves().unwrap()).sum();
+        let mean: f64 = found.mix.early().kinds().intervals().map(|(i, _, share)| share * i.octaves().unwrap()).sum();
         let untouched = f64::from(2560_f32.log2()) + 3.0;
         assert!((mean - (10_f64.log2() + 40_f64.log2() + 2.0 * untouched) / 4.0).abs() < 0.1);
         assert_eq!(read(&mut look, 2, pages(0..412)), Some(200));
         assert!(look.is_done(), "all of it was seen");
         assert_eq!(look.read(distance(3), BlockBits::Huge { young: true }), None, "collapsed meanwhile");
+    }
+
+    #[test]
+    fn what_regions_are_off_by_is_put_right() {
+        let mix = Mix::of_counts([10, 0, 0, 0, 0, 0, 10, 20]);
+        let kinds = mix.early().kinds().with_untouched(&mix.untouched());
+        assert_eq!(kinds.0.map(|share| (share * 100.0).round()), [25.0, 0.0, 0.0, 0.0, 0.0, 0.0, 25.0, 50.0, 0.0]);
+        let mut more = kinds;
+        more.put_right(&Kinds([0.25, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -0.25]), 1.0);
+        assert!((more.0[0] - 0.5).abs() < 1e-6 && (more.0[7] - 1.0 / 3.0).abs() < 1e-6, "{more:?}");
+        let mut less = kinds;
+        less.put_right(&Kinds([-1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]), 1.0);
+        assert!(less.0[0] == 0.0 && (less.0.iter().sum::<f64>() - 1.0).abs() < 1e-6, "{less:?}");
+        let early = mix.early().kinds().with_untouched(&Mix::default());
+        assert_eq!((early.0[READS], early.0[KINDS - 1]), (0.0, 0.75), "nothing later is known");
     }
 
     #[test]

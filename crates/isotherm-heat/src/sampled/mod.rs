@@ -10,6 +10,8 @@
 //!   all of memory, and what is small and hot is found in the end.
 //! - What DAMON's merging does is done in [`SampledTarget::tidy`]: neighbours that are alike become one; when there are too many, the most
 //!   alike first, with a bound that doubles.
+//! - Looks at the ends of regions are no fair sample of what is between. Those drawn at random are: the mean of what they found,
+//!   less what their regions let expect, is what all regions are off by on the whole, and put right in the histograms.
 //! - A place that was looked at long ago and borders on news is looked at again at once, so that a large region that turns
 //!   hot or cold as a whole is relabelled in a few steps.
 //!
@@ -28,7 +30,7 @@ use crate::tiles::{Tile, Tiles};
 use crate::view::Summary;
 use crate::{Interval, Mask, Region};
 use isotherm_units::{AddrRange, BLOCK_SIZE, BlockNo, Bytes, PAGES_PER_BLOCK};
-use mix::{EARLY, Finding, Look, READS, distance};
+use mix::{EARLY, Finding, Kinds, Look, distance};
 use piece::{Mark, Piece, middle};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -44,6 +46,8 @@ const STALE: Ns = 20_000_000_000;
 const LEAST_TURNS: f64 = 0.2;
 /// A gap of more blocks than this is cut in four at once, not in two.
 const WIDE_GAP: u64 = 16;
+/// Random looks that a mean is taken over, besides two for each region.
+const LEAST_SAMPLE: f64 = 3000.0;
 /// Boundaries visited for each look that may be spent on them.
 const VISITS: usize = 4;
 
@@ -88,6 +92,11 @@ pub struct SampledTarget {
     slowdown: Bucket,
     reserved: f64,
     tally: Tally,
+    /// What random looks found less what was expected, and the blocks that they stood for. Older ones fade.
+    surplus: Kinds,
+    stood_for: f64,
+    /// Blocks drawn at random that are about to be cleared, with the blocks that each stands for.
+    drawn: BTreeMap<BlockNo, f64>,
     rng: Rng,
 }
 
@@ -111,6 +120,9 @@ impl SampledTarget {
             slowdown: Bucket::new(sampling.max_slowdown_pct, CREDIT_S, now),
             reserved: 0.0,
             tally: Tally::default(),
+            surplus: Kinds::default(),
+            stood_for: 0.0,
+            drawn: BTreeMap::new(),
             rng: Rng::new(seed),
         }
     }
@@ -151,6 +163,7 @@ impl SampledTarget {
     pub fn due_clears(&mut self, now: Ns, most: usize) -> Vec<BlockNo> {
         let mut allowed = self.slowdown.available_ns(now) / RETOUCH_NS - self.reserved;
         let mut chosen = BTreeSet::new();
+        self.drawn.clear();
         self.choose_at_open_ends(most.div_ceil(2), &mut allowed, &mut chosen);
         self.choose_in_turn(now, most, &mut allowed, &mut chosen);
         // What turns left over.
@@ -237,7 +250,15 @@ impl SampledTarget {
                 continue;
             }
             let block = BlockNo(start.0 + self.rng.below(blocks));
+            let stands_for = blocks as f64 / wanted;
+            if self.undecided.contains(&block) {
+                self.let_stand(block, stands_for);
+                continue;
+            }
+            // Passing over a block because it is looked at for its late reads would pass over cold ones mostly.
+            self.drop_look(block);
             self.choose(block, allowed, chosen);
+            self.drawn.insert(block, stands_for);
         }
     }
 
@@ -264,20 +285,32 @@ impl SampledTarget {
         if piece.huge > 0.5 {
             return 1.0;
         }
-        let touched: f64 =
-            piece.early.intervals(EARLY).filter(|(_, _, at)| *at < distance(EARLY - 1)).map(|s| s.0).sum();
-        let known = if piece.early.is_known() { touched } else { 0.1 };
+        let known = if piece.early.is_known() { piece.early.touched_early() } else { 0.1 };
         known * PAGES_PER_BLOCK as f64
     }
 
     /// Notes that `block` was cleared at `now`, but for the pages in `stuck`.
     pub fn cleared(&mut self, now: Ns, block: BlockNo, stuck: Mask) {
         self.drop_look(block);
-        let look = Look::new(now, stuck, self.expected(block));
+        let mut look = Look::new(now, stuck, self.expected(block));
+        look.stands_for = self.drawn.get(&block).copied().zip(self.early_of(block));
         self.reserved += look.reserved;
         self.reads.push(Reverse((look.next_read, block)));
         self.looks.insert(block, look);
         self.undecided.insert(block);
+    }
+
+    /// A block drawn at random that is being looked at anyway stands for others as well.
+    fn let_stand(&mut self, block: BlockNo, blocks: f64) {
+        let expected = self.early_of(block);
+        if let Some(look) = self.looks.get_mut(&block) {
+            look.stands_for = look.stands_for.or(Some(blocks).zip(expected));
+        }
+    }
+
+    /// The early mix of the region that `block` is in, if it is known.
+    fn early_of(&self, block: BlockNo) -> Option<mix::Mix> {
+        self.piece_at(block).map(|(_, piece)| piece.early).filter(mix::Mix::is_known)
     }
 
     /// Notes that there is no way to clear `block`: nothing is to be known of its heat.
@@ -332,6 +365,7 @@ impl SampledTarget {
         self.slowdown.spend(f64::from(seen) * RETOUCH_NS);
         if (is_done || reads >= EARLY) && self.undecided.remove(&block) {
             self.reserved -= reserved;
+            self.compare(block, &finding);
             self.settle(now, block, &finding);
         }
         if is_done {
@@ -345,6 +379,18 @@ impl SampledTarget {
         let at = look.cleared_at + distance(look.reads);
         look.next_read = if distance(look.reads) >= COARSE { at.next_multiple_of(GRID) } else { at };
         self.reads.push(Reverse((look.next_read, block)));
+    }
+
+    /// Notes by how much a look drawn at random was off what its region let expect.
+    fn compare(&mut self, block: BlockNo, found: &Finding) {
+        let stands_for = self.looks.get(&block).and_then(|l| l.stands_for);
+        let Some((blocks, expected)) = stands_for.filter(|_| found.mix.is_known()) else { return };
+        let fading = 1.0 - 1.0 / (2.0 * self.pieces.len() as f64 + LEAST_SAMPLE);
+        let old = std::mem::take(&mut self.surplus);
+        self.surplus.add(&old, fading);
+        self.surplus.add(&found.mix.early().kinds(), blocks);
+        self.surplus.add(&expected.kinds(), -blocks);
+        self.stood_for = self.stood_for * fading + blocks;
     }
 
     fn drop_look(&mut self, block: BlockNo) {
@@ -541,11 +587,10 @@ impl SampledTarget {
 
     /// Sums it up. Pages are counted by the shares of those looked at, so numbers of pages are estimates.
     pub fn summarize(&self, max_regions: usize, before: &[Region], elapsed: Ns) -> Summary {
+        let mut sum = self.count();
         let mut builder = RegionBuilder::new();
-        let mut sum = Summary::default();
         let mut alike: Option<(BlockNo, Piece)> = None;
         for (&start, piece) in &self.pieces {
-            self.count(start, piece, &mut sum);
             match &mut alike {
                 Some((from, all)) if all.end == start && all.is_like(piece) => {
                     let blocks = all.end.0 - from.0;
@@ -566,40 +611,67 @@ impl SampledTarget {
         sum
     }
 
-    fn count(&self, start: BlockNo, piece: &Piece, sum: &mut Summary) {
-        for (interval, idle, pages) in pages_by_interval(start, piece) {
+    /// The histograms: by region, and then put right by what random looks were off.
+    fn count(&self) -> Summary {
+        let (mut known, mut known_pages, mut unmeasured) = (Kinds::default(), 0, 0);
+        for (start, piece) in &self.pieces {
+            let pages = resident(*start, piece);
+            match piece.told() {
+                Some(kinds) => {
+                    known.add(&kinds, pages as f64);
+                    known_pages += pages;
+                }
+                None => unmeasured += pages,
+            }
+        }
+        if self.stood_for > 0.0 {
+            known.put_right(&self.surplus, known_pages as f64 / self.stood_for);
+        }
+        let mut sum = Summary::default();
+        for (interval, idle, pages) in whole_pages(&known, known_pages) {
             sum.temperature.add(interval, pages);
             sum.idle.add(idle, pages);
         }
+        for histogram in [&mut sum.temperature, &mut sum.idle] {
+            histogram.add(Interval::UNMEASURED, unmeasured);
+        }
+        sum
     }
 }
 
 fn tell(builder: &mut RegionBuilder, start: BlockNo, piece: &Piece) {
-    let counted = pages_by_interval(start, piece);
-    let pages: u64 = counted.iter().map(|c| c.2).sum();
-    let huge = part_of(pages, f64::from(piece.huge));
+    let pages = resident(start, piece);
+    let counted = match piece.told() {
+        Some(kinds) => {
+            let mut of_pages = Kinds::default();
+            of_pages.add(&kinds, pages as f64);
+            whole_pages(&of_pages, pages)
+        }
+        None => vec![(Interval::UNMEASURED, Interval::UNMEASURED, pages)],
+    };
     if pages > 0 {
+        let huge = part_of(pages, f64::from(piece.huge));
         builder.mixed(AddrRange::new(start.addr(), piece.end.addr()), huge, &counted);
     }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share, 0 to 1, of a number of pages")]
-fn part_of(pages: u64, share: f64) -> u64 {
-    (pages as f64 * share).round() as u64
+/// Pages present in a region, as far as its looks tell.
+fn resident(start: BlockNo, piece: &Piece) -> u64 {
+    let all = (piece.end.0 - start.0) * PAGES_PER_BLOCK as u64;
+    if piece.is_known() { part_of(all, f64::from(piece.resident)) } else { all }
 }
 
-/// Interval, idle time and number of the pages of a region, as far as its looks tell.
-fn pages_by_interval(start: BlockNo, piece: &Piece) -> Vec<(Interval, Interval, u64)> {
-    let all = (piece.end.0 - start.0) * PAGES_PER_BLOCK as u64;
-    let resident = if piece.is_known() { part_of(all, f64::from(piece.resident)) } else { all };
-    let (mix, until) = if piece.late.is_known() { (piece.late, READS) } else { (piece.early, EARLY) };
-    let mut counted = Vec::new();
-    let mut left = resident;
-    for (share, interval, idle) in mix.intervals(until) {
-        let pages = part_of(resident, share).min(left);
-        left -= pages;
-        counted.push((interval, Interval::from_ns(idle), pages));
-    }
+/// Interval, idle time and number of pages, `all` together.
+fn whole_pages(kinds: &Kinds, all: u64) -> Vec<(Interval, Interval, u64)> {
+    let mut left = all;
+    let mut counted: Vec<_> = kinds
+        .intervals()
+        .map(|(interval, idle, pages)| {
+            let pages = part_of(1, pages).min(left);
+            left -= pages;
+            (interval, idle, pages)
+        })
+        .collect();
     match counted.last_mut() {
         // What rounding has left over.
         Some(last) => last.2 += left,
@@ -607,6 +679,11 @@ fn pages_by_interval(start: BlockNo, piece: &Piece) -> Vec<(Interval, Interval, 
     }
     counted.retain(|c| c.2 > 0);
     counted
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share, 0 to 1, of a number of pages")]
+fn part_of(pages: u64, share: f64) -> u64 {
+    (pages as f64 * share).round() as u64
 }
 
 fn merge(list: &mut Vec<(BlockNo, Piece)>, alike: impl Fn(&Piece, &Piece) -> bool, cap: u64) {

@@ -1,6 +1,6 @@
 //! What is known of one sampled region: the mix of its pages, and where it was looked at.
 
-use super::mix::{Finding, Mix, Shares};
+use super::mix::{Finding, Kinds, Mix, Shares};
 use crate::Ns;
 use isotherm_units::BlockNo;
 
@@ -110,7 +110,7 @@ pub(crate) struct Piece {
     pub marks: Marks,
     /// By the reads that decide where regions end.
     pub early: Mix,
-    /// By whole looks.
+    /// What became of the untouched ones, in whole looks.
     pub late: Mix,
     /// Share of pages present, and on huge pages.
     pub resident: f32,
@@ -128,6 +128,11 @@ impl Piece {
     /// Whether it was looked at.
     pub fn is_known(&self) -> bool {
         self.looks > 0
+    }
+
+    /// What it is like by all that is known; `None` if nothing is.
+    pub fn told(&self) -> Option<Kinds> {
+        self.early.is_known().then(|| self.early.kinds().with_untouched(&self.late))
     }
 
     /// Whether what was found in a block is what the region is like.
@@ -156,7 +161,7 @@ impl Piece {
 
     /// Takes in how the rest of a look went.
     pub fn learn_late(&mut self, found: &Finding) {
-        self.late.blend(&found.mix, 1.0 / f32::from(self.looks.clamp(1, MEMORY)));
+        self.late.blend(&found.mix.untouched(), 1.0 / f32::from(self.looks.clamp(1, MEMORY)));
     }
 
     /// How unlike two regions are, in octaves a page; as unlike as can be if one is known and the other is not.

@@ -160,6 +160,31 @@ fn hot_and_cold_pages_side_by_side_stay_one_region_with_the_right_shares() {
 }
 
 #[test]
+fn how_much_is_hot_is_right_where_regions_cannot_say_what() {
+    // A tenth of 40,000 blocks is hot, in spans of one to three that are more than there may be regions.
+    let mut errors = Vec::new();
+    for seed in 1..=6 {
+        let mut rng = Rng::new(seed);
+        let mut areas: Vec<Area> = Vec::new();
+        let (mut at, mut hot_blocks) = (0, 0);
+        while at < 40_000 {
+            let (cold, hot) = (5 + rng.below(27), 1 + rng.below(3));
+            areas.extend([(at, at + cold, None, 16), (at + cold, at + cold + hot, Some(50 * MS), 16)]);
+            at += cold + hot;
+            hot_blocks += hot;
+        }
+        let (mut process, mut target) = sampled(&areas, 300, seed);
+        process.watch(&mut target, 120, 150);
+        let told = target.summarize(300, &[], 0).temperature;
+        assert_eq!(told.resident(), at * 512);
+        errors.push(told.within_ns(S) as f64 / (hot_blocks * 512) as f64 - 1.0);
+    }
+    let mean = errors.iter().sum::<f64>() / errors.len() as f64;
+    // Regions alone are off by half.
+    assert!(mean.abs() < 0.12 && errors.iter().all(|e| e.abs() < 0.25), "{errors:.2?}");
+}
+
+#[test]
 fn more_looks_than_a_turn_for_each_region_are_not_asked_for() {
     let (mut process, mut target) = sampled(&[(0, 40_000, None, 16)], 100, 5);
     process.watch(&mut target, 10, 100_000);

@@ -1,0 +1,97 @@
+//! Memory that is too large to look at whole: modelled hosts, and real processes sampled on request.
+
+mod support;
+
+use serde_json::Value;
+use std::fs;
+use support::{Stage, alone, sees_pages, skip, workload};
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+fn cgroup<'a>(report: &'a Value, path: &str) -> &'a Value {
+    let rows = report["report"]["cgroups"].as_array().unwrap();
+    rows.iter().find(|r| r["path"] == path).unwrap_or_else(|| panic!("{path} is not in {report}"))
+}
+
+#[test]
+fn a_cgroup_of_one_percent_of_two_tebibytes_is_resolved() {
+    let stage = Stage::new();
+    let ran = stage.isotherm("report cgroups --model 2tib -d 3m --max-regions 20000 --seed 1 --json").ended(0);
+    let ran = ran.says("modelled host").says("is sampled").says("more than five minutes");
+    let report = ran.json();
+    let small = &cgroup(&report, "/tenants/small")["total"];
+    let hot = small["hot_bytes"].as_u64().unwrap();
+    assert!(hot.abs_diff(5 * GIB) < GIB / 4, "5 GiB of it are hot, not {}", hot as f64 / GIB as f64);
+    let resident = small["resident_bytes"].as_u64().unwrap();
+    assert!(resident.abs_diff(20 * GIB) < GIB / 4, "{resident}");
+    assert_eq!(report["run"]["source"], "model");
+}
+
+#[test]
+fn a_host_is_described_in_a_file() {
+    let stage = Stage::new();
+    fs::write(
+        stage.path("host.toml"),
+        "memory = \"64 GiB\"\n[[process]]\npid = 7\ncomm = \"db\"\ncgroup = \"/a/db\"\narea = [\n\
+         { name = \"[heap]\", size = \"1 GiB\", heat = \"never\" },\n\
+         { name = \"[heap]\", size = \"128 MiB\", heat = { every = \"50ms\" } },\n]\n",
+    )
+    .unwrap();
+    let report = stage.json("report processes --model host.toml -d 1m --json");
+    let row = &report["report"]["processes"][0];
+    let hot = row["hot_bytes"].as_u64().unwrap();
+    assert!(row["pid"] == 7 && hot.abs_diff(128 * MIB) < 4 * MIB, "{row}");
+    stage.isotherm("report access --model host.toml --cgroup /a -d 1m").ended(0).prints("[heap]");
+    stage.isotherm("record --model host.toml -d 30s -o rec").ended(0);
+    stage.isotherm("report wss rec").ended(0).prints("working set");
+}
+
+#[test]
+fn what_is_wrong_with_a_description_is_said() {
+    let stage = Stage::new();
+    let area = |size: &str| {
+        format!("memory = \"1 GiB\"\n[[process]]\npid = 1\ncomm = \"a\"\narea = [{{ size = \"{size}\" }}]\n")
+    };
+    for (text, hint) in [
+        ("memory = ", "not the description of a host"),
+        ("memory = \"1 GiB\"\ncolour = 3\n", "colour"),
+        (&area("0 B"), "host.toml"),
+        (&area("much"), "much"),
+        (&area("2 TiB"), "host.toml"),
+    ] {
+        fs::write(stage.path("host.toml"), text).unwrap();
+        stage.isotherm("report access --model host.toml").ended(1).says(hint);
+    }
+    stage.isotherm("report access --model none.toml").ended(1).says("none.toml");
+    stage.isotherm("report access --model 2tib --cgroup /nowhere").ended(2).says("/nowhere");
+    stage.isotherm("record --model 2tib -- sleep 1").ended(2).says("cannot be used with");
+    stage.isotherm("record --model 2tib --source page-table").ended(2).says("cannot be used with");
+    stage.isotherm("record -p 1 --sample-interval 0s").ended(2).says("longer than nothing");
+    stage.isotherm("record -p 1 --mode some").ended(2).says("sampled");
+}
+
+#[test]
+fn an_interval_shorter_than_looks_are_begun_is_said_to_be() {
+    let stage = Stage::new();
+    let args = "report access --model 2tib --mode sampled --sample-interval 1us -d 5s";
+    stage.isotherm(args).ended(0).says("--sample-interval").says("200ms");
+}
+
+#[test]
+fn a_real_process_is_sampled_on_request() {
+    need!(sees_pages(), "the page-table source");
+    let _turn = alone();
+    let stage = Stage::new();
+    let child = workload(512);
+    let args = format!("report processes --mode sampled --max-regions 60 -d 12s --json -p {}", child.pid());
+    let ran = stage.isotherm(&args).ended(0).says("is sampled").never_says("more than five minutes");
+    let report = ran.json();
+    let rows = report["report"]["processes"].as_array().unwrap();
+    let row = rows.iter().find(|r| r["pid"] == child.pid()).unwrap();
+    let hot = row["hot_bytes"].as_u64().unwrap() as f64 / MIB as f64;
+    assert!((38.0..66.0).contains(&hot), "51 MiB are hot, not {hot:.1}: {row}");
+    let resident = row["resident_bytes"].as_u64().unwrap() as f64 / MIB as f64;
+    assert!((500.0..540.0).contains(&resident), "{resident:.1} MiB: {row}");
+    stage.isotherm(&format!("report access --mode sampled -d 3s -p {}", child.pid())).ended(0).prints("seen by region");
+}
