@@ -4,7 +4,7 @@ mod support;
 
 use serde_json::Value;
 use std::fs;
-use support::{Stage, alone, sees_pages, skip, workload};
+use support::{Stage, alone, sees_pages, workload};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
