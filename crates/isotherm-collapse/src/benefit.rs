@@ -47,6 +47,13 @@ pub fn level_of(benefit_hz: f64) -> Option<Level> {
     (octaves >= 0.0).then(|| Level::new((octaves * LEVELS_PER_OCTAVE).min(62.0) as u8))
 }
 
+/// Facts of a block by the kernel's generations: of its `known` pages, `young` were accessed between the last two agings, which
+/// lie `interval_ns` apart. That is once at the least, so the benefit is a lower bound, in the same unit as that of a heat map.
+pub fn of_generation(block: BlockNo, present: u16, huge: bool, known: u16, young: u16, interval_ns: Ns) -> BlockFacts {
+    let hz = (1e9 / interval_ns.max(1) as f64).min(MOST_HZ);
+    BlockFacts { block, present, measured: known, huge, benefit_hz: hz * f64::from(young) }
+}
+
 /// Facts of every block of a target that is watched page by page, in address order. Costs what
 /// [`Target::for_each_block`] does.
 pub fn of_pages(target: &Target, now: Ns) -> Vec<BlockFacts> {

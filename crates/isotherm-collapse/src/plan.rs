@@ -1,4 +1,5 @@
-//! From heat to hints: which blocks of a process are worth a huge page, in which order. Pure; [`crate::worker`] does it.
+//! From heat, or the kernel's generations, to hints: which blocks of a process are worth a huge page, in which order. Pure;
+//! [`crate::worker`] does it.
 //!
 //! What can be said from a snapshot alone is said here, so that a dry run tells it too: blocks that are huge already, too
 //! cold, too sparse, or in memory that does not take huge pages. What only the moment can tell (a fork, a budget, the kernel's
@@ -50,20 +51,56 @@ pub fn is_time(unlooked: usize, blocks: usize, watched_ns: Ns) -> bool {
 
 /// Hints for the hot blocks of `process`, by falling benefit. `mappings` and `facts` are in address order. O(n log n).
 pub fn by_heat(process: TargetId, mappings: &[Mapping], facts: &[BlockFacts], rules: Rules, now: Ns) -> Planned {
+    by_benefit(process, mappings, facts.iter().map(|f| (Origin::Heat, *f)), rules, now)
+}
+
+/// The same from the kernel's generations: blocks with most pages in the youngest come first. `facts` are those of
+/// [`crate::benefit::of_generation`].
+pub fn by_generation(process: TargetId, mappings: &[Mapping], facts: &[BlockFacts], rules: Rules, now: Ns) -> Planned {
+    by_benefit(process, mappings, facts.iter().map(|f| (Origin::Mglru, *f)), rules, now)
+}
+
+/// The same from both: a block counts as what makes it hotter. Both are lower bounds in one unit.
+pub fn by_either(
+    process: TargetId,
+    mappings: &[Mapping],
+    heat: &[BlockFacts],
+    generations: &[BlockFacts],
+    rules: Rules,
+    now: Ns,
+) -> Planned {
+    let mut hottest: BTreeMap<BlockNo, (Origin, BlockFacts)> =
+        heat.iter().map(|f| (f.block, (Origin::Heat, *f))).collect();
+    for facts in generations {
+        let known = hottest.entry(facts.block).or_insert((Origin::Mglru, *facts));
+        if facts.benefit_hz > known.1.benefit_hz {
+            *known = (Origin::Mglru, *facts);
+        }
+    }
+    by_benefit(process, mappings, hottest.into_values(), rules, now)
+}
+
+fn by_benefit(
+    process: TargetId,
+    mappings: &[Mapping],
+    facts: impl Iterator<Item = (Origin, BlockFacts)>,
+    rules: Rules,
+    now: Ns,
+) -> Planned {
     let mut planned = Planned::default();
-    let mut worth: Vec<(f64, BlockNo, Level)> = Vec::new();
-    for known in facts {
+    let mut worth: Vec<(f64, BlockNo, Level, Origin)> = Vec::new();
+    for (origin, known) in facts {
         let level = level_of(known.benefit_hz).filter(|_| known.benefit_hz >= rules.min_benefit_hz);
-        match (unfit(mappings, known, rules), level) {
+        match (unfit(mappings, &known, rules), level) {
             (Some(refusal), _) => *planned.left_out.entry(refusal).or_default() += 1,
             (None, None) if known.measured == 0 => *planned.left_out.entry(Refusal::Unmeasured).or_default() += 1,
             (None, None) => *planned.left_out.entry(Refusal::Cold).or_default() += 1,
-            (None, Some(level)) => worth.push((known.benefit_hz, known.block, level)),
+            (None, Some(level)) => worth.push((known.benefit_hz, known.block, level, origin)),
         }
     }
     // Equal benefits in address order: a plan is the same whenever it is made of the same facts.
     worth.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-    let hint = |(_, block, level)| Hint { process, block, level, origin: Origin::Heat, since: now };
+    let hint = |(_, block, level, origin)| Hint { process, block, level, origin, since: now };
     planned.hints = worth.into_iter().map(hint).collect();
     planned
 }
@@ -135,6 +172,7 @@ pub fn heat_on_huge(facts: &[BlockFacts], was: &BTreeMap<BlockNo, f64>) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::benefit::of_generation;
     use isotherm_units::Addr;
 
     const PROCESS: TargetId = TargetId { pid: 7, start_ticks: 70 };
@@ -182,6 +220,22 @@ mod tests {
         ];
         expected.sort_unstable();
         assert_eq!(left, expected);
+    }
+
+    #[test]
+    fn generations_give_hints_by_the_number_of_young_pages() {
+        let block =
+            |block, present, young| of_generation(BlockNo(block), present, false, present, young, 1_000_000_000);
+        let known = [block(1, 512, 60), block(2, 512, 500), block(3, 512, 0), block(4, 100, 100)];
+        let planned = by_generation(PROCESS, &[mapping(0, 10, "", "rw-p")], &known, Rules::default(), 5);
+        let hints: Vec<_> = planned.hints.iter().map(|h| (h.block.0, h.level.get(), h.origin)).collect();
+        assert_eq!(hints, [(2, 17, Origin::Mglru), (1, 11, Origin::Mglru)]);
+        assert_eq!(planned.left_out, [(Refusal::Cold, 1), (Refusal::Sparse, 1)].into());
+        let heat = [facts(1, 512, 4000.0), facts(2, 512, 0.0), facts(3, 512, 0.0), facts(5, 512, 60.0)];
+        let planned = by_either(PROCESS, &[mapping(0, 10, "", "rw-p")], &heat, &known, Rules::default(), 5);
+        let hints: Vec<_> = planned.hints.iter().map(|h| (h.block.0, h.origin)).collect();
+        assert_eq!(hints, [(1, Origin::Heat), (2, Origin::Mglru), (5, Origin::Heat)], "the hotter of two");
+        assert_eq!(planned.left_out, [(Refusal::Cold, 1), (Refusal::Sparse, 1)].into(), "each block once");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The hint queue: which block of which process to work on next.
 //!
-//! Filled from heat maps, by `isotherm hint` and, when it runs empty, by a walk over everything; emptied by whoever works
+//! Filled from heat maps, from the kernel's generations, by `isotherm hint` and, when it runs empty, by a walk over everything; emptied by whoever works
 //! on blocks, today the worker that collapses them into huge pages. It knows none of them, nor what a hint is good for: it
 //! removes duplicates, orders, and stays within its bounds. No clock, no I/O, and the order depends on nothing but the calls.
 //!
@@ -73,6 +73,8 @@ impl Level {
 pub enum Origin {
     /// A heat map.
     Heat,
+    /// The generations of the kernel's multi-generation LRU.
+    Mglru,
     /// Somebody outside, through `isotherm hint`.
     External,
     /// The walk over all blocks, for want of anything better.
@@ -136,6 +138,8 @@ pub struct OriginCounters {
 pub struct Counters {
     /// Of heat maps.
     pub heat: OriginCounters,
+    /// Of the kernel's generations.
+    pub mglru: OriginCounters,
     /// Of `isotherm hint`.
     pub external: OriginCounters,
     /// Of the walk.
@@ -147,6 +151,7 @@ impl Counters {
     pub fn of(&self, origin: Origin) -> &OriginCounters {
         match origin {
             Origin::Heat => &self.heat,
+            Origin::Mglru => &self.mglru,
             Origin::External => &self.external,
             Origin::RoundRobin => &self.round_robin,
         }
@@ -155,6 +160,7 @@ impl Counters {
     fn of_mut(&mut self, origin: Origin) -> &mut OriginCounters {
         match origin {
             Origin::Heat => &mut self.heat,
+            Origin::Mglru => &mut self.mglru,
             Origin::External => &mut self.external,
             Origin::RoundRobin => &mut self.round_robin,
         }

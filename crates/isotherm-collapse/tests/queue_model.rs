@@ -116,7 +116,8 @@ fn blocks() -> impl Strategy<Value = BlockNo> {
 
 fn calls() -> impl Strategy<Value = Call> {
     let levels = prop_oneof![Just(0), Just(1), Just(2), Just(31), Just(200)].prop_map(Level::new);
-    let origins = prop_oneof![Just(Origin::Heat), Just(Origin::External), Just(Origin::RoundRobin)];
+    let origins =
+        prop_oneof![Just(Origin::Heat), Just(Origin::Mglru), Just(Origin::External), Just(Origin::RoundRobin)];
     prop_oneof![
         12 => (processes(), blocks(), levels, origins).prop_map(|(p, b, l, o)| Call::Add(p, b, l, o)),
         5 => Just(Call::Take),
@@ -147,7 +148,7 @@ fn call_both(queue: &mut HintQueue, model: &mut Model, call: &Call, now: Ns) -> 
 
 /// Hints queued, as the counters have it: over all origins, since a raised hint changes hands.
 fn queued(counters: Counters) -> u64 {
-    let all = [Origin::Heat, Origin::External, Origin::RoundRobin].map(|origin| *counters.of(origin));
+    let all = [Origin::Heat, Origin::Mglru, Origin::External, Origin::RoundRobin].map(|origin| *counters.of(origin));
     let came: u64 = all.iter().map(|c| c.given - c.raised - c.known - c.refused).sum();
     let went: u64 = all.iter().map(|c| c.evicted + c.taken + c.removed).sum();
     came - went

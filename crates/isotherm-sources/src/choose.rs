@@ -1,7 +1,7 @@
 //! Picks the best source that this machine and these privileges offer, and says why.
 
 use crate::damon::{Damon, Space};
-use crate::page_table::PageTable;
+use crate::page_table::{ClearBy, PageTable};
 use crate::referenced::Referenced;
 use crate::{AccessSource, Error};
 use isotherm_sys::damon::Attributes;
@@ -20,6 +20,11 @@ pub enum Wanted {
     Damon,
     /// The kernel's DAMON on physical memory, or nothing.
     DamonPaddr,
+}
+
+/// Opens a source that clears in the way asked for, which is page tables or nothing, unless the way is left to it.
+pub fn open_clearing(wanted: Wanted, by: ClearBy) -> Result<Box<dyn AccessSource>, Error> {
+    if by == ClearBy::Auto { open(wanted) } else { Ok(Box::new(PageTable::open_clearing(by)?)) }
 }
 
 /// Opens a source. With [`Wanted::Best`] a source that cannot be had is replaced by the next, whose note tells the reason.

@@ -7,11 +7,14 @@
 //! - [`referenced`]: mapping by mapping, through `clear_refs` and `smaps`. Needs no privilege.
 //! - [`damon`]: regions, as the kernel's own monitor finds them. Where nobody else uses it.
 //! - [`replay`]: a recording or a made-up history. Needs nothing.
+//!
+//! Beside them, [`mglru`] reads what the kernel's own LRU knows of pages, as hints: no source, for it has no accessed bits.
 
 #![forbid(unsafe_code)]
 
 pub mod choose;
 pub mod damon;
+pub mod mglru;
 pub mod page_table;
 pub mod referenced;
 pub mod replay;
@@ -189,6 +192,9 @@ pub enum Error {
     /// Its reports cannot be read.
     #[error(transparent)]
     Ring(#[from] isotherm_sys::perf::RingError),
+    /// The multi-generation LRU cannot be used, or failed.
+    #[error(transparent)]
+    Mglru(#[from] isotherm_sys::lru_gen::Error),
     /// Another system call failed.
     #[error("{attempted}: {source}")]
     Io {

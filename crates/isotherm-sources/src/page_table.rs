@@ -4,6 +4,9 @@
 //! only the read lock, goes in small pieces and flushes the TLB, so that a small hot set is seen from the first millisecond. It
 //! skips pages that several processes map, in silence, and refuses locked and hugetlb mappings; so what is still young right
 //! after a clear is looked up in pagemap, and what is not the process's own is reported as stuck.
+//!
+//! The aging of MGLRU is a third way, for those who choose it ([`ClearBy`]): it takes the read lock only, but the pages of the whole
+//! cgroup are aged with those of the target, and the TLB is not flushed.
 
 use crate::{AccessSource, Cleared, ClearedProcess, Description, Error, Layout, Progress, Report, Sink};
 use isotherm_heat::{BlockBits, Granularity, Mapping, Mask, Ns, TargetId};
@@ -11,12 +14,14 @@ use isotherm_sys::bpf::{Answer, Kind, MAX_REQUESTS, Op, Walker};
 use isotherm_sys::clear_refs::{self, Clear};
 use isotherm_sys::clock;
 use isotherm_sys::lru;
+use isotherm_sys::lru_gen::{LruGen, Memcg};
 use isotherm_sys::madvise::PidFd;
 use isotherm_sys::pagemap::{Pagemap, kernel_has_soft_dirty};
 use isotherm_sys::proc::{MapEntry, Maps, Perms, Proc, VmFlags};
 use isotherm_units::{Addr, AddrRange, BlockNo, PAGES_PER_BLOCK};
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 const GIB_SHIFT: u32 = 30;
@@ -29,6 +34,8 @@ const BLOCKS_PER_CLEAR: usize = 64;
 const BLOCKS_PER_ADVICE: u64 = 8;
 /// Tries at a map that is locked for writing, a millisecond apart.
 const BUSY_TRIES: u32 = 50;
+/// Agings before a process all of whose memory is young is taken to be all hot.
+const AGING_TRIES: u32 = 3;
 /// At most this often are the CPUs asked to empty their batches.
 const DRAIN_EVERY: Ns = 5_000_000_000;
 const EINVAL: i32 = 22;
@@ -37,6 +44,20 @@ const EPERM: i32 = 1;
 const ESRCH: i32 = 3;
 const EAGAIN: i32 = 11;
 const EINTR: i32 = 4;
+
+/// How accessed bits are cleared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClearBy {
+    /// `MADV_COLD`, and `clear_refs` where that is refused.
+    #[default]
+    Auto,
+    /// `MADV_COLD` only: what it cannot clear stays unmeasured, and no page fault of the target ever waits.
+    Cold,
+    /// `clear_refs` only, process by process.
+    Refs,
+    /// Aging of MGLRU only, cgroup by cgroup: other processes of the cgroup have their bits cleared too.
+    Mglru,
+}
 
 /// The source. One walker serves all targets.
 #[derive(Debug)]
@@ -47,8 +68,11 @@ pub struct PageTable {
     soft_dirty: bool,
     /// When the batches of pages on their way to an LRU list were last emptied.
     drained_at: Ns,
-    /// `process_madvise` is not permitted: everything goes through `clear_refs`.
+    /// `process_madvise` is not permitted or not wanted: everything is cleared process by process.
     cold_denied: bool,
+    clear_by: ClearBy,
+    /// If that is how bits are cleared.
+    mglru: Option<LruGen>,
 }
 
 #[derive(Debug)]
@@ -73,13 +97,21 @@ struct Attached {
 impl PageTable {
     /// Loads the reader and checks it on our own memory.
     pub fn open() -> Result<PageTable, Error> {
+        PageTable::open_clearing(ClearBy::Auto)
+    }
+
+    /// The same, with bits cleared in a way of the caller's choice; an error if that cannot be had.
+    pub fn open_clearing(by: ClearBy) -> Result<PageTable, Error> {
+        let mglru = if by == ClearBy::Mglru { Some(LruGen::open(Path::new("/sys"))?) } else { None };
         Ok(PageTable {
+            clear_by: by,
+            mglru,
             walker: Walker::open()?,
             proc: Proc::default(),
             attached: HashMap::new(),
             drained_at: 0,
             soft_dirty: kernel_has_soft_dirty().unwrap_or(true),
-            cold_denied: !may_advise(),
+            cold_denied: matches!(by, ClearBy::Refs | ClearBy::Mglru) || !may_advise(),
         })
     }
 
@@ -140,7 +172,7 @@ impl PageTable {
     }
 
     /// An address in a mapping for each block (sorted), or `None` where nothing is mapped any more.
-    fn anchors(maps: &[MapEntry], blocks: &[BlockNo]) -> Vec<Option<Addr>> {
+    pub(crate) fn anchors(maps: &[MapEntry], blocks: &[BlockNo]) -> Vec<Option<Addr>> {
         let mut at = 0;
         blocks
             .iter()
@@ -342,10 +374,15 @@ fn populated(addr: Addr, answer: &Answer, out: &mut Vec<BlockNo>) {
 
 impl AccessSource for PageTable {
     fn describe(&self) -> Description {
-        let clear = if self.cold_denied {
-            "cleared through clear_refs only, which stalls the target's page faults: process_madvise takes CAP_SYS_NICE"
-        } else {
-            "cleared with MADV_COLD, which flushes the TLB, and clear_refs where that is refused"
+        let clear = match self.clear_by {
+            ClearBy::Mglru => "cleared by aging of MGLRU, with those of all processes of the cgroup, and no TLB flush",
+            ClearBy::Refs => "cleared through clear_refs only, which stalls the target's page faults",
+            ClearBy::Cold if self.cold_denied => "not cleared: process_madvise takes CAP_SYS_NICE",
+            ClearBy::Cold => "cleared with MADV_COLD, which flushes the TLB, and not where that is refused",
+            ClearBy::Auto if self.cold_denied => {
+                "cleared through clear_refs only, which stalls the target's page faults: process_madvise takes CAP_SYS_NICE"
+            }
+            ClearBy::Auto => "cleared with MADV_COLD, which flushes the TLB, and clear_refs where that is refused",
         };
         Description {
             name: "page-table",
@@ -477,7 +514,9 @@ impl AccessSource for PageTable {
                 let one_by_one = run.len() > 1 && refusal != Refusal::Nothing && !self.cold_denied;
                 for block in run {
                     let own = if one_by_one { self.clear_run(pid, block.range())? } else { refusal };
-                    cleared.push((at, *block, own));
+                    // With no other way allowed, what is stuck stays so.
+                    let last_way = self.clear_by == ClearBy::Cold && own == Refusal::Stuck;
+                    cleared.push((at, *block, if last_way { Refusal::Final } else { own }));
                 }
             }
             let verified = self.verify(pid, &cleared, sink)?;
@@ -490,6 +529,18 @@ impl AccessSource for PageTable {
     }
 
     fn clear_process(&mut self, pid: u32, stuck: &[BlockNo], all: &[BlockNo]) -> Result<ClearedProcess, Error> {
+        match self.clear_by {
+            ClearBy::Mglru => return self.age_process(pid, all),
+            ClearBy::Cold => {
+                return Ok(ClearedProcess {
+                    at: clock::monotonic_ns(),
+                    stall_ns: 0,
+                    flushed: false,
+                    blocks: Vec::new(),
+                });
+            }
+            ClearBy::Auto | ClearBy::Refs => {}
+        }
         let maps = &self.target(pid)?.maps;
         let of_file = |anchor: &Option<Addr>| anchor.and_then(|a| maps.find(a)).is_some_and(|m| !m.is_anonymous());
         let (which, blocks) = if Self::anchors(maps.entries(), stuck).iter().all(of_file) {
@@ -563,10 +614,67 @@ impl PageTable {
         Ok(progress)
     }
 
+    /// Ages the cgroup of the process. Some pages are not reached, and the kernel does not say which: locked ones, those charged
+    /// to another cgroup, and all of them if the map was locked for writing just then. So the bits are read back.
+    ///
+    /// Private memory that is young again was touched again, unless nothing at all was cleared: then it is tried again. Of other
+    /// memory, a block most of which was not reached counts as not cleared.
+    fn age_process(&mut self, pid: u32, all: &[BlockNo]) -> Result<ClearedProcess, Error> {
+        let private: Vec<bool> = {
+            let maps = &self.target(pid)?.maps;
+            let of = |anchor: Option<Addr>| anchor.and_then(|a| maps.find(a)).is_some_and(is_private);
+            Self::anchors(maps.entries(), all).into_iter().map(of).collect()
+        };
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            if let Some(mglru) = &self.mglru {
+                mglru.age_all(&memcg_of(mglru, &self.proc, pid)?)?;
+            }
+            let at = clock::monotonic_ns();
+            let young = self.mostly_young(pid, all)?;
+            let reached = private.iter().zip(&young).any(|(private, young)| *private && *young == Some(false));
+            if !reached && tries < AGING_TRIES {
+                continue;
+            }
+            let any_locked = self.proc.status(pid)?.locked.unwrap_or_default().0 > 0;
+            let mut blocks = Vec::with_capacity(all.len());
+            for ((block, private), young) in all.iter().zip(private).zip(young) {
+                let cleared = match young {
+                    Some(false) => true,
+                    Some(true) => private && !(any_locked && self.is_locked(pid, block.addr())?),
+                    None => false,
+                };
+                if cleared {
+                    blocks.push(*block);
+                }
+            }
+            return Ok(ClearedProcess { at, stall_ns: 0, flushed: false, blocks });
+        }
+    }
+
+    /// For each of `blocks`, whether more than a quarter of its pages are young; `None` if it could not be read.
+    fn mostly_young(&mut self, pid: u32, blocks: &[BlockNo]) -> Result<Vec<Option<bool>>, Error> {
+        let mut young = HashMap::with_capacity(blocks.len());
+        self.read(pid, blocks, &mut |_, report| {
+            if let Report::Block(block, bits) = report {
+                young.insert(
+                    block,
+                    match bits {
+                        BlockBits::Pages { young, present } => young.count() * 4 > present.count(),
+                        BlockBits::Huge { young } => young,
+                        BlockBits::Gone => false,
+                    },
+                );
+            }
+        })?;
+        Ok(blocks.iter().map(|block| young.get(block).copied()).collect())
+    }
+
     /// A flush on kernels where `clear_refs` has none: `MADV_COLD` over private memory flushes what it clears, and everything if
     /// that was more than 33 pages. Not certain, so it is not counted as a flush.
     fn flush_by_advice(&mut self, pid: u32) -> Result<(), Error> {
-        let private = |m: &&MapEntry| m.is_anonymous() && !m.perms.contains(Perms::SHARED) && m.is_monitorable();
+        let private = |m: &&MapEntry| is_private(m) && m.is_monitorable();
         let largest = self.target(pid)?.maps.entries().iter().filter(private).max_by_key(|m| m.range.len());
         if let Some(range) = largest.map(|m| m.range) {
             // Whole blocks only: a range that ends within a large folio would split it.
@@ -578,6 +686,17 @@ impl PageTable {
         }
         Ok(())
     }
+}
+
+/// Memory of the process's own, without a file.
+fn is_private(map: &MapEntry) -> bool {
+    map.is_anonymous() && !map.perms.contains(Perms::SHARED)
+}
+
+/// The cgroup by which MGLRU sorts the pages of a process.
+pub(crate) fn memcg_of(mglru: &LruGen, proc: &Proc, pid: u32) -> Result<Memcg, Error> {
+    let membership = proc.membership(pid)?;
+    Ok(mglru.of_path(membership.memory_path().unwrap_or("/"))?)
 }
 
 /// A mapping as snapshots tell it.

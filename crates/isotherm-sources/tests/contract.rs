@@ -4,7 +4,8 @@
 
 use isotherm_heat::{BlockBits, Granularity};
 use isotherm_sources::choose::{self, Wanted};
-use isotherm_sources::{AccessSource, Error, Report};
+use isotherm_sources::page_table::{ClearBy, PageTable};
+use isotherm_sources::{AccessSource, Cleared, Error, Report};
 use isotherm_sys::memory::{Memory, PageSize};
 use isotherm_units::BlockNo;
 use std::io::Write;
@@ -238,4 +239,25 @@ fn another_program_in_the_same_process_is_not_taken_for_the_old_one() {
     source.detach(pid);
     source.attach(pid).unwrap();
     assert!(!source.layout(pid).unwrap().blocks.is_empty(), "it can be watched anew");
+}
+
+#[test]
+fn with_advice_alone_page_faults_never_wait() {
+    let Ok(mut source) = PageTable::open_clearing(ClearBy::Cold) else {
+        return skip("the page-table source");
+    };
+    let locked = Memory::anonymous(1, PageSize::Small).unwrap();
+    locked.populate();
+    if locked.lock().is_err() {
+        return skip("2 MiB of memory that may be locked");
+    }
+    let pid = std::process::id();
+    source.attach(pid).unwrap();
+    source.layout(pid).unwrap();
+    let block = locked.range().start.block();
+    let mut told = Vec::new();
+    source.clear(pid, &[block], &mut |_, _, cleared| told.push(cleared)).unwrap();
+    assert_eq!(told, [Cleared::Refused], "by the only way that is allowed");
+    let cleared = source.clear_process(pid, &[block], &[block]).unwrap();
+    assert!(cleared.blocks.is_empty() && cleared.stall_ns == 0, "{cleared:?}");
 }

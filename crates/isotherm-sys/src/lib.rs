@@ -12,6 +12,7 @@ pub mod damon;
 pub mod free;
 pub mod host;
 pub mod lru;
+pub mod lru_gen;
 pub mod madvise;
 pub mod memory;
 pub mod pagemap;

@@ -125,6 +125,33 @@ impl SourceArg {
     }
 }
 
+/// How accessed bits are cleared, by a source that sees pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ClearArg {
+    /// MADV_COLD, and clear_refs where that is refused
+    #[default]
+    Auto,
+    /// MADV_COLD only: locked and shared pages stay unmeasured
+    Cold,
+    /// clear_refs only: may stall the targets, and does not flush the TLB
+    Refs,
+    /// Aging of the kernel's multi-generation LRU: clears the bits of all processes in the cgroups of the targets
+    Mglru,
+}
+
+/// Where hints at hot blocks come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HintsArg {
+    /// The heat map
+    #[default]
+    Heat,
+    /// The kernel's multi-generation LRU, which is aged once a window: all processes in the cgroups of the targets
+    Mglru,
+    /// Both: a block goes by the higher level
+    Both,
+}
+
 /// Which processes.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Targets")]
@@ -166,6 +193,9 @@ pub struct WatchArgs {
     /// Where access reports come from
     #[arg(long, value_enum, default_value_t)]
     pub source: SourceArg,
+    /// How accessed bits are cleared; anything but auto needs the page-table source
+    #[arg(long, value_enum, default_value_t, value_name = "WAY", conflicts_with = "replay")]
+    pub clear: ClearArg,
     /// Watch this recording (or file of damo) being played back instead of the machine: its processes, or those named, as
     /// fast as it computes
     #[arg(long, value_name = "RECORDING", conflicts_with_all = ["source", "all", "cgroup", "command"])]
@@ -520,6 +550,9 @@ pub struct CollapseArgs {
     /// Which blocks first
     #[arg(long, value_enum, default_value_t)]
     pub order: OrderArg,
+    /// Where hints come from
+    #[arg(long, value_enum, default_value_t, value_name = "ORIGIN", conflicts_with_all = ["from", "replay"])]
+    pub hints: HintsArg,
     /// Stop after this many blocks
     #[arg(long, value_name = "N")]
     pub most: Option<u64>,
@@ -554,6 +587,9 @@ pub struct RunArgs {
     /// With no hint left, go through the rest by address, as khugepaged does
     #[arg(long)]
     pub round_robin: bool,
+    /// Where hints come from [default: heat]
+    #[arg(long, value_enum, value_name = "ORIGIN", conflicts_with = "replay")]
+    pub hints: Option<HintsArg>,
     /// Where `isotherm status` and `isotherm hint` find this one [default: isotherm.sock in $XDG_RUNTIME_DIR or /run]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,

@@ -12,6 +12,7 @@ mod cli;
 mod commands;
 mod daemon;
 mod gain;
+mod generations;
 mod input;
 mod output;
 mod played;

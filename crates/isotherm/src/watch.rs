@@ -1,6 +1,6 @@
 //! From arguments to a running monitor: targets resolved, the source opened, the machine described, signals heard.
 
-use crate::cli::{ModeArg, SourceArg, TargetArgs, Usage, WatchArgs};
+use crate::cli::{ClearArg, ModeArg, SourceArg, TargetArgs, Usage, WatchArgs};
 use crate::played::Played;
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
@@ -9,6 +9,7 @@ use isotherm_heat::{Granularity, Region, RunInfo, Snapshot, TargetHeat};
 use isotherm_monitor::{ARM_TICK, Follower, Mode, Monitor, Selection, Settings};
 use isotherm_sources::choose::{self, Wanted};
 use isotherm_sources::damon::Damon;
+use isotherm_sources::page_table::ClearBy;
 use isotherm_sources::{AccessSource, Clock, RealClock};
 use isotherm_sys::host::{HostFacts, HostRoots};
 use isotherm_sys::proc::Proc;
@@ -117,7 +118,7 @@ impl Prepared {
         if targets.is_empty() && !physical {
             return Err(Usage("name what to watch: -p PID, --cgroup PATH, --all, or -- COMMAND".into()).into());
         }
-        let source = open_source(args.source)?;
+        let source = open_clearing(args.source, args.clear)?;
         let settings = settings(args, &*source);
         Ok(Prepared {
             run: run_info(&*source, settings, window_ns),
@@ -192,6 +193,23 @@ pub struct Watching {
 
 /// Opens the source that was asked for.
 pub fn open_source(wanted: SourceArg) -> Result<Box<dyn AccessSource>> {
+    open_clearing(wanted, ClearArg::Auto)
+}
+
+/// The same, with bits cleared in the way that was asked for.
+fn open_clearing(wanted: SourceArg, clear: ClearArg) -> Result<Box<dyn AccessSource>> {
+    let by = match clear {
+        ClearArg::Auto => ClearBy::Auto,
+        ClearArg::Cold => ClearBy::Cold,
+        ClearArg::Refs => ClearBy::Refs,
+        ClearArg::Mglru => ClearBy::Mglru,
+    };
+    if wanted == SourceArg::Referenced && by != ClearBy::Auto {
+        return Err(Usage(
+            "--clear is for the page-table source; `referenced` always clears through clear_refs".into(),
+        )
+        .into());
+    }
     let wanted = match wanted {
         SourceArg::Auto => Wanted::Best,
         SourceArg::PageTable => Wanted::PageTable,
@@ -199,7 +217,7 @@ pub fn open_source(wanted: SourceArg) -> Result<Box<dyn AccessSource>> {
         SourceArg::Damon => Wanted::Damon,
         SourceArg::DamonPaddr => Wanted::DamonPaddr,
     };
-    Ok(choose::open(wanted)?)
+    Ok(choose::open_clearing(wanted, by)?)
 }
 
 impl Watching {

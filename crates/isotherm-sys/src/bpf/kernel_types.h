@@ -41,6 +41,20 @@ struct task_struct {
 	struct mm_struct *mm;
 };
 
+struct page {
+	unsigned long flags;
+	unsigned long compound_head;
+};
+
+typedef struct {
+	unsigned long f;
+} memdesc_flags_t;
+
+/* struct page since 6.18: libbpf ignores what follows the three underscores. */
+struct page___memdesc {
+	memdesc_flags_t flags;
+};
+
 struct bpf_iter_meta {
 	__u64 session_id;
 };

@@ -22,6 +22,8 @@ mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/walk.skel.rs"));
 }
 mod self_check;
+#[cfg(test)]
+mod tests;
 
 use isotherm_units::Addr;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
@@ -36,6 +38,8 @@ use std::ptr::NonNull;
 
 /// Requests in one pass: bounds the time the target's lock is held to about 2 ms.
 pub const MAX_REQUESTS: usize = 1024;
+/// Requests in one pass of [`Walker::folios`], which reads two words of the kernel for each page: about a millisecond.
+pub const MAX_FOLIO_REQUESTS: usize = 16;
 
 /// What is wanted for each address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +50,24 @@ pub enum Op {
     Tables = 1,
     /// The raw last-level entry of the address.
     Entry = 2,
+    /// Frames and flags of the pages of the block: through [`Walker::folios`].
+    Folios = 3,
 }
+
+/// A page's frame and its folio's flags. The layout is `struct folio` of `walk.bpf.c`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Folio {
+    /// The frame number; 0 if there is none, or one without flags (device memory).
+    pub frame: u64,
+    /// The flags word of the kernel's `struct page`: of the first page, in a folio of several.
+    pub flags: u64,
+}
+
+/// The folios of the 512 pages of a block. Of a huge page only the first is set.
+pub type FolioBlock = [Folio; 512];
+
+const _: () = assert!(size_of::<FolioBlock>() == 512 * 16);
 
 /// What was found at one address. The layout is `struct answer` of `walk.bpf.c`.
 #[repr(C)]
@@ -157,6 +178,7 @@ pub struct Walker {
     links: HashMap<u32, OwnedLink>,
     requests: MappedArray<u64>,
     answers: MappedArray<Answer>,
+    folios: MappedArray<FolioBlock>,
     skel: WalkSkel<'static>,
 }
 
@@ -194,7 +216,9 @@ impl Walker {
         let requests =
             MappedArray::new(skel.maps.requests.as_fd(), MAX_REQUESTS).map_err(|e| map_error("requests", e))?;
         let answers = MappedArray::new(skel.maps.answers.as_fd(), MAX_REQUESTS).map_err(|e| map_error("answers", e))?;
-        let mut walker = Walker { links: HashMap::new(), requests, answers, skel };
+        let folios =
+            MappedArray::new(skel.maps.folios.as_fd(), MAX_FOLIO_REQUESTS).map_err(|e| map_error("folios", e))?;
+        let mut walker = Walker { links: HashMap::new(), requests, answers, folios, skel };
         self_check::run(&mut walker)?;
         Ok(walker)
     }
@@ -225,6 +249,24 @@ impl Walker {
             start_boottime_ns: out.start_boottime,
         };
         Ok((pass, &self.answers.as_slice()[..pass.done]))
+    }
+
+    /// The same for [`Op::Folios`]: at most [`MAX_FOLIO_REQUESTS`] addresses, for each the kind of the block and its folios. The
+    /// folios mean something where the kind is [`Kind::Pages`] or [`Kind::Leaf2M`].
+    pub fn folios<'a>(
+        &'a mut self,
+        tid: u32,
+        addresses: &[Addr],
+    ) -> Result<(Pass, impl Iterator<Item = (Kind, &'a FolioBlock)> + use<'a>), Error> {
+        let addresses = &addresses[..addresses.len().min(MAX_FOLIO_REQUESTS)];
+        let (pass, _) = self.pass(tid, Op::Folios, addresses)?;
+        let kinds = self.answers.as_slice()[..pass.done].iter().map(Answer::kind);
+        Ok((pass, kinds.zip(self.folios.as_slice())))
+    }
+
+    /// Whether flags of folios can be read on this kernel.
+    pub fn knows_folios(&self) -> bool {
+        self.skel.maps.bss_data.as_deref().expect("the program has global data").layout.page_bytes != 0
     }
 
     /// Forgets a thread that is not asked about any more.

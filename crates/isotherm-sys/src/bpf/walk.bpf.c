@@ -16,6 +16,7 @@
 #include <bpf/bpf_core_read.h>
 
 #define MAX_REQUESTS 1024
+#define MAX_FOLIO_REQUESTS 16
 #define TABLE_ENTRIES 512
 #define WORDS (TABLE_ENTRIES / 64)
 
@@ -30,6 +31,7 @@ enum op {
 	OP_BLOCKS = 0,	/* accessed and present bits of the 2 MiB block */
 	OP_TABLES = 1,	/* which blocks of the 1 GiB around it have a table (plane a) or are a leaf (plane b) */
 	OP_ENTRY = 2,	/* the raw last-level entry of the address, in a[0] */
+	OP_FOLIOS = 3,	/* frame, and flags of its folio, of each page of the block: in `folios`, for few requests */
 };
 
 /* What was found. NONE has to be 0. */
@@ -64,6 +66,25 @@ struct {
 	__type(value, struct answer);
 } answers SEC(".maps");
 
+/* The frame of a page and the flags of its folio, which are those of the first of its pages. */
+struct folio {
+	__u64 frame;	/* 0: none, or one that has no flags */
+	__u64 flags;
+};
+
+/* Of one block; a huge page fills the first alone. Many times the size of an answer: a pass with this op is a short one. */
+struct folio_block {
+	struct folio of_page[TABLE_ENTRIES];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, MAX_FOLIO_REQUESTS);
+	__type(key, __u32);
+	__type(value, struct folio_block);
+} folios SEC(".maps");
+
 /* Set by user space before a read. */
 struct order {
 	__s32 tid;
@@ -88,7 +109,10 @@ struct outcome {
 struct layout {
 	__u64 direct_map;
 	__u32 top_shift;	/* 39: four levels, 48: five */
-	__u32 pad;
+	__u32 page_bytes;	/* of a struct page; 0: it is not as we know it, and has no flags for us */
+	__u32 flags_at;
+	__u32 head_at;
+	__u64 page_array;
 } layout;
 
 /* Scratch: one table. A single reader owns the object, so one is enough. */
@@ -109,6 +133,31 @@ static __always_inline int read_entry(__u64 phys, __u64 index, __u64 *entry)
 }
 
 /*
+ * Where struct page has what OP_FOLIOS reads. In 6.18 its flags became a structure of one word, for which the second type is;
+ * elsewhere they cannot be told, and the page tables can be read all the same.
+ */
+static __always_inline void find_page_layout(__u32 top_shift)
+{
+	__u64 base = top_shift == 48 ? 0xffd4000000000000ULL : 0xffffea0000000000ULL, at = 0;
+	struct page *page = 0;
+	struct page___memdesc *newer = 0;
+
+	if (!bpf_core_field_exists(page->compound_head))
+		return;
+	if (bpf_core_field_exists(page->flags))
+		layout.flags_at = bpf_core_field_offset(page->flags);
+	else if (bpf_core_field_exists(newer->flags))
+		layout.flags_at = bpf_core_field_offset(newer->flags);
+	else
+		return;
+	layout.head_at = bpf_core_field_offset(page->compound_head);
+	layout.page_bytes = bpf_core_type_size(struct page);
+	if (!bpf_kallsyms_lookup_name("vmemmap_base", 13, 0, &at))
+		bpf_probe_read_kernel(&base, sizeof(base), (void *)at);
+	layout.page_array = base;
+}
+
+/*
  * Runs once, after loading. A kernel with address randomisation keeps the base in a variable; without, the variable is not
  * there and the base is fixed. Asking the kernel for the symbol spares libbpf the reading of all of /proc/kallsyms, which takes
  * longer than everything else here. If symbols are hidden from us, the fixed base is tried: the self-check decides.
@@ -126,6 +175,7 @@ int find_layout(void *unused)
 		bpf_probe_read_kernel(&base, sizeof(base), (void *)at);
 	layout.direct_map = base;
 	layout.top_shift = shift;
+	find_page_layout(shift);
 	return 0;
 }
 
@@ -258,10 +308,55 @@ static __always_inline void bits_of_tables(struct answer *out)
 	}
 }
 
+/* Frames that have no struct page (device memory) are left out: reading what is not mapped fails, and that is no error here. */
+static __always_inline void read_folio(__u64 entry, struct folio *out)
+{
+	__u64 page, head, flags;
+
+	out->frame = 0;
+	/* An entry that is not present, but under PROT_NONE, has its frame number inverted. */
+	if (!(entry & ENTRY_PRESENT)) {
+		if (!(entry & ENTRY_PROT_NONE))
+			return;
+		entry = ~entry;
+	}
+	entry &= ENTRY_FRAME;
+	page = layout.page_array + (entry >> 12) * layout.page_bytes;
+	if (bpf_probe_read_kernel(&head, 8, (void *)(page + layout.head_at)))
+		return;
+	if (head & 1)
+		page = head - 1;
+	if (bpf_probe_read_kernel(&flags, 8, (void *)(page + layout.flags_at)))
+		return;
+	out->flags = flags;
+	out->frame = entry >> 12;
+}
+
+static long folio_of_entry(__u32 i, __u32 *request)
+{
+	__u32 at = *request;
+	struct folio_block *block = bpf_map_lookup_elem(&folios, &at);
+
+	if (!block || i >= TABLE_ENTRIES)
+		return 1;
+	read_folio(table[i], &block->of_page[i]);
+	return 0;
+}
+
 static __always_inline void answer_error(struct answer *out)
 {
 	outcome.read_errors++;
 	out->kind = KIND_ERROR;
+}
+
+static __always_inline void answer_huge_folio(__u64 entry)
+{
+	__u32 request = outcome.done;
+	struct folio_block *block = bpf_map_lookup_elem(&folios, &request);
+
+	/* Bit 12 of a huge entry is an attribute; its frame number begins at bit 21. */
+	if (block)
+		read_folio(entry & ~0x1ff000ULL, &block->of_page[0]);
 }
 
 static __always_inline void answer_block(struct walk *w, __u64 addr, struct answer *out)
@@ -277,6 +372,8 @@ static __always_inline void answer_block(struct walk *w, __u64 addr, struct answ
 	if (entry & ENTRY_LEAF) {
 		out->kind = KIND_LEAF_2M;
 		out->a[0] = order.op == OP_ENTRY ? entry : !!(entry & ENTRY_ACCESSED);
+		if (order.op == OP_FOLIOS)
+			answer_huge_folio(entry);
 		return;
 	}
 	if (order.op == OP_ENTRY) {
@@ -288,6 +385,12 @@ static __always_inline void answer_block(struct walk *w, __u64 addr, struct answ
 	if (bpf_probe_read_kernel(table, sizeof(table), (void *)(layout.direct_map + (entry & ENTRY_FRAME))))
 		return answer_error(out);
 	out->kind = KIND_PAGES;
+	if (order.op == OP_FOLIOS) {
+		__u32 request = outcome.done;
+
+		bpf_loop(TABLE_ENTRIES, folio_of_entry, &request, 0);
+		return;
+	}
 	bits_of_pages(out);
 }
 

@@ -345,7 +345,7 @@ fn mglru_aging(facts: &HostFacts) -> Finding {
             Need::cap(facts, Cap::DacOverride, ROOT),
         ]);
     }
-    by_needs(Area::Clear, "mglru-aging", &needs, "at the kernel's own pace, no TLB flush")
+    by_needs(Area::Clear, "mglru-aging", &needs, "ages whole cgroups, no TLB flush")
 }
 
 fn thp(facts: &HostFacts) -> Finding {

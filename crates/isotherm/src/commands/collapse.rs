@@ -3,9 +3,10 @@
 //! A dry run goes the same way to the end, but for the machine, on which nothing is done and no budget has to be waited for; so it
 //! prints what the real run does.
 
-use crate::cli::{CollapseArgs, OrderArg, Usage};
+use crate::cli::{CollapseArgs, HintsArg, OrderArg, Usage};
 use crate::daemon::{need_collapse, settings};
 use crate::gain::{self, Gain, Probe};
+use crate::generations::{self, Generations};
 use crate::output;
 use crate::watch::{Stop, Watching, facts_of};
 use anyhow::{Context, Result, bail};
@@ -39,6 +40,8 @@ struct Known {
     comm: String,
     mappings: Vec<Mapping>,
     facts: Vec<BlockFacts>,
+    /// By the kernel's generations, if hints come from there.
+    generations: Vec<BlockFacts>,
 }
 
 /// One block with what came of it.
@@ -114,6 +117,7 @@ fn recorded(path: &Path, pids: &[u32]) -> Result<Vec<Known>> {
         id: t.id,
         comm: t.comm,
         facts: benefit::of_regions(&t.regions),
+        generations: Vec::new(),
         mappings: t.mappings,
     });
     let known: Vec<Known> = known.collect();
@@ -125,17 +129,23 @@ fn recorded(path: &Path, pids: &[u32]) -> Result<Vec<Known>> {
 
 /// Watches for a while. A command that was started stays alive as long as what is returned.
 fn watched(args: &CollapseArgs, stop: &Stop) -> Result<(Vec<Known>, String, Option<Watching>)> {
+    let mut kernels = Generations::open(args.hints)?;
     let mut watching = Watching::begin(&args.targets, &args.watch, WINDOW_NS)?;
     let bar = output::progress(Some(args.duration), "watching");
     let mut known = Vec::new();
     watching.windows(Some(args.duration), stop, &bar, |monitor, snapshot| {
         known.clear();
-        for target in snapshot.targets.iter().filter(|t| !t.exited) {
+        let alive = || snapshot.targets.iter().filter(|t| !t.exited);
+        kernels.age(&alive().map(|t| t.id.pid).collect::<Vec<_>>())?;
+        for target in alive() {
+            let facts = facts_of(monitor, target);
+            let generations = kernels.facts(target.id.pid, facts.iter().map(|f| f.block))?;
             known.push(Known {
                 id: target.id,
                 comm: target.comm.clone(),
                 mappings: monitor.mappings_of(target.id.pid).unwrap_or_default().to_vec(),
-                facts: facts_of(monitor, target),
+                facts,
+                generations,
             });
         }
         Ok(ControlFlow::Continue(()))
@@ -176,12 +186,20 @@ impl Pass {
         let mut left_out = BTreeMap::new();
         let mut benefits = BTreeMap::new();
         for process in &known {
-            let make = if args.order == OrderArg::Heat { plan::by_heat } else { plan::round_robin };
-            let planned = make(process.id, &process.mappings, &process.facts, rules, now);
+            let planned = if args.order == OrderArg::Heat {
+                let known = (process.facts.as_slice(), process.generations.as_slice());
+                generations::plan(args.hints, process.id, &process.mappings, known, rules, now)
+            } else {
+                plan::round_robin(process.id, &process.mappings, &process.facts, rules, now)
+            };
             for (refusal, blocks) in planned.left_out {
                 *left_out.entry(refusal).or_default() += blocks;
             }
-            benefits.extend(process.facts.iter().map(|f| ((process.id, f.block), f.benefit_hz)));
+            let heat = if args.hints == HintsArg::Mglru { &[] } else { process.facts.as_slice() };
+            for fact in heat.iter().chain(&process.generations) {
+                let benefit: &mut f64 = benefits.entry((process.id, fact.block)).or_default();
+                *benefit = benefit.max(fact.benefit_hz);
+            }
             for hint in planned.hints {
                 if matches!(queue.add(hint), Added::Refused | Added::NewInsteadOf(_)) {
                     bail!("more than {MOST_HINTS} blocks to collapse: name fewer processes, or raise --min-benefit");

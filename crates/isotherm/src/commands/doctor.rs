@@ -4,6 +4,7 @@ use crate::cli::DoctorArgs;
 use crate::output;
 use anyhow::Result;
 use isotherm_sources::choose::{self, Wanted};
+use isotherm_sources::mglru::Mglru;
 use isotherm_sys::host::{self, Finding, HostFacts, HostRoots, State};
 use isotherm_units::PAGE_SIZE;
 use isotherm_view::human;
@@ -50,6 +51,13 @@ fn examine() -> Report {
                 finding.detail = error.to_string();
             }
         }
+    }
+    let aging = findings.iter_mut().find(|f| f.name == "mglru-aging" && f.state == State::Present);
+    if let Some(finding) = aging {
+        finding.detail += &match Mglru::open() {
+            Ok(mglru) => format!("; generations of pages for hints, at bit {} of their flags", mglru.shift()),
+            Err(error) => format!("; no hints from it: {error}"),
+        };
     }
     let best = tried.ok().or_else(|| choose::open(Wanted::Best).ok()).map(|s| s.describe());
     Report {

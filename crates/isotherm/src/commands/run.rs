@@ -7,6 +7,7 @@ use crate::daemon::need_collapse;
 use crate::daemon::socket::{Door, Shared, lock};
 use crate::daemon::state::{State, Window};
 use crate::gain::Probe;
+use crate::generations::Generations;
 use crate::output;
 use crate::watch::{Prepared, Stop, Watching, facts_of};
 use anyhow::{Context, Result};
@@ -37,6 +38,8 @@ pub fn run(args: &RunArgs) -> Result<()> {
     let mut config = Config::load(args)?;
     let door = Door::open(&config.socket)?;
     need_collapse()?;
+    // Known to be usable before anything is started; the feeder opens its own.
+    drop(Generations::open(config.hints)?);
     let mut watching = begin(&config)?;
     let machine: Box<dyn Machine + Send> = if args.dry_run {
         Box::new(DryRun::new(config.rules.files, BTreeMap::new()))
@@ -93,7 +96,7 @@ fn watch(
 ) -> Result<()> {
     let ends = args.duration.map(|d| clock::monotonic_ns().saturating_add(d));
     loop {
-        let mut feeder = Feeder::new(args, config, watching, shared);
+        let mut feeder = Feeder::new(args, config, watching, shared)?;
         let left = ends.map(|end| end.saturating_sub(clock::monotonic_ns()));
         let mut anew = None;
         watching.windows(left, stop, &ProgressBar::hidden(), |monitor, snapshot| {
@@ -146,12 +149,20 @@ struct Feeder<'a> {
     work: Option<String>,
     probe: Option<Probe>,
     next_reading: u64,
+    kernels: Generations,
 }
 
 impl<'a> Feeder<'a> {
-    fn new(args: &RunArgs, config: &Config, watching: &Watching, shared: &'a Shared) -> Feeder<'a> {
-        lock(shared).describe(&watching.run.source, args.dry_run, config.round_robin);
-        Feeder { shared, proc: Proc::default(), work: config.work.clone(), probe: None, next_reading: 0 }
+    fn new(args: &RunArgs, config: &Config, watching: &Watching, shared: &'a Shared) -> Result<Feeder<'a>> {
+        lock(shared).describe(&watching.run.source, args.dry_run, config.round_robin, config.hints);
+        Ok(Feeder {
+            shared,
+            proc: Proc::default(),
+            work: config.work.clone(),
+            probe: None,
+            next_reading: 0,
+            kernels: Generations::open(config.hints)?,
+        })
     }
 
     fn feed(&mut self, monitor: &Monitor<Box<dyn Clock>>, snapshot: &Snapshot) -> Result<()> {
@@ -163,12 +174,18 @@ impl<'a> Feeder<'a> {
             state.keep(&ids);
             state.looked_at(monitor.unlooked());
         }
+        self.kernels.age(&ids.iter().map(|id| id.pid).collect::<Vec<_>>())?;
+        for gone in snapshot.targets.iter().filter(|t| t.exited) {
+            self.kernels.forget(gone.id.pid);
+        }
         for target in alive() {
             let pid = target.id.pid;
             let Some(mappings) = monitor.mappings_of(pid) else { continue };
             let facts = facts_of(monitor, target);
             let rss = self.proc.status(pid).ok().and_then(|s| s.rss).unwrap_or_default();
-            let window = Window { id: target.id, comm: &target.comm, rss, mappings, facts: &facts };
+            let generations = self.kernels.facts(pid, facts.iter().map(|f| f.block))?;
+            let window =
+                Window { id: target.id, comm: &target.comm, rss, mappings, facts: &facts, generations: &generations };
             lock(self.shared).feed(&window, now);
         }
         self.read(&ids, now)

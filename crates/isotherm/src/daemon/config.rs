@@ -1,6 +1,6 @@
 //! Settings of `isotherm run` from a file. The command line goes before them; what neither says has a default.
 
-use crate::cli::{RunArgs, TargetArgs, WatchArgs};
+use crate::cli::{HintsArg, RunArgs, TargetArgs, WatchArgs};
 use crate::daemon::settings;
 use anyhow::{Context, Result, bail};
 use isotherm_collapse::Budgets;
@@ -18,6 +18,7 @@ struct File {
     rules: FileRules,
     budgets: Budgets,
     round_robin: bool,
+    hints: HintsArg,
     socket: Option<PathBuf>,
     work: Option<String>,
 }
@@ -55,6 +56,7 @@ pub struct Config {
     pub rules: Rules,
     pub budgets: Budgets,
     pub round_robin: bool,
+    pub hints: HintsArg,
     pub socket: PathBuf,
     pub work: Option<String>,
 }
@@ -101,6 +103,7 @@ impl Config {
             rules,
             budgets,
             round_robin: args.round_robin || file.round_robin,
+            hints: args.hints.unwrap_or(file.hints),
             socket: args.socket.clone().or(file.socket).unwrap_or_else(default_socket),
             work: args.work.clone().or(file.work),
         })
@@ -108,7 +111,8 @@ impl Config {
 
     /// Whether the same processes are watched in the same way: if not, watching has to begin anew.
     pub fn watches_like(&self, other: &Config) -> bool {
-        format!("{:?}{:?}", self.targets, self.watch) == format!("{:?}{:?}", other.targets, other.watch)
+        let as_text = |c: &Config| format!("{:?}{:?}{:?}", c.targets, c.watch, c.hints);
+        as_text(self) == as_text(other)
     }
 }
 
@@ -142,7 +146,7 @@ mod tests {
         let path = dir.path().join("c.toml");
         fs::write(
             &path,
-            "round_robin = true\n[targets]\npids = [7]\n[watch]\nmax_cpu = 3.0\n[budgets]\nper_second = 5.0\ngrowth_pct = 1.0\n",
+            "round_robin = true\nhints = \"both\"\n[targets]\npids = [7]\n[watch]\nmax_cpu = 3.0\n[budgets]\nper_second = 5.0\ngrowth_pct = 1.0\n",
         )
         .unwrap();
         let path = path.to_str().unwrap();
@@ -153,6 +157,9 @@ mod tests {
             (config.targets.pids.as_slice(), config.watch.max_cpu, config.round_robin),
             ([7].as_slice(), Some(3.0), true)
         );
+        assert_eq!(config.hints, HintsArg::Both);
+        let by_heat = Config::load(&args(&["-c", path, "--hints", "heat"])).unwrap();
+        assert!(by_heat.hints == HintsArg::Heat && !by_heat.watches_like(&config));
         let other = Config::load(&args(&["-c", path, "-p", "8"])).unwrap();
         assert_eq!(other.targets.pids, [8], "named on the command line: those and no others");
         assert!(!config.watches_like(&other) && config.watches_like(&config.clone()));

@@ -1,6 +1,8 @@
 //! What the threads of `isotherm run` share: hints, who serves them, and what is known of each target.
 
+use crate::cli::HintsArg;
 use crate::gain::{Gain, Measured, Reading};
+use crate::generations;
 use isotherm_collapse::benefit::BlockFacts;
 use isotherm_collapse::machine::Machine;
 use isotherm_collapse::plan::{self, Rules};
@@ -55,6 +57,7 @@ pub struct State {
     rules: Rules,
     budgets: Budgets,
     round_robin: bool,
+    hints: HintsArg,
     dry_run: bool,
     source: String,
     readings: VecDeque<Reading>,
@@ -70,6 +73,8 @@ pub struct Window<'a> {
     pub rss: Bytes,
     pub mappings: &'a [Mapping],
     pub facts: &'a [BlockFacts],
+    /// By the kernel's generations, if hints come from there.
+    pub generations: &'a [BlockFacts],
 }
 
 /// What `isotherm status` prints.
@@ -128,6 +133,7 @@ impl State {
             rules,
             budgets,
             round_robin: false,
+            hints: HintsArg::default(),
             dry_run: false,
             source: String::new(),
             readings: VecDeque::new(),
@@ -137,8 +143,8 @@ impl State {
         }
     }
 
-    pub fn describe(&mut self, source: &str, dry_run: bool, round_robin: bool) {
-        (self.source, self.dry_run, self.round_robin) = (source.to_owned(), dry_run, round_robin);
+    pub fn describe(&mut self, source: &str, dry_run: bool, round_robin: bool, hints: HintsArg) {
+        (self.source, self.dry_run, self.round_robin, self.hints) = (source.to_owned(), dry_run, round_robin, hints);
     }
 
     /// Why TLB misses are not told.
@@ -192,11 +198,14 @@ impl State {
         }
         let watched_ns = now - target.began;
         let (unlooked, blocks) = self.looked_at;
-        if admitted.is_err() || !plan::is_time(unlooked, blocks, watched_ns) {
+        // The kernel's generations know all blocks from the first window on.
+        let is_time = self.hints == HintsArg::Mglru || plan::is_time(unlooked, blocks, watched_ns);
+        if admitted.is_err() || !is_time {
             return;
         }
         self.resting.retain(|_, until| *until > now);
-        let planned = plan::by_heat(process, window.mappings, window.facts, self.rules, now);
+        let known = (window.facts, window.generations);
+        let planned = generations::plan(self.hints, process, window.mappings, known, self.rules, now);
         target.left_out = planned.left_out;
         for hint in planned.hints {
             self.add(hint);

@@ -1,0 +1,79 @@
+//! Hints from the kernel's multi-generation LRU, for `collapse` and `run`: ages once a window, and tells which pages were accessed
+//! since the aging before.
+
+use crate::cli::HintsArg;
+use anyhow::{Context, Result};
+use isotherm_collapse::benefit::{self, BlockFacts};
+use isotherm_collapse::plan::{self, Planned, Rules};
+use isotherm_heat::{Mapping, TargetId};
+use isotherm_sources::mglru::{Mglru, interval_of};
+use isotherm_units::BlockNo;
+
+/// A page accessed between the last two agings is so many generations behind the youngest at the most.
+const TOUCHED: u8 = 1;
+
+/// What hints are made from.
+#[derive(Debug)]
+pub struct Generations(Option<Mglru>);
+
+impl Generations {
+    /// Opens MGLRU if hints are to come from it; fails if they are to and cannot.
+    pub fn open(hints: HintsArg) -> Result<Generations> {
+        let mglru =
+            if hints == HintsArg::Heat { None } else { Some(Mglru::open().context("hints from MGLRU (--hints)")?) };
+        Ok(Generations(mglru))
+    }
+
+    /// Ends the window of these processes: what is accessed from now on counts for the next.
+    pub fn age(&self, pids: &[u32]) -> Result<()> {
+        if let Some(mglru) = &self.0 {
+            mglru.age(pids).context("hints from MGLRU")?;
+        }
+        Ok(())
+    }
+
+    /// What is known of the blocks of a process, in address order; nothing before the second aging, or if it has ended.
+    pub fn facts(&mut self, pid: u32, blocks: impl Iterator<Item = BlockNo>) -> Result<Vec<BlockFacts>> {
+        let mut facts = Vec::new();
+        let Some(mglru) = &mut self.0 else { return Ok(facts) };
+        let blocks: Vec<BlockNo> = blocks.collect();
+        let interval = match mglru.memcg(pid) {
+            Ok(memcg) => interval_of(&memcg),
+            Err(error) if error.is_gone() => None,
+            Err(error) => return Err(error).context("hints from MGLRU"),
+        };
+        let Some(interval) = interval else { return Ok(facts) };
+        let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
+        let read = mglru.generations(pid, &blocks, &mut |ages| {
+            let (known, young) = (ages.known(), ages.within(TOUCHED));
+            facts.push(benefit::of_generation(ages.block, ages.present, ages.huge, known, young, interval_ns));
+        });
+        match read {
+            Err(error) if !error.is_gone() => Err(error).context("hints from MGLRU"),
+            _ => Ok(facts),
+        }
+    }
+
+    /// Forgets a process that has ended.
+    pub fn forget(&mut self, pid: u32) {
+        if let Some(mglru) = &mut self.0 {
+            mglru.forget(pid);
+        }
+    }
+}
+
+/// The plan for a process by what hints are to come from.
+pub fn plan(
+    hints: HintsArg,
+    process: TargetId,
+    mappings: &[Mapping],
+    (heat, generations): (&[BlockFacts], &[BlockFacts]),
+    rules: Rules,
+    now: u64,
+) -> Planned {
+    match hints {
+        HintsArg::Heat => plan::by_heat(process, mappings, heat, rules, now),
+        HintsArg::Mglru => plan::by_generation(process, mappings, generations, rules, now),
+        HintsArg::Both => plan::by_either(process, mappings, heat, generations, rules, now),
+    }
+}
