@@ -18,7 +18,7 @@ const HOT_NS: Ns = S;
 /// No longer than this; no longer than that once the picture is good.
 const SECONDS: u64 = 90;
 const ENOUGH_S: u64 = 45;
-const EVERY_S: u64 = 3;
+const EVERY_S: usize = 3;
 const ROUNDS: usize = 2;
 /// What is asked of a picture before it counts as there.
 const GOOD: f64 = 0.95;
@@ -127,7 +127,7 @@ fn watch(child: &Child, pattern: &Pattern, mode: Mode) -> Result<Row> {
     let mut row = None;
     let mut good = None;
     let stop = AtomicBool::new(false);
-    for second in (EVERY_S..=SECONDS).step_by(EVERY_S as usize) {
+    for second in (0..=SECONDS).step_by(EVERY_S).skip(1) {
         monitor.watch(began + second * S, &stop)?;
         let snapshot = monitor.snapshot(0);
         let cost = monitor.cost(monitor.now());

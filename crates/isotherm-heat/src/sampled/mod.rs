@@ -46,8 +46,11 @@ const STALE: Ns = 20_000_000_000;
 const LEAST_TURNS: f64 = 0.2;
 /// A gap of more blocks than this is cut in four at once, not in two.
 const WIDE_GAP: u64 = 16;
-/// Random looks that a mean is taken over, besides two for each region.
-const LEAST_SAMPLE: f64 = 3000.0;
+/// Random looks that a mean is taken over at the least, and, besides two for each region, at the most.
+const LEAST_SAMPLE: f64 = 50.0;
+const ENOUGH_SAMPLE: f64 = 3000.0;
+/// After this many, half of what they say is believed.
+const ENOUGH_TO_TRUST: f64 = 500.0;
 /// Boundaries visited for each look that may be spent on them.
 const VISITS: usize = 4;
 
@@ -95,6 +98,7 @@ pub struct SampledTarget {
     /// What random looks found less what was expected, and the blocks that they stood for. Older ones fade.
     surplus: Kinds,
     stood_for: f64,
+    compared: f64,
     /// Blocks drawn at random that are about to be cleared, with the blocks that each stands for.
     drawn: BTreeMap<BlockNo, f64>,
     rng: Rng,
@@ -122,6 +126,7 @@ impl SampledTarget {
             tally: Tally::default(),
             surplus: Kinds::default(),
             stood_for: 0.0,
+            compared: 0.0,
             drawn: BTreeMap::new(),
             rng: Rng::new(seed),
         }
@@ -304,7 +309,14 @@ impl SampledTarget {
     fn let_stand(&mut self, block: BlockNo, blocks: f64) {
         let expected = self.early_of(block);
         if let Some(look) = self.looks.get_mut(&block) {
-            look.stands_for = look.stands_for.or(Some(blocks).zip(expected));
+            look.stands_for = match (look.stands_for, expected) {
+                (Some((before, mut mean)), Some(expected)) => {
+                    #[expect(clippy::cast_possible_truncation, reason = "0 to 1")]
+                    mean.blend(&expected, (blocks / (before + blocks)) as f32);
+                    Some((before + blocks, mean))
+                }
+                (before, expected) => before.or(Some(blocks).zip(expected)),
+            };
         }
     }
 
@@ -385,7 +397,10 @@ impl SampledTarget {
     fn compare(&mut self, block: BlockNo, found: &Finding) {
         let stands_for = self.looks.get(&block).and_then(|l| l.stands_for);
         let Some((blocks, expected)) = stands_for.filter(|_| found.mix.is_known()) else { return };
-        let fading = 1.0 - 1.0 / (2.0 * self.pieces.len() as f64 + LEAST_SAMPLE);
+        self.compared += 1.0;
+        // What was expected at first was mostly wrong and is known better by now: only the last quarter counts.
+        let sample = (self.compared / 4.0).clamp(LEAST_SAMPLE, 2.0 * self.pieces.len() as f64 + ENOUGH_SAMPLE);
+        let fading = 1.0 - 1.0 / sample;
         let old = std::mem::take(&mut self.surplus);
         self.surplus.add(&old, fading);
         self.surplus.add(&found.mix.early().kinds(), blocks);
@@ -625,7 +640,9 @@ impl SampledTarget {
             }
         }
         if self.stood_for > 0.0 {
-            known.put_right(&self.surplus, known_pages as f64 / self.stood_for);
+            // A few looks drawn at random say less than what all looks together have made of the regions.
+            let trust = self.compared / (self.compared + ENOUGH_TO_TRUST);
+            known.put_right(&self.surplus, trust * known_pages as f64 / self.stood_for);
         }
         let mut sum = Summary::default();
         for (interval, idle, pages) in whole_pages(&known, known_pages) {
