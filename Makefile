@@ -4,7 +4,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 BIN := target/release/isotherm
 
-BENCHES := bench-scan bench-accuracy bench-collapse bench-redis bench-sampling bench-scale bench-sampled
+BENCHES := bench-scan bench-accuracy bench-collapse bench-redis bench-sampling bench-scale bench-sampled bench-damon
 .PHONY: help build demo test lint fmt lab bench $(BENCHES) setup-build setup-test setup-lab
 
 help:
@@ -20,6 +20,7 @@ help:
 	@echo "make bench-sampling  drawing a page in each of up to 200,000 regions, next to a locked ChaCha20 (about 1 minute)"
 	@echo "make bench-scale     modelled hosts of up to 5 TB: DAMON's algorithm next to ours (about 3 minutes)"
 	@echo "make bench-sampled   a process of 14 GiB, sampled next to whole (about 12 minutes)"
+	@echo "make bench-damon     the kernel's DAMON next to ours on one process, in QEMU (about 5 minutes)"
 	@echo "make bench           all of them; results into bench/results/"
 
 setup-build:
@@ -70,5 +71,8 @@ bench-scale: build
 
 bench-sampled: build
 	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-sampled
+
+bench-damon: setup-lab
+	@lab/run.sh --bench
 
 bench: $(BENCHES)

@@ -2,6 +2,7 @@
 # Runs our tests inside every guest of the lab, and says how each test went.
 # usage: run.sh [GUEST...] [-- BINARY...]   guests and test binaries are below; without, all of them, in turn
 #        run.sh --quick     one short boot, for `make test`; says "skipped: needs ..." where it cannot be had
+#        run.sh --bench     the kernel's DAMON next to ours, in the guest 6.12; into bench/results/<date>/bench-damon.txt
 #
 # The tests are those that `cargo test` runs here: the same binaries, with their libraries, in a guest. What is left out and why
 # stands in lab/left-out. Everything that a guest printed is kept in target/lab/GUEST.log, and its kernel's messages in
@@ -17,11 +18,18 @@ mkdir -p "$kept"
 # four; hugetlb pages in both, for the test that needs some.
 declare -A guests=(
     [6.1]="--kernel 6.1 --nodes 1 --levels 5 --memory 3072 --append hugepages=8"
-    [6.12]="--kernel 6.12 --nodes 2 --levels 4 --memory 4096 --append hugepages=8"
+    [6.12]="--kernel 6.12 --nodes 2 --cpus 2 --levels 4 --memory 4096 --append hugepages=8"
 )
 order=(6.1 6.12)
-# Test binaries that touch the kernel, by the name cargo gives the file. The others run the same anywhere.
-binaries=(isotherm_sys isotherm_sources contract isotherm_monitor live collapse cli)
+# Test binaries that touch the kernel, by the name cargo gives the file. The others run the same anywhere: isotherm_monitor on
+# a virtual clock, top on a terminal, damo and servers on programs that a guest has not.
+binaries=(isotherm_sys isotherm_sources contract damon mglru live collapse cli)
+# Of cli, what asks the kernel something that others do not. The rest is about options, files and exit codes, or about programs
+# that come and go within seconds, which are over here before they are looked at; all of it takes six minutes under emulation.
+declare -A only=(
+    [cli]="a_kernel_thread_has_nothing_to_watch a_zombie_has_ended the_doctor_has_an_opinion
+        a_cgroup_is_watched_by_any_of_its_names_and_those_who_join_later_too"
+)
 # Programs that tests call. Those which are not on this machine are missing in the guest too, and tests say so.
 tools=(bash setpriv script unshare)
 
@@ -54,12 +62,30 @@ left_out() { # left_out GUEST BINARY: names of tests and reasons, a tab between
 
 # Reads what a guest prints, as it comes, and prints one line a test. Counts in `ok`, `failed` and `skipped`.
 follow() {
-    local line binary='' test='' why='' began=$SECONDS result took
+    local line binary='' test='' why='' began=$SECONDS result took before=0
     ok=0 failed=0 skipped=0 ended=''
     while IFS= read -r line; do
         case $line in
         '== end') ended=yes && continue ;;
-        '== '*) binary=${line#== } && began=$SECONDS && continue ;;
+        '== exit status '*)
+            # A test that aborts takes its binary with it, and one with a main of its own may end before any test.
+            if [ "$line" != '== exit status 0' ] && [ "$failed" -eq "$before" ]; then
+                failed=$((failed + 1))
+                echo "  FAILED   $binary${test:+ $test}: ended with${line#==}"
+            fi
+            test='' && continue
+            ;;
+        '== '*) binary=${line#== } && began=$SECONDS && before=$failed && continue ;;
+        'skipped: needs '*)
+            # All of a binary at once.
+            if [ -z "$test" ]; then
+                skipped=$((skipped + 1))
+                echo "  $line: $binary"
+                continue
+            fi
+            ;;
+        esac
+        case $line in
         'test '*' ... '*)
             test=${line#test } && test=${test%% ... *}
             why='' line=${line#*' ... '}
@@ -123,7 +149,7 @@ run_guest() { # run_guest NAME LIMIT ITEM...: items are those of lab/suite.sh
     fi
     if [ "$failed" -gt 0 ]; then
         echo "--- failures of guest $name ---"
-        awk '/^---- .* stdout ----$/ {on = 1} /^failures:$|^== / {on = 0} on' "$log" | cut -c -400 | head -n 150
+        awk '/^---- .* stdout ----$|panicked at/ {on = 1} /^failures:$|^== |^test / {on = 0} on' "$log" | cut -c -400 | head -n 150
         [ -n "$ended" ] || tail -n 20 "$log"
     fi
     echo "guest $name: $ok ok, $failed failed, $skipped skipped in $((SECONDS - began)) s; all of it in $log"
@@ -148,10 +174,31 @@ quick() {
     run_guest 6.1 110 "isotherm=$isotherm=doctor" "isotherm_sys=$PWD/$sys" "contract=$PWD/$contract"
 }
 
+# What bench-damon prints between its first line and its last is the result; it is written here, for a guest keeps nothing.
+bench() {
+    local log=$kept/bench-damon.log program=$PWD/target/release/bench-damon status=0
+    cargo build --release --locked -q -p isotherm-bench --bin bench-damon
+    # One node, so that NUMA balancing takes no part.
+    lab/boot.sh --kernel 6.12 --nodes 1 --cpus 2 --memory 2048 --limit 1500 --log "$kept/bench-damon.kernel.log" \
+        --bring "$program" -- lab/suite.sh "bench-damon=$program" 2>&1 | tee "$log" | grep --line-buffered -v '^== ' || status=${PIPESTATUS[0]}
+    grep -q '^RESULT ' "$log" || {
+        echo "lab: bench-damon came to no result; all of it is in $log" >&2
+        return 1
+    }
+    local out
+    out=bench/results/$(date -u +%F)
+    mkdir -p "$out"
+    sed -n '/^command:/,/^RESULT /p' "$log" >"$out/bench-damon.txt"
+    return "$status"
+}
+
 # All of it is read before any of it runs: a run takes minutes, in which this file may be edited.
 main() {
     if [ "${1:-}" = --quick ]; then
         quick
+        return
+    elif [ "${1:-}" = --bench ]; then
+        bench
         return
     fi
     wanted=()
@@ -176,18 +223,21 @@ main() {
         items=()
         for binary in "${binaries[@]}"; do
             path=$(grep "/$binary-[0-9a-f]*\$" <<<"$paths") || {
+                # Of a source that is not in the repository yet.
+                if [ "$binary" = mglru ] && ! ls crates/*/tests/mglru.rs >/dev/null 2>&1; then continue; fi
                 echo "lab: cargo built no test $binary" >&2
                 exit 1
             }
-            words=''
+            words=" ${only[$binary]:-}"
             while IFS=$'\t' read -r test reason; do
                 words+=" --skip $test"
                 echo "left out of $name: $binary $test: $reason"
             done < <(left_out "$name" "$binary")
-            [ "$words" = " --skip *" ] || items+=("$binary=$PWD/$path=$words")
+            words=${words//$'\n'/ }
+            [[ $words = *" --skip *" ]] || items+=("$binary=$PWD/$path=$words")
         done
-        isotherm=$(dirname "$(dirname "$PWD/$path")")/isotherm
-        run_guest "$name" 1200 "isotherm=$isotherm=doctor demo huge" "${items[@]}" || status=1
+        isotherm=$(dirname "$(dirname "$PWD/$(head -n 1 <<<"$paths")")")/isotherm
+        run_guest "$name" 1200 "isotherm=$isotherm=doctor demo" "${items[@]}" || status=1
     done
     return "$status"
 }

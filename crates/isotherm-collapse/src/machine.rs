@@ -73,8 +73,9 @@ pub enum CollapseFailure {
     NoCharge,
     /// No free huge page.
     NoHugePage,
-    /// Refused, and nothing that is known of the block says why. It may pass: NUMA balancing takes the right to write from pages
-    /// until they are touched again, and a block without a single writable page is refused like one that can never be huge.
+    /// Refused, and nothing that is known of the block says why. It may pass: kernels (seen on 6.1 and 6.12, not on 6.18) refuse a
+    /// block without a single writable page like one that can never be huge. That is what NUMA balancing makes of a block until it is
+    /// touched again, and a fork, also one that has ended, until it is written again. Nothing shows it from outside.
     Unexplained,
 }
 

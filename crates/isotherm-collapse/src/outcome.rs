@@ -32,7 +32,7 @@ pub enum Refusal {
     Disabled,
     /// Hugetlb or device memory.
     Special,
-    /// The kernel refused for a reason it does not tell.
+    /// The kernel refused for a reason it does not tell, in all tries; or did nothing.
     Ineligible,
     /// Its pages could not be locked or isolated, in several tries.
     Busy,
@@ -66,7 +66,7 @@ impl Refusal {
             Refusal::NoHugeAdvice => "MADV_NOHUGEPAGE",
             Refusal::Disabled => "huge pages switched off by the program (PR_SET_THP_DISABLE)",
             Refusal::Special => "hugetlb or device memory",
-            Refusal::Ineligible => "refused by the kernel",
+            Refusal::Ineligible => "refused by the kernel, as it is while no page of it is writable",
             Refusal::Busy => "pages busy, several times",
             Refusal::NoCharge => "cgroup limit, several times",
             Refusal::NoHugePage => "no free huge page, several times",

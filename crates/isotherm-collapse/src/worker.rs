@@ -5,7 +5,8 @@
 //! [`Machine`]. Neither reads a clock: time is an argument, so that every storm can be played in a test.
 //!
 //! A hint is dropped once it is handled, whatever came of it. Only what passes (busy pages, no free huge page, a fork alive, a
-//! budget used up) is tried again, later and later, at most [`MOST_TRIES`] times where the reason is the block's own.
+//! budget used up) is tried again, later and later, at most [`MOST_TRIES`] times where the reason is the block's own. A refusal
+//! without a reason may take an access to pass, and is worth more patience to those who run on: [`Collapser::patient`].
 
 use crate::machine::{CollapseFailure, Collapsed, Look, Machine, Process};
 use crate::outcome::{Counters, Outcome, Refusal};
@@ -20,8 +21,11 @@ const MS: Ns = 1_000_000;
 const S: Ns = 1_000_000_000;
 /// Tries at a block whose pages are busy.
 pub const MOST_TRIES: u8 = 5;
-/// Wait before the second try; doubled each time.
+/// Tries of a patient collapser at a block that the kernel refuses without a reason: an hour's worth, most of it a minute apart.
+const PATIENT_TRIES: u8 = 68;
+/// Wait before the second try; doubled each time, up to a minute.
 const FIRST_WAIT: Ns = 200 * MS;
+const LONGEST_WAIT: Ns = 60 * S;
 /// How long nothing is tried after the kernel had no huge page: doubled up to a minute, as khugepaged waits.
 const NO_PAGE_FIRST: Ns = S;
 const NO_PAGE_LONGEST: Ns = 60 * S;
@@ -106,6 +110,8 @@ pub enum Wait {
     Fork,
     /// Pages were busy.
     Busy,
+    /// The kernel refused without a reason: most likely no page of the block is writable, until something touches or writes it.
+    Unwritable,
 }
 
 impl Wait {
@@ -121,6 +127,9 @@ impl Wait {
             Wait::NoHugePage => "the kernel had no huge page",
             Wait::Fork => "a forked snapshot of the target is alive",
             Wait::Busy => "pages were busy",
+            Wait::Unwritable => {
+                "no page is writable, most likely, until one is written (after a fork) or touched (NUMA balancing)"
+            }
         }
     }
 }
@@ -160,7 +169,7 @@ pub enum Step {
 pub struct Server {
     /// When, a running number, and how often it was tried.
     later: BinaryHeap<Reverse<(Ns, u64)>>,
-    put_off: HashMap<u64, (Hint, u8)>,
+    put_off: HashMap<u64, (Hint, u8, Wait)>,
     /// Blocks put off: a source that goes on hinting at them changes nothing.
     waiting: HashSet<(TargetId, BlockNo)>,
     /// Tries of hints that are back in the queue.
@@ -192,6 +201,11 @@ impl Server {
         self.put_off.len()
     }
 
+    /// Those of them that wait for one thing.
+    pub fn put_off_for(&self, wanted: Wait) -> usize {
+        self.put_off.values().filter(|(_, _, why)| *why == wanted).count()
+    }
+
     /// Does at most one thing.
     pub fn step(&mut self, now: Ns, queue: &mut HintQueue, consumer: &mut impl Consumer) -> Step {
         self.bring_back(now, queue);
@@ -207,17 +221,18 @@ impl Server {
             Handled::Done(outcome) => Step::Did(hint, outcome),
             Handled::Later(at, why) => {
                 // A pause of the whole process is no failed try at this block.
-                let tries = if why == Wait::Busy { tries.saturating_add(1) } else { tries };
-                self.put(at, hint, tries);
+                let own = matches!(why, Wait::Busy | Wait::Unwritable);
+                let tries = if own { tries.saturating_add(1) } else { tries };
+                self.put(at, hint, tries, why);
                 Step::PutOff(hint, why)
             }
         }
     }
 
-    fn put(&mut self, at: Ns, hint: Hint, tries: u8) {
+    fn put(&mut self, at: Ns, hint: Hint, tries: u8, why: Wait) {
         if self.put_off.len() < self.most && self.waiting.insert((hint.process, hint.block)) {
             self.later.push(Reverse((at, self.next)));
-            self.put_off.insert(self.next, (hint, tries));
+            self.put_off.insert(self.next, (hint, tries, why));
             self.next += 1;
         }
     }
@@ -228,7 +243,7 @@ impl Server {
                 return;
             }
             self.later.pop();
-            if let Some((hint, tries)) = self.put_off.remove(&number) {
+            if let Some((hint, tries, _)) = self.put_off.remove(&number) {
                 self.waiting.remove(&(hint.process, hint.block));
                 if tries > 0 && self.tries.len() < self.most {
                     self.tries.insert((hint.process, hint.block), tries);
@@ -240,7 +255,7 @@ impl Server {
 
     /// Drops what was put off for a process that has ended.
     pub fn forget(&mut self, process: TargetId) {
-        self.put_off.retain(|_, (hint, _)| hint.process != process);
+        self.put_off.retain(|_, (hint, ..)| hint.process != process);
         self.waiting.retain(|(of, _)| *of != process);
         self.tries.retain(|(of, _), _| *of != process);
     }
@@ -270,6 +285,7 @@ pub struct Collapser<M> {
     no_page_wait: Ns,
     host_until: Ns,
     host_says: Option<Wait>,
+    tries_unwritable: u8,
     counters: Counters,
 }
 
@@ -286,8 +302,15 @@ impl<M: Machine> Collapser<M> {
             no_page_wait: NO_PAGE_FIRST,
             host_until: 0,
             host_says: None,
+            tries_unwritable: MOST_TRIES,
             counters: Counters::default(),
         }
+    }
+
+    /// Goes on trying, at long intervals, at blocks that the kernel refuses without a reason. For whoever runs on anyway: those
+    /// that end when all hints are served would wait for an hour.
+    pub fn patient(self) -> Collapser<M> {
+        Collapser { tries_unwritable: PATIENT_TRIES, ..self }
     }
 
     /// Lets `process` be collapsed: the only ones that are. Fails if it is not there or refuses on the whole.
@@ -420,21 +443,27 @@ impl<M: Machine> Collapser<M> {
     }
 
     fn failed(&mut self, now: Ns, failure: CollapseFailure, tries: u8) -> Handled {
+        let mut most = MOST_TRIES;
         let transient = match failure {
             CollapseFailure::Refused(refusal) => return Handled::Done(Outcome::Refused(refusal)),
             CollapseFailure::Busy => Refusal::Busy,
             CollapseFailure::NoCharge => Refusal::NoCharge,
-            CollapseFailure::Unexplained => Refusal::Ineligible,
+            CollapseFailure::Unexplained => {
+                most = self.tries_unwritable;
+                Refusal::Ineligible
+            }
             CollapseFailure::NoHugePage => {
                 self.no_page_until = now + self.no_page_wait;
                 self.no_page_wait = (self.no_page_wait * 2).min(NO_PAGE_LONGEST);
                 Refusal::NoHugePage
             }
         };
-        if tries + 1 >= MOST_TRIES {
+        if tries.saturating_add(1) >= most {
             return Handled::Done(Outcome::Refused(transient));
         }
-        Handled::Later(now + (FIRST_WAIT << tries), Wait::Busy)
+        let why = if transient == Refusal::Ineligible { Wait::Unwritable } else { Wait::Busy };
+        // Nine doublings are beyond the longest.
+        Handled::Later(now + (FIRST_WAIT << tries.min(9)).min(LONGEST_WAIT), why)
     }
 }
 

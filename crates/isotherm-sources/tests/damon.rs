@@ -54,13 +54,19 @@ fn all() {
         return eprintln!("skipped: needs a kernel with DAMON: {refused}");
     }
     let before = tree();
+    let mut failed = 0;
     for (name, test) in tests {
-        println!("test {name} ...");
-        test();
-        assert_eq!(tree(), before, "{name}: sysfs is as before");
-        println!("test {name} ... ok");
+        // As other test binaries print it, for whatever reads the results of all.
+        println!("test {name} ... ");
+        let ran = std::panic::catch_unwind(|| {
+            test();
+            assert_eq!(tree(), before, "{name}: sysfs is as before");
+        });
+        println!("test {name} ... {}", if ran.is_ok() { "ok" } else { "FAILED" });
+        failed += u32::from(ran.is_err());
     }
-    println!("{} tests passed", tests.len());
+    println!("{} tests, {failed} failed", tests.len());
+    std::process::exit(if failed == 0 { 0 } else { 101 });
 }
 
 /// All files of DAMON with what is in them.

@@ -536,10 +536,19 @@ fn a_cgroup_is_watched_by_any_of_its_names_and_those_who_join_later_too() {
         let row = rows.iter().find(|r| r["path"].as_str().unwrap().ends_with(name)).expect("a row for the cgroup");
         assert_eq!(row["processes"], 1, "{json}");
     }
-    let mut recorder = stage.start_isotherm(&format!("record -w 500ms -d 5s --cgroup {name}"));
+    let mut recorder = stage.start_isotherm(&format!("record -w 500ms -d 1h --cgroup {name}"));
     recorder.until_it_says("into");
-    wait(Duration::from_millis(1200));
+    let is_seen = |pid| {
+        until(Duration::from_secs(40), || {
+            wait(Duration::from_millis(200));
+            let so_far = Recording::open(stage.path("heat.isotherm")).and_then(|r| r.read_all()).unwrap_or_default();
+            so_far.iter().flat_map(|s| &s.targets).any(|t| t.id.pid == pid)
+        })
+    };
+    assert!(is_seen(early.pid()));
     cgroup.add(late.pid());
+    assert!(is_seen(late.pid()), "whoever joins later");
+    recorder.signal("INT");
     recorder.end().ended(0);
     let processes = stage.json("report processes --json")["report"]["processes"].clone();
     assert_eq!(processes.as_array().unwrap().len(), 2, "{processes}");

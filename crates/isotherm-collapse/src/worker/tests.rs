@@ -73,6 +73,10 @@ impl Scene {
         Scene { queue: HintQueue::new(1000), server: Server::new(1000), collapser, now: S, waits: BTreeMap::new() }
     }
 
+    fn patient(self) -> Scene {
+        Scene { collapser: self.collapser.patient(), ..self }
+    }
+
     fn hint(&mut self, process: TargetId, block: u64) -> &mut Scene {
         let level = Level::new(20);
         self.queue.add(Hint { process, block: BlockNo(block), level, origin: Origin::Heat, since: self.now });
@@ -187,13 +191,37 @@ fn busy_pages_are_tried_again_later_and_later_and_given_up() {
 
 #[test]
 fn a_refusal_that_nothing_explains_may_pass() {
-    // As while NUMA balancing has made all pages of a block inaccessible; a block that can never be huge is given up.
+    // A block that can never be huge is given up.
     let mut fake = Fake::default();
     fake.failures.insert(BlockNo(1), vec![CollapseFailure::Unexplained; 4]);
     fake.failures.insert(BlockNo(2), vec![CollapseFailure::Unexplained; 5]);
     let mut scene = Scene::new(fake, unlimited());
     scene.hint(A, 1).hint(A, 2);
     assert_eq!(scene.play(60), [(1, DONE), (2, Outcome::Refused(Refusal::Ineligible))]);
+}
+
+#[test]
+fn a_block_that_has_to_be_written_first_is_tried_for_as_long_as_there_is_patience() {
+    let scene = || {
+        let mut fake = Fake::default();
+        fake.failures.insert(BlockNo(1), vec![CollapseFailure::Unexplained; 1000]);
+        let mut scene = Scene::new(fake, unlimited());
+        scene.hint(A, 1).hint(A, 2);
+        scene
+    };
+    let given_up = (1, Outcome::Refused(Refusal::Ineligible));
+    assert_eq!(scene().play(60), [(2, DONE), given_up], "as any other");
+
+    let mut scene = scene().patient();
+    assert_eq!(scene.play(600), [(2, DONE)]);
+    let left = scene.collapser.machine().failures[&BlockNo(1)].len();
+    assert!((980..990).contains(&left), "{} tries in ten minutes", 1000 - left);
+    assert!(scene.server.is_put_off(A, BlockNo(1)), "what goes on hinting at it changes nothing");
+    assert_eq!((scene.server.put_off_for(Wait::Unwritable), scene.server.put_off_for(Wait::Busy)), (1, 0));
+    scene.collapser.machine().failures.clear();
+    assert_eq!(scene.play(61), [(1, DONE)], "written: collapsed within a minute");
+    scene.collapser.machine().failures.insert(BlockNo(3), vec![CollapseFailure::Unexplained; 1000]);
+    assert_eq!(scene.hint(A, 3).play(3 * 3600), [(3, Outcome::Refused(Refusal::Ineligible))], "not for ever");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use crate::daemon::config::default_socket;
 use crate::daemon::socket::Client;
 use crate::output;
 use anyhow::{Context, Result, bail};
+use isotherm_collapse::Wait;
 use isotherm_units::Bytes;
 use isotherm_view::human;
 use serde_json::Value;
@@ -39,6 +40,9 @@ pub fn tell(status: &Value, out: &mut dyn Write) -> Result<()> {
         "process {}{dry}, {doing}; {} blocks collapsed, {} hints queued, {} put off",
         status["pid"], status["collapsed"], status["hints"]["queued"], status["hints"]["put_off"]
     )?;
+    if number(&status["hints"]["unwritable"]) > 0 {
+        writeln!(out, "{} of those put off: {}", status["hints"]["unwritable"], Wait::Unwritable.text())?;
+    }
     if number(&status["blocks_not_looked_at"]) > 0 {
         writeln!(out, "{} of {} blocks not looked at yet", status["blocks_not_looked_at"], status["blocks"])?;
     }

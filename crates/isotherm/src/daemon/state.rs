@@ -103,6 +103,8 @@ pub struct Status {
 struct Hints {
     queued: usize,
     put_off: usize,
+    /// Of those put off, blocks that something has to touch or write first.
+    unwritable: usize,
     capacity: usize,
 }
 
@@ -126,7 +128,7 @@ impl State {
         State {
             queue: HintQueue::new(MOST_HINTS),
             server: Server::new(MOST_HINTS),
-            collapser: Collapser::new(machine, budgets, now),
+            collapser: Collapser::new(machine, budgets, now).patient(),
             targets: BTreeMap::new(),
             resting: BTreeMap::new(),
             waiting: None,
@@ -339,7 +341,12 @@ impl State {
             collapsed: self.collapser.counters().all_collapsed(),
             paused: paused_for.map(|pid| format!("{} (process {pid})", Wait::Fork.text())),
             waiting: self.waiting,
-            hints: Hints { queued: self.queue.len(), put_off: self.server.put_off(), capacity: self.queue.capacity() },
+            hints: Hints {
+                queued: self.queue.len(),
+                put_off: self.server.put_off(),
+                unwritable: self.server.put_off_for(Wait::Unwritable),
+                capacity: self.queue.capacity(),
+            },
             counters: self.collapser.counters().clone(),
             targets,
             blocks: self.looked_at.1,

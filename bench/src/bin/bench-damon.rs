@@ -1,0 +1,383 @@
+//! The kernel's DAMON and our page-table source on the same process, in turn: CPU time of each, and what each found.
+//!
+//! Runs in a guest of the lab only (`make bench-damon` boots one): there is one DAMON in a kernel, and on a real machine it may be
+//! somebody's. A guest is emulated, so times are ten to twenty times those of hardware and say nothing; both sides are slowed
+//! down alike, so their ratio does.
+//!
+//! DAMON's cost is the CPU time of its kernel thread, by the scheduler's own count, and that of our thread which reads what it
+//! reports. Ours is the thread of the monitor, in which all of its work in the kernel is done as well. Neither has what the
+//! watched process pays for bits that were cleared and are set again.
+//!
+//! An emulated processor keeps as many translations as there is room for, until another process runs on it. DAMON flushes none and
+//! sees no access to what is kept: alone in a guest, it finds next to nothing. So a busy process runs on each
+//! processor, as others would on a machine that is worth watching. We flush what we clear, and do not depend on it.
+
+use anyhow::{Context, Result, bail};
+use isotherm_bench::{BenchClock, Log, become_workload, median, spread, start};
+use isotherm_heat::{Ns, ToldRegion};
+use isotherm_monitor::{Follower, Monitor, Selection, Settings};
+use isotherm_sources::choose::{self, Wanted};
+use isotherm_sources::damon::{Damon, Space};
+use isotherm_sources::{AccessSource, Clock, Report};
+use isotherm_sys::damon::Attributes;
+use isotherm_sys::proc::Proc;
+use isotherm_units::{AddrRange, PAGE_SIZE};
+use isotherm_workload::{Child, Layout, Pattern, Score};
+use std::fs;
+use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+const MS: Ns = 1_000_000;
+const S: Ns = 1_000_000_000;
+const ROUNDS: usize = 3;
+/// How long each side watches in a round, and the part of it at the end in which it is asked what it sees.
+const WATCH: Ns = 20 * S;
+const ASKED: Ns = 5 * S;
+const ASK_EVERY: Ns = S;
+/// What counts as hot: hot pages are touched many times in this time, and the others never.
+const HOT_NS: Ns = S;
+const MIB: usize = 128;
+const HOT_PAGES: usize = (MIB << 8) / 8;
+/// A share of the hot pages too small to be called finding anything.
+const NEXT_TO_NOTHING: f64 = 0.05;
+
+/// One way to watch.
+#[derive(Clone, Debug)]
+enum Arm {
+    Damon(Attributes),
+    Ours(Settings),
+}
+
+/// What one watch came to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Watched {
+    recall: f64,
+    precision: f64,
+    kdamond_pct: f64,
+    /// Of our own thread, once it watches.
+    our_pct: f64,
+    /// CPU time of our own thread until then: what is opened, loaded into the kernel, and tried out on memory of our own.
+    start_ms: f64,
+    /// Of the kernel's DAMON, at the end; both 0 where nothing was told.
+    regions: usize,
+    aggregation_ms: f64,
+}
+
+impl Watched {
+    fn cpu_pct(&self) -> f64 {
+        self.kdamond_pct + self.our_pct
+    }
+}
+
+fn main() -> Result<()> {
+    become_workload()?;
+    if std::env::args().nth(1).as_deref() == Some("spin") {
+        spin();
+    }
+    if std::env::var("ISOTHERM_LAB").as_deref() != Ok("1") {
+        bail!("this starts the kernel's DAMON, and is for a guest of the lab: make bench-damon");
+    }
+    let mut log = Log::new("bench-damon");
+    let pattern = Pattern {
+        pages: MIB << 8,
+        hot_pages: HOT_PAGES,
+        layout: Layout::Spans,
+        interval_ns: 0,
+        huge: false,
+        shared: None,
+        faults: false,
+        seed: 7,
+    };
+    let child = start(&pattern)?;
+    let _neighbours = Neighbours::new()?;
+    let arms = arms(child.pid())?;
+    introduce(&mut log, &pattern, &arms);
+    let mut found: Vec<Vec<Watched>> = vec![Vec::new(); arms.len()];
+    for _ in 0..ROUNDS {
+        for ((_, arm), found) in arms.iter().zip(&mut found) {
+            // In a thread of its own, so that the CPU time counted is of this watch alone.
+            let watched = std::thread::scope(|scope| {
+                let watch = scope.spawn(|| match arm {
+                    Arm::Damon(attributes) => watch_with_damon(&child, &pattern, *attributes),
+                    Arm::Ours(settings) => watch_with_ours(&child, &pattern, *settings),
+                });
+                watch.join().expect("no panic")
+            })?;
+            found.push(watched);
+        }
+    }
+    tell(&mut log, &arms, &found);
+    conclude(log, &arms, &found)
+}
+
+fn arms(pid: u32) -> Result<Vec<(&'static str, Arm)>> {
+    let pages = monitored_pages(pid)?;
+    let defaults = Attributes { goal: None, ..Attributes::default() };
+    // One pass over so many regions takes a tenth of a second and more of CPU time here. With 5 ms from one to the next it would
+    // have a processor to itself and still not keep up; so, in its favour, intervals that it comes nearer to keeping.
+    let by_page = Attributes {
+        sample_us: 500_000,
+        aggregation_us: 2_000_000,
+        min_regions: pages,
+        max_regions: pages,
+        ..defaults
+    };
+    let unlimited = Settings { max_cpu_pct: 200.0, max_slowdown_pct: 200.0, ..Settings::default() };
+    Ok(vec![
+        ("DAMON, defaults", Arm::Damon(defaults)),
+        ("ours, defaults (1%)", Arm::Ours(Settings::default())),
+        ("DAMON, a region a page", Arm::Damon(by_page)),
+        ("ours, no limits", Arm::Ours(unlimited)),
+    ])
+}
+
+/// Pages in what the kernel takes for the memory of a process: everything but the two largest holes.
+fn monitored_pages(pid: u32) -> Result<u64> {
+    let maps = Proc::default().maps(pid)?;
+    let (first, last) = (maps.first().context("no memory")?, maps.last().context("no memory")?);
+    let mut holes: Vec<u64> = maps.windows(2).map(|two| two[1].range.start.0 - two[0].range.end.0).collect();
+    holes.sort_unstable();
+    let left_out: u64 = holes.iter().rev().take(2).sum();
+    Ok((last.range.end.0 - first.range.start.0 - left_out) / PAGE_SIZE)
+}
+
+fn introduce(log: &mut Log, pattern: &Pattern, arms: &[(&'static str, Arm)]) {
+    log.line("under emulation (QEMU, TCG): ratios of CPU time are meant, not times; a busy process on each processor");
+    log.line(format!(
+        "workload: one process, {MIB} MiB of small pages, {} of them in spans of 1 to 4 MiB touched as fast as it goes, the \
+         others never",
+        pattern.hot_pages
+    ));
+    log.line(format!(
+        "each watches {} s in turn, {ROUNDS} rounds; found is what it says in the last {} s, hot is once in {} s or oftener",
+        WATCH / S,
+        ASKED / S,
+        HOT_NS / S
+    ));
+    for (name, arm) in arms {
+        log.line(match arm {
+            Arm::Damon(a) => format!(
+                "{name}: vaddr, sample {} ms, aggregation {} ms, update {} ms, {} to {} regions in all that it watches",
+                a.sample_us / 1000,
+                a.aggregation_us / 1000,
+                a.update_us / 1000,
+                a.min_regions,
+                a.max_regions
+            ),
+            Arm::Ours(s) => {
+                format!("{name}: page-table, at most {}% CPU and {}% slow-down", s.max_cpu_pct, s.max_slowdown_pct)
+            }
+        });
+    }
+    log.line(match scheduled_ns(std::process::id()) {
+        Some(_) => "kdamond's CPU time is from its schedstat, in nanoseconds",
+        None => "kdamond's CPU time is from its stat, in ticks of 10 ms",
+    });
+}
+
+fn watch_with_ours(child: &Child, pattern: &Pattern, settings: Settings) -> Result<Watched> {
+    let clock = BenchClock::default();
+    let (began, cpu) = (clock.now(), clock.cpu());
+    let follower = Follower::new(&Selection::Pids { pids: vec![child.pid()], children: false }, Proc::default())?;
+    let source = choose::open(Wanted::PageTable)?;
+    let opened = clock.cpu();
+    let mut monitor = Monitor::new(source, follower, clock.clone(), settings);
+    let mut scores = Scores::default();
+    let mut until = began + WATCH - ASKED;
+    while until <= began + WATCH {
+        monitor.watch(until, &AtomicBool::new(false))?;
+        clock.beside(|| {
+            if let Some(pages) = monitor.pages_of(child.pid()) {
+                scores.add(&pattern.score_pages(child.memory(), pages, monitor.now(), HOT_NS));
+            }
+        });
+        until += ASK_EVERY;
+    }
+    let passed = (clock.now() - began) as f64;
+    let our_pct = (clock.cpu() - opened) as f64 / passed * 100.0;
+    Ok(Watched { our_pct, start_ms: (opened - cpu) as f64 / 1e6, ..scores.mean() })
+}
+
+fn watch_with_damon(child: &Child, pattern: &Pattern, attributes: Attributes) -> Result<Watched> {
+    let clock = BenchClock::default();
+    let (began, cpu) = (clock.now(), clock.cpu());
+    let mut source = Damon::open(Space::Processes, attributes)?;
+    let opened = clock.cpu();
+    source.attach(child.pid())?;
+    source.layout(child.pid())?;
+    let hot = clock.beside(|| pattern.hot());
+    let (mut scores, mut regions, mut aggregation_ms) = (Scores::default(), 0, 0.0);
+    // It begins with the first read; its thread is new, so all of that thread's time is of this watch.
+    let mut next = began;
+    let mut thread = None;
+    while next <= began + WATCH {
+        let mut told: Vec<ToldRegion> = Vec::new();
+        let mut sink = |_, report| {
+            if let Report::Region(region) = report {
+                told.push(region);
+            }
+        };
+        source.read(child.pid(), &[], &mut sink)?;
+        thread = source.thread().or(thread);
+        if next >= began + WATCH - ASKED {
+            clock.beside(|| scores.add(&score(child.memory(), &hot, &told)));
+            regions = told.len();
+            aggregation_ms = told.first().map_or(0.0, |r| r.aggregation_ns as f64 / 1e6);
+        }
+        next += if next < began + S { 200 * MS } else { ASK_EVERY };
+        std::thread::sleep(Duration::from_nanos(next.saturating_sub(clock.now())));
+    }
+    let passed = (clock.now() - began) as f64;
+    let kdamond = cpu_ns(thread.context("DAMON never started")?)?;
+    let ours = clock.cpu() - opened;
+    source.close()?;
+    let pct = |ns: Ns| ns as f64 / passed * 100.0;
+    let (kdamond_pct, our_pct, start_ms) = (pct(kdamond), pct(ours), (opened - cpu) as f64 / 1e6);
+    Ok(Watched { kdamond_pct, our_pct, start_ms, regions, aggregation_ms, ..scores.mean() })
+}
+
+/// By page, as ours: all pages of a region are as hot as it is.
+fn score(memory: AddrRange, hot: &[bool], told: &[ToldRegion]) -> Score {
+    let mut score = Score::default();
+    for region in told.iter().filter(|r| r.interval().ns().is_some_and(|ns| ns <= HOT_NS)) {
+        let Some(inside) = region.range.intersect(memory) else { continue };
+        for page in inside.start.page().0..inside.end.page().0 {
+            let is_hot = usize::try_from(page - memory.start.page().0).is_ok_and(|i| hot.get(i) == Some(&true));
+            *(if is_hot { &mut score.true_hot } else { &mut score.false_hot }) += 1;
+        }
+    }
+    score.missed = hot.iter().filter(|h| **h).count() as u64 - score.true_hot;
+    score
+}
+
+/// What was found, each time it was asked for.
+#[derive(Debug, Default)]
+struct Scores {
+    recalls: Vec<f64>,
+    precisions: Vec<f64>,
+}
+
+impl Scores {
+    fn add(&mut self, score: &Score) {
+        self.recalls.push(score.recall());
+        // Nothing said is nothing right either.
+        self.precisions.push(if score.true_hot + score.false_hot == 0 { 0.0 } else { score.precision() });
+    }
+
+    fn mean(&self) -> Watched {
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
+        Watched { recall: mean(&self.recalls), precision: mean(&self.precisions), ..Watched::default() }
+    }
+}
+
+/// CPU time of another thread.
+fn cpu_ns(thread: u32) -> Result<Ns> {
+    if let Some(ns) = scheduled_ns(thread) {
+        return Ok(ns);
+    }
+    let stat = Proc::default().stat(thread)?;
+    Ok((stat.utime + stat.stime) * 10 * MS)
+}
+
+fn scheduled_ns(thread: u32) -> Option<Ns> {
+    fs::read_to_string(format!("/proc/{thread}/schedstat")).ok()?.split_whitespace().next()?.parse().ok()
+}
+
+fn of(found: &[Watched], value: impl Fn(&Watched) -> f64) -> Vec<f64> {
+    found.iter().map(value).collect()
+}
+
+fn tell(log: &mut Log, arms: &[(&'static str, Arm)], found: &[Vec<Watched>]) {
+    log.line(format!(
+        "{:<24} {:>22} {:>22} {:>24} {:>24} {:>9}   {}",
+        "median (and range) of",
+        "recall",
+        "precision",
+        "kdamond CPU %",
+        "our thread CPU %",
+        "start ms",
+        "told by the kernel"
+    ));
+    for ((name, arm), found) in arms.iter().zip(found) {
+        let kernel = match arm {
+            Arm::Ours(_) => String::new(),
+            Arm::Damon(_) => {
+                let (regions, length) = (of(found, |w| w.regions as f64), of(found, |w| w.aggregation_ms));
+                format!("   {:.0} regions in {:.0} ms", median(&regions), median(&length))
+            }
+        };
+        let kdamond = match arm {
+            Arm::Ours(_) => "-".to_owned(),
+            Arm::Damon(_) => spread(&of(found, |w| w.kdamond_pct)),
+        };
+        log.line(format!(
+            "{name:<24} {:>22} {:>22} {kdamond:>24} {:>24} {:>9.0}{kernel}",
+            spread(&of(found, |w| w.recall)),
+            spread(&of(found, |w| w.precision)),
+            spread(&of(found, |w| w.our_pct)),
+            median(&of(found, |w| w.start_ms)),
+        ));
+    }
+}
+
+fn conclude(mut log: Log, arms: &[(&'static str, Arm)], found: &[Vec<Watched>]) -> Result<()> {
+    let recall = |arm: usize| median(&of(&found[arm], |w| w.recall));
+    // At its defaults, unless it takes a region a page to find anything.
+    let damon = if recall(0) < NEXT_TO_NOTHING && recall(2) >= NEXT_TO_NOTHING { 2 } else { 0 };
+    // Not at the default budget: a share of an emulated processor does a tenth of the work and less, in which much is not looked at
+    // in time. Without limits is what it takes to find what there is, and the dearer of the two.
+    let (budgeted, ours) = (1, 3);
+    let ratio = |ours: usize| {
+        let each = found[damon].iter().zip(&found[ours]);
+        median(&each.map(|(d, o)| d.cpu_pct() / o.cpu_pct()).collect::<Vec<f64>>())
+    };
+    log.line(format!(
+        "below: \"{}\" (kdamond and our thread that reads it) over \"{}\", median of the rounds, without what it takes to start",
+        arms[damon].0, arms[ours].0
+    ));
+    log.line(format!(
+        "over \"{}\" it is {:.2}, but that is 1% of an emulated processor, for which it finds {:.2}",
+        arms[budgeted].0,
+        ratio(budgeted),
+        recall(budgeted)
+    ));
+    log.result("kdamond_cpu_over_ours", ratio(ours));
+    log.result("damon_recall", recall(damon));
+    log.result("our_recall", recall(ours));
+    log.finish()
+}
+
+/// Busy processes, one for each processor.
+struct Neighbours(Vec<std::process::Child>);
+
+impl Neighbours {
+    fn new() -> Result<Neighbours> {
+        let program = std::env::current_exe()?;
+        let mut all = Neighbours(Vec::new());
+        for _ in 0..std::thread::available_parallelism()?.get() {
+            all.0.push(Command::new(&program).arg("spin").stdin(Stdio::piped()).spawn()?);
+        }
+        Ok(all)
+    }
+}
+
+impl Drop for Neighbours {
+    fn drop(&mut self) {
+        for process in &mut self.0 {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+/// Until standard input is closed.
+fn spin() -> ! {
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read_line(&mut String::new());
+        std::process::exit(0);
+    });
+    loop {
+        std::hint::spin_loop();
+    }
+}
