@@ -4,7 +4,7 @@
 //! A pidfd names one process for good, so nothing here can hit a program that inherited the pid. It stays with the process
 //! through an exec, though: whoever advises on addresses of one program has to look whether it is still that program.
 
-use isotherm_units::{Addr, AddrRange, BLOCK_SIZE, BlockNo, Bytes};
+use isotherm_units::{Addr, AddrRange, BLOCK_SIZE, BlockNo, Bytes, PAGE_SIZE};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -69,6 +69,15 @@ pub struct PidFd {
     pid: u32,
 }
 
+/// `range` without the last page of user space, which the kernel keeps for itself: with four levels of page tables and with five. A
+/// range that ends there is refused as a whole, and without address randomisation every stack lies in that last block.
+fn below_top(range: AddrRange) -> AddrRange {
+    match range.end.0 {
+        end @ (0x8000_0000_0000 | 0x100_0000_0000_0000) => AddrRange::new(range.start, Addr(end - PAGE_SIZE)),
+        _ => range,
+    }
+}
+
 impl PidFd {
     /// Opens process `pid`. Fails with `ESRCH` if there is none.
     pub fn open(pid: u32) -> io::Result<PidFd> {
@@ -99,7 +108,8 @@ impl PidFd {
     /// split. Pages that several processes map are skipped in silence by the kernel. Returns the bytes advised: less than
     /// asked if a later range was refused (locked, hugetlb, unmapped), an error if the first was.
     pub fn advise_cold(&self, ranges: &[AddrRange]) -> io::Result<u64> {
-        let vectors: Vec<libc::iovec> = ranges.iter().take(MAX_RANGES).map(|r| vector(r.start, r.len())).collect();
+        let below = ranges.iter().take(MAX_RANGES).map(|r| below_top(*r));
+        let vectors: Vec<libc::iovec> = below.map(|r| vector(r.start, r.len())).collect();
         self.advise(&vectors, Advice::Cold)
     }
 
@@ -191,6 +201,9 @@ mod tests {
         let me = PidFd::open(std::process::id()).unwrap();
         let nowhere = AddrRange::new(Addr(0x20_0000), Addr(0x40_0000));
         assert!(me.advise_cold(&[nowhere]).is_err());
+        let last = AddrRange::new(Addr(0x7fff_ffe0_0000), Addr(0x8000_0000_0000));
+        assert_eq!(below_top(last).end, Addr(0x7fff_ffff_f000));
+        assert_eq!(below_top(nowhere), nowhere);
     }
 
     fn pagemap(pid: u32) -> Pagemap {

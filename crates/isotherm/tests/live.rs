@@ -88,6 +88,21 @@ fn both_sources_agree_on_how_much_is_hot() {
     }
 }
 
+/// Its stack ends where user space does, in a block whose last page the kernel lets nobody name.
+#[test]
+fn a_process_without_address_randomisation_is_watched_like_any_other() {
+    need!(sees_pages() && installed("setarch"), "the page-table source and setarch");
+    let _turn = alone();
+    let stage = Stage::new();
+    let mut fixed = Command::new("setarch");
+    fixed.arg("-R").arg(ISOTHERM);
+    let child = workload_by(fixed, 64);
+    stage.isotherm(&format!("record -o fixed -d 6s -p {}", child.pid())).ended(0).never_says("left out");
+    let row = process(&stage, "fixed", child.pid());
+    let hot = number(&row, "hot_bytes") / MIB as f64;
+    assert!((6.0..9.0).contains(&hot), "6.4 MiB are hot, and some of the program, not {hot:.1}: {row}");
+}
+
 // --- Without privilege
 
 /// A stage that anyone may write to, with a copy of the program that anyone may run.
