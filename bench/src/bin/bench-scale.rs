@@ -10,7 +10,7 @@
 use anyhow::Result;
 use isotherm_bench::Log;
 use isotherm_heat::adaptive::{Attrs, Context, Goal};
-use isotherm_heat::{Granularity, Ns, TargetId};
+use isotherm_heat::{Ns, TargetId};
 use isotherm_model::{Claim, Host, MASIM_PID, Masim, ModelClock, ModelSource, PageProbe, Physical, Scope, Score};
 use isotherm_monitor::{Follower, Mode, Monitor, Selection, Settings};
 use isotherm_sources::{
@@ -298,7 +298,7 @@ impl Timed {
 
 impl AccessSource for Timed {
     fn describe(&self) -> Description {
-        Description { granularity: Granularity::Page, ..self.of.describe() }
+        self.of.describe()
     }
 
     fn attach(&mut self, pid: u32) -> Result<(TargetId, String), Error> {
@@ -334,9 +334,5 @@ impl AccessSource for Timed {
 
     fn clear_process(&mut self, pid: u32, stuck: &[BlockNo], all: &[BlockNo]) -> Result<ClearedProcess, Error> {
         self.time(|of| of.clear_process(pid, stuck, all))
-    }
-
-    fn shared_frames(&mut self, _: u32, _: &[BlockNo], _: &mut dyn FnMut(Option<u64>)) -> Result<(), Error> {
-        Ok(())
     }
 }

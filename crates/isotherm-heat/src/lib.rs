@@ -8,6 +8,7 @@
 pub mod adaptive;
 mod block;
 mod budget;
+mod due;
 mod interval;
 mod mapping;
 mod mask;

@@ -16,6 +16,7 @@
 use crate::Mask;
 use crate::block::{BlockBits, HugeHeat, Ns, PageHeat, Run, Sighting, Timing};
 use crate::budget::{Bucket, RETOUCH_NS};
+use crate::due::{Reads, claim, take_due};
 use crate::rng::Rng;
 use isotherm_units::{BlockNo, PAGES_PER_BLOCK};
 use std::cmp::Reverse;
@@ -34,8 +35,6 @@ const MANY: u32 = 8;
 const STIRRING_WAITS: Ns = 8_000_000_000;
 /// Doublings of it at most: about four minutes.
 const MAX_BACKOFF: u8 = 7;
-/// Reads that fall due within this much of each other go in one pass.
-const SLACK: Ns = 4_000_000;
 /// Seconds' worth of slow-down that may come at once at the start, for a quick first answer.
 pub const CREDIT_S: f64 = 5.0;
 /// Blocks whose first clears go together.
@@ -113,7 +112,7 @@ pub struct Tally {
 #[derive(Debug)]
 pub struct Target {
     pub(crate) blocks: BTreeMap<BlockNo, Entry>,
-    reads: BinaryHeap<Reverse<(Ns, BlockNo)>>,
+    reads: Reads,
     routine: BinaryHeap<Reverse<(Ns, BlockNo)>>,
     urgent: BinaryHeap<Reverse<(Ns, BlockNo)>>,
     slowdown: Bucket,
@@ -298,23 +297,10 @@ impl Target {
 
     /// Blocks whose read is due, in address order.
     pub fn due_reads(&mut self, now: Ns) -> Vec<BlockNo> {
-        let mut due = Vec::new();
-        while let Some(&Reverse((at, block))) = self.reads.peek() {
-            if at > now + SLACK {
-                break;
-            }
-            self.reads.pop();
-            // An entry that is not the block's current plan is a left-over of an older one.
-            if self
-                .blocks
-                .get_mut(&block)
-                .is_some_and(|e| e.timing.next_read == at && std::mem::take(&mut e.timing.next_read) != 0)
-            {
-                due.push(block);
-            }
-        }
-        due.sort_unstable();
-        due
+        let blocks = &mut self.blocks;
+        take_due(&mut self.reads, now, |block, at| {
+            blocks.get_mut(&block).is_some_and(|e| claim(&mut e.timing.next_read, at))
+        })
     }
 
     /// Up to `most` blocks to clear now, in address order: surprises first, then (unless `urgent_only`) by due time, as the

@@ -112,6 +112,13 @@ impl Process {
         self
     }
 
+    /// Whether it is in the cgroup at `path`, or in one below it.
+    pub fn is_within(&self, path: &str) -> bool {
+        self.cgroup
+            .strip_prefix(path.trim_end_matches('/'))
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
     /// Its memory, all of it populated.
     pub fn size(&self) -> Bytes {
         Bytes(self.areas.iter().map(|a| a.range.len().0).sum())

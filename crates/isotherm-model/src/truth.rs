@@ -30,10 +30,7 @@ impl Scope<'_> {
         match *self {
             Scope::Host => true,
             Scope::Process(pid) => view.process.pid == pid,
-            Scope::Cgroup(path) => {
-                let path = path.trim_end_matches('/');
-                view.process.cgroup.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-            }
+            Scope::Cgroup(path) => view.process.is_within(path),
         }
     }
 }

@@ -206,6 +206,11 @@ impl<C: Clock> Monitor<C> {
         &*self.source.0
     }
 
+    /// How it watches.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// Processes that were asked for and cannot be watched, with the reason.
     pub fn refused(&self) -> &BTreeMap<u32, String> {
         &self.refused

@@ -375,18 +375,34 @@ fn read_blocks(
     blocks: &[BlockNo],
     spent: &mut Spent,
 ) -> Result<usize, Error> {
+    ask(source, pid, now, blocks, spent, &mut |at, block, bits| match bits {
+        Some(BlockBits::Gone) => target.gone(block),
+        Some(bits) => target.read(at, block, bits),
+        None => target.postpone(at, block),
+    })
+}
+
+/// Reads `blocks` and tells `each` what was found; nothing, if a block could not be read now. Returns how many were answered, from
+/// the front.
+fn ask(
+    source: &mut dyn AccessSource,
+    pid: u32,
+    now: Ns,
+    blocks: &[BlockNo],
+    spent: &mut Spent,
+    each: &mut dyn FnMut(Ns, BlockNo, Option<BlockBits>),
+) -> Result<usize, Error> {
     if blocks.is_empty() {
         return Ok(0);
     }
     let progress = source.read(pid, blocks, &mut |at, report| match report {
-        Report::Block(block, BlockBits::Gone) => target.gone(block),
-        Report::Block(block, bits) => target.read(at, block, bits),
-        Report::Failed(block) => target.postpone(at, block),
+        Report::Block(block, bits) => each(at, block, Some(bits)),
+        Report::Failed(block) => each(at, block, None),
         Report::Mapping { .. } | Report::Region(_) => {}
     })?;
     // The target's map was busy: the rest soon again.
     for block in &blocks[progress.answered..] {
-        target.postpone(now, *block);
+        each(now, *block, None);
     }
     spent.add(blocks.len(), progress);
     Ok(progress.answered)
@@ -406,19 +422,11 @@ fn read_samples(
     spent: &mut Spent,
 ) -> Result<(), Error> {
     let due = target.due_reads(now);
-    if due.is_empty() {
-        return Ok(());
-    }
-    let progress = source.read(pid, &due, &mut |at, report| match report {
-        Report::Block(block, bits) => target.read(at, block, bits),
-        Report::Failed(block) => target.postpone(at, block),
-        Report::Mapping { .. } | Report::Region(_) => {}
-    })?;
-    for block in &due[progress.answered..] {
-        target.postpone(now, *block);
-    }
-    spent.add(due.len(), progress);
-    Ok(())
+    ask(source, pid, now, &due, spent, &mut |at, block, bits| match bits {
+        Some(bits) => target.read(at, block, bits),
+        None => target.postpone(at, block),
+    })
+    .map(|_| ())
 }
 
 /// Begins up to `most` looks. Returns how many.

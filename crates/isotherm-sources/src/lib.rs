@@ -69,8 +69,16 @@ pub trait AccessSource {
     /// stall, and what was accessed but not read is lost: read `all` of it just before.
     fn clear_process(&mut self, pid: u32, stuck: &[BlockNo], all: &[BlockNo]) -> Result<ClearedProcess, Error>;
 
-    /// Of the pages of `blocks` that are mapped by several processes, calls `each` with the frame, if it may be known.
-    fn shared_frames(&mut self, pid: u32, blocks: &[BlockNo], each: &mut dyn FnMut(Option<u64>)) -> Result<(), Error>;
+    /// Of the pages of `blocks` that are mapped by several processes, calls `each` with the frame, if it may be known. A source that
+    /// knows of none tells of none.
+    fn shared_frames(
+        &mut self,
+        _pid: u32,
+        _blocks: &[BlockNo],
+        _each: &mut dyn FnMut(Option<u64>),
+    ) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 /// Receives what a read finds.

@@ -109,8 +109,4 @@ impl AccessSource for Referenced {
         let at = clock::monotonic_ns();
         Ok(ClearedProcess { at, stall_ns: at - began, flushed: !self.soft_dirty, blocks: all.to_vec() })
     }
-
-    fn shared_frames(&mut self, _: u32, _: &[BlockNo], _: &mut dyn FnMut(Option<u64>)) -> Result<(), Error> {
-        Ok(())
-    }
 }

@@ -194,10 +194,6 @@ impl AccessSource for Replay {
         self.clear(pid, all, &mut |_, _, _| {})?;
         Ok(ClearedProcess { at: self.clock.now(), stall_ns: 0, flushed: true, blocks: all.to_vec() })
     }
-
-    fn shared_frames(&mut self, _: u32, _: &[BlockNo], _: &mut dyn FnMut(Option<u64>)) -> Result<(), Error> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -64,9 +64,8 @@ fn processes(host: &Host, targets: &TargetArgs) -> Result<Vec<u32>> {
     if !targets.pids.is_empty() {
         return Ok(targets.pids.clone());
     }
-    let cgroup = targets.cgroup.as_deref().unwrap_or("/").trim_end_matches('/');
-    let within = |path: &str| path.strip_prefix(cgroup).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    let pids: Vec<u32> = host.processes().iter().filter(|p| within(&p.cgroup)).map(|p| p.pid).collect();
+    let cgroup = targets.cgroup.as_deref().unwrap_or("/");
+    let pids: Vec<u32> = host.processes().iter().filter(|p| p.is_within(cgroup)).map(|p| p.pid).collect();
     if pids.is_empty() {
         return Err(Usage(format!("no process of the modelled host is in the cgroup {cgroup}")).into());
     }

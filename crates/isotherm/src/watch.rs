@@ -53,6 +53,7 @@ impl Stop {
 /// Listing and snapshots may take this share of the CPU budget before snapshots are made less often.
 const MOST_BOOKKEEPING: f64 = 0.7;
 const SETTLED_NS: u64 = 10_000_000_000;
+/// Regions accessed less often than this are of no use to who looks for hot blocks.
 const HARDLY_EVER_HZ: f32 = 0.1;
 /// How long a command may take to end when asked to.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -160,15 +161,12 @@ impl Prepared {
         let of_command =
             || Selection::Pids { pids: started.iter().map(|s| s.0.id()).collect(), children: self.children };
         let follower = Follower::new(&self.selection.unwrap_or_else(of_command), Proc::default())?;
-        let Settings { mode, sample_interval_ns, .. } = self.settings;
         let monitor = Monitor::new(self.source, follower, self.clock, self.settings);
         Ok(Watching {
             monitor,
             run: self.run,
             window_ns: self.window_ns,
             started,
-            mode,
-            sample_interval_ns,
             told_stretch: false,
             told_sampled: false,
             replay_unix_ns: self.replay_unix_ns,
@@ -183,8 +181,6 @@ pub struct Watching {
     pub run: RunInfo,
     pub window_ns: u64,
     started: Option<Started>,
-    mode: Mode,
-    sample_interval_ns: u64,
     told_stretch: bool,
     told_sampled: bool,
     /// Wall time when a replay begins; `None` when watching the machine.
@@ -299,14 +295,14 @@ impl Watching {
         if sampled.0 == 0 || std::mem::replace(&mut self.told_sampled, true) {
             return;
         }
-        if self.sample_interval_ns < ARM_TICK {
+        if self.monitor.settings().sample_interval_ns < ARM_TICK {
             let shortest = Duration::from_nanos(ARM_TICK);
             eprintln!("isotherm: looks are begun every {shortest:?}: a shorter --sample-interval makes no difference");
         }
         eprintln!(
             "isotherm: {sampled} is sampled, at most {} regions, each as hot as the blocks looked at in it{}",
             self.run.max_regions,
-            if self.mode == Mode::Auto {
+            if self.monitor.settings().mode == Mode::Auto {
                 "; looking at all of it once would take more than five minutes at --max-cpu (--mode whole does so)"
             } else {
                 ""

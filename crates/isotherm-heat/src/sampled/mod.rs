@@ -4,7 +4,7 @@
 //! read back, and tells of 512 pages at once (`mix`). Where DAMON cuts regions at random places and sees later whether the
 //! parts differ, we cut where looks have differed: between two blocks that disagree there is a place where heat changes, and
 //! looking at the middle finds it in as many steps as the distance has bits. What stays undecided is the gap between the last look that
-//! agreed and the first that did not, and half of all looks go there, largest number of open gaps first come.
+//! agreed and the first that did not, and half of all looks go there.
 //!
 //! - Regions are never larger than twice their fair share (`cap`), so that looks at one random block of each are spread over
 //!   all of memory, and what is small and hot is found in the end.
@@ -23,6 +23,7 @@ mod piece;
 use crate::adaptive::cover;
 use crate::block::{BlockBits, Ns};
 use crate::budget::{Bucket, RETOUCH_NS};
+use crate::due::{Reads, claim, take_due};
 use crate::regions::{RegionBuilder, carry_ages};
 use crate::rng::Rng;
 use crate::target::{CREDIT_S, Tally};
@@ -33,10 +34,8 @@ use isotherm_units::{AddrRange, BLOCK_SIZE, BlockNo, Bytes, PAGES_PER_BLOCK};
 use mix::{EARLY, Finding, Kinds, Look, distance};
 use piece::{Mark, Piece, middle};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Reads that fall due within this much of each other go in one pass.
-const SLACK: Ns = 4_000_000;
 /// Reads this far from the clear are due at multiples of [`GRID`].
 const COARSE: Ns = 600_000_000;
 const GRID: Ns = 200_000_000;
@@ -84,7 +83,7 @@ pub struct SampledTarget {
     looks: BTreeMap<BlockNo, Look>,
     /// Those of the looks that have not yet said to which region their block belongs.
     undecided: BTreeSet<BlockNo>,
-    reads: BinaryHeap<Reverse<(Ns, BlockNo)>>,
+    reads: Reads,
     /// Ends of regions that differ and between whose marks there is room.
     open: BTreeSet<BlockNo>,
     open_from: BlockNo,
@@ -114,7 +113,7 @@ impl SampledTarget {
             blocks: 0,
             looks: BTreeMap::new(),
             undecided: BTreeSet::new(),
-            reads: BinaryHeap::new(),
+            reads: Reads::new(),
             open: BTreeSet::new(),
             open_from: BlockNo(0),
             doubted: BTreeSet::new(),
@@ -332,20 +331,8 @@ impl SampledTarget {
 
     /// Blocks whose read is due, in address order.
     pub fn due_reads(&mut self, now: Ns) -> Vec<BlockNo> {
-        let mut due = Vec::new();
-        while let Some(&Reverse((at, block))) = self.reads.peek() {
-            if at > now + SLACK {
-                break;
-            }
-            self.reads.pop();
-            // An entry that is not the look's current plan is a left-over of an older one.
-            if self.looks.get_mut(&block).is_some_and(|l| l.next_read == at && std::mem::take(&mut l.next_read) != 0) {
-                due.push(block);
-            }
-        }
-        due.sort_unstable();
-        due.dedup();
-        due
+        let looks = &mut self.looks;
+        take_due(&mut self.reads, now, |block, at| looks.get_mut(&block).is_some_and(|l| claim(&mut l.next_read, at)))
     }
 
     /// When a read is due.
@@ -369,9 +356,8 @@ impl SampledTarget {
             return self.drop_look(block);
         };
         let (finding, is_done, reads, reserved) = (look.finding(), look.is_done(), look.reads, look.reserved);
-        let units = look.units();
         if is_first {
-            self.tally.cleared += units;
+            self.tally.cleared += look.units();
         }
         self.tally.retouched += u64::from(seen);
         self.slowdown.spend(f64::from(seen) * RETOUCH_NS);

@@ -430,10 +430,6 @@ impl AccessSource for Damon {
         self.identify(pid)?;
         Ok(ClearedProcess { at: clock::monotonic_ns(), stall_ns: 0, flushed: false, blocks: Vec::new() })
     }
-
-    fn shared_frames(&mut self, _: u32, _: &[BlockNo], _: &mut dyn FnMut(Option<u64>)) -> Result<(), Error> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,53 @@
+//! Reads that fall due: a queue whose left-overs are recognised instead of removed.
+//!
+//! Shared by `target` and `sampled`. The plan of a block, 0 for none, is kept with the block; whoever plans anew pushes another entry,
+//! and the old one is dropped when its time comes.
+
+use crate::block::Ns;
+use isotherm_units::BlockNo;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Reads that fall due within this much of each other go in one pass.
+const SLACK: Ns = 4_000_000;
+
+/// When to read which block, earliest first.
+pub(crate) type Reads = BinaryHeap<Reverse<(Ns, BlockNo)>>;
+
+/// Takes the blocks whose read is due, in address order: those entries for which `claim` says that they are the block's plan.
+pub(crate) fn take_due(reads: &mut Reads, now: Ns, mut claim: impl FnMut(BlockNo, Ns) -> bool) -> Vec<BlockNo> {
+    let mut due = Vec::new();
+    while let Some(&Reverse((at, block))) = reads.peek() {
+        if at > now + SLACK {
+            break;
+        }
+        reads.pop();
+        if claim(block, at) {
+            due.push(block);
+        }
+    }
+    due.sort_unstable();
+    due
+}
+
+/// Whether a read at `at` is what is planned; it is no more after that.
+pub(crate) fn claim(planned: &mut Ns, at: Ns) -> bool {
+    *planned == at && std::mem::take(planned) != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn only_what_is_still_planned_is_due_and_only_once() {
+        let mut reads =
+            Reads::from([(5, 9), (5, 9), (5, 1), (7, 2), (SLACK * 9, 3)].map(|(at, b)| Reverse((at, BlockNo(b)))));
+        let mut plans: BTreeMap<BlockNo, Ns> =
+            [(9, 5), (1, 5), (2, 8), (3, SLACK * 9)].map(|(b, at)| (BlockNo(b), at)).into();
+        let due = take_due(&mut reads, 7, |block, at| plans.get_mut(&block).is_some_and(|plan| claim(plan, at)));
+        assert_eq!(due, [BlockNo(1), BlockNo(9)]);
+        assert_eq!((plans[&BlockNo(9)], plans[&BlockNo(2)], reads.len()), (0, 8, 1));
+    }
+}
