@@ -144,6 +144,7 @@ mod tests {
             rate_hz,
             age_ns: 0,
             idle_ns: S,
+            sampled_pages: 0,
         }
     }
 

@@ -82,6 +82,7 @@ impl Part {
             rate_hz,
             age_ns: 0,
             idle_ns,
+            sampled_pages: 0,
         }
     }
 }

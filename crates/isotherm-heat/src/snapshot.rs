@@ -48,6 +48,9 @@ pub struct Region {
     pub age_ns: u64,
     /// Mean time since its pages were last seen accessed.
     pub idle_ns: u64,
+    /// Measured pages whose heat is known from sampled accesses; that of the others from accessed bits or from the kernel's regions.
+    #[serde(default)]
+    pub sampled_pages: u64,
 }
 
 /// A mapping of the target, as in `/proc/PID/maps`.
@@ -109,6 +112,15 @@ pub struct Cost {
     pub longest_hold_ns: u64,
     /// Reads of page tables that failed. Anything but 0 makes the result suspect.
     pub read_errors: u64,
+    /// Accesses that the kernel reported, of all processes.
+    #[serde(default)]
+    pub samples: u64,
+    /// Reports that were lost: told as lost, or missing by the event's own count.
+    #[serde(default)]
+    pub samples_lost: u64,
+    /// How often the event has happened by its own count, where it is counted beside what is sampled of it.
+    #[serde(default)]
+    pub events: u64,
 }
 
 /// The heat of all targets at one moment.

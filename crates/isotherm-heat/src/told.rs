@@ -93,6 +93,7 @@ impl ToldRegion {
             rate_hz,
             age_ns: self.age_ns(),
             idle_ns: self.idle_ns(),
+            sampled_pages: 0,
         }
     }
 }

@@ -597,6 +597,9 @@ impl<C: Clock> Monitor<C> {
             slowdown_pct: worst,
             longest_hold_ns: self.spent.longest_hold_ns,
             read_errors: self.spent.read_errors,
+            samples: 0,
+            samples_lost: 0,
+            events: 0,
         }
     }
 }

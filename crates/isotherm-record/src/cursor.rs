@@ -98,6 +98,8 @@ enum Column<'a> {
     F32(&'a Float32Array),
     Text(&'a StringArray),
     Bool(&'a BooleanArray),
+    /// Not in this recording, which is older than the column.
+    Zero,
     Unused,
 }
 
@@ -105,13 +107,16 @@ fn column<'a>(batch: &'a RecordBatch, name: &str, kind: Kind) -> Decoded<Column<
     if kind == Kind::Derived {
         return Ok(Column::Unused);
     }
+    if kind == Kind::Added && batch.column_by_name(name).is_none() {
+        return Ok(Column::Zero);
+    }
     let array = batch.column_by_name(name).ok_or_else(|| format!("column {name} is missing"))?;
     if array.null_count() > 0 {
         return Err(format!("column {name} has nulls"));
     }
     let any = array.as_any();
     let column = match kind {
-        Kind::Int => any.downcast_ref().map(Column::Int),
+        Kind::Int | Kind::Added => any.downcast_ref().map(Column::Int),
         Kind::F64 => any.downcast_ref().map(Column::F64),
         Kind::F32 => any.downcast_ref().map(Column::F32),
         Kind::Text => any.downcast_ref().map(Column::Text),
@@ -137,6 +142,7 @@ impl<'a> Cells<'a> {
     fn int(&mut self) -> Decoded<u64> {
         match self.next()? {
             Column::Int(column) => Ok(column.value(self.row).cast_unsigned()),
+            Column::Zero => Ok(0),
             _ => Err("expected an integer".into()),
         }
     }
@@ -214,6 +220,9 @@ impl Row for SnapshotRow {
                 slowdown_pct: cells.float()?,
                 longest_hold_ns: cells.int()?,
                 read_errors: cells.int()?,
+                samples: cells.int()?,
+                samples_lost: cells.int()?,
+                events: cells.int()?,
             },
         })
     }
@@ -282,6 +291,7 @@ impl Row for RegionRow {
             rate_hz: cells.single()?,
             age_ns: cells.int()?,
             idle_ns: cells.int()?,
+            sampled_pages: cells.int()?,
         };
         Ok(RegionRow { id, region })
     }

@@ -35,7 +35,7 @@ enum Column {
 impl Column {
     fn new(kind: Kind) -> Column {
         match kind {
-            Kind::Int | Kind::Derived => Column::Int(Int64Builder::new()),
+            Kind::Int | Kind::Added | Kind::Derived => Column::Int(Int64Builder::new()),
             Kind::F64 => Column::F64(Float64Builder::new()),
             Kind::F32 => Column::F32(Float32Builder::new()),
             Kind::Text => Column::Text(StringBuilder::new()),
@@ -148,6 +148,9 @@ impl Pending {
             F64(cost.slowdown_pct),
             Int(cost.longest_hold_ns),
             Int(cost.read_errors),
+            Int(cost.samples),
+            Int(cost.samples_lost),
+            Int(cost.events),
         ]);
         // Only targets of this snapshot are carried over: one that was away is written anew, and memory stays bounded.
         let mut before = std::mem::take(&mut self.known);
@@ -197,6 +200,7 @@ impl Pending {
             F32(region.rate_hz),
             Int(region.age_ns),
             Int(region.idle_ns),
+            Int(region.sampled_pages),
         ]);
     }
 

@@ -41,6 +41,9 @@ pub fn snapshot(i: u64) -> Snapshot {
             slowdown_pct: 0.5,
             longest_hold_ns: 7,
             read_errors: u64::from(i == 3),
+            samples: 8,
+            samples_lost: 9,
+            events: 10,
         },
     }
 }
@@ -94,5 +97,6 @@ fn region(start: u64, i: u64) -> Region {
         rate_hz: 0.1,
         age_ns: i,
         idle_ns: 2 * i,
+        sampled_pages: i,
     }
 }

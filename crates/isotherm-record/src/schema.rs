@@ -34,6 +34,8 @@
 //! | `cost_slowdown_pct` (`Float64`) | estimated slow-down of the targets, percent of one core |
 //! | `cost_longest_hold_ns` | longest time that a target's memory map was held in one piece |
 //! | `cost_read_errors` | reads of page tables that failed |
+//! | `cost_samples`, `cost_samples_lost` | accesses that the kernel reported; reports that were lost |
+//! | `cost_events` | how often the sampled event has happened, by its own count |
 //!
 //! **targets**: one row for each process of a snapshot.
 //!
@@ -62,6 +64,7 @@
 //! | `rate_hz` (`Float32`) | mean accesses a second and measured page |
 //! | `age_ns` | how long the region has had this heat |
 //! | `idle_ns` | mean time since its pages were last seen accessed |
+//! | `sampled_pages` | measured pages whose heat is known from sampled accesses |
 //!
 //! **mappings**: the mappings of a target, as in `/proc/PID/maps`. They are written when the target is new to the recording,
 //! was missing from the snapshot before, or has other mappings than before; always the full set. A reader finds those of a
@@ -164,6 +167,8 @@ impl Table {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Int,
+    /// Added within a version: 0 where an older recording has no such column.
+    Added,
     /// The only kind that may be null. Computed from another column for those who query; our reader does not use it.
     Derived,
     F64,
@@ -175,7 +180,7 @@ pub(crate) enum Kind {
 impl Kind {
     pub(crate) const fn data_type(self) -> DataType {
         match self {
-            Kind::Int | Kind::Derived => DataType::Int64,
+            Kind::Int | Kind::Added | Kind::Derived => DataType::Int64,
             Kind::F64 => DataType::Float64,
             Kind::F32 => DataType::Float32,
             Kind::Text => DataType::Utf8,
@@ -201,6 +206,9 @@ const SNAPSHOTS: &[(&str, Kind)] = &[
     ("cost_slowdown_pct", Kind::F64),
     ("cost_longest_hold_ns", Kind::Int),
     ("cost_read_errors", Kind::Int),
+    ("cost_samples", Kind::Added),
+    ("cost_samples_lost", Kind::Added),
+    ("cost_events", Kind::Added),
 ];
 
 const TARGETS: &[(&str, Kind)] = &[
@@ -233,6 +241,7 @@ const REGIONS: &[(&str, Kind)] = &[
     ("rate_hz", Kind::F32),
     ("age_ns", Kind::Int),
     ("idle_ns", Kind::Int),
+    ("sampled_pages", Kind::Added),
 ];
 
 const MAPPINGS: &[(&str, Kind)] = &[

@@ -7,50 +7,12 @@
 //! A processor counts few events at once. Where more are asked for, the kernel takes turns, and tells for how long each was
 //! counted; counts are scaled by that.
 
+pub use crate::perf::Event;
 use crate::perf::attr::{self, Attr, EXCLUDE_HV, INHERIT};
 use crate::proc::{self, Proc};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
-
-/// What to count: `type` and `config` of `struct perf_event_attr`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// `PERF_TYPE_*`, or the number of an event source under `/sys/bus/event_source/devices`.
-    pub kind: u32,
-    /// The event, in the words of its type.
-    pub config: u64,
-}
-
-impl Event {
-    /// Loads that missed in the data TLB.
-    pub const DTLB_LOAD_MISSES: Event = Event::hardware_cache(DTLB, READ, MISS);
-    /// Stores that missed in the data TLB.
-    pub const DTLB_STORE_MISSES: Event = Event::hardware_cache(DTLB, WRITE, MISS);
-    /// Page faults: counted by the kernel itself, so there on every machine.
-    pub const PAGE_FAULTS: Event = Event { kind: 1, config: 2 };
-
-    const fn hardware_cache(cache: u64, operation: u64, result: u64) -> Event {
-        Event { kind: 3, config: cache | operation << 8 | result << 16 }
-    }
-}
-
-// PERF_COUNT_HW_CACHE_*.
-const DTLB: u64 = 3;
-const READ: u64 = 0;
-const WRITE: u64 = 1;
-const MISS: u64 = 1;
-
-impl std::fmt::Display for Event {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match *self {
-            Event::DTLB_LOAD_MISSES => f.write_str("dTLB load misses"),
-            Event::DTLB_STORE_MISSES => f.write_str("dTLB store misses"),
-            Event::PAGE_FAULTS => f.write_str("page faults"),
-            Event { kind, config } => write!(f, "event {kind}:{config:#x}"),
-        }
-    }
-}
 
 /// Why an event cannot be counted.
 #[derive(Debug, thiserror::Error)]
@@ -367,11 +329,5 @@ mod tests {
         assert!(matches!(error(libc::ESRCH), CounterError::Gone { pid: 7 }));
         assert!(matches!(error(libc::EMFILE), CounterError::Io { .. }));
         assert!(matches!(Counter::open(u32::MAX, Event::PAGE_FAULTS), Err(CounterError::Gone { .. })));
-    }
-
-    #[test]
-    fn events_have_the_kernels_numbers() {
-        assert_eq!(Event::DTLB_LOAD_MISSES, Event { kind: 3, config: 0x1_0003 });
-        assert_eq!(Event::DTLB_STORE_MISSES, Event { kind: 3, config: 0x1_0103 });
     }
 }

@@ -4,7 +4,7 @@
 //! offsets. tracefs has to be mounted; to mount it is the administrator's business and is not done here. No tracing program is
 //! started and none of tracefs is written to: a perf event is private to whoever opens it.
 
-use crate::counter::Event;
+use crate::perf::Event;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -101,7 +101,7 @@ impl Tracepoint {
 
     /// The event to open.
     pub fn event(&self) -> Event {
-        Event { kind: PERF_TYPE_TRACEPOINT, config: self.id }
+        Event::new(PERF_TYPE_TRACEPOINT, self.id)
     }
 
     /// A field of its records.
@@ -217,7 +217,7 @@ print fmt: \"target_id=%lu nr_regions=%u\", REC->target_id, REC->nr_regions
         assert!(matches!(read(), Err(TracepointError::Parse { .. })));
         fs::write(event.join("id"), "401\n").unwrap();
         let tracepoint = read().unwrap();
-        assert_eq!(tracepoint.event(), Event { kind: 2, config: 401 });
+        assert_eq!(tracepoint.event(), Event::new(2, 401));
         assert!(tracepoint.field("age").unwrap_err().to_string().contains("a field called age"));
     }
 }

@@ -253,6 +253,7 @@ mod tests {
             rate_hz: 0.0,
             age_ns: 0,
             idle_ns: 0,
+            sampled_pages: 0,
         };
         let regions = [region(first - 100, first + 2000, 10), region(first + 2000, 40_000, 60_000)];
         let score = pattern.score_regions(memory, &regions, 1_000_000_000);

@@ -46,6 +46,7 @@ fn region(start: u64, mib: u64, rate_hz: f32, idle_s: u64) -> Region {
         rate_hz,
         age_ns: 30 * SECOND,
         idle_ns: idle_s * SECOND,
+        sampled_pages: 0,
     }
 }
 

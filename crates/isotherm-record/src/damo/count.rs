@@ -59,6 +59,7 @@ impl Counting {
             rate_hz: 0.0,
             age_ns,
             idle_ns: 0,
+            sampled_pages: 0,
         };
         let Some(hits) = self.hits(record) else { return (region, false) };
         let max = self.max().map_or(f64::INFINITY, |m| m as f64);
@@ -118,7 +119,17 @@ mod tests {
     fn hot(rate_hz: f32, age_ns: u64, idle_ns: u64) -> Region {
         let range = AddrRange::new(Addr(0x1000), Addr(0x9000));
         let interval = Interval::from_octaves((1000.0 / f64::from(rate_hz)).log2());
-        Region { range, resident_pages: 5, measured_pages: 5, huge_pages: 0, interval, rate_hz, age_ns, idle_ns }
+        Region {
+            range,
+            resident_pages: 5,
+            measured_pages: 5,
+            huge_pages: 0,
+            interval,
+            rate_hz,
+            age_ns,
+            idle_ns,
+            sampled_pages: 0,
+        }
     }
 
     fn record(counted: Counted) -> RegionRecord {

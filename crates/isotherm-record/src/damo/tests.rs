@@ -118,6 +118,7 @@ fn region(start: u64, pages: u64, rate_hz: f32) -> Region {
         rate_hz,
         age_ns: 5 * SECOND,
         idle_ns: SECOND,
+        sampled_pages: 0,
     }
 }
 

@@ -23,16 +23,19 @@ fn histograms() -> impl Strategy<Value = Histogram> {
 
 fn regions() -> impl Strategy<Value = Region> {
     let pages = (any::<u64>(), any::<u64>(), any::<u64>());
-    (ranges(), pages, intervals(), any::<f32>(), any::<u64>(), any::<u64>()).prop_map(
-        |(range, (resident_pages, measured_pages, huge_pages), interval, rate_hz, age_ns, idle_ns)| Region {
-            range,
-            resident_pages,
-            measured_pages,
-            huge_pages,
-            interval,
-            rate_hz,
-            age_ns,
-            idle_ns,
+    (ranges(), pages, intervals(), any::<f32>(), any::<[u64; 3]>()).prop_map(
+        |(range, (resident_pages, measured_pages, huge_pages), interval, rate_hz, [age_ns, idle_ns, sampled_pages])| {
+            Region {
+                range,
+                resident_pages,
+                measured_pages,
+                huge_pages,
+                interval,
+                rate_hz,
+                age_ns,
+                idle_ns,
+                sampled_pages,
+            }
         },
     )
 }
@@ -68,7 +71,7 @@ fn targets() -> impl Strategy<Value = TargetHeat> {
 fn snapshots() -> impl Strategy<Value = Snapshot> {
     // Few processes, so that they come and go.
     let ids = btree_set((0..3_u32, 0..2_u64), 0..5);
-    let cost = (any::<[u64; 7]>(), any::<f64>()).prop_map(|(n, slowdown_pct)| Cost {
+    let cost = (any::<[u64; 10]>(), any::<f64>()).prop_map(|(n, slowdown_pct)| Cost {
         elapsed_ns: n[0],
         monitor_cpu_ns: n[1],
         pages_read: n[2],
@@ -77,6 +80,9 @@ fn snapshots() -> impl Strategy<Value = Snapshot> {
         slowdown_pct,
         longest_hold_ns: n[5],
         read_errors: n[6],
+        samples: n[7],
+        samples_lost: n[8],
+        events: n[9],
     });
     (any::<u64>(), any::<u64>(), ids, vec(targets(), 5), cost).prop_map(|(start, end, ids, targets, cost)| Snapshot {
         start_unix_ns: start,

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// The head of `struct perf_event_attr`, `PERF_ATTR_SIZE_VER3`: known to every kernel since 3.7, the clock since 4.1.
+/// `struct perf_event_attr` as of 6.3, `PERF_ATTR_SIZE_VER8`. Older kernels take a longer one than they know if what they do not know is 0.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub(crate) struct Attr {
@@ -22,9 +22,17 @@ pub(crate) struct Attr {
     pub sample_regs_user: u64,
     pub sample_stack_user: u32,
     pub clock: i32,
+    pub sample_regs_intr: u64,
+    pub aux_watermark: u32,
+    pub sample_max_stack: u16,
+    pub reserved_2: u16,
+    pub aux_sample_size: u32,
+    pub reserved_3: u32,
+    pub sig_data: u64,
+    pub config3: u64,
 }
 
-const SIZE: u32 = 96;
+const SIZE: u32 = 136;
 const _: () = assert!(size_of::<Attr>() == SIZE as usize);
 
 /// Count threads and processes that are started later as well. A ring cannot be had with it across processors.

@@ -8,8 +8,10 @@
 //! event's own count is kept next to the samples read: compare [`Ring::count`] with what came out.
 
 pub(crate) mod attr;
+mod event;
 mod ring;
 mod sample;
 
+pub use event::Event;
 pub use ring::{Record, Records, Ring, RingError, Sampling, Scope};
 pub use sample::{Fields, Sample};

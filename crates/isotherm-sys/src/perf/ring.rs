@@ -9,8 +9,8 @@
 //! record is looked at, and the records in the copy never wrap around.
 
 use super::attr::{self, Attr, EXCLUDE_HV, EXCLUDE_KERNEL, USE_CLOCK};
+use super::event::Event;
 use super::sample::{Fields, Sample};
-use crate::counter::Event;
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
@@ -117,6 +117,9 @@ impl Ring {
         let attr = Attr {
             kind: event.kind,
             config: event.config,
+            config1: event.config1,
+            config2: event.config2,
+            config3: event.config3,
             sample_period: sampling.period.max(1),
             sample_type: sampling.fields.bits(),
             flags: EXCLUDE_HV | USE_CLOCK | if sampling.user_only { EXCLUDE_KERNEL } else { 0 },

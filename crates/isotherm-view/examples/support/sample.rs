@@ -22,6 +22,7 @@ pub fn region(start: u64, bytes: u64, interval_ns: u64) -> Region {
         rate_hz: interval.ns().map_or(0.0, |ns| 1e9 / ns as f32),
         age_ns: 20 * SECOND,
         idle_ns: interval_ns / 2,
+        sampled_pages: 0,
     }
 }
 
@@ -66,6 +67,9 @@ pub fn snapshot(second: u64, targets: Vec<TargetHeat>) -> Snapshot {
         slowdown_pct: 0.12,
         longest_hold_ns: 350_000,
         read_errors: 0,
+        samples: 0,
+        samples_lost: 0,
+        events: 0,
     };
     Snapshot { start_unix_ns: end - SECOND, end_unix_ns: end, targets, cost }
 }

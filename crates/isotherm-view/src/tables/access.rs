@@ -61,6 +61,8 @@ pub struct AccessRegion {
     pub measured_bytes: Bytes,
     /// What of the resident memory lies on huge pages, in percent.
     pub huge_pct: f64,
+    /// Measured memory whose heat is known from sampled accesses, and not from accessed bits.
+    pub sampled_bytes: Bytes,
     /// Mean interval between accesses; none if unmeasured.
     pub interval_ns: Option<u64>,
     /// Mean accesses a second and page.
@@ -212,6 +214,7 @@ impl AccessRegion {
             resident_bytes: Bytes::of_pages(region.resident_pages),
             measured_bytes: Bytes::of_pages(region.measured_pages),
             huge_pct: percent_of(region.huge_pages, region.resident_pages),
+            sampled_bytes: Bytes::of_pages(region.sampled_pages),
             interval_ns: region.interval.ns(),
             rate_hz: region.rate_hz,
             age_ns: region.age_ns,

@@ -20,6 +20,10 @@ pub struct CostSummary {
     pub longest_hold_ns: u64,
     /// Reads of page tables that failed.
     pub read_errors: u64,
+    /// Accesses that the kernel reported.
+    pub samples: u64,
+    /// Reports of accesses that were lost.
+    pub samples_lost: u64,
 }
 
 impl CostSummary {
@@ -36,13 +40,20 @@ impl CostSummary {
             slowdown_pct: cost.slowdown_pct,
             longest_hold_ns: cost.longest_hold_ns,
             read_errors: cost.read_errors,
+            samples: cost.samples,
+            samples_lost: cost.samples_lost,
         }
     }
 
     /// The summary as a sentence.
     pub fn line(&self) -> String {
+        let samples = match (self.samples, self.samples_lost) {
+            (0, 0) => String::new(),
+            (samples, 0) => format!(", {samples} samples"),
+            (samples, lost) => format!(", {samples} samples and {lost} lost"),
+        };
         format!(
-            "cost over {}: monitor {}% of a core, slow-down {}%, longest hold {}",
+            "cost over {}: monitor {}% of a core, slow-down {}%, longest hold {}{samples}",
             human::duration(self.elapsed_ns),
             human::percent(self.monitor_cpu_pct),
             human::percent(self.slowdown_pct),
@@ -85,6 +96,10 @@ mod tests {
         let summary = CostSummary::of(&cost);
         let text = "cost over 10 s: monitor 0.40% of a core, slow-down 0.12%, longest hold 350 us";
         assert_eq!((summary.line().as_str(), summary.warning()), (text, None));
+        cost.samples = 1234;
+        assert!(CostSummary::of(&cost).line().ends_with(", longest hold 350 us, 1234 samples"));
+        cost.samples_lost = 5;
+        assert!(CostSummary::of(&cost).line().ends_with(", 1234 samples and 5 lost"));
         cost.read_errors = 3;
         assert!(CostSummary::of(&cost).warning().unwrap().starts_with("warning: 3 reads"));
         assert_eq!(CostSummary::of(&Cost::default()).monitor_cpu_pct, 0.0);

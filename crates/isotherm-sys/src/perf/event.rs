@@ -1,0 +1,88 @@
+//! An event as the kernel knows it: the numbers of `struct perf_event_attr` that say what is counted or sampled.
+//!
+//! Where they come from is not decided here: the constants below are the same on every machine, those of a processor's own events
+//! are read from sysfs by `named`, and [`crate::tracepoint`] reads those of tracepoints.
+
+/// What to count or to sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Event {
+    /// `PERF_TYPE_*`, or the number of an event source under `/sys/bus/event_source/devices`.
+    pub kind: u32,
+    /// The event, in the words of its type.
+    pub config: u64,
+    /// More of it: for Intel's loads the latency from which on they count.
+    pub config1: u64,
+    /// And more.
+    pub config2: u64,
+    /// And more: kernels before 6.3 refuse anything but 0.
+    pub config3: u64,
+}
+
+impl Event {
+    /// Loads that missed in the data TLB.
+    pub const DTLB_LOAD_MISSES: Event = Event::hardware_cache(DTLB, READ, MISS);
+    /// Stores that missed in the data TLB.
+    pub const DTLB_STORE_MISSES: Event = Event::hardware_cache(DTLB, WRITE, MISS);
+    /// Page faults: counted by the kernel itself, so there on every machine. Told before the page is there, so without a physical address.
+    pub const PAGE_FAULTS: Event = Event::new(SOFTWARE, 2);
+    /// Page faults for which nothing was read from a disk, told when the page is there. Among them the NUMA hint faults.
+    pub const MINOR_FAULTS: Event = Event::new(SOFTWARE, 5);
+    /// Page faults for which something was read from a disk, told when the page is there.
+    pub const MAJOR_FAULTS: Event = Event::new(SOFTWARE, 6);
+
+    /// An event of two numbers.
+    pub const fn new(kind: u32, config: u64) -> Event {
+        Event { kind, config, config1: 0, config2: 0, config3: 0 }
+    }
+
+    const fn hardware_cache(cache: u64, operation: u64, result: u64) -> Event {
+        Event::new(HARDWARE_CACHE, cache | operation << 8 | result << 16)
+    }
+}
+
+// PERF_TYPE_*.
+const SOFTWARE: u32 = 1;
+const HARDWARE_CACHE: u32 = 3;
+// PERF_COUNT_HW_CACHE_*.
+const DTLB: u64 = 3;
+const READ: u64 = 0;
+const WRITE: u64 = 1;
+const MISS: u64 = 1;
+
+impl std::fmt::Display for Event {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Event::DTLB_LOAD_MISSES => f.write_str("dTLB load misses"),
+            Event::DTLB_STORE_MISSES => f.write_str("dTLB store misses"),
+            Event::PAGE_FAULTS => f.write_str("page faults"),
+            Event::MINOR_FAULTS => f.write_str("minor page faults"),
+            Event::MAJOR_FAULTS => f.write_str("major page faults"),
+            Event { kind, config, config1, config2, config3 } => {
+                write!(f, "event {kind}:{config:#x}")?;
+                // Those behind the last that is not 0 say nothing.
+                let more = [config1, config2, config3];
+                let used = more.iter().rposition(|c| *c != 0).map_or(0, |last| last + 1);
+                more[..used].iter().try_for_each(|c| write!(f, ":{c:#x}"))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_have_the_numbers_of_the_kernel() {
+        assert_eq!(Event::DTLB_LOAD_MISSES, Event::new(3, 0x1_0003));
+        assert_eq!(Event::DTLB_STORE_MISSES, Event::new(3, 0x1_0103));
+    }
+
+    #[test]
+    fn an_event_without_a_name_is_told_by_its_numbers() {
+        let loads = Event { kind: 4, config: 0x1cd, config1: 30, ..Event::default() };
+        assert_eq!(loads.to_string(), "event 4:0x1cd:0x1e");
+        assert_eq!(Event { config3: 1, ..loads }.to_string(), "event 4:0x1cd:0x1e:0x0:0x1");
+        assert_eq!(Event::new(4, 0).to_string(), "event 4:0x0");
+    }
+}
