@@ -4,7 +4,7 @@
 //! is present if all its needs are met, absent if one certainly is not, and unknown otherwise, in which case it is worth a
 //! try. What only narrows a thing (such as "own processes only") is in the detail and leaves the state alone.
 
-use super::{Cap, HostFacts, Indexing, Lockdown, MemorySampling, MemorySideCache};
+use super::{Cap, HostFacts, Indexing, Lockdown, MemorySideCache, Pmu};
 use isotherm_units::PAGE_SIZE;
 use serde::Serialize;
 use std::fmt;
@@ -217,13 +217,14 @@ fn symbols_advice(facts: &HostFacts) -> String {
 
 /// Units that sample memory accesses; `None` if the event sources are unknown.
 fn memory_pmus(facts: &HostFacts) -> Option<Vec<String>> {
-    let label = |sampling| match sampling {
-        MemorySampling::Pebs => "PEBS",
-        MemorySampling::Ibs => "IBS",
-        MemorySampling::Spe => "SPE",
-    };
-    let pmus = facts.pmus.as_ref()?.iter();
-    Some(pmus.filter_map(|pmu| Some(format!("{} ({})", pmu.name, label(pmu.memory?)))).collect())
+    let works = |pmu: &Pmu| Some(format!("{} ({})", pmu.name, pmu.memory.as_ref()?.as_ref().ok()?));
+    Some(facts.pmus.as_ref()?.iter().filter_map(works).collect())
+}
+
+/// Units that are of the kind, and cannot be used: half a unit, as in some virtual machines. With what is wrong.
+fn broken_pmus(facts: &HostFacts) -> Vec<String> {
+    let broken = |pmu: &Pmu| Some(format!("; {}: {}", pmu.name, pmu.memory.as_ref()?.as_ref().err()?));
+    facts.pmus.iter().flatten().filter_map(broken).collect()
 }
 
 fn perf(facts: &HostFacts) -> Finding {
@@ -423,11 +424,14 @@ fn numa(facts: &HostFacts) -> Finding {
 }
 
 fn pmu(facts: &HostFacts) -> Finding {
+    let broken = broken_pmus(facts).concat();
     match memory_pmus(facts) {
         None => plain(Area::Cpu, "pmu", None, "the kernel lists no event sources"),
-        Some(units) if units.is_empty() => plain(Area::Cpu, "pmu", Some(false), "no unit samples memory accesses")
-            .advise("in a virtual machine, ask for one with a virtual PMU; else use the page-table source"),
-        Some(units) => plain(Area::Cpu, "pmu", Some(true), units.join(", ")),
+        Some(units) if units.is_empty() => {
+            plain(Area::Cpu, "pmu", Some(false), format!("no unit samples memory accesses{broken}"))
+                .advise("in a virtual machine, ask for one with a virtual PMU; else use the page-table source")
+        }
+        Some(units) => plain(Area::Cpu, "pmu", Some(true), format!("{}{broken}", units.join(", "))),
     }
 }
 

@@ -22,7 +22,7 @@ mod tests;
 pub use assess::{Area, Finding, State, assess};
 pub use kernel::{Cap, Caps, KernelConfig, Lockdown, Release};
 pub use memory::{Damon, Indexing, MemorySideCache, Mglru, NumaNode, Thp, WritePolicy};
-pub use pmu::{MemorySampling, Pmu};
+pub use pmu::Pmu;
 
 pub(crate) use memory::meminfo;
 
@@ -143,7 +143,7 @@ impl HostFacts {
             kpageflags: proc.exists("kpageflags"),
             thp: Thp::read(&sys),
             nodes: NumaNode::read_all(&sys),
-            pmus: Pmu::read_all(&sys),
+            pmus: Pmu::read_all(roots, &sys),
             mglru: Mglru::read(&sys),
             damon: Damon::read(&Proc::at(&roots.proc), &sys),
             tracefs: tracefs(&sys),

@@ -1,17 +1,10 @@
 //! Performance-monitoring units: which event sources there are, and which can sample memory accesses with addresses.
+//!
+//! How one does so, and what stands against it, is found out where events are looked up by name: [`crate::perf::named`].
 
+use super::HostRoots;
 use super::files::Tree;
-
-/// How a unit samples memory accesses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MemorySampling {
-    /// Intel PEBS: the load-latency event.
-    Pebs,
-    /// AMD IBS: every nth operation.
-    Ibs,
-    /// Arm SPE.
-    Spe,
-}
+use crate::perf::named::{self, Kind, NamedError};
 
 /// An event source under `/sys/bus/event_source/devices`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,34 +13,21 @@ pub struct Pmu {
     pub name: String,
     /// The number to put in `perf_event_attr.type`.
     pub type_id: Option<u32>,
-    /// How it samples memory accesses, if it does.
-    pub memory: Option<MemorySampling>,
-    /// Its load-latency event as the kernel spells it: `event=0xcd,umask=0x1,ldlat=3`.
-    pub mem_loads: Option<String>,
-    /// Whether that event only counts behind an auxiliary one in the same group (Sapphire Rapids and later).
-    pub needs_aux: bool,
+    /// How it samples memory accesses, or why it does not although it is one of those that do. `None` if it is not.
+    pub memory: Option<Result<Kind, NamedError>>,
 }
 
 impl Pmu {
     /// All event sources; `None` if the kernel does not list them.
-    pub(super) fn read_all(sys: &Tree<'_>) -> Option<Vec<Pmu>> {
+    pub(super) fn read_all(roots: &HostRoots, sys: &Tree<'_>) -> Option<Vec<Pmu>> {
         let names = sys.names("bus/event_source/devices")?;
-        Some(names.into_iter().map(|name| Pmu::read(sys, name)).collect())
+        Some(names.into_iter().map(|name| Pmu::read(roots, sys, name)).collect())
     }
 
-    fn read(sys: &Tree<'_>, name: String) -> Pmu {
-        let file = |file: &str| format!("bus/event_source/devices/{name}/{file}");
-        let mem_loads = sys.text(&file("events/mem-loads"));
-        let memory = match name.as_str() {
-            "ibs_op" => Some(MemorySampling::Ibs),
-            spe if spe.starts_with("arm_spe_") => Some(MemorySampling::Spe),
-            _ => mem_loads.as_ref().map(|_| MemorySampling::Pebs),
-        };
+    fn read(roots: &HostRoots, sys: &Tree<'_>, name: String) -> Pmu {
         Pmu {
-            type_id: sys.number(&file("type")),
-            needs_aux: sys.exists(&file("events/mem-loads-aux")) == Some(true),
-            memory,
-            mem_loads,
+            type_id: sys.number(&format!("bus/event_source/devices/{name}/type")),
+            memory: named::samples_memory(roots, &name),
             name,
         }
     }

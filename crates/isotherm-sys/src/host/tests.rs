@@ -1,6 +1,7 @@
 //! Machines that we do not have: files for the reader, facts for the assessment.
 
 use super::*;
+use crate::perf::named::Kind;
 use flate2::{Compression, write::GzEncoder};
 use std::collections::BTreeMap;
 use std::fs;
@@ -77,6 +78,9 @@ const SERVER: &[(&str, &str)] = &[
     ("sys/bus/event_source/devices/cpu/type", "4\n"),
     ("sys/bus/event_source/devices/cpu/events/mem-loads", "event=0xcd,umask=0x1,ldlat=3\n"),
     ("sys/bus/event_source/devices/cpu/events/mem-loads-aux", "event=0x03,umask=0x82\n"),
+    ("sys/bus/event_source/devices/cpu/format/event", "config:0-7\n"),
+    ("sys/bus/event_source/devices/cpu/format/umask", "config:8-15\n"),
+    ("sys/bus/event_source/devices/cpu/format/ldlat", "config1:0-15\n"),
     ("sys/bus/event_source/devices/software/type", "1\n"),
     (
         "boot/config-6.12.41+deb13-amd64",
@@ -127,18 +131,31 @@ fn nodes_come_with_their_caches() {
 fn event_sources_tell_how_they_sample_memory() {
     let host = FakeHost::new(SERVER);
     host.file("sys/bus/event_source/devices/ibs_op/type", b"11\n");
+    host.file("sys/bus/event_source/devices/ibs_op/format/cnt_ctl", b"config:19\n");
     host.file("sys/bus/event_source/devices/arm_spe_0/type", b"12\n");
+    host.file("sys/bus/event_source/devices/arm_spe_0/format/load_filter", b"config:33\n");
+    host.file("sys/bus/event_source/devices/arm_spe_0/format/store_filter", b"config:34\n");
     let pmus = host.facts().pmus.unwrap();
-    let memory: Vec<_> = pmus.iter().map(|pmu| (&*pmu.name, pmu.memory)).collect();
+    let memory: Vec<_> = pmus.iter().map(|pmu| (&*pmu.name, pmu.type_id, pmu.memory.clone())).collect();
     let expected = [
-        ("arm_spe_0", Some(MemorySampling::Spe)),
-        ("cpu", Some(MemorySampling::Pebs)),
-        ("ibs_op", Some(MemorySampling::Ibs)),
-        ("software", None),
+        ("arm_spe_0", Some(12), Some(Ok(Kind::Spe))),
+        ("cpu", Some(4), Some(Ok(Kind::Memory))),
+        ("ibs_op", Some(11), Some(Ok(Kind::Ibs))),
+        ("software", Some(1), None),
     ];
     assert_eq!(memory, expected);
-    assert_eq!((pmus[1].type_id, pmus[1].needs_aux), (Some(4), true));
-    assert_eq!(pmus[1].mem_loads.as_deref(), Some("event=0xcd,umask=0x1,ldlat=3"));
+}
+
+#[test]
+fn half_a_unit_is_absent_with_what_is_wrong() {
+    let host = FakeHost::new(SERVER);
+    host.file("sys/bus/event_source/devices/cpu/format/ldlat", b"");
+    let facts = host.facts();
+    assert!(matches!(facts.pmus.as_ref().unwrap()[0].memory, Some(Err(_))), "{:?}", facts.pmus);
+    let pmu = finding(&facts, "pmu");
+    assert_eq!(pmu.state, State::Absent);
+    assert!(pmu.detail.contains("cpu: read ") && pmu.detail.contains("format/ldlat"), "{}", pmu.detail);
+    assert!(finding(&facts, "perf").detail.contains("page faults only"));
 }
 
 #[test]

@@ -9,6 +9,7 @@
 
 pub(crate) mod attr;
 mod event;
+pub mod named;
 mod ring;
 mod sample;
 

@@ -1,0 +1,86 @@
+//! Page faults: there on every machine, and the only accesses that can be sampled on one without a PMU.
+//!
+//! By themselves they tell first touches. Where the kernel balances memory between NUMA nodes it takes the access rights of
+//! pages away from time to time, and each such hint fault is an access to memory long in use: [`find`] says whether it does.
+
+use super::{EACH, Kind, NamedEvent, PmuEvent};
+use crate::host::HostRoots;
+use crate::perf::Event;
+use std::fs;
+
+pub(super) const ALL: &str = "faults";
+pub(super) const MINOR: &str = "minor-faults";
+pub(super) const MAJOR: &str = "major-faults";
+
+/// `PERF_TYPE_SOFTWARE`.
+pub(super) const SOFTWARE: u32 = Event::PAGE_FAULTS.kind;
+
+/// Whether an event is page faults, in any of their kinds.
+pub(super) fn are(event: Event) -> bool {
+    [Event::PAGE_FAULTS, Event::MINOR_FAULTS, Event::MAJOR_FAULTS].contains(&event)
+}
+
+/// Page faults by one of the three names.
+pub(super) fn find(roots: &HostRoots, name: &str) -> NamedEvent {
+    // All faults are the two kinds together: told when the page is there, so with a physical address.
+    let (events, what): (&[Event], _) = match name {
+        MINOR => (&[Event::MINOR_FAULTS], HintFaults::read(roots).sentence()),
+        MAJOR => (&[Event::MAJOR_FAULTS], "page faults that read from a disk, with their addresses"),
+        _ => (&[Event::MINOR_FAULTS, Event::MAJOR_FAULTS], HintFaults::read(roots).sentence()),
+    };
+    let parts = events.iter().map(|event| part(*event)).collect();
+    NamedEvent { name: name.to_owned(), kind: Kind::Faults, parts, what, default_rate: EACH }
+}
+
+/// The kernel's own events have fixed numbers: they need nothing from sysfs.
+fn part(event: Event) -> PmuEvent {
+    PmuEvent { pmu: "software".to_owned(), event, leader: None, cpus: None, most_precise: 0, user_only: true }
+}
+
+/// Whether the kernel makes NUMA hint faults now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HintFaults {
+    Made,
+    OneNode,
+    Off,
+    Unknown,
+}
+
+impl HintFaults {
+    fn read(roots: &HostRoots) -> HintFaults {
+        match (nodes(roots), balancing(roots)) {
+            (Some(0 | 1), _) => HintFaults::OneNode,
+            (_, Some(0)) => HintFaults::Off,
+            (Some(_), Some(_)) => HintFaults::Made,
+            _ => HintFaults::Unknown,
+        }
+    }
+
+    fn sentence(self) -> &'static str {
+        match self {
+            HintFaults::Made => {
+                "page faults, with their addresses: first touches, and NUMA hint faults, which this kernel makes now"
+            }
+            HintFaults::OneNode => {
+                "page faults, with their addresses: first touches only, as NUMA hint faults take more than one node"
+            }
+            HintFaults::Off => {
+                "page faults, with their addresses: first touches only, as kernel.numa_balancing is 0 and no NUMA hint faults are made"
+            }
+            HintFaults::Unknown => {
+                "page faults, with their addresses: first touches, and NUMA hint faults if this kernel makes them, which cannot be told"
+            }
+        }
+    }
+}
+
+/// NUMA nodes that the kernel lists.
+fn nodes(roots: &HostRoots) -> Option<usize> {
+    let entries = fs::read_dir(roots.sys.join("devices/system/node")).ok()?;
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    Some(names.filter(|name| name.strip_prefix("node").is_some_and(|id| id.parse::<u32>().is_ok())).count())
+}
+
+fn balancing(roots: &HostRoots) -> Option<i32> {
+    fs::read_to_string(roots.proc.join("sys/kernel/numa_balancing")).ok()?.trim().parse().ok()
+}
