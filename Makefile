@@ -4,8 +4,9 @@ SHELL := /bin/bash
 CARGO ?= cargo
 BIN := target/release/isotherm
 
-BENCHES := bench-scan bench-accuracy bench-collapse bench-redis bench-sampling bench-scale bench-sampled bench-damon
-.PHONY: help build demo test lint fmt lab bench $(BENCHES) setup-build setup-test setup-lab
+BENCHES := bench-scan bench-accuracy bench-collapse bench-redis bench-sampling bench-scale bench-sampled bench-events \
+	bench-faults bench-damon
+.PHONY: help build demo test lint fmt fuzz lab bench $(BENCHES) setup-build setup-test setup-lab
 
 help:
 	@echo "make demo            set up, build, and watch a workload with known hot memory"
@@ -13,6 +14,7 @@ help:
 	@echo "make lab             run the tests under stock Debian kernels in QEMU (see lab/README.md)"
 	@echo "make build           set up and build $(BIN)"
 	@echo "make lint            formatting and clippy, warnings as errors"
+	@echo "make fuzz            any bytes as records of a perf ring, for FUZZ_SECONDS (60)"
 	@echo "make bench-scan      what reading and clearing cost, next to clear_refs + smaps (about 8 minutes)"
 	@echo "make bench-accuracy  precision and recall against the truth (about 9 minutes; --full: 16)"
 	@echo "make bench-collapse  hints next to round robin, everything huge, and nothing (about 7 minutes)"
@@ -20,7 +22,9 @@ help:
 	@echo "make bench-sampling  drawing a page in each of up to 200,000 regions, next to a locked ChaCha20 (about 1 minute)"
 	@echo "make bench-scale     modelled hosts of up to 5 TB: DAMON's algorithm next to ours (about 3 minutes)"
 	@echo "make bench-sampled   a process of 14 GiB, sampled next to whole (about 12 minutes)"
+	@echo "make bench-faults    every page fault of a child sampled, next to none (about 1 minute)"
 	@echo "make bench-damon     the kernel's DAMON next to ours on one process, in QEMU (about 5 minutes)"
+	@echo "make bench-events    a window of 200,000 sampled accesses, next to a list of 26 million regions (about 1 minute, 2 GiB)"
 	@echo "make bench           all of them; results into bench/results/"
 
 setup-build:
@@ -48,6 +52,9 @@ fmt:
 test: setup-test lint
 	@scripts/test.sh
 
+fuzz: setup-build
+	@scripts/fuzz.sh $(or $(FUZZ_TARGET),perf_records) $(or $(FUZZ_SECONDS),60)
+
 lab: setup-lab
 	@lab/run.sh
 
@@ -71,6 +78,12 @@ bench-scale: build
 
 bench-sampled: build
 	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-sampled
+
+bench-events: build
+	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-events
+
+bench-faults: build
+	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-faults
 
 bench-damon: setup-lab
 	@lab/run.sh --bench

@@ -8,10 +8,10 @@
 //! counted; counts are scaled by that.
 
 pub use crate::perf::Event;
-use crate::perf::attr::{self, Attr, EXCLUDE_HV, INHERIT};
+use crate::perf::attr::{self, Attr, EXCLUDE_HV, INHERIT, Of, Reading};
 use crate::proc::{self, Proc};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::OwnedFd;
 
 /// Why an event cannot be counted.
@@ -122,7 +122,7 @@ impl Counter {
 
     /// What was counted so far, also of threads that have ended since.
     pub fn read(&self) -> io::Result<Count> {
-        let threads = self.threads.iter().map(read_thread).collect::<io::Result<Vec<Reading>>>()?;
+        let threads = self.threads.iter().map(attr::read).collect::<io::Result<Vec<Reading>>>()?;
         Ok(sum(&threads))
     }
 }
@@ -158,21 +158,6 @@ impl DtlbCounter {
     }
 }
 
-/// What one descriptor says, as laid out by `PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Reading {
-    value: u64,
-    enabled_ns: u64,
-    running_ns: u64,
-}
-
-fn read_thread(mut file: &File) -> io::Result<Reading> {
-    let mut words = [[0; 8]; 3];
-    file.read_exact(words.as_flattened_mut())?;
-    let [value, enabled_ns, running_ns] = words.map(u64::from_ne_bytes);
-    Ok(Reading { value, enabled_ns, running_ns })
-}
-
 /// Scales each thread by its own times. One that was never counted adds its time alone, for the reader to see.
 fn sum(threads: &[Reading]) -> Count {
     let mut count = Count::default();
@@ -190,18 +175,16 @@ fn sum(threads: &[Reading]) -> Count {
     count
 }
 
-const FORMAT_TOTAL_TIMES: u64 = 1 | 2;
-
 /// Starts to count in one thread, on whatever processor it runs.
 fn open_thread(tid: u32, event: Event) -> io::Result<OwnedFd> {
     let attr = Attr {
         kind: event.kind,
         config: event.config,
-        read_format: FORMAT_TOTAL_TIMES,
+        read_format: attr::FORMAT_TOTAL_TIMES,
         flags: INHERIT | EXCLUDE_HV,
         ..Attr::default()
     };
-    attr::open(attr, Some(tid), None)
+    attr::open(attr, Of::Thread(tid), None, None)
 }
 
 #[cfg(test)]

@@ -24,12 +24,13 @@ pub use kernel::{Cap, Caps, KernelConfig, Lockdown, Release};
 pub use memory::{Damon, Indexing, MemorySideCache, Mglru, NumaNode, Thp, WritePolicy};
 pub use pmu::Pmu;
 
+pub(crate) use files::list_numbers;
 pub(crate) use memory::meminfo;
 
 use crate::proc::Proc;
 use files::{Tree, list_len};
 use isotherm_units::Bytes;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Where the kernel's files are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,7 +152,7 @@ impl HostFacts {
             shuffle: sys.yes("module/page_alloc/parameters/shuffle"),
             psi: proc.exists("pressure/memory"),
             cpu_model: proc.text("cpuinfo").and_then(|text| cpu_model(&text)),
-            cpus: sys.text("devices/system/cpu/online").and_then(|list| list_len(&list)),
+            cpus: cpus_online(&roots.sys),
             memory: memory("MemTotal"),
             swap: memory("SwapTotal"),
         }
@@ -180,6 +181,18 @@ fn capabilities(proc: &Tree<'_>) -> Option<Caps> {
     let status = proc.text("self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
     u64::from_str_radix(line.trim(), 16).ok().map(Caps)
+}
+
+/// How many processors are online; unknown if the kernel does not say.
+pub fn cpus_online(sys: &Path) -> Option<u32> {
+    Tree::at(sys).text("devices/system/cpu/online").and_then(|list| list_len(&list))
+}
+
+/// Whether we may have any perf event, whatever the settings; unknown if our capabilities are.
+pub(crate) fn may_sample(proc: &Path) -> Option<bool> {
+    let proc = Tree::at(proc);
+    let initial = kernel::initial_user_namespace(&proc)?;
+    Some(initial && capabilities(&proc)?.allows(Cap::Perfmon))
 }
 
 /// Mounted at its own place, or inside debugfs as on older systems. The directory alone is only where it would be mounted.

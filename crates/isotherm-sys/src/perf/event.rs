@@ -30,6 +30,11 @@ impl Event {
     /// Page faults for which something was read from a disk, told when the page is there.
     pub const MAJOR_FAULTS: Event = Event::new(SOFTWARE, 6);
 
+    /// Time on a processor, by a timer in the kernel: there on every machine. Its samples carry no address.
+    pub const CPU_CLOCK: Event = Event::new(SOFTWARE, 0);
+    /// An event that never happens.
+    pub(super) const NOTHING: Event = Event::new(SOFTWARE, 9);
+
     /// An event of two numbers.
     pub const fn new(kind: u32, config: u64) -> Event {
         Event { kind, config, config1: 0, config2: 0, config3: 0 }
@@ -57,6 +62,8 @@ impl std::fmt::Display for Event {
             Event::PAGE_FAULTS => f.write_str("page faults"),
             Event::MINOR_FAULTS => f.write_str("minor page faults"),
             Event::MAJOR_FAULTS => f.write_str("major page faults"),
+            Event::CPU_CLOCK => f.write_str("the processor's clock"),
+            Event::NOTHING => f.write_str("nothing"),
             Event { kind, config, config1, config2, config3 } => {
                 write!(f, "event {kind}:{config:#x}")?;
                 // Those behind the last that is not 0 say nothing.

@@ -1,18 +1,28 @@
-//! Sampling with `perf_event_open(2)`: an event, the ring that the kernel writes its samples to, and what is in them.
+//! Sampling with `perf_event_open(2)`: events, the rings that the kernel writes their samples to, and what is in them.
 //!
-//! [`crate::counter`] counts; this samples. A [`Ring`] belongs to one event in one thread or on one processor and gives back raw
-//! records; [`Sample`] takes those apart by the fields that were asked for. Both know nothing of the event itself: tracepoints
-//! ([`crate::tracepoint`]), page faults and a processor's memory samples all come this way.
+//! [`crate::counter`] counts; this samples. A [`Ring`] belongs to one event in one thread or on one processor; [`Rings`] are one
+//! for each processor, over a process, a cgroup or the whole host, and follow processors and threads that come and go. Both give
+//! back [`Record`]s and know nothing of the events themselves: tracepoints ([`crate::tracepoint`]), page faults and a
+//! processor's memory samples all come this way.
 //!
 //! A ring that is full loses samples, and a ring that is far too small can lose most of them and report none lost. So the
-//! event's own count is kept next to the samples read: compare [`Ring::count`] with what came out.
+//! event's own count is kept next to the samples read: compare [`Ring::count`], or [`Totals::counted`], with what came out.
 
 pub(crate) mod attr;
+mod error;
 mod event;
+mod mapping;
 pub mod named;
+mod record;
 mod ring;
+mod rings;
 mod sample;
+mod sampling;
 
+pub use error::{Obstacle, RingError};
 pub use event::Event;
-pub use ring::{Record, Records, Ring, RingError, Sampling, Scope};
+pub use record::{Record, decode};
+pub use ring::{Ring, Scope};
+pub use rings::{Refit, Rings, Totals};
 pub use sample::{Fields, Sample};
+pub use sampling::{Part, Rate, Sampling, Whom};

@@ -59,6 +59,8 @@ pub enum CgroupKind {
     MemoryV1,
     /// v2.
     Unified,
+    /// v1, with the controller of perf events. Nobody names cgroups in it; it is where the kernel looks when an event is of a cgroup.
+    PerfEventV1,
 }
 
 impl fmt::Display for CgroupKind {
@@ -66,6 +68,7 @@ impl fmt::Display for CgroupKind {
         f.pad(match self {
             CgroupKind::MemoryV1 => "memory (v1)",
             CgroupKind::Unified => "unified (v2)",
+            CgroupKind::PerfEventV1 => "perf_event (v1)",
         })
     }
 }
@@ -167,6 +170,7 @@ fn subgroups(dir: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cgroups {
     hierarchies: Vec<Hierarchy>,
+    perf_events: Option<Hierarchy>,
 }
 
 impl Cgroups {
@@ -193,8 +197,20 @@ impl Cgroups {
         let path = |kind| match kind {
             CgroupKind::MemoryV1 => membership.memory_v1.as_deref(),
             CgroupKind::Unified => membership.unified.as_deref(),
+            CgroupKind::PerfEventV1 => None,
         };
         self.hierarchies.iter().find_map(|h| h.at(&h.dir_of(Path::new(path(h.kind)?))))
+    }
+
+    /// The directory by which the kernel knows `cgroup` for perf events: its own in v2, one of the same path and the same processes
+    /// where the controller has a hierarchy of its own. `None` if there is no such.
+    pub fn of_perf_events(&self, cgroup: &Cgroup) -> Option<PathBuf> {
+        let Some(hierarchy) = &self.perf_events else {
+            return (cgroup.kind == CgroupKind::Unified).then(|| cgroup.dir.clone());
+        };
+        let same = hierarchy.at(&hierarchy.dir_of(Path::new(&cgroup.path)))?;
+        let alike = cgroup.processes().ok()? == same.processes().ok()?;
+        alike.then_some(same.dir)
     }
 
     fn by_directory(&self, asked: &Path) -> Option<Cgroup> {
@@ -228,7 +244,9 @@ impl Cgroups {
         }
         // Stable: of two mounts of one hierarchy the earlier goes first.
         hierarchies.sort_by_key(|h: &Hierarchy| h.kind);
-        Ok(Cgroups { hierarchies })
+        let perf_events = hierarchies.iter().find(|h| h.kind == CgroupKind::PerfEventV1).cloned();
+        hierarchies.retain(|h| h.kind != CgroupKind::PerfEventV1);
+        Ok(Cgroups { hierarchies, perf_events })
     }
 }
 
@@ -243,6 +261,7 @@ fn parse_mount(line: &[u8]) -> std::result::Result<Option<Hierarchy>, Unexpected
     let kind = match kind {
         b"cgroup2" => CgroupKind::Unified,
         b"cgroup" if has_option(options, b"memory") => CgroupKind::MemoryV1,
+        b"cgroup" if has_option(options, b"perf_event") => CgroupKind::PerfEventV1,
         _ => return Ok(None),
     };
     Ok(Some(Hierarchy { kind, mount: unescape(words[4]), root: unescape(words[3]) }))

@@ -71,6 +71,21 @@ impl Proc {
         Stat::parse(&self.read(&path)?).map_err(|e| e.at(&path, 1))
     }
 
+    /// Pages from which the kernel has taken access rights to see by NUMA hint faults who accesses them, of all processes together.
+    /// `None` where it does no such thing.
+    pub fn numa_updates(&self) -> Option<u64> {
+        let text = std::fs::read_to_string(self.root().join("vmstat")).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("numa_pte_updates "))?.trim().parse().ok()
+    }
+
+    /// How often the kernel has been through all of a process's memory for that, whether it has changed anything or not. `None` where it does
+    /// not tell (no `CONFIG_SCHED_DEBUG`).
+    pub fn numa_scans(&self, pid: u32) -> Option<u64> {
+        let text = std::fs::read_to_string(self.path(pid, "sched")).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("mm->numa_scan_seq"))?;
+        line.trim_start().strip_prefix(':')?.trim().parse().ok()
+    }
+
     /// The parts of `/proc/PID/status` that matter here.
     pub fn status(&self, pid: u32) -> Result<Status> {
         let path = self.path(pid, "status");

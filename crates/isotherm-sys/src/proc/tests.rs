@@ -432,6 +432,20 @@ fn membership_takes_v1_memory_before_v2_and_colons_in_paths() {
     assert!(matches!(fake.proc().membership(7), Err(Error::Parse { line: 2, .. })));
 }
 
+#[test]
+fn scans_for_hint_faults_are_counted_where_the_kernel_tells() {
+    let sched = "sh (7, #threads: 1)\n-----\nse.exec_start        :   1.5\nmm->numa_scan_seq                            :                    2\n";
+    let fake = FakeProc::new()
+        .file("7/sched", sched)
+        .file("8/sched", "se.exec_start : 1\n")
+        .file("9/sched", "mm->numa_scan_seq");
+    let of = |pid| fake.proc().numa_scans(pid);
+    assert_eq!([of(7), of(8), of(9), of(10)], [Some(2), None, None, None]);
+    assert_eq!(fake.proc().numa_updates(), None);
+    let fake = fake.file("vmstat", "numa_hit 5\nnuma_pte_updates 41008\nnuma_huge_pte_updates 3\n");
+    assert_eq!(fake.proc().numa_updates(), Some(41_008));
+}
+
 /// A machine with both hierarchies, mounted under a directory with a space.
 fn hybrid() -> FakeProc {
     let fake = FakeProc::new();
@@ -473,6 +487,31 @@ fn a_cgroup_is_found_however_it_is_named() {
     assert_eq!(cgroups.find("/new").unwrap().kind, CgroupKind::Unified);
     assert_eq!(cgroups.find("/both").unwrap().kind, CgroupKind::Unified, "the one with processes");
     assert_eq!(cgroups.find("/").unwrap().processes().unwrap(), [1, 10, 20, 30, 40]);
+}
+
+#[test]
+fn perf_events_know_a_cgroup_by_a_directory_of_their_own() {
+    // The v2 hierarchy has the controller if no v1 hierarchy has.
+    let fake = hybrid();
+    let cgroups = fake.proc().cgroups().unwrap();
+    let dir = |path: &str| cgroups.of_perf_events(&cgroups.find(path).unwrap());
+    assert_eq!(dir("/new"), Some(cgroups.find("/new").unwrap().dir));
+    assert_eq!(dir("/jobs"), None, "the memory controller's is not theirs");
+    // With a hierarchy of their own: there, if it has the same processes under the same path.
+    let base = fake.dir.path().join("cg roup");
+    let escaped = base.to_str().expect("utf-8").replace(' ', "\\040");
+    let mountinfo = fs::read_to_string(fake.dir.path().join("self/mountinfo")).expect("written")
+        + &format!("36 31 0:33 /docker/abc {escaped}/perf rw - cgroup cgroup rw,perf_event\n");
+    let fake = fake
+        .file("self/mountinfo", mountinfo)
+        .file("cg roup/perf/jobs/cgroup.procs", "10\n20\n30\n40\n")
+        .file("cg roup/perf/both/cgroup.procs", "1\n");
+    let cgroups = fake.proc().cgroups().unwrap();
+    assert_eq!(cgroups.hierarchies().len(), 2, "nobody names cgroups in it");
+    let dir = |path: &str| cgroups.of_perf_events(&cgroups.find(path).unwrap());
+    assert_eq!(dir("/jobs"), Some(base.join("perf/jobs")));
+    assert_eq!(dir("/both"), None, "other processes");
+    assert_eq!(dir("/new"), None, "not there");
 }
 
 #[test]

@@ -46,6 +46,11 @@ enum HintFaults {
     Unknown,
 }
 
+/// Whether the kernel takes access rights away now to see who accesses what, so that page faults come again and again.
+pub fn makes_hint_faults(roots: &HostRoots) -> bool {
+    HintFaults::read(roots) == HintFaults::Made
+}
+
 impl HintFaults {
     fn read(roots: &HostRoots) -> HintFaults {
         match (nodes(roots), balancing(roots)) {

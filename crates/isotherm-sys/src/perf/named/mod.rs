@@ -22,10 +22,11 @@ mod terms;
 mod tests;
 
 pub use error::{Found, NamedError};
+pub use faults::makes_hint_faults;
 pub use raw::RawEvent;
 
 use crate::host::HostRoots;
-use crate::perf::Event;
+use crate::perf::{Event, Rate};
 use pmu::Pmu;
 
 /// What a report of an event is, and so how it is decoded.
@@ -54,15 +55,6 @@ impl std::fmt::Display for Kind {
             Kind::Raw => "raw",
         })
     }
-}
-
-/// How often an event is sampled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rate {
-    /// One sample every so many events.
-    Period(u64),
-    /// About so many samples a second and processor; the kernel changes the period for it.
-    Frequency(u64),
 }
 
 /// One event of one event source.

@@ -3,9 +3,9 @@
 use super::error::NamedError;
 use super::pmu::Pmu;
 use super::terms::number;
-use super::{Kind, NamedEvent, PmuEvent, Rate, default_rate, faults, kind_of};
+use super::{Kind, NamedEvent, PmuEvent, default_rate, faults, kind_of};
 use crate::host::HostRoots;
-use crate::perf::Event;
+use crate::perf::{Event, Rate};
 use std::str::FromStr;
 
 const WHAT: &str = "an event by its numbers";

@@ -1,0 +1,162 @@
+//! Records of a ring, in two steps: where one ends and the next begins ([`Raws`]), and what is in one ([`Record`]).
+//!
+//! Each is walked once. Nothing that the bytes say about their own length is believed: a record that is shorter than its header
+//! ends the walk, since where the next begins is then unknown, and one that is shorter than its fields is told as malformed.
+
+use super::sample::{Fields, Sample};
+
+/// One record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record<'a> {
+    /// A sample.
+    Sample(Sample<'a>),
+    /// So many samples had no room, or were lost in the processor's own buffer.
+    Lost(u64),
+    /// Samples came too fast: none until [`Record::Unthrottle`] or the next tick of the timer.
+    Throttle,
+    /// Samples come again.
+    Unthrottle,
+    /// Something else: its type.
+    Other(u32),
+    /// It cannot be understood: shorter than its fields, or without an end. Nothing behind the latter is read.
+    Malformed,
+}
+
+const MISC: usize = 2;
+/// Type (4 bytes), misc (2), size of the whole record (2).
+pub(super) const HEADER: usize = 4 + MISC + 2;
+
+// PERF_RECORD_*.
+pub(super) const LOST: u32 = 2;
+pub(super) const THROTTLE: u32 = 5;
+pub(super) const UNTHROTTLE: u32 = 6;
+pub(super) const FORK: u32 = 7;
+pub(super) const SAMPLE: u32 = 9;
+pub(super) const LOST_SAMPLES: u32 = 13;
+
+/// A record, not taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Raw<'a> {
+    Record {
+        kind: u32,
+        body: &'a [u8],
+    },
+    /// Here a record should be, and is none.
+    Broken,
+}
+
+impl<'a> Raw<'a> {
+    #[inline]
+    pub(super) fn record(self, fields: Fields) -> Record<'a> {
+        let Raw::Record { kind, body } = self else { return Record::Malformed };
+        match kind {
+            SAMPLE => Sample::parse(fields, body).map_or(Record::Malformed, Record::Sample),
+            // Behind the event's id.
+            LOST => word(body, 8).map_or(Record::Malformed, Record::Lost),
+            LOST_SAMPLES => word(body, 0).map_or(Record::Malformed, Record::Lost),
+            THROTTLE => Record::Throttle,
+            UNTHROTTLE => Record::Unthrottle,
+            other => Record::Other(other),
+        }
+    }
+
+    /// The process and the thread that was started, if it tells that.
+    pub(super) fn started(self) -> Option<(u32, u32)> {
+        match self {
+            // Process, its parent, thread, its parent.
+            Raw::Record { kind: FORK, body } => Some((half(body, 0)?, half(body, 8)?)),
+            _ => None,
+        }
+    }
+}
+
+fn word(body: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(*body.get(at..)?.first_chunk()?))
+}
+
+fn half(body: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*body.get(at..)?.first_chunk()?))
+}
+
+/// Walks whole records. What is left at the end is the beginning of one that goes on elsewhere, or nothing.
+#[derive(Clone, Debug)]
+pub(super) struct Raws<'a> {
+    rest: &'a [u8],
+    broken: bool,
+}
+
+impl<'a> Raws<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Raws<'a> {
+        Raws { rest: bytes, broken: false }
+    }
+
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// Whether it ended at a record that cannot be.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken
+    }
+}
+
+impl<'a> Iterator for Raws<'a> {
+    type Item = Raw<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Raw<'a>> {
+        let (header, _) = self.rest.split_first_chunk::<HEADER>()?;
+        let [a, b, c, d, _, _, lo, hi] = *header;
+        let kind = u32::from_ne_bytes([a, b, c, d]);
+        let size = usize::from(u16::from_ne_bytes([lo, hi]));
+        if size < HEADER {
+            (self.rest, self.broken) = (&[], true);
+            return None;
+        }
+        let (record, rest) = self.rest.split_at_checked(size)?;
+        self.rest = rest;
+        Some(Raw::Record { kind, body: &record[HEADER..] })
+    }
+}
+
+/// Takes bytes apart as if they had come out of a ring whose samples have these fields.
+///
+/// For recordings and for whoever reads rings in other ways. Any bytes may be given: what cannot be understood is told as
+/// [`Record::Malformed`], once where it is unknown how to go on.
+pub fn decode(fields: Fields, bytes: &[u8]) -> impl Iterator<Item = Record<'_>> {
+    let mut raws = Raws::new(bytes);
+    let mut ended = false;
+    std::iter::from_fn(move || {
+        if let Some(raw) = raws.next() {
+            return Some(raw.record(fields));
+        }
+        let whole = raws.rest().is_empty() && !raws.is_broken();
+        (!whole && !std::mem::replace(&mut ended, true)).then_some(Record::Malformed)
+    })
+}
+
+/// What is counted of the records that pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    pub samples: u64,
+    pub lost: u64,
+    pub throttles: u64,
+    pub malformed: u64,
+}
+
+impl Tally {
+    #[inline]
+    pub(super) fn count(&mut self, record: &Record<'_>) {
+        match record {
+            Record::Sample(_) => self.samples += 1,
+            // Not to be trusted to stay below 2^64.
+            Record::Lost(n) => self.lost = self.lost.saturating_add(*n),
+            Record::Throttle => self.throttles += 1,
+            Record::Malformed => self.malformed += 1,
+            Record::Unthrottle | Record::Other(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,592 @@
+//! One ring for each processor, over a process, a cgroup or the whole host.
+//!
+//! ```text
+//!   processor 0                       processor 1
+//!   owner ── ring                     owner ── ring          owner: an event that never happens
+//!     ▲ ▲ ▲                             ▲ ▲ ▲
+//!     │ │ └─ part 2, thread 8           │ │ └─ ...           written to that ring with PERF_EVENT_IOC_SET_OUTPUT
+//!     │ └─── part 1, thread 7           │ └─── ...
+//!     └───── part 1, thread 8           └───── ...
+//! ```
+//!
+//! The host and a cgroup take one event for each part and processor; a process takes one for each of its threads as well, as the
+//! kernel gives no ring to an event of a thread on all processors whose heirs would write to it together. The ring belongs to an
+//! event of our own, so that those which are sampled can be closed and opened anew without losing what they have written.
+//!
+//! Threads inherit the events of the thread that starts them, and say so in the ring (`PERF_RECORD_FORK`): that is how a new
+//! thread which is sampled already is told from one that was started before its parent's turn came. Without that, threads started
+//! while a process is opened would be missed, or sampled twice for as long as they live.
+//!
+//! What is in [`super::Ring`] for one event is here for many; the memory of a ring is in [`super::mapping`].
+
+mod plan;
+#[cfg(test)]
+mod tests;
+
+use super::attr::{self, Of, Reading};
+use super::error::{self, RingError};
+use super::event::Event;
+use super::mapping::{Mapping, data_len, page_size};
+use super::record::{Raw, Raws, Record, Tally};
+use super::ring::fill_in;
+use super::sampling::{self, Part, Rate, Whom};
+use crate::host;
+use crate::proc::{Identity, Proc};
+use plan::{Opened, Plan, Refused};
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A ring is halved down to this where less may be locked in memory than was asked for.
+const LEAST_PAGES: usize = 8;
+/// So often threads are listed again while new ones come.
+const LISTINGS: u32 = 16;
+/// A new thread is to be seen a moment before its parent says that it was started.
+const TOLD_WITHIN: Duration = Duration::from_millis(1);
+
+/// What came of it so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// How often the events have happened, by the kernel's own count.
+    pub counted: u64,
+    /// How long they were to be counted, in nanoseconds, summed over processors, and threads while they ran.
+    pub enabled_ns: u64,
+    /// For how much of that they were: less where they have to take turns with others.
+    pub running_ns: u64,
+    /// Samples drained.
+    pub samples: u64,
+    /// Samples that had no room, as far as the kernel has told: it does with the next sample that has room again.
+    pub lost: u64,
+    /// How often samples came too fast and were held back.
+    pub throttles: u64,
+    /// Records that could not be understood.
+    pub malformed: u64,
+}
+
+impl std::ops::Add for Totals {
+    type Output = Totals;
+
+    fn add(self, other: Totals) -> Totals {
+        Totals {
+            counted: self.counted + other.counted,
+            enabled_ns: self.enabled_ns + other.enabled_ns,
+            running_ns: self.running_ns + other.running_ns,
+            samples: self.samples + other.samples,
+            lost: self.lost + other.lost,
+            throttles: self.throttles + other.throttles,
+            malformed: self.malformed + other.malformed,
+        }
+    }
+}
+
+/// What has changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refit {
+    /// Processors that are sampled now and were not.
+    pub cpus_came: Vec<u32>,
+    /// Processors that were sampled and are not any more.
+    pub cpus_went: Vec<u32>,
+    /// Threads that had come without being sampled and are now.
+    pub threads_came: usize,
+    /// The process has ended: there is nothing left to sample.
+    pub ended: bool,
+}
+
+impl Refit {
+    /// Whether all is as it was.
+    pub fn is_none(&self) -> bool {
+        *self == Refit::default()
+    }
+}
+
+/// A processor's ring, and what is written to it. Fields are dropped in order: first the memory, then whose it is.
+#[derive(Debug)]
+struct Slot {
+    cpu: u32,
+    mapping: Mapping,
+    owner: OwnedFd,
+    events: Vec<Opened>,
+    /// As of the last look at it, see [`Rings::is_dead`].
+    enabled_ns: u64,
+}
+
+/// Samples of some events on all processors. Sampling starts when it is opened and ends when it is dropped.
+#[derive(Debug)]
+pub struct Rings {
+    sys: PathBuf,
+    plan: Plan,
+    /// By processor.
+    slots: Vec<Slot>,
+    ring_bytes: usize,
+    process: Option<Followed>,
+    /// Taken out of rings before its time, for the next drain; with the period that was in force.
+    backlog: Vec<u8>,
+    backlog_period: Option<u64>,
+    scratch: Vec<u8>,
+    tally: Tally,
+    /// What descriptors have counted that are closed.
+    closed: Reading,
+}
+
+/// The process whose threads are sampled.
+#[derive(Debug)]
+struct Followed {
+    id: Identity,
+    /// Threads that are sampled, by an event of their own or one that they have inherited.
+    known: HashSet<u32>,
+    /// A thread was started since the events were opened.
+    inherited: bool,
+    /// Threads that were not known the last time.
+    suspects: HashSet<u32>,
+    /// Losses as of then: with a loss, not all that were started were told.
+    lost: u64,
+}
+
+impl Rings {
+    /// Opens all `parts` on all processors that have them, as `sys` (`/sys`) says. They share the rings, of at least `bytes_each`
+    /// rounded up to a power of two of pages, or of as much as may be locked in memory. All parts have to have the same fields.
+    ///
+    /// The processors of a host or cgroup start together, the threads of a process one by one. May raise the limit on open
+    /// descriptors to the highest that this process is allowed.
+    pub fn open(sys: &Path, parts: &[Part], whom: &Whom, bytes_each: usize) -> Result<Rings, RingError> {
+        let plan = Plan::new(parts, whom)?;
+        let process = match whom {
+            Whom::Process(pid) => Some(Followed::new(*pid, &plan)?),
+            Whom::Host | Whom::Cgroup(_) | Whom::Descendants => None,
+        };
+        let cpus: Vec<u32> = online(sys)?.into_iter().filter(|cpu| !plan.parts_on(*cpu).is_empty()).collect();
+        if cpus.is_empty() {
+            let what = "none of its processors is online";
+            return Err(RingError::Unfit { event: plan.event(), what });
+        }
+        let (slots, ring_bytes) = slots(&plan, &cpus, data_len(bytes_each, page_size()))?;
+        let mut rings = Rings {
+            sys: sys.to_owned(),
+            plan,
+            slots,
+            ring_bytes,
+            process,
+            backlog: Vec::new(),
+            backlog_period: None,
+            scratch: Vec::new(),
+            tally: Tally::default(),
+            closed: Reading::default(),
+        };
+        rings.start()?;
+        Ok(rings)
+    }
+
+    /// Gives all records of all rings to `each`, ring by ring: in order of time on each processor, but not between them.
+    pub fn drain(&mut self, mut each: impl FnMut(Record<'_>)) {
+        let Rings { plan, slots, process, backlog, backlog_period, scratch, tally, .. } = self;
+        let mut one = |raw: Raw<'_>, period: Option<u64>| {
+            if let Some(followed) = process {
+                followed.hear(raw);
+            }
+            let mut record = raw.record(plan.fields);
+            tally.count(&record);
+            fill_in(&mut record, period);
+            each(record);
+        };
+        Raws::new(backlog).for_each(|raw| one(raw, *backlog_period));
+        // A backlog can be as long as all rings together: it is not kept for the next.
+        *backlog = Vec::new();
+        for slot in slots {
+            slot.mapping.drain(scratch, |raw| one(raw, plan.period));
+        }
+    }
+
+    /// What came of it so far. Reads every descriptor: for a process of many threads that takes a while.
+    pub fn totals(&self) -> Totals {
+        let share = self.share();
+        let open = self.slots.iter().flat_map(|slot| &slot.events).filter_map(|opened| read(opened, share));
+        let Reading { value, enabled_ns, running_ns } = open.fold(self.closed, add);
+        let Tally { samples, lost, throttles, malformed } = self.tally;
+        // Of a thread that has ended, the time on other processors than its last may not have been added up.
+        let enabled_ns = enabled_ns.max(running_ns);
+        Totals { counted: value, enabled_ns, running_ns, samples, lost, throttles, malformed }
+    }
+
+    /// Changes how often all parts are sampled. A period stays a period and a frequency a frequency.
+    ///
+    /// Threads that have inherited an event keep the rate of the moment they were started. If a process has had any, all its events
+    /// are closed and opened anew: a moment is missed, longer for more threads and processors. After an error of that kind not all
+    /// of it is sampled any more: open it anew.
+    pub fn set_rate(&mut self, rate: Rate) -> Result<(), RingError> {
+        let period = self.plan.at_rate(rate)?;
+        if let Some(error) = error::too_frequent(self.plan.event(), rate) {
+            return Err(error);
+        }
+        // What is in the rings was sampled at the old one.
+        self.gather();
+        if let Some(pid) = self.heirs() {
+            self.plan.set_rate(rate, period);
+            let share = self.share();
+            self.slots.iter_mut().for_each(|slot| slot.close(share, &mut self.closed));
+            return self.follow(pid);
+        }
+        for opened in self.slots.iter().flat_map(|slot| &slot.events) {
+            attr::set_period(opened.event.as_fd(), rate.number())
+                .map_err(|e| RingError::from_io(self.plan.event(), rate, e))?;
+        }
+        self.plan.set_rate(rate, period);
+        Ok(())
+    }
+
+    /// Follows processors that came or went, and threads that came without inheriting. Says what has changed: to be called once a
+    /// second or so. What was left in the ring of a processor that went comes with the next [`Rings::drain`].
+    pub fn refit(&mut self) -> Result<Refit, RingError> {
+        let mut refit = Refit::default();
+        let online = online(&self.sys)?;
+        for at in (0..self.slots.len()).rev() {
+            if !online.contains(&self.slots[at].cpu) || self.is_dead(at) {
+                refit.cpus_went.insert(0, self.remove(at));
+            }
+        }
+        let listed = self.listed_again(&mut refit);
+        for cpu in online {
+            let is_new = !self.slots.iter().any(|slot| slot.cpu == cpu) && !self.plan.parts_on(cpu).is_empty();
+            if is_new && !refit.ended && self.add(cpu, &listed)? {
+                refit.cpus_came.push(cpu);
+            }
+        }
+        refit.threads_came = self.catch_up(&listed)?;
+        Ok(refit)
+    }
+
+    /// The precision that the event sources take (`precise_ip`): the least of all parts.
+    pub fn precise(&self) -> u8 {
+        self.plan.precise()
+    }
+
+    /// Bytes of each ring: what was asked for, rounded up, or as much as could be had.
+    pub fn ring_bytes(&self) -> usize {
+        self.ring_bytes
+    }
+
+    /// Processors that are sampled.
+    pub fn cpus(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Threads of the process that are sampled, as of the last look at them; 0 for a host or cgroup.
+    pub fn threads(&self) -> usize {
+        self.process.as_ref().map_or(0, |followed| followed.known.len())
+    }
+
+    /// Opens everything for the first time.
+    fn start(&mut self) -> Result<(), RingError> {
+        if let Some(followed) = &self.process {
+            return self.follow(followed.id.pid);
+        }
+        for at in (0..self.slots.len()).rev() {
+            if let Err(refused) = self.open_on(at, None) {
+                self.unless_offline(at, refused)?;
+                self.slots.remove(at);
+            }
+        }
+        let event = self.plan.event();
+        self.slots.iter().try_for_each(|slot| slot.enable(event)).map_err(|refused| self.plan.error(refused))
+    }
+
+    /// Opens all parts that a processor has, to be written to its ring.
+    fn open_on(&mut self, at: usize, tid: Option<u32>) -> Result<(), Refused> {
+        let slot = &mut self.slots[at];
+        // One of them is enough to tell of threads.
+        let mut tell = tid.is_some();
+        for part in self.plan.parts_on(slot.cpu) {
+            let opened = self.plan.open(part, slot.cpu, tid, std::mem::take(&mut tell))?;
+            attr::set_output(opened.event.as_fd(), slot.owner.as_fd())
+                .map_err(|source| Refused { event: self.plan.event(), source })?;
+            slot.events.push(opened);
+        }
+        Ok(())
+    }
+
+    /// `Ok` if what was refused is a processor that has gone offline this moment, which is normal.
+    fn unless_offline(&self, at: usize, refused: Refused) -> Result<(), RingError> {
+        if refused.is(libc::ENODEV) && !online(&self.sys)?.contains(&self.slots[at].cpu) {
+            return Ok(());
+        }
+        Err(self.error(refused, self.threads().max(1)))
+    }
+
+    fn error(&self, refused: Refused, threads: usize) -> RingError {
+        if !refused.is(libc::EMFILE) && !refused.is(libc::ENFILE) {
+            return self.plan.error(refused);
+        }
+        let on_all: usize = self.slots.iter().map(|slot| self.plan.descriptors_on(slot.cpu)).sum();
+        RingError::Descriptors {
+            event: refused.event,
+            threads,
+            cpus: self.slots.len(),
+            needed: threads * on_all + self.slots.len(),
+            limit: error::limit(libc::RLIMIT_NOFILE).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Opens events for all threads of a process, until no more have come meanwhile.
+    fn follow(&mut self, pid: u32) -> Result<(), RingError> {
+        if let Some(followed) = &mut self.process {
+            followed.known.clear();
+            followed.inherited = false;
+        }
+        for listing in 0..LISTINGS {
+            let listed = match Proc::default().threads(pid) {
+                Err(e) if e.is_gone() => break,
+                listed => listed.map_err(RingError::Threads)?,
+            };
+            let mut new = self.unknown(&listed);
+            if listing > 0 && !new.is_empty() {
+                std::thread::sleep(TOLD_WITHIN);
+                self.gather();
+                new = self.unknown(&listed);
+            }
+            if new.is_empty() {
+                break;
+            }
+            for tid in new {
+                self.open_thread(tid, listed.len())?;
+            }
+        }
+        if self.threads() == 0 { Err(RingError::Gone { event: self.plan.event() }) } else { Ok(()) }
+    }
+
+    /// Opens events for a thread, which starts to be sampled at once; nothing if it has ended.
+    fn open_thread(&mut self, tid: u32, threads: usize) -> Result<(), RingError> {
+        for at in 0..self.slots.len() {
+            let before = self.slots[at].events.len();
+            match self.open_on(at, Some(tid)).and_then(|()| self.slots[at].enable_from(before, self.plan.event())) {
+                Err(refused) if refused.is(libc::ESRCH) => return Ok(()),
+                other => other.map_err(|refused| self.error(refused, threads))?,
+            }
+        }
+        if let Some(followed) = &mut self.process {
+            followed.known.insert(tid);
+        }
+        Ok(())
+    }
+
+    /// A thread has an event on each processor, and the time of all of them goes on wherever it runs.
+    fn share(&self) -> u64 {
+        if self.process.is_some() { self.slots.len().max(1) as u64 } else { 1 }
+    }
+
+    fn unknown(&self, listed: &[u32]) -> Vec<u32> {
+        let Some(followed) = &self.process else { return Vec::new() };
+        listed.iter().copied().filter(|tid| !followed.known.contains(tid)).collect()
+    }
+
+    /// Takes everything out of the rings for later, and listens for threads that were started.
+    fn gather(&mut self) {
+        let from = self.backlog.len();
+        if from == 0 {
+            self.backlog_period = self.plan.period;
+        }
+        self.slots.iter_mut().for_each(|slot| slot.mapping.save(&mut self.backlog));
+        if let Some(followed) = &mut self.process {
+            Raws::new(&self.backlog[from..]).for_each(|raw| followed.hear(raw));
+        }
+    }
+
+    /// The process, if it has or had threads that inherited events.
+    ///
+    /// That they have ended is no help: threads that could stand in for each other exchange their events when one makes room for
+    /// the other on a processor, so that the event we have opened may have ended with an heir, and the heir's lives on.
+    fn heirs(&self) -> Option<u32> {
+        let followed = self.process.as_ref()?;
+        let own: HashSet<u32> = self.slots.iter().flat_map(|slot| &slot.events).filter_map(|e| e.tid).collect();
+        let is_other = |tid: u32| !own.contains(&tid);
+        let there_are = || Proc::default().threads(followed.id.pid).unwrap_or_default().into_iter().any(is_other);
+        // With a loss, it may not have been told.
+        (followed.inherited || self.tally.lost > 0 || there_are()).then_some(followed.id.pid)
+    }
+
+    /// Whether a processor was offline and is back since the last look: its events are gone for good, and their time stands still.
+    fn is_dead(&mut self, at: usize) -> bool {
+        // In a cgroup time stands still also while nobody in it runs.
+        if self.plan.whom != Whom::Host {
+            return false;
+        }
+        let slot = &mut self.slots[at];
+        let Some(Ok(now)) = slot.events.first().map(|opened| attr::read(&opened.event)) else { return false };
+        std::mem::replace(&mut slot.enabled_ns, now.enabled_ns) == now.enabled_ns
+    }
+
+    /// Drops a ring; what is left in it and what was counted is kept.
+    fn remove(&mut self, at: usize) -> u32 {
+        let share = self.share();
+        let mut slot = self.slots.remove(at);
+        slot.mapping.save(&mut self.backlog);
+        self.backlog_period = self.plan.period;
+        slot.close(share, &mut self.closed);
+        slot.cpu
+    }
+
+    /// Adds a ring, if the processor is still there. A thread that is started meanwhile by one whose turn has not come is missed
+    /// on this processor.
+    fn add(&mut self, cpu: u32, listed: &[u32]) -> Result<bool, RingError> {
+        let (slots, _) = slots(&self.plan, &[cpu], self.ring_bytes)?;
+        let at = self.slots.len();
+        self.slots.extend(slots);
+        let opened = if self.process.is_some() {
+            let mut on = |tid: &u32| match self.open_on(at, Some(*tid)) {
+                Err(refused) if refused.is(libc::ESRCH) => Ok(()),
+                other => other,
+            };
+            listed.iter().try_for_each(&mut on)
+        } else {
+            self.open_on(at, None)
+        };
+        if let Err(refused) = opened.and_then(|()| self.slots[at].enable(self.plan.event())) {
+            let result = self.unless_offline(at, refused);
+            self.slots.truncate(at);
+            return result.map(|()| false);
+        }
+        self.slots.sort_unstable_by_key(|slot| slot.cpu);
+        Ok(true)
+    }
+
+    /// The threads of the process, and whether it is still the same; those that have ended are forgotten.
+    fn listed_again(&mut self, refit: &mut Refit) -> Vec<u32> {
+        let Some(followed) = &mut self.process else { return Vec::new() };
+        let proc = Proc::default();
+        if proc.is_alive(followed.id).is_ok_and(|alive| !alive) {
+            refit.ended = true;
+            followed.known.clear();
+            return Vec::new();
+        }
+        let listed = proc.threads(followed.id.pid).unwrap_or_default();
+        followed.known.retain(|tid| listed.binary_search(tid).is_ok());
+        listed
+    }
+
+    /// Opens events for threads that have inherited none. To be sure of that takes two looks without losses between them.
+    fn catch_up(&mut self, listed: &[u32]) -> Result<usize, RingError> {
+        let mut unknown = self.unknown(listed);
+        if !unknown.is_empty() && self.backlog.is_empty() {
+            self.gather();
+            unknown = self.unknown(listed);
+        }
+        let lost = self.tally.lost;
+        let Some(followed) = &mut self.process else { return Ok(0) };
+        if std::mem::replace(&mut followed.lost, lost) != lost {
+            // It may have been told that they were started. Twice would be worse than not at all.
+            followed.known.extend(unknown.drain(..));
+        }
+        let before = std::mem::replace(&mut followed.suspects, unknown.iter().copied().collect());
+        unknown.retain(|tid| before.contains(tid));
+        for tid in &unknown {
+            self.open_thread(*tid, listed.len())?;
+        }
+        Ok(unknown.len())
+    }
+}
+
+impl Followed {
+    fn new(pid: u32, plan: &Plan) -> Result<Followed, RingError> {
+        let id = Proc::default().identity(pid).map_err(|e| match e {
+            e if e.is_gone() => RingError::Gone { event: plan.event() },
+            e => RingError::Threads(e),
+        })?;
+        Ok(Followed { id, known: HashSet::new(), inherited: false, suspects: HashSet::new(), lost: 0 })
+    }
+
+    #[inline]
+    fn hear(&mut self, raw: Raw<'_>) {
+        if let Some((pid, tid)) = raw.started()
+            && pid == self.id.pid
+        {
+            self.known.insert(tid);
+            self.inherited = true;
+        }
+    }
+}
+
+impl Slot {
+    fn enable(&self, event: Event) -> Result<(), Refused> {
+        self.enable_from(0, event)
+    }
+
+    /// Starts its events from the `first` on; `event` stands for them in messages.
+    fn enable_from(&self, first: usize, event: Event) -> Result<(), Refused> {
+        for opened in &self.events[first..] {
+            let leader = opened.leader.as_ref().map(OwnedFd::as_fd);
+            let enabled = leader.into_iter().chain([opened.event.as_fd()]).try_for_each(attr::enable);
+            enabled.map_err(|source| Refused { event, source })?;
+        }
+        Ok(())
+    }
+
+    /// Closes its events and keeps what they have counted.
+    fn close(&mut self, share: u64, closed: &mut Reading) {
+        for opened in self.events.drain(..) {
+            *closed = read(&opened, share).map_or(*closed, |reading| add(*closed, reading));
+        }
+    }
+}
+
+/// What a descriptor has counted, with its share of the time that it was to.
+fn read(opened: &Opened, share: u64) -> Option<Reading> {
+    let reading = attr::read(&opened.event).ok()?;
+    Some(Reading { enabled_ns: reading.enabled_ns / share, ..reading })
+}
+
+fn add(a: Reading, b: Reading) -> Reading {
+    Reading {
+        value: a.value.saturating_add(b.value),
+        enabled_ns: a.enabled_ns.saturating_add(b.enabled_ns),
+        running_ns: a.running_ns.saturating_add(b.running_ns),
+    }
+}
+
+/// Which processors are online.
+fn online(sys: &Path) -> Result<Vec<u32>, RingError> {
+    let path = sys.join("devices/system/cpu/online");
+    let list = fs::read_to_string(&path).and_then(|text| {
+        host::list_numbers(&text).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, text.trim().to_owned()))
+    });
+    list.map_err(|source| RingError::Online { path, source })
+}
+
+/// Empty rings of `len` bytes, or as much as may be locked in memory: the same for all.
+fn slots(plan: &Plan, cpus: &[u32], len: usize) -> Result<(Vec<Slot>, usize), RingError> {
+    let event = plan.event();
+    let own = |cpu: &u32| error::with_room(|| attr::open(sampling::dummy(), Of::Own, Some(*cpu), None));
+    let owners = cpus.iter().map(own).collect::<io::Result<Vec<OwnedFd>>>();
+    let owners = owners.map_err(|source| match source.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE) => RingError::Descriptors {
+            event,
+            threads: 1,
+            cpus: cpus.len(),
+            needed: cpus.iter().map(|cpu| 1 + plan.descriptors_on(*cpu)).sum(),
+            limit: error::limit(libc::RLIMIT_NOFILE).unwrap_or(u64::MAX),
+        },
+        _ => RingError::from_io(event, plan.rate(), source),
+    })?;
+    let (mappings, had) = map_all(&owners, len).map_err(|e| RingError::from_map(event, len, cpus.len(), e))?;
+    let slots = cpus.iter().zip(owners).zip(mappings);
+    let slot = |((cpu, owner), mapping): ((&u32, OwnedFd), Mapping)| Slot {
+        cpu: *cpu,
+        mapping,
+        owner,
+        events: Vec::new(),
+        enabled_ns: 0,
+    };
+    Ok((slots.map(slot).collect(), had))
+}
+
+fn map_all(owners: &[OwnedFd], wanted: usize) -> io::Result<(Vec<Mapping>, usize)> {
+    let least = wanted.min(LEAST_PAGES * page_size());
+    let mut len = wanted;
+    loop {
+        match owners.iter().map(|owner| Mapping::new(owner.as_fd(), len)).collect::<io::Result<Vec<Mapping>>>() {
+            Ok(mappings) => return Ok((mappings, len)),
+            Err(e) if len > least && matches!(e.raw_os_error(), Some(libc::EPERM | libc::ENOMEM)) => len /= 2,
+            Err(e) => return Err(e),
+        }
+    }
+}

@@ -1,0 +1,44 @@
+use super::*;
+use crate::perf::{Fields, Sampling};
+use std::io::Write;
+
+/// What the kernel does to the events of a processor that goes offline: they stay open, and stand still.
+fn stop(slot: &Slot) {
+    use std::os::fd::AsRawFd;
+    const IOC_DISABLE: libc::c_ulong = 0x2401;
+    for opened in &slot.events {
+        // SAFETY: this request takes a number, and the descriptor is open.
+        assert_eq!(unsafe { libc::ioctl(opened.event.as_raw_fd(), IOC_DISABLE, 0) }, 0);
+    }
+}
+
+#[test]
+fn events_of_a_processor_that_was_away_are_opened_anew() {
+    let part = Part::everywhere(Sampling::new(Event::MINOR_FAULTS, Rate::Period(1), Fields::TID | Fields::ADDR));
+    let mut rings = match Rings::open(Path::new("/sys"), &[part], &Whom::Host, 1 << 20) {
+        Err(e @ (RingError::Denied { .. } | RingError::Io { .. })) => {
+            let _ = writeln!(std::io::stderr(), "skipped: needs CAP_PERFMON ({e})");
+            return;
+        }
+        opened => opened.unwrap(),
+    };
+    assert!(rings.refit().unwrap().is_none() && rings.refit().unwrap().is_none());
+    let cpu = rings.slots[0].cpu;
+    let cpus = rings.cpus();
+    stop(&rings.slots[0]);
+    // The first look may still see the time grow, up to when it was stopped.
+    let (first, second) = (rings.refit().unwrap(), rings.refit().unwrap());
+    assert!(first.is_none() != second.is_none(), "{first:?} {second:?}");
+    let refit = if first.is_none() { second } else { first };
+    assert_eq!((refit.cpus_went, refit.cpus_came), (vec![cpu], vec![cpu]));
+    assert_eq!((rings.cpus(), rings.slots[0].cpu), (cpus, cpu));
+    assert!(rings.refit().unwrap().is_none());
+}
+
+#[test]
+fn a_part_that_no_processor_has_is_refused() {
+    let sampling = Sampling::new(Event::MINOR_FAULTS, Rate::Period(1), Fields::ADDR);
+    let part = Part { sampling, cpus: Some(vec![u32::MAX]) };
+    let refused = Rings::open(Path::new("/sys"), &[part], &Whom::Process(std::process::id()), 4096);
+    assert!(matches!(refused, Err(RingError::Unfit { .. })), "{refused:?}");
+}

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Builds a fuzz target with coverage for libFuzzer on the stable toolchain, and runs it for a while.
+# usage: fuzz.sh [TARGET [SECONDS]]
+#
+# What cargo-fuzz does, less the sanitizers, which want a nightly compiler: the passes and arguments below are those that it gives to
+# rustc. With --target, build scripts and macros are built without them. New inputs are kept in fuzz/corpus, and one that fails in
+# fuzz/artifacts, with how to run it again.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+target=${1:-perf_records}
+seconds=${2:-60}
+host=$(rustc -vV | sed -n 's/^host: //p')
+
+flags=(-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters
+    -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 --cfg fuzzing)
+(cd fuzz && RUSTFLAGS="${flags[*]}" cargo build --release --locked --target "$host" --bin "$target")
+
+mkdir -p "fuzz/corpus/$target" "fuzz/artifacts/$target"
+exec "fuzz/target/$host/release/$target" -artifact_prefix="fuzz/artifacts/$target/" -max_total_time="$seconds" -max_len=4096 \
+    -print_final_stats=1 "fuzz/corpus/$target"
