@@ -1,0 +1,173 @@
+//! Merging neighbours, what is lost least by first, and no more than have to be.
+//!
+//! For lists of parts in address order: regions of pages, and of reported accesses. What a merge loses is the caller's
+//! to say.
+//!
+//! The exact way, a heap of all pairs, costs a random access to memory for each merge, and lists may hold a million
+//! parts. So this goes in rounds: each looks at all pairs once, chooses those that lose least, and joins them in one
+//! pass, a part at most once. While far too many are left a round chooses half of what has to go, later an eighth:
+//! merges make new pairs, which may lose less than the next of the old ones. All rounds together cost a few passes over
+//! the list. That a part is joined at most once a round matters where many pairs are equally unlike: otherwise one part
+//! would swallow its neighbours one by one, each a little less unlike what it has become, and one end of the list would
+//! be a single mix with the other untouched.
+
+/// A loss at which two parts are never joined.
+pub(crate) const NEVER: f64 = f64::INFINITY;
+
+/// Merges until there are `most` parts, or nothing but pairs that must not be joined. O(n log n) at worst, linear as a
+/// rule.
+pub(crate) fn merge_down_to<P>(
+    parts: &mut Vec<P>,
+    most: usize,
+    loss: impl Fn(&P, &P) -> f64,
+    join: impl Fn(&mut P, &P),
+) {
+    while parts.len() > most {
+        let excess = parts.len() - most;
+        let near = excess < parts.len() / 2;
+        let at_once = excess.div_ceil(if near { 8 } else { 2 });
+        if merge_round(parts, excess, at_once, f64::MAX, &loss, &join) == 0 {
+            return;
+        }
+    }
+}
+
+/// Merges until every pair of neighbours loses more than `bound`. The same cost.
+pub(crate) fn merge_within<P>(parts: &mut Vec<P>, bound: f64, loss: impl Fn(&P, &P) -> f64, join: impl Fn(&mut P, &P)) {
+    loop {
+        let at_once = parts.len().div_ceil(8);
+        if merge_round(parts, usize::MAX, at_once, bound, &loss, &join) == 0 {
+            return;
+        }
+    }
+}
+
+/// One round: about `at_once` merges, more if more lose no more than the last of these; at most `most`, and none that
+/// loses more than `bound`. Returns how many there were: 0 if none is possible.
+fn merge_round<P>(
+    parts: &mut Vec<P>,
+    most: usize,
+    at_once: usize,
+    bound: f64,
+    loss: &impl Fn(&P, &P) -> f64,
+    join: &impl Fn(&mut P, &P),
+) -> usize {
+    let losses: Vec<f64> = parts.windows(2).map(|pair| loss(&pair[0], &pair[1])).collect();
+    let mut possible: Vec<f64> = losses.iter().copied().filter(|l| *l <= bound).collect();
+    if possible.is_empty() {
+        return 0;
+    }
+    let last = at_once.clamp(1, possible.len()) - 1;
+    let worst = *possible.select_nth_unstable_by(last, f64::total_cmp).1;
+    let mut merged = 0;
+    // Pair `no` is the part kept last and the one asked about, unless that one was joined in the step before.
+    let (mut no, mut taken, mut waited) = (0, false, false);
+    parts.dedup_by(|next, kept| {
+        let mine = losses[no];
+        no += 1;
+        let fits = !taken && merged < most && mine <= worst;
+        // The right one of the two may rather be joined to what follows it. Waiting twice in a row would make a slope
+        // of losses cost a round each.
+        let wait = fits && !waited && losses.get(no).is_some_and(|after| *after < mine);
+        waited = wait;
+        taken = fits && !wait;
+        if taken {
+            join(kept, next);
+            merged += 1;
+        }
+        taken
+    });
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sum and number; the loss is the growth of the sum of squares.
+    type Mean = (f64, f64);
+
+    fn loss(a: &Mean, b: &Mean) -> f64 {
+        a.1 * b.1 / (a.1 + b.1) * (a.0 / a.1 - b.0 / b.1).powi(2)
+    }
+
+    fn join(a: &mut Mean, b: &Mean) {
+        *a = (a.0 + b.0, a.1 + b.1);
+    }
+
+    fn merged(values: &[f64], most: usize) -> Vec<Mean> {
+        let mut parts: Vec<Mean> = values.iter().map(|v| (*v, 1.0)).collect();
+        merge_down_to(&mut parts, most, loss, join);
+        parts
+    }
+
+    #[test]
+    fn the_closest_go_first_and_only_as_many_as_must() {
+        assert_eq!(merged(&[0.0, 1.0, 9.0, 9.5, 20.0], 4), [(0.0, 1.0), (1.0, 1.0), (18.5, 2.0), (20.0, 1.0)]);
+        assert_eq!(merged(&[0.0, 1.0, 9.0, 9.5, 20.0], 3), [(1.0, 2.0), (18.5, 2.0), (20.0, 1.0)]);
+        assert_eq!(merged(&[0.0, 1.0, 9.0], 7).len(), 3);
+        assert_eq!(merged(&[0.0, 1.0, 9.0], 1), [(10.0, 3.0)]);
+    }
+
+    #[test]
+    fn equally_unlike_ones_are_merged_evenly() {
+        let alternating: Vec<f64> = (0..6000).map(|i| f64::from(i % 2)).collect();
+        let parts = merged(&alternating, 1000);
+        assert_eq!(parts.len(), 1000);
+        let largest = parts.iter().map(|p| p.1).fold(0.0, f64::max);
+        assert!(largest <= 64.0, "{largest}");
+    }
+
+    /// Always the one pair that loses least.
+    fn exactly(mut parts: Vec<Mean>, most: usize) -> Vec<Mean> {
+        while parts.len() > most {
+            let losses = parts.windows(2).map(|pair| loss(&pair[0], &pair[1])).enumerate();
+            let least = losses.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap().0;
+            let next = parts.remove(least + 1);
+            join(&mut parts[least], &next);
+        }
+        parts
+    }
+
+    #[test]
+    fn rounds_lose_little_more_than_the_exact_way() {
+        // Means of two levels with sizes over three decades.
+        let mut rng = crate::Rng::new(5);
+        let mut size = || (10.0 * rng.below(1 << 20) as f64 / f64::from(1 << 20)).exp2();
+        let parts: Vec<Mean> = (0..3000)
+            .map(|i| {
+                let n = size();
+                (n * f64::from(i % 2), n)
+            })
+            .collect();
+        // The sum of squares within parts: level 0 or 1, so the level is its own square.
+        let lost = |parts: &[Mean]| parts.iter().map(|p| p.0 - p.0 * p.0 / p.1).sum::<f64>();
+        for most in [2000, 1000, 300, 30] {
+            let mut rounds = parts.clone();
+            merge_down_to(&mut rounds, most, loss, join);
+            let ratio = lost(&rounds) / lost(&exactly(parts.clone(), most));
+            println!("{most}: {ratio:.3}");
+            assert!(ratio <= 1.15, "{most}: {ratio}");
+        }
+    }
+
+    #[test]
+    fn what_must_not_be_joined_is_not() {
+        let mut parts: Vec<Mean> = vec![(0.0, 1.0); 10];
+        merge_down_to(&mut parts, 3, |_, _| NEVER, join);
+        assert_eq!(parts.len(), 10);
+    }
+
+    #[test]
+    fn within_a_bound_all_go() {
+        let mut parts: Vec<Mean> = [0.0, 0.1, 0.2, 5.0, 5.1, 0.0].map(|v| (v, 1.0)).to_vec();
+        merge_within(&mut parts, 1.0, loss, join);
+        assert_eq!(parts.iter().map(|p| p.1).collect::<Vec<_>>(), [3.0, 2.0, 1.0]);
+    }
+
+    #[test]
+    fn slopes_do_not_take_a_round_for_each() {
+        let slope: Vec<f64> = (0..100_000_u32).map(|i| f64::from(i).sqrt()).collect();
+        assert_eq!(merged(&slope, 10).len(), 10);
+    }
+}
