@@ -10,7 +10,7 @@ use crate::host::Host;
 use crate::view::{Found, View};
 use isotherm_heat::{BlockBits, Granularity, Mask, Ns, TargetId};
 use isotherm_sources::{
-    AccessSource, Cleared, ClearedProcess, Clock, Description, Error, Layout, Progress, Report, Sink,
+    AccessSource, Accesses, Cleared, ClearedProcess, Clock, Description, Error, Layout, Progress, Report, Sink,
 };
 use isotherm_units::{BlockNo, PAGES_PER_BLOCK};
 use std::collections::HashMap;
@@ -116,6 +116,7 @@ impl AccessSource for ModelSource {
         Description {
             name: "model",
             granularity: Granularity::Page,
+            accesses: Accesses::None,
             note: "a modelled host: accesses follow from its description, nothing real is watched".into(),
         }
     }
@@ -142,7 +143,7 @@ impl AccessSource for ModelSource {
         uppers.dedup();
         self.clock.work(Work::ListMapping, mappings.len() as u64);
         self.clock.work(Work::ReadTable, uppers.len() as u64);
-        Ok(Layout { blocks, mappings })
+        Ok(Layout { blocks, mappings, ..Layout::default() })
     }
 
     fn read(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut Sink<'_>) -> Result<Progress, Error> {

@@ -225,7 +225,7 @@ impl<C: Clock> Monitor<C> {
     pub fn pages_of(&self, pid: u32) -> Option<&Target> {
         match &self.watched.get(&pid)?.heat {
             Heat::Pages(target) => Some(target),
-            Heat::Sampled(_) | Heat::Mappings(_) | Heat::Regions(_) => None,
+            Heat::Sampled(_) | Heat::Mappings(_) | Heat::Regions(_) | Heat::Reported(_) => None,
         }
     }
 
@@ -244,6 +244,11 @@ impl<C: Clock> Monitor<C> {
     pub fn unlooked(&self) -> (usize, usize) {
         let all = self.watched.values().map(Watched::looked_at_one_by_one).sum();
         (self.watched.values().map(Watched::unlooked).sum(), all)
+    }
+
+    /// What people should know of the source and was not told yet, a sentence each.
+    pub fn news(&mut self) -> Vec<String> {
+        self.source.0.news()
     }
 
     /// Now, on the monitor's clock.
@@ -360,10 +365,10 @@ impl<C: Clock> Monitor<C> {
 
     /// Begins to watch a process; returns why it cannot be watched, if so.
     fn attach(&mut self, pid: u32, now: Ns) -> Option<Error> {
-        let granularity = self.source.0.describe().granularity;
+        let description = self.source.0.describe();
         let room = self.room_for_whole(pid);
         let tried = self.source.0.attach(pid).and_then(|(id, comm)| {
-            let mut watched = Watched::new(id, comm, granularity, now, &self.settings);
+            let mut watched = Watched::new(id, comm, &description, now, &self.settings);
             watched.refit(&mut *self.source.0, now, room, &mut self.spent)?;
             Ok(watched)
         });
@@ -407,6 +412,8 @@ impl<C: Clock> Monitor<C> {
     fn end(&mut self, pid: u32) {
         if let Some(watched) = self.watched.get_mut(&pid) {
             watched.exited = true;
+            // What it did last; its end is known, and nothing else can be wrong.
+            let _ = watched.take_accesses(&mut *self.source.0);
         }
         self.source.0.detach(pid);
         self.follower.ended(pid);
@@ -563,6 +570,9 @@ impl<C: Clock> Monitor<C> {
 
     /// The heat of all targets now. Wall time is an argument: the monitor's clock may be a replay's.
     pub fn snapshot(&mut self, unix_ns: u64) -> Snapshot {
+        for pid in self.alive() {
+            self.step(pid, |w, source, _| w.take_accesses(source));
+        }
         let now = self.clock.now();
         let elapsed = now.saturating_sub(self.last_snapshot);
         let mut targets = Vec::with_capacity(self.watched.len());
@@ -587,6 +597,7 @@ impl<C: Clock> Monitor<C> {
     /// What watching has cost so far. The slow-down is that of the target that suffered most.
     pub fn cost(&self, now: Ns) -> Cost {
         let tallies = || self.watched.values().map(Watched::tally);
+        let reports = self.source.0.reports();
         let worst = self.watched.values().map(|w| w.slowdown_pct(now)).fold(self.ended.slowdown_pct, f64::max);
         Cost {
             elapsed_ns: now.saturating_sub(self.started),
@@ -597,9 +608,9 @@ impl<C: Clock> Monitor<C> {
             slowdown_pct: worst,
             longest_hold_ns: self.spent.longest_hold_ns,
             read_errors: self.spent.read_errors,
-            samples: 0,
-            samples_lost: 0,
-            events: 0,
+            samples: reports.samples,
+            samples_lost: reports.lost,
+            events: reports.events,
         }
     }
 }

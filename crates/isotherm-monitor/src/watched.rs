@@ -2,10 +2,12 @@
 
 use crate::Settings;
 use isotherm_heat::{
-    BlockBits, Bucket, CREDIT_S, Granularity, Mapping, MappingBits, MappingTarget, Next, Ns, Region, SampledTarget,
-    Sampling, Summary, Tally, Target, TargetId, ToldRegions, Watch, summarize_after,
+    BlockBits, Bucket, CREDIT_S, Granularity, Mapping, MappingBits, MappingTarget, Next, Ns, Region, ReportedTarget,
+    SampledTarget, Sampling, Silence, Summary, Tally, Target, TargetId, ToldRegions, Watch, raise_rates,
+    summarize_after, summarize_fused,
 };
-use isotherm_sources::{AccessSource, Cleared, Error, Progress, Report};
+use isotherm_sources::perf::SAMPLE_NS;
+use isotherm_sources::{AccessSource, Accesses, Cleared, Description, Error, Progress, Report};
 use isotherm_units::BlockNo;
 
 /// Blocks cleared at once, between two looks at the budgets.
@@ -17,6 +19,8 @@ const LEAST_STUCK_SHARE: u64 = 1000;
 const STUCK_FIRST: Ns = 1_000_000_000;
 const STUCK_BACKOFF: u64 = 2;
 const STUCK_LONGEST: Ns = 120_000_000_000;
+/// How often accesses that were reported are asked for.
+const ASK_FOR_ACCESSES: Ns = 100_000_000;
 /// The share of time that the target may spend stalled by clears of the whole process.
 const STALL_SHARE: u64 = 200;
 
@@ -75,6 +79,8 @@ pub(crate) enum Heat {
     Sampled(Box<SampledTarget>),
     Mappings(MappingTarget),
     Regions(ToldRegions),
+    /// By accesses that are reported, and nothing else.
+    Reported(Box<ReportedTarget>),
 }
 
 impl Heat {
@@ -82,7 +88,7 @@ impl Heat {
         match self {
             Heat::Pages(_) => Granularity::Page,
             Heat::Mappings(_) => Granularity::Mapping,
-            Heat::Sampled(_) | Heat::Regions(_) => Granularity::Region,
+            Heat::Sampled(_) | Heat::Regions(_) | Heat::Reported(_) => Granularity::Region,
         }
     }
 }
@@ -93,6 +99,9 @@ pub(crate) struct Watched {
     pub comm: String,
     pub cgroup: String,
     pub heat: Heat,
+    /// Accesses that are reported beside what is looked at.
+    beside: Option<Box<ReportedTarget>>,
+    next_accesses: Ns,
     pub mappings: Vec<Mapping>,
     pub exited: bool,
     pub regions: Vec<Region>,
@@ -109,8 +118,9 @@ pub(crate) struct Watched {
 const GROWN: usize = 2;
 
 impl Watched {
-    pub fn new(id: TargetId, comm: String, granularity: Granularity, now: Ns, settings: &Settings) -> Watched {
-        let heat = match granularity {
+    pub fn new(id: TargetId, comm: String, source: &Description, now: Ns, settings: &Settings) -> Watched {
+        let heat = match source.granularity {
+            _ if matches!(source.accesses, Accesses::Only(_)) => Heat::Reported(reported(source, now)),
             Granularity::Page => {
                 let watch = Watch { max_slowdown_pct: settings.max_slowdown_pct, patrol_ns: 1_000_000_000 };
                 Heat::Pages(Box::new(Target::new(now, watch, settings.seed ^ u64::from(id.pid))))
@@ -123,6 +133,8 @@ impl Watched {
             comm,
             cgroup: String::new(),
             heat,
+            beside: matches!(source.accesses, Accesses::Beside(_)).then(|| reported(source, now)),
+            next_accesses: now,
             mappings: Vec::new(),
             exited: false,
             regions: Vec::new(),
@@ -158,7 +170,32 @@ impl Watched {
                 target.refit(&layout.blocks);
                 Ok(())
             }
+            Heat::Reported(target) => {
+                target.refit(layout.resident);
+                Ok(())
+            }
             Heat::Mappings(_) | Heat::Regions(_) => Ok(()),
+        }
+    }
+
+    /// Takes in the accesses that were reported since the last time, if there are any such.
+    pub fn take_accesses(&mut self, source: &mut dyn AccessSource) -> Result<(), Error> {
+        let reported = match (&mut self.heat, &mut self.beside) {
+            (Heat::Reported(target), _) | (_, Some(target)) => target,
+            _ => return Ok(()),
+        };
+        let listened = source.accesses(self.id.pid, &mut |access| reported.report(access))?;
+        if let Some(weight) = listened.weight {
+            reported.expect_weight(weight);
+        }
+        reported.listened(listened.until, listened.share);
+        Ok(())
+    }
+
+    fn reported(&self) -> Option<&ReportedTarget> {
+        match (&self.heat, &self.beside) {
+            (Heat::Reported(target), _) | (_, Some(target)) => Some(target),
+            _ => None,
         }
     }
 
@@ -177,7 +214,7 @@ impl Watched {
     pub fn share_of_looks(&self, regions_each: f64) -> f64 {
         match &self.heat {
             Heat::Sampled(target) => (target.len() as f64 / regions_each.max(1.0)).min(1.0),
-            Heat::Pages(_) | Heat::Mappings(_) | Heat::Regions(_) => 1.0,
+            Heat::Pages(_) | Heat::Mappings(_) | Heat::Regions(_) | Heat::Reported(_) => 1.0,
         }
     }
 
@@ -188,6 +225,10 @@ impl Watched {
 
     /// Reads what is due.
     pub fn read_due(&mut self, source: &mut dyn AccessSource, now: Ns, spent: &mut Spent) -> Result<(), Error> {
+        if self.reported().is_some() && self.next_accesses <= now {
+            self.next_accesses = now + ASK_FOR_ACCESSES;
+            self.take_accesses(source)?;
+        }
         match &mut self.heat {
             Heat::Pages(target) => {
                 let due = target.due_reads(now);
@@ -204,7 +245,7 @@ impl Watched {
                 _ => Ok(()),
             },
             Heat::Regions(heat) if heat.next_read() <= now => read_regions(heat, source, self.id.pid, now, spent),
-            Heat::Regions(_) => Ok(()),
+            Heat::Regions(_) | Heat::Reported(_) => Ok(()),
         }
     }
 
@@ -252,8 +293,8 @@ impl Watched {
                 heat.cleared(cleared.at);
                 Ok(1)
             }
-            // The source clears what it samples.
-            Heat::Mappings(_) | Heat::Regions(_) => Ok(0),
+            // The source clears what it samples, or needs no bits.
+            Heat::Mappings(_) | Heat::Regions(_) | Heat::Reported(_) => Ok(0),
         }
     }
 
@@ -291,7 +332,7 @@ impl Watched {
 
     /// When a read is due.
     pub fn next_read(&self) -> Option<Ns> {
-        match &self.heat {
+        let of_heat = match &self.heat {
             Heat::Pages(target) => target.next_read(),
             Heat::Sampled(target) => target.next_read(),
             Heat::Mappings(heat) => match heat.next() {
@@ -299,7 +340,10 @@ impl Watched {
                 Next::Clear => None,
             },
             Heat::Regions(heat) => Some(heat.next_read()),
-        }
+            Heat::Reported(_) => None,
+        };
+        let of_accesses = self.reported().map(|_| self.next_accesses);
+        of_heat.into_iter().chain(of_accesses).min()
     }
 
     /// Blocks that wait for their first clear.
@@ -307,7 +351,7 @@ impl Watched {
         match &self.heat {
             Heat::Pages(target) => target.unlooked(),
             Heat::Sampled(target) => target.unlooked(),
-            Heat::Mappings(_) | Heat::Regions(_) => 0,
+            Heat::Mappings(_) | Heat::Regions(_) | Heat::Reported(_) => 0,
         }
     }
 
@@ -316,7 +360,7 @@ impl Watched {
         match &self.heat {
             Heat::Pages(target) => target.len(),
             Heat::Sampled(target) => target.len(),
-            Heat::Mappings(_) | Heat::Regions(_) => 0,
+            Heat::Mappings(_) | Heat::Regions(_) | Heat::Reported(_) => 0,
         }
     }
 
@@ -324,7 +368,7 @@ impl Watched {
     pub fn whole_blocks(&self) -> usize {
         match &self.heat {
             Heat::Pages(target) => target.len(),
-            Heat::Sampled(_) | Heat::Mappings(_) | Heat::Regions(_) => 0,
+            Heat::Sampled(_) | Heat::Mappings(_) | Heat::Regions(_) | Heat::Reported(_) => 0,
         }
     }
 
@@ -332,7 +376,7 @@ impl Watched {
     pub fn sampled_blocks(&self) -> u64 {
         match &self.heat {
             Heat::Sampled(target) => target.blocks(),
-            Heat::Pages(_) | Heat::Mappings(_) | Heat::Regions(_) => 0,
+            Heat::Pages(_) | Heat::Mappings(_) | Heat::Regions(_) | Heat::Reported(_) => 0,
         }
     }
 
@@ -342,28 +386,44 @@ impl Watched {
             Heat::Sampled(target) => target.tally(),
             Heat::Mappings(heat) => heat.tally(),
             Heat::Regions(heat) => heat.tally(),
+            Heat::Reported(_) => Tally::default(),
         }
     }
 
     /// The estimated slow-down in percent of one core.
     pub fn slowdown_pct(&self, now: Ns) -> f64 {
-        let cost_ns = self.tally().retouched as f64 * isotherm_heat::RETOUCH_NS;
+        let interrupts_ns = self.reported().map_or(0.0, |r| r.samples() as f64 * SAMPLE_NS);
+        let cost_ns = self.tally().retouched as f64 * isotherm_heat::RETOUCH_NS + interrupts_ns;
         100.0 * cost_ns / now.saturating_sub(self.attached_at).max(1) as f64
     }
 
-    pub fn summarize(&self, now: Ns, max_regions: usize, elapsed: Ns) -> Summary {
-        match &self.heat {
-            Heat::Pages(target) => summarize_after(target, now, max_regions, &self.regions, elapsed),
-            Heat::Sampled(target) => target.summarize(max_regions, &self.regions, elapsed),
-            Heat::Mappings(heat) => {
+    pub fn summarize(&mut self, now: Ns, max_regions: usize, elapsed: Ns) -> Summary {
+        match (&mut self.heat, &mut self.beside) {
+            (Heat::Pages(target), Some(reported)) => {
+                summarize_fused(target, reported, now, max_regions, &self.regions, elapsed)
+            }
+            (Heat::Pages(target), None) => summarize_after(target, now, max_regions, &self.regions, elapsed),
+            (Heat::Sampled(target), beside) => {
+                let mut sum = target.summarize(max_regions, &self.regions, elapsed);
+                if let Some(reported) = beside {
+                    raise_rates(&mut sum.regions, reported);
+                }
+                sum
+            }
+            (Heat::Mappings(heat), _) => {
                 let mut sum = heat.summarize(now, max_regions);
                 isotherm_heat::carry_ages(&mut sum.regions, &self.regions, elapsed);
                 sum
             }
             // These come with their ages.
-            Heat::Regions(heat) => heat.summarize(max_regions),
+            (Heat::Regions(heat), _) => heat.summarize(max_regions),
+            (Heat::Reported(target), _) => target.summarize(now, max_regions, &self.regions, elapsed),
         }
     }
+}
+
+fn reported(source: &Description, now: Ns) -> Box<ReportedTarget> {
+    Box::new(ReportedTarget::new(now, source.accesses.silence().unwrap_or(Silence::Unknown)))
 }
 
 /// Reads `blocks`; returns how many were answered, from the front.

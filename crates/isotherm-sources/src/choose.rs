@@ -1,12 +1,20 @@
 //! Picks the best source that this machine and these privileges offer, and says why.
+//!
+//! Page tables see every page and are the best where they can be had; where the processor samples memory accesses as well, samples
+//! rank what is hot, and the two are used together. Without page tables samples of the processor are next, and the sums by
+//! mapping that anybody may have are last. Page faults are never picked unasked: without NUMA hint faults they tell first
+//! touches only, and with them no more than accessed bits do.
 
 use crate::damon::{Damon, Space};
+use crate::fused::Fused;
 use crate::page_table::{ClearBy, PageTable};
+use crate::perf::{self, Perf};
 use crate::referenced::Referenced;
 use crate::{AccessSource, Error};
 use isotherm_sys::damon::Attributes;
+use isotherm_sys::host::HostRoots;
 
-/// What the user asked for.
+/// Which source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wanted {
     /// The best there is.
@@ -14,6 +22,8 @@ pub enum Wanted {
     Best,
     /// Page tables through BPF, or nothing.
     PageTable,
+    /// Perf events, or nothing.
+    Perf,
     /// `clear_refs` and `smaps`.
     Referenced,
     /// The kernel's DAMON on processes, or nothing. Never picked unasked: there is one of it in a machine.
@@ -22,21 +32,61 @@ pub enum Wanted {
     DamonPaddr,
 }
 
-/// Opens a source that clears in the way asked for, which is page tables or nothing, unless the way is left to it.
-pub fn open_clearing(wanted: Wanted, by: ClearBy) -> Result<Box<dyn AccessSource>, Error> {
-    if by == ClearBy::Auto { open(wanted) } else { Ok(Box::new(PageTable::open_clearing(by)?)) }
+/// What the user asked for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Request {
+    /// Which source.
+    pub wanted: Wanted,
+    /// How it clears accessed bits. Anything but [`ClearBy::Auto`] is for page tables.
+    pub clear: ClearBy,
+    /// How it samples. An event that is named is sampled, with whatever source is picked beside it.
+    pub perf: perf::Options,
+}
+
+impl Request {
+    fn names_an_event(&self) -> bool {
+        !self.perf.events.is_empty() || self.perf.raw.is_some()
+    }
+}
+
+/// Opens a source, with everything but which left to it.
+pub fn open(wanted: Wanted) -> Result<Box<dyn AccessSource>, Error> {
+    open_request(&Request { wanted, ..Request::default() })
 }
 
 /// Opens a source. With [`Wanted::Best`] a source that cannot be had is replaced by the next, whose note tells the reason.
-pub fn open(wanted: Wanted) -> Result<Box<dyn AccessSource>, Error> {
-    match wanted {
+pub fn open_request(request: &Request) -> Result<Box<dyn AccessSource>, Error> {
+    if request.clear != ClearBy::Auto {
+        return Ok(Box::new(PageTable::open_clearing(request.clear)?));
+    }
+    match request.wanted {
+        Wanted::PageTable if request.names_an_event() => {
+            Ok(Box::new(Fused::new(Box::new(PageTable::open()?), Perf::open(&request.perf)?)))
+        }
         Wanted::PageTable => Ok(Box::new(PageTable::open()?)),
+        Wanted::Perf => Ok(Box::new(Perf::open(&request.perf)?)),
         Wanted::Referenced => Ok(Box::new(Referenced::new(""))),
         Wanted::Damon => Ok(Box::new(Damon::open(Space::Processes, Attributes::default())?)),
         Wanted::DamonPaddr => Ok(Box::new(Damon::open(Space::Physical, Attributes::default())?)),
-        Wanted::Best => match PageTable::open() {
-            Ok(source) => Ok(Box::new(source)),
-            Err(error) => Ok(Box::new(Referenced::new(format!("page-table is not to be had: {error}")))),
-        },
+        Wanted::Best => best(request),
     }
+}
+
+fn best(request: &Request) -> Result<Box<dyn AccessSource>, Error> {
+    let page_table = PageTable::open();
+    if request.names_an_event() {
+        let perf = Perf::open(&request.perf)?;
+        return Ok(match page_table {
+            Ok(bits) => Box::new(Fused::new(Box::new(bits), perf)),
+            Err(_) => Box::new(perf),
+        });
+    }
+    let sampled = perf::best_of_processor(&HostRoots::default(), request.perf.rate, false)
+        .and_then(|_| Perf::open(&request.perf).map_err(|e| e.to_string()));
+    Ok(match (page_table, sampled) {
+        (Ok(bits), Ok(perf)) => Box::new(Fused::new(Box::new(bits), perf)),
+        (Ok(bits), Err(why)) => Box::new(bits.with_remark(why)),
+        (Err(_), Ok(perf)) => Box::new(perf),
+        (Err(error), Err(why)) => Box::new(Referenced::new(format!("page-table is not to be had: {error}; {why}"))),
+    })
 }

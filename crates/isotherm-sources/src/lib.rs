@@ -6,6 +6,7 @@
 //! - [`page_table`]: page by page, through BPF. The default where it can be had.
 //! - [`referenced`]: mapping by mapping, through `clear_refs` and `smaps`. Needs no privilege.
 //! - [`damon`]: regions, as the kernel's own monitor finds them. Where nobody else uses it.
+//! - [`perf`]: sampled accesses with addresses, as perf events report them. [`fused`] has them beside page tables.
 //! - [`replay`]: a recording or a made-up history. Needs nothing.
 //!
 //! Beside them, [`mglru`] reads what the kernel's own LRU knows of pages, as hints: no source, for it has no accessed bits.
@@ -14,15 +15,19 @@
 
 pub mod choose;
 pub mod damon;
+pub mod fused;
 pub mod mglru;
 pub mod page_table;
+pub mod perf;
+mod process;
 pub mod referenced;
 pub mod replay;
+mod resident;
 mod time;
 
 pub use time::{Clock, RealClock, VirtualClock};
 
-use isotherm_heat::{BlockBits, Granularity, Mapping, Mask, Ns, TargetId, ToldRegion};
+use isotherm_heat::{Access, BlockBits, Granularity, Mapping, Mask, Ns, Resident, Silence, TargetId, ToldRegion};
 use isotherm_units::{AddrRange, BlockNo};
 use std::io;
 
@@ -79,6 +84,22 @@ pub trait AccessSource {
     ) -> Result<(), Error> {
         Ok(())
     }
+
+    /// Hands over the accesses of `pid` that were reported since the last call, in no order of time. A source that is told of
+    /// none ([`Accesses::None`]) hands over none. Still answers for a process that has just ended.
+    fn accesses(&mut self, _pid: u32, _sink: &mut dyn FnMut(Access)) -> Result<Listened, Error> {
+        Ok(Listened::default())
+    }
+
+    /// What has become of reports so far, of all processes.
+    fn reports(&self) -> Reports {
+        Reports::default()
+    }
+
+    /// What people should know and was not told yet, a sentence each.
+    fn news(&mut self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Receives what a read finds.
@@ -91,8 +112,54 @@ pub struct Description {
     pub name: &'static str,
     /// How fine it sees.
     pub granularity: Granularity,
+    /// Whether accesses are reported to it.
+    pub accesses: Accesses,
     /// A sentence for people: how it works here, and what is lost.
     pub note: String,
+}
+
+/// Whether a source is told of accesses as they happen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Accesses {
+    /// It is not: it has to look.
+    #[default]
+    None,
+    /// That is all it has, and that is what it means if nothing is told.
+    Only(Silence),
+    /// Beside what it finds by looking.
+    Beside(Silence),
+}
+
+impl Accesses {
+    /// What it means that nothing is told of a page; `None` if nothing ever is.
+    pub const fn silence(self) -> Option<Silence> {
+        match self {
+            Accesses::None => None,
+            Accesses::Only(silence) | Accesses::Beside(silence) => Some(silence),
+        }
+    }
+}
+
+/// For how long, and how much of the time, reports were listened to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Listened {
+    /// Until when.
+    pub until: Ns,
+    /// The share of the time since the last call in which the event was on, 0 to 1.
+    pub share: f64,
+    /// How many events a report stands for, where that is known beforehand.
+    pub weight: Option<u32>,
+}
+
+/// What has become of reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reports {
+    /// Samples read.
+    pub samples: u64,
+    /// Samples that were lost, told to be or missing by the event's own count.
+    pub lost: u64,
+    /// How often the event has happened.
+    pub events: u64,
 }
 
 /// What is mapped.
@@ -102,6 +169,8 @@ pub struct Layout {
     pub blocks: Vec<BlockNo>,
     /// Mappings, sorted.
     pub mappings: Vec<Mapping>,
+    /// How much of each mapping is resident, sorted; only of sources that are told of accesses and see no pages.
+    pub resident: Vec<Resident>,
 }
 
 /// One finding.
@@ -200,6 +269,9 @@ pub enum Error {
     /// Its reports cannot be read.
     #[error(transparent)]
     Ring(#[from] isotherm_sys::perf::RingError),
+    /// There is no such event here.
+    #[error(transparent)]
+    Event(#[from] isotherm_sys::perf::named::NamedError),
     /// The multi-generation LRU cannot be used, or failed.
     #[error(transparent)]
     Mglru(#[from] isotherm_sys::lru_gen::Error),

@@ -8,7 +8,7 @@
 //! The aging of MGLRU is a third way, for those who choose it ([`ClearBy`]): it takes the read lock only, but the pages of the whole
 //! cgroup are aged with those of the target, and the TLB is not flushed.
 
-use crate::{AccessSource, Cleared, ClearedProcess, Description, Error, Layout, Progress, Report, Sink};
+use crate::{AccessSource, Accesses, Cleared, ClearedProcess, Description, Error, Layout, Progress, Report, Sink};
 use isotherm_heat::{BlockBits, Granularity, Mapping, Mask, Ns, TargetId};
 use isotherm_sys::bpf::{Answer, Kind, MAX_REQUESTS, Op, Walker};
 use isotherm_sys::clear_refs::{self, Clear};
@@ -73,6 +73,8 @@ pub struct PageTable {
     clear_by: ClearBy,
     /// If that is how bits are cleared.
     mglru: Option<LruGen>,
+    /// What else people should know of it.
+    remark: String,
 }
 
 #[derive(Debug)]
@@ -100,11 +102,18 @@ impl PageTable {
         PageTable::open_clearing(ClearBy::Auto)
     }
 
+    /// The same, with something more for people: such as why there are no samples beside it.
+    #[must_use]
+    pub(crate) fn with_remark(self, remark: String) -> PageTable {
+        PageTable { remark, ..self }
+    }
+
     /// The same, with bits cleared in a way of the caller's choice; an error if that cannot be had.
     pub fn open_clearing(by: ClearBy) -> Result<PageTable, Error> {
         let mglru = if by == ClearBy::Mglru { Some(LruGen::open(Path::new("/sys"))?) } else { None };
         Ok(PageTable {
             clear_by: by,
+            remark: String::new(),
             mglru,
             walker: Walker::open()?,
             proc: Proc::default(),
@@ -387,7 +396,13 @@ impl AccessSource for PageTable {
         Description {
             name: "page-table",
             granularity: Granularity::Page,
-            note: format!("accessed bits page by page, read through BPF ({} levels); {clear}", self.walker.levels()),
+            accesses: Accesses::None,
+            note: format!(
+                "accessed bits page by page, read through BPF ({} levels); {clear}{}{}",
+                self.walker.levels(),
+                if self.remark.is_empty() { "" } else { "; " },
+                self.remark
+            ),
         }
     }
 
@@ -459,7 +474,7 @@ impl AccessSource for PageTable {
         let attached = self.target(pid)?;
         attached.grown |= blocks.len() > attached.blocks;
         attached.blocks = blocks.len();
-        Ok(Layout { blocks, mappings })
+        Ok(Layout { blocks, mappings, ..Layout::default() })
     }
 
     fn read(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut Sink<'_>) -> Result<Progress, Error> {

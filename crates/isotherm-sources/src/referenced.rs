@@ -5,7 +5,7 @@
 //! as much, with the target's map locked for writing while bits are cleared.
 
 use crate::page_table::mapping_of;
-use crate::{AccessSource, Cleared, ClearedProcess, Description, Error, Layout, Progress, Report, Sink};
+use crate::{AccessSource, Accesses, Cleared, ClearedProcess, Description, Error, Layout, Progress, Report, Sink};
 use isotherm_heat::{Granularity, Ns, TargetId};
 use isotherm_sys::clear_refs::{self, Clear};
 use isotherm_sys::clock;
@@ -36,6 +36,7 @@ impl AccessSource for Referenced {
         Description {
             name: "referenced",
             granularity: Granularity::Mapping,
+            accesses: Accesses::None,
             note: format!(
                 "referenced bits by mapping through clear_refs and smaps{why}: how much of a mapping is hot, not which pages{small}"
             ),
@@ -58,7 +59,7 @@ impl AccessSource for Referenced {
             return Err(Error::NoMemory(pid));
         }
         let mappings = maps.iter().filter(|m| m.is_monitorable()).map(mapping_of).collect();
-        Ok(Layout { blocks: Vec::new(), mappings })
+        Ok(Layout { mappings, ..Layout::default() })
     }
 
     fn read(&mut self, pid: u32, _: &[BlockNo], sink: &mut Sink<'_>) -> Result<Progress, Error> {

@@ -5,7 +5,8 @@
 //! could produce. Memory follows the number of regions and blocks; nothing else is kept.
 
 use crate::{
-    AccessSource, Cleared, ClearedProcess, Clock, Description, Error, Layout, Progress, Report, Sink, VirtualClock,
+    AccessSource, Accesses, Cleared, ClearedProcess, Clock, Description, Error, Layout, Progress, Report, Sink,
+    VirtualClock,
 };
 use isotherm_heat::{BlockBits, Granularity, Mapping, Mask, Ns, Snapshot, TargetId};
 use isotherm_units::{AddrRange, BlockNo, PAGES_PER_BLOCK, PageNo};
@@ -142,6 +143,7 @@ impl AccessSource for Replay {
         Description {
             name: "replay",
             granularity: Granularity::Page,
+            accesses: Accesses::None,
             note: "a recording played back: each page of a region as hot as the region was".into(),
         }
     }
@@ -163,7 +165,7 @@ impl AccessSource for Replay {
         let mut blocks: Vec<BlockNo> =
             history.span_at(now).map_or(Vec::new(), |s| s.ranges.iter().flat_map(|(r, _)| r.blocks()).collect());
         blocks.dedup();
-        Ok(Layout { blocks, mappings: history.mappings.clone() })
+        Ok(Layout { blocks, mappings: history.mappings.clone(), ..Layout::default() })
     }
 
     fn read(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut Sink<'_>) -> Result<Progress, Error> {

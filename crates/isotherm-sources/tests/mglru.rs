@@ -2,28 +2,22 @@
 
 #![allow(missing_docs, reason = "no library")]
 
+mod support;
+
 use isotherm_heat::BlockBits;
 use isotherm_sources::mglru::{Mglru, interval_of};
 use isotherm_sources::page_table::{ClearBy, PageTable};
 use isotherm_sources::{AccessSource, Report};
 use isotherm_sys::clock;
 use isotherm_sys::lru_gen::LruGen;
-use isotherm_sys::memory::{Memory, PageSize};
-use isotherm_units::{BLOCK_SIZE, BlockNo};
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
+use support::{Has, Toucher, skip};
 
-const CHILD: &str = "ISOTHERM_MGLRU_CHILD";
 /// 64 MiB.
 const BLOCKS: u64 = 32;
 const PASSES: u32 = 20;
-
-/// Says that something was not tested, and why. `make test` counts these lines.
-fn skip(why: &str) {
-    let _ = writeln!(std::io::stderr(), "skipped: needs {why}");
-}
 
 /// Prints a figure past the test harness.
 fn tell(what: &str) {
@@ -43,109 +37,13 @@ fn is_lab() -> bool {
     true
 }
 
-/// A copy of this test program that touches its pages as told.
-struct Toucher {
-    process: Child,
-    orders: ChildStdin,
-    answers: BufReader<ChildStdout>,
-    first: BlockNo,
+fn toucher(huge: bool) -> Toucher {
+    Toucher::start(Has { blocks: BLOCKS, huge, populated: true })
 }
 
-impl Toucher {
-    fn start() -> Toucher {
-        Toucher::on("small")
-    }
-
-    /// On pages of this size.
-    fn on(pages: &str) -> Toucher {
-        let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child_touches_as_told", "--nocapture", "--test-threads=1"])
-            .env(CHILD, pages)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let orders = process.stdin.take().unwrap();
-        let answers = BufReader::new(process.stdout.take().unwrap());
-        let mut toucher = Toucher { process, orders, answers, first: BlockNo(0) };
-        toucher.first = BlockNo(toucher.answer());
-        toucher
-    }
-
-    fn pid(&self) -> u32 {
-        self.process.id()
-    }
-
-    fn blocks(&self) -> Vec<BlockNo> {
-        (0..BLOCKS).map(|i| BlockNo(self.first.0 + i)).collect()
-    }
-
-    /// The number after the next `answer`: the harness prints lines of its own.
-    fn answer(&mut self) -> u64 {
-        loop {
-            let mut line = String::new();
-            assert!(self.answers.read_line(&mut line).unwrap() > 0, "the child has ended");
-            if let Some((_, number)) = line.split_once("answer ") {
-                return number.trim().parse().unwrap();
-            }
-        }
-    }
-
-    /// Orders `touch FIRST COUNT` (pages), or `fault MS`: to fault pages all the time; the answer is how many.
-    fn order(&mut self, order: &str) -> u64 {
-        self.begin(order);
-        self.answer()
-    }
-
-    fn begin(&mut self, order: &str) {
-        writeln!(self.orders, "{order}").unwrap();
-    }
-}
-
-impl Drop for Toucher {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// The other side of [`Toucher`]; nothing on its own.
 #[test]
 fn child_touches_as_told() {
-    let pages = match std::env::var(CHILD) {
-        Ok(size) if size == "huge" => PageSize::Huge,
-        Ok(_) => PageSize::Small,
-        Err(_) => return,
-    };
-    let memory = Memory::anonymous(BLOCKS * BLOCK_SIZE, pages).unwrap();
-    memory.populate();
-    println!("answer {}", memory.range().start.block().0);
-    let scratch = Memory::anonymous(BLOCK_SIZE, PageSize::Small).unwrap();
-    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-        let words: Vec<&str> = line.split(' ').collect();
-        let number = |i: usize| words[i].parse::<usize>().unwrap();
-        let answer = match words[0] {
-            "touch" => {
-                (number(1)..number(1) + number(2)).for_each(|page| memory.write(page));
-                number(2) as u64
-            }
-            "fault" => fault(&scratch, Duration::from_millis(number(1) as u64)),
-            other => panic!("{other}"),
-        };
-        println!("answer {answer}");
-    }
-}
-
-/// Faults pages for some time.
-fn fault(scratch: &Memory, time: Duration) -> u64 {
-    let began = clock::monotonic_ns();
-    let mut faults = 0;
-    while u128::from(clock::monotonic_ns() - began) < time.as_nanos() {
-        (0..scratch.pages()).for_each(|page| scratch.write(page));
-        scratch.discard(0, scratch.pages());
-        faults += scratch.pages() as u64;
-    }
-    faults
+    support::serve();
 }
 
 fn spin(time: Duration) {
@@ -191,7 +89,7 @@ fn aging_clears_accessed_bits_and_what_is_touched_after_is_young() {
         return;
     }
     let mut source = PageTable::open_clearing(ClearBy::Mglru).unwrap();
-    let mut toucher = Toucher::start();
+    let mut toucher = toucher(false);
     source.attach(toucher.pid()).unwrap();
     source.layout(toucher.pid()).unwrap();
     let all = toucher.blocks();
@@ -226,7 +124,7 @@ fn page_faults_do_not_wait_for_aging() {
     // The part of its page faults that the child gets done while a clear of its 64 MiB goes on: 0 if all wait, 1 if none does.
     let part_done = |by| {
         let mut source = PageTable::open_clearing(by).unwrap();
-        let mut toucher = Toucher::start();
+        let mut toucher = toucher(false);
         let pid = toucher.pid();
         source.attach(pid).unwrap();
         source.layout(pid).unwrap();
@@ -271,7 +169,7 @@ fn generations_tell_what_was_touched_between_two_agings() {
         Err(why) => return skip(&format!("generations of pages: {why}")),
     };
     tell(&format!("the generation is at bits {} to {}", mglru.shift(), mglru.shift() + 2));
-    let mut toucher = Toucher::start();
+    let mut toucher = toucher(false);
     mglru.age(&[toucher.pid()]).unwrap();
     std::thread::sleep(Duration::from_millis(200));
     toucher.order("touch 0 1024");
@@ -283,7 +181,7 @@ fn generations_tell_what_was_touched_between_two_agings() {
     mglru
         .generations(toucher.pid(), &toucher.blocks(), &mut |ages| {
             known += u32::from(ages.known());
-            young.push((ages.block.0 - toucher.first.0, ages.within(1)));
+            young.push((ages.block.0 - toucher.range().start.block().0, ages.within(1)));
         })
         .unwrap();
     let cost = (clock::monotonic_ns() - began) as f64 / (512.0 * 32.0);
@@ -302,7 +200,7 @@ fn a_huge_page_has_one_generation() {
     }
     let Ok(mut mglru) = Mglru::open() else { return skip("generations of pages") };
     // Another process: what our own TLB holds would hide the touch, for aging does not flush it.
-    let mut toucher = Toucher::on("huge");
+    let mut toucher = toucher(true);
     mglru.age(&[toucher.pid()]).unwrap();
     toucher.order("touch 512 1");
     mglru.age(&[toucher.pid()]).unwrap();

@@ -3,6 +3,8 @@
 use bytesize::ByteSize;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use isotherm_heat::Thresholds;
+use isotherm_sys::perf::Rate;
+use isotherm_sys::perf::named::RawEvent;
 use isotherm_units::Bytes;
 use std::path::PathBuf;
 
@@ -42,6 +44,8 @@ pub enum Command {
     Demo(DemoArgs),
     /// Show what this machine offers: sources, ways to clear, huge pages, NUMA, PMU, privileges
     Doctor(DoctorArgs),
+    /// Find and try events that tell of accesses
+    Events(EventsArgs),
     /// Record the heat of processes
     Record(RecordArgs),
     /// Show heat, from a recording or live
@@ -110,6 +114,10 @@ pub enum SourceArg {
     Auto,
     /// Page by page through BPF: needs root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_SYS_NICE
     PageTable,
+    /// Sampled accesses, as perf events report them: see --event; your own processes without privilege
+    Perf,
+    /// Sampled accesses to physical memory as a whole; takes no targets, needs CAP_PERFMON
+    PerfPaddr,
     /// By mapping through clear_refs and smaps: your own processes, no privilege
     Referenced,
     /// By region through the kernel's DAMON, if nobody else uses it: needs root and tracefs
@@ -121,7 +129,7 @@ pub enum SourceArg {
 impl SourceArg {
     /// Whether it watches the machine as a whole, so that naming it names what to watch.
     pub fn is_machine(self) -> bool {
-        self == SourceArg::DamonPaddr
+        matches!(self, SourceArg::DamonPaddr | SourceArg::PerfPaddr)
     }
 }
 
@@ -204,6 +212,8 @@ pub struct WatchArgs {
     /// memory is looked at; what looking would cost is charged
     #[arg(long, value_name = "FILE", conflicts_with_all = ["source", "replay", "command"])]
     pub model: Option<PathBuf>,
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
     /// Allowed slow-down of each target, percent of one core; over 100 lifts the limit
     #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = percent)]
     pub max_slowdown: f64,
@@ -228,6 +238,54 @@ pub struct WatchArgs {
     /// Time between two snapshots
     #[arg(short, long, value_name = "TIME", value_parser = window_ns)]
     pub window: Option<u64>,
+}
+
+/// Which accesses are sampled, and how often.
+#[derive(Clone, Debug, Default, Args)]
+pub struct SamplingArgs {
+    /// Event whose samples tell of accesses, such as mem-loads or faults; several of a kind as a list. With page tables, beside them.
+    /// `isotherm doctor --events` lists those of this machine [default: loads and stores where the processor samples them, and
+    /// with --source perf page faults where it does not]
+    #[arg(long = "event", value_name = "EVENT", conflicts_with_all = ["perf_event", "replay", "model"])]
+    pub events: Option<String>,
+    /// The same as six numbers, FREQ PHYS TYPE CONFIG CONFIG1 CONFIG2: samples a second, whether by physical address, and the raw
+    /// event as in perf_event_attr
+    #[arg(long, value_name = "NUMBERS", conflicts_with_all = ["replay", "model", "sample_period", "sample_frequency"])]
+    pub perf_event: Option<RawEvent>,
+    /// One sample every so many events [default: as fits the event]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "sample_frequency")]
+    pub sample_period: Option<u64>,
+    /// So many samples a second and processor
+    #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..))]
+    pub sample_frequency: Option<u64>,
+}
+
+impl SamplingArgs {
+    /// The events named: separated by commas, but for those between the slashes of `PMU/terms/`.
+    pub fn names(&self) -> Vec<String> {
+        let mut names = vec![String::new()];
+        let mut inside = false;
+        for c in self.events.iter().flat_map(|text| text.chars()) {
+            inside ^= c == '/';
+            match (c, names.last_mut()) {
+                (',', _) if !inside => names.push(String::new()),
+                (c, Some(name)) => name.push(c),
+                (_, None) => {}
+            }
+        }
+        names.retain(|name| !name.is_empty());
+        names
+    }
+
+    /// How often, if that was said.
+    pub fn rate(&self) -> Option<Rate> {
+        self.sample_period.map(Rate::Period).or(self.sample_frequency.map(Rate::Frequency))
+    }
+
+    /// Whether anything was said.
+    pub fn is_given(&self) -> bool {
+        self.events.is_some() || self.perf_event.is_some() || self.rate().is_some()
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -300,9 +358,53 @@ pub struct WorkloadArgs {
 
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
+    /// List the events that tell of accesses, with what this machine has of them
+    #[arg(long)]
+    pub events: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct EventsArgs {
+    #[command(subcommand)]
+    pub what: EventsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum EventsCommand {
+    /// The events that tell of accesses, with what this machine has of them
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Sample an event of running processes for some seconds: how often it comes, how much of it is of use, what it costs
+    Try(TryArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct TryArgs {
+    /// The event: a name that `list` gives, PMU/term=value,.../ or raw:TYPE:CONFIG[:CONFIG1[:CONFIG2]]
+    pub event: String,
+    /// How long
+    #[arg(short, long, value_name = "TIME", default_value = "5s", value_parser = positive_duration_ns)]
+    pub duration: u64,
+    /// One sample every so many events [default: as fits the event]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "sample_frequency")]
+    pub sample_period: Option<u64>,
+    /// So many samples a second and processor
+    #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..))]
+    pub sample_frequency: Option<u64>,
+    /// What interrupts may take of a core; over 100 lifts the limit
+    #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = percent)]
+    pub max_slowdown: f64,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub targets: TargetArgs,
 }
 
 #[derive(Debug, Args)]

@@ -16,6 +16,7 @@ mod generations;
 mod input;
 mod output;
 mod played;
+mod request;
 mod watch;
 
 use clap::Parser;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Demo(args) => commands::demo::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
+        Command::Events(args) => commands::events::run(&args),
         Command::Record(args) => commands::record::run(&args),
         Command::Report(args) => commands::report::run(&args),
         Command::Convert(args) => commands::convert::run(&args),

@@ -1,15 +1,15 @@
 //! From arguments to a running monitor: targets resolved, the source opened, the machine described, signals heard.
 
-use crate::cli::{ClearArg, ModeArg, SourceArg, TargetArgs, Usage, WatchArgs};
+use crate::cli::{ModeArg, TargetArgs, Usage, WatchArgs};
 use crate::played::Played;
+use crate::request;
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use isotherm_collapse::benefit::{self, BlockFacts};
 use isotherm_heat::{Granularity, Region, RunInfo, Snapshot, TargetHeat};
 use isotherm_monitor::{ARM_TICK, Follower, Mode, Monitor, Selection, Settings};
-use isotherm_sources::choose::{self, Wanted};
+use isotherm_sources::choose;
 use isotherm_sources::damon::Damon;
-use isotherm_sources::page_table::ClearBy;
 use isotherm_sources::{AccessSource, Clock, RealClock};
 use isotherm_sys::host::{HostFacts, HostRoots};
 use isotherm_sys::proc::Proc;
@@ -63,6 +63,15 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub struct Started(process::Child);
 
 impl Started {
+    /// Starts `command`, if there is one.
+    pub fn of(command: &[String]) -> Result<Option<Started>> {
+        if command.is_empty() { Ok(None) } else { Started::new(command).map(Some) }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
     fn new(command: &[String]) -> Result<Started> {
         let (program, args) = command.split_first().context("no command given")?;
         let child = process::Command::new(program).args(args).spawn();
@@ -112,14 +121,15 @@ impl Prepared {
         let physical = args.source.is_machine();
         if physical && !targets.is_empty() {
             return Err(Usage(
-                "damon-paddr watches physical memory as a whole: name no targets, or take --source damon".into(),
+                "this source watches physical memory as a whole: name no targets, or take --source damon or perf"
+                    .into(),
             )
             .into());
         }
         if targets.is_empty() && !physical {
             return Err(Usage("name what to watch: -p PID, --cgroup PATH, --all, or -- COMMAND".into()).into());
         }
-        let source = open_clearing(args.source, args.clear)?;
+        let source = choose::open_request(&request::of(targets, args)?)?;
         let settings = settings(args, &*source);
         Ok(Prepared {
             run: run_info(&*source, settings, window_ns),
@@ -157,9 +167,9 @@ impl Prepared {
 
     /// Starts the command, if there is one, and the monitor.
     pub fn start(self) -> Result<Watching> {
-        let started = if self.command.is_empty() { None } else { Some(Started::new(&self.command)?) };
+        let started = Started::of(&self.command)?;
         let of_command =
-            || Selection::Pids { pids: started.iter().map(|s| s.0.id()).collect(), children: self.children };
+            || Selection::Pids { pids: started.iter().map(Started::pid).collect(), children: self.children };
         let follower = Follower::new(&self.selection.unwrap_or_else(of_command), Proc::default())?;
         let monitor = Monitor::new(self.source, follower, self.clock, self.settings);
         Ok(Watching {
@@ -169,6 +179,7 @@ impl Prepared {
             started,
             told_stretch: false,
             told_sampled: false,
+            silent: false,
             replay_unix_ns: self.replay_unix_ns,
         })
     }
@@ -183,37 +194,10 @@ pub struct Watching {
     started: Option<Started>,
     told_stretch: bool,
     told_sampled: bool,
+    /// A terminal view has the screen.
+    silent: bool,
     /// Wall time when a replay begins; `None` when watching the machine.
     replay_unix_ns: Option<u64>,
-}
-
-/// Opens the source that was asked for.
-pub fn open_source(wanted: SourceArg) -> Result<Box<dyn AccessSource>> {
-    open_clearing(wanted, ClearArg::Auto)
-}
-
-/// The same, with bits cleared in the way that was asked for.
-fn open_clearing(wanted: SourceArg, clear: ClearArg) -> Result<Box<dyn AccessSource>> {
-    let by = match clear {
-        ClearArg::Auto => ClearBy::Auto,
-        ClearArg::Cold => ClearBy::Cold,
-        ClearArg::Refs => ClearBy::Refs,
-        ClearArg::Mglru => ClearBy::Mglru,
-    };
-    if wanted == SourceArg::Referenced && by != ClearBy::Auto {
-        return Err(Usage(
-            "--clear is for the page-table source; `referenced` always clears through clear_refs".into(),
-        )
-        .into());
-    }
-    let wanted = match wanted {
-        SourceArg::Auto => Wanted::Best,
-        SourceArg::PageTable => Wanted::PageTable,
-        SourceArg::Referenced => Wanted::Referenced,
-        SourceArg::Damon => Wanted::Damon,
-        SourceArg::DamonPaddr => Wanted::DamonPaddr,
-    };
-    Ok(choose::open_clearing(wanted, by)?)
 }
 
 impl Watching {
@@ -226,6 +210,7 @@ impl Watching {
     pub fn silence(&mut self) {
         self.told_stretch = true;
         self.told_sampled = true;
+        self.silent = true;
     }
 
     /// Wall time: now, or in the recording that is played.
@@ -262,6 +247,7 @@ impl Watching {
             watched?;
             bar.set_position(self.monitor.now().saturating_sub(began) / 1_000_000);
             self.tell_sampled();
+            self.tell_news();
             let unix_ns = self.unix_ns();
             let snapshot = self.monitor.snapshot(unix_ns);
             let flow = each(&self.monitor, snapshot)?;
@@ -310,6 +296,15 @@ impl Watching {
         );
     }
 
+    /// Says what the source has to say.
+    fn tell_news(&mut self) {
+        for sentence in self.monitor.news() {
+            if !self.silent {
+                eprintln!("isotherm: {sentence}");
+            }
+        }
+    }
+
     /// Lets a command that we started, and that has ended, be seen as ended.
     fn reap(&mut self) {
         if let Some(started) = &mut self.started {
@@ -330,7 +325,7 @@ impl Watching {
 }
 
 /// What was named; `None` if it is a command yet to be started.
-fn selection(targets: &TargetArgs) -> Option<Selection> {
+pub fn selection(targets: &TargetArgs) -> Option<Selection> {
     if !targets.command.is_empty() {
         return None;
     }

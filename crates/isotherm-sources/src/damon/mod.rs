@@ -8,21 +8,22 @@
 //! it. What is gained: the kernel does the work, at a cost that follows the number of regions and not the size of memory, and it
 //! sees physical memory as well. Its thread's CPU time is its own and is not in our budgets: intervals and regions bound it.
 //!
-//! DAMON knows no residency: untouched memory is as cold to it as what is not there. For processes, `smaps` says how much of each mapping
-//! is resident, and a region is taken to have its share of the mappings that it overlaps, as if pages lay evenly in each. Holes
+//! DAMON knows no residency: untouched memory is as cold to it as what is not there. For processes, [`crate::resident`] says how much
+//! of each mapping is resident, and a region is taken to have its share of the mappings that it overlaps, as if pages lay evenly in each. Holes
 //! have no share and drop out. For physical memory, all of a region counts, free pages included.
 
 mod aggregates;
 
-use crate::page_table::mapping_of;
-use crate::{AccessSource, Cleared, ClearedProcess, Description, Error, Layout, Progress, Report, Sink};
+use crate::process::Process;
+use crate::resident;
+use crate::{AccessSource, Accesses, Cleared, ClearedProcess, Description, Error, Layout, Progress, Report, Sink};
 use aggregates::{Aggregates, Fields, Line};
-use isotherm_heat::{Granularity, Mapping, Ns, TargetId, ToldRegion};
+use isotherm_heat::{Granularity, Ns, Resident, TargetId, ToldRegion};
 use isotherm_sys::clock;
 use isotherm_sys::counter::Event;
 use isotherm_sys::damon::{self, Attributes, Kdamond, Operations, Places, Target};
-use isotherm_sys::perf::{self, Record, Ring, RingError, Sampling, Scope};
-use isotherm_sys::proc::{Proc, VmFlags};
+use isotherm_sys::perf::{self, Rate, Record, Ring, RingError, Sampling, Scope};
+use isotherm_sys::proc::Proc;
 use isotherm_sys::tracepoint::{self, Tracepoint};
 use isotherm_units::{AddrRange, BlockNo};
 use std::collections::BTreeMap;
@@ -62,17 +63,9 @@ impl Space {
 #[derive(Clone, Debug)]
 struct Attached {
     id: TargetId,
-    /// What tells its program from another that it executes later.
-    image: Option<(u64, u64)>,
+    /// `None` for physical memory.
+    process: Option<Process>,
     resident: Vec<Resident>,
-}
-
-/// How much of a mapping is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Resident {
-    range: AddrRange,
-    pages: u64,
-    huge_pages: u64,
 }
 
 /// The source.
@@ -263,78 +256,30 @@ impl Damon {
     /// Takes in what was reported since the last time.
     fn drain(&mut self) {
         let Some(ring) = &mut self.ring else { return };
-        for record in ring.drain() {
-            match record {
-                Record::Sample(sample) => {
-                    self.heard_at = self.heard_at.max(sample.time);
-                    match Line::parse(&self.fields, sample.raw) {
-                        Some(line) => self.aggregates.line(sample.time, line),
-                        None => self.aggregates.lost(),
-                    }
+        ring.drain(|record| match record {
+            Record::Sample(sample) => {
+                self.heard_at = self.heard_at.max(sample.time);
+                match Line::parse(&self.fields, sample.raw) {
+                    Some(line) => self.aggregates.line(sample.time, line),
+                    None => self.aggregates.lost(),
                 }
-                Record::Lost(_) => self.aggregates.lost(),
-                Record::Other(_) => {}
             }
-        }
+            Record::Lost(_) | Record::Malformed => self.aggregates.lost(),
+            Record::Throttle | Record::Unthrottle | Record::Other(_) => {}
+        });
     }
 
     /// Which process it is; an error if it has ended or executes another program.
     fn identify(&self, pid: u32) -> Result<&Attached, Error> {
         let attached = self.attached.get(&pid).ok_or(Error::Gone(pid))?;
-        if self.space == Space::Physical {
-            return Ok(attached);
-        }
-        let stat = self.proc.stat(pid)?;
-        if stat.start_ticks != attached.id.start_ticks || stat.has_ended() {
-            return Err(Error::Gone(pid));
-        }
-        match (attached.image, stat.image()) {
-            (Some(before), Some(now)) if before != now => Err(Error::Replaced(pid)),
-            _ => Ok(attached),
-        }
-    }
-
-    fn layout_of_process(&self, pid: u32) -> Result<(Vec<Mapping>, Vec<Resident>), Error> {
-        let (mut mappings, mut resident) = (Vec::new(), Vec::new());
-        for entry in self.proc.smaps(pid)? {
-            let entry = entry?;
-            let hidden = entry.flags.is_some_and(|f| f.contains(VmFlags::HUGETLB) || f.contains(VmFlags::PFNMAP));
-            if !entry.map.is_monitorable() || hidden {
-                continue;
-            }
-            let pages = entry.usage.rss.pages();
-            let huge_pages = entry.usage.huge().pages().min(pages);
-            resident.push(Resident { range: entry.map.range, pages, huge_pages });
-            mappings.push(mapping_of(&entry.map));
-        }
-        if mappings.is_empty() { Err(Error::NoMemory(pid)) } else { Ok((mappings, resident)) }
-    }
-
-    fn layout_of_ram(&self) -> (Vec<Mapping>, Vec<Resident>) {
-        let whole = |range: &AddrRange| Resident { range: *range, pages: range.len().pages(), huge_pages: 0 };
-        let mapping = |range: &AddrRange| Mapping { range: *range, name: "[System RAM]".into(), perms: String::new() };
-        (self.ram.iter().map(mapping).collect(), self.ram.iter().map(whole).collect())
+        attached.process.map_or(Ok(()), |process| process.check(&self.proc))?;
+        Ok(attached)
     }
 }
 
 /// Of one record for each line.
 fn sampling(event: Event) -> Sampling {
-    Sampling { event, period: 1, fields: perf::Fields::TIME | perf::Fields::RAW, user_only: false }
-}
-
-/// Pages of `range` that are resident, and on huge pages: its share of each mapping. `resident` is sorted.
-fn share(resident: &[Resident], range: AddrRange) -> (u64, u64) {
-    let first = resident.partition_point(|r| r.range.end <= range.start);
-    let (mut pages, mut huge) = (0, 0);
-    for mapping in resident[first..].iter().take_while(|r| r.range.start < range.end) {
-        let overlap = mapping.range.intersect(range).map_or(0, |both| both.len().0);
-        let whole = mapping.range.len().0.max(1);
-        // Rounded, so that little is lost where a mapping has many regions.
-        let part = |of: u64| (u128::from(of) * u128::from(overlap) + u128::from(whole / 2)) / u128::from(whole);
-        pages += u64::try_from(part(mapping.pages)).unwrap_or(mapping.pages);
-        huge += u64::try_from(part(mapping.huge_pages)).unwrap_or(mapping.huge_pages);
-    }
-    (pages, huge)
+    Sampling::new(event, Rate::Period(1), perf::Fields::TIME | perf::Fields::RAW)
 }
 
 impl AccessSource for Damon {
@@ -348,6 +293,7 @@ impl AccessSource for Damon {
         Description {
             name,
             granularity: Granularity::Region,
+            accesses: Accesses::None,
             note: format!(
                 "the kernel's DAMON ({what}): a page of each region every {} ms{tuned}, {} to {} regions in all; how hot a region \
                  is, not which pages; {resident}; a hot set that fits the TLB may look idle; the CPU time of its kernel thread \
@@ -360,21 +306,18 @@ impl AccessSource for Damon {
     }
 
     fn attach(&mut self, pid: u32) -> Result<(TargetId, String), Error> {
-        let (id, comm, image) = match self.space {
+        let (id, comm, process) = match self.space {
             Space::Physical if pid == Damon::PHYSICAL => (TargetId { pid, start_ticks: 0 }, "paddr".into(), None),
             Space::Physical => {
                 let source = std::io::Error::other("it watches physical memory as a whole; take --source damon");
                 return Err(Error::Io { attempted: format!("watch process {pid} through DAMON's paddr"), source });
             }
             Space::Processes => {
-                let stat = self.proc.stat(pid)?;
-                if stat.is_kernel_thread() || stat.is_zombie() {
-                    return Err(Error::NoMemory(pid));
-                }
-                (TargetId { pid, start_ticks: stat.start_ticks }, stat.comm.clone(), stat.image())
+                let (process, comm) = Process::find(&self.proc, pid)?;
+                (process.id, comm, Some(process))
             }
         };
-        self.attached.insert(pid, Attached { id, image, resident: Vec::new() });
+        self.attached.insert(pid, Attached { id, process, resident: Vec::new() });
         self.changed = true;
         Ok((id, comm))
     }
@@ -386,13 +329,13 @@ impl AccessSource for Damon {
     fn layout(&mut self, pid: u32) -> Result<Layout, Error> {
         self.identify(pid)?;
         let (mappings, resident) = match self.space {
-            Space::Processes => self.layout_of_process(pid)?,
-            Space::Physical => self.layout_of_ram(),
+            Space::Processes => resident::of_process(&self.proc, pid)?,
+            Space::Physical => resident::of_ram(&self.ram),
         };
         if let Some(attached) = self.attached.get_mut(&pid) {
             attached.resident = resident;
         }
-        Ok(Layout { blocks: Vec::new(), mappings })
+        Ok(Layout { mappings, ..Layout::default() })
     }
 
     fn read(&mut self, pid: u32, _: &[BlockNo], sink: &mut Sink<'_>) -> Result<Progress, Error> {
@@ -405,7 +348,7 @@ impl AccessSource for Damon {
             return Ok(Progress::default());
         };
         for found in &latest.regions {
-            let (resident_pages, huge_pages) = share(&attached.resident, found.range);
+            let (resident_pages, huge_pages) = resident::share(&attached.resident, found.range);
             let told = ToldRegion {
                 range: found.range,
                 resident_pages,
@@ -429,29 +372,5 @@ impl AccessSource for Damon {
     fn clear_process(&mut self, pid: u32, _: &[BlockNo], _: &[BlockNo]) -> Result<ClearedProcess, Error> {
         self.identify(pid)?;
         Ok(ClearedProcess { at: clock::monotonic_ns(), stall_ns: 0, flushed: false, blocks: Vec::new() })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use isotherm_units::Addr;
-
-    fn pages(start: u64, count: u64) -> AddrRange {
-        AddrRange::new(Addr(start << 12), Addr((start + count) << 12))
-    }
-
-    #[test]
-    fn a_region_has_its_share_of_each_mapping_it_overlaps() {
-        let resident = [
-            Resident { range: pages(100, 100), pages: 50, huge_pages: 0 },
-            Resident { range: pages(1000, 1024), pages: 1024, huge_pages: 512 },
-        ];
-        assert_eq!(share(&resident, pages(0, 100)), (0, 0), "before all");
-        assert_eq!(share(&resident, pages(150, 400)), (25, 0), "half of the first, and a hole");
-        assert_eq!(share(&resident, pages(0, 1 << 20)), (1074, 512), "all");
-        assert_eq!(share(&resident, pages(1000, 256)), (256, 128));
-        assert_eq!(share(&resident, pages(3000, 10)), (0, 0), "behind all");
-        assert_eq!(share(&[], pages(0, 10)), (0, 0));
     }
 }

@@ -6,11 +6,13 @@
 use crate::cli::{DemoArgs, WorkloadArgs};
 use crate::commands::report::{picture_kind, write_picture, write_terminal};
 use crate::output;
-use crate::watch::{Stop, default_max_cpu, open_source, run_info};
+use crate::request;
+use crate::watch::{Stop, default_max_cpu, run_info};
 use anyhow::{Context, Result, bail};
 use isotherm_heat::{Cost, Granularity, RunInfo, Snapshot};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
 use isotherm_sources::RealClock;
+use isotherm_sources::choose;
 use isotherm_sys::host::{HostFacts, HostRoots};
 use isotherm_sys::proc::Proc;
 use isotherm_sys::{clock, random};
@@ -75,7 +77,7 @@ pub fn run(args: &DemoArgs) -> Result<()> {
     let kind = args.output.as_deref().map(picture_kind).transpose()?;
     let stop = Stop::on_signals()?;
     let pattern = pattern(args)?;
-    let source = open_source(args.source)?;
+    let source = choose::open(request::wanted(args.source))?;
     let settings = Settings {
         max_cpu_pct: args.max_cpu.unwrap_or_else(|| default_max_cpu(&*source)),
         seed: random::seed(),

@@ -1,6 +1,7 @@
 //! `isotherm doctor`: what this machine offers, and what to do about the rest.
 
 use crate::cli::DoctorArgs;
+use crate::commands::events;
 use crate::output;
 use anyhow::Result;
 use isotherm_sources::choose::{self, Wanted};
@@ -24,6 +25,9 @@ struct Report {
 }
 
 pub fn run(args: &DoctorArgs) -> Result<()> {
+    if args.events {
+        return events::list(args.json);
+    }
     let report = examine();
     if args.json {
         return output::json(&report);
@@ -59,7 +63,8 @@ fn examine() -> Report {
             Err(error) => format!("; no hints from it: {error}"),
         };
     }
-    let best = tried.ok().or_else(|| choose::open(Wanted::Best).ok()).map(|s| s.describe());
+    drop(tried);
+    let best = choose::open(Wanted::Best).ok().map(|source| source.describe());
     Report {
         kernel: facts.kernel.map(|k| k.text).unwrap_or_default(),
         cpu: facts.cpu_model.unwrap_or_default(),

@@ -4,6 +4,7 @@ pub mod collapse;
 pub mod convert;
 pub mod demo;
 pub mod doctor;
+pub mod events;
 pub mod hint;
 pub mod record;
 pub mod report;

@@ -238,12 +238,21 @@ pub fn workload(mib: usize) -> Child {
 }
 
 /// The same, started by way of another command.
-pub fn workload_by(mut command: Command, mib: usize) -> Child {
+pub fn workload_by(command: Command, mib: usize) -> Child {
+    patterned(command, mib, false)
+}
+
+/// The same, with a second thread that faults pages of its own, some 20,000 a second.
+pub fn faulting_workload_by(command: Command, mib: usize) -> Child {
+    patterned(command, mib, true)
+}
+
+fn patterned(mut command: Command, mib: usize, faults: bool) -> Child {
     let pages = mib * 256;
     // As JSON, so that what a pattern gains stays at its default here.
     let pattern = serde_json::json!({
         "pages": pages, "hot_pages": pages / 10, "layout": "mixed", "interval_ns": 40_000_000, "huge": false, "shared": null,
-        "seed": 11,
+        "faults": faults, "seed": 11,
     });
     let pattern: Pattern = serde_json::from_value(pattern).unwrap();
     command.arg("demo-workload");
@@ -325,7 +334,7 @@ pub fn is_root() -> bool {
 
 /// Whether this machine and user have the source that sees pages.
 pub fn sees_pages() -> bool {
-    Stage::new().json("doctor --json")["source"] == "page-table"
+    Stage::new().json("doctor --json")["source"].as_str().is_some_and(|source| source.starts_with("page-table"))
 }
 
 /// Held by tests whose workload keeps a core busy: two of them at a time would measure each other.

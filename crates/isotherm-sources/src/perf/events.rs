@@ -1,0 +1,226 @@
+//! Which event to sample: the one asked for, or the best that this machine has.
+//!
+//! Best is what samples memory accesses: loads and stores of Intel's PEBS, operations of AMD's IBS. Whether it does is tried and not
+//! assumed: a virtual machine may list events that count and never sample. Where there is none, page faults.
+
+use super::{Options, SAMPLE_NS};
+use crate::Error;
+use isotherm_heat::Silence;
+use isotherm_sys::host::HostRoots;
+use isotherm_sys::memory::{Memory, PageSize};
+use isotherm_sys::perf::named::{self, Kind, NamedEvent, PmuEvent, RawEvent};
+use isotherm_sys::perf::{Fields, Part, Rate, Record, Rings, Sampling, Whom};
+use isotherm_units::Addr;
+use std::fmt;
+
+/// What is tried, best first, if nothing was asked for: together, as far as there are.
+const BEST: [&[&str]; 2] = [&["mem-loads", "mem-stores"], &["ibs-op"]];
+const FALLBACK: &str = "faults";
+/// What a trial touches, and how often at the most.
+const TRIAL_PAGES: u64 = 512;
+const TRIAL_ROUNDS: usize = 200;
+const TRIAL_RING: usize = 64 << 10;
+
+/// The events that are sampled.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chosen {
+    /// What they are, each by its name.
+    pub events: Vec<NamedEvent>,
+    /// How their samples are read.
+    pub kind: Kind,
+    /// How often they are sampled at the beginning.
+    pub rate: Rate,
+    /// What it means that nothing is reported of a page.
+    pub silence: Silence,
+    /// `precise_ip` as the kernel granted it; `None` before anything was opened.
+    pub precise: Option<u8>,
+    /// Faults that the kernel takes on behalf of a process, such as in a read into new memory, are left out: they take a privilege.
+    pub user_faults_only: bool,
+    /// Why these, if nobody asked for them.
+    pub why: String,
+}
+
+impl Chosen {
+    /// Their names.
+    pub fn names(&self) -> String {
+        self.events.iter().map(|e| e.name.as_str()).collect::<Vec<_>>().join(" and ")
+    }
+
+    /// What to open: of every event on every unit that has it.
+    pub fn parts(&self, physical: bool, rate: Rate) -> Vec<Part> {
+        let fields = fields(self.kind, physical);
+        let part = |event: &PmuEvent| {
+            let sampling = Sampling {
+                event: event.event,
+                leader: event.leader,
+                rate,
+                fields,
+                user_only: event.user_only && (self.kind != Kind::Faults || self.user_faults_only),
+                most_precise: event.most_precise,
+            };
+            Part { sampling, cpus: event.cpus.clone() }
+        };
+        self.events.iter().flat_map(|e| &e.parts).map(part).collect()
+    }
+
+    fn new(events: Vec<NamedEvent>, rate: Option<Rate>, silence: Silence, why: String) -> Chosen {
+        let kind = events.first().map_or(Kind::Raw, |e| e.kind);
+        let rate = rate.or(events.first().map(|e| e.default_rate)).unwrap_or(Rate::Period(1));
+        Chosen { events, kind, rate, silence, precise: None, user_faults_only: false, why }
+    }
+}
+
+impl fmt::Display for Chosen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what: Vec<_> = self.events.iter().map(|e| format!("{} ({})", e.name, e.what)).collect();
+        f.write_str(&what.join(" and "))?;
+        match self.rate {
+            Rate::Period(1) => f.write_str(", every one")?,
+            Rate::Period(n) => write!(f, ", one in {n}")?,
+            Rate::Frequency(hz) => write!(f, ", {hz} a second and processor")?,
+        }
+        let wanted = self.events.iter().flat_map(|e| &e.parts).map(|p| p.most_precise).max().unwrap_or(0);
+        match self.precise {
+            Some(precise) if precise < wanted => write!(f, ", precise_ip {precise} ({wanted} is refused here)")?,
+            Some(precise) if wanted > 0 => write!(f, ", precise_ip {precise}")?,
+            _ => {}
+        }
+        if self.user_faults_only {
+            f.write_str(", but for those in system calls, which take CAP_PERFMON")?;
+        }
+        if self.why.is_empty() { Ok(()) } else { write!(f, " ({})", self.why) }
+    }
+}
+
+fn fields(kind: Kind, physical: bool) -> Fields {
+    let basic = Fields::TID | Fields::TIME | Fields::ADDR | Fields::PERIOD;
+    match (kind, physical) {
+        // The registers have both addresses.
+        (Kind::Ibs, _) => basic | Fields::RAW,
+        (_, true) => basic | Fields::PHYS_ADDR,
+        (_, false) => basic,
+    }
+}
+
+/// The events of `options` on this machine.
+pub fn choose(roots: &HostRoots, options: &Options, physical: bool) -> Result<Chosen, Error> {
+    if let Some(raw) = options.raw {
+        return of_raw(roots, raw, options.rate);
+    }
+    if options.events.is_empty() {
+        return best(roots, options.rate, physical);
+    }
+    let events: Vec<_> = options.events.iter().map(|name| named::find(roots, name)).collect::<Result<_, _>>()?;
+    if let Some(other) = events.iter().find(|e| e.kind != events[0].kind) {
+        let source = std::io::Error::other("their samples are not alike; name events of one kind");
+        return Err(Error::Io { attempted: format!("sample {} and {} together", events[0].name, other.name), source });
+    }
+    if events[0].kind == Kind::Spe {
+        let source = std::io::Error::other("samples of SPE cannot be read yet; take `faults` or the page-table source");
+        return Err(Error::Io { attempted: format!("sample {}", events[0].name), source });
+    }
+    let silence = silence(roots, events[0].kind);
+    Ok(Chosen::new(events, options.rate, silence, String::new()))
+}
+
+fn of_raw(roots: &HostRoots, raw: RawEvent, rate: Option<Rate>) -> Result<Chosen, Error> {
+    let rate = rate.unwrap_or(Rate::Frequency(raw.frequency));
+    Ok(Chosen::new(vec![raw.named(roots)?], Some(rate), Silence::Cold, String::new()))
+}
+
+fn best(roots: &HostRoots, rate: Option<Rate>, physical: bool) -> Result<Chosen, Error> {
+    match best_of_processor(roots, rate, physical) {
+        Ok(chosen) => Ok(chosen),
+        Err(why) => {
+            let faults = named::find(roots, FALLBACK)?;
+            Ok(Chosen::new(vec![faults], rate, silence(roots, Kind::Faults), why))
+        }
+    }
+}
+
+/// The best event of the processor itself; why there is none, if so.
+pub(crate) fn best_of_processor(roots: &HostRoots, rate: Option<Rate>, physical: bool) -> Result<Chosen, String> {
+    let mut why = Vec::new();
+    for names in BEST {
+        let events: Vec<_> = names.iter().filter_map(|name| named::find(roots, name).ok()).collect();
+        if events.is_empty() {
+            continue;
+        }
+        let chosen = Chosen::new(events, rate, Silence::Cold, String::new());
+        match try_out(roots, &chosen, physical) {
+            Ok(()) => return Ok(chosen),
+            Err(error) => why.push(format!("{}: {error}", chosen.names())),
+        }
+    }
+    // What each lacks is a matter for the doctor.
+    let why = if why.is_empty() { "`isotherm doctor --events` tells why".to_owned() } else { why.join("; ") };
+    Err(format!("no event of the processor samples memory accesses here: {why}"))
+}
+
+fn silence(roots: &HostRoots, kind: Kind) -> Silence {
+    match kind {
+        Kind::Faults if named::makes_hint_faults(roots) => Silence::Scanned,
+        Kind::Faults => Silence::Unknown,
+        Kind::Memory | Kind::Ibs | Kind::Spe | Kind::Raw => Silence::Cold,
+    }
+}
+
+/// Samples accesses of our own for a moment: why nothing useful comes, if so.
+pub fn try_out(roots: &HostRoots, chosen: &Chosen, physical: bool) -> Result<(), String> {
+    let parts = chosen.parts(physical, chosen.rate);
+    let whom = Whom::Process(std::process::id());
+    let mut rings = Rings::open(&roots.sys, &parts, &whom, TRIAL_RING).map_err(|e| e.to_string())?;
+    let memory =
+        Memory::anonymous(TRIAL_PAGES * isotherm_units::PAGE_SIZE, PageSize::Small).map_err(|e| e.to_string())?;
+    let mut ours = 0_u64;
+    for _ in 0..TRIAL_ROUNDS {
+        // Page by page, so that there are misses in the first cache and in the TLB, and first touches.
+        memory.discard(0, memory.pages());
+        (0..memory.pages()).for_each(|page| memory.write(page));
+        rings.drain(|record| {
+            if let Record::Sample(sample) = record {
+                let at = if physical { sample.phys_addr != 0 } else { memory.range().contains(Addr(sample.addr)) };
+                ours += u64::from(at || chosen.kind == Kind::Ibs);
+            }
+        });
+        if ours > 0 {
+            return Ok(());
+        }
+    }
+    let totals = rings.totals();
+    let seen = match (totals.counted, totals.samples) {
+        (0, 0) => "it does not happen".to_owned(),
+        (counted, 0) => format!("counted {counted} times and never sampled"),
+        (_, samples) => format!("{samples} samples, none with an address of ours"),
+    };
+    Err(format!("tried on our own accesses: {seen}"))
+}
+
+/// What sampling at `hz` costs who is sampled, in percent of a core.
+pub fn cost_pct(hz: f64) -> f64 {
+    hz * SAMPLE_NS / 1e9 * 100.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn page_faults_of_our_own_are_found_in_a_trial() {
+        let roots = HostRoots::default();
+        let options = Options { events: vec!["faults".into()], ..Options::default() };
+        let chosen = choose(&roots, &options, false).unwrap();
+        assert_eq!((chosen.kind, chosen.names().as_str()), (Kind::Faults, "faults"));
+        assert_eq!(try_out(&roots, &chosen, false), Ok(()));
+    }
+
+    #[test]
+    fn an_event_without_addresses_is_found_out_in_a_trial() {
+        // The clock of the task: happens everywhere, and is no access.
+        let raw = "10000 0 1 1 0 0".parse().unwrap();
+        let options = Options { raw: Some(raw), ..Options::default() };
+        let chosen = choose(&HostRoots::default(), &options, false).unwrap();
+        let error = try_out(&HostRoots::default(), &chosen, false).unwrap_err();
+        assert!(error.contains("none with an address of ours") || error.contains("never sampled"), "{error}");
+    }
+}

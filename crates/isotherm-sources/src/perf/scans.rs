@@ -1,0 +1,105 @@
+//! When the kernel has last looked for who accesses what, for page faults that come of it.
+//!
+//! NUMA balancing takes the access rights from a process's memory in scans, a second to a minute apart, and slows down by itself
+//! where nothing is to be gained. After a scan each page faults once, at its next access; until the next scan it is quiet, however hot.
+//! So silence after the last scan says nothing, and time counts as listened to only up to that scan: else all memory would seem
+//! to cool down whenever the kernel takes a rest. It follows that no page is told hotter than scans are frequent. A scan may go through a
+//! process and change nothing in it, as it leaves out what it takes to be in place already; so the pages changed are looked at as well, which
+//! the kernel counts for all processes together only.
+
+use isotherm_heat::Ns;
+use isotherm_sys::proc::Proc;
+use std::collections::BTreeMap;
+
+const LOOK_PAUSE: Ns = 500_000_000;
+
+/// A process that is scanned.
+#[derive(Clone, Copy, Debug)]
+struct Scanned {
+    /// Scans so far; `None` where that is not told: then it is taken to be scanned all the time.
+    count: Option<u64>,
+    at: Ns,
+}
+
+/// The scans of all processes that are listened to.
+#[derive(Debug, Default)]
+pub(super) struct Scans {
+    of: BTreeMap<u32, Scanned>,
+    updates: Option<u64>,
+    look_at: Ns,
+}
+
+impl Scans {
+    pub fn open(&mut self, proc: &Proc, pid: u32, now: Ns) {
+        self.of.insert(pid, Scanned { count: proc.numa_scans(pid), at: now });
+    }
+
+    pub fn close(&mut self, pid: u32) {
+        self.of.remove(&pid);
+    }
+
+    /// Looks for scans since the last time.
+    pub fn look(&mut self, proc: &Proc, now: Ns) {
+        if now < self.look_at {
+            return;
+        }
+        self.look_at = now + LOOK_PAUSE;
+        let updates = proc.numa_updates();
+        let changed = updates.is_none() || updates != std::mem::replace(&mut self.updates, updates);
+        for (pid, scanned) in &mut self.of {
+            // One that has ended keeps what it had.
+            let count = proc.numa_scans(*pid);
+            if scanned.count.is_none() || count.is_some() && count != scanned.count {
+                *scanned = Scanned { count, at: if changed { now } else { scanned.at } };
+            }
+        }
+    }
+
+    /// Until when `pid` was listened to; `now`, if nothing is known of its scans.
+    pub fn heard_until(&self, pid: u32, now: Ns) -> Ns {
+        self.of.get(&pid).filter(|s| s.count.is_some()).map_or(now, |s| s.at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    const S: Ns = 1_000_000_000;
+
+    #[test]
+    fn time_is_listened_to_up_to_the_last_scan() {
+        let dir = tempfile::tempdir().unwrap();
+        let proc = Proc::at(dir.path());
+        let scans = |pid: u32, count: u64| {
+            fs::create_dir_all(dir.path().join(pid.to_string())).unwrap();
+            fs::write(dir.path().join(format!("{pid}/sched")), format!("mm->numa_scan_seq : {count}\n")).unwrap();
+        };
+        scans(7, 3);
+        let mut s = Scans::default();
+        s.open(&proc, 7, S);
+        s.open(&proc, 8, S);
+        s.look(&proc, 2 * S);
+        assert_eq!((s.heard_until(7, 2 * S), s.heard_until(8, 2 * S)), (S, 2 * S), "none, and not known");
+        scans(7, 4);
+        s.look(&proc, 2 * S + 1);
+        assert_eq!(s.heard_until(7, 3 * S), S, "not looked at all the time");
+        s.look(&proc, 3 * S);
+        let updates = |pages: u64| fs::write(dir.path().join("vmstat"), format!("numa_pte_updates {pages}\n")).unwrap();
+        updates(100);
+        s.look(&proc, 8 * S);
+        scans(7, 5);
+        s.look(&proc, 9 * S);
+        assert_eq!(s.heard_until(7, 9 * S), 3 * S, "the last scan has changed nothing");
+        updates(200);
+        scans(7, 6);
+        s.look(&proc, 10 * S);
+        assert_eq!(s.heard_until(7, 10 * S), 10 * S);
+        fs::remove_dir_all(dir.path().join("7")).unwrap();
+        s.look(&proc, 11 * S);
+        assert_eq!(s.heard_until(7, 11 * S), 10 * S, "it has ended");
+        s.close(7);
+        assert_eq!(s.heard_until(7, 11 * S), 11 * S);
+    }
+}

@@ -1,0 +1,330 @@
+//! Sampled accesses on real processes: page faults anywhere, NUMA hint faults in the lab.
+
+#![allow(missing_docs, reason = "no library")]
+
+mod support;
+
+use isotherm_heat::{Access, Interval, Snapshot};
+use isotherm_monitor::{Follower, Monitor, Selection, Settings};
+use isotherm_sources::choose::{self, Request, Wanted};
+use isotherm_sources::perf::{Options, Over, Perf};
+use isotherm_sources::{AccessSource, RealClock};
+use isotherm_sys::pagemap::Pagemap;
+use isotherm_sys::perf::Rate;
+use isotherm_sys::proc::Proc;
+use isotherm_units::PAGES_PER_BLOCK;
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use support::{Has, Toucher, skip};
+
+const S: u64 = 1_000_000_000;
+
+#[test]
+fn child_touches_as_told() {
+    support::serve();
+}
+
+/// Prints a figure past the test harness.
+fn tell(what: &str) {
+    let _ = writeln!(std::io::stderr(), "perf: {what}");
+}
+
+/// Page faults, every one.
+fn faults(over: Over) -> Options {
+    Options { events: vec!["faults".into()], over, max_slowdown_pct: 1000.0, ..Options::default() }
+}
+
+/// The source, if this machine lets us have it.
+fn open(options: &Options) -> Option<Perf> {
+    match Perf::open(options) {
+        Ok(perf) => Some(perf),
+        Err(why) => {
+            skip(&format!("perf events: {why}"));
+            None
+        }
+    }
+}
+
+fn accesses(perf: &mut Perf, pid: u32) -> Vec<Access> {
+    // Rings are read every 20 ms at the most.
+    std::thread::sleep(Duration::from_millis(30));
+    let mut all = Vec::new();
+    perf.accesses(pid, &mut |access| all.push(access)).unwrap();
+    all
+}
+
+fn untouched(blocks: u64) -> Has {
+    Has { blocks, huge: false, populated: false }
+}
+
+#[test]
+fn every_first_touch_of_a_child_is_told_with_its_address() {
+    let Some(mut perf) = open(&faults(Over::Processes)) else { return };
+    let mut child = Toucher::start(untouched(8));
+    perf.attach(child.pid()).unwrap();
+    perf.layout(child.pid()).unwrap();
+    let began = isotherm_sys::clock::monotonic_ns();
+    assert_eq!(child.order("touch 100 3000"), 3000);
+    let told = accesses(&mut perf, child.pid());
+    let first = child.blocks()[0].page(0).0;
+    let touched: BTreeSet<u64> = told.iter().map(|a| a.page.0.wrapping_sub(first)).filter(|p| *p < 8 * 512).collect();
+    assert_eq!(touched, (100..3100).collect(), "each page, and no other of that memory");
+    let now = isotherm_sys::clock::monotonic_ns();
+    assert!(told.iter().all(|a| a.weight == 1 && (began..=now).contains(&a.at)));
+    // A second touch is no fault; after being given back, it is a first one again.
+    child.order("touch 100 3000");
+    let again = accesses(&mut perf, child.pid());
+    assert!(!again.iter().any(|a| (first..first + 4096).contains(&a.page.0)), "{} told", again.len());
+    child.order("drop 100 10");
+    child.order("touch 0 200");
+    let third = accesses(&mut perf, child.pid());
+    let touched: BTreeSet<u64> = third.iter().map(|a| a.page.0.wrapping_sub(first)).filter(|p| *p < 4096).collect();
+    assert_eq!(touched, (0..110).collect());
+    let reports = perf.reports();
+    assert_eq!(reports.lost, 0, "{reports:?}");
+    assert!(reports.events.abs_diff(reports.samples) <= 16, "counted as often as told: {reports:?}");
+    let evidence = perf.evidence();
+    assert!(evidence.inside >= 3010 && evidence.inside_share() > 0.95, "{evidence:?}");
+}
+
+#[test]
+fn what_a_child_does_before_it_is_noticed_is_told_too() {
+    let Some(mut perf) = open(&faults(Over::Descendants)) else { return };
+    let mut child = Toucher::start(untouched(4));
+    child.order("touch 0 2048");
+    perf.attach(child.pid()).unwrap();
+    let first = child.blocks()[0].page(0).0;
+    let told = accesses(&mut perf, child.pid());
+    let touched: BTreeSet<u64> = told.iter().map(|a| a.page.0.wrapping_sub(first)).filter(|p| *p < 2048).collect();
+    assert_eq!(touched.len(), 2048, "of {} told", told.len());
+    // Its start as well: the loader, the program's own data.
+    assert!(told.len() > 2048 + 50, "{}", told.len());
+}
+
+#[test]
+fn the_host_as_a_whole_tells_the_same_and_only_of_whom_is_asked() {
+    let Some(mut perf) = open(&faults(Over::Host)) else { return };
+    let (mut child, mut other) = (Toucher::start(untouched(4)), Toucher::start(untouched(4)));
+    perf.attach(child.pid()).unwrap();
+    child.order("touch 0 1000");
+    other.order("touch 0 2000");
+    let first = child.blocks()[0].page(0).0;
+    let told = accesses(&mut perf, child.pid());
+    let touched: BTreeSet<u64> = told.iter().map(|a| a.page.0.wrapping_sub(first)).filter(|p| *p < 2048).collect();
+    assert_eq!(touched, (0..1000).collect());
+    assert!(told.len() < 1200, "{} told", told.len());
+}
+
+fn watch(source: Box<dyn AccessSource>, pid: u32, seconds: u64) -> (Snapshot, Vec<String>) {
+    let selection = Selection::Pids { pids: vec![pid], children: false };
+    let follower = Follower::new(&selection, Proc::default()).unwrap();
+    let settings = Settings { max_cpu_pct: 1000.0, ..Settings::default() };
+    let mut monitor = Monitor::new(source, follower, RealClock, settings);
+    let mut news = Vec::new();
+    for _ in 0..seconds {
+        monitor.watch(monitor.now() + S, &AtomicBool::new(false)).unwrap();
+        news.extend(monitor.news());
+    }
+    (monitor.snapshot(0), news)
+}
+
+#[test]
+fn more_samples_than_the_budget_allows_are_made_fewer_and_that_is_told() {
+    let options = Options { max_slowdown_pct: 0.1, ..faults(Over::Processes) };
+    let Some(perf) = open(&options) else { return };
+    let mut child = Toucher::start(untouched(1));
+    let pid = child.pid();
+    child.begin("fault 6000");
+    let (snapshot, news) = watch(Box::new(perf), pid, 5);
+    let told: Vec<_> = news.iter().filter(|n| n.contains("more than the budget allows")).collect();
+    assert!(!told.is_empty(), "{news:?}");
+    let cost = snapshot.cost;
+    assert!(cost.events > 4 * cost.samples, "{cost:?}");
+    assert!(cost.samples_lost * 20 < cost.events, "{cost:?}");
+    tell(&format!("{} events, {} samples, {} lost; {}", cost.events, cost.samples, cost.samples_lost, told[0]));
+}
+
+#[test]
+fn an_event_without_addresses_is_named_within_seconds() {
+    // The CPU clock: it happens all the time, and is no access.
+    let raw = "1000 0 1 0 0 0".parse().unwrap();
+    let Some(perf) = open(&Options { raw: Some(raw), ..Options::default() }) else { return };
+    let mut child = Toucher::start(untouched(1));
+    child.order("spin 0 512 1");
+    let (_, news) = watch(Box::new(perf), child.pid(), 4);
+    assert!(news.iter().any(|n| n.contains("of no use here: its samples carry no address")), "{news:?}");
+}
+
+#[test]
+fn an_event_that_never_happens_is_named_within_seconds() {
+    // Emulation faults: no processor of ours has any.
+    let raw = "1000 0 1 8 0 0".parse().unwrap();
+    let Some(perf) = open(&Options { raw: Some(raw), ..Options::default() }) else { return };
+    let mut child = Toucher::start(untouched(1));
+    child.order("spin 0 512 1");
+    let (_, news) = watch(Box::new(perf), child.pid(), 4);
+    assert!(news.iter().any(|n| n.contains("of no use here: it does not happen")), "{news:?}");
+}
+
+#[test]
+fn page_tables_and_samples_together_say_who_knew_what() {
+    let request = Request { wanted: Wanted::PageTable, perf: faults(Over::Processes), ..Request::default() };
+    let source = match choose::open_request(&request) {
+        Ok(source) => source,
+        Err(why) => return skip(&format!("the page-table source and perf events: {why}")),
+    };
+    assert_eq!(source.describe().name, "page-table+perf");
+    let mut child = Toucher::start(Has { blocks: 8, huge: false, populated: true });
+    let pid = child.pid();
+    // Two blocks are accessed all the time, which no page fault tells.
+    child.order("spin 512 1024 1");
+    child.begin("fault 20000");
+    let (snapshot, _) = watch(source, pid, 5);
+    let target = &snapshot.targets[0];
+    let hot_bits: u64 = target
+        .regions
+        .iter()
+        .filter(|r| r.range.intersect(child.range()).is_some() && r.interval <= Interval::from_ns(S))
+        .map(|r| r.resident_pages)
+        .sum();
+    assert!((900..1200).contains(&hot_bits), "{hot_bits} pages hot by their bits");
+    let sampled: u64 = target.regions.iter().map(|r| r.sampled_pages).sum();
+    assert!(sampled > 0, "what was faulted again and again is known by samples");
+    assert!(snapshot.cost.samples > 10_000, "{:?}", snapshot.cost);
+}
+
+/// A machine on which the kernel makes hint faults, and that is ours to load.
+fn makes_hint_faults() -> bool {
+    let number = |path: &str| std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<u32>().ok());
+    if number("/proc/sys/kernel/numa_balancing").unwrap_or(0) == 0 {
+        skip("NUMA balancing on several nodes");
+        return false;
+    }
+    true
+}
+
+#[test]
+fn hint_faults_alone_find_the_hot_span() {
+    if !makes_hint_faults() {
+        return;
+    }
+    let Some(perf) = open(&faults(Over::Processes)) else { return };
+    // Threads on both nodes: what a single thread has on its own node is left alone by the kernel.
+    const BLOCKS: u64 = 64;
+    let (first, count) = (20 * PAGES_PER_BLOCK as u64, 8 * PAGES_PER_BLOCK as u64);
+    let mut child = Toucher::start(Has { blocks: BLOCKS, huge: false, populated: true });
+    child.order(&format!("spin {first} {count} 2"));
+    let (snapshot, news) = watch(Box::new(perf), child.pid(), 40);
+    let hot = |page: u64| (first..first + count).contains(&page);
+    let base = child.blocks()[0].page(0).0;
+    let (mut found, mut right) = (0_u64, 0_u64);
+    for region in &snapshot.targets[0].regions {
+        // Touched about once a scan of the kernel, which is once in a second to a minute.
+        let Some(inside) = region.range.intersect(child.range()) else { continue };
+        if region.interval <= Interval::from_ns(20 * S) && region.interval.is_measured() {
+            let pages = inside.start.page().0 - base..inside.end.page().0 - base;
+            found += pages.end - pages.start;
+            right += pages.filter(|page| hot(*page)).count() as u64;
+        }
+    }
+    let (precision, recall) = (right as f64 / found.max(1) as f64, right as f64 / count as f64);
+    tell(&format!(
+        "hint faults of {} MiB, {} hot: precision {precision:.4}, recall {recall:.4}, {} samples, {} lost",
+        BLOCKS * 2,
+        count * 4 / 1024,
+        snapshot.cost.samples,
+        snapshot.cost.samples_lost
+    ));
+    assert!(precision > 0.9 && recall > 0.9, "{news:?} {:?}", snapshot.targets[0].regions);
+}
+
+#[test]
+fn a_longer_period_counts_for_more() {
+    let Some(mut perf) = open(&Options { rate: Some(Rate::Period(10)), ..faults(Over::Processes) }) else { return };
+    let mut child = Toucher::start(untouched(8));
+    perf.attach(child.pid()).unwrap();
+    child.order("touch 0 4000");
+    let told = accesses(&mut perf, child.pid());
+    let weight: u64 = told.iter().map(|a| u64::from(a.weight)).sum();
+    assert!((3900..4200).contains(&weight) && told.len() < 500, "{} samples weigh {weight}", told.len());
+}
+
+#[test]
+fn ten_thousand_threads_are_listened_to_as_a_host_or_refused_with_a_number() {
+    let Some(mut host) = open(&faults(Over::Host)) else { return };
+    let mut child = Toucher::start(untouched(1));
+    let threads = child.order("threads 10000");
+    host.attach(child.pid()).unwrap();
+    child.order("touch 0 512");
+    let first = child.blocks()[0].page(0).0;
+    let told = accesses(&mut host, child.pid());
+    let touched: BTreeSet<u64> = told.iter().map(|a| a.page.0.wrapping_sub(first)).filter(|p| *p < 512).collect();
+    assert_eq!(touched.len(), 512);
+    // Each thread by itself takes a descriptor for each processor and kind of fault.
+    let Some(mut each) = open(&faults(Over::Processes)) else { return };
+    let began = std::time::Instant::now();
+    match each.attach(child.pid()) {
+        Ok(_) => {
+            child.order("drop 0 512");
+            child.order("touch 0 512");
+            assert!(accesses(&mut each, child.pid()).len() >= 512);
+        }
+        Err(error) => {
+            let text = error.to_string();
+            assert!(text.contains("descriptors") && text.contains("ulimit -n"), "{text}");
+        }
+    }
+    tell(&format!("{threads} threads one by one: {:.1} s", began.elapsed().as_secs_f64()));
+}
+
+#[test]
+fn physical_addresses_are_those_of_the_frames() {
+    let options = Options { physical: true, ..faults(Over::Host) };
+    let Some(mut perf) = open(&options) else { return };
+    perf.attach(Perf::PHYSICAL).unwrap();
+    perf.layout(Perf::PHYSICAL).unwrap();
+    let mut child = Toucher::start(untouched(4));
+    child.order("touch 0 2048");
+    let told: BTreeSet<u64> = accesses(&mut perf, Perf::PHYSICAL).iter().map(|a| a.page.0).collect();
+    let pagemap = Pagemap::open(Path::new("/proc"), child.pid()).unwrap();
+    let entries = pagemap.read(child.range()).unwrap();
+    let frames: BTreeSet<u64> = entries.iter().filter_map(|(_, entry)| entry.frame()).collect();
+    if frames.is_empty() {
+        return skip("frame numbers (CAP_SYS_ADMIN)");
+    }
+    assert_eq!(frames.len(), 2048);
+    assert!(frames.is_subset(&told), "{} of {} are missing", frames.difference(&told).count(), frames.len());
+    assert!(perf.attach(child.pid()).unwrap_err().to_string().contains("--source perf"));
+}
+
+#[test]
+fn a_processor_may_go_offline_and_come_back() {
+    if std::env::var_os("ISOTHERM_LAB").is_none() {
+        return skip("the lab (ISOTHERM_LAB=1): it takes a processor offline");
+    }
+    let online = Path::new("/sys/devices/system/cpu/cpu1/online");
+    if !online.exists() {
+        return skip("a second processor");
+    }
+    let Some(mut perf) = open(&faults(Over::Processes)) else { return };
+    let mut child = Toucher::start(untouched(4));
+    perf.attach(child.pid()).unwrap();
+    let first = child.blocks()[0].page(0).0;
+    let mut touched = BTreeSet::new();
+    let mut news = Vec::new();
+    for (round, state) in ["0", "1"].into_iter().enumerate() {
+        std::fs::write(online, state).unwrap();
+        // Processors are looked at a few times a second.
+        std::thread::sleep(Duration::from_millis(400));
+        let told = accesses(&mut perf, child.pid());
+        child.order(&format!("touch {} 1000", 1000 * round));
+        let all = told.into_iter().chain(accesses(&mut perf, child.pid()));
+        touched.extend(all.map(|a| a.page.0.wrapping_sub(first)).filter(|p| *p < 2048));
+        news.extend(perf.news());
+    }
+    assert_eq!(touched, (0..2000).collect());
+    assert_eq!(news, ["processor 1 went offline", "processor 1 came online"]);
+}

@@ -1,0 +1,289 @@
+//! `isotherm events`: which events tell of accesses here, and what one of them is worth on a running process.
+
+use crate::cli::{EventsArgs, EventsCommand, TryArgs, Usage};
+use crate::output;
+use crate::request;
+use crate::watch::{Started, Stop, selection};
+use anyhow::{Context, Result};
+use isotherm_heat::Ns;
+use isotherm_monitor::{Follower, Selection};
+use isotherm_sources::AccessSource;
+use isotherm_sources::perf::{self, Evidence, Options, Perf, Verdict};
+use isotherm_sys::clock;
+use isotherm_sys::host::HostRoots;
+use isotherm_sys::perf::Rate;
+use isotherm_sys::perf::named::{self, Candidate, Kind, NamedEvent, PmuEvent};
+use isotherm_sys::proc::Proc;
+use isotherm_view::human;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+use std::time::Duration;
+
+const MS: Ns = 1_000_000;
+/// Mappings are listed this often, or so that it takes no more than this part of the time.
+const LAYOUT_PAUSE: Ns = 500 * MS;
+const LAYOUT_SHARE: u64 = 20;
+/// Processes are listed again, and samples taken in, this often.
+const TICK: Duration = Duration::from_millis(100);
+
+pub fn run(args: &EventsArgs) -> Result<()> {
+    match &args.what {
+        EventsCommand::List { json } => list(*json),
+        EventsCommand::Try(args) => try_event(args),
+    }
+}
+
+/// An event and how it stands.
+#[derive(Serialize)]
+struct Listed {
+    name: String,
+    what: String,
+    state: &'static str,
+    /// The numbers to open it by, one for each unit that has it; or what is missing.
+    detail: String,
+}
+
+/// Lists all events that there might be.
+pub fn list(json: bool) -> Result<()> {
+    let listed: Vec<Listed> = named::list(&HostRoots::default()).into_iter().map(describe).collect();
+    if json {
+        return output::json(&listed);
+    }
+    let mut out = output::stdout();
+    let width = listed.iter().map(|l| l.name.len()).max().unwrap_or(0);
+    for l in &listed {
+        writeln!(out, "{:<width$}  {:<11} {}", l.name, l.state, l.what)?;
+        writeln!(out, "{:<width$}  {:<11} {}", "", "", human::printable(&l.detail))?;
+    }
+    writeln!(out, "\nTry one: isotherm events try EVENT -p PID")?;
+    out.flush()?;
+    Ok(())
+}
+
+fn describe(candidate: Candidate) -> Listed {
+    let (name, what) = (candidate.name.to_string(), candidate.what.to_string());
+    let event = match candidate.found {
+        Ok(event) => event,
+        Err(error) => return Listed { name, what, state: "absent", detail: error.to_string() },
+    };
+    if event.kind == Kind::Spe {
+        return Listed { name, what, state: "not decoded", detail: numbers(&event) };
+    }
+    let options = Options { events: vec![name.clone()], ..Options::default() };
+    let roots = HostRoots::default();
+    // The files say that it should work; sampling our own accesses says whether it does.
+    let tried = perf::choose(&roots, &options, false)
+        .map_err(|e| e.to_string())
+        .and_then(|chosen| perf::try_out(&roots, &chosen, false));
+    match tried {
+        Ok(()) => Listed { name, what, state: "works", detail: numbers(&event) },
+        Err(error) => Listed { name, what, state: "refused", detail: format!("{}; {error}", numbers(&event)) },
+    }
+}
+
+fn numbers(event: &NamedEvent) -> String {
+    let part = |p: &PmuEvent| {
+        let leader = p.leader.map(|l| format!(" behind {l}")).unwrap_or_default();
+        format!("{}: {}{leader}", p.pmu, p.event)
+    };
+    event.parts.iter().map(part).collect::<Vec<_>>().join(", ")
+}
+
+/// What came of trying an event.
+#[derive(Serialize)]
+struct Tried {
+    event: String,
+    source_note: String,
+    seconds: f64,
+    processes: usize,
+    /// CPU time of the processes, of one core.
+    target_cpu_pct: f64,
+    events_per_s: f64,
+    samples_per_s: f64,
+    /// Shares of the samples of these processes.
+    in_mappings_pct: f64,
+    outside_pct: f64,
+    kernel_pct: f64,
+    no_address_pct: f64,
+    no_access_pct: f64,
+    lost: u64,
+    /// Distinct pages that samples were of.
+    pages: usize,
+    /// CPU time of ours, of one core: taking samples in, and looking after the event.
+    reading_cpu_pct: f64,
+    /// What interrupts take from the processes, at the published cost of each.
+    slowdown_pct: f64,
+    verdict: &'static str,
+    advice: String,
+}
+
+fn try_event(args: &TryArgs) -> Result<()> {
+    if args.targets.is_empty() {
+        return Err(Usage("name processes to try it on: -p PID, --cgroup PATH, --all, or -- COMMAND".into()).into());
+    }
+    let stop = Stop::on_signals()?;
+    let rate = args.sample_period.map(Rate::Period).or(args.sample_frequency.map(Rate::Frequency));
+    let options = Options {
+        events: vec![args.event.clone()],
+        rate,
+        over: request::over(&args.targets),
+        max_slowdown_pct: args.max_slowdown,
+        ..Options::default()
+    };
+    let mut perf = Perf::open(&options)?;
+    let started = Started::of(&args.targets.command)?;
+    let of_command =
+        || Selection::Pids { pids: started.iter().map(Started::pid).collect(), children: !args.targets.no_children };
+    let mut follower = Follower::new(&selection(&args.targets).unwrap_or_else(of_command), Proc::default())?;
+    let mut trial = Trial::new(&mut perf);
+    let bar = output::progress(Some(args.duration), "trying it");
+    let began = clock::monotonic_ns();
+    while clock::monotonic_ns() < began + args.duration && !stop.is_set() {
+        trial.step(&mut follower)?;
+        bar.set_position((clock::monotonic_ns() - began) / MS);
+        std::thread::sleep(TICK);
+    }
+    trial.step(&mut follower)?;
+    bar.finish_and_clear();
+    let tried = trial.result(&args.event, clock::monotonic_ns() - began);
+    if args.json {
+        return output::json(&tried);
+    }
+    let mut out = output::stdout();
+    tried.write_text(&mut out)?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Processes that are listened to for a while.
+struct Trial<'a> {
+    perf: &'a mut Perf,
+    attached: BTreeSet<u32>,
+    pages: BTreeSet<u64>,
+    cpu_ns: u64,
+    next_layout: Ns,
+}
+
+impl<'a> Trial<'a> {
+    fn new(perf: &'a mut Perf) -> Trial<'a> {
+        Trial { perf, attached: BTreeSet::new(), pages: BTreeSet::new(), cpu_ns: 0, next_layout: 0 }
+    }
+
+    fn step(&mut self, follower: &mut Follower) -> Result<()> {
+        for pid in follower.current()? {
+            if self.attached.contains(&pid) {
+                continue;
+            }
+            match self.perf.attach(pid) {
+                Ok(_) => {
+                    self.attached.insert(pid);
+                }
+                Err(error) if follower.was_named(pid) => return Err(error).context("listen to it"),
+                // A kernel thread, or one that has ended this moment.
+                Err(_) => {}
+            }
+        }
+        self.refresh_layouts();
+        for pid in self.attached.clone() {
+            let began = clock::thread_cpu_ns();
+            self.perf.accesses(pid, &mut |access| {
+                self.pages.insert(access.page.0);
+            })?;
+            self.cpu_ns += clock::thread_cpu_ns() - began;
+        }
+        for sentence in self.perf.news() {
+            eprintln!("isotherm: {sentence}");
+        }
+        Ok(())
+    }
+
+    /// Takes in where the processes have memory, so that addresses can be judged; not all the time, as that is dear.
+    fn refresh_layouts(&mut self) {
+        let now = clock::monotonic_ns();
+        if now < self.next_layout {
+            return;
+        }
+        for pid in &self.attached {
+            // It may have ended: what it did is counted all the same.
+            let _ = self.perf.layout(*pid);
+        }
+        self.next_layout = now + LAYOUT_PAUSE.max((clock::monotonic_ns() - now) * LAYOUT_SHARE);
+    }
+
+    fn result(&self, event: &str, took: Ns) -> Tried {
+        let evidence = Evidence { listened_ns: took, ..self.perf.evidence() };
+        let seconds = took as f64 / 1e9;
+        let of_all = |n: u64| 100.0 * n as f64 / evidence.samples().max(1) as f64;
+        let reports = self.perf.reports();
+        let samples_per_s = evidence.samples() as f64 / seconds;
+        let (verdict, advice) = match evidence.verdict() {
+            Verdict::Useful => ("useful", String::new()),
+            Verdict::TooEarly => ("too-early", "try for longer, or while the processes are busy".to_owned()),
+            Verdict::Useless(why) => (why.name(), format!("{why}; {}", why.advice())),
+        };
+        Tried {
+            event: event.to_owned(),
+            source_note: self.perf.describe().note,
+            seconds,
+            processes: self.attached.len(),
+            target_cpu_pct: 100.0 * evidence.target_cpu_ns as f64 / took.max(1) as f64,
+            events_per_s: reports.events as f64 / seconds,
+            samples_per_s,
+            in_mappings_pct: of_all(evidence.inside),
+            outside_pct: of_all(evidence.outside),
+            kernel_pct: of_all(evidence.kernel),
+            no_address_pct: of_all(evidence.no_address),
+            no_access_pct: of_all(evidence.no_access),
+            lost: reports.lost,
+            pages: self.pages.len(),
+            reading_cpu_pct: 100.0 * self.cpu_ns as f64 / took.max(1) as f64,
+            slowdown_pct: perf::cost_pct(samples_per_s),
+            verdict,
+            advice,
+        }
+    }
+}
+
+impl Tried {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        let shares = [
+            (self.in_mappings_pct, "in mappings"),
+            (self.outside_pct, "outside of them"),
+            (self.kernel_pct, "of the kernel"),
+            (self.no_address_pct, "without address"),
+            (self.no_access_pct, "no access"),
+        ];
+        let told: Vec<String> = shares
+            .iter()
+            .filter(|(pct, what)| *pct > 0.0 || *what == "in mappings")
+            .map(|(pct, what)| format!("{}% {what}", human::percent(*pct)))
+            .collect();
+        let lost = if self.lost > 0 { format!(", {} lost", self.lost) } else { String::new() };
+        writeln!(out, "event      {}", self.event)?;
+        writeln!(out, "           {}", human::printable(&self.source_note))?;
+        writeln!(
+            out,
+            "listened   {:.1} s to {} process{}, which used {}% of a core",
+            self.seconds,
+            self.processes,
+            if self.processes == 1 { "" } else { "es" },
+            human::percent(self.target_cpu_pct)
+        )?;
+        writeln!(
+            out,
+            "rate       {:.0} events/s, {:.0} samples/s of these processes{lost}",
+            self.events_per_s, self.samples_per_s
+        )?;
+        writeln!(out, "addresses  {}; {} distinct pages", told.join(", "), self.pages)?;
+        writeln!(
+            out,
+            "cost       {}% slow-down at {} ns a sample (published, not measured); reading takes {}% of a core",
+            human::percent(self.slowdown_pct),
+            perf::SAMPLE_NS,
+            human::percent(self.reading_cpu_pct)
+        )?;
+        let advice = if self.advice.is_empty() { String::new() } else { format!(": {}", self.advice) };
+        writeln!(out, "verdict    {}{advice}", self.verdict)
+    }
+}

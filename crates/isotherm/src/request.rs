@@ -1,0 +1,79 @@
+//! From arguments to what is asked of a source: which one, how it clears, what it samples and whom it listens to.
+
+use crate::cli::{ClearArg, SamplingArgs, SourceArg, TargetArgs, Usage, WatchArgs};
+use isotherm_sources::choose::{Request, Wanted};
+use isotherm_sources::page_table::ClearBy;
+use isotherm_sources::perf::{Options, Over};
+use isotherm_sys::host::{Cap, HostFacts, HostRoots};
+use isotherm_sys::proc::Proc;
+
+/// Descriptors up to which each thread of the targets is listened to by itself.
+const MANY_DESCRIPTORS: usize = 1024;
+
+/// What the arguments ask for.
+pub fn of(targets: &TargetArgs, args: &WatchArgs) -> Result<Request, Usage> {
+    let clear = match args.clear {
+        ClearArg::Auto => ClearBy::Auto,
+        ClearArg::Cold => ClearBy::Cold,
+        ClearArg::Refs => ClearBy::Refs,
+        ClearArg::Mglru => ClearBy::Mglru,
+    };
+    let has_pages = matches!(args.source, SourceArg::Auto | SourceArg::PageTable);
+    if !has_pages && clear != ClearBy::Auto {
+        return Err(Usage("--clear is for the page-table source; other sources have no choice in it".into()));
+    }
+    let samples = has_pages || matches!(args.source, SourceArg::Perf | SourceArg::PerfPaddr);
+    if args.sampling.is_given() && (!samples || clear != ClearBy::Auto) {
+        return Err(Usage(
+            "events are sampled with --source perf, perf-paddr, page-table or auto, and no --clear".into(),
+        ));
+    }
+    let physical = args.source == SourceArg::PerfPaddr;
+    let perf = Options { physical, over: over(targets), ..options(&args.sampling, args.max_slowdown)? };
+    Ok(Request { wanted: wanted(args.source), clear, perf })
+}
+
+/// The source of that name.
+pub fn wanted(source: SourceArg) -> Wanted {
+    match source {
+        SourceArg::Auto => Wanted::Best,
+        SourceArg::PageTable => Wanted::PageTable,
+        SourceArg::Perf | SourceArg::PerfPaddr => Wanted::Perf,
+        SourceArg::Referenced => Wanted::Referenced,
+        SourceArg::Damon => Wanted::Damon,
+        SourceArg::DamonPaddr => Wanted::DamonPaddr,
+    }
+}
+
+/// What is sampled, of whom is left open.
+pub fn options(args: &SamplingArgs, max_slowdown_pct: f64) -> Result<Options, Usage> {
+    let events = args.names();
+    if args.events.is_some() && events.is_empty() {
+        return Err(Usage("--event names no event; `isotherm doctor --events` lists those of this machine".into()));
+    }
+    Ok(Options { events, raw: args.perf_event, rate: args.rate(), max_slowdown_pct, ..Options::default() })
+}
+
+/// Who has to be listened to for these targets.
+///
+/// A command that we start inherits our events, so that nothing it does is missed. Each named process has its own, which leaves all
+/// others alone, as long as they have not too many threads: each takes a descriptor a processor, and the kernel changes all of them
+/// whenever a thread is scheduled. Beyond that, and for whole cgroups and hosts, an event a processor is cheaper.
+pub fn over(targets: &TargetArgs) -> Over {
+    let proc = Proc::default();
+    if !targets.command.is_empty() {
+        return Over::Descendants;
+    }
+    if let Some(path) = &targets.cgroup {
+        let dir = proc.cgroups().and_then(|all| Ok(all.of_perf_events(&all.find(path)?)));
+        return dir.ok().flatten().map_or(Over::Host, Over::Cgroup);
+    }
+    if targets.all || targets.pids.is_empty() {
+        return Over::Host;
+    }
+    let threads: usize = targets.pids.iter().map(|pid| proc.threads(*pid).map_or(0, |t| t.len())).sum();
+    let facts = HostFacts::read(&HostRoots::default(), isotherm_sys::page_size());
+    let descriptors = threads.saturating_mul(facts.cpus.unwrap_or(1) as usize);
+    let may_all = facts.may(Cap::Perfmon) == Some(true);
+    if descriptors > MANY_DESCRIPTORS && may_all { Over::Host } else { Over::Processes }
+}
