@@ -214,6 +214,41 @@ mod tests {
         assert_eq!(try_out(&roots, &chosen, false), Ok(()));
     }
 
+    /// A machine with one unit, `cpu`, that says it has loads with addresses and is of this type.
+    fn with_unit(kind: &str) -> (tempfile::TempDir, HostRoots) {
+        let dir = tempfile::tempdir().unwrap();
+        let (sys, proc) = (dir.path().join("sys"), dir.path().join("proc"));
+        let unit = "sys/bus/event_source/devices/cpu";
+        for (file, text) in [
+            ("sys/devices/system/cpu/online", "0\n"),
+            ("proc/cpuinfo", "vendor_id\t: GenuineIntel\nmodel\t\t: 85\n"),
+            (&*format!("{unit}/type"), kind),
+            (&*format!("{unit}/format/event"), "config:0-7\n"),
+            (&*format!("{unit}/format/umask"), "config:8-15\n"),
+            (&*format!("{unit}/format/ldlat"), "config1:0-15\n"),
+            (&*format!("{unit}/events/mem-loads"), "event=0x1,umask=0x0,ldlat=3\n"),
+        ] {
+            let path = dir.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let roots = HostRoots { proc, sys, boot: dir.path().join("boot") };
+        (dir, roots)
+    }
+
+    #[test]
+    fn a_unit_that_the_kernel_refuses_is_told_and_page_faults_are_taken_instead() {
+        let (_dir, roots) = with_unit("4095\n");
+        named::find(&roots, "mem-loads").unwrap();
+        let why = best_of_processor(&roots, None, false).unwrap_err();
+        assert!(why.contains("mem-loads") && why.contains("event 4095:0x1"), "{why}");
+        let chosen = choose(&roots, &Options::default(), false).unwrap();
+        assert_eq!((chosen.names(), chosen.why), ("faults".to_owned(), why));
+        let (_dir, roots) = with_unit("many\n");
+        let why = best_of_processor(&roots, None, false).unwrap_err();
+        assert!(why.contains("doctor --events"), "{why}");
+    }
+
     #[test]
     fn an_event_without_addresses_is_found_out_in_a_trial() {
         // The clock of the task: happens everywhere, and is no access.

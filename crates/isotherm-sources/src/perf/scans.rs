@@ -8,10 +8,13 @@
 //! the kernel counts for all processes together only.
 
 use isotherm_heat::Ns;
+use isotherm_sys::clock;
 use isotherm_sys::proc::Proc;
 use std::collections::BTreeMap;
 
 const LOOK_PAUSE: Ns = 500_000_000;
+/// Looking takes no more than this part of the time, however many processes there are.
+const LOOK_SHARE: u64 = 500;
 
 /// A process that is scanned.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +46,7 @@ impl Scans {
         if now < self.look_at {
             return;
         }
-        self.look_at = now + LOOK_PAUSE;
+        let began = clock::thread_cpu_ns();
         let updates = proc.numa_updates();
         let changed = updates.is_none() || updates != std::mem::replace(&mut self.updates, updates);
         for (pid, scanned) in &mut self.of {
@@ -53,6 +56,7 @@ impl Scans {
                 *scanned = Scanned { count, at: if changed { now } else { scanned.at } };
             }
         }
+        self.look_at = now + LOOK_PAUSE.max((clock::thread_cpu_ns() - began) * LOOK_SHARE);
     }
 
     /// Until when `pid` was listened to; `now`, if nothing is known of its scans.

@@ -177,6 +177,10 @@ impl AccessTarget {
             Granularity::Mapping => line += ", seen by mapping only",
             Granularity::Region => line += ", seen by region only",
         }
+        let sampled = Bytes(self.regions.iter().map(|r| r.sampled_bytes.0).sum());
+        if sampled.0 > 0 {
+            line += &format!(", {sampled} known from samples");
+        }
         if self.unclearable_bytes.0 > 0 {
             line += &format!(", heat unknown for {}", self.unclearable_bytes);
         }
