@@ -102,6 +102,8 @@ pub(crate) struct Watched {
     /// Accesses that are reported beside what is looked at.
     beside: Option<Box<ReportedTarget>>,
     next_accesses: Ns,
+    /// How often it was interrupted to tell of an access.
+    interrupts: u64,
     pub mappings: Vec<Mapping>,
     pub exited: bool,
     pub regions: Vec<Region>,
@@ -135,6 +137,7 @@ impl Watched {
             heat,
             beside: matches!(source.accesses, Accesses::Beside(_)).then(|| reported(source, now)),
             next_accesses: now,
+            interrupts: 0,
             mappings: Vec::new(),
             exited: false,
             regions: Vec::new(),
@@ -189,6 +192,7 @@ impl Watched {
             reported.expect_weight(weight);
         }
         reported.listened(listened.until, listened.share);
+        self.interrupts += listened.interrupts;
         Ok(())
     }
 
@@ -392,7 +396,7 @@ impl Watched {
 
     /// The estimated slow-down in percent of one core.
     pub fn slowdown_pct(&self, now: Ns) -> f64 {
-        let interrupts_ns = self.reported().map_or(0.0, |r| r.samples() as f64 * SAMPLE_NS);
+        let interrupts_ns = self.interrupts as f64 * SAMPLE_NS;
         let cost_ns = self.tally().retouched as f64 * isotherm_heat::RETOUCH_NS + interrupts_ns;
         100.0 * cost_ns / now.saturating_sub(self.attached_at).max(1) as f64
     }

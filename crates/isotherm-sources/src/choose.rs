@@ -78,7 +78,7 @@ fn best(request: &Request) -> Result<Box<dyn AccessSource>, Error> {
         let perf = Perf::open(&request.perf)?;
         return Ok(match page_table {
             Ok(bits) => Box::new(Fused::new(Box::new(bits), perf)),
-            Err(_) => Box::new(perf),
+            Err(error) => Box::new(perf.because(format!("page-table is not to be had: {error}"))),
         });
     }
     let sampled = perf::best_of_processor(&HostRoots::default(), request.perf.rate, false)
@@ -86,7 +86,7 @@ fn best(request: &Request) -> Result<Box<dyn AccessSource>, Error> {
     Ok(match (page_table, sampled) {
         (Ok(bits), Ok(perf)) => Box::new(Fused::new(Box::new(bits), perf)),
         (Ok(bits), Err(why)) => Box::new(bits.with_remark(why)),
-        (Err(_), Ok(perf)) => Box::new(perf),
+        (Err(error), Ok(perf)) => Box::new(perf.because(format!("page-table is not to be had: {error}"))),
         (Err(error), Err(why)) => Box::new(Referenced::new(format!("page-table is not to be had: {error}; {why}"))),
     })
 }

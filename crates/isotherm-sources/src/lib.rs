@@ -28,6 +28,7 @@ mod time;
 pub use time::{Clock, RealClock, VirtualClock};
 
 use isotherm_heat::{Access, BlockBits, Granularity, Mapping, Mask, Ns, Resident, Silence, TargetId, ToldRegion};
+use isotherm_sys::perf::RingError;
 use isotherm_units::{AddrRange, BlockNo};
 use std::io;
 
@@ -145,10 +146,12 @@ impl Accesses {
 pub struct Listened {
     /// Until when.
     pub until: Ns,
-    /// The share of the time since the last call in which the event was on, 0 to 1.
+    /// The share of the time of late in which the event was on and not waiting for its turn, 0 to 1.
     pub share: f64,
     /// How many events a report stands for, where that is known beforehand.
     pub weight: Option<u32>,
+    /// How often the process was interrupted for it since the last call, reports that told of no access included.
+    pub interrupts: u64,
 }
 
 /// What has become of reports.
@@ -268,7 +271,7 @@ pub enum Error {
     Tracepoint(#[from] isotherm_sys::tracepoint::TracepointError),
     /// Its reports cannot be read.
     #[error(transparent)]
-    Ring(#[from] isotherm_sys::perf::RingError),
+    Ring(#[from] RingError),
     /// There is no such event here.
     #[error(transparent)]
     Event(#[from] isotherm_sys::perf::named::NamedError),
@@ -291,6 +294,8 @@ impl Error {
         match self {
             Error::Gone(_) | Error::NoMemory(_) => true,
             Error::Proc(e) => e.is_gone(),
+            Error::Ring(RingError::Gone { .. }) => true,
+            Error::Ring(RingError::Threads(e)) => e.is_gone(),
             // ESRCH, or ENOENT of a file below /proc/PID.
             Error::Io { source, .. } => matches!(source.raw_os_error(), Some(2 | 3)),
             _ => false,

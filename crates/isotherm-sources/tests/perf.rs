@@ -297,7 +297,7 @@ fn physical_addresses_are_those_of_the_frames() {
     }
     assert_eq!(frames.len(), 2048);
     assert!(frames.is_subset(&told), "{} of {} are missing", frames.difference(&told).count(), frames.len());
-    assert!(perf.attach(child.pid()).unwrap_err().to_string().contains("--source perf"));
+    assert!(perf.attach(child.pid()).unwrap_err().to_string().contains("name no process"));
 }
 
 #[test]
@@ -327,4 +327,66 @@ fn a_processor_may_go_offline_and_come_back() {
     }
     assert_eq!(touched, (0..2000).collect());
     assert_eq!(news, ["processor 1 went offline", "processor 1 came online"]);
+}
+
+/// Pages of the child that were told of, as indices.
+fn touched(perf: &mut Perf, child: &Toucher) -> BTreeSet<u64> {
+    let (first, pages) = (child.blocks()[0].page(0).0, child.range().len().pages());
+    accesses(perf, child.pid()).iter().map(|a| a.page.0.wrapping_sub(first)).filter(|p| *p < pages).collect()
+}
+
+#[test]
+fn a_process_that_ends_while_the_rate_is_changed_takes_nothing_with_it() {
+    for over in [Over::Processes, Over::Descendants, Over::Host] {
+        let options = Options { max_slowdown_pct: 0.1, ..faults(over.clone()) };
+        let Some(mut perf) = open(&options) else { return };
+        let (mut busy, short, mut other) =
+            (Toucher::start(untouched(1)), Toucher::start(untouched(1)), Toucher::start(untouched(8)));
+        let pids = [busy.pid(), short.pid(), other.pid()];
+        pids.map(|pid| perf.attach(pid).unwrap());
+        // Nobody has noticed yet that it has ended.
+        drop(short);
+        busy.begin("fault 20000");
+        let mut news = Vec::new();
+        for _ in 0..20 {
+            std::thread::sleep(Duration::from_millis(100));
+            pids.map(|pid| perf.accesses(pid, &mut |_| {}).unwrap());
+            news.extend(perf.news());
+        }
+        assert!(news.iter().any(|n| n.contains("more than the budget allows")), "{over:?}: {news:?}");
+        assert!(!news.iter().any(|n| n.contains("could not be changed") || n.contains("no more")), "{over:?}: {news:?}");
+        other.order("touch 0 4096");
+        let told = touched(&mut perf, &other).len();
+        assert!((10..2000).contains(&told), "{over:?}: {told} of 4096 touched, at {:?}", perf.rate());
+    }
+}
+
+#[test]
+fn another_program_in_a_process_has_its_first_touches_told_when_it_is_attached_again() {
+    let Some(mut perf) = open(&faults(Over::Processes)) else { return };
+    let mut child = Toucher::start(untouched(4));
+    perf.attach(child.pid()).unwrap();
+    child.order("touch 0 500");
+    // Handed over already, as the monitor does before it finds out; then as after an exec.
+    let before = touched(&mut perf, &child);
+    perf.detach(child.pid());
+    perf.attach(child.pid()).unwrap();
+    assert_eq!((before.len(), touched(&mut perf, &child)), (500, before));
+}
+
+#[test]
+fn many_processes_are_listened_to_as_a_host() {
+    let Some(mut perf) = open(&faults(Over::Processes)) else { return };
+    if Perf::open(&faults(Over::Host)).is_err() {
+        return skip("CAP_PERFMON");
+    }
+    let mut children: Vec<Toucher> = (0..20).map(|_| Toucher::start(untouched(1))).collect();
+    children.iter().for_each(|child| drop(perf.attach(child.pid()).unwrap()));
+    assert!(perf.news().iter().any(|n| n.contains("the whole host is sampled from here on")));
+    for child in &mut children {
+        child.order("touch 0 512");
+        assert_eq!(touched(&mut perf, child).len(), 512);
+    }
+    let reports = perf.reports();
+    assert!(reports.lost == 0 && reports.events.abs_diff(reports.samples) < 1000, "{reports:?}");
 }

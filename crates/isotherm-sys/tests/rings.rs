@@ -94,6 +94,18 @@ fn every_first_touch_of_all_threads_is_sampled_once() {
 }
 
 #[test]
+fn what_is_started_is_sampled_from_its_beginning_and_its_time_is_not_split_among_processors() {
+    let Some(mut rings) = open(&faults(Rate::Period(1)), &Whom::Descendants, 4 * MIB) else { return };
+    let mut child = Child::start(Role::Touch);
+    child.go();
+    assert_eq!(pages(&mut rings, &child), vec![1; child.pages]);
+    std::thread::sleep(Duration::from_millis(300));
+    let totals = rings.totals();
+    let share = totals.running_ns as f64 / totals.enabled_ns as f64;
+    assert!((0.6..=1.0).contains(&share), "{totals:?}");
+}
+
+#[test]
 fn an_event_behind_a_leader_is_sampled_in_threads_of_all_ages() {
     let mut child = Child::start(Role::Touch);
     // The processor's clock stands in for what Intel's loads need: any event may lead a group.

@@ -8,7 +8,9 @@ use isotherm_sys::host::{Cap, HostFacts, HostRoots};
 use isotherm_sys::proc::Proc;
 
 /// Descriptors up to which each thread of the targets is listened to by itself.
-const MANY_DESCRIPTORS: usize = 1024;
+const MANY_DESCRIPTORS: usize = 2048;
+/// Most events are two: loads and stores, minor and major faults.
+const KINDS: usize = 2;
 
 /// What the arguments ask for.
 pub fn of(targets: &TargetArgs, args: &WatchArgs) -> Result<Request, Usage> {
@@ -71,9 +73,13 @@ pub fn over(targets: &TargetArgs) -> Over {
     if targets.all || targets.pids.is_empty() {
         return Over::Host;
     }
-    let threads: usize = targets.pids.iter().map(|pid| proc.threads(*pid).map_or(0, |t| t.len())).sum();
+    let pids = match proc.family() {
+        Ok(family) if !targets.no_children => family.with_descendants(&targets.pids),
+        _ => targets.pids.clone(),
+    };
+    let threads: usize = pids.iter().map(|pid| proc.threads(*pid).map_or(0, |t| t.len())).sum();
     let facts = HostFacts::read(&HostRoots::default(), isotherm_sys::page_size());
-    let descriptors = threads.saturating_mul(facts.cpus.unwrap_or(1) as usize);
+    let descriptors = threads.saturating_mul(facts.cpus.unwrap_or(1) as usize).saturating_mul(KINDS);
     let may_all = facts.may(Cap::Perfmon) == Some(true);
     if descriptors > MANY_DESCRIPTORS && may_all { Over::Host } else { Over::Processes }
 }

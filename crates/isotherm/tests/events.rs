@@ -36,7 +36,7 @@ fn events_are_listed_with_what_this_machine_has_of_them() {
     let listed = stage.json("events list --json");
     for event in listed.as_array().unwrap() {
         let state = event["state"].as_str().unwrap();
-        assert!(["works", "absent", "refused", "not decoded"].contains(&state), "{event}");
+        assert!(["works", "opens", "absent", "refused", "not decoded"].contains(&state), "{event}");
         assert!(!event["detail"].as_str().unwrap().is_empty(), "{event}");
     }
     for name in ["mem-loads", "mem-stores", "stlb-loads", "ibs-op", "spe", "faults"] {

@@ -17,9 +17,12 @@ pub const SAMPLE_NS: f64 = 250.0;
 const LEAST_LOOK: Ns = 150_000_000;
 /// So far beyond the budget is still within it: the kernel's own regulation of a frequency is no better.
 const SLACK: f64 = 1.25;
-/// A rate that was lowered is raised again when so little of the budget is used, for so many looks in a row.
+/// A rate that was lowered is raised again when so little of the budget is used for so long; twice as long after each time that
+/// this was too early.
 const ROOM: f64 = 0.25;
-const LOOKS_WITH_ROOM: u32 = 25;
+const ROOM_FOR: Ns = 5_000_000_000;
+const MOST_PATIENCE: u64 = 64;
+const LARGEST_RAISE: f64 = 1.0 / 16.0;
 /// Sampling is never made rarer than this.
 const LONGEST_PERIOD: u64 = 1 << 40;
 
@@ -93,15 +96,31 @@ pub struct Budget {
     most_hz: f64,
     looked_at: Ns,
     before: Seen,
-    with_room: u32,
+    room_since: Option<Ns>,
+    patience: u64,
+    raised: bool,
+    /// The last change is too new for what is seen to be all of the new rate.
+    settling: bool,
+    step: u64,
 }
 
 impl Budget {
     /// Samples at `rate` as long as interrupts take no more than `pct` percent of one core. Over 100: no limit, but for losses and
-    /// throttling.
-    pub fn new(now: Ns, rate: Rate, pct: f64) -> Budget {
+    /// throttling. Periods are multiples of `step`, or odd if that is 1.
+    pub fn new(now: Ns, rate: Rate, pct: f64, step: u64) -> Budget {
         let most_hz = if pct > 100.0 { f64::INFINITY } else { pct / 100.0 * 1e9 / SAMPLE_NS };
-        Budget { asked: rate, rate, most_hz, looked_at: now, before: Seen::default(), with_room: 0 }
+        Budget {
+            asked: rate,
+            rate,
+            most_hz,
+            looked_at: now,
+            before: Seen::default(),
+            room_since: None,
+            patience: 1,
+            raised: false,
+            settling: false,
+            step: step.max(1),
+        }
     }
 
     /// The rate now.
@@ -117,18 +136,32 @@ impl Budget {
         }
         let new = seen.since(self.before);
         (self.looked_at, self.before) = (now, seen);
+        // Rings still held what was sampled at the old rate.
+        if std::mem::take(&mut self.settling) {
+            return None;
+        }
         let seen_hz = (new.samples + new.lost) as f64 / (passed as f64 / 1e9);
-        let (why, factor) = self.judge(new, seen_hz)?;
-        let to = scaled(self.rate, factor, self.asked);
-        self.with_room = 0;
-        (to != self.rate).then(|| {
-            self.rate = to;
-            Change { to, why, seen_hz }
-        })
+        let (why, factor) = self.judge(now, new, seen_hz)?;
+        let to = scaled(self.rate, factor, self.asked, self.step);
+        (to != self.rate).then_some(Change { to, why, seen_hz })
+    }
+
+    /// The change was made.
+    pub fn made(&mut self, change: Change) {
+        if change.why != Why::Room && std::mem::take(&mut self.raised) {
+            self.patience = (self.patience * 2).min(MOST_PATIENCE);
+        }
+        self.raised |= change.why == Why::Room;
+        (self.rate, self.room_since, self.settling) = (change.to, None, true);
+    }
+
+    /// What is seen from here on says nothing of what was seen before: the rate stays, unless it has to be lowered further.
+    pub fn stay(&mut self) {
+        self.asked = self.rate;
     }
 
     /// Why samples should become rarer (a factor above 1) or more frequent (below).
-    fn judge(&mut self, new: Seen, seen_hz: f64) -> Option<(Why, f64)> {
+    fn judge(&mut self, now: Ns, new: Seen, seen_hz: f64) -> Option<(Why, f64)> {
         let over = seen_hz / self.most_hz;
         if over > SLACK {
             return Some((Why::Budget, over.max(2.0)));
@@ -139,20 +172,27 @@ impl Budget {
         if new.lost > 0 {
             return Some((Why::Lost, 2.0));
         }
-        // Without a limit, what was lowered for losses comes back when half of what was lost then would come now.
-        let has_room = over < ROOM && self.rate != self.asked;
-        self.with_room = if has_room { self.with_room + 1 } else { 0 };
-        (self.with_room >= LOOKS_WITH_ROOM).then_some((Why::Room, 0.5))
+        // Without a limit, what was lowered for losses is tried again and again, ever more seldom.
+        if over >= ROOM || self.rate == self.asked {
+            self.room_since = None;
+            return None;
+        }
+        let since = *self.room_since.get_or_insert(now);
+        // To half of what is allowed, where that is known, but not all at once.
+        let factor = if self.most_hz.is_finite() { (over / 0.5).clamp(LARGEST_RAISE, 0.5) } else { 0.5 };
+        (now - since >= ROOM_FOR * self.patience).then_some((Why::Room, factor))
     }
 }
 
-/// `rate` made rarer by `factor`, but not more frequent than what was `asked` for. Periods are odd: accesses come in even rhythms.
+/// `rate` made rarer by `factor`, but not more frequent than what was `asked` for. Periods are odd, as accesses come in even rhythms,
+/// where the event source does not want them otherwise.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and clamped")]
-fn scaled(rate: Rate, factor: f64, asked: Rate) -> Rate {
+fn scaled(rate: Rate, factor: f64, asked: Rate, step: u64) -> Rate {
     match (rate, asked) {
         (Rate::Period(n), Rate::Period(least)) => {
             let n = (n as f64 * factor) as u64;
-            Rate::Period((n | 1).clamp(least, LONGEST_PERIOD.max(least)))
+            let n = if step == 1 { n | 1 } else { n.next_multiple_of(step) };
+            Rate::Period(n.clamp(least, LONGEST_PERIOD.max(least)))
         }
         (Rate::Frequency(hz), Rate::Frequency(most)) => {
             Rate::Frequency(((hz as f64 / factor) as u64).clamp(1.min(most), most))
@@ -169,7 +209,7 @@ mod tests {
 
     /// A budget of 40,000 samples a second.
     fn budget(rate: Rate) -> Budget {
-        Budget::new(0, rate, 1.0)
+        Budget::new(0, rate, 1.0, 1)
     }
 
     #[test]
@@ -196,43 +236,91 @@ mod tests {
         assert!(change.to_string().ends_with("; 10000 samples a second and processor from here on"));
     }
 
+    /// Looks, and makes the change.
+    fn look(b: &mut Budget, now: Ns, seen: Seen) -> Option<Change> {
+        let change = b.look(now, seen)?;
+        b.made(change);
+        Some(change)
+    }
+
     #[test]
     fn losses_and_throttling_halve_it() {
-        let mut b = Budget::new(0, Rate::Frequency(10_000), 200.0);
+        let mut b = Budget::new(0, Rate::Frequency(10_000), 200.0, 1);
         let seen = Seen { samples: 1000, lost: 1, throttles: 0 };
-        assert_eq!(b.look(S, seen).unwrap().to, Rate::Frequency(5000));
+        assert_eq!(look(&mut b, S, seen).unwrap().to, Rate::Frequency(5000));
         let seen = Seen { samples: 2000, lost: 1, throttles: 3 };
-        let change = b.look(2 * S, seen).unwrap();
+        assert_eq!(look(&mut b, 2 * S, seen), None, "it may have been at the old rate");
+        let seen = Seen { throttles: 4, ..seen };
+        let change = look(&mut b, 3 * S, seen).unwrap();
         assert_eq!((change.to, change.why), (Rate::Frequency(2500), Why::Throttled));
-        assert_eq!(b.look(3 * S, seen), None, "nothing new");
+        assert_eq!(look(&mut b, 4 * S, seen), None);
+        assert_eq!(look(&mut b, 5 * S, seen), None, "nothing new");
     }
 
     #[test]
     fn it_comes_back_when_there_is_room() {
         let mut b = budget(Rate::Period(7));
-        assert_eq!(b.look(S, Seen { samples: 160_000, ..Seen::default() }).unwrap().to, Rate::Period(29));
-        let changes: Vec<_> =
-            (2..100).filter_map(|s| b.look(s * S, Seen { samples: 160_000, ..Seen::default() })).collect();
-        let rates: Vec<_> = changes.iter().map(|c| c.to).collect();
-        assert_eq!(rates, [Rate::Period(15), Rate::Period(7)]);
-        assert!(changes.iter().all(|c| c.why == Why::Room));
+        let quiet = Seen { samples: 160_000, ..Seen::default() };
+        assert_eq!(look(&mut b, S, quiet).unwrap().to, Rate::Period(29));
+        // 4,000 a second of 40,000 that may be.
+        let seen = |s: u64| Seen { samples: 160_000 + s * 4_000, ..Seen::default() };
+        let changes: Vec<_> = (2..20).filter_map(|s| look(&mut b, s * S, seen(s)).map(|c| (s, c.to, c.why))).collect();
+        assert_eq!(changes, [(8, Rate::Period(7), Why::Room)]);
+    }
+
+    #[test]
+    fn what_was_raised_too_early_waits_for_longer() {
+        let mut b = Budget::new(0, Rate::Frequency(1000), 200.0, 1);
+        let mut lost = 0;
+        let mut raised = Vec::new();
+        for s in 1..60 {
+            // At more than 500 a second something is lost, at once.
+            lost += u64::from(b.rate() == Rate::Frequency(1000));
+            let change = look(&mut b, s * S, Seen { samples: s * 500, lost, throttles: 0 });
+            raised.extend(change.filter(|c| c.why == Why::Room).map(|_| s));
+        }
+        assert_eq!(raised, [8, 22, 46], "after 5, 10 and 20 seconds");
+    }
+
+    #[test]
+    fn after_a_change_of_whom_is_listened_to_it_does_not_come_back() {
+        let mut b = budget(Rate::Period(1));
+        look(&mut b, S, Seen { samples: 400_000, ..Seen::default() });
+        b.stay();
+        let quiet = Seen { samples: 400_000, ..Seen::default() };
+        assert!((2..60).all(|s| look(&mut b, s * S, quiet).is_none()));
+    }
+
+    #[test]
+    fn a_change_that_could_not_be_made_is_asked_for_again() {
+        let mut b = budget(Rate::Period(1));
+        assert!(b.look(S, Seen { samples: 400_000, ..Seen::default() }).is_some());
+        assert_eq!(b.rate(), Rate::Period(1));
+        assert!(b.look(2 * S, Seen { samples: 800_000, ..Seen::default() }).is_some());
+    }
+
+    #[test]
+    fn periods_are_multiples_of_what_the_source_wants() {
+        let mut b = Budget::new(0, Rate::Period(65_536), 1.0, 16);
+        let change = b.look(S, Seen { samples: 130_001, ..Seen::default() }).unwrap();
+        assert_eq!(change.to, Rate::Period(213_008));
     }
 
     #[test]
     fn a_burst_is_no_rate_and_nothing_goes_beyond_its_ends() {
         let mut b = budget(Rate::Period(1));
-        assert_eq!(b.look(S / 10, Seen { samples: 1 << 30, ..Seen::default() }), None);
+        assert_eq!(look(&mut b, S / 10, Seen { samples: 1 << 30, ..Seen::default() }), None);
         let mut b = budget(Rate::Frequency(2));
         for s in 1..5 {
-            b.look(s * S, Seen { samples: s << 40, ..Seen::default() });
+            look(&mut b, s * S, Seen { samples: s << 40, ..Seen::default() });
         }
         assert_eq!(b.rate(), Rate::Frequency(1));
         let mut b = budget(Rate::Period(1));
         for s in 1..9 {
-            b.look(s * S, Seen { samples: s << 50, ..Seen::default() });
+            look(&mut b, s * S, Seen { samples: s << 50, ..Seen::default() });
         }
         assert_eq!(b.rate(), Rate::Period(LONGEST_PERIOD));
         // Counters that went back are no samples.
-        assert_eq!(b.look(99 * S, Seen::default()), None);
+        assert_eq!(look(&mut b, 99 * S, Seen::default()), None);
     }
 }

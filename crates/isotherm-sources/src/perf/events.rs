@@ -9,7 +9,7 @@ use isotherm_heat::Silence;
 use isotherm_sys::host::HostRoots;
 use isotherm_sys::memory::{Memory, PageSize};
 use isotherm_sys::perf::named::{self, Kind, NamedEvent, PmuEvent, RawEvent};
-use isotherm_sys::perf::{Fields, Part, Rate, Record, Rings, Sampling, Whom};
+use isotherm_sys::perf::{Fields, Part, Rate, Record, Rings, Sample, Sampling, Whom};
 use isotherm_units::Addr;
 use std::fmt;
 
@@ -44,6 +44,11 @@ impl Chosen {
     /// Their names.
     pub fn names(&self) -> String {
         self.events.iter().map(|e| e.name.as_str()).collect::<Vec<_>>().join(" and ")
+    }
+
+    /// What its periods have to be multiples of: IBS counts in sixteens.
+    pub fn period_step(&self) -> u64 {
+        if self.kind == Kind::Ibs { 16 } else { 1 }
     }
 
     /// What to open: of every event on every unit that has it.
@@ -120,7 +125,15 @@ pub fn choose(roots: &HostRoots, options: &Options, physical: bool) -> Result<Ch
         return Err(Error::Io { attempted: format!("sample {}", events[0].name), source });
     }
     let silence = silence(roots, events[0].kind);
-    Ok(Chosen::new(events, options.rate, silence, String::new()))
+    let chosen = Chosen::new(events, options.rate, silence, String::new());
+    match chosen.rate {
+        Rate::Period(n) if !n.is_multiple_of(chosen.period_step()) => {
+            let step = chosen.period_step();
+            let source = std::io::Error::other(format!("its period has to be a multiple of {step}"));
+            Err(Error::Io { attempted: format!("sample one in {n} events of {}", chosen.names()), source })
+        }
+        _ => Ok(chosen),
+    }
 }
 
 fn of_raw(roots: &HostRoots, raw: RawEvent, rate: Option<Rate>) -> Result<Chosen, Error> {
@@ -148,8 +161,9 @@ pub(crate) fn best_of_processor(roots: &HostRoots, rate: Option<Rate>, physical:
         }
         let chosen = Chosen::new(events, rate, Silence::Cold, String::new());
         match try_out(roots, &chosen, physical) {
-            Ok(()) => return Ok(chosen),
-            Err(error) => why.push(format!("{}: {error}", chosen.names())),
+            Tried::Works => return Ok(chosen),
+            Tried::Silent => why.push(format!("{} does not happen", chosen.names())),
+            Tried::Useless(error) => why.push(format!("{}: {error}", chosen.names())),
         }
     }
     // What each lacks is a matter for the doctor.
@@ -165,8 +179,23 @@ fn silence(roots: &HostRoots, kind: Kind) -> Silence {
     }
 }
 
-/// Samples accesses of our own for a moment: why nothing useful comes, if so.
-pub fn try_out(roots: &HostRoots, chosen: &Chosen, physical: bool) -> Result<(), String> {
+/// What came of sampling accesses of our own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tried {
+    /// Addresses of ours came out of it.
+    Works,
+    /// It can be had, and has not happened: what was done may be nothing of that kind.
+    Silent,
+    /// It cannot be had, or is of no use.
+    Useless(String),
+}
+
+/// Samples accesses of our own for a moment.
+pub fn try_out(roots: &HostRoots, chosen: &Chosen, physical: bool) -> Tried {
+    trial(roots, chosen, physical).unwrap_or_else(Tried::Useless)
+}
+
+fn trial(roots: &HostRoots, chosen: &Chosen, physical: bool) -> Result<Tried, String> {
     let parts = chosen.parts(physical, chosen.rate);
     let whom = Whom::Process(std::process::id());
     let mut rings = Rings::open(&roots.sys, &parts, &whom, TRIAL_RING).map_err(|e| e.to_string())?;
@@ -179,21 +208,30 @@ pub fn try_out(roots: &HostRoots, chosen: &Chosen, physical: bool) -> Result<(),
         (0..memory.pages()).for_each(|page| memory.write(page));
         rings.drain(|record| {
             if let Record::Sample(sample) = record {
-                let at = if physical { sample.phys_addr != 0 } else { memory.range().contains(Addr(sample.addr)) };
-                ours += u64::from(at || chosen.kind == Kind::Ibs);
+                ours += u64::from(is_ours(&sample, chosen.kind, physical, &memory));
             }
         });
         if ours > 0 {
-            return Ok(());
+            return Ok(Tried::Works);
         }
     }
     let totals = rings.totals();
     let seen = match (totals.counted, totals.samples) {
-        (0, 0) => "it does not happen".to_owned(),
+        (0, 0) => return Ok(Tried::Silent),
         (counted, 0) => format!("counted {counted} times and never sampled"),
         (_, samples) => format!("{samples} samples, none with an address of ours"),
     };
     Err(format!("tried on our own accesses: {seen}"))
+}
+
+fn is_ours(sample: &Sample<'_>, kind: Kind, physical: bool, memory: &Memory) -> bool {
+    let accessed = (kind == Kind::Ibs).then(|| named::ibs::decode(sample.raw)).flatten();
+    if physical {
+        // Which frames are ours is not for everybody to know.
+        return accessed.map_or(sample.phys_addr, |access| access.physical.unwrap_or(0)) != 0;
+    }
+    let addr = if kind == Kind::Ibs { accessed.and_then(|access| access.linear) } else { Some(sample.addr) };
+    addr.is_some_and(|addr| memory.range().contains(Addr(addr)))
 }
 
 /// What sampling at `hz` costs who is sampled, in percent of a core.
@@ -211,7 +249,11 @@ mod tests {
         let options = Options { events: vec!["faults".into()], ..Options::default() };
         let chosen = choose(&roots, &options, false).unwrap();
         assert_eq!((chosen.kind, chosen.names().as_str()), (Kind::Faults, "faults"));
-        assert_eq!(try_out(&roots, &chosen, false), Ok(()));
+        assert_eq!(try_out(&roots, &chosen, false), Tried::Works);
+        // Nothing is read from a disk.
+        let options = Options { events: vec!["major-faults".into()], ..Options::default() };
+        let chosen = choose(&roots, &options, false).unwrap();
+        assert_eq!(try_out(&roots, &chosen, false), Tried::Silent);
     }
 
     /// A machine with one unit, `cpu`, that says it has loads with addresses and is of this type.
@@ -255,7 +297,8 @@ mod tests {
         let raw = "10000 0 1 1 0 0".parse().unwrap();
         let options = Options { raw: Some(raw), ..Options::default() };
         let chosen = choose(&HostRoots::default(), &options, false).unwrap();
-        let error = try_out(&HostRoots::default(), &chosen, false).unwrap_err();
+        let tried = try_out(&HostRoots::default(), &chosen, false);
+        let Tried::Useless(error) = tried else { panic!("{tried:?}") };
         assert!(error.contains("none with an address of ours") || error.contains("never sampled"), "{error}");
     }
 }

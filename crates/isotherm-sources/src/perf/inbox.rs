@@ -69,6 +69,8 @@ struct Queue {
     early_until: Ns,
     /// Addresses outside of all spans: there may be newer mappings than those listed.
     unplaced: Vec<Addr>,
+    /// Samples since the last time that they were handed over, those that tell of no access included.
+    interrupts: u64,
 }
 
 /// A sample of a process that is not watched, or not yet.
@@ -106,14 +108,15 @@ impl Inbox {
         }
     }
 
-    /// Begins to keep samples of `pid` that `listener` hears, with those it has heard lately.
-    pub fn open(&mut self, pid: u32, listener: ListenerId, now: Ns) {
-        let mine = |u: &Unclaimed| u.pid == pid && u.listener == listener;
+    /// Begins to keep samples of `pid` that `listener` hears, with those it has heard lately, or that one has which is not among those
+    /// `open` any more.
+    pub fn open(&mut self, pid: u32, listener: ListenerId, open: &[ListenerId], now: Ns) {
+        let mine = |u: &Unclaimed| u.pid == pid && (u.listener == listener || !open.contains(&u.listener));
         let waiting: Vec<_> = self.unclaimed.iter().filter(|u| mine(u)).map(|u| (u.access, u.addr)).collect();
         self.unclaimed.retain(|u| u.pid != pid);
         let early_until = waiting.first().map_or(now, |(access, _)| access.at) + UNCLAIMED_NS;
         let (spans, early, unplaced) = (Vec::new(), Vec::new(), Vec::new());
-        self.queues.insert(pid, Queue { listener, spans, waiting, early, early_until, unplaced });
+        self.queues.insert(pid, Queue { listener, spans, waiting, early, early_until, unplaced, interrupts: 0 });
     }
 
     /// From now on `pid` is heard by another listener. What waits is kept.
@@ -123,13 +126,24 @@ impl Inbox {
         }
     }
 
-    /// Forgets `pid`. Returns the listener it had.
+    /// Forgets `pid`, which has ended. Returns the listener it had.
+    pub fn forget(&mut self, pid: u32) -> Option<ListenerId> {
+        self.unclaimed.retain(|u| u.pid != pid);
+        self.queues.remove(&pid).map(|queue| queue.listener)
+    }
+
+    /// Closes `pid`, which may be opened again: what it has done lately is kept for that. Returns the listener it had.
     pub fn close(&mut self, pid: u32) -> Option<ListenerId> {
         let Queue { listener, early, waiting, .. } = self.queues.remove(&pid)?;
         for (access, addr) in early.into_iter().chain(waiting) {
             self.keep(Unclaimed { listener, pid, access, addr });
         }
         Some(listener)
+    }
+
+    /// The listener that hears `pid`.
+    pub fn listener_of(&self, pid: u32) -> Option<ListenerId> {
+        self.queues.get(&pid).map(|queue| queue.listener)
     }
 
     /// Whether a listener is still heard for anybody.
@@ -161,9 +175,12 @@ impl Inbox {
     pub fn take(&mut self, listener: ListenerId, sample: &Sample<'_>) {
         self.weighed += sample.period.max(1);
         let pid = if self.decoding.physical { super::Perf::PHYSICAL } else { sample.pid };
-        let queue = self.queues.get_mut(&pid);
-        if queue.as_ref().is_some_and(|queue| queue.listener != listener) {
-            return;
+        let mut queue = self.queues.get_mut(&pid);
+        if let Some(queue) = &mut queue {
+            if queue.listener != listener {
+                return;
+            }
+            queue.interrupts += 1;
         }
         let addr = match self.decoding.address(sample) {
             Said::Address(addr) if addr < KERNEL => Addr(addr),
@@ -193,9 +210,13 @@ impl Inbox {
     }
 
     /// Hands over what waits for `pid`, in the order in which it was heard. Times after `now`, by the clock of another processor,
-    /// are taken to be now.
-    pub fn hand_over(&mut self, pid: u32, now: Ns, sink: &mut dyn FnMut(Access)) {
-        let Some(queue) = self.queues.get_mut(&pid) else { return };
+    /// are taken to be now. Returns how often it was interrupted since the last call.
+    pub fn hand_over(&mut self, pid: u32, now: Ns, sink: &mut dyn FnMut(Access)) -> u64 {
+        let Some(queue) = self.queues.get_mut(&pid) else { return 0 };
+        if now > queue.early_until + UNCLAIMED_NS {
+            // Too late for it to be another program that it has begun with.
+            queue.early = Vec::new();
+        }
         let mut last = AddrRange::default();
         for (access, addr) in queue.waiting.drain(..) {
             if !last.contains(addr) {
@@ -211,6 +232,7 @@ impl Inbox {
             }
             sink(Access { at: access.at.min(now), ..access });
         }
+        std::mem::take(&mut queue.interrupts)
     }
 
     /// What the samples of watched processes were, so far; those that still wait are left out.
@@ -271,36 +293,43 @@ mod tests {
         inbox.take(1, &sample(7, S, 0x1000));
         inbox.take(1, &sample(8, 2 * S, 0x2000));
         inbox.take(1, &sample(7, 3 * S, 0x3000));
-        inbox.open(7, 1, S);
+        inbox.open(7, 1, &[1, 2], S);
         inbox.take(1, &sample(7, 4 * S, 0x4000));
         assert_eq!(pages_of(&mut inbox, 7), [1, 3, 4]);
         // For a while: eight's is too old by now.
         inbox.take(1, &sample(9, 6 * S, 0x1000));
-        inbox.open(8, 1, S);
+        inbox.open(8, 1, &[1, 2], S);
         assert_eq!(pages_of(&mut inbox, 8), [0_u64; 0]);
     }
 
     #[test]
     fn what_a_program_did_that_was_executed_meanwhile_is_handed_over_again() {
         let mut inbox = inbox();
-        inbox.open(7, 1, S);
+        inbox.open(7, 1, &[1, 2], S);
         inbox.take(1, &sample(7, 2 * S, 0x1000));
         inbox.take(1, &sample(7, 4 * S + 1, 0x5000));
         assert_eq!(pages_of(&mut inbox, 7), [1, 5]);
         inbox.take(1, &sample(7, 5 * S, 0x6000));
         inbox.close(7);
-        inbox.open(7, 1, 5 * S);
+        inbox.open(7, 1, &[1, 2], 5 * S);
         assert_eq!(pages_of(&mut inbox, 7), [1, 6], "of its first seconds, and what still waited");
         inbox.close(7);
-        inbox.open(7, 2, 7 * S);
-        assert_eq!(pages_of(&mut inbox, 7), [0_u64; 0], "another listener heard that");
+        inbox.open(7, 2, &[1, 2], 6 * S);
+        assert_eq!(pages_of(&mut inbox, 7), [0_u64; 0], "another listener heard that, and hears it still");
+        inbox.close(7);
+        inbox.take(1, &sample(7, 6 * S, 0x7000));
+        inbox.open(7, 3, &[3], 6 * S);
+        assert_eq!(pages_of(&mut inbox, 7), [7], "the one that heard it is closed");
+        inbox.forget(7);
+        inbox.open(7, 3, &[3], 6 * S);
+        assert_eq!(pages_of(&mut inbox, 7), [0_u64; 0], "another process of that number");
     }
 
     #[test]
     fn a_sample_heard_twice_is_taken_once() {
         let mut inbox = inbox();
         inbox.take(1, &sample(7, S, 0x1000));
-        inbox.open(7, 2, S);
+        inbox.open(7, 2, &[1, 2], S);
         inbox.take(1, &sample(7, S, 0x1000));
         inbox.take(2, &sample(7, S, 0x1000));
         assert_eq!(pages_of(&mut inbox, 7), [1]);
@@ -311,7 +340,7 @@ mod tests {
     #[test]
     fn addresses_are_judged_by_where_they_are() {
         let mut inbox = inbox();
-        inbox.open(7, 1, S);
+        inbox.open(7, 1, &[1, 2], S);
         let span = |start: u64, end: u64| AddrRange::new(Addr(start), Addr(end));
         inbox.set_spans(7, [span(0x1000, 0x2000), span(0x2000, 0x3000), span(0x8000, 0x9000)].into_iter());
         for addr in [0x1000, 0x2fff, 0x3000, 0x8000, 0x7000, 0x9000, 0, 1 << 63, u64::MAX] {
@@ -332,7 +361,7 @@ mod tests {
     #[test]
     fn the_clock_of_another_processor_does_not_lead_into_the_future() {
         let mut inbox = inbox();
-        inbox.open(7, 1, S);
+        inbox.open(7, 1, &[1, 2], S);
         inbox.take(1, &sample(7, 500 * S, 0x1000));
         let mut told = None;
         inbox.hand_over(7, 100 * S, &mut |access| told = Some(access));
@@ -345,7 +374,7 @@ mod tests {
         for i in 0..MOST_UNCLAIMED as u64 + 5 {
             inbox.take(1, &sample(7, S, 0x1000 * (i + 1)));
         }
-        inbox.open(7, 1, S);
+        inbox.open(7, 1, &[1, 2], S);
         let pages = pages_of(&mut inbox, 7);
         assert_eq!((pages.len(), pages[0]), (MOST_UNCLAIMED, 6), "the oldest go first");
     }
@@ -353,7 +382,7 @@ mod tests {
     #[test]
     fn physical_samples_belong_to_the_machine() {
         let mut inbox = Inbox::new(Decoding { ibs: false, physical: true });
-        inbox.open(super::super::Perf::PHYSICAL, 1, S);
+        inbox.open(super::super::Perf::PHYSICAL, 1, &[1], S);
         inbox.take(1, &Sample { phys_addr: 0x5000, ..sample(7, S, 0x1000) });
         inbox.take(1, &sample(7, S, 0x1000));
         assert_eq!(pages_of(&mut inbox, super::super::Perf::PHYSICAL), [5]);
@@ -363,7 +392,7 @@ mod tests {
     #[test]
     fn operations_that_access_nothing_are_no_accesses() {
         let mut inbox = Inbox::new(Decoding { ibs: true, physical: false });
-        inbox.open(7, 1, S);
+        inbox.open(7, 1, &[1, 2], S);
         inbox.take(1, &sample(7, S, 0x1000));
         assert_eq!((inbox.evidence().no_access, pages_of(&mut inbox, 7).len()), (1, 0), "no registers came with it");
     }

@@ -18,12 +18,13 @@
 mod budget;
 mod events;
 mod inbox;
+mod listeners;
 mod scans;
 mod verdict;
 
 pub use budget::{Budget, Change, SAMPLE_NS, Seen, Why};
 pub(crate) use events::best_of_processor;
-pub use events::{Chosen, choose, cost_pct, try_out};
+pub use events::{Chosen, Tried, choose, cost_pct, try_out};
 pub use verdict::{Evidence, Useless, Verdict};
 
 use crate::process::Process;
@@ -37,23 +38,23 @@ use isotherm_sys::clock;
 use isotherm_sys::damon;
 use isotherm_sys::host::HostRoots;
 use isotherm_sys::perf::named::{Kind, RawEvent};
-use isotherm_sys::perf::{Rate, Record, RingError, Rings, Totals, Whom};
+use isotherm_sys::perf::{Rate, RingError, Totals, Whom};
 use isotherm_sys::proc::Proc;
 use isotherm_units::{AddrRange, BlockNo};
+use listeners::Listeners;
 use scans::Scans;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// Rings are read no more often than this, whoever asks.
 const DRAIN_PAUSE: Ns = 20_000_000;
-/// Counters, budgets and processors are looked at this often, or less often where that is dear: a storm of faults fills a ring within
-/// a quarter of a second.
-const TEND_PAUSE: Ns = 200_000_000;
-const TEND_SHARE: u64 = 50;
-/// Memory for rings, all processors together, and what a ring has at least and at most.
-const RINGS_BYTES: usize = 16 << 20;
-const LEAST_RING: usize = 128 << 10;
-const MOST_RING: usize = 4 << 20;
+/// The budget is looked at this often: a storm of faults fills a ring within a quarter of a second.
+const BUDGET_PAUSE: Ns = 200_000_000;
+/// Counters, processors, threads and the use of it all are looked at this often, or less often where that is dear.
+const TEND_PAUSE: Ns = 1_000_000_000;
+const TEND_SHARE: u64 = 200;
+/// What events have counted is asked for as often as anybody wants to know, if it takes no longer than this.
+const CHEAP: Ns = 1_000_000;
 /// A clock tick of `/proc/PID/stat`: 100 a second on all machines.
 const TICK_NS: Ns = 10_000_000;
 /// Events that left no sample are called lost beyond this share: counters and rings are not read at the same moment.
@@ -97,20 +98,13 @@ impl Default for Options {
     }
 }
 
-/// Rings, and whom they hear.
-#[derive(Debug)]
-struct Listener {
-    id: ListenerId,
-    rings: Rings,
-}
-
 /// A target that is attached.
 #[derive(Clone, Copy, Debug)]
 struct Attached {
     /// `None` for physical memory.
     process: Option<Process>,
-    /// CPU ticks it had used when it was attached.
-    ticks: u64,
+    /// CPU ticks it had used when it was attached, and when it was last looked at.
+    ticks: (u64, u64),
 }
 
 /// The source.
@@ -121,25 +115,47 @@ pub struct Perf {
     chosen: Chosen,
     physical: bool,
     over: Over,
-    listeners: Vec<Listener>,
-    next_listener: ListenerId,
+    listeners: Listeners,
+    /// Was tried in vain.
+    host_is_denied: bool,
     inbox: Inbox,
     attached: BTreeMap<u32, Attached>,
     budget: Budget,
     /// Looked at only if the kernel's scans make the event.
     scans: Option<Scans>,
     ram: Vec<AddrRange>,
-    /// Of listeners that are no more.
-    past: Totals,
     /// CPU ticks of targets that have ended.
     past_ticks: u64,
     missing: Missing,
     since: Ns,
     drained_at: Ns,
+    budget_at: Ns,
     tend_at: Ns,
-    share: f64,
+    /// As of the last time that the events were asked, and what asking took.
+    totals: Totals,
+    asking_ns: Ns,
     judged: bool,
-    news: Vec<String>,
+    news: News,
+}
+
+/// What people should know: each sentence once.
+#[derive(Debug, Default)]
+struct News {
+    fresh: Vec<String>,
+    told: BTreeSet<String>,
+}
+
+impl News {
+    fn tell(&mut self, sentence: String) {
+        self.fresh.push(sentence);
+    }
+
+    /// For what may be found again and again.
+    fn tell_once(&mut self, sentence: String) {
+        if self.told.insert(sentence.clone()) {
+            self.fresh.push(sentence);
+        }
+    }
 }
 
 impl Perf {
@@ -159,35 +175,44 @@ impl Perf {
         let now = clock::monotonic_ns();
         let mut perf = Perf {
             proc: Proc::at(&roots.proc),
+            listeners: Listeners::new(roots),
+            host_is_denied: false,
             inbox: Inbox::new(Decoding { ibs: chosen.kind == Kind::Ibs, physical }),
-            budget: Budget::new(now, chosen.rate, options.max_slowdown_pct),
+            budget: Budget::new(now, chosen.rate, options.max_slowdown_pct, chosen.period_step()),
             scans: (chosen.silence == Silence::Scanned && !physical).then(Scans::default),
             chosen,
             physical,
-            listeners: Vec::new(),
-            next_listener: 0,
             attached: BTreeMap::new(),
             ram: if physical { damon::system_ram(&roots.proc)? } else { Vec::new() },
-            past: Totals::default(),
             past_ticks: 0,
             missing: Missing::default(),
             since: now,
             drained_at: 0,
+            budget_at: now + BUDGET_PAUSE,
             tend_at: now + TEND_PAUSE,
-            share: 1.0,
+            totals: Totals::default(),
+            asking_ns: 0,
             judged: false,
-            news: Vec::new(),
+            news: News::default(),
             roots: roots.clone(),
             over,
         };
-        match perf.over.clone() {
-            // Whether it may be had at all is told at once, by trying it on ourselves.
-            Over::Processes => drop(perf.rings(&Whom::Process(std::process::id()), LEAST_RING)?),
-            Over::Descendants => perf.listen(&Whom::Descendants)?,
-            Over::Cgroup(dir) => perf.listen_to_cgroup(dir)?,
-            Over::Host => perf.listen(&Whom::Host)?,
-        }
+        perf.begin()?;
         Ok(perf)
+    }
+
+    fn begin(&mut self) -> Result<(), Error> {
+        match self.over.clone() {
+            // Whether it may be had at all is told at once, by trying it on ourselves.
+            Over::Processes => {
+                let ourselves = Whom::Process(std::process::id());
+                listeners::open(&self.roots, &mut self.chosen, self.physical, self.budget.rate(), &ourselves, 1)?;
+            }
+            Over::Descendants => drop(self.listen(Whom::Descendants)?),
+            Over::Cgroup(dir) => self.listen_to_cgroup(dir)?,
+            Over::Host => drop(self.listen(Whom::Host)?),
+        }
+        Ok(())
     }
 
     /// What was chosen, and how it turned out.
@@ -195,14 +220,24 @@ impl Perf {
         &self.chosen
     }
 
+    /// The same source, with the reason why it is this one.
+    #[must_use]
+    pub(crate) fn because(mut self, why: String) -> Perf {
+        self.chosen.why = why;
+        self
+    }
+
     /// What is known of the event's use so far.
-    pub fn evidence(&self) -> Evidence {
-        let totals = self.totals();
+    pub fn evidence(&mut self) -> Evidence {
+        self.ask();
+        let listened_ns = clock::monotonic_ns().saturating_sub(self.since);
         Evidence {
-            listened_ns: clock::monotonic_ns().saturating_sub(self.since),
-            target_cpu_ns: self.target_ticks() * TICK_NS,
-            events: totals.counted,
-            lost: totals.lost,
+            listened_ns,
+            // A machine is never all asleep.
+            target_cpu_ns: if self.physical { listened_ns } else { self.target_ticks() * TICK_NS },
+            events: self.totals.counted,
+            heard: self.totals.samples,
+            lost: self.totals.lost,
             ..self.inbox.evidence()
         }
     }
@@ -217,127 +252,152 @@ impl Perf {
         self.budget.rate()
     }
 
-    fn rings(&mut self, whom: &Whom, bytes: usize) -> Result<Rings, Error> {
-        let open = |chosen: &Chosen| {
-            let parts = chosen.parts(self.physical, self.budget.rate());
-            Rings::open(&self.roots.sys, &parts, whom, bytes)
-        };
-        let rings = match open(&self.chosen) {
-            Err(RingError::Denied { .. }) if self.chosen.kind == Kind::Faults && !self.chosen.user_faults_only => {
-                self.chosen.user_faults_only = true;
-                open(&self.chosen)?
-            }
-            other => other?,
-        };
-        self.chosen.precise = Some(rings.precise());
-        Ok(rings)
-    }
-
-    /// Adds a listener, the last of the list from here on.
-    fn listen(&mut self, whom: &Whom) -> Result<(), Error> {
-        let rings = self.rings(whom, ring_bytes(&self.roots))?;
-        self.listeners.push(Listener { id: self.next_listener, rings });
-        self.next_listener += 1;
-        Ok(())
+    fn listen(&mut self, whom: Whom) -> Result<ListenerId, Error> {
+        let rate = self.budget.rate();
+        self.listeners.open(&mut self.chosen, self.physical, rate, whom)
     }
 
     /// The same for a cgroup; where the kernel has no perf events of cgroups, for the host, of which the cgroup's processes are picked.
     fn listen_to_cgroup(&mut self, dir: PathBuf) -> Result<(), Error> {
-        match self.listen(&Whom::Cgroup(dir)) {
+        match self.listen(Whom::Cgroup(dir)) {
             Err(Error::Ring(error @ RingError::Cgroup { .. })) => {
                 self.over = Over::Host;
-                self.news.push(format!("the whole host is sampled, and the cgroup's processes are picked: {error}"));
-                self.listen(&Whom::Host)
+                self.news.tell(format!("the whole host is sampled, and the cgroup's processes are picked: {error}"));
+                self.listen(Whom::Host).map(drop)
             }
-            other => other,
+            other => other.map(drop),
         }
-    }
-
-    /// Drops the listener at that place; what it has counted is kept.
-    fn unlisten(&mut self, at: usize) {
-        let ended = self.listeners.remove(at);
-        self.past = self.past + ended.rings.totals();
     }
 
     /// The listener that hears process `pid`; a new one if there is none yet.
     fn listener_for(&mut self, pid: u32) -> Result<ListenerId, Error> {
-        if self.over != Over::Processes {
-            return Ok(0);
+        if self.over == Over::Processes {
+            if self.listeners.are_many() {
+                self.go_to_host("so many processes are dearer to listen to one by one");
+            }
+            if self.over == Over::Processes {
+                return self.listen(Whom::Process(pid));
+            }
         }
-        self.listen(&Whom::Process(pid))?;
-        Ok(self.next_listener - 1)
+        Ok(self.listeners.newest().unwrap_or_default())
     }
 
-    /// Samples at another rate from now on.
-    ///
-    /// Events that a process has inherited keep the rate of its beginning. So when the rate of what we start is to change, each
-    /// process that is known gets events of its own instead; one that is started later is listened to when it is noticed.
-    fn change_rate(&mut self, rate: Rate) -> Result<(), Error> {
-        if self.over != Over::Descendants {
-            return Ok(self.listeners.iter_mut().try_for_each(|listener| listener.rings.set_rate(rate))?);
+    /// Listens to the whole host from here on, if we may, instead of what was listened to.
+    fn go_to_host(&mut self, why: &str) {
+        if self.host_is_denied {
+            return;
         }
+        match self.listen(Whom::Host) {
+            Ok(host) => {
+                self.over = Over::Host;
+                self.hear_only(host);
+                self.news.tell(format!("the whole host is sampled from here on, and what is watched is picked: {why}"));
+            }
+            Err(_) => self.host_is_denied = true,
+        }
+    }
+
+    /// All processes are heard by `listener` from here on; the others are closed.
+    fn hear_only(&mut self, listener: ListenerId) {
+        for old in self.listeners.ids().into_iter().filter(|id| *id != listener) {
+            self.listeners.close(old, &mut self.inbox);
+        }
+        self.attached.keys().for_each(|pid| self.inbox.moved(*pid, listener));
+    }
+
+    /// Samples as was decided, from now on.
+    fn change_rate(&mut self, change: Change) -> Result<(), Error> {
+        if self.over != Over::Descendants {
+            self.listeners.set_rate(change.to)?;
+            self.budget.made(change);
+            return Ok(());
+        }
+        // Events that a process has inherited keep the rate of its beginning.
+        self.budget.made(change);
+        self.go_to_host("what a process inherits keeps the rate of its beginning");
+        if self.over == Over::Descendants {
+            self.go_to_each();
+        }
+        Ok(())
+    }
+
+    /// Each process that is known gets events of its own, instead of those that it has inherited.
+    fn go_to_each(&mut self) {
         self.over = Over::Processes;
-        self.drained_at = 0;
-        self.drain(clock::monotonic_ns());
-        self.unlisten(0);
+        for old in self.listeners.ids() {
+            self.listeners.close(old, &mut self.inbox);
+        }
         for pid in self.attached.keys().copied().collect::<Vec<_>>() {
             match self.listener_for(pid) {
                 Ok(listener) => self.inbox.moved(pid, listener),
                 Err(error) if error.is_gone() => {}
-                Err(error) => return Err(error),
+                Err(error) => self.news.tell_once(format!("process {pid} is sampled no more: {error}")),
             }
         }
-        self.news.push(
-            "what the first processes start is listened to from when it is noticed, not from its beginning".into(),
-        );
-        Ok(())
+        // What is missed from here on would look like room.
+        self.budget.stay();
+        self.news.tell("processes that are started from here on are sampled from when they are noticed".into());
     }
 
     /// Moves what is in the rings into the inbox.
     fn drain(&mut self, now: Ns) {
-        if now < self.drained_at + DRAIN_PAUSE {
-            return;
-        }
-        self.drained_at = now;
-        let inbox = &mut self.inbox;
-        for listener in &mut self.listeners {
-            listener.rings.drain(|record| {
-                if let Record::Sample(sample) = record {
-                    inbox.take(listener.id, &sample);
-                }
-            });
+        if now >= self.drained_at + DRAIN_PAUSE {
+            self.drained_at = now;
+            self.listeners.drain(&mut self.inbox);
         }
     }
 
-    /// What is done now and then: processors and threads that came or went, losses, the budget, the verdict.
-    fn tend(&mut self, now: Ns) -> Result<(), Error> {
-        if now < self.tend_at {
-            return Ok(());
+    /// What has to be done now and then. Nothing that goes wrong with it is the fault of the process that is asked about.
+    fn tend(&mut self, now: Ns) {
+        if now >= self.budget_at {
+            self.budget_at = now + BUDGET_PAUSE;
+            self.look_at_budget(now);
         }
-        let began = clock::thread_cpu_ns();
-        self.refit_rings()?;
-        let totals = self.totals();
-        self.share = running_share(&totals);
-        self.missing.look(totals.counted, self.inbox.weighed(), totals.samples, totals.lost);
-        let seen = Seen { samples: totals.samples, lost: totals.lost, throttles: totals.throttles };
-        if let Some(change) = self.budget.look(now, seen) {
-            self.news.push(format!("{}: {change}", self.chosen.names()));
-            self.change_rate(change.to)?;
+        if now >= self.tend_at {
+            let began = clock::thread_cpu_ns();
+            self.look_at_listeners();
+            self.judge();
+            let took = clock::thread_cpu_ns() - began;
+            self.tend_at = now + TEND_PAUSE.max(took * TEND_SHARE);
         }
-        self.judge();
-        let took = clock::thread_cpu_ns() - began;
-        self.tend_at = now + TEND_PAUSE.max(took * TEND_SHARE);
-        Ok(())
     }
 
-    fn refit_rings(&mut self) -> Result<(), Error> {
-        for listener in &mut self.listeners {
-            let refit = listener.rings.refit()?;
-            for (cpus, what) in [(&refit.cpus_went, "went offline"), (&refit.cpus_came, "came online")] {
-                self.news.extend(cpus.iter().map(|cpu| format!("processor {cpu} {what}")));
+    fn look_at_budget(&mut self, now: Ns) {
+        let Totals { samples, lost, throttles, .. } = self.listeners.drained();
+        let Some(change) = self.budget.look(now, Seen { samples, lost, throttles }) else { return };
+        match self.change_rate(change) {
+            Ok(()) => self.news.tell(format!("{}: {change}", self.chosen.names())),
+            Err(error) => {
+                self.news.tell_once(format!("{}: the rate could not be changed: {error}", self.chosen.names()))
             }
         }
-        Ok(())
+    }
+
+    fn look_at_listeners(&mut self) {
+        let (news, stale) = self.listeners.look();
+        news.into_iter().for_each(|sentence| self.news.tell(sentence));
+        for old in stale {
+            let Some(whom) = self.listeners.whom(old).cloned() else { continue };
+            match self.listen(whom) {
+                Ok(new) => {
+                    self.hear_only(new);
+                    self.news.tell("the cgroup was made anew, and is listened to again".into());
+                }
+                Err(error) => {
+                    self.news.tell_once(format!("the cgroup was made anew and cannot be listened to: {error}"))
+                }
+            }
+        }
+        self.ask();
+        let Totals { counted, samples, lost, .. } = self.totals;
+        self.missing.look(counted, self.inbox.weighed(), samples, lost);
+    }
+
+    /// Asks the events how often they have happened.
+    fn ask(&mut self) {
+        let began = clock::thread_cpu_ns();
+        self.totals = self.listeners.totals();
+        self.asking_ns = clock::thread_cpu_ns() - began;
     }
 
     fn judge(&mut self) {
@@ -349,32 +409,34 @@ impl Perf {
             Verdict::Useful => self.judged = true,
             Verdict::Useless(why) => {
                 self.judged = true;
-                self.news.push(format!("{} is of no use here: {why}; {}", self.chosen.names(), why.advice()));
+                self.news.tell(format!("{} is of no use here: {why}; {}", self.chosen.names(), why.advice()));
             }
         }
     }
 
-    fn totals(&self) -> Totals {
-        self.listeners.iter().fold(self.past, |sum, listener| sum + listener.rings.totals())
-    }
-
-    fn target_ticks(&self) -> u64 {
-        let used = |(pid, attached): (&u32, &Attached)| {
-            let now = self.proc.stat(*pid).map_or(attached.ticks, |stat| stat.utime + stat.stime);
-            now.saturating_sub(attached.ticks)
-        };
-        self.past_ticks + self.attached.iter().map(used).sum::<u64>()
+    fn target_ticks(&mut self) -> u64 {
+        let mut sum = self.past_ticks;
+        for (pid, attached) in &mut self.attached {
+            attached.ticks.1 = ticks_of(&self.proc, *pid).unwrap_or(attached.ticks.1);
+            sum += attached.ticks.1.saturating_sub(attached.ticks.0);
+        }
+        sum
     }
 
     fn attach_physical(&mut self, pid: u32) -> Result<(TargetId, String), Error> {
         if pid != Perf::PHYSICAL {
-            let source = std::io::Error::other("it watches physical memory as a whole; take --source perf");
+            let source = std::io::Error::other("physical addresses are watched as a whole; name no process");
             return Err(Error::Io { attempted: format!("watch process {pid} by physical addresses"), source });
         }
-        self.inbox.open(pid, 0, clock::monotonic_ns());
-        self.attached.insert(pid, Attached { process: None, ticks: 0 });
+        let host = self.listeners.newest().unwrap_or_default();
+        self.inbox.open(pid, host, &[host], clock::monotonic_ns());
+        self.attached.insert(pid, Attached { process: None, ticks: (0, 0) });
         Ok((TargetId { pid, start_ticks: 0 }, "paddr".into()))
     }
+}
+
+fn ticks_of(proc: &Proc, pid: u32) -> Option<u64> {
+    proc.stat(pid).ok().filter(|stat| !stat.has_ended()).map(|stat| stat.utime + stat.stime)
 }
 
 /// Events that happened and left no sample behind, nor a word that it was lost.
@@ -401,16 +463,6 @@ impl Missing {
             self.samples = self.samples.max(missing);
         }
     }
-}
-
-/// For which share of the time the event was really on: a processor that has too few counters takes turns.
-fn running_share(totals: &Totals) -> f64 {
-    if totals.enabled_ns == 0 { 1.0 } else { (totals.running_ns as f64 / totals.enabled_ns as f64).min(1.0) }
-}
-
-fn ring_bytes(roots: &HostRoots) -> usize {
-    let cpus = isotherm_sys::host::cpus_online(&roots.sys).unwrap_or(1);
-    (RINGS_BYTES / cpus.max(1) as usize).clamp(LEAST_RING, MOST_RING)
 }
 
 impl AccessSource for Perf {
@@ -446,31 +498,35 @@ impl AccessSource for Perf {
         let listener = self.listener_for(pid)?;
         let now = clock::monotonic_ns();
         self.drain(now);
-        self.inbox.open(pid, listener, now);
+        self.inbox.open(pid, listener, &self.listeners.ids(), now);
         if let Some(scans) = &mut self.scans {
             scans.open(&self.proc, pid, now);
         }
-        let ticks = self.proc.stat(pid).map_or(0, |stat| stat.utime + stat.stime);
-        self.attached.insert(pid, Attached { process: Some(process), ticks });
+        let ticks = ticks_of(&self.proc, pid).unwrap_or(0);
+        self.attached.insert(pid, Attached { process: Some(process), ticks: (ticks, ticks) });
         Ok((process.id, comm))
     }
 
     fn detach(&mut self, pid: u32) {
-        if let Some(attached) = self.attached.remove(&pid) {
-            let last = self.proc.stat(pid).map_or(0, |stat| stat.utime + stat.stime);
-            self.past_ticks += last.saturating_sub(attached.ticks);
+        let now = ticks_of(&self.proc, pid);
+        if let Some(Attached { ticks: (began, last), .. }) = self.attached.remove(&pid) {
+            self.past_ticks += now.unwrap_or(last).saturating_sub(began);
         }
         if let Some(scans) = &mut self.scans {
             scans.close(pid);
         }
-        let Some(listener) = self.inbox.close(pid) else { return };
+        // If it has only executed another program, what that has done already is to be told when it is attached again.
+        self.listeners.drain(&mut self.inbox);
+        let listener = if now.is_some() { self.inbox.close(pid) } else { self.inbox.forget(pid) };
+        let Some(listener) = listener else { return };
         if self.over == Over::Processes && !self.inbox.is_heard(listener) {
-            let Some(at) = self.listeners.iter().position(|l| l.id == listener) else { return };
-            self.unlisten(at);
+            self.listeners.close(listener, &mut self.inbox);
         }
     }
 
     fn layout(&mut self, pid: u32) -> Result<Layout, Error> {
+        // Listing many processes takes its time, and rings are not patient.
+        self.drain(clock::monotonic_ns());
         let attached = self.attached.get(&pid).ok_or(Error::Gone(pid))?;
         let (mappings, resident) = match &attached.process {
             None => resident::of_ram(&self.ram),
@@ -498,9 +554,9 @@ impl AccessSource for Perf {
 
     fn accesses(&mut self, pid: u32, sink: &mut dyn FnMut(Access)) -> Result<Listened, Error> {
         let now = clock::monotonic_ns();
-        self.tend(now)?;
+        self.tend(now);
         self.drain(now);
-        self.inbox.hand_over(pid, now, sink);
+        let interrupts = self.inbox.hand_over(pid, now, sink);
         let until = match &mut self.scans {
             Some(scans) => {
                 scans.look(&self.proc, now);
@@ -512,20 +568,18 @@ impl AccessSource for Perf {
             Rate::Period(n) => u32::try_from(n).ok(),
             Rate::Frequency(_) => None,
         };
-        Ok(Listened { until, share: self.share, weight })
+        let share = self.inbox.listener_of(pid).map_or(1.0, |listener| self.listeners.share_of(listener));
+        Ok(Listened { until, share, weight, interrupts })
     }
 
     fn reports(&self) -> Reports {
-        let totals = self.totals();
-        Reports {
-            samples: totals.samples,
-            lost: totals.lost + self.missing.samples + self.inbox.dropped(),
-            events: totals.counted,
-        }
+        let Totals { samples, lost, .. } = self.listeners.drained();
+        let events = if self.asking_ns < CHEAP { self.listeners.totals().counted } else { self.totals.counted };
+        Reports { samples, lost: lost + self.missing.samples + self.inbox.dropped(), events }
     }
 
     fn news(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.news)
+        std::mem::take(&mut self.news.fresh)
     }
 }
 
@@ -549,13 +603,5 @@ mod tests {
         let mut missing = Missing { samples: 0, counted: 1000 };
         missing.look(1000, 960, 96, 0);
         assert_eq!(missing.samples, 0, "4% is no more than other processors' counters make");
-    }
-
-    #[test]
-    fn an_event_that_takes_turns_is_on_for_its_share() {
-        let totals = |enabled_ns, running_ns| Totals { enabled_ns, running_ns, ..Totals::default() };
-        assert_eq!(running_share(&totals(0, 0)), 1.0);
-        assert_eq!(running_share(&totals(1000, 250)), 0.25);
-        assert_eq!(running_share(&totals(1000, 1001)), 1.0);
     }
 }

@@ -49,11 +49,16 @@ impl Scans {
         let began = clock::thread_cpu_ns();
         let updates = proc.numa_updates();
         let changed = updates.is_none() || updates != std::mem::replace(&mut self.updates, updates);
+        if !changed {
+            // No scan has done anything to anybody.
+            self.look_at = now + LOOK_PAUSE;
+            return;
+        }
         for (pid, scanned) in &mut self.of {
             // One that has ended keeps what it had.
             let count = proc.numa_scans(*pid);
             if scanned.count.is_none() || count.is_some() && count != scanned.count {
-                *scanned = Scanned { count, at: if changed { now } else { scanned.at } };
+                *scanned = Scanned { count, at: now };
             }
         }
         self.look_at = now + LOOK_PAUSE.max((clock::thread_cpu_ns() - began) * LOOK_SHARE);

@@ -29,6 +29,8 @@ pub struct Evidence {
     pub target_cpu_ns: Ns,
     /// How often the event has happened by its own count, on all that is listened to.
     pub events: u64,
+    /// Samples of it, of whatever process.
+    pub heard: u64,
     /// Samples with an address in a mapping of its process.
     pub inside: u64,
     /// Samples with an address where its process has no memory.
@@ -66,6 +68,8 @@ impl Evidence {
                 _ if samples > 0 && self.inside > 0 => Verdict::Useful,
                 _ if !had_its_chance => Verdict::TooEarly,
                 0..LEAST_SAMPLES => Verdict::Useless(Useless::NeverHappens),
+                // Others are heard, and these do nothing of the kind.
+                _ if self.heard >= LEAST_SAMPLES => Verdict::Useless(Useless::NeverHappens),
                 _ => Verdict::Useless(Useless::NeverSampled),
             };
         }
@@ -196,6 +200,7 @@ mod tests {
     fn each_kind_of_useless_event_has_its_name() {
         assert_eq!(useless(Evidence { events: 0, ..busy() }), Some(Useless::NeverHappens));
         assert_eq!(useless(busy()), Some(Useless::NeverSampled));
+        assert_eq!(useless(Evidence { heard: 1000, ..busy() }), Some(Useless::NeverHappens), "but to others");
         assert_eq!(useless(Evidence { no_address: 1000, inside: 3, ..busy() }), Some(Useless::NoAddresses));
         assert_eq!(useless(Evidence { kernel: 1000, outside: 10, ..busy() }), Some(Useless::KernelOnly));
         assert_eq!(useless(Evidence { outside: 1000, inside: 9, ..busy() }), Some(Useless::OutsideMappings));

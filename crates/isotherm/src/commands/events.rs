@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use isotherm_heat::Ns;
 use isotherm_monitor::{Follower, Selection};
 use isotherm_sources::AccessSource;
-use isotherm_sources::perf::{self, Evidence, Options, Perf, Verdict};
+use isotherm_sources::perf::{self, Evidence, Options, Perf, Tried, Verdict};
 use isotherm_sys::clock;
 use isotherm_sys::host::HostRoots;
 use isotherm_sys::perf::Rate;
@@ -73,12 +73,20 @@ fn describe(candidate: Candidate) -> Listed {
     let options = Options { events: vec![name.clone()], ..Options::default() };
     let roots = HostRoots::default();
     // The files say that it should work; sampling our own accesses says whether it does.
-    let tried = perf::choose(&roots, &options, false)
-        .map_err(|e| e.to_string())
-        .and_then(|chosen| perf::try_out(&roots, &chosen, false));
+    let tried = match perf::choose(&roots, &options, false) {
+        Ok(chosen) => perf::try_out(&roots, &chosen, false),
+        Err(error) => Tried::Useless(error.to_string()),
+    };
+    let numbers = numbers(&event);
     match tried {
-        Ok(()) => Listed { name, what, state: "works", detail: numbers(&event) },
-        Err(error) => Listed { name, what, state: "refused", detail: format!("{}; {error}", numbers(&event)) },
+        Tried::Works => Listed { name, what, state: "works", detail: numbers },
+        Tried::Silent => Listed {
+            name,
+            what,
+            state: "opens",
+            detail: format!("{numbers}; our own accesses are none of the kind, so it was not seen to work"),
+        },
+        Tried::Useless(error) => Listed { name, what, state: "refused", detail: format!("{numbers}; {error}") },
     }
 }
 
@@ -92,7 +100,7 @@ fn numbers(event: &NamedEvent) -> String {
 
 /// What came of trying an event.
 #[derive(Serialize)]
-struct Tried {
+struct Outcome {
     event: String,
     source_note: String,
     seconds: f64,
@@ -161,13 +169,22 @@ struct Trial<'a> {
     perf: &'a mut Perf,
     attached: BTreeSet<u32>,
     pages: BTreeSet<u64>,
+    /// Processes that cannot be listened to.
+    refused: BTreeSet<u32>,
     cpu_ns: u64,
     next_layout: Ns,
 }
 
 impl<'a> Trial<'a> {
     fn new(perf: &'a mut Perf) -> Trial<'a> {
-        Trial { perf, attached: BTreeSet::new(), pages: BTreeSet::new(), cpu_ns: 0, next_layout: 0 }
+        Trial {
+            perf,
+            attached: BTreeSet::new(),
+            pages: BTreeSet::new(),
+            refused: BTreeSet::new(),
+            cpu_ns: 0,
+            next_layout: 0,
+        }
     }
 
     fn step(&mut self, follower: &mut Follower) -> Result<()> {
@@ -181,7 +198,12 @@ impl<'a> Trial<'a> {
                 }
                 Err(error) if follower.was_named(pid) => return Err(error).context("listen to it"),
                 // A kernel thread, or one that has ended this moment.
-                Err(_) => {}
+                Err(error) if error.is_gone() => {}
+                Err(error) => {
+                    if self.refused.insert(pid) {
+                        eprintln!("isotherm: process {pid} is left out: {error}");
+                    }
+                }
             }
         }
         self.refresh_layouts();
@@ -211,7 +233,7 @@ impl<'a> Trial<'a> {
         self.next_layout = now + LAYOUT_PAUSE.max((clock::monotonic_ns() - now) * LAYOUT_SHARE);
     }
 
-    fn result(&self, event: &str, took: Ns) -> Tried {
+    fn result(&mut self, event: &str, took: Ns) -> Outcome {
         let evidence = Evidence { listened_ns: took, ..self.perf.evidence() };
         let seconds = took as f64 / 1e9;
         let of_all = |n: u64| 100.0 * n as f64 / evidence.samples().max(1) as f64;
@@ -222,7 +244,7 @@ impl<'a> Trial<'a> {
             Verdict::TooEarly => ("too-early", "try for longer, or while the processes are busy".to_owned()),
             Verdict::Useless(why) => (why.name(), format!("{why}; {}", why.advice())),
         };
-        Tried {
+        Outcome {
             event: event.to_owned(),
             source_note: self.perf.describe().note,
             seconds,
@@ -245,7 +267,7 @@ impl<'a> Trial<'a> {
     }
 }
 
-impl Tried {
+impl Outcome {
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         let shares = [
             (self.in_mappings_pct, "in mappings"),

@@ -199,15 +199,20 @@ impl Rings {
         }
     }
 
+    /// What came out of the rings so far: all of [`Rings::totals`] that needs no look at the events. Costs nothing.
+    pub fn drained(&self) -> Totals {
+        let Tally { samples, lost, throttles, malformed } = self.tally;
+        Totals { samples, lost, throttles, malformed, ..Totals::default() }
+    }
+
     /// What came of it so far. Reads every descriptor: for a process of many threads that takes a while.
     pub fn totals(&self) -> Totals {
         let share = self.share();
         let open = self.slots.iter().flat_map(|slot| &slot.events).filter_map(|opened| read(opened, share));
         let Reading { value, enabled_ns, running_ns } = open.fold(self.closed, add);
-        let Tally { samples, lost, throttles, malformed } = self.tally;
         // Of a thread that has ended, the time on other processors than its last may not have been added up.
         let enabled_ns = enabled_ns.max(running_ns);
-        Totals { counted: value, enabled_ns, running_ns, samples, lost, throttles, malformed }
+        Totals { counted: value, enabled_ns, running_ns, ..self.drained() }
     }
 
     /// Changes how often all parts are sampled. A period stays a period and a frequency a frequency.
@@ -372,7 +377,8 @@ impl Rings {
 
     /// A thread has an event on each processor, and the time of all of them goes on wherever it runs.
     fn share(&self) -> u64 {
-        if self.process.is_some() { self.slots.len().max(1) as u64 } else { 1 }
+        let of_threads = self.process.is_some() || self.plan.whom == Whom::Descendants;
+        if of_threads { self.slots.len().max(1) as u64 } else { 1 }
     }
 
     fn unknown(&self, listed: &[u32]) -> Vec<u32> {
