@@ -23,7 +23,7 @@ declare -A guests=(
 order=(6.1 6.12)
 # Test binaries that touch the kernel, by the name cargo gives the file. The others run the same anywhere: isotherm_monitor on
 # a virtual clock, top on a terminal, damo and servers on programs that a guest has not.
-binaries=(isotherm_sys isotherm_sources rings contract damon mglru perf live collapse cli)
+binaries=(isotherm_sys isotherm_sources rings contract damon mglru perf live collapse cli events)
 # Of cli, what asks the kernel something that others do not. The rest is about options, files and exit codes, or about programs
 # that come and go within seconds, which are over here before they are looked at; all of it takes six minutes under emulation.
 declare -A only=(
