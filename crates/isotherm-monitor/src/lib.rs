@@ -24,6 +24,9 @@ use watched::{ARM_BATCH, Heat, Most, Spent, Watched};
 const MAPPINGS_PER_REGION: usize = 4;
 /// How often clears are considered, and so the shortest interval between two samples of a region.
 pub const ARM_TICK: Ns = 200_000_000;
+/// Between two batches of clears, reads that are due so soon are done: a full batch takes as long, 64 blocks at 35 us, and reads
+/// may be 4 ms early. Also how often at the most.
+const READ_AHEAD: Ns = 2_000_000;
 /// How often mappings and processes are listed again, at the most.
 const REFIT_TICK: Ns = 1_000_000_000;
 /// How soon a process that could not be attached just now is tried again.
@@ -164,6 +167,23 @@ impl Ended {
     }
 }
 
+/// How targets are watched, in sum: kept up while they are listed, since each of them depends on all others.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    whole_blocks: usize,
+    sampled: usize,
+}
+
+impl Known {
+    fn with(self, one: Known) -> Known {
+        Known { whole_blocks: self.whole_blocks + one.whole_blocks, sampled: self.sampled + one.sampled }
+    }
+
+    fn without(self, one: Known) -> Known {
+        Known { whole_blocks: self.whole_blocks - one.whole_blocks, sampled: self.sampled - one.sampled }
+    }
+}
+
 impl<C: Clock> Monitor<C> {
     /// A monitor that has looked at nothing yet.
     pub fn new(source: Box<dyn AccessSource>, follower: Follower, clock: C, settings: Settings) -> Monitor<C> {
@@ -287,8 +307,13 @@ impl<C: Clock> Monitor<C> {
     }
 
     fn next_event(&self) -> Ns {
-        let reads = self.watched.values().filter(|w| !w.exited).filter_map(Watched::next_read).min();
-        reads.unwrap_or(Ns::MAX).min(self.next_arm).min(self.next_refit).min(self.next_shared)
+        self.next_read().min(self.next_arm).min(self.next_refit).min(self.next_shared)
+    }
+
+    /// When the first read of all is due. O(targets).
+    fn next_read(&self) -> Ns {
+        let reads = self.watched.values().filter(|w| !w.exited).filter_map(Watched::next_read);
+        reads.min().unwrap_or(Ns::MAX)
     }
 
     /// Lists processes and their mappings again.
@@ -296,19 +321,24 @@ impl<C: Clock> Monitor<C> {
         self.charge_cpu();
         let pids = self.follower.current()?;
         // First those known: one that executes another program is dropped here, and attached anew right after.
-        for pid in self.alive() {
+        let alive = self.alive();
+        let mut all = alive.iter().fold(Known::default(), |all, pid| all.with(self.known(*pid)));
+        for pid in alive {
+            let others = all.without(self.known(pid));
             if !pids.contains(&pid) {
                 self.end(pid);
             } else {
-                let room = self.room_for_whole(pid);
+                let room = self.room_for_whole(others);
                 self.step(pid, |w, source, spent| w.refit(source, now, room, spent));
             }
+            all = others.with(self.known(pid));
         }
         self.try_again = false;
         let mut first_error = None;
         for pid in &pids {
             if !self.watched.contains_key(pid) && !self.refused.contains_key(pid) && !self.memoryless.contains(pid) {
-                let failed = self.attach(*pid, now);
+                let failed = self.attach(*pid, now, self.room_for_whole(all));
+                all = all.with(self.known(*pid));
                 first_error = first_error.or(failed);
             }
         }
@@ -328,22 +358,23 @@ impl<C: Clock> Monitor<C> {
         Ok(())
     }
 
-    /// How many blocks `pid` may have to be watched whole, beside the others that are; none if another is sampled.
-    fn room_for_whole(&self, pid: u32) -> usize {
+    /// What of a target matters to how much of the others may be watched whole.
+    fn known(&self, pid: u32) -> Known {
+        let of = |w: &Watched| Known { whole_blocks: w.whole_blocks(), sampled: usize::from(w.is_sampled()) };
+        self.watched.get(&pid).filter(|w| !w.exited).map_or(Known::default(), of)
+    }
+
+    /// How many blocks a process may have to be watched whole, beside the others that are; none if another is sampled.
+    fn room_for_whole(&self, others: Known) -> usize {
         match self.settings.mode {
             Mode::Whole => usize::MAX,
-            Mode::Sampled => 0,
-            Mode::Auto => {
-                let others = || self.watched.iter().filter(|(other, w)| **other != pid && !w.exited);
-                let taken: usize = others().map(|(_, w)| w.whole_blocks()).sum();
-                // All or nothing: first looks at what is whole would starve beside samples, and samples beside re-looks.
-                if others().any(|(_, w)| w.is_sampled()) {
-                    return 0;
-                }
+            // All or nothing: first looks at what is whole would starve beside samples, and samples beside re-looks.
+            Mode::Auto if others.sampled == 0 => {
                 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 300 s / 50 us")]
                 let limit = (FIRST_PICTURE as f64 * self.cpu.share().min(1.0) / FIRST_LOOK_NS) as usize;
-                limit.saturating_sub(taken)
+                limit.saturating_sub(others.whole_blocks)
             }
+            Mode::Sampled | Mode::Auto => 0,
         }
     }
 
@@ -364,9 +395,8 @@ impl<C: Clock> Monitor<C> {
     }
 
     /// Begins to watch a process; returns why it cannot be watched, if so.
-    fn attach(&mut self, pid: u32, now: Ns) -> Option<Error> {
+    fn attach(&mut self, pid: u32, now: Ns, room: usize) -> Option<Error> {
         let description = self.source.0.describe();
-        let room = self.room_for_whole(pid);
         let tried = self.source.0.attach(pid).and_then(|(id, comm)| {
             let mut watched = Watched::new(id, comm, &description, now, &self.settings);
             watched.refit(&mut *self.source.0, now, room, &mut self.spent)?;
@@ -457,14 +487,18 @@ impl<C: Clock> Monitor<C> {
         }
     }
 
-    /// Clears what is due, as far as the budgets go. Targets take turns, a batch each.
+    /// Clears what is due, as far as the budgets go. Targets take turns, a batch each. O(targets), at the most once more in
+    /// [`READ_AHEAD`], and what it takes to clear and to read.
     fn arm(&mut self) {
         // Who was first last time is last this time, so that a small budget is not used up by the lowest pids.
         let mut targets = self.alive();
+        targets.retain(|pid| self.watched[pid].is_cleared());
         let regions_each = self.regions_each();
         self.turn = self.turn.wrapping_add(1);
         let first = self.turn % targets.len().max(1);
         targets.rotate_left(first);
+        // Kept beside: to ask all targets after each of them would cost the square of their number.
+        let (mut next_read, mut read_at) = (self.next_read(), self.clock.now());
         while !targets.is_empty() {
             let mut busy = Vec::new();
             for pid in targets {
@@ -487,7 +521,13 @@ impl<C: Clock> Monitor<C> {
                     learn(&mut self.clear_ns_per_block, took, self.spent.blocks_cleared - blocks);
                 }
                 // Reads that fall due while many are cleared must not wait for the last of them.
-                self.read_due();
+                let of_target = self.watched.get(&pid).filter(|w| !w.exited).and_then(Watched::next_read);
+                next_read = next_read.min(of_target.unwrap_or(Ns::MAX));
+                let now = self.clock.now();
+                if next_read.saturating_sub(READ_AHEAD).max(read_at + READ_AHEAD) <= now {
+                    self.read_due();
+                    (next_read, read_at) = (self.next_read(), now);
+                }
                 if cleared > 1 && most != Most::Urgent {
                     busy.push(pid);
                 }

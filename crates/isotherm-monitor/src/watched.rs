@@ -222,6 +222,14 @@ impl Watched {
         }
     }
 
+    /// Whether anything is ever cleared here: not if the source clears what it samples, or needs no bits.
+    pub fn is_cleared(&self) -> bool {
+        match self.heat {
+            Heat::Pages(_) | Heat::Sampled(_) | Heat::Mappings(_) => true,
+            Heat::Regions(_) | Heat::Reported(_) => false,
+        }
+    }
+
     /// Whether only a block here and there is looked at.
     pub fn is_sampled(&self) -> bool {
         matches!(self.heat, Heat::Sampled(_))

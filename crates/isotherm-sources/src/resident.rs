@@ -2,56 +2,85 @@
 //!
 //! `smaps` knows it exactly and walks every page table for it: 65 ms a GiB with the huge pages of other tools' measurements aside,
 //! so seconds for a large process, again and again. Above a bound the share is estimated instead: runs of 64 pages, spread evenly
-//! over each mapping with a jitter, are looked up in `pagemap`. That costs the same whatever the size, 3 us a run, and is off by
-//! 2% of a mapping or so for one that is resident in large pieces. Mappings small enough are counted whole, so exactly.
+//! over each mapping with a jitter, are looked up in `pagemap`, 3 us each. There are 4,096 runs in all, or one a mapping if those
+//! are more. That is off by 2% of a mapping or so for a large one that is resident in large pieces, and by anything for a small one
+//! among thousands, though not in sum. But the end of each mapping is counted, and mappings of up to two runs are counted whole:
+//! most of thousands of mappings are stacks, of which the last pages are all that there is.
+//!
+//! Both ways list the same mappings and mean the same pages: those that are mapped, on hugetlb pages as well, which the RSS leaves
+//! out and accesses do not. Device memory mapped as a whole (PFNMAP) is listed with no pages by both. What differs: `pagemap`
+//! counts the page of zeros, which memory that was only read has, and single pages of devices (MIXEDMAP). So that a target
+//! near the bound does not go to and fro between the two, [`Residency`] remembers.
 
 use crate::Error;
 use crate::page_table::mapping_of;
 use isotherm_heat::{Mapping, Resident, Rng};
 use isotherm_sys::pagemap::{PageEntry, Pagemap};
-use isotherm_sys::proc::{MapEntry, Proc, VmFlags};
+use isotherm_sys::proc::{MapEntry, Proc, Usage};
 use isotherm_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
 use std::io;
 
 /// Up to so much resident memory, `smaps` takes a tenth of a second at most.
 const EXACT: Bytes = Bytes::of_mib(1024);
+/// From more than `EXACT` it has to shrink to this to be counted exactly again.
+const EXACT_AGAIN: Bytes = Bytes::of_mib(768);
 /// Pages looked up in one go.
 const RUN: u64 = 64;
-/// Runs for all of a process, if its mappings are not too many for that.
+/// Runs for all of a process, or one a mapping if those are more; and besides, the end of each mapping.
 const RUNS: u64 = 4096;
+/// Runs that small mappings have beside large ones, if there are that many for each.
 const LEAST_RUNS: u64 = 16;
 
-/// The mappings of a process and what is resident of each, both in address order. Fails if it has no memory of its own.
-pub(crate) fn of_process(proc: &Proc, pid: u32) -> Result<(Vec<Mapping>, Vec<Resident>), Error> {
-    let rss = proc.status(pid)?.rss;
-    let found = if rss.is_some_and(|rss| rss > EXACT) { by_runs(proc, pid)? } else { by_smaps(proc, pid)? };
-    if found.0.is_empty() { Err(Error::NoMemory(pid)) } else { Ok(found) }
+/// The mappings of a process and what is resident of each, both in address order.
+type Found = (Vec<Mapping>, Vec<Resident>);
+
+/// How the resident memory of one process is counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Residency {
+    by_runs: bool,
+}
+
+impl Residency {
+    /// The mappings of the process and what is resident of each, both in address order. Fails if it has no memory of its own.
+    pub(crate) fn of_process(&mut self, proc: &Proc, pid: u32) -> Result<Found, Error> {
+        let rss = proc.status(pid)?.rss;
+        let found = if self.is_by_runs(rss) { by_runs(proc, pid)? } else { by_smaps(proc, pid)? };
+        if found.0.is_empty() { Err(Error::NoMemory(pid)) } else { Ok(found) }
+    }
+
+    fn is_by_runs(&mut self, rss: Option<Bytes>) -> bool {
+        self.by_runs = rss.is_some_and(|rss| rss > if self.by_runs { EXACT_AGAIN } else { EXACT });
+        self.by_runs
+    }
 }
 
 /// The same for physical memory, which is all there.
-pub(crate) fn of_ram(ram: &[AddrRange]) -> (Vec<Mapping>, Vec<Resident>) {
+pub(crate) fn of_ram(ram: &[AddrRange]) -> Found {
     let whole = |range: &AddrRange| Resident { range: *range, pages: range.len().pages(), huge_pages: 0 };
     let mapping = |range: &AddrRange| Mapping { range: *range, name: "[System RAM]".into(), perms: String::new() };
     (ram.iter().map(mapping).collect(), ram.iter().map(whole).collect())
 }
 
-fn by_smaps(proc: &Proc, pid: u32) -> Result<(Vec<Mapping>, Vec<Resident>), Error> {
+fn by_smaps(proc: &Proc, pid: u32) -> Result<Found, Error> {
     let (mut mappings, mut resident) = (Vec::new(), Vec::new());
     for entry in proc.smaps(pid)? {
         let entry = entry?;
-        let hidden = entry.flags.is_some_and(|f| f.contains(VmFlags::HUGETLB) || f.contains(VmFlags::PFNMAP));
-        if !entry.map.is_monitorable() || hidden {
+        if !entry.map.is_monitorable() {
             continue;
         }
-        let pages = entry.usage.rss.pages();
-        let huge_pages = entry.usage.huge().pages().min(pages);
-        resident.push(Resident { range: entry.map.range, pages, huge_pages });
+        resident.push(told(entry.map.range, &entry.usage));
         mappings.push(mapping_of(&entry.map));
     }
     Ok((mappings, resident))
 }
 
-fn by_runs(proc: &Proc, pid: u32) -> Result<(Vec<Mapping>, Vec<Resident>), Error> {
+fn told(range: AddrRange, usage: &Usage) -> Resident {
+    let hugetlb = usage.shared_hugetlb.pages() + usage.private_hugetlb.pages();
+    let pages = usage.rss.pages() + hugetlb;
+    Resident { range, pages, huge_pages: (usage.huge().pages() + hugetlb).min(pages) }
+}
+
+fn by_runs(proc: &Proc, pid: u32) -> Result<Found, Error> {
     let maps: Vec<MapEntry> = proc.maps(pid)?.into_iter().filter(MapEntry::is_monitorable).collect();
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::PermissionDenied => Error::Denied {
@@ -61,35 +90,54 @@ fn by_runs(proc: &Proc, pid: u32) -> Result<(Vec<Mapping>, Vec<Resident>), Error
         _ => Error::Io { attempted: format!("read /proc/{pid}/pagemap"), source },
     };
     let pagemap = Pagemap::open(proc.root(), pid).map_err(failed)?;
-    let all: u64 = maps.iter().map(|m| m.range.len().pages()).sum();
+    let ranges: Vec<AddrRange> = maps.iter().map(|m| m.range).collect();
     let mut resident = Vec::with_capacity(maps.len());
-    for map in &maps {
-        let runs = runs(map.range, all);
-        let mut counted = Counted::default();
-        for run in &runs {
-            counted.add(&pagemap, *run).map_err(failed)?;
+    for (range, count) in ranges.iter().zip(deal(&ranges)) {
+        let (middle, end) = parts(*range);
+        let (mut in_middle, mut at_end) = (Counted::default(), Counted::default());
+        for run in runs(middle, count) {
+            in_middle.add(&pagemap, run).map_err(failed)?;
         }
-        resident.push(counted.scaled(map.range));
+        at_end.add(&pagemap, end).map_err(failed)?;
+        resident.push(joined(in_middle.scaled(middle), at_end.scaled(end)));
     }
     Ok((maps.iter().map(mapping_of).collect(), resident))
 }
 
-/// What to look up of a mapping, when all mappings have `all` pages: everything, if that is its share or less.
-fn runs(range: AddrRange, all: u64) -> Vec<AddrRange> {
+/// A mapping without its end, and its end, which is counted.
+fn parts(range: AddrRange) -> (AddrRange, AddrRange) {
+    let bound = Addr(range.end.0 - (RUN * PAGE_SIZE).min(range.len().0));
+    (AddrRange::new(range.start, bound), AddrRange::new(bound, range.end))
+}
+
+fn joined(middle: Resident, end: Resident) -> Resident {
+    let range = AddrRange::new(middle.range.start, end.range.end);
+    Resident { range, pages: middle.pages + end.pages, huge_pages: middle.huge_pages + end.huge_pages }
+}
+
+/// How many runs each of the mappings has: a few each, and the rest by size. In sum [`RUNS`], or one each if mappings are more.
+fn deal(ranges: &[AddrRange]) -> Vec<u64> {
+    let needs: Vec<u64> = ranges.iter().map(|range| parts(*range).0.len().pages().div_ceil(RUN)).collect();
+    let each = (RUNS / 2 / (ranges.len() as u64).max(1)).clamp(1, LEAST_RUNS);
+    let rest = RUNS.saturating_sub(needs.iter().map(|need| need.min(&each)).sum());
+    let all: u64 = needs.iter().sum();
+    let share = |need: u64| u64::try_from(u128::from(rest) * u128::from(need) / u128::from(all.max(1))).unwrap_or(rest);
+    needs.iter().map(|need| (need.min(&each) + share(*need)).min(*need)).collect()
+}
+
+/// What to look up of a range: everything, if `count` runs are enough for that.
+fn runs(range: AddrRange, count: u64) -> impl Iterator<Item = AddrRange> {
     let pages = range.len().pages();
-    let share = u64::try_from(u128::from(RUNS) * u128::from(pages) / u128::from(all.max(1))).unwrap_or(RUNS);
-    let count = share.max(LEAST_RUNS).min(pages.div_ceil(RUN));
     // The same places each time: what is told of a mapping changes when the mapping does.
     let mut rng = Rng::new(range.start.0);
-    let run = |i: u64| {
+    (0..count).map(move |i| {
         let stratum = |i: u64| u64::try_from(u128::from(pages) * u128::from(i) / u128::from(count)).unwrap_or(pages);
         let (first, next) = (stratum(i), stratum(i + 1));
         let room = (next - first).saturating_sub(RUN);
         let start = first + if room > 0 { rng.below(room + 1) } else { 0 };
         let end = (start + RUN).min(next);
         AddrRange::new(Addr(range.start.0 + start * PAGE_SIZE), Addr(range.start.0 + end * PAGE_SIZE))
-    };
-    (0..count).map(run).collect()
+    })
 }
 
 /// Pages of the runs looked up.
@@ -105,7 +153,8 @@ impl Counted {
         let present = pagemap.read(run)?.iter().map(|(_, e): &(_, PageEntry)| u64::from(e.is_present())).sum::<u64>();
         self.looked_up += run.len().pages();
         self.present += present;
-        let whole_block = run.len().pages() == present && run.start.block() == Addr(run.end.0 - 1).block();
+        let whole_block =
+            present > 0 && run.len().pages() == present && run.start.block() == Addr(run.end.0 - 1).block();
         if whole_block && pagemap.is_huge(run.start.block())? == Some(true) {
             self.huge += present;
         }
@@ -161,20 +210,101 @@ mod tests {
         assert_eq!(share(&[], pages(0, 10)), (0, 0));
     }
 
+    /// What is looked up of each of the mappings: runs, and the end.
+    fn looked_up(ranges: &[AddrRange]) -> Vec<Vec<AddrRange>> {
+        let of = |(range, count): (&AddrRange, u64)| {
+            let (middle, end) = parts(*range);
+            runs(middle, count).chain([end]).collect()
+        };
+        ranges.iter().zip(deal(ranges)).map(of).collect()
+    }
+
+    fn in_all(runs: &[AddrRange]) -> u64 {
+        runs.iter().map(|r| r.len().pages()).sum()
+    }
+
     #[test]
     fn small_mappings_are_looked_up_whole_and_large_ones_in_runs_that_do_not_overlap() {
-        let looked_up = |runs: &[AddrRange]| runs.iter().map(|r| r.len().pages()).sum::<u64>();
-        for count in [1, 63, 64, 65, 1000, 1024] {
-            let range = pages(7, count);
-            let runs = runs(range, 1 << 30);
-            assert_eq!(looked_up(&runs), count, "{count} pages");
+        let sizes = [1, 63, 64, 65, 127, 128, 1000, 1024];
+        let mut ranges: Vec<AddrRange> = (0_u64..).zip(sizes).map(|(no, count)| pages(no << 16, count)).collect();
+        let large = pages(1 << 30, 1 << 28);
+        ranges.push(large);
+        let all = looked_up(&ranges);
+        for (runs, range) in all.iter().zip(&ranges[..sizes.len()]) {
+            assert_eq!(in_all(runs), range.len().pages(), "{runs:?}");
             assert!(runs.windows(2).all(|w| w[0].end == w[1].start) && runs[0].start == range.start);
         }
-        let large = pages(1 << 20, 1 << 28);
-        let runs = runs(large, 1 << 28);
-        assert_eq!(runs.len() as u64, RUNS);
+        let runs = &all[sizes.len()];
+        assert!((4000..=RUNS + 1).contains(&(runs.len() as u64)), "{}", runs.len());
         assert!(runs.windows(2).all(|w| w[0].end <= w[1].start));
-        assert!(runs.iter().all(|r| large.intersect(*r) == Some(*r) && r.len().pages() == RUN));
+        assert!(runs.iter().all(|r| large.intersect(*r) == Some(*r)));
+        assert!(in_all(runs) >= (runs.len() as u64 - 1) * RUN);
+        assert_eq!(runs[runs.len() - 1].end, large.end);
+    }
+
+    #[test]
+    fn runs_are_bounded_whatever_the_number_of_mappings() {
+        // Stacks of 8 MiB, and one mapping of a TB.
+        for stacks in [0, 1, 100, 1000, 5000, 20_000] {
+            let mut ranges: Vec<AddrRange> = (0..stacks).map(|no| pages(no << 12, 2048)).collect();
+            ranges.push(pages(1 << 40, 1 << 28));
+            let dealt: u64 = deal(&ranges).iter().sum();
+            let mappings = ranges.len() as u64;
+            assert!(dealt <= RUNS.max(mappings), "{dealt} runs for {stacks} stacks");
+            assert!(dealt >= RUNS / 2, "{dealt} runs for {stacks} stacks");
+            assert!(deal(&ranges).iter().all(|count| *count > 0), "{stacks} stacks");
+            let lookups: usize = looked_up(&ranges).iter().map(Vec::len).sum();
+            assert!(lookups as u64 <= RUNS + 2 * mappings, "{lookups}");
+        }
+        assert!(deal(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_stack_among_thousands_has_its_pages() {
+        let memory = Memory::anonymous(2048 * PAGE_SIZE, PageSize::Small).unwrap();
+        (2040..2048).for_each(|page| memory.write(page));
+        let pagemap = Pagemap::open(Proc::default().root(), std::process::id()).unwrap();
+        let (middle, end) = parts(memory.range());
+        let (mut in_middle, mut at_end) = (Counted::default(), Counted::default());
+        runs(middle, 1).for_each(|run| in_middle.add(&pagemap, run).unwrap());
+        at_end.add(&pagemap, end).unwrap();
+        let found = joined(in_middle.scaled(middle), at_end.scaled(end));
+        assert_eq!((found.range, found.pages), (memory.range(), 8));
+    }
+
+    #[test]
+    fn a_target_near_the_bound_is_not_counted_now_this_way_and_now_that() {
+        let mut residency = Residency::default();
+        let by_runs = [1000, 1025, 1023, 900, 769, 768, 1000, 1024, 1025]
+            .map(|mib| residency.is_by_runs(Some(Bytes::of_mib(mib))));
+        assert_eq!(by_runs, [false, true, true, true, true, false, false, false, true]);
+        assert!(!residency.is_by_runs(None), "without memory of its own");
+    }
+
+    #[test]
+    fn hugetlb_pages_are_resident_as_accesses_to_them_are_told() {
+        let mib = Bytes::of_mib;
+        let usage = Usage { private_hugetlb: mib(4), shared_hugetlb: mib(2), ..Usage::default() };
+        assert_eq!(told(pages(0, 4096), &usage), Resident { range: pages(0, 4096), pages: 1536, huge_pages: 1536 });
+        let usage = Usage { rss: mib(8), anon_huge: mib(2), ..Usage::default() };
+        assert_eq!(told(pages(0, 4096), &usage), Resident { range: pages(0, 4096), pages: 2048, huge_pages: 512 });
+    }
+
+    #[test]
+    fn both_ways_list_the_same_mappings() {
+        // Other tests map and unmap meanwhile: a child does not.
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let proc = Proc::default();
+        // Until it executes the other program, and has linked that.
+        let list = |found: Found| found.0.into_iter().map(|m| (m.range, m.name)).collect::<Vec<_>>();
+        let agreed = (0..500).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            let (exact, close) = (by_smaps(&proc, child.id()), by_runs(&proc, child.id()));
+            exact.is_ok_and(|exact| close.is_ok_and(|close| !exact.0.is_empty() && list(exact) == list(close)))
+        });
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(agreed);
     }
 
     #[test]

@@ -17,6 +17,12 @@
 //! ([`QUIET`]), the time since the last is what counts, as with accessed bits. Forgetting goes in steps of four
 //! seconds, which the rate does not notice since both sides take the same ones.
 //!
+//! **Too many pages.** Samples of a TB that is used evenly are of as many pages as there are samples. Above
+//! [`MOST_PAGES`] one in two is kept, or in four, and so on, drawn by lot, each of which stands for as many more events:
+//! what it would be if the event had been sampled at a longer period from the start. So rates stay right in the mean,
+//! and what is hot stays hot, having samples enough. Of what is known already, pages are drawn by lot as well: see
+//! [`Counters::thin`]. Time listened is not touched.
+//!
 //! **Silence.** What it means that nothing was reported of a page depends on the event: see [`Silence`].
 
 mod density;
@@ -30,7 +36,7 @@ pub use store::{Access, Count, Counters};
 use crate::block::{LEAST_IDLE, Ns};
 use crate::regions::{Heat, RegionBuilder, carry_ages};
 use crate::view::Summary;
-use crate::{Interval, Region};
+use crate::{Interval, Region, Rng};
 use density::{Stretch, share_out, stretches};
 use isotherm_units::{AddrRange, PAGE_SHIFT, PageNo};
 use std::collections::VecDeque;
@@ -40,9 +46,18 @@ use std::ops::Range;
 const TAU: Ns = 60_000_000_000;
 /// How often something is forgotten.
 const STEP: Ns = TAU / 16;
-/// Pages that are kept count of at the most, for long: with more, everything is forgotten faster. 48 MiB while they are
-/// merged.
+/// With more pages known than this, samples are thinned out. 48 MiB while they are merged, 64 MiB with reports that are
+/// not yet.
 const MOST_PAGES: usize = 1 << 20;
+/// So many are left then: enough less that it does not happen every few seconds.
+const PAGES_LEFT: usize = MOST_PAGES / 4 * 3;
+/// With fewer than this, one sample in half as many is drawn again: room for twice as many, and no cut soon after.
+const FEW_PAGES: usize = MOST_PAGES / 4;
+/// No more than one sample in 2^20 is drawn: a billion a second would be a thousand.
+const MOST_HALVINGS: u32 = 20;
+/// No report is of a time as long before the target was known: one that says so has a broken time, and would stretch
+/// the time listened.
+const LONGEST_BEFORE: Ns = 10_000_000_000;
 /// So many reports would have been expected since the last, on average, for it to be no chance: once in ten thousand.
 const QUIET: f64 = 9.2;
 /// And at least so long has to be listened since: accesses come in bursts, which Poisson knows nothing of.
@@ -90,6 +105,8 @@ pub struct ReportedTarget {
     /// The same at times before, about [`MARK`] apart.
     marks: VecDeque<(Ns, f64)>,
     samples: u64,
+    /// One report in 2^this is kept.
+    halvings: u32,
     /// What a report stood for on average, when there last was one.
     weight: Option<f64>,
 }
@@ -107,6 +124,7 @@ impl ReportedTarget {
             listened_ns: 0.0,
             marks: VecDeque::new(),
             samples: 0,
+            halvings: 0,
             weight: None,
         }
     }
@@ -118,10 +136,26 @@ impl ReportedTarget {
     }
 
     /// Takes in a report, in any order of time. O(1).
+    ///
+    /// Those that come before the first call of [`ReportedTarget::listened`] may be from before the target was known:
+    /// the event was listened to already. Time listened then begins with the earliest.
     #[inline]
     pub fn report(&mut self, access: Access) {
         self.samples += 1;
-        self.counters.report(access);
+        if self.marks.is_empty() && access.at < self.until {
+            self.begin_at(access.at);
+        }
+        if let Some(drawn) = draw(access, self.halvings) {
+            self.counters.report(drawn);
+        }
+    }
+
+    #[cold]
+    fn begin_at(&mut self, at: Ns) {
+        // Nothing was forgotten yet: this is still when the target became known.
+        if at + LONGEST_BEFORE >= self.forgot_at {
+            self.until = at;
+        }
     }
 
     /// Says what a report will stand for, if that is known before the first comes: only then silence tells anything.
@@ -133,7 +167,7 @@ impl ReportedTarget {
     /// it was off or throttled does not count: `share`, 0 to 1, says how much of the time since the last call was
     /// listened.
     ///
-    /// O(1), and once in four seconds O(pages known).
+    /// O(1), and once in four seconds, and when there are too many, O(pages known).
     pub fn listened(&mut self, now: Ns, share: f64) {
         let listened = now.saturating_sub(self.until) as f64 * share.clamp(0.0, 1.0);
         self.until = self.until.max(now);
@@ -143,10 +177,17 @@ impl ReportedTarget {
             self.marks.push_back((self.until, self.listened_ns));
         }
         let passed = self.until.saturating_sub(self.forgot_at);
-        if passed >= STEP || self.counters.len() > MOST_PAGES {
-            let too_many = if self.counters.len() > MOST_PAGES { 0.25 } else { 1.0 };
-            self.forget(too_many * (-(passed as f64) / TAU as f64).exp());
+        if passed >= STEP {
+            self.forget((-(passed as f64) / TAU as f64).exp());
             self.forgot_at = self.until;
+            if self.counters.len() < FEW_PAGES {
+                self.halvings = self.halvings.saturating_sub(1);
+            }
+        }
+        if self.counters.len() > MOST_PAGES {
+            // Another lot than that of reports of this very time, which is decided.
+            let more = self.counters.thin(PAGES_LEFT, !self.until);
+            self.halvings = (self.halvings + more).min(MOST_HALVINGS);
         }
     }
 
@@ -265,6 +306,21 @@ impl ReportedTarget {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "time since the start")]
         Heat::of_rate(rate_hz, self.listened_ns as Ns)
     }
+}
+
+/// One report in 2^`halvings`, with as many times its weight.
+#[inline]
+fn draw(access: Access, halvings: u32) -> Option<Access> {
+    // One that stands for thousands of millions of events is kept as it is, which is as right.
+    let Some(weight) = access.weight.checked_mul(1 << halvings).filter(|_| halvings > 0) else { return Some(access) };
+    // By what it says and not by how many came before: nothing depends on the order in which reports come.
+    (lot(access.page.0, access.at) >> (64 - halvings) == 0).then_some(Access { weight, ..access })
+}
+
+/// A number that depends on both and looks like chance.
+fn lot(page: u64, salt: u64) -> u64 {
+    // Neighbouring pages at neighbouring times would else have the same sums.
+    Rng::new(page.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt).next_u64()
 }
 
 /// The pages that a range touches.

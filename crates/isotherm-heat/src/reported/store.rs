@@ -9,12 +9,14 @@
 //! hashed pages, the other candidate, answers for a single page at once, which nobody asks for, and has to be sorted
 //! for those who do ask; a report to a large one is a cache miss, and it holds its memory twice while it grows.
 //!
+//! Should they become too many, some are drawn by lot and stand for the others: [`Counters::thin`].
+//!
 //! Counters forget: [`Counters::forget`] takes a share off all of them, and drops those of which next to nothing is
 //! left. Time is not looked at otherwise: reports between two calls count alike, whenever within they came. Sums are of
 //! whole numbers, so that they do not depend on the order of reports either: clocks of processors differ, and their
 //! rings are drained one after the other.
 
-use super::sort;
+use super::{MOST_HALVINGS, lot, sort};
 use crate::block::Ns;
 use isotherm_units::{AddrRange, Bytes, PageNo};
 
@@ -200,6 +202,37 @@ impl Counters {
         give_back(&mut self.spare, need);
     }
 
+    /// Leaves about `most` pages, chance decides which; sums of the pages of a region stay right in the mean. `salt` is
+    /// another each time. Returns h, if one sample in 2^h is left: of later reports one in 2^h is to be taken in, with
+    /// 2^h times its weight. O(pages known), a few times.
+    ///
+    /// A page on which a sample or more is left keeps its weight. The others have a fraction of one, being old or by
+    /// that h, and that is the probability with which a page is kept, as one whole sample of as much more weight: what
+    /// stands for the dropped ones is spread like they were. Nothing is left that looks like more samples than it is,
+    /// as it would if few pages were kept with the samples of many, and each be taken for a hot one.
+    pub fn thin(&mut self, most: usize, salt: u64) -> u32 {
+        self.settle();
+        let left = |halvings| {
+            let sum: u64 = self.list.iter().map(|e| u64::from(e.samples).min(ONE << halvings)).sum();
+            sum >> halvings >> FRACTION
+        };
+        let halvings = (0..MOST_HALVINGS).find(|h| left(*h) <= most as u64).unwrap_or(MOST_HALVINGS);
+        let whole = ONE << halvings;
+        self.list.retain_mut(|entry| {
+            let samples = u64::from(entry.samples);
+            if samples >= whole {
+                entry.samples >>= halvings;
+                return true;
+            }
+            let weight = u128::from(entry.weight) * u128::from(whole) / u128::from(samples.max(1));
+            entry.weight = u64::try_from(weight).unwrap_or(u64::MAX);
+            entry.samples = 1 << FRACTION;
+            // The lot is evenly spread over 2^64: its uppermost bits are a number below `whole`.
+            lot(entry.page, salt) >> (64 - halvings - FRACTION) < samples
+        });
+        halvings
+    }
+
     /// Pages that have a counter, those settled: see [`Counters::settle`].
     pub fn len(&self) -> usize {
         self.list.len()
@@ -335,6 +368,46 @@ mod tests {
         assert_eq!((c.get(PageNo(1)), c.len()), (None, 1));
         c.forget(0.0);
         assert!(c.is_empty());
+    }
+
+    #[test]
+    fn thinning_keeps_the_sums_of_regions_and_hot_pages() {
+        let mut c = Counters::new();
+        // A page of four with a sample, half of them old; one in 100 with 64, of another weight.
+        for page in (0..400_000).step_by(4) {
+            c.report(access(page, 10_007));
+        }
+        c.forget(0.25);
+        for page in (2..400_000).step_by(4) {
+            c.report(access(page, 10_007));
+        }
+        for page in (1..400_000).step_by(100) {
+            (0..64).for_each(|_| c.report(access(page, 77)));
+        }
+        let regions: Vec<AddrRange> = (0..4).map(|no| pages(no * 100_000, (no + 1) * 100_000)).collect();
+        let sums = |c: &mut Counters| {
+            let mut all = Vec::new();
+            c.by_region(&regions, |_, _, sum| all.push(sum));
+            all
+        };
+        let hot =
+            |c: &Counters| (1..400_000).step_by(100).all(|page| c.get(PageNo(page)).is_some_and(|n| n.samples >= 1.0));
+        let before = sums(&mut c);
+        let mut halvings = 0;
+        // The second time more is taken from what was raised before.
+        for (salt, most) in [(1, 60_000), (2, 15_000)] {
+            halvings += c.thin(most, salt);
+            assert!((most / 3..most + most / 50).contains(&c.len()), "{} of {most}", c.len());
+            assert!(hot(&c));
+            for (was, is) in before.iter().zip(sums(&mut c)) {
+                println!("{most}: {} of {}, {} samples", is.weight, was.weight, is.samples);
+                assert!((is.weight / was.weight - 1.0).abs() < 0.06, "{was:?}, {is:?}");
+                let samples = is.samples * f64::from(1 << halvings);
+                assert!((samples / was.samples - 1.0).abs() < 0.06, "{was:?}, {is:?}");
+            }
+        }
+        assert!(halvings > 0);
+        assert_eq!(Counters::new().thin(10, 1), 0);
     }
 
     #[test]

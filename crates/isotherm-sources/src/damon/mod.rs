@@ -15,7 +15,7 @@
 mod aggregates;
 
 use crate::process::Process;
-use crate::resident;
+use crate::resident::{self, Residency};
 use crate::{AccessSource, Accesses, Cleared, ClearedProcess, Description, Error, Layout, Progress, Report, Sink};
 use aggregates::{Aggregates, Fields, Line};
 use isotherm_heat::{Granularity, Ns, Resident, TargetId, ToldRegion};
@@ -65,6 +65,7 @@ struct Attached {
     id: TargetId,
     /// `None` for physical memory.
     process: Option<Process>,
+    residency: Residency,
     resident: Vec<Resident>,
 }
 
@@ -317,7 +318,7 @@ impl AccessSource for Damon {
                 (process.id, comm, Some(process))
             }
         };
-        self.attached.insert(pid, Attached { id, process, resident: Vec::new() });
+        self.attached.insert(pid, Attached { id, process, residency: Residency::default(), resident: Vec::new() });
         self.changed = true;
         Ok((id, comm))
     }
@@ -328,13 +329,12 @@ impl AccessSource for Damon {
 
     fn layout(&mut self, pid: u32) -> Result<Layout, Error> {
         self.identify(pid)?;
+        let attached = self.attached.get_mut(&pid).ok_or(Error::Gone(pid))?;
         let (mappings, resident) = match self.space {
-            Space::Processes => resident::of_process(&self.proc, pid)?,
+            Space::Processes => attached.residency.of_process(&self.proc, pid)?,
             Space::Physical => resident::of_ram(&self.ram),
         };
-        if let Some(attached) = self.attached.get_mut(&pid) {
-            attached.resident = resident;
-        }
+        attached.resident = resident;
         Ok(Layout { mappings, ..Layout::default() })
     }
 

@@ -28,7 +28,7 @@ pub use events::{Chosen, Tried, choose, cost_pct, try_out};
 pub use verdict::{Evidence, Useless, Verdict};
 
 use crate::process::Process;
-use crate::resident;
+use crate::resident::{self, Residency};
 use crate::{
     AccessSource, Accesses, Cleared, ClearedProcess, Description, Error, Layout, Listened, Progress, Reports, Sink,
 };
@@ -105,6 +105,7 @@ struct Attached {
     process: Option<Process>,
     /// CPU ticks it had used when it was attached, and when it was last looked at.
     ticks: (u64, u64),
+    residency: Residency,
 }
 
 /// The source.
@@ -430,7 +431,7 @@ impl Perf {
         }
         let host = self.listeners.newest().unwrap_or_default();
         self.inbox.open(pid, host, &[host], clock::monotonic_ns());
-        self.attached.insert(pid, Attached { process: None, ticks: (0, 0) });
+        self.attached.insert(pid, Attached { process: None, ticks: (0, 0), residency: Residency::default() });
         Ok((TargetId { pid, start_ticks: 0 }, "paddr".into()))
     }
 }
@@ -503,7 +504,8 @@ impl AccessSource for Perf {
             scans.open(&self.proc, pid, now);
         }
         let ticks = ticks_of(&self.proc, pid).unwrap_or(0);
-        self.attached.insert(pid, Attached { process: Some(process), ticks: (ticks, ticks) });
+        self.attached
+            .insert(pid, Attached { process: Some(process), ticks: (ticks, ticks), residency: Residency::default() });
         Ok((process.id, comm))
     }
 
@@ -527,12 +529,12 @@ impl AccessSource for Perf {
     fn layout(&mut self, pid: u32) -> Result<Layout, Error> {
         // Listing many processes takes its time, and rings are not patient.
         self.drain(clock::monotonic_ns());
-        let attached = self.attached.get(&pid).ok_or(Error::Gone(pid))?;
+        let attached = self.attached.get_mut(&pid).ok_or(Error::Gone(pid))?;
         let (mappings, resident) = match &attached.process {
             None => resident::of_ram(&self.ram),
             Some(process) => {
                 process.check(&self.proc)?;
-                resident::of_process(&self.proc, pid)?
+                attached.residency.of_process(&self.proc, pid)?
             }
         };
         self.set_mappings(pid, &mappings);
