@@ -17,6 +17,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 use support::{Has, Toucher, skip};
 
@@ -25,6 +26,17 @@ const S: u64 = 1_000_000_000;
 #[test]
 fn child_touches_as_told() {
     support::serve();
+}
+
+/// Tests that listen to the whole host hear the others of this program, whose storms of faults would change their rate.
+static HOST: RwLock<()> = RwLock::new(());
+
+fn beside_others() -> RwLockReadGuard<'static, ()> {
+    HOST.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn alone() -> RwLockWriteGuard<'static, ()> {
+    HOST.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Prints a figure past the test harness.
@@ -62,6 +74,7 @@ fn untouched(blocks: u64) -> Has {
 
 #[test]
 fn every_first_touch_of_a_child_is_told_with_its_address() {
+    let _turn = beside_others();
     let Some(mut perf) = open(&faults(Over::Processes)) else { return };
     let mut child = Toucher::start(untouched(8));
     perf.attach(child.pid()).unwrap();
@@ -92,6 +105,7 @@ fn every_first_touch_of_a_child_is_told_with_its_address() {
 
 #[test]
 fn what_a_child_does_before_it_is_noticed_is_told_too() {
+    let _turn = beside_others();
     let Some(mut perf) = open(&faults(Over::Descendants)) else { return };
     let mut child = Toucher::start(untouched(4));
     child.order("touch 0 2048");
@@ -106,6 +120,7 @@ fn what_a_child_does_before_it_is_noticed_is_told_too() {
 
 #[test]
 fn the_host_as_a_whole_tells_the_same_and_only_of_whom_is_asked() {
+    let _turn = alone();
     let Some(mut perf) = open(&faults(Over::Host)) else { return };
     let (mut child, mut other) = (Toucher::start(untouched(4)), Toucher::start(untouched(4)));
     perf.attach(child.pid()).unwrap();
@@ -141,6 +156,7 @@ fn watch_until(source: Box<dyn AccessSource>, pid: u32, seconds: u64, told: &str
 
 #[test]
 fn more_samples_than_the_budget_allows_are_made_fewer_and_that_is_told() {
+    let _turn = beside_others();
     let options = Options { max_slowdown_pct: 0.1, ..faults(Over::Processes) };
     let Some(perf) = open(&options) else { return };
     let mut child = Toucher::start(untouched(1));
@@ -157,6 +173,7 @@ fn more_samples_than_the_budget_allows_are_made_fewer_and_that_is_told() {
 
 #[test]
 fn an_event_without_addresses_is_named_within_seconds() {
+    let _turn = beside_others();
     // The CPU clock: it happens all the time, and is no access.
     let raw = "1000 0 1 0 0 0".parse().unwrap();
     let Some(perf) = open(&Options { raw: Some(raw), ..Options::default() }) else { return };
@@ -169,6 +186,7 @@ fn an_event_without_addresses_is_named_within_seconds() {
 
 #[test]
 fn an_event_that_never_happens_is_named_within_seconds() {
+    let _turn = beside_others();
     // Emulation faults: no processor of ours has any.
     let raw = "1000 0 1 8 0 0".parse().unwrap();
     let Some(perf) = open(&Options { raw: Some(raw), ..Options::default() }) else { return };
@@ -180,6 +198,7 @@ fn an_event_that_never_happens_is_named_within_seconds() {
 
 #[test]
 fn page_tables_and_samples_together_say_who_knew_what() {
+    let _turn = beside_others();
     let request = Request { wanted: Wanted::PageTable, perf: faults(Over::Processes), ..Request::default() };
     let source = match choose::open_request(&request) {
         Ok(source) => source,
@@ -217,6 +236,7 @@ fn makes_hint_faults() -> bool {
 
 #[test]
 fn hint_faults_alone_find_the_hot_span() {
+    let _turn = beside_others();
     if !makes_hint_faults() {
         return;
     }
@@ -252,6 +272,7 @@ fn hint_faults_alone_find_the_hot_span() {
 
 #[test]
 fn a_longer_period_counts_for_more() {
+    let _turn = beside_others();
     let Some(mut perf) = open(&Options { rate: Some(Rate::Period(10)), ..faults(Over::Processes) }) else { return };
     let mut child = Toucher::start(untouched(8));
     perf.attach(child.pid()).unwrap();
@@ -263,6 +284,7 @@ fn a_longer_period_counts_for_more() {
 
 #[test]
 fn ten_thousand_threads_are_listened_to_as_a_host_or_refused_with_a_number() {
+    let _turn = alone();
     let Some(mut host) = open(&faults(Over::Host)) else { return };
     let mut child = Toucher::start(untouched(1));
     let threads = child.order("threads 10000");
@@ -291,6 +313,7 @@ fn ten_thousand_threads_are_listened_to_as_a_host_or_refused_with_a_number() {
 
 #[test]
 fn physical_addresses_are_those_of_the_frames() {
+    let _turn = alone();
     let options = Options { physical: true, ..faults(Over::Host) };
     let Some(mut perf) = open(&options) else { return };
     perf.attach(Perf::PHYSICAL).unwrap();
@@ -311,6 +334,7 @@ fn physical_addresses_are_those_of_the_frames() {
 
 #[test]
 fn a_processor_may_go_offline_and_come_back() {
+    let _turn = beside_others();
     if std::env::var_os("ISOTHERM_LAB").is_none() {
         return skip("the lab (ISOTHERM_LAB=1): it takes a processor offline");
     }
@@ -348,6 +372,7 @@ fn touched(perf: &mut Perf, child: &Toucher) -> BTreeSet<u64> {
 
 #[test]
 fn a_process_that_ends_while_the_rate_is_changed_takes_nothing_with_it() {
+    let _turn = alone();
     for over in [Over::Processes, Over::Descendants, Over::Host] {
         let options = Options { max_slowdown_pct: 0.1, ..faults(over.clone()) };
         let Some(mut perf) = open(&options) else { return };
@@ -381,6 +406,7 @@ fn a_process_that_ends_while_the_rate_is_changed_takes_nothing_with_it() {
 
 #[test]
 fn another_program_in_a_process_has_its_first_touches_told_when_it_is_attached_again() {
+    let _turn = beside_others();
     let Some(mut perf) = open(&faults(Over::Processes)) else { return };
     let mut child = Toucher::start(untouched(4));
     perf.attach(child.pid()).unwrap();
@@ -394,6 +420,7 @@ fn another_program_in_a_process_has_its_first_touches_told_when_it_is_attached_a
 
 #[test]
 fn many_processes_are_listened_to_as_a_host() {
+    let _turn = alone();
     let Some(mut perf) = open(&faults(Over::Processes)) else { return };
     if Perf::open(&faults(Over::Host)).is_err() {
         return skip("CAP_PERFMON");
