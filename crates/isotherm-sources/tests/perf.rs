@@ -4,7 +4,7 @@
 
 mod support;
 
-use isotherm_heat::{Access, Interval, Snapshot};
+use isotherm_heat::{Access, Interval, Region, Snapshot};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
 use isotherm_sources::choose::{self, Request, Wanted};
 use isotherm_sources::perf::{Options, Over, Perf};
@@ -209,18 +209,29 @@ fn page_tables_and_samples_together_say_who_knew_what() {
     let pid = child.pid();
     // Two blocks are accessed all the time, which no page fault tells.
     child.order("spin 512 1024 1");
-    child.begin("fault 20000");
-    let (snapshot, _) = watch(source, pid, 5);
+    let refaulting = std::thread::spawn(move || {
+        let rounds = child.order("refault 2048 512 5000");
+        (child, rounds)
+    });
+    // The last second without faults, so that what is there is known.
+    let (snapshot, _) = watch(source, pid, 9);
+    let (child, rounds) = refaulting.join().unwrap();
     let target = &snapshot.targets[0];
     let hot_bits: u64 = target
         .regions
         .iter()
-        .filter(|r| r.range.intersect(child.range()).is_some() && r.interval <= Interval::from_ns(S))
+        .filter(|r| {
+            r.range.intersect(child.range()).is_some() && r.sampled_pages == 0 && r.interval <= Interval::from_ns(S)
+        })
         .map(|r| r.resident_pages)
         .sum();
     assert!((900..1200).contains(&hot_bits), "{hot_bits} pages hot by their bits");
-    let sampled: u64 = target.regions.iter().map(|r| r.sampled_pages).sum();
-    assert!(sampled > 0, "what was faulted again and again is known by samples");
+    // A block is faulted again and again, which is too fast for bits.
+    let block = child.blocks()[4].range();
+    let inside = |r: &&Region| r.range.intersect(block).is_some_and(|both| both.len().0 > block.len().0 / 2);
+    let found = target.regions.iter().find(inside);
+    let region = found.unwrap_or_else(|| panic!("{block:?} is not among {:?}", target.regions));
+    assert!(region.sampled_pages >= 500 && region.rate_hz > 70.0, "{rounds} rounds: {region:?}");
     assert!(snapshot.cost.samples > 10_000, "{:?}", snapshot.cost);
 }
 

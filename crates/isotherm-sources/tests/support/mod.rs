@@ -83,6 +83,7 @@ impl Toucher {
     /// Orders one of these, and waits for the answer:
     /// - `touch FIRST COUNT`: writes to pages once; the answer is how many
     /// - `drop FIRST COUNT`: gives pages back
+    /// - `refault FIRST COUNT MS`: gives pages back and writes to them all the time, at the end the latter; the answer is how often
     /// - `fault MS`: faults pages elsewhere all the time; the answer is how many
     /// - `spin FIRST COUNT THREADS`: from now on, threads write to pages at random
     /// - `threads COUNT`: starts threads that do nothing; the answer is how many there are
@@ -126,6 +127,7 @@ pub fn serve() {
                 memory.discard(number(1), number(2));
                 0
             }
+            "refault" => refault(&memory, number(1), number(2), Duration::from_millis(number(3) as u64)),
             "fault" => fault(&scratch, Duration::from_millis(number(1) as u64)),
             "spin" => {
                 for seed in 1..=number(3) {
@@ -151,6 +153,18 @@ fn fault(scratch: &Memory, time: Duration) -> u64 {
         faults += scratch.pages() as u64;
     }
     faults
+}
+
+/// Gives pages back and writes to them for some time.
+fn refault(memory: &Memory, first: usize, count: usize, time: Duration) -> u64 {
+    let began = clock::monotonic_ns();
+    let mut rounds = 0;
+    while u128::from(clock::monotonic_ns() - began) < time.as_nanos() {
+        memory.discard(first, count);
+        (first..first + count).for_each(|page| memory.write(page));
+        rounds += 1;
+    }
+    rounds
 }
 
 /// Starts threads that do nothing until the process ends.
