@@ -182,6 +182,11 @@ pub struct TargetArgs {
 }
 
 impl WatchArgs {
+    /// Whether the machine is watched as a whole, so that no targets are named.
+    pub fn is_of_machine(&self) -> bool {
+        self.source.is_machine() || self.sampling.is_physical()
+    }
+
     /// Whether something else than the machine is watched.
     pub fn is_played(&self) -> bool {
         self.replay.is_some() || self.model.is_some()
@@ -280,6 +285,11 @@ impl SamplingArgs {
     /// How often, if that was said.
     pub fn rate(&self) -> Option<Rate> {
         self.sample_period.map(Rate::Period).or(self.sample_frequency.map(Rate::Frequency))
+    }
+
+    /// Whether samples are taken by physical address.
+    pub fn is_physical(&self) -> bool {
+        self.perf_event.is_some_and(|raw| raw.physical)
     }
 
     /// Whether anything was said.

@@ -30,6 +30,9 @@ pub fn of(targets: &TargetArgs, args: &WatchArgs) -> Result<Request, Usage> {
             "events are sampled with --source perf, perf-paddr, page-table or auto, and no --clear".into(),
         ));
     }
+    if args.sampling.is_physical() && has_pages {
+        return Err(Usage("physical addresses (PHYS of 1) are for --source perf or perf-paddr".into()));
+    }
     let physical = args.source == SourceArg::PerfPaddr;
     let perf = Options { physical, over: over(targets), ..options(&args.sampling, args.max_slowdown)? };
     Ok(Request { wanted: wanted(args.source), clear, perf })

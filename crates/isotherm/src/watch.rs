@@ -118,7 +118,7 @@ impl Prepared {
         if let Some(played) = Played::open(targets, args)? {
             return Ok(Prepared::of_played(played, args, window_ns));
         }
-        let physical = args.source.is_machine();
+        let physical = args.is_of_machine();
         if physical && !targets.is_empty() {
             return Err(Usage(
                 "this source watches physical memory as a whole: name no targets, or take --source damon or perf"

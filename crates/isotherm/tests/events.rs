@@ -126,10 +126,16 @@ fn events_that_make_no_sense_are_refused_by_name() {
         ("record -d 1s --source perf --sample-period 0", 2, "sample-period"),
         ("record -d 1s --source perf --sample-period 5 --sample-frequency 5", 2, "cannot be used with"),
         ("record -d 1s --source perf-paddr", 2, "name no targets"),
+        ("record -d 1s --source perf --perf-event 1000,1,1,5,0,0", 2, "FREQ PHYS TYPE CONFIG"),
     ] {
         stage.isotherm(&format!("{args} -p {pid}")).ended(code).says(hint);
     }
     stage.isotherm("events try faults").ended(2).says("-p PID");
+    // Numbers are one word to the shell.
+    let raw =
+        |source: &str, phys: u8| format!("$isotherm record -d 1s {source} --perf-event '1000 {phys} 1 5 0 0' -p {pid}");
+    stage.shell(&raw("--source perf", 1)).ended(2).says("name no targets");
+    stage.shell(&raw("--source page-table", 1)).ended(2);
 }
 
 /// A stage that others may read, and a copy of the program there.

@@ -40,7 +40,7 @@ struct Input {
 impl Input {
     /// Reads the recording, or watches.
     fn get(args: &InputArgs) -> Result<Input> {
-        let recorded = args.targets.is_empty() && !args.watch.is_played() && !args.watch.source.is_machine();
+        let recorded = args.targets.is_empty() && !args.watch.is_played() && !args.watch.is_of_machine();
         let input = if recorded { Input::recorded(args.recording.as_deref()) } else { Input::live(args) }?;
         if input.snapshots.iter().all(|s| s.targets.is_empty()) {
             anyhow::bail!("nothing was watched: no process with memory of its own was found");

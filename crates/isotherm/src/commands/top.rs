@@ -18,7 +18,7 @@ pub fn run(args: &TopArgs) -> Result<()> {
     }
     let stop = Stop::on_signals()?;
     let mut targets = args.targets.clone();
-    targets.all |= targets.is_empty() && !args.watch.is_played() && !args.watch.source.is_machine();
+    targets.all |= targets.is_empty() && !args.watch.is_played() && !args.watch.is_of_machine();
     let watch = args.watch.clone();
     let (to_main, from_monitor) = mpsc::channel();
     let (to_view, snapshots) = mpsc::channel();
