@@ -134,24 +134,35 @@ fn the_host_as_a_whole_tells_the_same_and_only_of_whom_is_asked() {
 }
 
 fn watch(source: Box<dyn AccessSource>, pid: u32, seconds: u64) -> (Snapshot, Vec<String>) {
-    watch_until(source, pid, seconds, "nothing is ever said like this")
+    watch_until(source, pid, seconds, |_, _| false)
 }
 
-/// Watches for so long, or until something is told.
-fn watch_until(source: Box<dyn AccessSource>, pid: u32, seconds: u64, told: &str) -> (Snapshot, Vec<String>) {
+/// Watches for so long, or until what is seen and told is enough.
+fn watch_until(
+    source: Box<dyn AccessSource>,
+    pid: u32,
+    seconds: u64,
+    is_enough: impl Fn(&Snapshot, &[String]) -> bool,
+) -> (Snapshot, Vec<String>) {
     let selection = Selection::Pids { pids: vec![pid], children: false };
     let follower = Follower::new(&selection, Proc::default()).unwrap();
     let settings = Settings { max_cpu_pct: 1000.0, ..Settings::default() };
     let mut monitor = Monitor::new(source, follower, RealClock, settings);
     let mut news = Vec::new();
-    for _ in 0..seconds {
+    let mut second = 0;
+    loop {
         monitor.watch(monitor.now() + S, &AtomicBool::new(false)).unwrap();
         news.extend(monitor.news());
-        if news.iter().any(|n: &String| n.contains(told)) {
-            break;
+        let snapshot = monitor.snapshot(0);
+        second += 1;
+        if second == seconds || is_enough(&snapshot, &news) {
+            return (snapshot, news);
         }
     }
-    (monitor.snapshot(0), news)
+}
+
+fn is_called_useless(_: &Snapshot, news: &[String]) -> bool {
+    news.iter().any(|n| n.contains("of no use here"))
 }
 
 #[test]
@@ -180,7 +191,7 @@ fn an_event_without_addresses_is_named_within_seconds() {
     let mut child = Toucher::start(untouched(1));
     child.order("spin 0 512 1");
     // An emulator takes longer.
-    let (_, news) = watch_until(Box::new(perf), child.pid(), 15, "of no use here");
+    let (_, news) = watch_until(Box::new(perf), child.pid(), 15, is_called_useless);
     assert!(news.iter().any(|n| n.contains("of no use here: its samples carry no address")), "{news:?}");
 }
 
@@ -192,7 +203,7 @@ fn an_event_that_never_happens_is_named_within_seconds() {
     let Some(perf) = open(&Options { raw: Some(raw), ..Options::default() }) else { return };
     let mut child = Toucher::start(untouched(1));
     child.order("spin 0 512 1");
-    let (_, news) = watch_until(Box::new(perf), child.pid(), 15, "of no use here");
+    let (_, news) = watch_until(Box::new(perf), child.pid(), 15, is_called_useless);
     assert!(news.iter().any(|n| n.contains("of no use here: it does not happen")), "{news:?}");
 }
 
@@ -209,27 +220,32 @@ fn page_tables_and_samples_together_say_who_knew_what() {
     let pid = child.pid();
     // Two blocks are accessed all the time, which no page fault tells.
     child.order("spin 512 1024 1");
+    // A block is faulted again and again, which is too fast for bits. What of it is there is known some time after that.
+    let (memory, block) = (child.range(), child.blocks()[4].range());
+    let of_block = |snapshot: &Snapshot| {
+        let inside = |r: &&Region| r.range.intersect(block).is_some_and(|both| both.len().0 > block.len().0 / 2);
+        snapshot.targets[0].regions.iter().find(inside).copied()
+    };
+    let is_known = |snapshot: &Snapshot, _: &[String]| of_block(snapshot).is_some_and(|r| r.sampled_pages >= 500);
     let refaulting = std::thread::spawn(move || {
         let rounds = child.order("refault 2048 512 5000");
         (child, rounds)
     });
-    // The last second without faults, so that what is there is known.
-    let (snapshot, _) = watch(source, pid, 9);
-    let (child, rounds) = refaulting.join().unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    let watching = |source| watch_until(source, pid, 60, |s, n| s.cost.elapsed_ns > 7 * S && is_known(s, n));
+    let (snapshot, _) = watching(source);
+    let (_child, rounds) = refaulting.join().unwrap();
     let target = &snapshot.targets[0];
     let hot_bits: u64 = target
         .regions
         .iter()
         .filter(|r| {
-            r.range.intersect(child.range()).is_some() && r.sampled_pages == 0 && r.interval <= Interval::from_ns(S)
+            r.range.intersect(memory).is_some() && r.sampled_pages == 0 && r.interval <= Interval::from_ns(S)
         })
         .map(|r| r.resident_pages)
         .sum();
     assert!((900..1200).contains(&hot_bits), "{hot_bits} pages hot by their bits");
-    // A block is faulted again and again, which is too fast for bits.
-    let block = child.blocks()[4].range();
-    let inside = |r: &&Region| r.range.intersect(block).is_some_and(|both| both.len().0 > block.len().0 / 2);
-    let found = target.regions.iter().find(inside);
+    let found = of_block(&snapshot);
     let region = found.unwrap_or_else(|| panic!("{block:?} is not among {:?}", target.regions));
     assert!(region.sampled_pages >= 500 && region.rate_hz > 70.0, "{rounds} rounds: {region:?}");
     assert!(snapshot.cost.samples > 10_000, "{:?}", snapshot.cost);
