@@ -164,7 +164,7 @@ impl ReportedTarget {
     }
 
     /// Tells that the event was listened to until `now`, all reports until then having been taken in. Time during which
-    /// it was off or throttled does not count: `share`, 0 to 1, says how much of the time since the last call was
+    /// it was off does not count: `share`, 0 to 1, says how much of the time since the last call was
     /// listened.
     ///
     /// O(1), and once in four seconds, and when there are too many, O(pages known).
