@@ -81,8 +81,9 @@ fn best(request: &Request) -> Result<Box<dyn AccessSource>, Error> {
             Err(error) => Box::new(perf.because(format!("page-table is not to be had: {error}"))),
         });
     }
-    let sampled = perf::best_of_processor(&HostRoots::default(), request.perf.rate, false)
-        .and_then(|_| Perf::open(&request.perf).map_err(|e| e.to_string()));
+    let roots = HostRoots::default();
+    let sampled = perf::best_of_processor(&roots, request.perf.rate, false)
+        .and_then(|chosen| Perf::open_chosen(&roots, &request.perf, chosen).map_err(|e| e.to_string()));
     Ok(match (page_table, sampled) {
         (Ok(bits), Ok(perf)) => Box::new(Fused::new(Box::new(bits), perf)),
         (Ok(bits), Err(why)) => Box::new(bits.with_remark(why)),

@@ -318,10 +318,7 @@ fn ten_thousand_threads_are_listened_to_as_a_host_or_refused_with_a_number() {
     let threads = child.order("threads 10000");
     host.attach(child.pid()).unwrap();
     child.order("touch 0 512");
-    let first = child.blocks()[0].page(0).0;
-    let told = accesses(&mut host, child.pid());
-    let touched: BTreeSet<u64> = told.iter().map(|a| a.page.0.wrapping_sub(first)).filter(|p| *p < 512).collect();
-    assert_eq!(touched.len(), 512);
+    assert_eq!(touched(&mut host, &child).len(), 512);
     // Each thread by itself takes a descriptor for each processor and kind of fault.
     let Some(mut each) = open(&faults(Over::Processes)) else { return };
     let began = std::time::Instant::now();

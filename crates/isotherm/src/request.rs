@@ -4,7 +4,7 @@ use crate::cli::{ClearArg, SamplingArgs, SourceArg, TargetArgs, Usage, WatchArgs
 use isotherm_sources::choose::{Request, Wanted};
 use isotherm_sources::page_table::ClearBy;
 use isotherm_sources::perf::{Options, Over};
-use isotherm_sys::host::{Cap, HostFacts, HostRoots};
+use isotherm_sys::host::{self, HostRoots};
 use isotherm_sys::proc::Proc;
 
 /// Descriptors up to which each thread of the targets is listened to by itself.
@@ -81,8 +81,9 @@ pub fn over(targets: &TargetArgs) -> Over {
         _ => targets.pids.clone(),
     };
     let threads: usize = pids.iter().map(|pid| proc.threads(*pid).map_or(0, |t| t.len())).sum();
-    let facts = HostFacts::read(&HostRoots::default(), isotherm_sys::page_size());
-    let descriptors = threads.saturating_mul(facts.cpus.unwrap_or(1) as usize).saturating_mul(KINDS);
-    let may_all = facts.may(Cap::Perfmon) == Some(true);
+    let roots = HostRoots::default();
+    let cpus = host::cpus_online(&roots.sys).unwrap_or(1) as usize;
+    let descriptors = threads.saturating_mul(cpus).saturating_mul(KINDS);
+    let may_all = host::may_sample(&roots.proc) == Some(true);
     if descriptors > MANY_DESCRIPTORS && may_all { Over::Host } else { Over::Processes }
 }

@@ -5,12 +5,12 @@ mod support;
 use isotherm_workload::{Child, Index};
 use serde_json::Value;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 use support::{
-    ISOTHERM, Running, Script, Stage, alone, huge_bytes, is_root, read, sees_pages, skip, until, wait, workload,
+    AS_NOBODY, ISOTHERM, Running, Script, Stage, alone, huge_bytes, is_root, open_stage, read, sees_pages, skip, until,
+    wait, workload,
 };
 
 const HUGE: u64 = 2 << 20;
@@ -277,11 +277,8 @@ while True:
 #[test]
 fn without_privilege_it_says_what_it_takes() {
     need!(is_root(), "root, to become nobody");
-    let stage = Stage::new();
-    fs::set_permissions(stage.path("."), fs::Permissions::from_mode(0o777)).unwrap();
-    let copy = stage.path("isotherm");
-    fs::copy(ISOTHERM, &copy).unwrap();
-    let nobody = format!("setpriv --reuid 65534 --regid 65534 --clear-groups {}", copy.display());
+    let (stage, isotherm) = open_stage();
+    let nobody = format!("{AS_NOBODY} {isotherm}");
     let ran = stage.shell(&format!("sleep 60 & {nobody} collapse -d 1s -p $! ; code=$?; kill $!; exit $code"));
     assert!(ran.code == Some(1) || ran.code == Some(2), "{ran}");
     let ran = stage.shell(&format!("{nobody} collapse -d 1s -- sleep 60"));

@@ -3,13 +3,12 @@
 mod support;
 
 use serde_json::Value;
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 use std::path::Path;
 use std::process::Command;
-use support::{ISOTHERM, Stage, faulting_workload_by, installed, is_root, read, sees_pages, workload};
-
-const AS_NOBODY: &str = "setpriv --reuid 65534 --regid 65534 --clear-groups";
+use support::{
+    AS_NOBODY, ISOTHERM, Stage, faulting_workload_by, installed, is_root, open_stage, read, sees_pages, workload,
+};
 
 fn faulting() -> isotherm_workload::Child {
     faulting_workload_by(Command::new(ISOTHERM), 16)
@@ -136,16 +135,6 @@ fn events_that_make_no_sense_are_refused_by_name() {
         |source: &str, phys: u8| format!("$isotherm record -d 1s {source} --perf-event '1000 {phys} 1 5 0 0' -p {pid}");
     stage.shell(&raw("--source perf", 1)).ended(2).says("name no targets");
     stage.shell(&raw("--source page-table", 1)).ended(2);
-}
-
-/// A stage that others may read, and a copy of the program there.
-fn open_stage() -> (Stage, String) {
-    let stage = Stage::new();
-    let copy = stage.path("isotherm");
-    fs::set_permissions(stage.path(""), Permissions::from_mode(0o777)).unwrap();
-    fs::copy(ISOTHERM, &copy).unwrap();
-    fs::set_permissions(&copy, Permissions::from_mode(0o755)).unwrap();
-    (stage, copy.display().to_string())
 }
 
 #[test]

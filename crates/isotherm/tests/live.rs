@@ -5,13 +5,13 @@
 mod support;
 
 use serde_json::Value;
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use support::{
-    ISOTHERM, Script, Stage, alone, installed, interval_at, is_root, read, sees_pages, skip, workload, workload_by,
+    AS_NOBODY, ISOTHERM, Script, Stage, alone, installed, interval_at, is_root, open_stage, read, sees_pages, skip,
+    workload, workload_by,
 };
 
 const MIB: u64 = 1 << 20;
@@ -104,18 +104,6 @@ fn a_process_without_address_randomisation_is_watched_like_any_other() {
 }
 
 // --- Without privilege
-
-/// A stage that anyone may write to, with a copy of the program that anyone may run.
-fn open_stage() -> (Stage, String) {
-    let stage = Stage::new();
-    fs::set_permissions(stage.path(""), Permissions::from_mode(0o777)).unwrap();
-    let copy = stage.path("isotherm");
-    fs::copy(ISOTHERM, &copy).unwrap();
-    fs::set_permissions(&copy, Permissions::from_mode(0o755)).unwrap();
-    (stage, copy.display().to_string())
-}
-
-const AS_NOBODY: &str = "setpriv --reuid 65534 --regid 65534 --clear-groups";
 
 #[test]
 fn without_privilege_the_demo_works_and_says_what_is_lost() {

@@ -400,7 +400,6 @@ mod tests {
             assert!((most / 3..most + most / 50).contains(&c.len()), "{} of {most}", c.len());
             assert!(hot(&c));
             for (was, is) in before.iter().zip(sums(&mut c)) {
-                println!("{most}: {} of {}, {} samples", is.weight, was.weight, is.samples);
                 assert!((is.weight / was.weight - 1.0).abs() < 0.06, "{was:?}, {is:?}");
                 let samples = is.samples * f64::from(1 << halvings);
                 assert!((samples / was.samples - 1.0).abs() < 0.06, "{was:?}, {is:?}");

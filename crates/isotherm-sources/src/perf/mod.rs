@@ -91,6 +91,13 @@ pub struct Options {
     pub max_slowdown_pct: f64,
 }
 
+impl Options {
+    /// Whether samples are taken by physical address.
+    fn is_physical(&self) -> bool {
+        self.physical || self.raw.is_some_and(|raw| raw.physical)
+    }
+}
+
 impl Default for Options {
     fn default() -> Options {
         let over = Over::default();
@@ -170,8 +177,12 @@ impl Perf {
 
     /// The same with the kernel's files elsewhere.
     pub fn open_at(roots: &HostRoots, options: &Options) -> Result<Perf, Error> {
-        let physical = options.physical || options.raw.is_some_and(|raw| raw.physical);
-        let chosen = choose(roots, options, physical)?;
+        Perf::open_chosen(roots, options, choose(roots, options, options.is_physical())?)
+    }
+
+    /// The same with what was chosen already.
+    pub(crate) fn open_chosen(roots: &HostRoots, options: &Options, chosen: Chosen) -> Result<Perf, Error> {
+        let physical = options.is_physical();
         let over = if physical { Over::Host } else { options.over.clone() };
         let now = clock::monotonic_ns();
         let mut perf = Perf {
@@ -231,6 +242,11 @@ impl Perf {
     /// What is known of the event's use so far.
     pub fn evidence(&mut self) -> Evidence {
         self.ask();
+        self.evidence_so_far()
+    }
+
+    /// The same as of the last time that the events were asked.
+    fn evidence_so_far(&mut self) -> Evidence {
         let listened_ns = clock::monotonic_ns().saturating_sub(self.since);
         Evidence {
             listened_ns,
@@ -405,7 +421,7 @@ impl Perf {
         if self.judged {
             return;
         }
-        match self.evidence().verdict() {
+        match self.evidence_so_far().verdict() {
             Verdict::TooEarly => {}
             Verdict::Useful => self.judged = true,
             Verdict::Useless(why) => {

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 /// A file system of the kernel at some root. If nothing is mounted there, nothing is known about it.
 #[derive(Debug)]
-pub(super) struct Tree<'a> {
+pub(crate) struct Tree<'a> {
     root: &'a Path,
     mounted: bool,
 }
 
 impl<'a> Tree<'a> {
-    pub(super) fn at(root: &'a Path) -> Tree<'a> {
+    pub(crate) fn at(root: &'a Path) -> Tree<'a> {
         let mounted = fs::read_dir(root).is_ok_and(|mut entries| entries.next().is_some());
         Tree { root, mounted }
     }
@@ -40,7 +40,7 @@ impl<'a> Tree<'a> {
     }
 
     /// A file that holds one number.
-    pub(super) fn number<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
+    pub(crate) fn number<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
         self.text(name)?.parse().ok()
     }
 
@@ -69,7 +69,7 @@ impl<'a> Tree<'a> {
     }
 
     /// The numbers of the entries called `prefix` and a number, sorted.
-    pub(super) fn numbered(&self, name: &str, prefix: &str) -> Option<Vec<u32>> {
+    pub(crate) fn numbered(&self, name: &str, prefix: &str) -> Option<Vec<u32>> {
         let names = self.names(name)?;
         let mut found: Vec<u32> = names.iter().filter_map(|n| n.strip_prefix(prefix)?.parse().ok()).collect();
         found.sort_unstable();

@@ -24,11 +24,11 @@ pub use kernel::{Cap, Caps, KernelConfig, Lockdown, Release};
 pub use memory::{Damon, Indexing, MemorySideCache, Mglru, NumaNode, Thp, WritePolicy};
 pub use pmu::Pmu;
 
-pub(crate) use files::list_numbers;
+pub(crate) use files::{Tree, list_numbers};
 pub(crate) use memory::meminfo;
 
 use crate::proc::Proc;
-use files::{Tree, list_len};
+use files::list_len;
 use isotherm_units::Bytes;
 use std::path::{Path, PathBuf};
 
@@ -189,7 +189,7 @@ pub fn cpus_online(sys: &Path) -> Option<u32> {
 }
 
 /// Whether we may have any perf event, whatever the settings; unknown if our capabilities are.
-pub(crate) fn may_sample(proc: &Path) -> Option<bool> {
+pub fn may_sample(proc: &Path) -> Option<bool> {
     let proc = Tree::at(proc);
     let initial = kernel::initial_user_namespace(&proc)?;
     Some(initial && capabilities(&proc)?.allows(Cap::Perfmon))

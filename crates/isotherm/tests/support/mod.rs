@@ -9,8 +9,9 @@
 
 use isotherm_workload::{Child, Pattern};
 use serde_json::Value;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -100,6 +101,19 @@ impl Stage {
     pub fn json(&self, args: &str) -> Value {
         self.isotherm(args).ended(0).json()
     }
+}
+
+/// Begins a command of nobody in particular. Takes root and setpriv.
+pub const AS_NOBODY: &str = "setpriv --reuid 65534 --regid 65534 --clear-groups";
+
+/// A stage that anyone may write to, with a copy of the program that anyone may run.
+pub fn open_stage() -> (Stage, String) {
+    let stage = Stage::new();
+    fs::set_permissions(stage.path(""), Permissions::from_mode(0o777)).unwrap();
+    let copy = stage.path("isotherm");
+    fs::copy(ISOTHERM, &copy).unwrap();
+    fs::set_permissions(&copy, Permissions::from_mode(0o755)).unwrap();
+    (stage, copy.display().to_string())
 }
 
 /// A command that goes on. Killed when dropped.

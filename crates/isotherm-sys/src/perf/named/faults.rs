@@ -4,9 +4,8 @@
 //! pages away from time to time, and each such hint fault is an access to memory long in use: [`find`] says whether it does.
 
 use super::{EACH, Kind, NamedEvent, PmuEvent};
-use crate::host::HostRoots;
+use crate::host::{HostRoots, Tree};
 use crate::perf::Event;
-use std::fs;
 
 pub(super) const ALL: &str = "faults";
 pub(super) const MINOR: &str = "minor-faults";
@@ -53,7 +52,9 @@ pub fn makes_hint_faults(roots: &HostRoots) -> bool {
 
 impl HintFaults {
     fn read(roots: &HostRoots) -> HintFaults {
-        match (nodes(roots), balancing(roots)) {
+        let nodes = Tree::at(&roots.sys).numbered("devices/system/node", "node");
+        let balancing: Option<i32> = Tree::at(&roots.proc).number("sys/kernel/numa_balancing");
+        match (nodes.map(|nodes| nodes.len()), balancing) {
             (Some(0 | 1), _) => HintFaults::OneNode,
             (_, Some(0)) => HintFaults::Off,
             (Some(_), Some(_)) => HintFaults::Made,
@@ -77,15 +78,4 @@ impl HintFaults {
             }
         }
     }
-}
-
-/// NUMA nodes that the kernel lists.
-fn nodes(roots: &HostRoots) -> Option<usize> {
-    let entries = fs::read_dir(roots.sys.join("devices/system/node")).ok()?;
-    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    Some(names.filter(|name| name.strip_prefix("node").is_some_and(|id| id.parse::<u32>().is_ok())).count())
-}
-
-fn balancing(roots: &HostRoots) -> Option<i32> {
-    fs::read_to_string(roots.proc.join("sys/kernel/numa_balancing")).ok()?.trim().parse().ok()
 }
