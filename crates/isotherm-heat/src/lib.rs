@@ -15,7 +15,7 @@ mod mask;
 mod merge;
 mod regions;
 mod reported;
-mod rng;
+
 mod sampled;
 mod snapshot;
 mod target;
@@ -30,7 +30,7 @@ pub use mapping::{MappingBits, MappingTarget, Next};
 pub use mask::Mask;
 pub use regions::{RegionBuilder, carry_ages};
 pub use reported::{Access, Count, Counters, ReportedTarget, Resident, Silence, raise_rates, summarize_fused};
-pub use rng::Rng;
+pub use isotherm_rng::Rng;
 pub use sampled::{SampledTarget, Sampling};
 pub use snapshot::{Classes, Cost, Granularity, Mapping, Region, RunInfo, Snapshot, TargetHeat, TargetId, Thresholds};
 pub use target::{BlockHeat, CREDIT_S, FIRST_READ, HORIZON, Tally, Target, View, Watch};

@@ -17,7 +17,7 @@ use crate::Mask;
 use crate::block::{BlockBits, HugeHeat, Ns, PageHeat, Run, Sighting, Timing};
 use crate::budget::{Bucket, RETOUCH_NS};
 use crate::due::{Reads, claim, take_due};
-use crate::rng::Rng;
+use crate::Rng;
 use isotherm_units::{BlockNo, PAGES_PER_BLOCK};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};

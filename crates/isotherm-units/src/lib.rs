@@ -6,10 +6,13 @@
 //! Pages are 4 KiB and blocks 2 MiB throughout: the granule of x86-64, and of aarch64 kernels with 4 KiB pages.
 //! Kernels with larger base pages are refused at start-up by the sources, not half-supported here.
 
+#![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+extern crate alloc;
+
+use core::fmt;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 /// log2 of the page size.
 pub const PAGE_SHIFT: u32 = 12;
@@ -38,6 +41,20 @@ pub struct PageNo(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BlockNo(pub u64);
+
+/// A page frame: a physical address, or a place in a pool that stands for one, divided by 4 KiB.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct FrameNo(pub u64);
+
+/// Frames from `start` up to, not including, `end`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct FrameRange {
+    /// First frame.
+    pub start: FrameNo,
+    /// One past the last frame.
+    pub end: FrameNo,
+}
 
 /// A number of bytes. Displays in binary units: `512 B`, `4.0 KiB`, `1.5 GiB`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -93,6 +110,47 @@ impl BlockNo {
     /// The addresses of the block.
     pub const fn range(self) -> AddrRange {
         AddrRange { start: self.addr(), end: self.next().addr() }
+    }
+}
+
+impl FrameNo {
+    /// The frame `n` further up.
+    #[must_use]
+    pub const fn plus(self, n: u64) -> FrameNo {
+        FrameNo(self.0 + n)
+    }
+
+    /// Whether it is the first of a block of 2^`order` frames.
+    pub const fn is_aligned(self, order: u32) -> bool {
+        self.0 & ((1 << order) - 1) == 0
+    }
+}
+
+impl FrameRange {
+    /// A range; `end < start` is taken as empty at `start`.
+    pub const fn new(start: FrameNo, end: FrameNo) -> FrameRange {
+        let end = if end.0 < start.0 { start } else { end };
+        FrameRange { start, end }
+    }
+
+    /// How many frames.
+    pub const fn len(self) -> u64 {
+        self.end.0 - self.start.0
+    }
+
+    /// Whether nothing is in it.
+    pub const fn is_empty(self) -> bool {
+        self.start.0 >= self.end.0
+    }
+
+    /// Whether `frame` lies in it.
+    pub const fn contains(self, frame: FrameNo) -> bool {
+        self.start.0 <= frame.0 && frame.0 < self.end.0
+    }
+
+    /// Whether the two have a frame in common.
+    pub const fn overlaps(self, other: FrameRange) -> bool {
+        self.start.0 < other.end.0 && other.start.0 < self.end.0 && !self.is_empty() && !other.is_empty()
     }
 }
 
@@ -169,6 +227,13 @@ macro_rules! debug_as {
 debug_as!(Addr, "A");
 debug_as!(PageNo, "P");
 debug_as!(BlockNo, "B");
+debug_as!(FrameNo, "F");
+
+impl fmt::Debug for FrameRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}..{:?}", self.start, self.end)
+    }
+}
 
 impl fmt::Display for Addr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -192,7 +257,7 @@ impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
         if self.0 < 1024 {
-            return f.pad(&format!("{} B", self.0));
+            return f.pad(&alloc::format!("{} B", self.0));
         }
         #[expect(clippy::cast_precision_loss, reason = "shown with four digits at the most")]
         let mut value = self.0 as f64 / 1024.0;
@@ -202,7 +267,7 @@ impl fmt::Display for Bytes {
             value /= 1024.0;
             unit += 1;
         }
-        f.pad(&format!("{value:.1} {}", UNITS[unit]))
+        f.pad(&alloc::format!("{value:.1} {}", UNITS[unit]))
     }
 }
 
@@ -217,6 +282,19 @@ mod tests {
         assert_eq!(a.block(), BlockNo(0x7f12_3456_789a >> 21));
         assert_eq!(a.page().block(), a.block());
         assert_eq!(a.block().page(a.page().index_in_block()), a.page());
+    }
+
+    #[test]
+    fn frames_are_counted_and_aligned() {
+        let range = FrameRange::new(FrameNo(0x400), FrameNo(0x800));
+        assert_eq!(range.len(), 0x400);
+        assert!(range.contains(FrameNo(0x7ff)) && !range.contains(FrameNo(0x800)));
+        assert!(range.start.is_aligned(10) && !range.start.is_aligned(11));
+        assert!(range.overlaps(FrameRange::new(FrameNo(0x7ff), FrameNo(0x900))));
+        assert!(!range.overlaps(FrameRange::new(range.end, FrameNo(0x900))));
+        assert!(!range.overlaps(FrameRange::new(FrameNo(0x500), FrameNo(0x500))));
+        assert!(FrameRange::new(FrameNo(5), FrameNo(1)).is_empty());
+        assert_eq!(format!("{range:?}"), "F0x400..F0x800");
     }
 
     #[test]

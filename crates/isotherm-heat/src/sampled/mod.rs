@@ -25,7 +25,7 @@ use crate::block::{BlockBits, Ns};
 use crate::budget::{Bucket, RETOUCH_NS};
 use crate::due::{Reads, claim, take_due};
 use crate::regions::{RegionBuilder, carry_ages};
-use crate::rng::Rng;
+use crate::Rng;
 use crate::target::{CREDIT_S, Tally};
 use crate::tiles::{Tile, Tiles};
 use crate::view::Summary;

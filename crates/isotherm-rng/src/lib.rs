@@ -18,6 +18,9 @@
 //! states poorly, so a seed goes through the finaliser of SplitMix64 first: generators seeded with 1, 2, 3 are unrelated from
 //! their first number on.
 
+#![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]
+
 use isotherm_units::{Addr, AddrRange};
 
 /// A seeded generator.
