@@ -9,6 +9,10 @@ pub const ORDERS: usize = MAX_ORDER as usize + 1;
 /// log2 of the frames of a page block, the unit that has a migrate type: 512 frames, 2 MiB.
 pub const PAGE_BLOCK_ORDER: u32 = 9;
 
+const MAX: u8 = 10;
+const HUGE: u8 = 9;
+const _: () = assert!(MAX as u32 == MAX_ORDER && HUGE as u32 == PAGE_BLOCK_ORDER);
+
 /// log2 of the number of frames of a block, 0 to [`MAX_ORDER`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Order(u8);
@@ -17,9 +21,9 @@ impl Order {
     /// One frame.
     pub const FRAME: Order = Order(0);
     /// 512 frames: a huge page.
-    pub const HUGE: Order = Order(PAGE_BLOCK_ORDER as u8);
+    pub const HUGE: Order = Order(HUGE);
     /// The largest block.
-    pub const MAX: Order = Order(MAX_ORDER as u8);
+    pub const MAX: Order = Order(MAX);
 
     /// The order with this number; `None` above [`MAX_ORDER`].
     #[expect(clippy::cast_possible_truncation, reason = "MAX_ORDER fits")]
@@ -39,7 +43,7 @@ impl Order {
 
     /// All of them, the smallest first.
     pub fn all() -> impl DoubleEndedIterator<Item = Order> {
-        (0..=MAX_ORDER as u8).map(Order)
+        (0..=MAX).map(Order)
     }
 }
 

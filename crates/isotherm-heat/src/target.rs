@@ -14,10 +14,10 @@
 //! Times come from the caller; the only randomness is a seeded generator.
 
 use crate::Mask;
+use crate::Rng;
 use crate::block::{BlockBits, HugeHeat, Ns, PageHeat, Run, Sighting, Timing};
 use crate::budget::{Bucket, RETOUCH_NS};
 use crate::due::{Reads, claim, take_due};
-use crate::Rng;
 use isotherm_units::{BlockNo, PAGES_PER_BLOCK};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};

@@ -20,12 +20,12 @@
 mod mix;
 mod piece;
 
+use crate::Rng;
 use crate::adaptive::cover;
 use crate::block::{BlockBits, Ns};
 use crate::budget::{Bucket, RETOUCH_NS};
 use crate::due::{Reads, claim, take_due};
 use crate::regions::{RegionBuilder, carry_ages};
-use crate::Rng;
 use crate::target::{CREDIT_S, Tally};
 use crate::tiles::{Tile, Tiles};
 use crate::view::Summary;

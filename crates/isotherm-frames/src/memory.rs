@@ -1,0 +1,121 @@
+//! The memory that a zone keeps its books in, given by the caller and cut into arrays of atomics.
+//!
+//! Atomics, read and written relaxed: under a lock they cost what plain words cost, and the few that are read without it (the state
+//! of a frame, before it is freed) are no race. So everything but the cutting here is safe code, and bytes that nobody cleared can
+//! lead to wrong answers but not to undefined behaviour: every index is checked.
+
+use core::mem::{align_of, size_of};
+use core::slice;
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+/// Bytes for a zone's books.
+#[derive(Debug)]
+pub struct Metadata<'m>(&'m mut [u8]);
+
+impl<'m> Metadata<'m> {
+    /// Clears `bytes` first. For memory that holds something.
+    pub fn cleared(bytes: &'m mut [u8]) -> Metadata<'m> {
+        bytes.fill(0);
+        Metadata(bytes)
+    }
+
+    /// For memory that is known to be all zero, such as a fresh mapping, which then stays untouched where no frames are. If it is
+    /// not, the zone gives wrong answers.
+    pub const fn zeroed(bytes: &'m mut [u8]) -> Metadata<'m> {
+        Metadata(bytes)
+    }
+
+    /// Its length.
+    pub const fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Neighbours of a free block in its list, as indices of their first frames.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct Link {
+    pub(crate) next: AtomicU32,
+    pub(crate) prev: AtomicU32,
+}
+
+/// What memory of any content may be seen as, shared.
+///
+/// # Safety
+/// Every bit pattern is a value, and nothing but atomic access is possible through a shared reference.
+pub(crate) unsafe trait Plain {}
+// SAFETY: any eight bits are an `AtomicU8`.
+unsafe impl Plain for AtomicU8 {}
+// SAFETY: any 16 bits are an `AtomicU16`.
+unsafe impl Plain for AtomicU16 {}
+// SAFETY: any 32 bits are an `AtomicU32`.
+unsafe impl Plain for AtomicU32 {}
+// SAFETY: any 64 bits are an `AtomicU64`.
+unsafe impl Plain for AtomicU64 {}
+// SAFETY: two `AtomicU32` without padding.
+unsafe impl Plain for Link {}
+
+/// How many bytes `count` of `T` take at the most, with what aligning them may cost.
+pub(crate) const fn bytes_for<T>(count: usize) -> usize {
+    count * size_of::<T>() + align_of::<T>() - 1
+}
+
+impl<'m> Metadata<'m> {
+    /// Cuts `count` of `T` from the front; `None` if they do not fit.
+    pub(crate) fn take<T: Plain>(&mut self, count: usize) -> Option<&'m [T]> {
+        let bytes = core::mem::take(&mut self.0);
+        let skip = bytes.as_ptr().align_offset(align_of::<T>());
+        let needed = skip.checked_add(count.checked_mul(size_of::<T>())?)?;
+        let (mine, rest) = bytes.split_at_mut_checked(needed)?;
+        self.0 = rest;
+        let start: *const T = mine.get_mut(skip..)?.as_mut_ptr().cast_const().cast();
+        // SAFETY: `mine` was borrowed exclusively for 'm and is given up here, so nobody else has it; from `skip` on it is aligned
+        // and `count` long; any bytes are a `Plain`, which is atomics only.
+        Some(unsafe { slice::from_raw_parts(start, count) })
+    }
+}
+
+#[inline]
+pub(crate) fn get8(words: &[AtomicU8], at: u32) -> u8 {
+    words[at as usize].load(Ordering::Relaxed)
+}
+
+#[inline]
+pub(crate) fn set8(words: &[AtomicU8], at: u32, value: u8) {
+    words[at as usize].store(value, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_are_aligned_and_apart() {
+        let mut bytes = vec![7_u8; 64];
+        let mut metadata = Metadata::cleared(&mut bytes[1..]);
+        let first = metadata.take::<AtomicU8>(3).unwrap();
+        let second = metadata.take::<AtomicU64>(2).unwrap();
+        let third = metadata.take::<Link>(1).unwrap();
+        assert_eq!(second.as_ptr().align_offset(8), 0);
+        first[2].store(0xff, Ordering::Relaxed);
+        second[1].store(u64::MAX, Ordering::Relaxed);
+        assert_eq!(second[0].load(Ordering::Relaxed), 0);
+        assert_eq!(third[0].next.load(Ordering::Relaxed), 0);
+        assert!(metadata.take::<AtomicU64>(100).is_none());
+        assert!(metadata.take::<AtomicU64>(usize::MAX).is_none());
+    }
+
+    #[test]
+    fn what_is_asked_for_is_enough_wherever_it_lies() {
+        for offset in 0..8 {
+            let mut bytes = vec![0_u8; offset + bytes_for::<AtomicU64>(5) + bytes_for::<AtomicU32>(3)];
+            let mut metadata = Metadata::zeroed(&mut bytes[offset..]);
+            assert!(metadata.take::<AtomicU64>(5).is_some() && metadata.take::<AtomicU32>(3).is_some(), "{offset}");
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! A zone's books: which blocks are free, split when one is taken, merged when one comes back. All of it under the zone's lock.
+//!
+//! The rules are the Linux allocator's, so that what is known about it holds here: buddies differ in one bit; the smallest block
+//! that does is taken, from the head of its list, and what is left over goes back to the head; a freed block goes to the tail if its
+//! next buddy is free, since both together will soon be a larger one. What is not the kernel's is said where it is done: runs of
+//! blocks are cut from one large one at once ([`Books::take_run`]), which is what bulk allocation costs least with.
+//!
+//! Indices are frame numbers less the zone's first, which is a multiple of the largest block, so buddies are found in them as well.
+
+use super::lists::{End, Kind, Lists};
+use crate::colour::Colours;
+use crate::memory::{get8, set8};
+use crate::state::{self, PageBlock};
+use crate::{FrameState, MAX_ORDER, MigrateType, Order, PAGE_BLOCK_ORDER};
+use core::sync::atomic::AtomicU8;
+use isotherm_rng::Rng;
+
+/// Frames of a page block.
+pub(crate) const PAGE_BLOCK_FRAMES: u32 = 1 << PAGE_BLOCK_ORDER;
+/// A block smaller than this is not worth claiming its page block for, if what is asked for can be moved (half a page block's order).
+const WORTH_CLAIMING: u32 = PAGE_BLOCK_ORDER / 2;
+
+/// What has happened, counted since the zone was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Events {
+    /// Page blocks whose type was changed for an allocation of another type.
+    pub claimed: u64,
+    /// Blocks taken from a page block of another type, which kept its type.
+    pub stolen: u64,
+    /// Allocations that failed.
+    pub failed: u64,
+    /// Frees refused: double, foreign, or of the wrong order.
+    pub refused: u64,
+    /// Blocks that waited in a per-CPU set and were found to be something else: freed twice at the same instant.
+    pub mistaken: u64,
+}
+
+/// Where blocks go that come back, and where they are taken.
+#[derive(Debug)]
+pub(crate) struct Placement<'m> {
+    /// Free blocks from this order up go to a random end. `None`: shuffling is off.
+    pub(crate) shuffle: Option<Order>,
+    pub(crate) rng: Rng,
+    bits: u64,
+    bits_left: u32,
+    pub(crate) colours: Option<Colours<'m>>,
+}
+
+impl<'m> Placement<'m> {
+    pub(crate) fn new(seed: u64, colours: Option<Colours<'m>>) -> Placement<'m> {
+        Placement { shuffle: None, rng: Rng::new(seed), bits: 0, bits_left: 0, colours }
+    }
+
+    /// One random bit; a draw of the generator lasts for 64.
+    fn bit(&mut self) -> bool {
+        if self.bits_left == 0 {
+            (self.bits, self.bits_left) = (self.rng.next_u64(), u64::BITS);
+        }
+        let bit = self.bits & 1 == 1;
+        self.bits >>= 1;
+        self.bits_left -= 1;
+        bit
+    }
+}
+
+/// Blocks next to each other, of one order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// Index of the first.
+    pub(crate) first: u32,
+    /// How many.
+    pub(crate) blocks: u32,
+}
+
+/// Everything that a zone's lock protects.
+#[derive(Debug)]
+pub(crate) struct Books<'m> {
+    pub(crate) states: &'m [AtomicU8],
+    pub(crate) page_blocks: &'m [AtomicU8],
+    pub(crate) lists: Lists<'m>,
+    pub(crate) placement: Placement<'m>,
+    /// Free frames that can be handed out.
+    pub(crate) free: u64,
+    /// Free frames on their way out.
+    pub(crate) isolated: u64,
+    /// Frames that are there.
+    pub(crate) present: u64,
+    pub(crate) events: Events,
+}
+
+impl Books<'_> {
+    #[inline]
+    pub(crate) fn page_block(&self, index: u32) -> PageBlock {
+        PageBlock(get8(self.page_blocks, index >> PAGE_BLOCK_ORDER))
+    }
+
+    /// The list that a free block with this first frame is in.
+    #[inline]
+    pub(crate) fn kind(&self, index: u32) -> Kind {
+        let block = self.page_block(index);
+        if block.is_isolated() { Kind::Isolated } else { Kind::Of(block.migrate()) }
+    }
+
+    /// Makes a block that nobody has free, as it is, without looking for its buddy.
+    #[inline]
+    pub(crate) fn insert(&mut self, index: u32, order: Order, end: End) {
+        set8(self.states, index, state::free(order));
+        self.lists.insert(index, order, self.kind(index), end);
+    }
+
+    /// Takes a free block out of its list. Its state is the caller's to set.
+    #[inline]
+    pub(crate) fn remove(&mut self, index: u32, order: Order) {
+        self.lists.unlink(index, order, self.kind(index));
+    }
+
+    /// The free block that covers a frame: its first index and order.
+    pub(crate) fn covering(&self, index: u32) -> Option<(u32, Order)> {
+        Order::all()
+            .map(|order| (index & !(order.frames() - 1), order))
+            .find(|&(head, order)| get8(self.states, head) == state::free(order))
+    }
+
+    /// Cuts the part of order `to` that holds frame `want` out of a block that is in no list; the rest becomes free. The head of
+    /// the part is returned, its state not yet set.
+    #[inline]
+    pub(crate) fn split(&mut self, index: u32, from: Order, to: Order, want: u32) -> u32 {
+        let mut head = index;
+        for order in (to.get()..from.get()).rev().filter_map(Order::new) {
+            let upper = head + order.frames();
+            if want >= upper {
+                self.insert(head, order, End::Head);
+                head = upper;
+            } else {
+                self.insert(upper, order, End::Head);
+            }
+        }
+        head
+    }
+
+    /// Takes up to `most` blocks of `order` next to each other; 1 for a single one.
+    pub(crate) fn take_run(&mut self, order: Order, migrate: MigrateType, most: u32) -> Option<Run> {
+        if self.placement.colours.is_some() {
+            return crate::colour::take_run(self, order, migrate, most);
+        }
+        self.take_run_anywhere(order, migrate, most)
+    }
+
+    /// The same, wherever the lists say.
+    #[inline]
+    pub(crate) fn take_run_anywhere(&mut self, order: Order, migrate: MigrateType, most: u32) -> Option<Run> {
+        loop {
+            if let Some(found) = self.lists.smallest(order, Kind::Of(migrate)) {
+                // At the most what is asked for, as a power of two, and not more than the block has.
+                let wanted = (order.get() + most.max(1).ilog2()).min(found.get());
+                let to = Order::new(wanted).unwrap_or(found);
+                return self.take_first(found, Kind::Of(migrate), to).map(|first| self.took(first, to, found, order));
+            }
+            if !self.claim(order, migrate) {
+                return self.steal(order, migrate);
+            }
+        }
+    }
+
+    /// Takes the first block of a list, or its first part of order `to`.
+    #[inline]
+    fn take_first(&mut self, found: Order, kind: Kind, to: Order) -> Option<u32> {
+        let index = self.lists.first(found, kind)?;
+        self.lists.unlink(index, found, kind);
+        Some(self.split(index, found, to, index))
+    }
+
+    /// Books a part of order `part` of a free block of order `from` as taken.
+    #[inline]
+    pub(crate) fn took(&mut self, first: u32, part: Order, from: Order, order: Order) -> Run {
+        self.free -= u64::from(part.frames());
+        if let Some(colours) = &mut self.placement.colours {
+            colours.taken(first, part, from);
+        }
+        Run { first, blocks: part.frames() >> order.get() }
+    }
+
+    /// Takes the block of `order` that starts at `index`, if it is free and may be handed out.
+    pub(crate) fn take_at(&mut self, index: u32, order: Order) -> Option<Run> {
+        let (head, from) = self.covering(index)?;
+        if from < order || self.page_block(head).is_isolated() {
+            return None;
+        }
+        self.remove(head, from);
+        let first = self.split(head, from, order, index);
+        Some(self.took(first, order, from, order))
+    }
+
+    /// Makes a page block of another type one of this type, if most of it is free or alike. True if there is something to take now.
+    ///
+    /// From the largest down: what is claimed is then large, and the next that looks for it need not mix.
+    fn claim(&mut self, order: Order, migrate: MigrateType) -> bool {
+        for current in (order.get()..=MAX_ORDER).rev().filter_map(Order::new) {
+            let other = migrate.fallbacks().map(Kind::Of).into_iter().find_map(|k| self.lists.first(current, k));
+            let Some(index) = other else { continue };
+            if current.get() < WORTH_CLAIMING && migrate == MigrateType::Movable {
+                return false;
+            }
+            if current.get() >= PAGE_BLOCK_ORDER {
+                self.claim_whole(index, current, migrate);
+                return true;
+            }
+            if self.claim_page_block(index, migrate) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Gives a free block of whole page blocks another type.
+    pub(crate) fn claim_whole(&mut self, index: u32, order: Order, migrate: MigrateType) {
+        self.remove(index, order);
+        self.set_type(index, order, migrate);
+        self.insert(index, order, End::Head);
+        self.events.claimed += 1;
+    }
+
+    fn set_type(&mut self, index: u32, order: Order, migrate: MigrateType) {
+        for page_block in index >> PAGE_BLOCK_ORDER..(index + order.frames()) >> PAGE_BLOCK_ORDER {
+            let block = PageBlock(get8(self.page_blocks, page_block));
+            set8(self.page_blocks, page_block, block.with_type(migrate).0);
+        }
+    }
+
+    /// Gives the page block of a frame another type, if at least half of it is free or of that type already.
+    fn claim_page_block(&mut self, index: u32, migrate: MigrateType) -> bool {
+        let first = index & !(PAGE_BLOCK_FRAMES - 1);
+        let was = self.page_block(first).migrate();
+        let (mut free, mut movable) = (0, 0);
+        let mut index = first;
+        while index < first + PAGE_BLOCK_FRAMES {
+            let (state, order) = self.block_at(index);
+            match state {
+                FrameState::Free(_) => free += order.frames(),
+                FrameState::Allocated(_, MigrateType::Movable) => movable += order.frames(),
+                _ => {}
+            }
+            index += order.frames();
+        }
+        let alike = match (migrate, was) {
+            (MigrateType::Movable, _) => movable,
+            (_, MigrateType::Movable) => PAGE_BLOCK_FRAMES - free - movable,
+            _ => 0,
+        };
+        if free + alike < PAGE_BLOCK_FRAMES / 2 {
+            return false;
+        }
+        self.retype_page_block(first, PageBlock::present(migrate));
+        self.events.claimed += 1;
+        true
+    }
+
+    /// Moves what is free in a page block to the lists of another type, or to those of what is on its way out.
+    pub(crate) fn retype_page_block(&mut self, first: u32, to: PageBlock) {
+        self.each_free(first, |books, index, order| books.remove(index, order));
+        set8(self.page_blocks, first >> PAGE_BLOCK_ORDER, to.0);
+        self.each_free(first, |books, index, order| books.insert(index, order, End::Tail));
+    }
+
+    /// Every free block that starts in a page block. The act may take it out of its list or put it into one.
+    fn each_free(&mut self, first: u32, mut act: impl FnMut(&mut Self, u32, Order)) {
+        let mut index = first;
+        while index < first + PAGE_BLOCK_FRAMES {
+            let (state, order) = self.block_at(index);
+            if let FrameState::Free(_) = state {
+                act(self, index, order);
+            }
+            index += order.frames();
+        }
+    }
+
+    /// What starts at a frame, and how far to the next: one frame where nothing starts.
+    pub(crate) fn block_at(&self, index: u32) -> (FrameState, Order) {
+        let state = state::decode(get8(self.states, index));
+        let order = match state {
+            FrameState::Free(order) | FrameState::Cached(order) | FrameState::Allocated(order, _) => order,
+            FrameState::Hole | FrameState::Inside => Order::FRAME,
+        };
+        (state, order)
+    }
+
+    /// Takes one block from a page block of another type, which keeps its type.
+    fn steal(&mut self, order: Order, migrate: MigrateType) -> Option<Run> {
+        for current in (order.get()..=MAX_ORDER).filter_map(Order::new) {
+            for kind in migrate.fallbacks().map(Kind::Of) {
+                if let Some(first) = self.take_first(current, kind, order) {
+                    self.events.stolen += 1;
+                    return Some(self.took(first, order, current, order));
+                }
+            }
+        }
+        None
+    }
+
+    /// Takes a block back, which nobody has any more, and merges it with its buddies as far as they are free.
+    #[inline]
+    pub(crate) fn release(&mut self, index: u32, order: Order) {
+        let own = self.page_block(index);
+        let merged = self.merge(index, order, own);
+        self.released(index, order, merged, own);
+    }
+
+    /// The same without telling anyone: how large it has become.
+    #[inline]
+    pub(crate) fn merge(&mut self, index: u32, order: Order, own: PageBlock) -> Order {
+        let mut head = index;
+        let mut merged = order;
+        while let Some(next) = Order::new(merged.get() + 1) {
+            let buddy = head ^ merged.frames();
+            if get8(self.states, buddy) != state::free(merged) || !self.may_merge(own, buddy, merged) {
+                break;
+            }
+            self.remove(buddy, merged);
+            if merged.get() >= PAGE_BLOCK_ORDER {
+                self.set_type(buddy, merged, own.migrate());
+            }
+            set8(self.states, head.max(buddy), state::INSIDE);
+            head = head.min(buddy);
+            merged = next;
+        }
+        let end = self.end(head, merged);
+        self.insert(head, merged, end);
+        merged
+    }
+
+    #[inline]
+    fn released(&mut self, index: u32, order: Order, merged: Order, page_block: PageBlock) {
+        let frames = u64::from(order.frames());
+        if page_block.is_isolated() {
+            self.isolated += frames;
+            if let Some(colours) = &mut self.placement.colours {
+                colours.given_up(index, order, merged);
+            }
+            return;
+        }
+        self.free += frames;
+        if let Some(colours) = &mut self.placement.colours {
+            colours.given(index, order, merged);
+        }
+    }
+
+    /// Whole page blocks merge only if both stay or both are on their way out.
+    #[inline]
+    fn may_merge(&self, own: PageBlock, buddy: u32, order: Order) -> bool {
+        order.get() < PAGE_BLOCK_ORDER || own.is_isolated() == self.page_block(buddy).is_isolated()
+    }
+
+    #[inline]
+    fn end(&mut self, index: u32, order: Order) -> End {
+        match self.placement.shuffle {
+            Some(from) if order >= from => {
+                if self.placement.bit() {
+                    End::Head
+                } else {
+                    End::Tail
+                }
+            }
+            _ if self.merges_soon(index, order) => End::Tail,
+            _ => End::Head,
+        }
+    }
+
+    /// Whether the buddy of what this block and its buddy would be together is free: then this one is better left alone for a while.
+    #[inline]
+    fn merges_soon(&self, index: u32, order: Order) -> bool {
+        let Some(next) = Order::new(order.get() + 1).filter(|o| o.get() < MAX_ORDER) else { return false };
+        let together = index & !order.frames();
+        get8(self.states, together ^ next.frames()) == state::free(next)
+    }
+
+    /// Blocks that can be handed out, by order.
+    pub(crate) fn free_blocks(&self) -> [u32; crate::ORDERS] {
+        let mut blocks = [0; crate::ORDERS];
+        for (order, blocks) in Order::all().zip(&mut blocks) {
+            *blocks = MigrateType::ALL.iter().map(|&m| self.lists.blocks(order, Kind::Of(m))).sum();
+        }
+        blocks
+    }
+}

@@ -1,0 +1,134 @@
+//! Many blocks at once: what callers ask for in bulk, and what per-CPU sets take and give back.
+//!
+//! A run of blocks is cut from one larger block with one list operation, where the kernel splits it down to single frames one by
+//! one. The lock is held for one [`CHUNK`] at a time.
+
+use super::Zone;
+use super::books::Books;
+use crate::state::{self, FreeError};
+use crate::{AllocError, FrameNo, MigrateType, Order, Urgency};
+
+/// Blocks that are taken or given under one hold of the lock.
+pub(crate) const CHUNK: usize = 64;
+
+impl Zone<'_> {
+    /// Hands out blocks of `order` until `frames` is full or none is left; how many. Their places are the first that do, so many of
+    /// them follow each other.
+    ///
+    /// A few ns a frame: the lock is taken once for 64.
+    pub fn alloc_bulk(&self, order: Order, migrate: MigrateType, frames: &mut [FrameNo]) -> usize {
+        let mut done = 0;
+        for chunk in frames.chunks_mut(CHUNK) {
+            let mut books = self.books.lock();
+            let got = self.take_many(
+                &mut books,
+                order,
+                migrate,
+                state::allocated(order, migrate),
+                chunk.len(),
+                |at, index| {
+                    chunk[at] = self.frame(index);
+                },
+            );
+            done += got;
+            if got < chunk.len() {
+                books.events.failed += 1;
+                break;
+            }
+        }
+        done
+    }
+
+    /// Takes blocks back. Those that cannot be are left out, and the first such is the error; all others are free.
+    pub fn free_bulk(&self, frames: &[FrameNo], order: Order) -> Result<(), FreeError> {
+        let mut first = Ok(());
+        for chunk in frames.chunks(CHUNK) {
+            let mut books = self.books.lock();
+            for &frame in chunk {
+                match self.index(frame) {
+                    Some(index) if state::is_allocated(self.state_byte(index), order) => books.release(index, order),
+                    _ => {
+                        books.events.refused += 1;
+                        first = first.and(Err(self.wrong_free(frame, order)));
+                    }
+                }
+            }
+        }
+        first
+    }
+
+    /// For a per-CPU set: blocks that are marked as waiting in it. Fewer where colours of the best load run out: a set must not
+    /// hold worse ones while there are better. `None`: the caller would not wait, or none is left.
+    pub(crate) fn refill(
+        &self,
+        order: Order,
+        migrate: MigrateType,
+        into: &mut [u32],
+        no_wait: bool,
+    ) -> Result<usize, AllocError> {
+        let mut books = self.enter(order, no_wait)?;
+        self.check_watermark(&mut books, order, Urgency::Normal)?;
+        let kept = self.watermarks().min;
+        let above = (books.free.saturating_sub(kept) >> order.get()).min(into.len() as u64);
+        let most = usize::try_from(above).unwrap_or(into.len());
+        let got = self.take_many(&mut books, order, migrate, state::cached(order), most, |at, index| into[at] = index);
+        if got == 0 {
+            books.events.failed += 1;
+            return Err(AllocError::Exhausted { order, free_blocks: books.free_blocks() });
+        }
+        Ok(got)
+    }
+
+    /// From a per-CPU set: blocks that waited in it. One that is marked as anything else is passed over and counted.
+    pub(crate) fn give_back(&self, blocks: &[u32], order: Order) {
+        for chunk in blocks.chunks(CHUNK) {
+            let mut books = self.books.lock();
+            for &index in chunk {
+                if self.state_byte(index) == state::cached(order) {
+                    books.release(index, order);
+                } else {
+                    books.events.mistaken += 1;
+                }
+            }
+        }
+    }
+
+    /// Takes up to `most` blocks, gives each the state `byte`, and tells `each` its number and index.
+    fn take_many(
+        &self,
+        books: &mut Books<'_>,
+        order: Order,
+        migrate: MigrateType,
+        byte: u8,
+        most: usize,
+        mut each: impl FnMut(usize, u32),
+    ) -> usize {
+        let level = books.placement.colours.as_ref().and_then(|c| c.lowest());
+        let mut got = 0;
+        while got < most {
+            let left = u32::try_from(most - got).unwrap_or(u32::MAX);
+            let Some(run) = books.take_run(order, migrate, left) else { break };
+            for block in 0..run.blocks {
+                let index = run.first + (block << order.get());
+                self.set_state_byte(index, byte);
+                each(got, index);
+                got += 1;
+            }
+            if level.is_some()
+                && byte == state::cached(order)
+                && books.placement.colours.as_ref().and_then(|c| c.lowest()) != level
+            {
+                break;
+            }
+        }
+        got
+    }
+
+    #[cold]
+    pub(crate) fn wrong_free(&self, frame: FrameNo, order: Order) -> FreeError {
+        match self.index(frame) {
+            Some(_) => FreeError::found(frame, order, self.state(frame)),
+            None => FreeError { frame, order, why: state::WrongFree::Foreign },
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Ranges that leave a zone while it is in use.
+//!
+//! First nothing of the range is handed out any more: its free blocks go to lists of their own, and what is freed follows them.
+//! Once all of it has come back, it is gone. Making users give frames back is not this module's business, nor emptying the per-CPU
+//! sets in which some may wait: both happen between two calls.
+
+use super::Zone;
+use super::books::{Books, PAGE_BLOCK_FRAMES};
+use crate::memory::set8;
+use crate::state::{self, PageBlock};
+use crate::{FrameNo, FrameRange, FrameState, Order, PAGE_BLOCK_ORDER};
+use thiserror::Error;
+
+/// How far a range is from being gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Offline {
+    /// It is gone.
+    Done,
+    /// None of it is handed out any more, but some is still in use: call again when that has come back.
+    Pending {
+        /// Frames in use.
+        in_use: u64,
+        /// Frames in per-CPU sets: drain those.
+        in_sets: u64,
+    },
+}
+
+/// Why a range cannot go. Nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum OfflineError {
+    /// No frame of it is there.
+    #[error("take {0:?} offline: none of its frames is there")]
+    Absent(FrameRange),
+    /// A block of 1,024 frames would be left in part.
+    #[error("take {range:?} offline: {frame:?}, in the same 1,024 frames, would stay; align the range to 1,024 frames")]
+    Unaligned {
+        /// What was to go.
+        range: FrameRange,
+        /// A frame beside it that is there.
+        frame: FrameNo,
+    },
+}
+
+impl<'m> Zone<'m> {
+    /// Takes the frames of `range` away, or starts to. To be called until it says [`Offline::Done`], or until
+    /// [`Zone::keep`] calls it off.
+    pub fn offline(&self, range: FrameRange) -> Result<Offline, OfflineError> {
+        let _changing = self.changing.lock();
+        let (start, end) = self.whole_range(range)?;
+        self.each_largest(start, end, |books, index| books.isolate(index, true));
+        let (in_use, in_sets) = self.count_used(start, end);
+        if in_use + in_sets > 0 {
+            return Ok(Offline::Pending { in_use, in_sets });
+        }
+        self.each_largest(start, end, Books::forget);
+        Ok(Offline::Done)
+    }
+
+    /// Calls off what [`Zone::offline`] began: the frames of `range` are handed out again.
+    pub fn keep(&self, range: FrameRange) -> Result<(), OfflineError> {
+        let _changing = self.changing.lock();
+        let (start, end) = self.whole_range(range)?;
+        self.each_largest(start, end, |books, index| books.isolate(index, false));
+        Ok(())
+    }
+
+    /// The largest blocks that a range touches, if nothing beside the range is in them.
+    fn whole_range(&self, range: FrameRange) -> Result<(u32, u32), OfflineError> {
+        let absent = OfflineError::Absent(range);
+        let span = self.span();
+        let range_start = range.start.max(span.start);
+        let range_end = range.end.min(span.end);
+        if range_start >= range_end {
+            return Err(absent);
+        }
+        let start = self.index(range_start).ok_or(absent)?;
+        let end = start + u32::try_from(range_end.0 - range_start.0).map_err(|_| absent)?;
+        let frames = Order::MAX.frames();
+        let (outer_start, outer_end) = (start & !(frames - 1), end.next_multiple_of(frames));
+        let beside = self.first_present(outer_start, start).or_else(|| self.first_present(end, outer_end));
+        if let Some(index) = beside {
+            return Err(OfflineError::Unaligned { range, frame: self.frame(index) });
+        }
+        self.first_present(start, end).ok_or(absent)?;
+        Ok((outer_start, outer_end))
+    }
+
+    fn each_largest(&self, start: u32, end: u32, act: impl Fn(&mut Books<'m>, u32)) {
+        for index in (start..end).step_by(Order::MAX.frames() as usize) {
+            let mut books = self.books.lock();
+            act(&mut books, index);
+        }
+    }
+
+    fn count_used(&self, start: u32, end: u32) -> (u64, u64) {
+        let books = self.books.lock();
+        let (mut in_use, mut in_sets) = (0, 0);
+        let mut index = start;
+        while index < end {
+            if !books.page_block(index).is_present() {
+                index += PAGE_BLOCK_FRAMES;
+                continue;
+            }
+            let (state, order) = books.block_at(index);
+            match state {
+                FrameState::Allocated(..) => in_use += u64::from(order.frames()),
+                FrameState::Cached(_) => in_sets += u64::from(order.frames()),
+                _ => {}
+            }
+            index += order.frames();
+        }
+        (in_use, in_sets)
+    }
+}
+
+impl Books<'_> {
+    /// Moves the free blocks of 1,024 frames to the lists of what is on its way out, or back.
+    fn isolate(&mut self, first: u32, isolated: bool) {
+        let mut index = first;
+        while index < first + Order::MAX.frames() {
+            let page_block = self.page_block(index);
+            if page_block.is_present() && page_block.is_isolated() != isolated {
+                self.retype_page_block(index, page_block.isolated(isolated));
+                self.account_isolated(index, isolated);
+            }
+            index += PAGE_BLOCK_FRAMES;
+        }
+        if !isolated {
+            self.merge_halves(first);
+        }
+    }
+
+    fn account_isolated(&mut self, first: u32, isolated: bool) {
+        let mut index = first;
+        while index < first + PAGE_BLOCK_FRAMES {
+            let (state, order) = self.block_at(index);
+            if let FrameState::Free(_) = state {
+                let frames = u64::from(order.frames());
+                if isolated {
+                    (self.free, self.isolated) = (self.free - frames, self.isolated + frames);
+                } else {
+                    (self.free, self.isolated) = (self.free + frames, self.isolated - frames);
+                }
+                if let Some(colours) = &mut self.placement.colours {
+                    colours.appeared(index, order, !isolated);
+                }
+            }
+            index += order.frames();
+        }
+    }
+
+    /// Two free page blocks of 1,024 frames that stay are one block.
+    fn merge_halves(&mut self, first: u32) {
+        let second = first + PAGE_BLOCK_FRAMES;
+        let halves = [first, second].map(|half| self.block_at(half).0);
+        if halves == [FrameState::Free(Order::HUGE); 2] && self.page_block(second).is_present() {
+            self.remove(second, Order::HUGE);
+            let own = self.page_block(second);
+            self.merge(second, Order::HUGE, own);
+        }
+    }
+
+    /// Forgets 1,024 frames, all of them free or never there.
+    fn forget(&mut self, first: u32) {
+        let end = first + Order::MAX.frames();
+        let mut index = first;
+        while index < end {
+            let (state, order) = self.block_at(index);
+            if let FrameState::Free(_) = state
+                && self.page_block(index).is_present()
+            {
+                self.remove(index, order);
+                self.isolated -= u64::from(order.frames());
+                self.present -= u64::from(order.frames());
+            }
+            index += order.frames();
+        }
+        (first..end).for_each(|i| set8(self.states, i, state::INSIDE));
+        for page_block in first >> PAGE_BLOCK_ORDER..end >> PAGE_BLOCK_ORDER {
+            set8(self.page_blocks, page_block, PageBlock(0).0);
+        }
+    }
+}

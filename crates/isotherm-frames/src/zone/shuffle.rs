@@ -1,0 +1,272 @@
+//! Shuffling the free lists, so that which frames share a colour of a direct-mapped cache is chance and not history.
+//!
+//! The kernel swaps each block with one drawn from the whole zone, which does not make all orders equally likely, and gives up on
+//! a block after ten draws that hit holes. Here the blocks of a list are written down, put into random order by Fisher and Yates
+//! (every order equally likely), and moved to the tail of their list in that order. Writing down and drawing need no lock; moving
+//! takes it for a hundred blocks at a time, and passes over blocks that were taken meanwhile. Holes are never seen.
+//!
+//! Entropy is added as blocks come back: from the shuffled order up, to a random end of their list.
+
+use super::lists::{End, Kind};
+use super::{Zone, ranges};
+use crate::lock::Held;
+use crate::state;
+use crate::{MAX_ORDER, MigrateType, Order, PAGE_BLOCK_ORDER};
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::Relaxed;
+use isotherm_rng::Rng;
+
+/// Blocks that are moved under one hold of the lock. Each costs a few memory accesses that miss every cache.
+const BLOCKS_A_HOLD: usize = 96;
+
+/// Why shuffling is on or off.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Switch {
+    /// Nobody asked and no cache was found.
+    #[default]
+    Off,
+    /// The user asked.
+    Asked,
+    /// A direct-mapped memory-side cache was found.
+    Detected,
+    /// The user forbade it, whatever else is said before or after.
+    ForcedOff,
+}
+
+/// Whether free blocks are shuffled, and of which order on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Shuffling {
+    /// Why it is on or off.
+    pub switch: Switch,
+    /// Lists of this order and larger ones are shuffled.
+    pub from: Order,
+}
+
+impl Default for Shuffling {
+    fn default() -> Shuffling {
+        Shuffling { switch: Switch::Off, from: Order::MAX }
+    }
+}
+
+impl Shuffling {
+    /// What an option says: `Some(true)` asks, `Some(false)` forbids, `None` leaves it to what is found.
+    pub fn from_option(shuffle: Option<bool>) -> Shuffling {
+        let off = Shuffling::default();
+        match shuffle {
+            Some(true) => off.asked(),
+            Some(false) => off.forbidden(),
+            None => off,
+        }
+    }
+
+    /// The user asks for it.
+    #[must_use]
+    pub fn asked(self) -> Shuffling {
+        self.switched(Switch::Asked)
+    }
+
+    /// A direct-mapped memory-side cache was found.
+    #[must_use]
+    pub fn detected(self) -> Shuffling {
+        if self.switch == Switch::Asked { self } else { self.switched(Switch::Detected) }
+    }
+
+    /// The user forbids it.
+    #[must_use]
+    pub fn forbidden(self) -> Shuffling {
+        self.switched(Switch::ForcedOff)
+    }
+
+    fn switched(self, switch: Switch) -> Shuffling {
+        if self.switch == Switch::ForcedOff { self } else { Shuffling { switch, ..self } }
+    }
+
+    /// Whether it is on.
+    pub const fn is_on(self) -> bool {
+        matches!(self.switch, Switch::Asked | Switch::Detected)
+    }
+
+    pub(crate) fn order(self) -> Option<Order> {
+        self.is_on().then_some(self.from)
+    }
+}
+
+impl<'m> Zone<'m> {
+    /// Whether free blocks are shuffled, and why.
+    pub fn shuffling(&self) -> Shuffling {
+        *self.shuffle.lock()
+    }
+
+    /// Changes whether free blocks are shuffled, as by `|s| s.asked()` or `|s| s.detected()`. If that turns it on, the blocks that
+    /// are free now are shuffled. Returns what holds from now on.
+    pub fn set_shuffling(&self, change: impl FnOnce(Shuffling) -> Shuffling) -> Shuffling {
+        let (before, after) = {
+            let mut shuffling = self.shuffle.lock();
+            let before = *shuffling;
+            *shuffling = change(before);
+            (before, *shuffling)
+        };
+        self.books.lock().placement.shuffle = after.order();
+        if after.is_on() && !before.is_on() {
+            self.shuffle();
+        }
+        after
+    }
+
+    /// Shuffles the blocks that are free now, if shuffling is on.
+    pub fn shuffle(&self) {
+        let mut shuffler = self.shuffler();
+        while shuffler.step() {}
+    }
+
+    /// The same for those who want to do something between two holds of the lock, or to time them.
+    pub fn shuffler(&self) -> Shuffler<'_, 'm> {
+        Shuffler::new(self, Some(self.changing.lock()))
+    }
+
+    /// The same for those who hold `changing`.
+    pub(super) fn shuffle_held(&self) {
+        let mut shuffler = Shuffler::new(self, None);
+        while shuffler.step() {}
+    }
+}
+
+/// A shuffle under way. Nobody else shuffles, adds or removes ranges while it exists.
+pub struct Shuffler<'z, 'm> {
+    zone: &'z Zone<'m>,
+    _changing: Option<Held<'z, ()>>,
+    /// Lists still to come, the next one last.
+    list: Option<(Order, MigrateType)>,
+    rng: Rng,
+    written: usize,
+    moved: usize,
+}
+
+impl core::fmt::Debug for Shuffler<'_, '_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Shuffler")
+            .field("list", &self.list)
+            .field("written", &self.written)
+            .field("moved", &self.moved)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'z, 'm> Shuffler<'z, 'm> {
+    fn new(zone: &'z Zone<'m>, changing: Option<Held<'z, ()>>) -> Shuffler<'z, 'm> {
+        let mut books = zone.books.lock();
+        let from = books.placement.shuffle;
+        let rng = Rng::new(books.placement.rng.next_u64());
+        drop(books);
+        let list = from.map(|order| (order, MigrateType::ALL[0]));
+        let mut shuffler = Shuffler { zone, _changing: changing, list, rng, written: 0, moved: 0 };
+        shuffler.write_down();
+        shuffler
+    }
+
+    /// Moves some blocks under one hold of the lock. False once there are none left.
+    pub fn step(&mut self) -> bool {
+        while self.moved == self.written {
+            let Some(list) = self.list else { return false };
+            self.list = following(list);
+            self.write_down();
+        }
+        let Some((order, migrate)) = self.list else { return false };
+        let end = self.written.min(self.moved + BLOCKS_A_HOLD);
+        let mut books = self.zone.books.lock();
+        for place in &self.zone.scratch[self.moved..end] {
+            let index = place.load(Relaxed);
+            // Taken meanwhile, or of another type by now: it is not in this list any more.
+            if self.zone.state_byte(index) == state::free(order) && books.kind(index) == Kind::Of(migrate) {
+                books.lists.unlink(index, order, Kind::Of(migrate));
+                books.lists.insert(index, order, Kind::Of(migrate), End::Tail);
+            }
+        }
+        self.moved = end;
+        true
+    }
+
+    /// Writes down the blocks of the list that is next, in random order.
+    fn write_down(&mut self) {
+        (self.written, self.moved) = (0, 0);
+        let Some((order, migrate)) = self.list else { return };
+        if self.zone.books.lock().lists.blocks(order, Kind::Of(migrate)) < 2 {
+            return;
+        }
+        // From order 9 up a page block has at the most one head, and the scratch space a number for each page block. Lists of
+        // smaller blocks are short where shuffling matters; what does not fit stays where it is.
+        let step = order.frames() as usize;
+        let places = self.zone.scratch;
+        for index in (0..u32::try_from(self.zone.states.len()).unwrap_or(u32::MAX)).step_by(step) {
+            if self.zone.state_byte(index) == state::free(order) && self.is_of(index, migrate) {
+                let Some(place) = places.get(self.written) else { break };
+                place.store(index, Relaxed);
+                self.written += 1;
+            }
+        }
+        permute(&places[..self.written], &mut self.rng);
+    }
+
+    fn is_of(&self, index: u32, migrate: MigrateType) -> bool {
+        let block = self.zone.page_block(index);
+        ranges::is_present(self.zone, index >> PAGE_BLOCK_ORDER) && !block.is_isolated() && block.migrate() == migrate
+    }
+}
+
+/// The list after this one: the other types of the order, then the next order.
+fn following((order, migrate): (Order, MigrateType)) -> Option<(Order, MigrateType)> {
+    match MigrateType::ALL.get(migrate as usize + 1) {
+        Some(&next) => Some((order, next)),
+        None if order.get() < MAX_ORDER => Some((Order::new(order.get() + 1)?, MigrateType::ALL[0])),
+        None => None,
+    }
+}
+
+/// Fisher and Yates: every order equally likely, as far as the generator's draws are.
+pub(super) fn permute(places: &[AtomicU32], rng: &mut Rng) {
+    for last in (1..places.len()).rev() {
+        let other = usize::try_from(rng.below(last as u64 + 1)).unwrap_or(last);
+        let (a, b) = (places[last].load(Relaxed), places[other].load(Relaxed));
+        places[last].store(b, Relaxed);
+        places[other].store(a, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forbidden_wins_whatever_comes_first() {
+        let off = Shuffling::default();
+        assert!(!off.is_on());
+        assert_eq!(off.asked().switch, Switch::Asked);
+        assert_eq!(off.detected().switch, Switch::Detected);
+        assert_eq!(off.asked().detected().switch, Switch::Asked);
+        assert_eq!(off.detected().asked().switch, Switch::Asked);
+        for forbidden in [
+            off.forbidden(),
+            off.forbidden().asked(),
+            off.forbidden().detected(),
+            off.asked().forbidden(),
+            off.detected().forbidden().asked(),
+        ] {
+            assert_eq!((forbidden.switch, forbidden.is_on()), (Switch::ForcedOff, false));
+        }
+        assert_eq!(Shuffling::from_option(None), off);
+        assert!(Shuffling::from_option(Some(true)).is_on());
+        assert_eq!(Shuffling::from_option(Some(false)).detected().switch, Switch::ForcedOff);
+    }
+
+    #[test]
+    fn lists_follow_each_other_to_the_largest() {
+        let mut list = Some((Order::HUGE, MigrateType::Unmovable));
+        let mut seen = Vec::new();
+        while let Some(l) = list {
+            seen.push(l);
+            list = following(l);
+        }
+        assert_eq!(seen.len(), 6);
+        assert_eq!(seen.last(), Some(&(Order::MAX, MigrateType::Reclaimable)));
+    }
+}
