@@ -14,8 +14,8 @@
 //! | [`zone`] | free lists, splitting and merging, migrate types, watermarks, hotplug, bulk; one lock |
 //! | [`sets`] | per-CPU sets in front of a zone, in three tiers |
 //! | [`colour`] | placement for a direct-mapped cache |
-//! | `percpu` | stacks popped and pushed with restartable sequences |
-//! | `tune` | how large a set may be: the kernel's formulas |
+//! | [`percpu`] | stacks popped and pushed with restartable sequences |
+//! | [`tune`] | how large a set may be: the kernel's formulas |
 //!
 //! Without the feature `std` there is no operating system to wait with: locks spin, and the tier that needs restartable sequences
 //! is absent.
@@ -26,13 +26,17 @@ pub mod colour;
 mod kind;
 mod lock;
 mod memory;
+pub mod percpu;
+pub mod sets;
 mod state;
+pub mod tune;
 pub mod zone;
 
 pub use colour::{Choice, Colouring};
 pub use isotherm_units::{FrameNo, FrameRange};
 pub use kind::{MAX_ORDER, MigrateType, ORDERS, Order, PAGE_BLOCK_ORDER};
 pub use memory::Metadata;
+pub use sets::{Front, OwnedSet, Sets, SetsConfig, Tier};
 pub use state::{FrameState, FreeError, WrongFree};
 pub use zone::{
     AddError, AllocError, ConfigError, Offline, OfflineError, Request, Shuffling, Switch, Urgency, Watermarks, Zone,

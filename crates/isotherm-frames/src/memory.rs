@@ -80,6 +80,29 @@ impl<'m> Metadata<'m> {
     }
 }
 
+impl<'m> Metadata<'m> {
+    /// Cuts `count` of `T` from the front, each made by `make`. What `T` holds is not dropped: the memory is the caller's.
+    pub(crate) fn take_made<T: Send + Sync + 'm>(
+        &mut self,
+        count: usize,
+        mut make: impl FnMut(usize) -> T,
+    ) -> Option<&'m [T]> {
+        const { assert!(!core::mem::needs_drop::<T>()) };
+        let bytes = core::mem::take(&mut self.0);
+        let skip = bytes.as_ptr().align_offset(align_of::<T>());
+        let needed = skip.checked_add(count.checked_mul(size_of::<T>())?)?;
+        let (mine, rest) = bytes.split_at_mut_checked(needed)?;
+        self.0 = rest;
+        let start: *mut T = mine.get_mut(skip..)?.as_mut_ptr().cast();
+        for at in 0..count {
+            // SAFETY: within `mine`, aligned, and nobody else's, as in `take`.
+            unsafe { start.add(at).write(make(at)) };
+        }
+        // SAFETY: `count` values were just written there, in memory given up for 'm.
+        Some(unsafe { slice::from_raw_parts(start, count) })
+    }
+}
+
 #[inline]
 pub(crate) fn get8(words: &[AtomicU8], at: u32) -> u8 {
     words[at as usize].load(Ordering::Relaxed)

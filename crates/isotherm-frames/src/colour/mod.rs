@@ -482,7 +482,7 @@ fn take_best_listed(books: &mut Books<'_>, order: Order, migrate: MigrateType) -
     let kind = Kind::Of(migrate);
     let Some(found) = books.lists.smallest(order, kind) else { return books.take_run_anywhere(order, migrate, 1) };
     let colours = books.placement.colours.as_ref()?;
-    let listed = core::iter::successors(books.lists.first(found, kind), |&block| books.lists.after(block));
+    let listed = core::iter::successors(books.lists.first(found, kind), |&block| books.lists.after(block, found));
     let best = listed.take(CANDIDATES as usize).min_by_key(|&block| colours.load_under(block, order))?;
     books.take_at(best, order)
 }

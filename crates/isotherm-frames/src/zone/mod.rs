@@ -10,7 +10,7 @@
 //! ([`Zone::offline`]) while it is in use.
 
 pub(crate) mod books;
-mod bulk;
+pub(crate) mod bulk;
 pub(crate) mod lists;
 mod offline;
 mod ranges;
@@ -31,7 +31,7 @@ use crate::memory::{Link, Metadata, bytes_for, get8, set8};
 use crate::state::{self, FreeError, PageBlock, WrongFree};
 use crate::{FrameNo, FrameRange, FrameState, MigrateType, ORDERS, Order, PAGE_BLOCK_ORDER};
 use books::{Books, Placement};
-use core::sync::atomic::{AtomicU8, AtomicU32};
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use lists::Lists;
 use thiserror::Error;
 
@@ -66,6 +66,7 @@ impl ZoneConfig {
         let (_, frames) = self.checked_span()?;
         let page_blocks = frames >> PAGE_BLOCK_ORDER;
         Ok(bytes_for::<Link>(frames)
+            + bytes_for::<Link>(page_blocks)
             + bytes_for::<AtomicU8>(frames)
             + bytes_for::<AtomicU8>(page_blocks)
             + bytes_for::<AtomicU32>(page_blocks)
@@ -215,6 +216,7 @@ impl<'m> Zone<'m> {
         let too_small = ConfigError::MetadataTooSmall { given: metadata.len(), needed: config.metadata_bytes()? };
         let page_blocks = frames >> PAGE_BLOCK_ORDER;
         let links = metadata.take::<Link>(frames).ok_or(too_small)?;
+        let large_links = metadata.take::<Link>(page_blocks).ok_or(too_small)?;
         let states = metadata.take(frames).ok_or(too_small)?;
         let page_block_bytes = metadata.take(page_blocks).ok_or(too_small)?;
         let scratch = metadata.take(page_blocks).ok_or(too_small)?;
@@ -234,7 +236,7 @@ impl<'m> Zone<'m> {
             books: Lock::new(Books {
                 states,
                 page_blocks: page_block_bytes,
-                lists: Lists::new(links),
+                lists: Lists::new(links, large_links),
                 placement,
                 free: 0,
                 isolated: 0,
@@ -282,6 +284,18 @@ impl<'m> Zone<'m> {
     #[inline]
     pub(crate) fn set_state_byte(&self, index: u32, byte: u8) {
         set8(self.states, index, byte);
+    }
+
+    /// Changes it if it is still what it was.
+    #[inline]
+    pub(crate) fn swap_state_byte(&self, index: u32, from: u8, to: u8) -> bool {
+        self.states[index as usize].compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// A block in a set was something else by its mark.
+    #[cold]
+    pub(crate) fn mistaken(&self) {
+        self.books.lock().events.mistaken += 1;
     }
 
     #[inline]

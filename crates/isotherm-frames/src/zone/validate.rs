@@ -141,10 +141,10 @@ fn check_list(books: &Books<'_>, order: Order, kind: Kind, counted: u32) -> Resu
         if get8(books.states, block) != state::free(order) || books.kind(block) != kind {
             return Err((block, "a block is in a list of other blocks"));
         }
-        if books.lists.before(block) != before {
+        if books.lists.before(block, order) != before {
             return Err((block, "a block's links disagree"));
         }
-        (before, next) = (Some(block), books.lists.after(block));
+        (before, next) = (Some(block), books.lists.after(block, order));
     }
     if next.is_some() || books.lists.blocks(order, kind) != counted {
         return Err((next.unwrap_or(0), "a list is longer than it should be"));

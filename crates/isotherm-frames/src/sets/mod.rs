@@ -1,0 +1,541 @@
+//! Per-CPU sets: a few blocks of the usual orders for each CPU, in front of a zone, so that most allocations see no lock.
+//!
+//! Three tiers behind one trait, [`Front`]:
+//!
+//! | tier | what | pair of calls |
+//! |---|---|---|
+//! | [`OwnedSet`] | a handle that one thread has; plain memory, no unsafe code | some 4 ns |
+//! | [`Sets`], [`Tier::Restartable`] | shared by all threads; each works on its CPU's stacks by restartable sequences | some 5 ns |
+//! | [`Sets`], [`Tier::Locked`] | shared by all threads; each tries its CPU's lock, and goes to the zone if that is taken | some 20 ns |
+//!
+//! A set has lists for the orders 0 to 3 of each migrate type and two for order 9, as the kernel's have; other orders go to the
+//! zone. How much a set takes at once, how much it may keep and what it gives back is decided by [`crate::tune`]. Blocks are taken
+//! back last in, first out, and given to the zone from the older half.
+//!
+//! What waits in a set is marked so in the zone's books, which is how a second free of the same block is found without a lock. Two
+//! frees of a block *in the same instant*, by two CPUs, can both get past that; it comes to light when the block is taken, by its
+//! mark, unless one of the CPUs was held up between two instructions for as long as that takes. [`SetsConfig::exact`] closes this
+//! gap with a compare-and-swap for each free, some 11 ns.
+//!
+//! Difference from the kernel in the shared tiers: its factors decay with every call, ours with every visit to the zone, since the
+//! calls in between leave no trace that would cost less than the decay is worth.
+
+mod locked;
+mod owned;
+mod stock;
+
+pub use owned::OwnedSet;
+
+use crate::lock::TryLock;
+use crate::memory::{Metadata, bytes_for};
+use crate::percpu::{LISTS, NoRseq, Rseq, Shape, Stacks};
+use crate::state;
+use crate::tune::{Marks, Pressure, Tuner};
+use crate::zone::bulk::CHUNK;
+use crate::{AllocError, FrameNo, FreeError, MAX_ORDER, MigrateType, Order, PAGE_BLOCK_ORDER, Request, Zone};
+use core::sync::atomic::AtomicU32;
+use locked::LockedStacks;
+use stock::Stock;
+use thiserror::Error;
+
+/// The largest of the small orders that a set has lists for: what the kernel calls costly begins above.
+const SMALL_ORDERS: u32 = 3;
+/// Entries of a list for order 0 at the most, unless told otherwise: 64 MiB of frames.
+const MOST_FRAMES_A_LIST: u32 = 16 << 10;
+/// Huge pages in a list at the most.
+const MOST_HUGE_A_LIST: u32 = 64;
+
+/// What stands in front of a zone and hands out its frames: an owned set by `&mut self`, shared ones by `&mut &self`.
+pub trait Front {
+    /// Hands out a block: its first frame.
+    fn alloc(&mut self, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError>;
+
+    /// Takes a block back. On an error nothing has changed.
+    fn free(&mut self, frame: FrameNo, order: Order) -> Result<(), FreeError>;
+
+    /// Gives everything that waits back to the zone; how many frames.
+    fn drain(&mut self) -> u64;
+}
+
+/// The list of a set for blocks of an order and type; `None` for orders that go to the zone.
+#[inline]
+pub(crate) const fn list_of(order: Order, migrate: MigrateType) -> Option<usize> {
+    match order.get() {
+        0..=SMALL_ORDERS => Some(MigrateType::COUNT * order.get() as usize + migrate as usize),
+        PAGE_BLOCK_ORDER => Some(LISTS - 2 + matches!(migrate, MigrateType::Movable) as usize),
+        _ => None,
+    }
+}
+
+/// The order of the blocks in a list.
+pub(crate) fn order_of(list: usize) -> Order {
+    let small = u32::try_from(list / MigrateType::COUNT).ok().and_then(Order::new);
+    small.filter(|o| o.get() <= SMALL_ORDERS).unwrap_or(Order::HUGE)
+}
+
+/// How the shared sets keep threads apart.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Tier {
+    /// Restartable sequences where there are any, else locks.
+    #[default]
+    Best,
+    /// Restartable sequences, or an error.
+    Restartable,
+    /// A lock for each CPU that is tried.
+    Locked,
+}
+
+/// What shared sets are to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SetsConfig {
+    /// CPUs, numbered from 0: the highest number that is possible, plus one. A CPU with a higher one goes to the zone.
+    pub cpus: u32,
+    /// How threads are kept apart.
+    pub tier: Tier,
+    /// Between what numbers a set is kept. `None`: by the kernel's formulas, from the frames of the zone when the sets are made.
+    pub marks: Option<Marks>,
+    /// Whether two frees of a block in the same instant are told apart, at a locked instruction a free.
+    pub exact: bool,
+}
+
+impl SetsConfig {
+    /// Sets for `cpus` CPUs, the rest as usual.
+    pub const fn new(cpus: u32) -> SetsConfig {
+        SetsConfig { cpus, tier: Tier::Best, marks: None, exact: false }
+    }
+
+    /// The marks that hold for a zone.
+    pub fn marks_for(&self, zone: &Zone<'_>) -> Marks {
+        self.marks.unwrap_or_else(|| Marks::for_zone(zone.stats().present, zone.watermarks().low, self.cpus, None))
+    }
+
+    /// Bytes of metadata that sets like these need.
+    pub fn metadata_bytes(&self, zone: &Zone<'_>) -> usize {
+        let shape = self.shape(zone);
+        let tuners = bytes_for::<Aside>(self.cpus as usize);
+        let stacks = bytes_for::<AtomicU32>(shape.words()).max(LockedStacks::bytes(&shape));
+        tuners.saturating_add(stacks)
+    }
+
+    fn shape(&self, zone: &Zone<'_>) -> Shape {
+        Shape { cpus: self.cpus, capacities: capacities(self.marks_for(zone)) }
+    }
+}
+
+/// Entries that each list can hold.
+pub(crate) fn capacities(marks: Marks) -> [u32; LISTS] {
+    let frames = marks.high_max.min(MOST_FRAMES_A_LIST);
+    core::array::from_fn(|list| match order_of(list) {
+        Order::HUGE => (frames >> PAGE_BLOCK_ORDER).clamp(2, MOST_HUGE_A_LIST),
+        order => (frames >> order.get()).max(2),
+    })
+}
+
+/// Why there are no sets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum SetsError {
+    /// No CPUs.
+    #[error("per-CPU sets for no CPU: give the highest CPU number that is possible, plus one")]
+    NoCpus,
+    /// The metadata does not suffice.
+    #[error("per-CPU sets with {given} bytes of metadata: they need {needed}; see SetsConfig::metadata_bytes")]
+    MetadataTooSmall {
+        /// Bytes given.
+        given: usize,
+        /// Bytes needed.
+        needed: usize,
+    },
+    /// Restartable sequences were asked for and there are none.
+    #[error("per-CPU sets by restartable sequences: {0}; ask for Tier::Best or Tier::Locked")]
+    NoRseq(NoRseq),
+}
+
+/// What a CPU's set knows beside its blocks: apart from them, since only visits to the zone need it. A line to itself.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Aside(TryLock<Tuner>);
+
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one, and it must not be behind another pointer")]
+enum Kind<'m> {
+    Restartable(Stacks<'m>),
+    Locked(LockedStacks<'m>),
+}
+
+/// Blocks of a zone in sets for each CPU, shared by all threads.
+///
+/// A thread that ends in the middle of a call: with restartable sequences it holds nothing. With locks, the CPU's set stays taken
+/// and is passed over from then on; everyone goes to the zone.
+#[derive(Debug)]
+pub struct Sets<'m> {
+    zone: Zone<'m>,
+    kind: Kind<'m>,
+    asides: &'m [Aside],
+    marks: Marks,
+    capacities: [u32; LISTS],
+    exact: bool,
+}
+
+impl<'m> Sets<'m> {
+    /// Empty sets in front of `zone`, which is from now on reached through them. Make them after its first frames were added: how
+    /// large the sets may be follows from the number of frames.
+    pub fn new(zone: Zone<'m>, config: &SetsConfig, mut metadata: Metadata<'m>) -> Result<Sets<'m>, SetsError> {
+        if config.cpus == 0 {
+            return Err(SetsError::NoCpus);
+        }
+        let (marks, shape) = (config.marks_for(&zone), config.shape(&zone));
+        let too_small = SetsError::MetadataTooSmall { given: metadata.len(), needed: config.metadata_bytes(&zone) };
+        if metadata.len() < config.metadata_bytes(&zone) {
+            return Err(too_small);
+        }
+        let asides =
+            metadata.take_made(config.cpus as usize, |_| Aside(TryLock::new(Tuner::new(marks)))).ok_or(too_small)?;
+        let rseq = match config.tier {
+            Tier::Locked => None,
+            Tier::Best => Rseq::check().ok(),
+            Tier::Restartable => Some(Rseq::check().map_err(SetsError::NoRseq)?),
+        };
+        let kind = match rseq {
+            Some(rseq) => {
+                let words = metadata.take(shape.words()).ok_or(too_small)?;
+                // SAFETY: cut from metadata that nobody else has.
+                Kind::Restartable(unsafe { Stacks::new_shared(rseq, shape, words) }.map_err(|_| too_small)?)
+            }
+            None => Kind::Locked(LockedStacks::new(&shape, &mut metadata).ok_or(too_small)?),
+        };
+        let sets = Sets { zone, kind, asides, marks, capacities: shape.capacities, exact: config.exact };
+        for cpu in 0..config.cpus {
+            for list in 0..LISTS {
+                sets.set_limit(cpu, list, marks.batch >> order_of(list).get());
+            }
+        }
+        Ok(sets)
+    }
+
+    /// The zone behind. Frames in sets are not free there.
+    pub const fn zone(&self) -> &Zone<'m> {
+        &self.zone
+    }
+
+    /// Which tier it has become.
+    pub const fn tier(&self) -> Tier {
+        match self.kind {
+            Kind::Restartable(_) => Tier::Restartable,
+            Kind::Locked(_) => Tier::Locked,
+        }
+    }
+
+    /// CPUs that have sets.
+    pub const fn cpus(&self) -> u32 {
+        #[expect(clippy::cast_possible_truncation, reason = "made from a u32")]
+        let cpus = self.asides.len() as u32;
+        cpus
+    }
+
+    /// Hands out a block of `order`: its first frame.
+    #[inline]
+    pub fn alloc(&self, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
+        if let Some(list) = list_of(order, migrate) {
+            while let Some(index) = self.pop(list) {
+                if self.zone.state_byte(index) == state::cached(order) {
+                    self.zone.set_state_byte(index, state::allocated(order, migrate));
+                    return Ok(self.zone.frame(index));
+                }
+                self.zone.mistaken();
+            }
+        }
+        self.alloc_slow(order, migrate)
+    }
+
+    /// Takes a block back. On an error nothing has changed.
+    #[inline]
+    pub fn free(&self, frame: FrameNo, order: Order) -> Result<(), FreeError> {
+        let Some(index) = self.zone.index(frame) else { return Err(self.zone.foreign(frame, order)) };
+        let page_block = self.zone.page_block(index);
+        match list_of(order, page_block.migrate()) {
+            Some(list) if !page_block.is_isolated() => {
+                if !self.zone.mark_cached(index, order, self.exact) {
+                    return Err(self.zone.refuse(frame, order));
+                }
+                if !self.push(list, index) {
+                    self.free_slow(list, index);
+                }
+                Ok(())
+            }
+            _ => self.zone.free(frame, order),
+        }
+    }
+
+    /// Hands out blocks until `frames` is full or none is left; how many. Straight from the zone, which is what many at once cost
+    /// least from.
+    pub fn alloc_bulk(&self, order: Order, migrate: MigrateType, frames: &mut [FrameNo]) -> usize {
+        let got = self.zone.alloc_bulk(order, migrate, frames);
+        if got == frames.len() || self.drain_all() == 0 {
+            return got;
+        }
+        got + self.zone.alloc_bulk(order, migrate, &mut frames[got..])
+    }
+
+    /// Takes blocks back, straight to the zone. Those that cannot be are left out, and the first such is the error.
+    pub fn free_bulk(&self, frames: &[FrameNo], order: Order) -> Result<(), FreeError> {
+        self.zone.free_bulk(frames, order)
+    }
+
+    /// Hands out the block of `order` that starts at `frame`, if it is free, also if it waits in a set.
+    pub fn alloc_at(&self, frame: FrameNo, order: Order, migrate: MigrateType) -> Result<(), AllocError> {
+        self.zone
+            .alloc_at(frame, order, migrate)
+            .or_else(|error| if self.drain_all() == 0 { Err(error) } else { self.zone.alloc_at(frame, order, migrate) })
+    }
+
+    /// Frames that wait in the set of a CPU, at this moment.
+    pub fn waiting(&self, cpu: u32) -> u64 {
+        (0..LISTS).map(|list| u64::from(self.count(cpu, list)) * u64::from(order_of(list).frames())).sum()
+    }
+
+    /// Gives what waits in the set of a CPU back to the zone, from any CPU: how many frames. 0 if another is doing so, or if the
+    /// set cannot be had.
+    pub fn drain(&self, cpu: u32) -> u64 {
+        if self.waiting(cpu) == 0 {
+            return 0;
+        }
+        let mut frames = 0;
+        let mut give = |list: usize, blocks: &[u32]| {
+            self.zone.give_back(blocks, order_of(list));
+            frames += blocks.len() as u64 * u64::from(order_of(list).frames());
+        };
+        // Taking from the bottom moves what is left, so not by the chunk.
+        let mut buffer = [0; 8 * CHUNK];
+        match &self.kind {
+            Kind::Restartable(stacks) => {
+                let Ok(mut stopped) = stacks.stop(cpu) else { return 0 };
+                for list in 0..LISTS {
+                    while let got @ 1.. = stopped.drain(list, &mut buffer) {
+                        give(list, &buffer[..got]);
+                    }
+                }
+            }
+            Kind::Locked(stacks) => {
+                for list in 0..LISTS {
+                    while let got @ 1.. = stacks.take_from(cpu, list, &mut buffer) {
+                        give(list, &buffer[..got]);
+                    }
+                }
+            }
+        }
+        frames
+    }
+
+    /// Gives what waits in all sets back: how many frames.
+    pub fn drain_all(&self) -> u64 {
+        (0..self.cpus()).map(|cpu| self.drain(cpu)).sum()
+    }
+
+    #[inline]
+    fn pop(&self, list: usize) -> Option<u32> {
+        match &self.kind {
+            Kind::Restartable(stacks) => stacks.pop(list),
+            Kind::Locked(stacks) => stacks.pop(list),
+        }
+    }
+
+    #[inline]
+    fn push(&self, list: usize, index: u32) -> bool {
+        match &self.kind {
+            Kind::Restartable(stacks) => stacks.push(list, index),
+            Kind::Locked(stacks) => stacks.push(list, index),
+        }
+    }
+
+    fn cpu(&self) -> u32 {
+        match &self.kind {
+            Kind::Restartable(stacks) => stacks.cpu(),
+            Kind::Locked(stacks) => stacks.cpu(),
+        }
+    }
+
+    fn count(&self, cpu: u32, list: usize) -> u32 {
+        match &self.kind {
+            Kind::Restartable(stacks) => stacks.count(cpu, list),
+            Kind::Locked(stacks) => stacks.count(cpu, list),
+        }
+    }
+
+    fn set_limit(&self, cpu: u32, list: usize, limit: u32) {
+        match &self.kind {
+            Kind::Restartable(stacks) => stacks.set_limit(cpu, list, limit),
+            Kind::Locked(stacks) => stacks.set_limit(cpu, list, limit),
+        }
+    }
+
+    fn frames_waiting(&self, cpu: u32) -> u32 {
+        u32::try_from(self.waiting(cpu)).unwrap_or(u32::MAX)
+    }
+
+    /// What the CPU's tuner says; `None` where there is none, or someone else has it.
+    fn tuned<T>(&self, cpu: u32, ask: impl FnOnce(&mut Tuner) -> T) -> Option<T> {
+        self.asides.get(cpu as usize)?.0.try_lock().map(|mut tuner| ask(&mut tuner))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn alloc_slow(&self, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
+        let first = match list_of(order, migrate) {
+            Some(list) => self.refill(list, order, migrate),
+            None => self.zone.alloc(order, migrate),
+        };
+        first.or_else(|error| {
+            // The last frames may wait in other CPUs' sets, or keep buddies in them apart.
+            if self.drain_all() == 0 { Err(error) } else { self.zone.request(Request::new(order, migrate)) }
+        })
+    }
+
+    /// Takes some blocks for this CPU's list from the zone: one of them is the answer.
+    fn refill(&self, list: usize, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
+        let cpu = self.cpu();
+        let waiting = self.frames_waiting(cpu);
+        let pressure = self.zone.pressure();
+        let wanted = self.tuned(cpu, |tuner| {
+            tuner.on_alloc();
+            tuner.refill(order, waiting, pressure)
+        });
+        // Without a set there is nothing to fill.
+        let mut left = wanted.unwrap_or(1) as usize;
+        let mut answer = None;
+        let mut buffer = [0; CHUNK];
+        while left > 0 {
+            let some = &mut buffer[..left.min(CHUNK)];
+            let asked = some.len();
+            let got = match self.zone.refill(order, migrate, some, answer.is_some()) {
+                Ok(got) => got,
+                Err(error) if answer.is_none() => return Err(error),
+                Err(_) => break,
+            };
+            // Last in, first out: so that they are handed out as they came.
+            some[..got].reverse();
+            let keep = if answer.is_none() { got - 1 } else { got };
+            if answer.is_none() {
+                answer = Some(some[keep]);
+            }
+            self.keep(cpu, list, order, &some[..keep]);
+            left -= got;
+            if got < asked {
+                break;
+            }
+        }
+        let index = answer.ok_or(AllocError::Exhausted { order, free_blocks: [0; MAX_ORDER as usize + 1] })?;
+        self.zone.set_state_byte(index, state::allocated(order, migrate));
+        Ok(self.zone.frame(index))
+    }
+
+    /// Puts blocks into this CPU's list, or back where they came from if it has no room.
+    fn keep(&self, cpu: u32, list: usize, order: Order, blocks: &[u32]) {
+        let room = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
+        self.set_limit(cpu, list, self.count(cpu, list).saturating_add(room));
+        let kept = match &self.kind {
+            Kind::Restartable(stacks) => stacks.push_many(list, blocks),
+            Kind::Locked(stacks) => stacks.push_many(list, blocks),
+        };
+        self.zone.give_back(&blocks[kept..], order);
+    }
+
+    /// A block for which there is no room: makes room, by letting the list grow or by giving some back.
+    #[cold]
+    #[inline(never)]
+    fn free_slow(&self, list: usize, index: u32) {
+        let (cpu, order) = (self.cpu(), order_of(list));
+        let waiting = self.frames_waiting(cpu) + order.frames();
+        let pressure = self.zone.pressure();
+        let drain = self.tuned(cpu, |tuner| {
+            tuner.on_free(order);
+            tuner.drain(waiting, pressure)
+        });
+        let Some(frames) = drain else {
+            self.zone.give_back(&[index], order);
+            return;
+        };
+        let count = self.count(cpu, list);
+        let batch = (self.marks.batch >> order.get()).max(1);
+        if frames > 0 {
+            self.give_older(list, order, (frames >> order.get()).max(1) as usize);
+        } else if count < self.capacities[list] {
+            // Room for another batch, or the tuner would be asked each time.
+            self.set_limit(cpu, list, count.saturating_add(batch));
+        } else {
+            self.give_older(list, order, batch as usize);
+        }
+        if !self.push(list, index) {
+            self.zone.give_back(&[index], order);
+        }
+    }
+
+    /// Gives blocks of this CPU's list to the zone: not the newest, which are the most likely to be in the processor's caches.
+    fn give_older(&self, list: usize, order: Order, blocks: usize) {
+        let (mut newest, mut older) = ([0; CHUNK], [0; CHUNK]);
+        let kept = self.pop_many(list, &mut newest);
+        let mut left = blocks;
+        while left > 0 {
+            let some = &mut older[..left.min(CHUNK)];
+            let got = self.pop_many(list, some);
+            self.zone.give_back(&some[..got], order);
+            left -= got;
+            if got < CHUNK {
+                break;
+            }
+        }
+        // What the rest did not have, the newest must give, the older of them first.
+        let (give, keep) = newest[..kept].split_at(left.min(kept));
+        self.zone.give_back(give, order);
+        let pushed = match &self.kind {
+            Kind::Restartable(stacks) => stacks.push_many(list, keep),
+            Kind::Locked(stacks) => stacks.push_many(list, keep),
+        };
+        self.zone.give_back(&keep[pushed..], order);
+    }
+
+    fn pop_many(&self, list: usize, into: &mut [u32]) -> usize {
+        match &self.kind {
+            Kind::Restartable(stacks) => stacks.pop_many(list, into),
+            Kind::Locked(stacks) => stacks.pop_many(list, into),
+        }
+    }
+}
+
+impl Front for &Sets<'_> {
+    #[inline]
+    fn alloc(&mut self, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
+        Sets::alloc(self, order, migrate)
+    }
+
+    #[inline]
+    fn free(&mut self, frame: FrameNo, order: Order) -> Result<(), FreeError> {
+        Sets::free(self, frame, order)
+    }
+
+    fn drain(&mut self) -> u64 {
+        self.drain_all()
+    }
+}
+
+impl Zone<'_> {
+    /// Marks a block that is handed out as waiting in a set; false if it is not handed out as that.
+    #[inline]
+    fn mark_cached(&self, index: u32, order: Order, exact: bool) -> bool {
+        let byte = self.state_byte(index);
+        if !state::is_allocated(byte, order) {
+            return false;
+        }
+        if exact {
+            return self.swap_state_byte(index, byte, state::cached(order));
+        }
+        self.set_state_byte(index, state::cached(order));
+        true
+    }
+
+    /// How short of frames it is, for tuners. Off by what happens meanwhile, which does not matter to them.
+    fn pressure(&self) -> Pressure {
+        let high = self.watermarks().high;
+        Pressure { below_high: high > 0 && self.free_frames() < high, reclaiming: false }
+    }
+}

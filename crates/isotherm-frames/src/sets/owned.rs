@@ -1,0 +1,202 @@
+//! A set that one thread has for itself: no lock, no locked instruction, nothing unsafe.
+//!
+//! For programs with a thread for each core, and for everything that is single-threaded anyway. What waits in it is nobody else's
+//! until the set is drained or dropped; the handle can be sent to another thread, and does not care on which CPU it runs.
+
+use super::stock::{Stock, entries};
+use super::{Front, SetsError, capacities, list_of, order_of};
+use crate::memory::{Metadata, bytes_for};
+use crate::percpu::LISTS;
+use crate::state;
+use crate::tune::{Marks, Tuner};
+use crate::zone::bulk::CHUNK;
+use crate::{AllocError, FrameNo, FreeError, MigrateType, Order, Zone};
+use core::sync::atomic::AtomicU32;
+
+/// Blocks of a zone for one thread. Dropping it gives them back.
+///
+/// One that is forgotten (`mem::forget`, a thread that never ends) keeps them: as many frames as its marks allow. They are not lost to
+/// [`Zone::offline`](crate::Zone::offline), which tells them as waiting in sets, but nobody can drain it for its owner.
+#[derive(Debug)]
+pub struct OwnedSet<'z, 'm> {
+    zone: &'z Zone<'m>,
+    stock: Stock<'z>,
+    tuner: Tuner,
+    frames: u32,
+}
+
+impl<'z, 'm> OwnedSet<'z, 'm> {
+    /// Bytes of metadata that a set with these marks needs.
+    pub fn metadata_bytes(marks: Marks) -> usize {
+        bytes_for::<AtomicU32>(entries(&capacities(marks)))
+    }
+
+    /// An empty set. With several, each has its share: `marks` of a zone with as many CPUs as there are sets.
+    pub fn new(zone: &'z Zone<'m>, marks: Marks, mut metadata: Metadata<'z>) -> Result<OwnedSet<'z, 'm>, SetsError> {
+        let capacities = capacities(marks);
+        let needed = OwnedSet::metadata_bytes(marks);
+        let given = metadata.len();
+        let words = metadata.take(entries(&capacities)).ok_or(SetsError::MetadataTooSmall { given, needed })?;
+        Ok(OwnedSet { zone, stock: Stock::new(&capacities, words), tuner: Tuner::new(marks), frames: 0 })
+    }
+
+    /// The zone behind.
+    pub const fn zone(&self) -> &'z Zone<'m> {
+        self.zone
+    }
+
+    /// Frames that wait in it.
+    pub const fn waiting(&self) -> u64 {
+        self.frames as u64
+    }
+
+    /// Hands out a block of `order`: its first frame.
+    #[inline]
+    pub fn alloc(&mut self, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
+        let Some(list) = list_of(order, migrate) else { return self.zone.alloc(order, migrate) };
+        loop {
+            let Some(index) = self.stock.pop(list) else { return self.refill(list, order, migrate) };
+            self.frames -= order.frames();
+            self.tuner.on_alloc();
+            if self.zone.state_byte(index) == state::cached(order) {
+                self.zone.set_state_byte(index, state::allocated(order, migrate));
+                return Ok(self.zone.frame(index));
+            }
+            self.zone.mistaken();
+        }
+    }
+
+    /// Takes a block back. On an error nothing has changed.
+    #[inline]
+    pub fn free(&mut self, frame: FrameNo, order: Order) -> Result<(), FreeError> {
+        let Some(index) = self.zone.index(frame) else { return Err(self.zone.foreign(frame, order)) };
+        let page_block = self.zone.page_block(index);
+        let Some(list) = list_of(order, page_block.migrate()).filter(|_| !page_block.is_isolated()) else {
+            return self.zone.free(frame, order);
+        };
+        if !self.zone.mark_cached(index, order, false) {
+            return Err(self.zone.refuse(frame, order));
+        }
+        self.tuner.on_free(order);
+        self.frames += order.frames();
+        if !self.stock.push(list, index) {
+            self.give_older(list, self.tuner.marks().batch >> order.get());
+            self.stock.push(list, index);
+        }
+        // Blocks of more than one frame may go back sooner: streams of them are recognised by the tuner.
+        if self.frames >= self.tuner.high() || order != Order::FRAME {
+            self.drain_some(list);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refill(&mut self, list: usize, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
+        let wanted = self.tuner.refill(order, self.frames, self.zone.pressure());
+        let mut left = wanted as usize;
+        let mut answer = None;
+        let mut buffer = [0; CHUNK];
+        while left > 0 {
+            let some = &mut buffer[..left.min(CHUNK)];
+            let asked = some.len();
+            let got = match self.zone.refill(order, migrate, some, false) {
+                Ok(got) => got,
+                Err(error) if answer.is_none() => return self.last_resort(order, migrate, error),
+                Err(_) => break,
+            };
+            some[..got].reverse();
+            let keep = if answer.is_none() { got - 1 } else { got };
+            answer = answer.or(some.get(keep).copied());
+            let kept = self.stock.push_many(list, &some[..keep]);
+            self.frames += u32::try_from(kept).unwrap_or(0) << order.get();
+            self.zone.give_back(&some[kept..keep], order);
+            left -= got;
+            if got < asked || kept < keep {
+                break;
+            }
+        }
+        match answer {
+            Some(index) => {
+                self.zone.set_state_byte(index, state::allocated(order, migrate));
+                Ok(self.zone.frame(index))
+            }
+            None => self.zone.alloc(order, migrate),
+        }
+    }
+
+    /// The zone has none: what waits here of other orders and types may do.
+    fn last_resort(&mut self, order: Order, migrate: MigrateType, error: AllocError) -> Result<FrameNo, AllocError> {
+        if Front::drain(self) == 0 { Err(error) } else { self.zone.alloc(order, migrate) }
+    }
+
+    /// Gives back what the tuner says, of the list that grew, and not its newest.
+    /// Gives back what the tuner says, of the list that grew.
+    #[inline(never)]
+    fn drain_some(&mut self, list: usize) {
+        let order = order_of(list);
+        let drain = self.tuner.drain(self.frames, self.zone.pressure());
+        if drain == 0 {
+            return;
+        }
+        self.give_older(list, drain >> order.get());
+    }
+
+    /// Gives `blocks` of a list to the zone, at least one, and its newest only if there are no others.
+    #[cold]
+    fn give_older(&mut self, list: usize, blocks: u32) {
+        let order = order_of(list);
+        let mut newest = [0; CHUNK];
+        let kept = self.stock.pop_many(list, &mut newest);
+        let blocks = blocks.max(1) as usize;
+        let left = blocks - self.give(list, blocks);
+        let (give, keep) = newest[..kept].split_at(left.min(kept));
+        self.zone.give_back(give, order);
+        self.frames -= u32::try_from(give.len()).unwrap_or(0) << order.get();
+        self.stock.push_many(list, keep);
+    }
+
+    /// Gives blocks from the top of a list to the zone; how many there were.
+    fn give(&mut self, list: usize, blocks: usize) -> usize {
+        let order = order_of(list);
+        let mut buffer = [0; CHUNK];
+        let mut given = 0;
+        while given < blocks {
+            let most = (blocks - given).min(CHUNK);
+            let got = self.stock.pop_many(list, &mut buffer[..most]);
+            self.zone.give_back(&buffer[..got], order);
+            self.frames -= u32::try_from(got).unwrap_or(0) << order.get();
+            given += got;
+            if got < most {
+                break;
+            }
+        }
+        given
+    }
+}
+
+impl Front for OwnedSet<'_, '_> {
+    #[inline]
+    fn alloc(&mut self, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
+        OwnedSet::alloc(self, order, migrate)
+    }
+
+    #[inline]
+    fn free(&mut self, frame: FrameNo, order: Order) -> Result<(), FreeError> {
+        OwnedSet::free(self, frame, order)
+    }
+
+    fn drain(&mut self) -> u64 {
+        let before = self.waiting();
+        for list in 0..LISTS {
+            self.give(list, usize::MAX);
+        }
+        before
+    }
+}
+
+impl Drop for OwnedSet<'_, '_> {
+    fn drop(&mut self) {
+        Front::drain(self);
+    }
+}
