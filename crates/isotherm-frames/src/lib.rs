@@ -31,17 +31,19 @@ pub mod sets;
 mod state;
 pub mod tune;
 pub mod zone;
+mod zones;
 
 pub use colour::{Choice, Colouring};
 pub use isotherm_units::{FrameNo, FrameRange};
 pub use kind::{MAX_ORDER, MigrateType, ORDERS, Order, PAGE_BLOCK_ORDER};
 pub use memory::Metadata;
-pub use sets::{Front, OwnedSet, Sets, SetsConfig, Tier};
+pub use sets::{Front, OwnedSet, Sets, SetsConfig, SetsError, Tier};
 pub use state::{FrameState, FreeError, WrongFree};
 pub use zone::{
     AddError, AllocError, ConfigError, Offline, OfflineError, Request, Shuffling, Switch, Urgency, Watermarks, Zone,
     ZoneConfig, ZoneStats,
 };
+pub use zones::Zones;
 
 /// The square root, rounded down.
 const fn isqrt(n: u64) -> u64 {

@@ -53,7 +53,9 @@ impl<'z, 'm> OwnedSet<'z, 'm> {
     /// Hands out a block of `order`: its first frame.
     #[inline]
     pub fn alloc(&mut self, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
-        let Some(list) = list_of(order, migrate) else { return self.zone.alloc(order, migrate) };
+        let Some(list) = list_of(order, migrate) else {
+            return self.zone.alloc(order, migrate).or_else(|error| self.last_resort(order, migrate, error));
+        };
         loop {
             let Some(index) = self.stock.pop(list) else { return self.refill(list, order, migrate) };
             self.frames -= order.frames();

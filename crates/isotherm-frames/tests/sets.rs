@@ -1,0 +1,399 @@
+//! The three tiers of per-CPU sets under one suite: against a naive model, from several threads, and in bad luck.
+
+mod support;
+
+use isotherm_frames::percpu::Rseq;
+use isotherm_frames::tune::Marks;
+use isotherm_frames::{
+    AllocError, Colouring, FrameNo, Front, Metadata, MigrateType, Offline, Order, OwnedSet, Sets, SetsConfig,
+    SetsError, Tier, Watermarks, WrongFree, Zone, ZoneConfig, Zones,
+};
+use isotherm_rng::Rng;
+use std::collections::HashSet;
+use std::io::Write;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use support::{Naive, below, frames, metadata, seeds};
+
+const MOVABLE: MigrateType = MigrateType::Movable;
+
+/// Memory that outlives every test: a zone of it can be shared with threads without ceremony.
+fn leak(bytes: usize) -> Metadata<'static> {
+    Metadata::zeroed(Box::leak(vec![0; bytes].into_boxed_slice()))
+}
+
+fn zone(config: &ZoneConfig) -> Zone<'static> {
+    let zone = Zone::new(config, leak(config.metadata_bytes().unwrap())).unwrap();
+    zone.add(config.span, MOVABLE).unwrap();
+    zone
+}
+
+fn sets(config: &ZoneConfig, tier: Tier) -> Sets<'static> {
+    let zone = zone(config);
+    let config = SetsConfig { tier, ..SetsConfig::new(cpus()) };
+    let memory = leak(config.metadata_bytes(&zone));
+    Sets::new(zone, &config, memory).unwrap()
+}
+
+/// The highest CPU number that this machine may have, plus one.
+fn cpus() -> u32 {
+    let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_else(|_| "0-63".into());
+    possible.trim().rsplit(['-', ',']).next().and_then(|n| n.parse::<u32>().ok()).map_or(64, |last| last + 1)
+}
+
+/// The tiers that there are here.
+fn tiers() -> Vec<Tier> {
+    match Rseq::check() {
+        Ok(_) => vec![Tier::Restartable, Tier::Locked],
+        Err(why) => {
+            let _ = writeln!(std::io::stderr(), "skipped: needs restartable sequences: {why}");
+            vec![Tier::Locked]
+        }
+    }
+}
+
+fn owned<'z>(zone: &'z Zone<'static>) -> OwnedSet<'z, 'static> {
+    let marks = Marks::for_zone(zone.stats().present, 0, 1, None);
+    OwnedSet::new(zone, marks, leak(OwnedSet::metadata_bytes(marks))).unwrap()
+}
+
+/// Random calls beside a naive model. What waits in a set is neither free nor handed out, so only what was handed out is compared,
+/// and that an allocation fails only when nothing is left.
+fn model(front: &mut impl Front, zone: &Zone<'_>, seed: u64, steps: u32) {
+    let mut rng = Rng::new(seed);
+    let mut naive = Naive::default();
+    naive.add(zone.span());
+    for step in 0..steps {
+        let filling = step / 700 % 2 == 0;
+        if (rng.below(10) < 7) == filling {
+            let order = Order::new([0, 0, 0, 0, 1, 2, 3, 4, 9, 10][below(&mut rng, 10)]).unwrap();
+            let migrate = MigrateType::ALL[below(&mut rng, 3)];
+            match front.alloc(order, migrate) {
+                Ok(frame) => naive.allocate(frame, order, migrate),
+                Err(AllocError::Exhausted { .. }) => {
+                    assert!(!naive.has_free(order), "seed {seed}, step {step}: {order:?}")
+                }
+                Err(other) => panic!("seed {seed}, step {step}: {other}"),
+            }
+        } else if let Some((first, order)) = naive.any_allocated(&mut rng) {
+            let wrong = Order::new((order.get() + 3) % 11).unwrap();
+            assert_eq!(front.free(FrameNo(first), wrong).unwrap_err().why, WrongFree::OtherOrder(order));
+            front.free(FrameNo(first), order).unwrap_or_else(|e| panic!("seed {seed}, step {step}: {e}"));
+            naive.release(first);
+            let again = front.free(FrameNo(first), order).unwrap_err().why;
+            assert!(matches!(again, WrongFree::AlreadyFree | WrongFree::InsideBlock), "seed {seed}: {again}");
+        }
+        if step % 500 == 0 {
+            zone.validate().unwrap_or_else(|e| panic!("seed {seed}, step {step}: {e}"));
+        }
+    }
+    while let Some((first, order)) = naive.any_allocated(&mut rng) {
+        front.free(FrameNo(first), order).unwrap();
+        naive.release(first);
+    }
+    front.drain();
+    zone.validate().unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    assert_eq!(zone.stats().free, zone.stats().present, "seed {seed}: everything is back");
+    assert_eq!(zone.stats().events.mistaken, 0);
+}
+
+#[test]
+fn shared_sets_are_what_the_model_says() {
+    for tier in tiers() {
+        for seed in seeds() {
+            let sets = sets(&ZoneConfig { seed, ..ZoneConfig::new(frames(0, 16 << 10)) }, tier);
+            model(&mut &sets, sets.zone(), seed, 4000);
+        }
+    }
+}
+
+#[test]
+fn owned_sets_are_what_the_model_says() {
+    for seed in seeds() {
+        let zone = zone(&ZoneConfig { seed, ..ZoneConfig::new(frames(1 << 30, 16 << 10)) });
+        model(&mut owned(&zone), &zone, seed, 4000);
+    }
+}
+
+#[test]
+fn coloured_sets_are_what_the_model_says() {
+    for tier in tiers() {
+        let config = ZoneConfig { colouring: Some(Colouring::exact(4096)), ..ZoneConfig::new(frames(0, 16 << 10)) };
+        let sets = sets(&config, tier);
+        model(&mut &sets, sets.zone(), 3, 3000);
+    }
+}
+
+/// Several threads that never pin themselves: nobody gets what another has, and all of it comes back.
+#[test]
+fn threads_never_share_a_block() {
+    for tier in tiers() {
+        for exact in [false, true] {
+            let span = frames(0, 32 << 10);
+            let zone = zone(&ZoneConfig::new(span));
+            let config = SetsConfig { tier, exact, ..SetsConfig::new(cpus()) };
+            let memory = leak(config.metadata_bytes(&zone));
+            let sets = Sets::new(zone, &config, memory).unwrap();
+            // For each frame, whose it is.
+            let owners: Vec<AtomicU64> = (0..span.len()).map(|_| AtomicU64::new(0)).collect();
+            let done = AtomicBool::new(false);
+            thread::scope(|s| {
+                let workers: Vec<_> = (1..=4)
+                    .map(|id| {
+                        s.spawn({
+                            let (sets, owners) = (&sets, &owners);
+                            move || work(sets, owners, id)
+                        })
+                    })
+                    .collect();
+                // Someone drains all the time.
+                s.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        sets.drain_all();
+                        thread::yield_now();
+                    }
+                });
+                for worker in workers {
+                    worker.join().unwrap();
+                }
+                done.store(true, Ordering::Relaxed);
+            });
+            sets.drain_all();
+            sets.zone().validate().unwrap();
+            let stats = sets.zone().stats();
+            assert_eq!((stats.free, stats.events.mistaken), (stats.present, 0), "{tier:?}");
+        }
+    }
+}
+
+fn work(sets: &Sets<'_>, owners: &[AtomicU64], id: u64) {
+    let mut rng = Rng::new(id);
+    let mut mine: Vec<(FrameNo, Order)> = Vec::new();
+    let claim = |frame: FrameNo, order: Order, from: u64, to: u64| {
+        for f in frame.0..frame.0 + u64::from(order.frames()) {
+            let was = owners[usize::try_from(f).unwrap()].swap(to, Ordering::Relaxed);
+            assert_eq!(was, from, "frame {f} was {was}'s when {id} took or gave it");
+        }
+    };
+    for _ in 0..30_000 {
+        if mine.len() < 600 && rng.below(2) == 0 {
+            let order = Order::new([0, 0, 0, 0, 0, 0, 1, 3][below(&mut rng, 8)]).unwrap();
+            if let Ok(frame) = sets.alloc(order, MigrateType::ALL[below(&mut rng, 3)]) {
+                claim(frame, order, 0, id);
+                mine.push((frame, order));
+            }
+        } else if !mine.is_empty() {
+            let at = below(&mut rng, mine.len());
+            let (frame, order) = mine.swap_remove(at);
+            claim(frame, order, id, 0);
+            sets.free(frame, order).unwrap();
+        }
+    }
+    for (frame, order) in mine {
+        claim(frame, order, id, 0);
+        sets.free(frame, order).unwrap();
+    }
+}
+
+/// Two threads free the same block in the same instant, over and over: one of them is told, and nobody gets a block twice.
+#[test]
+fn of_two_frees_at_once_one_is_refused() {
+    for tier in tiers() {
+        let zone = zone(&ZoneConfig::new(frames(0, 4096)));
+        let config = SetsConfig { tier, exact: true, ..SetsConfig::new(cpus()) };
+        let memory = leak(config.metadata_bytes(&zone));
+        let sets = Sets::new(zone, &config, memory).unwrap();
+        for _ in 0..2_000 {
+            let frame = sets.alloc(Order::FRAME, MOVABLE).unwrap();
+            let at_once = std::sync::Barrier::new(2);
+            let freed: usize = thread::scope(|s| {
+                let both = [(); 2].map(|()| {
+                    s.spawn(|| {
+                        at_once.wait();
+                        usize::from(sets.free(frame, Order::FRAME).is_ok())
+                    })
+                });
+                both.map(|thread| thread.join().unwrap()).iter().sum()
+            });
+            assert_eq!(freed, 1);
+        }
+        sets.drain_all();
+        sets.zone().validate().unwrap();
+        assert_eq!(sets.zone().stats().free, 4096);
+        assert_eq!(sets.zone().stats().events.refused, 2_000);
+    }
+}
+
+#[test]
+fn the_last_frame_is_found_in_whatever_set_it_waits() {
+    for tier in tiers() {
+        let sets = sets(&ZoneConfig::new(frames(0, 1024)), tier);
+        let all: Mutex<Vec<FrameNo>> = Mutex::default();
+        // Threads that come and go leave frames in the sets of the CPUs they were on.
+        thread::scope(|s| {
+            for _ in 0..4 {
+                s.spawn(|| {
+                    let frame = sets.alloc(Order::FRAME, MOVABLE).unwrap();
+                    all.lock().unwrap().push(frame);
+                });
+            }
+        });
+        let mut all = all.into_inner().unwrap();
+        while let Ok(frame) = sets.alloc(Order::FRAME, MOVABLE) {
+            all.push(frame);
+        }
+        let distinct: HashSet<_> = all.iter().collect();
+        assert_eq!((all.len(), distinct.len()), (1024, 1024));
+        for frame in all {
+            sets.free(frame, Order::FRAME).unwrap();
+        }
+        // Single frames in sets keep the one large block apart, until it is asked for.
+        assert!(sets.alloc(Order::MAX, MOVABLE).is_ok());
+    }
+}
+
+#[test]
+fn a_cpu_that_appears_later_goes_to_the_zone() {
+    for tier in tiers() {
+        let zone = zone(&ZoneConfig::new(frames(0, 8192)));
+        // Sets for one CPU, on a machine with more.
+        let config = SetsConfig { tier, ..SetsConfig::new(1) };
+        let memory = leak(config.metadata_bytes(&zone));
+        let sets = Sets::new(zone, &config, memory).unwrap();
+        let owners: Vec<AtomicU64> = (0..8192).map(|_| AtomicU64::new(0)).collect();
+        thread::scope(|s| {
+            for id in 1..=3 {
+                s.spawn({
+                    let (sets, owners) = (&sets, &owners);
+                    move || work(sets, owners, id)
+                });
+            }
+        });
+        sets.drain_all();
+        sets.zone().validate().unwrap();
+        assert_eq!(sets.zone().stats().free, 8192);
+    }
+}
+
+#[test]
+fn ranges_go_once_their_sets_are_drained() {
+    for tier in tiers() {
+        let sets = sets(&ZoneConfig::new(frames(0, 8192)), tier);
+        let all: Vec<FrameNo> = (0..8192).map(|_| sets.alloc(Order::FRAME, MOVABLE).unwrap()).collect();
+        for &frame in &all {
+            sets.free(frame, Order::FRAME).unwrap();
+        }
+        let range = frames(4096, 4096);
+        let Offline::Pending { in_use, in_sets } = sets.zone().offline(range).unwrap() else {
+            panic!("frames of it wait in sets");
+        };
+        assert!(in_use == 0 && in_sets > 0);
+        sets.drain_all();
+        assert_eq!(sets.zone().offline(range).unwrap(), Offline::Done);
+        sets.zone().validate().unwrap();
+        let stats = sets.zone().stats();
+        assert_eq!((stats.present, stats.free), (4096, 4096));
+        assert_eq!(sets.free(FrameNo(5000), Order::FRAME).unwrap_err().why, WrongFree::Hole);
+        // And it comes back.
+        sets.zone().add(range, MOVABLE).unwrap();
+        assert_eq!(sets.zone().stats().free, 8192);
+    }
+}
+
+/// A block of a range on its way out is not put into a set, where it would be handed out again.
+#[test]
+fn frees_into_a_leaving_range_pass_by_the_sets() {
+    for tier in tiers() {
+        let sets = sets(&ZoneConfig::new(frames(0, 8192)), tier);
+        let all: Vec<FrameNo> = (0..8192).map(|_| sets.alloc(Order::FRAME, MOVABLE).unwrap()).collect();
+        let range = frames(0, 1024);
+        assert_eq!(sets.zone().offline(range).unwrap(), Offline::Pending { in_use: 1024, in_sets: 0 });
+        for frame in all.iter().filter(|f| range.contains(**f)) {
+            sets.free(*frame, Order::FRAME).unwrap();
+        }
+        assert_eq!(sets.zone().offline(range).unwrap(), Offline::Done);
+        sets.zone().validate().unwrap();
+    }
+}
+
+#[test]
+fn watermarks_hold_for_sets_too() {
+    for tier in tiers() {
+        let watermarks = Watermarks { min: 1000, low: 1200, high: 1500 };
+        let sets = sets(&ZoneConfig { watermarks, ..ZoneConfig::new(frames(0, 8192)) }, tier);
+        let mut got = 0;
+        while sets.alloc(Order::FRAME, MOVABLE).is_ok() {
+            got += 1;
+        }
+        assert!(sets.zone().stats().free >= 1000, "{tier:?}: {} left", sets.zone().stats().free);
+        assert_eq!(got, 8192 - 1000, "{tier:?}: nothing is left in sets");
+    }
+}
+
+#[test]
+fn zones_serve_in_order_of_preference_and_take_their_own_back() {
+    let watermarks = Watermarks { min: 64, low: 512, high: 768 };
+    let zones =
+        [0, 1 << 20].map(|start| sets(&ZoneConfig { watermarks, ..ZoneConfig::new(frames(start, 2048)) }, Tier::Best));
+    let list = Zones::new(&zones);
+    let mut served = Vec::new();
+    let mut all = Vec::new();
+    while let Ok((frame, zone)) = list.alloc(Order::FRAME, MOVABLE) {
+        assert!(zones[zone].zone().contains(frame));
+        served.push(zone);
+        all.push(frame);
+    }
+    assert_eq!(all.len(), 2 * (2048 - 64));
+    let second = served.iter().position(|&z| z == 1).unwrap();
+    assert!((1024..=2048 - 512).contains(&second), "the first serves down to its low watermark: {second}");
+    assert_eq!(served.last(), Some(&1), "and both down to their minimum");
+    for frame in all {
+        list.free(frame, Order::FRAME).unwrap();
+    }
+    assert_eq!(list.free(FrameNo(1 << 30), Order::FRAME).unwrap_err().why, WrongFree::Foreign);
+    for sets in &zones {
+        sets.drain_all();
+        assert_eq!(sets.zone().stats().free, 2048);
+    }
+}
+
+#[test]
+fn what_cannot_be_is_said() {
+    let zone_of = || zone(&ZoneConfig::new(frames(0, 4096)));
+    let none = SetsConfig::new(0);
+    assert_eq!(Sets::new(zone_of(), &none, leak(1 << 16)).unwrap_err(), SetsError::NoCpus);
+    let config = SetsConfig::new(4);
+    let zone = zone_of();
+    let needed = config.metadata_bytes(&zone);
+    assert_eq!(
+        Sets::new(zone, &config, leak(needed - 1)).unwrap_err(),
+        SetsError::MetadataTooSmall { given: needed - 1, needed }
+    );
+    let marks = Marks::for_zone(4096, 0, 1, None);
+    let zone = zone_of();
+    assert!(OwnedSet::new(&zone, marks, leak(8)).is_err());
+    let few = ZoneConfig::new(frames(0, 4096));
+    let mut bytes = metadata(&few);
+    assert!(Zone::new(&few, Metadata::cleared(&mut bytes[..1000])).is_err());
+}
+
+/// As many frames as one holds come back when a thread's own set is dropped, wherever that happens.
+#[test]
+fn an_owned_set_can_be_sent_and_gives_everything_back() {
+    let zone = zone(&ZoneConfig::new(frames(0, 8192)));
+    thread::scope(|s| {
+        for _ in 0..3 {
+            let mut set = owned(&zone);
+            s.spawn(move || {
+                let some: Vec<FrameNo> = (0..500).map(|_| set.alloc(Order::FRAME, MOVABLE).unwrap()).collect();
+                for frame in some {
+                    set.free(frame, Order::FRAME).unwrap();
+                }
+                assert!(set.waiting() > 0);
+            });
+        }
+    });
+    zone.validate().unwrap();
+    assert_eq!(zone.stats().free, 8192);
+}
