@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn arrays_are_aligned_and_apart() {
-        let mut bytes = vec![7_u8; 64];
+        let mut bytes = [7_u8; 64];
         let mut metadata = Metadata::cleared(&mut bytes[1..]);
         let first = metadata.take::<AtomicU8>(3).unwrap();
         let second = metadata.take::<AtomicU64>(2).unwrap();

@@ -154,10 +154,9 @@ fn threads_never_share_a_block() {
                         thread::yield_now();
                     }
                 });
-                for worker in workers {
-                    worker.join().unwrap();
-                }
+                let ends: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
                 done.store(true, Ordering::Relaxed);
+                ends.into_iter().for_each(|end| end.unwrap());
             });
             sets.drain_all();
             sets.zone().validate().unwrap();

@@ -17,15 +17,18 @@
 //! A colour is a frame's number modulo the cache, as the kernel describes direct-mapped caches. What a memory controller hashes
 //! on top of that is not known here.
 
+mod bytes;
 mod tree;
 
-use crate::memory::{Metadata, bytes_for, get8, set8};
-use crate::zone::books::{Books, Run};
+use crate::memory::{Metadata, bytes_for};
+use crate::zone::MOST_FRAMES;
+use crate::zone::books::{Books, Placement, Run, part_for};
 use crate::zone::lists::Kind;
 use crate::{FrameNo, MAX_ORDER, MigrateType, Order, PAGE_BLOCK_ORDER};
+use bytes::Counts;
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicU8, AtomicU64};
-use tree::Tree;
+use tree::{Shape, Tree};
 
 /// Loads are bytes: memory of more caches than this is not coloured.
 const MOST_LAYERS: u64 = 250;
@@ -74,6 +77,9 @@ impl Colouring {
         if self.cache_frames == 0 || !self.cache_frames.is_multiple_of(largest) {
             return Err("the cache must be a multiple of 1,024 frames (4 MiB)");
         }
+        if self.cache_frames > MOST_FRAMES {
+            return Err("the cache is larger than any zone (8 TiB)");
+        }
         if frames / self.cache_frames >= MOST_LAYERS {
             return Err(
                 "the memory is more than 250 times the cache: give a larger cache, or colour a part of the memory",
@@ -100,8 +106,8 @@ impl Colouring {
     pub(crate) fn metadata_bytes(&self, frames: usize) -> usize {
         let Sizes { granules, colours, levels } = self.sizes(frames);
         bytes_for::<AtomicU64>(granules.div_ceil(64) + 1)
-            + 2 * bytes_for::<AtomicU8>(colours)
-            + bytes_for::<AtomicU64>(levels * tree::words(colours))
+            + 2 * bytes_for::<AtomicU64>(bytes::words(colours))
+            + bytes_for::<AtomicU64>(levels * Shape::new(colours).map_or(0, |shape| shape.words()))
     }
 }
 
@@ -117,9 +123,9 @@ pub(crate) struct Colours<'m> {
     /// A bit for each granule that is wholly free and can be handed out.
     free: &'m [AtomicU64],
     /// For each colour, how many of its granules are in use, also in part.
-    loads: &'m [AtomicU8],
+    loads: Counts<'m>,
     /// For each colour, how many of its granules are free.
-    left: &'m [AtomicU8],
+    left: Counts<'m>,
     /// For each load, the colours that have it and a free granule.
     levels: Levels<'m>,
     /// The word of colours that the last granule came from.
@@ -129,19 +135,19 @@ pub(crate) struct Colours<'m> {
 #[derive(Debug)]
 struct Levels<'m> {
     words: &'m [AtomicU64],
-    colours: usize,
-    each: usize,
+    shape: Shape,
     count: usize,
 }
 
-impl<'m> Levels<'m> {
-    fn level(&self, load: usize) -> Option<Tree<'m>> {
-        let start = load * self.each;
-        self.words.get(start..start + self.each).and_then(|words| Tree::new(self.colours, words))
+impl Levels<'_> {
+    #[inline]
+    fn level(&self, load: usize) -> Option<Tree<'_>> {
+        let start = load * self.shape.words();
+        self.words.get(start..start + self.shape.words()).and_then(|words| Tree::new(&self.shape, words))
     }
 
     /// The smallest load that any colour with a free granule has.
-    fn lowest(&self) -> Option<(usize, Tree<'m>)> {
+    fn lowest(&self) -> Option<(usize, Tree<'_>)> {
         (0..self.count).filter_map(|load| Some((load, self.level(load)?))).find(|(_, tree)| !tree.is_empty())
     }
 }
@@ -163,7 +169,7 @@ impl<'m> Colours<'m> {
         memory: &mut Metadata<'m>,
     ) -> Option<Colours<'m>> {
         let Sizes { granules, colours, levels } = colouring.sizes(frames);
-        let each = tree::words(colours);
+        let shape = Shape::new(colours)?;
         Some(Colours {
             choice: colouring.choice,
             granule: colouring.granule,
@@ -172,37 +178,37 @@ impl<'m> Colours<'m> {
             base: u32::try_from((base.0 >> colouring.granule.get()) % colours as u64).ok()?,
             // One word more, so that any 64 bits can be read from two.
             free: memory.take(granules.div_ceil(64) + 1)?,
-            loads: memory.take(colours)?,
-            left: memory.take(colours)?,
-            levels: Levels { words: memory.take(levels * each)?, colours, each, count: levels },
+            loads: Counts::new(memory.take(bytes::words(colours))?),
+            left: Counts::new(memory.take(bytes::words(colours))?),
+            levels: Levels { words: memory.take(levels * shape.words())?, shape, count: levels },
             cursor: 0,
         })
     }
 
     #[inline]
     fn colour_of(&self, granule: u32) -> u32 {
-        // The sum fits: granules and colours are both fewer than 2^31 for spans of up to 2^31 frames a cache.
-        let sum = u64::from(granule) + u64::from(self.base);
-        u32::try_from(sum % u64::from(self.colours)).unwrap_or(0)
+        // The sum fits: there are fewer than 2^31 granules and at the most 2^31 colours.
+        (granule + self.base) % self.colours
     }
 
     /// How many granules of this colour are in use.
     #[inline]
     fn load_of(&self, granule: u32) -> u8 {
-        get8(self.loads, self.colour_of(granule))
+        self.loads.get(self.colour_of(granule))
     }
 
-    /// The granules that a part of a block stands for: all that it covers, or the one it begins or ends.
-    fn granules_of(&self, index: u32, part: Order) -> (u32, u32) {
-        let shift = self.granule.get();
-        (index >> shift, (part.frames() >> shift).max(1))
-    }
-
-    /// A part of a free block of order `from` is in use now.
+    /// The granules that some frames stand for: all that they cover, also in part.
     #[inline]
-    pub(crate) fn taken(&mut self, index: u32, part: Order, from: Order) {
+    fn granules_of(&self, index: u32, frames: u32) -> (u32, u32) {
+        let shift = self.granule.get();
+        (index >> shift, frames.div_ceil(1 << shift))
+    }
+
+    /// Some frames at the start of a free block of order `from` are in use now.
+    #[inline]
+    pub(crate) fn taken(&mut self, index: u32, frames: u32, from: Order) {
         if from >= self.granule {
-            let (first, count) = self.granules_of(index, part);
+            let (first, count) = self.granules_of(index, frames);
             self.flip(first, count, true);
         }
     }
@@ -211,7 +217,7 @@ impl<'m> Colours<'m> {
     #[inline]
     pub(crate) fn given(&mut self, index: u32, part: Order, merged: Order) {
         if merged >= self.granule {
-            let (first, count) = self.granules_of(index, part);
+            let (first, count) = self.granules_of(index, part.frames());
             self.flip(first, count, false);
         }
     }
@@ -221,10 +227,10 @@ impl<'m> Colours<'m> {
         if merged < self.granule {
             return;
         }
-        let (first, count) = self.granules_of(index, part);
+        let (first, count) = self.granules_of(index, part.frames());
         for colour in (first..first + count).map(|g| self.colour_of(g)) {
             self.leave_level(colour);
-            set8(self.loads, colour, get8(self.loads, colour) - 1);
+            self.loads.step(colour, 1, false);
             self.enter_level(colour);
         }
     }
@@ -234,13 +240,12 @@ impl<'m> Colours<'m> {
         if order < self.granule {
             return;
         }
-        let (first, count) = self.granules_of(index, order);
+        let (first, count) = self.granules_of(index, order.frames());
         for granule in first..first + count {
             self.set_free(granule, appeared);
             let colour = self.colour_of(granule);
             self.leave_level(colour);
-            let left = get8(self.left, colour);
-            set8(self.left, colour, if appeared { left + 1 } else { left - 1 });
+            self.left.step(colour, 1, appeared);
             self.enter_level(colour);
         }
     }
@@ -253,22 +258,23 @@ impl<'m> Colours<'m> {
     }
 
     fn leave_level(&self, colour: u32) {
-        if get8(self.left, colour) > 0
-            && let Some(tree) = self.levels.level(usize::from(get8(self.loads, colour)))
+        if self.left.get(colour) > 0
+            && let Some(tree) = self.levels.level(usize::from(self.loads.get(colour)))
         {
             tree.remove(colour as usize / 64, 1 << (colour % 64));
         }
     }
 
     fn enter_level(&self, colour: u32) {
-        if get8(self.left, colour) > 0
-            && let Some(tree) = self.levels.level(usize::from(get8(self.loads, colour)))
+        if self.left.get(colour) > 0
+            && let Some(tree) = self.levels.level(usize::from(self.loads.get(colour)))
         {
             tree.insert(colour as usize / 64, 1 << (colour % 64));
         }
     }
 
     /// Granules go into use or out of it. Their colours are neighbours: a block never wraps around the cache.
+    #[inline]
     fn flip(&mut self, first: u32, count: u32, taken: bool) {
         self.flip_free(first, count, taken);
         let colour = self.colour_of(first);
@@ -292,16 +298,14 @@ impl<'m> Colours<'m> {
     }
 
     /// Changes the loads of neighbouring colours, as many as are alike and in one word, so that the sets are changed once for all.
+    #[inline]
     fn flip_alike(&self, colour: u32, most: u32, taken: bool) -> u32 {
-        let (load, left) = (get8(self.loads, colour), get8(self.left, colour));
+        let (load, left) = (self.loads.get(colour), self.left.get(colour));
         let (to_load, to_left) = if taken { (load + 1, left - 1) } else { (load - 1, left + 1) };
         let most = most.min(64 - colour % 64);
-        let mut count = 0;
-        while count < most && get8(self.loads, colour + count) == load && get8(self.left, colour + count) == left {
-            set8(self.loads, colour + count, to_load);
-            set8(self.left, colour + count, to_left);
-            count += 1;
-        }
+        let count = if most == 1 { 1 } else { self.loads.alike(colour, self.left.alike(colour, most)) };
+        self.loads.step(colour, count, taken);
+        self.left.step(colour, count, !taken);
         let (word, mask) = (colour as usize / 64, ones(count) << (colour % 64));
         if left > 0
             && let Some(tree) = self.levels.level(usize::from(load))
@@ -350,6 +354,9 @@ impl<'m> Colours<'m> {
             let Ok(granule) = u32::try_from(start + i64::from(bit)) else { continue };
             if best.is_none_or(|b| run > b.run) && fits(granule) {
                 best = Some(Pick { granule, run });
+                if free == wanted {
+                    break;
+                }
             }
         }
         best
@@ -408,9 +415,9 @@ impl<'m> Colours<'m> {
 
     /// The sum of the loads of the colours that a block of `order` would take.
     fn load_under(&self, index: u32, order: Order) -> u32 {
-        let (first, count) = self.granules_of(index, order);
+        let (first, count) = self.granules_of(index, order.frames());
         let colour = self.colour_of(first);
-        (colour..colour + count).map(|c| u32::from(get8(self.loads, c))).sum()
+        (colour..colour + count).map(|c| u32::from(self.loads.get(c))).sum()
     }
 }
 
@@ -436,45 +443,41 @@ pub(crate) fn take_run(books: &mut Books<'_>, order: Order, migrate: MigrateType
 }
 
 fn pick(books: &mut Books<'_>, migrate: MigrateType) -> Option<Pick> {
-    // Apart from the rest of the books, which say whose page block a granule is in.
-    let mut colours = books.placement.colours.take()?;
-    let mut rng = books.placement.rng.clone();
+    let lie = books.lie();
+    let Placement { colours, rng, .. } = &mut books.placement;
+    let colours = colours.as_mut()?;
     let shift = colours.granule.get();
     let fits = |granule: u32| {
         let index = granule << shift;
-        let block = books.page_block(index);
+        let block = lie.page_block(index);
         !block.is_isolated()
             && (block.migrate() == migrate
-                || books.covering(index).is_some_and(|(_, order)| order.get() >= PAGE_BLOCK_ORDER))
+                || lie.covering(index, Order::FRAME).is_some_and(|(_, order)| order.get() >= PAGE_BLOCK_ORDER))
     };
-    let found = match colours.choice {
+    match colours.choice {
         Choice::Exact => colours.pick_exact(&fits),
         Choice::BestOf(k) => {
             let mut draw = |below: u32| u32::try_from(rng.below(u64::from(below))).unwrap_or(0);
             colours.pick_random(k, &mut draw, &fits)
         }
-    };
-    books.placement.rng = rng;
-    books.placement.colours = Some(colours);
-    found
+    }
 }
 
 /// Takes what was picked: as much of the run as is one block and not more than asked for.
 fn take_pick(books: &mut Books<'_>, pick: Pick, order: Order, migrate: MigrateType, most: u32) -> Option<Run> {
     let granule = books.placement.colours.as_ref()?.granule;
     let index = pick.granule << granule.get();
-    let (head, from) = books.covering(index)?;
+    let (head, from) = books.lie().covering(index, granule)?;
     if books.page_block(head).migrate() != migrate {
         books.claim_whole(head, from, migrate);
     }
     // As much as one block can be: aligned, free as one, of neighbouring colours, asked for.
     let aligned = index.trailing_zeros().min(MAX_ORDER);
     let run = granule.get() + pick.run.ilog2();
-    let asked = order.get() + most.max(1).ilog2();
-    let part = Order::new(aligned.min(run).min(asked).min(from.get()))?;
+    let part = Order::new(aligned.min(run)).map(|part| part.min(from).min(part_for(order, most)).max(order))?;
     books.remove(head, from);
-    let first = books.split(head, from, part.max(order), index);
-    Some(books.took(first, part.max(order), from, order))
+    let first = books.split(head, from, part, index);
+    Some(books.took(first, part, from, order, most))
 }
 
 /// Takes the first few blocks of the list that serves this order, and keeps the one whose colours are least in use.
@@ -502,7 +505,7 @@ impl Colours<'_> {
             if let Some(wrong) = granules().find(|&g| (self.free_from(i64::from(g)) & 1 == 1) != is_free(g)) {
                 return Err((wrong << self.granule.get(), "the free bit of a granule is wrong"));
             }
-            if usize::from(get8(self.left, colour)) != free || usize::from(get8(self.loads, colour)) != used {
+            if usize::from(self.left.get(colour)) != free || usize::from(self.loads.get(colour)) != used {
                 return Err((colour, "the load of a colour is wrong"));
             }
             let levels = (0..self.levels.count).filter(|&load| self.is_in(load, colour));
@@ -530,7 +533,7 @@ impl Colours<'_> {
     /// How many colours have each load, the smallest first: what [`Zone::loads`](crate::Zone::loads) gives.
     pub(crate) fn histogram(&self, into: &mut [u64]) {
         for colour in 0..self.colours {
-            if let Some(count) = into.get_mut(usize::from(get8(self.loads, colour))) {
+            if let Some(count) = into.get_mut(usize::from(self.loads.get(colour))) {
                 *count += 1;
             }
         }

@@ -7,58 +7,75 @@ use core::sync::atomic::Ordering::Relaxed;
 
 const MOST_TIERS: usize = 6;
 
-/// The set. Numbers are told by word (64 of them) and mask.
-#[derive(Debug)]
-pub(super) struct Tree<'m> {
-    tiers: [&'m [AtomicU64]; MOST_TIERS],
-    count: usize,
+/// Where the tiers of a set lie in its words, the lowest first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    starts: [u32; MOST_TIERS],
+    tiers: usize,
+    words: usize,
+    lowest: usize,
 }
 
-/// Words that a set of numbers below `size` takes, in all tiers.
-pub(super) const fn words(size: usize) -> usize {
-    let mut all = 0;
-    let mut tier = size.div_ceil(64);
-    while tier > 1 {
-        all += tier;
-        tier = tier.div_ceil(64);
-    }
-    all + 1
-}
-
-impl<'m> Tree<'m> {
-    /// An empty set in words that are all zero, [`words`] of them.
-    pub(super) fn new(size: usize, mut words: &'m [AtomicU64]) -> Option<Tree<'m>> {
-        let mut tiers: [&[AtomicU64]; MOST_TIERS] = [&[]; MOST_TIERS];
-        let mut tier = size.div_ceil(64).max(1);
-        let mut count = 0;
+impl Shape {
+    /// That of sets of numbers below `size`; `None` for more than 2^32.
+    pub(super) fn new(size: usize) -> Option<Shape> {
+        let lowest = size.div_ceil(64).max(1);
+        let mut shape = Shape { starts: [0; MOST_TIERS], tiers: 0, words: 0, lowest };
+        let mut tier = lowest;
         loop {
-            let (mine, rest) = words.split_at_checked(tier)?;
-            *tiers.get_mut(count)? = mine;
-            (words, count) = (rest, count + 1);
+            *shape.starts.get_mut(shape.tiers)? = u32::try_from(shape.words).ok()?;
+            shape.words += tier;
+            shape.tiers += 1;
             if tier == 1 {
-                return Some(Tree { tiers, count });
+                return Some(shape);
             }
             tier = tier.div_ceil(64);
         }
     }
 
+    /// Words that a set takes, in all tiers.
+    pub(super) const fn words(&self) -> usize {
+        self.words
+    }
+}
+
+/// The set. Numbers are told by word (64 of them) and mask.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tree<'m> {
+    words: &'m [AtomicU64],
+    shape: &'m Shape,
+}
+
+impl<'m> Tree<'m> {
+    /// The set in these words, [`Shape::words`] of them. All zero: an empty one.
+    #[inline]
+    pub(super) fn new(shape: &'m Shape, words: &'m [AtomicU64]) -> Option<Tree<'m>> {
+        (words.len() == shape.words).then_some(Tree { words, shape })
+    }
+
+    #[inline]
+    fn at(&self, tier: usize, word: usize) -> &'m AtomicU64 {
+        &self.words[self.shape.starts[tier] as usize + word]
+    }
+
     #[inline]
     pub(super) fn word(&self, word: usize) -> u64 {
-        self.tiers[0][word].load(Relaxed)
+        self.words[word].load(Relaxed)
     }
 
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.tiers[self.count - 1][0].load(Relaxed) == 0
+        self.words[self.words.len() - 1].load(Relaxed) == 0
     }
 
     #[inline]
     pub(super) fn insert(&self, word: usize, mask: u64) {
         let mut at = word;
         let mut mask = mask;
-        for tier in &self.tiers[..self.count] {
-            let was = tier[at].load(Relaxed);
-            tier[at].store(was | mask, Relaxed);
+        for tier in 0..self.shape.tiers {
+            let word = self.at(tier, at);
+            let was = word.load(Relaxed);
+            word.store(was | mask, Relaxed);
             if was != 0 || mask == 0 {
                 return;
             }
@@ -71,9 +88,10 @@ impl<'m> Tree<'m> {
     pub(super) fn remove(&self, word: usize, mask: u64) {
         let mut at = word;
         let mut mask = mask;
-        for tier in &self.tiers[..self.count] {
-            let left = tier[at].load(Relaxed) & !mask;
-            tier[at].store(left, Relaxed);
+        for tier in 0..self.shape.tiers {
+            let word = self.at(tier, at);
+            let left = word.load(Relaxed) & !mask;
+            word.store(left, Relaxed);
             if left != 0 {
                 return;
             }
@@ -84,18 +102,21 @@ impl<'m> Tree<'m> {
 
     /// The first word from `from` on that has a number in it.
     pub(super) fn next(&self, from: usize) -> Option<usize> {
-        if self.tiers[0].get(from)?.load(Relaxed) != 0 {
+        if from >= self.shape.lowest {
+            return None;
+        }
+        if self.word(from) != 0 {
             return Some(from);
         }
         // Up until a word has something to the right of where we came from, then down along the first bits.
         let mut at = from;
-        for up in 1..self.count {
-            let right = self.tiers[up][at / 64].load(Relaxed) & (!0 << (at % 64)) & !(1 << (at % 64));
+        for up in 1..self.shape.tiers {
+            let right = self.at(up, at / 64).load(Relaxed) & (!0 << (at % 64)) & !(1 << (at % 64));
             at /= 64;
             if right != 0 {
                 let mut found = at * 64 + right.trailing_zeros() as usize;
                 for down in (1..up).rev() {
-                    found = found * 64 + self.tiers[down][found].load(Relaxed).trailing_zeros() as usize;
+                    found = found * 64 + self.at(down, found).load(Relaxed).trailing_zeros() as usize;
                 }
                 return Some(found);
             }
@@ -117,8 +138,9 @@ mod tests {
     #[test]
     fn the_next_word_is_that_of_a_plain_set() {
         for size in [1, 64, 65, 4096, 4097, 300_000] {
-            let bits: Vec<AtomicU64> = (0..words(size)).map(|_| AtomicU64::new(0)).collect();
-            let tree = Tree::new(size, &bits).unwrap();
+            let shape = Shape::new(size).unwrap();
+            let bits: Vec<AtomicU64> = (0..shape.words()).map(|_| AtomicU64::new(0)).collect();
+            let tree = Tree::new(&shape, &bits).unwrap();
             let mut set = BTreeSet::new();
             let mut rng = Rng::new(size as u64);
             for step in 0..3_000 {
@@ -140,7 +162,8 @@ mod tests {
 
     #[test]
     fn too_few_words_are_refused() {
-        let bits: Vec<AtomicU64> = (0..words(5000) - 1).map(|_| AtomicU64::new(0)).collect();
-        assert!(Tree::new(5000, &bits).is_none());
+        let shape = Shape::new(5000).unwrap();
+        let bits: Vec<AtomicU64> = (0..shape.words() - 1).map(|_| AtomicU64::new(0)).collect();
+        assert!(Tree::new(&shape, &bits).is_none());
     }
 }

@@ -20,6 +20,16 @@ pub(crate) const PAGE_BLOCK_FRAMES: u32 = 1 << PAGE_BLOCK_ORDER;
 /// A block smaller than this is not worth claiming its page block for, if what is asked for can be moved (half a page block's order).
 const WORTH_CLAIMING: u32 = PAGE_BLOCK_ORDER / 2;
 
+/// The part of a larger block that `most` blocks of `order` are cut from: the next power of two if less than a fourth of it is left
+/// over, else the one below, and what is missing is another run.
+#[inline]
+pub(crate) fn part_for(order: Order, most: u32) -> Order {
+    let most = most.max(1);
+    let up = most.next_power_of_two();
+    let blocks = if most > up / 4 * 3 { up.ilog2() } else { most.ilog2() };
+    Order::new(order.get() + blocks).unwrap_or(Order::MAX)
+}
+
 /// What has happened, counted since the zone was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Events {
@@ -72,6 +82,29 @@ pub(crate) struct Run {
     pub(crate) blocks: u32,
 }
 
+/// What lies where: the states of frames and page blocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lie<'m> {
+    states: &'m [AtomicU8],
+    page_blocks: &'m [AtomicU8],
+}
+
+impl Lie<'_> {
+    #[inline]
+    pub(crate) fn page_block(&self, index: u32) -> PageBlock {
+        PageBlock(get8(self.page_blocks, index >> PAGE_BLOCK_ORDER))
+    }
+
+    /// The free block that covers a frame, if it is of this order or a larger one.
+    #[inline]
+    pub(crate) fn covering(&self, index: u32, least: Order) -> Option<(u32, Order)> {
+        (least.get()..=MAX_ORDER)
+            .filter_map(Order::new)
+            .map(|order| (index & !(order.frames() - 1), order))
+            .find(|&(head, order)| get8(self.states, head) == state::free(order))
+    }
+}
+
 /// Everything that a zone's lock protects.
 #[derive(Debug)]
 pub(crate) struct Books<'m> {
@@ -88,10 +121,10 @@ pub(crate) struct Books<'m> {
     pub(crate) events: Events,
 }
 
-impl Books<'_> {
+impl<'m> Books<'m> {
     #[inline]
     pub(crate) fn page_block(&self, index: u32) -> PageBlock {
-        PageBlock(get8(self.page_blocks, index >> PAGE_BLOCK_ORDER))
+        self.lie().page_block(index)
     }
 
     /// The list that a free block with this first frame is in.
@@ -116,9 +149,13 @@ impl Books<'_> {
 
     /// The free block that covers a frame: its first index and order.
     pub(crate) fn covering(&self, index: u32) -> Option<(u32, Order)> {
-        Order::all()
-            .map(|order| (index & !(order.frames() - 1), order))
-            .find(|&(head, order)| get8(self.states, head) == state::free(order))
+        self.lie().covering(index, Order::FRAME)
+    }
+
+    /// What lies where, apart from the lists and the placement.
+    #[inline]
+    pub(crate) fn lie(&self) -> Lie<'m> {
+        Lie { states: self.states, page_blocks: self.page_blocks }
     }
 
     /// Cuts the part of order `to` that holds frame `want` out of a block that is in no list; the rest becomes free. The head of
@@ -151,10 +188,10 @@ impl Books<'_> {
     pub(crate) fn take_run_anywhere(&mut self, order: Order, migrate: MigrateType, most: u32) -> Option<Run> {
         loop {
             if let Some(found) = self.lists.smallest(order, Kind::Of(migrate)) {
-                // At the most what is asked for, as a power of two, and not more than the block has.
-                let wanted = (order.get() + most.max(1).ilog2()).min(found.get());
-                let to = Order::new(wanted).unwrap_or(found);
-                return self.take_first(found, Kind::Of(migrate), to).map(|first| self.took(first, to, found, order));
+                let to = part_for(order, most).min(found);
+                return self
+                    .take_first(found, Kind::Of(migrate), to)
+                    .map(|first| self.took(first, to, found, order, most));
             }
             if !self.claim(order, migrate) {
                 return self.steal(order, migrate);
@@ -170,14 +207,24 @@ impl Books<'_> {
         Some(self.split(index, found, to, index))
     }
 
-    /// Books a part of order `part` of a free block of order `from` as taken.
+    /// Books up to `most` blocks of `order` at the start of a part of a free block of order `from` as taken. What the part has more
+    /// stays free.
     #[inline]
-    pub(crate) fn took(&mut self, first: u32, part: Order, from: Order, order: Order) -> Run {
-        self.free -= u64::from(part.frames());
-        if let Some(colours) = &mut self.placement.colours {
-            colours.taken(first, part, from);
+    pub(crate) fn took(&mut self, first: u32, part: Order, from: Order, order: Order, most: u32) -> Run {
+        let run = Run { first, blocks: (part.frames() >> order.get()).min(most.max(1)) };
+        let frames = run.blocks << order.get();
+        let mut left = first + frames;
+        let end = first + part.frames();
+        while left < end {
+            let piece = Order::new(left.trailing_zeros().min((end - left).ilog2())).unwrap_or(Order::FRAME);
+            self.insert(left, piece, End::Head);
+            left += piece.frames();
         }
-        Run { first, blocks: part.frames() >> order.get() }
+        self.free -= u64::from(frames);
+        if let Some(colours) = &mut self.placement.colours {
+            colours.taken(first, frames, from);
+        }
+        run
     }
 
     /// Takes the block of `order` that starts at `index`, if it is free and may be handed out.
@@ -188,7 +235,7 @@ impl Books<'_> {
         }
         self.remove(head, from);
         let first = self.split(head, from, order, index);
-        Some(self.took(first, order, from, order))
+        Some(self.took(first, order, from, order, 1))
     }
 
     /// Makes a page block of another type one of this type, if most of it is free or alike. True if there is something to take now.
@@ -290,7 +337,7 @@ impl Books<'_> {
             for kind in migrate.fallbacks().map(Kind::Of) {
                 if let Some(first) = self.take_first(current, kind, order) {
                     self.events.stolen += 1;
-                    return Some(self.took(first, order, current, order));
+                    return Some(self.took(first, order, current, order, 1));
                 }
             }
         }

@@ -1,0 +1,93 @@
+//! Small counts, eight to a word, so that those of neighbouring colours are compared and changed together.
+
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+
+const ONES: u64 = 0x0101_0101_0101_0101;
+
+/// Counts of 0 to 255.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counts<'m>(&'m [AtomicU64]);
+
+/// Words that `size` counts take.
+pub(super) const fn words(size: usize) -> usize {
+    size.div_ceil(8)
+}
+
+impl<'m> Counts<'m> {
+    /// Those in `words`.
+    pub(super) const fn new(words: &'m [AtomicU64]) -> Counts<'m> {
+        Counts(words)
+    }
+
+    #[inline]
+    pub(super) fn get(&self, at: u32) -> u8 {
+        #[expect(clippy::cast_possible_truncation, reason = "one byte is wanted")]
+        let count = (self.0[at as usize / 8].load(Relaxed) >> (at % 8 * 8)) as u8;
+        count
+    }
+
+    /// How many from `at` on have the same count, up to `most`.
+    #[inline]
+    pub(super) fn alike(&self, at: u32, most: u32) -> u32 {
+        let same = ONES * u64::from(self.get(at));
+        let mut found = 0;
+        while found < most {
+            let next = at + found;
+            let shift = next % 8 * 8;
+            let differs = (self.0[next as usize / 8].load(Relaxed) ^ same) >> shift;
+            let whole = 8 - next % 8;
+            // Zeros shifted in at the top count as alike, so no more than the word has.
+            let here = (differs.trailing_zeros() / 8).min(whole);
+            found += here;
+            if here < whole {
+                break;
+            }
+        }
+        found.min(most)
+    }
+
+    /// Adds one to `count` of them from `at` on, or takes one away. None overflows: loads and what is left are bounded by 250.
+    #[inline]
+    pub(super) fn step(&self, at: u32, count: u32, up: bool) {
+        let mut done = 0;
+        while done < count {
+            let next = at + done;
+            let here = (8 - next % 8).min(count - done);
+            let ones = (ONES >> (64 - here * 8)) << (next % 8 * 8);
+            let word = &self.0[next as usize / 8];
+            let was = word.load(Relaxed);
+            word.store(if up { was.wrapping_add(ones) } else { was.wrapping_sub(ones) }, Relaxed);
+            done += here;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isotherm_rng::Rng;
+
+    #[test]
+    fn counts_are_those_of_a_plain_array() {
+        let words: Vec<AtomicU64> = (0..words(203)).map(|_| AtomicU64::new(0)).collect();
+        let counts = Counts::new(&words);
+        let mut plain = [0_u8; 203];
+        let mut rng = Rng::new(7);
+        for _ in 0..5_000 {
+            let at = usize::try_from(rng.below(203)).unwrap();
+            let len = usize::try_from(rng.below(64)).unwrap().min(203 - at);
+            let run = &mut plain[at..at + len];
+            let up = run.iter().all(|&c| c < 250) && (rng.below(2) == 0 || run.contains(&0));
+            if !up && run.contains(&0) {
+                continue;
+            }
+            run.iter_mut().for_each(|c| if up { *c += 1 } else { *c -= 1 });
+            counts.step(u32::try_from(at).unwrap(), u32::try_from(len).unwrap(), up);
+            assert!((0..203).all(|c| counts.get(c) == plain[c as usize]));
+            let alike = plain[at..].iter().take_while(|&&c| c == plain[at]).count().min(len.max(1));
+            let most = u32::try_from(len.max(1)).unwrap();
+            assert_eq!(counts.alike(u32::try_from(at).unwrap(), most) as usize, alike);
+        }
+    }
+}
