@@ -184,7 +184,8 @@ impl<T> TryLock<T> {
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<Tried<'_, T>> {
         // Acquire: pairs with the Release in `Tried::drop`.
-        (self.taken.swap(TAKEN, Ordering::Acquire) == FREE).then_some(Tried { lock: self })
+        // Made only if it was free: dropping one releases the lock.
+        (self.taken.swap(TAKEN, Ordering::Acquire) == FREE).then(|| Tried { lock: self })
     }
 
     /// Tries for a while: for those who come seldom, against those who hold it for some ns.
@@ -246,6 +247,16 @@ mod tests {
             }
         });
         assert_eq!(*lock.lock(), 80_000);
+    }
+
+    #[test]
+    fn what_is_tried_in_vain_stays_taken() {
+        let lock = TryLock::new(1);
+        let held = lock.try_lock();
+        assert!(held.is_some() && lock.try_lock().is_none());
+        assert!(lock.try_lock().is_none() && lock.try_long().is_none());
+        drop(held);
+        assert_eq!(lock.try_lock().map(|n| *n), Some(1));
     }
 
     #[test]

@@ -175,7 +175,7 @@ fn work(sets: &Sets<'_>, owners: &[AtomicU64], id: u64) {
             assert_eq!(was, from, "frame {f} was {was}'s when {id} took or gave it");
         }
     };
-    for _ in 0..30_000 {
+    for _ in 0..60_000 {
         if mine.len() < 600 && rng.below(2) == 0 {
             let order = Order::new([0, 0, 0, 0, 0, 0, 1, 3][below(&mut rng, 8)]).unwrap();
             if let Ok(frame) = sets.alloc(order, MigrateType::ALL[below(&mut rng, 3)]) {
