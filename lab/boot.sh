@@ -9,6 +9,7 @@
 #   --cpus N            processors (2 a node)
 #   --memory MIB        in all (2048 a node)
 #   --levels 4|5        levels of page tables (4)
+#   --side-cache MIB    a direct-mapped memory-side cache of this size before the first of two nodes, as the firmware tells (none)
 #   --append "WORDS"    words for the kernel's command line, as in --append "numa_balancing=enable"
 #   --bring FILE[=PLACE]  a file for the guest, with its libraries if it is a program; more than once. PLACE is where it
 #                       will be; without, where it is here
@@ -34,13 +35,14 @@ usage() {
     exit 2
 }
 
-kernel=6.12 nodes=1 cpus='' memory='' levels=4 append='' limit=300 accel=${LAB_ACCEL:-tcg} shell='' log=$target/boot.log
+kernel=6.12 nodes=1 cpus='' memory='' levels=4 side_cache='' append='' limit=300 accel=${LAB_ACCEL:-tcg} shell='' log=$target/boot.log
 bring=()
 while [ $# -gt 0 ]; do
     case $1 in
-    --kernel | --nodes | --cpus | --memory | --levels | --append | --limit | --accel | --log | --bring)
+    --kernel | --nodes | --cpus | --memory | --levels | --side-cache | --append | --limit | --accel | --log | --bring)
         [ $# -ge 2 ] || usage "$1 takes a value"
-        if [ "$1" = --bring ]; then bring+=("$2"); else declare "${1#--}=$2"; fi
+        option=${1#--}
+        if [ "$1" = --bring ]; then bring+=("$2"); else declare "${option//-/_}=$2"; fi
         shift 2
         ;;
     --shell) shell=yes && shift ;;
@@ -52,6 +54,7 @@ done
 [ -n "$shell" ] || [ $# -gt 0 ] || usage "no program was given"
 [[ $nodes = [12] ]] || usage "--nodes is 1 or 2, not $nodes"
 [[ $levels = [45] ]] || usage "--levels is 4 or 5, not $levels"
+[ -z "$side_cache" ] || [ "$nodes" = 2 ] || usage "--side-cache takes --nodes 2"
 cpus=${cpus:-$((2 * nodes))}
 memory=${memory:-$((2048 * nodes))}
 command -v qemu-system-x86_64 >/dev/null || {
@@ -90,14 +93,23 @@ fi
 
 model=max
 [ "$levels" = 5 ] || model+=,la57=off
-machine=(-machine q35 -accel "$accel" -cpu "$model" -m "${memory}M" -nodefaults -display none -no-reboot)
+machine=(-machine "q35${side_cache:+,hmat=on}" -accel "$accel" -cpu "$model" -m "${memory}M" -nodefaults -display none -no-reboot)
 if [ "$nodes" = 2 ]; then
     half=$((memory / 2)) last=$((cpus / 2 - 1))
     machine+=(-smp "$cpus,sockets=2")
     machine+=(-object "memory-backend-ram,size=${half}M,id=m0" -object "memory-backend-ram,size=${half}M,id=m1")
-    machine+=(-numa "node,nodeid=0,memdev=m0,cpus=0-$last" -numa "node,nodeid=1,memdev=m1,cpus=$((last + 1))-$((cpus - 1))")
+    # With a table of caches each node has to say who reaches it best.
+    machine+=(-numa "node,nodeid=0,memdev=m0,cpus=0-$last")
+    machine+=(-numa "node,nodeid=1,memdev=m1,cpus=$((last + 1))-$((cpus - 1))${side_cache:+,initiator=1}")
 else
     machine+=(-smp "$cpus")
+fi
+if [ -n "$side_cache" ]; then
+    # QEMU takes a cache only for a node whose latency and bandwidth it was told. It models none of the three: the table is all.
+    memory_of_first=initiator=0,target=0,hierarchy=memory
+    machine+=(-numa "hmat-lb,$memory_of_first,data-type=access-latency,latency=5")
+    machine+=(-numa "hmat-lb,$memory_of_first,data-type=access-bandwidth,bandwidth=200M")
+    machine+=(-numa "hmat-cache,node-id=0,size=${side_cache}M,level=1,associativity=direct,policy=write-back,line=64")
 fi
 # tsc=reliable: what an emulated processor counts is right, and the clock that the kernel would fall back to is very slow here.
 words="console=ttyS0 panic=-1 oops=panic loglevel=6 mitigations=off tsc=reliable $append"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs our tests inside every guest of the lab, and says how each test went.
-# usage: run.sh [GUEST...] [-- BINARY...]   guests and test binaries are below; without, all of them, in turn
+# usage: run.sh [GUEST...] [-- BINARY...]   guests and test binaries are below; without, all guests in turn, each with its binaries
 #        run.sh --quick     one short boot, for `make test`; says "skipped: needs ..." where it cannot be had
 #        run.sh --bench     the kernel's DAMON next to ours, in the guest 6.12; into bench/results/<date>/bench-damon.txt
 #
@@ -15,20 +15,27 @@ kept=target/lab
 mkdir -p "$kept"
 
 # Guests, by name. Between them: kernels at both ends of what Debian 12 has, one node and two, five levels of page tables and
-# four; hugetlb pages in both, for the test that needs some.
+# four; hugetlb pages in all, for the tests that need some. And a machine whose firmware tells of a memory-side cache.
 declare -A guests=(
     [6.1]="--kernel 6.1 --nodes 1 --levels 5 --memory 3072 --append hugepages=8"
     [6.12]="--kernel 6.12 --nodes 2 --cpus 2 --levels 4 --memory 4096 --append hugepages=8"
+    [6.12-cache]="--kernel 6.12 --nodes 2 --cpus 2 --memory 2048 --side-cache 256 --append hugepages=8"
 )
-order=(6.1 6.12)
+order=(6.1 6.12 6.12-cache)
 # Test binaries that touch the kernel, by the name cargo gives the file. The others run the same anywhere: isotherm_monitor on
 # a virtual clock, top on a terminal, damo and servers on programs that a guest has not.
 binaries=(isotherm_sys isotherm_sources rings contract damon mglru perf live collapse cli events)
+# Guests that are there for one thing run what depends on it, and no demo.
+declare -A binaries_of=(
+    # Memory-side caches, and frames placed by them; test binaries about either are added here.
+    [6.12-cache]="memory_side_cache isotherm_sys"
+)
 # Of cli, what asks the kernel something that others do not. The rest is about options, files and exit codes, or about programs
 # that come and go within seconds, which are over here before they are looked at; all of it takes six minutes under emulation.
-declare -A only=(
+declare -A only=( # by BINARY, or by GUEST/BINARY
     [cli]="a_kernel_thread_has_nothing_to_watch a_zombie_has_ended the_doctor_has_an_opinion
         a_cgroup_is_watched_by_any_of_its_names_and_those_who_join_later_too"
+    [6.12-cache/isotherm_sys]="frames:: probe:: this_machine_can_be_read"
 )
 # Programs that tests call. Those which are not on this machine are missing in the guest too, and tests say so.
 tools=(bash setpriv script unshare)
@@ -203,7 +210,8 @@ main() {
     fi
     wanted=()
     while [ $# -gt 0 ] && [ "$1" != -- ]; do wanted+=("$1") && shift; done
-    if [ $# -gt 1 ]; then shift && binaries=("$@"); fi
+    asked=()
+    if [ $# -gt 1 ]; then shift && asked=("$@"); fi
     [ ${#wanted[@]} -gt 0 ] || wanted=("${order[@]}")
     for name in "${wanted[@]}"; do
         [ -n "${guests[$name]:-}" ] || {
@@ -221,14 +229,19 @@ main() {
     status=0
     for name in "${wanted[@]}"; do
         items=()
-        for binary in "${binaries[@]}"; do
+        if [ ${#asked[@]} -gt 0 ]; then
+            list=("${asked[@]}")
+        else
+            read -ra list <<<"${binaries_of[$name]:-${binaries[*]}}"
+        fi
+        for binary in "${list[@]}"; do
             path=$(grep "/$binary-[0-9a-f]*\$" <<<"$paths") || {
                 # Of a source that is not in the repository yet.
                 if [ "$binary" = mglru ] && ! ls crates/*/tests/mglru.rs >/dev/null 2>&1; then continue; fi
                 echo "lab: cargo built no test $binary" >&2
                 exit 1
             }
-            words=" ${only[$binary]:-}"
+            words=" ${only[$name/$binary]:-${only[$binary]:-}}"
             while IFS=$'\t' read -r test reason; do
                 words+=" --skip $test"
                 echo "left out of $name: $binary $test: $reason"
@@ -237,7 +250,9 @@ main() {
             [[ $words = *" --skip *" ]] || items+=("$binary=$PWD/$path=$words")
         done
         isotherm=$(dirname "$(dirname "$PWD/$(head -n 1 <<<"$paths")")")/isotherm
-        run_guest "$name" 1200 "isotherm=$isotherm=doctor demo" "${items[@]}" || status=1
+        checks="doctor demo"
+        [ -z "${binaries_of[$name]:-}" ] || checks=doctor
+        run_guest "$name" 1200 "isotherm=$isotherm=$checks" "${items[@]}" || status=1
     done
     return "$status"
 }

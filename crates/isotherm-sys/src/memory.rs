@@ -48,6 +48,12 @@ impl Memory {
         Ok(memory)
     }
 
+    /// Maps `len` bytes of hugetlb pages of 2 MiB, rounded up to whole ones. They have to be free, and one more: an error otherwise.
+    pub fn hugetlb(len: u64) -> io::Result<Memory> {
+        // Reserved, unlike the others: a touch that finds no free page would be the end of the process.
+        Memory::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB | libc::MAP_HUGE_2MB, -1)
+    }
+
     /// Maps `len` bytes of `file`, shared with everyone who maps it. The file has to be at least a block longer than `len`
     /// rounded up, since the mapping is aligned within it.
     pub fn shared(file: &File, len: u64) -> io::Result<Memory> {

@@ -371,6 +371,10 @@ pub struct DoctorArgs {
     /// List the events that tell of accesses, with what this machine has of them
     #[arg(long)]
     pub events: bool,
+    /// Time our own memory to find out whether frames so far apart compete for lines of a memory-side cache [default sizes: what the
+    /// firmware tells, and from 1GiB to all memory]. Takes up to a quarter of what is available, for about a second a GiB; needs root
+    #[arg(long, value_name = "SIZE", num_args = 0.., value_parser = size, conflicts_with = "events")]
+    pub probe_cache: Option<Vec<Bytes>>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -4,8 +4,8 @@
 //! is present if all its needs are met, absent if one certainly is not, and unknown otherwise, in which case it is worth a
 //! try. What only narrows a thing (such as "own processes only") is in the detail and leaves the state alone.
 
-use super::{Cap, HostFacts, Indexing, Lockdown, MemorySideCache, Pmu};
-use isotherm_units::PAGE_SIZE;
+use super::{Cap, Doubt, HostFacts, Lockdown, MemorySideCache, PlacementCache, Pmu, placement_caches};
+use isotherm_units::{Bytes, PAGE_SIZE};
 use serde::Serialize;
 use std::fmt;
 
@@ -382,32 +382,72 @@ fn collapse(facts: &HostFacts) -> Finding {
 }
 
 fn memory_side_cache(facts: &HostFacts) -> Finding {
-    let Some(nodes) = &facts.nodes else {
+    let (Some(nodes), Some(placement)) = (&facts.nodes, placement_caches(facts)) else {
         return plain(Area::Memory, "memory-side-cache", None, "the kernel lists no nodes");
     };
-    let cache = |id, cache: &MemorySideCache| {
-        let indexing = match cache.indexing {
-            Some(Indexing::Direct) => "direct-mapped",
-            Some(Indexing::Associative) => "associative",
-            Some(Indexing::Other) | None => "of unknown indexing",
-        };
-        let size = cache.size.map_or("unknown size".to_owned(), |size| size.to_string());
-        format!("node {id}: {size}, {indexing}, level {}", cache.level)
-    };
-    let found: Vec<String> = nodes.iter().flat_map(|node| node.caches.iter().map(|c| cache(node.id, c))).collect();
+    let mut found: Vec<String> =
+        nodes.iter().flat_map(|node| node.caches.iter().map(|c| one_cache(node.id, c))).collect();
     if found.is_empty() {
         return plain(Area::Memory, "memory-side-cache", Some(false), "the firmware reports none");
     }
-    let direct = nodes.iter().flat_map(|node| &node.caches).any(|c| c.indexing == Some(Indexing::Direct));
-    let finding = plain(Area::Memory, "memory-side-cache", Some(true), found.join("; "));
-    if direct && facts.shuffle == Some(false) {
-        return finding.advise("boot with page_alloc.shuffle=1, and measure conflicts before and after");
+    let sure = placement.direct.iter().any(PlacementCache::is_sure);
+    let nothing_competes = placement.direct.is_empty() && placement.unclear.is_empty();
+    let mut advice = Vec::new();
+    if !sure && !nothing_competes {
+        advice.push("isotherm doctor --probe-cache asks the memory itself");
     }
-    finding
+    if !placement.direct.is_empty() {
+        found.push(shuffle_word(facts).to_owned());
+        advice.extend(shuffle_advice(facts));
+    }
+    // On a doubtful word only, it is unknown.
+    plain(Area::Memory, "memory-side-cache", (sure || nothing_competes).then_some(true), found.join("; "))
+        .advise(advice.join("; "))
 }
 
+/// A cache with what follows from it for frames, and what speaks against it.
+fn one_cache(node: u32, cache: &MemorySideCache) -> String {
+    let mut text = format!("node {node}: {cache}");
+    if let Some(frames) = cache.conflict_distance() {
+        text += &format!("; frames {} apart compete for a line", Bytes::of_pages(frames));
+    }
+    let doubts: Vec<String> = cache.doubts.iter().map(Doubt::to_string).collect();
+    if !doubts.is_empty() {
+        text += &format!("; doubtful: {}", doubts.join(", "));
+    }
+    text
+}
+
+fn shuffle_word(facts: &HostFacts) -> &'static str {
+    match (facts.shuffle.on, facts.shuffle.built_in) {
+        (Some(true), _) => "page_alloc.shuffle is on",
+        (Some(false), Some(false)) => "this kernel cannot shuffle its free lists",
+        (Some(false), _) => "page_alloc.shuffle is off",
+        (None, _) => "whether page_alloc.shuffle is on is unknown",
+    }
+}
+
+/// What to do so that the kernel shuffles; `None` if it does.
+fn shuffle_advice(facts: &HostFacts) -> Option<&'static str> {
+    match (facts.shuffle.on, facts.shuffle.built_in) {
+        (Some(true), _) => None,
+        (Some(false), Some(false)) => Some(
+            "use a kernel with CONFIG_SHUFFLE_PAGE_ALLOCATOR=y, boot it with page_alloc.shuffle=1, and measure conflicts before and after",
+        ),
+        (Some(false), _) => Some("boot with page_alloc.shuffle=1, and measure conflicts before and after"),
+        (None, Some(true)) => Some("run as root to see whether page_alloc.shuffle is on"),
+        (None, _) => Some("see whether the kernel's command line has page_alloc.shuffle=1"),
+    }
+}
+
+/// Advice goes with the cache, if there is one: without, shuffling gains nothing.
 fn shuffle(facts: &HostFacts) -> Finding {
-    plain(Area::Memory, "shuffle", facts.shuffle, "free lists shuffled at boot (page_alloc.shuffle)")
+    let detail = match (facts.shuffle.on, facts.shuffle.built_in) {
+        (Some(false), Some(false)) => "the kernel is built without CONFIG_SHUFFLE_PAGE_ALLOCATOR",
+        (None, Some(true)) => "free lists shuffled at boot (page_alloc.shuffle): readable for root only",
+        _ => "free lists shuffled at boot (page_alloc.shuffle)",
+    };
+    plain(Area::Memory, "shuffle", facts.shuffle.on, detail)
 }
 
 fn numa(facts: &HostFacts) -> Finding {

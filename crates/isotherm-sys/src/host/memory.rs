@@ -1,7 +1,9 @@
 //! The memory of the machine: huge pages, nodes and the caches in front of them, reclaim, DAMON.
 
 use super::HostRoots;
+use super::cache::MemorySideCache;
 use super::files::{Tree, list_len};
+use super::kernel::KernelConfig;
 use crate::proc::Proc;
 use isotherm_units::Bytes;
 
@@ -39,64 +41,6 @@ impl Thp {
     }
 }
 
-/// How a memory-side cache finds a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Indexing {
-    /// One place for each line: two hot frames that share it evict each other.
-    Direct,
-    /// Several places.
-    Associative,
-    /// Not told.
-    Other,
-}
-
-/// When a memory-side cache writes to memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WritePolicy {
-    /// Late.
-    WriteBack,
-    /// At once.
-    WriteThrough,
-    /// Not told.
-    Other,
-}
-
-/// A cache between a node's memory and the processors.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemorySideCache {
-    /// Its level; 1 is next to the memory.
-    pub level: u32,
-    /// Its size.
-    pub size: Option<Bytes>,
-    /// How it finds a line.
-    pub indexing: Option<Indexing>,
-    /// Length of a line.
-    pub line_size: Option<Bytes>,
-    /// When it writes.
-    pub write_policy: Option<WritePolicy>,
-}
-
-impl MemorySideCache {
-    fn read(sys: &Tree<'_>, dir: &str, level: u32) -> MemorySideCache {
-        let file = |name: &str| format!("{dir}/index{level}/{name}");
-        MemorySideCache {
-            level,
-            size: sys.number(&file("size")).map(Bytes),
-            indexing: sys.number::<u32>(&file("indexing")).map(|value| match value {
-                0 => Indexing::Direct,
-                1 => Indexing::Associative,
-                _ => Indexing::Other,
-            }),
-            line_size: sys.number(&file("line_size")).map(Bytes),
-            write_policy: sys.number::<u32>(&file("write_policy")).map(|value| match value {
-                0 => WritePolicy::WriteBack,
-                1 => WritePolicy::WriteThrough,
-                _ => WritePolicy::Other,
-            }),
-        }
-    }
-}
-
 /// A NUMA node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NumaNode {
@@ -106,7 +50,7 @@ pub struct NumaNode {
     pub cpus: Option<u32>,
     /// Its memory.
     pub memory: Option<Bytes>,
-    /// Caches in front of its memory; an empty list is "none", as far as the firmware tells.
+    /// Caches in front of its memory, by level; an empty list is "none", as far as the firmware tells.
     pub caches: Vec<MemorySideCache>,
 }
 
@@ -119,13 +63,12 @@ impl NumaNode {
 
     fn read(sys: &Tree<'_>, id: u32) -> NumaNode {
         let dir = format!("devices/system/node/node{id}");
-        let caches = format!("{dir}/memory_side_cache");
-        let levels = sys.numbered(&caches, "index").unwrap_or_default();
+        let memory = sys.text(&format!("{dir}/meminfo")).and_then(|text| meminfo(&text, "MemTotal"));
         NumaNode {
             id,
             cpus: sys.text(&format!("{dir}/cpulist")).and_then(|list| list_len(&list)),
-            memory: sys.text(&format!("{dir}/meminfo")).and_then(|text| meminfo(&text, "MemTotal")),
-            caches: levels.into_iter().map(|level| MemorySideCache::read(sys, &caches, level)).collect(),
+            memory,
+            caches: MemorySideCache::read_all(sys, &dir, memory),
         }
     }
 }
@@ -141,6 +84,31 @@ pub(crate) fn meminfo(text: &str, key: &str) -> Option<Bytes> {
         kilobytes.checked_mul(1024).map(Bytes)
     })
 }
+
+/// Shuffling of the kernel's free lists, which spreads allocations over a direct-mapped memory-side cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shuffle {
+    /// Whether the kernel can (`CONFIG_SHUFFLE_PAGE_ALLOCATOR`).
+    pub built_in: Option<bool>,
+    /// Whether it does. What says so is readable for root only.
+    pub on: Option<bool>,
+}
+
+impl Shuffle {
+    pub(super) fn read(sys: &Tree<'_>, config: Option<&KernelConfig>) -> Shuffle {
+        const FILE: &str = "module/page_alloc/parameters/shuffle";
+        // The file is the kernel's own word. Without it nothing follows from its absence alone: parameters are listed only
+        // where sysfs has modules at all, so the configuration decides.
+        let built_in = match sys.exists(FILE) {
+            Some(true) => Some(true),
+            _ => config.and_then(|config| if config.has(SHUFFLE_OPTION) { None } else { Some(false) }),
+        };
+        Shuffle { built_in, on: if built_in == Some(false) { Some(false) } else { sys.yes(FILE) } }
+    }
+}
+
+/// The option of the kernel's configuration.
+pub(super) const SHUFFLE_OPTION: &str = "CONFIG_SHUFFLE_PAGE_ALLOCATOR";
 
 /// The multi-generation LRU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -12,6 +12,7 @@
 //! Nothing here writes, loads or opens anything but files for reading.
 
 mod assess;
+mod cache;
 mod files;
 mod kernel;
 mod memory;
@@ -20,8 +21,9 @@ mod pmu;
 mod tests;
 
 pub use assess::{Area, Finding, State, assess};
+pub use cache::{Doubt, Indexing, MemorySideCache, PlacementCache, PlacementCaches, WritePolicy, placement_caches};
 pub use kernel::{Cap, Caps, KernelConfig, Lockdown, Release};
-pub use memory::{Damon, Indexing, MemorySideCache, Mglru, NumaNode, Thp, WritePolicy};
+pub use memory::{Damon, Mglru, NumaNode, Shuffle, Thp};
 pub use pmu::Pmu;
 
 pub(crate) use files::{Tree, list_numbers};
@@ -103,7 +105,7 @@ pub struct HostFacts {
     /// Whether the bitmap of idle page tracking is there.
     pub page_idle: Option<bool>,
     /// Whether the kernel shuffles its free lists.
-    pub shuffle: Option<bool>,
+    pub shuffle: Shuffle,
     /// Whether pressure stall information is there.
     pub psi: Option<bool>,
     /// Model name of the processor.
@@ -123,10 +125,12 @@ impl HostFacts {
         let kernel = proc.text("sys/kernel/osrelease").and_then(|text| Release::parse(&text));
         let meminfo = proc.text("meminfo");
         let memory = |key| meminfo.as_deref().and_then(|text| memory::meminfo(text, key));
+        let config = KernelConfig::read(&proc, &roots.boot, kernel.as_ref());
         HostFacts {
             arch: std::env::consts::ARCH.to_owned(),
             page_size,
-            config: KernelConfig::read(&proc, &roots.boot, kernel.as_ref()),
+            shuffle: Shuffle::read(&sys, config.as_ref()),
+            config,
             kernel,
             btf: sys.exists("kernel/btf/vmlinux"),
             lockdown: Lockdown::read(&sys),
@@ -149,7 +153,6 @@ impl HostFacts {
             damon: Damon::read(&Proc::at(&roots.proc), &sys),
             tracefs: tracefs(&sys),
             page_idle: sys.exists("kernel/mm/page_idle/bitmap"),
-            shuffle: sys.yes("module/page_alloc/parameters/shuffle"),
             psi: proc.exists("pressure/memory"),
             cpu_model: proc.text("cpuinfo").and_then(|text| cpu_model(&text)),
             cpus: cpus_online(&roots.sys),

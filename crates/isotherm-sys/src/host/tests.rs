@@ -1,5 +1,7 @@
 //! Machines that we do not have: files for the reader, facts for the assessment.
 
+mod cache;
+
 use super::*;
 use crate::perf::named::Kind;
 use flate2::{Compression, write::GzEncoder};
@@ -26,6 +28,14 @@ impl FakeHost {
         let path = self.dir.path().join(name);
         fs::create_dir_all(path.parent().expect("has a parent")).expect("create directory");
         fs::write(path, bytes).expect("write file");
+    }
+
+    /// A file as the server has it, which may be not at all.
+    fn restore(&self, name: &str) {
+        match SERVER.iter().find(|(file, _)| *file == name) {
+            Some((_, text)) => self.file(name, text.as_bytes()),
+            None => fs::remove_file(self.dir.path().join(name)).expect("is there"),
+        }
     }
 
     fn facts(&self) -> HostFacts {
@@ -101,7 +111,7 @@ fn the_files_of_a_server_are_read() {
     assert_eq!((facts.thp.khugepaged_pages_to_scan, facts.thp.huge_size), (Some(4096), Some(Bytes(2 << 20))));
     assert_eq!((facts.mglru.enabled, facts.mglru.debugfs), (Some(7), Some(true)));
     assert_eq!((facts.damon.in_use(), facts.damon.threads), (Some(false), Some(0)));
-    assert_eq!((facts.tracefs, facts.shuffle, facts.psi), (Some(true), Some(false), Some(true)));
+    assert_eq!((facts.tracefs, facts.shuffle.on, facts.psi), (Some(true), Some(false), Some(true)));
     assert_eq!((facts.cpus, facts.cpu_model.as_deref()), (Some(6), Some("Some CPU @ 2.0GHz")));
     assert_eq!((facts.memory, facts.swap), (Some(Bytes(24_576_000 << 10)), Some(Bytes(0))));
     assert_eq!((facts.option("CONFIG_DAMON_VADDR"), facts.option("CONFIG_DAMON_PADDR")), (Some(true), Some(false)));
@@ -117,6 +127,8 @@ fn nodes_come_with_their_caches() {
         indexing: Some(Indexing::Direct),
         line_size: Some(Bytes(64)),
         write_policy: Some(WritePolicy::WriteBack),
+        extended_linear: None,
+        doubts: vec![],
     };
     assert_eq!(
         nodes,
@@ -251,7 +263,7 @@ fn capable_host() -> HostFacts {
     HostFacts {
         arch: "x86_64".to_owned(),
         config: Some(KernelConfig { source: "config".into(), set }),
-        shuffle: Some(true),
+        shuffle: Shuffle { built_in: Some(true), on: Some(true) },
         lockdown: Some(Lockdown::Off),
         caps: Some(Caps::ALL),
         ..FakeHost::new(SERVER).facts()
@@ -285,6 +297,11 @@ fn drop_cap(facts: &mut HostFacts, caps: &[Cap]) {
 
 fn drop_option(facts: &mut HostFacts, option: &str) {
     facts.config.as_mut().expect("has one").set.remove(option);
+}
+
+/// The capable host's memory-side cache.
+fn cache(facts: &mut HostFacts) -> &mut MemorySideCache {
+    &mut facts.nodes.as_mut().expect("has some")[0].caches[0]
 }
 
 /// A change to the capable host, and what it costs.
@@ -437,7 +454,13 @@ const LOSSES: &[Loss] = &[
     ),
     ("one node", |f| f.nodes.as_mut().expect("has some").truncate(1), &[("numa", Absent)]),
     ("nodes unknown", |f| f.nodes = None, &[("memory-side-cache", Unknown), ("numa", Unknown)]),
-    ("no shuffle", |f| f.shuffle = Some(false), &[("shuffle", Absent)]),
+    ("no shuffle", |f| f.shuffle.on = Some(false), &[("shuffle", Absent)]),
+    ("shuffle hidden", |f| f.shuffle.on = None, &[("shuffle", Unknown)]),
+    ("no way to shuffle", |f| f.shuffle = Shuffle { built_in: Some(false), on: Some(false) }, &[("shuffle", Absent)]),
+    ("a doubtful cache", |f| cache(f).doubts.push(Doubt::SameLevel(1)), &[("memory-side-cache", Unknown)]),
+    ("a cache with a doubt that does not matter", |f| cache(f).doubts.push(Doubt::Missing("write_policy")), &[]),
+    ("a cache of unknown indexing", |f| cache(f).indexing = None, &[("memory-side-cache", Unknown)]),
+    ("an associative cache", |f| cache(f).indexing = Some(Indexing::Associative), &[]),
 ];
 
 #[test]
@@ -468,7 +491,11 @@ fn advice_names_the_privilege_or_the_option() {
     assert!(advice("madv-cold", |f| f.initial_user_namespace = Some(false)).contains("user namespace"));
     let hidden = |f: &mut HostFacts| (f.symbols_visible, f.kptr_restrict) = (Some(false), Some(2));
     assert!(advice("kernel-symbols", hidden).contains("kptr_restrict to 0 or 1"));
-    assert!(advice("memory-side-cache", |f| f.shuffle = Some(false)).contains("page_alloc.shuffle=1"));
+    assert!(advice("memory-side-cache", |f| f.shuffle.on = Some(false)).contains("page_alloc.shuffle=1"));
+    let cannot = |f: &mut HostFacts| f.shuffle = Shuffle { built_in: Some(false), on: Some(false) };
+    assert!(advice("memory-side-cache", cannot).contains("CONFIG_SHUFFLE_PAGE_ALLOCATOR"));
+    assert!(advice("memory-side-cache", |f| f.shuffle.on = None).contains("run as root"));
+    assert!(advice("memory-side-cache", |f| cache(f).indexing = None).contains("doctor --probe-cache"));
     assert!(advice("damon", |f| f.damon.threads = Some(1)).contains("leave it to its user"));
 }
 
@@ -478,7 +505,11 @@ fn details_say_how_far_a_thing_reaches() {
     assert!(finding(&facts, "madv-cold").detail.contains("any process"));
     drop_cap(&mut facts, &[Cap::SysPtrace]);
     assert!(finding(&facts, "madv-cold").detail.contains("own processes only"));
-    assert!(finding(&facts, "memory-side-cache").detail.contains("node 0: 256.0 MiB, direct-mapped"));
+    assert_eq!(
+        finding(&facts, "memory-side-cache").detail,
+        "node 0: 256.0 MiB, direct-mapped, write-back, lines of 64 bytes, level 1; frames 256.0 MiB apart \
+         compete for a line; page_alloc.shuffle is on"
+    );
     assert!(finding(&facts, "perf").detail.contains("cpu (PEBS)"));
 }
 

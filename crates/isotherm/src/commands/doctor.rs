@@ -1,7 +1,7 @@
 //! `isotherm doctor`: what this machine offers, and what to do about the rest.
 
 use crate::cli::DoctorArgs;
-use crate::commands::events;
+use crate::commands::{events, probe_cache};
 use crate::output;
 use anyhow::Result;
 use isotherm_sources::choose::{self, Wanted};
@@ -27,6 +27,9 @@ struct Report {
 pub fn run(args: &DoctorArgs) -> Result<()> {
     if args.events {
         return events::list(args.json);
+    }
+    if let Some(sizes) = &args.probe_cache {
+        return probe_cache::run(sizes, args.json);
     }
     let report = examine();
     if args.json {

@@ -1,0 +1,317 @@
+//! Timing pages of our own: the edge of the probe, where memory is touched.
+
+use super::judge::{MIN_SAMPLES, Sample, Unsure, Verdict, judge};
+use crate::frames::{FrameError, FrameSource};
+use crate::memory::Memory;
+use isotherm_rng::Rng;
+use isotherm_units::{Bytes, FrameNo};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a probe may go on.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Samples at the most; each reads two pairs of pages five times. Fewer than 64 decide nothing.
+    pub samples: usize,
+    /// Time at the most.
+    pub time: Duration,
+}
+
+impl Default for Limits {
+    /// 400 samples, or a second.
+    fn default() -> Limits {
+        Limits { samples: 400, time: Duration::from_secs(1) }
+    }
+}
+
+/// A size that was tried.
+#[derive(Clone, Copy, Debug)]
+pub struct Probed {
+    /// The distance between frames, in bytes.
+    pub size: Bytes,
+    /// Pages of our memory with another one at that distance, of which it can be told.
+    pub pairs: usize,
+    /// What came out.
+    pub verdict: Verdict,
+}
+
+/// Three pages of the mapping, by their index.
+#[derive(Clone, Copy, Debug)]
+struct Trio {
+    first: usize,
+    /// At the distance in question from `first`.
+    apart: usize,
+    /// Near `apart`, and not at that distance.
+    control: usize,
+}
+
+/// The pages of a mapping that are in frames, sorted by frame: what [`probe`] picks from. Made once for several sizes.
+pub fn sort_by_frame(source: &dyn FrameSource) -> Result<Vec<(FrameNo, usize)>, FrameError> {
+    let frames = source.frames(0..source.pages())?;
+    let mut sorted: Vec<_> = frames.into_iter().zip(0..).filter_map(|(frame, page)| Some((frame?, page))).collect();
+    sorted.sort_unstable();
+    Ok(sorted)
+}
+
+/// Finds out whether frames that are `size` apart compete, on pages of `memory`, whose frames `source` knows and
+/// `sorted` lists.
+///
+/// `size` is a multiple of 4 KiB. Which pages are taken, and in which order, comes from `rng`. What the pages hold
+/// stays. Pages are read around the caches, which other programs on the machine hardly notice.
+pub fn probe(
+    memory: &Memory,
+    source: &dyn FrameSource,
+    sorted: &[(FrameNo, usize)],
+    size: Bytes,
+    rng: &mut Rng,
+    limits: Limits,
+) -> Result<Probed, FrameError> {
+    probe_pages(&mut Real(memory), source, sorted, size, rng, limits)
+}
+
+/// Pages that can be read with their time told: real ones, and those of a modelled machine that has such a cache.
+pub(super) trait Pages {
+    /// Reads the page of this index around the processor's caches and returns the time it took.
+    fn read(&mut self, page: usize) -> u64;
+}
+
+pub(super) fn probe_pages(
+    pages: &mut dyn Pages,
+    source: &dyn FrameSource,
+    sorted: &[(FrameNo, usize)],
+    size: Bytes,
+    rng: &mut Rng,
+    limits: Limits,
+) -> Result<Probed, FrameError> {
+    let began = Instant::now();
+    let distance = size.pages();
+    let firsts = with_partner(sorted, distance);
+    let unsure = |why| Ok(Probed { size, pairs: firsts.len(), verdict: Verdict::Unsure(why) });
+    // The same few pairs again and again would tell about these only.
+    if distance == 0 || firsts.len() < MIN_SAMPLES {
+        return unsure(Unsure::NoPairs(firsts.len()));
+    }
+    let (mut samples, mut moved) = (Vec::new(), 0);
+    // Bounded also where no control is ever found.
+    for _ in 0..2 * limits.samples {
+        if samples.len() >= limits.samples || began.elapsed() >= limits.time {
+            break;
+        }
+        let first = firsts[below(rng, firsts.len())];
+        let Some(trio) = pick(sorted, first, distance, rng) else { continue };
+        let sample = time_trio(pages, trio, rng);
+        // Asked again each time: 3 us next to 100 for the sample.
+        if stayed(source, sorted, first, trio, distance)? {
+            samples.push(sample);
+        } else {
+            moved += 1;
+        }
+    }
+    if samples.len() < MIN_SAMPLES && moved >= MIN_SAMPLES {
+        return unsure(Unsure::Moved(moved));
+    }
+    Ok(Probed { size, pairs: firsts.len(), verdict: judge(&samples) })
+}
+
+/// A number below `n`.
+fn below(rng: &mut Rng, n: usize) -> usize {
+    usize::try_from(rng.below(n as u64)).expect("below a usize")
+}
+
+/// Indices into `sorted` of pages with another one `distance` frames further on.
+fn with_partner(sorted: &[(FrameNo, usize)], distance: u64) -> Vec<usize> {
+    let mut found = Vec::new();
+    let mut partner = 0;
+    for (i, (frame, _)) in sorted.iter().enumerate() {
+        let Some(wanted) = frame.0.checked_add(distance) else { break };
+        while partner < sorted.len() && sorted[partner].0.0 < wanted {
+            partner += 1;
+        }
+        if sorted.get(partner).is_some_and(|(frame, _)| frame.0 == wanted) {
+            found.push(i);
+        }
+    }
+    found
+}
+
+/// The control lies at least this many frames from the second page, so that it shares no row of memory with it ...
+const NEAREST: u64 = 64;
+/// ... and at the most this many: 16 MiB, which is on the same node, and less than any memory-side cache.
+const FARTHEST: u64 = 4096;
+/// Its number is the same in the lowest bits: the same channel and bank as far as these decide.
+const STEP: u64 = 8;
+
+/// Adds a control, for which some places are tried.
+fn pick(sorted: &[(FrameNo, usize)], first: usize, distance: u64, rng: &mut Rng) -> Option<Trio> {
+    const TRIES: usize = 32;
+    let page_in = |frame: u64| {
+        let found = sorted.binary_search_by_key(&frame, |(frame, _)| frame.0).ok()?;
+        Some(sorted[found].1)
+    };
+    let (frame, page) = sorted[first];
+    let second = frame.0 + distance;
+    let apart = page_in(second)?;
+    let control = (0..TRIES).find_map(|_| {
+        let far = (NEAREST / STEP + rng.below((FARTHEST - NEAREST) / STEP)) * STEP;
+        let wanted = if rng.below(2) == 0 { second.checked_add(far) } else { second.checked_sub(far) }?;
+        // Not the first page itself, which small distances could meet.
+        page_in(wanted).filter(|control| wanted != frame.0 && *control != page)
+    })?;
+    Some(Trio { first: page, apart, control })
+}
+
+/// Whether the pages are in the frames that they were in when they were picked.
+fn stayed(
+    source: &dyn FrameSource,
+    sorted: &[(FrameNo, usize)],
+    first: usize,
+    trio: Trio,
+    distance: u64,
+) -> Result<bool, FrameError> {
+    let now = |page: usize| Ok(source.frames(page as u64..page as u64 + 1)?.first().copied().flatten());
+    let frame = sorted[first].0;
+    let apart = frame.plus(distance);
+    let near = |control: FrameNo| (NEAREST..=FARTHEST).contains(&control.0.abs_diff(apart.0));
+    Ok(now(trio.first)? == Some(frame) && now(trio.apart)? == Some(apart) && now(trio.control)?.is_some_and(near))
+}
+
+/// Readings of a pair that are timed; the fastest counts, since nothing but the memory makes a reading faster.
+const ROUNDS: usize = 4;
+
+/// Times both pairs, in an order that is drawn.
+fn time_trio(pages: &mut dyn Pages, trio: Trio, rng: &mut Rng) -> Sample {
+    let apart_first = rng.below(2) == 0;
+    let others = if apart_first { [trio.apart, trio.control] } else { [trio.control, trio.apart] };
+    let [one, two] = others.map(|other| time_pair(pages, trio.first, other));
+    if apart_first { Sample { apart: one, control: two } } else { Sample { apart: two, control: one } }
+}
+
+/// Reads two pages in turn and returns the time of the fastest turn.
+fn time_pair(pages: &mut dyn Pages, a: usize, b: usize) -> u64 {
+    // The first turn brings them into the memory-side cache, whatever was there; it does not count.
+    let mut turn = || pages.read(a).saturating_add(pages.read(b));
+    turn();
+    (0..ROUNDS).map(|_| turn()).min().unwrap_or(0)
+}
+
+/// Pages of our own memory.
+struct Real<'a>(&'a Memory);
+
+impl Pages for Real<'_> {
+    fn read(&mut self, page: usize) -> u64 {
+        let words = self.0.words().len() / self.0.pages();
+        let page = &self.0.words()[page * words..(page + 1) * words];
+        flush_page(page);
+        let time = time_page(page);
+        // So that nothing of it is in the caches when it is read around them the next time, prefetched lines included.
+        flush_page(page);
+        time
+    }
+}
+
+/// Words in two lines of 64 bytes. Processors bring in the neighbour of a line with it, so every other line is read.
+const STRIDE: usize = 16;
+
+fn flush_page(page: &[AtomicU64]) {
+    for line in page.chunks(STRIDE / 2) {
+        cpu::flush(&line[0]);
+    }
+    cpu::fence();
+}
+
+/// Reads every other line, one after the other, in an order without a stride.
+fn time_page(page: &[AtomicU64]) -> u64 {
+    let lines = page.len() / STRIDE;
+    // A line that is not timed, so that the translation of the address is there. Two pages a power of two apart may
+    // share their place in a TLB; an emulator's has one place for each page, and would show a conflict of its own.
+    std::hint::black_box(page[STRIDE / 2].load(Ordering::Relaxed));
+    let begin = cpu::clock();
+    for i in 0..lines {
+        // An odd factor gives each of the 32 lines once.
+        let line = (i * 13 + 5) % lines;
+        std::hint::black_box(page[line * STRIDE].load(Ordering::Relaxed));
+        cpu::fence_loads();
+    }
+    cpu::clock().saturating_sub(begin)
+}
+
+/// What takes instructions of the processor's own.
+#[cfg(target_arch = "x86_64")]
+mod cpu {
+    use std::arch::x86_64::{_mm_clflush, _mm_lfence, _mm_mfence, _rdtsc};
+    use std::sync::atomic::AtomicU64;
+
+    /// Puts the line of `word` out of all caches of the processor. `clflush`, which every x86-64 has: what it takes is
+    /// not timed.
+    pub fn flush(word: &AtomicU64) {
+        // SAFETY: the reference points to memory that can be read, which is all it takes; contents stay.
+        unsafe { _mm_clflush(std::ptr::from_ref(word).cast()) };
+    }
+
+    /// All that is before is done before anything that is after.
+    pub fn fence() {
+        // SAFETY: SSE2, which every x86-64 has; no memory is touched.
+        unsafe { _mm_mfence() };
+    }
+
+    /// Loads that are before are done before anything that is after begins.
+    pub fn fence_loads() {
+        // SAFETY: SSE2, which every x86-64 has; no memory is touched.
+        unsafe { _mm_lfence() };
+    }
+
+    /// Ticks of the time-stamp counter, read after all loads before and before all that is after.
+    pub fn clock() -> u64 {
+        fence_loads();
+        // SAFETY: Linux lets programs read the counter unless one asks otherwise for itself; no memory is touched.
+        let ticks = unsafe { _rdtsc() };
+        fence_loads();
+        ticks
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod cpu {
+    use std::arch::asm;
+    use std::sync::atomic::AtomicU64;
+
+    /// Puts the line of `word` out of all caches, to the point where all see the same.
+    pub fn flush(word: &AtomicU64) {
+        // SAFETY: the reference points to memory that can be read, and Linux lets programs clean lines by address;
+        // contents stay.
+        unsafe { asm!("dc civac, {}", in(reg) word, options(nostack, preserves_flags)) };
+    }
+
+    /// All that is before is done before anything that is after.
+    pub fn fence() {
+        // SAFETY: a barrier; no memory is touched.
+        unsafe { asm!("dsb ish", "isb", options(nostack, preserves_flags)) };
+    }
+
+    /// Loads that are before are done before anything that is after begins.
+    pub fn fence_loads() {
+        // SAFETY: a barrier; no memory is touched.
+        unsafe { asm!("dsb ishld", "isb", options(nostack, preserves_flags)) };
+    }
+
+    /// Ticks of the virtual counter, which may be as coarse as 40 ns: a page takes microseconds.
+    pub fn clock() -> u64 {
+        let ticks: u64;
+        // SAFETY: Linux lets programs read the counter; no memory is touched.
+        unsafe { asm!("isb", "mrs {}, cntvct_el0", "isb", out(reg) ticks, options(nostack, preserves_flags)) };
+        ticks
+    }
+}
+
+/// Without a way to flush lines nothing can be timed: all times are zero, and the verdict is that the clock shows none.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod cpu {
+    use std::sync::atomic::AtomicU64;
+
+    pub fn flush(_: &AtomicU64) {}
+    pub fn fence() {}
+    pub fn fence_loads() {}
+    pub fn clock() -> u64 {
+        0
+    }
+}
