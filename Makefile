@@ -5,7 +5,7 @@ CARGO ?= cargo
 BIN := target/release/isotherm
 
 BENCHES := bench-scan bench-accuracy bench-collapse bench-redis bench-sampling bench-scale bench-sampled bench-events \
-	bench-faults bench-damon
+	bench-faults bench-frames bench-damon
 .PHONY: help build demo test lint fmt fuzz lab bench $(BENCHES) setup-build setup-test setup-lab
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo "make bench-faults    every page fault of a child sampled, next to none (about 1 minute)"
 	@echo "make bench-damon     the kernel's DAMON next to ours on one process, in QEMU (about 5 minutes)"
 	@echo "make bench-events    a window of 200,000 sampled accesses, next to a list of 26 million regions (about 1 minute, 2 GiB)"
+	@echo "make bench-frames    page frames taken and given back, next to allocators there are (about 2 minutes, 1 GiB; builds jemalloc)"
 	@echo "make bench           all of them; results into bench/results/"
 
 setup-build:
@@ -84,6 +85,9 @@ bench-events: build
 
 bench-faults: build
 	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-faults
+
+bench-frames: setup-build
+	$(CARGO) run --release --locked -q -p isotherm-bench --features peers --bin bench-frames
 
 bench-damon: setup-lab
 	@lab/run.sh --bench

@@ -1,0 +1,165 @@
+//! The threads that run batches: each on a CPU of its own, alive for the whole run, so that what an allocator keeps for a thread
+//! is kept.
+
+use super::Row;
+use super::shape::{Batch, Own, Sample, Shape};
+use anyhow::{Context, Result, ensure};
+use std::hint;
+use std::io;
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often a batch is done because a thread was disturbed, at the most.
+const TRIES: usize = 12;
+/// When nothing is done again any more: on a machine this busy it is of no use.
+const PATIENCE: Duration = Duration::from_secs(50);
+
+/// Where threads wait for each other before they begin, and see whether others are at work.
+#[derive(Debug)]
+pub struct Gate {
+    threads: usize,
+    ready: AtomicUsize,
+    done: AtomicUsize,
+}
+
+impl Gate {
+    fn new(threads: usize) -> Gate {
+        Gate { threads, ready: AtomicUsize::new(0), done: AtomicUsize::new(0) }
+    }
+
+    /// Waits, without leaving the CPU, until all have come.
+    pub fn arrive(&self) {
+        self.ready.fetch_add(1, Ordering::AcqRel);
+        while self.ready.load(Ordering::Acquire) < self.threads {
+            hint::spin_loop();
+        }
+    }
+
+    /// The calling thread has done what was timed.
+    pub fn leave(&self) {
+        self.done.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Whether what is timed goes on in another thread.
+    pub fn others_at_work(&self) -> bool {
+        self.done.load(Ordering::Acquire) < self.threads
+    }
+}
+
+type Task = (Arc<dyn Row>, Batch);
+
+struct Worker {
+    tasks: Sender<Task>,
+    samples: Receiver<Sample>,
+}
+
+/// The threads.
+pub struct Crew {
+    workers: Vec<Worker>,
+    began: Instant,
+    /// Batches that were done again because a thread was disturbed.
+    pub discarded: usize,
+    /// Batches that count though a thread was disturbed: there was no end to it.
+    pub kept: usize,
+}
+
+impl Crew {
+    /// At most so many threads, on the first CPUs that this process may use; fewer where it has fewer.
+    pub fn start(most: usize) -> Result<Crew> {
+        let cpus = allowed_cpus().context("ask for the CPUs of this process")?;
+        let workers =
+            cpus.into_iter().take(most).enumerate().map(|(no, cpu)| worker(no, cpu)).collect::<Result<_>>()?;
+        Ok(Crew { workers, began: Instant::now(), discarded: 0, kept: 0 })
+    }
+
+    /// How many threads there are.
+    pub fn threads(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// Does a batch on the first `threads` at the same time, once. Returns the sample of each.
+    pub fn once(&self, row: &Arc<dyn Row>, shape: Shape, rounds: usize, threads: usize) -> Result<Vec<Sample>> {
+        let gate = Arc::new(Gate::new(threads));
+        let workers = &self.workers[..threads];
+        for worker in workers {
+            let batch = Batch { shape, rounds, gate: Arc::clone(&gate) };
+            worker.tasks.send((Arc::clone(row), batch)).context("a thread of the bench has ended")?;
+        }
+        let sample = |worker: &Worker| worker.samples.recv().context("a thread of the bench has ended");
+        workers.iter().map(sample).collect()
+    }
+
+    /// The same, again while a thread had to leave its CPU meanwhile, but not for ever.
+    pub fn run(&mut self, row: &Arc<dyn Row>, shape: Shape, rounds: usize, threads: usize) -> Result<Vec<Sample>> {
+        for _ in 1..TRIES {
+            let samples = self.once(row, shape, rounds, threads)?;
+            if samples.iter().all(|sample| !sample.disturbed) {
+                return Ok(samples);
+            }
+            if self.began.elapsed() > PATIENCE {
+                self.kept += 1;
+                return Ok(samples);
+            }
+            self.discarded += 1;
+        }
+        let samples = self.once(row, shape, rounds, threads)?;
+        self.kept += usize::from(samples.iter().any(|sample| sample.disturbed));
+        Ok(samples)
+    }
+
+    /// How long they have been at it.
+    pub fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+}
+
+fn worker(no: usize, cpu: usize) -> Result<Worker> {
+    let (tasks, todo) = channel::<Task>();
+    let (done, samples) = channel();
+    let (pinned, is_pinned) = channel();
+    thread::spawn(move || {
+        let _ = pinned.send(pin(cpu));
+        let mut own = Own::new(no);
+        for (row, batch) in todo {
+            if done.send(row.batch(&batch, &mut own)).is_err() {
+                return;
+            }
+        }
+    });
+    is_pinned.recv()?.with_context(|| format!("pin a thread to CPU {cpu}"))?;
+    Ok(Worker { tasks, samples })
+}
+
+fn allowed_cpus() -> Result<Vec<usize>> {
+    // SAFETY: plain data for which zeros are valid.
+    let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
+    // SAFETY: writes at most the size given.
+    let result = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) };
+    ensure!(result == 0, io::Error::last_os_error());
+    // SAFETY: the number is below the bits of the set.
+    Ok((0..8 * size_of_val(&set)).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).collect())
+}
+
+/// Keeps the calling thread on a CPU.
+fn pin(cpu: usize) -> io::Result<()> {
+    // SAFETY: plain data for which zeros are valid.
+    let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
+    // SAFETY: the number is that of a CPU in such a set.
+    unsafe { libc::CPU_SET(cpu, &mut set) };
+    // SAFETY: reads the set given.
+    let result = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// How often the calling thread had to leave its CPU to another.
+pub fn involuntary_switches() -> i64 {
+    // SAFETY: plain data for which zeros are valid.
+    let mut usage: libc::rusage = unsafe { mem::zeroed() };
+    // SAFETY: `usage` is to be written to; the calling thread always exists.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    usage.ru_nivcsw
+}

@@ -1,0 +1,117 @@
+//! What bench-frames is made of: allocators behind one small trait, the shapes they are run in, threads of their own to run
+//! them on, and what came of it.
+//!
+//! Dispatch is static from a shape's loop down to the allocator, so that each loop is compiled for each allocator as it would
+//! be in a program that uses it: what is small enough is inlined, a C library is called. It is dynamic once a batch, which
+//! takes milliseconds.
+//!
+//! This is the one part of the benches with unsafe code: allocators in C are called, and the scheduler is asked.
+
+pub mod alone;
+pub mod bitmap;
+pub mod buddy;
+pub mod crew;
+pub mod glibc;
+pub mod jemalloc;
+pub mod list;
+pub mod mimalloc;
+pub mod ours;
+pub mod shape;
+pub mod table;
+
+use shape::{Batch, Sample, Shape};
+use std::sync::Arc;
+
+/// Bytes of a frame.
+pub const FRAME_SIZE: usize = 4096;
+/// Frames of a pool: 1 GiB of pages of 4 KiB.
+pub const POOL: usize = 1 << 18;
+
+/// One thread's way to an allocator.
+pub trait Frames {
+    /// Takes a block of 2^`order` frames, aligned to its size: the number of its first frame, or its address.
+    ///
+    /// # Panics
+    ///
+    /// If there is none, which a bench takes care not to see.
+    fn get(&mut self, order: u32) -> usize;
+
+    /// Gives a block back.
+    ///
+    /// # Safety
+    ///
+    /// `block` is one that `get` or `get_many` of the same allocator returned, of the same order (`get_many`: 0), and it is
+    /// given back once.
+    unsafe fn put(&mut self, block: usize, order: u32);
+
+    /// Takes a frame for each place of `blocks`, in one call where the allocator has one.
+    fn get_many(&mut self, blocks: &mut [usize]) {
+        blocks.iter_mut().for_each(|block| *block = self.get(0));
+    }
+
+    /// Gives frames back, in one call where the allocator has one.
+    ///
+    /// # Safety
+    ///
+    /// As with [`Frames::put`], for each of them.
+    unsafe fn put_many(&mut self, blocks: &[usize]) {
+        for &block in blocks {
+            // SAFETY: the caller's word for each of them.
+            unsafe { self.put(block, 0) };
+        }
+    }
+}
+
+/// An allocator, from which each thread makes itself a way in.
+pub trait Peer: Send + Sync + 'static {
+    /// What its rows are called.
+    const NAME: &'static str;
+    /// Whether it has blocks of more than one frame.
+    const ORDERS: bool = true;
+    /// Whether it takes many frames in one call.
+    const MANY: bool = false;
+    /// A thread's way in.
+    type Handle<'a>: Frames;
+
+    /// One of [`POOL`] frames, all of them free; of those that have the process's memory, one more door to it.
+    fn new() -> Self;
+
+    /// A way in for the calling thread.
+    fn handle(&self) -> Self::Handle<'_>;
+}
+
+/// A row of the tables.
+pub trait Row: Send + Sync {
+    /// What it is called.
+    fn name(&self) -> &'static str;
+    /// Whether the allocator can be run in this shape.
+    fn has(&self, shape: Shape) -> bool;
+    /// Runs a batch on the calling thread.
+    fn batch(&self, batch: &Batch, own: &mut shape::Own) -> Sample;
+}
+
+/// An allocator for each shape, so that none inherits the order in which another left the frames.
+struct Pools<P>(Vec<P>);
+
+impl<P: Peer> Row for Pools<P> {
+    fn name(&self) -> &'static str {
+        P::NAME
+    }
+
+    fn has(&self, shape: Shape) -> bool {
+        match shape {
+            Shape::HugePair => P::ORDERS,
+            Shape::BulkCall => P::MANY,
+            _ => true,
+        }
+    }
+
+    fn batch(&self, batch: &Batch, own: &mut shape::Own) -> Sample {
+        shape::run(&mut self.0[batch.shape as usize].handle(), batch, own)
+    }
+}
+
+/// The row of an allocator.
+pub fn row<P: Peer>() -> Arc<dyn Row> {
+    Arc::new(Pools::<P>(Shape::ALL.iter().map(|_| P::new()).collect()))
+}
