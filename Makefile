@@ -6,7 +6,7 @@ BIN := target/release/isotherm
 
 BENCHES := bench-scan bench-accuracy bench-collapse bench-redis bench-sampling bench-scale bench-sampled bench-events \
 	bench-faults bench-frames bench-damon
-.PHONY: help build demo test lint fmt fuzz lab bench $(BENCHES) setup-build setup-test setup-lab
+.PHONY: help build demo test lint fmt fuzz soak loom miri lab bench $(BENCHES) setup-build setup-test setup-lab
 
 help:
 	@echo "make demo            set up, build, and watch a workload with known hot memory"
@@ -15,6 +15,9 @@ help:
 	@echo "make build           set up and build $(BIN)"
 	@echo "make lint            formatting and clippy, warnings as errors"
 	@echo "make fuzz            any bytes as records of a perf ring, for FUZZ_SECONDS (60)"
+	@echo "make soak            random calls on one zone of frames from several threads, for SOAK_SECONDS (600)"
+	@echo "make loom            every order in which a few threads can meet at a zone's lock (about half a minute)"
+	@echo "make miri            the frames' tests, interpreted: undefined behaviour is found (needs a nightly toolchain with miri)"
 	@echo "make bench-scan      what reading and clearing cost, next to clear_refs + smaps (about 8 minutes)"
 	@echo "make bench-accuracy  precision and recall against the truth (about 9 minutes; --full: 16)"
 	@echo "make bench-collapse  hints next to round robin, everything huge, and nothing (about 7 minutes)"
@@ -55,6 +58,19 @@ test: setup-test lint
 
 fuzz: setup-build
 	@scripts/fuzz.sh $(or $(FUZZ_TARGET),perf_records) $(or $(FUZZ_SECONDS),60)
+
+soak: setup-build
+	SOAK_SECONDS=$(or $(SOAK_SECONDS),600) $(CARGO) test --release --locked -p isotherm-frames --test soak -- --nocapture
+
+# In directories of their own, or all that these flags concern would be built anew each time.
+loom: setup-build
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test --release --locked -p isotherm-frames --test loom
+
+miri: setup-build
+	@if $(CARGO) +nightly miri --version >/dev/null 2>&1; then \
+		MIRIFLAGS=-Zmiri-disable-isolation CARGO_TARGET_DIR=target/miri $(CARGO) +nightly miri test --locked -p isotherm-frames \
+			--lib --test zone_model --test zone_rules --test shuffling; \
+	else echo "skipped: needs a nightly toolchain with miri (rustup toolchain install nightly --component miri)"; fi
 
 lab: setup-lab
 	@lab/run.sh

@@ -10,25 +10,41 @@
 
 use core::cell::UnsafeCell;
 use core::hint;
+use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
+#[cfg(not(all(loom, test)))]
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+#[cfg(all(loom, test))]
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
 /// Taken, and someone may sleep.
 const AWAITED: u32 = 2;
+#[cfg(not(all(loom, test)))]
 const SPINS: u32 = 200;
+/// One turn shows a model what there is to see of spinning.
+#[cfg(all(loom, test))]
+const SPINS: u32 = 1;
 
 /// The word itself, taken and released by hand.
 #[derive(Debug, Default)]
 pub(crate) struct RawLock {
     word: AtomicU32,
     contended: AtomicU64,
+    #[cfg(all(loom, test))]
+    sleepers: Sleepers,
 }
 
 impl RawLock {
+    #[cfg(not(all(loom, test)))]
     pub(crate) const fn new() -> RawLock {
         RawLock { word: AtomicU32::new(FREE), contended: AtomicU64::new(0) }
+    }
+
+    #[cfg(all(loom, test))]
+    pub(crate) fn new() -> RawLock {
+        RawLock::default()
     }
 
     #[inline]
@@ -55,7 +71,7 @@ impl RawLock {
         }
         // Acquire: pairs with the Release of `unlock`. Whoever has slept cannot know whether others still do, so says they may.
         while self.word.swap(AWAITED, Ordering::Acquire) != FREE {
-            wait(&self.word, AWAITED);
+            self.wait();
         }
     }
 
@@ -63,7 +79,7 @@ impl RawLock {
     pub(crate) fn unlock(&self) {
         // Release: pairs with the Acquire of whoever takes it next.
         if self.word.swap(FREE, Ordering::Release) == AWAITED {
-            wake_one(&self.word);
+            self.wake_one();
         }
     }
 
@@ -73,36 +89,63 @@ impl RawLock {
     }
 }
 
-#[cfg(all(feature = "std", target_os = "linux"))]
-fn wait(word: &AtomicU32, expected: u32) {
-    // SAFETY: the address is that of a live u32; a null time-out waits without limit. Any result is right: the caller looks again.
-    unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
-            expected,
-            core::ptr::null::<libc::timespec>(),
-        );
+#[cfg(all(feature = "std", target_os = "linux", not(all(loom, test))))]
+impl RawLock {
+    fn wait(&self) {
+        // SAFETY: the address is that of a live u32; a null time-out waits without limit. Any result is right: the caller looks
+        // again.
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                self.word.as_ptr(),
+                libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+                AWAITED,
+                core::ptr::null::<libc::timespec>(),
+            );
+        }
+    }
+
+    #[cold]
+    fn wake_one(&self) {
+        // SAFETY: the address is that of a live u32, and waking has no other effect.
+        unsafe { libc::syscall(libc::SYS_futex, self.word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1) };
     }
 }
 
-#[cfg(all(feature = "std", target_os = "linux"))]
-#[cold]
-fn wake_one(word: &AtomicU32) {
-    // SAFETY: the address is that of a live u32, and waking has no other effect.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1) };
+#[cfg(all(not(all(feature = "std", target_os = "linux")), not(all(loom, test))))]
+impl RawLock {
+    fn wait(&self) {
+        while self.word.load(Ordering::Relaxed) == AWAITED {
+            hint::spin_loop();
+        }
+    }
+
+    fn wake_one(&self) {}
 }
 
-#[cfg(not(all(feature = "std", target_os = "linux")))]
-fn wait(word: &AtomicU32, expected: u32) {
-    while word.load(Ordering::Relaxed) == expected {
-        hint::spin_loop();
+/// What stands for the kernel in a model: looking at the word and going to sleep is one step to whoever wakes, and a wake-up that
+/// nobody waits for is lost.
+#[cfg(all(loom, test))]
+#[derive(Debug, Default)]
+struct Sleepers {
+    queue: loom::sync::Mutex<()>,
+    woken: loom::sync::Condvar,
+}
+
+#[cfg(all(loom, test))]
+impl RawLock {
+    fn wait(&self) {
+        let queue = self.sleepers.queue.lock().unwrap();
+        if self.word.load(Ordering::Relaxed) == AWAITED {
+            drop(self.sleepers.woken.wait(queue).unwrap());
+        }
+    }
+
+    fn wake_one(&self) {
+        let _queue = self.sleepers.queue.lock().unwrap();
+        self.sleepers.woken.notify_one();
     }
 }
-
-#[cfg(not(all(feature = "std", target_os = "linux")))]
-fn wake_one(_: &AtomicU32) {}
 
 /// A value behind the lock.
 #[derive(Debug)]
@@ -115,6 +158,7 @@ pub(crate) struct Lock<T> {
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
+    #[cfg(not(all(loom, test)))]
     pub(crate) const fn new(value: T) -> Lock<T> {
         Lock { raw: RawLock::new(), value: UnsafeCell::new(value) }
     }
@@ -122,12 +166,12 @@ impl<T> Lock<T> {
     #[inline]
     pub(crate) fn lock(&self) -> Held<'_, T> {
         self.raw.lock();
-        Held { lock: self }
+        Held { lock: self, value: PhantomData }
     }
 
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<Held<'_, T>> {
-        self.raw.try_lock().then(|| Held { lock: self })
+        self.raw.try_lock().then(|| Held { lock: self, value: PhantomData })
     }
 
     /// The lock without the value, for those who hold it over something that is no scope.
@@ -139,6 +183,8 @@ impl<T> Lock<T> {
 /// The value, while the lock is held.
 pub(crate) struct Held<'a, T> {
     lock: &'a Lock<T>,
+    /// Shared between threads, it shares the value: so only if that may be.
+    value: PhantomData<&'a mut T>,
 }
 
 impl<T> Deref for Held<'_, T> {
@@ -233,20 +279,40 @@ impl<T> Drop for Tried<'_, T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::thread;
 
+    /// Told by which of two methods of one name is found: the inherent one needs `Sync`, the trait's does not.
+    #[test]
+    fn a_held_value_is_shared_between_threads_only_if_it_may_be() {
+        struct Ask<T>(PhantomData<T>);
+        trait Otherwise {
+            fn is_shared(&self) -> bool {
+                false
+            }
+        }
+        impl<T> Otherwise for Ask<T> {}
+        impl<T: Sync> Ask<T> {
+            fn is_shared(&self) -> bool {
+                true
+            }
+        }
+        assert!(Ask(PhantomData::<Held<'static, u64>>).is_shared());
+        assert!(!Ask(PhantomData::<Held<'static, core::cell::Cell<u64>>>).is_shared());
+    }
+
     #[test]
     fn nothing_is_lost_between_threads() {
         let lock = Lock::new(0_u64);
+        let times = if cfg!(miri) { 50 } else { 20_000 };
         thread::scope(|s| {
             for _ in 0..4 {
-                s.spawn(|| (0..20_000).for_each(|_| *lock.lock() += 1));
+                s.spawn(|| (0..times).for_each(|_| *lock.lock() += 1));
             }
         });
-        assert_eq!(*lock.lock(), 80_000);
+        assert_eq!(*lock.lock(), 4 * times);
     }
 
     #[test]

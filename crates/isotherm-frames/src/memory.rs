@@ -20,7 +20,7 @@ impl<'m> Metadata<'m> {
     }
 
     /// For memory that is known to be all zero, such as a fresh mapping, which then stays untouched where no frames are. If it is
-    /// not, the zone gives wrong answers.
+    /// not, the zone gives wrong answers or panics.
     pub const fn zeroed(bytes: &'m mut [u8]) -> Metadata<'m> {
         Metadata(bytes)
     }

@@ -89,6 +89,8 @@ impl Pair<'_> {
 }
 
 fn run(config: ZoneConfig, ranges: &[FrameRange], steps: u32) {
+    // Interpreted, every step takes a thousand times as long, and what it looks for is seen in few.
+    let steps = if cfg!(miri) { 100 } else { steps };
     for seed in seeds() {
         let config = ZoneConfig { seed, ..config };
         let mut bytes = metadata(&config);
@@ -102,7 +104,7 @@ fn run(config: ZoneConfig, ranges: &[FrameRange], steps: u32) {
         }
         for step in 0..steps {
             // Alternately filling and emptying, so that both ends are seen.
-            let filling = step / 300 % 2 == 0;
+            let filling = step / if cfg!(miri) { 50 } else { 300 } % 2 == 0;
             match pair.rng.below(16) {
                 0 => pair.bulk(),
                 1 => pair.at(config.span),
@@ -124,23 +126,27 @@ fn run(config: ZoneConfig, ranges: &[FrameRange], steps: u32) {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "would be interpreted for minutes")]
 fn one_range() {
     run(ZoneConfig::new(frames(0, 8192)), &[frames(0, 8192)], 3000);
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "would be interpreted for minutes")]
 fn ranges_with_holes_and_odd_ends() {
     let ranges = [frames(1, 1030), frames(1500, 1), frames(3000, 2600), frames(6000, 1500), frames(5600, 400)];
     run(ZoneConfig::new(frames(0, 8000)), &ranges, 3000);
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "would be interpreted for minutes")]
 fn far_up_in_physical_memory() {
     let start = (1 << 40) + 512;
     run(ZoneConfig::new(frames(start, 5000)), &[frames(start, 3000), frames(start + 3000, 2000)], 1500);
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "would be interpreted for minutes")]
 fn shuffled() {
     let shuffle = Shuffling { from: Order::HUGE, ..Shuffling::from_option(Some(true)) };
     let config = ZoneConfig { shuffle, ..ZoneConfig::new(frames(0, 16 << 10)) };
@@ -148,12 +154,14 @@ fn shuffled() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "would be interpreted for minutes")]
 fn coloured_by_frames() {
     let config = ZoneConfig { colouring: Some(Colouring::exact(2048)), ..ZoneConfig::new(frames(1024, 9000)) };
     run(config, &[frames(1030, 2000), frames(4096, 5000)], 2000);
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "would be interpreted for minutes")]
 fn coloured_by_huge_pages() {
     let colouring = Colouring { cache_frames: 3072, granule: Order::HUGE, choice: Choice::Exact };
     let config = ZoneConfig { colouring: Some(colouring), ..ZoneConfig::new(frames(0, 12 << 10)) };
@@ -161,6 +169,7 @@ fn coloured_by_huge_pages() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "would be interpreted for minutes")]
 fn coloured_by_larger_granules_than_most_requests() {
     let colouring = Colouring { cache_frames: 2048, granule: Order::new(4).unwrap(), choice: Choice::Exact };
     let config = ZoneConfig { colouring: Some(colouring), ..ZoneConfig::new(frames(0, 12 << 10)) };
@@ -168,10 +177,22 @@ fn coloured_by_larger_granules_than_most_requests() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "would be interpreted for minutes")]
 fn best_of_a_few() {
     let colouring = Colouring { cache_frames: 2048, granule: Order::FRAME, choice: Choice::BestOf(4) };
     let config = ZoneConfig { colouring: Some(colouring), ..ZoneConfig::new(frames(0, 8 << 10)) };
     run(config, &[frames(0, 8 << 10)], 2000);
+}
+
+/// For an interpreter: the other tests' calls on as little memory as shows them.
+#[test]
+fn small_zones() {
+    let colouring = Colouring { cache_frames: 1024, granule: Order::new(4).unwrap(), choice: Choice::Exact };
+    let shuffle = Shuffling { from: Order::HUGE, ..Shuffling::from_option(Some(true)) };
+    for colouring in [None, Some(colouring), Some(Colouring { choice: Choice::BestOf(2), ..colouring })] {
+        let config = ZoneConfig { shuffle, colouring, ..ZoneConfig::new(frames(1024, 2048)) };
+        run(config, &[frames(1040, 608), frames(2048, 1024)], 300);
+    }
 }
 
 /// Ranges come and go while blocks are in use.
@@ -183,7 +204,7 @@ fn hotplug(config: ZoneConfig) {
         let mut pair = Pair { zone, naive: Naive::default(), rng: Rng::new(seed), seed };
         let slots: Vec<FrameRange> = (0..6).map(|n| frames(n * 2048, 2048)).collect();
         let mut leaving = [false; 6];
-        for step in 0..1200 {
+        for step in 0..if cfg!(miri) { 100 } else { 1200 } {
             let slot = below(&mut pair.rng, slots.len());
             let range = slots[slot];
             let there = pair.naive.present.contains(&range.start.0);
@@ -232,17 +253,20 @@ fn go(pair: &mut Pair<'_>, range: FrameRange, leaving: &mut bool) {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "would be interpreted for minutes")]
 fn ranges_come_and_go() {
     hotplug(ZoneConfig::new(frames(0, 12 << 10)));
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "would be interpreted for minutes")]
 fn shuffled_ranges_come_and_go() {
     let shuffle = Shuffling::from_option(Some(true));
     hotplug(ZoneConfig { shuffle, ..ZoneConfig::new(frames(0, 12 << 10)) });
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "would be interpreted for minutes")]
 fn coloured_ranges_come_and_go() {
     for granule in [0, 4, 9, 10] {
         let granule = Order::new(granule).unwrap();

@@ -34,6 +34,8 @@ use tree::{Shape, Tree};
 const MOST_LAYERS: u64 = 250;
 /// Words of colours looked at for one whose granules are of the right migrate type, before the lists decide.
 const TRIES: u32 = 32;
+/// Granules that may be compared for one allocation: more would hold the zone's lock for longer than they improve anything.
+const MOST_CANDIDATES: u32 = 64;
 /// Candidates for blocks larger than a granule, from the head of their list.
 const CANDIDATES: u32 = 8;
 
@@ -42,14 +44,15 @@ const CANDIDATES: u32 = 8;
 pub enum Choice {
     /// Of a colour with the smallest load, always.
     Exact,
-    /// Of the colour with the smallest load among this many free granules drawn at random; 1 is random placement.
+    /// Of the colour with the smallest load among this many free granules drawn at random, 1 to 64; 1 is random placement.
     BestOf(u32),
 }
 
 /// A direct-mapped cache to place for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Colouring {
-    /// Its size in frames: frames this far apart compete. A multiple of 1,024.
+    /// Its size in frames: frames this far apart compete. A multiple of 1,024. In one that is larger than the zone's span no two
+    /// frames compete: then there are as many colours as granules.
     pub cache_frames: u64,
     /// The blocks that are counted by colour: the order that most allocations have.
     pub granule: Order,
@@ -85,16 +88,19 @@ impl Colouring {
                 "the memory is more than 250 times the cache: give a larger cache, or colour a part of the memory",
             );
         }
-        if self.choice == Choice::BestOf(0) {
-            return Err("the best of 0 candidates: give at least 1");
+        match self.choice {
+            Choice::BestOf(0) => Err("the best of 0 candidates: give at least 1"),
+            Choice::BestOf(k) if k > MOST_CANDIDATES => {
+                Err("the best of more than 64 candidates: give fewer, or Exact")
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     fn sizes(&self, frames: usize) -> Sizes {
         let shift = self.granule.get();
         let granules = frames >> shift;
-        let colours = usize::try_from(self.cache_frames >> shift).unwrap_or(usize::MAX);
+        let colours = usize::try_from(self.cache_frames >> shift).map_or(granules, |colours| colours.min(granules));
         let levels = match self.choice {
             Choice::Exact => granules.div_ceil(colours) + 1,
             Choice::BestOf(_) => 0,
@@ -241,20 +247,29 @@ impl<'m> Colours<'m> {
             return;
         }
         let (first, count) = self.granules_of(index, order.frames());
-        for granule in first..first + count {
-            self.set_free(granule, appeared);
-            let colour = self.colour_of(granule);
-            self.leave_level(colour);
-            self.left.step(colour, 1, appeared);
-            self.enter_level(colour);
+        self.flip_free(first, count, !appeared);
+        let colour = self.colour_of(first);
+        let mut done = 0;
+        while done < count {
+            done += self.appear_alike(colour + done, count - done, appeared);
         }
     }
 
-    fn set_free(&self, granule: u32, free: bool) {
-        let word = &self.free[granule as usize / 64];
-        let bit = 1 << (granule % 64);
-        let was = word.load(Relaxed);
-        word.store(if free { was | bit } else { was & !bit }, Relaxed);
+    /// Neighbouring colours have one free granule more or fewer, as many as are alike and in one word.
+    fn appear_alike(&self, colour: u32, most: u32, appeared: bool) -> u32 {
+        let (load, left) = (self.loads.get(colour), self.left.get(colour));
+        let to_left = if appeared { left + 1 } else { left - 1 };
+        let most = most.min(64 - colour % 64);
+        let count = self.loads.alike(colour, self.left.alike(colour, most));
+        self.left.step(colour, count, appeared);
+        // They keep their load; what changes is whether there is anything of them to be had.
+        if (left == 0 || to_left == 0)
+            && let Some(tree) = self.levels.level(usize::from(load))
+        {
+            let (word, mask) = (colour as usize / 64, ones(count) << (colour % 64));
+            if appeared { tree.insert(word, mask) } else { tree.remove(word, mask) }
+        }
+        count
     }
 
     fn leave_level(&self, colour: u32) {

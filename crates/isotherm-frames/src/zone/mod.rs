@@ -202,7 +202,8 @@ pub struct Zone<'m> {
     page_blocks: &'m [AtomicU8],
     /// Room for a number a page block, for whoever holds `changing`.
     scratch: &'m [AtomicU32],
-    /// Held while ranges come and go and while lists are shuffled: one of these at a time. Taken before `books`.
+    /// Held while ranges come and go and while lists are shuffled: one of these at a time. The locks are taken in the order
+    /// `changing`, `shuffle`, `books`.
     changing: Lock<()>,
     watermarks: Watermarks,
     pub(crate) books: Lock<Books<'m>>,
@@ -331,7 +332,8 @@ impl<'m> Zone<'m> {
         Ok(self.frame(run.first))
     }
 
-    /// Hands out the block of `order` that starts at `frame`, if it is free.
+    /// Hands out the block of `order` that starts at `frame`, if it is free. Watermarks do not count here: who names a frame, to
+    /// reserve it or to take over what is in use already, cannot do with another.
     pub fn alloc_at(&self, frame: FrameNo, order: Order, migrate: MigrateType) -> Result<(), AllocError> {
         let taken = || AllocError::Taken { frame, order, state: self.state(frame) };
         let index = self.index(frame).filter(|_| frame.is_aligned(order.get())).ok_or_else(taken)?;
@@ -347,7 +349,7 @@ impl<'m> Zone<'m> {
 
     fn check_watermark(&self, books: &mut Books<'m>, order: Order, urgency: Urgency) -> Result<(), AllocError> {
         let kept = self.watermarks.kept_from(urgency);
-        if kept > 0 && books.free < kept + u64::from(order.frames()) {
+        if kept > 0 && books.free < kept.saturating_add(u64::from(order.frames())) {
             books.events.failed += 1;
             return Err(AllocError::Kept { order, free: books.free, kept });
         }

@@ -93,16 +93,25 @@ impl<'m> Zone<'m> {
         }
     }
 
+    /// Frames in use and in per-CPU sets. The lock is taken for 1,024 frames at a time: what is free in a range that is leaving
+    /// stays so, and what comes back meanwhile is counted next time.
     fn count_used(&self, start: u32, end: u32) -> (u64, u64) {
-        let books = self.books.lock();
+        let largest = (start..end).step_by(Order::MAX.frames() as usize);
+        largest.map(|first| self.books.lock().count_used(first)).fold((0, 0), |sum, n| (sum.0 + n.0, sum.1 + n.1))
+    }
+}
+
+impl Books<'_> {
+    /// Frames of 1,024 that are in use and in per-CPU sets.
+    fn count_used(&self, first: u32) -> (u64, u64) {
         let (mut in_use, mut in_sets) = (0, 0);
-        let mut index = start;
-        while index < end {
-            if !books.page_block(index).is_present() {
+        let mut index = first;
+        while index < first + Order::MAX.frames() {
+            if !self.page_block(index).is_present() {
                 index += PAGE_BLOCK_FRAMES;
                 continue;
             }
-            let (state, order) = books.block_at(index);
+            let (state, order) = self.block_at(index);
             match state {
                 FrameState::Allocated(..) => in_use += u64::from(order.frames()),
                 FrameState::Cached(_) => in_sets += u64::from(order.frames()),
@@ -112,9 +121,7 @@ impl<'m> Zone<'m> {
         }
         (in_use, in_sets)
     }
-}
 
-impl Books<'_> {
     /// Moves the free blocks of 1,024 frames to the lists of what is on its way out, or back.
     fn isolate(&mut self, first: u32, isolated: bool) {
         let mut index = first;
@@ -125,9 +132,6 @@ impl Books<'_> {
                 self.account_isolated(index, isolated);
             }
             index += PAGE_BLOCK_FRAMES;
-        }
-        if !isolated {
-            self.merge_halves(first);
         }
     }
 
@@ -147,17 +151,6 @@ impl Books<'_> {
                 }
             }
             index += order.frames();
-        }
-    }
-
-    /// Two free page blocks of 1,024 frames that stay are one block.
-    fn merge_halves(&mut self, first: u32) {
-        let second = first + PAGE_BLOCK_FRAMES;
-        let halves = [first, second].map(|half| self.block_at(half).0);
-        if halves == [FrameState::Free(Order::HUGE); 2] && self.page_block(second).is_present() {
-            self.remove(second, Order::HUGE);
-            let own = self.page_block(second);
-            self.merge(second, Order::HUGE, own);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Ranges that come to a zone, at its creation and later.
 //!
-//! Frames arrive as the largest aligned blocks that fit, in random order where shuffling is on, a few hundred at a time under the
+//! Frames arrive as the largest aligned blocks that fit, in random order where shuffling is on, 64 at a time under the
 //! lock, so that whoever allocates meanwhile hardly notices. Only the heads of blocks are written to: a TiB is added in the time
 //! that 262,144 list entries take.
 
@@ -16,7 +16,7 @@ use isotherm_rng::Rng;
 use thiserror::Error;
 
 /// Blocks of the largest order that are added under one hold of the lock.
-const BLOCKS_A_HOLD: usize = 256;
+const BLOCKS_A_HOLD: usize = 64;
 
 /// Why a range was not added. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
@@ -41,6 +41,14 @@ pub enum AddError {
         /// The first that is there.
         frame: crate::FrameNo,
     },
+    /// Frames beside it are on their way out, and what leaves or stays is decided for 1,024 frames at a time.
+    #[error("add {range:?}: {frame:?}, in the same 1,024 frames, is on its way out; keep it, or wait until it is gone")]
+    BesideLeaving {
+        /// What was to be added.
+        range: FrameRange,
+        /// A frame beside it that is leaving.
+        frame: crate::FrameNo,
+    },
     /// Colours are counted in granules, of which a range may not have parts.
     #[error("add {range:?}: the zone is coloured by granules of {granule:?}; align both ends to {}", granule.frames())]
     PartOfGranule {
@@ -53,7 +61,7 @@ pub enum AddError {
 
 impl Zone<'_> {
     /// Adds the frames of `range`, all free, as page blocks of type `migrate`. Any range within the zone's span will do, aligned or
-    /// not, as long as none of its frames is there already.
+    /// not, as long as none of its frames is there already. A page block of which a part is there keeps its type.
     ///
     /// With shuffling on, its largest blocks come in random order, and if there were others before, all are shuffled together.
     pub fn add(&self, range: FrameRange, migrate: MigrateType) -> Result<(), AddError> {
@@ -88,10 +96,22 @@ impl Zone<'_> {
             return Err(AddError::PartOfGranule { range, granule });
         }
         let end = start + len;
-        match self.first_present(start, end) {
-            Some(index) => Err(AddError::Overlaps { range, frame: self.frame(index) }),
+        if let Some(index) = self.first_present(start, end) {
+            return Err(AddError::Overlaps { range, frame: self.frame(index) });
+        }
+        match self.leaving_beside(start, end) {
+            Some(index) => Err(AddError::BesideLeaving { range, frame: self.frame(index) }),
             None => Ok((start, end)),
         }
+    }
+
+    /// A frame on its way out in the first or last largest block that a range touches; in those between there is none.
+    fn leaving_beside(&self, start: u32, end: u32) -> Option<u32> {
+        let frames = Order::MAX.frames();
+        let largest = [start, end - 1].map(|index| index & !(frames - 1));
+        let mut halves = largest.into_iter().flat_map(|first| [first, first + PAGE_BLOCK_FRAMES]);
+        let leaving = halves.find(|&half| self.page_block(half).is_isolated())?;
+        self.first_present(leaving, leaving + PAGE_BLOCK_FRAMES)
     }
 
     /// The first frame from `start` on, before `end`, that is there.
@@ -171,10 +191,6 @@ impl Zone<'_> {
 impl Books<'_> {
     fn account_added(&mut self, index: u32, order: Order) {
         self.present += u64::from(order.frames());
-        if self.page_block(index).is_isolated() {
-            self.isolated += u64::from(order.frames());
-            return;
-        }
         self.free += u64::from(order.frames());
         if let Some(colours) = &mut self.placement.colours {
             colours.appeared(index, order, true);

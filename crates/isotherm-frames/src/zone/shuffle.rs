@@ -98,15 +98,19 @@ impl<'m> Zone<'m> {
     }
 
     /// Changes whether free blocks are shuffled, as by `|s| s.asked()` or `|s| s.detected()`. If that turns it on, the blocks that
-    /// are free now are shuffled. Returns what holds from now on.
+    /// are free now are shuffled. What was forbidden stays so, whatever `change` says; it is called under a lock and must not ask
+    /// this zone anything. Returns what holds from now on.
     pub fn set_shuffling(&self, change: impl FnOnce(Shuffling) -> Shuffling) -> Shuffling {
         let (before, after) = {
             let mut shuffling = self.shuffle.lock();
             let before = *shuffling;
-            *shuffling = change(before);
+            if before.switch != Switch::ForcedOff {
+                *shuffling = change(before);
+            }
+            // Under both locks, or of two callers one could have the last word here and the other there.
+            self.books.lock().placement.shuffle = shuffling.order();
             (before, *shuffling)
         };
-        self.books.lock().placement.shuffle = after.order();
         if after.is_on() && !before.is_on() {
             self.shuffle();
         }

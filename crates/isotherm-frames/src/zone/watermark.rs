@@ -30,7 +30,7 @@ impl Watermarks {
     /// the KiB, between 128 KiB and 256 MiB; `low` and `high` one and two steps above, a step being a quarter of `min` or 0.1% of
     /// the zone, whichever is more.
     pub const fn like_the_kernel(managed: u64) -> Watermarks {
-        let kib = isqrt(managed * 4 * 16);
+        let kib = isqrt(managed.saturating_mul(4 * 16));
         let kib = if kib < 128 {
             128
         } else if kib > 256 << 10 {

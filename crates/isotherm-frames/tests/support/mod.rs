@@ -16,6 +16,11 @@ pub fn metadata(config: &ZoneConfig) -> Vec<u8> {
     vec![0; config.metadata_bytes().unwrap()]
 }
 
+/// The order with this number.
+pub fn order(order: u32) -> Order {
+    Order::new(order).unwrap()
+}
+
 /// A number below `n`, as an index.
 pub fn below(rng: &mut Rng, n: usize) -> usize {
     usize::try_from(rng.below(n as u64)).unwrap()
@@ -26,6 +31,7 @@ pub fn seeds() -> Vec<u64> {
     let day = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs() / 86_400);
     match std::env::var("SEED").ok().and_then(|s| s.parse().ok()) {
         Some(seed) => vec![seed],
+        None if cfg!(miri) => vec![1],
         None => vec![1, day],
     }
 }
