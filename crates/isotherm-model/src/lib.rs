@@ -8,12 +8,15 @@
 //! the page where something is random. So memory follows the number of areas, answers never contradict each other, and every
 //! run is the same. `isotherm-sources` has a `Replay` that does something alike for recordings; it keeps simple spans, knows no
 //! costs, and is made for histories that change, not for size.
+//!
+//! [`direct_mapped`] stands beside the host: the arithmetic of a memory-side cache, for any frames.
 
 #![forbid(unsafe_code)]
 
 mod clock;
 mod costs;
 mod describe;
+pub mod direct_mapped;
 mod error;
 mod heat;
 mod host;

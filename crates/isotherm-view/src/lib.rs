@@ -12,6 +12,7 @@
 pub mod heatmap;
 pub mod human;
 mod math;
+pub mod placement;
 pub mod tables;
 mod text;
 pub mod top;

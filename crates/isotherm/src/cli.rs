@@ -31,6 +31,7 @@ impl std::error::Error for Usage {}
   sudo isotherm record -p 812 -d 1m        record the heat of process 812 for a minute, into heat.isotherm/
   isotherm report heatmap -o heat.html     the recording as a picture
   sudo isotherm report wss -- ./server     the working set of a command, live
+  sudo isotherm placement -p 812 --cache-size 16GiB  what its frames would miss in such a memory-side cache
   sudo isotherm collapse -p 812 --dry-run  which 2 MiB blocks would become huge pages, in which order
   sudo isotherm run -p 812                 keep the hot memory of process 812 on huge pages")]
 pub struct Cli {
@@ -54,6 +55,8 @@ pub enum Command {
     Convert(ConvertArgs),
     /// Processes and cgroups by hot memory, live in the terminal
     Top(TopArgs),
+    /// How well the frames of processes are placed for a direct-mapped memory-side cache
+    Placement(PlacementArgs),
     /// Put the hot memory of processes on huge pages, once
     Collapse(CollapseArgs),
     /// Keep the hot memory of processes on huge pages
@@ -601,6 +604,31 @@ pub struct TopArgs {
     pub watch: WatchArgs,
     #[command(flatten)]
     pub thresholds: ThresholdArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct PlacementArgs {
+    #[command(flatten)]
+    pub targets: TargetArgs,
+    /// Model a direct-mapped cache of this size [default: the one that this machine tells of]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub cache_size: Option<Bytes>,
+    /// Weigh each page by how often it is accessed, as watched for ten seconds, or as --from or --watch say
+    #[arg(long)]
+    pub heat: bool,
+    /// Weigh pages by the last snapshot of this recording (or file of damo); its processes, or those named
+    #[arg(long, value_name = "RECORDING", conflicts_with_all = ["all", "cgroup", "command", "watch_for"])]
+    pub from: Option<PathBuf>,
+    /// Weigh pages by watching live for this long
+    #[arg(long = "watch", value_name = "TIME", value_parser = positive_duration_ns)]
+    pub watch_for: Option<u64>,
+    #[command(flatten)]
+    pub watch: WatchArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub color: ColorArgs,
 }
 
 /// How much may be done. What is not given comes from the configuration, or is the default.

@@ -21,7 +21,6 @@ mod bytes;
 mod tree;
 
 use crate::memory::{Metadata, bytes_for};
-use crate::zone::MOST_FRAMES;
 use crate::zone::books::{Books, Placement, Run, part_for};
 use crate::zone::lists::Kind;
 use crate::{FrameNo, MAX_ORDER, MigrateType, Order, PAGE_BLOCK_ORDER};
@@ -79,9 +78,6 @@ impl Colouring {
         let largest = u64::from(Order::MAX.frames());
         if self.cache_frames == 0 || !self.cache_frames.is_multiple_of(largest) {
             return Err("the cache must be a multiple of 1,024 frames (4 MiB)");
-        }
-        if self.cache_frames > MOST_FRAMES {
-            return Err("the cache is larger than any zone (8 TiB)");
         }
         if frames / self.cache_frames >= MOST_LAYERS {
             return Err(

@@ -19,4 +19,5 @@ pub use color::{Rgb, Scale, UNMEASURED_COLOR, heat_color};
 pub use html::{HtmlOptions, write_html};
 pub use model::{Arrangement, Axis, HeatMap, Row, Select};
 pub use png::{PngOptions, write_png};
+pub(crate) use terminal::escape;
 pub use terminal::{ColorMode, Line, TerminalStyle, lines, terminal_grid, write_terminal};

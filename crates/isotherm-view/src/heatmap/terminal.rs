@@ -37,7 +37,8 @@ pub struct TerminalStyle {
 }
 
 impl TerminalStyle {
-    fn in_digits(&self) -> bool {
+    /// Whether heat is drawn as digits.
+    pub(crate) fn in_digits(&self) -> bool {
         self.color == ColorMode::None || self.text.ascii
     }
 }
@@ -174,7 +175,7 @@ fn draw_cells(map: &HeatMap, line: Line, room: usize, style: &TerminalStyle, tex
 }
 
 /// The sequence that sets both colours. Begins with a reset, so that no colour means the terminal's own.
-fn escape(foreground: Option<Rgb>, background: Option<Rgb>, mode: ColorMode) -> String {
+pub(crate) fn escape(foreground: Option<Rgb>, background: Option<Rgb>, mode: ColorMode) -> String {
     let mut text = "\x1b[0".to_owned();
     for (color, kind) in [(foreground, 38), (background, 48)] {
         let Some(color) = color else { continue };

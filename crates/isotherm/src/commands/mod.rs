@@ -6,6 +6,7 @@ pub mod demo;
 pub mod doctor;
 pub mod events;
 pub mod hint;
+pub mod placement;
 pub mod probe_cache;
 pub mod record;
 pub mod report;
