@@ -245,7 +245,7 @@ fn report(
         colours_used: placed.colours_used,
         colours_by_frames: by_frames(&placed),
         most_loaded: most.told(placed.weight),
-        shuffle_on: facts.shuffle,
+        shuffle_on: facts.shuffle.on,
         memory_bytes: memory,
         seed,
         picture_columns: columns,
