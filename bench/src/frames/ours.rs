@@ -1,25 +1,31 @@
 //! `isotherm-frames`: its rows, and what they add to the RESULT line.
 //!
-//! The crate's front ends become rows here as they are built: an adapter is a [`super::Peer`] whose handle is what a thread has of
-//! the front end, with frames taken and given back as movable. Four rows have their names already: an own handle of a
-//! thread, per-CPU sets by restartable sequences, per-CPU sets by try-lock, and the zone without any set, which is asked
-//! for many frames in a call. What is derived from a row appears in the RESULT line when the row is there.
+//! Five rows: an own handle of a thread; per-CPU sets by restartable sequences, as they are and with the exact check of frees; per-CPU
+//! sets by try-lock; and the zone without any set, which is asked for many frames in a call.
 
 use super::shape::Shape;
 use super::table::{Measure, Tables};
-use super::{Peer, Row, jemalloc, mimalloc};
+use super::{Frames, POOL, Peer, Row, jemalloc, mimalloc, row};
 use isotherm_bench::Log;
+use isotherm_frames::tune::Marks;
+use isotherm_frames::{
+    FrameNo, FrameRange, Front, Metadata, MigrateType, Order, OwnedSet, Sets, SetsConfig, Tier, Zone, ZoneConfig,
+};
 use std::sync::Arc;
 
 const OWNED: &str = "isotherm, own handle";
 const RSEQ: &str = "isotherm, rseq";
+const EXACT: &str = "isotherm, rseq, exact";
 const TRYLOCK: &str = "isotherm, try-lock";
 const ZONE: &str = "isotherm, zone alone";
+/// CPUs that the sets are for: the bench pins two threads to the first two that it may use.
+const CPUS: u32 = 64;
 
 /// Times that are results by themselves.
-const TIMES: [(&str, &str, Measure); 9] = [
+const TIMES: [(&str, &str, Measure); 10] = [
     ("pair_ns", RSEQ, (Shape::Pair, 0)),
     ("pair_owned_ns", OWNED, (Shape::Pair, 0)),
+    ("pair_exact_ns", EXACT, (Shape::Pair, 0)),
     ("pair_trylock_ns", TRYLOCK, (Shape::Pair, 0)),
     ("bulk_get_ns", RSEQ, (Shape::Bulk, 0)),
     ("bulk_put_ns", RSEQ, (Shape::Bulk, 1)),
@@ -36,9 +42,136 @@ const RATIOS: [(&str, &str, Measure); 3] = [
     ("bulk_vs_mimalloc", mimalloc::Mimalloc::NAME, (Shape::Bulk, 0)),
 ];
 
+/// Memory for books, for as long as the bench runs.
+fn memory(bytes: usize) -> Metadata<'static> {
+    Metadata::zeroed(Box::leak(vec![0; bytes].into_boxed_slice()))
+}
+
+fn zone() -> Zone<'static> {
+    let config = ZoneConfig::new(FrameRange::new(FrameNo(0), FrameNo(POOL as u64)));
+    let zone = Zone::new(&config, memory(config.metadata_bytes().expect("a span"))).expect("enough memory");
+    zone.add(config.span, MigrateType::Movable).expect("an empty zone");
+    zone
+}
+
+/// Bytes of books for each frame of a pool, sets of two CPUs included.
+fn metadata_bytes_per_frame() -> f64 {
+    let zone = zone();
+    let config = ZoneConfig::new(zone.span());
+    let bytes = config.metadata_bytes().expect("a span") + SetsConfig::new(2).metadata_bytes(&zone);
+    bytes as f64 / POOL as f64
+}
+
+/// What a thread has of a front end.
+struct Way<F>(F);
+
+fn order_of(order: u32) -> Order {
+    Order::new(order).expect("an order of the allocator's")
+}
+
+impl<F: Front> Frames for Way<F> {
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "a number of the pool's")]
+    fn get(&mut self, order: u32) -> usize {
+        self.0.alloc(order_of(order), MigrateType::Movable).expect("a free block").0 as usize
+    }
+
+    #[inline]
+    unsafe fn put(&mut self, block: usize, order: u32) {
+        self.0.free(FrameNo(block as u64), order_of(order)).expect("a block that was handed out");
+    }
+}
+
+/// A handle that the thread has for itself.
+struct Owned(Zone<'static>);
+
+impl Peer for Owned {
+    const NAME: &'static str = OWNED;
+    type Handle<'a> = Way<OwnedSet<'a, 'static>>;
+
+    fn new() -> Owned {
+        Owned(zone())
+    }
+
+    fn handle(&self) -> Self::Handle<'_> {
+        let marks = Marks::for_zone(POOL as u64, 0, 2, None);
+        Way(OwnedSet::new(&self.0, marks, memory(OwnedSet::metadata_bytes(marks))).expect("enough memory"))
+    }
+}
+
+/// Per-CPU sets: 0 by restartable sequences, 1 the same with frees checked exactly, 2 by try-lock.
+struct Shared<const KIND: usize>(Sets<'static>);
+
+impl<const KIND: usize> Peer for Shared<KIND> {
+    const NAME: &'static str = [RSEQ, EXACT, TRYLOCK][KIND];
+    type Handle<'a> = Way<&'a Sets<'static>>;
+
+    fn new() -> Self {
+        let zone = zone();
+        let tier = if KIND == 2 { Tier::Locked } else { Tier::Restartable };
+        // Marks of two CPUs, as the bench has; room for the numbers that those two may have.
+        let marks = Some(Marks::for_zone(POOL as u64, 0, 2, None));
+        let config = SetsConfig { tier, marks, exact: KIND == 1, ..SetsConfig::new(CPUS) };
+        let memory = memory(config.metadata_bytes(&zone));
+        Shared(Sets::new(zone, &config, memory).expect("restartable sequences: glibc 2.35 or later"))
+    }
+
+    fn handle(&self) -> Self::Handle<'_> {
+        Way(&self.0)
+    }
+}
+
+/// The zone without sets.
+struct Alone(Zone<'static>);
+
+impl Peer for Alone {
+    const NAME: &'static str = ZONE;
+    const MANY: bool = true;
+    type Handle<'a> = &'a Zone<'static>;
+
+    fn new() -> Alone {
+        Alone(zone())
+    }
+
+    fn handle(&self) -> &Zone<'static> {
+        &self.0
+    }
+}
+
+impl Frames for &Zone<'static> {
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "a number of the pool's")]
+    fn get(&mut self, order: u32) -> usize {
+        self.alloc(order_of(order), MigrateType::Movable).expect("a free block").0 as usize
+    }
+
+    #[inline]
+    unsafe fn put(&mut self, block: usize, order: u32) {
+        self.free(FrameNo(block as u64), order_of(order)).expect("a block that was handed out");
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "numbers of the pool's")]
+    fn get_many(&mut self, blocks: &mut [usize]) {
+        let mut frames = [FrameNo(0); 256];
+        for some in blocks.chunks_mut(frames.len()) {
+            let got = self.alloc_bulk(Order::FRAME, MigrateType::Movable, &mut frames[..some.len()]);
+            assert_eq!(got, some.len(), "free frames");
+            some.iter_mut().zip(frames).for_each(|(block, frame)| *block = frame.0 as usize);
+        }
+    }
+
+    unsafe fn put_many(&mut self, blocks: &[usize]) {
+        let mut frames = [FrameNo(0); 256];
+        for some in blocks.chunks(frames.len()) {
+            frames.iter_mut().zip(some).for_each(|(frame, &block)| *frame = FrameNo(block as u64));
+            self.free_bulk(&frames[..some.len()], Order::FRAME).expect("blocks that were handed out");
+        }
+    }
+}
+
 /// The rows there are.
 pub fn rows() -> Vec<Arc<dyn Row>> {
-    Vec::new()
+    vec![row::<Owned>(), row::<Shared<0>>(), row::<Shared<1>>(), row::<Shared<2>>(), row::<Alone>()]
 }
 
 /// What follows from the rows that were measured.
@@ -54,4 +187,5 @@ pub fn results(tables: &Tables, log: &mut Log) {
     if let Some(ratio) = tables.ratio(RSEQ, (Shape::Pair, 0)) {
         log.result("two_thread_ratio", ratio);
     }
+    log.result("metadata_bytes_per_frame", metadata_bytes_per_frame());
 }
