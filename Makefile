@@ -17,7 +17,7 @@ help:
 	@echo "make fuzz            any bytes as records of a perf ring, for FUZZ_SECONDS (60)"
 	@echo "make soak            random calls on one zone of frames from several threads, for SOAK_SECONDS (600)"
 	@echo "make loom            every order in which a few threads can meet at a zone's lock (about half a minute)"
-	@echo "make miri            the frames' tests, interpreted: undefined behaviour is found (needs a nightly toolchain with miri)"
+	@echo "make miri            the frames' unit tests, interpreted: undefined behaviour is found (needs a nightly toolchain with miri)"
 	@echo "make bench-scan      what reading and clearing cost, next to clear_refs + smaps (about 8 minutes)"
 	@echo "make bench-accuracy  precision and recall against the truth (about 9 minutes; --full: 16)"
 	@echo "make bench-collapse  hints next to round robin, everything huge, and nothing (about 7 minutes)"
@@ -69,7 +69,7 @@ loom: setup-build
 miri: setup-build
 	@if $(CARGO) +nightly miri --version >/dev/null 2>&1; then \
 		MIRIFLAGS=-Zmiri-disable-isolation CARGO_TARGET_DIR=target/miri $(CARGO) +nightly miri test --locked -p isotherm-frames \
-			--lib --test zone_model --test zone_rules --test shuffling; \
+			--lib; \
 	else echo "skipped: needs a nightly toolchain with miri (rustup toolchain install nightly --component miri)"; fi
 
 lab: setup-lab

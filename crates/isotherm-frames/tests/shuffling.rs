@@ -4,8 +4,6 @@ mod support;
 
 use isotherm_frames::{FrameNo, Metadata, MigrateType, Order, Shuffling, Switch, Zone, ZoneConfig};
 use isotherm_rng::Rng;
-use std::sync::Barrier;
-use std::thread;
 use support::{below, frames, metadata};
 
 const MOVABLE: MigrateType = MigrateType::Movable;
@@ -94,42 +92,6 @@ fn what_is_forbidden_stays_forbidden() {
     assert_eq!(zone.set_shuffling(Shuffling::forbidden).switch, Switch::ForcedOff);
     assert_eq!(zone.set_shuffling(|_| Shuffling::from_option(Some(true))).switch, Switch::ForcedOff);
     assert_eq!(zone.shuffling().switch, Switch::ForcedOff);
-}
-
-/// Whether freed blocks go to random ends: without, each goes to the head.
-fn adds_entropy(zone: &Zone<'_>) -> bool {
-    (0..64).any(|_| {
-        let [first, second] = [(); 2].map(|()| zone.alloc(Order::MAX, Default::default()).unwrap());
-        zone.free(first, Order::MAX).unwrap();
-        zone.free(second, Order::MAX).unwrap();
-        zone.alloc(Order::MAX, Default::default()).unwrap() != second || {
-            zone.free(second, Order::MAX).unwrap();
-            false
-        }
-    })
-}
-
-#[test]
-fn whoever_comes_last_what_is_said_is_done() {
-    let rounds = if cfg!(miri) { 3 } else { 300 };
-    for _ in 0..rounds {
-        let config = config(8);
-        let mut bytes = metadata(&config);
-        let zone = Zone::new(&config, Metadata::zeroed(&mut bytes)).unwrap();
-        zone.add(frames(0, 8 << 10), Default::default()).unwrap();
-        let start = Barrier::new(2);
-        thread::scope(|s| {
-            for change in [Shuffling::asked as fn(Shuffling) -> Shuffling, Shuffling::forbidden] {
-                let (zone, start) = (&zone, &start);
-                s.spawn(move || {
-                    start.wait();
-                    zone.set_shuffling(change);
-                });
-            }
-        });
-        assert!(!zone.shuffling().is_on());
-        assert!(!adds_entropy(&zone));
-    }
 }
 
 /// 16 blocks, 100,000 shuffles.

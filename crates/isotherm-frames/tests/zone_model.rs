@@ -90,7 +90,7 @@ impl Pair<'_> {
 
 fn run(config: ZoneConfig, ranges: &[FrameRange], steps: u32) {
     // Interpreted, every step takes a thousand times as long, and what it looks for is seen in few.
-    let steps = if cfg!(miri) { 100 } else { steps };
+    let steps = if cfg!(miri) { 40 } else { steps };
     for seed in seeds() {
         let config = ZoneConfig { seed, ..config };
         let mut bytes = metadata(&config);
@@ -190,8 +190,8 @@ fn small_zones() {
     let colouring = Colouring { cache_frames: 1024, granule: Order::new(4).unwrap(), choice: Choice::Exact };
     let shuffle = Shuffling { from: Order::HUGE, ..Shuffling::from_option(Some(true)) };
     for colouring in [None, Some(colouring), Some(Colouring { choice: Choice::BestOf(2), ..colouring })] {
-        let config = ZoneConfig { shuffle, colouring, ..ZoneConfig::new(frames(1024, 2048)) };
-        run(config, &[frames(1040, 608), frames(2048, 1024)], 300);
+        let config = ZoneConfig { shuffle, colouring, ..ZoneConfig::new(frames(1024, 1024)) };
+        run(config, &[frames(1040, 304), frames(1536, 512)], 300);
     }
 }
 

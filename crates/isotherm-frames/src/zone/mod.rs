@@ -128,7 +128,7 @@ pub enum AllocError {
         free_blocks: [u32; ORDERS],
     },
     /// There are frames, but they are kept for more urgent needs.
-    #[error("allocate {order:?}: {free} frames are free and {kept} of them are kept for more urgent needs")]
+    #[error("allocate {order:?}: {free} frames are free, and the last {kept} are kept for more urgent needs")]
     Kept {
         /// What was asked for.
         order: Order,
@@ -423,7 +423,7 @@ impl<'m> Zone<'m> {
     }
 
     /// Runs `act` while nobody else can be in the zone: around a `fork`, so that the child finds no lock that its only thread
-    /// does not hold.
+    /// does not hold. `act` must not ask this zone anything: it would wait for itself.
     pub fn while_quiet<T>(&self, act: impl FnOnce() -> T) -> T {
         let _changing = self.changing.lock();
         let _shuffle = self.shuffle.lock();

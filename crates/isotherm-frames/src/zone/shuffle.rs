@@ -38,7 +38,8 @@ pub enum Switch {
 pub struct Shuffling {
     /// Why it is on or off.
     pub switch: Switch,
-    /// Lists of this order and larger ones are shuffled.
+    /// Lists of this order and larger ones are shuffled. Of orders below [`Order::HUGE`] the zone writes down no more blocks than its
+    /// span has page blocks, the lowest: those beyond stay where they are.
     pub from: Order,
 }
 
@@ -123,7 +124,8 @@ impl<'m> Zone<'m> {
         while shuffler.step() {}
     }
 
-    /// The same for those who want to do something between two holds of the lock, or to time them.
+    /// The same for those who want to do something between two holds of the lock, or to time them. Allocating and freeing go on
+    /// meanwhile; whoever calls `add`, `offline`, `keep` or `validate` waits for its end, the thread that has it for ever.
     pub fn shuffler(&self) -> Shuffler<'_, 'm> {
         Shuffler::new(self, Some(self.changing.lock()))
     }
@@ -239,6 +241,8 @@ pub(super) fn permute(places: &[AtomicU32], rng: &mut Rng) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{FrameNo, FrameRange, Metadata, ZoneConfig};
+    use std::thread;
 
     #[test]
     fn forbidden_wins_whatever_comes_first() {
@@ -272,5 +276,31 @@ mod tests {
         }
         assert_eq!(seen.len(), 6);
         assert_eq!(seen.last(), Some(&(Order::MAX, MigrateType::Reclaimable)));
+    }
+
+    #[test]
+    fn of_two_callers_the_same_has_the_last_word_everywhere() {
+        let config = ZoneConfig::new(FrameRange::new(FrameNo(0), FrameNo(1024)));
+        let mut bytes = vec![0; config.metadata_bytes().unwrap()];
+        for _ in 0..if cfg!(miri) { 2 } else { 50 } {
+            let zone = Zone::new(&config, Metadata::cleared(&mut bytes)).unwrap();
+            let books = zone.books.lock();
+            thread::scope(|s| {
+                for (waiting, from) in [(1, Order::HUGE), (2, Order::MAX)] {
+                    let zone = &zone;
+                    s.spawn(move || zone.set_shuffling(|shuffling| Shuffling { from, ..shuffling.asked() }));
+                    // One waits here, and the other here or for the first.
+                    while zone.books.raw().contended() + zone.shuffle.raw().contended() < waiting {
+                        thread::yield_now();
+                    }
+                    if waiting == 1 {
+                        // The first falls asleep, so that the second, who still looks, could overtake it.
+                        thread::sleep(core::time::Duration::from_micros(200));
+                    }
+                }
+                drop(books);
+            });
+            assert_eq!(zone.books.lock().placement.shuffle, zone.shuffling().order());
+        }
     }
 }
