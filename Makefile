@@ -6,13 +6,14 @@ BIN := target/release/isotherm
 
 BENCHES := bench-scan bench-accuracy bench-collapse bench-redis bench-sampling bench-scale bench-sampled bench-events \
 	bench-faults bench-frames bench-damon
-.PHONY: help build demo test lint fmt fuzz soak loom miri lab bench $(BENCHES) setup-build setup-test setup-lab
+.PHONY: help build install demo test lint fmt fuzz soak loom miri lab bench $(BENCHES) setup-build setup-test setup-lab
 
 help:
 	@echo "make demo            set up, build, and watch a workload with known hot memory"
 	@echo "make test            set up and run every test"
 	@echo "make lab             run the tests under stock Debian kernels in QEMU (see lab/README.md)"
 	@echo "make build           set up and build $(BIN)"
+	@echo "make install         build and install the program, the C library and its header; PREFIX (/usr/local), DESTDIR"
 	@echo "make lint            formatting and clippy, warnings as errors"
 	@echo "make fuzz            any bytes as records of a perf ring, for FUZZ_SECONDS (60)"
 	@echo "make soak            random calls on one zone of frames from several threads, for SOAK_SECONDS (600)"
@@ -42,6 +43,10 @@ setup-lab:
 
 build: setup-build
 	$(CARGO) build --release --locked -p isotherm
+
+install: build
+	$(CARGO) build --release --locked -p isotherm-c
+	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" scripts/install.sh target/release
 
 demo: build
 	$(BIN) demo

@@ -1,0 +1,162 @@
+//! Blocks that own their memory.
+
+use crate::Pool;
+use isotherm_frames::{FrameNo, Order};
+use isotherm_units::PAGE_SIZE;
+use std::slice;
+
+/// How a block holds its pool.
+#[derive(Debug)]
+enum Holder<'p> {
+    Borrowed(&'p Pool),
+    Owned(Pool),
+}
+
+impl Holder<'_> {
+    fn pool(&self) -> &Pool {
+        match self {
+            Holder::Borrowed(pool) => pool,
+            Holder::Owned(pool) => pool,
+        }
+    }
+}
+
+/// Bytes of a block.
+#[expect(clippy::cast_possible_truncation, reason = "4 MiB at the most")]
+const fn bytes_of(order: Order) -> usize {
+    (PAGE_SIZE as usize) << order.get()
+}
+
+/// 2^order frames with the memory behind them: one owner, given back when dropped. Aligned to its size.
+///
+/// Borrows its pool; [`Block::into_owned`] makes one that holds it. Can be sent to other threads and dropped there.
+#[derive(Debug)]
+pub struct Block<'p> {
+    holder: Holder<'p>,
+    frame: FrameNo,
+    order: Order,
+    /// It is somebody else's by now.
+    has_left: bool,
+}
+
+impl<'p> Block<'p> {
+    /// The caller has the block of `pool`, which has memory.
+    pub(crate) fn new(pool: &'p Pool, frame: FrameNo, order: Order) -> Block<'p> {
+        Block { holder: Holder::Borrowed(pool), frame, order, has_left: false }
+    }
+
+    /// Its first frame.
+    pub fn frame(&self) -> FrameNo {
+        self.frame
+    }
+
+    /// Its order.
+    pub fn order(&self) -> Order {
+        self.order
+    }
+
+    /// Its memory.
+    pub fn as_slice(&self) -> &[u8] {
+        let start = self.holder.pool().memory_of(self.frame);
+        #[expect(unsafe_code, reason = "a block owns its memory")]
+        // SAFETY: the frames of this block are backed from there on, initialised by the kernel or a user, and nobody else's until
+        // this block is given back; it is borrowed for as long as the slice.
+        unsafe {
+            slice::from_raw_parts(start.as_ptr(), bytes_of(self.order))
+        }
+    }
+
+    /// Its memory, to be written to.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        let start = self.holder.pool().memory_of(self.frame);
+        #[expect(unsafe_code, reason = "a block owns its memory")]
+        // SAFETY: as above, and it is borrowed mutably.
+        unsafe {
+            slice::from_raw_parts_mut(start.as_ptr(), bytes_of(self.order))
+        }
+    }
+
+    /// The same block, holding the pool itself: for what outlives the borrow. Costs a count of references.
+    pub fn into_owned(self) -> Block<'static> {
+        let holder = Holder::Owned(self.holder.pool().clone());
+        let (frame, order) = self.into_raw();
+        Block { holder, frame, order, has_left: false }
+    }
+
+    /// Its frame and order, for those who keep them elsewhere; it is not given back. See [`Pool::block`] for the way back.
+    pub fn into_raw(mut self) -> (FrameNo, Order) {
+        self.has_left = true;
+        (self.frame, self.order)
+    }
+}
+
+impl Drop for Block<'_> {
+    fn drop(&mut self) {
+        if !self.has_left {
+            // Refused only in a child, where the block is the parent's.
+            let _ = self.holder.pool().give_back(&[self.frame], self.order);
+        }
+    }
+}
+
+/// Several blocks of one order, handed out together and given back together.
+#[derive(Debug)]
+pub struct Blocks<'p> {
+    pool: &'p Pool,
+    frames: Vec<FrameNo>,
+    order: Order,
+}
+
+impl<'p> Blocks<'p> {
+    /// The caller has these blocks of `pool`, which has memory.
+    pub(crate) fn new(pool: &'p Pool, frames: Vec<FrameNo>, order: Order) -> Blocks<'p> {
+        Blocks { pool, frames, order }
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// The order of each.
+    pub fn order(&self) -> Order {
+        self.order
+    }
+
+    /// Their first frames.
+    pub fn frames(&self) -> &[FrameNo] {
+        &self.frames
+    }
+
+    /// Takes the last one out of them.
+    pub fn pop(&mut self) -> Option<Block<'p>> {
+        self.frames.pop().map(|frame| Block::new(self.pool, frame, self.order))
+    }
+}
+
+impl<'p> Iterator for Blocks<'p> {
+    type Item = Block<'p>;
+
+    /// The same as [`Blocks::pop`]: what is not taken is given back with the rest.
+    fn next(&mut self) -> Option<Block<'p>> {
+        self.pop()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.len(), Some(self.len()))
+    }
+}
+
+impl ExactSizeIterator for Blocks<'_> {}
+
+impl Drop for Blocks<'_> {
+    fn drop(&mut self) {
+        // Refused only in a child, where the blocks are the parent's.
+        let _ = self.pool.give_back(&self.frames, self.order);
+    }
+}

@@ -1,0 +1,205 @@
+//! What a pool is to be.
+
+use crate::backing::Source;
+use crate::{Bytes, Error, HugeSize, Pool};
+use isotherm_frames::{Colouring, FrameNo, Shuffling, Tier, Watermarks};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::path::PathBuf;
+
+#[derive(Clone, Debug)]
+enum Wanted {
+    Anonymous,
+    Memfd,
+    Huge(HugeSize),
+    Dax(PathBuf),
+    Numbers,
+}
+
+/// What a pool is to be. Begin with one of the backings; the rest has defaults.
+///
+/// ```
+/// use isotherm_pools::{Bytes, MigrateType, Order, PoolBuilder};
+///
+/// let pool = PoolBuilder::anonymous(Bytes::of_mib(64)).build()?;
+/// let mut block = pool.alloc_zeroed(Order::HUGE, MigrateType::Movable)?;
+/// block.as_mut_slice()[4096] = 7;
+/// assert_eq!(block.as_slice().len(), 2 << 20);
+/// # Ok::<(), isotherm_pools::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct PoolBuilder {
+    wanted: Wanted,
+    bytes: Bytes,
+    span: Bytes,
+    fall_back: bool,
+    pub(crate) first_frame: FrameNo,
+    pub(crate) shuffling: Shuffling,
+    pub(crate) colouring: Option<Colouring>,
+    pub(crate) watermarks: Watermarks,
+    pub(crate) seed: Option<u64>,
+    pub(crate) cpus: Option<u32>,
+    pub(crate) tier: Tier,
+}
+
+impl PoolBuilder {
+    fn of(wanted: Wanted, bytes: Bytes) -> PoolBuilder {
+        PoolBuilder {
+            wanted,
+            bytes,
+            span: Bytes(0),
+            fall_back: false,
+            first_frame: FrameNo(0),
+            shuffling: Shuffling::default(),
+            colouring: None,
+            watermarks: Watermarks::default(),
+            seed: None,
+            cpus: None,
+            tier: Tier::Best,
+        }
+    }
+
+    /// `bytes` of private memory, which is had from the system as it is first touched. A multiple of 4 KiB.
+    pub fn anonymous(bytes: Bytes) -> PoolBuilder {
+        PoolBuilder::of(Wanted::Anonymous, bytes)
+    }
+
+    /// `bytes` of a memfd, which [`Pool::descriptor`] gives others to map: frame `f` is at `(f - first frame) * 4096` in it.
+    pub fn memfd(bytes: Bytes) -> PoolBuilder {
+        PoolBuilder::of(Wanted::Memfd, bytes)
+    }
+
+    /// `bytes` of huge pages, a multiple of their size. They are promised by the kernel when the pool is made, or there is an error:
+    /// never small pages in silence.
+    pub fn huge(bytes: Bytes, size: HugeSize) -> PoolBuilder {
+        PoolBuilder::of(Wanted::Huge(size), bytes)
+    }
+
+    /// All of the DAX device `path`, such as `/dev/dax0.0`. What it held is overwritten by whoever gets the blocks.
+    ///
+    /// # Safety
+    /// Nobody else may write to the device while a slice of a block is in use: references to memory that changes are undefined
+    /// behaviour.
+    #[expect(unsafe_code, reason = "others can reach the memory")]
+    pub unsafe fn dax(path: impl Into<PathBuf>) -> PoolBuilder {
+        PoolBuilder::of(Wanted::Dax(path.into()), Bytes(0))
+    }
+
+    /// Frame numbers for `bytes` of memory that is somewhere else, or nowhere.
+    pub fn numbers(bytes: Bytes) -> PoolBuilder {
+        PoolBuilder::of(Wanted::Numbers, bytes)
+    }
+
+    /// Addresses (and books, which stay untouched) for a pool that may grow to this size. Default: the size at the start. The span
+    /// of a DAX device is its size.
+    pub fn span(mut self, span: Bytes) -> PoolBuilder {
+        self.span = span;
+        self
+    }
+
+    /// The number of the first frame. Default: 0, numbers are offsets.
+    ///
+    /// For colours and page blocks to be those of physical memory it has to be the physical address divided by 4096: for a DAX device
+    /// the file `resource` of it in sysfs, for a huge page of 1 GiB what `/proc/self/pagemap` says of it once it is touched.
+    /// A pool is one range of numbers, so it cannot be right for memory that is scattered. A multiple of the page size of the backing.
+    pub fn first_frame(mut self, frame: FrameNo) -> PoolBuilder {
+        self.first_frame = frame;
+        self
+    }
+
+    /// Whether free blocks are shuffled: `Some(true)` asks, `Some(false)` forbids, `None` (the default) leaves it to
+    /// [`PoolBuilder::cache_detected`].
+    pub fn shuffle(mut self, shuffle: Option<bool>) -> PoolBuilder {
+        self.shuffling = match shuffle {
+            Some(true) => self.shuffling.asked(),
+            Some(false) => self.shuffling.forbidden(),
+            None => self.shuffling,
+        };
+        self
+    }
+
+    /// Whether a direct-mapped memory-side cache was found: then free blocks are shuffled unless that is forbidden.
+    pub fn cache_detected(mut self, detected: bool) -> PoolBuilder {
+        if detected {
+            self.shuffling = self.shuffling.detected();
+        }
+        self
+    }
+
+    /// Places blocks for a direct-mapped cache.
+    pub fn colouring(mut self, colouring: Colouring) -> PoolBuilder {
+        self.colouring = Some(colouring);
+        self
+    }
+
+    /// Frames that are kept back. Default: none.
+    pub fn watermarks(mut self, watermarks: Watermarks) -> PoolBuilder {
+        self.watermarks = watermarks;
+        self
+    }
+
+    /// Seed of what is random in placing. Default: another one for each pool.
+    pub fn seed(mut self, seed: u64) -> PoolBuilder {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// CPUs that get a set of their own: the highest number that is possible, plus one. Default: what the system says. Threads on
+    /// others go to the zone.
+    pub fn cpus(mut self, cpus: u32) -> PoolBuilder {
+        self.cpus = Some(cpus);
+        self
+    }
+
+    /// How the sets keep threads apart. Default: restartable sequences where there are any, else locks.
+    pub fn tier(mut self, tier: Tier) -> PoolBuilder {
+        self.tier = tier;
+        self
+    }
+
+    /// Private small pages if huge pages cannot be had; [`Pool::backing`] tells which it became. Default: no, that is an error.
+    pub fn or_anonymous(mut self) -> PoolBuilder {
+        self.fall_back = true;
+        self
+    }
+
+    /// Makes the pool.
+    pub fn build(&self) -> Result<Pool, Error> {
+        let made = self.source().and_then(|(source, bytes)| self.pool(source, bytes));
+        match made {
+            Err(Error::HugePages { .. } | Error::NoHugeSize { .. }) if self.fall_back => {
+                self.pool(Source::anonymous(), self.bytes)
+            }
+            made => made,
+        }
+    }
+
+    fn source(&self) -> Result<(Source, Bytes), Error> {
+        let source = match &self.wanted {
+            Wanted::Anonymous => Source::anonymous(),
+            Wanted::Memfd => Source::memfd()?,
+            Wanted::Huge(size) => Source::huge(*size)?,
+            Wanted::Dax(path) => return Source::dax(path),
+            Wanted::Numbers => Source::numbers(),
+        };
+        Ok((source, self.bytes))
+    }
+
+    fn pool(&self, source: Source, bytes: Bytes) -> Result<Pool, Error> {
+        let span = if self.span.0 == 0 { bytes } else { self.span };
+        if bytes.0 == 0 || span < bytes {
+            return Err(Error::Span { bytes, span });
+        }
+        let unit = source.unit;
+        let first = Bytes::of_pages(self.first_frame.0);
+        let parts = [("the size of the pool", bytes), ("its span", span), ("the address of its first frame", first)];
+        if let Some((what, value)) = parts.into_iter().find(|(_, value)| !value.0.is_multiple_of(unit.0)) {
+            return Err(Error::Unaligned { what, value, unit });
+        }
+        Pool::new(self, source, bytes, span)
+    }
+
+    pub(crate) fn seed_or_random(&self) -> u64 {
+        self.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish())
+    }
+}
