@@ -67,7 +67,7 @@ enum {
 
 /* Values of isotherm_pool_options.shuffle. */
 enum {
-	ISOTHERM_SHUFFLE_IF_DETECTED = 0, /* only with ISOTHERM_CACHE_DETECTED */
+	ISOTHERM_SHUFFLE_IF_DETECTED = 0, /* if sysfs tells of a direct-mapped memory-side cache, or ISOTHERM_CACHE_DETECTED */
 	ISOTHERM_SHUFFLE = 1,
 	ISOTHERM_SHUFFLE_NEVER = 2
 };

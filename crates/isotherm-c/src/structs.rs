@@ -152,8 +152,10 @@ impl Options {
             .span(Bytes(self.span_bytes))
             .first_frame(FrameNo(self.first_frame))
             .shuffle(shuffle)
-            .cache_detected(self.flags & CACHE_DETECTED != 0)
             .watermarks(Watermarks { min: self.watermark_min, low: self.watermark_low, high: self.watermark_high });
+        if self.flags & CACHE_DETECTED != 0 {
+            builder = builder.cache_detected(true);
+        }
         if self.flags & OR_ANONYMOUS != 0 {
             builder = builder.or_anonymous();
         }

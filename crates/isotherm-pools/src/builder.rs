@@ -3,6 +3,7 @@
 use crate::backing::Source;
 use crate::{Bytes, Error, HugeSize, Pool};
 use isotherm_frames::{Colouring, FrameNo, Shuffling, Tier, Watermarks};
+use isotherm_sys::host::placement_caches_below;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
 
@@ -34,7 +35,9 @@ pub struct PoolBuilder {
     span: Bytes,
     fall_back: bool,
     pub(crate) first_frame: FrameNo,
-    pub(crate) shuffling: Shuffling,
+    shuffling: Shuffling,
+    detected: Option<bool>,
+    sysfs: PathBuf,
     pub(crate) colouring: Option<Colouring>,
     pub(crate) watermarks: Watermarks,
     pub(crate) seed: Option<u64>,
@@ -51,6 +54,8 @@ impl PoolBuilder {
             fall_back: false,
             first_frame: FrameNo(0),
             shuffling: Shuffling::default(),
+            detected: None,
+            sysfs: "/sys".into(),
             colouring: None,
             watermarks: Watermarks::default(),
             seed: None,
@@ -107,8 +112,8 @@ impl PoolBuilder {
         self
     }
 
-    /// Whether free blocks are shuffled: `Some(true)` asks, `Some(false)` forbids, `None` (the default) leaves it to
-    /// [`PoolBuilder::cache_detected`].
+    /// Whether free blocks are shuffled: `Some(true)` asks, `Some(false)` forbids, `None` (the default) leaves it to whether the
+    /// machine has a direct-mapped memory-side cache.
     pub fn shuffle(mut self, shuffle: Option<bool>) -> PoolBuilder {
         self.shuffling = match shuffle {
             Some(true) => self.shuffling.asked(),
@@ -118,12 +123,26 @@ impl PoolBuilder {
         self
     }
 
-    /// Whether a direct-mapped memory-side cache was found: then free blocks are shuffled unless that is forbidden.
+    /// Whether the machine has a direct-mapped memory-side cache, for those who know, as from a probe of its timing. Otherwise sysfs
+    /// is asked when the pool is built, and an entry that nothing speaks against is believed.
     pub fn cache_detected(mut self, detected: bool) -> PoolBuilder {
-        if detected {
-            self.shuffling = self.shuffling.detected();
-        }
+        self.detected = Some(detected);
         self
+    }
+
+    /// Where sysfs is, if not at `/sys`.
+    pub fn sysfs(mut self, root: impl Into<PathBuf>) -> PoolBuilder {
+        self.sysfs = root.into();
+        self
+    }
+
+    /// Whether free blocks will be shuffled, and why.
+    pub(crate) fn decided(&self) -> Shuffling {
+        let found = || {
+            let caches = placement_caches_below(&self.sysfs).unwrap_or_default();
+            caches.direct.iter().any(|cache| cache.is_sure())
+        };
+        if self.detected.unwrap_or_else(found) { self.shuffling.detected() } else { self.shuffling }
     }
 
     /// Places blocks for a direct-mapped cache.

@@ -88,6 +88,11 @@ impl Front {
         self.sets.drain_all()
     }
 
+    /// Runs `act` while nobody else is in the sets or the zone.
+    pub(crate) fn while_quiet<T>(&self, act: impl FnOnce() -> T) -> T {
+        self.sets.while_quiet(act)
+    }
+
     /// Frames that wait in the sets.
     pub(crate) fn waiting(&self) -> u64 {
         (0..self.sets.cpus()).map(|cpu| self.sets.waiting(cpu)).sum()

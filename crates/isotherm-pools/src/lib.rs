@@ -45,7 +45,7 @@ pub use builder::PoolBuilder;
 pub use error::Error;
 pub use isotherm_frames::{
     AddError, AllocError, Choice, Colouring, FrameNo, FrameRange, FreeError, MigrateType, Offline, Order, Request,
-    SetsError, Shuffling, Tier, Urgency, Watermarks, WrongFree, ZoneStats,
+    SetsError, Shuffling, Switch, Tier, Urgency, Watermarks, WrongFree, ZoneStats,
 };
 pub use isotherm_units::Bytes;
 pub use pool::{Pool, PoolStats};

@@ -67,7 +67,7 @@ impl Pool {
         let range = |bytes: Bytes| FrameRange::new(first, first.plus(bytes.pages()));
         let config = ZoneConfig {
             watermarks: wanted.watermarks,
-            shuffle: wanted.shuffling,
+            shuffle: wanted.decided(),
             colouring: wanted.colouring,
             seed: wanted.seed_or_random(),
             ..ZoneConfig::new(range(span))
@@ -333,13 +333,13 @@ impl Pool {
     pub fn while_quiet<T>(&self, act: impl FnOnce() -> T) -> Result<T, Error> {
         let shared = self.here()?;
         let _ranges = shared.ranges();
-        let (result, is_child) = shared.front.zone().while_quiet(|| {
+        let (result, is_child) = shared.front.while_quiet(|| {
             let result = act();
             (result, !shared.mark.is_here())
         });
         if is_child && !shared.source.backing.is_shared() {
-            // The sets were in use, and the pages that they lie in were copied one after the other: a block may be in two of them, or in
-            // one and in use. Each is looked at once, here, where there is only this thread.
+            // A set that a thread had died in, here passed over, may be half changed: each block is looked at once, where there is only
+            // this thread.
             shared.front.drain();
             shared.mark.set();
         }

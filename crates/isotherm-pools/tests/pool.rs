@@ -2,9 +2,10 @@
 
 use isotherm_pools::{
     Backing, Block, Bytes, Colouring, Error, FrameNo, FrameRange, HugeSize, MigrateType, Offline, Order, Pool,
-    PoolBuilder, Request, Tier, Urgency, Watermarks,
+    PoolBuilder, Request, Switch, Tier, Urgency, Watermarks,
 };
 use isotherm_rng::Rng;
+use isotherm_sys::host::placement_caches_below;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -440,13 +441,64 @@ fn a_descriptor_shows_the_same_memory() {
 #[test]
 fn shuffling_follows_the_user_first() {
     let is_on = |wanted: PoolBuilder| wanted.build().unwrap().stats().unwrap().zone.shuffle.is_on();
-    let plain = || PoolBuilder::numbers(Bytes::of_mib(64));
+    let nothing = tempfile::tempdir().unwrap();
+    let plain = || PoolBuilder::numbers(Bytes::of_mib(64)).sysfs(nothing.path());
     assert!(!is_on(plain()));
     assert!(is_on(plain().shuffle(Some(true))));
     assert!(is_on(plain().shuffle(None).cache_detected(true)));
     assert!(!is_on(plain().cache_detected(false)));
     assert!(!is_on(plain().cache_detected(true).shuffle(Some(false))));
     assert!(!is_on(plain().shuffle(Some(false)).cache_detected(true)));
+}
+
+/// A node with a memory-side cache, as sysfs shows it.
+fn node_with_cache(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let sys = tempfile::tempdir().unwrap();
+    let cache = sys.path().join("devices/system/node/node0/memory_side_cache/index1");
+    fs::create_dir_all(&cache).unwrap();
+    fs::write(sys.path().join("devices/system/node/node0/meminfo"), "Node 0 MemTotal: 1048576 kB\n").unwrap();
+    for (file, text) in files {
+        fs::write(cache.join(file), text).unwrap();
+    }
+    sys
+}
+
+#[test]
+fn shuffling_is_on_where_the_machine_tells_of_a_direct_mapped_cache() {
+    let good = [("size", "268435456\n"), ("line_size", "64\n"), ("indexing", "0\n"), ("write_policy", "0\n")];
+    let is_on = |sys: &tempfile::TempDir, shuffle| {
+        let wanted = PoolBuilder::numbers(Bytes::of_mib(64)).sysfs(sys.path()).shuffle(shuffle);
+        wanted.build().unwrap().stats().unwrap().zone.shuffle.switch
+    };
+    let cached = node_with_cache(&good);
+    assert_eq!(is_on(&cached, None), Switch::Detected);
+    assert_eq!(is_on(&cached, Some(true)), Switch::Asked);
+    assert_eq!(is_on(&cached, Some(false)), Switch::ForcedOff);
+    // Associative, absent, garbled, and contradicting itself: larger than the memory behind it.
+    let with = |file: &str, text: &'static str| {
+        let files = good.map(|(name, was)| (name, if name == file { text } else { was }));
+        node_with_cache(&files)
+    };
+    assert_eq!(is_on(&with("indexing", "1\n"), None), Switch::Off);
+    assert_eq!(is_on(&with("indexing", "direct\n"), None), Switch::Off);
+    assert_eq!(is_on(&with("size", "0\n"), None), Switch::Off);
+    assert_eq!(is_on(&with("size", "99999999999\n"), None), Switch::Off);
+    assert_eq!(is_on(&node_with_cache(&good[..2]), None), Switch::Off);
+    assert_eq!(is_on(&tempfile::tempdir().unwrap(), None), Switch::Off);
+}
+
+/// On a machine that has such a cache, nothing needs to be said.
+#[test]
+fn this_machines_cache_is_found() {
+    let caches = placement_caches_below(Path::new("/sys")).unwrap_or_default().direct;
+    let Some(cache) = caches.iter().find(|cache| cache.is_sure()) else {
+        let _ = writeln!(std::io::stderr(), "skipped: needs a direct-mapped memory-side cache");
+        return;
+    };
+    let pool = PoolBuilder::anonymous(Bytes::of_mib(64)).colouring(Colouring::exact(cache.frames)).build().unwrap();
+    assert_eq!(pool.stats().unwrap().zone.shuffle.switch, Switch::Detected);
+    let off = PoolBuilder::anonymous(Bytes::of_mib(64)).shuffle(Some(false)).build().unwrap();
+    assert_eq!(off.stats().unwrap().zone.shuffle.switch, Switch::ForcedOff);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::Stock;
 use super::stock::entries;
-use crate::lock::TryLock;
+use crate::lock::{Tried, TryLock};
 use crate::memory::{Metadata, bytes_for};
 use crate::percpu::{Rseq, Shape, current_cpu};
 use core::sync::atomic::AtomicU32;
@@ -68,6 +68,11 @@ impl<'m> LockedStacks<'m> {
     fn other<T: Default>(&self, cpu: u32, act: impl FnOnce(&mut Stock<'m>) -> T) -> T {
         let other = self.cpus.get(cpu as usize).and_then(|cpu| cpu.0.try_long());
         other.map(|mut stock| act(&mut stock)).unwrap_or_default()
+    }
+
+    /// Keeps everyone out of a CPU's stock.
+    pub(super) fn hold(&self, cpu: u32) -> Option<Tried<'_, Stock<'m>>> {
+        self.cpus.get(cpu as usize)?.0.try_long()
     }
 
     pub(super) fn take_from(&self, cpu: u32, list: usize, into: &mut [u32]) -> usize {

@@ -45,6 +45,9 @@ const MOST_FRAMES_A_LIST: u32 = 16 << 10;
 /// Huge pages in a list at the most.
 const MOST_HUGE_A_LIST: u32 = 64;
 
+/// How often stopping a CPU is tried while someone drains it, which takes the time of some hundred tries at the most.
+const STOPS: u32 = 100_000;
+
 /// What stands in front of a zone and hands out its frames: an owned set by `&mut self`, shared ones by `&mut &self`.
 pub trait Front {
     /// Hands out a block: its first frame.
@@ -330,6 +333,33 @@ impl<'m> Sets<'m> {
     /// Gives what waits in all sets back: how many frames.
     pub fn drain_all(&self) -> u64 {
         (0..self.cpus()).map(|cpu| self.drain(cpu)).sum()
+    }
+
+    /// Runs `act` while nobody else can be in the zone or in a set: around a `fork`, so that the child finds no lock that its only
+    /// thread does not hold, and no set half changed. What other threads had just taken out of the zone for their sets is lost to
+    /// the child.
+    ///
+    /// `act` must not use these sets. A system call for each CPU where sets are restartable.
+    pub fn while_quiet<T>(&self, act: impl FnOnce() -> T) -> T {
+        self.while_quiet_from(0, act)
+    }
+
+    /// The sets first, then the zone: who drains a set has it while waiting for the zone, and nobody the other way round.
+    fn while_quiet_from<T>(&self, cpu: u32, act: impl FnOnce() -> T) -> T {
+        if cpu == self.cpus() {
+            return self.zone.while_quiet(act);
+        }
+        // A set that cannot be had, since its owner has died in it, is passed over by everyone, here and in the child.
+        match &self.kind {
+            Kind::Restartable(stacks) => {
+                let _stopped = (0..STOPS).find_map(|_| stacks.stop(cpu).ok());
+                self.while_quiet_from(cpu + 1, act)
+            }
+            Kind::Locked(stacks) => {
+                let _held = stacks.hold(cpu);
+                self.while_quiet_from(cpu + 1, act)
+            }
+        }
     }
 
     #[inline]

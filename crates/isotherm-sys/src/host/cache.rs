@@ -6,10 +6,11 @@
 //! contradicts itself is kept with a [`Doubt`], and only a size that makes whole frames and an indexing that was read
 //! as 0 make a [`PlacementCache`]. [`crate::probe`] asks the memory itself.
 
-use super::HostFacts;
 use super::files::Tree;
+use super::{HostFacts, NumaNode};
 use isotherm_units::{Bytes, PAGE_SIZE};
 use std::fmt;
+use std::path::Path;
 
 /// How a memory-side cache finds a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -283,6 +284,12 @@ pub struct PlacementCaches {
     pub direct: Vec<PlacementCache>,
     /// Those that may be direct-mapped, or of whatever size, for all that is said; with their nodes.
     pub unclear: Vec<(u32, MemorySideCache)>,
+}
+
+/// The same for those who want to know nothing else of the machine: reads the nodes below `sys` (`/sys`).
+pub fn placement_caches_below(sys: &Path) -> Option<PlacementCaches> {
+    let nodes = NumaNode::read_all(&Tree::at(sys));
+    placement_caches(&HostFacts { nodes, ..HostFacts::default() })
 }
 
 /// Which direct-mapped memory-side caches the machine says it has. `None` if the kernel lists no nodes, so that nothing

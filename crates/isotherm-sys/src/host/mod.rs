@@ -21,7 +21,10 @@ mod pmu;
 mod tests;
 
 pub use assess::{Area, Finding, State, assess};
-pub use cache::{Doubt, Indexing, MemorySideCache, PlacementCache, PlacementCaches, WritePolicy, placement_caches};
+pub use cache::{
+    Doubt, Indexing, MemorySideCache, PlacementCache, PlacementCaches, WritePolicy, placement_caches,
+    placement_caches_below,
+};
 pub use kernel::{Cap, Caps, KernelConfig, Lockdown, Release};
 pub use memory::{Damon, Mglru, NumaNode, Shuffle, Thp};
 pub use pmu::Pmu;
