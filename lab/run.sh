@@ -28,7 +28,7 @@ binaries=(isotherm_sys isotherm_sources rings contract damon mglru perf live col
 # Guests that are there for one thing run what depends on it, and no demo.
 declare -A binaries_of=(
     # Memory-side caches, and frames placed by them; test binaries about either are added here.
-    [6.12-cache]="memory_side_cache isotherm_sys"
+    [6.12-cache]="memory_side_cache isotherm_sys pool sets"
 )
 # Of cli, what asks the kernel something that others do not. The rest is about options, files and exit codes, or about programs
 # that come and go within seconds, which are over here before they are looked at; all of it takes six minutes under emulation.
