@@ -31,6 +31,7 @@ use tree::{Shape, Tree};
 
 /// Loads are bytes: memory of more caches than this is not coloured.
 const MOST_LAYERS: u64 = 250;
+const MOST_LEVELS: usize = 256;
 /// Words of colours looked at for one whose granules are of the right migrate type, before the lists decide.
 const TRIES: u32 = 32;
 /// Granules that may be compared for one allocation: more would hold the zone's lock for longer than they improve anything.
@@ -130,15 +131,18 @@ pub(crate) struct Colours<'m> {
     left: Counts<'m>,
     /// For each load, the colours that have it and a free granule.
     levels: Levels<'m>,
+    given: Given,
     /// The word of colours that the last granule came from.
     cursor: usize,
 }
 
+/// For each load a set of colours, and which of these are not empty.
 #[derive(Debug)]
 struct Levels<'m> {
     words: &'m [AtomicU64],
     shape: Shape,
     count: usize,
+    filled: [u64; MOST_LEVELS / 64],
 }
 
 impl Levels<'_> {
@@ -148,9 +152,63 @@ impl Levels<'_> {
         self.words.get(start..start + self.shape.words()).and_then(|words| Tree::new(&self.shape, words))
     }
 
-    /// The smallest load that any colour with a free granule has.
-    fn lowest(&self) -> Option<(usize, Tree<'_>)> {
-        (0..self.count).filter_map(|load| Some((load, self.level(load)?))).find(|(_, tree)| !tree.is_empty())
+    #[inline]
+    fn insert(&mut self, load: u8, word: usize, mask: u64) {
+        let load = usize::from(load);
+        if let Some(tree) = self.level(load) {
+            tree.insert(word, mask);
+            self.filled[load / 64] |= 1 << (load % 64);
+        }
+    }
+
+    #[inline]
+    fn remove(&mut self, load: u8, word: usize, mask: u64) {
+        let load = usize::from(load);
+        if let Some(tree) = self.level(load) {
+            tree.remove(word, mask);
+            if tree.is_empty() {
+                self.filled[load / 64] &= !(1 << (load % 64));
+            }
+        }
+    }
+
+    /// The loads that colours with a free granule have, the smallest first.
+    fn loads(&self) -> impl Iterator<Item = usize> {
+        let words = self.filled.into_iter().enumerate();
+        words.flat_map(|(at, word)| (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| at * 64 + bit))
+    }
+
+    /// The smallest of these.
+    #[inline]
+    fn lowest(&self) -> Option<usize> {
+        let found = self.filled.iter().position(|&word| word != 0)?;
+        Some(found * 64 + self.filled[found].trailing_zeros() as usize)
+    }
+}
+
+/// Granules next to each other that were given back and are not yet booked: frames that were taken together are given back together,
+/// and a run of them costs what one costs.
+#[derive(Clone, Copy, Debug, Default)]
+struct Given {
+    first: u32,
+    count: u32,
+}
+
+impl Given {
+    /// Adds a granule at either end, if it is next to these, and in the same block of the largest order (2^`block` granules): their
+    /// colours are neighbours then.
+    #[inline]
+    fn extend(&mut self, granule: u32, block: u32) -> bool {
+        let same = (granule ^ self.first) >> block == 0;
+        if same && granule == self.first + self.count {
+            self.count += 1;
+            true
+        } else if same && granule + 1 == self.first {
+            (self.first, self.count) = (granule, self.count + 1);
+            true
+        } else {
+            false
+        }
     }
 }
 
@@ -182,7 +240,8 @@ impl<'m> Colours<'m> {
             free: memory.take(granules.div_ceil(64) + 1)?,
             loads: Counts::new(memory.take(bytes::words(colours))?),
             left: Counts::new(memory.take(bytes::words(colours))?),
-            levels: Levels { words: memory.take(levels * shape.words())?, shape, count: levels },
+            levels: Levels { words: memory.take(levels * shape.words())?, shape, count: levels, filled: Default::default() },
+            given: Given::default(),
             cursor: 0,
         })
     }
@@ -210,6 +269,7 @@ impl<'m> Colours<'m> {
     #[inline]
     pub(crate) fn taken(&mut self, index: u32, frames: u32, from: Order) {
         if from >= self.granule {
+            self.settle();
             let (first, count) = self.granules_of(index, frames);
             self.flip(first, count, true);
         }
@@ -218,8 +278,24 @@ impl<'m> Colours<'m> {
     /// A part is free again, and has merged to a block of order `merged`.
     #[inline]
     pub(crate) fn given(&mut self, index: u32, part: Order, merged: Order) {
-        if merged >= self.granule {
-            let (first, count) = self.granules_of(index, part.frames());
+        if merged < self.granule {
+            return;
+        }
+        let (first, count) = self.granules_of(index, part.frames());
+        if count > 1 {
+            self.settle();
+            self.flip(first, count, false);
+        } else if self.given.count == 0 || !self.given.extend(first, MAX_ORDER - self.granule.get()) {
+            self.settle();
+            self.given = Given { first, count: 1 };
+        }
+    }
+
+    /// Books what was given back. Everything that reads the books of colours begins with it.
+    #[inline]
+    pub(crate) fn settle(&mut self) {
+        if self.given.count > 0 {
+            let Given { first, count } = core::mem::take(&mut self.given);
             self.flip(first, count, false);
         }
     }
@@ -229,8 +305,10 @@ impl<'m> Colours<'m> {
         if merged < self.granule {
             return;
         }
+        self.settle();
         let (first, count) = self.granules_of(index, part.frames());
-        for colour in (first..first + count).map(|g| self.colour_of(g)) {
+        let colour = self.colour_of(first);
+        for colour in colour..colour + count {
             self.leave_level(colour);
             self.loads.step(colour, 1, false);
             self.enter_level(colour);
@@ -242,6 +320,7 @@ impl<'m> Colours<'m> {
         if order < self.granule {
             return;
         }
+        self.settle();
         let (first, count) = self.granules_of(index, order.frames());
         self.flip_free(first, count, !appeared);
         let colour = self.colour_of(first);
@@ -252,35 +331,29 @@ impl<'m> Colours<'m> {
     }
 
     /// Neighbouring colours have one free granule more or fewer, as many as are alike and in one word.
-    fn appear_alike(&self, colour: u32, most: u32, appeared: bool) -> u32 {
+    fn appear_alike(&mut self, colour: u32, most: u32, appeared: bool) -> u32 {
         let (load, left) = (self.loads.get(colour), self.left.get(colour));
         let to_left = if appeared { left + 1 } else { left - 1 };
         let most = most.min(64 - colour % 64);
         let count = self.loads.alike(colour, self.left.alike(colour, most));
         self.left.step(colour, count, appeared);
         // They keep their load; what changes is whether there is anything of them to be had.
-        if (left == 0 || to_left == 0)
-            && let Some(tree) = self.levels.level(usize::from(load))
-        {
+        if left == 0 || to_left == 0 {
             let (word, mask) = (colour as usize / 64, ones(count) << (colour % 64));
-            if appeared { tree.insert(word, mask) } else { tree.remove(word, mask) }
+            if appeared { self.levels.insert(load, word, mask) } else { self.levels.remove(load, word, mask) }
         }
         count
     }
 
-    fn leave_level(&self, colour: u32) {
-        if self.left.get(colour) > 0
-            && let Some(tree) = self.levels.level(usize::from(self.loads.get(colour)))
-        {
-            tree.remove(colour as usize / 64, 1 << (colour % 64));
+    fn leave_level(&mut self, colour: u32) {
+        if self.left.get(colour) > 0 {
+            self.levels.remove(self.loads.get(colour), colour as usize / 64, 1 << (colour % 64));
         }
     }
 
-    fn enter_level(&self, colour: u32) {
-        if self.left.get(colour) > 0
-            && let Some(tree) = self.levels.level(usize::from(self.loads.get(colour)))
-        {
-            tree.insert(colour as usize / 64, 1 << (colour % 64));
+    fn enter_level(&mut self, colour: u32) {
+        if self.left.get(colour) > 0 {
+            self.levels.insert(self.loads.get(colour), colour as usize / 64, 1 << (colour % 64));
         }
     }
 
@@ -310,7 +383,7 @@ impl<'m> Colours<'m> {
 
     /// Changes the loads of neighbouring colours, as many as are alike and in one word, so that the sets are changed once for all.
     #[inline]
-    fn flip_alike(&self, colour: u32, most: u32, taken: bool) -> u32 {
+    fn flip_alike(&mut self, colour: u32, most: u32, taken: bool) -> u32 {
         let (load, left) = (self.loads.get(colour), self.left.get(colour));
         let (to_load, to_left) = if taken { (load + 1, left - 1) } else { (load - 1, left + 1) };
         let most = most.min(64 - colour % 64);
@@ -318,15 +391,11 @@ impl<'m> Colours<'m> {
         self.loads.step(colour, count, taken);
         self.left.step(colour, count, !taken);
         let (word, mask) = (colour as usize / 64, ones(count) << (colour % 64));
-        if left > 0
-            && let Some(tree) = self.levels.level(usize::from(load))
-        {
-            tree.remove(word, mask);
+        if left > 0 {
+            self.levels.remove(load, word, mask);
         }
-        if to_left > 0
-            && let Some(tree) = self.levels.level(usize::from(to_load))
-        {
-            tree.insert(word, mask);
+        if to_left > 0 {
+            self.levels.insert(to_load, word, mask);
         }
         count
     }
@@ -346,8 +415,9 @@ impl<'m> Colours<'m> {
     }
 
     /// The smallest load that a colour with a free granule has.
-    pub(crate) fn lowest(&self) -> Option<usize> {
-        self.levels.lowest().map(|(load, _)| load)
+    pub(crate) fn lowest(&mut self) -> Option<usize> {
+        self.settle();
+        self.levels.lowest()
     }
 
     /// A free granule of a colour in a word, that `fits`, with how many alike follow.
@@ -376,7 +446,7 @@ impl<'m> Colours<'m> {
     /// The best granule that `fits`, after at most [`TRIES`] words of colours.
     fn pick_exact(&mut self, fits: &impl Fn(u32) -> bool) -> Option<Pick> {
         let mut tries = TRIES;
-        for load in 0..self.levels.count {
+        for load in self.levels.loads() {
             let tree = self.levels.level(load)?;
             let mut wrapped = false;
             let mut word = self.cursor;
@@ -439,7 +509,9 @@ const fn ones(count: u32) -> u64 {
 
 /// Takes up to `most` blocks of `order` next to each other, placed by colour; what colours cannot tell, the lists do.
 pub(crate) fn take_run(books: &mut Books<'_>, order: Order, migrate: MigrateType, most: u32) -> Option<Run> {
-    let granule = books.placement.colours.as_ref()?.granule;
+    let colours = books.placement.colours.as_mut()?;
+    colours.settle();
+    let granule = colours.granule;
     let begun = books.lists.smallest(order, Kind::Of(migrate)).is_some_and(|o| o < granule);
     if order > granule {
         return take_best_listed(books, order, migrate);

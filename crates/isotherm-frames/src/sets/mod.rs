@@ -125,6 +125,16 @@ impl SetsConfig {
     }
 }
 
+/// Blocks to take for a list that is to get `wanted`. One more, which is handed out at once; and of single frames whole chunks: a
+/// batch is 63 of them on purpose, but runs of 64 are cut from the zone's blocks in one piece, and leave what is left aligned.
+pub(crate) fn whole_chunks(wanted: u32, order: Order) -> usize {
+    let wanted = wanted as usize;
+    match order {
+        Order::FRAME if wanted + 1 >= CHUNK => (wanted + 1).next_multiple_of(CHUNK),
+        _ => wanted,
+    }
+}
+
 /// Entries that each list can hold.
 pub(crate) fn capacities(marks: Marks) -> [u32; LISTS] {
     let frames = marks.high_max.min(MOST_FRAMES_A_LIST);
@@ -431,7 +441,7 @@ impl<'m> Sets<'m> {
             tuner.refill(order, waiting, pressure)
         });
         // Without a set there is nothing to fill.
-        let mut left = wanted.unwrap_or(1) as usize;
+        let mut left = whole_chunks(wanted.unwrap_or(1), order);
         let mut answer = None;
         let mut buffer = [0; CHUNK];
         while left > 0 {

@@ -4,7 +4,7 @@
 //! until the set is drained or dropped; the handle can be sent to another thread, and does not care on which CPU it runs.
 
 use super::stock::{Stock, entries};
-use super::{Front, SetsError, capacities, list_of, order_of};
+use super::{Front, SetsError, capacities, list_of, order_of, whole_chunks};
 use crate::memory::{Metadata, bytes_for};
 use crate::percpu::LISTS;
 use crate::state;
@@ -96,7 +96,7 @@ impl<'z, 'm> OwnedSet<'z, 'm> {
     #[inline(never)]
     fn refill(&mut self, list: usize, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
         let wanted = self.tuner.refill(order, self.frames, self.zone.pressure());
-        let mut left = wanted as usize;
+        let mut left = whole_chunks(wanted, order);
         let mut answer = None;
         let mut buffer = [0; CHUNK];
         while left > 0 {

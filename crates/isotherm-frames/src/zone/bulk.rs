@@ -99,7 +99,7 @@ impl Zone<'_> {
         most: usize,
         mut each: impl FnMut(usize, u32),
     ) -> usize {
-        let level = books.placement.colours.as_ref().and_then(|c| c.lowest());
+        let level = books.placement.colours.as_mut().and_then(|c| c.lowest());
         let mut got = 0;
         while got < most {
             let left = u32::try_from(most - got).unwrap_or(u32::MAX);
@@ -112,7 +112,7 @@ impl Zone<'_> {
             }
             if level.is_some()
                 && byte == state::cached(order)
-                && books.placement.colours.as_ref().and_then(|c| c.lowest()) != level
+                && books.placement.colours.as_mut().and_then(|c| c.lowest()) != level
             {
                 break;
             }

@@ -416,8 +416,9 @@ impl<'m> Zone<'m> {
     /// With colouring: `into[n]` gets how many colours have n granules in use. False without.
     pub fn loads(&self, into: &mut [u64]) -> bool {
         into.fill(0);
-        let books = self.books.lock();
-        let Some(colours) = &books.placement.colours else { return false };
+        let mut books = self.books.lock();
+        let Some(colours) = &mut books.placement.colours else { return false };
+        colours.settle();
         colours.histogram(into);
         true
     }

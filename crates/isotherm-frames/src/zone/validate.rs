@@ -30,7 +30,10 @@ impl Zone<'_> {
     /// Recomputes everything from the states of the frames and compares. Holds the lock throughout: 10 to 30 ns a frame.
     pub fn validate(&self) -> Result<(), Inconsistent> {
         let _changing = self.changing.lock();
-        let books = self.books.lock();
+        let mut books = self.books.lock();
+        if let Some(colours) = &mut books.placement.colours {
+            colours.settle();
+        }
         self.check(&books).map_err(|(index, what)| Inconsistent { frame: self.frame(index), what })
     }
 
