@@ -167,16 +167,24 @@ impl<'z, 'm> Shuffler<'z, 'm> {
         let list = from.map(|order| (order, MigrateType::ALL[0]));
         let mut shuffler = Shuffler { zone, _changing: changing, list, rng, written: 0, moved: 0 };
         shuffler.write_down();
+        shuffler.advance();
         shuffler
     }
 
-    /// Moves some blocks under one hold of the lock. False once there are none left.
-    pub fn step(&mut self) -> bool {
-        while self.moved == self.written {
-            let Some(list) = self.list else { return false };
+    /// Goes on to the next list that has something to move, if this one is done. Takes no lock for long.
+    fn advance(&mut self) {
+        while self.moved == self.written
+            && let Some(list) = self.list
+        {
             self.list = following(list);
             self.write_down();
         }
+    }
+
+    /// Moves some blocks under one hold of the lock. False once there are none left. Between two lists it also writes the next one
+    /// down, without the lock.
+    pub fn step(&mut self) -> bool {
+        self.advance();
         let Some((order, migrate)) = self.list else { return false };
         let end = self.written.min(self.moved + BLOCKS_A_HOLD);
         let mut books = self.zone.books.lock();
