@@ -27,10 +27,23 @@ impl<'m> Counts<'m> {
         count
     }
 
+    /// The words of `count` from `at` on, if they are whole words.
+    #[inline]
+    fn whole(&self, at: u32, count: u32) -> Option<&'m [AtomicU64]> {
+        let (first, words) = (at as usize / 8, count as usize / 8);
+        if (at | count).is_multiple_of(8) { self.0.get(first..first + words) } else { None }
+    }
+
     /// How many from `at` on have the same count, up to `most`.
     #[inline]
     pub(super) fn alike(&self, at: u32, most: u32) -> u32 {
         let same = ONES * u64::from(self.get(at));
+        // Mostly it is all of them, in whole words.
+        if let Some(words) = self.whole(at, most)
+            && words.iter().all(|word| word.load(Relaxed) == same)
+        {
+            return most;
+        }
         let mut found = 0;
         while found < most {
             let next = at + found;
@@ -50,6 +63,11 @@ impl<'m> Counts<'m> {
     /// Adds one to `count` of them from `at` on, or takes one away. None overflows: loads and what is left are bounded by 250.
     #[inline]
     pub(super) fn step(&self, at: u32, count: u32, up: bool) {
+        if let Some(words) = self.whole(at, count) {
+            let add = if up { ONES } else { ONES.wrapping_neg() };
+            words.iter().for_each(|word| word.store(word.load(Relaxed).wrapping_add(add), Relaxed));
+            return;
+        }
         let mut done = 0;
         while done < count {
             let next = at + done;

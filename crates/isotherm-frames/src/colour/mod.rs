@@ -240,7 +240,12 @@ impl<'m> Colours<'m> {
             free: memory.take(granules.div_ceil(64) + 1)?,
             loads: Counts::new(memory.take(bytes::words(colours))?),
             left: Counts::new(memory.take(bytes::words(colours))?),
-            levels: Levels { words: memory.take(levels * shape.words())?, shape, count: levels, filled: Default::default() },
+            levels: Levels {
+                words: memory.take(levels * shape.words())?,
+                shape,
+                count: levels,
+                filled: Default::default(),
+            },
             given: Given::default(),
             cursor: 0,
         })
@@ -550,14 +555,14 @@ fn pick(books: &mut Books<'_>, migrate: MigrateType) -> Option<Pick> {
 fn take_pick(books: &mut Books<'_>, pick: Pick, order: Order, migrate: MigrateType, most: u32) -> Option<Run> {
     let granule = books.placement.colours.as_ref()?.granule;
     let index = pick.granule << granule.get();
-    let (head, from) = books.lie().covering(index, granule)?;
+    // As much as one block can be: aligned, free as one, of neighbouring colours, asked for. What is free, aligned and of the size of a
+    // block has merged to one, so smaller ones need not be looked for.
+    let run = Order::new(index.trailing_zeros().min(MAX_ORDER).min(granule.get() + pick.run.ilog2()))?;
+    let (head, from) = books.lie().covering(index, run).or_else(|| books.lie().covering(index, granule))?;
     if books.page_block(head).migrate() != migrate {
         books.claim_whole(head, from, migrate);
     }
-    // As much as one block can be: aligned, free as one, of neighbouring colours, asked for.
-    let aligned = index.trailing_zeros().min(MAX_ORDER);
-    let run = granule.get() + pick.run.ilog2();
-    let part = Order::new(aligned.min(run)).map(|part| part.min(from).min(part_for(order, most)).max(order))?;
+    let part = run.min(from).min(part_for(order, most)).max(order);
     books.remove(head, from);
     let first = books.split(head, from, part, index);
     Some(books.took(first, part, from, order, most))
