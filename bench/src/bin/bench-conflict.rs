@@ -1,0 +1,29 @@
+//! What placement is worth in a direct-mapped memory-side cache, and what it costs: the frames that the allocator of
+//! `isotherm-frames` hands out in order, shuffled, and coloured, on a fresh machine and on one that has been up for a
+//! while.
+//!
+//! Frames are numbers here and there is no memory behind them: the allocator is the real one, what the cache does is
+//! computed ([`isotherm_model::direct_mapped`]; checked against a simulated cache), and only the costs at the end are
+//! times. Everything but those follows from `--seed`.
+
+#[path = "../conflict/mod.rs"]
+mod conflict;
+
+use anyhow::Result;
+use conflict::{Options, contrived, costs, heap, table};
+use isotherm_bench::Log;
+
+fn main() -> Result<()> {
+    let options = Options::from_args()?;
+    let mut log = Log::new("bench-conflict");
+    log.line(format!(
+        "seed {}; cache of 1 GiB; an aged machine: {} operations of four owners, an eighth of memory left in use",
+        options.seed, options.operations
+    ));
+    table::print(&mut log, &options)?;
+    contrived::print(&mut log, &options)?;
+    heap::print(&mut log, &options)?;
+    costs::shuffling(&mut log, &options)?;
+    costs::refilling(&mut log, &options)?;
+    log.finish()
+}

@@ -1,0 +1,229 @@
+//! What placing costs: shuffling 64 GiB, and refilling per-CPU sets from a coloured zone next to one that is not.
+//!
+//! Times are of this thread: of shuffling on the wall, of refilling on its CPU. A run or a step during which it had to
+//! leave its CPU to another (by `getrusage`) is left out, unless fewer than 7 would be left. A host that takes the CPU
+//! away tells nobody, so of many maxima the median is given, and the least. All books of 64 GiB were written to before
+//! anything is timed. Refilling an aged zone follows links all over its books: that time is the memory's, and changes
+//! with what others do to it.
+
+use super::ageing::{Left, Others};
+use super::placing::{Placing, books, frames_from_zero, zone};
+use super::{CACHE_FRAMES, Options};
+use anyhow::{Result, ensure};
+use isotherm_bench::{Log, median, spread};
+use isotherm_frames::{FrameNo, Metadata, MigrateType, Order, Sets, SetsConfig, Shuffling, Zone, ZoneConfig};
+use isotherm_sys::clock;
+use std::mem;
+use std::thread;
+use std::time::Instant;
+
+const FRAMES_64G: u64 = 16 << 20;
+const RUNS: usize = 21;
+/// Frames that are taken through the sets at a time.
+const TAKEN: usize = 32_768;
+const ROUNDS: usize = 41;
+const MEMORY: u64 = 4 * CACHE_FRAMES;
+
+/// How often the calling thread had to leave its CPU to another.
+fn involuntary_switches() -> i64 {
+    // SAFETY: plain data for which zeros are valid.
+    let mut usage: libc::rusage = unsafe { mem::zeroed() };
+    // SAFETY: `usage` is to be written to; the calling thread always exists.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    usage.ru_nivcsw
+}
+
+/// Microseconds that `act` took, and whether it was left alone meanwhile.
+fn timed<T>(act: impl FnOnce() -> T) -> (f64, bool, T) {
+    let switches = involuntary_switches();
+    let began = Instant::now();
+    let done = act();
+    let us = began.elapsed().as_secs_f64() * 1e6;
+    (us, involuntary_switches() == switches, done)
+}
+
+/// The same of the CPU time of this thread: for what takes so long that it is seldom left alone.
+fn timed_cpu<T>(act: impl FnOnce() -> T) -> (f64, bool, T) {
+    let began = clock::thread_cpu_ns();
+    let (_, quiet, done) = timed(act);
+    ((clock::thread_cpu_ns() - began) as f64 / 1e3, quiet, done)
+}
+
+/// Runs that were left alone and suffice without the others.
+const ENOUGH: usize = 7;
+
+/// Those of runs that were left alone, or all if too few were.
+#[derive(Default)]
+struct Times {
+    quiet: Vec<f64>,
+    all: Vec<f64>,
+}
+
+impl Times {
+    fn add(&mut self, time: f64, quiet: bool) {
+        self.all.push(time);
+        if quiet {
+            self.quiet.push(time);
+        }
+    }
+
+    fn get(&self) -> &[f64] {
+        if self.quiet.len() < ENOUGH { &self.all } else { &self.quiet }
+    }
+
+    fn median(&self) -> f64 {
+        median(self.get())
+    }
+
+    fn line(&self) -> String {
+        format!("{}; {} of {} runs left alone", spread(self.get()), self.quiet.len(), self.all.len())
+    }
+}
+
+/// A zone of 64 GiB is filled, with and without a shuffle, and shuffled again and again.
+pub fn shuffling(log: &mut Log, options: &Options) -> Result<()> {
+    let range = frames_from_zero(FRAMES_64G);
+    let off = ZoneConfig { seed: options.seed, ..ZoneConfig::new(range) };
+    let on = ZoneConfig { shuffle: Shuffling::from_option(Some(true)), ..off };
+    let mut memory = books(&on)?;
+    // Written to: what is timed is not the kernel handing out pages.
+    memory.fill(1);
+    let mut fills: [Times; 2] = Default::default();
+    for _ in 0..9 {
+        for (config, fill) in [off, on].iter().zip(&mut fills) {
+            let zone = Zone::new(config, Metadata::cleared(&mut memory))?;
+            let (us, quiet, added) = timed(|| zone.add(range, MigrateType::Movable));
+            added?;
+            fill.add(us / 1e3, quiet);
+        }
+    }
+    // Of the first type that is shuffled: so the blocks are written down, which needs no lock, when the shuffler is
+    // made, and each step is one hold of the lock and no more.
+    let zone = Zone::new(&on, Metadata::cleared(&mut memory))?;
+    zone.add(range, MigrateType::ALL[0])?;
+    let (mut whole, mut longest, mut holds, mut interrupted) = (Times::default(), Times::default(), Vec::new(), 0);
+    for _ in 0..RUNS {
+        let (us, quiet, ()) = timed(|| zone.shuffle());
+        whole.add(us / 1e3, quiet);
+        let mut shuffler = zone.shuffler();
+        let mut most: f64 = 0.0;
+        loop {
+            let (us, quiet, more) = timed(|| shuffler.step());
+            if !more {
+                break;
+            }
+            if quiet {
+                most = most.max(us);
+                holds.push(us);
+            } else {
+                interrupted += 1;
+            }
+        }
+        longest.add(most, true);
+    }
+    log.line("\n64 GiB, 16,384 blocks of order 10: median (least to most)");
+    log.line(format!("filled, ms                 {}", fills[0].line()));
+    log.line(format!("filled and shuffled, ms    {}", fills[1].line()));
+    log.line(format!("shuffled again, ms         {}", whole.line()));
+    log.line(format!("longest hold of a run, us  {}", longest.line()));
+    log.line(format!(
+        "any hold, us               {} of {} holds, {interrupted} interrupted ones left out",
+        spread(&holds),
+        holds.len()
+    ));
+    log.result("fill_ms_64g", fills[0].median());
+    log.result("fill_shuffled_ms_64g", fills[1].median());
+    log.result("shuffle_ms_64g", whole.median());
+    log.result("shuffle_max_hold_us", longest.median());
+    log.result("shuffle_least_max_hold_us", longest.get().iter().copied().fold(f64::INFINITY, f64::min));
+    Ok(())
+}
+
+/// ns a frame: taken, and taken and given back.
+#[derive(Default)]
+struct Refills {
+    taken: Times,
+    both: Times,
+}
+
+impl Refills {
+    /// One round; the sets are empty before and after.
+    fn round(&mut self, sets: &Sets<'_>, frames: &mut [FrameNo]) -> Result<()> {
+        let per_frame = 1e3 / frames.len() as f64;
+        let (taking, quiet, got) = timed_cpu(|| -> Result<()> {
+            for frame in frames.iter_mut() {
+                *frame = sets.alloc(Order::FRAME, MigrateType::Movable)?;
+            }
+            Ok(())
+        });
+        got?;
+        let (giving, quiet_too, given) = timed_cpu(|| -> Result<()> {
+            for frame in frames.iter() {
+                sets.free(*frame, Order::FRAME)?;
+            }
+            sets.drain_all();
+            Ok(())
+        });
+        given?;
+        self.taken.add(taking * per_frame, quiet);
+        self.both.add((taking + giving) * per_frame, quiet && quiet_too);
+        Ok(())
+    }
+}
+
+/// Frames taken through per-CPU sets from a zone that colours and from one that does not, in turn. Both are aged alike,
+/// but hand out different frames meanwhile and so have free blocks of other sizes in the end: the ratio aged is also
+/// one of what ageing leaves.
+pub fn refilling(log: &mut Log, options: &Options) -> Result<()> {
+    log.line(format!(
+        "\n{TAKEN} frames through per-CPU sets, memory of 4 caches, ns a frame, {ROUNDS} rounds of both in \
+         turn: median (least to most)"
+    ));
+    for (name, operations, keys) in [
+        ("fresh", None, ["colour_refill_ratio", "colour_giveback_ratio"]),
+        ("aged", Some(options.operations), ["colour_refill_aged_ratio", "colour_giveback_aged_ratio"]),
+    ] {
+        let [plain, coloured] = in_turn(operations, options.seed)?;
+        for (what, key, plain, coloured) in [
+            ("taken", keys[0], &plain.taken, &coloured.taken),
+            ("taken and given back", keys[1], &plain.both, &coloured.both),
+        ] {
+            let ratio = coloured.median() / plain.median();
+            log.line(format!("{name}, {what:<22} plain    {}", plain.line()));
+            log.line(format!("{name}, {what:<22} coloured {}   {ratio:.2} times", coloured.line()));
+            log.result(key, ratio);
+        }
+    }
+    Ok(())
+}
+
+/// Without and with colouring; aged by so many operations first, if any.
+fn in_turn(operations: Option<u64>, seed: u64) -> Result<[Refills; 2]> {
+    let configs = [Placing::InOrder, Placing::Coloured].map(|placing| placing.config(frames_from_zero(MEMORY), seed));
+    let cpus = u32::try_from(thread::available_parallelism()?.get())?;
+    let mut memory = [books(&configs[0])?, books(&configs[1])?];
+    let mut set_memory = [Vec::new(), Vec::new()];
+    let mut sets = Vec::new();
+    for ((config, memory), set_memory) in configs.iter().zip(&mut memory).zip(&mut set_memory) {
+        let zone = zone(config, memory)?;
+        if let Some(operations) = operations {
+            Others::new(MEMORY, seed).age(&zone, operations, Left::Eighth)?;
+        }
+        let config = SetsConfig::new(cpus);
+        *set_memory = vec![0; config.metadata_bytes(&zone)];
+        sets.push(Sets::new(zone, &config, Metadata::zeroed(set_memory))?);
+    }
+    ensure!(sets.len() == 2, "two zones");
+    let mut frames = vec![FrameNo(0); TAKEN];
+    let mut refills: [Refills; 2] = Default::default();
+    // The first time warms up.
+    for round in 0..=ROUNDS {
+        for (sets, refills) in sets.iter().zip(&mut refills) {
+            refills.round(sets, &mut frames)?;
+        }
+        if round == 0 {
+            refills = Default::default();
+        }
+    }
+    Ok(refills)
+}

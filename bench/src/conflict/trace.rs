@@ -1,0 +1,41 @@
+//! Accesses one by one, which the formula is checked against, and which it cannot tell where accesses depend on each
+//! other.
+
+use anyhow::{Context, Result};
+use isotherm_frames::FrameNo;
+use isotherm_model::direct_mapped::{DirectMapped, DirectMappedCache};
+use isotherm_rng::Rng;
+
+/// Accesses to each frame, in the mean, that are counted; half as many come first, to fill the cache.
+const ACCESSES: usize = 16;
+
+/// The share of random accesses that miss: each frame as likely as the next, whatever was accessed before.
+pub fn random(cache: DirectMapped, frames: &[FrameNo], seed: u64) -> Result<f64> {
+    let mut cache = DirectMappedCache::new(cache).context("a cache with contents")?;
+    let mut rng = Rng::new(seed);
+    let mut misses = 0;
+    let (warm, counted) = (frames.len() * ACCESSES / 2, frames.len() * ACCESSES);
+    for access in 0..warm + counted {
+        let frame = frames[usize::try_from(rng.below(frames.len() as u64))?];
+        let hit = cache.access(frame);
+        misses += usize::from(access >= warm && !hit);
+    }
+    Ok(misses as f64 / counted.max(1) as f64)
+}
+
+/// The share of accesses that miss while two programs sweep over their frames again and again, at the same speed. The
+/// sweeps that fill the cache are not counted.
+pub fn sweeps(cache: DirectMapped, first: &[FrameNo], second: &[FrameNo]) -> Result<f64> {
+    let mut cache = DirectMappedCache::new(cache).context("a cache with contents")?;
+    let mut misses = 0;
+    let sweeps = 3;
+    for sweep in 0..=sweeps {
+        for (a, b) in first.iter().zip(second) {
+            for frame in [a, b] {
+                let hit = cache.access(*frame);
+                misses += usize::from(sweep > 0 && !hit);
+            }
+        }
+    }
+    Ok(misses as f64 / (2 * sweeps * first.len()).max(1) as f64)
+}
