@@ -28,7 +28,7 @@ binaries=(isotherm_sys isotherm_sources rings contract damon mglru perf live col
 # Guests that are there for one thing run what depends on it, and no demo.
 declare -A binaries_of=(
     # Memory-side caches, and frames placed by them; test binaries about either are added here.
-    [6.12-cache]="memory_side_cache isotherm_sys pool sets"
+    [6.12-cache]="memory_side_cache isotherm_sys placement pool sets"
 )
 # Of cli, what asks the kernel something that others do not. The rest is about options, files and exit codes, or about programs
 # that come and go within seconds, which are over here before they are looked at; all of it takes six minutes under emulation.
@@ -36,6 +36,7 @@ declare -A only=( # by BINARY, or by GUEST/BINARY
     [cli]="a_kernel_thread_has_nothing_to_watch a_zombie_has_ended the_doctor_has_an_opinion
         a_cgroup_is_watched_by_any_of_its_names_and_those_who_join_later_too"
     [6.12-cache/isotherm_sys]="frames:: probe:: this_machine_can_be_read"
+    [6.12-cache/placement]="the_machines_own_cache_is_used_for_the_frames_behind_it a_known_layout_is_told_as_it_is"
 )
 # Programs that tests call. Those which are not on this machine are missing in the guest too, and tests say so.
 tools=(bash setpriv script unshare)

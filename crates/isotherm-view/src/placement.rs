@@ -1,8 +1,9 @@
 //! How well frames are placed for a direct-mapped memory-side cache: rates, colours, and a picture of the colours.
 //!
-//! Filled in by `isotherm placement` with what it read and computed; here it is only shown, as text or as data. Rates are shares of all
-//! accesses in percent. In the picture a cell is a run of neighbouring colours, row after row from colour 0 on, and its shade how much lies
-//! on them: like a heat map it is drawn in half blocks of colour, or in digits.
+//! Filled in by `isotherm placement` with what it read and computed; here it is only shown, as text or as data. A cache serves the memory
+//! of its own node, so there is a section for each node, and rates over all of them after. Rates are shares in percent: of a node's of the
+//! accesses to it, of the total's of the accesses to all memory behind a cache. In the picture a cell is a run of neighbouring colours, row
+//! after row from colour 0 on, and its shade how much lies on them: like a heat map it is drawn in half blocks of colour, or in digits.
 
 use crate::heatmap::{ColorMode, Rgb, TerminalStyle, escape, heat_color};
 use crate::human::{self, Keep};
@@ -15,17 +16,21 @@ use std::io::{self, Write};
 /// Processes that the text names; the rest is counted.
 const NAMED: usize = 5;
 
-/// The cache that frames are held against.
+/// The cache that the frames of a node are held against.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PlacementCache {
-    /// Its size.
+    /// Its size; of an extended-linear one that of near memory.
     pub size_bytes: Bytes,
-    /// How many colours it has: one a frame that it holds.
+    /// How many colours it has: one a frame that it holds. Frames compete that are a multiple of so many apart.
     pub colours: u64,
     /// Whether it is only assumed: the machine may have none, or another.
     pub modelled: bool,
     /// Where its size comes from: a few words.
     pub source: String,
+    /// Whether it counts as memory too, next to what it is in front of (Flat Memory Mode).
+    pub extended_linear: bool,
+    /// What speaks against it being as it is told: a few words each; empty if nothing does.
+    pub doubts: Vec<String>,
 }
 
 /// One process whose frames were read.
@@ -117,26 +122,26 @@ pub struct ColourCell {
     pub accesses_pct: Option<f64>,
 }
 
-/// What is known of where frames lie.
+/// The frames that lie on one node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct PlacementReport {
-    /// The cache.
-    pub cache: PlacementCache,
-    /// Where heat comes from; `None` if every resident page weighs the same.
-    pub heat: Option<String>,
-    /// Whose frames these are, by pid.
-    pub targets: Vec<PlacementTarget>,
-    /// Who was left out.
-    pub left_out: Vec<LeftOut>,
+pub struct PlacementNode {
+    /// Its number.
+    pub node: u32,
+    /// Its memory, in which shuffled blocks were placed.
+    pub memory_bytes: Bytes,
+    /// The cache in front of it; `None` if there is none as far as is known.
+    pub cache: Option<PlacementCache>,
+    /// A cache that it has and that frames could not be held against, or nothing.
+    pub unclear: Option<String>,
     /// Frames, each once.
     pub frames: u64,
     /// Their bytes.
     pub footprint_bytes: Bytes,
     /// Blocks of 4 MiB that they lie in.
     pub blocks: u64,
-    /// Pages that share a frame with a page counted already.
-    pub shared_pages: u64,
-    /// Miss rates; `None` if nothing is accessed.
+    /// Their share of all accesses; `None` if there are none.
+    pub accesses_pct: Option<f64>,
+    /// Miss rates; `None` if nothing is accessed, or there is no cache.
     pub rates: Option<PlacementRates>,
     /// Colours with a frame on them.
     pub colours_used: u64,
@@ -144,39 +149,83 @@ pub struct PlacementReport {
     pub colours_by_frames: Vec<ColoursByFrames>,
     /// Those with most accesses beside each other, most first.
     pub most_loaded: Vec<LoadedColour>,
-    /// Whether the kernel shuffles its free lists; `None` if that is unknown.
-    pub shuffle_on: Option<bool>,
-    /// Memory in which shuffled blocks were placed.
-    pub memory_bytes: Bytes,
-    /// What draws began with.
-    pub seed: u64,
-    /// Colours in a row of the picture are so many cells.
-    pub picture_columns: usize,
-    /// The picture, from colour 0 on.
+    /// The picture, from colour 0 on; empty without a cache.
     pub picture: Vec<ColourCell>,
 }
 
+/// What is known of where frames lie.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PlacementReport {
+    /// Where heat comes from; `None` if every resident page weighs the same.
+    pub heat: Option<String>,
+    /// Whose frames these are, by pid.
+    pub targets: Vec<PlacementTarget>,
+    /// Who was left out.
+    pub left_out: Vec<LeftOut>,
+    /// Frames, each once, of all nodes and of none.
+    pub frames: u64,
+    /// Their bytes.
+    pub footprint_bytes: Bytes,
+    /// Blocks of 4 MiB that they lie in.
+    pub blocks: u64,
+    /// Pages that share a frame with a page counted already.
+    pub shared_pages: u64,
+    /// By node: all with memory, and those besides on which a frame lies.
+    pub nodes: Vec<PlacementNode>,
+    /// Frames of which it is not known on which node they lie; they are in no rate.
+    pub unknown_node_frames: u64,
+    /// The share of all accesses that goes to memory behind a cache; `None` if there are none.
+    pub behind_cache_pct: Option<f64>,
+    /// Miss rates of the accesses to all memory behind a cache; `None` if nothing there is accessed.
+    pub rates: Option<PlacementRates>,
+    /// Whether the kernel shuffles its free lists; `None` if that is unknown.
+    pub shuffle_on: Option<bool>,
+    /// What draws began with.
+    pub seed: u64,
+    /// Colours in a row of a picture are so many cells.
+    pub picture_columns: usize,
+}
+
 impl PlacementReport {
-    /// Writes the report as text, with the picture in it.
+    /// Writes the report as text, with a picture for each node that has a cache.
     pub fn write_text(&self, out: &mut dyn Write, style: &TerminalStyle) -> io::Result<()> {
         let text = style.text;
         for sentence in self.head() {
             write_wrapped(out, &sentence, text)?;
         }
-        writeln!(out)?;
-        match &self.rates {
-            Some(rates) => self.rate_table(rates).write(out, text)?,
-            None => write_wrapped(out, "nothing was accessed, so nothing can miss", text)?,
+        let sections: Vec<Section<'_>> = self.sections().collect();
+        for section in &sections {
+            section.write(out, style)?;
         }
         writeln!(out)?;
-        write_wrapped(out, &self.colours_line(), text)?;
-        if let Some(line) = self.most_loaded_line() {
+        if self.unknown_node_frames > 0 {
+            let frames = counted(self.unknown_node_frames, "frame");
+            let line = format!("{frames} in no zone, or in zones of several nodes: on which is unknown; in no rate");
             write_wrapped(out, &line, text)?;
         }
-        self.draw(out, style)?;
-        writeln!(out)?;
+        match &self.rates {
+            Some(rates) if sections.iter().filter(|s| s.node.cache.is_some()).count() > 1 => {
+                write_wrapped(out, &self.total_line(), text)?;
+                rate_table(rates, self.heat.is_some()).write(out, text)?;
+                writeln!(out)?;
+            }
+            Some(_) if self.nodes.len() > 1 || self.unknown_node_frames > 0 => {
+                write_wrapped(out, &self.total_line(), text)?;
+            }
+            _ => {}
+        }
         write_wrapped(out, &self.advice(), text)?;
-        write_wrapped(out, &self.assumptions(), text)
+        match self.assumptions() {
+            Some(line) => write_wrapped(out, &line, text),
+            None => Ok(()),
+        }
+    }
+
+    /// Of nodes about which there is something to tell.
+    fn sections(&self) -> impl Iterator<Item = Section<'_>> {
+        let told = |node: &&PlacementNode| node.frames > 0 || node.cache.is_some() || node.unclear.is_some();
+        let (alone, by_heat) = (self.nodes.len() == 1 && self.unknown_node_frames == 0, self.heat.is_some());
+        self.nodes.iter().filter(told).map(move |node| Section { node, alone, by_heat, columns: self.picture_columns })
     }
 
     fn head(&self) -> Vec<String> {
@@ -210,11 +259,6 @@ impl PlacementReport {
                 human::printable(&first.why)
             ));
         }
-        let kind = if self.cache.modelled { "a model, no measurement" } else { "as this machine tells" };
-        head.push(format!(
-            "cache: {} direct-mapped, {} colours ({}): {kind}",
-            self.cache.size_bytes, self.cache.colours, self.cache.source
-        ));
         head
     }
 
@@ -233,132 +277,11 @@ impl PlacementReport {
         }
     }
 
-    fn rate_table(&self, rates: &PlacementRates) -> Table {
-        let mut table = Table::new(&[
-            Column::name("", Keep::Start, 6, 0),
-            Column::number("MISS %", 0),
-            Column::number("FROM", 2),
-            Column::number("TO", 2),
-            Column::number("DRAWS", 3),
-        ]);
-        let mut row = |name: &str, pct: f64, drawn: Option<DrawnRate>| {
-            let range = drawn.filter(|d| d.draws > 1);
-            let cells = vec![
-                name.to_owned(),
-                tenths(pct),
-                range.map_or(String::new(), |d| tenths(d.min_pct)),
-                range.map_or(String::new(), |d| tenths(d.max_pct)),
-                range.map_or(String::new(), |d| d.draws.to_string()),
-            ];
-            table.row_with_bar(cells, pct / 100.0);
-        };
-        row("as placed", rates.placed_pct, None);
-        row("as if shuffled", rates.shuffled.mean_pct, Some(rates.shuffled));
-        row("as if coloured", rates.coloured.mean_pct, Some(rates.coloured));
-        if self.heat.is_some() {
-            row("hot beside cold", rates.coloured_by_heat_pct, None);
-        }
-        row("unavoidable", rates.unavoidable_pct, None);
-        table
-    }
-
-    fn colours_line(&self) -> String {
-        let last = self.colours_by_frames.last().map(|b| b.frames);
-        let entry = |b: &ColoursByFrames| {
-            let more = if Some(b.frames) == last && b.frames > 1 && self.is_open_ended() { " or more" } else { "" };
-            format!("{} with {}{more}", b.colours, b.frames)
-        };
-        let entries: Vec<String> = self.colours_by_frames.iter().map(entry).collect();
-        let crowded = self
-            .rates
-            .map(|r| format!("; {}% of accesses go to colours with more than one", tenths(r.crowded_pct)))
-            .unwrap_or_default();
-        format!(
-            "colours in use: {} of {}; by frames on them: {}{crowded}",
-            self.colours_used,
-            self.cache.colours,
-            if entries.is_empty() { "none".to_owned() } else { entries.join(", ") }
-        )
-    }
-
-    /// Whether the last number of frames stands for more as well.
-    fn is_open_ended(&self) -> bool {
-        let told: u64 = self.colours_by_frames.iter().map(|b| b.frames * b.colours).sum();
-        told < self.frames
-    }
-
-    fn most_loaded_line(&self) -> Option<String> {
-        let crowded: Vec<String> = self
-            .most_loaded
-            .iter()
-            .filter(|c| c.frames > 1)
-            .take(NAMED)
-            .map(|c| match c.accesses_pct {
-                Some(pct) if self.heat.is_some() => {
-                    format!("{} ({} frames, {}% of accesses)", c.colour, c.frames, human::percent(pct))
-                }
-                _ => format!("{} ({} frames)", c.colour, c.frames),
-            })
-            .collect();
-        (!crowded.is_empty()).then(|| format!("most loaded: {}", crowded.join(", ")))
-    }
-
-    /// What lies on a colour of the cell in the mean, over what lies on a colour in the mean: 1 is even.
-    fn load(&self, cells: &[ColourCell]) -> f64 {
-        let colours: u64 = cells.iter().map(|c| c.colours).sum();
-        let part = if self.heat.is_some() {
-            cells.iter().filter_map(|c| c.accesses_pct).sum::<f64>() / 100.0
-        } else {
-            math::share(cells.iter().map(|c| c.frames).sum(), self.frames)
-        };
-        let even = math::share(colours, self.cache.colours);
-        if even > 0.0 { part / even } else { 0.0 }
-    }
-
-    fn draw(&self, out: &mut dyn Write, style: &TerminalStyle) -> io::Result<()> {
-        let columns = self.picture_columns.max(1);
-        // Neighbours are joined if the picture was made for a wider terminal.
-        let joined = columns.div_ceil(style.text.width.max(1));
-        let rows: Vec<Vec<f64>> = self
-            .picture
-            .chunks(columns)
-            .map(|row| row.chunks(joined).map(|cells| self.load(cells)).collect())
-            .collect();
-        let most = rows.iter().flatten().copied().fold(0.0, f64::max);
-        if most <= 0.0 {
-            return Ok(());
-        }
-        // An even load is never drawn as the hottest.
-        let scale = most.max(2.0);
-        if style.in_digits() {
-            for row in &rows {
-                let line: String = row.iter().map(|load| digit(*load / scale)).collect();
-                writeln!(out, "{}", line.trim_end())?;
-            }
-        } else {
-            for pair in rows.chunks(2) {
-                writeln!(out, "{}", half_blocks(&pair[0], pair.get(1), scale, style.color))?;
-            }
-        }
-        write_wrapped(out, &self.legend(most, scale, style), style.text)
-    }
-
-    fn legend(&self, most: f64, scale: f64, style: &TerminalStyle) -> String {
-        let per_cell = self.picture.iter().map(|c| c.colours).max().unwrap_or(1);
-        let cell =
-            if per_cell == 1 { "a cell is a colour".to_owned() } else { format!("a cell is {per_cell} colours") };
-        let (what, unit) = if self.heat.is_some() {
-            ("accesses".to_owned(), "times the mean".to_owned())
-        } else {
-            (String::from("frames"), "frames a colour".to_owned())
-        };
-        let mean = if self.heat.is_some() { 1.0 } else { self.frames as f64 / self.cache.colours.max(1) as f64 };
-        let brightest = if style.in_digits() { "9" } else { "the brightest" };
-        format!(
-            "{what} by colour, from 0 on, row by row; {cell}; {brightest} is {} {unit}, the most here is {}",
-            human::rate(scale * mean),
-            human::rate(most * mean)
-        )
+    fn total_line(&self) -> String {
+        let behind = tenths(self.behind_cache_pct.unwrap_or_default());
+        let placed =
+            self.rates.map_or(String::new(), |r| format!("; {}% of those miss as placed", tenths(r.placed_pct)));
+        format!("all nodes: {behind}% of all accesses go to memory behind a cache{placed}")
     }
 
     /// Whether the kernel shuffles, and what it would give.
@@ -395,13 +318,232 @@ impl PlacementReport {
         format!("{state}: {gain}; {when}{more}")
     }
 
-    fn assumptions(&self) -> String {
+    /// What rates rest on; `None` if there are none.
+    fn assumptions(&self) -> Option<String> {
+        let behind: Vec<(&PlacementNode, u64)> =
+            self.nodes.iter().filter_map(|node| Some((node, node.cache.as_ref()?.colours))).collect();
+        let (modulo, memory) = match &behind[..] {
+            [] => return None,
+            [(node, colours)] => (colours.to_string(), node.memory_bytes.to_string()),
+            _ => ("the colours of its node's cache".to_owned(), "its node's".to_owned()),
+        };
+        Some(format!(
+            "assumed: a frame's colour is its number modulo {modulo}; references are independent of each other; shuffled blocks lie \
+             anywhere in {memory}{} memory",
+            if behind.len() == 1 { " of" } else { "" }
+        ))
+    }
+}
+
+/// What is told of one node.
+struct Section<'a> {
+    node: &'a PlacementNode,
+    /// Whether it has all the frames there are, so that there is no need to name it.
+    alone: bool,
+    by_heat: bool,
+    columns: usize,
+}
+
+impl Section<'_> {
+    fn write(&self, out: &mut dyn Write, style: &TerminalStyle) -> io::Result<()> {
+        let text = style.text;
+        if !self.alone {
+            writeln!(out)?;
+            write_wrapped(out, &self.heading(), text)?;
+        }
+        let Some(cache) = &self.node.cache else { return Ok(()) };
+        write_wrapped(out, &cache_line(cache), text)?;
+        if self.node.frames == 0 {
+            return Ok(());
+        }
+        writeln!(out)?;
+        match &self.node.rates {
+            Some(rates) => rate_table(rates, self.by_heat).write(out, text)?,
+            None => write_wrapped(out, "nothing was accessed, so nothing can miss", text)?,
+        }
+        writeln!(out)?;
+        write_wrapped(out, &self.colours_line(cache), text)?;
+        if let Some(line) = self.most_loaded_line() {
+            write_wrapped(out, &line, text)?;
+        }
+        self.draw(out, style)
+    }
+
+    fn heading(&self) -> String {
+        let node = self.node;
+        let mut line = format!("node {}, {}: ", node.node, node.memory_bytes);
+        line += &match (node.frames, node.accesses_pct) {
+            (0, _) => "none of these frames".to_owned(),
+            (frames, pct) => {
+                let accesses = match pct {
+                    Some(pct) if self.by_heat => format!(", {}% of accesses", tenths(pct)),
+                    _ => String::new(),
+                };
+                let (frames, blocks) = (counted(frames, "frame"), counted(node.blocks, "block"));
+                format!("{} in {frames} and {blocks} of 4 MiB{accesses}", node.footprint_bytes)
+            }
+        };
+        match (&node.cache, &node.unclear) {
+            (Some(_), _) => {}
+            (None, Some(unclear)) => line += &format!("; not taken as behind a cache: {}", human::printable(unclear)),
+            (None, None) => line += "; not behind a cache",
+        }
+        line
+    }
+
+    fn colours(&self) -> u64 {
+        self.node.cache.as_ref().map_or(0, |cache| cache.colours)
+    }
+
+    fn colours_line(&self, cache: &PlacementCache) -> String {
+        let last = self.node.colours_by_frames.last().map(|b| b.frames);
+        let entry = |b: &ColoursByFrames| {
+            let more = if Some(b.frames) == last && b.frames > 1 && self.is_open_ended() { " or more" } else { "" };
+            format!("{} with {}{more}", b.colours, b.frames)
+        };
+        let entries: Vec<String> = self.node.colours_by_frames.iter().map(entry).collect();
+        let crowded = self
+            .node
+            .rates
+            .map(|r| format!("; {}% of accesses go to colours with more than one", tenths(r.crowded_pct)))
+            .unwrap_or_default();
         format!(
-            "assumed: a frame's colour is its number modulo {}; references are independent of each other; shuffled blocks lie anywhere in \
-             {} of memory",
-            self.cache.colours, self.memory_bytes
+            "colours in use: {} of {}; by frames on them: {}{crowded}",
+            self.node.colours_used,
+            cache.colours,
+            if entries.is_empty() { "none".to_owned() } else { entries.join(", ") }
         )
     }
+
+    /// Whether the last number of frames stands for more as well.
+    fn is_open_ended(&self) -> bool {
+        let told: u64 = self.node.colours_by_frames.iter().map(|b| b.frames * b.colours).sum();
+        told < self.node.frames
+    }
+
+    fn most_loaded_line(&self) -> Option<String> {
+        let crowded: Vec<String> = self
+            .node
+            .most_loaded
+            .iter()
+            .filter(|c| c.frames > 1)
+            .take(NAMED)
+            .map(|c| match c.accesses_pct {
+                Some(pct) if self.by_heat => {
+                    format!("{} ({} frames, {}% of accesses)", c.colour, c.frames, human::percent(pct))
+                }
+                _ => format!("{} ({} frames)", c.colour, c.frames),
+            })
+            .collect();
+        (!crowded.is_empty()).then(|| format!("most loaded: {}", crowded.join(", ")))
+    }
+
+    /// What lies on a colour of the cell in the mean, over what lies on a colour in the mean: 1 is even.
+    fn load(&self, cells: &[ColourCell]) -> f64 {
+        let colours: u64 = cells.iter().map(|c| c.colours).sum();
+        let part = if self.by_heat {
+            cells.iter().filter_map(|c| c.accesses_pct).sum::<f64>() / 100.0
+        } else {
+            math::share(cells.iter().map(|c| c.frames).sum(), self.node.frames)
+        };
+        let even = math::share(colours, self.colours());
+        if even > 0.0 { part / even } else { 0.0 }
+    }
+
+    fn draw(&self, out: &mut dyn Write, style: &TerminalStyle) -> io::Result<()> {
+        let columns = self.columns.max(1);
+        // Neighbours are joined if the picture was made for a wider terminal.
+        let joined = columns.div_ceil(style.text.width.max(1));
+        let rows: Vec<Vec<f64>> = self
+            .node
+            .picture
+            .chunks(columns)
+            .map(|row| row.chunks(joined).map(|cells| self.load(cells)).collect())
+            .collect();
+        let most = rows.iter().flatten().copied().fold(0.0, f64::max);
+        if most <= 0.0 {
+            return Ok(());
+        }
+        // An even load is never drawn as the hottest.
+        let scale = most.max(2.0);
+        if style.in_digits() {
+            for row in &rows {
+                let line: String = row.iter().map(|load| digit(*load / scale)).collect();
+                writeln!(out, "{}", line.trim_end())?;
+            }
+        } else {
+            for pair in rows.chunks(2) {
+                writeln!(out, "{}", half_blocks(&pair[0], pair.get(1), scale, style.color))?;
+            }
+        }
+        write_wrapped(out, &self.legend(most, scale, style), style.text)
+    }
+
+    fn legend(&self, most: f64, scale: f64, style: &TerminalStyle) -> String {
+        let per_cell = self.node.picture.iter().map(|c| c.colours).max().unwrap_or(1);
+        let cell =
+            if per_cell == 1 { "a cell is a colour".to_owned() } else { format!("a cell is {per_cell} colours") };
+        let (what, unit) = if self.by_heat {
+            ("accesses".to_owned(), "times the mean".to_owned())
+        } else {
+            (String::from("frames"), "frames a colour".to_owned())
+        };
+        let mean = if self.by_heat { 1.0 } else { self.node.frames as f64 / self.colours().max(1) as f64 };
+        let brightest = if style.in_digits() { "9" } else { "the brightest" };
+        format!(
+            "{what} by colour, from 0 on, row by row; {cell}; {brightest} is {} {unit}, the most here is {}",
+            human::rate(scale * mean),
+            human::rate(most * mean)
+        )
+    }
+}
+
+fn rate_table(rates: &PlacementRates, by_heat: bool) -> Table {
+    let mut table = Table::new(&[
+        Column::name("", Keep::Start, 6, 0),
+        Column::number("MISS %", 0),
+        Column::number("FROM", 2),
+        Column::number("TO", 2),
+        Column::number("DRAWS", 3),
+    ]);
+    let mut row = |name: &str, pct: f64, drawn: Option<DrawnRate>| {
+        let range = drawn.filter(|d| d.draws > 1);
+        let cells = vec![
+            name.to_owned(),
+            tenths(pct),
+            range.map_or(String::new(), |d| tenths(d.min_pct)),
+            range.map_or(String::new(), |d| tenths(d.max_pct)),
+            range.map_or(String::new(), |d| d.draws.to_string()),
+        ];
+        table.row_with_bar(cells, pct / 100.0);
+    };
+    row("as placed", rates.placed_pct, None);
+    row("as if shuffled", rates.shuffled.mean_pct, Some(rates.shuffled));
+    row("as if coloured", rates.coloured.mean_pct, Some(rates.coloured));
+    if by_heat {
+        row("hot beside cold", rates.coloured_by_heat_pct, None);
+    }
+    row("unavoidable", rates.unavoidable_pct, None);
+    table
+}
+
+/// The cache, how it is known, and what speaks against it.
+fn cache_line(cache: &PlacementCache) -> String {
+    let kind = if cache.extended_linear { "direct-mapped, extended-linear" } else { "direct-mapped" };
+    let known = if cache.modelled { "a model, no measurement" } else { "as this machine tells" };
+    let mut line = format!("cache: {} {kind}, {} colours ({}): {known}", cache.size_bytes, cache.colours, cache.source);
+    if cache.extended_linear {
+        line += &format!("; it is memory too, and frames {} apart take turns in it", cache.size_bytes);
+    }
+    if !cache.doubts.is_empty() {
+        let doubts: Vec<_> = cache.doubts.iter().map(|doubt| human::printable(doubt)).collect();
+        line += &format!("; in doubt: {}", doubts.join("; "));
+    }
+    line
+}
+
+fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Rates beside each other want as many digits each.

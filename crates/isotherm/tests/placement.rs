@@ -3,6 +3,8 @@
 
 mod support;
 
+use isotherm_sys::host::{HostFacts, HostRoots, placement_caches};
+use isotherm_sys::lru_gen::zones::Zones;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -53,22 +55,56 @@ fn number(report: &Value, path: &str) -> f64 {
     report.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("no number at {path} in {report}"))
 }
 
-/// Holds a report of one stopped process, or a few, against what the test counts.
-fn agrees(report: &Value, frames: &BTreeSet<u64>, pages: u64, colours: u64) {
+/// The frames of each node. Where there is one node only, all are on it.
+fn by_node(frames: &BTreeSet<u64>, report: &Value) -> BTreeMap<u64, BTreeSet<u64>> {
+    let nodes = report["nodes"].as_array().unwrap();
+    let zones = Zones::read(Path::new("/proc")).unwrap();
+    let mut of: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
+    for frame in frames {
+        let node = if nodes.len() == 1 { nodes[0]["node"].as_u64() } else { zones.node_of(*frame).map(u64::from) };
+        if let Some(node) = node {
+            of.entry(node).or_default().insert(*frame);
+        }
+    }
+    of
+}
+
+/// Holds a report of one stopped process, or a few, against what the test counts; `colours_of` has the colours of a node's cache.
+fn agrees(report: &Value, frames: &BTreeSet<u64>, pages: u64, colours_of: impl Fn(u64) -> Option<u64>) {
     let near = |told: f64, counted: f64, what: &str| {
         // The kernel may move, join or drop a page at any time.
         assert!((told - counted).abs() <= counted * 0.005 + 0.5, "{what}: {told} told, {counted} counted");
     };
-    assert_eq!(number(report, "/cache/colours"), colours as f64);
     near(number(report, "/frames"), frames.len() as f64, "frames");
     let resident: f64 =
         report["targets"].as_array().unwrap().iter().map(|t| t["resident_pages"].as_f64().unwrap()).sum();
     near(resident, pages as f64, "pages");
     near(number(report, "/shared_pages") + number(report, "/frames"), pages as f64, "shared pages");
-    near(number(report, "/rates/placed_pct"), miss_pct(frames, colours), "rate");
-    let on_colours: f64 = report["picture"].as_array().unwrap().iter().map(|c| c["frames"].as_f64().unwrap()).sum();
-    assert_eq!(on_colours, number(report, "/frames"), "the picture has every frame");
-    rates_make_sense(report);
+    let (counted, none) = (by_node(frames, report), BTreeSet::new());
+    let (mut on_nodes, mut behind, mut missed) = (number(report, "/unknown_node_frames"), 0.0, 0.0);
+    for node in report["nodes"].as_array().unwrap() {
+        let id = node["node"].as_u64().unwrap();
+        let of_node = counted.get(&id).unwrap_or(&none);
+        near(number(node, "/frames"), of_node.len() as f64, "frames of a node");
+        on_nodes += number(node, "/frames");
+        let Some(colours) = colours_of(id) else {
+            assert!(node["cache"].is_null() && node["rates"].is_null(), "{node}");
+            continue;
+        };
+        assert_eq!(number(node, "/cache/colours"), colours as f64);
+        if !of_node.is_empty() {
+            near(number(node, "/rates/placed_pct"), miss_pct(of_node, colours), "rate of a node");
+            behind += of_node.len() as f64;
+            missed += miss_pct(of_node, colours) * of_node.len() as f64;
+        }
+        let on_colours: f64 = node["picture"].as_array().unwrap().iter().map(|c| c["frames"].as_f64().unwrap()).sum();
+        assert_eq!(on_colours, number(node, "/frames"), "the picture has every frame");
+    }
+    assert_eq!(on_nodes, number(report, "/frames"), "each frame is on one node, or on none");
+    if behind > 0.0 {
+        near(number(report, "/rates/placed_pct"), missed / behind, "rate");
+        rates_make_sense(report);
+    }
 }
 
 fn rates_make_sense(report: &Value) {
@@ -164,7 +200,8 @@ time.sleep(60)
     let one = stage.json(&format!("placement --json --no-children --cache-size 4MiB -p {}", script.pid()));
     assert!(number(&one, "/targets/0/resident_pages") >= 3000.0, "{one}");
     assert!(number(&one, "/targets/0/absent_pages") >= ((1_u64 << 28) - 3000) as f64, "{one}");
-    assert_eq!(one["cache"]["modelled"], true);
+    let nodes = one["nodes"].as_array().unwrap();
+    assert!(nodes.iter().all(|node| node["cache"]["modelled"] == true), "{one}");
     let both = stage.json(&format!("placement --json --cache-size 4MiB -p {}", script.pid()));
     assert_eq!(both["targets"].as_array().unwrap().len(), 2, "{both}");
     assert!(number(&both, "/shared_pages") >= 3000.0, "pages of the fork are those of its parent: {both}");
@@ -198,7 +235,7 @@ time.sleep(60)
     let report = Stage::new().json(&format!("placement --json --cache-size {} -p {}", colours * 4096, script.pid()));
     let (frames, pages) = frames_of(script.pid()).unwrap();
     assert!(pages > 65_000);
-    agrees(&report, &frames, pages, colours);
+    agrees(&report, &frames, pages, |_| Some(colours));
 }
 
 #[test]
@@ -207,6 +244,54 @@ fn processes_that_come_and_go_are_left_out() {
     let script = "(while true; do true | cat | cat; done) & busy=$!
         for i in 1 2 3; do $isotherm placement --all --json --cache-size 64MiB || code=1; done; kill $busy; exit ${code:-0}";
     Stage::new().shell(script).ended(0).prints("placed_pct");
+}
+
+/// The lab's guest 6.12-cache has such a cache, in front of one of two nodes.
+#[test]
+fn the_machines_own_cache_is_used_for_the_frames_behind_it() {
+    let facts = HostFacts::read(&HostRoots::default(), isotherm_sys::page_size());
+    let direct = placement_caches(&facts).unwrap_or_default().direct;
+    let Some(first) = direct.first() else { return support::skip("a memory-side cache") };
+    need!(sees_frames(), "CAP_SYS_ADMIN, to see frames");
+    // On a processor of the cache's node, if it has one, so that its memory is behind the cache.
+    let processors = read(Path::new(&format!("/sys/devices/system/node/node{}/cpulist", first.node)));
+    let processor: i32 = processors.trim().split([',', '-']).next().and_then(|cpu| cpu.parse().ok()).unwrap_or(-1);
+    let code = format!(
+        "
+import os
+if {processor} >= 0: os.sched_setaffinity(0, [{processor}])
+at = reserve(16 << 20)
+for i in range(4096): touch(at + i * 4096)
+print(4096, flush=True)
+time.sleep(600)
+"
+    );
+    let Some(script) = Script::start(&code) else { return support::skip("Python") };
+    signal(script.pid(), "STOP");
+    let stage = Stage::new();
+    let report = stage.json(&format!("placement --json --seed 1 -p {}", script.pid()));
+    let (frames, pages) = frames_of(script.pid()).unwrap();
+    assert!(pages > 4096);
+    let colours_of = |node: u64| {
+        let mut of_node = direct.iter().filter(|cache| u64::from(cache.node) == node);
+        let sure = of_node.clone().find(|cache| cache.is_sure());
+        sure.or(of_node.next()).map(|cache| cache.frames)
+    };
+    agrees(&report, &frames, pages, colours_of);
+    let node = report["nodes"].as_array().unwrap().iter().find(|node| node["node"] == first.node).unwrap();
+    assert_eq!(node["cache"]["modelled"], false);
+    let text = stage.isotherm(&format!("placement --seed 1 -p {}", script.pid())).ended(0);
+    let text = text.prints(&format!("memory-side cache of node {}", first.node)).prints("as this machine tells");
+    if std::env::var_os("ISOTHERM_LAB").is_some() {
+        assert_eq!((node["node"].as_u64(), number(node, "/cache/colours")), (Some(0), 65_536.0), "{node}");
+        assert_eq!(node["cache"]["doubts"].as_array().unwrap().len(), 0, "{node}");
+        assert!(number(node, "/frames") > 4096.0 * 0.9, "on the node whose processor touched it: {node}");
+        assert!(number(node, "/rates/placed_pct") < 50.0, "16 MiB in a cache of 256: {node}");
+        text.prints("65536 colours");
+    }
+    // A model replaces it, on every node.
+    let modelled = stage.json(&format!("placement --json --seed 1 --cache-size 4MiB -p {}", script.pid()));
+    agrees(&modelled, &frames, pages, |_| Some(1024));
 }
 
 // --- Heat
@@ -280,7 +365,7 @@ fn redis_behind_a_cache_of_half_its_memory() {
     let (frames, pages) = frames_of(server.pid()).unwrap();
     let colours = frames.len() as u64 / 2;
     let report = stage.json(&format!("placement --json --cache-size {} -p {}", colours * 4096, server.pid()));
-    agrees(&report, &frames, pages, colours);
+    agrees(&report, &frames, pages, |_| Some(colours));
     assert!((number(&report, "/rates/unavoidable_pct") - 50.0).abs() < 1.0, "{report}");
     // Elsewhere than at random it would be a wonder.
     assert!(number(&report, "/rates/shuffled/mean_pct") > number(&report, "/rates/unavoidable_pct"), "{report}");

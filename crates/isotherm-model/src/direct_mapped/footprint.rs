@@ -7,6 +7,7 @@
 use super::conflict::{Load, Misses};
 use super::{Conflict, DirectMapped};
 use isotherm_units::FrameNo;
+use std::collections::BTreeMap;
 
 /// The order of the blocks that the kernel shuffles its free lists by: 4 MiB.
 pub const SHUFFLE_ORDER: u32 = 10;
@@ -151,6 +152,25 @@ impl Footprint {
             let (from, to) = self.frames_of(index);
             (from..to).map(move |i| (FrameNo(first + u64::from(self.places[i])), self.weight(i)))
         })
+    }
+
+    /// Splits it into one for each key of a frame, such as the node that it lies on. All are in order and of one kind, weighted or
+    /// not. Asks for the key of every frame, in order; takes as much memory again.
+    pub fn split<K: Ord>(&self, mut key_of: impl FnMut(FrameNo) -> K) -> BTreeMap<K, Footprint> {
+        let mut parts: BTreeMap<K, Footprint> = BTreeMap::new();
+        for (frame, weight) in self.iter() {
+            let part = parts.entry(key_of(frame)).or_default();
+            part.push(frame);
+            if !self.is_uniform() {
+                part.weights.push(weight);
+            }
+        }
+        parts
+    }
+
+    /// What all frames weigh.
+    pub fn weight_of_all(&self) -> f64 {
+        self.weights().map(f64::from).sum()
     }
 
     /// The misses where the frames lie.

@@ -293,3 +293,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_split_footprint_has_every_frame_once_with_its_weight() {
+    let frames: Vec<(FrameNo, f32)> =
+        (0..5000_u64).map(|i| (FrameNo(i * 7), f32::from(u8::try_from(i % 200).unwrap()))).collect();
+    let whole = Footprint::weighted(frames.clone());
+    // A limit inside a block of 4 MiB, and a key of no frame.
+    let parts = whole.split(|frame| frame.0 >= 10_000);
+    let (low, high) = (&parts[&false], &parts[&true]);
+    assert_eq!(low.iter().chain(high.iter()).collect::<Vec<_>>(), frames);
+    assert!(low.iter().all(|(frame, _)| frame.0 < 10_000) && high.iter().all(|(frame, _)| frame.0 >= 10_000));
+    assert_eq!(low.blocks() + high.blocks(), whole.blocks() + 1, "the block that is cut counts on both sides");
+    assert!((low.weight_of_all() + high.weight_of_all() - whole.weight_of_all()).abs() < 1e-6);
+    let even = Footprint::uniform((0..10).map(FrameNo));
+    assert!(even.split(|_| ())[&()].is_uniform() && even.weight_of_all() == 10.0);
+    assert!(Footprint::default().split(|_| ()).is_empty());
+}

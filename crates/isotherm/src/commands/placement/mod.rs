@@ -1,12 +1,13 @@
 //! `isotherm placement`: what the frames of real processes would miss in a direct-mapped memory-side cache, where they lie and where they
 //! might.
 //!
-//! Reads which frames back the pages ([`frames`]), how often each is accessed if that was asked for ([`heat`]), and has
-//! `isotherm_model::direct_mapped` compute. Only ever reads. The whole host is all its processes together (`--all`), not
+//! Reads which frames back the pages ([`frames`]), how often each is accessed if that was asked for ([`heat`]), splits them by node, for a
+//! cache serves its own node only ([`nodes`]), and has `isotherm_model::direct_mapped` compute node by node. Only ever reads. The whole host is all its processes together (`--all`), not
 //! `/proc/kpageflags`: that would tell of page cache and kernel memory as well, but not whose a frame is nor how hot.
 
 mod frames;
 mod heat;
+mod nodes;
 
 use crate::cli::{PlacementArgs, Usage};
 use crate::output;
@@ -21,16 +22,18 @@ use isotherm_model::direct_mapped::{
 };
 use isotherm_monitor::Follower;
 use isotherm_rng::Rng;
-use isotherm_sys::host::{HostFacts, HostRoots, Indexing, NumaNode};
+use isotherm_sys::host::{HostFacts, HostRoots};
 use isotherm_sys::proc::Proc;
 use isotherm_sys::random;
 use isotherm_units::{Bytes, PAGE_SIZE};
 use isotherm_view::placement::{
-    ColourCell, ColoursByFrames, DrawnRate, LeftOut, LoadedColour, PlacementCache, PlacementRates, PlacementReport,
+    ColourCell, ColoursByFrames, DrawnRate, LeftOut, LoadedColour, PlacementNode, PlacementRates, PlacementReport,
     picture_grid,
 };
+use nodes::{Node, Split};
 use std::cmp::Ordering;
 use std::io::Write;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Shuffles drawn: their mean is then off by a quarter of their spread at the most likely.
@@ -45,7 +48,7 @@ const WATCHED_NS: u64 = 10_000_000_000;
 pub fn run(args: &PlacementArgs) -> Result<()> {
     check(args)?;
     let facts = HostFacts::read(&HostRoots::default(), PAGE_SIZE);
-    let cache = cache_of(args.cache_size, &facts)?;
+    let nodes = nodes::nodes(args.cache_size, &facts)?;
     frames::check_visible(&Proc::default())?;
     let stop = Stop::on_signals()?;
     let (heated, told, _watching) = match wanted_heat(args) {
@@ -61,12 +64,14 @@ pub fn run(args: &PlacementArgs) -> Result<()> {
     };
     let found = collect(&heated, told.is_some(), &stop)?;
     let seed = args.watch.seed.unwrap_or_else(random::seed);
-    let report = report(args, &facts, cache, found, told, seed, &stop)?;
+    let style = output::terminal_style(args.color);
+    let told = Told { heat: told, shuffle_on: facts.shuffle.on, seed, grid: picture_grid(style.text) };
+    let report = report(found, nodes, Proc::default().root(), told, &stop)?;
     if args.json {
         return output::json(&report);
     }
     let mut out = output::stdout();
-    report.write_text(&mut out, &output::terminal_style(args.color))?;
+    report.write_text(&mut out, &style)?;
     out.flush()?;
     Ok(())
 }
@@ -93,7 +98,7 @@ fn check(args: &PlacementArgs) -> Result<(), Usage> {
 }
 
 enum Wanted<'a> {
-    Recording(&'a std::path::Path),
+    Recording(&'a Path),
     Watched(u64),
 }
 
@@ -102,46 +107,6 @@ fn wanted_heat(args: &PlacementArgs) -> Option<Wanted<'_>> {
         (Some(path), _) => Some(Wanted::Recording(path)),
         (None, Some(ns)) => Some(Wanted::Watched(ns)),
         (None, None) => args.heat.then_some(Wanted::Watched(WATCHED_NS)),
-    }
-}
-
-/// The cache to hold frames against: as asked for, or of this machine.
-fn cache_of(asked: Option<Bytes>, facts: &HostFacts) -> Result<(DirectMapped, PlacementCache)> {
-    let (size, source) = match asked {
-        Some(size) => (size, "--cache-size".to_owned()),
-        None => caches_of_machine(facts.nodes.as_deref().unwrap_or_default())?,
-    };
-    let cache = DirectMapped::new(size).map_err(|why| match asked {
-        Some(_) => anyhow::Error::new(Usage(format!("--cache-size: {why}"))),
-        None => anyhow::Error::new(why),
-    })?;
-    let told = PlacementCache { size_bytes: size, colours: cache.frames(), modelled: asked.is_some(), source };
-    Ok((cache, told))
-}
-
-/// The size of the direct-mapped caches that sysfs tells of, and where they are. Those of several nodes are taken as one: each holds
-/// memory of its own node only, and memory is interleaved over nodes or it is not, which frames alone do not tell.
-fn caches_of_machine(nodes: &[NumaNode]) -> Result<(Bytes, String)> {
-    const MODEL: &str = "model one with --cache-size, as in --cache-size 16GiB";
-    let all = || nodes.iter().flat_map(|node| node.caches.iter().map(move |cache| (node.id, cache)));
-    let direct: Vec<(u32, Bytes)> = nodes
-        .iter()
-        .filter_map(|node| {
-            let mut of_node = node.caches.iter().filter(|c| c.indexing == Some(Indexing::Direct));
-            Some((node.id, of_node.find_map(|cache| cache.size.filter(|size| size.0 > 0))?))
-        })
-        .collect();
-    match &direct[..] {
-        [] if all().next().is_none() => bail!("this machine tells of no memory-side cache; {MODEL}"),
-        [] => bail!(
-            "none of the {} memory-side caches that this machine tells of is direct-mapped and of known size; {MODEL}",
-            all().count()
-        ),
-        [(node, size)] => Ok((*size, format!("memory-side cache of node {node}"))),
-        several => {
-            let size = several.iter().fold(0_u64, |sum, (_, size)| sum.saturating_add(size.0));
-            Ok((Bytes(size), format!("memory-side caches of {} nodes, taken as one", several.len())))
-        }
     }
 }
 
@@ -210,47 +175,165 @@ impl Late {
     }
 }
 
-/// Computes all that is told. The picture is folded for the terminal, or a hundred columns.
-fn report(
-    args: &PlacementArgs,
-    facts: &HostFacts,
-    (cache, told_cache): (DirectMapped, PlacementCache),
-    found: Found,
-    told: Option<String>,
+/// What the report tells as it is.
+struct Told {
+    heat: Option<String>,
+    shuffle_on: Option<bool>,
     seed: u64,
+    /// Columns and rows of a picture: it is folded for the terminal, or a hundred columns.
+    grid: (usize, usize),
+}
+
+/// Computes all that is told; `proc` is where zones are read.
+fn report(found: Found, nodes: Vec<Node>, proc: &Path, told: Told, stop: &Stop) -> Result<PlacementReport> {
+    let (frames, blocks) = (found.footprint.frames(), found.footprint.blocks());
+    let weight = found.footprint.weight_of_all();
+    let Split { nodes, unknown } = nodes::split(found.footprint, nodes, proc)?;
+    // One for all, so that what is drawn for a node is independent of what is drawn for another.
+    let mut rng = Rng::new(told.seed);
+    let mut total = Total::default();
+    let mut sections = Vec::new();
+    for (node, footprint) in nodes {
+        let by_heat = told.heat.is_some();
+        sections.push(section(node, &footprint, weight, by_heat, told.grid, &mut rng, &mut total, stop)?);
+    }
+    Ok(PlacementReport {
+        heat: told.heat,
+        frames,
+        footprint_bytes: Bytes::of_pages(frames),
+        blocks,
+        shared_pages: found.pages - frames,
+        targets: found.targets,
+        left_out: found.left_out.into_iter().map(|(pid, why)| LeftOut { pid, why }).collect(),
+        nodes: sections,
+        unknown_node_frames: unknown.frames(),
+        behind_cache_pct: (weight > 0.0).then(|| total.weight / weight * 100.0),
+        rates: total.rates(),
+        shuffle_on: told.shuffle_on,
+        seed: told.seed,
+        picture_columns: told.grid.0,
+    })
+}
+
+/// What is told of one node, of which `total` is told as well. `weight` is that of all frames on all nodes.
+#[expect(clippy::too_many_arguments, reason = "called in one place, and none of them belong together")]
+fn section(
+    node: Node,
+    footprint: &Footprint,
+    weight: f64,
+    by_heat: bool,
+    (columns, rows): (usize, usize),
+    rng: &mut Rng,
+    total: &mut Total,
     stop: &Stop,
-) -> Result<PlacementReport> {
-    let footprint = &found.footprint;
-    let memory = facts.memory.unwrap_or(Bytes::of_pages(footprint.blocks() * 1024));
-    let style = output::terminal_style(args.color);
-    let (columns, rows) = picture_grid(style.text);
-    let by_heat = told.is_some();
+) -> Result<PlacementNode> {
+    let memory = node.memory.unwrap_or(Bytes::of_pages(footprint.blocks() * 1024));
+    let mut told = PlacementNode {
+        node: node.id,
+        memory_bytes: memory,
+        cache: None,
+        unclear: node.unclear,
+        frames: footprint.frames(),
+        footprint_bytes: Bytes::of_pages(footprint.frames()),
+        blocks: footprint.blocks(),
+        accesses_pct: (weight > 0.0).then(|| footprint.weight_of_all() / weight * 100.0),
+        rates: None,
+        colours_used: 0,
+        colours_by_frames: Vec::new(),
+        most_loaded: Vec::new(),
+        picture: Vec::new(),
+    };
+    let Some((cache, told_cache)) = node.cache else { return Ok(told) };
     let mut picture = Picture::new(cache.frames(), columns * rows);
     let mut most = Most::new(by_heat);
     let placed = footprint.conflict(cache).visit(|colour, load| {
         picture.add(colour, load);
         most.add(colour, load);
     });
-    let rates = rates(footprint, cache, memory, &placed, seed, stop)?;
-    Ok(PlacementReport {
-        cache: told_cache,
-        heat: told,
-        frames: footprint.frames(),
-        footprint_bytes: Bytes::of_pages(footprint.frames()),
-        blocks: footprint.blocks(),
-        shared_pages: found.pages - footprint.frames(),
-        targets: found.targets,
-        left_out: found.left_out.into_iter().map(|(pid, why)| LeftOut { pid, why }).collect(),
-        rates,
-        colours_used: placed.colours_used,
-        colours_by_frames: by_frames(&placed),
-        most_loaded: most.told(placed.weight),
-        shuffle_on: facts.shuffle.on,
-        memory_bytes: memory,
-        seed,
-        picture_columns: columns,
-        picture: picture.cells(placed.weight),
-    })
+    if let Some(rates) = rates(footprint, cache, memory, &placed, rng, stop)? {
+        total.add(placed.weight, &rates);
+        told.rates = rates.told();
+    }
+    told.cache = Some(told_cache);
+    told.colours_used = placed.colours_used;
+    told.colours_by_frames = by_frames(&placed);
+    told.most_loaded = most.told(placed.weight);
+    told.picture = picture.cells(placed.weight);
+    Ok(told)
+}
+
+/// Miss rates, 0 to 1, each draw by itself: draws of several nodes are added up before their spread is taken.
+#[derive(Clone, Debug, Default)]
+struct Rates {
+    placed: f64,
+    shuffled: Vec<f64>,
+    coloured: Vec<f64>,
+    coloured_by_heat: f64,
+    unavoidable: f64,
+    crowded: f64,
+}
+
+impl Rates {
+    /// Adds `share` times the others.
+    fn add(&mut self, share: f64, other: &Rates) {
+        let add_all = |sums: &mut Vec<f64>, rates: &[f64]| {
+            sums.resize(sums.len().max(rates.len()), 0.0);
+            sums.iter_mut().zip(rates).for_each(|(sum, rate)| *sum += share * rate);
+        };
+        self.placed += share * other.placed;
+        add_all(&mut self.shuffled, &other.shuffled);
+        add_all(&mut self.coloured, &other.coloured);
+        self.coloured_by_heat += share * other.coloured_by_heat;
+        self.unavoidable += share * other.unavoidable;
+        self.crowded += share * other.crowded;
+    }
+
+    /// In percent; `None` if nothing was drawn.
+    fn told(&self) -> Option<PlacementRates> {
+        let pct = |rate: f64| rate * 100.0;
+        let drawn = |rates: &[f64]| {
+            let mut spread = Spread::default();
+            rates.iter().for_each(|rate| spread.add(*rate));
+            Some(DrawnRate {
+                mean_pct: pct(spread.mean()?),
+                min_pct: pct(spread.least()?),
+                max_pct: pct(spread.most()?),
+                draws: spread.draws(),
+            })
+        };
+        Some(PlacementRates {
+            placed_pct: pct(self.placed),
+            shuffled: drawn(&self.shuffled)?,
+            coloured: drawn(&self.coloured)?,
+            coloured_by_heat_pct: pct(self.coloured_by_heat),
+            unavoidable_pct: pct(self.unavoidable),
+            crowded_pct: pct(self.crowded),
+        })
+    }
+}
+
+/// The rates of all nodes together: of each, by how much it is accessed.
+#[derive(Clone, Debug, Default)]
+struct Total {
+    /// What is accessed behind a cache.
+    weight: f64,
+    nodes: Vec<(f64, Rates)>,
+}
+
+impl Total {
+    fn add(&mut self, weight: f64, rates: &Rates) {
+        self.weight += weight;
+        self.nodes.push((weight, rates.clone()));
+    }
+
+    /// `None` if nothing behind a cache is accessed.
+    fn rates(&self) -> Option<PlacementRates> {
+        let mut sum = Rates::default();
+        for (weight, rates) in &self.nodes {
+            sum.add(weight / self.weight, rates);
+        }
+        sum.told()
+    }
 }
 
 /// As placed, and elsewhere; `None` if nothing is accessed.
@@ -259,45 +342,36 @@ fn rates(
     cache: DirectMapped,
     memory: Bytes,
     placed: &Misses,
-    seed: u64,
+    rng: &mut Rng,
     stop: &Stop,
-) -> Result<Option<PlacementRates>> {
-    let (Some(placed_rate), Some(rest)) = (placed.rate(), unavoidable(footprint, cache)) else { return Ok(None) };
-    let mut rng = Rng::new(seed);
+) -> Result<Option<Rates>> {
+    let (Some(placed_rate), Some(unavoidable)) = (placed.rate(), unavoidable(footprint, cache)) else {
+        return Ok(None);
+    };
     let mut shuffle = Shuffle::new(memory, footprint);
     // All the same if nothing is hotter than the rest.
     let spreads = if footprint.is_uniform() { 1 } else { SPREADS };
     let bar = Late::new(u64::from(SHUFFLES + spreads), "drawing placements");
-    let (mut shuffled, mut even) = (Spread::default(), Spread::default());
+    let (mut shuffled, mut even) = (Vec::new(), Vec::new());
     for draw in 0..SHUFFLES + spreads {
         if stop.is_set() {
             bail!("stopped before all placements were drawn");
         }
         if draw < SHUFFLES {
-            shuffled.add(shuffle.draw(footprint, cache, &mut rng).rate().unwrap_or_default());
+            shuffled.push(shuffle.draw(footprint, cache, rng).rate().unwrap_or_default());
         } else {
-            even.add(coloured(footprint, cache, &mut rng).rate().unwrap_or_default());
+            even.push(coloured(footprint, cache, rng).rate().unwrap_or_default());
         }
         bar.tick();
     }
     bar.end();
-    let by_heat = coloured_by_heat(footprint, cache).rate().unwrap_or_default();
-    let pct = |rate: f64| rate * 100.0;
-    let drawn = |spread: Spread| {
-        Some(DrawnRate {
-            mean_pct: pct(spread.mean()?),
-            min_pct: pct(spread.least()?),
-            max_pct: pct(spread.most()?),
-            draws: spread.draws(),
-        })
-    };
-    Ok(drawn(shuffled).zip(drawn(even)).map(|(shuffled, coloured)| PlacementRates {
-        placed_pct: pct(placed_rate),
+    Ok(Some(Rates {
+        placed: placed_rate,
         shuffled,
-        coloured,
-        coloured_by_heat_pct: pct(by_heat),
-        unavoidable_pct: pct(rest),
-        crowded_pct: pct(placed.crowded_share().unwrap_or_default()),
+        coloured: even,
+        coloured_by_heat: coloured_by_heat(footprint, cache).rate().unwrap_or_default(),
+        unavoidable,
+        crowded: placed.crowded_share().unwrap_or_default(),
     }))
 }
 
