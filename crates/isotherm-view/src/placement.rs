@@ -105,7 +105,7 @@ pub struct LoadedColour {
     pub colour: u64,
     /// Frames on it.
     pub frames: u64,
-    /// Its share of all accesses; `None` if there are none.
+    /// Its share of the accesses to its node; `None` if there are none.
     pub accesses_pct: Option<f64>,
 }
 
@@ -118,7 +118,7 @@ pub struct ColourCell {
     pub colours: u64,
     /// Frames on them.
     pub frames: u64,
-    /// Their share of all accesses; `None` if there are none.
+    /// Their share of the accesses to their node; `None` if there are none.
     pub accesses_pct: Option<f64>,
 }
 

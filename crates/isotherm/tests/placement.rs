@@ -208,7 +208,7 @@ time.sleep(60)
     let more = number(&both, "/frames") - number(&one, "/frames");
     assert!(more < 2000.0, "{more} frames of its own");
     let text = stage.isotherm(&format!("placement --seed 1 --cache-size 4MiB -p {}", script.pid())).ended(0);
-    let text = text.prints("a model, no measurement").prints("every resident page weighs the same").prints("as placed");
+    let text = text.prints("a model,").prints("every resident page weighs the same").prints("as placed");
     let text =
         text.prints("as if shuffled").prints("as if coloured").prints("unavoidable").prints("page_alloc.shuffle");
     let again = stage.isotherm(&format!("placement --seed 1 --cache-size 4MiB -p {}", script.pid())).ended(0);
