@@ -49,3 +49,8 @@ pub use zones::Zones;
 const fn isqrt(n: u64) -> u64 {
     n.isqrt()
 }
+
+/// The examples of the guide, compiled and run.
+#[cfg(all(doctest, feature = "std"))]
+#[doc = include_str!("../../../docs/frames.md")]
+struct Guide;

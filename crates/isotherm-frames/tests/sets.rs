@@ -14,7 +14,7 @@ use std::io::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use support::{Naive, below, frames, metadata, seeds};
+use support::{Naive, below, cpus, frames, metadata, seeds};
 
 const MOVABLE: MigrateType = MigrateType::Movable;
 
@@ -34,12 +34,6 @@ fn sets(config: &ZoneConfig, tier: Tier) -> Sets<'static> {
     let config = SetsConfig { tier, ..SetsConfig::new(cpus()) };
     let memory = leak(config.metadata_bytes(&zone));
     Sets::new(zone, &config, memory).unwrap()
-}
-
-/// The highest CPU number that this machine may have, plus one.
-fn cpus() -> u32 {
-    let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_else(|_| "0-63".into());
-    possible.trim().rsplit(['-', ',']).next().and_then(|n| n.parse::<u32>().ok()).map_or(64, |last| last + 1)
 }
 
 /// The tiers that there are here.

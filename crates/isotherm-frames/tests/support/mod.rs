@@ -26,6 +26,12 @@ pub fn below(rng: &mut Rng, n: usize) -> usize {
     usize::try_from(rng.below(n as u64)).unwrap()
 }
 
+/// The highest CPU number that this machine may have, plus one.
+pub fn cpus() -> u32 {
+    let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_else(|_| "0-63".into());
+    possible.trim().rsplit(['-', ',']).next().and_then(|n| n.parse::<u32>().ok()).map_or(64, |last| last + 1)
+}
+
 /// Seeds of random tests: one that is always run, and one of the day, which `SEED` in the environment overrides.
 pub fn seeds() -> Vec<u64> {
     let day = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs() / 86_400);
