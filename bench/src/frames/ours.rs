@@ -1,7 +1,7 @@
 //! `isotherm-frames`: its rows, and what they add to the RESULT line.
 //!
-//! Five rows: an own handle of a thread; per-CPU sets by restartable sequences, as they are and with the exact check of frees; per-CPU
-//! sets by try-lock; and the zone without any set, which is asked for many frames in a call.
+//! Five rows: an own handle of a thread; per-CPU sets by restartable sequences, with frees by who alone can free (as the guards of pools
+//! do) and by anyone; per-CPU sets by try-lock; and the zone without any set, which is asked for many frames in a call.
 
 use super::shape::Shape;
 use super::table::{Measure, Tables};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 const OWNED: &str = "isotherm, own handle";
 const RSEQ: &str = "isotherm, rseq";
-const EXACT: &str = "isotherm, rseq, exact";
+const ANYONE: &str = "isotherm, rseq, any free";
 const TRYLOCK: &str = "isotherm, try-lock";
 const ZONE: &str = "isotherm, zone alone";
 /// CPUs that the sets are for: the bench pins two threads to the first two that it may use.
@@ -25,7 +25,7 @@ const CPUS: u32 = 64;
 const TIMES: [(&str, &str, Measure); 10] = [
     ("pair_ns", RSEQ, (Shape::Pair, 0)),
     ("pair_owned_ns", OWNED, (Shape::Pair, 0)),
-    ("pair_exact_ns", EXACT, (Shape::Pair, 0)),
+    ("pair_any_free_ns", ANYONE, (Shape::Pair, 0)),
     ("pair_trylock_ns", TRYLOCK, (Shape::Pair, 0)),
     ("bulk_get_ns", RSEQ, (Shape::Bulk, 0)),
     ("bulk_put_ns", RSEQ, (Shape::Bulk, 1)),
@@ -62,14 +62,14 @@ fn metadata_bytes_per_frame() -> f64 {
     bytes as f64 / POOL as f64
 }
 
-/// What a thread has of a front end.
-struct Way<F>(F);
+/// What a thread has of a front end, with frees by who alone can free, or by anyone.
+struct Way<F, const ANYONE: bool>(F);
 
 fn order_of(order: u32) -> Order {
     Order::new(order).expect("an order of the allocator's")
 }
 
-impl<F: Front> Frames for Way<F> {
+impl<F: Front, const ANYONE: bool> Frames for Way<F, ANYONE> {
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "a number of the pool's")]
     fn get(&mut self, order: u32) -> usize {
@@ -78,7 +78,9 @@ impl<F: Front> Frames for Way<F> {
 
     #[inline]
     unsafe fn put(&mut self, block: usize, order: u32) {
-        self.0.free(FrameNo(block as u64), order_of(order)).expect("a block that was handed out");
+        let (frame, order) = (FrameNo(block as u64), order_of(order));
+        let freed = if ANYONE { self.0.free(frame, order) } else { self.0.free_unique(frame, order) };
+        freed.expect("a block that was handed out");
     }
 }
 
@@ -87,7 +89,7 @@ struct Owned(Zone<'static>);
 
 impl Peer for Owned {
     const NAME: &'static str = OWNED;
-    type Handle<'a> = Way<OwnedSet<'a, 'static>>;
+    type Handle<'a> = Way<OwnedSet<'a, 'static>, false>;
 
     fn new() -> Owned {
         Owned(zone())
@@ -99,19 +101,19 @@ impl Peer for Owned {
     }
 }
 
-/// Per-CPU sets: 0 by restartable sequences, 1 the same with frees checked exactly, 2 by try-lock.
-struct Shared<const KIND: usize>(Sets<'static>);
+/// Per-CPU sets by restartable sequences or by try-lock, with frees by who alone can free or by anyone.
+struct Shared<const LOCKED: bool, const ANYONE: bool>(Sets<'static>);
 
-impl<const KIND: usize> Peer for Shared<KIND> {
-    const NAME: &'static str = [RSEQ, EXACT, TRYLOCK][KIND];
-    type Handle<'a> = Way<&'a Sets<'static>>;
+impl<const LOCKED: bool, const ANY: bool> Peer for Shared<LOCKED, ANY> {
+    const NAME: &'static str = if LOCKED { TRYLOCK } else { [RSEQ, ANYONE][ANY as usize] };
+    type Handle<'a> = Way<&'a Sets<'static>, ANY>;
 
     fn new() -> Self {
         let zone = zone();
-        let tier = if KIND == 2 { Tier::Locked } else { Tier::Restartable };
+        let tier = if LOCKED { Tier::Locked } else { Tier::Restartable };
         // Marks of two CPUs, as the bench has; room for the numbers that those two may have.
         let marks = Some(Marks::for_zone(POOL as u64, 0, 2, None));
-        let config = SetsConfig { tier, marks, exact: KIND == 1, ..SetsConfig::new(CPUS) };
+        let config = SetsConfig { tier, marks, ..SetsConfig::new(CPUS) };
         let memory = memory(config.metadata_bytes(&zone));
         Shared(Sets::new(zone, &config, memory).expect("restartable sequences: glibc 2.35 or later"))
     }
@@ -171,7 +173,13 @@ impl Frames for &Zone<'static> {
 
 /// The rows there are.
 pub fn rows() -> Vec<Arc<dyn Row>> {
-    vec![row::<Owned>(), row::<Shared<0>>(), row::<Shared<1>>(), row::<Shared<2>>(), row::<Alone>()]
+    vec![
+        row::<Owned>(),
+        row::<Shared<false, false>>(),
+        row::<Shared<false, true>>(),
+        row::<Shared<true, false>>(),
+        row::<Alone>(),
+    ]
 }
 
 /// What follows from the rows that were measured.

@@ -279,7 +279,7 @@ fn soak(config: &ZoneConfig, fronts: Fronts, seed: u64, threads: u64, time: Dura
     match fronts {
         Fronts::Zone => run(&zone, (0..=threads).map(|_| Bare(&zone)), seed, time, done),
         Fronts::Shared(tier) => {
-            let config = SetsConfig { tier, exact: seed & 1 == 1, ..SetsConfig::new(cpus()) };
+            let config = SetsConfig { tier, ..SetsConfig::new(cpus()) };
             more.resize(config.metadata_bytes(&zone), 0);
             let sets = Sets::new(zone, &config, Metadata::zeroed(&mut more)).unwrap();
             run(sets.zone(), (0..=threads).map(|_| &sets), seed, time, done);

@@ -94,7 +94,7 @@ impl Drop for Block<'_> {
     fn drop(&mut self) {
         if !self.has_left {
             // Refused only in a child, where the block is the parent's.
-            let _ = self.holder.pool().give_back(&[self.frame], self.order);
+            let _ = self.holder.pool().give_back_owned(self.frame, self.order);
         }
     }
 }

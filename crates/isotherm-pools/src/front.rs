@@ -68,6 +68,11 @@ impl Front {
         self.sets.free(frame, order)
     }
 
+    #[inline]
+    pub(crate) fn free_unique(&self, frame: FrameNo, order: Order) -> Result<(), FreeError> {
+        self.sets.free_unique(frame, order)
+    }
+
     pub(crate) fn free_bulk(&self, frames: &[FrameNo], order: Order) -> Result<(), FreeError> {
         self.sets.free_bulk(frames, order)
     }

@@ -192,6 +192,12 @@ impl Pool {
         self.give_back(frames, order)
     }
 
+    /// Takes back a block that only its owner could give.
+    #[inline]
+    pub(crate) fn give_back_owned(&self, frame: FrameNo, order: Order) -> Result<(), Error> {
+        Ok(self.here()?.front.free_unique(frame, order)?)
+    }
+
     #[inline]
     pub(crate) fn give_back(&self, frames: &[FrameNo], order: Order) -> Result<(), Error> {
         let front = &self.here()?.front;

@@ -4,7 +4,7 @@
 //!
 //! | tier | what | pair of calls |
 //! |---|---|---|
-//! | [`OwnedSet`] | a handle that one thread has; plain memory, no unsafe code | some 4 ns |
+//! | [`OwnedSet`] | a handle that one thread has; plain memory, no unsafe code | some 5 ns |
 //! | [`Sets`], [`Tier::Restartable`] | shared by all threads; each works on its CPU's stacks by restartable sequences | some 5 ns |
 //! | [`Sets`], [`Tier::Locked`] | shared by all threads; each tries its CPU's lock, and goes to the zone if that is taken | some 20 ns |
 //!
@@ -12,10 +12,10 @@
 //! zone. How much a set takes at once, how much it may keep and what it gives back is decided by [`crate::tune`]. Blocks are taken
 //! back last in, first out, and given to the zone from the older half.
 //!
-//! What waits in a set is marked so in the zone's books, which is how a second free of the same block is found without a lock. Two
-//! frees of a block *in the same instant*, by two CPUs, can both get past that; it comes to light when the block is taken, by its
-//! mark, unless one of the CPUs was held up between two instructions for as long as that takes. [`SetsConfig::exact`] closes this
-//! gap with a compare-and-swap for each free, some 11 ns.
+//! What waits in a set is marked so in the zone's books, which is how a second free of the same block is found without a lock. The mark
+//! is set by a compare-and-swap, as the zone's own frees are, so that of several frees of a block at the same instant one wins and the
+//! others are told. That costs some 11 ns. Whoever owns blocks in a way that rules a second free out, as a guard that is dropped once,
+//! leaves it away with [`Sets::free_unique`].
 //!
 //! Difference from the kernel in the shared tiers: its factors decay with every call, ours with every visit to the zone, since the
 //! calls in between leave no trace that would cost less than the decay is worth.
@@ -56,6 +56,11 @@ pub trait Front {
     /// Takes a block back. On an error nothing has changed.
     fn free(&mut self, frame: FrameNo, order: Order) -> Result<(), FreeError>;
 
+    /// The same by a caller who alone can free this block: see [`Sets::free_unique`].
+    fn free_unique(&mut self, frame: FrameNo, order: Order) -> Result<(), FreeError> {
+        self.free(frame, order)
+    }
+
     /// Gives everything that waits back to the zone; how many frames.
     fn drain(&mut self) -> u64;
 }
@@ -88,6 +93,15 @@ pub enum Tier {
     Locked,
 }
 
+/// How a block is marked as waiting in a set.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    /// By a compare-and-swap: of several at once one wins.
+    Swapped,
+    /// By a load and a store: nobody else does.
+    Stored,
+}
+
 /// What shared sets are to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SetsConfig {
@@ -97,14 +111,12 @@ pub struct SetsConfig {
     pub tier: Tier,
     /// Between what numbers a set is kept. `None`: by the kernel's formulas, from the frames of the zone when the sets are made.
     pub marks: Option<Marks>,
-    /// Whether two frees of a block in the same instant are told apart, at a locked instruction a free.
-    pub exact: bool,
 }
 
 impl SetsConfig {
     /// Sets for `cpus` CPUs, the rest as usual.
     pub const fn new(cpus: u32) -> SetsConfig {
-        SetsConfig { cpus, tier: Tier::Best, marks: None, exact: false }
+        SetsConfig { cpus, tier: Tier::Best, marks: None }
     }
 
     /// The marks that hold for a zone.
@@ -187,7 +199,6 @@ pub struct Sets<'m> {
     asides: &'m [Aside],
     marks: Marks,
     capacities: [u32; LISTS],
-    exact: bool,
 }
 
 impl<'m> Sets<'m> {
@@ -217,7 +228,7 @@ impl<'m> Sets<'m> {
             }
             None => Kind::Locked(LockedStacks::new(&shape, &mut metadata).ok_or(too_small)?),
         };
-        let sets = Sets { zone, kind, asides, marks, capacities: shape.capacities, exact: config.exact };
+        let sets = Sets { zone, kind, asides, marks, capacities: shape.capacities };
         for cpu in 0..config.cpus {
             for list in 0..LISTS {
                 sets.set_limit(cpu, list, marks.batch >> order_of(list).get());
@@ -261,14 +272,27 @@ impl<'m> Sets<'m> {
         self.alloc_slow(order, migrate)
     }
 
-    /// Takes a block back. On an error nothing has changed.
+    /// Takes a block back. On an error nothing has changed: it is not handed out, or not as this, or someone else was just faster.
     #[inline]
     pub fn free(&self, frame: FrameNo, order: Order) -> Result<(), FreeError> {
+        self.free_marked(frame, order, Mark::Swapped)
+    }
+
+    /// The same without a locked instruction, for callers who alone can free this block, as the owner of a guard can. A second free
+    /// is found all the same, unless it comes at the same instant: then the block may have two owners, or the zone's books be wrong,
+    /// from then on.
+    #[inline]
+    pub fn free_unique(&self, frame: FrameNo, order: Order) -> Result<(), FreeError> {
+        self.free_marked(frame, order, Mark::Stored)
+    }
+
+    #[inline]
+    fn free_marked(&self, frame: FrameNo, order: Order, mark: Mark) -> Result<(), FreeError> {
         let Some(index) = self.zone.index(frame) else { return Err(self.zone.foreign(frame, order)) };
         let page_block = self.zone.page_block(index);
         match list_of(order, page_block.migrate()) {
             Some(list) if !page_block.is_isolated() => {
-                if !self.zone.mark_cached(index, order, self.exact) {
+                if !self.zone.mark_cached(index, order, mark) {
                     return Err(self.zone.refuse(frame, order));
                 }
                 if !self.push(list, index) {
@@ -553,6 +577,11 @@ impl Front for &Sets<'_> {
         Sets::free(self, frame, order)
     }
 
+    #[inline]
+    fn free_unique(&mut self, frame: FrameNo, order: Order) -> Result<(), FreeError> {
+        Sets::free_unique(self, frame, order)
+    }
+
     fn drain(&mut self) -> u64 {
         self.drain_all()
     }
@@ -561,16 +590,17 @@ impl Front for &Sets<'_> {
 impl Zone<'_> {
     /// Marks a block that is handed out as waiting in a set; false if it is not handed out as that.
     #[inline]
-    fn mark_cached(&self, index: u32, order: Order, exact: bool) -> bool {
-        let byte = self.state_byte(index);
-        if !state::is_allocated(byte, order) {
-            return false;
+    fn mark_cached(&self, index: u32, order: Order, mark: Mark) -> bool {
+        match mark {
+            Mark::Swapped => self.take_back(index, order),
+            Mark::Stored => {
+                let is_allocated = state::is_allocated(self.state_byte(index), order);
+                if is_allocated {
+                    self.set_state_byte(index, state::cached(order));
+                }
+                is_allocated
+            }
         }
-        if exact {
-            return self.swap_state_byte(index, byte, state::cached(order));
-        }
-        self.set_state_byte(index, state::cached(order));
-        true
     }
 
     /// How short of frames it is, for tuners. Off by what happens meanwhile, which does not matter to them.

@@ -4,7 +4,7 @@
 //! until the set is drained or dropped; the handle can be sent to another thread, and does not care on which CPU it runs.
 
 use super::stock::{Stock, entries};
-use super::{Front, SetsError, capacities, list_of, order_of, whole_chunks};
+use super::{Front, Mark, SetsError, capacities, list_of, order_of, whole_chunks};
 use crate::memory::{Metadata, bytes_for};
 use crate::percpu::LISTS;
 use crate::state;
@@ -71,12 +71,23 @@ impl<'z, 'm> OwnedSet<'z, 'm> {
     /// Takes a block back. On an error nothing has changed.
     #[inline]
     pub fn free(&mut self, frame: FrameNo, order: Order) -> Result<(), FreeError> {
+        self.free_marked(frame, order, Mark::Swapped)
+    }
+
+    /// The same without a locked instruction, for callers who alone can free this block: as [`Sets::free_unique`](super::Sets::free_unique).
+    #[inline]
+    pub fn free_unique(&mut self, frame: FrameNo, order: Order) -> Result<(), FreeError> {
+        self.free_marked(frame, order, Mark::Stored)
+    }
+
+    #[inline]
+    fn free_marked(&mut self, frame: FrameNo, order: Order, mark: Mark) -> Result<(), FreeError> {
         let Some(index) = self.zone.index(frame) else { return Err(self.zone.foreign(frame, order)) };
         let page_block = self.zone.page_block(index);
         let Some(list) = list_of(order, page_block.migrate()).filter(|_| !page_block.is_isolated()) else {
             return self.zone.free(frame, order);
         };
-        if !self.zone.mark_cached(index, order, false) {
+        if !self.zone.mark_cached(index, order, mark) {
             return Err(self.zone.refuse(frame, order));
         }
         self.tuner.on_free(order);
@@ -186,6 +197,11 @@ impl Front for OwnedSet<'_, '_> {
     #[inline]
     fn free(&mut self, frame: FrameNo, order: Order) -> Result<(), FreeError> {
         OwnedSet::free(self, frame, order)
+    }
+
+    #[inline]
+    fn free_unique(&mut self, frame: FrameNo, order: Order) -> Result<(), FreeError> {
+        OwnedSet::free_unique(self, frame, order)
     }
 
     fn drain(&mut self) -> u64 {

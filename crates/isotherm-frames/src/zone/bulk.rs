@@ -39,7 +39,7 @@ impl Zone<'_> {
             let mut books = self.books.lock();
             for &frame in chunk {
                 match self.index(frame) {
-                    Some(index) if state::is_allocated(self.state_byte(index), order) => books.release(index, order),
+                    Some(index) if self.take_back(index, order) => books.release(index, order),
                     _ => {
                         books.events.refused += 1;
                         first = first.and(Err(self.wrong_free(frame, order)));

@@ -360,12 +360,20 @@ impl<'m> Zone<'m> {
     pub fn free(&self, frame: FrameNo, order: Order) -> Result<(), FreeError> {
         let Some(index) = self.index(frame) else { return Err(self.foreign(frame, order)) };
         let mut books = self.books.lock();
-        if !state::is_allocated(self.state_byte(index), order) {
+        if !self.take_back(index, order) {
             books.events.refused += 1;
             return Err(FreeError::found(frame, order, self.state(frame)));
         }
         books.release(index, order);
         Ok(())
+    }
+
+    /// Marks a block that is handed out as one that is not. False if it was not, or someone who frees it into a set at this instant,
+    /// without the lock, was faster.
+    #[inline]
+    pub(crate) fn take_back(&self, index: u32, order: Order) -> bool {
+        let byte = self.state_byte(index);
+        state::is_allocated(byte, order) && self.swap_state_byte(index, byte, state::cached(order))
     }
 
     #[cold]
