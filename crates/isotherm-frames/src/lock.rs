@@ -17,6 +17,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[cfg(all(loom, test))]
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+/// The plain word, also where those of locks are modelled.
+type SyncU32 = core::sync::atomic::AtomicU32;
+
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
 /// Taken, and someone may sleep.
@@ -212,32 +215,21 @@ impl<T> Drop for Held<'_, T> {
     }
 }
 
-/// A value that is taken or left, never waited for. Released by a plain store, so a turn costs one locked instruction instead of two.
-#[derive(Debug)]
-pub(crate) struct TryLock<T> {
-    taken: AtomicU32,
-    value: UnsafeCell<T>,
-}
+/// A word that is taken or left, never waited for. Released by a plain store, so a turn costs one locked instruction instead of two.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TryWord<'m>(pub(crate) &'m SyncU32);
 
-// SAFETY: the value is reached through `Tried` only, of which there is one at a time; `T` moves between threads with it.
-unsafe impl<T: Send> Sync for TryLock<T> {}
-
-impl<T> TryLock<T> {
-    pub(crate) const fn new(value: T) -> TryLock<T> {
-        TryLock { taken: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
-    }
-
+impl<'m> TryWord<'m> {
     #[inline]
-    pub(crate) fn try_lock(&self) -> Option<Tried<'_, T>> {
-        // Acquire: pairs with the Release in `Tried::drop`.
-        // Made only if it was free: dropping one releases the lock.
-        (self.taken.swap(TAKEN, Ordering::Acquire) == FREE).then(|| Tried { lock: self })
+    pub(crate) fn try_lock(self) -> Option<Tried<'m>> {
+        // Acquire: pairs with the Release in `Tried::drop`. Made only if it was free: dropping one releases the lock.
+        (self.0.swap(TAKEN, Ordering::Acquire) == FREE).then(|| Tried(self.0))
     }
 
     /// Tries for a while: for those who come seldom, against those who hold it for some ns.
-    pub(crate) fn try_long(&self) -> Option<Tried<'_, T>> {
+    pub(crate) fn try_long(self) -> Option<Tried<'m>> {
         for _ in 0..SPINS * 16 {
-            if self.taken.load(Ordering::Relaxed) == FREE
+            if self.0.load(Ordering::Relaxed) == FREE
                 && let Some(tried) = self.try_lock()
             {
                 return Some(tried);
@@ -248,34 +240,15 @@ impl<T> TryLock<T> {
     }
 }
 
-/// The value of a [`TryLock`], while it is taken.
-pub(crate) struct Tried<'a, T> {
-    lock: &'a TryLock<T>,
-}
+/// A [`TryWord`] that is taken, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Tried<'m>(&'m SyncU32);
 
-impl<T> Deref for Tried<'_, T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        // SAFETY: this `Tried` is the only one there is, and borrows hand the value out.
-        unsafe { &*self.lock.value.get() }
-    }
-}
-
-impl<T> DerefMut for Tried<'_, T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: this `Tried` is the only one there is, and is borrowed mutably.
-        unsafe { &mut *self.lock.value.get() }
-    }
-}
-
-impl<T> Drop for Tried<'_, T> {
+impl Drop for Tried<'_> {
     #[inline]
     fn drop(&mut self) {
         // Release: pairs with the Acquire of `try_lock`.
-        self.lock.taken.store(FREE, Ordering::Release);
+        self.0.store(FREE, Ordering::Release);
     }
 }
 
@@ -317,12 +290,13 @@ mod tests {
 
     #[test]
     fn what_is_tried_in_vain_stays_taken() {
-        let lock = TryLock::new(1);
+        let word = SyncU32::new(FREE);
+        let lock = TryWord(&word);
         let held = lock.try_lock();
         assert!(held.is_some() && lock.try_lock().is_none());
         assert!(lock.try_lock().is_none() && lock.try_long().is_none());
         drop(held);
-        assert_eq!(lock.try_lock().map(|n| *n), Some(1));
+        assert!(lock.try_lock().is_some());
     }
 
     #[test]

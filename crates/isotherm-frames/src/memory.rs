@@ -62,7 +62,7 @@ unsafe impl Plain for Link {}
 
 /// How many bytes `count` of `T` take at the most, with what aligning them may cost.
 pub(crate) const fn bytes_for<T>(count: usize) -> usize {
-    count * size_of::<T>() + align_of::<T>() - 1
+    count.saturating_mul(size_of::<T>()).saturating_add(align_of::<T>() - 1)
 }
 
 impl<'m> Metadata<'m> {
@@ -76,29 +76,6 @@ impl<'m> Metadata<'m> {
         let start: *const T = mine.get_mut(skip..)?.as_mut_ptr().cast_const().cast();
         // SAFETY: `mine` was borrowed exclusively for 'm and is given up here, so nobody else has it; from `skip` on it is aligned
         // and `count` long; any bytes are a `Plain`, which is atomics only.
-        Some(unsafe { slice::from_raw_parts(start, count) })
-    }
-}
-
-impl<'m> Metadata<'m> {
-    /// Cuts `count` of `T` from the front, each made by `make`. What `T` holds is not dropped: the memory is the caller's.
-    pub(crate) fn take_made<T: Send + Sync + 'm>(
-        &mut self,
-        count: usize,
-        mut make: impl FnMut(usize) -> T,
-    ) -> Option<&'m [T]> {
-        const { assert!(!core::mem::needs_drop::<T>()) };
-        let bytes = core::mem::take(&mut self.0);
-        let skip = bytes.as_ptr().align_offset(align_of::<T>());
-        let needed = skip.checked_add(count.checked_mul(size_of::<T>())?)?;
-        let (mine, rest) = bytes.split_at_mut_checked(needed)?;
-        self.0 = rest;
-        let start: *mut T = mine.get_mut(skip..)?.as_mut_ptr().cast();
-        for at in 0..count {
-            // SAFETY: within `mine`, aligned, and nobody else's, as in `take`.
-            unsafe { start.add(at).write(make(at)) };
-        }
-        // SAFETY: `count` values were just written there, in memory given up for 'm.
         Some(unsafe { slice::from_raw_parts(start, count) })
     }
 }

@@ -131,6 +131,29 @@ impl Tuner {
         }
     }
 
+    /// Words that [`Tuner::to_words`] gives.
+    pub(crate) const WORDS: usize = 4;
+
+    /// What it remembers beside its marks, for memory that holds words only.
+    pub(crate) fn to_words(&self) -> [u32; Tuner::WORDS] {
+        let flags = [self.last_in_stream, self.stream, self.keeps_batch];
+        let bits = flags.iter().rev().fold(0, |bits, &flag| bits << 1 | u32::from(flag));
+        [self.high, u32::from(self.alloc_factor), self.free_count, bits]
+    }
+
+    /// The one that gave these words.
+    pub(crate) fn from_words(marks: Marks, [high, alloc_factor, free_count, bits]: [u32; Tuner::WORDS]) -> Tuner {
+        Tuner {
+            marks,
+            high,
+            alloc_factor: u8::try_from(alloc_factor).unwrap_or(SCALE_MAX).min(SCALE_MAX),
+            free_count,
+            last_in_stream: bits & 1 != 0,
+            stream: bits & 2 != 0,
+            keeps_batch: bits & 4 != 0,
+        }
+    }
+
     /// The marks it goes by.
     pub fn marks(&self) -> Marks {
         self.marks

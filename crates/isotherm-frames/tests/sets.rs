@@ -368,6 +368,165 @@ fn zones_serve_in_order_of_preference_and_take_their_own_back() {
     }
 }
 
+/// Spans overlap where the memory of two nodes is interleaved, and are rounded outwards: the frame decides whose it is.
+#[test]
+fn frames_of_interleaved_zones_go_back_to_their_own() {
+    let zones = [0, 1].map(|node| {
+        let config = ZoneConfig::new(frames(0, 8192));
+        let zone = Zone::new(&config, leak(config.metadata_bytes().unwrap())).unwrap();
+        zone.add(frames(node * 1024, 1024), MOVABLE).unwrap();
+        zone.add(frames(4096 + node * 1500, 1500), MOVABLE).unwrap();
+        let config = SetsConfig::new(cpus());
+        let memory = leak(config.metadata_bytes(&zone));
+        Sets::new(zone, &config, memory).unwrap()
+    });
+    let list = Zones::new(&zones);
+    let mut all = Vec::new();
+    while let Ok((frame, _)) = list.alloc(Order::FRAME, MOVABLE) {
+        all.push(frame);
+    }
+    assert_eq!(all.len(), 2 * 2524);
+    for frame in all {
+        list.free(frame, Order::FRAME).unwrap();
+    }
+    for sets in &zones {
+        sets.drain_all();
+        sets.zone().validate().unwrap();
+        assert_eq!(sets.zone().stats().free, 2524);
+    }
+}
+
+/// The lists of a set together stay within what its marks allow, and a batch for each list; with one thread on one CPU's set at a time.
+#[test]
+fn a_set_is_bounded_whatever_list_is_used() {
+    for tier in tiers() {
+        let zone = zone(&ZoneConfig::new(frames(0, 32 << 10)));
+        let marks = Marks { batch: 15, high_min: 60, high_max: 512 };
+        let config = SetsConfig { tier, marks: Some(marks), ..SetsConfig::new(cpus()) };
+        let memory = leak(config.metadata_bytes(&zone));
+        let sets = Sets::new(zone, &config, memory).unwrap();
+        for round in 0..6 {
+            for order in [0, 1, 2, 3].map(|n| Order::new(n).unwrap()) {
+                for migrate in MigrateType::ALL {
+                    let some: Vec<FrameNo> =
+                        (0..1024 >> order.get()).map(|_| sets.alloc(order, migrate).unwrap()).collect();
+                    some.into_iter().for_each(|frame| sets.free(frame, order).unwrap());
+                    let waiting: Vec<u64> = (0..sets.cpus()).map(|cpu| sets.waiting(cpu)).collect();
+                    // Each list may have grown by a batch since the tuner was last asked; blocks of order 3 count eight.
+                    let most = u64::from(marks.high_max) + 14 * (15 + 8);
+                    assert!(waiting.iter().all(|&w| w <= most), "{tier:?}, round {round}, {order:?}: {waiting:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn frames_of_nobody_are_refused_by_every_front() {
+    fn refused(front: &mut impl Front) {
+        assert_eq!(front.free(FrameNo(1 << 40), Order::FRAME).unwrap_err().why, WrongFree::Foreign);
+        assert_eq!(front.free_unique(FrameNo(9000), Order::FRAME).unwrap_err().why, WrongFree::Foreign);
+        assert_eq!(front.free(FrameNo(8), Order::FRAME).unwrap_err().why, WrongFree::InsideBlock);
+    }
+    for tier in tiers() {
+        let sets = sets(&ZoneConfig::new(frames(0, 8192)), tier);
+        refused(&mut &sets);
+        assert_eq!(sets.zone().stats().events.refused, 3);
+    }
+    let zone = zone(&ZoneConfig::new(frames(0, 8192)));
+    refused(&mut owned(&zone));
+}
+
+#[test]
+fn exhaustion_says_what_is_left_of_each_order() {
+    for tier in tiers() {
+        let sets = sets(&ZoneConfig::new(frames(0, 1024)), tier);
+        let all: Vec<FrameNo> = (0..1024).map(|_| sets.alloc(Order::FRAME, MOVABLE).unwrap()).collect();
+        // Every other frame comes back: half is free, and no two of it are next to each other.
+        all.iter().filter(|f| f.0 % 2 == 0).for_each(|&f| sets.free(f, Order::FRAME).unwrap());
+        let error = sets.alloc(Order::new(1).unwrap(), MOVABLE).unwrap_err();
+        let AllocError::Exhausted { free_blocks, .. } = error else { panic!("{error}") };
+        assert_eq!(free_blocks, [512, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], "{tier:?}");
+    }
+}
+
+/// Two threads hold everything quiet over and over beside two that work: nobody waits for ever, and nothing is lost.
+#[test]
+fn quiet_moments_follow_each_other() {
+    for tier in tiers() {
+        let sets = sets(&ZoneConfig::new(frames(0, 16 << 10)), tier);
+        let owners: Vec<AtomicU64> = (0..16 << 10).map(|_| AtomicU64::new(0)).collect();
+        let quiet = AtomicU64::new(0);
+        thread::scope(|s| {
+            for id in 1..=2 {
+                s.spawn({
+                    let (sets, owners) = (&sets, &owners);
+                    move || work(sets, owners, id, false)
+                });
+                s.spawn(|| {
+                    for _ in 0..200 {
+                        sets.while_quiet(|| {
+                            assert_eq!(quiet.fetch_add(1, Ordering::Relaxed), 0, "two at once");
+                            quiet.fetch_sub(1, Ordering::Relaxed);
+                        });
+                        sets.drain_all();
+                    }
+                });
+            }
+        });
+        sets.drain_all();
+        sets.zone().validate().unwrap();
+        assert_eq!(sets.zone().stats().free, 16 << 10, "{tier:?}");
+    }
+}
+
+#[test]
+fn an_owned_set_gives_everything_back_in_a_panic() {
+    let zone = zone(&ZoneConfig::new(frames(0, 8192)));
+    let result = thread::scope(|s| {
+        let mut set = owned(&zone);
+        s.spawn(move || {
+            let frame = set.alloc(Order::FRAME, MOVABLE).unwrap();
+            set.free(frame, Order::FRAME).unwrap();
+            assert_eq!(set.waiting(), 0, "there is some");
+        })
+        .join()
+    });
+    assert!(result.is_err());
+    zone.validate().unwrap();
+    assert_eq!(zone.stats().free, 8192);
+}
+
+/// In a process of which the C library registers no thread.
+#[test]
+#[ignore = "run by the next one, in a process of its own"]
+fn without_restartable_sequences() {
+    let zone = || zone(&ZoneConfig::new(frames(0, 4096)));
+    let config = SetsConfig::new(4);
+    let memory = |zone: &Zone<'_>| leak(config.metadata_bytes(zone));
+    let best = zone();
+    let sets = Sets::new(best, &config, memory(&zone())).unwrap();
+    assert_eq!(sets.tier(), Tier::Locked);
+    let frame = sets.alloc(Order::FRAME, MOVABLE).unwrap();
+    sets.free(frame, Order::FRAME).unwrap();
+    let asked = SetsConfig { tier: Tier::Restartable, ..config };
+    let error = Sets::new(zone(), &asked, memory(&zone())).unwrap_err();
+    assert!(error.to_string().contains("glibc.pthread.rseq=0"), "{error}");
+}
+
+#[test]
+fn where_sequences_are_switched_off_locks_do() {
+    if tiers().len() < 2 {
+        return;
+    }
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "without_restartable_sequences"])
+        .env("GLIBC_TUNABLES", "glibc.pthread.rseq=0")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
 #[test]
 fn what_cannot_be_is_said() {
     let zone_of = || zone(&ZoneConfig::new(frames(0, 4096)));

@@ -4,7 +4,8 @@
 //! colour. Shuffling makes it a matter of chance how many frames of a colour are in use; counting makes it none. So: for every
 //! colour, how many of its frames are taken (its load), and for every load, the set of colours that have it and a free frame. The
 //! next frame is one of a colour of the smallest load. As long as the frames in use fit into the cache, no two of them share a
-//! colour, whatever was freed in between.
+//! colour, whatever was freed in between. (Frames that wait in per-CPU sets count as in use, and where migrate types have page blocks of
+//! their own, a type may have run out of the best colours: then it gets the best that a bounded search finds.)
 //!
 //! The unit is a *granule*, a block of an order of the caller's choice: 4 KiB where frames are handed out singly, 2 MiB where huge
 //! pages are. Blocks of that order are placed exactly. Smaller ones come from granules already begun, then from the best new one;
@@ -42,7 +43,7 @@ const CANDIDATES: u32 = 8;
 /// How frames are chosen by colour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Choice {
-    /// Of a colour with the smallest load, always.
+    /// Of a colour with the smallest load.
     Exact,
     /// Of the colour with the smallest load among this many free granules drawn at random, 1 to 64; 1 is random placement.
     BestOf(u32),
@@ -435,11 +436,11 @@ impl<'m> Colours<'m> {
             if free == 0 {
                 continue;
             }
-            let bit = free.trailing_zeros();
-            let run = (free >> bit).trailing_ones();
-            let Ok(granule) = u32::try_from(start + i64::from(bit)) else { continue };
-            if best.is_none_or(|b| run > b.run) && fits(granule) {
-                best = Some(Pick { granule, run });
+            let found = first_fit(free, start, fits);
+            if let Some(pick) = found
+                && best.is_none_or(|b| pick.run > b.run)
+            {
+                best = Some(pick);
                 if free == wanted {
                     break;
                 }
@@ -482,7 +483,7 @@ impl<'m> Colours<'m> {
         let mut best: Option<(u8, u32)> = None;
         let mut found = 0;
         // Most of the memory may be in use: a bounded number of draws, then the lists decide.
-        for _ in 0..k * 64 {
+        for _ in 0..k * 16 {
             let granule = draw(self.granules);
             if self.free_from(i64::from(granule)) & 1 == 0 || !fits(granule) {
                 continue;
@@ -505,6 +506,22 @@ impl<'m> Colours<'m> {
         let colour = self.colour_of(first);
         (colour..colour + count).map(|c| u32::from(self.loads.get(c))).sum()
     }
+}
+
+/// The first run of free granules, counted from `start`, that may be taken: granules of other page blocks may not.
+#[inline]
+fn first_fit(free: u64, start: i64, fits: &impl Fn(u32) -> bool) -> Option<Pick> {
+    let mut left = free;
+    while left != 0 {
+        let bit = left.trailing_zeros();
+        let run = (left >> bit).trailing_ones();
+        let granule = u32::try_from(start + i64::from(bit)).ok()?;
+        if fits(granule) {
+            return Some(Pick { granule, run });
+        }
+        left &= left - 1;
+    }
+    None
 }
 
 /// `count` ones, 64 at the most.

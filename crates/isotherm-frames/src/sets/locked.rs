@@ -1,39 +1,45 @@
 //! Sets behind a lock for each CPU, which is tried and not waited for, as the kernel does: whoever finds it taken goes to the zone.
 
-use super::Stock;
-use super::stock::entries;
-use crate::lock::{Tried, TryLock};
+use super::stock::{self, Starts, Stock};
+use crate::lock::{Tried, TryWord};
 use crate::memory::{Metadata, bytes_for};
-use crate::percpu::{Rseq, Shape, current_cpu};
+use crate::percpu::{LISTS, Rseq, Shape, current_cpu};
 use core::sync::atomic::AtomicU32;
 
-/// Two lines to itself, as processors fetch lines in pairs.
-#[derive(Debug)]
-#[repr(align(128))]
-struct Cpu<'m>(TryLock<Stock<'m>>);
+/// Words to which a CPU's begin: two lines, as processors fetch lines in pairs.
+const ALIGN: usize = 32;
 
 /// The stocks of all CPUs.
 #[derive(Debug)]
 pub(super) struct LockedStacks<'m> {
-    cpus: &'m [Cpu<'m>],
+    /// For each CPU `stride` words: the lock, and on a line of its own the stock.
+    words: &'m [AtomicU32],
+    stride: usize,
+    starts: Starts,
     /// Says the CPU in a fraction of the time that the C library takes, where it is there; its sequences are not used.
     rseq: Option<Rseq>,
 }
 
+fn stride(shape: &Shape) -> usize {
+    (1 + stock::words(&shape.capacities)).next_multiple_of(ALIGN)
+}
+
 impl<'m> LockedStacks<'m> {
     pub(super) fn bytes(shape: &Shape) -> usize {
-        let cpus = shape.cpus as usize;
-        let words = entries(&shape.capacities).saturating_mul(cpus);
-        bytes_for::<Cpu<'_>>(cpus).saturating_add(words.saturating_mul(4)).saturating_add(3)
+        bytes_for::<AtomicU32>(stride(shape).saturating_mul(shape.cpus as usize).saturating_add(ALIGN))
     }
 
     pub(super) fn new(shape: &Shape, metadata: &mut Metadata<'m>) -> Option<LockedStacks<'m>> {
-        let cpus = shape.cpus as usize;
-        let each = entries(&shape.capacities);
-        let words: &[AtomicU32] = metadata.take(each.checked_mul(cpus)?)?;
-        let stock = |cpu: usize| Stock::new(&shape.capacities, &words[cpu * each..(cpu + 1) * each]);
-        let cpus = metadata.take_made(cpus, |cpu| Cpu(TryLock::new(stock(cpu))))?;
-        Some(LockedStacks { cpus, rseq: Rseq::check().ok() })
+        let (stride, cpus) = (stride(shape), shape.cpus as usize);
+        let words: &[AtomicU32] = metadata.take(stride.checked_mul(cpus)?.checked_add(ALIGN)?)?;
+        let skip = words.as_ptr().align_offset(ALIGN * size_of::<AtomicU32>()).min(ALIGN);
+        let words = &words[skip..][..stride * cpus];
+        let starts = stock::starts(&shape.capacities);
+        for cpu in words.chunks(stride) {
+            cpu[0].store(0, core::sync::atomic::Ordering::Relaxed);
+            Stock::new(&cpu[1..], &starts).clear();
+        }
+        Some(LockedStacks { words, stride, starts, rseq: Rseq::check().ok() })
     }
 
     #[inline]
@@ -41,49 +47,64 @@ impl<'m> LockedStacks<'m> {
         self.rseq.map_or_else(current_cpu, |rseq| rseq.cpu())
     }
 
+    /// A CPU's lock and stock.
     #[inline]
-    fn mine<T: Default>(&self, act: impl FnOnce(&mut Stock<'m>) -> T) -> T {
-        let mine = self.cpus.get(self.cpu() as usize).and_then(|cpu| cpu.0.try_lock());
-        mine.map(|mut stock| act(&mut stock)).unwrap_or_default()
+    fn of(&self, cpu: u32) -> Option<(TryWord<'m>, Stock<'m, '_>)> {
+        let start = cpu as usize * self.stride;
+        let words = self.words.get(start..start + self.stride)?;
+        Some((TryWord(&words[0]), Stock::new(&words[1..], &self.starts)))
+    }
+
+    /// Acts on a CPU's stock, unless someone has it.
+    #[inline]
+    fn try_on<T: Default>(&self, cpu: u32, act: impl FnOnce(Stock<'m, '_>) -> T) -> T {
+        let Some((lock, stock)) = self.of(cpu) else { return T::default() };
+        let Some(_held) = lock.try_lock() else { return T::default() };
+        act(stock)
     }
 
     #[inline]
     pub(super) fn push(&self, list: usize, index: u32) -> bool {
-        self.mine(|stock| stock.push(list, index))
+        self.try_on(self.cpu(), |stock| stock.push(list, index))
     }
 
     #[inline]
     pub(super) fn pop(&self, list: usize) -> Option<u32> {
-        self.mine(|stock| stock.pop(list))
+        self.try_on(self.cpu(), |stock| stock.pop(list))
     }
 
     pub(super) fn push_many(&self, list: usize, indices: &[u32]) -> usize {
-        self.mine(|stock| stock.push_many(list, indices))
+        self.try_on(self.cpu(), |stock| stock.push_many(list, indices))
     }
 
     pub(super) fn pop_many(&self, list: usize, into: &mut [u32]) -> usize {
-        self.mine(|stock| stock.pop_many(list, into))
+        self.try_on(self.cpu(), |stock| stock.pop_many(list, into))
     }
 
-    fn other<T: Default>(&self, cpu: u32, act: impl FnOnce(&mut Stock<'m>) -> T) -> T {
-        let other = self.cpus.get(cpu as usize).and_then(|cpu| cpu.0.try_long());
-        other.map(|mut stock| act(&mut stock)).unwrap_or_default()
-    }
-
-    /// Keeps everyone out of a CPU's stock.
-    pub(super) fn hold(&self, cpu: u32) -> Option<Tried<'_, Stock<'m>>> {
-        self.cpus.get(cpu as usize)?.0.try_long()
+    /// Keeps everyone out of a CPU's stock. Tries for a while, against those who hold it for some ns.
+    pub(super) fn hold(&self, cpu: u32) -> Option<Tried<'m>> {
+        self.of(cpu)?.0.try_long()
     }
 
     pub(super) fn take_from(&self, cpu: u32, list: usize, into: &mut [u32]) -> usize {
-        self.other(cpu, |stock| stock.pop_many(list, into))
+        let Some(_held) = self.hold(cpu) else { return 0 };
+        self.of(cpu).map_or(0, |(_, stock)| stock.pop_many(list, into))
     }
 
+    /// Entries of a list a moment ago.
     pub(super) fn count(&self, cpu: u32, list: usize) -> u32 {
-        self.other(cpu, |stock| stock.count(list))
+        self.of(cpu).map_or(0, |(_, stock)| stock.count(list))
     }
 
+    /// Entries of all lists a moment ago.
+    pub(super) fn counts(&self, cpu: u32) -> [u32; LISTS] {
+        core::array::from_fn(|list| self.count(cpu, list))
+    }
+
+    /// A limit is a word that may change at any time: nobody need hold the lock.
     pub(super) fn set_limit(&self, cpu: u32, list: usize, limit: u32) {
-        self.other(cpu, |stock| stock.set_limit(list, limit));
+        if let Some((_, stock)) = self.of(cpu) {
+            stock.set_limit(list, limit);
+        }
     }
 }

@@ -10,7 +10,7 @@
 //!
 //! A set has lists for the orders 0 to 3 of each migrate type and two for order 9, as the kernel's have; other orders go to the
 //! zone. How much a set takes at once, how much it may keep and what it gives back is decided by [`crate::tune`]. Blocks are taken
-//! back last in, first out, and given to the zone from the older half.
+//! back last in, first out; what is given to the zone is of the list that grew, from below its newest 64.
 //!
 //! What waits in a set is marked so in the zone's books, which is how a second free of the same block is found without a lock. The mark
 //! is set by a compare-and-swap, as the zone's own frees are, so that of several frees of a block at the same instant one wins and the
@@ -26,16 +26,16 @@ mod stock;
 
 pub use owned::OwnedSet;
 
-use crate::lock::TryLock;
+use crate::lock::{Lock, TryWord};
 use crate::memory::{Metadata, bytes_for};
-use crate::percpu::{LISTS, NoRseq, Rseq, Shape, Stacks};
+use crate::percpu::{LISTS, NoRseq, Rseq, Shape, Stacks, StopError};
 use crate::state;
 use crate::tune::{Marks, Pressure, Tuner};
 use crate::zone::bulk::CHUNK;
 use crate::{AllocError, FrameNo, FreeError, MAX_ORDER, MigrateType, Order, PAGE_BLOCK_ORDER, Request, Zone};
 use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::Relaxed;
 use locked::LockedStacks;
-use stock::Stock;
 use thiserror::Error;
 
 /// The largest of the small orders that a set has lists for: what the kernel calls costly begins above.
@@ -45,8 +45,21 @@ const MOST_FRAMES_A_LIST: u32 = 16 << 10;
 /// Huge pages in a list at the most.
 const MOST_HUGE_A_LIST: u32 = 64;
 
-/// How often stopping a CPU is tried while someone drains it, which takes the time of some hundred tries at the most.
-const STOPS: u32 = 100_000;
+/// How often something is tried that another thread has for a moment, with a chance for that thread to run in between.
+const TRIES: u32 = 20_000;
+
+fn patiently<T>(mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
+    for _ in 0..TRIES {
+        if let Some(had) = attempt() {
+            return Some(had);
+        }
+        #[cfg(feature = "std")]
+        std::thread::yield_now();
+        #[cfg(not(feature = "std"))]
+        core::hint::spin_loop();
+    }
+    None
+}
 
 /// What stands in front of a zone and hands out its frames: an owned set by `&mut self`, shared ones by `&mut &self`.
 pub trait Front {
@@ -127,7 +140,7 @@ impl SetsConfig {
     /// Bytes of metadata that sets like these need.
     pub fn metadata_bytes(&self, zone: &Zone<'_>) -> usize {
         let shape = self.shape(zone);
-        let tuners = bytes_for::<Aside>(self.cpus as usize);
+        let tuners = bytes_for::<AtomicU32>((self.cpus as usize).saturating_mul(ASIDE_WORDS));
         let stacks = bytes_for::<AtomicU32>(shape.words()).max(LockedStacks::bytes(&shape));
         tuners.saturating_add(stacks)
     }
@@ -176,13 +189,12 @@ pub enum SetsError {
     NoRseq(NoRseq),
 }
 
-/// What a CPU's set knows beside its blocks: apart from them, since only visits to the zone need it. A line to itself.
-#[derive(Debug)]
-#[repr(align(128))]
-struct Aside(TryLock<Tuner>);
+/// Words of what a CPU's set knows beside its blocks: a lock, then its tuner. Apart from the blocks, since only visits to the zone need
+/// them, and as far apart as processors fetch at once.
+const ASIDE_WORDS: usize = 32;
+const _: () = assert!(ASIDE_WORDS > Tuner::WORDS);
 
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "there is one, and it must not be behind another pointer")]
 enum Kind<'m> {
     Restartable(Stacks<'m>),
     Locked(LockedStacks<'m>),
@@ -190,15 +202,18 @@ enum Kind<'m> {
 
 /// Blocks of a zone in sets for each CPU, shared by all threads.
 ///
-/// A thread that ends in the middle of a call: with restartable sequences it holds nothing. With locks, the CPU's set stays taken
-/// and is passed over from then on; everyone goes to the zone.
-#[derive(Debug)]
+/// A thread that ends in the middle of a call, as one that is cancelled: in a restartable sequence it holds nothing. With locks, the
+/// CPU's set stays taken and is passed over from then on; everyone goes to the zone. In a visit to the zone it may hold the zone's
+/// lock, which nobody then gets any more, as with any lock; so may an interrupted one: in signal handlers, only
+/// [`Zone::request`](crate::Zone::request) without waiting is allowed.
 pub struct Sets<'m> {
     zone: Zone<'m>,
     kind: Kind<'m>,
-    asides: &'m [Aside],
+    asides: &'m [AtomicU32],
     marks: Marks,
     capacities: [u32; LISTS],
+    /// Held while everything is to be quiet.
+    quiet: Lock<()>,
 }
 
 impl<'m> Sets<'m> {
@@ -213,8 +228,13 @@ impl<'m> Sets<'m> {
         if metadata.len() < config.metadata_bytes(&zone) {
             return Err(too_small);
         }
-        let asides =
-            metadata.take_made(config.cpus as usize, |_| Aside(TryLock::new(Tuner::new(marks)))).ok_or(too_small)?;
+        let words = (config.cpus as usize).saturating_mul(ASIDE_WORDS);
+        let asides = metadata.take::<AtomicU32>(words).ok_or(too_small)?;
+        let tuner = Tuner::new(marks).to_words();
+        for aside in asides.chunks(ASIDE_WORDS) {
+            aside[0].store(0, Relaxed);
+            aside[1..].iter().zip(tuner).for_each(|(word, value)| word.store(value, Relaxed));
+        }
         let rseq = match config.tier {
             Tier::Locked => None,
             Tier::Best => Rseq::check().ok(),
@@ -228,12 +248,8 @@ impl<'m> Sets<'m> {
             }
             None => Kind::Locked(LockedStacks::new(&shape, &mut metadata).ok_or(too_small)?),
         };
-        let sets = Sets { zone, kind, asides, marks, capacities: shape.capacities };
-        for cpu in 0..config.cpus {
-            for list in 0..LISTS {
-                sets.set_limit(cpu, list, marks.batch >> order_of(list).get());
-            }
-        }
+        let sets = Sets { zone, kind, asides, marks, capacities: shape.capacities, quiet: Lock::new(()) };
+        (0..config.cpus).for_each(|cpu| sets.set_room(cpu));
         Ok(sets)
     }
 
@@ -253,23 +269,39 @@ impl<'m> Sets<'m> {
     /// CPUs that have sets.
     pub const fn cpus(&self) -> u32 {
         #[expect(clippy::cast_possible_truncation, reason = "made from a u32")]
-        let cpus = self.asides.len() as u32;
+        let cpus = (self.asides.len() / ASIDE_WORDS) as u32;
         cpus
     }
 
     /// Hands out a block of `order`: its first frame.
     #[inline]
     pub fn alloc(&self, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
-        if let Some(list) = list_of(order, migrate) {
-            while let Some(index) = self.pop(list) {
-                if self.zone.state_byte(index) == state::cached(order) {
-                    self.zone.set_state_byte(index, state::allocated(order, migrate));
-                    return Ok(self.zone.frame(index));
-                }
-                self.zone.mistaken();
-            }
+        match self.alloc_waiting(order, migrate) {
+            Some(frame) => Ok(frame),
+            None => self.alloc_slow(order, migrate),
         }
-        self.alloc_slow(order, migrate)
+    }
+
+    /// The same without emptying other CPUs' sets when the zone has none: for those who have another choice, as a smaller order.
+    pub fn alloc_gently(&self, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
+        match self.alloc_waiting(order, migrate) {
+            Some(frame) => Ok(frame),
+            None => self.alloc_behind(order, migrate),
+        }
+    }
+
+    /// A block that waits in this CPU's set.
+    #[inline]
+    fn alloc_waiting(&self, order: Order, migrate: MigrateType) -> Option<FrameNo> {
+        let list = list_of(order, migrate)?;
+        loop {
+            let index = self.pop(list)?;
+            if self.zone.state_byte(index) == state::cached(order) {
+                self.zone.set_state_byte(index, state::allocated(order, migrate));
+                return Some(self.zone.frame(index));
+            }
+            self.zone.mistaken();
+        }
     }
 
     /// Takes a block back. On an error nothing has changed: it is not handed out, or not as this, or someone else was just faster.
@@ -308,9 +340,10 @@ impl<'m> Sets<'m> {
     /// least from.
     pub fn alloc_bulk(&self, order: Order, migrate: MigrateType, frames: &mut [FrameNo]) -> usize {
         let got = self.zone.alloc_bulk(order, migrate, frames);
-        if got == frames.len() || self.drain_all() == 0 {
+        if got == frames.len() {
             return got;
         }
+        self.drain_all();
         got + self.zone.alloc_bulk(order, migrate, &mut frames[got..])
     }
 
@@ -328,13 +361,14 @@ impl<'m> Sets<'m> {
 
     /// Frames that wait in the set of a CPU, at this moment.
     pub fn waiting(&self, cpu: u32) -> u64 {
-        (0..LISTS).map(|list| u64::from(self.count(cpu, list)) * u64::from(order_of(list).frames())).sum()
+        let counts = self.counts(cpu);
+        counts.iter().enumerate().map(|(list, &count)| u64::from(count) * u64::from(order_of(list).frames())).sum()
     }
 
     /// Gives what waits in the set of a CPU back to the zone, from any CPU: how many frames. 0 if another is doing so, or if the
     /// set cannot be had.
     pub fn drain(&self, cpu: u32) -> u64 {
-        if self.waiting(cpu) == 0 {
+        if self.is_empty(cpu) {
             return 0;
         }
         let mut frames = 0;
@@ -373,24 +407,28 @@ impl<'m> Sets<'m> {
     /// thread does not hold, and no set half changed. What other threads had just taken out of the zone for their sets is lost to
     /// the child.
     ///
-    /// `act` must not use these sets. A system call for each CPU where sets are restartable.
+    /// `act` must not use these sets. A system call for each CPU where sets are restartable. Waits for who drains a set; one that a
+    /// thread has died in is given up after a while, and passed over by everyone from then on, here and in the child.
     pub fn while_quiet<T>(&self, act: impl FnOnce() -> T) -> T {
+        let _one_at_a_time = self.quiet.lock();
         self.while_quiet_from(0, act)
     }
 
     /// The sets first, then the zone: who drains a set has it while waiting for the zone, and nobody the other way round.
     fn while_quiet_from<T>(&self, cpu: u32, act: impl FnOnce() -> T) -> T {
-        if cpu == self.cpus() {
-            return self.zone.while_quiet(act);
-        }
-        // A set that cannot be had, since its owner has died in it, is passed over by everyone, here and in the child.
+        let Some((lock, _)) = self.aside(cpu) else { return self.zone.while_quiet(act) };
+        let _tuner = patiently(|| lock.try_lock());
         match &self.kind {
             Kind::Restartable(stacks) => {
-                let _stopped = (0..STOPS).find_map(|_| stacks.stop(cpu).ok());
+                let _stopped = patiently(|| match stacks.stop(cpu) {
+                    Err(StopError::Stopped { .. }) => None,
+                    // Had, or not to be had at all.
+                    outcome => Some(outcome.ok()),
+                });
                 self.while_quiet_from(cpu + 1, act)
             }
             Kind::Locked(stacks) => {
-                let _held = stacks.hold(cpu);
+                let _held = patiently(|| stacks.hold(cpu));
                 self.while_quiet_from(cpu + 1, act)
             }
         }
@@ -426,6 +464,27 @@ impl<'m> Sets<'m> {
         }
     }
 
+    fn counts(&self, cpu: u32) -> [u32; LISTS] {
+        match &self.kind {
+            Kind::Restartable(stacks) => core::array::from_fn(|list| stacks.count(cpu, list)),
+            Kind::Locked(stacks) => stacks.counts(cpu),
+        }
+    }
+
+    /// Whether there is nothing to drain.
+    fn is_empty(&self, cpu: u32) -> bool {
+        self.counts(cpu) == [0; LISTS]
+    }
+
+    /// Lets every list of a CPU grow by a batch from what it has, and no further: the limits of all lists together are what bounds a set,
+    /// since the tuner is asked only at a limit.
+    fn set_room(&self, cpu: u32) {
+        for list in 0..LISTS {
+            let room = (self.marks.batch >> order_of(list).get()).max(1);
+            self.set_limit(cpu, list, self.count(cpu, list).saturating_add(room));
+        }
+    }
+
     fn set_limit(&self, cpu: u32, list: usize, limit: u32) {
         match &self.kind {
             Kind::Restartable(stacks) => stacks.set_limit(cpu, list, limit),
@@ -437,22 +496,39 @@ impl<'m> Sets<'m> {
         u32::try_from(self.waiting(cpu)).unwrap_or(u32::MAX)
     }
 
+    /// What a CPU's tuner is kept in: its lock, and its words.
+    fn aside(&self, cpu: u32) -> Option<(TryWord<'m>, &'m [AtomicU32])> {
+        let start = cpu as usize * ASIDE_WORDS;
+        let words = self.asides.get(start..start + ASIDE_WORDS)?;
+        Some((TryWord(&words[0]), &words[1..=Tuner::WORDS]))
+    }
+
     /// What the CPU's tuner says; `None` where there is none, or someone else has it.
     fn tuned<T>(&self, cpu: u32, ask: impl FnOnce(&mut Tuner) -> T) -> Option<T> {
-        self.asides.get(cpu as usize)?.0.try_lock().map(|mut tuner| ask(&mut tuner))
+        let (lock, words) = self.aside(cpu)?;
+        let _held = lock.try_lock()?;
+        let mut tuner = Tuner::from_words(self.marks, core::array::from_fn(|at| words[at].load(Relaxed)));
+        let answer = ask(&mut tuner);
+        words.iter().zip(tuner.to_words()).for_each(|(word, value)| word.store(value, Relaxed));
+        Some(answer)
     }
 
     #[cold]
     #[inline(never)]
     fn alloc_slow(&self, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
-        let first = match list_of(order, migrate) {
+        self.alloc_behind(order, migrate).or_else(|_| {
+            // The last frames may wait in other CPUs' sets, or keep buddies in them apart, or be on their way back from there.
+            self.drain_all();
+            self.zone.request(Request::new(order, migrate))
+        })
+    }
+
+    /// From the zone, by way of this CPU's set where it has a list for it.
+    fn alloc_behind(&self, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
+        match list_of(order, migrate) {
             Some(list) => self.refill(list, order, migrate),
             None => self.zone.alloc(order, migrate),
-        };
-        first.or_else(|error| {
-            // The last frames may wait in other CPUs' sets, or keep buddies in them apart.
-            if self.drain_all() == 0 { Err(error) } else { self.zone.request(Request::new(order, migrate)) }
-        })
+        }
     }
 
     /// Takes some blocks for this CPU's list from the zone: one of them is the answer.
@@ -482,9 +558,10 @@ impl<'m> Sets<'m> {
             if answer.is_none() {
                 answer = Some(some[keep]);
             }
-            self.keep(cpu, list, order, &some[..keep]);
+            let kept = self.keep(cpu, list, order, &some[..keep]);
             left -= got;
-            if got < asked {
+            // No more of them, or no room: the CPU is another one by now, or someone drains it.
+            if got < asked || kept < keep {
                 break;
             }
         }
@@ -493,8 +570,8 @@ impl<'m> Sets<'m> {
         Ok(self.zone.frame(index))
     }
 
-    /// Puts blocks into this CPU's list, or back where they came from if it has no room.
-    fn keep(&self, cpu: u32, list: usize, order: Order, blocks: &[u32]) {
+    /// Puts blocks into this CPU's list, or back where they came from if it has no room; how many it took.
+    fn keep(&self, cpu: u32, list: usize, order: Order, blocks: &[u32]) -> usize {
         let room = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
         self.set_limit(cpu, list, self.count(cpu, list).saturating_add(room));
         let kept = match &self.kind {
@@ -502,6 +579,7 @@ impl<'m> Sets<'m> {
             Kind::Locked(stacks) => stacks.push_many(list, blocks),
         };
         self.zone.give_back(&blocks[kept..], order);
+        kept
     }
 
     /// A block for which there is no room: makes room, by letting the list grow or by giving some back.
@@ -523,6 +601,7 @@ impl<'m> Sets<'m> {
         let batch = (self.marks.batch >> order.get()).max(1);
         if frames > 0 {
             self.give_older(list, order, (frames >> order.get()).max(1) as usize);
+            self.set_room(cpu);
         } else if count < self.capacities[list] {
             // Room for another batch, or the tuner would be asked each time.
             self.set_limit(cpu, list, count.saturating_add(batch));
@@ -563,6 +642,16 @@ impl<'m> Sets<'m> {
             Kind::Restartable(stacks) => stacks.pop_many(list, into),
             Kind::Locked(stacks) => stacks.pop_many(list, into),
         }
+    }
+}
+
+impl core::fmt::Debug for Sets<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Sets")
+            .field("zone", &self.zone)
+            .field("tier", &self.tier())
+            .field("cpus", &self.cpus())
+            .finish_non_exhaustive()
     }
 }
 
@@ -607,5 +696,42 @@ impl Zone<'_> {
     fn pressure(&self) -> Pressure {
         let high = self.watermarks().high;
         Pressure { below_high: high > 0 && self.free_frames() < high, reclaiming: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{FrameRange, ZoneConfig};
+
+    fn memory(bytes: usize) -> Metadata<'static> {
+        Metadata::zeroed(Box::leak(vec![0; bytes].into_boxed_slice()))
+    }
+
+    /// Threads that died in a set, with its lock, its tuner's, or with the CPU stopped.
+    #[test]
+    fn sets_that_someone_died_in_are_passed_over() {
+        for tier in [Tier::Locked, Tier::Best] {
+            let config = ZoneConfig::new(FrameRange::new(FrameNo(0), FrameNo(4096)));
+            let zone = Zone::new(&config, memory(config.metadata_bytes().unwrap())).unwrap();
+            zone.add(config.span, MigrateType::Movable).unwrap();
+            let config = SetsConfig { tier, ..SetsConfig::new(256) };
+            let bytes = config.metadata_bytes(&zone);
+            let sets = Sets::new(zone, &config, memory(bytes)).unwrap();
+            for cpu in 0..sets.cpus() {
+                core::mem::forget(sets.aside(cpu).and_then(|(lock, _)| lock.try_lock()));
+                match &sets.kind {
+                    Kind::Locked(stacks) => core::mem::forget(stacks.hold(cpu)),
+                    Kind::Restartable(stacks) => core::mem::forget(stacks.stop(cpu)),
+                }
+            }
+            let all: Vec<FrameNo> =
+                (0..4096).map(|_| sets.alloc(Order::FRAME, MigrateType::Movable).unwrap()).collect();
+            assert!(sets.alloc(Order::FRAME, MigrateType::Movable).is_err());
+            all.into_iter().for_each(|frame| sets.free(frame, Order::FRAME).unwrap());
+            assert_eq!(sets.drain_all(), 0);
+            sets.zone().validate().unwrap();
+            assert_eq!(sets.zone().stats().free, 4096, "{tier:?}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! For programs with a thread for each core, and for everything that is single-threaded anyway. What waits in it is nobody else's
 //! until the set is drained or dropped; the handle can be sent to another thread, and does not care on which CPU it runs.
 
-use super::stock::{Stock, entries};
+use super::stock::{self, Starts, Stock};
 use super::{Front, Mark, SetsError, capacities, list_of, order_of, whole_chunks};
 use crate::memory::{Metadata, bytes_for};
 use crate::percpu::LISTS;
@@ -17,10 +17,10 @@ use core::sync::atomic::AtomicU32;
 ///
 /// One that is forgotten (`mem::forget`, a thread that never ends) keeps them: as many frames as its marks allow. They are not lost to
 /// [`Zone::offline`](crate::Zone::offline), which tells them as waiting in sets, but nobody can drain it for its owner.
-#[derive(Debug)]
 pub struct OwnedSet<'z, 'm> {
     zone: &'z Zone<'m>,
-    stock: Stock<'z>,
+    words: &'z [AtomicU32],
+    starts: Starts,
     tuner: Tuner,
     frames: u32,
 }
@@ -28,7 +28,7 @@ pub struct OwnedSet<'z, 'm> {
 impl<'z, 'm> OwnedSet<'z, 'm> {
     /// Bytes of metadata that a set with these marks needs.
     pub fn metadata_bytes(marks: Marks) -> usize {
-        bytes_for::<AtomicU32>(entries(&capacities(marks)))
+        bytes_for::<AtomicU32>(stock::words(&capacities(marks)))
     }
 
     /// An empty set. With several, each has its share: `marks` of a zone with as many CPUs as there are sets.
@@ -36,13 +36,20 @@ impl<'z, 'm> OwnedSet<'z, 'm> {
         let capacities = capacities(marks);
         let needed = OwnedSet::metadata_bytes(marks);
         let given = metadata.len();
-        let words = metadata.take(entries(&capacities)).ok_or(SetsError::MetadataTooSmall { given, needed })?;
-        Ok(OwnedSet { zone, stock: Stock::new(&capacities, words), tuner: Tuner::new(marks), frames: 0 })
+        let words = metadata.take(stock::words(&capacities)).ok_or(SetsError::MetadataTooSmall { given, needed })?;
+        let starts = stock::starts(&capacities);
+        Stock::new(words, &starts).clear();
+        Ok(OwnedSet { zone, words, starts, tuner: Tuner::new(marks), frames: 0 })
     }
 
     /// The zone behind.
     pub const fn zone(&self) -> &'z Zone<'m> {
         self.zone
+    }
+
+    #[inline]
+    fn stock(&self) -> Stock<'z, '_> {
+        Stock::new(self.words, &self.starts)
     }
 
     /// Frames that wait in it.
@@ -57,7 +64,7 @@ impl<'z, 'm> OwnedSet<'z, 'm> {
             return self.zone.alloc(order, migrate).or_else(|error| self.last_resort(order, migrate, error));
         };
         loop {
-            let Some(index) = self.stock.pop(list) else { return self.refill(list, order, migrate) };
+            let Some(index) = self.stock().pop(list) else { return self.refill(list, order, migrate) };
             self.frames -= order.frames();
             self.tuner.on_alloc();
             if self.zone.state_byte(index) == state::cached(order) {
@@ -92,9 +99,9 @@ impl<'z, 'm> OwnedSet<'z, 'm> {
         }
         self.tuner.on_free(order);
         self.frames += order.frames();
-        if !self.stock.push(list, index) {
+        if !self.stock().push(list, index) {
             self.give_older(list, self.tuner.marks().batch >> order.get());
-            self.stock.push(list, index);
+            self.stock().push(list, index);
         }
         // Blocks of more than one frame may go back sooner: streams of them are recognised by the tuner.
         if self.frames >= self.tuner.high() || order != Order::FRAME {
@@ -121,7 +128,7 @@ impl<'z, 'm> OwnedSet<'z, 'm> {
             some[..got].reverse();
             let keep = if answer.is_none() { got - 1 } else { got };
             answer = answer.or(some.get(keep).copied());
-            let kept = self.stock.push_many(list, &some[..keep]);
+            let kept = self.stock().push_many(list, &some[..keep]);
             self.frames += u32::try_from(kept).unwrap_or(0) << order.get();
             self.zone.give_back(&some[kept..keep], order);
             left -= got;
@@ -160,13 +167,13 @@ impl<'z, 'm> OwnedSet<'z, 'm> {
     fn give_older(&mut self, list: usize, blocks: u32) {
         let order = order_of(list);
         let mut newest = [0; CHUNK];
-        let kept = self.stock.pop_many(list, &mut newest);
+        let kept = self.stock().pop_many(list, &mut newest);
         let blocks = blocks.max(1) as usize;
         let left = blocks - self.give(list, blocks);
         let (give, keep) = newest[..kept].split_at(left.min(kept));
         self.zone.give_back(give, order);
         self.frames -= u32::try_from(give.len()).unwrap_or(0) << order.get();
-        self.stock.push_many(list, keep);
+        self.stock().push_many(list, keep);
     }
 
     /// Gives blocks from the top of a list to the zone; how many there were.
@@ -176,7 +183,7 @@ impl<'z, 'm> OwnedSet<'z, 'm> {
         let mut given = 0;
         while given < blocks {
             let most = (blocks - given).min(CHUNK);
-            let got = self.stock.pop_many(list, &mut buffer[..most]);
+            let got = self.stock().pop_many(list, &mut buffer[..most]);
             self.zone.give_back(&buffer[..got], order);
             self.frames -= u32::try_from(got).unwrap_or(0) << order.get();
             given += got;
@@ -185,6 +192,12 @@ impl<'z, 'm> OwnedSet<'z, 'm> {
             }
         }
         given
+    }
+}
+
+impl core::fmt::Debug for OwnedSet<'_, '_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("OwnedSet").field("zone", self.zone).field("waiting", &self.frames).finish_non_exhaustive()
     }
 }
 

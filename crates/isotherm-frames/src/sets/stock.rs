@@ -1,75 +1,98 @@
-//! The blocks of one set as plain memory: for one thread, or for whoever holds a lock.
+//! The blocks of one set as plain words: for one thread, or for whoever holds a lock.
+//!
+//! Words of the caller's memory, as everything here: a set behind a lock and one that a thread owns differ in who may call only.
 
 use crate::percpu::LISTS;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
+/// Words before the entries: a count for each list, then a limit.
+const HEAD: usize = 2 * LISTS;
+
+/// Where the entries of each list begin, and the last ones end.
+pub(crate) type Starts = [u32; LISTS + 1];
+
 /// Lists of block indices, each a stack with a limit. Entries lie one list after the other.
-#[derive(Debug)]
-pub(crate) struct Stock<'m> {
-    entries: &'m [AtomicU32],
-    starts: [u32; LISTS + 1],
-    counts: [u32; LISTS],
-    limits: [u32; LISTS],
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stock<'m, 's> {
+    words: &'m [AtomicU32],
+    starts: &'s Starts,
 }
 
-/// Entries that lists of these capacities take together.
-pub(crate) fn entries(capacities: &[u32; LISTS]) -> usize {
-    capacities.iter().map(|&c| c as usize).sum()
+/// Words that lists of these capacities take together.
+pub(crate) fn words(capacities: &[u32; LISTS]) -> usize {
+    HEAD + capacities.iter().map(|&c| c as usize).sum::<usize>()
 }
 
-impl<'m> Stock<'m> {
-    /// Empty lists. `entries` has room for all of them; what is missing, the last ones lack.
-    pub(crate) fn new(capacities: &[u32; LISTS], entries: &'m [AtomicU32]) -> Stock<'m> {
-        let mut starts = [0; LISTS + 1];
+/// Where lists of these capacities begin.
+pub(crate) fn starts(capacities: &[u32; LISTS]) -> Starts {
+    let mut starts = [0; LISTS + 1];
+    for list in 0..LISTS {
+        starts[list + 1] = starts[list] + capacities[list];
+    }
+    starts
+}
+
+impl<'m, 's> Stock<'m, 's> {
+    /// Those in `words`, as many as [`words`] says for the capacities that `starts` is for.
+    #[inline]
+    pub(crate) const fn new(words: &'m [AtomicU32], starts: &'s Starts) -> Stock<'m, 's> {
+        Stock { words, starts }
+    }
+
+    /// Makes all lists empty, with their capacities for limits.
+    pub(crate) fn clear(&self) {
         for list in 0..LISTS {
-            let room = u32::try_from(entries.len()).unwrap_or(u32::MAX) - starts[list];
-            starts[list + 1] = starts[list] + capacities[list].min(room);
+            self.count_word(list).store(0, Relaxed);
+            self.set_limit(list, u32::MAX);
         }
-        let limits = core::array::from_fn(|list| starts[list + 1] - starts[list]);
-        Stock { entries, starts, counts: [0; LISTS], limits }
+    }
+
+    #[inline]
+    fn count_word(&self, list: usize) -> &'m AtomicU32 {
+        &self.words[list]
     }
 
     #[inline]
     fn slot(&self, list: usize, at: u32) -> &'m AtomicU32 {
-        &self.entries[(self.starts[list] + at) as usize]
+        &self.words[HEAD + (self.starts[list] + at) as usize]
     }
 
     #[inline]
     pub(crate) fn count(&self, list: usize) -> u32 {
-        self.counts[list]
+        self.count_word(list).load(Relaxed)
     }
 
-    pub(crate) fn set_limit(&mut self, list: usize, limit: u32) {
-        self.limits[list] = limit.min(self.starts[list + 1] - self.starts[list]);
+    pub(crate) fn set_limit(&self, list: usize, limit: u32) {
+        self.words[LISTS + list].store(limit.min(self.starts[list + 1] - self.starts[list]), Relaxed);
     }
 
     #[inline]
-    pub(crate) fn push(&mut self, list: usize, index: u32) -> bool {
-        let count = self.counts[list];
-        if count >= self.limits[list] {
+    pub(crate) fn push(&self, list: usize, index: u32) -> bool {
+        let count = self.count(list);
+        if count >= self.words[LISTS + list].load(Relaxed) {
             return false;
         }
         self.slot(list, count).store(index, Relaxed);
-        self.counts[list] = count + 1;
+        self.count_word(list).store(count + 1, Relaxed);
         true
     }
 
     #[inline]
-    pub(crate) fn pop(&mut self, list: usize) -> Option<u32> {
-        let count = self.counts[list].checked_sub(1)?;
-        self.counts[list] = count;
+    pub(crate) fn pop(&self, list: usize) -> Option<u32> {
+        let count = self.count(list).checked_sub(1)?;
+        self.count_word(list).store(count, Relaxed);
         Some(self.slot(list, count).load(Relaxed))
     }
 
     /// Pushes from the front until the list is full; how many.
-    pub(crate) fn push_many(&mut self, list: usize, indices: &[u32]) -> usize {
+    pub(crate) fn push_many(&self, list: usize, indices: &[u32]) -> usize {
         indices.iter().take_while(|&&index| self.push(list, index)).count()
     }
 
     /// Takes the newest, in the order in which they lie: the newest last.
-    pub(crate) fn pop_many(&mut self, list: usize, into: &mut [u32]) -> usize {
-        let got = into.len().min(self.counts[list] as usize);
+    pub(crate) fn pop_many(&self, list: usize, into: &mut [u32]) -> usize {
+        let got = into.len().min(self.count(list) as usize);
         for slot in into[..got].iter_mut().rev() {
             *slot = self.pop(list).unwrap_or_default();
         }
@@ -85,8 +108,10 @@ mod tests {
     fn lists_are_stacks_with_limits() {
         let mut capacities = [2; LISTS];
         capacities[3] = 5;
-        let words: Vec<AtomicU32> = (0..entries(&capacities)).map(|_| AtomicU32::new(0)).collect();
-        let mut stock = Stock::new(&capacities, &words);
+        let memory: Vec<AtomicU32> = (0..words(&capacities)).map(|_| AtomicU32::new(0)).collect();
+        let starts = starts(&capacities);
+        let stock = Stock::new(&memory, &starts);
+        stock.clear();
         assert_eq!(stock.push_many(3, &[1, 2, 3, 4, 5, 6]), 5);
         assert_eq!(stock.push_many(4, &[7, 8, 9]), 2);
         let mut three = [0; 3];

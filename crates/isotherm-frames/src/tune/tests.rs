@@ -440,3 +440,20 @@ fn this_host_has_the_same_marks() {
     }
     assert!(compared > 0, "no zone has pages and CPUs");
 }
+
+#[test]
+fn a_tuner_is_the_same_after_it_was_words() {
+    let mut tuner = Tuner::new(Marks { batch: 63, high_min: 252, high_max: 16_384 });
+    tuner.set_keeps_batch(true);
+    for step in 0..200_u32 {
+        if step % 3 == 0 {
+            tuner.on_alloc();
+            tuner.refill(Order::FRAME, step, Pressure::NONE);
+        } else {
+            tuner.on_free(Order::new(step % 4).unwrap());
+            tuner.drain(step * 10, Pressure::NONE);
+        }
+        let again = Tuner::from_words(tuner.marks(), tuner.to_words());
+        assert_eq!(format!("{again:?}"), format!("{tuner:?}"));
+    }
+}

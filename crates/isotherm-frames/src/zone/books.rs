@@ -12,7 +12,8 @@ use crate::colour::Colours;
 use crate::memory::{get8, set8};
 use crate::state::{self, PageBlock};
 use crate::{FrameState, MAX_ORDER, MigrateType, Order, PAGE_BLOCK_ORDER};
-use core::sync::atomic::AtomicU8;
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU8, AtomicU64};
 use isotherm_rng::Rng;
 
 /// Frames of a page block.
@@ -113,7 +114,7 @@ pub(crate) struct Books<'m> {
     pub(crate) lists: Lists<'m>,
     pub(crate) placement: Placement<'m>,
     /// Free frames that can be handed out.
-    pub(crate) free: u64,
+    pub(crate) free: &'m AtomicU64,
     /// Free frames on their way out.
     pub(crate) isolated: u64,
     /// Frames that are there.
@@ -220,7 +221,7 @@ impl<'m> Books<'m> {
             self.insert(left, piece, End::Head);
             left += piece.frames();
         }
-        self.free -= u64::from(frames);
+        self.less_free(u64::from(frames));
         if let Some(colours) = &mut self.placement.colours {
             colours.taken(first, frames, from);
         }
@@ -385,7 +386,7 @@ impl<'m> Books<'m> {
             }
             return;
         }
-        self.free += frames;
+        self.more_free(frames);
         if let Some(colours) = &mut self.placement.colours {
             colours.given(index, order, merged);
         }
@@ -418,6 +419,22 @@ impl<'m> Books<'m> {
         let Some(next) = Order::new(order.get() + 1).filter(|o| o.get() < MAX_ORDER) else { return false };
         let together = index & !order.frames();
         get8(self.states, together ^ next.frames()) == state::free(next)
+    }
+
+    /// Free frames that can be handed out.
+    #[inline]
+    pub(crate) fn free(&self) -> u64 {
+        self.free.load(Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn more_free(&self, frames: u64) {
+        self.free.store(self.free() + frames, Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn less_free(&self, frames: u64) {
+        self.free.store(self.free() - frames, Relaxed);
     }
 
     /// Blocks that can be handed out, by order.

@@ -72,7 +72,7 @@ impl Zone<'_> {
 
     /// How many blocks of `order` can be taken before the watermark `min` is reached.
     fn above_min(&self, books: &Books<'_>, order: Order) -> usize {
-        usize::try_from(books.free.saturating_sub(self.watermarks().min) >> order.get()).unwrap_or(usize::MAX)
+        usize::try_from(books.free().saturating_sub(self.watermarks().min) >> order.get()).unwrap_or(usize::MAX)
     }
 
     /// From a per-CPU set: blocks that waited in it. One that is marked as anything else is passed over and counted.

@@ -31,7 +31,7 @@ use crate::memory::{Link, Metadata, bytes_for, get8, set8};
 use crate::state::{self, FreeError, PageBlock, WrongFree};
 use crate::{FrameNo, FrameRange, FrameState, MigrateType, ORDERS, Order, PAGE_BLOCK_ORDER};
 use books::{Books, Placement};
-use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use lists::Lists;
 use thiserror::Error;
 
@@ -65,7 +65,8 @@ impl ZoneConfig {
     pub fn metadata_bytes(&self) -> Result<usize, ConfigError> {
         let (_, frames) = self.checked_span()?;
         let page_blocks = frames >> PAGE_BLOCK_ORDER;
-        Ok(bytes_for::<Link>(frames)
+        Ok(bytes_for::<AtomicU64>(1)
+            + bytes_for::<Link>(frames)
             + bytes_for::<Link>(page_blocks)
             + bytes_for::<AtomicU8>(frames)
             + bytes_for::<AtomicU8>(page_blocks)
@@ -195,11 +196,12 @@ pub struct ZoneStats {
 }
 
 /// Frames of one or more ranges, to be handed out. See the [module](self).
-#[derive(Debug)]
 pub struct Zone<'m> {
     base: FrameNo,
     states: &'m [AtomicU8],
     page_blocks: &'m [AtomicU8],
+    /// Free frames that can be handed out: written under the lock, read without.
+    free: &'m AtomicU64,
     /// Room for a number a page block, for whoever holds `changing`.
     scratch: &'m [AtomicU32],
     /// Held while ranges come and go and while lists are shuffled: one of these at a time. The locks are taken in the order
@@ -210,12 +212,21 @@ pub struct Zone<'m> {
     shuffle: Lock<Shuffling>,
 }
 
+/// Its span only: what is in it are millions of bytes.
+impl core::fmt::Debug for Zone<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Zone").field("span", &self.span()).finish_non_exhaustive()
+    }
+}
+
 impl<'m> Zone<'m> {
     /// A zone without frames. [`Zone::add`] gives it some.
     pub fn new(config: &ZoneConfig, mut metadata: Metadata<'m>) -> Result<Zone<'m>, ConfigError> {
         let (base, frames) = config.checked_span()?;
         let too_small = ConfigError::MetadataTooSmall { given: metadata.len(), needed: config.metadata_bytes()? };
         let page_blocks = frames >> PAGE_BLOCK_ORDER;
+        let free = &metadata.take::<AtomicU64>(1).ok_or(too_small)?[0];
+        free.store(0, Ordering::Relaxed);
         let links = metadata.take::<Link>(frames).ok_or(too_small)?;
         let large_links = metadata.take::<Link>(page_blocks).ok_or(too_small)?;
         let states = metadata.take(frames).ok_or(too_small)?;
@@ -231,6 +242,7 @@ impl<'m> Zone<'m> {
             base,
             states,
             page_blocks: page_block_bytes,
+            free,
             scratch,
             changing: Lock::new(()),
             watermarks: config.watermarks,
@@ -239,7 +251,7 @@ impl<'m> Zone<'m> {
                 page_blocks: page_block_bytes,
                 lists: Lists::new(links, large_links),
                 placement,
-                free: 0,
+                free,
                 isolated: 0,
                 present: 0,
                 events: Events::default(),
@@ -349,9 +361,9 @@ impl<'m> Zone<'m> {
 
     fn check_watermark(&self, books: &mut Books<'m>, order: Order, urgency: Urgency) -> Result<(), AllocError> {
         let kept = self.watermarks.kept_from(urgency);
-        if kept > 0 && books.free < kept.saturating_add(u64::from(order.frames())) {
+        if kept > 0 && books.free() < kept.saturating_add(u64::from(order.frames())) {
             books.events.failed += 1;
-            return Err(AllocError::Kept { order, free: books.free, kept });
+            return Err(AllocError::Kept { order, free: books.free(), kept });
         }
         Ok(())
     }
@@ -388,9 +400,10 @@ impl<'m> Zone<'m> {
         FreeError::found(frame, order, self.state(frame))
     }
 
-    /// Free frames that can be handed out at this moment.
+    /// Free frames that can be handed out at this moment. Without the lock.
+    #[inline]
     pub fn free_frames(&self) -> u64 {
-        self.books.lock().free
+        self.free.load(Ordering::Relaxed)
     }
 
     /// Whether fewer frames are free than the low watermark: time to give some back.
@@ -411,7 +424,7 @@ impl<'m> Zone<'m> {
         }
         ZoneStats {
             present: books.present,
-            free: books.free,
+            free: books.free(),
             isolated: books.isolated,
             free_blocks: books.free_blocks(),
             free_by_type,

@@ -1,6 +1,7 @@
 //! Ranges that leave a zone while it is in use.
 //!
-//! First nothing of the range is handed out any more: its free blocks go to lists of their own, and what is freed follows them.
+//! First the zone hands out nothing of the range any more: its free blocks go to lists of their own, and what is freed follows them.
+//! (What waits in per-CPU sets goes on being handed out from there until they are drained.)
 //! Once all of it has come back, it is gone. Making users give frames back is not this module's business, nor emptying the per-CPU
 //! sets in which some may wait: both happen between two calls.
 
@@ -16,7 +17,7 @@ use thiserror::Error;
 pub enum Offline {
     /// It is gone.
     Done,
-    /// None of it is handed out any more, but some is still in use: call again when that has come back.
+    /// The zone hands none of it out any more, but some is still in use: call again when that has come back.
     Pending {
         /// Frames in use.
         in_use: u64,
@@ -142,9 +143,11 @@ impl Books<'_> {
             if let FrameState::Free(_) = state {
                 let frames = u64::from(order.frames());
                 if isolated {
-                    (self.free, self.isolated) = (self.free - frames, self.isolated + frames);
+                    self.less_free(frames);
+                    self.isolated += frames;
                 } else {
-                    (self.free, self.isolated) = (self.free + frames, self.isolated - frames);
+                    self.more_free(frames);
+                    self.isolated -= frames;
                 }
                 if let Some(colours) = &mut self.placement.colours {
                     colours.appeared(index, order, !isolated);

@@ -191,7 +191,7 @@ impl Zone<'_> {
 impl Books<'_> {
     fn account_added(&mut self, index: u32, order: Order) {
         self.present += u64::from(order.frames());
-        self.free += u64::from(order.frames());
+        self.more_free(u64::from(order.frames()));
         if let Some(colours) = &mut self.placement.colours {
             colours.appeared(index, order, true);
         }

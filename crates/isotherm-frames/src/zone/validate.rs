@@ -46,7 +46,7 @@ impl Zone<'_> {
         }
         let totals = [
             (counted.present, books.present, "the number of frames that are there"),
-            (counted.free, books.free, "the number of free frames"),
+            (counted.free, books.free(), "the number of free frames"),
             (counted.isolated, books.isolated, "the number of isolated frames"),
         ];
         match totals.into_iter().find(|(counted, booked, _)| counted != booked) {
