@@ -1,6 +1,7 @@
 //! The home of system calls: page tables read through BPF, advice to other processes, `/proc` and cgroup readers.
 //!
-//! Everything above this crate is safe code without system calls of its own; everything `unsafe` of the project is here. A
+//! Everything that watches or changes processes and is above this crate is safe code without system calls of its own (the crates that
+//! hand out frames, `isotherm-frames`, `-pools` and `-c`, have what they need of `unsafe` themselves). A
 //! safe interface comes out: descriptors and mappings are owned by types, errors say what was attempted. Readers of `/proc`,
 //! `/sys` and cgroups take a root path, so that tests run on made-up machines.
 

@@ -296,8 +296,9 @@ impl<'m> Sets<'m> {
         let list = list_of(order, migrate)?;
         loop {
             let index = self.pop(list)?;
-            if self.zone.state_byte(index) == state::cached(order) {
-                self.zone.set_state_byte(index, state::allocated(order, migrate));
+            let byte = self.zone.byte(index);
+            if byte.load(Relaxed) == state::cached(order) {
+                byte.store(state::allocated(order, migrate), Relaxed);
                 return Some(self.zone.frame(index));
             }
             self.zone.mistaken();
@@ -683,9 +684,10 @@ impl Zone<'_> {
         match mark {
             Mark::Swapped => self.take_back(index, order),
             Mark::Stored => {
-                let is_allocated = state::is_allocated(self.state_byte(index), order);
+                let byte = self.byte(index);
+                let is_allocated = state::is_allocated(byte.load(Relaxed), order);
                 if is_allocated {
-                    self.set_state_byte(index, state::cached(order));
+                    byte.store(state::cached(order), Relaxed);
                 }
                 is_allocated
             }

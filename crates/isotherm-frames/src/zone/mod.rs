@@ -289,6 +289,12 @@ impl<'m> Zone<'m> {
         self.base.plus(u64::from(index))
     }
 
+    /// The byte of a frame's state, for those who read and write it.
+    #[inline]
+    pub(crate) fn byte(&self, index: u32) -> &AtomicU8 {
+        &self.states[index as usize]
+    }
+
     #[inline]
     pub(crate) fn state_byte(&self, index: u32) -> u8 {
         get8(self.states, index)
