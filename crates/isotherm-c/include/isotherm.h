@@ -37,9 +37,9 @@ extern "C" {
 enum {
 	ISOTHERM_EINVAL = -22,     /* a null pointer, or a value that cannot be */
 	ISOTHERM_ENOMEM = -12,     /* no block of that order is free, or what is left is kept back (watermarks) */
-	ISOTHERM_EBUSY = -16,      /* alloc_at: not free; shrink: some of the range is in use, call again later */
+	ISOTHERM_EBUSY = -16,      /* alloc_at: in use; shrink: some of the range is in use, call again later */
 	ISOTHERM_EALREADY = -114,  /* free: it is free already */
-	ISOTHERM_EFAULT = -14,     /* free: no block with that first frame and order; or an address or frame outside the pool */
+	ISOTHERM_EFAULT = -14,     /* free: no block with that first frame and order; else: an address or frame outside the pool */
 	ISOTHERM_EEXIST = -17,     /* grow: some of the range is there already */
 	ISOTHERM_E2BIG = -7,       /* a structure is larger than this library knows, and what it does not know is not zero */
 	ISOTHERM_ENODEV = -19,     /* open: no DAX device */
@@ -81,7 +81,7 @@ enum {
 
 /* Bits of isotherm_pool_options.flags. */
 enum {
-	ISOTHERM_OR_ANONYMOUS = 1,  /* private small pages where there are not enough huge pages; stats tell which it became */
+	ISOTHERM_OR_ANONYMOUS = 1,  /* private small pages where there are not enough huge pages; `error` says why, stats which it became */
 	ISOTHERM_CACHE_DETECTED = 2 /* the machine has a direct-mapped memory-side cache */
 };
 
@@ -108,17 +108,17 @@ struct isotherm_pool_options {
 	uint32_t colour_order;       /* blocks of which order are counted by colour; 0: single frames */
 	uint64_t colour_cache_bytes; /* size of a direct-mapped cache to place for, a multiple of 4 MiB; 0: none */
 	uint64_t watermark_min;      /* frames that are kept back; 0: none */
-	uint64_t watermark_low;
-	uint64_t watermark_high;
+	uint64_t watermark_low;      /* at least the one before; 0: the same */
+	uint64_t watermark_high;     /* at least the one before; 0: the same */
 	uint64_t seed;               /* of what is random in placing; 0: another one for each pool */
-	const char *device;          /* ISOTHERM_DAX: such as "/dev/dax0.0"; otherwise null */
-	uint32_t cpus;               /* CPUs with a set of their own: the highest number plus one; 0: as many as the system may have */
+	const char *device;          /* ISOTHERM_DAX: such as "/dev/dax0.0"; must be null otherwise */
+	uint32_t cpus;               /* CPUs with a set of their own: the highest number plus one, at most 65,536; 0: all that may be */
 	uint32_t tier;               /* ISOTHERM_TIER_... */
 };
 
 /* A pool at one moment. */
 struct isotherm_pool_stats {
-	uint64_t size;                         /* set by the caller: sizeof(struct isotherm_pool_stats) */
+	uint64_t size;                         /* set by the caller: sizeof(struct isotherm_pool_stats); what was filled afterwards */
 	uint64_t span_first;                   /* the first frame that may ever be */
 	uint64_t span_frames;                  /* how many may ever be */
 	uint64_t present_frames;               /* that are there */
@@ -143,7 +143,8 @@ const char *isotherm_strerror(int result);
 
 /*
  * Opens a pool and stores it at `pool`. On an error a sentence that says what was attempted and what to do goes to `error`, cut to
- * `error_size` bytes with its zero; `error` may be null.
+ * `error_size` bytes with its zero; `error` may be null. It is empty if the pool was opened as asked, and says why if small pages had
+ * to take the place of huge ones (ISOTHERM_OR_ANONYMOUS).
  */
 int isotherm_pool_open(const struct isotherm_pool_options *options, struct isotherm_pool **pool, char *error, size_t error_size);
 
@@ -156,7 +157,10 @@ void isotherm_pool_close(struct isotherm_pool *pool);
  */
 int isotherm_pool_alloc(struct isotherm_pool *pool, unsigned order, unsigned type, void **address, uint64_t *frame);
 
-/* Hands out the block that starts at `frame`, if it is free. */
+/*
+ * Hands out the block that starts at `frame`, if it is free. ISOTHERM_EINVAL: `frame` is no multiple of the block's size;
+ * ISOTHERM_EFAULT: it is outside the pool; ISOTHERM_EBUSY: it is in use.
+ */
 int isotherm_pool_alloc_at(struct isotherm_pool *pool, uint64_t frame, unsigned order, unsigned type);
 
 /* Hands out up to `count` blocks, their first frames at `frames`. How many there were: fewer only if no more are free. */
@@ -179,7 +183,7 @@ int isotherm_pool_grow(struct isotherm_pool *pool, uint64_t frame, uint64_t coun
 /*
  * Takes `count` frames from `frame` on out of the pool and gives their memory back. ISOTHERM_EBUSY: some are in use; none of them
  * is handed out any more, to be called again until it returns 0, or isotherm_pool_keep calls it off. Whole 1,024 frames and whole huge
- * pages only.
+ * pages only, counted from first_frame, and within the span. What the system does not take back, with another error, stays in the pool.
  */
 int isotherm_pool_shrink(struct isotherm_pool *pool, uint64_t frame, uint64_t count);
 int isotherm_pool_keep(struct isotherm_pool *pool, uint64_t frame, uint64_t count);
@@ -190,7 +194,10 @@ int64_t isotherm_pool_trim(struct isotherm_pool *pool);
 /* Gives what waits in per-CPU sets back, where it merges. How many frames. Done by itself before an allocation fails. */
 int64_t isotherm_pool_drain(struct isotherm_pool *pool);
 
-/* Fills in as much of `stats` as stats->size says. */
+/*
+ * Fills in as much of `stats` as stats->size says, a multiple of 8. stats->size becomes what was filled, less than it was if this library
+ * knows less; the rest is zero. To be set anew before the next call with another library only.
+ */
 int isotherm_pool_stats(struct isotherm_pool *pool, struct isotherm_pool_stats *stats);
 
 /*

@@ -1,8 +1,10 @@
 //! What errors are in C: negative numbers of Linux's errno.
 
 use isotherm_pools::Error;
-use isotherm_pools::{AddError, AllocError, SetsError, WrongFree};
-use std::ffi::{CStr, c_char, c_int};
+use isotherm_pools::{AddError, AllocError, FrameState, SetsError, WrongFree};
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::io::ErrorKind;
+use std::sync::OnceLock;
 
 macro_rules! codes {
     ($($name:ident = $value:literal, $says:literal;)*) => {
@@ -36,6 +38,8 @@ codes! {
 /// The number of an error.
 pub(crate) fn code(error: &Error) -> c_int {
     match error {
+        Error::Alloc(AllocError::Taken { frame, order, .. }) if !frame.is_aligned(order.get()) => EINVAL,
+        Error::Alloc(AllocError::Taken { state: FrameState::Hole, .. }) => EFAULT,
         Error::Alloc(AllocError::Taken { .. }) => EBUSY,
         Error::Alloc(_) | Error::HugePages { .. } => ENOMEM,
         Error::Free(free) if free.why == WrongFree::AlreadyFree => EALREADY,
@@ -46,11 +50,20 @@ pub(crate) fn code(error: &Error) -> c_int {
         | Error::Config(_)
         | Error::Unaligned { .. }
         | Error::Sets(SetsError::NoCpus | SetsError::MetadataTooSmall { .. })
-        | Error::Span { .. } => EINVAL,
+        | Error::Span { .. }
+        | Error::FirstFrame { .. }
+        | Error::Cpus { .. }
+        | Error::Watermarks(_)
+        | Error::OutsideSpan { .. } => EINVAL,
         Error::Forked => EFORKED,
         Error::NoMemory | Error::NoHugeSize { .. } | Error::Sets(SetsError::NoRseq(_)) => EOPNOTSUPP,
         Error::NotDax { .. } => ENODEV,
-        Error::System { source, .. } => -source.raw_os_error().unwrap_or(libc::EIO),
+        Error::System { source, .. } => match (source.raw_os_error(), source.kind()) {
+            (Some(errno), _) => -errno,
+            (None, ErrorKind::OutOfMemory) => ENOMEM,
+            (None, ErrorKind::InvalidInput) => EINVAL,
+            _ => -libc::EIO,
+        },
         _ => EBUG,
     }
 }
@@ -60,9 +73,27 @@ pub(crate) fn code(error: &Error) -> c_int {
 pub extern "C" fn isotherm_strerror(result: c_int) -> *const c_char {
     let text = match result {
         0.. => c"no error",
-        code => says(code).unwrap_or(c"the system refused; the number is its errno, negative"),
+        code => says(code).or_else(|| system_says(code)).unwrap_or(c"no error of this library or of the system"),
     };
     text.as_ptr()
+}
+
+/// Errnos end before this.
+const ERRNOS: usize = 256;
+
+/// The words of the C library for an errno, kept: its own strings last until the next call.
+fn system_says(code: c_int) -> Option<&'static CStr> {
+    static KEPT: [OnceLock<Option<CString>>; ERRNOS] = [const { OnceLock::new() }; ERRNOS];
+    let errno = code.checked_neg()?;
+    let kept = KEPT.get(usize::try_from(errno).ok()?)?;
+    kept.get_or_init(|| {
+        let mut text = [0; 128];
+        // SAFETY: writes to a buffer of ours no more than its length, with a zero at the end.
+        let result = unsafe { libc::strerror_r(errno, text.as_mut_ptr(), text.len()) };
+        // SAFETY: it ends with a zero, at the latest with the buffer's last byte, which was zero before.
+        (result == 0).then(|| unsafe { CStr::from_ptr(text.as_ptr()) }.to_owned())
+    })
+    .as_deref()
 }
 
 #[cfg(test)]
@@ -88,5 +119,7 @@ mod tests {
             assert!(says(*value).is_some_and(|text| !text.is_empty()), "{name}");
         }
         assert!(says(-libc::EPERM).is_none());
+        assert_eq!(system_says(-libc::EPERM), Some(c"Operation not permitted"));
+        assert_eq!(system_says(c_int::MIN), None);
     }
 }

@@ -14,6 +14,7 @@ pub use structs::{Options, Stats};
 
 use codes::code;
 use isotherm_pools::{Error, FrameNo, FrameRange, MigrateType, Offline, Order, Pool};
+use std::any::Any;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,6 +34,13 @@ fn answer<T: From<c_int>>(act: impl FnOnce() -> Result<T, c_int>) -> T {
         Ok(Err(code)) => T::from(code),
         Err(_) => T::from(EBUG),
     }
+}
+
+/// What a panic says, for those who asked for a sentence.
+fn bug(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("it says no more");
+    format!("open a pool: a bug in the library: {text}")
 }
 
 /// The pool behind a pointer.
@@ -99,13 +107,18 @@ pub unsafe extern "C" fn isotherm_pool_open(
         // SAFETY: null, or writable, says the caller.
         let into = unsafe { place(pool) }?;
         *into = ptr::null_mut();
-        // SAFETY: null, or as long as its first field says, says the caller.
-        let opened = unsafe { Options::read(options) }.and_then(|options| {
+        let open = || {
+            // SAFETY: null, or as long as its first field says, says the caller.
+            let options = unsafe { Options::read(options) }?;
             // SAFETY: the device is null or a string, says the caller.
             unsafe { options.builder() }?.build().map_err(|e| (code(&e), e.to_string()))
-        });
+        };
+        let opened = catch_unwind(AssertUnwindSafe(open)).unwrap_or_else(|panic| Err((EBUG, bug(&*panic))));
         match opened {
             Ok(opened) => {
+                let instead = opened.instead_of().map(Error::to_string).unwrap_or_default();
+                // SAFETY: null, or that many bytes, says the caller.
+                unsafe { tell(&instead, error, error_size) };
                 *into = Box::into_raw(Box::new(CPool(opened)));
                 Ok(0)
             }
@@ -193,7 +206,13 @@ pub unsafe extern "C" fn isotherm_pool_alloc_at(handle: *mut CPool, frame: u64, 
     answer(|| {
         // SAFETY: as the caller says.
         let pool = unsafe { pool(handle) }?;
-        done(pool.alloc_frame_at(FrameNo(frame), order(wanted)?, migrate(kind)?))
+        let (order, migrate) = (order(wanted)?, migrate(kind)?);
+        let block = range(frame, u64::from(order.frames())).map_err(|_| EFAULT)?;
+        // What begins in the pool and ends beyond it is not in use.
+        if block.start.is_aligned(order.get()) && block.end > pool.span().end {
+            return Err(EFAULT);
+        }
+        done(pool.alloc_frame_at(block.start, order, migrate))
     })
 }
 
@@ -450,4 +469,18 @@ pub unsafe extern "C" fn isotherm_pool_fork(handle: *mut CPool) -> i64 {
             pid => Ok(i64::from(pid)),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bug_has_a_sentence() {
+        let panic = |act: fn()| bug(&*catch_unwind(act).unwrap_err());
+        let n = std::hint::black_box(7);
+        assert_eq!(bug(&format!("number {n}")), "open a pool: a bug in the library: number 7");
+        assert_eq!(panic(|| std::panic::resume_unwind(Box::new("why"))), "open a pool: a bug in the library: why");
+        assert!(panic(|| std::panic::resume_unwind(Box::new(5))).ends_with("it says no more"));
+    }
 }

@@ -29,6 +29,8 @@ const CACHE_DETECTED: u32 = 2;
 
 /// No structure will ever be larger than this: a size above is not one.
 const LARGEST: u64 = 4096;
+/// Every structure is a multiple of this, now and later: a size that is not would end within a field.
+const WORD: u64 = size_of::<u64>() as u64;
 
 /// `struct isotherm_pool_options`.
 #[derive(Clone, Copy, Debug)]
@@ -94,7 +96,7 @@ impl Options {
         // SAFETY: the first field is there, says the caller.
         let given = unsafe { (&raw const (*from).size).read() };
         let least = offset_of!(Options, span_bytes) as u64;
-        if !(least..=LARGEST).contains(&given) {
+        if !(least..=LARGEST).contains(&given) || !given.is_multiple_of(WORD) {
             return Err(no(format!("open a pool: options of {given} bytes; set size to sizeof(struct)")));
         }
         let known = size_of::<Options>();
@@ -135,6 +137,12 @@ impl Options {
             DAX => unsafe { PoolBuilder::dax(OsStr::from_bytes(CStr::from_ptr(self.device).to_bytes())) },
             other => return Err((EOPNOTSUPP, format!("open a pool: unknown backing {other}"))),
         };
+        if !self.device.is_null() && self.backing != DAX {
+            return Err(no(format!(
+                "open a pool: a device is named and the backing is {}, not ISOTHERM_DAX",
+                self.backing
+            )));
+        }
         let shuffle = match self.shuffle {
             SHUFFLE_IF_DETECTED => None,
             SHUFFLE => Some(true),
@@ -152,7 +160,7 @@ impl Options {
             .span(Bytes(self.span_bytes))
             .first_frame(FrameNo(self.first_frame))
             .shuffle(shuffle)
-            .watermarks(Watermarks { min: self.watermark_min, low: self.watermark_low, high: self.watermark_high });
+            .watermarks(self.watermarks());
         if self.flags & CACHE_DETECTED != 0 {
             builder = builder.cache_detected(true);
         }
@@ -169,6 +177,13 @@ impl Options {
             Some(colouring) => Ok(builder.colouring(colouring)),
             None => Ok(builder),
         }
+    }
+
+    /// Those that are left out are as the one before.
+    fn watermarks(&self) -> Watermarks {
+        let or = |value: u64, before: u64| if value == 0 { before } else { value };
+        let low = or(self.watermark_low, self.watermark_min);
+        Watermarks { min: self.watermark_min, low, high: or(self.watermark_high, low) }
     }
 
     fn colouring(&self) -> Result<Option<Colouring>, Refused> {
@@ -218,7 +233,7 @@ impl Stats {
         }
     }
 
-    /// Writes as much of it as the caller has room for. What he knows beyond this library becomes zero.
+    /// Writes as much of it as the caller has room for, and how much that is. What he knows beyond this library becomes zero.
     ///
     /// # Safety
     /// `into` is null or points to as many bytes as its first eight say.
@@ -228,12 +243,12 @@ impl Stats {
         }
         // SAFETY: the first field is there, says the caller.
         let given = unsafe { (&raw const (*into).size).read() };
-        if !(size_of::<u64>() as u64..=LARGEST).contains(&given) {
+        if !(WORD..=LARGEST).contains(&given) || !given.is_multiple_of(WORD) {
             return Err(EINVAL);
         }
-        self.size = given;
         let given = usize::try_from(given).map_err(|_| EINVAL)?;
         let known = given.min(size_of::<Stats>());
+        self.size = known as u64;
         // SAFETY: `given` bytes may be written to, says the caller, and `known` is not more than that nor than the structure.
         unsafe {
             ptr::write_bytes(into.cast::<u8>(), 0, given);

@@ -75,6 +75,13 @@ fn blocks_come_and_go_by_frame_and_by_address() {
         assert_eq!(isotherm_pool_alloc_at(pool, 2048, 10, 0), 0);
         assert_eq!(isotherm_pool_free(pool, 2048, 10), 0);
         assert_eq!(isotherm_pool_free(pool, 1 << 40, 0), EFAULT);
+        assert_eq!(isotherm_pool_alloc_at(pool, 1 << 40, 0, 0), EFAULT, "outside");
+        assert_eq!(isotherm_pool_alloc_at(pool, 4096, 0, 0), EFAULT, "outside");
+        assert_eq!(isotherm_pool_alloc_at(pool, 1, 1, 0), EINVAL, "unaligned");
+        assert_eq!(isotherm_pool_alloc_at(pool, u64::MAX, 0, 0), EFAULT, "outside");
+        let small = open(&Options { bytes: 37 << 12, ..options() }).unwrap();
+        assert_eq!(isotherm_pool_alloc_at(small, 32, 3, 0), EFAULT, "in part outside");
+        isotherm_pool_close(small);
         assert_eq!(isotherm_pool_address_of(pool, 4096, &raw mut back), EFAULT);
         assert_eq!(stats(pool).free_frames, 4096);
         isotherm_pool_close(pool);
@@ -124,7 +131,14 @@ fn refusals_to_open_say_why() {
     let device = c"/dev/null";
     for (options, code, says) in [
         (Options { bytes: 0, ..options() }, EINVAL, "neither may be 0"),
-        (Options { bytes: 5000, ..options() }, EINVAL, "no multiple of 4.0 KiB"),
+        (Options { bytes: 4095, ..options() }, EINVAL, "4095 bytes is no multiple of 4.0 KiB"),
+        (Options { bytes: u64::MAX - 4095, ..options() }, ENOMEM, "reserve 16.0 EiB"),
+        (Options { bytes: u64::MAX - 4095, backing: MEMFD, ..options() }, ENOMEM, "reserve 16.0 EiB"),
+        (Options { first_frame: u64::MAX, ..options() }, EINVAL, "a lower first frame"),
+        (Options { cpus: u32::MAX, ..options() }, EINVAL, "65536 is the most"),
+        (Options { watermark_min: 9, watermark_low: 8, ..options() }, EINVAL, "at least the one before"),
+        (Options { device: device.as_ptr(), ..options() }, EINVAL, "a device is named"),
+        (Options { size: 44, ..options() }, EINVAL, "set size to sizeof(struct)"),
         (Options { backing: 9, ..options() }, EOPNOTSUPP, "unknown backing 9"),
         (Options { flags: 64, ..options() }, E2BIG, "unknown flags 0x40"),
         (Options { shuffle: 3, ..options() }, EINVAL, "shuffle is 0, 1 or 2"),
@@ -170,10 +184,22 @@ fn structures_of_other_versions() {
     // SAFETY: the structure is longer than it says.
     assert_eq!(unsafe { isotherm_pool_stats(pool, &raw mut older) }, 0);
     assert_eq!((older.present_frames, older.failed), (4096, 77), "nothing is written beyond what it says");
-    older.size = 4;
+    #[repr(C)]
+    struct LargerStats {
+        stats: Stats,
+        more: u64,
+    }
+    let size = size_of::<LargerStats>() as u64;
+    let mut newer = LargerStats { stats: Stats { size, ..older }, more: 1 };
+    // SAFETY: the structure is as long as it says.
+    assert_eq!(unsafe { isotherm_pool_stats(pool, (&raw mut newer).cast()) }, 0);
+    assert_eq!((newer.stats.size, newer.more), (size_of::<Stats>() as u64, 0), "what was filled");
     // SAFETY: as above.
     unsafe {
-        assert_eq!(isotherm_pool_stats(pool, &raw mut older), EINVAL);
+        for size in [4, 12, 5000] {
+            older.size = size;
+            assert_eq!(isotherm_pool_stats(pool, &raw mut older), EINVAL);
+        }
         isotherm_pool_close(pool);
     }
 }
@@ -211,6 +237,7 @@ fn a_pool_grows_and_shrinks_and_gives_back() {
         assert_eq!(isotherm_pool_free(pool, 5000, 0), 0);
         assert_eq!(isotherm_pool_shrink(pool, 4096, 4096), 0);
         assert_eq!(isotherm_pool_shrink(pool, 4096, 4096), EINVAL);
+        assert_eq!(isotherm_pool_shrink(pool, 0, u64::MAX), EINVAL, "beyond the span");
         assert_eq!(stats(pool).present_frames, 4096);
         assert_eq!(isotherm_pool_trim(pool), 16 << 20);
         assert!(isotherm_pool_descriptor(pool) > 2);

@@ -83,30 +83,31 @@ pub(crate) struct Source {
     pub(crate) file: Option<File>,
     /// Parts begin and end at multiples of this.
     pub(crate) unit: Bytes,
+    /// Why it is not what was asked for, if it is not.
+    pub(crate) instead_of: Option<Error>,
 }
 
 impl Source {
     pub(crate) fn numbers() -> Source {
-        Source { backing: Backing::Numbers, file: None, unit: Bytes::of_pages(1) }
+        Source { backing: Backing::Numbers, file: None, unit: Bytes::of_pages(1), instead_of: None }
     }
 
     pub(crate) fn anonymous() -> Source {
-        Source { backing: Backing::Anonymous, file: None, unit: Bytes::of_pages(1) }
+        Source { backing: Backing::Anonymous, file: None, unit: Bytes::of_pages(1), instead_of: None }
     }
 
     pub(crate) fn memfd() -> Result<Source, Error> {
         let file = memory::memfd(NAME, 0).map_err(|e| Error::system("create a memfd", e))?;
-        Ok(Source { backing: Backing::Memfd, file: Some(file), unit: Bytes::of_pages(1) })
+        Ok(Source { backing: Backing::Memfd, file: Some(file), unit: Bytes::of_pages(1), instead_of: None })
     }
 
     pub(crate) fn huge(size: HugeSize) -> Result<Source, Error> {
-        let pool = size.directory(Path::new("/sys"));
-        if !pool.exists() {
-            return Err(Error::NoHugeSize { size, pool });
-        }
-        let file = memory::memfd(NAME, size.flags())
-            .map_err(|e| Error::system(format!("create a memfd of huge pages of {size}"), e))?;
-        Ok(Source { backing: Backing::Huge(size), file: Some(file), unit: size.bytes() })
+        // The kernel itself is asked, not sysfs, which need not be there.
+        let file = memory::memfd(NAME, size.flags()).map_err(|source| match source.raw_os_error() {
+            Some(libc::ENODEV | libc::ENOSYS | libc::EINVAL) => Error::NoHugeSize { size, source },
+            _ => Error::system(format!("create a memfd of huge pages of {size}"), source),
+        })?;
+        Ok(Source { backing: Backing::Huge(size), file: Some(file), unit: size.bytes(), instead_of: None })
     }
 
     /// The device and its length.
@@ -118,7 +119,7 @@ impl Source {
         }
         let (bytes, unit) = dax_device(Path::new("/sys"), found.rdev(), path)?;
         let file = File::options().read(true).write(true).open(path).map_err(|e| Error::system(doing(), e))?;
-        Ok((Source { backing: Backing::Dax, file: Some(file), unit }, bytes))
+        Ok((Source { backing: Backing::Dax, file: Some(file), unit, instead_of: None }, bytes))
     }
 
     /// What the start of the pool is aligned to.
@@ -143,7 +144,7 @@ fn number(path: &Path) -> Option<u64> {
 
 fn no_huge_pages(sys: &Path, size: HugeSize, bytes: Bytes) -> Error {
     let pool = size.directory(sys);
-    let [free, reserved] = ["free_hugepages", "resv_hugepages"].map(|file| number(&pool.join(file)).unwrap_or(0));
+    let [free, reserved] = ["free_hugepages", "resv_hugepages"].map(|file| number(&pool.join(file)));
     Error::HugePages { wanted: bytes.0 / size.bytes().0, size, free, reserved, pool }
 }
 
@@ -215,6 +216,8 @@ mod tests {
         let error = no_huge_pages(sys.path(), HugeSize::Mib2, Bytes::of_mib(64)).to_string();
         assert!(error.contains("32 huge pages of 2 MiB: 5 are free and 3 of those promised"), "{error}");
         assert!(error.contains("hugepages-2048kB/nr_hugepages"), "{error}");
+        let nowhere = no_huge_pages(Path::new("/nowhere"), HugeSize::Mib2, Bytes::of_mib(64)).to_string();
+        assert!(nowhere.contains("how many are free cannot be read"), "{nowhere}");
         assert!(HugeSize::Gib1.directory(Path::new("/sys")).ends_with("hugepages-1048576kB"));
     }
 }

@@ -3,10 +3,9 @@
 use crate::Pool;
 use isotherm_frames::{FrameNo, Order};
 use isotherm_units::PAGE_SIZE;
-use std::slice;
+use std::{fmt, slice};
 
 /// How a block holds its pool.
-#[derive(Debug)]
 enum Holder<'p> {
     Borrowed(&'p Pool),
     Owned(Pool),
@@ -30,13 +29,18 @@ const fn bytes_of(order: Order) -> usize {
 /// 2^order frames with the memory behind them: one owner, given back when dropped. Aligned to its size.
 ///
 /// Borrows its pool; [`Block::into_owned`] makes one that holds it. Can be sent to other threads and dropped there.
-#[derive(Debug)]
 pub struct Block<'p> {
     holder: Holder<'p>,
     frame: FrameNo,
     order: Order,
     /// It is somebody else's by now.
     has_left: bool,
+}
+
+impl fmt::Debug for Block<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Block").field("frame", &self.frame).field("order", &self.order).finish_non_exhaustive()
+    }
 }
 
 impl<'p> Block<'p> {
@@ -100,11 +104,16 @@ impl Drop for Block<'_> {
 }
 
 /// Several blocks of one order, handed out together and given back together.
-#[derive(Debug)]
 pub struct Blocks<'p> {
     pool: &'p Pool,
     frames: Vec<FrameNo>,
     order: Order,
+}
+
+impl fmt::Debug for Blocks<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Blocks").field("frames", &self.frames).field("order", &self.order).finish_non_exhaustive()
+    }
 }
 
 impl<'p> Blocks<'p> {

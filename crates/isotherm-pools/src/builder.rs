@@ -4,8 +4,12 @@ use crate::backing::Source;
 use crate::{Bytes, Error, HugeSize, Pool};
 use isotherm_frames::{Colouring, FrameNo, Shuffling, Tier, Watermarks};
 use isotherm_sys::host::placement_caches_below;
+use isotherm_units::PAGE_SHIFT;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
+
+/// Sets for so many CPUs at the most: more than Linux can be built for.
+const MOST_CPUS: u32 = 1 << 16;
 
 #[derive(Clone, Debug)]
 enum Wanted {
@@ -151,7 +155,7 @@ impl PoolBuilder {
         self
     }
 
-    /// Frames that are kept back. Default: none.
+    /// Frames that are kept back: `min` is at most `low`, and that at most `high`. Default: none.
     pub fn watermarks(mut self, watermarks: Watermarks) -> PoolBuilder {
         self.watermarks = watermarks;
         self
@@ -164,7 +168,7 @@ impl PoolBuilder {
     }
 
     /// CPUs that get a set of their own: the highest number that is possible, plus one. Default: what the system says. Threads on
-    /// others go to the zone.
+    /// others go to the zone. 65,536 at the most.
     pub fn cpus(mut self, cpus: u32) -> PoolBuilder {
         self.cpus = Some(cpus);
         self
@@ -176,7 +180,8 @@ impl PoolBuilder {
         self
     }
 
-    /// Private small pages if huge pages cannot be had; [`Pool::backing`] tells which it became. Default: no, that is an error.
+    /// Private small pages if huge pages cannot be had; [`Pool::backing`] tells which it became, and
+    /// [`Pool::instead_of`] why. Default: no, that is an error.
     pub fn or_anonymous(mut self) -> PoolBuilder {
         self.fall_back = true;
         self
@@ -186,8 +191,8 @@ impl PoolBuilder {
     pub fn build(&self) -> Result<Pool, Error> {
         let made = self.source().and_then(|(source, bytes)| self.pool(source, bytes));
         match made {
-            Err(Error::HugePages { .. } | Error::NoHugeSize { .. }) if self.fall_back => {
-                self.pool(Source::anonymous(), self.bytes)
+            Err(cause @ (Error::HugePages { .. } | Error::NoHugeSize { .. })) if self.fall_back => {
+                self.pool(Source { instead_of: Some(cause), ..Source::anonymous() }, self.bytes)
             }
             made => made,
         }
@@ -209,6 +214,7 @@ impl PoolBuilder {
         if bytes.0 == 0 || span < bytes {
             return Err(Error::Span { bytes, span });
         }
+        self.check(span)?;
         let unit = source.unit;
         let first = Bytes::of_pages(self.first_frame.0);
         let parts = [("the size of the pool", bytes), ("its span", span), ("the address of its first frame", first)];
@@ -216,6 +222,21 @@ impl PoolBuilder {
             return Err(Error::Unaligned { what, value, unit });
         }
         Pool::new(self, source, bytes, span)
+    }
+
+    /// What does not depend on the backing.
+    fn check(&self, span: Bytes) -> Result<(), Error> {
+        let (first, marks) = (self.first_frame, self.watermarks);
+        if first.0.checked_add(span.pages()).is_none_or(|end| end > u64::MAX >> PAGE_SHIFT) {
+            return Err(Error::FirstFrame { first, span });
+        }
+        if let Some(cpus) = self.cpus.filter(|&cpus| cpus > MOST_CPUS) {
+            return Err(Error::Cpus { cpus, most: MOST_CPUS });
+        }
+        if marks.min > marks.low || marks.low > marks.high {
+            return Err(Error::Watermarks(marks));
+        }
+        Ok(())
     }
 
     pub(crate) fn seed_or_random(&self) -> u64 {

@@ -1,7 +1,10 @@
 //! What can go wrong with a pool, in words that say what to do.
 
 use crate::HugeSize;
-use isotherm_frames::{AddError, AllocError, ConfigError, FreeError, OfflineError, SetsError, zone::Inconsistent};
+use isotherm_frames::{
+    AddError, AllocError, ConfigError, FrameNo, FrameRange, FreeError, OfflineError, SetsError, Watermarks,
+    zone::Inconsistent,
+};
 use isotherm_units::Bytes;
 use std::io;
 use std::path::PathBuf;
@@ -51,28 +54,28 @@ pub enum Error {
     },
     /// There are not enough huge pages.
     #[error(
-        "map {wanted} huge pages of {size}: {free} are free and {reserved} of those promised to others; \
-         raise {}/nr_hugepages, or allow small pages in their place", pool.display()
+        "map {wanted} huge pages of {size}: {}; raise {}/nr_hugepages, or allow small pages in their place",
+        counted(*free, *reserved), pool.display()
     )]
     HugePages {
         /// How many were asked for.
         wanted: u64,
         /// Of what size.
         size: HugeSize,
-        /// Free ones, as the kernel counts them.
-        free: u64,
+        /// Free ones, as the kernel counts them; `None` where it cannot be asked, as without sysfs.
+        free: Option<u64>,
         /// How many of those are promised to someone else.
-        reserved: u64,
+        reserved: Option<u64>,
         /// The directory of the pool that they come from.
         pool: PathBuf,
     },
     /// This kernel has no huge pages of that size.
-    #[error("map huge pages of {size}: this kernel has none ({} is missing)", pool.display())]
+    #[error("map huge pages of {size}: this kernel or processor has none: {source}; use another size, or small pages")]
     NoHugeSize {
         /// The size.
         size: HugeSize,
-        /// The directory that is not there.
-        pool: PathBuf,
+        /// What the system said.
+        source: io::Error,
     },
     /// The file is no DAX device.
     #[error("{}: no DAX device: {why}; give a device such as /dev/dax0.0, see `daxctl list`", path.display())]
@@ -83,7 +86,7 @@ pub enum Error {
         why: &'static str,
     },
     /// A size or place that the backing does not have.
-    #[error("{what}: {value} is no multiple of {unit}")]
+    #[error("{what}: {} bytes is no multiple of {unit}", value.0)]
     Unaligned {
         /// What it is.
         what: &'static str,
@@ -100,6 +103,45 @@ pub enum Error {
         /// Bytes that were to be reserved.
         span: Bytes,
     },
+    /// The numbers of its frames would be too high.
+    #[error("a pool from frame {first:?} on in a span of {span}: frame numbers end at 2^52; give a lower first frame")]
+    FirstFrame {
+        /// Its first frame.
+        first: FrameNo,
+        /// Bytes that were to be reserved.
+        span: Bytes,
+    },
+    /// Sets for more CPUs than any machine has.
+    #[error(
+        "a pool with sets for {cpus} CPUs: {most} is the most; give the highest CPU number that is possible, plus one"
+    )]
+    Cpus {
+        /// How many were asked for.
+        cpus: u32,
+        /// How many there can be.
+        most: u32,
+    },
+    /// Watermarks that do not rise.
+    #[error(
+        "a pool with the watermarks min {}, low {} and high {}: each has to be at least the one before",
+        .0.min, .0.low, .0.high
+    )]
+    Watermarks(Watermarks),
+    /// Frames that could not be there.
+    #[error("take {range:?} out of a pool, or keep it: it is not within the span {span:?}")]
+    OutsideSpan {
+        /// What was to leave or stay.
+        range: FrameRange,
+        /// The span of the pool.
+        span: FrameRange,
+    },
+}
+
+fn counted(free: Option<u64>, reserved: Option<u64>) -> String {
+    match (free, reserved) {
+        (Some(free), Some(reserved)) => format!("{free} are free and {reserved} of those promised to others"),
+        _ => "there are too few, and how many are free cannot be read".into(),
+    }
 }
 
 impl Error {

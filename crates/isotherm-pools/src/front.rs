@@ -6,8 +6,8 @@
 use crate::Error;
 use crate::memory::Private;
 use isotherm_frames::{
-    AllocError, FrameNo, FrameRange, FreeError, Metadata, MigrateType, Offline, OfflineError, Order, Sets, SetsConfig,
-    Tier, Zone, ZoneConfig,
+    AllocError, FrameNo, FrameRange, FreeError, Metadata, MigrateType, Offline, OfflineError, Order, Request, Sets,
+    SetsConfig, Tier, Zone, ZoneConfig,
 };
 use std::fs;
 use std::thread::available_parallelism;
@@ -57,6 +57,13 @@ impl Front {
 
     pub(crate) fn alloc_at(&self, frame: FrameNo, order: Order, migrate: MigrateType) -> Result<(), AllocError> {
         self.sets.alloc_at(frame, order, migrate)
+    }
+
+    /// From the zone, after emptying the sets if it has none, unless the request does not wait.
+    pub(crate) fn request(&self, request: Request) -> Result<FrameNo, AllocError> {
+        self.zone().request(request).or_else(|error| {
+            if request.no_wait || self.drain() == 0 { Err(error) } else { self.zone().request(request) }
+        })
     }
 
     pub(crate) fn alloc_bulk(&self, order: Order, migrate: MigrateType, frames: &mut [FrameNo]) -> usize {

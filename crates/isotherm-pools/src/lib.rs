@@ -44,8 +44,8 @@ pub use block::{Block, Blocks};
 pub use builder::PoolBuilder;
 pub use error::Error;
 pub use isotherm_frames::{
-    AddError, AllocError, Choice, Colouring, FrameNo, FrameRange, FreeError, MigrateType, Offline, Order, Request,
-    SetsError, Shuffling, Switch, Tier, Urgency, Watermarks, WrongFree, ZoneStats,
+    AddError, AllocError, Choice, Colouring, FrameNo, FrameRange, FrameState, FreeError, MigrateType, Offline, Order,
+    Request, SetsError, Shuffling, Switch, Tier, Urgency, Watermarks, WrongFree, ZoneStats,
 };
 pub use isotherm_units::Bytes;
 pub use pool::{Pool, PoolStats};

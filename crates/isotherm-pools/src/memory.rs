@@ -15,6 +15,11 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// Not in libc for every target: the number is the same on all that have no numbers of their own.
+const MADV_DONTNEED_LOCKED: libc::c_int = 24;
+/// A memfd that cannot be made executable (Linux 6.3).
+const MFD_NOEXEC_SEAL: libc::c_uint = 8;
+
 const READ_WRITE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
 
 fn map_new(len: usize, protection: libc::c_int) -> io::Result<NonNull<u8>> {
@@ -126,7 +131,7 @@ impl Span {
         //
         //   mapped            start = phase (mod align)    start + len
         //   |---- < align ----|------------ len ------------|-- rest --|
-        let mapped_len = len.checked_add(align).ok_or(io::ErrorKind::OutOfMemory)?;
+        let mapped_len = len.checked_add(align).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
         let mapped = map_new(mapped_len, libc::PROT_NONE)?;
         let skip = phase.wrapping_sub(mapped.as_ptr().addr()) & (align - 1);
         // SAFETY: `skip` is less than `align`, so `len` bytes from there lie within the mapping.
@@ -153,6 +158,7 @@ impl Span {
         Ok(unsafe { self.start.add(offset) })
     }
 
+    /// Replaces what is behind a part. It is not yet kept away from children.
     fn replace(
         &self,
         (offset, len): (usize, usize),
@@ -166,24 +172,32 @@ impl Span {
         // demand. The result is checked.
         let mapped =
             unsafe { libc::mmap(start.as_ptr().cast(), len, protection, flags | libc::MAP_FIXED, fd, file_offset) };
-        if mapped == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        if self.hidden.is_some() { self.hide(start, len) } else { Ok(()) }
+        if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Puts memory behind a part: that of `file` at the same offset, or memory of its own.
+    /// Puts memory behind a part: that of `file` at the same offset, or memory of its own. On an error there is none.
+    ///
+    /// Of a span that is hidden, a plain `fork` by another thread between mapping and hiding gives the child this part of the mapping,
+    /// shared. No call is open to the child that would hand it out, but stray writes of its would reach the parent.
     ///
     /// # Safety
     /// There must be no reference into that part.
     pub(crate) unsafe fn back(&self, part: (usize, usize), file: Option<&File>) -> io::Result<()> {
         match file {
-            Some(file) => self.replace(part, READ_WRITE, libc::MAP_SHARED, file.as_raw_fd()),
+            Some(file) => self.replace(part, READ_WRITE, libc::MAP_SHARED, file.as_raw_fd())?,
             None => {
                 let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-                self.replace(part, READ_WRITE, flags, -1)
+                self.replace(part, READ_WRITE, flags, -1)?;
             }
         }
+        self.hide_part(part).inspect_err(|_| {
+            // SAFETY: just mapped, and nobody was told.
+            let _ = unsafe { self.unback(part) };
+        })
+    }
+
+    fn hide_part(&self, (offset, len): (usize, usize)) -> io::Result<()> {
+        if self.hidden.is_some() { self.hide(self.at(offset, len)?, len) } else { Ok(()) }
     }
 
     /// Takes the memory behind a part away; the addresses stay reserved.
@@ -191,7 +205,10 @@ impl Span {
     /// # Safety
     /// There must be no reference into that part.
     pub(crate) unsafe fn unback(&self, part: (usize, usize)) -> io::Result<()> {
-        self.replace(part, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1)
+        self.replace(part, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1)?;
+        // Without it a child gets addresses that nobody can use: no harm, and no reason to fail.
+        let _ = self.hide_part(part);
+        Ok(())
     }
 
     /// Gives memory of our own behind a part back to the system: it is zero from then on.
@@ -201,7 +218,14 @@ impl Span {
     pub(crate) unsafe fn discard(&self, (offset, len): (usize, usize)) -> io::Result<()> {
         let start = self.at(offset, len)?;
         // SAFETY: advises a part of our own mapping that nobody refers to.
-        checked(unsafe { libc::madvise(start.as_ptr().cast(), len, libc::MADV_DONTNEED) })
+        let advise = |advice| checked(unsafe { libc::madvise(start.as_ptr().cast(), len, advice) });
+        match advise(libc::MADV_DONTNEED) {
+            // What the kernel says of memory that is locked; there is an advice of its own for that since Linux 5.18.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => advise(MADV_DONTNEED_LOCKED).map_err(|_| {
+                io::Error::other("the kernel gives back no memory that is locked (mlock, mlockall); munlock it first")
+            }),
+            done => done,
+        }
     }
 
     /// The address of an offset, which must be below the length.
@@ -230,19 +254,42 @@ impl Drop for Span {
     }
 }
 
-/// A memfd that nobody can make shorter: whoever it is shared with finds no hole in his mapping.
+/// A memfd that nobody can make shorter, nor seal further: a seal against growing or writing, from whoever has the descriptor, would
+/// break growing, shrinking and trimming. Where the kernel can, it is not executable.
 pub(crate) fn memfd(name: &CStr, flags: libc::c_uint) -> io::Result<File> {
     let flags = flags | libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    let file = create_memfd(name, flags | MFD_NOEXEC_SEAL).or_else(|error| match error.raw_os_error() {
+        Some(libc::EINVAL) => create_memfd(name, flags),
+        _ => Err(error),
+    })?;
+    // SAFETY: fcntl with a descriptor of our own and an integer.
+    checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL) })?;
+    Ok(file)
+}
+
+fn create_memfd(name: &CStr, flags: libc::c_uint) -> io::Result<File> {
     // SAFETY: the name is a string that ends with a zero and outlives the call.
     let fd = unsafe { libc::memfd_create(name.as_ptr(), flags) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the kernel returned it just now and nobody else has it.
-    let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-    // SAFETY: fcntl with a descriptor of our own and an integer.
-    checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) })?;
-    Ok(file)
+    Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
+/// Makes a memfd longer. Above the limit of the process for the size of files the kernel would send SIGXFSZ, which ends it: that is
+/// looked at first.
+pub(crate) fn set_len(file: &File, len: u64) -> io::Result<()> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: getrlimit writes to a structure of ours.
+    checked(unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) })?;
+    if limit.rlim_cur != libc::RLIM_INFINITY && len > limit.rlim_cur {
+        return Err(io::Error::from_raw_os_error(libc::EFBIG));
+    }
+    if libc::off_t::try_from(len).is_err() {
+        return Err(io::Error::from_raw_os_error(libc::ENOMEM));
+    }
+    file.set_len(len)
 }
 
 /// Gives a part of a memfd back to the system: it is zero from then on.
@@ -285,6 +332,52 @@ mod tests {
         let file = memfd(c"isotherm-test", 0).unwrap();
         file.set_len(8192).unwrap();
         assert!(file.set_len(4096).is_err());
-        file.set_len(16384).unwrap();
+        set_len(&file, 16384).unwrap();
+        assert_eq!(set_len(&file, u64::MAX).unwrap_err().raw_os_error(), Some(libc::ENOMEM));
+    }
+
+    #[test]
+    fn a_memfd_takes_no_more_seals() {
+        let file = memfd(c"isotherm-test", 0).unwrap();
+        for seal in [libc::F_SEAL_GROW, libc::F_SEAL_FUTURE_WRITE] {
+            // SAFETY: fcntl with a descriptor of our own and an integer.
+            let sealed = checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seal) });
+            assert_eq!(sealed.unwrap_err().raw_os_error(), Some(libc::EPERM));
+        }
+        file.set_len(4096).unwrap();
+    }
+
+    #[test]
+    fn a_memfd_is_not_executable_where_the_kernel_can() {
+        use std::os::unix::fs::PermissionsExt;
+        if create_memfd(c"isotherm-test", MFD_NOEXEC_SEAL).is_err() {
+            let _ = io::Write::write_all(&mut io::stderr(), b"skipped: needs MFD_NOEXEC_SEAL (Linux 6.3)\n");
+            return;
+        }
+        let file = memfd(c"isotherm-test", 0).unwrap();
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o111, 0);
+        assert!(file.set_permissions(std::fs::Permissions::from_mode(0o755)).is_err());
+    }
+
+    #[test]
+    fn locked_memory_is_given_back() {
+        let span = Span::reserve(2 << 20, 4 << 20, 0, false).unwrap();
+        let part = (0, 1 << 20);
+        // SAFETY: nobody refers to it.
+        unsafe { span.back(part, None) }.unwrap();
+        let start = span.address(0).as_ptr();
+        // SAFETY: it is mapped, and locking moves nothing.
+        if unsafe { libc::mlock(start.cast(), part.1) } != 0 {
+            let _ = io::Write::write_all(&mut io::stderr(), b"skipped: needs a MiB that may be locked\n");
+            return;
+        }
+        // SAFETY: it is mapped, and nobody else knows of it.
+        unsafe { start.write(7) };
+        // SAFETY: as above.
+        match unsafe { span.discard(part) } {
+            // SAFETY: as above.
+            Ok(()) => assert_eq!(unsafe { start.read() }, 0),
+            Err(error) => assert!(error.to_string().contains("mlock"), "{error}"),
+        }
     }
 }

@@ -9,16 +9,27 @@ use isotherm_frames::{
     Tier, ZoneConfig, ZoneStats,
 };
 use isotherm_units::{PAGE_SHIFT, PAGE_SIZE};
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+/// Frame numbers for which room is made at a time in bulk.
+const BULK: usize = 64 << 10;
 
 /// Memory that is handed out in blocks. A handle: clones are the same pool, which goes when the last of them and of the blocks that
 /// hold it has gone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Pool(Arc<Shared>);
 
-#[derive(Debug)]
+impl fmt::Debug for Pool {
+    /// Not the books, of which there may be gigabytes.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("span", &self.span()).field("backing", &self.backing()).finish_non_exhaustive()
+    }
+}
+
 struct Shared {
     front: Front,
     /// `None`: frame numbers only.
@@ -28,6 +39,11 @@ struct Shared {
     span: FrameRange,
     /// Ranges that have frames, sorted. Held while some come and go.
     ranges: Mutex<Vec<FrameRange>>,
+    /// Held by `trim` while it has a block that it is about to give back again, and by allocations that try once more. The locks are
+    /// taken in the order `ranges`, `passing`, those of sets and zone.
+    passing: Mutex<()>,
+    /// Whether there was a `trim` at all: without, an allocation that fails has nothing to wait for.
+    trimmed: AtomicBool,
     mark: ForkMark,
 }
 
@@ -60,10 +76,6 @@ fn to_usize(bytes: Bytes) -> Result<usize, Error> {
 impl Pool {
     pub(crate) fn new(wanted: &PoolBuilder, source: Source, bytes: Bytes, span: Bytes) -> Result<Pool, Error> {
         let first = wanted.first_frame;
-        let too_far = Error::Span { bytes, span };
-        if first.0.checked_add(span.pages()).is_none_or(|end| end > u64::MAX >> PAGE_SHIFT) {
-            return Err(too_far);
-        }
         let range = |bytes: Bytes| FrameRange::new(first, first.plus(bytes.pages()));
         let config = ZoneConfig {
             watermarks: wanted.watermarks,
@@ -88,7 +100,16 @@ impl Pool {
         }
         let front = Front::new(&config, range(bytes), wanted.cpus, wanted.tier)?;
         let ranges = Mutex::new(vec![range(bytes)]);
-        Ok(Pool(Arc::new(Shared { front, memory, source, span: range(span), ranges, mark })))
+        Ok(Pool(Arc::new(Shared {
+            front,
+            memory,
+            source,
+            span: range(span),
+            ranges,
+            passing: Mutex::new(()),
+            trimmed: AtomicBool::new(false),
+            mark,
+        })))
     }
 
     /// Every call begins with this: a child must not touch books that are the parent's, or were being written when it was forked.
@@ -108,6 +129,11 @@ impl Pool {
         self.0.source.backing
     }
 
+    /// Why it has small pages where huge ones were asked for, if it has ([`PoolBuilder::or_anonymous`]).
+    pub fn instead_of(&self) -> Option<&Error> {
+        self.0.source.instead_of.as_ref()
+    }
+
     /// All frames that may ever belong to it.
     pub fn span(&self) -> FrameRange {
         self.0.span
@@ -118,7 +144,7 @@ impl Pool {
     /// An error of a pool without such a block says what is left of each order.
     #[inline]
     pub fn alloc(&self, order: Order, migrate: MigrateType) -> Result<Block<'_>, Error> {
-        let frame = self.with_memory()?.front.alloc(order, migrate)?;
+        let frame = self.with_memory()?.alloc(order, migrate)?;
         Ok(Block::new(self, frame, order))
     }
 
@@ -129,44 +155,66 @@ impl Pool {
         Ok(block)
     }
 
-    /// Hands out a block as a request with an urgency says, or one that does not wait.
+    /// Hands out a block as a request with an urgency says, or one that does not wait. Straight from the zone; what waits in per-CPU
+    /// sets is given back before it fails, unless it does not wait.
     pub fn request(&self, request: Request) -> Result<Block<'_>, Error> {
-        let frame = self.with_memory()?.front.zone().request(request)?;
+        let shared = self.with_memory()?;
+        let frame = match shared.front.request(request) {
+            Ok(frame) => frame,
+            Err(error) if request.no_wait => shared.try_again(error, request)?,
+            Err(error) => shared.once_more(error, |front| front.request(request))?,
+        };
         Ok(Block::new(self, frame, request.order))
     }
 
     /// Hands out the block that starts at `frame`, if it is free.
     pub fn alloc_at(&self, frame: FrameNo, order: Order, migrate: MigrateType) -> Result<Block<'_>, Error> {
-        self.with_memory()?.front.alloc_at(frame, order, migrate)?;
+        self.with_memory()?.alloc_at(frame, order, migrate)?;
         Ok(Block::new(self, frame, order))
     }
 
     /// Hands out `count` blocks, or as many as there are; an error if there is none.
     pub fn alloc_bulk(&self, order: Order, migrate: MigrateType, count: usize) -> Result<Blocks<'_>, Error> {
         self.with_memory()?;
-        let mut frames = vec![FrameNo(0); count];
-        let got = self.alloc_frames(order, migrate, &mut frames)?;
-        frames.truncate(got);
+        // Room for what there is, not for what is asked, which may be any number.
+        let mut frames = Vec::new();
+        while frames.len() < count {
+            let had = frames.len();
+            frames.resize(had + (count - had).min(BULK), FrameNo(0));
+            match self.alloc_frames(order, migrate, &mut frames[had..]) {
+                Ok(got) => frames.truncate(had + got),
+                Err(error) if had == 0 => return Err(error),
+                Err(_) => frames.truncate(had),
+            }
+            if frames.len() < count.min(had + BULK) {
+                break;
+            }
+        }
         Ok(Blocks::new(self, frames, order))
     }
 
     /// Hands out a block as a number: the caller gives it back with [`Pool::free_frame`], or makes a [`Block`] of it.
     #[inline]
     pub fn alloc_frame(&self, order: Order, migrate: MigrateType) -> Result<FrameNo, Error> {
-        Ok(self.here()?.front.alloc(order, migrate)?)
+        Ok(self.here()?.alloc(order, migrate)?)
     }
 
     /// The same for the block that starts at `frame`, if it is free.
     pub fn alloc_frame_at(&self, frame: FrameNo, order: Order, migrate: MigrateType) -> Result<(), Error> {
-        Ok(self.here()?.front.alloc_at(frame, order, migrate)?)
+        Ok(self.here()?.alloc_at(frame, order, migrate)?)
     }
 
     /// The same for as many as `frames` has room for, or as there are: how many. An error if there is none.
     pub fn alloc_frames(&self, order: Order, migrate: MigrateType, frames: &mut [FrameNo]) -> Result<usize, Error> {
-        let front = &self.here()?.front;
-        let got = front.alloc_bulk(order, migrate, frames);
+        let shared = self.here()?;
+        let mut got = shared.front.alloc_bulk(order, migrate, frames);
+        if got < frames.len() && shared.trimmed.load(Ordering::Relaxed) {
+            let _none_passes = shared.passing();
+            got += shared.front.alloc_bulk(order, migrate, &mut frames[got..]);
+        }
         if got == 0 && !frames.is_empty() {
-            return Err(AllocError::Exhausted { order, free_blocks: front.zone().stats().free_blocks }.into());
+            let free_blocks = shared.front.zone().stats().free_blocks;
+            return Err(AllocError::Exhausted { order, free_blocks }.into());
         }
         Ok(got)
     }
@@ -274,43 +322,60 @@ impl Pool {
     /// Takes the frames of `range` away and gives the memory behind them back to the system, or starts to: until it says
     /// [`Offline::Done`] none of them is handed out any more, and it is to be called again when those in use have come back.
     /// [`Pool::keep`] calls it off. The range must not leave a part of 1,024 frames behind, nor of a huge page.
+    ///
+    /// What the system will not take back stays in the pool, to be handed out again; the rest of the range is gone.
     pub fn shrink(&self, range: FrameRange) -> Result<Offline, Error> {
         let shared = self.here()?;
         let mut ranges = shared.ranges();
+        shared.check_within(range)?;
         shared.check_unit(range)?;
         let outcome = shared.front.offline(range)?;
+        let mut first = Ok(outcome);
         if outcome == Offline::Done {
             for gone in remove(&mut ranges, range) {
-                shared.take_memory(gone)?;
+                if let Err(error) = shared.take_memory(gone) {
+                    first = first.and(Err(error));
+                    // Its memory is still there. The zone has just let go of these frames, so it takes them again.
+                    match shared.front.zone().add(gone, MigrateType::Movable) {
+                        Ok(()) => insert(&mut ranges, gone),
+                        Err(error) => first = first.and(Err(error.into())),
+                    }
+                }
             }
         }
-        Ok(outcome)
+        first
     }
 
     /// Calls off what [`Pool::shrink`] began.
     pub fn keep(&self, range: FrameRange) -> Result<(), Error> {
         let shared = self.here()?;
         let _ranges = shared.ranges();
+        shared.check_within(range)?;
         Ok(shared.front.zone().keep(range)?)
     }
 
     /// Gives the memory behind free blocks of at least 2 MiB back to the system; they stay in the pool, zero, and take memory again
     /// when touched. How much was passed, resident or not. Nothing for huge pages, which are a promise of the kernel (see
     /// [`Pool::shrink`]), nor for DAX. A system call for each such block.
+    ///
+    /// One block at a time is taken out of the zone for that. An allocation that finds none meanwhile waits until it is back and tries
+    /// once more before it fails; a [`Request`] that does not wait says that it would have had to. Where free blocks are shuffled, they
+    /// are shuffled anew at the end.
     pub fn trim(&self) -> Result<Bytes, Error> {
         let shared = self.here()?;
         shared.front.drain();
-        let mut passed = 0;
-        for range in shared.ranges().iter() {
-            let first = range.start.0.next_multiple_of(1 << PAGE_BLOCK_ORDER);
-            let mut frame = FrameNo(first);
-            while frame < range.end {
-                let (frames, trimmed) = shared.trim_at(frame)?;
-                passed += u64::from(trimmed) * frames;
-                frame = frame.plus(frames);
-            }
+        if !matches!(shared.source.backing, Backing::Anonymous | Backing::Memfd) {
+            return Ok(Bytes(0));
         }
-        Ok(Bytes::of_pages(passed))
+        shared.trimmed.store(true, Ordering::Relaxed);
+        let ranges = shared.ranges();
+        let passed = shared.trim_all(&ranges);
+        // They came back in the order of their addresses.
+        let zone = shared.front.zone();
+        if zone.shuffling().is_on() {
+            zone.shuffle();
+        }
+        passed
     }
 
     /// Its frames by what they are.
@@ -339,6 +404,7 @@ impl Pool {
     pub fn while_quiet<T>(&self, act: impl FnOnce() -> T) -> Result<T, Error> {
         let shared = self.here()?;
         let _ranges = shared.ranges();
+        let _passing = shared.passing();
         let (result, is_child) = shared.front.while_quiet(|| {
             let result = act();
             (result, !shared.mark.is_here())
@@ -362,7 +428,7 @@ fn back(memory: &Span, source: &Source, part: (usize, usize)) -> Result<(), Erro
         let end = (offset + len) as u64;
         let is = file.metadata().map_err(|e| Error::system("look at a memfd", e))?.len();
         if end > is {
-            file.set_len(end).map_err(|e| Error::system(format!("make a memfd {} long", Bytes(end)), e))?;
+            memory::set_len(file, end).map_err(|e| Error::system(format!("make a memfd {} long", Bytes(end)), e))?;
         }
     }
     #[expect(unsafe_code, reason = "replaces what was there")]
@@ -378,6 +444,58 @@ impl Shared {
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn passing(&self) -> MutexGuard<'_, ()> {
+        self.passing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[inline]
+    fn alloc(&self, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
+        match self.front.alloc(order, migrate) {
+            Ok(frame) => Ok(frame),
+            Err(error) => self.once_more(error, |front| front.alloc(order, migrate)),
+        }
+    }
+
+    fn alloc_at(&self, frame: FrameNo, order: Order, migrate: MigrateType) -> Result<(), AllocError> {
+        let failed = self.front.alloc_at(frame, order, migrate);
+        failed.or_else(|error| self.once_more(error, |front| front.alloc_at(frame, order, migrate)))
+    }
+
+    /// For an allocation that failed: `trim` may have had the block that it needed, so once more while that has none.
+    #[cold]
+    fn once_more<T>(
+        &self,
+        error: AllocError,
+        alloc: impl FnOnce(&Front) -> Result<T, AllocError>,
+    ) -> Result<T, AllocError> {
+        // Stored before `trim` takes its first block, by the zone's lock, which was taken here since.
+        if !self.trimmed.load(Ordering::Relaxed) {
+            return Err(error);
+        }
+        let _none_passes = self.passing();
+        alloc(&self.front)
+    }
+
+    /// The same for one that does not wait.
+    #[cold]
+    fn try_again(&self, error: AllocError, request: Request) -> Result<FrameNo, AllocError> {
+        if !self.trimmed.load(Ordering::Relaxed) {
+            return Err(error);
+        }
+        match self.passing.try_lock() {
+            Ok(_none_passes) => self.front.request(request),
+            Err(TryLockError::Poisoned(_none_passes)) => self.front.request(request),
+            Err(TryLockError::WouldBlock) => Err(AllocError::Locked(request.order)),
+        }
+    }
+
+    /// What leaves lies in the span as a whole: a range that does not is a mistake rather than one to be cut.
+    fn check_within(&self, range: FrameRange) -> Result<(), Error> {
+        let span = self.span;
+        let is_within = range.start >= span.start && range.end <= span.end;
+        if is_within { Ok(()) } else { Err(Error::OutsideSpan { range, span }) }
+    }
+
     fn check_unit(&self, range: FrameRange) -> Result<(), Error> {
         let unit = self.source.unit;
         let ends = [range.start, range.end].map(|f| f.0.wrapping_sub(self.span.start.0) << PAGE_SHIFT);
@@ -387,7 +505,7 @@ impl Shared {
         }
     }
 
-    /// Takes away what is behind frames that nobody has and nobody gets.
+    /// Takes away what is behind frames that nobody has and nobody gets. On an error the memory is still there, zero or not.
     fn take_memory(&self, range: FrameRange) -> Result<(), Error> {
         let Some(memory) = &self.memory else { return Ok(()) };
         let part = part(self.span, range);
@@ -395,14 +513,29 @@ impl Shared {
         #[expect(unsafe_code, reason = "takes memory away")]
         // SAFETY: the zone has just let go of these frames or never got them, so no block of them exists.
         unsafe {
-            memory.unback(part).map_err(|e| Error::system(doing(), e))?;
-            match &self.source.file {
-                Some(file) if self.source.backing != Backing::Dax => {
-                    memory::punch(file, part).map_err(|e| Error::system(doing(), e))
-                }
-                _ => Ok(()),
+            // The mapping last: whichever fails, it is there.
+            if let Some(file) = &self.source.file
+                && self.source.backing != Backing::Dax
+            {
+                memory::punch(file, part).map_err(|e| Error::system(doing(), e))?;
+            }
+            memory.unback(part).map_err(|e| Error::system(doing(), e))
+        }
+    }
+
+    /// Gives back what is behind the large free blocks of these ranges: how much.
+    fn trim_all(&self, ranges: &[FrameRange]) -> Result<Bytes, Error> {
+        let mut passed = 0;
+        for range in ranges {
+            let first = range.start.0.next_multiple_of(1 << PAGE_BLOCK_ORDER);
+            let mut frame = FrameNo(first);
+            while frame < range.end {
+                let (frames, trimmed) = self.trim_at(frame)?;
+                passed += u64::from(trimmed) * frames;
+                frame = frame.plus(frames);
             }
         }
+        Ok(Bytes::of_pages(passed))
     }
 
     /// Gives back what is behind the block that starts at `frame`, if it is large and free: how many frames to go on by, and whether.
@@ -415,6 +548,7 @@ impl Shared {
         };
         let frames = u64::from(order.frames());
         let part = part(self.span, FrameRange::new(frame, frame.plus(frames)));
+        let _passing = self.passing();
         // Taken meanwhile: then it is not free.
         if zone.alloc_at(frame, order, MigrateType::Movable).is_err() {
             return Ok((page_block, false));
@@ -488,5 +622,50 @@ mod tests {
         assert_eq!(remove(&mut ranges, frames(24, 26)), [frames(24, 26)]);
         assert_eq!(ranges, [frames(0, 4), frames(22, 24), frames(26, 30)]);
         assert!(remove(&mut ranges, frames(4, 22)).is_empty());
+    }
+
+    /// A pool of two ranges whose memfd is exchanged for what gives nothing back.
+    fn stubborn() -> Pool {
+        let mut pool = PoolBuilder::memfd(Bytes::of_mib(8)).span(Bytes::of_mib(16)).build().unwrap();
+        pool.grow(frames(2048, 4096)).unwrap();
+        Arc::get_mut(&mut pool.0).unwrap().source.file = Some(std::fs::File::open("/dev/null").unwrap());
+        pool
+    }
+
+    #[test]
+    fn what_the_system_will_not_take_back_stays() {
+        let pool = stubborn();
+        assert!(matches!(pool.shrink(frames(1024, 3072)), Err(Error::System { .. })));
+        let stats = pool.stats().unwrap();
+        assert_eq!((stats.zone.present, stats.free(), stats.zone.isolated), (4096, 4096, 0));
+        let mut block = pool.alloc_at(FrameNo(2048), Order::MAX, MigrateType::Movable).unwrap();
+        block.as_mut_slice().fill(1);
+        drop(block);
+        assert!(pool.shrink(frames(1024, 3072)).is_err(), "it is in the ranges again");
+        assert!(pool.trim().is_err());
+        assert_eq!(pool.stats().unwrap().free(), 4096);
+        pool.validate().unwrap();
+    }
+
+    #[test]
+    fn an_allocation_waits_for_a_block_that_is_passing() {
+        let pool = PoolBuilder::anonymous(Bytes::of_mib(4)).build().unwrap();
+        pool.trim().unwrap();
+        // As `trim` does it, only slower.
+        let passing = pool.0.passing();
+        pool.0.front.zone().alloc_at(FrameNo(0), Order::MAX, MigrateType::Movable).unwrap();
+        let hasty = Request { no_wait: true, ..Request::new(Order::MAX, MigrateType::Movable) };
+        assert!(matches!(pool.request(hasty), Err(Error::Alloc(AllocError::Locked(_)))));
+        std::thread::scope(|s| {
+            let waiting = s.spawn(|| pool.alloc(Order::MAX, MigrateType::Movable).map(drop));
+            // Until it has failed for the first time.
+            while pool.0.front.zone().stats().events.failed < 3 {
+                std::thread::yield_now();
+            }
+            pool.0.front.zone().free(FrameNo(0), Order::MAX).unwrap();
+            drop(passing);
+            waiting.join().unwrap().unwrap();
+        });
+        assert!(pool.request(hasty).is_ok());
     }
 }

@@ -1,6 +1,6 @@
 //! Real forks: who goes on with a pool, and who is told that it is not his.
 
-use isotherm_pools::{Bytes, Error, MigrateType, Order, Pool, PoolBuilder, Tier};
+use isotherm_pools::{Bytes, Error, FrameNo, FrameRange, MigrateType, Order, Pool, PoolBuilder, Tier};
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -217,4 +217,23 @@ fn running_a_program_changes_nothing() {
     let pool = PoolBuilder::memfd(Bytes::of_mib(8)).build().unwrap();
     assert!(std::process::Command::new("true").status().unwrap().success());
     assert!(pool.alloc(Order::FRAME, MOVABLE).is_ok());
+}
+
+#[test]
+fn a_limit_for_the_size_of_files_is_an_error_and_no_signal() {
+    let refused = in_child(|| {
+        let limit = libc::rlimit { rlim_cur: 6 << 20, rlim_max: 6 << 20 };
+        // SAFETY: reads a structure of ours; the limit is the child's.
+        let set = unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) } == 0;
+        let too_long = |result: Result<(), Error>| match result {
+            Err(Error::System { source, .. }) => source.raw_os_error() == Some(libc::EFBIG),
+            _ => false,
+        };
+        let Ok(pool) = PoolBuilder::memfd(Bytes::of_mib(4)).span(Bytes::of_mib(8)).build() else { return false };
+        let more = FrameRange::new(FrameNo(1024), FrameNo(2048));
+        set && too_long(pool.grow(more))
+            && too_long(PoolBuilder::memfd(Bytes::of_mib(8)).build().map(drop))
+            && pool.alloc_zeroed(Order::MAX, MOVABLE).is_ok()
+    });
+    assert!(refused);
 }

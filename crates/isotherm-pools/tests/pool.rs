@@ -147,6 +147,8 @@ fn small_pages_in_their_place_only_if_asked() {
     assert!(matches!(wanted.build(), Err(Error::HugePages { .. } | Error::NoHugeSize { .. })));
     let pool = wanted.or_anonymous().build().unwrap();
     assert_eq!(pool.backing(), Backing::Anonymous);
+    assert!(matches!(pool.instead_of(), Some(Error::HugePages { .. } | Error::NoHugeSize { .. })), "the cause is told");
+    assert!(PoolBuilder::anonymous(Bytes::of_mib(2)).build().unwrap().instead_of().is_none());
     sign(&mut pool.alloc(Order::MAX, MOVABLE).unwrap(), 1);
 }
 
@@ -173,13 +175,23 @@ fn what_is_no_device_is_refused() {
 fn sizes_that_cannot_be_are_refused() {
     for (wanted, says) in [
         (PoolBuilder::anonymous(Bytes(0)), "neither may be 0"),
-        (PoolBuilder::anonymous(Bytes(4097)), "the size of the pool"),
+        (PoolBuilder::anonymous(Bytes(4095)), "the size of the pool: 4095 bytes is no multiple of 4.0 KiB"),
         (PoolBuilder::anonymous(Bytes::of_mib(2)).span(Bytes::of_mib(1)), "at least as large"),
         (PoolBuilder::huge(Bytes::of_mib(3), HugeSize::Mib2), "no multiple of 2.0 MiB"),
         (PoolBuilder::huge(Bytes::of_mib(4), HugeSize::Mib2).first_frame(FrameNo(1)), "its first frame"),
-        (PoolBuilder::numbers(Bytes::of_mib(2)).first_frame(FrameNo(u64::MAX >> 12)), "in a span of"),
+        (PoolBuilder::numbers(Bytes::of_mib(2)).first_frame(FrameNo(u64::MAX >> 12)), "a lower first frame"),
         (PoolBuilder::numbers(Bytes(16 << 40)), "2^31 frames"),
         (PoolBuilder::numbers(Bytes::of_mib(4)).cpus(0), "for no CPU"),
+        (PoolBuilder::numbers(Bytes::of_mib(4)).cpus(u32::MAX), "4294967295 CPUs: 65536 is the most"),
+        (PoolBuilder::anonymous(Bytes(u64::MAX - 4095)), "reserve 16.0 EiB of addresses"),
+        (
+            PoolBuilder::numbers(Bytes::of_mib(4)).watermarks(Watermarks { min: 9, low: 8, high: 10 }),
+            "min 9, low 8 and high 10: each has to be",
+        ),
+        (
+            PoolBuilder::numbers(Bytes::of_mib(4)).watermarks(Watermarks { min: 7, low: 8, high: 1 }),
+            "min 7, low 8 and high 1: each has to be",
+        ),
     ] {
         let error = wanted.build().unwrap_err().to_string();
         assert!(error.contains(says), "{wanted:?}: {error}");
@@ -219,6 +231,18 @@ fn watermarks_keep_frames_for_urgent_requests() {
 }
 
 #[test]
+fn a_request_gets_what_waits_in_sets() {
+    let pool = PoolBuilder::anonymous(Bytes(64 << 12)).build().unwrap();
+    drop((0..64).map(|_| pool.alloc(order(0), MOVABLE).unwrap()).collect::<Vec<_>>());
+    let _rest = pool.alloc_bulk(order(0), MOVABLE, usize::try_from(pool.stats().unwrap().zone.free).unwrap()).unwrap();
+    let waiting = pool.stats().unwrap().waiting;
+    assert!(waiting > 0);
+    let hasty = Request { no_wait: true, ..Request::default() };
+    assert!(pool.request(hasty).is_err(), "who does not wait does not empty sets");
+    assert!(pool.request(Request::default()).is_ok());
+}
+
+#[test]
 fn blocks_in_bulk_come_back_together_or_one_by_one() {
     let pool = PoolBuilder::memfd(Bytes::of_mib(4)).build().unwrap();
     let blocks = pool.alloc_bulk(order(0), MOVABLE, 1000).unwrap();
@@ -234,6 +258,13 @@ fn blocks_in_bulk_come_back_together_or_one_by_one() {
     assert!(is_signed(&one, 77));
     drop(one);
     assert!(pool.alloc_bulk(order(0), MOVABLE, 0).unwrap().is_empty());
+    assert_eq!(pool.alloc_bulk(order(1), MOVABLE, usize::MAX).unwrap().len(), 512);
+    let large = PoolBuilder::anonymous(Bytes::of_mib(512)).build().unwrap();
+    let mut frames = large.alloc_bulk(order(0), MOVABLE, 100_000).unwrap().frames().to_vec();
+    frames.sort_unstable();
+    frames.dedup();
+    assert_eq!(frames.len(), 100_000, "more than at a time");
+    assert_eq!(large.alloc_bulk(order(0), MOVABLE, 200_000).unwrap().len(), 128 << 10);
     pool.validate().unwrap();
 }
 
@@ -355,6 +386,10 @@ fn a_pool_grows_within_its_span_and_shrinks() {
         assert!(pool.grow(frames(1000, 100)).unwrap_err().to_string().contains("F0x3e8 is there already"));
         assert!(pool.grow(frames(4000, 100)).unwrap_err().to_string().contains("outside the span"));
         assert!(pool.grow(frames(2000, 0)).is_err());
+        for beyond in [FrameRange::new(FrameNo(0), FrameNo(u64::MAX)), frames(0, 4097)] {
+            assert!(matches!(pool.shrink(beyond), Err(Error::OutsideSpan { .. })), "nothing is cut to fit");
+            assert!(matches!(pool.keep(beyond), Err(Error::OutsideSpan { .. })));
+        }
         pool.grow(second).unwrap();
         exercise(&pool);
         let mut block = pool.alloc_at(FrameNo(1500), order(0), MOVABLE).unwrap();
@@ -416,6 +451,34 @@ fn trimming_gives_free_memory_back_and_leaves_the_rest() {
         pool.validate().unwrap();
         assert_eq!(pool.trim().unwrap(), Bytes::of_mib(12));
         assert!(pool.alloc(Order::MAX, MOVABLE).unwrap().as_slice().iter().all(|&b| b == 0));
+    }
+}
+
+#[test]
+fn trimming_leaves_free_blocks_shuffled() {
+    let seed = seed();
+    let pool = PoolBuilder::anonymous(Bytes::of_mib(256)).shuffle(Some(true)).seed(seed).build().unwrap();
+    let drawn = || pool.alloc_bulk(Order::MAX, MOVABLE, 64).unwrap().frames().to_vec();
+    let neighbours = |frames: &[FrameNo]| frames.windows(2).filter(|f| f[0].0.abs_diff(f[1].0) == 1024).count();
+    pool.trim().unwrap();
+    let frames = drawn();
+    assert_eq!(frames.len(), 64);
+    // Two of 64 are to be expected.
+    assert!(neighbours(&frames) < 16, "seed {seed}: {frames:?}");
+}
+
+#[test]
+fn what_is_printed_of_pools_and_blocks_is_short() {
+    let pool = PoolBuilder::anonymous(Bytes::of_mib(64)).build().unwrap();
+    let block = pool.alloc(order(3), MOVABLE).unwrap();
+    let blocks = pool.alloc_bulk(order(0), MOVABLE, 2).unwrap();
+    for (printed, says) in [
+        (format!("{pool:?}"), "Anonymous"),
+        (format!("{block:?}"), "frame"),
+        (format!("{blocks:?}"), "frames"),
+        (format!("{:?}", pool.alloc(order(3), MOVABLE).unwrap().into_owned()), "order"),
+    ] {
+        assert!(printed.contains(says) && printed.len() < 120, "{printed}");
     }
 }
 
