@@ -20,6 +20,7 @@ pub mod madvise;
 pub mod memory;
 pub mod pagemap;
 mod pagemap_scan;
+pub mod pagemap_zero;
 pub mod perf;
 pub mod pressure;
 pub mod probe;

@@ -73,7 +73,17 @@ impl Pagemap {
         File::open(proc.join(pid.to_string()).join("pagemap")).map(Pagemap)
     }
 
-    /// Reads the entries of the pages of `range`, in order. Pages past the end of the address space are left out.
+    /// Whether the memory it was opened on is still there: false once all processes that have it have ended, or have
+    /// gone on with other memory by an exec. It never comes back, so what was read before this said true is complete.
+    /// Under a microsecond.
+    pub fn is_there(&self) -> io::Result<bool> {
+        // Below the end of every address space, and told as absent where nothing is mapped.
+        let mut first = [0; 8];
+        Ok(self.fill(&mut first, 0)? == first.len())
+    }
+
+    /// Reads the entries of the pages of `range`, in order. Pages past the end of the address space are left out, and
+    /// all once the memory is gone: fewer than asked for, of a range that user programs had mapped, means just that.
     pub fn read(&self, range: AddrRange) -> io::Result<Vec<(PageNo, PageEntry)>> {
         let first = range.start.page().0;
         let count = range.end.page().0.saturating_sub(first);
@@ -152,6 +162,18 @@ mod tests {
         assert_eq!(read.len(), 1);
         assert!(read[0].0 == page && read[0].1.is_present() && read[0].1.is_exclusive());
         assert_eq!(std::hint::black_box(here), 7);
+    }
+
+    #[test]
+    fn memory_that_is_gone_is_told_from_what_is_past_the_end() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let map = Pagemap::open(Path::new("/proc"), child.id()).unwrap();
+        let (first, past) = (Addr(0).block().range(), BlockNo(u64::MAX >> 24).range());
+        let counts = || [first, past].map(|range| map.read(range).unwrap().len());
+        assert!(map.is_there().unwrap() && counts() == [512, 0]);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!map.is_there().unwrap() && counts() == [0, 0]);
     }
 
     #[test]

@@ -40,8 +40,10 @@ pub struct PlacementTarget {
     pub pid: u32,
     /// Command name.
     pub comm: String,
-    /// Pages that have a frame.
+    /// Pages that have a frame, those of zeros left out.
     pub resident_pages: u64,
+    /// Pages that were read and never written to: they share one frame of zeros, small or huge, which is in no figure.
+    pub zero_pages: u64,
     /// Pages that are swapped out (or just being moved), which have none.
     pub swapped_pages: u64,
     /// Pages of its mappings that were never touched, or given back.
@@ -50,7 +52,7 @@ pub struct PlacementTarget {
     pub unknown_heat_pages: Option<u64>,
 }
 
-/// A process that was asked for and is not in the figures.
+/// A process that was asked for and is not in the figures, with nothing of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LeftOut {
     /// Process id.
@@ -79,6 +81,8 @@ pub struct PlacementRates {
     pub placed_pct: f64,
     /// With their blocks of 4 MiB at random places.
     pub shuffled: DrawnRate,
+    /// The share of those draws that miss less than where the frames lie.
+    pub shuffled_below_placed_pct: f64,
     /// Spread evenly over the colours.
     pub coloured: DrawnRate,
     /// Spread evenly, the hottest beside the coldest.
@@ -240,13 +244,18 @@ impl PlacementReport {
             Some(source) => format!("weighed by heat: {source}{}", self.unknown_heat()),
             None => "every resident page weighs the same; --heat weighs it by how often it is accessed".to_owned(),
         });
-        let (swapped, absent) = self.targets.iter().fold((0, 0), |(swapped, absent): (u64, u64), target| {
-            (swapped.saturating_add(target.swapped_pages), absent.saturating_add(target.absent_pages))
-        });
+        let sum = |pages: fn(&PlacementTarget) -> u64| {
+            let all = self.targets.iter().fold(0, |sum: u64, target| sum.saturating_add(pages(target)));
+            Bytes(all.saturating_mul(4096))
+        };
+        let zeros = match sum(|t| t.zero_pages) {
+            Bytes(0) => String::new(),
+            zeros => format!(", {zeros} of zero pages"),
+        };
         head.push(format!(
-            "left out: {} swapped out, {} mapped and not there; {} shared and counted once",
-            Bytes::of_pages(swapped),
-            Bytes(absent.saturating_mul(4096)),
+            "left out: {} swapped out, {} mapped and not there{zeros}; {} shared and counted once",
+            sum(|t| t.swapped_pages),
+            sum(|t| t.absent_pages),
             Bytes::of_pages(self.shared_pages)
         ));
         if let Some(first) = self.left_out.first() {
@@ -298,12 +307,16 @@ impl PlacementReport {
         let of = tenths;
         let points = of((placed - shuffled.mean_pct).abs());
         let range = format!("{}% ({} to {})", of(shuffled.mean_pct), of(shuffled.min_pct), of(shuffled.max_pct));
-        let gain = if placed > shuffled.max_pct {
-            format!("a shuffle would miss {range} instead of {}%: {points} points less", of(placed))
-        } else if placed < shuffled.min_pct {
-            format!("a shuffle would miss {range} instead of {}%: {points} points more", of(placed))
+        let draws = counted(u64::from(shuffled.draws), "draw");
+        let below = format!("{:.0}% of draws below as placed", rates.shuffled_below_placed_pct);
+        let gain = if placed > shuffled.max_pct || placed < shuffled.min_pct {
+            let change = if placed > shuffled.max_pct { "less" } else { "more" };
+            format!(
+                "in {draws} a shuffle misses {range} instead of {}%: {points} points {change} in the mean, {below}",
+                of(placed)
+            )
         } else {
-            format!("as placed, {}%, is within what shuffles give: {range}", of(placed))
+            format!("as placed, {}%, is within what shuffles give in {draws}: {range}, {below}", of(placed))
         };
         let when = match self.shuffle_on {
             Some(true) => "what is placed is one such draw, with what has been allocated and freed since",
@@ -480,9 +493,12 @@ impl Section<'_> {
     }
 
     fn legend(&self, most: f64, scale: f64, style: &TerminalStyle) -> String {
-        let per_cell = self.node.picture.iter().map(|c| c.colours).max().unwrap_or(1);
-        let cell =
-            if per_cell == 1 { "a cell is a colour".to_owned() } else { format!("a cell is {per_cell} colours") };
+        let sizes = || self.node.picture.iter().map(|c| c.colours);
+        let cell = match (sizes().min().unwrap_or(1), sizes().max().unwrap_or(1)) {
+            (_, 1) => "a cell is a colour".to_owned(),
+            (least, most) if least == most => format!("a cell is {most} colours"),
+            (_, most) => format!("a cell is up to {most} colours"),
+        };
         let (what, unit) = if self.by_heat {
             ("accesses".to_owned(), "times the mean".to_owned())
         } else {

@@ -14,6 +14,7 @@ fn target(pid: u32, comm: &str) -> PlacementTarget {
         pid,
         comm: comm.to_owned(),
         resident_pages: 9000,
+        zero_pages: 256,
         swapped_pages: 10,
         absent_pages: 1 << 20,
         unknown_heat_pages: None,
@@ -34,6 +35,7 @@ fn uniform() -> PlacementReport {
     let rates = Some(PlacementRates {
         placed_pct: 41.7,
         shuffled: drawn(35.2, 33.9, 37.0, 20),
+        shuffled_below_placed_pct: 100.0,
         coloured: drawn(16.7, 16.7, 16.7, 1),
         coloured_by_heat_pct: 16.7,
         unavoidable_pct: 16.7,
@@ -179,20 +181,36 @@ fn in_colour_two_rows_are_one_line() {
 
 #[test]
 fn what_a_shuffle_would_give_is_said_in_words() {
-    let says = |placed_pct: f64, on: Option<bool>| {
+    let says = |placed_pct: f64, below: f64, on: Option<bool>| {
         let mut report = uniform();
         report.shuffle_on = on;
-        text(&with_rates(report, |r| PlacementRates { placed_pct, ..r }), 1000, ColorMode::None)
+        let edited = with_rates(report, |r| PlacementRates { placed_pct, shuffled_below_placed_pct: below, ..r });
+        text(&edited, 1000, ColorMode::None)
     };
-    let off = says(41.7, Some(false));
-    assert!(
-        off.contains("shuffle is off: a shuffle would miss 35.2% (33.9 to 37.0) instead of 41.7%: 6.5 points less"),
-        "{off}"
-    );
+    let off = says(41.7, 100.0, Some(false));
+    let less = "shuffle is off: in 20 draws a shuffle misses 35.2% (33.9 to 37.0) instead of 41.7%: 6.5 points less in \
+                the mean, 100% of draws below as placed";
+    assert!(off.contains(less), "{off}");
     assert!(off.contains("page_alloc.shuffle=1 at boot") && off.contains("the same frames would miss 16.7%"), "{off}");
-    assert!(says(20.0, Some(false)).contains("instead of 20.0%: 15.2 points more"));
-    assert!(says(35.0, Some(false)).contains("as placed, 35.0%, is within what shuffles give"));
-    assert!(says(35.0, Some(true)).contains("shuffle is on: as placed") && says(35.0, None).contains("is unknown"));
+    let more = says(20.0, 0.0, Some(false));
+    assert!(more.contains("instead of 20.0%: 15.2 points more in the mean, 0% of draws below as placed"), "{more}");
+    let within = says(35.0, 45.0, Some(false));
+    let expected =
+        "as placed, 35.0%, is within what shuffles give in 20 draws: 35.2% (33.9 to 37.0), 45% of draws below";
+    assert!(within.contains(expected), "{within}");
+    assert!(says(35.0, 45.0, Some(true)).contains("shuffle is on: as placed"));
+    assert!(says(35.0, 45.0, None).contains("is unknown"));
+}
+
+#[test]
+fn cells_of_unlike_sizes_and_zero_pages_are_said() {
+    let mut report = uniform();
+    report.nodes[0].picture[3].colours = 249;
+    let told = text(&report, 1000, ColorMode::None);
+    assert!(told.contains("a cell is up to 250 colours") && told.contains(", 2.0 MiB of zero pages; "), "{told}");
+    report.targets.iter_mut().for_each(|target| target.zero_pages = 0);
+    let told = text(&report, 1000, ColorMode::None);
+    assert!(!told.contains("zero pages"), "{told}");
 }
 
 #[test]

@@ -78,8 +78,9 @@ fn agrees(report: &Value, frames: &BTreeSet<u64>, pages: u64, colours_of: impl F
     near(number(report, "/frames"), frames.len() as f64, "frames");
     let resident: f64 =
         report["targets"].as_array().unwrap().iter().map(|t| t["resident_pages"].as_f64().unwrap()).sum();
-    near(resident, pages as f64, "pages");
-    near(number(report, "/shared_pages") + number(report, "/frames"), pages as f64, "shared pages");
+    let zeros: f64 = report["targets"].as_array().unwrap().iter().map(|t| t["zero_pages"].as_f64().unwrap()).sum();
+    near(resident + zeros, pages as f64, "pages");
+    near(number(report, "/shared_pages") + number(report, "/frames") + zeros, pages as f64, "shared pages");
     let (counted, none) = (by_node(frames, report), BTreeSet::new());
     let (mut on_nodes, mut behind, mut missed) = (number(report, "/unknown_node_frames"), 0.0, 0.0);
     for node in report["nodes"].as_array().unwrap() {
@@ -109,9 +110,15 @@ fn agrees(report: &Value, frames: &BTreeSet<u64>, pages: u64, colours_of: impl F
 
 fn rates_make_sense(report: &Value) {
     let rate = |path: &str| number(report, &format!("/rates/{path}"));
-    for path in
-        ["placed_pct", "shuffled/min_pct", "shuffled/max_pct", "coloured/mean_pct", "unavoidable_pct", "crowded_pct"]
-    {
+    for path in [
+        "placed_pct",
+        "shuffled/min_pct",
+        "shuffled/max_pct",
+        "shuffled_below_placed_pct",
+        "coloured/mean_pct",
+        "unavoidable_pct",
+        "crowded_pct",
+    ] {
         assert!((0.0..=100.0).contains(&rate(path)), "{path}: {report}");
     }
     assert!(
@@ -133,6 +140,7 @@ fn what_makes_no_sense_is_wrong_usage() {
     stage.isotherm(&format!("placement -p {me} --cache-size much")).ended(2).says("64MiB");
     stage.isotherm(&format!("placement -p {me} --cache-size 5000")).ended(2).says("whole number of pages");
     stage.isotherm(&format!("placement -p {me} --cache-size 0")).ended(2).says("at least one page");
+    stage.isotherm(&format!("placement -p {me} --cache-size 4095")).ended(2).says("a cache of 4095 bytes");
     stage.isotherm("placement --cache-size 1GiB -- sleep 1").ended(2).says("--watch");
     stage.isotherm("placement --all --cache-size 1GiB --source damon-paddr").ended(2).says("running processes");
     stage.isotherm(&format!("placement -p {me} --cache-size 1GiB --sample-period 5")).ended(2).says("--watch");
@@ -168,7 +176,8 @@ fn processes_that_are_none_are_errors_that_name_them() {
     assert!(until(Duration::from_secs(5), || read(Path::new(&stat)).contains(") Z ")));
     stage.isotherm(&format!("placement --cache-size 1MiB -p {}", gone.id())).ended(1).says("has ended");
     gone.wait().unwrap();
-    stage.isotherm(&format!("placement --cache-size 1MiB -p {}", gone.id())).ended(1).says(&gone.id().to_string());
+    let none = format!("there is no process {}", gone.id());
+    stage.isotherm(&format!("placement --cache-size 1MiB -p {}", gone.id())).ended(1).says(&none);
     if read(Path::new("/proc/2/comm")).trim() == "kthreadd" {
         stage.isotherm("placement --cache-size 1MiB -p 2").ended(1).says("process 2 has no user memory");
     }
@@ -214,6 +223,31 @@ time.sleep(60)
     let again = stage.isotherm(&format!("placement --seed 1 --cache-size 4MiB -p {}", script.pid())).ended(0);
     assert_eq!(text.out, again.out, "the same seed, the same draws");
     signal(child, "KILL");
+}
+
+#[test]
+fn pages_that_were_only_read_are_zero_pages_and_no_frames() {
+    need!(sees_frames(), "CAP_SYS_ADMIN, to see frames");
+    // 64 MiB of small pages and, if the system has them, 64 MiB of huge ones: MADV_NOHUGEPAGE and MADV_HUGEPAGE.
+    let code = "
+for advice in [15, 14]:
+    at = reserve(64 << 20)
+    libc.madvise(at, 64 << 20, advice)
+    for i in range(16384): ctypes.string_at(at + i * 4096, 1)
+print(at, flush=True)
+time.sleep(60)
+";
+    let Some(script) = Script::start(code) else { return support::skip("Python") };
+    signal(script.pid(), "STOP");
+    let stage = Stage::new();
+    let report = stage.json(&format!("placement --json --cache-size 64MiB -p {}", script.pid()));
+    let zeros = number(&report, "/targets/0/zero_pages");
+    assert!((32_768.0..33_000.0).contains(&zeros), "{report}");
+    let of_others = number(&report, "/targets/0/resident_pages");
+    assert!(of_others < 16_384.0 && number(&report, "/shared_pages") < 4096.0, "{report}");
+    assert_eq!(number(&report, "/frames") + number(&report, "/shared_pages"), of_others, "{report}");
+    let text = stage.isotherm(&format!("placement --cache-size 64MiB -p {}", script.pid())).ended(0);
+    text.prints("MiB of zero pages");
 }
 
 #[test]

@@ -56,6 +56,23 @@ impl Gather {
         let weight = if weight.is_finite() { weight.max(0.0) } else { 0.0 };
         self.found.push((frame, if self.weighted { weight } else { 1.0 }));
         self.pages += 1;
+        self.keep_short();
+    }
+
+    /// Adds all that another one has found, as if each had been added here. Both are of one kind, uniform or weighted.
+    /// Costs nothing if nothing was added here yet; until it returns, the memory of both is taken.
+    pub fn absorb(&mut self, other: Gather) {
+        debug_assert_eq!(self.weighted, other.weighted, "one kind");
+        self.pages += other.pages;
+        if self.found.is_empty() {
+            (self.found, self.sort_at) = (other.found, other.sort_at);
+        } else {
+            self.found.extend(other.found);
+            self.keep_short();
+        }
+    }
+
+    fn keep_short(&mut self) {
         if self.found.len() >= self.sort_at {
             self.bring_together();
             self.sort_at = (self.found.len() * 2).max(1 << 20);

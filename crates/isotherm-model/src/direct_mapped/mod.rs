@@ -36,7 +36,7 @@ use isotherm_units::{Bytes, FrameNo, PAGE_SIZE};
 #[non_exhaustive]
 pub enum CacheError {
     /// No room for a single frame.
-    #[error("a cache of {0}: give it at least one page, 4 KiB")]
+    #[error("a cache of {} bytes: give it at least one page, 4096 bytes", .0.0)]
     TooSmall(Bytes),
     /// A part of a page.
     #[error("a cache of {} bytes is not a whole number of pages of 4 KiB", .0.0)]

@@ -217,6 +217,25 @@ fn heat_beside_cold_is_best_of_even_placements_and_nothing_beats_the_unavoidable
 }
 
 #[test]
+fn frames_gathered_apart_are_as_those_gathered_together() {
+    let parts = [vec![(1, 1.0), (5, 2.0), (1, 0.5)], vec![], vec![(5, 4.0), (3000, 8.0)]];
+    for empty in [Gather::uniform(), Gather::weighted()] {
+        let (mut together, mut apart) = (empty.clone(), empty.clone());
+        for part in &parts {
+            let mut one = empty.clone();
+            for (frame, weight) in part {
+                together.add(FrameNo(*frame), *weight);
+                one.add(FrameNo(*frame), *weight);
+            }
+            apart.absorb(one);
+        }
+        assert_eq!((apart.pages(), together.pages()), (5, 5));
+        let [apart, together] = [apart, together].map(|gather| gather.finish().iter().collect::<Vec<_>>());
+        assert_eq!((apart.len(), &apart), (3, &together));
+    }
+}
+
+#[test]
 fn a_frame_mapped_twice_is_one() {
     let uniform = Footprint::uniform(vec![FrameNo(5), FrameNo(2), FrameNo(5)]);
     assert_eq!((uniform.frames(), uniform.blocks(), uniform.is_uniform()), (2, 1, true));

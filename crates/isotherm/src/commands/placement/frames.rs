@@ -1,16 +1,21 @@
 //! The frames behind the pages of processes, from `/proc/PID/pagemap`.
 //!
-//! Goes mapping by mapping, neighbours joined, so that 65,530 mappings side by side are one; large ones are asked first where pages are,
-//! so that a terabyte that was reserved and never touched costs nothing. A frame mapped several times is one frame. What has no frame is
-//! counted: swapped out, or absent. A process that ends meanwhile is told as left out, though what was read of it so far counts; if it was
-//! named, that is an error.
+//! Goes mapping by mapping, neighbours joined, so that 65,530 mappings side by side are one; large ones are asked first
+//! where pages are, so that a terabyte that was reserved and never touched costs nothing. A frame mapped several times
+//! is one frame. What has no frame is counted: swapped out, or absent. So are pages of zeros, which share one frame
+//! among all processes that read memory and never wrote it.
+//!
+//! A process that ends or execs meanwhile is left out with all that was read of it, and told; if it was named, that is
+//! an error. To the kernel neither is one: it tells nothing more of memory that is gone, and the process may not be a
+//! zombie yet. That nothing was missed is known by asking the pagemap at the end whether its memory is still there.
 
 use super::heat::Heated;
 use crate::watch::Stop;
 use anyhow::{Context, Result, bail};
 use isotherm_model::direct_mapped::{Footprint, Gather};
 use isotherm_sys::pagemap::Pagemap;
-use isotherm_sys::proc::{MapEntry, Proc};
+use isotherm_sys::pagemap_zero::ZeroFrames;
+use isotherm_sys::proc::{Identity, MapEntry, Proc};
 use isotherm_units::{Addr, AddrRange, FrameNo, PAGE_SIZE};
 use isotherm_view::placement::PlacementTarget;
 use std::io;
@@ -34,7 +39,11 @@ pub struct Found {
 /// Frames on the way.
 pub struct Frames {
     proc: Proc,
+    /// Of processes that were read to the end.
     gather: Gather,
+    /// As [`Frames::gather`] began: for the process that is being read.
+    empty: Gather,
+    zeros: ZeroFrames,
     targets: Vec<PlacementTarget>,
     left_out: Vec<(u32, String)>,
 }
@@ -55,14 +64,24 @@ pub fn check_visible(proc: &Proc) -> Result<()> {
 }
 
 impl Frames {
-    pub fn new(gather: Gather) -> Frames {
-        Frames { proc: Proc::default(), gather, targets: Vec::new(), left_out: Vec::new() }
+    /// `gather` is empty, and says whether frames are weighted.
+    pub fn new(gather: Gather) -> Result<Frames> {
+        Frames::at(Proc::default(), gather)
     }
 
-    /// Adds the frames of a process. One that has ended, or may not be read, is left out; if it was named, that is an error.
+    fn at(proc: Proc, gather: Gather) -> Result<Frames> {
+        // Frames are the same whatever we read them through.
+        let zeros = ZeroFrames::find(Proc::default().root()).context("find the frames of pages of zeros")?;
+        Ok(Frames { proc, empty: gather.clone(), gather, zeros, targets: Vec::new(), left_out: Vec::new() })
+    }
+
+    /// Adds the frames of a process, all or none. One that ends or execs before all is read, or may not be read, is
+    /// left out; if it was named, that is an error.
     pub fn add(&mut self, process: &Heated, stop: &Stop) -> Result<()> {
         match self.read(process, stop) {
-            Ok(target) if target.resident_pages + target.swapped_pages > 0 => self.targets.push(target),
+            Ok(target) if target.resident_pages + target.zero_pages + target.swapped_pages > 0 => {
+                self.targets.push(target)
+            }
             Ok(_) if process.named => bail!("process {} has no user memory, or has ended", process.pid),
             Ok(_) => {}
             Err(error) if process.named => return Err(error),
@@ -85,68 +104,120 @@ impl Frames {
 
     fn read(&mut self, process: &Heated, stop: &Stop) -> Result<PlacementTarget> {
         let pid = process.pid;
-        match self.proc.stat(pid)? {
-            stat if stat.is_kernel_thread() => bail!("process {pid} has no user memory: it is a kernel thread"),
-            stat if stat.has_ended() => bail!("process {pid} has ended"),
-            _ => {}
+        match self.proc.stat(pid) {
+            Err(error) if error.is_gone() => bail!(no_such(pid)),
+            Err(error) => return Err(error.into()),
+            Ok(stat) if stat.is_kernel_thread() => bail!("process {pid} has no user memory: it is a kernel thread"),
+            Ok(stat) if stat.has_ended() => bail!("process {pid} has ended"),
+            Ok(_) => {}
         }
-        // Opened before it is compared: it stays with the memory that it was opened on, whatever gets the pid.
-        let pagemap = Pagemap::open(self.proc.root(), pid).map_err(|e| failed(pid, e))?;
-        let identity = self.proc.identity(pid)?;
-        if process.start_ticks.is_some_and(|then| then != identity.start_ticks) {
-            bail!("process {pid} has ended, and another one has its pid");
+        let opened = Opened::open(&self.proc, process)?;
+        let (target, found) = self.read_opened(&opened, process, stop)?;
+        // Its memory may be another's too, and outlive it.
+        if !self.proc.is_alive(opened.identity)? {
+            bail!(cut_short(pid));
         }
-        let maps = self.proc.maps(pid)?;
-        let ranges = joined(&maps);
-        let mut target = PlacementTarget {
-            pid,
-            comm: process.comm.clone(),
-            resident_pages: 0,
-            swapped_pages: 0,
-            absent_pages: 0,
-            unknown_heat_pages: process.heat.as_ref().map(|_| 0),
-        };
-        let mut at = 0;
-        for range in &ranges {
-            for part in parts(&pagemap, *range).map_err(|e| failed(pid, e))? {
-                if stop.is_set() {
-                    bail!("stopped before all frames were read");
-                }
-                self.read_part(&pagemap, part, process, &mut at, &mut target)?;
-            }
-        }
-        // A list that is cut short because the process ended is no error to the kernel.
-        if !self.proc.is_alive(identity)? {
-            bail!("process {pid} ended while it was read; what was read of it counts");
-        }
-        let mapped: u64 = ranges.iter().map(|range| range.len().pages()).sum();
-        target.absent_pages = mapped.saturating_sub(target.resident_pages + target.swapped_pages);
+        self.gather.absorb(found);
         Ok(target)
     }
 
-    fn read_part(
-        &mut self,
-        pagemap: &Pagemap,
-        part: AddrRange,
-        process: &Heated,
-        at: &mut usize,
-        target: &mut PlacementTarget,
-    ) -> Result<()> {
-        for (page, entry) in pagemap.read(part).map_err(|e| failed(process.pid, e))? {
+    fn read_opened(&mut self, opened: &Opened, process: &Heated, stop: &Stop) -> Result<(PlacementTarget, Gather)> {
+        let pid = process.pid;
+        let mut reading = Reading {
+            target: PlacementTarget {
+                pid,
+                comm: process.comm.clone(),
+                resident_pages: 0,
+                zero_pages: 0,
+                swapped_pages: 0,
+                absent_pages: 0,
+                unknown_heat_pages: process.heat.as_ref().map(|_| 0),
+            },
+            found: self.empty.clone(),
+            at: 0,
+        };
+        for range in &opened.ranges {
+            for part in parts(&opened.pagemap, *range).map_err(|e| failed(pid, e))? {
+                if stop.is_set() {
+                    bail!("stopped before all frames were read");
+                }
+                reading.part(&opened.pagemap, part, process, &mut self.zeros)?;
+            }
+        }
+        // Where large ranges have pages is told as nowhere, too, of memory that is gone.
+        if !opened.pagemap.is_there().map_err(|e| failed(pid, e))? {
+            bail!(cut_short(pid));
+        }
+        let Reading { mut target, found, .. } = reading;
+        let mapped: u64 = opened.ranges.iter().map(|range| range.len().pages()).sum();
+        target.absent_pages = mapped.saturating_sub(target.resident_pages + target.zero_pages + target.swapped_pages);
+        Ok((target, found))
+    }
+}
+
+/// The memory of a process, and what is mapped in it.
+struct Opened {
+    pagemap: Pagemap,
+    identity: Identity,
+    ranges: Vec<AddrRange>,
+}
+
+impl Opened {
+    fn open(proc: &Proc, process: &Heated) -> Result<Opened> {
+        let pid = process.pid;
+        // Opened before it is compared: it stays with the memory that it was opened on, whatever gets the pid.
+        let pagemap = Pagemap::open(proc.root(), pid).map_err(|e| failed(pid, e))?;
+        let identity = proc.identity(pid)?;
+        if process.start_ticks.is_some_and(|then| then != identity.start_ticks) {
+            bail!("process {pid} has ended, and another one has its pid");
+        }
+        Ok(Opened { pagemap, identity, ranges: joined(&proc.maps(pid)?) })
+    }
+}
+
+/// A process that is being read.
+struct Reading {
+    target: PlacementTarget,
+    found: Gather,
+    /// Where the last rate was found.
+    at: usize,
+}
+
+impl Reading {
+    fn part(&mut self, pagemap: &Pagemap, part: AddrRange, process: &Heated, zeros: &mut ZeroFrames) -> Result<()> {
+        let entries = pagemap.read(part).map_err(|e| failed(process.pid, e))?;
+        // All of it was mapped in the user half, so it does not reach past the end of the address space.
+        if (entries.len() as u64) < part.len().pages() {
+            bail!(cut_short(process.pid));
+        }
+        for (page, entry) in entries {
             if !entry.is_present() {
-                target.swapped_pages += u64::from(entry.is_swapped());
+                self.target.swapped_pages += u64::from(entry.is_swapped());
                 continue;
             }
             let Some(frame) = entry.frame() else { bail!(HIDDEN) };
-            let rate = process.heat.as_ref().and_then(|heat| heat.rate_at(page, at));
-            if let (None, Some(unknown)) = (rate, &mut target.unknown_heat_pages) {
+            if zeros.has(entry) {
+                self.target.zero_pages += 1;
+                continue;
+            }
+            let rate = process.heat.as_ref().and_then(|heat| heat.rate_at(page, &mut self.at));
+            if let (None, Some(unknown)) = (rate, &mut self.target.unknown_heat_pages) {
                 *unknown += 1;
             }
-            target.resident_pages += 1;
-            self.gather.add(FrameNo(frame), rate.unwrap_or_default());
+            self.target.resident_pages += 1;
+            self.found.add(FrameNo(frame), rate.unwrap_or_default());
         }
         Ok(())
     }
+}
+
+/// What is said where a process that was named is none.
+pub fn no_such(pid: u32) -> String {
+    format!("there is no process {pid}: it has ended, or never was")
+}
+
+fn cut_short(pid: u32) -> String {
+    format!("process {pid} ended (or exec'd) while it was read; nothing of it counts")
 }
 
 fn failed(pid: u32, error: io::Error) -> anyhow::Error {
@@ -205,6 +276,80 @@ fn chunks(range: AddrRange) -> impl Iterator<Item = AddrRange> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::io::Write;
+    use std::process::{Child, Command, Stdio};
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    fn stop() -> Stop {
+        Stop(Arc::default())
+    }
+
+    fn frames(proc: Proc) -> Frames {
+        Frames::at(proc, Gather::uniform()).unwrap()
+    }
+
+    fn ends_as_cut_short(opened: &mut Opened, pid: u32) {
+        let mut frames = frames(Proc::default());
+        let why = frames.read_opened(opened, &Heated::of(pid), &stop()).unwrap_err().to_string();
+        assert!(why.contains("ended (or exec'd) while it was read"), "{why}");
+        // Where nothing is read because nothing is told to be there, it is noticed as well.
+        opened.ranges.clear();
+        assert!(frames.read_opened(opened, &Heated::of(pid), &stop()).is_err());
+    }
+
+    fn waiting() -> (Child, Opened) {
+        let mut command = Command::new("sh");
+        command.args(["-c", "read line; exec sleep 60"]).stdin(Stdio::piped());
+        let child = command.spawn().unwrap();
+        let opened = Opened::open(&Proc::default(), &Heated::of(child.id())).unwrap();
+        assert!(!opened.ranges.is_empty());
+        (child, opened)
+    }
+
+    #[test]
+    fn a_process_that_is_killed_between_its_maps_and_its_pagemap_is_cut_short() {
+        let (mut child, mut opened) = waiting();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        ends_as_cut_short(&mut opened, child.id());
+    }
+
+    /// It is alive all the time.
+    #[test]
+    fn a_process_that_execs_between_its_maps_and_its_pagemap_is_cut_short() {
+        let (mut child, mut opened) = waiting();
+        child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        let (proc, began) = (Proc::default(), Instant::now());
+        while proc.stat(child.id()).unwrap().comm != "sleep" {
+            assert!(began.elapsed() < Duration::from_secs(20), "it execs");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        ends_as_cut_short(&mut opened, child.id());
+        assert!(proc.is_alive(opened.identity).unwrap());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Pages 1 to 4 and 8 to 11, with frames from 100 million on, which no machine has.
+    #[test]
+    fn what_was_read_of_a_process_counts_only_if_all_was_read() {
+        let (dir, pid) = (tempfile::tempdir().unwrap(), std::process::id());
+        let of_process = dir.path().join(pid.to_string());
+        fs::create_dir(&of_process).unwrap();
+        fs::write(of_process.join("stat"), fs::read("/proc/self/stat").unwrap()).unwrap();
+        fs::write(of_process.join("maps"), "1000-5000 rw-p 0 00:00 0\n8000-c000 rw-p 0 00:00 0\n").unwrap();
+        for (pages, complete) in [(10_u64, false), (12, true)] {
+            let entries: Vec<u8> = (0..pages).flat_map(|page| (1 << 63 | (100_000_000 + page)).to_ne_bytes()).collect();
+            fs::write(of_process.join("pagemap"), entries).unwrap();
+            let mut frames = frames(Proc::at(dir.path()));
+            frames.add(&Heated::of(pid), &stop()).unwrap();
+            let told = (frames.gather.pages(), frames.targets.len(), frames.left_out.len());
+            assert_eq!(told, if complete { (8, 1, 0) } else { (0, 0, 1) });
+            assert!(complete || frames.add(&Heated { named: true, ..Heated::of(pid) }, &stop()).is_err());
+        }
+    }
 
     fn pages(first: u64, count: u64) -> AddrRange {
         AddrRange::new(Addr(first * PAGE_SIZE), Addr((first + count) * PAGE_SIZE))

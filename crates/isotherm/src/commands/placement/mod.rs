@@ -127,6 +127,7 @@ fn resident(args: &PlacementArgs) -> Result<Vec<Heated>> {
                 named: follower.was_named(pid),
                 ..Heated::of(pid)
             }),
+            Err(error) if follower.was_named(pid) && error.is_gone() => bail!(frames::no_such(pid)),
             Err(error) if follower.was_named(pid) => return Err(error.into()),
             Err(_) => {}
         }
@@ -137,7 +138,7 @@ fn resident(args: &PlacementArgs) -> Result<Vec<Heated>> {
 /// Reads the frames of all processes.
 fn collect(heated: &[Heated], weighted: bool, stop: &Stop) -> Result<Found> {
     let bar = Late::new(heated.len() as u64, "reading frames");
-    let mut frames = Frames::new(if weighted { Gather::weighted() } else { Gather::uniform() });
+    let mut frames = Frames::new(if weighted { Gather::weighted() } else { Gather::uniform() })?;
     for process in heated {
         if stop.is_set() {
             bail!("stopped before all frames were read");
@@ -288,6 +289,12 @@ impl Rates {
         self.crowded += share * other.crowded;
     }
 
+    /// The share of shuffles that miss less than as placed; `None` if nothing was drawn.
+    fn below_placed(&self) -> Option<f64> {
+        let below = self.shuffled.iter().filter(|rate| **rate < self.placed).count();
+        (!self.shuffled.is_empty()).then(|| below as f64 / self.shuffled.len() as f64)
+    }
+
     /// In percent; `None` if nothing was drawn.
     fn told(&self) -> Option<PlacementRates> {
         let pct = |rate: f64| rate * 100.0;
@@ -304,6 +311,7 @@ impl Rates {
         Some(PlacementRates {
             placed_pct: pct(self.placed),
             shuffled: drawn(&self.shuffled)?,
+            shuffled_below_placed_pct: pct(self.below_placed()?),
             coloured: drawn(&self.coloured)?,
             coloured_by_heat_pct: pct(self.coloured_by_heat),
             unavoidable_pct: pct(self.unavoidable),

@@ -201,6 +201,13 @@ fn near_and_far_memory_of_an_extended_linear_cache_take_turns() {
 }
 
 #[test]
+fn the_share_of_draws_below_is_of_those_that_miss_less() {
+    let rates = Rates { placed: 0.3, shuffled: vec![0.1, 0.3, 0.2, 0.4], coloured: vec![0.1], ..Rates::default() };
+    assert_eq!(rates.told().unwrap().shuffled_below_placed_pct, 50.0);
+    assert!(Rates::default().told().is_none());
+}
+
+#[test]
 fn cells_tile_the_colours() {
     for (colours, most) in [(1, 400), (399, 400), (400, 400), (401, 400), (1_000_003, 400), (7, 3)] {
         let mut picture = Picture::new(colours, most);
