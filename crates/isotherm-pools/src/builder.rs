@@ -1,9 +1,9 @@
 //! What a pool is to be.
 
 use crate::backing::Source;
+use crate::detect::has_direct_mapped_cache;
 use crate::{Bytes, Error, HugeSize, Pool};
 use isotherm_frames::{Colouring, FrameNo, Shuffling, Tier, Watermarks};
-use isotherm_sys::host::placement_caches_below;
 use isotherm_units::PAGE_SHIFT;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
@@ -142,11 +142,11 @@ impl PoolBuilder {
 
     /// Whether free blocks will be shuffled, and why.
     pub(crate) fn decided(&self) -> Shuffling {
-        let found = || {
-            let caches = placement_caches_below(&self.sysfs).unwrap_or_default();
-            caches.direct.iter().any(|cache| cache.is_sure())
-        };
-        if self.detected.unwrap_or_else(found) { self.shuffling.detected() } else { self.shuffling }
+        if self.detected.unwrap_or_else(|| has_direct_mapped_cache(&self.sysfs)) {
+            self.shuffling.detected()
+        } else {
+            self.shuffling
+        }
     }
 
     /// Places blocks for a direct-mapped cache.

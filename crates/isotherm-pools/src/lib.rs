@@ -34,6 +34,7 @@
 mod backing;
 mod block;
 mod builder;
+mod detect;
 mod error;
 mod front;
 mod memory;

@@ -531,7 +531,12 @@ fn shuffling_is_on_where_the_machine_tells_of_a_direct_mapped_cache() {
     let good = [("size", "268435456\n"), ("line_size", "64\n"), ("indexing", "0\n"), ("write_policy", "0\n")];
     let is_on = |sys: &tempfile::TempDir, shuffle| {
         let wanted = PoolBuilder::numbers(Bytes::of_mib(64)).sysfs(sys.path()).shuffle(shuffle);
-        wanted.build().unwrap().stats().unwrap().zone.shuffle.switch
+        let switch = wanted.build().unwrap().stats().unwrap().zone.shuffle.switch;
+        // What `isotherm doctor` makes of the same files.
+        let told = placement_caches_below(sys.path()).unwrap_or_default();
+        let told = told.direct.iter().any(|cache| cache.is_sure());
+        assert!(shuffle.is_some() || told == (switch == Switch::Detected), "doctor says {told}, {switch:?} here");
+        switch
     };
     let cached = node_with_cache(&good);
     assert_eq!(is_on(&cached, None), Switch::Detected);
@@ -546,7 +551,21 @@ fn shuffling_is_on_where_the_machine_tells_of_a_direct_mapped_cache() {
     assert_eq!(is_on(&with("indexing", "direct\n"), None), Switch::Off);
     assert_eq!(is_on(&with("size", "0\n"), None), Switch::Off);
     assert_eq!(is_on(&with("size", "99999999999\n"), None), Switch::Off);
+    assert_eq!(is_on(&with("size", "268435457\n"), None), Switch::Off);
     assert_eq!(is_on(&node_with_cache(&good[..2]), None), Switch::Off);
+    // In a flat memory mode the cache may be as large as the memory, or larger.
+    let flat = |mode| {
+        let large = [("size", "99999997952\n"), ("indexing", "0\n"), ("line_size", "64\n"), ("write_policy", "0\n")];
+        node_with_cache(&[&large[..], &[("address_mode", mode)]].concat())
+    };
+    assert_eq!(is_on(&flat("0x1\n"), None), Switch::Detected);
+    assert_eq!(is_on(&flat("0\n"), None), Switch::Off);
+    assert_eq!(is_on(&flat("none\n"), None), Switch::Off);
+    let twice = node_with_cache(&good);
+    let index = twice.path().join("devices/system/node/node0/memory_side_cache/index01");
+    fs::create_dir(&index).unwrap();
+    good.iter().for_each(|(file, text)| fs::write(index.join(file), text).unwrap());
+    assert_eq!(is_on(&twice, None), Switch::Off);
     assert_eq!(is_on(&tempfile::tempdir().unwrap(), None), Switch::Off);
 }
 

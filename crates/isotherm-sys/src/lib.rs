@@ -5,7 +5,6 @@
 //! safe interface comes out: descriptors and mappings are owned by types, errors say what was attempted. Readers of `/proc`,
 //! `/sys` and cgroups take a root path, so that tests run on made-up machines.
 
-#[cfg(feature = "bpf")]
 pub mod bpf;
 pub mod clear_refs;
 pub mod clock;
