@@ -3,7 +3,7 @@
 use super::stock::{self, Starts, Stock};
 use crate::lock::{Tried, TryWord};
 use crate::memory::{Metadata, bytes_for};
-use crate::percpu::{LISTS, Rseq, Shape, current_cpu};
+use crate::percpu::{Rseq, Shape, current_cpu};
 use core::sync::atomic::AtomicU32;
 
 /// Words to which a CPU's begin: two lines, as processors fetch lines in pairs.
@@ -94,11 +94,6 @@ impl<'m> LockedStacks<'m> {
     /// Entries of a list a moment ago.
     pub(super) fn count(&self, cpu: u32, list: usize) -> u32 {
         self.of(cpu).map_or(0, |(_, stock)| stock.count(list))
-    }
-
-    /// Entries of all lists a moment ago.
-    pub(super) fn counts(&self, cpu: u32) -> [u32; LISTS] {
-        core::array::from_fn(|list| self.count(cpu, list))
     }
 
     /// A limit is a word that may change at any time: nobody need hold the lock.

@@ -32,7 +32,7 @@ use crate::percpu::{LISTS, NoRseq, Rseq, Shape, Stacks, StopError};
 use crate::state;
 use crate::tune::{Marks, Pressure, Tuner};
 use crate::zone::bulk::CHUNK;
-use crate::{AllocError, FrameNo, FreeError, MAX_ORDER, MigrateType, Order, PAGE_BLOCK_ORDER, Request, Zone};
+use crate::{AllocError, FrameNo, FrameState, FreeError, MigrateType, Order, PAGE_BLOCK_ORDER, Request, Zone};
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 use locked::LockedStacks;
@@ -355,9 +355,15 @@ impl<'m> Sets<'m> {
 
     /// Hands out the block of `order` that starts at `frame`, if it is free, also if it waits in a set.
     pub fn alloc_at(&self, frame: FrameNo, order: Order, migrate: MigrateType) -> Result<(), AllocError> {
-        self.zone
-            .alloc_at(frame, order, migrate)
-            .or_else(|error| if self.drain_all() == 0 { Err(error) } else { self.zone.alloc_at(frame, order, migrate) })
+        self.zone.alloc_at(frame, order, migrate).or_else(|error| {
+            // Only if that can help: draining interrupts every CPU.
+            let mut frames = (0..u64::from(order.frames())).filter_map(|n| frame.0.checked_add(n)).map(FrameNo);
+            if !frames.any(|frame| matches!(self.zone.state(frame), FrameState::Cached(_))) {
+                return Err(error);
+            }
+            self.drain_all();
+            self.zone.alloc_at(frame, order, migrate)
+        })
     }
 
     /// Frames that wait in the set of a CPU, at this moment.
@@ -466,10 +472,7 @@ impl<'m> Sets<'m> {
     }
 
     fn counts(&self, cpu: u32) -> [u32; LISTS] {
-        match &self.kind {
-            Kind::Restartable(stacks) => core::array::from_fn(|list| stacks.count(cpu, list)),
-            Kind::Locked(stacks) => stacks.counts(cpu),
-        }
+        core::array::from_fn(|list| self.count(cpu, list))
     }
 
     /// Whether there is nothing to drain.
@@ -566,7 +569,7 @@ impl<'m> Sets<'m> {
                 break;
             }
         }
-        let index = answer.ok_or(AllocError::Exhausted { order, free_blocks: [0; MAX_ORDER as usize + 1] })?;
+        let Some(index) = answer else { return self.zone.alloc(order, migrate) };
         self.zone.set_state_byte(index, state::allocated(order, migrate));
         Ok(self.zone.frame(index))
     }
@@ -575,10 +578,7 @@ impl<'m> Sets<'m> {
     fn keep(&self, cpu: u32, list: usize, order: Order, blocks: &[u32]) -> usize {
         let room = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
         self.set_limit(cpu, list, self.count(cpu, list).saturating_add(room));
-        let kept = match &self.kind {
-            Kind::Restartable(stacks) => stacks.push_many(list, blocks),
-            Kind::Locked(stacks) => stacks.push_many(list, blocks),
-        };
+        let kept = self.push_many(list, blocks);
         self.zone.give_back(&blocks[kept..], order);
         kept
     }
@@ -631,11 +631,15 @@ impl<'m> Sets<'m> {
         // What the rest did not have, the newest must give, the older of them first.
         let (give, keep) = newest[..kept].split_at(left.min(kept));
         self.zone.give_back(give, order);
-        let pushed = match &self.kind {
-            Kind::Restartable(stacks) => stacks.push_many(list, keep),
-            Kind::Locked(stacks) => stacks.push_many(list, keep),
-        };
+        let pushed = self.push_many(list, keep);
         self.zone.give_back(&keep[pushed..], order);
+    }
+
+    fn push_many(&self, list: usize, blocks: &[u32]) -> usize {
+        match &self.kind {
+            Kind::Restartable(stacks) => stacks.push_many(list, blocks),
+            Kind::Locked(stacks) => stacks.push_many(list, blocks),
+        }
     }
 
     fn pop_many(&self, list: usize, into: &mut [u32]) -> usize {

@@ -151,7 +151,6 @@ impl<'z, 'm> OwnedSet<'z, 'm> {
     }
 
     /// Gives back what the tuner says, of the list that grew, and not its newest.
-    /// Gives back what the tuner says, of the list that grew.
     #[inline(never)]
     fn drain_some(&mut self, list: usize) {
         let order = order_of(list);

@@ -51,7 +51,7 @@ impl Zone<'_> {
     }
 
     /// For a per-CPU set: blocks that are marked as waiting in it. Fewer where colours of the best load run out: a set must not
-    /// hold worse ones while there are better. `None`: the caller would not wait, or none is left.
+    /// hold worse ones while there are better. At least one, or an error.
     pub(crate) fn refill(
         &self,
         order: Order,
