@@ -225,6 +225,42 @@ fn a_disk_that_is_full_once_costs_the_waiting_segment_and_leaves_no_litter() {
     });
 }
 
+/// What is left of a table at its end takes another way to the disk than the rest; how much that is depends on its size.
+#[test]
+fn a_disk_that_is_full_at_the_end_of_a_large_table_is_told_as_that() {
+    let failures: usize = (200..1400).step_by(100).map(each_failure_is_of_a_full_disk).sum();
+    assert!(failures > 200, "{failures}");
+}
+
+/// Lets each operation fail in turn that a segment of so many targets takes. Tells how many there were.
+fn each_failure_is_of_a_full_disk(targets: u32) -> usize {
+    let mut large = samples::snapshot(0);
+    let worker = large.targets[0].clone();
+    let target = |pid: u32| {
+        let mut target = worker.clone();
+        target.id.pid = pid;
+        target.comm = format!("{:x}", u64::from(pid + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        target
+    };
+    large.targets = (0..targets).map(target).collect();
+    let mut failures = 0;
+    for at in 0.. {
+        let parent = tempfile::tempdir().unwrap();
+        let probe = Probe::failing(at, false);
+        let options = Options { flush_interval: Duration::ZERO, ..Options::default() };
+        let written = Writer::create_in(Box::new(probe.clone()), &parent.path().join("r"), &samples::run(), options)
+            .and_then(|mut writer| writer.push(&large));
+        if probe.state().done <= at {
+            break;
+        }
+        if let Err(Error::Write { error, .. }) = written {
+            assert_eq!(error.kind(), ErrorKind::StorageFull, "{targets} targets, operation {at}: {error:?}");
+            failures += 1;
+        }
+    }
+    failures
+}
+
 #[test]
 fn after_a_failed_write_nothing_more_is_taken() {
     let parent = tempfile::tempdir().unwrap();

@@ -66,7 +66,9 @@ impl Plan<'_> {
         let mut writer =
             TableWriter(ArrowWriter::try_new_with_options(file, table.schema(), options).map_err(into_io)?);
         fill(table, &mut writer)?;
-        let mut file = writer.0.into_inner().map_err(into_io)?;
+        // Not `into_inner`: what the system says of a failure there comes as a text.
+        writer.0.finish().map_err(into_io)?;
+        let file = writer.0.inner_mut();
         file.flush()?;
         file.get_mut().sync()
     }
