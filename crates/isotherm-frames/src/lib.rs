@@ -23,6 +23,7 @@
 #![cfg_attr(not(any(test, feature = "std")), no_std)]
 
 pub mod colour;
+pub mod housekeep;
 mod kind;
 mod lock;
 mod memory;

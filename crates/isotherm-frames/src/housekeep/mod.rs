@@ -1,0 +1,5 @@
+//! Housekeeping of per-CPU sets: see [`schedule`] for when it is due.
+
+pub mod schedule;
+
+pub use schedule::{Interval, Schedule, Seat, Spread};
