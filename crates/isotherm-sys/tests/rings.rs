@@ -239,27 +239,37 @@ fn a_directory_that_is_no_cgroup_is_told_as_that() {
     }
 }
 
+/// Adds what was sampled of each page to `seen`, now and every few milliseconds for so long. Returns the highest page.
+fn watch(rings: &mut Rings, child: &Child, seen: &mut [u32], millis: u64) -> usize {
+    let until = Instant::now() + Duration::from_millis(millis);
+    loop {
+        seen.iter_mut().zip(pages(rings, child)).for_each(|(sum, n)| *sum += n);
+        if Instant::now() >= until {
+            return seen.iter().rposition(|n| *n > 0).unwrap_or(0);
+        }
+        std::thread::sleep(Duration::from_millis(15));
+        rings.refit().unwrap();
+    }
+}
+
 #[test]
 fn threads_started_while_it_is_opened_are_sampled_and_none_twice() {
-    for round in 0..5 {
+    for round in 0..8 {
         let mut child = Child::start(Role::Spawn);
         let Some(mut rings) = open(&faults(Rate::Period(1)), &Whom::Process(child.pid()), 4 * MIB) else { return };
         let mut seen = vec![0; child.pages];
-        let until = Instant::now() + Duration::from_millis(300);
-        while Instant::now() < until {
-            let new = pages(&mut rings, &child);
-            seen.iter_mut().zip(new).for_each(|(sum, n)| *sum += n);
-            rings.refit().unwrap();
-            std::thread::sleep(Duration::from_millis(20));
+        for _ in 0..3 {
+            watch(&mut rings, &child, &mut seen, 15);
+            // Threads have inherited: all of them have their events opened anew.
+            rings.set_rate(Rate::Period(1)).unwrap();
         }
+        let open = watch(&mut rings, &child, &mut seen, 0);
+        watch(&mut rings, &child, &mut seen, 60);
         child.end();
-        seen.iter_mut().zip(pages(&mut rings, &child)).for_each(|(sum, n)| *sum += n);
-        let (Some(first), Some(last)) = (seen.iter().position(|n| *n > 0), seen.iter().rposition(|n| *n > 0)) else {
-            panic!("nothing was seen");
-        };
+        let last = watch(&mut rings, &child, &mut seen, 0);
         // Pages are touched in order by whichever thread is next. What was touched before all were sampled may be missing.
-        let late = &seen[first + (last - first) / 2..last];
-        assert!(last - first > 100, "round {round}: {first} to {last}");
+        let late = &seen[open + (last - open) / 2..last];
+        assert!(last - open > 100, "round {round}: {open} to {last}");
         let missing = late.iter().filter(|n| **n == 0).count();
         let twice = seen.iter().filter(|n| **n > 1).count();
         assert_eq!((missing, twice), (0, 0), "round {round}, of {}", late.len());

@@ -60,14 +60,28 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// The process and the thread that was started, if it tells that.
-    pub(super) fn started(self) -> Option<(u32, u32)> {
+    /// Who was started, if it tells that.
+    pub(super) fn started(self) -> Option<Start> {
         match self {
-            // Process, its parent, thread, its parent.
-            Raw::Record { kind: FORK, body } => Some((half(body, 0)?, half(body, 8)?)),
+            // Process, its parent, thread, its parent, time.
+            Raw::Record { kind: FORK, body } => {
+                Some(Start { pid: half(body, 0)?, tid: half(body, 8)?, parent: half(body, 12)?, at: word(body, 16)? })
+            }
             _ => None,
         }
     }
+}
+
+/// A thread was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Start {
+    /// The process it belongs to.
+    pub pid: u32,
+    pub tid: u32,
+    /// The thread that has started it.
+    pub parent: u32,
+    /// When that was told, by the clock of the event that tells: the last thing before the new thread may run.
+    pub at: u64,
 }
 
 fn word(body: &[u8], at: usize) -> Option<u64> {

@@ -182,6 +182,24 @@ impl Proc {
         numbered(&self.path(pid, "task"))
     }
 
+    /// What a thread is doing: `R`, `S`, `D`, `Z`, ...
+    pub fn thread_state(&self, pid: u32, tid: u32) -> Result<char> {
+        let path = self.path(pid, &format!("task/{tid}/stat"));
+        Ok(Stat::parse(&self.read(&path)?).map_err(|e| e.at(&path, 1))?.state)
+    }
+
+    /// Whether a thread has been on a processor yet. `None` where the kernel does not tell (no `CONFIG_SCHED_INFO`), or
+    /// it has ended; where the kernel could tell but does not keep it, none ever has.
+    ///
+    /// A new thread is listed before all is said of its start, and first runs afterwards: of one that has run, everything
+    /// is said.
+    pub fn has_run(&self, pid: u32, tid: u32) -> Option<bool> {
+        let text = std::fs::read_to_string(self.path(pid, &format!("task/{tid}/schedstat"))).ok()?;
+        // Time on processors, time spent waiting for one, and how often it was given one.
+        let turns: u64 = text.split_ascii_whitespace().nth(2)?.parse().ok()?;
+        Some(turns > 0)
+    }
+
     /// The direct children of a process, in order of pid, those that have ended and were not waited for included.
     ///
     /// Through `/proc/PID/task/TID/children`, a read for each thread, since a child belongs to the thread that made it. Kernels

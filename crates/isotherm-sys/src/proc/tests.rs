@@ -625,3 +625,20 @@ fn the_real_proc_has_this_process() {
     proc.cgroups().unwrap();
     proc.membership(pid).unwrap();
 }
+
+#[test]
+fn a_thread_has_a_state_and_has_run_once_it_was_given_a_processor() {
+    let root = tempfile::tempdir().unwrap();
+    for (tid, text) in [(8, "0 0 0\n"), (9, "0 1200 1\n"), (10, "nonsense\n")] {
+        let task = root.path().join(format!("7/task/{tid}"));
+        std::fs::create_dir_all(&task).unwrap();
+        std::fs::write(task.join("schedstat"), text).unwrap();
+    }
+    let line = "8 (a) S) D 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 5 0 0 0 0 0 0 0\n";
+    std::fs::write(root.path().join("7/task/8/stat"), line).unwrap();
+    let proc = Proc::at(root.path());
+    assert_eq!(proc.thread_state(7, 8).unwrap(), 'D');
+    assert!(proc.thread_state(7, 9).unwrap_err().is_gone());
+    let told = [8, 9, 10, 11].map(|tid| proc.has_run(7, tid));
+    assert_eq!(told, [Some(false), Some(true), None, None]);
+}

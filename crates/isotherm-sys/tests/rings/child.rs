@@ -202,7 +202,7 @@ fn forks() {
 }
 
 fn spawn() {
-    let memory = Memory::anonymous(64 << 20, PageSize::Small).unwrap();
+    let memory = Memory::anonymous(256 << 20, PageSize::Small).unwrap();
     say_memory(&memory);
     let (next, ends) = (AtomicUsize::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -215,7 +215,7 @@ fn spawn() {
             ends: &'a AtomicBool,
         ) {
             scope.spawn(move || {
-                for step in 0..12 {
+                for step in 0..24 {
                     if ends.load(Ordering::SeqCst) {
                         return;
                     }
@@ -223,14 +223,14 @@ fn spawn() {
                     if page < memory.pages() {
                         memory.write(page);
                     }
-                    if step == 6 {
+                    if step == 12 {
                         live(scope, memory, next, ends);
                     }
                     std::thread::sleep(Duration::from_micros(300));
                 }
             });
         }
-        (0..6).for_each(|_| live(scope, memory, next, ends));
+        (0..12).for_each(|_| live(scope, memory, next, ends));
         assert!(!told_to_go());
         ends.store(true, Ordering::SeqCst);
     });

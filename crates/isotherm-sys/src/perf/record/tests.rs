@@ -59,9 +59,13 @@ fn records_are_what_the_kernel_wrote() {
     let written: Vec<u8> = records.iter().flat_map(|r| encoded(Fields::TIME, r)).collect();
     assert_eq!(all(Fields::TIME, &written), records);
     assert_eq!(all(Fields::TIME, &bytes(3, &[])), [Record::Other(3)]);
-    let forked = bytes(FORK, &[1_u32, 2, 3, 4, 0, 0].map(u32::to_ne_bytes).concat());
+    let forked = bytes(FORK, &[&[1_u32, 2, 3, 4].map(u32::to_ne_bytes).concat()[..], &words(&[5])].concat());
     let started: Vec<_> = Raws::new(&forked).map(Raw::started).collect();
-    assert_eq!(started, [Some((1, 3))], "process and thread, not their parents");
+    assert_eq!(
+        started,
+        [Some(Start { pid: 1, tid: 3, parent: 4, at: 5 })],
+        "the parent is the thread, not its process"
+    );
     assert_eq!(Raws::new(&bytes(FORK, &[0; 8])).next().unwrap().started(), None);
 }
 

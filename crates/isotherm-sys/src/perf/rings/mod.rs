@@ -13,15 +13,17 @@
 //! kernel gives no ring to an event of a thread on all processors whose heirs would write to it together. The ring belongs to an
 //! event of our own, so that those which are sampled can be closed and opened anew without losing what they have written.
 //!
-//! Threads inherit the events of the thread that starts them, and say so in the ring (`PERF_RECORD_FORK`): that is how a new
-//! thread which is sampled already is told from one that was started before its parent's turn came. Without that, threads started
-//! while a process is opened would be missed, or sampled twice for as long as they live.
+//! How the threads of a process are followed, none missed and none sampled twice, is in [`following`]; what is known of
+//! them, in [`threads`]; who listens while their events are opened, in [`witness`].
 //!
 //! What is in [`super::Ring`] for one event is here for many; the memory of a ring is in [`super::mapping`].
 
+mod following;
 mod plan;
 #[cfg(test)]
 mod tests;
+mod threads;
+mod witness;
 
 use super::attr::{self, Of, Reading};
 use super::error::{self, RingError};
@@ -31,22 +33,16 @@ use super::record::{Raw, Raws, Record, Tally};
 use super::ring::fill_in;
 use super::sampling::{self, Part, Rate, Whom};
 use crate::host;
-use crate::proc::{Identity, Proc};
 use plan::{Opened, Plan, Refused};
-use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use threads::Followed;
+use witness::Witness;
 
 /// A ring is halved down to this where less may be locked in memory than was asked for.
 const LEAST_PAGES: usize = 8;
-/// So often threads are listed again while new ones come.
-const LISTINGS: u32 = 16;
-/// A new thread is to be seen a moment before its parent says that it was started.
-const TOLD_WITHIN: Duration = Duration::from_millis(1);
-
 /// What came of it so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
@@ -131,20 +127,6 @@ pub struct Rings {
     closed: Reading,
 }
 
-/// The process whose threads are sampled.
-#[derive(Debug)]
-struct Followed {
-    id: Identity,
-    /// Threads that are sampled, by an event of their own or one that they have inherited.
-    known: HashSet<u32>,
-    /// A thread was started since the events were opened.
-    inherited: bool,
-    /// Threads that were not known the last time.
-    suspects: HashSet<u32>,
-    /// Losses as of then: with a loss, not all that were started were told.
-    lost: u64,
-}
-
 impl Rings {
     /// Opens all `parts` on all processors that have them, as `sys` (`/sys`) says. They share the rings, of at least `bytes_each`
     /// rounded up to a power of two of pages, or of as much as may be locked in memory. All parts have to have the same fields.
@@ -154,7 +136,7 @@ impl Rings {
     pub fn open(sys: &Path, parts: &[Part], whom: &Whom, bytes_each: usize) -> Result<Rings, RingError> {
         let plan = Plan::new(parts, whom)?;
         let process = match whom {
-            Whom::Process(pid) => Some(Followed::new(*pid, &plan)?),
+            Whom::Process(pid) => Some(Followed::of(*pid, || RingError::Gone { event: plan.event() })?),
             Whom::Host | Whom::Cgroup(_) | Whom::Descendants => None,
         };
         let cpus: Vec<u32> = online(sys)?.into_iter().filter(|cpu| !plan.parts_on(*cpu).is_empty()).collect();
@@ -162,7 +144,10 @@ impl Rings {
             let what = "none of its processors is online";
             return Err(RingError::Unfit { event: plan.event(), what });
         }
+        // The rings are to leave room for a witness. Where there is none even without them, they will say so.
+        let room = process.is_some().then(Witness::own);
         let (slots, ring_bytes) = slots(&plan, &cpus, data_len(bytes_each, page_size()))?;
+        drop(room);
         let mut rings = Rings {
             sys: sys.to_owned(),
             plan,
@@ -183,19 +168,22 @@ impl Rings {
     pub fn drain(&mut self, mut each: impl FnMut(Record<'_>)) {
         let Rings { plan, slots, process, backlog, backlog_period, scratch, tally, .. } = self;
         let mut one = |raw: Raw<'_>, period: Option<u64>| {
-            if let Some(followed) = process {
-                followed.hear(raw);
-            }
             let mut record = raw.record(plan.fields);
             tally.count(&record);
             fill_in(&mut record, period);
             each(record);
         };
+        // Who was started was heard when it was taken out, and may not be true any more.
         Raws::new(backlog).for_each(|raw| one(raw, *backlog_period));
         // A backlog can be as long as all rings together: it is not kept for the next.
         *backlog = Vec::new();
         for slot in slots {
-            slot.mapping.drain(scratch, |raw| one(raw, plan.period));
+            slot.mapping.drain(scratch, |raw| {
+                if let Some(followed) = process {
+                    followed.hear(raw);
+                }
+                one(raw, plan.period);
+            });
         }
     }
 
@@ -251,7 +239,8 @@ impl Rings {
                 refit.cpus_went.insert(0, self.remove(at));
             }
         }
-        let listed = self.listed_again(&mut refit);
+        let (listed, ended) = self.listed_again();
+        refit.ended = ended;
         for cpu in online {
             let is_new = !self.slots.iter().any(|slot| slot.cpu == cpu) && !self.plan.parts_on(cpu).is_empty();
             if is_new && !refit.ended && self.add(cpu, &listed)? {
@@ -279,7 +268,7 @@ impl Rings {
 
     /// Threads of the process that are sampled, as of the last look at them; 0 for a host or cgroup.
     pub fn threads(&self) -> usize {
-        self.process.as_ref().map_or(0, |followed| followed.known.len())
+        self.process.as_ref().map_or(0, |followed| followed.len())
     }
 
     /// Opens everything for the first time.
@@ -333,57 +322,10 @@ impl Rings {
         }
     }
 
-    /// Opens events for all threads of a process, until no more have come meanwhile.
-    fn follow(&mut self, pid: u32) -> Result<(), RingError> {
-        if let Some(followed) = &mut self.process {
-            followed.known.clear();
-            followed.inherited = false;
-        }
-        for listing in 0..LISTINGS {
-            let listed = match Proc::default().threads(pid) {
-                Err(e) if e.is_gone() => break,
-                listed => listed.map_err(RingError::Threads)?,
-            };
-            let mut new = self.unknown(&listed);
-            if listing > 0 && !new.is_empty() {
-                std::thread::sleep(TOLD_WITHIN);
-                self.gather();
-                new = self.unknown(&listed);
-            }
-            if new.is_empty() {
-                break;
-            }
-            for tid in new {
-                self.open_thread(tid, listed.len())?;
-            }
-        }
-        if self.threads() == 0 { Err(RingError::Gone { event: self.plan.event() }) } else { Ok(()) }
-    }
-
-    /// Opens events for a thread, which starts to be sampled at once; nothing if it has ended.
-    fn open_thread(&mut self, tid: u32, threads: usize) -> Result<(), RingError> {
-        for at in 0..self.slots.len() {
-            let before = self.slots[at].events.len();
-            match self.open_on(at, Some(tid)).and_then(|()| self.slots[at].enable_from(before, self.plan.event())) {
-                Err(refused) if refused.is(libc::ESRCH) => return Ok(()),
-                other => other.map_err(|refused| self.error(refused, threads))?,
-            }
-        }
-        if let Some(followed) = &mut self.process {
-            followed.known.insert(tid);
-        }
-        Ok(())
-    }
-
     /// A thread has an event on each processor, and the time of all of them goes on wherever it runs.
     fn share(&self) -> u64 {
         let of_threads = self.process.is_some() || self.plan.whom == Whom::Descendants;
         if of_threads { self.slots.len().max(1) as u64 } else { 1 }
-    }
-
-    fn unknown(&self, listed: &[u32]) -> Vec<u32> {
-        let Some(followed) = &self.process else { return Vec::new() };
-        listed.iter().copied().filter(|tid| !followed.known.contains(tid)).collect()
     }
 
     /// Takes everything out of the rings for later, and listens for threads that were started.
@@ -396,19 +338,6 @@ impl Rings {
         if let Some(followed) = &mut self.process {
             Raws::new(&self.backlog[from..]).for_each(|raw| followed.hear(raw));
         }
-    }
-
-    /// The process, if it has or had threads that inherited events.
-    ///
-    /// That they have ended is no help: threads that could stand in for each other exchange their events when one makes room for
-    /// the other on a processor, so that the event we have opened may have ended with an heir, and the heir's lives on.
-    fn heirs(&self) -> Option<u32> {
-        let followed = self.process.as_ref()?;
-        let own: HashSet<u32> = self.slots.iter().flat_map(|slot| &slot.events).filter_map(|e| e.tid).collect();
-        let is_other = |tid: u32| !own.contains(&tid);
-        let there_are = || Proc::default().threads(followed.id.pid).unwrap_or_default().into_iter().any(is_other);
-        // With a loss, it may not have been told.
-        (followed.inherited || self.tally.lost > 0 || there_are()).then_some(followed.id.pid)
     }
 
     /// Whether a processor was offline and is back since the last look: its events are gone for good, and their time stands still.
@@ -425,25 +354,27 @@ impl Rings {
     /// Drops a ring; what is left in it and what was counted is kept.
     fn remove(&mut self, at: usize) -> u32 {
         let share = self.share();
+        // It may hold what is to be heard.
+        self.gather();
         let mut slot = self.slots.remove(at);
-        slot.mapping.save(&mut self.backlog);
-        self.backlog_period = self.plan.period;
         slot.close(share, &mut self.closed);
         slot.cpu
     }
 
-    /// Adds a ring, if the processor is still there. A thread that is started meanwhile by one whose turn has not come is missed
-    /// on this processor.
+    /// Adds a ring, if the processor is still there. A thread that is started meanwhile by one whose turn has not come
+    /// is missed on this processor.
     fn add(&mut self, cpu: u32, listed: &[u32]) -> Result<bool, RingError> {
         let (slots, _) = slots(&self.plan, &[cpu], self.ring_bytes)?;
         let at = self.slots.len();
         self.slots.extend(slots);
         let opened = if self.process.is_some() {
-            let mut on = |tid: &u32| match self.open_on(at, Some(*tid)) {
+            self.gather();
+            // Those that have no events yet have their turn later, on all processors.
+            let known: Vec<u32> = listed.iter().copied().filter(|tid| !self.is_unknown(*tid)).collect();
+            known.into_iter().try_for_each(|tid| match self.open_on(at, Some(tid)) {
                 Err(refused) if refused.is(libc::ESRCH) => Ok(()),
                 other => other,
-            };
-            listed.iter().try_for_each(&mut on)
+            })
         } else {
             self.open_on(at, None)
         };
@@ -454,61 +385,6 @@ impl Rings {
         }
         self.slots.sort_unstable_by_key(|slot| slot.cpu);
         Ok(true)
-    }
-
-    /// The threads of the process, and whether it is still the same; those that have ended are forgotten.
-    fn listed_again(&mut self, refit: &mut Refit) -> Vec<u32> {
-        let Some(followed) = &mut self.process else { return Vec::new() };
-        let proc = Proc::default();
-        if proc.is_alive(followed.id).is_ok_and(|alive| !alive) {
-            refit.ended = true;
-            followed.known.clear();
-            return Vec::new();
-        }
-        let listed = proc.threads(followed.id.pid).unwrap_or_default();
-        followed.known.retain(|tid| listed.binary_search(tid).is_ok());
-        listed
-    }
-
-    /// Opens events for threads that have inherited none. To be sure of that takes two looks without losses between them.
-    fn catch_up(&mut self, listed: &[u32]) -> Result<usize, RingError> {
-        let mut unknown = self.unknown(listed);
-        if !unknown.is_empty() && self.backlog.is_empty() {
-            self.gather();
-            unknown = self.unknown(listed);
-        }
-        let lost = self.tally.lost;
-        let Some(followed) = &mut self.process else { return Ok(0) };
-        if std::mem::replace(&mut followed.lost, lost) != lost {
-            // It may have been told that they were started. Twice would be worse than not at all.
-            followed.known.extend(unknown.drain(..));
-        }
-        let before = std::mem::replace(&mut followed.suspects, unknown.iter().copied().collect());
-        unknown.retain(|tid| before.contains(tid));
-        for tid in &unknown {
-            self.open_thread(*tid, listed.len())?;
-        }
-        Ok(unknown.len())
-    }
-}
-
-impl Followed {
-    fn new(pid: u32, plan: &Plan) -> Result<Followed, RingError> {
-        let id = Proc::default().identity(pid).map_err(|e| match e {
-            e if e.is_gone() => RingError::Gone { event: plan.event() },
-            e => RingError::Threads(e),
-        })?;
-        Ok(Followed { id, known: HashSet::new(), inherited: false, suspects: HashSet::new(), lost: 0 })
-    }
-
-    #[inline]
-    fn hear(&mut self, raw: Raw<'_>) {
-        if let Some((pid, tid)) = raw.started()
-            && pid == self.id.pid
-        {
-            self.known.insert(tid);
-            self.inherited = true;
-        }
     }
 }
 
@@ -529,7 +405,11 @@ impl Slot {
 
     /// Closes its events and keeps what they have counted.
     fn close(&mut self, share: u64, closed: &mut Reading) {
-        for opened in self.events.drain(..) {
+        self.close_if(share, closed, |_| true);
+    }
+
+    fn close_if(&mut self, share: u64, closed: &mut Reading, is_meant: impl Fn(&Opened) -> bool) {
+        for opened in self.events.extract_if(.., |opened| is_meant(opened)) {
             *closed = read(&opened, share).map_or(*closed, |reading| add(*closed, reading));
         }
     }

@@ -1,0 +1,230 @@
+//! What is known of the threads of a process: which are sampled, by whose events, and who has started whom.
+//!
+//! Decides and asks nobody: [`super::following`] opens, waits and closes, and says here what has come of it.
+//!
+//! A thread counts as sampled by its own events, or by those of the thread it has them from, directly or through
+//! others; when those are closed, all its heirs are without. While events are being opened (a [`Round`]), what is told
+//! is kept and looked at later, in order of time: a start is told on the processor where it happens, and rings of
+//! different processors are read one by one.
+
+use crate::perf::error::RingError;
+use crate::perf::record::{Raw, Start};
+use crate::proc::{Identity, Proc};
+use std::collections::{HashMap, HashSet};
+
+/// The process whose threads are sampled.
+#[derive(Debug)]
+pub(super) struct Followed {
+    pub id: Identity,
+    /// Threads that are sampled, and the thread whose events they are sampled by: themselves, or whom they have them
+    /// from.
+    known: HashMap<u32, u32>,
+    round: Option<Round>,
+    /// A thread was started since the events were opened.
+    pub inherited: bool,
+    /// Threads that were not known the last time.
+    pub suspects: HashSet<u32>,
+    /// Losses as of then: with a loss, not all that were started were told.
+    pub lost: u64,
+}
+
+/// Events are being opened.
+#[derive(Debug, Default)]
+struct Round {
+    /// Of each thread that events were opened for: what it starts in that time inherits none, some or all of them.
+    in_doubt: HashMap<u32, Doubt>,
+    told: Vec<Start>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Doubt {
+    from: u64,
+    until: u64,
+}
+
+impl Followed {
+    pub(super) fn new(id: Identity) -> Followed {
+        Followed { id, known: HashMap::new(), round: None, inherited: false, suspects: HashSet::new(), lost: 0 }
+    }
+
+    pub(super) fn of(pid: u32, gone: impl Fn() -> RingError) -> Result<Followed, RingError> {
+        match Proc::default().identity(pid) {
+            Err(e) if e.is_gone() => Err(gone()),
+            id => Ok(Followed::new(id.map_err(RingError::Threads)?)),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    pub(super) fn is_unknown(&self, tid: u32) -> bool {
+        !self.known.contains_key(&tid)
+    }
+
+    pub(super) fn retain(&mut self, is_there: impl Fn(u32) -> bool) {
+        self.known.retain(|tid, _| is_there(*tid));
+    }
+
+    /// Nothing is sampled any more.
+    pub(super) fn clear(&mut self) {
+        self.known.clear();
+        self.inherited = false;
+    }
+
+    /// Threads that are left alone.
+    pub(super) fn ignore(&mut self, tids: impl IntoIterator<Item = u32>) {
+        self.known.extend(tids.into_iter().map(|tid| (tid, tid)));
+    }
+
+    #[inline]
+    pub(super) fn hear(&mut self, raw: Raw<'_>) {
+        let Some(start) = raw.started().filter(|start| start.pid == self.id.pid) else { return };
+        self.inherited = true;
+        match &mut self.round {
+            Some(round) => round.told.push(start),
+            None => self.inherit(start),
+        }
+    }
+
+    /// Whoever tells has events. If from whom is not known, that has still to be read from another ring.
+    fn inherit(&mut self, start: Start) {
+        let owner = self.known.get(&start.parent).copied().unwrap_or(start.parent);
+        self.known.entry(start.tid).or_insert(owner);
+    }
+
+    /// Events are going to be opened.
+    pub(super) fn begin(&mut self) {
+        self.round = Some(Round::default());
+    }
+
+    /// All events of a thread are open; before `from`, none was.
+    pub(super) fn opened(&mut self, tid: u32, from: u64) {
+        self.known.insert(tid, tid);
+        if let Some(round) = &mut self.round {
+            round.in_doubt.insert(tid, Doubt { from, until: u64::MAX });
+        }
+    }
+
+    /// What a thread had begun to start while its events were opened was told before `at`.
+    pub(super) fn settled(&mut self, tid: u32, at: u64) {
+        if let Some(doubt) = self.round.as_mut().and_then(|round| round.in_doubt.get_mut(&tid)) {
+            doubt.until = at;
+        }
+    }
+
+    /// From now on what threads start counts as sampled, though it may be on some processors only.
+    pub(super) fn accept(&mut self) {
+        let doubts = self.round.iter_mut().flat_map(|round| round.in_doubt.values_mut());
+        doubts.for_each(|doubt| doubt.until = doubt.from);
+    }
+
+    /// Goes through all that was told up to `until`. Returns the threads that have started others in doubt: their
+    /// events have to be closed, and neither they nor any heirs of theirs count as sampled any more.
+    pub(super) fn judge(&mut self, until: u64) -> HashSet<u32> {
+        let mut doubtful = HashSet::new();
+        let Some(mut round) = self.round.take() else { return doubtful };
+        round.told.sort_by_key(|start| start.at);
+        let ready = round.told.partition_point(|start| start.at <= until);
+        for start in round.told.drain(..ready) {
+            match round.in_doubt.get(&start.parent) {
+                // It had nothing to inherit from then.
+                Some(doubt) if start.at < doubt.from => {}
+                Some(doubt) if start.at < doubt.until => drop(doubtful.insert(start.parent)),
+                // An heir of events that have been closed meanwhile has told.
+                _ if self.is_unknown(start.parent) => {}
+                _ => self.inherit(start),
+            }
+        }
+        self.known.retain(|_, owner| !doubtful.contains(owner));
+        round.in_doubt.retain(|tid, _| !doubtful.contains(tid));
+        self.round = Some(round);
+        doubtful
+    }
+
+    /// Nothing is opened any more.
+    pub(super) fn end(&mut self) {
+        let told = self.round.take().map(|round| round.told).unwrap_or_default();
+        told.into_iter().for_each(|start| self.inherit(start));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf::record::Raws;
+
+    const PID: u32 = 100;
+
+    fn followed() -> Followed {
+        let mut followed = Followed::new(Identity { pid: PID, start_ticks: 0 });
+        followed.begin();
+        followed
+    }
+
+    /// A record as the kernel writes it.
+    fn tell(followed: &mut Followed, at: u64, parent: u32, tid: u32) {
+        let mut bytes = [7_u32, 32 << 16, PID, PID, tid, parent].map(u32::to_ne_bytes).concat();
+        bytes.extend(at.to_ne_bytes());
+        Raws::new(&bytes).for_each(|raw| followed.hear(raw));
+    }
+
+    fn known(followed: &Followed) -> Vec<(u32, u32)> {
+        let mut known: Vec<_> = followed.known.iter().map(|(tid, owner)| (*tid, *owner)).collect();
+        known.sort_unstable();
+        known
+    }
+
+    #[test]
+    fn what_is_started_in_doubt_is_forgotten_with_its_parent_and_its_own_children() {
+        let mut followed = followed();
+        followed.opened(1, 100);
+        followed.settled(1, 200);
+        followed.opened(2, 100);
+        followed.settled(2, 200);
+        // The child's own child is told first: it was on another processor.
+        tell(&mut followed, 160, 5, 6);
+        tell(&mut followed, 150, 1, 5);
+        tell(&mut followed, 300, 1, 7);
+        tell(&mut followed, 300, 2, 8);
+        tell(&mut followed, 310, 8, 9);
+        assert_eq!(followed.judge(400), HashSet::from([1]));
+        assert_eq!(known(&followed), [(2, 2), (8, 2), (9, 2)]);
+        // What heirs of closed events tell late, and what was told before they were opened anew, says nothing.
+        followed.opened(1, 500);
+        followed.settled(1, 600);
+        tell(&mut followed, 450, 1, 10);
+        tell(&mut followed, 610, 7, 11);
+        tell(&mut followed, 610, 1, 12);
+        assert!(followed.judge(700).is_empty());
+        assert_eq!(known(&followed), [(1, 1), (2, 2), (8, 2), (9, 2), (12, 1)]);
+    }
+
+    #[test]
+    fn what_is_told_later_than_all_rings_were_read_waits() {
+        let mut followed = followed();
+        followed.opened(1, 100);
+        followed.settled(1, 200);
+        tell(&mut followed, 320, 5, 6);
+        assert!(followed.judge(300).is_empty());
+        tell(&mut followed, 310, 1, 5);
+        assert!(followed.judge(400).is_empty());
+        assert_eq!(known(&followed), [(1, 1), (5, 1), (6, 1)]);
+        tell(&mut followed, 500, 6, 7);
+        followed.end();
+        tell(&mut followed, 600, 7, 8);
+        assert_eq!(known(&followed), [(1, 1), (5, 1), (6, 1), (7, 1), (8, 1)]);
+    }
+
+    #[test]
+    fn in_the_end_doubts_are_accepted_and_no_thread_gets_events_twice() {
+        let mut followed = followed();
+        followed.opened(1, 100);
+        followed.opened(2, 100);
+        tell(&mut followed, 150, 1, 2);
+        tell(&mut followed, 160, 1, 3);
+        followed.accept();
+        assert!(followed.judge(200).is_empty());
+        assert_eq!(known(&followed), [(1, 1), (2, 2), (3, 1)]);
+    }
+}
