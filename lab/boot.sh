@@ -10,6 +10,10 @@
 #   --memory MIB        in all (2048 a node)
 #   --levels 4|5        levels of page tables (4)
 #   --side-cache MIB    a direct-mapped memory-side cache of this size before the first of two nodes, as the firmware tells (none)
+#   --bare              the processor does not say that it is emulated, so that the kernel takes the spinlocks of real machines,
+#                       with a queue, and not those for guests without help, which are tested and set
+#   --in-turn           one processor after the other, by a count of instructions: slower, but the guest's clock stands still for those
+#                       that wait, so that they start what they do at the same time when real ones would
 #   --append "WORDS"    words for the kernel's command line, as in --append "numa_balancing=enable"
 #   --bring FILE[=PLACE]  a file for the guest, with its libraries if it is a program; more than once. PLACE is where it
 #                       will be; without, where it is here
@@ -35,7 +39,7 @@ usage() {
     exit 2
 }
 
-kernel=6.12 nodes=1 cpus='' memory='' levels=4 side_cache='' append='' limit=300 accel=${LAB_ACCEL:-tcg} shell='' log=$target/boot.log
+kernel=6.12 nodes=1 cpus='' memory='' levels=4 side_cache='' bare='' in_turn='' append='' limit=300 accel=${LAB_ACCEL:-tcg} shell='' log=$target/boot.log
 bring=()
 while [ $# -gt 0 ]; do
     case $1 in
@@ -45,6 +49,8 @@ while [ $# -gt 0 ]; do
         if [ "$1" = --bring ]; then bring+=("$2"); else declare "${option//-/_}=$2"; fi
         shift 2
         ;;
+    --bare) bare=yes && shift ;;
+    --in-turn) in_turn=yes && shift ;;
     --shell) shell=yes && shift ;;
     --help | -h) sed -n '2,/^set -/{/^set -/d;s/^# \{0,1\}//;p}' "$0" && exit 0 ;;
     --) shift && break ;;
@@ -93,7 +99,11 @@ fi
 
 model=max
 [ "$levels" = 5 ] || model+=,la57=off
-machine=(-machine "q35${side_cache:+,hmat=on}" -accel "$accel" -cpu "$model" -m "${memory}M" -nodefaults -display none -no-reboot)
+[ -z "$bare" ] || model+=,hypervisor=off
+[ -z "$in_turn" ] || [ "$accel" = tcg ] || usage "--in-turn takes --accel tcg"
+machine=(-machine "q35${side_cache:+,hmat=on}" -accel "$accel${in_turn:+,thread=single}" -cpu "$model" -m "${memory}M" -nodefaults -display none -no-reboot)
+# 2 ns an instruction: processors as fast as real ones, by a clock that is slower than the real one while they are busy.
+[ -z "$in_turn" ] || machine+=(-icount shift=1,sleep=on)
 if [ "$nodes" = 2 ]; then
     half=$((memory / 2)) last=$((cpus / 2 - 1))
     machine+=(-smp "$cpus,sockets=2")
@@ -112,7 +122,7 @@ if [ -n "$side_cache" ]; then
     machine+=(-numa "hmat-cache,node-id=0,size=${side_cache}M,level=1,associativity=direct,policy=write-back,line=64")
 fi
 # tsc=reliable: what an emulated processor counts is right, and the clock that the kernel would fall back to is very slow here.
-words="console=ttyS0 panic=-1 oops=panic loglevel=6 mitigations=off tsc=reliable $append"
+words="console=ttyS0 panic=-1 oops=panic loglevel=6 mitigations=off tsc=reliable${in_turn:+ lab.in_turn=1} $append"
 command=(qemu-system-x86_64 "${machine[@]}" -kernel "$image" -initrd "$work/initramfs" -append "$words")
 mkdir -p "$(dirname "$log")"
 : >"$log"

@@ -50,6 +50,16 @@ keep_faults_counted() {
     "$isotherm" events try faults -p 1 -d 2h >/dev/null 2>&1 &
 }
 
+# The same of the tracepoints of works and locks, which are executed all the time. Two, for the kernel changes its code for the second
+# who wants to know as well, and for no other after. Processors that are executed in turn are not at it while another changes it.
+keep_housekeeping_watched() {
+    ! grep -q 'lab.in_turn=1' /proc/cmdline || return 0
+    for watcher in 1 2; do
+        "$isotherm" herd -d 2h >/dev/null 2>&1 &
+        sleep 2
+    done
+}
+
 number() { # number KEY: of /tmp/demo.json
     grep -o "\"$1\": *[-0-9.e]*" /tmp/demo.json | head -n 1 | sed 's/.*: *//'
 }
@@ -86,6 +96,7 @@ for item in "$@"; do
     else
         # Those that test sources which do not flush; damon brings neighbours of its own.
         [ "$name" != live ] || with_neighbours
+        [ "$name" != herd ] || keep_housekeeping_watched
         # shellcheck disable=SC2086 # words
         RUST_BACKTRACE=0 "$program" --test-threads=1 --color never $arguments 2>&1 && ended=0 || ended=$?
         [ "$ended" -eq 0 ] || status=1

@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 log=target/test.log
-live=(--package isotherm --test cli --test collapse --test damo --test events --test live --test placement --test scale --test servers --test top
+live=(--package isotherm --test cli --test collapse --test damo --test events --test herd --test live --test placement --test scale --test servers --test top
     --package isotherm-sources --test perf --package isotherm-sys --test rings)
 mkdir -p target
 
@@ -31,7 +31,7 @@ if [ "$status" -ne 0 ]; then
     echo "--- failures (whole output in $log) ---"
     failures "$log"
     # Names of failed tests, by whether the test binary is one of the live ones.
-    mapfile -t failed_live < <(awk '/^ +Running /{live = ($2 ~ /^tests\/(cli|collapse|damo|events|live|perf|placement|rings|scale|servers|top)\.rs$/)} /^test .* FAILED$/ && live {print $2}' "$log")
+    mapfile -t failed_live < <(awk '/^ +Running /{live = ($2 ~ /^tests\/(cli|collapse|damo|events|herd|live|perf|placement|rings|scale|servers|top)\.rs$/)} /^test .* FAILED$/ && live {print $2}' "$log")
     all=$(grep -cE '^test .* FAILED$' "$log" || true)
     if [ "${#failed_live[@]}" -gt 0 ] && [ "${#failed_live[@]}" -eq "$all" ] && [ "$all" -le 8 ]; then
         echo "--- once more, alone: ${failed_live[*]} ---"

@@ -12,6 +12,7 @@ pub mod counter;
 pub mod damon;
 pub mod frames;
 pub mod free;
+pub mod herd;
 pub mod host;
 pub mod lru;
 pub mod lru_gen;

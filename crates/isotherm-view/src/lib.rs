@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod heatmap;
+pub mod herd;
 pub mod human;
 mod math;
 pub mod placement;

@@ -32,6 +32,7 @@ impl std::error::Error for Usage {}
   isotherm report heatmap -o heat.html     the recording as a picture
   sudo isotherm report wss -- ./server     the working set of a command, live
   sudo isotherm placement -p 812 --cache-size 16GiB  what its frames would miss in such a memory-side cache
+  sudo isotherm herd                       when the kernel's housekeeping runs on each CPU, and who waits for it
   sudo isotherm collapse -p 812 --dry-run  which 2 MiB blocks would become huge pages, in which order
   sudo isotherm run -p 812                 keep the hot memory of process 812 on huge pages")]
 pub struct Cli {
@@ -57,6 +58,8 @@ pub enum Command {
     Top(TopArgs),
     /// How well the frames of processes are placed for a direct-mapped memory-side cache
     Placement(PlacementArgs),
+    /// When the kernel's housekeeping of per-CPU page sets runs on each CPU, and who waits for zone locks
+    Herd(HerdArgs),
     /// Put the hot memory of processes on huge pages, once
     Collapse(CollapseArgs),
     /// Keep the hot memory of processes on huge pages
@@ -624,6 +627,21 @@ pub struct PlacementArgs {
     pub watch_for: Option<u64>,
     #[command(flatten)]
     pub watch: WatchArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub color: ColorArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct HerdArgs {
+    /// How long to watch; Ctrl-C ends it early, with what was seen
+    #[arg(short, long, value_name = "TIME", default_value = "10s", value_parser = positive_duration_ns)]
+    pub duration: u64,
+    /// Columns to draw in [default: those of the terminal, or 100]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(20..))]
+    pub width: Option<u16>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

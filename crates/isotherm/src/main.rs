@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         Command::Convert(args) => commands::convert::run(&args),
         Command::Top(args) => commands::top::run(&args),
         Command::Placement(args) => commands::placement::run(&args),
+        Command::Herd(args) => commands::herd::run(&args),
         Command::Collapse(args) => commands::collapse::run(&args),
         Command::Run(args) => commands::run::run(&args),
         Command::Hint(args) => commands::hint::run(&args),

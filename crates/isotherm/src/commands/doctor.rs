@@ -1,7 +1,7 @@
 //! `isotherm doctor`: what this machine offers, and what to do about the rest.
 
 use crate::cli::DoctorArgs;
-use crate::commands::{events, probe_cache};
+use crate::commands::{events, herd, probe_cache};
 use crate::output;
 use anyhow::Result;
 use isotherm_sources::choose::{self, Wanted};
@@ -67,6 +67,9 @@ fn examine() -> Report {
         };
     }
     drop(tried);
+    // Behind the others of its area, for areas are headings.
+    let after = findings.iter().rposition(|f| f.area == host::Area::Memory).map_or(findings.len(), |last| last + 1);
+    findings.insert(after, herd::finding());
     let best = choose::open(Wanted::Best).ok().map(|source| source.describe());
     Report {
         kernel: facts.kernel.map(|k| k.text).unwrap_or_default(),

@@ -5,6 +5,7 @@ pub mod convert;
 pub mod demo;
 pub mod doctor;
 pub mod events;
+pub mod herd;
 pub mod hint;
 pub mod placement;
 pub mod probe_cache;
