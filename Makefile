@@ -5,7 +5,7 @@ CARGO ?= cargo
 BIN := target/release/isotherm
 
 BENCHES := bench-scan bench-accuracy bench-collapse bench-redis bench-sampling bench-scale bench-sampled bench-events \
-	bench-faults bench-frames bench-conflict bench-damon
+	bench-faults bench-frames bench-drain bench-conflict bench-damon
 .PHONY: help build install demo test lint fmt fuzz soak loom miri lab bench $(BENCHES) setup-build setup-test setup-lab
 
 help:
@@ -30,6 +30,7 @@ help:
 	@echo "make bench-damon     the kernel's DAMON next to ours on one process, in QEMU (about 5 minutes)"
 	@echo "make bench-events    a window of 200,000 sampled accesses, next to a list of 26 million regions (about 1 minute, 2 GiB)"
 	@echo "make bench-frames    page frames taken and given back, next to allocators there are (about 2 minutes, 1 GiB; builds jemalloc)"
+	@echo "make bench-drain     per-CPU housekeeping on two CPUs: at the same instant next to spread, and what a drain costs (about a minute)"
 	@echo "make bench-conflict  conflicts in a direct-mapped memory-side cache by how frames are placed, and what placing costs (about a minute)"
 	@echo "make bench           all of them; results into bench/results/"
 
@@ -110,6 +111,9 @@ bench-faults: build
 
 bench-frames: setup-build
 	$(CARGO) run --release --locked -q -p isotherm-bench --features peers --bin bench-frames
+
+bench-drain: setup-build
+	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-drain
 
 bench-conflict: setup-build
 	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-conflict

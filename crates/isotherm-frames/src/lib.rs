@@ -16,6 +16,7 @@
 //! | [`colour`] | placement for a direct-mapped cache |
 //! | [`percpu`] | stacks popped and pushed with restartable sequences |
 //! | [`tune`] | how large a set may be: the kernel's formulas |
+//! | [`housekeep`] | what sets keep too much, and idle ones, given back once an interval; CPUs spread over it |
 //!
 //! Without the feature `std` there is no operating system to wait with: locks spin, and the tier that needs restartable sequences
 //! is absent.
@@ -35,10 +36,11 @@ pub mod zone;
 mod zones;
 
 pub use colour::{Choice, Colouring};
+pub use housekeep::{Housekeeper, HousekeeperConfig, HousekeepingStats, Interval};
 pub use isotherm_units::{FrameNo, FrameRange};
 pub use kind::{MAX_ORDER, MigrateType, ORDERS, Order, PAGE_BLOCK_ORDER};
 pub use memory::Metadata;
-pub use sets::{Front, OwnedSet, Sets, SetsConfig, SetsError, Tier};
+pub use sets::{Front, OwnedSet, Pace, Sets, SetsConfig, SetsError, Tidied, Tier};
 pub use state::{FrameState, FreeError, WrongFree};
 pub use zone::{
     AddError, AllocError, ConfigError, Offline, OfflineError, Request, Shuffling, Switch, Urgency, Watermarks, Zone,

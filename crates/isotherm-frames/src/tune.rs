@@ -17,6 +17,8 @@
 //! - a CPU that does neither gives back an eighth a tick, or 32 batches where that is less.
 
 use crate::Order;
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::Relaxed;
 
 /// log2 of how many batches are moved at once at most. The kernel's `PCP_BATCH_SCALE_MAX`, 5 unless configured
 /// otherwise.
@@ -154,6 +156,11 @@ impl Tuner {
         }
     }
 
+    /// The `high` in such words, where they lie.
+    pub(crate) fn high_in(words: &[AtomicU32]) -> u32 {
+        words[0].load(Relaxed)
+    }
+
     /// The marks it goes by.
     pub fn marks(&self) -> Marks {
         self.marks
@@ -284,6 +291,11 @@ impl Tuner {
         }
         let drain = count.saturating_sub(keep);
         Decay { drain, again: drain > 0 || self.high > self.marks.high_min }
+    }
+
+    /// Forgets what it has seen: after lists that nobody used were emptied, as with new ones.
+    pub(crate) fn forget(&mut self) {
+        *self = Tuner { keeps_batch: self.keeps_batch, ..Tuner::new(self.marks) };
     }
 
     fn sink(&mut self, frames: u32) {

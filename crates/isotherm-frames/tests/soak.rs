@@ -3,18 +3,21 @@
 //! `SOAK_THREADS` (4). `SOAK_FRONT` leaves one front of `zone`, `restartable`, `locked` and `owned`.
 //!
 //! Most calls go through what stands in front of the zone; what only a zone can do, and some of what both can, goes straight to it. One
-//! thread beside them drains the sets, takes ranges away and brings them back, shuffles and recomputes.
+//! thread beside them drains the sets, takes ranges away and brings them back, shuffles and recomputes, and in front of shared sets another
+//! keeps house.
 //!
 //! What a thread does follows from the seed; in which order the threads get there does not. That no two have the same frame is
 //! checked by a mark for every frame that is set by whoever gets it.
 
 mod support;
 
+use isotherm_frames::housekeep::{Slot, Spread};
 use isotherm_frames::percpu::Rseq;
 use isotherm_frames::tune::Marks;
 use isotherm_frames::{
-    AllocError, Choice, Colouring, FrameNo, FrameRange, FreeError, Front, Metadata, MigrateType, Offline, Order,
-    OwnedSet, Request, Sets, SetsConfig, Shuffling, Tier, Urgency, Watermarks, Zone, ZoneConfig,
+    AllocError, Choice, Colouring, FrameNo, FrameRange, FreeError, Front, Housekeeper, HousekeeperConfig, Interval,
+    Metadata, MigrateType, Offline, Order, OwnedSet, Request, Sets, SetsConfig, Shuffling, Tier, Urgency, Watermarks,
+    Zone, ZoneConfig,
 };
 use isotherm_rng::Rng;
 use std::io::Write;
@@ -63,6 +66,7 @@ struct Done {
     taken_back: AtomicU64,
     refused: AtomicU64,
     drained: AtomicU64,
+    tidied: AtomicU64,
     gone: AtomicU64,
     added: AtomicU64,
     shuffled: AtomicU64,
@@ -277,12 +281,18 @@ fn soak(config: &ZoneConfig, fronts: Fronts, seed: u64, threads: u64, time: Dura
     let zone = Zone::new(&config, Metadata::zeroed(&mut bytes)).unwrap();
     zone.add(frames(0, FRAMES), MigrateType::Movable).unwrap();
     match fronts {
-        Fronts::Zone => run(&zone, (0..=threads).map(|_| Bare(&zone)), seed, time, done),
+        Fronts::Zone => run(&zone, (0..=threads).map(|_| Bare(&zone)), None, seed, time, done),
         Fronts::Shared(tier) => {
             let config = SetsConfig { tier, ..SetsConfig::new(cpus()) };
             more.resize(config.metadata_bytes(&zone), 0);
             let sets = Sets::new(zone, &config, Metadata::zeroed(&mut more)).unwrap();
-            run(sets.zone(), (0..=threads).map(|_| &sets), seed, time, done);
+            let mut slots: Vec<Slot> = (0..cpus()).map(|_| Slot::default()).collect();
+            // So short that it is always at it.
+            let config = HousekeeperConfig::new(Interval::from_ns(100_000).unwrap());
+            let keeper = Housekeeper::new(std::slice::from_ref(&sets), &mut slots, Spread, &config);
+            (0..cpus()).for_each(|cpu| assert!(keeper.online(cpu)));
+            run(sets.zone(), (0..=threads).map(|_| &sets), Some(&keeper), seed, time, done);
+            done.tidied.fetch_add(keeper.stats().drained, Relaxed);
         }
         Fronts::Owned => {
             let marks = Marks::for_zone(FRAMES, 0, u32::try_from(threads).unwrap(), None);
@@ -290,19 +300,27 @@ fn soak(config: &ZoneConfig, fronts: Fronts, seed: u64, threads: u64, time: Dura
             more.resize(each * usize::try_from(threads + 1).unwrap(), 0);
             let parts = more.chunks_exact_mut(each);
             let owned = parts.map(|part| OwnedSet::new(&zone, marks, Metadata::zeroed(part)).unwrap());
-            run(&zone, owned, seed, time, done);
+            run(&zone, owned, None, seed, time, done);
         }
     }
 }
 
-/// One front for each thread that uses frames, and first one for the thread that changes the zone.
-fn run<F: Front + Send>(zone: &Zone<'_>, fronts: impl Iterator<Item = F>, seed: u64, time: Duration, done: &Done) {
+/// One front for each thread that uses frames, and first one for the thread that changes the zone; and who keeps house.
+fn run<F: Front + Send>(
+    zone: &Zone<'_>,
+    fronts: impl Iterator<Item = F>,
+    keeper: Option<&Housekeeper<'_, '_>>,
+    seed: u64,
+    time: Duration,
+    done: &Done,
+) {
     let taken = (0..FRAMES).map(|_| AtomicBool::new(false)).collect();
     let leaving = AtomicU64::new(NOTHING);
     let soak = Soak { zone, taken, leaving, end: Instant::now() + time, done };
     let mut fronts: Vec<F> = fronts.collect();
     let (mine, theirs) = fronts.split_first_mut().unwrap();
     thread::scope(|s| {
+        let _keeps_house = keeper.map(|keeper| keeper.start_in(s));
         for (thread, front) in (0..).zip(theirs) {
             let soak = &soak;
             s.spawn(move || soak.use_frames(front, Rng::new(seed.wrapping_add(thread))));

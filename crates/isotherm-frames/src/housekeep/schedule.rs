@@ -62,7 +62,7 @@ impl Seat {
 }
 
 /// When housekeeping is due. Times are nanoseconds of any clock that all CPUs share; they saturate at its end.
-pub trait Schedule: Debug {
+pub trait Schedule: Debug + Send + Sync {
     /// When a CPU that has run at `now_ns`, or that begins then, is due next: always later.
     fn next_due(&self, seat: Seat, interval: Interval, now_ns: u64) -> u64;
 
@@ -70,6 +70,17 @@ pub trait Schedule: Debug {
     /// just come online. At once, in kernels: and so for all of them at the same instant.
     fn kicked_due(&self, _seat: Seat, _interval: Interval, now_ns: u64) -> u64 {
         now_ns
+    }
+}
+
+/// For those who choose one when the program runs.
+impl<S: Schedule + ?Sized> Schedule for &S {
+    fn next_due(&self, seat: Seat, interval: Interval, now_ns: u64) -> u64 {
+        (**self).next_due(seat, interval, now_ns)
+    }
+
+    fn kicked_due(&self, seat: Seat, interval: Interval, now_ns: u64) -> u64 {
+        (**self).kicked_due(seat, interval, now_ns)
     }
 }
 

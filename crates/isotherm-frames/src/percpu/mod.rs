@@ -446,20 +446,41 @@ impl Stopped<'_, '_> {
     /// Takes from the bottom of `list` into the front of `values`, the coldest first, until they are full or the list
     /// is empty, and says how many. What is left moves down: a copy of four bytes an entry.
     pub fn drain(&mut self, list: usize, values: &mut [u32]) -> usize {
-        let Some(&entries) = self.stacks.geometry.entries.get(list) else { return 0 };
+        let taken = self.copy_oldest(list, 0, values);
+        self.forget_oldest(list, u32::try_from(taken).unwrap_or(u32::MAX));
+        taken
+    }
+
+    /// Copies entries of `list` into the front of `values`, the coldest first but `skip` of them, and says how many.
+    /// They stay: see [`Stopped::forget_oldest`].
+    pub(crate) fn copy_oldest(&self, list: usize, skip: u32, values: &mut [u32]) -> usize {
+        let Some(bottom) = self.bottom(list) else { return 0 };
+        let some = values.len().min(self.count(list).saturating_sub(skip) as usize);
+        if some > 0 {
+            // SAFETY: `skip + some` entries are in the list and `some` in `values`, which is not the memory of the
+            // stacks. Entries are touched by sequences only, and there are none on a stopped CPU.
+            unsafe { bottom.add(skip as usize).copy_to_nonoverlapping(values.as_mut_ptr(), some) };
+        }
+        some
+    }
+
+    /// Takes so many from the bottom of `list`, or all; the rest moves down, which is a copy of four bytes an entry.
+    pub(crate) fn forget_oldest(&mut self, list: usize, entries: u32) {
+        let Some(bottom) = self.bottom(list) else { return };
         let count = self.count(list);
-        let taken = values.len().min(count as usize);
+        let left = count.saturating_sub(entries);
+        // SAFETY: all `count` entries are within the capacity of the list; nobody else touches them, as the CPU is
+        // stopped.
+        unsafe { bottom.add((count - left) as usize).copy_to(bottom, left as usize) };
+        self.stacks.word(self.cpu, count_word(list)).store(left, Ordering::Relaxed);
+    }
+
+    /// The first entry of a list.
+    fn bottom(&self, list: usize) -> Option<*mut u32> {
+        let &entries = self.stacks.geometry.entries.get(list)?;
         let stride = self.stacks.geometry.stride;
         // SAFETY: the first entry of a list of a CPU that there is, in memory that holds the shape.
-        let bottom = unsafe { self.stacks.geometry.base.byte_add(self.cpu as usize * stride + entries).as_ptr() };
-        // SAFETY: `taken` entries are in the list and in `values`, which is not the memory of the stacks. Entries are
-        // touched by sequences only, and there are none on a stopped CPU.
-        unsafe { bottom.copy_to_nonoverlapping(values.as_mut_ptr(), taken) };
-        // SAFETY: all `count` entries are within the capacity of the list; nobody else touches them, as above.
-        unsafe { bottom.add(taken).copy_to(bottom, count as usize - taken) };
-        let left = u32::try_from(count as usize - taken).unwrap_or(count);
-        self.stacks.word(self.cpu, count_word(list)).store(left, Ordering::Relaxed);
-        taken
+        Some(unsafe { self.stacks.geometry.base.byte_add(self.cpu as usize * stride + entries).as_ptr() })
     }
 }
 

@@ -44,6 +44,10 @@ impl<'m> LockedStacks<'m> {
 
     #[inline]
     pub(super) fn cpu(&self) -> u32 {
+        #[cfg(test)]
+        if let Some(cpu) = super::testing::pretended_cpu() {
+            return cpu;
+        }
         self.rseq.map_or_else(current_cpu, |rseq| rseq.cpu())
     }
 
@@ -84,6 +88,12 @@ impl<'m> LockedStacks<'m> {
     /// Keeps everyone out of a CPU's stock. Tries for a while, against those who hold it for some ns.
     pub(super) fn hold(&self, cpu: u32) -> Option<Tried<'m>> {
         self.of(cpu)?.0.try_long()
+    }
+
+    /// The same, and the stock that it is kept out of.
+    pub(super) fn hold_stock(&self, cpu: u32) -> Option<(Tried<'m>, Stock<'m, '_>)> {
+        let (lock, stock) = self.of(cpu)?;
+        Some((lock.try_long()?, stock))
     }
 
     pub(super) fn take_from(&self, cpu: u32, list: usize, into: &mut [u32]) -> usize {

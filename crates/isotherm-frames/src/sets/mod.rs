@@ -10,7 +10,8 @@
 //!
 //! A set has lists for the orders 0 to 3 of each migrate type and two for order 9, as the kernel's have; other orders go to the
 //! zone. How much a set takes at once, how much it may keep and what it gives back is decided by [`crate::tune`]. Blocks are taken
-//! back last in, first out; what is given to the zone is of the list that grew, from below its newest 64.
+//! back last in, first out; what is given to the zone is of the list that grew, from below its newest 64. What a set keeps without need goes
+//! back by housekeeping only: [`Sets::tidy`], [`crate::housekeep`].
 //!
 //! What waits in a set is marked so in the zone's books, which is how a second free of the same block is found without a lock. The mark
 //! is set by a compare-and-swap, as the zone's own frees are, so that of several frees of a block at the same instant one wins and the
@@ -23,12 +24,14 @@
 mod locked;
 mod owned;
 mod stock;
+mod tidy;
 
 pub use owned::OwnedSet;
+pub use tidy::{Pace, Tidied};
 
 use crate::lock::{Lock, TryWord};
 use crate::memory::{Metadata, bytes_for};
-use crate::percpu::{LISTS, NoRseq, Rseq, Shape, Stacks, StopError};
+use crate::percpu::{LISTS, NoRseq, Rseq, Shape, Stacks, StopError, Stopped};
 use crate::state;
 use crate::tune::{Marks, Pressure, Tuner};
 use crate::zone::bulk::CHUNK;
@@ -37,6 +40,7 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 use locked::LockedStacks;
 use thiserror::Error;
+use tidy::Memory;
 
 /// The largest of the small orders that a set has lists for: what the kernel calls costly begins above.
 const SMALL_ORDERS: u32 = 3;
@@ -48,6 +52,9 @@ const MOST_HUGE_A_LIST: u32 = 64;
 /// How often something is tried that another thread has for a moment, with a chance for that thread to run in between.
 const TRIES: u32 = 20_000;
 
+/// How often a CPU is tried to be stopped that someone else has stopped.
+const STOP_TRIES: u32 = 3200;
+
 fn patiently<T>(mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     for _ in 0..TRIES {
         if let Some(had) = attempt() {
@@ -57,6 +64,17 @@ fn patiently<T>(mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
         std::thread::yield_now();
         #[cfg(not(feature = "std"))]
         core::hint::spin_loop();
+    }
+    None
+}
+
+/// Stops a CPU; tries for as long as locks of sets are tried, against those who tidy it for some us.
+fn stop_long<'s, 'm>(stacks: &'s Stacks<'m>, cpu: u32) -> Option<Stopped<'s, 'm>> {
+    for _ in 0..STOP_TRIES {
+        match stacks.stop(cpu) {
+            Err(StopError::Stopped { .. }) => core::hint::spin_loop(),
+            outcome => return outcome.ok(),
+        }
     }
     None
 }
@@ -189,10 +207,10 @@ pub enum SetsError {
     NoRseq(NoRseq),
 }
 
-/// Words of what a CPU's set knows beside its blocks: a lock, then its tuner. Apart from the blocks, since only visits to the zone need
+/// Words of what a CPU's set knows beside its blocks: a lock, its tuner, what housekeeping remembers. Apart from the blocks, since only visits to the zone need
 /// them, and as far apart as processors fetch at once.
 const ASIDE_WORDS: usize = 32;
-const _: () = assert!(ASIDE_WORDS > Tuner::WORDS);
+const _: () = assert!(ASIDE_WORDS > Tuner::WORDS + Memory::WORDS);
 
 #[derive(Debug)]
 enum Kind<'m> {
@@ -232,7 +250,7 @@ impl<'m> Sets<'m> {
         let asides = metadata.take::<AtomicU32>(words).ok_or(too_small)?;
         let tuner = Tuner::new(marks).to_words();
         for aside in asides.chunks(ASIDE_WORDS) {
-            aside[0].store(0, Relaxed);
+            aside.iter().for_each(|word| word.store(0, Relaxed));
             aside[1..].iter().zip(tuner).for_each(|(word, value)| word.store(value, Relaxed));
         }
         let rseq = match config.tier {
@@ -372,8 +390,8 @@ impl<'m> Sets<'m> {
         counts.iter().enumerate().map(|(list, &count)| u64::from(count) * u64::from(order_of(list).frames())).sum()
     }
 
-    /// Gives what waits in the set of a CPU back to the zone, from any CPU: how many frames. 0 if another is doing so, or if the
-    /// set cannot be had.
+    /// Gives what waits in the set of a CPU back to the zone, from any CPU: how many frames. 0 if another is doing so for
+    /// long, or if the set cannot be had.
     pub fn drain(&self, cpu: u32) -> u64 {
         if self.is_empty(cpu) {
             return 0;
@@ -387,7 +405,7 @@ impl<'m> Sets<'m> {
         let mut buffer = [0; 8 * CHUNK];
         match &self.kind {
             Kind::Restartable(stacks) => {
-                let Ok(mut stopped) = stacks.stop(cpu) else { return 0 };
+                let Some(mut stopped) = stop_long(stacks, cpu) else { return 0 };
                 for list in 0..LISTS {
                     while let got @ 1.. = stopped.drain(list, &mut buffer) {
                         give(list, &buffer[..got]);
@@ -402,6 +420,17 @@ impl<'m> Sets<'m> {
                 }
             }
         }
+        frames
+    }
+
+    /// Gives what waits in the set of a CPU back, and goes on for a while if someone has it: how many frames. For CPUs that have gone.
+    pub(crate) fn drain_for_good(&self, cpu: u32) -> u64 {
+        let mut frames = 0;
+        // What someone has died in cannot be had.
+        let _ = patiently(|| {
+            frames += self.drain(cpu);
+            self.is_empty(cpu).then_some(())
+        });
         frames
     }
 
@@ -423,7 +452,7 @@ impl<'m> Sets<'m> {
 
     /// The sets first, then the zone: who drains a set has it while waiting for the zone, and nobody the other way round.
     fn while_quiet_from<T>(&self, cpu: u32, act: impl FnOnce() -> T) -> T {
-        let Some((lock, _)) = self.aside(cpu) else { return self.zone.while_quiet(act) };
+        let Some((lock, ..)) = self.aside(cpu) else { return self.zone.while_quiet(act) };
         let _tuner = patiently(|| lock.try_lock());
         match &self.kind {
             Kind::Restartable(stacks) => {
@@ -497,20 +526,22 @@ impl<'m> Sets<'m> {
     }
 
     fn frames_waiting(&self, cpu: u32) -> u32 {
-        u32::try_from(self.waiting(cpu)).unwrap_or(u32::MAX)
+        tidy::frames_in(&self.counts(cpu))
     }
 
-    /// What a CPU's tuner is kept in: its lock, and its words.
-    fn aside(&self, cpu: u32) -> Option<(TryWord<'m>, &'m [AtomicU32])> {
+    /// What a CPU's tuner is kept in: its lock, its words, and those of what housekeeping remembers.
+    fn aside(&self, cpu: u32) -> Option<(TryWord<'m>, &'m [AtomicU32], &'m [AtomicU32])> {
         let start = cpu as usize * ASIDE_WORDS;
-        let words = self.asides.get(start..start + ASIDE_WORDS)?;
-        Some((TryWord(&words[0]), &words[1..=Tuner::WORDS]))
+        let (lock, words) = self.asides.get(start..start + ASIDE_WORDS)?.split_first()?;
+        let (tuner, rest) = words.split_at(Tuner::WORDS);
+        Some((TryWord(lock), tuner, &rest[..Memory::WORDS]))
     }
 
-    /// What the CPU's tuner says; `None` where there is none, or someone else has it.
+    /// What the CPU's tuner says to a visit to the zone; `None` where there is none, or someone else has it.
     fn tuned<T>(&self, cpu: u32, ask: impl FnOnce(&mut Tuner) -> T) -> Option<T> {
-        let (lock, words) = self.aside(cpu)?;
+        let (lock, words, memory) = self.aside(cpu)?;
         let _held = lock.try_lock()?;
+        Memory::visited_in(memory);
         let mut tuner = Tuner::from_words(self.marks, core::array::from_fn(|at| words[at].load(Relaxed)));
         let answer = ask(&mut tuner);
         words.iter().zip(tuner.to_words()).for_each(|(word, value)| word.store(value, Relaxed));
@@ -544,43 +575,16 @@ impl<'m> Sets<'m> {
             tuner.on_alloc();
             tuner.refill(order, waiting, pressure)
         });
-        // Without a set there is nothing to fill.
-        let mut left = whole_chunks(wanted.unwrap_or(1), order);
-        let mut answer = None;
-        let mut buffer = [0; CHUNK];
-        while left > 0 {
-            let some = &mut buffer[..left.min(CHUNK)];
-            let asked = some.len();
-            let got = match self.zone.refill(order, migrate, some, answer.is_some()) {
-                Ok(got) => got,
-                Err(error) if answer.is_none() => return Err(error),
-                Err(_) => break,
-            };
-            // Last in, first out: so that they are handed out as they came.
-            some[..got].reverse();
-            let keep = if answer.is_none() { got - 1 } else { got };
-            if answer.is_none() {
-                answer = Some(some[keep]);
-            }
-            let kept = self.keep(cpu, list, order, &some[..keep]);
-            left -= got;
-            // No more of them, or no room: the CPU is another one by now, or someone drains it.
-            if got < asked || kept < keep {
-                break;
-            }
-        }
-        let Some(index) = answer else { return self.zone.alloc(order, migrate) };
-        self.zone.set_state_byte(index, state::allocated(order, migrate));
-        Ok(self.zone.frame(index))
+        // Without a set there is nothing to fill. What follows the first chunk is not worth waiting for.
+        let want = Want { order, migrate, blocks: wanted.unwrap_or(1), waits_for_more: false };
+        self.zone.refill_some(&want, |blocks| self.keep(cpu, list, blocks))
     }
 
-    /// Puts blocks into this CPU's list, or back where they came from if it has no room; how many it took.
-    fn keep(&self, cpu: u32, list: usize, order: Order, blocks: &[u32]) -> usize {
+    /// Puts blocks into this CPU's list; how many it took.
+    fn keep(&self, cpu: u32, list: usize, blocks: &[u32]) -> usize {
         let room = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
         self.set_limit(cpu, list, self.count(cpu, list).saturating_add(room));
-        let kept = self.push_many(list, blocks);
-        self.zone.give_back(&blocks[kept..], order);
-        kept
+        self.push_many(list, blocks)
     }
 
     /// A block for which there is no room: makes room, by letting the list grow or by giving some back.
@@ -614,25 +618,9 @@ impl<'m> Sets<'m> {
         }
     }
 
-    /// Gives blocks of this CPU's list to the zone: not the newest, which are the most likely to be in the processor's caches.
+    /// Gives blocks of this CPU's list to the zone: see [`Zone::give_older`].
     fn give_older(&self, list: usize, order: Order, blocks: usize) {
-        let (mut newest, mut older) = ([0; CHUNK], [0; CHUNK]);
-        let kept = self.pop_many(list, &mut newest);
-        let mut left = blocks;
-        while left > 0 {
-            let some = &mut older[..left.min(CHUNK)];
-            let got = self.pop_many(list, some);
-            self.zone.give_back(&some[..got], order);
-            left -= got;
-            if got < CHUNK {
-                break;
-            }
-        }
-        // What the rest did not have, the newest must give, the older of them first.
-        let (give, keep) = newest[..kept].split_at(left.min(kept));
-        self.zone.give_back(give, order);
-        let pushed = self.push_many(list, keep);
-        self.zone.give_back(&keep[pushed..], order);
+        self.zone.give_older(order, blocks, |into| self.pop_many(list, into), |blocks| self.push_many(list, blocks));
     }
 
     fn push_many(&self, list: usize, blocks: &[u32]) -> usize {
@@ -681,7 +669,79 @@ impl Front for &Sets<'_> {
     }
 }
 
+/// What a list without blocks is to get.
+struct Want {
+    order: Order,
+    migrate: MigrateType,
+    /// As the tuner says.
+    blocks: u32,
+    /// Whether the zone's lock is waited for once there is a block to hand out.
+    waits_for_more: bool,
+}
+
+/// What all tiers do alike between a list and the zone.
 impl Zone<'_> {
+    /// Takes some blocks: one of them is the answer, `keep` puts others into a list and says how many had room there, from the first on.
+    /// The rest goes back.
+    fn refill_some(&self, want: &Want, mut keep: impl FnMut(&[u32]) -> usize) -> Result<FrameNo, AllocError> {
+        let (order, migrate) = (want.order, want.migrate);
+        let mut left = whole_chunks(want.blocks, order);
+        let mut answer = None;
+        let mut buffer = [0; CHUNK];
+        while left > 0 {
+            let some = &mut buffer[..left.min(CHUNK)];
+            let asked = some.len();
+            let got = match self.refill(order, migrate, some, answer.is_some() && !want.waits_for_more) {
+                Ok(got) => got,
+                Err(error) if answer.is_none() => return Err(error),
+                Err(_) => break,
+            };
+            // Last in, first out: so that they are handed out as they came.
+            some[..got].reverse();
+            let others = if answer.is_none() { got - 1 } else { got };
+            answer = answer.or(some.get(others).copied());
+            let kept = keep(&some[..others]);
+            self.give_back(&some[kept..others], order);
+            left -= got;
+            // No more of them, or no room: the CPU is another one by now, or someone drains it.
+            if got < asked || kept < others {
+                break;
+            }
+        }
+        let Some(index) = answer else { return self.alloc(order, migrate) };
+        self.set_state_byte(index, state::allocated(order, migrate));
+        Ok(self.frame(index))
+    }
+
+    /// Takes so many blocks back from a list: not its newest, which are the most likely to be in the processor's caches, unless there
+    /// are no others. Takes and puts from and to its top; how many there were.
+    fn give_older(
+        &self,
+        order: Order,
+        blocks: usize,
+        mut pop: impl FnMut(&mut [u32]) -> usize,
+        push: impl FnOnce(&[u32]) -> usize,
+    ) -> usize {
+        let (mut newest, mut older) = ([0; CHUNK], [0; CHUNK]);
+        let kept = pop(&mut newest);
+        let mut left = blocks;
+        while left > 0 {
+            let some = &mut older[..left.min(CHUNK)];
+            let got = pop(some);
+            self.give_back(&some[..got], order);
+            left -= got;
+            if got < CHUNK {
+                break;
+            }
+        }
+        // What the rest did not have, the newest must give, the older of them first.
+        let (give, keep) = newest[..kept].split_at(left.min(kept));
+        self.give_back(give, order);
+        let pushed = push(keep);
+        self.give_back(&keep[pushed..], order);
+        (blocks - left) + give.len() + (keep.len() - pushed)
+    }
+
     /// Marks a block that is handed out as waiting in a set; false if it is not handed out as that.
     #[inline]
     fn mark_cached(&self, index: u32, order: Order, mark: Mark) -> bool {
@@ -706,13 +766,12 @@ impl Zone<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{FrameRange, ZoneConfig};
+pub(crate) mod testing;
 
-    fn memory(bytes: usize) -> Metadata<'static> {
-        Metadata::zeroed(Box::leak(vec![0; bytes].into_boxed_slice()))
-    }
+#[cfg(test)]
+mod tests {
+    use super::testing::sets;
+    use super::*;
 
     /// Threads that died in a set, with its lock, its tuner's, or with the CPU stopped.
     #[test]
@@ -720,14 +779,9 @@ mod tests {
     fn sets_that_someone_died_in_are_passed_over() {
         let (frames, cpus) = (4096, 256);
         for tier in [Tier::Locked, Tier::Best] {
-            let config = ZoneConfig::new(FrameRange::new(FrameNo(0), FrameNo(frames)));
-            let zone = Zone::new(&config, memory(config.metadata_bytes().unwrap())).unwrap();
-            zone.add(config.span, MigrateType::Movable).unwrap();
-            let config = SetsConfig { tier, ..SetsConfig::new(cpus) };
-            let bytes = config.metadata_bytes(&zone);
-            let sets = Sets::new(zone, &config, memory(bytes)).unwrap();
+            let sets = sets(frames, &SetsConfig { tier, ..SetsConfig::new(cpus) });
             for cpu in 0..sets.cpus() {
-                core::mem::forget(sets.aside(cpu).and_then(|(lock, _)| lock.try_lock()));
+                core::mem::forget(sets.aside(cpu).and_then(|(lock, ..)| lock.try_lock()));
                 match &sets.kind {
                     Kind::Locked(stacks) => core::mem::forget(stacks.hold(cpu)),
                     Kind::Restartable(stacks) => core::mem::forget(stacks.stop(cpu)),

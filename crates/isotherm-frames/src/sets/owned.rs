@@ -4,7 +4,8 @@
 //! until the set is drained or dropped; the handle can be sent to another thread, and does not care on which CPU it runs.
 
 use super::stock::{self, Starts, Stock};
-use super::{Front, Mark, SetsError, capacities, list_of, order_of, whole_chunks};
+use super::tidy::Memory;
+use super::{Front, Mark, SetsError, Want, capacities, list_of, order_of};
 use crate::memory::{Metadata, bytes_for};
 use crate::percpu::LISTS;
 use crate::state;
@@ -21,8 +22,9 @@ pub struct OwnedSet<'z, 'm> {
     zone: &'z Zone<'m>,
     words: &'z [AtomicU32],
     starts: Starts,
-    tuner: Tuner,
-    frames: u32,
+    pub(super) tuner: Tuner,
+    pub(super) memory: Memory,
+    pub(super) frames: u32,
 }
 
 impl<'z, 'm> OwnedSet<'z, 'm> {
@@ -39,7 +41,7 @@ impl<'z, 'm> OwnedSet<'z, 'm> {
         let words = metadata.take(stock::words(&capacities)).ok_or(SetsError::MetadataTooSmall { given, needed })?;
         let starts = stock::starts(&capacities);
         Stock::new(words, &starts).clear();
-        Ok(OwnedSet { zone, words, starts, tuner: Tuner::new(marks), frames: 0 })
+        Ok(OwnedSet { zone, words, starts, tuner: Tuner::new(marks), memory: Memory::default(), frames: 0 })
     }
 
     /// The zone behind.
@@ -48,7 +50,7 @@ impl<'z, 'm> OwnedSet<'z, 'm> {
     }
 
     #[inline]
-    fn stock(&self) -> Stock<'z, '_> {
+    pub(super) fn stock(&self) -> Stock<'z, '_> {
         Stock::new(self.words, &self.starts)
     }
 
@@ -113,36 +115,17 @@ impl<'z, 'm> OwnedSet<'z, 'm> {
     #[cold]
     #[inline(never)]
     fn refill(&mut self, list: usize, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
-        let wanted = self.tuner.refill(order, self.frames, self.zone.pressure());
-        let mut left = whole_chunks(wanted, order);
-        let mut answer = None;
-        let mut buffer = [0; CHUNK];
-        while left > 0 {
-            let some = &mut buffer[..left.min(CHUNK)];
-            let asked = some.len();
-            let got = match self.zone.refill(order, migrate, some, false) {
-                Ok(got) => got,
-                Err(error) if answer.is_none() => return self.last_resort(order, migrate, error),
-                Err(_) => break,
-            };
-            some[..got].reverse();
-            let keep = if answer.is_none() { got - 1 } else { got };
-            answer = answer.or(some.get(keep).copied());
-            let kept = self.stock().push_many(list, &some[..keep]);
-            self.frames += u32::try_from(kept).unwrap_or(0) << order.get();
-            self.zone.give_back(&some[kept..keep], order);
-            left -= got;
-            if got < asked || kept < keep {
-                break;
-            }
-        }
-        match answer {
-            Some(index) => {
-                self.zone.set_state_byte(index, state::allocated(order, migrate));
-                Ok(self.zone.frame(index))
-            }
-            None => self.zone.alloc(order, migrate),
-        }
+        self.memory.visited();
+        let blocks = self.tuner.refill(order, self.frames, self.zone.pressure());
+        let (zone, stock, mut kept) = (self.zone, self.stock(), 0);
+        let want = Want { order, migrate, blocks, waits_for_more: true };
+        let outcome = zone.refill_some(&want, |blocks| {
+            let pushed = stock.push_many(list, blocks);
+            kept += u32::try_from(pushed).unwrap_or(0);
+            pushed
+        });
+        self.frames += kept << order.get();
+        outcome.or_else(|error| self.last_resort(order, migrate, error))
     }
 
     /// The zone has none: what waits here of other orders and types may do.
@@ -161,36 +144,24 @@ impl<'z, 'm> OwnedSet<'z, 'm> {
         self.give_older(list, drain >> order.get());
     }
 
-    /// Gives `blocks` of a list to the zone, at least one, and its newest only if there are no others.
+    /// Gives `blocks` of a list to the zone, at least one: see [`Zone::give_older`].
     #[cold]
     fn give_older(&mut self, list: usize, blocks: u32) {
-        let order = order_of(list);
-        let mut newest = [0; CHUNK];
-        let kept = self.stock().pop_many(list, &mut newest);
-        let blocks = blocks.max(1) as usize;
-        let left = blocks - self.give(list, blocks);
-        let (give, keep) = newest[..kept].split_at(left.min(kept));
-        self.zone.give_back(give, order);
-        self.frames -= u32::try_from(give.len()).unwrap_or(0) << order.get();
-        self.stock().push_many(list, keep);
+        self.memory.visited();
+        let (order, stock) = (order_of(list), self.stock());
+        let pop = |into: &mut [u32]| stock.pop_many(list, into);
+        let given = self.zone.give_older(order, blocks.max(1) as usize, pop, |blocks| stock.push_many(list, blocks));
+        self.frames -= u32::try_from(given).unwrap_or(0) << order.get();
     }
 
-    /// Gives blocks from the top of a list to the zone; how many there were.
-    fn give(&mut self, list: usize, blocks: usize) -> usize {
+    /// Gives all of a list to the zone.
+    fn empty(&mut self, list: usize) {
         let order = order_of(list);
         let mut buffer = [0; CHUNK];
-        let mut given = 0;
-        while given < blocks {
-            let most = (blocks - given).min(CHUNK);
-            let got = self.stock().pop_many(list, &mut buffer[..most]);
+        while let got @ 1.. = self.stock().pop_many(list, &mut buffer) {
             self.zone.give_back(&buffer[..got], order);
             self.frames -= u32::try_from(got).unwrap_or(0) << order.get();
-            given += got;
-            if got < most {
-                break;
-            }
         }
-        given
     }
 }
 
@@ -219,7 +190,7 @@ impl Front for OwnedSet<'_, '_> {
     fn drain(&mut self) -> u64 {
         let before = self.waiting();
         for list in 0..LISTS {
-            self.give(list, usize::MAX);
+            self.empty(list);
         }
         before
     }

@@ -98,6 +98,26 @@ impl<'m, 's> Stock<'m, 's> {
         }
         got
     }
+
+    /// Copies the oldest but `skip` of them, in the order in which they lie; how many. They stay.
+    pub(crate) fn copy_oldest(&self, list: usize, skip: u32, into: &mut [u32]) -> usize {
+        let some = into.len().min(self.count(list).saturating_sub(skip) as usize);
+        for (at, slot) in (skip..).zip(&mut into[..some]) {
+            *slot = self.slot(list, at).load(Relaxed);
+        }
+        some
+    }
+
+    /// Takes so many of the oldest away, or all. What is left moves down, a word at a time.
+    pub(crate) fn forget_oldest(&self, list: usize, blocks: u32) {
+        let count = self.count(list);
+        let left = count.saturating_sub(blocks);
+        for at in 0..left {
+            let moved = self.slot(list, at + (count - left)).load(Relaxed);
+            self.slot(list, at).store(moved, Relaxed);
+        }
+        self.count_word(list).store(left, Relaxed);
+    }
 }
 
 #[cfg(test)]
@@ -123,5 +143,12 @@ mod tests {
         assert!(stock.push(3, 1) && !stock.push(3, 2));
         stock.set_limit(3, 100);
         assert_eq!(stock.push_many(3, &[2, 3, 4, 5, 6]), 4);
+        assert_eq!((stock.copy_oldest(3, 1, &mut three), three), (3, [2, 3, 4]));
+        assert_eq!((stock.copy_oldest(3, 4, &mut three), three), (1, [5, 3, 4]));
+        assert_eq!(stock.copy_oldest(3, 6, &mut three), 0);
+        stock.forget_oldest(3, 2);
+        assert_eq!((stock.pop_many(3, &mut three), three), (3, [3, 4, 5]));
+        stock.forget_oldest(3, 1);
+        assert_eq!((stock.count(3), stock.count(4)), (0, 1));
     }
 }

@@ -78,13 +78,23 @@ impl Zone<'_> {
     /// From a per-CPU set: blocks that waited in it. One that is marked as anything else is passed over and counted.
     pub(crate) fn give_back(&self, blocks: &[u32], order: Order) {
         for chunk in blocks.chunks(CHUNK) {
-            let mut books = self.books.lock();
-            for &index in chunk {
-                if self.state_byte(index) == state::cached(order) {
-                    books.release(index, order);
-                } else {
-                    books.events.mistaken += 1;
-                }
+            self.release_waiting(&mut self.books.lock(), chunk, order);
+        }
+    }
+
+    /// The same for one chunk, unless someone has the lock: then false, and nothing has changed.
+    pub(crate) fn try_give_back(&self, chunk: &[u32], order: Order) -> bool {
+        let Some(mut books) = self.books.try_lock() else { return false };
+        self.release_waiting(&mut books, chunk, order);
+        true
+    }
+
+    fn release_waiting(&self, books: &mut Books<'_>, chunk: &[u32], order: Order) {
+        for &index in chunk {
+            if self.state_byte(index) == state::cached(order) {
+                books.release(index, order);
+            } else {
+                books.events.mistaken += 1;
             }
         }
     }

@@ -1,0 +1,429 @@
+//! What housekeeping of per-CPU sets costs, and whether CPUs that keep house meet at the zone's lock.
+//!
+//! *The herd*: two threads, each on a CPU of its own, fill their sets in every interval of 2 ms and then do their CPU's turn at the time
+//! that the schedule says: both at the same instant, or each at its phase. An interval begins when both threads run, on a clock that
+//! stands still until then. Schedules take turns in one run. Counted are holds of the
+//! zone's lock that a turn took, and how often it found the lock taken. The sets are filled in a part of the interval that no turn falls
+//! into, so whoever is met is housekeeping. Intervals in which a thread was late, or had to leave its CPU, say nothing about
+//! schedules: they are left out, and counted.
+//!
+//! *The drain*: a turn over a set of frames taken at random from a zone of which half is in use at random, and of neighbours. The time
+//! is that of the whole turn, with stopping the CPU and moving what is left.
+//!
+//! Two CPUs are all that there is here; what more of them do to each other is for a model, which can use the times of the drain.
+
+use anyhow::{Context, Result, ensure};
+use isotherm_bench::{Log, median, spread};
+use isotherm_frames::housekeep::schedule::{Aligned, Schedule};
+use isotherm_frames::housekeep::{Housekeeper, HousekeeperConfig, Interval, Run, Slot, Spread};
+use isotherm_frames::tune::Marks;
+use isotherm_frames::{
+    FrameNo, FrameRange, Metadata, MigrateType, Order, Pace, Sets, SetsConfig, Tier, Zone, ZoneConfig,
+};
+use isotherm_rng::Rng;
+use std::hint;
+use std::io;
+use std::mem;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const MOVABLE: MigrateType = MigrateType::Movable;
+/// A set may keep 4096 frames and has 4095; a turn takes an eighth off the former, so 511 go: eight chunks of 63, and 7.
+const MARKS: Marks = Marks { batch: 63, high_min: 252, high_max: 4096 };
+const FILL: usize = 4095;
+const GOES: u64 = 511;
+/// 1 GiB.
+const FRAMES: u64 = 1 << 18;
+
+const INTERVAL_NS: u64 = 2_000_000;
+/// By when in an interval the sets have to be filled. The phases of two CPUs are 0 and 0.618.
+const FILL_UNTIL_NS: u64 = INTERVAL_NS / 10 * 6;
+/// A turn that begins so much later than it is due is not what the schedule wanted. A drain takes about as long.
+const LATE_NS: u64 = 10_000;
+const BLOCK_INTERVALS: usize = 100;
+/// Intervals of each schedule that count and are enough, and when there are no more, however few they are.
+const ENOUGH: u64 = 1000;
+const LONG: Duration = Duration::from_secs(60);
+
+const DRAINS: usize = 2000;
+
+/// Nobody is idle here.
+const WAITS: Pace = Pace { idle_after: 0, most_deferrals: 0 };
+const DEFERS: Pace = Pace { idle_after: 0, most_deferrals: 8 };
+
+fn main() -> Result<()> {
+    let mut log = Log::new("bench-drain");
+    let cpus = allowed_cpus().context("ask for the CPUs of this process")?;
+    log.line(format!(
+        "sets of {FILL} frames, of which a turn gives {GOES} back, in chunks of {}; 1 GiB of frames",
+        MARKS.batch
+    ));
+    match cpus[..] {
+        [one, other, ..] => herd(&mut log, [one, other])?,
+        _ => log.line("One CPU only: nobody to meet, so the herd was not measured."),
+    }
+    drain(&mut log, cpus[0])?;
+    log.finish()
+}
+
+/// A zone of [`FRAMES`] and sets for the CPUs below `cpus`, in memory that lasts as long as the program.
+fn sets(tier: Tier, cpus: u32) -> Result<Sets<'static>> {
+    let leak = |bytes: usize| Metadata::zeroed(Box::leak(vec![0; bytes].into_boxed_slice()));
+    let range = FrameRange::new(FrameNo(0), FrameNo(FRAMES));
+    let config = ZoneConfig::new(range);
+    let zone = Zone::new(&config, leak(config.metadata_bytes()?))?;
+    zone.add(range, MOVABLE)?;
+    let config = SetsConfig { tier, marks: Some(MARKS), ..SetsConfig::new(cpus) };
+    let memory = leak(config.metadata_bytes(&zone));
+    Ok(Sets::new(zone, &config, memory)?)
+}
+
+/// Lets the set of this thread's CPU keep all that it ever may, and leaves it empty: each visit to the zone raises that by a batch.
+fn let_keep_all(sets: &Sets<'_>, cpu: u32) -> Result<()> {
+    for _ in 0..MARKS.high_max.div_ceil(MARKS.batch) {
+        let frame = sets.alloc(Order::FRAME, MOVABLE)?;
+        sets.free(frame, Order::FRAME)?;
+        sets.drain(cpu);
+    }
+    Ok(())
+}
+
+/// Fills the set of this thread's CPU with neighbours; `buffer` is as long as there are to be frames.
+fn fill_with_neighbours(sets: &Sets<'_>, cpu: u32, buffer: &mut [FrameNo]) -> Result<()> {
+    sets.drain(cpu);
+    // An eighth was taken off, or twice if a turn came too late; 18 batches are more.
+    for _ in 0..18 {
+        let frame = sets.alloc(Order::FRAME, MOVABLE)?;
+        sets.free(frame, Order::FRAME)?;
+        sets.drain(cpu);
+    }
+    ensure!(sets.alloc_bulk(Order::FRAME, MOVABLE, buffer) == buffer.len(), "the zone has too few frames");
+    buffer.iter().try_for_each(|&frame| sets.free(frame, Order::FRAME))?;
+    Ok(())
+}
+
+/// How CPUs keep house.
+struct Way {
+    name: &'static str,
+    schedule: &'static dyn Schedule,
+    pace: Pace,
+}
+
+const WAYS: [Way; 3] = [
+    Way { name: "aligned", schedule: &Aligned, pace: WAITS },
+    Way { name: "spread", schedule: &Spread, pace: WAITS },
+    Way { name: "aligned, lock tried, rest put off", schedule: &Aligned, pace: DEFERS },
+];
+
+/// One CPU's turn in one interval.
+#[derive(Clone, Copy, Default)]
+struct Turn {
+    chunks: u64,
+    contended: u64,
+    took_ns: f64,
+    is_disturbed: bool,
+}
+
+/// What was counted of one way in the intervals that count.
+#[derive(Default)]
+struct Count {
+    intervals: u64,
+    disturbed: u64,
+    chunks: u64,
+    contended: u64,
+    took_us: Vec<f64>,
+}
+
+impl Count {
+    fn add(&mut self, turns: [Turn; 2]) {
+        if turns.iter().any(|turn| turn.is_disturbed) {
+            self.disturbed += 1;
+            return;
+        }
+        self.intervals += 1;
+        self.chunks += turns.iter().map(|turn| turn.chunks).sum::<u64>();
+        self.contended += turns.iter().map(|turn| turn.contended).sum::<u64>();
+        self.took_us.extend(turns.iter().map(|turn| turn.took_ns / 1e3));
+    }
+
+    fn contended_pct(&self) -> f64 {
+        // Counts of thousands.
+        100.0 * self.contended as f64 / (self.chunks.max(1) as f64)
+    }
+}
+
+fn herd(log: &mut Log, cpus: [u32; 2]) -> Result<()> {
+    let most = cpus[0].max(cpus[1]) + 1;
+    let sets = sets(Tier::Best, most)?;
+    let mut counts = WAYS.map(|_| Count::default());
+    let began = Instant::now();
+    while began.elapsed() < LONG && counts.iter().any(|count| count.intervals < ENOUGH) {
+        for (way, count) in WAYS.iter().zip(&mut counts) {
+            block(&sets, way, cpus)?.into_iter().for_each(|turns| count.add(turns));
+        }
+    }
+    log.line(format!(
+        "\nTwo CPUs, a turn each in every {} ms, {:?} sets. Contended: holds of the lock that found it taken. Turn: median us",
+        INTERVAL_NS / 1_000_000,
+        sets.tier()
+    ));
+    log.line("| schedule | intervals | left out | holds | contended | % | turn |");
+    log.line("|---|---|---|---|---|---|---|");
+    for (way, count) in WAYS.iter().zip(&counts) {
+        log.line(format!(
+            "| {} | {} | {} | {} | {} | {:.2} | {} |",
+            way.name,
+            count.intervals,
+            count.disturbed,
+            count.chunks,
+            count.contended,
+            count.contended_pct(),
+            spread(&count.took_us)
+        ));
+    }
+    ensure!(
+        counts.iter().all(|count| count.intervals > 0),
+        "all intervals were disturbed: this machine is too busy to measure two CPUs at the same time"
+    );
+    log.result("contended_aligned_pct", counts[0].contended_pct());
+    log.result("contended_spread_pct", counts[1].contended_pct());
+    Ok(())
+}
+
+/// A number of intervals of one way; the turns of both CPUs in each.
+fn block(sets: &Sets<'static>, way: &Way, cpus: [u32; 2]) -> Result<Vec<[Turn; 2]>> {
+    let most = cpus[0].max(cpus[1]) + 1;
+    // All others on another node, so that these have the places 0 and 1 whatever their numbers are.
+    let nodes: Vec<u32> = (0..most).map(|cpu| u32::from(!cpus.contains(&cpu))).collect();
+    let mut slots: Vec<Slot> = (0..most).map(|_| Slot::default()).collect();
+    let interval = Interval::from_ns(INTERVAL_NS).context("an interval")?;
+    let config = HousekeeperConfig { interval, pace: way.pace, nodes: &nodes };
+    let keeper = Housekeeper::new(std::slice::from_ref(sets), &mut slots, way.schedule, &config);
+    cpus.iter().for_each(|&cpu| assert!(keeper.online(cpu)));
+    let gate = Gate { clock: Instant::now(), start: Mutex::new((0, 0)), came: AtomicUsize::new(0) };
+    let lane = |cpu| Lane { sets, keeper: &keeper, cpu, gate: &gate }.run();
+    let (one, other) = thread::scope(|s| {
+        let other = s.spawn(move || lane(cpus[1]));
+        let one = s.spawn(move || lane(cpus[0]));
+        (one.join(), other.join())
+    });
+    let (one, other) = (one.expect("a thread of the bench")?, other.expect("a thread of the bench")?);
+    Ok(one.into_iter().zip(other).map(|(one, other)| [one, other]).collect())
+}
+
+/// Where two threads meet before each interval, and the clock that begins there.
+struct Gate {
+    clock: Instant,
+    /// When the interval began, and what the threads' clock said then: a multiple of the interval.
+    start: Mutex<(u64, u64)>,
+    came: AtomicUsize,
+}
+
+impl Gate {
+    fn real_ns(&self) -> u64 {
+        u64::try_from(self.clock.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn start(&self) -> (u64, u64) {
+        *self.start.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits, without leaving the CPU, for the other. The last to come starts the next interval.
+    fn arrive(&self, meeting: usize) {
+        if self.came.fetch_add(1, Ordering::AcqRel) % 2 == 1 {
+            let (real, said) = self.start();
+            let now = self.real_ns();
+            let next = (said + (now - real)) / INTERVAL_NS + 1;
+            *self.start.lock().unwrap_or_else(PoisonError::into_inner) = (now, next * INTERVAL_NS);
+            self.came.fetch_add(2, Ordering::AcqRel);
+        }
+        // Two come and two are added at each meeting.
+        while self.came.load(Ordering::Acquire) < 4 * meeting {
+            hint::spin_loop();
+        }
+    }
+}
+
+/// A thread on its CPU.
+struct Lane<'a> {
+    sets: &'a Sets<'static>,
+    keeper: &'a Housekeeper<'a, 'static, &'static dyn Schedule>,
+    cpu: u32,
+    gate: &'a Gate,
+}
+
+impl Lane<'_> {
+    fn run(&self) -> Result<Vec<Turn>> {
+        let mut buffer = vec![FrameNo(0); FILL];
+        let mut prepare = || {
+            pin(self.cpu)?;
+            let_keep_all(self.sets, self.cpu)?;
+            fill_with_neighbours(self.sets, self.cpu, &mut buffer)
+        };
+        let prepared = prepare();
+        // Who fails must not leave the other waiting.
+        let turns = (1..=BLOCK_INTERVALS).map(|meeting| {
+            self.gate.arrive(meeting);
+            if prepared.is_ok() { self.interval(&mut buffer) } else { Ok(Turn::default()) }
+        });
+        let turns: Vec<Result<Turn>> = turns.collect();
+        prepared?;
+        turns.into_iter().collect()
+    }
+
+    /// The interval that has just begun: fills the set, and does the turn when it is due.
+    fn interval(&self, buffer: &mut [FrameNo]) -> Result<Turn> {
+        let (began_ns, start_ns) = self.gate.start();
+        let now_ns = || start_ns + (self.gate.real_ns() - began_ns);
+        let switches = involuntary_switches();
+        // What was put off or could not be done when it was due, as the clock stood still; and in the first interval, the first look.
+        self.keeper.shepherd(now_ns());
+        while self.keeper.due_ns(self.cpu).is_some_and(|due| due < start_ns + INTERVAL_NS / 10) {
+            self.keeper.tick(self.cpu, now_ns());
+        }
+        fill_with_neighbours(self.sets, self.cpu, buffer)?;
+        let is_filled = now_ns() < start_ns + FILL_UNTIL_NS;
+        let Some(due_ns) = self.keeper.due_ns(self.cpu) else {
+            return Ok(Turn { is_disturbed: true, ..Turn::default() });
+        };
+        while now_ns() < due_ns {
+            hint::spin_loop();
+        }
+        let (real, now_ns) = (Instant::now(), now_ns());
+        let tick = self.keeper.tick(self.cpu, now_ns);
+        let took_ns = real.elapsed().as_nanos() as f64;
+        let is_as_wanted = tick.run == Run::Turn && tick.tidied.drained + u64::from(tick.tidied.left) == GOES;
+        let is_on_time = is_filled && now_ns - due_ns <= LATE_NS;
+        let is_disturbed = !(is_as_wanted && is_on_time) || involuntary_switches() != switches;
+        let contended = u64::from(tick.tidied.contended);
+        // The one that was not had counts as well.
+        let chunks = u64::from(tick.tidied.chunks) + u64::from(tick.tidied.is_deferred());
+        Ok(Turn { chunks, contended, took_ns, is_disturbed })
+    }
+}
+
+fn drain(log: &mut Log, cpu: u32) -> Result<()> {
+    pin(cpu).with_context(|| format!("pin the thread to CPU {cpu}"))?;
+    log.line("\nA turn, ns a frame that goes back: median (least to most), those left out during which the thread lost its CPU");
+    log.line("| sets | frames | ns a frame | us a turn | left out |");
+    log.line("|---|---|---|---|---|");
+    let mut tiers = vec![sets(Tier::Locked, cpu + 1)?];
+    tiers.extend(sets(Tier::Restartable, cpu + 1));
+    let mut aged = f64::NAN;
+    for sets in &tiers {
+        let_keep_all(sets, cpu)?;
+        let neighbours = Drains::of_neighbours(sets, cpu)?;
+        let at_random = Drains::at_random(sets, cpu)?;
+        neighbours.print(log, sets.tier(), "neighbours");
+        at_random.print(log, sets.tier(), "aged, at random");
+        // The last tier is the one that programs get.
+        aged = median(&at_random.per_frame_ns);
+    }
+    log.result("drain_ns_per_page", aged);
+    Ok(())
+}
+
+#[derive(Default)]
+struct Drains {
+    per_frame_ns: Vec<f64>,
+    left_out: u64,
+}
+
+impl Drains {
+    fn of_neighbours(sets: &Sets<'_>, cpu: u32) -> Result<Drains> {
+        let mut buffer = vec![FrameNo(0); FILL];
+        let mut drains = Drains::default();
+        for _ in 0..DRAINS {
+            fill_with_neighbours(sets, cpu, &mut buffer)?;
+            drains.one(sets, cpu)?;
+        }
+        sets.drain(cpu);
+        Ok(drains)
+    }
+
+    /// Half of the zone stays in use, at random: frames that come back meet buddies that are free half of the time.
+    fn at_random(sets: &Sets<'_>, cpu: u32) -> Result<Drains> {
+        let mut rng = Rng::new(1);
+        let mut held = vec![FrameNo(0); usize::try_from(FRAMES)?];
+        let got = sets.alloc_bulk(Order::FRAME, MOVABLE, &mut held);
+        held.truncate(got);
+        (1..got).rev().try_for_each(|last| below(&mut rng, last + 1).map(|other| held.swap(last, other)))?;
+        sets.free_bulk(&held.split_off(got / 2), Order::FRAME)?;
+        let mut drains = Drains::default();
+        let mut buffer = vec![FrameNo(0); FILL];
+        for _ in 0..DRAINS {
+            // Raises what the set may keep, and leaves it empty; then frames from anywhere.
+            fill_with_neighbours(sets, cpu, &mut [])?;
+            for _ in 0..FILL {
+                let at = below(&mut rng, held.len())?;
+                sets.free(held.swap_remove(at), Order::FRAME)?;
+            }
+            drains.one(sets, cpu)?;
+            sets.drain(cpu);
+            let got = sets.alloc_bulk(Order::FRAME, MOVABLE, &mut buffer);
+            held.extend(&buffer[..got]);
+        }
+        sets.free_bulk(&held, Order::FRAME)?;
+        Ok(drains)
+    }
+
+    fn one(&mut self, sets: &Sets<'_>, cpu: u32) -> Result<()> {
+        let switches = involuntary_switches();
+        let began = Instant::now();
+        let tidied = sets.tidy(cpu, &WAITS);
+        let took = began.elapsed();
+        ensure!(tidied.drained == GOES, "a turn gave {} frames back and should have given {GOES}", tidied.drained);
+        if involuntary_switches() == switches {
+            self.per_frame_ns.push(took.as_nanos() as f64 / GOES as f64);
+        } else {
+            self.left_out += 1;
+        }
+        Ok(())
+    }
+
+    fn print(&self, log: &mut Log, tier: Tier, what: &str) {
+        log.line(format!(
+            "| {tier:?} | {what} | {} | {:.1} | {} |",
+            spread(&self.per_frame_ns),
+            median(&self.per_frame_ns) * GOES as f64 / 1e3,
+            self.left_out
+        ));
+    }
+}
+
+fn below(rng: &mut Rng, n: usize) -> Result<usize> {
+    Ok(usize::try_from(rng.below(n as u64))?)
+}
+
+fn allowed_cpus() -> Result<Vec<u32>> {
+    // SAFETY: plain data for which zeros are valid.
+    let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
+    // SAFETY: writes at most the size given.
+    let result = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) };
+    ensure!(result == 0, io::Error::last_os_error());
+    // SAFETY: the number is below the bits of the set.
+    let cpus = (0..8 * size_of_val(&set)).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) });
+    cpus.map(|cpu| Ok(u32::try_from(cpu)?)).collect()
+}
+
+/// Keeps the calling thread on a CPU.
+fn pin(cpu: u32) -> io::Result<()> {
+    // SAFETY: plain data for which zeros are valid.
+    let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
+    // SAFETY: the number is that of a CPU in such a set.
+    unsafe { libc::CPU_SET(cpu as usize, &mut set) };
+    // SAFETY: reads the set given.
+    let result = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// How often the calling thread had to leave its CPU to another.
+fn involuntary_switches() -> i64 {
+    // SAFETY: plain data for which zeros are valid.
+    let mut usage: libc::rusage = unsafe { mem::zeroed() };
+    // SAFETY: `usage` is to be written to; the calling thread always exists.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    usage.ru_nivcsw
+}

@@ -1,0 +1,71 @@
+//! For tests: sets, and threads that pretend to be on a CPU.
+
+use super::{Sets, SetsConfig, Tier};
+use crate::memory::Metadata;
+use crate::percpu::Rseq;
+use crate::{FrameNo, FrameRange, MigrateType, Order, Zone, ZoneConfig};
+use std::cell::Cell;
+use std::io::Write;
+use std::sync::atomic::Ordering::Relaxed;
+
+thread_local! {
+    static PRETENDED: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+/// The CPU that sets behind locks take this thread to be on.
+pub(super) fn pretended_cpu() -> Option<u32> {
+    PRETENDED.get()
+}
+
+/// From now on this thread is on that CPU, as far as sets behind locks can tell.
+pub(crate) fn pretend(cpu: u32) {
+    PRETENDED.set(Some(cpu));
+}
+
+/// Memory that outlives every test.
+pub(crate) fn memory(bytes: usize) -> Metadata<'static> {
+    Metadata::zeroed(Box::leak(vec![0; bytes].into_boxed_slice()))
+}
+
+/// Sets in front of a zone of so many frames.
+pub(crate) fn sets(frames: u64, config: &SetsConfig) -> Sets<'static> {
+    let span = ZoneConfig::new(FrameRange::new(FrameNo(0), FrameNo(frames)));
+    let zone = Zone::new(&span, memory(span.metadata_bytes().unwrap())).unwrap();
+    zone.add(span.span, MigrateType::Movable).unwrap();
+    let bytes = config.metadata_bytes(&zone);
+    Sets::new(zone, config, memory(bytes)).unwrap()
+}
+
+/// Frees so many single frames into the set of the CPU that this thread is on, or is taken to be on. They are the lowest that are
+/// free; the lowest comes first, and is the coldest then.
+pub(crate) fn fill(sets: &Sets<'_>, frames: usize) -> Vec<FrameNo> {
+    let mut got = vec![FrameNo(0); frames];
+    assert_eq!(sets.zone().alloc_bulk(Order::FRAME, MigrateType::Movable, &mut got), frames);
+    got.iter().for_each(|&frame| sets.free(frame, Order::FRAME).unwrap());
+    got
+}
+
+/// Sets what the set of a CPU may keep.
+pub(crate) fn let_keep(sets: &Sets<'_>, cpu: u32, high: u32) {
+    sets.aside(cpu).unwrap().1[0].store(high, Relaxed);
+}
+
+/// The shared tiers that there are here.
+pub(crate) fn tiers() -> Vec<Tier> {
+    match Rseq::check() {
+        Ok(_) => vec![Tier::Restartable, Tier::Locked],
+        Err(why) => {
+            let _ = writeln!(std::io::stderr(), "skipped: needs restartable sequences: {why}");
+            vec![Tier::Locked]
+        }
+    }
+}
+
+/// Everything that is not handed out is in the zone or waits, and the zone's books are right.
+pub(crate) fn assert_all_there(sets: &Sets<'_>, handed_out: u64) {
+    sets.zone().validate().unwrap();
+    let waiting: u64 = (0..sets.cpus()).map(|cpu| sets.waiting(cpu)).sum();
+    let stats = sets.zone().stats();
+    assert_eq!(stats.free + waiting + handed_out, stats.present, "lost or there twice: {waiting} wait");
+    assert_eq!(stats.events.mistaken, 0);
+}

@@ -1,0 +1,289 @@
+use super::*;
+use crate::sets::testing::{assert_all_there, fill, let_keep, memory, pretend, sets, tiers};
+use crate::sets::{Front, Tier};
+use crate::tune::{Marks, Pressure};
+use crate::{FrameNo, MigrateType, Order, SetsConfig, SetsError};
+use std::thread;
+
+const MARKS: Marks = Marks { batch: 63, high_min: 252, high_max: 8192 };
+/// For sets of very many CPUs: whichever a thread is on, it has one.
+const SMALL: Marks = Marks { high_max: 1024, ..MARKS };
+const MOVABLE: MigrateType = MigrateType::Movable;
+const NEVER_IDLE: Pace = Pace { idle_after: 0, most_deferrals: 8 };
+
+/// Sets in which CPU 3 has so many frames, and may keep them: behind locks.
+fn filled(frames: usize) -> Sets<'static> {
+    let sets = sets(32 << 10, &SetsConfig { tier: Tier::Locked, marks: Some(MARKS), ..SetsConfig::new(8) });
+    pretend(3);
+    let_keep(&sets, 3, MARKS.high_max);
+    fill(&sets, frames);
+    assert_eq!(sets.waiting(3), frames as u64);
+    sets
+}
+
+#[test]
+fn a_turn_gives_back_what_the_kernels_formula_says() {
+    let sets = filled(8000);
+    let mut naive = Tuner::new(MARKS);
+    while naive.refill(Order::FRAME, 0, Pressure::NONE) < 2016 || naive.high() < MARKS.high_max {}
+    assert_eq!(naive.high(), MARKS.high_max);
+    let mut turns = 0;
+    loop {
+        let before = sets.waiting(3);
+        let expected = naive.decay(u32::try_from(before).unwrap());
+        let tidied = sets.tidy(3, &NEVER_IDLE);
+        assert_eq!(tidied.drained, u64::from(expected.drain), "turn {turns}, {before} waited");
+        assert_eq!(sets.waiting(3), before - tidied.drained);
+        assert_eq!(u64::from(tidied.chunks), tidied.drained.div_ceil(63), "chunks of a batch");
+        assert_eq!((tidied.again, tidied.left, tidied.missed), (expected.again, 0, false));
+        assert_all_there(&sets, 0);
+        turns += 1;
+        if !tidied.again {
+            break;
+        }
+    }
+    assert_eq!(sets.waiting(3), 252);
+    assert!(!sets.is_untidy(3, &NEVER_IDLE) && sets.is_untidy(3, &Pace::default()));
+    assert!(turns > 20, "{turns}");
+}
+
+#[test]
+fn a_set_that_has_shrunk_does_not_grow_again_unasked() {
+    let sets = filled(8000);
+    while sets.tidy(3, &NEVER_IDLE).again {}
+    assert_eq!(sets.waiting(3), 252);
+    // Had its lists kept their old limits, nobody would have looked at what it may keep before all of these were in.
+    fill(&sets, 4000);
+    assert!(sets.waiting(3) < 2500, "{}", sets.waiting(3));
+    assert_all_there(&sets, 0);
+}
+
+#[test]
+fn the_coldest_go_first_from_a_set_of_any_cpu() {
+    for tier in tiers() {
+        let sets = sets(32 << 10, &SetsConfig { tier, marks: Some(SMALL), ..SetsConfig::new(1024) });
+        pretend(7);
+        // Where sets are restartable the thread may be moved meanwhile: until it was not.
+        let mut outcome = None;
+        for _ in 0..100 {
+            sets.drain_all();
+            let frames = fill(&sets, 252);
+            let cpu = (0..sets.cpus()).find(|&cpu| sets.waiting(cpu) == 252);
+            let Some(cpu) = cpu else { continue };
+            let_keep(&sets, cpu, 288);
+            fill(&sets, 36);
+            if sets.waiting(cpu) != 288 {
+                continue;
+            }
+            let_keep(&sets, cpu, 288);
+            outcome = Some((sets.tidy(cpu, &NEVER_IDLE), frames));
+            break;
+        }
+        let (tidied, frames) = outcome.expect("a hundred times the thread was moved meanwhile");
+        assert_eq!((tidied.drained, tidied.chunks), (36, 1), "{tier:?}");
+        for (n, &frame) in frames.iter().enumerate() {
+            let is_free = matches!(sets.zone().state(frame), crate::FrameState::Free(_) | crate::FrameState::Inside);
+            assert_eq!(is_free, n < 36, "{tier:?}: number {n}");
+        }
+        assert_all_there(&sets, 0);
+    }
+}
+
+#[test]
+fn a_taken_lock_puts_the_rest_off_until_there_is_no_end_to_it() {
+    let sets = filled(8000);
+    let pace = Pace { most_deferrals: 2, ..NEVER_IDLE };
+    let books = sets.zone().books.lock();
+    let first = sets.tidy(3, &pace);
+    // An eighth of 8192: down to 7168.
+    assert_eq!((first.drained, first.chunks, first.contended, first.left), (0, 0, 1, 8000 - 7168));
+    assert!(first.again && first.is_deferred());
+    assert_eq!(sets.tidy_rest(3, &pace).left, 8000 - 7168, "no further eighth");
+    assert_eq!(sets.waiting(3), 8000);
+    thread::scope(|s| {
+        let third = s.spawn(|| sets.tidy_rest(3, &pace));
+        while sets.zone().books.raw().contended() == 0 {
+            thread::yield_now();
+        }
+        drop(books);
+        let third = third.join().unwrap();
+        assert_eq!((third.drained, third.left), (8000 - 7168, 0));
+        assert!(third.contended >= 1);
+    });
+    assert_eq!(sets.waiting(3), 7168);
+    // In a row means in a row.
+    let books = sets.zone().books.lock();
+    assert!(sets.tidy(3, &pace).is_deferred());
+    drop(books);
+    assert_all_there(&sets, 0);
+}
+
+#[test]
+fn what_was_put_off_is_less_by_what_was_used_since() {
+    let sets = filled(8000);
+    let books = sets.zone().books.lock();
+    assert_eq!(sets.tidy(3, &NEVER_IDLE).left, 832);
+    drop(books);
+    let taken: Vec<FrameNo> = (0..800).map(|_| sets.alloc(Order::FRAME, MOVABLE).unwrap()).collect();
+    assert_eq!(sets.tidy_rest(3, &NEVER_IDLE).drained, 32);
+    assert_eq!(sets.tidy_rest(3, &NEVER_IDLE).drained, 0);
+    assert_all_there(&sets, taken.len() as u64);
+}
+
+#[test]
+fn an_idle_set_goes_back_as_a_whole_and_one_in_use_stays() {
+    let sets = filled(200);
+    let pace = Pace::default();
+    // The first turn sees that it is new; three without use follow.
+    for turn in 0..3 {
+        let tidied = sets.tidy(3, &pace);
+        assert_eq!((tidied.drained, tidied.again), (0, true), "turn {turn}");
+    }
+    // Used by half: two that come and one that goes.
+    let one = sets.alloc(Order::FRAME, MOVABLE).unwrap();
+    for _ in 0..3 {
+        assert_eq!(sets.tidy(3, &pace).drained, 0);
+    }
+    let last = sets.tidy(3, &pace);
+    assert_eq!((last.drained, last.again, sets.waiting(3)), (199, false, 0));
+    assert!(!sets.is_untidy(3, &pace), "and what it may keep is at the low mark");
+    sets.free(one, Order::FRAME).unwrap();
+    assert!(sets.is_untidy(3, &pace));
+    assert_all_there(&sets, 0);
+}
+
+#[test]
+fn an_idle_set_that_was_put_off_and_is_used_again_stays() {
+    let sets = filled(200);
+    (0..3).for_each(|_| assert_eq!(sets.tidy(3, &Pace::default()).drained, 0));
+    let books = sets.zone().books.lock();
+    assert_eq!(sets.tidy(3, &Pace::default()).left, 200);
+    drop(books);
+    let one = sets.alloc(Order::FRAME, MOVABLE).unwrap();
+    assert_eq!(sets.tidy_rest(3, &Pace::default()).drained, 0);
+    sets.free(one, Order::FRAME).unwrap();
+    assert_all_there(&sets, 0);
+}
+
+#[test]
+fn a_block_larger_than_what_is_to_go_goes_when_nothing_smaller_waits() {
+    let sets = filled(0);
+    let huge = sets.zone().alloc(Order::HUGE, MOVABLE).unwrap();
+    sets.free(huge, Order::HUGE).unwrap();
+    let small = fill(&sets, 100);
+    let_keep(&sets, 3, MARKS.high_min);
+    // 612 wait, 252 may: 100 single ones first, then the huge one for the 260 that are left.
+    let tidied = sets.tidy(3, &NEVER_IDLE);
+    assert_eq!((tidied.drained, tidied.again), (612, true));
+    assert!(small.iter().all(|&frame| !matches!(sets.zone().state(frame), crate::FrameState::Cached(_))));
+    assert!(!sets.tidy(3, &NEVER_IDLE).again);
+    assert_all_there(&sets, 0);
+}
+
+#[test]
+fn lists_give_in_turn() {
+    let sets = filled(0);
+    let two = Order::new(1).unwrap();
+    for order in [Order::FRAME, two] {
+        let got: Vec<FrameNo> = (0..400).map(|_| sets.zone().alloc(order, MOVABLE).unwrap()).collect();
+        got.into_iter().for_each(|frame| sets.free(frame, order).unwrap());
+    }
+    let_keep(&sets, 3, 1152);
+    // 1200 wait, 1008 may: 63 single ones, 31 twos, 63 single ones, and two twos.
+    let tidied = sets.tidy(3, &NEVER_IDLE);
+    let movable = |order| crate::sets::list_of(order, MOVABLE).unwrap();
+    assert_eq!((tidied.drained, tidied.chunks), (192, 4));
+    assert_eq!((sets.count(3, movable(Order::FRAME)), sets.count(3, movable(two))), (400 - 126, 400 - 33));
+    assert_all_there(&sets, 0);
+}
+
+#[test]
+fn a_set_that_cannot_be_had_is_missed() {
+    for tier in tiers() {
+        let sets = sets(4096, &SetsConfig { tier, marks: Some(SMALL), ..SetsConfig::new(1024) });
+        pretend(0);
+        fill(&sets, 100);
+        let cpu = (0..1024).find(|&cpu| sets.waiting(cpu) > 0).unwrap();
+        let waiting = sets.waiting(cpu);
+        (0..3).for_each(|_| assert_eq!(sets.tidy(cpu, &Pace::default()).drained, 0));
+        let missed = match &sets.kind {
+            Kind::Restartable(stacks) => {
+                let _stopped = stacks.stop(cpu).unwrap();
+                sets.tidy(cpu, &Pace::default())
+            }
+            Kind::Locked(stacks) => {
+                let _held = stacks.hold(cpu).unwrap();
+                sets.tidy(cpu, &Pace::default())
+            }
+        };
+        assert_eq!((missed.missed, missed.drained, missed.again), (true, 0, true), "{tier:?}");
+        assert_eq!(sets.tidy(cpu, &Pace::default()).drained, waiting);
+        let _tuner = sets.aside(cpu).unwrap().0.try_lock().unwrap();
+        assert!(sets.tidy(cpu, &Pace::default()).missed);
+        assert_eq!(sets.tidy(5000, &Pace::default()), Tidied::default());
+        assert!(!sets.is_untidy(5000, &Pace::default()));
+        assert_all_there(&sets, 0);
+    }
+}
+
+/// Several threads tidy and drain one CPU's set while another fills and empties it.
+#[test]
+#[cfg_attr(miri, ignore = "thousands of calls on a zone take minutes when interpreted")]
+fn nothing_is_lost_between_those_who_tidy_and_those_who_drain() {
+    for tier in tiers() {
+        let sets = sets(32 << 10, &SetsConfig { tier, marks: Some(SMALL), ..SetsConfig::new(1024) });
+        thread::scope(|s| {
+            for cpu in 0..4 {
+                let sets = &sets;
+                s.spawn(move || {
+                    pretend(cpu % 2);
+                    for round in 0..60 {
+                        fill(sets, 700);
+                        for cpu in 0..4 {
+                            let pace = Pace { idle_after: 1, most_deferrals: round % 3 };
+                            sets.tidy(cpu, &pace);
+                            sets.tidy_rest(cpu, &pace);
+                            if round % 5 == 0 {
+                                sets.drain(cpu);
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        assert_all_there(&sets, 0);
+        sets.drain_all();
+        assert_eq!(sets.zone().stats().free, 32 << 10, "{tier:?}");
+    }
+}
+
+#[test]
+fn an_owner_tidies_his_set() -> Result<(), SetsError> {
+    let sets = sets(32 << 10, &SetsConfig { tier: Tier::Locked, marks: Some(MARKS), ..SetsConfig::new(1) });
+    let zone = sets.zone();
+    let mut set = OwnedSet::new(zone, MARKS, memory(OwnedSet::metadata_bytes(MARKS)))?;
+    let mut frames = vec![FrameNo(0); 4000];
+    assert_eq!(zone.alloc_bulk(Order::FRAME, MOVABLE, &mut frames), 4000);
+    frames.into_iter().for_each(|frame| set.free(frame, Order::FRAME).unwrap());
+    let mut naive = set.tuner.clone();
+    let before = set.waiting();
+    assert!(before > 252);
+    let books = zone.books.lock();
+    let expected = naive.decay(u32::try_from(before).unwrap());
+    assert_eq!(set.tidy(&Pace::default()).left, expected.drain);
+    drop(books);
+    assert_eq!(set.tidy_rest(&Pace::default()).drained, u64::from(expected.drain));
+    assert_eq!(set.waiting(), before - u64::from(expected.drain));
+    let mut turns = 0;
+    while set.tidy(&Pace::default()).again {
+        turns += 1;
+        assert!(turns < 100);
+        zone.validate().unwrap();
+    }
+    assert_eq!((set.waiting(), set.tuner.high(), zone.stats().free), (0, 252, 32 << 10));
+    let frame = Front::alloc(&mut set, Order::FRAME, MOVABLE).unwrap();
+    Front::free(&mut set, frame, Order::FRAME).unwrap();
+    drop(set);
+    assert_eq!(zone.stats().free, 32 << 10);
+    Ok(())
+}
