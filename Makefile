@@ -5,7 +5,7 @@ CARGO ?= cargo
 BIN := target/release/isotherm
 
 BENCHES := bench-scan bench-accuracy bench-collapse bench-redis bench-sampling bench-scale bench-sampled bench-events \
-	bench-faults bench-frames bench-drain bench-conflict bench-damon
+	bench-faults bench-frames bench-drain bench-conflict bench-herd bench-damon
 .PHONY: help build install demo test lint fmt fuzz soak loom miri lab bench $(BENCHES) setup-build setup-test setup-lab
 
 help:
@@ -32,6 +32,7 @@ help:
 	@echo "make bench-frames    page frames taken and given back, next to allocators there are (about 2 minutes, 1 GiB; builds jemalloc)"
 	@echo "make bench-drain     per-CPU housekeeping on two CPUs: at the same instant next to spread, and what a drain costs (about a minute)"
 	@echo "make bench-conflict  conflicts in a direct-mapped memory-side cache by how frames are placed, and what placing costs (about a minute)"
+	@echo "make bench-herd      who waits for a zone's lock when many CPUs keep house, modelled with holds as measured (about two minutes)"
 	@echo "make bench           all of them; results into bench/results/"
 
 setup-build:
@@ -117,6 +118,9 @@ bench-drain: setup-build
 
 bench-conflict: setup-build
 	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-conflict
+
+bench-herd: setup-build
+	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-herd
 
 bench-damon: setup-lab
 	@lab/run.sh --bench

@@ -9,7 +9,8 @@
 //! run is the same. `isotherm-sources` has a `Replay` that does something alike for recordings; it keeps simple spans, knows no
 //! costs, and is made for histories that change, not for size.
 //!
-//! [`direct_mapped`] stands beside the host: the arithmetic of a memory-side cache, for any frames.
+//! Two modules stand beside the host: [`direct_mapped`], the arithmetic of a memory-side cache, for any frames; and [`herd`], many
+//! CPUs' housekeeping at a few locks.
 
 #![forbid(unsafe_code)]
 
@@ -19,6 +20,7 @@ mod describe;
 pub mod direct_mapped;
 mod error;
 mod heat;
+pub mod herd;
 mod host;
 mod masim;
 mod mix;

@@ -1,0 +1,137 @@
+//! The machines and schedules that are compared.
+
+use isotherm_frames::housekeep::schedule::{Aligned, Even, Proposed, Skewed};
+use isotherm_frames::housekeep::{Interval, Schedule, Seat, Spread};
+use isotherm_model::herd::{Begin, Deferral, Herd, Plug, Seating, Shepherd, Work};
+
+/// Which row; the figures of RESULT are of some of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Which {
+    /// Nothing but the foreground.
+    Floor,
+    /// Today's kernel with a fifth of CPUs kicked.
+    Kernel20,
+    /// The same with half of them.
+    Kernel50,
+    /// As `isotherm-frames` does it: phases, the shepherd at phases, deferral; a fifth of CPUs kicked.
+    Ours,
+    /// The same with half of them.
+    Ours50,
+    /// As `Ours` with odd CPUs offline.
+    OursOddOffline,
+    /// To be seen in the table.
+    Other,
+}
+
+/// A row of the table.
+#[derive(Debug)]
+pub struct Row {
+    pub which: Which,
+    pub name: &'static str,
+    pub schedule: &'static dyn Schedule,
+    pub herd: Herd,
+}
+
+/// Ours but for the shepherd, which kicks at once.
+#[derive(Debug)]
+struct SpreadKickedAtOnce;
+
+impl Schedule for SpreadKickedAtOnce {
+    fn next_due(&self, seat: Seat, interval: Interval, now_ns: u64) -> u64 {
+        Spread.next_due(seat, interval, now_ns)
+    }
+}
+
+/// Today's, at 1000 Hz.
+pub const KERNEL: Skewed = Skewed { hz: 1000 };
+
+/// The same, started by the kernel's timer wheel, which keeps a timer at multiples of 8 ticks from 63 ticks ahead on,
+/// of 64 from 504 on, and never early (`kernel/time/timer.c`). What is three ticks apart by the schedule begins
+/// together then, 21 or 22 CPUs at a time.
+#[derive(Debug)]
+struct OnTheWheel(Skewed);
+
+impl Schedule for OnTheWheel {
+    fn next_due(&self, seat: Seat, interval: Interval, now_ns: u64) -> u64 {
+        let tick_ns = 1_000_000_000 / u64::from(self.0.hz);
+        let due = self.0.next_due(seat, interval, now_ns) / tick_ns;
+        let shift = match due - now_ns / tick_ns {
+            0..63 => 0,
+            63..504 => 3,
+            504..4032 => 6,
+            _ => 9,
+        };
+        (((due >> shift) + 1) << shift) * tick_ns
+    }
+}
+
+const WHEEL: OnTheWheel = OnTheWheel(KERNEL);
+
+/// So many CPUs of which a share is kicked.
+pub fn kicked(cpus: u32, share: f64) -> Herd {
+    Herd { shepherd: Some(Shepherd::kicking(share)), ..Herd::new(cpus) }
+}
+
+/// The same, putting off what finds the lock taken.
+pub fn deferring(herd: Herd) -> Herd {
+    Herd { deferral: Some(Deferral::default()), ..herd }
+}
+
+/// All rows, on so many CPUs.
+pub fn all(cpus: u32) -> Vec<Row> {
+    use Which::{Floor, Kernel20, Kernel50, Other, Ours, Ours50, OursOddOffline};
+    let plain = || Herd::new(cpus);
+    let kicked = |share| kicked(cpus, share);
+    let odd_offline = |herd: Herd| Herd { hotplug: Plug::stride(0, 1, 2, cpus, false).collect(), ..herd };
+    let at_once = |herd: Herd| Herd { begin: Begin::AtOnce, ..herd };
+    let by_rank = |herd: Herd| Herd { seating: Seating::Ranks, ..herd };
+    let floor = Herd { work: Work::NONE, ..plain() };
+    let row = |which, name, schedule: &'static dyn Schedule, herd| Row { which, name, schedule, herd };
+    vec![
+        row(Other, "aligned", &Aligned, plain()),
+        row(Other, "kernel today, no kicks", &KERNEL, plain()),
+        row(Kernel20, "kernel today, 20% kicked", &KERNEL, kicked(0.2)),
+        row(Kernel50, "kernel today, 50% kicked", &KERNEL, kicked(0.5)),
+        row(Other, "kernel, timer wheel, no kicks", &WHEEL, plain()),
+        row(Other, "kernel, timer wheel, 20%", &WHEEL, kicked(0.2)),
+        row(Other, "proposal v1", &Proposed, plain()),
+        row(Other, "proposal v1, from a boot", &Proposed, at_once(plain())),
+        row(Other, "even by rank", &Even, by_rank(plain())),
+        row(Other, "even by number, odd offline", &Even, odd_offline(plain())),
+        row(Other, "spread", &Spread, plain()),
+        row(Other, "spread, 50% kicked at once", &SpreadKickedAtOnce, kicked(0.5)),
+        row(Other, "spread, 50% kicked at phase", &Spread, kicked(0.5)),
+        row(Other, "spread, odd offline", &Spread, odd_offline(plain())),
+        row(Other, "aligned + deferral", &Aligned, deferring(plain())),
+        row(Ours, "ours: spread + deferral, 20%", &Spread, deferring(kicked(0.2))),
+        row(Ours50, "ours, 50% kicked", &Spread, deferring(kicked(0.5))),
+        row(OursOddOffline, "ours, odd offline", &Spread, deferring(odd_offline(kicked(0.2)))),
+        row(Floor, "foreground alone (floor)", &Spread, floor),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wheel_starts_neighbours_together() {
+        let due_ms = |cpu: u32, now_ms: u64| {
+            let seat = Seat::of_one_node(cpu, 72);
+            WHEEL.next_due(seat, Interval::SECOND, now_ms * 1_000_000) / 1_000_000
+        };
+        // Due at 1000, 997 and so on, kept at the next multiple of 64: 1024 down to 960, then the one before.
+        assert_eq!([0, 1, 13, 14, 34, 35].map(|cpu| due_ms(cpu, 0)), [1024, 1024, 1024, 960, 960, 896]);
+        // Rounding down is to at most a quarter less than a second from now: still 64.
+        assert_eq!(due_ms(0, 1024), 2048);
+    }
+
+    #[test]
+    fn each_kind_of_row_is_there_once() {
+        let rows = all(72);
+        for which in [Which::Floor, Which::Kernel20, Which::Kernel50, Which::Ours, Which::Ours50, Which::OursOddOffline]
+        {
+            assert_eq!(rows.iter().filter(|row| row.which == which).count(), 1, "{which:?}");
+        }
+    }
+}

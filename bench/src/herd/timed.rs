@@ -1,0 +1,149 @@
+//! How long the lock is held for a chunk: a zone of `isotherm-frames`, and a set for each CPU of 72 that gives 63
+//! frames back to it, one after the other on one thread.
+//!
+//! What is timed is [`OwnedSet::drain`] of a set in which 63 frames wait: one hold of the zone's lock, and before it
+//! the taking of the frames out of the set, which costs little and counts as held. The frames are any of those in use,
+//! so that each is a place of its own in the books; the zone has aged, so that what is given back meets free buddies
+//! here and there; and between filling the sets and draining them other memory is read through, since what a set has
+//! kept for a second is in no cache of the processor's any more.
+//!
+//! Holds during which the thread had to leave its CPU are left out, and so are those beyond 20 times the median:
+//! interrupts and a host that takes the CPU away, which come to one hold of some thousands here and to none in a kernel,
+//! whose zone lock is held with interrupts off. How many is told, and the longest.
+
+use anyhow::{Result, ensure};
+use isotherm_bench::Log;
+use isotherm_frames::tune::Marks;
+use isotherm_frames::{FrameNo, FrameRange, Front, Metadata, MigrateType, Order, OwnedSet, Zone, ZoneConfig};
+use isotherm_model::herd::Holds;
+use isotherm_rng::Rng;
+use std::hint::black_box;
+use std::mem;
+use std::time::Instant;
+
+/// 8 GiB: books of 19 MB.
+const FRAMES: u64 = 2 << 20;
+/// A batch.
+const CHUNK: usize = 63;
+const CPUS: usize = 72;
+const ROUNDS: usize = 80;
+/// Words that are read through between filling and draining: 64 MiB.
+const OTHER_MEMORY: usize = 8 << 20;
+/// Of the median: what takes longer was interrupted.
+const INTERRUPTED: u32 = 20;
+
+/// What came of timing.
+struct Samples {
+    ns: Vec<u32>,
+    /// Left out as the thread had to leave its CPU.
+    switched: usize,
+}
+
+/// How often the calling thread had to leave its CPU to another.
+fn involuntary_switches() -> i64 {
+    // SAFETY: plain data for which zeros are valid.
+    let mut usage: libc::rusage = unsafe { mem::zeroed() };
+    // SAFETY: `usage` is to be written to; the calling thread always exists.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    usage.ru_nivcsw
+}
+
+fn elapsed_ns(since: Instant) -> u32 {
+    u32::try_from(since.elapsed().as_nanos()).unwrap_or(u32::MAX)
+}
+
+/// What timing itself takes: the median of many.
+fn timer_ns() -> u32 {
+    let mut ns: Vec<u32> = (0..10_001).map(|_| elapsed_ns(Instant::now())).collect();
+    ns.sort_unstable();
+    ns[ns.len() / 2]
+}
+
+/// Any of them, which is no longer in the list then.
+fn take_any(frames: &mut Vec<FrameNo>, rng: &mut Rng) -> FrameNo {
+    let at = usize::try_from(rng.below(frames.len() as u64)).unwrap_or(0);
+    frames.swap_remove(at)
+}
+
+/// Single frames until seven eighths of the zone are in use, of which three eighths go back, any of them: what is free
+/// is in blocks of all sizes, mostly small ones.
+fn age(zone: &Zone<'_>, rng: &mut Rng) -> Result<Vec<FrameNo>> {
+    let mut used = vec![FrameNo(0); usize::try_from(FRAMES / 8 * 7)?];
+    ensure!(zone.alloc_bulk(Order::FRAME, MigrateType::Movable, &mut used) == used.len(), "a new zone has its frames");
+    for _ in 0..FRAMES / 8 * 3 {
+        zone.free(take_any(&mut used, rng), Order::FRAME)?;
+    }
+    Ok(used)
+}
+
+fn samples(seed: u64, cold: bool) -> Result<Samples> {
+    let config = ZoneConfig { seed, ..ZoneConfig::new(FrameRange::new(FrameNo(0), FrameNo(FRAMES))) };
+    let mut books = vec![0; config.metadata_bytes()?];
+    let zone = Zone::new(&config, Metadata::zeroed(&mut books))?;
+    zone.add(config.span, MigrateType::Movable)?;
+    let mut rng = Rng::new(seed);
+    let mut used = age(&zone, &mut rng)?;
+    let marks = Marks::for_zone(FRAMES, 0, u32::try_from(CPUS)?, None);
+    let mut memory = vec![vec![0; OwnedSet::metadata_bytes(marks)]; CPUS];
+    let sets: Result<Vec<OwnedSet<'_, '_>>, _> =
+        memory.iter_mut().map(|memory| OwnedSet::new(&zone, marks, Metadata::zeroed(memory))).collect();
+    let mut sets = sets?;
+    let other = vec![1_u64; OTHER_MEMORY];
+    let (timer_ns, mut ns, mut switched) = (timer_ns(), Vec::new(), 0);
+    let mut again = vec![FrameNo(0); CPUS * CHUNK];
+    for _ in 0..ROUNDS {
+        for set in &mut sets {
+            for _ in 0..CHUNK {
+                set.free(take_any(&mut used, &mut rng), Order::FRAME)?;
+            }
+        }
+        if cold {
+            black_box(other.iter().copied().fold(0_u64, u64::wrapping_add));
+        }
+        for set in &mut sets {
+            let switches = involuntary_switches();
+            let began = Instant::now();
+            let drained = set.drain();
+            let took_ns = elapsed_ns(began).saturating_sub(timer_ns);
+            ensure!(drained == CHUNK as u64, "a set had {drained} frames, and {CHUNK} were put into it");
+            if involuntary_switches() == switches {
+                ns.push(took_ns);
+            } else {
+                switched += 1;
+            }
+        }
+        let got = zone.alloc_bulk(Order::FRAME, MigrateType::Movable, &mut again);
+        used.extend_from_slice(&again[..got]);
+    }
+    Ok(Samples { ns, switched })
+}
+
+/// Times holds, and tells about them.
+pub fn holds(log: &mut Log, seed: u64) -> Result<Holds> {
+    let warm = Holds::samples(samples(seed, false)?.ns)?;
+    let Samples { mut ns, switched } = samples(seed, true)?;
+    let all = Holds::samples(ns.clone())?;
+    let most = u32::try_from(all.median_ns())?.saturating_mul(INTERRUPTED);
+    let before = ns.len();
+    ns.retain(|&ns| ns <= most);
+    let interrupted = before - ns.len();
+    let holds = Holds::samples(ns)?;
+    log.line(format!(
+        "holds as measured: {CHUNK} frames given back to an aged zone of {} GiB by {CPUS} sets in turn, other memory read in \
+         between",
+        FRAMES >> 18
+    ));
+    log.line(format!(
+        "  median {} ns, mean {:.0}, p99 {}, longest {}, of {before}; with nothing read in between {} ns (not used below)",
+        holds.median_ns(),
+        holds.mean_ns(),
+        holds.percentile_ns(99),
+        holds.percentile_ns(100),
+        warm.median_ns(),
+    ));
+    log.line(format!(
+        "  left out: {switched} with a switch of context, {interrupted} longer than {INTERRUPTED} medians (the longest {} ns)",
+        all.percentile_ns(100)
+    ));
+    Ok(holds)
+}
