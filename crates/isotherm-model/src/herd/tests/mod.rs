@@ -8,6 +8,7 @@ use super::*;
 use isotherm_frames::housekeep::schedule::{Aligned, Even, Proposed, Skewed};
 use isotherm_frames::housekeep::{Interval, Schedule, Seat, Spread};
 use proptest::prelude::*;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 const SECOND: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
@@ -156,14 +157,14 @@ fn a_kick_is_at_once_in_kernels_and_changes_nothing_at_phases() {
 #[test]
 fn a_kicked_cpu_is_back_at_its_own_instants() {
     #[derive(Debug)]
-    struct First(std::cell::Cell<bool>);
+    struct First(AtomicBool);
     impl Schedule for First {
         fn next_due(&self, _: Seat, interval: Interval, now_ns: u64) -> u64 {
             (now_ns / interval.ns() + 1) * interval.ns()
         }
         /// Once between two instants, and from then on at them.
         fn kicked_due(&self, seat: Seat, interval: Interval, now_ns: u64) -> u64 {
-            if self.0.replace(false) { now_ns + 1 } else { self.next_due(seat, interval, now_ns) }
+            if self.0.swap(false, Relaxed) { now_ns + 1 } else { self.next_due(seat, interval, now_ns) }
         }
     }
     let shepherd = Some(Shepherd { share: 1.0, phase_ns: 400 * MS });
