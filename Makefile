@@ -32,7 +32,7 @@ help:
 	@echo "make bench-frames    page frames taken and given back, next to allocators there are (about 2 minutes, 1 GiB; builds jemalloc)"
 	@echo "make bench-drain     per-CPU housekeeping on two CPUs: at the same instant next to spread, and what a drain costs (about a minute)"
 	@echo "make bench-conflict  conflicts in a direct-mapped memory-side cache by how frames are placed, and what placing costs (about a minute)"
-	@echo "make bench-herd      who waits for a zone's lock when many CPUs keep house, modelled with holds as measured (about two minutes)"
+	@echo "make bench-herd      who waits for a zone's lock when many CPUs keep house, modelled with holds as measured (half a minute)"
 	@echo "make bench           all of them; results into bench/results/"
 
 setup-build:

@@ -266,8 +266,10 @@ int BPF_PROG(on_start, struct work_struct *work)
 		slot->at_ns = 0, slot->cause = CAUSE_UNKNOWN;
 	run->pid = current_pid();
 	run->jiffies = bpf_jiffies64();
+	/* One whose end was not told, as may be while we attach and detach, is counted already. */
+	if (!run->start_ns)
+		__sync_fetch_and_add(&updating, 1);
 	run->start_ns = bpf_ktime_get_ns();
-	__sync_fetch_and_add(&updating, 1);
 	return 0;
 }
 

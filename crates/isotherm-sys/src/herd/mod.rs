@@ -210,7 +210,7 @@ impl Observer {
         let update = symbols.address("vmstat_update").ok_or(Error::NoFunction)?;
         let shepherd = symbols.address("vmstat_shepherd").unwrap_or(0);
         libbpf_rs::set_print(None);
-        let mut unseen = no_tracepoint();
+        let mut unseen = no_tracepoint().or_else(|| sleeping_locks(Path::new("/sys/kernel/realtime")));
         let mut loaded = load(update, shepherd, unseen.is_none());
         if let Err(error) = &loaded
             && unseen.is_none()
@@ -228,7 +228,8 @@ impl Observer {
             observer.unseen = Some(reason);
         }
         let programs = &observer.skel.progs;
-        for program in [&programs.on_queue, &programs.on_start, &programs.on_end] {
+        // The end before the beginning: one that begins and is not seen to end would be at it for good.
+        for program in [&programs.on_queue, &programs.on_end, &programs.on_start] {
             observer.links.push(program.attach().map_err(|e| load_error(&e))?);
         }
         Ok(observer)
@@ -250,7 +251,11 @@ impl Observer {
         };
         walk().map_err(|e| format!("step through the threads of the kernel to find its zones: {e:#}"))?;
         if self.outcome().nodes == 0 {
-            return Err("no zone was found: no thread kswapd is as this program knows it".to_owned());
+            return Err(
+                "no zone was found: no thread kswapd is as this program knows it, or none can be seen from here, as \
+                        in a PID namespace of its own: run it in the host's"
+                    .to_owned(),
+            );
         }
         let attach = |program: &libbpf_rs::ProgramMut<'_>, name: &str| {
             program.attach().map_err(|e| format!("attach to the tracepoint {name}: {e:#}"))
@@ -336,6 +341,12 @@ fn no_tracepoint() -> Option<String> {
     btf.type_by_name::<Typedef<'_>>("btf_trace_contention_begin")
         .is_none()
         .then(|| "this kernel has no tracepoint contention_begin; Linux 5.19 and later do".to_owned())
+}
+
+/// With PREEMPT_RT a zone's lock is no spinlock: who waits for it sleeps, and may wake up on another CPU.
+fn sleeping_locks(realtime: &Path) -> Option<String> {
+    let is_realtime = std::fs::read_to_string(realtime).is_ok_and(|text| text.trim() == "1");
+    is_realtime.then(|| "this kernel is built with PREEMPT_RT, where zone locks do not spin".to_owned())
 }
 
 fn load(update: u64, shepherd: u64, with_waits: bool) -> Result<HerdSkel<'static>, libbpf_rs::Error> {

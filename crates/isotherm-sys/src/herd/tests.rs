@@ -74,3 +74,12 @@ fn every_cpu_with_something_to_fold_is_seen() {
         assert!(wait.count > 0 && wait.max_ns <= wait.total_ns && !wait.zone.is_empty(), "{wait:?}");
     }
 }
+
+#[test]
+fn a_realtime_kernel_is_said_to_show_no_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("realtime");
+    assert_eq!(sleeping_locks(&file), None);
+    std::fs::write(&file, "1\n").unwrap();
+    assert!(sleeping_locks(&file).unwrap().contains("PREEMPT_RT"));
+}

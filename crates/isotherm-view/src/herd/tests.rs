@@ -202,6 +202,9 @@ fn nothing_at_all_is_told_as_such() {
     assert_eq!((report.verdict.kind, report.runs, report.hz), (VerdictKind::NotEnoughRuns, 0, None));
     let two = HerdReport::of(&seen(2, 10, Vec::new()));
     assert_eq!(two.verdict.kind, VerdictKind::NoHerd);
+    let cut_short = HerdReport::of(&seen(2, 1, Vec::new()));
+    assert_eq!(cut_short.verdict.kind, VerdictKind::NotEnoughRuns);
+    assert!(cut_short.verdict.reasons[0].contains("it takes 6 in 2 intervals"), "{:?}", cut_short.verdict);
 }
 
 #[test]

@@ -76,10 +76,14 @@ pub(super) fn judge(report: &HerdReport) -> Verdict {
 
 fn kind(report: &HerdReport) -> VerdictKind {
     let together = &report.together;
+    // Whatever the machine: nobody can tell a watch that was too short from one that saw nothing.
+    if report.period_ns < LEAST_INTERVALS * report.interval_ns {
+        return VerdictKind::NotEnoughRuns;
+    }
     if report.cpus_online < LEAST_CPUS {
         return VerdictKind::NoHerd;
     }
-    if report.runs < LEAST_RUNS || report.period_ns < LEAST_INTERVALS * report.interval_ns {
+    if report.runs < LEAST_RUNS {
         return VerdictKind::NotEnoughRuns;
     }
     let by_number = together.most_in_a_ms >= LEAST_CPUS && together.most_in_a_ms > together.most_by_chance;
@@ -116,7 +120,7 @@ fn harm(report: &HerdReport) -> String {
 fn reasons(report: &HerdReport, kind: VerdictKind) -> Vec<String> {
     let together = &report.together;
     let mut reasons = Vec::new();
-    if report.cpus_online < LEAST_CPUS {
+    if report.cpus_online < LEAST_CPUS && kind == VerdictKind::NoHerd {
         reasons.push(format!(
             "{} online: of two CPUs at most one waits, for one hold of the lock, and fewer have nobody to wait for",
             match report.cpus_online {

@@ -123,6 +123,8 @@ impl Rings {
 
     fn open_threads(&mut self, tids: &[u32], batch: &mut Batch) -> Result<(), RingError> {
         for tid in tids {
+            // Of an earlier turn of its: that it has been awake for long since then says nothing of this one.
+            batch.awake.retain(|(other, _)| other != tid);
             if !self.open_thread(*tid, tids.len().max(self.threads()))? {
                 batch.ended.insert(*tid);
             } else if batch.is_awake(*tid) {
