@@ -77,9 +77,10 @@ fn every_first_touch_of_a_child_is_told_with_its_address() {
     let _turn = beside_others();
     let Some(mut perf) = open(&faults(Over::Processes)) else { return };
     let mut child = Toucher::start(untouched(8));
+    // The child may not have come to rest yet, and is sampled as soon as its events are open.
+    let began = isotherm_sys::clock::monotonic_ns();
     perf.attach(child.pid()).unwrap();
     perf.layout(child.pid()).unwrap();
-    let began = isotherm_sys::clock::monotonic_ns();
     assert_eq!(child.order("touch 100 3000"), 3000);
     let told = accesses(&mut perf, child.pid());
     let first = child.blocks()[0].page(0).0;

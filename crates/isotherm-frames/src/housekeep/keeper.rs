@@ -24,8 +24,10 @@ pub struct HousekeeperConfig<'c> {
     pub interval: Interval,
     /// How patient it is.
     pub pace: Pace,
-    /// The node of each CPU, by its number; those that are left out are of node 0. Phases are spread among CPUs of the same node, since
-    /// these share a zone's lock.
+    /// The node of each CPU, by its number; those that are left out are of node 0. Phases are spread among CPUs of the same node only:
+    /// for a housekeeper a node, which has that node's zone and its CPUs online, so that these alone share the lock. CPUs of two nodes
+    /// with equal phases begin together. Hence not heeded by a housekeeper of several zones, where each CPU comes to each zone, in the
+    /// same order: it spreads all CPUs.
     pub nodes: &'c [u32],
 }
 
@@ -92,7 +94,7 @@ impl Desk {
 pub enum Run {
     /// No such CPU, or it is offline.
     Offline,
-    /// Another thread is at it, and will know when it is due next.
+    /// Another thread is at it, and will know when it is due next. Until then it is worth no look, for a small part of the interval.
     Elsewhere,
     /// It was not due yet.
     NotDue,
@@ -129,7 +131,7 @@ impl Tick {
 /// Keeps house for the sets of one or several zones. See the [module](super).
 ///
 /// Can be called from any thread; two that meet at a CPU do not wait for each other. All times are nanoseconds of one clock, which is the
-/// caller's.
+/// caller's; beside a thread that keeps house by `run`, it has to be that thread's, `housekeep::now_ns`.
 ///
 /// To begin with all CPUs are offline: [`Housekeeper::online`].
 #[derive(Debug)]
@@ -146,20 +148,19 @@ pub struct Housekeeper<'h, 'm, S = Spread> {
 impl<'h, 'm, S: Schedule> Housekeeper<'h, 'm, S> {
     /// For the CPUs 0 to as many as there are slots, of which any may be missing. No sets: nothing is ever due.
     ///
-    /// Compares the nodes of each two CPUs, if nodes are given.
+    /// Compares the nodes of each two CPUs, if nodes are given and there is one zone.
     pub fn new(
         sets: &'h [Sets<'m>],
         slots: &'h mut [Slot],
         schedule: S,
         config: &HousekeeperConfig<'_>,
     ) -> Housekeeper<'h, 'm, S> {
-        let node_of = |cpu: usize| config.nodes.get(cpu).copied().unwrap_or(0);
+        // CPUs of all nodes meet at each of several zones.
+        let nodes = if sets.len() > 1 { &[] } else { config.nodes };
+        let node_of = |cpu: usize| nodes.get(cpu).copied().unwrap_or(0);
         for (cpu, slot) in slots.iter_mut().enumerate() {
-            let place = if config.nodes.is_empty() {
-                cpu
-            } else {
-                (0..cpu).filter(|&other| node_of(other) == node_of(cpu)).count()
-            };
+            let place =
+                if nodes.is_empty() { cpu } else { (0..cpu).filter(|&other| node_of(other) == node_of(cpu)).count() };
             *slot = Slot { node: node_of(cpu), place: u32::try_from(place).unwrap_or(u32::MAX), ..Slot::default() };
         }
         Housekeeper { sets, slots, schedule, interval: config.interval, pace: config.pace, changing: Lock::new(()) }
@@ -200,7 +201,7 @@ impl<'h, 'm, S: Schedule> Housekeeper<'h, 'm, S> {
     }
 
     /// A CPU has gone: it is due no more, and everything in its sets goes back to the zones; how many frames. Waits for a turn over it
-    /// that is under way, and for a while for others who drain it. Also for one that is offline already: threads that were on their way
+    /// that is under way, and a tenth of a second at the most for each zone for others who have its set, dead ones too. Also for one that is offline already: threads that were on their way
     /// may have used its sets since.
     pub fn offline(&self, cpu: u32) -> u64 {
         let _one_at_a_time = self.changing.lock();
@@ -233,7 +234,9 @@ impl<'h, 'm, S: Schedule> Housekeeper<'h, 'm, S> {
         if due_ns.is_some_and(|due| due > now_ns && due - now_ns <= self.interval.ns()) {
             return Tick::nothing(Run::NotDue, due_ns);
         }
-        let Some(mut desk) = slot.desk.try_lock() else { return Tick::nothing(Run::Elsewhere, due_ns) };
+        let Some(mut desk) = slot.desk.try_lock() else {
+            return Tick::nothing(Run::Elsewhere, due_ns.map(|due| due.max(self.soon_ns(now_ns))));
+        };
         if !slot.is_online.load(Relaxed) {
             return Tick::nothing(Run::Offline, None);
         }
@@ -291,9 +294,13 @@ impl<'h, 'm, S: Schedule> Housekeeper<'h, 'm, S> {
         if !is_rest {
             desk.turn_ns = tidied.again.then(|| self.schedule.next_due(seat, self.interval, now_ns));
         }
-        let soon = now_ns.saturating_add((self.interval.ns() / REST_PART).clamp(1, REST_MOST_NS));
-        desk.rest_ns = tidied.is_deferred().then_some(soon);
+        desk.rest_ns = tidied.is_deferred().then_some(self.soon_ns(now_ns));
         tidied
+    }
+
+    /// When to look again for what someone has for a moment.
+    fn soon_ns(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_add((self.interval.ns() / REST_PART).clamp(1, REST_MOST_NS))
     }
 
     /// Looks for CPUs that have work and no time for it, and gives them one, by the schedule's [`Schedule::kicked_due`]; how many. To be

@@ -26,4 +26,4 @@ pub use keeper::{Housekeeper, HousekeeperConfig, Run, Slot, Tick};
 pub use schedule::{Interval, Schedule, Seat, Spread};
 pub use stats::HousekeepingStats;
 #[cfg(feature = "std")]
-pub use thread::{End, HousekeeperThread};
+pub use thread::{End, HousekeeperThread, now_ns};

@@ -14,10 +14,12 @@
 //! What was weighed against it: rank over count is more even ([`Even`] by rank: 1/n), but whenever a CPU comes or goes
 //! all others have to move, so that intervals differ and phases meet on the way; number modulo count lets pairs collide
 //! as soon as odd CPUs are offline; bits of the number reversed are as far apart, 0.5/n at the least, but leave all
-//! CPUs in an eighth of the interval where every eighth is online.
+//! CPUs in an eighth of the interval where every eighth is online. Golden phases are as close to each other in strides
+//! such as 55 or 89, which no machine numbers its CPUs by.
 //!
-//! Places are counted among the CPUs that share a zone's lock, those of a NUMA node as a rule: CPUs of different nodes
-//! cannot be in each other's way, and may have the same phase.
+//! Places are counted among the CPUs that share a zone's lock. With a zone and a housekeeper for each NUMA node these
+//! are the node's: CPUs of different nodes cannot be in each other's way then, and may have the same phase. Where each
+//! CPU comes to the zones of all nodes, all share them.
 
 use core::fmt::Debug;
 

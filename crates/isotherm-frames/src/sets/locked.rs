@@ -96,9 +96,10 @@ impl<'m> LockedStacks<'m> {
         Some((lock.try_long()?, stock))
     }
 
-    pub(super) fn take_from(&self, cpu: u32, list: usize, into: &mut [u32]) -> usize {
-        let Some(_held) = self.hold(cpu) else { return 0 };
-        self.of(cpu).map_or(0, |(_, stock)| stock.pop_many(list, into))
+    /// Takes blocks off any CPU's list: how many there were. `None` if the stock cannot be had.
+    pub(super) fn take_from(&self, cpu: u32, list: usize, into: &mut [u32]) -> Option<usize> {
+        let (_held, stock) = self.hold_stock(cpu)?;
+        Some(stock.pop_many(list, into))
     }
 
     /// Entries of a list a moment ago.

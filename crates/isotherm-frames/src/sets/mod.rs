@@ -68,6 +68,42 @@ fn patiently<T>(mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     None
 }
 
+/// For how long a CPU that has gone is drained, where someone has its set.
+const OFFLINE_MS: u32 = 100;
+
+/// For how long a request that the zone cannot serve comes back to sets that someone has: some slices of a processor, for whoever was
+/// interrupted in a set to get out of it.
+const EXHAUSTED_MS: u32 = 20;
+
+/// Attempts in a millisecond where there is no clock: each tries for a tenth of that to have a set.
+#[cfg(not(feature = "std"))]
+const ATTEMPTS_A_MS: u32 = 10;
+
+/// Tries for so long, and once at least, with a chance for others to run in between. For attempts that themselves try for a while.
+fn for_ms<T>(ms: u32, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
+    #[cfg(feature = "std")]
+    let (began, most) = (std::time::Instant::now(), core::time::Duration::from_millis(u64::from(ms)));
+    #[cfg(not(feature = "std"))]
+    let mut left = ms.saturating_mul(ATTEMPTS_A_MS);
+    loop {
+        if let Some(had) = attempt() {
+            return Some(had);
+        }
+        #[cfg(feature = "std")]
+        {
+            if began.elapsed() >= most {
+                return None;
+            }
+            std::thread::yield_now();
+        }
+        #[cfg(not(feature = "std"))]
+        {
+            left = left.checked_sub(1)?;
+            core::hint::spin_loop();
+        }
+    }
+}
+
 /// Stops a CPU; tries for as long as locks of sets are tried, against those who tidy it for some us.
 fn stop_long<'s, 'm>(stacks: &'s Stacks<'m>, cpu: u32) -> Option<Stopped<'s, 'm>> {
     for _ in 0..STOP_TRIES {
@@ -212,6 +248,14 @@ pub enum SetsError {
 const ASIDE_WORDS: usize = 32;
 const _: () = assert!(ASIDE_WORDS > Tuner::WORDS + Memory::WORDS);
 
+/// What came of draining.
+#[derive(Clone, Copy, Debug, Default)]
+struct Drained {
+    frames: u64,
+    /// Someone had a set that was not empty.
+    missed: bool,
+}
+
 #[derive(Debug)]
 enum Kind<'m> {
     Restartable(Stacks<'m>),
@@ -292,6 +336,9 @@ impl<'m> Sets<'m> {
     }
 
     /// Hands out a block of `order`: its first frame.
+    ///
+    /// When the zone has none, the sets of all CPUs are emptied, and the zone is asked again; while someone has a set in which frames
+    /// wait, again and again for 20 ms. Once a thread has died in such a set every failure takes that long.
     #[inline]
     pub fn alloc(&self, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
         match self.alloc_waiting(order, migrate) {
@@ -393,9 +440,16 @@ impl<'m> Sets<'m> {
     /// Gives what waits in the set of a CPU back to the zone, from any CPU: how many frames. 0 if another is doing so for
     /// long, or if the set cannot be had.
     pub fn drain(&self, cpu: u32) -> u64 {
+        self.drain_if_had(cpu).frames
+    }
+
+    /// The same, and whether the set could be had all the time. An empty one need not be.
+    fn drain_if_had(&self, cpu: u32) -> Drained {
+        const MISSED: Drained = Drained { frames: 0, missed: true };
         if self.is_empty(cpu) {
-            return 0;
+            return Drained::default();
         }
+        let mut missed = false;
         let mut frames = 0;
         let mut give = |list: usize, blocks: &[u32]| {
             self.zone.give_back(blocks, order_of(list));
@@ -405,7 +459,7 @@ impl<'m> Sets<'m> {
         let mut buffer = [0; 8 * CHUNK];
         match &self.kind {
             Kind::Restartable(stacks) => {
-                let Some(mut stopped) = stop_long(stacks, cpu) else { return 0 };
+                let Some(mut stopped) = stop_long(stacks, cpu) else { return MISSED };
                 for list in 0..LISTS {
                     while let got @ 1.. = stopped.drain(list, &mut buffer) {
                         give(list, &buffer[..got]);
@@ -413,21 +467,30 @@ impl<'m> Sets<'m> {
                 }
             }
             Kind::Locked(stacks) => {
-                for list in 0..LISTS {
-                    while let got @ 1.. = stacks.take_from(cpu, list, &mut buffer) {
-                        give(list, &buffer[..got]);
+                // Whoever has it now has it for the other lists too.
+                'lists: for list in 0..LISTS {
+                    loop {
+                        match stacks.take_from(cpu, list, &mut buffer) {
+                            Some(0) => break,
+                            Some(got) => give(list, &buffer[..got]),
+                            None => {
+                                missed = true;
+                                break 'lists;
+                            }
+                        }
                     }
                 }
             }
         }
-        frames
+        Drained { frames, missed }
     }
 
-    /// Gives what waits in the set of a CPU back, and goes on for a while if someone has it: how many frames. For CPUs that have gone.
+    /// Gives what waits in the set of a CPU back: how many frames. Goes on for a tenth of a second if someone has it, or still fills it;
+    /// what is left in one that a thread has died in stays there. For CPUs that have gone.
     pub(crate) fn drain_for_good(&self, cpu: u32) -> u64 {
         let mut frames = 0;
         // What someone has died in cannot be had.
-        let _ = patiently(|| {
+        let _ = for_ms(OFFLINE_MS, || {
             frames += self.drain(cpu);
             self.is_empty(cpu).then_some(())
         });
@@ -436,7 +499,15 @@ impl<'m> Sets<'m> {
 
     /// Gives what waits in all sets back: how many frames.
     pub fn drain_all(&self) -> u64 {
-        (0..self.cpus()).map(|cpu| self.drain(cpu)).sum()
+        self.drain_all_had().frames
+    }
+
+    /// The same, and whether any set could not be had.
+    fn drain_all_had(&self) -> Drained {
+        (0..self.cpus()).map(|cpu| self.drain_if_had(cpu)).fold(Drained::default(), |all, one| Drained {
+            frames: all.frames + one.frames,
+            missed: all.missed || one.missed,
+        })
     }
 
     /// Runs `act` while nobody else can be in the zone or in a set: around a `fork`, so that the child finds no lock that its only
@@ -553,8 +624,15 @@ impl<'m> Sets<'m> {
     fn alloc_slow(&self, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
         self.alloc_behind(order, migrate).or_else(|_| {
             // The last frames may wait in other CPUs' sets, or keep buddies in them apart, or be on their way back from there.
-            self.drain_all();
-            self.zone.request(Request::new(order, migrate))
+            // Those of a set that someone has, to tidy it or to drain it, can be had once he is done.
+            let mut last = Err(AllocError::Exhausted { order, free_blocks: [0; crate::ORDERS] });
+            let _ = for_ms(EXHAUSTED_MS, || {
+                let drained = self.drain_all_had();
+                last = self.zone.request(Request::new(order, migrate));
+                let may_come = drained.missed && matches!(last, Err(AllocError::Exhausted { .. }));
+                (!may_come).then_some(())
+            });
+            last
         })
     }
 
@@ -770,8 +848,96 @@ pub(crate) mod testing;
 
 #[cfg(test)]
 mod tests {
-    use super::testing::sets;
+    use super::testing::{assert_all_there, fill, pretend, sets, tiers};
     use super::*;
+    use core::sync::atomic::AtomicBool;
+    use std::thread;
+
+    const MARKS: Marks = Marks { batch: 63, high_min: 252, high_max: 1024 };
+
+    /// Keeps everyone out of a CPU's set while `act` runs.
+    fn while_had<T>(sets: &Sets<'_>, cpu: u32, act: impl FnOnce() -> T) -> T {
+        match &sets.kind {
+            Kind::Locked(stacks) => {
+                let _held = stacks.hold(cpu).unwrap();
+                act()
+            }
+            Kind::Restartable(stacks) => {
+                let _stopped = stacks.stop(cpu).unwrap();
+                act()
+            }
+        }
+    }
+
+    /// The CPU in whose set all of these wait; `None` if the thread was moved meanwhile.
+    fn fill_one(sets: &Sets<'_>, frames: usize) -> Option<u32> {
+        pretend(3);
+        fill(sets, frames);
+        (0..sets.cpus()).find(|&cpu| sets.waiting(cpu) == frames as u64)
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "thousands of calls on a zone take minutes when interpreted")]
+    fn the_last_frames_are_had_once_whoever_has_their_set_is_done() {
+        for tier in tiers() {
+            let sets = sets(4096, &SetsConfig { tier, marks: Some(MARKS), ..SetsConfig::new(1024) });
+            let mut taken = vec![FrameNo(0); 4090];
+            assert_eq!(sets.zone().alloc_bulk(Order::FRAME, MigrateType::Movable, &mut taken), 4090);
+            // A machine that is busy may keep the holder from letting go in time: until it did not.
+            let has_waited = (0..50).any(|_| {
+                let Some(cpu) = fill_one(&sets, 6) else {
+                    sets.drain_all();
+                    return false;
+                };
+                let failed = || sets.zone().stats().events.failed;
+                let (before, is_over) = (failed(), AtomicBool::new(false));
+                let got = thread::scope(|s| {
+                    let asks = || {
+                        pretend(5);
+                        let got = sets.alloc_slow(Order::FRAME, MigrateType::Movable);
+                        is_over.store(true, Relaxed);
+                        got
+                    };
+                    let asking = while_had(&sets, cpu, || {
+                        let asking = s.spawn(asks);
+                        // Before and after draining, and once more: whoever gives up then is over.
+                        while failed() < before + 3 && !is_over.load(Relaxed) {
+                            thread::yield_now();
+                        }
+                        asking
+                    });
+                    asking.join().unwrap()
+                });
+                sets.drain_all();
+                got.is_ok_and(|frame| sets.zone().free(frame, Order::FRAME).is_ok())
+            });
+            assert!(has_waited, "{tier:?}");
+            sets.drain_all();
+            assert_all_there(&sets, 4090);
+        }
+    }
+
+    /// Else whoever takes a CPU offline, and all who come or go meanwhile, would wait for a dead thread for minutes.
+    #[test]
+    #[cfg_attr(miri, ignore = "spins for long")]
+    fn draining_for_good_gives_up_at_the_first_list_that_cannot_be_had() {
+        for tier in tiers() {
+            let sets = sets(4096, &SetsConfig { tier, marks: Some(MARKS), ..SetsConfig::new(1024) });
+            let cpu = (0..50).find_map(|_| {
+                sets.drain_all();
+                fill_one(&sets, 6)
+            });
+            let cpu = cpu.expect("fifty times the thread was moved meanwhile");
+            while_had(&sets, cpu, || {
+                let drained = sets.drain_if_had(cpu);
+                assert_eq!((drained.frames, drained.missed), (0, true), "{tier:?}");
+                assert_eq!(sets.drain_for_good(cpu), 0, "{tier:?}");
+            });
+            assert_eq!(sets.drain_for_good(cpu), 6, "{tier:?}");
+            assert!(!sets.drain_if_had(cpu).missed);
+            assert_all_there(&sets, 0);
+        }
+    }
 
     /// Threads that died in a set, with its lock, its tuner's, or with the CPU stopped.
     #[test]

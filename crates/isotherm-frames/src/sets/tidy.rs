@@ -59,6 +59,7 @@ pub struct Tidied {
 }
 
 impl Tidied {
+    const NO_REST: Tidied = Tidied { drained: 0, chunks: 0, contended: 0, left: 0, missed: false, again: true };
     const MISSED: Tidied = Tidied { drained: 0, chunks: 0, contended: 0, left: 0, missed: true, again: true };
 
     /// Whether the rest was put off.
@@ -94,19 +95,21 @@ pub(super) struct Memory {
     deferrals: u32,
     /// The list whose turn it is.
     list: u32,
+    /// Frames that the last turn, or its rest, put off.
+    left: u32,
 }
 
 impl Memory {
-    pub(super) const WORDS: usize = 7;
+    pub(super) const WORDS: usize = 8;
 
     fn to_words(self) -> [u32; Memory::WORDS] {
-        [self.visits, self.seen.0, self.seen.1, self.quiet_turns, self.keep, self.deferrals, self.list]
+        [self.visits, self.seen.0, self.seen.1, self.quiet_turns, self.keep, self.deferrals, self.list, self.left]
     }
 
     fn from_words(
-        [visits, seen_visits, seen_counts, quiet_turns, keep, deferrals, list]: [u32; Memory::WORDS],
+        [visits, seen_visits, seen_counts, quiet_turns, keep, deferrals, list, left]: [u32; Memory::WORDS],
     ) -> Memory {
-        Memory { visits, seen: (seen_visits, seen_counts), quiet_turns, keep, deferrals, list }
+        Memory { visits, seen: (seen_visits, seen_counts), quiet_turns, keep, deferrals, list, left }
     }
 
     /// Someone came from the set to the zone: for words in place, where nothing else is needed.
@@ -136,14 +139,19 @@ impl Memory {
             decay = Decay { drain: count, again: false };
         }
         self.keep = count - decay.drain;
+        // Known when it ends.
+        self.left = 0;
         Decay { again: decay.again || (pace.idle_after > 0 && self.keep > 0), ..decay }
     }
 
-    /// What the last turn left, less what was used since.
-    fn rest(&self, tuner: &Tuner, counts: &[u32; LISTS]) -> u32 {
+    /// What the last turn left, less what was used since. `None` if it left nothing. What came since is for the next turn, by its
+    /// formula.
+    fn rest(&mut self, tuner: &Tuner, counts: &[u32; LISTS]) -> Option<u32> {
+        // Left again if this does not come to it either. Should nobody be able to note that, the next turn has it.
+        let left = Some(core::mem::take(&mut self.left)).filter(|&left| left > 0)?;
         // Not idle after all.
         let low = if self.is_used(counts) { tuner.marks().high_min } else { 0 };
-        frames_in(counts).saturating_sub(self.keep.max(low))
+        Some(left.min(frames_in(counts).saturating_sub(self.keep.max(low))))
     }
 
     /// Whether this turn waits for the zone's lock.
@@ -156,6 +164,7 @@ impl Memory {
         self.seen = (began.visits, digest(counts));
         self.deferrals = if tidied.is_deferred() { self.deferrals.saturating_add(1) } else { 0 };
         self.list = list;
+        self.left = tidied.left;
     }
 }
 
@@ -287,16 +296,17 @@ impl Sets<'_> {
     pub fn tidy(&self, cpu: u32, pace: &Pace) -> Tidied {
         let begin = |tuner: &mut Tuner, memory: &mut Memory| {
             let decay = memory.begin(tuner, &self.counts(cpu), pace);
-            (*memory, decay)
+            Some((*memory, decay))
         };
         self.turn(cpu, pace, begin)
     }
 
-    /// Goes on with a turn that was put off ([`Tidied::left`]), soon after it, without taking a further eighth off.
+    /// Goes on with a turn that was put off, soon after it, without taking a further eighth off. At most [`Tidied::left`] go, also if
+    /// more have come since; nothing from a set whose last turn put nothing off, as where that of another zone was.
     pub fn tidy_rest(&self, cpu: u32, pace: &Pace) -> Tidied {
         let begin = |tuner: &mut Tuner, memory: &mut Memory| {
-            let drain = memory.rest(tuner, &self.counts(cpu));
-            (*memory, Decay { drain, again: true })
+            let rest = memory.rest(tuner, &self.counts(cpu));
+            rest.map(|drain| (*memory, Decay { drain, again: true }))
         };
         self.turn(cpu, pace, begin)
     }
@@ -309,11 +319,18 @@ impl Sets<'_> {
         Tuner::high_in(tuner) > low || self.frames_waiting(cpu) > at_rest
     }
 
-    fn turn(&self, cpu: u32, pace: &Pace, begin: impl FnOnce(&mut Tuner, &mut Memory) -> (Memory, Decay)) -> Tidied {
+    /// As `begin` says; if that is nothing, the set keeps its traces of use for the next.
+    fn turn(
+        &self,
+        cpu: u32,
+        pace: &Pace,
+        begin: impl FnOnce(&mut Tuner, &mut Memory) -> Option<(Memory, Decay)>,
+    ) -> Tidied {
         if self.aside(cpu).is_none() {
             return Tidied::default();
         }
-        let Some((memory, decay)) = self.remembered(cpu, begin) else { return Tidied::MISSED };
+        let Some(begun) = self.remembered(cpu, begin) else { return Tidied::MISSED };
+        let Some((memory, decay)) = begun else { return Tidied::NO_REST };
         let mut course = Course {
             zone: &self.zone,
             batch: self.marks.batch,
@@ -368,8 +385,11 @@ impl OwnedSet<'_, '_> {
 
     /// Goes on with a turn that was put off: as [`Sets::tidy_rest`].
     pub fn tidy_rest(&mut self, pace: &Pace) -> Tidied {
-        let drain = self.memory.rest(&self.tuner, &self.counts());
-        self.turn(pace, Decay { drain, again: true })
+        let counts = self.counts();
+        match self.memory.rest(&self.tuner, &counts) {
+            Some(drain) => self.turn(pace, Decay { drain, again: true }),
+            None => Tidied::NO_REST,
+        }
     }
 
     fn counts(&self) -> [u32; LISTS] {

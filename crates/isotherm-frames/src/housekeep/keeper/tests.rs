@@ -1,4 +1,6 @@
 use super::super::schedule::{Aligned, Proposed, Skewed};
+#[cfg(feature = "std")]
+use super::super::thread::{End, now_ns};
 use super::*;
 use crate::sets::testing::{assert_all_there, fill, let_keep, pretend, sets, tiers};
 use crate::tune::Marks;
@@ -136,6 +138,24 @@ fn places_are_counted_within_a_node() {
     keeper.offline(1);
     let seats: Vec<_> = (0..6).map(|cpu| keeper.seat(cpu).unwrap()).map(|seat| (seat.place, seat.cpus)).collect();
     assert_eq!(seats, [(0, 3), (0, 2), (1, 3), (1, 2), (2, 2), (2, 3)], "no place moves");
+}
+
+/// Each CPU comes to both zones, so those of two nodes must not come together either.
+#[test]
+fn with_several_zones_no_two_cpus_of_any_node_share_a_phase() {
+    let zones = [locked(6), locked(6)];
+    let mut slots = slots(6);
+    let config = HousekeeperConfig { nodes: &[0, 1, 0, 1, 0, 1], ..every(SECOND) };
+    let keeper = Housekeeper::new(&zones, &mut slots, Spread, &config);
+    (0..6).for_each(|cpu| assert!(keeper.online(cpu)));
+    (0..6).for_each(|cpu| zones.iter().for_each(|sets| put(sets, cpu, 100)));
+    let turns = live(&keeper, 0, 5 * SECOND);
+    let mut instants: Vec<u64> = turns.values().flatten().copied().collect();
+    let all = instants.len();
+    instants.sort_unstable();
+    instants.dedup();
+    assert_eq!((turns.len(), instants.len()), (6, all), "two at the same instant: {turns:?}");
+    assert!((0..6).all(|cpu| keeper.seat(cpu) == Some(Seat::of_one_node(cpu, 6))));
 }
 
 #[test]
@@ -289,6 +309,71 @@ fn what_was_put_off_is_gone_on_with_soon_and_no_phase_moves() {
     assert_all_there(&sets, 0);
 }
 
+#[test]
+fn a_cpu_that_another_thread_is_at_is_asked_for_later() {
+    let sets = locked(2);
+    put(&sets, 1, 200);
+    let mut slots = slots(2);
+    let keeper = Housekeeper::new(std::slice::from_ref(&sets), &mut slots, Spread, &every(SECOND));
+    assert!(keeper.online(1));
+    assert_eq!(keeper.shepherd(0), 1);
+    let due = keeper.due_ns(1).unwrap();
+    let desk = keeper.slots[1].desk.lock();
+    let tick = keeper.tick(1, due + 5);
+    assert_eq!((tick.run, tick.next_due_ns), (Run::Elsewhere, Some(due + 5 + SECOND / REST_PART)));
+    drop(desk);
+    assert_eq!(keeper.tick(1, due + 5).run, Run::Turn);
+}
+
+/// One that looks again at once never sleeps.
+#[test]
+#[cfg(feature = "std")]
+fn a_thread_sleeps_while_another_is_at_a_cpu_that_is_due() {
+    let sets = locked(1);
+    put(&sets, 0, 200);
+    let mut slots = slots(1);
+    let keeper = Housekeeper::new(std::slice::from_ref(&sets), &mut slots, Aligned, &every(SECOND));
+    assert!(keeper.online(0));
+    assert_eq!(keeper.shepherd(now_ns()), 1, "and that is due at once");
+    let end = End::new();
+    let wakes = thread::scope(|s| {
+        let _desk = keeper.slots[0].desk.lock();
+        let running = s.spawn(|| keeper.run(&end));
+        thread::sleep(std::time::Duration::from_millis(50));
+        end.come();
+        running.join().unwrap()
+    });
+    assert!(wakes > 0, "it was busy all the time");
+    assert_eq!(keeper.stats().turns, 0);
+}
+
+#[test]
+#[cfg(feature = "std")]
+fn threads_one_after_the_other_go_by_the_same_clock() {
+    let sets = locked(1);
+    put(&sets, 0, 252);
+    let mut slots = slots(1);
+    let config = HousekeeperConfig { pace: Pace { idle_after: 1_000_000, ..Pace::default() }, ..every(SECOND / 250) };
+    let keeper = Housekeeper::new(std::slice::from_ref(&sets), &mut slots, Spread, &config);
+    assert!(keeper.online(0));
+    now_ns();
+    // Longer than what follows takes, or a clock that begins anew would not be noticed.
+    thread::sleep(std::time::Duration::from_millis(300));
+    for thread in 1..=2 {
+        let (before, turns) = (now_ns(), keeper.stats().turns);
+        assert_eq!(keeper.shepherd(before), u32::from(thread == 1));
+        thread::scope(|s| {
+            let _thread = keeper.start_in(s);
+            while keeper.stats().turns == turns {
+                thread::yield_now();
+            }
+        });
+        let due = keeper.due_ns(0).unwrap();
+        assert!(due > before, "thread {thread}: due at {due}, which was over at {before}");
+    }
+    assert_all_there(&sets, 0);
+}
+
 /// CPUs come and go while others tick for them.
 #[test]
 #[cfg_attr(miri, ignore = "thousands of calls on a zone take minutes when interpreted")]
@@ -319,7 +404,7 @@ fn cpus_go_offline_in_mid_drain() {
                     keeper.shepherd(now);
                     for cpu in 0..8 {
                         let tick = keeper.tick(cpu, now);
-                        assert!(tick.run == Run::Elsewhere || tick.next_due_ns.is_none_or(|next| next > now));
+                        assert!(tick.next_due_ns.is_none_or(|next| next > now), "{tick:?}");
                     }
                     thread::yield_now();
                 }

@@ -131,6 +131,37 @@ fn what_was_put_off_is_less_by_what_was_used_since() {
 }
 
 #[test]
+fn a_rest_is_not_more_for_what_came_since() {
+    let sets = filled(7300);
+    let books = sets.zone().books.lock();
+    assert_eq!(sets.tidy(3, &NEVER_IDLE).left, 7300 - 7168);
+    drop(books);
+    // The owner frees more before the rest comes, and may keep it.
+    let_keep(&sets, 3, MARKS.high_max);
+    fill(&sets, 700);
+    let waiting = sets.waiting(3);
+    assert!(waiting > 7300, "{waiting}");
+    assert_eq!((sets.tidy_rest(3, &NEVER_IDLE).drained, sets.waiting(3)), (132, waiting - 132));
+    assert_eq!(sets.tidy_rest(3, &NEVER_IDLE).drained, 0, "it was done");
+    assert_all_there(&sets, 0);
+}
+
+#[test]
+fn a_set_whose_turn_was_not_put_off_has_no_rest_and_keeps_its_traces() {
+    let sets = filled(200);
+    let pace = Pace { idle_after: 2, ..Pace::default() };
+    assert_eq!(sets.tidy(3, &pace).drained, 0);
+    for _ in 0..4 {
+        // Used between every two turns, and a rest, of another zone's set, comes in between.
+        fill(&sets, 10);
+        let rest = sets.tidy_rest(3, &pace);
+        assert_eq!((rest.drained, rest.left, rest.missed), (0, 0, false));
+        assert_eq!(sets.tidy(3, &pace).drained, 0, "taken for idle");
+    }
+    assert_all_there(&sets, 0);
+}
+
+#[test]
 fn an_idle_set_goes_back_as_a_whole_and_one_in_use_stays() {
     let sets = filled(200);
     let pace = Pace::default();
