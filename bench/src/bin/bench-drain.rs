@@ -13,6 +13,7 @@
 //! Two CPUs are all that there is here; what more of them do to each other is for a model, which can use the times of the drain.
 
 use anyhow::{Context, Result, ensure};
+use isotherm_bench::own_thread::{allowed_cpus, involuntary_switches, pin};
 use isotherm_bench::{Log, median, spread};
 use isotherm_frames::housekeep::schedule::{Aligned, Schedule};
 use isotherm_frames::housekeep::{Housekeeper, HousekeeperConfig, Interval, Run, Slot, Spread};
@@ -22,8 +23,6 @@ use isotherm_frames::{
 };
 use isotherm_rng::Rng;
 use std::hint;
-use std::io;
-use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -395,35 +394,4 @@ impl Drains {
 
 fn below(rng: &mut Rng, n: usize) -> Result<usize> {
     Ok(usize::try_from(rng.below(n as u64))?)
-}
-
-fn allowed_cpus() -> Result<Vec<u32>> {
-    // SAFETY: plain data for which zeros are valid.
-    let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
-    // SAFETY: writes at most the size given.
-    let result = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) };
-    ensure!(result == 0, io::Error::last_os_error());
-    // SAFETY: the number is below the bits of the set.
-    let cpus = (0..8 * size_of_val(&set)).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) });
-    cpus.map(|cpu| Ok(u32::try_from(cpu)?)).collect()
-}
-
-/// Keeps the calling thread on a CPU.
-fn pin(cpu: u32) -> io::Result<()> {
-    // SAFETY: plain data for which zeros are valid.
-    let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
-    // SAFETY: the number is that of a CPU in such a set.
-    unsafe { libc::CPU_SET(cpu as usize, &mut set) };
-    // SAFETY: reads the set given.
-    let result = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// How often the calling thread had to leave its CPU to another.
-fn involuntary_switches() -> i64 {
-    // SAFETY: plain data for which zeros are valid.
-    let mut usage: libc::rusage = unsafe { mem::zeroed() };
-    // SAFETY: `usage` is to be written to; the calling thread always exists.
-    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
-    usage.ru_nivcsw
 }

@@ -10,10 +10,10 @@ use super::ageing::{Left, Others};
 use super::placing::{Placing, books, frames_from_zero, zone};
 use super::{CACHE_FRAMES, Options};
 use anyhow::{Result, ensure};
+use isotherm_bench::own_thread::involuntary_switches;
 use isotherm_bench::{Log, median, spread};
 use isotherm_frames::{FrameNo, Metadata, MigrateType, Order, Sets, SetsConfig, Shuffling, Zone, ZoneConfig};
 use isotherm_sys::clock;
-use std::mem;
 use std::thread;
 use std::time::Instant;
 
@@ -23,15 +23,6 @@ const RUNS: usize = 21;
 const TAKEN: usize = 32_768;
 const ROUNDS: usize = 41;
 const MEMORY: u64 = 4 * CACHE_FRAMES;
-
-/// How often the calling thread had to leave its CPU to another.
-fn involuntary_switches() -> i64 {
-    // SAFETY: plain data for which zeros are valid.
-    let mut usage: libc::rusage = unsafe { mem::zeroed() };
-    // SAFETY: `usage` is to be written to; the calling thread always exists.
-    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
-    usage.ru_nivcsw
-}
 
 /// Microseconds that `act` took, and whether it was left alone meanwhile.
 fn timed<T>(act: impl FnOnce() -> T) -> (f64, bool, T) {

@@ -3,10 +3,9 @@
 
 use super::Row;
 use super::shape::{Batch, Own, Sample, Shape};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
+use isotherm_bench::own_thread::{allowed_cpus, pin};
 use std::hint;
-use std::io;
-use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -117,7 +116,7 @@ impl Crew {
     }
 }
 
-fn worker(no: usize, cpu: usize) -> Result<Worker> {
+fn worker(no: usize, cpu: u32) -> Result<Worker> {
     let (tasks, todo) = channel::<Task>();
     let (done, samples) = channel();
     let (pinned, is_pinned) = channel();
@@ -132,34 +131,4 @@ fn worker(no: usize, cpu: usize) -> Result<Worker> {
     });
     is_pinned.recv()?.with_context(|| format!("pin a thread to CPU {cpu}"))?;
     Ok(Worker { tasks, samples })
-}
-
-fn allowed_cpus() -> Result<Vec<usize>> {
-    // SAFETY: plain data for which zeros are valid.
-    let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
-    // SAFETY: writes at most the size given.
-    let result = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) };
-    ensure!(result == 0, io::Error::last_os_error());
-    // SAFETY: the number is below the bits of the set.
-    Ok((0..8 * size_of_val(&set)).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).collect())
-}
-
-/// Keeps the calling thread on a CPU.
-fn pin(cpu: usize) -> io::Result<()> {
-    // SAFETY: plain data for which zeros are valid.
-    let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
-    // SAFETY: the number is that of a CPU in such a set.
-    unsafe { libc::CPU_SET(cpu, &mut set) };
-    // SAFETY: reads the set given.
-    let result = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// How often the calling thread had to leave its CPU to another.
-pub fn involuntary_switches() -> i64 {
-    // SAFETY: plain data for which zeros are valid.
-    let mut usage: libc::rusage = unsafe { mem::zeroed() };
-    // SAFETY: `usage` is to be written to; the calling thread always exists.
-    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
-    usage.ru_nivcsw
 }

@@ -5,7 +5,8 @@
 //! that keeps its lists in the frames does.
 
 use super::Frames;
-use super::crew::{Gate, involuntary_switches};
+use super::crew::Gate;
+use isotherm_bench::own_thread::involuntary_switches;
 use isotherm_rng::Rng;
 use isotherm_sys::clock;
 use std::hint::black_box;

@@ -13,12 +13,12 @@
 
 use anyhow::{Result, ensure};
 use isotherm_bench::Log;
+use isotherm_bench::own_thread::involuntary_switches;
 use isotherm_frames::tune::Marks;
 use isotherm_frames::{FrameNo, FrameRange, Front, Metadata, MigrateType, Order, OwnedSet, Zone, ZoneConfig};
 use isotherm_model::herd::Holds;
 use isotherm_rng::Rng;
 use std::hint::black_box;
-use std::mem;
 use std::time::Instant;
 
 /// 8 GiB: books of 19 MB.
@@ -37,15 +37,6 @@ struct Samples {
     ns: Vec<u32>,
     /// Left out as the thread had to leave its CPU.
     switched: usize,
-}
-
-/// How often the calling thread had to leave its CPU to another.
-fn involuntary_switches() -> i64 {
-    // SAFETY: plain data for which zeros are valid.
-    let mut usage: libc::rusage = unsafe { mem::zeroed() };
-    // SAFETY: `usage` is to be written to; the calling thread always exists.
-    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
-    usage.ru_nivcsw
 }
 
 fn elapsed_ns(since: Instant) -> u32 {
