@@ -18,7 +18,8 @@ pub type Ns = u64;
 
 /// Clear times kept for a block.
 const EPOCHS: usize = 8;
-/// Unit of a stored clear time: coarse, so that 32 bits last two years.
+/// Unit of a stored clear time. 32 bits of it are kept, which tells times apart that are up to two years older than the newest clear,
+/// however long the machine has been up.
 const EPOCH_UNIT: Ns = 16_000_000;
 /// An armed page that was never seen says nothing before it has been idle for this long.
 pub const LEAST_IDLE: Ns = 1_000_000_000;
@@ -345,7 +346,8 @@ impl PageHeat {
         if index + 1 == usize::from(self.epochs_len) {
             self.armed_at
         } else {
-            Ns::from(self.epochs[index]) * EPOCH_UNIT
+            let older = stored_epoch(self.armed_at).wrapping_sub(self.epochs[index]);
+            (self.armed_at / EPOCH_UNIT).saturating_sub(Ns::from(older)) * EPOCH_UNIT
         }
     }
 
@@ -364,7 +366,7 @@ impl PageHeat {
             self.make_room(now);
         }
         let index = self.epochs_len;
-        self.epochs[usize::from(index)] = u32::try_from(now / EPOCH_UNIT).unwrap_or(u32::MAX);
+        self.epochs[usize::from(index)] = stored_epoch(now);
         self.epochs_len += 1;
         index
     }
@@ -401,6 +403,12 @@ impl PageHeat {
         let gap = |i: &usize| age(*i - 1) / age(*i + 1);
         (1..EPOCHS - 1).min_by(|a, b| gap(a).total_cmp(&gap(b))).unwrap_or(1)
     }
+}
+
+/// A clear time as it is kept: the low bits of its number of units.
+#[expect(clippy::cast_possible_truncation, reason = "read back relative to the newest clear")]
+fn stored_epoch(at: Ns) -> u32 {
+    (at / EPOCH_UNIT) as u32
 }
 
 /// A block on one huge page.
@@ -548,6 +556,22 @@ mod tests {
         b.read(3 * S, only(&[5]), Mask::ALL);
         assert_eq!(effective(&b, 9 * S)[5], Interval::UNMEASURED);
         assert_eq!(b.unarmed(), only(&[5]));
+    }
+
+    #[test]
+    fn idle_times_are_right_on_a_machine_that_has_been_up_for_years() {
+        // 32 bits of the unit are 795 days: the clears fall on both sides of that.
+        let wraps = (1_u64 << 32) * EPOCH_UNIT;
+        let up = wraps - 40 * S;
+        let mut b = PageHeat::new(Mask::ALL);
+        for (page, after) in [(0, 0), (1, 60), (2, 70)] {
+            b.arm(up + after * S, only(&[page]));
+        }
+        b.read(up + 100 * S, Mask::NONE, Mask::ALL);
+        let idle = |page| b.idle_ns(page, up + 100 * S).unwrap() as f64 / 1e9;
+        for (page, seconds) in [(0, 100.0), (1, 40.0), (2, 30.0)] {
+            assert!((idle(page) - seconds).abs() < 0.1, "page {page}: {}", idle(page));
+        }
     }
 
     #[test]

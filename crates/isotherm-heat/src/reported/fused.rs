@@ -171,7 +171,7 @@ impl<'a> Fusion<'a> {
         for entry in on_them() {
             match judged.stands_out(entry.samples()) {
                 true => pool.pages -= 1,
-                false => pool.count.add(entry.count()),
+                false => pool.count.add(self.reported.counters.count_of(entry)),
             }
         }
         of.mean = mean;
@@ -207,7 +207,11 @@ impl<'a> Fusion<'a> {
                 true => of.stands_out(entry.samples()),
                 false => entry.samples() >= OWN,
             };
-            let heat = if own { Some(self.reported.heat(self.now, &entry.count(), 1)) } else { shared };
+            let heat = if own {
+                Some(self.reported.heat(self.now, &self.reported.counters.count_of(entry), 1))
+            } else {
+                shared
+            };
             let page = index(entry);
             self.push(*run, next..page, others);
             self.push(*run, page..page + 1, heat);

@@ -116,7 +116,7 @@ impl ReportedTarget {
     pub fn new(now: Ns, silence: Silence) -> ReportedTarget {
         ReportedTarget {
             silence,
-            counters: Counters::new(),
+            counters: Counters::counting_from(now),
             resident: Vec::new(),
             until: now,
             forgot_at: now,
@@ -243,7 +243,7 @@ impl ReportedTarget {
     /// The mean weight of what is kept. Periods change: where the kernel is asked for a frequency, all the time.
     fn note_weight(&mut self) {
         let mut all = Count::default();
-        self.counters.list().iter().for_each(|entry| all.add(entry.count()));
+        self.counters.list().iter().for_each(|entry| all.add(self.counters.count_of(entry)));
         if all.samples > 0.0 {
             self.weight = Some(all.weight / all.samples);
         }
@@ -260,7 +260,9 @@ impl ReportedTarget {
                 continue;
             }
             let mut count = Count::default();
-            self.counters.list()[stretch.from..stretch.to].iter().for_each(|entry| count.add(entry.count()));
+            self.counters.list()[stretch.from..stretch.to]
+                .iter()
+                .for_each(|entry| count.add(self.counters.count_of(entry)));
             let heat = self.heat(now, &count, pages);
             sum.temperature.add(heat.interval(), pages);
             // Its pages had their last access about an interval ago, even if the last of all was just now.

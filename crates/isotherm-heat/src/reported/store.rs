@@ -31,7 +31,7 @@ const FRACTION: u32 = 12;
 const ONE: u64 = 1 << FRACTION;
 /// A page of which less than this is left, in samples, is forgotten: one sample after five time constants.
 const LEAST: u32 = 27;
-/// Times are kept in units of 16.8 ms: 32 bits last two years.
+/// Times are kept in units of 16.8 ms since [`Counters::counting_from`]: 32 bits last two years of watching.
 const TIME_SHIFT: u32 = 24;
 
 /// One access that was reported.
@@ -86,14 +86,6 @@ impl Entry {
     pub fn samples(&self) -> f64 {
         f64::from(self.samples) / ONE as f64
     }
-
-    pub fn count(&self) -> Count {
-        Count {
-            weight: self.weight as f64 / ONE as f64,
-            samples: self.samples(),
-            last: Ns::from(self.last) << TIME_SHIFT,
-        }
-    }
 }
 
 /// What is left of the reports of one page, or of the pages of a region.
@@ -122,6 +114,8 @@ impl Count {
 /// again while they are merged, and up to 8 MiB of log.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
+    /// Where times begin, in their unit: a machine may have been up for longer than 32 bits of it last.
+    begin: u64,
     log: Vec<Logged>,
     /// Where the log is sorted to.
     spare: Vec<Logged>,
@@ -137,12 +131,17 @@ impl Counters {
         Counters::default()
     }
 
+    /// The same, for reports that come at `now` or later; an earlier one counts as of then.
+    pub fn counting_from(now: Ns) -> Counters {
+        Counters { begin: now >> TIME_SHIFT, ..Counters::default() }
+    }
+
     /// Takes in a report. O(1) as a rule: once in 262,144 reports or more those are settled, which takes some
     /// milliseconds.
     #[inline]
     pub fn report(&mut self, access: Access) {
         #[expect(clippy::cast_possible_truncation, reason = "32 bits last two years")]
-        let last = (access.at >> TIME_SHIFT) as u32;
+        let last = (access.at >> TIME_SHIFT).saturating_sub(self.begin) as u32;
         self.log.push(Logged { page: access.page.0, weight: access.weight, last });
         if self.log.len() >= LOG {
             self.settle_if_large();
@@ -258,13 +257,13 @@ impl Counters {
             sum.add(&more);
             sum
         });
-        sum.map(|entry| entry.count())
+        sum.map(|entry| self.count_of(&entry))
     }
 
     /// Every page of which something is known, in address order. O(reports since the last time, and pages known).
     pub fn sorted(&mut self) -> impl ExactSizeIterator<Item = (PageNo, Count)> + '_ {
         self.settle();
-        self.list.iter().map(|entry| (PageNo(entry.page), entry.count()))
+        self.list.iter().map(|entry| (PageNo(entry.page), self.count_of(entry)))
     }
 
     /// Sums by region, for regions that are sorted and disjoint: calls `each` with the place of a region in the slice,
@@ -283,10 +282,19 @@ impl Counters {
             let inside = left.iter().take_while(|e| PageNo(e.page).addr() < region.end).count();
             if inside > 0 {
                 let mut sum = Count::default();
-                left[..inside].iter().for_each(|e| sum.add(e.count()));
+                left[..inside].iter().for_each(|e| sum.add(self.count_of(e)));
                 each(no, inside as u64, sum);
             }
             left = &left[inside..];
+        }
+    }
+
+    /// What an entry of the list says.
+    pub(super) fn count_of(&self, entry: &Entry) -> Count {
+        Count {
+            weight: entry.weight as f64 / ONE as f64,
+            samples: entry.samples(),
+            last: (self.begin + u64::from(entry.last)) << TIME_SHIFT,
         }
     }
 
@@ -352,6 +360,16 @@ mod tests {
         }
         let last = c.get(PageNo(1)).unwrap().last;
         assert!((9 * S - 17_000_000..=9 * S).contains(&last), "{last}");
+    }
+
+    #[test]
+    fn the_last_report_is_known_on_a_machine_that_has_been_up_for_years() {
+        let up = 900 * 86_400 * S;
+        let mut c = Counters::counting_from(up);
+        c.report(Access { at: up + 5 * S, ..access(1, 1) });
+        let last = c.get(PageNo(1)).unwrap().last;
+        assert!((up + 5 * S - 17_000_000..=up + 5 * S).contains(&last), "{last}");
+        assert_eq!(c.sorted().next().map(|(_, n)| n.last), Some(last));
     }
 
     #[test]
