@@ -13,6 +13,7 @@
 mod cgroup;
 mod error;
 mod maps;
+mod memcg;
 mod smaps;
 mod stat;
 #[cfg(test)]
@@ -21,6 +22,7 @@ mod tests;
 pub use cgroup::{Cgroup, CgroupKind, Cgroups, Hierarchy, Membership};
 pub use error::{Error, Result};
 pub use maps::{MapEntry, Maps, Perms};
+pub use memcg::{MemoryEvents, MemoryStat, MemoryUse};
 pub use smaps::{Smaps, SmapsEntry, Usage, VmFlags};
 pub use stat::{Identity, Stat, Status};
 
