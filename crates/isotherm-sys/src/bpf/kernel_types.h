@@ -35,8 +35,23 @@ struct vm_area_struct {
 	struct mm_struct *vm_mm;
 };
 
+struct pid_namespace;
+
+/* A number in one namespace. */
+struct upid {
+	__s32 nr;
+	struct pid_namespace *ns;
+};
+
+/* Its numbers in all namespaces that it is in, from the first to its own. */
+struct pid {
+	unsigned int level;
+	struct upid numbers[1];
+};
+
 struct task_struct {
 	__s32 pid;
+	struct pid *thread_pid;
 	__u64 start_boottime;
 	struct mm_struct *mm;
 };

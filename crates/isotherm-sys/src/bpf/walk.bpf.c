@@ -470,13 +470,35 @@ static long next_mapping(__u32 i, struct pass *p)
 	return 0;
 }
 
+/*
+ * The number of a task in the namespace of who reads the iterator, which is what user space knows it by. task->pid is the number in
+ * the first namespace, another one for whoever runs in a container. The iterator lists tasks of the reader's namespace only, so
+ * that a task has a number there; 0 is none's.
+ */
+static __always_inline __s32 tid_for_reader(struct task_struct *task)
+{
+	struct task_struct *reader = (void *)bpf_get_current_task();
+	__u32 level = BPF_CORE_READ(reader, thread_pid, level);
+	struct pid *pid;
+	__s32 nr = 0;
+
+	if (!level)
+		return task->pid;
+	pid = task->thread_pid;
+	if (BPF_CORE_READ(pid, level) < level)
+		return 0;
+	bpf_probe_read_kernel(&nr, sizeof(nr), (void *)pid + bpf_core_field_offset(struct pid, numbers) +
+			      level * bpf_core_type_size(struct upid) + bpf_core_field_offset(struct upid, nr));
+	return nr;
+}
+
 SEC("iter/task")
 int walk(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
 	struct pass p = {};
 
-	if (!task || task->pid != order.tid)
+	if (!task || tid_for_reader(task) != order.tid)
 		return 0;
 	outcome.seen = 1;
 	outcome.start_boottime = task->start_boottime;
