@@ -10,6 +10,7 @@ pub mod clear_refs;
 pub mod clock;
 pub mod counter;
 pub mod damon;
+pub mod descriptors;
 pub mod frames;
 pub mod free;
 pub mod herd;
@@ -27,6 +28,7 @@ pub mod probe;
 pub mod proc;
 pub mod random;
 pub mod signal;
+pub mod target_lock;
 pub mod tracepoint;
 
 /// The page size of this kernel, in bytes.

@@ -6,7 +6,7 @@
 
 use isotherm_units::{Addr, AddrRange, BLOCK_SIZE, BlockNo, Bytes, PAGE_SIZE};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// The most ranges the kernel takes in one call (UIO_MAXIOV).
 pub const MAX_RANGES: usize = 1024;
@@ -75,6 +75,12 @@ fn below_top(range: AddrRange) -> AddrRange {
     match range.end.0 {
         end @ (0x8000_0000_0000 | 0x100_0000_0000_0000) => AddrRange::new(range.start, Addr(end - PAGE_SIZE)),
         _ => range,
+    }
+}
+
+impl AsFd for PidFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 

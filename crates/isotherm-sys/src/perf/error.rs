@@ -7,6 +7,7 @@
 use super::attr::{self, Of};
 use super::event::Event;
 use super::sampling::{self, Rate};
+use crate::descriptors;
 use crate::host;
 use crate::proc;
 use std::fmt;
@@ -237,32 +238,18 @@ fn obstacle(proc: &Path) -> Obstacle {
 
 /// A limit of this process; `None` is unlimited.
 pub(super) fn limit(which: libc::__rlimit_resource_t) -> Option<u64> {
-    let (soft, _) = limits(which)?;
-    (soft != libc::RLIM_INFINITY).then_some(soft)
-}
-
-/// The soft limit and the hard one.
-fn limits(which: libc::__rlimit_resource_t) -> Option<(u64, u64)> {
     let mut limits = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: writes the two numbers of `limits`, which outlives the call.
     let done = unsafe { libc::getrlimit(which, &raw mut limits) } == 0;
-    done.then_some((limits.rlim_cur, limits.rlim_max))
+    (done && limits.rlim_cur != libc::RLIM_INFINITY).then_some(limits.rlim_cur)
 }
 
 /// Opens a descriptor; once more with the limit raised to what we may have at most, if that was in the way.
 pub(super) fn with_room<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     match open() {
-        Err(e) if e.raw_os_error() == Some(libc::EMFILE) && raise_descriptors() => open(),
+        Err(e) if e.raw_os_error() == Some(libc::EMFILE) && descriptors::raise_limit() => open(),
         other => other,
     }
-}
-
-/// Whether there was anything to raise.
-fn raise_descriptors() -> bool {
-    let Some((soft, hard)) = limits(libc::RLIMIT_NOFILE) else { return false };
-    let raised = libc::rlimit { rlim_cur: hard, rlim_max: hard };
-    // SAFETY: reads the two numbers of `raised`, which outlives the call.
-    soft < hard && unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) } == 0
 }
 
 #[cfg(test)]

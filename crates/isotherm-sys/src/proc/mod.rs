@@ -32,6 +32,13 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+/// How descriptors of a guest, and of one of its processors, are named.
+const GUEST_DESCRIPTORS: [&[u8]; 2] = [b"anon_inode:kvm-vm", b"anon_inode:kvm-vcpu"];
+/// How mappings of a guest's processors are named in `maps`: every VMM maps what it shares with the kernel for each.
+pub const GUEST_MAPPING: &str = "anon_inode:kvm-vcpu";
+/// Descriptors looked through for a guest's.
+const MAX_DESCRIPTORS: usize = 16_384;
+
 /// A `/proc`, by its root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proc {
@@ -154,6 +161,16 @@ impl Proc {
         Ok(self.exe(pid)?.and_then(name))
     }
 
+    /// Whether a process holds a KVM guest: a descriptor of one, or of one of its processors. Reads its open descriptors, up to
+    /// [`MAX_DESCRIPTORS`] of them: a microsecond or two each, once in the life of a process. Takes ptrace read access.
+    pub fn holds_guest(&self, pid: u32) -> Result<bool> {
+        let dir = self.path(pid, "fd");
+        let entries = fs::read_dir(&dir).map_err(|e| self.error(&dir, e))?;
+        let is_guest =
+            |target: PathBuf| GUEST_DESCRIPTORS.iter().any(|d| target.as_os_str().as_encoded_bytes().starts_with(d));
+        Ok(entries.flatten().take(MAX_DESCRIPTORS).any(|entry| fs::read_link(entry.path()).is_ok_and(is_guest)))
+    }
+
     /// Which cgroups a process is in.
     pub fn membership(&self, pid: u32) -> Result<Membership> {
         let path = self.path(pid, "cgroup");
@@ -171,7 +188,7 @@ impl Proc {
         let mut family = Family::default();
         for pid in self.pids()? {
             match self.stat(pid) {
-                Ok(stat) => family.add(stat.pid, stat.ppid),
+                Ok(stat) => family.add(stat.identity(), stat.ppid),
                 Err(e) if e.is_gone() => {}
                 Err(e) => return Err(e),
             }
@@ -291,16 +308,23 @@ fn parse_pids(text: &[u8], found: &mut Vec<u32>) -> std::result::Result<(), Unex
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Family {
     children: HashMap<u32, Vec<u32>>,
+    started: HashMap<u32, u64>,
 }
 
 impl Family {
-    fn add(&mut self, pid: u32, parent: u32) {
-        self.children.entry(parent).or_default().push(pid);
+    fn add(&mut self, id: Identity, parent: u32) {
+        self.children.entry(parent).or_default().push(id.pid);
+        self.started.insert(id.pid, id.start_ticks);
     }
 
     /// The children of a process, in order of pid.
     pub fn children(&self, pid: u32) -> &[u32] {
         self.children.get(&pid).map_or(&[], Vec::as_slice)
+    }
+
+    /// Which process had this id; `None` if there was none.
+    pub fn identity(&self, pid: u32) -> Option<Identity> {
+        self.started.get(&pid).map(|start_ticks| Identity { pid, start_ticks: *start_ticks })
     }
 
     /// `roots` and all that descend from them, sorted, each once.

@@ -1,0 +1,86 @@
+//! How many file descriptors there may be: the limit raised, a reserve kept, and the limit given back to programs that we start.
+//!
+//! A monitor of thousands of processes needs a few descriptors for each. The soft limit that a shell or a unit grants, 1,024 as a
+//! rule, is a default for programs that use `select`; the hard limit is what the administrator allows. So the soft limit is raised to the
+//! hard one at the start, and a program that we start for the user has the limit back that we were given.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// Descriptors that targets may not use up: for recordings, sockets, and files that are read for a moment.
+const RESERVE: u64 = 64;
+
+/// The soft limit that this process was started with, once it was raised.
+static GIVEN: OnceLock<libc::rlimit> = OnceLock::new();
+
+/// The soft limit on descriptors of this process; `u64::MAX` if there is none.
+pub fn limit() -> u64 {
+    limits().map_or(u64::MAX, |l| l.rlim_cur)
+}
+
+/// Raises the soft limit to the hard one, if it is below. Returns whether there was anything to raise.
+pub fn raise_limit() -> bool {
+    let Some(given) = limits().filter(|l| l.rlim_cur < l.rlim_max) else { return false };
+    let raised = libc::rlimit { rlim_cur: given.rlim_max, rlim_max: given.rlim_max };
+    let done = set(&raised).is_ok();
+    if done {
+        let _ = GIVEN.set(given);
+    }
+    done
+}
+
+/// Lets `command` start with the limit that we were started with.
+pub fn restore_limit(command: &mut Command) -> &mut Command {
+    let Some(given) = GIVEN.get().copied() else { return command };
+    // SAFETY: between fork and exec only setrlimit is called, which is async-signal-safe and allocates nothing.
+    unsafe { command.pre_exec(move || set(&given)) }
+}
+
+/// Whether `opened`, the descriptor made last, leaves the reserve. The kernel hands out the lowest number that is free.
+pub fn leaves_reserve(opened: &impl AsFd) -> bool {
+    u64::try_from(opened.as_fd().as_raw_fd()).unwrap_or(0) < limit().saturating_sub(RESERVE)
+}
+
+/// Whether this is the error of a process or a system that has no descriptor left.
+pub fn are_short(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
+fn limits() -> Option<libc::rlimit> {
+    let mut limits = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: writes the two numbers of `limits`, which outlives the call.
+    let done = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limits) } == 0;
+    done.then_some(limits)
+}
+
+fn set(limits: &libc::rlimit) -> io::Result<()> {
+    // SAFETY: reads the two numbers of `limits`, which outlives the call.
+    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, limits) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn running_out_is_told_from_other_errors() {
+        let is_short = |errno| are_short(&io::Error::from_raw_os_error(errno));
+        assert!(is_short(libc::EMFILE) && is_short(libc::ENFILE) && !is_short(libc::ENOENT));
+    }
+
+    #[test]
+    fn a_command_starts_with_the_limit_that_we_had() {
+        let before = limit();
+        raise_limit();
+        let mut command = Command::new("sh");
+        let output = restore_limit(command.args(["-c", "ulimit -n"])).output().unwrap();
+        let told = String::from_utf8(output.stdout).unwrap();
+        let told = told.trim();
+        let expected = GIVEN.get().map_or(before, |given| given.rlim_cur);
+        assert!(told == expected.to_string() || told == "unlimited", "{told}, not {expected}");
+        assert!(leaves_reserve(&io::stderr()));
+    }
+}
