@@ -252,7 +252,7 @@ fn ours(host: &Arc<Host>, scope: Scope<'_>, mode: Mode, max_regions: usize, time
     let in_model = Rc::new(Cell::new(0));
     let source = Timed { of: ModelSource::new(host.clone(), clock.clone()), cpu_ns: in_model.clone() };
     let pids = host.processes().iter().map(|p| p.pid).collect();
-    let follower = Follower::new(&Selection::Pids { pids, children: false }, Proc::default())?;
+    let follower = Follower::new(&Selection::OfSource(pids), Proc::default())?;
     let settings = Settings { mode, max_regions, max_cpu_pct: CPU_PCT, seed: SEED, ..Settings::default() };
     let mut monitor = Monitor::new(Box::new(source), follower, clock.clone(), settings);
     let (mut scores, mut good_at) = (Vec::new(), None);

@@ -58,6 +58,10 @@ pub struct Sighting {
     pub surprising: u32,
     /// Pages that were idle for long and touched now, as their estimate lets expect.
     pub stirring: u32,
+    /// Pages whose accessed bit was set when last read, and not cleared by us since.
+    pub left_set: u32,
+    /// Those of them whose bit is clear now: somebody else has cleared it.
+    pub lost: u32,
 }
 
 impl Sighting {
@@ -215,6 +219,7 @@ impl PageHeat {
         }
         let sighted = young & self.armed;
         let mut sighting = Sighting { retouched: sighted.count(), ..Sighting::default() };
+        let lost = self.lost(young, &mut sighting);
         for page in sighted.iter() {
             let since = self.armed_since(page);
             let hi = now.saturating_sub(since);
@@ -225,7 +230,21 @@ impl PageHeat {
         }
         self.armed = self.armed & !sighted;
         self.last_read = now;
+        if !lost.is_empty() {
+            // Clear now, whoever did it: what is seen of them from here on means as much as after a clear of ours.
+            self.arm(now, lost);
+        }
         sighting
+    }
+
+    /// Pages that we have left with their accessed bit set and that have it no more. A page never measured has had no bit that we know of.
+    fn lost(&self, young: Mask, sighting: &mut Sighting) -> Mask {
+        let unarmed = self.unarmed();
+        let gone = unarmed & !young;
+        let lost: Mask = gone.iter().filter(|page| self.intervals[*page].is_measured()).collect();
+        sighting.lost = lost.count();
+        sighting.left_set = (unarmed & young).count() + sighting.lost;
+        lost
     }
 
     fn change_present(&mut self, present: Mask) {
@@ -430,6 +449,9 @@ impl HugeHeat {
     pub fn read(&mut self, now: Ns, young: bool) -> Sighting {
         let sighted = young && self.armed;
         let mut sighting = Sighting { retouched: u32::from(sighted), ..Sighting::default() };
+        let left_set = !self.armed && self.interval.is_measured();
+        sighting.left_set = 512 * u32::from(left_set);
+        sighting.lost = 512 * u32::from(left_set && !young);
         if sighted {
             let hi = now.saturating_sub(self.armed_at);
             let observed = estimate_octaves(self.last_read.saturating_sub(self.armed_at), hi);
@@ -438,6 +460,9 @@ impl HugeHeat {
             self.armed = false;
         }
         self.last_read = now;
+        if sighting.lost > 0 {
+            self.arm(now);
+        }
         sighting
     }
 
@@ -572,6 +597,25 @@ mod tests {
         for (page, seconds) in [(0, 100.0), (1, 40.0), (2, 30.0)] {
             assert!((idle(page) - seconds).abs() < 0.1, "page {page}: {}", idle(page));
         }
+    }
+
+    #[test]
+    fn a_bit_that_somebody_else_has_cleared_is_noticed_once_and_measured_from_then_on() {
+        let mut b = PageHeat::new(Mask::ALL);
+        b.arm(S, only(&[1, 2, 3]));
+        assert_eq!(b.read(2 * S, only(&[1, 2, 9]), Mask::ALL).lost, 0);
+        // 1 and 2 were seen and stay set until somebody clears them; 9 was never cleared by us, and 3 is armed.
+        let found = b.read(3 * S, only(&[1]), Mask::ALL);
+        assert_eq!((found.lost, found.left_set), (1, 2));
+        assert_eq!(b.read(4 * S, only(&[1]), Mask::ALL).lost, 0, "once");
+        assert_eq!(b.idle_ns(2, 4 * S), Some(S), "idle since it was found clear");
+        assert_eq!(b.read(5 * S, only(&[1, 2]), Mask::ALL).retouched, 1);
+        assert_eq!(b.read(6 * S, only(&[1, 2]), only(&[1])).lost, 0, "not present any more");
+        let mut huge = HugeHeat::new();
+        assert_eq!(huge.read(S, false).lost, 0, "never cleared by us");
+        huge.arm(S);
+        huge.read(2 * S, true);
+        assert_eq!((huge.read(3 * S, false).lost, huge.read(4 * S, false).lost), (512, 0));
     }
 
     #[test]

@@ -32,7 +32,10 @@ pub use mask::Mask;
 pub use regions::{RegionBuilder, carry_ages};
 pub use reported::{Access, Count, Counters, ReportedTarget, Resident, Silence, raise_rates, summarize_fused};
 pub use sampled::{SampledTarget, Sampling};
-pub use snapshot::{Classes, Cost, Granularity, Mapping, Region, RunInfo, Snapshot, TargetHeat, TargetId, Thresholds};
+pub use snapshot::{
+    CgroupMemory, Classes, Cost, Granularity, Mapping, Region, RunInfo, Snapshot, TargetFacts, TargetHeat, TargetId,
+    Thresholds,
+};
 pub use target::{BlockHeat, CREDIT_S, FIRST_READ, HORIZON, Tally, Target, View, Watch};
 pub use tiles::{Tile, Tiles};
 pub use told::{ToldRegion, ToldRegions};

@@ -7,7 +7,7 @@
 use crate::block::{LEAST_IDLE, Ns, estimate_octaves};
 use crate::regions::RegionBuilder;
 use crate::view::Summary;
-use crate::{Histogram, Interval};
+use crate::{Histogram, Interval, Tally};
 use isotherm_units::{Addr, AddrRange};
 use std::collections::BTreeMap;
 
@@ -63,8 +63,7 @@ pub struct MappingTarget {
     mappings: BTreeMap<Addr, MappingHeat>,
     cleared_at: Option<Ns>,
     read_at: Ns,
-    cleared: u64,
-    retouched: u64,
+    tally: Tally,
 }
 
 impl MappingTarget {
@@ -85,7 +84,7 @@ impl MappingTarget {
     /// Notes a clear at `now`.
     pub fn cleared(&mut self, now: Ns) {
         for mapping in self.mappings.values_mut() {
-            self.cleared += mapping.bits.units(mapping.bits.resident_pages);
+            self.tally.cleared += mapping.bits.units(mapping.bits.resident_pages);
             mapping.before = std::mem::take(&mut mapping.now);
             mapping.bits.young_pages = 0;
             mapping.idle_since = mapping.idle_since.min(now);
@@ -106,11 +105,16 @@ impl MappingTarget {
                 idle_since: cleared_at,
                 read_at: now,
             });
+            // Pages may also go; but where none did, no fewer are young unless somebody has cleared them.
+            if mapping.bits.range == bits.range && bits.resident_pages >= mapping.bits.resident_pages {
+                self.tally.left_set += mapping.bits.young_pages;
+                self.tally.lost += mapping.bits.young_pages.saturating_sub(bits.young_pages);
+            }
             let joined = bits.young_pages.saturating_sub(mapping.bits.young_pages);
             if joined > 0 {
                 mapping.now.add(Interval::from_octaves(observed), joined);
                 mapping.idle_since = now;
-                self.retouched += bits.units(joined);
+                self.tally.retouched += bits.units(joined);
             }
             mapping.bits = *bits;
             mapping.read_at = now;
@@ -120,8 +124,8 @@ impl MappingTarget {
     }
 
     /// Pages cleared and seen touched again, since the start.
-    pub fn tally(&self) -> crate::Tally {
-        crate::Tally { cleared: self.cleared, retouched: self.retouched }
+    pub fn tally(&self) -> Tally {
+        self.tally
     }
 
     /// Pages present.

@@ -91,6 +91,35 @@ pub struct TargetHeat {
     pub maybe_shared_pages: u64,
     /// Pages that can be read but not cleared here (hugetlb, device memory): no heat is known for them.
     pub unclearable_pages: u64,
+    /// What else a reader of its heat has to know.
+    #[serde(default)]
+    pub facts: TargetFacts,
+}
+
+/// What a reader of a target's heat has to know that its accessed bits do not show.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TargetFacts {
+    /// Pages whose accessed bit somebody else has cleared since the last snapshot (another monitor, the kernel's DAMON or reclaim, the
+    /// program's own `MADV_FREE`), once they are many: what was accessed before that is not known, so heat is understated.
+    pub cleared_by_others_pages: u64,
+    /// It runs a KVM guest. The guest's accesses set bits in tables that are not looked at: its memory looks idle and may not be.
+    pub runs_guest: bool,
+    /// What its cgroup holds, all cgroups below included, where that is known.
+    pub cgroup_memory: Option<CgroupMemory>,
+}
+
+/// What a memory cgroup is charged for, by kind. Heat is known of mapped memory only: the rest of `file`, and `slab`, no page table shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CgroupMemory {
+    /// Anonymous memory.
+    pub anon: Bytes,
+    /// Page cache, mapped or not, and shared memory.
+    pub file: Bytes,
+    /// Slab (v2), or all kernel memory (v1).
+    pub slab: Bytes,
+    /// Swapped out.
+    pub swap: Bytes,
 }
 
 /// What looking has cost so far, since the monitor started.

@@ -33,6 +33,8 @@ const FIRST_BACKOFF: Ns = 2_000_000_000;
 const MANY: u32 = 8;
 /// How soon a block is looked at again in which pages stirred as expected.
 const STIRRING_WAITS: Ns = 8_000_000_000;
+/// When a block whose pages a clear did not reach is tried again.
+const STUCK_AGAIN: Ns = 60_000_000_000;
 /// Doublings of it at most: about four minutes.
 const MAX_BACKOFF: u8 = 7;
 /// Seconds' worth of slow-down that may come at once at the start, for a quick first answer.
@@ -106,6 +108,10 @@ pub struct Tally {
     pub cleared: u64,
     /// Those seen touched again.
     pub retouched: u64,
+    /// Pages read whose accessed bit was left set when they were read before.
+    pub left_set: u64,
+    /// Those of them whose bit somebody else had cleared.
+    pub lost: u64,
 }
 
 /// The heat of one process and the schedule of looks at it.
@@ -243,6 +249,8 @@ impl Target {
     fn account(&mut self, block: BlockNo, sighting: Sighting) {
         let seen = u64::from(sighting.retouched);
         self.tally.retouched += seen;
+        self.tally.left_set += u64::from(sighting.left_set);
+        self.tally.lost += u64::from(sighting.lost);
         self.slowdown.spend(seen as f64 * RETOUCH_NS);
         if let Some(entry) = self.blocks.get_mut(&block) {
             let paid = u16::try_from(seen).unwrap_or(u16::MAX).min(entry.timing.reserved);
@@ -370,14 +378,16 @@ impl Target {
     }
 
     /// Notes that `block` was cleared at `now`. Pages in `stuck` were not: several processes map them, or they are locked. If
-    /// that is all that was left to clear, the block is not tried again this way, and waits for [`Target::armed_whole`].
+    /// that is all that was left to clear, the block waits for [`Target::armed_whole`] and is tried this way again after a minute: other
+    /// memory may have come in its place, or the others that map it may have ended.
     pub fn armed(&mut self, now: Ns, block: BlockNo, stuck: Mask) {
         let learned = self.arm_pages(now, block, stuck);
         let Some(entry) = self.blocks.get_mut(&block) else { return };
         entry.stuck = learned == 0 && !stuck.is_empty();
         entry.timing.urgent = false;
         if entry.stuck {
-            entry.timing.next_arm = 0;
+            entry.timing.next_arm = now + STUCK_AGAIN;
+            self.routine.push(Reverse((entry.timing.next_arm, block)));
             return;
         }
         let t = &mut entry.timing;
@@ -508,6 +518,21 @@ pub struct View<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_block_that_a_clear_did_not_reach_is_tried_again_after_a_minute() {
+        let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, patrol_ns: 1_000_000_000 }, 1);
+        target.read(0, BlockNo(1), BlockBits::Pages { young: Mask::ALL, present: Mask::ALL });
+        let first = 1_000_000_000;
+        assert_eq!(target.due_arms(first, 64, false), [BlockNo(1)]);
+        target.armed(first, BlockNo(1), Mask::ALL);
+        assert_eq!(target.stuck_blocks(), [BlockNo(1)]);
+        assert_eq!(target.due_arms(first + STUCK_AGAIN - 1, 64, false), [] as [BlockNo; 0]);
+        assert_eq!(target.due_arms(first + STUCK_AGAIN, 64, false), [BlockNo(1)]);
+        // Private memory lies there now: the clear reaches it.
+        target.armed(first + STUCK_AGAIN, BlockNo(1), Mask::NONE);
+        assert_eq!(target.stuck_blocks(), [] as [BlockNo; 0]);
+    }
 
     #[test]
     fn several_surprises_go_first_and_one_or_two_soon() {

@@ -261,9 +261,9 @@ mod tests {
         let mut t = ToldRegions::new();
         t.read(S, S, vec![told(0, 10, 5, 0)]);
         t.read(2 * S, S, vec![told(0, 10, 9, 0)]);
-        assert_eq!(t.tally(), Tally { cleared: 20, retouched: 5 });
+        assert_eq!(t.tally(), Tally { cleared: 20, retouched: 5, ..Tally::default() });
         t.read(2 * S, S + 300 * MS, vec![told(0, 10, 5, 0)]);
-        assert_eq!(t.tally(), Tally { cleared: 80, retouched: 20 });
+        assert_eq!(t.tally(), Tally { cleared: 80, retouched: 20, ..Tally::default() });
         assert_eq!(t.next_read(), 2 * S + READ_EVERY);
     }
 

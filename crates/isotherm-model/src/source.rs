@@ -117,6 +117,7 @@ impl AccessSource for ModelSource {
             name: "model",
             granularity: Granularity::Page,
             accesses: Accesses::None,
+            clears_others: false,
             note: "a modelled host: accesses follow from its description, nothing real is watched".into(),
         }
     }

@@ -14,7 +14,7 @@ const MS: u64 = 1_000_000;
 fn watch(host: &Arc<Host>, pids: Vec<u32>, time: u64) -> (Monitor<ModelClock>, ModelClock) {
     let clock = ModelClock::default();
     let source = ModelSource::new(host.clone(), clock.clone());
-    let follower = Follower::new(&Selection::Pids { pids, children: false }, Proc::default()).unwrap();
+    let follower = Follower::new(&Selection::OfSource(pids), Proc::default()).unwrap();
     let mut monitor = Monitor::new(Box::new(source), follower, clock.clone(), Settings::default());
     monitor.watch(time, &AtomicBool::new(false)).unwrap();
     (monitor, clock)
@@ -73,7 +73,7 @@ fn first_looks_at_a_large_target_go_on_at_the_pace_of_the_cpu_budget() {
     let host = Arc::new(Masim::new(Bytes(100_000_000_000), Bytes(10_000_000_000)).host().unwrap());
     let clock = ModelClock::default();
     let source = ModelSource::new(host, clock.clone());
-    let follower = Follower::new(&Selection::Pids { pids: vec![MASIM_PID], children: false }, Proc::default()).unwrap();
+    let follower = Follower::new(&Selection::OfSource(vec![MASIM_PID]), Proc::default()).unwrap();
     let settings = Settings { mode: Mode::Whole, ..Settings::default() };
     let mut monitor = Monitor::new(Box::new(source), follower, clock.clone(), settings);
     monitor.watch(90 * S, &AtomicBool::new(false)).unwrap();
@@ -89,7 +89,7 @@ fn a_host_of_two_tebibytes_is_sampled_and_its_small_cgroup_resolved() {
     let clock = ModelClock::default();
     let source = ModelSource::new(host.clone(), clock.clone());
     let pids = host.processes().iter().map(|p| p.pid).collect();
-    let follower = Follower::new(&Selection::Pids { pids, children: false }, Proc::default()).unwrap();
+    let follower = Follower::new(&Selection::OfSource(pids), Proc::default()).unwrap();
     let settings = Settings { max_regions: 2000, ..Settings::default() };
     let mut monitor = Monitor::new(Box::new(source), follower, clock.clone(), settings);
     monitor.watch(150 * S, &AtomicBool::new(false)).unwrap();

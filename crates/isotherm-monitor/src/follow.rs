@@ -1,7 +1,10 @@
 //! Which processes are watched: named ones with their children, a cgroup's, or all; as they come and go.
+//!
+//! A process id is used again once its process has ended. So a process that was named, and a child of it, is known by its start time as
+//! well: a stranger that has got its id is not watched, and neither are the stranger's children.
 
-use isotherm_sys::proc::{self, Cgroup, Proc};
-use std::collections::BTreeSet;
+use isotherm_sys::proc::{self, Cgroup, Identity, Proc};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What the user asked to watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +16,8 @@ pub enum Selection {
         /// Whether to follow children.
         children: bool,
     },
+    /// What a source has that is no process of this machine: those of a recording or a model, or physical memory.
+    OfSource(Vec<u32>),
     /// The processes of a cgroup and of those below it, by path as a user would type it.
     Cgroup(String),
     /// Every process with memory of its own, but us.
@@ -29,9 +34,19 @@ pub struct Follower {
 
 #[derive(Debug)]
 enum Of {
-    Pids { named: BTreeSet<u32>, known: BTreeSet<u32>, children: bool },
+    Pids { named: BTreeSet<u32>, known: BTreeMap<u32, Known>, children: bool },
+    Source(BTreeSet<u32>),
     Cgroup(Cgroup),
     All,
+}
+
+/// Who was meant by a process id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    /// The process that started then.
+    Started(u64),
+    /// There was no such process when it was named. That shows when it is attached.
+    Absent,
 }
 
 impl Follower {
@@ -39,9 +54,11 @@ impl Follower {
     pub fn new(selection: &Selection, proc: Proc) -> proc::Result<Follower> {
         let of = match selection {
             Selection::Pids { pids, children } => {
-                let named: BTreeSet<u32> = pids.iter().copied().collect();
-                Of::Pids { known: named.clone(), named, children: *children }
+                let started = |pid| proc.identity(pid).map_or(Known::Absent, |id| Known::Started(id.start_ticks));
+                let known: BTreeMap<u32, Known> = pids.iter().map(|pid| (*pid, started(*pid))).collect();
+                Of::Pids { named: known.keys().copied().collect(), known, children: *children }
             }
+            Selection::OfSource(pids) => Of::Source(pids.iter().copied().collect()),
             Selection::Cgroup(path) => Of::Cgroup(proc.cgroups()?.find(path)?),
             Selection::All => Of::All,
         };
@@ -50,37 +67,83 @@ impl Follower {
 
     /// Whether the processes were named one by one, so that one that cannot be watched is an error and not just left out.
     pub fn is_named(&self) -> bool {
-        matches!(self.of, Of::Pids { .. })
+        matches!(self.of, Of::Pids { .. } | Of::Source(_))
     }
 
     /// Whether the user named this very process.
     pub fn was_named(&self, pid: u32) -> bool {
-        matches!(&self.of, Of::Pids { named, .. } if named.contains(&pid))
+        match &self.of {
+            Of::Pids { named, .. } | Of::Source(named) => named.contains(&pid),
+            Of::Cgroup(_) | Of::All => false,
+        }
     }
 
-    /// The processes there are now.
+    /// Whether a process that was attached under `pid` and started at `start_ticks` is the one that is meant by it.
+    pub fn means(&self, pid: u32, start_ticks: u64) -> bool {
+        match &self.of {
+            Of::Pids { known, .. } => known.get(&pid) == Some(&Known::Started(start_ticks)),
+            Of::Source(_) | Of::Cgroup(_) | Of::All => true,
+        }
+    }
+
+    /// Whether the targets are processes of this machine.
+    pub fn is_of_machine(&self) -> bool {
+        !matches!(self.of, Of::Source(_))
+    }
+
+    /// The processes there are now. One that was named stays listed when it has ended, until [`Follower::ended`].
     pub fn current(&mut self) -> proc::Result<Vec<u32>> {
         let pids = match &mut self.of {
-            Of::Pids { known, children: false, .. } => known.iter().copied().collect(),
-            Of::Pids { known, children: true, .. } => {
-                let roots: Vec<u32> = known.iter().copied().collect();
-                // Once found, a child stays ours when its parent ends and it is handed to init.
-                known.extend(self.proc.family()?.with_descendants(&roots));
-                known.iter().copied().collect()
+            Of::Pids { named, known, children: false } => {
+                known.retain(|pid, who| named.contains(pid) && !is_another(*who, self.proc.identity(*pid).ok()));
+                known.keys().copied().collect()
             }
+            Of::Pids { named, known, children: true } => {
+                let family = self.proc.family()?;
+                follow(known, named, &family);
+                known.keys().copied().collect()
+            }
+            Of::Source(pids) => pids.iter().copied().collect(),
             Of::Cgroup(cgroup) => match cgroup.processes() {
                 Err(e) if e.is_gone() => Vec::new(),
                 other => other?,
             },
             Of::All => self.proc.pids()?,
         };
-        Ok(pids.into_iter().filter(|pid| *pid != self.myself).collect())
+        let myself = if self.is_of_machine() { Some(self.myself) } else { None };
+        Ok(pids.into_iter().filter(|pid| Some(*pid) != myself).collect())
     }
 
     /// Forgets a process that has ended.
     pub fn ended(&mut self, pid: u32) {
-        if let Of::Pids { known, .. } = &mut self.of {
-            known.remove(&pid);
+        match &mut self.of {
+            Of::Pids { known, .. } => drop(known.remove(&pid)),
+            Of::Source(pids) => drop(pids.remove(&pid)),
+            Of::Cgroup(_) | Of::All => {}
+        }
+    }
+}
+
+/// Whether a process that was known is now another one.
+fn is_another(known: Known, now: Option<Identity>) -> bool {
+    matches!((known, now), (Known::Started(then), Some(id)) if id.start_ticks != then)
+}
+
+/// Takes in who is there now: ids that mean others are forgotten with children that have ended, and children that came are added. A child
+/// once found stays when its parent ends and it is handed to init.
+fn follow(known: &mut BTreeMap<u32, Known>, named: &BTreeSet<u32>, family: &proc::Family) {
+    known.retain(|pid, who| match family.identity(*pid) {
+        Some(id) => !is_another(*who, Some(id)),
+        None => named.contains(pid),
+    });
+    let is_there = |(pid, who): (&u32, &Known)| match (who, family.identity(*pid)) {
+        (Known::Started(_), Some(_)) => Some(*pid),
+        _ => None,
+    };
+    let roots: Vec<u32> = known.iter().filter_map(is_there).collect();
+    for pid in family.with_descendants(&roots) {
+        if let Some(id) = family.identity(pid) {
+            known.entry(pid).or_insert(Known::Started(id.start_ticks));
         }
     }
 }
@@ -88,6 +151,8 @@ impl Follower {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::path::Path;
 
     #[test]
     fn children_are_found_and_kept() {
@@ -105,10 +170,15 @@ mod tests {
         assert_eq!(found.len(), 2, "the shell and its sleep");
         shell.kill().unwrap();
         shell.wait().unwrap();
-        assert_eq!(follower.current().unwrap().len(), 2, "an orphan stays ours");
+        assert_eq!(
+            follower.current().unwrap(),
+            found,
+            "an orphan stays ours, and what was named is told as ended by who watches"
+        );
         let orphan = found.into_iter().find(|p| *p != shell.id()).unwrap();
         let _ = std::process::Command::new("kill").arg(orphan.to_string()).status();
         follower.ended(orphan);
+        follower.ended(shell.id());
         assert!(!follower.current().unwrap().contains(&orphan));
     }
 
@@ -116,5 +186,57 @@ mod tests {
     fn all_leaves_us_out() {
         let mut follower = Follower::new(&Selection::All, Proc::default()).unwrap();
         assert!(!follower.current().unwrap().contains(&std::process::id()));
+    }
+
+    /// Makes a process in a made-up `/proc`, or puts another in its place.
+    fn process(root: &Path, pid: u32, parent: u32, start_ticks: u64) {
+        fs::create_dir_all(root.join(pid.to_string())).unwrap();
+        let zeros = "0 ".repeat(40);
+        let stat = format!("{pid} (x) S {parent} {}{start_ticks} {zeros}\n", "0 ".repeat(17));
+        fs::write(root.join(pid.to_string()).join("stat"), stat).unwrap();
+    }
+
+    fn following(root: &Path, children: bool) -> Follower {
+        Follower::new(&Selection::Pids { pids: vec![100], children }, Proc::at(root)).unwrap()
+    }
+
+    #[test]
+    fn a_stranger_with_the_pid_of_an_ended_child_is_not_ours_nor_are_its_children() {
+        let dir = tempfile::tempdir().unwrap();
+        process(dir.path(), 100, 1, 10);
+        process(dir.path(), 101, 100, 11);
+        let mut follower = following(dir.path(), true);
+        assert_eq!(follower.current().unwrap(), [100, 101]);
+        // 101 ends without ever being attached; another process of init's gets its number and has a child.
+        process(dir.path(), 101, 1, 50);
+        process(dir.path(), 102, 101, 51);
+        assert_eq!(follower.current().unwrap(), [100]);
+        assert!(!follower.means(101, 50));
+        // A real child with that number is ours.
+        fs::remove_dir_all(dir.path().join("102")).unwrap();
+        process(dir.path(), 101, 100, 60);
+        assert_eq!(follower.current().unwrap(), [100, 101]);
+        assert!(follower.means(101, 60) && !follower.means(101, 50));
+    }
+
+    #[test]
+    fn a_stranger_with_the_pid_that_was_named_is_not_meant() {
+        for children in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            process(dir.path(), 100, 1, 10);
+            let mut follower = following(dir.path(), children);
+            assert_eq!(follower.current().unwrap(), [100]);
+            process(dir.path(), 100, 1, 20);
+            process(dir.path(), 105, 100, 21);
+            assert_eq!(follower.current().unwrap(), [] as [u32; 0], "children: {children}");
+        }
+    }
+
+    #[test]
+    fn targets_of_a_source_are_no_processes_of_this_machine() {
+        let myself = std::process::id();
+        let mut follower = Follower::new(&Selection::OfSource(vec![1, myself]), Proc::default()).unwrap();
+        assert_eq!(follower.current().unwrap().len(), 2);
+        assert!(follower.means(1, 0) && follower.was_named(1) && !follower.is_of_machine());
     }
 }

@@ -6,17 +6,22 @@
 
 #![forbid(unsafe_code)]
 
+mod cgroups;
+mod declined;
 mod follow;
 mod shared;
 mod watched;
 
 pub use follow::{Follower, Selection};
 
-use isotherm_heat::{Bucket, Cost, Mapping, Ns, Snapshot, Target, TargetHeat};
-use isotherm_sources::{AccessSource, Clock, Error};
-use isotherm_sys::proc::Proc;
+use cgroups::CgroupReader;
+use declined::Declined;
+use isotherm_heat::{Bucket, Cost, Granularity, Mapping, Ns, Snapshot, Target, TargetFacts, TargetHeat, TargetId};
+use isotherm_sources::{AccessSource, Accesses, Clock, Description, Error};
+use isotherm_sys::proc::{Identity, Proc};
+use isotherm_sys::target_lock::TargetLocks;
 use isotherm_units::{BLOCK_SIZE, Bytes};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use watched::{ARM_BATCH, Heat, Most, Spent, Watched};
 
@@ -117,10 +122,15 @@ pub struct Monitor<C: Clock> {
     clock: C,
     settings: Settings,
     watched: BTreeMap<u32, Watched>,
-    /// Processes that cannot be watched, so that each is tried once.
-    refused: BTreeMap<u32, String>,
-    /// Processes without memory of their own.
-    memoryless: BTreeSet<u32>,
+    /// Processes that cannot be watched, or have no memory of their own.
+    declined: Declined,
+    /// Locks on targets, if others are to be kept from watching them.
+    locks: Option<TargetLocks>,
+    /// What people should know and was not told yet.
+    news: Vec<String>,
+    told_shortage: bool,
+    told_others: bool,
+    cgroups: CgroupReader,
     cpu: Bucket,
     /// What clears may use whatever else was spent.
     least: Bucket,
@@ -198,8 +208,12 @@ impl<C: Clock> Monitor<C> {
             proc: Proc::default(),
             settings,
             watched: BTreeMap::new(),
-            refused: BTreeMap::new(),
-            memoryless: BTreeSet::new(),
+            declined: Declined::default(),
+            locks: None,
+            news: Vec::new(),
+            told_shortage: false,
+            told_others: false,
+            cgroups: CgroupReader::default(),
             cpu,
             least: Bucket::new(settings.max_cpu_pct * LEAST_FOR_CLEARS, LEAST_CREDIT_S, now),
             cpu_seen,
@@ -231,9 +245,19 @@ impl<C: Clock> Monitor<C> {
         &self.settings
     }
 
-    /// Processes that were asked for and cannot be watched, with the reason.
+    /// Keeps other monitors from watching what this one does, and does not watch what another does: each would take accesses from the
+    /// other. Only where this one's source clears accessed bits of processes.
+    #[must_use]
+    pub fn exclusive(mut self, locks: TargetLocks) -> Monitor<C> {
+        let Description { granularity, accesses, .. } = self.source.0.describe();
+        let clears = granularity != Granularity::Region && !matches!(accesses, Accesses::Only(_));
+        self.locks = Some(locks).filter(|_| clears && self.follower.is_of_machine());
+        self
+    }
+
+    /// Processes that were asked for and could not be watched, with the reason.
     pub fn refused(&self) -> &BTreeMap<u32, String> {
-        &self.refused
+        self.declined.reasons()
     }
 
     /// Whether any process is being watched.
@@ -268,7 +292,9 @@ impl<C: Clock> Monitor<C> {
 
     /// What people should know of the source and was not told yet, a sentence each.
     pub fn news(&mut self) -> Vec<String> {
-        self.source.0.news()
+        let mut news = std::mem::take(&mut self.news);
+        news.extend(self.source.0.news());
+        news
     }
 
     /// Now, on the monitor's clock.
@@ -319,29 +345,18 @@ impl<C: Clock> Monitor<C> {
     /// Lists processes and their mappings again.
     fn refit(&mut self, now: Ns) -> Result<(), Error> {
         self.charge_cpu();
-        let pids = self.follower.current()?;
-        // First those known: one that executes another program is dropped here, and attached anew right after.
-        let alive = self.alive();
-        let mut all = alive.iter().fold(Known::default(), |all, pid| all.with(self.known(*pid)));
-        for pid in alive {
-            let others = all.without(self.known(pid));
-            if !pids.contains(&pid) {
-                self.end(pid);
-            } else {
-                let room = self.room_for_whole(others);
-                self.step(pid, |w, source, spent| w.refit(source, now, room, spent));
+        let pids = match self.follower.current().map_err(Error::from) {
+            Err(error) if error.is_shortage() => {
+                self.note_shortage(&error);
+                self.next_refit = now + REFIT_TICK;
+                return Ok(());
             }
-            all = others.with(self.known(pid));
-        }
+            pids => pids?,
+        };
+        self.declined.keep_listed(&pids);
+        let all = self.refit_known(&pids, now);
         self.try_again = false;
-        let mut first_error = None;
-        for pid in &pids {
-            if !self.watched.contains_key(pid) && !self.refused.contains_key(pid) && !self.memoryless.contains(pid) {
-                let failed = self.attach(*pid, now, self.room_for_whole(all));
-                all = all.with(self.known(*pid));
-                first_error = first_error.or(failed);
-            }
-        }
+        let first_error = self.attach_new(&pids, now, all);
         // Named, and none of them can be watched: the user wants to know. A child that has ended already is no news.
         if let Some(error) = first_error
             .filter(|_| self.follower.is_named() && self.watched.is_empty() && !self.ever_watched && !self.try_again)
@@ -349,13 +364,55 @@ impl<C: Clock> Monitor<C> {
             return Err(error);
         }
         self.ever_watched |= !self.watched.is_empty();
-        self.memoryless.retain(|pid| pids.contains(pid));
         self.set_patrol();
         self.deal_regions();
         self.charge_bookkeeping();
         let took = self.clock.now().saturating_sub(now);
         self.next_refit = now + if self.try_again { TRY_AGAIN } else { REFIT_TICK.max(took * REFIT_SHARE) };
         Ok(())
+    }
+
+    /// Lists the mappings of processes that are watched. One that executes another program is dropped here, and attached anew right after.
+    fn refit_known(&mut self, pids: &[u32], now: Ns) -> Known {
+        let alive = self.alive();
+        let mut all = alive.iter().fold(Known::default(), |all, pid| all.with(self.known(*pid)));
+        for pid in alive {
+            let others = all.without(self.known(pid));
+            if pids.binary_search(&pid).is_err() {
+                self.end(pid);
+            } else {
+                let room = self.room_for_whole(others);
+                self.step(pid, |w, source, spent| w.refit(source, now, room, spent));
+            }
+            all = others.with(self.known(pid));
+        }
+        all
+    }
+
+    /// Begins to watch who is new; returns the first reason for which one cannot be.
+    fn attach_new(&mut self, pids: &[u32], now: Ns, mut all: Known) -> Option<Error> {
+        let mut first_error = None;
+        for pid in pids {
+            if self.watched.contains_key(pid) || self.declined.holds(*pid, now) {
+                continue;
+            }
+            let failed = self.attach(*pid, now, self.room_for_whole(all));
+            all = all.with(self.known(*pid));
+            let is_short = failed.as_ref().is_some_and(Error::is_shortage);
+            first_error = first_error.or(failed);
+            if is_short {
+                // The next would fail as well. They wait for those that end, or for a higher limit.
+                break;
+            }
+        }
+        first_error
+    }
+
+    /// Says once that descriptors are short.
+    fn note_shortage(&mut self, error: &Error) {
+        if !std::mem::replace(&mut self.told_shortage, true) {
+            self.news.push(format!("not all processes are watched yet: {error}"));
+        }
     }
 
     /// What of a target matters to how much of the others may be watched whole.
@@ -398,8 +455,10 @@ impl<C: Clock> Monitor<C> {
     fn attach(&mut self, pid: u32, now: Ns, room: usize) -> Option<Error> {
         let description = self.source.0.describe();
         let tried = self.source.0.attach(pid).and_then(|(id, comm)| {
+            self.admit(id)?;
             let mut watched = Watched::new(id, comm, &description, now, &self.settings);
-            watched.refit(&mut *self.source.0, now, room, &mut self.spent)?;
+            let fitted = watched.refit(&mut *self.source.0, now, room, &mut self.spent);
+            fitted.inspect_err(|_| self.release(id))?;
             Ok(watched)
         });
         match tried {
@@ -407,35 +466,60 @@ impl<C: Clock> Monitor<C> {
                 // Reading it all for the first time happens once and is no bookkeeping.
                 self.charge_cpu();
                 watched.cgroup = self.cgroup_of(watched.id);
+                watched.runs_guest |= self.follower.is_of_machine() && self.proc.holds_guest(pid).unwrap_or(false);
                 self.watched.insert(pid, watched);
+                self.declined.forget(pid);
                 None
             }
             Err(error) => {
                 self.source.0.detach(pid);
-                match &error {
-                    // In the middle of an exec, say: it is there, and is tried again at once.
-                    Error::Busy(_) | Error::Replaced(_) => self.try_again = true,
-                    // Kernel threads, and children that ended before they were looked at: nothing to tell about.
-                    gone if gone.is_gone() && !self.follower.was_named(pid) => {
-                        self.memoryless.insert(pid);
-                    }
-                    other => {
-                        self.refused.insert(pid, other.to_string());
-                    }
-                }
+                self.decline(pid, now, &error);
                 Some(error)
             }
         }
     }
 
+    /// Whether a process that was attached is one to watch: the one that was meant, and not another monitor's.
+    fn admit(&self, id: TargetId) -> Result<(), Error> {
+        if !self.follower.means(id.pid, id.start_ticks) {
+            return Err(Error::Gone(id.pid));
+        }
+        let Some(locks) = &self.locks else { return Ok(()) };
+        let failed =
+            |source| Error::Io { attempted: format!("lock process {} against other monitors", id.pid), source };
+        locks.claim(identity(id)).map_err(failed)?.map_err(|holder| Error::Watched {
+            pid: id.pid,
+            holder: holder.pid,
+            command: holder.command,
+        })
+    }
+
+    fn release(&self, id: TargetId) {
+        if let Some(locks) = &self.locks {
+            locks.release(identity(id));
+        }
+    }
+
+    fn decline(&mut self, pid: u32, now: Ns, error: &Error) {
+        match error {
+            // In the middle of an exec, say: it is there, and is tried again at once.
+            Error::Busy(_) | Error::Replaced(_) => self.try_again = true,
+            short if short.is_shortage() => self.note_shortage(short),
+            // Kernel threads, and children that ended before they were looked at: nothing to tell about.
+            gone if gone.is_gone() && !self.follower.was_named(pid) => self.declined.note(pid, now, None),
+            other => self.declined.note(pid, now, Some(other.to_string())),
+        }
+    }
+
     /// The cgroup of a process; empty if it is none of this machine's, as in a replay.
-    fn cgroup_of(&self, id: isotherm_heat::TargetId) -> String {
+    fn cgroup_of(&mut self, id: TargetId) -> String {
         if let Some(told) = self.source.0.cgroup_of(id.pid) {
             return told;
         }
         let here = self.proc.identity(id.pid).is_ok_and(|i| i.start_ticks == id.start_ticks);
-        let path = self.proc.membership(id.pid).ok().and_then(|m| m.memory_path().map(str::to_owned));
-        path.filter(|_| here).unwrap_or_default()
+        let Some(membership) = self.proc.membership(id.pid).ok().filter(|_| here) else { return String::new() };
+        self.cgroups.note(&self.proc, &membership);
+        membership.memory_path().unwrap_or_default().to_owned()
     }
 
     /// Marks a process as ended; it is told once more, in the next snapshot.
@@ -444,6 +528,8 @@ impl<C: Clock> Monitor<C> {
             watched.exited = true;
             // What it did last; its end is known, and nothing else can be wrong.
             let _ = watched.take_accesses(&mut *self.source.0);
+            let id = watched.id;
+            self.release(id);
         }
         self.source.0.detach(pid);
         self.follower.ended(pid);
@@ -455,10 +541,12 @@ impl<C: Clock> Monitor<C> {
         match f(watched, &mut *self.source.0, &mut self.spent) {
             // Busy: nothing was learned and nothing is lost; the next turn tries again.
             Ok(()) | Err(Error::Busy(_)) => {}
+            Err(error) if error.is_shortage() => self.note_shortage(&error),
             Err(Error::Replaced(_)) => self.replace(pid),
             Err(error) if error.is_gone() => self.end(pid),
             Err(error) => {
-                self.refused.insert(pid, error.to_string());
+                let now = self.clock.now();
+                self.declined.note(pid, now, Some(error.to_string()));
                 self.end(pid);
             }
         }
@@ -468,6 +556,7 @@ impl<C: Clock> Monitor<C> {
     fn replace(&mut self, pid: u32) {
         self.source.0.detach(pid);
         if let Some(watched) = self.watched.remove(&pid) {
+            self.release(watched.id);
             self.ended.add(&watched, self.clock.now());
         }
         self.next_refit = 0;
@@ -615,14 +704,34 @@ impl<C: Clock> Monitor<C> {
         }
         let now = self.clock.now();
         let elapsed = now.saturating_sub(self.last_snapshot);
+        let used: Vec<&str> = self.watched.values().map(|w| w.cgroup.as_str()).collect();
+        self.cgroups.refresh(now, &used);
         let mut targets = Vec::with_capacity(self.watched.len());
         for watched in self.watched.values_mut() {
-            targets.push(target_heat(watched, now, elapsed, &self.settings));
+            let facts = TargetFacts {
+                cleared_by_others_pages: watched.cleared_by_others(),
+                runs_guest: watched.runs_guest,
+                cgroup_memory: self.cgroups.memory(&watched.cgroup),
+            };
+            targets.push(TargetHeat { facts, ..target_heat(watched, now, elapsed, &self.settings) });
         }
+        self.note_others(&targets);
         self.forget_ended(now);
         self.last_snapshot = now;
         self.charge_bookkeeping();
         Snapshot { start_unix_ns: unix_ns.saturating_sub(elapsed), end_unix_ns: unix_ns, targets, cost: self.cost(now) }
+    }
+
+    /// Says once that somebody else clears accessed bits.
+    fn note_others(&mut self, targets: &[TargetHeat]) {
+        let Some(target) = targets.iter().find(|t| t.facts.cleared_by_others_pages > 0) else { return };
+        if !std::mem::replace(&mut self.told_others, true) {
+            self.news.push(format!(
+                "accessed bits of process {} ({}) are cleared by something else as well (another monitor, the kernel's DAMON, reclaim, or the \
+                 program's own MADV_FREE): less access is found than there is",
+                target.id.pid, target.comm
+            ));
+        }
     }
 
     fn forget_ended(&mut self, now: Ns) {
@@ -655,6 +764,12 @@ impl<C: Clock> Monitor<C> {
     }
 }
 
+impl<C: Clock> Drop for Monitor<C> {
+    fn drop(&mut self) {
+        self.watched.values().filter(|w| !w.exited).for_each(|w| self.release(w.id));
+    }
+}
+
 fn target_heat(watched: &mut Watched, now: Ns, elapsed: Ns, settings: &Settings) -> TargetHeat {
     let sum = watched.summarize(now, settings.max_regions, elapsed);
     watched.regions.clone_from(&sum.regions);
@@ -671,6 +786,7 @@ fn target_heat(watched: &mut Watched, now: Ns, elapsed: Ns, settings: &Settings)
         counted_elsewhere_pages: watched.counted_elsewhere_pages,
         maybe_shared_pages: watched.maybe_shared_pages,
         unclearable_pages: sum.unclearable_pages,
+        facts: TargetFacts::default(),
     }
 }
 
@@ -692,6 +808,11 @@ fn mappings_with_regions(watched: &Watched, regions: &[isotherm_heat::Region]) -
         return named;
     }
     watched.mappings.iter().filter(holds).cloned().collect()
+}
+
+/// The same process, as locks name it.
+fn identity(id: TargetId) -> Identity {
+    Identity { pid: id.pid, start_ticks: id.start_ticks }
 }
 
 fn learn(estimate: &mut f64, took: Ns, count: u64) {

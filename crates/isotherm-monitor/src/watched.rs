@@ -8,6 +8,7 @@ use isotherm_heat::{
 };
 use isotherm_sources::perf::SAMPLE_NS;
 use isotherm_sources::{AccessSource, Accesses, Cleared, Description, Error, Progress, Report};
+use isotherm_sys::proc;
 use isotherm_units::BlockNo;
 
 /// Blocks cleared at once, between two looks at the budgets.
@@ -19,6 +20,9 @@ const LEAST_STUCK_SHARE: u64 = 1000;
 const STUCK_FIRST: Ns = 1_000_000_000;
 const STUCK_BACKOFF: u64 = 2;
 const STUCK_LONGEST: Ns = 120_000_000_000;
+/// Bits cleared by others are worth a word from this many on, and this part of those looked at.
+const MIN_LOST: u64 = 256;
+const MIN_LOST_SHARE: u64 = 50;
 /// How often accesses that were reported are asked for.
 const ASK_FOR_ACCESSES: Ns = 100_000_000;
 /// The share of time that the target may spend stalled by clears of the whole process.
@@ -109,6 +113,12 @@ pub(crate) struct Watched {
     pub regions: Vec<Region>,
     pub counted_elsewhere_pages: u64,
     pub maybe_shared_pages: u64,
+    /// It runs a KVM guest.
+    pub runs_guest: bool,
+    /// Bits that others clear are noticed: not where clears of other targets reach this one.
+    notices_others: bool,
+    /// The counts of the last snapshot.
+    told: Tally,
     attached_at: Ns,
     next_stuck: Ns,
     stuck_interval: Ns,
@@ -143,6 +153,9 @@ impl Watched {
             regions: Vec::new(),
             counted_elsewhere_pages: 0,
             maybe_shared_pages: 0,
+            runs_guest: false,
+            notices_others: !source.clears_others,
+            told: Tally::default(),
             attached_at: now,
             next_stuck: now + STUCK_FIRST,
             stuck_interval: STUCK_FIRST,
@@ -161,6 +174,8 @@ impl Watched {
     ) -> Result<(), Error> {
         let layout = source.layout(self.id.pid)?;
         self.mappings = layout.mappings;
+        // Once seen it stays so: between two runs of a guest its memory is as it left it.
+        self.runs_guest |= self.mappings.iter().any(|m| m.name.starts_with(proc::GUEST_MAPPING));
         if matches!(&self.heat, Heat::Pages(target) if is_too_large(layout.blocks.len(), whole, target.is_empty())) {
             self.heat = Heat::Sampled(Box::new(self.sampled(now)));
         }
@@ -400,6 +415,18 @@ impl Watched {
             Heat::Regions(heat) => heat.tally(),
             Heat::Reported(_) => Tally::default(),
         }
+    }
+
+    /// Pages whose accessed bit others have cleared since the last call; 0 as long as they are few, as pages that the program frees in its own
+    /// way are, or a kernel under no pressure reclaims.
+    pub fn cleared_by_others(&mut self) -> u64 {
+        let tally = self.tally();
+        let told = std::mem::replace(&mut self.told, tally);
+        // A target that is watched in another way from now on begins anew.
+        let lost = tally.lost.saturating_sub(told.lost);
+        let left_set = tally.left_set.saturating_sub(told.left_set);
+        let are_many = lost >= MIN_LOST && lost.saturating_mul(MIN_LOST_SHARE) >= left_set;
+        if self.notices_others && are_many { lost } else { 0 }
     }
 
     /// The estimated slow-down in percent of one core.

@@ -36,7 +36,7 @@ impl Story {
         let spans = spans.into_iter().map(|(end, ranges)| Span { end, ranges }).collect();
         let history = History { comm: "story".into(), mappings: Vec::new(), spans };
         let replay = Replay::new(clock.clone(), [(TargetId { pid: PID, start_ticks: 1 }, history)]);
-        let selection = Selection::Pids { pids: vec![PID], children: false };
+        let selection = Selection::OfSource(vec![PID]);
         let follower = Follower::new(&selection, Proc::default()).unwrap();
         Story { monitor: Monitor::new(Box::new(replay), follower, clock, settings) }
     }
@@ -191,7 +191,7 @@ fn a_process_that_ends_is_told_once_more_and_then_forgotten() {
 
 #[test]
 fn a_process_that_is_not_there_is_an_error() {
-    let selection = Selection::Pids { pids: vec![99], children: false };
+    let selection = Selection::OfSource(vec![99]);
     let clock = VirtualClock::default();
     let replay = Replay::new(clock.clone(), []);
     let follower = Follower::new(&selection, Proc::default()).unwrap();

@@ -54,7 +54,13 @@ struct Idle {
 
 impl AccessSource for Idle {
     fn describe(&self) -> Description {
-        Description { name: "idle", granularity: Granularity::Page, accesses: self.accesses, note: String::new() }
+        Description {
+            name: "idle",
+            granularity: Granularity::Page,
+            accesses: self.accesses,
+            clears_others: false,
+            note: String::new(),
+        }
     }
 
     fn attach(&mut self, pid: u32) -> Result<(TargetId, String), Error> {
@@ -125,7 +131,7 @@ impl Scene {
             asked: Rc::default(),
         };
         let (clears, longest, asked) = (source.clears.clone(), source.longest.clone(), source.asked.clone());
-        let selection = Selection::Pids { pids: (1..=targets).collect(), children: false };
+        let selection = Selection::OfSource((1..=targets).collect());
         let follower = Follower::new(&selection, Proc::default()).unwrap();
         let settings = Settings { max_cpu_pct: 1000.0, max_slowdown_pct: 1000.0, ..Settings::default() };
         let monitor = Monitor::new(Box::new(source), follower, clock.clone(), settings);

@@ -8,8 +8,10 @@ use crate::schema::{Kind, Table};
 use crate::segment::{FileName, guard, open_parquet};
 use crate::{Error, Result};
 use arrow_array::{Array, BooleanArray, Float32Array, Float64Array, Int64Array, RecordBatch, StringArray};
-use isotherm_heat::{Cost, Granularity, Histogram, Interval, Mapping, Region, TargetHeat, TargetId};
-use isotherm_units::{Addr, AddrRange};
+use isotherm_heat::{
+    CgroupMemory, Cost, Granularity, Histogram, Interval, Mapping, Region, TargetFacts, TargetHeat, TargetId,
+};
+use isotherm_units::{Addr, AddrRange, Bytes};
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use std::iter::Peekable;
 use std::path::{Path, PathBuf};
@@ -257,9 +259,18 @@ impl Row for TargetRow {
             counted_elsewhere_pages: cells.int()?,
             maybe_shared_pages: cells.int()?,
             unclearable_pages: cells.int()?,
+            facts: facts(cells)?,
         };
         Ok(TargetRow { heat, regions, mappings, mappings_snapshot })
     }
+}
+
+fn facts(cells: &mut Cells<'_>) -> Decoded<TargetFacts> {
+    let (cleared_by_others_pages, runs_guest) = (cells.int()?, cells.int()? != 0);
+    let is_known = cells.int()? != 0;
+    let mut bytes = || cells.int().map(Bytes);
+    let held = CgroupMemory { anon: bytes()?, file: bytes()?, slab: bytes()?, swap: bytes()? };
+    Ok(TargetFacts { cleared_by_others_pages, runs_guest, cgroup_memory: is_known.then_some(held) })
 }
 
 fn granularity(name: &str) -> Decoded<Granularity> {

@@ -163,6 +163,8 @@ impl Pending {
     }
 
     fn push_target(&mut self, index: u64, mappings_index: u64, target: &TargetHeat) {
+        let facts = target.facts;
+        let held = facts.cgroup_memory.unwrap_or_default();
         self.targets.push([
             Int(index),
             Int(target.id.pid.into()),
@@ -177,6 +179,13 @@ impl Pending {
             Int(target.counted_elsewhere_pages),
             Int(target.maybe_shared_pages),
             Int(target.unclearable_pages),
+            Int(facts.cleared_by_others_pages),
+            Int(facts.runs_guest.into()),
+            Int(facts.cgroup_memory.is_some().into()),
+            Int(held.anon.0),
+            Int(held.file.0),
+            Int(held.slab.0),
+            Int(held.swap.0),
         ]);
         for region in &target.regions {
             self.push_region(index, target.id, region);

@@ -76,6 +76,16 @@ fn target(pid: u32, i: u64, generation: u64) -> TargetHeat {
         counted_elsewhere_pages: 11,
         maybe_shared_pages: 12,
         unclearable_pages: 13,
+        facts: TargetFacts {
+            cleared_by_others_pages: 14 * i,
+            runs_guest: pid == 7,
+            cgroup_memory: (pid != 7).then_some(CgroupMemory {
+                anon: Bytes(1 << 40),
+                file: Bytes(15 + i),
+                slab: Bytes(16),
+                swap: Bytes(0),
+            }),
+        },
     }
 }
 

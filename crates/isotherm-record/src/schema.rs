@@ -51,6 +51,10 @@
 //! | `counted_elsewhere_pages` | resident pages that another target counts too |
 //! | `maybe_shared_pages` | pages of which it is not known whether another target counts them |
 //! | `unclearable_pages` | pages of which no heat can be known |
+//! | `cleared_by_others_pages` | pages whose accessed bit somebody else has cleared since the snapshot before, once they are many |
+//! | `runs_guest` | 1: it runs a KVM guest, whose accesses are not seen |
+//! | `cgroup_memory_known` | 1: the next four are known |
+//! | `cgroup_anon_bytes`, `cgroup_file_bytes`, `cgroup_slab_bytes`, `cgroup_swap_bytes` | what its cgroup holds, those below included |
 //!
 //! **regions**: neighbouring pages of like heat.
 //!
@@ -225,6 +229,13 @@ const TARGETS: &[(&str, Kind)] = &[
     ("counted_elsewhere_pages", Kind::Int),
     ("maybe_shared_pages", Kind::Int),
     ("unclearable_pages", Kind::Int),
+    ("cleared_by_others_pages", Kind::Added),
+    ("runs_guest", Kind::Added),
+    ("cgroup_memory_known", Kind::Added),
+    ("cgroup_anon_bytes", Kind::Added),
+    ("cgroup_file_bytes", Kind::Added),
+    ("cgroup_slab_bytes", Kind::Added),
+    ("cgroup_swap_bytes", Kind::Added),
 ];
 
 const REGIONS: &[(&str, Kind)] = &[

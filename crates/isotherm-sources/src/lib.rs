@@ -28,6 +28,7 @@ mod time;
 pub use time::{Clock, RealClock, VirtualClock};
 
 use isotherm_heat::{Access, BlockBits, Granularity, Mapping, Mask, Ns, Resident, Silence, TargetId, ToldRegion};
+use isotherm_sys::descriptors;
 use isotherm_sys::perf::RingError;
 use isotherm_units::{AddrRange, BlockNo};
 use std::io;
@@ -115,6 +116,8 @@ pub struct Description {
     pub granularity: Granularity,
     /// Whether accesses are reported to it.
     pub accesses: Accesses,
+    /// Whether a clear reaches other processes than the one it is for.
+    pub clears_others: bool,
     /// A sentence for people: how it works here, and what is lost.
     pub note: String,
 }
@@ -249,6 +252,29 @@ pub enum Error {
     /// The process has no memory of its own.
     #[error("process {0} has no user memory (a kernel thread or a zombie)")]
     NoMemory(u32),
+    /// Nearly all file descriptors that this process may have are in use: ask again later.
+    #[error(
+        "process {pid} waits for file descriptors: of {limit} all but a reserve are in use; raise the limit (ulimit -n, LimitNOFILE= of a unit)"
+    )]
+    NoDescriptors {
+        /// The process.
+        pid: u32,
+        /// `RLIMIT_NOFILE`.
+        limit: u64,
+    },
+    /// Another monitor watches the process.
+    #[error(
+        "process {pid} is watched by process {holder} already ({command}); each would take accesses from the other: end that one, ask it \
+         (`isotherm status`), or watch beside it with --beside"
+    )]
+    Watched {
+        /// The process.
+        pid: u32,
+        /// The monitor.
+        holder: u32,
+        /// Its command line.
+        command: String,
+    },
     /// A privilege is missing.
     #[error("{attempted}: permission denied; {advice}")]
     Denied {
@@ -289,6 +315,19 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether nothing is wrong with the process, and it can be asked about again later: descriptors are short, of us or of the system.
+    pub fn is_shortage(&self) -> bool {
+        let is_short = |e: &io::Error| descriptors::are_short(e);
+        match self {
+            Error::NoDescriptors { .. } => true,
+            Error::Io { source, .. } | Error::PageTable(isotherm_sys::bpf::Error::Io { source, .. }) => {
+                is_short(source)
+            }
+            Error::Proc(isotherm_sys::proc::Error::Io { source, .. }) => is_short(source),
+            _ => false,
+        }
+    }
+
     /// Whether the process (or the program in it) is no more: nothing is wrong, there is just nothing left to watch.
     pub fn is_gone(&self) -> bool {
         match self {

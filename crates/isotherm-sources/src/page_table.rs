@@ -13,13 +13,14 @@ use isotherm_heat::{BlockBits, Granularity, Mapping, Mask, Ns, TargetId};
 use isotherm_sys::bpf::{Answer, Kind, MAX_REQUESTS, Op, Walker};
 use isotherm_sys::clear_refs::{self, Clear};
 use isotherm_sys::clock;
+use isotherm_sys::descriptors;
 use isotherm_sys::lru;
 use isotherm_sys::lru_gen::{LruGen, Memcg};
 use isotherm_sys::madvise::PidFd;
 use isotherm_sys::pagemap::{Pagemap, kernel_has_soft_dirty};
 use isotherm_sys::proc::{MapEntry, Maps, Perms, Proc, VmFlags};
 use isotherm_units::{Addr, AddrRange, BlockNo, PAGES_PER_BLOCK};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -34,8 +35,16 @@ const BLOCKS_PER_CLEAR: usize = 64;
 const BLOCKS_PER_ADVICE: u64 = 8;
 /// Tries at a map that is locked for writing, a millisecond apart.
 const BUSY_TRIES: u32 = 50;
+/// Threads of a process tried one after the other for one that still has its memory. A process may have thousands that have ended and
+/// that nobody waits for.
+const MAX_THREAD_TRIES: usize = 1024;
 /// Agings before a process all of whose memory is young is taken to be all hot.
 const AGING_TRIES: u32 = 3;
+/// How long flags of mappings are believed, and how often they are read for a mapping that was not there.
+const FLAGS_FOR: Ns = 60_000_000_000;
+const FLAGS_EVERY: Ns = 10_000_000_000;
+/// How long a mapping is taken to be shared since its pages were last found to be.
+const SHARED_FOR: Ns = 60_000_000_000;
 /// At most this often are the CPUs asked to empty their batches.
 const DRAIN_EVERY: Ns = 5_000_000_000;
 const EINVAL: i32 = 22;
@@ -86,10 +95,11 @@ struct Attached {
     /// Which memory map it has, to tell an exec. Known after the first pass. (A reused pid shows in the pidfd.)
     mm_id: Option<u64>,
     maps: Maps,
-    /// Flags of mappings, read from `smaps` when one of them refuses.
+    /// Flags of mappings, read from `smaps` when one of them refuses, and when that was.
     flags: HashMap<Addr, VmFlags>,
-    /// Starts of shared mappings in which pages were found that other processes map as well: advice would be wasted on them.
-    shared: HashSet<Addr>,
+    flags_at: Option<Ns>,
+    /// Mappings in which pages were found that other processes map as well, by their starts: advice would be wasted on them.
+    shared: HashMap<Addr, SharedMapping>,
     /// Blocks at the last listing.
     blocks: usize,
     /// It has got memory since the batches were last emptied.
@@ -138,13 +148,14 @@ impl PageTable {
     ) -> Result<Progress, Error> {
         let mut progress = Progress::default();
         let mut tries = 0;
+        let mut ended = Vec::new();
         while progress.answered < addresses.len() {
             let rest = &addresses[progress.answered..];
             let rest = &rest[..rest.len().min(BLOCKS_PER_PASS).min(MAX_REQUESTS)];
             let attached = self.attached.get_mut(&pid).ok_or(Error::Gone(pid))?;
             let (pass, answers) = self.walker.pass(attached.tid, op, rest)?;
             if !pass.has_memory {
-                self.other_thread(pid)?;
+                self.other_thread(pid, &mut ended)?;
                 continue;
             }
             attached.check_identity(pid, pass.mm_id)?;
@@ -165,18 +176,25 @@ impl PageTable {
         Ok(progress)
     }
 
-    /// The thread we read through has no memory any more: takes another of the process, or finds that it has ended.
-    fn other_thread(&mut self, pid: u32) -> Result<(), Error> {
+    /// The thread we read through has no memory any more: takes one that was not tried before, or finds that the process has ended.
+    ///
+    /// `ended` are those tried since memory was last found. A process all of whose threads have ended, but that its tracer does not wait
+    /// for, has neither exited nor any memory, and stays like that for as long as its tracer likes.
+    fn other_thread(&mut self, pid: u32, ended: &mut Vec<u32>) -> Result<(), Error> {
         let attached = self.attached.get_mut(&pid).ok_or(Error::Gone(pid))?;
         if attached.pidfd.has_exited() {
             return Err(Error::Gone(pid));
         }
         self.walker.forget(attached.tid);
-        let tasks = std::fs::read_dir(self.proc.path(pid, "task")).map_err(|_| Error::Gone(pid))?;
-        let mut tids = tasks.flatten().filter_map(|t| t.file_name().to_str()?.parse::<u32>().ok());
-        // The main thread comes first and is the one that can have ended while others live on.
-        let dead = std::mem::replace(&mut attached.tid, 0);
-        attached.tid = tids.find(|tid| *tid != dead && *tid != pid).ok_or(Error::NoMemory(pid))?;
+        ended.push(attached.tid);
+        if ended.len() > MAX_THREAD_TRIES {
+            return Err(Error::NoMemory(pid));
+        }
+        let threads = self.proc.threads(pid)?;
+        let has_ended = |tid| self.proc.thread_state(pid, tid).is_ok_and(|state| matches!(state, 'Z' | 'X' | 'x'));
+        // What `stat` says may be out of date by the time it is read through: hence a list, and not only this.
+        let other = threads.into_iter().find(|tid| !ended.contains(tid) && !has_ended(*tid));
+        attached.tid = other.ok_or(Error::NoMemory(pid))?;
         Ok(())
     }
 
@@ -245,7 +263,7 @@ impl PageTable {
     /// Whether `run` lies within a mapping of which several processes were found to map pages.
     fn is_known_shared(&mut self, pid: u32, run: AddrRange) -> Result<bool, Error> {
         let attached = self.target(pid)?;
-        let within = |m: &MapEntry| run.end <= m.range.end && attached.shared.contains(&m.range.start);
+        let within = |m: &MapEntry| run.end <= m.range.end && attached.shared.contains_key(&m.range.start);
         Ok(!attached.shared.is_empty() && attached.maps.find(run.start).is_some_and(within))
     }
 
@@ -268,15 +286,22 @@ impl PageTable {
 
     /// Whether a mapping refuses because it is locked, and not for being hugetlb or device memory.
     ///
-    /// The flags are in `smaps`, which takes an eighth of a microsecond a page: only asked if anything is locked at all.
+    /// The flags are in `smaps`, which takes an eighth of a microsecond a page and holds the target's map meanwhile: only asked if
+    /// anything is locked at all, and seldom. A mapping that came after the last time is taken to be locked until then: what is
+    /// not measured yet is found later, what is given up is not.
     fn is_locked(&mut self, pid: u32, addr: Addr) -> Result<bool, Error> {
         if self.proc.status(pid)?.locked.unwrap_or_default().0 == 0 {
             return Ok(false);
         }
-        let proc = self.proc.clone();
+        let (proc, now) = (self.proc.clone(), clock::monotonic_ns());
         let attached = self.target(pid)?;
         let Some(start) = attached.maps.find(addr).map(|m| m.range.start) else { return Ok(false) };
-        if !attached.flags.contains_key(&start) {
+        let age = attached.flags_at.map(|at| now.saturating_sub(at));
+        let is_due =
+            age.is_none_or(|age| age >= if attached.flags.contains_key(&start) { FLAGS_FOR } else { FLAGS_EVERY });
+        if is_due {
+            attached.flags.clear();
+            attached.flags_at = Some(now);
             for entry in proc.smaps(pid)? {
                 let entry = entry?;
                 attached.flags.insert(entry.map.range.start, entry.flags.unwrap_or_default());
@@ -284,7 +309,7 @@ impl PageTable {
         }
         let unlike =
             |f: &VmFlags| f.contains(VmFlags::HUGETLB) || f.contains(VmFlags::PFNMAP) || f.contains(VmFlags::IO);
-        Ok(attached.flags.get(&start).is_some_and(|f| f.contains(VmFlags::LOCKED) && !unlike(f)))
+        Ok(attached.flags.get(&start).is_none_or(|f| f.contains(VmFlags::LOCKED) && !unlike(f)))
     }
 
     /// Which young pages of `block` are not the process's alone, and so were not cleared.
@@ -309,7 +334,7 @@ impl PageTable {
         let shared = shared.collect::<Mask>() & young;
         // Memory of a file or for several processes: as one block is, so are its neighbours.
         if let Some(mapping) = attached.maps.find(block.addr()).filter(|_| !private && !shared.is_empty()) {
-            attached.shared.insert(mapping.range.start);
+            attached.shared.insert(mapping.range.start, SharedMapping::of(mapping, clock::monotonic_ns()));
         }
         Ok(shared)
     }
@@ -332,7 +357,37 @@ enum Refusal {
     Final,
 }
 
+/// What was found to be mapped by several processes, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SharedMapping {
+    dev: (u32, u32),
+    inode: u64,
+    offset: u64,
+    perms: Perms,
+    found_at: Ns,
+}
+
+impl SharedMapping {
+    fn of(mapping: &MapEntry, found_at: Ns) -> SharedMapping {
+        let MapEntry { dev, inode, offset, perms, .. } = *mapping;
+        SharedMapping { dev, inode, offset, perms, found_at }
+    }
+
+    /// Whether this may still be taken to hold for `mapping`: it is the same memory, and was looked up not long ago.
+    fn holds_for(&self, mapping: &MapEntry, now: Ns) -> bool {
+        *self == SharedMapping::of(mapping, self.found_at) && now.saturating_sub(self.found_at) < SHARED_FOR
+    }
+}
+
 impl Attached {
+    /// Forgets what was known of mappings that are gone or were replaced, and what is too old to be relied on: the others that mapped
+    /// the pages may have ended. Keeps the set no larger than the list of mappings.
+    fn forget_replaced_shared(&mut self, now: Ns) {
+        let maps = &self.maps;
+        let at = |start| maps.find(start).filter(|m| m.range.start == start);
+        self.shared.retain(|start, known| at(*start).is_some_and(|m| known.holds_for(m, now)));
+    }
+
     fn check_identity(&mut self, pid: u32, mm: u64) -> Result<(), Error> {
         // Nothing was found within any mapping: no map was seen in this pass.
         if mm == 0 {
@@ -397,6 +452,7 @@ impl AccessSource for PageTable {
             name: "page-table",
             granularity: Granularity::Page,
             accesses: Accesses::None,
+            clears_others: self.clear_by == ClearBy::Mglru,
             note: format!(
                 "accessed bits page by page, read through BPF ({} levels); {clear}{}{}",
                 self.walker.levels(),
@@ -411,8 +467,16 @@ impl AccessSource for PageTable {
             Some(ESRCH | EINVAL) => Error::Gone(pid),
             _ => Error::Io { attempted: format!("open process {pid}"), source },
         })?;
+        // Before there are none left for what is watched already, and for writing down what was found.
+        if !descriptors::leaves_reserve(&pidfd) {
+            return Err(Error::NoDescriptors { pid, limit: descriptors::limit() });
+        }
         let stat = self.proc.stat(pid)?;
-        let pagemap = Pagemap::open(self.proc.root(), pid).ok();
+        let pagemap = match Pagemap::open(self.proc.root(), pid) {
+            Ok(pagemap) => Some(pagemap),
+            Err(e) if descriptors::are_short(&e) => return Err(io_error("pagemap", pid, e)),
+            Err(_) => None,
+        };
         let attached = Attached {
             pidfd,
             pagemap,
@@ -420,7 +484,8 @@ impl AccessSource for PageTable {
             mm_id: None,
             maps: Maps::default(),
             flags: HashMap::new(),
-            shared: HashSet::new(),
+            flags_at: None,
+            shared: HashMap::new(),
             blocks: 0,
             grown: true,
         };
@@ -441,17 +506,15 @@ impl AccessSource for PageTable {
             return Err(Error::Gone(pid));
         }
         attached.maps.read(&proc, pid)?;
-        attached.flags.clear();
-        if attached.maps.entries().is_empty() {
+        let mut ended = Vec::new();
+        while self.target(pid)?.maps.entries().is_empty() {
             // Perhaps only the main thread has ended: the others show the same maps.
-            self.other_thread(pid)?;
+            self.other_thread(pid, &mut ended)?;
             let attached = self.target(pid)?;
             attached.maps.read_thread(&proc, pid, attached.tid)?;
-            if attached.maps.entries().is_empty() {
-                return Err(Error::NoMemory(pid));
-            }
         }
         let attached = self.target(pid)?;
+        attached.forget_replaced_shared(clock::monotonic_ns());
         let addresses = gib_addresses(attached.maps.entries());
         let mut blocks = Vec::new();
         let progress =
@@ -558,7 +621,7 @@ impl AccessSource for PageTable {
         }
         let maps = &self.target(pid)?.maps;
         let of_file = |anchor: &Option<Addr>| anchor.and_then(|a| maps.find(a)).is_some_and(|m| !m.is_anonymous());
-        let (which, blocks) = if Self::anchors(maps.entries(), stuck).iter().all(of_file) {
+        let (which, mut blocks): (_, Vec<BlockNo>) = if Self::anchors(maps.entries(), stuck).iter().all(of_file) {
             let anchors = Self::anchors(maps.entries(), all);
             (Clear::File, all.iter().zip(&anchors).filter(|(_, a)| of_file(a)).map(|(b, _)| *b).collect())
         } else {
@@ -574,7 +637,11 @@ impl AccessSource for PageTable {
         if flushed {
             clear_refs::flush_tlb(self.proc.root(), pid).map_err(failed)?;
         } else {
-            self.flush_by_advice(pid)?;
+            // The caller has read these as well, and has to know that they are clear.
+            let advised = self.flush_by_advice(pid)?;
+            blocks.extend(advised.into_iter().filter(|block| all.binary_search(block).is_ok()));
+            blocks.sort_unstable();
+            blocks.dedup();
         }
         let at = clock::monotonic_ns();
         Ok(ClearedProcess { at, stall_ns: at - began, flushed, blocks })
@@ -687,19 +754,19 @@ impl PageTable {
     }
 
     /// A flush on kernels where `clear_refs` has none: `MADV_COLD` over private memory flushes what it clears, and everything if
-    /// that was more than 33 pages. Not certain, so it is not counted as a flush.
-    fn flush_by_advice(&mut self, pid: u32) -> Result<(), Error> {
+    /// that was more than 33 pages. Not certain, so it is not counted as a flush. Returns what it has cleared on the way.
+    fn flush_by_advice(&mut self, pid: u32) -> Result<Vec<BlockNo>, Error> {
         let private = |m: &&MapEntry| is_private(m) && m.is_monitorable();
         let largest = self.target(pid)?.maps.entries().iter().filter(private).max_by_key(|m| m.range.len());
-        if let Some(range) = largest.map(|m| m.range) {
-            // Whole blocks only: a range that ends within a large folio would split it.
-            let first = BlockNo(range.start.block().0 + 1);
-            let last = BlockNo((first.0 + BLOCKS_PER_ADVICE).min(range.end.block().0));
-            if first < last {
-                self.advise(pid, AddrRange::new(first.addr(), last.addr()))?;
-            }
+        let Some(range) = largest.map(|m| m.range) else { return Ok(Vec::new()) };
+        // Whole blocks only: a range that ends within a large folio would split it.
+        let first = BlockNo(range.start.block().0 + 1);
+        let last = BlockNo((first.0 + BLOCKS_PER_ADVICE).min(range.end.block().0));
+        if first >= last {
+            return Ok(Vec::new());
         }
-        Ok(())
+        self.advise(pid, AddrRange::new(first.addr(), last.addr()))?;
+        Ok((first.0..last.0).map(BlockNo).collect())
     }
 }
 

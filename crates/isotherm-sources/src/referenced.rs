@@ -37,6 +37,7 @@ impl AccessSource for Referenced {
             name: "referenced",
             granularity: Granularity::Mapping,
             accesses: Accesses::None,
+            clears_others: false,
             note: format!(
                 "referenced bits by mapping through clear_refs and smaps{why}: how much of a mapping is hot, not which pages{small}"
             ),

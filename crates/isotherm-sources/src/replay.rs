@@ -144,6 +144,7 @@ impl AccessSource for Replay {
             name: "replay",
             granularity: Granularity::Page,
             accesses: Accesses::None,
+            clears_others: false,
             note: "a recording played back: each page of a region as hot as the region was".into(),
         }
     }

@@ -246,6 +246,9 @@ pub struct WatchArgs {
     /// Draw the order of looks from this seed, to repeat a run [default: one from the operating system]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
+    /// Watch also what another isotherm watches: each then takes accesses from the other, and finds less than there is
+    #[arg(long)]
+    pub beside: bool,
     /// Time between two snapshots
     #[arg(short, long, value_name = "TIME", value_parser = window_ns)]
     pub window: Option<u64>,

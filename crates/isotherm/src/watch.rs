@@ -13,7 +13,8 @@ use isotherm_sources::damon::Damon;
 use isotherm_sources::{AccessSource, Clock, RealClock};
 use isotherm_sys::host::{HostFacts, HostRoots};
 use isotherm_sys::proc::Proc;
-use isotherm_sys::{clock, random};
+use isotherm_sys::target_lock::TargetLocks;
+use isotherm_sys::{clock, descriptors, random};
 use std::ops::ControlFlow;
 use std::process;
 use std::sync::Arc;
@@ -74,7 +75,8 @@ impl Started {
 
     fn new(command: &[String]) -> Result<Started> {
         let (program, args) = command.split_first().context("no command given")?;
-        let child = process::Command::new(program).args(args).spawn();
+        let mut command = process::Command::new(program);
+        let child = descriptors::restore_limit(command.args(args)).spawn();
         Ok(Started(child.with_context(|| format!("start {program}"))?))
     }
 }
@@ -108,6 +110,8 @@ pub struct Prepared {
     clock: Box<dyn Clock>,
     replay_unix_ns: Option<u64>,
     window_ns: u64,
+    /// Other monitors may watch the same processes.
+    beside: bool,
     pub run: RunInfo,
 }
 
@@ -141,6 +145,7 @@ impl Prepared {
             clock: Box::new(RealClock),
             replay_unix_ns: None,
             window_ns,
+            beside: args.beside,
         })
     }
 
@@ -151,12 +156,13 @@ impl Prepared {
             run: run_info(&*played.source, settings, window_ns),
             source: played.source,
             settings,
-            selection: Some(Selection::Pids { pids: played.pids, children: false }),
+            selection: Some(Selection::OfSource(played.pids)),
             command: Vec::new(),
             children: false,
             clock: played.clock,
             replay_unix_ns: Some(played.begin_unix_ns),
             window_ns,
+            beside: true,
         }
     }
 
@@ -171,7 +177,10 @@ impl Prepared {
         let of_command =
             || Selection::Pids { pids: started.iter().map(Started::pid).collect(), children: self.children };
         let follower = Follower::new(&self.selection.unwrap_or_else(of_command), Proc::default())?;
+        // Each target takes a few.
+        descriptors::raise_limit();
         let monitor = Monitor::new(self.source, follower, self.clock, self.settings);
+        let monitor = if self.beside { monitor } else { alone(monitor) };
         Ok(Watching {
             monitor,
             run: self.run,
@@ -324,6 +333,15 @@ impl Watching {
     }
 }
 
+/// Keeps other monitors from what this one watches. Where there is no place for locks they are not kept out; that bits were cleared by
+/// others still shows.
+pub fn alone<C: Clock>(monitor: Monitor<C>) -> Monitor<C> {
+    match TargetLocks::shared() {
+        Some(Ok(locks)) => monitor.exclusive(locks),
+        Some(Err(_)) | None => monitor,
+    }
+}
+
 /// What was named; `None` if it is a command yet to be started.
 pub fn selection(targets: &TargetArgs) -> Option<Selection> {
     if !targets.command.is_empty() {
@@ -336,9 +354,9 @@ pub fn selection(targets: &TargetArgs) -> Option<Selection> {
     })
 }
 
-/// What stands for physical memory. It has no children: pid 0 is the parent of everything.
+/// What stands for physical memory: no process, although pid 0 is the parent of everything.
 fn physical_memory() -> Selection {
-    Selection::Pids { pids: vec![Damon::PHYSICAL], children: false }
+    Selection::OfSource(vec![Damon::PHYSICAL])
 }
 
 fn settings(args: &WatchArgs, source: &dyn AccessSource) -> Settings {

@@ -194,10 +194,23 @@ pub(crate) struct Look {
     pub stands_for: Option<(f64, Mix)>,
     /// Cleared and not seen since.
     waiting: Mask,
+    /// Seen, and not lost since.
+    touched: Mask,
     /// Present when first read, those included that no clear reached: nothing is known of their heat.
     present: Mask,
     huge: Option<bool>,
     seen: [u32; OUTCOMES],
+}
+
+/// What one read of a look has found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Units (pages, or the huge page) touched since the clear and not seen before.
+    pub units: u32,
+    /// Pages that an earlier read has left with their accessed bit set.
+    pub left_set: u32,
+    /// Those of them whose bit somebody else had cleared.
+    pub lost: u32,
 }
 
 /// What a finished look has found.
@@ -220,15 +233,15 @@ impl Look {
             reserved,
             stands_for: None,
             waiting: Mask::ALL & !stuck,
+            touched: Mask::NONE,
             present: Mask::ALL,
             huge: None,
             seen: [0; OUTCOMES],
         }
     }
 
-    /// Takes in a read. Returns how many units (pages, or the huge page) were seen touched; `None` if the block has changed its
-    /// shape under the look, which then says nothing.
-    pub fn read(&mut self, now: Ns, bits: crate::BlockBits) -> Option<u32> {
+    /// Takes in a read. `None` if the block has changed its shape under the look, which then says nothing.
+    pub fn read(&mut self, now: Ns, bits: crate::BlockBits) -> Option<Seen> {
         use crate::BlockBits;
         let (young, present, huge) = match bits {
             BlockBits::Pages { young, present } => (young, present, false),
@@ -244,11 +257,15 @@ impl Look {
         self.huge = Some(huge);
         // Pages that came since were never cleared; those that went say nothing more.
         self.waiting = self.waiting & self.present & present;
+        let left_set = self.touched & present;
+        let lost = left_set & !young;
         let seen = young & self.waiting;
         self.waiting = self.waiting & !seen;
+        self.touched = (left_set | seen) & !lost;
         self.seen[outcome_at(now.saturating_sub(self.cleared_at))] += seen.count();
         self.reads += 1;
-        Some(if huge { seen.count().min(1) } else { seen.count() })
+        let units = if huge { seen.count().min(1) } else { seen.count() };
+        Some(Seen { units, left_set: left_set.count(), lost: lost.count() })
     }
 
     /// Accessed bits that the clear reached, or could have.
@@ -303,7 +320,9 @@ mod tests {
         let pages = |r: std::ops::Range<usize>| r.collect::<Mask>();
         let mut look = Look::new(0, pages(0..12), 0.0);
         let present = pages(0..412);
-        let read = |look: &mut Look, no: usize, young| look.read(distance(no), BlockBits::Pages { young, present });
+        let read = |look: &mut Look, no: usize, young| {
+            look.read(distance(no), BlockBits::Pages { young, present }).map(|seen| seen.units)
+        };
         assert_eq!(read(&mut look, 0, pages(0..112)), Some(100), "what was not cleared is young all the time");
         assert_eq!(read(&mut look, 1, pages(0..212)), Some(100));
         assert!(!look.is_done());
@@ -316,6 +335,18 @@ mod tests {
         assert_eq!(read(&mut look, 2, pages(0..412)), Some(200));
         assert!(look.is_done(), "all of it was seen");
         assert_eq!(look.read(distance(3), BlockBits::Huge { young: true }), None, "collapsed meanwhile");
+    }
+
+    #[test]
+    fn a_look_notices_bits_that_somebody_else_has_cleared() {
+        let mut look = Look::new(0, Mask::NONE, 0.0);
+        let mut read = |no: usize, pages: std::ops::Range<usize>| {
+            let seen =
+                look.read(distance(no), BlockBits::Pages { young: pages.collect(), present: Mask::ALL }).unwrap();
+            (seen.left_set, seen.lost)
+        };
+        assert_eq!([read(0, 0..100), read(1, 0..200), read(2, 50..200)], [(0, 0), (100, 0), (200, 50)]);
+        assert_eq!(read(3, 0..200), (150, 0), "once");
     }
 
     #[test]
@@ -336,13 +367,13 @@ mod tests {
     #[test]
     fn a_huge_page_is_one_touch_and_a_hole_is_nothing() {
         let mut look = Look::new(0, Mask::NONE, 0.0);
-        assert_eq!(look.read(FIRST, BlockBits::Huge { young: true }), Some(1));
+        assert_eq!(look.read(FIRST, BlockBits::Huge { young: true }).map(|seen| seen.units), Some(1));
         assert_eq!(
             look.finding(),
             Finding { mix: Mix::of_counts([512, 0, 0, 0, 0, 0, 0, 0]), resident: 1.0, huge: true }
         );
         let mut hole = Look::new(0, Mask::NONE, 0.0);
-        assert_eq!(hole.read(FIRST, BlockBits::Gone), Some(0));
+        assert_eq!(hole.read(FIRST, BlockBits::Gone), Some(Seen::default()));
         assert!(hole.is_done());
         assert_eq!((hole.finding().mix.is_known(), hole.finding().resident), (false, 0.0));
     }

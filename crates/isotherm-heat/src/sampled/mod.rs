@@ -359,8 +359,10 @@ impl SampledTarget {
         if is_first {
             self.tally.cleared += look.units();
         }
-        self.tally.retouched += u64::from(seen);
-        self.slowdown.spend(f64::from(seen) * RETOUCH_NS);
+        self.tally.retouched += u64::from(seen.units);
+        self.tally.left_set += u64::from(seen.left_set);
+        self.tally.lost += u64::from(seen.lost);
+        self.slowdown.spend(f64::from(seen.units) * RETOUCH_NS);
         if (is_done || reads >= EARLY) && self.undecided.remove(&block) {
             self.reserved -= reserved;
             self.compare(block, &finding);

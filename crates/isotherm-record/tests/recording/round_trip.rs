@@ -3,7 +3,7 @@
 use crate::{place, samples};
 use isotherm_heat::*;
 use isotherm_record::{Options, Recording, Writer};
-use isotherm_units::{Addr, AddrRange};
+use isotherm_units::{Addr, AddrRange, Bytes};
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use std::time::Duration;
@@ -50,6 +50,10 @@ fn mappings() -> impl Strategy<Value = Mapping> {
 }
 
 fn targets() -> impl Strategy<Value = TargetHeat> {
+    (bare_targets(), facts()).prop_map(|(target, facts)| TargetHeat { facts, ..target })
+}
+
+fn bare_targets() -> impl Strategy<Value = TargetHeat> {
     let texts = ("\\PC{0,4}", "\\PC{0,4}", any::<bool>(), any::<bool>());
     let lists = (vec(regions(), 0..4), vec(mappings(), 0..3), histograms(), histograms());
     (texts, lists, any::<[u64; 3]>()).prop_map(|((comm, cgroup, exited, fine), lists, pages)| TargetHeat {
@@ -65,6 +69,19 @@ fn targets() -> impl Strategy<Value = TargetHeat> {
         counted_elsewhere_pages: pages[0],
         maybe_shared_pages: pages[1],
         unclearable_pages: pages[2],
+        facts: TargetFacts::default(),
+    })
+}
+
+fn facts() -> impl Strategy<Value = TargetFacts> {
+    let memory = any::<Option<[u64; 4]>>();
+    (any::<u64>(), any::<bool>(), memory).prop_map(|(cleared_by_others_pages, runs_guest, memory)| TargetFacts {
+        cleared_by_others_pages,
+        runs_guest,
+        cgroup_memory: memory.map(|of| {
+            let [anon, file, slab, swap] = of.map(Bytes);
+            CgroupMemory { anon, file, slab, swap }
+        }),
     })
 }
 

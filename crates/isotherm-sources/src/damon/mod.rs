@@ -295,6 +295,7 @@ impl AccessSource for Damon {
             name,
             granularity: Granularity::Region,
             accesses: Accesses::None,
+            clears_others: false,
             note: format!(
                 "the kernel's DAMON ({what}): a page of each region every {} ms{tuned}, {} to {} regions in all; how hot a region \
                  is, not which pages; {resident}; a hot set that fits the TLB may look idle; the CPU time of its kernel thread \

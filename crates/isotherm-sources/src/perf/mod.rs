@@ -503,6 +503,7 @@ impl AccessSource for Perf {
             name,
             granularity: Granularity::Region,
             accesses: Accesses::Only(self.chosen.silence),
+            clears_others: false,
             note: format!("sampled accesses: {}; {what}{over}; {silence}", self.chosen),
         }
     }

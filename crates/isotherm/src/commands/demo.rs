@@ -7,7 +7,7 @@ use crate::cli::{DemoArgs, WorkloadArgs};
 use crate::commands::report::{picture_kind, write_picture, write_terminal};
 use crate::output;
 use crate::request;
-use crate::watch::{Stop, default_max_cpu, run_info};
+use crate::watch::{Stop, alone, default_max_cpu, run_info};
 use anyhow::{Context, Result, bail};
 use isotherm_heat::{Cost, Granularity, RunInfo, Snapshot};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
@@ -94,7 +94,7 @@ pub fn run(args: &DemoArgs) -> Result<()> {
     std::thread::sleep(UNWATCHED);
     eprintln!("isotherm: {}", run.source_note);
     let selection = Selection::Pids { pids: vec![child.pid()], children: false };
-    let mut monitor = Monitor::new(source, Follower::new(&selection, Proc::default())?, RealClock, settings);
+    let mut monitor = alone(Monitor::new(source, Follower::new(&selection, Proc::default())?, RealClock, settings));
     let watched = watch(&mut monitor, args.duration, window_ns, &stop)?;
     let score = score(&monitor, &pattern, &child, &watched);
     drop(monitor);

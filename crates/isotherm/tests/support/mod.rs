@@ -83,6 +83,8 @@ impl Stage {
     pub fn start(&self, mut command: Command) -> Running {
         let log = tempfile::Builder::new().prefix("log").tempdir_in(self.dir.path()).unwrap().keep();
         command.current_dir(self.dir.path()).env("isotherm", ISOTHERM).env_remove("NO_COLOR").env_remove("COLORTERM");
+        // Monitors of other tests that run meanwhile are not to be in the way.
+        command.env("ISOTHERM_RUNTIME_DIR", self.path("run"));
         command.envs(self.env.iter().cloned()).stdin(Stdio::null());
         command.stdout(File::create(log.join("out")).unwrap()).stderr(File::create(log.join("err")).unwrap());
         let told = format!("{command:?}");

@@ -1,0 +1,121 @@
+//! What the cgroups of targets hold beside mapped memory: page cache and slab, which they are billed for and no page table shows.
+//!
+//! `memory.stat` is not cheap to read on a large host (the kernel adds up the counters of all CPUs and of all cgroups below), so each
+//! cgroup is read seldom, and a bounded number at a time, those read longest ago first. A snapshot has what was read last.
+
+use isotherm_heat::{CgroupMemory, Ns};
+use isotherm_sys::proc::{Cgroup, Cgroups, Membership, MemoryStat, Proc};
+use std::collections::BTreeMap;
+
+/// How long what was read is believed.
+const BELIEVED_FOR: Ns = 5_000_000_000;
+/// Cgroups read for one snapshot.
+const READ_AT_ONCE: usize = 64;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct CgroupReader {
+    /// The hierarchies, once looked up; none where that failed.
+    mounted: Option<Cgroups>,
+    is_looked_up: bool,
+    known: BTreeMap<String, Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    cgroup: Cgroup,
+    read_at: Option<Ns>,
+    memory: Option<CgroupMemory>,
+}
+
+impl CgroupReader {
+    /// Notes the cgroup of a target.
+    pub fn note(&mut self, proc: &Proc, membership: &Membership) {
+        let Some(path) = membership.memory_path().filter(|path| !self.known.contains_key(*path)) else { return };
+        if !std::mem::replace(&mut self.is_looked_up, true) {
+            self.mounted = proc.cgroups().ok();
+        }
+        if let Some(cgroup) = self.mounted.as_ref().and_then(|mounted| mounted.of(membership)) {
+            self.known.insert(path.to_owned(), Known { cgroup, read_at: None, memory: None });
+        }
+    }
+
+    /// Reads what is due of the cgroups in `used`, and forgets the others.
+    pub fn refresh(&mut self, now: Ns, used: &[&str]) {
+        self.known.retain(|path, _| used.contains(&path.as_str()));
+        let mut due: Vec<&mut Known> = self.known.values_mut().filter(|known| known.is_due(now)).collect();
+        due.sort_by_key(|known| known.read_at);
+        for known in due.into_iter().take(READ_AT_ONCE) {
+            known.memory = known.cgroup.memory_stat().ok().and_then(of_stat);
+            known.read_at = Some(now);
+        }
+    }
+
+    /// What a cgroup held when it was read last.
+    pub fn memory(&self, path: &str) -> Option<CgroupMemory> {
+        self.known.get(path)?.memory
+    }
+}
+
+impl Known {
+    fn is_due(&self, now: Ns) -> bool {
+        self.read_at.is_none_or(|at| now.saturating_sub(at) >= BELIEVED_FOR)
+    }
+}
+
+/// `None` where the kernel does not account for the memory of the cgroup.
+fn of_stat(stat: MemoryStat) -> Option<CgroupMemory> {
+    Some(CgroupMemory {
+        anon: stat.anon?,
+        file: stat.file?,
+        slab: stat.slab.unwrap_or_default(),
+        swap: stat.swap.unwrap_or_default(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isotherm_units::Bytes;
+    use std::fs;
+    use std::path::Path;
+
+    /// A made-up machine with one cgroup, `/db`, that holds so many bytes of anonymous memory.
+    fn machine(root: &Path, anon: u64) -> (Proc, Membership) {
+        let mount = root.join("cgroup");
+        fs::create_dir_all(mount.join("db")).unwrap();
+        fs::create_dir_all(root.join("proc/self")).unwrap();
+        fs::create_dir_all(root.join("proc/7")).unwrap();
+        let line = format!("30 1 0:26 / {} rw - cgroup2 cgroup2 rw\n", mount.display());
+        fs::write(root.join("proc/self/mountinfo"), line).unwrap();
+        fs::write(root.join("proc/7/cgroup"), "0::/db\n").unwrap();
+        fs::write(mount.join("db/cgroup.procs"), "7\n").unwrap();
+        fs::write(mount.join("db/memory.stat"), format!("anon {anon}\nfile 20\nslab 30\n")).unwrap();
+        fs::write(mount.join("db/memory.swap.current"), "40\n").unwrap();
+        let proc = Proc::at(root.join("proc"));
+        let membership = proc.membership(7).unwrap();
+        (proc, membership)
+    }
+
+    #[test]
+    fn a_cgroup_is_read_seldom_and_forgotten_with_its_last_target() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut reader = CgroupReader::default();
+        let (proc, membership) = machine(dir.path(), 10);
+        reader.note(&proc, &membership);
+        assert_eq!(reader.memory("/db"), None, "not read yet");
+        reader.refresh(0, &["/db"]);
+        let [anon, file, slab, swap] = [10, 20, 30, 40].map(Bytes);
+        assert_eq!(reader.memory("/db"), Some(CgroupMemory { anon, file, slab, swap }));
+        machine(dir.path(), 11);
+        reader.refresh(BELIEVED_FOR - 1, &["/db"]);
+        assert_eq!(reader.memory("/db").map(|m| m.anon), Some(Bytes(10)), "as read before");
+        reader.refresh(BELIEVED_FOR, &["/db"]);
+        assert_eq!(reader.memory("/db").map(|m| m.anon), Some(Bytes(11)));
+        fs::remove_file(dir.path().join("cgroup/db/memory.stat")).unwrap();
+        reader.refresh(2 * BELIEVED_FOR, &["/db"]);
+        assert_eq!(reader.memory("/db"), None, "unknown is not nothing");
+        reader.refresh(2 * BELIEVED_FOR, &[]);
+        assert!(reader.known.is_empty());
+    }
+}
