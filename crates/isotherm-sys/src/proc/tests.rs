@@ -348,6 +348,23 @@ fn an_exec_changes_the_image_and_not_the_start_time() {
 }
 
 #[test]
+fn a_process_that_holds_a_guest_is_told_by_its_descriptors() {
+    for (target, holds) in [
+        ("anon_inode:kvm-vm", true),
+        ("anon_inode:kvm-vcpu:0", true),
+        ("anon_inode:[eventfd]", false),
+        ("/dev/kvm", false),
+        ("/tmp/anon_inode:kvm-vm", false),
+    ] {
+        let fake = FakeProc::new().file("7/fd/.keep", "");
+        std::os::unix::fs::symlink("/dev/null", fake.dir.path().join("7/fd/0")).unwrap();
+        std::os::unix::fs::symlink(target, fake.dir.path().join("7/fd/9")).unwrap();
+        assert_eq!(fake.proc().holds_guest(7).unwrap(), holds, "{target}");
+    }
+    assert!(FakeProc::new().proc().holds_guest(7).unwrap_err().is_gone());
+}
+
+#[test]
 fn the_program_file_gives_the_name() {
     let fake = FakeProc::new().file("7/stat", stat_line(7, "other", 'S', 1, 0));
     std::os::unix::fs::symlink("/opt/a b/redis-server (deleted)", fake.dir.path().join("7/exe")).expect("link");

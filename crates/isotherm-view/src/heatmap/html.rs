@@ -10,6 +10,7 @@
 use super::model::targets_by_size;
 use super::{Arrangement, Axis, HeatMap, Rgb, Scale, Select};
 use crate::human;
+use crate::tables::Caveats;
 use isotherm_heat::{Interval, Snapshot};
 use serde::Serialize;
 use std::borrow::Borrow;
@@ -45,6 +46,8 @@ struct Page {
     legend: Vec<(u8, String)>,
     maps: Vec<Map>,
     left_out: usize,
+    /// What the picture does not show, a sentence each.
+    caveats: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -94,6 +97,7 @@ impl Page {
             legend: options.scale.ticks(7).into_iter().map(tick).collect(),
             maps: maps.filter(|m| !m.is_empty()).map(|m| Map::of(&m)).collect(),
             left_out,
+            caveats: Caveats::of(snapshots).lines(),
         }
     }
 }

@@ -8,11 +8,11 @@
 //! A cgroup includes its children, as the kernel's own counters do; what lies in the cgroup itself is a column and a field
 //! beside it. Every ancestor has a row, in the order of the tree, the hottest child first.
 
-use super::{CostSummary, title};
+use super::CostSummary;
 use crate::human::{self, Keep};
 use crate::math;
 use crate::text::{Column, Table, TextStyle, write_wrapped};
-use isotherm_heat::{Classes, Snapshot, TargetHeat, Thresholds};
+use isotherm_heat::{CgroupMemory, Classes, Snapshot, TargetHeat, Thresholds};
 use isotherm_units::Bytes;
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -131,6 +131,8 @@ pub struct ProcessRow {
     pub cgroup: String,
     /// Whether it has ended; then it is not in the total.
     pub exited: bool,
+    /// It runs a KVM guest, whose accesses are not seen.
+    pub runs_guest: bool,
     /// Its memory.
     #[serde(flatten)]
     pub heat: HeatSum,
@@ -172,17 +174,24 @@ impl ProcessReport {
     /// Writes the report as text.
     pub fn write_text(&self, out: &mut dyn Write, style: TextStyle) -> io::Result<()> {
         write_wrapped(out, &head_line("processes", self.end_unix_ns, self.thresholds), style)?;
-        let mut table = class_table(&[Column::number("PID", 1), Column::name("COMMAND", Keep::Start, 12, 0)]);
+        let mut table = class_table(&[Column::number("PID", 1), Column::name("COMMAND", Keep::Start, 12, 0)], &[]);
         for p in &self.processes {
-            let name = title(Some(p.pid), &p.comm, p.exited);
-            let name = name.split_once(' ').map_or("", |(_, comm)| comm).to_owned();
-            table.row([vec![p.pid.to_string(), name], p.heat.cells("")].concat());
+            table.row([vec![p.pid.to_string(), p.label()], p.heat.cells("")].concat());
         }
         let mark = if self.total_is_approximate { "~" } else { "" };
         table.row([vec![String::new(), "total".to_owned()], self.total.cells(mark)].concat());
         table.write(out, style)?;
         write_notes(&self.total, out, style)?;
         self.cost.write_text(out, style)
+    }
+}
+
+impl ProcessRow {
+    /// Its name, with a word if it has ended or runs a guest. Printable.
+    pub(crate) fn label(&self) -> String {
+        let guest = if self.runs_guest { " (KVM guest unseen)" } else { "" };
+        let ended = if self.exited { " (exited)" } else { "" };
+        format!("{}{guest}{ended}", human::printable(&self.comm))
     }
 }
 
@@ -199,6 +208,9 @@ pub struct CgroupRow {
     pub total: HeatSum,
     /// Memory of the processes in it alone.
     pub own: HeatSum,
+    /// What the kernel charges it for, by kind, what is not mapped included; where it has no processes of its own, the sum of those
+    /// below it that were watched. `None` where that is not known.
+    pub cgroup_memory: Option<CgroupMemory>,
 }
 
 /// Cgroups as a tree, hottest first.
@@ -236,6 +248,7 @@ impl CgroupReport {
                 }
             }
         }
+        note_memory(&mut rows, snapshot);
         CgroupReport {
             end_unix_ns: snapshot.end_unix_ns,
             thresholds,
@@ -249,24 +262,51 @@ impl CgroupReport {
     /// Writes the report as text.
     pub fn write_text(&self, out: &mut dyn Write, style: TextStyle) -> io::Result<()> {
         write_wrapped(out, &head_line("cgroups", self.end_unix_ns, self.thresholds), style)?;
-        let mut table = class_table(&[Column::name("CGROUP", Keep::Start, 20, 0), Column::number("OWN", 7)]);
+        let is_known = self.knows_memory();
+        let held = if is_known { CGROUP_MEMORY.as_slice() } else { &[] };
+        let names = [Column::name("CGROUP", Keep::Start, 20, 0), Column::number("OWN", 7)];
+        let mut table = class_table(&names, held);
         for c in &self.cgroups {
             let mark = if c.total.is_approximate() { "~" } else { "" };
             let own = marked(c.own.resident_bytes, if c.own.is_approximate() { "~" } else { "" });
-            table.row([vec![c.label(), own], c.total.cells(mark)].concat());
+            let memory = if is_known { c.memory_cells() } else { Vec::new() };
+            table.row([vec![c.label(), own], c.total.cells(mark), memory].concat());
         }
         let mark = if self.total_is_approximate { "~" } else { "" };
-        table.row([vec!["total".to_owned(), String::new()], self.total.cells(mark)].concat());
+        let memory = vec![String::new(); held.len()];
+        table.row([vec!["total".to_owned(), String::new()], self.total.cells(mark), memory].concat());
         table.write(out, style)?;
         write_notes(&self.total, out, style)?;
+        if is_known {
+            write_wrapped(out, CHARGED, style)?;
+        }
         self.cost.write_text(out, style)
     }
 }
 
+impl CgroupReport {
+    /// Whether it is known of any cgroup what it is charged for.
+    pub fn knows_memory(&self) -> bool {
+        self.cgroups.iter().any(|c| c.cgroup_memory.is_some())
+    }
+}
+
+/// Columns after those of the classes: what the kernel charges a cgroup for.
+pub(crate) const CGROUP_MEMORY: [(&str, u8); 4] = [("ANON", 9), ("FILE", 8), ("SLAB", 10), ("SWAP", 11)];
+const CHARGED: &str = "anon, file (page cache, mapped or not), slab and swap are what the cgroup is charged for; heat is known of mapped memory only";
+
 impl CgroupRow {
     fn new(path: &str, depth: usize) -> CgroupRow {
         let (total, own) = (HeatSum::default(), HeatSum::default());
-        CgroupRow { path: path.to_owned(), depth, processes: 0, total, own }
+        CgroupRow { path: path.to_owned(), depth, processes: 0, total, own, cgroup_memory: None }
+    }
+
+    /// The four cells after those of the classes.
+    pub(crate) fn memory_cells(&self) -> Vec<String> {
+        match self.cgroup_memory {
+            Some(m) => [m.anon, m.file, m.slab, m.swap].map(|bytes| bytes.to_string()).to_vec(),
+            None => vec!["?".to_owned(); CGROUP_MEMORY.len()],
+        }
     }
 
     /// The last part of the path, moved in by its depth.
@@ -282,12 +322,45 @@ impl CgroupRow {
     }
 }
 
+/// Puts what cgroups are charged for into their rows. A cgroup with processes of its own has it from the kernel, those below included;
+/// the others are sums of what is directly below them, which is all that was watched.
+fn note_memory(rows: &mut BTreeMap<String, CgroupRow>, snapshot: &Snapshot) {
+    for target in snapshot.targets.iter().filter(|t| !t.exited) {
+        let own = lineage(&target.cgroup).pop().and_then(|path| rows.get_mut(&path));
+        if let (Some(row), Some(memory)) = (own, target.facts.cgroup_memory) {
+            row.cgroup_memory = Some(memory);
+        }
+    }
+    // Children sort after their parents, so that from the end on each is complete when it is added.
+    let paths: Vec<String> = rows.keys().rev().cloned().collect();
+    let mut sums: BTreeMap<String, CgroupMemory> = BTreeMap::new();
+    for path in paths {
+        let sum = sums.remove(&path);
+        let Some(row) = rows.get_mut(&path) else { continue };
+        row.cgroup_memory = row.cgroup_memory.or(sum);
+        let parent = lineage(&path).into_iter().rev().nth(1);
+        if let (Some(memory), Some(parent)) = (row.cgroup_memory, parent) {
+            add_memory(sums.entry(parent).or_default(), &memory);
+        }
+    }
+}
+
+fn add_memory(sum: &mut CgroupMemory, more: &CgroupMemory) {
+    let CgroupMemory { anon, file, slab, swap } = *more;
+    let add = |to: &mut Bytes, bytes: Bytes| to.0 = to.0.saturating_add(bytes.0);
+    add(&mut sum.anon, anon);
+    add(&mut sum.file, file);
+    add(&mut sum.slab, slab);
+    add(&mut sum.swap, swap);
+}
+
 fn process(target: &TargetHeat, thresholds: Thresholds) -> ProcessRow {
     ProcessRow {
         pid: target.id.pid,
         comm: target.comm.clone(),
         cgroup: target.cgroup.clone(),
         exited: target.exited,
+        runs_guest: target.facts.runs_guest,
         heat: HeatSum::of(target, thresholds),
     }
 }
@@ -321,8 +394,8 @@ fn in_tree_order(rows: Vec<CgroupRow>) -> Vec<CgroupRow> {
     rows
 }
 
-/// The names given, then a column for each class: for the reports and the live view.
-pub(crate) fn class_table(names: &[Column]) -> Table {
+/// The names given, then a column for each class, then more numbers: for the reports and the live view.
+pub(crate) fn class_table(names: &[Column], more: &[(&'static str, u8)]) -> Table {
     let classes = [
         Column::number("HOT", 0),
         Column::number("WARM", 4),
@@ -331,7 +404,8 @@ pub(crate) fn class_table(names: &[Column]) -> Table {
         Column::number("UNKNOWN", 6),
         Column::number("RESIDENT", 2),
     ];
-    Table::new(&[names, &classes].concat())
+    let more: Vec<Column> = more.iter().map(|(head, order)| Column::number(head, *order)).collect();
+    Table::new(&[names, &classes, &more].concat())
 }
 
 fn head_line(what: &str, end_unix_ns: u64, bounds: Thresholds) -> String {
@@ -412,6 +486,36 @@ mod tests {
             [("/a", 0, 3, 7, 2), ("/a/y", 1, 1, 4, 4), ("/a/x", 1, 1, 1, 1), ("/b", 0, 1, 5, 5), ("", 0, 1, 1, 1)];
         assert_eq!(rows, expected);
         assert_eq!(report.total.hot_bytes, Bytes(13 * MIB));
+    }
+
+    #[test]
+    fn a_cgroup_shows_what_it_is_charged_for_and_one_above_the_sum_of_what_was_watched() {
+        let of = |pid, cgroup: &str, mib: u64| {
+            let mut target = one(pid, cgroup, 1, 0);
+            let [anon, file, slab, swap] = [mib, 10 * mib, 100 * mib, 0].map(|mib| Bytes(mib * MIB));
+            target.facts.cgroup_memory = Some(CgroupMemory { anon, file, slab, swap });
+            target
+        };
+        // Two processes of /a/x see the same; /b is told by the kernel with all that is below it; of /c nothing is known.
+        let targets = vec![
+            of(1, "/a/x", 1),
+            of(2, "/a/x", 1),
+            of(3, "/a/y", 2),
+            of(4, "/b", 7),
+            of(5, "/b/z", 3),
+            one(6, "/c", 1, 0),
+        ];
+        let report = CgroupReport::build(&snapshot(1, targets), Thresholds::default());
+        let file = |path: &str| {
+            let row = report.cgroups.iter().find(|c| c.path == path).unwrap();
+            row.cgroup_memory.map(|m| m.file.0 / MIB)
+        };
+        assert_eq!([file("/a/x"), file("/a/y"), file("/a")], [Some(10), Some(20), Some(30)]);
+        assert_eq!([file("/b"), file("/b/z"), file("/c")], [Some(70), Some(30), None]);
+        let mut text = Vec::new();
+        report.write_text(&mut text, TextStyle { width: 200, ascii: true }).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.contains("SLAB") && text.contains("30.0 MiB") && text.contains('?'), "{text}");
     }
 
     #[test]

@@ -6,13 +6,15 @@
 //! its head.
 
 mod access;
+mod caveats;
 mod classes;
 mod cost;
 mod histogram;
 mod wss;
 
 pub use access::{AccessOptions, AccessRegion, AccessReport, AccessTarget, SortBy};
-pub(crate) use classes::class_table;
+pub use caveats::{Caveats, Concerned};
+pub(crate) use classes::{CGROUP_MEMORY, class_table};
 pub use classes::{CgroupReport, CgroupRow, HeatSum, ProcessReport, ProcessRow};
 pub use cost::CostSummary;
 pub use histogram::{Bin, HistogramGroup, HistogramOptions, HistogramReport};

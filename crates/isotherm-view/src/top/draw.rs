@@ -10,7 +10,7 @@ use crate::TextStyle;
 use crate::heatmap::{Arrangement, Axis, HeatMap, Line as MapLine, Rgb, Select, UNMEASURED_COLOR, heat_color, lines};
 use crate::human::{self, Keep, fit};
 use crate::math;
-use crate::tables::{CostSummary, HeatSum, class_table};
+use crate::tables::{CGROUP_MEMORY, Caveats, CostSummary, HeatSum, class_table};
 use crate::text::{Column, Table};
 use isotherm_heat::{Interval, Snapshot, TargetId};
 use ratatui::Frame;
@@ -69,6 +69,7 @@ fn header_lines(state: &TopState, width: usize) -> Vec<Line<'static>> {
         second.push("source has ended".to_owned());
     }
     second.extend(cost.warning());
+    second.extend(state.shown.iter().flat_map(|s| Caveats::of(std::slice::from_ref(&**s)).lines()));
     let style = if cost.read_errors > 0 { Style::new().fg(Color::Yellow) } else { Style::new() };
     lines.push(Line::styled(fit(&second.join(" | "), width, Keep::Start, '…'), style));
     lines
@@ -109,18 +110,20 @@ fn footer_line(state: &TopState, width: usize) -> Line<'static> {
 }
 
 fn process_table(state: &TopState) -> Table {
-    let mut table = class_table(&[Column::number("PID", 1), Column::name("COMMAND", Keep::Start, 12, 0)]);
+    let mut table = class_table(&[Column::number("PID", 1), Column::name("COMMAND", Keep::Start, 12, 0)], &[]);
     for (_, p) in &state.processes {
-        let name = human::printable(&p.comm) + if p.exited { " (exited)" } else { "" };
-        table.row([vec![p.pid.to_string(), name], p.heat.cells("")].concat());
+        table.row([vec![p.pid.to_string(), p.label()], p.heat.cells("")].concat());
     }
     table
 }
 
 fn cgroup_table(state: &TopState) -> Table {
-    let mut table = class_table(&[Column::name("CGROUP", Keep::Start, 20, 0)]);
+    let is_known = state.cgroups.iter().any(|c| c.cgroup_memory.is_some());
+    let held = if is_known { CGROUP_MEMORY.as_slice() } else { &[] };
+    let mut table = class_table(&[Column::name("CGROUP", Keep::Start, 20, 0)], held);
     for c in &state.cgroups {
-        table.row([vec![c.label()], c.total.cells("")].concat());
+        let memory = if is_known { c.memory_cells() } else { Vec::new() };
+        table.row([vec![c.label()], c.total.cells(""), memory].concat());
     }
     table
 }

@@ -12,8 +12,8 @@ use isotherm_heat::{RunInfo, Snapshot, TargetId, Thresholds};
 use isotherm_view::TextStyle;
 use isotherm_view::heatmap::{self, HeatMap, HtmlOptions, PngOptions, Select};
 use isotherm_view::tables::{
-    AccessOptions, AccessReport, CgroupReport, CostSummary, HistogramOptions, HistogramReport, ProcessReport, SortBy,
-    WssOptions, WssReport,
+    AccessOptions, AccessReport, Caveats, CgroupReport, CostSummary, HistogramOptions, HistogramReport, ProcessReport,
+    SortBy, WssOptions, WssReport,
 };
 use serde::Serialize;
 use std::io::{self, Write};
@@ -86,11 +86,13 @@ impl Input {
     }
 
     fn print(&self, json: bool, report: &Report) -> Result<()> {
+        let caveats = Caveats::of(&self.snapshots);
         if json {
-            return output::json(&Document { run: &self.run, report });
+            return output::json(&Document { run: &self.run, report, caveats });
         }
         let mut out = output::stdout();
         report.write_text(&mut out, output::text_style(false))?;
+        caveats.write_text(&mut out, output::text_style(false))?;
         out.flush()?;
         Ok(())
     }
@@ -101,6 +103,8 @@ impl Input {
 struct Document<'a> {
     run: &'a RunInfo,
     report: &'a Report,
+    /// What the figures do not show.
+    caveats: Caveats,
 }
 
 #[derive(Serialize)]
@@ -164,11 +168,17 @@ fn heat_map(args: &HeatmapArgs) -> Result<()> {
         return output::json(&input.snapshots);
     }
     match (kind, &args.output) {
-        (Some(kind), Some(path)) => write_picture(&input.snapshots, target, kind, path),
+        (Some(kind), Some(path)) => {
+            write_picture(&input.snapshots, target, kind, path)?;
+            Caveats::of(&input.snapshots).lines().iter().for_each(|line| eprintln!("isotherm: {line}"));
+            Ok(())
+        }
         _ => {
             let mut out = output::stdout();
             write_terminal(&input.snapshots, target, args.color, output::height(), &mut out)?;
-            CostSummary::of(&input.last().cost).write_text(&mut out, output::text_style(args.color.ascii))?;
+            let style = output::text_style(args.color.ascii);
+            CostSummary::of(&input.last().cost).write_text(&mut out, style)?;
+            Caveats::of(&input.snapshots).write_text(&mut out, style)?;
             out.flush()?;
             Ok(())
         }

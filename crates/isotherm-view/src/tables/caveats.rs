@@ -1,0 +1,113 @@
+//! What a reader of any report has to know that the figures do not show: guests whose accesses are not seen, and accessed bits that somebody
+//! else has cleared.
+//!
+//! Built from the snapshots that a report is made of and shown with every one of them, so that no report can forget it.
+
+use super::title;
+use crate::text::{TextStyle, write_wrapped};
+use isotherm_heat::{Snapshot, TargetHeat};
+use serde::Serialize;
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// Processes named in a sentence; the others are counted.
+const MAX_NAMED: usize = 3;
+
+/// A process that something is to be known of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Concerned {
+    /// Process id.
+    pub pid: u32,
+    /// Command name.
+    pub comm: String,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Caveats {
+    /// They run a KVM guest: its accesses are not seen.
+    pub guests: Vec<Concerned>,
+    /// Their accessed bits were cleared by others as well: less access was found than there was.
+    pub cleared_by_others: Vec<Concerned>,
+}
+
+impl Caveats {
+    /// Of these snapshots.
+    pub fn of<S: Borrow<Snapshot>>(snapshots: &[S]) -> Caveats {
+        let concerned = |is_so: fn(&TargetHeat) -> bool| {
+            let all = snapshots.iter().flat_map(|s| &s.borrow().targets).filter(|t| is_so(t));
+            // Each process once, by the name that it had last.
+            let by_id: BTreeMap<_, _> = all.map(|t| (t.id, t.comm.clone())).collect();
+            by_id.into_iter().map(|(id, comm)| Concerned { pid: id.pid, comm }).collect()
+        };
+        Caveats {
+            guests: concerned(|t| t.facts.runs_guest),
+            cleared_by_others: concerned(|t| t.facts.cleared_by_others_pages > 0),
+        }
+    }
+
+    /// Whether there is nothing to know.
+    pub fn is_empty(&self) -> bool {
+        self.guests.is_empty() && self.cleared_by_others.is_empty()
+    }
+
+    /// A sentence each, printable.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if !self.guests.is_empty() {
+            let names = names(&self.guests);
+            lines.push(format!(
+                "KVM: guest accesses are not seen of {names}: the guest's memory looks idle and may not be"
+            ));
+        }
+        if !self.cleared_by_others.is_empty() {
+            let names = names(&self.cleared_by_others);
+            lines.push(format!(
+                "accessed bits of {names} were cleared by something else as well (another monitor, the kernel's DAMON, reclaim, or \
+                 MADV_FREE): less access was found than there was"
+            ));
+        }
+        lines
+    }
+
+    /// Writes the sentences.
+    pub fn write_text(&self, out: &mut dyn Write, style: TextStyle) -> io::Result<()> {
+        self.lines().iter().try_for_each(|line| write_wrapped(out, line, style))
+    }
+}
+
+fn names(of: &[Concerned]) -> String {
+    let named: Vec<String> = of.iter().take(MAX_NAMED).map(|c| title(Some(c.pid), &c.comm, false)).collect();
+    match of.len().saturating_sub(MAX_NAMED) {
+        0 => named.join(", "),
+        more => format!("{} and {more} more", named.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::{snapshot, target};
+
+    #[test]
+    fn each_process_is_named_once_whichever_snapshot_says_it_of_it() {
+        let of = |pid, comm: &str, guest, cleared| {
+            let mut target = target(pid, comm, "", vec![], vec![]);
+            (target.facts.runs_guest, target.facts.cleared_by_others_pages) = (guest, cleared);
+            target
+        };
+        let snapshots = [
+            snapshot(1, vec![of(1, "qemu", true, 0), of(2, "db\u{1b}", false, 300), of(3, "x", false, 0)]),
+            snapshot(2, vec![of(1, "qemu-kvm", true, 0), of(2, "db\u{1b}", false, 0)]),
+        ];
+        let caveats = Caveats::of(&snapshots);
+        assert_eq!(caveats.guests, [Concerned { pid: 1, comm: "qemu-kvm".into() }]);
+        let lines = caveats.lines();
+        assert!(lines[0].contains("guest accesses are not seen of 1 qemu-kvm"), "{lines:?}");
+        assert!(lines[1].contains("of 2 db") && !lines[1].contains('\u{1b}'), "{lines:?}");
+        assert!(Caveats::of(&snapshots[1..]).cleared_by_others.is_empty());
+        let many: Vec<_> = (1..=9).map(|pid| of(pid, "q", true, 0)).collect();
+        assert!(Caveats::of(&[snapshot(1, many)]).lines()[0].contains("3 q and 6 more"));
+    }
+}
