@@ -44,8 +44,12 @@ const BOOKED_LATELY: Ns = 10_000_000_000;
 const SHARED_TICK: Ns = 10_000_000_000;
 /// That may take this share of the time.
 const SHARED_SHARE: u64 = 1000;
-/// Seconds' worth of CPU that may be used at once at the start: opening the source takes half of it.
+/// Seconds' worth of CPU that may be used at once at the start.
 const CPU_CREDIT_S: f64 = 10.0;
+/// Of that, what the opening of the source may use up. What it took beyond is paid back with half of the budget: it may take ten times as
+/// much when nothing is in the caches yet, and that must not keep the first picture waiting.
+const OPENING_CREDIT_S: f64 = 5.0;
+const OPENING_PAY_BACK: f64 = 0.5;
 /// The share of the CPU budget that clears may use even when the rest has used up all of it, so that a target that is dear to
 /// list (tens of thousands of mappings) is looked at all the same.
 const LEAST_FOR_CLEARS: f64 = 0.2;
@@ -135,6 +139,9 @@ pub struct Monitor<C: Clock> {
     /// What clears may use whatever else was spent.
     least: Bucket,
     cpu_seen: Ns,
+    /// What opening the source took and is not paid back yet, and when a part of it was paid last.
+    opening_debt_ns: f64,
+    paid_at: Ns,
     read_ns_per_block: f64,
     clear_ns_per_block: f64,
     spent: Spent,
@@ -201,7 +208,8 @@ impl<C: Clock> Monitor<C> {
         // Opening the source counts: it was done in this thread.
         let cpu_seen = clock.cpu();
         let mut cpu = Bucket::new(settings.max_cpu_pct, CPU_CREDIT_S, now);
-        cpu.spend(cpu_seen as f64);
+        let at_once = (cpu_seen as f64).min(cpu.share() * OPENING_CREDIT_S * 1e9);
+        cpu.spend(at_once);
         Monitor {
             source: SourceBox(source),
             follower,
@@ -217,6 +225,8 @@ impl<C: Clock> Monitor<C> {
             cpu,
             least: Bucket::new(settings.max_cpu_pct * LEAST_FOR_CLEARS, LEAST_CREDIT_S, now),
             cpu_seen,
+            opening_debt_ns: cpu_seen as f64 - at_once,
+            paid_at: now,
             read_ns_per_block: 1_500.0,
             clear_ns_per_block: 35_000.0,
             spent: Spent::default(),
@@ -320,6 +330,7 @@ impl<C: Clock> Monitor<C> {
             }
             self.read_due();
             if now >= self.next_arm {
+                self.pay_back_opening(now);
                 self.arm();
                 self.next_arm = now + ARM_TICK;
             }
@@ -667,6 +678,14 @@ impl<C: Clock> Monitor<C> {
                 target.set_patrol(patrol);
             }
         }
+    }
+
+    /// Takes a part of what opening the source took out of the budget, as much as the time since the last call allows.
+    fn pay_back_opening(&mut self, now: Ns) {
+        let passed = now.saturating_sub(std::mem::replace(&mut self.paid_at, now)) as f64;
+        let part = (passed * self.cpu.share() * OPENING_PAY_BACK).min(self.opening_debt_ns);
+        self.opening_debt_ns -= part;
+        self.cpu.spend(part);
     }
 
     /// Takes CPU time used since the last call out of the budget. Returns the CPU time so far.

@@ -1,0 +1,137 @@
+//! What the first picture waits for when the start was expensive. Time is virtual, and each call has its price in CPU time.
+
+use isotherm_heat::{BlockBits, Granularity, Mapping, Mask, Ns, TargetId};
+use isotherm_monitor::{Follower, Monitor, Selection, Settings};
+use isotherm_sources::{
+    AccessSource, Accesses, Cleared, ClearedProcess, Clock, Description, Error, Layout, Progress, Report, Sink,
+    VirtualClock,
+};
+use isotherm_sys::proc::Proc;
+use isotherm_units::{AddrRange, BlockNo};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::atomic::AtomicBool;
+
+const MS: Ns = 1_000_000;
+const S: Ns = 1000 * MS;
+/// 1 GiB.
+const BLOCKS: u64 = 512;
+/// What a clear takes on a busy machine, and a read.
+const CLEAR: Ns = 120_000;
+const READ: Ns = 2_000;
+
+/// CPU time is what calls took, the opening of the source included.
+#[derive(Clone, Debug, Default)]
+struct Costing {
+    time: VirtualClock,
+    cpu: Rc<Cell<Ns>>,
+}
+
+impl Costing {
+    fn spend(&self, ns: Ns) {
+        self.cpu.set(self.cpu.get() + ns);
+        self.time.sleep_until(self.time.now() + ns);
+    }
+}
+
+impl Clock for Costing {
+    fn now(&self) -> Ns {
+        self.time.now()
+    }
+
+    fn cpu(&self) -> Ns {
+        self.cpu.get()
+    }
+
+    fn sleep_until(&self, at: Ns) {
+        self.time.sleep_until(at);
+    }
+}
+
+/// A process with small pages that nobody accesses.
+struct Idle(Costing);
+
+impl AccessSource for Idle {
+    fn describe(&self) -> Description {
+        Description {
+            name: "idle",
+            granularity: Granularity::Page,
+            accesses: Accesses::None,
+            clears_others: false,
+            note: String::new(),
+        }
+    }
+
+    fn attach(&mut self, pid: u32) -> Result<(TargetId, String), Error> {
+        Ok((TargetId { pid, start_ticks: 1 }, "idle".into()))
+    }
+
+    fn detach(&mut self, _: u32) {}
+
+    fn layout(&mut self, _: u32) -> Result<Layout, Error> {
+        let range = AddrRange::new(BlockNo(1000).addr(), BlockNo(1000 + BLOCKS).addr());
+        let mappings = vec![Mapping { range, name: String::new(), perms: String::new() }];
+        Ok(Layout { blocks: (1000..1000 + BLOCKS).map(BlockNo).collect(), mappings, resident: Vec::new() })
+    }
+
+    fn read(&mut self, _: u32, blocks: &[BlockNo], sink: &mut Sink<'_>) -> Result<Progress, Error> {
+        self.0.spend(READ * blocks.len() as u64);
+        let bits = BlockBits::Pages { young: Mask::NONE, present: Mask::ALL };
+        blocks.iter().for_each(|block| sink(self.0.now(), Report::Block(*block, bits)));
+        Ok(Progress { answered: blocks.len(), ..Progress::default() })
+    }
+
+    fn clear(
+        &mut self,
+        _: u32,
+        blocks: &[BlockNo],
+        sink: &mut dyn FnMut(Ns, BlockNo, Cleared),
+    ) -> Result<Progress, Error> {
+        for block in blocks {
+            self.0.spend(CLEAR);
+            sink(self.0.now(), *block, Cleared::Except(Mask::NONE));
+        }
+        Ok(Progress { answered: blocks.len(), ..Progress::default() })
+    }
+
+    fn clear_process(&mut self, _: u32, _: &[BlockNo], _: &[BlockNo]) -> Result<ClearedProcess, Error> {
+        Ok(ClearedProcess { at: self.0.now(), stall_ns: 0, flushed: true, blocks: Vec::new() })
+    }
+}
+
+/// A monitor at its defaults, of which opening the source took so long.
+fn opened_in(opening: Ns) -> (Monitor<Costing>, Costing) {
+    let clock = Costing::default();
+    clock.spend(opening);
+    let follower = Follower::new(&Selection::OfSource(vec![7]), Proc::default()).unwrap();
+    let monitor = Monitor::new(Box::new(Idle(clock.clone())), follower, clock.clone(), Settings::default());
+    (monitor, clock)
+}
+
+#[test]
+fn an_expensive_start_does_not_keep_the_first_checks_waiting() {
+    // By how much a first picture may lack after nine seconds, in percent.
+    for (opening, lacks) in [(50 * MS, 1), (250 * MS, 5), (600 * MS, 25)] {
+        let (mut monitor, clock) = opened_in(opening);
+        let began = clock.now();
+        monitor.watch(began + 9 * S, &AtomicBool::new(false)).unwrap();
+        let (unlooked, all) = monitor.unlooked();
+        assert_eq!(all as u64, BLOCKS);
+        assert!(
+            unlooked * 100 <= all * lacks,
+            "opened in {} ms: {unlooked} of {all} not checked after 9 s",
+            opening / MS
+        );
+    }
+}
+
+#[test]
+fn what_the_start_took_is_paid_back_within_two_minutes() {
+    for opening in [50 * MS, 250 * MS, 600 * MS] {
+        let (mut monitor, clock) = opened_in(opening);
+        let began = clock.now();
+        monitor.watch(began + 120 * S, &AtomicBool::new(false)).unwrap();
+        let share = clock.cpu() as f64 / (clock.now() - began) as f64;
+        assert!(share <= 0.0105, "opened in {} ms: {:.2}% of a CPU", opening / MS, share * 100.0);
+    }
+}
