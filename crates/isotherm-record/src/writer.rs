@@ -9,7 +9,7 @@ use crate::encode::Pending;
 use crate::publish::Plan;
 use crate::schema::Table;
 use crate::segment::{Coverage, FileName, run_to_json};
-use crate::storage::{Disk, Storage};
+use crate::storage::{Disk, Storage, create_private_dir, tighten_dir};
 use crate::{Error, Result, compact};
 use isotherm_heat::{RunInfo, Snapshot};
 use std::collections::HashSet;
@@ -73,7 +73,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Makes the directory `path` and starts a recording in it. An empty directory may be there already.
+    /// Makes the directory `path`, for its owner only, and starts a recording in it. An empty directory may be there already,
+    /// and keeps its mode; the files in it are for their owner only.
     pub fn create(path: impl AsRef<Path>, run: &RunInfo, options: Options) -> Result<Writer> {
         Writer::create_in(Box::new(Disk), path.as_ref(), run, options)
     }
@@ -195,7 +196,7 @@ impl Writer {
 /// Makes the directory, or checks that the one there may be used and empties it of our files.
 fn prepare(path: &Path, storage: &dyn Storage, overwrite: bool) -> Result<()> {
     let failed = |error| Error::Create { path: path.to_owned(), error };
-    match fs::create_dir(path) {
+    match create_private_dir(path) {
         Ok(()) => return sync_parent(path, storage).map_err(failed),
         Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(failed(e)),
         Err(_) => {}
@@ -214,6 +215,10 @@ fn prepare(path: &Path, storage: &dyn Storage, overwrite: bool) -> Result<()> {
     // The files that make segments count go first, newest first, so that what a crash leaves is an older state or nothing.
     ours.sort_by_key(|file| std::cmp::Reverse((file.table == Table::Snapshots, file.segment)));
     ours.iter().try_for_each(|file| storage.remove(&path.join(file.to_string()))).map_err(failed)?;
+    // Recordings of older versions could be read by anyone. A directory with other files in it is the user's to decide on.
+    if !others {
+        tighten_dir(path).map_err(failed)?;
+    }
     storage.sync_dir(path).map_err(failed)
 }
 

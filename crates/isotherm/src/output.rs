@@ -6,8 +6,9 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use isotherm_view::TextStyle;
 use isotherm_view::heatmap::{ColorMode, TerminalStyle};
 use serde::Serialize;
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Width of a terminal on standard output; no bound on a pipe, so that nothing is cut that another program reads.
@@ -53,15 +54,22 @@ pub fn json(value: &impl Serialize) -> Result<()> {
     Ok(())
 }
 
-/// Writes a file through `write`; on failure it says which and removes what is half written.
+/// Writes a file through `write`; on failure it says which and removes what is half written. A new file is for its owner only,
+/// as what is shown in it is: `/proc/PID/maps` is not for everybody. One that was there keeps its mode, which the user chose.
 pub fn file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
-    let made = File::create(path).with_context(|| format!("create {}", path.display()))?;
+    let made = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
+    let made = made.with_context(|| format!("create {}", path.display()))?;
+    let readable = made.metadata().is_ok_and(|m| m.is_file() && m.mode() & 0o044 != 0);
     let mut out = BufWriter::new(made);
     let written = write(&mut out).and_then(|()| out.flush());
     if written.is_err() && path.is_file() {
         let _ = std::fs::remove_file(path);
     }
-    written.with_context(|| format!("write {}", path.display()))
+    written.with_context(|| format!("write {}", path.display()))?;
+    if readable {
+        eprintln!("isotherm: {} was there before, and others can read it; `chmod 600` keeps it to you", path.display());
+    }
+    Ok(())
 }
 
 /// A bar for something that takes `total_ns` (or has no end), on a terminal only.

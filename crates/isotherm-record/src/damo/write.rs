@@ -1,9 +1,10 @@
 //! Writes snapshots as a file that damo reads: zlib-compressed JSON.
 //!
-//! One record for each process. The file appears under its name when it is complete, and not before.
+//! One record for each process. The file appears under its name when it is complete, and not before; only its owner may read it.
 
 use super::count::Counting;
 use super::model::Ours;
+use crate::storage::create_private;
 use crate::{Error, Result};
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
@@ -13,7 +14,7 @@ use serde::Serialize;
 use serde::ser::Serializer;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -156,7 +157,7 @@ struct Lost {
 
 impl Export<'_> {
     fn write(&self, path: &Path) -> io::Result<()> {
-        let out = BufWriter::new(File::create(path)?);
+        let out = BufWriter::new(create_private(path)?);
         let mut out = BufWriter::new(ZlibEncoder::new(out, Compression::default()));
         serde_json::Serializer::new(&mut out).collect_seq(self.targets().map(|id| self.record(id)))?;
         let zlib = out.into_inner().map_err(io::IntoInnerError::into_error)?;

@@ -8,6 +8,7 @@ mod full_disk;
 mod hostile;
 mod kill;
 mod life;
+mod modes;
 mod round_trip;
 
 use isotherm_record::{Options, Writer};
