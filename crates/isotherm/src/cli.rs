@@ -6,6 +6,7 @@ use isotherm_heat::Thresholds;
 use isotherm_sys::perf::Rate;
 use isotherm_sys::perf::named::RawEvent;
 use isotherm_units::Bytes;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// A wrong combination of arguments that clap cannot see: exit code 2.
@@ -184,7 +185,7 @@ pub struct TargetArgs {
     pub no_children: bool,
     /// Command to start and watch
     #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["pids", "all", "cgroup"])]
-    pub command: Vec<String>,
+    pub command: Vec<OsString>,
 }
 
 impl WatchArgs {

@@ -15,6 +15,7 @@ use isotherm_sys::host::{HostFacts, HostRoots};
 use isotherm_sys::proc::Proc;
 use isotherm_sys::target_lock::TargetLocks;
 use isotherm_sys::{clock, descriptors, random};
+use std::ffi::OsString;
 use std::ops::ControlFlow;
 use std::process;
 use std::sync::Arc;
@@ -65,7 +66,7 @@ pub struct Started(process::Child);
 
 impl Started {
     /// Starts `command`, if there is one.
-    pub fn of(command: &[String]) -> Result<Option<Started>> {
+    pub fn of(command: &[OsString]) -> Result<Option<Started>> {
         if command.is_empty() { Ok(None) } else { Started::new(command).map(Some) }
     }
 
@@ -73,11 +74,11 @@ impl Started {
         self.0.id()
     }
 
-    fn new(command: &[String]) -> Result<Started> {
+    fn new(command: &[OsString]) -> Result<Started> {
         let (program, args) = command.split_first().context("no command given")?;
         let mut command = process::Command::new(program);
         let child = descriptors::restore_limit(command.args(args)).spawn();
-        Ok(Started(child.with_context(|| format!("start {program}"))?))
+        Ok(Started(child.with_context(|| format!("start {}", program.display()))?))
     }
 }
 
@@ -105,7 +106,7 @@ pub struct Prepared {
     source: Box<dyn AccessSource>,
     settings: Settings,
     selection: Option<Selection>,
-    command: Vec<String>,
+    command: Vec<OsString>,
     children: bool,
     clock: Box<dyn Clock>,
     replay_unix_ns: Option<u64>,
@@ -393,7 +394,8 @@ pub fn run_info(source: &dyn AccessSource, settings: Settings, window_ns: u64) -
         max_regions: settings.max_regions as u64,
         max_slowdown_pct: settings.max_slowdown_pct,
         max_cpu_pct: settings.max_cpu_pct,
-        command: std::env::args().collect(),
+        // A description for people, kept as JSON; what is started gets its arguments as they are.
+        command: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
         kernel: host.kernel.map(|k| k.text).unwrap_or_default(),
         cpu: host.cpu_model.unwrap_or_default(),
         cpus: host.cpus.unwrap_or_default(),
