@@ -2,7 +2,7 @@
 //!
 //! Used by every face, so that 3.4 seconds look the same in a table, on an axis and in a tool tip. Parsing is the command
 //! line's affair. Names come from the watched processes and may hold anything, escape sequences of the terminal included:
-//! [`printable`] is applied before a name is drawn anywhere as text.
+//! [`printable`] is applied before a name is drawn anywhere as text, and [`escaped`] to every message.
 
 use isotherm_heat::Interval;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
@@ -109,11 +109,32 @@ fn civil(days: u64) -> (u64, u64, u64) {
 
 /// `name` with everything that could move the cursor, reorder text or hide replaced by U+FFFD.
 pub fn printable(name: &str) -> String {
-    let hides = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
-    };
-    name.chars().map(|c| if hides(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
+    name.chars().map(|c| if is_deceptive(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+/// Whether a terminal does something else with `c` than draw it: controls of C0 and C1, DEL, what reorders text, ends lines, or
+/// is drawn as nothing. All of these are in the basic plane, so one `\uXXXX` of JSON stands for each.
+pub fn is_deceptive(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+/// A message of several lines with all that [`is_deceptive`] written out: `\x1b`, `\u{202e}`. For messages, where it matters what
+/// exactly a name holds. Line breaks stay, since some messages quote a file; what follows one is indented, so that no part of
+/// a name can pass for a message of its own.
+pub fn escaped(message: &str) -> String {
+    let mut shown = String::with_capacity(message.len());
+    for c in message.chars() {
+        match c {
+            '\n' => shown.push_str("\n  "),
+            '\t' => shown.push_str("\\t"),
+            '\r' => shown.push_str("\\r"),
+            c if is_deceptive(c) && c.is_ascii() => shown.push_str(&format!("\\x{:02x}", u32::from(c))),
+            c if is_deceptive(c) => shown.push_str(&format!("\\u{{{:x}}}", u32::from(c))),
+            c => shown.push(c),
+        }
+    }
+    shown
 }
 
 /// The name of a mapping: printable, and `(anon)` for the nameless.
@@ -154,6 +175,21 @@ pub fn fit(text: &str, width: usize, keep: Keep, mark: char) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_terminal_would_act_on_is_written_out_in_messages() {
+        assert_eq!(escaped("caf\u{e9} \u{65e5}\u{1f600} \\ ~"), "caf\u{e9} \u{65e5}\u{1f600} \\ ~");
+        assert_eq!(escaped("\x1b[2J\0\x7f\t\r"), "\\x1b[2J\\x00\\x7f\\t\\r");
+        assert_eq!(escaped("\u{9b}2J \u{85}"), "\\u{9b}2J \\u{85}");
+        assert_eq!(escaped("a\u{202e}b\u{2066}c\u{2028}d"), "a\\u{202e}b\\u{2066}c\\u{2028}d");
+        assert_eq!(escaped("file\nisotherm: all is well"), "file\n  isotherm: all is well");
+    }
+
+    #[test]
+    fn what_is_deceptive_has_one_unit_of_utf_16() {
+        assert!(('\0'..=char::MAX).filter(|c| is_deceptive(*c)).all(|c| c.len_utf16() == 1));
+        assert!(('\u{80}'..='\u{9f}').chain('\u{202a}'..='\u{202e}').chain('\u{2066}'..='\u{2069}').all(is_deceptive));
+    }
 
     #[test]
     fn durations_take_the_unit_a_person_would() {

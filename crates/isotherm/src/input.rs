@@ -2,6 +2,7 @@
 //!
 //! Used by reports, replay and `convert`. Both are read whole, and what is not as it should be is told on standard error.
 
+use crate::output;
 use anyhow::Result;
 use isotherm_heat::{RunInfo, Snapshot};
 use isotherm_record::{Recording, damo};
@@ -23,7 +24,7 @@ impl Recorded {
     pub fn read(path: &Path) -> Result<Recorded> {
         let (recorded, notes) = if is_damo(path) { of_damo(path)? } else { of_isotherm(path)? };
         for note in notes {
-            eprintln!("isotherm: {note}");
+            output::note(note);
         }
         Ok(recorded)
     }

@@ -7,6 +7,8 @@
 //! Exit codes: 0 done, 1 failed, 2 wrong usage. A reader that closes the pipe early is no failure.
 
 #![forbid(unsafe_code)]
+// Messages go through `output::note`, which writes out what a terminal would act on.
+#![warn(clippy::print_stderr)]
 
 mod cli;
 mod commands;
@@ -21,11 +23,12 @@ mod watch;
 
 use clap::Parser;
 use cli::{Cli, Command};
+use isotherm_view::human;
 use std::io;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| usage(&error));
     let done = match cli.command {
         Command::Demo(args) => commands::demo::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
@@ -46,10 +49,21 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("isotherm: {error:#}");
+            output::note(format_args!("{error:#}"));
             ExitCode::from(if error.is::<cli::Usage>() { 2 } else { 1 })
         }
     }
+}
+
+/// Shows help, or what is wrong with the arguments, as clap would have it; without colours if an argument, which is quoted, may
+/// bring its own.
+fn usage(error: &clap::Error) -> ! {
+    let is_plain = |arg: std::ffi::OsString| !arg.to_string_lossy().contains(human::is_deceptive);
+    if !error.use_stderr() || std::env::args_os().all(is_plain) {
+        error.exit();
+    }
+    output::note(error.render().to_string().trim_end());
+    std::process::exit(error.exit_code())
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

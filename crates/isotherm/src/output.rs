@@ -1,11 +1,14 @@
-//! Where output goes: standard output with the width and colours it can take, files, progress on standard error.
+//! Where output goes: standard output with the width and colours it can take, files, messages and progress on standard error.
 
 use crate::cli::{ColorArg, ColorArgs};
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use isotherm_view::TextStyle;
 use isotherm_view::heatmap::{ColorMode, TerminalStyle};
+use isotherm_view::{TextStyle, human};
 use serde::Serialize;
+use serde_json::Serializer;
+use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter};
+use std::fmt::Display;
 use std::fs::OpenOptions;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -45,13 +48,67 @@ pub fn stdout() -> BufWriter<io::StdoutLock<'static>> {
     BufWriter::new(io::stdout().lock())
 }
 
+/// Prints `isotherm: MESSAGE` on standard error. Every message goes this way: names of processes and files, and what is quoted
+/// from files, may hold escape sequences of the terminal, and are written out here.
+pub fn note(message: impl Display) {
+    // Nobody reads standard error any more: that is no reason to end.
+    let _ = writeln!(io::stderr().lock(), "isotherm: {}", human::escaped(&message.to_string()));
+}
+
 /// Prints `value` as one JSON document.
 pub fn json(value: &impl Serialize) -> Result<()> {
     let mut out = stdout();
-    serde_json::to_writer_pretty(&mut out, value).map_err(io::Error::from)?;
+    value
+        .serialize(&mut Serializer::with_formatter(&mut out, Ascii(PrettyFormatter::new())))
+        .map_err(io::Error::from)?;
     writeln!(out)?;
     out.flush()?;
     Ok(())
+}
+
+/// `value` as JSON in one line.
+pub fn json_line(value: &impl Serialize) -> serde_json::Result<String> {
+    let mut line = Vec::new();
+    value.serialize(&mut Serializer::with_formatter(&mut line, Ascii(CompactFormatter)))?;
+    Ok(String::from_utf8_lossy(&line).into_owned())
+}
+
+/// JSON in which what a terminal would act on is escaped, in keys and values. serde_json escapes only what JSON demands, and that
+/// leaves DEL, the controls of C1 and those that reorder text.
+struct Ascii<F>(F);
+
+/// Hands calls on to the formatter inside.
+macro_rules! hand_on {
+    ($($name:ident($($arg:ident: $of:ty),*);)*) => {
+        $(fn $name<W: ?Sized + Write>(&mut self, writer: &mut W $(, $arg: $of)*) -> io::Result<()> {
+            self.0.$name(writer $(, $arg)*)
+        })*
+    };
+}
+
+impl<F: Formatter> Formatter for Ascii<F> {
+    hand_on! {
+        begin_array();
+        end_array();
+        begin_array_value(first: bool);
+        end_array_value();
+        begin_object();
+        end_object();
+        begin_object_key(first: bool);
+        end_object_key();
+        begin_object_value();
+        end_object_value();
+    }
+
+    fn write_string_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
+        let mut rest = fragment;
+        while let Some((at, c)) = rest.char_indices().find(|(_, c)| human::is_deceptive(*c)) {
+            self.0.write_string_fragment(writer, &rest[..at])?;
+            write!(writer, "\\u{:04x}", u32::from(c))?;
+            rest = &rest[at + c.len_utf8()..];
+        }
+        self.0.write_string_fragment(writer, rest)
+    }
 }
 
 /// Writes a file through `write`; on failure it says which and removes what is half written. A new file is for its owner only,
@@ -67,7 +124,7 @@ pub fn file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -
     }
     written.with_context(|| format!("write {}", path.display()))?;
     if readable {
-        eprintln!("isotherm: {} was there before, and others can read it; `chmod 600` keeps it to you", path.display());
+        note(format_args!("{} was there before, and others can read it; `chmod 600` keeps it to you", path.display()));
     }
     Ok(())
 }
@@ -97,4 +154,32 @@ pub fn counting(things: u64, what: &str) -> ProgressBar {
     bar.set_draw_target(if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() });
     bar.set_message(what.to_owned());
     bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn json_holds_nothing_that_a_terminal_acts_on_and_reads_back_the_same() {
+        let evil = "a\u{9b}2J\x7f\u{202e}\x1b\u{85}\u{2028}\u{e9}\u{1f600}\"\\\n";
+        let value = json!({ evil: [evil, { "k": evil }, [], {}, 1.5, null, true], "plain": "x" });
+        let mut pretty = Vec::new();
+        value.serialize(&mut Serializer::with_formatter(&mut pretty, Ascii(PrettyFormatter::new()))).unwrap();
+        let pretty = String::from_utf8(pretty).unwrap();
+        for text in [json_line(&value).unwrap(), pretty] {
+            assert!(!text.chars().any(|c| c != '\n' && human::is_deceptive(c)), "{text:?}");
+            assert!(text.contains("\\u009b2J\\u007f\\u202e"), "{text}");
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
+        }
+        let plain = json!({"a": [1, {"b": "c"}], "d": []});
+        let mut same = Vec::new();
+        plain.serialize(&mut Serializer::with_formatter(&mut same, Ascii(PrettyFormatter::new()))).unwrap();
+        assert_eq!(
+            String::from_utf8(same).unwrap(),
+            serde_json::to_string_pretty(&plain).unwrap(),
+            "otherwise as before"
+        );
+    }
 }

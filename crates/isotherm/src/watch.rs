@@ -1,6 +1,7 @@
 //! From arguments to a running monitor: targets resolved, the source opened, the machine described, signals heard.
 
 use crate::cli::{ModeArg, TargetArgs, Usage, WatchArgs};
+use crate::output;
 use crate::played::Played;
 use crate::request;
 use anyhow::{Context, Result};
@@ -95,7 +96,7 @@ impl Drop for Started {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        eprintln!("isotherm: the command did not end when asked to, and is killed");
+        output::note("the command did not end when asked to, and is killed");
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -276,9 +277,7 @@ impl Watching {
         let share = if settled { self.monitor.bookkeeping_share() } else { 0.0 };
         if share > MOST_BOOKKEEPING && !self.told_stretch {
             self.told_stretch = true;
-            eprintln!(
-                "isotherm: a snapshot of these targets is dear: they are made less often, to stay within --max-cpu"
-            );
+            output::note("a snapshot of these targets is dear: they are made less often, to stay within --max-cpu");
         }
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few windows")]
         let stretched = (self.window_ns as f64 * (share / MOST_BOOKKEEPING).clamp(1.0, 16.0)) as u64;
@@ -293,24 +292,26 @@ impl Watching {
         }
         if self.monitor.settings().sample_interval_ns < ARM_TICK {
             let shortest = Duration::from_nanos(ARM_TICK);
-            eprintln!("isotherm: looks are begun every {shortest:?}: a shorter --sample-interval makes no difference");
+            output::note(format_args!(
+                "looks are begun every {shortest:?}: a shorter --sample-interval makes no difference"
+            ));
         }
-        eprintln!(
-            "isotherm: {sampled} is sampled, at most {} regions, each as hot as the blocks looked at in it{}",
+        output::note(format_args!(
+            "{sampled} is sampled, at most {} regions, each as hot as the blocks looked at in it{}",
             self.run.max_regions,
             if self.monitor.settings().mode == Mode::Auto {
                 "; looking at all of it once would take more than five minutes at --max-cpu (--mode whole does so)"
             } else {
                 ""
             }
-        );
+        ));
     }
 
     /// Says what the source has to say.
     fn tell_news(&mut self) {
         for sentence in self.monitor.news() {
             if !self.silent {
-                eprintln!("isotherm: {sentence}");
+                output::note(sentence);
             }
         }
     }
@@ -325,11 +326,11 @@ impl Watching {
     /// Says on standard error what could not be watched.
     pub fn tell_refused(&self) {
         for (pid, why) in self.monitor.refused().iter().take(3) {
-            eprintln!("isotherm: process {pid} is left out: {why}");
+            output::note(format_args!("process {pid} is left out: {why}"));
         }
         let more = self.monitor.refused().len().saturating_sub(3);
         if more > 0 {
-            eprintln!("isotherm: {more} more processes are left out for such reasons");
+            output::note(format_args!("{more} more processes are left out for such reasons"));
         }
     }
 }

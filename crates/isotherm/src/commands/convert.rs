@@ -2,6 +2,7 @@
 
 use crate::cli::{ConvertArgs, Usage};
 use crate::input::{self, Recorded};
+use crate::output;
 use anyhow::Result;
 use isotherm_heat::Snapshot;
 use isotherm_record::damo::{self, ExportOptions, Exported};
@@ -57,7 +58,7 @@ fn import(args: &ConvertArgs, recorded: &Recorded) -> Result<()> {
         return Err(error.into());
     }
     if let Some(note) = writer.finish()?.note {
-        eprintln!("isotherm: {note}");
+        output::note(note);
     }
     let lost = "schemes and their statistics, probe hits; nothing is known of single pages, and all of a region taken to be \
                 resident unless the file says otherwise";
@@ -72,10 +73,10 @@ fn targets(snapshots: &[Snapshot]) -> usize {
 
 fn tell(args: &ConvertArgs, snapshots: usize, targets: usize, lost: &str) {
     let plural = |n, one, many| if n == 1 { one } else { many };
-    eprintln!(
-        "isotherm: {snapshots} snapshot{} of {targets} process{} in {}; lost: {lost}",
+    output::note(format_args!(
+        "{snapshots} snapshot{} of {targets} process{} in {}; lost: {lost}",
         plural(snapshots, "", "s"),
         plural(targets, "", "es"),
         args.output.display()
-    );
+    ));
 }

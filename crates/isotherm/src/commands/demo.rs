@@ -85,14 +85,14 @@ pub fn run(args: &DemoArgs) -> Result<()> {
     };
     let window_ns = (args.duration / 20).max(500_000_000);
     let run = run_info(&*source, settings, window_ns);
-    eprintln!(
-        "isotherm: starting a workload of {} with {} hot, in one span, in spans, and page by page",
+    output::note(format_args!(
+        "starting a workload of {} with {} hot, in one span, in spans, and page by page",
         Bytes::of_pages(pattern.pages as u64),
         Bytes::of_pages(pattern.hot_pages as u64)
-    );
+    ));
     let child = Child::start(child_command()?, &pattern).context("start the workload")?;
     std::thread::sleep(UNWATCHED);
-    eprintln!("isotherm: {}", run.source_note);
+    output::note(&run.source_note);
     let selection = Selection::Pids { pids: vec![child.pid()], children: false };
     let mut monitor = alone(Monitor::new(source, Follower::new(&selection, Proc::default())?, RealClock, settings));
     let watched = watch(&mut monitor, args.duration, window_ns, &stop)?;

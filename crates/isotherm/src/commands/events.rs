@@ -201,7 +201,7 @@ impl<'a> Trial<'a> {
                 Err(error) if error.is_gone() => {}
                 Err(error) => {
                     if self.refused.insert(pid) {
-                        eprintln!("isotherm: process {pid} is left out: {error}");
+                        output::note(format_args!("process {pid} is left out: {error}"));
                     }
                 }
             }
@@ -215,7 +215,7 @@ impl<'a> Trial<'a> {
             self.cpu_ns += clock::thread_cpu_ns() - began;
         }
         for sentence in self.perf.news() {
-            eprintln!("isotherm: {sentence}");
+            output::note(sentence);
         }
         Ok(())
     }
@@ -282,7 +282,7 @@ impl Outcome {
             .map(|(pct, what)| format!("{}% {what}", human::percent(*pct)))
             .collect();
         let lost = if self.lost > 0 { format!(", {} lost", self.lost) } else { String::new() };
-        writeln!(out, "event      {}", self.event)?;
+        writeln!(out, "event      {}", human::printable(&self.event))?;
         writeln!(out, "           {}", human::printable(&self.source_note))?;
         writeln!(
             out,

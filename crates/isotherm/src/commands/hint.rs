@@ -3,6 +3,7 @@
 use crate::cli::HintArgs;
 use crate::daemon::config::default_socket;
 use crate::daemon::socket::{Client, ExternalHint, parse_range};
+use crate::output;
 use anyhow::{Context, Result, anyhow, bail};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -46,11 +47,11 @@ fn send(client: &mut Client, lines: impl Iterator<Item = io::Result<String>>) ->
             Some(added) => blocks += added,
             None => {
                 refused += 1;
-                eprintln!("isotherm: hint {}: {}", number + 1, answer.trim_start_matches("error: "));
+                output::note(format_args!("hint {}: {}", number + 1, answer.trim_start_matches("error: ")));
             }
         }
     }
-    eprintln!("isotherm: {blocks} blocks hinted at");
+    output::note(format_args!("{blocks} blocks hinted at"));
     if refused > 0 {
         bail!("{refused} hints were refused");
     }

@@ -22,7 +22,7 @@ pub fn run(args: &RecordArgs) -> Result<()> {
             return Err(error);
         }
     };
-    eprintln!("isotherm: {}; into {}/", watching.run.source_note, args.output.display());
+    output::note(format_args!("{}; into {}/", watching.run.source_note, args.output.display()));
     let bar = output::progress(args.duration, "recording");
     let mut count = 0;
     let mut cost = None;
@@ -49,20 +49,20 @@ pub fn run(args: &RecordArgs) -> Result<()> {
     watched?;
     let summary = summary?;
     let plural = if summary.snapshots == 1 { "" } else { "s" };
-    eprintln!(
-        "isotherm: {} snapshot{plural}, {} in {}/",
+    output::note(format_args!(
+        "{} snapshot{plural}, {} in {}/",
         summary.snapshots,
         isotherm_units::Bytes(summary.bytes),
         summary.path.display()
-    );
+    ));
     if let Some(note) = summary.note {
-        eprintln!("isotherm: {note}");
+        output::note(note);
     }
     if let Some(cost) = cost {
         let cost = CostSummary::of(&cost);
-        eprintln!("isotherm: {}", cost.line());
+        output::note(cost.line());
         if let Some(warning) = cost.warning() {
-            eprintln!("isotherm: {warning}");
+            output::note(warning);
         }
     }
     Ok(())

@@ -66,7 +66,7 @@ impl Input {
         // Twenty columns for a heat map, and never so short that a snapshot costs more than the looks between two.
         let window = (args.duration / 20).clamp(500_000_000, 5_000_000_000);
         let mut watching = Watching::begin(&args.targets, &args.watch, window)?;
-        eprintln!("isotherm: {}", watching.run.source_note);
+        output::note(&watching.run.source_note);
         let bar = output::progress(Some(args.duration), "watching");
         let mut snapshots = Vec::new();
         // A replay goes on to its end.
@@ -213,7 +213,7 @@ pub fn write_picture(snapshots: &[Snapshot], target: Option<TargetId>, kind: Pic
         PictureKind::Png => heatmap::write_png(&HeatMap::build(snapshots, &select), out, &PngOptions::default()),
         PictureKind::Html => heatmap::write_html(snapshots, out, &HtmlOptions::default()),
     })?;
-    eprintln!("isotherm: wrote {}", path.display());
+    output::note(format_args!("wrote {}", path.display()));
     Ok(())
 }
 

@@ -49,7 +49,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
     let state = State::new(machine, config.rules, config.budgets, clock::monotonic_ns());
     let shared: Shared = Arc::new(Mutex::new(state));
     let over = AtomicBool::new(false);
-    eprintln!("isotherm: {}; status at {}", watching.run.source_note, config.socket.display());
+    output::note(format_args!("{}; status at {}", watching.run.source_note, config.socket.display()));
     let ended = std::thread::scope(|scope| -> Result<()> {
         scope.spawn(|| work(&shared, || over.load(Ordering::Relaxed)));
         scope.spawn(|| door.answer(&shared, || over.load(Ordering::Relaxed)));
@@ -111,9 +111,9 @@ fn watch(
             Ok(begun) => {
                 *watching = begun;
                 *config = new;
-                eprintln!("isotherm: settings read again; watching anew");
+                output::note("settings read again; watching anew");
             }
-            Err(error) => eprintln!("isotherm: the new targets are not taken: {error:#}"),
+            Err(error) => output::note(format_args!("the new targets are not taken: {error:#}")),
         }
     }
 }
@@ -123,22 +123,22 @@ fn reloaded(args: &RunArgs, config: &mut Config, shared: &Shared) -> Option<Conf
     let new = match Config::load(args) {
         Ok(new) => new,
         Err(error) => {
-            eprintln!("isotherm: the settings stay as they are: {error:#}");
+            output::note(format_args!("the settings stay as they are: {error:#}"));
             return None;
         }
     };
     if new.rules.files != config.rules.files {
-        eprintln!("isotherm: `files` stays as it was until the next start");
+        output::note("`files` stays as it was until the next start");
     }
     lock(shared).reload(new.rules, new.budgets, new.round_robin, clock::monotonic_ns());
     if !new.watches_like(config) {
         if config.targets.command.is_empty() {
             return Some(new);
         }
-        eprintln!("isotherm: how the command is watched stays as it was: it would have to be started again");
+        output::note("how the command is watched stays as it was: it would have to be started again");
     }
     *config = new;
-    eprintln!("isotherm: settings read again");
+    output::note("settings read again");
     None
 }
 
@@ -203,7 +203,7 @@ impl<'a> Feeder<'a> {
             Ok(reading) => reading,
             Err(error) => {
                 // A counter that cannot be read is no reason to stop: it is told once, and left.
-                eprintln!("isotherm: CPU for each unit of work is not told from here on: {error:#}");
+                output::note(format_args!("CPU for each unit of work is not told from here on: {error:#}"));
                 (self.work, self.probe) = (None, None);
                 return Ok(());
             }

@@ -30,18 +30,21 @@ pub fn run(args: &StatusArgs) -> Result<()> {
 pub fn tell(status: &Value, out: &mut dyn Write) -> Result<()> {
     let number = |v: &Value| v.as_u64().unwrap_or_default();
     let doing = match (&status["paused"], &status["waiting"]) {
-        (Value::String(why), _) => format!("paused: {why}"),
-        (_, Value::String(why)) => format!("waiting: {why}"),
+        (Value::String(why), _) => format!("paused: {}", human::printable(why)),
+        (_, Value::String(why)) => format!("waiting: {}", human::printable(why)),
         _ => "running".to_owned(),
     };
     let dry = if status["dry_run"] == true { " (dry run)" } else { "" };
     writeln!(
         out,
         "process {}{dry}, {doing}; {} blocks collapsed, {} hints queued, {} put off",
-        status["pid"], status["collapsed"], status["hints"]["queued"], status["hints"]["put_off"]
+        number(&status["pid"]),
+        number(&status["collapsed"]),
+        number(&status["hints"]["queued"]),
+        number(&status["hints"]["put_off"])
     )?;
     if number(&status["hints"]["unwritable"]) > 0 {
-        writeln!(out, "{} of those put off: {}", status["hints"]["unwritable"], Wait::Unwritable.text())?;
+        writeln!(out, "{} of those put off: {}", number(&status["hints"]["unwritable"]), Wait::Unwritable.text())?;
     }
     if number(&status["blocks_not_looked_at"]) > 0 {
         writeln!(out, "{} of {} blocks not looked at yet", status["blocks_not_looked_at"], status["blocks"])?;
@@ -58,17 +61,17 @@ pub fn tell(status: &Value, out: &mut dyn Write) -> Result<()> {
             Bytes(number(&target["huge_bytes"])).to_string(),
         )?;
         match (&target["left_alone"], &target["paused_for"]) {
-            (Value::String(why), _) => writeln!(out, "; left alone: {why}")?,
+            (Value::String(why), _) => writeln!(out, "; left alone: {}", human::printable(why))?,
             (_, Value::Number(pid)) => writeln!(out, "; paused for its fork {pid}")?,
             _ => writeln!(out)?,
         }
     }
     let counters = &status["counters"];
     for (origin, count) in counters["collapsed"].as_object().into_iter().flatten() {
-        writeln!(out, "  collapsed on hints from {origin}: {count}")?;
+        writeln!(out, "  collapsed on hints from {}: {count}", human::printable(origin))?;
     }
     for (reason, count) in counters["refused"].as_object().into_iter().flatten() {
-        writeln!(out, "  not collapsed, {reason}: {count}")?;
+        writeln!(out, "  not collapsed, {}: {count}", human::printable(reason))?;
     }
     Ok(())
 }

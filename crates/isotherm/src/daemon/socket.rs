@@ -5,6 +5,7 @@
 //! send hints with a dozen lines of C. Only the user who started the daemon may connect.
 
 use crate::daemon::state::State;
+use crate::output;
 use anyhow::{Context, Result, bail};
 use isotherm_collapse::Level;
 use isotherm_sys::clock;
@@ -126,7 +127,7 @@ fn reply(line: &str, shared: &Shared) -> Result<String, String> {
     match line.split_once(' ').unwrap_or((line, "")) {
         ("status", "") => {
             let status = lock(shared).status();
-            serde_json::to_string(&status).map_err(|e| e.to_string())
+            output::json_line(&status).map_err(|e| e.to_string())
         }
         ("hint", rest) => {
             let hint = ExternalHint::parse(rest)?;

@@ -110,7 +110,7 @@ fn rate_of(run: &Run) -> Option<f32> {
 /// Watches for a while, and tells how. A command that was started lives as long as what is returned last.
 pub fn watched(args: &PlacementArgs, ns: u64, stop: &Stop) -> Result<(Vec<Heated>, String, Watching)> {
     let mut watching = Watching::begin(&args.targets, &args.watch, WINDOW_NS)?;
-    eprintln!("isotherm: {}", watching.run.source_note);
+    output::note(&watching.run.source_note);
     let bar = output::progress(Some(ns), "watching");
     let mut known: BTreeMap<u32, Heated> = BTreeMap::new();
     watching.windows(Some(ns), stop, &bar, |monitor, snapshot| {
