@@ -10,6 +10,11 @@ use serde::Deserialize;
 /// Where the first area of a process lies unless the file says: where the kernel would put a large mapping.
 const FIRST_START: u64 = 0x7000_0000_0000;
 
+/// What the processes of any description may take: some 8,000 of them with ten areas each.
+const LEAST_MEMORY: u64 = 24 << 20;
+/// And so much more for each byte of a longer one.
+const MEMORY_PER_BYTE: u64 = 64;
+
 /// The file. Unknown keys are errors: a misspelt heat must not be no heat.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -113,7 +118,18 @@ impl Host {
     /// # Ok::<(), isotherm_model::Error>(())
     /// ```
     pub fn from_toml(text: &str) -> Result<Host, Error> {
+        Host::from_toml_within(text, None)
+    }
+
+    /// The same, with as much memory as is said and not what the length of `text` suggests: `None` for that.
+    pub fn from_toml_within(text: &str, max_memory: Option<Bytes>) -> Result<Host, Error> {
         let file: HostText = toml::from_str(text)?;
+        // Before any is made: a `count` of four thousand million is as quickly written as one of four.
+        let needed = file.process.iter().map(ProcessText::bytes).fold(0, u64::saturating_add);
+        let limit = max_memory.unwrap_or(Bytes(LEAST_MEMORY + MEMORY_PER_BYTE * text.len() as u64));
+        if needed > limit.0 {
+            return Err(Error::TooMuchMemory { needed: Bytes(needed), limit });
+        }
         let processes = file.process.iter().flat_map(ProcessText::processes).collect();
         Host::new(file.memory.0, processes)
     }
@@ -135,6 +151,15 @@ impl ProcessText {
             cgroup: self.cgroup.clone(),
             areas: areas.clone(),
         })
+    }
+
+    /// Memory that the processes take, described and worked out.
+    fn bytes(&self) -> u64 {
+        // An area stands here and in its process, with its name; what it comes to is kept beside.
+        let area = |text: &AreaText| 3 * size_of::<Area>() as u64 + text.name.len() as u64 + 2 * text.heat.bytes();
+        let areas = self.area.iter().map(area).fold(0, u64::saturating_add);
+        let each = 2 * size_of::<Process>() as u64 + (self.comm.len() + self.cgroup.len()) as u64 + areas;
+        each.saturating_mul(self.count.into())
     }
 
     fn areas(&self) -> Vec<Area> {

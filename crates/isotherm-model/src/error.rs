@@ -13,6 +13,17 @@ pub enum Error {
     /// No memory.
     #[error("the host has no memory; give it some: memory = \"2 TiB\"")]
     NoMemory,
+    /// More processes and areas than should be described in so few words.
+    #[error(
+        "processes and areas would take {needed} of memory, and a description of this length may take {limit}: lower `count`, or \
+         set ISOTHERM_MAX_MEMORY to allow more, such as ISOTHERM_MAX_MEMORY=4GiB"
+    )]
+    TooMuchMemory {
+        /// What they would take.
+        needed: Bytes,
+        /// What they may.
+        limit: Bytes,
+    },
     /// Two processes share a pid, or one is 0.
     #[error("pid {0} is taken twice, or 0, or beyond 4194304; each process needs one of its own")]
     Pid(u32),

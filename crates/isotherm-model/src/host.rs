@@ -121,7 +121,7 @@ impl Process {
 
     /// Its memory, all of it populated.
     pub fn size(&self) -> Bytes {
-        Bytes(self.areas.iter().map(|a| a.range.len().0).sum())
+        Bytes(self.areas.iter().map(|a| a.range.len().0).fold(0, u64::saturating_add))
     }
 
     pub(crate) fn salt(&self) -> u64 {
@@ -196,7 +196,7 @@ impl Host {
             process.areas.sort_by_key(|a| a.range.start);
             process.check_overlaps()?;
         }
-        let used = Bytes(processes.iter().map(|p| p.size().0).sum());
+        let used = Bytes(processes.iter().map(|p| p.size().0).fold(0, u64::saturating_add));
         if used > memory {
             return Err(Error::TooLittleMemory { used, memory });
         }

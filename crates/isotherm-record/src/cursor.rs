@@ -3,29 +3,43 @@
 //! Used by `reader`, which joins five of these. Only a batch of rows is in memory, however large the file. Columns are found by
 //! name and checked by type once a batch, then read by position in the order in which `encode` pushes them.
 
+use crate::allowance::Allowance;
 use crate::encode::{IDLE, TEMPERATURE};
 use crate::schema::{Kind, Table};
 use crate::segment::{FileName, guard, open_parquet};
-use crate::{Error, Result};
-use arrow_array::{Array, BooleanArray, Float32Array, Float64Array, Int64Array, RecordBatch, StringArray};
+use crate::{Error, Result, pages};
+use arrow_array::{Array, BooleanArray, Float32Array, Float64Array, Int64Array, RecordBatch, StringViewArray};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use isotherm_heat::{
     CgroupMemory, Cost, Granularity, Histogram, Interval, Mapping, Region, TargetFacts, TargetHeat, TargetId,
 };
 use isotherm_units::{Addr, AddrRange, Bytes};
-use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+};
 use std::iter::Peekable;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::vec;
 
-const BATCH_ROWS: usize = 8192;
 /// More rows than this in one snapshot are damage: run-length encoding lets a small file claim any number of them.
 const MAX_ROWS_OF_SNAPSHOT: usize = 1 << 24;
+
+/// A row is in a batch, among the rows of a snapshot, and among those of a target; vectors that grow have up to twice the room.
+const GROWN: u64 = 4;
+/// A counter for each of 256 steps, and what the allocator adds.
+pub(crate) const HISTOGRAM: u64 = 256 * 8 + 32;
 
 type Decoded<T> = std::result::Result<T, String>;
 
 /// A row of a table, without the index of its snapshot.
 pub(crate) trait Row: Sized {
     const TABLE: Table;
+    /// Rows that are decoded at a time.
+    const BATCH_ROWS: usize = 8192;
+    /// Memory that a row takes at the most, on its way and in the snapshot, without its texts.
+    const BYTES: u64;
     fn decode(cells: &mut Cells<'_>) -> Decoded<Self>;
 }
 
@@ -39,14 +53,14 @@ pub(crate) struct Cursor<R> {
 impl<R: Row> Cursor<R> {
     pub(crate) fn open(dir: &Path, segment: u64) -> Result<Cursor<R>> {
         let path = dir.join(FileName::of(R::TABLE, segment).to_string());
-        let batches = open_batches(&path, BATCH_ROWS)?;
+        let batches = open_rows(&path, R::TABLE, R::BATCH_ROWS)?;
         Ok(Cursor { path, batches, ready: Vec::new().into_iter().peekable() })
     }
 
     /// The rows of `snapshot`, which come next or are not there.
-    pub(crate) fn take(&mut self, snapshot: u64) -> Result<Vec<R>> {
+    pub(crate) fn take(&mut self, snapshot: u64, allowance: &mut Allowance) -> Result<Vec<R>> {
         let mut rows = Vec::new();
-        while let Some(index) = self.peek()? {
+        while let Some(index) = self.peek(allowance)? {
             if index > snapshot {
                 break;
             }
@@ -59,11 +73,12 @@ impl<R: Row> Cursor<R> {
     }
 
     /// The snapshot of the next row.
-    pub(crate) fn peek(&mut self) -> Result<Option<u64>> {
+    pub(crate) fn peek(&mut self, allowance: &mut Allowance) -> Result<Option<u64>> {
         while self.ready.peek().is_none() {
             let batches = &mut self.batches;
             let batch = guard(&self.path, || batches.next().transpose().map_err(|e| e.to_string()))?;
             let Some(batch) = batch else { return Ok(None) };
+            allowance.charge(cost::<R>(&batch))?;
             let rows = guard(&self.path, || decode(&batch))?;
             self.ready = rows.into_iter().peekable();
         }
@@ -75,7 +90,46 @@ impl<R: Row> Cursor<R> {
     }
 }
 
-/// The batches of a file.
+/// The batches of a file that anyone may have made: only columns that we know, of the types that they should have, and of pages
+/// whose sizes were checked.
+fn open_rows(path: &Path, table: Table, rows: usize) -> Result<ParquetRecordBatchReader> {
+    let (file, metadata) = open_parquet(path)?;
+    guard(path, || {
+        for (name, kind) in table.columns().iter().filter(|(_, kind)| *kind != Kind::Derived) {
+            if let Ok(field) = metadata.schema().field_with_name(name)
+                && *field.data_type() != kind.data_type()
+            {
+                return Err(format!("column {name} is {}, expected {}", field.data_type(), kind.data_type()));
+            }
+        }
+        let used = table.columns().iter().filter(|(_, kind)| *kind != Kind::Derived).map(|(name, _)| *name);
+        let mask = ProjectionMask::columns(metadata.parquet_schema(), used);
+        pages::check(&file, metadata.metadata(), &mask)?;
+        // As views, texts of a dictionary stand in memory once, however many rows have them.
+        let options = ArrowReaderOptions::new().with_schema(with_views(metadata.schema()));
+        let metadata =
+            ArrowReaderMetadata::try_new(Arc::clone(metadata.metadata()), options).map_err(|e| e.to_string())?;
+        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata);
+        builder.with_projection(mask).with_batch_size(rows).build().map_err(|e| e.to_string())
+    })
+}
+
+fn with_views(schema: &Schema) -> SchemaRef {
+    let view = |field: &Field| match field.data_type() {
+        DataType::Utf8 => field.clone().with_data_type(DataType::Utf8View),
+        _ => field.clone(),
+    };
+    Arc::new(Schema::new(schema.fields().iter().map(|field| view(field)).collect::<Vec<_>>()))
+}
+
+/// What the rows of a batch take once they are decoded.
+fn cost<R: Row>(batch: &RecordBatch) -> u64 {
+    let texts = batch.columns().iter().filter_map(|column| column.as_any().downcast_ref::<StringViewArray>());
+    let lengths = texts.flat_map(|texts| texts.lengths().map(u64::from));
+    lengths.fold(R::BYTES.saturating_mul(batch.num_rows() as u64), u64::saturating_add)
+}
+
+/// The batches of a file of ours.
 pub(crate) fn open_batches(path: &Path, rows: usize) -> Result<ParquetRecordBatchReader> {
     let (file, metadata) = open_parquet(path)?;
     guard(path, || {
@@ -98,7 +152,7 @@ enum Column<'a> {
     Int(&'a Int64Array),
     F64(&'a Float64Array),
     F32(&'a Float32Array),
-    Text(&'a StringArray),
+    Text(&'a StringViewArray),
     Bool(&'a BooleanArray),
     /// Not in this recording, which is older than the column.
     Zero,
@@ -207,6 +261,7 @@ pub(crate) struct SnapshotRow {
 
 impl Row for SnapshotRow {
     const TABLE: Table = Table::Snapshots;
+    const BYTES: u64 = 3 * size_of::<SnapshotRow>() as u64;
 
     fn decode(cells: &mut Cells<'_>) -> Decoded<SnapshotRow> {
         Ok(SnapshotRow {
@@ -240,6 +295,9 @@ pub(crate) struct TargetRow {
 
 impl Row for TargetRow {
     const TABLE: Table = Table::Targets;
+    // Each row brings two histograms of 2 KiB.
+    const BATCH_ROWS: usize = 512;
+    const BYTES: u64 = 3 * size_of::<TargetRow>() as u64 + 2 * HISTOGRAM;
 
     fn decode(cells: &mut Cells<'_>) -> Decoded<TargetRow> {
         let id = cells.id()?;
@@ -290,6 +348,7 @@ pub(crate) struct RegionRow {
 
 impl Row for RegionRow {
     const TABLE: Table = Table::Regions;
+    const BYTES: u64 = GROWN * size_of::<RegionRow>() as u64;
 
     fn decode(cells: &mut Cells<'_>) -> Decoded<RegionRow> {
         let id = cells.id()?;
@@ -316,6 +375,7 @@ pub(crate) struct MappingRow {
 
 impl Row for MappingRow {
     const TABLE: Table = Table::Mappings;
+    const BYTES: u64 = GROWN * size_of::<MappingRow>() as u64;
 
     fn decode(cells: &mut Cells<'_>) -> Decoded<MappingRow> {
         let id = cells.id()?;
@@ -342,6 +402,7 @@ pub(crate) struct HeatRow {
 
 impl Row for HeatRow {
     const TABLE: Table = Table::Heat;
+    const BYTES: u64 = 2 * size_of::<HeatRow>() as u64;
 
     fn decode(cells: &mut Cells<'_>) -> Decoded<HeatRow> {
         let id = cells.id()?;

@@ -126,6 +126,17 @@ pub enum Error {
         /// What is wrong with the newest segment.
         what: String,
     },
+    /// What the file stands for takes more memory than a file of its size should.
+    #[error(
+        "read {}: it would take more than {limit} of memory, which no recording of this size should; if you know where it is \
+         from, set ISOTHERM_MAX_MEMORY to allow more, such as ISOTHERM_MAX_MEMORY=4GiB", path.display()
+    )]
+    TooMuchMemory {
+        /// The recording or the file.
+        path: PathBuf,
+        /// What it may take.
+        limit: isotherm_units::Bytes,
+    },
     /// A recording by damo could not be understood.
     #[error("read {} as a recording by damo: {what}; {advice}", path.display())]
     Damo {

@@ -27,11 +27,13 @@
 
 #![forbid(unsafe_code)]
 
+mod allowance;
 mod compact;
 mod cursor;
 pub mod damo;
 mod encode;
 mod error;
+mod pages;
 mod publish;
 mod reader;
 pub mod schema;

@@ -4,12 +4,14 @@
 //! [`crate::schema`], and says in notes what it had to leave out; [`Snapshots`] then joins the five tables of one segment
 //! after the other, a snapshot at a time. Files may come from anyone: whatever is in them, the outcome is data or an error.
 
-use crate::cursor::{Cursor, HeatKind, HeatRow, MappingRow, RegionRow, Row, SnapshotRow, TargetRow};
+use crate::allowance::{Allowance, bytes_of};
+use crate::cursor::{Cursor, HISTOGRAM, HeatKind, HeatRow, MappingRow, RegionRow, Row, SnapshotRow, TargetRow};
 use crate::error::counted;
 use crate::schema::Table;
 use crate::segment::{Coverage, FileName, Footer, run_from_json};
 use crate::{Error, Result};
 use isotherm_heat::{Histogram, Mapping, Region, RunInfo, Snapshot, TargetHeat, TargetId};
+use isotherm_units::Bytes;
 use std::collections::HashMap;
 use std::fmt;
 use std::fs;
@@ -27,6 +29,9 @@ pub struct Recording {
     /// Snapshots that are not there and once were.
     missing: Vec<Range<u64>>,
     notes: Vec<String>,
+    /// Of the files that are ours, in bytes.
+    size: u64,
+    max_memory: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -40,10 +45,17 @@ impl Recording {
     pub fn open(path: impl AsRef<Path>) -> Result<Recording> {
         let path = path.as_ref();
         let mut survey = Survey { dir: path, run: None, segments: Vec::new(), notes: Vec::new(), damage: None };
-        for number in segment_numbers(path)?.into_iter().rev() {
+        let (numbers, size) = segment_numbers(path)?;
+        for number in numbers.into_iter().rev() {
             survey.consider(number)?;
         }
-        survey.conclude()
+        Ok(Recording { size, ..survey.conclude()? })
+    }
+
+    /// Lets what is read take `max_memory`, and not what its size suggests: `None` for that.
+    #[must_use]
+    pub fn with_max_memory(self, max_memory: Option<Bytes>) -> Recording {
+        Recording { max_memory: max_memory.map(|bytes| bytes.0), ..self }
     }
 
     /// The directory.
@@ -80,25 +92,30 @@ impl Recording {
             segments: self.segments.clone().into_iter(),
             current: None,
             mappings: KnownMappings::new(self.missing.clone()),
+            allowance: Allowance::new(&self.path, self.size, self.max_memory),
+            all: false,
         }
     }
 
-    /// All snapshots at once.
+    /// All snapshots at once. An error if they would take more memory than a recording of this size should.
     pub fn read_all(&self) -> Result<Vec<Snapshot>> {
-        self.snapshots().collect()
+        Snapshots { all: true, ..self.snapshots() }.collect()
     }
 }
 
-/// Numbers of the segments that have a `snapshots` file, ascending. An error if no file is ours.
-fn segment_numbers(dir: &Path) -> Result<Vec<u64>> {
+/// Numbers of the segments that have a `snapshots` file, ascending, and the size of all files that are ours. An error if none is.
+fn segment_numbers(dir: &Path) -> Result<(Vec<u64>, u64)> {
     let failed = |error| Error::Open { path: dir.to_owned(), error };
     if !fs::metadata(dir).map_err(failed)?.is_dir() {
         return Err(Error::NotARecording { path: dir.to_owned(), what: "it is not a directory".into() });
     }
-    let (mut numbers, mut ours) = (Vec::new(), false);
+    let (mut numbers, mut ours, mut size) = (Vec::new(), false, 0_u64);
     for entry in fs::read_dir(dir).map_err(failed)? {
-        let Some(file) = entry.map_err(failed)?.file_name().to_str().and_then(FileName::parse) else { continue };
+        let entry = entry.map_err(failed)?;
+        let Some(file) = entry.file_name().to_str().and_then(FileName::parse) else { continue };
         ours = true;
+        // Through links, as the files are opened; what is gone by now is not read either.
+        size = size.saturating_add(fs::metadata(entry.path()).map_or(0, |m| m.len()));
         if file == FileName::of(Table::Snapshots, file.segment) {
             numbers.push(file.segment);
         }
@@ -108,7 +125,7 @@ fn segment_numbers(dir: &Path) -> Result<Vec<u64>> {
         return Err(Error::NotARecording { path: dir.to_owned(), what });
     }
     numbers.sort_unstable();
-    Ok(numbers)
+    Ok((numbers, size))
 }
 
 /// Decides which segments count, from the newest to the oldest.
@@ -193,7 +210,8 @@ impl Survey<'_> {
         self.segments.sort_by_key(|s| (s.coverage.snapshots.start, s.coverage.snapshots.end));
         let missing = self.missing();
         self.note_state(&missing);
-        Ok(Recording { path: self.dir.to_owned(), run, segments: self.segments, missing, notes: self.notes })
+        let (path, segments, notes) = (self.dir.to_owned(), self.segments, self.notes);
+        Ok(Recording { path, run, segments, missing, notes, size: 0, max_memory: None })
     }
 
     fn missing(&self) -> Vec<Range<u64>> {
@@ -235,6 +253,9 @@ pub struct Snapshots {
     segments: vec::IntoIter<Segment>,
     current: Option<Tables>,
     mappings: KnownMappings,
+    /// For all that is read at once: one snapshot, or all of them.
+    allowance: Allowance,
+    all: bool,
 }
 
 impl fmt::Debug for Snapshots {
@@ -247,6 +268,9 @@ impl Iterator for Snapshots {
     type Item = Result<Snapshot>;
 
     fn next(&mut self) -> Option<Result<Snapshot>> {
+        if !self.all {
+            self.allowance.release();
+        }
         loop {
             let Some(tables) = &mut self.current else {
                 let segment = self.segments.next()?;
@@ -257,7 +281,7 @@ impl Iterator for Snapshots {
                 continue;
             };
             let rest = tables.rest.clone();
-            match tables.next(&mut self.mappings) {
+            match tables.next(&mut self.mappings, &mut self.allowance) {
                 Ok(Some(snapshot)) => return Some(Ok(snapshot)),
                 Ok(None) => self.current = None,
                 Err(error) => return Some(Err(self.give_up(rest, error))),
@@ -297,17 +321,18 @@ impl Tables {
         })
     }
 
-    fn next(&mut self, known: &mut KnownMappings) -> Result<Option<Snapshot>> {
-        let Some(index) = self.rest.next() else { return self.check_end().map(|()| None) };
-        let Ok([row]) = <[SnapshotRow; 1]>::try_from(self.snapshots.take(index)?) else {
+    fn next(&mut self, known: &mut KnownMappings, allowance: &mut Allowance) -> Result<Option<Snapshot>> {
+        let Some(index) = self.rest.next() else { return self.check_end(allowance).map(|()| None) };
+        let Ok([row]) = <[SnapshotRow; 1]>::try_from(self.snapshots.take(index, allowance)?) else {
             return Err(self.snapshots.damaged(format!("snapshot {index} has not exactly one row")));
         };
-        let rows = self.targets.take(index)?;
+        let rows = self.targets.take(index, allowance)?;
         if rows.len() as u64 != row.targets {
             return Err(self.targets.damaged(format!("snapshot {index} has not as many targets as it says")));
         }
-        let mut parts = self.parts(index)?;
+        let mut parts = self.parts(index, allowance)?;
         known.begin(index);
+        allowance.charge(rows.iter().map(|row| known.cost(row)).fold(0, u64::saturating_add))?;
         let targets = rows.into_iter().map(|row| self.target(row, &mut parts, known)).collect::<Result<_>>()?;
         known.end();
         if !parts.is_empty() {
@@ -318,16 +343,16 @@ impl Tables {
     }
 
     /// The rows of other tables, by target.
-    fn parts(&mut self, index: u64) -> Result<HashMap<TargetId, Parts>> {
+    fn parts(&mut self, index: u64, allowance: &mut Allowance) -> Result<HashMap<TargetId, Parts>> {
         let mut parts: HashMap<TargetId, Parts> = HashMap::new();
-        for row in self.regions.take(index)? {
-            parts.entry(row.id).or_default().regions.push(row.region);
+        for row in self.regions.take(index, allowance)? {
+            Parts::of(row.id, &mut parts, allowance)?.regions.push(row.region);
         }
-        for row in self.mappings.take(index)? {
-            parts.entry(row.id).or_default().mappings.push(row.mapping);
+        for row in self.mappings.take(index, allowance)? {
+            Parts::of(row.id, &mut parts, allowance)?.mappings.push(row.mapping);
         }
-        for row in self.heat.take(index)? {
-            if !parts.entry(row.id).or_default().count(&row) {
+        for row in self.heat.take(index, allowance)? {
+            if !Parts::of(row.id, &mut parts, allowance)?.count(&row) {
                 return Err(self.heat.damaged(format!("snapshot {index} counts a step twice or too many pages")));
             }
         }
@@ -353,17 +378,17 @@ impl Tables {
     }
 
     /// Nothing may be left when the last snapshot is read.
-    fn check_end(&mut self) -> Result<()> {
-        ended(&mut self.snapshots)?;
-        ended(&mut self.targets)?;
-        ended(&mut self.regions)?;
-        ended(&mut self.mappings)?;
-        ended(&mut self.heat)
+    fn check_end(&mut self, allowance: &mut Allowance) -> Result<()> {
+        ended(&mut self.snapshots, allowance)?;
+        ended(&mut self.targets, allowance)?;
+        ended(&mut self.regions, allowance)?;
+        ended(&mut self.mappings, allowance)?;
+        ended(&mut self.heat, allowance)
     }
 }
 
-fn ended<R: Row>(cursor: &mut Cursor<R>) -> Result<()> {
-    match cursor.peek()? {
+fn ended<R: Row>(cursor: &mut Cursor<R>, allowance: &mut Allowance) -> Result<()> {
+    match cursor.peek(allowance)? {
         Some(index) => Err(cursor.damaged(format!("rows of snapshot {index}, which the segment does not cover"))),
         None => Ok(()),
     }
@@ -381,6 +406,14 @@ struct Parts {
 }
 
 impl Parts {
+    /// Those of a target, made if they are not there yet.
+    fn of<'a>(id: TargetId, all: &'a mut HashMap<TargetId, Parts>, allowance: &mut Allowance) -> Result<&'a mut Parts> {
+        if !all.contains_key(&id) {
+            allowance.charge(bytes_of::<(TargetId, Parts)>(2) + 2 * HISTOGRAM)?;
+        }
+        Ok(all.entry(id).or_default())
+    }
+
     /// Counts a row; false if its step was counted already or the sum of all has no room in 64 bits.
     fn count(&mut self, row: &HeatRow) -> bool {
         let (histogram, total) = match row.kind {
@@ -396,6 +429,9 @@ impl Parts {
         true
     }
 }
+
+/// What the allocator adds to two strings.
+const STRINGS: u64 = 32;
 
 /// Mappings of the targets of the last snapshot: what `mappings_snapshot` can point to.
 struct KnownMappings {
@@ -416,6 +452,12 @@ impl KnownMappings {
     fn begin(&mut self, index: u64) {
         self.index = index;
         self.now.clear();
+    }
+
+    /// Memory that a copy of the mappings of a target takes.
+    fn cost(&self, row: &TargetRow) -> u64 {
+        let set = self.before.get(&row.heat.id).map_or(&[][..], |(_, set)| set);
+        set.iter().map(|m| bytes_of::<Mapping>(1) + (m.name.len() + m.perms.len()) as u64 + STRINGS).sum()
     }
 
     fn end(&mut self) {

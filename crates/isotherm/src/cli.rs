@@ -87,7 +87,7 @@ fn window_ns(text: &str) -> Result<u64, String> {
     duration_ns(text).and_then(|ns| if ns < 50_000_000 { Err("has to be 50ms or longer".into()) } else { Ok(ns) })
 }
 
-fn size(text: &str) -> Result<Bytes, String> {
+pub fn size(text: &str) -> Result<Bytes, String> {
     text.parse::<ByteSize>().map(|b| Bytes(b.0)).map_err(|_| "write a size like 64MiB, 2GiB or 4096".to_owned())
 }
 

@@ -2,15 +2,21 @@
 //!
 //! Used by reports, replay and `convert`. Both are read whole, and what is not as it should be is told on standard error.
 
+use crate::cli::{self, Usage};
 use crate::output;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use isotherm_heat::{RunInfo, Snapshot};
 use isotherm_record::{Recording, damo};
 use isotherm_units::{Bytes, PAGE_SIZE};
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 /// The most memory of a process that is played back: a replay keeps something for each of its blocks.
 const MOST_PLAYED: Bytes = Bytes(16 << 40);
+
+/// Sets how much memory what is read of a file may take.
+const MAX_MEMORY: &str = "ISOTHERM_MAX_MEMORY";
 
 /// Snapshots, and how they were made.
 #[derive(Debug)]
@@ -46,14 +52,36 @@ pub fn is_damo(path: &Path) -> bool {
     path.metadata().is_ok_and(|m| !m.is_dir())
 }
 
+/// What the user lets a file take; `None` to go by the size of the file.
+pub fn max_memory() -> Result<Option<Bytes>> {
+    let Some(text) = std::env::var_os(MAX_MEMORY).filter(|text| !text.is_empty()) else { return Ok(None) };
+    let wrong = |why| Usage(format!("{MAX_MEMORY}={}: {why}", text.display()));
+    let parsed = text.to_str().ok_or_else(|| "not UTF-8".to_owned()).and_then(cli::size);
+    parsed.map(Some).map_err(|why| wrong(why).into())
+}
+
+/// Reads a text of no more than `most` bytes from `file`, which `path` names.
+pub fn short_text(file: File, path: &Path, most: Bytes) -> Result<String> {
+    let mut text = String::new();
+    let read = file.take(most.0 + 1).read_to_string(&mut text);
+    read.with_context(|| format!("read {}", path.display()))?;
+    if text.len() as u64 > most.0 {
+        anyhow::bail!(
+            "read {}: it is longer than {most}, which is as much as is read; give a shorter file",
+            path.display()
+        );
+    }
+    Ok(text)
+}
+
 fn of_isotherm(path: &Path) -> Result<(Recorded, Vec<String>)> {
-    let recording = Recording::open(path)?;
+    let recording = Recording::open(path)?.with_max_memory(max_memory()?);
     let recorded = Recorded { run: recording.run().clone(), snapshots: recording.read_all()? };
     Ok((recorded, recording.notes().to_vec()))
 }
 
 fn of_damo(path: &Path) -> Result<(Recorded, Vec<String>)> {
-    let damo::DamoRecording { run, snapshots, notes } = damo::read(path)?;
+    let damo::DamoRecording { run, snapshots, notes } = damo::read_within(path, max_memory()?)?;
     Ok((Recorded { run, snapshots }, notes))
 }
 

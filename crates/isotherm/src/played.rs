@@ -7,12 +7,15 @@ use isotherm_model::{Host, ModelClock, ModelSource};
 use isotherm_sources::replay::Replay;
 use isotherm_sources::{AccessSource, Clock, VirtualClock};
 use isotherm_sys::clock;
-use std::fs;
+use isotherm_units::Bytes;
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
 /// The modelled host that comes with us.
 const TWO_TIB: &str = "2tib";
+/// The longest description of a host that is read.
+const LONGEST_HOST: Bytes = Bytes(1 << 20);
 
 /// A source with a clock of its own.
 pub struct Played {
@@ -50,8 +53,10 @@ fn model(targets: &TargetArgs, path: &Path) -> Result<Played> {
     let host = if path.as_os_str() == TWO_TIB {
         Host::two_tib()
     } else {
-        let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
-        Host::from_toml(&text).with_context(|| format!("{}: not the description of a host", path.display()))?
+        let file = File::open(path).with_context(|| format!("read {}", path.display()))?;
+        let text = input::short_text(file, path, LONGEST_HOST)?;
+        let host = Host::from_toml_within(&text, input::max_memory()?);
+        host.with_context(|| format!("{}: not the description of a host", path.display()))?
     };
     let pids = processes(&host, targets)?;
     let clock = ModelClock::default();

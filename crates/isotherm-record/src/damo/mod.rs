@@ -40,6 +40,7 @@
 //! - Histograms, mappings, huge pages and costs are not in damo's format. damo writes mappings into a second file and never
 //!   reads it, so neither do we write nor read that.
 
+mod charged;
 mod count;
 mod join;
 mod model;
@@ -51,5 +52,5 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub use read::{DamoRecording, read};
+pub use read::{DamoRecording, read, read_within};
 pub use write::{ExportOptions, Exported, write};

@@ -3,8 +3,9 @@
 //! Only what has a meaning for us is kept. [`is_known`] has the names of the rest, so that what a later damo adds can be told
 //! from what we leave out on purpose.
 
+use super::charged::{self, Charged, Free};
 use super::number;
-use isotherm_heat::RunInfo;
+use isotherm_heat::{Region, RunInfo, Snapshot, TargetHeat};
 use serde::{Deserialize, Serialize};
 
 /// Fields that are there and not used: what they say is lost, or follows from others.
@@ -14,6 +15,27 @@ const UNUSED: [&str; 7] =
 /// Whether damo 3.4 writes a field of this name.
 pub fn is_known(field: &str) -> bool {
     UNUSED.contains(&field)
+}
+
+/// All of a file.
+#[derive(Debug, Deserialize)]
+pub struct Records(#[serde(deserialize_with = "charged::list")] pub Vec<Record>);
+
+// Twice what is in a growing list, and once what is made of it.
+
+impl Charged for Record {
+    // And what is kept of its target.
+    const BYTES: u64 = 2 * size_of::<Record>() as u64 + 512;
+}
+
+impl Charged for SnapshotRecord {
+    // Two histograms of 2 KiB are made of each.
+    const BYTES: u64 =
+        (2 * size_of::<SnapshotRecord>() + 2 * size_of::<TargetHeat>() + 2 * size_of::<Snapshot>() + 4096 + 256) as u64;
+}
+
+impl Charged for RegionRecord {
+    const BYTES: u64 = (2 * size_of::<RegionRecord>() + size_of::<Region>()) as u64;
 }
 
 /// The accesses to one target, as one scheme of one context saw them.
@@ -30,11 +52,12 @@ pub struct Record {
     #[serde(deserialize_with = "number::index_or_null")]
     pub target_id: Option<u64>,
     #[serde(default)]
-    pub scheme_filters: Option<Vec<serde_json::Value>>,
+    pub scheme_filters: Option<Vec<Free>>,
+    #[serde(deserialize_with = "charged::list")]
     pub snapshots: Vec<SnapshotRecord>,
     /// What our own exports add. Anything else under that name is no harm.
     #[serde(default, rename = "isotherm")]
-    pub ours: Option<serde_json::Value>,
+    pub ours: Option<Free>,
 }
 
 /// What counts mean.
@@ -53,6 +76,7 @@ pub struct SnapshotRecord {
     pub start_ns: u64,
     #[serde(rename = "end_time", deserialize_with = "number::nanoseconds")]
     pub end_ns: u64,
+    #[serde(deserialize_with = "charged::list")]
     pub regions: Vec<RegionRecord>,
     /// Of a record whose intervals were tuned as it went.
     #[serde(default, rename = "sample_interval_us", deserialize_with = "number::microseconds_or_null")]
@@ -119,13 +143,13 @@ impl RegionRecord {
 impl Record {
     /// What our export said of the target, if this is one.
     pub fn ours(&self) -> Option<Ours> {
-        serde_json::from_value(self.ours.clone()?).ok()
+        Ours::deserialize(&self.ours.as_ref()?.0).ok()
     }
 
     /// Whether `sz_filter_passed` is what is resident: the one filter lets everything pass but holes.
     pub fn passes_resident(&self) -> bool {
         let [filter] = self.scheme_filters.as_deref().unwrap_or_default() else { return false };
-        let is = |key: &str, value: bool| filter[key].as_bool() == Some(value);
-        filter["filter_type"] == "unmapped" && is("matching", true) && is("allow", false)
+        let is = |key: &str, value: bool| filter.0[key].as_bool() == Some(value);
+        filter.0["filter_type"] == "unmapped" && is("matching", true) && is("allow", false)
     }
 }

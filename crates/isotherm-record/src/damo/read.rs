@@ -1,15 +1,18 @@
 //! Reads a file of damo, whoever wrote it.
 //!
 //! Compressed text is parsed as it is unpacked, so that it is in memory once, as records; and no more than [`MOST_TEXT`] of it
-//! is unpacked, since a few MiB of zlib can stand for any amount.
+//! is unpacked, since a few MiB of zlib can stand for any amount. Records are charged as they are parsed (`charged`).
 
+use super::charged;
 use super::join::{self, Notes};
-use super::model::{Record, is_known};
+use super::model::{Record, Records, is_known};
 use super::text;
+use crate::allowance::Allowance;
 use crate::error::counted;
 use crate::{Error, Result};
 use flate2::bufread::ZlibDecoder;
 use isotherm_heat::{RunInfo, Snapshot};
+use isotherm_units::Bytes;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
@@ -17,6 +20,12 @@ use std::path::{Path, PathBuf};
 
 /// The most text that is read of one file: some million regions, which take about as much memory.
 const MOST_TEXT: u64 = 2 << 30;
+
+/// What comes through a pipe is taken to be so long, as far as memory goes.
+const SIZE_OF_PIPE: u64 = 4 << 20;
+
+/// No name, text or number of damo comes near.
+const LONGEST_WORD: Bytes = Bytes(1 << 20);
 
 /// How many names of unknown fields are told.
 const MOST_NAMES: usize = 8;
@@ -34,15 +43,23 @@ pub struct DamoRecording {
 
 /// Reads a recording of damo: `json_compressed`, `json` or `perf_script`, whichever it is.
 pub fn read(path: impl AsRef<Path>) -> Result<DamoRecording> {
-    read_up_to(path.as_ref(), MOST_TEXT)
+    read_within(path, None)
+}
+
+/// The same, with as much memory as is said and not what the size of the file suggests: `None` for that.
+pub fn read_within(path: impl AsRef<Path>, max_memory: Option<Bytes>) -> Result<DamoRecording> {
+    read_up_to(path.as_ref(), MOST_TEXT, max_memory)
 }
 
 /// The same with another bound on text.
-pub(super) fn read_up_to(path: &Path, most_text: u64) -> Result<DamoRecording> {
+pub(super) fn read_up_to(path: &Path, most_text: u64, max_memory: Option<Bytes>) -> Result<DamoRecording> {
     let open = |error| Error::Open { path: path.to_owned(), error };
-    let mut file = BufReader::with_capacity(1 << 16, File::open(path).map_err(open)?);
+    let file = File::open(path).map_err(open)?;
+    let there = file.metadata().map_err(open)?;
+    let size = if there.is_file() { there.len() } else { SIZE_OF_PIPE };
+    let mut file = BufReader::with_capacity(1 << 16, file);
     let begin = file.fill_buf().map_err(open)?.to_vec();
-    let place = Place { path, most_text };
+    let place = Place { path, most_text, allowance: Allowance::new(path, size, max_memory.map(|bytes| bytes.0)) };
     let mut notes = Notes::default();
     let records = match Form::of(&begin).map_err(|(what, advice)| place.error(what, advice))? {
         Form::Compressed => place.json(ZlibDecoder::new(file), &mut notes)?,
@@ -99,6 +116,7 @@ fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
 struct Place<'a> {
     path: &'a Path,
     most_text: u64,
+    allowance: Allowance,
 }
 
 impl Place<'_> {
@@ -108,18 +126,21 @@ impl Place<'_> {
 
     fn json(&self, from: impl Read, notes: &mut Notes) -> Result<Vec<Record>> {
         let mut unknown = BTreeSet::new();
-        let text = BufReader::new(Limited { from, left: self.most_text });
+        let text = BufReader::new(Words::of(Limited { from, left: self.most_text }));
         let mut parser = serde_json::Deserializer::from_reader(text);
-        let records = serde_ignored::deserialize(&mut parser, |field| {
-            if let serde_ignored::Path::Map { key, .. } = field
-                && !is_known(&key)
-                && unknown.len() <= MOST_NAMES
-            {
-                unknown.insert(key.chars().take(40).collect::<String>());
-            }
-        });
+        let parse = || {
+            serde_ignored::deserialize(&mut parser, |field| {
+                if let serde_ignored::Path::Map { key, .. } = field
+                    && !is_known(&key)
+                    && unknown.len() <= MOST_NAMES
+                {
+                    unknown.insert(key.chars().take(40).collect::<String>());
+                }
+            })
+        };
+        let records = charged::within(self.allowance.left(), parse).ok_or_else(|| self.allowance.exceeded())?;
         // The end of the text too: only there the checksum of the compressed form is known.
-        let records = records.and_then(|records| parser.end().map(|()| records));
+        let records = records.and_then(|Records(records)| parser.end().map(|()| records));
         notes.unknown_fields(&unknown);
         records.map_err(|error| self.json_error(&error))
     }
@@ -129,6 +150,9 @@ impl Place<'_> {
         let shape = || format!("it has not the shape of a recording by damo: {error}");
         match error.io_error_kind() {
             Some(ErrorKind::FileTooLarge) => self.too_large(),
+            Some(ErrorKind::OutOfMemory) => {
+                self.error(format!("a name or number in it has more than {LONGEST_WORD}"), RESTORE)
+            }
             Some(ErrorKind::UnexpectedEof) => self.error("it is cut off", RESTORE),
             Some(_) => self.error(format!("it is damaged: {error}"), RESTORE),
             None if error.is_eof() => self.error("it is cut off", RESTORE),
@@ -138,7 +162,7 @@ impl Place<'_> {
     }
 
     fn too_large(&self) -> Error {
-        let limit = isotherm_units::Bytes(self.most_text);
+        let limit = Bytes(self.most_text);
         self.error(
             format!("its text is longer than {limit}, which is as much as is read"),
             "make it shorter: damo adjust --aggregate_interval",
@@ -156,6 +180,47 @@ impl Place<'_> {
             notes.say(format!("the text ends within a snapshot: {} of it left out", counted(cut, "region")));
         }
         Ok(records.into_iter().map(|r| r.record).collect())
+    }
+}
+
+/// JSON in which no name, text or number is longer than [`LONGEST_WORD`]: the parser holds each in one piece, twice.
+struct Words<R> {
+    from: R,
+    /// Bytes since the last one began.
+    length: u64,
+    in_text: bool,
+    escaped: bool,
+}
+
+impl<R> Words<R> {
+    fn of(from: R) -> Words<R> {
+        Words { from, length: 0, in_text: false, escaped: false }
+    }
+
+    /// Whether the word that `byte` belongs to is still short enough.
+    fn take(&mut self, byte: u8) -> bool {
+        let ends = match (self.in_text, byte) {
+            _ if std::mem::take(&mut self.escaped) => false,
+            (true, b'\\') => {
+                self.escaped = true;
+                false
+            }
+            (_, b'"') => {
+                self.in_text = !self.in_text;
+                true
+            }
+            (true, _) => false,
+            (false, _) => byte.is_ascii_whitespace() || b",:[]{}".contains(&byte),
+        };
+        self.length = if ends { 0 } else { self.length + 1 };
+        self.length <= LONGEST_WORD.0
+    }
+}
+
+impl<R: Read> Read for Words<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let n = self.from.read(into)?;
+        if into[..n].iter().all(|byte| self.take(*byte)) { Ok(n) } else { Err(ErrorKind::OutOfMemory.into()) }
     }
 }
 

@@ -494,13 +494,13 @@ fn a_few_bytes_that_stand_for_much_text_are_not_unpacked_to_the_end() {
     let bomb = compressed(&[b"[".as_slice(), &vec![b' '; 4 << 20]].concat());
     assert!(bomb.len() < 64 << 10);
     let path = desk.put(&bomb);
-    let error = read_up_to(&path, 1 << 20).unwrap_err().to_string();
+    let error = read_up_to(&path, 1 << 20, None).unwrap_err().to_string();
     assert!(error.contains("longer than 1.0 MiB") && error.contains("damo adjust"), "{error}");
     // As long as is allowed is allowed.
     let text = kernel(&[(1, 3, 4, 5)]).to_string();
     let path = desk.put(&compressed(text.as_bytes()));
-    assert!(read_up_to(&path, text.len() as u64).is_ok());
-    assert!(read_up_to(&path, text.len() as u64 - 1).is_err());
+    assert!(read_up_to(&path, text.len() as u64, None).is_ok());
+    assert!(read_up_to(&path, text.len() as u64 - 1, None).is_err());
     let path = desk.put(&[b'['; 1 << 20]);
     assert!(read(&path).is_err(), "nested deeper than a parser goes");
 }

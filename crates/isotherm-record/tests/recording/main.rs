@@ -5,6 +5,7 @@ mod samples;
 
 mod fixture;
 mod full_disk;
+mod honest;
 mod hostile;
 mod kill;
 mod life;

@@ -1,0 +1,213 @@
+//! Checks the page headers of a Parquet file before its decoder sees them.
+//!
+//! Used by `cursor`. The decoder allocates what a header says a page or a dictionary holds, up to 2 GiB for each, before it looks at
+//! a byte of it. So each header is read here first: a size that Snappy cannot reach from the bytes that are there is damage, as
+//! is a dictionary of more entries than bytes. Encodings by differences (`DELTA_*`) are refused: by prefixes of prefixes they
+//! grow without bound, and neither Isotherm nor the tools that rewrite Parquet use them unless asked to.
+
+use parquet::arrow::ProjectionMask;
+use parquet::basic::Compression;
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+
+/// Snappy makes at most 64 bytes out of 3.
+const SNAPPY_RATIO: u64 = 22;
+/// What a compressed page needs besides, and what an empty one claims.
+const SLACK: u64 = 64;
+/// `PLAIN`, `PLAIN_DICTIONARY`, `RLE`, `BIT_PACKED`, `RLE_DICTIONARY`.
+const ENCODINGS: [u64; 5] = [0, 2, 3, 4, 8];
+/// Nested values of a header: three deep by the format.
+const DEEPEST: u32 = 16;
+
+type Checked<T> = Result<T, String>;
+
+/// Checks all pages of the columns in `mask`.
+pub(crate) fn check(file: &File, metadata: &ParquetMetaData, mask: &ProjectionMask) -> Checked<()> {
+    let mut from = Source { from: BufReader::new(file), at: 0 };
+    // The footer was read before.
+    from.from.rewind().map_err(failed)?;
+    for group in metadata.row_groups() {
+        for (index, column) in group.columns().iter().enumerate() {
+            if mask.leaf_included(index) {
+                let damaged = |what| format!("column {}: {what}", column.column_path());
+                check_column(&mut from, column).map_err(damaged)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_column(from: &mut Source<'_>, column: &ColumnChunkMetaData) -> Checked<()> {
+    let (start, length) = column.byte_range();
+    let end = start.checked_add(length).ok_or("it has no end")?;
+    from.go_to(start)?;
+    while from.at < end {
+        let header = Header::read(from)?;
+        header.check(column.compression())?;
+        from.go_to(from.at.saturating_add(header.compressed))?;
+    }
+    Ok(())
+}
+
+/// What a page header says. Where it says something twice the larger counts.
+#[derive(Debug, Default)]
+struct Header {
+    uncompressed: u64,
+    compressed: u64,
+    dictionary_entries: u64,
+    encodings: Vec<u64>,
+}
+
+impl Header {
+    fn read(from: &mut Source<'_>) -> Checked<Header> {
+        let mut header = Header::default();
+        from.fields(|from, field, kind| {
+            match (field, kind) {
+                (2, INTEGERS) => header.uncompressed = header.uncompressed.max(from.size()?),
+                (3, INTEGERS) => header.compressed = header.compressed.max(from.size()?),
+                // The headers of data pages of both versions, and of dictionaries.
+                (5 | 7 | 8, STRUCT) => header.read_inner(from, field)?,
+                _ => from.skip(kind, 0)?,
+            }
+            Ok(())
+        })?;
+        Ok(header)
+    }
+
+    fn read_inner(&mut self, from: &mut Source<'_>, of: i64) -> Checked<()> {
+        from.fields(|from, field, kind| {
+            match (of, field, kind) {
+                (5 | 7, 2, INTEGERS) | (8, 4, INTEGERS) => self.encodings.push(from.size()?),
+                (7, 1, INTEGERS) => self.dictionary_entries = self.dictionary_entries.max(from.size()?),
+                _ => from.skip(kind, 0)?,
+            }
+            Ok(())
+        })
+    }
+
+    fn check(&self, compression: Compression) -> Checked<()> {
+        let most = match compression {
+            Compression::UNCOMPRESSED => self.compressed,
+            // Any other codec is not built in, and the decoder says so.
+            _ => self.compressed * SNAPPY_RATIO + SLACK,
+        };
+        if self.uncompressed > most {
+            return Err(format!("a page of {} bytes cannot come to {}", self.compressed, self.uncompressed));
+        }
+        if self.dictionary_entries > self.uncompressed {
+            return Err(format!("{} entries of a dictionary in {} bytes", self.dictionary_entries, self.uncompressed));
+        }
+        match self.encodings.iter().find(|e| !ENCODINGS.contains(e)) {
+            Some(encoding) => {
+                Err(format!("encoding {encoding} is not used in recordings; write it plain or as dictionary"))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+// Types of Thrift's compact protocol.
+const INTEGERS: u8 = 5;
+const STRUCT: u8 = 12;
+
+/// A file that is read forward, as Thrift's compact protocol.
+struct Source<'a> {
+    from: BufReader<&'a File>,
+    at: u64,
+}
+
+impl Source<'_> {
+    fn go_to(&mut self, at: u64) -> Checked<()> {
+        let forward = i64::try_from(at).ok().zip(i64::try_from(self.at).ok()).map(|(to, from)| to - from);
+        match forward {
+            Some(distance) => self.from.seek_relative(distance).map_err(failed)?,
+            None => drop(self.from.seek(SeekFrom::Start(at)).map_err(failed)?),
+        }
+        self.at = at;
+        Ok(())
+    }
+
+    fn byte(&mut self) -> Checked<u8> {
+        let mut byte = [0];
+        self.from.read_exact(&mut byte).map_err(failed)?;
+        self.at += 1;
+        Ok(byte[0])
+    }
+
+    fn varint(&mut self) -> Checked<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err("a number without end".into())
+    }
+
+    fn integer(&mut self) -> Checked<i64> {
+        let zigzag = self.varint()?;
+        Ok((zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed())
+    }
+
+    /// An `i32` that is not negative.
+    fn size(&mut self) -> Checked<u64> {
+        let n = self.integer()?;
+        u32::try_from(n).map(u64::from).map_err(|_| format!("a size of {n}"))
+    }
+
+    /// Calls `each` with the number and the type of each field of a struct; it has to read the value.
+    fn fields(&mut self, mut each: impl FnMut(&mut Self, i64, u8) -> Checked<()>) -> Checked<()> {
+        let mut field = 0_i64;
+        loop {
+            let byte = self.byte()?;
+            let kind = byte & 0xf;
+            if kind == 0 {
+                return Ok(());
+            }
+            field = match byte >> 4 {
+                0 => self.integer()?,
+                more => field.saturating_add(i64::from(more)),
+            };
+            each(self, field, kind)?;
+        }
+    }
+
+    fn skip(&mut self, kind: u8, depth: u32) -> Checked<()> {
+        if depth > DEEPEST {
+            return Err("a page header nested too deep".into());
+        }
+        match kind {
+            // Booleans of fields are in their type.
+            1 | 2 => Ok(()),
+            3 => self.byte().map(drop),
+            4..=6 => self.varint().map(drop),
+            7 => self.go_to(self.at.saturating_add(8)),
+            8 => {
+                let length = self.varint()?;
+                self.go_to(self.at.saturating_add(length))
+            }
+            9 | 10 => self.skip_list(depth),
+            STRUCT => self.fields(|from, _, kind| from.skip(kind, depth + 1)),
+            other => Err(format!("a page header with a value of type {other}")),
+        }
+    }
+
+    fn skip_list(&mut self, depth: u32) -> Checked<()> {
+        let byte = self.byte()?;
+        let length = if byte >> 4 == 15 { self.varint()? } else { u64::from(byte >> 4) };
+        for _ in 0..length {
+            match byte & 0xf {
+                1 | 2 => drop(self.byte()?),
+                kind => self.skip(kind, depth + 1)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn failed(error: io::Error) -> String {
+    format!("page headers: {error}")
+}
