@@ -1,10 +1,11 @@
 //! The live view: processes or cgroups by heat, and the heat map of one of them.
 //!
 //! Three parts. [`TopState`] is all that is shown and reacts to snapshots and keys, without a terminal. [`draw`] draws it on a
-//! frame of any size. [`run_top`] is the session that connects both with the terminal, and the only place of this crate that
-//! does I/O. Snapshots come over a channel from whoever makes them, a monitor or a replay, so drawing never delays looking.
+//! frame of any size. [`run_top`] is the session that connects both with the terminal, and with `input`, which reads its
+//! keys, the only place of this crate that does I/O. Snapshots come over a channel from whoever makes them, a monitor or a replay, so drawing never delays looking.
 
 mod draw;
+mod input;
 mod keys;
 mod session;
 mod state;

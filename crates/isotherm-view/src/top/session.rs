@@ -1,17 +1,20 @@
 //! The session: keys in, frames out, and the terminal given back whatever happens.
 //!
-//! Four ways lead out, and all of them restore the terminal: a key, the caller's stop flag (which its handler of SIGTERM
-//! sets), an error, and a panic. A guard restores on the first three and when this thread unwinds; a panic hook restores
-//! before the message is printed, so that the message can be read. The hook also fires for other threads: then the session
-//! ends too, since drawing on would hide what happened.
+//! Five ways lead out, and all of them restore the terminal: a key, the caller's stop flag (which its handler of SIGTERM
+//! sets), the end of the terminal, an error, and a panic. A guard restores on the first four and when this thread unwinds; a
+//! panic hook restores before the message is printed, so that the message can be read. The hook also fires for other threads:
+//! then the session ends too, since drawing on would hide what happened.
+//!
+//! Keys are read in a thread of their own ([`super::input`]): a read that never returns must not keep the session from its end.
 
 use super::draw::draw;
+use super::input::{Input, Waited, terminal_is_gone};
 use super::keys::{Action, Key};
 use super::state::{TopOptions, TopState};
 use isotherm_heat::{RunInfo, Snapshot};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
 use ratatui::crossterm::{cursor, execute};
 use std::io;
@@ -20,12 +23,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::thread;
-use std::time::Duration;
 
-/// The longest that a key is waited for before snapshots and the stop flag are looked at.
-const TICK: Duration = Duration::from_millis(100);
-
-/// Shows snapshots as they come until a key ends it or `stop` is set.
+/// Shows snapshots as they come until a key ends it, `stop` is set, or the terminal is gone.
 ///
 /// When the sender hangs up, the view says so and stays: what was seen last can still be read.
 ///
@@ -41,23 +40,26 @@ pub fn run_top(
     let guard = TerminalGuard::enter()?;
     let mut terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
     let mut state = TopState::new(run, options);
+    let mut input = Input::open()?;
     let mut changed = true;
     loop {
         if guard.panicked.load(Ordering::Acquire) {
             return Err(io::Error::other("another thread panicked"));
         }
-        if stop.load(Ordering::Relaxed) {
+        if stop.load(Ordering::Relaxed) || terminal_is_gone() {
             return Ok(());
         }
         if std::mem::take(&mut changed) {
-            terminal.draw(|frame| draw(frame, &state))?;
-        }
-        if event::poll(TICK)? {
-            changed = true;
-            match event::read()? {
-                Event::Key(key) if press(&mut state, key) == Action::Quit => return Ok(()),
-                _ => {}
+            match terminal.draw(|frame| draw(frame, &state)) {
+                Err(_) if terminal_is_gone() => return Ok(()),
+                drawn => _ = drawn?,
             }
+        }
+        match input.wait()? {
+            Waited::Event(Event::Key(key)) if press(&mut state, key) == Action::Quit => return Ok(()),
+            Waited::Event(_) => changed = true,
+            Waited::Nothing => {}
+            Waited::End => return Ok(()),
         }
         changed |= take_snapshots(&mut state, snapshots);
     }
