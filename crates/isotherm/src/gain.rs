@@ -1,5 +1,6 @@
 //! What collapsing has gained: heat on huge pages, resident memory, TLB misses, CPU for each unit of work; before and after.
 
+use crate::stop::Stop;
 use anyhow::{Context, Result, bail};
 use isotherm_sys::clock;
 use isotherm_sys::counter::{Counter, DtlbCounter};
@@ -51,10 +52,10 @@ impl Probe {
         self.misses_note.clone()
     }
 
-    /// Amounts now, and rates over `time`, for which this waits.
-    pub fn measure(&self, time: Duration) -> Result<Measured> {
+    /// Amounts now, and rates over `time`, for which this waits unless told to end.
+    pub fn measure(&self, time: Duration, stop: &Stop) -> Result<Measured> {
         let begin = self.reading()?;
-        std::thread::sleep(time);
+        stop.sleep(time);
         let end = self.reading()?;
         Ok(Measured::between(&begin, &end))
     }

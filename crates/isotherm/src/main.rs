@@ -10,6 +10,15 @@
 // Messages go through `output::note`, which writes out what a terminal would act on.
 #![warn(clippy::print_stderr)]
 
+/// As the one of std, which panics where standard error cannot be written to: on a terminal that is gone, or a pipe that nobody
+/// reads. What is lost there is a message; what must not be lost with it is, say, the end of a recording.
+macro_rules! eprintln {
+    ($($arg:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr().lock(), $($arg)*);
+    }};
+}
+
 mod cli;
 mod commands;
 mod daemon;
@@ -19,6 +28,7 @@ mod input;
 mod output;
 mod played;
 mod request;
+mod stop;
 mod watch;
 
 use clap::Parser;
@@ -47,7 +57,7 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if is_broken_pipe(&error) || stop::ended_unread() => ExitCode::SUCCESS,
         Err(error) => {
             output::note(format_args!("{error:#}"));
             ExitCode::from(if error.is::<cli::Usage>() { 2 } else { 1 })

@@ -4,6 +4,7 @@ use crate::cli::{ModeArg, TargetArgs, Usage, WatchArgs};
 use crate::output;
 use crate::played::Played;
 use crate::request;
+pub use crate::stop::Stop;
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use isotherm_collapse::benefit::{self, BlockFacts};
@@ -19,39 +20,7 @@ use isotherm_sys::{clock, descriptors, random};
 use std::ffi::OsString;
 use std::ops::ControlFlow;
 use std::process;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-/// Set when the user or the system asks us to end.
-#[derive(Clone, Debug)]
-pub struct Stop(pub Arc<AtomicBool>);
-
-impl Stop {
-    /// Hears SIGINT, SIGTERM and SIGHUP from now on.
-    pub fn on_signals() -> Result<Stop> {
-        let stop = Stop::on_end_signals()?;
-        let hangup = signal_hook::consts::SIGHUP;
-        signal_hook::flag::register_conditional_shutdown(hangup, 1, Arc::clone(&stop.0)).context("hear signals")?;
-        signal_hook::flag::register(hangup, Arc::clone(&stop.0)).context("hear signals")?;
-        Ok(stop)
-    }
-
-    /// Hears SIGINT and SIGTERM only: to a daemon SIGHUP means something else.
-    pub fn on_end_signals() -> Result<Stop> {
-        let flag = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            // A second signal ends us at once, in case a clean end hangs on something.
-            signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&flag)).context("hear signals")?;
-            signal_hook::flag::register(signal, Arc::clone(&flag)).context("hear signals")?;
-        }
-        Ok(Stop(flag))
-    }
-
-    pub fn is_set(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 /// Listing and snapshots may take this share of the CPU budget before snapshots are made less often.
 const MOST_BOOKKEEPING: f64 = 0.7;

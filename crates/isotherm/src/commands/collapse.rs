@@ -90,9 +90,9 @@ pub fn run(args: &CollapseArgs) -> Result<()> {
     }
     let mut pass = Pass::new(args, known, rules, budgets)?;
     let probe = Probe::start(pass.known.iter().map(|k| k.id.pid), args.work.as_deref());
-    let before = if args.dry_run { None } else { Some(probe.measure(measured_for(args, &probe))?) };
+    let before = if args.dry_run { None } else { Some(probe.measure(measured_for(args, &probe), &stop)?) };
     pass.serve(args, &stop)?;
-    let after = if args.dry_run { None } else { Some(probe.measure(measured_for(args, &probe))?) };
+    let after = if args.dry_run { None } else { Some(probe.measure(measured_for(args, &probe), &stop)?) };
     let report = pass.report(args.dry_run, source, before.zip(after), &probe);
     if args.json {
         return output::json(&report);

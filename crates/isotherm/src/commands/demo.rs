@@ -76,6 +76,7 @@ struct Report {
 pub fn run(args: &DemoArgs) -> Result<()> {
     let kind = args.output.as_deref().map(picture_kind).transpose()?;
     let stop = Stop::on_signals()?;
+    let stop = if kind.is_none() { stop.or_when_unread()? } else { stop };
     let pattern = pattern(args)?;
     let source = choose::open(request::wanted(args.source))?;
     let settings = Settings {
@@ -91,14 +92,14 @@ pub fn run(args: &DemoArgs) -> Result<()> {
         Bytes::of_pages(pattern.hot_pages as u64)
     ));
     let child = Child::start(child_command()?, &pattern).context("start the workload")?;
-    std::thread::sleep(UNWATCHED);
+    stop.sleep(UNWATCHED);
     output::note(&run.source_note);
     let selection = Selection::Pids { pids: vec![child.pid()], children: false };
     let mut monitor = alone(Monitor::new(source, Follower::new(&selection, Proc::default())?, RealClock, settings));
     let watched = watch(&mut monitor, args.duration, window_ns, &stop)?;
     let score = score(&monitor, &pattern, &child, &watched);
     drop(monitor);
-    std::thread::sleep(UNWATCHED);
+    stop.sleep(UNWATCHED);
     if stop.is_set() {
         bail!("stopped before the end");
     }

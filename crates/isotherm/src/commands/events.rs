@@ -130,7 +130,7 @@ fn try_event(args: &TryArgs) -> Result<()> {
     if args.targets.is_empty() {
         return Err(Usage("name processes to try it on: -p PID, --cgroup PATH, --all, or -- COMMAND".into()).into());
     }
-    let stop = Stop::on_signals()?;
+    let stop = Stop::on_signals()?.or_when_unread()?;
     let rate = args.sample_period.map(Rate::Period).or(args.sample_frequency.map(Rate::Frequency));
     let options = Options {
         events: vec![args.event.clone()],

@@ -19,7 +19,7 @@ const MS: u64 = 1_000_000;
 const TICK: Duration = Duration::from_millis(100);
 
 pub fn run(args: &HerdArgs) -> Result<()> {
-    let stop = Stop::on_signals()?;
+    let stop = Stop::on_signals()?.or_when_unread()?;
     let symbols = herd::symbols()?;
     let machine = Machine::read(&HostRoots::default());
     let mut observer = Observer::open(&symbols)?;

@@ -38,10 +38,14 @@ struct Input {
 }
 
 impl Input {
-    /// Reads the recording, or watches.
+    /// Reads the recording, or watches as long as there is somebody to read what is printed at the end.
     fn get(args: &InputArgs) -> Result<Input> {
+        Input::get_for(args, true)
+    }
+
+    fn get_for(args: &InputArgs, printed: bool) -> Result<Input> {
         let recorded = args.targets.is_empty() && !args.watch.is_played() && !args.watch.is_of_machine();
-        let input = if recorded { Input::recorded(args.recording.as_deref()) } else { Input::live(args) }?;
+        let input = if recorded { Input::recorded(args.recording.as_deref()) } else { Input::live(args, printed) }?;
         if input.snapshots.iter().all(|s| s.targets.is_empty()) {
             anyhow::bail!("nothing was watched: no process with memory of its own was found");
         }
@@ -61,8 +65,9 @@ impl Input {
         Ok(Input { snapshots, run })
     }
 
-    fn live(args: &InputArgs) -> Result<Input> {
+    fn live(args: &InputArgs, printed: bool) -> Result<Input> {
         let stop = Stop::on_signals()?;
+        let stop = if printed { stop.or_when_unread()? } else { stop };
         // Twenty columns for a heat map, and never so short that a snapshot costs more than the looks between two.
         let window = (args.duration / 20).clamp(500_000_000, 5_000_000_000);
         let mut watching = Watching::begin(&args.targets, &args.watch, window)?;
@@ -162,7 +167,7 @@ fn classes(args: &ClassArgs, build: fn(&Snapshot, Thresholds) -> Report) -> Resu
 
 fn heat_map(args: &HeatmapArgs) -> Result<()> {
     let kind = args.output.as_deref().map(picture_kind).transpose()?;
-    let input = Input::get(&args.input)?;
+    let input = Input::get_for(&args.input, kind.is_none())?;
     let target = args.only.map(|pid| find_target(&input.snapshots, pid)).transpose()?;
     if args.input.json {
         return output::json(&input.snapshots);

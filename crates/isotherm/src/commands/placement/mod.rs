@@ -50,7 +50,7 @@ pub fn run(args: &PlacementArgs) -> Result<()> {
     let facts = HostFacts::read(&HostRoots::default(), PAGE_SIZE);
     let nodes = nodes::nodes(args.cache_size, &facts)?;
     frames::check_visible(&Proc::default())?;
-    let stop = Stop::on_signals()?;
+    let stop = Stop::on_signals()?.or_when_unread()?;
     let (heated, told, _watching) = match wanted_heat(args) {
         None => (resident(args)?, None, None),
         Some(Wanted::Recording(path)) => {

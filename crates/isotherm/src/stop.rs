@@ -1,0 +1,197 @@
+//! When to end: signals, a terminal that is gone, and output that nobody reads any more.
+//!
+//! All of them set one flag, which every loop and every wait of a command looks at ten times a second or more. A hang-up is the
+//! end of a command that was started on the terminal that hung up. To a daemon it is also the request to read its settings again
+//! ([`hear_hangups`] keeps the two apart). A command that was started with hang-ups ignored (`nohup`) does not hear them.
+
+use anyhow::{Context, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::BorrowedFd;
+use rustix::io::Errno;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often a wait looks at the flag.
+const TICK: Duration = Duration::from_millis(50);
+
+/// The reader of our standard output has gone, which has ended the command.
+static UNREAD: AtomicBool = AtomicBool::new(false);
+
+/// Whether a command has ended early because nobody reads what it prints: whatever it says of that is no failure.
+pub fn ended_unread() -> bool {
+    UNREAD.load(Ordering::Relaxed)
+}
+
+/// Set when the user or the system asks us to end.
+#[derive(Clone, Debug)]
+pub struct Stop(pub Arc<AtomicBool>);
+
+impl Stop {
+    /// Hears SIGINT, SIGTERM and SIGHUP from now on.
+    pub fn on_signals() -> Result<Stop> {
+        let stop = Stop::on_end_signals()?;
+        if !hangups_are_ignored() {
+            // A second one is no sign of impatience: a shell that ends sends one, and the kernel another.
+            signal_hook::flag::register(SIGHUP, Arc::clone(&stop.0)).context("hear signals")?;
+        }
+        Ok(stop)
+    }
+
+    /// Hears SIGINT and SIGTERM only: to a daemon SIGHUP means something else.
+    pub fn on_end_signals() -> Result<Stop> {
+        let flag = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            // A second signal ends us at once, in case a clean end hangs on something.
+            signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&flag)).context("hear signals")?;
+            signal_hook::flag::register(signal, Arc::clone(&flag)).context("hear signals")?;
+        }
+        Ok(Stop(flag))
+    }
+
+    /// Ends a command also when the reader of its standard output has gone: for those that do nothing but print.
+    pub fn or_when_unread(self) -> Result<Stop> {
+        let stop = self.clone();
+        let wait = move || {
+            // No events: errors and hang-ups are reported always. Files have none, and this waits as long as we live.
+            if wait_for_end_of(rustix::stdio::stdout()) {
+                UNREAD.store(true, Ordering::Relaxed);
+                stop.set();
+            }
+        };
+        thread::Builder::new().name("isotherm-output".into()).spawn(wait).context("start a thread")?;
+        Ok(self)
+    }
+
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Sleeps for `time`, or until told to end.
+    pub fn sleep(&self, time: Duration) {
+        let began = Instant::now();
+        while !self.is_set() {
+            let left = time.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                return;
+            }
+            thread::sleep(left.min(TICK));
+        }
+    }
+}
+
+/// To a daemon: sets `stop` on a hang-up that comes because its terminal is gone, and `reload` on any other.
+pub fn hear_hangups(stop: &Stop, reload: &Arc<AtomicBool>) -> Result<()> {
+    let terminal = if hangups_are_ignored() { Terminal::default() } else { Terminal::of_this_process() };
+    let mut signals = signal_hook::iterator::Signals::new([SIGHUP]).context("hear signals")?;
+    let (stop, reload) = (stop.clone(), Arc::clone(reload));
+    let hear = move || {
+        for _ in signals.forever() {
+            if terminal.is_gone_soon() {
+                stop.set();
+            } else {
+                reload.store(true, Ordering::Relaxed);
+            }
+        }
+    };
+    thread::Builder::new().name("isotherm-hangup".into()).spawn(hear).context("start a thread")?;
+    Ok(())
+}
+
+/// What ties this process to a terminal.
+#[derive(Debug, Default)]
+struct Terminal {
+    /// There is a controlling terminal.
+    controls: bool,
+    /// Standard streams that are terminals.
+    streams: Vec<BorrowedFd<'static>>,
+}
+
+impl Terminal {
+    fn of_this_process() -> Terminal {
+        let streams = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
+        Terminal {
+            controls: open_controlling().is_ok(),
+            streams: streams.into_iter().filter(|fd| rustix::termios::isatty(fd)).collect(),
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        let uncontrolled = || match open_controlling() {
+            Err(error) => [Errno::NXIO, Errno::IO].contains(&Errno::from_io_error(&error).unwrap_or(Errno::INVAL)),
+            Ok(()) => false,
+        };
+        (self.controls && uncontrolled()) || self.streams.iter().any(|fd| has_ended(*fd))
+    }
+
+    /// The kernel takes the terminal from all processes of a session one after the other, and tells the first of them before that.
+    fn is_gone_soon(&self) -> bool {
+        self.is_gone() || {
+            thread::sleep(TICK);
+            self.is_gone()
+        }
+    }
+}
+
+fn open_controlling() -> io::Result<()> {
+    OpenOptions::new().read(true).open("/dev/tty").map(drop)
+}
+
+/// Whether a stream has hung up, or its reader has gone.
+fn has_ended(fd: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::empty())];
+    poll(&mut fds, Some(&Timespec::default())).is_ok() && !fds[0].revents().is_empty()
+}
+
+fn wait_for_end_of(fd: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::empty())];
+    loop {
+        match poll(&mut fds, None) {
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => return true,
+            Err(_) => return false,
+        }
+    }
+}
+
+/// Whether whoever started us wants us to outlive the terminal. Asked before a handler is set.
+fn hangups_are_ignored() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask & (1 << (SIGHUP - 1)) != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fd::AsFd;
+
+    #[test]
+    fn a_sleep_ends_with_the_flag() {
+        let stop = Stop(Arc::default());
+        let began = Instant::now();
+        stop.sleep(Duration::from_millis(1));
+        assert!(began.elapsed() >= Duration::from_millis(1));
+        stop.set();
+        stop.sleep(Duration::from_secs(600));
+    }
+
+    #[test]
+    fn a_pipe_has_ended_once_its_reader_is_gone_and_a_file_never() {
+        let (reader, writer) = io::pipe().unwrap();
+        assert!(!has_ended(writer.as_fd()));
+        drop(reader);
+        assert!(has_ended(writer.as_fd()) && wait_for_end_of(writer.as_fd()));
+        assert!(!has_ended(tempfile::tempfile().unwrap().as_fd()));
+        assert!(!has_ended(fs::File::open("/dev/null").unwrap().as_fd()));
+    }
+}
