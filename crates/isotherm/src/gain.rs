@@ -1,14 +1,14 @@
 //! What collapsing has gained: heat on huge pages, resident memory, TLB misses, CPU for each unit of work; before and after.
 
 use crate::stop::Stop;
-use anyhow::{Context, Result, bail};
+use crate::work;
+use anyhow::Result;
 use isotherm_sys::clock;
 use isotherm_sys::counter::{Counter, DtlbCounter};
 use isotherm_sys::proc::Proc;
 use isotherm_units::Bytes;
 use serde::Serialize;
 use std::io::{self, Write};
-use std::process::Command;
 use std::time::Duration;
 
 /// Measures processes that were named once.
@@ -54,14 +54,14 @@ impl Probe {
 
     /// Amounts now, and rates over `time`, for which this waits unless told to end.
     pub fn measure(&self, time: Duration, stop: &Stop) -> Result<Measured> {
-        let begin = self.reading()?;
+        let begin = self.reading(|| stop.is_set())?;
         stop.sleep(time);
-        let end = self.reading()?;
+        let end = self.reading(|| stop.is_set())?;
         Ok(Measured::between(&begin, &end))
     }
 
-    /// Counters now.
-    pub fn reading(&self) -> Result<Reading> {
+    /// Counters now, without work done if `is_over` before its command has ended.
+    pub fn reading(&self, is_over: impl Fn() -> bool) -> Result<Reading> {
         let mut reading = Reading { at: clock::monotonic_ns(), ..Reading::default() };
         for pid in &self.pids {
             reading.rss.0 += self.proc.status(*pid).ok().and_then(|s| s.rss).unwrap_or_default().0;
@@ -70,8 +70,8 @@ impl Probe {
         if self.counts_misses() {
             reading.misses = Some(self.misses.iter().filter_map(|c| c.read().ok()?.events()).sum());
         }
-        if let Some(work) = &self.work {
-            reading.work = Some(units(work)?);
+        if let Some(command) = &self.work {
+            reading.work = work::units(command, work::LONGEST, is_over)?;
         }
         Ok(reading)
     }
@@ -100,19 +100,6 @@ impl Measured {
         let cpu_us = end.cpu_ticks.saturating_sub(begin.cpu_ticks) as f64 * TICK_US;
         Measured { rss: end.rss, misses_per_s: misses, cpu_us_per_unit: units.map(|units| cpu_us / units) }
     }
-}
-
-/// Runs the user's command and takes the last number that it prints.
-fn units(command: &str) -> Result<f64> {
-    let output =
-        Command::new("sh").args(["-c", command]).output().with_context(|| format!("run --work {command:?}"))?;
-    if !output.status.success() {
-        bail!("--work {command:?} failed: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
-    }
-    let text = String::from_utf8_lossy(&output.stdout);
-    let number =
-        text.split(|c: char| c.is_whitespace() || c == ':' || c == '=').rev().find_map(|w| w.parse::<f64>().ok());
-    number.with_context(|| format!("--work {command:?} printed no number: {:?}", text.trim()))
 }
 
 /// Before and after.
@@ -179,14 +166,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_over_the_time_between_and_work_is_the_last_number_printed() {
+    fn rates_are_over_the_time_between() {
         let begin = Reading { at: 1_000_000_000, rss: Bytes(100), cpu_ticks: 50, misses: Some(10), work: Some(1000.0) };
         let end = Reading { at: 3_000_000_000, rss: Bytes(120), cpu_ticks: 250, misses: Some(30), work: Some(3000.0) };
         let measured = Measured::between(&begin, &end);
         assert_eq!(measured, Measured { rss: Bytes(120), misses_per_s: Some(10.0), cpu_us_per_unit: Some(1000.0) });
         assert_eq!(Measured::between(&end, &end).cpu_us_per_unit, None, "nothing was done");
-        assert_eq!(units("echo total_commands_processed:4711").unwrap(), 4711.0);
-        assert!(units("echo none").unwrap_err().to_string().contains("no number"));
-        assert!(units("exit 3").unwrap_err().to_string().contains("exit status: 3"));
     }
 }

@@ -30,6 +30,7 @@ mod played;
 mod request;
 mod stop;
 mod watch;
+mod work;
 
 use clap::Parser;
 use cli::{Cli, Command};

@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -54,7 +55,9 @@ pub fn run(args: &RunArgs) -> Result<()> {
     let ended = std::thread::scope(|scope| -> Result<()> {
         scope.spawn(|| work(&shared, || over.load(Ordering::Relaxed)));
         scope.spawn(|| door.answer(&shared, || over.load(Ordering::Relaxed)));
-        let outcome = watch(args, &mut config, &mut watching, &shared, &stop, &reload);
+        let (to_measure, orders) = mpsc::channel();
+        scope.spawn(|| measure(orders, &shared, || over.load(Ordering::Relaxed) || stop.is_set()));
+        let outcome = watch(args, &mut config, &mut watching, (&shared, &to_measure), &stop, &reload);
         over.store(true, Ordering::Relaxed);
         outcome
     });
@@ -86,18 +89,58 @@ fn work(shared: &Shared, is_over: impl Fn() -> bool) {
     }
 }
 
+/// What is to be measured from here on.
+struct Measure {
+    pids: Vec<u32>,
+    /// A shell command that prints how much was done so far.
+    work: Option<String>,
+}
+
+/// Reads work and misses now and then, in a thread of its own: the user's command may take its time.
+fn measure(orders: Receiver<Measure>, shared: &Shared, is_over: impl Fn() -> bool) {
+    let mut measured: Option<(Measure, Probe)> = None;
+    let mut next = 0;
+    while !is_over() {
+        match orders.recv_timeout(NAP) {
+            Ok(order) => {
+                let probe = Probe::start(order.pids.iter().copied(), order.work.as_deref());
+                (measured, next) = (Some((order, probe)), 0);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        let Some((order, probe)) = measured.as_mut().filter(|_| clock::monotonic_ns() >= next) else { continue };
+        next = clock::monotonic_ns() + READING_NS;
+        match probe.reading(&is_over) {
+            // Without work, as it may be, it would be the last one.
+            Ok(_) if is_over() => return,
+            Ok(reading) => {
+                let mut state = lock(shared);
+                state.note_misses(probe.misses_note());
+                state.read(reading);
+            }
+            Err(error) => {
+                // A counter that cannot be read is no reason to stop: it is told once, and left.
+                eprintln!("isotherm: CPU for each unit of work is not told from here on: {error:#}");
+                order.work = None;
+                *probe = Probe::start(order.pids.iter().copied(), None);
+            }
+        }
+    }
+}
+
 /// Watches window by window, and gives hints; begins anew when other targets were set.
 fn watch(
     args: &RunArgs,
     config: &mut Config,
     watching: &mut Watching,
-    shared: &Shared,
+    (shared, to_measure): (&Shared, &Sender<Measure>),
     stop: &Stop,
     reload: &AtomicBool,
 ) -> Result<()> {
     let ends = args.duration.map(|d| clock::monotonic_ns().saturating_add(d));
     loop {
-        let mut feeder = Feeder::new(args, config, watching, shared)?;
+        let mut feeder = Feeder::new(args, config, watching, (shared, to_measure))?;
         let left = ends.map(|end| end.saturating_sub(clock::monotonic_ns()));
         let mut anew = None;
         watching.windows(left, stop, &ProgressBar::hidden(), |monitor, snapshot| {
@@ -146,22 +189,28 @@ fn reloaded(args: &RunArgs, config: &mut Config, shared: &Shared) -> Option<Conf
 /// Brings windows into the state.
 struct Feeder<'a> {
     shared: &'a Shared,
+    to_measure: &'a Sender<Measure>,
     proc: Proc,
     work: Option<String>,
-    probe: Option<Probe>,
-    next_reading: u64,
+    /// The processes of the first window are measured, and no others.
+    measured: bool,
     kernels: Generations,
 }
 
 impl<'a> Feeder<'a> {
-    fn new(args: &RunArgs, config: &Config, watching: &Watching, shared: &'a Shared) -> Result<Feeder<'a>> {
+    fn new(
+        args: &RunArgs,
+        config: &Config,
+        watching: &Watching,
+        (shared, to_measure): (&'a Shared, &'a Sender<Measure>),
+    ) -> Result<Feeder<'a>> {
         lock(shared).describe(&watching.run.source, args.dry_run, config.round_robin, config.hints);
         Ok(Feeder {
             shared,
+            to_measure,
             proc: Proc::default(),
             work: config.work.clone(),
-            probe: None,
-            next_reading: 0,
+            measured: false,
             kernels: Generations::open(config.hints)?,
         })
     }
@@ -189,29 +238,11 @@ impl<'a> Feeder<'a> {
                 Window { id: target.id, comm: &target.comm, rss, mappings, facts: &facts, generations: &generations };
             lock(self.shared).feed(&window, now);
         }
-        self.read(&ids, now)
-    }
-
-    /// Reads work and misses now and then, outside the lock: the user's command may take its time.
-    fn read(&mut self, ids: &[TargetId], now: u64) -> Result<()> {
-        if now < self.next_reading || ids.is_empty() {
-            return Ok(());
+        if !self.measured && !ids.is_empty() {
+            self.measured = true;
+            let pids = ids.iter().map(|id| id.pid).collect();
+            let _ = self.to_measure.send(Measure { pids, work: self.work.clone() });
         }
-        self.next_reading = now + READING_NS;
-        let work = self.work.as_deref();
-        let probe = self.probe.get_or_insert_with(|| Probe::start(ids.iter().map(|id| id.pid), work));
-        let reading = match probe.reading() {
-            Ok(reading) => reading,
-            Err(error) => {
-                // A counter that cannot be read is no reason to stop: it is told once, and left.
-                output::note(format_args!("CPU for each unit of work is not told from here on: {error:#}"));
-                (self.work, self.probe) = (None, None);
-                return Ok(());
-            }
-        };
-        let mut state = lock(self.shared);
-        state.note_misses(probe.misses_note());
-        state.read(reading);
         Ok(())
     }
 }

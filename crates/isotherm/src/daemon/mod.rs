@@ -1,8 +1,8 @@
 //! What `isotherm run` is made of, besides the monitor: the state that its threads share ([`state`]), its settings ([`config`]),
 //! and the socket at which it is asked and told ([`socket`]).
 //!
-//! Three threads: the first watches and gives hints once a window, the second serves them, the third answers. One mutex guards
-//! all of the state; the longest that anyone holds it is one collapse.
+//! Four threads: the first watches and gives hints once a window, the second serves them, the third answers, the fourth measures
+//! what is gained. One mutex guards all of the state; the longest that anyone holds it is one collapse.
 
 pub mod config;
 pub mod socket;
