@@ -756,7 +756,7 @@ pub struct RunArgs {
     /// Where hints come from [default: heat]
     #[arg(long, value_enum, value_name = "ORIGIN", conflicts_with = "replay")]
     pub hints: Option<HintsArg>,
-    /// Where `isotherm status` and `isotherm hint` find this one [default: isotherm.sock in $XDG_RUNTIME_DIR or /run]
+    /// Where `isotherm status` and `isotherm hint` find this one [default: /run/isotherm.sock of root, $XDG_RUNTIME_DIR/isotherm.sock of others]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// A command that prints how much work the targets have done so far: CPU for each unit is told before and after

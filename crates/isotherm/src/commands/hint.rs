@@ -10,7 +10,7 @@ use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
 pub fn run(args: &HintArgs) -> Result<()> {
-    let socket = args.socket.clone().unwrap_or_else(default_socket);
+    let socket = args.socket.clone().map_or_else(default_socket, Ok)?;
     if let Some(pid) = args.pid.filter(|_| !args.ranges.is_empty()) {
         let mut lines = Vec::new();
         for range in &args.ranges {

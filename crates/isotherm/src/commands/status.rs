@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::io::Write;
 
 pub fn run(args: &StatusArgs) -> Result<()> {
-    let socket = args.socket.clone().unwrap_or_else(default_socket);
+    let socket = args.socket.clone().map_or_else(default_socket, Ok)?;
     let answer = Client::connect(&socket)?.ask("status")?;
     let Ok(status) = serde_json::from_str::<Value>(&answer) else {
         bail!("{} answered {answer:?}: is that an isotherm run of this version?", socket.display());

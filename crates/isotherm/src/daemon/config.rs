@@ -97,6 +97,7 @@ impl Config {
         if let (Some(fault), Some(path)) = (budgets.fault(), &args.config) {
             bail!("{}: [budgets]: {fault}", path.display());
         }
+        let socket = args.socket.clone().or(file.socket);
         Ok(Config {
             targets,
             watch,
@@ -104,7 +105,7 @@ impl Config {
             budgets,
             round_robin: args.round_robin || file.round_robin,
             hints: args.hints.unwrap_or(file.hints),
-            socket: args.socket.clone().or(file.socket).unwrap_or_else(default_socket),
+            socket: socket.map_or_else(default_socket, Ok)?,
             work: args.work.clone().or(file.work),
         })
     }
@@ -121,10 +122,20 @@ fn parse(path: &Path) -> Result<File> {
     toml::from_str(&text).with_context(|| format!("read {}", path.display()))
 }
 
-/// Where a daemon listens if nothing is said: in the user's own directory for such things, or in the system's.
-pub fn default_socket() -> PathBuf {
-    let dir = std::env::var_os("XDG_RUNTIME_DIR").filter(|d| !d.is_empty()).map_or("/run".into(), PathBuf::from);
-    dir.join("isotherm.sock")
+/// Where a daemon listens, and its clients connect, if nothing is said.
+pub fn default_socket() -> Result<PathBuf> {
+    let dir = std::env::var_os("XDG_RUNTIME_DIR").filter(|d| !d.is_empty()).map(PathBuf::from);
+    socket_of(rustix::process::geteuid().as_raw(), dir, Path::is_dir)
+}
+
+/// In the system's directory for such things for root, whether systemd or a login has started it, and in the user's own for users.
+fn socket_of(uid: u32, runtime_dir: Option<PathBuf>, is_dir: impl Fn(&Path) -> bool) -> Result<PathBuf> {
+    let users = || runtime_dir.or_else(|| Some(PathBuf::from(format!("/run/user/{uid}"))).filter(|dir| is_dir(dir)));
+    let dir = if uid == 0 { Some(PathBuf::from("/run")) } else { users() };
+    let dir = dir.with_context(|| {
+        format!("XDG_RUNTIME_DIR is not set and there is no /run/user/{uid}: say with --socket where the socket is")
+    })?;
+    Ok(dir.join("isotherm.sock"))
 }
 
 #[cfg(test)]
@@ -163,6 +174,18 @@ mod tests {
         let other = Config::load(&args(&["-c", path, "-p", "8"])).unwrap();
         assert_eq!(other.targets.pids, [8], "named on the command line: those and no others");
         assert!(!config.watches_like(&other) && config.watches_like(&config.clone()));
+    }
+
+    #[test]
+    fn a_socket_is_roots_in_run_and_a_users_in_its_own_directory() {
+        let socket = |uid, dir: Option<&str>, is_dir: bool| socket_of(uid, dir.map(PathBuf::from), |_| is_dir);
+        for dir in [None, Some("/run/user/0")] {
+            assert_eq!(socket(0, dir, true).unwrap(), Path::new("/run/isotherm.sock"), "by systemd or from a login");
+        }
+        assert_eq!(socket(7, Some("/x"), false).unwrap(), Path::new("/x/isotherm.sock"));
+        assert_eq!(socket(7, None, true).unwrap(), Path::new("/run/user/7/isotherm.sock"));
+        let error = socket(7, None, false).unwrap_err().to_string();
+        assert!(error.contains("/run/user/7") && error.contains("--socket"), "{error}");
     }
 
     #[test]
