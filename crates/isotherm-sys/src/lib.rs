@@ -22,6 +22,7 @@ pub mod memory;
 pub mod pagemap;
 mod pagemap_scan;
 pub mod pagemap_zero;
+pub mod peer;
 pub mod perf;
 pub mod pressure;
 pub mod probe;

@@ -5,6 +5,7 @@
 //! what is gained. One mutex guards all of the state; the longest that anyone holds it is one collapse.
 
 pub mod config;
+mod place;
 pub mod socket;
 pub mod state;
 

@@ -2,20 +2,19 @@
 //!
 //! `status` is answered with a JSON object; `hint PID START-END [LEVEL]` (addresses in hexadecimal, level 0 to 31) with
 //! `ok BLOCKS`; anything else, and anything that goes wrong, with `error: WHY`. Plain text, so that an allocator or a database can
-//! send hints with a dozen lines of C. Only the user who started the daemon may connect.
+//! send hints with a dozen lines of C. Only root and the user who started the daemon may connect. [`super::place`] owns the path.
 
+use crate::daemon::place::{Place, connect_within};
 use crate::daemon::state::State;
 use crate::output;
 use anyhow::{Context, Result, bail};
 use isotherm_collapse::Level;
-use isotherm_sys::clock;
+use isotherm_sys::{clock, peer};
 use isotherm_units::{Addr, AddrRange};
-use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -25,6 +24,8 @@ const LONGEST_LINE: u64 = 4096;
 const MOST_CONNECTIONS: usize = 32;
 /// A client that says nothing for this long is left.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a client waits for each step. An answer waits for the collapse under way, which takes a fraction of that.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(50);
 
 /// The state, by whoever holds it.
@@ -39,34 +40,18 @@ pub fn lock(shared: &Shared) -> MutexGuard<'_, State> {
 #[derive(Debug)]
 pub struct Door {
     listener: UnixListener,
-    path: PathBuf,
+    /// Given up after the listener is closed.
+    _place: Place,
+    /// A user that was refused has been reported.
+    reported: AtomicBool,
 }
 
 impl Door {
     /// Listens at `path`. A socket left behind by a crash is replaced; one at which somebody answers is an error.
     pub fn open(path: &Path) -> Result<Door> {
-        let listener = match UnixListener::bind(path) {
-            Ok(listener) => listener,
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                if UnixStream::connect(path).is_ok() {
-                    bail!(
-                        "another isotherm run answers at {}: ask it with `isotherm status`, or give this one another --socket",
-                        path.display()
-                    );
-                }
-                if !is_socket(path) {
-                    bail!("{} is there and is no socket: give another --socket", path.display());
-                }
-                fs::remove_file(path).with_context(|| format!("remove the socket left at {}", path.display()))?;
-                UnixListener::bind(path).with_context(|| format!("listen at {}", path.display()))?
-            }
-            Err(error) => return Err(error).with_context(|| format!("listen at {}", path.display())),
-        };
-        let door = Door { listener, path: path.to_owned() };
-        fs::set_permissions(path, fs::Permissions::from_mode(0o600))
-            .with_context(|| format!("protect {}", path.display()))?;
-        door.listener.set_nonblocking(true).context("prepare the socket")?;
-        Ok(door)
+        let (listener, place) = Place::listen(path)?;
+        listener.set_nonblocking(true).context("prepare the socket")?;
+        Ok(Door { listener, _place: place, reported: AtomicBool::new(false) })
     }
 
     /// Answers until `is_over`.
@@ -74,6 +59,9 @@ impl Door {
         let open = Arc::new(AtomicUsize::new(0));
         while !is_over() {
             match self.listener.accept() {
+                Ok((stream, _)) if !self.admits(&stream) => {
+                    refuse(&stream, "only root and the user who started this may connect")
+                }
                 Ok((stream, _)) if open.load(Ordering::Relaxed) < MOST_CONNECTIONS => {
                     let (shared, open) = (Arc::clone(shared), Arc::clone(&open));
                     open.fetch_add(1, Ordering::Relaxed);
@@ -83,22 +71,36 @@ impl Door {
                         open.fetch_sub(1, Ordering::Relaxed);
                     });
                 }
-                Ok((mut stream, _)) => drop(writeln!(stream, "error: too many connections")),
+                Ok((stream, _)) => refuse(&stream, "too many connections"),
                 Err(_) => std::thread::sleep(TICK),
             }
         }
     }
-}
 
-impl Drop for Door {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+    /// The mode of the socket says who may connect; whoever was let in for other reasons (a mode that was changed, a descriptor that
+    /// was handed on) is still asked who it is.
+    fn admits(&self, stream: &UnixStream) -> bool {
+        match peer::uid(stream) {
+            Ok(uid) if may_connect(uid, rustix::process::geteuid().as_raw()) => true,
+            Ok(uid) => {
+                if !self.reported.swap(true, Ordering::Relaxed) {
+                    eprintln!("isotherm: a connection of user {uid} was refused, and any more will be without a word");
+                }
+                false
+            }
+            Err(_) => false,
+        }
     }
 }
 
-fn is_socket(path: &Path) -> bool {
-    use std::os::unix::fs::FileTypeExt;
-    fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket())
+fn may_connect(peer: u32, own: u32) -> bool {
+    peer == 0 || peer == own
+}
+
+/// Answers with an error. One that does not read it is not waited for.
+fn refuse(mut stream: &UnixStream, why: &str) {
+    let _ = stream.set_nonblocking(true);
+    let _ = writeln!(stream, "error: {why}");
 }
 
 fn converse(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
@@ -186,25 +188,46 @@ pub fn parse_range(text: &str) -> Result<AddrRange, String> {
 #[derive(Debug)]
 pub struct Client {
     reader: BufReader<UnixStream>,
+    path: PathBuf,
 }
 
 impl Client {
     pub fn connect(path: &Path) -> Result<Client> {
-        let stream = UnixStream::connect(path).with_context(|| {
-            format!("connect to {}: is `isotherm run` there, under this user, with this --socket?", path.display())
+        let stream = connect_within(path, ANSWER_WITHIN).map_err(|error| {
+            if error.kind() == io::ErrorKind::WouldBlock {
+                return no_answer(path);
+            }
+            let text =
+                format!("connect to {}: is `isotherm run` there, under this user, with this --socket?", path.display());
+            anyhow::Error::new(error).context(text)
         })?;
-        Ok(Client { reader: BufReader::new(stream) })
+        Ok(Client { reader: BufReader::new(stream), path: path.to_owned() })
     }
 
     pub fn ask(&mut self, line: &str) -> Result<String> {
-        writeln!(self.reader.get_mut(), "{line}").context("write to the socket")?;
+        let path = &self.path;
+        let fault = |what: &'static str| {
+            move |error: io::Error| match error.kind() {
+                io::ErrorKind::WouldBlock => no_answer(path),
+                _ => anyhow::Error::new(error).context(what),
+            }
+        };
+        writeln!(self.reader.get_mut(), "{line}").map_err(fault("write to the socket"))?;
         let mut reply = String::new();
-        self.reader.read_line(&mut reply).context("read from the socket")?;
+        self.reader.read_line(&mut reply).map_err(fault("read from the socket"))?;
         if reply.is_empty() {
             bail!("`isotherm run` went away");
         }
         Ok(reply.trim_end().to_owned())
     }
+}
+
+fn no_answer(path: &Path) -> anyhow::Error {
+    anyhow::anyhow!(
+        "{} does not answer within {ANSWER_WITHIN:?}: the `isotherm run` there is stopped, or another program listens; see `fuser {}`",
+        path.display(),
+        path.display()
+    )
 }
 
 #[cfg(test)]
@@ -214,6 +237,8 @@ mod tests {
     use isotherm_collapse::machine::DryRun;
     use isotherm_collapse::plan::Rules;
     use std::collections::BTreeMap;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
 
     fn shared() -> Shared {
         let machine = Box::new(DryRun::new(false, BTreeMap::new()));
@@ -271,21 +296,28 @@ mod tests {
     }
 
     #[test]
+    fn only_root_and_our_own_user_may_connect() {
+        assert!(may_connect(0, 1000) && may_connect(1000, 1000) && may_connect(0, 0));
+        assert!(!may_connect(1001, 1000) && !may_connect(1000, 0));
+    }
+
+    #[test]
     fn endless_lines_and_binary_are_survived() {
         let dir = tempfile::tempdir().unwrap();
-        let door = Door::open(&dir.path().join("s")).unwrap();
+        let path = dir.path().join("s");
+        let door = Door::open(&path).unwrap();
         let over = std::sync::atomic::AtomicBool::new(false);
         let shared = shared();
         std::thread::scope(|scope| {
             scope.spawn(|| door.answer(&shared, || over.load(Ordering::Relaxed)));
-            let mut long = Client::connect(&door.path).unwrap();
+            let mut long = Client::connect(&path).unwrap();
             assert!(long.ask(&"x".repeat(10_000)).unwrap().contains("more than 4096"));
-            let mut binary = UnixStream::connect(&door.path).unwrap();
+            let mut binary = UnixStream::connect(&path).unwrap();
             binary.write_all(b"\xff\xfe\n").unwrap();
             let mut reply = String::new();
             BufReader::new(&binary).read_line(&mut reply).unwrap();
             assert_eq!(reply, "error: not UTF-8\n");
-            let mut after = Client::connect(&door.path).unwrap();
+            let mut after = Client::connect(&path).unwrap();
             assert!(after.ask("status").unwrap().starts_with('{'));
             over.store(true, Ordering::Relaxed);
         });
