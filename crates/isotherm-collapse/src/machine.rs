@@ -4,6 +4,10 @@
 //! that hints for memory of before an exec are not applied to what came after. Everything is looked at afresh for each block
 //! (one read of 4 KiB of `pagemap`, a hundredth of what a collapse costs); what changes seldom is kept for a second.
 
+mod cgroup;
+
+pub use cgroup::CgroupState;
+
 use crate::outcome::Refusal;
 use crate::plan::unfit_mapping;
 use isotherm_heat::{Mapping, Ns, TargetId};
@@ -12,7 +16,7 @@ use isotherm_sys::free::{self, FreeBlocks};
 use isotherm_sys::madvise::{CollapseError, PidFd};
 use isotherm_sys::pagemap::Pagemap;
 use isotherm_sys::pressure::Pressure;
-use isotherm_sys::proc::{Proc, VmFlags};
+use isotherm_sys::proc::{Cgroups, Proc, VmFlags};
 use isotherm_units::{Addr, BlockNo, Bytes};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -93,6 +97,8 @@ pub trait Machine {
     fn fork_of(&mut self, process: TargetId) -> Option<u32>;
     /// What the host has to spare.
     fn host(&mut self) -> HostState;
+    /// The memory cgroup of a process, at this moment; `None` where it has none, or none that can be read.
+    fn cgroup(&mut self, process: TargetId) -> Option<CgroupState>;
 }
 
 /// The machine that we run on.
@@ -102,6 +108,8 @@ pub struct Live {
     /// Memory of files and shared memory may be tried as well.
     files: bool,
     members: BTreeMap<TargetId, Member>,
+    /// The mounted hierarchies, once they were needed.
+    cgroups: Option<Cgroups>,
 }
 
 #[derive(Debug)]
@@ -118,6 +126,7 @@ struct Member {
     fork_at: Ns,
     /// Children that are no copies of the process: they execute something else, or share none of its memory.
     other_children: BTreeSet<u32>,
+    cgroup: cgroup::Known,
 }
 
 impl Live {
@@ -235,6 +244,7 @@ impl Machine for Live {
             fork: None,
             fork_at: 0,
             other_children: BTreeSet::new(),
+            cgroup: cgroup::Known::default(),
         };
         self.members.insert(process, member);
         Ok(Process { resident: status.rss.unwrap_or_default() })
@@ -323,6 +333,12 @@ impl Machine for Live {
             pressure_pct: pressure.map(|p| p.some_avg10),
         }
     }
+
+    fn cgroup(&mut self, process: TargetId) -> Option<CgroupState> {
+        let Live { proc, cgroups, members, .. } = self;
+        let cgroups = cgroups.get_or_insert_with(|| proc.cgroups().unwrap_or_default());
+        members.get_mut(&process)?.cgroup.state(proc, cgroups, process.pid, clock::monotonic_ns())
+    }
 }
 
 /// A machine on which nothing is done: what a real run would do, by the same rules and on the same facts.
@@ -382,6 +398,10 @@ impl Machine for DryRun {
     fn host(&mut self) -> HostState {
         self.live.host()
     }
+
+    fn cgroup(&mut self, process: TargetId) -> Option<CgroupState> {
+        self.live.cgroup(process)
+    }
 }
 
 impl<M: Machine + ?Sized> Machine for Box<M> {
@@ -407,5 +427,9 @@ impl<M: Machine + ?Sized> Machine for Box<M> {
 
     fn host(&mut self) -> HostState {
         (**self).host()
+    }
+
+    fn cgroup(&mut self, process: TargetId) -> Option<CgroupState> {
+        (**self).cgroup(process)
     }
 }

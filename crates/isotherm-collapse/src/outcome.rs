@@ -36,8 +36,12 @@ pub enum Refusal {
     Ineligible,
     /// Its pages could not be locked or isolated, in several tries.
     Busy,
-    /// The cgroup's limit is reached, in several tries.
+    /// The kernel refused to charge the cgroup for it, in several tries.
     NoCharge,
+    /// The memory cgroup, or one above it, is so near its limit that a collapse could do harm.
+    CgroupLimit,
+    /// Processes of the memory cgroup wait for memory.
+    CgroupPressure,
     /// No free huge page, in several tries.
     NoHugePage,
     /// It takes CAP_SYS_NICE and the right to trace the process.
@@ -68,7 +72,9 @@ impl Refusal {
             Refusal::Special => "hugetlb or device memory",
             Refusal::Ineligible => "refused by the kernel, as it is while no page of it is writable",
             Refusal::Busy => "pages busy, several times",
-            Refusal::NoCharge => "cgroup limit, several times",
+            Refusal::NoCharge => "the kernel refused to charge the memory cgroup, several times",
+            Refusal::CgroupLimit => "the memory cgroup is near its limit",
+            Refusal::CgroupPressure => "memory pressure in the cgroup",
             Refusal::NoHugePage => "no free huge page, several times",
             Refusal::Denied => "not permitted (CAP_SYS_NICE)",
             Refusal::Gone => "process gone",

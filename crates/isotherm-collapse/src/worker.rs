@@ -5,12 +5,16 @@
 //! [`Machine`]. Neither reads a clock: time is an argument, so that every storm can be played in a test.
 //!
 //! A hint is dropped once it is handled, whatever came of it. Only what passes (busy pages, no free huge page, a fork alive, a
-//! budget used up) is tried again, later and later, at most [`MOST_TRIES`] times where the reason is the block's own. A refusal
+//! budget used up) is tried again, later and later, at most [`MOST_TRIES`] times where the reason is the block's own. A process whose memory cgroup
+//! has no room for a huge page waits with all of that cgroup ([`cgroups`]). A refusal
 //! without a reason may take an access to pass, and is worth more patience to those who run on: [`Collapser::patient`].
+
+mod cgroups;
 
 use crate::machine::{CollapseFailure, Collapsed, Look, Machine, Process};
 use crate::outcome::{Counters, Outcome, Refusal};
 use crate::queue::{Hint, HintQueue};
+use cgroups::Pauses;
 use isotherm_heat::{Bucket, Ns, TargetId};
 use isotherm_units::{BlockNo, Bytes, PAGES_PER_BLOCK};
 use serde::Serialize;
@@ -55,8 +59,12 @@ pub struct Budgets {
     pub headroom_pct: f64,
     /// Free blocks of 2 MiB that are left alone, so that no collapse has to compact memory.
     pub free_blocks: u64,
-    /// Memory pressure (PSI, some, the last ten seconds) above which nothing is done, in percent.
+    /// Memory pressure (PSI, some, the last ten seconds) above which nothing is done, in percent. Of the host for all, of a memory
+    /// cgroup for the processes in it.
     pub pressure_pct: f64,
+    /// What is left alone below each limit of a target's memory cgroup and of those above it, in percent of that limit; 8 MiB at
+    /// the least.
+    pub cgroup_margin_pct: f64,
 }
 
 impl Default for Budgets {
@@ -70,6 +78,7 @@ impl Default for Budgets {
             headroom_pct: 5.0,
             free_blocks: 64,
             pressure_pct: 10.0,
+            cgroup_margin_pct: 1.0,
         }
     }
 }
@@ -77,11 +86,11 @@ impl Default for Budgets {
 impl Budgets {
     /// What is wrong with them, if anything: a rate of nothing or a share below it would stop everything in silence.
     pub fn fault(&self) -> Option<&'static str> {
-        let shares = [self.growth_pct, self.headroom_pct, self.pressure_pct];
+        let shares = [self.growth_pct, self.headroom_pct, self.pressure_pct, self.cgroup_margin_pct];
         if !(self.per_second > 0.0 && self.cpu_pct > 0.0 && self.stall_pct > 0.0) {
             Some("per_second, cpu_pct and stall_pct have to be above 0")
         } else if shares.iter().any(|s| s.is_nan() || *s < 0.0) {
-            Some("growth_pct, headroom_pct and pressure_pct have to be 0 or more")
+            Some("growth_pct, headroom_pct, pressure_pct and cgroup_margin_pct have to be 0 or more")
         } else {
             (self.min_present > 512).then_some("min_present is a number of pages, at most 512")
         }
@@ -106,6 +115,12 @@ pub enum Wait {
     Pressure,
     /// The kernel had no huge page to give.
     NoHugePage,
+    /// The target's memory cgroup, or one above it, is near its limit.
+    CgroupLimit,
+    /// Processes of the target's memory cgroup wait for memory.
+    CgroupPressure,
+    /// The kernel refused to charge the target's memory cgroup.
+    NoCharge,
     /// A forked copy of the target is alive.
     Fork,
     /// Pages were busy.
@@ -115,6 +130,9 @@ pub enum Wait {
 }
 
 impl Wait {
+    /// What a memory cgroup can wait for.
+    pub const OF_CGROUPS: [Wait; 3] = [Wait::CgroupLimit, Wait::CgroupPressure, Wait::NoCharge];
+
     /// A few words for people.
     pub fn text(self) -> &'static str {
         match self {
@@ -125,6 +143,9 @@ impl Wait {
             Wait::FreeBlocks => "few free huge pages left",
             Wait::Pressure => "memory pressure",
             Wait::NoHugePage => "the kernel had no huge page",
+            Wait::CgroupLimit => "the memory cgroup is near its limit",
+            Wait::CgroupPressure => "memory pressure in the cgroup",
+            Wait::NoCharge => "the kernel refused to charge the memory cgroup",
             Wait::Fork => "a forked snapshot of the target is alive",
             Wait::Busy => "pages were busy",
             Wait::Unwritable => {
@@ -201,9 +222,18 @@ impl Server {
         self.put_off.len()
     }
 
-    /// Those of them that wait for one thing.
-    pub fn put_off_for(&self, wanted: Wait) -> usize {
-        self.put_off.values().filter(|(_, _, why)| *why == wanted).count()
+    /// Those of them that wait for one of these.
+    pub fn put_off_for(&self, wanted: &[Wait]) -> usize {
+        self.put_off.values().filter(|(_, _, why)| wanted.contains(why)).count()
+    }
+
+    /// Gives up all hints put off, in the order in which they would come back, with what each waits for.
+    pub fn give_up(&mut self) -> Vec<(Hint, Wait)> {
+        self.waiting.clear();
+        let order = std::mem::take(&mut self.later).into_sorted_vec();
+        // Wrapped in `Reverse`, so the last comes back first.
+        let numbers = order.into_iter().rev().map(|Reverse((_, number))| number);
+        numbers.filter_map(|number| self.put_off.remove(&number)).map(|(hint, _, why)| (hint, why)).collect()
     }
 
     /// Does at most one thing.
@@ -220,8 +250,8 @@ impl Server {
         match consumer.consume(now, &hint, tries) {
             Handled::Done(outcome) => Step::Did(hint, outcome),
             Handled::Later(at, why) => {
-                // A pause of the whole process is no failed try at this block.
-                let own = matches!(why, Wait::Busy | Wait::Unwritable);
+                // A pause of the whole process, or of its cgroup, is no failed try at this block.
+                let own = matches!(why, Wait::Busy | Wait::Unwritable | Wait::NoCharge);
                 let tries = if own { tries.saturating_add(1) } else { tries };
                 self.put(at, hint, tries, why);
                 Step::PutOff(hint, why)
@@ -271,6 +301,8 @@ struct Member {
     pause_until: Ns,
     /// After a long collapse.
     rest_until: Ns,
+    /// Path of its memory cgroup; empty until it was first asked for.
+    cgroup: String,
 }
 
 /// The consumer that makes huge pages.
@@ -285,6 +317,7 @@ pub struct Collapser<M> {
     no_page_wait: Ns,
     host_until: Ns,
     host_says: Option<Wait>,
+    cgroups: Pauses,
     tries_unwritable: u8,
     counters: Counters,
 }
@@ -302,6 +335,7 @@ impl<M: Machine> Collapser<M> {
             no_page_wait: NO_PAGE_FIRST,
             host_until: 0,
             host_says: None,
+            cgroups: Pauses::default(),
             tries_unwritable: MOST_TRIES,
             counters: Counters::default(),
         }
@@ -320,15 +354,26 @@ impl<M: Machine> Collapser<M> {
         }
         let Process { resident } = self.machine.admit(process)?;
         let stall = Bucket::new(self.budgets.stall_pct, 2.0, now);
-        self.members
-            .insert(process, Member { resident, grown_pages: 0, stall, paused: None, pause_until: 0, rest_until: 0 });
+        let member = Member {
+            resident,
+            grown_pages: 0,
+            stall,
+            paused: None,
+            pause_until: 0,
+            rest_until: 0,
+            cgroup: String::new(),
+        };
+        self.members.insert(process, member);
         Ok(())
     }
 
     /// Leaves `process` alone from here on: it has ended, or is not named any more.
     pub fn dismiss(&mut self, process: TargetId) {
         self.machine.dismiss(process);
-        self.members.remove(&process);
+        let Some(gone) = self.members.remove(&process) else { return };
+        if self.members.values().all(|member| member.cgroup != gone.cgroup) {
+            self.cgroups.forget(&gone.cgroup);
+        }
     }
 
     /// Other budgets from here on.
@@ -350,6 +395,18 @@ impl<M: Machine> Collapser<M> {
     /// Processes paused because a forked copy of them is alive, with that copy's pid.
     pub fn paused(&self) -> impl Iterator<Item = (TargetId, u32)> {
         self.members.iter().filter_map(|(id, m)| Some((*id, m.paused?)))
+    }
+
+    /// Processes whose memory cgroup waits, and what for.
+    pub fn waiting_for_cgroup(&self) -> impl Iterator<Item = (TargetId, Wait)> {
+        self.members.iter().filter_map(|(id, member)| Some((*id, self.cgroups.why(&member.cgroup)?)))
+    }
+
+    /// Counts a hint that is not waited for any longer.
+    pub fn give_up(&mut self, hint: &Hint, refusal: Refusal) -> Outcome {
+        let outcome = Outcome::Refused(refusal);
+        self.counters.note(hint.origin, outcome);
+        outcome
     }
 
     /// The machine.
@@ -390,6 +447,9 @@ impl<M: Machine> Collapser<M> {
         if now < member.rest_until {
             return Err(Handled::Later(member.rest_until, Wait::Stall));
         }
+        if let Some(paused) = self.cgroups.at(&member.cgroup, now) {
+            return Err(paused);
+        }
         let spent = -member.stall.available_ns(now);
         if spent >= 0.0 {
             let share = (self.budgets.stall_pct / 100.0).max(1e-6);
@@ -407,6 +467,25 @@ impl<M: Machine> Collapser<M> {
         fork?;
         member.pause_until = now + LOOK_AGAIN;
         Some(Handled::Later(member.pause_until, Wait::Fork))
+    }
+
+    /// Whether the memory cgroup of the process has room for a block that adds `grows` pages. If not, the cgroup waits, and with it
+    /// all its processes.
+    fn crowded(&mut self, now: Ns, process: TargetId, grows: u16) -> Option<Handled> {
+        let state = self.machine.cgroup(process);
+        let member = self.members.get_mut(&process)?;
+        // Without a cgroup that can be read, the process waits by itself after a refused charge.
+        member.cgroup = state.as_ref().map_or_else(|| format!("process {}", process.pid), |s| s.path.clone());
+        if let Some(paused) = self.cgroups.at(&member.cgroup, now) {
+            return Some(paused);
+        }
+        match state.and_then(|state| cgroups::shortage(&state, grows, &self.budgets)) {
+            Some(why) => Some(self.cgroups.pause(&member.cgroup, now, why)),
+            None => {
+                self.cgroups.has_room(&member.cgroup);
+                None
+            }
+        }
     }
 
     /// What speaks against collapsing a block that looks like this.
@@ -442,12 +521,18 @@ impl<M: Machine> Collapser<M> {
         }
     }
 
-    fn failed(&mut self, now: Ns, failure: CollapseFailure, tries: u8) -> Handled {
+    fn failed(&mut self, now: Ns, process: TargetId, failure: CollapseFailure, tries: u8) -> Handled {
         let mut most = MOST_TRIES;
         let transient = match failure {
             CollapseFailure::Refused(refusal) => return Handled::Done(Outcome::Refused(refusal)),
             CollapseFailure::Busy => Refusal::Busy,
-            CollapseFailure::NoCharge => Refusal::NoCharge,
+            CollapseFailure::NoCharge => {
+                // Where one charge is refused, the next would be, and for each the kernel reclaims from the cgroup first.
+                let cgroup = self.members.get(&process).map_or("", |member| member.cgroup.as_str());
+                let paused = self.cgroups.pause(cgroup, now, Wait::NoCharge);
+                let given_up = tries.saturating_add(1) >= most;
+                return if given_up { Handled::Done(Outcome::Refused(Refusal::NoCharge)) } else { paused };
+            }
             CollapseFailure::Unexplained => {
                 most = self.tries_unwritable;
                 Refusal::Ineligible
@@ -520,6 +605,9 @@ impl<M: Machine> Collapser<M> {
         if let Some(refusal) = self.unfit(process, &look) {
             return Handled::Done(Outcome::Refused(refusal));
         }
+        if let Some(paused) = self.crowded(now, process, grows(&look)) {
+            return paused;
+        }
         // Only what is tried counts against the rate.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; saturates")]
         let gap = (1e9 / self.budgets.per_second.max(1e-9)) as Ns;
@@ -532,10 +620,11 @@ impl<M: Machine> Collapser<M> {
                 let grown = grows(&look);
                 if let Some(member) = self.members.get_mut(&process) {
                     member.grown_pages += u64::from(grown);
+                    self.cgroups.forget(&member.cgroup);
                 }
                 Handled::Done(Outcome::Collapsed { grown })
             }
-            Err(failure) => self.failed(now, failure, tries),
+            Err(failure) => self.failed(now, process, failure, tries),
         }
     }
 }

@@ -681,9 +681,12 @@ pub struct BudgetArgs {
     /// Free 2 MiB blocks to leave alone, so that nothing has to be compacted [default: 64]
     #[arg(long, value_name = "N")]
     pub free_blocks: Option<u64>,
-    /// Memory pressure (PSI some, ten seconds) above which to wait, percent [default: 10]
+    /// Memory pressure (PSI some, ten seconds) above which to wait, of the host or of the target's cgroup, percent [default: 10]
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub max_pressure: Option<f64>,
+    /// Room to leave below each limit of the target's memory cgroups, percent of that limit and at least 8 MiB [default: 1]
+    #[arg(long, value_name = "PERCENT", value_parser = percent_or_none)]
+    pub cgroup_margin: Option<f64>,
     /// Also try memory of files and shared memory
     #[arg(long)]
     pub files: bool,

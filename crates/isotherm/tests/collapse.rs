@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 use support::{
-    AS_NOBODY, ISOTHERM, Running, Script, Stage, alone, huge_bytes, is_root, open_stage, read, sees_pages, skip, until,
-    wait, workload,
+    AS_NOBODY, ISOTHERM, Running, Script, Stage, alone, can_collapse, huge_bytes, is_root, open_stage, read, skip,
+    until, wait, workload,
 };
 
 const HUGE: u64 = 2 << 20;
@@ -21,12 +21,6 @@ fn index() -> Child {
     let mut command = Command::new(ISOTHERM);
     command.arg("demo-workload");
     Child::start(command, &index).unwrap()
-}
-
-/// Whether memory that asks for nothing has small pages at first and can be collapsed.
-fn can_collapse() -> bool {
-    let enabled = read(Path::new("/sys/kernel/mm/transparent_hugepage/enabled"));
-    sees_pages() && !enabled.is_empty() && !enabled.contains("[always]")
 }
 
 /// Whether the kernel can be asked for a block whether it is a huge page (PAGEMAP_SCAN). Before, collapsing one again is believed.

@@ -1,8 +1,9 @@
 //! Storms and bad luck, played on a made-up machine and clock.
 
 use super::*;
-use crate::machine::{HostState, Process};
+use crate::machine::{CgroupState, HostState, Process};
 use crate::queue::{Level, Origin};
+use isotherm_sys::proc::MemoryUse;
 use std::collections::BTreeSet;
 
 const A: TargetId = TargetId { pid: 1, start_ticks: 10 };
@@ -16,6 +17,8 @@ struct Fake {
     failures: BTreeMap<BlockNo, Vec<CollapseFailure>>,
     fork: Option<u32>,
     host: HostState,
+    /// Of all processes.
+    cgroup: Option<CgroupState>,
     took_ns: Option<Ns>,
     collapsed: Vec<(TargetId, BlockNo)>,
 }
@@ -53,6 +56,10 @@ impl Machine for Fake {
 
     fn host(&mut self) -> HostState {
         self.host
+    }
+
+    fn cgroup(&mut self, _: TargetId) -> Option<CgroupState> {
+        self.cgroup.clone()
     }
 }
 
@@ -179,11 +186,11 @@ fn a_process_grows_by_its_share_and_no_more() {
 fn busy_pages_are_tried_again_later_and_later_and_given_up() {
     let mut fake = Fake::default();
     fake.failures.insert(BlockNo(1), vec![CollapseFailure::Busy; 3]);
-    fake.failures.insert(BlockNo(2), vec![CollapseFailure::NoCharge; 100]);
+    fake.failures.insert(BlockNo(2), vec![CollapseFailure::Busy; 100]);
     let mut scene = Scene::new(fake, unlimited());
     scene.hint(A, 1).hint(A, 2);
     let began = scene.now;
-    assert_eq!(scene.play(60), [(1, DONE), (2, Outcome::Refused(Refusal::NoCharge))]);
+    assert_eq!(scene.play(60), [(1, DONE), (2, Outcome::Refused(Refusal::Busy))]);
     assert_eq!(scene.collapser.machine().failures[&BlockNo(2)].len(), 95, "five tries");
     // 200, 400, 800 and 1,600 ms.
     assert!((3 * S..4 * S).contains(&(scene.now - began)), "{} ms", (scene.now - began) / MS);
@@ -217,7 +224,7 @@ fn a_block_that_has_to_be_written_first_is_tried_for_as_long_as_there_is_patienc
     let left = scene.collapser.machine().failures[&BlockNo(1)].len();
     assert!((980..990).contains(&left), "{} tries in ten minutes", 1000 - left);
     assert!(scene.server.is_put_off(A, BlockNo(1)), "what goes on hinting at it changes nothing");
-    assert_eq!((scene.server.put_off_for(Wait::Unwritable), scene.server.put_off_for(Wait::Busy)), (1, 0));
+    assert_eq!((scene.server.put_off_for(&[Wait::Unwritable]), scene.server.put_off_for(&[Wait::Busy])), (1, 0));
     scene.collapser.machine().failures.clear();
     assert_eq!(scene.play(61), [(1, DONE)], "written: collapsed within a minute");
     scene.collapser.machine().failures.insert(BlockNo(3), vec![CollapseFailure::Unexplained; 1000]);
@@ -309,6 +316,94 @@ fn a_host_short_of_memory_is_left_alone_until_it_is_not() {
         scene.collapser.machine().host = HostState::default();
         assert_eq!(scene.play(5), [(1, DONE)]);
     }
+}
+
+const MIB: u64 = 1 << 20;
+
+/// A cgroup that holds `current` of its limit, and one above it that holds `above` of its own; in MiB.
+fn limits(current: (u64, u64), above: (u64, u64)) -> CgroupState {
+    let held = |(current, limit)| MemoryUse {
+        current: Bytes(current * MIB),
+        limit: Some(Bytes(limit * MIB)),
+        ..MemoryUse::default()
+    };
+    CgroupState { path: "/pod/app".into(), limited: vec![held(current), held(above)], pressure_pct: None }
+}
+
+#[test]
+fn a_cgroup_near_a_limit_waits_until_there_is_room() {
+    let high = MemoryUse { current: Bytes(90 * MIB), high: Some(Bytes(96 * MIB)), ..MemoryUse::default() };
+    let slow_down = CgroupState { limited: vec![high], ..limits((0, 1), (0, 1)) };
+    let pressed = CgroupState { pressure_pct: Some(10.1), ..limits((10, 64), (10, 64)) };
+    let cases = [
+        // 6 MiB are left: enough for the 2 MiB of a collapse, and too little for what comes after it.
+        (limits((58, 64), (100, 1000)), Wait::CgroupLimit),
+        (limits((58, 1000), (995, 1000)), Wait::CgroupLimit),
+        // 1% of 4 GiB is 41 MiB.
+        (limits((4056, 4096), (0, 10_000)), Wait::CgroupLimit),
+        (slow_down, Wait::CgroupLimit),
+        (pressed, Wait::CgroupPressure),
+    ];
+    for (cgroup, wait) in cases {
+        let mut scene = Scene::new(Fake { cgroup: Some(cgroup.clone()), ..Fake::default() }, unlimited());
+        (1..=100).for_each(|block| _ = scene.hint(A, block).hint(B, 100 + block));
+        assert_eq!(scene.play(60), [], "{cgroup:?}");
+        assert_eq!(scene.server.put_off_for(&[wait]), 200, "no hint is lost");
+        let waiting: Vec<_> = scene.collapser.waiting_for_cgroup().collect();
+        assert_eq!(waiting, [(A, wait), (B, wait)], "both are in it");
+        assert!(scene.waits[&wait] < 200 * 15, "looked at less and less often: {:?}", scene.waits);
+        scene.collapser.machine().cgroup = Some(limits((54, 64), (100, 1000)));
+        assert_eq!(scene.play(10).len(), 200, "10 MiB are enough");
+        assert_eq!(scene.collapser.waiting_for_cgroup().count(), 0);
+    }
+}
+
+#[test]
+fn what_a_collapse_adds_counts_against_the_room() {
+    let mut fake = Fake { cgroup: Some(limits((54, 64), (100, 1000))), ..Fake::default() };
+    fake.looks.insert(BlockNo(1), Look { present: 462, exclusive: 462, refusal: None });
+    let mut scene = Scene::new(fake, unlimited());
+    assert_eq!(scene.hint(A, 1).play(10), []);
+    assert_eq!(scene.waits.keys().collect::<Vec<_>>(), [&Wait::CgroupLimit]);
+}
+
+#[test]
+fn a_refused_charge_pauses_the_whole_cgroup_longer_and_longer() {
+    let mut fake = Fake { cgroup: Some(limits((10, 64), (10, 64))), ..Fake::default() };
+    for block in 0..200 {
+        fake.failures.insert(BlockNo(block), vec![CollapseFailure::NoCharge; 100]);
+    }
+    let mut scene = Scene::new(fake, unlimited());
+    (0..100).for_each(|block| _ = scene.hint(A, block).hint(B, 100 + block));
+    scene.play(600);
+    let left: usize = scene.collapser.machine().failures.values().map(Vec::len).sum();
+    assert!((8..20).contains(&(20_000 - left)), "{} charges in ten minutes, by two processes", 20_000 - left);
+    scene.collapser.machine().failures.clear();
+    let did = scene.play(61);
+    assert!(did.len() >= 195 && did.iter().all(|(_, outcome)| *outcome == DONE), "{did:?}");
+}
+
+#[test]
+fn a_block_whose_charge_is_always_refused_is_given_up() {
+    let mut fake = Fake::default();
+    fake.failures.insert(BlockNo(1), vec![CollapseFailure::NoCharge; 100]);
+    let mut scene = Scene::new(fake, unlimited());
+    scene.hint(A, 1).hint(A, 2);
+    let mut did = scene.play(120);
+    did.sort_unstable();
+    assert_eq!(did, [(1, Outcome::Refused(Refusal::NoCharge)), (2, DONE)]);
+    assert_eq!(scene.collapser.machine().failures[&BlockNo(1)].len(), 95, "five tries");
+}
+
+#[test]
+fn hints_put_off_can_be_given_up() {
+    let mut scene = Scene::new(Fake { cgroup: Some(limits((58, 64), (0, 64))), ..Fake::default() }, unlimited());
+    scene.hint(A, 1).hint(A, 2);
+    scene.play(5);
+    let given_up: Vec<_> = scene.server.give_up().iter().map(|(hint, why)| (hint.block.0, *why)).collect();
+    assert_eq!(given_up, [(1, Wait::CgroupLimit), (2, Wait::CgroupLimit)]);
+    assert_eq!((scene.server.put_off(), scene.server.is_put_off(A, BlockNo(1))), (0, false));
+    assert_eq!(scene.play(60), [], "they do not come back");
 }
 
 #[test]

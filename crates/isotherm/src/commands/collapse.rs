@@ -15,7 +15,7 @@ use isotherm_collapse::benefit::{self, BlockFacts};
 use isotherm_collapse::machine::{DryRun, Live, Machine};
 use isotherm_collapse::plan::{self, Rules};
 use isotherm_collapse::queue::Added;
-use isotherm_collapse::{Budgets, Collapser, Counters, Hint, HintQueue, Outcome, Refusal, Server, Step};
+use isotherm_collapse::{Budgets, Collapser, Counters, Hint, HintQueue, Outcome, Refusal, Server, Step, Wait};
 use isotherm_heat::{Granularity, Mapping, TargetHeat, TargetId};
 use isotherm_record::Recording;
 use isotherm_sys::clock;
@@ -166,6 +166,9 @@ fn watched(args: &CollapseArgs, stop: &Stop) -> Result<(Vec<Known>, String, Opti
     Ok((known, watching.run.source.clone(), Some(watching)))
 }
 
+/// How long blocks are waited for whose memory cgroup has no room, once nothing else is left to do.
+const CGROUP_PATIENCE_NS: u64 = 5_000_000_000;
+
 /// The plan and its execution.
 struct Pass {
     known: Vec<Known>,
@@ -241,6 +244,7 @@ impl Pass {
         let bar = bar(args.dry_run, (self.queue.len() as u64).min(most));
         let mut server = Server::new(MOST_HINTS);
         let mut now = self.began;
+        let mut crowded_since = None;
         while !stop.is_set() && self.collapser.counters().all_collapsed() < most {
             if !args.dry_run {
                 now = clock::monotonic_ns();
@@ -249,6 +253,7 @@ impl Pass {
                 Step::Did(hint, outcome) => {
                     self.note(hint, outcome);
                     bar.inc(1);
+                    crowded_since = None;
                     continue;
                 }
                 Step::PutOff(..) => continue,
@@ -257,7 +262,15 @@ impl Pass {
                     bar.set_message(format!("waiting: {}", why.text()));
                     until
                 }
-                Step::Idle(Some(until)) => until,
+                Step::Idle(Some(until)) => {
+                    let only_crowded = server.put_off_for(&Wait::OF_CGROUPS) == server.put_off();
+                    let since = *crowded_since.get_or_insert(now);
+                    if only_crowded && now - since > CGROUP_PATIENCE_NS {
+                        self.give_up(&mut server);
+                        break;
+                    }
+                    until
+                }
             };
             if args.dry_run {
                 if until.saturating_sub(self.began) > GIVE_UP_NS {
@@ -271,6 +284,14 @@ impl Pass {
         }
         bar.finish_and_clear();
         Ok(())
+    }
+
+    /// Ends the pass for what waits for its memory cgroup: that may take for ever.
+    fn give_up(&mut self, server: &mut Server) {
+        for (hint, why) in server.give_up() {
+            let outcome = self.collapser.give_up(&hint, still_waiting(why));
+            self.note(hint, outcome);
+        }
     }
 
     fn note(&mut self, hint: Hint, outcome: Outcome) {
@@ -334,6 +355,15 @@ impl Pass {
             gain: Gain::between((before, after), measured, probe.misses_note()),
             blocks: self.lines,
         }
+    }
+}
+
+/// What is said of a block that was still waited for when the pass ended.
+fn still_waiting(why: Wait) -> Refusal {
+    match why {
+        Wait::CgroupPressure => Refusal::CgroupPressure,
+        Wait::NoCharge => Refusal::NoCharge,
+        _ => Refusal::CgroupLimit,
     }
 }
 

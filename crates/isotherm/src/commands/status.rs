@@ -26,6 +26,12 @@ pub fn run(args: &StatusArgs) -> Result<()> {
     Ok(())
 }
 
+/// What a memory cgroup waits for, in words; `why` is as in JSON.
+fn cgroup_text(why: &str) -> &str {
+    let known = |wait: &&Wait| serde_json::to_value(wait).is_ok_and(|name| name == why);
+    Wait::OF_CGROUPS.iter().find(known).map_or(why, |wait| wait.text())
+}
+
 /// For people: what it does, what it waits for, what was gained.
 pub fn tell(status: &Value, out: &mut dyn Write) -> Result<()> {
     let number = |v: &Value| v.as_u64().unwrap_or_default();
@@ -46,6 +52,9 @@ pub fn tell(status: &Value, out: &mut dyn Write) -> Result<()> {
     if number(&status["hints"]["unwritable"]) > 0 {
         writeln!(out, "{} of those put off: {}", number(&status["hints"]["unwritable"]), Wait::Unwritable.text())?;
     }
+    if number(&status["hints"]["cgroup"]) > 0 {
+        writeln!(out, "{} of those put off: their memory cgroup has no room to spare", number(&status["hints"]["cgroup"]))?;
+    }
     if number(&status["blocks_not_looked_at"]) > 0 {
         writeln!(out, "{} of {} blocks not looked at yet", status["blocks_not_looked_at"], status["blocks"])?;
     }
@@ -60,9 +69,10 @@ pub fn tell(status: &Value, out: &mut dyn Write) -> Result<()> {
             Bytes(number(&target["rss_bytes"])).to_string(),
             Bytes(number(&target["huge_bytes"])).to_string(),
         )?;
-        match (&target["left_alone"], &target["paused_for"]) {
-            (Value::String(why), _) => writeln!(out, "; left alone: {}", human::printable(why))?,
-            (_, Value::Number(pid)) => writeln!(out, "; paused for its fork {pid}")?,
+        match (&target["left_alone"], &target["paused_for"], &target["cgroup_wait"]) {
+            (Value::String(why), ..) => writeln!(out, "; left alone: {}", human::printable(why))?,
+            (_, Value::Number(pid), _) => writeln!(out, "; paused for its fork {pid}")?,
+            (.., Value::String(why)) => writeln!(out, "; waiting: {}", human::printable(cgroup_text(why)))?,
             _ => writeln!(out)?,
         }
     }

@@ -36,6 +36,7 @@ pub fn settings(args: &BudgetArgs, mut rules: Rules, mut budgets: Budgets) -> (R
     set(&mut budgets.growth_pct, args.max_growth);
     set(&mut budgets.headroom_pct, args.headroom);
     set(&mut budgets.pressure_pct, args.max_pressure);
+    set(&mut budgets.cgroup_margin_pct, args.cgroup_margin);
     set(&mut rules.min_benefit_hz, args.min_benefit);
     budgets.free_blocks = args.free_blocks.unwrap_or(budgets.free_blocks);
     if let Some(percent) = args.min_present {

@@ -105,6 +105,8 @@ struct Hints {
     put_off: usize,
     /// Of those put off, blocks that something has to touch or write first.
     unwritable: usize,
+    /// Of those put off, blocks whose memory cgroup has no room for a huge page, or waits for memory.
+    cgroup: usize,
     capacity: usize,
 }
 
@@ -119,6 +121,8 @@ struct TargetStatus {
     heat_on_huge_share_at_first: Option<f64>,
     /// Pid of a forked copy for which it is paused.
     paused_for: Option<u32>,
+    /// What its memory cgroup waits for.
+    cgroup_wait: Option<Wait>,
     left_alone: Option<Refusal>,
     left_out: BTreeMap<Refusal, u64>,
 }
@@ -305,6 +309,7 @@ impl State {
     /// What there is to tell.
     pub fn status(&self) -> Status {
         let paused: BTreeMap<TargetId, u32> = self.collapser.paused().collect();
+        let crowded: BTreeMap<TargetId, Wait> = self.collapser.waiting_for_cgroup().collect();
         let targets = self.targets.iter().map(|(id, t)| TargetStatus {
             pid: id.pid,
             comm: t.comm.clone(),
@@ -314,6 +319,7 @@ impl State {
             heat_on_huge_share: t.share,
             heat_on_huge_share_at_first: t.share_at_first,
             paused_for: paused.get(id).copied(),
+            cgroup_wait: crowded.get(id).copied(),
             left_alone: t.refused,
             left_out: t.left_out.clone(),
         });
@@ -344,7 +350,8 @@ impl State {
             hints: Hints {
                 queued: self.queue.len(),
                 put_off: self.server.put_off(),
-                unwritable: self.server.put_off_for(Wait::Unwritable),
+                unwritable: self.server.put_off_for(&[Wait::Unwritable]),
+                cgroup: self.server.put_off_for(&Wait::OF_CGROUPS),
                 capacity: self.queue.capacity(),
             },
             counters: self.collapser.counters().clone(),

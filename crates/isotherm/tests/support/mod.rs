@@ -353,6 +353,12 @@ pub fn sees_pages() -> bool {
     Stage::new().json("doctor --json")["source"].as_str().is_some_and(|source| source.starts_with("page-table"))
 }
 
+/// Whether memory that asks for nothing has small pages at first and can be collapsed.
+pub fn can_collapse() -> bool {
+    let enabled = read(Path::new("/sys/kernel/mm/transparent_hugepage/enabled"));
+    sees_pages() && !enabled.is_empty() && !enabled.contains("[always]")
+}
+
 /// Held by tests whose workload keeps a core busy: two of them at a time would measure each other.
 pub fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
