@@ -9,20 +9,22 @@ mod cgroup;
 pub use cgroup::CgroupState;
 
 use crate::outcome::Refusal;
-use crate::plan::unfit_mapping;
+use crate::plan::{is_anonymous, unfit_mapping};
 use isotherm_heat::{Mapping, Ns, TargetId};
 use isotherm_sys::clock;
 use isotherm_sys::free::{self, FreeBlocks};
 use isotherm_sys::madvise::{CollapseError, PidFd};
 use isotherm_sys::pagemap::Pagemap;
 use isotherm_sys::pressure::Pressure;
-use isotherm_sys::proc::{Cgroups, Proc, VmFlags};
+use isotherm_sys::proc::{Cgroups, Proc};
 use isotherm_units::{Addr, BlockNo, Bytes};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How long what changes seldom (mappings, children) is believed.
 const MAPPINGS_FOR: Ns = 1_000_000_000;
 const CHILDREN_FOR: Ns = 100_000_000;
+/// How long what the kernel has said of a whole mapping is believed: a program seldom changes its advice.
+const VERDICT_FOR: Ns = 60_000_000_000;
 
 /// A process as it was admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,8 +122,8 @@ struct Member {
     image: Option<(u64, u64)>,
     mappings: Vec<Mapping>,
     mappings_at: Ns,
-    /// Starts of mappings that refused, and why.
-    refusing: BTreeMap<Addr, Refusal>,
+    /// By the starts of mappings of which a block was refused: why the whole mapping is, if it is, and when that was found out.
+    verdicts: BTreeMap<Addr, (Option<Refusal>, Ns)>,
     fork: Option<u32>,
     fork_at: Ns,
     /// Children that are no copies of the process: they execute something else, or share none of its memory.
@@ -133,6 +135,11 @@ impl Live {
     /// The machine, with nothing admitted yet.
     pub fn new(files: bool) -> Live {
         Live { files, ..Live::default() }
+    }
+
+    /// The same on processes as another `/proc` shows them.
+    pub fn at(proc: Proc, files: bool) -> Live {
+        Live { proc, ..Live::new(files) }
     }
 
     fn member(&mut self, process: TargetId) -> Result<&mut Member, Refusal> {
@@ -162,35 +169,54 @@ impl Live {
         Ok(())
     }
 
-    fn mapping_start(&self, process: TargetId, block: BlockNo) -> Option<Addr> {
+    fn mapping_of(&self, process: TargetId, block: BlockNo) -> Option<&Mapping> {
         let mappings = &self.members.get(&process)?.mappings;
         let at = mappings.partition_point(|m| m.range.end <= block.addr());
-        mappings.get(at).map(|m| m.range.start)
+        mappings.get(at)
     }
 
-    /// After a refusal that does not say why: what the mapping or the process says of itself. Remembered for the mapping.
-    fn reason(&mut self, process: TargetId, block: BlockNo) -> Refusal {
+    /// What is known of the whole mapping of a block from an earlier refusal.
+    fn verdict(&self, process: TargetId, block: BlockNo, now: Ns) -> Option<Option<Refusal>> {
+        let start = self.mapping_of(process, block)?.range.start;
+        let (verdict, at) = self.members.get(&process)?.verdicts.get(&start)?;
+        (now.saturating_sub(*at) < VERDICT_FOR).then_some(*verdict)
+    }
+
+    fn failure(&mut self, process: TargetId, block: BlockNo, error: CollapseError) -> CollapseFailure {
+        match error {
+            CollapseError::Busy => CollapseFailure::Busy,
+            CollapseError::NoCharge => CollapseFailure::NoCharge,
+            CollapseError::NoHugePage => CollapseFailure::NoHugePage,
+            CollapseError::Gone => CollapseFailure::Refused(Refusal::Gone),
+            CollapseError::Denied => CollapseFailure::Refused(Refusal::Denied),
+            CollapseError::Refused => self.reason(process, block),
+            _ => CollapseFailure::Refused(Refusal::Error),
+        }
+    }
+
+    /// After a refusal that does not say why: whether it is of the process, of the mapping, or of this block only.
+    ///
+    /// The flags of a mapping are in `smaps` alone, which walks the page tables of the whole process with its mmap lock held: 35 ms
+    /// with 3 GiB resident, for which a target that maps memory waits. So the kernel is asked about one page of the mapping.
+    fn reason(&mut self, process: TargetId, block: BlockNo) -> CollapseFailure {
         if self.proc.status(process.pid).is_ok_and(|s| s.thp_enabled == Some(false)) {
-            return Refusal::Disabled;
+            return CollapseFailure::Refused(Refusal::Disabled);
         }
-        let flags = self.proc.smaps(process.pid).ok().and_then(|smaps| {
-            let here = smaps.flatten().find(|e| e.map.range.contains(block.addr()))?;
-            here.flags
-        });
-        let has = |flag| flags.is_some_and(|f| f.contains(flag));
-        let refusal = if has(VmFlags::HUGE_REFUSED) {
-            Refusal::NoHugeAdvice
-        } else if has(VmFlags::HUGETLB) || has(VmFlags::PFNMAP) || has(VmFlags::IO) {
-            Refusal::Special
-        } else {
-            // Of this block only: others of the mapping may do.
-            return Refusal::Ineligible;
-        };
-        let start = self.mapping_start(process, block);
-        if let (Some(start), Ok(member)) = (start, self.member(process)) {
-            member.refusing.insert(start, refusal);
-        }
-        refusal
+        let now = clock::monotonic_ns();
+        let verdict = self.verdict(process, block, now).unwrap_or_else(|| self.ask_of_mapping(process, block, now));
+        // Others of the mapping may do, and this one may later.
+        verdict.map_or(CollapseFailure::Unexplained, CollapseFailure::Refused)
+    }
+
+    /// Why the whole mapping refuses, if it does. Remembered.
+    fn ask_of_mapping(&mut self, process: TargetId, block: BlockNo, now: Ns) -> Option<Refusal> {
+        let mapping = self.mapping_of(process, block)?;
+        let (start, refusal) = (mapping.range.start, why_a_mapping_refuses(mapping));
+        let member = self.members.get_mut(&process)?;
+        let refused = member.pidfd.takes_huge_pages(block) == Err(CollapseError::Refused);
+        member.verdicts.retain(|_, (_, at)| now.saturating_sub(*at) < VERDICT_FOR);
+        member.verdicts.insert(start, (refused.then_some(refusal), now));
+        refused.then_some(refusal)
     }
 
     /// Whether `child` is a forked copy: it runs the same image, and has pages of `process` mapped that nobody has written since.
@@ -218,6 +244,19 @@ impl Live {
     }
 }
 
+/// Why a mapping refuses huge pages of which nothing else is known. Private memory without a file has no other reason than the
+/// program's advice, once pages of its own are there and the process allows huge pages.
+fn why_a_mapping_refuses(mapping: &Mapping) -> Refusal {
+    let is_device = mapping.name.starts_with("/dev/") && !mapping.name.starts_with("/dev/shm/");
+    if is_anonymous(mapping) {
+        Refusal::NoHugeAdvice
+    } else if is_device || mapping.name.starts_with("/anon_hugepage") {
+        Refusal::Special
+    } else {
+        Refusal::Ineligible
+    }
+}
+
 /// Blocks looked at to tell a fork, and the part of their pages (one in so many) that has to be shared.
 const FORK_SAMPLES: u64 = 16;
 const FORK_SHARE: u32 = 20;
@@ -240,7 +279,7 @@ impl Machine for Live {
             image: stat.image(),
             mappings: Vec::new(),
             mappings_at: 0,
-            refusing: BTreeMap::new(),
+            verdicts: BTreeMap::new(),
             fork: None,
             fork_at: 0,
             other_children: BTreeSet::new(),
@@ -256,17 +295,22 @@ impl Machine for Live {
 
     fn look(&mut self, process: TargetId, block: BlockNo) -> Result<Look, Refusal> {
         self.check(process)?;
-        self.refresh_mappings(process, clock::monotonic_ns())?;
+        let now = clock::monotonic_ns();
+        self.refresh_mappings(process, now)?;
         let files = self.files;
-        let start = self.mapping_start(process, block);
+        let refusing = self.verdict(process, block, now).flatten();
         let member = self.member(process)?;
-        let refusing = start.and_then(|s| member.refusing.get(&s).copied());
         if let Some(refusal) = refusing.or_else(|| unfit_mapping(&member.mappings, block, files)) {
             return Ok(Look { refusal: Some(refusal), ..Look::default() });
         }
         let pages = member.pagemap.block(block).map_err(|_| Refusal::Gone)?;
         let huge = member.pagemap.is_huge(block).unwrap_or(None) == Some(true);
-        let refusal = huge.then_some(Refusal::AlreadyHuge);
+        let refusal = if huge {
+            Some(Refusal::AlreadyHuge)
+        } else {
+            // One such page is enough for the kernel to refuse, and it would not say why.
+            (pages.userfault_wp > 0).then_some(Refusal::UserfaultWp)
+        };
         Ok(Look { present: pages.present, exclusive: pages.exclusive, refusal })
     }
 
@@ -276,25 +320,15 @@ impl Machine for Live {
         };
         let (began, cpu) = (clock::monotonic_ns(), clock::thread_cpu_ns());
         let tried = member.pidfd.collapse(block);
-        let (took_ns, cpu_ns) = (clock::monotonic_ns() - began, clock::thread_cpu_ns() - cpu);
         // The kernel also reports success where it has done nothing, as for a block that a mapping ends in.
         let still_small = tried.is_ok() && member.pagemap.is_huge(block).unwrap_or(None) == Some(false);
-        if still_small {
-            let result = Err(CollapseFailure::Refused(Refusal::Ineligible));
-            return Collapsed { result, took_ns, cpu_ns };
-        }
-        let result = tried.map_err(|error| match error {
-            CollapseError::Busy => CollapseFailure::Busy,
-            CollapseError::NoCharge => CollapseFailure::NoCharge,
-            CollapseError::NoHugePage => CollapseFailure::NoHugePage,
-            CollapseError::Gone => CollapseFailure::Refused(Refusal::Gone),
-            CollapseError::Denied => CollapseFailure::Refused(Refusal::Denied),
-            CollapseError::Refused => match self.reason(process, block) {
-                Refusal::Ineligible => CollapseFailure::Unexplained,
-                known => CollapseFailure::Refused(known),
-            },
-            _ => CollapseFailure::Refused(Refusal::Error),
-        });
+        let result = match tried {
+            Ok(()) if still_small => Err(CollapseFailure::Refused(Refusal::Ineligible)),
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.failure(process, block, error)),
+        };
+        // With what it took to find out why it was refused: the target may have waited for that as well.
+        let (took_ns, cpu_ns) = (clock::monotonic_ns() - began, clock::thread_cpu_ns() - cpu);
         Collapsed { result, took_ns, cpu_ns }
     }
 

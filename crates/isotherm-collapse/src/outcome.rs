@@ -32,6 +32,8 @@ pub enum Refusal {
     Disabled,
     /// Hugetlb or device memory.
     Special,
+    /// Pages of it are write-protected through userfaultfd: by a snapshot in progress, or to track writes.
+    UserfaultWp,
     /// The kernel refused for a reason it does not tell, in all tries; or did nothing.
     Ineligible,
     /// Its pages could not be locked or isolated, in several tries.
@@ -70,6 +72,7 @@ impl Refusal {
             Refusal::NoHugeAdvice => "MADV_NOHUGEPAGE",
             Refusal::Disabled => "huge pages switched off by the program (PR_SET_THP_DISABLE)",
             Refusal::Special => "hugetlb or device memory",
+            Refusal::UserfaultWp => "pages write-protected through userfaultfd",
             Refusal::Ineligible => "refused by the kernel, as it is while no page of it is writable",
             Refusal::Busy => "pages busy, several times",
             Refusal::NoCharge => "the kernel refused to charge the memory cgroup, several times",

@@ -150,7 +150,7 @@ fn holds(outer: AddrRange, inner: AddrRange) -> bool {
 }
 
 /// Private memory without a file behind it. Names in brackets are the kernel's for such memory.
-fn is_anonymous(mapping: &Mapping) -> bool {
+pub(crate) fn is_anonymous(mapping: &Mapping) -> bool {
     mapping.perms.ends_with('p') && (mapping.name.is_empty() || mapping.name.starts_with('['))
 }
 

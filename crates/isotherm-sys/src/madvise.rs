@@ -137,6 +137,19 @@ impl PidFd {
         }
     }
 
+    /// Whether the mapping that `block` begins in takes huge pages at all: the same advice for one page of it, for which the kernel
+    /// checks the mapping, finds that no huge page fits, and does nothing. [`CollapseError::Refused`] if it does not
+    /// (`MADV_NOHUGEPAGE`, hugetlb, devices, a process that has switched huge pages off).
+    ///
+    /// It empties all CPUs' LRU batches, as [`PidFd::collapse`] has just done if it was refused. `smaps` would tell more, and walks all page
+    /// tables of the process with its mmap lock held.
+    pub fn takes_huge_pages(&self, block: BlockNo) -> Result<(), CollapseError> {
+        match self.advise(&[vector(block.addr(), Bytes(PAGE_SIZE))], Advice::Collapse) {
+            Ok(_) => Ok(()),
+            Err(e) => Err(CollapseError::from_errno(e.raw_os_error().unwrap_or(0))),
+        }
+    }
+
     /// Returns the bytes advised: less than asked if a later vector failed, an error if the first did.
     fn advise(&self, vectors: &[libc::iovec], advice: Advice) -> io::Result<u64> {
         // SAFETY: the vectors outlive the call; the addresses in them are only the kernel's to use, and neither advice changes
@@ -330,6 +343,22 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(gone.collapse(BlockNo(1)), Err(CollapseError::Gone));
+    }
+
+    #[test]
+    fn a_mapping_that_takes_no_huge_pages_is_told_from_a_block_that_cannot_be_one() {
+        let me = PidFd::open(std::process::id()).unwrap();
+        let forbidden = Memory::anonymous(BLOCK_SIZE, PageSize::Small).unwrap();
+        forbidden.populate();
+        let refused = forbidden.range().start.block();
+        assert_eq!(me.takes_huge_pages(refused), Err(CollapseError::Refused));
+        // Far enough from both ends for no neighbour to touch it. Of the others one page is there, so that the mapping is set up.
+        let memory = Memory::anonymous(1 << 30, PageSize::Default).unwrap();
+        memory.write(0);
+        let block = BlockNo(memory.range().start.block().0 + 200);
+        assert_eq!(me.collapse(block), Err(CollapseError::Refused), "untouched");
+        assert_eq!(me.takes_huge_pages(block), Ok(()));
+        assert_eq!(pagemap(me.pid()).block(block).unwrap().present, 0, "nothing was done");
     }
 
     #[test]

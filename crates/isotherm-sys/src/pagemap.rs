@@ -33,6 +33,11 @@ impl PageEntry {
         self.0 >> 55 & 1 == 1
     }
 
+    /// Write-protected through userfaultfd (5.14 and later, before always false): for snapshots, or to track writes.
+    pub const fn is_userfault_wp(self) -> bool {
+        self.0 >> 57 & 1 == 1
+    }
+
     /// Not in memory, and not untouched: swapped out, just being moved, poisoned, or a guard page.
     pub const fn is_swapped(self) -> bool {
         self.0 >> 62 & 1 == 1
@@ -61,6 +66,8 @@ pub struct BlockPages {
     pub swapped: u16,
     /// File-backed or shared anonymous. Copies of a private file mapping are not.
     pub file: u16,
+    /// Write-protected through userfaultfd, present or not.
+    pub userfault_wp: u16,
 }
 
 /// An open pagemap. It stays with the memory it was opened on: after an exec it reads as empty.
@@ -103,6 +110,7 @@ impl Pagemap {
             pages.exclusive += u16::from(entry.is_exclusive());
             pages.swapped += u16::from(entry.is_swapped());
             pages.file += u16::from(entry.is_file());
+            pages.userfault_wp += u16::from(entry.is_userfault_wp());
         }
         Ok(pages)
     }
@@ -147,6 +155,7 @@ mod tests {
     fn bits_are_where_the_kernel_documents_them() {
         let e = PageEntry::from_raw(1 << 63 | 1 << 61 | 1 << 56 | 1 << 55 | 0x1234);
         assert!(PageEntry::from_raw(1 << 62).is_swapped() && !e.is_swapped());
+        assert!(PageEntry::from_raw(1 << 57).is_userfault_wp() && !e.is_userfault_wp());
         assert!(e.is_present() && e.is_file() && e.is_exclusive() && e.is_soft_dirty());
         assert_eq!(e.frame(), Some(0x1234));
         assert_eq!(PageEntry::from_raw(0x1234).frame(), None, "swapped or absent");

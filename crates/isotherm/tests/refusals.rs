@@ -1,0 +1,113 @@
+//! Why the kernel collapses no block: found out without reading `smaps`, for which the target would have to wait.
+
+mod support;
+
+use isotherm_collapse::Refusal;
+use isotherm_collapse::machine::{CollapseFailure, Live, Machine};
+use isotherm_heat::TargetId;
+use isotherm_sys::proc::Proc;
+use isotherm_units::{Addr, BlockNo};
+use std::os::unix::fs::symlink;
+use support::{Script, Stage, alone, can_collapse, huge_bytes, is_root, skip};
+
+const NEEDS: &str = "the page-table source, and transparent huge pages not set to `always`";
+const MIB: u64 = 1 << 20;
+
+/// Python that registers `size` bytes at `at` with userfaultfd: mode 1 for missing pages, 2 for write protection.
+const USERFAULT: &str = "
+import fcntl, os, struct
+uffd = libc.syscall(323, os.O_CLOEXEC | os.O_NONBLOCK)
+def ask(number, layout, *values):
+    try:
+        fcntl.ioctl(uffd, number, bytearray(struct.pack(layout, *values)))
+    except OSError as e:
+        print('no userfaultfd', flush=True)
+        sys.exit(1)
+ask(0xc018aa3f, 'QQQ', 0xaa, 0, 0)
+def register(at, size, mode): ask(0xc020aa00, 'QQQQ', at, size, mode, 0)
+def protect(at, size): ask(0xc018aa06, 'QQQ', at, size, 1)
+def block_of(size):
+    at = reserve(size + (2 << 20))
+    return (at + (2 << 20) - 1) >> 21 << 21
+";
+
+/// Runs Python code that can use [`USERFAULT`]; `None` without Python or userfaultfd.
+fn script(code: &str) -> Option<Script> {
+    Script::start(&format!("{USERFAULT}\n{code}")).filter(|script| !script.line.contains("no userfaultfd"))
+}
+
+/// The process as a machine sees it whose `/proc` has everything but `smaps`.
+fn without_smaps(stage: &Stage, pid: u32) -> (Live, TargetId) {
+    let dir = stage.path("proc").join(pid.to_string());
+    std::fs::create_dir_all(&dir).unwrap();
+    for file in ["stat", "status", "maps", "pagemap", "task", "cgroup"] {
+        symlink(format!("/proc/{pid}/{file}"), dir.join(file)).unwrap();
+    }
+    let id = Proc::default().identity(pid).unwrap();
+    (Live::at(Proc::at(stage.path("proc")), false), TargetId { pid, start_ticks: id.start_ticks })
+}
+
+#[test]
+fn what_is_write_protected_through_userfaultfd_is_not_even_tried() {
+    need!(can_collapse(), NEEDS);
+    need!(is_root(), "root, for userfaultfd");
+    let _turn = alone();
+    // Hot, and one page of each block write-protected: what tracks writes, or takes a snapshot, does this.
+    let script = script(
+        "
+size = 32 << 20
+at = block_of(size)
+ctypes.memset(at, 1, size)
+register(at, size, 2)
+for block in range(size >> 21): protect(at + (block << 21) + 0x1000, 0x1000)
+print(at, flush=True)
+while True:
+    ctypes.string_at(at, size)
+    time.sleep(0.05)",
+    );
+    let Some(script) = script else { return skip("python3 and userfaultfd with write protection") };
+    let stage = Stage::new();
+    let ran = stage.isotherm(&format!("collapse -p {} -d 5s --verbose", script.pid())).ended(0);
+    let block = format!("{:#x}", script.numbers()[0]);
+    let line = ran.out.lines().find(|line| line.contains(&block)).unwrap_or_else(|| panic!("{block}\n{ran}"));
+    assert!(line.ends_with("leave: pages write-protected through userfaultfd"), "{line}\n{ran}");
+    assert_eq!(huge_bytes(script.pid()), 0);
+}
+
+#[test]
+fn a_refusal_is_explained_without_reading_smaps() {
+    need!(can_collapse(), NEEDS);
+    need!(is_root(), "root, to collapse memory of another process");
+    let _turn = alone();
+    let script = Script::start(
+        "
+def block_of(size):
+    at = reserve(size + (2 << 20))
+    return (at + (2 << 20) - 1) >> 21 << 21
+size = 256 << 20
+forbidden, untouched = block_of(size), block_of(size)
+libc.madvise(forbidden, size, 15)
+ctypes.memset(forbidden, 1, size)
+ctypes.memset(untouched, 1, 4096)
+print(forbidden, untouched + (64 << 20), flush=True)
+while True: time.sleep(1)",
+    );
+    let Some(script) = script else { return skip("python3") };
+    let stage = Stage::new();
+    let (mut live, process) = without_smaps(&stage, script.pid());
+    live.admit(process).unwrap();
+    let block = |at: u64| -> BlockNo { Addr(at).block() };
+    let [forbidden, untouched] = script.numbers()[..] else { panic!("{}", script.line) };
+
+    let look = live.look(process, block(forbidden)).unwrap();
+    assert_eq!((look.present, look.refusal), (512, None), "nothing shows it before it is tried");
+    let tried = live.collapse(process, block(forbidden));
+    assert_eq!(tried.result, Err(CollapseFailure::Refused(Refusal::NoHugeAdvice)));
+    // Known of the whole mapping from then on.
+    let other = live.look(process, block(forbidden + 100 * MIB)).unwrap();
+    assert_eq!(other.refusal, Some(Refusal::NoHugeAdvice));
+
+    let tried = live.collapse(process, block(untouched));
+    assert_eq!(tried.result, Err(CollapseFailure::Unexplained), "of this block, and not of its mapping");
+    assert_eq!(live.look(process, block(untouched + 2 * MIB)).unwrap().refusal, None);
+}
