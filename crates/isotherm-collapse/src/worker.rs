@@ -238,16 +238,34 @@ impl Server {
 
     /// Does at most one thing.
     pub fn step(&mut self, now: Ns, queue: &mut HintQueue, consumer: &mut impl Consumer) -> Step {
-        self.bring_back(now, queue);
-        if queue.is_empty() {
-            return Step::Idle(self.later.peek().map(|Reverse((at, _))| *at));
+        if let Err(until) = self.due(now, queue) {
+            return Step::Idle(until);
         }
         if let Err((until, why)) = consumer.ready(now) {
             return Step::Wait(until, why);
         }
-        let Some(hint) = queue.take() else { return Step::Idle(None) };
+        let Some((hint, tries)) = self.take(queue) else { return Step::Idle(None) };
+        let handled = consumer.consume(now, &hint, tries);
+        self.settle(hint, tries, handled)
+    }
+
+    /// The first part of a step: whether there is a hint to serve. Otherwise when those put off come back, if there are any. The
+    /// parts are for callers that share the queue with others and must not keep it while the consumer works.
+    pub fn due(&mut self, now: Ns, queue: &mut HintQueue) -> Result<(), Option<Ns>> {
+        self.bring_back(now, queue);
+        if queue.is_empty() { Err(self.later.peek().map(|Reverse((at, _))| *at)) } else { Ok(()) }
+    }
+
+    /// The second: the hint to serve, and how often it was tried before.
+    pub fn take(&mut self, queue: &mut HintQueue) -> Option<(Hint, u8)> {
+        let hint = queue.take()?;
         let tries = self.tries.remove(&(hint.process, hint.block)).unwrap_or(0);
-        match consumer.consume(now, &hint, tries) {
+        Some((hint, tries))
+    }
+
+    /// The last: notes what the consumer said.
+    pub fn settle(&mut self, hint: Hint, tries: u8, handled: Handled) -> Step {
+        match handled {
             Handled::Done(outcome) => Step::Did(hint, outcome),
             Handled::Later(at, why) => {
                 // A pause of the whole process, or of its cgroup, is no failed try at this block.
@@ -392,14 +410,14 @@ impl<M: Machine> Collapser<M> {
         &self.counters
     }
 
-    /// Processes paused because a forked copy of them is alive, with that copy's pid.
-    pub fn paused(&self) -> impl Iterator<Item = (TargetId, u32)> {
-        self.members.iter().filter_map(|(id, m)| Some((*id, m.paused?)))
+    /// The live copy for which a process is paused.
+    pub fn paused_for(&self, process: TargetId) -> Option<u32> {
+        self.members.get(&process)?.paused
     }
 
-    /// Processes whose memory cgroup waits, and what for.
-    pub fn waiting_for_cgroup(&self) -> impl Iterator<Item = (TargetId, Wait)> {
-        self.members.iter().filter_map(|(id, member)| Some((*id, self.cgroups.why(&member.cgroup)?)))
+    /// What the memory cgroup of a process waits for.
+    pub fn cgroup_wait(&self, process: TargetId) -> Option<Wait> {
+        self.cgroups.why(&self.members.get(&process)?.cgroup)
     }
 
     /// Counts a hint that is not waited for any longer.

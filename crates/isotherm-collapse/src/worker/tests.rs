@@ -263,11 +263,11 @@ fn while_a_forked_copy_lives_nothing_is_collapsed_and_nothing_is_lost() {
     let mut scene = Scene::new(Fake { fork: Some(77), ..Fake::default() }, unlimited());
     scene.hint(A, 1).hint(A, 2);
     assert_eq!(scene.play(10), []);
-    assert_eq!(scene.collapser.paused().collect::<Vec<_>>(), [(A, 77)]);
+    assert_eq!([A, B].map(|process| scene.collapser.paused_for(process)), [Some(77), None]);
     assert!(scene.waits[&Wait::Fork] < 100, "looked at now and then: {:?}", scene.waits);
     scene.collapser.machine().fork = None;
     assert_eq!(scene.play(10), [(1, DONE), (2, DONE)]);
-    assert_eq!(scene.collapser.paused().count(), 0);
+    assert_eq!(scene.collapser.paused_for(A), None);
 }
 
 #[test]
@@ -349,12 +349,12 @@ fn a_cgroup_near_a_limit_waits_until_there_is_room() {
         (1..=100).for_each(|block| _ = scene.hint(A, block).hint(B, 100 + block));
         assert_eq!(scene.play(60), [], "{cgroup:?}");
         assert_eq!(scene.server.put_off_for(&[wait]), 200, "no hint is lost");
-        let waiting: Vec<_> = scene.collapser.waiting_for_cgroup().collect();
-        assert_eq!(waiting, [(A, wait), (B, wait)], "both are in it");
+        let waits = [A, B].map(|process| scene.collapser.cgroup_wait(process));
+        assert_eq!(waits, [Some(wait); 2], "both are in it");
         assert!(scene.waits[&wait] < 200 * 15, "looked at less and less often: {:?}", scene.waits);
         scene.collapser.machine().cgroup = Some(limits((54, 64), (100, 1000)));
         assert_eq!(scene.play(10).len(), 200, "10 MiB are enough");
-        assert_eq!(scene.collapser.waiting_for_cgroup().count(), 0);
+        assert_eq!([A, B].map(|process| scene.collapser.cgroup_wait(process)), [None; 2]);
     }
 }
 

@@ -6,6 +6,7 @@ use crate::daemon::config::Config;
 use crate::daemon::need_collapse;
 use crate::daemon::socket::{Door, Shared, lock};
 use crate::daemon::state::{State, Window};
+use crate::daemon::worker::Worker;
 use crate::gain::Probe;
 use crate::generations::Generations;
 use crate::output;
@@ -48,12 +49,12 @@ pub fn run(args: &RunArgs) -> Result<()> {
     } else {
         Box::new(Live::new(config.rules.files))
     };
-    let state = State::new(machine, config.rules, config.budgets, clock::monotonic_ns());
-    let shared: Shared = Arc::new(Mutex::new(state));
+    let mut worker = Worker::new(machine, config.budgets, clock::monotonic_ns());
+    let shared: Shared = Arc::new(Mutex::new(State::new(config.rules, config.budgets)));
     let over = AtomicBool::new(false);
     output::note(format_args!("{}; status at {}", watching.run.source_note, config.socket.display()));
     let ended = std::thread::scope(|scope| -> Result<()> {
-        scope.spawn(|| work(&shared, || over.load(Ordering::Relaxed)));
+        scope.spawn(|| work(&mut worker, &shared, || over.load(Ordering::Relaxed)));
         scope.spawn(|| door.answer(&shared, || over.load(Ordering::Relaxed)));
         let (to_measure, orders) = mpsc::channel();
         scope.spawn(|| measure(orders, &shared, || over.load(Ordering::Relaxed) || stop.is_set()));
@@ -79,11 +80,10 @@ fn begin(config: &Config) -> Result<Watching> {
 }
 
 /// Serves hints.
-fn work(shared: &Shared, is_over: impl Fn() -> bool) {
+fn work(worker: &mut Worker, shared: &Shared, is_over: impl Fn() -> bool) {
     while !is_over() {
         let now = clock::monotonic_ns();
-        let until = lock(shared).serve(now);
-        if let Some(until) = until {
+        if let Some(until) = worker.turn(shared, now) {
             std::thread::sleep(Duration::from_nanos(until.saturating_sub(now)).min(NAP));
         }
     }
@@ -174,7 +174,7 @@ fn reloaded(args: &RunArgs, config: &mut Config, shared: &Shared) -> Option<Conf
     if new.rules.files != config.rules.files {
         output::note("`files` stays as it was until the next start");
     }
-    lock(shared).reload(new.rules, new.budgets, new.round_robin, clock::monotonic_ns());
+    lock(shared).reload(new.rules, new.budgets, new.round_robin);
     if !new.watches_like(config) {
         if config.targets.command.is_empty() {
             return Some(new);

@@ -1,13 +1,15 @@
-//! What `isotherm run` is made of, besides the monitor: the state that its threads share ([`state`]), its settings ([`config`]),
-//! and the socket at which it is asked and told ([`socket`]).
+//! What `isotherm run` is made of, besides the monitor: the state that its threads share ([`state`]), who serves hints
+//! ([`worker`]), its settings ([`config`]), and the socket at which it is asked and told ([`socket`]).
 //!
 //! Four threads: the first watches and gives hints once a window, the second serves them, the third answers, the fourth measures
-//! what is gained. One mutex guards all of the state; the longest that anyone holds it is one collapse.
+//! what is gained. One mutex guards all that they share. Nobody makes a system call while holding it: a collapse can take
+//! seconds, and answers do not wait for it.
 
 pub mod config;
 mod place;
 pub mod socket;
 pub mod state;
+pub mod worker;
 
 use crate::cli::BudgetArgs;
 use anyhow::{Result, bail};

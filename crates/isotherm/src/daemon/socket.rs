@@ -234,15 +234,12 @@ fn no_answer(path: &Path) -> anyhow::Error {
 mod tests {
     use super::*;
     use isotherm_collapse::Budgets;
-    use isotherm_collapse::machine::DryRun;
     use isotherm_collapse::plan::Rules;
-    use std::collections::BTreeMap;
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     fn shared() -> Shared {
-        let machine = Box::new(DryRun::new(false, BTreeMap::new()));
-        Arc::new(Mutex::new(State::new(machine, Rules::default(), Budgets::default(), 0)))
+        Arc::new(Mutex::new(State::new(Rules::default(), Budgets::default())))
     }
 
     #[test]

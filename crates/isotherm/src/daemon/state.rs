@@ -1,15 +1,16 @@
-//! What the threads of `isotherm run` share: hints, who serves them, and what is known of each target.
+//! What the threads of `isotherm run` share: hints, what is to be done for the worker, and what is known of each target.
+//!
+//! Nothing here makes a system call. What takes some is the worker's ([`super::worker`]), which keeps its own and leaves copies of what
+//! is shown; so the lock is held for moments, and `status` is answered while a collapse is under way.
 
 use crate::cli::HintsArg;
 use crate::gain::{Gain, Measured, Reading};
 use crate::generations;
 use isotherm_collapse::benefit::BlockFacts;
-use isotherm_collapse::machine::Machine;
 use isotherm_collapse::plan::{self, Rules};
 use isotherm_collapse::queue::Added;
-use isotherm_collapse::{
-    Budgets, Collapser, Counters, Hint, HintQueue, Level, Origin, Outcome, Refusal, Server, Step, Wait,
-};
+use isotherm_collapse::worker::Handled;
+use isotherm_collapse::{Budgets, Counters, Hint, HintQueue, Level, Origin, Outcome, Refusal, Server, Step, Wait};
 use isotherm_heat::{Mapping, Ns, TargetId};
 use isotherm_units::{AddrRange, BLOCK_SIZE, BlockNo, Bytes};
 use serde::Serialize;
@@ -39,17 +40,45 @@ struct Target {
     benefits: BTreeMap<BlockNo, f64>,
     left_out: BTreeMap<Refusal, u64>,
     refused: Option<Refusal>,
+    /// Pid of a live copy, as the worker last saw it.
+    paused_for: Option<u32>,
+    /// What its memory cgroup waits for, in the same way.
+    cgroup_wait: Option<Wait>,
     /// When its first window ended.
     began: Ns,
     /// Where the round robin goes on.
     cursor: BlockNo,
 }
 
+/// What the worker is to do before it serves the next hint.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Order {
+    /// Begin to deal with a process, unless it has.
+    Admit(TargetId),
+    /// End that.
+    Dismiss(TargetId),
+    /// Keep to these budgets.
+    Keep(Budgets),
+}
+
+/// What the worker has come to know with a hint.
+#[derive(Debug)]
+pub struct Report {
+    pub handled: Handled,
+    pub counters: Counters,
+    /// Pid of a live copy of the process.
+    pub paused_for: Option<u32>,
+    pub cgroup_wait: Option<Wait>,
+}
+
 /// The state.
 pub struct State {
     queue: HintQueue,
     server: Server,
-    collapser: Collapser<Box<dyn Machine + Send>>,
+    orders: Vec<Order>,
+    /// The hint that the worker is busy with.
+    in_hand: Option<(TargetId, BlockNo)>,
+    counters: Counters,
     targets: BTreeMap<TargetId, Target>,
     /// Blocks not to be hinted at until then.
     resting: BTreeMap<(TargetId, BlockNo), Ns>,
@@ -128,11 +157,13 @@ struct TargetStatus {
 }
 
 impl State {
-    pub fn new(machine: Box<dyn Machine + Send>, rules: Rules, budgets: Budgets, now: Ns) -> State {
+    pub fn new(rules: Rules, budgets: Budgets) -> State {
         State {
             queue: HintQueue::new(MOST_HINTS),
             server: Server::new(MOST_HINTS),
-            collapser: Collapser::new(machine, budgets, now).patient(),
+            orders: Vec::new(),
+            in_hand: None,
+            counters: Counters::default(),
             targets: BTreeMap::new(),
             resting: BTreeMap::new(),
             waiting: None,
@@ -159,8 +190,8 @@ impl State {
     }
 
     /// Other settings from here on.
-    pub fn reload(&mut self, rules: Rules, budgets: Budgets, round_robin: bool, now: Ns) {
-        self.collapser.set_budgets(budgets, now);
+    pub fn reload(&mut self, rules: Rules, budgets: Budgets, round_robin: bool) {
+        self.order(Order::Keep(budgets));
         (self.rules, self.budgets, self.round_robin) = (rules, budgets, round_robin);
     }
 
@@ -187,9 +218,10 @@ impl State {
     /// Takes in a window of one target: gives hints for what is hot in it.
     pub fn feed(&mut self, window: &Window<'_>, now: Ns) {
         let process = window.id;
-        let admitted = self.collapser.admit(process, now);
+        // Also if it was refused before: it may have become another program.
+        self.order(Order::Admit(process));
         let target = self.targets.entry(process).or_default();
-        target.refused = admitted.err();
+        let refused = target.refused.is_some();
         target.comm = window.comm.to_owned();
         target.rss = window.rss;
         if target.rss_at_first.0 == 0 {
@@ -206,7 +238,7 @@ impl State {
         let (unlooked, blocks) = self.looked_at;
         // The kernel's generations know all blocks from the first window on.
         let is_time = self.hints == HintsArg::Mglru || plan::is_time(unlooked, blocks, watched_ns);
-        if admitted.is_err() || !is_time {
+        if refused || !is_time {
             return;
         }
         self.resting.retain(|_, until| *until > now);
@@ -223,7 +255,8 @@ impl State {
 
     fn add(&mut self, hint: Hint) -> bool {
         let key = (hint.process, hint.block);
-        if self.resting.contains_key(&key) || self.server.is_put_off(hint.process, hint.block) {
+        let known = self.resting.contains_key(&key) || self.server.is_put_off(hint.process, hint.block);
+        if known || self.in_hand == Some(key) {
             return false;
         }
         matches!(self.queue.add(hint), Added::New | Added::Raised | Added::NewInsteadOf(_))
@@ -269,25 +302,67 @@ impl State {
     }
 
     fn dismiss(&mut self, process: TargetId) {
-        self.collapser.dismiss(process);
+        self.order(Order::Dismiss(process));
+        self.forget_hints(process);
+    }
+
+    fn order(&mut self, order: Order) {
+        // The worker may be busy for longer than a window.
+        if !self.orders.contains(&order) {
+            self.orders.push(order);
+        }
+    }
+
+    fn forget_hints(&mut self, process: TargetId) {
         self.queue.forget(process);
         self.server.forget(process);
     }
 
-    /// Serves one hint, if any. Returns when to come again, if there is nothing to do now.
-    pub fn serve(&mut self, now: Ns) -> Option<Ns> {
-        let step = self.server.step(now, &mut self.queue, &mut self.collapser);
+    /// For the worker: what is to be done first, in this order.
+    pub fn take_orders(&mut self) -> Vec<Order> {
+        std::mem::take(&mut self.orders)
+    }
+
+    /// For the worker: what came of admitting a process.
+    pub fn admitted(&mut self, process: TargetId, admitted: Result<(), Refusal>) {
+        if let Some(target) = self.targets.get_mut(&process) {
+            target.refused = admitted.err();
+        }
+        if admitted.is_err() {
+            self.forget_hints(process);
+        }
+    }
+
+    /// For the worker: whether there is a hint to serve; otherwise when to come again.
+    pub fn due(&mut self, now: Ns) -> Result<(), Ns> {
         self.waiting = None;
-        match step {
+        self.server.due(now, &mut self.queue).map_err(|until| until.unwrap_or(Ns::MAX))
+    }
+
+    /// For the worker: what it waits for.
+    pub fn waits(&mut self, why: Wait) {
+        self.waiting = Some(why);
+    }
+
+    /// For the worker: the next hint, with how often it was tried. [`State::settle`] has to follow.
+    pub fn take(&mut self) -> Option<(Hint, u8)> {
+        let (hint, tries) = self.server.take(&mut self.queue)?;
+        self.in_hand = Some((hint.process, hint.block));
+        Some((hint, tries))
+    }
+
+    /// For the worker: what came of it.
+    pub fn settle(&mut self, hint: Hint, tries: u8, report: Report, now: Ns) {
+        self.in_hand = None;
+        self.counters = report.counters;
+        // Gone in the meantime: nothing is kept for it.
+        let Some(target) = self.targets.get_mut(&hint.process) else { return };
+        (target.paused_for, target.cgroup_wait) = (report.paused_for, report.cgroup_wait);
+        match self.server.settle(hint, tries, report.handled) {
             Step::Did(hint, outcome) => self.done(hint, outcome, now),
             Step::PutOff(_, why) => self.waiting = Some(why),
-            Step::Wait(until, why) => {
-                self.waiting = Some(why);
-                return Some(until);
-            }
-            Step::Idle(until) => return Some(until.unwrap_or(Ns::MAX)),
+            Step::Wait(..) | Step::Idle(_) => {}
         }
-        None
     }
 
     fn done(&mut self, hint: Hint, outcome: Outcome, now: Ns) {
@@ -308,8 +383,6 @@ impl State {
 
     /// What there is to tell.
     pub fn status(&self) -> Status {
-        let paused: BTreeMap<TargetId, u32> = self.collapser.paused().collect();
-        let crowded: BTreeMap<TargetId, Wait> = self.collapser.waiting_for_cgroup().collect();
         let targets = self.targets.iter().map(|(id, t)| TargetStatus {
             pid: id.pid,
             comm: t.comm.clone(),
@@ -318,8 +391,8 @@ impl State {
             huge_bytes: t.huge.0,
             heat_on_huge_share: t.share,
             heat_on_huge_share_at_first: t.share_at_first,
-            paused_for: paused.get(id).copied(),
-            cgroup_wait: crowded.get(id).copied(),
+            paused_for: t.paused_for,
+            cgroup_wait: t.cgroup_wait,
             left_alone: t.refused,
             left_out: t.left_out.clone(),
         });
@@ -344,7 +417,7 @@ impl State {
             pid: std::process::id(),
             dry_run: self.dry_run,
             source: self.source.clone(),
-            collapsed: self.collapser.counters().all_collapsed(),
+            collapsed: self.counters.all_collapsed(),
             paused: paused_for.map(|pid| format!("{} (process {pid})", Wait::Fork.text())),
             waiting: self.waiting,
             hints: Hints {
@@ -354,7 +427,7 @@ impl State {
                 cgroup: self.server.put_off_for(&Wait::OF_CGROUPS),
                 capacity: self.queue.capacity(),
             },
-            counters: self.collapser.counters().clone(),
+            counters: self.counters.clone(),
             targets,
             blocks: self.looked_at.1,
             blocks_not_looked_at: self.looked_at.0,

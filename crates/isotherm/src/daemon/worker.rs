@@ -1,0 +1,191 @@
+//! Who serves hints: takes one under the lock of the state, does what it takes without it, and notes the result under it again.
+//!
+//! Looking at a block, collapsing it and asking why it was refused are system calls that last as long as the kernel likes. The
+//! collapser and its machine are therefore the worker's own, and whoever wants something of them leaves an [`Order`].
+
+use crate::daemon::socket::{Shared, lock};
+use crate::daemon::state::{Order, Report};
+use isotherm_collapse::machine::Machine;
+use isotherm_collapse::{Budgets, Collapser, Consumer};
+use isotherm_heat::Ns;
+
+/// The worker.
+pub struct Worker {
+    collapser: Collapser<Box<dyn Machine + Send>>,
+}
+
+impl Worker {
+    pub fn new(machine: Box<dyn Machine + Send>, budgets: Budgets, now: Ns) -> Worker {
+        Worker { collapser: Collapser::new(machine, budgets, now).patient() }
+    }
+
+    /// Serves one hint, if any. Returns when to come again, if there is nothing to do now.
+    pub fn turn(&mut self, shared: &Shared, now: Ns) -> Option<Ns> {
+        let orders = lock(shared).take_orders();
+        orders.into_iter().for_each(|order| self.carry_out(order, shared, now));
+        // Each lock is let go at the end of its line.
+        if let Err(until) = lock(shared).due(now) {
+            return Some(until);
+        }
+        if let Err((until, why)) = self.collapser.ready(now) {
+            lock(shared).waits(why);
+            return Some(until);
+        }
+        let (hint, tries) = lock(shared).take()?;
+        let handled = self.collapser.consume(now, &hint, tries);
+        let report = Report {
+            handled,
+            counters: self.collapser.counters().clone(),
+            paused_for: self.collapser.paused_for(hint.process),
+            cgroup_wait: self.collapser.cgroup_wait(hint.process),
+        };
+        lock(shared).settle(hint, tries, report, now);
+        None
+    }
+
+    fn carry_out(&mut self, order: Order, shared: &Shared, now: Ns) {
+        match order {
+            Order::Admit(process) => {
+                let admitted = self.collapser.admit(process, now);
+                lock(shared).admitted(process, admitted);
+            }
+            Order::Dismiss(process) => self.collapser.dismiss(process),
+            Order::Keep(budgets) => self.collapser.set_budgets(budgets, now),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::state::{State, Window};
+    use isotherm_collapse::benefit::BlockFacts;
+    use isotherm_collapse::machine::{CgroupState, Collapsed, HostState, Look, Process};
+    use isotherm_collapse::plan::Rules;
+    use isotherm_collapse::{Level, Refusal};
+    use isotherm_heat::{Mapping, TargetId};
+    use isotherm_units::{AddrRange, BlockNo, Bytes};
+    use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    const A: TargetId = TargetId { pid: 1, start_ticks: 10 };
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// A machine whose collapses last until they are let go; or that admits nobody.
+    struct Slow {
+        began: SyncSender<()>,
+        let_go: Receiver<()>,
+        admits: bool,
+    }
+
+    impl Machine for Slow {
+        fn admit(&mut self, _: TargetId) -> Result<Process, Refusal> {
+            if self.admits { Ok(Process { resident: Bytes(1 << 30) }) } else { Err(Refusal::Disabled) }
+        }
+
+        fn dismiss(&mut self, _: TargetId) {}
+
+        fn look(&mut self, _: TargetId, _: BlockNo) -> Result<Look, Refusal> {
+            Ok(Look { present: 512, exclusive: 512, refusal: None })
+        }
+
+        fn collapse(&mut self, _: TargetId, _: BlockNo) -> Collapsed {
+            self.began.send(()).unwrap();
+            self.let_go.recv_timeout(PATIENCE).unwrap();
+            Collapsed { result: Ok(()), took_ns: 1, cpu_ns: 1 }
+        }
+
+        fn fork_of(&mut self, _: TargetId) -> Option<u32> {
+            None
+        }
+
+        fn host(&mut self) -> HostState {
+            HostState::default()
+        }
+
+        fn cgroup(&mut self, _: TargetId) -> Option<CgroupState> {
+            None
+        }
+    }
+
+    /// A worker with its state, the sign that a collapse has begun, and the word that ends it.
+    fn scene(admits: bool) -> (Worker, Shared, Receiver<()>, SyncSender<()>) {
+        let ((began, has_begun), (go, let_go)) = (sync_channel(1), sync_channel(1));
+        let worker = Worker::new(Box::new(Slow { began, let_go, admits }), Budgets::default(), 1);
+        let state = State::new(Rules::default(), Budgets::default());
+        (worker, Arc::new(Mutex::new(state)), has_begun, go)
+    }
+
+    /// A window in which block 5 is hot.
+    fn feed(shared: &Shared) {
+        let range = AddrRange::new(BlockNo(0).addr(), BlockNo(10).addr());
+        let mappings = [Mapping { range, name: String::new(), perms: "rw-p".into() }];
+        let facts = [BlockFacts { block: BlockNo(5), present: 512, measured: 512, huge: false, benefit_hz: 9000.0 }];
+        let rss = Bytes(1 << 30);
+        lock(shared)
+            .feed(&Window { id: A, comm: "a", rss, mappings: &mappings, facts: &facts, generations: &[] }, 1_000_000);
+    }
+
+    fn status(shared: &Shared) -> serde_json::Value {
+        serde_json::to_value(lock(shared).status()).unwrap()
+    }
+
+    #[test]
+    fn status_hints_and_windows_do_not_wait_for_a_collapse() {
+        let (mut worker, shared, has_begun, go) = scene(true);
+        feed(&shared);
+        std::thread::scope(|scope| {
+            let working = scope.spawn(|| worker.turn(&shared, 2_000_000));
+            has_begun.recv_timeout(PATIENCE).unwrap();
+            // In a thread of its own, or a lock that is not let go would hang this test.
+            let (answered, answers) = channel();
+            let asked = Arc::clone(&shared);
+            std::thread::spawn(move || {
+                feed(&asked);
+                let before = status(&asked);
+                let same = lock(&asked).hint(1, BlockNo(5).range(), Level::new(31), 3_000_000);
+                let other = lock(&asked).hint(1, BlockNo(6).range(), Level::new(31), 3_000_000);
+                let _ = answered.send((before, same, other));
+            });
+            let answer = answers.recv_timeout(Duration::from_secs(2));
+            go.send(()).unwrap();
+            let (before, same, other) = answer.expect("an answer while the collapse is under way");
+            assert_eq!((&before["collapsed"], &before["hints"]["queued"]), (&0.into(), &0.into()), "{before:#}");
+            assert_eq!((same, other), (Ok(0), Ok(1)), "the block in hand is not queued again");
+            assert_eq!(working.join().unwrap(), None);
+        });
+        let after = status(&shared);
+        assert_eq!((&after["collapsed"], &after["hints"]["queued"]), (&1.into(), &1.into()), "{after:#}");
+    }
+
+    #[test]
+    fn a_process_that_is_not_admitted_has_no_hints_and_a_reason() {
+        let (mut worker, shared, ..) = scene(false);
+        feed(&shared);
+        assert_eq!(status(&shared)["hints"]["queued"], 1);
+        assert_eq!(worker.turn(&shared, 2_000_000), Some(Ns::MAX));
+        feed(&shared);
+        let refused = status(&shared);
+        assert_eq!(
+            (&refused["hints"]["queued"], &refused["targets"][0]["left_alone"]),
+            (&0.into(), &"disabled".into())
+        );
+    }
+
+    #[test]
+    fn nothing_is_kept_of_a_process_that_ends_during_its_collapse() {
+        let (mut worker, shared, has_begun, go) = scene(true);
+        feed(&shared);
+        std::thread::scope(|scope| {
+            let working = scope.spawn(|| worker.turn(&shared, 2_000_000));
+            has_begun.recv_timeout(PATIENCE).unwrap();
+            lock(&shared).keep(&[]);
+            go.send(()).unwrap();
+            working.join().unwrap();
+        });
+        let after = status(&shared);
+        assert_eq!((&after["collapsed"], after["targets"].as_array().map(Vec::len)), (&1.into(), Some(0)), "{after:#}");
+        assert_eq!(worker.turn(&shared, 3_000_000), Some(Ns::MAX));
+    }
+}
