@@ -64,7 +64,7 @@ pub struct Collapsed {
     pub result: Result<(), CollapseFailure>,
     /// How long it took: the target was held up for no longer than this.
     pub took_ns: Ns,
-    /// CPU time it took.
+    /// CPU time it took, which counts against the stall budget of the target.
     pub cpu_ns: Ns,
 }
 
@@ -101,6 +101,8 @@ pub trait Machine {
     fn host(&mut self) -> HostState;
     /// The memory cgroup of a process, at this moment; `None` where it has none, or none that can be read.
     fn cgroup(&mut self, process: TargetId) -> Option<CgroupState>;
+    /// CPU time that this thread has used so far. Everything that the machine is asked for costs some, not collapses alone.
+    fn cpu_ns(&mut self) -> Ns;
 }
 
 /// The machine that we run on.
@@ -373,6 +375,10 @@ impl Machine for Live {
         let cgroups = cgroups.get_or_insert_with(|| proc.cgroups().unwrap_or_default());
         members.get_mut(&process)?.cgroup.state(proc, cgroups, process.pid, clock::monotonic_ns())
     }
+
+    fn cpu_ns(&mut self) -> Ns {
+        clock::thread_cpu_ns()
+    }
 }
 
 /// A machine on which nothing is done: what a real run would do, by the same rules and on the same facts.
@@ -436,6 +442,10 @@ impl Machine for DryRun {
     fn cgroup(&mut self, process: TargetId) -> Option<CgroupState> {
         self.live.cgroup(process)
     }
+
+    fn cpu_ns(&mut self) -> Ns {
+        self.live.cpu_ns()
+    }
 }
 
 impl<M: Machine + ?Sized> Machine for Box<M> {
@@ -465,5 +475,9 @@ impl<M: Machine + ?Sized> Machine for Box<M> {
 
     fn cgroup(&mut self, process: TargetId) -> Option<CgroupState> {
         (**self).cgroup(process)
+    }
+
+    fn cpu_ns(&mut self) -> Ns {
+        (**self).cpu_ns()
     }
 }

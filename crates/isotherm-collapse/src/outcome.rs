@@ -114,7 +114,7 @@ pub struct Counters {
     pub stall_ns: u64,
     /// The longest of them.
     pub longest_stall_ns: u64,
-    /// CPU time of the worker.
+    /// CPU time of the worker: collapses, and what was read before and after them and for hints that were refused.
     pub cpu_ns: u64,
 }
 

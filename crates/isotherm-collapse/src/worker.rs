@@ -47,7 +47,7 @@ const BURST_S: f64 = 0.25;
 pub struct Budgets {
     /// Collapses a second.
     pub per_second: f64,
-    /// CPU of the worker, which does the copying, in percent of one core. Over 100: no limit.
+    /// CPU of the worker, which does the copying and looks at blocks before, in percent of one core. Over 100: no limit.
     pub cpu_pct: f64,
     /// Time that a target may be held up by collapses (their CPU time), in percent of the time. Over 100: no limit.
     pub stall_pct: f64,
@@ -370,7 +370,7 @@ impl<M: Machine> Collapser<M> {
         if self.members.contains_key(&process) {
             return Ok(());
         }
-        let Process { resident } = self.machine.admit(process)?;
+        let Process { resident } = self.at_our_expense(|this| this.machine.admit(process))?;
         let stall = Bucket::new(self.budgets.stall_pct, 2.0, now);
         let member = Member {
             resident,
@@ -435,7 +435,7 @@ impl<M: Machine> Collapser<M> {
     /// What the host has to spare, looked at twice a second.
     fn host(&mut self, now: Ns) -> Option<Wait> {
         if now >= self.host_until {
-            let host = self.machine.host();
+            let host = self.at_our_expense(|this| this.machine.host());
             let short = |free: Option<Bytes>, all: Option<Bytes>| match (free, all) {
                 (Some(free), Some(all)) => (free.0 as f64) < all.0 as f64 * self.budgets.headroom_pct / 100.0,
                 _ => false,
@@ -525,9 +525,17 @@ impl<M: Machine> Collapser<M> {
         (grown > member.resident.pages() as f64 * self.budgets.growth_pct / 100.0).then_some(Refusal::Growth)
     }
 
+    /// Does something and charges its CPU time to the budget, whatever comes of it: a refusal costs a look, or a try.
+    fn at_our_expense<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
+        let before = self.machine.cpu_ns();
+        let done = act(self);
+        let spent = self.machine.cpu_ns().saturating_sub(before);
+        self.cpu.spend(spent as f64);
+        self.counters.cpu_ns += spent;
+        done
+    }
+
     fn account(&mut self, now: Ns, process: TargetId, done: &Collapsed) {
-        self.cpu.spend(done.cpu_ns as f64);
-        self.counters.cpu_ns += done.cpu_ns;
         self.counters.stall_ns += done.took_ns;
         self.counters.longest_stall_ns = self.counters.longest_stall_ns.max(done.took_ns);
         if let Some(member) = self.members.get_mut(&process) {
@@ -599,7 +607,7 @@ impl<M: Machine> Consumer for Collapser<M> {
 
     fn consume(&mut self, now: Ns, hint: &Hint, tries: u8) -> Handled {
         let process = hint.process;
-        let handled = self.try_one(now, process, hint.block, tries);
+        let handled = self.at_our_expense(|this| this.try_one(now, process, hint.block, tries));
         match handled {
             Handled::Done(outcome) => self.counters.note(hint.origin, outcome),
             Handled::Later(..) => self.counters.put_off += 1,

@@ -107,7 +107,7 @@ fn a_cgroup_near_its_limit_is_left_alone_and_collapsed_once_there_is_room() {
     daemon.until_it_says("status at");
     let status = || stage.json("status --json --socket s.sock");
     let mut last = Value::Null;
-    let waits = until(Duration::from_secs(40), || {
+    let waits = until(Duration::from_secs(80), || {
         last = status();
         last["targets"][0]["cgroup_wait"] == "cgroup-limit" && last["hints"]["cgroup"].as_u64() > Some(0)
     });
@@ -116,7 +116,7 @@ fn a_cgroup_near_its_limit_is_left_alone_and_collapsed_once_there_is_room() {
     assert_eq!((last["collapsed"].as_u64(), huge_bytes(child.pid())), (Some(0), 0));
 
     cgroup.leave_room(64 * MIB);
-    let collapses = until(Duration::from_secs(40), || {
+    let collapses = until(Duration::from_secs(80), || {
         last = status();
         last["collapsed"].as_u64() > Some(3)
     });

@@ -8,7 +8,9 @@ use isotherm_heat::TargetId;
 use isotherm_sys::proc::Proc;
 use isotherm_units::{Addr, BlockNo};
 use std::os::unix::fs::symlink;
-use support::{Script, Stage, alone, can_collapse, huge_bytes, is_root, skip};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use support::{Script, Stage, alone, can_collapse, huge_bytes, is_root, read, skip, until, wait, workload};
 
 const NEEDS: &str = "the page-table source, and transparent huge pages not set to `always`";
 const MIB: u64 = 1 << 20;
@@ -72,6 +74,36 @@ while True:
     let line = ran.out.lines().find(|line| line.contains(&block)).unwrap_or_else(|| panic!("{block}\n{ran}"));
     assert!(line.ends_with("leave: pages write-protected through userfaultfd"), "{line}\n{ran}");
     assert_eq!(huge_bytes(script.pid()), 0);
+}
+
+/// CPU time that a process has used.
+fn cpu_s(pid: u32) -> f64 {
+    let stat = read(&Path::new("/proc").join(pid.to_string()).join("stat"));
+    let after_name = &stat[stat.rfind(')').unwrap()..];
+    let ticks: Vec<u32> = after_name.split(' ').skip(12).take(2).map(|word| word.parse().unwrap()).collect();
+    f64::from(ticks[0] + ticks[1]) / 100.0
+}
+
+#[test]
+fn a_flood_of_hints_that_are_refused_leaves_the_processor_to_others() {
+    need!(can_collapse(), NEEDS);
+    let _turn = alone();
+    let (stage, child) = (Stage::new(), workload(16));
+    let mut daemon = stage.start_isotherm(&format!("run --socket s.sock -p {}", child.pid()));
+    daemon.until_it_says("status at");
+    let status = || stage.json("status --json --socket s.sock");
+    assert!(until(Duration::from_secs(20), || status()["targets"][0]["rss_bytes"].as_u64() > Some(0)));
+    // 1 TiB in which nothing is mapped: half a million blocks, each looked at and refused.
+    let (cpu, began) = (cpu_s(daemon.pid()), Instant::now());
+    stage.isotherm(&format!("hint --socket s.sock -p {} 100000000000-110000000000", child.pid())).ended(0);
+    wait(Duration::from_secs(8));
+    let (used, took) = (cpu_s(daemon.pid()) - cpu, began.elapsed().as_secs_f64());
+    let after = status();
+    assert!(after["counters"]["refused"]["unmapped"].as_u64() > Some(5000), "{after:#}");
+    // 10% for hints, 1% for watching. Without a limit it is about 70%.
+    assert!(used < 0.3 * took, "{used} s of CPU in {took} s: {after:#}");
+    daemon.signal("TERM");
+    daemon.end().ended(0);
 }
 
 #[test]

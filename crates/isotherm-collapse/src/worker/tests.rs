@@ -20,6 +20,9 @@ struct Fake {
     /// Of all processes.
     cgroup: Option<CgroupState>,
     took_ns: Option<Ns>,
+    /// What a look costs.
+    look_ns: Ns,
+    cpu_ns: Ns,
     collapsed: Vec<(TargetId, BlockNo)>,
 }
 
@@ -35,6 +38,7 @@ impl Machine for Fake {
     fn dismiss(&mut self, _: TargetId) {}
 
     fn look(&mut self, process: TargetId, block: BlockNo) -> Result<Look, Refusal> {
+        self.cpu_ns += self.look_ns;
         if self.gone.contains(&process) {
             return Err(Refusal::Gone);
         }
@@ -44,6 +48,7 @@ impl Machine for Fake {
     fn collapse(&mut self, process: TargetId, block: BlockNo) -> Collapsed {
         let failure = self.failures.get_mut(&block).and_then(Vec::pop);
         let took = self.took_ns.unwrap_or(MS);
+        self.cpu_ns += took;
         if failure.is_none() {
             self.collapsed.push((process, block));
         }
@@ -60,6 +65,10 @@ impl Machine for Fake {
 
     fn cgroup(&mut self, _: TargetId) -> Option<CgroupState> {
         self.cgroup.clone()
+    }
+
+    fn cpu_ns(&mut self) -> Ns {
+        self.cpu_ns
     }
 }
 
@@ -285,6 +294,24 @@ fn each_budget_is_kept() {
     assert!((400..=560).contains(&done) && waits.contains_key(&Wait::Cpu), "{done}: 50 ms a second and the credit");
     let (done, waits) = play(Budgets { stall_pct: 2.0, ..unlimited() }, 10);
     assert!((150..=250).contains(&done) && waits.contains_key(&Wait::Stall), "{done}: 20 ms a second and the credit");
+}
+
+#[test]
+fn a_flood_of_hints_that_are_refused_keeps_to_the_cpu_budget() {
+    // As many as the daemon queues; each is looked at for 20 us, and refused.
+    let fake = Fake { look_ns: 20_000, gone: [A].into(), ..Fake::default() };
+    let mut scene = Scene::new(Fake::default(), Budgets { cpu_pct: 10.0, ..unlimited() });
+    *scene.collapser.machine() = fake;
+    scene.queue = HintQueue::new(1 << 19);
+    for block in 0..1 << 19 {
+        scene.hint(A, block);
+    }
+    let refused = scene.play(10).len();
+    // A second of ten, and the tenth of a second that may be saved up.
+    assert!((45_000..56_000).contains(&refused), "{refused}");
+    assert!(scene.waits.contains_key(&Wait::Cpu));
+    let spent = scene.collapser.counters().cpu_ns;
+    assert!((S - S / 10..S + S / 10 + MS).contains(&spent), "{} ms", spent / MS);
 }
 
 #[test]

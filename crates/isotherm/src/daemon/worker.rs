@@ -107,6 +107,10 @@ mod tests {
         fn cgroup(&mut self, _: TargetId) -> Option<CgroupState> {
             None
         }
+
+        fn cpu_ns(&mut self) -> Ns {
+            0
+        }
     }
 
     /// A worker with its state, the sign that a collapse has begun, and the word that ends it.
