@@ -17,7 +17,7 @@ use isotherm_sys::madvise::{CollapseError, PidFd};
 use isotherm_sys::pagemap::Pagemap;
 use isotherm_sys::pressure::Pressure;
 use isotherm_sys::proc::{Cgroups, Proc};
-use isotherm_units::{Addr, BlockNo, Bytes};
+use isotherm_units::{Addr, BlockNo, Bytes, PAGES_PER_BLOCK};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How long what changes seldom (mappings, children) is believed.
@@ -187,6 +187,9 @@ impl Live {
     fn failure(&mut self, process: TargetId, block: BlockNo, error: CollapseError) -> CollapseFailure {
         match error {
             CollapseError::Busy => CollapseFailure::Busy,
+            CollapseError::NoCharge if self.is_for_userfaultfd(process, block) => {
+                CollapseFailure::Refused(Refusal::UserfaultMissing)
+            }
             CollapseError::NoCharge => CollapseFailure::NoCharge,
             CollapseError::NoHugePage => CollapseFailure::NoHugePage,
             CollapseError::Gone => CollapseFailure::Refused(Refusal::Gone),
@@ -194,6 +197,15 @@ impl Live {
             CollapseError::Refused => self.reason(process, block),
             _ => CollapseFailure::Refused(Refusal::Error),
         }
+    }
+
+    /// The kernel has one errno (EBUSY) for a charge that was refused and for pages missing where somebody waits for their faults
+    /// through userfaultfd. The second it is if pages are missing and no limit was met.
+    fn is_for_userfaultfd(&self, process: TargetId, block: BlockNo) -> bool {
+        let Some(member) = self.members.get(&process) else { return false };
+        // The page of zeros counts as missing, and is never exclusive.
+        let missing = member.pagemap.block(block).is_ok_and(|pages| usize::from(pages.exclusive) < PAGES_PER_BLOCK);
+        missing && member.cgroup.no_charge_was_refused()
     }
 
     /// After a refusal that does not say why: whether it is of the process, of the mapping, or of this block only.

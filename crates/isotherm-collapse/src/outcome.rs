@@ -34,6 +34,8 @@ pub enum Refusal {
     Special,
     /// Pages of it are write-protected through userfaultfd: by a snapshot in progress, or to track writes.
     UserfaultWp,
+    /// Pages of it are missing, and their faults are somebody's to serve, through userfaultfd: the kernel does not fill them in.
+    UserfaultMissing,
     /// The kernel refused for a reason it does not tell, in all tries; or did nothing.
     Ineligible,
     /// Its pages could not be locked or isolated, in several tries.
@@ -73,6 +75,7 @@ impl Refusal {
             Refusal::Disabled => "huge pages switched off by the program (PR_SET_THP_DISABLE)",
             Refusal::Special => "hugetlb or device memory",
             Refusal::UserfaultWp => "pages write-protected through userfaultfd",
+            Refusal::UserfaultMissing => "pages missing, which are served through userfaultfd",
             Refusal::Ineligible => "refused by the kernel, as it is while no page of it is writable",
             Refusal::Busy => "pages busy, several times",
             Refusal::NoCharge => "the kernel refused to charge the memory cgroup, several times",

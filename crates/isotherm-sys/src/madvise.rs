@@ -21,8 +21,11 @@ pub enum CollapseError {
     /// `EAGAIN`: a page is locked, pinned or off its LRU list at the moment. Likely to work if tried again.
     #[error("collapse a block: a page of it is busy (EAGAIN)")]
     Busy,
-    /// `EBUSY`: its cgroup may not have the memory for it. May work later.
-    #[error("collapse a block: its cgroup has no room for a huge page (EBUSY)")]
+    /// `EBUSY`: its cgroup may not have the memory for it, which may work later; or pages are missing in memory that is registered
+    /// with userfaultfd.
+    #[error(
+        "collapse a block: its cgroup has no room for a huge page, or userfaultfd serves its missing pages (EBUSY)"
+    )]
     NoCharge,
     /// `ENOMEM`: there is no free huge page, even after compaction, or part of the block is not mapped.
     #[error("collapse a block: no huge page is free, or part of the block is not mapped (ENOMEM)")]

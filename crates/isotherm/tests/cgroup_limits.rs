@@ -3,14 +3,17 @@
 
 mod support;
 
+use isotherm_collapse::machine::{CollapseFailure, Live, Machine};
+use isotherm_heat::TargetId;
 use isotherm_sys::proc::{Cgroup, CgroupKind, Proc};
+use isotherm_units::Addr;
 use isotherm_workload::{Child, Index};
 use serde_json::Value;
 use std::fs;
 use std::io;
 use std::process::Command;
 use std::time::Duration;
-use support::{ISOTHERM, Stage, alone, can_collapse, huge_bytes, is_root, skip, until};
+use support::{ISOTHERM, Script, Stage, alone, can_collapse, huge_bytes, is_root, skip, until};
 
 const MIB: u64 = 1 << 20;
 const NEEDS: &str = "the page-table source, and transparent huge pages not set to `always`";
@@ -149,4 +152,34 @@ fn the_limit_of_a_cgroup_above_counts_as_well() {
     stage.isotherm("collapse --from r --max-stall 200").ended(0).never_says("near its limit");
     assert!(huge_bytes(child.pid()) > 0);
     drop(child);
+}
+
+#[test]
+fn a_refused_charge_is_told_from_missing_pages() {
+    need!(can_collapse(), NEEDS);
+    need!(is_root(), "root, to make a cgroup");
+    let _turn = alone();
+    let Some(cgroup) = TestCgroup::new("charge") else { return skip("a memory cgroup of its own") };
+    // Of the block one page is missing, as if userfaultfd could be the reason.
+    let script = Script::start(&format!(
+        "
+open('{}/cgroup.procs', 'w').write('0')
+at = (reserve(4 << 20) + (2 << 20) - 1) >> 21 << 21
+ctypes.memset(at, 1, (2 << 20) - 4096)
+print(at, flush=True)
+while True: time.sleep(1)",
+        cgroup.cgroup.dir.display()
+    ));
+    let Some(script) = script else { return skip("python3") };
+    let id = Proc::default().identity(script.pid()).unwrap();
+    let process = TargetId { pid: id.pid, start_ticks: id.start_ticks };
+    let mut live = Live::new(false);
+    live.admit(process).unwrap();
+    cgroup.leave_room(MIB);
+    assert_eq!(live.cgroup(process).unwrap().limited.len(), 1);
+    let block = Addr(script.numbers()[0]).block();
+    // The worker would not have tried: 1 MiB is too little.
+    assert_eq!(live.collapse(process, block).result, Err(CollapseFailure::NoCharge));
+    assert_eq!(cgroup.oom_kills(), 0);
+    drop(script);
 }

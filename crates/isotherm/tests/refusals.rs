@@ -76,6 +76,33 @@ while True:
     assert_eq!(huge_bytes(script.pid()), 0);
 }
 
+#[test]
+fn missing_pages_that_userfaultfd_serves_are_no_refused_charge() {
+    need!(can_collapse(), NEEDS);
+    need!(is_root(), "root, for userfaultfd");
+    let _turn = alone();
+    // Of each block the last page is missing.
+    let script = script(
+        "
+size = 32 << 20
+at = block_of(size)
+blocks = [at + (n << 21) for n in range(size >> 21)]
+for block in blocks: ctypes.memset(block, 1, (2 << 20) - 4096)
+register(at, size, 1)
+print(at, flush=True)
+while True:
+    for block in blocks: ctypes.string_at(block, (2 << 20) - 4096)
+    time.sleep(0.05)",
+    );
+    let Some(script) = script else { return skip("python3 and userfaultfd") };
+    let stage = Stage::new();
+    let ran = stage.isotherm(&format!("collapse -p {} -d 5s --max-growth 50 --verbose", script.pid())).ended(0);
+    let block = format!("{:#x}", script.numbers()[0]);
+    let line = ran.out.lines().find(|line| line.contains(&block)).unwrap_or_else(|| panic!("{block}\n{ran}"));
+    assert!(line.ends_with("leave: pages missing, which are served through userfaultfd"), "{line}\n{ran}");
+    assert_eq!(huge_bytes(script.pid()), 0);
+}
+
 /// CPU time that a process has used.
 fn cpu_s(pid: u32) -> f64 {
     let stat = read(&Path::new("/proc").join(pid.to_string()).join("stat"));

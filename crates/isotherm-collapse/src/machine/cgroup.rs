@@ -27,6 +27,10 @@ pub(super) struct Known {
     limited: Vec<Cgroup>,
     pressure_pct: Option<f64>,
     at: Ns,
+    /// All limits that there are can be read: a container does not see those above its own root.
+    complete: bool,
+    /// How often charges had met one of the limits when they were last read.
+    hits: u64,
 }
 
 impl Known {
@@ -38,6 +42,7 @@ impl Known {
         if self.path.is_empty() {
             return None;
         }
+        self.hits = self.count_hits();
         let limited = self.limited.iter().filter_map(|cgroup| cgroup.memory_use().ok().flatten()).collect();
         Some(CgroupState { path: self.path.clone(), limited, pressure_pct: self.pressure_pct })
     }
@@ -48,7 +53,19 @@ impl Known {
         let Some(own) = own else { return none };
         let is_limited = |cgroup: &Cgroup| cgroup.memory_use().ok().flatten().is_some_and(|u| u.lowest().is_some());
         let pressure_pct = own.memory_pressure().ok().flatten().map(|pressure| pressure.some_avg10);
-        let limited = own.with_ancestors().into_iter().filter(is_limited).collect();
-        Known { path: own.path, limited, pressure_pct, at: now }
+        let all = own.with_ancestors();
+        let complete = all.last().is_some_and(Cgroup::is_root);
+        let limited = all.into_iter().filter(is_limited).collect();
+        Known { path: own.path, limited, pressure_pct, at: now, complete, hits: 0 }
+    }
+
+    /// Whether no charge has met a limit since [`Known::state`]. False if that cannot be known.
+    pub(super) fn no_charge_was_refused(&self) -> bool {
+        self.complete && self.count_hits() == self.hits
+    }
+
+    fn count_hits(&self) -> u64 {
+        let hits = |cgroup: &Cgroup| cgroup.memory_events().ok().and_then(|events| events.max).unwrap_or_default();
+        self.limited.iter().map(hits).sum()
     }
 }

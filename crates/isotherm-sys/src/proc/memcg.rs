@@ -65,7 +65,7 @@ pub struct MemoryEvents {
     pub low: Option<u64>,
     /// Above `memory.high`: reclaimed and slowed down.
     pub high: Option<u64>,
-    /// About to exceed its limit (v1: charges that did not fit at first, `memory.failcnt`).
+    /// About to exceed its limit (v1: charges that did not fit at first, `memory.failcnt` and that of memory and swap).
     pub max: Option<u64>,
     /// Could not be brought below its limit by reclaim.
     pub oom: Option<u64>,
@@ -95,6 +95,14 @@ impl Cgroup {
         dir.join("cgroup.procs").is_file().then_some(())?;
         let path = Path::new(&self.path).parent()?.to_string_lossy().into_owned();
         Some(Cgroup { kind: self.kind, dir, path })
+    }
+
+    /// Whether it is the root of the whole hierarchy, and not of the part that a container sees.
+    pub fn is_root(&self) -> bool {
+        match self.kind {
+            CgroupKind::Unified => !self.dir.join("cgroup.type").exists(),
+            CgroupKind::MemoryV1 | CgroupKind::PerfEventV1 => self.dir.join("release_agent").exists(),
+        }
     }
 
     fn counts_below(&self) -> bool {
@@ -143,7 +151,8 @@ impl Cgroup {
                 Some((path, text)) => keyed(&path, &text, "oom_kill")?,
                 None => None,
             };
-            let max = self.bytes("memory.failcnt")?.map(|times| times.0);
+            let failed = [self.bytes("memory.failcnt")?, self.bytes("memory.memsw.failcnt")?];
+            let max = failed.into_iter().flatten().map(|times| times.0).reduce(u64::saturating_add);
             return Ok(MemoryEvents { max, oom_kill, ..MemoryEvents::default() });
         }
         let Some((path, text)) = self.text("memory.events")? else { return Ok(MemoryEvents::default()) };
@@ -233,6 +242,7 @@ mod tests {
 
     const V2: &[(&str, &str)] = &[
         ("cgroup.procs", "1\n"),
+        ("pod/cgroup.type", "domain\n"),
         ("memory.stat", "anon 9\nfile 8\nslab 7\n"),
         ("pod/cgroup.procs", ""),
         ("pod/memory.current", "10485760\n"),
@@ -253,6 +263,7 @@ mod tests {
 
     const V1: &[(&str, &str)] = &[
         ("cgroup.procs", "1\n"),
+        ("release_agent", "\n"),
         ("memory.use_hierarchy", "1\n"),
         ("memory.usage_in_bytes", "104857600\n"),
         ("memory.limit_in_bytes", "9223372036854771712\n"),
@@ -263,6 +274,7 @@ mod tests {
         ("pod/memory.memsw.usage_in_bytes", "19922944\n"),
         ("pod/memory.memsw.limit_in_bytes", "20971520\n"),
         ("pod/memory.failcnt", "12\n"),
+        ("pod/memory.memsw.failcnt", "3\n"),
         ("pod/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"),
         ("pod/memory.kmem.usage_in_bytes", "77\n"),
         ("pod/memory.stat", "cache 1\nrss 2\ntotal_cache 100\ntotal_rss 200\ntotal_rss_huge 5\ntotal_swap 300\n"),
@@ -305,6 +317,7 @@ mod tests {
             let paths: Vec<String> =
                 tree.cgroup("/pod/app").with_ancestors().into_iter().map(|above| above.path).collect();
             assert_eq!(paths, ["/pod/app", "/pod", "/"]);
+            assert!(tree.cgroup("/").is_root() && !tree.cgroup("/pod").is_root(), "{kind}");
         }
         // A container that sees its own part only: its root has a path, and nothing above it is mounted.
         let tree = Tree::new(CgroupKind::Unified, V2);
@@ -347,7 +360,7 @@ mod tests {
         assert_eq!(v2.cgroup("/pod").memory_pressure().unwrap(), None);
         let v1 = Tree::new(CgroupKind::MemoryV1, V1);
         let events = v1.cgroup("/pod").memory_events().unwrap();
-        assert_eq!((events.max, events.oom_kill, events.high), (Some(12), Some(2), None));
+        assert_eq!((events.max, events.oom_kill, events.high), (Some(15), Some(2), None));
         assert_eq!(v1.cgroup("/pod/app").memory_events().unwrap(), MemoryEvents::default());
     }
 
