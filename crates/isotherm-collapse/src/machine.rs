@@ -16,7 +16,7 @@ use isotherm_sys::free::{self, FreeBlocks};
 use isotherm_sys::madvise::{CollapseError, PidFd};
 use isotherm_sys::pagemap::Pagemap;
 use isotherm_sys::pressure::Pressure;
-use isotherm_sys::proc::{Cgroups, Proc};
+use isotherm_sys::proc::{Cgroups, GUEST_MAPPING, Proc};
 use isotherm_units::{Addr, BlockNo, Bytes, PAGES_PER_BLOCK};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -124,6 +124,8 @@ struct Member {
     image: Option<(u64, u64)>,
     mappings: Vec<Mapping>,
     mappings_at: Ns,
+    /// It has mapped what it shares with the kernel for a guest's processor.
+    runs_guest: bool,
     /// By the starts of mappings of which a block was refused: why the whole mapping is, if it is, and when that was found out.
     verdicts: BTreeMap<Addr, (Option<Refusal>, Ns)>,
     fork: Option<u32>,
@@ -162,11 +164,13 @@ impl Live {
             return Ok(());
         }
         let entries = self.proc.maps(process.pid).map_err(|_| Refusal::Gone)?;
-        let mappings = entries
+        let mappings: Vec<Mapping> = entries
             .iter()
             .map(|m| Mapping { range: m.range, name: m.name.to_string(), perms: m.perms.to_string() })
             .collect();
         let member = self.member(process)?;
+        // A VMM may make its guest after it was admitted.
+        member.runs_guest = mappings.iter().any(|m| m.name.starts_with(GUEST_MAPPING));
         (member.mappings, member.mappings_at) = (mappings, now);
         Ok(())
     }
@@ -286,6 +290,10 @@ impl Machine for Live {
         if status.thp_enabled == Some(false) {
             return Err(Refusal::Disabled);
         }
+        // Unknown is not no, but whose descriptors we may not list, we may not collapse either.
+        if self.proc.holds_guest(process.pid).unwrap_or(false) {
+            return Err(Refusal::Guest);
+        }
         let pagemap = Pagemap::open(self.proc.root(), process.pid).map_err(|_| Refusal::Denied)?;
         let member = Member {
             pidfd,
@@ -293,6 +301,7 @@ impl Machine for Live {
             image: stat.image(),
             mappings: Vec::new(),
             mappings_at: 0,
+            runs_guest: false,
             verdicts: BTreeMap::new(),
             fork: None,
             fork_at: 0,
@@ -314,7 +323,8 @@ impl Machine for Live {
         let files = self.files;
         let refusing = self.verdict(process, block, now).flatten();
         let member = self.member(process)?;
-        if let Some(refusal) = refusing.or_else(|| unfit_mapping(&member.mappings, block, files)) {
+        let guest = member.runs_guest.then_some(Refusal::Guest);
+        if let Some(refusal) = guest.or(refusing).or_else(|| unfit_mapping(&member.mappings, block, files)) {
             return Ok(Look { refusal: Some(refusal), ..Look::default() });
         }
         let pages = member.pagemap.block(block).map_err(|_| Refusal::Gone)?;

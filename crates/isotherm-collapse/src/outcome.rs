@@ -30,6 +30,8 @@ pub enum Refusal {
     NoHugeAdvice,
     /// The program has switched huge pages off for itself: prctl(PR_SET_THP_DISABLE).
     Disabled,
+    /// The process runs a KVM guest, whose accesses are not seen: nothing is known of what is hot.
+    Guest,
     /// Hugetlb or device memory.
     Special,
     /// Pages of it are write-protected through userfaultfd: by a snapshot in progress, or to track writes.
@@ -72,6 +74,7 @@ impl Refusal {
             Refusal::Straddles => "a mapping begins or ends within",
             Refusal::File => "memory of a file, or shared memory",
             Refusal::NoHugeAdvice => "MADV_NOHUGEPAGE",
+            Refusal::Guest => "the process runs a KVM guest, whose accesses are not seen",
             Refusal::Disabled => "huge pages switched off by the program (PR_SET_THP_DISABLE)",
             Refusal::Special => "hugetlb or device memory",
             Refusal::UserfaultWp => "pages write-protected through userfaultfd",

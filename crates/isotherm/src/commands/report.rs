@@ -175,7 +175,7 @@ fn heat_map(args: &HeatmapArgs) -> Result<()> {
     match (kind, &args.output) {
         (Some(kind), Some(path)) => {
             write_picture(&input.snapshots, target, kind, path)?;
-            Caveats::of(&input.snapshots).lines().iter().for_each(|line| eprintln!("isotherm: {line}"));
+            Caveats::of(&input.snapshots).lines().iter().for_each(output::note);
             Ok(())
         }
         _ => {

@@ -53,7 +53,11 @@ pub fn tell(status: &Value, out: &mut dyn Write) -> Result<()> {
         writeln!(out, "{} of those put off: {}", number(&status["hints"]["unwritable"]), Wait::Unwritable.text())?;
     }
     if number(&status["hints"]["cgroup"]) > 0 {
-        writeln!(out, "{} of those put off: their memory cgroup has no room to spare", number(&status["hints"]["cgroup"]))?;
+        writeln!(
+            out,
+            "{} of those put off: their memory cgroup has no room to spare",
+            number(&status["hints"]["cgroup"])
+        )?;
     }
     if number(&status["blocks_not_looked_at"]) > 0 {
         writeln!(out, "{} of {} blocks not looked at yet", status["blocks_not_looked_at"], status["blocks"])?;
