@@ -45,6 +45,7 @@ fn evil_recording(path: &Path) {
         counted_elsewhere_pages: 0,
         maybe_shared_pages: 0,
         unclearable_pages: 0,
+        facts: Default::default(),
     };
     let run =
         RunInfo { source: EVIL.into(), source_note: EVIL.into(), command: vec![EVIL.into()], ..RunInfo::default() };
