@@ -261,3 +261,57 @@ fn with_advice_alone_page_faults_never_wait() {
     let cleared = source.clear_process(pid, &[block], &[block]).unwrap();
     assert!(cleared.blocks.is_empty() && cleared.stall_ns == 0, "{cleared:?}");
 }
+
+/// Two processes share 8 MiB; at a line on standard input the first has private memory at the same place instead.
+const REPLACED: &str = "
+import ctypes, os, sys, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+SIZE, SHARED, PRIVATE, FIXED = 8 << 20, 0x21, 0x22, 0x10
+at = libc.mmap(None, SIZE, 3, SHARED, -1, 0)
+ctypes.memset(at, 1, SIZE)
+if os.fork() == 0:
+    ctypes.memset(at, 2, SIZE)
+    parent = os.getppid()
+    while os.getppid() == parent: time.sleep(0.05)
+    os._exit(0)
+time.sleep(0.3)
+print(at, flush=True)
+sys.stdin.readline()
+libc.mmap(at, SIZE, 3, PRIVATE | FIXED, -1, 0)
+libc.madvise(ctypes.c_void_p(at), SIZE, 15)
+ctypes.memset(at, 3, SIZE)
+print('replaced', flush=True)
+time.sleep(60)
+";
+
+#[test]
+fn memory_that_takes_the_place_of_shared_memory_is_not_taken_for_shared() {
+    let Ok(mut source) = choose::open(Wanted::PageTable) else { return skip("the page-table source") };
+    let mut command = Command::new("python3");
+    command.args(["-c", REPLACED]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let Ok(started) = command.spawn() else { return skip("python3") };
+    let mut process = Process(started);
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(process.0.stdout.take().unwrap()));
+    let at: u64 = lines.next().unwrap().unwrap().parse().unwrap();
+    // A whole block within the mapping.
+    let block = BlockNo((at >> 21) + 1);
+    let pid = process.pid();
+    let reached = |source: &mut dyn AccessSource| {
+        source.layout(pid).unwrap();
+        let mut stuck = 512;
+        let mut sink = |_, _, cleared| {
+            if let Cleared::Except(pages) = cleared {
+                stuck = pages.count();
+            }
+        };
+        source.clear(pid, &[block], &mut sink).unwrap();
+        512 - stuck
+    };
+    source.attach(pid).unwrap();
+    assert!(reached(&mut *source) < 64, "pages that two processes map are not reached");
+    process.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "replaced");
+    assert!(reached(&mut *source) > 448, "private memory is, wherever it lies");
+}
