@@ -294,13 +294,19 @@ impl Watching {
 
     /// Says on standard error what could not be watched.
     pub fn tell_refused(&self) {
-        for (pid, why) in self.monitor.refused().iter().take(3) {
-            output::note(format_args!("process {pid} is left out: {why}"));
-        }
-        let more = self.monitor.refused().len().saturating_sub(3);
+        self.refused().iter().for_each(output::note);
+    }
+
+    /// What could not be watched, and why: a sentence each for the first few.
+    pub fn refused(&self) -> Vec<String> {
+        let all = self.monitor.refused();
+        let mut lines: Vec<String> =
+            all.iter().take(3).map(|(pid, why)| format!("process {pid} is left out: {why}")).collect();
+        let more = all.len().saturating_sub(3);
         if more > 0 {
-            output::note(format_args!("{more} more processes are left out for such reasons"));
+            lines.push(format!("{more} more processes are left out for such reasons"));
         }
+        lines
     }
 }
 

@@ -1,6 +1,7 @@
 //! `isotherm top`: the monitor in one thread, the terminal in another.
 
 use crate::cli::TopArgs;
+use crate::output;
 use crate::watch::{Stop, Watching};
 use anyhow::{Context, Result, anyhow, bail};
 use isotherm_view::top::{TopOptions, run_top};
@@ -23,13 +24,13 @@ pub fn run(args: &TopArgs) -> Result<()> {
     let (to_main, from_monitor) = mpsc::channel();
     let (to_view, snapshots) = mpsc::channel();
     let watching_stop = stop.clone();
-    let monitor = std::thread::spawn(move || -> Result<()> {
+    let monitor = std::thread::spawn(move || -> Result<Vec<String>> {
         // The source stays in the thread that opened it.
         let mut watching = match Watching::begin(&targets, &watch, WINDOW_NS) {
             Ok(watching) => watching,
             Err(error) => {
                 let _ = to_main.send(Err(error));
-                return Ok(());
+                return Ok(Vec::new());
             }
         };
         watching.silence();
@@ -38,7 +39,8 @@ pub fn run(args: &TopArgs) -> Result<()> {
         watching.snapshots(None, &watching_stop, &hidden, |snapshot| {
             let heard = to_view.send(Arc::new(snapshot)).is_ok();
             Ok(if heard { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
-        })
+        })?;
+        Ok(watching.refused())
     });
     let run = from_monitor.recv().context("the monitor ended before it began")??;
     let options = TopOptions { thresholds, ..TopOptions::default() };
@@ -47,5 +49,7 @@ pub fn run(args: &TopArgs) -> Result<()> {
     drop(snapshots);
     let watched = monitor.join().map_err(|_| anyhow!("the monitor thread panicked"))?;
     shown.context("draw on the terminal")?;
-    watched
+    // The screen is given back: processes that were missing from the lists are told now.
+    watched?.iter().for_each(output::note);
+    Ok(())
 }
