@@ -1,10 +1,12 @@
 //! Settings of `isotherm run` from a file. The command line goes before them; what neither says has a default.
 
 use crate::cli::{HintsArg, RunArgs, TargetArgs, WatchArgs};
-use crate::daemon::settings;
+use crate::daemon::{settings, trust};
+use crate::input;
 use anyhow::{Context, Result, bail};
 use isotherm_collapse::Budgets;
 use isotherm_collapse::plan::Rules;
+use isotherm_units::Bytes;
 use serde::Deserialize;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -61,6 +63,9 @@ pub struct Config {
     pub work: Option<String>,
 }
 
+/// Settings are a few hundred bytes long.
+const LONGEST: Bytes = Bytes(1 << 16);
+
 /// What `--max-slowdown` is when nothing is said.
 const DEFAULT_SLOWDOWN: f64 = 1.0;
 
@@ -68,7 +73,7 @@ impl Config {
     /// Reads the file that `args` name, if any, and lets `args` go before it.
     pub fn load(args: &RunArgs) -> Result<Config> {
         let file = match &args.config {
-            Some(path) => parse(path)?,
+            Some(path) => parse(path, args.work.is_none())?,
             None => File::default(),
         };
         let mut targets = args.targets.clone();
@@ -117,9 +122,17 @@ impl Config {
     }
 }
 
-fn parse(path: &Path) -> Result<File> {
-    let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
-    toml::from_str(&text).with_context(|| format!("read {}", path.display()))
+/// Reads the file. `runs_work`: the command in it is to be run.
+fn parse(path: &Path, runs_work: bool) -> Result<File> {
+    let opened = fs::File::open(path).with_context(|| format!("read {}", path.display()))?;
+    // Before it is read, and by what was opened: nobody can exchange it in between.
+    let trusted = trust::check(&opened, path);
+    let text = input::short_text(opened, path, LONGEST)?;
+    let file: File = toml::from_str(&text).with_context(|| format!("read {}", path.display()))?;
+    if file.work.is_some() && runs_work {
+        trusted.with_context(|| format!("{}: root does not run the `work` command of this file", path.display()))?;
+    }
+    Ok(file)
 }
 
 /// Where a daemon listens, and its clients connect, if nothing is said.

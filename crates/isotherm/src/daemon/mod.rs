@@ -1,5 +1,6 @@
 //! What `isotherm run` is made of, besides the monitor: the state that its threads share ([`state`]), who serves hints
-//! ([`worker`]), its settings ([`config`]), and the socket at which it is asked and told ([`socket`]).
+//! ([`worker`]), its settings ([`config`]; whose commands root runs: [`trust`]), and the socket at which it is asked and told
+//! ([`socket`]).
 //!
 //! Four threads: the first watches and gives hints once a window, the second serves them, the third answers, the fourth measures
 //! what is gained. One mutex guards all that they share. Nobody makes a system call while holding it: a collapse can take
@@ -9,6 +10,7 @@ pub mod config;
 mod place;
 pub mod socket;
 pub mod state;
+pub mod trust;
 pub mod worker;
 
 use crate::cli::BudgetArgs;

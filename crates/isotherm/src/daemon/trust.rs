@@ -1,0 +1,48 @@
+//! Whether a file of settings may name a command that root runs.
+//!
+//! Used by `config`. Whoever can change such a file is root, so it has to be the file of root or of whom we run for, and nobody
+//! else may write to it or put another in its place. Who runs for nobody but himself may take the file of anyone: the command
+//! has no more rights than he. `sudo` is no exception: its rules may allow one command line and not any command.
+
+use anyhow::{Context, Result, bail};
+use isotherm_sys::proc::Proc;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+const ROOT: u32 = 0;
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+const WRITABLE_BY_ALL: u32 = 0o002;
+const STICKY: u32 = 0o1000;
+
+/// Checks what was opened as `path`.
+pub fn check(file: &File, path: &Path) -> Result<()> {
+    let [real, effective, ..] = Proc::default().status(std::process::id()).context("read our own user id")?.uids;
+    if effective != ROOT {
+        return Ok(());
+    }
+    let found = file.metadata().context("look at its owner and mode")?;
+    let (owner, mode) = (found.uid(), found.mode());
+    if owner != ROOT && owner != real {
+        bail!("it belongs to user {owner}; `chown root {}`, or give --work", path.display());
+    }
+    if mode & WRITABLE_BY_OTHERS != 0 {
+        let mode = mode & 0o7777;
+        bail!("others can write to it (mode {mode:04o}); `chmod go-w {}`, or give --work", path.display());
+    }
+    match open_parent(file, path) {
+        Some(dir) => bail!("anyone can exchange files in {}; `chmod o-w` it, or move the file", dir.display()),
+        None => Ok(()),
+    }
+}
+
+/// A directory above the file in which anyone can put something else in the place of what is there; by the name that was given
+/// and by the one that it leads to.
+fn open_parent(file: &File, path: &Path) -> Option<PathBuf> {
+    let real = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok();
+    let paths = [std::path::absolute(path).ok(), real];
+    let is_open =
+        |dir: &&Path| fs::metadata(dir).is_ok_and(|m| m.mode() & WRITABLE_BY_ALL != 0 && m.mode() & STICKY == 0);
+    paths.iter().flatten().find_map(|path| path.ancestors().skip(1).find(is_open)).map(Path::to_owned)
+}
