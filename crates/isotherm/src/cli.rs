@@ -512,6 +512,13 @@ pub struct InputArgs {
     pub json: bool,
 }
 
+impl InputArgs {
+    /// Whether a recording is read, and nothing is watched.
+    pub fn is_recorded(&self) -> bool {
+        self.targets.is_empty() && !self.watch.is_played() && !self.watch.is_of_machine()
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum SortArg {
     /// By address

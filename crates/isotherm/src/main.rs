@@ -27,6 +27,7 @@ mod generations;
 mod input;
 mod output;
 mod played;
+mod privileges;
 mod request;
 mod stop;
 mod watch;
@@ -40,6 +41,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let cli = Cli::try_parse().unwrap_or_else(|error| usage(&error));
+    privileges::drop_unused(&cli.command);
     let done = match cli.command {
         Command::Demo(args) => commands::demo::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),

@@ -44,8 +44,8 @@ impl Input {
     }
 
     fn get_for(args: &InputArgs, printed: bool) -> Result<Input> {
-        let recorded = args.targets.is_empty() && !args.watch.is_played() && !args.watch.is_of_machine();
-        let input = if recorded { Input::recorded(args.recording.as_deref()) } else { Input::live(args, printed) }?;
+        let input =
+            if args.is_recorded() { Input::recorded(args.recording.as_deref()) } else { Input::live(args, printed) }?;
         if input.snapshots.iter().all(|s| s.targets.is_empty()) {
             anyhow::bail!("nothing was watched: no process with memory of its own was found");
         }

@@ -1,0 +1,117 @@
+//! What a running command may still do, as the kernel tells it, and what the commands that it starts may.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+use support::{AS_NOBODY, Stage, installed, is_root, open_stage, read, until, workload};
+
+const LONG: Duration = Duration::from_secs(20);
+/// CAP_CHOWN, SETUID, SETPCAP, NET_ADMIN, NET_RAW, SYS_MODULE, SYS_RAWIO, SYS_CHROOT, SYS_BOOT, SYS_TIME, MKNOD.
+const UNUSED: u64 = 1 | 1 << 7 | 1 << 8 | 1 << 12 | 1 << 13 | 1 << 16 | 1 << 17 | 1 << 18 | 1 << 22 | 1 << 25 | 1 << 27;
+
+/// The capability sets and the flag of a process, by name.
+fn field(status: &str, name: &str) -> u64 {
+    let value = status.lines().find_map(|l| l.strip_prefix(name)).unwrap_or_else(|| panic!("no {name} in\n{status}"));
+    u64::from_str_radix(value.trim(), 16).unwrap()
+}
+
+fn status_of(pid: u32) -> String {
+    read(&Path::new("/proc").join(pid.to_string()).join("status"))
+}
+
+/// The lines of a status that are about privileges.
+fn privileges(status: &str) -> Vec<&str> {
+    status.lines().filter(|l| ["Cap", "NoNewPrivs", "Uid", "Gid"].iter().any(|name| l.starts_with(name))).collect()
+}
+
+#[test]
+fn what_watches_keeps_the_capabilities_that_it_uses_and_no_others() {
+    need!(is_root(), "root");
+    let (stage, child) = (Stage::new(), workload(16));
+    for command in [format!("record -o rec -p {}", child.pid()), format!("report wss -d 60s -p {}", child.pid())] {
+        let mut running = stage.start_isotherm(&command);
+        running.until_it_says("isotherm: ");
+        let (own, status) = (read(Path::new("/proc/self/status")), status_of(running.pid()));
+        for set in ["CapPrm:", "CapEff:"] {
+            let (before, after) = (field(&own, set), field(&status, set));
+            assert_eq!(after & UNUSED, 0, "{command}: {set} {after:x}");
+            // CAP_SYS_PTRACE, as far as there was one.
+            assert_eq!(after & 1 << 19, before & 1 << 19, "{command}: {set} {after:x}");
+        }
+        assert_eq!(field(&status, "NoNewPrivs:"), 1, "{command}");
+        // Threads have what the process has.
+        for thread in fs::read_dir(format!("/proc/{}/task", running.pid())).unwrap() {
+            let of_thread = read(&thread.unwrap().path().join("status"));
+            assert_eq!(privileges(&of_thread), privileges(&status), "{command}");
+        }
+        running.signal("TERM");
+        running.end().ended(0);
+    }
+}
+
+/// What has no other name for it: the kernel takes a program that gained capabilities by its `exec` for a privileged one, and
+/// `prctl(PR_GET_DUMPABLE)` is then not 1.
+#[test]
+fn a_command_that_is_started_is_not_taken_for_a_privileged_one() {
+    need!(is_root() && installed("python3"), "root and python3");
+    let stage = Stage::new();
+    let python = "import ctypes, time; print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0), flush=True); time.sleep(2)";
+    let script = format!("exec python3 -c '{python}'");
+    fs::write(stage.path("dumpable"), script).unwrap();
+    let ran = stage.isotherm("record -o rec -d 1s --source referenced -- sh dumpable").ended(0);
+    assert_eq!(ran.out.trim(), "1", "{ran}");
+}
+
+#[test]
+fn what_reads_files_keeps_only_what_opens_them() {
+    need!(is_root(), "root");
+    let stage = Stage::new();
+    let made = std::process::Command::new("mkfifo").arg(stage.path("hints")).status().unwrap();
+    assert!(made.success());
+    let _listener = std::os::unix::net::UnixListener::bind(stage.path("s.sock")).unwrap();
+    // It waits for somebody to write hints.
+    let hint = stage.start_isotherm("hint --socket s.sock -f hints");
+    let kept = || field(&status_of(hint.pid()), "CapPrm:");
+    assert!(until(LONG, || kept() & UNUSED == 0), "{:x}", kept());
+    // CAP_DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER.
+    assert_eq!(kept() & !0b1110, 0, "{:x}", kept());
+    assert_eq!(field(&status_of(hint.pid()), "NoNewPrivs:"), 1);
+}
+
+#[test]
+fn a_command_that_is_started_has_what_its_caller_has() {
+    need!(installed("setpriv"), "setpriv");
+    let (stage, isotherm) = open_stage();
+    let status = "cat /proc/self/status; sleep 2";
+    let mut callers = vec![String::new()];
+    if is_root() {
+        let some = "+net_raw,+net_bind_service";
+        // A user with an ambient capability; one that may also watch; and root with one in its inheritable set.
+        callers.push(format!("{AS_NOBODY} --inh-caps {some} --ambient-caps {some}"));
+        let more = format!("{some},+sys_ptrace,+sys_nice,+dac_read_search");
+        callers.push(format!("{AS_NOBODY} --inh-caps {more} --ambient-caps {more}"));
+        callers.push(format!("setpriv --inh-caps {some} --ambient-caps {some}"));
+    }
+    for (n, caller) in callers.iter().enumerate() {
+        let expected = stage.shell(&format!("{caller} sh -c '{status}'")).ended(0);
+        let record =
+            format!("{caller} {isotherm} record -o {}/rec{n} -d 1s --source referenced", stage.path("").display());
+        let found = stage.shell(&format!("{record} -- sh -c '{status}'")).ended(0);
+        assert_eq!(privileges(&found.out), privileges(&expected.out), "{caller}");
+        let kept = field(&expected.out, "CapBnd:");
+        assert_eq!(field(&found.out, "CapBnd:"), kept, "{caller}");
+    }
+}
+
+#[test]
+fn what_other_users_keep_to_themselves_is_still_open_to_root() {
+    need!(is_root() && installed("setpriv"), "root and setpriv");
+    let (stage, _) = open_stage();
+    stage.small_recording("rec");
+    let theirs = "mkdir theirs && mv rec theirs && chown -R 65534:65534 theirs && chmod 700 theirs theirs/rec";
+    stage.shell(theirs).ended(0);
+    stage.isotherm("report wss theirs/rec").ended(0);
+    stage.isotherm("convert theirs/rec theirs/rec.data").ended(0);
+}
