@@ -165,6 +165,7 @@ fn whatever_takes_time_ends_with_its_terminal() {
     let mut commands = vec![
         (format!("report wss -d 60s -p {pid}"), "watching"),
         (format!("report processes -d 60s -p {pid}"), "watching"),
+        (format!("events try faults -d 60s -p {pid}"), "trying it"),
         ("demo -d 60s --size 16MiB".to_owned(), "workload of"),
         ("demo -d 60s --size 16MiB".to_owned(), "watching"),
     ];
@@ -243,6 +244,31 @@ fn messages_that_nobody_reads_do_not_end_a_recording() {
     stage.shell(&line).ended(0);
     let wss = stage.json("report wss --json rec");
     assert!(wss["report"]["targets"].as_array().is_some_and(|t| !t.is_empty()), "{wss:#}");
+}
+
+/// Else the first file that is opened would be in their place, and messages would be written into it.
+#[test]
+fn standard_streams_that_are_closed_are_nowhere_and_no_file_of_ours() {
+    let (stage, child) = (Stage::new(), workload(16));
+    for closed in ["<&- >&- 2>&-", "2>&-", "<&-", ">&-"] {
+        let record = format!("exec $isotherm record -o rec -w 500ms -d 3s -p {} {closed}", child.pid());
+        let mut command = Command::new("bash");
+        command.args(["-c", &record]);
+        let record = stage.start(command);
+        let stream = |fd: u32| std::fs::read_link(format!("/proc/{}/fd/{fd}", record.pid())).unwrap_or_default();
+        let began = || std::fs::read_dir(stage.path("rec")).is_ok_and(|files| files.count() > 0);
+        assert!(until(LONG, began), "{closed}");
+        for (fd, how) in ["<&-", ">&-", "2>&-"].into_iter().enumerate() {
+            // Those that were not closed are the test's: the first is this file too.
+            if fd == 0 || closed.split(' ').any(|c| c == how) {
+                let fd = u32::try_from(fd).unwrap();
+                assert_eq!(stream(fd), std::path::Path::new("/dev/null"), "{closed}: {fd}");
+            }
+        }
+        record.end_within(LONG).ended(0);
+        stage.isotherm("report wss rec").ended(0);
+        std::fs::remove_dir_all(stage.path("rec")).unwrap();
+    }
 }
 
 /// As people do it: a shell in a terminal multiplexer, whose session is closed.
