@@ -15,6 +15,13 @@ use support::{Script, Stage, alone, can_collapse, huge_bytes, is_root, read, ski
 const NEEDS: &str = "the page-table source, and transparent huge pages not set to `always`";
 const MIB: u64 = 1 << 20;
 
+/// Python that reserves memory from the beginning of a block on.
+const BLOCK_OF: &str = "
+def block_of(size):
+    at = reserve(size + (2 << 20))
+    return (at + (2 << 20) - 1) >> 21 << 21
+";
+
 /// Python that registers `size` bytes at `at` with userfaultfd: mode 1 for missing pages, 2 for write protection.
 const USERFAULT: &str = "
 import fcntl, os, struct
@@ -28,14 +35,11 @@ def ask(number, layout, *values):
 ask(0xc018aa3f, 'QQQ', 0xaa, 0, 0)
 def register(at, size, mode): ask(0xc020aa00, 'QQQQ', at, size, mode, 0)
 def protect(at, size): ask(0xc018aa06, 'QQQ', at, size, 1)
-def block_of(size):
-    at = reserve(size + (2 << 20))
-    return (at + (2 << 20) - 1) >> 21 << 21
 ";
 
-/// Runs Python code that can use [`USERFAULT`]; `None` without Python or userfaultfd.
+/// Runs Python code that can use both; `None` without Python or userfaultfd.
 fn script(code: &str) -> Option<Script> {
-    Script::start(&format!("{USERFAULT}\n{code}")).filter(|script| !script.line.contains("no userfaultfd"))
+    Script::start(&format!("{BLOCK_OF}{USERFAULT}\n{code}")).filter(|script| !script.line.contains("no userfaultfd"))
 }
 
 /// The process as a machine sees it whose `/proc` has everything but `smaps`.
@@ -47,6 +51,15 @@ fn without_smaps(stage: &Stage, pid: u32) -> (Live, TargetId) {
     }
     let id = Proc::default().identity(pid).unwrap();
     (Live::at(Proc::at(stage.path("proc")), false), TargetId { pid, start_ticks: id.start_ticks })
+}
+
+/// The block whose address the script has printed is hot, and left as it is for this reason.
+fn leaves_the_first_block(script: &Script, why: &str) {
+    let ran = Stage::new().isotherm(&format!("collapse -p {} -d 5s --max-growth 50 --verbose", script.pid())).ended(0);
+    let block = format!("{:#x}", script.numbers()[0]);
+    let line = ran.out.lines().find(|line| line.contains(&block)).unwrap_or_else(|| panic!("{block}\n{ran}"));
+    assert!(line.ends_with(&format!("leave: {why}")), "{line}\n{ran}");
+    assert_eq!(huge_bytes(script.pid()), 0);
 }
 
 #[test]
@@ -68,12 +81,7 @@ while True:
     time.sleep(0.05)",
     );
     let Some(script) = script else { return skip("python3 and userfaultfd with write protection") };
-    let stage = Stage::new();
-    let ran = stage.isotherm(&format!("collapse -p {} -d 5s --verbose", script.pid())).ended(0);
-    let block = format!("{:#x}", script.numbers()[0]);
-    let line = ran.out.lines().find(|line| line.contains(&block)).unwrap_or_else(|| panic!("{block}\n{ran}"));
-    assert!(line.ends_with("leave: pages write-protected through userfaultfd"), "{line}\n{ran}");
-    assert_eq!(huge_bytes(script.pid()), 0);
+    leaves_the_first_block(&script, "pages write-protected through userfaultfd");
 }
 
 #[test]
@@ -95,12 +103,7 @@ while True:
     time.sleep(0.05)",
     );
     let Some(script) = script else { return skip("python3 and userfaultfd") };
-    let stage = Stage::new();
-    let ran = stage.isotherm(&format!("collapse -p {} -d 5s --max-growth 50 --verbose", script.pid())).ended(0);
-    let block = format!("{:#x}", script.numbers()[0]);
-    let line = ran.out.lines().find(|line| line.contains(&block)).unwrap_or_else(|| panic!("{block}\n{ran}"));
-    assert!(line.ends_with("leave: pages missing, which are served through userfaultfd"), "{line}\n{ran}");
-    assert_eq!(huge_bytes(script.pid()), 0);
+    leaves_the_first_block(&script, "pages missing, which are served through userfaultfd");
 }
 
 /// CPU time that a process has used.
@@ -126,7 +129,7 @@ fn a_flood_of_hints_that_are_refused_leaves_the_processor_to_others() {
     wait(Duration::from_secs(8));
     let (used, took) = (cpu_s(daemon.pid()) - cpu, began.elapsed().as_secs_f64());
     let after = status();
-    assert!(after["counters"]["refused"]["unmapped"].as_u64() > Some(5000), "{after:#}");
+    assert!(after["counters"]["refused"]["unmapped"].as_u64() > Some(1000), "{after:#}");
     // 10% for hints, 1% for watching. Without a limit it is about 70%.
     assert!(used < 0.3 * took, "{used} s of CPU in {took} s: {after:#}");
     daemon.signal("TERM");
@@ -138,19 +141,16 @@ fn a_refusal_is_explained_without_reading_smaps() {
     need!(can_collapse(), NEEDS);
     need!(is_root(), "root, to collapse memory of another process");
     let _turn = alone();
-    let script = Script::start(
-        "
-def block_of(size):
-    at = reserve(size + (2 << 20))
-    return (at + (2 << 20) - 1) >> 21 << 21
+    let script = Script::start(&format!(
+        "{BLOCK_OF}
 size = 256 << 20
 forbidden, untouched = block_of(size), block_of(size)
 libc.madvise(forbidden, size, 15)
 ctypes.memset(forbidden, 1, size)
 ctypes.memset(untouched, 1, 4096)
 print(forbidden, untouched + (64 << 20), flush=True)
-while True: time.sleep(1)",
-    );
+while True: time.sleep(1)"
+    ));
     let Some(script) = script else { return skip("python3") };
     let stage = Stage::new();
     let (mut live, process) = without_smaps(&stage, script.pid());
