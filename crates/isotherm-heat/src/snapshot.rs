@@ -7,6 +7,7 @@
 use crate::{Histogram, Interval};
 use isotherm_units::{AddrRange, Bytes};
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// Which process: a pid alone may be another program tomorrow, with its start time it is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -79,8 +80,9 @@ pub struct TargetHeat {
     pub granularity: Granularity,
     /// Regions in address order, disjoint. At most `max_regions`.
     pub regions: Vec<Region>,
-    /// Mappings that hold a region, in address order.
-    pub mappings: Vec<Mapping>,
+    /// Mappings that hold a region, in address order. Shared between snapshots in which they are the same: a target may have tens of
+    /// thousands, and a recording thousands of snapshots.
+    pub mappings: Arc<[Mapping]>,
     /// Pages by access interval (resident pages; unmeasured ones at `Interval::UNMEASURED`).
     pub temperature: Histogram,
     /// Pages by time since last seen accessed.

@@ -22,6 +22,7 @@ use isotherm_sys::proc::{Identity, Proc};
 use isotherm_sys::target_lock::TargetLocks;
 use isotherm_units::{BLOCK_SIZE, Bytes};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use watched::{ARM_BATCH, Heat, Most, Spent, Watched};
 
@@ -798,7 +799,7 @@ fn target_heat(watched: &mut Watched, now: Ns, elapsed: Ns, settings: &Settings)
         cgroup: watched.cgroup.clone(),
         exited: watched.exited,
         granularity: watched.heat.granularity(),
-        mappings: mappings_with_regions(watched, &sum.regions),
+        mappings: told_mappings(watched, &sum.regions),
         regions: sum.regions,
         temperature: sum.temperature,
         idle: sum.idle,
@@ -807,6 +808,15 @@ fn target_heat(watched: &mut Watched, now: Ns, elapsed: Ns, settings: &Settings)
         unclearable_pages: sum.unclearable_pages,
         facts: TargetFacts::default(),
     }
+}
+
+/// The mappings for a snapshot: those of the last one, if they are the same.
+fn told_mappings(watched: &mut Watched, regions: &[isotherm_heat::Region]) -> Arc<[Mapping]> {
+    let mappings = mappings_with_regions(watched, regions);
+    if *watched.told_mappings != *mappings {
+        watched.told_mappings = mappings.into();
+    }
+    Arc::clone(&watched.told_mappings)
 }
 
 /// Mappings that hold part of a region: both lists are sorted. Where a few regions span thousands of mappings, only those in

@@ -10,6 +10,7 @@ use isotherm_sources::perf::SAMPLE_NS;
 use isotherm_sources::{AccessSource, Accesses, Cleared, Description, Error, Progress, Report};
 use isotherm_sys::proc;
 use isotherm_units::BlockNo;
+use std::sync::Arc;
 
 /// Blocks cleared at once, between two looks at the budgets.
 pub(crate) const ARM_BATCH: usize = 64;
@@ -109,6 +110,8 @@ pub(crate) struct Watched {
     /// How often it was interrupted to tell of an access.
     interrupts: u64,
     pub mappings: Vec<Mapping>,
+    /// Those of the last snapshot.
+    pub told_mappings: Arc<[Mapping]>,
     pub exited: bool,
     pub regions: Vec<Region>,
     pub counted_elsewhere_pages: u64,
@@ -149,6 +152,7 @@ impl Watched {
             next_accesses: now,
             interrupts: 0,
             mappings: Vec::new(),
+            told_mappings: [].into(),
             exited: false,
             regions: Vec::new(),
             counted_elsewhere_pages: 0,

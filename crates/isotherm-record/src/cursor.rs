@@ -311,7 +311,7 @@ impl Row for TargetRow {
             exited,
             granularity,
             regions: Vec::new(),
-            mappings: Vec::new(),
+            mappings: [].into(),
             temperature: Histogram::default(),
             idle: Histogram::default(),
             counted_elsewhere_pages: cells.int()?,

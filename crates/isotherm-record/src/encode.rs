@@ -101,7 +101,7 @@ pub(crate) struct Pending {
     mappings: Rows,
     heat: Rows,
     /// Mappings of the targets of the last snapshot, and under which snapshot they stand.
-    known: HashMap<TargetId, (u64, Vec<Mapping>)>,
+    known: HashMap<TargetId, (u64, Arc<[Mapping]>)>,
 }
 
 impl Pending {
@@ -213,8 +213,8 @@ impl Pending {
         ]);
     }
 
-    fn push_mappings(&mut self, index: u64, target: &TargetHeat) -> (u64, Vec<Mapping>) {
-        for mapping in &target.mappings {
+    fn push_mappings(&mut self, index: u64, target: &TargetHeat) -> (u64, Arc<[Mapping]>) {
+        for mapping in target.mappings.iter() {
             self.mappings.push([
                 Int(index),
                 Int(target.id.pid.into()),
@@ -225,7 +225,7 @@ impl Pending {
                 Text(&mapping.perms),
             ]);
         }
-        (index, target.mappings.clone())
+        (index, Arc::clone(&target.mappings))
     }
 
     fn push_histogram(&mut self, index: u64, id: TargetId, kind: &str, histogram: &Histogram) {
@@ -271,7 +271,9 @@ mod tests {
         let mut pending = Pending::new();
         let with = samples::snapshot(0);
         let mut changed = with.clone();
-        changed.targets[0].mappings[0].name = "/other".into();
+        let mut mappings = changed.targets[0].mappings.to_vec();
+        mappings[0].name = "/other".into();
+        changed.targets[0].mappings = mappings.into();
         let mut without = with.clone();
         without.targets.clear();
         let mut written = |index, snapshot| {

@@ -17,6 +17,7 @@ use std::fmt;
 use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::vec;
 
 /// A recording that was opened. It keeps no files open.
@@ -332,7 +333,6 @@ impl Tables {
         }
         let mut parts = self.parts(index, allowance)?;
         known.begin(index);
-        allowance.charge(rows.iter().map(|row| known.cost(row)).fold(0, u64::saturating_add))?;
         let targets = rows.into_iter().map(|row| self.target(row, &mut parts, known)).collect::<Result<_>>()?;
         known.end();
         if !parts.is_empty() {
@@ -430,15 +430,12 @@ impl Parts {
     }
 }
 
-/// What the allocator adds to two strings.
-const STRINGS: u64 = 32;
-
 /// Mappings of the targets of the last snapshot: what `mappings_snapshot` can point to.
 struct KnownMappings {
     /// Of each target the index under which its set stands, and the set.
-    before: HashMap<TargetId, (u64, Vec<Mapping>)>,
+    before: HashMap<TargetId, (u64, Arc<[Mapping]>)>,
     /// The same for the snapshot that is being read; only what is in it is carried on.
-    now: HashMap<TargetId, (u64, Vec<Mapping>)>,
+    now: HashMap<TargetId, (u64, Arc<[Mapping]>)>,
     index: u64,
     /// Snapshots whose rows cannot be read: sets that stand there are not known.
     missing: Vec<Range<u64>>,
@@ -454,21 +451,15 @@ impl KnownMappings {
         self.now.clear();
     }
 
-    /// Memory that a copy of the mappings of a target takes.
-    fn cost(&self, row: &TargetRow) -> u64 {
-        let set = self.before.get(&row.heat.id).map_or(&[][..], |(_, set)| set);
-        set.iter().map(|m| bytes_of::<Mapping>(1) + (m.name.len() + m.perms.len()) as u64 + STRINGS).sum()
-    }
-
     fn end(&mut self) {
         self.before = std::mem::take(&mut self.now);
     }
 
     /// The `count` mappings that stand under snapshot `written`, where `found` stand under the current one. `None` if the
     /// recording contradicts itself; empty if they are lost.
-    fn resolve(&mut self, id: TargetId, written: u64, count: u64, found: Vec<Mapping>) -> Option<Vec<Mapping>> {
-        let set = if written == self.index {
-            Some(found)
+    fn resolve(&mut self, id: TargetId, written: u64, count: u64, found: Vec<Mapping>) -> Option<Arc<[Mapping]>> {
+        let set: Option<Arc<[Mapping]>> = if written == self.index {
+            Some(found.into())
         } else if found.is_empty() {
             self.before.remove(&id).filter(|(index, _)| *index == written).map(|(_, set)| set)
         } else {
@@ -476,10 +467,10 @@ impl KnownMappings {
         };
         match set {
             Some(set) if set.len() as u64 == count => {
-                self.now.insert(id, (written, set.clone()));
+                self.now.insert(id, (written, Arc::clone(&set)));
                 Some(set)
             }
-            None if self.missing.iter().any(|range| range.contains(&written)) => Some(Vec::new()),
+            None if self.missing.iter().any(|range| range.contains(&written)) => Some([].into()),
             _ => None,
         }
     }

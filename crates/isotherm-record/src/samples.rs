@@ -67,10 +67,11 @@ fn target(pid: u32, i: u64, generation: u64) -> TargetHeat {
         exited: i == 5,
         granularity: if pid == 7 { Granularity::Mapping } else { Granularity::Page },
         regions: vec![region(0x7f00_0000_0000, i), region(0xffff_ffff_ff60_0000, i + 1)],
-        mappings: vec![
+        mappings: [
             mapping(0x7f00_0000_0000, &format!("/lib/{generation}.so")),
             mapping(0xffff_ffff_ff60_0000, "[vsyscall]"),
-        ],
+        ]
+        .into(),
         temperature,
         idle,
         counted_elsewhere_pages: 11,

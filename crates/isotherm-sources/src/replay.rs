@@ -88,7 +88,7 @@ impl Replay {
             for target in snapshot.targets.iter().filter(|t| !t.exited) {
                 let history = histories.entry(target.id).or_default();
                 history.comm.clone_from(&target.comm);
-                history.mappings.clone_from(&target.mappings);
+                history.mappings = target.mappings.to_vec();
                 let end = snapshot.end_unix_ns.saturating_sub(start);
                 let ranges = target.regions.iter().map(|r| (r.range, active_interval(r))).collect();
                 history.spans.push(Span { end, ranges });

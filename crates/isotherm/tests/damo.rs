@@ -70,7 +70,7 @@ fn target(i: u64) -> TargetHeat {
         exited: false,
         granularity: Granularity::Page,
         regions,
-        mappings: vec![],
+        mappings: [].into(),
         idle: temperature.clone(),
         temperature,
         counted_elsewhere_pages: 0,

@@ -39,7 +39,7 @@ fn evil_recording(path: &Path) {
         exited: false,
         granularity: Granularity::Page,
         regions: vec![region],
-        mappings: vec![Mapping { range, name: format!("/{EVIL}"), perms: "rw-p".into() }],
+        mappings: [Mapping { range, name: format!("/{EVIL}"), perms: "rw-p".into() }].into(),
         temperature: heat.clone(),
         idle: heat,
         counted_elsewhere_pages: 0,

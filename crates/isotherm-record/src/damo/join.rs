@@ -174,7 +174,7 @@ impl Targets {
             exited: false,
             granularity: Granularity::Page,
             regions: part.regions,
-            mappings: Vec::new(),
+            mappings: [].into(),
             temperature,
             idle,
             counted_elsewhere_pages: 0,

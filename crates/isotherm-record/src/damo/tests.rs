@@ -97,7 +97,7 @@ fn target(pid: u32, regions: Vec<Region>) -> TargetHeat {
         exited: false,
         granularity: Granularity::Page,
         regions,
-        mappings: vec![],
+        mappings: [].into(),
         temperature: Histogram::default(),
         idle: Histogram::default(),
         counted_elsewhere_pages: 0,

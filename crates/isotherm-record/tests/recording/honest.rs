@@ -26,7 +26,9 @@ fn stable(i: u64, regions: u64, mappings: u64) -> Snapshot {
 
 #[test]
 fn a_long_recording_of_a_process_that_hardly_changes_opens() {
-    for (snapshots, regions, mappings) in [(2000, 40, 200), (2000, 3, 40), (400, 40, 400)] {
+    for (snapshots, regions, mappings) in
+        [(2000, 40, 200), (2000, 3, 40), (400, 40, 400), (400, 40, 2000), (100, 3, 60_000)]
+    {
         let (parent, path) = place();
         // As few segments as the writer makes: they are joined in the end.
         let options = Options { flush_interval: Duration::from_secs(600), ..Options::default() };

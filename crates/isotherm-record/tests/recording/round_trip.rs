@@ -63,7 +63,7 @@ fn bare_targets() -> impl Strategy<Value = TargetHeat> {
         exited,
         granularity: if fine { Granularity::Page } else { Granularity::Mapping },
         regions: lists.0,
-        mappings: lists.1,
+        mappings: lists.1.into(),
         temperature: lists.2,
         idle: lists.3,
         counted_elsewhere_pages: pages[0],

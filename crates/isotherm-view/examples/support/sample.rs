@@ -46,7 +46,7 @@ pub fn target(pid: u32, comm: &str, cgroup: &str, mappings: Vec<Mapping>, region
         exited: false,
         granularity: Granularity::Page,
         regions,
-        mappings,
+        mappings: mappings.into(),
         temperature,
         idle,
         counted_elsewhere_pages: 0,

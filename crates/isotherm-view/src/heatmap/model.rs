@@ -324,7 +324,7 @@ fn name_rows(rows: &[AxisRow], looks: &[Look]) -> Vec<Row> {
     let mut names: BTreeMap<AddrRange, &str> = BTreeMap::new();
     let mut last: &[Mapping] = &[];
     for look in looks.iter().filter(|l| !l.target.mappings.is_empty()) {
-        if look.target.mappings != last {
+        if *look.target.mappings != *last {
             names.extend(look.target.mappings.iter().map(|m| (m.range, m.name.as_str())));
             last = &look.target.mappings;
         }

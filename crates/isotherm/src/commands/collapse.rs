@@ -118,7 +118,7 @@ fn recorded(path: &Path, pids: &[u32]) -> Result<Vec<Known>> {
         comm: t.comm,
         facts: benefit::of_regions(&t.regions),
         generations: Vec::new(),
-        mappings: t.mappings,
+        mappings: t.mappings.to_vec(),
     });
     let known: Vec<Known> = known.collect();
     if known.is_empty() {
