@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 use support::{
-    AS_NOBODY, ISOTHERM, Running, Script, Stage, alone, can_collapse, huge_bytes, is_root, open_stage, read, skip,
-    until, wait, workload,
+    AS_NOBODY, ISOTHERM, Running, Script, Stage, alone, can_collapse, huge_bytes, is_root, kernel_since, open_stage,
+    read, skip, until, wait, workload,
 };
 
 const HUGE: u64 = 2 << 20;
@@ -25,9 +25,7 @@ fn index() -> Child {
 
 /// Whether the kernel can be asked for a block whether it is a huge page (PAGEMAP_SCAN). Before, collapsing one again is believed.
 fn tells_huge_pages() -> bool {
-    let release = read(Path::new("/proc/sys/kernel/osrelease"));
-    let mut numbers = release.split(['.', '-']).map_while(|n| n.trim().parse::<u32>().ok());
-    (numbers.next(), numbers.next()) >= (Some(6), Some(7))
+    kernel_since(6, 7)
 }
 
 /// Whether the kernel moves pages to the nodes that use them.

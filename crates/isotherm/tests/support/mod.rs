@@ -359,6 +359,13 @@ pub fn can_collapse() -> bool {
     sees_pages() && !enabled.is_empty() && !enabled.contains("[always]")
 }
 
+/// Whether the kernel is of this version or a later one.
+pub fn kernel_since(major: u32, minor: u32) -> bool {
+    let release = read(Path::new("/proc/sys/kernel/osrelease"));
+    let mut numbers = release.split(['.', '-']).map_while(|n| n.trim().parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(major), Some(minor))
+}
+
 /// Held by tests whose workload keeps a core busy: two of them at a time would measure each other.
 pub fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
