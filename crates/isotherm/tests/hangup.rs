@@ -79,6 +79,13 @@ impl OnTerminal {
         let ended = until(SOON, || self.has_ended());
         assert!(ended, "{} goes on; it has shown:\n{}", self.process.id(), self.seen);
     }
+
+    /// Without a panic, for one: nobody would see its message.
+    #[track_caller]
+    fn ends_in_order(&mut self) {
+        self.ends_soon();
+        assert_eq!(self.process.wait().unwrap().code(), Some(0));
+    }
 }
 
 impl Drop for OnTerminal {
@@ -95,7 +102,7 @@ fn top_ends_with_its_terminal() {
     let mut top = OnTerminal::start(&stage, Holds::Yes, &format!("exec $isotherm top -w 500ms -p {}", child.pid()));
     top.expect("MiB");
     top.hang_up();
-    top.ends_soon();
+    top.ends_in_order();
 }
 
 #[test]
@@ -107,7 +114,7 @@ fn top_ends_with_its_terminal_when_no_signal_comes() {
         let mut top = OnTerminal::start(&stage, holds, &line);
         top.expect("MiB");
         top.hang_up();
-        top.ends_soon();
+        top.ends_in_order();
     }
 }
 
@@ -136,8 +143,7 @@ fn a_recording_is_whole_when_its_terminal_has_gone() {
     // The kernel's signal comes with this one, as that of a shell does.
     signal(record.process.id(), "HUP");
     record.hang_up();
-    record.ends_soon();
-    assert_eq!(record.process.wait().unwrap().code(), Some(0));
+    record.ends_in_order();
     stage.isotherm("report wss rec").ended(0).never_says("not complete").never_says("cut");
 }
 
@@ -152,8 +158,7 @@ fn what_ignores_hangups_lives_on_and_its_messages_are_lost_without_harm() {
     signal(record.process.id(), "HUP");
     assert!(!until(Duration::from_secs(2), || record.has_ended()), "it ended");
     signal(record.process.id(), "TERM");
-    record.ends_soon();
-    assert_eq!(record.process.wait().unwrap().code(), Some(0));
+    record.ends_in_order();
     stage.isotherm("report wss rec").ended(0);
 }
 
