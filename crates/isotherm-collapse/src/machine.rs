@@ -178,7 +178,7 @@ impl Live {
     fn mapping_of(&self, process: TargetId, block: BlockNo) -> Option<&Mapping> {
         let mappings = &self.members.get(&process)?.mappings;
         let at = mappings.partition_point(|m| m.range.end <= block.addr());
-        mappings.get(at)
+        mappings.get(at).filter(|m| m.range.contains(block.addr()))
     }
 
     /// What is known of the whole mapping of a block from an earlier refusal.

@@ -144,6 +144,8 @@ pub(crate) struct Timing {
     pub looked: bool,
     /// Cannot be cleared: hugetlb, or shared in a way nothing here reaches.
     pub unclearable: bool,
+    /// Some of its pages may have been cleared with others since the last read.
+    pub partly_cleared: bool,
 }
 
 /// Neighbouring pages of a block of which the same is known.

@@ -105,11 +105,6 @@ impl MappingTarget {
                 idle_since: cleared_at,
                 read_at: now,
             });
-            // Pages may also go; but where none did, no fewer are young unless somebody has cleared them.
-            if mapping.bits.range == bits.range && bits.resident_pages >= mapping.bits.resident_pages {
-                self.tally.left_set += mapping.bits.young_pages;
-                self.tally.lost += mapping.bits.young_pages.saturating_sub(bits.young_pages);
-            }
             let joined = bits.young_pages.saturating_sub(mapping.bits.young_pages);
             if joined > 0 {
                 mapping.now.add(Interval::from_octaves(observed), joined);

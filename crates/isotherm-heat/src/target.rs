@@ -223,7 +223,8 @@ impl Target {
         let Some(entry) = self.blocks.get_mut(&block) else {
             return self.insert(now, block, bits);
         };
-        let sighting = match (&mut entry.heat, bits) {
+        let is_ours = std::mem::take(&mut entry.timing.partly_cleared);
+        let mut sighting = match (&mut entry.heat, bits) {
             (BlockHeat::Pages(heat), BlockBits::Pages { young, present }) => heat.read(now, young, present),
             (BlockHeat::Huge(heat), BlockBits::Huge { young }) => heat.read(now, young),
             // Collapsed, split or unmapped since: what was known of the old shape does not hold for the new one.
@@ -232,6 +233,9 @@ impl Target {
                 return self.insert(now, block, bits);
             }
         };
+        if is_ours {
+            sighting.lost = 0;
+        }
         self.account(block, sighting);
         self.plan_after_read(now, block, sighting);
     }
@@ -341,8 +345,8 @@ impl Target {
     }
 
     fn pop_arm(&mut self, now: Ns, urgent: bool) -> Option<(Ns, BlockNo)> {
-        let queue = if urgent { &mut self.urgent } else { &mut self.routine };
         loop {
+            let queue = if urgent { &mut self.urgent } else { &mut self.routine };
             let &Reverse((at, block)) = queue.peek()?;
             if at > now {
                 return None;
@@ -356,7 +360,12 @@ impl Target {
             if entry.heat.has_unarmed() {
                 return Some((at, block));
             }
-            (entry.timing.next_arm, entry.timing.urgent) = (0, false);
+            // What a clear did not reach, and was cleared with the process meanwhile, is still to be tried this way.
+            let again = if entry.stuck { now + STUCK_AGAIN } else { 0 };
+            (entry.timing.next_arm, entry.timing.urgent) = (again, false);
+            if again > 0 {
+                self.routine.push(Reverse((again, block)));
+            }
         }
     }
 
@@ -434,6 +443,14 @@ impl Target {
         if let Some(entry) = self.blocks.get_mut(&block) {
             entry.timing.unclearable = true;
             self.unlooked -= usize::from(!std::mem::replace(&mut entry.timing.looked, true));
+        }
+    }
+
+    /// Notes that some pages of `block` may have been cleared with the whole process: bits that the next read finds clear were not cleared by
+    /// somebody else.
+    pub fn partly_cleared(&mut self, block: BlockNo) {
+        if let Some(entry) = self.blocks.get_mut(&block) {
+            entry.timing.partly_cleared = true;
         }
     }
 
@@ -529,8 +546,17 @@ mod tests {
         assert_eq!(target.stuck_blocks(), [BlockNo(1)]);
         assert_eq!(target.due_arms(first + STUCK_AGAIN - 1, 64, false), [] as [BlockNo; 0]);
         assert_eq!(target.due_arms(first + STUCK_AGAIN, 64, false), [BlockNo(1)]);
+        // Still shared; cleared with the process a second later, and nothing in it is touched for the next two minutes.
+        let second = first + STUCK_AGAIN;
+        target.armed(second, BlockNo(1), Mask::ALL);
+        target.armed_whole(second + 1_000_000_000, BlockNo(1));
+        assert_eq!(target.due_arms(second + STUCK_AGAIN, 64, false), [] as [BlockNo; 0], "all of it is armed");
+        let warm = second + STUCK_AGAIN + 1_000_000_000;
+        target.read(warm, BlockNo(1), BlockBits::Pages { young: Mask::ALL, present: Mask::ALL });
+        let third = second + 2 * STUCK_AGAIN;
+        assert_eq!(target.due_arms(third, 64, false), [BlockNo(1)]);
         // Private memory lies there now: the clear reaches it.
-        target.armed(first + STUCK_AGAIN, BlockNo(1), Mask::NONE);
+        target.armed(third, BlockNo(1), Mask::NONE);
         assert_eq!(target.stuck_blocks(), [] as [BlockNo; 0]);
     }
 

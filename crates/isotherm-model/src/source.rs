@@ -189,7 +189,7 @@ impl AccessSource for ModelSource {
         self.clock.work(Work::ClearRefsPage, pages);
         let at = self.clock.now();
         attached.cleared = view.blocks().into_iter().map(|block| (block.0, at)).collect();
-        Ok(ClearedProcess { at, stall_ns: at - began, flushed: true, blocks: all.to_vec() })
+        Ok(ClearedProcess { at, stall_ns: at - began, flushed: true, blocks: all.to_vec(), partly: Vec::new() })
     }
 
     fn shared_frames(&mut self, pid: u32, _: &[BlockNo], _: &mut dyn FnMut(Option<u64>)) -> Result<(), Error> {

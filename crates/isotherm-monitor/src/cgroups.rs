@@ -5,7 +5,7 @@
 
 use isotherm_heat::{CgroupMemory, Ns};
 use isotherm_sys::proc::{Cgroup, Cgroups, Membership, MemoryStat, Proc};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How long what was read is believed.
 const BELIEVED_FOR: Ns = 5_000_000_000;
@@ -41,8 +41,8 @@ impl CgroupReader {
     }
 
     /// Reads what is due of the cgroups in `used`, and forgets the others.
-    pub fn refresh(&mut self, now: Ns, used: &[&str]) {
-        self.known.retain(|path, _| used.contains(&path.as_str()));
+    pub fn refresh(&mut self, now: Ns, used: &BTreeSet<&str>) {
+        self.known.retain(|path, _| used.contains(path.as_str()));
         let mut due: Vec<&mut Known> = self.known.values_mut().filter(|known| known.is_due(now)).collect();
         due.sort_by_key(|known| known.read_at);
         for known in due.into_iter().take(READ_AT_ONCE) {
@@ -104,18 +104,18 @@ mod tests {
         let (proc, membership) = machine(dir.path(), 10);
         reader.note(&proc, &membership);
         assert_eq!(reader.memory("/db"), None, "not read yet");
-        reader.refresh(0, &["/db"]);
+        reader.refresh(0, &["/db"].into());
         let [anon, file, slab, swap] = [10, 20, 30, 40].map(Bytes);
         assert_eq!(reader.memory("/db"), Some(CgroupMemory { anon, file, slab, swap }));
         machine(dir.path(), 11);
-        reader.refresh(BELIEVED_FOR - 1, &["/db"]);
+        reader.refresh(BELIEVED_FOR - 1, &["/db"].into());
         assert_eq!(reader.memory("/db").map(|m| m.anon), Some(Bytes(10)), "as read before");
-        reader.refresh(BELIEVED_FOR, &["/db"]);
+        reader.refresh(BELIEVED_FOR, &["/db"].into());
         assert_eq!(reader.memory("/db").map(|m| m.anon), Some(Bytes(11)));
         fs::remove_file(dir.path().join("cgroup/db/memory.stat")).unwrap();
-        reader.refresh(2 * BELIEVED_FOR, &["/db"]);
+        reader.refresh(2 * BELIEVED_FOR, &["/db"].into());
         assert_eq!(reader.memory("/db"), None, "unknown is not nothing");
-        reader.refresh(2 * BELIEVED_FOR, &[]);
+        reader.refresh(2 * BELIEVED_FOR, &BTreeSet::new());
         assert!(reader.known.is_empty());
     }
 }

@@ -1,33 +1,45 @@
 //! Processes that are not watched, why, and for how long that is believed.
 //!
 //! A process that cannot be watched is not tried at each listing. But what was in the way may pass (another monitor ends, a privilege is
-//! given), and the process may end and its id go to another: so an id that is not listed any more is forgotten, and the others are tried
-//! again after a while. Reasons are kept for the end of the run.
+//! given), and the process may end and its id go to another: so an id that is not listed any more, or that means another process by now, is
+//! forgotten, and the others are tried again after a while, and after twice as long each time: thousands of kernel threads never have
+//! memory. Reasons are kept for the end of the run.
 
 use isotherm_heat::Ns;
 use std::collections::BTreeMap;
 
-/// How soon a process that was declined is tried again.
-const TRY_AGAIN: Ns = 30_000_000_000;
+/// How soon a process that was declined is tried again, and how late at most.
+const FIRST_WAIT: Ns = 30_000_000_000;
+const LONGEST_WAIT: Ns = 3_600_000_000_000;
 /// Reasons that are kept.
 const MAX_REASONS: usize = 1000;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Declined {
-    until: BTreeMap<u32, Ns>,
+    waits: BTreeMap<u32, Waiting>,
     reasons: BTreeMap<u32, String>,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    until: Ns,
+    wait: Ns,
+    /// Start time of the process that was meant, if the caller knows.
+    meant: Option<u64>,
+}
+
 impl Declined {
-    /// Whether `pid` is not to be tried at `now`.
-    pub fn holds(&self, pid: u32, now: Ns) -> bool {
-        self.until.get(&pid).is_some_and(|until| now < *until)
+    /// Whether `pid`, by which a process is meant that started at `meant`, is not to be tried at `now`.
+    pub fn holds(&self, pid: u32, meant: Option<u64>, now: Ns) -> bool {
+        self.waits.get(&pid).is_some_and(|waiting| waiting.meant == meant && now < waiting.until)
     }
 
     /// Notes that it cannot be watched; without a reason, if that is nothing to tell people.
-    pub fn note(&mut self, pid: u32, now: Ns, reason: Option<String>) {
-        self.until.insert(pid, now + TRY_AGAIN);
+    pub fn note(&mut self, pid: u32, meant: Option<u64>, now: Ns, reason: Option<String>) {
+        let before = self.waits.get(&pid).filter(|waiting| waiting.meant == meant);
+        let wait = before.map_or(FIRST_WAIT, |waiting| (waiting.wait * 2).min(LONGEST_WAIT));
+        self.waits.insert(pid, Waiting { until: now + wait, wait, meant });
         if let Some(reason) = reason.filter(|_| self.reasons.len() < MAX_REASONS) {
             self.reasons.insert(pid, reason);
         }
@@ -35,12 +47,12 @@ impl Declined {
 
     /// Takes in which processes there are (sorted): ids of others mean nobody.
     pub fn keep_listed(&mut self, pids: &[u32]) {
-        self.until.retain(|pid, _| pids.binary_search(pid).is_ok());
+        self.waits.retain(|pid, _| pids.binary_search(pid).is_ok());
     }
 
     /// Notes that it is watched after all.
     pub fn forget(&mut self, pid: u32) {
-        self.until.remove(&pid);
+        self.waits.remove(&pid);
         self.reasons.remove(&pid);
     }
 
@@ -55,17 +67,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_tried_again_after_a_while_and_a_later_one_of_its_id_at_once() {
+    fn a_process_is_tried_again_later_and_later_and_a_later_one_of_its_id_at_once() {
         let mut declined = Declined::default();
-        declined.note(5, 0, Some("no".into()));
-        declined.note(6, 0, None);
-        assert!(declined.holds(5, TRY_AGAIN - 1) && declined.holds(6, 0) && !declined.holds(7, 0));
-        assert!(!declined.holds(5, TRY_AGAIN));
+        declined.note(5, Some(1), 0, Some("no".into()));
+        declined.note(6, None, 0, None);
+        let holds = |declined: &Declined, pid, meant, now| declined.holds(pid, meant, now);
+        assert!(holds(&declined, 5, Some(1), FIRST_WAIT - 1) && holds(&declined, 6, None, 0));
+        assert!(!holds(&declined, 7, None, 0) && !holds(&declined, 5, Some(1), FIRST_WAIT));
+        assert!(!holds(&declined, 5, Some(2), 0), "another process has its id");
+        declined.note(6, None, FIRST_WAIT, None);
+        assert!(holds(&declined, 6, None, 3 * FIRST_WAIT - 1) && !holds(&declined, 6, None, 3 * FIRST_WAIT));
         declined.keep_listed(&[6]);
-        assert!(!declined.holds(5, 0) && declined.holds(6, 0), "5 has ended: who has its id now was not tried");
+        assert!(!holds(&declined, 5, Some(1), 0), "5 has ended: who has its id now was not tried");
         assert_eq!(declined.reasons().len(), 1, "told at the end all the same");
-        declined.note(5, 0, None);
+        declined.note(5, None, 0, None);
         declined.forget(5);
-        assert!(!declined.holds(5, 0) && declined.reasons().is_empty());
+        assert!(!holds(&declined, 5, None, 0) && declined.reasons().is_empty());
+        (0..20).for_each(|n| declined.note(9, None, n, None));
+        assert!(!holds(&declined, 9, None, 19 + LONGEST_WAIT));
     }
 }

@@ -86,6 +86,17 @@ impl Follower {
         }
     }
 
+    /// When the process started that is meant by `pid`, where that is known before it is attached.
+    pub fn meant(&self, pid: u32) -> Option<u64> {
+        match &self.of {
+            Of::Pids { known, .. } => match known.get(&pid)? {
+                Known::Started(start_ticks) => Some(*start_ticks),
+                Known::Absent => None,
+            },
+            Of::Source(_) | Of::Cgroup(_) | Of::All => None,
+        }
+    }
+
     /// Whether the targets are processes of this machine.
     pub fn is_of_machine(&self) -> bool {
         !matches!(self.of, Of::Source(_))

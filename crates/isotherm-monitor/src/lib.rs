@@ -21,7 +21,7 @@ use isotherm_sources::{AccessSource, Accesses, Clock, Description, Error};
 use isotherm_sys::proc::{Identity, Proc};
 use isotherm_sys::target_lock::TargetLocks;
 use isotherm_units::{BLOCK_SIZE, Bytes};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use watched::{ARM_BATCH, Heat, Most, Spent, Watched};
@@ -140,6 +140,8 @@ pub struct Monitor<C: Clock> {
     /// What clears may use whatever else was spent.
     least: Bucket,
     cpu_seen: Ns,
+    /// CPU time of the thread before anything was done here.
+    cpu_from: Ns,
     /// What opening the source took and is not paid back yet, and when a part of it was paid last.
     opening_debt_ns: f64,
     paid_at: Ns,
@@ -208,9 +210,7 @@ impl<C: Clock> Monitor<C> {
         let now = clock.now();
         // Opening the source counts: it was done in this thread.
         let cpu_seen = clock.cpu();
-        let mut cpu = Bucket::new(settings.max_cpu_pct, CPU_CREDIT_S, now);
-        let at_once = (cpu_seen as f64).min(cpu.share() * OPENING_CREDIT_S * 1e9);
-        cpu.spend(at_once);
+        let (cpu, opening_debt_ns) = opened(&settings, cpu_seen, now);
         Monitor {
             source: SourceBox(source),
             follower,
@@ -226,7 +226,8 @@ impl<C: Clock> Monitor<C> {
             cpu,
             least: Bucket::new(settings.max_cpu_pct * LEAST_FOR_CLEARS, LEAST_CREDIT_S, now),
             cpu_seen,
-            opening_debt_ns: cpu_seen as f64 - at_once,
+            opening_debt_ns,
+            cpu_from: 0,
             paid_at: now,
             read_ns_per_block: 1_500.0,
             clear_ns_per_block: 35_000.0,
@@ -254,6 +255,15 @@ impl<C: Clock> Monitor<C> {
     /// How it watches.
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// Counts CPU time from `cpu` on, what the clock said before the source was opened: a thread may have done other things before.
+    #[must_use]
+    pub fn counting_from(mut self, cpu: Ns) -> Monitor<C> {
+        let now = self.clock.now();
+        self.cpu_from = cpu;
+        (self.cpu, self.opening_debt_ns) = opened(&self.settings, self.cpu_seen.saturating_sub(cpu), now);
+        self
     }
 
     /// Keeps other monitors from watching what this one does, and does not watch what another does: each would take accesses from the
@@ -405,7 +415,7 @@ impl<C: Clock> Monitor<C> {
     fn attach_new(&mut self, pids: &[u32], now: Ns, mut all: Known) -> Option<Error> {
         let mut first_error = None;
         for pid in pids {
-            if self.watched.contains_key(pid) || self.declined.holds(*pid, now) {
+            if self.watched.contains_key(pid) || self.declined.holds(*pid, self.follower.meant(*pid), now) {
                 continue;
             }
             let failed = self.attach(*pid, now, self.room_for_whole(all));
@@ -518,8 +528,10 @@ impl<C: Clock> Monitor<C> {
             Error::Busy(_) | Error::Replaced(_) => self.try_again = true,
             short if short.is_shortage() => self.note_shortage(short),
             // Kernel threads, and children that ended before they were looked at: nothing to tell about.
-            gone if gone.is_gone() && !self.follower.was_named(pid) => self.declined.note(pid, now, None),
-            other => self.declined.note(pid, now, Some(other.to_string())),
+            other => {
+                let is_news = !other.is_gone() || self.follower.was_named(pid);
+                self.declined.note(pid, self.follower.meant(pid), now, is_news.then(|| other.to_string()));
+            }
         }
     }
 
@@ -558,7 +570,7 @@ impl<C: Clock> Monitor<C> {
             Err(error) if error.is_gone() => self.end(pid),
             Err(error) => {
                 let now = self.clock.now();
-                self.declined.note(pid, now, Some(error.to_string()));
+                self.declined.note(pid, self.follower.meant(pid), now, Some(error.to_string()));
                 self.end(pid);
             }
         }
@@ -724,7 +736,7 @@ impl<C: Clock> Monitor<C> {
         }
         let now = self.clock.now();
         let elapsed = now.saturating_sub(self.last_snapshot);
-        let used: Vec<&str> = self.watched.values().map(|w| w.cgroup.as_str()).collect();
+        let used: BTreeSet<&str> = self.watched.values().map(|w| w.cgroup.as_str()).collect();
         self.cgroups.refresh(now, &used);
         let mut targets = Vec::with_capacity(self.watched.len());
         for watched in self.watched.values_mut() {
@@ -770,7 +782,7 @@ impl<C: Clock> Monitor<C> {
         let worst = self.watched.values().map(|w| w.slowdown_pct(now)).fold(self.ended.slowdown_pct, f64::max);
         Cost {
             elapsed_ns: now.saturating_sub(self.started),
-            monitor_cpu_ns: self.clock.cpu(),
+            monitor_cpu_ns: self.clock.cpu().saturating_sub(self.cpu_from),
             pages_read: self.spent.pages_read,
             pages_cleared: self.ended.cleared + tallies().map(|t| t.cleared).sum::<u64>(),
             pages_retouched: self.ended.retouched + tallies().map(|t| t.retouched).sum::<u64>(),
@@ -782,6 +794,14 @@ impl<C: Clock> Monitor<C> {
             events: reports.events,
         }
     }
+}
+
+/// The CPU budget after the source was opened for so much CPU time, and what of that is still to be paid back.
+fn opened(settings: &Settings, opening: Ns, now: Ns) -> (Bucket, f64) {
+    let mut cpu = Bucket::new(settings.max_cpu_pct, CPU_CREDIT_S, now);
+    let at_once = (opening as f64).min(cpu.share() * OPENING_CREDIT_S * 1e9);
+    cpu.spend(at_once);
+    (cpu, opening as f64 - at_once)
 }
 
 impl<C: Clock> Drop for Monitor<C> {

@@ -10,6 +10,7 @@ use isotherm_sources::perf::SAMPLE_NS;
 use isotherm_sources::{AccessSource, Accesses, Cleared, Description, Error, Progress, Report};
 use isotherm_sys::proc;
 use isotherm_units::BlockNo;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Blocks cleared at once, between two looks at the budgets.
@@ -292,24 +293,20 @@ impl Watched {
             Heat::Pages(target) => {
                 let due = target.due_arms(now, most.blocks().min(ARM_BATCH), matches!(most, Most::Urgent));
                 // What was touched until now would be lost with the bits. Where nothing is armed there is nothing to lose.
-                let (armed, mut ready): (Vec<_>, Vec<_>) = due.into_iter().partition(|b| target.has_armed(*b));
-                let answered = read_blocks(target, source, self.id.pid, now, &armed, spent)?;
+                let (armed, mut ready): (Vec<_>, Vec<_>) = due.iter().partition(|b| target.has_armed(**b));
+                let answered = match read_blocks(target, source, self.id.pid, now, &armed, spent) {
+                    Ok(answered) => answered,
+                    Err(error) => {
+                        due.iter().for_each(|block| target.arm_later(now, *block));
+                        return Err(error);
+                    }
+                };
                 for block in &armed[answered..] {
                     target.arm_later(now, *block);
                 }
                 ready.extend(&armed[..answered]);
                 ready.sort_unstable();
-                let mut cleared = 0;
-                let progress = source.clear(self.id.pid, &ready, &mut |at, block, outcome| {
-                    cleared += 1;
-                    match outcome {
-                        Cleared::Except(stuck) => target.armed(at, block, stuck),
-                        Cleared::Refused => target.refused(block),
-                    }
-                })?;
-                spent.blocks_cleared += cleared;
-                spent.add(0, progress);
-                Ok(ready.len())
+                clear_blocks(target, source, self.id.pid, now, &ready, spent)
             }
             Heat::Sampled(target) => match most {
                 // Everything may be news here; there is nothing that cannot wait.
@@ -351,6 +348,9 @@ impl Watched {
         let cost_ns = pages as f64 * isotherm_heat::RETOUCH_NS;
         for block in &cleared.blocks {
             target.armed_whole(cleared.at, *block);
+        }
+        for block in &cleared.partly {
+            target.partly_cleared(*block);
         }
         spent.longest_hold_ns = spent.longest_hold_ns.max(cleared.stall_ns);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds to minutes")]
@@ -485,6 +485,35 @@ fn read_blocks(
     })
 }
 
+/// Clears `blocks`. Those that an error has kept from being cleared have their turn again shortly: it may pass.
+fn clear_blocks(
+    target: &mut Target,
+    source: &mut dyn AccessSource,
+    pid: u32,
+    now: Ns,
+    blocks: &[BlockNo],
+    spent: &mut Spent,
+) -> Result<usize, Error> {
+    let mut cleared = 0;
+    let done = source.clear(pid, blocks, &mut |at, block, outcome| {
+        cleared += 1;
+        match outcome {
+            Cleared::Except(stuck) => target.armed(at, block, stuck),
+            Cleared::Refused => target.refused(block),
+        }
+    });
+    spent.blocks_cleared += cleared as u64;
+    match done {
+        Ok(progress) => spent.add(0, progress),
+        Err(error) => {
+            // In the order of the list, so that those that are missing are at its end.
+            blocks[cleared..].iter().for_each(|block| target.arm_later(now, *block));
+            return Err(error);
+        }
+    }
+    Ok(blocks.len())
+}
+
 /// Reads `blocks` and tells `each` what was found; nothing, if a block could not be read now. Returns how many were answered, from
 /// the front.
 fn ask(
@@ -498,11 +527,26 @@ fn ask(
     if blocks.is_empty() {
         return Ok(0);
     }
+    let mut told = BTreeSet::new();
     let progress = source.read(pid, blocks, &mut |at, report| match report {
-        Report::Block(block, bits) => each(at, block, Some(bits)),
-        Report::Failed(block) => each(at, block, None),
+        Report::Block(block, bits) => {
+            told.insert(block);
+            each(at, block, Some(bits));
+        }
+        Report::Failed(block) => {
+            told.insert(block);
+            each(at, block, None);
+        }
         Report::Mapping { .. } | Report::Region(_) => {}
-    })?;
+    });
+    let progress = match progress {
+        Ok(progress) => progress,
+        Err(error) => {
+            // It may pass, as a shortage of descriptors does: what was due is due again soon.
+            blocks.iter().filter(|block| !told.contains(block)).for_each(|block| each(now, *block, None));
+            return Err(error);
+        }
+    };
     // The target's map was busy: the rest soon again.
     for block in &blocks[progress.answered..] {
         each(now, *block, None);

@@ -102,7 +102,7 @@ impl AccessSource for Idle {
     }
 
     fn clear_process(&mut self, _: u32, _: &[BlockNo], _: &[BlockNo]) -> Result<ClearedProcess, Error> {
-        Ok(ClearedProcess { at: self.time.now(), stall_ns: 0, flushed: true, blocks: Vec::new() })
+        Ok(ClearedProcess { at: self.time.now(), stall_ns: 0, flushed: true, blocks: Vec::new(), partly: Vec::new() })
     }
 
     fn accesses(&mut self, _: u32, _: &mut dyn FnMut(isotherm_heat::Access)) -> Result<Listened, Error> {

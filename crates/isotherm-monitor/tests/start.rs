@@ -95,7 +95,7 @@ impl AccessSource for Idle {
     }
 
     fn clear_process(&mut self, _: u32, _: &[BlockNo], _: &[BlockNo]) -> Result<ClearedProcess, Error> {
-        Ok(ClearedProcess { at: self.0.now(), stall_ns: 0, flushed: true, blocks: Vec::new() })
+        Ok(ClearedProcess { at: self.0.now(), stall_ns: 0, flushed: true, blocks: Vec::new(), partly: Vec::new() })
     }
 }
 
@@ -123,6 +123,28 @@ fn an_expensive_start_does_not_keep_the_first_checks_waiting() {
             opening / MS
         );
     }
+}
+
+/// CPU time used by a minute of watching, by the clock and by the monitor's own word.
+fn used_in_a_minute(mut monitor: Monitor<Costing>, clock: &Costing, before: Ns) -> (Ns, Ns) {
+    let began = clock.now();
+    monitor.watch(began + 60 * S, &AtomicBool::new(false)).unwrap();
+    (clock.cpu() - before, monitor.cost(clock.now()).monitor_cpu_ns)
+}
+
+#[test]
+fn a_second_watch_in_one_thread_does_not_pay_for_the_first() {
+    let (first, clock) = opened_in(50 * MS);
+    let fresh = used_in_a_minute(first, &clock, 0);
+    // Ten hours of watching at 1%.
+    clock.spend(360 * S);
+    let before = clock.cpu();
+    clock.spend(50 * MS);
+    let follower = Follower::new(&Selection::OfSource(vec![7]), Proc::default()).unwrap();
+    let second = Monitor::new(Box::new(Idle(clock.clone())), follower, clock.clone(), Settings::default());
+    let used = used_in_a_minute(second.counting_from(before), &clock, before);
+    assert_eq!(used.0, used.1, "what was before is not counted");
+    assert!(used.0.abs_diff(fresh.0) < 10 * MS, "{} ms, and {} ms the first time", used.0 / MS, fresh.0 / MS);
 }
 
 #[test]

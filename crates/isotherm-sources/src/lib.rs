@@ -234,6 +234,8 @@ pub struct ClearedProcess {
     pub flushed: bool,
     /// The blocks that were cleared: all of them, or those of files and shared memory.
     pub blocks: Vec<BlockNo>,
+    /// Blocks of which some pages may have been cleared, and it is not known which.
+    pub partly: Vec<BlockNo>,
 }
 
 /// Why a source could not do what was asked.
@@ -319,7 +321,7 @@ impl Error {
     pub fn is_shortage(&self) -> bool {
         let is_short = |e: &io::Error| descriptors::are_short(e);
         match self {
-            Error::NoDescriptors { .. } => true,
+            Error::NoDescriptors { .. } | Error::Ring(RingError::Descriptors { .. }) => true,
             Error::Io { source, .. } | Error::PageTable(isotherm_sys::bpf::Error::Io { source, .. }) => {
                 is_short(source)
             }

@@ -40,9 +40,9 @@ const BUSY_TRIES: u32 = 50;
 const MAX_THREAD_TRIES: usize = 1024;
 /// Agings before a process all of whose memory is young is taken to be all hot.
 const AGING_TRIES: u32 = 3;
-/// How long flags of mappings are believed, and how often they are read for a mapping that was not there.
-const FLAGS_FOR: Ns = 60_000_000_000;
+/// How often flags of mappings are read at the most, and the share of the time that may take.
 const FLAGS_EVERY: Ns = 10_000_000_000;
+const FLAGS_SHARE: u64 = 500;
 /// How long a mapping is taken to be shared since its pages were last found to be.
 const SHARED_FOR: Ns = 60_000_000_000;
 /// At most this often are the CPUs asked to empty their batches.
@@ -95,9 +95,9 @@ struct Attached {
     /// Which memory map it has, to tell an exec. Known after the first pass. (A reused pid shows in the pidfd.)
     mm_id: Option<u64>,
     maps: Maps,
-    /// Flags of mappings, read from `smaps` when one of them refuses, and when that was.
+    /// Flags of mappings, read from `smaps` when one of them refuses that is not among them, but not before then.
     flags: HashMap<Addr, VmFlags>,
-    flags_at: Option<Ns>,
+    next_flags: Ns,
     /// Mappings in which pages were found that other processes map as well, by their starts: advice would be wasted on them.
     shared: HashMap<Addr, SharedMapping>,
     /// Blocks at the last listing.
@@ -286,9 +286,10 @@ impl PageTable {
 
     /// Whether a mapping refuses because it is locked, and not for being hugetlb or device memory.
     ///
-    /// The flags are in `smaps`, which takes an eighth of a microsecond a page and holds the target's map meanwhile: only asked if
-    /// anything is locked at all, and seldom. A mapping that came after the last time is taken to be locked until then: what is
-    /// not measured yet is found later, what is given up is not.
+    /// The flags are in `smaps`, which takes an eighth of a microsecond a page and holds the target's map meanwhile: only read if
+    /// anything is locked at all, and the more seldom the longer it takes. Of what refuses, all that is neither hugetlb nor device memory is
+    /// locked, since whenever. A mapping that was not there the last time is taken to be: what is not measured yet is found later,
+    /// what is given up is not.
     fn is_locked(&mut self, pid: u32, addr: Addr) -> Result<bool, Error> {
         if self.proc.status(pid)?.locked.unwrap_or_default().0 == 0 {
             return Ok(false);
@@ -296,20 +297,18 @@ impl PageTable {
         let (proc, now) = (self.proc.clone(), clock::monotonic_ns());
         let attached = self.target(pid)?;
         let Some(start) = attached.maps.find(addr).map(|m| m.range.start) else { return Ok(false) };
-        let age = attached.flags_at.map(|at| now.saturating_sub(at));
-        let is_due =
-            age.is_none_or(|age| age >= if attached.flags.contains_key(&start) { FLAGS_FOR } else { FLAGS_EVERY });
-        if is_due {
+        if now >= attached.next_flags && !attached.flags.contains_key(&start) {
             attached.flags.clear();
-            attached.flags_at = Some(now);
             for entry in proc.smaps(pid)? {
                 let entry = entry?;
                 attached.flags.insert(entry.map.range.start, entry.flags.unwrap_or_default());
             }
+            let done = clock::monotonic_ns();
+            attached.next_flags = done + FLAGS_EVERY.max((done - now) * FLAGS_SHARE);
         }
         let unlike =
             |f: &VmFlags| f.contains(VmFlags::HUGETLB) || f.contains(VmFlags::PFNMAP) || f.contains(VmFlags::IO);
-        Ok(attached.flags.get(&start).is_none_or(|f| f.contains(VmFlags::LOCKED) && !unlike(f)))
+        Ok(attached.flags.get(&start).is_none_or(|f| !unlike(f)))
     }
 
     /// Which young pages of `block` are not the process's alone, and so were not cleared.
@@ -382,9 +381,10 @@ impl SharedMapping {
 impl Attached {
     /// Forgets what was known of mappings that are gone or were replaced, and what is too old to be relied on: the others that mapped
     /// the pages may have ended. Keeps the set no larger than the list of mappings.
-    fn forget_replaced_shared(&mut self, now: Ns) {
+    fn forget_replaced(&mut self, now: Ns) {
         let maps = &self.maps;
         let at = |start| maps.find(start).filter(|m| m.range.start == start);
+        self.flags.retain(|start, _| at(*start).is_some());
         self.shared.retain(|start, known| at(*start).is_some_and(|m| known.holds_for(m, now)));
     }
 
@@ -484,7 +484,7 @@ impl AccessSource for PageTable {
             mm_id: None,
             maps: Maps::default(),
             flags: HashMap::new(),
-            flags_at: None,
+            next_flags: 0,
             shared: HashMap::new(),
             blocks: 0,
             grown: true,
@@ -514,7 +514,7 @@ impl AccessSource for PageTable {
             attached.maps.read_thread(&proc, pid, attached.tid)?;
         }
         let attached = self.target(pid)?;
-        attached.forget_replaced_shared(clock::monotonic_ns());
+        attached.forget_replaced(clock::monotonic_ns());
         let addresses = gib_addresses(attached.maps.entries());
         let mut blocks = Vec::new();
         let progress =
@@ -615,14 +615,23 @@ impl AccessSource for PageTable {
                     stall_ns: 0,
                     flushed: false,
                     blocks: Vec::new(),
+                    partly: Vec::new(),
                 });
             }
             ClearBy::Auto | ClearBy::Refs => {}
         }
         let maps = &self.target(pid)?.maps;
         let of_file = |anchor: &Option<Addr>| anchor.and_then(|a| maps.find(a)).is_some_and(|m| !m.is_anonymous());
+        let mut partly = Vec::new();
         let (which, mut blocks): (_, Vec<BlockNo>) = if Self::anchors(maps.entries(), stuck).iter().all(of_file) {
             let anchors = Self::anchors(maps.entries(), all);
+            let holds_file = |block: &BlockNo| {
+                let first = maps.entries().partition_point(|m| m.range.end <= block.addr());
+                let within = maps.entries()[first..].iter().take_while(|m| m.range.start < block.next().addr());
+                within.into_iter().any(|m| !m.is_anonymous())
+            };
+            let mixed = all.iter().zip(&anchors).filter(|(block, a)| !of_file(a) && holds_file(block));
+            partly = mixed.map(|(block, _)| *block).collect();
             (Clear::File, all.iter().zip(&anchors).filter(|(_, a)| of_file(a)).map(|(b, _)| *b).collect())
         } else {
             (Clear::All, all.to_vec())
@@ -644,7 +653,7 @@ impl AccessSource for PageTable {
             blocks.dedup();
         }
         let at = clock::monotonic_ns();
-        Ok(ClearedProcess { at, stall_ns: at - began, flushed, blocks })
+        Ok(ClearedProcess { at, stall_ns: at - began, flushed, blocks, partly })
     }
 
     fn shared_frames(&mut self, pid: u32, blocks: &[BlockNo], each: &mut dyn FnMut(Option<u64>)) -> Result<(), Error> {
@@ -731,7 +740,7 @@ impl PageTable {
                     blocks.push(*block);
                 }
             }
-            return Ok(ClearedProcess { at, stall_ns: 0, flushed: false, blocks });
+            return Ok(ClearedProcess { at, stall_ns: 0, flushed: false, blocks, partly: Vec::new() });
         }
     }
 

@@ -109,6 +109,12 @@ impl AccessSource for Referenced {
             clear_refs::flush_tlb(self.proc.root(), pid).map_err(failed)?;
         }
         let at = clock::monotonic_ns();
-        Ok(ClearedProcess { at, stall_ns: at - began, flushed: !self.soft_dirty, blocks: all.to_vec() })
+        Ok(ClearedProcess {
+            at,
+            stall_ns: at - began,
+            flushed: !self.soft_dirty,
+            blocks: all.to_vec(),
+            partly: Vec::new(),
+        })
     }
 }

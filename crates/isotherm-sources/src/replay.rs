@@ -195,7 +195,13 @@ impl AccessSource for Replay {
 
     fn clear_process(&mut self, pid: u32, _: &[BlockNo], all: &[BlockNo]) -> Result<ClearedProcess, Error> {
         self.clear(pid, all, &mut |_, _, _| {})?;
-        Ok(ClearedProcess { at: self.clock.now(), stall_ns: 0, flushed: true, blocks: all.to_vec() })
+        Ok(ClearedProcess {
+            at: self.clock.now(),
+            stall_ns: 0,
+            flushed: true,
+            blocks: all.to_vec(),
+            partly: Vec::new(),
+        })
     }
 }
 

@@ -315,3 +315,45 @@ fn memory_that_takes_the_place_of_shared_memory_is_not_taken_for_shared() {
     assert_eq!(lines.next().unwrap().unwrap(), "replaced");
     assert!(reached(&mut *source) > 448, "private memory is, wherever it lies");
 }
+
+/// Two mappings of 8 MiB, of which the first is locked; the second is at a line on standard input.
+const LOCKED_LATER: &str = "
+import ctypes, sys, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.mlock.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+SIZE = 8 << 20
+first, _, second = [libc.mmap(None, SIZE, access, 0x22, -1, 0) for access in (3, 0, 3)]
+for at in (first, second): ctypes.memset(at, 1, SIZE)
+if libc.mlock(first, SIZE): sys.exit('mlock')
+print(first, second, flush=True)
+sys.stdin.readline()
+if libc.mlock(second, SIZE): sys.exit('mlock')
+print('locked', flush=True)
+time.sleep(60)
+";
+
+#[test]
+fn memory_that_is_locked_after_other_memory_was_is_not_given_up() {
+    let Ok(mut source) = choose::open(Wanted::PageTable) else { return skip("the page-table source") };
+    let mut command = Command::new("python3");
+    command.args(["-c", LOCKED_LATER]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let Ok(started) = command.spawn() else { return skip("python3") };
+    let mut process = Process(started);
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(process.0.stdout.take().unwrap()));
+    let Some(Ok(starts)) = lines.next() else { return skip("a limit on locked memory of 16 MiB") };
+    let blocks: Vec<BlockNo> = starts.split(' ').map(|at| BlockNo((at.parse::<u64>().unwrap() >> 21) + 1)).collect();
+    let pid = process.pid();
+    let refused = |source: &mut dyn AccessSource, block: BlockNo| {
+        source.layout(pid).unwrap();
+        let mut refused = false;
+        source.clear(pid, &[block], &mut |_, _, cleared| refused |= cleared == Cleared::Refused).unwrap();
+        refused
+    };
+    source.attach(pid).unwrap();
+    assert!(!refused(&mut *source, blocks[0]), "locked memory is stuck, and cleared in another way");
+    process.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    let Some(Ok(_)) = lines.next() else { return skip("a limit on locked memory of 16 MiB") };
+    assert!(!refused(&mut *source, blocks[1]), "so is memory that was locked since the flags were read");
+}

@@ -10,15 +10,6 @@
 // Messages go through `output::note`, which writes out what a terminal would act on.
 #![warn(clippy::print_stderr)]
 
-/// As the one of std, which panics where standard error cannot be written to: on a terminal that is gone, or a pipe that nobody
-/// reads. What is lost there is a message; what must not be lost with it is, say, the end of a recording.
-macro_rules! eprintln {
-    ($($arg:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!(std::io::stderr().lock(), $($arg)*);
-    }};
-}
-
 mod cli;
 mod commands;
 mod daemon;

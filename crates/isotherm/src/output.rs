@@ -116,7 +116,8 @@ impl<F: Formatter> Formatter for Ascii<F> {
 pub fn file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
     let made = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
     let made = made.with_context(|| format!("create {}", path.display()))?;
-    let readable = made.metadata().is_ok_and(|m| m.is_file() && m.mode() & 0o044 != 0);
+    let owner = rustix::process::geteuid().as_raw();
+    let readable = made.metadata().is_ok_and(|m| m.is_file() && (m.mode() & 0o044 != 0 || m.uid() != owner));
     let mut out = BufWriter::new(made);
     let written = write(&mut out).and_then(|()| out.flush());
     if written.is_err() && path.is_file() {

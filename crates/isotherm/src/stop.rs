@@ -9,6 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::sync::Arc;
@@ -18,6 +19,12 @@ use std::time::{Duration, Instant};
 
 /// How often a wait looks at the flag.
 const TICK: Duration = Duration::from_millis(50);
+
+/// How long after a hang-up its terminal may still seem to be there.
+const GONE_WITHIN: Duration = Duration::from_millis(500);
+/// How often it is looked whether the terminal has gone without a hang-up, and how long that is waited for.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const HANGUP_WITHIN: Duration = Duration::from_secs(3);
 
 /// The reader of our standard output has gone, which has ended the command.
 static UNREAD: AtomicBool = AtomicBool::new(false);
@@ -44,11 +51,14 @@ impl Stop {
 
     /// Hears SIGINT and SIGTERM only: to a daemon SIGHUP means something else.
     pub fn on_end_signals() -> Result<Stop> {
-        let flag = Arc::new(AtomicBool::new(false));
+        let (flag, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         for signal in [SIGINT, SIGTERM] {
-            // A second signal ends us at once, in case a clean end hangs on something.
-            signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&flag)).context("hear signals")?;
-            signal_hook::flag::register(signal, Arc::clone(&flag)).context("hear signals")?;
+            // A second signal ends us at once, in case a clean end hangs on something. Not the first after a hang-up, which comes with it
+            // when a session is ended.
+            signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&asked)).context("hear signals")?;
+            for flag in [&asked, &flag] {
+                signal_hook::flag::register(signal, Arc::clone(flag)).context("hear signals")?;
+            }
         }
         Ok(Stop(flag))
     }
@@ -90,16 +100,22 @@ impl Stop {
 
 /// To a daemon: sets `stop` on a hang-up that comes because its terminal is gone, and `reload` on any other.
 pub fn hear_hangups(stop: &Stop, reload: &Arc<AtomicBool>) -> Result<()> {
-    let terminal = if hangups_are_ignored() { Terminal::default() } else { Terminal::of_this_process() };
-    let mut signals = signal_hook::iterator::Signals::new([SIGHUP]).context("hear signals")?;
+    let mut terminal = if hangups_are_ignored() { Terminal::default() } else { Terminal::of_this_process() };
+    let mut signals = Signals::new([SIGHUP]).context("hear signals")?;
     let (stop, reload) = (stop.clone(), Arc::clone(reload));
     let hear = move || {
-        for _ in signals.forever() {
-            if terminal.is_gone_soon() {
-                stop.set();
-            } else {
-                reload.store(true, Ordering::Relaxed);
+        let mut looked = Instant::now();
+        loop {
+            if signals.pending().count() > 0 {
+                if terminal.is_gone_soon() { stop.set() } else { reload.store(true, Ordering::Relaxed) }
+            } else if looked.elapsed() >= LOOK_EVERY {
+                looked = Instant::now();
+                // Gone without a word: whatever hang-up comes later has another reason.
+                if terminal.is_gone() && !terminal.is_followed_by_a_hangup(&mut signals, &stop) {
+                    terminal = Terminal::default();
+                }
             }
+            thread::sleep(TICK);
         }
     };
     thread::Builder::new().name("isotherm-hangup".into()).spawn(hear).context("start a thread")?;
@@ -134,10 +150,25 @@ impl Terminal {
 
     /// The kernel takes the terminal from all processes of a session one after the other, and tells the first of them before that.
     fn is_gone_soon(&self) -> bool {
-        self.is_gone() || {
-            thread::sleep(TICK);
+        (0..GONE_WITHIN.as_millis() / TICK.as_millis()).any(|look| {
+            if look > 0 {
+                thread::sleep(TICK);
+            }
             self.is_gone()
+        })
+    }
+
+    /// The terminal is gone: ends the run if the hang-up that belongs to it comes within a moment.
+    fn is_followed_by_a_hangup(&self, signals: &mut Signals, stop: &Stop) -> bool {
+        let began = Instant::now();
+        while began.elapsed() < HANGUP_WITHIN {
+            if signals.pending().count() > 0 {
+                stop.set();
+                return true;
+            }
+            thread::sleep(TICK);
         }
+        false
     }
 }
 

@@ -81,6 +81,8 @@ pub struct Prepared {
     clock: Box<dyn Clock>,
     replay_unix_ns: Option<u64>,
     window_ns: u64,
+    /// CPU time of this thread before the source was opened.
+    cpu_before: u64,
     /// Other monitors may watch the same processes.
     beside: bool,
     pub run: RunInfo,
@@ -104,6 +106,7 @@ impl Prepared {
         if targets.is_empty() && !physical {
             return Err(Usage("name what to watch: -p PID, --cgroup PATH, --all, or -- COMMAND".into()).into());
         }
+        let cpu_before = RealClock.cpu();
         let source = choose::open_request(&request::of(targets, args)?)?;
         let settings = settings(args, &*source);
         Ok(Prepared {
@@ -116,6 +119,7 @@ impl Prepared {
             clock: Box::new(RealClock),
             replay_unix_ns: None,
             window_ns,
+            cpu_before,
             beside: args.beside,
         })
     }
@@ -133,6 +137,7 @@ impl Prepared {
             clock: played.clock,
             replay_unix_ns: Some(played.begin_unix_ns),
             window_ns,
+            cpu_before: 0,
             beside: true,
         }
     }
@@ -150,7 +155,7 @@ impl Prepared {
         let follower = Follower::new(&self.selection.unwrap_or_else(of_command), Proc::default())?;
         // Each target takes a few.
         descriptors::raise_limit();
-        let monitor = Monitor::new(self.source, follower, self.clock, self.settings);
+        let monitor = Monitor::new(self.source, follower, self.clock, self.settings).counting_from(self.cpu_before);
         let monitor = if self.beside { monitor } else { alone(monitor) };
         Ok(Watching {
             monitor,

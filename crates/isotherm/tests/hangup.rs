@@ -282,7 +282,7 @@ fn nothing_outlives_a_session_of_tmux() {
     need!(installed("tmux"), "tmux");
     let (stage, child) = (Stage::new(), workload(16));
     let pid = child.pid();
-    let mut commands = vec!["top -a".to_owned(), "record -a -o rec".into(), format!("report wss -d 60s -p {pid}")];
+    let mut commands = ["top", "record -o rec", "report wss -d 60s"].map(|of| format!("{of} -p {pid}")).to_vec();
     if sees_pages() {
         commands.push(format!("run -n --socket s.sock -p {pid}"));
         commands.push("herd -d 60s".into());

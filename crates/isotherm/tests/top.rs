@@ -69,7 +69,9 @@ impl Terminal {
     fn is_as_before(&self) {
         self.expect("that was all");
         let note = |name: &str| read(&self.stage.path(name));
-        assert_eq!((note("code").trim(), note("said").as_str()), ("0", ""), "{}", self.screen());
+        // Processes that not even root may read there are on some machines, and named after the end.
+        let said: String = note("said").lines().filter(|line| !line.contains("left out")).collect();
+        assert_eq!((note("code").trim(), said.as_str()), ("0", ""), "{}", self.screen());
         assert_eq!(note("before"), note("after"), "stty");
         let state = self.tmux(&["display-message", "-p", "#{alternate_on} #{cursor_flag}"]);
         assert_eq!(state.trim(), "0 1", "the normal screen, with its cursor");

@@ -88,3 +88,20 @@ fn a_command_that_fails_is_reported_by_a_run_and_ends_a_collapse() {
     let collapse = stage.isotherm(&format!("collapse -d 1s --work work.sh -p {}", child.pid()));
     collapse.ended(1).says("exit status: 3").says("because");
 }
+
+#[test]
+fn a_command_has_the_limit_on_descriptors_that_its_user_has_and_its_words_are_written_out() {
+    need!(sees_pages(), NEEDS);
+    let (stage, child) = (stage(), workload(16));
+    allow(&stage);
+    let lines = script("ulimit -n > limit; printf 'boo\\033[2Jo' >&2; exit 3");
+    std::fs::write(stage.path("work.sh"), lines).unwrap();
+    let run =
+        format!("ulimit -Sn 500; exec $isotherm run -n --socket s.sock -w 200ms --work work.sh -p {}", child.pid());
+    let mut command = std::process::Command::new("bash");
+    command.args(["-c", &run]);
+    let mut run = stage.start(command);
+    run.until_it_says("boo");
+    assert!(run.err().contains("boo\\x1b[2Jo") && !run.err().contains('\u{1b}'), "{}", run.err());
+    assert_eq!(read(&stage.path("limit")).trim(), "500");
+}

@@ -372,6 +372,12 @@ impl AccessSource for Damon {
     /// Nothing, as above.
     fn clear_process(&mut self, pid: u32, _: &[BlockNo], _: &[BlockNo]) -> Result<ClearedProcess, Error> {
         self.identify(pid)?;
-        Ok(ClearedProcess { at: clock::monotonic_ns(), stall_ns: 0, flushed: false, blocks: Vec::new() })
+        Ok(ClearedProcess {
+            at: clock::monotonic_ns(),
+            stall_ns: 0,
+            flushed: false,
+            blocks: Vec::new(),
+            partly: Vec::new(),
+        })
     }
 }

@@ -568,7 +568,13 @@ impl AccessSource for Perf {
     }
 
     fn clear_process(&mut self, _: u32, _: &[BlockNo], _: &[BlockNo]) -> Result<ClearedProcess, Error> {
-        Ok(ClearedProcess { at: clock::monotonic_ns(), stall_ns: 0, flushed: false, blocks: Vec::new() })
+        Ok(ClearedProcess {
+            at: clock::monotonic_ns(),
+            stall_ns: 0,
+            flushed: false,
+            blocks: Vec::new(),
+            partly: Vec::new(),
+        })
     }
 
     fn accesses(&mut self, pid: u32, sink: &mut dyn FnMut(Access)) -> Result<Listened, Error> {

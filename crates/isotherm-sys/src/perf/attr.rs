@@ -1,6 +1,7 @@
 //! `struct perf_event_attr`, the system call that takes it, and what can be asked of the descriptor, for counting and for
 //! sampling.
 
+use crate::descriptors;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -99,7 +100,9 @@ pub(crate) fn open(
     let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attr, pid, cpu, group, flags) };
     let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
     // SAFETY: `fd` was returned by the kernel just now and nobody else has it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    // Events take one for each thread and processor: they would use up what is needed to watch and to write things down.
+    if descriptors::leaves_reserve(&fd) { Ok(fd) } else { Err(io::Error::from_raw_os_error(libc::EMFILE)) }
 }
 
 /// Starts what was opened with [`DISABLED`].

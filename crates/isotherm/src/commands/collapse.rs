@@ -264,8 +264,8 @@ impl Pass {
                 }
                 Step::Idle(Some(until)) => {
                     let only_crowded = server.put_off_for(&Wait::OF_CGROUPS) == server.put_off();
-                    let since = *crowded_since.get_or_insert(now);
-                    if only_crowded && now - since > CGROUP_PATIENCE_NS {
+                    crowded_since = if only_crowded { crowded_since.or(Some(now)) } else { None };
+                    if crowded_since.is_some_and(|since| now - since > CGROUP_PATIENCE_NS) {
                         self.give_up(&mut server);
                         break;
                     }

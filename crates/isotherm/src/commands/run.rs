@@ -121,7 +121,7 @@ fn measure(orders: Receiver<Measure>, shared: &Shared, is_over: impl Fn() -> boo
             }
             Err(error) => {
                 // A counter that cannot be read is no reason to stop: it is told once, and left.
-                eprintln!("isotherm: CPU for each unit of work is not told from here on: {error:#}");
+                output::note(format_args!("CPU for each unit of work is not told from here on: {error:#}"));
                 order.work = None;
                 *probe = Probe::start(order.pids.iter().copied(), None);
             }

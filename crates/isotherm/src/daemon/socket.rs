@@ -24,7 +24,7 @@ const LONGEST_LINE: u64 = 4096;
 const MOST_CONNECTIONS: usize = 32;
 /// A client that says nothing for this long is left.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a client waits for each step. An answer waits for the collapse under way, which takes a fraction of that.
+/// How long a client waits for each step.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(50);
 
@@ -84,7 +84,9 @@ impl Door {
             Ok(uid) if may_connect(uid, rustix::process::geteuid().as_raw()) => true,
             Ok(uid) => {
                 if !self.reported.swap(true, Ordering::Relaxed) {
-                    eprintln!("isotherm: a connection of user {uid} was refused, and any more will be without a word");
+                    output::note(format_args!(
+                        "a connection of user {uid} was refused, and any more will be without a word"
+                    ));
                 }
                 false
             }

@@ -307,10 +307,9 @@ impl State {
     }
 
     fn order(&mut self, order: Order) {
-        // The worker may be busy for longer than a window.
-        if !self.orders.contains(&order) {
-            self.orders.push(order);
-        }
+        // The worker may be busy for longer than a window: what was said before of the same is said again now, after what came between.
+        self.orders.retain(|before| *before != order);
+        self.orders.push(order);
     }
 
     fn forget_hints(&mut self, process: TargetId) {

@@ -49,6 +49,7 @@ pub struct Stage {
 
 impl Stage {
     pub fn new() -> Stage {
+        hear_hangups();
         Stage { dir: tempfile::tempdir().unwrap(), env: Vec::new() }
     }
 
@@ -116,6 +117,15 @@ pub fn open_stage() -> (Stage, String) {
     fs::copy(ISOTHERM, &copy).unwrap();
     fs::set_permissions(&copy, Permissions::from_mode(0o755)).unwrap();
     (stage, copy.display().to_string())
+}
+
+/// Lets what we start hear hang-ups, also if the tests were started with `nohup`: a signal that is handled here is at its default there.
+fn hear_hangups() {
+    static HEARD: std::sync::Once = std::sync::Once::new();
+    HEARD.call_once(|| {
+        let heard = std::sync::Arc::default();
+        signal_hook::flag::register(signal_hook::consts::SIGHUP, heard).unwrap();
+    });
 }
 
 /// A command that goes on. Killed when dropped.

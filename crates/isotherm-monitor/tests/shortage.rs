@@ -1,0 +1,106 @@
+//! A source that fails for a moment, as one does that finds no descriptor: nothing is lost for good. Time is virtual.
+
+use isotherm_heat::{BlockBits, Granularity, Mapping, Mask, Ns, TargetId};
+use isotherm_monitor::{Follower, Monitor, Selection, Settings};
+use isotherm_sources::{
+    AccessSource, Accesses, Cleared, ClearedProcess, Clock, Description, Error, Layout, Progress, Report, Sink,
+    VirtualClock,
+};
+use isotherm_sys::proc::Proc;
+use isotherm_units::{AddrRange, BlockNo};
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::atomic::AtomicBool;
+
+const S: Ns = 1_000_000_000;
+const BLOCKS: u64 = 64;
+/// Between these times there is no descriptor.
+const SHORT: std::ops::Range<Ns> = S / 2..10 * S;
+
+struct Short {
+    clock: VirtualClock,
+    young: BTreeSet<BlockNo>,
+}
+
+impl Short {
+    fn check(&self) -> Result<(), Error> {
+        let source = io::Error::from_raw_os_error(24);
+        if SHORT.contains(&self.clock.now()) {
+            return Err(Error::Io { attempted: "read the page tables".into(), source });
+        }
+        Ok(())
+    }
+}
+
+impl AccessSource for Short {
+    fn describe(&self) -> Description {
+        Description {
+            name: "short",
+            granularity: Granularity::Page,
+            accesses: Accesses::None,
+            clears_others: false,
+            note: String::new(),
+        }
+    }
+
+    fn attach(&mut self, pid: u32) -> Result<(TargetId, String), Error> {
+        Ok((TargetId { pid, start_ticks: 1 }, "short".into()))
+    }
+
+    fn detach(&mut self, _: u32) {}
+
+    fn layout(&mut self, _: u32) -> Result<Layout, Error> {
+        let range = AddrRange::new(BlockNo(1000).addr(), BlockNo(1000 + BLOCKS).addr());
+        let mappings = vec![Mapping { range, name: String::new(), perms: String::new() }];
+        Ok(Layout { blocks: (1000..1000 + BLOCKS).map(BlockNo).collect(), mappings, resident: Vec::new() })
+    }
+
+    fn read(&mut self, _: u32, blocks: &[BlockNo], sink: &mut Sink<'_>) -> Result<Progress, Error> {
+        self.check()?;
+        // Every second block is accessed all the time.
+        for block in blocks {
+            let young = if block.0 % 2 == 0 || self.young.contains(block) { Mask::ALL } else { Mask::NONE };
+            sink(self.clock.now(), Report::Block(*block, BlockBits::Pages { young, present: Mask::ALL }));
+        }
+        Ok(Progress { answered: blocks.len(), ..Progress::default() })
+    }
+
+    fn clear(
+        &mut self,
+        _: u32,
+        blocks: &[BlockNo],
+        sink: &mut dyn FnMut(Ns, BlockNo, Cleared),
+    ) -> Result<Progress, Error> {
+        self.check()?;
+        for block in blocks {
+            self.young.remove(block);
+            sink(self.clock.now(), *block, Cleared::Except(Mask::NONE));
+        }
+        Ok(Progress { answered: blocks.len(), ..Progress::default() })
+    }
+
+    fn clear_process(&mut self, _: u32, _: &[BlockNo], _: &[BlockNo]) -> Result<ClearedProcess, Error> {
+        let at = self.clock.now();
+        Ok(ClearedProcess { at, stall_ns: 0, flushed: true, blocks: Vec::new(), partly: Vec::new() })
+    }
+}
+
+#[test]
+fn what_fails_for_a_while_is_done_afterwards() {
+    let clock = VirtualClock::default();
+    let young = (1000..1000 + BLOCKS).map(BlockNo).collect();
+    let source = Short { clock: clock.clone(), young };
+    let follower = Follower::new(&Selection::OfSource(vec![7]), Proc::default()).unwrap();
+    let mut monitor = Monitor::new(Box::new(source), follower, clock.clone(), Settings::default());
+    monitor.watch(9 * S, &AtomicBool::new(false)).unwrap();
+    let (unlooked, _) = monitor.unlooked();
+    assert!(unlooked > 0 && monitor.is_watching(), "not gone, and not all was checked: {unlooked}");
+    assert!(monitor.news().iter().any(|sentence| sentence.contains("not all processes are watched yet")));
+    monitor.watch(30 * S, &AtomicBool::new(false)).unwrap();
+    let (unlooked, all) = monitor.unlooked();
+    assert_eq!((unlooked, all as u64), (0, BLOCKS));
+    let snapshot = monitor.snapshot(0);
+    let target = &snapshot.targets[0];
+    assert_eq!(target.temperature.resident() - target.temperature.measured(), 0, "every page has its heat");
+    assert!(monitor.refused().is_empty(), "{:?}", monitor.refused());
+}
