@@ -26,7 +26,7 @@ declare -A guests=(
 order=(6.1 6.12 6.12-cache 6.12-cpus)
 # Test binaries that touch the kernel, by the name cargo gives the file. The others run the same anywhere: isotherm_monitor on
 # a virtual clock, top on a terminal, damo and servers on programs that a guest has not.
-binaries=(isotherm_sys isotherm_sources rings contract damon mglru perf live collapse cgroup_limits refusals cli events herd)
+binaries=(isotherm_sys isotherm_sources rings contract damon mglru perf live processes collapse cgroup_limits refusals cli events herd)
 # Guests that are there for one thing run what depends on it, and no demo.
 declare -A binaries_of=(
     # Memory-side caches, and frames placed by them; test binaries about either are added here.
@@ -62,7 +62,7 @@ python() {
     [ -x "$python" ] || return 0
     echo "$python"
     "$python" -c '
-import ctypes, fcntl, mmap, os, struct, sys, time
+import ctypes, fcntl, mmap, os, struct, sys, threading, time
 for module in list(sys.modules.values()):
     if getattr(module, "__file__", None): print(module.__file__)'
 }
