@@ -1,13 +1,15 @@
 //! What watching many processes costs, and that none of them waits for the others. Time is virtual, and each call has its price.
 
-use isotherm_heat::{BlockBits, Granularity, Mapping, Mask, Ns, Silence, TargetId};
+mod support;
+
+use isotherm_heat::{BlockBits, Mask, Ns, Silence, TargetId};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
 use isotherm_sources::{
     AccessSource, Accesses, Cleared, ClearedProcess, Clock, Description, Error, Layout, Listened, Progress, Report,
     Sink, VirtualClock,
 };
 use isotherm_sys::proc::Proc;
-use isotherm_units::{AddrRange, BlockNo};
+use isotherm_units::BlockNo;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -54,25 +56,17 @@ struct Idle {
 
 impl AccessSource for Idle {
     fn describe(&self) -> Description {
-        Description {
-            name: "idle",
-            granularity: Granularity::Page,
-            accesses: self.accesses,
-            clears_others: false,
-            note: String::new(),
-        }
+        support::description(self.accesses)
     }
 
     fn attach(&mut self, pid: u32) -> Result<(TargetId, String), Error> {
-        Ok((TargetId { pid, start_ticks: 1 }, "idle".into()))
+        Ok(support::attached(pid))
     }
 
     fn detach(&mut self, _: u32) {}
 
     fn layout(&mut self, _: u32) -> Result<Layout, Error> {
-        let range = AddrRange::new(BlockNo(1000).addr(), BlockNo(1000 + BLOCKS).addr());
-        let mappings = vec![Mapping { range, name: String::new(), perms: String::new() }];
-        Ok(Layout { blocks: (1000..1000 + BLOCKS).map(BlockNo).collect(), mappings, resident: Vec::new() })
+        Ok(support::layout(BLOCKS))
     }
 
     fn read(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut Sink<'_>) -> Result<Progress, Error> {
@@ -102,7 +96,7 @@ impl AccessSource for Idle {
     }
 
     fn clear_process(&mut self, _: u32, _: &[BlockNo], _: &[BlockNo]) -> Result<ClearedProcess, Error> {
-        Ok(ClearedProcess { at: self.time.now(), stall_ns: 0, flushed: true, blocks: Vec::new(), partly: Vec::new() })
+        Ok(support::nothing_cleared(self.time.now()))
     }
 
     fn accesses(&mut self, _: u32, _: &mut dyn FnMut(isotherm_heat::Access)) -> Result<Listened, Error> {

@@ -1,13 +1,15 @@
 //! A source that fails for a moment, as one does that finds no descriptor: nothing is lost for good. Time is virtual.
 
-use isotherm_heat::{BlockBits, Granularity, Mapping, Mask, Ns, TargetId};
+mod support;
+
+use isotherm_heat::{BlockBits, Mask, Ns, TargetId};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
 use isotherm_sources::{
     AccessSource, Accesses, Cleared, ClearedProcess, Clock, Description, Error, Layout, Progress, Report, Sink,
     VirtualClock,
 };
 use isotherm_sys::proc::Proc;
-use isotherm_units::{AddrRange, BlockNo};
+use isotherm_units::BlockNo;
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::AtomicBool;
@@ -34,25 +36,17 @@ impl Short {
 
 impl AccessSource for Short {
     fn describe(&self) -> Description {
-        Description {
-            name: "short",
-            granularity: Granularity::Page,
-            accesses: Accesses::None,
-            clears_others: false,
-            note: String::new(),
-        }
+        support::description(Accesses::None)
     }
 
     fn attach(&mut self, pid: u32) -> Result<(TargetId, String), Error> {
-        Ok((TargetId { pid, start_ticks: 1 }, "short".into()))
+        Ok(support::attached(pid))
     }
 
     fn detach(&mut self, _: u32) {}
 
     fn layout(&mut self, _: u32) -> Result<Layout, Error> {
-        let range = AddrRange::new(BlockNo(1000).addr(), BlockNo(1000 + BLOCKS).addr());
-        let mappings = vec![Mapping { range, name: String::new(), perms: String::new() }];
-        Ok(Layout { blocks: (1000..1000 + BLOCKS).map(BlockNo).collect(), mappings, resident: Vec::new() })
+        Ok(support::layout(BLOCKS))
     }
 
     fn read(&mut self, _: u32, blocks: &[BlockNo], sink: &mut Sink<'_>) -> Result<Progress, Error> {
@@ -80,8 +74,7 @@ impl AccessSource for Short {
     }
 
     fn clear_process(&mut self, _: u32, _: &[BlockNo], _: &[BlockNo]) -> Result<ClearedProcess, Error> {
-        let at = self.clock.now();
-        Ok(ClearedProcess { at, stall_ns: 0, flushed: true, blocks: Vec::new(), partly: Vec::new() })
+        Ok(support::nothing_cleared(self.clock.now()))
     }
 }
 

@@ -1,13 +1,15 @@
 //! What the first picture waits for when the start was expensive. Time is virtual, and each call has its price in CPU time.
 
-use isotherm_heat::{BlockBits, Granularity, Mapping, Mask, Ns, TargetId};
+mod support;
+
+use isotherm_heat::{BlockBits, Mask, Ns, TargetId};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
 use isotherm_sources::{
     AccessSource, Accesses, Cleared, ClearedProcess, Clock, Description, Error, Layout, Progress, Report, Sink,
     VirtualClock,
 };
 use isotherm_sys::proc::Proc;
-use isotherm_units::{AddrRange, BlockNo};
+use isotherm_units::BlockNo;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
@@ -53,25 +55,17 @@ struct Idle(Costing);
 
 impl AccessSource for Idle {
     fn describe(&self) -> Description {
-        Description {
-            name: "idle",
-            granularity: Granularity::Page,
-            accesses: Accesses::None,
-            clears_others: false,
-            note: String::new(),
-        }
+        support::description(Accesses::None)
     }
 
     fn attach(&mut self, pid: u32) -> Result<(TargetId, String), Error> {
-        Ok((TargetId { pid, start_ticks: 1 }, "idle".into()))
+        Ok(support::attached(pid))
     }
 
     fn detach(&mut self, _: u32) {}
 
     fn layout(&mut self, _: u32) -> Result<Layout, Error> {
-        let range = AddrRange::new(BlockNo(1000).addr(), BlockNo(1000 + BLOCKS).addr());
-        let mappings = vec![Mapping { range, name: String::new(), perms: String::new() }];
-        Ok(Layout { blocks: (1000..1000 + BLOCKS).map(BlockNo).collect(), mappings, resident: Vec::new() })
+        Ok(support::layout(BLOCKS))
     }
 
     fn read(&mut self, _: u32, blocks: &[BlockNo], sink: &mut Sink<'_>) -> Result<Progress, Error> {
@@ -95,7 +89,7 @@ impl AccessSource for Idle {
     }
 
     fn clear_process(&mut self, _: u32, _: &[BlockNo], _: &[BlockNo]) -> Result<ClearedProcess, Error> {
-        Ok(ClearedProcess { at: self.0.now(), stall_ns: 0, flushed: true, blocks: Vec::new(), partly: Vec::new() })
+        Ok(support::nothing_cleared(self.0.now()))
     }
 }
 

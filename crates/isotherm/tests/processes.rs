@@ -57,7 +57,8 @@ fn a_process_is_seen_page_by_page_from_within_its_own_pid_namespace() {
     need!(installed("unshare"), "unshare");
     let _turn = alone();
     let stage = Stage::new();
-    let command = "unshare --pid --fork --mount-proc $isotherm demo --source page-table --size 64MiB -d 4s --max-cpu 200 --json";
+    let command =
+        "unshare --pid --fork --mount-proc $isotherm demo --source page-table --size 64MiB -d 4s --max-cpu 200 --json";
     let found = stage.shell(command).ended(0).json();
     let number = |key: &str| found[key].as_f64().unwrap();
     assert!(number("recall") >= 0.95 && number("precision") >= 0.95, "{found}");
