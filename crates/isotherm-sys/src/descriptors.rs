@@ -10,8 +10,9 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Descriptors that targets may not use up: for recordings, sockets, and files that are read for a moment.
+/// Descriptors that targets may not use up: for recordings, sockets, and files that are read for a moment. Of a low limit a quarter.
 const RESERVE: u64 = 64;
+const RESERVE_SHARE: u64 = 4;
 
 /// The soft limit that this process was started with, once it was raised.
 static GIVEN: OnceLock<libc::rlimit> = OnceLock::new();
@@ -41,7 +42,8 @@ pub fn restore_limit(command: &mut Command) -> &mut Command {
 
 /// Whether `opened`, the descriptor made last, leaves the reserve. The kernel hands out the lowest number that is free.
 pub fn leaves_reserve(opened: &impl AsFd) -> bool {
-    u64::try_from(opened.as_fd().as_raw_fd()).unwrap_or(0) < limit().saturating_sub(RESERVE)
+    let limit = limit();
+    u64::try_from(opened.as_fd().as_raw_fd()).unwrap_or(0) < limit - RESERVE.min(limit / RESERVE_SHARE)
 }
 
 /// Whether this is the error of a process or a system that has no descriptor left.
