@@ -484,7 +484,8 @@ static __always_inline __s32 tid_for_reader(struct task_struct *task)
 
 	if (!level)
 		return task->pid;
-	pid = task->thread_pid;
+	/* A plain number, not a pointer that the verifier follows: before 6.12 or so it refuses to add what it does not know to one. */
+	pid = BPF_CORE_READ(task, thread_pid);
 	if (BPF_CORE_READ(pid, level) < level)
 		return 0;
 	bpf_probe_read_kernel(&nr, sizeof(nr), (void *)pid + bpf_core_field_offset(struct pid, numbers) +
