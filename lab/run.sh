@@ -184,7 +184,12 @@ quick() {
     contract=$(grep /contract- <<<"$paths")
     isotherm=$(dirname "$(dirname "$PWD/$sys")")/isotherm
     extra=()
-    run_guest 6.1 110 "isotherm=$isotherm=doctor" "isotherm_sys=$PWD/$sys" "contract=$PWD/$contract"
+    local items=("isotherm=$isotherm=doctor" "isotherm_sys=$PWD/$sys" "contract=$PWD/$contract")
+    run_guest 6.1 110 "${items[@]}" && return
+    # Code that the kernel changes while another processor executes it crashes some emulated machines (see suite.sh): no fault of ours.
+    grep -q 'RIP: .*handle_mm_fault' "$kept/6.1.kernel.log" || return 1
+    echo "--- once more: the emulator has crashed the kernel ---"
+    run_guest 6.1 110 "${items[@]}"
 }
 
 # What bench-damon prints between its first line and its last is the result; it is written here, for a guest keeps nothing.

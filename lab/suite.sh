@@ -45,9 +45,15 @@ without_neighbours() {
 }
 
 # An emulator crashes now and then when the kernel changes its code on one processor while another executes it, as it does for the
-# first and after the last who wants to know of page faults. So somebody always wants to.
+# first and after the last who wants to know of page faults. So somebody always wants to, and nothing else runs until the code is changed.
 keep_faults_counted() {
     "$isotherm" events try faults -p 1 -d 2h >/dev/null 2>&1 &
+    kept=$!
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        sleep 1
+        ! ls -l "/proc/$kept/fd" 2>/dev/null | grep -q perf_event || break
+    done
+    sleep 1
 }
 
 # The same of the tracepoints of works and locks, which are executed all the time. Two, for the kernel changes its code for the second

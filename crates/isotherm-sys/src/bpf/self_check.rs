@@ -8,9 +8,13 @@ use crate::memory::{Memory, PageSize};
 use crate::pagemap::Pagemap;
 use isotherm_units::{AddrRange, BLOCK_SIZE, BlockNo, PAGES_PER_BLOCK};
 use std::path::Path;
+use std::time::Duration;
 
 /// Pages touched: one in each word of the bitmap and the two ends, in no regular order.
 const PATTERN: [usize; 9] = [0, 3, 77, 130, 200, 291, 383, 402, 511];
+
+/// Tries at our own map while a thread of ours changes it, a millisecond apart.
+const BUSY_TRIES: u32 = 200;
 
 pub(super) fn run(walker: &mut Walker) -> Result<(), Error> {
     let memory = Memory::anonymous(BLOCK_SIZE, PageSize::Small)
@@ -20,6 +24,7 @@ pub(super) fn run(walker: &mut Walker) -> Result<(), Error> {
         memory.write(page);
     }
     let me = std::process::id();
+    wait_until_free(walker, me, block)?;
     let (pass, answers) = walker.pass(me, Op::Blocks, &[block.addr()])?;
     let Some(answer) = answers.first().filter(|_| pass.read_errors == 0) else {
         return Err(Error::SelfCheck(format!("{} of our own page tables could not be read", pass.read_errors.max(1))));
@@ -38,6 +43,18 @@ pub(super) fn run(walker: &mut Walker) -> Result<(), Error> {
         )));
     }
     frames_agree(walker, me, block)
+}
+
+/// Waits until no other thread of ours changes our map: the reader only tries its lock, and gives no answer while that is taken.
+fn wait_until_free(walker: &mut Walker, me: u32, block: BlockNo) -> Result<(), Error> {
+    for _ in 0..BUSY_TRIES {
+        let (pass, _) = walker.pass(me, Op::Blocks, &[block.addr()])?;
+        if !pass.busy {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
 }
 
 /// Compares frame numbers with `/proc/self/pagemap`, which shows them to CAP_SYS_ADMIN only.
