@@ -3,10 +3,10 @@
 //! A wrong base of the direct map makes every read fail or, worse, read something else. So we touch a pattern of pages in a
 //! fresh mapping and ask for it back: 512 present bits have to agree, and, where we may see them, the frame numbers too.
 
-use super::{Error, Kind, Op, Walker};
+use super::{Answer, Error, Kind, Op, Walker};
 use crate::memory::{Memory, PageSize};
 use crate::pagemap::Pagemap;
-use isotherm_units::{AddrRange, BLOCK_SIZE, BlockNo, PAGES_PER_BLOCK};
+use isotherm_units::{Addr, AddrRange, BLOCK_SIZE, BlockNo, PAGES_PER_BLOCK};
 use std::path::Path;
 use std::time::Duration;
 
@@ -24,10 +24,9 @@ pub(super) fn run(walker: &mut Walker) -> Result<(), Error> {
         memory.write(page);
     }
     let me = std::process::id();
-    wait_until_free(walker, me, block)?;
-    let (pass, answers) = walker.pass(me, Op::Blocks, &[block.addr()])?;
-    let Some(answer) = answers.first().filter(|_| pass.read_errors == 0) else {
-        return Err(Error::SelfCheck(format!("{} of our own page tables could not be read", pass.read_errors.max(1))));
+    let (read_errors, answer) = ask(walker, me, Op::Blocks, block.addr())?;
+    let Some(answer) = answer.filter(|_| read_errors == 0) else {
+        return Err(Error::SelfCheck(format!("{} of our own page tables could not be read", read_errors.max(1))));
     };
     if answer.kind() != Kind::Pages {
         return Err(Error::SelfCheck(format!("expected a table of pages, found {:?}", answer.kind())));
@@ -45,16 +44,18 @@ pub(super) fn run(walker: &mut Walker) -> Result<(), Error> {
     frames_agree(walker, me, block)
 }
 
-/// Waits until no other thread of ours changes our map: the reader only tries its lock, and gives no answer while that is taken.
-fn wait_until_free(walker: &mut Walker, me: u32, block: BlockNo) -> Result<(), Error> {
-    for _ in 0..BUSY_TRIES {
-        let (pass, _) = walker.pass(me, Op::Blocks, &[block.addr()])?;
-        if !pass.busy {
-            break;
+/// Failed reads, and the answer for one address. Asks again while another thread of ours changes our map: the reader only tries its
+/// lock, and gives no answer while that is taken.
+fn ask(walker: &mut Walker, me: u32, op: Op, addr: Addr) -> Result<(u64, Option<Answer>), Error> {
+    for _ in 1..BUSY_TRIES {
+        let (pass, answers) = walker.pass(me, op, &[addr])?;
+        if !pass.busy || !answers.is_empty() {
+            return Ok((pass.read_errors, answers.first().copied()));
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    Ok(())
+    let (pass, answers) = walker.pass(me, op, &[addr])?;
+    Ok((pass.read_errors, answers.first().copied()))
 }
 
 /// Compares frame numbers with `/proc/self/pagemap`, which shows them to CAP_SYS_ADMIN only.
@@ -65,8 +66,8 @@ fn frames_agree(walker: &mut Walker, me: u32, block: BlockNo) -> Result<(), Erro
         let page = block.page(index);
         let entries = map.read(AddrRange::new(page.addr(), block.page(index + 1).addr())).map_err(read_error)?;
         let Some(frame) = entries.first().and_then(|(_, e)| e.frame()) else { continue };
-        let (_, answers) = walker.pass(me, Op::Entry, &[page.addr()])?;
-        let found = answers.first().map_or(0, |a| (a.a[0] & 0x000f_ffff_ffff_f000) >> 12);
+        let (_, answer) = ask(walker, me, Op::Entry, page.addr())?;
+        let found = answer.map_or(0, |a| (a.a[0] & 0x000f_ffff_ffff_f000) >> 12);
         if found != frame {
             return Err(Error::SelfCheck(format!("page {page:?} has frame {frame:#x}, the walk found {found:#x}")));
         }

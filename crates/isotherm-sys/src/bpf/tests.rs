@@ -7,8 +7,12 @@ use isotherm_units::BLOCK_SIZE;
 use std::io::Write;
 use std::path::Path;
 
+/// A thread that maps memory would keep the other test from an answer.
+static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 #[test]
 fn folios_have_the_frames_that_pagemap_tells() {
+    let _turn = TURN.lock();
     let Ok(mut walker) = Walker::open() else {
         let _ = writeln!(io::stderr(), "skipped: needs the page-table reader (root)");
         return;
@@ -27,4 +31,25 @@ fn folios_have_the_frames_that_pagemap_tells() {
         // Some flag is set of every page that is in use, if only the node's or that it is up to date.
         assert!(folio.frame == 0 || folio.flags != 0, "{page:?}");
     }
+}
+
+#[test]
+fn the_reader_opens_while_another_thread_maps_memory() {
+    let _turn = TURN.lock();
+    if Walker::open().is_err() {
+        let _ = writeln!(io::stderr(), "skipped: needs the page-table reader (root)");
+        return;
+    }
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                let memory = Memory::anonymous(64 * BLOCK_SIZE, PageSize::Small).unwrap();
+                (0..memory.pages()).step_by(512).for_each(|page| memory.write(page));
+            }
+        });
+        let opened: Vec<_> = (0..20).map(|_| Walker::open().map(drop)).collect();
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        opened.into_iter().for_each(|opened| opened.unwrap());
+    });
 }
