@@ -5,9 +5,9 @@
 //! [`Machine`]. Neither reads a clock: time is an argument, so that every storm can be played in a test.
 //!
 //! A hint is dropped once it is handled, whatever came of it. Only what passes (busy pages, no free huge page, a fork alive, a
-//! budget used up) is tried again, later and later, at most [`MOST_TRIES`] times where the reason is the block's own. A process whose memory cgroup
-//! has no room for a huge page waits with all of that cgroup ([`cgroups`]). A refusal
-//! without a reason may take an access to pass, and is worth more patience to those who run on: [`Collapser::patient`].
+//! budget used up) is retried, at growing intervals, at most [`MAX_TRIES`] times where the reason is the block's own. A process
+//! whose memory cgroup has no room for a huge page waits with all of that cgroup ([`cgroups`]). A refusal without a reason may take
+//! an access to pass; a caller that runs on retries it for longer: [`Collapser::patient`].
 
 mod budgets;
 mod cgroups;
@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 const MS: Ns = 1_000_000;
 const S: Ns = 1_000_000_000;
 /// Tries at a block whose pages are busy.
-pub const MOST_TRIES: u8 = 5;
+pub const MAX_TRIES: u8 = 5;
 /// Tries of a patient collapser at a block that the kernel refuses without a reason: an hour's worth, most of it a minute apart.
 const PATIENT_TRIES: u8 = 68;
 /// Wait before the second try; doubled each time, up to a minute.
@@ -115,7 +115,7 @@ impl Server {
         self.put_off.values().filter(|(_, _, why)| wanted.contains(why)).count()
     }
 
-    /// Gives up all hints put off, in the order in which they would come back, with what each waits for.
+    /// Gives up all deferred hints, in the order in which they would come back, with what each waits for.
     pub fn give_up(&mut self) -> Vec<(Hint, Wait)> {
         self.waiting.clear();
         let order = std::mem::take(&mut self.later).into_sorted_vec();
@@ -137,7 +137,7 @@ impl Server {
         self.settle(hint, tries, handled)
     }
 
-    /// The first part of a step: whether there is a hint to serve. Otherwise when those put off come back, if there are any. The
+    /// The first part of a step: whether there is a hint to serve. Otherwise when the deferred ones come back, if there are any. The
     /// parts are for callers that share the queue with others and must not keep it while the consumer works.
     pub fn due(&mut self, now: Ns, queue: &mut HintQueue) -> Result<(), Option<Ns>> {
         self.bring_back(now, queue);
@@ -242,7 +242,7 @@ impl<M: Machine> Collapser<M> {
             host_until: 0,
             host_says: None,
             cgroups: Pauses::default(),
-            tries_unwritable: MOST_TRIES,
+            tries_unwritable: MAX_TRIES,
             counters: Counters::default(),
         }
     }
@@ -413,7 +413,7 @@ impl<M: Machine> Collapser<M> {
         (grown > member.resident.pages() as f64 * self.budgets.growth_pct / 100.0).then_some(Refusal::Growth)
     }
 
-    /// Does something and charges its CPU time to the budget, whatever comes of it: a refusal costs a look, or a try.
+    /// Does something and charges its CPU time to the budget, whatever comes of it: a refusal has its cost too.
     fn at_our_expense<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
         let before = self.machine.cpu_ns();
         let done = act(self);
@@ -436,7 +436,7 @@ impl<M: Machine> Collapser<M> {
     }
 
     fn failed(&mut self, now: Ns, process: TargetId, failure: CollapseFailure, tries: u8) -> Handled {
-        let mut most = MOST_TRIES;
+        let mut most = MAX_TRIES;
         let transient = match failure {
             CollapseFailure::Refused(refusal) => return Handled::Done(Outcome::Refused(refusal)),
             CollapseFailure::Busy => Refusal::Busy,

@@ -233,7 +233,7 @@ impl PageHeat {
         self.armed = self.armed & !sighted;
         self.last_read = now;
         if !lost.is_empty() {
-            // Clear now, whoever did it: what is seen of them from here on means as much as after a clear of ours.
+            // The bits are clear now: an access found from here on means as much as after a clear of ours.
             self.arm(now, lost);
         }
         sighting

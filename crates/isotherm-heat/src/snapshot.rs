@@ -105,7 +105,7 @@ pub struct TargetFacts {
     /// Pages whose accessed bit somebody else has cleared since the last snapshot (another monitor, the kernel's DAMON or reclaim, the
     /// program's own `MADV_FREE`), once they are many: what was accessed before that is not known, so heat is understated.
     pub cleared_by_others_pages: u64,
-    /// It runs a KVM guest. The guest's accesses set bits in tables that are not looked at: its memory looks idle and may not be.
+    /// It runs a KVM guest. The guest's accesses set bits in tables that are not read: its memory looks idle and may not be.
     pub runs_guest: bool,
     /// What its cgroup holds, all cgroups below included, where that is known.
     pub cgroup_memory: Option<CgroupMemory>,

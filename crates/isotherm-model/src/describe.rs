@@ -11,7 +11,7 @@ use serde::Deserialize;
 const FIRST_START: u64 = 0x7000_0000_0000;
 
 /// What the processes of any description may take: some 8,000 of them with ten areas each.
-const LEAST_MEMORY: u64 = 24 << 20;
+const BASE_MEMORY: u64 = 24 << 20;
 /// And so much more for each byte of a longer one.
 const MEMORY_PER_BYTE: u64 = 64;
 
@@ -126,7 +126,7 @@ impl Host {
         let file: HostText = toml::from_str(text)?;
         // Before any is made: a `count` of four thousand million is as quickly written as one of four.
         let needed = file.process.iter().map(ProcessText::bytes).fold(0, u64::saturating_add);
-        let limit = max_memory.unwrap_or(Bytes(LEAST_MEMORY + MEMORY_PER_BYTE * text.len() as u64));
+        let limit = max_memory.unwrap_or(Bytes(BASE_MEMORY + MEMORY_PER_BYTE * text.len() as u64));
         if needed > limit.0 {
             return Err(Error::TooMuchMemory { needed: Bytes(needed), limit });
         }

@@ -78,8 +78,8 @@ mod tests {
         declined.note(6, None, FIRST_WAIT, None);
         assert!(holds(&declined, 6, None, 3 * FIRST_WAIT - 1) && !holds(&declined, 6, None, 3 * FIRST_WAIT));
         declined.keep_listed(&[6]);
-        assert!(!holds(&declined, 5, Some(1), 0), "5 has ended: who has its id now was not tried");
-        assert_eq!(declined.reasons().len(), 1, "told at the end all the same");
+        assert!(!holds(&declined, 5, Some(1), 0), "5 has ended: the process that has its id now was not tried");
+        assert_eq!(declined.reasons().len(), 1, "reported at the end all the same");
         declined.note(5, None, 0, None);
         declined.forget(5);
         assert!(!holds(&declined, 5, None, 0) && declined.reasons().is_empty());

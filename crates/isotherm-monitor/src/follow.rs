@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(
             follower.current().unwrap(),
             found,
-            "an orphan stays ours, and what was named is told as ended by who watches"
+            "an orphan stays ours; the end of a process that was named is for the monitor to report"
         );
         let orphan = found.into_iter().find(|p| *p != shell.id()).unwrap();
         let _ = std::process::Command::new("kill").arg(orphan.to_string()).status();

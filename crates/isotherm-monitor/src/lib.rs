@@ -131,10 +131,10 @@ pub struct Monitor<C: Clock> {
     declined: Declined,
     /// Locks on targets, if others are to be kept from watching them.
     locks: Option<TargetLocks>,
-    /// What people should know and was not told yet.
+    /// Sentences for the user that were not reported yet.
     news: Vec<String>,
-    told_shortage: bool,
-    told_others: bool,
+    reported_shortage: bool,
+    reported_others: bool,
     cgroups: CgroupReader,
     cpu: Bucket,
     /// What clears may use whatever else was spent.
@@ -220,8 +220,8 @@ impl<C: Clock> Monitor<C> {
             declined: Declined::default(),
             locks: None,
             news: Vec::new(),
-            told_shortage: false,
-            told_others: false,
+            reported_shortage: false,
+            reported_others: false,
             cgroups: CgroupReader::default(),
             cpu,
             least: Bucket::new(settings.max_cpu_pct * LEAST_FOR_CLEARS, LEAST_CREDIT_S, now),
@@ -432,7 +432,7 @@ impl<C: Clock> Monitor<C> {
 
     /// Says once that descriptors are short.
     fn note_shortage(&mut self, error: &Error) {
-        if !std::mem::replace(&mut self.told_shortage, true) {
+        if !std::mem::replace(&mut self.reported_shortage, true) {
             self.news.push(format!("not all processes are watched yet: {error}"));
         }
     }
@@ -527,8 +527,8 @@ impl<C: Clock> Monitor<C> {
             // In the middle of an exec, say: it is there, and is tried again at once.
             Error::Busy(_) | Error::Replaced(_) => self.try_again = true,
             short if short.is_shortage() => self.note_shortage(short),
-            // Kernel threads, and children that ended before they were looked at: nothing to tell about.
             other => {
+                // Kernel threads, and children that ended before they were attached, are no news.
                 let is_news = !other.is_gone() || self.follower.was_named(pid);
                 self.declined.note(pid, self.follower.meant(pid), now, is_news.then(|| other.to_string()));
             }
@@ -757,7 +757,7 @@ impl<C: Clock> Monitor<C> {
     /// Says once that somebody else clears accessed bits.
     fn note_others(&mut self, targets: &[TargetHeat]) {
         let Some(target) = targets.iter().find(|t| t.facts.cleared_by_others_pages > 0) else { return };
-        if !std::mem::replace(&mut self.told_others, true) {
+        if !std::mem::replace(&mut self.reported_others, true) {
             self.news.push(format!(
                 "accessed bits of process {} ({}) are cleared by something else as well (another monitor, the kernel's DAMON, reclaim, or the \
                  program's own MADV_FREE): less access is found than there is",
@@ -819,7 +819,7 @@ fn target_heat(watched: &mut Watched, now: Ns, elapsed: Ns, settings: &Settings)
         cgroup: watched.cgroup.clone(),
         exited: watched.exited,
         granularity: watched.heat.granularity(),
-        mappings: told_mappings(watched, &sum.regions),
+        mappings: shown_mappings(watched, &sum.regions),
         regions: sum.regions,
         temperature: sum.temperature,
         idle: sum.idle,
@@ -831,12 +831,12 @@ fn target_heat(watched: &mut Watched, now: Ns, elapsed: Ns, settings: &Settings)
 }
 
 /// The mappings for a snapshot: those of the last one, if they are the same.
-fn told_mappings(watched: &mut Watched, regions: &[isotherm_heat::Region]) -> Arc<[Mapping]> {
+fn shown_mappings(watched: &mut Watched, regions: &[isotherm_heat::Region]) -> Arc<[Mapping]> {
     let mappings = mappings_with_regions(watched, regions);
-    if *watched.told_mappings != *mappings {
-        watched.told_mappings = mappings.into();
+    if *watched.shown_mappings != *mappings {
+        watched.shown_mappings = mappings.into();
     }
-    Arc::clone(&watched.told_mappings)
+    Arc::clone(&watched.shown_mappings)
 }
 
 /// Mappings that hold part of a region: both lists are sorted. Where a few regions span thousands of mappings, only those in

@@ -16,13 +16,13 @@ use std::sync::Arc;
 /// Blocks cleared at once, between two looks at the budgets.
 pub(crate) const ARM_BATCH: usize = 64;
 /// A clear of the whole process is worth its stall only for this many pages, and this part of what is resident.
-const LEAST_STUCK_PAGES: u64 = 256;
-const LEAST_STUCK_SHARE: u64 = 1000;
+const MIN_STUCK_PAGES: u64 = 256;
+const MIN_STUCK_SHARE: u64 = 1000;
 /// Seconds to the first clear of the whole process for the sake of stuck pages, and the factor it backs off by.
 const STUCK_FIRST: Ns = 1_000_000_000;
 const STUCK_BACKOFF: u64 = 2;
 const STUCK_LONGEST: Ns = 120_000_000_000;
-/// Bits cleared by others are worth a word from this many on, and this part of those looked at.
+/// Bits cleared by others are reported from this many on, and from this part of the checked ones.
 const MIN_LOST: u64 = 256;
 const MIN_LOST_SHARE: u64 = 50;
 /// How often accesses that were reported are asked for.
@@ -112,7 +112,7 @@ pub(crate) struct Watched {
     interrupts: u64,
     pub mappings: Vec<Mapping>,
     /// Those of the last snapshot.
-    pub told_mappings: Arc<[Mapping]>,
+    pub shown_mappings: Arc<[Mapping]>,
     pub exited: bool,
     pub regions: Vec<Region>,
     pub counted_elsewhere_pages: u64,
@@ -122,7 +122,7 @@ pub(crate) struct Watched {
     /// Bits that others clear are noticed: not where clears of other targets reach this one.
     notices_others: bool,
     /// The counts of the last snapshot.
-    told: Tally,
+    reported: Tally,
     attached_at: Ns,
     next_stuck: Ns,
     stuck_interval: Ns,
@@ -153,14 +153,14 @@ impl Watched {
             next_accesses: now,
             interrupts: 0,
             mappings: Vec::new(),
-            told_mappings: [].into(),
+            shown_mappings: [].into(),
             exited: false,
             regions: Vec::new(),
             counted_elsewhere_pages: 0,
             maybe_shared_pages: 0,
             runs_guest: false,
             notices_others: !source.clears_others,
-            told: Tally::default(),
+            reported: Tally::default(),
             attached_at: now,
             next_stuck: now + STUCK_FIRST,
             stuck_interval: STUCK_FIRST,
@@ -335,7 +335,7 @@ impl Watched {
         self.next_stuck = now + self.stuck_interval;
         let stuck = target.stuck_blocks();
         let pages = target.unarmed_in(&stuck);
-        if pages < LEAST_STUCK_PAGES.max(target.resident() / LEAST_STUCK_SHARE) {
+        if pages < MIN_STUCK_PAGES.max(target.resident() / MIN_STUCK_SHARE) {
             return Ok(());
         }
         // Everything, not only what is stuck: what was touched and not read is lost with the bits.
@@ -425,10 +425,10 @@ impl Watched {
     /// way are, or a kernel under no pressure reclaims.
     pub fn cleared_by_others(&mut self) -> u64 {
         let tally = self.tally();
-        let told = std::mem::replace(&mut self.told, tally);
+        let before = std::mem::replace(&mut self.reported, tally);
         // A target that is watched in another way from now on begins anew.
-        let lost = tally.lost.saturating_sub(told.lost);
-        let left_set = tally.left_set.saturating_sub(told.left_set);
+        let lost = tally.lost.saturating_sub(before.lost);
+        let left_set = tally.left_set.saturating_sub(before.left_set);
         let are_many = lost >= MIN_LOST && lost.saturating_mul(MIN_LOST_SHARE) >= left_set;
         if self.notices_others && are_many { lost } else { 0 }
     }

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn running_out_is_told_from_other_errors() {
+    fn running_out_is_distinguished_from_other_errors() {
         let is_short = |errno| are_short(&io::Error::from_raw_os_error(errno));
         assert!(is_short(libc::EMFILE) && is_short(libc::ENFILE) && !is_short(libc::ENOENT));
     }
@@ -79,10 +79,10 @@ mod tests {
         raise_limit();
         let mut command = Command::new("sh");
         let output = restore_limit(command.args(["-c", "ulimit -n"])).output().unwrap();
-        let told = String::from_utf8(output.stdout).unwrap();
-        let told = told.trim();
+        let printed = String::from_utf8(output.stdout).unwrap();
+        let printed = printed.trim();
         let expected = GIVEN.get().map_or(before, |given| given.rlim_cur);
-        assert!(told == expected.to_string() || told == "unlimited", "{told}, not {expected}");
+        assert!(printed == expected.to_string() || printed == "unlimited", "{printed}, not {expected}");
         assert!(leaves_reserve(&io::stderr()));
     }
 }

@@ -1,9 +1,9 @@
 //! One monitor for each process: locks on processes that end with their holder, however that ends.
 //!
-//! Two monitors that clear accessed bits of one process take each other's accesses. So who watches a process locks it, and who comes
-//! second learns who was first. A lock is one byte of a file that holds nothing, locked by `fcntl`: the byte's place is the process id with
+//! Two monitors that clear accessed bits of one process take each other's accesses. So a monitor locks its targets, and a second
+//! one learns the holder. A lock is one byte of a file that holds nothing, locked by `fcntl`: the byte's place is the process id with
 //! the start time, so that a lock is never on a later process of that id. One descriptor serves all targets, the kernel drops the locks of
-//! whoever ends, and tells who holds one. Locks of `flock` or files of their own would take a descriptor for each target.
+//! a process that ends, and reports the holder of one. Locks of `flock` or files of their own would take a descriptor for each target.
 //!
 //! Such locks belong to the process, and go when it closes *any* descriptor of the file; so each file is opened once and kept.
 
@@ -19,7 +19,7 @@ use std::sync::{Mutex, PoisonError};
 /// Bits of a byte's place that the start time has: ticks of 10 ms for 348 years.
 const START_BITS: u32 = 40;
 
-/// Who has locked a process.
+/// The process that holds a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
     /// Its process id; 0 if it is in a pid namespace that we do not see.
@@ -67,7 +67,7 @@ impl TargetLocks {
         Ok(TargetLocks { file })
     }
 
-    /// Locks a process for us; the inner error is who has it. Locking it again changes nothing.
+    /// Locks a process for us; the inner error is the holder. Locking it again changes nothing.
     pub fn claim(&self, target: Identity) -> io::Result<Result<(), Holder>> {
         // Who holds the lock may end between the two questions: then it is ours to take.
         for _ in 0..3 {
@@ -133,7 +133,7 @@ mod tests {
         Identity { pid, start_ticks }
     }
 
-    /// What another process is told when it asks for `target`: by python, which has fcntl.
+    /// Whether another process finds `target` locked: by python, which has fcntl.
     fn asked_by_another(dir: &Path, target: Identity) -> String {
         let place = byte_of(target, libc::F_WRLCK).l_start;
         let script = "import fcntl, os, sys\nf = open(sys.argv[1], 'r+')\n\

@@ -52,7 +52,7 @@ impl Probe {
         self.misses_note.clone()
     }
 
-    /// Amounts now, and rates over `time`, for which this waits unless told to end.
+    /// Amounts now, and rates over `time`, for which this waits unless it is stopped.
     pub fn measure(&self, time: Duration, stop: &Stop) -> Result<Measured> {
         let begin = self.reading(|| stop.is_set())?;
         stop.sleep(time);

@@ -37,7 +37,7 @@ enum Kind {
     Watches,
     /// Watches processes, and starts a program of the user's.
     Starts,
-    /// Tells what the caller may do, or is a workload.
+    /// Reports what the caller may do, or is a workload.
     Untouched,
 }
 

@@ -1,6 +1,6 @@
 //! When to end: signals, a terminal that is gone, and output that nobody reads any more.
 //!
-//! All of them set one flag, which every loop and every wait of a command looks at ten times a second or more. A hang-up is the
+//! All of them set one flag, which every loop and every wait of a command checks ten times a second or more. A hang-up is the
 //! end of a command that was started on the terminal that hung up. To a daemon it is also the request to read its settings again
 //! ([`hear_hangups`] keeps the two apart). A command that was started with hang-ups ignored (`nohup`) does not hear them.
 
@@ -17,13 +17,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often a wait looks at the flag.
+/// How often a wait checks the flag.
 const TICK: Duration = Duration::from_millis(50);
 
 /// How long after a hang-up its terminal may still seem to be there.
 const GONE_WITHIN: Duration = Duration::from_millis(500);
-/// How often it is looked whether the terminal has gone without a hang-up, and how long that is waited for.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often to check whether the terminal has gone without a hang-up, and how long to wait for that.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
 const HANGUP_WITHIN: Duration = Duration::from_secs(3);
 
 /// The reader of our standard output has gone, which has ended the command.
@@ -85,7 +85,7 @@ impl Stop {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Sleeps for `time`, or until told to end.
+    /// Sleeps for `time`, or until the flag is set.
     pub fn sleep(&self, time: Duration) {
         let began = Instant::now();
         while !self.is_set() {
@@ -108,7 +108,7 @@ pub fn hear_hangups(stop: &Stop, reload: &Arc<AtomicBool>) -> Result<()> {
         loop {
             if signals.pending().count() > 0 {
                 if terminal.is_gone_soon() { stop.set() } else { reload.store(true, Ordering::Relaxed) }
-            } else if looked.elapsed() >= LOOK_EVERY {
+            } else if looked.elapsed() >= CHECK_EVERY {
                 looked = Instant::now();
                 // Gone without a word: whatever hang-up comes later has another reason.
                 if terminal.is_gone() && !terminal.is_followed_by_a_hangup(&mut signals, &stop) {
@@ -148,7 +148,7 @@ impl Terminal {
         (self.controls && uncontrolled()) || self.streams.iter().any(|fd| has_ended(*fd))
     }
 
-    /// The kernel takes the terminal from all processes of a session one after the other, and tells the first of them before that.
+    /// The kernel takes the terminal from all processes of a session one after the other, and signals the first of them before that.
     fn is_gone_soon(&self) -> bool {
         (0..GONE_WITHIN.as_millis() / TICK.as_millis()).any(|look| {
             if look > 0 {
@@ -193,7 +193,7 @@ fn wait_for_end_of(fd: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// Whether whoever started us wants us to outlive the terminal. Asked before a handler is set.
+/// Whether we were started with SIGHUP ignored, so as to outlive the terminal. Asked before a handler is set.
 fn hangups_are_ignored() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -271,7 +271,7 @@ impl Watching {
             ));
         }
         output::note(format_args!(
-            "{sampled} is sampled, at most {} regions, each as hot as the blocks looked at in it{}",
+            "{sampled} is sampled, at most {} regions, each as hot as the blocks checked in it{}",
             self.run.max_regions,
             if self.monitor.settings().mode == Mode::Auto {
                 "; looking at all of it once would take more than five minutes at --max-cpu (--mode whole does so)"

@@ -1,7 +1,7 @@
 //! The command of `--work`: run by the shell, with a limit on its time and on what is kept of its output.
 //!
 //! It is the user's, so nothing is known of it: it may hang, print without end, or leave processes behind. It gets a process group
-//! of its own, which is killed when the command has ended, when its time is up, and when we are told to end. Its pipes are read
+//! of its own, which is killed when the command has ended, when its time is up, and when we are to end. Its pipes are read
 //! without blocking, so one thread can watch the command, the clock and the caller.
 
 use anyhow::{Context, Result, bail};
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 pub const LONGEST: Duration = Duration::from_secs(5);
 /// How much of its output is kept: the end, where the number is.
 const MAX_OUTPUT: usize = 64 << 10;
-/// How often the clock and the caller are looked at.
+/// How often the clock and the caller are checked.
 const TICK: Duration = Duration::from_millis(20);
 
 /// Runs `command` and takes the last number that it prints; `None` if `is_over` before it has ended.

@@ -57,11 +57,11 @@ fn without_smaps(stage: &Stage, pid: u32) -> (Live, TargetId) {
 fn leaves_its_blocks(script: &Script, why: &str) {
     let args = format!("collapse -p {} -d 5s --order address --max-growth 50 --verbose", script.pid());
     let ran = Stage::new().isotherm(&args).ended(0);
-    let told = |block: u64| {
+    let line = |block: u64| {
         let address = format!("{:#x} ", script.numbers()[0] + (block << 21));
         ran.out.lines().find(|line| line.contains(&address)).unwrap_or_else(|| panic!("{address}\n{ran}"))
     };
-    (0..16).for_each(|block| assert!(told(block).ends_with(&format!("leave: {why}")), "{}\n{ran}", told(block)));
+    (0..16).for_each(|block| assert!(line(block).ends_with(&format!("leave: {why}")), "{}\n{ran}", line(block)));
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn a_flood_of_hints_that_are_refused_leaves_the_processor_to_others() {
     daemon.until_it_says("status at");
     let status = || stage.json("status --json --socket s.sock");
     assert!(until(Duration::from_secs(20), || status()["targets"][0]["rss_bytes"].as_u64() > Some(0)));
-    // 1 TiB in which nothing is mapped: half a million blocks, each looked at and refused.
+    // 1 TiB in which nothing is mapped: half a million blocks, each checked and refused.
     let (cpu, began) = (cpu_s(daemon.pid()), Instant::now());
     stage.isotherm(&format!("hint --socket s.sock -p {} 100000000000-110000000000", child.pid())).ended(0);
     wait(Duration::from_secs(8));

@@ -50,7 +50,7 @@ fn a_slow_command_delays_neither_watching_nor_the_end() {
     allow(&stage);
     let run = start(&stage, child.pid(), &script("sleep 600 & echo $! > sleep\necho $$ > shell\nwait"));
     assert!(until(LONG, || runs(&stage.path("sleep"))), "{}", run.err());
-    // While it runs, windows go on: nothing is looked at before the first one.
+    // While it runs, windows go on: nothing is checked before the first one.
     let looked = || stage.json("status --json --socket s.sock")["targets"][0]["huge_bytes"].is_u64();
     assert!(until(LONG, looked), "{}", run.err());
     assert!(runs(&stage.path("sleep")), "not within five seconds: this machine is too slow\n{}", run.err());
@@ -80,7 +80,7 @@ fn a_command_that_fails_is_reported_by_a_run_and_ends_a_collapse() {
     let (stage, child) = (stage(), workload(16));
     allow(&stage);
     let mut run = start(&stage, child.pid(), &script("echo because >&2; exit 3"));
-    run.until_it_says("is not told from here on");
+    run.until_it_says("CPU per unit of work is no longer measured");
     run.until_it_says("because");
     assert!(!until(Duration::from_secs(1), || run.has_ended()), "{}", run.err());
     run.signal("TERM");

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 /// The least that is left alone below a limit, whatever share of it that is: a burst of a few MiB is an everyday event.
 const MIN_MARGIN: Bytes = Bytes(8 << 20);
-/// Until a cgroup is looked at again: doubled each time it still has to wait.
+/// Until a cgroup is checked again: doubled each time it still has to wait.
 const FIRST_WAIT: Ns = 500 * MS;
 /// The longest wait for room, which may come at any time, and after a charge that was refused, for which the kernel has reclaimed.
 const LONGEST_FOR_ROOM: Ns = 8 * S;
@@ -55,7 +55,7 @@ impl Pauses {
         Some(Handled::Later(pause.until, why))
     }
 
-    /// What a cgroup waits for, or waited for when it was last looked at.
+    /// What a cgroup waits for, or waited for at the last check.
     pub(super) fn why(&self, cgroup: &str) -> Option<Wait> {
         self.0.get(cgroup).map(|pause| pause.why)
     }

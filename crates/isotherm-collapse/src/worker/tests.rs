@@ -20,7 +20,7 @@ struct Fake {
     /// Of all processes.
     cgroup: Option<CgroupState>,
     took_ns: Option<Ns>,
-    /// What a look costs.
+    /// CPU time of one [`Machine::look`].
     look_ns: Ns,
     cpu_ns: Ns,
     collapsed: Vec<(TargetId, BlockNo)>,
@@ -298,7 +298,7 @@ fn each_budget_is_kept() {
 
 #[test]
 fn a_flood_of_hints_that_are_refused_keeps_to_the_cpu_budget() {
-    // As many as the daemon queues; each is looked at for 20 us, and refused.
+    // As many as the daemon queues; each is checked for 20 us, and refused.
     let fake = Fake { look_ns: 20_000, gone: [A].into(), ..Fake::default() };
     let mut scene = Scene::new(Fake::default(), Budgets { cpu_pct: 10.0, ..unlimited() });
     *scene.collapser.machine() = fake;
@@ -378,7 +378,7 @@ fn a_cgroup_near_a_limit_waits_until_there_is_room() {
         assert_eq!(scene.server.put_off_for(&[wait]), 200, "no hint is lost");
         let waits = [A, B].map(|process| scene.collapser.cgroup_wait(process));
         assert_eq!(waits, [Some(wait); 2], "both are in it");
-        assert!(scene.waits[&wait] < 200 * 15, "looked at less and less often: {:?}", scene.waits);
+        assert!(scene.waits[&wait] < 200 * 15, "checked less and less often: {:?}", scene.waits);
         scene.collapser.machine().cgroup = Some(limits((54, 64), (100, 1000)));
         assert_eq!(scene.play(10).len(), 200, "10 MiB are enough");
         assert_eq!([A, B].map(|process| scene.collapser.cgroup_wait(process)), [None; 2]);

@@ -202,7 +202,7 @@ pub(crate) struct Look {
     seen: [u32; OUTCOMES],
 }
 
-/// What one read of a look has found.
+/// What one read of a sampled block has found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     /// Units (pages, or the huge page) touched since the clear and not seen before.

@@ -1,6 +1,6 @@
 //! Reads a file of damo, whoever wrote it.
 //!
-//! Compressed text is parsed as it is unpacked, so that it is in memory once, as records; and no more than [`MOST_TEXT`] of it
+//! Compressed text is parsed as it is unpacked, so that it is in memory once, as records; and no more than [`MAX_TEXT`] of it
 //! is unpacked, since a few MiB of zlib can stand for any amount. Records are charged as they are parsed (`charged`).
 
 use super::charged;
@@ -19,7 +19,7 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 /// The most text that is read of one file: some million regions, which take about as much memory.
-const MOST_TEXT: u64 = 2 << 30;
+const MAX_TEXT: u64 = 2 << 30;
 
 /// What comes through a pipe is taken to be so long, as far as memory goes.
 const SIZE_OF_PIPE: u64 = 4 << 20;
@@ -27,8 +27,8 @@ const SIZE_OF_PIPE: u64 = 4 << 20;
 /// No name, text or number of damo comes near.
 const LONGEST_WORD: Bytes = Bytes(1 << 20);
 
-/// How many names of unknown fields are told.
-const MOST_NAMES: usize = 8;
+/// Names of unknown fields that are reported.
+const MAX_NAMES: usize = 8;
 
 /// What a recording of damo says, in our terms.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,18 +48,18 @@ pub fn read(path: impl AsRef<Path>) -> Result<DamoRecording> {
 
 /// The same, with as much memory as is said and not what the size of the file suggests: `None` for that.
 pub fn read_within(path: impl AsRef<Path>, max_memory: Option<Bytes>) -> Result<DamoRecording> {
-    read_up_to(path.as_ref(), MOST_TEXT, max_memory)
+    read_up_to(path.as_ref(), MAX_TEXT, max_memory)
 }
 
 /// The same with another bound on text.
-pub(super) fn read_up_to(path: &Path, most_text: u64, max_memory: Option<Bytes>) -> Result<DamoRecording> {
+pub(super) fn read_up_to(path: &Path, max_text: u64, max_memory: Option<Bytes>) -> Result<DamoRecording> {
     let open = |error| Error::Open { path: path.to_owned(), error };
     let file = File::open(path).map_err(open)?;
     let there = file.metadata().map_err(open)?;
     let size = if there.is_file() { there.len() } else { SIZE_OF_PIPE };
     let mut file = BufReader::with_capacity(1 << 16, file);
     let begin = file.fill_buf().map_err(open)?.to_vec();
-    let place = Place { path, most_text, allowance: Allowance::new(path, size, max_memory.map(|bytes| bytes.0)) };
+    let place = Place { path, max_text, allowance: Allowance::new(path, size, max_memory.map(|bytes| bytes.0)) };
     let mut notes = Notes::default();
     let records = match Form::of(&begin).map_err(|(what, advice)| place.error(what, advice))? {
         Form::Compressed => place.json(ZlibDecoder::new(file), &mut notes)?,
@@ -115,7 +115,7 @@ fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
 /// What errors name.
 struct Place<'a> {
     path: &'a Path,
-    most_text: u64,
+    max_text: u64,
     allowance: Allowance,
 }
 
@@ -126,13 +126,13 @@ impl Place<'_> {
 
     fn json(&self, from: impl Read, notes: &mut Notes) -> Result<Vec<Record>> {
         let mut unknown = BTreeSet::new();
-        let text = BufReader::new(Words::of(Limited { from, left: self.most_text }));
+        let text = BufReader::new(Words::of(Limited { from, left: self.max_text }));
         let mut parser = serde_json::Deserializer::from_reader(text);
         let parse = || {
             serde_ignored::deserialize(&mut parser, |field| {
                 if let serde_ignored::Path::Map { key, .. } = field
                     && !is_known(&key)
-                    && unknown.len() <= MOST_NAMES
+                    && unknown.len() <= MAX_NAMES
                 {
                     unknown.insert(key.chars().take(40).collect::<String>());
                 }
@@ -162,7 +162,7 @@ impl Place<'_> {
     }
 
     fn too_large(&self) -> Error {
-        let limit = Bytes(self.most_text);
+        let limit = Bytes(self.max_text);
         self.error(
             format!("its text is longer than {limit}, which is as much as is read"),
             "make it shorter: damo adjust --aggregate_interval",
@@ -170,7 +170,7 @@ impl Place<'_> {
     }
 
     fn script(&self, from: impl Read, notes: &mut Notes) -> Result<Vec<Record>> {
-        let lines = BufReader::new(Limited { from, left: self.most_text });
+        let lines = BufReader::new(Limited { from, left: self.max_text });
         let records = text::read(lines).map_err(|error| match error {
             text::Failed::Io(e) if e.kind() == ErrorKind::FileTooLarge => self.too_large(),
             text::Failed::Io(error) => Error::Open { path: self.path.to_owned(), error },

@@ -472,7 +472,7 @@ static long next_mapping(__u32 i, struct pass *p)
 
 /*
  * The number of a task in the namespace of who reads the iterator, which is what user space knows it by. task->pid is the number in
- * the first namespace, another one for whoever runs in a container. The iterator lists tasks of the reader's namespace only, so
+ * the first namespace, another one for a process in a container. The iterator lists tasks of the reader's namespace only, so
  * that a task has a number there; 0 is none's.
  */
 static __always_inline __s32 tid_for_reader(struct task_struct *task)

@@ -496,7 +496,7 @@ mod tests {
             target.facts.cgroup_memory = Some(CgroupMemory { anon, file, slab, swap });
             target
         };
-        // Two processes of /a/x see the same; /b is told by the kernel with all that is below it; of /c nothing is known.
+        // Two processes of /a/x see the same; of /b the kernel reports all that is below it too; of /c nothing is known.
         let targets = vec![
             of(1, "/a/x", 1),
             of(2, "/a/x", 1),

@@ -2,7 +2,8 @@
 //!
 //! Three parts. [`TopState`] is all that is shown and reacts to snapshots and keys, without a terminal. [`draw`] draws it on a
 //! frame of any size. [`run_top`] is the session that connects both with the terminal, and with `input`, which reads its
-//! keys, the only place of this crate that does I/O. Snapshots come over a channel from whoever makes them, a monitor or a replay, so drawing never delays looking.
+//! keys, the only place of this crate that does I/O. Snapshots come over a channel from a monitor or a replay, so drawing never
+//! delays access checks.
 
 mod draw;
 mod input;

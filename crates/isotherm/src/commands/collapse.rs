@@ -160,7 +160,7 @@ fn watched(args: &CollapseArgs, stop: &Stop) -> Result<(Vec<Known>, String, Opti
     let (unlooked, all) = watching.monitor.unlooked();
     if unlooked * 20 > all {
         output::note(format_args!(
-            "{unlooked} of {all} blocks were not looked at yet, and get no hint; a longer --duration, or more --max-cpu, reaches them"
+            "{unlooked} of {all} blocks were not checked for accesses yet, and get no hint; a longer --duration, or more --max-cpu, reaches them"
         ));
     }
     Ok((known, watching.run.source.clone(), Some(watching)))

@@ -120,8 +120,8 @@ fn measure(orders: Receiver<Measure>, shared: &Shared, is_over: impl Fn() -> boo
                 state.read(reading);
             }
             Err(error) => {
-                // A counter that cannot be read is no reason to stop: it is told once, and left.
-                output::note(format_args!("CPU for each unit of work is not told from here on: {error:#}"));
+                // A counter that cannot be read is no reason to stop: it is reported once, and not read again.
+                output::note(format_args!("CPU per unit of work is no longer measured: {error:#}"));
                 order.work = None;
                 *probe = Probe::start(order.pids.iter().copied(), None);
             }

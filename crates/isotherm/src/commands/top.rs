@@ -49,7 +49,7 @@ pub fn run(args: &TopArgs) -> Result<()> {
     drop(snapshots);
     let watched = monitor.join().map_err(|_| anyhow!("the monitor thread panicked"))?;
     shown.context("draw on the terminal")?;
-    // The screen is given back: processes that were missing from the lists are told now.
+    // The screen is given back: processes that were missing from the lists are reported now.
     watched?.iter().for_each(output::note);
     Ok(())
 }

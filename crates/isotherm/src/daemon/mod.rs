@@ -1,5 +1,5 @@
 //! What `isotherm run` is made of, besides the monitor: the state that its threads share ([`state`]), who serves hints
-//! ([`worker`]), its settings ([`config`]; whose commands root runs: [`trust`]), and the socket at which it is asked and told
+//! ([`worker`]), its settings ([`config`]; whose commands root runs: [`trust`]), and the socket for status and hints
 //! ([`socket`]).
 //!
 //! Four threads: the first watches and gives hints once a window, the second serves them, the third answers, the fourth measures

@@ -2,7 +2,7 @@
 //!
 //! Whether a socket is left over cannot be seen by itself: between `bind` and `listen` a live one refuses connections as a dead one
 //! does. So the owner of a place holds a lock, on a file beside the socket, for as long as it lives; the kernel drops the lock
-//! with the process. Only who has it removes a socket or makes one. The mode is set before `bind`, which takes it over: no moment
+//! with the process. Only the holder of the lock removes a socket or makes one. The mode is set before `bind`, which takes it over: no moment
 //! passes in which others could connect.
 
 use anyhow::{Context, Result, bail};
@@ -86,7 +86,7 @@ impl Drop for Place {
     }
 }
 
-/// Locks the file at `path`; `None` if another process has it.
+/// Locks the file at `path`; `None` if another process holds the lock.
 fn lock(path: &Path) -> io::Result<Option<File>> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     for _ in 0..TRIES {

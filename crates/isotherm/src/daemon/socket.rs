@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(50);
 
-/// The state, by whoever holds it.
+/// The state, shared by all threads.
 pub type Shared = Arc<Mutex<State>>;
 
 /// Locks the state. A thread that panicked with it has left it as whole as any step does.
@@ -77,8 +77,8 @@ impl Door {
         }
     }
 
-    /// The mode of the socket says who may connect; whoever was let in for other reasons (a mode that was changed, a descriptor that
-    /// was handed on) is still asked who it is.
+    /// The mode of the socket says who may connect. The user of each connection is checked all the same: a mode may have been
+    /// changed, or a descriptor handed on.
     fn admits(&self, stream: &UnixStream) -> bool {
         match peer::uid(stream) {
             Ok(uid) if may_connect(uid, rustix::process::geteuid().as_raw()) => true,

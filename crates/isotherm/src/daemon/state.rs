@@ -132,9 +132,9 @@ pub struct Status {
 struct Hints {
     queued: usize,
     put_off: usize,
-    /// Of those put off, blocks that something has to touch or write first.
+    /// Of the deferred ones, blocks that something has to touch or write first.
     unwritable: usize,
-    /// Of those put off, blocks whose memory cgroup has no room for a huge page, or waits for memory.
+    /// Of the deferred ones, blocks whose memory cgroup has no room for a huge page, or waits for memory.
     cgroup: usize,
     capacity: usize,
 }
@@ -380,7 +380,7 @@ impl State {
         self.resting.insert((hint.process, hint.block), now + REST);
     }
 
-    /// What there is to tell.
+    /// What there is to report.
     pub fn status(&self) -> Status {
         let targets = self.targets.iter().map(|(id, t)| TargetStatus {
             pid: id.pid,

@@ -1,8 +1,8 @@
 //! Whether a file of settings may name a command that root runs.
 //!
-//! Used by `config`. Whoever can change such a file is root, so it has to be the file of root or of whom we run for, and nobody
-//! else may write to it or put another in its place. Who runs for nobody but himself may take the file of anyone: the command
-//! has no more rights than he. `sudo` is no exception: its rules may allow one command line and not any command.
+//! Used by `config`. A user who can change such a file is root, so it has to belong to root or to the user that we run for, and nobody
+//! else may write to it or put another in its place. A user who runs it without root's rights may name any file: the command
+//! has no more rights than the user. `sudo` is no exception: its rules may allow one command line and not any command.
 
 use anyhow::{Context, Result, bail};
 use isotherm_sys::proc::Proc;

@@ -1,7 +1,7 @@
 //! Who serves hints: takes one under the lock of the state, does what it takes without it, and notes the result under it again.
 //!
 //! Looking at a block, collapsing it and asking why it was refused are system calls that last as long as the kernel likes. The
-//! collapser and its machine are therefore the worker's own, and whoever wants something of them leaves an [`Order`].
+//! collapser and its machine are therefore the worker's own, and a thread that wants something of them leaves an [`Order`].
 
 use crate::daemon::socket::{Shared, lock};
 use crate::daemon::state::{Order, Report};
