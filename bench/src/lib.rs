@@ -11,8 +11,9 @@ pub mod own_thread;
 pub mod redis;
 
 use anyhow::{Context, Result};
+use isotherm_heat::Clock;
 use isotherm_heat::Ns;
-use isotherm_sources::{Clock, RealClock};
+use isotherm_sources::RealClock;
 use isotherm_sys::host::{HostFacts, HostRoots};
 use isotherm_workload::{Child, Index, Layout, Pattern};
 use std::cell::Cell;

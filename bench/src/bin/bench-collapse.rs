@@ -295,7 +295,7 @@ impl Daemon {
                 break;
             };
             let (unlooked, blocks) = monitor.unlooked();
-            if !plan::is_time(unlooked, blocks, monitor.cost(monitor.now()).elapsed_ns) {
+            if !plan::is_time(unlooked, blocks, monitor.elapsed_ns()) {
                 continue;
             }
             self.feed(mappings, &benefit::of_pages(pages, monitor.now()));

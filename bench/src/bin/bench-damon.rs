@@ -14,11 +14,13 @@
 
 use anyhow::{Context, Result, bail};
 use isotherm_bench::{BenchClock, Log, become_workload, median, spread, start};
+use isotherm_heat::Clock;
+use isotherm_heat::source::{AccessSource, RegionSource};
 use isotherm_heat::{Ns, ToldRegion};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
 use isotherm_sources::choose::{self, Wanted};
 use isotherm_sources::damon::{Damon, Space};
-use isotherm_sources::{AccessSource, Clock, Report};
+
 use isotherm_sys::damon::Attributes;
 use isotherm_sys::proc::Proc;
 use isotherm_units::{AddrRange, PAGE_SIZE};
@@ -212,13 +214,7 @@ fn watch_with_damon(child: &Child, pattern: &Pattern, attributes: Attributes) ->
     let mut next = began;
     let mut thread = None;
     while next <= began + WATCH {
-        let mut told: Vec<ToldRegion> = Vec::new();
-        let mut sink = |_, report| {
-            if let Report::Region(region) = report {
-                told.push(region);
-            }
-        };
-        source.read(child.pid(), &[], &mut sink)?;
+        let told = source.regions(child.pid())?.unwrap_or_default().regions;
         thread = source.thread().or(thread);
         if next >= began + WATCH - ASKED {
             clock.beside(|| scores.add(&score(child.memory(), &hot, &told)));

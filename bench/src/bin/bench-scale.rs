@@ -10,12 +10,12 @@
 use anyhow::Result;
 use isotherm_bench::Log;
 use isotherm_heat::adaptive::{Attrs, Context, Goal};
-use isotherm_heat::{Ns, TargetId};
+use isotherm_heat::source::{
+    AccessSource, Asked, Attached, BitsSink, ClearedProcess, ClearedSink, Description, Layout, PageSource, Progress,
+};
+use isotherm_heat::{Clock, Ns};
 use isotherm_model::{Claim, Host, MASIM_PID, Masim, ModelClock, ModelSource, PageProbe, Physical, Scope, Score};
 use isotherm_monitor::{Follower, Mode, Monitor, Selection, Settings};
-use isotherm_sources::{
-    AccessSource, Cleared, ClearedProcess, Clock, Description, Error, Layout, Progress, Report, Sink,
-};
 use isotherm_sys::clock::thread_cpu_ns;
 use isotherm_sys::proc::Proc;
 use isotherm_units::{AddrRange, BlockNo, Bytes};
@@ -301,7 +301,7 @@ impl AccessSource for Timed {
         self.of.describe()
     }
 
-    fn attach(&mut self, pid: u32) -> Result<(TargetId, String), Error> {
+    fn attach(&mut self, pid: u32) -> Asked<Attached> {
         self.of.attach(pid)
     }
 
@@ -309,30 +309,31 @@ impl AccessSource for Timed {
         self.of.detach(pid);
     }
 
-    fn layout(&mut self, pid: u32) -> Result<Layout, Error> {
+    fn layout(&mut self, pid: u32) -> Asked<Layout> {
         self.time(|of| of.layout(pid))
     }
 
-    fn read(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut Sink<'_>) -> Result<Progress, Error> {
-        let mut found: Vec<(Ns, Report)> = Vec::with_capacity(blocks.len());
-        let progress = self.time(|of| of.read(pid, blocks, &mut |at, report| found.push((at, report))));
-        found.into_iter().for_each(|(at, report)| sink(at, report));
+    fn as_pages(&mut self) -> Option<&mut dyn PageSource> {
+        Some(self)
+    }
+}
+
+impl PageSource for Timed {
+    fn read(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut BitsSink<'_>) -> Asked<Progress> {
+        let mut found = Vec::with_capacity(blocks.len());
+        let progress = self.time(|of| of.read(pid, blocks, &mut |at, block, bits| found.push((at, block, bits))));
+        found.into_iter().for_each(|(at, block, bits)| sink(at, block, bits));
         progress
     }
 
-    fn clear(
-        &mut self,
-        pid: u32,
-        blocks: &[BlockNo],
-        sink: &mut dyn FnMut(Ns, BlockNo, Cleared),
-    ) -> Result<Progress, Error> {
+    fn clear(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut ClearedSink<'_>) -> Asked<Progress> {
         let mut done = Vec::with_capacity(blocks.len());
         let progress = self.time(|of| of.clear(pid, blocks, &mut |at, block, cleared| done.push((at, block, cleared))));
         done.into_iter().for_each(|(at, block, cleared)| sink(at, block, cleared));
         progress
     }
 
-    fn clear_process(&mut self, pid: u32, stuck: &[BlockNo], all: &[BlockNo]) -> Result<ClearedProcess, Error> {
+    fn clear_process(&mut self, pid: u32, stuck: &[BlockNo], all: &[BlockNo]) -> Asked<ClearedProcess> {
         self.time(|of| of.clear_process(pid, stuck, all))
     }
 }

@@ -4,10 +4,11 @@
 use anyhow::{Context, Result};
 use isotherm_bench::{Log, become_workload, busy, median, own_rss, spread, start};
 use isotherm_heat::Ns;
+use isotherm_heat::source::{AccessSource, PageSource};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
+use isotherm_sources::RealClock;
 use isotherm_sources::choose::{self, Wanted};
 use isotherm_sources::page_table::PageTable;
-use isotherm_sources::{AccessSource, RealClock};
 use isotherm_sys::clear_refs::{self, Clear};
 use isotherm_sys::clock;
 use isotherm_sys::madvise::PidFd;
@@ -101,7 +102,7 @@ fn scan(gib: usize, huge: bool) -> Result<Costs> {
         mark(0, began);
 
         let began = clock::monotonic_ns();
-        let progress = source.read(child.pid(), &blocks, &mut |_, _| {})?;
+        let progress = source.read(child.pid(), &blocks, &mut |_, _, _| {})?;
         costs.read.push(per_page(began));
         anyhow::ensure!(progress.answered == blocks.len() && progress.read_errors == 0, "a read was left out");
 

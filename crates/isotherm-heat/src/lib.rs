@@ -1,13 +1,15 @@
 //! Heat: what is known of each page, what to look at next, and the snapshot made of it.
 //!
-//! Fed by `isotherm-sources`, read by faces, recordings and planners. Pure: time and randomness are arguments, nothing here
-//! does I/O, so that every decision can be replayed in a test.
+//! Asks whatever implements the traits of [`source`] (`isotherm-sources`, a modelled host, a test), is driven by `isotherm-monitor`
+//! through [`track`], and read by faces, recordings and planners. Pure: time and randomness are arguments, nothing here does I/O, so that
+//! every decision can be replayed in a test.
 
 #![forbid(unsafe_code)]
 
 pub mod adaptive;
 mod block;
 mod budget;
+mod clock;
 mod due;
 mod interval;
 mod mapping;
@@ -15,16 +17,18 @@ mod mask;
 mod merge;
 mod regions;
 mod reported;
-
 mod sampled;
 mod snapshot;
+pub mod source;
 mod target;
 mod tiles;
 mod told;
+pub mod track;
 mod view;
 
 pub use block::{BlockBits, HugeHeat, LEAST_IDLE, Ns, PageHeat, Run, Sighting};
 pub use budget::{Bucket, RETOUCH_NS};
+pub use clock::{Clock, VirtualClock};
 pub use interval::{Histogram, Interval, STEPS_PER_OCTAVE};
 pub use isotherm_rng::Rng;
 pub use mapping::{MappingBits, MappingTarget, Next};
@@ -39,4 +43,4 @@ pub use snapshot::{
 pub use target::{BlockHeat, CREDIT_S, FIRST_READ, HORIZON, Tally, Target, View, Watch};
 pub use tiles::{Tile, Tiles};
 pub use told::{ToldRegion, ToldRegions};
-pub use view::{Summary, summarize, summarize_after};
+pub use view::{Since, Summary, summarize, summarize_after};

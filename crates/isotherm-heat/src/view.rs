@@ -34,9 +34,25 @@ pub fn summarize(target: &Target, now: Ns, max_regions: usize) -> Summary {
     sum
 }
 
-/// The same, with the ages of regions carried on from the summary `elapsed` ago.
-pub fn summarize_after(target: &Target, now: Ns, max_regions: usize, before: &[Region], elapsed: Ns) -> Summary {
+/// What was shown of a target the last time: regions that are as they were have grown older since.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Since<'a> {
+    /// Its regions then; none if nothing was shown yet.
+    pub regions: &'a [Region],
+    /// How long ago that was.
+    pub elapsed_ns: Ns,
+}
+
+impl Since<'_> {
+    /// Carries the ages of regions on.
+    pub fn carry_ages(&self, regions: &mut [Region]) {
+        carry_ages(regions, self.regions, self.elapsed_ns);
+    }
+}
+
+/// The same, with the ages of regions carried on from the last time.
+pub fn summarize_after(target: &Target, now: Ns, max_regions: usize, last: Since<'_>) -> Summary {
     let mut sum = summarize(target, now, max_regions);
-    carry_ages(&mut sum.regions, before, elapsed);
+    last.carry_ages(&mut sum.regions);
     sum
 }

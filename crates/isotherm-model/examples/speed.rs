@@ -2,8 +2,9 @@
 //!
 //! `cargo run --release -p isotherm-model --example speed`
 
+use isotherm_heat::Clock;
+use isotherm_heat::source::{AccessSource, PageSource};
 use isotherm_model::{Access, Area, Claim, Heat, Host, ModelClock, ModelSource, PageProbe, Process, Scope};
-use isotherm_sources::{AccessSource, Clock};
 use isotherm_sys::clock::thread_cpu_ns;
 use isotherm_units::{Addr, AddrRange, BlockNo, Bytes, PageNo};
 use std::hint::black_box;
@@ -34,7 +35,7 @@ fn blocks(name: &str, heat: Heat, after: u64) {
     });
     clock.sleep_until(clock.now() + after);
     per(&format!("{name}: read a block"), all.len() as u64, || {
-        source.read(1, &all, &mut |_, report| _ = black_box(report)).expect("attached");
+        source.read(1, &all, &mut |_, _, bits| _ = black_box(bits)).expect("attached");
     });
 }
 

@@ -1,8 +1,8 @@
 //! Time on a modelled host: it passes while someone sleeps, and while the monitor works.
 
 use crate::costs::{Costs, Counts, Work};
+use isotherm_heat::Clock;
 use isotherm_heat::Ns;
-use isotherm_sources::Clock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

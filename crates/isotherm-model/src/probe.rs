@@ -7,8 +7,8 @@ use crate::clock::ModelClock;
 use crate::costs::Work;
 use crate::host::Host;
 use crate::physical::Physical;
+use isotherm_heat::Clock;
 use isotherm_heat::Ns;
-use isotherm_sources::Clock;
 use isotherm_units::PageNo;
 use std::sync::Arc;
 

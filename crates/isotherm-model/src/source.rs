@@ -8,10 +8,11 @@ use crate::clock::ModelClock;
 use crate::costs::Work;
 use crate::host::Host;
 use crate::view::{Found, View};
-use isotherm_heat::{BlockBits, Granularity, Mask, Ns, TargetId};
-use isotherm_sources::{
-    AccessSource, Accesses, Cleared, ClearedProcess, Clock, Description, Error, Layout, Progress, Report, Sink,
+use isotherm_heat::source::{
+    AccessSource, Accesses, Asked, Attached, BitsSink, Clear, Cleared, ClearedProcess, ClearedSink, Description,
+    Layout, PageSource, Progress, SourceError, SourceErrorKind,
 };
+use isotherm_heat::{BlockBits, Clock, Granularity, Mask, Ns};
 use isotherm_units::{BlockNo, PAGES_PER_BLOCK};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -27,11 +28,11 @@ const BLOCKS_PER_UPPER: u64 = 512;
 pub struct ModelSource {
     host: Arc<Host>,
     clock: ModelClock,
-    attached: HashMap<u32, Attached>,
+    attached: HashMap<u32, Watched>,
 }
 
 #[derive(Debug, Default)]
-struct Attached {
+struct Watched {
     /// Where in the host.
     index: usize,
     cleared: HashMap<u64, Ns, BuildHasherDefault<BlockHasher>>,
@@ -70,8 +71,8 @@ impl ModelSource {
         self.attached.values().map(|a| a.cleared.len()).sum()
     }
 
-    fn attached(&self, pid: u32) -> Result<&Attached, Error> {
-        self.attached.get(&pid).ok_or(Error::Gone(pid))
+    fn watched(&mut self, pid: u32) -> Asked<&mut Watched> {
+        self.attached.get_mut(&pid).ok_or_else(|| gone(pid))
     }
 
     /// A clear of one block: what it costs is known before, when it is done after.
@@ -86,7 +87,7 @@ impl ModelSource {
     }
 }
 
-impl Attached {
+impl Watched {
     fn read(&mut self, clock: &ModelClock, view: View<'_>, block: BlockNo) -> BlockBits {
         let since = self.cleared.get(&block.0).copied();
         match view.block(block, since, clock.now()) {
@@ -122,23 +123,21 @@ impl AccessSource for ModelSource {
         }
     }
 
-    fn attach(&mut self, pid: u32) -> Result<(TargetId, String), Error> {
-        let index = self.host.index_of(pid).ok_or(Error::Gone(pid))?;
-        self.attached.entry(pid).or_insert_with(|| Attached { index, ..Attached::default() });
+    fn attach(&mut self, pid: u32) -> Asked<Attached> {
+        let index = self.host.index_of(pid).ok_or_else(|| gone(pid))?;
+        self.attached.entry(pid).or_insert_with(|| Watched { index, ..Watched::default() });
         let view = self.host.view_at(index);
-        Ok((view.id(), view.process.comm.clone()))
-    }
-
-    fn cgroup_of(&self, pid: u32) -> Option<String> {
-        Some(self.host.process(pid)?.cgroup.clone())
+        let cgroup = Some(view.process.cgroup.clone());
+        Ok(Attached { id: view.id(), comm: view.process.comm.clone(), cgroup })
     }
 
     fn detach(&mut self, pid: u32) {
         self.attached.remove(&pid);
     }
 
-    fn layout(&mut self, pid: u32) -> Result<Layout, Error> {
-        let view = self.host.view_at(self.attached(pid)?.index);
+    fn layout(&mut self, pid: u32) -> Asked<Layout> {
+        let index = self.watched(pid)?.index;
+        let view = self.host.view_at(index);
         let (blocks, mappings) = (view.blocks(), view.mappings());
         let mut uppers: Vec<u64> = blocks.iter().map(|b| b.0 / BLOCKS_PER_UPPER).collect();
         uppers.dedup();
@@ -147,8 +146,15 @@ impl AccessSource for ModelSource {
         Ok(Layout { blocks, mappings, ..Layout::default() })
     }
 
-    fn read(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut Sink<'_>) -> Result<Progress, Error> {
-        let attached = self.attached.get_mut(&pid).ok_or(Error::Gone(pid))?;
+    fn as_pages(&mut self) -> Option<&mut dyn PageSource> {
+        Some(self)
+    }
+}
+
+// No process shares memory with another: there are no frames of shared pages.
+impl PageSource for ModelSource {
+    fn read(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut BitsSink<'_>) -> Asked<Progress> {
+        let attached = self.attached.get_mut(&pid).ok_or_else(|| gone(pid))?;
         let view = self.host.view_at(attached.index);
         let mut entries = 0;
         for block in blocks {
@@ -158,19 +164,14 @@ impl AccessSource for ModelSource {
                 BlockBits::Huge { .. } => 1,
                 BlockBits::Gone => 0,
             };
-            sink(self.clock.now(), Report::Block(*block, bits));
+            sink(self.clock.now(), *block, Some(bits));
         }
         let longest_hold_ns = BLOCKS_PER_PASS.min(blocks.len() as u64) * self.clock.costs().read_table_ns;
         Ok(Progress { answered: blocks.len(), entries, read_errors: 0, longest_hold_ns })
     }
 
-    fn clear(
-        &mut self,
-        pid: u32,
-        blocks: &[BlockNo],
-        sink: &mut dyn FnMut(Ns, BlockNo, Cleared),
-    ) -> Result<Progress, Error> {
-        let attached = self.attached.get_mut(&pid).ok_or(Error::Gone(pid))?;
+    fn clear(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut ClearedSink<'_>) -> Asked<Progress> {
+        let attached = self.attached.get_mut(&pid).ok_or_else(|| gone(pid))?;
         let view = self.host.view_at(attached.index);
         for block in blocks {
             let (at, outcome) = ModelSource::clear_block(&self.clock, view, *block);
@@ -180,8 +181,8 @@ impl AccessSource for ModelSource {
         Ok(Progress { answered: blocks.len(), ..Progress::default() })
     }
 
-    fn clear_process(&mut self, pid: u32, _: &[BlockNo], all: &[BlockNo]) -> Result<ClearedProcess, Error> {
-        let attached = self.attached.get_mut(&pid).ok_or(Error::Gone(pid))?;
+    fn clear_process(&mut self, pid: u32, _: &[BlockNo], all: &[BlockNo]) -> Asked<ClearedProcess> {
+        let attached = self.attached.get_mut(&pid).ok_or_else(|| gone(pid))?;
         let view = self.host.view_at(attached.index);
         let unit = |huge| if huge { PAGES_PER_BLOCK as u64 } else { 1 };
         let pages: u64 = view.areas().map(|(pages, huge)| (pages.end - pages.start) / unit(huge)).sum();
@@ -189,11 +190,11 @@ impl AccessSource for ModelSource {
         self.clock.work(Work::ClearRefsPage, pages);
         let at = self.clock.now();
         attached.cleared = view.blocks().into_iter().map(|block| (block.0, at)).collect();
-        Ok(ClearedProcess { at, stall_ns: at - began, flushed: true, blocks: all.to_vec(), partly: Vec::new() })
+        let clear = Clear { at, stall_ns: at - began, flushed: true };
+        Ok(ClearedProcess { clear, blocks: all.to_vec(), partly: Vec::new() })
     }
+}
 
-    fn shared_frames(&mut self, pid: u32, _: &[BlockNo], _: &mut dyn FnMut(Option<u64>)) -> Result<(), Error> {
-        // No process shares memory with another.
-        self.attached(pid).map(|_| ())
-    }
+fn gone(pid: u32) -> SourceError {
+    SourceError::new(SourceErrorKind::Gone, format!("the modelled host has no process {pid}"))
 }

@@ -1,9 +1,10 @@
 //! The source against a naive model: one bit for each page, set by walking through time in small steps.
 
+use isotherm_heat::Clock;
+use isotherm_heat::source::{AccessSource, Attached, PageSource};
 use isotherm_heat::{BlockBits, Ns};
 use isotherm_model::{Access, Area, Heat, Host, ModelClock, ModelSource, Phase, Process};
 use isotherm_model::{Costs, Counts, PageProbe};
-use isotherm_sources::{AccessSource, Clock, Report};
 use isotherm_units::{Addr, AddrRange, BLOCK_SIZE, BlockNo, Bytes, PAGE_SIZE, PageNo};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,9 +43,9 @@ fn attached(host: &Arc<Host>, costs: Costs) -> (ModelSource, ModelClock) {
 
 fn read(source: &mut ModelSource, block: BlockNo) -> BlockBits {
     let mut bits = BlockBits::Gone;
-    let progress = source.read(PID, &[block], &mut |_, report| match report {
-        Report::Block(b, found) if b == block => bits = found,
-        other => panic!("{other:?}"),
+    let progress = source.read(PID, &[block], &mut |_, b, found| match found {
+        Some(found) if b == block => bits = found,
+        other => panic!("{b:?}: {other:?}"),
     });
     assert_eq!(progress.unwrap().answered, 1);
     bits
@@ -210,14 +211,14 @@ fn what_is_asked_is_charged_and_takes_time() {
     let mut times = BTreeMap::new();
     source.clear(PID, &blocks, &mut |at, block, _| assert!(times.insert(block, at).is_none())).unwrap();
     assert_eq!(times.into_values().collect::<Vec<_>>(), [43_000, 86_000, 98_000, 98_000], "done one after another");
-    let progress = source.read(PID, &blocks, &mut |_, _| {}).unwrap();
+    let progress = source.read(PID, &blocks, &mut |_, _, _| {}).unwrap();
     assert_eq!((progress.answered, progress.entries), (4, 1025));
     let cost = 98_000 + 2 * 1978 + 800;
     assert_eq!((clock.now(), clock.cpu()), (cost, cost));
     let counts = Counts { tables_read: 2, huge_read: 1, blocks_cleared: 2, huge_cleared: 1, ..Counts::default() };
     assert_eq!(clock.counts(), counts);
     let cleared = source.clear_process(PID, &[], &blocks).unwrap();
-    assert_eq!((cleared.stall_ns, cleared.flushed), (1025 * 41, true));
+    assert_eq!((cleared.clear.stall_ns, cleared.clear.flushed), (1025 * 41, true));
 }
 
 #[test]
@@ -228,7 +229,7 @@ fn a_block_is_forgotten_once_all_of_it_is_young_again() {
     source.clear(PID, &blocks, &mut |_, _, _| {}).unwrap();
     assert_eq!(source.blocks_remembered(), 2);
     clock.sleep_until(5_000_000);
-    source.read(PID, &blocks, &mut |_, _| {}).unwrap();
+    source.read(PID, &blocks, &mut |_, _, _| {}).unwrap();
     assert_eq!(source.blocks_remembered(), 1);
     source.detach(PID);
     assert_eq!(source.blocks_remembered(), 0);
@@ -240,9 +241,9 @@ fn only_processes_that_are_there_and_attached_answer() {
     let mut source = ModelSource::new(host, ModelClock::default());
     assert!(source.attach(8).is_err_and(|e| e.is_gone()));
     assert!(source.layout(PID).is_err_and(|e| e.is_gone()));
-    let (id, comm) = source.attach(PID).unwrap();
+    let Attached { id, comm, cgroup } = source.attach(PID).unwrap();
     assert_eq!((id.pid, id.start_ticks, comm.as_str()), (PID, 1, "p"));
-    assert_eq!((source.cgroup_of(PID), source.cgroup_of(8)), (Some("/a/b".to_owned()), None));
+    assert_eq!(cgroup.as_deref(), Some("/a/b"));
     assert_eq!(source.describe().name, "model");
 }
 

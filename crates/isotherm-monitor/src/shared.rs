@@ -3,9 +3,9 @@
 //! Frames come from pagemap, at 14 ms a GiB, so only memory that can be shared is asked about: mappings of files and shared
 //! memory, and private memory that lies at the same place in two targets, as it does after a fork.
 
-use crate::watched::{Heat, Watched};
+use crate::watched::Watched;
 use isotherm_heat::Mapping;
-use isotherm_sources::{AccessSource, Error};
+use isotherm_heat::source::{AccessSource, Asked};
 use isotherm_units::{Addr, BlockNo};
 use std::collections::{HashMap, HashSet};
 
@@ -32,8 +32,8 @@ impl Frames {
     }
 
     /// Counts the shared pages of one more target: those already counted for another, and those of which that cannot be told.
-    pub fn count(&mut self, watched: &mut Watched, source: &mut dyn AccessSource) -> Result<(), Error> {
-        let Heat::Pages(target) = &watched.heat else { return Ok(()) };
+    pub fn count(&mut self, watched: &mut Watched, source: &mut dyn AccessSource) -> Asked<()> {
+        let (Some(target), Some(source)) = (watched.tracker.pages(), source.as_pages()) else { return Ok(()) };
         let blocks = self.shareable_blocks(&watched.mappings, target.all_blocks());
         let (mut elsewhere, mut unknown) = (0, 0);
         source.shared_frames(watched.id.pid, &blocks, &mut |frame| match frame {

@@ -1,9 +1,8 @@
 //! The schedule on replayed histories: what it finds, how soon, and at what cost to the target. Time is virtual and nothing is
 //! random but by a fixed seed, so every figure here is exact and the same on any machine.
 
-use isotherm_heat::{Interval, Ns, RETOUCH_NS, TargetId};
+use isotherm_heat::{Interval, Ns, RETOUCH_NS, TargetId, VirtualClock};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
-use isotherm_sources::VirtualClock;
 use isotherm_sources::replay::{History, Replay, Span};
 use isotherm_sys::proc::Proc;
 use isotherm_units::{Addr, AddrRange, PageNo};

@@ -2,18 +2,19 @@
 
 mod support;
 
-use isotherm_heat::{BlockBits, Mask, Ns, Silence, TargetId};
-use isotherm_monitor::{Follower, Monitor, Selection, Settings};
-use isotherm_sources::{
-    AccessSource, Accesses, Cleared, ClearedProcess, Clock, Description, Error, Layout, Listened, Progress, Report,
-    Sink, VirtualClock,
+use isotherm_heat::source::{
+    Accesses, Asked, BitsSink, Cleared, ClearedProcess, ClearedSink, Listened, PageSource, Progress, ReportSource,
+    Reports,
 };
+use isotherm_heat::{Access, BlockBits, Clock, Mask, Ns, Silence, VirtualClock};
+use isotherm_monitor::{Follower, Monitor, Selection, Settings};
 use isotherm_sys::proc::Proc;
 use isotherm_units::BlockNo;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
+use support::MadeUp;
 
 const MS: Ns = 1_000_000;
 const S: Ns = 1000 * MS;
@@ -45,47 +46,26 @@ impl Clock for CountingClock {
 
 /// Processes with some huge pages each, none of which is ever accessed.
 struct Idle {
-    accesses: Accesses,
     time: VirtualClock,
     cleared: BTreeMap<(u32, BlockNo), Ns>,
     clears: Rc<Cell<u64>>,
     /// From a clear to the first read.
     longest: Rc<Cell<Ns>>,
-    asked: Rc<Cell<u64>>,
 }
 
-impl AccessSource for Idle {
-    fn describe(&self) -> Description {
-        support::description(self.accesses)
-    }
-
-    fn attach(&mut self, pid: u32) -> Result<(TargetId, String), Error> {
-        Ok(support::attached(pid))
-    }
-
-    fn detach(&mut self, _: u32) {}
-
-    fn layout(&mut self, _: u32) -> Result<Layout, Error> {
-        Ok(support::layout(BLOCKS))
-    }
-
-    fn read(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut Sink<'_>) -> Result<Progress, Error> {
+impl PageSource for Idle {
+    fn read(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut BitsSink<'_>) -> Asked<Progress> {
         for block in blocks {
             let now = self.time.now();
             if let Some(at) = self.cleared.remove(&(pid, *block)) {
                 self.longest.set(self.longest.get().max(now - at));
             }
-            sink(now, Report::Block(*block, BlockBits::Huge { young: false }));
+            sink(now, *block, Some(BlockBits::Huge { young: false }));
         }
         Ok(Progress { answered: blocks.len(), ..Progress::default() })
     }
 
-    fn clear(
-        &mut self,
-        pid: u32,
-        blocks: &[BlockNo],
-        sink: &mut dyn FnMut(Ns, BlockNo, Cleared),
-    ) -> Result<Progress, Error> {
+    fn clear(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut ClearedSink<'_>) -> Asked<Progress> {
         for block in blocks {
             self.time.sleep_until(self.time.now() + CLEAR);
             self.clears.set(self.clears.get() + 1);
@@ -95,13 +75,25 @@ impl AccessSource for Idle {
         Ok(Progress { answered: blocks.len(), ..Progress::default() })
     }
 
-    fn clear_process(&mut self, _: u32, _: &[BlockNo], _: &[BlockNo]) -> Result<ClearedProcess, Error> {
+    fn clear_process(&mut self, _: u32, _: &[BlockNo], _: &[BlockNo]) -> Asked<ClearedProcess> {
         Ok(support::nothing_cleared(self.time.now()))
     }
+}
 
-    fn accesses(&mut self, _: u32, _: &mut dyn FnMut(isotherm_heat::Access)) -> Result<Listened, Error> {
+/// Reports nothing, and counts how often it is asked.
+struct Quiet {
+    time: VirtualClock,
+    asked: Rc<Cell<u64>>,
+}
+
+impl ReportSource for Quiet {
+    fn accesses(&mut self, _: u32, _: &mut dyn FnMut(Access)) -> Asked<Listened> {
         self.asked.set(self.asked.get() + 1);
-        Ok(Listened { until: self.time.now(), share: 1.0, weight: Some(1000), interrupts: 0 })
+        Ok(Listened { until: self.time.now(), share: 1.0, weight: Some(1000), interrupts_ns: 0.0 })
+    }
+
+    fn reports(&mut self) -> Reports {
+        Reports::default()
     }
 }
 
@@ -116,15 +108,12 @@ struct Scene {
 impl Scene {
     fn of(targets: u32, accesses: Accesses) -> Scene {
         let clock = CountingClock::default();
-        let source = Idle {
-            accesses,
-            time: clock.time.clone(),
-            cleared: BTreeMap::new(),
-            clears: Rc::default(),
-            longest: Rc::default(),
-            asked: Rc::default(),
-        };
-        let (clears, longest, asked) = (source.clears.clone(), source.longest.clone(), source.asked.clone());
+        let (clears, longest, asked): (Rc<Cell<u64>>, Rc<Cell<Ns>>, Rc<Cell<u64>>) = Default::default();
+        let time = clock.time.clone();
+        let quiet = Quiet { time: time.clone(), asked: asked.clone() };
+        let idle = Idle { time, cleared: BTreeMap::new(), clears: clears.clone(), longest: longest.clone() };
+        let reports: Option<Box<dyn ReportSource>> = Some(Box::new(quiet));
+        let source = MadeUp { accesses, reports, ..MadeUp::of(idle, BLOCKS) };
         let selection = Selection::OfSource((1..=targets).collect());
         let follower = Follower::new(&selection, Proc::default()).unwrap();
         let settings = Settings { max_cpu_pct: 1000.0, max_slowdown_pct: 1000.0, ..Settings::default() };

@@ -2,17 +2,16 @@
 
 mod support;
 
-use isotherm_heat::{BlockBits, Mask, Ns, TargetId};
-use isotherm_monitor::{Follower, Monitor, Selection, Settings};
-use isotherm_sources::{
-    AccessSource, Accesses, Cleared, ClearedProcess, Clock, Description, Error, Layout, Progress, Report, Sink,
-    VirtualClock,
+use isotherm_heat::source::{
+    Asked, BitsSink, Cleared, ClearedProcess, ClearedSink, PageSource, Progress, SourceError, SourceErrorKind,
 };
+use isotherm_heat::{BlockBits, Clock, Mask, Ns, VirtualClock};
+use isotherm_monitor::{Follower, Monitor, Selection, Settings};
 use isotherm_sys::proc::Proc;
 use isotherm_units::BlockNo;
 use std::collections::BTreeSet;
-use std::io;
 use std::sync::atomic::AtomicBool;
+use support::MadeUp;
 
 const S: Ns = 1_000_000_000;
 const BLOCKS: u64 = 64;
@@ -25,46 +24,26 @@ struct Short {
 }
 
 impl Short {
-    fn check(&self) -> Result<(), Error> {
-        let source = io::Error::from_raw_os_error(24);
+    fn check(&self) -> Asked<()> {
         if SHORT.contains(&self.clock.now()) {
-            return Err(Error::Io { attempted: "read the page tables".into(), source });
+            return Err(SourceError::new(SourceErrorKind::Shortage, "read the page tables: no descriptor"));
         }
         Ok(())
     }
 }
 
-impl AccessSource for Short {
-    fn describe(&self) -> Description {
-        support::description(Accesses::None)
-    }
-
-    fn attach(&mut self, pid: u32) -> Result<(TargetId, String), Error> {
-        Ok(support::attached(pid))
-    }
-
-    fn detach(&mut self, _: u32) {}
-
-    fn layout(&mut self, _: u32) -> Result<Layout, Error> {
-        Ok(support::layout(BLOCKS))
-    }
-
-    fn read(&mut self, _: u32, blocks: &[BlockNo], sink: &mut Sink<'_>) -> Result<Progress, Error> {
+impl PageSource for Short {
+    fn read(&mut self, _: u32, blocks: &[BlockNo], sink: &mut BitsSink<'_>) -> Asked<Progress> {
         self.check()?;
         // Every second block is accessed all the time.
         for block in blocks {
             let young = if block.0 % 2 == 0 || self.young.contains(block) { Mask::ALL } else { Mask::NONE };
-            sink(self.clock.now(), Report::Block(*block, BlockBits::Pages { young, present: Mask::ALL }));
+            sink(self.clock.now(), *block, Some(BlockBits::Pages { young, present: Mask::ALL }));
         }
         Ok(Progress { answered: blocks.len(), ..Progress::default() })
     }
 
-    fn clear(
-        &mut self,
-        _: u32,
-        blocks: &[BlockNo],
-        sink: &mut dyn FnMut(Ns, BlockNo, Cleared),
-    ) -> Result<Progress, Error> {
+    fn clear(&mut self, _: u32, blocks: &[BlockNo], sink: &mut ClearedSink<'_>) -> Asked<Progress> {
         self.check()?;
         for block in blocks {
             self.young.remove(block);
@@ -73,7 +52,7 @@ impl AccessSource for Short {
         Ok(Progress { answered: blocks.len(), ..Progress::default() })
     }
 
-    fn clear_process(&mut self, _: u32, _: &[BlockNo], _: &[BlockNo]) -> Result<ClearedProcess, Error> {
+    fn clear_process(&mut self, _: u32, _: &[BlockNo], _: &[BlockNo]) -> Asked<ClearedProcess> {
         Ok(support::nothing_cleared(self.clock.now()))
     }
 }
@@ -82,7 +61,7 @@ impl AccessSource for Short {
 fn what_fails_for_a_while_is_done_afterwards() {
     let clock = VirtualClock::default();
     let young = (1000..1000 + BLOCKS).map(BlockNo).collect();
-    let source = Short { clock: clock.clone(), young };
+    let source = MadeUp::of(Short { clock: clock.clone(), young }, BLOCKS);
     let follower = Follower::new(&Selection::OfSource(vec![7]), Proc::default()).unwrap();
     let mut monitor = Monitor::new(Box::new(source), follower, clock.clone(), Settings::default());
     monitor.watch(9 * S, &AtomicBool::new(false)).unwrap();

@@ -2,17 +2,15 @@
 
 mod support;
 
-use isotherm_heat::{BlockBits, Mask, Ns, TargetId};
+use isotherm_heat::source::{Asked, BitsSink, Cleared, ClearedProcess, ClearedSink, PageSource, Progress};
+use isotherm_heat::{BlockBits, Clock, Mask, Ns, VirtualClock};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
-use isotherm_sources::{
-    AccessSource, Accesses, Cleared, ClearedProcess, Clock, Description, Error, Layout, Progress, Report, Sink,
-    VirtualClock,
-};
 use isotherm_sys::proc::Proc;
 use isotherm_units::BlockNo;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
+use support::MadeUp;
 
 const MS: Ns = 1_000_000;
 const S: Ns = 1000 * MS;
@@ -53,34 +51,15 @@ impl Clock for Costing {
 /// A process with small pages that nobody accesses.
 struct Idle(Costing);
 
-impl AccessSource for Idle {
-    fn describe(&self) -> Description {
-        support::description(Accesses::None)
-    }
-
-    fn attach(&mut self, pid: u32) -> Result<(TargetId, String), Error> {
-        Ok(support::attached(pid))
-    }
-
-    fn detach(&mut self, _: u32) {}
-
-    fn layout(&mut self, _: u32) -> Result<Layout, Error> {
-        Ok(support::layout(BLOCKS))
-    }
-
-    fn read(&mut self, _: u32, blocks: &[BlockNo], sink: &mut Sink<'_>) -> Result<Progress, Error> {
+impl PageSource for Idle {
+    fn read(&mut self, _: u32, blocks: &[BlockNo], sink: &mut BitsSink<'_>) -> Asked<Progress> {
         self.0.spend(READ * blocks.len() as u64);
         let bits = BlockBits::Pages { young: Mask::NONE, present: Mask::ALL };
-        blocks.iter().for_each(|block| sink(self.0.now(), Report::Block(*block, bits)));
+        blocks.iter().for_each(|block| sink(self.0.now(), *block, Some(bits)));
         Ok(Progress { answered: blocks.len(), ..Progress::default() })
     }
 
-    fn clear(
-        &mut self,
-        _: u32,
-        blocks: &[BlockNo],
-        sink: &mut dyn FnMut(Ns, BlockNo, Cleared),
-    ) -> Result<Progress, Error> {
+    fn clear(&mut self, _: u32, blocks: &[BlockNo], sink: &mut ClearedSink<'_>) -> Asked<Progress> {
         for block in blocks {
             self.0.spend(CLEAR);
             sink(self.0.now(), *block, Cleared::Except(Mask::NONE));
@@ -88,18 +67,22 @@ impl AccessSource for Idle {
         Ok(Progress { answered: blocks.len(), ..Progress::default() })
     }
 
-    fn clear_process(&mut self, _: u32, _: &[BlockNo], _: &[BlockNo]) -> Result<ClearedProcess, Error> {
+    fn clear_process(&mut self, _: u32, _: &[BlockNo], _: &[BlockNo]) -> Asked<ClearedProcess> {
         Ok(support::nothing_cleared(self.0.now()))
     }
+}
+
+fn monitor_of_one(clock: &Costing) -> Monitor<Costing> {
+    let follower = Follower::new(&Selection::OfSource(vec![7]), Proc::default()).unwrap();
+    let source = MadeUp::of(Idle(clock.clone()), BLOCKS);
+    Monitor::new(Box::new(source), follower, clock.clone(), Settings::default())
 }
 
 /// A monitor at its defaults, of which opening the source took so long.
 fn opened_in(opening: Ns) -> (Monitor<Costing>, Costing) {
     let clock = Costing::default();
     clock.spend(opening);
-    let follower = Follower::new(&Selection::OfSource(vec![7]), Proc::default()).unwrap();
-    let monitor = Monitor::new(Box::new(Idle(clock.clone())), follower, clock.clone(), Settings::default());
-    (monitor, clock)
+    (monitor_of_one(&clock), clock)
 }
 
 #[test]
@@ -134,9 +117,7 @@ fn a_second_watch_in_one_thread_does_not_pay_for_the_first() {
     clock.spend(360 * S);
     let before = clock.cpu();
     clock.spend(50 * MS);
-    let follower = Follower::new(&Selection::OfSource(vec![7]), Proc::default()).unwrap();
-    let second = Monitor::new(Box::new(Idle(clock.clone())), follower, clock.clone(), Settings::default());
-    let used = used_in_a_minute(second.counting_from(before), &clock, before);
+    let used = used_in_a_minute(monitor_of_one(&clock).counting_from(before), &clock, before);
     assert_eq!(used.0, used.1, "what was before is not counted");
     assert!(used.0.abs_diff(fresh.0) < 10 * MS, "{} ms, and {} ms the first time", used.0 / MS, fresh.0 / MS);
 }

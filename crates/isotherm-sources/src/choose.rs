@@ -5,12 +5,13 @@
 //! mapping that anybody may have are last. Page faults are never picked unasked: without NUMA hint faults they tell first
 //! touches only, and with them no more than accessed bits do.
 
+use crate::Error;
 use crate::damon::{Damon, Space};
 use crate::fused::Fused;
 use crate::page_table::{ClearBy, PageTable};
 use crate::perf::{self, Perf};
 use crate::referenced::Referenced;
-use crate::{AccessSource, Error};
+use isotherm_heat::source::AccessSource;
 use isotherm_sys::damon::Attributes;
 use isotherm_sys::host::HostRoots;
 

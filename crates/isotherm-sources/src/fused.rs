@@ -5,13 +5,9 @@
 //! is rare and what is prefetched. `isotherm-heat` puts them together page by page, and says in each region which of the two knew.
 
 use crate::perf::Perf;
-use crate::{
-    AccessSource, Accesses, Cleared, ClearedProcess, Description, Error, Layout, Listened, Progress, Reports, Sink,
-};
-use isotherm_heat::{Access, Ns, TargetId};
-use isotherm_units::BlockNo;
+use isotherm_heat::source::{AccessSource, Accesses, Asked, Attached, Description, Layout, PageSource, ReportSource};
 
-/// A source that looks, with one that is told.
+/// A source of accessed bits, with one to which accesses are reported.
 pub struct Fused {
     bits: Box<dyn AccessSource>,
     perf: Perf,
@@ -43,7 +39,7 @@ impl AccessSource for Fused {
         }
     }
 
-    fn attach(&mut self, pid: u32) -> Result<(TargetId, String), Error> {
+    fn attach(&mut self, pid: u32) -> Asked<Attached> {
         let attached = self.bits.attach(pid)?;
         // Samples are an addition: what they cannot be had of is watched without.
         if let Err(error) = self.perf.attach(pid)
@@ -54,53 +50,28 @@ impl AccessSource for Fused {
         Ok(attached)
     }
 
-    fn cgroup_of(&self, pid: u32) -> Option<String> {
-        self.bits.cgroup_of(pid)
-    }
-
     fn detach(&mut self, pid: u32) {
         self.bits.detach(pid);
         self.perf.detach(pid);
     }
 
-    fn layout(&mut self, pid: u32) -> Result<Layout, Error> {
+    fn layout(&mut self, pid: u32) -> Asked<Layout> {
         let layout = self.bits.layout(pid)?;
         self.perf.set_mappings(pid, &layout.mappings);
         Ok(layout)
-    }
-
-    fn read(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut Sink<'_>) -> Result<Progress, Error> {
-        self.bits.read(pid, blocks, sink)
-    }
-
-    fn clear(
-        &mut self,
-        pid: u32,
-        blocks: &[BlockNo],
-        sink: &mut dyn FnMut(Ns, BlockNo, Cleared),
-    ) -> Result<Progress, Error> {
-        self.bits.clear(pid, blocks, sink)
-    }
-
-    fn clear_process(&mut self, pid: u32, stuck: &[BlockNo], all: &[BlockNo]) -> Result<ClearedProcess, Error> {
-        self.bits.clear_process(pid, stuck, all)
-    }
-
-    fn shared_frames(&mut self, pid: u32, blocks: &[BlockNo], each: &mut dyn FnMut(Option<u64>)) -> Result<(), Error> {
-        self.bits.shared_frames(pid, blocks, each)
-    }
-
-    fn accesses(&mut self, pid: u32, sink: &mut dyn FnMut(Access)) -> Result<Listened, Error> {
-        self.perf.accesses(pid, sink)
-    }
-
-    fn reports(&self) -> Reports {
-        self.perf.reports()
     }
 
     fn news(&mut self) -> Vec<String> {
         let mut news = std::mem::take(&mut self.news);
         news.extend(self.perf.news());
         news
+    }
+
+    fn as_pages(&mut self) -> Option<&mut dyn PageSource> {
+        self.bits.as_pages()
+    }
+
+    fn as_reports(&mut self) -> Option<&mut dyn ReportSource> {
+        Some(&mut self.perf)
     }
 }

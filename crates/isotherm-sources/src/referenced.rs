@@ -4,14 +4,16 @@
 //! which pages of a mapping are hot; what stays in the TLB, where the kernel offers no flush; and reading costs some fifty times
 //! as much, with the target's map locked for writing while bits are cleared.
 
+use crate::Error;
 use crate::page_table::mapping_of;
-use crate::{AccessSource, Accesses, Cleared, ClearedProcess, Description, Error, Layout, Progress, Report, Sink};
-use isotherm_heat::{Granularity, Ns, TargetId};
-use isotherm_sys::clear_refs::{self, Clear};
+use isotherm_heat::source::{
+    AccessSource, Accesses, Asked, Attached, Clear, Counted, Description, Layout, MappingSource, Progress,
+};
+use isotherm_heat::{Granularity, MappingBits, TargetId};
+use isotherm_sys::clear_refs;
 use isotherm_sys::clock;
 use isotherm_sys::pagemap::kernel_has_soft_dirty;
 use isotherm_sys::proc::{Proc, VmFlags};
-use isotherm_units::BlockNo;
 use std::io;
 
 /// The source.
@@ -44,14 +46,34 @@ impl AccessSource for Referenced {
         }
     }
 
-    fn attach(&mut self, pid: u32) -> Result<(TargetId, String), Error> {
-        let stat = self.proc.stat(pid)?;
-        Ok((TargetId { pid, start_ticks: stat.start_ticks }, stat.comm))
+    fn attach(&mut self, pid: u32) -> Asked<Attached> {
+        let stat = self.proc.stat(pid).map_err(Error::from)?;
+        Ok(Attached::here(TargetId { pid, start_ticks: stat.start_ticks }, stat.comm))
     }
 
     fn detach(&mut self, _: u32) {}
 
-    fn layout(&mut self, pid: u32) -> Result<Layout, Error> {
+    fn layout(&mut self, pid: u32) -> Asked<Layout> {
+        Ok(self.listed(pid)?)
+    }
+
+    fn as_mappings(&mut self) -> Option<&mut dyn MappingSource> {
+        Some(self)
+    }
+}
+
+impl MappingSource for Referenced {
+    fn count(&mut self, pid: u32) -> Asked<Counted> {
+        Ok(self.counted(pid)?)
+    }
+
+    fn clear(&mut self, pid: u32) -> Asked<Clear> {
+        Ok(self.cleared(pid)?)
+    }
+}
+
+impl Referenced {
+    fn listed(&self, pid: u32) -> Result<Layout, Error> {
         if self.proc.stat(pid)?.has_ended() {
             return Err(Error::Gone(pid));
         }
@@ -63,8 +85,9 @@ impl AccessSource for Referenced {
         Ok(Layout { mappings, ..Layout::default() })
     }
 
-    fn read(&mut self, pid: u32, _: &[BlockNo], sink: &mut Sink<'_>) -> Result<Progress, Error> {
-        let began = clock::monotonic_ns();
+    fn counted(&self, pid: u32) -> Result<Counted, Error> {
+        let at = clock::monotonic_ns();
+        let mut mappings = Vec::new();
         let mut entries = 0;
         for entry in self.proc.smaps(pid)? {
             let entry = entry?;
@@ -74,28 +97,22 @@ impl AccessSource for Referenced {
             }
             let resident_pages = entry.usage.rss.pages();
             entries += resident_pages;
-            sink(
-                began,
-                Report::Mapping {
-                    range: entry.map.range,
-                    resident_pages,
-                    // A huge page counts as referenced whole, and reading races with the target.
-                    young_pages: entry.usage.referenced.pages().min(resident_pages),
-                    huge_pages: entry.usage.huge().pages().min(resident_pages),
-                },
-            );
+            mappings.push(MappingBits {
+                range: entry.map.range,
+                resident_pages,
+                // A huge page counts as referenced whole, and reading races with the target.
+                young_pages: entry.usage.referenced.pages().min(resident_pages),
+                huge_pages: entry.usage.huge().pages().min(resident_pages),
+            });
         }
         if entries == 0 && self.proc.stat(pid)?.has_ended() {
             return Err(Error::Gone(pid));
         }
-        Ok(Progress { answered: 0, entries, read_errors: 0, longest_hold_ns: clock::monotonic_ns() - began })
+        let longest_hold_ns = clock::monotonic_ns() - at;
+        Ok(Counted { at, mappings, progress: Progress { entries, longest_hold_ns, ..Progress::default() } })
     }
 
-    fn clear(&mut self, _: u32, _: &[BlockNo], _: &mut dyn FnMut(Ns, BlockNo, Cleared)) -> Result<Progress, Error> {
-        Ok(Progress::default())
-    }
-
-    fn clear_process(&mut self, pid: u32, _: &[BlockNo], all: &[BlockNo]) -> Result<ClearedProcess, Error> {
+    fn cleared(&self, pid: u32) -> Result<Clear, Error> {
         let began = clock::monotonic_ns();
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::PermissionDenied => Error::Denied {
@@ -104,17 +121,11 @@ impl AccessSource for Referenced {
             },
             _ => Error::Io { attempted: format!("write /proc/{pid}/clear_refs"), source },
         };
-        clear_refs::clear(self.proc.root(), pid, Clear::All).map_err(failed)?;
+        clear_refs::clear(self.proc.root(), pid, clear_refs::Clear::All).map_err(failed)?;
         if !self.soft_dirty {
             clear_refs::flush_tlb(self.proc.root(), pid).map_err(failed)?;
         }
         let at = clock::monotonic_ns();
-        Ok(ClearedProcess {
-            at,
-            stall_ns: at - began,
-            flushed: !self.soft_dirty,
-            blocks: all.to_vec(),
-            partly: Vec::new(),
-        })
+        Ok(Clear { at, stall_ns: at - began, flushed: !self.soft_dirty })
     }
 }

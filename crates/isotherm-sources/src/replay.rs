@@ -4,11 +4,12 @@
 //! seen of such a process. Used to try settings on yesterday's heat, and to test the schedule on histories that no machine here
 //! could produce. Memory follows the number of regions and blocks; nothing else is kept.
 
-use crate::{
-    AccessSource, Accesses, Cleared, ClearedProcess, Clock, Description, Error, Layout, Progress, Report, Sink,
-    VirtualClock,
+use crate::Error;
+use isotherm_heat::source::{
+    AccessSource, Accesses, Asked, Attached, BitsSink, Clear, Cleared, ClearedProcess, ClearedSink, Description,
+    Layout, PageSource, Progress,
 };
-use isotherm_heat::{BlockBits, Granularity, Mapping, Mask, Ns, Snapshot, TargetId};
+use isotherm_heat::{BlockBits, Clock, Granularity, Mapping, Mask, Ns, Snapshot, TargetId, VirtualClock};
 use isotherm_units::{AddrRange, BlockNo, PAGES_PER_BLOCK, PageNo};
 use std::collections::{BTreeMap, HashMap};
 
@@ -149,19 +150,20 @@ impl AccessSource for Replay {
         }
     }
 
-    fn attach(&mut self, pid: u32) -> Result<(TargetId, String), Error> {
-        self.histories.get(&pid).map(|(id, h)| (*id, h.comm.clone())).ok_or(Error::Gone(pid))
+    fn attach(&mut self, pid: u32) -> Asked<Attached> {
+        let known = self.histories.get(&pid).ok_or(Error::Gone(pid))?;
+        Ok(Attached::here(known.0, known.1.comm.clone()))
     }
 
     fn detach(&mut self, pid: u32) {
         self.cleared.retain(|(p, _), _| *p != pid);
     }
 
-    fn layout(&mut self, pid: u32) -> Result<Layout, Error> {
+    fn layout(&mut self, pid: u32) -> Asked<Layout> {
         let now = self.clock.now();
         let history = self.history(pid)?;
         if history.spans.last().is_none_or(|s| now > s.end) {
-            return Err(Error::Gone(pid));
+            return Err(Error::Gone(pid).into());
         }
         let mut blocks: Vec<BlockNo> =
             history.span_at(now).map_or(Vec::new(), |s| s.ranges.iter().flat_map(|(r, _)| r.blocks()).collect());
@@ -169,21 +171,22 @@ impl AccessSource for Replay {
         Ok(Layout { blocks, mappings: history.mappings.clone(), ..Layout::default() })
     }
 
-    fn read(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut Sink<'_>) -> Result<Progress, Error> {
+    fn as_pages(&mut self) -> Option<&mut dyn PageSource> {
+        Some(self)
+    }
+}
+
+impl PageSource for Replay {
+    fn read(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut BitsSink<'_>) -> Asked<Progress> {
         let now = self.clock.now();
         for block in blocks {
-            sink(now, Report::Block(*block, self.look(pid, *block, now)?));
+            sink(now, *block, Some(self.look(pid, *block, now)?));
         }
         let entries = (blocks.len() * PAGES_PER_BLOCK) as u64;
-        Ok(Progress { answered: blocks.len(), entries, read_errors: 0, longest_hold_ns: 0 })
+        Ok(Progress { answered: blocks.len(), entries, ..Progress::default() })
     }
 
-    fn clear(
-        &mut self,
-        pid: u32,
-        blocks: &[BlockNo],
-        sink: &mut dyn FnMut(Ns, BlockNo, Cleared),
-    ) -> Result<Progress, Error> {
+    fn clear(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut ClearedSink<'_>) -> Asked<Progress> {
         self.history(pid)?;
         let now = self.clock.now();
         for block in blocks {
@@ -193,15 +196,10 @@ impl AccessSource for Replay {
         Ok(Progress { answered: blocks.len(), ..Progress::default() })
     }
 
-    fn clear_process(&mut self, pid: u32, _: &[BlockNo], all: &[BlockNo]) -> Result<ClearedProcess, Error> {
+    fn clear_process(&mut self, pid: u32, _: &[BlockNo], all: &[BlockNo]) -> Asked<ClearedProcess> {
         self.clear(pid, all, &mut |_, _, _| {})?;
-        Ok(ClearedProcess {
-            at: self.clock.now(),
-            stall_ns: 0,
-            flushed: true,
-            blocks: all.to_vec(),
-            partly: Vec::new(),
-        })
+        let clear = Clear { at: self.clock.now(), stall_ns: 0, flushed: true };
+        Ok(ClearedProcess { clear, blocks: all.to_vec(), partly: Vec::new() })
     }
 }
 
@@ -229,8 +227,8 @@ mod tests {
         let mut replay = Replay::new(clock.clone(), [(id, history)]);
         let young = |r: &mut Replay| {
             let mut count = 0;
-            r.read(1, &[BlockNo(0)], &mut |_, report| {
-                if let Report::Block(_, BlockBits::Pages { young, .. }) = report {
+            r.read(1, &[BlockNo(0)], &mut |_, _, bits| {
+                if let Some(BlockBits::Pages { young, .. }) = bits {
                     count = young.count();
                 }
             })

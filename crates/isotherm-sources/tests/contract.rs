@@ -2,10 +2,10 @@
 
 #![allow(missing_docs, reason = "no library")]
 
-use isotherm_heat::{BlockBits, Granularity};
+use isotherm_heat::source::{AccessSource, Asked, Cleared, PageSource, SourceError, SourceErrorKind};
+use isotherm_heat::{BlockBits, Granularity, MappingBits};
 use isotherm_sources::choose::{self, Wanted};
 use isotherm_sources::page_table::{ClearBy, PageTable};
-use isotherm_sources::{AccessSource, Cleared, Error, Report};
 use isotherm_sys::memory::{Memory, PageSize};
 use isotherm_units::BlockNo;
 use std::io::Write;
@@ -77,26 +77,40 @@ fn of_each(question: impl Fn(&mut dyn AccessSource)) {
 }
 
 /// Pages present, and accessed ones among them.
-fn count(source: &mut dyn AccessSource, pid: u32) -> Result<(u64, u64), Error> {
+fn count(source: &mut dyn AccessSource, pid: u32) -> Asked<(u64, u64)> {
     let blocks = source.layout(pid)?.blocks;
+    if let Some(mappings) = source.as_mappings() {
+        let counted = mappings.count(pid)?.mappings;
+        let sum = |of: fn(&MappingBits) -> u64| counted.iter().map(of).sum();
+        return Ok((sum(|m| m.resident_pages), sum(|m| m.young_pages)));
+    }
     let (mut present, mut young) = (0, 0);
-    source.read(pid, &blocks, &mut |_, report| match report {
-        Report::Block(_, BlockBits::Pages { present: p, young: y }) => {
+    pages(source).read(pid, &blocks, &mut |_, _, bits| match bits {
+        Some(BlockBits::Pages { present: p, young: y }) => {
             present += u64::from(p.count());
             young += u64::from(y.count());
         }
-        Report::Block(_, BlockBits::Huge { young: y }) => {
+        Some(BlockBits::Huge { young: y }) => {
             present += 512;
             young += 512 * u64::from(y);
         }
-        Report::Mapping { resident_pages, young_pages, .. } => {
-            present += resident_pages;
-            young += young_pages;
-        }
         // Gone, or could not be read.
-        _ => {}
+        Some(BlockBits::Gone) | None => {}
     })?;
     Ok((present, young))
+}
+
+/// Its page bits, of a source that has them.
+fn pages(source: &mut dyn AccessSource) -> &mut dyn PageSource {
+    source.as_pages().expect("a source of page bits")
+}
+
+/// Clears all of a process, in whichever way the source can.
+fn clear_all(source: &mut dyn AccessSource, pid: u32) -> Asked<()> {
+    match source.as_mappings() {
+        Some(mappings) => mappings.clear(pid).map(drop),
+        None => pages(source).clear_process(pid, &[], &[]).map(drop),
+    }
 }
 
 #[test]
@@ -121,7 +135,7 @@ fn after_a_clear_a_sleeper_is_idle() {
         let process = Process::start("sleep", &["60"]);
         source.attach(process.pid()).unwrap();
         let (present, before) = count(source, process.pid()).unwrap();
-        source.clear_process(process.pid(), &[], &[]).unwrap();
+        clear_all(source, process.pid()).unwrap();
         let (_, after) = count(source, process.pid()).unwrap();
         assert!(before > 50 && after < before / 10 + 8, "of {present} pages {before} were young, then {after}");
     });
@@ -137,18 +151,18 @@ fn a_clear_reaches_the_blocks_that_were_named_and_no_others() {
     let blocks = source.layout(process.pid()).unwrap().blocks;
     let young = |source: &mut dyn AccessSource, blocks: &[BlockNo]| {
         let mut young = 0;
-        let mut sink = |_, report| {
-            if let Report::Block(_, BlockBits::Pages { young: y, .. }) = report {
+        let mut sink = |_, _, bits| {
+            if let Some(BlockBits::Pages { young: y, .. }) = bits {
                 young += u64::from(y.count());
             }
         };
-        source.read(process.pid(), blocks, &mut sink).unwrap();
+        pages(source).read(process.pid(), blocks, &mut sink).unwrap();
         young
     };
     let before: Vec<u64> = blocks.iter().map(|b| young(&mut *source, &[*b])).collect();
     let named = before.iter().position(|n| *n > 0).expect("something is young");
     let mut told = Vec::new();
-    source.clear(process.pid(), &[blocks[named]], &mut |_, block, _| told.push(block)).unwrap();
+    pages(&mut *source).clear(process.pid(), &[blocks[named]], &mut |_, block, _| told.push(block)).unwrap();
     assert_eq!(told, [blocks[named]], "each block is told of once");
     let after: Vec<u64> = blocks.iter().map(|b| young(&mut *source, &[*b])).collect();
     for (i, block) in blocks.iter().enumerate() {
@@ -175,10 +189,10 @@ fn a_clear_for_shared_pages_tells_every_block_that_it_reached() {
     let all = source.layout(pid).unwrap().blocks;
     let of = |memory: &Memory| memory.range().blocks().collect::<Vec<BlockNo>>();
     // Only one of its blocks was found stuck so far: the others were cleared with it, and nothing may be lost of them.
-    let cleared = source.clear_process(pid, &of(&shared)[..1], &all).unwrap();
+    let cleared = pages(&mut *source).clear_process(pid, &of(&shared)[..1], &all).unwrap();
     assert!(of(&shared).iter().all(|b| cleared.blocks.contains(b)), "{:?}", cleared.blocks);
     assert!(!cleared.blocks.contains(&of(&private)[0]), "private memory is not reached by that, and not said to be");
-    let cleared = source.clear_process(pid, &of(&private), &all).unwrap();
+    let cleared = pages(&mut *source).clear_process(pid, &of(&private), &all).unwrap();
     assert_eq!(cleared.blocks, all, "private memory is stuck as well: everything is cleared");
 }
 
@@ -193,7 +207,7 @@ fn what_is_gone_is_a_normal_event() {
         let errors = [
             source.layout(pid).map(drop).unwrap_err(),
             count(source, pid).map(drop).unwrap_err(),
-            source.clear_process(pid, &[], &[]).map(drop).unwrap_err(),
+            clear_all(source, pid).unwrap_err(),
         ];
         for error in errors {
             assert!(error.is_gone(), "{}: {error}", source.describe().name);
@@ -213,7 +227,7 @@ fn kernel_threads_have_no_memory() {
     }
     of_each(|source| {
         let error = source.attach(2).map(drop).and_then(|()| source.layout(2).map(drop)).unwrap_err();
-        assert!(matches!(error, Error::NoMemory(2)), "{error}");
+        assert!(error.is_gone() && error.to_string().contains("process 2 has no user memory"), "{error}");
     });
 }
 
@@ -226,16 +240,17 @@ fn another_program_in_the_same_process_is_not_taken_for_the_old_one() {
     let pid = process.pid();
     source.attach(pid).unwrap();
     let blocks = source.layout(pid).unwrap().blocks;
-    source.read(pid, &blocks, &mut |_, _| {}).unwrap();
+    pages(&mut *source).read(pid, &blocks, &mut |_, _, _| {}).unwrap();
     writeln!(process.0.stdin.as_mut().unwrap(), "go").unwrap();
     assert!(until(|| comm(pid) == "sleep\n"));
     // What lay at the old addresses may be told to be gone; of the new program nothing is told as if it were the old.
     let mut told = Vec::new();
-    let read = source.read(pid, &blocks, &mut |_, report| told.push(report));
-    assert!(matches!(read, Ok(_) | Err(Error::Replaced(_))), "{read:?}");
-    assert!(told.iter().all(|r| matches!(r, Report::Block(_, BlockBits::Gone))), "{told:?}");
+    let read = pages(&mut *source).read(pid, &blocks, &mut |_, _, bits| told.push(bits));
+    let is_replaced = |error: &SourceError| error.kind() == SourceErrorKind::Replaced;
+    assert!(read.as_ref().err().is_none_or(is_replaced), "{read:?}");
+    assert!(told.iter().all(|bits| *bits == Some(BlockBits::Gone)), "{told:?}");
     let layout = source.layout(pid);
-    assert!(matches!(layout, Err(Error::Replaced(_))), "{layout:?}");
+    assert!(layout.as_ref().is_err_and(is_replaced), "{layout:?}");
     source.detach(pid);
     source.attach(pid).unwrap();
     assert!(!source.layout(pid).unwrap().blocks.is_empty(), "it can be watched anew");
@@ -259,7 +274,7 @@ fn with_advice_alone_page_faults_never_wait() {
     source.clear(pid, &[block], &mut |_, _, cleared| told.push(cleared)).unwrap();
     assert_eq!(told, [Cleared::Refused], "by the only way that is allowed");
     let cleared = source.clear_process(pid, &[block], &[block]).unwrap();
-    assert!(cleared.blocks.is_empty() && cleared.stall_ns == 0, "{cleared:?}");
+    assert!(cleared.blocks.is_empty() && cleared.clear.stall_ns == 0, "{cleared:?}");
 }
 
 /// Two processes share 8 MiB; at a line on standard input the first has private memory at the same place instead.
@@ -306,7 +321,7 @@ fn memory_that_takes_the_place_of_shared_memory_is_not_taken_for_shared() {
                 stuck = pages.count();
             }
         };
-        source.clear(pid, &[block], &mut sink).unwrap();
+        pages(source).clear(pid, &[block], &mut sink).unwrap();
         512 - stuck
     };
     source.attach(pid).unwrap();
@@ -348,7 +363,7 @@ fn memory_that_is_locked_after_other_memory_was_is_not_given_up() {
     let refused = |source: &mut dyn AccessSource, block: BlockNo| {
         source.layout(pid).unwrap();
         let mut refused = false;
-        source.clear(pid, &[block], &mut |_, _, cleared| refused |= cleared == Cleared::Refused).unwrap();
+        pages(source).clear(pid, &[block], &mut |_, _, cleared| refused |= cleared == Cleared::Refused).unwrap();
         refused
     };
     source.attach(pid).unwrap();

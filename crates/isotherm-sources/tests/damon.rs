@@ -3,10 +3,11 @@
 //! Runs in a guest of the lab only, where `ISOTHERM_LAB=1` is set: there is one DAMON in a machine, and on a real one it is
 //! somebody's. A main of its own, since the program also runs as the workload and as an Isotherm that is killed.
 
-use isotherm_heat::{Granularity, Ns, TargetId, ToldRegion};
+use isotherm_heat::source::{AccessSource, Aggregation, Attached, RegionSource, SourceError};
+use isotherm_heat::{Clock, Granularity, Ns, TargetId, ToldRegion};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
+use isotherm_sources::RealClock;
 use isotherm_sources::damon::{Damon, Space};
-use isotherm_sources::{AccessSource, Clock, RealClock, Report};
 use isotherm_sys::clock;
 use isotherm_sys::damon::Attributes;
 use isotherm_sys::proc::Proc;
@@ -154,15 +155,8 @@ fn open(space: Space) -> Damon {
 
 /// What was told last, and when.
 fn read(source: &mut Damon, pid: u32) -> (Ns, Vec<ToldRegion>) {
-    let (mut at, mut told) = (0, Vec::new());
-    let mut sink = |when, report| {
-        at = when;
-        if let Report::Region(region) = report {
-            told.push(region);
-        }
-    };
-    source.read(pid, &[], &mut sink).unwrap();
-    (at, told)
+    let Aggregation { at, regions } = source.regions(pid).unwrap().unwrap_or_default();
+    (at, regions)
 }
 
 /// Reads until something was told.
@@ -199,7 +193,7 @@ fn a_hot_span_is_found() {
     let child = workload(7);
     let _neighbours = Neighbours::new();
     let mut source = open(Space::Processes);
-    let (id, comm) = source.attach(child.pid()).unwrap();
+    let Attached { id, comm, .. } = source.attach(child.pid()).unwrap();
     assert_eq!((id.pid, comm.is_empty()), (child.pid(), false));
     let layout = source.layout(child.pid()).unwrap();
     assert!(layout.blocks.is_empty() && layout.mappings.iter().any(|m| m.range.contains(child.memory().start)));
@@ -314,7 +308,7 @@ fn physical_memory_is_told_whole() {
     let _busy = workload(6);
     let _neighbours = Neighbours::new();
     let mut source = open(Space::Physical);
-    let (id, comm) = source.attach(Damon::PHYSICAL).unwrap();
+    let Attached { id, comm, .. } = source.attach(Damon::PHYSICAL).unwrap();
     assert_eq!((id, comm.as_str()), (TargetId { pid: 0, start_ticks: 0 }, "paddr"));
     let ram: u64 = source.layout(0).unwrap().mappings.iter().map(|m| m.range.len().pages()).sum();
     wait_for(&mut source, 0);
@@ -415,14 +409,11 @@ fn what_is_gone_is_a_normal_event() {
     source.layout(pid).unwrap();
     wait_for(&mut source, pid);
     drop(child);
-    let errors = [
-        source.layout(pid).map(drop).unwrap_err(),
-        source.read(pid, &[], &mut |_, _| {}).map(drop).unwrap_err(),
-        source.clear_process(pid, &[], &[]).map(drop).unwrap_err(),
-    ];
-    assert!(errors.iter().all(isotherm_sources::Error::is_gone), "{errors:?}");
+    let errors = [source.layout(pid).map(drop).unwrap_err(), source.regions(pid).map(drop).unwrap_err()];
+    assert!(errors.iter().all(SourceError::is_gone), "{errors:?}");
     source.detach(pid);
     source.detach(pid);
     assert!(source.attach(pid).unwrap_err().is_gone());
-    assert!(matches!(source.attach(2), Err(isotherm_sources::Error::NoMemory(2))), "a kernel thread");
+    let kernel = source.attach(2).unwrap_err();
+    assert!(kernel.is_gone() && kernel.to_string().contains("has no user memory"), "a kernel thread: {kernel}");
 }

@@ -5,9 +5,9 @@
 mod support;
 
 use isotherm_heat::BlockBits;
+use isotherm_heat::source::{AccessSource, PageSource};
 use isotherm_sources::mglru::{Mglru, interval_of};
 use isotherm_sources::page_table::{ClearBy, PageTable};
-use isotherm_sources::{AccessSource, Report};
 use isotherm_sys::clock;
 use isotherm_sys::lru_gen::LruGen;
 use std::io::Write;
@@ -63,8 +63,8 @@ fn faults_of(pid: u32) -> u64 {
 fn young(source: &mut PageTable, toucher: &Toucher) -> Vec<u32> {
     let mut found = Vec::new();
     source
-        .read(toucher.pid(), &toucher.blocks(), &mut |_, report| match report {
-            Report::Block(_, BlockBits::Pages { young, .. }) => found.push(young.count()),
+        .read(toucher.pid(), &toucher.blocks(), &mut |_, _, bits| match bits {
+            Some(BlockBits::Pages { young, .. }) => found.push(young.count()),
             other => panic!("{other:?}"),
         })
         .unwrap();
@@ -96,7 +96,7 @@ fn aging_clears_accessed_bits_and_what_is_touched_after_is_young() {
     assert_eq!(young(&mut source, &toucher).iter().sum::<u32>(), 512 * 32, "just populated");
     let began = clock::monotonic_ns();
     let cleared = source.clear_process(toucher.pid(), &[], &all).unwrap();
-    let cost = (cleared.at - began) as f64 / (512.0 * 32.0);
+    let cost = (cleared.clear.at - began) as f64 / (512.0 * 32.0);
     let left: u32 = young(&mut source, &toucher).iter().sum();
     tell(&format!(
         "aging took {cost:.0} ns a page, cleared {} of {} bits, {} of 32 blocks",

@@ -4,11 +4,12 @@
 
 mod support;
 
+use isotherm_heat::source::{AccessSource, ReportSource};
 use isotherm_heat::{Access, Interval, Region, Snapshot};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
+use isotherm_sources::RealClock;
 use isotherm_sources::choose::{self, Request, Wanted};
 use isotherm_sources::perf::{Options, Over, Perf};
-use isotherm_sources::{AccessSource, RealClock};
 use isotherm_sys::pagemap::Pagemap;
 use isotherm_sys::perf::Rate;
 use isotherm_sys::proc::Proc;

@@ -3,9 +3,10 @@
 use crate::cli::{TargetArgs, Usage, WatchArgs};
 use crate::input::{self, Recorded};
 use anyhow::{Context, Result};
+use isotherm_heat::source::AccessSource;
+use isotherm_heat::{Clock, VirtualClock};
 use isotherm_model::{Host, ModelClock, ModelSource};
 use isotherm_sources::replay::Replay;
-use isotherm_sources::{AccessSource, Clock, VirtualClock};
 use isotherm_sys::clock;
 use isotherm_units::Bytes;
 use std::fs::File;

@@ -8,11 +8,13 @@ pub use crate::stop::Stop;
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use isotherm_collapse::benefit::{self, BlockFacts};
+use isotherm_heat::Clock;
+use isotherm_heat::source::AccessSource;
 use isotherm_heat::{Granularity, Region, RunInfo, Snapshot, TargetHeat};
 use isotherm_monitor::{ARM_TICK, Follower, Mode, Monitor, Selection, Settings};
+use isotherm_sources::RealClock;
 use isotherm_sources::choose;
 use isotherm_sources::damon::Damon;
-use isotherm_sources::{AccessSource, Clock, RealClock};
 use isotherm_sys::host::{HostFacts, HostRoots};
 use isotherm_sys::proc::Proc;
 use isotherm_sys::target_lock::TargetLocks;
@@ -247,7 +249,7 @@ impl Watching {
     /// The window asked for, or a longer one if snapshots that often would use up the CPU budget.
     fn affordable_window_ns(&mut self) -> u64 {
         // The first snapshots find everything cold in the caches, and say little about the later ones.
-        let settled = self.monitor.cost(self.monitor.now()).elapsed_ns > SETTLED_NS;
+        let settled = self.monitor.elapsed_ns() > SETTLED_NS;
         let share = if settled { self.monitor.bookkeeping_share() } else { 0.0 };
         if share > MOST_BOOKKEEPING && !self.told_stretch {
             self.told_stretch = true;

@@ -18,8 +18,8 @@ use super::density::OWN;
 use super::store::{Entry, gallop};
 use super::{Count, ReportedTarget};
 use crate::block::Ns;
-use crate::regions::{Heat, RegionBuilder, carry_ages};
-use crate::view::Summary;
+use crate::regions::{Heat, RegionBuilder};
+use crate::view::{Since, Summary};
 use crate::{Interval, Region, Run, Target, View};
 use isotherm_units::{AddrRange, BlockNo, PageNo};
 use std::ops::Range;
@@ -37,15 +37,14 @@ const MISSED: f64 = 7.0;
 
 /// The page-table source's heat, with rates from samples where they know better.
 ///
-/// At most `max_regions`, with ages carried on from the regions `elapsed` ago. Cost: [`summarize`](crate::summarize),
+/// At most `max_regions`, with ages carried on from the last time. Cost: [`summarize`](crate::summarize),
 /// and what there are samples.
 pub fn summarize_fused(
     target: &Target,
     reported: &mut ReportedTarget,
     now: Ns,
     max_regions: usize,
-    before: &[Region],
-    elapsed: Ns,
+    last: Since<'_>,
 ) -> Summary {
     reported.counters.settle();
     reported.note_weight();
@@ -70,7 +69,7 @@ pub fn summarize_fused(
     fusion.flush();
     let mut sum = fusion.sum;
     sum.regions = fusion.builder.finish(max_regions);
-    carry_ages(&mut sum.regions, before, elapsed);
+    last.carry_ages(&mut sum.regions);
     sum
 }
 

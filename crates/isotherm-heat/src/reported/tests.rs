@@ -1,4 +1,5 @@
 use super::*;
+use crate::Since;
 use crate::{BlockBits, Mask, Rng, Target, Watch};
 use isotherm_units::{Addr, BlockNo, PAGE_SIZE};
 
@@ -372,7 +373,7 @@ fn samples_tell_levels_apart_that_are_one_to_bits() {
     listen(&mut t, &spans, 100_003, 0..20, &mut Rng::new(5));
     let bits = crate::summarize(&target, 20 * S, 100);
     assert_eq!(bits.regions.len(), 2, "hot and cold");
-    let sum = summarize_fused(&target, &mut t, 20 * S, 100, &[], 0);
+    let sum = summarize_fused(&target, &mut t, 20 * S, 100, Since::default());
     let told: Vec<_> = sum.regions.iter().map(|r| (r.range.start.block().0, r.range.end.block().0)).collect();
     assert_eq!(told, [(1000, 1008), (1008, 1016), (1016, 1024), (1024, 1032), (1032, 1040)], "{:?}", sum.regions);
     for (region, rate) in sum.regions.iter().zip([100.0, 1_000.0, 10_000.0]) {
@@ -392,7 +393,7 @@ fn few_samples_are_shared_by_the_neighbourhood() {
     let mut t = ReportedTarget::new(0, Silence::Cold);
     listen(&mut t, &[(block_pages(1000..1064), 1_000.0)], 5_000_011, 0..20, &mut Rng::new(5));
     assert!((100..160).contains(&t.samples()), "{}", t.samples());
-    let sum = summarize_fused(&target, &mut t, 20 * S, 100, &[], 0);
+    let sum = summarize_fused(&target, &mut t, 20 * S, 100, Since::default());
     let (sampled, pages) = sum.regions.iter().fold((0, 0), |n, r| (n.0 + r.sampled_pages, n.1 + r.resident_pages));
     assert_eq!(pages, 64 * 512);
     assert!(sampled * 10 >= pages * 7, "{sampled} of {pages}");
@@ -410,7 +411,7 @@ fn what_became_hot_between_two_looks_is_hot_by_its_samples() {
         (0..samples).for_each(|_| t.report(Access { at: 19 * S, page: BlockNo(1000).page(page), weight: 1000 }));
     }
     t.listened(20 * S, 1.0);
-    let sum = summarize_fused(&target, &mut t, 20 * S, 100, &[], 0);
+    let sum = summarize_fused(&target, &mut t, 20 * S, 100, Since::default());
     let hot: Vec<_> = sum.regions.iter().filter(|r| r.rate_hz > 1.0).collect();
     assert_eq!(hot.len(), 1, "{:?}", sum.regions);
     let page = BlockNo(1000).page(100);
@@ -429,7 +430,7 @@ fn memory_that_cannot_be_cleared_is_known_from_samples() {
     }
     let mut t = ReportedTarget::new(0, Silence::Cold);
     listen(&mut t, &[(block_pages(1000..1001), 1_000.0)], 20_011, 0..20, &mut Rng::new(5));
-    let sum = summarize_fused(&target, &mut t, 20 * S, 100, &[], 0);
+    let sum = summarize_fused(&target, &mut t, 20 * S, 100, Since::default());
     assert_eq!(sum.regions.len(), 2, "{:?}", sum.regions);
     assert!((850.0..1_150.0).contains(&sum.regions[0].rate_hz), "{:?}", sum.regions);
     assert_eq!(sum.regions.iter().map(|r| (r.sampled_pages, r.huge_pages)).collect::<Vec<_>>(), [(512, 512), (0, 512)]);
@@ -446,7 +447,7 @@ fn fewer_accesses_reported_than_bits_saw_change_nothing() {
         (0..512).for_each(|i| t.report(Access { at: second * S, page: BlockNo(1000).page(i), weight: 1 }));
     }
     t.listened(20 * S, 1.0);
-    let sum = summarize_fused(&target, &mut t, 20 * S, 100, &[], 0);
+    let sum = summarize_fused(&target, &mut t, 20 * S, 100, Since::default());
     assert_eq!(sum, bits);
 }
 
@@ -459,7 +460,7 @@ fn pages_that_the_event_misses_stay_hot_among_those_it_sees() {
         (0..20).for_each(|_| t.report(Access { at: 19 * S, page: BlockNo(1000).page(page), weight: 10_007 }));
     }
     t.listened(20 * S, 1.0);
-    let sum = summarize_fused(&target, &mut t, 20 * S, 100, &[], 0);
+    let sum = summarize_fused(&target, &mut t, 20 * S, 100, Since::default());
     let bits = crate::summarize(&target, 20 * S, 100).regions[0].interval;
     assert_eq!(sum.temperature.at(bits), 256);
     assert_eq!(sum.temperature.at(Interval::SHORTEST), 256);

@@ -1,29 +1,55 @@
-//! What made-up sources have in common: one process with a row of blocks.
+//! What made-up sources have in common: processes with a row of blocks each, of which a test says what their pages do.
 
-#![allow(dead_code, reason = "each test binary uses its own part of this")]
-
+use isotherm_heat::source::{
+    AccessSource, Accesses, Asked, Attached, Clear, ClearedProcess, Description, Layout, PageSource, ReportSource,
+};
 use isotherm_heat::{Granularity, Mapping, Ns, TargetId};
-use isotherm_sources::{Accesses, ClearedProcess, Description, Layout};
 use isotherm_units::{AddrRange, BlockNo};
 
-/// A source that sees pages and clears no others.
-pub fn description(accesses: Accesses) -> Description {
-    let (granularity, note) = (Granularity::Page, String::new());
-    Description { name: "made-up", granularity, accesses, clears_others: false, note }
+/// A source that sees pages, as `pages` answers, and is given reports where there are `reports`.
+pub struct MadeUp<P> {
+    pub pages: P,
+    pub accesses: Accesses,
+    pub reports: Option<Box<dyn ReportSource>>,
+    /// Blocks of each process, in one mapping.
+    pub blocks: u64,
 }
 
-pub fn attached(pid: u32) -> (TargetId, String) {
-    (TargetId { pid, start_ticks: 1 }, "made-up".into())
+impl<P> MadeUp<P> {
+    /// Without reports.
+    pub fn of(pages: P, blocks: u64) -> MadeUp<P> {
+        MadeUp { pages, accesses: Accesses::None, reports: None, blocks }
+    }
 }
 
-/// So many blocks in one mapping.
-pub fn layout(blocks: u64) -> Layout {
-    let range = AddrRange::new(BlockNo(1000).addr(), BlockNo(1000 + blocks).addr());
-    let mappings = vec![Mapping { range, name: String::new(), perms: String::new() }];
-    Layout { blocks: (1000..1000 + blocks).map(BlockNo).collect(), mappings, resident: Vec::new() }
+impl<P: PageSource> AccessSource for MadeUp<P> {
+    fn describe(&self) -> Description {
+        let (granularity, note) = (Granularity::Page, String::new());
+        Description { name: "made-up", granularity, accesses: self.accesses, clears_others: false, note }
+    }
+
+    fn attach(&mut self, pid: u32) -> Asked<Attached> {
+        Ok(Attached::here(TargetId { pid, start_ticks: 1 }, "made-up".into()))
+    }
+
+    fn detach(&mut self, _: u32) {}
+
+    fn layout(&mut self, _: u32) -> Asked<Layout> {
+        let range = AddrRange::new(BlockNo(1000).addr(), BlockNo(1000 + self.blocks).addr());
+        let mappings = vec![Mapping { range, name: String::new(), perms: String::new() }];
+        Ok(Layout { blocks: (1000..1000 + self.blocks).map(BlockNo).collect(), mappings, resident: Vec::new() })
+    }
+
+    fn as_pages(&mut self) -> Option<&mut dyn PageSource> {
+        Some(&mut self.pages)
+    }
+
+    fn as_reports(&mut self) -> Option<&mut dyn ReportSource> {
+        self.reports.as_deref_mut().map(|reports| reports as &mut dyn ReportSource)
+    }
 }
 
 /// A clear of the whole process that was not needed.
 pub fn nothing_cleared(at: Ns) -> ClearedProcess {
-    ClearedProcess { at, stall_ns: 0, flushed: true, blocks: Vec::new(), partly: Vec::new() }
+    ClearedProcess { clear: Clear { at, stall_ns: 0, flushed: true }, ..ClearedProcess::default() }
 }

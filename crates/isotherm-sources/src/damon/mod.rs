@@ -14,10 +14,11 @@
 
 mod aggregates;
 
+use crate::Error;
 use crate::process::Process;
 use crate::resident::{self, Residency};
-use crate::{AccessSource, Accesses, Cleared, ClearedProcess, Description, Error, Layout, Progress, Report, Sink};
 use aggregates::{Aggregates, Fields, Line};
+use isotherm_heat::source::{AccessSource, Accesses, Aggregation, Asked, Attached, Description, Layout, RegionSource};
 use isotherm_heat::{Granularity, Ns, Resident, TargetId, ToldRegion};
 use isotherm_sys::clock;
 use isotherm_sys::counter::Event;
@@ -25,7 +26,7 @@ use isotherm_sys::damon::{self, Attributes, Kdamond, Operations, Places, Target}
 use isotherm_sys::perf::{self, Rate, Record, Ring, RingError, Sampling, Scope};
 use isotherm_sys::proc::Proc;
 use isotherm_sys::tracepoint::{self, Tracepoint};
-use isotherm_units::{AddrRange, BlockNo};
+use isotherm_units::AddrRange;
 use std::collections::BTreeMap;
 
 /// A restart loses the regions found so far: it is not done more often than this for the sake of new targets alone.
@@ -61,7 +62,7 @@ impl Space {
 
 /// A target that is attached.
 #[derive(Clone, Debug)]
-struct Attached {
+struct Watched {
     id: TargetId,
     /// `None` for physical memory.
     process: Option<Process>,
@@ -81,7 +82,7 @@ pub struct Damon {
     event: Event,
     fields: Fields,
     aggregates: Aggregates,
-    attached: BTreeMap<u32, Attached>,
+    attached: BTreeMap<u32, Watched>,
     /// What the kernel was told to monitor, in order.
     told: Vec<TargetId>,
     ram: Vec<AddrRange>,
@@ -271,7 +272,7 @@ impl Damon {
     }
 
     /// Which process it is; an error if it has ended or executes another program.
-    fn identify(&self, pid: u32) -> Result<&Attached, Error> {
+    fn identify(&self, pid: u32) -> Result<&Watched, Error> {
         let attached = self.attached.get(&pid).ok_or(Error::Gone(pid))?;
         attached.process.map_or(Ok(()), |process| process.check(&self.proc))?;
         Ok(attached)
@@ -307,7 +308,56 @@ impl AccessSource for Damon {
         }
     }
 
-    fn attach(&mut self, pid: u32) -> Result<(TargetId, String), Error> {
+    fn attach(&mut self, pid: u32) -> Asked<Attached> {
+        Ok(self.watch(pid)?)
+    }
+
+    fn detach(&mut self, pid: u32) {
+        self.changed |= self.attached.remove(&pid).is_some();
+    }
+
+    fn layout(&mut self, pid: u32) -> Asked<Layout> {
+        self.identify(pid)?;
+        let attached = self.attached.get_mut(&pid).ok_or(Error::Gone(pid))?;
+        let (mappings, resident) = match self.space {
+            Space::Processes => attached.residency.of_process(&self.proc, pid)?,
+            Space::Physical => resident::of_ram(&self.ram),
+        };
+        attached.resident = resident;
+        Ok(Layout { mappings, ..Layout::default() })
+    }
+
+    fn as_regions(&mut self) -> Option<&mut dyn RegionSource> {
+        Some(self)
+    }
+}
+
+impl RegionSource for Damon {
+    fn regions(&mut self, pid: u32) -> Asked<Option<Aggregation>> {
+        self.identify(pid)?;
+        self.adjust()?;
+        self.drain();
+        let attached = self.identify(pid)?;
+        let place = self.told.iter().position(|id| *id == attached.id);
+        let Some(latest) = place.and_then(|place| self.aggregates.latest(place)) else { return Ok(None) };
+        let regions = latest.regions.iter().map(|found| {
+            let (resident_pages, huge_pages) = resident::share(&attached.resident, found.range);
+            ToldRegion {
+                range: found.range,
+                resident_pages,
+                huge_pages,
+                nr_accesses: found.nr_accesses,
+                max_nr_accesses: self.attributes.max_nr_accesses(),
+                age_aggregations: found.age,
+                aggregation_ns: latest.length,
+            }
+        });
+        Ok(Some(Aggregation { at: latest.at, regions: regions.collect() }))
+    }
+}
+
+impl Damon {
+    fn watch(&mut self, pid: u32) -> Result<Attached, Error> {
         let (id, comm, process) = match self.space {
             Space::Physical if pid == Damon::PHYSICAL => (TargetId { pid, start_ticks: 0 }, "paddr".into(), None),
             Space::Physical => {
@@ -319,65 +369,8 @@ impl AccessSource for Damon {
                 (process.id, comm, Some(process))
             }
         };
-        self.attached.insert(pid, Attached { id, process, residency: Residency::default(), resident: Vec::new() });
+        self.attached.insert(pid, Watched { id, process, residency: Residency::default(), resident: Vec::new() });
         self.changed = true;
-        Ok((id, comm))
-    }
-
-    fn detach(&mut self, pid: u32) {
-        self.changed |= self.attached.remove(&pid).is_some();
-    }
-
-    fn layout(&mut self, pid: u32) -> Result<Layout, Error> {
-        self.identify(pid)?;
-        let attached = self.attached.get_mut(&pid).ok_or(Error::Gone(pid))?;
-        let (mappings, resident) = match self.space {
-            Space::Processes => attached.residency.of_process(&self.proc, pid)?,
-            Space::Physical => resident::of_ram(&self.ram),
-        };
-        attached.resident = resident;
-        Ok(Layout { mappings, ..Layout::default() })
-    }
-
-    fn read(&mut self, pid: u32, _: &[BlockNo], sink: &mut Sink<'_>) -> Result<Progress, Error> {
-        self.identify(pid)?;
-        self.adjust()?;
-        self.drain();
-        let attached = self.identify(pid)?;
-        let place = self.told.iter().position(|id| *id == attached.id);
-        let Some(latest) = place.and_then(|place| self.aggregates.latest(place)) else {
-            return Ok(Progress::default());
-        };
-        for found in &latest.regions {
-            let (resident_pages, huge_pages) = resident::share(&attached.resident, found.range);
-            let told = ToldRegion {
-                range: found.range,
-                resident_pages,
-                huge_pages,
-                nr_accesses: found.nr_accesses,
-                max_nr_accesses: self.attributes.max_nr_accesses(),
-                age_aggregations: found.age,
-                aggregation_ns: latest.length,
-            };
-            sink(latest.at, Report::Region(told));
-        }
-        Ok(Progress::default())
-    }
-
-    /// Nothing: DAMON clears what it samples.
-    fn clear(&mut self, _: u32, _: &[BlockNo], _: &mut dyn FnMut(Ns, BlockNo, Cleared)) -> Result<Progress, Error> {
-        Ok(Progress::default())
-    }
-
-    /// Nothing, as above.
-    fn clear_process(&mut self, pid: u32, _: &[BlockNo], _: &[BlockNo]) -> Result<ClearedProcess, Error> {
-        self.identify(pid)?;
-        Ok(ClearedProcess {
-            at: clock::monotonic_ns(),
-            stall_ns: 0,
-            flushed: false,
-            blocks: Vec::new(),
-            partly: Vec::new(),
-        })
+        Ok(Attached::here(id, comm))
     }
 }

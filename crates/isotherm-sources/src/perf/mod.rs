@@ -27,12 +27,13 @@ pub(crate) use events::best_of_processor;
 pub use events::{Chosen, Tried, choose, cost_pct, try_out};
 pub use verdict::{Evidence, Useless, Verdict};
 
+use crate::Error;
 use crate::process::Process;
 use crate::resident::{self, Residency};
-use crate::{
-    AccessSource, Accesses, Cleared, ClearedProcess, Description, Error, Layout, Listened, Progress, Reports, Sink,
-};
 use inbox::{Decoding, Inbox, ListenerId};
+use isotherm_heat::source::{
+    AccessSource, Accesses, Asked, Attached, Description, Layout, Listened, ReportSource, Reports,
+};
 use isotherm_heat::{Access, Granularity, Mapping, Ns, Silence, TargetId};
 use isotherm_sys::clock;
 use isotherm_sys::damon;
@@ -40,7 +41,7 @@ use isotherm_sys::host::HostRoots;
 use isotherm_sys::perf::named::{Kind, RawEvent};
 use isotherm_sys::perf::{Rate, RingError, Totals, Whom};
 use isotherm_sys::proc::Proc;
-use isotherm_units::{AddrRange, BlockNo};
+use isotherm_units::AddrRange;
 use listeners::Listeners;
 use scans::Scans;
 use std::collections::{BTreeMap, BTreeSet};
@@ -107,7 +108,7 @@ impl Default for Options {
 
 /// A target that is attached.
 #[derive(Clone, Copy, Debug)]
-struct Attached {
+struct Listening {
     /// `None` for physical memory.
     process: Option<Process>,
     /// CPU ticks it had used when it was attached, and when it was last looked at.
@@ -127,7 +128,7 @@ pub struct Perf {
     /// Was tried in vain.
     host_is_denied: bool,
     inbox: Inbox,
-    attached: BTreeMap<u32, Attached>,
+    attached: BTreeMap<u32, Listening>,
     budget: Budget,
     /// Looked at only if the kernel's scans make the event.
     scans: Option<Scans>,
@@ -440,15 +441,30 @@ impl Perf {
         sum
     }
 
-    fn attach_physical(&mut self, pid: u32) -> Result<(TargetId, String), Error> {
+    fn attach_process(&mut self, pid: u32) -> Result<Attached, Error> {
+        let (process, comm) = Process::find(&self.proc, pid)?;
+        let listener = self.listener_for(pid)?;
+        let now = clock::monotonic_ns();
+        self.drain(now);
+        self.inbox.open(pid, listener, &self.listeners.ids(), now);
+        if let Some(scans) = &mut self.scans {
+            scans.open(&self.proc, pid, now);
+        }
+        let ticks = ticks_of(&self.proc, pid).unwrap_or(0);
+        self.attached
+            .insert(pid, Listening { process: Some(process), ticks: (ticks, ticks), residency: Residency::default() });
+        Ok(Attached::here(process.id, comm))
+    }
+
+    fn attach_physical(&mut self, pid: u32) -> Result<Attached, Error> {
         if pid != Perf::PHYSICAL {
             let source = std::io::Error::other("physical addresses are watched as a whole; name no process");
             return Err(Error::Io { attempted: format!("watch process {pid} by physical addresses"), source });
         }
         let host = self.listeners.newest().unwrap_or_default();
         self.inbox.open(pid, host, &[host], clock::monotonic_ns());
-        self.attached.insert(pid, Attached { process: None, ticks: (0, 0), residency: Residency::default() });
-        Ok((TargetId { pid, start_ticks: 0 }, "paddr".into()))
+        self.attached.insert(pid, Listening { process: None, ticks: (0, 0), residency: Residency::default() });
+        Ok(Attached::here(TargetId { pid, start_ticks: 0 }, "paddr".into()))
     }
 }
 
@@ -508,27 +524,13 @@ impl AccessSource for Perf {
         }
     }
 
-    fn attach(&mut self, pid: u32) -> Result<(TargetId, String), Error> {
-        if self.physical {
-            return self.attach_physical(pid);
-        }
-        let (process, comm) = Process::find(&self.proc, pid)?;
-        let listener = self.listener_for(pid)?;
-        let now = clock::monotonic_ns();
-        self.drain(now);
-        self.inbox.open(pid, listener, &self.listeners.ids(), now);
-        if let Some(scans) = &mut self.scans {
-            scans.open(&self.proc, pid, now);
-        }
-        let ticks = ticks_of(&self.proc, pid).unwrap_or(0);
-        self.attached
-            .insert(pid, Attached { process: Some(process), ticks: (ticks, ticks), residency: Residency::default() });
-        Ok((process.id, comm))
+    fn attach(&mut self, pid: u32) -> Asked<Attached> {
+        Ok(if self.physical { self.attach_physical(pid)? } else { self.attach_process(pid)? })
     }
 
     fn detach(&mut self, pid: u32) {
         let now = ticks_of(&self.proc, pid);
-        if let Some(Attached { ticks: (began, last), .. }) = self.attached.remove(&pid) {
+        if let Some(Listening { ticks: (began, last), .. }) = self.attached.remove(&pid) {
             self.past_ticks += now.unwrap_or(last).saturating_sub(began);
         }
         if let Some(scans) = &mut self.scans {
@@ -543,7 +545,7 @@ impl AccessSource for Perf {
         }
     }
 
-    fn layout(&mut self, pid: u32) -> Result<Layout, Error> {
+    fn layout(&mut self, pid: u32) -> Asked<Layout> {
         // Listing many processes takes its time, and rings are not patient.
         self.drain(clock::monotonic_ns());
         let attached = self.attached.get_mut(&pid).ok_or(Error::Gone(pid))?;
@@ -558,26 +560,17 @@ impl AccessSource for Perf {
         Ok(Layout { blocks: Vec::new(), mappings, resident })
     }
 
-    /// Nothing: there are no bits here.
-    fn read(&mut self, _: u32, _: &[BlockNo], _: &mut Sink<'_>) -> Result<Progress, Error> {
-        Ok(Progress::default())
+    fn news(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.news.fresh)
     }
 
-    fn clear(&mut self, _: u32, _: &[BlockNo], _: &mut dyn FnMut(Ns, BlockNo, Cleared)) -> Result<Progress, Error> {
-        Ok(Progress::default())
+    fn as_reports(&mut self) -> Option<&mut dyn ReportSource> {
+        Some(self)
     }
+}
 
-    fn clear_process(&mut self, _: u32, _: &[BlockNo], _: &[BlockNo]) -> Result<ClearedProcess, Error> {
-        Ok(ClearedProcess {
-            at: clock::monotonic_ns(),
-            stall_ns: 0,
-            flushed: false,
-            blocks: Vec::new(),
-            partly: Vec::new(),
-        })
-    }
-
-    fn accesses(&mut self, pid: u32, sink: &mut dyn FnMut(Access)) -> Result<Listened, Error> {
+impl ReportSource for Perf {
+    fn accesses(&mut self, pid: u32, sink: &mut dyn FnMut(Access)) -> Asked<Listened> {
         let now = clock::monotonic_ns();
         self.tend(now);
         self.drain(now);
@@ -594,17 +587,13 @@ impl AccessSource for Perf {
             Rate::Frequency(_) => None,
         };
         let share = self.inbox.listener_of(pid).map_or(1.0, |listener| self.listeners.share_of(listener));
-        Ok(Listened { until, share, weight, interrupts })
+        Ok(Listened { until, share, weight, interrupts_ns: interrupts as f64 * SAMPLE_NS })
     }
 
-    fn reports(&self) -> Reports {
+    fn reports(&mut self) -> Reports {
         let Totals { samples, lost, .. } = self.listeners.drained();
         let events = if self.asking_ns < CHEAP { self.listeners.totals().counted } else { self.totals.counted };
         Reports { samples, lost: lost + self.missing.samples + self.inbox.dropped(), events }
-    }
-
-    fn news(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.news.fresh)
     }
 }
 

@@ -1,0 +1,50 @@
+//! Time as whoever drives the engine sees it: the machine's, or that of a replay, which passes as fast as it is computed.
+//!
+//! The engine itself reads no clock: times are arguments to it. The trait stands here because the monitor and every source that
+//! plays a history have to share one; the machine's own clock is `isotherm-sources`'.
+
+use crate::Ns;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A clock that can be waited on.
+pub trait Clock: std::fmt::Debug {
+    /// Nanoseconds since some fixed moment.
+    fn now(&self) -> Ns;
+    /// CPU time spent on watching so far.
+    fn cpu(&self) -> Ns;
+    /// Returns at `at` or soon after; at once if that has passed.
+    fn sleep_until(&self, at: Ns);
+}
+
+impl Clock for Box<dyn Clock> {
+    fn now(&self) -> Ns {
+        (**self).now()
+    }
+
+    fn cpu(&self) -> Ns {
+        (**self).cpu()
+    }
+
+    fn sleep_until(&self, at: Ns) {
+        (**self).sleep_until(at);
+    }
+}
+
+/// A clock that jumps to whatever is waited for. Clones share the time.
+#[derive(Clone, Debug, Default)]
+pub struct VirtualClock(Arc<AtomicU64>);
+
+impl Clock for VirtualClock {
+    fn now(&self) -> Ns {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn cpu(&self) -> Ns {
+        0
+    }
+
+    fn sleep_until(&self, at: Ns) {
+        self.0.fetch_max(at, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,75 @@
+//! How much of each mapping was accessed, where nothing finer can be had.
+
+use super::{ClearQuota, Tracker, Turn};
+use crate::source::{Asked, Layout};
+use crate::view::Since;
+use crate::{Bucket, CREDIT_S, Granularity, MappingTarget, Next, Ns, RETOUCH_NS, Summary, Tally};
+
+/// A target watched by mapping.
+#[derive(Debug)]
+pub(super) struct MappingTracker {
+    target: MappingTarget,
+    slowdown: Bucket,
+}
+
+impl MappingTracker {
+    pub fn new(now: Ns, max_slowdown_pct: f64) -> MappingTracker {
+        MappingTracker { target: MappingTarget::new(), slowdown: Bucket::new(max_slowdown_pct, CREDIT_S, now) }
+    }
+}
+
+impl Tracker for MappingTracker {
+    fn granularity(&self) -> Granularity {
+        Granularity::Mapping
+    }
+
+    fn refit(&mut self, _: Layout, _: &mut Turn<'_>) -> Asked<()> {
+        // A count lists the mappings each time.
+        Ok(())
+    }
+
+    fn read_due(&mut self, turn: &mut Turn<'_>) -> Asked<()> {
+        if !matches!(self.target.next(), Next::Read(at) if at <= turn.now) {
+            return Ok(());
+        }
+        let (before, pid) = (self.target.tally().retouched, turn.pid);
+        let counted = turn.mappings()?.count(pid)?;
+        self.target.read(counted.at, &counted.mappings);
+        turn.spent.add(0, counted.progress);
+        self.slowdown.spend((self.target.tally().retouched - before) as f64 * RETOUCH_NS);
+        Ok(())
+    }
+
+    fn next_read(&self) -> Option<Ns> {
+        match self.target.next() {
+            Next::Read(at) => Some(at),
+            Next::Clear => None,
+        }
+    }
+
+    fn is_cleared(&self) -> bool {
+        true
+    }
+
+    fn clear_due(&mut self, quota: ClearQuota, turn: &mut Turn<'_>) -> Asked<usize> {
+        let is_due = quota != ClearQuota::Urgent && self.target.next() == Next::Clear;
+        if !is_due || self.slowdown.available_ns(turn.now) <= 0.0 {
+            return Ok(0);
+        }
+        let pid = turn.pid;
+        let clear = turn.mappings()?.clear(pid)?;
+        turn.spent.longest_hold_ns = turn.spent.longest_hold_ns.max(clear.stall_ns);
+        self.target.cleared(clear.at);
+        Ok(1)
+    }
+
+    fn tally(&self) -> Tally {
+        self.target.tally()
+    }
+
+    fn summarize(&mut self, now: Ns, max_regions: usize, last: Since<'_>) -> Summary {
+        let mut sum = self.target.summarize(now, max_regions);
+        last.carry_ages(&mut sum.regions);
+        sum
+    }
+}

@@ -1,0 +1,94 @@
+//! A block here and there: for targets too large to check each block of in good time.
+
+use super::{Allotment, ClearQuota, Extent, SampledExtent, Tracker, Tracking, Turn};
+use crate::source::{Asked, Cleared, Layout};
+use crate::view::Since;
+use crate::{Granularity, Ns, ReportedTarget, SampledTarget, Summary, Tally, raise_rates};
+
+/// A target of which samples are checked.
+#[derive(Debug)]
+pub(super) struct SampledTracker {
+    target: SampledTarget,
+    beside: Option<Box<ReportedTarget>>,
+}
+
+impl SampledTracker {
+    pub fn new(now: Ns, tracking: Tracking, beside: Option<Box<ReportedTarget>>) -> SampledTracker {
+        SampledTracker { target: SampledTarget::new(now, tracking.sampling, tracking.seed), beside }
+    }
+}
+
+impl Tracker for SampledTracker {
+    fn granularity(&self) -> Granularity {
+        Granularity::Region
+    }
+
+    fn refit(&mut self, layout: Layout, _: &mut Turn<'_>) -> Asked<()> {
+        self.target.refit(&layout.blocks);
+        Ok(())
+    }
+
+    fn read_due(&mut self, turn: &mut Turn<'_>) -> Asked<()> {
+        let target = &mut self.target;
+        let due = target.due_reads(turn.now);
+        let read = turn.read(&due, &mut |at, block, bits| match bits {
+            Some(bits) => target.read(at, block, bits),
+            None => target.postpone(at, block),
+        });
+        read.map(drop)
+    }
+
+    fn next_read(&self) -> Option<Ns> {
+        self.target.next_read()
+    }
+
+    fn is_cleared(&self) -> bool {
+        true
+    }
+
+    fn clear_due(&mut self, quota: ClearQuota, turn: &mut Turn<'_>) -> Asked<usize> {
+        // Everything may be news here; there is nothing that cannot wait.
+        let ClearQuota::Blocks(_) = quota else { return Ok(0) };
+        let (target, pid) = (&mut self.target, turn.pid);
+        let due = target.due_clears(turn.now, quota.blocks());
+        if due.is_empty() {
+            return Ok(0);
+        }
+        let progress = turn.pages()?.clear(pid, &due, &mut |at, block, outcome| match outcome {
+            Cleared::Except(stuck) => target.cleared(at, block, stuck),
+            Cleared::Refused => target.refused(at, block),
+        })?;
+        turn.spent.blocks_cleared += due.len() as u64;
+        turn.spent.add(0, progress);
+        Ok(due.len())
+    }
+
+    fn take_reports(&mut self, turn: &mut Turn<'_>) -> Asked<f64> {
+        self.beside.as_mut().map_or(Ok(0.0), |target| turn.take_reports(target))
+    }
+
+    fn has_reports(&self) -> bool {
+        self.beside.is_some()
+    }
+
+    fn extent(&self) -> Extent {
+        let sampled = SampledExtent { regions: self.target.len(), blocks: self.target.blocks() };
+        Extent { whole_blocks: 0, sampled: Some(sampled), unchecked: self.target.unlooked() }
+    }
+
+    fn allot(&mut self, allotment: Allotment) {
+        self.target.set_max_regions(allotment.sampled_regions);
+    }
+
+    fn tally(&self) -> Tally {
+        self.target.tally()
+    }
+
+    fn summarize(&mut self, _: Ns, max_regions: usize, last: Since<'_>) -> Summary {
+        let mut sum = self.target.summarize(max_regions, last.regions, last.elapsed_ns);
+        if let Some(reported) = &mut self.beside {
+            raise_rates(&mut sum.regions, reported);
+        }
+        sum
+    }
+}

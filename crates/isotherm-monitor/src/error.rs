@@ -1,0 +1,68 @@
+//! Why a process is not watched.
+
+use isotherm_heat::source::{SourceError, SourceErrorKind};
+use isotherm_sys::{descriptors, proc};
+use std::io;
+
+/// Why a process is not watched, or nothing can be.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The source says so.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// Processes could not be listed.
+    #[error(transparent)]
+    Proc(#[from] proc::Error),
+    /// The process has ended, and another has its id.
+    #[error("process {0} is not there, or has ended")]
+    Gone(u32),
+    /// Another monitor watches the process.
+    #[error(
+        "process {pid} is watched by process {holder} already ({command}); each would take accesses from the other: end that one, ask it \
+         (`isotherm status`), or watch beside it with --beside"
+    )]
+    Watched {
+        /// The process.
+        pid: u32,
+        /// The monitor.
+        holder: u32,
+        /// Its command line.
+        command: String,
+    },
+    /// It could not be kept from other monitors.
+    #[error("lock process {pid} against other monitors: {source}")]
+    Lock {
+        /// The process.
+        pid: u32,
+        /// The system's reason.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// What follows from it.
+    pub fn kind(&self) -> SourceErrorKind {
+        match self {
+            Error::Source(error) => error.kind(),
+            Error::Gone(_) => SourceErrorKind::Gone,
+            Error::Proc(proc::Error::Io { source, .. }) | Error::Lock { source, .. }
+                if descriptors::are_short(source) =>
+            {
+                SourceErrorKind::Shortage
+            }
+            Error::Proc(error) if error.is_gone() => SourceErrorKind::Gone,
+            Error::Proc(_) | Error::Lock { .. } | Error::Watched { .. } => SourceErrorKind::Failed,
+        }
+    }
+
+    /// Whether the process is no more.
+    pub fn is_gone(&self) -> bool {
+        self.kind() == SourceErrorKind::Gone
+    }
+
+    /// Whether descriptors are short.
+    pub fn is_shortage(&self) -> bool {
+        self.kind() == SourceErrorKind::Shortage
+    }
+}

@@ -1,0 +1,145 @@
+//! What is handed out: snapshots of the heat of all targets, and what watching has cost.
+
+use crate::Monitor;
+use crate::watched::Watched;
+use isotherm_heat::source::ReportSource;
+use isotherm_heat::{CgroupMemory, Clock, Cost, Mapping, Ns, Region, Snapshot, Summary, TargetFacts, TargetHeat};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// More mappings than this for each region are not all in a snapshot.
+const MAPPINGS_PER_REGION: usize = 4;
+
+/// Counts of processes that have ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ended {
+    pub cleared: u64,
+    pub retouched: u64,
+    pub slowdown_pct: f64,
+}
+
+impl Ended {
+    pub fn add(&mut self, watched: &Watched, now: Ns) {
+        let tally = watched.tracker.tally();
+        self.cleared += tally.cleared;
+        self.retouched += tally.retouched;
+        self.slowdown_pct = self.slowdown_pct.max(watched.slowdown_pct(now));
+    }
+}
+
+impl<C: Clock> Monitor<C> {
+    /// The heat of all targets now. Wall time is an argument: the monitor's clock may be a replay's.
+    pub fn snapshot(&mut self, unix_ns: u64) -> Snapshot {
+        for pid in self.alive() {
+            let now = self.clock.now();
+            self.step(pid, |w, source, spent| w.take_accesses(source, now, spent));
+        }
+        let now = self.clock.now();
+        let elapsed = now.saturating_sub(self.last_snapshot);
+        let used: BTreeSet<&str> = self.watched.values().map(|w| w.cgroup.as_str()).collect();
+        self.cgroups.refresh(now, &used);
+        let mut targets = Vec::with_capacity(self.watched.len());
+        for watched in self.watched.values_mut() {
+            let sum = watched.summarize(now, self.settings.max_regions, elapsed);
+            targets.push(target_heat(watched, sum, self.cgroups.memory(&watched.cgroup)));
+        }
+        self.note_others(&targets);
+        self.forget_ended(now);
+        self.last_snapshot = now;
+        self.cpu.charge_bookkeeping(self.clock.cpu(), self.clock.now());
+        Snapshot { start_unix_ns: unix_ns.saturating_sub(elapsed), end_unix_ns: unix_ns, targets, cost: self.cost(now) }
+    }
+
+    /// Says once that somebody else clears accessed bits.
+    fn note_others(&mut self, targets: &[TargetHeat]) {
+        let Some(target) = targets.iter().find(|t| t.facts.cleared_by_others_pages > 0) else { return };
+        if !std::mem::replace(&mut self.reported_others, true) {
+            self.news.push(format!(
+                "accessed bits of process {} ({}) are cleared by something else as well (another monitor, the kernel's DAMON, reclaim, or the \
+                 program's own MADV_FREE): less access is found than there is",
+                target.id.pid, target.comm
+            ));
+        }
+    }
+
+    fn forget_ended(&mut self, now: Ns) {
+        let ended: Vec<u32> = self.watched.iter().filter(|(_, w)| w.exited).map(|(pid, _)| *pid).collect();
+        for pid in ended {
+            if let Some(watched) = self.watched.remove(&pid) {
+                self.ended.add(&watched, now);
+            }
+        }
+    }
+
+    /// What watching has cost so far. The slow-down is that of the target that suffered most.
+    pub fn cost(&mut self, now: Ns) -> Cost {
+        let tallies = || self.watched.values().map(|w| w.tracker.tally());
+        let reports = self.source.0.as_reports().map(ReportSource::reports).unwrap_or_default();
+        let worst = self.watched.values().map(|w| w.slowdown_pct(now)).fold(self.ended.slowdown_pct, f64::max);
+        Cost {
+            elapsed_ns: now.saturating_sub(self.started),
+            monitor_cpu_ns: self.cpu.used(self.clock.cpu()),
+            pages_read: self.spent.pages_read,
+            pages_cleared: self.ended.cleared + tallies().map(|t| t.cleared).sum::<u64>(),
+            pages_retouched: self.ended.retouched + tallies().map(|t| t.retouched).sum::<u64>(),
+            slowdown_pct: worst,
+            longest_hold_ns: self.spent.longest_hold_ns,
+            read_errors: self.spent.read_errors,
+            samples: reports.samples,
+            samples_lost: reports.lost,
+            events: reports.events,
+        }
+    }
+}
+
+fn target_heat(watched: &mut Watched, sum: Summary, cgroup_memory: Option<CgroupMemory>) -> TargetHeat {
+    let facts = TargetFacts {
+        cleared_by_others_pages: watched.cleared_by_others(),
+        runs_guest: watched.runs_guest,
+        cgroup_memory,
+    };
+    TargetHeat {
+        id: watched.id,
+        comm: watched.comm.clone(),
+        cgroup: watched.cgroup.clone(),
+        exited: watched.exited,
+        granularity: watched.tracker.granularity(),
+        mappings: shown_mappings(watched),
+        regions: sum.regions,
+        temperature: sum.temperature,
+        idle: sum.idle,
+        counted_elsewhere_pages: watched.counted_elsewhere_pages,
+        maybe_shared_pages: watched.maybe_shared_pages,
+        unclearable_pages: sum.unclearable_pages,
+        facts,
+    }
+}
+
+/// The mappings for a snapshot: those of the last one, if they are the same.
+fn shown_mappings(watched: &mut Watched) -> Arc<[Mapping]> {
+    let mappings = mappings_with_regions(&watched.mappings, &watched.regions);
+    if *watched.shown_mappings != *mappings {
+        watched.shown_mappings = mappings.into();
+    }
+    Arc::clone(&watched.shown_mappings)
+}
+
+/// Mappings that hold part of a region: both lists are sorted. Where a few regions span thousands of mappings, only those in
+/// which a region begins: nobody reads the others, and every snapshot would carry them.
+fn mappings_with_regions(mappings: &[Mapping], regions: &[Region]) -> Vec<Mapping> {
+    let mut at = 0;
+    let holds = |m: &&Mapping| {
+        at += regions[at..].partition_point(|r| r.range.end <= m.range.start);
+        regions.get(at).is_some_and(|r| r.range.start < m.range.end)
+    };
+    if mappings.len() > MAPPINGS_PER_REGION * regions.len() {
+        let holding = |start| {
+            let after = mappings.partition_point(|m| m.range.start <= start);
+            mappings[..after].last().filter(|m| m.range.contains(start)).cloned()
+        };
+        let mut named: Vec<_> = regions.iter().filter_map(|r| holding(r.range.start)).collect();
+        named.dedup();
+        return named;
+    }
+    mappings.iter().filter(holds).cloned().collect()
+}

@@ -1,0 +1,273 @@
+//! Which processes are watched just now: those that come are attached, those that go are reported once more and forgotten, and what all
+//! share is dealt out among them.
+
+use crate::watched::Watched;
+use crate::{Error, FIRST_PICTURE, Mode, Monitor};
+use isotherm_heat::source::{AccessSource, Asked, SourceErrorKind};
+use isotherm_heat::track::{Allotment, Spent};
+use isotherm_heat::{Clock, Ns, TargetId};
+use isotherm_sys::proc::Identity;
+
+/// How often mappings and processes are listed again, at the most.
+const REFIT_TICK: Ns = 1_000_000_000;
+/// How soon a process that could not be attached just now is tried again.
+const TRY_AGAIN: Ns = 10_000_000;
+/// Listing may take this share of the time.
+const REFIT_SHARE: u64 = 250;
+/// Regions of a sampled target, however small its part of all that is sampled.
+const MIN_REGIONS: usize = 16;
+
+/// How targets are watched, in sum: kept up while they are listed, since each of them depends on all others.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    whole_blocks: usize,
+    sampled: usize,
+}
+
+impl Known {
+    fn with(self, one: Known) -> Known {
+        Known { whole_blocks: self.whole_blocks + one.whole_blocks, sampled: self.sampled + one.sampled }
+    }
+
+    fn without(self, one: Known) -> Known {
+        Known { whole_blocks: self.whole_blocks - one.whole_blocks, sampled: self.sampled - one.sampled }
+    }
+}
+
+impl<C: Clock> Monitor<C> {
+    /// Lists processes and their mappings again.
+    pub(crate) fn refit(&mut self, now: Ns) -> Result<(), Error> {
+        self.charge_cpu();
+        let pids = match self.follower.current().map_err(Error::from) {
+            Err(error) if error.is_shortage() => {
+                self.note_shortage(&error);
+                self.next_refit = now + REFIT_TICK;
+                return Ok(());
+            }
+            pids => pids?,
+        };
+        self.declined.keep_listed(&pids);
+        let all = self.refit_known(&pids, now);
+        self.try_again = false;
+        let first_error = self.attach_new(&pids, now, all);
+        // Named, and none of them can be watched: the user wants to know. A child that has ended already is no news.
+        if let Some(error) = first_error
+            .filter(|_| self.follower.is_named() && self.watched.is_empty() && !self.ever_watched && !self.try_again)
+        {
+            return Err(error);
+        }
+        self.ever_watched |= !self.watched.is_empty();
+        self.allot();
+        self.cpu.charge_bookkeeping(self.clock.cpu(), self.clock.now());
+        let took = self.clock.now().saturating_sub(now);
+        self.next_refit = now + if self.try_again { TRY_AGAIN } else { REFIT_TICK.max(took * REFIT_SHARE) };
+        Ok(())
+    }
+
+    /// Lists the mappings of processes that are watched. One that executes another program is dropped here, and attached anew right after.
+    fn refit_known(&mut self, pids: &[u32], now: Ns) -> Known {
+        let alive = self.alive();
+        let mut all = alive.iter().fold(Known::default(), |all, pid| all.with(self.known(*pid)));
+        for pid in alive {
+            let others = all.without(self.known(pid));
+            if pids.binary_search(&pid).is_err() {
+                self.end(pid);
+            } else {
+                let room = self.room_for_whole(others);
+                self.step(pid, |w, source, spent| w.refit(source, now, room, spent));
+            }
+            all = others.with(self.known(pid));
+        }
+        all
+    }
+
+    /// Begins to watch who is new; returns the first reason for which one cannot be.
+    fn attach_new(&mut self, pids: &[u32], now: Ns, mut all: Known) -> Option<Error> {
+        let mut first_error = None;
+        for pid in pids {
+            if self.watched.contains_key(pid) || self.declined.holds(*pid, self.follower.meant(*pid), now) {
+                continue;
+            }
+            let failed = self.attach(*pid, now, self.room_for_whole(all));
+            all = all.with(self.known(*pid));
+            let is_short = failed.as_ref().is_some_and(Error::is_shortage);
+            first_error = first_error.or(failed);
+            if is_short {
+                // The next would fail as well. They wait for those that end, or for a higher limit.
+                break;
+            }
+        }
+        first_error
+    }
+
+    /// Says once that descriptors are short.
+    fn note_shortage(&mut self, error: &dyn std::fmt::Display) {
+        if !std::mem::replace(&mut self.reported_shortage, true) {
+            self.news.push(format!("not all processes are watched yet: {error}"));
+        }
+    }
+
+    /// What of a target matters to how much of the others may be watched whole.
+    fn known(&self, pid: u32) -> Known {
+        let of = |w: &Watched| {
+            let extent = w.extent();
+            Known { whole_blocks: extent.whole_blocks, sampled: usize::from(extent.sampled.is_some()) }
+        };
+        self.watched.get(&pid).filter(|w| !w.exited).map_or(Known::default(), of)
+    }
+
+    /// How many blocks a process may have to be watched whole, beside the others that are; none if another is sampled.
+    fn room_for_whole(&self, others: Known) -> usize {
+        match self.settings.mode {
+            Mode::Whole => usize::MAX,
+            // All or nothing: first checks of what is whole would starve beside samples, and samples beside later checks.
+            Mode::Auto if others.sampled == 0 => {
+                self.cpu.first_checks_in(FIRST_PICTURE).saturating_sub(others.whole_blocks)
+            }
+            Mode::Sampled | Mode::Auto => 0,
+        }
+    }
+
+    /// Deals out what all targets share: the time for patrol reads, and the regions that there may be among sampled ones, by their size.
+    fn allot(&mut self) {
+        let extents = self.watched.values().map(Watched::extent);
+        let (whole, unchecked) =
+            extents.fold((0, 0), |(whole, unchecked), e| (whole + e.whole_blocks, unchecked + e.unchecked));
+        let patrol_ns = self.cpu.patrol_ns(whole, unchecked, self.clock.now());
+        let all: u64 = self.watched.values().filter(|w| !w.exited).map(Watched::sampled_blocks).sum();
+        let (max, least) = (self.settings.max_regions, MIN_REGIONS.min(self.settings.max_regions));
+        for watched in self.watched.values_mut() {
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a usize")]
+            let share = (max as f64 * watched.sampled_blocks() as f64 / all.max(1) as f64) as usize;
+            watched.tracker.allot(Allotment { patrol_ns, sampled_regions: share.max(least) });
+        }
+    }
+
+    pub(crate) fn alive(&self) -> Vec<u32> {
+        self.watched.iter().filter(|(_, w)| !w.exited).map(|(pid, _)| *pid).collect()
+    }
+
+    /// Begins to watch a process; returns why it cannot be watched, if so.
+    fn attach(&mut self, pid: u32, now: Ns, room: usize) -> Option<Error> {
+        match self.try_attach(pid, now, room) {
+            Ok(mut watched) => {
+                // Reading it all for the first time happens once and is no bookkeeping.
+                self.charge_cpu();
+                if watched.cgroup.is_empty() {
+                    watched.cgroup = self.cgroup_of(watched.id);
+                }
+                watched.runs_guest |= self.follower.is_of_machine() && self.proc.holds_guest(pid).unwrap_or(false);
+                self.watched.insert(pid, watched);
+                self.declined.forget(pid);
+                None
+            }
+            Err(error) => {
+                self.source.0.detach(pid);
+                self.decline(pid, now, &error);
+                Some(error)
+            }
+        }
+    }
+
+    fn try_attach(&mut self, pid: u32, now: Ns, room: usize) -> Result<Watched, Error> {
+        let attached = self.source.0.attach(pid)?;
+        let id = attached.id;
+        self.admit(id)?;
+        let mut watched = Watched::new(attached, &self.source.0.describe(), now, &self.settings);
+        let fitted = watched.refit(&mut *self.source.0, now, room, &mut self.spent);
+        fitted.inspect_err(|_| self.release(id))?;
+        Ok(watched)
+    }
+
+    /// Whether a process that was attached is one to watch: the one that was meant, and not another monitor's.
+    fn admit(&self, id: TargetId) -> Result<(), Error> {
+        if !self.follower.means(id.pid, id.start_ticks) {
+            return Err(Error::Gone(id.pid));
+        }
+        let Some(locks) = &self.locks else { return Ok(()) };
+        let failed = |source| Error::Lock { pid: id.pid, source };
+        locks.claim(identity(id)).map_err(failed)?.map_err(|holder| Error::Watched {
+            pid: id.pid,
+            holder: holder.pid,
+            command: holder.command,
+        })
+    }
+
+    pub(crate) fn release(&self, id: TargetId) {
+        if let Some(locks) = &self.locks {
+            locks.release(identity(id));
+        }
+    }
+
+    fn decline(&mut self, pid: u32, now: Ns, error: &Error) {
+        match error.kind() {
+            // In the middle of an exec, say: it is there, and is tried again at once.
+            SourceErrorKind::Busy | SourceErrorKind::Replaced => self.try_again = true,
+            SourceErrorKind::Shortage => self.note_shortage(error),
+            SourceErrorKind::Gone | SourceErrorKind::Failed => {
+                // Kernel threads, and children that ended before they were attached, are no news.
+                let is_news = !error.is_gone() || self.follower.was_named(pid);
+                self.declined.note(pid, self.follower.meant(pid), now, is_news.then(|| error.to_string()));
+            }
+        }
+    }
+
+    /// The cgroup of a process; empty if it is none of this machine's, as in a replay.
+    fn cgroup_of(&mut self, id: TargetId) -> String {
+        let here = self.proc.identity(id.pid).is_ok_and(|i| i.start_ticks == id.start_ticks);
+        let Some(membership) = self.proc.membership(id.pid).ok().filter(|_| here) else { return String::new() };
+        self.cgroups.note(&self.proc, &membership);
+        membership.memory_path().unwrap_or_default().to_owned()
+    }
+
+    /// Marks a process as ended; it is told once more, in the next snapshot.
+    fn end(&mut self, pid: u32) {
+        let now = self.clock.now();
+        if let Some(watched) = self.watched.get_mut(&pid) {
+            watched.exited = true;
+            // What it did last; its end is known, and nothing else can be wrong.
+            let _ = watched.take_accesses(&mut *self.source.0, now, &mut self.spent);
+            let id = watched.id;
+            self.release(id);
+        }
+        self.source.0.detach(pid);
+        self.follower.ended(pid);
+    }
+
+    /// Does one thing with one process; its end, or another program in its place, is a normal outcome.
+    pub(crate) fn step(
+        &mut self,
+        pid: u32,
+        f: impl FnOnce(&mut Watched, &mut dyn AccessSource, &mut Spent) -> Asked<()>,
+    ) {
+        let Some(watched) = self.watched.get_mut(&pid) else { return };
+        let Err(error) = f(watched, &mut *self.source.0, &mut self.spent) else { return };
+        match error.kind() {
+            // Nothing was learned and nothing is lost; the next turn tries again.
+            SourceErrorKind::Busy => {}
+            SourceErrorKind::Shortage => self.note_shortage(&error),
+            SourceErrorKind::Replaced => self.replace(pid),
+            SourceErrorKind::Gone => self.end(pid),
+            SourceErrorKind::Failed => {
+                let now = self.clock.now();
+                self.declined.note(pid, self.follower.meant(pid), now, Some(error.to_string()));
+                self.end(pid);
+            }
+        }
+    }
+
+    /// The process executes another program: all that was known is of memory that is no more.
+    fn replace(&mut self, pid: u32) {
+        self.source.0.detach(pid);
+        if let Some(watched) = self.watched.remove(&pid) {
+            self.release(watched.id);
+            self.ended.add(&watched, self.clock.now());
+        }
+        self.next_refit = 0;
+    }
+}
+
+/// The same process, as locks name it.
+fn identity(id: TargetId) -> Identity {
+    Identity { pid: id.pid, start_ticks: id.start_ticks }
+}

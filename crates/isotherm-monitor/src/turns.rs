@@ -1,0 +1,80 @@
+//! Turns at reading and clearing: reads when they are due, and batches of clears in between, as far as the budgets go.
+
+use crate::Monitor;
+use crate::watched::Watched;
+use isotherm_heat::track::ClearQuota;
+use isotherm_heat::{Clock, Ns};
+
+/// Between two batches of clears, reads that are due so soon are done: a full batch takes as long, 64 blocks at 35 us, and reads
+/// may be 4 ms early. Also how often at the most.
+const READ_AHEAD: Ns = 2_000_000;
+
+impl<C: Clock> Monitor<C> {
+    pub(crate) fn read_due(&mut self) {
+        let began = self.charge_cpu();
+        let blocks = self.spent.blocks_read;
+        for pid in self.alive() {
+            let now = self.clock.now();
+            self.step(pid, |w, source, spent| w.read_due(source, now, spent));
+        }
+        let read = self.spent.blocks_read - blocks;
+        let took = self.charge_cpu().saturating_sub(began);
+        self.cpu.read(read, took);
+    }
+
+    /// Clears what is due, as far as the budgets go. Targets take turns, a batch each. O(targets), at the most once more in
+    /// [`READ_AHEAD`], and what it takes to clear and to read.
+    pub(crate) fn clear_due(&mut self) {
+        // Who was first last time is last this time, so that a small budget is not used up by the lowest pids.
+        let mut targets = self.alive();
+        targets.retain(|pid| self.watched[pid].tracker.is_cleared());
+        let regions_each = self.regions_each();
+        self.turn = self.turn.wrapping_add(1);
+        let first = self.turn % targets.len().max(1);
+        targets.rotate_left(first);
+        // Kept beside: to ask all targets after each of them would cost the square of their number.
+        let (mut next_read, mut read_at) = (self.next_read(), self.clock.now());
+        while !targets.is_empty() {
+            let mut busy = Vec::new();
+            for pid in targets {
+                if self.clear_turn(pid, regions_each) {
+                    busy.push(pid);
+                }
+                // Reads that fall due while many are cleared must not wait for the last of them.
+                let of_target = self.watched.get(&pid).filter(|w| !w.exited).and_then(Watched::next_read);
+                next_read = next_read.min(of_target.unwrap_or(Ns::MAX));
+                let now = self.clock.now();
+                if next_read.saturating_sub(READ_AHEAD).max(read_at + READ_AHEAD) <= now {
+                    self.read_due();
+                    (next_read, read_at) = (self.next_read(), now);
+                }
+            }
+            targets = busy;
+        }
+    }
+
+    /// One target's turn at clearing. Returns whether it may have more to clear at once.
+    fn clear_turn(&mut self, pid: u32, regions_each: f64) -> bool {
+        let began = self.charge_cpu();
+        let now = self.clock.now();
+        let quota = self.cpu.quota(now);
+        let blocks = self.spent.blocks_cleared;
+        let mut cleared = 0;
+        self.step(pid, |w, source, spent| {
+            let dealt = quota.dealt(w.share_of_checks(regions_each));
+            cleared = w.clear_due(source, now, dealt, spent)?;
+            Ok(())
+        });
+        let took = self.charge_cpu().saturating_sub(began);
+        self.cpu.cleared(self.spent.blocks_cleared - blocks, took);
+        cleared > 1 && quota != ClearQuota::Urgent
+    }
+
+    /// Regions of a sampled target on average.
+    fn regions_each(&self) -> f64 {
+        let alive = self.watched.values().filter(|w| !w.exited);
+        let sampled = alive.filter_map(|w| w.extent().sampled);
+        let (all, count) = sampled.fold((0, 0), |(all, count), extent| (all + extent.regions, count + 1));
+        all as f64 / f64::from(count.max(1))
+    }
+}

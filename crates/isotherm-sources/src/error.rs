@@ -1,0 +1,118 @@
+//! Why a back end could not do what was asked, in its own words, and what the engine makes of it.
+
+use isotherm_heat::source::{SourceError, SourceErrorKind};
+use isotherm_sys::descriptors;
+use isotherm_sys::perf::RingError;
+use std::io;
+
+/// Why a source could not do what was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The process has ended.
+    #[error("process {0} is not there, or has ended")]
+    Gone(u32),
+    /// The process executes another program now, or its pid belongs to another.
+    #[error("process {0} has executed another program")]
+    Replaced(u32),
+    /// The process's memory map was locked for so long that nothing could be read: ask again later.
+    #[error("the memory map of process {0} is locked by the process itself; try again")]
+    Busy(u32),
+    /// The process has no memory of its own.
+    #[error("process {0} has no user memory (a kernel thread or a zombie)")]
+    NoMemory(u32),
+    /// Nearly all file descriptors that this process may have are in use: ask again later.
+    #[error(
+        "process {pid} waits for file descriptors: of {limit} all but a reserve are in use; raise the limit (ulimit -n, LimitNOFILE= of a unit)"
+    )]
+    NoDescriptors {
+        /// The process.
+        pid: u32,
+        /// `RLIMIT_NOFILE`.
+        limit: u64,
+    },
+    /// A privilege is missing.
+    #[error("{attempted}: permission denied; {advice}")]
+    Denied {
+        /// What was attempted, on what.
+        attempted: String,
+        /// Which privilege it takes.
+        advice: &'static str,
+    },
+    /// Reading `/proc` failed.
+    #[error(transparent)]
+    Proc(isotherm_sys::proc::Error),
+    /// The page-table reader failed.
+    #[error(transparent)]
+    PageTable(#[from] isotherm_sys::bpf::Error),
+    /// The kernel's DAMON cannot be used.
+    #[error(transparent)]
+    Damon(#[from] isotherm_sys::damon::Error),
+    /// Its reports cannot be found.
+    #[error(transparent)]
+    Tracepoint(#[from] isotherm_sys::tracepoint::TracepointError),
+    /// Its reports cannot be read.
+    #[error(transparent)]
+    Ring(#[from] RingError),
+    /// There is no such event here.
+    #[error(transparent)]
+    Event(#[from] isotherm_sys::perf::named::NamedError),
+    /// The multi-generation LRU cannot be used, or failed.
+    #[error(transparent)]
+    Mglru(#[from] isotherm_sys::lru_gen::Error),
+    /// Another system call failed.
+    #[error("{attempted}: {source}")]
+    Io {
+        /// What was attempted, on what.
+        attempted: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// Whether nothing is wrong with the process, and it can be asked about again later: descriptors are short, of us or of the system.
+    pub fn is_shortage(&self) -> bool {
+        let is_short = |e: &io::Error| descriptors::are_short(e);
+        match self {
+            Error::NoDescriptors { .. } | Error::Ring(RingError::Descriptors { .. }) => true,
+            Error::Io { source, .. } | Error::PageTable(isotherm_sys::bpf::Error::Io { source, .. }) => {
+                is_short(source)
+            }
+            Error::Proc(isotherm_sys::proc::Error::Io { source, .. }) => is_short(source),
+            _ => false,
+        }
+    }
+
+    /// Whether the process (or the program in it) is no more: nothing is wrong, there is just nothing left to watch.
+    pub fn is_gone(&self) -> bool {
+        match self {
+            Error::Gone(_) | Error::NoMemory(_) => true,
+            Error::Proc(e) => e.is_gone(),
+            Error::Ring(RingError::Gone { .. }) => true,
+            Error::Ring(RingError::Threads(e)) => e.is_gone(),
+            // ESRCH, or ENOENT of a file below /proc/PID.
+            Error::Io { source, .. } => matches!(source.raw_os_error(), Some(2 | 3)),
+            _ => false,
+        }
+    }
+}
+
+impl From<isotherm_sys::proc::Error> for Error {
+    fn from(error: isotherm_sys::proc::Error) -> Error {
+        Error::Proc(error)
+    }
+}
+
+impl From<Error> for SourceError {
+    fn from(error: Error) -> SourceError {
+        let kind = match &error {
+            Error::Replaced(_) => SourceErrorKind::Replaced,
+            Error::Busy(_) => SourceErrorKind::Busy,
+            other if other.is_shortage() => SourceErrorKind::Shortage,
+            other if other.is_gone() => SourceErrorKind::Gone,
+            _ => SourceErrorKind::Failed,
+        };
+        SourceError::new(kind, error)
+    }
+}

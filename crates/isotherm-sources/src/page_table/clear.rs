@@ -1,0 +1,241 @@
+//! Clearing block by block, with advice: what refuses it, what it passes over, and what is found to be shared.
+
+use super::{BLOCKS_PER_ADVICE, BLOCKS_PER_CLEAR, ClearBy, DRAIN_EVERY, EAGAIN, EINTR, EINVAL, ENOMEM, EPERM, ESRCH};
+use super::{FLAGS_EVERY, FLAGS_SHARE, PAGES_PER_BLOCK_U32, PageTable, SHARED_FOR, io_error};
+use crate::Error;
+use isotherm_heat::source::{Cleared, ClearedSink, Progress};
+use isotherm_heat::{BlockBits, Mask, Ns};
+use isotherm_sys::clock;
+use isotherm_sys::lru;
+use isotherm_sys::proc::{MapEntry, Perms, VmFlags};
+use isotherm_units::{Addr, AddrRange, BlockNo};
+use std::collections::HashMap;
+
+/// The worst that a range met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Refusal {
+    Nothing,
+    /// Locked: `clear_refs` reaches it.
+    Stuck,
+    /// Nothing reaches it.
+    Final,
+}
+
+/// What was found to be mapped by several processes, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SharedMapping {
+    dev: (u32, u32),
+    inode: u64,
+    offset: u64,
+    perms: Perms,
+    found_at: Ns,
+}
+
+impl SharedMapping {
+    fn of(mapping: &MapEntry, found_at: Ns) -> SharedMapping {
+        let MapEntry { dev, inode, offset, perms, .. } = *mapping;
+        SharedMapping { dev, inode, offset, perms, found_at }
+    }
+
+    /// Whether this may still be taken to hold for `mapping`: it is the same memory, and was looked up not long ago.
+    pub(super) fn holds_for(&self, mapping: &MapEntry, now: Ns) -> bool {
+        *self == SharedMapping::of(mapping, self.found_at) && now.saturating_sub(self.found_at) < SHARED_FOR
+    }
+}
+
+impl PageTable {
+    /// Clears `blocks`, without reaching others.
+    pub(super) fn clear_blocks(
+        &mut self,
+        pid: u32,
+        blocks: &[BlockNo],
+        sink: &mut ClearedSink<'_>,
+    ) -> Result<Progress, Error> {
+        let mut total = Progress::default();
+        if !blocks.is_empty() {
+            self.drain(pid)?;
+        }
+        for chunk in blocks.chunks(BLOCKS_PER_CLEAR) {
+            let mut cleared = Vec::with_capacity(chunk.len());
+            for run in chunk.chunk_by(|a, b| a.next() == *b && b.0 % BLOCKS_PER_ADVICE != 0) {
+                let range = AddrRange::new(run[0].addr(), run[run.len() - 1].next().addr());
+                let refusal = self.clear_run(pid, range)?;
+                let at = clock::monotonic_ns();
+                // A refusal somewhere in the run: ask block by block whose it was.
+                let one_by_one = run.len() > 1 && refusal != Refusal::Nothing && !self.cold_denied;
+                for block in run {
+                    let own = if one_by_one { self.clear_run(pid, block.range())? } else { refusal };
+                    // With no other way allowed, what is stuck stays so.
+                    let last_way = self.clear_by == ClearBy::Cold && own == Refusal::Stuck;
+                    cleared.push((at, *block, if last_way { Refusal::Final } else { own }));
+                }
+            }
+            let verified = self.verify(pid, &cleared, sink)?;
+            total.answered += chunk.len();
+            total.entries += verified.entries;
+            total.read_errors += verified.read_errors;
+            total.longest_hold_ns = total.longest_hold_ns.max(verified.longest_hold_ns);
+        }
+        Ok(total)
+    }
+
+    /// Clears one run of neighbouring blocks. Returns for each block what refused, if anything.
+    fn clear_run(&mut self, pid: u32, run: AddrRange) -> Result<Refusal, Error> {
+        if self.cold_denied || self.is_known_shared(pid, run)? {
+            return Ok(Refusal::Stuck);
+        }
+        match self.advise(pid, run)? {
+            None => Ok(Refusal::Nothing),
+            Some(EPERM) => {
+                self.cold_denied = true;
+                Ok(Refusal::Stuck)
+            }
+            // One of the mappings in it refuses, and what lies behind was not reached.
+            Some(_) => self.clear_by_mapping(pid, run),
+        }
+    }
+
+    /// Advises one range: the errno of a refusal, or `None`. Holes are no refusal: the kernel does what is mapped around them.
+    pub(super) fn advise(&mut self, pid: u32, range: AddrRange) -> Result<Option<i32>, Error> {
+        loop {
+            let Err(error) = self.target(pid)?.pidfd.advise_cold(&[range]) else { return Ok(None) };
+            match error.raw_os_error() {
+                Some(ENOMEM) => return Ok(None),
+                Some(ESRCH) => return Err(Error::Gone(pid)),
+                Some(EAGAIN | EINTR) => {}
+                Some(errno @ (EPERM | EINVAL)) => return Ok(Some(errno)),
+                _ => {
+                    return Err(Error::Io {
+                        attempted: format!("process_madvise(MADV_COLD) on process {pid}, {range:?}"),
+                        source: error,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Sees to it that pages populated lately can be cleared: `MADV_COLD` passes over those that wait in a CPU's batch.
+    ///
+    /// Where it cannot be done a few pages of each CPU are taken for hot until they have moved on.
+    fn drain(&mut self, pid: u32) -> Result<(), Error> {
+        let now = clock::monotonic_ns();
+        if self.target(pid)?.grown && !self.cold_denied && now.saturating_sub(self.drained_at) >= DRAIN_EVERY {
+            self.drained_at = now;
+            let _ = lru::drain_batches();
+            self.target(pid)?.grown = false;
+        }
+        Ok(())
+    }
+
+    /// Whether `run` lies within a mapping of which several processes were found to map pages.
+    fn is_known_shared(&mut self, pid: u32, run: AddrRange) -> Result<bool, Error> {
+        let attached = self.target(pid)?;
+        let within = |m: &MapEntry| run.end <= m.range.end && attached.shared.contains_key(&m.range.start);
+        Ok(!attached.shared.is_empty() && attached.maps.find(run.start).is_some_and(within))
+    }
+
+    fn clear_by_mapping(&mut self, pid: u32, run: AddrRange) -> Result<Refusal, Error> {
+        let maps = self.target(pid)?.maps.entries();
+        let first = maps.partition_point(|m| m.range.end <= run.start);
+        let parts: Vec<AddrRange> = maps[first..]
+            .iter()
+            .take_while(|m| m.range.start < run.end)
+            .filter_map(|m| m.range.intersect(run))
+            .collect();
+        let mut refusal = Refusal::Nothing;
+        for part in parts {
+            if self.advise(pid, part)?.is_some() {
+                refusal = refusal.max(if self.is_locked(pid, part.start)? { Refusal::Stuck } else { Refusal::Final });
+            }
+        }
+        Ok(refusal)
+    }
+
+    /// Whether a mapping refuses because it is locked, and not for being hugetlb or device memory.
+    ///
+    /// The flags are in `smaps`, which takes an eighth of a microsecond a page and holds the target's map meanwhile: only read if
+    /// anything is locked at all, and the more seldom the longer it takes. Of what refuses, all that is neither hugetlb nor device memory is
+    /// locked, since whenever. A mapping that was not there the last time is taken to be: what is not measured yet is found later,
+    /// what is given up is not.
+    pub(super) fn is_locked(&mut self, pid: u32, addr: Addr) -> Result<bool, Error> {
+        if self.proc.status(pid)?.locked.unwrap_or_default().0 == 0 {
+            return Ok(false);
+        }
+        let (proc, now) = (self.proc.clone(), clock::monotonic_ns());
+        let attached = self.target(pid)?;
+        let Some(start) = attached.maps.find(addr).map(|m| m.range.start) else { return Ok(false) };
+        if now >= attached.next_flags && !attached.flags.contains_key(&start) {
+            attached.flags.clear();
+            for entry in proc.smaps(pid)? {
+                let entry = entry?;
+                attached.flags.insert(entry.map.range.start, entry.flags.unwrap_or_default());
+            }
+            let done = clock::monotonic_ns();
+            attached.next_flags = done + FLAGS_EVERY.max((done - now) * FLAGS_SHARE);
+        }
+        let unlike =
+            |f: &VmFlags| f.contains(VmFlags::HUGETLB) || f.contains(VmFlags::PFNMAP) || f.contains(VmFlags::IO);
+        Ok(attached.flags.get(&start).is_none_or(|f| !unlike(f)))
+    }
+
+    /// Which young pages of `block` are not the process's alone, and so were not cleared.
+    fn shared_among(&mut self, pid: u32, block: BlockNo, young: Mask) -> Result<Mask, Error> {
+        let attached = self.target(pid)?;
+        let private =
+            attached.maps.find(block.addr()).is_some_and(|m| m.is_anonymous() && !m.perms.contains(Perms::SHARED));
+        // Private memory is shared only after a fork, and then all of it: if most of a block was reached, the rest was touched
+        // again. This spares hot blocks a read of pagemap, which costs a third of what the clear does.
+        if private && young.count() < PAGES_PER_BLOCK_U32 / 4 {
+            return Ok(Mask::NONE);
+        }
+        let Some(pagemap) = &attached.pagemap else {
+            // Without pagemap, memory of files and shared memory is taken to be shared, private memory not to be.
+            let mapping = attached.maps.find(block.addr());
+            let maybe = mapping.is_some_and(|m| !m.is_anonymous() || m.perms.contains(Perms::SHARED));
+            return Ok(if maybe { young } else { Mask::NONE });
+        };
+        let entries = pagemap.read(block.range()).map_err(|e| io_error("pagemap", pid, e))?;
+        let shared =
+            entries.iter().filter(|(_, e)| e.is_present() && !e.is_exclusive()).map(|(p, _)| p.index_in_block());
+        let shared = shared.collect::<Mask>() & young;
+        // Memory of a file or for several processes: as one block is, so are its neighbours.
+        if let Some(mapping) = attached.maps.find(block.addr()).filter(|_| !private && !shared.is_empty()) {
+            attached.shared.insert(mapping.range.start, SharedMapping::of(mapping, clock::monotonic_ns()));
+        }
+        Ok(shared)
+    }
+
+    /// Reads back what was just cleared: what is still young and not the process's own was not reached.
+    fn verify(
+        &mut self,
+        pid: u32,
+        cleared: &[(Ns, BlockNo, Refusal)],
+        sink: &mut ClearedSink<'_>,
+    ) -> Result<Progress, Error> {
+        let blocks: Vec<BlockNo> = cleared.iter().map(|(_, b, _)| *b).collect();
+        let mut young = HashMap::new();
+        let progress = self.read_blocks(pid, &blocks, &mut |_, block, bits| {
+            if let Some(bits) = bits {
+                let still = match bits {
+                    BlockBits::Pages { young, .. } => young,
+                    BlockBits::Huge { young: true } => Mask::ALL,
+                    _ => Mask::NONE,
+                };
+                young.insert(block, still);
+            }
+        })?;
+        for (at, block, refusal) in cleared {
+            // Not read back: nothing can be said of it, as if nothing had been cleared.
+            let still = young.get(block).copied().unwrap_or(Mask::ALL);
+            let outcome = match refusal {
+                Refusal::Final => Cleared::Refused,
+                Refusal::Stuck => Cleared::Except(still),
+                Refusal::Nothing if still.is_empty() => Cleared::Except(Mask::NONE),
+                Refusal::Nothing if !young.contains_key(block) => Cleared::Except(Mask::ALL),
+                Refusal::Nothing => Cleared::Except(self.shared_among(pid, *block, still)?),
+            };
+            sink(*at, *block, outcome);
+        }
+        Ok(progress)
+    }
+}

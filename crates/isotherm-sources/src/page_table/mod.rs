@@ -1,0 +1,352 @@
+//! Accessed bits page by page: read through BPF, cleared with `MADV_COLD`, or `clear_refs` where that is refused.
+//!
+//! `isotherm-sys` has the reader and the system calls; this module knows mappings. `MADV_COLD` is the default because it takes
+//! only the read lock, goes in small pieces and flushes the TLB, so that a small hot set is seen from the first millisecond. It
+//! skips pages that several processes map, in silence, and refuses locked and hugetlb mappings; so what is still young right
+//! after a clear is looked up in pagemap, and what is not the process's own is reported as stuck.
+//!
+//! The aging of MGLRU is a third way, for those who choose it ([`ClearBy`]): it takes the read lock only, but the pages of the whole
+//! cgroup are aged with those of the target, and the TLB is not flushed.
+//!
+//! Here is the source and what it keeps of a process; `read` has the passes over page tables, `clear` what advice does, and `whole` the
+//! clears of whole processes.
+
+mod clear;
+mod read;
+mod whole;
+
+use crate::Error;
+use clear::SharedMapping;
+use isotherm_heat::source::{
+    AccessSource, Accesses, Asked, Attached, BitsSink, ClearedProcess, ClearedSink, Description, Layout, PageSource,
+    Progress,
+};
+use isotherm_heat::{Granularity, Mapping, Mask, Ns, TargetId};
+use isotherm_sys::bpf::{Answer, Kind, Op, Walker};
+use isotherm_sys::clock;
+use isotherm_sys::descriptors;
+use isotherm_sys::lru_gen::{LruGen, Memcg};
+use isotherm_sys::madvise::PidFd;
+use isotherm_sys::pagemap::{Pagemap, kernel_has_soft_dirty};
+use isotherm_sys::proc::{MapEntry, Maps, Proc, VmFlags};
+use isotherm_units::{Addr, BlockNo};
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+
+const GIB_SHIFT: u32 = 30;
+const PAGES_PER_BLOCK_U32: u32 = 512;
+/// Blocks in one pass: holds the target's map for about a millisecond.
+const BLOCKS_PER_PASS: usize = 512;
+/// Blocks cleared before they are verified together.
+const BLOCKS_PER_CLEAR: usize = 64;
+/// Neighbouring blocks advised in one piece: about a quarter of a millisecond under the read lock.
+const BLOCKS_PER_ADVICE: u64 = 8;
+/// Tries at a map that is locked for writing, a millisecond apart.
+const BUSY_TRIES: u32 = 50;
+/// Threads of a process tried one after the other for one that still has its memory. A process may have thousands that have ended and
+/// that nobody waits for.
+const MAX_THREAD_TRIES: usize = 1024;
+/// Agings before a process all of whose memory is young is taken to be all hot.
+const AGING_TRIES: u32 = 3;
+/// How often flags of mappings are read at the most, and the share of the time that may take.
+const FLAGS_EVERY: Ns = 10_000_000_000;
+const FLAGS_SHARE: u64 = 500;
+/// How long a mapping is taken to be shared since its pages were last found to be.
+const SHARED_FOR: Ns = 60_000_000_000;
+/// At most this often are the CPUs asked to empty their batches.
+const DRAIN_EVERY: Ns = 5_000_000_000;
+const EINVAL: i32 = 22;
+const ENOMEM: i32 = 12;
+const EPERM: i32 = 1;
+const ESRCH: i32 = 3;
+const EAGAIN: i32 = 11;
+const EINTR: i32 = 4;
+
+/// How accessed bits are cleared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClearBy {
+    /// `MADV_COLD`, and `clear_refs` where that is refused.
+    #[default]
+    Auto,
+    /// `MADV_COLD` only: what it cannot clear stays unmeasured, and no page fault of the target ever waits.
+    Cold,
+    /// `clear_refs` only, process by process.
+    Refs,
+    /// Aging of MGLRU only, cgroup by cgroup: other processes of the cgroup have their bits cleared too.
+    Mglru,
+}
+
+/// The source. One walker serves all targets.
+#[derive(Debug)]
+pub struct PageTable {
+    walker: Walker,
+    proc: Proc,
+    attached: HashMap<u32, Watched>,
+    soft_dirty: bool,
+    /// When the batches of pages on their way to an LRU list were last emptied.
+    drained_at: Ns,
+    /// `process_madvise` is not permitted or not wanted: everything is cleared process by process.
+    cold_denied: bool,
+    clear_by: ClearBy,
+    /// If that is how bits are cleared.
+    mglru: Option<LruGen>,
+    /// What else people should know of it.
+    remark: String,
+}
+
+#[derive(Debug)]
+struct Watched {
+    pidfd: PidFd,
+    pagemap: Option<Pagemap>,
+    /// The thread whose memory is read: the main thread, or another if that has exited.
+    tid: u32,
+    /// Which memory map it has, to tell an exec. Known after the first pass. (A reused pid shows in the pidfd.)
+    mm_id: Option<u64>,
+    maps: Maps,
+    /// Flags of mappings, read from `smaps` when one of them refuses that is not among them, but not before then.
+    flags: HashMap<Addr, VmFlags>,
+    next_flags: Ns,
+    /// Mappings in which pages were found that other processes map as well, by their starts: advice would be wasted on them.
+    shared: HashMap<Addr, SharedMapping>,
+    /// Blocks at the last listing.
+    blocks: usize,
+    /// It has got memory since the batches were last emptied.
+    grown: bool,
+}
+
+impl PageTable {
+    /// Loads the reader and checks it on our own memory.
+    pub fn open() -> Result<PageTable, Error> {
+        PageTable::open_clearing(ClearBy::Auto)
+    }
+
+    /// The same, with something more for people: such as why there are no samples beside it.
+    #[must_use]
+    pub(crate) fn with_remark(self, remark: String) -> PageTable {
+        PageTable { remark, ..self }
+    }
+
+    /// The same, with bits cleared in a way of the caller's choice; an error if that cannot be had.
+    pub fn open_clearing(by: ClearBy) -> Result<PageTable, Error> {
+        let mglru = if by == ClearBy::Mglru { Some(LruGen::open(Path::new("/sys"))?) } else { None };
+        Ok(PageTable {
+            clear_by: by,
+            remark: String::new(),
+            mglru,
+            walker: Walker::open()?,
+            proc: Proc::default(),
+            attached: HashMap::new(),
+            drained_at: 0,
+            soft_dirty: kernel_has_soft_dirty().unwrap_or(true),
+            cold_denied: matches!(by, ClearBy::Refs | ClearBy::Mglru) || !may_advise(),
+        })
+    }
+
+    fn target(&mut self, pid: u32) -> Result<&mut Watched, Error> {
+        self.attached.get_mut(&pid).ok_or(Error::Gone(pid))
+    }
+}
+
+/// Whether we may advise other processes: it takes CAP_SYS_NICE. Unknown counts as yes: the first refusal shows.
+fn may_advise() -> bool {
+    const CAP_SYS_NICE: u64 = 1 << 23;
+    let caps = Proc::default().status(std::process::id()).ok().and_then(|s| s.cap_eff);
+    caps.is_none_or(|caps| caps & CAP_SYS_NICE != 0)
+}
+
+impl Watched {
+    /// Forgets what was known of mappings that are gone or were replaced, and what is too old to be relied on: the others that mapped
+    /// the pages may have ended. Keeps the set no larger than the list of mappings.
+    fn forget_replaced(&mut self, now: Ns) {
+        let maps = &self.maps;
+        let at = |start| maps.find(start).filter(|m| m.range.start == start);
+        self.flags.retain(|start, _| at(*start).is_some());
+        self.shared.retain(|start, known| at(*start).is_some_and(|m| known.holds_for(m, now)));
+    }
+
+    fn check_identity(&mut self, pid: u32, mm: u64) -> Result<(), Error> {
+        // Nothing was found within any mapping: no map was seen in this pass.
+        if mm == 0 {
+            return Ok(());
+        }
+        if *self.mm_id.get_or_insert(mm) == mm { Ok(()) } else { Err(Error::Replaced(pid)) }
+    }
+}
+
+fn io_error(what: &str, pid: u32, source: io::Error) -> Error {
+    Error::Io { attempted: format!("read /proc/{pid}/{what}"), source }
+}
+
+/// The first address of each GiB that a mapping touches.
+fn gib_addresses(maps: &[MapEntry]) -> Vec<Addr> {
+    let mut addresses: Vec<Addr> = Vec::new();
+    for map in maps.iter().filter(|m| m.is_monitorable() && !m.range.is_empty()) {
+        let (first, last) = (map.range.start.0 >> GIB_SHIFT, (map.range.end.0 - 1) >> GIB_SHIFT);
+        for gib in first..=last {
+            if addresses.last().is_none_or(|a| a.0 >> GIB_SHIFT != gib) {
+                addresses.push(map.range.start.max(Addr(gib << GIB_SHIFT)));
+            }
+        }
+    }
+    addresses
+}
+
+/// Blocks of the GiB around `addr` that an answer to [`Op::Tables`] lists.
+fn populated(addr: Addr, answer: &Answer, out: &mut Vec<BlockNo>) {
+    let first = Addr(addr.0 >> GIB_SHIFT << GIB_SHIFT).block().0;
+    let listed = match answer.kind() {
+        Kind::Pages => Mask(answer.a) | Mask(answer.b),
+        Kind::Leaf1G => Mask::ALL,
+        _ => Mask::NONE,
+    };
+    out.extend(listed.iter().map(|i| BlockNo(first + i as u64)));
+}
+
+impl PageTable {
+    /// Begins to watch a process: the descriptors that it takes are opened here.
+    fn watch(&mut self, pid: u32) -> Result<Attached, Error> {
+        let pidfd = PidFd::open(pid).map_err(|source| match source.raw_os_error() {
+            Some(ESRCH | EINVAL) => Error::Gone(pid),
+            _ => Error::Io { attempted: format!("open process {pid}"), source },
+        })?;
+        // Before there are none left for what is watched already, and for writing down what was found.
+        if !descriptors::leaves_reserve(&pidfd) {
+            return Err(Error::NoDescriptors { pid, limit: descriptors::limit() });
+        }
+        let stat = self.proc.stat(pid)?;
+        let pagemap = match Pagemap::open(self.proc.root(), pid) {
+            Ok(pagemap) => Some(pagemap),
+            Err(e) if descriptors::are_short(&e) => return Err(io_error("pagemap", pid, e)),
+            Err(_) => None,
+        };
+        let watched = Watched {
+            pidfd,
+            pagemap,
+            tid: pid,
+            mm_id: None,
+            maps: Maps::default(),
+            flags: HashMap::new(),
+            next_flags: 0,
+            shared: HashMap::new(),
+            blocks: 0,
+            grown: true,
+        };
+        self.attached.insert(pid, watched);
+        Ok(Attached::here(TargetId { pid, start_ticks: stat.start_ticks }, stat.comm))
+    }
+
+    fn listed(&mut self, pid: u32) -> Result<Layout, Error> {
+        let proc = self.proc.clone();
+        let attached = self.target(pid)?;
+        if attached.pidfd.has_exited() {
+            return Err(Error::Gone(pid));
+        }
+        attached.maps.read(&proc, pid)?;
+        let mut ended = Vec::new();
+        while self.target(pid)?.maps.entries().is_empty() {
+            // Perhaps only the main thread has ended: the others show the same maps.
+            self.other_thread(pid, &mut ended)?;
+            let attached = self.target(pid)?;
+            attached.maps.read_thread(&proc, pid, attached.tid)?;
+        }
+        let attached = self.target(pid)?;
+        attached.forget_replaced(clock::monotonic_ns());
+        let addresses = gib_addresses(attached.maps.entries());
+        let mut blocks = Vec::new();
+        let progress =
+            self.pass(pid, Op::Tables, &addresses, &mut |i, answer| populated(addresses[i], answer, &mut blocks))?;
+        if progress.read_errors > 0 {
+            return Err(Error::Io {
+                attempted: format!("list the page tables of process {pid}"),
+                source: io::Error::other(format!("{} reads of kernel memory failed", progress.read_errors)),
+            });
+        }
+        if progress.answered < addresses.len() {
+            return Err(Error::Busy(pid));
+        }
+        let maps = self.target(pid)?.maps.entries();
+        // Two mappings in one block, or two GiB addresses in one GiB, list a block once: both lists are sorted.
+        blocks.dedup();
+        let anchors = Self::anchors(maps, &blocks);
+        let blocks: Vec<BlockNo> = blocks.iter().zip(anchors).filter_map(|(b, anchor)| anchor.map(|_| *b)).collect();
+        let mappings = maps.iter().filter(|m| m.is_monitorable()).map(mapping_of).collect();
+        let attached = self.target(pid)?;
+        attached.grown |= blocks.len() > attached.blocks;
+        attached.blocks = blocks.len();
+        Ok(Layout { blocks, mappings, ..Layout::default() })
+    }
+}
+
+impl AccessSource for PageTable {
+    fn describe(&self) -> Description {
+        let clear = match self.clear_by {
+            ClearBy::Mglru => "cleared by aging of MGLRU, with those of all processes of the cgroup, and no TLB flush",
+            ClearBy::Refs => "cleared through clear_refs only, which stalls the target's page faults",
+            ClearBy::Cold if self.cold_denied => "not cleared: process_madvise takes CAP_SYS_NICE",
+            ClearBy::Cold => "cleared with MADV_COLD, which flushes the TLB, and not where that is refused",
+            ClearBy::Auto if self.cold_denied => {
+                "cleared through clear_refs only, which stalls the target's page faults: process_madvise takes CAP_SYS_NICE"
+            }
+            ClearBy::Auto => "cleared with MADV_COLD, which flushes the TLB, and clear_refs where that is refused",
+        };
+        Description {
+            name: "page-table",
+            granularity: Granularity::Page,
+            accesses: Accesses::None,
+            clears_others: self.clear_by == ClearBy::Mglru,
+            note: format!(
+                "accessed bits page by page, read through BPF ({} levels); {clear}{}{}",
+                self.walker.levels(),
+                if self.remark.is_empty() { "" } else { "; " },
+                self.remark
+            ),
+        }
+    }
+
+    fn detach(&mut self, pid: u32) {
+        if let Some(attached) = self.attached.remove(&pid) {
+            self.walker.forget(attached.tid);
+        }
+    }
+    fn attach(&mut self, pid: u32) -> Asked<Attached> {
+        Ok(self.watch(pid)?)
+    }
+
+    fn layout(&mut self, pid: u32) -> Asked<Layout> {
+        Ok(self.listed(pid)?)
+    }
+
+    fn as_pages(&mut self) -> Option<&mut dyn PageSource> {
+        Some(self)
+    }
+}
+
+impl PageSource for PageTable {
+    fn read(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut BitsSink<'_>) -> Asked<Progress> {
+        Ok(self.read_blocks(pid, blocks, sink)?)
+    }
+
+    fn clear(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut ClearedSink<'_>) -> Asked<Progress> {
+        Ok(self.clear_blocks(pid, blocks, sink)?)
+    }
+
+    fn clear_process(&mut self, pid: u32, stuck: &[BlockNo], all: &[BlockNo]) -> Asked<ClearedProcess> {
+        Ok(self.clear_whole(pid, stuck, all)?)
+    }
+
+    fn shared_frames(&mut self, pid: u32, blocks: &[BlockNo], each: &mut dyn FnMut(Option<u64>)) -> Asked<()> {
+        Ok(self.frames_of_shared(pid, blocks, each)?)
+    }
+}
+
+/// The cgroup by which MGLRU sorts the pages of a process.
+pub(crate) fn memcg_of(mglru: &LruGen, proc: &Proc, pid: u32) -> Result<Memcg, Error> {
+    let membership = proc.membership(pid)?;
+    Ok(mglru.of_path(membership.memory_path().unwrap_or("/"))?)
+}
+
+/// A mapping as snapshots tell it.
+pub(crate) fn mapping_of(entry: &MapEntry) -> Mapping {
+    Mapping { range: entry.range, name: entry.name.to_string(), perms: entry.perms.to_string() }
+}

@@ -1,0 +1,158 @@
+//! Reading: passes over the page tables of a target, by way of whichever thread of it still has its memory.
+
+use super::{BLOCKS_PER_PASS, BUSY_TRIES, MAX_THREAD_TRIES, PageTable, io_error};
+use crate::Error;
+use isotherm_heat::source::{BitsSink, Progress};
+use isotherm_heat::{BlockBits, Mask};
+use isotherm_sys::bpf::{Answer, Kind, MAX_REQUESTS, Op};
+use isotherm_sys::clock;
+use isotherm_sys::proc::MapEntry;
+use isotherm_units::{Addr, AddrRange, BlockNo, PAGES_PER_BLOCK};
+use std::time::Duration;
+
+impl PageTable {
+    /// One pass over `addresses`; retried while the map is busy. Returns what was answered through `each`.
+    pub(super) fn pass(
+        &mut self,
+        pid: u32,
+        op: Op,
+        addresses: &[Addr],
+        each: &mut dyn FnMut(usize, &Answer),
+    ) -> Result<Progress, Error> {
+        let mut progress = Progress::default();
+        let mut tries = 0;
+        let mut ended = Vec::new();
+        while progress.answered < addresses.len() {
+            let rest = &addresses[progress.answered..];
+            let rest = &rest[..rest.len().min(BLOCKS_PER_PASS).min(MAX_REQUESTS)];
+            let attached = self.attached.get_mut(&pid).ok_or(Error::Gone(pid))?;
+            let (pass, answers) = self.walker.pass(attached.tid, op, rest)?;
+            if !pass.has_memory {
+                self.other_thread(pid, &mut ended)?;
+                continue;
+            }
+            attached.check_identity(pid, pass.mm_id)?;
+            for (index, answer) in answers.iter().enumerate() {
+                each(progress.answered + index, answer);
+            }
+            progress.answered += pass.done;
+            progress.read_errors += pass.read_errors;
+            progress.longest_hold_ns = progress.longest_hold_ns.max(pass.longest_hold_ns);
+            if pass.busy {
+                tries += 1;
+                if tries > BUSY_TRIES {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        Ok(progress)
+    }
+
+    /// The thread we read through has no memory any more: takes one that was not tried before, or finds that the process has ended.
+    ///
+    /// `ended` are those tried since memory was last found. A process all of whose threads have ended, but that its tracer does not wait
+    /// for, has neither exited nor any memory, and stays like that for as long as its tracer likes.
+    pub(super) fn other_thread(&mut self, pid: u32, ended: &mut Vec<u32>) -> Result<(), Error> {
+        let attached = self.attached.get_mut(&pid).ok_or(Error::Gone(pid))?;
+        if attached.pidfd.has_exited() {
+            return Err(Error::Gone(pid));
+        }
+        self.walker.forget(attached.tid);
+        ended.push(attached.tid);
+        if ended.len() > MAX_THREAD_TRIES {
+            return Err(Error::NoMemory(pid));
+        }
+        let threads = self.proc.threads(pid)?;
+        let has_ended = |tid| self.proc.thread_state(pid, tid).is_ok_and(|state| matches!(state, 'Z' | 'X' | 'x'));
+        // What `stat` says may be out of date by the time it is read through: hence a list, and not only this.
+        let other = threads.into_iter().find(|tid| !ended.contains(tid) && !has_ended(*tid));
+        attached.tid = other.ok_or(Error::NoMemory(pid))?;
+        Ok(())
+    }
+
+    /// An address in a mapping for each block (sorted), or `None` where nothing is mapped any more.
+    pub(crate) fn anchors(maps: &[MapEntry], blocks: &[BlockNo]) -> Vec<Option<Addr>> {
+        let mut at = 0;
+        blocks
+            .iter()
+            .map(|block| {
+                let range = block.range();
+                at += maps[at..].partition_point(|m| m.range.end <= range.start);
+                let mapping = maps[at..].iter().take_while(|m| m.range.start < range.end).find(|m| m.is_monitorable());
+                mapping.map(|m| m.range.start.max(range.start))
+            })
+            .collect()
+    }
+
+    /// Reads the accessed bits of `blocks`, each of which is answered once.
+    pub(super) fn read_blocks(
+        &mut self,
+        pid: u32,
+        blocks: &[BlockNo],
+        sink: &mut BitsSink<'_>,
+    ) -> Result<Progress, Error> {
+        let mut total = Progress::default();
+        for chunk in blocks.chunks(BLOCKS_PER_PASS) {
+            let anchors = Self::anchors(self.target(pid)?.maps.entries(), chunk);
+            let mapped: Vec<(BlockNo, Addr)> =
+                chunk.iter().zip(&anchors).filter_map(|(b, a)| a.map(|a| (*b, a))).collect();
+            for (block, _) in chunk.iter().zip(&anchors).filter(|(_, a)| a.is_none()) {
+                sink(clock::monotonic_ns(), *block, Some(BlockBits::Gone));
+            }
+            let addresses: Vec<Addr> = mapped.iter().map(|(_, a)| *a).collect();
+            let mut entries = 0;
+            // One time for the pass, which takes a millisecond at the most: asking the clock for each block costs as much as
+            // reading fifty pages.
+            let now = clock::monotonic_ns();
+            let progress = self.pass(pid, Op::Blocks, &addresses, &mut |i, answer| {
+                let found = bits(answer);
+                entries += match found {
+                    Some(BlockBits::Pages { .. }) => PAGES_PER_BLOCK as u64,
+                    Some(_) => 1,
+                    None => 0,
+                };
+                sink(now, mapped[i].0, found);
+            })?;
+            total.entries += entries;
+            total.read_errors += progress.read_errors;
+            total.longest_hold_ns = total.longest_hold_ns.max(progress.longest_hold_ns);
+            if progress.answered < addresses.len() {
+                let last = mapped[progress.answered].0;
+                total.answered += chunk.partition_point(|b| *b < last);
+                return Ok(total);
+            }
+            total.answered += chunk.len();
+        }
+        Ok(total)
+    }
+
+    /// Calls `each` with the frames of pages that several processes map.
+    pub(super) fn frames_of_shared(
+        &mut self,
+        pid: u32,
+        blocks: &[BlockNo],
+        each: &mut dyn FnMut(Option<u64>),
+    ) -> Result<(), Error> {
+        let Some(pagemap) = &self.target(pid)?.pagemap else { return Ok(()) };
+        for run in blocks.chunk_by(|a, b| a.next() == *b) {
+            let range = AddrRange::new(run[0].addr(), run[run.len() - 1].next().addr());
+            for (_, entry) in pagemap.read(range).map_err(|e| io_error("pagemap", pid, e))? {
+                if entry.is_present() && !entry.is_exclusive() {
+                    each(entry.frame());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn bits(answer: &Answer) -> Option<BlockBits> {
+    match answer.kind() {
+        Kind::None | Kind::Unmapped => Some(BlockBits::Gone),
+        Kind::Pages if answer.b == [0; 8] => Some(BlockBits::Gone),
+        Kind::Pages => Some(BlockBits::Pages { young: Mask(answer.a), present: Mask(answer.b) }),
+        Kind::Leaf2M | Kind::Leaf1G => Some(BlockBits::Huge { young: answer.a[0] & 1 == 1 }),
+        Kind::Error => None,
+    }
+}

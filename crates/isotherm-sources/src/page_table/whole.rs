@@ -1,0 +1,144 @@
+//! Clearing a whole process: through `clear_refs`, which reaches what advice does not, or by aging its cgroup.
+
+use super::{AGING_TRIES, BLOCKS_PER_ADVICE, ClearBy, ESRCH, PageTable, memcg_of};
+use crate::Error;
+use isotherm_heat::BlockBits;
+use isotherm_heat::source::{Clear, ClearedProcess};
+use isotherm_sys::clear_refs;
+use isotherm_sys::clock;
+use isotherm_sys::proc::{MapEntry, Perms};
+use isotherm_units::{Addr, AddrRange, BlockNo};
+use std::collections::HashMap;
+use std::io;
+
+impl PageTable {
+    /// Clears the whole process, also in `stuck`: see [`isotherm_heat::source::PageSource::clear_process`].
+    pub(super) fn clear_whole(
+        &mut self,
+        pid: u32,
+        stuck: &[BlockNo],
+        all: &[BlockNo],
+    ) -> Result<ClearedProcess, Error> {
+        match self.clear_by {
+            ClearBy::Mglru => return self.age_process(pid, all),
+            ClearBy::Cold => {
+                let clear = Clear { at: clock::monotonic_ns(), ..Clear::default() };
+                return Ok(ClearedProcess { clear, ..ClearedProcess::default() });
+            }
+            ClearBy::Auto | ClearBy::Refs => {}
+        }
+        let maps = &self.target(pid)?.maps;
+        let of_file = |anchor: &Option<Addr>| anchor.and_then(|a| maps.find(a)).is_some_and(|m| !m.is_anonymous());
+        let mut partly = Vec::new();
+        let (which, mut blocks): (_, Vec<BlockNo>) = if Self::anchors(maps.entries(), stuck).iter().all(of_file) {
+            let anchors = Self::anchors(maps.entries(), all);
+            let holds_file = |block: &BlockNo| {
+                let first = maps.entries().partition_point(|m| m.range.end <= block.addr());
+                let within = maps.entries()[first..].iter().take_while(|m| m.range.start < block.next().addr());
+                within.into_iter().any(|m| !m.is_anonymous())
+            };
+            let mixed = all.iter().zip(&anchors).filter(|(block, a)| !of_file(a) && holds_file(block));
+            partly = mixed.map(|(block, _)| *block).collect();
+            (clear_refs::Clear::File, all.iter().zip(&anchors).filter(|(_, a)| of_file(a)).map(|(b, _)| *b).collect())
+        } else {
+            (clear_refs::Clear::All, all.to_vec())
+        };
+        let began = clock::monotonic_ns();
+        let failed = |source: io::Error| match source.raw_os_error() {
+            Some(ESRCH) => Error::Gone(pid),
+            _ => Error::Io { attempted: format!("write /proc/{pid}/clear_refs"), source },
+        };
+        clear_refs::clear(self.proc.root(), pid, which).map_err(failed)?;
+        let flushed = !self.soft_dirty;
+        if flushed {
+            clear_refs::flush_tlb(self.proc.root(), pid).map_err(failed)?;
+        } else {
+            // The caller has read these as well, and has to know that they are clear.
+            let advised = self.flush_by_advice(pid)?;
+            blocks.extend(advised.into_iter().filter(|block| all.binary_search(block).is_ok()));
+            blocks.sort_unstable();
+            blocks.dedup();
+        }
+        let at = clock::monotonic_ns();
+        Ok(ClearedProcess { clear: Clear { at, stall_ns: at - began, flushed }, blocks, partly })
+    }
+
+    /// Ages the cgroup of the process. Some pages are not reached, and the kernel does not say which: locked ones, those charged
+    /// to another cgroup, and all of them if the map was locked for writing just then. So the bits are read back.
+    ///
+    /// Private memory that is young again was touched again, unless nothing at all was cleared: then it is tried again. Of other
+    /// memory, a block most of which was not reached counts as not cleared.
+    fn age_process(&mut self, pid: u32, all: &[BlockNo]) -> Result<ClearedProcess, Error> {
+        let private: Vec<bool> = {
+            let maps = &self.target(pid)?.maps;
+            let of = |anchor: Option<Addr>| anchor.and_then(|a| maps.find(a)).is_some_and(is_private);
+            Self::anchors(maps.entries(), all).into_iter().map(of).collect()
+        };
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            if let Some(mglru) = &self.mglru {
+                mglru.age_all(&memcg_of(mglru, &self.proc, pid)?)?;
+            }
+            let at = clock::monotonic_ns();
+            let young = self.mostly_young(pid, all)?;
+            let reached = private.iter().zip(&young).any(|(private, young)| *private && *young == Some(false));
+            if !reached && tries < AGING_TRIES {
+                continue;
+            }
+            let any_locked = self.proc.status(pid)?.locked.unwrap_or_default().0 > 0;
+            let mut blocks = Vec::with_capacity(all.len());
+            for ((block, private), young) in all.iter().zip(private).zip(young) {
+                let cleared = match young {
+                    Some(false) => true,
+                    Some(true) => private && !(any_locked && self.is_locked(pid, block.addr())?),
+                    None => false,
+                };
+                if cleared {
+                    blocks.push(*block);
+                }
+            }
+            let clear = Clear { at, ..Clear::default() };
+            return Ok(ClearedProcess { clear, blocks, partly: Vec::new() });
+        }
+    }
+
+    /// For each of `blocks`, whether more than a quarter of its pages are young; `None` if it could not be read.
+    fn mostly_young(&mut self, pid: u32, blocks: &[BlockNo]) -> Result<Vec<Option<bool>>, Error> {
+        let mut young = HashMap::with_capacity(blocks.len());
+        self.read_blocks(pid, blocks, &mut |_, block, bits| {
+            if let Some(bits) = bits {
+                young.insert(
+                    block,
+                    match bits {
+                        BlockBits::Pages { young, present } => young.count() * 4 > present.count(),
+                        BlockBits::Huge { young } => young,
+                        BlockBits::Gone => false,
+                    },
+                );
+            }
+        })?;
+        Ok(blocks.iter().map(|block| young.get(block).copied()).collect())
+    }
+
+    /// A flush on kernels where `clear_refs` has none: `MADV_COLD` over private memory flushes what it clears, and everything if
+    /// that was more than 33 pages. Not certain, so it is not counted as a flush. Returns what it has cleared on the way.
+    fn flush_by_advice(&mut self, pid: u32) -> Result<Vec<BlockNo>, Error> {
+        let private = |m: &&MapEntry| is_private(m) && m.is_monitorable();
+        let largest = self.target(pid)?.maps.entries().iter().filter(private).max_by_key(|m| m.range.len());
+        let Some(range) = largest.map(|m| m.range) else { return Ok(Vec::new()) };
+        // Whole blocks only: a range that ends within a large folio would split it.
+        let first = BlockNo(range.start.block().0 + 1);
+        let last = BlockNo((first.0 + BLOCKS_PER_ADVICE).min(range.end.block().0));
+        if first >= last {
+            return Ok(Vec::new());
+        }
+        self.advise(pid, AddrRange::new(first.addr(), last.addr()))?;
+        Ok((first.0..last.0).map(BlockNo).collect())
+    }
+}
+
+/// Memory of the process's own, without a file.
+fn is_private(map: &MapEntry) -> bool {
+    map.is_anonymous() && !map.perms.contains(Perms::SHARED)
+}
