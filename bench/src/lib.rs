@@ -12,8 +12,8 @@ pub mod redis;
 
 use anyhow::{Context, Result};
 use isotherm_heat::Ns;
+use isotherm_host::{HostFacts, HostRoots};
 use isotherm_sources::{Clock, RealClock};
-use isotherm_sys::host::{HostFacts, HostRoots};
 use isotherm_workload::{Child, Index, Layout, Pattern};
 use std::cell::Cell;
 use std::fmt::Write as _;

@@ -6,28 +6,31 @@
 //! `/sys` and cgroups take a root path, so that tests run on made-up machines.
 
 pub mod bpf;
+pub mod caps;
 pub mod clear_refs;
 pub mod clock;
 pub mod counter;
+pub mod cpus;
 pub mod damon;
 pub mod descriptors;
+pub mod files;
 pub mod frames;
 pub mod free;
 pub mod herd;
-pub mod host;
 pub mod lru;
 pub mod lru_gen;
 pub mod madvise;
 pub mod memory;
+pub mod page_time;
 pub mod pagemap;
 mod pagemap_scan;
 pub mod pagemap_zero;
 pub mod peer;
 pub mod perf;
 pub mod pressure;
-pub mod probe;
 pub mod proc;
 pub mod random;
+pub mod roots;
 pub mod signal;
 pub mod target_lock;
 pub mod tracepoint;

@@ -7,8 +7,8 @@
 use super::attr::{self, Of};
 use super::event::Event;
 use super::sampling::{self, Rate};
+use crate::caps;
 use crate::descriptors;
-use crate::host;
 use crate::proc;
 use std::fmt;
 use std::io;
@@ -232,7 +232,7 @@ fn obstacle(proc: &Path) -> Obstacle {
     let level = paranoid(proc);
     let own = attr::open(sampling::dummy(), Of::Own, None, None);
     let refused = |e: &io::Error| matches!(e.raw_os_error(), Some(libc::EACCES | libc::EPERM | libc::ENOSYS));
-    let allowed = level.is_some_and(|level| level <= OWN_ALLOWED) || host::may_sample(proc) == Some(true);
+    let allowed = level.is_some_and(|level| level <= OWN_ALLOWED) || caps::may_sample(proc) == Some(true);
     if allowed && own.is_err_and(|e| refused(&e)) { Obstacle::Filter } else { Obstacle::Paranoid(level) }
 }
 

@@ -1,6 +1,6 @@
 //! Readers of `/proc` and of cgroup files: which processes there are, what they map and who they belong to.
 //!
-//! Fed by the kernel's text files, read by the sources, the target selection and [`crate::host`]. Each reader is two parts: a
+//! Fed by the kernel's text files, read by the sources, the target selection and `isotherm-host`. Each reader is two parts: a
 //! parser, which takes bytes and knows no file, and a method of [`Proc`], which knows where the file lies. `Proc` takes the
 //! root as an argument, so tests run on a made-up tree, without privilege and without a process to read.
 //!
@@ -14,6 +14,7 @@ mod cgroup;
 mod error;
 mod maps;
 mod memcg;
+mod meminfo;
 mod smaps;
 mod stat;
 #[cfg(test)]
@@ -23,6 +24,7 @@ pub use cgroup::{Cgroup, CgroupKind, Cgroups, Hierarchy, Membership};
 pub use error::{Error, Result};
 pub use maps::{MapEntry, Maps, Perms};
 pub use memcg::{MemoryEvents, MemoryStat, MemoryUse};
+pub use meminfo::meminfo;
 pub use smaps::{Smaps, SmapsEntry, Usage, VmFlags};
 pub use stat::{Identity, Stat, Status};
 

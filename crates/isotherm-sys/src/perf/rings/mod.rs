@@ -32,7 +32,7 @@ use super::mapping::{Mapping, data_len, page_size};
 use super::record::{Raw, Raws, Record, Tally};
 use super::ring::fill_in;
 use super::sampling::{self, Part, Rate, Whom};
-use crate::host;
+use crate::cpus;
 use plan::{Opened, Plan, Refused};
 use std::fs;
 use std::io;
@@ -433,7 +433,7 @@ fn add(a: Reading, b: Reading) -> Reading {
 fn online(sys: &Path) -> Result<Vec<u32>, RingError> {
     let path = sys.join("devices/system/cpu/online");
     let list = fs::read_to_string(&path).and_then(|text| {
-        host::list_numbers(&text).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, text.trim().to_owned()))
+        cpus::list_numbers(&text).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, text.trim().to_owned()))
     });
     list.map_err(|source| RingError::Online { path, source })
 }

@@ -2,7 +2,7 @@
 //!
 //! Pure text and numbers; where the text comes from is [`super::pmu`]'s business.
 
-use crate::perf::Event;
+use isotherm_sys::perf::Event;
 
 /// One of the four numbers of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! The numbers come from sysfs: each event source says there which bits mean what and which events it knows, and that is
 //! believed over any table, since the numbers change with every generation of processors. What sysfs does not list, the TLB
 //! misses of Intel's processors, is still composed through the source's own formats. Everything is read below a root and
-//! nothing is opened: that is the rings' business, which take the [`PmuEvent`]s; [`ibs`] takes apart the samples of the one
+//! nothing is opened: that is the rings' business, which take the [`PmuEvent`]s; [`ibs`](isotherm_sys::perf::ibs) takes apart the samples of the one
 //! source whose samples need it.
 //!
 //! A name that cannot be had is an error that says which file was missing or wrong: half a unit, as virtual machines offer
@@ -12,7 +12,6 @@
 mod amd;
 mod error;
 mod faults;
-pub mod ibs;
 mod intel;
 mod pmu;
 mod raw;
@@ -25,8 +24,8 @@ pub use error::{Found, NamedError};
 pub use faults::makes_hint_faults;
 pub use raw::RawEvent;
 
-use crate::host::HostRoots;
-use crate::perf::{Event, Rate};
+use isotherm_sys::perf::{Event, Rate};
+use isotherm_sys::roots::HostRoots;
 use pmu::Pmu;
 
 /// What a report of an event is, and so how it is decoded.
@@ -36,7 +35,7 @@ pub enum Kind {
     Faults,
     /// Memory accesses, as by Intel's PEBS: the sample carries the address.
     Memory,
-    /// Operations, by AMD's IBS: most are no access. [`ibs::decode`] tells by the raw part of the sample. A period has to be a
+    /// Operations, by AMD's IBS: most are no access. [`ibs::decode`](isotherm_sys::perf::ibs::decode) tells by the raw part of the sample. A period has to be a
     /// multiple of 16.
     Ibs,
     /// Packets of Arm's SPE: found, but not decoded yet.

@@ -4,10 +4,10 @@
 //! other: the allocator and `isotherm placement` go by that distance. The table is written by firmware or by a
 //! hypervisor, and nobody has to get it right for the machine to boot. So nothing is taken from what is no number, what
 //! contradicts itself is kept with a [`Doubt`], and only a size that makes whole frames and an indexing that was read
-//! as 0 make a [`PlacementCache`]. [`crate::probe`] asks the memory itself.
+//! as 0 make a [`PlacementCache`]. [`crate::cache_probe`] asks the memory itself.
 
-use super::files::Tree;
-use super::{HostFacts, NumaNode};
+use crate::{HostFacts, NumaNode};
+use isotherm_sys::files::Tree;
 use isotherm_units::{Bytes, PAGE_SIZE};
 use std::fmt;
 use std::path::Path;
@@ -262,7 +262,7 @@ pub struct PlacementCache {
     /// Its level; 1 is next to the memory.
     pub level: u32,
     /// Its size in frames of 4 KiB; never zero. Two different frames of the node compete if their numbers are equal
-    /// modulo this. Controllers may hash what they place, so [`crate::probe`] is the surer word.
+    /// modulo this. Controllers may hash what they place, so [`crate::cache_probe`] is the surer word.
     pub frames: u64,
     /// Whether its own memory counts as memory of the node: there are frames in both halves.
     pub extended_linear: bool,

@@ -1,9 +1,9 @@
 //! Times as a machine with such a cache would show them, and those of the machine at hand.
 
 use super::*;
-use crate::frames::{FrameError, FrameSource, OffsetIsPhysical, PagemapFrames};
-use crate::memory::{Memory, PageSize};
 use isotherm_rng::Rng;
+use isotherm_sys::frames::{FrameError, FrameSource, OffsetIsPhysical, PagemapFrames};
+use isotherm_sys::memory::{Memory, PageSize};
 use isotherm_units::FrameNo;
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -214,7 +214,7 @@ impl measure::Pages for Modelled {
 
 #[test]
 fn the_distance_of_a_modelled_cache_is_found() {
-    let seed = crate::random::seed();
+    let seed = isotherm_sys::random::seed();
     let mut rng = Rng::new(seed);
     let source = OffsetIsPhysical { first: FrameNo(1 << 20), len: Bytes(256 << 20) };
     let sorted = sort_by_frame(&source).unwrap();
@@ -259,7 +259,7 @@ fn no_conflict_is_claimed_on_a_machine_without_such_a_cache() {
         }
         sorted => sorted.unwrap(),
     };
-    let seed = crate::random::seed();
+    let seed = isotherm_sys::random::seed();
     let mut rng = Rng::new(seed);
     for size in [32 << 20, 64 << 20, 96 << 20, 128 << 20, 1 << 30] {
         let began = Instant::now();

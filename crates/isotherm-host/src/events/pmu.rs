@@ -5,7 +5,7 @@
 
 use super::error::{Found, NamedError};
 use super::terms::{self, Field, Term, Word};
-use crate::perf::Event;
+use isotherm_sys::perf::Event;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};

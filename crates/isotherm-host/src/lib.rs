@@ -7,13 +7,16 @@
 //! A fact is an `Option`: `None` says that it could not be found out, which is common in containers, and is not "no". What
 //! is unknown is worth a try; what is absent is not.
 //!
-//! What memory is free changes by the second, so it is no part of those facts: [`crate::free`] reads it each time.
+//! What memory is free changes by the second, so it is no part of those facts: [`isotherm_sys::free`] reads it each time.
 //!
 //! Nothing here writes, loads or opens anything but files for reading.
 
+#![forbid(unsafe_code)]
+
 mod assess;
 mod cache;
-mod files;
+pub mod cache_probe;
+pub mod events;
 mod kernel;
 mod memory;
 mod pmu;
@@ -25,34 +28,17 @@ pub use cache::{
     Doubt, Indexing, MemorySideCache, PlacementCache, PlacementCaches, WritePolicy, placement_caches,
     placement_caches_below,
 };
-pub use kernel::{Cap, Caps, KernelConfig, Lockdown, Release};
-pub use memory::{Damon, Mglru, NumaNode, Shuffle, Thp};
+pub use isotherm_sys::roots::HostRoots;
+pub use kernel::{KernelConfig, Lockdown, Release};
+pub use memory::{Mglru, NumaNode, Shuffle, Thp};
 pub use pmu::Pmu;
 
-pub(crate) use files::{Tree, list_numbers};
-pub(crate) use memory::meminfo;
-
-use crate::proc::Proc;
-use files::list_len;
+use isotherm_sys::caps::{self, Cap, Caps};
+use isotherm_sys::cpus::cpus_online;
+use isotherm_sys::damon;
+use isotherm_sys::files::Tree;
+use isotherm_sys::proc::{Proc, meminfo};
 use isotherm_units::Bytes;
-use std::path::{Path, PathBuf};
-
-/// Where the kernel's files are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostRoots {
-    /// `/proc`.
-    pub proc: PathBuf,
-    /// `/sys`.
-    pub sys: PathBuf,
-    /// `/boot`, for the kernel's configuration.
-    pub boot: PathBuf,
-}
-
-impl Default for HostRoots {
-    fn default() -> HostRoots {
-        HostRoots { proc: "/proc".into(), sys: "/sys".into(), boot: "/boot".into() }
-    }
-}
 
 /// What is known about the machine. `None` is unknown.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -102,7 +88,7 @@ pub struct HostFacts {
     /// The multi-generation LRU.
     pub mglru: Mglru,
     /// DAMON.
-    pub damon: Damon,
+    pub damon: damon::Usage,
     /// Whether tracepoints can be reached through tracefs.
     pub tracefs: Option<bool>,
     /// Whether the bitmap of idle page tracking is there.
@@ -126,8 +112,8 @@ impl HostFacts {
     pub fn read(roots: &HostRoots, page_size: u64) -> HostFacts {
         let (proc, sys) = (Tree::at(&roots.proc), Tree::at(&roots.sys));
         let kernel = proc.text("sys/kernel/osrelease").and_then(|text| Release::parse(&text));
-        let meminfo = proc.text("meminfo");
-        let memory = |key| meminfo.as_deref().and_then(|text| memory::meminfo(text, key));
+        let text = proc.text("meminfo");
+        let memory = |key| text.as_deref().and_then(|text| meminfo(text, key));
         let config = KernelConfig::read(&proc, &roots.boot, kernel.as_ref());
         HostFacts {
             arch: std::env::consts::ARCH.to_owned(),
@@ -137,8 +123,8 @@ impl HostFacts {
             kernel,
             btf: sys.exists("kernel/btf/vmlinux"),
             lockdown: Lockdown::read(&sys),
-            caps: capabilities(&proc),
-            initial_user_namespace: kernel::initial_user_namespace(&proc),
+            caps: Caps::effective(&proc),
+            initial_user_namespace: caps::initial_user_namespace(&proc),
             perf_event_paranoid: proc.number("sys/kernel/perf_event_paranoid"),
             unprivileged_bpf_disabled: proc.number("sys/kernel/unprivileged_bpf_disabled"),
             kptr_restrict: proc.number("sys/kernel/kptr_restrict"),
@@ -153,7 +139,7 @@ impl HostFacts {
             nodes: NumaNode::read_all(&sys),
             pmus: Pmu::read_all(roots, &sys),
             mglru: Mglru::read(&sys),
-            damon: Damon::read(&Proc::at(&roots.proc), &sys),
+            damon: damon::Usage::read(&Proc::at(&roots.proc), &sys),
             tracefs: tracefs(&sys),
             page_idle: sys.exists("kernel/mm/page_idle/bitmap"),
             psi: proc.exists("pressure/memory"),
@@ -181,24 +167,6 @@ impl HostFacts {
     pub fn kernel_since(&self, major: u32, minor: u32) -> Option<bool> {
         self.kernel.as_ref().map(|kernel| kernel.version >= (major, minor))
     }
-}
-
-fn capabilities(proc: &Tree<'_>) -> Option<Caps> {
-    let status = proc.text("self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
-    u64::from_str_radix(line.trim(), 16).ok().map(Caps)
-}
-
-/// How many processors are online; unknown if the kernel does not say.
-pub fn cpus_online(sys: &Path) -> Option<u32> {
-    Tree::at(sys).text("devices/system/cpu/online").and_then(|list| list_len(&list))
-}
-
-/// Whether we may have any perf event, whatever the settings; unknown if our capabilities are.
-pub fn may_sample(proc: &Path) -> Option<bool> {
-    let proc = Tree::at(proc);
-    let initial = kernel::initial_user_namespace(&proc)?;
-    Some(initial && capabilities(&proc)?.allows(Cap::Perfmon))
 }
 
 /// Mounted at its own place, or inside debugfs as on older systems. The directory alone is only where it would be mounted.

@@ -8,8 +8,8 @@ use super::error::{Found, NamedError};
 use super::pmu::{self, Pmu};
 use super::terms::{self, Term};
 use super::{ACCESSES, Kind, NamedEvent, PmuEvent};
-use crate::host::HostRoots;
-use crate::perf::Event;
+use isotherm_sys::perf::Event;
+use isotherm_sys::roots::HostRoots;
 use std::path::Path;
 
 pub(super) const LOADS: &str = "mem-loads";

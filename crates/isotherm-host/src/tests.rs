@@ -3,7 +3,7 @@
 mod cache;
 
 use super::*;
-use crate::perf::named::Kind;
+use crate::events::Kind;
 use flate2::{Compression, write::GzEncoder};
 use std::collections::BTreeMap;
 use std::fs;
@@ -425,9 +425,9 @@ const LOSSES: &[Loss] = &[
     // Page faults are left.
     ("no PMU", |f| f.pmus.as_mut().expect("has some").retain(|p| p.memory.is_none()), &[("pmu", Absent)]),
     ("no perf events", |f| f.pmus = Some(Vec::new()), &[("perf", Absent), ("pmu", Absent)]),
-    ("no DAMON", |f| f.damon = Damon { sysfs: Some(false), ..Damon::default() }, &[("damon", Absent)]),
+    ("no DAMON", |f| f.damon = damon::Usage { sysfs: Some(false), ..damon::Usage::default() }, &[("damon", Absent)]),
     ("DAMON in use", |f| f.damon.kdamonds = Some(1), &[("damon", InUse)]),
-    ("DAMON unknown", |f| f.damon = Damon::default(), &[("damon", Unknown)]),
+    ("DAMON unknown", |f| f.damon = damon::Usage::default(), &[("damon", Unknown)]),
     ("DAMON has paddr only", |f| drop_option(f, "CONFIG_DAMON_VADDR"), &[]),
     (
         "DAMON has no operations",

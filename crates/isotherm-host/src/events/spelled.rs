@@ -4,7 +4,7 @@ use super::error::NamedError;
 use super::pmu::Pmu;
 use super::terms::{self, Term};
 use super::{NamedEvent, PmuEvent, default_rate, kind_of};
-use crate::host::HostRoots;
+use isotherm_sys::roots::HostRoots;
 
 const WHAT: &str = "an event in the terms of its source";
 

@@ -4,8 +4,9 @@
 //! pages away from time to time, and each such hint fault is an access to memory long in use: [`find`] says whether it does.
 
 use super::{EACH, Kind, NamedEvent, PmuEvent};
-use crate::host::{HostRoots, Tree};
-use crate::perf::Event;
+use isotherm_sys::files::Tree;
+use isotherm_sys::perf::Event;
+use isotherm_sys::roots::HostRoots;
 
 pub(super) const ALL: &str = "faults";
 pub(super) const MINOR: &str = "minor-faults";

@@ -7,8 +7,8 @@ use super::error::NamedError;
 use super::pmu::Pmu;
 use super::terms::{self, Term};
 use super::{Kind, NamedEvent, OPERATIONS, PmuEvent};
-use crate::host::HostRoots;
-use crate::perf::Event;
+use isotherm_sys::perf::Event;
+use isotherm_sys::roots::HostRoots;
 
 pub(super) const OPS: &str = "ibs-op";
 pub(super) const OPS_L3_MISS: &str = "ibs-op:l3miss";

@@ -4,8 +4,8 @@ use super::error::NamedError;
 use super::pmu::Pmu;
 use super::terms::number;
 use super::{Kind, NamedEvent, PmuEvent, default_rate, faults, kind_of};
-use crate::host::HostRoots;
-use crate::perf::{Event, Rate};
+use isotherm_sys::perf::{Event, Rate};
+use isotherm_sys::roots::HostRoots;
 use std::str::FromStr;
 
 const WHAT: &str = "an event by its numbers";

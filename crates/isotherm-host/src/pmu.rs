@@ -1,10 +1,10 @@
 //! Performance-monitoring units: which event sources there are, and which can sample memory accesses with addresses.
 //!
-//! How one does so, and what stands against it, is found out where events are looked up by name: [`crate::perf::named`].
+//! How one does so, and what stands against it, is found out where events are looked up by name: [`crate::events`].
 
-use super::HostRoots;
-use super::files::Tree;
-use crate::perf::named::{self, Kind, NamedError};
+use crate::events::{self, Kind, NamedError};
+use isotherm_sys::files::Tree;
+use isotherm_sys::roots::HostRoots;
 
 /// An event source under `/sys/bus/event_source/devices`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl Pmu {
     fn read(roots: &HostRoots, sys: &Tree<'_>, name: String) -> Pmu {
         Pmu {
             type_id: sys.number(&format!("bus/event_source/devices/{name}/type")),
-            memory: named::samples_memory(roots, &name),
+            memory: events::samples_memory(roots, &name),
             name,
         }
     }
