@@ -33,7 +33,7 @@ use super::record::{Raw, Raws, Record, Tally};
 use super::ring::fill_in;
 use super::sampling::{self, Part, Rate, Whom};
 use crate::cpus;
-use plan::{Opened, Plan, Refused};
+use plan::{Opened, Plan, Refused, Seat};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -289,10 +289,11 @@ impl Rings {
     /// Opens all parts that a processor has, to be written to its ring.
     fn open_on(&mut self, at: usize, tid: Option<u32>) -> Result<(), Refused> {
         let slot = &mut self.slots[at];
-        // One of them is enough to tell of threads.
-        let mut tell = tid.is_some();
+        // One of them is enough to report threads.
+        let mut seat = Seat { cpu: slot.cpu, tid, reports_starts: tid.is_some() };
         for part in self.plan.parts_on(slot.cpu) {
-            let opened = self.plan.open(part, slot.cpu, tid, std::mem::take(&mut tell))?;
+            let opened = self.plan.open(part, seat)?;
+            seat.reports_starts = false;
             attr::set_output(opened.event.as_fd(), slot.owner.as_fd())
                 .map_err(|source| Refused { event: self.plan.event(), source })?;
             slot.events.push(opened);
