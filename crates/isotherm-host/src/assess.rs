@@ -4,7 +4,11 @@
 //! is present if all its needs are met, absent if one certainly is not, and unknown otherwise, in which case it is worth a
 //! try. What only narrows a thing (such as "own processes only") is in the detail and leaves the state alone.
 
-use crate::{Doubt, HostFacts, Lockdown, MemorySideCache, PlacementCache, Pmu, placement_caches};
+use crate::cache::{Doubt, MemorySideCache};
+use crate::facts::HostFacts;
+use crate::kernel::Lockdown;
+use crate::placement::{PlacementCache, placement_caches};
+use crate::pmu::Pmu;
 use isotherm_sys::caps::Cap;
 use isotherm_units::{Bytes, PAGE_SIZE};
 use serde::Serialize;
