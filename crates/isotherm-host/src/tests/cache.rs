@@ -58,7 +58,6 @@ type Break = (&'static str, Option<&'static str>, &'static [Doubt], (&'static [(
 
 #[test]
 fn one_thing_missing_or_broken_at_a_time() {
-    let garbled = |file, text: &str| Doubt::Garbled(file, text.to_owned());
     let unclear = (&[][..], 1);
     let direct = (&[(65_536, 0)][..], 0);
     let cases: &[Break] = &[
@@ -90,14 +89,17 @@ fn one_thing_missing_or_broken_at_a_time() {
         assert_eq!(only_cache(&facts).doubts, *doubts, "{file} {text:?}");
         assert_eq!(placement(&facts), (caches.to_vec(), *unclear), "{file} {text:?}");
     }
+}
+
+#[test]
+fn no_garbage_makes_a_cache_direct_mapped_or_ends_the_reader() {
     let host = FakeHost::new(SERVER);
-    // No garbage ever makes a cache direct-mapped, nor takes the reader down.
     for text in ["", "\n", "-0", "+0", "0 0", "0x", "O", "direct", "0\n0", "\u{0}", "00x0", "99999999999999999999999"] {
         for file in ["size", "indexing", "line_size", "write_policy", "address_mode"] {
             host.file(&format!("{DIR}/{file}"), text.as_bytes());
             let facts = host.facts();
             let cache = only_cache(&facts);
-            assert_eq!(cache.doubts, [garbled(file, text.trim())], "{file} {text:?}");
+            assert_eq!(cache.doubts, [Doubt::Garbled(file, text.trim().to_owned())], "{file} {text:?}");
             let known = [
                 cache.size.is_some(),
                 cache.indexing.is_some(),
