@@ -6,6 +6,7 @@ use isotherm_sys::frames::{FrameError, FrameSource};
 use isotherm_sys::memory::Memory;
 use isotherm_sys::page_time;
 use isotherm_units::{Bytes, FrameNo};
+use std::fmt;
 use std::time::{Duration, Instant};
 
 /// How long a probe may go on.
@@ -46,27 +47,31 @@ struct Trio {
 }
 
 /// The pages of a mapping that are in frames, sorted by frame: what [`probe`] picks from. Made once for several sizes.
-pub fn sort_by_frame(source: &dyn FrameSource) -> Result<Vec<(FrameNo, usize)>, FrameError> {
-    let frames = source.frames(0..source.pages())?;
-    let mut sorted: Vec<_> = frames.into_iter().zip(0..).filter_map(|(frame, page)| Some((frame?, page))).collect();
-    sorted.sort_unstable();
-    Ok(sorted)
+#[derive(Clone)]
+pub struct PagesByFrame<'a> {
+    /// Asked again after each sample: pages may be moved.
+    source: &'a dyn FrameSource,
+    sorted: Vec<(FrameNo, usize)>,
 }
 
-/// Finds out whether frames that are `size` apart compete, on pages of `memory`, whose frames `source` knows and
-/// `sorted` lists.
+impl fmt::Debug for PagesByFrame<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} pages in frames, by {}", self.sorted.len(), self.source.describe())
+    }
+}
+
+/// Finds out whether frames that are `size` apart compete, on pages of `memory`, whose frames `frames` knows.
 ///
 /// `size` is a multiple of 4 KiB. Which pages are taken, and in which order, comes from `rng`. What the pages hold
 /// stays. Pages are read around the caches, which other programs on the machine hardly notice.
 pub fn probe(
     memory: &Memory,
-    source: &dyn FrameSource,
-    sorted: &[(FrameNo, usize)],
+    frames: &PagesByFrame<'_>,
     size: Bytes,
     rng: &mut Rng,
     limits: Limits,
 ) -> Result<Probed, FrameError> {
-    probe_pages(&mut Real(memory), source, sorted, size, rng, limits)
+    probe_pages(&mut Real(memory), frames, size, rng, limits)
 }
 
 /// Pages that can be read with their time told: real ones, and those of a modelled machine that has such a cache.
@@ -77,15 +82,14 @@ pub(super) trait Pages {
 
 pub(super) fn probe_pages(
     pages: &mut dyn Pages,
-    source: &dyn FrameSource,
-    sorted: &[(FrameNo, usize)],
+    frames: &PagesByFrame<'_>,
     size: Bytes,
     rng: &mut Rng,
     limits: Limits,
 ) -> Result<Probed, FrameError> {
     let began = Instant::now();
     let distance = size.pages();
-    let firsts = with_partner(sorted, distance);
+    let firsts = frames.with_partner(distance);
     let unsure = |why| Ok(Probed { size, pairs: firsts.len(), verdict: Verdict::Unsure(why) });
     // The same few pairs again and again would tell about these only.
     if distance == 0 || firsts.len() < MIN_SAMPLES {
@@ -98,10 +102,10 @@ pub(super) fn probe_pages(
             break;
         }
         let first = firsts[below(rng, firsts.len())];
-        let Some(trio) = pick(sorted, first, distance, rng) else { continue };
+        let Some(trio) = frames.pick(first, distance, rng) else { continue };
         let sample = time_trio(pages, trio, rng);
         // Asked again each time: 3 us next to 100 for the sample.
-        if stayed(source, sorted, first, trio, distance)? {
+        if frames.stayed(first, trio, distance)? {
             samples.push(sample);
         } else {
             moved += 1;
@@ -118,22 +122,6 @@ fn below(rng: &mut Rng, n: usize) -> usize {
     usize::try_from(rng.below(n as u64)).expect("below a usize")
 }
 
-/// Indices into `sorted` of pages with another one `distance` frames further on.
-fn with_partner(sorted: &[(FrameNo, usize)], distance: u64) -> Vec<usize> {
-    let mut found = Vec::new();
-    let mut partner = 0;
-    for (i, (frame, _)) in sorted.iter().enumerate() {
-        let Some(wanted) = frame.0.checked_add(distance) else { break };
-        while partner < sorted.len() && sorted[partner].0.0 < wanted {
-            partner += 1;
-        }
-        if sorted.get(partner).is_some_and(|(frame, _)| frame.0 == wanted) {
-            found.push(i);
-        }
-    }
-    found
-}
-
 /// The control lies at least this many frames from the second page, so that it shares no row of memory with it ...
 const NEAREST: u64 = 64;
 /// ... and at the most this many: 16 MiB, which is on the same node, and less than any memory-side cache.
@@ -141,38 +129,59 @@ const FARTHEST: u64 = 4096;
 /// Its number is the same in the lowest bits: the same channel and bank as far as these decide.
 const STEP: u64 = 8;
 
-/// Adds a control, for which some places are tried.
-fn pick(sorted: &[(FrameNo, usize)], first: usize, distance: u64, rng: &mut Rng) -> Option<Trio> {
-    const TRIES: usize = 32;
-    let page_in = |frame: u64| {
-        let found = sorted.binary_search_by_key(&frame, |(frame, _)| frame.0).ok()?;
-        Some(sorted[found].1)
-    };
-    let (frame, page) = sorted[first];
-    let second = frame.0 + distance;
-    let apart = page_in(second)?;
-    let control = (0..TRIES).find_map(|_| {
-        let far = (NEAREST / STEP + rng.below((FARTHEST - NEAREST) / STEP)) * STEP;
-        let wanted = if rng.below(2) == 0 { second.checked_add(far) } else { second.checked_sub(far) }?;
-        // Not the first page itself, which small distances could meet.
-        page_in(wanted).filter(|control| wanted != frame.0 && *control != page)
-    })?;
-    Some(Trio { first: page, apart, control })
-}
+impl<'a> PagesByFrame<'a> {
+    /// Asks `source` for the frames of all of its pages.
+    pub fn of(source: &'a dyn FrameSource) -> Result<PagesByFrame<'a>, FrameError> {
+        let frames = source.frames(0..source.pages())?;
+        let mut sorted: Vec<_> = frames.into_iter().zip(0..).filter_map(|(frame, page)| Some((frame?, page))).collect();
+        sorted.sort_unstable();
+        Ok(PagesByFrame { source, sorted })
+    }
 
-/// Whether the pages are in the frames that they were in when they were picked.
-fn stayed(
-    source: &dyn FrameSource,
-    sorted: &[(FrameNo, usize)],
-    first: usize,
-    trio: Trio,
-    distance: u64,
-) -> Result<bool, FrameError> {
-    let now = |page: usize| Ok(source.frames(page as u64..page as u64 + 1)?.first().copied().flatten());
-    let frame = sorted[first].0;
-    let apart = frame.plus(distance);
-    let near = |control: FrameNo| (NEAREST..=FARTHEST).contains(&control.0.abs_diff(apart.0));
-    Ok(now(trio.first)? == Some(frame) && now(trio.apart)? == Some(apart) && now(trio.control)?.is_some_and(near))
+    /// Indices into `sorted` of pages with another one `distance` frames further on.
+    fn with_partner(&self, distance: u64) -> Vec<usize> {
+        let sorted = &self.sorted;
+        let mut found = Vec::new();
+        let mut partner = 0;
+        for (i, (frame, _)) in sorted.iter().enumerate() {
+            let Some(wanted) = frame.0.checked_add(distance) else { break };
+            while partner < sorted.len() && sorted[partner].0.0 < wanted {
+                partner += 1;
+            }
+            if sorted.get(partner).is_some_and(|(frame, _)| frame.0 == wanted) {
+                found.push(i);
+            }
+        }
+        found
+    }
+
+    /// Adds a control, for which some places are tried.
+    fn pick(&self, first: usize, distance: u64, rng: &mut Rng) -> Option<Trio> {
+        const TRIES: usize = 32;
+        let page_in = |frame: u64| {
+            let found = self.sorted.binary_search_by_key(&frame, |(frame, _)| frame.0).ok()?;
+            Some(self.sorted[found].1)
+        };
+        let (frame, page) = self.sorted[first];
+        let second = frame.0 + distance;
+        let apart = page_in(second)?;
+        let control = (0..TRIES).find_map(|_| {
+            let far = (NEAREST / STEP + rng.below((FARTHEST - NEAREST) / STEP)) * STEP;
+            let wanted = if rng.below(2) == 0 { second.checked_add(far) } else { second.checked_sub(far) }?;
+            // Not the first page itself, which small distances could meet.
+            page_in(wanted).filter(|control| wanted != frame.0 && *control != page)
+        })?;
+        Some(Trio { first: page, apart, control })
+    }
+
+    /// Whether the pages are in the frames that they were in when they were picked.
+    fn stayed(&self, first: usize, trio: Trio, distance: u64) -> Result<bool, FrameError> {
+        let now = |page: usize| Ok(self.source.frames(page as u64..page as u64 + 1)?.first().copied().flatten());
+        let frame = self.sorted[first].0;
+        let apart = frame.plus(distance);
+        let near = |control: FrameNo| (NEAREST..=FARTHEST).contains(&control.0.abs_diff(apart.0));
+        Ok(now(trio.first)? == Some(frame) && now(trio.apart)? == Some(apart) && now(trio.control)?.is_some_and(near))
+    }
 }
 
 /// Readings of a pair that are timed; the fastest counts, since nothing but the memory makes a reading faster.

@@ -25,7 +25,7 @@ mod measure;
 mod tests;
 
 pub use judge::{Evidence, Sample, Unsure, Verdict, judge};
-pub use measure::{Limits, Probed, probe, sort_by_frame};
+pub use measure::{Limits, PagesByFrame, Probed, probe};
 
 use isotherm_units::Bytes;
 

@@ -151,9 +151,9 @@ fn without_pairs_it_says_so() {
     let memory = Memory::anonymous(2 << 20, PageSize::Small).unwrap();
     memory.populate();
     let source = OffsetIsPhysical { first: FrameNo(0), len: Bytes(2 << 20) };
-    let sorted = sort_by_frame(&source).unwrap();
+    let frames = PagesByFrame::of(&source).unwrap();
     for (size, pairs) in [(1 << 30, 0), (2 << 20, 0), ((2 << 20) - (10 << 12), 10), (0, 512), (u64::MAX, 0)] {
-        let probed = probe(&memory, &source, &sorted, Bytes(size), &mut Rng::new(1), Limits::default()).unwrap();
+        let probed = probe(&memory, &frames, Bytes(size), &mut Rng::new(1), Limits::default()).unwrap();
         assert_eq!(probed.verdict, Verdict::Unsure(Unsure::NoPairs(pairs)), "{size}");
     }
 }
@@ -181,13 +181,13 @@ fn pages_that_moved_do_not_count() {
     let memory = Memory::anonymous(8 << 20, PageSize::Small).unwrap();
     memory.populate();
     let source = Moving(OffsetIsPhysical { first: FrameNo(0), len: Bytes(8 << 20) });
-    let sorted = sort_by_frame(&source).unwrap();
+    let frames = PagesByFrame::of(&source).unwrap();
     let limits = Limits { samples: 70, ..Limits::default() };
-    let probed = probe(&memory, &source, &sorted, Bytes(4 << 20), &mut Rng::new(1), limits).unwrap();
+    let probed = probe(&memory, &frames, Bytes(4 << 20), &mut Rng::new(1), limits).unwrap();
     assert_eq!(probed.verdict, Verdict::Unsure(Unsure::Moved(140)));
     // Nor is there an end to wait for.
     let limits = Limits { time: Duration::ZERO, ..limits };
-    let probed = probe(&memory, &source, &sorted, Bytes(4 << 20), &mut Rng::new(1), limits).unwrap();
+    let probed = probe(&memory, &frames, Bytes(4 << 20), &mut Rng::new(1), limits).unwrap();
     assert_eq!(probed.verdict, Verdict::Unsure(Unsure::TooFew(0)));
 }
 
@@ -217,13 +217,13 @@ fn the_distance_of_a_modelled_cache_is_found() {
     let seed = isotherm_sys::random::seed();
     let mut rng = Rng::new(seed);
     let source = OffsetIsPhysical { first: FrameNo(1 << 20), len: Bytes(256 << 20) };
-    let sorted = sort_by_frame(&source).unwrap();
+    let frames = PagesByFrame::of(&source).unwrap();
     // A cache of 48 MiB.
     let mut machine = Modelled { source, places: vec![None; 48 << 8], rng: Rng::new(seed ^ 1) };
     let mut conflicts = Vec::new();
     for mib in [16, 24, 32, 48, 64, 72, 96, 128, 144, 192] {
         let limits = Limits { time: Duration::from_secs(60), ..Limits::default() };
-        let probed = measure::probe_pages(&mut machine, &source, &sorted, Bytes(mib << 20), &mut rng, limits).unwrap();
+        let probed = measure::probe_pages(&mut machine, &frames, Bytes(mib << 20), &mut rng, limits).unwrap();
         match probed.verdict {
             Verdict::Conflict(evidence) => {
                 assert!((1.4..2.0).contains(&evidence.ratio), "seed {seed}: {probed:?}");
@@ -241,9 +241,9 @@ fn what_pages_hold_stays() {
     let memory = Memory::anonymous(8 << 20, PageSize::Small).unwrap();
     memory.populate();
     let source = OffsetIsPhysical { first: FrameNo(0), len: Bytes(8 << 20) };
-    let sorted = sort_by_frame(&source).unwrap();
+    let frames = PagesByFrame::of(&source).unwrap();
     let limits = Limits { samples: 100, ..Limits::default() };
-    probe(&memory, &source, &sorted, Bytes(4 << 20), &mut Rng::new(2), limits).unwrap();
+    probe(&memory, &frames, Bytes(4 << 20), &mut Rng::new(2), limits).unwrap();
     assert!((0..memory.pages()).all(|page| memory.read(page) == page as u64));
 }
 
@@ -252,18 +252,18 @@ fn no_conflict_is_claimed_on_a_machine_without_such_a_cache() {
     let memory = Memory::anonymous(256 << 20, PageSize::Default).unwrap();
     memory.populate();
     let source = PagemapFrames::own(memory.range()).unwrap();
-    let sorted = match sort_by_frame(&source) {
+    let frames = match PagesByFrame::of(&source) {
         Err(error @ FrameError::Hidden { .. }) => {
             let _ = writeln!(std::io::stderr(), "skipped: needs CAP_SYS_ADMIN ({error})");
             return;
         }
-        sorted => sorted.unwrap(),
+        frames => frames.unwrap(),
     };
     let seed = isotherm_sys::random::seed();
     let mut rng = Rng::new(seed);
     for size in [32 << 20, 64 << 20, 96 << 20, 128 << 20, 1 << 30] {
         let began = Instant::now();
-        let probed = probe(&memory, &source, &sorted, Bytes(size), &mut rng, Limits::default()).unwrap();
+        let probed = probe(&memory, &frames, Bytes(size), &mut rng, Limits::default()).unwrap();
         let took = began.elapsed();
         let _ = writeln!(std::io::stderr(), "{}: {}; {} pairs, {took:?}", probed.size, probed.verdict, probed.pairs);
         assert!(!matches!(probed.verdict, Verdict::Conflict(_)), "seed {seed}: {probed:?}");

@@ -3,7 +3,7 @@
 use crate::output;
 use anyhow::{Context, Result, ensure};
 use isotherm_heat::Rng;
-use isotherm_host::cache_probe::{self, Evidence, Limits, Probed, Unsure, Verdict};
+use isotherm_host::cache_probe::{self, Evidence, Limits, PagesByFrame, Probed, Unsure, Verdict};
 use isotherm_host::{HostFacts, HostRoots};
 use isotherm_sys::frames::{FrameSource, PagemapFrames};
 use isotherm_sys::free::{self, Available};
@@ -96,12 +96,10 @@ fn measure(sizes: &[Bytes], memory: Available) -> Result<Report> {
     let memory = Memory::anonymous(len, PageSize::Huge).with_context(|| format!("map {} of our own", Bytes(len)))?;
     memory.populate();
     let source = PagemapFrames::own(memory.range())?;
-    let sorted = cache_probe::sort_by_frame(&source)?;
+    let frames = PagesByFrame::of(&source)?;
     let mut rng = Rng::new(random::seed());
-    let probed: Result<Vec<Probed>, _> = sizes
-        .iter()
-        .map(|size| cache_probe::probe(&memory, &source, &sorted, *size, &mut rng, Limits::default()))
-        .collect();
+    let probed: Result<Vec<Probed>, _> =
+        sizes.iter().map(|size| cache_probe::probe(&memory, &frames, *size, &mut rng, Limits::default())).collect();
     Ok(Report {
         memory_bytes: memory.range().len().0,
         frames: source.describe(),
