@@ -4,26 +4,16 @@
 //! itself: kernels that do so for it (`swfilt`) are asked to, others refuse to leave anything out.
 
 use super::error::NamedError;
+use super::event::{Kind, NamedEvent, OPERATIONS, PmuEvent};
+use super::names::{L3_MISSES_ARE, OPS, OPS_ARE, SLOW_LOADS_ARE};
+use super::part::{self, FILTER, IBS_OP};
 use super::pmu::Pmu;
 use super::terms::{self, Term};
-use super::{Kind, NamedEvent, OPERATIONS, PmuEvent};
-use isotherm_sys::perf::Event;
 use isotherm_sys::roots::HostRoots;
-
-pub(super) const OPS: &str = "ibs-op";
-pub(super) const OPS_L3_MISS: &str = "ibs-op:l3miss";
-pub(super) const OPS_LATENCY: &str = "ibs-op:ldlat=128";
-/// The event source.
-pub(super) const IBS_OP: &str = "ibs_op";
-
-pub(super) const OPS_ARE: &str = "operations of any kind, by IBS; accesses among them come with their addresses";
-pub(super) const L3_MISSES_ARE: &str = "operations that missed in the third-level cache, by IBS, with their addresses";
-pub(super) const SLOW_LOADS_ARE: &str = "loads that took so many cycles or longer, by IBS, with their addresses";
 
 const COUNT_OPERATIONS: &str = "cnt_ctl";
 const L3_MISS_ONLY: &str = "l3missonly";
 const LATENCY: &str = "ldlat";
-const FILTER: &str = "swfilt";
 
 /// `ibs-op`, with options behind colons.
 pub(super) fn ops(roots: &HostRoots, name: &str, options: Option<&str>) -> Result<NamedEvent, NamedError> {
@@ -80,10 +70,5 @@ fn part(pmu: &Pmu, options: Vec<Term>) -> Result<PmuEvent, NamedError> {
         terms.push(Term::new(FILTER, 1));
     }
     terms.extend(options);
-    PmuEvent::new(pmu, pmu.compose(&terms)?)
-}
-
-/// Whether an event of IBS can leave out the kernel.
-pub(super) fn filters(pmu: &Pmu, event: Event) -> bool {
-    pmu.has_term(FILTER) && pmu.field(FILTER).is_ok_and(|field| field.get(event) != 0)
+    part::part(pmu, pmu.compose(&terms)?)
 }

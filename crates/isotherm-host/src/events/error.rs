@@ -10,7 +10,7 @@ pub enum NamedError {
     #[error(
         "find event {name:?}: no such name; there are {}, and events spelled PMU/TERM=VALUE,.../ or \
          raw:TYPE:CONFIG[:CONFIG1[:CONFIG2[:CONFIG3]]]; `isotherm doctor --events` tells which of them are here",
-        super::NAMES.join(", ")
+        super::names::NAMES.join(", ")
     )]
     Unknown {
         /// As given.

@@ -3,29 +3,18 @@
 //! By themselves they tell first touches. Where the kernel balances memory between NUMA nodes it takes the access rights of
 //! pages away from time to time, and each such hint fault is an access to memory long in use: [`find`] says whether it does.
 
-use super::{EACH, Kind, NamedEvent, PmuEvent};
+use super::event::{EACH, Kind, NamedEvent, PmuEvent};
+use super::names::{MAJOR_FAULTS, MINOR_FAULTS};
 use isotherm_sys::files::Tree;
 use isotherm_sys::perf::Event;
 use isotherm_sys::roots::HostRoots;
-
-pub(super) const ALL: &str = "faults";
-pub(super) const MINOR: &str = "minor-faults";
-pub(super) const MAJOR: &str = "major-faults";
-
-/// `PERF_TYPE_SOFTWARE`.
-pub(super) const SOFTWARE: u32 = Event::PAGE_FAULTS.kind;
-
-/// Whether an event is page faults, in any of their kinds.
-pub(super) fn are(event: Event) -> bool {
-    [Event::PAGE_FAULTS, Event::MINOR_FAULTS, Event::MAJOR_FAULTS].contains(&event)
-}
 
 /// Page faults by one of the three names.
 pub(super) fn find(roots: &HostRoots, name: &str) -> NamedEvent {
     // All faults are the two kinds together: told when the page is there, so with a physical address.
     let (events, what): (&[Event], _) = match name {
-        MINOR => (&[Event::MINOR_FAULTS], HintFaults::read(roots).sentence()),
-        MAJOR => (&[Event::MAJOR_FAULTS], "page faults that read from a disk, with their addresses"),
+        MINOR_FAULTS => (&[Event::MINOR_FAULTS], HintFaults::read(roots).sentence()),
+        MAJOR_FAULTS => (&[Event::MAJOR_FAULTS], "page faults that read from a disk, with their addresses"),
         _ => (&[Event::MINOR_FAULTS, Event::MAJOR_FAULTS], HintFaults::read(roots).sentence()),
     };
     let parts = events.iter().map(|event| part(*event)).collect();

@@ -5,27 +5,15 @@
 //! `MEM_UOPS_RETIRED`) and small ones (`MEM_UOPS_RETIRED`).
 
 use super::error::{Found, NamedError};
+use super::event::{ACCESSES, Kind, NamedEvent, PmuEvent};
+use super::names::{LOADS, LOADS_ARE, STLB_LOADS, STLB_LOADS_ARE, STLB_STORES, STLB_STORES_ARE, STORES, STORES_ARE};
+use super::part::part;
 use super::pmu::{self, Pmu};
 use super::terms::{self, Term};
-use super::{ACCESSES, Kind, NamedEvent, PmuEvent};
 use isotherm_sys::perf::Event;
 use isotherm_sys::roots::HostRoots;
 use std::path::Path;
 
-pub(super) const LOADS: &str = "mem-loads";
-pub(super) const STORES: &str = "mem-stores";
-pub(super) const STLB_LOADS: &str = "stlb-loads";
-pub(super) const STLB_STORES: &str = "stlb-stores";
-
-pub(super) const LOADS_ARE: &str = "loads that took so many cycles or longer, with their addresses";
-pub(super) const STORES_ARE: &str = "stores, with their addresses";
-pub(super) const STLB_LOADS_ARE: &str =
-    "loads that missed in the second-level TLB, with their addresses: what huge pages would help";
-pub(super) const STLB_STORES_ARE: &str =
-    "stores that missed in the second-level TLB, with their addresses: what huge pages would help";
-
-/// The event that has to lead loads.
-const AUXILIARY: &str = "mem-loads-aux";
 /// The latency from which on loads count.
 const LATENCY: &str = "ldlat";
 /// perf's own: beyond the second-level cache. The kernel's list has 3, which is every load.
@@ -155,21 +143,9 @@ fn has_known_loads(pmu: &Pmu, name: &str) -> Result<(), NamedError> {
 /// An event that carries an address only if it is precise.
 fn precise(pmu: &Pmu, event: Event) -> Result<PmuEvent, NamedError> {
     const EXPECTED: &str = "1 or more, as only precise samples carry addresses";
-    let part = PmuEvent::new(pmu, event)?;
+    let part = part(pmu, event)?;
     if part.most_precise == 0 {
         return Err(pmu::file_error(&pmu.max_precise_path(), EXPECTED, Found::Text("0".to_owned())));
     }
     Ok(part)
-}
-
-/// What has to lead an event: only loads by latency, and only where the source lists an auxiliary event for them.
-pub(super) fn leader(pmu: &Pmu, event: Event) -> Result<Option<Event>, NamedError> {
-    if !pmu.has_event(AUXILIARY) || !pmu.has_event(LOADS) {
-        return Ok(None);
-    }
-    // However they were asked for, and from whatever latency on.
-    if pmu.compose(&pmu.event_terms(LOADS)?)?.config != event.config {
-        return Ok(None);
-    }
-    pmu.compose(&pmu.event_terms(AUXILIARY)?).map(Some)
 }

@@ -1,9 +1,10 @@
 //! Events by their bare numbers: as `raw:TYPE:CONFIG...`, and in the order in which damo takes them.
 
 use super::error::NamedError;
+use super::event::{Kind, NamedEvent, PmuEvent, default_rate};
+use super::part::{self, SOFTWARE, are_faults, kind_of};
 use super::pmu::Pmu;
 use super::terms::number;
-use super::{Kind, NamedEvent, PmuEvent, default_rate, faults, kind_of};
 use isotherm_sys::perf::{Event, Rate};
 use isotherm_sys::roots::HostRoots;
 use std::str::FromStr;
@@ -95,7 +96,7 @@ fn of_numbers(roots: &HostRoots, name: &str, event: Event) -> Result<NamedEvent,
     let sources = Pmu::all(&roots.sys).unwrap_or_default();
     let source = sources.iter().find(|pmu| pmu.type_id() == Ok(event.kind));
     // A source with something wrong in its files may work all the same: numbers are the way to try.
-    let Some((pmu, part)) = source.and_then(|pmu| Some((pmu, PmuEvent::new(pmu, event).ok()?))) else {
+    let Some((pmu, part)) = source.and_then(|pmu| Some((pmu, part::part(pmu, event).ok()?))) else {
         return Ok(without_source(name, event));
     };
     let kind = match kind_of(pmu, event) {
@@ -103,7 +104,7 @@ fn of_numbers(roots: &HostRoots, name: &str, event: Event) -> Result<NamedEvent,
         Kind::Memory => Kind::Raw,
         kind => kind,
     };
-    let part = if kind == Kind::Raw && event.kind != faults::SOFTWARE {
+    let part = if kind == Kind::Raw && event.kind != SOFTWARE {
         PmuEvent { most_precise: MOST_PRECISE, ..part }
     } else {
         part
@@ -113,8 +114,8 @@ fn of_numbers(roots: &HostRoots, name: &str, event: Event) -> Result<NamedEvent,
 }
 
 fn without_source(name: &str, event: Event) -> NamedEvent {
-    let kind = if faults::are(event) { Kind::Faults } else { Kind::Raw };
-    let most_precise = if event.kind == faults::SOFTWARE { 0 } else { MOST_PRECISE };
+    let kind = if are_faults(event) { Kind::Faults } else { Kind::Raw };
+    let most_precise = if event.kind == SOFTWARE { 0 } else { MOST_PRECISE };
     let pmu = format!("type {}", event.kind);
     let part = PmuEvent { pmu, event, leader: None, cpus: None, most_precise, user_only: true };
     NamedEvent { name: name.to_owned(), kind, parts: vec![part], what: WHAT, default_rate: default_rate(kind) }

@@ -1,9 +1,10 @@
 //! Events as perf spells them: `cpu/mem-loads,ldlat=50/`.
 
 use super::error::NamedError;
+use super::event::{NamedEvent, default_rate};
+use super::part::{kind_of, part};
 use super::pmu::Pmu;
 use super::terms::{self, Term};
-use super::{NamedEvent, PmuEvent, default_rate, kind_of};
 use isotherm_sys::roots::HostRoots;
 
 const WHAT: &str = "an event in the terms of its source";
@@ -12,7 +13,7 @@ const WHAT: &str = "an event in the terms of its source";
 pub(super) fn find(roots: &HostRoots, name: &str) -> Result<NamedEvent, NamedError> {
     let (pmu, terms) = parse(name)?;
     let pmu = Pmu::open(&roots.sys, pmu)?;
-    let part = PmuEvent::new(&pmu, pmu.compose(&terms)?)?;
+    let part = part(&pmu, pmu.compose(&terms)?)?;
     let kind = kind_of(&pmu, part.event);
     let (name, parts, default_rate) = (name.to_owned(), vec![part], default_rate(kind));
     NamedEvent { name, kind, parts, what: WHAT, default_rate }.online()

@@ -1,6 +1,9 @@
 //! Machines that we do not have, as trees of files: what is found on them, and what is said when one thing is missing.
 
+use super::event::{ACCESSES, OPERATIONS};
+use super::names::NAMES;
 use super::*;
+use isotherm_sys::perf::{Event, Rate};
 use std::fs;
 use tempfile::TempDir;
 
