@@ -5,9 +5,9 @@
 //! kernel the rest of the walk.
 
 use super::error::Unexpected;
-use super::maps::Names;
-use super::stat::{key_value, kilobytes};
-use super::{Error, MapEntry, Result};
+use super::maps::{MapEntry, Names};
+use super::text::{key_value, kilobytes};
+use super::{Error, Result};
 use isotherm_units::Bytes;
 use std::fmt;
 use std::io::{BufRead, BufReader, Read};
