@@ -13,6 +13,7 @@
 mod cgroup;
 mod error;
 mod family;
+mod guest;
 mod maps;
 mod memcg;
 mod meminfo;
@@ -26,6 +27,7 @@ mod text;
 pub use cgroup::{Cgroup, CgroupKind, Cgroups, Hierarchy, Membership};
 pub use error::{Error, Result};
 pub use family::Family;
+pub use guest::{GUEST_MAPPING, maps_guest};
 pub use maps::{MapEntry, Maps, Perms};
 pub use memcg::{MemoryEvents, MemoryStat, MemoryUse};
 pub use meminfo::meminfo;
@@ -37,13 +39,6 @@ use error::Unexpected;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
-
-/// How descriptors of a guest, and of one of its processors, are named.
-const GUEST_DESCRIPTORS: [&[u8]; 2] = [b"anon_inode:kvm-vm", b"anon_inode:kvm-vcpu"];
-/// How mappings of a guest's processors are named in `maps`: every VMM maps what it shares with the kernel for each.
-pub const GUEST_MAPPING: &str = "anon_inode:kvm-vcpu";
-/// Descriptors looked through for a guest's.
-const MAX_DESCRIPTORS: usize = 16_384;
 
 impl Proc {
     /// All processes, in order of pid. Threads are not listed.
@@ -125,16 +120,6 @@ impl Proc {
             Some(name.strip_suffix(" (deleted)").map_or(name.clone(), str::to_owned))
         };
         Ok(self.exe(pid)?.and_then(name))
-    }
-
-    /// Whether a process holds a KVM guest: a descriptor of one, or of one of its processors. Reads its open descriptors, up to
-    /// [`MAX_DESCRIPTORS`] of them: a microsecond or two each, once in the life of a process. Takes ptrace read access.
-    pub fn holds_guest(&self, pid: u32) -> Result<bool> {
-        let dir = self.path(pid, "fd");
-        let entries = fs::read_dir(&dir).map_err(|e| self.error(&dir, e))?;
-        let is_guest =
-            |target: PathBuf| GUEST_DESCRIPTORS.iter().any(|d| target.as_os_str().as_encoded_bytes().starts_with(d));
-        Ok(entries.flatten().take(MAX_DESCRIPTORS).any(|entry| fs::read_link(entry.path()).is_ok_and(is_guest)))
     }
 
     /// Which cgroups a process is in.
