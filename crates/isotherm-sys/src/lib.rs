@@ -30,6 +30,7 @@ pub mod perf;
 pub mod pressure;
 pub mod proc;
 pub mod random;
+mod rlimit;
 pub mod roots;
 pub mod signal;
 pub mod target_lock;

@@ -32,7 +32,7 @@ use super::mapping::{Mapping, data_len, page_size};
 use super::record::{Raw, Raws, Record, Tally};
 use super::ring::fill_in;
 use super::sampling::{self, Part, Rate, Whom};
-use crate::cpus;
+use crate::{cpus, descriptors};
 use plan::{Opened, Plan, Refused, Seat};
 use std::fs;
 use std::io;
@@ -319,7 +319,7 @@ impl Rings {
             threads,
             cpus: self.slots.len(),
             needed: threads * on_all + self.slots.len(),
-            limit: error::limit(libc::RLIMIT_NOFILE).unwrap_or(u64::MAX),
+            limit: descriptors::limit(),
         }
     }
 
@@ -450,7 +450,7 @@ fn slots(plan: &Plan, cpus: &[u32], len: usize) -> Result<(Vec<Slot>, usize), Ri
             threads: 1,
             cpus: cpus.len(),
             needed: cpus.iter().map(|cpu| 1 + plan.descriptors_on(*cpu)).sum(),
-            limit: error::limit(libc::RLIMIT_NOFILE).unwrap_or(u64::MAX),
+            limit: descriptors::limit(),
         },
         _ => RingError::from_io(event, plan.rate(), source),
     })?;
