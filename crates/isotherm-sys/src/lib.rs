@@ -32,6 +32,7 @@ pub mod proc;
 pub mod random;
 mod rlimit;
 pub mod roots;
+pub mod runtime_dir;
 pub mod signal;
 pub mod target_lock;
 pub mod tracepoint;
