@@ -3,12 +3,11 @@
 //! Where the kernel has it, it sorts the pages of each memory cgroup and node into two to four *generations*, numbered upwards;
 //! the one of the highest number is the youngest. Making a new one is called *aging*: the kernel walks the page tables of the
 //! cgroup's processes under the read lock, clears accessed bits, and promotes the pages in which it found one. There is no TLB
-//! flush. `isotherm-sources` uses it to clear, and for hints; [`field`] finds where a page keeps its generation.
+//! flush. `isotherm-sources` uses it to clear, and for hints, and finds out where a page keeps its generation.
 //!
 //! It is all in one file of debugfs, meant for experiments (admin-guide/mm/multigen_lru), which counts and ages by cgroup:
 //! aging for one process ages its whole cgroup.
 
-pub mod field;
 mod memcg;
 mod text;
 pub mod zones;

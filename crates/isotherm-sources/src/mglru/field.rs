@@ -11,7 +11,7 @@
 //!                                  shift+2..shift
 //! ```
 
-use super::MOST_GENERATIONS;
+use isotherm_sys::lru_gen::MOST_GENERATIONS;
 
 const BITS: u64 = 0b111;
 /// There are more flags than this below.
