@@ -9,7 +9,7 @@
 //!
 //! What memory is free changes by the second, so it is no part of those facts: [`isotherm_sys::free`] reads it each time.
 //!
-//! Nothing here writes, loads or opens anything but files for reading.
+//! Nothing here writes or loads anything. Files are opened for reading; [`tlb`] opens counters, and [`cache_probe`] reads memory of our own.
 
 #![forbid(unsafe_code)]
 
@@ -24,6 +24,7 @@ mod placement;
 mod pmu;
 #[cfg(test)]
 mod tests;
+pub mod tlb;
 
 pub use assess::{Area, Finding, State, assess};
 pub use cache::{Doubt, Indexing, MemorySideCache, WritePolicy};
