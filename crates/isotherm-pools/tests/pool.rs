@@ -1,11 +1,11 @@
 //! Pools of every backing that this machine has: blocks, numbers, growing, shrinking, giving back.
 
+use isotherm_host::placement_caches_below;
 use isotherm_pools::{
     Backing, Block, Bytes, Colouring, Error, FrameNo, FrameRange, HugeSize, MigrateType, Offline, Order, Pool,
     PoolBuilder, Request, Switch, Tier, Urgency, Watermarks,
 };
 use isotherm_rng::Rng;
-use isotherm_sys::host::placement_caches_below;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::AsFd;

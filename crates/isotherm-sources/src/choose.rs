@@ -12,8 +12,8 @@ use crate::page_table::{ClearBy, PageTable};
 use crate::perf::{self, Perf};
 use crate::referenced::Referenced;
 use isotherm_heat::source::AccessSource;
+use isotherm_host::HostRoots;
 use isotherm_sys::damon::Attributes;
-use isotherm_sys::host::HostRoots;
 
 /// Which source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -56,7 +56,7 @@ pub enum Error {
     Ring(#[from] RingError),
     /// There is no such event here.
     #[error(transparent)]
-    Event(#[from] isotherm_sys::perf::named::NamedError),
+    Event(#[from] isotherm_host::events::NamedError),
     /// The multi-generation LRU cannot be used, or failed.
     #[error(transparent)]
     Mglru(#[from] isotherm_sys::lru_gen::Error),

@@ -1,4 +1,4 @@
-//! Counting events of a process with `perf_event_open(2)`: misses of the TLB, to tell what huge pages have gained.
+//! Counting events of a process with `perf_event_open(2)`, misses of the TLB above all: which are counted is the caller's to choose.
 //!
 //! A [`Counter`] counts one event in all threads of a process: those there are when it is opened get a descriptor each, and those
 //! that they start later are counted with them (`inherit`). It only counts and never samples, so it costs the process nothing but
@@ -108,53 +108,10 @@ impl Counter {
         if threads.is_empty() { Err(CounterError::Gone { pid }) } else { Ok(Counter { threads }) }
     }
 
-    /// Starts to count data-TLB misses of loads and, where the processor has them, of stores.
-    pub fn dtlb_misses(pid: u32) -> Result<DtlbCounter, CounterError> {
-        let loads = Counter::open(pid, Event::DTLB_LOAD_MISSES)?;
-        let stores = match Counter::open(pid, Event::DTLB_STORE_MISSES) {
-            Ok(stores) => Some(stores),
-            // Some processors (AMD's) count loads and stores as one, under the name of loads.
-            Err(CounterError::NoPmu { .. }) => None,
-            Err(e) => return Err(e),
-        };
-        Ok(DtlbCounter { loads, stores })
-    }
-
     /// What was counted so far, also of threads that have ended since.
     pub fn read(&self) -> io::Result<Count> {
         let threads = self.threads.iter().map(attr::read).collect::<io::Result<Vec<Reading>>>()?;
         Ok(sum(&threads))
-    }
-}
-
-/// Data-TLB misses of a process.
-#[derive(Debug)]
-pub struct DtlbCounter {
-    loads: Counter,
-    stores: Option<Counter>,
-}
-
-/// What a [`DtlbCounter`] has counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DtlbMisses {
-    /// Loads that missed.
-    pub loads: Count,
-    /// Stores that missed; `None` where the processor does not count them on their own.
-    pub stores: Option<Count>,
-}
-
-impl DtlbMisses {
-    /// Loads and stores together; `None` if either could not be counted though it should have been.
-    pub fn events(&self) -> Option<u64> {
-        let stores = self.stores.map_or(Some(0), |stores| stores.events)?;
-        Some(self.loads.events?.saturating_add(stores))
-    }
-}
-
-impl DtlbCounter {
-    /// What was counted so far.
-    pub fn read(&self) -> io::Result<DtlbMisses> {
-        Ok(DtlbMisses { loads: self.loads.read()?, stores: self.stores.as_ref().map(Counter::read).transpose()? })
     }
 }
 
@@ -192,7 +149,6 @@ mod tests {
     use super::*;
     use crate::memory::{Memory, PageSize};
     use std::io::Write;
-    use std::path::Path;
     use std::process::Stdio;
 
     fn skipped(why: &str) {
@@ -241,32 +197,6 @@ mod tests {
     }
 
     #[test]
-    fn dtlb_misses_are_counted_where_there_is_a_pmu() {
-        let counter = match Counter::dtlb_misses(std::process::id()) {
-            Err(e @ CounterError::NoPmu { .. }) => {
-                if Path::new("/sys/bus/event_source/devices/cpu").exists() {
-                    skipped(&format!("a PMU that counts TLB misses ({e})"));
-                }
-                return;
-            }
-            Err(e @ CounterError::Denied { .. }) => return skipped(&format!("perf events ({e})")),
-            opened => opened.unwrap(),
-        };
-        let memory = Memory::anonymous(128 << 20, PageSize::Small).unwrap();
-        memory.populate();
-        let before = counter.read().unwrap();
-        // A random walk over far more pages than a TLB holds.
-        let mut at = 1_u64;
-        for _ in 0..2_000_000 {
-            at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let page = usize::try_from(at >> 33).unwrap() % memory.pages();
-            std::hint::black_box(memory.read(page));
-        }
-        let after = counter.read().unwrap();
-        assert!(after.events().unwrap() > before.events().unwrap() + 100_000, "{before:?} {after:?}");
-    }
-
-    #[test]
     fn a_count_is_scaled_by_the_time_it_was_counted() {
         let reading = |value, enabled_ns, running_ns| Reading { value, enabled_ns, running_ns };
         let cases: [(&[Reading], Option<u64>); 8] = [
@@ -284,19 +214,6 @@ mod tests {
         }
         let count = sum(&[reading(7, 100, 50), reading(3, 10, 10)]);
         assert_eq!((count.enabled_ns, count.running_ns), (110, 60));
-    }
-
-    #[test]
-    fn loads_and_stores_add_up_if_both_are_known() {
-        let count = |events| Count { events, enabled_ns: 1, running_ns: 1 };
-        for (loads, stores, together) in [
-            (Some(3), Some(Some(4)), Some(7)),
-            (Some(3), None, Some(3)),
-            (Some(3), Some(None), None),
-            (None, Some(Some(4)), None),
-        ] {
-            assert_eq!(DtlbMisses { loads: count(loads), stores: stores.map(count) }.events(), together);
-        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! rule, is a default for programs that use `select`; the hard limit is what the administrator allows. So the soft limit is raised to the
 //! hard one at the start, and a program that we start for the user has the limit back that we were given.
 
+use crate::rlimit;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::CommandExt;
@@ -19,12 +20,12 @@ static GIVEN: OnceLock<libc::rlimit> = OnceLock::new();
 
 /// The soft limit on descriptors of this process; `u64::MAX` if there is none.
 pub fn limit() -> u64 {
-    limits().map_or(u64::MAX, |l| l.rlim_cur)
+    rlimit::read(libc::RLIMIT_NOFILE).map_or(u64::MAX, |l| l.rlim_cur)
 }
 
 /// Raises the soft limit to the hard one, if it is below. Returns whether there was anything to raise.
 pub fn raise_limit() -> bool {
-    let Some(given) = limits().filter(|l| l.rlim_cur < l.rlim_max) else { return false };
+    let Some(given) = rlimit::read(libc::RLIMIT_NOFILE).filter(|l| l.rlim_cur < l.rlim_max) else { return false };
     let raised = libc::rlimit { rlim_cur: given.rlim_max, rlim_max: given.rlim_max };
     let done = set(&raised).is_ok();
     if done {
@@ -49,13 +50,6 @@ pub fn leaves_reserve(opened: &impl AsFd) -> bool {
 /// Whether this is the error of a process or a system that has no descriptor left.
 pub fn are_short(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
-}
-
-fn limits() -> Option<libc::rlimit> {
-    let mut limits = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: writes the two numbers of `limits`, which outlives the call.
-    let done = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limits) } == 0;
-    done.then_some(limits)
 }
 
 fn set(limits: &libc::rlimit) -> io::Result<()> {

@@ -3,7 +3,7 @@
 //! `/proc/buddyinfo` has a line for each zone of each node, with the number of free runs of 1, 2, 4, ... pages in it. It tells
 //! what can be had at once: not what is free in the CPUs' own lists, nor what compaction would bring together.
 
-use crate::host::meminfo;
+use crate::proc::meminfo;
 use isotherm_units::{Bytes, PAGES_PER_BLOCK};
 use std::io;
 use std::path::Path;

@@ -8,6 +8,7 @@
 //! Such locks belong to the process, and go when it closes *any* descriptor of the file; so each file is opened once and kept.
 
 use crate::proc::Identity;
+use crate::runtime_dir;
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -41,11 +42,10 @@ impl TargetLocks {
     /// The locks that all monitors of this user share: in the directory that `ISOTHERM_RUNTIME_DIR` names, in `/run/isotherm` for root, in
     /// the user's own directory for such files otherwise. `None` if there is none.
     pub fn shared() -> Option<io::Result<TargetLocks>> {
-        let named = |key: &str| std::env::var_os(key).filter(|dir| !dir.is_empty()).map(PathBuf::from);
         // SAFETY: takes nothing and always succeeds.
-        let is_root = unsafe { libc::geteuid() } == 0;
-        let usual = || if is_root { Some(PathBuf::from("/run")) } else { named("XDG_RUNTIME_DIR") };
-        let dir = named("ISOTHERM_RUNTIME_DIR").or_else(|| Some(usual()?.join("isotherm")));
+        let uid = unsafe { libc::geteuid() };
+        let usual = || runtime_dir::of_user(uid, runtime_dir::named(), || None);
+        let dir = runtime_dir::variable("ISOTHERM_RUNTIME_DIR").or_else(|| Some(usual()?.join("isotherm")));
         dir.map(|dir| TargetLocks::in_dir(&dir))
     }
 

@@ -3,8 +3,8 @@
 use bytesize::ByteSize;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use isotherm_heat::Thresholds;
+use isotherm_host::events::RawEvent;
 use isotherm_sys::perf::Rate;
-use isotherm_sys::perf::named::RawEvent;
 use isotherm_units::Bytes;
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -3,8 +3,8 @@
 use crate::stop::Stop;
 use crate::work;
 use anyhow::Result;
+use isotherm_host::tlb::DtlbCounter;
 use isotherm_sys::clock;
-use isotherm_sys::counter::{Counter, DtlbCounter};
 use isotherm_sys::proc::Proc;
 use isotherm_units::Bytes;
 use serde::Serialize;
@@ -34,7 +34,7 @@ impl Probe {
         let pids: Vec<u32> = pids.collect();
         let (mut misses, mut misses_note) = (Vec::new(), None);
         for pid in &pids {
-            match Counter::dtlb_misses(*pid) {
+            match DtlbCounter::open(*pid) {
                 Ok(counter) => misses.push(counter),
                 Err(error) => misses_note = Some(error.to_string()),
             }

@@ -4,8 +4,10 @@ use crate::cli::{ClearArg, SamplingArgs, SourceArg, TargetArgs, Usage, WatchArgs
 use isotherm_sources::choose::{Request, Wanted};
 use isotherm_sources::page_table::ClearBy;
 use isotherm_sources::perf::{Options, Over};
-use isotherm_sys::host::{self, HostRoots};
+use isotherm_sys::caps::may_sample;
+use isotherm_sys::cpus::cpus_online;
 use isotherm_sys::proc::Proc;
+use isotherm_sys::roots::HostRoots;
 
 /// Descriptors up to which each thread of the targets is listened to by itself.
 const MANY_DESCRIPTORS: usize = 2048;
@@ -82,8 +84,8 @@ pub fn over(targets: &TargetArgs) -> Over {
     };
     let threads: usize = pids.iter().map(|pid| proc.threads(*pid).map_or(0, |t| t.len())).sum();
     let roots = HostRoots::default();
-    let cpus = host::cpus_online(&roots.sys).unwrap_or(1) as usize;
+    let cpus = cpus_online(&roots.sys).unwrap_or(1) as usize;
     let descriptors = threads.saturating_mul(cpus).saturating_mul(KINDS);
-    let may_all = host::may_sample(&roots.proc) == Some(true);
+    let may_all = may_sample(&roots.proc) == Some(true);
     if descriptors > MANY_DESCRIPTORS && may_all { Over::Host } else { Over::Processes }
 }

@@ -3,7 +3,7 @@
 
 mod support;
 
-use isotherm_sys::host::{HostFacts, HostRoots, PlacementCache, placement_caches};
+use isotherm_host::{HostFacts, HostRoots, PlacementCache, placement_caches};
 use serde_json::Value;
 use support::Stage;
 

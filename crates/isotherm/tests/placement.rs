@@ -3,7 +3,7 @@
 
 mod support;
 
-use isotherm_sys::host::{HostFacts, HostRoots, placement_caches};
+use isotherm_host::{HostFacts, HostRoots, placement_caches};
 use isotherm_sys::lru_gen::zones::Zones;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,10 +1,10 @@
 //! Brings pages of our own into states that are known, and has [`Field::find`] look where their flags say so.
 
+use super::field::{Field, Seen};
 use super::{Error, failed, spans_of};
 use crate::page_table::memcg_of;
 use isotherm_sys::bpf::{Kind, Walker};
 use isotherm_sys::lru;
-use isotherm_sys::lru_gen::field::{Field, Seen};
 use isotherm_sys::lru_gen::zones::Zones;
 use isotherm_sys::lru_gen::{self, LruGen};
 use isotherm_sys::madvise::PidFd;

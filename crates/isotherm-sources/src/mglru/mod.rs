@@ -7,11 +7,12 @@
 //! Generations are in the kernel's `struct page`, which BPF reads; where in it, is found by trial at the start ([`calibrate`]).
 
 mod calibrate;
+mod field;
 
 use crate::Error;
 use crate::page_table::{PageTable, memcg_of};
+use field::Field;
 use isotherm_sys::bpf::{FolioBlock, Kind, MAX_FOLIO_REQUESTS, Walker};
-use isotherm_sys::lru_gen::field::Field;
 use isotherm_sys::lru_gen::zones::Zones;
 use isotherm_sys::lru_gen::{LruGen, Memcg};
 use isotherm_sys::proc::{Maps, Proc};

@@ -6,10 +6,10 @@
 use super::{Options, SAMPLE_NS};
 use crate::Error;
 use isotherm_heat::Silence;
-use isotherm_sys::host::HostRoots;
+use isotherm_host::HostRoots;
+use isotherm_host::events::{self, Kind, NamedEvent, PmuEvent, RawEvent};
 use isotherm_sys::memory::{Memory, PageSize};
-use isotherm_sys::perf::named::{self, Kind, NamedEvent, PmuEvent, RawEvent};
-use isotherm_sys::perf::{Fields, Part, Rate, Record, Rings, Sample, Sampling, Whom};
+use isotherm_sys::perf::{Fields, Part, Rate, Record, Rings, Sample, Sampling, Whom, ibs};
 use isotherm_units::Addr;
 use std::fmt;
 
@@ -115,7 +115,7 @@ pub fn choose(roots: &HostRoots, options: &Options, physical: bool) -> Result<Ch
     if options.events.is_empty() {
         return best(roots, options.rate, physical);
     }
-    let events: Vec<_> = options.events.iter().map(|name| named::find(roots, name)).collect::<Result<_, _>>()?;
+    let events: Vec<_> = options.events.iter().map(|name| events::find(roots, name)).collect::<Result<_, _>>()?;
     if let Some(other) = events.iter().find(|e| e.kind != events[0].kind) {
         let source = std::io::Error::other("their samples are not alike; name events of one kind");
         return Err(Error::Io { attempted: format!("sample {} and {} together", events[0].name, other.name), source });
@@ -145,7 +145,7 @@ fn best(roots: &HostRoots, rate: Option<Rate>, physical: bool) -> Result<Chosen,
     match best_of_processor(roots, rate, physical) {
         Ok(chosen) => Ok(chosen),
         Err(why) => {
-            let faults = named::find(roots, FALLBACK)?;
+            let faults = events::find(roots, FALLBACK)?;
             Ok(Chosen::new(vec![faults], rate, silence(roots, Kind::Faults), why))
         }
     }
@@ -155,7 +155,7 @@ fn best(roots: &HostRoots, rate: Option<Rate>, physical: bool) -> Result<Chosen,
 pub(crate) fn best_of_processor(roots: &HostRoots, rate: Option<Rate>, physical: bool) -> Result<Chosen, String> {
     let mut why = Vec::new();
     for names in BEST {
-        let events: Vec<_> = names.iter().filter_map(|name| named::find(roots, name).ok()).collect();
+        let events: Vec<_> = names.iter().filter_map(|name| events::find(roots, name).ok()).collect();
         if events.is_empty() {
             continue;
         }
@@ -173,7 +173,7 @@ pub(crate) fn best_of_processor(roots: &HostRoots, rate: Option<Rate>, physical:
 
 fn silence(roots: &HostRoots, kind: Kind) -> Silence {
     match kind {
-        Kind::Faults if named::makes_hint_faults(roots) => Silence::Scanned,
+        Kind::Faults if events::makes_hint_faults(roots) => Silence::Scanned,
         Kind::Faults => Silence::Unknown,
         Kind::Memory | Kind::Ibs | Kind::Spe | Kind::Raw => Silence::Cold,
     }
@@ -225,7 +225,7 @@ fn trial(roots: &HostRoots, chosen: &Chosen, physical: bool) -> Result<Tried, St
 }
 
 fn is_ours(sample: &Sample<'_>, kind: Kind, physical: bool, memory: &Memory) -> bool {
-    let accessed = (kind == Kind::Ibs).then(|| named::ibs::decode(sample.raw)).flatten();
+    let accessed = (kind == Kind::Ibs).then(|| ibs::decode(sample.raw)).flatten();
     if physical {
         // Which frames are ours is not for everybody to know.
         return accessed.map_or(sample.phys_addr, |access| access.physical.unwrap_or(0)) != 0;
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn a_unit_that_the_kernel_refuses_is_told_and_page_faults_are_taken_instead() {
         let (_dir, roots) = with_unit("4095\n");
-        named::find(&roots, "mem-loads").unwrap();
+        events::find(&roots, "mem-loads").unwrap();
         let why = best_of_processor(&roots, None, false).unwrap_err();
         assert!(why.contains("mem-loads") && why.contains("event 4095:0x1"), "{why}");
         let chosen = choose(&roots, &Options::default(), false).unwrap();

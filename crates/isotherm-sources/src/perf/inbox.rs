@@ -7,7 +7,7 @@
 use super::verdict::Evidence;
 use isotherm_heat::{Access, Ns};
 use isotherm_sys::perf::Sample;
-use isotherm_sys::perf::named::ibs;
+use isotherm_sys::perf::ibs;
 use isotherm_units::{Addr, AddrRange};
 use std::collections::{BTreeMap, VecDeque};
 

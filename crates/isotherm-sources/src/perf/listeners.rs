@@ -5,8 +5,9 @@
 use super::events::Chosen;
 use super::inbox::{Inbox, ListenerId};
 use crate::Error;
-use isotherm_sys::host::{HostRoots, cpus_online};
-use isotherm_sys::perf::named::Kind;
+use isotherm_host::HostRoots;
+use isotherm_host::events::Kind;
+use isotherm_sys::cpus::cpus_online;
 use isotherm_sys::perf::{Rate, Record, RingError, Rings, Totals, Whom};
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -35,10 +35,10 @@ use isotherm_heat::source::{
     AccessSource, Accesses, Asked, Attached, Description, Layout, Listened, ReportSource, Reports,
 };
 use isotherm_heat::{Access, Granularity, Mapping, Ns, Silence, TargetId};
+use isotherm_host::HostRoots;
+use isotherm_host::events::{Kind, RawEvent};
 use isotherm_sys::clock;
 use isotherm_sys::damon;
-use isotherm_sys::host::HostRoots;
-use isotherm_sys::perf::named::{Kind, RawEvent};
 use isotherm_sys::perf::{Rate, RingError, Totals, Whom};
 use isotherm_sys::proc::Proc;
 use isotherm_units::AddrRange;

@@ -2,7 +2,7 @@
 
 use super::sysfs::{DIR, Sysfs};
 use super::{Attributes, Error, Kdamond, Operations, Places};
-use crate::host::HostRoots;
+use crate::roots::HostRoots;
 use std::cell::RefCell;
 use std::fs;
 use std::io;

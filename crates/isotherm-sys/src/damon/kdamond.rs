@@ -7,8 +7,7 @@ use super::settings::{
     plan_of_targets,
 };
 use super::sysfs::{Files, Sysfs, Tree};
-use super::{Error, Places};
-use crate::host;
+use super::{Error, Places, Usage};
 use crate::proc::{Identity, Proc};
 
 /// Whether a claim has a chance, by looking only: an error says what the kernel lacks, or who uses it. What an Isotherm that was
@@ -24,7 +23,7 @@ fn available_in(tree: &Tree, places: &Places) -> Result<(), Error> {
             advice: "use one with CONFIG_DAMON=y and CONFIG_DAMON_SYSFS=y".into(),
         });
     }
-    let users = host::Damon::look(&places.roots);
+    let users = Usage::look(&places.roots);
     if users.in_use() == Some(true) && RecordFile::new(&places.state).read().is_none() {
         return Err(Error::InUse { by: users.users() });
     }
@@ -69,7 +68,7 @@ impl Kdamond {
             .map_err(|e| Error::from_io(format!("take the lock in {}", places.state.display()), e))?;
         let Some(lock) = lock else { return Err(Error::InUse { by: other_isotherm(&file) }) };
         clean_up_after_the_dead(&tree, &proc, &file)?;
-        let users = host::Damon::look(&places.roots);
+        let users = Usage::look(&places.roots);
         if users.in_use() == Some(true) {
             return Err(Error::InUse { by: users.users() });
         }

@@ -26,13 +26,15 @@ mod settings;
 mod sysfs;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 pub use error::Error;
 pub use kdamond::{Kdamond, available};
 pub use ram::system_ram;
 pub use settings::{Attributes, Goal, Operations, Target};
+pub use usage::Usage;
 
-use crate::host::HostRoots;
+use crate::roots::HostRoots;
 use std::path::PathBuf;
 
 /// Where everything is.

@@ -1,7 +1,9 @@
 //! What the machine says of itself that matters for housekeeping.
 
 use super::Spinlocks;
-use crate::host::{HostRoots, Tree, list_numbers};
+use crate::cpus::list_numbers;
+use crate::files::Tree;
+use crate::roots::HostRoots;
 
 /// CPUs and settings. Nothing is written.
 #[derive(Clone, Debug, PartialEq, Eq)]

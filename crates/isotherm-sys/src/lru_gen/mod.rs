@@ -3,14 +3,16 @@
 //! Where the kernel has it, it sorts the pages of each memory cgroup and node into two to four *generations*, numbered upwards;
 //! the one of the highest number is the youngest. Making a new one is called *aging*: the kernel walks the page tables of the
 //! cgroup's processes under the read lock, clears accessed bits, and promotes the pages in which it found one. There is no TLB
-//! flush. `isotherm-sources` uses it to clear, and for hints; [`field`] finds where a page keeps its generation.
+//! flush. `isotherm-sources` uses it to clear, and for hints, and finds out where a page keeps its generation.
 //!
 //! It is all in one file of debugfs, meant for experiments (admin-guide/mm/multigen_lru), which counts and ages by cgroup:
 //! aging for one process ages its whole cgroup.
 
-pub mod field;
+mod memcg;
 mod text;
 pub mod zones;
+
+pub use memcg::{Generation, Memcg, Node};
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -20,46 +22,6 @@ use std::path::{Path, PathBuf};
 pub const MOST_GENERATIONS: u64 = 4;
 /// Parts that have to be on: itself, and clearing the accessed bits of page tables as it ages.
 const PARTS: u64 = 1 | 2;
-
-/// The pages of one memory cgroup.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Memcg {
-    /// The kernel's number for it, which is given to another once the cgroup is removed.
-    pub id: u64,
-    /// Its path inside the hierarchy; `/` is the root, empty where the kernel has no memory cgroups.
-    pub path: String,
-    /// By NUMA node.
-    pub nodes: Vec<Node>,
-}
-
-/// Those on one NUMA node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
-    /// Number of the node.
-    pub id: u32,
-    /// The oldest first, with numbers one apart.
-    pub generations: Vec<Generation>,
-}
-
-/// One generation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Generation {
-    /// Its number.
-    pub number: u64,
-    /// Time since it was made.
-    pub age_ms: u64,
-    /// Its pages of anonymous and shared memory, as far as they are counted yet.
-    pub anon_pages: u64,
-    /// Its pages of files.
-    pub file_pages: u64,
-}
-
-impl Node {
-    /// Numbers of the oldest and the youngest generation.
-    pub fn span(&self) -> Option<(u64, u64)> {
-        Some((self.generations.first()?.number, self.generations.last()?.number))
-    }
-}
 
 /// Why MGLRU cannot be used here, or what failed.
 #[derive(Debug, thiserror::Error)]

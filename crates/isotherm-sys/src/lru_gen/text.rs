@@ -7,7 +7,7 @@
 //!       generation age_ms  anon_pages  file_pages
 //! ```
 
-use super::{Generation, Memcg, Node};
+use super::memcg::{Generation, Memcg, Node};
 
 /// What went wrong: the line, counted from 1, what was expected there, and what was there.
 pub(super) type Wrong = (usize, &'static str, String);

@@ -7,9 +7,10 @@
 use super::attr::{self, Of};
 use super::event::Event;
 use super::sampling::{self, Rate};
+use crate::caps;
 use crate::descriptors;
-use crate::host;
 use crate::proc;
+use crate::rlimit;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -203,7 +204,7 @@ impl RingError {
                 bytes,
                 rings,
                 mlock_kb: setting(Path::new("/proc"), "perf_event_mlock_kb"),
-                memlock: limit(libc::RLIMIT_MEMLOCK),
+                memlock: rlimit::soft(libc::RLIMIT_MEMLOCK),
             },
             _ => RingError::Io { event, source },
         }
@@ -232,16 +233,8 @@ fn obstacle(proc: &Path) -> Obstacle {
     let level = paranoid(proc);
     let own = attr::open(sampling::dummy(), Of::Own, None, None);
     let refused = |e: &io::Error| matches!(e.raw_os_error(), Some(libc::EACCES | libc::EPERM | libc::ENOSYS));
-    let allowed = level.is_some_and(|level| level <= OWN_ALLOWED) || host::may_sample(proc) == Some(true);
+    let allowed = level.is_some_and(|level| level <= OWN_ALLOWED) || caps::may_sample(proc) == Some(true);
     if allowed && own.is_err_and(|e| refused(&e)) { Obstacle::Filter } else { Obstacle::Paranoid(level) }
-}
-
-/// A limit of this process; `None` is unlimited.
-pub(super) fn limit(which: libc::__rlimit_resource_t) -> Option<u64> {
-    let mut limits = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: writes the two numbers of `limits`, which outlives the call.
-    let done = unsafe { libc::getrlimit(which, &raw mut limits) } == 0;
-    (done && limits.rlim_cur != libc::RLIM_INFINITY).then_some(limits.rlim_cur)
 }
 
 /// Opens a descriptor; once more with the limit raised to what we may have at most, if that was in the way.

@@ -1,7 +1,7 @@
 //! An event as the kernel knows it: the numbers of `struct perf_event_attr` that say what is counted or sampled.
 //!
 //! Where they come from is not decided here: the constants below are the same on every machine, those of a processor's own events
-//! are read from sysfs by `named`, and [`crate::tracepoint`] reads those of tracepoints.
+//! are read from sysfs by `isotherm_host::events`, and [`crate::tracepoint`] reads those of tracepoints.
 
 /// What to count or to sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

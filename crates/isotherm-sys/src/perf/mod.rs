@@ -11,8 +11,8 @@
 pub(crate) mod attr;
 mod error;
 mod event;
+pub mod ibs;
 mod mapping;
-pub mod named;
 mod record;
 mod ring;
 mod rings;

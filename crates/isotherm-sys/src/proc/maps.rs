@@ -5,7 +5,9 @@
 //! five mappings in a row with one name) rather than copied.
 
 use super::error::Unexpected;
-use super::{Error, Proc, Result};
+use super::root::Proc;
+use super::text::decimal;
+use super::{Error, Result};
 use isotherm_units::{Addr, AddrRange};
 use std::fmt;
 use std::io::Read;
@@ -215,17 +217,6 @@ fn hex_digit(byte: u8) -> Option<u64> {
         b'a'..=b'f' => Some(u64::from(byte - b'a') + 10),
         _ => None,
     }
-}
-
-/// A decimal number and nothing else.
-pub(super) fn decimal(text: &[u8]) -> Option<u64> {
-    if text.is_empty() {
-        return None;
-    }
-    text.iter().try_fold(0u64, |value, &byte| {
-        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
-        value.checked_mul(10)?.checked_add(digit)
-    })
 }
 
 /// The mappings of a process, with the buffer to read them again.

@@ -1,6 +1,6 @@
 //! Readers of `/proc` and of cgroup files: which processes there are, what they map and who they belong to.
 //!
-//! Fed by the kernel's text files, read by the sources, the target selection and [`crate::host`]. Each reader is two parts: a
+//! Fed by the kernel's text files, read by the sources, the target selection and `isotherm-host`. Each reader is two parts: a
 //! parser, which takes bytes and knows no file, and a method of [`Proc`], which knows where the file lies. `Proc` takes the
 //! root as an argument, so tests run on a made-up tree, without privilege and without a process to read.
 //!
@@ -12,72 +12,38 @@
 
 mod cgroup;
 mod error;
+mod family;
+mod guest;
 mod maps;
 mod memcg;
+mod meminfo;
+mod root;
 mod smaps;
 mod stat;
 #[cfg(test)]
 mod tests;
+mod text;
 
 pub use cgroup::{Cgroup, CgroupKind, Cgroups, Hierarchy, Membership};
 pub use error::{Error, Result};
+pub use family::Family;
+pub use guest::{GUEST_MAPPING, maps_guest};
 pub use maps::{MapEntry, Maps, Perms};
 pub use memcg::{MemoryEvents, MemoryStat, MemoryUse};
+pub use meminfo::meminfo;
+pub use root::Proc;
 pub use smaps::{Smaps, SmapsEntry, Usage, VmFlags};
 pub use stat::{Identity, Stat, Status};
 
 use error::Unexpected;
-use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// How descriptors of a guest, and of one of its processors, are named.
-const GUEST_DESCRIPTORS: [&[u8]; 2] = [b"anon_inode:kvm-vm", b"anon_inode:kvm-vcpu"];
-/// How mappings of a guest's processors are named in `maps`: every VMM maps what it shares with the kernel for each.
-pub const GUEST_MAPPING: &str = "anon_inode:kvm-vcpu";
-/// Descriptors looked through for a guest's.
-const MAX_DESCRIPTORS: usize = 16_384;
-
-/// A `/proc`, by its root.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Proc {
-    root: PathBuf,
-}
-
-impl Default for Proc {
-    fn default() -> Proc {
-        Proc::at("/proc")
-    }
-}
-
 impl Proc {
-    /// The `/proc` mounted at `root`.
-    pub fn at(root: impl Into<PathBuf>) -> Proc {
-        Proc { root: root.into() }
-    }
-
-    /// Where it is.
-    pub fn root(&self) -> &Path {
-        &self.root
-    }
-
-    /// The path of a file of a process.
-    pub fn path(&self, pid: u32, file: &str) -> PathBuf {
-        let mut path = self.root.join(pid.to_string());
-        path.push(file);
-        path
-    }
-
     /// All processes, in order of pid. Threads are not listed.
     pub fn pids(&self) -> Result<Vec<u32>> {
-        numbered(&self.root)
-    }
-
-    /// `/proc/PID/stat`.
-    pub fn stat(&self, pid: u32) -> Result<Stat> {
-        let path = self.path(pid, "stat");
-        Stat::parse(&self.read(&path)?).map_err(|e| e.at(&path, 1))
+        numbered(self.root())
     }
 
     /// Pages from which the kernel has taken access rights to see by NUMA hint faults who accesses them, of all processes together.
@@ -99,11 +65,6 @@ impl Proc {
     pub fn status(&self, pid: u32) -> Result<Status> {
         let path = self.path(pid, "status");
         Status::parse(&self.read(&path)?).map_err(|(line, e)| e.at(&path, line))
-    }
-
-    /// The pid with the start time: what tells a process from a later one that got its pid.
-    pub fn identity(&self, pid: u32) -> Result<Identity> {
-        Ok(self.stat(pid)?.identity())
     }
 
     /// Whether this very process is still running: not another one with its pid, and not a zombie.
@@ -161,16 +122,6 @@ impl Proc {
         Ok(self.exe(pid)?.and_then(name))
     }
 
-    /// Whether a process holds a KVM guest: a descriptor of one, or of one of its processors. Reads its open descriptors, up to
-    /// [`MAX_DESCRIPTORS`] of them: a microsecond or two each, once in the life of a process. Takes ptrace read access.
-    pub fn holds_guest(&self, pid: u32) -> Result<bool> {
-        let dir = self.path(pid, "fd");
-        let entries = fs::read_dir(&dir).map_err(|e| self.error(&dir, e))?;
-        let is_guest =
-            |target: PathBuf| GUEST_DESCRIPTORS.iter().any(|d| target.as_os_str().as_encoded_bytes().starts_with(d));
-        Ok(entries.flatten().take(MAX_DESCRIPTORS).any(|entry| fs::read_link(entry.path()).is_ok_and(is_guest)))
-    }
-
     /// Which cgroups a process is in.
     pub fn membership(&self, pid: u32) -> Result<Membership> {
         let path = self.path(pid, "cgroup");
@@ -179,7 +130,7 @@ impl Proc {
 
     /// The mounted cgroup hierarchies, from `/proc/self/mountinfo`.
     pub fn cgroups(&self) -> Result<Cgroups> {
-        let path = self.root.join("self/mountinfo");
+        let path = self.root().join("self/mountinfo");
         Cgroups::parse(&self.read(&path)?).map_err(|(line, e)| e.at(&path, line))
     }
 
@@ -245,41 +196,6 @@ impl Proc {
         children.dedup();
         Ok(children)
     }
-
-    fn read(&self, path: &Path) -> Result<Vec<u8>> {
-        fs::read(path).map_err(|e| self.error(path, e))
-    }
-
-    /// An I/O error in its variant, with the ptrace scope where that helps.
-    fn error(&self, path: &Path, source: std::io::Error) -> Error {
-        let mut error = Error::from_io(path, source);
-        if let Error::Denied { ptrace_scope, .. } = &mut error {
-            let scope = fs::read_to_string(self.root.join("sys/kernel/yama/ptrace_scope")).ok();
-            *ptrace_scope = scope.and_then(|text| text.trim().parse().ok());
-        }
-        error
-    }
-
-    /// Opens a file about the memory of a process; `None` if the process is there and has no memory.
-    fn open_memory(&self, pid: u32, path: &Path) -> Result<Option<File>> {
-        match File::open(path) {
-            Ok(file) => Ok(Some(file)),
-            Err(e) => self.memoryless(pid, path, e).map(|()| None),
-        }
-    }
-
-    /// Kernels differ on kernel threads and zombies: some give an empty file, some `ESRCH` as for a process that has ended.
-    /// `Ok` if the error was of that kind, which `stat` tells.
-    fn memoryless(&self, pid: u32, path: &Path, source: std::io::Error) -> Result<()> {
-        let error = self.error(path, source);
-        if !error.is_gone() {
-            return Err(error);
-        }
-        match self.stat(pid) {
-            Ok(stat) if stat.is_kernel_thread() || stat.is_zombie() => Ok(()),
-            _ => Err(error),
-        }
-    }
 }
 
 /// The entries of a directory whose names are numbers, sorted.
@@ -297,46 +213,9 @@ fn numbered(dir: &Path) -> Result<Vec<u32>> {
 /// Pids with spaces between and after them. 0 stands for a process of another pid namespace, which has no number here.
 fn parse_pids(text: &[u8], found: &mut Vec<u32>) -> std::result::Result<(), Unexpected> {
     for word in text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()) {
-        let pid = maps::decimal(word).and_then(|pid| u32::try_from(pid).ok());
+        let pid = text::decimal(word).and_then(|pid| u32::try_from(pid).ok());
         let pid = pid.ok_or_else(|| Unexpected::new("pid", "a number", word))?;
         found.extend((pid != 0).then_some(pid));
     }
     Ok(())
-}
-
-/// Who is whose child. Built from `stat` and not from `/proc/PID/task/TID/children`, which many kernels lack.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Family {
-    children: HashMap<u32, Vec<u32>>,
-    started: HashMap<u32, u64>,
-}
-
-impl Family {
-    fn add(&mut self, id: Identity, parent: u32) {
-        self.children.entry(parent).or_default().push(id.pid);
-        self.started.insert(id.pid, id.start_ticks);
-    }
-
-    /// The children of a process, in order of pid.
-    pub fn children(&self, pid: u32) -> &[u32] {
-        self.children.get(&pid).map_or(&[], Vec::as_slice)
-    }
-
-    /// Which process had this id; `None` if there was none.
-    pub fn identity(&self, pid: u32) -> Option<Identity> {
-        self.started.get(&pid).map(|start_ticks| Identity { pid, start_ticks: *start_ticks })
-    }
-
-    /// `roots` and all that descend from them, sorted, each once.
-    pub fn with_descendants(&self, roots: &[u32]) -> Vec<u32> {
-        let mut found = std::collections::BTreeSet::new();
-        let mut todo = roots.to_vec();
-        while let Some(pid) = todo.pop() {
-            // A pid can be reused while the tree is read, which can even close a circle: visit each once.
-            if found.insert(pid) {
-                todo.extend(self.children(pid));
-            }
-        }
-        found.into_iter().collect()
-    }
 }

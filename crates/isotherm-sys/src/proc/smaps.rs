@@ -5,9 +5,9 @@
 //! kernel the rest of the walk.
 
 use super::error::Unexpected;
-use super::maps::Names;
-use super::stat::{key_value, kilobytes};
-use super::{Error, MapEntry, Result};
+use super::maps::{MapEntry, Names};
+use super::text::{key_value, kilobytes};
+use super::{Error, Result};
 use isotherm_units::Bytes;
 use std::fmt;
 use std::io::{BufRead, BufReader, Read};
@@ -65,28 +65,36 @@ impl Usage {
         Bytes(self.anon_huge.0.saturating_add(self.shmem_huge.0).saturating_add(self.file_huge.0))
     }
 
-    /// Where the value of a key goes; `None` for keys that are not kept.
+    /// Where the value of a key goes, with the key itself; `None` for keys that are not kept.
     fn place(&mut self, key: &[u8]) -> Option<(&mut Bytes, &'static str)> {
-        Some(match key {
-            b"Size" => (&mut self.size, "Size"),
-            b"Rss" => (&mut self.rss, "Rss"),
-            b"Pss" => (&mut self.pss, "Pss"),
-            b"Shared_Clean" => (&mut self.shared_clean, "Shared_Clean"),
-            b"Shared_Dirty" => (&mut self.shared_dirty, "Shared_Dirty"),
-            b"Private_Clean" => (&mut self.private_clean, "Private_Clean"),
-            b"Private_Dirty" => (&mut self.private_dirty, "Private_Dirty"),
-            b"Referenced" => (&mut self.referenced, "Referenced"),
-            b"Anonymous" => (&mut self.anonymous, "Anonymous"),
-            b"LazyFree" => (&mut self.lazy_free, "LazyFree"),
-            b"AnonHugePages" => (&mut self.anon_huge, "AnonHugePages"),
-            b"ShmemPmdMapped" => (&mut self.shmem_huge, "ShmemPmdMapped"),
-            b"FilePmdMapped" => (&mut self.file_huge, "FilePmdMapped"),
-            b"Shared_Hugetlb" => (&mut self.shared_hugetlb, "Shared_Hugetlb"),
-            b"Private_Hugetlb" => (&mut self.private_hugetlb, "Private_Hugetlb"),
-            b"Swap" => (&mut self.swap, "Swap"),
-            b"Locked" => (&mut self.locked, "Locked"),
-            _ => return None,
-        })
+        /// Each key stands once: it is matched, and named in errors.
+        macro_rules! places {
+            ($($key:literal => $field:ident,)*) => {
+                match std::str::from_utf8(key).ok()? {
+                    $($key => Some((&mut self.$field, $key)),)*
+                    _ => None,
+                }
+            };
+        }
+        places! {
+            "Size" => size,
+            "Rss" => rss,
+            "Pss" => pss,
+            "Shared_Clean" => shared_clean,
+            "Shared_Dirty" => shared_dirty,
+            "Private_Clean" => private_clean,
+            "Private_Dirty" => private_dirty,
+            "Referenced" => referenced,
+            "Anonymous" => anonymous,
+            "LazyFree" => lazy_free,
+            "AnonHugePages" => anon_huge,
+            "ShmemPmdMapped" => shmem_huge,
+            "FilePmdMapped" => file_huge,
+            "Shared_Hugetlb" => shared_hugetlb,
+            "Private_Hugetlb" => private_hugetlb,
+            "Swap" => swap,
+            "Locked" => locked,
+        }
     }
 
     fn take(&mut self, key: &[u8], value: &[u8]) -> std::result::Result<(), Unexpected> {
@@ -112,51 +120,48 @@ impl Usage {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct VmFlags(u32);
 
-/// Each flag with the kernel's two letters.
-const LETTERS: [(&[u8; 2], VmFlags); 13] = [
-    (b"lo", VmFlags::LOCKED),
-    (b"io", VmFlags::IO),
-    (b"pf", VmFlags::PFNMAP),
-    (b"ht", VmFlags::HUGETLB),
-    (b"hg", VmFlags::HUGE_WANTED),
-    (b"nh", VmFlags::HUGE_REFUSED),
-    (b"sh", VmFlags::SHARED),
-    (b"gd", VmFlags::GROWS_DOWN),
-    (b"sr", VmFlags::SEQUENTIAL),
-    (b"rr", VmFlags::RANDOM),
-    (b"um", VmFlags::UFFD_MISSING),
-    (b"mg", VmFlags::MERGEABLE),
-    (b"sl", VmFlags::SEALED),
-];
+/// Declares the flags: what each is, its bit here, and the kernel's two letters for it.
+macro_rules! vm_flags {
+    ($($(#[$doc:meta])* $name:ident = $bit:literal, $letters:literal;)*) => {
+        impl VmFlags {
+            $($(#[$doc])* pub const $name: VmFlags = VmFlags(1 << $bit);)*
+        }
+
+        /// Each flag with its letters.
+        const LETTERS: &[(&[u8; 2], VmFlags)] = &[$(($letters, VmFlags::$name)),*];
+    };
+}
+
+vm_flags! {
+    /// `lo`: locked in memory.
+    LOCKED = 0, b"lo";
+    /// `io`: memory of a device.
+    IO = 1, b"io";
+    /// `pf`: frames without page descriptors.
+    PFNMAP = 2, b"pf";
+    /// `ht`: hugetlb pages.
+    HUGETLB = 3, b"ht";
+    /// `hg`: `MADV_HUGEPAGE`.
+    HUGE_WANTED = 4, b"hg";
+    /// `nh`: `MADV_NOHUGEPAGE`.
+    HUGE_REFUSED = 5, b"nh";
+    /// `sh`: shared.
+    SHARED = 6, b"sh";
+    /// `gd`: a stack.
+    GROWS_DOWN = 7, b"gd";
+    /// `sr`: `MADV_SEQUENTIAL`.
+    SEQUENTIAL = 8, b"sr";
+    /// `rr`: `MADV_RANDOM`.
+    RANDOM = 9, b"rr";
+    /// `um`: faults on missing pages go to a userfaultfd.
+    UFFD_MISSING = 10, b"um";
+    /// `mg`: `MADV_MERGEABLE`.
+    MERGEABLE = 11, b"mg";
+    /// `sl`: sealed.
+    SEALED = 12, b"sl";
+}
 
 impl VmFlags {
-    /// `lo`: locked in memory.
-    pub const LOCKED: VmFlags = VmFlags(1);
-    /// `io`: memory of a device.
-    pub const IO: VmFlags = VmFlags(1 << 1);
-    /// `pf`: frames without page descriptors.
-    pub const PFNMAP: VmFlags = VmFlags(1 << 2);
-    /// `ht`: hugetlb pages.
-    pub const HUGETLB: VmFlags = VmFlags(1 << 3);
-    /// `hg`: `MADV_HUGEPAGE`.
-    pub const HUGE_WANTED: VmFlags = VmFlags(1 << 4);
-    /// `nh`: `MADV_NOHUGEPAGE`.
-    pub const HUGE_REFUSED: VmFlags = VmFlags(1 << 5);
-    /// `sh`: shared.
-    pub const SHARED: VmFlags = VmFlags(1 << 6);
-    /// `gd`: a stack.
-    pub const GROWS_DOWN: VmFlags = VmFlags(1 << 7);
-    /// `sr`: `MADV_SEQUENTIAL`.
-    pub const SEQUENTIAL: VmFlags = VmFlags(1 << 8);
-    /// `rr`: `MADV_RANDOM`.
-    pub const RANDOM: VmFlags = VmFlags(1 << 9);
-    /// `um`: faults on missing pages go to a userfaultfd.
-    pub const UFFD_MISSING: VmFlags = VmFlags(1 << 10);
-    /// `mg`: `MADV_MERGEABLE`.
-    pub const MERGEABLE: VmFlags = VmFlags(1 << 11);
-    /// `sl`: sealed.
-    pub const SEALED: VmFlags = VmFlags(1 << 12);
-
     /// Whether all of `other` are set.
     pub const fn contains(self, other: VmFlags) -> bool {
         self.0 & other.0 == other.0

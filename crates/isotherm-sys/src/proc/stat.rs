@@ -4,7 +4,7 @@
 //! parentheses and newlines. The kernel puts it between the first `(` and the last `)`, so the line is taken from both ends.
 
 use super::error::Unexpected;
-use super::maps::decimal;
+use super::text::{decimal, key_value, kilobytes};
 use isotherm_units::Bytes;
 use std::str::FromStr;
 
@@ -175,19 +175,6 @@ impl Status {
         status.uids = uids.ok_or_else(|| (lines, Unexpected::new("Uid", "a line with it", b"end of file")))?;
         Ok(status)
     }
-}
-
-/// `key: value`, the value without spaces around it.
-pub(super) fn key_value(line: &[u8]) -> Option<(&[u8], &[u8])> {
-    let colon = line.iter().position(|&b| b == b':')?;
-    Some((&line[..colon], line[colon + 1..].trim_ascii()))
-}
-
-/// `123 kB`.
-pub(super) fn kilobytes(value: &[u8], item: &'static str) -> Result<Bytes, Unexpected> {
-    let number = value.strip_suffix(b" kB").and_then(|text| decimal(text.trim_ascii()));
-    let bytes = number.and_then(|kb| kb.checked_mul(1024));
-    bytes.map(Bytes).ok_or_else(|| Unexpected::new(item, "a number of kB", value))
 }
 
 fn hex(value: &[u8], item: &'static str) -> Result<u64, Unexpected> {

@@ -4,9 +4,9 @@ use crate::cli::DoctorArgs;
 use crate::commands::{events, herd, probe_cache};
 use crate::output;
 use anyhow::Result;
+use isotherm_host::{Area, Finding, HostFacts, HostRoots, State};
 use isotherm_sources::choose::{self, Wanted};
 use isotherm_sources::mglru::Mglru;
-use isotherm_sys::host::{self, Finding, HostFacts, HostRoots, State};
 use isotherm_units::PAGE_SIZE;
 use isotherm_view::human;
 use serde::Serialize;
@@ -43,7 +43,7 @@ pub fn run(args: &DoctorArgs) -> Result<()> {
 
 fn examine() -> Report {
     let facts = HostFacts::read(&HostRoots::default(), isotherm_sys::page_size());
-    let mut findings = host::assess(&facts);
+    let mut findings = isotherm_host::assess(&facts);
     // The files say that it should work; loading it says whether it does.
     let tried = choose::open(Wanted::PageTable);
     if let Some(finding) = findings.iter_mut().find(|f| f.name == "page-table") {
@@ -68,7 +68,7 @@ fn examine() -> Report {
     }
     drop(tried);
     // Behind the others of its area, for areas are headings.
-    let after = findings.iter().rposition(|f| f.area == host::Area::Memory).map_or(findings.len(), |last| last + 1);
+    let after = findings.iter().rposition(|f| f.area == Area::Memory).map_or(findings.len(), |last| last + 1);
     findings.insert(after, herd::finding());
     let best = choose::open(Wanted::Best).ok().map(|source| source.describe());
     Report {
@@ -106,12 +106,12 @@ fn write_text(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn heading(area: host::Area) -> &'static str {
+fn heading(area: Area) -> &'static str {
     match area {
-        host::Area::Source => "Sources: where access reports come from",
-        host::Area::Clear => "Clearing accessed bits",
-        host::Area::Memory => "Memory",
-        host::Area::Cpu => "Processor",
-        host::Area::Privilege => "Privileges",
+        Area::Source => "Sources: where access reports come from",
+        Area::Clear => "Clearing accessed bits",
+        Area::Memory => "Memory",
+        Area::Cpu => "Processor",
+        Area::Privilege => "Privileges",
     }
 }

@@ -7,12 +7,12 @@ use crate::watch::{Started, Stop, selection};
 use anyhow::{Context, Result};
 use isotherm_heat::Ns;
 use isotherm_heat::source::{AccessSource, ReportSource};
+use isotherm_host::HostRoots;
+use isotherm_host::events::{self, Candidate, Kind, NamedEvent, PmuEvent};
 use isotherm_monitor::{Follower, Selection};
 use isotherm_sources::perf::{self, Evidence, Options, Perf, Tried, Verdict};
 use isotherm_sys::clock;
-use isotherm_sys::host::HostRoots;
 use isotherm_sys::perf::Rate;
-use isotherm_sys::perf::named::{self, Candidate, Kind, NamedEvent, PmuEvent};
 use isotherm_sys::proc::Proc;
 use isotherm_view::human;
 use serde::Serialize;
@@ -46,7 +46,7 @@ struct Listed {
 
 /// Lists all events that there might be.
 pub fn list(json: bool) -> Result<()> {
-    let listed: Vec<Listed> = named::list(&HostRoots::default()).into_iter().map(describe).collect();
+    let listed: Vec<Listed> = events::list(&HostRoots::default()).into_iter().map(describe).collect();
     if json {
         return output::json(&listed);
     }

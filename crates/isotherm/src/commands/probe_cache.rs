@@ -3,11 +3,11 @@
 use crate::output;
 use anyhow::{Context, Result, ensure};
 use isotherm_heat::Rng;
+use isotherm_host::cache_probe::{self, Evidence, Limits, PagesByFrame, Probed, Unsure, Verdict};
+use isotherm_host::{HostFacts, HostRoots};
 use isotherm_sys::frames::{FrameSource, PagemapFrames};
 use isotherm_sys::free::{self, Available};
-use isotherm_sys::host::{self, HostFacts, HostRoots};
 use isotherm_sys::memory::{Memory, PageSize};
-use isotherm_sys::probe::{self, Evidence, Limits, Probed, Unsure, Verdict};
 use isotherm_sys::random;
 use isotherm_units::{Bytes, PAGE_SIZE};
 use serde::Serialize;
@@ -74,9 +74,9 @@ pub fn run(sizes: &[Bytes], json: bool) -> Result<()> {
 /// What the firmware tells, and what such caches commonly are like.
 fn likely(memory: Bytes) -> Vec<Bytes> {
     let facts = HostFacts::read(&HostRoots::default(), isotherm_sys::page_size());
-    let told = host::placement_caches(&facts).unwrap_or_default().direct;
+    let told = isotherm_host::placement_caches(&facts).unwrap_or_default().direct;
     let mut sizes: Vec<Bytes> = told.iter().map(|cache| Bytes::of_pages(cache.frames)).collect();
-    sizes.extend(probe::candidates(memory));
+    sizes.extend(cache_probe::candidates(memory));
     sizes.sort_unstable();
     sizes.dedup();
     sizes
@@ -96,10 +96,10 @@ fn measure(sizes: &[Bytes], memory: Available) -> Result<Report> {
     let memory = Memory::anonymous(len, PageSize::Huge).with_context(|| format!("map {} of our own", Bytes(len)))?;
     memory.populate();
     let source = PagemapFrames::own(memory.range())?;
-    let sorted = probe::sort_by_frame(&source)?;
+    let frames = PagesByFrame::of(&source)?;
     let mut rng = Rng::new(random::seed());
     let probed: Result<Vec<Probed>, _> =
-        sizes.iter().map(|size| probe::probe(&memory, &source, &sorted, *size, &mut rng, Limits::default())).collect();
+        sizes.iter().map(|size| cache_probe::probe(&memory, &frames, *size, &mut rng, Limits::default())).collect();
     Ok(Report {
         memory_bytes: memory.range().len().0,
         frames: source.describe(),

@@ -6,6 +6,7 @@ use crate::input;
 use anyhow::{Context, Result, bail};
 use isotherm_collapse::Budgets;
 use isotherm_collapse::plan::Rules;
+use isotherm_sys::runtime_dir;
 use isotherm_units::Bytes;
 use serde::Deserialize;
 use std::fs;
@@ -137,15 +138,14 @@ fn parse(path: &Path, runs_work: bool) -> Result<File> {
 
 /// Where a daemon listens, and its clients connect, if nothing is said.
 pub fn default_socket() -> Result<PathBuf> {
-    let dir = std::env::var_os("XDG_RUNTIME_DIR").filter(|d| !d.is_empty()).map(PathBuf::from);
-    socket_of(rustix::process::geteuid().as_raw(), dir, Path::is_dir)
+    socket_of(rustix::process::geteuid().as_raw(), runtime_dir::named(), Path::is_dir)
 }
 
 /// In the system's directory for such things for root, whether systemd or a login has started it, and in the user's own for users.
-fn socket_of(uid: u32, runtime_dir: Option<PathBuf>, is_dir: impl Fn(&Path) -> bool) -> Result<PathBuf> {
-    let users = || runtime_dir.or_else(|| Some(PathBuf::from(format!("/run/user/{uid}"))).filter(|dir| is_dir(dir)));
-    let dir = if uid == 0 { Some(PathBuf::from("/run")) } else { users() };
-    let dir = dir.with_context(|| {
+fn socket_of(uid: u32, named: Option<PathBuf>, is_dir: impl Fn(&Path) -> bool) -> Result<PathBuf> {
+    // Where it is also for a user whose service was started without the variable.
+    let of_login = || Some(PathBuf::from(format!("/run/user/{uid}"))).filter(|dir| is_dir(dir));
+    let dir = runtime_dir::of_user(uid, named, of_login).with_context(|| {
         format!("XDG_RUNTIME_DIR is not set and there is no /run/user/{uid}: say with --socket where the socket is")
     })?;
     Ok(dir.join("isotherm.sock"))

@@ -17,7 +17,7 @@ use crate::cli::BudgetArgs;
 use anyhow::{Result, bail};
 use isotherm_collapse::Budgets;
 use isotherm_collapse::plan::Rules;
-use isotherm_sys::host::{HostFacts, HostRoots};
+use isotherm_host::{HostFacts, HostRoots};
 use isotherm_units::PAGES_PER_BLOCK;
 
 /// Fails where the kernel is known not to have MADV_COLLAPSE.

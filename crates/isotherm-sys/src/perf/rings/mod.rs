@@ -32,8 +32,8 @@ use super::mapping::{Mapping, data_len, page_size};
 use super::record::{Raw, Raws, Record, Tally};
 use super::ring::fill_in;
 use super::sampling::{self, Part, Rate, Whom};
-use crate::host;
-use plan::{Opened, Plan, Refused};
+use crate::{cpus, descriptors};
+use plan::{Opened, Plan, Refused, Seat};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -289,10 +289,11 @@ impl Rings {
     /// Opens all parts that a processor has, to be written to its ring.
     fn open_on(&mut self, at: usize, tid: Option<u32>) -> Result<(), Refused> {
         let slot = &mut self.slots[at];
-        // One of them is enough to tell of threads.
-        let mut tell = tid.is_some();
+        // One of them is enough to report threads.
+        let mut seat = Seat { cpu: slot.cpu, tid, reports_starts: tid.is_some() };
         for part in self.plan.parts_on(slot.cpu) {
-            let opened = self.plan.open(part, slot.cpu, tid, std::mem::take(&mut tell))?;
+            let opened = self.plan.open(part, seat)?;
+            seat.reports_starts = false;
             attr::set_output(opened.event.as_fd(), slot.owner.as_fd())
                 .map_err(|source| Refused { event: self.plan.event(), source })?;
             slot.events.push(opened);
@@ -318,7 +319,7 @@ impl Rings {
             threads,
             cpus: self.slots.len(),
             needed: threads * on_all + self.slots.len(),
-            limit: error::limit(libc::RLIMIT_NOFILE).unwrap_or(u64::MAX),
+            limit: descriptors::limit(),
         }
     }
 
@@ -433,7 +434,7 @@ fn add(a: Reading, b: Reading) -> Reading {
 fn online(sys: &Path) -> Result<Vec<u32>, RingError> {
     let path = sys.join("devices/system/cpu/online");
     let list = fs::read_to_string(&path).and_then(|text| {
-        host::list_numbers(&text).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, text.trim().to_owned()))
+        cpus::list_numbers(&text).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, text.trim().to_owned()))
     });
     list.map_err(|source| RingError::Online { path, source })
 }
@@ -449,7 +450,7 @@ fn slots(plan: &Plan, cpus: &[u32], len: usize) -> Result<(Vec<Slot>, usize), Ri
             threads: 1,
             cpus: cpus.len(),
             needed: cpus.iter().map(|cpu| 1 + plan.descriptors_on(*cpu)).sum(),
-            limit: error::limit(libc::RLIMIT_NOFILE).unwrap_or(u64::MAX),
+            limit: descriptors::limit(),
         },
         _ => RingError::from_io(event, plan.rate(), source),
     })?;

@@ -44,6 +44,17 @@ pub(super) struct Opened {
     pub tid: Option<u32>,
 }
 
+/// Where one part is opened.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seat {
+    /// The processor.
+    pub cpu: u32,
+    /// The thread, if it is threads that are sampled.
+    pub tid: Option<u32>,
+    /// Whether the ring also reports when a thread is started: one part of a processor does it for all.
+    pub reports_starts: bool,
+}
+
 /// What is opened.
 #[derive(Debug)]
 pub(super) struct Plan {
@@ -113,12 +124,11 @@ impl Plan {
         self.period = period;
     }
 
-    /// Opens a part on a processor, for a thread if it is threads that are sampled. It does not count yet. `tell`: also tell
-    /// when a thread is started.
-    pub(super) fn open(&mut self, part: usize, cpu: u32, tid: Option<u32>, tell: bool) -> Result<Opened, Refused> {
+    /// Opens a part. It does not count yet.
+    pub(super) fn open(&mut self, part: usize, seat: Seat) -> Result<Opened, Refused> {
         let mut refused = None;
         for settled in self.candidates(part) {
-            match self.try_open(part, settled, cpu, tid, tell) {
+            match self.try_open(part, settled, seat) {
                 Ok(opened) => {
                     self.settled[part] = Some(settled);
                     return Ok(opened);
@@ -142,14 +152,8 @@ impl Plan {
         inheriting.iter().flat_map(|threads_only| at(*threads_only)).collect()
     }
 
-    fn try_open(
-        &self,
-        part: usize,
-        settled: Settled,
-        cpu: u32,
-        tid: Option<u32>,
-        tell: bool,
-    ) -> Result<Opened, Refused> {
+    fn try_open(&self, part: usize, settled: Settled, seat: Seat) -> Result<Opened, Refused> {
+        let Seat { cpu, tid, reports_starts } = seat;
         let sampling = &self.parts[part].sampling;
         let sampling = Sampling { fields: self.fields, ..*sampling };
         let inherit = match self.whom {
@@ -164,8 +168,8 @@ impl Plan {
         };
         let leader = sampling.leader_attr().map(|attr| open(attr, sampling.leader.unwrap_or_default(), 0, None));
         let leader = leader.transpose()?;
-        let tell = if tell { attr::TASK } else { 0 };
-        let event = open(sampling.attr(settled.precise), sampling.event, tell, leader.as_ref())?;
+        let starts = if reports_starts { attr::TASK } else { 0 };
+        let event = open(sampling.attr(settled.precise), sampling.event, starts, leader.as_ref())?;
         Ok(Opened { event: File::from(event), leader, tid })
     }
 

@@ -16,13 +16,13 @@ use anyhow::{Context, Result, bail};
 use frames::{Found, Frames};
 use heat::Heated;
 use indicatif::{ProgressBar, ProgressDrawTarget};
+use isotherm_host::{HostFacts, HostRoots};
 use isotherm_model::direct_mapped::{
     DirectMapped, Footprint, Gather, HISTOGRAM_MOST, Load, Misses, Shuffle, Spread, coloured, coloured_by_heat,
     unavoidable,
 };
 use isotherm_monitor::Follower;
 use isotherm_rng::Rng;
-use isotherm_sys::host::{HostFacts, HostRoots};
 use isotherm_sys::proc::Proc;
 use isotherm_sys::random;
 use isotherm_units::{Bytes, PAGE_SIZE};

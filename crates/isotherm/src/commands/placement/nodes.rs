@@ -1,7 +1,7 @@
 //! Which cache each node's frames are held against, and on which node a frame lies.
 //!
 //! A memory-side cache serves the memory of its own node only, so frames compete with frames of their node. What the machine says of its
-//! caches is `isotherm_sys::host::placement_caches`, which knows what is in doubt; a cache in doubt is used, and its doubts are told.
+//! caches is `isotherm_host::placement_caches`, which knows what is in doubt; a cache in doubt is used, and its doubts are told.
 //! Which node a frame lies on is `/proc/zoneinfo`'s to say, and is asked only where there are several: on a machine with one node every
 //! frame is on it.
 //!
@@ -12,8 +12,8 @@
 
 use crate::cli::Usage;
 use anyhow::{Context, Result, bail};
+use isotherm_host::{HostFacts, PlacementCache as ToldCache, PlacementCaches, placement_caches};
 use isotherm_model::direct_mapped::{DirectMapped, Footprint};
-use isotherm_sys::host::{HostFacts, PlacementCache as ToldCache, PlacementCaches, placement_caches};
 use isotherm_sys::lru_gen::zones::Zones;
 use isotherm_units::Bytes;
 use isotherm_view::placement::PlacementCache;

@@ -1,0 +1,71 @@
+//! Page faults: there on every machine, and the only accesses that can be sampled on one without a PMU.
+//!
+//! By themselves they tell first touches. Where the kernel balances memory between NUMA nodes it takes the access rights of
+//! pages away from time to time, and each such hint fault is an access to memory long in use: [`find`] says whether it does.
+
+use super::event::{EACH, Kind, NamedEvent, PmuEvent};
+use super::names::{MAJOR_FAULTS, MINOR_FAULTS};
+use isotherm_sys::files::Tree;
+use isotherm_sys::perf::Event;
+use isotherm_sys::roots::HostRoots;
+
+/// Page faults by one of the three names.
+pub(super) fn find(roots: &HostRoots, name: &str) -> NamedEvent {
+    // All faults are the two kinds together: told when the page is there, so with a physical address.
+    let (events, what): (&[Event], _) = match name {
+        MINOR_FAULTS => (&[Event::MINOR_FAULTS], HintFaults::read(roots).sentence()),
+        MAJOR_FAULTS => (&[Event::MAJOR_FAULTS], "page faults that read from a disk, with their addresses"),
+        _ => (&[Event::MINOR_FAULTS, Event::MAJOR_FAULTS], HintFaults::read(roots).sentence()),
+    };
+    let parts = events.iter().map(|event| part(*event)).collect();
+    NamedEvent { name: name.to_owned(), kind: Kind::Faults, parts, what, default_rate: EACH }
+}
+
+/// The kernel's own events have fixed numbers: they need nothing from sysfs.
+fn part(event: Event) -> PmuEvent {
+    PmuEvent { pmu: "software".to_owned(), event, leader: None, cpus: None, most_precise: 0, user_only: true }
+}
+
+/// Whether the kernel makes NUMA hint faults now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HintFaults {
+    Made,
+    OneNode,
+    Off,
+    Unknown,
+}
+
+/// Whether the kernel takes access rights away now to see who accesses what, so that page faults come again and again.
+pub fn makes_hint_faults(roots: &HostRoots) -> bool {
+    HintFaults::read(roots) == HintFaults::Made
+}
+
+impl HintFaults {
+    fn read(roots: &HostRoots) -> HintFaults {
+        let nodes = Tree::at(&roots.sys).numbered("devices/system/node", "node");
+        let balancing: Option<i32> = Tree::at(&roots.proc).number("sys/kernel/numa_balancing");
+        match (nodes.map(|nodes| nodes.len()), balancing) {
+            (Some(0 | 1), _) => HintFaults::OneNode,
+            (_, Some(0)) => HintFaults::Off,
+            (Some(_), Some(_)) => HintFaults::Made,
+            _ => HintFaults::Unknown,
+        }
+    }
+
+    fn sentence(self) -> &'static str {
+        match self {
+            HintFaults::Made => {
+                "page faults, with their addresses: first touches, and NUMA hint faults, which this kernel makes now"
+            }
+            HintFaults::OneNode => {
+                "page faults, with their addresses: first touches only, as NUMA hint faults take more than one node"
+            }
+            HintFaults::Off => {
+                "page faults, with their addresses: first touches only, as kernel.numa_balancing is 0 and no NUMA hint faults are made"
+            }
+            HintFaults::Unknown => {
+                "page faults, with their addresses: first touches, and NUMA hint faults if this kernel makes them, which cannot be told"
+            }
+        }
+    }
+}

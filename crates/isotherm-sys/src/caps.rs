@@ -1,0 +1,88 @@
+//! Our capabilities, and whether they count.
+
+use crate::files::Tree;
+use std::path::Path;
+
+/// A capability, by its bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Cap {
+    /// Open files of other users.
+    DacOverride = 1,
+    /// Read other users' processes.
+    SysPtrace = 19,
+    /// Everything that has no capability of its own.
+    SysAdmin = 21,
+    /// Give advice about the memory of other processes.
+    SysNice = 23,
+    /// Pass limits on resources.
+    SysResource = 24,
+    /// See kernel addresses.
+    Syslog = 34,
+    /// Measure performance, and trace.
+    Perfmon = 38,
+    /// Load BPF programs.
+    Bpf = 39,
+}
+
+impl Cap {
+    /// The name as in capabilities(7).
+    pub const fn name(self) -> &'static str {
+        match self {
+            Cap::DacOverride => "CAP_DAC_OVERRIDE",
+            Cap::SysPtrace => "CAP_SYS_PTRACE",
+            Cap::SysAdmin => "CAP_SYS_ADMIN",
+            Cap::SysNice => "CAP_SYS_NICE",
+            Cap::SysResource => "CAP_SYS_RESOURCE",
+            Cap::Syslog => "CAP_SYSLOG",
+            Cap::Perfmon => "CAP_PERFMON",
+            Cap::Bpf => "CAP_BPF",
+        }
+    }
+}
+
+/// A set of capabilities.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Caps(pub u64);
+
+impl Caps {
+    /// Our effective ones; unknown if the kernel does not say.
+    pub fn effective(proc: &Tree<'_>) -> Option<Caps> {
+        let status = proc.text("self/status")?;
+        let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+        u64::from_str_radix(line.trim(), 16).ok().map(Caps)
+    }
+
+    /// All that there are.
+    pub const ALL: Caps = Caps(u64::MAX);
+
+    /// Whether it holds `cap` itself.
+    pub const fn has(self, cap: Cap) -> bool {
+        (self.0 >> cap as u8) & 1 == 1
+    }
+
+    /// Whether it allows what `cap` is for: `CAP_SYS_ADMIN` stands in for the two that were split from it.
+    pub const fn allows(self, cap: Cap) -> bool {
+        self.has(cap) || (matches!(cap, Cap::Bpf | Cap::Perfmon) && self.has(Cap::SysAdmin))
+    }
+
+    /// The same without one.
+    #[must_use]
+    pub const fn without(self, cap: Cap) -> Caps {
+        Caps(self.0 & !(1 << cap as u8))
+    }
+}
+
+/// Whether we are in the first user namespace. In any other, capabilities say little: the kernel asks for them in the first.
+pub fn initial_user_namespace(proc: &Tree<'_>) -> Option<bool> {
+    let map = proc.text("self/uid_map")?;
+    let words: Vec<&str> = map.split_ascii_whitespace().collect();
+    Some(words == ["0", "0", "4294967295"])
+}
+
+/// Whether we may have any perf event, whatever the settings; unknown if our capabilities are.
+pub fn may_sample(proc: &Path) -> Option<bool> {
+    let proc = Tree::at(proc);
+    let initial = initial_user_namespace(&proc)?;
+    Some(initial && Caps::effective(&proc)?.allows(Cap::Perfmon))
+}

@@ -1,0 +1,46 @@
+//! Which processors there are: the kernel's lists of numbers, and the one of those that are online.
+
+use crate::files::Tree;
+use std::path::Path;
+
+/// How many processors are online; unknown if the kernel does not say.
+pub fn cpus_online(sys: &Path) -> Option<u32> {
+    Tree::at(sys).text("devices/system/cpu/online").and_then(|list| list_len(&list))
+}
+
+/// How many numbers a list such as `0-3,8` holds; `None` if it is no such list.
+pub fn list_len(list: &str) -> Option<u32> {
+    list_ranges(list).try_fold(0u32, |sum, range| {
+        let (first, last) = range?;
+        sum.checked_add(last.checked_sub(first)?.checked_add(1)?)
+    })
+}
+
+/// The numbers themselves. More than any kernel has processors is no such list either.
+pub fn list_numbers(list: &str) -> Option<Vec<u32>> {
+    const MOST: u32 = 1 << 16;
+    list_len(list).filter(|len| *len <= MOST)?;
+    Some(list_ranges(list).flatten().flat_map(|(first, last)| first..=last).collect())
+}
+
+fn list_ranges(list: &str) -> impl Iterator<Item = Option<(u32, u32)>> {
+    list.trim().split(',').filter(|part| !part.is_empty()).map(|part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some((first.parse().ok()?, last.parse().ok()?))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_taken_apart() {
+        assert_eq!(list_numbers("0-3,8,10-11\n"), Some(vec![0, 1, 2, 3, 8, 10, 11]));
+        assert_eq!(list_numbers("\n"), Some(vec![]));
+        for none in ["3-1", "a", "1-", "0-4294967295", "0,0-65535"] {
+            assert_eq!(list_numbers(none), None, "{none}");
+        }
+        assert_eq!((list_len("0-1,4-7"), list_len("3-1")), (Some(6), None));
+    }
+}

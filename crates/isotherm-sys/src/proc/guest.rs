@@ -1,0 +1,43 @@
+//! Whether a process runs a KVM guest, by its descriptors or by what it maps.
+
+use super::error::Result;
+use super::root::Proc;
+use std::fs;
+use std::path::PathBuf;
+
+/// How descriptors of a guest, and of one of its processors, are named.
+const GUEST_DESCRIPTORS: [&[u8]; 2] = [b"anon_inode:kvm-vm", b"anon_inode:kvm-vcpu"];
+/// How mappings of a guest's processors are named in `maps`: every VMM maps what it shares with the kernel for each.
+pub const GUEST_MAPPING: &str = "anon_inode:kvm-vcpu";
+/// Descriptors looked through for a guest's.
+const MAX_DESCRIPTORS: usize = 16_384;
+
+/// Whether a process with mappings of these names runs a guest: it maps something for a guest's processor.
+pub fn maps_guest<'a>(names: impl IntoIterator<Item = &'a str>) -> bool {
+    names.into_iter().any(|name| name.starts_with(GUEST_MAPPING))
+}
+
+impl Proc {
+    /// Whether a process holds a KVM guest: a descriptor of one, or of one of its processors. Reads its open descriptors, up to
+    /// [`MAX_DESCRIPTORS`] of them: a microsecond or two each, once in the life of a process. Takes ptrace read access.
+    pub fn holds_guest(&self, pid: u32) -> Result<bool> {
+        let dir = self.path(pid, "fd");
+        let entries = fs::read_dir(&dir).map_err(|e| self.error(&dir, e))?;
+        let is_guest =
+            |target: PathBuf| GUEST_DESCRIPTORS.iter().any(|d| target.as_os_str().as_encoded_bytes().starts_with(d));
+        Ok(entries.flatten().take(MAX_DESCRIPTORS).any(|entry| fs::read_link(entry.path()).is_ok_and(is_guest)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_is_known_by_the_mapping_of_a_processor() {
+        assert!(maps_guest(["[heap]", "anon_inode:kvm-vcpu:0"]));
+        // The guest itself is a descriptor and is not mapped.
+        assert!(!maps_guest(["", "/dev/kvm", "anon_inode:kvm-vm", "/x/anon_inode:kvm-vcpu:0"]));
+        assert!(!maps_guest([]));
+    }
+}

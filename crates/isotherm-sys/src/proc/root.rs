@@ -1,0 +1,84 @@
+//! [`Proc`] itself: where `/proc` is, and how its files are opened so that a failure tells a process that has ended from one that
+//! we may not read. What is in each file is in the modules next to this one.
+
+use super::error::{Error, Result};
+use super::stat::{Identity, Stat};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+/// A `/proc`, by its root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proc {
+    root: PathBuf,
+}
+
+impl Default for Proc {
+    fn default() -> Proc {
+        Proc::at("/proc")
+    }
+}
+
+impl Proc {
+    /// The `/proc` mounted at `root`.
+    pub fn at(root: impl Into<PathBuf>) -> Proc {
+        Proc { root: root.into() }
+    }
+
+    /// Where it is.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The path of a file of a process.
+    pub fn path(&self, pid: u32, file: &str) -> PathBuf {
+        let mut path = self.root.join(pid.to_string());
+        path.push(file);
+        path
+    }
+
+    /// `/proc/PID/stat`.
+    pub fn stat(&self, pid: u32) -> Result<Stat> {
+        let path = self.path(pid, "stat");
+        Stat::parse(&self.read(&path)?).map_err(|e| e.at(&path, 1))
+    }
+
+    /// The pid with the start time: what tells a process from a later one that got its pid.
+    pub fn identity(&self, pid: u32) -> Result<Identity> {
+        Ok(self.stat(pid)?.identity())
+    }
+
+    pub(super) fn read(&self, path: &Path) -> Result<Vec<u8>> {
+        fs::read(path).map_err(|e| self.error(path, e))
+    }
+
+    /// An I/O error in its variant, with the ptrace scope where that helps.
+    pub(super) fn error(&self, path: &Path, source: std::io::Error) -> Error {
+        let mut error = Error::from_io(path, source);
+        if let Error::Denied { ptrace_scope, .. } = &mut error {
+            let scope = fs::read_to_string(self.root.join("sys/kernel/yama/ptrace_scope")).ok();
+            *ptrace_scope = scope.and_then(|text| text.trim().parse().ok());
+        }
+        error
+    }
+
+    /// Opens a file about the memory of a process; `None` if the process is there and has no memory.
+    pub(super) fn open_memory(&self, pid: u32, path: &Path) -> Result<Option<File>> {
+        match File::open(path) {
+            Ok(file) => Ok(Some(file)),
+            Err(e) => self.memoryless(pid, path, e).map(|()| None),
+        }
+    }
+
+    /// Kernels differ on kernel threads and zombies: some give an empty file, some `ESRCH` as for a process that has ended.
+    /// `Ok` if the error was of that kind, which `stat` tells.
+    pub(super) fn memoryless(&self, pid: u32, path: &Path, source: std::io::Error) -> Result<()> {
+        let error = self.error(path, source);
+        if !error.is_gone() {
+            return Err(error);
+        }
+        match self.stat(pid) {
+            Ok(stat) if stat.is_kernel_thread() || stat.is_zombie() => Ok(()),
+            _ => Err(error),
+        }
+    }
+}
