@@ -9,8 +9,8 @@
 //! cgroup are aged with those of the target, and the TLB is not flushed.
 
 use crate::{AccessSource, Accesses, Cleared, ClearedProcess, Description, Error, Layout, Progress, Report, Sink};
+use isotherm_bpf::page_table::{Answer, Kind, MAX_REQUESTS, Op, Walker};
 use isotherm_heat::{BlockBits, Granularity, Mapping, Mask, Ns, TargetId};
-use isotherm_sys::bpf::{Answer, Kind, MAX_REQUESTS, Op, Walker};
 use isotherm_sys::clear_refs::{self, Clear};
 use isotherm_sys::clock;
 use isotherm_sys::descriptors;

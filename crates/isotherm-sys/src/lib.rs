@@ -1,11 +1,10 @@
-//! The home of system calls: page tables read through BPF, advice to other processes, `/proc` and cgroup readers.
+//! The home of system calls: advice to other processes, perf rings, `/proc` and cgroup readers.
 //!
-//! Everything that watches or changes processes and is above this crate is safe code without system calls of its own (the crates that
-//! hand out frames, `isotherm-frames`, `-pools` and `-c`, have what they need of `unsafe` themselves). A
+//! Everything that watches or changes processes and is above this crate is safe code without system calls of its own (`isotherm-bpf` has the BPF programs; the
+//! crates that hand out frames, `isotherm-frames`, `-pools` and `-c`, have what they need of `unsafe` themselves). A
 //! safe interface comes out: descriptors and mappings are owned by types, errors say what was attempted. Readers of `/proc`,
 //! `/sys` and cgroups take a root path, so that tests run on made-up machines.
 
-pub mod bpf;
 pub mod clear_refs;
 pub mod clock;
 pub mod counter;
@@ -13,7 +12,6 @@ pub mod damon;
 pub mod descriptors;
 pub mod frames;
 pub mod free;
-pub mod herd;
 pub mod host;
 pub mod lru;
 pub mod lru_gen;

@@ -2,7 +2,7 @@
 
 use super::{Error, failed, spans_of};
 use crate::page_table::memcg_of;
-use isotherm_sys::bpf::{Kind, Walker};
+use isotherm_bpf::page_table::{Kind, Walker};
 use isotherm_sys::lru;
 use isotherm_sys::lru_gen::field::{Field, Seen};
 use isotherm_sys::lru_gen::zones::Zones;

@@ -10,7 +10,7 @@ mod calibrate;
 
 use crate::Error;
 use crate::page_table::{PageTable, memcg_of};
-use isotherm_sys::bpf::{FolioBlock, Kind, MAX_FOLIO_REQUESTS, Walker};
+use isotherm_bpf::page_table::{FolioBlock, Kind, MAX_FOLIO_REQUESTS, Walker};
 use isotherm_sys::lru_gen::field::Field;
 use isotherm_sys::lru_gen::zones::Zones;
 use isotherm_sys::lru_gen::{LruGen, Memcg};
@@ -188,7 +188,7 @@ fn failed(attempted: &str) -> impl Fn(io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isotherm_sys::bpf::Folio;
+    use isotherm_bpf::page_table::Folio;
     use isotherm_sys::lru_gen::{Generation, Node};
 
     #[test]

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 
 /// A file system of the kernel at some root. If nothing is mounted there, nothing is known about it.
 #[derive(Debug)]
-pub(crate) struct Tree<'a> {
+pub struct Tree<'a> {
     root: &'a Path,
     mounted: bool,
 }
 
 impl<'a> Tree<'a> {
-    pub(crate) fn at(root: &'a Path) -> Tree<'a> {
+    /// What is mounted at `root`.
+    pub fn at(root: &'a Path) -> Tree<'a> {
         let mounted = fs::read_dir(root).is_ok_and(|mut entries| entries.next().is_some());
         Tree { root, mounted }
     }
@@ -40,7 +41,7 @@ impl<'a> Tree<'a> {
     }
 
     /// A file that holds one number.
-    pub(crate) fn number<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
+    pub fn number<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
         self.text(name)?.parse().ok()
     }
 
@@ -86,7 +87,7 @@ pub(super) fn list_len(list: &str) -> Option<u32> {
 }
 
 /// The numbers themselves. More than any kernel has processors is no such list either.
-pub(crate) fn list_numbers(list: &str) -> Option<Vec<u32>> {
+pub fn list_numbers(list: &str) -> Option<Vec<u32>> {
     const MOST: u32 = 1 << 16;
     list_len(list).filter(|len| *len <= MOST)?;
     Some(list_ranges(list).flatten().flat_map(|(first, last)| first..=last).collect())

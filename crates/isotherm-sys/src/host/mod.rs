@@ -29,7 +29,7 @@ pub use kernel::{Cap, Caps, KernelConfig, Lockdown, Release};
 pub use memory::{Damon, Mglru, NumaNode, Shuffle, Thp};
 pub use pmu::Pmu;
 
-pub(crate) use files::{Tree, list_numbers};
+pub use files::{Tree, list_numbers};
 pub(crate) use memory::meminfo;
 
 use crate::proc::Proc;

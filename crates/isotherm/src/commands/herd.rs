@@ -1,14 +1,14 @@
 //! `isotherm herd`: when the kernel's housekeeping runs on each CPU, whether CPUs meet on zone locks, and what to do.
 //!
-//! Watches through [`isotherm_sys::herd`], which says what is seen and how; what follows from it is worked out and shown by
+//! Watches through [`isotherm_bpf::vmstat`], which says what is seen and how; what follows from it is worked out and shown by
 //! [`isotherm_view::herd`], which is pure. Here is only the time between: a duration, ended early by Ctrl-C.
 
 use crate::cli::HerdArgs;
 use crate::output;
 use crate::watch::Stop;
 use anyhow::Result;
+use isotherm_bpf::vmstat::{self as herd, Machine, Observer, Spinlocks, Symbols};
 use isotherm_sys::clock;
-use isotherm_sys::herd::{self, Machine, Observer, Spinlocks, Symbols};
 use isotherm_sys::host::{Area, Finding, HostRoots, State};
 use isotherm_view::herd::{Cause, HerdReport, Observed, Run, Told, Wait, Waits};
 use std::io::Write;

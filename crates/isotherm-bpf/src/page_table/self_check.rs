@@ -4,8 +4,8 @@
 //! fresh mapping and ask for it back: 512 present bits have to agree, and, where we may see them, the frame numbers too.
 
 use super::{Answer, Error, Kind, Op, Walker};
-use crate::memory::{Memory, PageSize};
-use crate::pagemap::Pagemap;
+use isotherm_sys::memory::{Memory, PageSize};
+use isotherm_sys::pagemap::Pagemap;
 use isotherm_units::{Addr, AddrRange, BLOCK_SIZE, BlockNo, PAGES_PER_BLOCK};
 use std::path::Path;
 use std::time::Duration;

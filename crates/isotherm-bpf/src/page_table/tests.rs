@@ -1,8 +1,8 @@
 //! On memory of our own, with the kernel as witness.
 
 use super::*;
-use crate::memory::{Memory, PageSize};
-use crate::pagemap::Pagemap;
+use isotherm_sys::memory::{Memory, PageSize};
+use isotherm_sys::pagemap::Pagemap;
 use isotherm_units::BLOCK_SIZE;
 use std::io::Write;
 use std::path::Path;

@@ -6,10 +6,11 @@ use libbpf_cargo::SkeletonBuilder;
 use std::{env, path::PathBuf};
 
 /// Sources, and the files that their skeletons are written to.
-const PROGRAMS: [(&str, &str); 2] = [("src/bpf/walk.bpf.c", "walk.skel.rs"), ("src/herd/herd.bpf.c", "herd.skel.rs")];
+const PROGRAMS: [(&str, &str); 2] =
+    [("src/page_table/walk.bpf.c", "walk.skel.rs"), ("src/vmstat/vmstat.bpf.c", "vmstat.skel.rs")];
 
 fn main() {
-    println!("cargo:rerun-if-changed=src/bpf/kernel_types.h");
+    println!("cargo:rerun-if-changed=src/kernel_types.h");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     for (source, skeleton) in PROGRAMS {
         println!("cargo:rerun-if-changed={source}");

@@ -11,7 +11,7 @@
  * Tables are read through the direct map with bpf_probe_read_kernel(), which survives any address; failures are counted and
  * never taken for "not accessed".
  */
-#include "kernel_types.h"
+#include "../kernel_types.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 

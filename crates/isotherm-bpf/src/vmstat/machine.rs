@@ -1,7 +1,7 @@
 //! What the machine says of itself that matters for housekeeping.
 
 use super::Spinlocks;
-use crate::host::{HostRoots, Tree, list_numbers};
+use isotherm_sys::host::{HostRoots, Tree, list_numbers};
 
 /// CPUs and settings. Nothing is written.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@
  * or a look-up and leave no trace. What is left is a record a run (about one a CPU and interval) in a ring, and a counter a
  * caller. Nothing is allocated while it runs, for what allocates may take a zone's lock.
  */
-#include "../bpf/kernel_types.h"
+#include "../kernel_types.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
