@@ -6,4 +6,5 @@
 //! a BPF toolchain. No policy: what to ask, and what an answer means, is decided by those who call.
 
 pub mod page_table;
+mod skeletons;
 pub mod vmstat;

@@ -4,7 +4,7 @@ use super::*;
 use isotherm_sys::memory::{Memory, PageSize};
 use isotherm_sys::pagemap::Pagemap;
 use isotherm_units::BLOCK_SIZE;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
 
 /// A thread that maps memory would keep the other test from an answer.
