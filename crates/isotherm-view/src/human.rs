@@ -90,6 +90,17 @@ pub fn escaped(message: &str) -> String {
     shown
 }
 
+/// A number of things: `1 CPU`, `3 runs by timer`. The first word takes the plural.
+pub(crate) fn counted(n: u64, what: &str) -> String {
+    if n == 1 {
+        return format!("1 {what}");
+    }
+    match what.split_once(' ') {
+        Some((first, rest)) => format!("{n} {first}s {rest}"),
+        None => format!("{n} {what}s"),
+    }
+}
+
 /// The name of a mapping: printable, and `(anon)` for the nameless.
 pub fn mapping(name: &str) -> String {
     if name.is_empty() { "(anon)".to_owned() } else { printable(name) }
@@ -165,6 +176,12 @@ mod tests {
         assert_eq!(utc(951_782_399 * SECOND), "2000-02-28 23:59:59");
         assert_eq!(utc(951_782_400 * SECOND), "2000-02-29 00:00:00");
         assert_eq!(utc(1_787_313_603 * SECOND), "2026-08-21 12:00:03");
+    }
+
+    #[test]
+    fn the_first_word_of_what_is_counted_takes_the_plural() {
+        let shown = [counted(0, "CPU"), counted(1, "run by timer"), counted(2, "run by timer")];
+        assert_eq!(shown, ["0 CPUs", "1 run by timer", "2 runs by timer"]);
     }
 
     #[test]

@@ -84,6 +84,13 @@ impl Table {
         Table { columns: columns.to_vec(), rows: Vec::new(), bars: Vec::new() }
     }
 
+    /// With all its rows, none of which has a bar.
+    pub(crate) fn of(columns: &[Column], rows: impl IntoIterator<Item = Vec<String>>) -> Table {
+        let mut table = Table::new(columns);
+        rows.into_iter().for_each(|cells| table.row(cells));
+        table
+    }
+
     pub(crate) fn row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.columns.len());
         self.rows.push(cells);

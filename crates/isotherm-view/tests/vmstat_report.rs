@@ -2,7 +2,9 @@
 
 use isotherm_view::TextStyle;
 use isotherm_view::heatmap::{ColorMode, TerminalStyle};
-use isotherm_view::herd::{Cause, HerdReport, Observed, Run, Told, VerdictKind, Wait, Waits};
+use isotherm_view::vmstat;
+use isotherm_vmstat::verdict::VerdictKind;
+use isotherm_vmstat::{Cause, Observed, Run, Runs, SeenWaiters, VmstatReport, Wait, Waits};
 use unicode_width::UnicodeWidthStr;
 
 const SECOND: u64 = 1_000_000_000;
@@ -18,7 +20,7 @@ fn machine(cpus: u32, seconds: u64) -> Observed {
             let jiffies = if kicked { second * 1000 - 600 } else { due.div_ceil(64) * 64 };
             let start_ns = jiffies * 1_000_000 + 25_000 + u64::from(cpu % 16) * 2000;
             let cause = if kicked { Cause::Shepherd } else { Cause::Timer };
-            runs.push(Run { cpu, start_ns, end_ns: start_ns + 30_000, jiffies, cause });
+            runs.push(Run { cpu, queued_ns: None, start_ns, end_ns: start_ns + 30_000, jiffies, cause });
         }
     }
     let wait = |functions: &str, zone: &str, updating, beside, count| Wait {
@@ -41,16 +43,16 @@ fn machine(cpus: u32, seconds: u64) -> Observed {
         wait(fault, "Normal", false, true, 12),
         wait(fault, "Normal", false, false, 40),
     ];
+    let shepherd = Run { cpu: 0, queued_ns: None, start_ns: 1, end_ns: 2, jiffies: 0, cause: Cause::Unknown };
     Observed {
         from_ns: 500 * SECOND,
         to_ns: (500 + seconds) * SECOND,
         online: (0..cpus).collect(),
         isolated: Vec::new(),
         interval_s: 1,
-        runs,
-        shepherds: seconds,
+        runs: Runs { updates: runs, shepherds: vec![shepherd; usize::try_from(seconds).unwrap()] },
         lost_runs: 0,
-        waits: Ok(Waits { by_place, spins: 9000, lost: 0, told: Told::NotTheFirst }),
+        waits: Ok(Waits { by_place, spins: 9000, lost: 0, seen: SeenWaiters::NotTheFirst }),
     }
 }
 
@@ -58,7 +60,7 @@ fn machine(cpus: u32, seconds: u64) -> Observed {
 fn quiet() -> Observed {
     let mut seen = machine(2, 5);
     seen.waits = Err("this kernel has no tracepoint contention_begin; Linux 5.19 and later do".to_owned());
-    for run in seen.runs.iter_mut().filter(|r| r.cpu == 1) {
+    for run in seen.runs.updates.iter_mut().filter(|r| r.cpu == 1) {
         (run.start_ns, run.end_ns, run.jiffies) =
             (run.start_ns - 500_000_000, run.end_ns - 500_000_000, run.jiffies - 500);
     }
@@ -66,17 +68,17 @@ fn quiet() -> Observed {
     seen
 }
 
-fn text(report: &HerdReport, width: usize, ascii: bool, color: ColorMode) -> String {
+fn text(report: &VmstatReport, width: usize, ascii: bool, color: ColorMode) -> String {
     let style = TerminalStyle { text: TextStyle { width, ascii }, color, ..TerminalStyle::default() };
     let mut out = Vec::new();
-    report.write_text(&mut out, &style).unwrap();
+    vmstat::write_text(report, &mut out, &style).unwrap();
     String::from_utf8(out).unwrap()
 }
 
 #[test]
 fn as_text_and_as_data() {
     for (name, seen) in [("cpus_8", machine(8, 5)), ("cpus_1024", machine(1024, 5)), ("quiet", quiet())] {
-        let report = HerdReport::of(&seen);
+        let report = VmstatReport::of(&seen);
         for width in [24, 80, 140] {
             let text = text(&report, width, false, ColorMode::None);
             for line in text.lines() {
@@ -87,14 +89,14 @@ fn as_text_and_as_data() {
             insta::assert_snapshot!(format!("{name}_{width}"), text);
         }
     }
-    let mut report = HerdReport::of(&machine(8, 5));
+    let mut report = VmstatReport::of(&machine(8, 5));
     report.marks.truncate(2);
     insta::assert_snapshot!("cpus_8_json", serde_json::to_string_pretty(&report).unwrap());
 }
 
 #[test]
 fn ascii_is_ascii_and_colours_only_colour() {
-    let report = HerdReport::of(&machine(72, 5));
+    let report = VmstatReport::of(&machine(72, 5));
     assert!(text(&report, 100, true, ColorMode::None).is_ascii());
     let plain = text(&report, 100, false, ColorMode::None);
     let mut coloured = text(&report, 100, false, ColorMode::True);
@@ -110,19 +112,19 @@ fn ascii_is_ascii_and_colours_only_colour() {
 
 #[test]
 fn what_cannot_be_seen_is_said() {
-    let says = |told: Told| {
+    let says = |which: SeenWaiters| {
         let mut seen = machine(8, 5);
-        seen.waits = Ok(Waits { by_place: Vec::new(), spins: 0, lost: 0, told });
-        let report = HerdReport::of(&seen);
+        seen.waits = Ok(Waits { by_place: Vec::new(), spins: 0, lost: 0, seen: which });
+        let report = VmstatReport::of(&seen);
         assert_eq!(report.verdict.kind, VerdictKind::Herd);
         text(&report, 1000, true, ColorMode::None)
     };
-    assert!(says(Told::NotTheFirst).contains("not the first, so none of two CPUs; none was told for any lock"));
-    let nobody = says(Told::Nobody);
+    assert!(says(SeenWaiters::NotTheFirst).contains("not the first, so none of two CPUs; none was told for any lock"));
+    let nobody = says(SeenWaiters::Nobody);
     assert!(
         nobody.contains("what it costs cannot be seen on this kernel") && !nobody.contains("nothing has to be done")
     );
-    assert!(says(Told::Every).contains("it was not seen to wait for a zone's lock"));
-    let quiet = text(&HerdReport::of(&quiet()), 1000, true, ColorMode::None);
+    assert!(says(SeenWaiters::Every).contains("it was not seen to wait for a zone's lock"));
+    let quiet = text(&VmstatReport::of(&quiet()), 1000, true, ColorMode::None);
     assert!(quiet.contains("not seen: this kernel has no tracepoint contention_begin"), "{quiet}");
 }

@@ -1,6 +1,6 @@
 //! What the place of a wait is called, and waits added up by it.
 
-use super::{Contention, Sum, Wait, Waits};
+use crate::observed::{SeenWaiters, Wait, Waits};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -30,6 +30,51 @@ const ENTRIES: [&str; 19] = [
 const OF_THE_LOCK: usize = 12;
 /// Functions named after the one that takes the lock, besides the outermost.
 const NAMED: usize = 3;
+
+/// A number of waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Sum {
+    /// How many.
+    pub count: u64,
+    /// All together.
+    pub total_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+}
+
+impl Sum {
+    fn add(&mut self, wait: &Wait) {
+        self.count += wait.count;
+        self.total_ns += wait.total_ns;
+        self.max_ns = self.max_ns.max(wait.max_ns);
+    }
+}
+
+/// What is known of waits for zone locks.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Contention {
+    /// Why nothing is known; `None` if something is.
+    pub unseen: Option<String>,
+    /// Which waiters can be seen; `None` if nothing is known.
+    #[serde(rename = "told")]
+    pub seen: Option<SeenWaiters>,
+    /// All waits.
+    pub all: Sum,
+    /// Those of housekeeping itself.
+    pub housekeeping: Sum,
+    /// Those of others while housekeeping ran on another CPU. It need not have been the one that held the lock.
+    pub beside: Sum,
+    /// Those of others while none ran.
+    pub foreground: Sum,
+    /// By caller, longest in total first.
+    pub by_caller: Vec<CallerRow>,
+    /// By zone, longest in total first.
+    pub by_zone: Vec<ZoneRow>,
+    /// Waits for locks of any kind that spin: 0 where the kernel has no events for them.
+    pub spins: u64,
+    /// Waits that are in no figure.
+    pub lost: u64,
+}
 
 /// Waits from one place, for the lock of any zone.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -75,10 +120,11 @@ fn place(functions: &[String]) -> Vec<String> {
     }
 }
 
-pub(super) fn contention(waits: &Result<Waits, String>) -> Contention {
-    let mut told = Contention {
+/// Adds waits up by place, by zone, and by whose they are.
+pub(crate) fn contention(waits: &Result<Waits, String>) -> Contention {
+    let mut contention = Contention {
         unseen: None,
-        told: None,
+        seen: None,
         all: Sum::default(),
         housekeeping: Sum::default(),
         beside: Sum::default(),
@@ -90,33 +136,33 @@ pub(super) fn contention(waits: &Result<Waits, String>) -> Contention {
     };
     let waits = match waits {
         Ok(waits) => waits,
-        Err(why) => return Contention { unseen: Some(why.clone()), ..told },
+        Err(why) => return Contention { unseen: Some(why.clone()), ..contention },
     };
-    (told.told, told.spins, told.lost) = (Some(waits.told), waits.spins, waits.lost);
+    (contention.seen, contention.spins, contention.lost) = (Some(waits.seen), waits.spins, waits.lost);
     let mut callers: BTreeMap<(Vec<String>, bool), (Sum, u64)> = BTreeMap::new();
     let mut zones: BTreeMap<(u32, &str), Sum> = BTreeMap::new();
     for wait in &waits.by_place {
-        told.all.add(wait);
-        sum_of(&mut told, wait).add(wait);
+        contention.all.add(wait);
+        sum_of(&mut contention, wait).add(wait);
         zones.entry((wait.node, &wait.zone)).or_default().add(wait);
         let (sum, beside) = callers.entry((place(&wait.functions), wait.updating)).or_default();
         sum.add(wait);
         *beside += if wait.beside { wait.count } else { 0 };
     }
     let row = |((functions, housekeeping), (waits, beside))| CallerRow { functions, housekeeping, waits, beside };
-    told.by_caller = callers.into_iter().map(row).collect();
-    told.by_caller.sort_by_key(|r| std::cmp::Reverse(r.waits.total_ns));
-    told.by_zone =
+    contention.by_caller = callers.into_iter().map(row).collect();
+    contention.by_caller.sort_by_key(|r| std::cmp::Reverse(r.waits.total_ns));
+    contention.by_zone =
         zones.into_iter().map(|((node, zone), waits)| ZoneRow { node, zone: zone.to_owned(), waits }).collect();
-    told.by_zone.sort_by_key(|r| std::cmp::Reverse(r.waits.total_ns));
-    told
+    contention.by_zone.sort_by_key(|r| std::cmp::Reverse(r.waits.total_ns));
+    contention
 }
 
-fn sum_of<'a>(told: &'a mut Contention, wait: &Wait) -> &'a mut Sum {
+fn sum_of<'a>(contention: &'a mut Contention, wait: &Wait) -> &'a mut Sum {
     match (wait.updating, wait.beside) {
-        (true, _) => &mut told.housekeeping,
-        (false, true) => &mut told.beside,
-        (false, false) => &mut told.foreground,
+        (true, _) => &mut contention.housekeeping,
+        (false, true) => &mut contention.beside,
+        (false, false) => &mut contention.foreground,
     }
 }
 
@@ -166,7 +212,7 @@ mod tests {
             wait("Normal", "free_pcppages_bulk", false, true, 4),
             wait("Normal", "rmqueue_bulk", false, false, 10),
         ];
-        let told = contention(&Ok(Waits { by_place, spins: 50, lost: 0, told: super::super::Told::Every }));
+        let told = contention(&Ok(Waits { by_place, spins: 50, lost: 0, seen: SeenWaiters::Every }));
         let counts = |sum: Sum| (sum.count, sum.total_ns, sum.max_ns);
         assert_eq!(counts(told.all), (19, 1900, 110));
         assert_eq!(counts(told.housekeeping), (5, 500, 103));

@@ -5,7 +5,8 @@
 //! timer wheel then moves a timer that is due in 63 ticks or more up to the next multiple of 8 ticks, and one that is due in 504 or
 //! more to that of 64: at 1,000 ticks a second the timers of 21 or 22 neighbouring CPUs so end on the same tick.
 
-use super::{Cause, MS, Run, SECOND};
+use crate::observed::{Cause, Run};
+use crate::{MS, SECOND};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::f64::consts::TAU;
@@ -14,7 +15,7 @@ use std::f64::consts::TAU;
 /// about 0.3 ms of a zone's lock: runs further apart than a millisecond do not meet there, but where the kernel is slow for debugging.
 pub const TOGETHER_NS: u64 = MS;
 /// Fewer are no herd: of two CPUs only one can wait.
-pub(super) const LEAST_CPUS: u64 = 3;
+pub(crate) const LEAST_CPUS: u64 = 3;
 /// A run is off its phase that comes earlier or later after the one before than the interval by more than this share of it. The
 /// timer wheel alone moves runs by up to 64 ticks of 1,000, or 8 of 100: less than a tenth.
 const OFF_SHARE: u64 = 10;
@@ -102,7 +103,7 @@ pub struct Schedule {
 }
 
 /// Ticks a second: what is usual and nearest, or the number itself. `None` where runs lie less than half a second apart.
-pub(super) fn ticks_a_second(runs: &[Run]) -> Option<u32> {
+pub(crate) fn ticks_a_second(runs: &[Run]) -> Option<u32> {
     const USUAL: [u32; 8] = [100, 128, 200, 250, 256, 300, 1000, 1024];
     let (first, last) = (runs.first()?, runs.last()?);
     let ns = last.start_ns.checked_sub(first.start_ns).filter(|ns| *ns >= SECOND / 2)?;
@@ -110,20 +111,30 @@ pub(super) fn ticks_a_second(runs: &[Run]) -> Option<u32> {
     let hz = ticks as f64 * SECOND as f64 / ns as f64;
     let off = |usual: &u32| (hz / f64::from(*usual) - 1.0).abs();
     let usual = USUAL.into_iter().min_by(|a, b| off(a).total_cmp(&off(b)))?;
-    let exact = u32::try_from(crate::math::floor(hz.round())).ok()?;
+    let exact = u32::try_from(nearest(hz)).ok()?;
     Some(if off(&usual) < 0.015 { usual } else { exact }).filter(|hz| *hz > 0)
+}
+
+/// The nearest whole number; 0 for anything negative or not a number.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the cast saturates, which is what is wanted"
+)]
+fn nearest(value: f64) -> u64 {
+    value.round().max(0.0) as u64
 }
 
 /// Tells phases.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Clock {
+pub(crate) struct Clock {
     /// Some instant of phase 0, before all runs or after.
     zero_ns: i128,
     interval_ns: u64,
 }
 
 impl Clock {
-    pub(super) fn new(runs: &[Run], hz: Option<u32>, interval_ns: u64) -> Clock {
+    pub(crate) fn new(runs: &[Run], hz: Option<u32>, interval_ns: u64) -> Clock {
         // A run starts after its tick, never before: the earliest is nearest to it.
         let of_tick_zero = |hz: u32| {
             let at =
@@ -140,7 +151,7 @@ impl Clock {
 }
 
 /// `runs` are sorted by their start.
-pub(super) fn marks(runs: &[Run], clock: &Clock, from_ns: u64) -> Vec<Mark> {
+pub(crate) fn marks(runs: &[Run], clock: &Clock, from_ns: u64) -> Vec<Mark> {
     let mut before: HashMap<u32, u64> = HashMap::new();
     let mark = |run: &Run| {
         let since = before.insert(run.cpu, run.start_ns).map(|before| run.start_ns - before);
@@ -157,7 +168,7 @@ pub(super) fn marks(runs: &[Run], clock: &Clock, from_ns: u64) -> Vec<Mark> {
 }
 
 /// By number. `marks` are sorted by their start.
-pub(super) fn by_cpu(marks: &[Mark], interval_ns: u64) -> Vec<CpuPhase> {
+pub(crate) fn by_cpu(marks: &[Mark], interval_ns: u64) -> Vec<CpuPhase> {
     let mut of_cpu: HashMap<u32, Vec<&Mark>> = HashMap::new();
     for mark in marks {
         of_cpu.entry(mark.cpu).or_default().push(mark);
@@ -200,13 +211,13 @@ fn circular(phases: &[u64], interval_ns: u64) -> (Option<u64>, u64) {
     if length < 1e-6 {
         return (None, interval_ns);
     }
-    let to_ns = |angle: f64| crate::math::floor((angle / TAU * interval_ns as f64).round()) as u64;
+    let to_ns = |angle: f64| nearest(angle / TAU * interval_ns as f64);
     let spread = to_ns((-2.0 * length.min(1.0).ln()).max(0.0).sqrt()).min(interval_ns);
     (Some(to_ns(y.atan2(x).rem_euclid(TAU)) % interval_ns), spread)
 }
 
 /// `runs` are sorted by their start.
-pub(super) fn together(runs: &[Run], period_ns: u64, hz: Option<u32>) -> Together {
+pub(crate) fn together(runs: &[Run], period_ns: u64, hz: Option<u32>) -> Together {
     let company = company(runs, TOGETHER_NS);
     let in_company = company.iter().filter(|c| **c).count();
     let peak = peak(runs, TOGETHER_NS);
@@ -241,7 +252,7 @@ fn most_overlapping(runs: &[Run]) -> u64 {
 }
 
 /// For each run, by time, how many different CPUs started within `window_ns` before it, both ends counted in, itself included.
-pub(super) fn cpus_within(starts: &[(u32, u64)], window_ns: u64) -> Vec<u64> {
+pub fn cpus_within(starts: &[(u32, u64)], window_ns: u64) -> Vec<u64> {
     let mut of_cpu: HashMap<u32, u32> = HashMap::new();
     let mut first = 0;
     let count = |(cpu, start): &(u32, u64)| {
@@ -344,7 +355,7 @@ fn most_by_chance(runs: usize, period_ns: u64) -> u64 {
 
 /// Multiples of how many ticks the timer wheel keeps a timer at that is due in `ticks`: 64 slots a level, each level 8 times as
 /// coarse as the one below, which it takes over from one slot early.
-pub(super) fn wheel_ticks(ticks: u64) -> u64 {
+pub(crate) fn wheel_ticks(ticks: u64) -> u64 {
     let mut grain = 1;
     while ticks >= 63 * grain && grain < 8_u64.pow(8) {
         grain *= 8;
@@ -355,7 +366,7 @@ pub(super) fn wheel_ticks(ticks: u64) -> u64 {
 /// Ticks after the wheel's that a run may begin: the tick itself, and one until a worker has a CPU.
 const SLACK_TICKS: u64 = 2;
 
-pub(super) fn schedule(runs: &[Run], hz: u32, interval_ns: u64, online: usize) -> Schedule {
+pub(crate) fn schedule(runs: &[Run], hz: u32, interval_ns: u64, online: usize) -> Schedule {
     let hz = u64::from(hz);
     let wheel = wheel_ticks(hz * (interval_ns / SECOND));
     let of_timers = runs.iter().filter(|r| r.cause == Cause::Timer);
@@ -374,7 +385,7 @@ pub(super) fn schedule(runs: &[Run], hz: u32, interval_ns: u64, online: usize) -
 }
 
 #[cfg(test)]
-pub(super) mod naive {
+pub(crate) mod naive {
     //! What the quick ways above have to agree with.
 
     use super::*;

@@ -1,14 +1,15 @@
 //! Worked numbers, made-up machines, and the quick counts against naive ones.
 
-use super::phases::naive;
-use super::*;
+use crate::phases::{self, Spacing, naive};
+use crate::verdict::VerdictKind;
+use crate::{Cause, MS, Observed, Run, Runs, SECOND, SeenWaiters, VmstatReport, Wait, Waits};
 use isotherm_rng::Rng;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A run of 20 us at a tick and some microseconds, at `hz` ticks a second; time begins with tick 0.
 fn run(cpu: u32, hz: u64, jiffies: u64, us: u64, cause: Cause) -> Run {
     let start_ns = jiffies * SECOND / hz + us * 1000;
-    Run { cpu, start_ns, end_ns: start_ns + 20_000, jiffies, cause }
+    Run { cpu, queued_ns: None, start_ns, end_ns: start_ns + 20_000, jiffies, cause }
 }
 
 fn seen(cpus: u32, seconds: u64, runs: Vec<Run>) -> Observed {
@@ -18,10 +19,12 @@ fn seen(cpus: u32, seconds: u64, runs: Vec<Run>) -> Observed {
         online: (0..cpus).collect(),
         isolated: Vec::new(),
         interval_s: 1,
-        runs,
-        shepherds: seconds,
+        runs: Runs {
+            updates: runs,
+            shepherds: (0..seconds).map(|second| run(0, 1000, second * 1000, 0, Cause::Unknown)).collect(),
+        },
         lost_runs: 0,
-        waits: Ok(Waits { by_place: Vec::new(), spins: 5, lost: 0, told: Told::NotTheFirst }),
+        waits: Ok(Waits { by_place: Vec::new(), spins: 5, lost: 0, seen: SeenWaiters::NotTheFirst }),
     }
 }
 
@@ -58,7 +61,7 @@ fn the_timer_wheel_is_as_coarse_as_the_kernels() {
 fn one_cpu_alone_keeps_its_phase() {
     let ticks = [25_000, 25_250, 25_500, 25_750, 26_000];
     let runs: Vec<Run> = ticks.into_iter().map(|t| run(0, 250, t, 50, Cause::Timer)).collect();
-    let report = HerdReport::of(&seen(1, 5, runs));
+    let report = VmstatReport::of(&seen(1, 5, runs));
     assert_eq!(report.hz, Some(250));
     let cpu = report.cpus[0];
     assert_eq!((cpu.runs, cpu.kicked_runs, cpu.off_phase_runs), (5, 0, 0));
@@ -75,12 +78,12 @@ fn phases_around_the_end_of_the_interval_have_their_mean_there() {
     let mut runs: Vec<Run> = at.into_iter().map(|(t, us)| run(0, 100, t, us, Cause::Timer)).collect();
     // Another CPU, so that phase 0 is a tick of a whole second.
     runs.push(run(1, 100, 25_300, 0, Cause::Timer));
-    let report = HerdReport::of(&seen(2, 5, runs));
+    let report = VmstatReport::of(&seen(2, 5, runs));
     let phase = report.cpus[0].phase_ns.unwrap();
     // Ticks of 10 ms: 24,999 is 0.99 of a second, 25,251 is 0.51, 25,499 is 0.99, 25,751 is 0.51.
     assert!(phase.abs_diff(750 * MS) < MS, "{phase}");
     let near =
-        HerdReport::of(&seen(1, 5, [24_999, 25_101, 25_199, 25_301].map(|t| run(0, 100, t, 0, Cause::Timer)).into()));
+        VmstatReport::of(&seen(1, 5, [24_999, 25_101, 25_199, 25_301].map(|t| run(0, 100, t, 0, Cause::Timer)).into()));
     let phase = near.cpus[0].phase_ns.unwrap();
     assert!(!(MS..999 * MS).contains(&phase), "{phase}");
     assert!(near.cpus[0].phase_spread_ns.abs_diff(10 * MS) < MS, "{:?}", near.cpus[0]);
@@ -90,7 +93,7 @@ fn phases_around_the_end_of_the_interval_have_their_mean_there() {
 fn runs_off_their_phase_are_told_from_those_on_it() {
     let ticks = [(100_000, Cause::Timer), (101_064, Cause::Timer), (101_500, Cause::Shepherd), (102_500, Cause::Timer)];
     let runs: Vec<Run> = ticks.map(|(t, cause)| run(7, 1000, t, 0, cause)).into();
-    let report = HerdReport::of(&seen(8, 5, runs));
+    let report = VmstatReport::of(&seen(8, 5, runs));
     let off: Vec<bool> = report.marks.iter().map(|m| m.off_phase).collect();
     // 64 ticks late is the timer wheel; 436 after the one before is a kick; and the one after it is a whole interval later.
     assert_eq!(off, [false, false, true, false]);
@@ -100,7 +103,7 @@ fn runs_off_their_phase_are_told_from_those_on_it() {
 
 #[test]
 fn a_stock_kernel_of_72_cpus_at_1000_ticks_is_a_herd_of_its_timer_wheel() {
-    let report = HerdReport::of(&seen(72, 10, stock(72, 1000, 10)));
+    let report = VmstatReport::of(&seen(72, 10, stock(72, 1000, 10)));
     assert_eq!((report.hz, report.runs), (Some(1000), 720));
     // 216 ticks of skew fall into slots of 64: 21 or 22 CPUs each.
     assert!([21, 22].contains(&report.together.most_in_a_ms), "{:?}", report.together);
@@ -114,7 +117,7 @@ fn a_stock_kernel_of_72_cpus_at_1000_ticks_is_a_herd_of_its_timer_wheel() {
 #[test]
 fn phases_apart_are_no_herd_with_any_number_of_cpus() {
     for cpus in [2, 8, 72, 250] {
-        let report = HerdReport::of(&seen(cpus, 10, spread(cpus, 1000, 10)));
+        let report = VmstatReport::of(&seen(cpus, 10, spread(cpus, 1000, 10)));
         assert_eq!(report.verdict.kind, VerdictKind::NoHerd, "{cpus}: {:?}", report.verdict);
         assert_eq!(report.together.most_overlapping, 1);
         assert!(report.verdict.advice.is_empty());
@@ -134,10 +137,17 @@ fn random_phases_are_no_herd_and_chance_is_counted_right() {
             for second in 100..110 {
                 let start_ns = second * SECOND + phase;
                 let jiffies = start_ns / MS;
-                runs.push(Run { cpu, start_ns, end_ns: start_ns + 20_000, jiffies, cause: Cause::Timer });
+                runs.push(Run {
+                    cpu,
+                    queued_ns: None,
+                    start_ns,
+                    end_ns: start_ns + 20_000,
+                    jiffies,
+                    cause: Cause::Timer,
+                });
             }
         }
-        let report = HerdReport::of(&seen(72, 10, runs));
+        let report = VmstatReport::of(&seen(72, 10, runs));
         company += report.together.in_company_pct;
         by_chance += report.together.in_company_by_chance_pct;
         beyond += u32::from(report.together.most_in_a_ms > report.together.most_by_chance);
@@ -173,7 +183,7 @@ fn kicks_that_bring_cpus_together_are_named() {
     if let Ok(waits) = &mut observed.waits {
         waits.by_place = vec![wait(true, 12), wait(false, 4)];
     }
-    let report = HerdReport::of(&observed);
+    let report = VmstatReport::of(&observed);
     assert_eq!(report.verdict.kind, VerdictKind::Herd, "{:?}", report.verdict);
     assert_eq!((report.verdict.cpus_at_once, report.together.most_overlapping), (5, 5));
     assert_eq!(
@@ -191,18 +201,18 @@ fn one_meeting_in_the_period_is_no_herd() {
         run.start_ns = 110 * SECOND + u64::from(run.cpu) * 100;
         (run.end_ns, run.jiffies) = (run.start_ns + 20_000, 110 * 250);
     }
-    let report = HerdReport::of(&seen(8, 30, runs));
+    let report = VmstatReport::of(&seen(8, 30, runs));
     assert_eq!((report.together.most_in_a_ms, report.together.most_by_chance), (4, 2));
     assert_eq!(report.verdict.kind, VerdictKind::NoHerd, "{:?}", report.verdict);
 }
 
 #[test]
 fn nothing_at_all_is_told_as_such() {
-    let report = HerdReport::of(&seen(8, 10, Vec::new()));
+    let report = VmstatReport::of(&seen(8, 10, Vec::new()));
     assert_eq!((report.verdict.kind, report.runs, report.hz), (VerdictKind::NotEnoughRuns, 0, None));
-    let two = HerdReport::of(&seen(2, 10, Vec::new()));
+    let two = VmstatReport::of(&seen(2, 10, Vec::new()));
     assert_eq!(two.verdict.kind, VerdictKind::NoHerd);
-    let cut_short = HerdReport::of(&seen(2, 1, Vec::new()));
+    let cut_short = VmstatReport::of(&seen(2, 1, Vec::new()));
     assert_eq!(cut_short.verdict.kind, VerdictKind::NotEnoughRuns);
     assert!(cut_short.verdict.reasons[0].contains("it takes 6 in 2 intervals"), "{:?}", cut_short.verdict);
 }
@@ -218,7 +228,14 @@ fn quick_counts_agree_with_naive_ones() {
             .map(|_| {
                 let start_ns = 1000 + rng.below(times);
                 let cpu = u32::try_from(rng.below(cpus)).unwrap();
-                Run { cpu, start_ns, end_ns: start_ns + rng.below(9), jiffies: 0, cause: Cause::Unknown }
+                Run {
+                    cpu,
+                    queued_ns: None,
+                    start_ns,
+                    end_ns: start_ns + rng.below(9),
+                    jiffies: 0,
+                    cause: Cause::Unknown,
+                }
             })
             .collect();
         runs.sort_unstable_by_key(|r| (r.start_ns, r.cpu));

@@ -4,7 +4,7 @@
 //! allocations might. Beyond that the threshold is an argument and not a number of CPUs:
 //!
 //! 1. More CPUs start within a millisecond than random phases would bring about in one observation of a hundred
-//!    ([`Together::most_by_chance`](super::Together)): with few CPUs that is three, with hundreds five or more, for hundreds
+//!    ([`Together::most_by_chance`]): with few CPUs that is three, with hundreds five or more, for hundreds
 //!    of runs a second meet now and then whatever their phases.
 //! 2. And it is no single event: at least a tenth of all runs start in such company, or at least a tenth of the waits for zone locks
 //!    are housekeeping's own. CPUs that met once in the period are told, as no herd.
@@ -12,9 +12,11 @@
 //! What is not asked for is a wait that was seen: which waiters the kernel tells of depends on its locks, and whether CPUs have
 //! something to give back when they run depends on the load. So a herd is told by when CPUs run, and what it costs beside.
 
-use super::phases::LEAST_CPUS;
-use super::{HerdReport, Told};
-use crate::human;
+use crate::SECOND;
+use crate::callers::Contention;
+use crate::observed::SeenWaiters;
+use crate::phases::{LEAST_CPUS, Schedule, Together};
+use isotherm_units::human;
 use serde::Serialize;
 
 /// Share of runs in a herd; and housekeeping's share of all waits, percent.
@@ -37,6 +39,17 @@ pub enum VerdictKind {
     NotEnoughRuns,
 }
 
+/// The verdict as a word, for who reads the first column only.
+impl std::fmt::Display for VerdictKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            VerdictKind::NoHerd => "no herd",
+            VerdictKind::Herd => "herd",
+            VerdictKind::NotEnoughRuns => "not enough runs",
+        })
+    }
+}
+
 /// What follows, why, and what to do.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Verdict {
@@ -52,43 +65,56 @@ pub struct Verdict {
     pub advice: Vec<String>,
 }
 
-pub(super) fn judge(report: &HerdReport) -> Verdict {
-    let kind = kind(report);
-    let cpus_at_once = report.together.most_in_a_ms;
+/// What the verdict rests on: the figures of a report that it needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Evidence<'a> {
+    pub period_ns: u64,
+    pub interval_ns: u64,
+    pub cpus_online: u64,
+    /// Of `vmstat_update`.
+    pub runs: u64,
+    pub together: &'a Together,
+    pub schedule: Option<&'a Schedule>,
+    pub contention: &'a Contention,
+}
+
+pub(crate) fn judge(evidence: &Evidence<'_>) -> Verdict {
+    let kind = kind(evidence);
+    let cpus_at_once = evidence.together.most_in_a_ms;
     let summary = match kind {
         VerdictKind::NoHerd => "no herd".to_owned(),
         VerdictKind::Herd => {
-            format!("herd: {cpus_at_once} of {} CPUs at once; {}", report.cpus_online, harm(report))
+            format!("herd: {cpus_at_once} of {} CPUs at once; {}", evidence.cpus_online, harm(evidence))
         }
         VerdictKind::NotEnoughRuns => "not enough runs".to_owned(),
     };
     let advice = match kind {
         VerdictKind::NoHerd => Vec::new(),
-        VerdictKind::Herd => against_a_herd(report),
+        VerdictKind::Herd => against_a_herd(evidence),
         VerdictKind::NotEnoughRuns => vec![format!(
             "watch for longer (--duration), {} or more, and under load: an idle CPU folds its counters as it goes idle and \
              is not woken for them",
-            human::duration(report.interval_ns.saturating_mul(5))
+            human::duration(evidence.interval_ns.saturating_mul(5))
         )],
     };
-    Verdict { kind, cpus_at_once, summary, reasons: reasons(report, kind), advice }
+    Verdict { kind, cpus_at_once, summary, reasons: reasons(evidence, kind), advice }
 }
 
-fn kind(report: &HerdReport) -> VerdictKind {
-    let together = &report.together;
+fn kind(evidence: &Evidence<'_>) -> VerdictKind {
+    let together = evidence.together;
     // Whatever the machine: nobody can tell a watch that was too short from one that saw nothing.
-    if report.period_ns < LEAST_INTERVALS * report.interval_ns {
+    if evidence.period_ns < LEAST_INTERVALS * evidence.interval_ns {
         return VerdictKind::NotEnoughRuns;
     }
-    if report.cpus_online < LEAST_CPUS {
+    if evidence.cpus_online < LEAST_CPUS {
         return VerdictKind::NoHerd;
     }
-    if report.runs < LEAST_RUNS {
+    if evidence.runs < LEAST_RUNS {
         return VerdictKind::NotEnoughRuns;
     }
     let by_number = together.most_in_a_ms >= LEAST_CPUS && together.most_in_a_ms > together.most_by_chance;
     let repeats = together.in_herd_pct >= NOTABLE_PCT;
-    if by_number && (repeats || housekeeping_pct(report) >= NOTABLE_PCT) {
+    if by_number && (repeats || housekeeping_pct(evidence) >= NOTABLE_PCT) {
         VerdictKind::Herd
     } else {
         VerdictKind::NoHerd
@@ -96,17 +122,17 @@ fn kind(report: &HerdReport) -> VerdictKind {
 }
 
 /// Waits that are housekeeping's own, percent of all.
-fn housekeeping_pct(report: &HerdReport) -> f64 {
-    let (own, all) = (report.contention.housekeeping.count, report.contention.all.count);
+fn housekeeping_pct(evidence: &Evidence<'_>) -> f64 {
+    let (own, all) = (evidence.contention.housekeeping.count, evidence.contention.all.count);
     if all == 0 { 0.0 } else { own as f64 / all as f64 * 100.0 }
 }
 
 /// What the herd was seen to cost.
-fn harm(report: &HerdReport) -> String {
-    let own = report.contention.housekeeping;
-    match report.contention.told {
+fn harm(evidence: &Evidence<'_>) -> String {
+    let own = evidence.contention.housekeeping;
+    match evidence.contention.seen {
         None => "what it costs was not seen".to_owned(),
-        Some(Told::Nobody) => "what it costs cannot be seen on this kernel".to_owned(),
+        Some(SeenWaiters::Nobody) => "what it costs cannot be seen on this kernel".to_owned(),
         Some(_) if own.count == 0 => "it was not seen to wait for a zone's lock".to_owned(),
         Some(_) => format!(
             "it waited {} times for a zone's lock, {} in all, {} at most",
@@ -117,13 +143,13 @@ fn harm(report: &HerdReport) -> String {
     }
 }
 
-fn reasons(report: &HerdReport, kind: VerdictKind) -> Vec<String> {
-    let together = &report.together;
+fn reasons(evidence: &Evidence<'_>, kind: VerdictKind) -> Vec<String> {
+    let together = evidence.together;
     let mut reasons = Vec::new();
-    if report.cpus_online < LEAST_CPUS && kind == VerdictKind::NoHerd {
+    if evidence.cpus_online < LEAST_CPUS && kind == VerdictKind::NoHerd {
         reasons.push(format!(
             "{} online: of two CPUs at most one waits, for one hold of the lock, and fewer have nobody to wait for",
-            match report.cpus_online {
+            match evidence.cpus_online {
                 1 => "1 CPU".to_owned(),
                 n => format!("{n} CPUs"),
             }
@@ -132,9 +158,9 @@ fn reasons(report: &HerdReport, kind: VerdictKind) -> Vec<String> {
     if kind == VerdictKind::NotEnoughRuns {
         reasons.push(format!(
             "{} runs in {}; it takes {LEAST_RUNS} in {LEAST_INTERVALS} intervals of {}",
-            report.runs,
-            human::duration(report.period_ns),
-            human::duration(report.interval_ns)
+            evidence.runs,
+            human::duration(evidence.period_ns),
+            human::duration(evidence.interval_ns)
         ));
         return reasons;
     }
@@ -158,22 +184,22 @@ fn reasons(report: &HerdReport, kind: VerdictKind) -> Vec<String> {
             LEAST_CPUS.max(together.most_by_chance + 1)
         ));
     }
-    if report.contention.all.count > 0 {
+    if evidence.contention.all.count > 0 {
         reasons.push(format!(
             "{}% of the waits for zone locks were housekeeping's own",
-            human::percent(housekeeping_pct(report))
+            human::percent(housekeeping_pct(evidence))
         ));
     }
     if kind == VerdictKind::Herd {
-        reasons.push(cause(report));
+        reasons.push(cause(evidence));
     }
     reasons
 }
 
 /// What brought the most CPUs together.
-fn cause(report: &HerdReport) -> String {
-    let cpus = report.together.most_in_a_ms;
-    let kicked = report.together.most_kicked_pct;
+fn cause(evidence: &Evidence<'_>) -> String {
+    let cpus = evidence.together.most_in_a_ms;
+    let kicked = evidence.together.most_kicked_pct;
     if kicked >= 50.0 {
         return format!(
             "of those {cpus}, {}% were started by the shepherd, which queues every CPU with something to fold at once",
@@ -181,7 +207,7 @@ fn cause(report: &HerdReport) -> String {
         );
     }
     let timers = format!("of those {cpus}, {}% were started by their timers", human::percent(100.0 - kicked));
-    match report.schedule {
+    match evidence.schedule {
         Some(schedule) if schedule.wheel_ticks > 3 => format!(
             "{timers}: the kernel puts CPUs 3 ticks apart, but keeps timers due this far ahead at multiples of {} ticks, so that up \
              to {} CPUs share a tick",
@@ -191,15 +217,15 @@ fn cause(report: &HerdReport) -> String {
     }
 }
 
-fn against_a_herd(report: &HerdReport) -> Vec<String> {
-    let own = report.contention.housekeeping;
+fn against_a_herd(evidence: &Evidence<'_>) -> Vec<String> {
+    let own = evidence.contention.housekeeping;
     let mut advice = Vec::new();
-    if report.contention.told.is_some_and(|told| told != Told::Nobody) && own.count == 0 {
+    if evidence.contention.seen.is_some_and(|seen| seen != SeenWaiters::Nobody) && own.count == 0 {
         advice.push(
             "nothing has to be done as long as nobody waits for it; look again under your heaviest load".to_owned(),
         );
     }
-    let interval = report.interval_ns / super::SECOND;
+    let interval = evidence.interval_ns / SECOND;
     advice.push(format!(
         "a longer interval (vm.stat_interval, now {interval} s) makes it rarer, not smaller; counters in /proc/vmstat are then as old"
     ));

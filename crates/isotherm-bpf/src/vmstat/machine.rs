@@ -1,7 +1,9 @@
-//! What the machine says of itself that matters for housekeeping.
+//! What the machine says of itself that matters for the periodic drain of per-CPU lists: CPUs, settings, locks.
 
-use super::Spinlocks;
-use isotherm_sys::host::{HostRoots, Tree, list_numbers};
+use super::spinlocks::seen_waiters;
+use isotherm_sys::host::{Tree, list_numbers};
+use isotherm_vmstat::SeenWaiters;
+use std::path::Path;
 
 /// CPUs and settings. Nothing is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,14 +14,14 @@ pub struct Machine {
     pub isolated: Vec<u32>,
     /// `vm.stat_interval`, seconds between two runs on a CPU; `None` if it cannot be read.
     pub interval_s: Option<u32>,
-    /// How waiters for a spinlock wait. Asked of the processor, whatever the roots.
-    pub spinlocks: Spinlocks,
+    /// Which waiters for a spinlock can be seen. Asked of the processor, whatever the roots.
+    pub seen: SeenWaiters,
 }
 
 impl Machine {
-    /// Reads six small files below `roots`.
-    pub fn read(roots: &HostRoots) -> Machine {
-        let (proc, sys) = (Tree::at(&roots.proc), Tree::at(&roots.sys));
+    /// Reads six small files below `proc` and `sys`, which are `/proc` and `/sys` but in tests.
+    pub fn read(proc: &Path, sys: &Path) -> Machine {
+        let (proc, sys) = (Tree::at(proc), Tree::at(sys));
         let cpus = |name: &str| {
             let list: Option<String> = sys.number(&format!("devices/system/cpu/{name}"));
             list.and_then(|list| list_numbers(&list)).unwrap_or_default()
@@ -32,7 +34,7 @@ impl Machine {
         isolated.retain(|cpu| online.contains(cpu));
         let command_line: String = proc.number("cmdline").unwrap_or_default();
         Machine {
-            spinlocks: Spinlocks::of_this_kernel(cpus("possible").len(), &command_line),
+            seen: seen_waiters(cpus("possible").len(), &command_line),
             interval_s: proc.number("sys/vm/stat_interval"),
             online,
             isolated,
@@ -56,12 +58,10 @@ mod tests {
         write("sys/devices/system/cpu/isolated", "3,5\n");
         write("sys/devices/system/cpu/nohz_full", "(null)\n");
         write("proc/sys/vm/stat_interval", "10\n");
-        let roots = HostRoots { proc: dir.path().join("proc"), sys: dir.path().join("sys"), ..HostRoots::default() };
-        let machine = Machine::read(&roots);
+        let machine = Machine::read(&dir.path().join("proc"), &dir.path().join("sys"));
         assert_eq!((machine.online, machine.isolated), (vec![0, 1, 2, 3, 6], vec![3]));
         assert_eq!(machine.interval_s, Some(10));
-        let nothing = HostRoots { proc: dir.path().join("none"), sys: dir.path().join("none"), ..HostRoots::default() };
-        let machine = Machine::read(&nothing);
+        let machine = Machine::read(&dir.path().join("none"), &dir.path().join("none"));
         assert_eq!((machine.online.len(), machine.interval_s), (0, None));
     }
 }

@@ -1,28 +1,14 @@
-//! Which waiters for a spinlock this kernel tells of.
+//! Which waiters for a spinlock this kernel reports.
 //!
 //! The tracepoint stands where a waiter joins the queue of a queued spinlock. Who comes first while the lock is held does not
 //! join: it sets one bit of the lock and spins on it. In a guest the kernel may do without the queue altogether (a lock that is
-//! tested and set), which tells of nobody; or, if the hypervisor can wake a processor that waits, put every waiter into it.
+//! tested and set), which reports nobody; or, if the hypervisor can wake a processor that waits, put every waiter into it.
 
-use serde::Serialize;
+use isotherm_vmstat::SeenWaiters;
 
-/// How a waiter for a spinlock waits, as far as can be told from the processor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Spinlocks {
-    /// Queued: the tracepoint tells of the second waiter of a lock and those after, never of the first.
-    Queued,
-    /// Queued, by a guest whose hypervisor helps: the tracepoint tells of every waiter.
-    Paravirtual,
-    /// Tested and set, by a guest whose hypervisor does not help: the tracepoint tells of no waiter.
-    TestAndSet,
-    /// Not known for this processor or hypervisor.
-    Unknown,
-}
-
-/// What a guest is told by its hypervisor, as far as it decides how spinlocks wait.
+/// What the processor says of a guest's hypervisor, as far as it decides how spinlocks wait.
 #[derive(Clone, Copy, Debug, Default)]
-struct Told {
+struct Processor {
     /// The signature of the hypervisor; none on bare metal.
     hypervisor: Option<[u8; 12]>,
     /// KVM can wake a processor that waits for a lock.
@@ -33,39 +19,37 @@ struct Told {
     declined: bool,
 }
 
-impl Spinlocks {
-    /// Those of the running kernel. `cpus`: possible processors; `command_line`: the kernel's.
-    pub fn of_this_kernel(cpus: usize, command_line: &str) -> Spinlocks {
-        let declined = cpus < 2 || command_line.split_ascii_whitespace().any(|word| word == "nopvspin");
-        match told(declined) {
-            Some(told) => judge(told),
-            None if cfg!(target_arch = "aarch64") => Spinlocks::Queued,
-            None => Spinlocks::Unknown,
-        }
+/// Which waiters the running kernel reports. `cpus`: possible processors; `command_line`: the kernel's.
+pub(super) fn seen_waiters(cpus: usize, command_line: &str) -> SeenWaiters {
+    let declined = cpus < 2 || command_line.split_ascii_whitespace().any(|word| word == "nopvspin");
+    match processor(declined) {
+        Some(processor) => judge(processor),
+        None if cfg!(target_arch = "aarch64") => SeenWaiters::NotTheFirst,
+        None => SeenWaiters::Unknown,
     }
 }
 
 /// As Linux decides on x86 with CONFIG_PARAVIRT_SPINLOCKS.
-fn judge(told: Told) -> Spinlocks {
-    match told.hypervisor.as_ref() {
-        None => Spinlocks::Queued,
-        Some(b"KVMKVMKVM\0\0\0") if !told.unhalt => Spinlocks::TestAndSet,
-        Some(b"KVMKVMKVM\0\0\0") if told.dedicated || told.declined => Spinlocks::Queued,
-        Some(b"KVMKVMKVM\0\0\0") => Spinlocks::Paravirtual,
-        Some(b"TCGTCGTCGTCG" | b"VMwareVMware") => Spinlocks::TestAndSet,
+fn judge(processor: Processor) -> SeenWaiters {
+    match processor.hypervisor.as_ref() {
+        None => SeenWaiters::NotTheFirst,
+        Some(b"KVMKVMKVM\0\0\0") if !processor.unhalt => SeenWaiters::Nobody,
+        Some(b"KVMKVMKVM\0\0\0") if processor.dedicated || processor.declined => SeenWaiters::NotTheFirst,
+        Some(b"KVMKVMKVM\0\0\0") => SeenWaiters::Every,
+        Some(b"TCGTCGTCGTCG" | b"VMwareVMware") => SeenWaiters::Nobody,
         // Xen and Hyper-V help or do not, by settings that a guest's programs do not see.
-        Some(_) => Spinlocks::Unknown,
+        Some(_) => SeenWaiters::Unknown,
     }
 }
 
 #[cfg(target_arch = "x86_64")]
-fn told(declined: bool) -> Option<Told> {
+fn processor(declined: bool) -> Option<Processor> {
     use std::arch::x86_64::__cpuid;
     const HYPERVISOR: u32 = 1 << 31;
     const PV_UNHALT: u32 = 1 << 7;
     const REALTIME: u32 = 1 << 0;
     if __cpuid(1).ecx & HYPERVISOR == 0 {
-        return Some(Told { declined, ..Told::default() });
+        return Some(Processor { declined, ..Processor::default() });
     }
     let name = __cpuid(0x4000_0000);
     let mut signature = [0; 12];
@@ -73,7 +57,7 @@ fn told(declined: bool) -> Option<Told> {
         bytes.copy_from_slice(&word.to_le_bytes());
     }
     let features = __cpuid(0x4000_0001);
-    Some(Told {
+    Some(Processor {
         hypervisor: Some(signature),
         unhalt: features.eax & PV_UNHALT != 0,
         dedicated: features.edx & REALTIME != 0,
@@ -82,7 +66,7 @@ fn told(declined: bool) -> Option<Told> {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn told(_: bool) -> Option<Told> {
+fn processor(_: bool) -> Option<Processor> {
     None
 }
 
@@ -92,18 +76,18 @@ mod tests {
 
     #[test]
     fn what_the_hypervisor_tells_decides() {
-        let kvm = Told { hypervisor: Some(*b"KVMKVMKVM\0\0\0"), unhalt: true, ..Told::default() };
-        for (told, expected) in [
-            (Told::default(), Spinlocks::Queued),
-            (kvm, Spinlocks::Paravirtual),
-            (Told { unhalt: false, ..kvm }, Spinlocks::TestAndSet),
-            (Told { dedicated: true, ..kvm }, Spinlocks::Queued),
-            (Told { declined: true, ..kvm }, Spinlocks::Queued),
-            (Told { declined: true, unhalt: false, ..kvm }, Spinlocks::TestAndSet),
-            (Told { hypervisor: Some(*b"TCGTCGTCGTCG"), ..kvm }, Spinlocks::TestAndSet),
-            (Told { hypervisor: Some(*b"Microsoft Hv"), ..kvm }, Spinlocks::Unknown),
+        let kvm = Processor { hypervisor: Some(*b"KVMKVMKVM\0\0\0"), unhalt: true, ..Processor::default() };
+        for (processor, expected) in [
+            (Processor::default(), SeenWaiters::NotTheFirst),
+            (kvm, SeenWaiters::Every),
+            (Processor { unhalt: false, ..kvm }, SeenWaiters::Nobody),
+            (Processor { dedicated: true, ..kvm }, SeenWaiters::NotTheFirst),
+            (Processor { declined: true, ..kvm }, SeenWaiters::NotTheFirst),
+            (Processor { declined: true, unhalt: false, ..kvm }, SeenWaiters::Nobody),
+            (Processor { hypervisor: Some(*b"TCGTCGTCGTCG"), ..kvm }, SeenWaiters::Nobody),
+            (Processor { hypervisor: Some(*b"Microsoft Hv"), ..kvm }, SeenWaiters::Unknown),
         ] {
-            assert_eq!(judge(told), expected, "{told:?}");
+            assert_eq!(judge(processor), expected, "{processor:?}");
         }
     }
 }

@@ -20,7 +20,7 @@ fn a_record_is_decoded_as_the_program_lays_it_out() {
 
 #[test]
 fn layouts_are_those_of_the_program() {
-    use skeleton::types;
+    use crate::skeletons::vmstat::types;
     assert_eq!(size_of::<types::caller>(), 16);
     assert_eq!(std::mem::offset_of!(types::running, spins), SPINS_WORD * 8);
     assert_eq!(std::mem::offset_of!(types::caller, beside), 14);
@@ -41,9 +41,9 @@ fn hidden_and_missing_symbols_are_told_apart() {
 
 #[test]
 fn every_cpu_with_something_to_fold_is_seen() {
-    let opened = symbols().and_then(|symbols| Observer::open(&symbols));
-    let mut observer = match opened {
-        Ok(observer) => observer,
+    let opened = symbols().and_then(|symbols| Ok((Observer::open(&symbols)?, symbols)));
+    let (mut observer, symbols) = match opened {
+        Ok(opened) => opened,
         Err(error) => {
             let _ = writeln!(io::stderr(), "skipped: needs the observer of housekeeping: {error}");
             return;
@@ -53,9 +53,7 @@ fn every_cpu_with_something_to_fold_is_seen() {
     // Twice the default interval, and no longer than it takes.
     for _ in 0..40 {
         std::thread::sleep(Duration::from_millis(100));
-        let more = observer.drain().unwrap();
-        runs.updates.extend(more.updates);
-        runs.shepherds.extend(more.shepherds);
+        runs.extend(observer.drain().unwrap());
         if runs.updates.len() >= 2 && !runs.shepherds.is_empty() {
             break;
         }
@@ -69,8 +67,8 @@ fn every_cpu_with_something_to_fold_is_seen() {
         assert!(run.queued_ns.is_none_or(|at| at <= run.start_ns), "{run:?}");
     }
     assert_eq!(observer.lost_runs(), 0);
-    let waits = observer.waits().unwrap();
-    for wait in &waits.by_caller {
+    let waits = observer.waits(&symbols, SeenWaiters::Unknown).unwrap();
+    for wait in &waits.by_place {
         assert!(wait.count > 0 && wait.max_ns <= wait.total_ns && !wait.zone.is_empty(), "{wait:?}");
     }
 }
