@@ -170,7 +170,7 @@ run_guest() { # run_guest NAME LIMIT ITEM...: items are those of lab/suite.sh
 }
 
 quick() {
-    local paths sys contract isotherm
+    local paths sys bpf contract isotherm
     command -v qemu-system-x86_64 >/dev/null || {
         echo "skipped: needs qemu-system-x86_64 (lab boot)"
         return 0
@@ -181,10 +181,11 @@ quick() {
     }
     paths=$(build --workspace)
     sys=$(grep /isotherm_sys- <<<"$paths")
+    bpf=$(grep /isotherm_bpf- <<<"$paths")
     contract=$(grep /contract- <<<"$paths")
     isotherm=$(dirname "$(dirname "$PWD/$sys")")/isotherm
     extra=()
-    local items=("isotherm=$isotherm=doctor" "isotherm_sys=$PWD/$sys" "contract=$PWD/$contract")
+    local items=("isotherm=$isotherm=doctor" "isotherm_sys=$PWD/$sys" "isotherm_bpf=$PWD/$bpf" "contract=$PWD/$contract")
     run_guest 6.1 110 "${items[@]}" && return
     # Code that the kernel changes while another processor executes it crashes some emulated machines (see suite.sh): no fault of ours.
     grep -q 'RIP: .*handle_mm_fault' "$kept/6.1.kernel.log" || return 1
