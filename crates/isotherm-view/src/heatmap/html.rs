@@ -7,8 +7,8 @@
 //! Names in the data come from the watched processes. JSON within a script element ends at `</script` whatever quotes say, so
 //! every `<` is written as an escape; the page puts names on the screen as text only, and its policy forbids requests.
 
-use super::model::targets_by_size;
-use super::{Arrangement, Axis, HeatMap, Rgb, Scale, Select};
+use super::color::{Rgb, Scale};
+use super::model::{Arrangement, Axis, HeatMap, Select, targets_by_size};
 use crate::human;
 use crate::tables::Caveats;
 use isotherm_heat::{Interval, Snapshot};

@@ -14,22 +14,22 @@ const WHERE_INDENT: &str = "       ";
 
 /// Runs by CPU: of all if they are few, or of those kicked most.
 pub(super) fn write_cpus(report: &VmstatReport, out: &mut dyn Write, style: TextStyle) -> io::Result<()> {
-    const COLUMNS: [Column; 9] = [
-        Column::number("CPU", 0),
-        Column::number("runs", 0),
-        Column::number("kicked", 1),
-        Column::number("off phase", 2),
-        Column::number("interval", 0),
-        Column::number("least", 3),
-        Column::number("most", 3),
-        Column::number("phase", 0),
-        Column::number("spread", 1),
-    ];
+    let columns = Column::numbers(&[
+        ("CPU", 0),
+        ("runs", 0),
+        ("kicked", 1),
+        ("off phase", 2),
+        ("interval", 0),
+        ("least", 3),
+        ("most", 3),
+        ("phase", 0),
+        ("spread", 1),
+    ]);
     let mut shown: Vec<&CpuPhase> = report.cpus.iter().collect();
     shown.sort_by_key(|c| std::cmp::Reverse((c.kicked_runs, c.off_phase_runs)));
     shown.truncate(LISTED);
     shown.sort_by_key(|c| c.cpu);
-    Table::of(&COLUMNS, shown.iter().map(|cpu| cpu_cells(cpu))).write(out, style)?;
+    Table::of(&columns, shown.iter().map(|cpu| cpu_cells(cpu))).write(out, style)?;
     match report.cpus.len() - shown.len() {
         0 => Ok(()),
         more => {
@@ -56,15 +56,10 @@ fn cpu_cells(cpu: &CpuPhase) -> Vec<String> {
 
 /// Waits by caller. Where has a line of its own below the row: it is the longest, and what is asked first.
 pub(super) fn write_callers(contention: &Contention, out: &mut dyn Write, style: TextStyle) -> io::Result<()> {
-    const COLUMNS: [Column; 5] = [
-        Column::number("waits", 0),
-        Column::number("total", 0),
-        Column::number("mean", 2),
-        Column::number("longest", 1),
-        Column::fixed("who", 0),
-    ];
+    let numbers = Column::numbers(&[("waits", 0), ("total", 0), ("mean", 2), ("longest", 1)]);
+    let columns = [numbers, vec![Column::fixed("who", 0)]].concat();
     let listed = &contention.by_caller[..contention.by_caller.len().min(LISTED)];
-    let lines = Table::of(&COLUMNS, listed.iter().map(caller_cells)).lines(style);
+    let lines = Table::of(&columns, listed.iter().map(caller_cells)).lines(style);
     let (head, rows) = lines.split_at(1);
     writeln!(out, "{}", head[0])?;
     let inner = TextStyle { width: style.width.saturating_sub(WHERE_INDENT.len()).max(1), ..style };
