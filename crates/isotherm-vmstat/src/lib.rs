@@ -20,6 +20,3 @@ pub mod verdict;
 
 pub use observed::{Cause, Observed, Run, Runs, SeenWaiters, Wait, Waits};
 pub use report::VmstatReport;
-
-const MS: u64 = 1_000_000;
-const SECOND: u64 = 1000 * MS;

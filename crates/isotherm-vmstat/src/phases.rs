@@ -6,16 +6,18 @@
 //! more to that of 64: at 1,000 ticks a second the timers of 21 or 22 neighbouring CPUs so end on the same tick.
 
 use crate::observed::{Cause, Run};
-use crate::{MS, SECOND};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::f64::consts::TAU;
+
+pub(crate) const MS: u64 = 1_000_000;
+pub(crate) const SECOND: u64 = 1000 * MS;
 
 /// Runs are together that start within this time. A CPU gives back at most 32 times 63 pages in a run, at 150 ns a page
 /// about 0.3 ms of a zone's lock: runs further apart than a millisecond do not meet there, but where the kernel is slow for debugging.
 pub const TOGETHER_NS: u64 = MS;
 /// Fewer are no herd: of two CPUs only one can wait.
-pub(crate) const LEAST_CPUS: u64 = 3;
+pub(crate) const MIN_CPUS: u64 = 3;
 /// A run is off its phase that comes earlier or later after the one before than the interval by more than this share of it. The
 /// timer wheel alone moves runs by up to 64 ticks of 1,000, or 8 of 100: less than a tenth.
 const OFF_SHARE: u64 = 10;
@@ -222,7 +224,7 @@ pub(crate) fn together(runs: &[Run], period_ns: u64, hz: Option<u32>) -> Togethe
     let in_company = company.iter().filter(|c| **c).count();
     let peak = peak(runs, TOGETHER_NS);
     let most_by_chance = most_by_chance(runs.len(), period_ns);
-    let in_herd = in_groups(runs, TOGETHER_NS, LEAST_CPUS.max(most_by_chance + 1));
+    let in_herd = in_groups(runs, TOGETHER_NS, MIN_CPUS.max(most_by_chance + 1));
     let kicked = peak.iter().filter(|r| r.cause == Cause::Shepherd).count();
     let pct = |part: usize, whole: usize| if whole == 0 { 0.0 } else { part as f64 / whole as f64 * 100.0 };
     Together {

@@ -3,10 +3,9 @@
 //! The order in which things are worked out is here and nothing else: each of [`phases`], [`callers`] and [`verdict`] knows its
 //! part and none of them the report.
 
-use crate::SECOND;
 use crate::callers::{self, Contention};
 use crate::observed::{Cause, Observed};
-use crate::phases::{self, CpuPhase, Mark, Schedule, Together};
+use crate::phases::{self, CpuPhase, Mark, SECOND, Schedule, Together};
 use crate::verdict::{self, Evidence, Verdict};
 use serde::Serialize;
 

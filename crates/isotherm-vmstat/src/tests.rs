@@ -1,8 +1,8 @@
 //! Worked numbers, made-up machines, and the quick counts against naive ones.
 
-use crate::phases::{self, Spacing, naive};
+use crate::phases::{self, MS, SECOND, Spacing, naive};
 use crate::verdict::VerdictKind;
-use crate::{Cause, MS, Observed, Run, Runs, SECOND, SeenWaiters, VmstatReport, Wait, Waits};
+use crate::{Cause, Observed, Run, Runs, SeenWaiters, VmstatReport, Wait, Waits};
 use isotherm_rng::Rng;
 use std::time::{SystemTime, UNIX_EPOCH};
 

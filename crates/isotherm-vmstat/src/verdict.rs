@@ -12,19 +12,18 @@
 //! What is not asked for is a wait that was seen: which waiters the kernel tells of depends on its locks, and whether CPUs have
 //! something to give back when they run depends on the load. So a herd is told by when CPUs run, and what it costs beside.
 
-use crate::SECOND;
 use crate::callers::Contention;
 use crate::observed::SeenWaiters;
-use crate::phases::{LEAST_CPUS, Schedule, Together};
+use crate::phases::{MIN_CPUS, SECOND, Schedule, Together};
 use isotherm_units::human;
 use serde::Serialize;
 
 /// Share of runs in a herd; and housekeeping's share of all waits, percent.
 const NOTABLE_PCT: f64 = 10.0;
 /// Fewer say nothing.
-const LEAST_RUNS: u64 = 6;
+const MIN_RUNS: u64 = 6;
 /// Fewer intervals say nothing of what repeats.
-const LEAST_INTERVALS: u64 = 2;
+const MIN_INTERVALS: u64 = 2;
 
 /// What follows from the figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -103,16 +102,16 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> Verdict {
 fn kind(evidence: &Evidence<'_>) -> VerdictKind {
     let together = evidence.together;
     // Whatever the machine: nobody can tell a watch that was too short from one that saw nothing.
-    if evidence.period_ns < LEAST_INTERVALS * evidence.interval_ns {
+    if evidence.period_ns < MIN_INTERVALS * evidence.interval_ns {
         return VerdictKind::NotEnoughRuns;
     }
-    if evidence.cpus_online < LEAST_CPUS {
+    if evidence.cpus_online < MIN_CPUS {
         return VerdictKind::NoHerd;
     }
-    if evidence.runs < LEAST_RUNS {
+    if evidence.runs < MIN_RUNS {
         return VerdictKind::NotEnoughRuns;
     }
-    let by_number = together.most_in_a_ms >= LEAST_CPUS && together.most_in_a_ms > together.most_by_chance;
+    let by_number = together.most_in_a_ms >= MIN_CPUS && together.most_in_a_ms > together.most_by_chance;
     let repeats = together.in_herd_pct >= NOTABLE_PCT;
     if by_number && (repeats || housekeeping_pct(evidence) >= NOTABLE_PCT) {
         VerdictKind::Herd
@@ -146,7 +145,7 @@ fn harm(evidence: &Evidence<'_>) -> String {
 fn reasons(evidence: &Evidence<'_>, kind: VerdictKind) -> Vec<String> {
     let together = evidence.together;
     let mut reasons = Vec::new();
-    if evidence.cpus_online < LEAST_CPUS && kind == VerdictKind::NoHerd {
+    if evidence.cpus_online < MIN_CPUS && kind == VerdictKind::NoHerd {
         reasons.push(format!(
             "{} online: of two CPUs at most one waits, for one hold of the lock, and fewer have nobody to wait for",
             match evidence.cpus_online {
@@ -157,7 +156,7 @@ fn reasons(evidence: &Evidence<'_>, kind: VerdictKind) -> Vec<String> {
     }
     if kind == VerdictKind::NotEnoughRuns {
         reasons.push(format!(
-            "{} runs in {}; it takes {LEAST_RUNS} in {LEAST_INTERVALS} intervals of {}",
+            "{} runs in {}; it takes {MIN_RUNS} in {MIN_INTERVALS} intervals of {}",
             evidence.runs,
             human::duration(evidence.period_ns),
             human::duration(evidence.interval_ns)
@@ -177,11 +176,11 @@ fn reasons(evidence: &Evidence<'_>, kind: VerdictKind) -> Vec<String> {
         human::percent(together.in_company_pct),
         human::percent(together.in_company_by_chance_pct)
     ));
-    if together.most_in_a_ms >= LEAST_CPUS {
+    if together.most_in_a_ms >= MIN_CPUS {
         reasons.push(format!(
             "{}% of runs started in a company of {} CPUs or more; it takes {NOTABLE_PCT}%",
             human::percent(together.in_herd_pct),
-            LEAST_CPUS.max(together.most_by_chance + 1)
+            MIN_CPUS.max(together.most_by_chance + 1)
         ));
     }
     if evidence.contention.all.count > 0 {
