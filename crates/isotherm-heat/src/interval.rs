@@ -48,15 +48,24 @@ impl Interval {
     }
 
     /// The step nearest to 1 ms times two to the power of `octaves`, clamped.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to the scale before the cast")]
     pub fn from_octaves(octaves: f64) -> Interval {
-        let step = (octaves * f64::from(STEPS_PER_OCTAVE)).round().clamp(0.0, f64::from(u8::MAX - FIRST));
-        Interval(FIRST + step as u8)
+        Interval::nearest_step(octaves * f64::from(STEPS_PER_OCTAVE))
+    }
+
+    /// The step of the scale nearest to `step`, clamped. With [`Interval::step`] means are taken on the scale itself.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to the scale before the cast")]
+    pub fn nearest_step(step: f64) -> Interval {
+        Interval(FIRST + step.round().clamp(0.0, f64::from(u8::MAX - FIRST)) as u8)
+    }
+
+    /// The step on the scale, 0 for the shortest; `None` for the two special values.
+    pub fn step(self) -> Option<u8> {
+        self.0.checked_sub(FIRST)
     }
 
     /// log2 of the interval in milliseconds; `None` for the two special values.
     pub fn octaves(self) -> Option<f64> {
-        (self.0 >= FIRST).then(|| f64::from(self.0 - FIRST) / f64::from(STEPS_PER_OCTAVE))
+        self.step().map(|step| f64::from(step) / f64::from(STEPS_PER_OCTAVE))
     }
 
     /// The interval in nanoseconds; `None` for the two special values. A table look-up.
@@ -198,6 +207,18 @@ impl From<Histogram> for Vec<(u8, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn steps_go_there_and_back_and_special_values_have_none() {
+        for code in 2..=u8::MAX {
+            let interval = Interval::from_code(code);
+            assert_eq!(Interval::nearest_step(f64::from(interval.step().unwrap())), interval);
+            assert_eq!(Interval::from_octaves(interval.octaves().unwrap()), interval);
+        }
+        assert_eq!([Interval::ABSENT.step(), Interval::UNMEASURED.step()], [None, None]);
+        assert_eq!(Interval::nearest_step(1.5), Interval::from_code(4));
+        assert_eq!([-3.0, 1e9].map(Interval::nearest_step), [Interval::SHORTEST, Interval::LONGEST]);
+    }
 
     #[test]
     fn the_scale_is_exact_at_powers_of_two_and_within_a_step_between() {

@@ -44,7 +44,7 @@ pub enum Error {
     Proc(isotherm_sys::proc::Error),
     /// The page-table reader failed.
     #[error(transparent)]
-    PageTable(#[from] isotherm_sys::bpf::Error),
+    PageTable(#[from] isotherm_bpf::page_table::Error),
     /// The kernel's DAMON cannot be used.
     #[error(transparent)]
     Damon(#[from] isotherm_sys::damon::Error),
@@ -76,7 +76,7 @@ impl Error {
         let is_short = |e: &io::Error| descriptors::are_short(e);
         match self {
             Error::NoDescriptors { .. } | Error::Ring(RingError::Descriptors { .. }) => true,
-            Error::Io { source, .. } | Error::PageTable(isotherm_sys::bpf::Error::Io { source, .. }) => {
+            Error::Io { source, .. } | Error::PageTable(isotherm_bpf::page_table::Error::Io { source, .. }) => {
                 is_short(source)
             }
             Error::Proc(isotherm_sys::proc::Error::Io { source, .. }) => is_short(source),

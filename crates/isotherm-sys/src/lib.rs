@@ -1,16 +1,15 @@
-//! The home of system calls: page tables read through BPF, advice to other processes, `/proc` and cgroup readers.
+//! The home of system calls: advice to other processes, perf rings, `/proc` and cgroup readers.
 //!
 //! Thin: it reads, writes and opens what it is asked to, and decides nothing. What a machine's files mean, and which events, counters or
 //! caches it therefore has, is the business of `isotherm-host`; which access is looked for, of the sources. What is kept here beyond single
 //! calls is what has to hold for whoever calls: who owns DAMON ([`damon`]), one monitor for each process ([`target_lock`]), descriptors
 //! kept in reserve ([`descriptors`]), rings that follow threads and processors ([`perf`]).
 //!
-//! Everything that watches or changes processes and is above this crate is safe code without system calls of its own (the crates that
-//! hand out frames, `isotherm-frames`, `-pools` and `-c`, have what they need of `unsafe` themselves). A
+//! Everything that watches or changes processes and is above this crate is safe code without system calls of its own (`isotherm-bpf` has
+//! the BPF programs; the crates that hand out frames, `isotherm-frames`, `-pools` and `-c`, have what they need of `unsafe` themselves). A
 //! safe interface comes out: descriptors and mappings are owned by types, errors say what was attempted. Readers of `/proc`,
 //! `/sys` and cgroups take a root path, so that tests run on made-up machines.
 
-pub mod bpf;
 pub mod caps;
 pub mod clear_refs;
 pub mod clock;
@@ -21,7 +20,6 @@ pub mod descriptors;
 pub mod files;
 pub mod frames;
 pub mod free;
-pub mod herd;
 pub mod lru;
 pub mod lru_gen;
 pub mod madvise;

@@ -11,6 +11,8 @@
 
 extern crate alloc;
 
+pub mod human;
+
 use core::fmt;
 use serde::{Deserialize, Serialize};
 

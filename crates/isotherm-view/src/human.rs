@@ -2,50 +2,14 @@
 //!
 //! Used by every face, so that 3.4 seconds look the same in a table, on an axis and in a tool tip. Parsing is the command
 //! line's affair. Names come from the watched processes and may hold anything, escape sequences of the terminal included:
-//! [`printable`] is applied before a name is drawn anywhere as text, and [`escaped`] to every message.
+//! [`printable`] is applied before a name is drawn anywhere as text, and [`escaped`] to every message. Durations and shares
+//! are those of `isotherm-units`, which reports without a face use as well.
 
 use isotherm_heat::Interval;
+pub use isotherm_units::human::{duration, percent};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-const MS: u64 = 1_000_000;
-const SECOND: u64 = 1000 * MS;
-const MINUTE: u64 = 60 * SECOND;
-const HOUR: u64 = 60 * MINUTE;
-const DAY: u64 = 24 * HOUR;
-
-/// A duration with two digits in the unit that fits: `350 us`, `12 ms`, `3.4 s`, `2 min`, `5 h`, `38 d`.
-pub fn duration(ns: u64) -> String {
-    // (unit, its name, where the next unit takes over). Days and up are not broken further.
-    const UNITS: [(u64, &str, f64); 7] = [
-        (1, "ns", 1000.0),
-        (1000, "us", 1000.0),
-        (MS, "ms", 1000.0),
-        (SECOND, "s", 60.0),
-        (MINUTE, "min", 60.0),
-        (HOUR, "h", 24.0),
-        (DAY, "d", f64::INFINITY),
-    ];
-    if ns == 0 {
-        return "0 s".to_owned();
-    }
-    for (unit, name, limit) in UNITS {
-        let value = ns as f64 / unit as f64;
-        // Judged after rounding, so that 59.7 s prints as 1 min and not as 60 s.
-        if value.round() < limit {
-            return format!("{} {name}", two_digits(value));
-        }
-    }
-    unreachable!("the last unit has no limit")
-}
-
-fn two_digits(value: f64) -> String {
-    let tenths = format!("{value:.1}");
-    match tenths.strip_suffix(".0") {
-        Some(whole) => whole.to_owned(),
-        None if value >= 9.95 => format!("{value:.0}"),
-        None => tenths,
-    }
-}
+const SECOND: u64 = 1_000_000_000;
 
 /// An access interval: a duration, `?` where none was measured, `-` where nothing is, `>` or `<` at the ends of the scale.
 pub fn interval(interval: Interval) -> String {
@@ -67,17 +31,6 @@ pub fn rate(hz: f64) -> String {
         hz if hz >= 0.00995 => format!("{hz:.2}"),
         hz if hz >= 0.001 => format!("{hz:.3}"),
         _ => "<0.001".to_owned(),
-    }
-}
-
-/// Percent without the sign: `12`, `3.4`, `0.05`, `0`.
-pub fn percent(value: f64) -> String {
-    match value {
-        v if v <= 0.0 || v.is_nan() => "0".to_owned(),
-        v if v < 0.01 => "<0.01".to_owned(),
-        v if v < 0.995 => format!("{v:.2}"),
-        v if v < 9.95 => format!("{v:.1}"),
-        v => format!("{v:.0}"),
     }
 }
 
@@ -137,6 +90,17 @@ pub fn escaped(message: &str) -> String {
     shown
 }
 
+/// A number of things: `1 CPU`, `3 runs by timer`. The first word takes the plural.
+pub(crate) fn counted(n: u64, what: &str) -> String {
+    if n == 1 {
+        return format!("1 {what}");
+    }
+    match what.split_once(' ') {
+        Some((first, rest)) => format!("{n} {first}s {rest}"),
+        None => format!("{n} {what}s"),
+    }
+}
+
 /// The name of a mapping: printable, and `(anon)` for the nameless.
 pub fn mapping(name: &str) -> String {
     if name.is_empty() { "(anon)".to_owned() } else { printable(name) }
@@ -192,41 +156,18 @@ mod tests {
     }
 
     #[test]
-    fn durations_take_the_unit_a_person_would() {
-        for (ns, text) in [
-            (0, "0 s"),
-            (999, "999 ns"),
-            (350_000, "350 us"),
-            (12 * MS, "12 ms"),
-            (1500 * 1000, "1.5 ms"),
-            (999 * MS + 900_000, "1 s"),
-            (3400 * MS, "3.4 s"),
-            (9960 * MS, "10 s"),
-            (59_700 * MS, "1 min"),
-            (2 * MINUTE, "2 min"),
-            (90 * MINUTE, "1.5 h"),
-            (38 * DAY, "38 d"),
-            (u64::MAX, "213504 d"),
-        ] {
-            assert_eq!(duration(ns), text);
-        }
-    }
-
-    #[test]
     fn intervals_say_when_they_are_none() {
         assert_eq!(interval(Interval::ABSENT), "-");
         assert_eq!(interval(Interval::UNMEASURED), "?");
         assert_eq!(interval(Interval::SHORTEST), "< 1 ms");
         assert_eq!(interval(Interval::LONGEST), "> 38 d");
-        assert_eq!(interval(Interval::from_ns(16 * MS)), "16 ms");
+        assert_eq!(interval(Interval::from_ns(16_000_000)), "16 ms");
     }
 
     #[test]
-    fn rates_and_percents_keep_two_digits_or_so() {
+    fn rates_keep_two_digits_or_so() {
         let shown = [0.0, 0.0001, 0.004, 0.123, 1.0, 62.5, 1000.0].map(rate);
         assert_eq!(shown, ["0", "<0.001", "0.004", "0.12", "1.0", "62.5", "1000"]);
-        let shown = [0.0, 0.001, 0.05, 0.999, 3.44, 99.6].map(percent);
-        assert_eq!(shown, ["0", "<0.01", "0.05", "1.0", "3.4", "100"]);
     }
 
     #[test]
@@ -235,6 +176,12 @@ mod tests {
         assert_eq!(utc(951_782_399 * SECOND), "2000-02-28 23:59:59");
         assert_eq!(utc(951_782_400 * SECOND), "2000-02-29 00:00:00");
         assert_eq!(utc(1_787_313_603 * SECOND), "2026-08-21 12:00:03");
+    }
+
+    #[test]
+    fn the_first_word_of_what_is_counted_takes_the_plural() {
+        let shown = [counted(0, "CPU"), counted(1, "run by timer"), counted(2, "run by timer")];
+        assert_eq!(shown, ["0 CPUs", "1 run by timer", "2 runs by timer"]);
     }
 
     #[test]

@@ -10,13 +10,13 @@
 #![forbid(unsafe_code)]
 
 pub mod heatmap;
-pub mod herd;
 pub mod human;
 mod math;
 pub mod placement;
 pub mod tables;
 mod text;
 pub mod top;
+pub mod vmstat;
 
 pub use text::TextStyle;
 

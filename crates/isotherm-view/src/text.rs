@@ -60,6 +60,11 @@ impl Column {
         Column { head, align: Align::Right, keep: Keep::Start, least: 0, rank }
     }
 
+    /// Columns of numbers, by their heads and ranks.
+    pub(crate) fn numbers(heads: &[(&'static str, u8)]) -> Vec<Column> {
+        heads.iter().map(|(head, rank)| Column::number(head, *rank)).collect()
+    }
+
     /// A column of names: left-aligned, cut before any column is dropped.
     pub(crate) const fn name(head: &'static str, keep: Keep, least: usize, rank: u8) -> Column {
         Column { head, align: Align::Left, keep, least, rank }
@@ -82,6 +87,20 @@ pub(crate) struct Table {
 impl Table {
     pub(crate) fn new(columns: &[Column]) -> Table {
         Table { columns: columns.to_vec(), rows: Vec::new(), bars: Vec::new() }
+    }
+
+    /// With all its rows, none of which has a bar.
+    pub(crate) fn of(columns: &[Column], rows: impl IntoIterator<Item = Vec<String>>) -> Table {
+        let mut table = Table::new(columns);
+        rows.into_iter().for_each(|cells| table.row(cells));
+        table
+    }
+
+    /// With all its rows, each with a bar of a share (0 to 1) behind it.
+    pub(crate) fn with_bars(columns: &[Column], rows: impl IntoIterator<Item = (Vec<String>, f64)>) -> Table {
+        let mut table = Table::new(columns);
+        rows.into_iter().for_each(|(cells, share)| table.row_with_bar(cells, share));
+        table
     }
 
     pub(crate) fn row(&mut self, cells: Vec<String>) {

@@ -21,9 +21,22 @@ fn target(pid: u32, comm: &str) -> PlacementTarget {
     }
 }
 
-/// 12,000 frames behind 10,000 colours, the first third of which is crowded and the last empty.
-fn uniform() -> PlacementReport {
+/// What 12,000 frames behind 10,000 colours cost as they are placed, and placed otherwise.
+fn rates() -> PlacementRates {
     let drawn = |mean_pct, min_pct, max_pct, draws| DrawnRate { mean_pct, min_pct, max_pct, draws };
+    PlacementRates {
+        placed_pct: 41.7,
+        shuffled: drawn(35.2, 33.9, 37.0, 20),
+        shuffled_below_placed_pct: 100.0,
+        coloured: drawn(16.7, 16.7, 16.7, 1),
+        coloured_by_heat_pct: 16.7,
+        unavoidable_pct: 16.7,
+        crowded_pct: 71.0,
+    }
+}
+
+/// The node of [`uniform`], whose cache is modelled.
+fn node() -> PlacementNode {
     let cell = |i: u64| {
         let frames = match i {
             0..13 => 690,
@@ -32,15 +45,6 @@ fn uniform() -> PlacementReport {
         };
         ColourCell { first_colour: i * 250, colours: 250, frames, accesses_pct: Some(frames as f64 / 120.0) }
     };
-    let rates = Some(PlacementRates {
-        placed_pct: 41.7,
-        shuffled: drawn(35.2, 33.9, 37.0, 20),
-        shuffled_below_placed_pct: 100.0,
-        coloured: drawn(16.7, 16.7, 16.7, 1),
-        coloured_by_heat_pct: 16.7,
-        unavoidable_pct: 16.7,
-        crowded_pct: 71.0,
-    });
     let cache = PlacementCache {
         size_bytes: Bytes::of_pages(10_000),
         colours: 10_000,
@@ -49,7 +53,9 @@ fn uniform() -> PlacementReport {
         extended_linear: false,
         doubts: Vec::new(),
     };
-    let node = PlacementNode {
+    let by_frames = |(frames, colours)| ColoursByFrames { frames, colours };
+    let loaded = |colour| LoadedColour { colour, frames: 3, accesses_pct: Some(0.03) };
+    PlacementNode {
         node: 0,
         memory_bytes: Bytes::of_mib(24_000),
         cache: Some(cache),
@@ -58,19 +64,16 @@ fn uniform() -> PlacementReport {
         footprint_bytes: Bytes::of_pages(12_000),
         blocks: 40,
         accesses_pct: Some(100.0),
-        rates,
+        rates: Some(rates()),
         colours_used: 7000,
-        colours_by_frames: vec![
-            ColoursByFrames { frames: 1, colours: 3500 },
-            ColoursByFrames { frames: 2, colours: 2000 },
-            ColoursByFrames { frames: 3, colours: 1500 },
-        ],
-        most_loaded: vec![
-            LoadedColour { colour: 17, frames: 3, accesses_pct: Some(0.03) },
-            LoadedColour { colour: 18, frames: 3, accesses_pct: Some(0.03) },
-        ],
+        colours_by_frames: [(1, 3500), (2, 2000), (3, 1500)].map(by_frames).to_vec(),
+        most_loaded: [17, 18].map(loaded).to_vec(),
         picture: (0..40).map(cell).collect(),
-    };
+    }
+}
+
+/// 12,000 frames behind 10,000 colours, the first third of which is crowded and the last empty.
+fn uniform() -> PlacementReport {
     PlacementReport {
         heat: None,
         targets: vec![target(812, "redis-server"), target(813, "evil\x1b[2Jname")],
@@ -79,10 +82,10 @@ fn uniform() -> PlacementReport {
         footprint_bytes: Bytes::of_pages(12_000),
         blocks: 40,
         shared_pages: 6000,
-        nodes: vec![node],
+        nodes: vec![node()],
         unknown_node_frames: 0,
         behind_cache_pct: Some(100.0),
-        rates,
+        rates: Some(rates()),
         shuffle_on: Some(false),
         seed: 7,
         picture_columns: 20,

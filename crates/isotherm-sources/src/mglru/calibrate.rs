@@ -3,7 +3,7 @@
 use super::field::{Field, Seen};
 use super::{Error, failed, spans_of};
 use crate::page_table::memcg_of;
-use isotherm_sys::bpf::{Kind, Walker};
+use isotherm_bpf::page_table::{Kind, Walker};
 use isotherm_sys::lru;
 use isotherm_sys::lru_gen::zones::Zones;
 use isotherm_sys::lru_gen::{self, LruGen};

@@ -12,7 +12,7 @@ mod field;
 use crate::Error;
 use crate::page_table::{PageTable, memcg_of};
 use field::Field;
-use isotherm_sys::bpf::{FolioBlock, Kind, MAX_FOLIO_REQUESTS, Walker};
+use isotherm_bpf::page_table::{FolioBlock, Kind, MAX_FOLIO_REQUESTS, Walker};
 use isotherm_sys::lru_gen::zones::Zones;
 use isotherm_sys::lru_gen::{LruGen, Memcg};
 use isotherm_sys::proc::{Maps, Proc};
@@ -189,7 +189,7 @@ fn failed(attempted: &str) -> impl Fn(io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isotherm_sys::bpf::Folio;
+    use isotherm_bpf::page_table::Folio;
     use isotherm_sys::lru_gen::{Generation, Node};
 
     #[test]

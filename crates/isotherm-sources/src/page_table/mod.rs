@@ -17,12 +17,12 @@ mod whole;
 
 use crate::Error;
 use clear::SharedMapping;
+use isotherm_bpf::page_table::{Answer, Kind, Op, Walker};
 use isotherm_heat::source::{
     AccessSource, Accesses, Asked, Attached, BitsSink, ClearedProcess, ClearedSink, Description, Layout, PageSource,
     Progress,
 };
 use isotherm_heat::{Granularity, Mapping, Mask, Ns, TargetId};
-use isotherm_sys::bpf::{Answer, Kind, Op, Walker};
 use isotherm_sys::clock;
 use isotherm_sys::descriptors;
 use isotherm_sys::lru_gen::{LruGen, Memcg};

@@ -2,9 +2,9 @@
 
 use super::{BLOCKS_PER_PASS, BUSY_TRIES, MAX_THREAD_TRIES, PageTable, io_error};
 use crate::Error;
+use isotherm_bpf::page_table::{Answer, Kind, MAX_REQUESTS, Op};
 use isotherm_heat::source::{BitsSink, Progress};
 use isotherm_heat::{BlockBits, Mask};
-use isotherm_sys::bpf::{Answer, Kind, MAX_REQUESTS, Op};
 use isotherm_sys::clock;
 use isotherm_sys::proc::MapEntry;
 use isotherm_units::{Addr, AddrRange, BlockNo, PAGES_PER_BLOCK};

@@ -7,8 +7,8 @@
 //! Names in the data come from the watched processes. JSON within a script element ends at `</script` whatever quotes say, so
 //! every `<` is written as an escape; the page puts names on the screen as text only, and its policy forbids requests.
 
-use super::model::targets_by_size;
-use super::{Arrangement, Axis, HeatMap, Rgb, Scale, Select};
+use super::color::{Rgb, Scale};
+use super::model::{Arrangement, Axis, HeatMap, Row, Select, targets_by_size};
 use crate::human;
 use crate::tables::Caveats;
 use isotherm_heat::{Interval, Snapshot};
@@ -125,7 +125,7 @@ impl Map {
             })
         };
         let hex = |n: u64| format!("{n:x}");
-        let row = |r: &super::Row| (hex(r.range.start.0), hex(r.range.end.0), named(&r.mapping), r.is_break);
+        let row = |r: &Row| (hex(r.range.start.0), hex(r.range.end.0), named(&r.mapping), r.is_break);
         let rows = map.rows.iter().map(row).collect();
         let (start, end, strip) = match map.axis {
             Axis::Strip { at_unix_ns } => (at_unix_ns, at_unix_ns, true),

@@ -96,7 +96,8 @@ pub struct HeatMap {
 /// What has been added to a cell so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
-    octaves: f64,
+    /// Steps of the interval scale, times weight. The scale is logarithmic, so their mean is the geometric one.
+    steps: f64,
     measured: f64,
     unmeasured: f64,
 }
@@ -254,9 +255,9 @@ fn add_regions(regions: &[Region], pieces: &Pieces, sums: &mut [Sum]) {
 
 impl Sum {
     fn add(&mut self, interval: Interval, weight: f64) {
-        match interval.octaves() {
-            Some(octaves) => {
-                self.octaves += octaves * weight;
+        match interval.step() {
+            Some(step) => {
+                self.steps += f64::from(step) * weight;
                 self.measured += weight;
             }
             None => self.unmeasured += weight,
@@ -264,14 +265,14 @@ impl Sum {
     }
 
     fn add_part(&mut self, other: &Sum, part: f64) {
-        self.octaves += other.octaves * part;
+        self.steps += other.steps * part;
         self.measured += other.measured * part;
         self.unmeasured += other.unmeasured * part;
     }
 
     fn cell(&self) -> Interval {
         if self.measured > 0.0 {
-            Interval::from_octaves(self.octaves / self.measured)
+            Interval::nearest_step(self.steps / self.measured)
         } else if self.unmeasured > 0.0 {
             Interval::UNMEASURED
         } else {

@@ -3,8 +3,9 @@
 //! Pixels are plain RGB on a dark ground, so that the picture looks the same wherever it is pasted. A cell is a rectangle of
 //! whole pixels: what a reader picks from the picture is the colour of one cell, never a blend.
 
+use super::color::{Rgb, Scale, heat_color};
 use super::font;
-use super::{Axis, HeatMap, Rgb, Scale, heat_color};
+use super::model::{Axis, HeatMap};
 use crate::human::{self, Keep};
 use isotherm_heat::Interval;
 use std::io::{self, Write};
@@ -206,7 +207,8 @@ impl Canvas {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Select, UNMEASURED_COLOR};
+    use super::super::color::UNMEASURED_COLOR;
+    use super::super::model::Select;
     use super::*;
     use crate::sample::{MIB, MS, SECOND, mapping, region, snapshot, target};
 

@@ -4,10 +4,11 @@
 //! background the lower. A break always has a line of its own. Without colour a row is a line and heat a digit, 9 hottest, as
 //! users of other memory monitors know it.
 
-use super::{Axis, HeatMap, Rgb, Scale};
-use crate::TextStyle;
+use super::color::{Rgb, Scale};
+use super::model::{Axis, HeatMap};
 use crate::human::{self, Keep};
 use crate::math;
+use crate::text::TextStyle;
 use isotherm_heat::Interval;
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -238,7 +239,7 @@ fn legend(style: &TerminalStyle) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Arrangement, Select};
+    use super::super::model::{Arrangement, Select};
     use super::*;
     use crate::sample::{MIB, MS, SECOND, mapping, region, series, snapshot, target};
 

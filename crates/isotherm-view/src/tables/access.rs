@@ -3,8 +3,8 @@
 //! What `damo report access` shows, per page-table reality: resident and huge shares are columns, because a region is a range
 //! of addresses of which only a part may be there.
 
-use super::cost::percent_of;
-use super::{CostSummary, title};
+use super::cost::{CostSummary, percent_of};
+use super::target::title;
 use crate::human::{self, Keep};
 use crate::text::{Column, Table, TextStyle, write_wrapped};
 use isotherm_heat::{Granularity, Interval, Mapping, Region, Snapshot, TargetHeat};
@@ -191,21 +191,18 @@ impl AccessTarget {
     }
 
     fn table(&self) -> Table {
-        let mut table = Table::new(&[
-            Column::fixed("ADDRESS", 3),
-            Column::number("SIZE", 5),
-            Column::number("RESIDENT", 1),
-            Column::number("HUGE %", 8),
-            Column::number("INTERVAL", 0),
-            Column::number("RATE Hz", 7),
-            Column::number("AGE", 4),
-            Column::number("IDLE", 6),
-            Column::name("MAPPING", Keep::End, 10, 2),
+        let numbers = Column::numbers(&[
+            ("SIZE", 5),
+            ("RESIDENT", 1),
+            ("HUGE %", 8),
+            ("INTERVAL", 0),
+            ("RATE Hz", 7),
+            ("AGE", 4),
+            ("IDLE", 6),
         ]);
-        for r in &self.regions {
-            table.row(r.cells());
-        }
-        table
+        let (address, mapping) = (Column::fixed("ADDRESS", 3), Column::name("MAPPING", Keep::End, 10, 2));
+        let columns = [vec![address], numbers, vec![mapping]].concat();
+        Table::of(&columns, self.regions.iter().map(AccessRegion::cells))
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Built from the snapshots that a report is made of and shown with every one of them, so that no report can forget it.
 
-use super::title;
+use super::target::title;
 use crate::text::{TextStyle, write_wrapped};
 use isotherm_heat::{Snapshot, TargetHeat};
 use serde::Serialize;

@@ -8,7 +8,7 @@
 //! A cgroup includes its children, as the kernel's own counters do; what lies in the cgroup itself is a column and a field
 //! beside it. Every ancestor has a row, in the order of the tree, the hottest child first.
 
-use super::CostSummary;
+use super::cost::CostSummary;
 use crate::human::{self, Keep};
 use crate::math;
 use crate::text::{Column, Table, TextStyle, write_wrapped};
@@ -396,16 +396,9 @@ fn in_tree_order(rows: Vec<CgroupRow>) -> Vec<CgroupRow> {
 
 /// The names given, then a column for each class, then more numbers: for the reports and the live view.
 pub(crate) fn class_table(names: &[Column], more: &[(&'static str, u8)]) -> Table {
-    let classes = [
-        Column::number("HOT", 0),
-        Column::number("WARM", 4),
-        Column::number("COLD", 5),
-        Column::number("IDLE", 3),
-        Column::number("UNKNOWN", 6),
-        Column::number("RESIDENT", 2),
-    ];
-    let more: Vec<Column> = more.iter().map(|(head, order)| Column::number(head, *order)).collect();
-    Table::new(&[names, &classes, &more].concat())
+    let classes =
+        Column::numbers(&[("HOT", 0), ("WARM", 4), ("COLD", 5), ("IDLE", 3), ("UNKNOWN", 6), ("RESIDENT", 2)]);
+    Table::new(&[names, &classes, &Column::numbers(more)].concat())
 }
 
 fn head_line(what: &str, end_unix_ns: u64, bounds: Thresholds) -> String {

@@ -4,7 +4,8 @@
 //! interval. A row `16 ms  32 ms` holds the steps from 16 ms up to, not including, 32 ms. Memory without a known interval is
 //! a row of its own and never spread over the others.
 
-use super::{CostSummary, title};
+use super::cost::CostSummary;
+use super::target::title;
 use crate::human;
 use crate::math;
 use crate::text::{Column, Table, TextStyle, write_wrapped};
@@ -100,19 +101,14 @@ impl HistogramGroup {
     }
 
     fn table(&self, head: &'static str, bins: &[Bin]) -> Table {
-        let mut table = Table::new(&[
-            Column::number(head, 0),
-            Column::number("TO", 2),
-            Column::number("SIZE", 0),
-            Column::number("SHARE %", 1),
-        ]);
+        let columns = Column::numbers(&[(head, 0), ("TO", 2), ("SIZE", 0), ("SHARE %", 1)]);
         let most = bins.iter().map(|b| b.bytes.0).max().unwrap_or(0);
-        for bin in bins {
+        let row = |bin: &Bin| {
             let (from, to) = (human::duration(bin.from_ns), human::duration(bin.to_ns));
             let percent = human::percent(math::share(bin.bytes.0, self.resident_bytes.0) * 100.0);
-            table.row_with_bar(vec![from, to, bin.bytes.to_string(), percent], math::share(bin.bytes.0, most));
-        }
-        table
+            (vec![from, to, bin.bytes.to_string(), percent], math::share(bin.bytes.0, most))
+        };
+        Table::with_bars(&columns, bins.iter().map(row))
     }
 }
 

@@ -10,6 +10,7 @@ mod caveats;
 mod classes;
 mod cost;
 mod histogram;
+mod target;
 mod wss;
 
 pub use access::{AccessOptions, AccessRegion, AccessReport, AccessTarget, SortBy};
@@ -19,20 +20,3 @@ pub use classes::{CgroupReport, CgroupRow, HeatSum, ProcessReport, ProcessRow};
 pub use cost::CostSummary;
 pub use histogram::{Bin, HistogramGroup, HistogramOptions, HistogramReport};
 pub use wss::{PERCENTILES, Percentile, WssOptions, WssPoint, WssReport, WssSeries};
-
-use crate::human;
-use isotherm_heat::TargetHeat;
-
-/// `812 postgres`, with a word if the process has ended. Printable.
-fn title(pid: Option<u32>, comm: &str, exited: bool) -> String {
-    let name = match pid {
-        Some(pid) => format!("{pid} {}", human::printable(comm)),
-        None => "all targets".to_owned(),
-    };
-    if exited { name + " (exited)" } else { name }
-}
-
-/// Whether a sum over this target may count pages that another target counts too.
-fn is_approximate(target: &TargetHeat) -> bool {
-    target.maybe_shared_pages > 0
-}

@@ -4,7 +4,8 @@
 //! target counts only in snapshots it was alive in. Which of the pages that two targets share are in the working set is not
 //! known, so the total is a plain sum, marked `~` when sharing is known or possible.
 
-use super::{CostSummary, title};
+use super::cost::CostSummary;
+use super::target::{is_approximate, title};
 use crate::human;
 use crate::math;
 use crate::text::{Column, Table, TextStyle, write_wrapped};
@@ -146,7 +147,7 @@ impl WssReport {
 }
 
 fn may_be_shared(target: &TargetHeat) -> bool {
-    target.counted_elsewhere_pages > 0 || super::is_approximate(target)
+    target.counted_elsewhere_pages > 0 || is_approximate(target)
 }
 
 impl WssSeries {
@@ -183,19 +184,15 @@ impl WssSeries {
     }
 
     fn percentile_table(&self) -> Table {
-        let mut table = Table::new(&[Column::number("PERCENT", 0), Column::number("WSS", 0)]);
-        for p in &self.percentiles {
-            table.row_with_bar(vec![p.percent.to_string(), self.shown(p.bytes)], self.share(p.bytes));
-        }
-        table
+        let columns = Column::numbers(&[("PERCENT", 0), ("WSS", 0)]);
+        let row = |p: &Percentile| (vec![p.percent.to_string(), self.shown(p.bytes)], self.share(p.bytes));
+        Table::with_bars(&columns, self.percentiles.iter().map(row))
     }
 
     fn time_table(&self) -> Table {
-        let mut table = Table::new(&[Column::fixed("TIME UTC", 0), Column::number("WSS", 0)]);
-        for p in &self.points {
-            table.row_with_bar(vec![human::clock(p.unix_ns), self.shown(p.bytes)], self.share(p.bytes));
-        }
-        table
+        let columns = [Column::fixed("TIME UTC", 0), Column::number("WSS", 0)];
+        let row = |p: &WssPoint| (vec![human::clock(p.unix_ns), self.shown(p.bytes)], self.share(p.bytes));
+        Table::with_bars(&columns, self.points.iter().map(row))
     }
 
     fn share(&self, bytes: Bytes) -> f64 {

@@ -6,12 +6,11 @@
 
 use super::keys::KEYS;
 use super::state::{TopState, View};
-use crate::TextStyle;
 use crate::heatmap::{Arrangement, Axis, HeatMap, Line as MapLine, Rgb, Select, UNMEASURED_COLOR, heat_color, lines};
 use crate::human::{self, Keep, fit};
 use crate::math;
 use crate::tables::{CGROUP_MEMORY, Caveats, CostSummary, HeatSum, class_table};
-use crate::text::{Column, Table};
+use crate::text::{Column, Table, TextStyle};
 use isotherm_heat::{Interval, Snapshot, TargetId};
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -310,7 +309,8 @@ fn draw_help(frame: &mut Frame, area: Rect) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Key, TopOptions};
+    use super::super::keys::Key;
+    use super::super::state::TopOptions;
     use super::*;
     use crate::sample::{run_info, series};
     use ratatui::Terminal;

@@ -1,17 +1,18 @@
 //! `isotherm herd`: when the kernel's housekeeping runs on each CPU, whether CPUs meet on zone locks, and what to do.
 //!
-//! Watches through [`isotherm_sys::herd`], which says what is seen and how; what follows from it is worked out and shown by
-//! [`isotherm_view::herd`], which is pure. Here is only the time between: a duration, ended early by Ctrl-C.
+//! Watches through [`isotherm_bpf::vmstat`]; what follows from it is worked out by [`isotherm_vmstat`] and drawn by
+//! [`isotherm_view::vmstat`], which are pure. Here is only the time between: a duration, ended early by Ctrl-C.
 
 use crate::cli::HerdArgs;
 use crate::output;
 use crate::watch::Stop;
 use anyhow::Result;
-use isotherm_host::{Area, Finding, HostRoots, State};
+use isotherm_bpf::vmstat::{Machine, Observer, Symbols, symbols};
+use isotherm_host::{Area, Finding, State};
 use isotherm_sys::clock;
-use isotherm_sys::herd::{self, Machine, Observer, Spinlocks, Symbols};
-use isotherm_view::herd::{Cause, HerdReport, Observed, Run, Told, Wait, Waits};
+use isotherm_vmstat::{Observed, Runs, SeenWaiters, VmstatReport};
 use std::io::Write;
+use std::path::Path;
 use std::time::Duration;
 
 const MS: u64 = 1_000_000;
@@ -20,11 +21,11 @@ const TICK: Duration = Duration::from_millis(100);
 
 pub fn run(args: &HerdArgs) -> Result<()> {
     let stop = Stop::on_signals()?.or_when_unread()?;
-    let symbols = herd::symbols()?;
-    let machine = Machine::read(&HostRoots::default());
+    let symbols = symbols()?;
+    let machine = this_machine();
     let mut observer = Observer::open(&symbols)?;
     let seen = watch(&mut observer, machine, &symbols, args.duration, &stop)?;
-    let report = HerdReport::of(&seen);
+    let report = VmstatReport::of(&seen);
     if args.json {
         return output::json(&report);
     }
@@ -33,7 +34,7 @@ pub fn run(args: &HerdArgs) -> Result<()> {
         style.text.width = usize::from(width);
     }
     let mut out = output::stdout();
-    report.write_text(&mut out, &style)?;
+    isotherm_view::vmstat::write_text(&report, &mut out, &style)?;
     out.flush()?;
     Ok(())
 }
@@ -47,7 +48,7 @@ fn watch(
 ) -> Result<Observed> {
     let from_ns = clock::monotonic_ns();
     let bar = output::progress(Some(duration_ns), "watching housekeeping");
-    let (mut runs, mut shepherds) = (Vec::new(), 0);
+    let mut runs = Runs::default();
     loop {
         let passed = clock::monotonic_ns() - from_ns;
         if passed >= duration_ns || stop.is_set() {
@@ -55,14 +56,12 @@ fn watch(
         }
         bar.set_position(passed / MS);
         std::thread::sleep(TICK.min(Duration::from_nanos(duration_ns - passed)));
-        let more = observer.drain()?;
-        runs.extend(more.updates.into_iter().map(told_run));
-        shepherds += more.shepherds.len() as u64;
+        runs.extend(observer.drain()?);
     }
     bar.finish_and_clear();
     let waits = match observer.unseen() {
         Some(why) => Err(why.to_owned()),
-        None => Ok(told_waits(observer.waits()?, symbols, machine.spinlocks)),
+        None => Ok(observer.waits(symbols, machine.seen)?),
     };
     Ok(Observed {
         from_ns,
@@ -72,58 +71,27 @@ fn watch(
         // What it is unless it was changed; only kernels without a table of settings do not say.
         interval_s: machine.interval_s.unwrap_or(1),
         runs,
-        shepherds,
         lost_runs: observer.lost_runs(),
         waits,
     })
 }
 
-fn told_run(run: herd::Run) -> Run {
-    let cause = match run.cause {
-        herd::Cause::Timer => Cause::Timer,
-        herd::Cause::Shepherd => Cause::Shepherd,
-        herd::Cause::Unknown => Cause::Unknown,
-    };
-    Run { cpu: run.cpu, start_ns: run.start_ns, end_ns: run.end_ns, jiffies: run.jiffies, cause }
-}
-
-fn told_waits(waits: herd::Waits, symbols: &Symbols, spinlocks: Spinlocks) -> Waits {
-    let name = |address: &u64| symbols.function(*address).map_or_else(|| format!("{address:#x}"), str::to_owned);
-    let told = |wait: herd::Wait| Wait {
-        functions: wait.stack.iter().map(name).collect(),
-        node: wait.node,
-        zone: wait.zone,
-        updating: wait.updating,
-        beside: wait.beside,
-        count: wait.count,
-        total_ns: wait.total_ns,
-        max_ns: wait.max_ns,
-    };
-    Waits {
-        by_place: waits.by_caller.into_iter().map(told).collect(),
-        spins: waits.spins,
-        lost: waits.lost,
-        told: match spinlocks {
-            Spinlocks::Queued => Told::NotTheFirst,
-            Spinlocks::Paravirtual => Told::Every,
-            Spinlocks::TestAndSet => Told::Nobody,
-            Spinlocks::Unknown => Told::Unknown,
-        },
-    }
+fn this_machine() -> Machine {
+    Machine::read(Path::new("/proc"), Path::new("/sys"))
 }
 
 /// Whether it works here, for `isotherm doctor`: it is tried, which takes about 100 ms and changes nothing.
 pub fn finding() -> Finding {
-    let opened = herd::symbols().and_then(|symbols| Observer::open(&symbols));
+    let opened = symbols().and_then(|symbols| Observer::open(&symbols));
     let (state, detail) = match &opened {
         Ok(observer) => {
             let waits = match observer.unseen() {
                 Some(why) => format!("waits for zone locks are not seen: {why}"),
-                None => match Machine::read(&HostRoots::default()).spinlocks {
-                    Spinlocks::Queued => "waits for zone locks, but for the first waiter of each".to_owned(),
-                    Spinlocks::Paravirtual => "waits for zone locks".to_owned(),
-                    Spinlocks::TestAndSet => "no waits for zone locks: this guest's locks have no queue".to_owned(),
-                    Spinlocks::Unknown => "waits for zone locks, as far as they are told".to_owned(),
+                None => match this_machine().seen {
+                    SeenWaiters::NotTheFirst => "waits for zone locks, but for the first waiter of each".to_owned(),
+                    SeenWaiters::Every => "waits for zone locks".to_owned(),
+                    SeenWaiters::Nobody => "no waits for zone locks: this guest's locks have no queue".to_owned(),
+                    SeenWaiters::Unknown => "waits for zone locks, as far as they are told".to_owned(),
                 },
             };
             (State::Present, format!("isotherm herd sees housekeeping of per-CPU sets, and {waits}"))

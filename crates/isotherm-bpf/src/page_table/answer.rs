@@ -1,0 +1,92 @@
+//! What the program is asked and what it answers, in the layout of `walk.bpf.c`.
+
+/// What is wanted for each address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Accessed and present bits of the 2 MiB block around the address.
+    Blocks = 0,
+    /// Which blocks of the 1 GiB around the address have a page table or are a huge page.
+    Tables = 1,
+    /// The raw last-level entry of the address.
+    Entry = 2,
+    /// Frames and flags of the pages of the block: through [`Walker::folios`](super::Walker::folios).
+    Folios = 3,
+}
+
+/// A page's frame and its folio's flags. The layout is `struct folio` of `walk.bpf.c`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Folio {
+    /// The frame number; 0 if there is none, or one without flags (device memory).
+    pub frame: u64,
+    /// The flags word of the kernel's `struct page`: of the first page, in a folio of several.
+    pub flags: u64,
+}
+
+/// The folios of the 512 pages of a block. Of a huge page only the first is set.
+pub type FolioBlock = [Folio; 512];
+
+const _: () = assert!(size_of::<FolioBlock>() == 512 * 16);
+
+/// What was found at one address. The layout is `struct answer` of `walk.bpf.c`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Answer {
+    kind: u64,
+    /// Accessed bits; or, for [`Op::Tables`], which blocks have a table.
+    pub a: [u64; 8],
+    /// Present bits; or, for [`Op::Tables`], which blocks are a huge page.
+    pub b: [u64; 8],
+}
+
+const _: () = assert!(size_of::<Answer>() == 17 * 8);
+
+/// What kind of thing an [`Answer`] describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Nothing is mapped by any table.
+    None,
+    /// A table of 512 entries: the planes are filled.
+    Pages,
+    /// A huge page of 2 MiB; bit 0 of `a[0]` is its accessed bit.
+    Leaf2M,
+    /// A huge page of 1 GiB; bit 0 of `a[0]` is its accessed bit.
+    Leaf1G,
+    /// The mapping went away.
+    Unmapped,
+    /// A read failed: nothing is known.
+    Error,
+}
+
+impl Answer {
+    /// What the answer describes.
+    pub fn kind(&self) -> Kind {
+        match self.kind {
+            0 => Kind::None,
+            1 => Kind::Pages,
+            2 => Kind::Leaf2M,
+            3 => Kind::Leaf1G,
+            4 => Kind::Unmapped,
+            _ => Kind::Error,
+        }
+    }
+}
+
+/// How a pass went.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pass {
+    /// Requests answered, from the front of the list.
+    pub done: usize,
+    /// The target's map was locked for writing: ask again for the rest.
+    pub busy: bool,
+    /// The thread was there and had memory.
+    pub has_memory: bool,
+    /// Failed reads of page tables.
+    pub read_errors: u64,
+    /// The longest time the mmap read lock was held in one piece.
+    pub longest_hold_ns: u64,
+    /// Changes when the process executes another program.
+    pub mm_id: u64,
+    /// Start of the process, nanoseconds since boot: tells a reused pid.
+    pub start_boottime_ns: u64,
+}

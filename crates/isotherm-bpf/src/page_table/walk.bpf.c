@@ -1,0 +1,515 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/*
+ * Reads page tables of one process: for each requested 2 MiB block, 512 present and 512 accessed bits.
+ *
+ * User space writes a sorted list of addresses, one per block, and reads the iterator once; the answers lie in a mapped array.
+ * Each address has to lie in a mapping: bpf_find_vma() finds it and holds the mmap read lock while the callback walks every
+ * further request in the same mapping. So tables of the range cannot be freed under the walk, and a target with 65,530
+ * mappings costs no more than the mappings asked about. The list is short (MAX_REQUESTS), which bounds how long the lock and
+ * the RCU section are held. The lock is only tried: if a writer waits, the walk stops and says how far it came.
+ *
+ * Tables are read through the direct map with bpf_probe_read_kernel(), which survives any address; failures are counted and
+ * never taken for "not accessed".
+ */
+#include "../kernel_types.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+
+#define MAX_REQUESTS 1024
+#define MAX_FOLIO_REQUESTS 16
+#define TABLE_ENTRIES 512
+#define WORDS (TABLE_ENTRIES / 64)
+
+#define ENTRY_PRESENT (1ULL << 0)
+#define ENTRY_ACCESSED (1ULL << 5)
+#define ENTRY_LEAF (1ULL << 7)
+#define ENTRY_PROT_NONE (1ULL << 8)
+#define ENTRY_FRAME 0x000ffffffffff000ULL
+
+/* What the caller wants done with each requested address. */
+enum op {
+	OP_BLOCKS = 0,	/* accessed and present bits of the 2 MiB block */
+	OP_TABLES = 1,	/* which blocks of the 1 GiB around it have a table (plane a) or are a leaf (plane b) */
+	OP_ENTRY = 2,	/* the raw last-level entry of the address, in a[0] */
+	OP_FOLIOS = 3,	/* frame, and flags of its folio, of each page of the block: in `folios`, for few requests */
+};
+
+/* What was found. NONE has to be 0. */
+enum kind {
+	KIND_NONE = 0,		/* no table: nothing present */
+	KIND_PAGES = 1,		/* a table of 512 pages: planes are filled */
+	KIND_LEAF_2M = 2,	/* one entry maps 2 MiB: a[0] bit 0 is its accessed bit */
+	KIND_LEAF_1G = 3,	/* one entry maps 1 GiB: a[0] bit 0 is its accessed bit */
+	KIND_UNMAPPED = 4,	/* no mapping holds the address any more */
+	KIND_ERROR = 5,		/* a read failed: nothing is known */
+};
+
+struct answer {
+	__u64 kind;
+	__u64 a[WORDS];		/* accessed (OP_BLOCKS), has a table (OP_TABLES) */
+	__u64 b[WORDS];		/* present (OP_BLOCKS), is a leaf (OP_TABLES) */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, MAX_REQUESTS);
+	__type(key, __u32);
+	__type(value, __u64);
+} requests SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, MAX_REQUESTS);
+	__type(key, __u32);
+	__type(value, struct answer);
+} answers SEC(".maps");
+
+/* The frame of a page and the flags of its folio, which are those of the first of its pages. */
+struct folio {
+	__u64 frame;	/* 0: none, or one that has no flags */
+	__u64 flags;
+};
+
+/* Of one block; a huge page fills the first alone. Many times the size of an answer: a pass with this op is a short one. */
+struct folio_block {
+	struct folio of_page[TABLE_ENTRIES];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, MAX_FOLIO_REQUESTS);
+	__type(key, __u32);
+	__type(value, struct folio_block);
+} folios SEC(".maps");
+
+/* Set by user space before a read. */
+struct order {
+	__s32 tid;
+	__u32 op;
+	__u32 count;
+	__u32 pad;
+} order;
+
+/* Read by user space after it. */
+struct outcome {
+	__u32 done;		/* requests answered */
+	__u32 busy;		/* the mmap lock was taken: ask again for the rest */
+	__u32 seen;		/* the task was found */
+	__u32 no_mm;		/* and had no memory (kernel thread, zombie) */
+	__u64 read_errors;
+	__u64 longest_hold_ns;
+	__u64 mm_id;		/* changes when the process executes another program */
+	__u64 start_boottime;
+} outcome;
+
+/* Facts of this kernel, resolved once by find_layout. */
+struct layout {
+	__u64 direct_map;
+	__u32 top_shift;	/* 39: four levels, 48: five */
+	__u32 page_bytes;	/* of a struct page; 0: it is not as we know it, and has no flags for us */
+	__u32 flags_at;
+	__u32 head_at;
+	__u64 page_array;
+} layout;
+
+/* Scratch: one table. A single reader owns the object, so one is enough. */
+static __u64 table[TABLE_ENTRIES];
+
+struct walk {
+	__u64 pgd;
+	__u64 end;		/* of the mapping */
+	__u64 upper_of;		/* 1 GiB unit that `upper` belongs to, plus one; 0: none cached */
+	__u64 upper;		/* physical address of its table of 2 MiB entries, or 0 */
+	__u64 upper_kind;	/* kind when there is no such table */
+	__u64 upper_young;
+};
+
+static __always_inline int read_entry(__u64 phys, __u64 index, __u64 *entry)
+{
+	return bpf_probe_read_kernel(entry, 8, (void *)(layout.direct_map + (phys & ENTRY_FRAME) + index * 8));
+}
+
+/*
+ * Where struct page has what OP_FOLIOS reads. In 6.18 its flags became a structure of one word, for which the second type is;
+ * elsewhere they cannot be told, and the page tables can be read all the same.
+ */
+static __always_inline void find_page_layout(__u32 top_shift)
+{
+	__u64 base = top_shift == 48 ? 0xffd4000000000000ULL : 0xffffea0000000000ULL, at = 0;
+	struct page *page = 0;
+	struct page___memdesc *newer = 0;
+
+	if (!bpf_core_field_exists(page->compound_head))
+		return;
+	if (bpf_core_field_exists(page->flags))
+		layout.flags_at = bpf_core_field_offset(page->flags);
+	else if (bpf_core_field_exists(newer->flags))
+		layout.flags_at = bpf_core_field_offset(newer->flags);
+	else
+		return;
+	layout.head_at = bpf_core_field_offset(page->compound_head);
+	layout.page_bytes = bpf_core_type_size(struct page);
+	if (!bpf_kallsyms_lookup_name("vmemmap_base", 13, 0, &at))
+		bpf_probe_read_kernel(&base, sizeof(base), (void *)at);
+	layout.page_array = base;
+}
+
+/*
+ * Runs once, after loading. A kernel with address randomisation keeps the base in a variable; without, the variable is not
+ * there and the base is fixed. Asking the kernel for the symbol spares libbpf the reading of all of /proc/kallsyms, which takes
+ * longer than everything else here. If symbols are hidden from us, the fixed base is tried: the self-check decides.
+ */
+SEC("syscall")
+int find_layout(void *unused)
+{
+	__u32 shift = 39;
+	__u64 base, at = 0;
+
+	if (!bpf_kallsyms_lookup_name("pgdir_shift", 12, 0, &at))
+		bpf_probe_read_kernel(&shift, sizeof(shift), (void *)at);
+	base = shift == 48 ? 0xff11000000000000ULL : 0xffff888000000000ULL;
+	if (!bpf_kallsyms_lookup_name("page_offset_base", 17, 0, &at))
+		bpf_probe_read_kernel(&base, sizeof(base), (void *)at);
+	layout.direct_map = base;
+	layout.top_shift = shift;
+	find_page_layout(shift);
+	return 0;
+}
+
+/* Finds the table of 2 MiB entries for addr, and keeps it in w for the next address of the same GiB. */
+static __always_inline void find_upper(struct walk *w, __u64 addr)
+{
+	__u64 entry, at = w->pgd;
+
+	w->upper_of = (addr >> 30) + 1;
+	w->upper = 0;
+	w->upper_kind = KIND_NONE;
+	if (layout.top_shift == 48) {
+		if (bpf_probe_read_kernel(&entry, 8, (void *)(at + ((addr >> 48) & 511) * 8)))
+			goto failed;
+		if (!(entry & ENTRY_PRESENT))
+			return;
+		at = layout.direct_map + (entry & ENTRY_FRAME);
+	}
+	if (bpf_probe_read_kernel(&entry, 8, (void *)(at + ((addr >> 39) & 511) * 8)))
+		goto failed;
+	if (!(entry & ENTRY_PRESENT))
+		return;
+	if (read_entry(entry, (addr >> 30) & 511, &entry))
+		goto failed;
+	if (!(entry & (ENTRY_PRESENT | ENTRY_PROT_NONE)))
+		return;
+	if (entry & ENTRY_LEAF) {
+		w->upper_kind = KIND_LEAF_1G;
+		w->upper_young = !!(entry & ENTRY_ACCESSED);
+		return;
+	}
+	w->upper = entry & ENTRY_FRAME;
+	return;
+failed:
+	outcome.read_errors++;
+	w->upper_kind = KIND_ERROR;
+	w->upper_of = 0;	/* do not remember a failure */
+}
+
+/* Without this, clang loads all 64 entries before it combines any, and runs out of its 512 bytes of stack. */
+#define keep(x, y) asm volatile("" : "+r"(x), "+r"(y))
+
+/*
+ * Gathers present and accessed bits. This loop is most of what reading costs, so it does little for each entry: of five in a
+ * row, bits 0 (present) and 5 (accessed) are laid side by side,
+ *
+ *	bit   9 8 7 6 5 4 3 2 1 0
+ *	      A A A A A P P P P P
+ *	      4 3 2 1 0 4 3 2 1 0	entry
+ *
+ * and taken apart once for the five. An entry that PROT_NONE keeps present has bit 8 and not bit 0; no other user page has bit
+ * 8 (global). Those are rare (NUMA hints), so they are only noticed here and left to a slower loop.
+ */
+#define TAKE(k) do {								\
+		__u64 e = table[word * 64 + first + (k)];			\
+		seen |= e;							\
+		five |= (e & (ENTRY_PRESENT | ENTRY_ACCESSED)) << (k);		\
+	} while (0)
+
+static __always_inline __u64 bits_of_present_pages(struct answer *out)
+{
+	__u64 seen = 0;
+
+	for (int word = 0; word < WORDS; word++) {
+		__u64 young = 0, present = 0;
+
+#pragma clang loop unroll(full)
+		for (int first = 0; first < 64; first += 5) {
+			__u64 five = 0;
+
+			TAKE(0);
+			TAKE(1);
+			TAKE(2);
+			TAKE(3);
+			if (first < 60)
+				TAKE(4);
+			present |= (five & 31) << first;
+			young |= ((five >> 5) & 31) << first;
+			keep(young, present);
+			keep(seen, seen);
+		}
+		out->a[word] = young & present;
+		out->b[word] = present;
+	}
+	return seen;
+}
+
+static __always_inline void bits_of_all_pages(struct answer *out)
+{
+	for (int word = 0; word < WORDS; word++) {
+		__u64 young = 0, present = 0;
+
+#pragma clang loop unroll(full)
+		for (int bit = 0; bit < 64; bit++) {
+			__u64 e = table[word * 64 + bit];
+			__u64 p = (e | (e >> 8)) & 1;
+
+			present |= p << bit;
+			young |= ((e >> 5) & p) << bit;
+			keep(young, present);
+		}
+		out->a[word] = young;
+		out->b[word] = present;
+	}
+}
+
+static __always_inline void bits_of_pages(struct answer *out)
+{
+	if (bits_of_present_pages(out) & ENTRY_PROT_NONE)
+		bits_of_all_pages(out);
+}
+
+static __always_inline void bits_of_tables(struct answer *out)
+{
+	for (int word = 0; word < WORDS; word++) {
+		__u64 has_table = 0, leaf = 0;
+
+#pragma clang loop unroll(full)
+		for (int bit = 0; bit < 64; bit++) {
+			__u64 e = table[word * 64 + bit];
+			__u64 p = (e | (e >> 8)) & 1;
+			__u64 l = (e >> 7) & p;
+
+			leaf |= l << bit;
+			has_table |= (p & ~l) << bit;
+			keep(has_table, leaf);
+		}
+		out->a[word] = has_table;
+		out->b[word] = leaf;
+	}
+}
+
+/* Frames that have no struct page (device memory) are left out: reading what is not mapped fails, and that is no error here. */
+static __always_inline void read_folio(__u64 entry, struct folio *out)
+{
+	__u64 page, head, flags;
+
+	out->frame = 0;
+	/* An entry that is not present, but under PROT_NONE, has its frame number inverted. */
+	if (!(entry & ENTRY_PRESENT)) {
+		if (!(entry & ENTRY_PROT_NONE))
+			return;
+		entry = ~entry;
+	}
+	entry &= ENTRY_FRAME;
+	page = layout.page_array + (entry >> 12) * layout.page_bytes;
+	if (bpf_probe_read_kernel(&head, 8, (void *)(page + layout.head_at)))
+		return;
+	if (head & 1)
+		page = head - 1;
+	if (bpf_probe_read_kernel(&flags, 8, (void *)(page + layout.flags_at)))
+		return;
+	out->flags = flags;
+	out->frame = entry >> 12;
+}
+
+static long folio_of_entry(__u32 i, __u32 *request)
+{
+	__u32 at = *request;
+	struct folio_block *block = bpf_map_lookup_elem(&folios, &at);
+
+	if (!block || i >= TABLE_ENTRIES)
+		return 1;
+	read_folio(table[i], &block->of_page[i]);
+	return 0;
+}
+
+static __always_inline void answer_error(struct answer *out)
+{
+	outcome.read_errors++;
+	out->kind = KIND_ERROR;
+}
+
+static __always_inline void answer_huge_folio(__u64 entry)
+{
+	__u32 request = outcome.done;
+	struct folio_block *block = bpf_map_lookup_elem(&folios, &request);
+
+	/* Bit 12 of a huge entry is an attribute; its frame number begins at bit 21. */
+	if (block)
+		read_folio(entry & ~0x1ff000ULL, &block->of_page[0]);
+}
+
+static __always_inline void answer_block(struct walk *w, __u64 addr, struct answer *out)
+{
+	__u64 entry;
+
+	if (read_entry(w->upper, (addr >> 21) & 511, &entry))
+		return answer_error(out);
+	if (!(entry & (ENTRY_PRESENT | ENTRY_PROT_NONE))) {
+		out->kind = KIND_NONE;
+		return;
+	}
+	if (entry & ENTRY_LEAF) {
+		out->kind = KIND_LEAF_2M;
+		out->a[0] = order.op == OP_ENTRY ? entry : !!(entry & ENTRY_ACCESSED);
+		if (order.op == OP_FOLIOS)
+			answer_huge_folio(entry);
+		return;
+	}
+	if (order.op == OP_ENTRY) {
+		out->kind = KIND_PAGES;
+		if (read_entry(entry, (addr >> 12) & 511, &out->a[0]))
+			answer_error(out);
+		return;
+	}
+	if (bpf_probe_read_kernel(table, sizeof(table), (void *)(layout.direct_map + (entry & ENTRY_FRAME))))
+		return answer_error(out);
+	out->kind = KIND_PAGES;
+	if (order.op == OP_FOLIOS) {
+		__u32 request = outcome.done;
+
+		bpf_loop(TABLE_ENTRIES, folio_of_entry, &request, 0);
+		return;
+	}
+	bits_of_pages(out);
+}
+
+static long answer_one(__u32 i, struct walk *w)
+{
+	__u32 at = outcome.done;
+	struct answer *out;
+	__u64 *addr;
+
+	if (at >= order.count || at >= MAX_REQUESTS)
+		return 1;
+	addr = bpf_map_lookup_elem(&requests, &at);
+	out = bpf_map_lookup_elem(&answers, &at);
+	if (!addr || !out || *addr >= w->end)
+		return 1;
+	if (w->upper_of != (*addr >> 30) + 1)
+		find_upper(w, *addr);
+	if (!w->upper) {
+		out->kind = w->upper_kind;
+		out->a[0] = w->upper_young;
+	} else if (order.op != OP_TABLES) {
+		answer_block(w, *addr, out);
+	} else if (bpf_probe_read_kernel(table, sizeof(table), (void *)(layout.direct_map + w->upper))) {
+		answer_error(out);
+	} else {
+		out->kind = KIND_PAGES;
+		bits_of_tables(out);
+	}
+	outcome.done = at + 1;
+	return 0;
+}
+
+/* Runs under the mmap read lock. */
+static long in_mapping(struct task_struct *task, struct vm_area_struct *vma, void *unused)
+{
+	__u64 began = bpf_ktime_get_ns(), held;
+	struct mm_struct *mm = vma->vm_mm;
+	struct walk w = {};
+
+	w.pgd = (__u64)mm->pgd;
+	w.end = vma->vm_end;
+	outcome.mm_id = (__u64)mm;
+	bpf_loop(MAX_REQUESTS, answer_one, &w, 0);
+	held = bpf_ktime_get_ns() - began;
+	if (held > outcome.longest_hold_ns)
+		outcome.longest_hold_ns = held;
+	return 0;
+}
+
+struct pass {
+	struct task_struct *task;
+};
+
+static long next_mapping(__u32 i, struct pass *p)
+{
+	__u32 at = outcome.done;
+	struct answer *out;
+	__u64 *addr;
+	long err;
+
+	if (at >= order.count || at >= MAX_REQUESTS)
+		return 1;
+	addr = bpf_map_lookup_elem(&requests, &at);
+	if (!addr)
+		return 1;
+	err = bpf_find_vma(p->task, *addr, in_mapping, 0, 0);
+	if (err == -16) {	/* EBUSY */
+		outcome.busy = 1;
+		return 1;
+	}
+	if (err) {		/* ENOENT: the mapping went away since it was listed */
+		out = bpf_map_lookup_elem(&answers, &at);
+		if (out)
+			out->kind = KIND_UNMAPPED;
+		outcome.done = at + 1;
+	}
+	return 0;
+}
+
+/*
+ * The number of a task in the namespace of who reads the iterator, which is what user space knows it by. task->pid is the number in
+ * the first namespace, another one for a process in a container. The iterator lists tasks of the reader's namespace only, so
+ * that a task has a number there; 0 is none's.
+ */
+static __always_inline __s32 tid_for_reader(struct task_struct *task)
+{
+	struct task_struct *reader = (void *)bpf_get_current_task();
+	__u32 level = BPF_CORE_READ(reader, thread_pid, level);
+	struct pid *pid;
+	__s32 nr = 0;
+
+	if (!level)
+		return task->pid;
+	/* A plain number, not a pointer that the verifier follows: before 6.12 or so it refuses to add what it does not know to one. */
+	pid = BPF_CORE_READ(task, thread_pid);
+	if (BPF_CORE_READ(pid, level) < level)
+		return 0;
+	bpf_probe_read_kernel(&nr, sizeof(nr), (void *)pid + bpf_core_field_offset(struct pid, numbers) +
+			      level * bpf_core_type_size(struct upid) + bpf_core_field_offset(struct upid, nr));
+	return nr;
+}
+
+SEC("iter/task")
+int walk(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct pass p = {};
+
+	if (!task || tid_for_reader(task) != order.tid)
+		return 0;
+	outcome.seen = 1;
+	outcome.start_boottime = task->start_boottime;
+	if (!task->mm) {
+		outcome.no_mm = 1;
+		return 0;
+	}
+	p.task = task;
+	bpf_loop(MAX_REQUESTS, next_mapping, &p, 0);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
