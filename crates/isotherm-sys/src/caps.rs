@@ -86,3 +86,29 @@ pub fn may_sample(proc: &Path) -> Option<bool> {
     let initial = initial_user_namespace(&proc)?;
     Some(initial && Caps::effective(&proc)?.allows(Cap::Perfmon))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_take_the_capability_in_the_first_user_namespace() {
+        let dir = tempfile::tempdir().unwrap();
+        let sampling = |uid_map: Option<&str>, effective: &str| {
+            let own = dir.path().join("self");
+            let _ = std::fs::remove_dir_all(&own);
+            std::fs::create_dir(&own).unwrap();
+            std::fs::write(own.join("status"), format!("Name:\tx\nCapEff:\t{effective}\n")).unwrap();
+            if let Some(map) = uid_map {
+                std::fs::write(own.join("uid_map"), map).unwrap();
+            }
+            may_sample(dir.path())
+        };
+        let first = Some("         0          0 4294967295\n");
+        assert_eq!(sampling(first, "0000004000000000"), Some(true), "CAP_PERFMON");
+        assert_eq!(sampling(first, "0000000000200000"), Some(true), "CAP_SYS_ADMIN stands in for it");
+        assert_eq!(sampling(first, "0000008000000000"), Some(false), "CAP_BPF");
+        assert_eq!(sampling(Some("0 1000 1\n"), "000001ffffffffff"), Some(false), "another namespace");
+        assert_eq!((sampling(None, "000001ffffffffff"), sampling(first, "?")), (None, None), "unknown");
+    }
+}

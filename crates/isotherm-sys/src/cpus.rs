@@ -16,7 +16,7 @@ pub fn list_len(list: &str) -> Option<u32> {
     })
 }
 
-/// The numbers themselves. More than any kernel has processors is no such list either.
+/// The numbers themselves, as they are listed. More than any kernel has processors is no such list either: it would fill our memory.
 pub fn list_numbers(list: &str) -> Option<Vec<u32>> {
     const MOST: u32 = 1 << 16;
     list_len(list).filter(|len| *len <= MOST)?;
@@ -24,7 +24,9 @@ pub fn list_numbers(list: &str) -> Option<Vec<u32>> {
 }
 
 fn list_ranges(list: &str) -> impl Iterator<Item = Option<(u32, u32)>> {
-    list.trim().split(',').filter(|part| !part.is_empty()).map(|part| {
+    let list = list.trim();
+    // An empty list is one: all processors of a kind may be offline.
+    list.split(',').filter(|_| !list.is_empty()).map(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         Some((first.parse().ok()?, last.parse().ok()?))
     })
@@ -38,9 +40,21 @@ mod tests {
     fn lists_are_taken_apart() {
         assert_eq!(list_numbers("0-3,8,10-11\n"), Some(vec![0, 1, 2, 3, 8, 10, 11]));
         assert_eq!(list_numbers("\n"), Some(vec![]));
-        for none in ["3-1", "a", "1-", "0-4294967295", "0,0-65535"] {
+        for none in ["3-1", "a", "1-", "-", "0,,1", "1 2", "0-4294967295", "0,0-65535"] {
             assert_eq!(list_numbers(none), None, "{none}");
         }
         assert_eq!((list_len("0-1,4-7"), list_len("3-1")), (Some(6), None));
+    }
+
+    #[test]
+    fn processors_online_are_counted_or_unknown() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(cpus_online(dir.path()), None);
+        std::fs::create_dir_all(dir.path().join("devices/system/cpu")).unwrap();
+        let file = dir.path().join("devices/system/cpu/online");
+        for (text, count) in [("0-3,6\n", Some(5)), ("zero\n", None)] {
+            std::fs::write(&file, text).unwrap();
+            assert_eq!(cpus_online(dir.path()), count, "{text}");
+        }
     }
 }

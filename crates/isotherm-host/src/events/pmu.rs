@@ -5,6 +5,7 @@
 
 use super::error::{Found, NamedError};
 use super::terms::{self, Field, Term, Word};
+use isotherm_sys::cpus::list_numbers;
 use isotherm_sys::perf::Event;
 use std::fs;
 use std::io;
@@ -162,19 +163,9 @@ fn names(dir: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// The numbers of a list such as `0-3,8`. An empty list is one: all processors of a kind may be offline.
+/// The processors of a list such as `0-3,8`, sorted, each once.
 fn cpu_list(list: &str) -> Option<Vec<u32>> {
-    /// More than any kernel can have: a list that says so is nonsense, and would fill our memory.
-    const LIMIT: u32 = 1 << 16;
-    let mut cpus = Vec::new();
-    for part in list.split(',').filter(|_| !list.is_empty()) {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        if first > last || last >= LIMIT {
-            return None;
-        }
-        cpus.extend(first..=last);
-    }
+    let mut cpus = list_numbers(list)?;
     cpus.sort_unstable();
     cpus.dedup();
     Some(cpus)
