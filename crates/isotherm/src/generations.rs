@@ -3,9 +3,9 @@
 
 use crate::cli::HintsArg;
 use anyhow::{Context, Result};
-use isotherm_collapse::benefit::{self, BlockFacts};
-use isotherm_collapse::plan::{self, Planned, Rules};
 use isotherm_heat::{Mapping, TargetId};
+use isotherm_schemes::benefit::{self, BlockFacts};
+use isotherm_schemes::plan::{self, Planned, Rules};
 use isotherm_sources::mglru::{Mglru, interval_of};
 use isotherm_units::BlockNo;
 

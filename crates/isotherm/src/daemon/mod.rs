@@ -15,8 +15,8 @@ pub mod worker;
 
 use crate::cli::BudgetArgs;
 use anyhow::{Result, bail};
-use isotherm_collapse::Budgets;
-use isotherm_collapse::plan::Rules;
+use isotherm_schemes::Budgets;
+use isotherm_schemes::plan::Rules;
 use isotherm_sys::host::{HostFacts, HostRoots};
 use isotherm_units::PAGES_PER_BLOCK;
 

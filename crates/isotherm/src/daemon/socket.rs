@@ -8,7 +8,7 @@ use crate::daemon::place::{Place, connect_within};
 use crate::daemon::state::State;
 use crate::output;
 use anyhow::{Context, Result, bail};
-use isotherm_collapse::Level;
+use isotherm_schemes::Level;
 use isotherm_sys::{clock, peer};
 use isotherm_units::{Addr, AddrRange};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -235,8 +235,8 @@ fn no_answer(path: &Path) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isotherm_collapse::Budgets;
-    use isotherm_collapse::plan::Rules;
+    use isotherm_schemes::Budgets;
+    use isotherm_schemes::plan::Rules;
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 

@@ -6,12 +6,12 @@
 use crate::cli::HintsArg;
 use crate::gain::{Gain, Measured, Reading};
 use crate::generations;
-use isotherm_collapse::benefit::BlockFacts;
-use isotherm_collapse::plan::{self, Rules};
-use isotherm_collapse::queue::Added;
-use isotherm_collapse::worker::Handled;
-use isotherm_collapse::{Budgets, Counters, Hint, HintQueue, Level, Origin, Outcome, Refusal, Server, Step, Wait};
 use isotherm_heat::{Mapping, Ns, TargetId};
+use isotherm_schemes::benefit::BlockFacts;
+use isotherm_schemes::plan::{self, Rules};
+use isotherm_schemes::queue::Added;
+use isotherm_schemes::worker::Handled;
+use isotherm_schemes::{Budgets, Counters, Hint, HintQueue, Level, Origin, Outcome, Refusal, Server, Step, Wait};
 use isotherm_units::{AddrRange, BLOCK_SIZE, BlockNo, Bytes};
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};

@@ -5,9 +5,9 @@
 
 use crate::daemon::socket::{Shared, lock};
 use crate::daemon::state::{Order, Report};
-use isotherm_collapse::machine::Machine;
-use isotherm_collapse::{Budgets, Collapser, Consumer};
 use isotherm_heat::Ns;
+use isotherm_schemes::machine::Machine;
+use isotherm_schemes::{Budgets, Collapser, Consumer};
 
 /// The worker.
 pub struct Worker {
@@ -59,11 +59,11 @@ impl Worker {
 mod tests {
     use super::*;
     use crate::daemon::state::{State, Window};
-    use isotherm_collapse::benefit::BlockFacts;
-    use isotherm_collapse::machine::{CgroupState, Collapsed, HostState, Look, Process};
-    use isotherm_collapse::plan::Rules;
-    use isotherm_collapse::{Level, Refusal};
     use isotherm_heat::{Mapping, TargetId};
+    use isotherm_schemes::benefit::BlockFacts;
+    use isotherm_schemes::machine::{CgroupState, Collapsed, HostState, Look, Process};
+    use isotherm_schemes::plan::Rules;
+    use isotherm_schemes::{Level, Refusal};
     use isotherm_units::{AddrRange, BlockNo, Bytes};
     use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
     use std::sync::{Arc, Mutex};
