@@ -12,10 +12,12 @@
 #![forbid(unsafe_code)]
 
 pub mod benefit;
+pub mod gain;
 pub mod machine;
 pub mod outcome;
 pub mod plan;
 pub mod queue;
+pub mod state;
 pub mod worker;
 
 pub use outcome::{Counters, Outcome, Refusal};

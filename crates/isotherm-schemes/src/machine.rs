@@ -86,7 +86,7 @@ pub enum CollapseFailure {
 }
 
 /// A system with processes.
-pub trait Machine {
+pub trait Machine: std::fmt::Debug {
     /// Begins to deal with a process.
     fn admit(&mut self, process: TargetId) -> Result<Process, Refusal>;
     /// Ends that.

@@ -10,6 +10,7 @@ use crate::outcome::Refusal;
 use crate::queue::{Hint, Level, Origin};
 use isotherm_heat::{Mapping, Ns, TargetId};
 use isotherm_units::{AddrRange, BlockNo};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// What is worth collapsing at all.
@@ -30,6 +31,19 @@ impl Default for Rules {
     }
 }
 
+/// What hints are made from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HintSource {
+    /// The heat map.
+    #[default]
+    Heat,
+    /// The generations of the kernel's multi-generation LRU.
+    Mglru,
+    /// Both: a block goes by the higher level.
+    Both,
+}
+
 /// Hints of one process, the best first, and why the other blocks got none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Planned {
@@ -47,6 +61,22 @@ const LONG_ENOUGH: Ns = 30_000_000_000;
 /// collapses twice as many blocks until most of the heat is covered.
 pub fn is_time(unlooked: usize, blocks: usize, watched_ns: Ns) -> bool {
     unlooked * FEW <= blocks || watched_ns >= LONG_ENOUGH
+}
+
+/// The plan for a process by what hints are to come from.
+pub fn plan(
+    hints: HintSource,
+    process: TargetId,
+    mappings: &[Mapping],
+    (heat, generations): (&[BlockFacts], &[BlockFacts]),
+    rules: Rules,
+    now: Ns,
+) -> Planned {
+    match hints {
+        HintSource::Heat => by_heat(process, mappings, heat, rules, now),
+        HintSource::Mglru => by_generation(process, mappings, generations, rules, now),
+        HintSource::Both => by_either(process, mappings, heat, generations, rules, now),
+    }
 }
 
 /// Hints for the hot blocks of `process`, by falling benefit. `mappings` and `facts` are in address order. O(n log n).

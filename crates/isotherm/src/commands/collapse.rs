@@ -5,8 +5,8 @@
 
 use crate::cli::{CollapseArgs, HintsArg, OrderArg, Usage};
 use crate::daemon::{need_collapse, settings};
-use crate::gain::{self, Gain, Probe};
-use crate::generations::{self, Generations};
+use crate::gain::{self, Probe};
+use crate::generations::Generations;
 use crate::output;
 use crate::watch::{Stop, Watching, facts_of};
 use anyhow::{Context, Result, bail};
@@ -14,6 +14,7 @@ use indicatif::ProgressBar;
 use isotherm_heat::{Granularity, Mapping, TargetHeat, TargetId};
 use isotherm_record::Recording;
 use isotherm_schemes::benefit::{self, BlockFacts};
+use isotherm_schemes::gain::{Gain, Measured};
 use isotherm_schemes::machine::{DryRun, Live, Machine};
 use isotherm_schemes::plan::{self, Rules};
 use isotherm_schemes::queue::Added;
@@ -129,7 +130,7 @@ fn recorded(path: &Path, pids: &[u32]) -> Result<Vec<Known>> {
 
 /// Watches for a while. A command that was started stays alive as long as what is returned.
 fn watched(args: &CollapseArgs, stop: &Stop) -> Result<(Vec<Known>, String, Option<Watching>)> {
-    let mut kernels = Generations::open(args.hints)?;
+    let mut kernels = Generations::open(args.hints.into())?;
     let mut watching = Watching::begin(&args.targets, &args.watch, WINDOW_NS)?;
     let bar = output::progress(Some(args.duration), "watching");
     let mut known = Vec::new();
@@ -191,7 +192,7 @@ impl Pass {
         for process in &known {
             let planned = if args.order == OrderArg::Heat {
                 let known = (process.facts.as_slice(), process.generations.as_slice());
-                generations::plan(args.hints, process.id, &process.mappings, known, rules, now)
+                plan::plan(args.hints.into(), process.id, &process.mappings, known, rules, now)
             } else {
                 plan::round_robin(process.id, &process.mappings, &process.facts, rules, now)
             };
@@ -332,7 +333,7 @@ impl Pass {
         mut self,
         dry_run: bool,
         source: String,
-        measured: Option<(gain::Measured, gain::Measured)>,
+        measured: Option<(Measured, Measured)>,
         probe: &Probe,
     ) -> Report {
         for blocks in self.collapsed.values_mut() {
@@ -416,6 +417,6 @@ fn tell(report: &Report, every_block: bool, out: &mut dyn Write) -> Result<()> {
             human::duration(report.counters.longest_stall_ns)
         )?;
     }
-    report.gain.tell(out)?;
+    gain::tell(&report.gain, out)?;
     Ok(())
 }
