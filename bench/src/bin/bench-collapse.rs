@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use isotherm_bench::{Log, become_workload, median, spread, start_index};
 use isotherm_heat::{Mapping, Ns, TargetId};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
-use isotherm_schemes::benefit::{self, BlockFacts};
+use isotherm_schemes::collapse::benefit::{self, BlockFacts};
 use isotherm_schemes::machine::Live;
 use isotherm_schemes::plan::{self, Rules};
 use isotherm_schemes::{Budgets, Collapser, Counters, Hint, HintQueue, Level, Origin, Outcome, Server, Step};

@@ -5,7 +5,7 @@
 //! cold, too sparse, or in memory that does not take huge pages. What only the moment can tell (a fork, a budget, the kernel's
 //! refusal) is the worker's.
 
-use crate::benefit::{BlockFacts, level_of};
+use crate::collapse::benefit::{BlockFacts, level_of};
 use crate::outcome::Refusal;
 use crate::queue::{Hint, Level, Origin};
 use isotherm_heat::{Mapping, Ns, TargetId};
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 pub struct Rules {
     /// Pages that have to be present in a block, of 512.
     pub min_present: u16,
-    /// Touches a second that a block has to have, see [`crate::benefit`].
+    /// Touches a second that a block has to have, see [`crate::collapse::benefit`].
     pub min_benefit_hz: f64,
     /// Also memory of files and shared memory, where the kernel may refuse.
     pub files: bool,
@@ -85,7 +85,7 @@ pub fn by_heat(process: TargetId, mappings: &[Mapping], facts: &[BlockFacts], ru
 }
 
 /// The same from the kernel's generations: blocks with most pages in the youngest come first. `facts` are those of
-/// [`crate::benefit::of_generation`].
+/// [`crate::collapse::benefit::of_generation`].
 pub fn by_generation(process: TargetId, mappings: &[Mapping], facts: &[BlockFacts], rules: Rules, now: Ns) -> Planned {
     by_benefit(process, mappings, facts.iter().map(|f| (Origin::Mglru, *f)), rules, now)
 }
@@ -202,7 +202,7 @@ pub fn heat_on_huge(facts: &[BlockFacts], was: &BTreeMap<BlockNo, f64>) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::benefit::of_generation;
+    use crate::collapse::benefit::of_generation;
     use isotherm_units::Addr;
 
     const PROCESS: TargetId = TargetId { pid: 7, start_ticks: 70 };

@@ -2,7 +2,7 @@
 //! since the aging before.
 
 use anyhow::{Context, Result};
-use isotherm_schemes::benefit::{self, BlockFacts};
+use isotherm_schemes::collapse::benefit::{self, BlockFacts};
 use isotherm_schemes::plan::HintSource;
 use isotherm_sources::mglru::{Mglru, interval_of};
 use isotherm_units::BlockNo;

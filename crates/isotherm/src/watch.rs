@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use isotherm_heat::{Granularity, Region, RunInfo, Snapshot, TargetHeat};
 use isotherm_monitor::{ARM_TICK, Follower, Mode, Monitor, Selection, Settings};
-use isotherm_schemes::benefit::{self, BlockFacts};
+use isotherm_schemes::collapse::benefit::{self, BlockFacts};
 use isotherm_sources::choose;
 use isotherm_sources::damon::Damon;
 use isotherm_sources::{AccessSource, Clock, RealClock};

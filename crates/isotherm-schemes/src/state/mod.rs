@@ -9,7 +9,7 @@ mod worker;
 pub use status::{HintStatus, Status, TargetStatus};
 pub use worker::SharedWorker;
 
-use crate::benefit::BlockFacts;
+use crate::collapse::benefit::BlockFacts;
 use crate::gain::{Gain, Measured, Reading};
 use crate::plan::{self, HintSource, Rules};
 use crate::queue::Added;

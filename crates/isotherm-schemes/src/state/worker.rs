@@ -59,7 +59,7 @@ impl SharedWorker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::benefit::BlockFacts;
+    use crate::collapse::benefit::BlockFacts;
     use crate::machine::{CgroupState, Collapsed, HostState, Look, Process};
     use crate::plan::Rules;
     use crate::state::{State, Window};

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use isotherm_heat::{Granularity, Mapping, TargetHeat, TargetId};
 use isotherm_record::Recording;
-use isotherm_schemes::benefit::{self, BlockFacts};
+use isotherm_schemes::collapse::benefit::{self, BlockFacts};
 use isotherm_schemes::gain::{Gain, Measured};
 use isotherm_schemes::machine::{DryRun, Live, Machine};
 use isotherm_schemes::plan::{self, Rules};

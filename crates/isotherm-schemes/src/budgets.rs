@@ -1,4 +1,4 @@
-//! How much may be done, and what is waited for when no more may be. Set by the user; kept by [`super::Collapser`].
+//! How much may be done, and what is waited for when no more may be. Set by the user; kept by [`crate::Collapser`].
 
 use serde::{Deserialize, Serialize};
 
