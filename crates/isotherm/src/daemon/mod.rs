@@ -13,7 +13,7 @@ pub mod trust;
 use crate::cli::BudgetArgs;
 use anyhow::{Result, bail};
 use isotherm_schemes::Budgets;
-use isotherm_schemes::plan::Rules;
+use isotherm_schemes::collapse::Rules;
 use isotherm_sys::host::{HostFacts, HostRoots};
 use isotherm_units::PAGES_PER_BLOCK;
 
