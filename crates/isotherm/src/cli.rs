@@ -4,6 +4,7 @@ use bytesize::ByteSize;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use isotherm_heat::Thresholds;
 use isotherm_host::events::RawEvent;
+use isotherm_schemes::plan::HintSource;
 use isotherm_sys::perf::Rate;
 use isotherm_units::Bytes;
 use std::ffi::OsString;
@@ -155,8 +156,7 @@ pub enum ClearArg {
 }
 
 /// Where hints at hot blocks come from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum HintsArg {
     /// The heat map
     #[default]
@@ -165,6 +165,16 @@ pub enum HintsArg {
     Mglru,
     /// Both: a block goes by the higher level
     Both,
+}
+
+impl From<HintsArg> for HintSource {
+    fn from(arg: HintsArg) -> HintSource {
+        match arg {
+            HintsArg::Heat => HintSource::Heat,
+            HintsArg::Mglru => HintSource::Mglru,
+            HintsArg::Both => HintSource::Both,
+        }
+    }
 }
 
 /// Which processes.

@@ -1,11 +1,10 @@
 //! Hints from the kernel's multi-generation LRU, for `collapse` and `run`: ages once a window, and tells which pages were accessed
-//! since the aging before.
+//! since the aging before. What is made of that is decided in [`isotherm_schemes`], which reads no generations itself: they take BPF.
 
-use crate::cli::HintsArg;
 use anyhow::{Context, Result};
-use isotherm_collapse::benefit::{self, BlockFacts};
-use isotherm_collapse::plan::{self, Planned, Rules};
-use isotherm_heat::{Mapping, TargetId};
+use isotherm_schemes::collapse::benefit::{Generation, of_generation};
+use isotherm_schemes::plan::HintSource;
+use isotherm_schemes::{BlockFacts, TargetWindow};
 use isotherm_sources::mglru::{Mglru, interval_of};
 use isotherm_units::BlockNo;
 
@@ -18,9 +17,9 @@ pub struct Generations(Option<Mglru>);
 
 impl Generations {
     /// Opens MGLRU if hints are to come from it; fails if they are to and cannot.
-    pub fn open(hints: HintsArg) -> Result<Generations> {
+    pub fn open(hints: HintSource) -> Result<Generations> {
         let mglru =
-            if hints == HintsArg::Heat { None } else { Some(Mglru::open().context("hints from MGLRU (--hints)")?) };
+            if hints == HintSource::Heat { None } else { Some(Mglru::open().context("hints from MGLRU (--hints)")?) };
         Ok(Generations(mglru))
     }
 
@@ -32,8 +31,14 @@ impl Generations {
         Ok(())
     }
 
+    /// Adds what is known of the blocks of a window.
+    pub fn add_to(&mut self, window: &mut TargetWindow<'_>) -> Result<()> {
+        window.generations = self.facts(window.id.pid, window.facts.iter().map(|f| f.block))?;
+        Ok(())
+    }
+
     /// What is known of the blocks of a process, in address order; nothing before the second aging, or if it has ended.
-    pub fn facts(&mut self, pid: u32, blocks: impl Iterator<Item = BlockNo>) -> Result<Vec<BlockFacts>> {
+    fn facts(&mut self, pid: u32, blocks: impl Iterator<Item = BlockNo>) -> Result<Vec<BlockFacts>> {
         let mut facts = Vec::new();
         let Some(mglru) = &mut self.0 else { return Ok(facts) };
         let blocks: Vec<BlockNo> = blocks.collect();
@@ -45,8 +50,14 @@ impl Generations {
         let Some(interval) = interval else { return Ok(facts) };
         let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
         let read = mglru.generations(pid, &blocks, &mut |ages| {
-            let (known, young) = (ages.known(), ages.within(TOUCHED));
-            facts.push(benefit::of_generation(ages.block, ages.present, ages.huge, known, young, interval_ns));
+            let pages = Generation {
+                block: ages.block,
+                present: ages.present,
+                huge: ages.huge,
+                known: ages.known(),
+                young: ages.within(TOUCHED),
+            };
+            facts.push(of_generation(pages, interval_ns));
         });
         match read {
             Err(error) if !error.is_gone() => Err(error).context("hints from MGLRU"),
@@ -59,21 +70,5 @@ impl Generations {
         if let Some(mglru) = &mut self.0 {
             mglru.forget(pid);
         }
-    }
-}
-
-/// The plan for a process by what hints are to come from.
-pub fn plan(
-    hints: HintsArg,
-    process: TargetId,
-    mappings: &[Mapping],
-    (heat, generations): (&[BlockFacts], &[BlockFacts]),
-    rules: Rules,
-    now: u64,
-) -> Planned {
-    match hints {
-        HintsArg::Heat => plan::by_heat(process, mappings, heat, rules, now),
-        HintsArg::Mglru => plan::by_generation(process, mappings, generations, rules, now),
-        HintsArg::Both => plan::by_either(process, mappings, heat, generations, rules, now),
     }
 }

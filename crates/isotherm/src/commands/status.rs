@@ -5,7 +5,7 @@ use crate::daemon::config::default_socket;
 use crate::daemon::socket::Client;
 use crate::output;
 use anyhow::{Context, Result, bail};
-use isotherm_collapse::Wait;
+use isotherm_schemes::Wait;
 use isotherm_units::Bytes;
 use isotherm_view::human;
 use serde_json::Value;

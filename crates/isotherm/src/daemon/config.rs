@@ -1,11 +1,12 @@
 //! Settings of `isotherm run` from a file. The command line goes before them; what neither says has a default.
 
-use crate::cli::{HintsArg, RunArgs, TargetArgs, WatchArgs};
+use crate::cli::{RunArgs, TargetArgs, WatchArgs};
 use crate::daemon::{settings, trust};
 use crate::input;
 use anyhow::{Context, Result, bail};
-use isotherm_collapse::Budgets;
-use isotherm_collapse::plan::Rules;
+use isotherm_schemes::Budgets;
+use isotherm_schemes::collapse::Rules;
+use isotherm_schemes::plan::HintSource;
 use isotherm_sys::runtime_dir;
 use isotherm_units::Bytes;
 use serde::Deserialize;
@@ -21,7 +22,7 @@ struct File {
     rules: FileRules,
     budgets: Budgets,
     round_robin: bool,
-    hints: HintsArg,
+    hints: HintSource,
     socket: Option<PathBuf>,
     work: Option<String>,
 }
@@ -59,7 +60,7 @@ pub struct Config {
     pub rules: Rules,
     pub budgets: Budgets,
     pub round_robin: bool,
-    pub hints: HintsArg,
+    pub hints: HintSource,
     pub socket: PathBuf,
     pub work: Option<String>,
 }
@@ -110,7 +111,7 @@ impl Config {
             rules,
             budgets,
             round_robin: args.round_robin || file.round_robin,
-            hints: args.hints.unwrap_or(file.hints),
+            hints: args.hints.map_or(file.hints, HintSource::from),
             socket: socket.map_or_else(default_socket, Ok)?,
             work: args.work.clone().or(file.work),
         })
@@ -181,9 +182,9 @@ mod tests {
             (config.targets.pids.as_slice(), config.watch.max_cpu, config.round_robin),
             ([7].as_slice(), Some(3.0), true)
         );
-        assert_eq!(config.hints, HintsArg::Both);
+        assert_eq!(config.hints, HintSource::Both);
         let by_heat = Config::load(&args(&["-c", path, "--hints", "heat"])).unwrap();
-        assert!(by_heat.hints == HintsArg::Heat && !by_heat.watches_like(&config));
+        assert!(by_heat.hints == HintSource::Heat && !by_heat.watches_like(&config));
         let other = Config::load(&args(&["-c", path, "-p", "8"])).unwrap();
         assert_eq!(other.targets.pids, [8], "named on the command line: those and no others");
         assert!(!config.watches_like(&other) && config.watches_like(&config.clone()));

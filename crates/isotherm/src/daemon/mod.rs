@@ -1,6 +1,5 @@
-//! What `isotherm run` is made of, besides the monitor: the state that its threads share ([`state`]), who serves hints
-//! ([`worker`]), its settings ([`config`]; whose commands root runs: [`trust`]), and the socket for status and hints
-//! ([`socket`]).
+//! What `isotherm run` is made of, besides the monitor and the state that its threads share ([`isotherm_schemes::state`]): its
+//! settings ([`config`]; whose commands root runs: [`trust`]), and the socket for status and hints ([`socket`]).
 //!
 //! Four threads: the first watches and gives hints once a window, the second serves them, the third answers, the fourth measures
 //! what is gained. One mutex guards all that they share. Nobody makes a system call while holding it: a collapse can take
@@ -9,15 +8,13 @@
 pub mod config;
 mod place;
 pub mod socket;
-pub mod state;
 pub mod trust;
-pub mod worker;
 
 use crate::cli::BudgetArgs;
 use anyhow::{Result, bail};
-use isotherm_collapse::Budgets;
-use isotherm_collapse::plan::Rules;
 use isotherm_host::{HostFacts, HostRoots};
+use isotherm_schemes::Budgets;
+use isotherm_schemes::collapse::Rules;
 use isotherm_units::PAGES_PER_BLOCK;
 
 /// Fails where the kernel is known not to have MADV_COLLAPSE.

@@ -1,0 +1,211 @@
+//! The machine that we run on.
+//!
+//! [`Live`] holds each process by a pidfd, so a reused pid is never touched, and knows the program image it was admitted with, so
+//! that hints for memory of before an exec are not applied to what came after. What changes seldom is kept for a second. What is
+//! asked of a block is in the module of the action that asks it.
+
+use super::cgroup::{self, CgroupState};
+use super::{HostState, Machine, Process};
+use crate::facts::{is_private, is_writable};
+use crate::outcome::Refusal;
+use isotherm_heat::{Mapping, Ns, TargetId};
+use isotherm_sys::clock;
+use isotherm_sys::free::{self, FreeBlocks};
+use isotherm_sys::madvise::PidFd;
+use isotherm_sys::pagemap::Pagemap;
+use isotherm_sys::pressure::Pressure;
+use isotherm_sys::proc::{Cgroups, GUEST_MAPPING, Proc};
+use isotherm_units::{Addr, BLOCK_SIZE, BlockNo};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How long what changes seldom (mappings, children) is believed.
+const MAPPINGS_FOR: Ns = 1_000_000_000;
+const CHILDREN_FOR: Ns = 100_000_000;
+
+/// The machine that we run on.
+#[derive(Debug, Default)]
+pub struct Live {
+    pub(crate) proc: Proc,
+    pub(crate) members: BTreeMap<TargetId, Member>,
+    /// The mounted hierarchies, once they were needed.
+    cgroups: Option<Cgroups>,
+}
+
+/// What is kept of one process.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub pidfd: PidFd,
+    pub pagemap: Pagemap,
+    /// `None` where the kernel does not show it to us.
+    image: Option<(u64, u64)>,
+    pub mappings: Vec<Mapping>,
+    mappings_at: Ns,
+    /// It has mapped what it shares with the kernel for a guest's processor.
+    pub runs_guest: bool,
+    /// By the starts of mappings of which a block was refused: why the whole mapping is, if it is, and when that was found out. For the
+    /// action that asks.
+    pub verdicts: BTreeMap<Addr, (Option<Refusal>, Ns)>,
+    fork: Option<u32>,
+    fork_at: Ns,
+    /// Children that are no copies of the process: they execute something else, or share none of its memory.
+    other_children: BTreeSet<u32>,
+    pub cgroup: cgroup::Known,
+}
+
+impl Live {
+    /// The machine, with nothing admitted yet.
+    pub fn new() -> Live {
+        Live::default()
+    }
+
+    /// The same on processes as another `/proc` shows them.
+    pub fn at(proc: Proc) -> Live {
+        Live { proc, ..Live::new() }
+    }
+
+    /// What is kept of an admitted process.
+    pub(crate) fn member(&mut self, process: TargetId) -> Result<&mut Member, Refusal> {
+        self.members.get_mut(&process).ok_or(Refusal::NotNamed)
+    }
+
+    /// Whether it is still the process, and the program, that was admitted.
+    pub(crate) fn check(&mut self, process: TargetId) -> Result<(), Refusal> {
+        let stat = self.proc.stat(process.pid).map_err(|_| Refusal::Gone)?;
+        let member = self.member(process)?;
+        let same = stat.start_ticks == process.start_ticks && stat.image() == member.image;
+        if same && !member.pidfd.has_exited() { Ok(()) } else { Err(Refusal::Gone) }
+    }
+
+    /// Lists the mappings of a process again, if it was a while ago.
+    pub(crate) fn refresh_mappings(&mut self, process: TargetId, now: Ns) -> Result<(), Refusal> {
+        let member = self.members.get(&process).ok_or(Refusal::NotNamed)?;
+        if now.saturating_sub(member.mappings_at) < MAPPINGS_FOR && member.mappings_at > 0 {
+            return Ok(());
+        }
+        let entries = self.proc.maps(process.pid).map_err(|_| Refusal::Gone)?;
+        let mappings: Vec<Mapping> = entries
+            .iter()
+            .map(|m| Mapping { range: m.range, name: m.name.to_string(), perms: m.perms.to_string() })
+            .collect();
+        let member = self.member(process)?;
+        // A VMM may make its guest after it was admitted.
+        member.runs_guest = mappings.iter().any(|m| m.name.starts_with(GUEST_MAPPING));
+        (member.mappings, member.mappings_at) = (mappings, now);
+        Ok(())
+    }
+
+    /// The mapping in which a block begins, as last listed.
+    pub(crate) fn mapping_of(&self, process: TargetId, block: BlockNo) -> Option<&Mapping> {
+        let mappings = &self.members.get(&process)?.mappings;
+        let at = mappings.partition_point(|m| m.range.end <= block.addr());
+        mappings.get(at).filter(|m| m.range.contains(block.addr()))
+    }
+
+    /// Whether `child` is a forked copy: it runs the same image, and has pages of `process` mapped that nobody has written since.
+    fn is_copy(&self, process: TargetId, child: u32) -> Option<bool> {
+        let member = self.members.get(&process)?;
+        let stat = self.proc.stat(child).ok()?;
+        if stat.image() != member.image || stat.has_ended() {
+            return Some(false);
+        }
+        // What a copy shares shows as pages that are not exclusive.
+        let own = |m: &&Mapping| is_private(m) && is_writable(m) && m.range.len().0 >= BLOCK_SIZE;
+        let largest = member.mappings.iter().filter(own).max_by_key(|m| m.range.len())?;
+        let blocks = largest.range.len().0 / BLOCK_SIZE;
+        let (mut present, mut shared) = (0_u32, 0_u32);
+        for sample in 0..FORK_SAMPLES.min(blocks) {
+            let block = BlockNo(largest.range.start.block().0 + 1 + sample * blocks / FORK_SAMPLES.min(blocks));
+            if let Ok(pages) = member.pagemap.block(block) {
+                present += u32::from(pages.present);
+                shared += u32::from(pages.present - pages.exclusive);
+            }
+        }
+        Some(shared * FORK_SHARE > present)
+    }
+}
+
+/// Blocks looked at to tell a fork, and the part of their pages (one in so many) that has to be shared.
+const FORK_SAMPLES: u64 = 16;
+const FORK_SHARE: u32 = 20;
+
+impl Machine for Live {
+    fn admit(&mut self, process: TargetId) -> Result<Process, Refusal> {
+        let pidfd = PidFd::open(process.pid).map_err(|_| Refusal::Gone)?;
+        let stat = self.proc.stat(process.pid).map_err(|_| Refusal::Gone)?;
+        if stat.start_ticks != process.start_ticks {
+            return Err(Refusal::Gone);
+        }
+        let status = self.proc.status(process.pid).map_err(|_| Refusal::Gone)?;
+        // Unknown is not no, but whose descriptors we may not list, we may not act on either.
+        if self.proc.holds_guest(process.pid).unwrap_or(false) {
+            return Err(Refusal::Guest);
+        }
+        let pagemap = Pagemap::open(self.proc.root(), process.pid).map_err(|_| Refusal::Denied)?;
+        let member = Member {
+            pidfd,
+            pagemap,
+            image: stat.image(),
+            mappings: Vec::new(),
+            mappings_at: 0,
+            runs_guest: false,
+            verdicts: BTreeMap::new(),
+            fork: None,
+            fork_at: 0,
+            other_children: BTreeSet::new(),
+            cgroup: cgroup::Known::default(),
+        };
+        self.members.insert(process, member);
+        let takes_huge_pages = status.thp_enabled != Some(false);
+        Ok(Process { resident: status.rss.unwrap_or_default(), takes_huge_pages })
+    }
+
+    fn dismiss(&mut self, process: TargetId) {
+        self.members.remove(&process);
+    }
+
+    fn fork_of(&mut self, process: TargetId) -> Option<u32> {
+        let now = clock::monotonic_ns();
+        self.refresh_mappings(process, now).ok()?;
+        let member = self.members.get(&process)?;
+        if now.saturating_sub(member.fork_at) < CHILDREN_FOR {
+            return member.fork;
+        }
+        let children = self.proc.children(process.pid).unwrap_or_default();
+        let mut others: BTreeSet<u32> =
+            member.other_children.iter().filter(|c| children.contains(c)).copied().collect();
+        let mut fork = None;
+        for child in children.iter().filter(|c| !member.other_children.contains(c)) {
+            match self.is_copy(process, *child) {
+                Some(true) => fork = Some(*child),
+                // Sharing only ever gets less, so this stays so.
+                Some(false) => drop(others.insert(*child)),
+                None => {}
+            }
+        }
+        let member = self.members.get_mut(&process)?;
+        (member.fork, member.fork_at, member.other_children) = (fork, now, others);
+        fork
+    }
+
+    fn host(&mut self) -> HostState {
+        let root = self.proc.root();
+        let pressure = Pressure::read(&root.join("pressure/memory")).ok().flatten();
+        let memory = free::available(root);
+        HostState {
+            available: memory.map(|m| m.available),
+            memory: memory.map(|m| m.total),
+            free_blocks: FreeBlocks::read(root).ok().map(|b| b.huge_pages()),
+            pressure_pct: pressure.map(|p| p.some_avg10),
+        }
+    }
+
+    fn cgroup(&mut self, process: TargetId) -> Option<CgroupState> {
+        let Live { proc, cgroups, members, .. } = self;
+        let cgroups = cgroups.get_or_insert_with(|| proc.cgroups().unwrap_or_default());
+        members.get_mut(&process)?.cgroup.state(proc, cgroups, process.pid, clock::monotonic_ns())
+    }
+
+    fn cpu_ns(&mut self) -> Ns {
+        clock::thread_cpu_ns()
+    }
+}

@@ -1,0 +1,260 @@
+//! From facts to hints: on which blocks of a process it is worth acting, in which order. Pure; [`crate::worker`] does it.
+//!
+//! A planner reads one type, [`TargetWindow`], whichever door it came through, and knows no action: what a block is worth and what
+//! makes it unfit is said by a [`Planner`], one for each action. What can be said from facts alone is said here, so that a dry run
+//! tells it too. What only the moment can tell (a fork, a budget, the kernel's refusal) is the worker's.
+
+use crate::action::ActionId;
+use crate::facts::{BlockFacts, TargetWindow};
+use crate::outcome::Refusal;
+use crate::queue::{Hint, Level, Origin};
+use isotherm_heat::{Mapping, Ns};
+use isotherm_units::BlockNo;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What hints are made from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HintSource {
+    /// The heat map.
+    #[default]
+    Heat,
+    /// The generations of the kernel's multi-generation LRU.
+    Mglru,
+    /// Both: a block goes by the higher level.
+    Both,
+}
+
+/// Hints of one process, the best first, and why the other blocks got none.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Planned {
+    /// In the order in which they should be given to the queue.
+    pub hints: Vec<Hint>,
+    /// Blocks left out, by reason.
+    pub left_out: BTreeMap<Refusal, u64>,
+}
+
+impl Planned {
+    fn leave_out(&mut self, refusal: Refusal) {
+        *self.left_out.entry(refusal).or_default() += 1;
+    }
+}
+
+/// The part of the blocks (one in so many) that may be unknown when the first hints are given, and how long that is waited for.
+const FEW: usize = 20;
+const LONG_ENOUGH: Ns = 30_000_000_000;
+
+/// Whether enough is known to begin. The first looks at a large target take seconds; who begins with what was seen first
+/// collapses twice as many blocks until most of the heat is covered.
+pub fn is_time(unlooked: usize, blocks: usize, watched_ns: Ns) -> bool {
+    unlooked * FEW <= blocks || watched_ns >= LONG_ENOUGH
+}
+
+/// What an action makes of facts.
+pub trait Planner {
+    /// The action that hints are for.
+    fn action(&self) -> ActionId;
+    /// Why a block is out of the question, however hot it is.
+    fn unfit(&self, mappings: &[Mapping], known: &BlockFacts) -> Option<Refusal>;
+    /// What acting on a block would be worth; else why it is not worth it.
+    fn worth(&self, known: &BlockFacts) -> Result<Worth, Refusal>;
+}
+
+/// What acting on a block is worth.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Worth {
+    /// How urgent its hint is.
+    pub level: Level,
+    /// Blocks of which this is higher come first, also within a level.
+    pub order: f64,
+}
+
+/// The plan for a process by what hints are to come from: blocks that are worth most come first. O(n log n).
+pub fn plan(source: HintSource, planner: &impl Planner, window: &TargetWindow<'_>, now: Ns) -> Planned {
+    match source {
+        HintSource::Heat => by_heat(planner, window, now),
+        HintSource::Mglru => by_generation(planner, window, now),
+        HintSource::Both => by_either(planner, window, now),
+    }
+}
+
+/// Hints by the heat map.
+pub fn by_heat(planner: &impl Planner, window: &TargetWindow<'_>, now: Ns) -> Planned {
+    by_worth(planner, window, window.facts.iter().map(|f| (Origin::Heat, *f)), now)
+}
+
+/// The same by the kernel's generations: blocks with most pages in the youngest count as the hottest.
+pub fn by_generation(planner: &impl Planner, window: &TargetWindow<'_>, now: Ns) -> Planned {
+    by_worth(planner, window, window.generations.iter().map(|f| (Origin::Mglru, *f)), now)
+}
+
+/// The same by both: a block counts as what makes it hotter. Both are lower bounds in one unit.
+pub fn by_either(planner: &impl Planner, window: &TargetWindow<'_>, now: Ns) -> Planned {
+    let mut hottest: BTreeMap<BlockNo, (Origin, BlockFacts)> =
+        window.facts.iter().map(|f| (f.block, (Origin::Heat, *f))).collect();
+    for facts in &window.generations {
+        let known = hottest.entry(facts.block).or_insert((Origin::Mglru, *facts));
+        if facts.benefit_hz > known.1.benefit_hz {
+            *known = (Origin::Mglru, *facts);
+        }
+    }
+    by_worth(planner, window, hottest.into_values(), now)
+}
+
+fn by_worth(
+    planner: &impl Planner,
+    window: &TargetWindow<'_>,
+    facts: impl Iterator<Item = (Origin, BlockFacts)>,
+    now: Ns,
+) -> Planned {
+    let mut planned = Planned::default();
+    let mut worth: Vec<(Worth, BlockNo, Origin)> = Vec::new();
+    for (origin, known) in facts {
+        let unfit = planner.unfit(&window.mappings, &known);
+        match unfit.map_or_else(|| planner.worth(&known), Err) {
+            Ok(found) => worth.push((found, known.block, origin)),
+            Err(refusal) => planned.leave_out(refusal),
+        }
+    }
+    // Equal ones in address order: a plan is the same whenever it is made of the same facts.
+    worth.sort_by(|a, b| b.0.order.total_cmp(&a.0.order).then(a.1.cmp(&b.1)));
+    let (process, action) = (window.id, planner.action());
+    let hint = |(worth, block, origin): (Worth, BlockNo, Origin)| Hint {
+        process,
+        block,
+        action,
+        level: worth.level,
+        origin,
+        since: now,
+    };
+    planned.hints = worth.into_iter().map(hint).collect();
+    planned
+}
+
+/// Hints for all blocks that are fit, in address order, whatever their heat: the order in which khugepaged walks.
+pub fn round_robin(planner: &impl Planner, window: &TargetWindow<'_>, now: Ns) -> Planned {
+    let mut planned = Planned::default();
+    let (process, action) = (window.id, planner.action());
+    for known in &window.facts {
+        match planner.unfit(&window.mappings, known) {
+            Some(refusal) => planned.leave_out(refusal),
+            None => planned.hints.push(Hint {
+                process,
+                block: known.block,
+                action,
+                level: Level::new(0),
+                origin: Origin::RoundRobin,
+                since: now,
+            }),
+        }
+    }
+    planned
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collapse::Rules;
+    use crate::collapse::benefit::{Generation, of_generation};
+    use isotherm_heat::TargetId;
+    use isotherm_units::{Addr, AddrRange};
+
+    const PROCESS: TargetId = TargetId { pid: 7, start_ticks: 70 };
+
+    fn mapping(first: u64, last: u64, name: &str, perms: &str) -> Mapping {
+        let range = AddrRange::new(BlockNo(first).addr(), BlockNo(last).addr());
+        Mapping { range, name: name.into(), perms: perms.into() }
+    }
+
+    fn facts(block: u64, present: u16, benefit_hz: f64) -> BlockFacts {
+        BlockFacts { block: BlockNo(block), present, measured: present, huge: false, benefit_hz }
+    }
+
+    fn window(mappings: &[Mapping], heat: &[BlockFacts], generations: &[BlockFacts]) -> TargetWindow<'static> {
+        TargetWindow {
+            id: PROCESS,
+            comm: "a".into(),
+            mappings: mappings.to_vec().into(),
+            facts: heat.to_vec(),
+            generations: generations.to_vec(),
+        }
+    }
+
+    #[test]
+    fn the_hottest_come_first_and_each_other_block_has_a_reason() {
+        let mut half = mapping(20, 22, "", "rw-p");
+        half.range.end = Addr(half.range.end.0 - 4096);
+        let mappings =
+            [mapping(0, 10, "[heap]", "rw-p"), mapping(10, 12, "/lib/x.so", "r-xp"), mapping(12, 14, "", "rw-s"), half];
+        let known = [
+            facts(1, 512, 100.0),
+            facts(2, 512, 5000.0),
+            facts(3, 100, 9000.0),
+            facts(4, 512, 1.0),
+            BlockFacts { huge: true, ..facts(5, 512, 100.0) },
+            BlockFacts { measured: 0, ..facts(6, 512, 0.0) },
+            facts(7, 512, 5000.0),
+            facts(11, 512, 100.0),
+            facts(13, 512, 100.0),
+            facts(21, 511, 100.0),
+            facts(30, 512, 100.0),
+        ];
+        let planned = by_heat(&Rules::default(), &window(&mappings, &known, &[]), 5);
+        assert_eq!(planned.hints.iter().map(|h| h.block.0).collect::<Vec<_>>(), [2, 7, 1]);
+        assert!(planned.hints.iter().all(|h| h.process == PROCESS && h.origin == Origin::Heat && h.since == 5));
+        let left: Vec<_> = planned.left_out.iter().map(|(r, n)| (*r, *n)).collect();
+        let mut expected = [
+            (Refusal::Sparse, 1),
+            (Refusal::Cold, 1),
+            (Refusal::AlreadyHuge, 1),
+            (Refusal::Unmeasured, 1),
+            (Refusal::File, 2),
+            (Refusal::Straddles, 1),
+            (Refusal::Unmapped, 1),
+        ];
+        expected.sort_unstable();
+        assert_eq!(left, expected);
+    }
+
+    #[test]
+    fn generations_give_hints_by_the_number_of_young_pages() {
+        let block = |block, present, young| {
+            of_generation(
+                Generation { block: BlockNo(block), present, huge: false, known: present, young },
+                1_000_000_000,
+            )
+        };
+        let known = [block(1, 512, 60), block(2, 512, 500), block(3, 512, 0), block(4, 100, 100)];
+        let planned = by_generation(&Rules::default(), &window(&[mapping(0, 10, "", "rw-p")], &[], &known), 5);
+        let hints: Vec<_> = planned.hints.iter().map(|h| (h.block.0, h.level.get(), h.origin)).collect();
+        assert_eq!(hints, [(2, 17, Origin::Mglru), (1, 11, Origin::Mglru)]);
+        assert_eq!(planned.left_out, [(Refusal::Cold, 1), (Refusal::Sparse, 1)].into());
+        let heat = [facts(1, 512, 4000.0), facts(2, 512, 0.0), facts(3, 512, 0.0), facts(5, 512, 60.0)];
+        let planned = by_either(&Rules::default(), &window(&[mapping(0, 10, "", "rw-p")], &heat, &known), 5);
+        let hints: Vec<_> = planned.hints.iter().map(|h| (h.block.0, h.origin)).collect();
+        assert_eq!(hints, [(1, Origin::Heat), (2, Origin::Mglru), (5, Origin::Heat)], "the hotter of two");
+        assert_eq!(planned.left_out, [(Refusal::Cold, 1), (Refusal::Sparse, 1)].into(), "each block once");
+    }
+
+    #[test]
+    fn it_is_time_when_nearly_all_is_known_or_after_half_a_minute() {
+        let s = 1_000_000_000;
+        assert!(
+            !is_time(101, 2000, 5 * s) && is_time(100, 2000, 5 * s) && is_time(2000, 2000, 30 * s) && is_time(0, 0, 0)
+        );
+    }
+
+    #[test]
+    fn round_robin_takes_what_fits_in_address_order() {
+        let planned = round_robin(
+            &Rules::default(),
+            &window(&[mapping(0, 10, "", "rw-p")], &[facts(1, 512, 0.0), facts(2, 10, 9.0), facts(3, 512, 9.0)], &[]),
+            0,
+        );
+        assert_eq!(
+            planned.hints.iter().map(|h| (h.block.0, h.origin)).collect::<Vec<_>>(),
+            [(1, Origin::RoundRobin), (3, Origin::RoundRobin)]
+        );
+    }
+}

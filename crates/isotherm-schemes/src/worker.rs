@@ -1,0 +1,417 @@
+//! Performs what hints ask for, within budgets, each try guarded by what is so at the moment.
+//!
+//! [`Worker`] is the [`Consumer`] of hints, for all actions: it names none ([`crate::action`]). Budgets of CPU, of tries a second and of
+//! the time that a target is held up are shared by them; which other guards hold is said by each. It reads no clock: time is an
+//! argument, so that every storm can be played in a test.
+//!
+//! A hint is dropped once it is handled, whatever came of it. Only what passes (busy pages, no free huge page, a fork alive, a
+//! budget used up) is retried, at growing intervals, at most [`MAX_TRIES`] times where the reason is the block's own. A process
+//! whose memory cgroup has no room waits with all of that cgroup ([`crate::guards`]). A refusal without a reason may take
+//! an access to pass; a caller that runs on retries it for longer: [`Worker::patient`].
+
+use crate::action::{Action, Failure, Guard, Performed, Price};
+use crate::budgets::{Budgets, Wait};
+use crate::guards::cgroups::{self, Pauses};
+use crate::guards::{HostGuard, LOOK_AGAIN};
+use crate::machine::{Machine, Process};
+use crate::outcome::{Counters, Outcome, Refusal};
+use crate::queue::Hint;
+use crate::retry::{Consumer, Handled};
+use isotherm_heat::{Bucket, Ns, TargetId};
+use isotherm_units::Bytes;
+use std::collections::BTreeMap;
+
+const MS: Ns = 1_000_000;
+const S: Ns = 1_000_000_000;
+/// Tries at a block whose pages are busy.
+pub const MAX_TRIES: u8 = 5;
+/// Tries of a patient worker at a block that the kernel refuses without a reason: an hour's worth, most of it a minute apart.
+const PATIENT_TRIES: u8 = 68;
+/// Wait before the second try; doubled each time, up to a minute.
+const FIRST_WAIT: Ns = 200 * MS;
+const LONGEST_WAIT: Ns = 60 * S;
+/// How long an action waits after the kernel had no page for it: doubled up to a minute, as khugepaged waits.
+const NO_PAGE_FIRST: Ns = S;
+const NO_PAGE_LONGEST: Ns = 60 * S;
+/// A try that took longer than this on the wall is followed by a rest of so many times as long.
+const LONG_STALL: Ns = 50 * MS;
+const REST_FACTOR: u64 = 20;
+/// Tries that may come at once.
+const BURST_S: f64 = 0.25;
+
+/// What is known of a process that is acted on.
+#[derive(Debug)]
+struct Member {
+    process: Process,
+    grown_pages: u64,
+    stall: Bucket,
+    paused: Option<u32>,
+    pause_until: Ns,
+    /// After a long try.
+    rest_until: Ns,
+    /// Path of its memory cgroup; empty until it was first asked for.
+    cgroup: String,
+}
+
+/// An action, and what it waits for as a whole.
+#[derive(Debug)]
+struct Registered<M> {
+    action: Box<dyn Action<M> + Send>,
+    /// The kernel had no page for it.
+    no_page_until: Ns,
+    no_page_wait: Ns,
+}
+
+impl<M> Registered<M> {
+    fn has_page(&mut self) {
+        self.no_page_wait = NO_PAGE_FIRST;
+    }
+
+    fn had_no_page(&mut self, now: Ns) {
+        self.no_page_until = now + self.no_page_wait;
+        self.no_page_wait = (self.no_page_wait * 2).min(NO_PAGE_LONGEST);
+    }
+
+    fn without_page(&self, now: Ns) -> Option<(Ns, Wait)> {
+        (now < self.no_page_until).then_some((self.no_page_until, Wait::NoHugePage))
+    }
+}
+
+/// The consumer that performs actions.
+#[derive(Debug)]
+pub struct Worker<M> {
+    machine: M,
+    actions: Vec<Registered<M>>,
+    budgets: Budgets,
+    members: BTreeMap<TargetId, Member>,
+    cpu: Bucket,
+    rate_from: Ns,
+    host: HostGuard,
+    cgroups: Pauses,
+    tries_unwritable: u8,
+    counters: Counters,
+}
+
+impl<M: Machine> Worker<M> {
+    /// A worker that has done nothing yet. Of actions with the same id the first one counts.
+    pub fn new(machine: M, actions: Vec<Box<dyn Action<M> + Send>>, budgets: Budgets, now: Ns) -> Worker<M> {
+        let counters = Counters::of_actions(actions.iter().map(|action| action.done()));
+        let registered = |action| Registered { action, no_page_until: 0, no_page_wait: NO_PAGE_FIRST };
+        Worker {
+            machine,
+            actions: actions.into_iter().map(registered).collect(),
+            cpu: Bucket::new(budgets.cpu_pct, 1.0, now),
+            budgets,
+            members: BTreeMap::new(),
+            rate_from: now,
+            host: HostGuard::default(),
+            cgroups: Pauses::default(),
+            tries_unwritable: MAX_TRIES,
+            counters,
+        }
+    }
+
+    /// Goes on trying, at long intervals, at blocks that the kernel refuses without a reason. For whoever runs on anyway: those
+    /// that end when all hints are served would wait for an hour.
+    pub fn patient(self) -> Worker<M> {
+        Worker { tries_unwritable: PATIENT_TRIES, ..self }
+    }
+
+    /// Lets `process` be acted on: the only ones that are. Fails if it is not there or refuses on the whole, to all actions.
+    pub fn admit(&mut self, process: TargetId, now: Ns) -> Result<(), Refusal> {
+        if self.members.contains_key(&process) {
+            return Ok(());
+        }
+        let admitted = self.at_our_expense(|this| this.machine.admit(process))?;
+        let refusals: Option<Vec<Refusal>> =
+            self.actions.iter().map(|registered| registered.action.refuses(&admitted)).collect();
+        if let Some(refusal) = refusals.and_then(|all| all.first().copied()) {
+            self.machine.dismiss(process);
+            return Err(refusal);
+        }
+        let stall = Bucket::new(self.budgets.stall_pct, 2.0, now);
+        let member = Member {
+            process: admitted,
+            grown_pages: 0,
+            stall,
+            paused: None,
+            pause_until: 0,
+            rest_until: 0,
+            cgroup: String::new(),
+        };
+        self.members.insert(process, member);
+        Ok(())
+    }
+
+    /// Leaves `process` alone from here on: it has ended, or is not named any more.
+    pub fn dismiss(&mut self, process: TargetId) {
+        self.machine.dismiss(process);
+        let Some(gone) = self.members.remove(&process) else { return };
+        if self.members.values().all(|member| member.cgroup != gone.cgroup) {
+            self.cgroups.forget(&gone.cgroup);
+        }
+    }
+
+    /// Other budgets from here on.
+    pub fn set_budgets(&mut self, budgets: Budgets, now: Ns) {
+        self.cpu = Bucket::new(budgets.cpu_pct, 1.0, now);
+        // What the old rate made it wait for is not waited for.
+        self.rate_from = self.rate_from.min(now);
+        for member in self.members.values_mut() {
+            member.stall = Bucket::new(budgets.stall_pct, 2.0, now);
+        }
+        self.budgets = budgets;
+    }
+
+    /// Counts so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The live copy for which a process is paused.
+    pub fn paused_for(&self, process: TargetId) -> Option<u32> {
+        self.members.get(&process)?.paused
+    }
+
+    /// What the memory cgroup of a process waits for.
+    pub fn cgroup_wait(&self, process: TargetId) -> Option<Wait> {
+        self.cgroups.why(&self.members.get(&process)?.cgroup)
+    }
+
+    /// Counts a hint that is not waited for any longer.
+    pub fn give_up(&mut self, hint: &Hint, refusal: Refusal) -> Outcome {
+        let outcome = Outcome::Refused(refusal);
+        self.count(hint, outcome);
+        outcome
+    }
+
+    /// The machine.
+    pub fn machine(&mut self) -> &mut M {
+        &mut self.machine
+    }
+
+    /// Where the action of a hint is registered.
+    fn action_of(&self, hint: &Hint) -> Option<usize> {
+        self.actions.iter().position(|registered| registered.action.id() == hint.action)
+    }
+
+    fn count(&mut self, hint: &Hint, outcome: Outcome) {
+        let name = self.action_of(hint).map_or("", |at| self.actions[at].action.done());
+        self.counters.note(name, hint.origin, outcome);
+    }
+
+    /// Until when all actions wait for this; `None` if one does not. Of those that do, the first to go on is told.
+    fn all_wait(&self, wait: impl Fn(&Registered<M>) -> Option<(Ns, Wait)>) -> Option<(Ns, Wait)> {
+        let waits: Option<Vec<(Ns, Wait)>> = self.actions.iter().map(wait).collect();
+        waits?.into_iter().min_by_key(|(until, _)| *until)
+    }
+
+    /// Looks at what the host has to spare, twice a second.
+    fn look_at_host(&mut self, now: Ns) {
+        if self.host.is_due(now) {
+            let state = self.at_our_expense(|this| this.machine.host());
+            self.host.note(state, now);
+        }
+    }
+
+    /// What the action as a whole waits for. The worker as a whole waits where this holds for all actions.
+    fn action_waits(&self, registered: &Registered<M>, now: Ns) -> Option<(Ns, Wait)> {
+        registered.without_page(now).or_else(|| self.host.wait(registered.action.guards(), &self.budgets))
+    }
+
+    /// Whether the process as a whole can be served; else what to say to the hint.
+    fn member(&mut self, now: Ns, process: TargetId, action: usize) -> Result<(), Handled> {
+        let Some(member) = self.members.get_mut(&process) else {
+            return Err(Handled::Done(Outcome::Refused(Refusal::NotNamed)));
+        };
+        let guards = self.actions[action].action.guards();
+        if now < member.pause_until && guards.contains(&Guard::Fork) {
+            return Err(Handled::Later(member.pause_until, Wait::Fork));
+        }
+        if now < member.rest_until {
+            return Err(Handled::Later(member.rest_until, Wait::Stall));
+        }
+        if let Some(paused) = self.cgroups.at(&member.cgroup, now).filter(|_| guards.contains(&Guard::Cgroup)) {
+            return Err(paused);
+        }
+        let spent = -member.stall.available_ns(now);
+        if spent >= 0.0 {
+            let share = (self.budgets.stall_pct / 100.0).max(1e-6);
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; saturates")]
+            return Err(Handled::Later(now + (spent / share) as Ns + MS, Wait::Stall));
+        }
+        self.actions[action].action.refuses(&member.process).map_or(Ok(()), |r| Err(Handled::Done(Outcome::Refused(r))))
+    }
+
+    /// Looks whether a copy of the process is alive. If so, pauses it.
+    fn forked(&mut self, now: Ns, process: TargetId) -> Option<Handled> {
+        let fork = self.machine.fork_of(process);
+        let member = self.members.get_mut(&process)?;
+        member.paused = fork;
+        fork?;
+        member.pause_until = now + LOOK_AGAIN;
+        Some(Handled::Later(member.pause_until, Wait::Fork))
+    }
+
+    /// Whether the memory cgroup of the process has room for so much. If not, the cgroup waits, and with it all its processes.
+    fn crowded(&mut self, now: Ns, process: TargetId, charge: Bytes) -> Option<Handled> {
+        let state = self.machine.cgroup(process);
+        let member = self.members.get_mut(&process)?;
+        // Without a cgroup that can be read, the process waits by itself after a refused charge.
+        member.cgroup = state.as_ref().map_or_else(|| format!("process {}", process.pid), |s| s.path.clone());
+        if let Some(paused) = self.cgroups.at(&member.cgroup, now) {
+            return Some(paused);
+        }
+        match state.and_then(|state| cgroups::shortage(&state, charge, &self.budgets)) {
+            Some(why) => Some(self.cgroups.pause(&member.cgroup, now, why)),
+            None => {
+                self.cgroups.has_room(&member.cgroup);
+                None
+            }
+        }
+    }
+
+    /// Whether the process would grow by more than its share.
+    fn outgrows(&self, process: TargetId, price: Price) -> bool {
+        let Some(member) = self.members.get(&process) else { return false };
+        let grown = (member.grown_pages + u64::from(price.grows)) as f64;
+        grown > member.process.resident.pages() as f64 * self.budgets.growth_pct / 100.0
+    }
+
+    /// Does something and charges its CPU time to the budget, whatever comes of it: a refusal has its cost too.
+    fn at_our_expense<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
+        let before = self.machine.cpu_ns();
+        let done = act(self);
+        let spent = self.machine.cpu_ns().saturating_sub(before);
+        self.cpu.spend(spent as f64);
+        self.counters.cpu_ns += spent;
+        done
+    }
+
+    fn account(&mut self, now: Ns, process: TargetId, done: &Performed) {
+        self.counters.stall_ns += done.took_ns;
+        self.counters.longest_stall_ns = self.counters.longest_stall_ns.max(done.took_ns);
+        if let Some(member) = self.members.get_mut(&process) {
+            // Not the time on the wall: on a busy machine most of that is the worker waiting for a CPU, locks not held.
+            member.stall.spend(done.cpu_ns as f64);
+            if done.took_ns > LONG_STALL {
+                member.rest_until = member.rest_until.max(now + done.took_ns * REST_FACTOR);
+            }
+        }
+    }
+}
+
+impl<M: Machine> Consumer for Worker<M> {
+    fn ready(&mut self, now: Ns) -> Result<(), (Ns, Wait)> {
+        if let Some(wait) = self.all_wait(|registered| registered.without_page(now)) {
+            return Err(wait);
+        }
+        // Credit for a burst, and never more: what was not used in an idle hour must not come at once.
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a quarter of a second")]
+        let burst = (BURST_S * 1e9) as Ns;
+        self.rate_from = self.rate_from.max(now.saturating_sub(burst));
+        if self.rate_from > now {
+            return Err((self.rate_from, Wait::Rate));
+        }
+        if self.cpu.available_ns(now) <= 0.0 {
+            return Err((now + 20 * MS, Wait::Cpu));
+        }
+        self.look_at_host(now);
+        self.all_wait(|registered| self.action_waits(registered, now)).map_or(Ok(()), Err)
+    }
+
+    fn consume(&mut self, now: Ns, hint: &Hint, tries: u8) -> Handled {
+        let handled = self.at_our_expense(|this| this.try_one(now, hint, tries));
+        match handled {
+            Handled::Done(outcome) => self.count(hint, outcome),
+            Handled::Later(..) => self.counters.put_off += 1,
+        }
+        handled
+    }
+}
+
+impl<M: Machine> Worker<M> {
+    fn try_one(&mut self, now: Ns, hint: &Hint, tries: u8) -> Handled {
+        let process = hint.process;
+        let refused = |refusal| Handled::Done(Outcome::Refused(refusal));
+        let Some(action) = self.action_of(hint) else { return refused(Refusal::Error) };
+        if let Some((until, why)) = self.action_waits(&self.actions[action], now) {
+            return Handled::Later(until, why);
+        }
+        if let Err(handled) = self.member(now, process, action) {
+            return handled;
+        }
+        let price = match self.guarded_price(now, hint, action) {
+            Ok(price) => price,
+            Err(handled) => return handled,
+        };
+        // Only what is tried counts against the rate.
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; saturates")]
+        let gap = (1e9 / self.budgets.per_second.max(1e-9)) as Ns;
+        self.rate_from = self.rate_from.saturating_add(gap);
+        let done = self.actions[action].action.perform(&mut self.machine, hint);
+        self.account(now, process, &done);
+        match done.result {
+            Ok(()) => {
+                self.actions[action].has_page();
+                if let Some(member) = self.members.get_mut(&process) {
+                    member.grown_pages += u64::from(price.grows);
+                    self.cgroups.forget(&member.cgroup);
+                }
+                Handled::Done(Outcome::Done { grown: price.grows })
+            }
+            Err(failure) => self.failed(now, hint, failure, tries),
+        }
+    }
+
+    /// What it takes, if nothing speaks against it at this moment: no copy of the process, not the block, not growth, not the cgroup.
+    fn guarded_price(&mut self, now: Ns, hint: &Hint, action: usize) -> Result<Price, Handled> {
+        let refused = |refusal| Handled::Done(Outcome::Refused(refusal));
+        let guards = self.actions[action].action.guards();
+        if let Some(paused) = guards.contains(&Guard::Fork).then(|| self.forked(now, hint.process)).flatten() {
+            return Err(paused);
+        }
+        let price = self.actions[action].action.check(&mut self.machine, hint, &self.budgets).map_err(refused)?;
+        if self.outgrows(hint.process, price) {
+            return Err(refused(Refusal::Growth));
+        }
+        let crowded = guards.contains(&Guard::Cgroup).then(|| self.crowded(now, hint.process, price.charge)).flatten();
+        crowded.map_or(Ok(price), Err)
+    }
+
+    fn failed(&mut self, now: Ns, hint: &Hint, failure: Failure, tries: u8) -> Handled {
+        let mut max_tries = MAX_TRIES;
+        let transient = match failure {
+            Failure::Refused(refusal) => return Handled::Done(Outcome::Refused(refusal)),
+            Failure::Busy => Refusal::Busy,
+            Failure::NoCharge => {
+                // Where one charge is refused, the next would be, and for each the kernel reclaims from the cgroup first.
+                let cgroup = self.members.get(&hint.process).map_or("", |member| member.cgroup.as_str());
+                let paused = self.cgroups.pause(cgroup, now, Wait::NoCharge);
+                let given_up = tries.saturating_add(1) >= max_tries;
+                return if given_up { Handled::Done(Outcome::Refused(Refusal::NoCharge)) } else { paused };
+            }
+            Failure::Unexplained => {
+                max_tries = self.tries_unwritable;
+                Refusal::Ineligible
+            }
+            Failure::NoHugePage => {
+                if let Some(action) = self.action_of(hint) {
+                    self.actions[action].had_no_page(now);
+                }
+                Refusal::NoHugePage
+            }
+        };
+        if tries.saturating_add(1) >= max_tries {
+            return Handled::Done(Outcome::Refused(transient));
+        }
+        let why = if transient == Refusal::Ineligible { Wait::Unwritable } else { Wait::Busy };
+        // Nine doublings are beyond the longest.
+        Handled::Later(now + (FIRST_WAIT << tries.min(9)).min(LONGEST_WAIT), why)
+    }
+}
+
+#[cfg(test)]
+mod second_action;
+#[cfg(test)]
+mod tests;
