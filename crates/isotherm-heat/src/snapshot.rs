@@ -5,7 +5,7 @@
 //! the caller: nothing here reads a clock.
 
 use crate::{Histogram, Interval};
-use isotherm_units::{AddrRange, Bytes};
+use isotherm_units::{AddrRange, Bytes, Perms};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -61,8 +61,8 @@ pub struct Mapping {
     pub range: AddrRange,
     /// Path, `[heap]`, `[stack]`, `[anon:name]`, or empty for anonymous memory.
     pub name: String,
-    /// `rwxp` or `rwxs` as the kernel prints them.
-    pub perms: String,
+    /// What it may be used for; unknown for what is no mapping of a process.
+    pub perms: Perms,
 }
 
 /// The heat of one process.

@@ -7,7 +7,7 @@ use crate::heat::Heat;
 use crate::mix::mix;
 use crate::view::{View, WorkedOut};
 use isotherm_heat::{Mapping, Ns};
-use isotherm_units::{Addr, AddrRange, BLOCK_SIZE, Bytes, PAGE_SIZE, PAGES_PER_BLOCK, PageNo};
+use isotherm_units::{Addr, AddrRange, BLOCK_SIZE, Bytes, PAGE_SIZE, PAGES_PER_BLOCK, PageNo, Perms};
 use std::ops::Range;
 
 const PID_MAX: u32 = 1 << 22;
@@ -73,7 +73,7 @@ impl Area {
     }
 
     pub(crate) fn mapping(&self) -> Mapping {
-        Mapping { range: self.range, name: self.name.clone(), perms: "rw-p".into() }
+        Mapping { range: self.range, name: self.name.clone(), perms: Perms::READ.union(Perms::WRITE) }
     }
 }
 

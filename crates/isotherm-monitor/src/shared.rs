@@ -6,7 +6,7 @@
 use crate::watched::Watched;
 use isotherm_heat::Mapping;
 use isotherm_heat::source::{AccessSource, Asked};
-use isotherm_units::{Addr, BlockNo};
+use isotherm_units::{Addr, BlockNo, Perms};
 use std::collections::{HashMap, HashSet};
 
 /// Frames counted so far, in the order of targets. Memory follows the number of shared pages.
@@ -18,7 +18,7 @@ pub(crate) struct Frames {
 }
 
 fn is_shareable_by_kind(mapping: &Mapping) -> bool {
-    mapping.perms.ends_with('s') || mapping.name.starts_with('/')
+    mapping.perms.contains(Perms::SHARED) || mapping.name.starts_with('/')
 }
 
 impl Frames {
@@ -70,7 +70,7 @@ mod tests {
         let mapping = |start: u64, name: &str| Mapping {
             range: AddrRange::new(BlockNo(start).addr(), BlockNo(start + 2).addr()),
             name: name.into(),
-            perms: "rw-p".into(),
+            perms: Perms::READ.union(Perms::WRITE),
         };
         let mappings = [mapping(10, ""), mapping(20, ""), mapping(30, "/lib/x")];
         let mut frames = Frames::default();

@@ -13,7 +13,7 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use isotherm_heat::{
     CgroupMemory, Cost, Granularity, Histogram, Interval, Mapping, Region, TargetFacts, TargetHeat, TargetId,
 };
-use isotherm_units::{Addr, AddrRange, Bytes};
+use isotherm_units::{Addr, AddrRange, Bytes, NotPerms};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
@@ -379,8 +379,9 @@ impl Row for MappingRow {
 
     fn decode(cells: &mut Cells<'_>) -> Decoded<MappingRow> {
         let id = cells.id()?;
-        let mapping =
-            Mapping { range: cells.range()?, name: cells.text()?.to_owned(), perms: cells.text()?.to_owned() };
+        let (range, name) = (cells.range()?, cells.text()?.to_owned());
+        let perms = cells.text()?.parse().map_err(|wrong: NotPerms| wrong.to_string())?;
+        let mapping = Mapping { range, name, perms };
         Ok(MappingRow { id, mapping })
     }
 }

@@ -222,7 +222,7 @@ impl Pending {
                 Int(mapping.range.start.0),
                 Int(mapping.range.end.0),
                 Text(&mapping.name),
-                Text(&mapping.perms),
+                Text(&mapping.perms.to_string()),
             ]);
         }
         (index, Arc::clone(&target.mappings))

@@ -1,7 +1,7 @@
 //! Snapshots for tests: small, all different, and every field set.
 
 use isotherm_heat::*;
-use isotherm_units::{Addr, AddrRange, Bytes};
+use isotherm_units::{Addr, AddrRange, Bytes, Perms};
 
 /// The description of a run.
 pub fn run() -> RunInfo {
@@ -95,7 +95,7 @@ fn range(start: u64) -> AddrRange {
 }
 
 fn mapping(start: u64, name: &str) -> Mapping {
-    Mapping { range: range(start), name: name.into(), perms: "r-xp".into() }
+    Mapping { range: range(start), name: name.into(), perms: Perms::READ.union(Perms::EXEC) }
 }
 
 fn region(start: u64, i: u64) -> Region {

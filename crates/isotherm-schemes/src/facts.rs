@@ -5,7 +5,7 @@
 //! data, so that nothing here needs BPF. Heat becomes facts in [`crate::collapse::benefit`].
 
 use isotherm_heat::{Mapping, TargetId};
-use isotherm_units::{AddrRange, BlockNo};
+use isotherm_units::{AddrRange, BlockNo, Perms};
 use std::borrow::Cow;
 
 /// What is known of one block.
@@ -53,12 +53,12 @@ impl TargetWindow<'_> {
 
 /// Whether it is private memory, with a file behind it or without.
 pub fn is_private(mapping: &Mapping) -> bool {
-    mapping.perms.ends_with('p')
+    mapping.perms.is_private()
 }
 
 /// Whether the program may write to it.
 pub fn is_writable(mapping: &Mapping) -> bool {
-    mapping.perms.contains('w')
+    mapping.perms.contains(Perms::WRITE)
 }
 
 /// Whether it is private memory without a file behind it. Names in brackets are the kernel's for such memory.
@@ -82,7 +82,7 @@ mod tests {
         let mapping = |perms: &str, name: &str| Mapping {
             range: AddrRange::new(Addr(0), Addr(4096)),
             name: name.into(),
-            perms: perms.into(),
+            perms: perms.parse().unwrap(),
         };
         let told = |m: Mapping| (is_private(&m), is_writable(&m), is_anonymous(&m));
         assert_eq!(told(mapping("rw-p", "[heap]")), (true, true, true));
@@ -96,7 +96,7 @@ mod tests {
         let mapping = |start, end| Mapping {
             range: AddrRange::new(Addr(start), Addr(end)),
             name: String::new(),
-            perms: "rw-p".into(),
+            perms: "rw-p".parse().unwrap(),
         };
         let mappings = [mapping(10, 20), mapping(30, 40)];
         let start =

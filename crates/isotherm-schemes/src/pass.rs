@@ -279,7 +279,7 @@ mod tests {
         TargetWindow {
             id,
             comm: "a".into(),
-            mappings: vec![Mapping { range, name: String::new(), perms: "rw-p".into() }].into(),
+            mappings: vec![Mapping { range, name: String::new(), perms: "rw-p".parse().unwrap() }].into(),
             facts: blocks.iter().map(facts).collect(),
             generations: Vec::new(),
         }

@@ -164,7 +164,7 @@ mod tests {
 
     fn mapping(first: u64, last: u64, name: &str, perms: &str) -> Mapping {
         let range = AddrRange::new(BlockNo(first).addr(), BlockNo(last).addr());
-        Mapping { range, name: name.into(), perms: perms.into() }
+        Mapping { range, name: name.into(), perms: perms.parse().unwrap() }
     }
 
     fn facts(block: u64, present: u16, benefit_hz: f64) -> BlockFacts {

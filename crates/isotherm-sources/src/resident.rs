@@ -17,7 +17,7 @@ use crate::page_table::mapping_of;
 use isotherm_heat::{Mapping, Resident, Rng};
 use isotherm_sys::pagemap::{PageEntry, Pagemap};
 use isotherm_sys::proc::{MapEntry, Proc, Usage};
-use isotherm_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
+use isotherm_units::{Addr, AddrRange, Bytes, PAGE_SIZE, Perms};
 use std::io;
 
 /// Up to so much resident memory, `smaps` takes a tenth of a second at most.
@@ -57,7 +57,7 @@ impl Residency {
 /// The same for physical memory, which is all there.
 pub(crate) fn of_ram(ram: &[AddrRange]) -> Found {
     let whole = |range: &AddrRange| Resident { range: *range, pages: range.len().pages(), huge_pages: 0 };
-    let mapping = |range: &AddrRange| Mapping { range: *range, name: "[System RAM]".into(), perms: String::new() };
+    let mapping = |range: &AddrRange| Mapping { range: *range, name: "[System RAM]".into(), perms: Perms::UNKNOWN };
     (ram.iter().map(mapping).collect(), ram.iter().map(whole).collect())
 }
 

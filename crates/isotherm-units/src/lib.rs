@@ -12,6 +12,9 @@
 extern crate alloc;
 
 pub mod human;
+mod perms;
+
+pub use perms::{NotPerms, Perms};
 
 use core::fmt;
 use serde::{Deserialize, Serialize};

@@ -39,7 +39,7 @@ fn evil_recording(path: &Path) {
         exited: false,
         granularity: Granularity::Page,
         regions: vec![region],
-        mappings: [Mapping { range, name: format!("/{EVIL}"), perms: "rw-p".into() }].into(),
+        mappings: [Mapping { range, name: format!("/{EVIL}"), perms: "rw-p".parse().unwrap() }].into(),
         temperature: heat.clone(),
         idle: heat,
         counted_elsewhere_pages: 0,

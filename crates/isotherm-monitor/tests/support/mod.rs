@@ -4,7 +4,7 @@ use isotherm_heat::source::{
     AccessSource, Accesses, Asked, Attached, Clear, ClearedProcess, Description, Layout, PageSource, ReportSource,
 };
 use isotherm_heat::{Granularity, Mapping, Ns, TargetId};
-use isotherm_units::{AddrRange, BlockNo};
+use isotherm_units::{AddrRange, BlockNo, Perms};
 
 /// A source that sees pages, as `pages` answers, and is given reports where there are `reports`.
 pub struct MadeUp<P> {
@@ -36,7 +36,7 @@ impl<P: PageSource> AccessSource for MadeUp<P> {
 
     fn layout(&mut self, _: u32) -> Asked<Layout> {
         let range = AddrRange::new(BlockNo(1000).addr(), BlockNo(1000 + self.blocks).addr());
-        let mappings = vec![Mapping { range, name: String::new(), perms: String::new() }];
+        let mappings = vec![Mapping { range, name: String::new(), perms: Perms::UNKNOWN }];
         Ok(Layout { blocks: (1000..1000 + self.blocks).map(BlockNo).collect(), mappings, resident: Vec::new() })
     }
 

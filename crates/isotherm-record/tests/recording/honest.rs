@@ -4,7 +4,7 @@ use crate::{place, samples};
 use isotherm_heat::{Mapping, Region, Snapshot};
 use isotherm_record::damo::{self, ExportOptions};
 use isotherm_record::{Error, Options, Recording, Writer};
-use isotherm_units::{Addr, AddrRange, Bytes};
+use isotherm_units::{Addr, AddrRange, Bytes, Perms};
 use std::fs;
 use std::time::Duration;
 
@@ -19,8 +19,9 @@ fn stable(i: u64, regions: u64, mappings: u64) -> Snapshot {
     let region = |n| Region { range: range(n, 128), age_ns: i * 1_000_000_000, idle_ns: i * 900_000_000 + n, ..region };
     target.regions = (0..regions).map(region).collect();
     let name = |n| format!("/usr/lib/x86_64-linux-gnu/libsomething-{n}.so.1.2.3");
-    target.mappings =
-        (0..mappings).map(|n| Mapping { range: range(n, 200), name: name(n / 4), perms: "r-xp".into() }).collect();
+    target.mappings = (0..mappings)
+        .map(|n| Mapping { range: range(n, 200), name: name(n / 4), perms: Perms::READ.union(Perms::EXEC) })
+        .collect();
     snapshot
 }
 

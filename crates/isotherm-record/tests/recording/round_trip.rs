@@ -45,7 +45,7 @@ fn mappings() -> impl Strategy<Value = Mapping> {
     (0..3_u64, "[ab]{0,1}", any::<bool>()).prop_map(|(start, name, shared)| Mapping {
         range: AddrRange::new(Addr(start), Addr(5)),
         name,
-        perms: if shared { "rw-s" } else { "rw-p" }.into(),
+        perms: if shared { "rw-s" } else { "rw-p" }.parse().unwrap(),
     })
 }
 

@@ -83,10 +83,8 @@ impl Live {
             return Ok(());
         }
         let entries = self.proc.maps(process.pid).map_err(|_| Refusal::Gone)?;
-        let mappings: Vec<Mapping> = entries
-            .iter()
-            .map(|m| Mapping { range: m.range, name: m.name.to_string(), perms: m.perms.to_string() })
-            .collect();
+        let mappings: Vec<Mapping> =
+            entries.iter().map(|m| Mapping { range: m.range, name: m.name.to_string(), perms: m.perms }).collect();
         let member = self.member(process)?;
         // A VMM may make its guest after it was admitted.
         member.runs_guest = mappings.iter().any(|m| m.name.starts_with(GUEST_MAPPING));

@@ -137,7 +137,7 @@ mod tests {
     /// A window in which block 5 is hot.
     fn feed(shared: &Shared) {
         let range = AddrRange::new(BlockNo(0).addr(), BlockNo(10).addr());
-        let mappings = [Mapping { range, name: String::new(), perms: "rw-p".into() }];
+        let mappings = [Mapping { range, name: String::new(), perms: "rw-p".parse().unwrap() }];
         let facts = [BlockFacts { block: BlockNo(5), present: 512, measured: 512, huge: false, benefit_hz: 9000.0 }];
         let window = TargetWindow {
             id: A,

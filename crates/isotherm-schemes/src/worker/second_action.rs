@@ -145,7 +145,7 @@ impl Scene {
         let window = TargetWindow {
             id: A,
             comm: "a".into(),
-            mappings: vec![Mapping { range, name: String::new(), perms: "rw-p".into() }].into(),
+            mappings: vec![Mapping { range, name: String::new(), perms: "rw-p".parse().unwrap() }].into(),
             facts: vec![facts(1, 0.5), facts(2, 0.1), facts(11, 2000.0), facts(12, 9000.0)],
             generations: Vec::new(),
         };

@@ -1,5 +1,6 @@
 //! Clearing block by block, with advice: what refuses it, what it passes over, and what is found to be shared.
 
+use super::whole::is_private;
 use super::{BLOCKS_PER_ADVICE, BLOCKS_PER_CLEAR, ClearBy, DRAIN_EVERY, EAGAIN, EINTR, EINVAL, ENOMEM, EPERM, ESRCH};
 use super::{FLAGS_EVERY, FLAGS_SHARE, PAGES_PER_BLOCK_U32, PageTable, SHARED_FOR, io_error};
 use crate::Error;
@@ -181,8 +182,7 @@ impl PageTable {
     /// Which young pages of `block` are not the process's alone, and so were not cleared.
     fn shared_among(&mut self, pid: u32, block: BlockNo, young: Mask) -> Result<Mask, Error> {
         let attached = self.target(pid)?;
-        let private =
-            attached.maps.find(block.addr()).is_some_and(|m| m.is_anonymous() && !m.perms.contains(Perms::SHARED));
+        let private = attached.maps.find(block.addr()).is_some_and(is_private);
         // Private memory is shared only after a fork, and then all of it: if most of a block was reached, the rest was touched
         // again. This spares hot blocks a read of pagemap, which costs a third of what the clear does.
         if private && young.count() < PAGES_PER_BLOCK_U32 / 4 {
@@ -191,7 +191,7 @@ impl PageTable {
         let Some(pagemap) = &attached.pagemap else {
             // Without pagemap, memory of files and shared memory is taken to be shared, private memory not to be.
             let mapping = attached.maps.find(block.addr());
-            let maybe = mapping.is_some_and(|m| !m.is_anonymous() || m.perms.contains(Perms::SHARED));
+            let maybe = mapping.is_some_and(|m| !is_private(m));
             return Ok(if maybe { young } else { Mask::NONE });
         };
         let entries = pagemap.read(block.range()).map_err(|e| io_error("pagemap", pid, e))?;

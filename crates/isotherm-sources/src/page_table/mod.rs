@@ -348,5 +348,5 @@ pub(crate) fn memcg_of(mglru: &LruGen, proc: &Proc, pid: u32) -> Result<Memcg, E
 
 /// A mapping as snapshots tell it.
 pub(crate) fn mapping_of(entry: &MapEntry) -> Mapping {
-    Mapping { range: entry.range, name: entry.name.to_string(), perms: entry.perms.to_string() }
+    Mapping { range: entry.range, name: entry.name.to_string(), perms: entry.perms }
 }

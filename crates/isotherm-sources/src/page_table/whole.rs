@@ -6,7 +6,7 @@ use isotherm_heat::BlockBits;
 use isotherm_heat::source::{Clear, ClearedProcess};
 use isotherm_sys::clear_refs;
 use isotherm_sys::clock;
-use isotherm_sys::proc::{MapEntry, Perms};
+use isotherm_sys::proc::MapEntry;
 use isotherm_units::{Addr, AddrRange, BlockNo};
 use std::collections::HashMap;
 use std::io;
@@ -139,6 +139,6 @@ impl PageTable {
 }
 
 /// Memory of the process's own, without a file.
-fn is_private(map: &MapEntry) -> bool {
-    map.is_anonymous() && !map.perms.contains(Perms::SHARED)
+pub(super) fn is_private(map: &MapEntry) -> bool {
+    map.is_anonymous() && map.perms.is_private()
 }

@@ -8,70 +8,10 @@ use super::error::Unexpected;
 use super::root::Proc;
 use super::text::decimal;
 use super::{Error, Result};
-use isotherm_units::{Addr, AddrRange};
-use std::fmt;
+use isotherm_units::{Addr, AddrRange, Perms};
 use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// What a process may do with a mapping, and whether it is shared.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Perms(u8);
-
-impl Perms {
-    /// Readable.
-    pub const READ: Perms = Perms(1);
-    /// Writable.
-    pub const WRITE: Perms = Perms(2);
-    /// Executable.
-    pub const EXEC: Perms = Perms(4);
-    /// Shared: writes reach the file or the other processes.
-    pub const SHARED: Perms = Perms(8);
-
-    /// Whether all of `other` are set.
-    pub const fn contains(self, other: Perms) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// Both together.
-    pub const fn union(self, other: Perms) -> Perms {
-        Perms(self.0 | other.0)
-    }
-
-    fn parse(text: &[u8]) -> Option<Perms> {
-        const FLAGS: [(u8, u8, Perms); 4] = [
-            (b'r', b'-', Perms::READ),
-            (b'w', b'-', Perms::WRITE),
-            (b'x', b'-', Perms::EXEC),
-            (b's', b'p', Perms::SHARED),
-        ];
-        let mut perms = Perms::default();
-        if text.len() != FLAGS.len() {
-            return None;
-        }
-        for (&byte, (set, clear, flag)) in text.iter().zip(FLAGS) {
-            if byte == set {
-                perms = perms.union(flag);
-            } else if byte != clear {
-                return None;
-            }
-        }
-        Some(perms)
-    }
-}
-
-impl fmt::Display for Perms {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let pick = |flag, set, clear| if self.contains(flag) { set } else { clear };
-        let text = [
-            pick(Perms::READ, 'r', '-'),
-            pick(Perms::WRITE, 'w', '-'),
-            pick(Perms::EXEC, 'x', '-'),
-            pick(Perms::SHARED, 's', 'p'),
-        ];
-        f.pad(&text.iter().collect::<String>())
-    }
-}
 
 /// One line of `/proc/PID/maps`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Synthetic snapshots, plausible and always the same: for the examples and the tests, which both include this file.
 
 use isotherm_heat::{Cost, Granularity, Histogram, Interval, Mapping, Region, RunInfo, Snapshot, TargetHeat, TargetId};
-use isotherm_units::{Addr, AddrRange, BLOCK_SIZE, Bytes, PAGE_SIZE};
+use isotherm_units::{Addr, AddrRange, BLOCK_SIZE, Bytes, PAGE_SIZE, Perms};
 
 pub const MS: u64 = 1_000_000;
 pub const SECOND: u64 = 1000 * MS;
@@ -28,7 +28,7 @@ pub fn region(start: u64, bytes: u64, interval_ns: u64) -> Region {
 
 pub fn mapping(start: u64, bytes: u64, name: &str) -> Mapping {
     let range = AddrRange::new(Addr(start), Addr(start.saturating_add(bytes)));
-    Mapping { range, name: name.to_owned(), perms: "rw-p".to_owned() }
+    Mapping { range, name: name.to_owned(), perms: Perms::READ.union(Perms::WRITE) }
 }
 
 pub fn target(pid: u32, comm: &str, cgroup: &str, mappings: Vec<Mapping>, regions: Vec<Region>) -> TargetHeat {
