@@ -1,9 +1,10 @@
 //! The home of system calls: advice to other processes, perf rings, `/proc` and cgroup readers.
 //!
-//! Everything that watches or changes processes and is above this crate is safe code without system calls of its own (`isotherm-bpf` has the BPF programs; the
-//! crates that hand out frames, `isotherm-frames`, `-pools` and `-c`, have what they need of `unsafe` themselves). A
-//! safe interface comes out: descriptors and mappings are owned by types, errors say what was attempted. Readers of `/proc`,
-//! `/sys` and cgroups take a root path, so that tests run on made-up machines.
+//! Everything that watches or changes processes and is above this crate is safe code without system calls of its own. The BPF
+//! programs are in `isotherm-bpf`, so that this crate builds without clang and libbpf; the crates that hand out frames,
+//! `isotherm-frames`, `-pools` and `-c`, have what they need of `unsafe` themselves. A safe interface comes out: descriptors and
+//! mappings are owned by types, errors say what was attempted. Readers of `/proc`, `/sys` and cgroups take a root path, so that
+//! tests run on made-up machines.
 
 pub mod clear_refs;
 pub mod clock;
