@@ -83,44 +83,16 @@ miri: setup-build
 lab: setup-lab
 	@lab/run.sh
 
-bench-scan: build
-	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-scan
+# Each bench is the program of its name. What it needs before that stands below: the program under test, or a compiler only.
+$(filter-out bench-damon,$(BENCHES)):
+	$(CARGO) run --release --locked -q -p isotherm-bench$(if $(features), --features $(features)) --bin $@
 
-bench-accuracy: build
-	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-accuracy
-
-bench-collapse: build
-	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-collapse
-
-bench-redis: setup-test build
-	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-redis
-
-bench-sampling: build
-	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-sampling
-
-bench-scale: build
-	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-scale
-
-bench-sampled: build
-	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-sampled
-
-bench-events: build
-	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-events
-
-bench-faults: build
-	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-faults
-
-bench-frames: setup-build
-	$(CARGO) run --release --locked -q -p isotherm-bench --features peers --bin bench-frames
-
-bench-drain: setup-build
-	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-drain
-
-bench-conflict: setup-build
-	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-conflict
-
-bench-herd: setup-build
-	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-herd
+bench-redis: setup-test
+bench-scan bench-accuracy bench-collapse bench-redis bench-sampling bench-scale bench-sampled bench-events bench-faults: build
+bench-frames bench-drain bench-conflict bench-herd: setup-build
+features :=
+# The allocators that it compares with.
+bench-frames: private features := peers
 
 bench-damon: setup-lab
 	@lab/run.sh --bench
