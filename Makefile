@@ -6,12 +6,13 @@ BIN := target/release/isotherm
 
 BENCHES := bench-scan bench-accuracy bench-collapse bench-redis bench-sampling bench-scale bench-sampled bench-events \
 	bench-faults bench-frames bench-drain bench-conflict bench-herd bench-damon
-.PHONY: help build install demo test lint fmt fuzz soak loom miri lab bench $(BENCHES) setup-build setup-test setup-lab
+.PHONY: help build install demo test lint fmt fuzz soak loom miri lab lab-quick bench $(BENCHES) setup-build setup-test setup-lab
 
 help:
 	@echo "make demo            set up, build, and watch a workload with known hot memory"
 	@echo "make test            set up and run every test"
 	@echo "make lab             run the tests under stock Debian kernels in QEMU (see lab/README.md)"
+	@echo "make lab-quick       one short boot of the oldest of these kernels (about a minute)"
 	@echo "make build           set up and build $(BIN)"
 	@echo "make install         build and install the program, the C library and its header; PREFIX (/usr/local), DESTDIR"
 	@echo "make lint            formatting and clippy, warnings as errors"
@@ -82,6 +83,9 @@ miri: setup-build
 
 lab: setup-lab
 	@lab/run.sh
+
+lab-quick: setup-lab
+	@lab/run.sh --quick
 
 # Each bench is the program of its name. What it needs before that stands below: the program under test, or a compiler only.
 $(filter-out bench-damon,$(BENCHES)):

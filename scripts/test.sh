@@ -44,12 +44,6 @@ if [ "$status" -ne 0 ]; then
     fi
 fi
 
-# One short boot of a stock kernel, with what was built above. Tests skipped in there are not skipped here.
-if [ -x lab/run.sh ]; then
-    lab/run.sh --quick 2>&1 | tee target/test-lab.log || status=1
-    grep -E '^skipped: ' target/test-lab.log >>"$log" || true
-fi
-
 skipped=$(grep -hoE 'skipped: .*' "$log" | sort | uniq -c | sort -rn || true)
 count=$(grep -cE '^skipped: ' "$log" || true)
 echo
