@@ -15,7 +15,7 @@ help:
 	@echo "make lab-quick       one short boot of the oldest of these kernels (about a minute)"
 	@echo "make build           set up and build $(BIN)"
 	@echo "make install         build and install the program, the C library and its header; PREFIX (/usr/local), DESTDIR"
-	@echo "make lint            formatting and clippy, warnings as errors"
+	@echo "make lint            formatting, clippy and which crate uses which, warnings as errors"
 	@echo "make fuzz            any bytes as records of a perf ring, for FUZZ_SECONDS (60)"
 	@echo "make soak            random calls on one zone of frames from several threads, for SOAK_SECONDS (600)"
 	@echo "make loom            every order in which a few threads can meet at a zone's lock (about half a minute)"
@@ -57,6 +57,7 @@ demo: build
 
 lint: setup-build
 	$(CARGO) fmt --all --check
+	@scripts/check-crates.sh
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
 fmt:
