@@ -6,15 +6,16 @@ BIN := target/release/isotherm
 
 BENCHES := bench-scan bench-accuracy bench-collapse bench-redis bench-sampling bench-scale bench-sampled bench-events \
 	bench-faults bench-frames bench-drain bench-conflict bench-herd bench-damon
-.PHONY: help build install demo test lint fmt fuzz soak loom miri lab bench $(BENCHES) setup-build setup-test setup-lab
+.PHONY: help build install demo test lint fmt fuzz soak loom miri lab lab-quick bench $(BENCHES) setup-build setup-test setup-lab
 
 help:
 	@echo "make demo            set up, build, and watch a workload with known hot memory"
 	@echo "make test            set up and run every test"
 	@echo "make lab             run the tests under stock Debian kernels in QEMU (see lab/README.md)"
+	@echo "make lab-quick       one short boot of the oldest of these kernels (about a minute)"
 	@echo "make build           set up and build $(BIN)"
 	@echo "make install         build and install the program, the C library and its header; PREFIX (/usr/local), DESTDIR"
-	@echo "make lint            formatting and clippy, warnings as errors"
+	@echo "make lint            formatting, clippy and which crate uses which, warnings as errors"
 	@echo "make fuzz            any bytes as records of a perf ring, for FUZZ_SECONDS (60)"
 	@echo "make soak            random calls on one zone of frames from several threads, for SOAK_SECONDS (600)"
 	@echo "make loom            every order in which a few threads can meet at a zone's lock (about half a minute)"
@@ -56,6 +57,7 @@ demo: build
 
 lint: setup-build
 	$(CARGO) fmt --all --check
+	@scripts/check-crates.sh
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
 fmt:
@@ -83,44 +85,19 @@ miri: setup-build
 lab: setup-lab
 	@lab/run.sh
 
-bench-scan: build
-	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-scan
+lab-quick: setup-lab
+	@lab/run.sh --quick
 
-bench-accuracy: build
-	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-accuracy
+# Each bench is the program of its name. What it needs before that stands below: the program under test, or a compiler only.
+$(filter-out bench-damon,$(BENCHES)):
+	$(CARGO) run --release --locked -q -p isotherm-bench$(if $(features), --features $(features)) --bin $@
 
-bench-collapse: build
-	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-collapse
-
-bench-redis: setup-test build
-	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-redis
-
-bench-sampling: build
-	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-sampling
-
-bench-scale: build
-	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-scale
-
-bench-sampled: build
-	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-sampled
-
-bench-events: build
-	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-events
-
-bench-faults: build
-	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-faults
-
-bench-frames: setup-build
-	$(CARGO) run --release --locked -q -p isotherm-bench --features peers --bin bench-frames
-
-bench-drain: setup-build
-	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-drain
-
-bench-conflict: setup-build
-	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-conflict
-
-bench-herd: setup-build
-	$(CARGO) run --release --locked -q -p isotherm-bench --bin bench-herd
+bench-redis: setup-test
+bench-scan bench-accuracy bench-collapse bench-redis bench-sampling bench-scale bench-sampled bench-events bench-faults: build
+bench-frames bench-drain bench-conflict bench-herd: setup-build
+features :=
+# The allocators that it compares with.
+bench-frames: private features := peers
 
 bench-damon: setup-lab
 	@lab/run.sh --bench

@@ -456,9 +456,27 @@ fn many_processes_are_listened_to_as_a_host() {
     children.iter().for_each(|child| drop(perf.attach(child.pid()).unwrap()));
     assert!(perf.news().iter().any(|n| n.contains("the whole host is sampled from here on")));
     for child in &mut children {
-        child.order("touch 0 512");
-        assert_eq!(touched(&mut perf, child).len(), 512);
+        first_touches_are_told_or_lost(&mut perf, child);
     }
     let reports = perf.reports();
-    assert!(reports.lost == 0 && reports.events.abs_diff(reports.samples) < 1000, "{reports:?}");
+    // Counters are as of now, and rings were read some milliseconds ago, in which others have faulted.
+    let behind = reports.events.abs_diff(reports.samples);
+    assert!(perf.rate() != Rate::Period(1) || behind < 1000 + reports.events / 20, "{reports:?}");
+}
+
+/// Of 512 pages, with a whole host heard beside them. Of a busy one samples may be lost, which is counted, and from then on fewer are
+/// taken, which weigh more.
+fn first_touches_are_told_or_lost(perf: &mut Perf, child: &mut Toucher) {
+    let lost_before = perf.reports().lost;
+    child.order("touch 0 512");
+    let first = child.blocks()[0].page(0).0;
+    let told = accesses(perf, child.pid());
+    let weight: u64 =
+        told.iter().filter(|a| (first..first + 512).contains(&a.page.0)).map(|a| u64::from(a.weight)).sum();
+    let Rate::Period(period) = perf.rate() else { panic!("{:?}", perf.rate()) };
+    let lost = (perf.reports().lost - lost_before) * period;
+    // Which of the faults on a processor is the one in `period` is chance.
+    let chance = if period == 1 { 0 } else { 128 + period * 8 };
+    let most = 512 + chance;
+    assert!(weight <= most && weight + lost + chance >= 512, "{weight} told, {lost} lost, one in {period}");
 }

@@ -308,8 +308,11 @@ fn a_clock_at_a_frequency_gives_samples_without_addresses() {
         Sampling { user_only: true, most_precise: 3, ..Sampling::new(Event::CPU_CLOCK, Rate::Frequency(1000), fields) };
     let Some(mut rings) = open(&[Part::everywhere(sampling)], &Whom::Process(child.pid()), MIB) else { return };
     println!("precision {}, rings of {} bytes", rings.precise(), rings.ring_bytes());
-    let count = |rings: &mut Rings, least: u32| {
-        let (mut samples, began) = (0, Instant::now());
+    // Waits for some samples, and sees that they come no more often than asked: time that nobody had a processor does not count.
+    let count = |rings: &mut Rings, least: u64, hz: u64| {
+        // What was sampled at another rate.
+        rings.drain(|_| {});
+        let (mut samples, began, before) = (0, Instant::now(), rings.totals());
         while samples < least && began.elapsed() < Duration::from_secs(20) {
             std::thread::sleep(Duration::from_millis(10));
             rings.drain(|record| {
@@ -320,14 +323,16 @@ fn a_clock_at_a_frequency_gives_samples_without_addresses() {
                 }
             });
         }
+        let each_ns = (rings.totals().running_ns - before.running_ns) / samples.max(1);
+        assert!(each_ns >= 900_000_000 / hz, "a sample every {each_ns} ns at {hz} Hz");
         samples
     };
-    assert!(count(&mut rings, 50) >= 50);
+    assert!(count(&mut rings, 50, 1000) >= 50);
     rings.set_rate(Rate::Frequency(500)).unwrap();
-    assert!(count(&mut rings, 20) >= 20);
+    assert!(count(&mut rings, 20, 500) >= 20);
     let error = rings.set_rate(Rate::Frequency(u64::MAX / 2)).unwrap_err();
     assert!(matches!(error, RingError::TooFrequent { .. } | RingError::NoPmu { .. }), "{error}");
-    assert!(count(&mut rings, 20) >= 20, "as before");
+    assert!(count(&mut rings, 20, 500) >= 20, "as before");
     child.end();
 }
 

@@ -64,9 +64,10 @@ fn an_event_is_tried_on_a_running_process() {
 fn a_command_is_tried_from_its_beginning() {
     need!(may_sample(), "perf events");
     let stage = Stage::new();
-    // Gone long before a list of processes is made for the second time.
-    let tried =
-        stage.json("events try faults -d 1s --max-slowdown 200 --json -- dd if=/dev/zero of=/dev/null bs=8M count=1");
+    // All of it is written within milliseconds, long before a list of processes is made for the second time. It does not end then: how
+    // soon the first list is made depends on how busy the machine is.
+    fs::write(stage.path("script"), "printf -v text '%8388608s' text; sleep 20 & wait").unwrap();
+    let tried = stage.json("events try faults -d 1s --max-slowdown 200 --json -- bash script");
     assert!(number(&tried, "pages") > 2000.0, "8 MiB were written to: {tried}");
 }
 

@@ -50,7 +50,9 @@ impl Listeners {
 
     /// Begins to listen. `chosen` learns what was granted.
     pub fn open(&mut self, chosen: &mut Chosen, physical: bool, rate: Rate, whom: Whom) -> Result<ListenerId, Error> {
-        let bytes = ring_bytes(&self.roots, self.list.len());
+        // The host is listened to instead of all others, which are closed next.
+        let others = if whom == Whom::Host { 0 } else { self.list.len() };
+        let bytes = ring_bytes(&self.roots, others);
         let rings = open(&self.roots, chosen, physical, rate, &whom, bytes)?;
         let inode = inode(&whom);
         self.list.push(Listener { id: self.next, whom, inode, rings, share: 1.0, before: (0, 0) });

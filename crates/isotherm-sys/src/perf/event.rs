@@ -30,6 +30,11 @@ impl Event {
     /// Page faults for which something was read from a disk, told when the page is there.
     pub const MAJOR_FAULTS: Event = Event::new(SOFTWARE, 6);
 
+    /// Whether it is a timer of the kernel: a processor's clock or a thread's.
+    pub(super) fn is_clock(self) -> bool {
+        self.kind == SOFTWARE && self.config <= 1
+    }
+
     /// Time on a processor, by a timer in the kernel: there on every machine. Its samples carry no address.
     pub const CPU_CLOCK: Event = Event::new(SOFTWARE, 0);
     /// An event that never happens.

@@ -5,6 +5,8 @@ use super::event::Event;
 use super::sample::Fields;
 use std::path::PathBuf;
 
+const NS_PER_S: u64 = 1_000_000_000;
+
 /// How often an event is sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
@@ -19,6 +21,15 @@ impl Rate {
     pub(super) fn number(self) -> u64 {
         let (Rate::Period(n) | Rate::Frequency(n)) = self;
         n.max(1)
+    }
+
+    /// The same, to change an event that is open already. The kernel turns the frequency of its clocks into a period when it opens
+    /// them (`perf_swevent_init_hrtimer`), and takes what it gets after that for nanoseconds.
+    pub(super) fn number_for_open(self, event: Event) -> u64 {
+        match self {
+            Rate::Frequency(_) if event.is_clock() => (NS_PER_S / self.number()).max(1),
+            rate => rate.number(),
+        }
     }
 
     pub(super) fn same_kind(self, other: Rate) -> bool {
@@ -174,6 +185,18 @@ mod tests {
         }
         for event in [Event::CPU_CLOCK, Event::DTLB_LOAD_MISSES, Event::new(4, 0x1cd), Event::new(11, 0)] {
             assert_eq!(known(event, Rate::Period(7)), None, "{event}");
+        }
+    }
+
+    #[test]
+    fn an_open_clock_takes_nanoseconds_for_a_frequency_and_others_do_not() {
+        for clock in [Event::CPU_CLOCK, Event::new(1, 1)] {
+            assert_eq!(Rate::Frequency(500).number_for_open(clock), 2_000_000);
+            assert_eq!(Rate::Frequency(u64::MAX).number_for_open(clock), 1);
+            assert_eq!(Rate::Period(500).number_for_open(clock), 500);
+        }
+        for other in [Event::MINOR_FAULTS, Event::DTLB_LOAD_MISSES, Event::new(4, 0)] {
+            assert_eq!(Rate::Frequency(500).number_for_open(other), 500, "{other}");
         }
     }
 }

@@ -221,8 +221,9 @@ impl Rings {
             self.slots.iter_mut().for_each(|slot| slot.close(share, &mut self.closed));
             return self.follow(pid);
         }
+        let number = rate.number_for_open(self.plan.event());
         for opened in self.slots.iter().flat_map(|slot| &slot.events) {
-            attr::set_period(opened.event.as_fd(), rate.number())
+            attr::set_period(opened.event.as_fd(), number)
                 .map_err(|e| RingError::from_io(self.plan.event(), rate, e))?;
         }
         self.plan.set_rate(rate, period);

@@ -1,0 +1,130 @@
+#!/usr/bin/env bash
+# Checks the plan of the tree: which crate uses which, who reaches libbpf, and how long a file may be. Part of `make lint`.
+# usage: check-crates.sh
+#
+# Cargo itself only refuses cycles. A use that points the wrong way compiles, and takes clang and libbpf, or the command line, to
+# crates that have no business with them. Only normal dependencies are checked: tests may use any crate. Takes cargo and awk, and builds
+# nothing.
+#
+# exit status: 0 all of it holds; 1 something does not, and what to do about it was printed
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# What each crate of ours may use. Names are without `isotherm-`; a crate that has no row fails. A row is an upper bound: a crate uses
+# less if it can.
+declare -A may_use=(
+    [units]=""
+    [rng]="units"
+    [heat]="units rng"
+    [sys]="units rng"
+    [host]="units sys"
+    [vmstat]="units"
+    [bpf]="units sys vmstat"
+    [sources]="units heat sys bpf host"
+    [monitor]="units heat sys"
+    [schemes]="units heat sys"
+    [placement]="units heat sys host"
+    [record]="units heat"
+    [view]="units heat vmstat placement"
+    [sim]="units rng frames heat vmstat"
+    [workload]="units heat sys"
+    [frames]="units rng"
+    [pools]="units frames"
+    [c]="units pools"
+    # The command line. The simulator is behind its feature `model`.
+    [isotherm]="units rng heat sys host vmstat bpf sources monitor schemes placement record view workload frames pools"
+    [bench]="units rng heat sys host vmstat bpf sources monitor schemes placement record view sim workload frames pools isotherm"
+)
+# What optional features may add, by CRATE.
+declare -A may_use_by_feature=([isotherm]="sim")
+# The crates that may reach libbpf, and with it clang at build time. All others build without.
+reach_libbpf="bpf sources isotherm bench"
+# Lines of a file under src/, without its tests.
+max_lines=600
+
+failed=0
+fail() {
+    echo "check-crates: $1" >&2
+    failed=1
+}
+
+short() { # isotherm-heat -> heat, isotherm -> isotherm
+    sed 's/^isotherm-//'
+}
+
+# The names in `cargo tree`'s lines, which are "name v1.2.3 (path)".
+names() {
+    awk '$1 != "" && !seen[$1]++ {print $1}'
+}
+
+has() { # has WORD WORDS
+    [[ " $2 " == *" $1 "* ]]
+}
+
+tree() {
+    cargo tree --locked --edges normal --prefix none "$@"
+}
+
+uses() { # uses CRATE FLAGS...: crates of ours that it uses itself
+    local crate=$1
+    shift
+    tree --package "$crate" --depth 1 "$@" | names | grep -E '^isotherm(-|$)' | grep -vx "$crate" || true
+}
+
+check_edges() { # check_edges CRATE ALLOWED FLAGS...
+    local crate=$1 allowed=$2 used
+    shift 2
+    while read -r used; do
+        [ -n "$used" ] || continue
+        has "$(short <<<"$used")" "$allowed" || fail "$crate uses $used, and may use only: ${allowed:-none of ours}.
+  Move what it needs from there to a crate below both, or take it as an argument or a trait; if the plan itself is to change,
+  change the table in scripts/check-crates.sh and the list of crates in docs/design.md together."
+    done < <(uses "$crate" "$@")
+}
+
+check_lengths() {
+    find crates/*/src bench/src -name '*.rs' ! -name tests.rs ! -path '*/tests/*' -print0 | sort -z | xargs -0 awk -v max="$max_lines" '
+        function report() {
+            if (file != "" && lines > max)
+                printf "%s has %d lines without its tests, more than %d: move one of its jobs to a file of its own\n", file, lines, max
+        }
+        FNR == 1 {report(); file = FILENAME; lines = 0; held = 0; marked = 0; inside = 0}
+        # A block of tests: its attribute, perhaps more of those, and all up to the brace in the column of the attribute.
+        inside {if ($0 == indent "}") inside = 0; next}
+        !marked && /^ *#\[cfg\((all\()?test[,)]/ {marked = 1; held = 1; match($0, /^ */); indent = substr($0, 1, RLENGTH); next}
+        marked && /^ *#\[/ {held++; next}
+        marked && /^ *(pub(\([a-z]+\))? )?mod [a-z_0-9]+ \{$/ {marked = 0; inside = 1; next}
+        marked && /^ *(pub(\([a-z]+\))? )?mod [a-z_0-9]+;$/ {marked = 0; next}
+        marked {marked = 0; lines += held}
+        {lines++}
+        END {report()}'
+}
+
+mapfile -t ours < <(tree --workspace --depth 0 | names)
+for crate in "${ours[@]}"; do
+    name=$(short <<<"$crate")
+    [ -n "${may_use[$name]+row}" ] || {
+        fail "$crate has no row in the table of scripts/check-crates.sh: add one with what it may use"
+        continue
+    }
+    # The features of the benches are allocators of others, which would be fetched for this.
+    [ "$name" = bench ] && all_features=() || all_features=(--all-features)
+    added=${may_use_by_feature[$name]:-}
+    [ -z "$added" ] || check_edges "$crate" "${may_use[$name]}"
+    check_edges "$crate" "${may_use[$name]}${added:+ $added}" "${all_features[@]}"
+done
+
+# What reaches libbpf, directly or through any other. Each crate is asked by itself: in a tree of the whole workspace features of
+# all crates are on together.
+for crate in "${ours[@]}"; do
+    name=$(short <<<"$crate")
+    ! has "$name" "$reach_libbpf" || continue
+    by=$(tree --package "$crate" --all-features | names | grep -xE 'libbpf-(rs|sys)' | head -n 1 || true)
+    [ -z "$by" ] || fail "$crate reaches $by, which takes clang and libelf to build; only these may: $reach_libbpf.
+  \`cargo tree -p $crate -e normal -i $by\` prints the way. Depend on a trait or on types instead of on what loads programs."
+done
+
+lengths=$(check_lengths)
+[ -z "$lengths" ] || while read -r line; do fail "$line"; done <<<"$lengths"
+
+exit "$failed"
