@@ -812,10 +812,37 @@ pub struct StatusArgs {
 mod tests {
     use super::*;
     use clap::CommandFactory;
+    use std::fmt::Write;
 
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// The help of a command and of those below it, hidden ones too; but for those of `help`, which has all of them again.
+    fn render(command: &mut clap::Command, path: &str, out: &mut String) {
+        writeln!(out, "$ {path} --help\n{}", command.render_long_help()).unwrap();
+        for below in command.get_subcommands_mut().filter(|below| below.get_name() != "help") {
+            let path = format!("{path} {}", below.get_name());
+            render(below, &path, out);
+        }
+    }
+
+    #[test]
+    fn help_is_as_it_was() {
+        let mut command = Cli::command().term_width(100);
+        command.build();
+        let mut help = String::new();
+        render(&mut command, "isotherm", &mut help);
+        let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help.txt");
+        if std::env::var_os("UPDATE_HELP").is_some() {
+            std::fs::write(kept, &help).unwrap();
+        }
+        let before = std::fs::read_to_string(kept).unwrap();
+        for (number, (now, before)) in (1..).zip(help.lines().zip(before.lines())) {
+            assert_eq!(now, before, "line {number} of {kept}; UPDATE_HELP=1 writes it anew");
+        }
+        assert_eq!(help.len(), before.len(), "{kept} has another end; UPDATE_HELP=1 writes it anew");
     }
 
     #[test]
