@@ -1,7 +1,7 @@
 //! Hints from the kernel's multi-generation LRU, for `collapse` and `run`: ages once a window, and tells which pages were accessed
 //! since the aging before.
 
-use crate::cli::HintsArg;
+use crate::args::hints::HintsArg;
 use anyhow::{Context, Result};
 use isotherm_collapse::benefit::{self, BlockFacts};
 use isotherm_collapse::plan::{self, Planned, Rules};

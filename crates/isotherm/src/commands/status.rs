@@ -1,17 +1,40 @@
 //! `isotherm status`: what a running `isotherm run` does.
 
-use crate::cli::StatusArgs;
-use crate::daemon::config::default_socket;
+use crate::args::socket::default_socket;
+use crate::commands::plan::Plan;
 use crate::daemon::socket::Client;
 use crate::output;
+use crate::privileges::Needs;
 use anyhow::{Context, Result, bail};
+use clap::Args;
 use isotherm_collapse::Wait;
 use isotherm_units::Bytes;
 use isotherm_view::human;
 use serde_json::Value;
 use std::io::Write;
+use std::path::PathBuf;
 
-pub fn run(args: &StatusArgs) -> Result<()> {
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// Socket of the `isotherm run` to ask
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Plan for StatusArgs {
+    fn needs(&self) -> Needs {
+        Needs::Files
+    }
+
+    fn run(&self) -> Result<()> {
+        run(self)
+    }
+}
+
+fn run(args: &StatusArgs) -> Result<()> {
     let socket = args.socket.clone().map_or_else(default_socket, Ok)?;
     let answer = Client::connect(&socket)?.ask("status")?;
     let Ok(status) = serde_json::from_str::<Value>(&answer) else {

@@ -3,7 +3,7 @@
 //! Nothing here makes a system call. What takes some is the worker's ([`super::worker`]), which keeps its own and leaves copies of what
 //! is shown; so the lock is held for moments, and `status` is answered while a collapse is under way.
 
-use crate::cli::HintsArg;
+use crate::args::hints::HintsArg;
 use crate::gain::{Gain, Measured, Reading};
 use crate::generations;
 use isotherm_collapse::benefit::BlockFacts;
