@@ -5,12 +5,12 @@
 
 use anyhow::{Result, ensure};
 use isotherm_bench::{Log, become_workload, median, spread, start_index};
-use isotherm_collapse::benefit::{self, BlockFacts};
-use isotherm_collapse::machine::Live;
-use isotherm_collapse::plan::{self, Rules};
-use isotherm_collapse::{Budgets, Collapser, Counters, Hint, HintQueue, Level, Origin, Outcome, Server, Step};
 use isotherm_heat::{Mapping, Ns, TargetId};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
+use isotherm_schemes::collapse::benefit::{self, BlockFacts};
+use isotherm_schemes::machine::Live;
+use isotherm_schemes::plan::{self, Rules};
+use isotherm_schemes::{Budgets, Collapser, Counters, Hint, HintQueue, Level, Origin, Outcome, Server, Step};
 use isotherm_sources::RealClock;
 use isotherm_sources::choose::{self, Wanted};
 use isotherm_sys::clock;

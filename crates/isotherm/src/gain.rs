@@ -1,13 +1,14 @@
-//! What collapsing has gained: heat on huge pages, resident memory, TLB misses, CPU for each unit of work; before and after.
+//! Reads and prints what collapsing has gained: resident memory, TLB misses, CPU time and work done. The arithmetic is in
+//! [`isotherm_schemes::gain`].
 
 use crate::stop::Stop;
 use crate::work;
 use anyhow::Result;
+use isotherm_schemes::gain::{Gain, Measured, Reading};
 use isotherm_sys::clock;
 use isotherm_sys::counter::{Counter, DtlbCounter};
 use isotherm_sys::proc::Proc;
 use isotherm_units::Bytes;
-use serde::Serialize;
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -18,14 +19,6 @@ pub struct Probe {
     work: Option<String>,
     misses: Vec<DtlbCounter>,
     misses_note: Option<String>,
-}
-
-/// Sums over all processes of a [`Probe`].
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Measured {
-    rss: Bytes,
-    misses_per_s: Option<f64>,
-    cpu_us_per_unit: Option<f64>,
 }
 
 impl Probe {
@@ -77,100 +70,26 @@ impl Probe {
     }
 }
 
-/// Counters at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Reading {
-    at: u64,
-    rss: Bytes,
-    cpu_ticks: u64,
-    misses: Option<u64>,
-    work: Option<f64>,
-}
-
-/// Clock ticks a second in `/proc/PID/stat`: 100 on every Linux.
-const TICK_US: f64 = 10_000.0;
-
-impl Measured {
-    /// Rates between two readings, amounts at the second.
-    pub fn between(begin: &Reading, end: &Reading) -> Measured {
-        let seconds = end.at.saturating_sub(begin.at) as f64 / 1e9;
-        let misses =
-            end.misses.zip(begin.misses).filter(|_| seconds > 0.1).map(|(e, b)| e.saturating_sub(b) as f64 / seconds);
-        let units = end.work.zip(begin.work).map(|(e, b)| e - b).filter(|units| *units > 0.0);
-        let cpu_us = end.cpu_ticks.saturating_sub(begin.cpu_ticks) as f64 * TICK_US;
-        Measured { rss: end.rss, misses_per_s: misses, cpu_us_per_unit: units.map(|units| cpu_us / units) }
+/// A few lines for people.
+pub fn tell(gain: &Gain, out: &mut dyn Write) -> io::Result<()> {
+    let share = |s: Option<f64>| s.map_or("unknown".to_owned(), |s| format!("{:.1}%", s * 100.0));
+    writeln!(out, "heat on huge pages: {} -> {}", share(gain.heat_on_huge_before), share(gain.heat_on_huge_after))?;
+    if let (Some(before), Some(after)) = (gain.rss_bytes_before, gain.rss_bytes_after) {
+        writeln!(out, "resident memory: {} -> {}", Bytes(before), Bytes(after))?;
     }
-}
-
-/// Before and after.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Gain {
-    pub heat_on_huge_before: Option<f64>,
-    pub heat_on_huge_after: Option<f64>,
-    pub rss_bytes_before: Option<u64>,
-    pub rss_bytes_after: Option<u64>,
-    pub dtlb_misses_per_s_before: Option<f64>,
-    pub dtlb_misses_per_s_after: Option<f64>,
-    /// Why TLB misses are not told.
-    pub dtlb_note: Option<String>,
-    pub cpu_us_per_unit_before: Option<f64>,
-    pub cpu_us_per_unit_after: Option<f64>,
-}
-
-impl Gain {
-    /// From shares of heat and, but for a dry run, what was measured.
-    pub fn between(
-        (before, after): (Option<f64>, Option<f64>),
-        measured: Option<(Measured, Measured)>,
-        dtlb_note: Option<String>,
-    ) -> Gain {
-        let mut gain = Gain { heat_on_huge_before: before, heat_on_huge_after: after, dtlb_note, ..Gain::default() };
-        if let Some((before, after)) = measured {
-            gain.rss_bytes_before = Some(before.rss.0);
-            gain.rss_bytes_after = Some(after.rss.0);
-            gain.dtlb_misses_per_s_before = before.misses_per_s;
-            gain.dtlb_misses_per_s_after = after.misses_per_s;
-            gain.cpu_us_per_unit_before = before.cpu_us_per_unit;
-            gain.cpu_us_per_unit_after = after.cpu_us_per_unit;
+    match (gain.dtlb_misses_per_s_before, gain.dtlb_misses_per_s_after, &gain.dtlb_note) {
+        (Some(before), Some(after), _) => {
+            writeln!(out, "dTLB misses: {:.3} M/s -> {:.3} M/s", before / 1e6, after / 1e6)?;
         }
-        gain
+        (_, _, Some(note)) => writeln!(out, "dTLB misses: not measured: {note}")?,
+        _ => {}
     }
-
-    /// A few lines for people.
-    pub fn tell(&self, out: &mut dyn Write) -> io::Result<()> {
-        let share = |s: Option<f64>| s.map_or("unknown".to_owned(), |s| format!("{:.1}%", s * 100.0));
-        writeln!(out, "heat on huge pages: {} -> {}", share(self.heat_on_huge_before), share(self.heat_on_huge_after))?;
-        if let (Some(before), Some(after)) = (self.rss_bytes_before, self.rss_bytes_after) {
-            writeln!(out, "resident memory: {} -> {}", Bytes(before), Bytes(after))?;
-        }
-        match (self.dtlb_misses_per_s_before, self.dtlb_misses_per_s_after, &self.dtlb_note) {
-            (Some(before), Some(after), _) => {
-                writeln!(out, "dTLB misses: {:.3} M/s -> {:.3} M/s", before / 1e6, after / 1e6)?;
-            }
-            (_, _, Some(note)) => writeln!(out, "dTLB misses: not measured: {note}")?,
-            _ => {}
-        }
-        if let (Some(before), Some(after)) = (self.cpu_us_per_unit_before, self.cpu_us_per_unit_after) {
-            writeln!(
-                out,
-                "CPU for each unit of work: {before:.3} us -> {after:.3} us ({:+.1}%)",
-                100.0 * (after / before - 1.0)
-            )?;
-        }
-        Ok(())
+    if let (Some(before), Some(after)) = (gain.cpu_us_per_unit_before, gain.cpu_us_per_unit_after) {
+        writeln!(
+            out,
+            "CPU for each unit of work: {before:.3} us -> {after:.3} us ({:+.1}%)",
+            100.0 * (after / before - 1.0)
+        )?;
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rates_are_over_the_time_between() {
-        let begin = Reading { at: 1_000_000_000, rss: Bytes(100), cpu_ticks: 50, misses: Some(10), work: Some(1000.0) };
-        let end = Reading { at: 3_000_000_000, rss: Bytes(120), cpu_ticks: 250, misses: Some(30), work: Some(3000.0) };
-        let measured = Measured::between(&begin, &end);
-        assert_eq!(measured, Measured { rss: Bytes(120), misses_per_s: Some(10.0), cpu_us_per_unit: Some(1000.0) });
-        assert_eq!(Measured::between(&end, &end).cpu_us_per_unit, None, "nothing was done");
-    }
+    Ok(())
 }

@@ -1,11 +1,9 @@
 //! Hints from the kernel's multi-generation LRU, for `collapse` and `run`: ages once a window, and tells which pages were accessed
 //! since the aging before.
 
-use crate::args::hints::HintsArg;
 use anyhow::{Context, Result};
-use isotherm_collapse::benefit::{self, BlockFacts};
-use isotherm_collapse::plan::{self, Planned, Rules};
-use isotherm_heat::{Mapping, TargetId};
+use isotherm_schemes::collapse::benefit::{self, BlockFacts};
+use isotherm_schemes::plan::HintSource;
 use isotherm_sources::mglru::{Mglru, interval_of};
 use isotherm_units::BlockNo;
 
@@ -18,9 +16,9 @@ pub struct Generations(Option<Mglru>);
 
 impl Generations {
     /// Opens MGLRU if hints are to come from it; fails if they are to and cannot.
-    pub fn open(hints: HintsArg) -> Result<Generations> {
+    pub fn open(hints: HintSource) -> Result<Generations> {
         let mglru =
-            if hints == HintsArg::Heat { None } else { Some(Mglru::open().context("hints from MGLRU (--hints)")?) };
+            if hints == HintSource::Heat { None } else { Some(Mglru::open().context("hints from MGLRU (--hints)")?) };
         Ok(Generations(mglru))
     }
 
@@ -59,21 +57,5 @@ impl Generations {
         if let Some(mglru) = &mut self.0 {
             mglru.forget(pid);
         }
-    }
-}
-
-/// The plan for a process by what hints are to come from.
-pub fn plan(
-    hints: HintsArg,
-    process: TargetId,
-    mappings: &[Mapping],
-    (heat, generations): (&[BlockFacts], &[BlockFacts]),
-    rules: Rules,
-    now: u64,
-) -> Planned {
-    match hints {
-        HintsArg::Heat => plan::by_heat(process, mappings, heat, rules, now),
-        HintsArg::Mglru => plan::by_generation(process, mappings, generations, rules, now),
-        HintsArg::Both => plan::by_either(process, mappings, heat, generations, rules, now),
     }
 }

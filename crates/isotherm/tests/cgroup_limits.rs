@@ -3,8 +3,8 @@
 
 mod support;
 
-use isotherm_collapse::machine::{CollapseFailure, Live, Machine};
 use isotherm_heat::TargetId;
+use isotherm_schemes::machine::{CollapseFailure, Live, Machine};
 use isotherm_sys::proc::{Cgroup, CgroupKind, Proc};
 use isotherm_units::Addr;
 use isotherm_workload::{Child, Index};

@@ -2,9 +2,9 @@
 
 mod support;
 
-use isotherm_collapse::Refusal;
-use isotherm_collapse::machine::{CollapseFailure, Live, Machine};
 use isotherm_heat::TargetId;
+use isotherm_schemes::Refusal;
+use isotherm_schemes::machine::{CollapseFailure, Live, Machine};
 use isotherm_sys::proc::Proc;
 use isotherm_units::{Addr, BlockNo};
 use std::os::unix::fs::symlink;

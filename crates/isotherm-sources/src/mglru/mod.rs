@@ -1,6 +1,6 @@
 //! What the kernel's own LRU knows of each page: its generation, as hints at what is hot.
 //!
-//! `isotherm-collapse` makes hints of it; the heat map is made of accessed bits, by the sources, and stands beside. A page that was
+//! `isotherm-schemes` makes hints of it; the heat map is made of accessed bits, by the sources, and stands beside. A page that was
 //! accessed between the last two agings is one generation behind the youngest, one that was not stays where it was: so an age
 //! counts agings, and there are no more than four. Somebody has to age, at a known pace: [`Mglru::age`].
 //!

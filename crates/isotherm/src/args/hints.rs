@@ -1,10 +1,10 @@
 //! Where hints at hot blocks come from: the heat map or the kernel.
 
 use clap::ValueEnum;
+use isotherm_schemes::plan::HintSource;
 
 /// Where hints at hot blocks come from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum HintsArg {
     /// The heat map
     #[default]
@@ -13,4 +13,14 @@ pub enum HintsArg {
     Mglru,
     /// Both: a block goes by the higher level
     Both,
+}
+
+impl From<HintsArg> for HintSource {
+    fn from(arg: HintsArg) -> HintSource {
+        match arg {
+            HintsArg::Heat => HintSource::Heat,
+            HintsArg::Mglru => HintSource::Mglru,
+            HintsArg::Both => HintSource::Both,
+        }
+    }
 }

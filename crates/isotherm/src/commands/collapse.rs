@@ -11,21 +11,22 @@ use crate::args::values::positive_duration_ns;
 use crate::args::watching::WatchArgs;
 use crate::commands::plan::Plan;
 use crate::daemon::need_collapse;
-use crate::gain::{self, Gain, Probe};
-use crate::generations::{self, Generations};
+use crate::gain::{self, Probe};
+use crate::generations::Generations;
 use crate::output;
 use crate::privileges::Needs;
 use crate::watch::{Stop, Watching, facts_of};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
-use isotherm_collapse::benefit::{self, BlockFacts};
-use isotherm_collapse::machine::{DryRun, Live, Machine};
-use isotherm_collapse::plan::{self, Rules};
-use isotherm_collapse::queue::Added;
-use isotherm_collapse::{Budgets, Collapser, Counters, Hint, HintQueue, Outcome, Refusal, Server, Step, Wait};
 use isotherm_heat::{Granularity, Mapping, TargetHeat, TargetId};
 use isotherm_record::Recording;
+use isotherm_schemes::collapse::benefit::{self, BlockFacts};
+use isotherm_schemes::gain::{Gain, Measured};
+use isotherm_schemes::machine::{DryRun, Live, Machine};
+use isotherm_schemes::plan::{self, Rules};
+use isotherm_schemes::queue::Added;
+use isotherm_schemes::{Budgets, Collapser, Counters, Hint, HintQueue, Outcome, Refusal, Server, Step, Wait};
 use isotherm_sys::clock;
 use isotherm_units::{BlockNo, Bytes};
 use isotherm_view::human;
@@ -194,7 +195,7 @@ fn recorded(path: &Path, pids: &[u32]) -> Result<Vec<Known>> {
 
 /// Watches for a while. A command that was started stays alive as long as what is returned.
 fn watched(args: &CollapseArgs, stop: &Stop) -> Result<(Vec<Known>, String, Option<Watching>)> {
-    let mut kernels = Generations::open(args.hints)?;
+    let mut kernels = Generations::open(args.hints.into())?;
     let mut watching = Watching::begin(&args.targets, &args.watch, WINDOW_NS)?;
     let bar = output::progress(Some(args.duration), "watching");
     let mut known = Vec::new();
@@ -256,7 +257,7 @@ impl Pass {
         for process in &known {
             let planned = if args.order == OrderArg::Heat {
                 let known = (process.facts.as_slice(), process.generations.as_slice());
-                generations::plan(args.hints, process.id, &process.mappings, known, rules, now)
+                plan::plan(args.hints.into(), process.id, &process.mappings, known, rules, now)
             } else {
                 plan::round_robin(process.id, &process.mappings, &process.facts, rules, now)
             };
@@ -397,7 +398,7 @@ impl Pass {
         mut self,
         dry_run: bool,
         source: String,
-        measured: Option<(gain::Measured, gain::Measured)>,
+        measured: Option<(Measured, Measured)>,
         probe: &Probe,
     ) -> Report {
         for blocks in self.collapsed.values_mut() {
@@ -481,6 +482,6 @@ fn tell(report: &Report, every_block: bool, out: &mut dyn Write) -> Result<()> {
             human::duration(report.counters.longest_stall_ns)
         )?;
     }
-    report.gain.tell(out)?;
+    gain::tell(&report.gain, out)?;
     Ok(())
 }

@@ -9,10 +9,8 @@ mod trust;
 use crate::commands::plan::Plan;
 use crate::commands::status;
 use crate::daemon::need_collapse;
-use crate::daemon::socket::{Door, Shared, lock};
-use crate::daemon::state::{State, Window};
-use crate::daemon::worker::Worker;
-use crate::gain::Probe;
+use crate::daemon::socket::Door;
+use crate::gain::{self, Probe};
 use crate::generations::Generations;
 use crate::output;
 use crate::privileges::Needs;
@@ -22,9 +20,10 @@ use anyhow::Result;
 use args::RunArgs;
 use config::Config;
 use indicatif::ProgressBar;
-use isotherm_collapse::machine::{DryRun, Live, Machine};
 use isotherm_heat::{Snapshot, TargetId};
 use isotherm_monitor::Monitor;
+use isotherm_schemes::machine::{DryRun, Live, Machine};
+use isotherm_schemes::state::{Shared, SharedWorker, State, Window, lock};
 use isotherm_sources::Clock;
 use isotherm_sys::clock;
 use isotherm_sys::proc::Proc;
@@ -68,7 +67,7 @@ fn run(args: &RunArgs) -> Result<()> {
     } else {
         Box::new(Live::new(config.rules.files))
     };
-    let mut worker = Worker::new(machine, config.budgets, clock::monotonic_ns());
+    let mut worker = SharedWorker::new(machine, config.budgets, clock::monotonic_ns());
     let shared: Shared = Arc::new(Mutex::new(State::new(config.rules, config.budgets)));
     let over = AtomicBool::new(false);
     output::note(format_args!("{}; status at {}", watching.run.source_note, config.socket.display()));
@@ -99,7 +98,7 @@ fn begin(config: &Config) -> Result<Watching> {
 }
 
 /// Serves hints.
-fn work(worker: &mut Worker, shared: &Shared, is_over: impl Fn() -> bool) {
+fn work(worker: &mut SharedWorker, shared: &Shared, is_over: impl Fn() -> bool) {
     while !is_over() {
         let now = clock::monotonic_ns();
         if let Some(until) = worker.turn(shared, now) {
@@ -274,7 +273,7 @@ fn conclude(args: &RunArgs, shared: &Shared) -> Result<()> {
     }
     let mut out = output::stdout();
     status::tell(&serde_json::to_value(&status)?, &mut out)?;
-    status.gain.tell(&mut out)?;
+    gain::tell(&status.gain, &mut out)?;
     out.flush()?;
     Ok(())
 }

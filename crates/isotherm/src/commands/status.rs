@@ -7,7 +7,7 @@ use crate::output;
 use crate::privileges::Needs;
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use isotherm_collapse::Wait;
+use isotherm_schemes::Wait;
 use isotherm_units::Bytes;
 use isotherm_view::human;
 use serde_json::Value;

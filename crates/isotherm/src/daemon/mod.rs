@@ -1,6 +1,5 @@
-//! What `isotherm run` is made of, besides the monitor: the state that its threads share ([`state`]), who serves hints
-//! ([`worker`]), its settings ([`config`]; whose commands root runs: [`trust`]), and the socket for status and hints
-//! ([`socket`]).
+//! What `isotherm run` is made of, besides the monitor and the state that its threads share ([`isotherm_schemes::state`]): the socket
+//! for status and hints ([`socket`]).
 //!
 //! Four threads: the first watches and gives hints once a window, the second serves them, the third answers, the fourth measures
 //! what is gained. One mutex guards all that they share. Nobody makes a system call while holding it: a collapse can take
@@ -8,8 +7,6 @@
 
 mod place;
 pub mod socket;
-pub mod state;
-pub mod worker;
 
 use anyhow::{Result, bail};
 use isotherm_sys::host::{HostFacts, HostRoots};

@@ -5,17 +5,17 @@
 //! send hints with a dozen lines of C. Only root and the user who started the daemon may connect. [`super::place`] owns the path.
 
 use crate::daemon::place::{Place, connect_within};
-use crate::daemon::state::State;
 use crate::output;
 use anyhow::{Context, Result, bail};
-use isotherm_collapse::Level;
+use isotherm_schemes::Level;
+use isotherm_schemes::state::{Shared, lock};
 use isotherm_sys::{clock, peer};
 use isotherm_units::{Addr, AddrRange};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The longest line that is read.
@@ -27,14 +27,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a client waits for each step.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(50);
-
-/// The state, shared by all threads.
-pub type Shared = Arc<Mutex<State>>;
-
-/// Locks the state. A thread that panicked with it has left it as whole as any step does.
-pub fn lock(shared: &Shared) -> MutexGuard<'_, State> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A socket that is removed when it is dropped.
 #[derive(Debug)]
@@ -235,10 +227,12 @@ fn no_answer(path: &Path) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isotherm_collapse::Budgets;
-    use isotherm_collapse::plan::Rules;
+    use isotherm_schemes::Budgets;
+    use isotherm_schemes::plan::Rules;
+    use isotherm_schemes::state::State;
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
+    use std::sync::Mutex;
 
     fn shared() -> Shared {
         Arc::new(Mutex::new(State::new(Rules::default(), Budgets::default())))

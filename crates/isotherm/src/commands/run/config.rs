@@ -1,6 +1,5 @@
 //! Settings of `isotherm run` from a file. The command line goes before them; what neither says has a default.
 
-use crate::args::hints::HintsArg;
 use crate::args::socket::default_socket;
 use crate::args::targets::TargetArgs;
 use crate::args::watching::WatchArgs;
@@ -8,8 +7,8 @@ use crate::commands::run::args::RunArgs;
 use crate::commands::run::trust;
 use crate::input;
 use anyhow::{Context, Result, bail};
-use isotherm_collapse::Budgets;
-use isotherm_collapse::plan::Rules;
+use isotherm_schemes::Budgets;
+use isotherm_schemes::plan::{HintSource, Rules};
 use isotherm_units::Bytes;
 use serde::Deserialize;
 use std::fs;
@@ -24,7 +23,7 @@ struct File {
     rules: FileRules,
     budgets: Budgets,
     round_robin: bool,
-    hints: HintsArg,
+    hints: HintSource,
     socket: Option<PathBuf>,
     work: Option<String>,
 }
@@ -62,7 +61,7 @@ pub struct Config {
     pub rules: Rules,
     pub budgets: Budgets,
     pub round_robin: bool,
-    pub hints: HintsArg,
+    pub hints: HintSource,
     pub socket: PathBuf,
     pub work: Option<String>,
 }
@@ -113,7 +112,7 @@ impl Config {
             rules,
             budgets,
             round_robin: args.round_robin || file.round_robin,
-            hints: args.hints.unwrap_or(file.hints),
+            hints: args.hints.map_or(file.hints, HintSource::from),
             socket: socket.map_or_else(default_socket, Ok)?,
             work: args.work.clone().or(file.work),
         })
@@ -171,9 +170,9 @@ mod tests {
             (config.targets.pids.as_slice(), config.watch.max_cpu, config.round_robin),
             ([7].as_slice(), Some(3.0), true)
         );
-        assert_eq!(config.hints, HintsArg::Both);
+        assert_eq!(config.hints, HintSource::Both);
         let by_heat = Config::load(&args(&["-c", path, "--hints", "heat"])).unwrap();
-        assert!(by_heat.hints == HintsArg::Heat && !by_heat.watches_like(&config));
+        assert!(by_heat.hints == HintSource::Heat && !by_heat.watches_like(&config));
         let other = Config::load(&args(&["-c", path, "-p", "8"])).unwrap();
         assert_eq!(other.targets.pids, [8], "named on the command line: those and no others");
         assert!(!config.watches_like(&other) && config.watches_like(&config.clone()));

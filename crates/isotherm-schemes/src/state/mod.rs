@@ -1,20 +1,24 @@
 //! What the threads of `isotherm run` share: hints, what is to be done for the worker, and what is known of each target.
 //!
-//! Nothing here makes a system call. What takes some is the worker's ([`super::worker`]), which keeps its own and leaves copies of what
+//! Nothing here makes a system call. What takes some is the worker's ([`SharedWorker`]), which keeps its own and leaves copies of what
 //! is shown; so the lock is held for moments, and `status` is answered while a collapse is under way.
 
-use crate::args::hints::HintsArg;
+mod status;
+mod worker;
+
+pub use status::{HintStatus, Status, TargetStatus};
+pub use worker::SharedWorker;
+
+use crate::collapse::benefit::BlockFacts;
 use crate::gain::{Gain, Measured, Reading};
-use crate::generations;
-use isotherm_collapse::benefit::BlockFacts;
-use isotherm_collapse::plan::{self, Rules};
-use isotherm_collapse::queue::Added;
-use isotherm_collapse::worker::Handled;
-use isotherm_collapse::{Budgets, Counters, Hint, HintQueue, Level, Origin, Outcome, Refusal, Server, Step, Wait};
+use crate::plan::{self, HintSource, Rules};
+use crate::queue::Added;
+use crate::worker::Handled;
+use crate::{Budgets, Counters, Hint, HintQueue, Level, Origin, Outcome, Refusal, Server, Step, Wait};
 use isotherm_heat::{Mapping, Ns, TargetId};
 use isotherm_units::{AddrRange, BLOCK_SIZE, BlockNo, Bytes};
-use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Hints kept: a TiB of hot memory.
 const MOST_HINTS: usize = 1 << 19;
@@ -64,14 +68,18 @@ pub enum Order {
 /// What the worker has come to know with a hint.
 #[derive(Debug)]
 pub struct Report {
+    /// What is to become of the hint.
     pub handled: Handled,
+    /// Counts so far.
     pub counters: Counters,
     /// Pid of a live copy of the process.
     pub paused_for: Option<u32>,
+    /// What its memory cgroup waits for.
     pub cgroup_wait: Option<Wait>,
 }
 
 /// The state.
+#[derive(Debug)]
 pub struct State {
     queue: HintQueue,
     server: Server,
@@ -86,7 +94,7 @@ pub struct State {
     rules: Rules,
     budgets: Budgets,
     round_robin: bool,
-    hints: HintsArg,
+    hints: HintSource,
     dry_run: bool,
     source: String,
     readings: VecDeque<Reading>,
@@ -95,68 +103,33 @@ pub struct State {
     looked_at: (usize, usize),
 }
 
-/// What is to be told of a window, by target.
+/// The state, shared by all threads.
+pub type Shared = Arc<Mutex<State>>;
+
+/// Locks the state. A thread that panicked with it has left it as whole as any step does.
+pub fn lock(shared: &Shared) -> MutexGuard<'_, State> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What was found in one window of one target.
+#[derive(Clone, Copy, Debug)]
 pub struct Window<'a> {
+    /// Which target.
     pub id: TargetId,
+    /// Its command name.
     pub comm: &'a str,
+    /// Its resident memory.
     pub rss: Bytes,
+    /// Its mappings, in address order.
     pub mappings: &'a [Mapping],
+    /// Its blocks by its heat map, in address order.
     pub facts: &'a [BlockFacts],
     /// By the kernel's generations, if hints come from there.
     pub generations: &'a [BlockFacts],
 }
 
-/// What `isotherm status` prints.
-#[derive(Debug, Serialize)]
-pub struct Status {
-    version: &'static str,
-    pid: u32,
-    dry_run: bool,
-    source: String,
-    /// Blocks collapsed so far.
-    pub collapsed: u64,
-    /// Why a target is left alone for now, if one is.
-    paused: Option<String>,
-    /// What it waits for just now.
-    waiting: Option<Wait>,
-    hints: Hints,
-    counters: Counters,
-    targets: Vec<TargetStatus>,
-    blocks: usize,
-    blocks_not_looked_at: usize,
-    budgets: Budgets,
-    pub gain: Gain,
-}
-
-#[derive(Debug, Serialize)]
-struct Hints {
-    queued: usize,
-    put_off: usize,
-    /// Of the deferred ones, blocks that something has to touch or write first.
-    unwritable: usize,
-    /// Of the deferred ones, blocks whose memory cgroup has no room for a huge page, or waits for memory.
-    cgroup: usize,
-    capacity: usize,
-}
-
-#[derive(Debug, Serialize)]
-struct TargetStatus {
-    pid: u32,
-    comm: String,
-    rss_bytes: u64,
-    rss_bytes_at_first: u64,
-    huge_bytes: u64,
-    heat_on_huge_share: Option<f64>,
-    heat_on_huge_share_at_first: Option<f64>,
-    /// Pid of a forked copy for which it is paused.
-    paused_for: Option<u32>,
-    /// What its memory cgroup waits for.
-    cgroup_wait: Option<Wait>,
-    left_alone: Option<Refusal>,
-    left_out: BTreeMap<Refusal, u64>,
-}
-
 impl State {
+    /// A state without targets.
     pub fn new(rules: Rules, budgets: Budgets) -> State {
         State {
             queue: HintQueue::new(MOST_HINTS),
@@ -170,7 +143,7 @@ impl State {
             rules,
             budgets,
             round_robin: false,
-            hints: HintsArg::default(),
+            hints: HintSource::default(),
             dry_run: false,
             source: String::new(),
             readings: VecDeque::new(),
@@ -180,7 +153,8 @@ impl State {
         }
     }
 
-    pub fn describe(&mut self, source: &str, dry_run: bool, round_robin: bool, hints: HintsArg) {
+    /// What is watched, and what is to be done with it.
+    pub fn describe(&mut self, source: &str, dry_run: bool, round_robin: bool, hints: HintSource) {
         (self.source, self.dry_run, self.round_robin, self.hints) = (source.to_owned(), dry_run, round_robin, hints);
     }
 
@@ -237,13 +211,13 @@ impl State {
         let watched_ns = now - target.began;
         let (unlooked, blocks) = self.looked_at;
         // The kernel's generations know all blocks from the first window on.
-        let is_time = self.hints == HintsArg::Mglru || plan::is_time(unlooked, blocks, watched_ns);
+        let is_time = self.hints == HintSource::Mglru || plan::is_time(unlooked, blocks, watched_ns);
         if refused || !is_time {
             return;
         }
         self.resting.retain(|_, until| *until > now);
         let known = (window.facts, window.generations);
-        let planned = generations::plan(self.hints, process, window.mappings, known, self.rules, now);
+        let planned = plan::plan(self.hints, process, window.mappings, known, self.rules, now);
         target.left_out = planned.left_out;
         for hint in planned.hints {
             self.add(hint);
@@ -412,14 +386,14 @@ impl State {
         gain.rss_bytes_before = Some(sum(|t| t.rss_bytes_at_first));
         gain.rss_bytes_after = Some(sum(|t| t.rss_bytes));
         Status {
-            version: env!("CARGO_PKG_VERSION"),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             dry_run: self.dry_run,
             source: self.source.clone(),
             collapsed: self.counters.all_collapsed(),
             paused: paused_for.map(|pid| format!("{} (process {pid})", Wait::Fork.text())),
             waiting: self.waiting,
-            hints: Hints {
+            hints: HintStatus {
                 queued: self.queue.len(),
                 put_off: self.server.put_off(),
                 unwritable: self.server.put_off_for(&[Wait::Unwritable]),

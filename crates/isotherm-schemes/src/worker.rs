@@ -6,18 +6,14 @@
 //!
 //! A hint is dropped once it is handled, whatever came of it. Only what passes (busy pages, no free huge page, a fork alive, a
 //! budget used up) is retried, at growing intervals, at most [`MAX_TRIES`] times where the reason is the block's own. A process
-//! whose memory cgroup has no room for a huge page waits with all of that cgroup ([`cgroups`]). A refusal without a reason may take
+//! whose memory cgroup has no room for a huge page waits with all of that cgroup ([`crate::guards`]). A refusal without a reason may take
 //! an access to pass; a caller that runs on retries it for longer: [`Collapser::patient`].
 
-mod budgets;
-mod cgroups;
-
-pub use budgets::{Budgets, Wait};
-
+use crate::budgets::{Budgets, Wait};
+use crate::guards::cgroups::{self, Pauses};
 use crate::machine::{CollapseFailure, Collapsed, Look, Machine, Process};
 use crate::outcome::{Counters, Outcome, Refusal};
 use crate::queue::{Hint, HintQueue};
-use cgroups::Pauses;
 use isotherm_heat::{Bucket, Ns, TargetId};
 use isotherm_units::{BlockNo, Bytes, PAGES_PER_BLOCK};
 use std::cmp::Reverse;

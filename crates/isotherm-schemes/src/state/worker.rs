@@ -3,20 +3,21 @@
 //! Looking at a block, collapsing it and asking why it was refused are system calls that last as long as the kernel likes. The
 //! collapser and its machine are therefore the worker's own, and a thread that wants something of them leaves an [`Order`].
 
-use crate::daemon::socket::{Shared, lock};
-use crate::daemon::state::{Order, Report};
-use isotherm_collapse::machine::Machine;
-use isotherm_collapse::{Budgets, Collapser, Consumer};
+use super::{Order, Report, Shared, lock};
+use crate::machine::Machine;
+use crate::{Budgets, Collapser, Consumer};
 use isotherm_heat::Ns;
 
-/// The worker.
-pub struct Worker {
+/// The worker of a shared state, in a thread of its own.
+#[derive(Debug)]
+pub struct SharedWorker {
     collapser: Collapser<Box<dyn Machine + Send>>,
 }
 
-impl Worker {
-    pub fn new(machine: Box<dyn Machine + Send>, budgets: Budgets, now: Ns) -> Worker {
-        Worker { collapser: Collapser::new(machine, budgets, now).patient() }
+impl SharedWorker {
+    /// A worker that has done nothing yet.
+    pub fn new(machine: Box<dyn Machine + Send>, budgets: Budgets, now: Ns) -> SharedWorker {
+        SharedWorker { collapser: Collapser::new(machine, budgets, now).patient() }
     }
 
     /// Serves one hint, if any. Returns when to come again, if there is nothing to do now.
@@ -58,11 +59,11 @@ impl Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::state::{State, Window};
-    use isotherm_collapse::benefit::BlockFacts;
-    use isotherm_collapse::machine::{CgroupState, Collapsed, HostState, Look, Process};
-    use isotherm_collapse::plan::Rules;
-    use isotherm_collapse::{Level, Refusal};
+    use crate::collapse::benefit::BlockFacts;
+    use crate::machine::{CgroupState, Collapsed, HostState, Look, Process};
+    use crate::plan::Rules;
+    use crate::state::{State, Window};
+    use crate::{Level, Refusal};
     use isotherm_heat::{Mapping, TargetId};
     use isotherm_units::{AddrRange, BlockNo, Bytes};
     use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
@@ -73,6 +74,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(20);
 
     /// A machine whose collapses last until they are let go; or that admits nobody.
+    #[derive(Debug)]
     struct Slow {
         began: SyncSender<()>,
         let_go: Receiver<()>,
@@ -114,9 +116,9 @@ mod tests {
     }
 
     /// A worker with its state, the sign that a collapse has begun, and the word that ends it.
-    fn scene(admits: bool) -> (Worker, Shared, Receiver<()>, SyncSender<()>) {
+    fn scene(admits: bool) -> (SharedWorker, Shared, Receiver<()>, SyncSender<()>) {
         let ((began, has_begun), (go, let_go)) = (sync_channel(1), sync_channel(1));
-        let worker = Worker::new(Box::new(Slow { began, let_go, admits }), Budgets::default(), 1);
+        let worker = SharedWorker::new(Box::new(Slow { began, let_go, admits }), Budgets::default(), 1);
         let state = State::new(Rules::default(), Budgets::default());
         (worker, Arc::new(Mutex::new(state)), has_begun, go)
     }

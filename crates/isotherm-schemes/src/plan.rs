@@ -5,11 +5,12 @@
 //! cold, too sparse, or in memory that does not take huge pages. What only the moment can tell (a fork, a budget, the kernel's
 //! refusal) is the worker's.
 
-use crate::benefit::{BlockFacts, level_of};
+use crate::collapse::benefit::{BlockFacts, level_of};
 use crate::outcome::Refusal;
 use crate::queue::{Hint, Level, Origin};
 use isotherm_heat::{Mapping, Ns, TargetId};
 use isotherm_units::{AddrRange, BlockNo};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// What is worth collapsing at all.
@@ -17,7 +18,7 @@ use std::collections::BTreeMap;
 pub struct Rules {
     /// Pages that have to be present in a block, of 512.
     pub min_present: u16,
-    /// Touches a second that a block has to have, see [`crate::benefit`].
+    /// Touches a second that a block has to have, see [`crate::collapse::benefit`].
     pub min_benefit_hz: f64,
     /// Also memory of files and shared memory, where the kernel may refuse.
     pub files: bool,
@@ -28,6 +29,19 @@ impl Default for Rules {
     fn default() -> Rules {
         Rules { min_present: 460, min_benefit_hz: 50.0, files: false }
     }
+}
+
+/// What hints are made from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HintSource {
+    /// The heat map.
+    #[default]
+    Heat,
+    /// The generations of the kernel's multi-generation LRU.
+    Mglru,
+    /// Both: a block goes by the higher level.
+    Both,
 }
 
 /// Hints of one process, the best first, and why the other blocks got none.
@@ -49,13 +63,29 @@ pub fn is_time(unlooked: usize, blocks: usize, watched_ns: Ns) -> bool {
     unlooked * FEW <= blocks || watched_ns >= LONG_ENOUGH
 }
 
+/// The plan for a process by what hints are to come from.
+pub fn plan(
+    hints: HintSource,
+    process: TargetId,
+    mappings: &[Mapping],
+    (heat, generations): (&[BlockFacts], &[BlockFacts]),
+    rules: Rules,
+    now: Ns,
+) -> Planned {
+    match hints {
+        HintSource::Heat => by_heat(process, mappings, heat, rules, now),
+        HintSource::Mglru => by_generation(process, mappings, generations, rules, now),
+        HintSource::Both => by_either(process, mappings, heat, generations, rules, now),
+    }
+}
+
 /// Hints for the hot blocks of `process`, by falling benefit. `mappings` and `facts` are in address order. O(n log n).
 pub fn by_heat(process: TargetId, mappings: &[Mapping], facts: &[BlockFacts], rules: Rules, now: Ns) -> Planned {
     by_benefit(process, mappings, facts.iter().map(|f| (Origin::Heat, *f)), rules, now)
 }
 
 /// The same from the kernel's generations: blocks with most pages in the youngest come first. `facts` are those of
-/// [`crate::benefit::of_generation`].
+/// [`crate::collapse::benefit::of_generation`].
 pub fn by_generation(process: TargetId, mappings: &[Mapping], facts: &[BlockFacts], rules: Rules, now: Ns) -> Planned {
     by_benefit(process, mappings, facts.iter().map(|f| (Origin::Mglru, *f)), rules, now)
 }
@@ -172,7 +202,7 @@ pub fn heat_on_huge(facts: &[BlockFacts], was: &BTreeMap<BlockNo, f64>) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::benefit::of_generation;
+    use crate::collapse::benefit::of_generation;
     use isotherm_units::Addr;
 
     const PROCESS: TargetId = TargetId { pid: 7, start_ticks: 70 };

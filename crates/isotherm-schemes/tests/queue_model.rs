@@ -1,7 +1,7 @@
 //! The queue does what a model does that is too slow to be wrong.
 
-use isotherm_collapse::queue::*;
 use isotherm_heat::{Ns, TargetId};
+use isotherm_schemes::queue::*;
 use isotherm_units::BlockNo;
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -1,9 +1,9 @@
-//! How much may be done, and what is waited for when no more may be. Set by the user; kept by [`super::Collapser`].
+//! How much may be done, and what is waited for when no more may be. Set by the user; kept by [`crate::Collapser`].
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// How much may be done. All of them hold at once.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Budgets {
     /// Collapses a second.
@@ -59,7 +59,7 @@ impl Budgets {
 }
 
 /// What a server waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wait {
     /// The number of collapses a second.

@@ -1,11 +1,11 @@
 //! What can come of a hint, each told apart from the others, and how often each did.
 
 use crate::queue::Origin;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Why a block was not collapsed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Refusal {
     /// It is a huge page.
@@ -106,7 +106,7 @@ pub enum Outcome {
 }
 
 /// How often what came of hints.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counters {
     /// Blocks collapsed, by the origin of the hint.
     pub collapsed: BTreeMap<Origin, u64>,

@@ -4,10 +4,7 @@
 //! that hints for memory of before an exec are not applied to what came after. Everything is looked at afresh for each block
 //! (one read of 4 KiB of `pagemap`, a hundredth of what a collapse costs); what changes seldom is kept for a second.
 
-mod cgroup;
-
-pub use cgroup::CgroupState;
-
+use super::cgroup::{self, CgroupState};
 use crate::outcome::Refusal;
 use crate::plan::{is_anonymous, unfit_mapping};
 use isotherm_heat::{Mapping, Ns, TargetId};
@@ -86,7 +83,7 @@ pub enum CollapseFailure {
 }
 
 /// A system with processes.
-pub trait Machine {
+pub trait Machine: std::fmt::Debug {
     /// Begins to deal with a process.
     fn admit(&mut self, process: TargetId) -> Result<Process, Refusal>;
     /// Ends that.

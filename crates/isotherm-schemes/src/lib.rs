@@ -11,13 +11,18 @@
 
 #![forbid(unsafe_code)]
 
-pub mod benefit;
+pub mod budgets;
+pub mod collapse;
+pub mod gain;
+mod guards;
 pub mod machine;
 pub mod outcome;
 pub mod plan;
 pub mod queue;
+pub mod state;
 pub mod worker;
 
+pub use budgets::{Budgets, Wait};
 pub use outcome::{Counters, Outcome, Refusal};
 pub use queue::{Hint, HintQueue, Level, Origin};
-pub use worker::{Budgets, Collapser, Consumer, Server, Step, Wait};
+pub use worker::{Collapser, Consumer, Server, Step};

@@ -1,7 +1,7 @@
 //! What the queue allocates: as much as it says, and once warm nothing.
 
-use isotherm_collapse::queue::*;
 use isotherm_heat::{Rng, TargetId};
+use isotherm_schemes::queue::*;
 use isotherm_units::BlockNo;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

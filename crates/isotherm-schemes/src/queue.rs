@@ -26,7 +26,7 @@
 use hashbrown::{DefaultHashBuilder, HashTable};
 use isotherm_heat::{Ns, TargetId};
 use isotherm_units::BlockNo;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::hash::BuildHasher;
 use std::ops::{Index, IndexMut};
@@ -68,7 +68,7 @@ impl Level {
 }
 
 /// Who gave a hint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
     /// A heat map.

@@ -7,11 +7,16 @@
 //! Page cache of the cgroup counts as used although the kernel could drop it: dropping it is the very stall to be avoided. A
 //! cgroup that page cache keeps at its limit is not collapsed.
 
-use super::{Budgets, Handled, MS, Ns, S, Wait};
+use crate::budgets::{Budgets, Wait};
 use crate::machine::CgroupState;
+use crate::worker::Handled;
+use isotherm_heat::Ns;
 use isotherm_sys::proc::MemoryUse;
 use isotherm_units::{BLOCK_SIZE, Bytes};
 use std::collections::BTreeMap;
+
+const MS: Ns = 1_000_000;
+const S: Ns = 1_000_000_000;
 
 /// The least that is left alone below a limit, whatever share of it that is: a burst of a few MiB is an everyday event.
 const MIN_MARGIN: Bytes = Bytes(8 << 20);
@@ -22,7 +27,7 @@ const LONGEST_FOR_ROOM: Ns = 8 * S;
 const LONGEST_AFTER_CHARGE: Ns = 60 * S;
 
 /// What speaks against adding `grows` pages to a cgroup by a collapse.
-pub(super) fn shortage(state: &CgroupState, grows: u16, budgets: &Budgets) -> Option<Wait> {
+pub(crate) fn shortage(state: &CgroupState, grows: u16, budgets: &Budgets) -> Option<Wait> {
     if state.pressure_pct.is_some_and(|percent| percent > budgets.pressure_pct) {
         return Some(Wait::CgroupPressure);
     }
@@ -44,11 +49,11 @@ struct Pause {
 
 /// Cgroups that wait, by path.
 #[derive(Debug, Default)]
-pub(super) struct Pauses(BTreeMap<String, Pause>);
+pub(crate) struct Pauses(BTreeMap<String, Pause>);
 
 impl Pauses {
     /// What to say to hints of a cgroup that waits.
-    pub(super) fn at(&self, cgroup: &str, now: Ns) -> Option<Handled> {
+    pub(crate) fn at(&self, cgroup: &str, now: Ns) -> Option<Handled> {
         let pause = self.0.get(cgroup).filter(|pause| now < pause.until)?;
         // Only the block that was tried has had a try.
         let why = if pause.why == Wait::NoCharge { Wait::CgroupLimit } else { pause.why };
@@ -56,12 +61,12 @@ impl Pauses {
     }
 
     /// What a cgroup waits for, or waited for at the last check.
-    pub(super) fn why(&self, cgroup: &str) -> Option<Wait> {
+    pub(crate) fn why(&self, cgroup: &str) -> Option<Wait> {
         self.0.get(cgroup).map(|pause| pause.why)
     }
 
     /// Lets a cgroup wait, longer than the last time if it has not had what it waits for in between.
-    pub(super) fn pause(&mut self, cgroup: &str, now: Ns, why: Wait) -> Handled {
+    pub(crate) fn pause(&mut self, cgroup: &str, now: Ns, why: Wait) -> Handled {
         let longest = if why == Wait::NoCharge { LONGEST_AFTER_CHARGE } else { LONGEST_FOR_ROOM };
         let wait = self.0.get(cgroup).map_or(FIRST_WAIT, |pause| pause.next).min(longest);
         let until = now + wait;
@@ -70,14 +75,14 @@ impl Pauses {
     }
 
     /// There is room. A charge that was refused is forgotten only once one was granted.
-    pub(super) fn has_room(&mut self, cgroup: &str) {
+    pub(crate) fn has_room(&mut self, cgroup: &str) {
         if self.why(cgroup).is_some_and(|why| why != Wait::NoCharge) {
             self.0.remove(cgroup);
         }
     }
 
     /// A charge was granted, or nobody is left in it.
-    pub(super) fn forget(&mut self, cgroup: &str) {
+    pub(crate) fn forget(&mut self, cgroup: &str) {
         self.0.remove(cgroup);
     }
 }

@@ -1,0 +1,3 @@
+//! Making huge pages of hot blocks.
+
+pub mod benefit;

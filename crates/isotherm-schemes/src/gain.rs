@@ -1,0 +1,105 @@
+//! What acting on heat has gained: heat on huge pages, resident memory, TLB misses, CPU for each unit of work; before and after.
+//!
+//! Arithmetic on readings that the caller took: the binary reads `/proc`, counts TLB misses and runs the user's command.
+
+use isotherm_heat::Ns;
+use isotherm_units::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// Amounts and rates over all processes that are measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Measured {
+    /// Resident memory.
+    pub rss: Bytes,
+    /// dTLB misses a second; `None` where they are not counted.
+    pub misses_per_s: Option<f64>,
+    /// CPU time for each unit of work; `None` if nothing was done or nothing is asked.
+    pub cpu_us_per_unit: Option<f64>,
+}
+
+/// Counters at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Reading {
+    /// When, on the monotonic clock.
+    pub at: Ns,
+    /// Resident memory of all processes.
+    pub rss: Bytes,
+    /// Their CPU time so far, in clock ticks of `/proc/PID/stat`.
+    pub cpu_ticks: u64,
+    /// Their dTLB misses so far, where they are counted.
+    pub misses: Option<u64>,
+    /// Units of work done so far, if there is a command that tells.
+    pub work: Option<f64>,
+}
+
+/// Clock ticks a second in `/proc/PID/stat`: 100 on every Linux.
+const TICK_US: f64 = 10_000.0;
+
+impl Measured {
+    /// Rates between two readings, amounts at the second.
+    pub fn between(begin: &Reading, end: &Reading) -> Measured {
+        let seconds = end.at.saturating_sub(begin.at) as f64 / 1e9;
+        let misses =
+            end.misses.zip(begin.misses).filter(|_| seconds > 0.1).map(|(e, b)| e.saturating_sub(b) as f64 / seconds);
+        let units = end.work.zip(begin.work).map(|(e, b)| e - b).filter(|units| *units > 0.0);
+        let cpu_us = end.cpu_ticks.saturating_sub(begin.cpu_ticks) as f64 * TICK_US;
+        Measured { rss: end.rss, misses_per_s: misses, cpu_us_per_unit: units.map(|units| cpu_us / units) }
+    }
+}
+
+/// Before and after, as reports have it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Gain {
+    /// Share of the heat that lay on huge pages at first.
+    pub heat_on_huge_before: Option<f64>,
+    /// The same at last.
+    pub heat_on_huge_after: Option<f64>,
+    /// Resident memory at first.
+    pub rss_bytes_before: Option<u64>,
+    /// Resident memory at last.
+    pub rss_bytes_after: Option<u64>,
+    /// dTLB misses a second at first.
+    pub dtlb_misses_per_s_before: Option<f64>,
+    /// dTLB misses a second at last.
+    pub dtlb_misses_per_s_after: Option<f64>,
+    /// Why TLB misses are not counted.
+    pub dtlb_note: Option<String>,
+    /// CPU time for each unit of work at first.
+    pub cpu_us_per_unit_before: Option<f64>,
+    /// CPU time for each unit of work at last.
+    pub cpu_us_per_unit_after: Option<f64>,
+}
+
+impl Gain {
+    /// From shares of heat and, but for a dry run, what was measured.
+    pub fn between(
+        (before, after): (Option<f64>, Option<f64>),
+        measured: Option<(Measured, Measured)>,
+        dtlb_note: Option<String>,
+    ) -> Gain {
+        let mut gain = Gain { heat_on_huge_before: before, heat_on_huge_after: after, dtlb_note, ..Gain::default() };
+        if let Some((before, after)) = measured {
+            gain.rss_bytes_before = Some(before.rss.0);
+            gain.rss_bytes_after = Some(after.rss.0);
+            gain.dtlb_misses_per_s_before = before.misses_per_s;
+            gain.dtlb_misses_per_s_after = after.misses_per_s;
+            gain.cpu_us_per_unit_before = before.cpu_us_per_unit;
+            gain.cpu_us_per_unit_after = after.cpu_us_per_unit;
+        }
+        gain
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_over_the_time_between() {
+        let begin = Reading { at: 1_000_000_000, rss: Bytes(100), cpu_ticks: 50, misses: Some(10), work: Some(1000.0) };
+        let end = Reading { at: 3_000_000_000, rss: Bytes(120), cpu_ticks: 250, misses: Some(30), work: Some(3000.0) };
+        let measured = Measured::between(&begin, &end);
+        assert_eq!(measured, Measured { rss: Bytes(120), misses_per_s: Some(10.0), cpu_us_per_unit: Some(1000.0) });
+        assert_eq!(Measured::between(&end, &end).cpu_us_per_unit, None, "nothing was done");
+    }
+}

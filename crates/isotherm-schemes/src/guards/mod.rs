@@ -1,0 +1,3 @@
+//! What holds an action up for now.
+
+pub(crate) mod cgroups;

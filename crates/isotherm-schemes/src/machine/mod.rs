@@ -1,0 +1,7 @@
+//! Where actions happen.
+
+mod cgroup;
+mod live;
+
+pub use cgroup::CgroupState;
+pub use live::*;

@@ -1,0 +1,118 @@
+//! What `isotherm status` reports: one typed value, from the state of the daemon to whatever prints it.
+//!
+//! It goes over the socket as JSON and is read back into the same type, so a field has one name on both sides.
+
+use crate::gain::Gain;
+use crate::{Budgets, Counters, Refusal, Wait};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What `isotherm status` prints.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Version of the `isotherm run` that answers.
+    pub version: String,
+    /// Its pid.
+    pub pid: u32,
+    /// It only counts what would be done.
+    pub dry_run: bool,
+    /// Where its heat comes from.
+    pub source: String,
+    /// Blocks collapsed so far.
+    pub collapsed: u64,
+    /// Why a target is left alone for now, if one is.
+    pub paused: Option<String>,
+    /// What it waits for just now.
+    pub waiting: Option<Wait>,
+    /// Hints that wait.
+    pub hints: HintStatus,
+    /// What came of hints so far.
+    pub counters: Counters,
+    /// The targets, in the order of their ids.
+    pub targets: Vec<TargetStatus>,
+    /// Blocks of all targets.
+    pub blocks: usize,
+    /// Of these, blocks of which nothing is known yet.
+    pub blocks_not_looked_at: usize,
+    /// The budgets in force.
+    pub budgets: Budgets,
+    /// What was gained.
+    pub gain: Gain,
+}
+
+/// Hints that wait, in the queue or deferred.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HintStatus {
+    /// Hints in the queue.
+    pub queued: usize,
+    /// Hints deferred because of something that passes.
+    pub put_off: usize,
+    /// Of the deferred ones, blocks that something has to touch or write first.
+    pub unwritable: usize,
+    /// Of the deferred ones, blocks whose memory cgroup has no room for a huge page, or waits for memory.
+    pub cgroup: usize,
+    /// Hints that the queue holds at most.
+    pub capacity: usize,
+}
+
+/// One target.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TargetStatus {
+    /// Its pid, as the daemon sees it.
+    pub pid: u32,
+    /// Its command name.
+    pub comm: String,
+    /// Its resident memory.
+    pub rss_bytes: u64,
+    /// The same in its first window.
+    pub rss_bytes_at_first: u64,
+    /// Of its memory, what lies on huge pages.
+    pub huge_bytes: u64,
+    /// The share of its heat on huge pages; `None` where nothing is hot.
+    pub heat_on_huge_share: Option<f64>,
+    /// The same in its first window.
+    pub heat_on_huge_share_at_first: Option<f64>,
+    /// Pid of a forked copy for which it is paused.
+    pub paused_for: Option<u32>,
+    /// What its memory cgroup waits for.
+    pub cgroup_wait: Option<Wait>,
+    /// Why the whole process is left alone, if it is.
+    pub left_alone: Option<Refusal>,
+    /// Blocks without a hint in the last window, by reason.
+    pub left_out: BTreeMap<Refusal, u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Rules;
+    use crate::state::State;
+
+    #[test]
+    fn a_status_is_read_back_as_it_was_written() {
+        let mut status = State::new(Rules::default(), Budgets::default()).status();
+        status.waiting = Some(Wait::FreeBlocks);
+        status.counters.collapsed.insert(crate::Origin::RoundRobin, 7);
+        status.counters.refused.insert(Refusal::NoHugeAdvice, 3);
+        status.targets.push(TargetStatus {
+            pid: 7,
+            comm: "db".into(),
+            rss_bytes: 1,
+            rss_bytes_at_first: 1,
+            huge_bytes: 0,
+            heat_on_huge_share: Some(0.5),
+            heat_on_huge_share_at_first: None,
+            paused_for: None,
+            cgroup_wait: Some(Wait::CgroupLimit),
+            left_alone: Some(Refusal::Disabled),
+            left_out: [(Refusal::Cold, 2)].into(),
+        });
+        let text = serde_json::to_string(&status).unwrap();
+        assert!(text.starts_with(r#"{"version":"#) && text.contains(r#""waiting":"free-blocks""#), "{text}");
+        assert!(
+            text.contains(r#""counters":{"collapsed":{"round-robin":7},"refused":{"no-huge-advice":3},"#),
+            "{text}"
+        );
+        assert_eq!(serde_json::from_str::<Status>(&text).unwrap(), status);
+    }
+}
