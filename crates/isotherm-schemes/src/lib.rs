@@ -16,6 +16,7 @@ pub mod collapse;
 pub mod gain;
 mod guards;
 pub mod machine;
+mod named;
 pub mod outcome;
 pub mod plan;
 pub mod queue;
@@ -23,6 +24,7 @@ pub mod state;
 pub mod worker;
 
 pub use budgets::{Budgets, Wait};
+pub use named::Named;
 pub use outcome::{Counters, Outcome, Refusal};
 pub use queue::{Hint, HintQueue, Level, Origin};
 pub use worker::{Collapser, Consumer, Server, Step};

@@ -1,5 +1,6 @@
 //! What can come of a hint, each told apart from the others, and how often each did.
 
+use crate::named::known_counts;
 use crate::queue::Origin;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -107,10 +108,13 @@ pub enum Outcome {
 
 /// How often what came of hints.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Counters {
     /// Blocks collapsed, by the origin of the hint.
+    #[serde(deserialize_with = "known_counts")]
     pub collapsed: BTreeMap<Origin, u64>,
     /// Hints that came to nothing, by reason.
+    #[serde(deserialize_with = "known_counts")]
     pub refused: BTreeMap<Refusal, u64>,
     /// Times a hint was put off because of something that passes.
     pub put_off: u64,

@@ -11,6 +11,7 @@ pub use worker::SharedWorker;
 
 use crate::collapse::benefit::BlockFacts;
 use crate::gain::{Gain, Measured, Reading};
+use crate::named::Named;
 use crate::plan::{self, HintSource, Rules};
 use crate::queue::Added;
 use crate::worker::Handled;
@@ -365,8 +366,8 @@ impl State {
             heat_on_huge_share: t.share,
             heat_on_huge_share_at_first: t.share_at_first,
             paused_for: t.paused_for,
-            cgroup_wait: t.cgroup_wait,
-            left_alone: t.refused,
+            cgroup_wait: t.cgroup_wait.map(Named::Known),
+            left_alone: t.refused.map(Named::Known),
             left_out: t.left_out.clone(),
         });
         let targets: Vec<TargetStatus> = targets.collect();
@@ -392,7 +393,7 @@ impl State {
             source: self.source.clone(),
             collapsed: self.counters.all_collapsed(),
             paused: paused_for.map(|pid| format!("{} (process {pid})", Wait::Fork.text())),
-            waiting: self.waiting,
+            waiting: self.waiting.map(Named::Known),
             hints: HintStatus {
                 queued: self.queue.len(),
                 put_off: self.server.put_off(),
@@ -404,7 +405,7 @@ impl State {
             targets,
             blocks: self.looked_at.1,
             blocks_not_looked_at: self.looked_at.0,
-            budgets: self.budgets,
+            budgets: Some(self.budgets),
             gain,
         }
     }

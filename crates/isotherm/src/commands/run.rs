@@ -272,7 +272,7 @@ fn conclude(args: &RunArgs, shared: &Shared) -> Result<()> {
         return output::json(&status);
     }
     let mut out = output::stdout();
-    status::tell(&serde_json::to_value(&status)?, &mut out)?;
+    status::tell(&status, &mut out)?;
     gain::tell(&status.gain, &mut out)?;
     out.flush()?;
     Ok(())
