@@ -10,7 +10,8 @@ use crate::privileges::Needs;
 use crate::watch::{Prepared, Stop};
 use anyhow::Result;
 use clap::Args;
-use isotherm_record::{Options, Writer};
+use isotherm_heat::Cost;
+use isotherm_record::{Options, Summary, Writer};
 use isotherm_view::tables::CostSummary;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -81,7 +82,12 @@ fn run(args: &RecordArgs) -> Result<()> {
     // What is recorded is kept whole, also if watching failed.
     let summary = writer.finish();
     watched?;
-    let summary = summary?;
+    tell(summary?, cost);
+    Ok(())
+}
+
+/// What was recorded, and what it cost.
+fn tell(summary: Summary, cost: Option<Cost>) {
     let plural = if summary.snapshots == 1 { "" } else { "s" };
     output::note(format_args!(
         "{} snapshot{plural}, {} in {}/",
@@ -99,5 +105,4 @@ fn run(args: &RecordArgs) -> Result<()> {
             output::note(warning);
         }
     }
-    Ok(())
 }
