@@ -3,10 +3,14 @@
 //! Watches through [`isotherm_sys::herd`], which says what is seen and how; what follows from it is worked out and shown by
 //! [`isotherm_view::herd`], which is pure. Here is only the time between: a duration, ended early by Ctrl-C.
 
-use crate::cli::HerdArgs;
+use crate::args::color::ColorArgs;
+use crate::args::values::positive_duration_ns;
+use crate::commands::plan::Plan;
 use crate::output;
+use crate::privileges::Needs;
 use crate::watch::Stop;
 use anyhow::Result;
+use clap::Args;
 use isotherm_sys::clock;
 use isotherm_sys::herd::{self, Machine, Observer, Spinlocks, Symbols};
 use isotherm_sys::host::{Area, Finding, HostRoots, State};
@@ -18,7 +22,32 @@ const MS: u64 = 1_000_000;
 /// Runs are taken in, and signals heard, this often.
 const TICK: Duration = Duration::from_millis(100);
 
-pub fn run(args: &HerdArgs) -> Result<()> {
+#[derive(Debug, Args)]
+pub struct HerdArgs {
+    /// How long to watch; Ctrl-C ends it early, with what was seen
+    #[arg(short, long, value_name = "TIME", default_value = "10s", value_parser = positive_duration_ns)]
+    pub duration: u64,
+    /// Columns to draw in [default: those of the terminal, or 100]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(20..))]
+    pub width: Option<u16>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub color: ColorArgs,
+}
+
+impl Plan for HerdArgs {
+    fn needs(&self) -> Needs {
+        Needs::Watching
+    }
+
+    fn run(&self) -> Result<()> {
+        run(self)
+    }
+}
+
+fn run(args: &HerdArgs) -> Result<()> {
     let stop = Stop::on_signals()?.or_when_unread()?;
     let symbols = herd::symbols()?;
     let machine = Machine::read(&HostRoots::default());
