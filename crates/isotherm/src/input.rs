@@ -2,7 +2,8 @@
 //!
 //! Used by reports, replay and `convert`. Both are read whole, and what is not as it should be is told on standard error.
 
-use crate::cli::{self, Usage};
+use crate::args::usage::Usage;
+use crate::args::values;
 use crate::output;
 use anyhow::{Context, Result};
 use isotherm_heat::{RunInfo, Snapshot};
@@ -17,6 +18,9 @@ const MOST_PLAYED: Bytes = Bytes(16 << 40);
 
 /// Sets how much memory what is read of a file may take.
 const MAX_MEMORY: &str = "ISOTHERM_MAX_MEMORY";
+
+/// Where `record` writes and `report` reads if nothing is given.
+pub const DEFAULT_RECORDING: &str = "heat.isotherm";
 
 /// Snapshots, and how they were made.
 #[derive(Debug)]
@@ -56,7 +60,7 @@ pub fn is_damo(path: &Path) -> bool {
 pub fn max_memory() -> Result<Option<Bytes>> {
     let Some(text) = std::env::var_os(MAX_MEMORY).filter(|text| !text.is_empty()) else { return Ok(None) };
     let wrong = |why| Usage(format!("{MAX_MEMORY}={}: {why}", text.display()));
-    let parsed = text.to_str().ok_or_else(|| "not UTF-8".to_owned()).and_then(cli::size);
+    let parsed = text.to_str().ok_or_else(|| "not UTF-8".to_owned()).and_then(values::size);
     parsed.map(Some).map_err(|why| wrong(why).into())
 }
 

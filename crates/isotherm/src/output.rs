@@ -1,6 +1,6 @@
 //! Where output goes: standard output with the width and colours it can take, files, messages and progress on standard error.
 
-use crate::cli::{ColorArg, ColorArgs};
+use crate::args::color::{ColorArg, ColorArgs};
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use isotherm_view::heatmap::{ColorMode, TerminalStyle};

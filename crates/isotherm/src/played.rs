@@ -1,6 +1,8 @@
 //! What is watched instead of the machine: a recording being played back, or a modelled host. Both on clocks that jump.
 
-use crate::cli::{TargetArgs, Usage, WatchArgs};
+use crate::args::targets::TargetArgs;
+use crate::args::usage::Usage;
+use crate::args::watching::WatchArgs;
 use crate::input::{self, Recorded};
 use anyhow::{Context, Result};
 use isotherm_heat::source::AccessSource;

@@ -1,6 +1,10 @@
 //! From arguments to what is asked of a source: which one, how it clears, what it samples and whom it listens to.
 
-use crate::cli::{ClearArg, SamplingArgs, SourceArg, TargetArgs, Usage, WatchArgs};
+use crate::args::sampling::SamplingArgs;
+use crate::args::source::{ClearArg, SourceArg};
+use crate::args::targets::TargetArgs;
+use crate::args::usage::Usage;
+use crate::args::watching::WatchArgs;
 use isotherm_sources::choose::{Request, Wanted};
 use isotherm_sources::page_table::ClearBy;
 use isotherm_sources::perf::{Options, Over};

@@ -1,6 +1,8 @@
 //! From arguments to a running monitor: targets resolved, the source opened, the machine described, signals heard.
 
-use crate::cli::{ModeArg, TargetArgs, Usage, WatchArgs};
+use crate::args::targets::TargetArgs;
+use crate::args::usage::Usage;
+use crate::args::watching::{ModeArg, WatchArgs};
 use crate::output;
 use crate::played::Played;
 use crate::request;

@@ -18,7 +18,6 @@ use std::time::Duration;
 use support::{ISOTHERM, Script, Stage, alone, can_collapse, huge_bytes, is_root, skip, until};
 
 const MIB: u64 = 1 << 20;
-const NEEDS: &str = "the page-table source, and transparent huge pages not set to `always`";
 
 /// A memory cgroup below the root, removed when dropped.
 struct TestCgroup {
@@ -46,6 +45,20 @@ impl TestCgroup {
         let cgroup = cgroups.find(dir.to_str()?).ok()?;
         let made = TestCgroup { cgroup, root };
         made.held().map(|_| made)
+    }
+
+    /// The same, if anything can be collapsed here; otherwise it says what is missing.
+    fn to_collapse_in(name: &str) -> Option<TestCgroup> {
+        let (can_collapse, is_root) = (can_collapse(), is_root());
+        let made = if can_collapse && is_root { TestCgroup::new(name) } else { None };
+        if made.is_none() {
+            skip(match (can_collapse, is_root) {
+                (false, _) => "the page-table source, and transparent huge pages not set to `always`",
+                (_, false) => "root, to make a cgroup",
+                _ => "a memory cgroup of its own",
+            });
+        }
+        made
     }
 
     fn held(&self) -> Option<u64> {
@@ -92,10 +105,8 @@ fn index_in(cgroup: &TestCgroup) -> Child {
 
 #[test]
 fn a_cgroup_near_its_limit_is_left_alone_and_collapsed_once_there_is_room() {
-    need!(can_collapse(), NEEDS);
-    need!(is_root(), "root, to make a cgroup");
     let _turn = alone();
-    let Some(cgroup) = TestCgroup::new("near") else { return skip("a memory cgroup of its own") };
+    let Some(cgroup) = TestCgroup::to_collapse_in("near") else { return };
     let (stage, child) = (Stage::new(), index_in(&cgroup));
     assert!(cgroup.cgroup.processes().unwrap().contains(&child.pid()));
     assert!(cgroup.held().unwrap() > 100 * MIB, "charged to the cgroup");
@@ -135,10 +146,8 @@ fn a_cgroup_near_its_limit_is_left_alone_and_collapsed_once_there_is_room() {
 
 #[test]
 fn the_limit_of_a_cgroup_above_counts_as_well() {
-    need!(can_collapse(), NEEDS);
-    need!(is_root(), "root, to make a cgroup");
     let _turn = alone();
-    let Some(above) = TestCgroup::new("above") else { return skip("a memory cgroup of its own") };
+    let Some(above) = TestCgroup::to_collapse_in("above") else { return };
     if above.cgroup.kind == CgroupKind::Unified {
         above.write(&above.cgroup, "cgroup.subtree_control", "+memory").unwrap();
     }
@@ -159,10 +168,8 @@ fn the_limit_of_a_cgroup_above_counts_as_well() {
 
 #[test]
 fn a_refused_charge_is_told_from_missing_pages() {
-    need!(can_collapse(), NEEDS);
-    need!(is_root(), "root, to make a cgroup");
     let _turn = alone();
-    let Some(cgroup) = TestCgroup::new("charge") else { return skip("a memory cgroup of its own") };
+    let Some(cgroup) = TestCgroup::to_collapse_in("charge") else { return };
     // Of the block one page is missing, as if userfaultfd could be the reason.
     let script = Script::start(&format!(
         "

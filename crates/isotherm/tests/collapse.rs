@@ -281,12 +281,14 @@ fn without_privilege_it_says_what_it_takes() {
 #[test]
 fn wrong_usage_is_told() {
     let stage = Stage::new();
-    stage.isotherm("collapse").ended(2).says("name what to watch");
-    stage.isotherm("collapse --from nowhere").ended(1).says("nowhere");
-    stage.isotherm("collapse -p 1 --per-second 0").ended(2).says("above 0");
-    stage.isotherm("status --socket nowhere.sock").ended(1).says("isotherm run");
-    stage.isotherm("hint --socket nowhere.sock -p 1 1-2").ended(1).says("isotherm run");
-    stage.isotherm("run --socket nowhere/s.sock -p 1").ended(1).says("nowhere/s.sock");
     fs::write(stage.path("file.sock"), "a file").unwrap();
-    stage.isotherm("run --socket file.sock -p 1").ended(1).says("no socket");
+    stage.refuses([
+        ("collapse", 2, "name what to watch"),
+        ("collapse --from nowhere", 1, "nowhere"),
+        ("collapse -p 1 --per-second 0", 2, "above 0"),
+        ("status --socket nowhere.sock", 1, "isotherm run"),
+        ("hint --socket nowhere.sock -p 1 1-2", 1, "isotherm run"),
+        ("run --socket nowhere/s.sock -p 1", 1, "nowhere/s.sock"),
+        ("run --socket file.sock -p 1", 1, "no socket"),
+    ]);
 }

@@ -153,15 +153,20 @@ fn what_is_there_is_only_replaced_if_asked() {
 fn convert_says_what_it_cannot_do() {
     let stage = Stage::new();
     record(&stage, "rec");
-    stage.isotherm("convert rec").ended(2).says("<OUTPUT>");
-    stage.isotherm("convert rec out --sample 5ms --aggregation 1ms").ended(2).says("--aggregation");
-    stage.isotherm("convert rec out --sample 0s").ended(2).says("longer than nothing");
-    stage.isotherm("convert rec out --only 99").ended(1).says("process 99 was not recorded");
-    stage.isotherm("convert nowhere out").ended(1).says("nowhere");
-    stage.isotherm("convert rec no/such/place").ended(1).says("no/such/place");
     fs::write(stage.path("notes.txt"), "not heat").unwrap();
-    stage.isotherm("convert notes.txt out").ended(1).says("notes.txt").says("neither zlib nor JSON");
-    stage.isotherm("report wss notes.txt").ended(1).says("notes.txt").says("not a directory");
+    stage.refuses([
+        ("convert rec", 2, "<OUTPUT>"),
+        ("convert rec out --sample 5ms --aggregation 1ms", 2, "--aggregation"),
+        ("convert rec out --sample 0s", 2, "longer than nothing"),
+        ("convert rec out --only 99", 1, "process 99 was not recorded"),
+        ("convert nowhere out", 1, "nowhere"),
+        ("convert rec no/such/place", 1, "no/such/place"),
+        ("convert notes.txt out", 1, "neither zlib nor JSON"),
+        ("report wss notes.txt", 1, "not a directory"),
+    ]);
+    for command in ["convert notes.txt out", "report wss notes.txt"] {
+        stage.isotherm(command).ended(1).says("notes.txt");
+    }
     assert!(!stage.path("out").exists());
     stage.isotherm(&format!("convert rec out --only {PID}")).ended(0);
 }

@@ -95,12 +95,19 @@ impl Drop for OnTerminal {
     }
 }
 
+/// `top` of a process, with a snapshot on the screen. What a shell does `before` it may be to ignore signals.
+#[track_caller]
+fn top_of(stage: &Stage, pid: u32, holds: Holds, before: &str) -> OnTerminal {
+    let mut top = OnTerminal::start(stage, holds, &format!("{before} exec $isotherm top -w 500ms -p {pid}"));
+    top.expect("MiB");
+    top
+}
+
 #[test]
 fn top_ends_with_its_terminal() {
     need!(installed("setsid"), "setsid");
     let (stage, child) = (Stage::new(), workload(16));
-    let mut top = OnTerminal::start(&stage, Holds::Yes, &format!("exec $isotherm top -w 500ms -p {}", child.pid()));
-    top.expect("MiB");
+    let mut top = top_of(&stage, child.pid(), Holds::Yes, "");
     top.hang_up();
     top.ends_in_order();
 }
@@ -110,9 +117,7 @@ fn top_ends_with_its_terminal_when_no_signal_comes() {
     need!(installed("setsid"), "setsid");
     let (stage, child) = (Stage::new(), workload(16));
     for (holds, ignored) in [(Holds::No, ""), (Holds::Yes, "trap '' HUP;")] {
-        let line = format!("{ignored} exec $isotherm top -w 500ms -p {}", child.pid());
-        let mut top = OnTerminal::start(&stage, holds, &line);
-        top.expect("MiB");
+        let mut top = top_of(&stage, child.pid(), holds, ignored);
         top.hang_up();
         top.ends_in_order();
     }
@@ -123,8 +128,7 @@ fn top_ends_with_its_terminal_when_no_signal_comes() {
 fn top_hears_a_signal_in_the_middle_of_a_key() {
     need!(installed("setsid"), "setsid");
     let (stage, child) = (Stage::new(), workload(16));
-    let mut top = OnTerminal::start(&stage, Holds::Yes, &format!("exec $isotherm top -w 500ms -p {}", child.pid()));
-    top.expect("MiB");
+    let mut top = top_of(&stage, child.pid(), Holds::Yes, "");
     std::io::Write::write_all(top.master.as_mut().unwrap(), b"\x1b[").unwrap();
     // It goes on showing what is new.
     top.seen.clear();

@@ -63,12 +63,14 @@ fn what_is_wrong_with_a_description_is_said() {
         fs::write(stage.path("host.toml"), text).unwrap();
         stage.isotherm("report access --model host.toml").ended(1).says(hint);
     }
-    stage.isotherm("report access --model none.toml").ended(1).says("none.toml");
-    stage.isotherm("report access --model 2tib --cgroup /nowhere").ended(2).says("/nowhere");
-    stage.isotherm("record --model 2tib -- sleep 1").ended(2).says("cannot be used with");
-    stage.isotherm("record --model 2tib --source page-table").ended(2).says("cannot be used with");
-    stage.isotherm("record -p 1 --sample-interval 0s").ended(2).says("longer than nothing");
-    stage.isotherm("record -p 1 --mode some").ended(2).says("sampled");
+    stage.refuses([
+        ("report access --model none.toml", 1, "none.toml"),
+        ("report access --model 2tib --cgroup /nowhere", 2, "/nowhere"),
+        ("record --model 2tib -- sleep 1", 2, "cannot be used with"),
+        ("record --model 2tib --source page-table", 2, "cannot be used with"),
+        ("record -p 1 --sample-interval 0s", 2, "longer than nothing"),
+        ("record -p 1 --mode some", 2, "sampled"),
+    ]);
 }
 
 #[test]

@@ -138,25 +138,44 @@ fn ask_redis(stream: &mut BufReader<TcpStream>, commands: &str, answers: usize) 
     }
 }
 
+/// A redis of the test's own, with a connection to it.
+struct Redis {
+    server: Running,
+    port: u16,
+    stream: BufReader<TcpStream>,
+}
+
+impl Redis {
+    fn start(stage: &Stage) -> Redis {
+        let port = free_port();
+        let mut command = Command::new("redis-server");
+        command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+        let server = stage.start(command);
+        Redis { server, port, stream: BufReader::new(connect(port)) }
+    }
+
+    /// Sets this many keys to a value of that many bytes, batch by batch.
+    fn fill(&mut self, keys: usize, batch: usize, bytes: usize) {
+        let value = "x".repeat(bytes);
+        for first in (0..keys).step_by(batch) {
+            let sets: String = (first..first + batch).map(|key| format!("SET key:{key} {value}\r\n")).collect();
+            ask_redis(&mut self.stream, &sets, batch);
+        }
+    }
+}
+
 #[test]
 fn redis_under_load() {
     need!(installed("redis-server"), "redis-server");
     need!(sees_pages(), "the page-table source");
     let stage = Stage::new();
-    let port = free_port();
-    let mut command = Command::new("redis-server");
-    command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
-    let server = stage.start(command);
-    let mut redis = BufReader::new(connect(port));
+    let mut redis = Redis::start(&stage);
     // 40,000 values of 2 KiB, of which a twentieth is asked for.
-    let value = "x".repeat(2048);
-    for batch in 0..400 {
-        let sets: String = (0..100).map(|i| format!("SET key:{} {value}\r\n", batch * 100 + i)).collect();
-        ask_redis(&mut redis, &sets, 100);
-    }
+    redis.fill(40_000, 100, 2048);
+    let Redis { server, mut stream, .. } = redis;
     let load = Load::start(move || {
         let gets: String = (0..2000).map(|i| format!("GET key:{i}\r\n")).collect();
-        ask_redis(&mut redis, &gets, 2000);
+        ask_redis(&mut stream, &gets, 2000);
     });
     record_and_report(&stage, &server, "redis-server", load);
 }
@@ -193,6 +212,20 @@ fn memcached_under_load() {
     record_and_report(&stage, &server, "memcached", load);
 }
 
+/// Reads any of the first 33,000 keys, 500 at a time.
+fn ask_for_a_third(port: u16) -> Load {
+    let mut stream = BufReader::new(connect(port));
+    let mut next = 0_u32;
+    Load::start(move || {
+        let mut commands = String::new();
+        for _ in 0..500 {
+            next = next.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            commands.push_str(&format!("GET key:{}\r\n", (next >> 8) % 33_000));
+        }
+        ask_redis(&mut stream, &commands, 500);
+    })
+}
+
 /// `isotherm run` on a server: heat moves to huge pages and stays there, memory does not grow, and a snapshot pauses it.
 #[test]
 fn redis_is_put_on_huge_pages_but_not_during_a_bgsave() {
@@ -200,40 +233,12 @@ fn redis_is_put_on_huge_pages_but_not_during_a_bgsave() {
     let enabled = read(Path::new("/sys/kernel/mm/transparent_hugepage/enabled"));
     need!(sees_pages() && enabled.contains("[madvise]"), "the page-table source, and huge pages set to `madvise`");
     let stage = Stage::new();
-    let port = free_port();
-    let mut command = Command::new("redis-server");
-    command.args([
-        "--port",
-        &port.to_string(),
-        "--bind",
-        "127.0.0.1",
-        "--save",
-        "",
-        "--appendonly",
-        "no",
-        "--daemonize",
-        "no",
-    ]);
-    let server = stage.start(command);
-    let mut admin = BufReader::new(connect(port));
+    let mut redis = Redis::start(&stage);
     // 100 MiB of values; the first third of the keys is read all the time.
-    let value = "x".repeat(1000);
-    for batch in 0..200 {
-        let sets: String = (0..500).map(|i| format!("SET key:{} {value}\r\n", batch * 500 + i)).collect();
-        ask_redis(&mut admin, &sets, 500);
-    }
-    let mut stream = BufReader::new(connect(port));
-    let mut next = 0_u32;
-    let load = Load::start(move || {
-        let mut commands = String::new();
-        for _ in 0..500 {
-            next = next.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            commands.push_str(&format!("GET key:{}\r\n", (next >> 8) % 33_000));
-        }
-        ask_redis(&mut stream, &commands, 500);
-    });
-    let before = resident(server.pid());
-    let pid = server.pid();
+    redis.fill(100_000, 500, 1000);
+    let load = ask_for_a_third(redis.port);
+    let pid = redis.server.pid();
+    let before = resident(pid);
     let mut daemon = stage.start_isotherm(&format!("run --socket s.sock --no-children -p {pid} --per-second 100"));
     daemon.until_it_says("status at");
     let status = || stage.json("status --socket s.sock --json");
@@ -243,10 +248,10 @@ fn redis_is_put_on_huge_pages_but_not_during_a_bgsave() {
     let grown = resident(pid) / before;
     assert!(grown < 1.03, "grown by a factor of {grown}");
     // Slow enough to be seen: ten seconds in all.
-    ask_redis(&mut admin, "CONFIG SET rdb-key-save-delay 100\r\nBGSAVE\r\n", 2);
+    ask_redis(&mut redis.stream, "CONFIG SET rdb-key-save-delay 100\r\nBGSAVE\r\n", 2);
     let paused = until(Duration::from_secs(10), || {
         // Something to do, or it would not have to pause: more becomes hot.
-        ask_redis(&mut admin, &(60_000..66_000).map(|k| format!("GET key:{k}\r\n")).collect::<String>(), 6000);
+        ask_redis(&mut redis.stream, &(60_000..66_000).map(|k| format!("GET key:{k}\r\n")).collect::<String>(), 6000);
         status()["paused"].is_string()
     });
     assert!(paused, "{:#}", status());

@@ -12,6 +12,7 @@ pub use worker::SharedWorker;
 use crate::collapse::{COLLAPSE, COLLAPSED, HeatOnHuge, Rules};
 use crate::facts::TargetWindow;
 use crate::gain::{Gain, Measured, Reading};
+use crate::named::Named;
 use crate::plan::{self, HintSource, Planner};
 use crate::queue::Added;
 use crate::retry::Handled;
@@ -330,7 +331,7 @@ impl State {
             source: self.source.clone(),
             collapsed: self.counters.all(COLLAPSED),
             paused: paused_for.map(|pid| format!("{} (process {pid})", Wait::Fork.text())),
-            waiting: self.waiting,
+            waiting: self.waiting.map(Named::Known),
             hints: HintStatus {
                 queued: self.queue.len(),
                 put_off: self.retry.put_off(),
@@ -341,7 +342,7 @@ impl State {
             counters: self.counters.clone(),
             blocks: self.looked_at.1,
             blocks_not_looked_at: self.looked_at.0,
-            budgets: self.budgets,
+            budgets: Some(self.budgets),
             gain: self.gain(&targets),
             targets,
         }
@@ -386,8 +387,8 @@ impl Target {
             heat_on_huge_share: self.on_huge.share,
             heat_on_huge_share_at_first: self.on_huge.share_at_first,
             paused_for: self.paused_for,
-            cgroup_wait: self.cgroup_wait,
-            left_alone: self.refused,
+            cgroup_wait: self.cgroup_wait.map(Named::Known),
+            left_alone: self.refused.map(Named::Known),
             left_out: self.left_out.clone(),
         }
     }

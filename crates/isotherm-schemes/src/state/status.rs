@@ -1,8 +1,10 @@
 //! What `isotherm status` reports: one typed value, from the state of the daemon to whatever prints it.
 //!
-//! It goes over the socket as JSON and is read back into the same type, so a field has one name on both sides.
+//! It goes over the socket as JSON and is read back into the same type, so a field has one name on both sides. The two may be of
+//! different versions: what a later one has added is skipped, what an earlier one does not have is as if nothing had happened yet.
 
 use crate::gain::Gain;
+use crate::named::{Named, if_known, known_counts};
 use crate::{Budgets, Counters, Refusal, Wait};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -15,33 +17,43 @@ pub struct Status {
     /// Its pid.
     pub pid: u32,
     /// It only counts what would be done.
+    #[serde(default)]
     pub dry_run: bool,
     /// Where its heat comes from.
+    #[serde(default)]
     pub source: String,
     /// Blocks collapsed so far.
+    #[serde(default)]
     pub collapsed: u64,
     /// Why a target is left alone for now, if one is.
     pub paused: Option<String>,
     /// What it waits for just now.
-    pub waiting: Option<Wait>,
+    pub waiting: Option<Named<Wait>>,
     /// Hints that wait.
+    #[serde(default)]
     pub hints: HintStatus,
     /// What came of hints so far.
+    #[serde(default)]
     pub counters: Counters,
     /// The targets, in the order of their ids.
     pub targets: Vec<TargetStatus>,
     /// Blocks of all targets.
+    #[serde(default)]
     pub blocks: usize,
     /// Of these, blocks of which nothing is known yet.
+    #[serde(default)]
     pub blocks_not_looked_at: usize,
-    /// The budgets in force.
-    pub budgets: Budgets,
+    /// The budgets in force; `None` if they are of a version that has others.
+    #[serde(default, deserialize_with = "if_known")]
+    pub budgets: Option<Budgets>,
     /// What was gained.
+    #[serde(default)]
     pub gain: Gain,
 }
 
 /// Hints that wait, in the queue or deferred.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct HintStatus {
     /// Hints in the queue.
     pub queued: usize,
@@ -56,7 +68,8 @@ pub struct HintStatus {
 }
 
 /// One target.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct TargetStatus {
     /// Its pid, as the daemon sees it.
     pub pid: u32,
@@ -75,10 +88,11 @@ pub struct TargetStatus {
     /// Pid of a forked copy for which it is paused.
     pub paused_for: Option<u32>,
     /// What its memory cgroup waits for.
-    pub cgroup_wait: Option<Wait>,
+    pub cgroup_wait: Option<Named<Wait>>,
     /// Why the whole process is left alone, if it is.
-    pub left_alone: Option<Refusal>,
+    pub left_alone: Option<Named<Refusal>>,
     /// Blocks without a hint in the last window, by reason.
+    #[serde(deserialize_with = "known_counts")]
     pub left_out: BTreeMap<Refusal, u64>,
 }
 
@@ -91,7 +105,7 @@ mod tests {
     #[test]
     fn a_status_is_read_back_as_it_was_written() {
         let mut status = State::new(Rules::default(), Budgets::default()).status();
-        status.waiting = Some(Wait::FreeBlocks);
+        status.waiting = Some(Named::Known(Wait::FreeBlocks));
         status.counters.done.insert("collapsed".into(), [(crate::Origin::RoundRobin, 7)].into());
         status.counters.refused.insert(Refusal::NoHugeAdvice, 3);
         status.targets.push(TargetStatus {
@@ -103,8 +117,8 @@ mod tests {
             heat_on_huge_share: Some(0.5),
             heat_on_huge_share_at_first: None,
             paused_for: None,
-            cgroup_wait: Some(Wait::CgroupLimit),
-            left_alone: Some(Refusal::Disabled),
+            cgroup_wait: Some(Named::Known(Wait::CgroupLimit)),
+            left_alone: Some(Named::Known(Refusal::Disabled)),
             left_out: [(Refusal::Cold, 2)].into(),
         });
         let text = serde_json::to_string(&status).unwrap();
@@ -114,5 +128,18 @@ mod tests {
             "{text}"
         );
         assert_eq!(serde_json::from_str::<Status>(&text).unwrap(), status);
+    }
+
+    #[test]
+    fn a_status_of_another_version_is_read() {
+        let earlier: Status =
+            serde_json::from_str(r#"{"version": "0.0.1", "pid": 7, "targets": [{"pid": 8}]}"#).unwrap();
+        assert_eq!((earlier.pid, earlier.targets[0].pid, earlier.hints.queued), (7, 8, 0));
+        let later = r#"{"version": "9", "pid": 7, "mood": "fine", "waiting": "full-moon", "budgets": {"prayers": 3},
+            "targets": [{"pid": 8, "left_alone": "cursed", "left_out": {"cold": 2, "cursed": 1}}]}"#;
+        let later: Status = serde_json::from_str(later).unwrap();
+        assert_eq!((later.waiting, later.budgets), (Some(Named::Other("full-moon".into())), None));
+        assert_eq!(later.targets[0].left_out, [(Refusal::Cold, 2)].into());
+        serde_json::from_str::<Status>("{}").expect_err("whatever that is, it is no status");
     }
 }

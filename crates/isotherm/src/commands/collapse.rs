@@ -3,13 +3,21 @@
 //! A dry run goes the same way to the end, but for the machine, on which nothing is done and no budget has to be waited for; so it
 //! prints what the real run does.
 
-use crate::cli::{CollapseArgs, OrderArg, Usage};
-use crate::daemon::{need_collapse, settings};
+use crate::args::budgets::BudgetArgs;
+use crate::args::hints::HintsArg;
+use crate::args::targets::TargetArgs;
+use crate::args::usage::Usage;
+use crate::args::values::positive_duration_ns;
+use crate::args::watching::WatchArgs;
+use crate::commands::plan::Plan;
+use crate::daemon::need_collapse;
 use crate::gain::{self, Probe};
 use crate::generations::Generations;
 use crate::output;
+use crate::privileges::Needs;
 use crate::watch::{Stop, Watching, window_of};
 use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 use isotherm_heat::{Granularity, TargetHeat};
 use isotherm_record::Recording;
@@ -25,7 +33,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const WINDOW_NS: u64 = 2_000_000_000;
@@ -63,12 +71,69 @@ struct Row {
     refused: Option<Refusal>,
 }
 
-pub fn run(args: &CollapseArgs) -> Result<()> {
+/// Which blocks first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum OrderArg {
+    /// What gains most first
+    #[default]
+    Heat,
+    /// By address, all there is, as khugepaged does
+    Address,
+}
+
+#[derive(Debug, Args)]
+pub struct CollapseArgs {
+    #[command(flatten)]
+    pub targets: TargetArgs,
+    #[command(flatten)]
+    pub watch: WatchArgs,
+    /// How long to watch first
+    #[arg(short, long, value_name = "TIME", default_value = "15s", value_parser = positive_duration_ns)]
+    pub duration: u64,
+    /// Take the heat from this recording instead of watching; its processes, or those named
+    #[arg(long, value_name = "RECORDING", conflicts_with_all = ["all", "cgroup", "command", "replay", "source"])]
+    pub from: Option<PathBuf>,
+    /// Only print what would be done
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+    /// Which blocks first
+    #[arg(long, value_enum, default_value_t)]
+    pub order: OrderArg,
+    /// Where hints come from
+    #[arg(long, value_enum, default_value_t, value_name = "ORIGIN", conflicts_with_all = ["from", "replay"])]
+    pub hints: HintsArg,
+    /// Stop after this many blocks
+    #[arg(long, value_name = "N")]
+    pub most: Option<u64>,
+    /// A command that prints how much work the targets have done so far: CPU for each unit is measured before and after
+    #[arg(long, value_name = "COMMAND")]
+    pub work: Option<String>,
+    /// Print every block with what came of it
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub budgets: BudgetArgs,
+}
+
+impl Plan for CollapseArgs {
+    fn needs(&self) -> Needs {
+        if self.work.is_some() { Needs::Starting } else { self.targets.needs() }
+    }
+
+    fn run(&self) -> Result<()> {
+        run(self)
+    }
+}
+
+fn run(args: &CollapseArgs) -> Result<()> {
     let stop = Stop::on_signals()?;
     if !args.dry_run {
         need_collapse()?;
     }
-    let (rules, budgets) = settings(&args.budgets, Rules::default(), Budgets::default());
+    let (rules, budgets) = args.budgets.over(Rules::default(), Budgets::default());
     let (known, source, _watching) = match &args.from {
         Some(path) => (recorded(path, &args.targets.pids)?, format!("recording {}", path.display()), None),
         None => watched(args, &stop)?,

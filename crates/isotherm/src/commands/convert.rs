@@ -1,19 +1,62 @@
 //! `isotherm convert`: recordings for damo, and from damo. What the input is decides the direction.
 
-use crate::cli::{ConvertArgs, Usage};
+use crate::args::usage::Usage;
+use crate::args::values::positive_duration_ns;
+use crate::commands::plan::Plan;
 use crate::input::{self, Recorded};
 use crate::output;
+use crate::privileges::Needs;
 use anyhow::Result;
+use clap::Args;
 use isotherm_heat::Snapshot;
 use isotherm_record::damo::{self, ExportOptions, Exported};
 use isotherm_record::{Options, Writer};
 use isotherm_units::Bytes;
+use std::path::PathBuf;
 use std::time::Duration;
 
-pub fn run(args: &ConvertArgs) -> Result<()> {
-    if args.aggregation.is_some_and(|aggregation| aggregation < args.sample) {
-        return Err(Usage("--aggregation has to be as long as --sample, or longer".into()).into());
+#[derive(Debug, Args)]
+pub struct ConvertArgs {
+    /// A recording, which is a directory, or a file of damo (json_compressed, json or perf_script)
+    pub input: PathBuf,
+    /// What to write: a file for damo from a recording, a recording from a file of damo
+    pub output: PathBuf,
+    /// Replace what is already there
+    #[arg(long)]
+    pub overwrite: bool,
+    /// Only this process
+    #[arg(long, value_name = "PID")]
+    pub only: Option<u32>,
+    /// For damo: sampling interval; nothing can be told to be accessed more often
+    #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = positive_duration_ns)]
+    pub sample: u64,
+    /// For damo: aggregation interval, in which one access counts 1. A longer one tells colder memory apart, and makes fewer
+    /// snapshots [default: the recording's time between snapshots, at least 1s]
+    #[arg(long, value_name = "TIME", value_parser = positive_duration_ns)]
+    pub aggregation: Option<u64>,
+}
+
+impl ConvertArgs {
+    /// The same, if its intervals go together.
+    pub fn plan(self) -> Result<ConvertArgs, Usage> {
+        if self.aggregation.is_some_and(|aggregation| aggregation < self.sample) {
+            return Err(Usage("--aggregation has to be as long as --sample, or longer".into()));
+        }
+        Ok(self)
     }
+}
+
+impl Plan for ConvertArgs {
+    fn needs(&self) -> Needs {
+        Needs::Files
+    }
+
+    fn run(&self) -> Result<()> {
+        run(self)
+    }
+}
+
+fn run(args: &ConvertArgs) -> Result<()> {
     let mut recorded = Recorded::read(&args.input)?;
     if let Some(pid) = args.only {
         recorded.only(pid, &args.input)?;

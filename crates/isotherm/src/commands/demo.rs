@@ -3,12 +3,18 @@
 //! Nothing is taken from the child but what any process shows; its pattern is only used to score. The child runs for a while
 //! unwatched before and after, so that the slow-down printed is measured on its own CPU time for each access, not estimated.
 
-use crate::cli::{DemoArgs, WorkloadArgs};
-use crate::commands::report::{picture_kind, write_picture, write_terminal};
+use crate::args::color::ColorArgs;
+use crate::args::source::SourceArg;
+use crate::args::usage::Usage;
+use crate::args::values::{percent, positive_duration_ns, size};
+use crate::commands::plan::Plan;
 use crate::output;
+use crate::picture::{self, Picture};
+use crate::privileges::Needs;
 use crate::request;
 use crate::watch::{Stop, alone, default_max_cpu, run_info};
 use anyhow::{Context, Result, bail};
+use clap::Args;
 use isotherm_heat::{Cost, Granularity, RunInfo, Snapshot};
 use isotherm_host::{HostFacts, HostRoots};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
@@ -18,9 +24,10 @@ use isotherm_sys::proc::Proc;
 use isotherm_sys::{clock, random};
 use isotherm_units::Bytes;
 use isotherm_view::human;
-use isotherm_workload::{Child, Index, Layout, Pattern, Score};
+use isotherm_workload::{Child, Layout, Pattern, Score};
 use serde::Serialize;
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -31,13 +38,55 @@ const UNWATCHED: Duration = Duration::from_secs(3);
 const LARGEST: u64 = 2 << 30;
 const SMALLEST: u64 = 16 << 20;
 
-/// The hidden command that the child runs.
-pub fn workload(args: &WorkloadArgs) -> Result<()> {
-    if let Ok(index) = serde_json::from_str::<Index>(&args.pattern) {
-        return Ok(index.run()?);
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Memory of the workload [default: 2GiB, or a quarter of what is available]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub size: Option<Bytes>,
+    /// How long to watch
+    #[arg(short, long, value_name = "TIME", default_value = "15s", value_parser = positive_duration_ns)]
+    pub duration: u64,
+    /// Put the workload on huge pages
+    #[arg(long)]
+    pub huge: bool,
+    /// Where access reports come from
+    #[arg(long, value_enum, default_value_t)]
+    pub source: SourceArg,
+    /// Allowed CPU of the monitor, percent of one core; over 100 lifts the limit [default: 1, with `referenced` 5]
+    #[arg(long, env = "ISOTHERM_MAX_CPU", hide_env_values = true, value_name = "PERCENT", value_parser = percent)]
+    pub max_cpu: Option<f64>,
+    /// Print one JSON object instead of text and picture
+    #[arg(long)]
+    pub json: bool,
+    /// Also write the heat map to this file (.png or .html)
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub color: ColorArgs,
+}
+
+/// A demo with its picture, if one is to be written.
+pub struct DemoPlan {
+    args: DemoArgs,
+    picture: Option<Picture>,
+}
+
+impl DemoArgs {
+    /// Looks at the name of the picture, long before there is one.
+    pub fn plan(mut self) -> Result<DemoPlan, Usage> {
+        let picture = self.output.take().map(Picture::named).transpose()?;
+        Ok(DemoPlan { args: self, picture })
     }
-    let pattern: Pattern = serde_json::from_str(&args.pattern).context("the pattern is no JSON of a pattern")?;
-    Ok(isotherm_workload::run(&pattern)?)
+}
+
+impl Plan for DemoPlan {
+    fn needs(&self) -> Needs {
+        Needs::Starting
+    }
+
+    fn run(&self) -> Result<()> {
+        run(self)
+    }
 }
 
 /// What `--json` prints.
@@ -73,10 +122,9 @@ struct Report {
     seconds: f64,
 }
 
-pub fn run(args: &DemoArgs) -> Result<()> {
-    let kind = args.output.as_deref().map(picture_kind).transpose()?;
+fn run(DemoPlan { args, picture }: &DemoPlan) -> Result<()> {
     let stop = Stop::on_signals()?;
-    let stop = if kind.is_none() { stop.or_when_unread()? } else { stop };
+    let stop = if picture.is_none() { stop.or_when_unread()? } else { stop };
     let pattern = pattern(args)?;
     let source = choose::open(request::wanted(args.source))?;
     let settings = Settings {
@@ -104,14 +152,14 @@ pub fn run(args: &DemoArgs) -> Result<()> {
         bail!("stopped before the end");
     }
     let report = report(&score, &watched, &child, &pattern, run);
-    if let (Some(kind), Some(path)) = (kind, &args.output) {
-        write_picture(&watched.snapshots, None, kind, path)?;
+    if let Some(picture) = picture {
+        picture.write(&watched.snapshots, None)?;
     }
     if args.json {
         return output::json(&report);
     }
     let mut out = output::stdout();
-    write_terminal(&watched.snapshots, None, args.color, output::height(), &mut out)?;
+    picture::draw(&watched.snapshots, None, args.color, &mut out)?;
     write_text(&report, &mut out)?;
     out.flush()?;
     Ok(())
@@ -284,16 +332,4 @@ fn milliseconds(ms: f64) -> String {
 
 fn signed_percent(percent: f64) -> String {
     format!("{percent:+.1}%")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::path::Path;
-
-    #[test]
-    fn a_picture_of_unknown_kind_is_wrong_usage() {
-        let error = picture_kind(Path::new("heat.gif")).unwrap_err();
-        assert!(error.is::<crate::cli::Usage>(), "{error}");
-    }
 }

@@ -1,13 +1,18 @@
 //! `isotherm doctor`: what this machine offers, and what to do about the rest.
 
-use crate::cli::DoctorArgs;
-use crate::commands::{events, herd, probe_cache};
+mod probe_cache;
+
+use crate::args::values::size;
+use crate::commands::plan::Plan;
+use crate::commands::{events, herd};
 use crate::output;
+use crate::privileges::Needs;
 use anyhow::Result;
+use clap::Args;
 use isotherm_host::{Area, Finding, HostFacts, HostRoots, State};
 use isotherm_sources::choose::{self, Wanted};
 use isotherm_sources::mglru::Mglru;
-use isotherm_units::PAGE_SIZE;
+use isotherm_units::{Bytes, PAGE_SIZE};
 use isotherm_view::human;
 use serde::Serialize;
 use std::io::{self, Write};
@@ -24,7 +29,32 @@ struct Report {
     findings: Vec<Finding>,
 }
 
-pub fn run(args: &DoctorArgs) -> Result<()> {
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// List the events that tell of accesses, with what this machine has of them
+    #[arg(long)]
+    pub events: bool,
+    /// Time our own memory to find out whether frames so far apart compete for lines of a memory-side cache [default sizes: what the
+    /// firmware tells, and from 1GiB to all memory]. Takes up to a quarter of what is available, for about a second a GiB; needs root
+    #[arg(long, value_name = "SIZE", num_args = 0.., value_parser = size, conflicts_with = "events")]
+    pub probe_cache: Option<Vec<Bytes>>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Plan for DoctorArgs {
+    fn needs(&self) -> Needs {
+        // It reports what the caller may do.
+        Needs::Everything
+    }
+
+    fn run(&self) -> Result<()> {
+        run(self)
+    }
+}
+
+fn run(args: &DoctorArgs) -> Result<()> {
     if args.events {
         return events::list(args.json);
     }
@@ -83,7 +113,7 @@ fn examine() -> Report {
 }
 
 fn write_text(report: &Report, out: &mut dyn Write) -> io::Result<()> {
-    let memory = isotherm_units::Bytes(report.memory_bytes);
+    let memory = Bytes(report.memory_bytes);
     writeln!(out, "Linux {}, {} x {}, {memory}, pages of {PAGE_SIZE} bytes", report.kernel, report.cpus, report.cpu)?;
     writeln!(out, "source: {} - {}", report.source, report.source_note)?;
     let mut area = None;

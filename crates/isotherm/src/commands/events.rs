@@ -1,10 +1,15 @@
 //! `isotherm events`: which events tell of accesses here, and what one of them is worth on a running process.
 
-use crate::cli::{EventsArgs, EventsCommand, TryArgs, Usage};
+use crate::args::targets::TargetArgs;
+use crate::args::usage::Usage;
+use crate::args::values::{percent, positive_duration_ns};
+use crate::commands::plan::Plan;
 use crate::output;
+use crate::privileges::Needs;
 use crate::request;
 use crate::watch::{Started, Stop, selection};
 use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
 use isotherm_heat::Ns;
 use isotherm_heat::source::{AccessSource, ReportSource};
 use isotherm_host::HostRoots;
@@ -27,10 +32,72 @@ const LAYOUT_SHARE: u64 = 20;
 /// Processes are listed again, and samples taken in, this often.
 const TICK: Duration = Duration::from_millis(100);
 
-pub fn run(args: &EventsArgs) -> Result<()> {
-    match &args.what {
-        EventsCommand::List { json } => list(*json),
-        EventsCommand::Try(args) => try_event(args),
+#[derive(Debug, Args)]
+pub struct EventsArgs {
+    #[command(subcommand)]
+    pub what: EventsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum EventsCommand {
+    /// The events that tell of accesses, with what this machine has of them
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Sample an event of running processes for some seconds: how often it comes, how much of it is of use, what it costs
+    Try(TryArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct TryArgs {
+    /// The event: a name that `list` gives, PMU/term=value,.../ or raw:TYPE:CONFIG[:CONFIG1[:CONFIG2]]
+    pub event: String,
+    /// How long
+    #[arg(short, long, value_name = "TIME", default_value = "5s", value_parser = positive_duration_ns)]
+    pub duration: u64,
+    /// One sample every so many events [default: as fits the event]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "sample_frequency")]
+    pub sample_period: Option<u64>,
+    /// So many samples a second and processor
+    #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..))]
+    pub sample_frequency: Option<u64>,
+    /// What interrupts may take of a core; over 100 lifts the limit
+    #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = percent)]
+    pub max_slowdown: f64,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub targets: TargetArgs,
+}
+
+impl EventsArgs {
+    /// What is to be done, if there is somebody to do it with.
+    pub fn plan(self) -> Result<EventsCommand, Usage> {
+        match &self.what {
+            EventsCommand::Try(args) if args.targets.is_empty() => {
+                Err(Usage("name processes to try it on: -p PID, --cgroup PATH, --all, or -- COMMAND".into()))
+            }
+            _ => Ok(self.what),
+        }
+    }
+}
+
+impl Plan for EventsCommand {
+    fn needs(&self) -> Needs {
+        match self {
+            EventsCommand::List { .. } => Needs::Watching,
+            EventsCommand::Try(args) => args.targets.needs(),
+        }
+    }
+
+    fn run(&self) -> Result<()> {
+        match self {
+            EventsCommand::List { json } => list(*json),
+            EventsCommand::Try(args) => try_event(args),
+        }
     }
 }
 
@@ -127,9 +194,6 @@ struct Outcome {
 }
 
 fn try_event(args: &TryArgs) -> Result<()> {
-    if args.targets.is_empty() {
-        return Err(Usage("name processes to try it on: -p PID, --cgroup PATH, --all, or -- COMMAND".into()).into());
-    }
     let stop = Stop::on_signals()?.or_when_unread()?;
     let rate = args.sample_period.map(Rate::Period).or(args.sample_frequency.map(Rate::Frequency));
     let options = Options {

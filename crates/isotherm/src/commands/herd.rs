@@ -3,10 +3,14 @@
 //! Watches through [`isotherm_bpf::vmstat`]; what follows from it is worked out by [`isotherm_vmstat`] and drawn by
 //! [`isotherm_view::vmstat`], which are pure. Here is only the time between: a duration, ended early by Ctrl-C.
 
-use crate::cli::HerdArgs;
+use crate::args::color::ColorArgs;
+use crate::args::values::positive_duration_ns;
+use crate::commands::plan::Plan;
 use crate::output;
+use crate::privileges::Needs;
 use crate::watch::Stop;
 use anyhow::Result;
+use clap::Args;
 use isotherm_bpf::vmstat::{Machine, Observer, Symbols, symbols};
 use isotherm_host::{Area, Finding, State};
 use isotherm_sys::clock;
@@ -19,7 +23,32 @@ const MS: u64 = 1_000_000;
 /// Runs are taken in, and signals heard, this often.
 const TICK: Duration = Duration::from_millis(100);
 
-pub fn run(args: &HerdArgs) -> Result<()> {
+#[derive(Debug, Args)]
+pub struct HerdArgs {
+    /// How long to watch; Ctrl-C ends it early, with what was seen
+    #[arg(short, long, value_name = "TIME", default_value = "10s", value_parser = positive_duration_ns)]
+    pub duration: u64,
+    /// Columns to draw in [default: those of the terminal, or 100]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(20..))]
+    pub width: Option<u16>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub color: ColorArgs,
+}
+
+impl Plan for HerdArgs {
+    fn needs(&self) -> Needs {
+        Needs::Watching
+    }
+
+    fn run(&self) -> Result<()> {
+        run(self)
+    }
+}
+
+fn run(args: &HerdArgs) -> Result<()> {
     let stop = Stop::on_signals()?.or_when_unread()?;
     let symbols = symbols()?;
     let machine = this_machine();

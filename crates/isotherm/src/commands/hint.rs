@@ -1,31 +1,83 @@
 //! `isotherm hint`: tells a running `isotherm run` which memory is hot, from arguments, a file or standard input.
 
-use crate::cli::HintArgs;
-use crate::daemon::config::default_socket;
+use crate::args::socket::default_socket;
+use crate::commands::plan::Plan;
 use crate::daemon::socket::{Client, ExternalHint, parse_range};
 use crate::output;
+use crate::privileges::Needs;
 use anyhow::{Context, Result, anyhow, bail};
+use clap::Args;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-pub fn run(args: &HintArgs) -> Result<()> {
-    let socket = args.socket.clone().map_or_else(default_socket, Ok)?;
-    if let Some(pid) = args.pid.filter(|_| !args.ranges.is_empty()) {
-        let mut lines = Vec::new();
-        for range in &args.ranges {
-            let range = parse_range(range).map_err(|why| anyhow!(why))?;
-            lines.push(format!("{pid} {:x}-{:x} {}", range.start.0, range.end.0, args.level));
-        }
-        return send(&mut Client::connect(&socket)?, lines.into_iter().map(Ok));
+#[derive(Debug, Args)]
+pub struct HintArgs {
+    /// Process that the ranges are of
+    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pub pid: Option<u32>,
+    /// Address ranges, as in 7f0000000000-7f0000200000
+    #[arg(value_name = "START-END", requires = "pid")]
+    pub ranges: Vec<String>,
+    /// File of hints, one a line: PID START-END [LEVEL]; - is standard input [default: -, without ranges]
+    #[arg(short, long, value_name = "FILE", conflicts_with = "ranges")]
+    pub file: Option<PathBuf>,
+    /// Priority of the ranges, 0 to 31
+    #[arg(long, value_name = "LEVEL", default_value_t = 31, value_parser = clap::value_parser!(u8).range(0..=31))]
+    pub level: u8,
+    /// Socket of the `isotherm run` to tell
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+}
+
+/// Hints, and whom they are for.
+pub struct HintPlan {
+    socket: PathBuf,
+    from: From,
+}
+
+/// Where hints are read.
+enum From {
+    /// Lines made of the ranges given.
+    Ranges(Vec<String>),
+    File(PathBuf),
+    Stdin,
+}
+
+impl HintArgs {
+    /// Ranges are read here: a malformed one is found before anybody is asked.
+    pub fn plan(self) -> Result<HintPlan> {
+        let socket = self.socket.map_or_else(default_socket, Ok)?;
+        let from = match (self.pid, self.file) {
+            (Some(pid), _) if !self.ranges.is_empty() => {
+                let line = |range: &String| -> Result<String> {
+                    let range = parse_range(range).map_err(|why| anyhow!(why))?;
+                    Ok(format!("{pid} {:x}-{:x} {}", range.start.0, range.end.0, self.level))
+                };
+                From::Ranges(self.ranges.iter().map(line).collect::<Result<_>>()?)
+            }
+            (_, Some(path)) if path != Path::new("-") => From::File(path),
+            _ => From::Stdin,
+        };
+        Ok(HintPlan { socket, from })
     }
-    let mut client = Client::connect(&socket)?;
-    match args.file.as_deref().filter(|f| *f != Path::new("-")) {
-        Some(path) => {
-            let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
-            send(&mut client, BufReader::new(file).lines())
+}
+
+impl Plan for HintPlan {
+    fn needs(&self) -> Needs {
+        Needs::Files
+    }
+
+    fn run(&self) -> Result<()> {
+        let mut client = Client::connect(&self.socket)?;
+        match &self.from {
+            From::Ranges(lines) => send(&mut client, lines.iter().cloned().map(Ok)),
+            From::File(path) => {
+                let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
+                send(&mut client, BufReader::new(file).lines())
+            }
+            From::Stdin => send(&mut client, io::stdin().lock().lines()),
         }
-        None => send(&mut client, io::stdin().lock().lines()),
     }
 }
 

@@ -1,16 +1,160 @@
-//! One module a command.
+//! The list of commands, in the order of the help. Each is a file with its arguments, its plan and what carries it out; a new one
+//! is a line in [`Command`], a line in [`Command::plan`], and its file.
 
-pub mod collapse;
-pub mod convert;
-pub mod demo;
-pub mod doctor;
-pub mod events;
-pub mod herd;
-pub mod hint;
-pub mod placement;
-pub mod probe_cache;
-pub mod record;
-pub mod report;
-pub mod run;
-pub mod status;
-pub mod top;
+mod collapse;
+mod convert;
+mod demo;
+mod doctor;
+mod events;
+mod herd;
+mod hint;
+mod placement;
+pub mod plan;
+mod record;
+mod report;
+mod run;
+mod status;
+mod top;
+mod workload;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use plan::Plan;
+
+/// See the heat of real memory: which pages of a process are accessed, how often, and which lie idle. On stock kernels, for
+/// unmodified programs.
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = true, infer_subcommands = true)]
+#[command(after_help = "Examples:
+  isotherm demo                            watch a built-in workload and check the result against its truth
+  isotherm doctor                          what this machine offers, and what to do about the rest
+  sudo isotherm top                        processes by hot memory, live
+  sudo isotherm record -p 812 -d 1m        record the heat of process 812 for a minute, into heat.isotherm/
+  isotherm report heatmap -o heat.html     the recording as a picture
+  sudo isotherm report wss -- ./server     the working set of a command, live
+  sudo isotherm placement -p 812 --cache-size 16GiB  what its frames would miss in such a memory-side cache
+  sudo isotherm herd                       when the kernel's housekeeping runs on each CPU, and who waits for it
+  sudo isotherm collapse -p 812 --dry-run  which 2 MiB blocks would become huge pages, in which order
+  sudo isotherm run -p 812                 keep the hot memory of process 812 on huge pages")]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Watch a built-in workload with known hot memory, and print how right the picture is and what it cost
+    Demo(demo::DemoArgs),
+    /// Show what this machine offers: sources, ways to clear, huge pages, NUMA, PMU, privileges
+    Doctor(doctor::DoctorArgs),
+    /// Find and try events that tell of accesses
+    Events(events::EventsArgs),
+    /// Record the heat of processes
+    Record(record::RecordArgs),
+    /// Show heat, from a recording or live
+    Report(report::ReportArgs),
+    /// Turn a recording into a file that damo reads, or a file of damo into a recording
+    Convert(convert::ConvertArgs),
+    /// Processes and cgroups by hot memory, live in the terminal
+    Top(top::TopArgs),
+    /// How well the frames of processes are placed for a direct-mapped memory-side cache
+    Placement(placement::args::PlacementArgs),
+    /// When the kernel's housekeeping of per-CPU page sets runs on each CPU, and who waits for zone locks
+    Herd(herd::HerdArgs),
+    /// Put the hot memory of processes on huge pages, once
+    Collapse(collapse::CollapseArgs),
+    /// Keep the hot memory of processes on huge pages
+    Run(run::args::RunArgs),
+    /// Tell a running `isotherm run` which memory is hot
+    Hint(hint::HintArgs),
+    /// What a running `isotherm run` does
+    Status(status::StatusArgs),
+    /// The workload that `demo` starts
+    #[command(name = "demo-workload", hide = true)]
+    Workload(workload::WorkloadArgs),
+}
+
+impl Command {
+    /// What it comes to; fails if the arguments do not go together.
+    pub fn plan(self) -> Result<Box<dyn Plan>> {
+        Ok(match self {
+            Command::Demo(args) => Box::new(args.plan()?),
+            Command::Doctor(args) => Box::new(args),
+            Command::Events(args) => Box::new(args.plan()?),
+            Command::Record(args) => Box::new(args),
+            Command::Report(args) => Box::new(args.plan()?),
+            Command::Convert(args) => Box::new(args.plan()?),
+            Command::Top(args) => Box::new(args.plan()?),
+            Command::Placement(args) => Box::new(args.plan()?),
+            Command::Herd(args) => Box::new(args),
+            Command::Collapse(args) => Box::new(args),
+            Command::Run(args) => Box::new(args),
+            Command::Hint(args) => Box::new(args.plan()?),
+            Command::Status(args) => Box::new(args),
+            Command::Workload(args) => Box::new(args),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::privileges::Needs;
+    use clap::CommandFactory;
+    use std::fmt::Write;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    /// The help of a command and of those below it, hidden ones too; but for those of `help`, which has all of them again.
+    fn render(command: &mut clap::Command, path: &str, out: &mut String) {
+        writeln!(out, "$ {path} --help\n{}", command.render_long_help()).unwrap();
+        for below in command.get_subcommands_mut().filter(|below| below.get_name() != "help") {
+            let path = format!("{path} {}", below.get_name());
+            render(below, &path, out);
+        }
+    }
+
+    #[test]
+    fn help_is_as_it_was() {
+        let mut command = Cli::command().term_width(100);
+        command.build();
+        let mut help = String::new();
+        render(&mut command, "isotherm", &mut help);
+        let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help.txt");
+        if std::env::var_os("UPDATE_HELP").is_some() {
+            std::fs::write(kept, &help).unwrap();
+        }
+        let before = std::fs::read_to_string(kept).unwrap();
+        for (number, (now, before)) in (1..).zip(help.lines().zip(before.lines())) {
+            assert_eq!(now, before, "line {number} of {kept}; UPDATE_HELP=1 writes it anew");
+        }
+        assert_eq!(help.len(), before.len(), "{kept} has another end; UPDATE_HELP=1 writes it anew");
+    }
+
+    fn needs_of(line: &str) -> Needs {
+        let cli = Cli::parse_from(["isotherm"].into_iter().chain(line.split_whitespace()));
+        cli.command.plan().unwrap().needs()
+    }
+
+    #[test]
+    fn a_command_that_starts_no_program_is_known_as_such() {
+        for line in ["report wss", "report access rec", "convert a b", "status", "hint --socket s -p 1 1-2"] {
+            assert_eq!(needs_of(line), Needs::Files, "{line}");
+        }
+        for line in
+            ["report wss -p 1", "record -a", "top", "run -p 1", "collapse -p 1", "herd", "events try faults -p 1"]
+        {
+            assert_eq!(needs_of(line), Needs::Watching, "{line}");
+        }
+        for line in
+            ["report wss -- x", "record -- x", "run -p 1 --work x", "run -c x", "collapse -p 1 --work x", "demo"]
+        {
+            assert_eq!(needs_of(line), Needs::Starting, "{line}");
+        }
+        assert_eq!(needs_of("doctor"), Needs::Everything);
+    }
+}

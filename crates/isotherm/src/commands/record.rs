@@ -1,16 +1,51 @@
 //! `isotherm record`: snapshots into a directory until told to stop.
 
-use crate::cli::RecordArgs;
+use crate::args::targets::TargetArgs;
+use crate::args::values::positive_duration_ns;
+use crate::args::watching::WatchArgs;
+use crate::commands::plan::Plan;
+use crate::input::DEFAULT_RECORDING;
 use crate::output;
+use crate::privileges::Needs;
 use crate::watch::{Prepared, Stop};
 use anyhow::Result;
-use isotherm_record::{Options, Writer};
+use clap::Args;
+use isotherm_heat::Cost;
+use isotherm_record::{Options, Summary, Writer};
 use isotherm_view::tables::CostSummary;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 
 const WINDOW_NS: u64 = 2_000_000_000;
 
-pub fn run(args: &RecordArgs) -> Result<()> {
+#[derive(Debug, Args)]
+pub struct RecordArgs {
+    /// Directory to record into
+    #[arg(short, long, value_name = "DIR", default_value = DEFAULT_RECORDING)]
+    pub output: PathBuf,
+    /// Replace a recording that is already there
+    #[arg(long)]
+    pub overwrite: bool,
+    /// Stop after this time [default: until Ctrl-C, or the targets end]
+    #[arg(short, long, value_name = "TIME", value_parser = positive_duration_ns)]
+    pub duration: Option<u64>,
+    #[command(flatten)]
+    pub targets: TargetArgs,
+    #[command(flatten)]
+    pub watch: WatchArgs,
+}
+
+impl Plan for RecordArgs {
+    fn needs(&self) -> Needs {
+        self.targets.needs()
+    }
+
+    fn run(&self) -> Result<()> {
+        run(self)
+    }
+}
+
+fn run(args: &RecordArgs) -> Result<()> {
     let stop = Stop::on_signals()?;
     let prepared = Prepared::new(&args.targets, &args.watch, WINDOW_NS)?;
     let options = Options { overwrite: args.overwrite, ..Options::default() };
@@ -47,7 +82,12 @@ pub fn run(args: &RecordArgs) -> Result<()> {
     // What is recorded is kept whole, also if watching failed.
     let summary = writer.finish();
     watched?;
-    let summary = summary?;
+    tell(summary?, cost);
+    Ok(())
+}
+
+/// What was recorded, and what it cost.
+fn tell(summary: Summary, cost: Option<Cost>) {
     let plural = if summary.snapshots == 1 { "" } else { "s" };
     output::note(format_args!(
         "{} snapshot{plural}, {} in {}/",
@@ -65,5 +105,4 @@ pub fn run(args: &RecordArgs) -> Result<()> {
             output::note(warning);
         }
     }
-    Ok(())
 }

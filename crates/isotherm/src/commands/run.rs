@@ -1,16 +1,24 @@
 //! `isotherm run`: keeps the hot memory of processes on huge pages until told to end.
+//!
+//! What may be given is [`args`]; with the settings file that makes [`config`], and whose file root runs commands of is [`trust`].
 
-use crate::cli::RunArgs;
+pub mod args;
+mod config;
+mod trust;
+
+use crate::commands::plan::Plan;
 use crate::commands::status;
-use crate::daemon::config::Config;
 use crate::daemon::need_collapse;
 use crate::daemon::socket::Door;
 use crate::gain::{self, Probe};
 use crate::generations::Generations;
 use crate::output;
+use crate::privileges::Needs;
 use crate::stop::hear_hangups;
 use crate::watch::{Prepared, Stop, Watching, window_of};
 use anyhow::Result;
+use args::RunArgs;
+use config::Config;
 use indicatif::ProgressBar;
 use isotherm_heat::{Clock, Snapshot, TargetId};
 use isotherm_monitor::Monitor;
@@ -34,7 +42,18 @@ const READING_NS: u64 = 10_000_000_000;
 /// The worker's longest sleep: a new hint waits no longer than this.
 const NAP: Duration = Duration::from_millis(20);
 
-pub fn run(args: &RunArgs) -> Result<()> {
+impl Plan for RunArgs {
+    fn needs(&self) -> Needs {
+        // The settings may name a command, if not now then when they are read again.
+        if self.work.is_some() || self.config.is_some() { Needs::Starting } else { self.targets.needs() }
+    }
+
+    fn run(&self) -> Result<()> {
+        run(self)
+    }
+}
+
+fn run(args: &RunArgs) -> Result<()> {
     let stop = Stop::on_end_signals()?;
     let reload = Arc::new(AtomicBool::new(false));
     hear_hangups(&stop, &reload)?;
@@ -262,7 +281,7 @@ fn conclude(args: &RunArgs, shared: &Shared) -> Result<()> {
         return output::json(&status);
     }
     let mut out = output::stdout();
-    status::tell(&serde_json::to_value(&status)?, &mut out)?;
+    status::tell(&status, &mut out)?;
     gain::tell(&status.gain, &mut out)?;
     out.flush()?;
     Ok(())

@@ -1,91 +1,170 @@
 //! `isotherm status`: what a running `isotherm run` does.
+//!
+//! The daemon's [`Status`] comes as JSON and is printed from the type, here as in the daemon itself when it ends ([`tell`]).
 
-use crate::cli::StatusArgs;
-use crate::daemon::config::default_socket;
+use crate::args::socket::default_socket;
+use crate::commands::plan::Plan;
 use crate::daemon::socket::Client;
 use crate::output;
-use anyhow::{Context, Result, bail};
-use isotherm_schemes::Wait;
+use crate::privileges::Needs;
+use anyhow::{Result, anyhow};
+use clap::Args;
+use isotherm_schemes::state::{HintStatus, Status, TargetStatus};
+use isotherm_schemes::{Named, Wait};
 use isotherm_units::Bytes;
 use isotherm_view::human;
+use serde::Serialize;
 use serde_json::Value;
-use std::io::Write;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::PathBuf;
 
-pub fn run(args: &StatusArgs) -> Result<()> {
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// Socket of the `isotherm run` to ask
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Plan for StatusArgs {
+    fn needs(&self) -> Needs {
+        Needs::Files
+    }
+
+    fn run(&self) -> Result<()> {
+        run(self)
+    }
+}
+
+fn run(args: &StatusArgs) -> Result<()> {
     let socket = args.socket.clone().map_or_else(default_socket, Ok)?;
     let answer = Client::connect(&socket)?.ask("status")?;
-    let Ok(status) = serde_json::from_str::<Value>(&answer) else {
-        bail!("{} answered {answer:?}: is that an isotherm run of this version?", socket.display());
-    };
+    let not_ours = || anyhow!("{} answered {answer:?}: is that an isotherm run of this version?", socket.display());
     if args.json {
+        // As it came: what another version has to report is not lost.
+        let status: Value = serde_json::from_str(&answer).map_err(|_| not_ours())?;
         return output::json(&status);
     }
+    let status: Status = serde_json::from_str(&answer).map_err(|_| not_ours())?;
     let mut out = output::stdout();
     tell(&status, &mut out)?;
     out.flush()?;
     Ok(())
 }
 
-/// What a memory cgroup waits for, in words; `why` is as in JSON.
-fn cgroup_text(why: &str) -> &str {
-    let known = |wait: &&Wait| serde_json::to_value(wait).is_ok_and(|name| name == why);
-    Wait::OF_CGROUPS.iter().find(known).map_or(why, |wait| wait.text())
-}
-
 /// For people: what it does, what it waits for, what was gained.
-pub fn tell(status: &Value, out: &mut dyn Write) -> Result<()> {
-    let number = |v: &Value| v.as_u64().unwrap_or_default();
-    let doing = match (&status["paused"], &status["waiting"]) {
-        (Value::String(why), _) => format!("paused: {}", human::printable(why)),
-        (_, Value::String(why)) => format!("waiting: {}", human::printable(why)),
-        _ => "running".to_owned(),
+pub fn tell(status: &Status, out: &mut dyn Write) -> io::Result<()> {
+    let doing = match (&status.paused, &status.waiting) {
+        (Some(why), _) => format!("paused: {}", human::printable(why)),
+        (None, Some(why)) => format!("waiting: {}", human::printable(&name(why))),
+        (None, None) => "running".to_owned(),
     };
-    let dry = if status["dry_run"] == true { " (dry run)" } else { "" };
+    let dry = if status.dry_run { " (dry run)" } else { "" };
+    let HintStatus { queued, put_off, unwritable, cgroup, .. } = status.hints;
     writeln!(
         out,
-        "process {}{dry}, {doing}; {} blocks collapsed, {} hints queued, {} put off",
-        number(&status["pid"]),
-        number(&status["collapsed"]),
-        number(&status["hints"]["queued"]),
-        number(&status["hints"]["put_off"])
+        "process {}{dry}, {doing}; {} blocks collapsed, {queued} hints queued, {put_off} put off",
+        status.pid, status.collapsed,
     )?;
-    if number(&status["hints"]["unwritable"]) > 0 {
-        writeln!(out, "{} of those put off: {}", number(&status["hints"]["unwritable"]), Wait::Unwritable.text())?;
+    if unwritable > 0 {
+        writeln!(out, "{unwritable} of those put off: {}", Wait::Unwritable.text())?;
     }
-    if number(&status["hints"]["cgroup"]) > 0 {
-        writeln!(
-            out,
-            "{} of those put off: their memory cgroup has no room to spare",
-            number(&status["hints"]["cgroup"])
-        )?;
+    if cgroup > 0 {
+        writeln!(out, "{cgroup} of those put off: their memory cgroup has no room to spare")?;
     }
-    if number(&status["blocks_not_looked_at"]) > 0 {
-        writeln!(out, "{} of {} blocks not looked at yet", status["blocks_not_looked_at"], status["blocks"])?;
+    if status.blocks_not_looked_at > 0 {
+        writeln!(out, "{} of {} blocks not looked at yet", status.blocks_not_looked_at, status.blocks)?;
     }
-    for target in status["targets"].as_array().context("no targets in the answer")? {
-        let share =
-            target["heat_on_huge_share"].as_f64().map_or("unknown".to_owned(), |s| format!("{:.1}%", s * 100.0));
-        write!(
-            out,
-            "{:>8} {:<16} {:>10} resident, {:>10} huge, {share} of the heat on huge pages",
-            number(&target["pid"]),
-            human::printable(target["comm"].as_str().unwrap_or_default()),
-            Bytes(number(&target["rss_bytes"])).to_string(),
-            Bytes(number(&target["huge_bytes"])).to_string(),
-        )?;
-        match (&target["left_alone"], &target["paused_for"], &target["cgroup_wait"]) {
-            (Value::String(why), ..) => writeln!(out, "; left alone: {}", human::printable(why))?,
-            (_, Value::Number(pid), _) => writeln!(out, "; paused for its fork {pid}")?,
-            (.., Value::String(why)) => writeln!(out, "; waiting: {}", human::printable(cgroup_text(why)))?,
-            _ => writeln!(out)?,
+    status.targets.iter().try_for_each(|target| tell_target(target, out))?;
+    for (done, counts) in &status.counters.done {
+        for (origin, count) in by_name(counts) {
+            writeln!(out, "  {} on hints from {origin}: {count}", human::printable(done))?;
         }
     }
-    let counters = &status["counters"];
-    for (origin, count) in counters["collapsed"].as_object().into_iter().flatten() {
-        writeln!(out, "  collapsed on hints from {}: {count}", human::printable(origin))?;
-    }
-    for (reason, count) in counters["refused"].as_object().into_iter().flatten() {
-        writeln!(out, "  not collapsed, {}: {count}", human::printable(reason))?;
+    for (reason, count) in by_name(&status.counters.refused) {
+        writeln!(out, "  not collapsed, {reason}: {count}")?;
     }
     Ok(())
+}
+
+fn tell_target(target: &TargetStatus, out: &mut dyn Write) -> io::Result<()> {
+    let share = target.heat_on_huge_share.map_or("unknown".to_owned(), |s| format!("{:.1}%", s * 100.0));
+    write!(
+        out,
+        "{:>8} {:<16} {:>10} resident, {:>10} huge, {share} of the heat on huge pages",
+        target.pid,
+        human::printable(&target.comm),
+        Bytes(target.rss_bytes).to_string(),
+        Bytes(target.huge_bytes).to_string(),
+    )?;
+    match (&target.left_alone, target.paused_for, &target.cgroup_wait) {
+        (Some(why), ..) => writeln!(out, "; left alone: {}", human::printable(&name(why))),
+        (_, Some(pid), _) => writeln!(out, "; paused for its fork {pid}"),
+        (.., Some(Named::Known(wait))) if Wait::OF_CGROUPS.contains(wait) => {
+            writeln!(out, "; waiting: {}", wait.text())
+        }
+        (.., Some(why)) => writeln!(out, "; waiting: {}", human::printable(&name(why))),
+        _ => writeln!(out),
+    }
+}
+
+/// A name as it is in JSON.
+fn name(of: &impl Serialize) -> String {
+    serde_json::to_value(of).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+/// Counts in the order of their names.
+fn by_name<K: Serialize>(counts: &BTreeMap<K, u64>) -> BTreeMap<String, u64> {
+    counts.iter().map(|(key, count)| (name(key), *count)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was printed when the answer was walked as JSON, but for names of reasons that this version does not have.
+    #[test]
+    fn a_status_is_printed_as_it_came() {
+        let answer = r#"{"version": "9.9", "pid": 7, "dry_run": true, "paused": null, "waiting": "free-blocks", "collapsed": 12,
+            "hints": {"queued": 3, "put_off": 9, "unwritable": 2, "cgroup": 1, "mood": 5}, "blocks_not_looked_at": 4, "blocks": 90,
+            "targets": [
+                {"pid": 8, "comm": "db\u001b[2J", "rss_bytes": 4194304, "huge_bytes": 2097152, "heat_on_huge_share": 0.25},
+                {"pid": 9, "comm": "a", "left_alone": "no-huge-advice", "paused_for": 3},
+                {"pid": 10, "comm": "b", "paused_for": 3, "cgroup_wait": "no-charge"},
+                {"pid": 11, "comm": "c", "cgroup_wait": "no-charge"},
+                {"pid": 12, "comm": "d", "cgroup_wait": "full-moon"}],
+            "counters": {"collapsed": {"round-robin": 5, "external": 3, "heat": 4}, "refused": {"sparse": 2, "busy": 1}}}"#;
+        let mut out = Vec::new();
+        tell(&serde_json::from_str(answer).unwrap(), &mut out).unwrap();
+        let out = String::from_utf8(out).unwrap();
+        let expected = [
+            "process 7 (dry run), waiting: free-blocks; 12 blocks collapsed, 3 hints queued, 9 put off",
+            &format!("2 of those put off: {}", Wait::Unwritable.text()),
+            "1 of those put off: their memory cgroup has no room to spare",
+            "4 of 90 blocks not looked at yet",
+            &format!(
+                "       8 {:<16}    4.0 MiB resident,    2.0 MiB huge, 25.0% of the heat on huge pages",
+                human::printable("db\x1b[2J")
+            ),
+            "       9 a                       0 B resident,        0 B huge, unknown of the heat on huge pages; left alone: no-huge-advice",
+            "      10 b                       0 B resident,        0 B huge, unknown of the heat on huge pages; paused for its fork 3",
+            &format!(
+                "      11 c                       0 B resident,        0 B huge, unknown of the heat on huge pages; waiting: {}",
+                Wait::NoCharge.text()
+            ),
+            "      12 d                       0 B resident,        0 B huge, unknown of the heat on huge pages; waiting: full-moon",
+            "  collapsed on hints from external: 3",
+            "  collapsed on hints from heat: 4",
+            "  collapsed on hints from round-robin: 5",
+            "  not collapsed, busy: 1",
+            "  not collapsed, sparse: 2",
+        ];
+        for (line, expected) in out.lines().zip(expected) {
+            assert_eq!(line, expected);
+        }
+        assert_eq!(out.lines().count(), expected.len(), "{out}");
+    }
 }

@@ -1,9 +1,16 @@
 //! `isotherm top`: the monitor in one thread, the terminal in another.
 
-use crate::cli::TopArgs;
+use crate::args::targets::TargetArgs;
+use crate::args::thresholds::ThresholdArgs;
+use crate::args::usage::Usage;
+use crate::args::watching::WatchArgs;
+use crate::commands::plan::Plan;
 use crate::output;
+use crate::privileges::Needs;
 use crate::watch::{Stop, Watching};
 use anyhow::{Context, Result, anyhow, bail};
+use clap::Args;
+use isotherm_heat::Thresholds;
 use isotherm_view::top::{TopOptions, run_top};
 use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
@@ -12,15 +19,49 @@ use std::sync::mpsc;
 
 const WINDOW_NS: u64 = 2_000_000_000;
 
-pub fn run(args: &TopArgs) -> Result<()> {
-    let thresholds = args.thresholds.bounds()?;
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    #[command(flatten)]
+    pub targets: TargetArgs,
+    #[command(flatten)]
+    pub watch: WatchArgs,
+    #[command(flatten)]
+    pub thresholds: ThresholdArgs,
+}
+
+/// What is watched, and by which bounds it is shown.
+pub struct TopPlan {
+    targets: TargetArgs,
+    watch: WatchArgs,
+    thresholds: Thresholds,
+}
+
+impl TopArgs {
+    /// All processes, if none were named.
+    pub fn plan(self) -> Result<TopPlan, Usage> {
+        let TopArgs { mut targets, watch, thresholds } = self;
+        let thresholds = thresholds.bounds()?;
+        targets.all |= targets.is_empty() && !watch.is_played() && !watch.is_of_machine();
+        Ok(TopPlan { targets, watch, thresholds })
+    }
+}
+
+impl Plan for TopPlan {
+    fn needs(&self) -> Needs {
+        self.targets.needs()
+    }
+
+    fn run(&self) -> Result<()> {
+        run(self)
+    }
+}
+
+fn run(plan: &TopPlan) -> Result<()> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         bail!("top needs a terminal; `isotherm report processes` prints the same once");
     }
     let stop = Stop::on_signals()?;
-    let mut targets = args.targets.clone();
-    targets.all |= targets.is_empty() && !args.watch.is_played() && !args.watch.is_of_machine();
-    let watch = args.watch.clone();
+    let (targets, watch) = (plan.targets.clone(), plan.watch.clone());
     let (to_main, from_monitor) = mpsc::channel();
     let (to_view, snapshots) = mpsc::channel();
     let watching_stop = stop.clone();
@@ -43,7 +84,7 @@ pub fn run(args: &TopArgs) -> Result<()> {
         Ok(watching.refused())
     });
     let run = from_monitor.recv().context("the monitor ended before it began")??;
-    let options = TopOptions { thresholds, ..TopOptions::default() };
+    let options = TopOptions { thresholds: plan.thresholds, ..TopOptions::default() };
     let shown = run_top(run, options, &snapshots, &stop.0);
     stop.0.store(true, std::sync::atomic::Ordering::Relaxed);
     drop(snapshots);

@@ -100,6 +100,14 @@ impl Stage {
         self.path(name)
     }
 
+    /// Each of these commands ends with its exit code and says its hint.
+    #[track_caller]
+    pub fn refuses<'a>(&self, cases: impl IntoIterator<Item = (&'a str, i32, &'a str)>) {
+        for (args, code, hint) in cases {
+            self.isotherm(args).ended(code).says(hint);
+        }
+    }
+
     /// The JSON that a command prints.
     pub fn json(&self, args: &str) -> Value {
         self.isotherm(args).ended(0).json()

@@ -3,7 +3,7 @@
 //! A page counts as often accessed as its interval says. One that was never seen accessed counts as never accessed: that it may be, every
 //! few minutes, is a guess, and as many guesses as a process has cold pages would outweigh what is known.
 
-use crate::cli::PlacementArgs;
+use super::args::PlacementArgs;
 use crate::input::Recorded;
 use crate::output;
 use crate::watch::{Stop, Watching};

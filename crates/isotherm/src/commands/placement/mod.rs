@@ -5,14 +5,18 @@
 //! cache serves its own node only ([`nodes`]), and has `isotherm_model::direct_mapped` compute node by node. Only ever reads. The whole host is all its processes together (`--all`), not
 //! `/proc/kpageflags`: that would tell of page cache and kernel memory as well, but not whose a frame is nor how hot.
 
+pub mod args;
 mod frames;
 mod heat;
 mod nodes;
 
-use crate::cli::{PlacementArgs, Usage};
+use crate::args::usage::Usage;
+use crate::commands::plan::Plan;
 use crate::output;
+use crate::privileges::Needs;
 use crate::watch::{Stop, selection};
 use anyhow::{Context, Result, bail};
+use args::PlacementArgs;
 use frames::{Found, Frames};
 use heat::Heated;
 use indicatif::{ProgressBar, ProgressDrawTarget};
@@ -45,8 +49,24 @@ const TOLD: usize = 10;
 /// How long heat is watched if nothing is said.
 const WATCHED_NS: u64 = 10_000_000_000;
 
-pub fn run(args: &PlacementArgs) -> Result<()> {
-    check(args)?;
+impl PlacementArgs {
+    /// The same, if it makes sense together.
+    pub fn plan(self) -> Result<PlacementArgs, Usage> {
+        check(&self).map(|()| self)
+    }
+}
+
+impl Plan for PlacementArgs {
+    fn needs(&self) -> Needs {
+        self.targets.needs()
+    }
+
+    fn run(&self) -> Result<()> {
+        run(self)
+    }
+}
+
+fn run(args: &PlacementArgs) -> Result<()> {
     let facts = HostFacts::read(&HostRoots::default(), PAGE_SIZE);
     let nodes = nodes::nodes(args.cache_size, &facts)?;
     frames::check_visible(&Proc::default())?;

@@ -10,7 +10,7 @@
 //! the node. Where a node has more memory than that, such pairs do not make up all of it, and frames that are told as competing may not:
 //! that is told as a doubt.
 
-use crate::cli::Usage;
+use crate::args::usage::Usage;
 use anyhow::{Context, Result, bail};
 use isotherm_host::{HostFacts, PlacementCache as ToldCache, PlacementCaches, placement_caches};
 use isotherm_model::direct_mapped::{DirectMapped, Footprint};

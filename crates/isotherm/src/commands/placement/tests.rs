@@ -1,7 +1,7 @@
 //! Frames of machines with several nodes, as their files tell of them, and how colours are folded.
 
 use super::*;
-use crate::cli::Usage;
+use crate::args::usage::Usage;
 use isotherm_units::FrameNo;
 use std::fs;
 use std::sync::Arc;

@@ -1,13 +1,15 @@
 //! Settings of `isotherm run` from a file. The command line goes before them; what neither says has a default.
 
-use crate::cli::{RunArgs, TargetArgs, WatchArgs};
-use crate::daemon::{settings, trust};
+use crate::args::socket::default_socket;
+use crate::args::targets::TargetArgs;
+use crate::args::watching::WatchArgs;
+use crate::commands::run::args::RunArgs;
+use crate::commands::run::trust;
 use crate::input;
 use anyhow::{Context, Result, bail};
 use isotherm_schemes::Budgets;
 use isotherm_schemes::collapse::Rules;
 use isotherm_schemes::plan::HintSource;
-use isotherm_sys::runtime_dir;
 use isotherm_units::Bytes;
 use serde::Deserialize;
 use std::fs;
@@ -100,7 +102,7 @@ impl Config {
             files: file.rules.files,
             ..defaults
         };
-        let (rules, budgets) = settings(&args.budgets, rules, file.budgets);
+        let (rules, budgets) = args.budgets.over(rules, file.budgets);
         if let (Some(fault), Some(path)) = (budgets.fault(), &args.config) {
             bail!("{}: [budgets]: {fault}", path.display());
         }
@@ -137,32 +139,19 @@ fn parse(path: &Path, runs_work: bool) -> Result<File> {
     Ok(file)
 }
 
-/// Where a daemon listens, and its clients connect, if nothing is said.
-pub fn default_socket() -> Result<PathBuf> {
-    socket_of(rustix::process::geteuid().as_raw(), runtime_dir::named(), Path::is_dir)
-}
-
-/// In the system's directory for such things for root, whether systemd or a login has started it, and in the user's own for users.
-fn socket_of(uid: u32, named: Option<PathBuf>, is_dir: impl Fn(&Path) -> bool) -> Result<PathBuf> {
-    // Where it is also for a user whose service was started without the variable.
-    let of_login = || Some(PathBuf::from(format!("/run/user/{uid}"))).filter(|dir| is_dir(dir));
-    let dir = runtime_dir::of_user(uid, named, of_login).with_context(|| {
-        format!("XDG_RUNTIME_DIR is not set and there is no /run/user/{uid}: say with --socket where the socket is")
-    })?;
-    Ok(dir.join("isotherm.sock"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Cli, Command};
     use clap::Parser;
 
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: RunArgs,
+    }
+
     fn args(line: &[&str]) -> RunArgs {
-        match Cli::parse_from([&["isotherm", "run"], line].concat()).command {
-            Command::Run(args) => args,
-            other => panic!("{other:?}"),
-        }
+        Line::parse_from([&["run"], line].concat()).args
     }
 
     #[test]
@@ -188,18 +177,6 @@ mod tests {
         let other = Config::load(&args(&["-c", path, "-p", "8"])).unwrap();
         assert_eq!(other.targets.pids, [8], "named on the command line: those and no others");
         assert!(!config.watches_like(&other) && config.watches_like(&config.clone()));
-    }
-
-    #[test]
-    fn a_socket_is_roots_in_run_and_a_users_in_its_own_directory() {
-        let socket = |uid, dir: Option<&str>, is_dir: bool| socket_of(uid, dir.map(PathBuf::from), |_| is_dir);
-        for dir in [None, Some("/run/user/0")] {
-            assert_eq!(socket(0, dir, true).unwrap(), Path::new("/run/isotherm.sock"), "by systemd or from a login");
-        }
-        assert_eq!(socket(7, Some("/x"), false).unwrap(), Path::new("/x/isotherm.sock"));
-        assert_eq!(socket(7, None, true).unwrap(), Path::new("/run/user/7/isotherm.sock"));
-        let error = socket(7, None, false).unwrap_err().to_string();
-        assert!(error.contains("/run/user/7") && error.contains("--socket"), "{error}");
     }
 
     #[test]

@@ -1,0 +1,91 @@
+//! Reading what a daemon of another version reports: names and settings that this version does not have are no reason to read nothing.
+
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer, Serialize};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+/// A name in a status: one that this version has, or another version's as it came.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Named<T> {
+    /// One of ours.
+    Known(T),
+    /// Of a later version, most likely.
+    Other(String),
+}
+
+/// Counts by name, without those whose name is not known here.
+pub(crate) fn known_counts<'de, D, K>(from: D) -> Result<BTreeMap<K, u64>, D::Error>
+where
+    D: Deserializer<'de>,
+    K: Deserialize<'de> + Ord,
+{
+    BTreeMap::<Named<K>, u64>::deserialize(from).map(only_known)
+}
+
+/// Something that may be otherwise in another version.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Read<T> {
+    Known(T),
+    Other(IgnoredAny),
+}
+
+/// Counts by action and by name, without names that are not known here, and without what holds no counts.
+pub(crate) fn known_actions<'de, D, K>(from: D) -> Result<BTreeMap<Cow<'static, str>, BTreeMap<K, u64>>, D::Error>
+where
+    D: Deserializer<'de>,
+    K: Deserialize<'de> + Ord,
+{
+    let actions = BTreeMap::<String, Read<BTreeMap<Named<K>, u64>>>::deserialize(from)?;
+    let known = |(action, counts)| match counts {
+        Read::Known(counts) => Some((Cow::Owned(action), only_known(counts))),
+        Read::Other(_) => None,
+    };
+    Ok(actions.into_iter().filter_map(known).collect())
+}
+
+fn only_known<K: Ord>(counts: BTreeMap<Named<K>, u64>) -> BTreeMap<K, u64> {
+    let known = |(name, count)| match name {
+        Named::Known(name) => Some((name, count)),
+        Named::Other(_) => None,
+    };
+    counts.into_iter().filter_map(known).collect()
+}
+
+/// A value, or `None` where it is not as this version has it.
+pub(crate) fn if_known<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    Ok(match Read::deserialize(from)? {
+        Read::Known(value) => Some(value),
+        Read::Other(_) => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Counters, Origin, Refusal, Wait};
+
+    #[test]
+    fn a_name_of_another_version_is_kept_as_it_came() {
+        let read = |text| serde_json::from_str::<Named<Wait>>(text).unwrap();
+        assert_eq!(read("\"free-blocks\""), Named::Known(Wait::FreeBlocks));
+        assert_eq!(read("\"full-moon\""), Named::Other("full-moon".into()));
+        for text in ["\"free-blocks\"", "\"full-moon\""] {
+            assert_eq!(serde_json::to_string(&read(text)).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn counts_of_another_version_are_read_as_far_as_they_are_known() {
+        let text = r#"{"collapsed": {"heat": 3, "oracle": 9}, "refused": {"cold": 1, "cursed": 2}, "prayers": 4}"#;
+        let counters: Counters = serde_json::from_str(text).unwrap();
+        assert_eq!(counters.done, [("collapsed".into(), [(Origin::Heat, 3)].into())].into());
+        assert_eq!(counters.refused, [(Refusal::Cold, 1)].into());
+    }
+}

@@ -1,0 +1,70 @@
+//! How much collapsing may do. What is not given on the command line comes from the configuration, or is the default.
+
+use crate::args::values::{percent, percent_or_none, positive};
+use clap::Args;
+use isotherm_schemes::Budgets;
+use isotherm_schemes::collapse::Rules;
+use isotherm_units::PAGES_PER_BLOCK;
+
+/// How much may be done. What is not given comes from the configuration, or is the default.
+#[derive(Clone, Copy, Debug, Default, Args)]
+#[command(next_help_heading = "Budgets")]
+pub struct BudgetArgs {
+    /// Collapses a second [default: 20]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub per_second: Option<f64>,
+    /// CPU for collapsing, percent of one core; over 100 lifts the limit [default: 10]
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    pub max_collapse_cpu: Option<f64>,
+    /// Time that a target may be held up by collapses, percent; over 100 lifts the limit [default: 5]
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    pub max_stall: Option<f64>,
+    /// Growth of each process, percent of its resident memory; 0: none at all [default: 2]
+    #[arg(long, value_name = "PERCENT", value_parser = percent_or_none)]
+    pub max_growth: Option<f64>,
+    /// Share of a block's pages that have to be present [default: 90%]
+    #[arg(long, value_name = "PERCENT", value_parser = percent_or_none)]
+    pub min_present: Option<f64>,
+    /// Touches a second that a block has to have, all its pages together [default: 50]
+    #[arg(long, value_name = "HZ", value_parser = positive)]
+    pub min_benefit: Option<f64>,
+    /// Available memory to leave alone, percent of all [default: 5]
+    #[arg(long, value_name = "PERCENT", value_parser = percent_or_none)]
+    pub headroom: Option<f64>,
+    /// Free 2 MiB blocks to leave alone, so that nothing has to be compacted [default: 64]
+    #[arg(long, value_name = "N")]
+    pub free_blocks: Option<u64>,
+    /// Memory pressure (PSI some, ten seconds) above which to wait, of the host or of the target's cgroup, percent [default: 10]
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    pub max_pressure: Option<f64>,
+    /// Room to leave below each limit of the target's memory cgroups, percent of that limit and at least 8 MiB [default: 1]
+    #[arg(long, value_name = "PERCENT", value_parser = percent_or_none)]
+    pub cgroup_margin: Option<f64>,
+    /// Also try memory of files and shared memory
+    #[arg(long)]
+    pub files: bool,
+}
+
+impl BudgetArgs {
+    /// What was given on the command line goes before what is there.
+    pub fn over(&self, mut rules: Rules, mut budgets: Budgets) -> (Rules, Budgets) {
+        let set = |to: &mut f64, from: Option<f64>| *to = from.unwrap_or(*to);
+        set(&mut budgets.per_second, self.per_second);
+        set(&mut budgets.cpu_pct, self.max_collapse_cpu);
+        set(&mut budgets.stall_pct, self.max_stall);
+        set(&mut budgets.growth_pct, self.max_growth);
+        set(&mut budgets.headroom_pct, self.headroom);
+        set(&mut budgets.pressure_pct, self.max_pressure);
+        set(&mut budgets.cgroup_margin_pct, self.cgroup_margin);
+        set(&mut rules.min_benefit_hz, self.min_benefit);
+        budgets.free_blocks = self.free_blocks.unwrap_or(budgets.free_blocks);
+        if let Some(percent) = self.min_present {
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to 0 to 512")]
+            let pages = (percent / 100.0 * PAGES_PER_BLOCK as f64).ceil().clamp(0.0, PAGES_PER_BLOCK as f64) as u16;
+            budgets.min_present = pages;
+        }
+        rules.min_present = budgets.min_present;
+        rules.files |= self.files;
+        (rules, budgets)
+    }
+}

@@ -1,0 +1,37 @@
+//! The default of `--socket`: where a daemon listens and its clients connect.
+
+use anyhow::{Context, Result};
+use isotherm_sys::runtime_dir;
+use std::path::{Path, PathBuf};
+
+/// Where a daemon listens, and its clients connect, if nothing is said.
+pub fn default_socket() -> Result<PathBuf> {
+    socket_of(rustix::process::geteuid().as_raw(), runtime_dir::named(), Path::is_dir)
+}
+
+/// In the system's directory for such things for root, whether systemd or a login has started it, and in the user's own for users.
+fn socket_of(uid: u32, named: Option<PathBuf>, is_dir: impl Fn(&Path) -> bool) -> Result<PathBuf> {
+    // Where it is also for a user whose service was started without the variable.
+    let of_login = || Some(PathBuf::from(format!("/run/user/{uid}"))).filter(|dir| is_dir(dir));
+    let dir = runtime_dir::of_user(uid, named, of_login).with_context(|| {
+        format!("XDG_RUNTIME_DIR is not set and there is no /run/user/{uid}: say with --socket where the socket is")
+    })?;
+    Ok(dir.join("isotherm.sock"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_is_roots_in_run_and_a_users_in_its_own_directory() {
+        let socket = |uid, dir: Option<&str>, is_dir: bool| socket_of(uid, dir.map(PathBuf::from), |_| is_dir);
+        for dir in [None, Some("/run/user/0")] {
+            assert_eq!(socket(0, dir, true).unwrap(), Path::new("/run/isotherm.sock"), "by systemd or from a login");
+        }
+        assert_eq!(socket(7, Some("/x"), false).unwrap(), Path::new("/x/isotherm.sock"));
+        assert_eq!(socket(7, None, true).unwrap(), Path::new("/run/user/7/isotherm.sock"));
+        let error = socket(7, None, false).unwrap_err().to_string();
+        assert!(error.contains("/run/user/7") && error.contains("--socket"), "{error}");
+    }
+}

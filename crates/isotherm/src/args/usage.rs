@@ -1,0 +1,13 @@
+//! The error of arguments that do not go together. Wherever it is found, the exit code is 2, as for what clap finds.
+
+/// A wrong combination of arguments that clap cannot see: exit code 2.
+#[derive(Debug)]
+pub struct Usage(pub String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}

@@ -1,0 +1,67 @@
+//! What a report is made of: a recording that is read, or snapshots of what is watched for a while.
+
+use crate::args::input::InputArgs;
+use crate::args::usage::Usage;
+use crate::input::{DEFAULT_RECORDING, Recorded};
+use crate::output;
+use crate::watch::{Stop, Watching};
+use anyhow::Result;
+use isotherm_heat::{RunInfo, Snapshot};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+/// Snapshots and how they came about.
+pub struct Input {
+    pub snapshots: Vec<Snapshot>,
+    pub run: RunInfo,
+}
+
+impl Input {
+    /// Reads the recording, or watches; if what comes of it is `printed`, only as long as there is somebody to read it.
+    pub fn get(args: &InputArgs, printed: bool) -> Result<Input> {
+        let input =
+            if args.is_recorded() { Input::recorded(args.recording.as_deref()) } else { Input::live(args, printed) }?;
+        if input.snapshots.iter().all(|s| s.targets.is_empty()) {
+            anyhow::bail!("nothing was watched: no process with memory of its own was found");
+        }
+        Ok(input)
+    }
+
+    fn recorded(path: Option<&Path>) -> Result<Input> {
+        let default = Path::new(DEFAULT_RECORDING);
+        if path.is_none() && !default.exists() {
+            let usage = format!(
+                "nothing to report: there is no {DEFAULT_RECORDING}/ here; name a recording, or what to watch: -p PID, --cgroup \
+                 PATH, --all, or -- COMMAND"
+            );
+            return Err(Usage(usage).into());
+        }
+        let Recorded { run, snapshots } = Recorded::read(path.unwrap_or(default))?;
+        Ok(Input { snapshots, run })
+    }
+
+    fn live(args: &InputArgs, printed: bool) -> Result<Input> {
+        let stop = Stop::on_signals()?;
+        let stop = if printed { stop.or_when_unread()? } else { stop };
+        // Twenty columns for a heat map, and never so short that a snapshot costs more than the looks between two.
+        let window = (args.duration / 20).clamp(500_000_000, 5_000_000_000);
+        let mut watching = Watching::begin(&args.targets, &args.watch, window)?;
+        output::note(&watching.run.source_note);
+        let bar = output::progress(Some(args.duration), "watching");
+        let mut snapshots = Vec::new();
+        // A replay goes on to its end.
+        let duration = args.watch.replay.is_none().then_some(args.duration);
+        watching.snapshots(duration, &stop, &bar, |snapshot| {
+            snapshots.push(snapshot);
+            Ok(ControlFlow::Continue(()))
+        })?;
+        watching.tell_refused();
+        Ok(Input { snapshots, run: watching.run })
+    }
+
+    /// The last snapshot in which something was alive.
+    pub fn last(&self) -> &Snapshot {
+        let alive = |s: &&Snapshot| s.targets.iter().any(|t| !t.exited);
+        self.snapshots.iter().rev().find(alive).or(self.snapshots.last()).expect("checked when made")
+    }
+}

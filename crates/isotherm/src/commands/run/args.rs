@@ -1,0 +1,43 @@
+//! What may be given to `isotherm run`. A file of its own, since the settings file is read against it.
+
+use crate::args::budgets::BudgetArgs;
+use crate::args::hints::HintsArg;
+use crate::args::targets::TargetArgs;
+use crate::args::values::positive_duration_ns;
+use crate::args::watching::WatchArgs;
+use clap::Args;
+use std::path::PathBuf;
+
+#[derive(Clone, Debug, Args)]
+pub struct RunArgs {
+    /// Settings (TOML); what is given here goes before them. SIGHUP reads them again
+    #[arg(short, long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    #[command(flatten)]
+    pub targets: TargetArgs,
+    #[command(flatten)]
+    pub watch: WatchArgs,
+    /// End after this time [default: until Ctrl-C, or the targets end]
+    #[arg(short, long, value_name = "TIME", value_parser = positive_duration_ns)]
+    pub duration: Option<u64>,
+    /// Only count what would be done
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+    /// With no hint left, go through the rest by address, as khugepaged does
+    #[arg(long)]
+    pub round_robin: bool,
+    /// Where hints come from [default: heat]
+    #[arg(long, value_enum, value_name = "ORIGIN", conflicts_with = "replay")]
+    pub hints: Option<HintsArg>,
+    /// Where `isotherm status` and `isotherm hint` find this one [default: /run/isotherm.sock of root, $XDG_RUNTIME_DIR/isotherm.sock of others]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// A command that prints how much work the targets have done so far: CPU for each unit is told before and after
+    #[arg(long, value_name = "COMMAND")]
+    pub work: Option<String>,
+    /// Print the summary as JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub budgets: BudgetArgs,
+}

@@ -1,0 +1,70 @@
+//! Heat maps: into a picture file whose name says what kind it is, or onto the terminal.
+
+use crate::args::color::ColorArgs;
+use crate::args::usage::Usage;
+use crate::output;
+use anyhow::Result;
+use isotherm_heat::{Snapshot, TargetId};
+use isotherm_view::heatmap::{self, HeatMap, HtmlOptions, PngOptions, Select};
+use std::io::Write;
+use std::path::PathBuf;
+
+/// A picture file to be written.
+#[derive(Debug)]
+pub struct Picture {
+    kind: Kind,
+    path: PathBuf,
+}
+
+/// What a picture file holds.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Png,
+    Html,
+}
+
+impl Picture {
+    /// The kind is in the name of the file.
+    pub fn named(path: PathBuf) -> Result<Picture, Usage> {
+        let kind = match path.extension().and_then(|e| e.to_str()) {
+            Some("png") => Kind::Png,
+            Some("html" | "htm") => Kind::Html,
+            _ => return Err(Usage(format!("{}: a picture's name has to end in .png or .html", path.display()))),
+        };
+        Ok(Picture { kind, path })
+    }
+
+    /// Writes the heat map of one target, or as the kind of picture has it.
+    pub fn write(&self, snapshots: &[Snapshot], target: Option<TargetId>) -> Result<()> {
+        let select = Select { target, columns: 160, rows: 90, ..Select::default() };
+        output::file(&self.path, |out| match self.kind {
+            Kind::Png => heatmap::write_png(&HeatMap::build(snapshots, &select), out, &PngOptions::default()),
+            Kind::Html => heatmap::write_html(snapshots, out, &HtmlOptions::default()),
+        })?;
+        output::note(format_args!("wrote {}", self.path.display()));
+        Ok(())
+    }
+}
+
+/// Draws a heat map in the terminal.
+pub fn draw(snapshots: &[Snapshot], target: Option<TargetId>, color: ColorArgs, out: &mut dyn Write) -> Result<()> {
+    let style = output::terminal_style(color);
+    let (columns, rows) = heatmap::terminal_grid(&style, output::height());
+    let map = HeatMap::build(snapshots, &Select { target, columns, rows, ..Select::default() });
+    heatmap::write_terminal(&map, out, &style)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_picture_of_unknown_kind_is_wrong_usage() {
+        for name in ["heat.gif", "heat", "png"] {
+            let Usage(error) = Picture::named(name.into()).unwrap_err();
+            assert!(error.contains(name) && error.contains(".png or .html"), "{error}");
+        }
+        assert!(matches!(Picture::named("heat.htm".into()), Ok(Picture { kind: Kind::Html, .. })));
+    }
+}

@@ -1,0 +1,151 @@
+//! `isotherm report`: what it reads, who reads it, and the terminals it is shown on.
+
+use crate::need;
+use crate::support::{ISOTHERM, Ran, Stage, installed};
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const REPORTS: [&str; 6] = ["access", "heatmap", "wss", "histogram", "processes", "cgroups"];
+
+// --- Where recordings are read from
+
+#[test]
+fn what_is_no_recording_is_not_read_as_one() {
+    let stage = Stage::new();
+    stage.isotherm("report wss nowhere").ended(1).says("nowhere").says("check the name");
+    fs::create_dir(stage.path("foreign")).unwrap();
+    fs::write(stage.path("foreign/notes.txt"), "not heat").unwrap();
+    stage.isotherm("report wss foreign").ended(1).says("not an Isotherm recording");
+    stage.isotherm("report wss foreign/notes.txt").ended(1).says("not a directory");
+    fs::write(stage.path("foreign/snapshots-000001.parquet"), "not Parquet").unwrap();
+    stage.isotherm("report wss foreign").ended(1).says("foreign");
+}
+
+#[test]
+fn a_recording_that_was_cut_off_is_told_from_one_that_is_whole() {
+    let stage = Stage::new();
+    let recording = stage.small_recording("rec");
+    for file in fs::read_dir(&recording).unwrap() {
+        let path = file.unwrap().path();
+        let whole = fs::read(&path).unwrap();
+        fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+        for report in REPORTS {
+            stage.isotherm(&format!("report {report} rec")).ended(1).says("rec");
+        }
+        fs::write(&path, &whole).unwrap();
+    }
+    stage.isotherm("report wss rec").ended(0);
+}
+
+// --- Where pictures are written to
+
+#[test]
+fn a_picture_that_cannot_be_written_is_named() {
+    let stage = Stage::new();
+    stage.small_recording("rec");
+    stage.isotherm("report heatmap rec -o no/such/map.png").ended(1).says("no/such/map.png");
+    // A device that is always full.
+    need!(Path::new("/dev/full").exists(), "/dev/full");
+    std::os::unix::fs::symlink("/dev/full", stage.path("full.html")).unwrap();
+    stage.isotherm("report heatmap rec -o full.html").ended(1).says("full.html");
+    stage.shell("$isotherm report access rec > /dev/full").ended(1).says("No space left");
+}
+
+// --- Readers that go away, and programs that read
+
+#[test]
+fn a_reader_that_has_gone_is_no_failure() {
+    let stage = Stage::new();
+    stage.small_recording("rec");
+    for report in REPORTS.iter().flat_map(|r| [format!("{r} rec"), format!("{r} rec --json")]) {
+        let mut command = Command::new(ISOTHERM);
+        command.arg("report").args(report.split(' ')).current_dir(stage.path(""));
+        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(process.stdout.take());
+        let ended = process.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(ended.status.success() && said.is_empty(), "{report}: {} {said}", ended.status);
+    }
+    let ran = stage.shell("$isotherm report access rec | head -1; exit ${PIPESTATUS[0]}").ended(0);
+    assert_eq!((ran.out.lines().count(), ran.err.as_str()), (1, ""));
+}
+
+#[test]
+fn every_report_is_there_as_json() {
+    let stage = Stage::new();
+    stage.small_recording("rec");
+    for (report, keys) in [
+        ("access", &["start_unix_ns", "end_unix_ns", "wss_interval_ns", "targets", "cost"][..]),
+        ("wss", &["interval_ns", "targets", "total", "cost"]),
+        ("histogram", &["end_unix_ns", "groups", "cost"]),
+        ("processes", &["end_unix_ns", "thresholds", "processes", "total", "total_is_approximate", "cost"]),
+        ("cgroups", &["end_unix_ns", "thresholds", "cgroups", "total", "total_is_approximate", "cost"]),
+    ] {
+        let json = stage.json(&format!("report {report} rec --json"));
+        assert_eq!(json["run"]["version"], env!("CARGO_PKG_VERSION"), "{report}");
+        let found: Vec<&str> = json["report"].as_object().unwrap().keys().map(String::as_str).collect();
+        for key in keys {
+            assert!(found.contains(key), "{report} has no {key}: {found:?}");
+        }
+    }
+    let snapshots = stage.json("report heatmap rec --json");
+    assert!(snapshots.as_array().unwrap().len() >= 3, "2 s in windows of 500 ms");
+    assert!(snapshots[0]["targets"].is_array());
+}
+
+#[test]
+fn what_a_report_cost_is_said_once() {
+    let stage = Stage::new();
+    stage.small_recording("rec");
+    for report in REPORTS {
+        let ran = stage.isotherm(&format!("report {report} rec")).ended(0);
+        assert_eq!(ran.out.matches("cost over").count(), 1, "{ran}");
+    }
+}
+
+// --- Terminals
+
+/// Runs a line of shell on a terminal of its own.
+fn on_a_terminal(stage: &Stage, script: &str) -> Ran {
+    fs::write(stage.path("on-terminal"), script).unwrap();
+    stage.shell("TERM=xterm-256color script -qec 'bash on-terminal' /dev/null")
+}
+
+#[test]
+fn colours_are_for_terminals_of_people_who_want_them() {
+    need!(installed("script"), "script(1)");
+    let stage = Stage::new();
+    stage.small_recording("rec");
+    let map = "$isotherm report heatmap rec";
+    for (what, colored) in [
+        (map.to_owned(), true),
+        (format!("NO_COLOR=1 {map}"), false),
+        (format!("NO_COLOR= {map}"), true),
+        (format!("{map} --color never"), false),
+        (format!("{map} --ascii"), false),
+        (format!("{map} | cat"), false),
+        (format!("NO_COLOR=1 {map} --color always | cat"), true),
+        ("NO_COLOR=1 $isotherm report access rec".to_owned(), false),
+    ] {
+        let ran = on_a_terminal(&stage, &what).ended(0);
+        assert_eq!(ran.out.contains("\x1b["), colored, "{what}\n{ran}");
+    }
+    let plain = stage.isotherm("report heatmap rec --ascii").ended(0);
+    assert!(plain.out.is_ascii(), "{plain}");
+}
+
+#[test]
+fn a_terminal_of_20_columns_is_wide_enough() {
+    need!(installed("script"), "script(1)");
+    let stage = Stage::new();
+    stage.small_recording("rec");
+    for (columns, rows) in [(20, 10), (2, 1), (500, 200)] {
+        for report in REPORTS {
+            let script = format!("stty cols {columns} rows {rows}; NO_COLOR=1 $isotherm report {report} rec");
+            let ran = on_a_terminal(&stage, &script).ended(0);
+            let widest = ran.out.lines().map(|l| l.trim_end_matches('\r').chars().count()).max().unwrap_or(0);
+            assert!(columns < 20 || widest <= columns, "{report}: {widest} of {columns} columns\n{ran}");
+        }
+    }
+}
