@@ -21,6 +21,9 @@
 //! [`Shape`]; the thread is not registered) answers as an empty or a full stack does, and the caller goes to the zone,
 //! which is always right.
 //!
+//! An architecture is one file, `x86_64.rs`: where the thread's CPU is read, and the four sequences. All others get
+//! `absent.rs`, which says that there are none.
+//!
 //! What one CPU has:
 //!
 //! ```text
@@ -42,34 +45,14 @@
 #[path = "x86_64.rs"]
 mod arch;
 
-#[cfg(all(feature = "std", target_os = "linux", target_arch = "aarch64", target_endian = "little", not(miri)))]
-#[path = "aarch64.rs"]
-mod arch;
-
-#[cfg(not(all(
-    feature = "std",
-    target_os = "linux",
-    any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")),
-    not(miri)
-)))]
+#[cfg(not(all(feature = "std", target_os = "linux", target_arch = "x86_64", not(miri))))]
 #[path = "absent.rs"]
 mod arch;
 
-#[cfg(all(
-    feature = "std",
-    target_os = "linux",
-    any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")),
-    not(miri)
-))]
+#[cfg(all(feature = "std", target_os = "linux", target_arch = "x86_64", not(miri)))]
 mod register;
 
-#[cfg(all(
-    test,
-    feature = "std",
-    target_os = "linux",
-    any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")),
-    not(miri)
-))]
+#[cfg(all(test, feature = "std", target_os = "linux", target_arch = "x86_64", not(miri)))]
 mod tests;
 
 use arch::Registration;
@@ -108,7 +91,7 @@ const fn limit_word(list: usize) -> usize {
 #[non_exhaustive]
 pub enum NoRseq {
     /// Not the operating system or the processor, or built without the feature `std`.
-    #[error("restartable sequences: built without them; they need Linux on x86-64 or aarch64, and the feature std")]
+    #[error("restartable sequences: built without them; they need Linux on x86-64, and the feature std")]
     Target,
     /// The C library does not say where its rseq area is.
     #[error(
