@@ -1,10 +1,12 @@
+use super::layout::ALIGN;
+use super::stacks::PIECE;
 use super::*;
 use isotherm_rng::Rng;
 use std::io::Write;
 use std::mem::MaybeUninit;
 use std::process::Command;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
