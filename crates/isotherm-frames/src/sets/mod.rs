@@ -34,7 +34,7 @@ use crate::memory::{Metadata, bytes_for};
 use crate::percpu::{LISTS, NoRseq, Rseq, Shape, Stacks, StopError, Stopped};
 use crate::state;
 use crate::tune::{Marks, Pressure, Tuner};
-use crate::zone::bulk::CHUNK;
+use crate::zone::CHUNK;
 use crate::{AllocError, FrameNo, FrameState, FreeError, MigrateType, Order, PAGE_BLOCK_ORDER, Request, Zone};
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;

@@ -10,7 +10,7 @@ use crate::memory::{Metadata, bytes_for};
 use crate::percpu::LISTS;
 use crate::state;
 use crate::tune::{Marks, Tuner};
-use crate::zone::bulk::CHUNK;
+use crate::zone::CHUNK;
 use crate::{AllocError, FrameNo, FreeError, MigrateType, Order, Zone};
 use core::sync::atomic::AtomicU32;
 

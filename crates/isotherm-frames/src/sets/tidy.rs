@@ -19,7 +19,7 @@ use crate::Zone;
 use crate::percpu::{LISTS, Stopped};
 use crate::sets::stock::Stock;
 use crate::tune::{Decay, Tuner};
-use crate::zone::bulk::CHUNK;
+use crate::zone::CHUNK;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
