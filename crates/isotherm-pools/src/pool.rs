@@ -66,6 +66,11 @@ impl Pool {
         HousekeepingThread::start(Arc::clone(&self.0.shared), settings)
     }
 
+    /// [`Error::Forked`] in a child that the pool is not for, as every call there. For those who decide by it.
+    pub fn check(&self) -> Result<(), Error> {
+        self.0.here().map(drop)
+    }
+
     /// What is behind the frames.
     pub fn backing(&self) -> Backing {
         self.0.source.backing

@@ -52,6 +52,7 @@ fn a_child_is_told_that_the_pool_is_not_its_own() {
                 is_refused(pool.alloc(Order::FRAME, MOVABLE)),
                 is_refused(pool.alloc_bulk(Order::FRAME, MOVABLE, 3)),
                 is_refused(pool.stats()),
+                is_refused(pool.check()),
                 is_refused(pool.trim()),
                 is_refused(pool.grow(pool.span())),
                 is_refused(pool.shrink(pool.span())),
@@ -62,7 +63,7 @@ fn a_child_is_told_that_the_pool_is_not_its_own() {
             // Neither of them touches what is the parent's.
             drop(block);
             drop(pool.clone());
-            answers == [true; 9]
+            answers == [true; 10]
         });
         assert!(told, "{:?}", pool.backing());
         assert!(pool.alloc_frame(Order::FRAME, MOVABLE).is_ok(), "the parent goes on");
