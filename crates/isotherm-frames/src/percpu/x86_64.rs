@@ -127,6 +127,25 @@ macro_rules! copy {
     };
 }
 
+/// A sequence that moves up to `$len` entries, of which the work leaves the number in `{moved}`. It may use `{room}` beside what
+/// `copy!` does.
+macro_rules! sequence_of_many {
+    ($geometry:ident, $list:ident, $values:ident, $len:ident, $moved:ident, [$($work:expr),* $(,)?]) => {
+        sequence!(
+            $geometry,
+            $list,
+            "xor {moved:e}, {moved:e}",
+            [$($work),*],
+            values = in(reg) $values,
+            len = in(reg) $len,
+            room = out(reg) _,
+            left = out(reg) _,
+            moved = out(reg) $moved,
+            four = out(xmm_reg) _,
+        )
+    };
+}
+
 /// True when `value` was pushed to the list.
 ///
 /// # Safety
@@ -198,10 +217,12 @@ pub(super) unsafe fn push_many(geometry: &Geometry, list: List, values: *const u
     let pushed: usize;
     // SAFETY: as in `push`, for as many entries as there are between the count and the limit, and in `values`.
     unsafe {
-        sequence!(
+        sequence_of_many!(
             geometry,
             list,
-            "xor {moved:e}, {moved:e}",
+            values,
+            len,
+            pushed,
             [
                 "mov {top:e}, dword ptr [{cpu} + {count}]",
                 "mov {room:e}, dword ptr [{cpu} + {count} + 4]",
@@ -215,13 +236,7 @@ pub(super) unsafe fn push_many(geometry: &Geometry, list: List, values: *const u
                 "mov {moved}, {room}",
                 "add {top:e}, {room:e}",
                 "mov dword ptr [{cpu} + {count}], {top:e}",
-            ],
-            values = in(reg) values,
-            len = in(reg) len,
-            room = out(reg) _,
-            left = out(reg) _,
-            moved = out(reg) pushed,
-            four = out(xmm_reg) _,
+            ]
         );
     }
     pushed
@@ -238,10 +253,12 @@ pub(super) unsafe fn pop_many(geometry: &Geometry, list: List, values: *mut u32,
     // SAFETY: as in `pop`, for as many entries as there are in the list and in `values`, which are written to as well:
     // over again after a restart, which nobody sees.
     unsafe {
-        sequence!(
+        sequence_of_many!(
             geometry,
             list,
-            "xor {moved:e}, {moved:e}",
+            values,
+            len,
+            popped,
             [
                 "mov {top:e}, dword ptr [{cpu} + {count}]",
                 "test {top:e}, {top:e}",
@@ -255,13 +272,7 @@ pub(super) unsafe fn pop_many(geometry: &Geometry, list: List, values: *mut u32,
                 copy!("{slot}", "{values}"),
                 "mov {moved}, {room}",
                 "mov dword ptr [{cpu} + {count}], {top:e}",
-            ],
-            values = in(reg) values,
-            len = in(reg) len,
-            room = out(reg) _,
-            left = out(reg) _,
-            moved = out(reg) popped,
-            four = out(xmm_reg) _,
+            ]
         );
     }
     popped
