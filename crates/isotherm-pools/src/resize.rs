@@ -73,7 +73,7 @@ impl Pool {
     /// [`Pool::shrink`]), nor for DAX. A system call for each such block.
     ///
     /// One block at a time is taken out of the zone for that. An allocation that finds none meanwhile waits until it is back and tries
-    /// once more before it fails; a [`Request`] that does not wait says that it would have had to. Where free blocks are shuffled, they
+    /// once more before it fails; a [`Request`](crate::Request) that does not wait says that it would have had to. Where free blocks are shuffled, they
     /// are shuffled anew at the end.
     pub fn trim(&self) -> Result<Bytes, Error> {
         let shared = self.0.here()?;

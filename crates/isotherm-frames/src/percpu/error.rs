@@ -61,7 +61,7 @@ pub enum StopError {
         /// How many there are.
         cpus: u32,
     },
-    /// Another has stopped it, and not dropped its [`Stopped`] yet.
+    /// Another has stopped it, and not dropped its [`Stopped`](super::Stopped) yet.
     #[error("stop CPU {cpu}: it is stopped already; leave it to whoever did, or try again later")]
     Stopped {
         /// Which.

@@ -69,7 +69,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Words of memory that [`Stacks`] of this shape take, `usize::MAX` where they are more than can be addressed.
+    /// Words of memory that [`Stacks`](super::Stacks) of this shape take, `usize::MAX` where they are more than can be addressed.
     pub fn words(&self) -> usize {
         self.words_checked().unwrap_or(usize::MAX)
     }

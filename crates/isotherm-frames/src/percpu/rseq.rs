@@ -4,7 +4,7 @@ use super::arch;
 use super::error::NoRseq;
 use super::layout::Area;
 
-/// That this process has restartable sequences: what [`Stacks`] are made with.
+/// That this process has restartable sequences: what [`Stacks`](super::Stacks) are made with.
 #[derive(Clone, Copy, Debug)]
 pub struct Rseq(pub(super) Area);
 

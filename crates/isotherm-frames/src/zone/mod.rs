@@ -1,7 +1,7 @@
 //! A zone: frames of one or more ranges, and everything that can be asked of them.
 //!
 //! The zone does not touch the frames it hands out, and need not be able to: they are numbers. What it knows of them is in the
-//! [`Metadata`] that the caller gives it, 9 bytes a frame and a few for placing them. One lock protects the books of a zone;
+//! [`Metadata`](crate::Metadata) that the caller gives it, 9 bytes a frame and a few for placing them. One lock protects the books of a zone;
 //! per-CPU sets ([`crate::sets`]) stand in front of it so that most allocations never see it, and every method here is safe to call
 //! from any thread beside them.
 //!
