@@ -79,23 +79,51 @@ pub fn shuffling(log: &mut Log, options: &Options) -> Result<()> {
     let mut memory = books(&on)?;
     // Written to: what is timed is not the kernel handing out pages.
     memory.fill(1);
+    let fills = fill([off, on], &mut memory)?;
+    let shuffled = shuffle_again(&on, &mut memory)?;
+    log.line("\n64 GiB, 16,384 blocks of order 10: median (least to most)");
+    log.line(format!("filled, ms                 {}", fills[0].line()));
+    log.line(format!("filled and shuffled, ms    {}", fills[1].line()));
+    shuffled.log(log);
+    log.result("fill_ms_64g", fills[0].median());
+    log.result("fill_shuffled_ms_64g", fills[1].median());
+    shuffled.results(log);
+    Ok(())
+}
+
+/// Milliseconds to fill a zone made as each of these says, in turn.
+fn fill(configs: [ZoneConfig; 2], memory: &mut [u8]) -> Result<[Times; 2]> {
     let mut fills: [Times; 2] = Default::default();
     for _ in 0..9 {
-        for (config, fill) in [off, on].iter().zip(&mut fills) {
-            let zone = Zone::new(config, Metadata::cleared(&mut memory))?;
-            let (us, quiet, added) = timed(|| zone.add(range, MigrateType::Movable));
+        for (config, fill) in configs.iter().zip(&mut fills) {
+            let zone = Zone::new(config, Metadata::cleared(memory))?;
+            let (us, quiet, added) = timed(|| zone.add(config.span, MigrateType::Movable));
             added?;
             fill.add(us / 1e3, quiet);
         }
     }
+    Ok(fills)
+}
+
+/// Shuffles of a zone, whole and hold by hold of its lock.
+#[derive(Default)]
+struct Shuffles {
+    whole_ms: Times,
+    /// The longest hold of each.
+    longest_us: Times,
+    holds_us: Vec<f64>,
+    interrupted: u32,
+}
+
+fn shuffle_again(config: &ZoneConfig, memory: &mut [u8]) -> Result<Shuffles> {
     // Of the first type that is shuffled: so the blocks are written down, which needs no lock, when the shuffler is
     // made, and each step is one hold of the lock and no more.
-    let zone = Zone::new(&on, Metadata::cleared(&mut memory))?;
-    zone.add(range, MigrateType::ALL[0])?;
-    let (mut whole, mut longest, mut holds, mut interrupted) = (Times::default(), Times::default(), Vec::new(), 0);
+    let zone = Zone::new(config, Metadata::cleared(memory))?;
+    zone.add(config.span, MigrateType::ALL[0])?;
+    let mut shuffles = Shuffles::default();
     for _ in 0..RUNS {
         let (us, quiet, ()) = timed(|| zone.shuffle());
-        whole.add(us / 1e3, quiet);
+        shuffles.whole_ms.add(us / 1e3, quiet);
         let mut shuffler = zone.shuffler();
         let mut most: f64 = 0.0;
         loop {
@@ -105,29 +133,34 @@ pub fn shuffling(log: &mut Log, options: &Options) -> Result<()> {
             }
             if quiet {
                 most = most.max(us);
-                holds.push(us);
+                shuffles.holds_us.push(us);
             } else {
-                interrupted += 1;
+                shuffles.interrupted += 1;
             }
         }
-        longest.add(most, true);
+        shuffles.longest_us.add(most, true);
     }
-    log.line("\n64 GiB, 16,384 blocks of order 10: median (least to most)");
-    log.line(format!("filled, ms                 {}", fills[0].line()));
-    log.line(format!("filled and shuffled, ms    {}", fills[1].line()));
-    log.line(format!("shuffled again, ms         {}", whole.line()));
-    log.line(format!("longest hold of a run, us  {}", longest.line()));
-    log.line(format!(
-        "any hold, us               {} of {} holds, {interrupted} interrupted ones left out",
-        spread(&holds),
-        holds.len()
-    ));
-    log.result("fill_ms_64g", fills[0].median());
-    log.result("fill_shuffled_ms_64g", fills[1].median());
-    log.result("shuffle_ms_64g", whole.median());
-    log.result("shuffle_max_hold_us", longest.median());
-    log.result("shuffle_least_max_hold_us", longest.get().iter().copied().fold(f64::INFINITY, f64::min));
-    Ok(())
+    Ok(shuffles)
+}
+
+impl Shuffles {
+    fn log(&self, log: &mut Log) {
+        log.line(format!("shuffled again, ms         {}", self.whole_ms.line()));
+        log.line(format!("longest hold of a run, us  {}", self.longest_us.line()));
+        log.line(format!(
+            "any hold, us               {} of {} holds, {} interrupted ones left out",
+            spread(&self.holds_us),
+            self.holds_us.len(),
+            self.interrupted
+        ));
+    }
+
+    fn results(&self, log: &mut Log) {
+        log.result("shuffle_ms_64g", self.whole_ms.median());
+        log.result("shuffle_max_hold_us", self.longest_us.median());
+        let least = self.longest_us.get().iter().copied().fold(f64::INFINITY, f64::min);
+        log.result("shuffle_least_max_hold_us", least);
+    }
 }
 
 /// ns a frame: taken, and taken and given back.

@@ -93,22 +93,36 @@ pub fn print(log: &mut Log, options: &Options) -> Result<()> {
 
 fn measure(row: &Row, memory: u64, options: &Options, rng: &mut Rng) -> Result<Rates> {
     let mut rates = Rates::default();
-    for draw in 0..row.draws {
-        let last = draw + 1 == row.draws;
-        measure_once(row, memory * CACHE_FRAMES, options, rng.next_u64(), last, &mut rates)?;
+    for number in 0..row.draws {
+        let (seed, last) = (rng.next_u64(), number + 1 == row.draws);
+        let draw = Draw { memory: memory * CACHE_FRAMES, operations: options.operations, seed, last };
+        measure_once(row, draw, &mut rates)?;
     }
     Ok(rates)
 }
 
+/// One draw of a row.
+#[derive(Clone, Copy)]
+struct Draw {
+    /// Frames of memory.
+    memory: u64,
+    /// Of ageing.
+    operations: u64,
+    seed: u64,
+    /// The row's last, which is checked against a simulated cache.
+    last: bool,
+}
+
 /// The footprints are one owner's that grows, since a prefix of what it takes is what it would have taken had it wanted
 /// less.
-fn measure_once(row: &Row, memory: u64, options: &Options, seed: u64, last: bool, rates: &mut Rates) -> Result<()> {
+fn measure_once(row: &Row, draw: Draw, rates: &mut Rates) -> Result<()> {
+    let Draw { memory, operations, seed, last } = draw;
     let (cache, config) = (cache()?, row.placing.config(frames_from_zero(memory), seed));
     let mut books = books(&config)?;
     let zone = zone(&config, &mut books)?;
     let mut others = Others::new(memory, seed);
     if let Some(left) = row.aged {
-        others.age(&zone, options.operations, left)?;
+        others.age(&zone, operations, left)?;
     }
     let mut owned: Vec<FrameNo> = Vec::new();
     for (at, quarters) in QUARTERS.into_iter().enumerate() {

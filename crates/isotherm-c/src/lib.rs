@@ -13,11 +13,14 @@ pub use codes::{
 pub use structs::{Options, Stats};
 
 use codes::code;
-use isotherm_pools::{Error, FrameNo, FrameRange, MigrateType, Offline, Order, Pool};
+use isotherm_pools::{
+    Error, FrameNo, FrameRange, Housekeeping, HousekeepingThread, Interval, MigrateType, Offline, Order, Pace, Pool,
+};
 use std::any::Any;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
 use std::{ptr, slice};
 
 /// Frames that are passed on at a time in bulk: their numbers have another type on the other side.
@@ -25,7 +28,11 @@ const BULK: usize = 256;
 
 /// `isotherm_pool`.
 #[derive(Debug)]
-pub struct CPool(Pool);
+pub struct CPool {
+    pool: Pool,
+    /// The thread that keeps house for it, if one was asked for.
+    housekeeping: Mutex<Option<HousekeepingThread>>,
+}
 
 /// Calls `act` and makes a number of what comes of it.
 fn answer<T: From<c_int>>(act: impl FnOnce() -> Result<T, c_int>) -> T {
@@ -49,7 +56,7 @@ fn bug(panic: &(dyn Any + Send)) -> String {
 /// It is null or of a pool that is open for as long as the result is used.
 unsafe fn pool<'a>(pool: *const CPool) -> Result<&'a Pool, c_int> {
     // SAFETY: the caller says so.
-    unsafe { pool.as_ref() }.map(|pool| &pool.0).ok_or(EINVAL)
+    unsafe { pool.as_ref() }.map(|open| &open.pool).ok_or(EINVAL)
 }
 
 /// Where a result goes.
@@ -119,7 +126,7 @@ pub unsafe extern "C" fn isotherm_pool_open(
                 let instead = opened.instead_of().map(Error::to_string).unwrap_or_default();
                 // SAFETY: null, or that many bytes, says the caller.
                 unsafe { tell(&instead, error, error_size) };
-                *into = Box::into_raw(Box::new(CPool(opened)));
+                *into = Box::into_raw(Box::new(CPool { pool: opened, housekeeping: Mutex::new(None) }));
                 Ok(0)
             }
             Err((code, sentence)) => {
@@ -424,6 +431,34 @@ pub unsafe extern "C" fn isotherm_pool_drain(handle: *mut CPool) -> i64 {
         let pool = unsafe { pool(handle) }?;
         let frames = pool.drain().map_err(|e| code(&e))?;
         i64::try_from(frames).map_err(|_| EBUG)
+    })
+}
+
+/// Starts, changes or ends the thread that keeps house.
+///
+/// # Safety
+/// `handle` is null or open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn isotherm_pool_housekeeping(
+    handle: *mut CPool,
+    interval_ns: u64,
+    idle_after: c_uint,
+    max_deferrals: c_uint,
+) -> c_int {
+    answer(|| {
+        // SAFETY: as the caller says.
+        let open = unsafe { handle.as_ref() }.ok_or(EINVAL)?;
+        open.pool.check().map_err(|e| code(&e))?;
+        let pace = Pace { idle_after, most_deferrals: max_deferrals };
+        let start = |interval| open.pool.start_housekeeping(Housekeeping { interval, pace });
+        let started = Interval::from_ns(interval_ns).map(start).transpose().map_err(|e| code(&e))?;
+        // What was there ends after it has been exchanged, so the lock is held for no longer than that.
+        let before = {
+            let mut housekeeping = open.housekeeping.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *housekeeping, started)
+        };
+        drop(before);
+        Ok(0)
     })
 }
 

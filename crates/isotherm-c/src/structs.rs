@@ -125,8 +125,27 @@ impl Options {
         if self.flags & !(OR_ANONYMOUS | CACHE_DETECTED) != 0 {
             return Err((E2BIG, format!("open a pool: unknown flags {:#x}", self.flags)));
         }
+        // SAFETY: a string or null, says the caller.
+        let builder = unsafe { self.backed() }?
+            .span(Bytes(self.span_bytes))
+            .first_frame(FrameNo(self.first_frame))
+            .shuffle(self.shuffle()?)
+            .tier(self.tier()?)
+            .watermarks(self.watermarks());
+        let builder = self.with_what_is_not_zero(builder);
+        match self.colouring()? {
+            Some(colouring) => Ok(builder.colouring(colouring)),
+            None => Ok(builder),
+        }
+    }
+
+    /// A builder for the backing.
+    ///
+    /// # Safety
+    /// The device is null or a string.
+    unsafe fn backed(&self) -> Result<PoolBuilder, Refused> {
         let bytes = Bytes(self.bytes);
-        let mut builder = match self.backing {
+        let builder = match self.backing {
             ANONYMOUS => PoolBuilder::anonymous(bytes),
             MEMFD => PoolBuilder::memfd(bytes),
             HUGE_2M => PoolBuilder::huge(bytes, HugeSize::Mib2),
@@ -143,24 +162,29 @@ impl Options {
                 self.backing
             )));
         }
-        let shuffle = match self.shuffle {
-            SHUFFLE_IF_DETECTED => None,
-            SHUFFLE => Some(true),
-            SHUFFLE_NEVER => Some(false),
-            other => return Err(no(format!("open a pool: shuffle is 0, 1 or 2, not {other}"))),
-        };
-        let tier = match self.tier {
-            TIER_BEST => Tier::Best,
-            TIER_RESTARTABLE => Tier::Restartable,
-            TIER_LOCKED => Tier::Locked,
-            other => return Err(no(format!("open a pool: tier is 0, 1 or 2, not {other}"))),
-        };
-        builder = builder
-            .tier(tier)
-            .span(Bytes(self.span_bytes))
-            .first_frame(FrameNo(self.first_frame))
-            .shuffle(shuffle)
-            .watermarks(self.watermarks());
+        Ok(builder)
+    }
+
+    fn shuffle(&self) -> Result<Option<bool>, Refused> {
+        match self.shuffle {
+            SHUFFLE_IF_DETECTED => Ok(None),
+            SHUFFLE => Ok(Some(true)),
+            SHUFFLE_NEVER => Ok(Some(false)),
+            other => Err(no(format!("open a pool: shuffle is 0, 1 or 2, not {other}"))),
+        }
+    }
+
+    fn tier(&self) -> Result<Tier, Refused> {
+        match self.tier {
+            TIER_BEST => Ok(Tier::Best),
+            TIER_RESTARTABLE => Ok(Tier::Restartable),
+            TIER_LOCKED => Ok(Tier::Locked),
+            other => Err(no(format!("open a pool: tier is 0, 1 or 2, not {other}"))),
+        }
+    }
+
+    /// What keeps its default where the caller left it zero.
+    fn with_what_is_not_zero(&self, mut builder: PoolBuilder) -> PoolBuilder {
         if self.flags & CACHE_DETECTED != 0 {
             builder = builder.cache_detected(true);
         }
@@ -173,10 +197,7 @@ impl Options {
         if self.seed != 0 {
             builder = builder.seed(self.seed);
         }
-        match self.colouring()? {
-            Some(colouring) => Ok(builder.colouring(colouring)),
-            None => Ok(builder),
-        }
+        builder
     }
 
     /// Those that are left out are as the one before.

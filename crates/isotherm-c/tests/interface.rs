@@ -345,3 +345,44 @@ fn every_result_has_words() {
     // SAFETY: as above.
     assert_eq!(unsafe { CStr::from_ptr(isotherm_version()) }.to_str(), Ok(env!("CARGO_PKG_VERSION")));
 }
+
+#[test]
+fn a_pool_keeps_house_by_itself_until_it_is_told_not_to_or_closed() {
+    const MS: u64 = 1_000_000;
+    let pool = open(&Options { backing: NUMBERS, ..options() }).unwrap();
+    let use_some = || {
+        let mut frames = [0; 8];
+        for frame in &mut frames {
+            // SAFETY: the pool is open, the place writable.
+            assert_eq!(unsafe { isotherm_pool_alloc(pool, 0, 1, null_mut(), frame) }, 0);
+        }
+        // SAFETY: the pool is open, and nobody else has the blocks.
+        frames.into_iter().for_each(|frame| assert_eq!(unsafe { isotherm_pool_free(pool, frame, 0) }, 0));
+    };
+    let wait_until_nothing_waits = || {
+        let began = std::time::Instant::now();
+        while stats(pool).waiting_frames > 0 {
+            assert!(began.elapsed().as_secs() < 60, "what idle CPUs keep does not go back");
+            thread::sleep(std::time::Duration::from_millis(1));
+        }
+    };
+    use_some();
+    // SAFETY: null, and an open pool.
+    assert_eq!(unsafe { isotherm_pool_housekeeping(null_mut(), MS, 3, 8) }, EINVAL);
+    // SAFETY: the pool is open.
+    assert_eq!(unsafe { isotherm_pool_housekeeping(pool, MS, 3, 8) }, 0);
+    wait_until_nothing_waits();
+    // SAFETY: the pool is open.
+    assert_eq!(unsafe { isotherm_pool_housekeeping(pool, 2 * MS, 1, 0) }, 0);
+    use_some();
+    wait_until_nothing_waits();
+    // SAFETY: the pool is open.
+    assert_eq!(unsafe { isotherm_pool_housekeeping(pool, 0, 0, 0) }, 0);
+    use_some();
+    assert!(stats(pool).waiting_frames > 0);
+    // And closed with a thread that would sleep for an hour.
+    // SAFETY: the pool is open.
+    assert_eq!(unsafe { isotherm_pool_housekeeping(pool, 3_600_000 * MS, 3, 8) }, 0);
+    // SAFETY: its last call.
+    unsafe { isotherm_pool_close(pool) };
+}

@@ -274,14 +274,23 @@ fn zones() -> [(&'static str, ZoneConfig); 6] {
     ]
 }
 
+/// How one zone is used: by how many threads, for how long.
+#[derive(Clone, Copy)]
+struct Round {
+    seed: u64,
+    threads: u64,
+    time: Duration,
+}
+
 /// A zone for a while: used, changed, recomputed, and in the end all of it is back.
-fn soak(config: &ZoneConfig, fronts: Fronts, seed: u64, threads: u64, time: Duration, done: &Done) {
-    let config = ZoneConfig { seed, ..*config };
+fn soak(config: &ZoneConfig, fronts: Fronts, round: Round, done: &Done) {
+    let threads = round.threads;
+    let config = ZoneConfig { seed: round.seed, ..*config };
     let (mut bytes, mut more) = (metadata(&config), Vec::new());
     let zone = Zone::new(&config, Metadata::zeroed(&mut bytes)).unwrap();
     zone.add(frames(0, FRAMES), MigrateType::Movable).unwrap();
     match fronts {
-        Fronts::Zone => run(&zone, (0..=threads).map(|_| Bare(&zone)), None, seed, time, done),
+        Fronts::Zone => run(&zone, (0..=threads).map(|_| Bare(&zone)), None, round, done),
         Fronts::Shared(tier) => {
             let config = SetsConfig { tier, ..SetsConfig::new(cpus()) };
             more.resize(config.metadata_bytes(&zone), 0);
@@ -291,7 +300,7 @@ fn soak(config: &ZoneConfig, fronts: Fronts, seed: u64, threads: u64, time: Dura
             let config = HousekeeperConfig::new(Interval::from_ns(100_000).unwrap());
             let keeper = Housekeeper::new(std::slice::from_ref(&sets), &mut slots, Spread, &config);
             (0..cpus()).for_each(|cpu| assert!(keeper.online(cpu)));
-            run(sets.zone(), (0..=threads).map(|_| &sets), Some(&keeper), seed, time, done);
+            run(sets.zone(), (0..=threads).map(|_| &sets), Some(&keeper), round, done);
             done.tidied.fetch_add(keeper.stats().drained, Relaxed);
         }
         Fronts::Owned => {
@@ -300,7 +309,7 @@ fn soak(config: &ZoneConfig, fronts: Fronts, seed: u64, threads: u64, time: Dura
             more.resize(each * usize::try_from(threads + 1).unwrap(), 0);
             let parts = more.chunks_exact_mut(each);
             let owned = parts.map(|part| OwnedSet::new(&zone, marks, Metadata::zeroed(part)).unwrap());
-            run(&zone, owned, None, seed, time, done);
+            run(&zone, owned, None, round, done);
         }
     }
 }
@@ -310,10 +319,10 @@ fn run<F: Front + Send>(
     zone: &Zone<'_>,
     fronts: impl Iterator<Item = F>,
     keeper: Option<&Housekeeper<'_, '_>>,
-    seed: u64,
-    time: Duration,
+    round: Round,
     done: &Done,
 ) {
+    let Round { seed, time, .. } = round;
     let taken = (0..FRAMES).map(|_| AtomicBool::new(false)).collect();
     let leaving = AtomicU64::new(NOTHING);
     let soak = Soak { zone, taken, leaving, end: Instant::now() + time, done };
@@ -371,15 +380,15 @@ fn soak_for_a_while() {
     let whole = Duration::from_secs(seconds);
     let each = (whole / u32::try_from(pairs.len().max(1)).unwrap()).min(Duration::from_secs(10));
     let mut rounds = 0;
-    for (round, (front, name, config)) in (0_u64..).zip(pairs.iter().cycle()) {
+    for (number, (front, name, config)) in (0_u64..).zip(pairs.iter().cycle()) {
         if begin.elapsed() >= whole {
             break;
         }
         // Odd and even in turn for each pair: some of what is done depends on it.
-        let seed = seed.wrapping_add(round << 32).wrapping_add(round / pairs.len() as u64);
-        let result = std::panic::catch_unwind(|| soak(config, *front, seed, threads, each, &done));
+        let seed = seed.wrapping_add(number << 32).wrapping_add(number / pairs.len() as u64);
+        let result = std::panic::catch_unwind(|| soak(config, *front, Round { seed, threads, time: each }, &done));
         if let Err(why) = result {
-            writeln!(err, "soak: SEED={seed}, round {round} ({front:?}, {name}): failed").unwrap();
+            writeln!(err, "soak: SEED={seed}, round {number} ({front:?}, {name}): failed").unwrap();
             std::panic::resume_unwind(why);
         }
         rounds += 1;

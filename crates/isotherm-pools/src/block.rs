@@ -1,18 +1,18 @@
 //! Blocks that own their memory.
 
-use crate::Pool;
+use crate::handle::Handle;
 use isotherm_frames::{FrameNo, Order};
 use isotherm_units::PAGE_SIZE;
 use std::{fmt, slice};
 
 /// How a block holds its pool.
 enum Holder<'p> {
-    Borrowed(&'p Pool),
-    Owned(Pool),
+    Borrowed(&'p Handle),
+    Owned(Handle),
 }
 
 impl Holder<'_> {
-    fn pool(&self) -> &Pool {
+    fn pool(&self) -> &Handle {
         match self {
             Holder::Borrowed(pool) => pool,
             Holder::Owned(pool) => pool,
@@ -45,7 +45,7 @@ impl fmt::Debug for Block<'_> {
 
 impl<'p> Block<'p> {
     /// The caller has the block of `pool`, which has memory.
-    pub(crate) fn new(pool: &'p Pool, frame: FrameNo, order: Order) -> Block<'p> {
+    pub(crate) fn new(pool: &'p Handle, frame: FrameNo, order: Order) -> Block<'p> {
         Block { holder: Holder::Borrowed(pool), frame, order, has_left: false }
     }
 
@@ -87,7 +87,7 @@ impl<'p> Block<'p> {
         Block { holder, frame, order, has_left: false }
     }
 
-    /// Its frame and order, for those who keep them elsewhere; it is not given back. See [`Pool::block`] for the way back.
+    /// Its frame and order, for those who keep them elsewhere; it is not given back. See [`Pool::block`](crate::Pool::block) for the way back.
     pub fn into_raw(mut self) -> (FrameNo, Order) {
         self.has_left = true;
         (self.frame, self.order)
@@ -105,7 +105,7 @@ impl Drop for Block<'_> {
 
 /// Several blocks of one order, handed out together and given back together.
 pub struct Blocks<'p> {
-    pool: &'p Pool,
+    pool: &'p Handle,
     frames: Vec<FrameNo>,
     order: Order,
 }
@@ -118,7 +118,7 @@ impl fmt::Debug for Blocks<'_> {
 
 impl<'p> Blocks<'p> {
     /// The caller has these blocks of `pool`, which has memory.
-    pub(crate) fn new(pool: &'p Pool, frames: Vec<FrameNo>, order: Order) -> Blocks<'p> {
+    pub(crate) fn new(pool: &'p Handle, frames: Vec<FrameNo>, order: Order) -> Blocks<'p> {
         Blocks { pool, frames, order }
     }
 

@@ -1,15 +1,19 @@
 //! What a pool is to be.
 
-use crate::backing::Source;
+use crate::backing::HugeSize;
 use crate::detect::has_direct_mapped_cache;
-use crate::{Bytes, Error, HugeSize, Pool};
-use isotherm_frames::{Colouring, FrameNo, Shuffling, Tier, Watermarks};
-use isotherm_units::PAGE_SHIFT;
+use crate::error::Error;
+use crate::housekeeping::Housekeeping;
+use crate::pool::Pool;
+use crate::shared::Shared;
+use crate::source::Source;
+use isotherm_frames::{Colouring, FrameNo, FrameRange, Shuffling, Tier, Watermarks, ZoneConfig};
+use isotherm_units::{Bytes, PAGE_SHIFT};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
 
 /// Sets for so many CPUs at the most: more than Linux can be built for.
-const MOST_CPUS: u32 = 1 << 16;
+const MAX_CPUS: u32 = 1 << 16;
 
 #[derive(Clone, Debug)]
 enum Wanted {
@@ -38,15 +42,16 @@ pub struct PoolBuilder {
     bytes: Bytes,
     span: Bytes,
     fall_back: bool,
-    pub(crate) first_frame: FrameNo,
+    first_frame: FrameNo,
     shuffling: Shuffling,
     detected: Option<bool>,
     sysfs: PathBuf,
-    pub(crate) colouring: Option<Colouring>,
-    pub(crate) watermarks: Watermarks,
-    pub(crate) seed: Option<u64>,
-    pub(crate) cpus: Option<u32>,
-    pub(crate) tier: Tier,
+    colouring: Option<Colouring>,
+    watermarks: Watermarks,
+    seed: Option<u64>,
+    cpus: Option<u32>,
+    tier: Tier,
+    housekeeping: Option<Housekeeping>,
 }
 
 impl PoolBuilder {
@@ -65,6 +70,7 @@ impl PoolBuilder {
             seed: None,
             cpus: None,
             tier: Tier::Best,
+            housekeeping: None,
         }
     }
 
@@ -141,7 +147,7 @@ impl PoolBuilder {
     }
 
     /// Whether free blocks will be shuffled, and why.
-    pub(crate) fn decided(&self) -> Shuffling {
+    fn decided(&self) -> Shuffling {
         if self.detected.unwrap_or_else(|| has_direct_mapped_cache(&self.sysfs)) {
             self.shuffling.detected()
         } else {
@@ -177,6 +183,13 @@ impl PoolBuilder {
     /// How the sets keep threads apart. Default: restartable sequences where there are any, else locks.
     pub fn tier(mut self, tier: Tier) -> PoolBuilder {
         self.tier = tier;
+        self
+    }
+
+    /// A thread of the pool's own that gives back what its sets keep too much, and what CPUs that have become idle left in theirs.
+    /// Default: none; what waits in a set stays there until an allocation finds nothing else. The thread ends with the pool.
+    pub fn housekeeping(mut self, settings: Housekeeping) -> PoolBuilder {
+        self.housekeeping = Some(settings);
         self
     }
 
@@ -221,7 +234,14 @@ impl PoolBuilder {
         if let Some((what, value)) = parts.into_iter().find(|(_, value)| !value.0.is_multiple_of(unit.0)) {
             return Err(Error::Unaligned { what, value, unit });
         }
-        Pool::new(self, source, bytes, span)
+        let config = ZoneConfig {
+            watermarks: self.watermarks,
+            shuffle: self.decided(),
+            colouring: self.colouring,
+            seed: self.seed_or_random(),
+            ..ZoneConfig::new(FrameRange::new(self.first_frame, self.first_frame.plus(span.pages())))
+        };
+        Pool::new(Shared::new(source, &config, bytes, self.cpus, self.tier)?, self.housekeeping)
     }
 
     /// What does not depend on the backing.
@@ -230,8 +250,8 @@ impl PoolBuilder {
         if first.0.checked_add(span.pages()).is_none_or(|end| end > u64::MAX >> PAGE_SHIFT) {
             return Err(Error::FirstFrame { first, span });
         }
-        if let Some(cpus) = self.cpus.filter(|&cpus| cpus > MOST_CPUS) {
-            return Err(Error::Cpus { cpus, most: MOST_CPUS });
+        if let Some(cpus) = self.cpus.filter(|&cpus| cpus > MAX_CPUS) {
+            return Err(Error::Cpus { cpus, most: MAX_CPUS });
         }
         if marks.min > marks.low || marks.low > marks.high {
             return Err(Error::Watermarks(marks));
@@ -239,7 +259,7 @@ impl PoolBuilder {
         Ok(())
     }
 
-    pub(crate) fn seed_or_random(&self) -> u64 {
+    fn seed_or_random(&self) -> u64 {
         self.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish())
     }
 }

@@ -1,6 +1,6 @@
 //! What can go wrong with a pool, in words that say what to do.
 
-use crate::HugeSize;
+use crate::backing::HugeSize;
 use isotherm_frames::{
     AddError, AllocError, ConfigError, FrameNo, FrameRange, FreeError, OfflineError, SetsError, Watermarks,
     zone::Inconsistent,

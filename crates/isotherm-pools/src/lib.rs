@@ -36,17 +36,24 @@ mod block;
 mod builder;
 mod detect;
 mod error;
-mod front;
+mod frames;
+mod handle;
+mod housekeeping;
 mod memory;
 mod pool;
+mod ranges;
+mod resize;
+mod shared;
+mod source;
 
 pub use backing::{Backing, HugeSize};
 pub use block::{Block, Blocks};
 pub use builder::PoolBuilder;
 pub use error::Error;
+pub use housekeeping::{Housekeeping, HousekeepingThread};
 pub use isotherm_frames::{
-    AddError, AllocError, Choice, Colouring, FrameNo, FrameRange, FrameState, FreeError, MigrateType, Offline, Order,
-    Request, SetsError, Shuffling, Switch, Tier, Urgency, Watermarks, WrongFree, ZoneStats,
+    AddError, AllocError, Choice, Colouring, FrameNo, FrameRange, FrameState, FreeError, Interval, MigrateType,
+    Offline, Order, Pace, Request, SetsError, Shuffling, Switch, Tier, Urgency, Watermarks, WrongFree, ZoneStats,
 };
 pub use isotherm_units::Bytes;
 pub use pool::{Pool, PoolStats};

@@ -1,6 +1,8 @@
 //! Real forks: who goes on with a pool, and who is told that it is not his.
 
-use isotherm_pools::{Bytes, Error, FrameNo, FrameRange, MigrateType, Order, Pool, PoolBuilder, Tier};
+use isotherm_pools::{
+    Bytes, Error, FrameNo, FrameRange, Housekeeping, Interval, MigrateType, Order, Pool, PoolBuilder, Tier,
+};
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -50,6 +52,7 @@ fn a_child_is_told_that_the_pool_is_not_its_own() {
                 is_refused(pool.alloc(Order::FRAME, MOVABLE)),
                 is_refused(pool.alloc_bulk(Order::FRAME, MOVABLE, 3)),
                 is_refused(pool.stats()),
+                is_refused(pool.check()),
                 is_refused(pool.trim()),
                 is_refused(pool.grow(pool.span())),
                 is_refused(pool.shrink(pool.span())),
@@ -60,7 +63,7 @@ fn a_child_is_told_that_the_pool_is_not_its_own() {
             // Neither of them touches what is the parent's.
             drop(block);
             drop(pool.clone());
-            answers == [true; 9]
+            answers == [true; 10]
         });
         assert!(told, "{:?}", pool.backing());
         assert!(pool.alloc_frame(Order::FRAME, MOVABLE).is_ok(), "the parent goes on");
@@ -236,4 +239,33 @@ fn a_limit_for_the_size_of_files_is_an_error_and_no_signal() {
             && pool.alloc_zeroed(Order::MAX, MOVABLE).is_ok()
     });
     assert!(refused);
+}
+
+/// The thread is the parent's: the child must neither wait for it nor ring for it.
+#[test]
+fn a_child_of_a_pool_with_housekeeping_may_drop_it_and_start_its_own() {
+    let often = Housekeeping { interval: Interval::from_ns(100_000).unwrap(), ..Housekeeping::default() };
+    let pool = PoolBuilder::anonymous(Bytes::of_mib(8)).housekeeping(often).build().unwrap();
+    for _ in 0..20 {
+        // One that is refused, dropped by the child alone.
+        let mut held = Some(pool.clone());
+        assert!(in_child(|| {
+            let refused = held.as_ref().is_some_and(|pool| is_refused(pool.start_housekeeping(often)));
+            drop(held.take());
+            refused
+        }));
+        // And one that goes on there: until `act` returns in the child, only that is forked.
+        // SAFETY: as in `in_child`.
+        let forked = pool.while_quiet(|| unsafe { libc::fork() }).unwrap();
+        if forked == 0 {
+            let works = pool.alloc_frame(Order::FRAME, MOVABLE).is_ok();
+            let started = pool.start_housekeeping(often).map(drop).is_ok();
+            drop(pool);
+            // SAFETY: ends the child without running what belongs to the parent.
+            unsafe { libc::_exit(if works && started { 0 } else { 1 }) }
+        }
+        assert!(found(forked));
+        assert!(pool.alloc(Order::FRAME, MOVABLE).is_ok(), "the parent goes on");
+    }
+    pool.validate().unwrap();
 }

@@ -1,51 +1,39 @@
-//! What stands for restartable sequences where there are none: a registration that cannot exist, so that no stacks can
-//! either, and callers need no `cfg`.
+//! What stands for restartable sequences where there are none, as on every processor but x86-64: an area that cannot
+//! exist, so that no stacks can either, and callers need no `cfg`.
 
-use super::{Geometry, NoRseq};
+use super::error::NoRseq;
+use super::layout::{Area, Geometry, List};
 
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Registration {}
-
-impl Registration {
-    pub(super) fn find() -> Result<Registration, NoRseq> {
-        Err(NoRseq::Target)
-    }
-
-    pub(super) fn cpu_id(self) -> i32 {
-        match self {}
-    }
-
-    pub(super) fn restart(self, _cpu: u32) -> Result<(), i32> {
-        match self {}
-    }
+pub(super) fn area() -> Result<Area, NoRseq> {
+    Err(NoRseq::Target)
 }
 
-pub(super) unsafe fn push(geometry: &Geometry, _count: usize, _entries: usize, _value: u32) -> bool {
-    match geometry.registration {}
+pub(super) fn allow_restarts() -> Result<(), NoRseq> {
+    Err(NoRseq::Target)
 }
 
-pub(super) unsafe fn pop(geometry: &Geometry, _count: usize, _entries: usize) -> u64 {
-    match geometry.registration {}
+pub(super) fn restart(area: Area, _cpu: u32) -> Result<(), i32> {
+    match area {}
 }
 
-pub(super) unsafe fn push_many(
-    geometry: &Geometry,
-    _count: usize,
-    _entries: usize,
-    _values: *const u32,
-    _len: usize,
-) -> usize {
-    match geometry.registration {}
+pub(super) fn cpu_id(area: Area) -> i32 {
+    match area {}
 }
 
-pub(super) unsafe fn pop_many(
-    geometry: &Geometry,
-    _count: usize,
-    _entries: usize,
-    _values: *mut u32,
-    _len: usize,
-) -> usize {
-    match geometry.registration {}
+pub(super) unsafe fn push(geometry: &Geometry, _list: List, _value: u32) -> bool {
+    match geometry.area {}
+}
+
+pub(super) unsafe fn pop(geometry: &Geometry, _list: List) -> u64 {
+    match geometry.area {}
+}
+
+pub(super) unsafe fn push_many(geometry: &Geometry, _list: List, _values: *const u32, _len: usize) -> usize {
+    match geometry.area {}
+}
+
+pub(super) unsafe fn pop_many(geometry: &Geometry, _list: List, _values: *mut u32, _len: usize) -> usize {
+    match geometry.area {}
 }
 
 #[cfg(test)]

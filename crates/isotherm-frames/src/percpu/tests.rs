@@ -1,10 +1,12 @@
+use super::layout::ALIGN;
+use super::stacks::PIECE;
 use super::*;
 use isotherm_rng::Rng;
 use std::io::Write;
 use std::mem::MaybeUninit;
 use std::process::Command;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -532,10 +534,7 @@ static STASH: [AtomicU32; 4096] = [const { AtomicU32::new(0) }; 4096];
 
 /// Where the interrupted thread goes on: in the section of restarts, if it was in a sequence.
 fn interrupted_at(context: &libc::ucontext_t) -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    return context.uc_mcontext.gregs[libc::REG_RIP as usize].cast_unsigned();
-    #[cfg(target_arch = "aarch64")]
-    return context.uc_mcontext.pc;
+    context.uc_mcontext.gregs[libc::REG_RIP as usize].cast_unsigned()
 }
 
 extern "C" fn on_signal(_signal: libc::c_int, _info: *mut libc::siginfo_t, context: *mut libc::c_void) {
@@ -723,22 +722,16 @@ fn a_thread_that_pthread_create_made_is_as_any_other() {
 /// This thread's area, and what the kernel takes for a registration.
 fn area(rseq: Rseq) -> *mut u8 {
     let pointer: *mut u8;
-    #[cfg(target_arch = "x86_64")]
     // SAFETY: reads the word that the ABI keeps the thread pointer itself in.
     unsafe {
         std::arch::asm!("mov {}, fs:[0]", out(reg) pointer, options(nostack, preserves_flags, readonly));
-    }
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: reads a register.
-    unsafe {
-        std::arch::asm!("mrs {}, tpidr_el0", out(reg) pointer, options(nostack, preserves_flags, nomem));
     }
     pointer.wrapping_byte_offset(rseq.0.offset)
 }
 
 /// Registers (`flags` 0) or unregisters (1) this thread, with the length that glibc up to 2.39 gives.
 fn register(area: *mut u8, flags: i32) -> bool {
-    let signature = if cfg!(target_arch = "x86_64") { 0x5305_3053_u32 } else { 0xd428_bc00 };
+    let signature = 0x5305_3053_u32;
     // SAFETY: the area is this thread's and is as long as said.
     unsafe { libc::syscall(libc::SYS_rseq, area, 32, flags, signature) == 0 }
 }

@@ -85,20 +85,15 @@ impl<'m> LockedStacks<'m> {
         self.try_on(self.cpu(), |stock| stock.pop_many(list, into))
     }
 
-    /// Keeps everyone out of a CPU's stock. Tries for a while, against those who hold it for some ns.
-    pub(super) fn hold(&self, cpu: u32) -> Option<Tried<'m>> {
-        self.of(cpu)?.0.try_long()
-    }
-
-    /// The same, and the stock that it is kept out of.
-    pub(super) fn hold_stock(&self, cpu: u32) -> Option<(Tried<'m>, Stock<'m, '_>)> {
+    /// Keeps everyone out of a CPU's stock, which comes with the lock. Tries for a while, against those who hold it for some ns.
+    pub(super) fn hold(&self, cpu: u32) -> Option<(Tried<'m>, Stock<'m, '_>)> {
         let (lock, stock) = self.of(cpu)?;
         Some((lock.try_long()?, stock))
     }
 
     /// Takes blocks off any CPU's list: how many there were. `None` if the stock cannot be had.
     pub(super) fn take_from(&self, cpu: u32, list: usize, into: &mut [u32]) -> Option<usize> {
-        let (_held, stock) = self.hold_stock(cpu)?;
+        let (_held, stock) = self.hold(cpu)?;
         Some(stock.pop_many(list, into))
     }
 

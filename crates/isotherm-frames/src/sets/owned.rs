@@ -3,14 +3,17 @@
 //! For programs with a thread for each core, and for everything that is single-threaded anyway. What waits in it is nobody else's
 //! until the set is drained or dropped; the handle can be sent to another thread, and does not care on which CPU it runs.
 
+use super::error::SetsError;
+use super::exchange::{Mark, Want};
+use super::front::Front;
+use super::lists::{capacities, list_of, order_of};
 use super::stock::{self, Starts, Stock};
-use super::tidy::Memory;
-use super::{Front, Mark, SetsError, Want, capacities, list_of, order_of};
+use super::turn::{Course, Memory, Pace, Tidied};
 use crate::memory::{Metadata, bytes_for};
 use crate::percpu::LISTS;
 use crate::state;
-use crate::tune::{Marks, Tuner};
-use crate::zone::bulk::CHUNK;
+use crate::tune::{Decay, Marks, Tuner};
+use crate::zone::CHUNK;
 use crate::{AllocError, FrameNo, FreeError, MigrateType, Order, Zone};
 use core::sync::atomic::AtomicU32;
 
@@ -23,8 +26,8 @@ pub struct OwnedSet<'z, 'm> {
     words: &'z [AtomicU32],
     starts: Starts,
     pub(super) tuner: Tuner,
-    pub(super) memory: Memory,
-    pub(super) frames: u32,
+    memory: Memory,
+    frames: u32,
 }
 
 impl<'z, 'm> OwnedSet<'z, 'm> {
@@ -162,6 +165,40 @@ impl<'z, 'm> OwnedSet<'z, 'm> {
             self.zone.give_back(&buffer[..got], order);
             self.frames -= u32::try_from(got).unwrap_or(0) << order.get();
         }
+    }
+}
+
+/// Housekeeping, which only the owner can do.
+impl OwnedSet<'_, '_> {
+    /// One turn of housekeeping, by the owner: as [`Sets::tidy`](super::Sets::tidy). There is no other way to have an owned set tidied.
+    pub fn tidy(&mut self, pace: &Pace) -> Tidied {
+        let counts = self.counts();
+        let decay = self.memory.begin(&mut self.tuner, &counts, pace);
+        self.turn(pace, decay)
+    }
+
+    /// Goes on with a turn that was put off: as [`Sets::tidy_rest`](super::Sets::tidy_rest).
+    pub fn tidy_rest(&mut self, pace: &Pace) -> Tidied {
+        let counts = self.counts();
+        match self.memory.rest(&self.tuner, &counts) {
+            Some(drain) => self.turn(pace, Decay { drain, again: true }),
+            None => Tidied::NO_REST,
+        }
+    }
+
+    fn counts(&self) -> [u32; LISTS] {
+        core::array::from_fn(|list| self.stock().count(list))
+    }
+
+    fn turn(&mut self, pace: &Pace, decay: Decay) -> Tidied {
+        let batch = self.tuner.marks().batch;
+        let mut course = Course::new(self.zone(), batch, &self.memory, pace, decay);
+        while course.left > 0 && course.go(&mut self.stock()) {}
+        let tidied = course.tidied;
+        self.frames -= u32::try_from(tidied.drained).unwrap_or(self.frames);
+        let (counts, began) = (self.counts(), self.memory);
+        self.memory.end(&began, &counts, &tidied, course.next());
+        Tidied { again: tidied.again || tidied.is_deferred(), ..tidied }
     }
 }
 

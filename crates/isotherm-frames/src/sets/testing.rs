@@ -47,7 +47,7 @@ pub(crate) fn fill(sets: &Sets<'_>, frames: usize) -> Vec<FrameNo> {
 
 /// Sets what the set of a CPU may keep.
 pub(crate) fn let_keep(sets: &Sets<'_>, cpu: u32, high: u32) {
-    sets.aside(cpu).unwrap().1[0].store(high, Relaxed);
+    sets.asides.of(cpu).unwrap().tuner[0].store(high, Relaxed);
 }
 
 /// The shared tiers that there are here.

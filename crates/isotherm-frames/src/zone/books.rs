@@ -1,9 +1,10 @@
-//! A zone's books: which blocks are free, split when one is taken, merged when one comes back. All of it under the zone's lock.
+//! A zone's books: which blocks are free, split when one is taken, merged when one comes back. All of it under the zone's lock. Which
+//! block is taken is decided in `take`.
 //!
 //! The rules are the Linux allocator's, so that what is known about it holds here: buddies differ in one bit; the smallest block
 //! that does is taken, from the head of its list, and what is left over goes back to the head; a freed block goes to the tail if its
 //! next buddy is free, since both together will soon be a larger one. What is not the kernel's is said where it is done: runs of
-//! blocks are cut from one large one at once ([`Books::take_run`]), which is what bulk allocation costs least with.
+//! blocks are cut from one large one at once (`take_run`), which is what bulk allocation costs least with.
 //!
 //! Indices are frame numbers less the zone's first, which is a multiple of the largest block, so buddies are found in them as well.
 
@@ -18,18 +19,6 @@ use isotherm_rng::Rng;
 
 /// Frames of a page block.
 pub(crate) const PAGE_BLOCK_FRAMES: u32 = 1 << PAGE_BLOCK_ORDER;
-/// A block smaller than this is not worth claiming its page block for, if what is asked for can be moved (half a page block's order).
-const WORTH_CLAIMING: u32 = PAGE_BLOCK_ORDER / 2;
-
-/// The part of a larger block that `most` blocks of `order` are cut from: the next power of two if less than a fourth of it is left
-/// over, else the one below, and what is missing is another run.
-#[inline]
-pub(crate) fn part_for(order: Order, most: u32) -> Order {
-    let most = most.max(1);
-    let up = most.next_power_of_two();
-    let blocks = if most > up / 4 * 3 { up.ilog2() } else { most.ilog2() };
-    Order::new(order.get() + blocks).unwrap_or(Order::MAX)
-}
 
 /// What has happened, counted since the zone was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,15 +61,6 @@ impl<'m> Placement<'m> {
         self.bits_left -= 1;
         bit
     }
-}
-
-/// Blocks next to each other, of one order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
-    /// Index of the first.
-    pub(crate) first: u32,
-    /// How many.
-    pub(crate) blocks: u32,
 }
 
 /// What lies where: the states of frames and page blocks.
@@ -176,131 +156,12 @@ impl<'m> Books<'m> {
         head
     }
 
-    /// Takes up to `most` blocks of `order` next to each other; 1 for a single one.
-    pub(crate) fn take_run(&mut self, order: Order, migrate: MigrateType, most: u32) -> Option<Run> {
-        if self.placement.colours.is_some() {
-            return crate::colour::take_run(self, order, migrate, most);
-        }
-        self.take_run_anywhere(order, migrate, most)
-    }
-
-    /// The same, wherever the lists say.
-    #[inline]
-    pub(crate) fn take_run_anywhere(&mut self, order: Order, migrate: MigrateType, most: u32) -> Option<Run> {
-        loop {
-            if let Some(found) = self.lists.smallest(order, Kind::Of(migrate)) {
-                let to = part_for(order, most).min(found);
-                return self
-                    .take_first(found, Kind::Of(migrate), to)
-                    .map(|first| self.took(first, to, found, order, most));
-            }
-            if !self.claim(order, migrate) {
-                return self.steal(order, migrate);
-            }
-        }
-    }
-
-    /// Takes the first block of a list, or its first part of order `to`.
-    #[inline]
-    fn take_first(&mut self, found: Order, kind: Kind, to: Order) -> Option<u32> {
-        let index = self.lists.first(found, kind)?;
-        self.lists.unlink(index, found, kind);
-        Some(self.split(index, found, to, index))
-    }
-
-    /// Books up to `most` blocks of `order` at the start of a part of a free block of order `from` as taken. What the part has more
-    /// stays free.
-    #[inline]
-    pub(crate) fn took(&mut self, first: u32, part: Order, from: Order, order: Order, most: u32) -> Run {
-        let run = Run { first, blocks: (part.frames() >> order.get()).min(most.max(1)) };
-        let frames = run.blocks << order.get();
-        let mut left = first + frames;
-        let end = first + part.frames();
-        while left < end {
-            let piece = Order::new(left.trailing_zeros().min((end - left).ilog2())).unwrap_or(Order::FRAME);
-            self.insert(left, piece, End::Head);
-            left += piece.frames();
-        }
-        self.less_free(u64::from(frames));
-        if let Some(colours) = &mut self.placement.colours {
-            colours.taken(first, frames, from);
-        }
-        run
-    }
-
-    /// Takes the block of `order` that starts at `index`, if it is free and may be handed out.
-    pub(crate) fn take_at(&mut self, index: u32, order: Order) -> Option<Run> {
-        let (head, from) = self.covering(index)?;
-        if from < order || self.page_block(head).is_isolated() {
-            return None;
-        }
-        self.remove(head, from);
-        let first = self.split(head, from, order, index);
-        Some(self.took(first, order, from, order, 1))
-    }
-
-    /// Makes a page block of another type one of this type, if most of it is free or alike. True if there is something to take now.
-    ///
-    /// From the largest down: what is claimed is then large, and the next that looks for it need not mix.
-    fn claim(&mut self, order: Order, migrate: MigrateType) -> bool {
-        for current in (order.get()..=MAX_ORDER).rev().filter_map(Order::new) {
-            let other = migrate.fallbacks().map(Kind::Of).into_iter().find_map(|k| self.lists.first(current, k));
-            let Some(index) = other else { continue };
-            if current.get() < WORTH_CLAIMING && migrate == MigrateType::Movable {
-                return false;
-            }
-            if current.get() >= PAGE_BLOCK_ORDER {
-                self.claim_whole(index, current, migrate);
-                return true;
-            }
-            if self.claim_page_block(index, migrate) {
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Gives a free block of whole page blocks another type.
-    pub(crate) fn claim_whole(&mut self, index: u32, order: Order, migrate: MigrateType) {
-        self.remove(index, order);
-        self.set_type(index, order, migrate);
-        self.insert(index, order, End::Head);
-        self.events.claimed += 1;
-    }
-
-    fn set_type(&mut self, index: u32, order: Order, migrate: MigrateType) {
+    /// Gives the page blocks of a block another type.
+    pub(crate) fn set_type(&mut self, index: u32, order: Order, migrate: MigrateType) {
         for page_block in index >> PAGE_BLOCK_ORDER..(index + order.frames()) >> PAGE_BLOCK_ORDER {
             let block = PageBlock(get8(self.page_blocks, page_block));
             set8(self.page_blocks, page_block, block.with_type(migrate).0);
         }
-    }
-
-    /// Gives the page block of a frame another type, if at least half of it is free or of that type already.
-    fn claim_page_block(&mut self, index: u32, migrate: MigrateType) -> bool {
-        let first = index & !(PAGE_BLOCK_FRAMES - 1);
-        let was = self.page_block(first).migrate();
-        let (mut free, mut movable) = (0, 0);
-        let mut index = first;
-        while index < first + PAGE_BLOCK_FRAMES {
-            let (state, order) = self.block_at(index);
-            match state {
-                FrameState::Free(_) => free += order.frames(),
-                FrameState::Allocated(_, MigrateType::Movable) => movable += order.frames(),
-                _ => {}
-            }
-            index += order.frames();
-        }
-        let alike = match (migrate, was) {
-            (MigrateType::Movable, _) => movable,
-            (_, MigrateType::Movable) => PAGE_BLOCK_FRAMES - free - movable,
-            _ => 0,
-        };
-        if free + alike < PAGE_BLOCK_FRAMES / 2 {
-            return false;
-        }
-        self.retype_page_block(first, PageBlock::present(migrate));
-        self.events.claimed += 1;
-        true
     }
 
     /// Moves what is free in a page block to the lists of another type, or to those of what is on its way out.
@@ -330,19 +191,6 @@ impl<'m> Books<'m> {
             FrameState::Hole | FrameState::Inside => Order::FRAME,
         };
         (state, order)
-    }
-
-    /// Takes one block from a page block of another type, which keeps its type.
-    fn steal(&mut self, order: Order, migrate: MigrateType) -> Option<Run> {
-        for current in (order.get()..=MAX_ORDER).filter_map(Order::new) {
-            for kind in migrate.fallbacks().map(Kind::Of) {
-                if let Some(first) = self.take_first(current, kind, order) {
-                    self.events.stolen += 1;
-                    return Some(self.took(first, order, current, order, 1));
-                }
-            }
-        }
-        None
     }
 
     /// Takes a block back, which nobody has any more, and merges it with its buddies as far as they are free.

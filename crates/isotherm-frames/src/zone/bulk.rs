@@ -3,13 +3,31 @@
 //! A run of blocks is cut from one larger block with one list operation, where the kernel splits it down to single frames one by
 //! one. The lock is held for one [`CHUNK`] at a time.
 
-use super::Zone;
+use super::alloc::Zone;
 use super::books::Books;
+use super::request::AllocError;
+use super::watermark::Urgency;
 use crate::state::{self, FreeError};
-use crate::{AllocError, FrameNo, MigrateType, Order, Urgency};
+use crate::{FrameNo, MigrateType, Order};
 
 /// Blocks that are taken or given under one hold of the lock.
 pub(crate) const CHUNK: usize = 64;
+
+/// What many blocks are taken as.
+#[derive(Clone, Copy)]
+struct Wanted {
+    order: Order,
+    migrate: MigrateType,
+    /// To wait in a per-CPU set, not to be handed out.
+    into_set: bool,
+}
+
+impl Wanted {
+    /// The state of each of them.
+    fn byte(self) -> u8 {
+        if self.into_set { state::cached(self.order) } else { state::allocated(self.order, self.migrate) }
+    }
+}
 
 impl Zone<'_> {
     /// Hands out blocks of `order` until `frames` is full or none is left; how many. Their places are the first that do, so many of
@@ -21,8 +39,8 @@ impl Zone<'_> {
         for chunk in frames.chunks_mut(CHUNK) {
             let mut books = self.books.lock();
             let most = self.above_min(&books, order).min(chunk.len());
-            let byte = state::allocated(order, migrate);
-            let got = self.take_many(&mut books, order, migrate, byte, most, |at, index| chunk[at] = self.frame(index));
+            let wanted = Wanted { order, migrate, into_set: false };
+            let got = self.take_many(&mut books, wanted, most, |at, index| chunk[at] = self.frame(index));
             done += got;
             if got < chunk.len() {
                 books.events.failed += 1;
@@ -62,7 +80,8 @@ impl Zone<'_> {
         let mut books = self.enter(order, no_wait)?;
         self.check_watermark(&mut books, order, Urgency::Normal)?;
         let most = self.above_min(&books, order).min(into.len());
-        let got = self.take_many(&mut books, order, migrate, state::cached(order), most, |at, index| into[at] = index);
+        let wanted = Wanted { order, migrate, into_set: true };
+        let got = self.take_many(&mut books, wanted, most, |at, index| into[at] = index);
         if got == 0 {
             books.events.failed += 1;
             return Err(AllocError::Exhausted { order, free_blocks: books.free_blocks() });
@@ -99,16 +118,10 @@ impl Zone<'_> {
         }
     }
 
-    /// Takes up to `most` blocks, gives each the state `byte`, and tells `each` its number and index.
-    fn take_many(
-        &self,
-        books: &mut Books<'_>,
-        order: Order,
-        migrate: MigrateType,
-        byte: u8,
-        most: usize,
-        mut each: impl FnMut(usize, u32),
-    ) -> usize {
+    /// Takes up to `most` blocks, marks each as what is wanted, and tells `each` its number and index.
+    fn take_many(&self, books: &mut Books<'_>, wanted: Wanted, most: usize, mut each: impl FnMut(usize, u32)) -> usize {
+        let Wanted { order, migrate, into_set } = wanted;
+        let byte = wanted.byte();
         let level = books.placement.colours.as_mut().and_then(|c| c.lowest());
         let mut got = 0;
         while got < most {
@@ -120,10 +133,7 @@ impl Zone<'_> {
                 each(got, index);
                 got += 1;
             }
-            if level.is_some()
-                && byte == state::cached(order)
-                && books.placement.colours.as_mut().and_then(|c| c.lowest()) != level
-            {
+            if level.is_some() && into_set && books.placement.colours.as_mut().and_then(|c| c.lowest()) != level {
                 break;
             }
         }

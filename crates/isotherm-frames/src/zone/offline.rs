@@ -5,7 +5,7 @@
 //! Once all of it has come back, it is gone. Making users give frames back is not this module's business, nor emptying the per-CPU
 //! sets in which some may wait: both happen between two calls.
 
-use super::Zone;
+use super::alloc::Zone;
 use super::books::{Books, PAGE_BLOCK_FRAMES};
 use crate::memory::set8;
 use crate::state::{self, PageBlock};

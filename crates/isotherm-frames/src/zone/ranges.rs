@@ -4,11 +4,11 @@
 //! lock, so that whoever allocates meanwhile hardly notices. Only the heads of blocks are written to: a TiB is added in the time
 //! that 262,144 list entries take.
 
-use super::Zone;
+use super::alloc::Zone;
 use super::books::{Books, PAGE_BLOCK_FRAMES};
 use super::lists::End;
-use super::shuffle::permute;
-use crate::memory::{get8, set8};
+use super::shuffling::permute;
+use crate::memory::set8;
 use crate::state::{self, PageBlock};
 use crate::{FrameRange, MAX_ORDER, MigrateType, Order, PAGE_BLOCK_ORDER};
 use core::sync::atomic::Ordering::Relaxed;
@@ -208,9 +208,4 @@ fn whole_blocks(start: u32, end: u32) -> (u32, u32) {
 fn largest_at(index: u32, end: u32) -> Order {
     let aligned = index.trailing_zeros().min(MAX_ORDER);
     Order::new(aligned.min((end - index).ilog2())).unwrap_or(Order::FRAME)
-}
-
-/// Whether the byte of a page block says that it is there.
-pub(super) fn is_present(zone: &Zone<'_>, page_block: u32) -> bool {
-    PageBlock(get8(zone.page_blocks, page_block)).is_present()
 }

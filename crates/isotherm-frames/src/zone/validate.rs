@@ -1,6 +1,6 @@
 //! The truth, recomputed slowly: for tests, soaks, and those who suspect a bug.
 
-use super::Zone;
+use super::alloc::Zone;
 use super::books::{Books, PAGE_BLOCK_FRAMES};
 use super::lists::{KINDS, Kind};
 use crate::memory::get8;

@@ -1,6 +1,6 @@
 use super::*;
 use crate::sets::testing::{assert_all_there, fill, let_keep, memory, pretend, sets, tiers};
-use crate::sets::{Front, Tier};
+use crate::sets::{Front, OwnedSet, Tier};
 use crate::tune::{Marks, Pressure};
 use crate::{FrameNo, MigrateType, Order, SetsConfig, SetsError};
 use std::thread;
@@ -222,9 +222,9 @@ fn lists_give_in_turn() {
     let_keep(&sets, 3, 1152);
     // 1200 wait, 1008 may: 63 single ones, 31 twos, 63 single ones, and two twos.
     let tidied = sets.tidy(3, &NEVER_IDLE);
-    let movable = |order| crate::sets::list_of(order, MOVABLE).unwrap();
+    let movable = |order| crate::sets::lists::list_of(order, MOVABLE).unwrap();
     assert_eq!((tidied.drained, tidied.chunks), (192, 4));
-    assert_eq!((sets.count(3, movable(Order::FRAME)), sets.count(3, movable(two))), (400 - 126, 400 - 33));
+    assert_eq!((sets.lists.count(3, movable(Order::FRAME)), sets.lists.count(3, movable(two))), (400 - 126, 400 - 33));
     assert_all_there(&sets, 0);
 }
 
@@ -237,19 +237,13 @@ fn a_set_that_cannot_be_had_is_missed() {
         let cpu = (0..1024).find(|&cpu| sets.waiting(cpu) > 0).unwrap();
         let waiting = sets.waiting(cpu);
         (0..3).for_each(|_| assert_eq!(sets.tidy(cpu, &Pace::default()).drained, 0));
-        let missed = match &sets.kind {
-            Kind::Restartable(stacks) => {
-                let _stopped = stacks.stop(cpu).unwrap();
-                sets.tidy(cpu, &Pace::default())
-            }
-            Kind::Locked(stacks) => {
-                let _held = stacks.hold(cpu).unwrap();
-                sets.tidy(cpu, &Pace::default())
-            }
+        let missed = {
+            let _held = sets.lists.hold(cpu).unwrap();
+            sets.tidy(cpu, &Pace::default())
         };
         assert_eq!((missed.missed, missed.drained, missed.again), (true, 0, true), "{tier:?}");
         assert_eq!(sets.tidy(cpu, &Pace::default()).drained, waiting);
-        let _tuner = sets.aside(cpu).unwrap().0.try_lock().unwrap();
+        let _tuner = sets.asides.of(cpu).unwrap().lock.try_lock().unwrap();
         assert!(sets.tidy(cpu, &Pace::default()).missed);
         assert_eq!(sets.tidy(5000, &Pace::default()), Tidied::default());
         assert!(!sets.is_untidy(5000, &Pace::default()));

@@ -1,108 +1,74 @@
-//! What hands out the frames of a pool: per-CPU sets in front of a zone, whose books lie in mappings of their own that become resident
-//! where frames are.
+//! The frames of a pool: per-CPU sets in front of a zone, and the mappings that their books lie in, which become resident where frames
+//! are.
 //!
-//! The one place that knows what stands between a pool and its zone.
+//! Callers use the sets as they are; here is only what takes both the sets and the zone behind them.
 
-use crate::Error;
+use crate::error::Error;
 use crate::memory::Private;
 use isotherm_frames::{
-    AllocError, FrameNo, FrameRange, FreeError, Metadata, MigrateType, Offline, OfflineError, Order, Request, Sets,
-    SetsConfig, Tier, Zone, ZoneConfig,
+    AllocError, FrameNo, FrameRange, Metadata, MigrateType, Offline, OfflineError, Request, Sets, SetsConfig, Tier,
+    Zone, ZoneConfig,
 };
 use std::fs;
 use std::thread::available_parallelism;
 
 /// Sets and a zone with their books. They do not leave this crate: what they borrow lives as long as the last field, not for ever.
 #[derive(Debug)]
-pub(crate) struct Front {
+pub(crate) struct Frames {
     sets: Sets<'static>,
     /// After what borrows them: fields are dropped in order.
     _books: [Private; 2],
 }
 
-/// Memory for books, to be lent to what is in the same [`Front`].
+/// Memory for books, to be lent to what is in the same [`Frames`].
 fn books(bytes: usize) -> Result<(Private, Metadata<'static>), Error> {
     let books = Private::new(bytes).map_err(|e| Error::system(format!("map {bytes} bytes for books"), e))?;
     #[expect(unsafe_code, reason = "the books and what borrows them are owned together")]
-    // SAFETY: called once for this mapping; what borrows it is dropped before it, as the order of the fields of `Front` says, or here
-    // if it is not made, and nothing gets at the bytes but through `Front`, which lends its fields for less than its own life.
+    // SAFETY: called once for this mapping; what borrows it is dropped before it, as the order of the fields of `Frames` says, or here
+    // if it is not made, and nothing gets at the bytes but through `Frames`, which lends its fields for less than its own life.
     let memory = unsafe { books.bytes() };
     Ok((books, Metadata::zeroed(memory)))
 }
 
-impl Front {
+impl Frames {
     /// A zone of which `range` is free, behind sets for `cpus` CPUs.
-    pub(crate) fn new(config: &ZoneConfig, range: FrameRange, cpus: Option<u32>, tier: Tier) -> Result<Front, Error> {
+    pub(crate) fn new(config: &ZoneConfig, range: FrameRange, cpus: Option<u32>, tier: Tier) -> Result<Frames, Error> {
         let (zone_books, metadata) = books(config.metadata_bytes()?)?;
         let zone = Zone::new(config, metadata)?;
         zone.add(range, MigrateType::Movable)?;
         let config = SetsConfig { tier, ..SetsConfig::new(cpus.unwrap_or_else(possible_cpus)) };
         let (set_books, metadata) = books(config.metadata_bytes(&zone))?;
         let sets = Sets::new(zone, &config, metadata)?;
-        Ok(Front { sets, _books: [zone_books, set_books] })
+        Ok(Frames { sets, _books: [zone_books, set_books] })
     }
 
+    /// What hands them out.
+    #[inline]
+    pub(crate) fn sets(&self) -> &Sets<'static> {
+        &self.sets
+    }
+
+    /// The zone behind.
     pub(crate) fn zone(&self) -> &Zone<'static> {
         self.sets.zone()
-    }
-
-    pub(crate) fn tier(&self) -> Tier {
-        self.sets.tier()
-    }
-
-    #[inline]
-    pub(crate) fn alloc(&self, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
-        self.sets.alloc(order, migrate)
-    }
-
-    pub(crate) fn alloc_at(&self, frame: FrameNo, order: Order, migrate: MigrateType) -> Result<(), AllocError> {
-        self.sets.alloc_at(frame, order, migrate)
     }
 
     /// From the zone, after emptying the sets if it has none, unless the request does not wait.
     pub(crate) fn request(&self, request: Request) -> Result<FrameNo, AllocError> {
         self.zone().request(request).or_else(|error| {
-            if request.no_wait || self.drain() == 0 { Err(error) } else { self.zone().request(request) }
+            if request.no_wait || self.sets.drain_all() == 0 { Err(error) } else { self.zone().request(request) }
         })
-    }
-
-    pub(crate) fn alloc_bulk(&self, order: Order, migrate: MigrateType, frames: &mut [FrameNo]) -> usize {
-        self.sets.alloc_bulk(order, migrate, frames)
-    }
-
-    #[inline]
-    pub(crate) fn free(&self, frame: FrameNo, order: Order) -> Result<(), FreeError> {
-        self.sets.free(frame, order)
-    }
-
-    #[inline]
-    pub(crate) fn free_unique(&self, frame: FrameNo, order: Order) -> Result<(), FreeError> {
-        self.sets.free_unique(frame, order)
-    }
-
-    pub(crate) fn free_bulk(&self, frames: &[FrameNo], order: Order) -> Result<(), FreeError> {
-        self.sets.free_bulk(frames, order)
     }
 
     /// Takes a range away, also from the sets.
     pub(crate) fn offline(&self, range: FrameRange) -> Result<Offline, OfflineError> {
         match self.zone().offline(range)? {
             Offline::Pending { in_sets: 1.., .. } => {
-                self.drain();
+                self.sets.drain_all();
                 self.zone().offline(range)
             }
             outcome => Ok(outcome),
         }
-    }
-
-    /// Gives what waits in the sets back to the zone: how many frames.
-    pub(crate) fn drain(&self) -> u64 {
-        self.sets.drain_all()
-    }
-
-    /// Runs `act` while nobody else is in the sets or the zone.
-    pub(crate) fn while_quiet<T>(&self, act: impl FnOnce() -> T) -> T {
-        self.sets.while_quiet(act)
     }
 
     /// Frames that wait in the sets.

@@ -1,0 +1,186 @@
+//! The lists of all CPUs, by restartable sequences or behind locks: the only place that knows which of the two.
+//!
+//! An enum and not a type parameter: which it is becomes known when the program runs, and a branch on it costs less than the
+//! sets being two types would cost their users. Whoever adds a tier adds a variant and the methods that `each!` calls.
+
+use super::locked::LockedStacks;
+use super::retry::retry;
+use super::stock::Stock;
+use super::tier::Tier;
+use super::turn::HeldLists;
+use crate::lock::Tried;
+use crate::memory::{Metadata, bytes_for};
+use crate::percpu::{LISTS, Rseq, Shape, Stacks, StopError, Stopped};
+use crate::zone::CHUNK;
+use core::sync::atomic::AtomicU32;
+
+/// How often a CPU is tried to be stopped that someone else has stopped.
+const STOP_TRIES: u32 = 3200;
+
+#[derive(Debug)]
+pub(super) enum CpuLists<'m> {
+    Restartable(Stacks<'m>),
+    Locked(LockedStacks<'m>),
+}
+
+/// The same method of whichever it is.
+macro_rules! each {
+    ($lists:expr, $it:ident => $call:expr) => {
+        match $lists {
+            CpuLists::Restartable($it) => $call,
+            CpuLists::Locked($it) => $call,
+        }
+    };
+}
+
+impl<'m> CpuLists<'m> {
+    /// Bytes for either, since which it will be is not known before it is made.
+    pub(super) fn bytes(shape: &Shape) -> usize {
+        bytes_for::<AtomicU32>(shape.words()).max(LockedStacks::bytes(shape))
+    }
+
+    /// Empty lists; by sequences if there are any. `None`: too little memory.
+    pub(super) fn new(rseq: Option<Rseq>, shape: Shape, metadata: &mut Metadata<'m>) -> Option<CpuLists<'m>> {
+        let Some(rseq) = rseq else { return LockedStacks::new(&shape, metadata).map(CpuLists::Locked) };
+        let words = metadata.take(shape.words())?;
+        // SAFETY: cut from metadata that nobody else has.
+        let stacks = unsafe { Stacks::new_shared(rseq, shape, words) };
+        stacks.ok().map(CpuLists::Restartable)
+    }
+
+    pub(super) const fn tier(&self) -> Tier {
+        match self {
+            CpuLists::Restartable(_) => Tier::Restartable,
+            CpuLists::Locked(_) => Tier::Locked,
+        }
+    }
+
+    /// The CPU that this thread is on.
+    pub(super) fn cpu(&self) -> u32 {
+        each!(self, lists => lists.cpu())
+    }
+
+    /// Takes the top of this CPU's list.
+    #[inline]
+    pub(super) fn pop(&self, list: usize) -> Option<u32> {
+        each!(self, lists => lists.pop(list))
+    }
+
+    /// Puts a block on top of this CPU's list. False: at its limit, or the set cannot be had.
+    #[inline]
+    pub(super) fn push(&self, list: usize, index: u32) -> bool {
+        each!(self, lists => lists.push(list, index))
+    }
+
+    pub(super) fn push_many(&self, list: usize, blocks: &[u32]) -> usize {
+        each!(self, lists => lists.push_many(list, blocks))
+    }
+
+    pub(super) fn pop_many(&self, list: usize, into: &mut [u32]) -> usize {
+        each!(self, lists => lists.pop_many(list, into))
+    }
+
+    /// Entries of any CPU's list a moment ago.
+    pub(super) fn count(&self, cpu: u32, list: usize) -> u32 {
+        each!(self, lists => lists.count(cpu, list))
+    }
+
+    pub(super) fn counts(&self, cpu: u32) -> [u32; LISTS] {
+        core::array::from_fn(|list| self.count(cpu, list))
+    }
+
+    pub(super) fn set_limit(&self, cpu: u32, list: usize, limit: u32) {
+        each!(self, lists => lists.set_limit(cpu, list, limit));
+    }
+
+    /// Keeps everyone out of a CPU's lists, unless someone does so already.
+    pub(super) fn hold(&self, cpu: u32) -> Option<Held<'_, 'm>> {
+        match self {
+            CpuLists::Restartable(stacks) => stacks.stop(cpu).ok().map(Held::Stopped),
+            CpuLists::Locked(stacks) => stacks.hold(cpu).map(|(lock, stock)| Held::Locked { _lock: lock, stock }),
+        }
+    }
+
+    /// The same, with a chance for others to let go of them.
+    pub(super) fn hold_long(&self, cpu: u32) -> Option<Held<'_, 'm>> {
+        match self {
+            CpuLists::Restartable(stacks) => retry(|| match stacks.stop(cpu) {
+                Err(StopError::Stopped { .. }) => None,
+                // Had, or not to be had at all.
+                outcome => Some(outcome.ok().map(Held::Stopped)),
+            })
+            .flatten(),
+            CpuLists::Locked(_) => retry(|| self.hold(cpu)),
+        }
+    }
+
+    /// Takes everything off a CPU's lists and gives it away, some blocks of one list at a time. False if it could not be had, or
+    /// not all the time. Behind a lock, blocks are given away without it; a CPU is stopped throughout.
+    pub(super) fn take_all(&self, cpu: u32, mut give: impl FnMut(usize, &[u32])) -> bool {
+        // Taking from the bottom moves what is left, so not by the chunk.
+        let mut buffer = [0; 8 * CHUNK];
+        match self {
+            CpuLists::Restartable(stacks) => {
+                let Some(mut stopped) = stop_long(stacks, cpu) else { return false };
+                for list in 0..LISTS {
+                    while let got @ 1.. = stopped.drain(list, &mut buffer) {
+                        give(list, &buffer[..got]);
+                    }
+                }
+            }
+            CpuLists::Locked(stacks) => {
+                for list in 0..LISTS {
+                    loop {
+                        match stacks.take_from(cpu, list, &mut buffer) {
+                            Some(0) => break,
+                            Some(got) => give(list, &buffer[..got]),
+                            // Whoever has it now has it for the other lists too.
+                            None => return false,
+                        }
+                    }
+                }
+            }
+        }
+        true
+    }
+}
+
+/// The lists of a CPU that everyone else is kept out of, until it is dropped.
+pub(super) enum Held<'s, 'm> {
+    Stopped(Stopped<'s, 'm>),
+    Locked { _lock: Tried<'m>, stock: Stock<'m, 's> },
+}
+
+impl HeldLists for Held<'_, '_> {
+    fn count(&self, list: usize) -> u32 {
+        match self {
+            Held::Stopped(stopped) => stopped.count(list),
+            Held::Locked { stock, .. } => stock.count(list),
+        }
+    }
+
+    fn copy_oldest(&self, list: usize, skip: u32, into: &mut [u32]) -> usize {
+        match self {
+            Held::Stopped(stopped) => stopped.copy_oldest(list, skip, into),
+            Held::Locked { stock, .. } => stock.copy_oldest(list, skip, into),
+        }
+    }
+
+    fn forget_oldest(&mut self, list: usize, blocks: u32) {
+        match self {
+            Held::Stopped(stopped) => stopped.forget_oldest(list, blocks),
+            Held::Locked { stock, .. } => stock.forget_oldest(list, blocks),
+        }
+    }
+}
+
+/// Stops a CPU; tries for as long as locks of sets are tried, against those who tidy it for some us.
+fn stop_long<'s, 'm>(stacks: &'s Stacks<'m>, cpu: u32) -> Option<Stopped<'s, 'm>> {
+    for _ in 0..STOP_TRIES {
+        match stacks.stop(cpu) {
+            Err(StopError::Stopped { .. }) => core::hint::spin_loop(),
+            outcome => return outcome.ok(),
+        }
+    }
+    None
+}

@@ -1,0 +1,107 @@
+//! Sets that someone else has, or has died in.
+
+use super::testing::{assert_all_there, fill, pretend, sets, tiers};
+use super::*;
+use crate::tune::Marks;
+use crate::{FrameNo, MigrateType, Order};
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::Relaxed;
+use std::thread;
+
+const MARKS: Marks = Marks { batch: 63, high_min: 252, high_max: 1024 };
+
+/// Keeps everyone out of a CPU's set while `act` runs.
+fn while_had<T>(sets: &Sets<'_>, cpu: u32, act: impl FnOnce() -> T) -> T {
+    let _held = sets.lists.hold(cpu).unwrap();
+    act()
+}
+
+/// The CPU in whose set all of these wait; `None` if the thread was moved meanwhile.
+fn fill_one(sets: &Sets<'_>, frames: usize) -> Option<u32> {
+    pretend(3);
+    fill(sets, frames);
+    (0..sets.cpus()).find(|&cpu| sets.waiting(cpu) == frames as u64)
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "thousands of calls on a zone take minutes when interpreted")]
+fn the_last_frames_are_had_once_whoever_has_their_set_is_done() {
+    for tier in tiers() {
+        let sets = sets(4096, &SetsConfig { tier, marks: Some(MARKS), ..SetsConfig::new(1024) });
+        let mut taken = vec![FrameNo(0); 4090];
+        assert_eq!(sets.zone().alloc_bulk(Order::FRAME, MigrateType::Movable, &mut taken), 4090);
+        // A machine that is busy may keep the holder from letting go in time: until it did not.
+        let has_waited = (0..50).any(|_| {
+            let Some(cpu) = fill_one(&sets, 6) else {
+                sets.drain_all();
+                return false;
+            };
+            let failed = || sets.zone().stats().events.failed;
+            let (before, is_over) = (failed(), AtomicBool::new(false));
+            let got = thread::scope(|s| {
+                let asks = || {
+                    pretend(5);
+                    let got = sets.alloc_slow(Order::FRAME, MigrateType::Movable);
+                    is_over.store(true, Relaxed);
+                    got
+                };
+                let asking = while_had(&sets, cpu, || {
+                    let asking = s.spawn(asks);
+                    // Before and after draining, and once more: whoever gives up then is over.
+                    while failed() < before + 3 && !is_over.load(Relaxed) {
+                        thread::yield_now();
+                    }
+                    asking
+                });
+                asking.join().unwrap()
+            });
+            sets.drain_all();
+            got.is_ok_and(|frame| sets.zone().free(frame, Order::FRAME).is_ok())
+        });
+        assert!(has_waited, "{tier:?}");
+        sets.drain_all();
+        assert_all_there(&sets, 4090);
+    }
+}
+
+/// Else whoever takes a CPU offline, and all who come or go meanwhile, would wait for a dead thread for minutes.
+#[test]
+#[cfg_attr(miri, ignore = "spins for long")]
+fn draining_for_good_gives_up_at_the_first_list_that_cannot_be_had() {
+    for tier in tiers() {
+        let sets = sets(4096, &SetsConfig { tier, marks: Some(MARKS), ..SetsConfig::new(1024) });
+        let cpu = (0..50).find_map(|_| {
+            sets.drain_all();
+            fill_one(&sets, 6)
+        });
+        let cpu = cpu.expect("fifty times the thread was moved meanwhile");
+        while_had(&sets, cpu, || {
+            let drained = sets.drain_if_had(cpu);
+            assert_eq!((drained.frames, drained.missed), (0, true), "{tier:?}");
+            assert_eq!(sets.drain_for_good(cpu), 0, "{tier:?}");
+        });
+        assert_eq!(sets.drain_for_good(cpu), 6, "{tier:?}");
+        assert!(!sets.drain_if_had(cpu).missed);
+        assert_all_there(&sets, 0);
+    }
+}
+
+/// Threads that died in a set, with its lock, its tuner's, or with the CPU stopped.
+#[test]
+#[cfg_attr(miri, ignore = "thousands of calls on a zone take minutes when interpreted")]
+fn sets_that_someone_died_in_are_passed_over() {
+    let (frames, cpus) = (4096, 256);
+    for tier in [Tier::Locked, Tier::Best] {
+        let sets = sets(frames, &SetsConfig { tier, ..SetsConfig::new(cpus) });
+        for cpu in 0..sets.cpus() {
+            core::mem::forget(sets.asides.of(cpu).and_then(|aside| aside.lock.try_lock()));
+            core::mem::forget(sets.lists.hold(cpu));
+        }
+        let all: Vec<FrameNo> = (0..frames).map(|_| sets.alloc(Order::FRAME, MigrateType::Movable).unwrap()).collect();
+        assert!(sets.alloc(Order::FRAME, MigrateType::Movable).is_err());
+        all.into_iter().for_each(|frame| sets.free(frame, Order::FRAME).unwrap());
+        assert_eq!(sets.drain_all(), 0);
+        sets.zone().validate().unwrap();
+        assert_eq!(sets.zone().stats().free, frames, "{tier:?}");
+    }
+}

@@ -1,0 +1,90 @@
+//! A thread that keeps house for a pool: what its per-CPU sets keep too much, and what idle CPUs left in theirs, goes back to the zone
+//! once an interval.
+//!
+//! The schedule and the turns are [`isotherm_frames::housekeep`]'s; here is the thread, and when it ends. It holds what it works on, so
+//! its owner is not the pool's memory but a handle beside it: dropping that ends the thread and waits for it.
+
+use crate::error::Error;
+use crate::memory::ForkMark;
+use isotherm_frames::housekeep::{End, Slot, Spread};
+use isotherm_frames::{Housekeeper, HousekeeperConfig, Interval, Pace, Sets};
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+use std::{fmt, mem, slice};
+
+/// How the thread of a pool works.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Housekeeping {
+    /// From one turn over a CPU's set to the next.
+    pub interval: Interval,
+    /// After how many turns an unused set is emptied, and how many in a row leave the rest for later because someone has the zone's
+    /// lock.
+    pub pace: Pace,
+}
+
+impl Default for Housekeeping {
+    /// Once a second, as in kernels; a set is idle after 3 turns, and 8 are deferred.
+    fn default() -> Housekeeping {
+        Housekeeping { interval: Interval::SECOND, pace: Pace::default() }
+    }
+}
+
+/// A thread that keeps house for a pool. Dropping it ends the thread, and waits for that.
+///
+/// A child after a fork has no such thread: dropping its copy does nothing, and the copy of the pool stays mapped until the child ends.
+pub struct HousekeepingThread {
+    end: End,
+    thread: Option<JoinHandle<()>>,
+    mark: ForkMark,
+}
+
+impl fmt::Debug for HousekeepingThread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HousekeepingThread").field("is_over", &self.end.has_come()).finish_non_exhaustive()
+    }
+}
+
+impl HousekeepingThread {
+    /// For the sets of all CPUs, which live as long as the thread.
+    pub(crate) fn start<O>(owner: Arc<O>, settings: Housekeeping) -> Result<HousekeepingThread, Error>
+    where
+        O: AsRef<Sets<'static>> + Send + Sync + 'static,
+    {
+        let mark = ForkMark::new().map_err(|e| Error::system("mark a page to be wiped in children (Linux 4.14)", e))?;
+        let end = End::new();
+        let thread = Builder::new().name("isotherm-pool".into()).spawn({
+            let end = end.clone();
+            move || keep_house((*owner).as_ref(), settings, &end)
+        });
+        let thread = thread.map_err(|e| Error::system("start the thread that keeps house for a pool", e))?;
+        Ok(HousekeepingThread { end, thread: Some(thread), mark })
+    }
+}
+
+/// Until the end comes. All CPUs that have sets count as online: one that is not has nothing in them, and is never due.
+fn keep_house(sets: &Sets<'static>, settings: Housekeeping, end: &End) {
+    let mut slots: Vec<Slot> = (0..sets.cpus()).map(|_| Slot::default()).collect();
+    // One zone, so all CPUs meet at its lock, whatever their nodes.
+    let config = HousekeeperConfig { pace: settings.pace, ..HousekeeperConfig::new(settings.interval) };
+    let keeper = Housekeeper::new(slice::from_ref(sets), &mut slots, Spread, &config);
+    for cpu in 0..sets.cpus() {
+        keeper.online(cpu);
+    }
+    keeper.run(end);
+}
+
+impl Drop for HousekeepingThread {
+    fn drop(&mut self) {
+        if !self.mark.is_here() {
+            // The thread is the parent's. It may have been at the bell when this process was forked, so that is not rung, and what
+            // the C library knows of it is not touched either.
+            mem::forget(self.thread.take());
+            return;
+        }
+        self.end.come();
+        if let Some(thread) = self.thread.take() {
+            // If it has panicked it has said so on stderr; the sets are in order all the same.
+            let _ = thread.join();
+        }
+    }
+}

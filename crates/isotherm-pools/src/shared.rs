@@ -1,0 +1,195 @@
+//! What all handles of a pool share: its frames, its memory, and what keeps those who change them apart.
+//!
+//! Calls are checked here for a fork. What grows, shrinks and trims is in `resize`.
+
+use crate::backing::Backing;
+use crate::error::Error;
+use crate::frames::Frames;
+use crate::memory::{self, ForkMark, Span};
+use crate::ranges::offset_in;
+use crate::source::Source;
+use isotherm_frames::{AllocError, FrameNo, FrameRange, MigrateType, Order, Request, Sets, Tier, ZoneConfig};
+use isotherm_units::Bytes;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+/// What all handles of a pool share.
+pub(crate) struct Shared {
+    pub(crate) frames: Frames,
+    /// `None`: frame numbers only.
+    pub(crate) memory: Option<Span>,
+    pub(crate) source: Source,
+    /// All frames that may ever be.
+    pub(crate) span: FrameRange,
+    /// Ranges that have frames, sorted. Held while some come and go.
+    pub(crate) ranges: Mutex<Vec<FrameRange>>,
+    /// Held by `trim` while it has a block that it is about to give back again, and by allocations that try once more. The locks are
+    /// taken in the order `ranges`, `passing`, those of sets and zone.
+    pub(crate) passing: Mutex<()>,
+    /// Whether there was a `trim` at all: without, an allocation that fails has nothing to wait for.
+    pub(crate) trimmed: AtomicBool,
+    pub(crate) mark: ForkMark,
+}
+
+fn to_usize(bytes: Bytes) -> Result<usize, Error> {
+    usize::try_from(bytes.0).map_err(|e| Error::system(format!("map {bytes}"), std::io::Error::other(e)))
+}
+
+impl Shared {
+    /// Memory for the span of `config`, of which the first `bytes` are there, and sets for so many CPUs.
+    pub(crate) fn new(
+        source: Source,
+        config: &ZoneConfig,
+        bytes: Bytes,
+        cpus: Option<u32>,
+        tier: Tier,
+    ) -> Result<Shared, Error> {
+        let (first, span) = (config.span.start, Bytes::of_pages(config.span.len()));
+        let there = FrameRange::new(first, first.plus(bytes.pages()));
+        // The memory first: what cannot be had is known before books are made for it.
+        let memory = reserve(&source, first, span)?;
+        let mark = ForkMark::new().map_err(|e| Error::system("mark a page to be wiped in children (Linux 4.14)", e))?;
+        if let Some(memory) = &memory {
+            back(memory, &source, (0, to_usize(bytes)?))?;
+        }
+        Ok(Shared {
+            frames: Frames::new(config, there, cpus, tier)?,
+            memory,
+            source,
+            span: config.span,
+            ranges: Mutex::new(vec![there]),
+            passing: Mutex::new(()),
+            trimmed: AtomicBool::new(false),
+            mark,
+        })
+    }
+
+    /// Every call begins with this: a child must not touch books that are the parent's, or were being written when it was forked.
+    #[inline]
+    pub(crate) fn here(&self) -> Result<&Shared, Error> {
+        if self.mark.is_here() { Ok(self) } else { Err(Error::Forked) }
+    }
+
+    #[inline]
+    pub(crate) fn with_memory(&self) -> Result<&Shared, Error> {
+        let shared = self.here()?;
+        if shared.memory.is_some() { Ok(shared) } else { Err(Error::NoMemory) }
+    }
+
+    pub(crate) fn ranges(&self) -> MutexGuard<'_, Vec<FrameRange>> {
+        // What a panic leaves behind is a list of ranges all the same.
+        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn passing(&self) -> MutexGuard<'_, ()> {
+        self.passing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[inline]
+    pub(crate) fn alloc(&self, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
+        match self.frames.sets().alloc(order, migrate) {
+            Ok(frame) => Ok(frame),
+            Err(error) => self.once_more(error, |frames| frames.sets().alloc(order, migrate)),
+        }
+    }
+
+    pub(crate) fn alloc_at(&self, frame: FrameNo, order: Order, migrate: MigrateType) -> Result<(), AllocError> {
+        let failed = self.frames.sets().alloc_at(frame, order, migrate);
+        failed.or_else(|error| self.once_more(error, |frames| frames.sets().alloc_at(frame, order, migrate)))
+    }
+
+    /// For an allocation that failed: `trim` may have had the block that it needed, so once more while that has none.
+    #[cold]
+    pub(crate) fn once_more<T>(
+        &self,
+        error: AllocError,
+        alloc: impl FnOnce(&Frames) -> Result<T, AllocError>,
+    ) -> Result<T, AllocError> {
+        // Stored before `trim` takes its first block, by the zone's lock, which was taken here since.
+        if !self.trimmed.load(Ordering::Relaxed) {
+            return Err(error);
+        }
+        let _none_passes = self.passing();
+        alloc(&self.frames)
+    }
+
+    /// The same for one that does not wait.
+    #[cold]
+    pub(crate) fn try_again(&self, error: AllocError, request: Request) -> Result<FrameNo, AllocError> {
+        if !self.trimmed.load(Ordering::Relaxed) {
+            return Err(error);
+        }
+        match self.passing.try_lock() {
+            Ok(_none_passes) => self.frames.request(request),
+            Err(TryLockError::Poisoned(_none_passes)) => self.frames.request(request),
+            Err(TryLockError::WouldBlock) => Err(AllocError::Locked(request.order)),
+        }
+    }
+
+    /// Takes back a block that only its owner could give.
+    #[inline]
+    pub(crate) fn give_back_owned(&self, frame: FrameNo, order: Order) -> Result<(), Error> {
+        Ok(self.here()?.frames.sets().free_unique(frame, order)?)
+    }
+
+    #[inline]
+    pub(crate) fn give_back(&self, frames: &[FrameNo], order: Order) -> Result<(), Error> {
+        let sets = self.here()?.frames.sets();
+        match *frames {
+            [frame] => sets.free(frame, order)?,
+            _ => sets.free_bulk(frames, order)?,
+        }
+        Ok(())
+    }
+
+    /// The address of a frame within the span; `None` beyond it, and for a pool without memory.
+    pub(crate) fn address_of(&self, frame: FrameNo) -> Option<NonNull<u8>> {
+        let memory = self.memory.as_ref().filter(|_| self.span.contains(frame))?;
+        Some(memory.address(offset_in(self.span, frame)))
+    }
+
+    /// The address of a frame that was handed out by a pool with memory.
+    #[inline]
+    pub(crate) fn memory_of(&self, frame: FrameNo) -> NonNull<u8> {
+        self.address_of(frame).expect("a frame that was handed out lies in the span of a pool with memory")
+    }
+}
+
+/// For the thread that keeps house.
+impl AsRef<Sets<'static>> for Shared {
+    fn as_ref(&self) -> &Sets<'static> {
+        self.frames.sets()
+    }
+}
+
+/// Addresses for a span, with the alignment that its blocks have in frame numbers. `None`: frame numbers only.
+fn reserve(source: &Source, first: FrameNo, span: Bytes) -> Result<Option<Span>, Error> {
+    if source.backing == Backing::Numbers {
+        return Ok(None);
+    }
+    let align = source.align();
+    let phase = Bytes(Bytes::of_pages(first.0).0 % align.0);
+    let shared = source.backing.is_shared();
+    let reserved = Span::reserve(to_usize(span)?, to_usize(align)?, to_usize(phase)?, shared);
+    reserved.map(Some).map_err(|e| Error::system(format!("reserve {span} of addresses"), e))
+}
+
+/// Puts memory behind a part that has none.
+pub(crate) fn back(memory: &Span, source: &Source, part: (usize, usize)) -> Result<(), Error> {
+    let (offset, len) = part;
+    if source.backing != Backing::Dax
+        && let Some(file) = &source.file
+    {
+        let end = (offset + len) as u64;
+        let is = file.metadata().map_err(|e| Error::system("look at a memfd", e))?.len();
+        if end > is {
+            memory::set_len(file, end).map_err(|e| Error::system(format!("make a memfd {} long", Bytes(end)), e))?;
+        }
+    }
+    #[expect(unsafe_code, reason = "replaces what was there")]
+    // SAFETY: this part of the reservation has no memory, or no frame in it was ever handed out: callers hold `ranges` and found
+    // it in none, or are making the pool.
+    let backed = unsafe { memory.back(part, source.file.as_ref()) };
+    backed.map_err(|e| source.explain(Bytes(len as u64), e))
+}
