@@ -3,7 +3,7 @@
 use crate::cli::{TargetArgs, Usage, WatchArgs};
 use crate::input::{self, Recorded};
 use anyhow::{Context, Result};
-use isotherm_model::{Host, ModelClock, ModelSource};
+use isotherm_sim::{Host, ModelClock, ModelSource};
 use isotherm_sources::replay::Replay;
 use isotherm_sources::{AccessSource, Clock, VirtualClock};
 use isotherm_sys::clock;

@@ -12,7 +12,7 @@
 use super::heat::Heated;
 use crate::watch::Stop;
 use anyhow::{Context, Result, bail};
-use isotherm_model::direct_mapped::{Footprint, Gather};
+use isotherm_placement::direct_mapped::{Footprint, Gather};
 use isotherm_sys::pagemap::Pagemap;
 use isotherm_sys::pagemap_zero::ZeroFrames;
 use isotherm_sys::proc::{Identity, MapEntry, Proc};

@@ -2,7 +2,7 @@
 //! might.
 //!
 //! Reads which frames back the pages ([`frames`]), how often each is accessed if that was asked for ([`heat`]), splits them by node, for a
-//! cache serves its own node only ([`nodes`]), and has `isotherm_model::direct_mapped` compute node by node. Only ever reads. The whole host is all its processes together (`--all`), not
+//! cache serves its own node only ([`nodes`]), and has `isotherm_placement::direct_mapped` compute node by node. Only ever reads. The whole host is all its processes together (`--all`), not
 //! `/proc/kpageflags`: that would tell of page cache and kernel memory as well, but not whose a frame is nor how hot.
 
 mod frames;
@@ -16,11 +16,11 @@ use anyhow::{Context, Result, bail};
 use frames::{Found, Frames};
 use heat::Heated;
 use indicatif::{ProgressBar, ProgressDrawTarget};
-use isotherm_model::direct_mapped::{
+use isotherm_monitor::Follower;
+use isotherm_placement::direct_mapped::{
     DirectMapped, Footprint, Gather, HISTOGRAM_MOST, Load, Misses, Shuffle, Spread, coloured, coloured_by_heat,
     unavoidable,
 };
-use isotherm_monitor::Follower;
 use isotherm_rng::Rng;
 use isotherm_sys::host::{HostFacts, HostRoots};
 use isotherm_sys::proc::Proc;

@@ -12,7 +12,7 @@
 
 use crate::cli::Usage;
 use anyhow::{Context, Result, bail};
-use isotherm_model::direct_mapped::{DirectMapped, Footprint};
+use isotherm_placement::direct_mapped::{DirectMapped, Footprint};
 use isotherm_sys::host::{HostFacts, PlacementCache as ToldCache, PlacementCaches, placement_caches};
 use isotherm_sys::lru_gen::zones::Zones;
 use isotherm_units::Bytes;

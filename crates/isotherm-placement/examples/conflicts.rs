@@ -1,6 +1,6 @@
 //! How long the arithmetic of a direct-mapped cache takes: 16 million frames (64 GiB) in random blocks of 256 GiB, and a cache of 16 GiB.
 
-use isotherm_model::direct_mapped::{
+use isotherm_placement::direct_mapped::{
     Conflict, DirectMapped, Footprint, Shuffle, coloured, coloured_by_heat, unavoidable,
 };
 use isotherm_rng::Rng;

@@ -1,7 +1,7 @@
 //! Truth and scores against counting pages.
 
 use isotherm_heat::Interval;
-use isotherm_model::{Access, Area, Claim, Heat, Host, Phase, Process, Scope};
+use isotherm_sim::{Access, Area, Claim, Heat, Host, Phase, Process, Scope};
 use isotherm_units::{Addr, AddrRange, Bytes, PAGE_SIZE, PageNo};
 use proptest::prelude::*;
 

@@ -77,7 +77,7 @@ impl Host {
     /// Reads a host description.
     ///
     /// ```
-    /// use isotherm_model::{Host, Scope};
+    /// use isotherm_sim::{Host, Scope};
     ///
     /// let host = Host::from_toml(r#"
     ///     memory = "4 GiB"
@@ -115,7 +115,7 @@ impl Host {
     /// "#)?;
     /// assert_eq!(host.processes().len(), 2);
     /// assert_eq!(host.truth(Scope::Cgroup("/tenants"), 0).total().to_string(), "1.0 GiB");
-    /// # Ok::<(), isotherm_model::Error>(())
+    /// # Ok::<(), isotherm_sim::Error>(())
     /// ```
     pub fn from_toml(text: &str) -> Result<Host, Error> {
         Host::from_toml_within(text, None)

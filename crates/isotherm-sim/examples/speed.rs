@@ -1,8 +1,8 @@
 //! What an answer of the model takes, so that a run over terabytes can be reckoned in advance.
 //!
-//! `cargo run --release -p isotherm-model --example speed`
+//! `cargo run --release -p isotherm-sim --example speed`
 
-use isotherm_model::{Access, Area, Claim, Heat, Host, ModelClock, ModelSource, PageProbe, Process, Scope};
+use isotherm_sim::{Access, Area, Claim, Heat, Host, ModelClock, ModelSource, PageProbe, Process, Scope};
 use isotherm_sources::{AccessSource, Clock};
 use isotherm_sys::clock::thread_cpu_ns;
 use isotherm_units::{Addr, AddrRange, BlockNo, Bytes, PageNo};

@@ -172,7 +172,7 @@ impl Host {
     /// A host of `memory` bytes with these processes, in any order, with areas in any order.
     ///
     /// ```
-    /// use isotherm_model::{Area, Heat, Host, Process};
+    /// use isotherm_sim::{Area, Heat, Host, Process};
     /// use isotherm_units::{Addr, AddrRange, Bytes, PageNo};
     ///
     /// let heap = AddrRange::new(Addr(1 << 40), Addr((1 << 40) + (1 << 30)));
@@ -181,7 +181,7 @@ impl Host {
     /// let page = PageNo(heap.start.page().0 + 5);
     /// assert!(host.accessed(7, page, 0, 50_000_000), "within any 50 ms");
     /// assert!((0..50).filter(|ms| host.accessed(7, page, ms * 1_000_000, (ms + 1) * 1_000_000)).count() == 1);
-    /// # Ok::<(), isotherm_model::Error>(())
+    /// # Ok::<(), isotherm_sim::Error>(())
     /// ```
     pub fn new(memory: Bytes, mut processes: Vec<Process>) -> Result<Host, Error> {
         if memory.0 == 0 {

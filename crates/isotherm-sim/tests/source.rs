@@ -1,8 +1,8 @@
 //! The source against a naive model: one bit for each page, set by walking through time in small steps.
 
 use isotherm_heat::{BlockBits, Ns};
-use isotherm_model::{Access, Area, Heat, Host, ModelClock, ModelSource, Phase, Process};
-use isotherm_model::{Costs, Counts, PageProbe};
+use isotherm_sim::{Access, Area, Heat, Host, ModelClock, ModelSource, Phase, Process};
+use isotherm_sim::{Costs, Counts, PageProbe};
 use isotherm_sources::{AccessSource, Clock, Report};
 use isotherm_units::{Addr, AddrRange, BLOCK_SIZE, BlockNo, Bytes, PAGE_SIZE, PageNo};
 use proptest::prelude::*;

@@ -1,6 +1,6 @@
 //! Host files: what they come to, and what is said of bad ones.
 
-use isotherm_model::{AreaFault, Error, Heat, Host, Scope};
+use isotherm_sim::{AreaFault, Error, Heat, Host, Scope};
 use isotherm_units::{Addr, AddrRange, Bytes};
 
 const S: u64 = 1_000_000_000;

@@ -1,6 +1,6 @@
 //! The physical view: every page has a frame, and no frame two pages.
 
-use isotherm_model::{Area, Error, Heat, Host, ModelClock, PageProbe, Process};
+use isotherm_sim::{Area, Error, Heat, Host, ModelClock, PageProbe, Process};
 use isotherm_sources::Clock;
 use isotherm_units::{Addr, AddrRange, BLOCK_SIZE, Bytes, PAGE_SIZE, PageNo};
 use std::collections::BTreeMap;

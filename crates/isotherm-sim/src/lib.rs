@@ -9,18 +9,17 @@
 //! run is the same. `isotherm-sources` has a `Replay` that does something alike for recordings; it keeps simple spans, knows no
 //! costs, and is made for histories that change, not for size.
 //!
-//! Two modules stand beside the host: [`direct_mapped`], the arithmetic of a memory-side cache, for any frames; and [`herd`], many
-//! CPUs' housekeeping at a few locks.
+//! [`cpus`] is another simulation, of CPUs that drain their per-CPU lists of pages under a few zone locks. It shares nothing with the host
+//! but the purpose: to try on a machine that is not there what would run on one that is.
 
 #![forbid(unsafe_code)]
 
 mod clock;
 mod costs;
+pub mod cpus;
 mod describe;
-pub mod direct_mapped;
 mod error;
 mod heat;
-pub mod herd;
 mod host;
 mod masim;
 mod mix;
