@@ -10,59 +10,79 @@
 //! the node. Where a node has more memory than that, such pairs do not make up all of it, and frames that are told as competing may not:
 //! that is told as a doubt.
 
-use crate::cli::Usage;
-use anyhow::{Context, Result, bail};
-use isotherm_placement::direct_mapped::{DirectMapped, Footprint};
+use super::error::Error;
+use crate::direct_mapped::{DirectMapped, Footprint};
+use crate::placed::{Node, Placed};
+use crate::report::PlacementCache;
 use isotherm_sys::host::{HostFacts, PlacementCache as ToldCache, PlacementCaches, placement_caches};
 use isotherm_sys::lru_gen::zones::Zones;
 use isotherm_units::Bytes;
-use isotherm_view::placement::PlacementCache;
-use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What to do without a cache.
-const MODEL: &str = "model one with --cache-size, as in --cache-size 16GiB";
+/// A cache that is only assumed, one in front of each node.
+#[derive(Clone, Copy, Debug)]
+pub struct Assumed<'a> {
+    /// The cache.
+    pub cache: DirectMapped,
+    /// What its size comes from, as the report shows it: the name of an option.
+    pub by: &'a str,
+}
 
-/// A node, and what is in front of its memory.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Node {
-    pub id: u32,
-    /// `None` if the kernel does not say.
-    pub memory: Option<Bytes>,
-    pub cache: Option<(DirectMapped, PlacementCache)>,
-    /// A cache that it has and that frames cannot be held against.
-    pub unclear: Option<String>,
+/// The nodes of a machine with their caches, and what else of it a report shows.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    nodes: Vec<Node>,
+    shuffle_on: Option<bool>,
+}
+
+impl Machine {
+    /// The nodes that have memory; at least one of them has a cache: the one assumed, or the machine's.
+    pub fn new(assumed: Option<Assumed<'_>>, facts: &HostFacts) -> Result<Machine, Error> {
+        Ok(Machine { nodes: nodes(assumed, facts)?, shuffle_on: facts.shuffle.on })
+    }
+
+    /// Splits frames by the node that they lie on. `proc` has the zones, which are read only if there are several nodes; a node that has
+    /// a zone and was not listed is added, without a cache.
+    pub fn place(self, footprint: Footprint, proc: &Path) -> Result<Placed, Error> {
+        let placed = match <[Node; 1]>::try_from(self.nodes) {
+            Ok([only]) => Placed::on_one(only, footprint),
+            Err(several) => {
+                let zones = Zones::read(proc).map_err(|source| Error::Zones { file: proc.join("zoneinfo"), source })?;
+                // Some ten zones are gone through for each frame, which is little next to finding it.
+                Placed::on_several(several, footprint, |frame| zones.node_of(frame.0))
+            }
+        };
+        Ok(Placed { shuffle_on: self.shuffle_on, ..placed })
+    }
 }
 
 /// The nodes that have memory, by number; at least one of them has a cache: as asked for, or the machine's. On a machine that lists no
 /// nodes all memory is node 0.
-pub fn nodes(asked: Option<Bytes>, facts: &HostFacts) -> Result<Vec<Node>> {
-    let bare = |id, memory| Node { id, memory, cache: None, unclear: None };
+fn nodes(assumed: Option<Assumed<'_>>, facts: &HostFacts) -> Result<Vec<Node>, Error> {
     let mut nodes: Vec<Node> = match facts.nodes.as_deref().unwrap_or_default() {
-        [] => vec![bare(0, None)],
+        [] => vec![Node::bare(0, None)],
         // Processors alone make a node too.
-        listed => listed.iter().filter(|n| n.memory != Some(Bytes(0))).map(|n| bare(n.id, n.memory)).collect(),
+        listed => listed.iter().filter(|n| n.memory != Some(Bytes(0))).map(|n| Node::bare(n.id, n.memory)).collect(),
     };
     if let [only] = &mut nodes[..] {
         only.memory = only.memory.or(facts.memory);
     }
-    match asked {
-        Some(size) => model(&mut nodes, size)?,
+    match assumed {
+        Some(assumed) => assume(&mut nodes, assumed),
         None => take_the_machines(&mut nodes, &placement_caches(facts).unwrap_or_default())?,
     }
     Ok(nodes)
 }
 
-/// One of that size in front of each.
-fn model(nodes: &mut [Node], size: Bytes) -> Result<(), Usage> {
-    let cache = DirectMapped::new(size).map_err(|why| Usage(format!("--cache-size: {why}")))?;
+/// One in front of each.
+fn assume(nodes: &mut [Node], Assumed { cache, by }: Assumed<'_>) {
     let source = match nodes.len() {
-        1 => "--cache-size".to_owned(),
-        several => format!("--cache-size, one for each of {several} nodes"),
+        1 => by.to_owned(),
+        several => format!("{by}, one for each of {several} nodes"),
     };
     for node in nodes {
         let told = PlacementCache {
-            size_bytes: size,
+            size_bytes: cache.size(),
             colours: cache.frames(),
             modelled: true,
             source: source.clone(),
@@ -71,10 +91,9 @@ fn model(nodes: &mut [Node], size: Bytes) -> Result<(), Usage> {
         };
         node.cache = Some((cache, told));
     }
-    Ok(())
 }
 
-fn take_the_machines(nodes: &mut [Node], caches: &PlacementCaches) -> Result<()> {
+fn take_the_machines(nodes: &mut [Node], caches: &PlacementCaches) -> Result<(), Error> {
     for node in nodes.iter_mut() {
         node.cache = of_node(node, &caches.direct)?;
         let unclear: Vec<String> =
@@ -85,20 +104,17 @@ fn take_the_machines(nodes: &mut [Node], caches: &PlacementCaches) -> Result<()>
         return Ok(());
     }
     match nodes.iter().find_map(|node| Some((node.id, node.unclear.as_ref()?))) {
-        None => bail!("this machine tells of no memory-side cache that is direct-mapped; {MODEL}"),
-        Some((id, unclear)) => bail!(
-            "of no memory-side cache that this machine tells of it is known that it is direct-mapped and of which size (node {id}: \
-             {unclear}); `isotherm doctor --probe-cache` may find out; {MODEL}"
-        ),
+        None => Err(Error::NoCache),
+        Some((node, unclear)) => Err(Error::UnclearCache { node, unclear: unclear.clone() }),
     }
 }
 
 /// The cache of a node: of several levels the one next to memory, a sure one first.
-fn of_node(node: &Node, direct: &[ToldCache]) -> Result<Option<(DirectMapped, PlacementCache)>> {
+fn of_node(node: &Node, direct: &[ToldCache]) -> Result<Option<(DirectMapped, PlacementCache)>, Error> {
     let of_node: Vec<&ToldCache> = direct.iter().filter(|cache| cache.node == node.id).collect();
     let Some(told) = of_node.iter().find(|cache| cache.is_sure()).or(of_node.first()) else { return Ok(None) };
     let size = Bytes::of_pages(told.frames);
-    let cache = DirectMapped::new(size).with_context(|| format!("take the memory-side cache of node {}", node.id))?;
+    let cache = DirectMapped::new(size).map_err(|source| Error::Cache { node: node.id, source })?;
     let mut doubts: Vec<String> = told.doubts.iter().map(ToString::to_string).collect();
     let halves = size.0.saturating_mul(2);
     if let Some(memory) =
@@ -121,34 +137,4 @@ fn of_node(node: &Node, direct: &[ToldCache]) -> Result<Option<(DirectMapped, Pl
         doubts,
     };
     Ok(Some((cache, told)))
-}
-
-/// What lies where.
-#[derive(Debug, Default)]
-pub struct Split {
-    /// By node, with all that were listed.
-    pub nodes: Vec<(Node, Footprint)>,
-    /// In no zone, or in zones of several nodes.
-    pub unknown: Footprint,
-}
-
-/// Splits frames by the node that they lie on. `proc` has the zones, which are read only if there are several nodes; a node that has a
-/// zone and was not listed is added, without a cache.
-pub fn split(footprint: Footprint, nodes: Vec<Node>, proc: &Path) -> Result<Split> {
-    let several = match <[Node; 1]>::try_from(nodes) {
-        Ok([only]) => return Ok(Split { nodes: vec![(only, footprint)], unknown: Footprint::default() }),
-        Err(several) => several,
-    };
-    let zones = Zones::read(proc)
-        .with_context(|| format!("read {}, which tells the node of a frame", proc.join("zoneinfo").display()))?;
-    // Some ten zones are gone through for each frame, which is little next to finding it.
-    let mut parts = footprint.split(|frame| zones.node_of(frame.0));
-    let unknown = parts.remove(&None).unwrap_or_default();
-    let mut all: BTreeMap<u32, (Node, Footprint)> =
-        several.into_iter().map(|node| (node.id, (node, Footprint::default()))).collect();
-    for (id, part) in parts.into_iter().filter_map(|(id, part)| Some((id?, part))) {
-        let unlisted = Node { id, memory: None, cache: None, unclear: None };
-        all.entry(id).or_insert((unlisted, Footprint::default())).1 = part;
-    }
-    Ok(Split { nodes: all.into_values().collect(), unknown })
 }

@@ -9,15 +9,16 @@
 //! an error. To the kernel neither is one: it tells nothing more of memory that is gone, and the process may not be a
 //! zombie yet. That nothing was missed is known by asking the pagemap at the end whether its memory is still there.
 
-use super::heat::Heated;
-use crate::watch::Stop;
-use anyhow::{Context, Result, bail};
-use isotherm_placement::direct_mapped::{Footprint, Gather};
+use super::error::Error;
+use crate::direct_mapped::{Footprint, Gather};
+use crate::heat::Process;
+use crate::placed::Whose;
+use crate::progress::Progress;
+use crate::report::{LeftOut, PlacementTarget};
 use isotherm_sys::pagemap::Pagemap;
 use isotherm_sys::pagemap_zero::ZeroFrames;
 use isotherm_sys::proc::{Identity, MapEntry, Proc};
 use isotherm_units::{Addr, AddrRange, FrameNo, PAGE_SIZE};
-use isotherm_view::placement::PlacementTarget;
 use std::io;
 
 /// Pages read in one go: 256 KiB of entries.
@@ -27,17 +28,8 @@ const LARGE: u64 = 1 << 14;
 /// Stretches with no more than so many pages between them are read as one: reading an absent page is cheaper than another call.
 const GAP: u64 = 512;
 
-/// What was found.
-pub struct Found {
-    pub footprint: Footprint,
-    /// Pages with a frame, each mapping of it by itself.
-    pub pages: u64,
-    pub targets: Vec<PlacementTarget>,
-    pub left_out: Vec<(u32, String)>,
-}
-
 /// Frames on the way.
-pub struct Frames {
+struct Frames {
     proc: Proc,
     /// Of processes that were read to the end.
     gather: Gather,
@@ -45,83 +37,102 @@ pub struct Frames {
     empty: Gather,
     zeros: ZeroFrames,
     targets: Vec<PlacementTarget>,
-    left_out: Vec<(u32, String)>,
+    left_out: Vec<LeftOut>,
 }
 
-const HIDDEN: &str = "frame numbers in /proc/PID/pagemap are hidden from you: run as root, or with CAP_SYS_ADMIN in the first user \
-                      namespace";
+/// Reads the frames of all these processes, a step each. What frames are weighed by is `weighed_by`, in words; `None` if they are not.
+pub fn collect(
+    processes: &[Process],
+    weighed_by: Option<String>,
+    progress: &mut dyn Progress,
+) -> Result<(Footprint, Whose), Error> {
+    progress.begin(processes.len() as u64);
+    let mut frames =
+        Frames::at(Proc::default(), if weighed_by.is_some() { Gather::weighted() } else { Gather::uniform() })?;
+    for process in processes {
+        if progress.is_stopped() {
+            return Err(Error::Stopped);
+        }
+        frames.add(process, progress)?;
+        progress.step();
+    }
+    progress.end();
+    frames.finish(weighed_by)
+}
 
 /// Fails if the kernel does not tell us frames: looked up is one of our own, which has to be there.
-pub fn check_visible(proc: &Proc) -> Result<()> {
+pub fn check_visible(proc: &Proc) -> Result<(), Error> {
     let here = std::hint::black_box(0_u8);
     let page = Addr((&raw const here).addr() as u64).page();
     let read = Pagemap::open(proc.root(), std::process::id())
         .and_then(|map| map.read(AddrRange::new(page.addr(), Addr(page.addr().0 + PAGE_SIZE))));
-    match read.context("read /proc/self/pagemap")?.first() {
-        Some((_, entry)) if entry.is_present() && entry.frame().is_none() => bail!(HIDDEN),
+    match read.map_err(Error::OwnPagemap)?.first() {
+        Some((_, entry)) if entry.is_present() && entry.frame().is_none() => Err(Error::Hidden),
         _ => Ok(()),
     }
 }
 
 impl Frames {
     /// `gather` is empty, and says whether frames are weighted.
-    pub fn new(gather: Gather) -> Result<Frames> {
-        Frames::at(Proc::default(), gather)
-    }
-
-    fn at(proc: Proc, gather: Gather) -> Result<Frames> {
+    fn at(proc: Proc, gather: Gather) -> Result<Frames, Error> {
         // Frames are the same whatever we read them through.
-        let zeros = ZeroFrames::find(Proc::default().root()).context("find the frames of pages of zeros")?;
+        let zeros = ZeroFrames::find(Proc::default().root()).map_err(Error::ZeroFrames)?;
         Ok(Frames { proc, empty: gather.clone(), gather, zeros, targets: Vec::new(), left_out: Vec::new() })
     }
 
     /// Adds the frames of a process, all or none. One that ends or execs before all is read, or may not be read, is
     /// left out; if it was named, that is an error.
-    pub fn add(&mut self, process: &Heated, stop: &Stop) -> Result<()> {
-        match self.read(process, stop) {
+    fn add(&mut self, process: &Process, progress: &dyn Progress) -> Result<(), Error> {
+        match self.read(process, progress) {
             Ok(target) if target.resident_pages + target.zero_pages + target.swapped_pages > 0 => {
                 self.targets.push(target)
             }
-            Ok(_) if process.named => bail!("process {} has no user memory, or has ended", process.pid),
+            Ok(_) if process.named => return Err(Error::NoMemory(process.pid)),
             Ok(_) => {}
             Err(error) if process.named => return Err(error),
-            Err(error) => self.left_out.push((process.pid, format!("{error:#}"))),
+            Err(error) => self.left_out.push(LeftOut { pid: process.pid, why: error.with_causes() }),
         }
         Ok(())
     }
 
     /// All that was found; an error if that is nothing.
-    pub fn finish(self) -> Result<Found> {
-        if self.gather.pages() == 0 {
-            match self.left_out.first() {
-                Some((pid, why)) => bail!("no frames were found; process {pid}: {why}"),
-                None => bail!("no frames were found: no process with memory of its own"),
-            }
-        }
+    fn finish(mut self, weighed_by: Option<String>) -> Result<(Footprint, Whose), Error> {
         let pages = self.gather.pages();
-        Ok(Found { footprint: self.gather.finish(), pages, targets: self.targets, left_out: self.left_out })
+        if pages == 0 {
+            return Err(match self.left_out.is_empty() {
+                true => Error::NoProcess,
+                false => Error::NoFrames(self.left_out.swap_remove(0)),
+            });
+        }
+        let whose = Whose { weighed_by, pages, targets: self.targets, left_out: self.left_out };
+        Ok((self.gather.finish(), whose))
     }
 
-    fn read(&mut self, process: &Heated, stop: &Stop) -> Result<PlacementTarget> {
+    fn read(&mut self, process: &Process, progress: &dyn Progress) -> Result<PlacementTarget, Error> {
         let pid = process.pid;
         match self.proc.stat(pid) {
-            Err(error) if error.is_gone() => bail!(no_such(pid)),
+            Err(error) if error.is_gone() => return Err(Error::NoSuch(pid)),
             Err(error) => return Err(error.into()),
-            Ok(stat) if stat.is_kernel_thread() => bail!("process {pid} has no user memory: it is a kernel thread"),
-            Ok(stat) if stat.has_ended() => bail!("process {pid} has ended"),
+            Ok(stat) if stat.is_kernel_thread() => return Err(Error::KernelThread(pid)),
+            Ok(stat) if stat.has_ended() => return Err(Error::Ended(pid)),
             Ok(_) => {}
         }
         let opened = Opened::open(&self.proc, process)?;
-        let (target, found) = self.read_opened(&opened, process, stop)?;
+        let (target, found) = self.read_opened(&opened, process, progress)?;
         // Its memory may be another's too, and outlive it.
         if !self.proc.is_alive(opened.identity)? {
-            bail!(cut_short(pid));
+            return Err(Error::CutShort(pid));
         }
         self.gather.absorb(found);
         Ok(target)
     }
 
-    fn read_opened(&mut self, opened: &Opened, process: &Heated, stop: &Stop) -> Result<(PlacementTarget, Gather)> {
+    fn read_opened(
+        &mut self,
+        opened: &Opened,
+        process: &Process,
+        progress: &dyn Progress,
+    ) -> Result<(PlacementTarget, Gather), Error> {
         let pid = process.pid;
         let mut reading = Reading {
             target: PlacementTarget {
@@ -131,22 +142,22 @@ impl Frames {
                 zero_pages: 0,
                 swapped_pages: 0,
                 absent_pages: 0,
-                unknown_heat_pages: process.heat.as_ref().map(|_| 0),
+                unknown_heat_pages: process.rates.as_ref().map(|_| 0),
             },
             found: self.empty.clone(),
             at: 0,
         };
         for range in &opened.ranges {
-            for part in parts(&opened.pagemap, *range).map_err(|e| failed(pid, e))? {
-                if stop.is_set() {
-                    bail!("stopped before all frames were read");
+            for part in parts(&opened.pagemap, *range).map_err(|e| Error::pagemap(pid, e))? {
+                if progress.is_stopped() {
+                    return Err(Error::Stopped);
                 }
                 reading.part(&opened.pagemap, part, process, &mut self.zeros)?;
             }
         }
         // Where large ranges have pages is told as nowhere, too, of memory that is gone.
-        if !opened.pagemap.is_there().map_err(|e| failed(pid, e))? {
-            bail!(cut_short(pid));
+        if !opened.pagemap.is_there().map_err(|e| Error::pagemap(pid, e))? {
+            return Err(Error::CutShort(pid));
         }
         let Reading { mut target, found, .. } = reading;
         let mapped: u64 = opened.ranges.iter().map(|range| range.len().pages()).sum();
@@ -163,13 +174,13 @@ struct Opened {
 }
 
 impl Opened {
-    fn open(proc: &Proc, process: &Heated) -> Result<Opened> {
+    fn open(proc: &Proc, process: &Process) -> Result<Opened, Error> {
         let pid = process.pid;
         // Opened before it is compared: it stays with the memory that it was opened on, whatever gets the pid.
-        let pagemap = Pagemap::open(proc.root(), pid).map_err(|e| failed(pid, e))?;
+        let pagemap = Pagemap::open(proc.root(), pid).map_err(|e| Error::pagemap(pid, e))?;
         let identity = proc.identity(pid)?;
         if process.start_ticks.is_some_and(|then| then != identity.start_ticks) {
-            bail!("process {pid} has ended, and another one has its pid");
+            return Err(Error::Replaced(pid));
         }
         Ok(Opened { pagemap, identity, ranges: joined(&proc.maps(pid)?) })
     }
@@ -184,23 +195,29 @@ struct Reading {
 }
 
 impl Reading {
-    fn part(&mut self, pagemap: &Pagemap, part: AddrRange, process: &Heated, zeros: &mut ZeroFrames) -> Result<()> {
-        let entries = pagemap.read(part).map_err(|e| failed(process.pid, e))?;
+    fn part(
+        &mut self,
+        pagemap: &Pagemap,
+        part: AddrRange,
+        process: &Process,
+        zeros: &mut ZeroFrames,
+    ) -> Result<(), Error> {
+        let entries = pagemap.read(part).map_err(|e| Error::pagemap(process.pid, e))?;
         // All of it was mapped in the user half, so it does not reach past the end of the address space.
         if (entries.len() as u64) < part.len().pages() {
-            bail!(cut_short(process.pid));
+            return Err(Error::CutShort(process.pid));
         }
         for (page, entry) in entries {
             if !entry.is_present() {
                 self.target.swapped_pages += u64::from(entry.is_swapped());
                 continue;
             }
-            let Some(frame) = entry.frame() else { bail!(HIDDEN) };
+            let Some(frame) = entry.frame() else { return Err(Error::Hidden) };
             if zeros.has(entry) {
                 self.target.zero_pages += 1;
                 continue;
             }
-            let rate = process.heat.as_ref().and_then(|heat| heat.rate_at(page, &mut self.at));
+            let rate = process.rates.as_ref().and_then(|rates| rates.rate_at(page, &mut self.at));
             if let (None, Some(unknown)) = (rate, &mut self.target.unknown_heat_pages) {
                 *unknown += 1;
             }
@@ -209,23 +226,6 @@ impl Reading {
         }
         Ok(())
     }
-}
-
-/// What is said where a process that was named is none.
-pub fn no_such(pid: u32) -> String {
-    format!("there is no process {pid}: it has ended, or never was")
-}
-
-fn cut_short(pid: u32) -> String {
-    format!("process {pid} ended (or exec'd) while it was read; nothing of it counts")
-}
-
-fn failed(pid: u32, error: io::Error) -> anyhow::Error {
-    let advice = match error.kind() {
-        io::ErrorKind::PermissionDenied => ": run as root, or with CAP_SYS_ADMIN and CAP_SYS_PTRACE",
-        _ => "",
-    };
-    anyhow::Error::new(error).context(format!("read /proc/{pid}/pagemap{advice}"))
 }
 
 /// What user programs have mapped, with neighbours as one.
@@ -276,15 +276,11 @@ fn chunks(range: AddrRange) -> impl Iterator<Item = AddrRange> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::progress::Unattended;
     use std::fs;
     use std::io::Write;
     use std::process::{Child, Command, Stdio};
-    use std::sync::Arc;
     use std::time::{Duration, Instant};
-
-    fn stop() -> Stop {
-        Stop(Arc::default())
-    }
 
     fn frames(proc: Proc) -> Frames {
         Frames::at(proc, Gather::uniform()).unwrap()
@@ -292,18 +288,18 @@ mod tests {
 
     fn ends_as_cut_short(opened: &mut Opened, pid: u32) {
         let mut frames = frames(Proc::default());
-        let why = frames.read_opened(opened, &Heated::of(pid), &stop()).unwrap_err().to_string();
+        let why = frames.read_opened(opened, &Process::of(pid), &Unattended).unwrap_err().to_string();
         assert!(why.contains("ended (or exec'd) while it was read"), "{why}");
         // Where nothing is read because nothing is told to be there, it is noticed as well.
         opened.ranges.clear();
-        assert!(frames.read_opened(opened, &Heated::of(pid), &stop()).is_err());
+        assert!(frames.read_opened(opened, &Process::of(pid), &Unattended).is_err());
     }
 
     fn waiting() -> (Child, Opened) {
         let mut command = Command::new("sh");
         command.args(["-c", "read line; exec sleep 60"]).stdin(Stdio::piped());
         let child = command.spawn().unwrap();
-        let opened = Opened::open(&Proc::default(), &Heated::of(child.id())).unwrap();
+        let opened = Opened::open(&Proc::default(), &Process::of(child.id())).unwrap();
         assert!(!opened.ranges.is_empty());
         (child, opened)
     }
@@ -344,10 +340,10 @@ mod tests {
             let entries: Vec<u8> = (0..pages).flat_map(|page| (1 << 63 | (100_000_000 + page)).to_ne_bytes()).collect();
             fs::write(of_process.join("pagemap"), entries).unwrap();
             let mut frames = frames(Proc::at(dir.path()));
-            frames.add(&Heated::of(pid), &stop()).unwrap();
+            frames.add(&Process::of(pid), &Unattended).unwrap();
             let told = (frames.gather.pages(), frames.targets.len(), frames.left_out.len());
             assert_eq!(told, if complete { (8, 1, 0) } else { (0, 0, 1) });
-            assert!(complete || frames.add(&Heated { named: true, ..Heated::of(pid) }, &stop()).is_err());
+            assert!(complete || frames.add(&Process { named: true, ..Process::of(pid) }, &Unattended).is_err());
         }
     }
 

@@ -1,10 +1,15 @@
 //! Frames of machines with several nodes, as their files tell of them, and how colours are folded.
 
-use super::*;
-use crate::cli::Usage;
-use isotherm_units::FrameNo;
+use crate::compute::{Drawing, report};
+use crate::direct_mapped::{CacheError, DirectMapped, Footprint};
+use crate::placed::Whose;
+use crate::progress::Unattended;
+use crate::rates::SHUFFLES;
+use crate::read::{Assumed, Error, Machine as Nodes};
+use crate::report::{PlacementRates, PlacementReport};
+use isotherm_sys::host::{HostFacts, HostRoots};
+use isotherm_units::{Bytes, FrameNo, PAGE_SIZE};
 use std::fs;
-use std::sync::Arc;
 
 /// A machine's files: two nodes of 1 GiB, frames 1 to 262,143 and 262,144 to 524,287.
 struct Machine(tempfile::TempDir);
@@ -42,20 +47,20 @@ impl Machine {
         self
     }
 
-    fn nodes(&self, asked: Option<Bytes>) -> Result<Vec<Node>> {
+    fn nodes(&self, assumed: Option<Bytes>) -> Result<Nodes, Error> {
         let [proc, sys, boot] = ["proc", "sys", "boot"].map(|dir| self.0.path().join(dir));
-        nodes::nodes(asked, &HostFacts::read(&HostRoots { proc, sys, boot }, PAGE_SIZE))
+        let assumed = assumed.map(|size| Assumed { cache: DirectMapped::new(size).unwrap(), by: "--cache-size" });
+        Nodes::new(assumed, &HostFacts::read(&HostRoots { proc, sys, boot }, PAGE_SIZE))
     }
 
-    fn report(&self, asked: Option<Bytes>, footprint: Footprint) -> Result<PlacementReport> {
-        let told = Told { heat: None, shuffle_on: None, seed: 1, grid: (10, 4) };
-        let pages = footprint.frames();
-        let found = Found { footprint, pages, targets: Vec::new(), left_out: Vec::new() };
-        report(found, self.nodes(asked)?, &self.0.path().join("proc"), told, &Stop(Arc::default()))
+    fn report(&self, assumed: Option<Bytes>, footprint: Footprint) -> Result<PlacementReport, Error> {
+        let whose = Whose { pages: footprint.frames(), ..Whose::default() };
+        let placed = self.nodes(assumed)?.place(footprint, &self.0.path().join("proc"))?;
+        Ok(report(whose, placed, Drawing { seed: 1, columns: 10, rows: 4 }, &mut Unattended).unwrap())
     }
 
     fn why_not(&self) -> String {
-        format!("{:#}", self.nodes(None).unwrap_err())
+        self.nodes(None).unwrap_err().with_causes()
     }
 }
 
@@ -122,7 +127,8 @@ fn a_size_asked_for_is_modelled_on_each_node_and_has_to_be_whole_pages() {
         assert_eq!(cache.source, "--cache-size, one for each of 2 nodes");
     }
     for wrong in [0, 4095, 5000] {
-        assert!(machine.nodes(Some(Bytes(wrong))).unwrap_err().is::<Usage>(), "{wrong}");
+        let why = DirectMapped::new(Bytes(wrong)).unwrap_err();
+        assert!(matches!(why, CacheError::TooSmall(_) | CacheError::NotPages(_)), "{wrong}: {why}");
     }
 }
 
@@ -146,7 +152,7 @@ fn one_node_has_all_frames_and_needs_no_zones() {
     let told: Vec<_> = report.nodes.iter().map(|n| (n.node, n.frames, n.cache.is_some())).collect();
     assert_eq!(told, [(0, 2, true), (1, 2, false), (2, 0, true)]);
     fs::remove_file(machine.0.path().join("proc/zoneinfo")).unwrap();
-    let why = format!("{:#}", machine.report(Some(Bytes(8192)), frames(&[2], 2)).unwrap_err());
+    let why = machine.report(Some(Bytes(8192)), frames(&[2], 2)).unwrap_err().with_causes();
     assert!(why.contains("proc/zoneinfo, which tells the node of a frame"), "{why}");
 }
 
@@ -167,13 +173,14 @@ fn a_cache_in_doubt_is_used_and_its_doubts_are_told() {
 #[test]
 fn what_is_not_known_to_be_direct_mapped_is_told_and_not_used() {
     let none = Machine::two_nodes().why_not();
-    assert!(none.contains("no memory-side cache") && none.contains("--cache-size"), "{none}");
+    assert!(none.contains("no memory-side cache"), "{none}");
     let associative = Machine::two_nodes().cache(0, 1, 1024, &[("indexing", "1")]).why_not();
     assert!(associative.contains("no memory-side cache that is direct-mapped"), "{associative}");
     for files in [[("indexing", "2")], [("size", "0")], [("size", "4097")]] {
         let machine = Machine::two_nodes().cache(1, 1, 1024, &files);
         let why = machine.why_not();
-        assert!(why.contains("node 1: ") && why.contains("--probe-cache") && why.contains("--cache-size"), "{why}");
+        assert!(why.contains("node 1: "), "{why}");
+        assert!(matches!(machine.nodes(None), Err(Error::UnclearCache { node: 1, .. })), "{why}");
         // Beside one that is known it is no reason to fail.
         let machine = machine.cache(0, 1, 1024, &[]);
         let report = machine.report(None, frames(&[1024, HIGH], 10)).unwrap();
@@ -198,49 +205,4 @@ fn near_and_far_memory_of_an_extended_linear_cache_take_turns() {
     let report = machine.report(None, frames(&[HIGH], 10)).unwrap();
     let doubts = &report.nodes[1].cache.as_ref().unwrap().doubts;
     assert!(doubts.len() == 1 && doubts[0].contains("more than near and far memory of 4.0 MiB each"), "{doubts:?}");
-}
-
-#[test]
-fn the_share_of_draws_below_is_of_those_that_miss_less() {
-    let rates = Rates { placed: 0.3, shuffled: vec![0.1, 0.3, 0.2, 0.4], coloured: vec![0.1], ..Rates::default() };
-    assert_eq!(rates.told().unwrap().shuffled_below_placed_pct, 50.0);
-    assert!(Rates::default().told().is_none());
-}
-
-#[test]
-fn cells_tile_the_colours() {
-    for (colours, most) in [(1, 400), (399, 400), (400, 400), (401, 400), (1_000_003, 400), (7, 3)] {
-        let mut picture = Picture::new(colours, most);
-        (0..colours).for_each(|colour| {
-            let mut load = Load::default();
-            load.add(1.0);
-            picture.add(colour, &load);
-        });
-        let cells = picture.cells(colours as f64);
-        assert!(cells.len() <= most && cells[0].first_colour == 0);
-        assert!(cells.windows(2).all(|w| w[0].first_colour + w[0].colours == w[1].first_colour));
-        assert!(cells.iter().all(|c| c.frames == c.colours), "{colours} in {most}: one frame a colour");
-        let all: f64 = cells.iter().filter_map(|c| c.accesses_pct).sum();
-        assert!((all - 100.0).abs() < 1e-6);
-    }
-}
-
-#[test]
-fn the_most_loaded_are_kept_in_order() {
-    let load = |weights: &[f64]| {
-        let mut load = Load::default();
-        weights.iter().for_each(|w| load.add(*w));
-        load
-    };
-    let mut most = Most::new(false);
-    (0..100).for_each(|colour: u64| most.add(colour, &load(&vec![1.0; usize::try_from(colour % 13).unwrap() + 1])));
-    let told = most.told(700.0);
-    assert_eq!(told.len(), TOLD);
-    assert_eq!((told[0].colour, told[0].frames, told[7].frames), (12, 13, 12), "first come, first told");
-    // By heat: the one that misses most, not the one that is hottest.
-    let mut most = Most::new(true);
-    most.add(1, &load(&[1000.0]));
-    most.add(2, &load(&[5.0, 5.0]));
-    most.add(3, &load(&[1.0, 1.0, 1.0]));
-    assert_eq!(most.told(1013.0).iter().map(|c| c.colour).collect::<Vec<_>>(), [2, 3, 1]);
 }
