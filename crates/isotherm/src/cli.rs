@@ -196,7 +196,11 @@ impl WatchArgs {
 
     /// Whether something else than the machine is watched.
     pub fn is_played(&self) -> bool {
-        self.replay.is_some() || self.model.is_some()
+        #[cfg(feature = "model")]
+        if self.model.is_some() {
+            return true;
+        }
+        self.replay.is_some()
     }
 }
 
@@ -222,7 +226,8 @@ pub struct WatchArgs {
     pub replay: Option<PathBuf>,
     /// Watch a modelled host instead of the machine, as described in this file, or `2tib`: one that comes with isotherm. No real
     /// memory is looked at; what looking would cost is charged
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["source", "replay", "command"])]
+    #[cfg(feature = "model")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["source", "replay", "command", "events", "perf_event"])]
     pub model: Option<PathBuf>,
     #[command(flatten)]
     pub sampling: SamplingArgs,
@@ -261,11 +266,11 @@ pub struct SamplingArgs {
     /// Event whose samples tell of accesses, such as mem-loads or faults; several of a kind as a list. With page tables, beside them.
     /// `isotherm doctor --events` lists those of this machine [default: loads and stores where the processor samples them, and
     /// with --source perf page faults where it does not]
-    #[arg(long = "event", value_name = "EVENT", conflicts_with_all = ["perf_event", "replay", "model"])]
+    #[arg(long = "event", value_name = "EVENT", conflicts_with_all = ["perf_event", "replay"])]
     pub events: Option<String>,
     /// The same as six numbers, FREQ PHYS TYPE CONFIG CONFIG1 CONFIG2: samples a second, whether by physical address, and the raw
     /// event as in perf_event_attr
-    #[arg(long, value_name = "NUMBERS", conflicts_with_all = ["replay", "model", "sample_period", "sample_frequency"])]
+    #[arg(long, value_name = "NUMBERS", conflicts_with_all = ["replay", "sample_period", "sample_frequency"])]
     pub perf_event: Option<RawEvent>,
     /// One sample every so many events [default: as fits the event]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "sample_frequency")]
