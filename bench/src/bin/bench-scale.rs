@@ -10,9 +10,9 @@
 use anyhow::Result;
 use isotherm_bench::Log;
 use isotherm_heat::adaptive::{Attrs, Context, Goal};
-use isotherm_heat::{Ns, TargetId};
+use isotherm_heat::{Ns, Score, TargetId};
 use isotherm_monitor::{Follower, Mode, Monitor, Selection, Settings};
-use isotherm_sim::{Claim, Host, MASIM_PID, Masim, ModelClock, ModelSource, PageProbe, Physical, Scope, Score};
+use isotherm_sim::{Claim, Host, MASIM_PID, Masim, ModelClock, ModelSource, PageProbe, Physical, Scope};
 use isotherm_sources::{
     AccessSource, Cleared, ClearedProcess, Clock, Description, Error, Layout, Progress, Report, Sink,
 };

@@ -17,6 +17,7 @@ mod regions;
 mod reported;
 
 mod sampled;
+mod score;
 mod snapshot;
 mod target;
 mod tiles;
@@ -32,6 +33,7 @@ pub use mask::Mask;
 pub use regions::{RegionBuilder, carry_ages};
 pub use reported::{Access, Count, Counters, ReportedTarget, Resident, Silence, raise_rates, summarize_fused};
 pub use sampled::{SampledTarget, Sampling};
+pub use score::Score;
 pub use snapshot::{
     CgroupMemory, Classes, Cost, Granularity, Mapping, Region, RunInfo, Snapshot, TargetFacts, TargetHeat, TargetId,
     Thresholds,

@@ -41,4 +41,4 @@ pub use masim::{MASIM_PID, Masim};
 pub use physical::Physical;
 pub use probe::PageProbe;
 pub use source::ModelSource;
-pub use truth::{Claim, Scope, Score, Truth};
+pub use truth::{Claim, Scope, Truth};

@@ -7,7 +7,7 @@
 use crate::host::Host;
 use crate::pieces::Mixture;
 use crate::view::{Part, View};
-use isotherm_heat::{Histogram, Interval, Ns};
+use isotherm_heat::{Histogram, Interval, Ns, Score};
 use isotherm_units::{Addr, AddrRange, Bytes, PAGE_SIZE, PAGES_PER_BLOCK};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -105,41 +105,6 @@ pub struct Claim {
     pub hot: f64,
 }
 
-/// How right claims are, in bytes: expected ones, where shares are claimed or pages scattered.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Score {
-    /// Said to be hot, and hot.
-    pub true_hot: f64,
-    /// Said to be hot, and not.
-    pub false_hot: f64,
-    /// Hot, said to be or not.
-    pub hot: f64,
-}
-
-impl Score {
-    /// The share of what was said to be hot that is. 1 if nothing was said.
-    pub fn precision(&self) -> f64 {
-        ratio(self.true_hot, self.true_hot + self.false_hot)
-    }
-
-    /// The share of what is hot that was said to be. 1 if nothing is.
-    ///
-    /// Where scattered pages are claimed one by one, more may have been found than was to be expected: that is 1 too.
-    pub fn recall(&self) -> f64 {
-        ratio(self.true_hot, self.hot).min(1.0)
-    }
-
-    /// The harmonic mean of precision and recall. 0 if both are.
-    pub fn f1(&self) -> f64 {
-        let (p, r) = (self.precision(), self.recall());
-        if p + r == 0.0 { 0.0 } else { 2.0 * p * r / (p + r) }
-    }
-}
-
-fn ratio(part: f64, whole: f64) -> f64 {
-    if whole == 0.0 { 1.0 } else { part / whole }
-}
-
 impl Host {
     /// What is true at `now` (ns).
     pub fn truth(&self, scope: Scope<'_>, now: Ns) -> Truth {
@@ -158,15 +123,14 @@ impl Host {
     ///
     /// Claims must not overlap. What is not claimed is said not to be hot. Claims about processes out of scope are left out.
     pub fn score(&self, scope: Scope<'_>, now: Ns, hot_ns: Ns, claims: impl IntoIterator<Item = Claim>) -> Score {
-        let mut score = Score { hot: self.truth(scope, now).bytes_within(hot_ns), ..Score::default() };
+        let mut score = Score::of(self.truth(scope, now).bytes_within(hot_ns) / PAGE_SIZE as f64);
         for claim in claims {
             let Some(view) = self.view(claim.pid).filter(|v| claim.hot > 0.0 && scope.has(*v)) else { continue };
             for part in view.parts(claim.range, now) {
                 for (pages, mixture) in part.stage.pieces_in(part.pages.clone()) {
                     let said = (pages.end - pages.start) as f64;
                     let right = hot_pages(&part, pages, mixture, hot_ns);
-                    score.true_hot += claim.hot * right * PAGE_SIZE as f64;
-                    score.false_hot += claim.hot * (said - right) * PAGE_SIZE as f64;
+                    score.say_hot(claim.hot * said, claim.hot * right);
                 }
             }
         }

@@ -1,7 +1,8 @@
 //! The monitor on modelled hosts: everything is exact and the same on any machine.
 
+use isotherm_heat::Score;
 use isotherm_monitor::{Follower, Mode, Monitor, Selection, Settings};
-use isotherm_sim::{Area, Claim, Heat, Host, MASIM_PID, Masim, ModelClock, ModelSource, Process, Scope, Score};
+use isotherm_sim::{Area, Claim, Heat, Host, MASIM_PID, Masim, ModelClock, ModelSource, Process, Scope};
 use isotherm_sources::Clock;
 use isotherm_sys::proc::Proc;
 use isotherm_units::{Addr, AddrRange, Bytes, PageNo};

@@ -116,7 +116,7 @@ fn a_score_has_its_usual_meaning() {
     let score = |claims: Vec<Claim>| host.score(Scope::Process(1), 0, S, claims);
     let nothing = score(vec![]);
     assert_eq!((nothing.precision(), nothing.recall(), nothing.f1()), (1.0, 0.0, 0.0));
-    assert_eq!(nothing.hot, 7124.0 * PAGE_SIZE as f64);
+    assert_eq!(nothing.hot_pages, 7124.0);
     // Pages 900 to 1099: half is hot; what is not mapped does not count; nor does another process, nor what is said to be cold.
     let other = Claim { pid: 2, ..claim(0, 10_000, 1.0) };
     let half = score(vec![claim(900, 200, 1.0), claim(1200, 700, 1.0), other, claim(2000, 20_000, 0.0)]);
@@ -136,7 +136,7 @@ fn scattered_pages_claimed_one_by_one_score_exactly() {
     let score = host.score(Scope::Process(1), 0, S, claims);
     // But for the few of the rest that were accessed by chance: 14,000 pages, every 100 s.
     assert!(score.precision() > 0.995, "{}", score.precision());
-    assert!((score.true_hot / PAGE_SIZE as f64 - 6000.0).abs() < 200.0);
+    assert!((score.true_hot_pages - 6000.0).abs() < 200.0);
 }
 
 proptest! {
@@ -160,8 +160,7 @@ proptest! {
             }
         }
         let score = host.score(Scope::Host, 0, S, list);
-        let counted = |bytes: f64| bytes / PAGE_SIZE as f64;
-        prop_assert_eq!((counted(score.true_hot), counted(score.false_hot)), (right, wrong));
-        prop_assert_eq!(counted(score.hot), 1500.0);
+        prop_assert_eq!((score.true_hot_pages, score.false_hot_pages), (right, wrong));
+        prop_assert_eq!(score.hot_pages, 1500.0);
     }
 }
