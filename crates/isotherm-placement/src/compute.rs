@@ -5,7 +5,7 @@
 use crate::colours::{Most, Picture, by_frames};
 use crate::direct_mapped::Footprint;
 use crate::placed::{Node, Placed, Whose};
-use crate::progress::Progress;
+use crate::progress::{Progress, Stopped};
 use crate::rates::{Behind, Draws, Total};
 use crate::report::{PlacementNode, PlacementReport};
 use isotherm_rng::Rng;
@@ -21,11 +21,6 @@ pub struct Drawing {
     /// Rows of a picture at the most.
     pub rows: usize,
 }
-
-/// It was asked to end before all was computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("stopped before all placements were drawn")]
-pub struct Stopped;
 
 /// Computes all that is told.
 pub fn report(

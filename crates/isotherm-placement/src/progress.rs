@@ -17,6 +17,11 @@ pub trait Progress {
     fn is_stopped(&self) -> bool;
 }
 
+/// It was asked to end before all was computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("stopped before all placements were drawn")]
+pub struct Stopped;
+
 /// Nobody waits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unattended;

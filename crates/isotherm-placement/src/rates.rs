@@ -1,8 +1,7 @@
 //! Miss rates of a node's frames: where they lie, and in placements that are drawn.
 
-use crate::compute::Stopped;
 use crate::direct_mapped::{DirectMapped, Footprint, Misses, Shuffle, Spread, coloured, coloured_by_heat, unavoidable};
-use crate::progress::Progress;
+use crate::progress::{Progress, Stopped};
 use crate::report::{DrawnRate, PlacementRates};
 use isotherm_rng::Rng;
 use isotherm_units::Bytes;

@@ -1,6 +1,6 @@
 //! The cache itself, access by access: what the formula of [`super::Conflict`] is checked against, and what a trace can be run on.
 
-use super::DirectMapped;
+use super::geometry::DirectMapped;
 use isotherm_units::FrameNo;
 
 /// No frame has this number: the highest physical address has 52 bits.

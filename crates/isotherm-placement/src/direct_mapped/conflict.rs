@@ -3,7 +3,7 @@
 //! Frames are kept in a list until there are half as many as colours, then summed into an array with a place for each colour: so memory
 //! follows the frames where they are few, and is bounded by the cache where they are many.
 
-use super::DirectMapped;
+use super::geometry::DirectMapped;
 use isotherm_units::FrameNo;
 
 /// What lies in one colour.

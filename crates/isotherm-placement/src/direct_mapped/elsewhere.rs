@@ -6,8 +6,9 @@
 //! - *Coloured by heat*: the same with the hottest frames beside the coldest, for which it would have to know heat beforehand.
 //! - *Unavoidable*: what misses in any cache of that size, whatever it holds.
 
-use super::footprint::BLOCK_FRAMES;
-use super::{DirectMapped, Footprint, Load, Misses};
+use super::conflict::{Load, Misses};
+use super::footprint::{BLOCK_FRAMES, Footprint};
+use super::geometry::DirectMapped;
 use isotherm_rng::Rng;
 use isotherm_units::Bytes;
 use std::cmp::Reverse;

@@ -4,8 +4,8 @@
 //! by going over the colours from 0 up with a window of a few thousand, which stays in the processor's cache whatever the size of
 //! the modelled one: [`Footprint::misses_at`].
 
-use super::conflict::{Load, Misses};
-use super::{Conflict, DirectMapped};
+use super::conflict::{Conflict, Load, Misses};
+use super::geometry::DirectMapped;
 use isotherm_units::FrameNo;
 use std::collections::BTreeMap;
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use isotherm_rng::Rng;
+use isotherm_units::{Bytes, FrameNo};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
