@@ -2,7 +2,9 @@
 
 use crate::error::Error;
 use crate::heat::Heat;
-use crate::host::{Area, Host, Process, range_at};
+use crate::host::Host;
+use crate::pieces;
+use crate::process::{Area, Process, range_at};
 use crate::quantity::Size;
 use isotherm_units::Bytes;
 use serde::Deserialize;
@@ -156,7 +158,8 @@ impl ProcessText {
     /// Memory that the processes take, described and worked out.
     fn bytes(&self) -> u64 {
         // An area stands here and in its process, with its name; what it comes to is kept beside.
-        let area = |text: &AreaText| 3 * size_of::<Area>() as u64 + text.name.len() as u64 + 2 * text.heat.bytes();
+        let area =
+            |text: &AreaText| 3 * size_of::<Area>() as u64 + text.name.len() as u64 + 2 * pieces::bytes_of(&text.heat);
         let areas = self.area.iter().map(area).fold(0, u64::saturating_add);
         let each = 2 * size_of::<Process>() as u64 + (self.comm.len() + self.cgroup.len()) as u64 + areas;
         each.saturating_mul(self.count.into())

@@ -1,7 +1,6 @@
 //! How hot a range is: the vocabulary in which hosts are described.
 
-use crate::Error;
-use crate::pieces::{Piece, Stage};
+use crate::error::Error;
 use crate::quantity::{self, Time};
 use isotherm_heat::Ns;
 use serde::Deserialize;
@@ -171,22 +170,6 @@ impl Heat {
                 if coldest < peak { Err(Error::ColdestBelowPeak) } else { Ok(()) }
             }
             Heat::Phases(phases) => check_phases(phases),
-        }
-    }
-
-    /// Memory that this takes in an area, described and worked out (see `pieces`).
-    pub(crate) fn bytes(&self) -> u64 {
-        let pieces = |n: usize| (n * size_of::<Piece>()) as u64;
-        match self {
-            Heat::Uniform(_) | Heat::Scattered { .. } => pieces(1),
-            // Two flanks, each of which is collected, and then both; vectors have up to twice the room.
-            Heat::Gaussian { peak, sigma, coldest } => {
-                pieces(8 * (Heat::gaussian_steps(*peak, *sigma, *coldest).count() + 1))
-            }
-            Heat::Phases(phases) => {
-                let each = (size_of::<Phase>() + size_of::<Stage>()) as u64;
-                phases.iter().map(|phase| each + phase.heat.bytes()).fold(0, u64::saturating_add)
-            }
         }
     }
 

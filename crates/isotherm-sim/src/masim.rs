@@ -3,8 +3,9 @@
 
 use crate::error::Error;
 use crate::heat::Heat;
-use crate::host::{Area, Host, Process, range_at};
+use crate::host::Host;
 use crate::mix::mix;
+use crate::process::{Area, Process, range_at};
 use isotherm_heat::Ns;
 use isotherm_units::{Bytes, PAGE_SIZE};
 

@@ -3,9 +3,9 @@
 //! Made once from [`Heat`](crate::Heat); everything that is asked of a host (bits of a block, one page, bytes by interval) is
 //! answered from pieces, so all answers agree. Memory follows the number of areas, phases and steps of Gaussians.
 
-use crate::heat::{Access, Heat};
+use crate::heat::{Access, Heat, Phase};
 use crate::mix::{GOLDEN, mix, threshold};
-use crate::rhythm::{Rhythm, mark_if};
+use crate::rhythm::{Rhythm, Stretch, mark_if};
 use isotherm_heat::{Mask, Ns};
 use std::ops::Range;
 
@@ -108,14 +108,30 @@ fn gaussian(peak: Ns, sigma: f64, coldest: Ns, pages: Range<u64>, unit: u64) -> 
     all
 }
 
-/// The parts of `(since, until]` that fall into each stage.
-pub(crate) fn during(stages: &[Stage], since: Ns, until: Ns) -> impl Iterator<Item = (&Stage, Ns, Ns)> {
-    let first = stages.partition_point(|s| s.until <= since);
-    let mut start = since;
+/// Memory that `heat` takes in an area, described and worked out.
+pub(crate) fn bytes_of(heat: &Heat) -> u64 {
+    let pieces = |n: usize| (n * size_of::<Piece>()) as u64;
+    match heat {
+        Heat::Uniform(_) | Heat::Scattered { .. } => pieces(1),
+        // Two flanks, each of which is collected, and then both; vectors have up to twice the room.
+        Heat::Gaussian { peak, sigma, coldest } => {
+            pieces(8 * (Heat::gaussian_steps(*peak, *sigma, *coldest).count() + 1))
+        }
+        Heat::Phases(phases) => {
+            let each = (size_of::<Phase>() + size_of::<Stage>()) as u64;
+            phases.iter().map(|phase| each + bytes_of(&phase.heat)).fold(0, u64::saturating_add)
+        }
+    }
+}
+
+/// The parts of `time` that fall into each stage.
+pub(crate) fn during(stages: &[Stage], time: Stretch) -> impl Iterator<Item = (&Stage, Stretch)> {
+    let first = stages.partition_point(|s| s.until <= time.since);
+    let mut start = time.since;
     stages[first.min(stages.len() - 1)..].iter().map_while(move |stage| {
-        let (from, to) = (start, until.min(stage.until));
+        let part = Stretch { since: start, until: time.until.min(stage.until) };
         start = stage.until;
-        (from < to).then_some((stage, from, to))
+        (part.since < part.until).then_some((stage, part))
     })
 }
 
@@ -139,9 +155,9 @@ impl Stage {
 }
 
 impl Mixture {
-    /// Whether the page of `key` was accessed in `(since, until]`.
-    pub fn accessed(&self, key: u64, since: Ns, until: Ns) -> bool {
-        self.rhythm_of(key).window(since, until).has(key)
+    /// Whether the page of `key` was accessed in `time`.
+    pub fn accessed(&self, key: u64, time: Stretch) -> bool {
+        self.rhythm_of(key).window(time).has(key)
     }
 
     /// The rhythm of the page of `key`.
@@ -158,13 +174,13 @@ impl Mixture {
         }
     }
 
-    /// Sets the bits `first` to `end` of the pages accessed in `(since, until]`; `key` is that of the block's page 0.
-    pub fn mark(&self, key: u64, indices: Range<usize>, since: Ns, until: Ns, mask: &mut Mask) {
+    /// Sets the bits of those of `indices` that were accessed in `time`; `key` is that of the block's page 0.
+    pub fn mark(&self, key: u64, indices: Range<usize>, time: Stretch, mask: &mut Mask) {
         let Range { start: first, end } = indices;
         match *self {
-            Mixture::One(rhythm) => rhythm.window(since, until).mark(key, first, end, mask),
+            Mixture::One(rhythm) => rhythm.window(time).mark(key, first, end, mask),
             Mixture::Two { threshold, hot, rest } => {
-                let (hot, rest) = (hot.window(since, until), rest.window(since, until));
+                let (hot, rest) = (hot.window(time), rest.window(time));
                 mark_if(
                     key,
                     first,
@@ -200,7 +216,6 @@ fn is_picked(key: u64, threshold: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::heat::Phase;
 
     #[test]
     fn a_gaussian_is_cut_into_pieces_that_mirror_each_other() {
@@ -223,7 +238,9 @@ mod tests {
     fn a_stretch_of_time_is_cut_where_heat_changes() {
         let phase = |until| Phase { until, heat: Heat::never() };
         let stages = stages(&Heat::Phases(vec![phase(10), phase(20), phase(30)]), 0..8, 1);
-        let cut = |since, until| during(&stages, since, until).map(|(_, a, b)| (a, b)).collect::<Vec<_>>();
+        let cut = |since, until| {
+            during(&stages, Stretch { since, until }).map(|(_, part)| (part.since, part.until)).collect::<Vec<_>>()
+        };
         assert_eq!(cut(0, 5), [(0, 5)]);
         assert_eq!(cut(5, 25), [(5, 10), (10, 20), (20, 25)]);
         assert_eq!(cut(10, 11), [(10, 11)]);

@@ -19,6 +19,13 @@ const SLOTS_PER_INTERVAL: u64 = 4;
 /// e^-64, or one in 10^27.
 const SURELY: u64 = 64 * SLOTS_PER_INTERVAL;
 
+/// A stretch of time: after `since`, up to and with `until`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stretch {
+    pub since: Ns,
+    pub until: Ns,
+}
+
 /// How one page is accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rhythm {
@@ -82,8 +89,9 @@ impl Rhythm {
         (self.kind != Kind::Never).then_some(self.interval)
     }
 
-    /// `(since, until]` as this rhythm sees it.
-    pub fn window(&self, since: Ns, until: Ns) -> Window {
+    /// `time` as this rhythm sees it.
+    pub fn window(&self, time: Stretch) -> Window {
+        let Stretch { since, until } = time;
         if self.kind == Kind::Never || since >= until {
             return Window::Nothing;
         }
@@ -260,7 +268,7 @@ mod tests {
     }
 
     fn accessed(rhythm: Rhythm, page: u64, since: Ns, until: Ns) -> bool {
-        rhythm.window(since, until).has(key(page))
+        rhythm.window(Stretch { since, until }).has(key(page))
     }
 
     #[test]
@@ -322,7 +330,7 @@ mod tests {
             rhythm in rhythms(), base in any::<u64>(), since in 0_u64..500_000, time in 0_u64..500_000,
             ends in prop::array::uniform2(0_usize..=512),
         ) {
-            let window = rhythm.window(since, since + time);
+            let window = rhythm.window(Stretch { since, until: since + time });
             let (first, end) = (ends[0].min(ends[1]), ends[0].max(ends[1]));
             let mut mask = Mask::NONE;
             window.mark(base, first, end, &mut mask);

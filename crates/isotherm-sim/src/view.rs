@@ -1,11 +1,11 @@
 //! One process of a host as questions see it: bits of a block, one page, parts of a range.
 //!
-//! `host` describes and checks; here its areas are worked out (see `pieces`) and looked up by page. Areas are sorted and
+//! `process` describes and checks, `host` owns; here the areas of a process are worked out (see `pieces`) and looked up by page. Areas are sorted and
 //! disjoint, so each question finds its own by bisection, once for a block.
 
-use crate::host::{Area, Process};
 use crate::pieces::{Stage, during, key_of, stages};
-use crate::rhythm::mark_all;
+use crate::process::{Area, Process};
+use crate::rhythm::{Stretch, mark_all};
 use isotherm_heat::{Mapping, Mask, Ns, TargetId};
 use isotherm_units::{AddrRange, BlockNo, PAGE_SIZE, PAGES_PER_BLOCK, PageNo};
 use std::ops::Range;
@@ -115,27 +115,29 @@ impl<'h> View<'h> {
     }
 
     pub fn accessed(&self, page: PageNo, since: Ns, until: Ns) -> bool {
-        self.area_of(page.0).is_some_and(|area| area.accessed(self.worked_out.salt, page.0, since, until))
+        self.area_of(page.0).is_some_and(|area| area.accessed(self.worked_out.salt, page.0, Stretch { since, until }))
     }
 
     /// What `block` holds, and what of it was accessed in `(since, until]`, or ever if `since` is `None`.
     pub fn block(&self, block: BlockNo, since: Option<Ns>, until: Ns) -> Found {
         let all = block.page(0).0..block.next().page(0).0;
+        let time = since.map(|since| Stretch { since, until });
+        let first_page = FirstPage { page: all.start, key: key_of(self.worked_out.salt, all.start) };
         let areas = &self.worked_out.areas;
         let first = areas.partition_point(|a| a.pages.end <= all.start);
         let (mut young, mut present) = (Mask::NONE, Mask::NONE);
         for area in areas[first..].iter().take_while(|a| a.pages.start < all.end) {
             let pages = area.pages.start.max(all.start)..area.pages.end.min(all.end);
             if area.huge {
-                return Found::Huge(since.is_none_or(|s| area.accessed(self.worked_out.salt, all.start, s, until)));
+                return Found::Huge(time.is_none_or(|time| area.accessed(self.worked_out.salt, all.start, time)));
             }
             let within = indices(&pages, all.start);
             mark_all(within.start, within.end, &mut present);
-            if let Some(since) = since {
-                area.mark(self.worked_out.salt, all.start, pages, since, until, &mut young);
+            if let Some(time) = time {
+                area.mark(first_page, pages, time, &mut young);
             }
         }
-        match (present.is_empty(), since) {
+        match (present.is_empty(), time) {
             (true, _) => Found::Nothing,
             (false, None) => Found::Pages { young: present, present },
             (false, Some(_)) => Found::Pages { young, present },
@@ -150,6 +152,13 @@ impl<'h> View<'h> {
         let areas = &self.worked_out.areas;
         areas.get(areas.partition_point(|a| a.pages.end <= page)).filter(|a| a.pages.start <= page)
     }
+}
+
+/// The first page of a block, and its key, from which those of the others follow.
+#[derive(Clone, Copy, Debug)]
+struct FirstPage {
+    page: u64,
+    key: u64,
 }
 
 /// A part of a process in which pages are of one area.
@@ -177,18 +186,17 @@ impl WorkedOutArea {
         &self.stages[self.stages.partition_point(|s| s.until <= now).min(self.stages.len() - 1)]
     }
 
-    fn accessed(&self, salt: u64, page: u64, since: Ns, until: Ns) -> bool {
+    fn accessed(&self, salt: u64, page: u64, time: Stretch) -> bool {
         let page = self.bearer(page);
         let key = key_of(salt, page);
-        during(&self.stages, since, until).any(|(stage, from, to)| stage.piece_of(page).mixture.accessed(key, from, to))
+        during(&self.stages, time).any(|(stage, part)| stage.piece_of(page).mixture.accessed(key, part))
     }
 
-    /// Sets the bits of those of `pages`, of the block that begins at page `base`, that were accessed.
-    fn mark(&self, salt: u64, base: u64, pages: Range<u64>, since: Ns, until: Ns, young: &mut Mask) {
-        let key = key_of(salt, base);
-        for (stage, from, to) in during(&self.stages, since, until) {
+    /// Sets the bits of those of `pages`, all of one block, that were accessed.
+    fn mark(&self, block: FirstPage, pages: Range<u64>, time: Stretch, young: &mut Mask) {
+        for (stage, in_stage) in during(&self.stages, time) {
             for (part, mixture) in stage.pieces_in(pages.clone()) {
-                mixture.mark(key, indices(&part, base), from, to, young);
+                mixture.mark(block.key, indices(&part, block.page), in_stage, young);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! One CPU's run of housekeeping, and who is online.
 
-use super::{Herd, Plug, Seating};
+use super::options::{Herd, Plug, Seating};
 use isotherm_frames::housekeep::Seat;
 
 /// What a CPU is doing.

@@ -1,6 +1,6 @@
 //! How long the lock is held for a chunk: what was timed, replayed at random, or one length for all.
 
-use super::HerdError;
+use super::error::HerdError;
 use isotherm_rng::Rng;
 
 /// Lengths of holds, in ns, to draw from.

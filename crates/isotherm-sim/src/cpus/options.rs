@@ -1,6 +1,6 @@
 //! What a herd is: the machine, and what is assumed about it.
 
-use super::{HerdError, MOST_CPUS};
+use super::error::{HerdError, MOST_CPUS};
 use isotherm_frames::housekeep::Interval;
 
 /// A machine and its housekeeping. [`Herd::new`] has the defaults that each field's description gives a reason for;

@@ -1,6 +1,6 @@
 //! The kinds of chance, each with a generator of its own.
 
-use super::{Foreground, Latency, Rate, Work};
+use super::options::{Foreground, Latency, Rate, Work};
 use isotherm_rng::Rng;
 
 #[derive(Debug)]

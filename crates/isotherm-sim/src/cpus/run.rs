@@ -4,9 +4,12 @@
 //! whatever order events were made in. Nothing is allocated once it runs, but for a queue that outgrows its first size.
 
 use super::cpu::{Cpus, Doing};
+use super::error::HerdError;
+use super::holds::Holds;
 use super::lock::Lock;
+use super::options::{Begin, Herd};
+use super::outcome::{Extent, Outcome};
 use super::random::{Chance, happens};
-use super::{Begin, Extent, Herd, HerdError, Holds, Outcome};
 use isotherm_frames::housekeep::Schedule;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
