@@ -4,11 +4,11 @@
 
 use anyhow::Result;
 use isotherm_bench::{BenchClock, Log, become_workload, start};
-use isotherm_heat::Ns;
+use isotherm_heat::{Ns, Score};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
 use isotherm_sources::choose::{self, Wanted};
 use isotherm_sys::proc::Proc;
-use isotherm_workload::{Child, Layout, Pattern, Score};
+use isotherm_workload::{Child, Layout, Pattern};
 use std::sync::atomic::AtomicBool;
 
 const S: Ns = 1_000_000_000;
@@ -151,7 +151,7 @@ fn watch_and_score(child: &Child, pattern: &Pattern, seconds: u64) -> Result<Row
 }
 
 fn tell(log: &mut Log, name: &str, row: &Row) {
-    let unknown = match row.score.unmeasured {
+    let unknown = match row.score.unmeasured_pages {
         0 => String::new(),
         pages => format!("  {pages} pages unmeasured"),
     };

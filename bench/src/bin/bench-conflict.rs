@@ -3,7 +3,7 @@
 //! while.
 //!
 //! Frames are numbers here and there is no memory behind them: the allocator is the real one, what the cache does is
-//! computed ([`isotherm_model::direct_mapped`]; checked against a simulated cache), and only the costs at the end are
+//! computed ([`isotherm_placement::direct_mapped`]; checked against a simulated cache), and only the costs at the end are
 //! times. Everything but those follows from `--seed`.
 
 #[path = "../conflict/mod.rs"]

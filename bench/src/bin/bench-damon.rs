@@ -14,9 +14,8 @@
 
 use anyhow::{Context, Result, bail};
 use isotherm_bench::{BenchClock, Log, become_workload, median, spread, start};
-use isotherm_heat::Clock;
 use isotherm_heat::source::{AccessSource, RegionSource};
-use isotherm_heat::{Ns, ToldRegion};
+use isotherm_heat::{Clock, Ns, Score, ToldRegion};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
 use isotherm_sources::choose::{self, Wanted};
 use isotherm_sources::damon::{Damon, Space};
@@ -24,7 +23,7 @@ use isotherm_sources::damon::{Damon, Space};
 use isotherm_sys::damon::Attributes;
 use isotherm_sys::proc::Proc;
 use isotherm_units::{AddrRange, PAGE_SIZE};
-use isotherm_workload::{Child, Layout, Pattern, Score};
+use isotherm_workload::{Child, Layout, Pattern};
 use std::fs;
 use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
@@ -235,15 +234,14 @@ fn watch_with_damon(child: &Child, pattern: &Pattern, attributes: Attributes) ->
 
 /// By page, as ours: all pages of a region are as hot as it is.
 fn score(memory: AddrRange, hot: &[bool], told: &[ToldRegion]) -> Score {
-    let mut score = Score::default();
+    let mut score = Score::of(hot.iter().filter(|h| **h).count() as f64);
     for region in told.iter().filter(|r| r.interval().ns().is_some_and(|ns| ns <= HOT_NS)) {
         let Some(inside) = region.range.intersect(memory) else { continue };
         for page in inside.start.page().0..inside.end.page().0 {
             let is_hot = usize::try_from(page - memory.start.page().0).is_ok_and(|i| hot.get(i) == Some(&true));
-            *(if is_hot { &mut score.true_hot } else { &mut score.false_hot }) += 1;
+            score.say_hot(1.0, f64::from(u8::from(is_hot)));
         }
     }
-    score.missed = hot.iter().filter(|h| **h).count() as u64 - score.true_hot;
     score
 }
 
@@ -258,7 +256,7 @@ impl Scores {
     fn add(&mut self, score: &Score) {
         self.recalls.push(score.recall());
         // Nothing said is nothing right either.
-        self.precisions.push(if score.true_hot + score.false_hot == 0 { 0.0 } else { score.precision() });
+        self.precisions.push(if score.said_hot_pages() == 0.0 { 0.0 } else { score.precision() });
     }
 
     fn mean(&self) -> Watched {

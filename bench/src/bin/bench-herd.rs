@@ -1,7 +1,7 @@
 //! Many CPUs' housekeeping at one zone lock, under the schedules of kernels and of `isotherm-frames`: who waits for the
 //! lock, and for how long.
 //!
-//! The machines are modelled ([`isotherm_model::herd`]): no machine here has 72 CPUs. Two things in it are real, the
+//! The machines are modelled ([`isotherm_sim::cpus`]): no machine here has 72 CPUs. Two things in it are real, the
 //! schedules, which are the allocator's own code, and in two of the four settings the holds of the lock, which are
 //! timed first. RESULT is of holds as timed, neither assumed nor slowed down: what the schedule does for this
 //! allocator.
@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use herd::table::{self, Setting};
 use herd::{sensitivity, timed};
 use isotherm_bench::Log;
-use isotherm_model::herd::Holds;
+use isotherm_sim::cpus::Holds;
 
 /// What a hold of 63 frames takes at 150 ns a frame: assumed of kernels, not measured.
 const ASSUMED_NS: u32 = 63 * 150;

@@ -5,11 +5,11 @@
 
 use anyhow::{Context, Result};
 use isotherm_bench::{BenchClock, Log, become_workload, median, only, start};
-use isotherm_heat::Ns;
+use isotherm_heat::{Ns, Score};
 use isotherm_monitor::{Follower, Mode, Monitor, Selection, Settings};
 use isotherm_sources::choose::{self, Wanted};
 use isotherm_sys::{free, proc::Proc};
-use isotherm_workload::{Child, Layout, Pattern, Score};
+use isotherm_workload::{Child, Layout, Pattern};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 

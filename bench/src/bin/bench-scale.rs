@@ -1,6 +1,6 @@
 //! Modelled hosts of up to 5 TB: DAMON's algorithm at its defaults, the same tuned, and ours, on equal terms.
 //!
-//! Nothing here is measured on real memory: `isotherm-model` answers every question, at the costs that were measured for reads,
+//! Nothing here is measured on real memory: `isotherm-sim` answers every question, at the costs that were measured for reads,
 //! clears and DAMON's checks. What is real is our code and the CPU time it takes, which is added.
 //!
 //! A page is hot if it is accessed once a second or oftener. DAMON's regions are taken at their word: a region accessed in a
@@ -13,9 +13,9 @@ use isotherm_heat::adaptive::{Attrs, Context, Goal};
 use isotherm_heat::source::{
     AccessSource, Asked, Attached, BitsSink, ClearedProcess, ClearedSink, Description, Layout, PageSource, Progress,
 };
-use isotherm_heat::{Clock, Ns};
-use isotherm_model::{Claim, Host, MASIM_PID, Masim, ModelClock, ModelSource, PageProbe, Physical, Scope, Score};
+use isotherm_heat::{Clock, Ns, Score};
 use isotherm_monitor::{Follower, Mode, Monitor, Selection, Settings};
+use isotherm_sim::{Claim, Host, MASIM_PID, Masim, ModelClock, ModelSource, PageProbe, Physical, Scope};
 use isotherm_sys::clock::thread_cpu_ns;
 use isotherm_sys::proc::Proc;
 use isotherm_units::{AddrRange, BlockNo, Bytes};

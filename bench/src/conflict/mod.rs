@@ -22,7 +22,7 @@ mod tests;
 pub mod trace;
 
 use anyhow::{Context, Result, ensure};
-use isotherm_model::direct_mapped::DirectMapped;
+use isotherm_placement::direct_mapped::DirectMapped;
 use isotherm_units::Bytes;
 use std::str::FromStr;
 

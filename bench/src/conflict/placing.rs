@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use isotherm_frames::{
     Choice, Colouring, FrameNo, FrameRange, Metadata, MigrateType, Order, Shuffling, Zone, ZoneConfig,
 };
-use isotherm_model::direct_mapped::{Conflict, DirectMapped};
+use isotherm_placement::direct_mapped::{Conflict, DirectMapped};
 
 /// How a zone places.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

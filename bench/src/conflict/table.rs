@@ -14,7 +14,7 @@ use super::{CACHE_FRAMES, Options, cache, percent, trace};
 use anyhow::Result;
 use isotherm_bench::Log;
 use isotherm_frames::FrameNo;
-use isotherm_model::direct_mapped::{Spread, coloured_hit, shuffled_hit};
+use isotherm_placement::direct_mapped::{Spread, coloured_hit, shuffled_hit};
 use isotherm_rng::Rng;
 
 /// Footprints in quarters of the cache.

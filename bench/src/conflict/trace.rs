@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result};
 use isotherm_frames::FrameNo;
-use isotherm_model::direct_mapped::{DirectMapped, DirectMappedCache};
+use isotherm_placement::direct_mapped::{DirectMapped, DirectMappedCache};
 use isotherm_rng::Rng;
 
 /// Accesses to each frame, in the mean, that are counted; half as many come first, to fill the cache.

@@ -2,7 +2,7 @@
 
 use isotherm_frames::housekeep::schedule::{Aligned, Even, Proposed, Skewed};
 use isotherm_frames::housekeep::{Interval, Schedule, Seat, Spread};
-use isotherm_model::herd::{Begin, Deferral, Herd, Plug, Seating, Shepherd, Work};
+use isotherm_sim::cpus::{Begin, Deferral, Herd, Plug, Seating, Shepherd, Work};
 
 /// Which row; the figures of RESULT are of some of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,7 +6,7 @@ use anyhow::Result;
 use isotherm_bench::Log;
 use isotherm_frames::housekeep::schedule::Skewed;
 use isotherm_frames::housekeep::{Schedule, Spread};
-use isotherm_model::herd::{Foreground, Herd, Holds, Latency, Rate, Work};
+use isotherm_sim::cpus::{Foreground, Herd, Holds, Latency, Rate, Work};
 use std::ops::Range;
 
 /// What is otherwise.

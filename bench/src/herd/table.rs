@@ -4,7 +4,7 @@ use super::rows::{self, Row, Which};
 use anyhow::{Context, Result};
 use isotherm_bench::{Log, median};
 use isotherm_frames::housekeep::Interval;
-use isotherm_model::herd::{Extent, Holds, Outcome};
+use isotherm_sim::cpus::{Extent, Holds, Outcome};
 use std::io::{IsTerminal, Write};
 use std::ops::Range;
 

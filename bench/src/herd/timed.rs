@@ -16,8 +16,8 @@ use isotherm_bench::Log;
 use isotherm_bench::own_thread::involuntary_switches;
 use isotherm_frames::tune::Marks;
 use isotherm_frames::{FrameNo, FrameRange, Front, Metadata, MigrateType, Order, OwnedSet, Zone, ZoneConfig};
-use isotherm_model::herd::Holds;
 use isotherm_rng::Rng;
+use isotherm_sim::cpus::Holds;
 use std::hint::black_box;
 use std::time::Instant;
 

@@ -18,6 +18,7 @@ mod merge;
 mod regions;
 mod reported;
 mod sampled;
+mod score;
 mod snapshot;
 pub mod source;
 mod target;
@@ -36,6 +37,7 @@ pub use mask::Mask;
 pub use regions::{RegionBuilder, carry_ages};
 pub use reported::{Access, Count, Counters, ReportedTarget, Resident, Silence, raise_rates, summarize_fused};
 pub use sampled::{SampledTarget, Sampling};
+pub use score::Score;
 pub use snapshot::{
     CgroupMemory, Classes, Cost, Granularity, Mapping, Region, RunInfo, Snapshot, TargetFacts, TargetHeat, TargetId,
     Thresholds,

@@ -1,198 +1,33 @@
 //! How well frames are placed for a direct-mapped memory-side cache: rates, colours, and a picture of the colours.
 //!
-//! Filled in by `isotherm placement` with what it read and computed; here it is only shown, as text or as data. A cache serves the memory
-//! of its own node, so there is a section for each node, and rates over all of them after. Rates are shares in percent: of a node's of the
-//! accesses to it, of the total's of the accesses to all memory behind a cache. In the picture a cell is a run of neighbouring colours, row
-//! after row from colour 0 on, and its shade how much lies on them: like a heat map it is drawn in half blocks of colour, or in digits.
+//! Draws what `isotherm_placement` computed, as text; the data itself is that crate's, and so is what it means. In the picture a cell is a
+//! run of neighbouring colours, row after row from colour 0 on, and its shade how much lies on them: like a heat map it is drawn in half
+//! blocks of colour, or in digits.
 
 use crate::heatmap::{ColorMode, Rgb, TerminalStyle, escape, heat_color};
 use crate::human::{self, Keep};
 use crate::math;
 use crate::text::{Column, Table, TextStyle, write_wrapped};
+use isotherm_placement::report::{
+    ColourCell, ColoursByFrames, DrawnRate, PlacementCache, PlacementNode, PlacementRates, PlacementReport,
+    PlacementTarget,
+};
 use isotherm_units::Bytes;
-use serde::Serialize;
 use std::io::{self, Write};
 
 /// Processes that the text names; the rest is counted.
 const NAMED: usize = 5;
 
-/// The cache that the frames of a node are held against.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct PlacementCache {
-    /// Its size; of an extended-linear one that of near memory.
-    pub size_bytes: Bytes,
-    /// How many colours it has: one a frame that it holds. Frames compete that are a multiple of so many apart.
-    pub colours: u64,
-    /// Whether it is only assumed: the machine may have none, or another.
-    pub modelled: bool,
-    /// Where its size comes from: a few words.
-    pub source: String,
-    /// Whether it counts as memory too, next to what it is in front of (Flat Memory Mode).
-    pub extended_linear: bool,
-    /// What speaks against it being as it is told: a few words each; empty if nothing does.
-    pub doubts: Vec<String>,
+/// Writes a report as text, with a picture for each node that has a cache.
+pub fn write_text(report: &PlacementReport, out: &mut dyn Write, style: &TerminalStyle) -> io::Result<()> {
+    Text(report).write(out, style)
 }
 
-/// One process whose frames were read.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct PlacementTarget {
-    /// Process id.
-    pub pid: u32,
-    /// Command name.
-    pub comm: String,
-    /// Pages that have a frame, those of zeros left out.
-    pub resident_pages: u64,
-    /// Pages that were read and never written to: they share one frame of zeros, small or huge, which is in no figure.
-    pub zero_pages: u64,
-    /// Pages that are swapped out (or just being moved), which have none.
-    pub swapped_pages: u64,
-    /// Pages of its mappings that were never touched, or given back.
-    pub absent_pages: u64,
-    /// Resident pages of which no heat is known, counted as never accessed; `None` if heat was not asked for.
-    pub unknown_heat_pages: Option<u64>,
-}
+/// The sentences and tables of a report.
+struct Text<'a>(&'a PlacementReport);
 
-/// A process that was asked for and is not in the figures, with nothing of it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct LeftOut {
-    /// Process id.
-    pub pid: u32,
-    /// The reason.
-    pub why: String,
-}
-
-/// A rate that was drawn several times.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct DrawnRate {
-    /// Mean over the draws.
-    pub mean_pct: f64,
-    /// The lowest draw.
-    pub min_pct: f64,
-    /// The highest draw.
-    pub max_pct: f64,
-    /// How many draws.
-    pub draws: u32,
-}
-
-/// Shares of accesses that miss, in each placement.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct PlacementRates {
-    /// Where the frames lie.
-    pub placed_pct: f64,
-    /// With their blocks of 4 MiB at random places.
-    pub shuffled: DrawnRate,
-    /// The share of those draws that miss less than where the frames lie.
-    pub shuffled_below_placed_pct: f64,
-    /// Spread evenly over the colours.
-    pub coloured: DrawnRate,
-    /// Spread evenly, the hottest beside the coldest.
-    pub coloured_by_heat_pct: f64,
-    /// Footprint beyond the cache: in any placement.
-    pub unavoidable_pct: f64,
-    /// Accesses to colours that hold more than one frame, where the frames lie.
-    pub crowded_pct: f64,
-}
-
-/// How many colours hold so many frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct ColoursByFrames {
-    /// So many frames, or more if it is the last.
-    pub frames: u64,
-    /// So many colours.
-    pub colours: u64,
-}
-
-/// A colour with much on it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct LoadedColour {
-    /// Which.
-    pub colour: u64,
-    /// Frames on it.
-    pub frames: u64,
-    /// Its share of the accesses to its node; `None` if there are none.
-    pub accesses_pct: Option<f64>,
-}
-
-/// A run of neighbouring colours.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct ColourCell {
-    /// The first of them.
-    pub first_colour: u64,
-    /// How many.
-    pub colours: u64,
-    /// Frames on them.
-    pub frames: u64,
-    /// Their share of the accesses to their node; `None` if there are none.
-    pub accesses_pct: Option<f64>,
-}
-
-/// The frames that lie on one node.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct PlacementNode {
-    /// Its number.
-    pub node: u32,
-    /// Its memory, in which shuffled blocks were placed.
-    pub memory_bytes: Bytes,
-    /// The cache in front of it; `None` if there is none as far as is known.
-    pub cache: Option<PlacementCache>,
-    /// A cache that it has and that frames could not be held against, or nothing.
-    pub unclear: Option<String>,
-    /// Frames, each once.
-    pub frames: u64,
-    /// Their bytes.
-    pub footprint_bytes: Bytes,
-    /// Blocks of 4 MiB that they lie in.
-    pub blocks: u64,
-    /// Their share of all accesses; `None` if there are none.
-    pub accesses_pct: Option<f64>,
-    /// Miss rates; `None` if nothing is accessed, or there is no cache.
-    pub rates: Option<PlacementRates>,
-    /// Colours with a frame on them.
-    pub colours_used: u64,
-    /// Those by how many; none for 0.
-    pub colours_by_frames: Vec<ColoursByFrames>,
-    /// Those with most accesses beside each other, most first.
-    pub most_loaded: Vec<LoadedColour>,
-    /// The picture, from colour 0 on; empty without a cache.
-    pub picture: Vec<ColourCell>,
-}
-
-/// What is known of where frames lie.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct PlacementReport {
-    /// Where heat comes from; `None` if every resident page weighs the same.
-    pub heat: Option<String>,
-    /// Whose frames these are, by pid.
-    pub targets: Vec<PlacementTarget>,
-    /// Who was left out.
-    pub left_out: Vec<LeftOut>,
-    /// Frames, each once, of all nodes and of none.
-    pub frames: u64,
-    /// Their bytes.
-    pub footprint_bytes: Bytes,
-    /// Blocks of 4 MiB that they lie in.
-    pub blocks: u64,
-    /// Pages that share a frame with a page counted already.
-    pub shared_pages: u64,
-    /// By node: all with memory, and those besides on which a frame lies.
-    pub nodes: Vec<PlacementNode>,
-    /// Frames of which it is not known on which node they lie; they are in no rate.
-    pub unknown_node_frames: u64,
-    /// The share of all accesses that goes to memory behind a cache; `None` if there are none.
-    pub behind_cache_pct: Option<f64>,
-    /// Miss rates of the accesses to all memory behind a cache; `None` if nothing there is accessed.
-    pub rates: Option<PlacementRates>,
-    /// Whether the kernel shuffles its free lists; `None` if that is unknown.
-    pub shuffle_on: Option<bool>,
-    /// What draws began with.
-    pub seed: u64,
-    /// Colours in a row of a picture are so many cells.
-    pub picture_columns: usize,
-}
-
-impl PlacementReport {
-    /// Writes the report as text, with a picture for each node that has a cache.
-    pub fn write_text(&self, out: &mut dyn Write, style: &TerminalStyle) -> io::Result<()> {
+impl Text<'_> {
+    fn write(&self, out: &mut dyn Write, style: &TerminalStyle) -> io::Result<()> {
         let text = style.text;
         for sentence in self.head() {
             write_wrapped(out, &sentence, text)?;
@@ -202,18 +37,18 @@ impl PlacementReport {
             section.write(out, style)?;
         }
         writeln!(out)?;
-        if self.unknown_node_frames > 0 {
-            let frames = counted(self.unknown_node_frames, "frame");
+        if self.0.unknown_node_frames > 0 {
+            let frames = counted(self.0.unknown_node_frames, "frame");
             let line = format!("{frames} in no zone, or in zones of several nodes: on which is unknown; in no rate");
             write_wrapped(out, &line, text)?;
         }
-        match &self.rates {
+        match &self.0.rates {
             Some(rates) if sections.iter().filter(|s| s.node.cache.is_some()).count() > 1 => {
                 write_wrapped(out, &self.total_line(), text)?;
-                rate_table(rates, self.heat.is_some()).write(out, text)?;
+                rate_table(rates, self.0.heat.is_some()).write(out, text)?;
                 writeln!(out)?;
             }
-            Some(_) if self.nodes.len() > 1 || self.unknown_node_frames > 0 => {
+            Some(_) if self.0.nodes.len() > 1 || self.0.unknown_node_frames > 0 => {
                 write_wrapped(out, &self.total_line(), text)?;
             }
             _ => {}
@@ -228,24 +63,29 @@ impl PlacementReport {
     /// Of nodes about which there is something to tell.
     fn sections(&self) -> impl Iterator<Item = Section<'_>> {
         let told = |node: &&PlacementNode| node.frames > 0 || node.cache.is_some() || node.unclear.is_some();
-        let (alone, by_heat) = (self.nodes.len() == 1 && self.unknown_node_frames == 0, self.heat.is_some());
-        self.nodes.iter().filter(told).map(move |node| Section { node, alone, by_heat, columns: self.picture_columns })
+        let (alone, by_heat) = (self.0.nodes.len() == 1 && self.0.unknown_node_frames == 0, self.0.heat.is_some());
+        self.0.nodes.iter().filter(told).map(move |node| Section {
+            node,
+            alone,
+            by_heat,
+            columns: self.0.picture_columns,
+        })
     }
 
     fn head(&self) -> Vec<String> {
         let mut head = vec![format!(
             "placement of {}: {} in {} frames and {} blocks of 4 MiB",
             self.whose(),
-            self.footprint_bytes,
-            self.frames,
-            self.blocks
+            self.0.footprint_bytes,
+            self.0.frames,
+            self.0.blocks
         )];
-        head.push(match &self.heat {
+        head.push(match &self.0.heat {
             Some(source) => format!("weighed by heat: {source}{}", self.unknown_heat()),
             None => "every resident page weighs the same; --heat weighs it by how often it is accessed".to_owned(),
         });
         let sum = |pages: fn(&PlacementTarget) -> u64| {
-            let all = self.targets.iter().fold(0, |sum: u64, target| sum.saturating_add(pages(target)));
+            let all = self.0.targets.iter().fold(0, |sum: u64, target| sum.saturating_add(pages(target)));
             Bytes(all.saturating_mul(4096))
         };
         let zeros = match sum(|t| t.zero_pages) {
@@ -256,14 +96,14 @@ impl PlacementReport {
             "left out: {} swapped out, {} mapped and not there{zeros}; {} shared and counted once",
             sum(|t| t.swapped_pages),
             sum(|t| t.absent_pages),
-            Bytes::of_pages(self.shared_pages)
+            Bytes::of_pages(self.0.shared_pages)
         ));
-        if let Some(first) = self.left_out.first() {
-            let others = if self.left_out.len() == 1 { "" } else { " and for such reasons others" };
-            let processes = if self.left_out.len() == 1 { "process is" } else { "processes are" };
+        if let Some(first) = self.0.left_out.first() {
+            let others = if self.0.left_out.len() == 1 { "" } else { " and for such reasons others" };
+            let processes = if self.0.left_out.len() == 1 { "process is" } else { "processes are" };
             head.push(format!(
                 "{} {processes} not in it: {} {}{others}",
-                self.left_out.len(),
+                self.0.left_out.len(),
                 first.pid,
                 human::printable(&first.why)
             ));
@@ -273,36 +113,36 @@ impl PlacementReport {
 
     fn whose(&self) -> String {
         let name = |t: &PlacementTarget| format!("{} {}", t.pid, human::printable(&t.comm));
-        match &self.targets[..] {
+        match &self.0.targets[..] {
             few if few.len() <= NAMED => few.iter().map(name).collect::<Vec<_>>().join(", "),
             many => format!("{} processes", many.len()),
         }
     }
 
     fn unknown_heat(&self) -> String {
-        match self.targets.iter().filter_map(|t| t.unknown_heat_pages).sum::<u64>() {
+        match self.0.targets.iter().filter_map(|t| t.unknown_heat_pages).sum::<u64>() {
             0 => String::new(),
             pages => format!("; {} of unknown heat counted as never accessed", Bytes::of_pages(pages)),
         }
     }
 
     fn total_line(&self) -> String {
-        let behind = tenths(self.behind_cache_pct.unwrap_or_default());
+        let behind = tenths(self.0.behind_cache_pct.unwrap_or_default());
         let placed =
-            self.rates.map_or(String::new(), |r| format!("; {}% of those miss as placed", tenths(r.placed_pct)));
+            self.0.rates.map_or(String::new(), |r| format!("; {}% of those miss as placed", tenths(r.placed_pct)));
         format!("all nodes: {behind}% of all accesses go to memory behind a cache{placed}")
     }
 
     /// Whether the kernel shuffles, and what it would give.
     fn advice(&self) -> String {
-        let state = match self.shuffle_on {
+        let state = match self.0.shuffle_on {
             Some(true) => "page_alloc.shuffle is on",
             Some(false) => "page_alloc.shuffle is off",
             None => {
                 "whether page_alloc.shuffle is on is unknown (/sys/module/page_alloc/parameters/shuffle cannot be read)"
             }
         };
-        let Some(rates) = self.rates else { return state.to_owned() };
+        let Some(rates) = self.0.rates else { return state.to_owned() };
         let (placed, shuffled) = (rates.placed_pct, rates.shuffled);
         let of = tenths;
         let points = of((placed - shuffled.mean_pct).abs());
@@ -318,7 +158,7 @@ impl PlacementReport {
         } else {
             format!("as placed, {}%, is within what shuffles give in {draws}: {range}, {below}", of(placed))
         };
-        let when = match self.shuffle_on {
+        let when = match self.0.shuffle_on {
             Some(true) => "what is placed is one such draw, with what has been allocated and freed since",
             _ => "turning it on takes page_alloc.shuffle=1 at boot, and holds for what is allocated after",
         };
@@ -334,7 +174,7 @@ impl PlacementReport {
     /// What rates rest on; `None` if there are none.
     fn assumptions(&self) -> Option<String> {
         let behind: Vec<(&PlacementNode, u64)> =
-            self.nodes.iter().filter_map(|node| Some((node, node.cache.as_ref()?.colours))).collect();
+            self.0.nodes.iter().filter_map(|node| Some((node, node.cache.as_ref()?.colours))).collect();
         let (modulo, memory) = match &behind[..] {
             [] => return None,
             [(node, colours)] => (colours.to_string(), node.memory_bytes.to_string()),

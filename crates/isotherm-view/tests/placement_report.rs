@@ -1,12 +1,13 @@
 //! The placement report as text at three widths, in colour, and as JSON, kept as snapshots.
 
-use isotherm_units::Bytes;
-use isotherm_view::TextStyle;
-use isotherm_view::heatmap::{ColorMode, TerminalStyle};
-use isotherm_view::placement::{
+use isotherm_placement::report::{
     ColourCell, ColoursByFrames, DrawnRate, LeftOut, LoadedColour, PlacementCache, PlacementNode, PlacementRates,
     PlacementReport, PlacementTarget,
 };
+use isotherm_units::Bytes;
+use isotherm_view::TextStyle;
+use isotherm_view::heatmap::{ColorMode, TerminalStyle};
+use isotherm_view::placement::write_text;
 use unicode_width::UnicodeWidthStr;
 
 fn target(pid: u32, comm: &str) -> PlacementTarget {
@@ -157,7 +158,7 @@ fn heated() -> PlacementReport {
 fn text(report: &PlacementReport, width: usize, color: ColorMode) -> String {
     let style = TerminalStyle { text: TextStyle { width, ascii: false }, color, ..TerminalStyle::default() };
     let mut out = Vec::new();
-    report.write_text(&mut out, &style).unwrap();
+    write_text(report, &mut out, &style).unwrap();
     String::from_utf8(out).unwrap()
 }
 

@@ -14,5 +14,5 @@ mod run;
 
 pub use child::{Child, Progress};
 pub use index::Index;
-pub use pattern::{Layout, Pattern, Score};
+pub use pattern::{Layout, Pattern};
 pub use run::run;

@@ -1,6 +1,6 @@
 //! Which pages are hot.
 
-use isotherm_heat::{Interval, Ns, Region, Rng, Target};
+use isotherm_heat::{Ns, Region, Rng, Score, Target};
 use isotherm_units::{Addr, AddrRange, PAGE_SIZE, PAGES_PER_BLOCK};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -73,39 +73,39 @@ impl Pattern {
     pub fn score_pages(&self, memory: AddrRange, target: &Target, now: Ns, hot_ns: Ns) -> Score {
         let hot = self.hot_as_seen();
         let first = memory.start.page().0;
-        let mut score = Score::default();
+        let mut score = Score::of(count(&hot));
         let index = |page: u64| usize::try_from(page.wrapping_sub(first)).ok().filter(|i| *i < hot.len());
         target.for_each_block(now, |block, view| {
             for (run, in_block) in view.runs.iter().flat_map(|run| run.indices().map(move |i| (run, i))) {
                 if let Some(index) = index(block.page(in_block).0) {
-                    score.add(hot[index], run.interval, hot_ns);
+                    score.add_page(hot[index], run.interval, hot_ns);
                 }
             }
         });
-        score.finish(&hot)
+        score
     }
 
     /// The same with regions, all pages of which count as hot if the region is.
     pub fn score_regions(&self, memory: AddrRange, regions: &[Region], hot_ns: Ns) -> Score {
         let hot = self.hot_as_seen();
-        let mut score = Score::default();
+        let mut score = Score::of(count(&hot));
         for region in regions {
             let Some(range) = region.range.intersect(memory) else { continue };
             let index = |addr: Addr| usize::try_from((addr.0 - memory.start.0) / PAGE_SIZE).unwrap_or(usize::MAX);
             let (from, to) = (index(range.start).min(hot.len()), index(range.end).min(hot.len()));
             for is_hot in &hot[from..to] {
-                score.add(*is_hot, region.interval, hot_ns);
+                score.add_page(*is_hot, region.interval, hot_ns);
             }
         }
-        score.finish(&hot)
+        score
     }
 
     /// Compares amounts, for sources that know no pages: the best that `said_hot` pages, wherever they are, can be right.
     pub fn score_amount(&self, said_hot: u64) -> Score {
-        let hot = self.hot_as_seen();
-        let all = hot.iter().filter(|h| **h).count() as u64;
-        let score = Score { true_hot: said_hot.min(all), false_hot: said_hot.saturating_sub(all), ..Score::default() };
-        score.finish(&hot)
+        let said = said_hot as f64;
+        let mut score = Score::of(count(&self.hot_as_seen()));
+        score.say_hot(said, said.min(score.hot_pages));
+        score
     }
 
     fn hot_as_seen(&self) -> Vec<bool> {
@@ -120,55 +120,8 @@ impl Pattern {
     }
 }
 
-/// How right a picture of heat was, in pages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Score {
-    /// Said to be hot, and hot.
-    pub true_hot: u64,
-    /// Said to be hot, and not.
-    pub false_hot: u64,
-    /// Hot, and not said to be.
-    pub missed: u64,
-    /// Of which nothing was known yet. Hot ones among them count as missed.
-    pub unmeasured: u64,
-}
-
-impl Score {
-    fn add(&mut self, is_hot: bool, found: Interval, hot_ns: Ns) {
-        let said = found.ns().is_some_and(|ns| ns <= hot_ns);
-        self.unmeasured += u64::from(found == Interval::UNMEASURED);
-        match (is_hot, said) {
-            (true, true) => self.true_hot += 1,
-            (false, true) => self.false_hot += 1,
-            _ => {}
-        }
-    }
-
-    fn finish(mut self, hot: &[bool]) -> Score {
-        let all = hot.iter().filter(|h| **h).count() as u64;
-        self.missed = all - self.true_hot;
-        self
-    }
-
-    /// The share of what was said to be hot that is. 1 if nothing was said.
-    pub fn precision(&self) -> f64 {
-        ratio(self.true_hot, self.true_hot + self.false_hot)
-    }
-
-    /// The share of what is hot that was said to be. 1 if nothing is.
-    pub fn recall(&self) -> f64 {
-        ratio(self.true_hot, self.true_hot + self.missed)
-    }
-
-    /// How far the size of what was said to be hot is off, in percent of the truth.
-    pub fn size_error_pct(&self) -> f64 {
-        let (said, is) = ((self.true_hot + self.false_hot) as f64, (self.true_hot + self.missed).max(1) as f64);
-        100.0 * (said - is).abs() / is
-    }
-}
-
-fn ratio(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 1.0 } else { part as f64 / whole as f64 }
+fn count(hot: &[bool]) -> f64 {
+    hot.iter().filter(|h| **h).count() as f64
 }
 
 fn index(rng: &mut Rng, below: usize) -> usize {
@@ -214,6 +167,7 @@ fn scattered(hot: &mut [bool], rng: &mut Rng, want: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use isotherm_heat::Interval;
 
     fn pattern(layout: Layout) -> Pattern {
         Pattern {
@@ -257,13 +211,16 @@ mod tests {
         };
         let regions = [region(first - 100, first + 2000, 10), region(first + 2000, 40_000, 60_000)];
         let score = pattern.score_regions(memory, &regions, 1_000_000_000);
-        assert_eq!(score, Score { true_hot: 2000, false_hot: 100, missed: 1000, unmeasured: 0 });
+        let expected = Score { true_hot_pages: 2000.0, false_hot_pages: 100.0, hot_pages: 3000.0, unmeasured_pages: 0 };
+        assert_eq!(score, expected);
     }
 
     #[test]
-    fn scores_have_their_usual_meaning() {
-        let s = Score { true_hot: 90, false_hot: 10, missed: 30, unmeasured: 0 };
-        assert_eq!((s.precision(), s.recall()), (0.9, 0.75));
-        assert_eq!(s.size_error_pct().round(), 17.0);
+    fn of_an_amount_as_much_as_can_be_is_right() {
+        let hot = pattern(Layout::Span).hot().iter().filter(|h| **h).count() as u64;
+        let too_many = pattern(Layout::Span).score_amount(hot + 1000);
+        assert_eq!((too_many.true_hot_pages, too_many.false_hot_pages, too_many.recall()), (hot as f64, 1000.0, 1.0));
+        let too_few = pattern(Layout::Span).score_amount(hot / 2);
+        assert_eq!((too_few.precision(), too_few.recall()), (1.0, 0.5));
     }
 }

@@ -4,7 +4,7 @@ use crate::args::targets::TargetArgs;
 use crate::args::usage::Usage;
 use crate::args::watching::{ModeArg, WatchArgs};
 use crate::output;
-use crate::played::Played;
+use crate::played::{self, Played};
 use crate::request;
 pub use crate::stop::Stop;
 use anyhow::{Context, Result};
@@ -97,7 +97,7 @@ impl Prepared {
     /// Opens the source. Fails if nothing was named or no source can be had.
     pub fn new(targets: &TargetArgs, args: &WatchArgs, default_window_ns: u64) -> Result<Prepared> {
         let window_ns = args.window.unwrap_or(default_window_ns);
-        if let Some(played) = Played::open(targets, args)? {
+        if let Some(played) = played::open(targets, args)? {
             return Ok(Prepared::of_played(played, args, window_ns));
         }
         let physical = args.is_of_machine();

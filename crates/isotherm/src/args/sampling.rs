@@ -10,11 +10,11 @@ pub struct SamplingArgs {
     /// Event whose samples tell of accesses, such as mem-loads or faults; several of a kind as a list. With page tables, beside them.
     /// `isotherm doctor --events` lists those of this machine [default: loads and stores where the processor samples them, and
     /// with --source perf page faults where it does not]
-    #[arg(long = "event", value_name = "EVENT", conflicts_with_all = ["perf_event", "replay", "model"])]
+    #[arg(long = "event", value_name = "EVENT", conflicts_with_all = ["perf_event", "replay"])]
     pub events: Option<String>,
     /// The same as six numbers, FREQ PHYS TYPE CONFIG CONFIG1 CONFIG2: samples a second, whether by physical address, and the raw
     /// event as in perf_event_attr
-    #[arg(long, value_name = "NUMBERS", conflicts_with_all = ["replay", "model", "sample_period", "sample_frequency"])]
+    #[arg(long, value_name = "NUMBERS", conflicts_with_all = ["replay", "sample_period", "sample_frequency"])]
     pub perf_event: Option<RawEvent>,
     /// One sample every so many events [default: as fits the event]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "sample_frequency")]

@@ -25,7 +25,8 @@ pub struct WatchArgs {
     pub replay: Option<PathBuf>,
     /// Watch a modelled host instead of the machine, as described in this file, or `2tib`: one that comes with isotherm. No real
     /// memory is looked at; what looking would cost is charged
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["source", "replay", "command"])]
+    #[cfg(feature = "model")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["source", "replay", "command", "events", "perf_event"])]
     pub model: Option<PathBuf>,
     #[command(flatten)]
     pub sampling: SamplingArgs,
@@ -66,7 +67,11 @@ impl WatchArgs {
 
     /// Whether something else than the machine is watched.
     pub fn is_played(&self) -> bool {
-        self.replay.is_some() || self.model.is_some()
+        #[cfg(feature = "model")]
+        if self.model.is_some() {
+            return true;
+        }
+        self.replay.is_some()
     }
 }
 

@@ -15,7 +15,7 @@ use crate::request;
 use crate::watch::{Stop, alone, default_max_cpu, run_info};
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use isotherm_heat::{Cost, Granularity, RunInfo, Snapshot};
+use isotherm_heat::{Cost, Granularity, RunInfo, Score, Snapshot};
 use isotherm_host::{HostFacts, HostRoots};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
 use isotherm_sources::RealClock;
@@ -24,7 +24,7 @@ use isotherm_sys::proc::Proc;
 use isotherm_sys::{clock, random};
 use isotherm_units::Bytes;
 use isotherm_view::human;
-use isotherm_workload::{Child, Layout, Pattern, Score};
+use isotherm_workload::{Child, Layout, Pattern};
 use serde::Serialize;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -259,7 +259,7 @@ fn report(score: &Score, watched: &Watched, child: &Child, pattern: &Pattern, ru
         precision: score.precision(),
         recall: score.recall(),
         hot_bytes_error_pct: score.size_error_pct(),
-        unmeasured_pages: score.unmeasured,
+        unmeasured_pages: score.unmeasured_pages,
         monitor_cpu_pct: watched.cpu_ns as f64 / 1e7 / seconds,
         slowdown_pct: 100.0 * (during / unwatched - 1.0),
         slowdown_estimated_pct: watched.cost.slowdown_pct,

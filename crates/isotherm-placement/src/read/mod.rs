@@ -1,0 +1,14 @@
+//! Reading what a report starts from: processes, their frames, nodes and caches of this machine.
+//!
+//! The only part of this crate that touches a machine. Files are read and nothing else; `/proc` and the facts of the host are
+//! arguments, so that tests read made-up ones.
+
+mod error;
+mod frames;
+mod nodes;
+mod processes;
+
+pub use error::Error;
+pub use frames::{check_visible, collect};
+pub use nodes::{Assumed, Machine};
+pub use processes::{Listed, fill_in_names, resident};

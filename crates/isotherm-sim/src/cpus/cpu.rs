@@ -1,0 +1,120 @@
+//! One CPU's run of housekeeping, and who is online.
+
+use super::options::{Herd, Plug, Seating};
+use isotherm_frames::housekeep::Seat;
+
+/// What a CPU is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Doing {
+    /// Nothing, nor has it anything due.
+    Nothing,
+    /// Its next run is due, or was and has yet to start.
+    Due,
+    /// Has the lock or waits for it.
+    Draining,
+    /// Found the lock taken, and comes back.
+    Deferred,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cpu {
+    pub(super) node: u32,
+    pub(super) online: bool,
+    pub(super) doing: Doing,
+    /// Events of former epochs are void.
+    pub(super) epoch: u32,
+    /// When its run is, or was, due.
+    pub(super) due_ns: u64,
+    /// Whether a kick has made that instant.
+    pub(super) kicked: bool,
+    /// The instant of its own that a kick has taken the place of.
+    pub(super) skipped_ns: Option<u64>,
+    /// Due and start of the last run, if that was at an instant of its own.
+    pub(super) last: Option<(u64, u64)>,
+    /// Chunks that it has yet to ask for.
+    pub(super) left: u32,
+    /// How often this run was deferred.
+    pub(super) deferred: u32,
+    /// Whether someone who takes it offline, or has, is draining its chunks.
+    pub(super) hurried: bool,
+}
+
+impl Cpu {
+    const fn new(node: u32) -> Cpu {
+        Cpu {
+            node,
+            online: true,
+            doing: Doing::Nothing,
+            epoch: 0,
+            due_ns: 0,
+            kicked: false,
+            skipped_ns: None,
+            last: None,
+            left: 0,
+            deferred: 0,
+            hurried: false,
+        }
+    }
+}
+
+/// All CPUs.
+#[derive(Debug)]
+pub(super) struct Cpus {
+    pub(super) all: Vec<Cpu>,
+    seats: Vec<Seat>,
+    /// Numbers of those that are online.
+    online: Vec<u32>,
+    by_rank: bool,
+}
+
+impl Cpus {
+    /// As the machine begins.
+    pub(super) fn new(herd: &Herd) -> Cpus {
+        let mut all: Vec<Cpu> = (0..herd.cpus).map(|cpu| Cpu::new(herd.node_of(cpu))).collect();
+        for Plug { cpu, online, .. } in herd.hotplug.iter().filter(|plug| plug.at_ns == 0) {
+            all[*cpu as usize].online = *online;
+        }
+        let seats = vec![Seat::of_one_node(0, 0); all.len()];
+        let online = Vec::with_capacity(all.len());
+        let mut cpus = Cpus { all, seats, online, by_rank: herd.seating == Seating::Ranks };
+        cpus.seat();
+        cpus
+    }
+
+    /// Gives everyone their seat: to be called when CPUs have gone or come.
+    pub(super) fn seat(&mut self) {
+        self.online.clear();
+        let mut start = 0;
+        for node in self.all.chunk_by(|a, b| a.node == b.node) {
+            let cpus = node.iter().filter(|cpu| cpu.online).count();
+            let mut rank = 0;
+            for (at, state) in node.iter().enumerate() {
+                let place = if self.by_rank { rank } else { number(at) };
+                let cpu = number(start + at);
+                self.seats[start + at] = Seat { cpu, place, cpus: number(cpus) };
+                if state.online {
+                    rank += 1;
+                    self.online.push(cpu);
+                }
+            }
+            start += node.len();
+        }
+    }
+
+    pub(super) fn seat_of(&self, cpu: u32) -> Seat {
+        self.seats[cpu as usize]
+    }
+
+    pub(super) fn online(&self) -> &[u32] {
+        &self.online
+    }
+
+    pub(super) fn at(&mut self, cpu: u32) -> &mut Cpu {
+        &mut self.all[cpu as usize]
+    }
+}
+
+/// Of CPUs, of which there are no more than [`MOST_CPUS`](super::MOST_CPUS).
+fn number(of: usize) -> u32 {
+    u32::try_from(of).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,179 @@
+//! Hosts described in a file.
+
+use crate::error::Error;
+use crate::heat::Heat;
+use crate::host::Host;
+use crate::pieces;
+use crate::process::{Area, Process, range_at};
+use crate::quantity::Size;
+use isotherm_units::Bytes;
+use serde::Deserialize;
+
+/// Where the first area of a process lies unless the file says: where the kernel would put a large mapping.
+const FIRST_START: u64 = 0x7000_0000_0000;
+
+/// What the processes of any description may take: some 8,000 of them with ten areas each.
+const BASE_MEMORY: u64 = 24 << 20;
+/// And so much more for each byte of a longer one.
+const MEMORY_PER_BYTE: u64 = 64;
+
+/// The file. Unknown keys are errors: a misspelt heat must not be no heat.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HostText {
+    memory: Size,
+    #[serde(default)]
+    process: Vec<ProcessText>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProcessText {
+    pid: u32,
+    #[serde(default = "one")]
+    count: u32,
+    #[serde(default = "one_tick")]
+    start_ticks: u64,
+    comm: String,
+    #[serde(default = "root")]
+    cgroup: String,
+    #[serde(default)]
+    area: Vec<AreaText>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AreaText {
+    start: Option<u64>,
+    gap: Option<Size>,
+    size: Size,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    pages: PageKind,
+    heat: Heat,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+enum PageKind {
+    #[default]
+    #[serde(rename = "4KiB")]
+    Small,
+    #[serde(rename = "2MiB")]
+    Huge,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn one_tick() -> u64 {
+    1
+}
+
+fn root() -> String {
+    "/".into()
+}
+
+impl Host {
+    /// Reads a host description.
+    ///
+    /// ```
+    /// use isotherm_sim::{Host, Scope};
+    ///
+    /// let host = Host::from_toml(r#"
+    ///     memory = "4 GiB"
+    ///
+    ///     [[process]]
+    ///     pid = 100
+    ///     count = 2                   # pids 100 and 101, alike; 1 if left out
+    ///     comm = "redis-server"
+    ///     cgroup = "/tenants/small"   # "/" if left out
+    ///     start_ticks = 5000          # 1 if left out
+    ///
+    ///     [[process.area]]            # follows the area before it; the first begins at 0x700000000000
+    ///     name = "[heap]"             # neighbours of the same name are one mapping
+    ///     size = "256 MiB"
+    ///     heat = "never"
+    ///
+    ///     [[process.area]]
+    ///     name = "[heap]"
+    ///     size = "64 MiB"
+    ///     heat = { poisson = "50ms" } # at random, every 50 ms on average; { every = "50ms" }: exactly that
+    ///
+    ///     [[process.area]]
+    ///     gap = "1 GiB"               # so much after the area before it; or start = 0x7f0000000000
+    ///     size = "128 MiB"
+    ///     pages = "2MiB"              # huge ones; "4KiB" if left out
+    ///     heat = { gaussian = { peak = "1ms", sigma = 0.1, coldest = "10m" } }
+    ///
+    ///     [[process.area]]
+    ///     size = "32 MiB"
+    ///     heat = { scattered = { share = 0.2, hot = { every = "20ms" }, rest = "never" } }
+    ///
+    ///     [[process.area]]
+    ///     size = "32 MiB"
+    ///     heat = { phases = [{ until = "60s", heat = "never" }, { heat = { every = "20ms" } }] }
+    /// "#)?;
+    /// assert_eq!(host.processes().len(), 2);
+    /// assert_eq!(host.truth(Scope::Cgroup("/tenants"), 0).total().to_string(), "1.0 GiB");
+    /// # Ok::<(), isotherm_sim::Error>(())
+    /// ```
+    pub fn from_toml(text: &str) -> Result<Host, Error> {
+        Host::from_toml_within(text, None)
+    }
+
+    /// The same, with as much memory as is said and not what the length of `text` suggests: `None` for that.
+    pub fn from_toml_within(text: &str, max_memory: Option<Bytes>) -> Result<Host, Error> {
+        let file: HostText = toml::from_str(text)?;
+        // Before any is made: a `count` of four thousand million is as quickly written as one of four.
+        let needed = file.process.iter().map(ProcessText::bytes).fold(0, u64::saturating_add);
+        let limit = max_memory.unwrap_or(Bytes(BASE_MEMORY + MEMORY_PER_BYTE * text.len() as u64));
+        if needed > limit.0 {
+            return Err(Error::TooMuchMemory { needed: Bytes(needed), limit });
+        }
+        let processes = file.process.iter().flat_map(ProcessText::processes).collect();
+        Host::new(file.memory.0, processes)
+    }
+
+    /// A server of 2 TiB with 20 cgroups, most of its memory idle; `/tenants/small` has 20 GiB of it, in four processes.
+    pub fn two_tib() -> Host {
+        Host::from_toml(include_str!("../hosts/2tib.toml")).expect("checked by a test")
+    }
+}
+
+impl ProcessText {
+    fn processes(&self) -> impl Iterator<Item = Process> {
+        let areas = self.areas();
+        // Beyond the last pid there is none: saturated ones collide, and are refused.
+        (0..self.count).map(move |i| Process {
+            pid: self.pid.saturating_add(i),
+            start_ticks: self.start_ticks,
+            comm: self.comm.clone(),
+            cgroup: self.cgroup.clone(),
+            areas: areas.clone(),
+        })
+    }
+
+    /// Memory that the processes take, described and worked out.
+    fn bytes(&self) -> u64 {
+        // An area stands here and in its process, with its name; what it comes to is kept beside.
+        let area =
+            |text: &AreaText| 3 * size_of::<Area>() as u64 + text.name.len() as u64 + 2 * pieces::bytes_of(&text.heat);
+        let areas = self.area.iter().map(area).fold(0, u64::saturating_add);
+        let each = 2 * size_of::<Process>() as u64 + (self.comm.len() + self.cgroup.len()) as u64 + areas;
+        each.saturating_mul(self.count.into())
+    }
+
+    fn areas(&self) -> Vec<Area> {
+        let mut next = FIRST_START;
+        let place = |text: &AreaText| {
+            let gap = text.gap.map_or(Bytes(0), |g| g.0);
+            let range = range_at(text.start.unwrap_or(next).saturating_add(gap.0), text.size.0.0);
+            next = range.end.0;
+            let huge = text.pages == PageKind::Huge;
+            Area { range, name: text.name.clone(), huge, heat: text.heat.clone() }
+        };
+        self.area.iter().map(place).collect()
+    }
+}

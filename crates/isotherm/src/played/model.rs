@@ -1,0 +1,47 @@
+//! A modelled host, as described in a file.
+
+use super::source::Played;
+use crate::args::targets::TargetArgs;
+use crate::args::usage::Usage;
+use crate::input;
+use anyhow::{Context, Result};
+use isotherm_sim::{Host, ModelClock, ModelSource};
+use isotherm_sys::clock;
+use isotherm_units::Bytes;
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The modelled host that comes with us.
+const TWO_TIB: &str = "2tib";
+/// The longest description of a host that is read.
+const LONGEST_HOST: Bytes = Bytes(1 << 20);
+
+/// The host described at `path`, or the one that comes with us.
+pub fn open(targets: &TargetArgs, path: &Path) -> Result<Played> {
+    let host = if path.as_os_str() == TWO_TIB {
+        Host::two_tib()
+    } else {
+        let file = File::open(path).with_context(|| format!("read {}", path.display()))?;
+        let text = input::short_text(file, path, LONGEST_HOST)?;
+        let host = Host::from_toml_within(&text, input::max_memory()?);
+        host.with_context(|| format!("{}: not the description of a host", path.display()))?
+    };
+    let pids = processes(&host, targets)?;
+    let clock = ModelClock::default();
+    let source = Box::new(ModelSource::new(Arc::new(host), clock.clone()));
+    Ok(Played { source, clock: Box::new(clock), pids, begin_unix_ns: clock::unix_ns() })
+}
+
+/// Those that were named, those of a cgroup, or all.
+fn processes(host: &Host, targets: &TargetArgs) -> Result<Vec<u32>> {
+    if !targets.pids.is_empty() {
+        return Ok(targets.pids.clone());
+    }
+    let cgroup = targets.cgroup.as_deref().unwrap_or("/");
+    let pids: Vec<u32> = host.processes().iter().filter(|p| p.is_within(cgroup)).map(|p| p.pid).collect();
+    if pids.is_empty() {
+        return Err(Usage(format!("no process of the modelled host is in the cgroup {cgroup}")).into());
+    }
+    Ok(pids)
+}
