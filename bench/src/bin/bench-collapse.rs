@@ -7,10 +7,12 @@ use anyhow::{Result, ensure};
 use isotherm_bench::{Log, become_workload, median, spread, start_index};
 use isotherm_heat::{Mapping, Ns, TargetId};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
-use isotherm_schemes::collapse::benefit::{self, BlockFacts};
+use isotherm_schemes::collapse::{COLLAPSE, Collapse, Rules, benefit};
 use isotherm_schemes::machine::Live;
-use isotherm_schemes::plan::{self, Rules};
-use isotherm_schemes::{Budgets, Collapser, Counters, Hint, HintQueue, Level, Origin, Outcome, Server, Step};
+use isotherm_schemes::plan;
+use isotherm_schemes::{
+    BlockFacts, Budgets, Counters, Hint, HintQueue, Level, Origin, Outcome, RetryScheduler, Step, TargetWindow, Worker,
+};
 use isotherm_sources::RealClock;
 use isotherm_sources::choose::{self, Wanted};
 use isotherm_sys::clock;
@@ -136,6 +138,10 @@ fn boundless() -> Budgets {
     }
 }
 
+fn collapser(budgets: Budgets, now: Ns) -> Worker<Live> {
+    Worker::new(Live::new(), vec![Box::new(Collapse::default())], budgets, now)
+}
+
 fn id_of(child: &Child) -> Result<TargetId> {
     let stat = Proc::default().stat(child.pid())?;
     Ok(TargetId { pid: child.pid(), start_ticks: stat.start_ticks })
@@ -150,18 +156,18 @@ fn collapse_until(
 ) -> Result<Vec<BlockNo>> {
     let now = clock::monotonic_ns;
     let process = id_of(child)?;
-    let mut collapser = Collapser::new(Live::new(false), budgets, now());
-    ensure!(collapser.admit(process, now()).is_ok(), "the workload cannot be collapsed");
+    let mut worker = collapser(budgets, now());
+    ensure!(worker.admit(process, now()).is_ok(), "the workload cannot be collapsed");
     let mut queue = HintQueue::new(blocks.len().max(1));
     let level = Level::new(0);
     for block in blocks {
-        queue.add(Hint { process, block: *block, level, origin: Origin::RoundRobin, since: now() });
+        queue.add(Hint { process, block: *block, action: COLLAPSE, level, origin: Origin::RoundRobin, since: now() });
     }
-    let mut server = Server::new(blocks.len());
+    let mut retry = RetryScheduler::new(blocks.len());
     let mut done = Vec::new();
     while !enough(&done) {
-        match server.step(now(), &mut queue, &mut collapser) {
-            Step::Did(hint, Outcome::Collapsed { .. }) => done.push(hint.block),
+        match retry.step(now(), &mut queue, &mut worker) {
+            Step::Did(hint, Outcome::Done { .. }) => done.push(hint.block),
             Step::Did(..) | Step::PutOff(..) => {}
             Step::Idle(None) => break,
             Step::Wait(..) | Step::Idle(_) => std::thread::sleep(NAP),
@@ -250,8 +256,8 @@ struct Daemon {
 
 struct State {
     queue: HintQueue,
-    server: Server,
-    collapser: Collapser<Live>,
+    retry: RetryScheduler,
+    worker: Worker<Live>,
     order: Vec<BlockNo>,
     handled: BTreeSet<BlockNo>,
 }
@@ -260,12 +266,12 @@ impl Daemon {
     fn new(child: &Child, budgets: Budgets) -> Result<Daemon> {
         let process = id_of(child)?;
         let now = clock::monotonic_ns();
-        let mut collapser = Collapser::new(Live::new(false), budgets, now);
-        ensure!(collapser.admit(process, now).is_ok(), "the workload cannot be collapsed");
+        let mut worker = collapser(budgets, now);
+        ensure!(worker.admit(process, now).is_ok(), "the workload cannot be collapsed");
         let state = State {
             queue: HintQueue::new(1 << 16),
-            server: Server::new(1 << 16),
-            collapser,
+            retry: RetryScheduler::new(1 << 16),
+            worker,
             order: Vec::new(),
             handled: BTreeSet::new(),
         };
@@ -281,7 +287,7 @@ impl Daemon {
     }
 
     fn counters(&self) -> Counters {
-        self.lock().collapser.counters().clone()
+        self.lock().worker.counters().clone()
     }
 
     fn watch(&self) -> Result<isotherm_heat::Cost> {
@@ -298,13 +304,15 @@ impl Daemon {
             if !plan::is_time(unlooked, blocks, monitor.cost(monitor.now()).elapsed_ns) {
                 continue;
             }
-            self.feed(mappings, &benefit::of_pages(pages, monitor.now()));
+            self.feed(mappings, benefit::of_pages(pages, monitor.now()));
         }
         Ok(monitor.cost(monitor.now()))
     }
 
-    fn feed(&self, mappings: &[Mapping], facts: &[BlockFacts]) {
-        let planned = plan::by_heat(self.process, mappings, facts, Rules::default(), clock::monotonic_ns());
+    fn feed(&self, mappings: &[Mapping], facts: Vec<BlockFacts>) {
+        let (comm, mappings) = ("index".into(), mappings.into());
+        let window = TargetWindow { id: self.process, comm, mappings, facts, generations: Vec::new() };
+        let planned = plan::by_heat(&Rules::default(), &window, clock::monotonic_ns());
         let mut state = self.lock();
         for hint in planned.hints {
             if !state.handled.contains(&hint.block) {
@@ -317,10 +325,10 @@ impl Daemon {
         while !self.stop.load(Ordering::Relaxed) {
             let mut guard = self.lock();
             let state = &mut *guard;
-            match state.server.step(clock::monotonic_ns(), &mut state.queue, &mut state.collapser) {
+            match state.retry.step(clock::monotonic_ns(), &mut state.queue, &mut state.worker) {
                 Step::Did(hint, outcome) => {
                     state.handled.insert(hint.block);
-                    if matches!(outcome, Outcome::Collapsed { .. }) {
+                    if matches!(outcome, Outcome::Done { .. }) {
                         state.order.push(hint.block);
                     }
                 }
@@ -374,6 +382,7 @@ fn queue_cost() -> f64 {
     let hint = |i: u64| Hint {
         process: TargetId { pid: u32::try_from(i % 16).unwrap_or(0) + 1, start_ticks: 1 },
         block: BlockNo(i / 16),
+        action: COLLAPSE,
         level: Level::new(u8::try_from(i % 7).unwrap_or(0)),
         origin: Origin::Heat,
         since: 0,

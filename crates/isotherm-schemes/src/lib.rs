@@ -1,30 +1,41 @@
-//! Which 2 MiB blocks become huge pages first.
+//! Acting on heat: which block of which process is acted on first, within budgets, and what came of it.
 //!
 //! ```text
-//!  heat ──> benefit ──> plan ──> queue ──> worker ──> machine (process_madvise, /proc)
-//!           (a block's   (hints)    ^       (budgets,
-//!            gain)                  │        guards)
-//!                       external hints
+//!  facts ────> plan ────> queue ────> retry ────> worker ────> machine (process_madvise, /proc)
+//!  (of a       (hints)      ^         (order,     (budgets,
+//!   window)                 │          again)      guards)
+//!                    external hints
 //! ```
 //!
-//! Everything but [`machine::Live`] is pure: time is an argument, and the worker is tested on a machine made up.
+//! What is done is a module for each action: [`collapse`] makes huge pages of hot blocks. All others are shared by actions and name
+//! none; [`action`] is the seam. [`state`] is what a daemon's threads share and report, [`pass`] one pass over named processes.
+//!
+//! Everything but [`machine::Live`] is pure: time is an argument, and the worker is tested on a machine made up. Heat comes as data, so
+//! this crate needs no source and no BPF.
 
 #![forbid(unsafe_code)]
 
+pub mod action;
 pub mod budgets;
 pub mod collapse;
+pub mod facts;
 pub mod gain;
 mod guards;
 pub mod machine;
 mod named;
 pub mod outcome;
+pub mod pass;
 pub mod plan;
 pub mod queue;
+pub mod retry;
 pub mod state;
 pub mod worker;
 
+pub use action::{Action, ActionId};
 pub use budgets::{Budgets, Wait};
+pub use facts::{BlockFacts, TargetWindow};
 pub use named::Named;
 pub use outcome::{Counters, Outcome, Refusal};
 pub use queue::{Hint, HintQueue, Level, Origin};
-pub use worker::{Collapser, Consumer, Server, Step};
+pub use retry::{Consumer, RetryScheduler, Step};
+pub use worker::Worker;

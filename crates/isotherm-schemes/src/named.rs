@@ -2,6 +2,7 @@
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// A name in a status: one that this version has, or another version's as it came.
@@ -28,22 +29,41 @@ where
     Ok(counts.into_iter().filter_map(known).collect())
 }
 
+/// The same by group, of those values that are groups of counts: others may be of another version.
+pub(crate) fn known_groups<'de, D, K>(from: D) -> Result<BTreeMap<Cow<'static, str>, BTreeMap<K, u64>>, D::Error>
+where
+    D: Deserializer<'de>,
+    K: Deserialize<'de> + Ord,
+{
+    #[derive(Deserialize)]
+    #[serde(bound = "K: Deserialize<'de> + Ord")]
+    struct Counts<K>(#[serde(deserialize_with = "known_counts")] BTreeMap<K, u64>);
+    let groups = BTreeMap::<String, Read<Counts<K>>>::deserialize(from)?;
+    let known = |(name, group): (String, _)| match group {
+        Read::Known(Counts(counts)) => Some((name.into(), counts)),
+        Read::Other(_) => None,
+    };
+    Ok(groups.into_iter().filter_map(known).collect())
+}
+
 /// A value, or `None` where it is not as this version has it.
 pub(crate) fn if_known<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
 {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Read<T> {
-        Known(T),
-        Other(IgnoredAny),
-    }
     Ok(match Read::deserialize(from)? {
         Read::Known(value) => Some(value),
         Read::Other(_) => None,
     })
+}
+
+/// A value as this version has it, or anything else.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Read<T> {
+    Known(T),
+    Other(IgnoredAny),
 }
 
 #[cfg(test)]
@@ -63,8 +83,11 @@ mod tests {
 
     #[test]
     fn counts_of_another_version_are_read_as_far_as_they_are_known() {
-        let text = r#"{"collapsed": {"heat": 3, "oracle": 9}, "refused": {"cold": 1, "cursed": 2}, "prayers": 4}"#;
+        let text = r#"{"collapsed": {"heat": 3, "oracle": 9}, "refused": {"cold": 1, "cursed": 2},
+            "faded": {"heat": 5}, "prayers": 4, "put_off": 6}"#;
         let counters: Counters = serde_json::from_str(text).unwrap();
-        assert_eq!((counters.collapsed, counters.refused), ([(Origin::Heat, 3)].into(), [(Refusal::Cold, 1)].into()));
+        let done = [("collapsed".into(), [(Origin::Heat, 3)].into()), ("faded".into(), [(Origin::Heat, 5)].into())];
+        assert_eq!((counters.done, counters.refused), (done.into(), [(Refusal::Cold, 1)].into()));
+        assert_eq!(counters.put_off, 6);
     }
 }

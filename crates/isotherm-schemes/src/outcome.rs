@@ -1,11 +1,13 @@
 //! What can come of a hint, each told apart from the others, and how often each did.
 
-use crate::named::known_counts;
+use crate::named::{known_counts, known_groups};
 use crate::queue::Origin;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// Why a block was not collapsed.
+/// Why a block was left as it is. One enum for all actions, since most reasons hold for any: which of them an action can meet is its own
+/// affair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Refusal {
@@ -97,8 +99,8 @@ impl Refusal {
 /// What became of a hint in the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
-    /// It is a huge page now, and the process has grown by so many pages.
-    Collapsed {
+    /// It was done, and the process has grown by so many pages.
+    Done {
         /// Pages that were not there before, or were shared.
         grown: u16,
     },
@@ -110,9 +112,10 @@ pub enum Outcome {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counters {
-    /// Blocks collapsed, by the origin of the hint.
-    #[serde(deserialize_with = "known_counts")]
-    pub collapsed: BTreeMap<Origin, u64>,
+    /// Blocks to which something was done, by what the action calls them and by the origin of the hint. In JSON each action's name is
+    /// a key of its own, beside the others.
+    #[serde(flatten, deserialize_with = "known_groups")]
+    pub done: BTreeMap<Cow<'static, str>, BTreeMap<Origin, u64>>,
     /// Hints that came to nothing, by reason.
     #[serde(deserialize_with = "known_counts")]
     pub refused: BTreeMap<Refusal, u64>,
@@ -120,28 +123,44 @@ pub struct Counters {
     pub put_off: u64,
     /// Pages by which processes have grown.
     pub grown_pages: u64,
-    /// Time on the wall spent in collapses: the bound on how long targets were held up by them.
+    /// Time on the wall spent in actions: the bound on how long targets were held up by them.
     pub stall_ns: u64,
     /// The longest of them.
     pub longest_stall_ns: u64,
-    /// CPU time of the worker: collapses, and what was read before and after them and for hints that were refused.
+    /// CPU time of the worker: actions, and what was read before and after them and for hints that were refused.
     pub cpu_ns: u64,
 }
 
 impl Counters {
-    /// Notes what came of a hint.
-    pub fn note(&mut self, origin: Origin, outcome: Outcome) {
+    /// Nothing done yet, by actions that call what they have done so.
+    pub fn of_actions(names: impl IntoIterator<Item = &'static str>) -> Counters {
+        let done = names.into_iter().map(|name| (name.into(), BTreeMap::new())).collect();
+        Counters { done, ..Counters::default() }
+    }
+
+    /// Notes what came of a hint for an action that calls what it has done `name`.
+    pub fn note(&mut self, name: &'static str, origin: Origin, outcome: Outcome) {
         match outcome {
-            Outcome::Collapsed { grown } => {
-                *self.collapsed.entry(origin).or_default() += 1;
+            Outcome::Done { grown } => {
+                *self.done.entry(name.into()).or_default().entry(origin).or_default() += 1;
                 self.grown_pages += u64::from(grown);
             }
             Outcome::Refused(refusal) => *self.refused.entry(refusal).or_default() += 1,
         }
     }
 
-    /// Blocks collapsed in all.
-    pub fn all_collapsed(&self) -> u64 {
-        self.collapsed.values().sum()
+    /// By the origin of the hint, blocks to which was done what is called `name`.
+    pub fn of(&self, name: &str) -> impl Iterator<Item = (Origin, u64)> {
+        self.done.get(name).into_iter().flatten().map(|(origin, blocks)| (*origin, *blocks))
+    }
+
+    /// Their sum.
+    pub fn all(&self, name: &str) -> u64 {
+        self.of(name).map(|(_, blocks)| blocks).sum()
+    }
+
+    /// Blocks to which anything was done.
+    pub fn all_done(&self) -> u64 {
+        self.done.values().flat_map(BTreeMap::values).sum()
     }
 }

@@ -1,14 +1,15 @@
 //! The hint queue: which block of which process to work on next.
 //!
-//! Filled from heat maps, from the kernel's generations, by `isotherm hint` and, when it runs empty, by a walk over everything; emptied by whoever works
-//! on blocks, today the worker that collapses them into huge pages. It knows none of them, nor what a hint is good for: it
-//! removes duplicates, orders, and stays within its bounds. No clock, no I/O, and the order depends on nothing but the calls.
+//! Filled from heat maps, from the kernel's generations, by `isotherm hint` and, when it runs empty, by a walk over everything; emptied by
+//! [`crate::worker`]. It knows neither, nor what the actions are that hints name: it removes duplicates, orders, and stays within its
+//! bounds. No clock, no I/O, and the order depends on nothing but the calls.
 //!
 //! The rules, which `tests/queue_model.rs` holds it to:
 //! - The highest level first. Within a level the processes that have hints there form a ring and are served one hint each, in
 //!   turn, so that none starves another. The hints of one process in one level (a *slot*) go in the order in which they came.
 //! - A process with its first hint in a level joins the ring as the last to be served; one without hints there leaves it.
-//! - A block is queued once. A hint for it at a higher level moves it to the end of the slot up there; any other is ignored.
+//! - A block is queued once, for one action. A hint for it at a higher level moves it to the end of the slot up there, and it is that
+//!   hint's action that counts; any other is ignored.
 //! - When full, a hint that is hotter than the coldest level takes the place of the one hint that would have been taken last
 //!   of all; any other is refused.
 //!
@@ -23,6 +24,7 @@
 //! Memory, for a full queue: at most [`HINT_BYTES`] a hint and [`PROCESS_BYTES`] a process that has hints. It grows with the
 //! hints, not with the capacity, and is kept: nothing is allocated until there are more hints or processes than ever before.
 
+use crate::action::ActionId;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use isotherm_heat::{Ns, TargetId};
 use isotherm_units::BlockNo;
@@ -88,6 +90,8 @@ pub struct Hint {
     pub process: TargetId,
     /// Which block.
     pub block: BlockNo,
+    /// What to do to it: a raise brings its own action.
+    pub action: ActionId,
     /// How urgent.
     pub level: Level,
     /// Who gave it last: a raise brings its own origin.
@@ -287,6 +291,7 @@ struct Node {
     next: u32,
     level: Level,
     origin: Origin,
+    action: ActionId,
 }
 
 impl Keyed for Node {
@@ -474,8 +479,8 @@ impl HintQueue {
     }
 
     fn hint(&self, node: u32) -> Hint {
-        let Node { since, block, process, level, origin, .. } = self.nodes[node];
-        Hint { process: self.processes[process].id, block, level, origin, since }
+        let Node { since, block, process, level, origin, action, .. } = self.nodes[node];
+        Hint { process: self.processes[process].id, block, action, level, origin, since }
     }
 
     fn place(&mut self, hint: Hint) -> Added {
@@ -502,18 +507,19 @@ impl HintQueue {
             return Added::Known;
         }
         self.unlink(node);
-        (self.nodes[node].level, self.nodes[node].origin) = (hint.level, hint.origin);
+        let raised = &mut self.nodes[node];
+        (raised.level, raised.origin, raised.action) = (hint.level, hint.origin, hint.action);
         self.append(node);
         Added::Raised
     }
 
     fn insert(&mut self, process: Option<u32>, hint: Hint) {
-        let Hint { process: id, block, level, origin, since } = hint;
+        let Hint { process: id, block, action, level, origin, since } = hint;
         let process = process.unwrap_or_else(|| {
             self.processes.insert(Process { id, hints: 0, slots: [Slot::EMPTY; LEVELS] }, self.capacity)
         });
         self.processes[process].hints += 1;
-        let node = Node { since, block, process, previous: NONE, next: NONE, level, origin };
+        let node = Node { since, block, process, previous: NONE, next: NONE, level, origin, action };
         let node = self.nodes.insert(node, self.capacity);
         self.append(node);
     }
@@ -627,7 +633,8 @@ mod tests {
     const C: TargetId = TargetId { pid: 3, start_ticks: 30 };
 
     fn hint(process: TargetId, block: u64, level: u8) -> Hint {
-        Hint { process, block: BlockNo(block), level: Level::new(level), origin: Origin::Heat, since: block }
+        let (block_no, level) = (BlockNo(block), Level::new(level));
+        Hint { process, block: block_no, action: ActionId(0), level, origin: Origin::Heat, since: block }
     }
 
     /// With these given in order; each has to be new.
@@ -683,7 +690,7 @@ mod tests {
         let mut queue = queue(9, &[(A, 1, 2), (A, 2, 2), (B, 11, 5), (A, 3, 5)]);
         assert_eq!(queue.add(Hint { since: 99, ..hint(A, 1, 2) }), Added::Known);
         assert_eq!(queue.add(Hint { since: 99, ..hint(B, 11, 4) }), Added::Known);
-        let external = Hint { origin: Origin::External, since: 99, ..hint(A, 1, 5) };
+        let external = Hint { origin: Origin::External, action: ActionId(1), since: 99, ..hint(A, 1, 5) };
         assert_eq!(queue.add(external), Added::Raised);
         assert_eq!(queue.contains(A, BlockNo(1)), Some(Level::new(5)));
         assert_eq!(blocks_in_order(&queue), [11, 3, 1, 2], "behind block 3, which A has had up there");

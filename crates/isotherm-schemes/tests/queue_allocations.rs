@@ -1,6 +1,7 @@
 //! What the queue allocates: as much as it says, and once warm nothing.
 
 use isotherm_heat::{Rng, TargetId};
+use isotherm_schemes::ActionId;
 use isotherm_schemes::queue::*;
 use isotherm_units::BlockNo;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -38,6 +39,7 @@ fn hint(process: u64, block: u64, level: u64) -> Hint {
     Hint {
         process: TargetId { pid: u32::try_from(process).unwrap(), start_ticks: process },
         block: BlockNo(block),
+        action: ActionId(0),
         level: Level::new(u8::try_from(level).unwrap()),
         origin: Origin::Heat,
         since: 0,

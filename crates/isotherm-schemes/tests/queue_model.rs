@@ -1,6 +1,7 @@
 //! The queue does what a model does that is too slow to be wrong.
 
 use isotherm_heat::{Ns, TargetId};
+use isotherm_schemes::ActionId;
 use isotherm_schemes::queue::*;
 use isotherm_units::BlockNo;
 use proptest::collection::vec;
@@ -130,7 +131,8 @@ fn calls() -> impl Strategy<Value = Call> {
 fn call_both(queue: &mut HintQueue, model: &mut Model, call: &Call, now: Ns) -> Result<(), TestCaseError> {
     match *call {
         Call::Add(process, block, level, origin) => {
-            let hint = Hint { process, block, level, origin, since: now };
+            let action = ActionId(u8::from(now.is_multiple_of(3)));
+            let hint = Hint { process, block, action, level, origin, since: now };
             prop_assert_eq!(queue.add(hint), model.add(hint));
         }
         Call::Take => prop_assert_eq!(queue.take(), model.take()),

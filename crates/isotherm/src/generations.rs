@@ -1,9 +1,10 @@
 //! Hints from the kernel's multi-generation LRU, for `collapse` and `run`: ages once a window, and tells which pages were accessed
-//! since the aging before.
+//! since the aging before. What is made of that is decided in [`isotherm_schemes`], which reads no generations itself: they take BPF.
 
 use anyhow::{Context, Result};
-use isotherm_schemes::collapse::benefit::{self, BlockFacts};
+use isotherm_schemes::collapse::benefit::{Generation, of_generation};
 use isotherm_schemes::plan::HintSource;
+use isotherm_schemes::{BlockFacts, TargetWindow};
 use isotherm_sources::mglru::{Mglru, interval_of};
 use isotherm_units::BlockNo;
 
@@ -30,8 +31,14 @@ impl Generations {
         Ok(())
     }
 
+    /// Adds what is known of the blocks of a window.
+    pub fn add_to(&mut self, window: &mut TargetWindow<'_>) -> Result<()> {
+        window.generations = self.facts(window.id.pid, window.facts.iter().map(|f| f.block))?;
+        Ok(())
+    }
+
     /// What is known of the blocks of a process, in address order; nothing before the second aging, or if it has ended.
-    pub fn facts(&mut self, pid: u32, blocks: impl Iterator<Item = BlockNo>) -> Result<Vec<BlockFacts>> {
+    fn facts(&mut self, pid: u32, blocks: impl Iterator<Item = BlockNo>) -> Result<Vec<BlockFacts>> {
         let mut facts = Vec::new();
         let Some(mglru) = &mut self.0 else { return Ok(facts) };
         let blocks: Vec<BlockNo> = blocks.collect();
@@ -43,8 +50,14 @@ impl Generations {
         let Some(interval) = interval else { return Ok(facts) };
         let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
         let read = mglru.generations(pid, &blocks, &mut |ages| {
-            let (known, young) = (ages.known(), ages.within(TOUCHED));
-            facts.push(benefit::of_generation(ages.block, ages.present, ages.huge, known, young, interval_ns));
+            let pages = Generation {
+                block: ages.block,
+                present: ages.present,
+                huge: ages.huge,
+                known: ages.known(),
+                young: ages.within(TOUCHED),
+            };
+            facts.push(of_generation(pages, interval_ns));
         });
         match read {
             Err(error) if !error.is_gone() => Err(error).context("hints from MGLRU"),

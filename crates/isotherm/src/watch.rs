@@ -11,7 +11,8 @@ use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use isotherm_heat::{Granularity, Region, RunInfo, Snapshot, TargetHeat};
 use isotherm_monitor::{ARM_TICK, Follower, Mode, Monitor, Selection, Settings};
-use isotherm_schemes::collapse::benefit::{self, BlockFacts};
+use isotherm_schemes::collapse::benefit;
+use isotherm_schemes::{BlockFacts, TargetWindow};
 use isotherm_sources::choose;
 use isotherm_sources::damon::Damon;
 use isotherm_sources::{AccessSource, Clock, RealClock};
@@ -386,9 +387,20 @@ pub fn run_info(source: &dyn AccessSource, settings: Settings, window_ns: u64) -
     }
 }
 
+/// What a planner reads of a target that is watched. The generations, if hints are to come from there, are the caller's to add.
+pub fn window_of<'a>(monitor: &'a Monitor<Box<dyn Clock>>, target: &'a TargetHeat) -> TargetWindow<'a> {
+    TargetWindow {
+        id: target.id,
+        comm: target.comm.as_str().into(),
+        mappings: monitor.mappings_of(target.id.pid).unwrap_or_default().into(),
+        facts: facts_of(monitor, target),
+        generations: Vec::new(),
+    }
+}
+
 /// What is known of the blocks of a target: page by page, or as far as the regions of a sampled one tell. Regions that are hardly
 /// ever touched are left out: there are millions of blocks in them.
-pub fn facts_of(monitor: &Monitor<Box<dyn Clock>>, target: &TargetHeat) -> Vec<BlockFacts> {
+fn facts_of(monitor: &Monitor<Box<dyn Clock>>, target: &TargetHeat) -> Vec<BlockFacts> {
     match monitor.pages_of(target.id.pid) {
         Some(pages) => benefit::of_pages(pages, monitor.now()),
         None => {

@@ -4,7 +4,9 @@
 mod support;
 
 use isotherm_heat::TargetId;
-use isotherm_schemes::machine::{CollapseFailure, Live, Machine};
+use isotherm_schemes::action::Failure;
+use isotherm_schemes::collapse::CollapseMachine;
+use isotherm_schemes::machine::{Live, Machine};
 use isotherm_sys::proc::{Cgroup, CgroupKind, Proc};
 use isotherm_units::Addr;
 use isotherm_workload::{Child, Index};
@@ -181,13 +183,13 @@ while True: time.sleep(1)",
     let Some(script) = script else { return skip("python3") };
     let id = Proc::default().identity(script.pid()).unwrap();
     let process = TargetId { pid: id.pid, start_ticks: id.start_ticks };
-    let mut live = Live::new(false);
+    let mut live = Live::new();
     live.admit(process).unwrap();
     cgroup.leave_room(MIB);
     assert_eq!(live.cgroup(process).unwrap().limited.len(), 1);
     let block = Addr(script.numbers()[0]).block();
     // The worker would not have tried: 1 MiB is too little.
-    assert_eq!(live.collapse(process, block).result, Err(CollapseFailure::NoCharge));
+    assert_eq!(live.collapse(process, block).result, Err(Failure::NoCharge));
     assert_eq!(cgroup.oom_kills(), 0);
     drop(script);
 }

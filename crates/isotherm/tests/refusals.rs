@@ -4,7 +4,9 @@ mod support;
 
 use isotherm_heat::TargetId;
 use isotherm_schemes::Refusal;
-use isotherm_schemes::machine::{CollapseFailure, Live, Machine};
+use isotherm_schemes::action::Failure;
+use isotherm_schemes::collapse::CollapseMachine;
+use isotherm_schemes::machine::{Live, Machine};
 use isotherm_sys::proc::Proc;
 use isotherm_units::{Addr, BlockNo};
 use std::os::unix::fs::symlink;
@@ -50,7 +52,7 @@ fn without_smaps(stage: &Stage, pid: u32) -> (Live, TargetId) {
         symlink(format!("/proc/{pid}/{file}"), dir.join(file)).unwrap();
     }
     let id = Proc::default().identity(pid).unwrap();
-    (Live::at(Proc::at(stage.path("proc")), false), TargetId { pid, start_ticks: id.start_ticks })
+    (Live::at(Proc::at(stage.path("proc"))), TargetId { pid, start_ticks: id.start_ticks })
 }
 
 /// The blocks from the address on that the script has printed, 32 MiB, are left as they are for this reason.
@@ -162,15 +164,15 @@ while True: time.sleep(1)"
     let block = |at: u64| -> BlockNo { Addr(at).block() };
     let [forbidden, untouched] = script.numbers()[..] else { panic!("{}", script.line) };
 
-    let look = live.look(process, block(forbidden)).unwrap();
+    let look = live.look(process, block(forbidden), false).unwrap();
     assert_eq!((look.present, look.refusal), (512, None), "nothing shows it before it is tried");
     let tried = live.collapse(process, block(forbidden));
-    assert_eq!(tried.result, Err(CollapseFailure::Refused(Refusal::NoHugeAdvice)));
+    assert_eq!(tried.result, Err(Failure::Refused(Refusal::NoHugeAdvice)));
     // Known of the whole mapping from then on.
-    let other = live.look(process, block(forbidden + 100 * MIB)).unwrap();
+    let other = live.look(process, block(forbidden + 100 * MIB), false).unwrap();
     assert_eq!(other.refusal, Some(Refusal::NoHugeAdvice));
 
     let tried = live.collapse(process, block(untouched));
-    assert_eq!(tried.result, Err(CollapseFailure::Unexplained), "of this block, and not of its mapping");
-    assert_eq!(live.look(process, block(untouched + 2 * MIB)).unwrap().refusal, None);
+    assert_eq!(tried.result, Err(Failure::Unexplained), "of this block, and not of its mapping");
+    assert_eq!(live.look(process, block(untouched + 2 * MIB), false).unwrap().refusal, None);
 }

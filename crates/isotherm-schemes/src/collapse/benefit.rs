@@ -8,6 +8,7 @@
 //! A block that is huge already has one accessed bit for all its pages, so how many are touched cannot be known: it counts as if
 //! all were. Who has watched it while it was small knows better, and says so ([`BlockFacts::benefit_hz`] can be overwritten).
 
+use crate::facts::BlockFacts;
 use crate::queue::Level;
 use isotherm_heat::{Interval, Ns, Region, Target};
 use isotherm_units::{BlockNo, PAGES_PER_BLOCK};
@@ -19,21 +20,6 @@ const LEVELS_PER_OCTAVE: f64 = 2.0;
 
 /// A region whose mean interval is so many times its mean idle time consists of pages that were never seen.
 const GUESSED: u64 = 4;
-
-/// What is known of one block.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct BlockFacts {
-    /// Which.
-    pub block: BlockNo,
-    /// Pages present, of 512.
-    pub present: u16,
-    /// Pages of those whose access interval is known.
-    pub measured: u16,
-    /// It is one huge page.
-    pub huge: bool,
-    /// Touches a second, see the module.
-    pub benefit_hz: f64,
-}
 
 /// Touches a second of one page.
 fn rate_hz(interval: Interval) -> Option<f64> {
@@ -47,9 +33,25 @@ pub fn level_of(benefit_hz: f64) -> Option<Level> {
     (octaves >= 0.0).then(|| Level::new((octaves * LEVELS_PER_OCTAVE).min(62.0) as u8))
 }
 
-/// Facts of a block by the kernel's generations: of its `known` pages, `young` were accessed between the last two agings, which
-/// lie `interval_ns` apart. That is once at the least, so the benefit is a lower bound, in the same unit as that of a heat map.
-pub fn of_generation(block: BlockNo, present: u16, huge: bool, known: u16, young: u16, interval_ns: Ns) -> BlockFacts {
+/// Pages of a block by the kernel's generations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Generation {
+    /// Which block.
+    pub block: BlockNo,
+    /// Pages present, of 512.
+    pub present: u16,
+    /// It is one huge page.
+    pub huge: bool,
+    /// Pages of which a generation is known.
+    pub known: u16,
+    /// Pages of those that were accessed between the last two agings.
+    pub young: u16,
+}
+
+/// Facts of a block by the kernel's generations, with the last two agings `interval_ns` apart. Young pages were accessed once in it at
+/// the least, so the benefit is a lower bound, in the same unit as that of a heat map.
+pub fn of_generation(pages: Generation, interval_ns: Ns) -> BlockFacts {
+    let Generation { block, present, huge, known, young } = pages;
     let hz = (1e9 / interval_ns.max(1) as f64).min(MOST_HZ);
     BlockFacts { block, present, measured: known, huge, benefit_hz: hz * f64::from(young) }
 }

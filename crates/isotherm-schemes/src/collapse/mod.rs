@@ -1,3 +1,104 @@
-//! Making huge pages of hot blocks.
+//! The action `collapse`: one huge page for the 512 pages of a hot block.
+//!
+//! - [`benefit`]: what a block would gain, from its heat.
+//! - [`rules`]: which blocks are worth it and which cannot be huge, for the planner.
+//! - [`kernel`]: asking the kernel, and what its refusals mean.
+//!
+//! Here is what the worker asks of it: the guards that hold for it, the last look at a block, and the try.
 
 pub mod benefit;
+pub mod kernel;
+pub mod rules;
+
+pub use kernel::{CollapseMachine, Look};
+pub use rules::{HeatOnHuge, Rules};
+
+use crate::action::{Action, ActionId, Guard, Performed, Price};
+use crate::budgets::Budgets;
+use crate::machine::Process;
+use crate::outcome::Refusal;
+use crate::queue::Hint;
+use isotherm_units::{BLOCK_SIZE, Bytes, PAGES_PER_BLOCK};
+
+/// By which hints name it.
+pub const COLLAPSE: ActionId = ActionId(0);
+/// What counters and status call blocks that became huge.
+pub const COLLAPSED: &str = "collapsed";
+
+/// It takes a huge page, which has to be there, be charged, and be filled with copies: so everything holds it up. Pressure is told
+/// before a shortage that may be its cause.
+const GUARDS: &[Guard] = &[Guard::Pressure, Guard::Headroom, Guard::FreeBlocks, Guard::Fork, Guard::Cgroup];
+
+/// The action.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Collapse {
+    /// Also memory of files and shared memory, where the kernel may refuse.
+    pub files: bool,
+}
+
+impl<M: CollapseMachine> Action<M> for Collapse {
+    fn id(&self) -> ActionId {
+        COLLAPSE
+    }
+
+    fn done(&self) -> &'static str {
+        COLLAPSED
+    }
+
+    fn guards(&self) -> &'static [Guard] {
+        GUARDS
+    }
+
+    fn refuses(&self, process: &Process) -> Option<Refusal> {
+        (!process.takes_huge_pages).then_some(Refusal::Disabled)
+    }
+
+    fn check(&mut self, machine: &mut M, hint: &Hint, budgets: &Budgets) -> Result<Price, Refusal> {
+        let look = machine.look(hint.process, hint.block, self.files)?;
+        match unfit(&look, budgets.min_present) {
+            Some(refusal) => Err(refusal),
+            None => Ok(price(&look)),
+        }
+    }
+
+    fn perform(&mut self, machine: &mut M, hint: &Hint) -> Performed {
+        machine.collapse(hint.process, hint.block)
+    }
+}
+
+/// What speaks against collapsing a block that looks like this.
+fn unfit(look: &Look, min_present: u16) -> Option<Refusal> {
+    if look.refusal.is_some() {
+        look.refusal
+    } else if look.present == 0 {
+        Some(Refusal::Unmapped)
+    } else if look.present < min_present {
+        Some(Refusal::Sparse)
+    } else {
+        (look.exclusive < min_present).then_some(Refusal::Shared)
+    }
+}
+
+/// Pages that are missing, and those that are copied because others have them too, are added. The whole huge page is charged while the
+/// pages that it replaces are still charged.
+fn price(look: &Look) -> Price {
+    let pages = u16::try_from(PAGES_PER_BLOCK).unwrap_or(u16::MAX);
+    let grows = pages.saturating_sub(look.exclusive);
+    Price { grows, charge: Bytes(BLOCK_SIZE + Bytes::of_pages(u64::from(grows)).0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_or_shared_is_added_and_a_whole_page_is_charged() {
+        let look = |present, exclusive| Look { present, exclusive, refusal: None };
+        assert_eq!(price(&look(512, 512)), Price { grows: 0, charge: Bytes(2 << 20) });
+        assert_eq!(price(&look(510, 500)), Price { grows: 12, charge: Bytes((2 << 20) + 12 * 4096) });
+        assert_eq!(unfit(&look(510, 500), 460), None);
+        assert_eq!(unfit(&look(510, 459), 460), Some(Refusal::Shared));
+        assert_eq!(unfit(&look(459, 459), 460), Some(Refusal::Sparse));
+        assert_eq!(unfit(&look(0, 0), 0), Some(Refusal::Unmapped));
+    }
+}

@@ -1,4 +1,4 @@
-//! Whether the memory cgroup of a process has room for a collapse, and which cgroups wait because it has not.
+//! Whether the memory cgroup of a process has room for what an action charges to it, and which cgroups wait because it has not.
 //!
 //! A collapse charges a whole huge page while the pages that it replaces are still charged. Where a limit is near, that charge makes
 //! the kernel reclaim from the cgroup, stalls its processes, and can end in the OOM killer; what is left of the room afterwards may
@@ -9,10 +9,10 @@
 
 use crate::budgets::{Budgets, Wait};
 use crate::machine::CgroupState;
-use crate::worker::Handled;
+use crate::retry::Handled;
 use isotherm_heat::Ns;
 use isotherm_sys::proc::MemoryUse;
-use isotherm_units::{BLOCK_SIZE, Bytes};
+use isotherm_units::Bytes;
 use std::collections::BTreeMap;
 
 const MS: Ns = 1_000_000;
@@ -26,16 +26,15 @@ const FIRST_WAIT: Ns = 500 * MS;
 const LONGEST_FOR_ROOM: Ns = 8 * S;
 const LONGEST_AFTER_CHARGE: Ns = 60 * S;
 
-/// What speaks against adding `grows` pages to a cgroup by a collapse.
-pub(crate) fn shortage(state: &CgroupState, grows: u16, budgets: &Budgets) -> Option<Wait> {
+/// What speaks against charging so much to a cgroup.
+pub(crate) fn shortage(state: &CgroupState, charge: Bytes, budgets: &Budgets) -> Option<Wait> {
     if state.pressure_pct.is_some_and(|percent| percent > budgets.pressure_pct) {
         return Some(Wait::CgroupPressure);
     }
-    let need = BLOCK_SIZE + Bytes::of_pages(u64::from(grows)).0;
     let fits = |held: &MemoryUse| {
         let (Some(room), Some(limit)) = (held.room(), held.lowest()) else { return true };
         let share = limit.0 as f64 * budgets.cgroup_margin_pct / 100.0;
-        room.0 as f64 >= need as f64 + share.max(MIN_MARGIN.0 as f64)
+        room.0 as f64 >= charge.0 as f64 + share.max(MIN_MARGIN.0 as f64)
     };
     (!state.limited.iter().all(fits)).then_some(Wait::CgroupLimit)
 }

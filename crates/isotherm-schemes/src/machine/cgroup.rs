@@ -22,7 +22,7 @@ pub struct CgroupState {
 
 /// What is known of the cgroup of one process.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(crate) struct Known {
     path: String,
     limited: Vec<Cgroup>,
     pressure_pct: Option<f64>,
@@ -60,7 +60,7 @@ impl Known {
     }
 
     /// Whether no charge has met a limit since [`Known::state`]. False if that cannot be known.
-    pub(super) fn no_charge_was_refused(&self) -> bool {
+    pub(crate) fn no_charge_was_refused(&self) -> bool {
         self.complete && self.count_hits() == self.hits
     }
 

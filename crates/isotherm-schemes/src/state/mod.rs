@@ -9,14 +9,15 @@ mod worker;
 pub use status::{HintStatus, Status, TargetStatus};
 pub use worker::SharedWorker;
 
-use crate::collapse::benefit::BlockFacts;
+use crate::collapse::{COLLAPSE, COLLAPSED, HeatOnHuge, Rules};
+use crate::facts::TargetWindow;
 use crate::gain::{Gain, Measured, Reading};
 use crate::named::Named;
-use crate::plan::{self, HintSource, Rules};
+use crate::plan::{self, HintSource, Planner};
 use crate::queue::Added;
-use crate::worker::Handled;
-use crate::{Budgets, Counters, Hint, HintQueue, Level, Origin, Outcome, Refusal, Server, Step, Wait};
-use isotherm_heat::{Mapping, Ns, TargetId};
+use crate::retry::Handled;
+use crate::{Budgets, Counters, Hint, HintQueue, Level, Origin, Outcome, Refusal, RetryScheduler, Step, Wait};
+use isotherm_heat::{Ns, TargetId};
 use isotherm_units::{AddrRange, BLOCK_SIZE, BlockNo, Bytes};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,13 +37,7 @@ struct Target {
     comm: String,
     rss: Bytes,
     rss_at_first: Bytes,
-    huge: Bytes,
-    share: Option<f64>,
-    share_at_first: Option<f64>,
-    /// The benefit of blocks that we made huge, from before.
-    was: BTreeMap<BlockNo, f64>,
-    /// Of the last window.
-    benefits: BTreeMap<BlockNo, f64>,
+    on_huge: HeatOnHuge,
     left_out: BTreeMap<Refusal, u64>,
     refused: Option<Refusal>,
     /// Pid of a live copy, as the worker last saw it.
@@ -83,7 +78,7 @@ pub struct Report {
 #[derive(Debug)]
 pub struct State {
     queue: HintQueue,
-    server: Server,
+    retry: RetryScheduler,
     orders: Vec<Order>,
     /// The hint that the worker is busy with.
     in_hand: Option<(TargetId, BlockNo)>,
@@ -112,32 +107,16 @@ pub fn lock(shared: &Shared) -> MutexGuard<'_, State> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What was found in one window of one target.
-#[derive(Clone, Copy, Debug)]
-pub struct Window<'a> {
-    /// Which target.
-    pub id: TargetId,
-    /// Its command name.
-    pub comm: &'a str,
-    /// Its resident memory.
-    pub rss: Bytes,
-    /// Its mappings, in address order.
-    pub mappings: &'a [Mapping],
-    /// Its blocks by its heat map, in address order.
-    pub facts: &'a [BlockFacts],
-    /// By the kernel's generations, if hints come from there.
-    pub generations: &'a [BlockFacts],
-}
-
 impl State {
     /// A state without targets.
     pub fn new(rules: Rules, budgets: Budgets) -> State {
         State {
             queue: HintQueue::new(MOST_HINTS),
-            server: Server::new(MOST_HINTS),
+            retry: RetryScheduler::new(MOST_HINTS),
             orders: Vec::new(),
             in_hand: None,
-            counters: Counters::default(),
+            // What is reported from the start on, before the worker has said anything.
+            counters: Counters::of_actions([COLLAPSED]),
             targets: BTreeMap::new(),
             resting: BTreeMap::new(),
             waiting: None,
@@ -190,35 +169,21 @@ impl State {
         self.looked_at = unlooked;
     }
 
-    /// Takes in a window of one target: gives hints for what is hot in it.
-    pub fn feed(&mut self, window: &Window<'_>, now: Ns) {
-        let process = window.id;
+    /// Takes in a window of one target, which has so much memory resident: gives hints for what is hot in it.
+    pub fn feed(&mut self, window: &TargetWindow<'_>, rss: Bytes, now: Ns) {
         // Also if it was refused before: it may have become another program.
-        self.order(Order::Admit(process));
-        let target = self.targets.entry(process).or_default();
-        let refused = target.refused.is_some();
-        target.comm = window.comm.to_owned();
-        target.rss = window.rss;
-        if target.rss_at_first.0 == 0 {
-            target.rss_at_first = window.rss;
-        }
-        target.huge = Bytes(window.facts.iter().filter(|f| f.huge).count() as u64 * BLOCK_SIZE);
-        target.share = plan::heat_on_huge(window.facts, &target.was);
-        target.share_at_first = target.share_at_first.or(target.share);
-        target.benefits = window.facts.iter().filter(|f| !f.huge).map(|f| (f.block, f.benefit_hz)).collect();
-        if target.began == 0 {
-            target.began = now;
-        }
+        self.order(Order::Admit(window.id));
+        let target = self.targets.entry(window.id).or_default();
+        target.note(window, rss, now);
         let watched_ns = now - target.began;
         let (unlooked, blocks) = self.looked_at;
         // The kernel's generations know all blocks from the first window on.
         let is_time = self.hints == HintSource::Mglru || plan::is_time(unlooked, blocks, watched_ns);
-        if refused || !is_time {
+        if target.refused.is_some() || !is_time {
             return;
         }
         self.resting.retain(|_, until| *until > now);
-        let known = (window.facts, window.generations);
-        let planned = plan::plan(self.hints, process, window.mappings, known, self.rules, now);
+        let planned = plan::plan(self.hints, &self.rules, window, now);
         target.left_out = planned.left_out;
         for hint in planned.hints {
             self.add(hint);
@@ -230,7 +195,7 @@ impl State {
 
     fn add(&mut self, hint: Hint) -> bool {
         let key = (hint.process, hint.block);
-        let known = self.resting.contains_key(&key) || self.server.is_put_off(hint.process, hint.block);
+        let known = self.resting.contains_key(&key) || self.retry.is_put_off(hint.process, hint.block);
         if known || self.in_hand == Some(key) {
             return false;
         }
@@ -238,8 +203,8 @@ impl State {
     }
 
     /// With nothing hot left: the next blocks by address, a second's worth.
-    fn walk_on(&mut self, window: &Window<'_>, now: Ns) {
-        let planned = plan::round_robin(window.id, window.mappings, window.facts, self.rules, now);
+    fn walk_on(&mut self, window: &TargetWindow<'_>, now: Ns) {
+        let planned = plan::round_robin(&self.rules, window, now);
         let cursor = self.targets.get(&window.id).map_or(BlockNo(0), |t| t.cursor);
         let (before, after): (Vec<Hint>, Vec<Hint>) = planned.hints.into_iter().partition(|h| h.block < cursor);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a handful")]
@@ -263,7 +228,8 @@ impl State {
         if range.is_empty() || range.len().0 / BLOCK_SIZE > MOST_BLOCKS {
             return Err(format!("the range {range:?} is empty or too long"));
         }
-        let hint = |block| Hint { process, block, level, origin: Origin::External, since: now };
+        let action = self.rules.action();
+        let hint = |block| Hint { process, block, action, level, origin: Origin::External, since: now };
         Ok(blocks.filter(|block| self.add(hint(*block))).count())
     }
 
@@ -289,7 +255,7 @@ impl State {
 
     fn forget_hints(&mut self, process: TargetId) {
         self.queue.forget(process);
-        self.server.forget(process);
+        self.retry.forget(process);
     }
 
     /// For the worker: what is to be done first, in this order.
@@ -310,7 +276,7 @@ impl State {
     /// For the worker: whether there is a hint to serve; otherwise when to come again.
     pub fn due(&mut self, now: Ns) -> Result<(), Ns> {
         self.waiting = None;
-        self.server.due(now, &mut self.queue).map_err(|until| until.unwrap_or(Ns::MAX))
+        self.retry.due(now, &mut self.queue).map_err(|until| until.unwrap_or(Ns::MAX))
     }
 
     /// For the worker: what it waits for.
@@ -320,7 +286,7 @@ impl State {
 
     /// For the worker: the next hint, with how often it was tried. [`State::settle`] has to follow.
     pub fn take(&mut self) -> Option<(Hint, u8)> {
-        let (hint, tries) = self.server.take(&mut self.queue)?;
+        let (hint, tries) = self.retry.take(&mut self.queue)?;
         self.in_hand = Some((hint.process, hint.block));
         Some((hint, tries))
     }
@@ -332,7 +298,7 @@ impl State {
         // Gone in the meantime: nothing is kept for it.
         let Some(target) = self.targets.get_mut(&hint.process) else { return };
         (target.paused_for, target.cgroup_wait) = (report.paused_for, report.cgroup_wait);
-        match self.server.settle(hint, tries, report.handled) {
+        match self.retry.settle(hint, tries, report.handled) {
             Step::Did(hint, outcome) => self.done(hint, outcome, now),
             Step::PutOff(_, why) => self.waiting = Some(why),
             Step::Wait(..) | Step::Idle(_) => {}
@@ -341,72 +307,89 @@ impl State {
 
     fn done(&mut self, hint: Hint, outcome: Outcome, now: Ns) {
         match outcome {
-            Outcome::Collapsed { .. } => {
-                if let Some(target) = self.targets.get_mut(&hint.process) {
-                    let benefit = target.benefits.get(&hint.block).copied().unwrap_or_default();
-                    target.was.insert(hint.block, benefit);
+            Outcome::Done { .. } => {
+                if let Some(target) = self.targets.get_mut(&hint.process).filter(|_| hint.action == COLLAPSE) {
+                    target.on_huge.collapsed(hint.block);
                 }
             }
             // Another program in its place: admitted anew with the next window, if it is still there.
             Outcome::Refused(Refusal::Gone) => self.dismiss(hint.process),
             Outcome::Refused(_) => {}
         }
-        // Collapsed or not, it has had its turn; the heat map takes a moment to see that it is huge.
+        // Done or not, it has had its turn; the heat map takes a moment to see what became of it.
         self.resting.insert((hint.process, hint.block), now + REST);
     }
 
     /// What there is to report.
     pub fn status(&self) -> Status {
-        let targets = self.targets.iter().map(|(id, t)| TargetStatus {
-            pid: id.pid,
-            comm: t.comm.clone(),
-            rss_bytes: t.rss.0,
-            rss_bytes_at_first: t.rss_at_first.0,
-            huge_bytes: t.huge.0,
-            heat_on_huge_share: t.share,
-            heat_on_huge_share_at_first: t.share_at_first,
-            paused_for: t.paused_for,
-            cgroup_wait: t.cgroup_wait.map(Named::Known),
-            left_alone: t.refused.map(Named::Known),
-            left_out: t.left_out.clone(),
-        });
-        let targets: Vec<TargetStatus> = targets.collect();
+        let targets: Vec<TargetStatus> = self.targets.iter().map(|(id, target)| target.status(*id)).collect();
         let paused_for = targets.iter().find_map(|t| t.paused_for);
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            dry_run: self.dry_run,
+            source: self.source.clone(),
+            collapsed: self.counters.all(COLLAPSED),
+            paused: paused_for.map(|pid| format!("{} (process {pid})", Wait::Fork.text())),
+            waiting: self.waiting.map(Named::Known),
+            hints: HintStatus {
+                queued: self.queue.len(),
+                put_off: self.retry.put_off(),
+                unwritable: self.retry.put_off_for(&[Wait::Unwritable]),
+                cgroup: self.retry.put_off_for(&Wait::OF_CGROUPS),
+                capacity: self.queue.capacity(),
+            },
+            counters: self.counters.clone(),
+            blocks: self.looked_at.1,
+            blocks_not_looked_at: self.looked_at.0,
+            budgets: Some(self.budgets),
+            gain: self.gain(&targets),
+            targets,
+        }
+    }
+
+    /// What was gained, over all targets: shares of heat as a mean weighted by resident memory.
+    fn gain(&self, targets: &[TargetStatus]) -> Gain {
         let sum = |of: fn(&TargetStatus) -> u64| targets.iter().map(of).sum::<u64>();
         let mean = |of: fn(&TargetStatus) -> Option<f64>| {
             let known: Vec<(f64, f64)> = targets.iter().filter_map(|t| Some((of(t)?, t.rss_bytes as f64))).collect();
             let weight: f64 = known.iter().map(|(_, w)| w).sum();
             (weight > 0.0).then(|| known.iter().map(|(s, w)| s * w).sum::<f64>() / weight)
         };
-        let rates = self.first_rates.zip(self.rates());
-        let mut gain = Gain::between(
-            (mean(|t| t.heat_on_huge_share_at_first), mean(|t| t.heat_on_huge_share)),
-            rates,
-            self.dtlb_note.clone(),
-        );
+        let shares = (mean(|t| t.heat_on_huge_share_at_first), mean(|t| t.heat_on_huge_share));
+        let mut gain = Gain::between(shares, self.first_rates.zip(self.rates()), self.dtlb_note.clone());
         gain.rss_bytes_before = Some(sum(|t| t.rss_bytes_at_first));
         gain.rss_bytes_after = Some(sum(|t| t.rss_bytes));
-        Status {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            pid: std::process::id(),
-            dry_run: self.dry_run,
-            source: self.source.clone(),
-            collapsed: self.counters.all_collapsed(),
-            paused: paused_for.map(|pid| format!("{} (process {pid})", Wait::Fork.text())),
-            waiting: self.waiting.map(Named::Known),
-            hints: HintStatus {
-                queued: self.queue.len(),
-                put_off: self.server.put_off(),
-                unwritable: self.server.put_off_for(&[Wait::Unwritable]),
-                cgroup: self.server.put_off_for(&Wait::OF_CGROUPS),
-                capacity: self.queue.capacity(),
-            },
-            counters: self.counters.clone(),
-            targets,
-            blocks: self.looked_at.1,
-            blocks_not_looked_at: self.looked_at.0,
-            budgets: Some(self.budgets),
-            gain,
+        gain
+    }
+}
+
+impl Target {
+    fn note(&mut self, window: &TargetWindow<'_>, rss: Bytes, now: Ns) {
+        self.comm = window.comm.clone().into_owned();
+        self.rss = rss;
+        if self.rss_at_first.0 == 0 {
+            self.rss_at_first = rss;
+        }
+        self.on_huge.note(&window.facts);
+        if self.began == 0 {
+            self.began = now;
+        }
+    }
+
+    fn status(&self, id: TargetId) -> TargetStatus {
+        TargetStatus {
+            pid: id.pid,
+            comm: self.comm.clone(),
+            rss_bytes: self.rss.0,
+            rss_bytes_at_first: self.rss_at_first.0,
+            huge_bytes: self.on_huge.huge.0,
+            heat_on_huge_share: self.on_huge.share,
+            heat_on_huge_share_at_first: self.on_huge.share_at_first,
+            paused_for: self.paused_for,
+            cgroup_wait: self.cgroup_wait.map(Named::Known),
+            left_alone: self.refused.map(Named::Known),
+            left_out: self.left_out.clone(),
         }
     }
 }

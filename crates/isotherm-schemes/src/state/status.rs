@@ -99,14 +99,14 @@ pub struct TargetStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Rules;
+    use crate::collapse::Rules;
     use crate::state::State;
 
     #[test]
     fn a_status_is_read_back_as_it_was_written() {
         let mut status = State::new(Rules::default(), Budgets::default()).status();
         status.waiting = Some(Named::Known(Wait::FreeBlocks));
-        status.counters.collapsed.insert(crate::Origin::RoundRobin, 7);
+        status.counters.done.insert("collapsed".into(), [(crate::Origin::RoundRobin, 7)].into());
         status.counters.refused.insert(Refusal::NoHugeAdvice, 3);
         status.targets.push(TargetStatus {
             pid: 7,

@@ -1,23 +1,23 @@
 //! Who serves hints: takes one under the lock of the state, does what it takes without it, and notes the result under it again.
 //!
-//! Looking at a block, collapsing it and asking why it was refused are system calls that last as long as the kernel likes. The
-//! collapser and its machine are therefore the worker's own, and a thread that wants something of them leaves an [`Order`].
+//! Looking at a block, acting on it and asking why it was refused are system calls that last as long as the kernel likes. The
+//! worker and its machine are therefore its thread's own, and a thread that wants something of them leaves an [`Order`].
 
 use super::{Order, Report, Shared, lock};
 use crate::machine::Machine;
-use crate::{Budgets, Collapser, Consumer};
+use crate::{Consumer, Worker};
 use isotherm_heat::Ns;
 
 /// The worker of a shared state, in a thread of its own.
 #[derive(Debug)]
-pub struct SharedWorker {
-    collapser: Collapser<Box<dyn Machine + Send>>,
+pub struct SharedWorker<M> {
+    worker: Worker<M>,
 }
 
-impl SharedWorker {
-    /// A worker that has done nothing yet.
-    pub fn new(machine: Box<dyn Machine + Send>, budgets: Budgets, now: Ns) -> SharedWorker {
-        SharedWorker { collapser: Collapser::new(machine, budgets, now).patient() }
+impl<M: Machine> SharedWorker<M> {
+    /// One that runs on, so that `worker` may be patient.
+    pub fn new(worker: Worker<M>) -> SharedWorker<M> {
+        SharedWorker { worker: worker.patient() }
     }
 
     /// Serves one hint, if any. Returns when to come again, if there is nothing to do now.
@@ -28,17 +28,17 @@ impl SharedWorker {
         if let Err(until) = lock(shared).due(now) {
             return Some(until);
         }
-        if let Err((until, why)) = self.collapser.ready(now) {
+        if let Err((until, why)) = self.worker.ready(now) {
             lock(shared).waits(why);
             return Some(until);
         }
         let (hint, tries) = lock(shared).take()?;
-        let handled = self.collapser.consume(now, &hint, tries);
+        let handled = self.worker.consume(now, &hint, tries);
         let report = Report {
             handled,
-            counters: self.collapser.counters().clone(),
-            paused_for: self.collapser.paused_for(hint.process),
-            cgroup_wait: self.collapser.cgroup_wait(hint.process),
+            counters: self.worker.counters().clone(),
+            paused_for: self.worker.paused_for(hint.process),
+            cgroup_wait: self.worker.cgroup_wait(hint.process),
         };
         lock(shared).settle(hint, tries, report, now);
         None
@@ -47,11 +47,11 @@ impl SharedWorker {
     fn carry_out(&mut self, order: Order, shared: &Shared, now: Ns) {
         match order {
             Order::Admit(process) => {
-                let admitted = self.collapser.admit(process, now);
+                let admitted = self.worker.admit(process, now);
                 lock(shared).admitted(process, admitted);
             }
-            Order::Dismiss(process) => self.collapser.dismiss(process),
-            Order::Keep(budgets) => self.collapser.set_budgets(budgets, now),
+            Order::Dismiss(process) => self.worker.dismiss(process),
+            Order::Keep(budgets) => self.worker.set_budgets(budgets, now),
         }
     }
 }
@@ -59,11 +59,11 @@ impl SharedWorker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collapse::benefit::BlockFacts;
-    use crate::machine::{CgroupState, Collapsed, HostState, Look, Process};
-    use crate::plan::Rules;
-    use crate::state::{State, Window};
-    use crate::{Level, Refusal};
+    use crate::action::Performed;
+    use crate::collapse::{Collapse, CollapseMachine, Look, Rules};
+    use crate::machine::{CgroupState, HostState, Process};
+    use crate::state::State;
+    use crate::{BlockFacts, Budgets, Level, Refusal, TargetWindow};
     use isotherm_heat::{Mapping, TargetId};
     use isotherm_units::{AddrRange, BlockNo, Bytes};
     use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
@@ -83,20 +83,14 @@ mod tests {
 
     impl Machine for Slow {
         fn admit(&mut self, _: TargetId) -> Result<Process, Refusal> {
-            if self.admits { Ok(Process { resident: Bytes(1 << 30) }) } else { Err(Refusal::Disabled) }
+            if self.admits {
+                Ok(Process { resident: Bytes(1 << 30), takes_huge_pages: true })
+            } else {
+                Err(Refusal::Disabled)
+            }
         }
 
         fn dismiss(&mut self, _: TargetId) {}
-
-        fn look(&mut self, _: TargetId, _: BlockNo) -> Result<Look, Refusal> {
-            Ok(Look { present: 512, exclusive: 512, refusal: None })
-        }
-
-        fn collapse(&mut self, _: TargetId, _: BlockNo) -> Collapsed {
-            self.began.send(()).unwrap();
-            self.let_go.recv_timeout(PATIENCE).unwrap();
-            Collapsed { result: Ok(()), took_ns: 1, cpu_ns: 1 }
-        }
 
         fn fork_of(&mut self, _: TargetId) -> Option<u32> {
             None
@@ -115,10 +109,27 @@ mod tests {
         }
     }
 
+    impl CollapseMachine for Slow {
+        fn look(&mut self, _: TargetId, _: BlockNo, _: bool) -> Result<Look, Refusal> {
+            Ok(Look { present: 512, exclusive: 512, refusal: None })
+        }
+
+        fn collapse(&mut self, _: TargetId, _: BlockNo) -> Performed {
+            self.began.send(()).unwrap();
+            self.let_go.recv_timeout(PATIENCE).unwrap();
+            Performed { result: Ok(()), took_ns: 1, cpu_ns: 1 }
+        }
+    }
+
     /// A worker with its state, the sign that a collapse has begun, and the word that ends it.
-    fn scene(admits: bool) -> (SharedWorker, Shared, Receiver<()>, SyncSender<()>) {
+    fn scene(admits: bool) -> (SharedWorker<Slow>, Shared, Receiver<()>, SyncSender<()>) {
         let ((began, has_begun), (go, let_go)) = (sync_channel(1), sync_channel(1));
-        let worker = SharedWorker::new(Box::new(Slow { began, let_go, admits }), Budgets::default(), 1);
+        let worker = SharedWorker::new(Worker::new(
+            Slow { began, let_go, admits },
+            vec![Box::new(Collapse::default())],
+            Budgets::default(),
+            1,
+        ));
         let state = State::new(Rules::default(), Budgets::default());
         (worker, Arc::new(Mutex::new(state)), has_begun, go)
     }
@@ -128,9 +139,14 @@ mod tests {
         let range = AddrRange::new(BlockNo(0).addr(), BlockNo(10).addr());
         let mappings = [Mapping { range, name: String::new(), perms: "rw-p".into() }];
         let facts = [BlockFacts { block: BlockNo(5), present: 512, measured: 512, huge: false, benefit_hz: 9000.0 }];
-        let rss = Bytes(1 << 30);
-        lock(shared)
-            .feed(&Window { id: A, comm: "a", rss, mappings: &mappings, facts: &facts, generations: &[] }, 1_000_000);
+        let window = TargetWindow {
+            id: A,
+            comm: "a".into(),
+            mappings: mappings.to_vec().into(),
+            facts: facts.to_vec(),
+            generations: Vec::new(),
+        };
+        lock(shared).feed(&window, Bytes(1 << 30), 1_000_000);
     }
 
     fn status(shared: &Shared) -> serde_json::Value {

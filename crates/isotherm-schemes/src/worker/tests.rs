@@ -1,9 +1,12 @@
 //! Storms and bad luck, played on a made-up machine and clock.
 
 use super::*;
-use crate::machine::{CgroupState, HostState, Process};
-use crate::queue::{Level, Origin};
+use crate::collapse::{COLLAPSE, COLLAPSED, Collapse, CollapseMachine, Look};
+use crate::machine::{CgroupState, HostState};
+use crate::queue::{HintQueue, Level, Origin};
+use crate::retry::{RetryScheduler, Step};
 use isotherm_sys::proc::MemoryUse;
+use isotherm_units::BlockNo;
 use std::collections::BTreeSet;
 
 const A: TargetId = TargetId { pid: 1, start_ticks: 10 };
@@ -14,13 +17,15 @@ const B: TargetId = TargetId { pid: 2, start_ticks: 20 };
 struct Fake {
     looks: BTreeMap<BlockNo, Look>,
     gone: BTreeSet<TargetId>,
-    failures: BTreeMap<BlockNo, Vec<CollapseFailure>>,
+    /// Have switched huge pages off for themselves.
+    disabled: BTreeSet<TargetId>,
+    failures: BTreeMap<BlockNo, Vec<Failure>>,
     fork: Option<u32>,
     host: HostState,
     /// Of all processes.
     cgroup: Option<CgroupState>,
     took_ns: Option<Ns>,
-    /// CPU time of one [`Machine::look`].
+    /// CPU time of one [`CollapseMachine::look`].
     look_ns: Ns,
     cpu_ns: Ns,
     collapsed: Vec<(TargetId, BlockNo)>,
@@ -31,29 +36,11 @@ impl Machine for Fake {
         if self.gone.contains(&process) {
             Err(Refusal::Gone)
         } else {
-            Ok(Process { resident: Bytes::of_pages(100_000) })
+            Ok(Process { resident: Bytes::of_pages(100_000), takes_huge_pages: !self.disabled.contains(&process) })
         }
     }
 
     fn dismiss(&mut self, _: TargetId) {}
-
-    fn look(&mut self, process: TargetId, block: BlockNo) -> Result<Look, Refusal> {
-        self.cpu_ns += self.look_ns;
-        if self.gone.contains(&process) {
-            return Err(Refusal::Gone);
-        }
-        Ok(self.looks.get(&block).copied().unwrap_or(Look { present: 512, exclusive: 512, refusal: None }))
-    }
-
-    fn collapse(&mut self, process: TargetId, block: BlockNo) -> Collapsed {
-        let failure = self.failures.get_mut(&block).and_then(Vec::pop);
-        let took = self.took_ns.unwrap_or(MS);
-        self.cpu_ns += took;
-        if failure.is_none() {
-            self.collapsed.push((process, block));
-        }
-        Collapsed { result: failure.map_or(Ok(()), Err), took_ns: took, cpu_ns: took }
-    }
 
     fn fork_of(&mut self, _: TargetId) -> Option<u32> {
         self.fork
@@ -72,30 +59,57 @@ impl Machine for Fake {
     }
 }
 
+impl CollapseMachine for Fake {
+    fn look(&mut self, process: TargetId, block: BlockNo, _: bool) -> Result<Look, Refusal> {
+        self.cpu_ns += self.look_ns;
+        if self.gone.contains(&process) {
+            return Err(Refusal::Gone);
+        }
+        Ok(self.looks.get(&block).copied().unwrap_or(Look { present: 512, exclusive: 512, refusal: None }))
+    }
+
+    fn collapse(&mut self, process: TargetId, block: BlockNo) -> Performed {
+        let failure = self.failures.get_mut(&block).and_then(Vec::pop);
+        let took = self.took_ns.unwrap_or(MS);
+        self.cpu_ns += took;
+        if failure.is_none() {
+            self.collapsed.push((process, block));
+        }
+        Performed { result: failure.map_or(Ok(()), Err), took_ns: took, cpu_ns: took }
+    }
+}
+
 struct Scene {
     queue: HintQueue,
-    server: Server,
-    collapser: Collapser<Fake>,
+    retry: RetryScheduler,
+    worker: Worker<Fake>,
     now: Ns,
     waits: BTreeMap<Wait, u32>,
 }
 
 impl Scene {
     fn new(fake: Fake, budgets: Budgets) -> Scene {
-        let mut collapser = Collapser::new(fake, budgets, S);
+        let mut worker = Worker::new(fake, vec![Box::new(Collapse::default())], budgets, S);
         for process in [A, B] {
-            let _ = collapser.admit(process, S);
+            let _ = worker.admit(process, S);
         }
-        Scene { queue: HintQueue::new(1000), server: Server::new(1000), collapser, now: S, waits: BTreeMap::new() }
+        Scene { queue: HintQueue::new(1000), retry: RetryScheduler::new(1000), worker, now: S, waits: BTreeMap::new() }
     }
 
     fn patient(self) -> Scene {
-        Scene { collapser: self.collapser.patient(), ..self }
+        Scene { worker: self.worker.patient(), ..self }
     }
 
     fn hint(&mut self, process: TargetId, block: u64) -> &mut Scene {
         let level = Level::new(20);
-        self.queue.add(Hint { process, block: BlockNo(block), level, origin: Origin::Heat, since: self.now });
+        self.queue.add(Hint {
+            process,
+            block: BlockNo(block),
+            action: COLLAPSE,
+            level,
+            origin: Origin::Heat,
+            since: self.now,
+        });
         self
     }
 
@@ -104,7 +118,7 @@ impl Scene {
         let end = self.now + seconds * S;
         let mut did = Vec::new();
         while self.now < end {
-            match self.server.step(self.now, &mut self.queue, &mut self.collapser) {
+            match self.retry.step(self.now, &mut self.queue, &mut self.worker) {
                 Step::Did(hint, outcome) => did.push((hint.block.0, outcome)),
                 Step::PutOff(_, why) => *self.waits.entry(why).or_default() += 1,
                 Step::Wait(until, why) => {
@@ -120,7 +134,7 @@ impl Scene {
     }
 }
 
-const DONE: Outcome = Outcome::Collapsed { grown: 0 };
+const DONE: Outcome = Outcome::Done { grown: 0 };
 
 fn unlimited() -> Budgets {
     Budgets { per_second: 1e6, cpu_pct: 1000.0, stall_pct: 1000.0, ..Budgets::default() }
@@ -130,11 +144,18 @@ fn unlimited() -> Budgets {
 fn what_is_hinted_is_collapsed_and_counted_by_origin() {
     let mut scene = Scene::new(Fake::default(), unlimited());
     scene.hint(A, 1).hint(B, 2);
-    scene.queue.add(Hint { process: A, block: BlockNo(3), level: Level::new(1), origin: Origin::External, since: 0 });
+    scene.queue.add(Hint {
+        process: A,
+        block: BlockNo(3),
+        action: COLLAPSE,
+        level: Level::new(1),
+        origin: Origin::External,
+        since: 0,
+    });
     assert_eq!(scene.play(1), [(1, DONE), (2, DONE), (3, DONE)]);
-    let counters = scene.collapser.counters();
-    assert_eq!(counters.collapsed, [(Origin::Heat, 2), (Origin::External, 1)].into());
-    assert_eq!((counters.stall_ns, counters.all_collapsed()), (3 * MS, 3));
+    let counters = scene.worker.counters();
+    assert_eq!(counters.of(COLLAPSED).collect::<Vec<_>>(), [(Origin::Heat, 2), (Origin::External, 1)]);
+    assert_eq!((counters.stall_ns, counters.all_done()), (3 * MS, 3));
 }
 
 #[test]
@@ -146,17 +167,17 @@ fn nothing_is_collapsed_that_was_not_named() {
     scene.hint(TargetId { pid: 1, start_ticks: 99 }, 2);
     let no = Outcome::Refused(Refusal::NotNamed);
     assert_eq!(scene.play(1), [(1, no), (2, no)]);
-    assert!(scene.collapser.machine().collapsed.is_empty());
+    assert!(scene.worker.machine().collapsed.is_empty());
 }
 
 #[test]
 fn a_process_that_ends_takes_its_hints_with_it() {
     let mut scene = Scene::new(Fake::default(), unlimited());
     scene.hint(A, 1).hint(B, 2);
-    scene.collapser.machine().gone.insert(A);
+    scene.worker.machine().gone.insert(A);
     assert_eq!(scene.play(1), [(1, Outcome::Refused(Refusal::Gone)), (2, DONE)]);
     scene.hint(B, 5);
-    scene.collapser.dismiss(B);
+    scene.worker.dismiss(B);
     assert_eq!(scene.play(1), [(5, Outcome::Refused(Refusal::NotNamed))]);
 }
 
@@ -171,7 +192,7 @@ fn sparse_shared_and_refusing_blocks_are_left_alone() {
     scene.hint(A, 1).hint(A, 2).hint(A, 3).hint(A, 4);
     let reasons = [Refusal::Sparse, Refusal::Shared, Refusal::NoHugeAdvice, Refusal::Unmapped];
     assert_eq!(scene.play(1), std::iter::zip(1.., reasons).map(|(n, r)| (n, Outcome::Refused(r))).collect::<Vec<_>>());
-    assert!(scene.collapser.machine().collapsed.is_empty(), "none of them was tried");
+    assert!(scene.worker.machine().collapsed.is_empty(), "none of them was tried");
 }
 
 #[test]
@@ -186,21 +207,21 @@ fn a_process_grows_by_its_share_and_no_more() {
         scene.hint(A, block);
     }
     let did = scene.play(10);
-    assert_eq!(did.iter().filter(|(_, o)| *o == Outcome::Collapsed { grown: 50 }).count(), 40);
+    assert_eq!(did.iter().filter(|(_, o)| *o == Outcome::Done { grown: 50 }).count(), 40);
     assert_eq!(did.iter().filter(|(_, o)| *o == Outcome::Refused(Refusal::Growth)).count(), 60);
-    assert_eq!(scene.collapser.counters().grown_pages, 2000);
+    assert_eq!(scene.worker.counters().grown_pages, 2000);
 }
 
 #[test]
 fn busy_pages_are_tried_again_later_and_later_and_given_up() {
     let mut fake = Fake::default();
-    fake.failures.insert(BlockNo(1), vec![CollapseFailure::Busy; 3]);
-    fake.failures.insert(BlockNo(2), vec![CollapseFailure::Busy; 100]);
+    fake.failures.insert(BlockNo(1), vec![Failure::Busy; 3]);
+    fake.failures.insert(BlockNo(2), vec![Failure::Busy; 100]);
     let mut scene = Scene::new(fake, unlimited());
     scene.hint(A, 1).hint(A, 2);
     let began = scene.now;
     assert_eq!(scene.play(60), [(1, DONE), (2, Outcome::Refused(Refusal::Busy))]);
-    assert_eq!(scene.collapser.machine().failures[&BlockNo(2)].len(), 95, "five tries");
+    assert_eq!(scene.worker.machine().failures[&BlockNo(2)].len(), 95, "five tries");
     // 200, 400, 800 and 1,600 ms.
     assert!((3 * S..4 * S).contains(&(scene.now - began)), "{} ms", (scene.now - began) / MS);
 }
@@ -209,8 +230,8 @@ fn busy_pages_are_tried_again_later_and_later_and_given_up() {
 fn a_refusal_that_nothing_explains_may_pass() {
     // A block that can never be huge is given up.
     let mut fake = Fake::default();
-    fake.failures.insert(BlockNo(1), vec![CollapseFailure::Unexplained; 4]);
-    fake.failures.insert(BlockNo(2), vec![CollapseFailure::Unexplained; 5]);
+    fake.failures.insert(BlockNo(1), vec![Failure::Unexplained; 4]);
+    fake.failures.insert(BlockNo(2), vec![Failure::Unexplained; 5]);
     let mut scene = Scene::new(fake, unlimited());
     scene.hint(A, 1).hint(A, 2);
     assert_eq!(scene.play(60), [(1, DONE), (2, Outcome::Refused(Refusal::Ineligible))]);
@@ -220,7 +241,7 @@ fn a_refusal_that_nothing_explains_may_pass() {
 fn a_block_that_has_to_be_written_first_is_tried_for_as_long_as_there_is_patience() {
     let scene = || {
         let mut fake = Fake::default();
-        fake.failures.insert(BlockNo(1), vec![CollapseFailure::Unexplained; 1000]);
+        fake.failures.insert(BlockNo(1), vec![Failure::Unexplained; 1000]);
         let mut scene = Scene::new(fake, unlimited());
         scene.hint(A, 1).hint(A, 2);
         scene
@@ -230,20 +251,20 @@ fn a_block_that_has_to_be_written_first_is_tried_for_as_long_as_there_is_patienc
 
     let mut scene = scene().patient();
     assert_eq!(scene.play(600), [(2, DONE)]);
-    let left = scene.collapser.machine().failures[&BlockNo(1)].len();
+    let left = scene.worker.machine().failures[&BlockNo(1)].len();
     assert!((980..990).contains(&left), "{} tries in ten minutes", 1000 - left);
-    assert!(scene.server.is_put_off(A, BlockNo(1)), "what goes on hinting at it changes nothing");
-    assert_eq!((scene.server.put_off_for(&[Wait::Unwritable]), scene.server.put_off_for(&[Wait::Busy])), (1, 0));
-    scene.collapser.machine().failures.clear();
+    assert!(scene.retry.is_put_off(A, BlockNo(1)), "what goes on hinting at it changes nothing");
+    assert_eq!((scene.retry.put_off_for(&[Wait::Unwritable]), scene.retry.put_off_for(&[Wait::Busy])), (1, 0));
+    scene.worker.machine().failures.clear();
     assert_eq!(scene.play(61), [(1, DONE)], "written: collapsed within a minute");
-    scene.collapser.machine().failures.insert(BlockNo(3), vec![CollapseFailure::Unexplained; 1000]);
+    scene.worker.machine().failures.insert(BlockNo(3), vec![Failure::Unexplained; 1000]);
     assert_eq!(scene.hint(A, 3).play(3 * 3600), [(3, Outcome::Refused(Refusal::Ineligible))], "not for ever");
 }
 
 #[test]
 fn without_free_huge_pages_everything_waits_and_then_goes_on() {
     let mut fake = Fake::default();
-    fake.failures.insert(BlockNo(1), vec![CollapseFailure::NoHugePage; 4]);
+    fake.failures.insert(BlockNo(1), vec![Failure::NoHugePage; 4]);
     let mut scene = Scene::new(fake, unlimited());
     scene.hint(A, 1).hint(A, 2);
     let mut did = scene.play(60);
@@ -256,14 +277,14 @@ fn without_free_huge_pages_everything_waits_and_then_goes_on() {
 fn an_endless_shortage_backs_off_to_a_minute() {
     let mut fake = Fake::default();
     for block in 0..500 {
-        fake.failures.insert(BlockNo(block), vec![CollapseFailure::NoHugePage; 1000]);
+        fake.failures.insert(BlockNo(block), vec![Failure::NoHugePage; 1000]);
     }
     let mut scene = Scene::new(fake, unlimited());
     for block in 0..500 {
         scene.hint(A, block);
     }
     scene.play(600);
-    let left: usize = scene.collapser.machine().failures.values().map(Vec::len).sum();
+    let left: usize = scene.worker.machine().failures.values().map(Vec::len).sum();
     assert!(500_000 - left < 20, "{} tries in ten minutes", 500_000 - left);
 }
 
@@ -272,11 +293,11 @@ fn while_a_forked_copy_lives_nothing_is_collapsed_and_nothing_is_lost() {
     let mut scene = Scene::new(Fake { fork: Some(77), ..Fake::default() }, unlimited());
     scene.hint(A, 1).hint(A, 2);
     assert_eq!(scene.play(10), []);
-    assert_eq!([A, B].map(|process| scene.collapser.paused_for(process)), [Some(77), None]);
+    assert_eq!([A, B].map(|process| scene.worker.paused_for(process)), [Some(77), None]);
     assert!(scene.waits[&Wait::Fork] < 100, "looked at now and then: {:?}", scene.waits);
-    scene.collapser.machine().fork = None;
+    scene.worker.machine().fork = None;
     assert_eq!(scene.play(10), [(1, DONE), (2, DONE)]);
-    assert_eq!(scene.collapser.paused_for(A), None);
+    assert_eq!(scene.worker.paused_for(A), None);
 }
 
 #[test]
@@ -301,7 +322,7 @@ fn a_flood_of_hints_that_are_refused_keeps_to_the_cpu_budget() {
     // As many as the daemon queues; each is checked for 20 us, and refused.
     let fake = Fake { look_ns: 20_000, gone: [A].into(), ..Fake::default() };
     let mut scene = Scene::new(Fake::default(), Budgets { cpu_pct: 10.0, ..unlimited() });
-    *scene.collapser.machine() = fake;
+    *scene.worker.machine() = fake;
     scene.queue = HintQueue::new(1 << 19);
     for block in 0..1 << 19 {
         scene.hint(A, block);
@@ -310,7 +331,7 @@ fn a_flood_of_hints_that_are_refused_keeps_to_the_cpu_budget() {
     // A second of ten, and the tenth of a second that may be saved up.
     assert!((45_000..56_000).contains(&refused), "{refused}");
     assert!(scene.waits.contains_key(&Wait::Cpu));
-    let spent = scene.collapser.counters().cpu_ns;
+    let spent = scene.worker.counters().cpu_ns;
     assert!((S - S / 10..S + S / 10 + MS).contains(&spent), "{} ms", spent / MS);
 }
 
@@ -340,7 +361,7 @@ fn a_host_short_of_memory_is_left_alone_until_it_is_not() {
         scene.hint(A, 1);
         assert_eq!(scene.play(5), [], "{wait:?}");
         assert_eq!(scene.waits[&wait], 10, "looked at twice a second");
-        scene.collapser.machine().host = HostState::default();
+        scene.worker.machine().host = HostState::default();
         assert_eq!(scene.play(5), [(1, DONE)]);
     }
 }
@@ -375,13 +396,13 @@ fn a_cgroup_near_a_limit_waits_until_there_is_room() {
         let mut scene = Scene::new(Fake { cgroup: Some(cgroup.clone()), ..Fake::default() }, unlimited());
         (1..=100).for_each(|block| _ = scene.hint(A, block).hint(B, 100 + block));
         assert_eq!(scene.play(60), [], "{cgroup:?}");
-        assert_eq!(scene.server.put_off_for(&[wait]), 200, "no hint is lost");
-        let waits = [A, B].map(|process| scene.collapser.cgroup_wait(process));
+        assert_eq!(scene.retry.put_off_for(&[wait]), 200, "no hint is lost");
+        let waits = [A, B].map(|process| scene.worker.cgroup_wait(process));
         assert_eq!(waits, [Some(wait); 2], "both are in it");
         assert!(scene.waits[&wait] < 200 * 15, "checked less and less often: {:?}", scene.waits);
-        scene.collapser.machine().cgroup = Some(limits((54, 64), (100, 1000)));
+        scene.worker.machine().cgroup = Some(limits((54, 64), (100, 1000)));
         assert_eq!(scene.play(10).len(), 200, "10 MiB are enough");
-        assert_eq!([A, B].map(|process| scene.collapser.cgroup_wait(process)), [None; 2]);
+        assert_eq!([A, B].map(|process| scene.worker.cgroup_wait(process)), [None; 2]);
     }
 }
 
@@ -398,14 +419,14 @@ fn what_a_collapse_adds_counts_against_the_room() {
 fn a_refused_charge_pauses_the_whole_cgroup_longer_and_longer() {
     let mut fake = Fake { cgroup: Some(limits((10, 64), (10, 64))), ..Fake::default() };
     for block in 0..200 {
-        fake.failures.insert(BlockNo(block), vec![CollapseFailure::NoCharge; 100]);
+        fake.failures.insert(BlockNo(block), vec![Failure::NoCharge; 100]);
     }
     let mut scene = Scene::new(fake, unlimited());
     (0..100).for_each(|block| _ = scene.hint(A, block).hint(B, 100 + block));
     scene.play(600);
-    let left: usize = scene.collapser.machine().failures.values().map(Vec::len).sum();
+    let left: usize = scene.worker.machine().failures.values().map(Vec::len).sum();
     assert!((8..20).contains(&(20_000 - left)), "{} charges in ten minutes, by two processes", 20_000 - left);
-    scene.collapser.machine().failures.clear();
+    scene.worker.machine().failures.clear();
     let did = scene.play(61);
     assert!(did.len() >= 195 && did.iter().all(|(_, outcome)| *outcome == DONE), "{did:?}");
 }
@@ -413,13 +434,13 @@ fn a_refused_charge_pauses_the_whole_cgroup_longer_and_longer() {
 #[test]
 fn a_block_whose_charge_is_always_refused_is_given_up() {
     let mut fake = Fake::default();
-    fake.failures.insert(BlockNo(1), vec![CollapseFailure::NoCharge; 100]);
+    fake.failures.insert(BlockNo(1), vec![Failure::NoCharge; 100]);
     let mut scene = Scene::new(fake, unlimited());
     scene.hint(A, 1).hint(A, 2);
     let mut did = scene.play(120);
     did.sort_unstable();
     assert_eq!(did, [(1, Outcome::Refused(Refusal::NoCharge)), (2, DONE)]);
-    assert_eq!(scene.collapser.machine().failures[&BlockNo(1)].len(), 95, "five tries");
+    assert_eq!(scene.worker.machine().failures[&BlockNo(1)].len(), 95, "five tries");
 }
 
 #[test]
@@ -427,9 +448,9 @@ fn hints_put_off_can_be_given_up() {
     let mut scene = Scene::new(Fake { cgroup: Some(limits((58, 64), (0, 64))), ..Fake::default() }, unlimited());
     scene.hint(A, 1).hint(A, 2);
     scene.play(5);
-    let given_up: Vec<_> = scene.server.give_up().iter().map(|(hint, why)| (hint.block.0, *why)).collect();
+    let given_up: Vec<_> = scene.retry.give_up().iter().map(|(hint, why)| (hint.block.0, *why)).collect();
     assert_eq!(given_up, [(1, Wait::CgroupLimit), (2, Wait::CgroupLimit)]);
-    assert_eq!((scene.server.put_off(), scene.server.is_put_off(A, BlockNo(1))), (0, false));
+    assert_eq!((scene.retry.put_off(), scene.retry.is_put_off(A, BlockNo(1))), (0, false));
     assert_eq!(scene.play(60), [], "they do not come back");
 }
 
@@ -450,21 +471,21 @@ fn other_budgets_hold_at_once() {
     for block in 0..100 {
         scene.hint(A, block);
     }
-    assert_eq!(scene.server.step(scene.now, &mut scene.queue, &mut scene.collapser), Step::Did(first(A), DONE));
-    scene.collapser.set_budgets(unlimited(), scene.now);
+    assert_eq!(scene.retry.step(scene.now, &mut scene.queue, &mut scene.worker), Step::Did(first(A), DONE));
+    scene.worker.set_budgets(unlimited(), scene.now);
     assert_eq!(scene.play(5).len(), 99, "the thousand seconds of the old rate are not waited for");
 
     let mut sparse = Fake::default();
     sparse.looks.insert(BlockNo(1), Look { present: 462, exclusive: 462, refusal: None });
     let mut scene = Scene::new(sparse, Budgets { growth_pct: 0.0, ..unlimited() });
     assert_eq!(scene.hint(A, 1).play(5), [(1, Outcome::Refused(Refusal::Growth))]);
-    scene.collapser.set_budgets(unlimited(), scene.now);
-    assert_eq!(scene.hint(A, 1).play(5), [(1, Outcome::Collapsed { grown: 50 })], "also for processes admitted before");
+    scene.worker.set_budgets(unlimited(), scene.now);
+    assert_eq!(scene.hint(A, 1).play(5), [(1, Outcome::Done { grown: 50 })], "also for processes admitted before");
 }
 
 /// The first hint of a scene.
 fn first(process: TargetId) -> Hint {
-    Hint { process, block: BlockNo(0), level: Level::new(20), origin: Origin::Heat, since: S }
+    Hint { process, block: BlockNo(0), action: COLLAPSE, level: Level::new(20), origin: Origin::Heat, since: S }
 }
 
 #[test]
@@ -473,4 +494,11 @@ fn budgets_that_would_stop_everything_in_silence_are_faults() {
     assert!(Budgets { per_second: 0.0, ..Budgets::default() }.fault().is_some());
     assert!(Budgets { growth_pct: -1.0, ..Budgets::default() }.fault().is_some());
     assert!(Budgets { min_present: 513, ..Budgets::default() }.fault().is_some());
+}
+
+#[test]
+fn a_process_that_refuses_on_the_whole_is_not_admitted() {
+    let mut scene = Scene::new(Fake { disabled: [A].into(), ..Fake::default() }, unlimited());
+    assert_eq!(scene.worker.admit(A, S), Err(Refusal::Disabled));
+    assert_eq!(scene.hint(A, 1).hint(B, 2).play(1), [(1, Outcome::Refused(Refusal::NotNamed)), (2, DONE)]);
 }

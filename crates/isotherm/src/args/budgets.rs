@@ -3,7 +3,7 @@
 use crate::args::values::{percent, percent_or_none, positive};
 use clap::Args;
 use isotherm_schemes::Budgets;
-use isotherm_schemes::plan::Rules;
+use isotherm_schemes::collapse::Rules;
 use isotherm_units::PAGES_PER_BLOCK;
 
 /// How much may be done. What is not given comes from the configuration, or is the default.

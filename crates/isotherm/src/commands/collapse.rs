@@ -15,20 +15,19 @@ use crate::gain::{self, Probe};
 use crate::generations::Generations;
 use crate::output;
 use crate::privileges::Needs;
-use crate::watch::{Stop, Watching, facts_of};
+use crate::watch::{Stop, Watching, window_of};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
-use isotherm_heat::{Granularity, Mapping, TargetHeat, TargetId};
+use isotherm_heat::{Granularity, TargetHeat};
 use isotherm_record::Recording;
-use isotherm_schemes::collapse::benefit::{self, BlockFacts};
-use isotherm_schemes::gain::{Gain, Measured};
-use isotherm_schemes::machine::{DryRun, Live, Machine};
-use isotherm_schemes::plan::{self, Rules};
-use isotherm_schemes::queue::Added;
-use isotherm_schemes::{Budgets, Collapser, Counters, Hint, HintQueue, Outcome, Refusal, Server, Step, Wait};
+use isotherm_schemes::collapse::{Collapse, CollapseMachine, Rules, benefit};
+use isotherm_schemes::gain::Gain;
+use isotherm_schemes::machine::{DryRun, Live};
+use isotherm_schemes::pass::{MAX_HINTS, Order, Pass, PassResult, PassStep, ProcessResult, Served};
+use isotherm_schemes::{Budgets, Counters, Outcome, Refusal, TargetWindow, Worker};
 use isotherm_sys::clock;
-use isotherm_units::{BlockNo, Bytes};
+use isotherm_units::Bytes;
 use isotherm_view::human;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -38,20 +37,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const WINDOW_NS: u64 = 2_000_000_000;
-/// Most blocks in one pass: 2 TiB.
-const MOST_HINTS: usize = 1 << 20;
 /// How long work and TLB misses are measured before and after.
 const MEASURED_FOR: Duration = Duration::from_secs(5);
-
-/// What is known of one process when the plan is made.
-struct Known {
-    id: TargetId,
-    comm: String,
-    mappings: Vec<Mapping>,
-    facts: Vec<BlockFacts>,
-    /// By the kernel's generations, if hints come from there.
-    generations: Vec<BlockFacts>,
-}
 
 /// One block with what came of it.
 #[derive(Debug, Serialize)]
@@ -154,12 +141,13 @@ fn run(args: &CollapseArgs) -> Result<()> {
     if stop.is_set() {
         bail!("stopped before anything was collapsed");
     }
-    let mut pass = Pass::new(args, known, rules, budgets)?;
-    let probe = Probe::start(pass.known.iter().map(|k| k.id.pid), args.work.as_deref());
+    let probe = Probe::start(known.iter().map(|k| k.id.pid), args.work.as_deref());
+    let mut pass = plan(args, known, &rules, budgets)?;
     let before = if args.dry_run { None } else { Some(probe.measure(measured_for(args, &probe), &stop)?) };
-    pass.serve(args, &stop)?;
+    serve(&mut pass, args, &stop)?;
     let after = if args.dry_run { None } else { Some(probe.measure(measured_for(args, &probe), &stop)?) };
-    let report = pass.report(args.dry_run, source, before.zip(after), &probe);
+    let gain = Gain::between((None, None), before.zip(after), probe.misses_note());
+    let report = report(args.dry_run, source, pass.finish(), gain);
     if args.json {
         return output::json(&report);
     }
@@ -175,18 +163,18 @@ fn measured_for(args: &CollapseArgs, probe: &Probe) -> Duration {
 }
 
 /// The last snapshot of a recording.
-fn recorded(path: &Path, pids: &[u32]) -> Result<Vec<Known>> {
+fn recorded(path: &Path, pids: &[u32]) -> Result<Vec<TargetWindow<'static>>> {
     let mut snapshots = Recording::open(path)?.read_all()?;
     let last = snapshots.pop().with_context(|| format!("{}: nothing is recorded in it", path.display()))?;
     let wanted = |t: &TargetHeat| !t.exited && (pids.is_empty() || pids.contains(&t.id.pid));
-    let known = last.targets.into_iter().filter(wanted).map(|t| Known {
+    let known = last.targets.into_iter().filter(wanted).map(|t| TargetWindow {
         id: t.id,
-        comm: t.comm,
+        comm: t.comm.into(),
         facts: benefit::of_regions(&t.regions),
         generations: Vec::new(),
-        mappings: t.mappings.to_vec(),
+        mappings: t.mappings.to_vec().into(),
     });
-    let known: Vec<Known> = known.collect();
+    let known: Vec<TargetWindow<'static>> = known.collect();
     if known.is_empty() {
         bail!("{}: none of the processes named is in its last snapshot", path.display());
     }
@@ -194,7 +182,7 @@ fn recorded(path: &Path, pids: &[u32]) -> Result<Vec<Known>> {
 }
 
 /// Watches for a while. A command that was started stays alive as long as what is returned.
-fn watched(args: &CollapseArgs, stop: &Stop) -> Result<(Vec<Known>, String, Option<Watching>)> {
+fn watched(args: &CollapseArgs, stop: &Stop) -> Result<(Vec<TargetWindow<'static>>, String, Option<Watching>)> {
     let mut kernels = Generations::open(args.hints.into())?;
     let mut watching = Watching::begin(&args.targets, &args.watch, WINDOW_NS)?;
     let bar = output::progress(Some(args.duration), "watching");
@@ -204,15 +192,9 @@ fn watched(args: &CollapseArgs, stop: &Stop) -> Result<(Vec<Known>, String, Opti
         let alive = || snapshot.targets.iter().filter(|t| !t.exited);
         kernels.age(&alive().map(|t| t.id.pid).collect::<Vec<_>>())?;
         for target in alive() {
-            let facts = facts_of(monitor, target);
-            let generations = kernels.facts(target.id.pid, facts.iter().map(|f| f.block))?;
-            known.push(Known {
-                id: target.id,
-                comm: target.comm.clone(),
-                mappings: monitor.mappings_of(target.id.pid).unwrap_or_default().to_vec(),
-                facts,
-                generations,
-            });
+            let mut window = window_of(monitor, target);
+            kernels.add_to(&mut window)?;
+            known.push(window.into_owned());
         }
         Ok(ControlFlow::Continue(()))
     })?;
@@ -232,204 +214,95 @@ fn watched(args: &CollapseArgs, stop: &Stop) -> Result<(Vec<Known>, String, Opti
     Ok((known, watching.run.source.clone(), Some(watching)))
 }
 
-/// How long blocks are waited for whose memory cgroup has no room, once nothing else is left to do.
-const CGROUP_PATIENCE_NS: u64 = 5_000_000_000;
+type Machines = Box<dyn CollapseMachine + Send>;
 
-/// The plan and its execution.
-struct Pass {
-    known: Vec<Known>,
-    queue: HintQueue,
-    benefits: BTreeMap<(TargetId, BlockNo), f64>,
-    left_out: BTreeMap<Refusal, u64>,
-    collapser: Collapser<Box<dyn Machine>>,
-    refused: BTreeMap<TargetId, Refusal>,
-    lines: Vec<Line>,
-    collapsed: BTreeMap<TargetId, Vec<BlockNo>>,
-    began: u64,
+/// Plans, on the machine on which it is done or only counted.
+fn plan(
+    args: &CollapseArgs,
+    known: Vec<TargetWindow<'static>>,
+    rules: &Rules,
+    budgets: Budgets,
+) -> Result<Pass<Machines>> {
+    let machine: Machines = if args.dry_run {
+        let of = |k: &TargetWindow<'_>| k.facts.iter().map(|f| ((k.id, f.block), f.present)).collect::<Vec<_>>();
+        Box::new(DryRun::new(known.iter().flat_map(of).collect()))
+    } else {
+        Box::new(Live::new())
+    };
+    let order = if args.order == OrderArg::Heat { Order::Worth(args.hints.into()) } else { Order::Address };
+    let now = clock::monotonic_ns();
+    let worker = Worker::new(machine, vec![Box::new(Collapse { files: rules.files })], budgets, now);
+    let Ok(pass) = Pass::new(known, worker, (order, rules), now) else {
+        bail!("more than {MAX_HINTS} blocks to collapse: name fewer processes, or raise --min-benefit");
+    };
+    Ok(pass)
 }
 
-impl Pass {
-    fn new(args: &CollapseArgs, known: Vec<Known>, rules: Rules, budgets: Budgets) -> Result<Pass> {
-        let now = clock::monotonic_ns();
-        let mut queue = HintQueue::new(MOST_HINTS);
-        let mut left_out = BTreeMap::new();
-        let mut benefits = BTreeMap::new();
-        for process in &known {
-            let planned = if args.order == OrderArg::Heat {
-                let known = (process.facts.as_slice(), process.generations.as_slice());
-                plan::plan(args.hints.into(), process.id, &process.mappings, known, rules, now)
-            } else {
-                plan::round_robin(process.id, &process.mappings, &process.facts, rules, now)
-            };
-            for (refusal, blocks) in planned.left_out {
-                *left_out.entry(refusal).or_default() += blocks;
-            }
-            let heat = if args.hints == HintsArg::Mglru { &[] } else { process.facts.as_slice() };
-            for fact in heat.iter().chain(&process.generations) {
-                let benefit: &mut f64 = benefits.entry((process.id, fact.block)).or_default();
-                *benefit = benefit.max(fact.benefit_hz);
-            }
-            for hint in planned.hints {
-                if matches!(queue.add(hint), Added::Refused | Added::NewInsteadOf(_)) {
-                    bail!("more than {MOST_HINTS} blocks to collapse: name fewer processes, or raise --min-benefit");
-                }
-            }
+/// Serves every hint. A dry run does not wait for budgets, it only lets their time pass.
+fn serve(pass: &mut Pass<Machines>, args: &CollapseArgs, stop: &Stop) -> Result<()> {
+    let most = args.most.unwrap_or(u64::MAX);
+    let bar = bar(args.dry_run, (pass.hints_left() as u64).min(most));
+    let began = clock::monotonic_ns();
+    let mut now = began;
+    while !stop.is_set() && pass.blocks_done() < most {
+        if !args.dry_run {
+            now = clock::monotonic_ns();
         }
-        let files = rules.files;
-        let machine: Box<dyn Machine> = if args.dry_run {
-            let of = |k: &Known| k.facts.iter().map(|f| ((k.id, f.block), f.present)).collect::<Vec<_>>();
-            Box::new(DryRun::new(files, known.iter().flat_map(of).collect()))
+        let until = match pass.step(now) {
+            PassStep::Did => {
+                bar.inc(1);
+                continue;
+            }
+            PassStep::Deferred => continue,
+            PassStep::Over => break,
+            PassStep::Wait(until, why) => {
+                why.into_iter().for_each(|why| bar.set_message(format!("waiting: {}", why.text())));
+                until
+            }
+        };
+        if !args.dry_run {
+            std::thread::sleep(Duration::from_nanos(until.saturating_sub(now)).min(Duration::from_millis(100)));
+        } else if until.saturating_sub(began) > GIVE_UP_NS {
+            bail!("nothing could be collapsed now: {} hints wait", pass.hints_left());
         } else {
-            Box::new(Live::new(files))
-        };
-        let mut collapser = Collapser::new(machine, budgets, now);
-        let mut refused = BTreeMap::new();
-        for process in &known {
-            if let Err(refusal) = collapser.admit(process.id, now) {
-                refused.insert(process.id, refusal);
-                let dropped = queue.forget(process.id) as u64;
-                *left_out.entry(refusal).or_default() += dropped;
-            }
-        }
-        Ok(Pass {
-            known,
-            queue,
-            benefits,
-            left_out,
-            collapser,
-            refused,
-            lines: Vec::new(),
-            collapsed: BTreeMap::new(),
-            began: now,
-        })
-    }
-
-    /// Serves every hint. A dry run does not wait for budgets, it only lets their time pass.
-    fn serve(&mut self, args: &CollapseArgs, stop: &Stop) -> Result<()> {
-        let most = args.most.unwrap_or(u64::MAX);
-        let bar = bar(args.dry_run, (self.queue.len() as u64).min(most));
-        let mut server = Server::new(MOST_HINTS);
-        let mut now = self.began;
-        let mut crowded_since = None;
-        while !stop.is_set() && self.collapser.counters().all_collapsed() < most {
-            if !args.dry_run {
-                now = clock::monotonic_ns();
-            }
-            let until = match server.step(now, &mut self.queue, &mut self.collapser) {
-                Step::Did(hint, outcome) => {
-                    self.note(hint, outcome);
-                    bar.inc(1);
-                    crowded_since = None;
-                    continue;
-                }
-                Step::PutOff(..) => continue,
-                Step::Idle(None) => break,
-                Step::Wait(until, why) => {
-                    bar.set_message(format!("waiting: {}", why.text()));
-                    until
-                }
-                Step::Idle(Some(until)) => {
-                    let only_crowded = server.put_off_for(&Wait::OF_CGROUPS) == server.put_off();
-                    crowded_since = if only_crowded { crowded_since.or(Some(now)) } else { None };
-                    if crowded_since.is_some_and(|since| now - since > CGROUP_PATIENCE_NS) {
-                        self.give_up(&mut server);
-                        break;
-                    }
-                    until
-                }
-            };
-            if args.dry_run {
-                if until.saturating_sub(self.began) > GIVE_UP_NS {
-                    bail!("nothing could be collapsed now: {} hints wait", self.queue.len() + server.put_off());
-                }
-                now = now.max(until);
-            } else {
-                let wait = Duration::from_nanos(until.saturating_sub(now)).min(Duration::from_millis(100));
-                std::thread::sleep(wait);
-            }
-        }
-        bar.finish_and_clear();
-        Ok(())
-    }
-
-    /// Ends the pass for what waits for its memory cgroup: that may take for ever.
-    fn give_up(&mut self, server: &mut Server) {
-        for (hint, why) in server.give_up() {
-            let outcome = self.collapser.give_up(&hint, still_waiting(why));
-            self.note(hint, outcome);
+            now = now.max(until);
         }
     }
+    bar.finish_and_clear();
+    Ok(())
+}
 
-    fn note(&mut self, hint: Hint, outcome: Outcome) {
-        let text = match outcome {
-            Outcome::Collapsed { .. } => {
-                self.collapsed.entry(hint.process).or_default().push(hint.block);
-                "collapse".to_owned()
-            }
-            Outcome::Refused(refusal) => format!("leave: {}", refusal.text()),
-        };
-        self.lines.push(Line {
-            pid: hint.process.pid,
-            address: format!("{:#x}", hint.block.addr().0),
-            level: hint.level.get(),
-            benefit_hz: self.benefits.get(&(hint.process, hint.block)).copied().unwrap_or_default(),
-            outcome: text,
-        });
-    }
-
-    /// The share of the heat on huge pages, as it was and as it is with what was collapsed.
-    fn shares(&self) -> (Option<f64>, Option<f64>) {
-        let share = |with_collapsed: bool| {
-            let (mut all, mut huge) = (0.0, 0.0);
-            for process in &self.known {
-                let done = self.collapsed.get(&process.id);
-                for fact in &process.facts {
-                    let now_huge = with_collapsed && done.is_some_and(|d| d.contains(&fact.block));
-                    all += fact.benefit_hz;
-                    huge += if fact.huge || now_huge { fact.benefit_hz } else { 0.0 };
-                }
-            }
-            (all > 0.0).then(|| huge / all)
-        };
-        (share(false), share(true))
-    }
-
-    fn report(
-        mut self,
-        dry_run: bool,
-        source: String,
-        measured: Option<(Measured, Measured)>,
-        probe: &Probe,
-    ) -> Report {
-        for blocks in self.collapsed.values_mut() {
-            blocks.sort_unstable();
-        }
-        let (before, after) = self.shares();
-        let processes = self.known.iter().map(|k| Row {
-            pid: k.id.pid,
-            comm: k.comm.clone(),
-            blocks: k.facts.len(),
-            collapsed: self.collapsed.get(&k.id).map_or(0, |b| b.len() as u64),
-            refused: self.refused.get(&k.id).copied(),
-        });
-        Report {
-            dry_run,
-            source,
-            processes: processes.collect(),
-            left_out: self.left_out,
-            counters: self.collapser.counters().clone(),
-            gain: Gain::between((before, after), measured, probe.misses_note()),
-            blocks: self.lines,
-        }
+/// `gain` is what was measured; how the heat lies is the pass's to say.
+fn report(dry_run: bool, source: String, result: PassResult, gain: Gain) -> Report {
+    let (heat_on_huge_before, heat_on_huge_after) = result.heat_on_huge;
+    let row = |process: ProcessResult| Row {
+        pid: process.id.pid,
+        comm: process.comm,
+        blocks: process.blocks,
+        collapsed: process.done,
+        refused: process.refused,
+    };
+    Report {
+        dry_run,
+        source,
+        processes: result.processes.into_iter().map(row).collect(),
+        blocks: result.served.iter().map(line).collect(),
+        left_out: result.left_out,
+        counters: result.counters,
+        gain: Gain { heat_on_huge_before, heat_on_huge_after, ..gain },
     }
 }
 
-/// What is said of a block that was still waited for when the pass ended.
-fn still_waiting(why: Wait) -> Refusal {
-    match why {
-        Wait::CgroupPressure => Refusal::CgroupPressure,
-        Wait::NoCharge => Refusal::NoCharge,
-        _ => Refusal::CgroupLimit,
+fn line(served: &Served) -> Line {
+    Line {
+        pid: served.hint.process.pid,
+        address: format!("{:#x}", served.hint.block.addr().0),
+        level: served.hint.level.get(),
+        benefit_hz: served.benefit_hz,
+        outcome: match served.outcome {
+            Outcome::Done { .. } => "collapse".to_owned(),
+            Outcome::Refused(refusal) => format!("leave: {}", refusal.text()),
+        },
     }
 }
 

@@ -15,15 +15,17 @@ use crate::generations::Generations;
 use crate::output;
 use crate::privileges::Needs;
 use crate::stop::hear_hangups;
-use crate::watch::{Prepared, Stop, Watching, facts_of};
+use crate::watch::{Prepared, Stop, Watching, window_of};
 use anyhow::Result;
 use args::RunArgs;
 use config::Config;
 use indicatif::ProgressBar;
 use isotherm_heat::{Snapshot, TargetId};
 use isotherm_monitor::Monitor;
-use isotherm_schemes::machine::{DryRun, Live, Machine};
-use isotherm_schemes::state::{Shared, SharedWorker, State, Window, lock};
+use isotherm_schemes::collapse::{Collapse, CollapseMachine};
+use isotherm_schemes::machine::{DryRun, Live};
+use isotherm_schemes::state::{Shared, SharedWorker, State, lock};
+use isotherm_schemes::{Action, Worker};
 use isotherm_sources::Clock;
 use isotherm_sys::clock;
 use isotherm_sys::proc::Proc;
@@ -62,12 +64,7 @@ fn run(args: &RunArgs) -> Result<()> {
     // Known to be usable before anything is started; the feeder opens its own.
     drop(Generations::open(config.hints)?);
     let mut watching = begin(&config)?;
-    let machine: Box<dyn Machine + Send> = if args.dry_run {
-        Box::new(DryRun::new(config.rules.files, BTreeMap::new()))
-    } else {
-        Box::new(Live::new(config.rules.files))
-    };
-    let mut worker = SharedWorker::new(machine, config.budgets, clock::monotonic_ns());
+    let mut worker = worker(args.dry_run, &config);
     let shared: Shared = Arc::new(Mutex::new(State::new(config.rules, config.budgets)));
     let over = AtomicBool::new(false);
     output::note(format_args!("{}; status at {}", watching.run.source_note, config.socket.display()));
@@ -76,13 +73,24 @@ fn run(args: &RunArgs) -> Result<()> {
         scope.spawn(|| door.answer(&shared, || over.load(Ordering::Relaxed)));
         let (to_measure, orders) = mpsc::channel();
         scope.spawn(|| measure(orders, &shared, || over.load(Ordering::Relaxed) || stop.is_set()));
-        let outcome = watch(args, &mut config, &mut watching, (&shared, &to_measure), &stop, &reload);
+        let outcome =
+            watch(args, &mut config, &mut watching, (&shared, &to_measure), &Signals { stop: &stop, reload: &reload });
         over.store(true, Ordering::Relaxed);
         outcome
     });
     watching.tell_refused();
     ended?;
     conclude(args, &shared)
+}
+
+/// Who acts on hints, on a system whose processes any thread may serve.
+type Serving = SharedWorker<Box<dyn CollapseMachine + Send>>;
+
+fn worker(dry_run: bool, config: &Config) -> Serving {
+    let machine: Box<dyn CollapseMachine + Send> =
+        if dry_run { Box::new(DryRun::new(BTreeMap::new())) } else { Box::new(Live::new()) };
+    let actions: Vec<Box<dyn Action<_> + Send>> = vec![Box::new(Collapse { files: config.rules.files })];
+    SharedWorker::new(Worker::new(machine, actions, config.budgets, clock::monotonic_ns()))
 }
 
 /// Begins to watch, by a source that knows pages.
@@ -98,7 +106,7 @@ fn begin(config: &Config) -> Result<Watching> {
 }
 
 /// Serves hints.
-fn work(worker: &mut SharedWorker, shared: &Shared, is_over: impl Fn() -> bool) {
+fn work(worker: &mut Serving, shared: &Shared, is_over: impl Fn() -> bool) {
     while !is_over() {
         let now = clock::monotonic_ns();
         if let Some(until) = worker.turn(shared, now) {
@@ -147,23 +155,29 @@ fn measure(orders: Receiver<Measure>, shared: &Shared, is_over: impl Fn() -> boo
     }
 }
 
+/// What the user asks for by signals.
+struct Signals<'a> {
+    stop: &'a Stop,
+    /// The settings are to be read again.
+    reload: &'a AtomicBool,
+}
+
 /// Watches window by window, and gives hints; begins anew when other targets were set.
 fn watch(
     args: &RunArgs,
     config: &mut Config,
     watching: &mut Watching,
     (shared, to_measure): (&Shared, &Sender<Measure>),
-    stop: &Stop,
-    reload: &AtomicBool,
+    signals: &Signals<'_>,
 ) -> Result<()> {
     let ends = args.duration.map(|d| clock::monotonic_ns().saturating_add(d));
     loop {
         let mut feeder = Feeder::new(args, config, watching, (shared, to_measure))?;
         let left = ends.map(|end| end.saturating_sub(clock::monotonic_ns()));
         let mut anew = None;
-        watching.windows(left, stop, &ProgressBar::hidden(), |monitor, snapshot| {
+        watching.windows(left, signals.stop, &ProgressBar::hidden(), |monitor, snapshot| {
             feeder.feed(monitor, &snapshot)?;
-            if reload.swap(false, Ordering::Relaxed) {
+            if signals.reload.swap(false, Ordering::Relaxed) {
                 anew = reloaded(args, config, shared);
             }
             Ok(if anew.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
@@ -246,15 +260,11 @@ impl<'a> Feeder<'a> {
         for gone in snapshot.targets.iter().filter(|t| t.exited) {
             self.kernels.forget(gone.id.pid);
         }
-        for target in alive() {
-            let pid = target.id.pid;
-            let Some(mappings) = monitor.mappings_of(pid) else { continue };
-            let facts = facts_of(monitor, target);
-            let rss = self.proc.status(pid).ok().and_then(|s| s.rss).unwrap_or_default();
-            let generations = self.kernels.facts(pid, facts.iter().map(|f| f.block))?;
-            let window =
-                Window { id: target.id, comm: &target.comm, rss, mappings, facts: &facts, generations: &generations };
-            lock(self.shared).feed(&window, now);
+        for target in alive().filter(|t| monitor.mappings_of(t.id.pid).is_some()) {
+            let mut window = window_of(monitor, target);
+            self.kernels.add_to(&mut window)?;
+            let rss = self.proc.status(target.id.pid).ok().and_then(|s| s.rss).unwrap_or_default();
+            lock(self.shared).feed(&window, rss, now);
         }
         if !self.measured && !ids.is_empty() {
             self.measured = true;

@@ -228,7 +228,7 @@ fn no_answer(path: &Path) -> anyhow::Error {
 mod tests {
     use super::*;
     use isotherm_schemes::Budgets;
-    use isotherm_schemes::plan::Rules;
+    use isotherm_schemes::collapse::Rules;
     use isotherm_schemes::state::State;
     use std::fs;
     use std::os::unix::fs::PermissionsExt;

@@ -1,0 +1,178 @@
+//! Asking the kernel for huge pages: how a block is checked, `MADV_COLLAPSE`, and what its refusals mean.
+//!
+//! Everything is looked at afresh for each block (one read of 4 KiB of `pagemap`, a hundredth of what a collapse costs). The kernel
+//! has few errnos and many reasons: what a refusal means is found out after it, and remembered for the whole mapping where it holds
+//! for that.
+
+use super::rules::unfit_mapping;
+use crate::action::{Failure, Performed};
+use crate::facts::is_anonymous;
+use crate::machine::{DryRun, Live, Machine};
+use crate::outcome::Refusal;
+use isotherm_heat::{Mapping, Ns, TargetId};
+use isotherm_sys::clock;
+use isotherm_sys::madvise::CollapseError;
+use isotherm_units::{BlockNo, PAGES_PER_BLOCK};
+
+/// How long what the kernel has said of a whole mapping is believed: a program seldom changes its advice.
+const VERDICT_FOR: Ns = 60_000_000_000;
+
+/// A block at this moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// Pages present, of 512.
+    pub present: u16,
+    /// Pages of those that no other process maps.
+    pub exclusive: u16,
+    /// Why it cannot be collapsed, if that is known without trying.
+    pub refusal: Option<Refusal>,
+}
+
+/// What collapsing wants of a machine.
+pub trait CollapseMachine: Machine {
+    /// Looks at a block of an admitted process. `files`: memory of files and shared memory may be tried as well.
+    fn look(&mut self, process: TargetId, block: BlockNo, files: bool) -> Result<Look, Refusal>;
+    /// Collapses a block.
+    fn collapse(&mut self, process: TargetId, block: BlockNo) -> Performed;
+}
+
+impl<M: CollapseMachine + ?Sized> CollapseMachine for Box<M> {
+    fn look(&mut self, process: TargetId, block: BlockNo, files: bool) -> Result<Look, Refusal> {
+        (**self).look(process, block, files)
+    }
+
+    fn collapse(&mut self, process: TargetId, block: BlockNo) -> Performed {
+        (**self).collapse(process, block)
+    }
+}
+
+impl CollapseMachine for Live {
+    fn look(&mut self, process: TargetId, block: BlockNo, files: bool) -> Result<Look, Refusal> {
+        self.check(process)?;
+        let now = clock::monotonic_ns();
+        self.refresh_mappings(process, now)?;
+        let refusing = self.verdict(process, block, now).flatten();
+        let member = self.member(process)?;
+        let guest = member.runs_guest.then_some(Refusal::Guest);
+        if let Some(refusal) = guest.or(refusing).or_else(|| unfit_mapping(&member.mappings, block, files)) {
+            return Ok(Look { refusal: Some(refusal), ..Look::default() });
+        }
+        let pages = member.pagemap.block(block).map_err(|_| Refusal::Gone)?;
+        let huge = member.pagemap.is_huge(block).unwrap_or(None) == Some(true);
+        let refusal = if huge {
+            Some(Refusal::AlreadyHuge)
+        } else {
+            // One such page is enough for the kernel to refuse, and it would not say why.
+            (pages.userfault_wp > 0).then_some(Refusal::UserfaultWp)
+        };
+        Ok(Look { present: pages.present, exclusive: pages.exclusive, refusal })
+    }
+
+    fn collapse(&mut self, process: TargetId, block: BlockNo) -> Performed {
+        let Some(member) = self.members.get(&process) else {
+            return Performed { result: Err(Failure::Refused(Refusal::NotNamed)), took_ns: 0, cpu_ns: 0 };
+        };
+        let (began, cpu) = (clock::monotonic_ns(), clock::thread_cpu_ns());
+        let tried = member.pidfd.collapse(block);
+        // The kernel also reports success where it has done nothing, as for a block that a mapping ends in.
+        let still_small = tried.is_ok() && member.pagemap.is_huge(block).unwrap_or(None) == Some(false);
+        let result = match tried {
+            Ok(()) if still_small => Err(Failure::Refused(Refusal::Ineligible)),
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.failure(process, block, error)),
+        };
+        // With what it took to find out why it was refused: the target may have waited for that as well.
+        let (took_ns, cpu_ns) = (clock::monotonic_ns() - began, clock::thread_cpu_ns() - cpu);
+        Performed { result, took_ns, cpu_ns }
+    }
+}
+
+impl CollapseMachine for DryRun {
+    fn look(&mut self, process: TargetId, block: BlockNo, files: bool) -> Result<Look, Refusal> {
+        if self.done.contains(&(process, block)) {
+            return Ok(Look { refusal: Some(Refusal::AlreadyHuge), ..Look::default() });
+        }
+        if self.ended.contains(&process) {
+            let present = self.recorded.get(&(process, block)).copied().unwrap_or_default();
+            return Ok(Look { present, exclusive: present, refusal: None });
+        }
+        self.live.look(process, block, files)
+    }
+
+    fn collapse(&mut self, process: TargetId, block: BlockNo) -> Performed {
+        self.done.insert((process, block));
+        Performed { result: Ok(()), took_ns: 0, cpu_ns: 0 }
+    }
+}
+
+// What a refusal means.
+impl Live {
+    /// What is known of the whole mapping of a block from an earlier refusal.
+    fn verdict(&self, process: TargetId, block: BlockNo, now: Ns) -> Option<Option<Refusal>> {
+        let start = self.mapping_of(process, block)?.range.start;
+        let (verdict, at) = self.members.get(&process)?.verdicts.get(&start)?;
+        (now.saturating_sub(*at) < VERDICT_FOR).then_some(*verdict)
+    }
+
+    fn failure(&mut self, process: TargetId, block: BlockNo, error: CollapseError) -> Failure {
+        match error {
+            CollapseError::Busy => Failure::Busy,
+            CollapseError::NoCharge if self.is_for_userfaultfd(process, block) => {
+                Failure::Refused(Refusal::UserfaultMissing)
+            }
+            CollapseError::NoCharge => Failure::NoCharge,
+            CollapseError::NoHugePage => Failure::NoHugePage,
+            CollapseError::Gone => Failure::Refused(Refusal::Gone),
+            CollapseError::Denied => Failure::Refused(Refusal::Denied),
+            CollapseError::Refused => self.reason(process, block),
+            _ => Failure::Refused(Refusal::Error),
+        }
+    }
+
+    /// The kernel has one errno (EBUSY) for a charge that was refused and for pages missing where somebody waits for their faults
+    /// through userfaultfd. The second it is if pages are missing and no limit was met.
+    fn is_for_userfaultfd(&self, process: TargetId, block: BlockNo) -> bool {
+        let Some(member) = self.members.get(&process) else { return false };
+        // The page of zeros counts as missing, and is never exclusive.
+        let missing = member.pagemap.block(block).is_ok_and(|pages| usize::from(pages.exclusive) < PAGES_PER_BLOCK);
+        missing && member.cgroup.no_charge_was_refused()
+    }
+
+    /// After a refusal that does not say why: whether it is of the process, of the mapping, or of this block only.
+    ///
+    /// The flags of a mapping are in `smaps` alone, which walks the page tables of the whole process with its mmap lock held: 35 ms
+    /// with 3 GiB resident, for which a target that maps memory waits. So the kernel is asked about one page of the mapping.
+    fn reason(&mut self, process: TargetId, block: BlockNo) -> Failure {
+        if self.proc.status(process.pid).is_ok_and(|s| s.thp_enabled == Some(false)) {
+            return Failure::Refused(Refusal::Disabled);
+        }
+        let now = clock::monotonic_ns();
+        let verdict = self.verdict(process, block, now).unwrap_or_else(|| self.ask_of_mapping(process, block, now));
+        // Others of the mapping may do, and this one may later.
+        verdict.map_or(Failure::Unexplained, Failure::Refused)
+    }
+
+    /// Why the whole mapping refuses, if it does. Remembered.
+    fn ask_of_mapping(&mut self, process: TargetId, block: BlockNo, now: Ns) -> Option<Refusal> {
+        let mapping = self.mapping_of(process, block)?;
+        let (start, refusal) = (mapping.range.start, why_a_mapping_refuses(mapping));
+        let member = self.members.get_mut(&process)?;
+        let refused = member.pidfd.takes_huge_pages(block) == Err(CollapseError::Refused);
+        member.verdicts.retain(|_, (_, at)| now.saturating_sub(*at) < VERDICT_FOR);
+        member.verdicts.insert(start, (refused.then_some(refusal), now));
+        refused.then_some(refusal)
+    }
+}
+
+/// Why a mapping refuses huge pages of which nothing else is known. Private memory without a file has no other reason than the
+/// program's advice, once pages of its own are there and the process allows huge pages.
+fn why_a_mapping_refuses(mapping: &Mapping) -> Refusal {
+    let is_device = mapping.name.starts_with("/dev/") && !mapping.name.starts_with("/dev/shm/");
+    if is_anonymous(mapping) {
+        Refusal::NoHugeAdvice
+    } else if is_device || mapping.name.starts_with("/anon_hugepage") {
+        Refusal::Special
+    } else {
+        Refusal::Ineligible
+    }
+}

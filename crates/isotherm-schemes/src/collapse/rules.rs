@@ -1,0 +1,140 @@
+//! Which blocks are worth a huge page, and which cannot be one: the planner's side of collapsing.
+//!
+//! What can be said from facts alone is said here: blocks that are huge already, too cold, too sparse, or in memory that does not
+//! take huge pages. What only the moment can tell is [`super::kernel`]'s.
+
+use super::COLLAPSE;
+use super::benefit::level_of;
+use crate::action::ActionId;
+use crate::facts::{BlockFacts, first_mapping_in, is_anonymous};
+use crate::outcome::Refusal;
+use crate::plan::{Planner, Worth};
+use isotherm_heat::Mapping;
+use isotherm_units::{AddrRange, BLOCK_SIZE, BlockNo, Bytes};
+use std::collections::BTreeMap;
+
+/// What is worth collapsing at all.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rules {
+    /// Pages that have to be present in a block, of 512.
+    pub min_present: u16,
+    /// Touches a second that a block has to have, see [`crate::collapse::benefit`].
+    pub min_benefit_hz: f64,
+    /// Also memory of files and shared memory, where the kernel may refuse.
+    pub files: bool,
+}
+
+impl Default for Rules {
+    /// 90% present; 50 touches a second: a tenth of the pages once a second.
+    fn default() -> Rules {
+        Rules { min_present: 460, min_benefit_hz: 50.0, files: false }
+    }
+}
+
+impl Planner for Rules {
+    fn action(&self) -> ActionId {
+        COLLAPSE
+    }
+
+    fn unfit(&self, mappings: &[Mapping], known: &BlockFacts) -> Option<Refusal> {
+        if known.huge {
+            return Some(Refusal::AlreadyHuge);
+        }
+        let sparse = (known.present < self.min_present).then_some(Refusal::Sparse);
+        unfit_mapping(mappings, known.block, self.files).or(sparse)
+    }
+
+    fn worth(&self, known: &BlockFacts) -> Result<Worth, Refusal> {
+        match level_of(known.benefit_hz).filter(|_| known.benefit_hz >= self.min_benefit_hz) {
+            Some(level) => Ok(Worth { level, order: known.benefit_hz }),
+            None if known.measured == 0 => Err(Refusal::Unmeasured),
+            None => Err(Refusal::Cold),
+        }
+    }
+}
+
+/// Why the memory that `block` lies in takes no huge page; `None` if it may.
+pub(super) fn unfit_mapping(mappings: &[Mapping], block: BlockNo, files: bool) -> Option<Refusal> {
+    let range = block.range();
+    let Some(mapping) = first_mapping_in(mappings, range) else { return Some(Refusal::Unmapped) };
+    if !holds(mapping.range, range) {
+        return Some(Refusal::Straddles);
+    }
+    (!files && !is_anonymous(mapping)).then_some(Refusal::File)
+}
+
+fn holds(outer: AddrRange, inner: AddrRange) -> bool {
+    outer.start <= inner.start && inner.end <= outer.end
+}
+
+/// How much of the heat of a process lies on huge pages, window by window.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HeatOnHuge {
+    /// The share in the last window; `None` where nothing is hot.
+    pub share: Option<f64>,
+    /// The first one known.
+    pub share_at_first: Option<f64>,
+    /// Memory on huge pages in the last window.
+    pub huge: Bytes,
+    /// The benefit of blocks that we made huge, from before.
+    was: BTreeMap<BlockNo, f64>,
+    /// Of the small blocks of the last window.
+    benefits: BTreeMap<BlockNo, f64>,
+}
+
+impl HeatOnHuge {
+    /// Takes in the facts of a window.
+    pub fn note(&mut self, facts: &[BlockFacts]) {
+        self.huge = Bytes(facts.iter().filter(|f| f.huge).count() as u64 * BLOCK_SIZE);
+        self.share = heat_on_huge(facts, &self.was);
+        self.share_at_first = self.share_at_first.or(self.share);
+        self.benefits = facts.iter().filter(|f| !f.huge).map(|f| (f.block, f.benefit_hz)).collect();
+    }
+
+    /// Notes that we made this block huge.
+    pub fn collapsed(&mut self, block: BlockNo) {
+        let benefit = self.benefits.get(&block).copied().unwrap_or_default();
+        self.was.insert(block, benefit);
+    }
+}
+
+/// The share of the heat in `facts` that lies on huge pages; `None` where nothing is hot.
+///
+/// `was` knows the benefit of blocks from before they became huge. It holds until their one bit says that they are touched less
+/// often than that.
+fn heat_on_huge(facts: &[BlockFacts], was: &BTreeMap<BlockNo, f64>) -> Option<f64> {
+    let benefit = |f: &BlockFacts| match was.get(&f.block).filter(|_| f.huge) {
+        Some(hz) => hz.min(f.benefit_hz),
+        None => f.benefit_hz,
+    };
+    let all: f64 = facts.iter().map(benefit).sum();
+    let huge: f64 = facts.iter().filter(|f| f.huge).map(benefit).sum();
+    // The sum of nothing is -0.0, which would be printed.
+    (all > 0.0).then(|| huge / all + 0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(block: u64, present: u16, benefit_hz: f64) -> BlockFacts {
+        BlockFacts { block: BlockNo(block), present, measured: present, huge: false, benefit_hz }
+    }
+
+    #[test]
+    fn the_share_of_heat_on_huge_pages_uses_what_was_known_before() {
+        let huge = BlockFacts { huge: true, ..facts(1, 512, 51_200.0) };
+        let known = [huge, facts(2, 512, 1000.0)];
+        assert_eq!(
+            heat_on_huge(&known, &BTreeMap::new()),
+            Some(51_200.0 / 52_200.0),
+            "as if all its pages were touched"
+        );
+        assert_eq!(heat_on_huge(&known, &[(BlockNo(1), 3000.0)].into()), Some(0.75));
+        let cooled = [BlockFacts { benefit_hz: 0.0, ..huge }, facts(2, 512, 1000.0)];
+        assert_eq!(heat_on_huge(&cooled, &[(BlockNo(1), 3000.0)].into()), Some(0.0), "it was hot, and is not any more");
+        assert_eq!(heat_on_huge(&[], &BTreeMap::new()), None);
+        let none = heat_on_huge(&known[1..], &BTreeMap::new()).map(|share| format!("{share:.1}"));
+        assert_eq!(none.as_deref(), Some("0.0"), "and not -0.0");
+    }
+}

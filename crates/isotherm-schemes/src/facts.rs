@@ -1,0 +1,109 @@
+//! What a planner reads of a process: [`TargetWindow`], and nothing beside it.
+//!
+//! Two doors fill it, and a plan cannot tell through which its facts came: the running monitor (page by page, or by regions where a
+//! target is sampled) and the last snapshot of a recording. The kernel's generations are read by the caller as well and come as
+//! data, so that nothing here needs BPF. Heat becomes facts in [`crate::collapse::benefit`].
+
+use isotherm_heat::{Mapping, TargetId};
+use isotherm_units::{AddrRange, BlockNo};
+use std::borrow::Cow;
+
+/// What is known of one block.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BlockFacts {
+    /// Which.
+    pub block: BlockNo,
+    /// Pages present, of 512.
+    pub present: u16,
+    /// Pages of those whose access interval is known.
+    pub measured: u16,
+    /// It is one huge page.
+    pub huge: bool,
+    /// Touches a second, the sum over its pages: see [`crate::collapse::benefit`].
+    pub benefit_hz: f64,
+}
+
+/// One process as it was seen in one window.
+#[derive(Clone, Debug)]
+pub struct TargetWindow<'a> {
+    /// Which process.
+    pub id: TargetId,
+    /// Its command name.
+    pub comm: Cow<'a, str>,
+    /// Its mappings, in address order.
+    pub mappings: Cow<'a, [Mapping]>,
+    /// Its blocks by its heat map, in address order.
+    pub facts: Vec<BlockFacts>,
+    /// Its blocks by the kernel's generations, if hints come from there, in address order.
+    pub generations: Vec<BlockFacts>,
+}
+
+impl TargetWindow<'_> {
+    /// The same, for whoever keeps it longer than what it was made from.
+    pub fn into_owned(self) -> TargetWindow<'static> {
+        TargetWindow {
+            id: self.id,
+            comm: self.comm.into_owned().into(),
+            mappings: self.mappings.into_owned().into(),
+            facts: self.facts,
+            generations: self.generations,
+        }
+    }
+}
+
+/// Whether it is private memory, with a file behind it or without.
+pub fn is_private(mapping: &Mapping) -> bool {
+    mapping.perms.ends_with('p')
+}
+
+/// Whether the program may write to it.
+pub fn is_writable(mapping: &Mapping) -> bool {
+    mapping.perms.contains('w')
+}
+
+/// Whether it is private memory without a file behind it. Names in brackets are the kernel's for such memory.
+pub fn is_anonymous(mapping: &Mapping) -> bool {
+    is_private(mapping) && (mapping.name.is_empty() || mapping.name.starts_with('['))
+}
+
+/// The first of `mappings` (in address order) that holds a part of `range`.
+pub fn first_mapping_in(mappings: &[Mapping], range: AddrRange) -> Option<&Mapping> {
+    let at = mappings.partition_point(|m| m.range.end <= range.start);
+    mappings.get(at).filter(|m| m.range.start < range.end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isotherm_units::Addr;
+
+    #[test]
+    fn what_a_mapping_is_follows_from_its_permissions_and_its_name() {
+        let mapping = |perms: &str, name: &str| Mapping {
+            range: AddrRange::new(Addr(0), Addr(4096)),
+            name: name.into(),
+            perms: perms.into(),
+        };
+        let told = |m: Mapping| (is_private(&m), is_writable(&m), is_anonymous(&m));
+        assert_eq!(told(mapping("rw-p", "[heap]")), (true, true, true));
+        assert_eq!(told(mapping("r--p", "")), (true, false, true));
+        assert_eq!(told(mapping("rw-p", "/lib/x.so")), (true, true, false));
+        assert_eq!(told(mapping("rw-s", "")), (false, true, false), "shared with whoever was forked from it");
+    }
+
+    #[test]
+    fn a_mapping_is_found_by_any_part_of_it() {
+        let mapping = |start, end| Mapping {
+            range: AddrRange::new(Addr(start), Addr(end)),
+            name: String::new(),
+            perms: "rw-p".into(),
+        };
+        let mappings = [mapping(10, 20), mapping(30, 40)];
+        let start =
+            |from, to| first_mapping_in(&mappings, AddrRange::new(Addr(from), Addr(to))).map(|m| m.range.start.0);
+        assert_eq!(
+            [start(0, 10), start(0, 11), start(20, 30), start(15, 35), start(39, 50)],
+            [None, Some(10), None, Some(10), Some(30)]
+        );
+    }
+}

@@ -1,0 +1,61 @@
+//! A machine on which nothing is done, for `--dry-run`.
+
+use super::{CgroupState, HostState, Live, Machine, Process};
+use crate::outcome::Refusal;
+use isotherm_heat::{Ns, TargetId};
+use isotherm_units::{BlockNo, Bytes};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A machine on which nothing is done: what a real run would do, by the same rules and on the same facts.
+///
+/// Processes that live are looked at; of those that do not (a recording may be older than they), what was recorded is believed.
+#[derive(Debug)]
+pub struct DryRun {
+    pub(crate) live: Live,
+    /// Pages present in each block when it was recorded.
+    pub(crate) recorded: BTreeMap<(TargetId, BlockNo), u16>,
+    /// Processes that live no more.
+    pub(crate) ended: BTreeSet<TargetId>,
+    /// Blocks to which something would have been done.
+    pub(crate) done: BTreeSet<(TargetId, BlockNo)>,
+}
+
+impl DryRun {
+    /// `recorded` tells the pages present in each block.
+    pub fn new(recorded: BTreeMap<(TargetId, BlockNo), u16>) -> DryRun {
+        DryRun { live: Live::new(), recorded, ended: BTreeSet::new(), done: BTreeSet::new() }
+    }
+}
+
+impl Machine for DryRun {
+    fn admit(&mut self, process: TargetId) -> Result<Process, Refusal> {
+        match self.live.admit(process) {
+            Err(Refusal::Gone) if self.recorded.keys().any(|(id, _)| *id == process) => {
+                self.ended.insert(process);
+                let pages = self.recorded.iter().filter(|((id, _), _)| *id == process).map(|(_, p)| u64::from(*p));
+                Ok(Process { resident: Bytes::of_pages(pages.sum()), takes_huge_pages: true })
+            }
+            other => other,
+        }
+    }
+
+    fn dismiss(&mut self, process: TargetId) {
+        self.live.dismiss(process);
+    }
+
+    fn fork_of(&mut self, process: TargetId) -> Option<u32> {
+        self.live.fork_of(process)
+    }
+
+    fn host(&mut self) -> HostState {
+        self.live.host()
+    }
+
+    fn cgroup(&mut self, process: TargetId) -> Option<CgroupState> {
+        self.live.cgroup(process)
+    }
+
+    fn cpu_ns(&mut self) -> Ns {
+        self.live.cpu_ns()
+    }
+}

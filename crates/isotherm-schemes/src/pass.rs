@@ -1,0 +1,322 @@
+//! One pass over named processes: plans what is known of them, serves every hint, and ends.
+//!
+//! It reads no clock and does not sleep: the caller gives the time of each step and lets it pass, on a dry run by setting it forward.
+//! So a dry run goes the same way to the end, but for the machine.
+
+use crate::budgets::Wait;
+use crate::collapse::Rules;
+use crate::facts::TargetWindow;
+use crate::machine::Machine;
+use crate::outcome::{Counters, Outcome, Refusal};
+use crate::plan::{self, HintSource};
+use crate::queue::{Added, Hint, HintQueue};
+use crate::retry::{RetryScheduler, Step};
+use crate::worker::Worker;
+use isotherm_heat::{Ns, TargetId};
+use isotherm_units::BlockNo;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Most blocks in one pass: 2 TiB.
+pub const MAX_HINTS: usize = 1 << 20;
+/// How long blocks are waited for whose memory cgroup has no room, once nothing else is left to do.
+const CGROUP_PATIENCE: Ns = 5_000_000_000;
+
+/// More than [`MAX_HINTS`] blocks are worth it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("more than {MAX_HINTS} blocks to act on")]
+pub struct TooManyHints;
+
+/// Which blocks come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Those that are worth most.
+    Worth(HintSource),
+    /// By address, whatever they are worth.
+    Address,
+}
+
+/// What came of one hint.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Served {
+    /// The hint.
+    pub hint: Hint,
+    /// Touches a second of its block, when the plan was made.
+    pub benefit_hz: f64,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// What a step of a pass did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PassStep {
+    /// A hint was done with.
+    Did,
+    /// A hint was deferred.
+    Deferred,
+    /// Nothing is to be done before then, because of that; `None` if it is deferred hints that are waited for.
+    Wait(Ns, Option<Wait>),
+    /// No hint is left.
+    Over,
+}
+
+/// What came of one process.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProcessResult {
+    /// Which.
+    pub id: TargetId,
+    /// Its command name.
+    pub comm: String,
+    /// Blocks of which something was known.
+    pub blocks: usize,
+    /// Blocks to which it was done.
+    pub done: u64,
+    /// Why the whole process was left alone, if it was.
+    pub refused: Option<Refusal>,
+}
+
+/// What a pass came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PassResult {
+    /// By process, in the order in which they were named.
+    pub processes: Vec<ProcessResult>,
+    /// Hints in the order in which they were done with.
+    pub served: Vec<Served>,
+    /// Blocks that got no hint, by reason.
+    pub left_out: BTreeMap<Refusal, u64>,
+    /// Counts of the worker.
+    pub counters: Counters,
+    /// The share of the heat on huge pages before and after; `None` where nothing is hot.
+    pub heat_on_huge: (Option<f64>, Option<f64>),
+}
+
+/// A pass under way.
+#[derive(Debug)]
+pub struct Pass<M> {
+    windows: Vec<TargetWindow<'static>>,
+    queue: HintQueue,
+    retry: RetryScheduler,
+    worker: Worker<M>,
+    benefits: BTreeMap<(TargetId, BlockNo), f64>,
+    left_out: BTreeMap<Refusal, u64>,
+    refused: BTreeMap<TargetId, Refusal>,
+    served: Vec<Served>,
+    done: BTreeMap<TargetId, BTreeSet<BlockNo>>,
+    /// Since when nothing but full cgroups is waited for.
+    crowded_since: Option<Ns>,
+}
+
+impl<M: Machine> Pass<M> {
+    /// Plans, and admits the processes.
+    pub fn new(
+        windows: Vec<TargetWindow<'static>>,
+        worker: Worker<M>,
+        (order, rules): (Order, &Rules),
+        now: Ns,
+    ) -> Result<Pass<M>, TooManyHints> {
+        let mut pass = Pass {
+            windows: Vec::new(),
+            queue: HintQueue::new(MAX_HINTS),
+            retry: RetryScheduler::new(MAX_HINTS),
+            worker,
+            benefits: BTreeMap::new(),
+            left_out: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            served: Vec::new(),
+            done: BTreeMap::new(),
+            crowded_since: None,
+        };
+        for window in &windows {
+            pass.plan(window, order, rules, now)?;
+        }
+        for window in &windows {
+            pass.admit(window.id, now);
+        }
+        pass.windows = windows;
+        Ok(pass)
+    }
+
+    fn plan(&mut self, window: &TargetWindow<'_>, order: Order, rules: &Rules, now: Ns) -> Result<(), TooManyHints> {
+        let planned = match order {
+            Order::Worth(source) => plan::plan(source, rules, window, now),
+            Order::Address => plan::round_robin(rules, window, now),
+        };
+        for (refusal, blocks) in planned.left_out {
+            *self.left_out.entry(refusal).or_default() += blocks;
+        }
+        let by_heat = order != Order::Worth(HintSource::Mglru);
+        for fact in window.facts.iter().filter(|_| by_heat).chain(&window.generations) {
+            let benefit = self.benefits.entry((window.id, fact.block)).or_default();
+            *benefit = benefit.max(fact.benefit_hz);
+        }
+        for hint in planned.hints {
+            if matches!(self.queue.add(hint), Added::Refused | Added::NewInsteadOf(_)) {
+                return Err(TooManyHints);
+            }
+        }
+        Ok(())
+    }
+
+    fn admit(&mut self, process: TargetId, now: Ns) {
+        if let Err(refusal) = self.worker.admit(process, now) {
+            self.refused.insert(process, refusal);
+            let dropped = self.queue.forget(process) as u64;
+            *self.left_out.entry(refusal).or_default() += dropped;
+        }
+    }
+
+    /// Hints that are left, in the queue and deferred.
+    pub fn hints_left(&self) -> usize {
+        self.queue.len() + self.retry.put_off()
+    }
+
+    /// Blocks to which it was done so far.
+    pub fn blocks_done(&self) -> u64 {
+        self.worker.counters().all_done()
+    }
+
+    /// Serves at most one hint.
+    pub fn step(&mut self, now: Ns) -> PassStep {
+        match self.retry.step(now, &mut self.queue, &mut self.worker) {
+            Step::Did(hint, outcome) => {
+                self.note(hint, outcome);
+                self.crowded_since = None;
+                PassStep::Did
+            }
+            Step::PutOff(..) => PassStep::Deferred,
+            Step::Idle(None) => PassStep::Over,
+            Step::Wait(until, why) => PassStep::Wait(until, Some(why)),
+            Step::Idle(Some(until)) => self.idle(until, now),
+        }
+    }
+
+    /// Only deferred hints are left. What waits for its memory cgroup is given up after a while: that may take for ever.
+    fn idle(&mut self, until: Ns, now: Ns) -> PassStep {
+        let only_crowded = self.retry.put_off_for(&Wait::OF_CGROUPS) == self.retry.put_off();
+        self.crowded_since = if only_crowded { self.crowded_since.or(Some(now)) } else { None };
+        if self.crowded_since.is_none_or(|since| now - since <= CGROUP_PATIENCE) {
+            return PassStep::Wait(until, None);
+        }
+        for (hint, why) in self.retry.give_up() {
+            let outcome = self.worker.give_up(&hint, still_waiting(why));
+            self.note(hint, outcome);
+        }
+        PassStep::Over
+    }
+
+    fn note(&mut self, hint: Hint, outcome: Outcome) {
+        if matches!(outcome, Outcome::Done { .. }) {
+            self.done.entry(hint.process).or_default().insert(hint.block);
+        }
+        let benefit_hz = self.benefits.get(&(hint.process, hint.block)).copied().unwrap_or_default();
+        self.served.push(Served { hint, benefit_hz, outcome });
+    }
+
+    /// What it came to.
+    pub fn finish(self) -> PassResult {
+        let processes = self.windows.iter().map(|window| ProcessResult {
+            id: window.id,
+            comm: window.comm.clone().into_owned(),
+            blocks: window.facts.len(),
+            done: self.done.get(&window.id).map_or(0, |blocks| blocks.len() as u64),
+            refused: self.refused.get(&window.id).copied(),
+        });
+        PassResult {
+            processes: processes.collect(),
+            heat_on_huge: (self.heat_on_huge(false), self.heat_on_huge(true)),
+            served: self.served,
+            left_out: self.left_out,
+            counters: self.worker.counters().clone(),
+        }
+    }
+
+    /// The share of the heat on huge pages, as it was when the plan was made; or with what was done since.
+    fn heat_on_huge(&self, with_done: bool) -> Option<f64> {
+        let (mut all, mut huge) = (0.0, 0.0);
+        for window in &self.windows {
+            let done = self.done.get(&window.id).filter(|_| with_done);
+            for fact in &window.facts {
+                let is_huge = fact.huge || done.is_some_and(|blocks| blocks.contains(&fact.block));
+                all += fact.benefit_hz;
+                huge += if is_huge { fact.benefit_hz } else { 0.0 };
+            }
+        }
+        (all > 0.0).then(|| huge / all)
+    }
+}
+
+/// What is said of a block that was still waited for when the pass ended.
+fn still_waiting(why: Wait) -> Refusal {
+    match why {
+        Wait::CgroupPressure => Refusal::CgroupPressure,
+        Wait::NoCharge => Refusal::NoCharge,
+        _ => Refusal::CgroupLimit,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budgets::Budgets;
+    use crate::collapse::Collapse;
+    use crate::facts::BlockFacts;
+    use crate::machine::DryRun;
+    use isotherm_heat::Mapping;
+    use isotherm_units::AddrRange;
+
+    /// No process has this pid: what was recorded of it is believed.
+    const ENDED: TargetId = TargetId { pid: u32::MAX >> 1, start_ticks: 1 };
+    const GONE: TargetId = TargetId { pid: (u32::MAX >> 1) - 1, start_ticks: 1 };
+
+    fn window(id: TargetId, blocks: &[(u64, f64)]) -> TargetWindow<'static> {
+        let range = AddrRange::new(BlockNo(0).addr(), BlockNo(100).addr());
+        let facts = |&(block, benefit_hz): &(u64, f64)| BlockFacts {
+            block: BlockNo(block),
+            present: 512,
+            measured: 512,
+            huge: false,
+            benefit_hz,
+        };
+        TargetWindow {
+            id,
+            comm: "a".into(),
+            mappings: vec![Mapping { range, name: String::new(), perms: "rw-p".into() }].into(),
+            facts: blocks.iter().map(facts).collect(),
+            generations: Vec::new(),
+        }
+    }
+
+    fn played(order: Order) -> PassResult {
+        let windows = vec![window(ENDED, &[(1, 300.0), (2, 600.0), (3, 10.0)]), window(GONE, &[(1, 90.0)])];
+        let recorded = windows[0].facts.iter().map(|f| ((ENDED, f.block), f.present)).collect();
+        let budgets = Budgets { headroom_pct: 0.0, free_blocks: 0, pressure_pct: 100.0, ..Budgets::default() };
+        let worker = Worker::new(DryRun::new(recorded), vec![Box::new(Collapse::default())], budgets, 1);
+        let mut pass = Pass::new(windows, worker, (order, &Rules::default()), 1).unwrap();
+        let mut now = 1;
+        loop {
+            match pass.step(now) {
+                PassStep::Did | PassStep::Deferred => {}
+                PassStep::Wait(until, _) => now = now.max(until),
+                PassStep::Over => return pass.finish(),
+            }
+            assert!(now < 60_000_000_000, "{pass:?}");
+        }
+    }
+
+    #[test]
+    fn a_pass_serves_what_is_worth_it_and_says_what_it_left() {
+        let result = played(Order::Worth(HintSource::Heat));
+        let served: Vec<_> = result.served.iter().map(|s| (s.hint.block.0, s.benefit_hz, s.outcome)).collect();
+        let done = Outcome::Done { grown: 0 };
+        assert_eq!(served, [(2, 600.0, done), (1, 300.0, done)]);
+        assert_eq!(result.left_out, [(Refusal::Cold, 1), (Refusal::Gone, 1)].into());
+        let told: Vec<_> = result.processes.iter().map(|p| (p.blocks, p.done, p.refused)).collect();
+        assert_eq!(told, [(3, 2, None), (1, 0, Some(Refusal::Gone))]);
+        assert_eq!(result.heat_on_huge, (Some(0.0), Some(0.9)), "900 of 1,000 touches a second");
+    }
+
+    #[test]
+    fn by_address_heat_does_not_matter() {
+        let blocks: Vec<u64> = played(Order::Address).served.iter().map(|s| s.hint.block.0).collect();
+        assert_eq!(blocks, [1, 2, 3]);
+    }
+}
