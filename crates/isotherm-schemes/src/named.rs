@@ -29,8 +29,11 @@ where
     Ok(counts.into_iter().filter_map(known).collect())
 }
 
+/// Counts by group and name.
+type Groups<K> = BTreeMap<Cow<'static, str>, BTreeMap<K, u64>>;
+
 /// The same by group, of those values that are groups of counts: others may be of another version.
-pub(crate) fn known_groups<'de, D, K>(from: D) -> Result<BTreeMap<Cow<'static, str>, BTreeMap<K, u64>>, D::Error>
+pub(crate) fn known_groups<'de, D, K>(from: D) -> Result<Groups<K>, D::Error>
 where
     D: Deserializer<'de>,
     K: Deserialize<'de> + Ord,
