@@ -32,8 +32,11 @@ enum Read<T> {
     Other(IgnoredAny),
 }
 
-/// Counts by action and by name, without names that are not known here, and without what holds no counts.
-pub(crate) fn known_actions<'de, D, K>(from: D) -> Result<BTreeMap<Cow<'static, str>, BTreeMap<K, u64>>, D::Error>
+/// Counts by action and by name.
+type ByAction<K> = BTreeMap<Cow<'static, str>, BTreeMap<K, u64>>;
+
+/// The same as they come, without names that are not known here, and without what holds no counts.
+pub(crate) fn known_actions<'de, D, K>(from: D) -> Result<ByAction<K>, D::Error>
 where
     D: Deserializer<'de>,
     K: Deserialize<'de> + Ord,
