@@ -1,4 +1,4 @@
-//! How much may be done, and what is waited for when no more may be. Set by the user; kept by [`crate::Collapser`].
+//! How much may be done, and what is waited for when no more may be. Set by the user; kept by [`crate::Worker`].
 
 use serde::{Deserialize, Serialize};
 

@@ -21,32 +21,40 @@ where
     D: Deserializer<'de>,
     K: Deserialize<'de> + Ord,
 {
-    let counts = BTreeMap::<Named<K>, u64>::deserialize(from)?;
-    let known = |(name, count)| match name {
-        Named::Known(name) => Some((name, count)),
-        Named::Other(_) => None,
-    };
-    Ok(counts.into_iter().filter_map(known).collect())
+    BTreeMap::<Named<K>, u64>::deserialize(from).map(only_known)
 }
 
-/// Counts by group and name.
-type Groups<K> = BTreeMap<Cow<'static, str>, BTreeMap<K, u64>>;
+/// Something that may be otherwise in another version.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Read<T> {
+    Known(T),
+    Other(IgnoredAny),
+}
 
-/// The same by group, of those values that are groups of counts: others may be of another version.
-pub(crate) fn known_groups<'de, D, K>(from: D) -> Result<Groups<K>, D::Error>
+/// Counts by action and by name.
+type ByAction<K> = BTreeMap<Cow<'static, str>, BTreeMap<K, u64>>;
+
+/// The same as they come, without names that are not known here, and without what holds no counts.
+pub(crate) fn known_actions<'de, D, K>(from: D) -> Result<ByAction<K>, D::Error>
 where
     D: Deserializer<'de>,
     K: Deserialize<'de> + Ord,
 {
-    #[derive(Deserialize)]
-    #[serde(bound = "K: Deserialize<'de> + Ord")]
-    struct Counts<K>(#[serde(deserialize_with = "known_counts")] BTreeMap<K, u64>);
-    let groups = BTreeMap::<String, Read<Counts<K>>>::deserialize(from)?;
-    let known = |(name, group): (String, _)| match group {
-        Read::Known(Counts(counts)) => Some((name.into(), counts)),
+    let actions = BTreeMap::<String, Read<BTreeMap<Named<K>, u64>>>::deserialize(from)?;
+    let known = |(action, counts)| match counts {
+        Read::Known(counts) => Some((Cow::Owned(action), only_known(counts))),
         Read::Other(_) => None,
     };
-    Ok(groups.into_iter().filter_map(known).collect())
+    Ok(actions.into_iter().filter_map(known).collect())
+}
+
+fn only_known<K: Ord>(counts: BTreeMap<Named<K>, u64>) -> BTreeMap<K, u64> {
+    let known = |(name, count)| match name {
+        Named::Known(name) => Some((name, count)),
+        Named::Other(_) => None,
+    };
+    counts.into_iter().filter_map(known).collect()
 }
 
 /// A value, or `None` where it is not as this version has it.
@@ -59,14 +67,6 @@ where
         Read::Known(value) => Some(value),
         Read::Other(_) => None,
     })
-}
-
-/// A value as this version has it, or anything else.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Read<T> {
-    Known(T),
-    Other(IgnoredAny),
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What can come of a hint, each told apart from the others, and how often each did.
 
-use crate::named::{known_counts, known_groups};
+use crate::named::{known_actions, known_counts};
 use crate::queue::Origin;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -114,7 +114,7 @@ pub enum Outcome {
 pub struct Counters {
     /// Blocks to which something was done, by what the action calls them and by the origin of the hint. In JSON each action's name is
     /// a key of its own, beside the others.
-    #[serde(flatten, deserialize_with = "known_groups")]
+    #[serde(flatten, deserialize_with = "known_actions")]
     pub done: BTreeMap<Cow<'static, str>, BTreeMap<Origin, u64>>,
     /// Hints that came to nothing, by reason.
     #[serde(deserialize_with = "known_counts")]
@@ -150,13 +150,13 @@ impl Counters {
     }
 
     /// By the origin of the hint, blocks to which was done what is called `name`.
-    pub fn of(&self, name: &str) -> impl Iterator<Item = (Origin, u64)> {
-        self.done.get(name).into_iter().flatten().map(|(origin, blocks)| (*origin, *blocks))
+    pub fn of(&self, name: &str) -> BTreeMap<Origin, u64> {
+        self.done.get(name).cloned().unwrap_or_default()
     }
 
     /// Their sum.
     pub fn all(&self, name: &str) -> u64 {
-        self.of(name).map(|(_, blocks)| blocks).sum()
+        self.of(name).values().sum()
     }
 
     /// Blocks to which anything was done.

@@ -154,7 +154,7 @@ fn what_is_hinted_is_collapsed_and_counted_by_origin() {
     });
     assert_eq!(scene.play(1), [(1, DONE), (2, DONE), (3, DONE)]);
     let counters = scene.worker.counters();
-    assert_eq!(counters.of(COLLAPSED).collect::<Vec<_>>(), [(Origin::Heat, 2), (Origin::External, 1)]);
+    assert_eq!(counters.of(COLLAPSED), [(Origin::Heat, 2), (Origin::External, 1)].into());
     assert_eq!((counters.stall_ns, counters.all_done()), (3 * MS, 3));
 }
 

@@ -9,7 +9,6 @@ use crate::output;
 use crate::privileges::Needs;
 use anyhow::{Result, anyhow};
 use clap::Args;
-use isotherm_schemes::collapse::COLLAPSED;
 use isotherm_schemes::state::{HintStatus, Status, TargetStatus};
 use isotherm_schemes::{Named, Wait};
 use isotherm_units::Bytes;
@@ -80,10 +79,12 @@ pub fn tell(status: &Status, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{} of {} blocks not looked at yet", status.blocks_not_looked_at, status.blocks)?;
     }
     status.targets.iter().try_for_each(|target| tell_target(target, out))?;
-    for (origin, count) in by_name(status.counters.of(COLLAPSED)) {
-        writeln!(out, "  collapsed on hints from {origin}: {count}")?;
+    for (done, counts) in &status.counters.done {
+        for (origin, count) in by_name(counts) {
+            writeln!(out, "  {} on hints from {origin}: {count}", human::printable(done))?;
+        }
     }
-    for (reason, count) in by_name(status.counters.refused.iter().map(|(why, count)| (*why, *count))) {
+    for (reason, count) in by_name(&status.counters.refused) {
         writeln!(out, "  not collapsed, {reason}: {count}")?;
     }
     Ok(())
@@ -116,8 +117,8 @@ fn name(of: &impl Serialize) -> String {
 }
 
 /// Counts in the order of their names.
-fn by_name<K: Serialize>(counts: impl Iterator<Item = (K, u64)>) -> BTreeMap<String, u64> {
-    counts.map(|(key, count)| (name(&key), count)).collect()
+fn by_name<K: Serialize>(counts: &BTreeMap<K, u64>) -> BTreeMap<String, u64> {
+    counts.iter().map(|(key, count)| (name(key), *count)).collect()
 }
 
 #[cfg(test)]
