@@ -32,8 +32,11 @@ enum Read<T> {
     Other(IgnoredAny),
 }
 
-/// Counts by action and by name, without names that are not known here, and without what holds no counts.
-pub(crate) fn known_actions<'de, D, K>(from: D) -> Result<BTreeMap<Cow<'static, str>, BTreeMap<K, u64>>, D::Error>
+/// Counts by action and by name.
+type ByAction<K> = BTreeMap<Cow<'static, str>, BTreeMap<K, u64>>;
+
+/// The same as they come, without names that are not known here, and without what holds no counts.
+pub(crate) fn known_actions<'de, D, K>(from: D) -> Result<ByAction<K>, D::Error>
 where
     D: Deserializer<'de>,
     K: Deserialize<'de> + Ord,
@@ -83,9 +86,11 @@ mod tests {
 
     #[test]
     fn counts_of_another_version_are_read_as_far_as_they_are_known() {
-        let text = r#"{"collapsed": {"heat": 3, "oracle": 9}, "refused": {"cold": 1, "cursed": 2}, "prayers": 4}"#;
+        let text = r#"{"collapsed": {"heat": 3, "oracle": 9}, "refused": {"cold": 1, "cursed": 2},
+            "faded": {"heat": 5}, "prayers": 4, "put_off": 6}"#;
         let counters: Counters = serde_json::from_str(text).unwrap();
-        assert_eq!(counters.done, [("collapsed".into(), [(Origin::Heat, 3)].into())].into());
-        assert_eq!(counters.refused, [(Refusal::Cold, 1)].into());
+        let done = [("collapsed".into(), [(Origin::Heat, 3)].into()), ("faded".into(), [(Origin::Heat, 5)].into())];
+        assert_eq!((counters.done, counters.refused), (done.into(), [(Refusal::Cold, 1)].into()));
+        assert_eq!(counters.put_off, 6);
     }
 }

@@ -71,7 +71,7 @@ fn a_command_that_hangs_is_stopped_and_the_run_goes_on() {
     stage.json("status --json --socket s.sock");
     run.signal("TERM");
     let ran = run.end_within(SOON).ended(0);
-    assert_eq!(ran.err.matches("CPU for each unit").count(), 1, "{ran}");
+    assert_eq!(ran.err.matches("CPU per unit of work").count(), 1, "{ran}");
 }
 
 #[test]
