@@ -1,0 +1,111 @@
+//! Where the queue keeps hints and processes: entries in one array, found by index or, through a hash table of indices, by key.
+//!
+//! An array and not a map of boxes: hints are linked by indices of four bytes, and nothing is allocated until there are more entries than
+//! ever before.
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+use std::ops::{Index, IndexMut};
+
+/// The index of nothing.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// What is found by a key of its own.
+pub(super) trait Keyed {
+    type Key: Eq;
+
+    fn key(&self) -> Self::Key;
+
+    /// 64 well-mixed bits. The hash table looks from the bucket on that the low ones say, and compares the top seven before it
+    /// looks at an entry.
+    fn hash(key: &Self::Key, hasher: &DefaultHashBuilder) -> u64;
+}
+
+/// Entries found by key or by index. The index of an entry holds until it is removed, and is then given to another.
+#[derive(Clone)]
+pub(super) struct Table<T> {
+    entries: Vec<T>,
+    /// Places in `entries` that are not in use.
+    free: Vec<u32>,
+    by_key: HashTable<u32>,
+    hasher: DefaultHashBuilder,
+}
+
+impl<T: Keyed> Table<T> {
+    /// The entry itself, its place in the free list, and at most 32/7 buckets of five bytes: the hash table has room for twice
+    /// the entries, fills seven eighths of its buckets, and their number is a power of two.
+    pub const ENTRY_BYTES: usize = size_of::<T>() + size_of::<u32>() + (size_of::<u32>() + 1) * 32_usize.div_ceil(7);
+
+    /// A table without entries.
+    pub fn new() -> Table<T> {
+        Table { entries: Vec::new(), free: Vec::new(), by_key: HashTable::new(), hasher: DefaultHashBuilder::default() }
+    }
+
+    /// Entries in it.
+    pub fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// The index of the entry with this key.
+    pub fn find(&self, key: &T::Key) -> Option<u32> {
+        let hash = T::hash(key, &self.hasher);
+        self.by_key.find(hash, |index| self[*index].key() == *key).copied()
+    }
+
+    /// Adds an entry whose key is not in yet. At most `most` will be in at a time, below [`NONE`].
+    pub fn insert(&mut self, entry: T, most: usize) -> u32 {
+        if self.free.is_empty() && self.entries.len() == self.entries.capacity() {
+            self.grow(most);
+        }
+        let hash = T::hash(&entry.key(), &self.hasher);
+        let index = if let Some(index) = self.free.pop() {
+            self[index] = entry;
+            index
+        } else {
+            self.entries.push(entry);
+            #[expect(clippy::cast_possible_truncation, reason = "the caller's limit is below NONE")]
+            let index = (self.entries.len() - 1) as u32;
+            index
+        };
+        let (entries, hasher) = (&self.entries, &self.hasher);
+        self.by_key.insert_unique(hash, index, |index| T::hash(&entries[*index as usize].key(), hasher));
+        index
+    }
+
+    /// Makes room: the only place that allocates.
+    ///
+    /// The hash table gets room for twice the entries. Removals leave marks in it that use up its room; a hash table that is
+    /// no more than half full clears them away in place when the room runs out, a fuller one would allocate a larger one.
+    #[cold]
+    fn grow(&mut self, most: usize) {
+        let len = self.entries.len();
+        self.entries.reserve_exact(len.max(16).min(most - len));
+        let room = self.entries.capacity();
+        self.free.reserve_exact(room - self.free.len());
+        let (entries, hasher) = (&self.entries, &self.hasher);
+        let additional = 2 * room - self.by_key.len();
+        self.by_key.reserve(additional, |index| T::hash(&entries[*index as usize].key(), hasher));
+    }
+
+    /// Takes an entry out. Its index is given to another.
+    pub fn remove(&mut self, index: u32) {
+        let hash = T::hash(&self[index].key(), &self.hasher);
+        if let Ok(found) = self.by_key.find_entry(hash, |other| *other == index) {
+            found.remove();
+            self.free.push(index);
+        }
+    }
+}
+
+impl<T> Index<u32> for Table<T> {
+    type Output = T;
+
+    fn index(&self, index: u32) -> &T {
+        &self.entries[index as usize]
+    }
+}
+
+impl<T> IndexMut<u32> for Table<T> {
+    fn index_mut(&mut self, index: u32) -> &mut T {
+        &mut self.entries[index as usize]
+    }
+}
