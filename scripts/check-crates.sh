@@ -17,13 +17,13 @@ declare -A may_use=(
     [rng]="units"
     [heat]="units rng"
     [sys]="units rng"
-    [host]="units sys"
+    [host]="units rng sys"
     [vmstat]="units"
     [bpf]="units sys vmstat"
     [sources]="units heat sys bpf host"
     [monitor]="units heat sys"
     [schemes]="units heat sys"
-    [placement]="units heat sys host"
+    [placement]="units rng heat sys host"
     [record]="units heat"
     [view]="units heat vmstat placement"
     [sim]="units rng frames heat vmstat"
@@ -110,7 +110,7 @@ for crate in "${ours[@]}"; do
     # The features of the benches are allocators of others, which would be fetched for this.
     [ "$name" = bench ] && all_features=() || all_features=(--all-features)
     added=${may_use_by_feature[$name]:-}
-    [ -z "$added" ] || check_edges "$crate" "${may_use[$name]}"
+    [ -z "$added" ] || check_edges "$crate" "${may_use[$name]}" --no-default-features
     check_edges "$crate" "${may_use[$name]}${added:+ $added}" "${all_features[@]}"
 done
 

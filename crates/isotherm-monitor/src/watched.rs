@@ -71,7 +71,7 @@ impl Watched {
         let mut layout = source.layout(self.id.pid)?;
         self.mappings = std::mem::take(&mut layout.mappings);
         // Once seen it stays so: between two runs of a guest its memory is as it left it.
-        self.runs_guest |= self.mappings.iter().any(|m| m.name.starts_with(proc::GUEST_MAPPING));
+        self.runs_guest |= proc::maps_guest(self.mappings.iter().map(|m| &*m.name));
         if let Some(other) = self.tracker.outgrown(layout.blocks.len(), whole, now) {
             self.tracker = other;
         }

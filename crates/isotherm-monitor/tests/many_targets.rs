@@ -108,7 +108,8 @@ struct Scene {
 impl Scene {
     fn of(targets: u32, accesses: Accesses) -> Scene {
         let clock = CountingClock::default();
-        let (clears, longest, asked): (Rc<Cell<u64>>, Rc<Cell<Ns>>, Rc<Cell<u64>>) = Default::default();
+        let (clears, longest, asked) =
+            (Rc::<Cell<u64>>::default(), Rc::<Cell<Ns>>::default(), Rc::<Cell<u64>>::default());
         let time = clock.time.clone();
         let quiet = Quiet { time: time.clone(), asked: asked.clone() };
         let idle = Idle { time, cleared: BTreeMap::new(), clears: clears.clone(), longest: longest.clone() };

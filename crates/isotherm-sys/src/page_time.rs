@@ -44,7 +44,7 @@ fn time_page(page: &[AtomicU64]) -> u64 {
     cpu::clock().saturating_sub(begin)
 }
 
-/// What takes instructions of the processor's own.
+/// What takes instructions of the processor's own: a module for each kind of processor, and only of those that it can be tried on.
 #[cfg(target_arch = "x86_64")]
 mod cpu {
     use std::arch::x86_64::{_mm_clflush, _mm_lfence, _mm_mfence, _rdtsc};
@@ -79,41 +79,8 @@ mod cpu {
     }
 }
 
-#[cfg(target_arch = "aarch64")]
-mod cpu {
-    use std::arch::asm;
-    use std::sync::atomic::AtomicU64;
-
-    /// Puts the line of `word` out of all caches, to the point where all see the same.
-    pub fn flush(word: &AtomicU64) {
-        // SAFETY: the reference points to memory that can be read, and Linux lets programs clean lines by address;
-        // contents stay.
-        unsafe { asm!("dc civac, {}", in(reg) word, options(nostack, preserves_flags)) };
-    }
-
-    /// All that is before is done before anything that is after.
-    pub fn fence() {
-        // SAFETY: a barrier; no memory is touched.
-        unsafe { asm!("dsb ish", "isb", options(nostack, preserves_flags)) };
-    }
-
-    /// Loads that are before are done before anything that is after begins.
-    pub fn fence_loads() {
-        // SAFETY: a barrier; no memory is touched.
-        unsafe { asm!("dsb ishld", "isb", options(nostack, preserves_flags)) };
-    }
-
-    /// Ticks of the virtual counter, which may be as coarse as 40 ns: a page takes microseconds.
-    pub fn clock() -> u64 {
-        let ticks: u64;
-        // SAFETY: Linux lets programs read the counter; no memory is touched.
-        unsafe { asm!("isb", "mrs {}, cntvct_el0", "isb", out(reg) ticks, options(nostack, preserves_flags)) };
-        ticks
-    }
-}
-
 /// Without a way to flush lines nothing can be timed: all times are zero, and the verdict is that the clock shows none.
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[cfg(not(target_arch = "x86_64"))]
 mod cpu {
     use std::sync::atomic::AtomicU64;
 

@@ -14,7 +14,7 @@ use isotherm_sys::free::{self, FreeBlocks};
 use isotherm_sys::madvise::PidFd;
 use isotherm_sys::pagemap::Pagemap;
 use isotherm_sys::pressure::Pressure;
-use isotherm_sys::proc::{Cgroups, GUEST_MAPPING, Proc};
+use isotherm_sys::proc::{Cgroups, Proc, maps_guest};
 use isotherm_units::{Addr, BLOCK_SIZE, BlockNo};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -87,7 +87,7 @@ impl Live {
             entries.iter().map(|m| Mapping { range: m.range, name: m.name.to_string(), perms: m.perms }).collect();
         let member = self.member(process)?;
         // A VMM may make its guest after it was admitted.
-        member.runs_guest = mappings.iter().any(|m| m.name.starts_with(GUEST_MAPPING));
+        member.runs_guest = maps_guest(mappings.iter().map(|m| &*m.name));
         (member.mappings, member.mappings_at) = (mappings, now);
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 /// How descriptors of a guest, and of one of its processors, are named.
 const GUEST_DESCRIPTORS: [&[u8]; 2] = [b"anon_inode:kvm-vm", b"anon_inode:kvm-vcpu"];
 /// How mappings of a guest's processors are named in `maps`: every VMM maps what it shares with the kernel for each.
-pub const GUEST_MAPPING: &str = "anon_inode:kvm-vcpu";
+const GUEST_MAPPING: &str = "anon_inode:kvm-vcpu";
 /// Descriptors looked through for a guest's.
 const MAX_DESCRIPTORS: usize = 16_384;
 

@@ -27,7 +27,7 @@ mod text;
 pub use cgroup::{Cgroup, CgroupKind, Cgroups, Hierarchy, Membership};
 pub use error::{Error, Result};
 pub use family::Family;
-pub use guest::{GUEST_MAPPING, maps_guest};
+pub use guest::maps_guest;
 pub use isotherm_units::Perms;
 pub use maps::{MapEntry, Maps};
 pub use memcg::{MemoryEvents, MemoryStat, MemoryUse};
