@@ -168,6 +168,12 @@ impl Run {
     pub fn indices(self) -> std::ops::Range<usize> {
         usize::from(self.first)..usize::from(self.first + self.pages)
     }
+
+    /// Whether its interval follows from idle time alone: its pages were never seen accessed, and are taken to be as cold as that suggests
+    /// ([`Interval::extrapolated`]).
+    pub fn is_extrapolated(self) -> bool {
+        self.idle.is_measured() && self.interval >= self.idle.extrapolated()
+    }
 }
 
 /// Appends a run, or lengthens the last if it goes on.
@@ -526,6 +532,17 @@ mod tests {
             out[run.indices()].fill(run.interval);
         }
         out
+    }
+
+    #[test]
+    fn a_run_is_extrapolated_from_eight_times_its_idle_time_on() {
+        let is = |interval_s, idle: Interval| {
+            let interval = Interval::from_ns(interval_s * S);
+            Run { first: 0, pages: 1, interval, idle, huge: false }.is_extrapolated()
+        };
+        let idle = Interval::from_ns(S);
+        assert_eq!([is(7, idle), is(8, idle), is(9, idle)], [false, true, true]);
+        assert!(!is(8, Interval::UNMEASURED) && !is(8, Interval::ABSENT), "nothing is known of its idle time");
     }
 
     fn only(pages: &[usize]) -> Mask {

@@ -54,6 +54,17 @@ pub struct Region {
     pub sampled_pages: u64,
 }
 
+/// A region whose mean interval is so many times its mean idle time consists of pages that were never seen accessed. A single page of that
+/// kind has eight times ([`Interval::extrapolated`]); half of that leaves room for means over pages of both kinds.
+const EXTRAPOLATED_TIMES: u64 = 4;
+
+impl Region {
+    /// Whether its interval follows from idle time alone, as far as means over its pages can tell.
+    pub fn is_extrapolated(&self) -> bool {
+        self.interval.ns().is_some_and(|ns| ns > EXTRAPOLATED_TIMES * self.idle_ns.max(1))
+    }
+}
+
 /// A mapping of the target, as in `/proc/PID/maps`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Mapping {
@@ -248,6 +259,38 @@ impl Classes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use isotherm_units::Addr;
+
+    #[test]
+    fn a_region_is_extrapolated_from_more_than_four_times_its_idle_time_on() {
+        const S: u64 = 1_000_000_000;
+        let is = |interval, idle_ns| {
+            let range = AddrRange::new(Addr(0), Addr(4096));
+            let (resident_pages, measured_pages) = (1, 1);
+            let (rate_hz, age_ns, huge_pages, sampled_pages) = (1.0, 0, 0, 0);
+            Region {
+                range,
+                resident_pages,
+                measured_pages,
+                huge_pages,
+                interval,
+                rate_hz,
+                age_ns,
+                idle_ns,
+                sampled_pages,
+            }
+            .is_extrapolated()
+        };
+        let of = |seconds| Interval::from_ns(seconds * S);
+        let four = of(4).ns().unwrap();
+        assert_eq!([is(of(4), four / 4 + 1), is(of(4), four / 4 - 1)], [false, true]);
+        assert_eq!([is(of(8), S), is(of(2), S)], [true, false], "eight times is a page that was never seen");
+        assert_eq!(
+            [is(Interval::SHORTEST, 0), is(Interval::UNMEASURED, 0)],
+            [true, false],
+            "of nothing is no interval"
+        );
+    }
 
     #[test]
     fn classes_add_up_to_the_resident_pages() {

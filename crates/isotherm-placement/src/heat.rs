@@ -6,9 +6,6 @@
 use isotherm_heat::{Region, Run, Snapshot, Target, TargetHeat};
 use isotherm_units::PageNo;
 
-/// A region whose mean interval is so many times its mean idle time consists of pages that were never seen.
-const GUESSED: u64 = 4;
-
 /// A process whose frames are asked for, and what is known of its heat.
 #[derive(Clone, Debug)]
 pub struct Process {
@@ -96,8 +93,7 @@ impl PageRates {
     pub fn of_regions(regions: &[Region]) -> PageRates {
         let mut heat = PageRates::default();
         for region in regions.iter().filter(|r| r.measured_pages > 0) {
-            let guessed = region.interval.ns().is_some_and(|ns| ns > GUESSED * region.idle_ns.max(1));
-            let rate = if guessed { 0.0 } else { region.rate_hz };
+            let rate = if region.is_extrapolated() { 0.0 } else { region.rate_hz };
             heat.push(region.range.start.page().0, region.range.end.page().0, rate);
         }
         heat
@@ -117,8 +113,7 @@ fn rate_of(run: &Run) -> Option<f32> {
     if !run.interval.is_measured() {
         return None;
     }
-    let guessed = run.idle.is_measured() && run.interval >= run.idle.extrapolated();
-    Some(if guessed { 0.0 } else { run.interval.rate_hz() as f32 })
+    Some(if run.is_extrapolated() { 0.0 } else { run.interval.rate_hz() as f32 })
 }
 
 #[cfg(test)]

@@ -18,9 +18,6 @@ pub const MOST_HZ: f64 = 100.0;
 /// Levels for each doubling of the benefit: 31 is 512 pages at the highest rate, 0 is one touch a second.
 const LEVELS_PER_OCTAVE: f64 = 2.0;
 
-/// A region whose mean interval is so many times its mean idle time consists of pages that were never seen.
-const GUESSED: u64 = 4;
-
 /// Touches a second of one page.
 fn rate_hz(interval: Interval) -> Option<f64> {
     interval.ns().map(|ns| (1e9 / ns.max(1) as f64).min(MOST_HZ))
@@ -69,8 +66,7 @@ pub fn of_pages(target: &Target, now: Ns) -> Vec<BlockFacts> {
                 known.measured += run.pages;
                 // A page that was never seen is as cold as its idleness suggests, which is a guess: 512 pages that have been
                 // idle for a second must not add up to something worth a huge page.
-                let guessed = run.idle.is_measured() && run.interval >= run.idle.extrapolated();
-                known.benefit_hz += if guessed { 0.0 } else { hz * f64::from(run.pages) };
+                known.benefit_hz += if run.is_extrapolated() { 0.0 } else { hz * f64::from(run.pages) };
             }
         }
         facts.push(known);
@@ -95,8 +91,8 @@ pub fn of_regions(regions: &[Region]) -> Vec<BlockFacts> {
                 sum.present += overlap * of(region.resident_pages);
                 sum.huge += overlap * of(region.huge_pages);
                 sum.measured += measured;
-                let guessed = region.interval.ns().is_some_and(|ns| ns > GUESSED * region.idle_ns.max(1));
-                sum.benefit_hz += if guessed { 0.0 } else { measured * f64::from(region.rate_hz).min(MOST_HZ) };
+                let hz = f64::from(region.rate_hz).min(MOST_HZ);
+                sum.benefit_hz += if region.is_extrapolated() { 0.0 } else { measured * hz };
             }
         }
     }
