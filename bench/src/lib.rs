@@ -6,6 +6,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod adaptive;
 #[allow(unsafe_code, reason = "system calls that no library here wraps")]
 pub mod own_thread;
 pub mod redis;

@@ -14,8 +14,8 @@
 //! cost next to nothing, so it is the engine's own cost. A page table costs far more to ask.
 
 use anyhow::Result;
+use isotherm_bench::adaptive::{Attrs, Context, Sample};
 use isotherm_bench::{Log, median, spread};
-use isotherm_heat::adaptive::{Attrs, Context, Sample};
 use isotherm_heat::{Rng, Tiles};
 use isotherm_sys::clock;
 use isotherm_units::{Addr, AddrRange, Bytes, PAGE_SIZE, PageNo};

@@ -9,7 +9,7 @@
 
 use anyhow::Result;
 use isotherm_bench::Log;
-use isotherm_heat::adaptive::{Attrs, Context, Goal};
+use isotherm_bench::adaptive::{Attrs, Context, Goal};
 use isotherm_heat::source::{
     AccessSource, Asked, Attached, BitsSink, ClearedProcess, ClearedSink, Description, Layout, PageSource, Progress,
 };
@@ -154,7 +154,7 @@ impl Memory {
             Memory::Virtual(pids) => {
                 let of = |pid: &u32| host.process(*pid).expect("of this host").areas.iter().map(|a| a.range).collect();
                 // Neighbouring areas are one mapping: where heat changes is not given away.
-                pids.iter().map(of).map(|ranges: Vec<_>| isotherm_heat::adaptive::cover(&ranges, 3)).collect()
+                pids.iter().map(of).map(|ranges: Vec<_>| isotherm_heat::cover(&ranges, 3)).collect()
             }
             Memory::Physical(physical) => vec![vec![physical.range()]],
         }

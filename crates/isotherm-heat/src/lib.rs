@@ -6,10 +6,10 @@
 
 #![forbid(unsafe_code)]
 
-pub mod adaptive;
 mod block;
 mod budget;
 mod clock;
+mod cover;
 mod due;
 mod interval;
 mod mapping;
@@ -30,6 +30,7 @@ mod view;
 pub use block::{BlockBits, HugeHeat, LEAST_IDLE, Ns, PageHeat, Run, Sighting};
 pub use budget::{Bucket, RETOUCH_NS};
 pub use clock::{Clock, VirtualClock};
+pub use cover::cover;
 pub use interval::{Histogram, Interval, STEPS_PER_OCTAVE};
 pub use isotherm_rng::Rng;
 pub use mapping::{MappingBits, MappingTarget, Next};

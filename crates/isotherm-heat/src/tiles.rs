@@ -1,6 +1,6 @@
 //! Regions that tile a target: sorted, disjoint, never empty, whatever is known of each.
 //!
-//! The adaptive engine keeps its counters in them, and whoever else speaks of stretches of memory may keep something else. They lie
+//! `sampled` fits its regions with them, DAMON's algorithm (of the benches) keeps its counters in them, and whoever else speaks of stretches of memory may keep something else. They lie
 //! in one flat list and every change is one pass over it, so that 200,000 regions are ordinary: a list of separately
 //! allocated nodes would spend its time on cache misses, and a tree answers questions by address that no pass ever asks.
 //! [`Tiles::merge`] and [`Tiles::split`] undo each other: whatever one gets wrong, the other puts right a round later.

@@ -21,9 +21,9 @@ mod mix;
 mod piece;
 
 use crate::Rng;
-use crate::adaptive::cover;
 use crate::block::{BlockBits, Ns};
 use crate::budget::{Bucket, RETOUCH_NS};
+use crate::cover::cover;
 use crate::due::{Reads, claim, take_due};
 use crate::regions::{RegionBuilder, carry_ages};
 use crate::target::{CREDIT_S, Tally};

@@ -1,7 +1,7 @@
 //! What is counted of a region, in 12 bytes, and what follows from it.
 
 use super::Attrs;
-use crate::Tile;
+use isotherm_heat::Tile;
 
 /// What is known of a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn and_so_it_is_for_any_counts() {
-        let mut rng = crate::Rng::new(5);
+        let mut rng = isotherm_heat::Rng::new(5);
         for samples in [1, 2, 3, 7, 20, 999] {
             let last = u32::try_from(rng.below(samples + 1)).unwrap();
             let mut region = Counters { last_nr_accesses: last, ..Counters::default() };

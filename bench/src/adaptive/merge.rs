@@ -1,7 +1,7 @@
 //! Merging: neighbours that were accessed alike become one region. A wrong merge is undone by a later split (`split.rs`).
 
 use super::Counters;
-use crate::Tile;
+use isotherm_heat::Tile;
 
 /// Joins `right` into `left` if their counts are at most `bound` apart and both together at most `limit` bytes.
 pub(super) fn join(left: &mut Tile<Counters>, right: &Tile<Counters>, bound: u32, limit: u64) -> bool {
@@ -39,7 +39,7 @@ pub(super) fn next_bound(bound: u32, greatest: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Tiles;
+    use isotherm_heat::Tiles;
     use isotherm_units::{Addr, AddrRange, Bytes};
 
     fn tiles(of: &[(u64, u64, u32, u32)]) -> Tiles<Counters> {

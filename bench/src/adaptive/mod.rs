@@ -1,4 +1,7 @@
-//! Adaptive regions: the access rate of memory too large to look at page by page.
+//! DAMON's algorithm in user space, to be compared with: adaptive regions, the access rate of memory too large to look at page by page.
+//!
+//! `bench-scale` and `bench-sampling` run it. It stands here and not in `isotherm-heat`, since the product samples otherwise (its
+//! `sampled`), and nothing but benches called it.
 //!
 //! A [`Context`] looks at one page of each region and sample, and takes it for the region. What that gets wrong it puts right
 //! itself: after each aggregation neighbours of like rate merge, and what is left is cut in two or three at random, so that a
@@ -23,7 +26,6 @@
 mod attrs;
 mod context;
 mod counters;
-mod cover;
 mod merge;
 mod split;
 mod tune;
@@ -31,4 +33,3 @@ mod tune;
 pub use attrs::{Attrs, AttrsError, Goal};
 pub use context::{Aggregated, Context, Due, Sample};
 pub use counters::{Counters, accesses_bp, moving_sum_bp};
-pub use cover::cover;

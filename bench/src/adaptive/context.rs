@@ -8,7 +8,7 @@
 use super::split::{Limits, cut_on_grid, cut_randomly, cut_to, pieces};
 use super::tune::Score;
 use super::{Attrs, AttrsError, Counters, merge, moving_sum_bp};
-use crate::{Rng, Tile, Tiles};
+use isotherm_heat::{Rng, Tile, Tiles};
 use isotherm_units::{Addr, AddrRange, PAGE_SHIFT, PageNo};
 
 /// One region of one sample.

@@ -2,7 +2,7 @@
 //! A useless split is undone by the next merge (`merge.rs`).
 
 use super::{Attrs, Counters};
-use crate::{Rng, Tile};
+use isotherm_heat::{Rng, Tile};
 use isotherm_units::{Addr, Bytes};
 
 /// The size no region may exceed so that `total` bytes make `min_regions` regions: a multiple of `min_region`.
@@ -104,7 +104,7 @@ pub(super) fn pieces(regions: usize, at_last_split: usize, max_regions: usize) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Tiles;
+    use isotherm_heat::Tiles;
     use isotherm_units::AddrRange;
 
     fn tiles(of: &[(u64, u64)], counters: Counters) -> Tiles<Counters> {

@@ -1,4 +1,7 @@
-//! A few ranges around many mappings.
+//! A few ranges around many mappings, since regions kept in each of ten thousand would be more than there may be.
+//!
+//! `sampled` fits its regions to them; `isotherm-bench` takes them for what DAMON watches of a process. Gaps are bridged, smallest first,
+//! rather than mappings left out: what is hot has to be found wherever it is.
 
 use isotherm_units::AddrRange;
 

@@ -1,7 +1,7 @@
 //! Intervals that follow the accesses: short ones where much is accessed, long ones where little is, towards a [`Goal`].
 
 use super::{Attrs, Counters, Goal};
-use crate::Tiles;
+use isotherm_heat::Tiles;
 
 /// A score of this is the goal met.
 const MET: u64 = 10_000;
