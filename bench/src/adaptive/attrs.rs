@@ -1,5 +1,6 @@
 //! What a user sets: intervals, numbers and sizes of regions, a goal for the intervals. Checked in one place.
 
+use isotherm_heat::tune::IntervalGoal;
 use isotherm_units::{Bytes, PAGE_SIZE};
 use std::fmt;
 
@@ -39,6 +40,14 @@ pub struct Goal {
     pub min_sample_ns: u64,
     /// Nor longer.
     pub max_sample_ns: u64,
+}
+
+impl Goal {
+    /// The same without the number of aggregations, which is counted here.
+    pub(super) fn interval(&self) -> IntervalGoal {
+        let Goal { access_bp, min_sample_ns, max_sample_ns, .. } = *self;
+        IntervalGoal { observed_bp: access_bp, min_interval_ns: min_sample_ns, max_interval_ns: max_sample_ns }
+    }
 }
 
 impl Default for Attrs {

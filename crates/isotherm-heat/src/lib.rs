@@ -25,6 +25,7 @@ mod target;
 mod tiles;
 mod told;
 pub mod track;
+pub mod tune;
 mod view;
 
 pub use block::{BlockBits, HugeHeat, LEAST_IDLE, Ns, PageHeat, Run, Sighting};
