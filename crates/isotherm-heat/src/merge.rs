@@ -26,7 +26,7 @@ pub(crate) fn merge_down_to<P>(
         let excess = parts.len() - most;
         let near = excess < parts.len() / 2;
         let at_once = excess.div_ceil(if near { 8 } else { 2 });
-        if merge_round(parts, excess, at_once, f64::MAX, &loss, &join) == 0 {
+        if merge_round(parts, Round { at_once, most: excess, bound: f64::MAX }, &loss, &join) == 0 {
             return;
         }
     }
@@ -36,19 +36,25 @@ pub(crate) fn merge_down_to<P>(
 pub(crate) fn merge_within<P>(parts: &mut Vec<P>, bound: f64, loss: impl Fn(&P, &P) -> f64, join: impl Fn(&mut P, &P)) {
     loop {
         let at_once = parts.len().div_ceil(8);
-        if merge_round(parts, usize::MAX, at_once, bound, &loss, &join) == 0 {
+        if merge_round(parts, Round { at_once, most: usize::MAX, bound }, &loss, &join) == 0 {
             return;
         }
     }
 }
 
-/// One round: about `at_once` merges, more if more lose no more than the last of these; at most `most`, and none that
-/// loses more than `bound`. Returns how many there were: 0 if none is possible.
+/// How far one round goes: about `at_once` merges, more if more lose no more than the last of these; at most `most`, and none that
+/// loses more than `bound`.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    at_once: usize,
+    most: usize,
+    bound: f64,
+}
+
+/// One round. Returns how many merges there were: 0 if none is possible.
 fn merge_round<P>(
     parts: &mut Vec<P>,
-    most: usize,
-    at_once: usize,
-    bound: f64,
+    Round { at_once, most, bound }: Round,
     loss: &impl Fn(&P, &P) -> f64,
     join: &impl Fn(&mut P, &P),
 ) -> usize {
