@@ -1,7 +1,9 @@
 //! On a made-up process: 200 ms at a time, blocks are cleared and read as asked, and answer from a list of ranges.
 
 use super::*;
-use isotherm_units::Addr;
+use crate::Rng;
+use isotherm_units::{Addr, AddrRange, BLOCK_SIZE, PAGES_PER_BLOCK};
+use std::collections::BTreeMap;
 
 const S: Ns = 1_000_000_000;
 const MS: Ns = 1_000_000;
@@ -64,15 +66,15 @@ impl Process {
 /// The regions tile what was fitted, know where they were looked at, and keep their bound.
 fn check(target: &SampledTarget) {
     let mut tiles: Vec<AddrRange> = Vec::new();
-    for (start, piece) in &target.pieces {
-        assert!(*start < piece.end, "an empty region at {start:?}");
-        assert!(piece.marks.as_slice().iter().all(|m| *start <= m.block && m.block < piece.end), "a mark outside");
+    for (start, piece) in target.pieces.iter() {
+        assert!(start < piece.end, "an empty region at {start:?}");
+        assert!(piece.marks.as_slice().iter().all(|m| start <= m.block && m.block < piece.end), "a mark outside");
         match tiles.last_mut() {
             Some(last) if last.end == start.addr() => last.end = piece.end.addr(),
             _ => tiles.push(AddrRange::new(start.addr(), piece.end.addr())),
         }
     }
-    let mut ranges = target.ranges.clone();
+    let mut ranges = target.pieces.ranges().to_vec();
     ranges.dedup_by(|next, kept| {
         let touch = kept.end == next.start;
         if touch {
@@ -81,7 +83,7 @@ fn check(target: &SampledTarget) {
         touch
     });
     assert_eq!(tiles, ranges);
-    assert!(target.len() <= target.sampling.max_regions, "{} regions", target.len());
+    assert!(target.len() <= target.pieces.max_regions(), "{} regions", target.len());
 }
 
 /// Blocks that are told as hot (touched every second or oftener on average).
@@ -197,7 +199,7 @@ fn holes_and_small_mappings_do_no_harm() {
     let areas: Vec<Area> = (0..500).map(|i| (i * 100, i * 100 + 1 + i % 7, Some((1 + i) * 10 * MS), 16)).collect();
     let (mut process, mut target) = sampled(&areas, 50, 5);
     process.watch(&mut target, 60, 200);
-    assert!(target.ranges.len() <= 25, "bridged");
+    assert!(target.pieces.ranges().len() <= 25, "bridged");
     let resident = target.summarize(50, &[], 0).temperature.resident() as f64 / 512.0;
     let truth = process.populated().len() as f64;
     assert!((0.5..2.0).contains(&(resident / truth)), "{resident} of {truth}");

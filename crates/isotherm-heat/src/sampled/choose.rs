@@ -1,0 +1,241 @@
+//! Which blocks to look at next.
+//!
+//! Half of all looks go where regions that differ have undecided blocks between them; what the budget of clears leaves goes to one random
+//! block of each region in turn, so that what is small and hot is found in the end. Randomness is a seeded generator of its own.
+
+use super::looks::Looks;
+use super::pieces::Pieces;
+use crate::{Ns, Rng};
+use isotherm_units::BlockNo;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Small regions come round at least in this share of the intervals.
+const LEAST_TURNS: f64 = 0.2;
+/// A gap of more blocks than this is cut in four at once, not in two.
+const WIDE_GAP: u64 = 16;
+/// Boundaries visited for each look that may be spent on them.
+const VISITS: usize = 4;
+
+/// Where the last pass stopped, and what it drew.
+#[derive(Debug)]
+pub(crate) struct Chooser {
+    /// Every region has its turn once in this time.
+    interval_ns: Ns,
+    open_from: BlockNo,
+    turn: BlockNo,
+    interval_began: Option<Ns>,
+    /// Blocks drawn at random that are about to be cleared, with the blocks that each stands for.
+    drawn: BTreeMap<BlockNo, f64>,
+    rng: Rng,
+}
+
+/// One pass: what it chooses from, what was chosen, and what may still be.
+#[derive(Debug)]
+pub(crate) struct Pass<'a> {
+    pub pieces: &'a mut Pieces,
+    pub looks: &'a mut Looks,
+    /// Retouches that the looks chosen may still cause.
+    pub allowed: f64,
+    pub chosen: BTreeSet<BlockNo>,
+}
+
+impl Pass<'_> {
+    fn is_over(&self, most: usize) -> bool {
+        self.chosen.len() >= most || self.allowed <= 0.0
+    }
+
+    fn choose(&mut self, block: BlockNo) {
+        if !self.looks.contains(block) && self.chosen.insert(block) {
+            self.allowed -= self.pieces.expected(block);
+        }
+    }
+
+    /// Blocks strictly between two: the middle one, and of a wide gap the quarters.
+    fn choose_within(&mut self, (below, above): (BlockNo, BlockNo), most: usize) {
+        let blocks = above.0 - below.0;
+        self.choose(BlockNo(below.0 + blocks / 2));
+        if blocks > WIDE_GAP {
+            for quarter in [1, 3] {
+                if self.chosen.len() < most {
+                    self.choose(BlockNo(below.0 + blocks * quarter / 4));
+                }
+            }
+        }
+    }
+}
+
+/// A region whose turn it is.
+struct Turn {
+    start: BlockNo,
+    end: BlockNo,
+    is_marked: bool,
+}
+
+impl Chooser {
+    pub fn new(interval_ns: Ns, seed: u64) -> Chooser {
+        Chooser {
+            interval_ns,
+            open_from: BlockNo(0),
+            turn: BlockNo(0),
+            interval_began: None,
+            drawn: BTreeMap::new(),
+            rng: Rng::new(seed),
+        }
+    }
+
+    /// Up to `most` blocks to look at, in address order.
+    pub fn choose(&mut self, now: Ns, most: usize, mut pass: Pass) -> Vec<BlockNo> {
+        self.drawn.clear();
+        self.choose_at_open_ends(most.div_ceil(2), &mut pass);
+        self.choose_in_turn(now, most, &mut pass);
+        // What turns left over.
+        self.choose_at_open_ends(most, &mut pass);
+        pass.chosen.into_iter().collect()
+    }
+
+    /// How many blocks one that was chosen in the last pass stands for, if it was drawn at random.
+    pub fn stands_for(&self, block: BlockNo) -> Option<f64> {
+        self.drawn.get(&block).copied()
+    }
+
+    fn choose_at_open_ends(&mut self, most: usize, pass: &mut Pass) {
+        while !pass.is_over(most) {
+            let Some(block) = pass.pieces.next_doubted() else { break };
+            // A look that only waits for its late reads makes room for a new one.
+            if !pass.looks.is_undecided(block) {
+                pass.looks.end(block);
+            }
+            pass.choose(block);
+        }
+        for _ in 0..pass.pieces.open_ends().min(VISITS * most) {
+            if pass.is_over(most) {
+                return;
+            }
+            let Some(cut) = pass.pieces.next_open(self.open_from) else { return };
+            self.open_from = cut.next();
+            match pass.pieces.open_gap(cut) {
+                Some((below, above)) if !pass.looks.are_between(below, above) => {
+                    pass.choose_within((below, above), most);
+                }
+                // They are being looked at, or there are none.
+                _ => {}
+            }
+        }
+    }
+
+    /// One random block of each region in turn. Larger than its share: every time; small ones: less often.
+    fn choose_in_turn(&mut self, now: Ns, most: usize, pass: &mut Pass) {
+        let cap = pass.pieces.cap();
+        while !pass.is_over(most) {
+            let Some(Turn { start, end, is_marked }) = self.next_turn(now, pass.pieces) else { return };
+            let blocks = end.0 - start.0;
+            let wanted = if is_marked { (blocks as f64 / cap as f64).clamp(LEAST_TURNS, 1.0) } else { 1.0 };
+            if self.rng.below(1000) as f64 >= wanted * 1000.0 {
+                continue;
+            }
+            let block = BlockNo(start.0 + self.rng.below(blocks));
+            let stands_for = blocks as f64 / wanted;
+            if pass.looks.is_undecided(block) {
+                // It is being looked at anyway.
+                pass.looks.let_stand(block, stands_for, pass.pieces.early_of(block));
+                continue;
+            }
+            // Passing over a block because it is looked at for its late reads would pass over cold ones mostly.
+            pass.looks.end(block);
+            pass.choose(block);
+            self.drawn.insert(block, stands_for);
+        }
+    }
+
+    /// The next region in turn. `None` if all had theirs in this interval.
+    fn next_turn(&mut self, now: Ns, pieces: &Pieces) -> Option<Turn> {
+        let began = *self.interval_began.get_or_insert(now);
+        let next = pieces.from(self.turn).or_else(|| {
+            if now < began.saturating_add(self.interval_ns) {
+                return None;
+            }
+            self.interval_began = Some(now);
+            self.turn = BlockNo(0);
+            pieces.iter().next()
+        });
+        let (start, piece) = next?;
+        self.turn = piece.end;
+        Some(Turn { start, end: piece.end, is_marked: piece.marks.last().is_some() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::mix::{Finding, Look, Mix, OUTCOMES};
+    use super::*;
+    use crate::Mask;
+
+    const S: Ns = 1_000_000_000;
+
+    struct Target(Pieces, Looks, Chooser);
+
+    /// 100 blocks in regions of up to ten.
+    fn target() -> Target {
+        let mut pieces = Pieces::new(20, None);
+        pieces.refit(&(0..100).map(BlockNo).collect::<Vec<_>>());
+        Target(pieces, Looks::new(), Chooser::new(S, 1))
+    }
+
+    impl Target {
+        fn choose(&mut self, now: Ns, most: usize, allowed: f64) -> Vec<u64> {
+            let Target(pieces, looks, chooser) = self;
+            let chosen = chooser.choose(now, most, Pass { pieces, looks, allowed, chosen: BTreeSet::new() });
+            chosen.iter().map(|block| block.0).collect()
+        }
+
+        /// A look at `block` finds all of its pages touched at once, or never.
+        fn settle(&mut self, block: u64, is_hot: bool) {
+            let mut counts = [0; OUTCOMES];
+            counts[if is_hot { 0 } else { OUTCOMES - 1 }] = 512;
+            self.0.settle(0, BlockNo(block), &Finding { mix: Mix::of_counts(counts), resident: 1.0, huge: false });
+        }
+    }
+
+    #[test]
+    fn each_region_has_one_turn_an_interval() {
+        let mut target = target();
+        let chosen = target.choose(0, 1000, 1e9);
+        assert_eq!(chosen.iter().map(|block| block / 10).collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
+        assert!(chosen.iter().all(|block| target.2.stands_for(BlockNo(*block)) == Some(10.0)));
+        assert!(target.choose(S - 1, 1000, 1e9).is_empty());
+        assert_eq!(target.choose(S, 1000, 1e9).len(), 10);
+    }
+
+    #[test]
+    fn no_more_are_chosen_than_the_budgets_allow() {
+        assert!(target().choose(0, 1000, 0.0).is_empty());
+        assert_eq!(target().choose(0, 3, 1e9).len(), 3);
+        // Of what is not known 51.2 retouches are expected: two leave none of 100.
+        assert_eq!(target().choose(0, 1000, 100.0).len(), 2);
+    }
+
+    #[test]
+    fn what_lies_between_regions_that_differ_comes_first_and_once() {
+        let mut target = target();
+        for no in 0..10 {
+            target.settle(no * 10 + 5, no >= 5);
+        }
+        assert_eq!(target.0.open_gap(BlockNo(50)), Some((BlockNo(45), BlockNo(55))));
+        assert_eq!(target.choose(0, 1, 1e9), [50]);
+        target.1.begin(BlockNo(50), Look::new(0, Mask::NONE, 0.0));
+        assert!(target.choose(0, 1, 1e9)[0] < 10, "while it is looked at, turns begin");
+        for block in 46..55 {
+            target.settle(block, block >= 50);
+        }
+        assert_eq!(target.0.open_gap(BlockNo(50)), None, "each block is known");
+    }
+
+    #[test]
+    fn a_wide_gap_is_cut_in_four() {
+        let Target(mut pieces, mut looks, _) = target();
+        let mut pass = Pass { pieces: &mut pieces, looks: &mut looks, allowed: 1e9, chosen: BTreeSet::new() };
+        pass.choose_within((BlockNo(10), BlockNo(26)), 9);
+        pass.choose_within((BlockNo(40), BlockNo(60)), 3);
+        assert_eq!(pass.chosen.iter().map(|b| b.0).collect::<Vec<_>>(), [18, 45, 50], "and no more than asked for");
+    }
+}

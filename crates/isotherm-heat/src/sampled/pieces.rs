@@ -1,0 +1,377 @@
+//! The regions of a sampled target: what each is like, where it ends, and which ends are worth visiting.
+//!
+//! They tile what is populated, bridged where there are too many gaps. A look that disagrees with its region cuts it at once; ends move
+//! as looks come in; [`super::tidy`] makes few of many. An end is *open* while blocks lie between the last look below and the first above
+//! it: which of those to look at is [`super::choose`]'s business.
+
+use super::mix::{Finding, Mix};
+use super::piece::{Mark, Piece, middle};
+use super::tidy::{self, Limits};
+use crate::Ns;
+use crate::cover::cover;
+use crate::tiles::{Tile, Tiles};
+use isotherm_units::{AddrRange, BLOCK_SIZE, BlockNo, Bytes, PAGES_PER_BLOCK};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A mark this old next to news is looked at again.
+const STALE: Ns = 20_000_000_000;
+
+/// All regions, by where they start.
+#[derive(Debug)]
+pub(crate) struct Pieces {
+    max_regions: usize,
+    max_region: Option<Bytes>,
+    pieces: BTreeMap<BlockNo, Piece>,
+    /// What was populated when last fitted, in ranges of whole blocks.
+    ranges: Vec<AddrRange>,
+    blocks: u64,
+    /// Ends of regions that differ and between whose marks there is room.
+    open: BTreeSet<BlockNo>,
+    doubted: BTreeSet<BlockNo>,
+    /// Looks taken in since the last tidying.
+    settled: usize,
+}
+
+impl Pieces {
+    /// None yet; at most `max_regions` (at least 2), none of them larger than `max_region` where that allows.
+    pub fn new(max_regions: usize, max_region: Option<Bytes>) -> Pieces {
+        Pieces {
+            max_regions: max_regions.max(2),
+            max_region,
+            pieces: BTreeMap::new(),
+            ranges: Vec::new(),
+            blocks: 0,
+            open: BTreeSet::new(),
+            doubted: BTreeSet::new(),
+            settled: 0,
+        }
+    }
+
+    pub fn set_max_regions(&mut self, max_regions: usize) {
+        let max_regions = max_regions.max(2);
+        if max_regions != self.max_regions {
+            self.max_regions = max_regions;
+            self.tidy();
+        }
+    }
+
+    /// Takes in which blocks are populated now (sorted).
+    pub fn refit(&mut self, populated: &[BlockNo]) {
+        let ranges = cover(&ranges_of(populated), (self.max_regions / 2).max(1));
+        if ranges == self.ranges {
+            return;
+        }
+        self.blocks = ranges.iter().map(|r| r.len().0 / BLOCK_SIZE).sum();
+        let tile = |(start, piece): (&BlockNo, &Piece)| Tile {
+            range: AddrRange::new(start.addr(), piece.end.addr()),
+            of: *piece,
+        };
+        let mut tiles = Tiles::from_sorted(self.pieces.iter().map(tile));
+        tiles.refit(&ranges, Bytes(BLOCK_SIZE), |_| Piece::default());
+        self.pieces.clear();
+        for tile in tiles.iter() {
+            let (start, end) = (tile.range.start.block(), tile.range.end.block());
+            self.pieces.insert(start, tile.of.part(start, end));
+        }
+        self.ranges = ranges;
+        self.tidy();
+    }
+
+    /// All, in address order.
+    pub fn iter(&self) -> impl Iterator<Item = (BlockNo, &Piece)> {
+        self.pieces.iter().map(|(start, piece)| (*start, piece))
+    }
+
+    /// The first that starts at `from` or after it.
+    pub fn from(&self, from: BlockNo) -> Option<(BlockNo, &Piece)> {
+        self.pieces.range(from..).next().map(|(start, piece)| (*start, piece))
+    }
+
+    /// The one that `block` is in.
+    pub fn at(&self, block: BlockNo) -> Option<(BlockNo, &Piece)> {
+        let (start, piece) = self.pieces.range(..=block).next_back()?;
+        (block < piece.end).then_some((*start, piece))
+    }
+
+    pub fn len(&self) -> usize {
+        self.pieces.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Blocks in all of them.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// What was populated when last fitted.
+    #[cfg(test)]
+    pub fn ranges(&self) -> &[AddrRange] {
+        &self.ranges
+    }
+
+    #[cfg(test)]
+    pub fn max_regions(&self) -> usize {
+        self.max_regions
+    }
+
+    /// The fair share of a region, doubled, in blocks.
+    pub fn cap(&self) -> u64 {
+        let fair = (self.blocks * 2).div_ceil(self.max_regions as u64);
+        let most = self.max_region.map_or(u64::MAX, |b| b.0 / BLOCK_SIZE);
+        fair.min(most).max(1)
+    }
+
+    /// Retouches to expect of a look at `block`.
+    pub fn expected(&self, block: BlockNo) -> f64 {
+        let Some((_, piece)) = self.at(block) else { return 0.0 };
+        if piece.huge > 0.5 {
+            return 1.0;
+        }
+        let known = if piece.early.is_known() { piece.early.touched_early() } else { 0.1 };
+        known * PAGES_PER_BLOCK as f64
+    }
+
+    /// The early mix of the region that `block` is in, if it is known.
+    pub fn early_of(&self, block: BlockNo) -> Option<Mix> {
+        self.at(block).map(|(_, piece)| piece.early).filter(Mix::is_known)
+    }
+
+    /// Takes a block that was looked at long ago and borders on news, if there is one.
+    pub fn next_doubted(&mut self) -> Option<BlockNo> {
+        self.doubted.pop_first()
+    }
+
+    /// How many ends are open, as far as is known.
+    pub fn open_ends(&self) -> usize {
+        self.open.len()
+    }
+
+    /// The next open end from `from` on, round and round.
+    pub fn next_open(&self, from: BlockNo) -> Option<BlockNo> {
+        self.open.range(from..).next().or_else(|| self.open.first()).copied()
+    }
+
+    /// The same of its undecided blocks as [`Pieces::gap_at`]; if there are none the end is open no more.
+    pub fn open_gap(&mut self, cut: BlockNo) -> Option<(BlockNo, BlockNo)> {
+        let gap = self.gap_at(cut);
+        if gap.is_none() {
+            self.open.remove(&cut);
+        }
+        gap
+    }
+
+    /// The undecided blocks between two regions that differ: those strictly between the two returned. `None` if there are none.
+    fn gap_at(&self, cut: BlockNo) -> Option<(BlockNo, BlockNo)> {
+        let right = self.pieces.get(&cut)?;
+        let (start, left) = self.pieces.range(..cut).next_back().filter(|(_, p)| p.end == cut)?;
+        if left.is_like(right) {
+            return None;
+        }
+        // A region without marks may be anything: its middle is looked at.
+        let below = left.marks.last().map_or(*start, |m| m.block);
+        let above = right.marks.first().map_or(right.end, |m| m.block);
+        (above.0 - below.0 > 1).then_some((below, above))
+    }
+
+    /// Gives what was found in `block` to a region: its own, a neighbour, or a new one.
+    pub fn settle(&mut self, now: Ns, block: BlockNo, found: &Finding) {
+        let Some((start, piece)) = self.at(block) else { return };
+        let mark = Mark { block, at: now, mix: found.mix.into() };
+        if piece.agrees(found) {
+            self.pieces.get_mut(&start).expect("just found").learn(mark, found);
+            self.redraw_ends(start);
+        } else {
+            self.contradict(start, mark, found);
+        }
+        self.settled += 1;
+        if self.settled > self.pieces.len() / 2 + 64 || self.pieces.len() > self.max_regions {
+            self.tidy();
+        }
+    }
+
+    /// Takes in how the rest of a look at `block` went.
+    pub fn learn_late(&mut self, block: BlockNo, found: &Finding) {
+        if let Some((start, _)) = self.at(block) {
+            self.pieces.get_mut(&start).expect("just found").learn_late(found);
+        }
+    }
+
+    /// Puts the ends of the region at `start` midway between its marks and those of neighbours that differ.
+    fn redraw_ends(&mut self, start: BlockNo) {
+        let start = self.redraw(start);
+        let Some(end) = self.pieces.get(&start).map(|p| p.end) else { return };
+        if self.pieces.contains_key(&end) {
+            self.redraw(end);
+        }
+    }
+
+    /// The same for one end, which is where a region starts. Returns where it starts now.
+    fn redraw(&mut self, cut: BlockNo) -> BlockNo {
+        let Some(right) = self.pieces.get(&cut).copied() else { return cut };
+        let Some((&start, left)) = self.pieces.range(..cut).next_back().filter(|(_, p)| p.end == cut) else {
+            return cut;
+        };
+        if left.is_like(&right) {
+            self.open.remove(&cut);
+            return cut;
+        }
+        let (Some(below), Some(above)) = (left.marks.last(), right.marks.first()) else { return self.opened(cut) };
+        let middle = middle(below.block, above.block);
+        if middle != cut {
+            self.open.remove(&cut);
+            self.pieces.remove(&cut);
+            self.pieces.get_mut(&start).expect("just found").end = middle;
+            self.pieces.insert(middle, right);
+        }
+        self.opened(middle)
+    }
+
+    fn opened(&mut self, cut: BlockNo) -> BlockNo {
+        if self.gap_at(cut).is_some() {
+            self.open.insert(cut);
+        } else {
+            self.open.remove(&cut);
+        }
+        cut
+    }
+
+    /// A look has found in the region at `start` what it is not like.
+    fn contradict(&mut self, start: BlockNo, mark: Mark, found: &Finding) {
+        let mut old = self.pieces.remove(&start).expect("the caller found it");
+        old.marks.forget(mark.block);
+        let (below, above) = old.marks.around(mark.block);
+        self.doubt(below, mark.at);
+        self.doubt(above, mark.at);
+        let hole = Hole {
+            from: below.map_or(start, |m| middle(m.block, mark.block)),
+            to: above.map_or(old.end, |m| middle(mark.block, m.block)),
+            reaches_start: below.is_none(),
+            reaches_end: above.is_none(),
+        };
+        if below.is_some() {
+            self.pieces.insert(start, old.part(start, hole.from));
+        }
+        if above.is_some() {
+            self.pieces.insert(hole.to, old.part(hole.to, old.end));
+        }
+        let start = self.grow_neighbour(hole, found).unwrap_or_else(|| {
+            self.pieces.insert(hole.from, Piece::new(hole.to));
+            hole.from
+        });
+        self.pieces.get_mut(&start).expect("just made").learn(mark, found);
+        self.redraw_ends(start);
+    }
+
+    /// Gives a hole to a neighbour that what was `found` there is like, if there is one. Returns where that starts.
+    fn grow_neighbour(&mut self, hole: Hole, found: &Finding) -> Option<BlockNo> {
+        let fits = |p: &Piece| p.is_known() && p.early.is_known() && p.agrees(found);
+        let before = self.pieces.range_mut(..hole.from).next_back();
+        if let Some((start, piece)) = before.filter(|(_, p)| hole.reaches_start && p.end == hole.from && fits(p)) {
+            piece.end = hole.to;
+            return Some(*start);
+        }
+        let after = self.pieces.get(&hole.to).copied().filter(|p| hole.reaches_end && fits(p))?;
+        self.pieces.remove(&hole.to);
+        self.pieces.insert(hole.from, after);
+        Some(hole.from)
+    }
+
+    fn doubt(&mut self, mark: Option<Mark>, now: Ns) {
+        if let Some(mark) = mark.filter(|m| now.saturating_sub(m.at) > STALE) {
+            self.doubted.insert(mark.block);
+        }
+    }
+
+    fn tidy(&mut self) {
+        self.settled = 0;
+        let list = std::mem::take(&mut self.pieces).into_iter().collect();
+        let tidied = tidy::tidied(list, Limits { max_regions: self.max_regions, cap: self.cap() });
+        self.pieces = tidied.pieces.into_iter().collect();
+        self.open.extend(tidied.seams);
+        self.open = std::mem::take(&mut self.open).into_iter().filter(|cut| self.gap_at(*cut).is_some()).collect();
+    }
+}
+
+/// What is cut out of a region around a look that contradicts it.
+#[derive(Clone, Copy, Debug)]
+struct Hole {
+    from: BlockNo,
+    to: BlockNo,
+    /// No look on that side agreed with the region, so the neighbour there may have it.
+    reaches_start: bool,
+    reaches_end: bool,
+}
+
+/// Runs of neighbouring blocks.
+fn ranges_of(blocks: &[BlockNo]) -> Vec<AddrRange> {
+    let mut ranges: Vec<AddrRange> = Vec::new();
+    for block in blocks {
+        match ranges.last_mut() {
+            Some(last) if last.end == block.addr() => last.end = block.next().addr(),
+            _ => ranges.push(block.range()),
+        }
+    }
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::mix::OUTCOMES;
+    use super::*;
+
+    fn found(outcome: usize) -> Finding {
+        let mut counts = [0; OUTCOMES];
+        counts[outcome] = 512;
+        Finding { mix: Mix::of_counts(counts), resident: 1.0, huge: false }
+    }
+
+    fn bounds(pieces: &Pieces) -> Vec<(u64, u64)> {
+        pieces.iter().map(|(start, piece)| (start.0, piece.end.0)).collect()
+    }
+
+    /// One region of 100 blocks, known to be untouched by looks at blocks 10 and 90.
+    fn cold() -> Pieces {
+        let mut pieces = Pieces::new(2, None);
+        pieces.refit(&(0..100).map(BlockNo).collect::<Vec<_>>());
+        pieces.max_regions = 20;
+        for block in [10, 90] {
+            pieces.settle(0, BlockNo(block), &found(OUTCOMES - 1));
+        }
+        pieces
+    }
+
+    #[test]
+    fn a_look_that_disagrees_cuts_its_region_midway_to_the_looks_that_agreed() {
+        let mut pieces = cold();
+        pieces.settle(0, BlockNo(50), &found(0));
+        assert_eq!(bounds(&pieces), [(0, 30), (30, 70), (70, 100)]);
+        assert_eq!(pieces.open_gap(BlockNo(30)), Some((BlockNo(10), BlockNo(50))));
+        pieces.settle(0, BlockNo(30), &found(0));
+        assert_eq!(bounds(&pieces), [(0, 20), (20, 70), (70, 100)], "the end moves midway again");
+    }
+
+    #[test]
+    fn at_an_end_the_neighbour_that_is_like_it_grows() {
+        let mut pieces = cold();
+        pieces.settle(0, BlockNo(50), &found(0));
+        // No look below 10 agreed with the first region: block 5 hot cuts a region of its own, as there is no neighbour.
+        pieces.settle(0, BlockNo(5), &found(0));
+        assert_eq!(bounds(&pieces), [(0, 8), (8, 30), (30, 70), (70, 100)]);
+        // Above 10 the neighbour is hot, and gets what is found so.
+        pieces.settle(0, BlockNo(28), &found(0));
+        assert_eq!(bounds(&pieces), [(0, 8), (8, 19), (19, 70), (70, 100)]);
+    }
+
+    #[test]
+    fn old_looks_beside_news_are_doubted() {
+        let mut pieces = cold();
+        pieces.settle(STALE, BlockNo(50), &found(0));
+        assert_eq!(pieces.next_doubted(), None, "just that old");
+        let mut pieces = cold();
+        pieces.settle(STALE + 1, BlockNo(50), &found(0));
+        assert_eq!([(); 3].map(|()| pieces.next_doubted()), [Some(BlockNo(10)), Some(BlockNo(90)), None]);
+    }
+}

@@ -1,0 +1,106 @@
+//! What regions say, in the form in which all targets are reported: regions of pages, and histograms.
+//!
+//! Looks tell shares, reports count pages: every number of pages here is an estimate, rounded so that they add up.
+
+use super::mix::Kinds;
+use super::piece::Piece;
+use super::surplus::Surplus;
+use crate::regions::RegionBuilder;
+use crate::view::Summary;
+use crate::{Interval, Region};
+use isotherm_units::{AddrRange, BlockNo, PAGES_PER_BLOCK};
+
+/// At most `max_regions`, of `pieces` in address order.
+pub(crate) fn regions<'a>(pieces: impl Iterator<Item = (BlockNo, &'a Piece)>, max_regions: usize) -> Vec<Region> {
+    let mut builder = RegionBuilder::new();
+    let mut alike: Option<(BlockNo, Piece)> = None;
+    for (start, piece) in pieces {
+        match &mut alike {
+            Some((from, all)) if all.end == start && all.is_like(piece) => {
+                let blocks = all.end.0 - from.0;
+                all.join(piece, blocks, piece.end.0 - start.0);
+            }
+            other => {
+                if let Some((from, all)) = other.replace((start, *piece)) {
+                    tell(&mut builder, from, &all);
+                }
+            }
+        }
+    }
+    if let Some((from, all)) = alike {
+        tell(&mut builder, from, &all);
+    }
+    builder.finish(max_regions)
+}
+
+/// The histograms, without regions: by region, and then corrected by what random looks were off.
+pub(crate) fn histograms<'a>(pieces: impl Iterator<Item = (BlockNo, &'a Piece)>, surplus: &Surplus) -> Summary {
+    let (mut known, mut known_pages, mut unmeasured) = (Kinds::default(), 0, 0);
+    for (start, piece) in pieces {
+        let pages = resident(start, piece);
+        match piece.told() {
+            Some(kinds) => {
+                known.add(&kinds, pages as f64);
+                known_pages += pages;
+            }
+            None => unmeasured += pages,
+        }
+    }
+    surplus.correct(&mut known, known_pages);
+    let mut sum = Summary::default();
+    for (interval, idle, pages) in whole_pages(&known, known_pages) {
+        sum.temperature.add(interval, pages);
+        sum.idle.add(idle, pages);
+    }
+    for histogram in [&mut sum.temperature, &mut sum.idle] {
+        histogram.add(Interval::UNMEASURED, unmeasured);
+    }
+    sum
+}
+
+fn tell(builder: &mut RegionBuilder, start: BlockNo, piece: &Piece) {
+    let pages = resident(start, piece);
+    let counted = match piece.told() {
+        Some(kinds) => {
+            let mut of_pages = Kinds::default();
+            of_pages.add(&kinds, pages as f64);
+            whole_pages(&of_pages, pages)
+        }
+        None => vec![(Interval::UNMEASURED, Interval::UNMEASURED, pages)],
+    };
+    if pages > 0 {
+        let huge = part_of(pages, f64::from(piece.huge));
+        builder.mixed(AddrRange::new(start.addr(), piece.end.addr()), huge, &counted);
+    }
+}
+
+/// Pages present in a region, as far as its looks tell.
+fn resident(start: BlockNo, piece: &Piece) -> u64 {
+    let all = (piece.end.0 - start.0) * PAGES_PER_BLOCK as u64;
+    if piece.is_known() { part_of(all, f64::from(piece.resident)) } else { all }
+}
+
+/// Interval, idle time and number of pages, `all` together.
+fn whole_pages(kinds: &Kinds, all: u64) -> Vec<(Interval, Interval, u64)> {
+    let mut left = all;
+    let mut counted: Vec<_> = kinds
+        .intervals()
+        .map(|(interval, idle, pages)| {
+            let pages = part_of(1, pages).min(left);
+            left -= pages;
+            (interval, idle, pages)
+        })
+        .collect();
+    match counted.last_mut() {
+        // What rounding has left over.
+        Some(last) => last.2 += left,
+        None => counted.push((Interval::UNMEASURED, Interval::UNMEASURED, left)),
+    }
+    counted.retain(|c| c.2 > 0);
+    counted
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share, 0 to 1, of a number of pages")]
+fn part_of(pages: u64, share: f64) -> u64 {
+    (pages as f64 * share).round() as u64
+}

@@ -1,0 +1,143 @@
+//! Keeping regions few: those that are alike become one, and what is larger than it may be is cut. DAMON's merge and split, by what looks say.
+//!
+//! Pure: takes a list of regions in address order and returns another that tiles the same blocks. [`super::pieces`] decides when, and
+//! knows which of the ends that come of it are worth visiting.
+
+use super::piece::Piece;
+use isotherm_units::BlockNo;
+
+/// Where a region starts, and the region.
+pub(crate) type Placed = (BlockNo, Piece);
+
+/// How many regions there may be, and how large each.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub max_regions: usize,
+    /// The largest region, in blocks; gives way where the number of regions could not be kept otherwise.
+    pub cap: u64,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub(crate) struct Tidied {
+    pub pieces: Vec<Placed>,
+    /// Ends between two parts of what was one region, seen by now to be of two kinds.
+    pub seams: Vec<BlockNo>,
+}
+
+/// Merges regions that are alike, the most alike first if there are too many, and cuts what is larger than the cap.
+pub(crate) fn tidied(mut list: Vec<Placed>, limits: Limits) -> Tidied {
+    let Limits { max_regions, cap } = limits;
+    merge(&mut list, |a, b| a.is_like(b), cap);
+    let mut bound = 0.5;
+    while list.len() > max_regions && bound < 256.0 {
+        // Once everything within the cap is one, it has to give way; separate ranges were bridged by `refit`.
+        merge(&mut list, |a, b| a.unlike(b) <= bound, if bound < 64.0 { cap } else { u64::MAX });
+        bound *= 2.0;
+    }
+    let mut room = max_regions.saturating_sub(list.len()) as u64;
+    let mut tidied = Tidied::default();
+    for (start, piece) in list {
+        if let Some(seam) = piece.seam().filter(|_| room > 0) {
+            room -= 1;
+            tidied.pieces.push((start, piece.part_by_marks(start, seam)));
+            tidied.pieces.push((seam, piece.part_by_marks(seam, piece.end)));
+            tidied.seams.push(seam);
+            continue;
+        }
+        let cells = (piece.end.0 - start.0).div_ceil(cap).min(room + 1);
+        room -= cells - 1;
+        tidied.pieces.extend(cut(start, &piece, cells));
+    }
+    tidied
+}
+
+/// `piece` in so many parts of about the same size.
+fn cut(start: BlockNo, piece: &Piece, cells: u64) -> impl Iterator<Item = Placed> {
+    let blocks = piece.end.0 - start.0;
+    let bound = move |no: u64| BlockNo(start.0 + blocks / cells * no + blocks % cells * no / cells);
+    (0..cells).map(move |no| (bound(no), piece.part(bound(no), bound(no + 1))))
+}
+
+fn merge(list: &mut Vec<Placed>, alike: impl Fn(&Piece, &Piece) -> bool, cap: u64) {
+    list.dedup_by(|(next_start, next), (start, kept)| {
+        let blocks = next.end.0 - start.0;
+        let joined = kept.end == *next_start && blocks <= cap && alike(kept, next);
+        if joined {
+            kept.join(next, next_start.0 - start.0, next.end.0 - next_start.0);
+        }
+        joined
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::mix::{Finding, Mix, OUTCOMES, READS};
+    use super::super::piece::Mark;
+    use super::*;
+
+    fn found(hot_pages: u32) -> Finding {
+        let mut counts = [0; OUTCOMES];
+        (counts[0], counts[READS]) = (hot_pages, 512 - hot_pages);
+        Finding { mix: Mix::of_counts(counts), resident: 1.0, huge: false }
+    }
+
+    /// Regions that touch, from block 0: where each ends, and of how many hot pages a block the looks at it say.
+    fn list(of: &[(u64, &[u32])]) -> Vec<Placed> {
+        let mut start = BlockNo(0);
+        of.iter()
+            .map(|(end, looks)| {
+                let mut piece = Piece::new(BlockNo(*end));
+                for (no, hot) in (0..).zip(*looks) {
+                    let found = found(*hot);
+                    piece.learn(Mark { block: BlockNo(start.0 + no), at: 0, mix: found.mix.into() }, &found);
+                }
+                (std::mem::replace(&mut start, piece.end), piece)
+            })
+            .collect()
+    }
+
+    fn bounds(pieces: &[Placed]) -> Vec<(u64, u64)> {
+        pieces.iter().map(|(start, piece)| (start.0, piece.end.0)).collect()
+    }
+
+    #[test]
+    fn like_ones_become_one_up_to_the_cap() {
+        let four: &[(u64, &[u32])] = &[(10, &[0]), (20, &[0]), (30, &[512]), (40, &[512])];
+        let at = |cap| bounds(&tidied(list(four), Limits { max_regions: 100, cap }).pieces);
+        assert_eq!(at(20), [(0, 20), (20, 40)]);
+        assert_eq!(at(19), [(0, 10), (10, 20), (20, 30), (30, 40)]);
+        assert_eq!(
+            at(5),
+            [(0, 5), (5, 10), (10, 15), (15, 20), (20, 25), (25, 30), (30, 35), (35, 40)],
+            "and cut to it"
+        );
+    }
+
+    #[test]
+    fn too_many_are_merged_the_most_alike_first_whatever_the_cap() {
+        let three: &[(u64, &[u32])] = &[(10, &[0]), (20, &[120]), (30, &[512])];
+        let at = |max_regions| bounds(&tidied(list(three), Limits { max_regions, cap: 10 }).pieces);
+        assert_eq!(at(3), [(0, 10), (10, 20), (20, 30)]);
+        assert_eq!(at(1), [(0, 30)]);
+        let wide = tidied(list(three), Limits { max_regions: 2, cap: 30 });
+        assert_eq!(bounds(&wide.pieces), [(0, 20), (20, 30)]);
+    }
+
+    #[test]
+    fn what_is_of_two_kinds_is_cut_between_them_if_there_is_room() {
+        // Looks at blocks 0 to 5.
+        let one: &[(u64, &[u32])] = &[(100, &[512, 512, 512, 0, 0, 0])];
+        let at = |max_regions| tidied(list(one), Limits { max_regions, cap: 100 });
+        assert_eq!((bounds(&at(2).pieces), at(2).seams), (vec![(0, 3), (3, 100)], vec![BlockNo(3)]));
+        assert_eq!((bounds(&at(1).pieces), at(1).seams), (vec![(0, 100)], vec![]));
+    }
+
+    #[test]
+    fn parts_are_of_about_the_same_size_and_no_more_than_there_is_room_for() {
+        let one: &[(u64, &[u32])] = &[(10, &[0])];
+        let at = |max_regions, cap| bounds(&tidied(list(one), Limits { max_regions, cap }).pieces);
+        assert_eq!(at(100, 3), [(0, 2), (2, 5), (5, 7), (7, 10)]);
+        assert_eq!(at(3, 1), [(0, 3), (3, 6), (6, 10)]);
+    }
+}
