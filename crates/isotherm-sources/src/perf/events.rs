@@ -3,7 +3,8 @@
 //! Best is what samples memory accesses: loads and stores of Intel's PEBS, operations of AMD's IBS. Whether it does is tried and not
 //! assumed: a virtual machine may list events that count and never sample. Where there is none, page faults.
 
-use super::{Options, SAMPLE_NS};
+use super::budget::SAMPLE_NS;
+use super::options::Options;
 use crate::Error;
 use isotherm_heat::Silence;
 use isotherm_host::HostRoots;

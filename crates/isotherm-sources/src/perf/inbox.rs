@@ -4,6 +4,7 @@
 //! when somebody has noticed that they were started. The first touches of a new process are among those, so what nobody claims is
 //! kept for a while. Each sample is taken once only: a process has one listener, and what another one hears of it is dropped.
 
+use super::options::PHYSICAL_PID;
 use super::verdict::Evidence;
 use isotherm_heat::{Access, Ns};
 use isotherm_sys::perf::Sample;
@@ -174,7 +175,7 @@ impl Inbox {
     /// Takes in a sample.
     pub fn take(&mut self, listener: ListenerId, sample: &Sample<'_>) {
         self.weighed += sample.period.max(1);
-        let pid = if self.decoding.physical { super::Perf::PHYSICAL } else { sample.pid };
+        let pid = if self.decoding.physical { PHYSICAL_PID } else { sample.pid };
         let mut queue = self.queues.get_mut(&pid);
         if let Some(queue) = &mut queue {
             if queue.listener != listener {
@@ -382,10 +383,10 @@ mod tests {
     #[test]
     fn physical_samples_belong_to_the_machine() {
         let mut inbox = Inbox::new(Decoding { ibs: false, physical: true });
-        inbox.open(super::super::Perf::PHYSICAL, 1, &[1], S);
+        inbox.open(PHYSICAL_PID, 1, &[1], S);
         inbox.take(1, &Sample { phys_addr: 0x5000, ..sample(7, S, 0x1000) });
         inbox.take(1, &sample(7, S, 0x1000));
-        assert_eq!(pages_of(&mut inbox, super::super::Perf::PHYSICAL), [5]);
+        assert_eq!(pages_of(&mut inbox, PHYSICAL_PID), [5]);
         assert_eq!(inbox.evidence().no_address, 1);
     }
 

@@ -52,8 +52,8 @@ impl Listeners {
     pub fn open(&mut self, chosen: &mut Chosen, physical: bool, rate: Rate, whom: Whom) -> Result<ListenerId, Error> {
         // The host is listened to instead of all others, which are closed next.
         let others = if whom == Whom::Host { 0 } else { self.list.len() };
-        let bytes = ring_bytes(&self.roots, others);
-        let rings = open(&self.roots, chosen, physical, rate, &whom, bytes)?;
+        let request = Request { whom: &whom, physical, rate, ring_bytes: ring_bytes(&self.roots, others) };
+        let rings = open(&self.roots, chosen, &request)?;
         let inode = inode(&whom);
         self.list.push(Listener { id: self.next, whom, inode, rings, share: 1.0, before: (0, 0) });
         self.next += 1;
@@ -155,16 +155,21 @@ impl Listener {
     }
 }
 
-/// Opens rings, without listening to them any further: to see whether it can be done.
-pub(super) fn open(
-    roots: &HostRoots,
-    chosen: &mut Chosen,
-    physical: bool,
-    rate: Rate,
-    whom: &Whom,
-    bytes: usize,
-) -> Result<Rings, Error> {
-    let open = |chosen: &Chosen| Rings::open(&roots.sys, &chosen.parts(physical, rate), whom, bytes);
+/// What rings are opened for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request<'a> {
+    pub whom: &'a Whom,
+    /// Samples by physical address.
+    pub physical: bool,
+    pub rate: Rate,
+    /// Of each ring, rounded up to what the kernel takes.
+    pub ring_bytes: usize,
+}
+
+/// Opens rings for what was `chosen`, which learns what was granted, without listening to them any further.
+pub(super) fn open(roots: &HostRoots, chosen: &mut Chosen, request: &Request) -> Result<Rings, Error> {
+    let Request { whom, physical, rate, ring_bytes } = *request;
+    let open = |chosen: &Chosen| Rings::open(&roots.sys, &chosen.parts(physical, rate), whom, ring_bytes);
     let rings = match open(chosen) {
         Err(RingError::Denied { .. }) if chosen.kind == Kind::Faults && !chosen.user_faults_only => {
             let less = Chosen { user_faults_only: true, ..chosen.clone() };

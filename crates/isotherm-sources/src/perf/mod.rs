@@ -19,32 +19,37 @@ mod budget;
 mod events;
 mod inbox;
 mod listeners;
+mod missing;
+mod news;
+mod options;
 mod scans;
+mod source;
 mod verdict;
 
 pub use budget::{Budget, Change, SAMPLE_NS, Seen, Why};
 pub(crate) use events::best_of_processor;
 pub use events::{Chosen, Tried, choose, cost_pct, try_out};
+pub use options::{Options, Over};
 pub use verdict::{Evidence, Useless, Verdict};
 
 use crate::Error;
 use crate::process::Process;
-use crate::resident::{self, Residency};
+use crate::resident::Residency;
 use inbox::{Decoding, Inbox, ListenerId};
-use isotherm_heat::source::{
-    AccessSource, Accesses, Asked, Attached, Description, Layout, Listened, ReportSource, Reports,
-};
-use isotherm_heat::{Access, Granularity, Mapping, Ns, Silence, TargetId};
+use isotherm_heat::source::Attached;
+use isotherm_heat::{Mapping, Ns, Silence, TargetId};
 use isotherm_host::HostRoots;
-use isotherm_host::events::{Kind, RawEvent};
+use isotherm_host::events::Kind;
 use isotherm_sys::clock;
 use isotherm_sys::damon;
 use isotherm_sys::perf::{Rate, RingError, Totals, Whom};
 use isotherm_sys::proc::Proc;
 use isotherm_units::AddrRange;
-use listeners::Listeners;
+use listeners::{Listeners, Request};
+use missing::Missing;
+use news::News;
 use scans::Scans;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Rings are read no more often than this, whoever asks.
@@ -54,57 +59,8 @@ const BUDGET_PAUSE: Ns = 200_000_000;
 /// Counters, processors, threads and the use of it all are looked at this often, or less often where that is dear.
 const TEND_PAUSE: Ns = 1_000_000_000;
 const TEND_SHARE: u64 = 200;
-/// What events have counted is asked for as often as anybody wants to know, if it takes no longer than this.
-const CHEAP: Ns = 1_000_000;
 /// A clock tick of `/proc/PID/stat`: 100 a second on all machines.
 const TICK_NS: Ns = 10_000_000;
-/// Events that left no sample are called lost beyond this share: counters and rings are not read at the same moment.
-const COUNT_SLACK: f64 = 0.05;
-
-/// Who is listened to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Over {
-    /// Each process that is attached, with the threads it has and will start. Takes a descriptor for each thread and processor.
-    #[default]
-    Processes,
-    /// Processes that we start, from their first instruction on: events that they inherit.
-    Descendants,
-    /// The processes of a cgroup, by its directory in the hierarchy of the perf_event controller.
-    Cgroup(PathBuf),
-    /// Everything, one descriptor a processor. Takes `CAP_PERFMON`.
-    Host,
-}
-
-/// What to sample and how.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Options {
-    /// Events by name; empty for the best there is.
-    pub events: Vec<String>,
-    /// An event by its numbers, instead of names.
-    pub raw: Option<RawEvent>,
-    /// How often; `None`: as fits the event.
-    pub rate: Option<Rate>,
-    /// Physical addresses, of the whole machine: there is one target, [`Perf::PHYSICAL`].
-    pub physical: bool,
-    /// Who is listened to.
-    pub over: Over,
-    /// What interrupts may take of a core, in percent. Over 100: no limit.
-    pub max_slowdown_pct: f64,
-}
-
-impl Options {
-    /// Whether samples are taken by physical address.
-    fn is_physical(&self) -> bool {
-        self.physical || self.raw.is_some_and(|raw| raw.physical)
-    }
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        let over = Over::default();
-        Options { events: Vec::new(), raw: None, rate: None, physical: false, over, max_slowdown_pct: 1.0 }
-    }
-}
 
 /// A target that is attached.
 #[derive(Clone, Copy, Debug)]
@@ -147,29 +103,9 @@ pub struct Perf {
     news: News,
 }
 
-/// What people should know: each sentence once.
-#[derive(Debug, Default)]
-struct News {
-    fresh: Vec<String>,
-    told: BTreeSet<String>,
-}
-
-impl News {
-    fn tell(&mut self, sentence: String) {
-        self.fresh.push(sentence);
-    }
-
-    /// For what may be found again and again.
-    fn tell_once(&mut self, sentence: String) {
-        if self.told.insert(sentence.clone()) {
-            self.fresh.push(sentence);
-        }
-    }
-}
-
 impl Perf {
     /// The pid that stands for physical memory.
-    pub const PHYSICAL: u32 = 0;
+    pub const PHYSICAL: u32 = options::PHYSICAL_PID;
 
     /// Chooses an event and begins to listen, unless that is to begin with each process. Fails if it cannot be had.
     pub fn open(options: &Options) -> Result<Perf, Error> {
@@ -219,7 +155,9 @@ impl Perf {
             // Whether it may be had at all is told at once, by trying it on ourselves.
             Over::Processes => {
                 let ourselves = Whom::Process(std::process::id());
-                listeners::open(&self.roots, &mut self.chosen, self.physical, self.budget.rate(), &ourselves, 1)?;
+                let request =
+                    Request { whom: &ourselves, physical: self.physical, rate: self.budget.rate(), ring_bytes: 1 };
+                listeners::open(&self.roots, &mut self.chosen, &request)?;
             }
             Over::Descendants => drop(self.listen(Whom::Descendants)?),
             Over::Cgroup(dir) => self.listen_to_cgroup(dir)?,
@@ -470,152 +408,4 @@ impl Perf {
 
 fn ticks_of(proc: &Proc, pid: u32) -> Option<u64> {
     proc.stat(pid).ok().filter(|stat| !stat.has_ended()).map(|stat| stat.utime + stat.stime)
-}
-
-/// Events that happened and left no sample behind, nor a word that it was lost.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Missing {
-    samples: u64,
-    counted: u64,
-}
-
-impl Missing {
-    /// Takes in counters: of events, of those that samples stand for, of samples, of samples told to be lost. What was counted the
-    /// last time has to be among the samples by now.
-    fn look(&mut self, counted: u64, weighed: u64, samples: u64, lost: u64) {
-        let before = std::mem::replace(&mut self.counted, counted) as f64;
-        let each = (weighed as f64 / samples.max(1) as f64).max(1.0);
-        let unheard = before - weighed as f64 - lost as f64 * each;
-        if samples > 0 && unheard > before * COUNT_SLACK {
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "positive, as it is above a share"
-            )]
-            let missing = (unheard / each) as u64;
-            self.samples = self.samples.max(missing);
-        }
-    }
-}
-
-impl AccessSource for Perf {
-    fn describe(&self) -> Description {
-        let (name, what) =
-            if self.physical { ("perf-paddr", "physical addresses of the whole machine; ") } else { ("perf", "") };
-        let over = match &self.over {
-            Over::Processes => "each process on its own",
-            Over::Descendants => "what we start, from its beginning",
-            Over::Cgroup(_) => "the cgroup as a whole",
-            Over::Host => "one ring a processor for the whole host",
-        };
-        let silence = match self.chosen.silence {
-            Silence::Scanned => {
-                "nothing is told hotter than the kernel scans for hint faults, once in a second to a minute"
-            }
-            Silence::Cold => "what was not sampled is known to be cold only as far as samples reach",
-            Silence::Unknown => "first touches only: nothing is told of memory that is there already",
-        };
-        Description {
-            name,
-            granularity: Granularity::Region,
-            accesses: Accesses::Only(self.chosen.silence),
-            clears_others: false,
-            note: format!("sampled accesses: {}; {what}{over}; {silence}", self.chosen),
-        }
-    }
-
-    fn attach(&mut self, pid: u32) -> Asked<Attached> {
-        Ok(if self.physical { self.attach_physical(pid)? } else { self.attach_process(pid)? })
-    }
-
-    fn detach(&mut self, pid: u32) {
-        let now = ticks_of(&self.proc, pid);
-        if let Some(Listening { ticks: (began, last), .. }) = self.attached.remove(&pid) {
-            self.past_ticks += now.unwrap_or(last).saturating_sub(began);
-        }
-        if let Some(scans) = &mut self.scans {
-            scans.close(pid);
-        }
-        // If it has only executed another program, what that has done already is to be told when it is attached again.
-        self.listeners.drain(&mut self.inbox);
-        let listener = if now.is_some() { self.inbox.close(pid) } else { self.inbox.forget(pid) };
-        let Some(listener) = listener else { return };
-        if self.over == Over::Processes && !self.inbox.is_heard(listener) {
-            self.listeners.close(listener, &mut self.inbox);
-        }
-    }
-
-    fn layout(&mut self, pid: u32) -> Asked<Layout> {
-        // Listing many processes takes its time, and rings are not patient.
-        self.drain(clock::monotonic_ns());
-        let attached = self.attached.get_mut(&pid).ok_or(Error::Gone(pid))?;
-        let (mappings, resident) = match &attached.process {
-            None => resident::of_ram(&self.ram),
-            Some(process) => {
-                process.check(&self.proc)?;
-                attached.residency.of_process(&self.proc, pid)?
-            }
-        };
-        self.set_mappings(pid, &mappings);
-        Ok(Layout { blocks: Vec::new(), mappings, resident })
-    }
-
-    fn news(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.news.fresh)
-    }
-
-    fn as_reports(&mut self) -> Option<&mut dyn ReportSource> {
-        Some(self)
-    }
-}
-
-impl ReportSource for Perf {
-    fn accesses(&mut self, pid: u32, sink: &mut dyn FnMut(Access)) -> Asked<Listened> {
-        let now = clock::monotonic_ns();
-        self.tend(now);
-        self.drain(now);
-        let interrupts = self.inbox.hand_over(pid, now, sink);
-        let until = match &mut self.scans {
-            Some(scans) => {
-                scans.look(&self.proc, now);
-                scans.heard_until(pid, now)
-            }
-            None => now,
-        };
-        let weight = match self.budget.rate() {
-            Rate::Period(n) => u32::try_from(n).ok(),
-            Rate::Frequency(_) => None,
-        };
-        let share = self.inbox.listener_of(pid).map_or(1.0, |listener| self.listeners.share_of(listener));
-        Ok(Listened { until, share, weight, interrupts_ns: interrupts as f64 * SAMPLE_NS })
-    }
-
-    fn reports(&mut self) -> Reports {
-        let Totals { samples, lost, .. } = self.listeners.drained();
-        let events = if self.asking_ns < CHEAP { self.listeners.totals().counted } else { self.totals.counted };
-        Reports { samples, lost: lost + self.missing.samples + self.inbox.dropped(), events }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn events_without_a_sample_are_missing() {
-        let mut missing = Missing::default();
-        missing.look(1000, 0, 0, 0);
-        missing.look(1000, 1000, 100, 0);
-        assert_eq!(missing.samples, 0, "what was counted first is heard later");
-        // 1000 more events of ten a sample: half came, a fifth was told to be lost.
-        missing.look(2000, 1500, 150, 20);
-        missing.look(2000, 1500, 150, 20);
-        assert_eq!(missing.samples, 30);
-        missing.look(4000, 3460, 346, 20);
-        missing.look(4000, 3460, 346, 20);
-        assert_eq!(missing.samples, 34, "of all so far");
-        let mut missing = Missing { samples: 0, counted: 1000 };
-        missing.look(1000, 960, 96, 0);
-        assert_eq!(missing.samples, 0, "4% is no more than other processors' counters make");
-    }
 }

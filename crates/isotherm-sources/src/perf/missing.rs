@@ -1,0 +1,54 @@
+//! Events that the counters have and the rings have not: losses that nobody reports.
+
+/// Events that left no sample are called lost beyond this share: counters and rings are not read at the same moment.
+const COUNT_SLACK: f64 = 0.05;
+
+/// Events that happened and left no sample behind, nor a word that it was lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Missing {
+    /// Samples, as far as is known.
+    pub samples: u64,
+    counted: u64,
+}
+
+impl Missing {
+    /// Takes in counters: of events, of those that samples stand for, of samples, of samples told to be lost. What was counted the
+    /// last time has to be among the samples by now.
+    pub fn look(&mut self, counted: u64, weighed: u64, samples: u64, lost: u64) {
+        let before = std::mem::replace(&mut self.counted, counted) as f64;
+        let each = (weighed as f64 / samples.max(1) as f64).max(1.0);
+        let unheard = before - weighed as f64 - lost as f64 * each;
+        if samples > 0 && unheard > before * COUNT_SLACK {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "positive, as it is above a share"
+            )]
+            let missing = (unheard / each) as u64;
+            self.samples = self.samples.max(missing);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_without_a_sample_are_missing() {
+        let mut missing = Missing::default();
+        missing.look(1000, 0, 0, 0);
+        missing.look(1000, 1000, 100, 0);
+        assert_eq!(missing.samples, 0, "what was counted first is heard later");
+        // 1000 more events of ten a sample: half came, a fifth was told to be lost.
+        missing.look(2000, 1500, 150, 20);
+        missing.look(2000, 1500, 150, 20);
+        assert_eq!(missing.samples, 30);
+        missing.look(4000, 3460, 346, 20);
+        missing.look(4000, 3460, 346, 20);
+        assert_eq!(missing.samples, 34, "of all so far");
+        let mut missing = Missing { samples: 0, counted: 1000 };
+        missing.look(1000, 960, 96, 0);
+        assert_eq!(missing.samples, 0, "4% is no more than other processors' counters make");
+    }
+}

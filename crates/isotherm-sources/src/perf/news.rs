@@ -1,0 +1,45 @@
+//! What people should know of a source that goes on by itself. The monitor asks for it and prints it.
+
+use std::collections::BTreeSet;
+
+/// What people should know: each sentence once.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    fresh: Vec<String>,
+    told: BTreeSet<String>,
+}
+
+impl News {
+    pub fn tell(&mut self, sentence: String) {
+        self.fresh.push(sentence);
+    }
+
+    /// For what may be found again and again.
+    pub fn tell_once(&mut self, sentence: String) {
+        if self.told.insert(sentence.clone()) {
+            self.fresh.push(sentence);
+        }
+    }
+
+    /// Takes what is new.
+    pub fn take(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.fresh)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_found_again_and_again_is_told_once() {
+        let mut news = News::default();
+        for _ in 0..2 {
+            news.tell("a rate was changed".into());
+            news.tell_once("a rate could not be changed".into());
+        }
+        assert_eq!(news.take(), ["a rate was changed", "a rate could not be changed", "a rate was changed"]);
+        news.tell_once("a rate could not be changed".into());
+        assert!(news.take().is_empty());
+    }
+}

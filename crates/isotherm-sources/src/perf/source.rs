@@ -1,0 +1,114 @@
+//! What the monitor asks of the source: targets, layouts, and what was heard of each.
+
+use super::budget::SAMPLE_NS;
+use super::{Listening, Over, Perf, ticks_of};
+use crate::Error;
+use crate::resident;
+use isotherm_heat::source::{
+    AccessSource, Accesses, Asked, Attached, Description, Layout, Listened, ReportSource, Reports,
+};
+use isotherm_heat::{Access, Granularity, Ns, Silence};
+use isotherm_sys::clock;
+use isotherm_sys::perf::{Rate, Totals};
+
+/// What events have counted is asked for as often as anybody wants to know, if it takes no longer than this.
+const CHEAP: Ns = 1_000_000;
+
+impl AccessSource for Perf {
+    fn describe(&self) -> Description {
+        let (name, what) =
+            if self.physical { ("perf-paddr", "physical addresses of the whole machine; ") } else { ("perf", "") };
+        let over = match &self.over {
+            Over::Processes => "each process on its own",
+            Over::Descendants => "what we start, from its beginning",
+            Over::Cgroup(_) => "the cgroup as a whole",
+            Over::Host => "one ring a processor for the whole host",
+        };
+        let silence = match self.chosen.silence {
+            Silence::Scanned => {
+                "nothing is told hotter than the kernel scans for hint faults, once in a second to a minute"
+            }
+            Silence::Cold => "what was not sampled is known to be cold only as far as samples reach",
+            Silence::Unknown => "first touches only: nothing is told of memory that is there already",
+        };
+        Description {
+            name,
+            granularity: Granularity::Region,
+            accesses: Accesses::Only(self.chosen.silence),
+            clears_others: false,
+            note: format!("sampled accesses: {}; {what}{over}; {silence}", self.chosen),
+        }
+    }
+
+    fn attach(&mut self, pid: u32) -> Asked<Attached> {
+        Ok(if self.physical { self.attach_physical(pid)? } else { self.attach_process(pid)? })
+    }
+
+    fn detach(&mut self, pid: u32) {
+        let now = ticks_of(&self.proc, pid);
+        if let Some(Listening { ticks: (began, last), .. }) = self.attached.remove(&pid) {
+            self.past_ticks += now.unwrap_or(last).saturating_sub(began);
+        }
+        if let Some(scans) = &mut self.scans {
+            scans.close(pid);
+        }
+        // If it has only executed another program, what that has done already is to be told when it is attached again.
+        self.listeners.drain(&mut self.inbox);
+        let listener = if now.is_some() { self.inbox.close(pid) } else { self.inbox.forget(pid) };
+        let Some(listener) = listener else { return };
+        if self.over == Over::Processes && !self.inbox.is_heard(listener) {
+            self.listeners.close(listener, &mut self.inbox);
+        }
+    }
+
+    fn layout(&mut self, pid: u32) -> Asked<Layout> {
+        // Listing many processes takes its time, and rings are not patient.
+        self.drain(clock::monotonic_ns());
+        let attached = self.attached.get_mut(&pid).ok_or(Error::Gone(pid))?;
+        let (mappings, resident) = match &attached.process {
+            None => resident::of_ram(&self.ram),
+            Some(process) => {
+                process.check(&self.proc)?;
+                attached.residency.of_process(&self.proc, pid)?
+            }
+        };
+        self.set_mappings(pid, &mappings);
+        Ok(Layout { blocks: Vec::new(), mappings, resident })
+    }
+
+    fn news(&mut self) -> Vec<String> {
+        self.news.take()
+    }
+
+    fn as_reports(&mut self) -> Option<&mut dyn ReportSource> {
+        Some(self)
+    }
+}
+
+impl ReportSource for Perf {
+    fn accesses(&mut self, pid: u32, sink: &mut dyn FnMut(Access)) -> Asked<Listened> {
+        let now = clock::monotonic_ns();
+        self.tend(now);
+        self.drain(now);
+        let interrupts = self.inbox.hand_over(pid, now, sink);
+        let until = match &mut self.scans {
+            Some(scans) => {
+                scans.look(&self.proc, now);
+                scans.heard_until(pid, now)
+            }
+            None => now,
+        };
+        let weight = match self.budget.rate() {
+            Rate::Period(n) => u32::try_from(n).ok(),
+            Rate::Frequency(_) => None,
+        };
+        let share = self.inbox.listener_of(pid).map_or(1.0, |listener| self.listeners.share_of(listener));
+        Ok(Listened { until, share, weight, interrupts_ns: interrupts as f64 * SAMPLE_NS })
+    }
+
+    fn reports(&mut self) -> Reports {
+        let Totals { samples, lost, .. } = self.listeners.drained();
+        let events = if self.asking_ns < CHEAP { self.listeners.totals().counted } else { self.totals.counted };
+        Reports { samples, lost: lost + self.missing.samples + self.inbox.dropped(), events }
+    }
+}
