@@ -9,7 +9,6 @@
 pub mod adaptive;
 #[allow(unsafe_code, reason = "system calls that no library here wraps")]
 pub mod own_thread;
-pub mod redis;
 
 use anyhow::{Context, Result};
 use isotherm_heat::Clock;

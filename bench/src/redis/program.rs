@@ -1,0 +1,96 @@
+//! Programs that are started and ended: all of their output goes to files, in a directory that goes with them.
+
+use anyhow::{Context, Result, bail, ensure};
+use isotherm_sys::signal;
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// A program that was started has to answer, and one that was told to end has to be gone, in this time.
+const PROMPT: Duration = Duration::from_secs(15);
+
+/// A directory for all that the programs write; gone with this.
+pub struct Dir(pub PathBuf);
+
+impl Dir {
+    pub fn new() -> Result<Dir> {
+        let path = std::env::temp_dir().join(format!("isotherm-bench-redis-{}", std::process::id()));
+        // Not with its parents and not if it is there: whoever waits for us there is not followed.
+        fs::create_dir(&path).with_context(|| format!("create {}", path.display()))?;
+        Ok(Dir(path))
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Waits until `done`, and says whether it was before the time was up.
+pub fn until(time: Duration, mut done: impl FnMut() -> Result<bool>) -> Result<bool> {
+    let end = Instant::now() + time;
+    while !done()? {
+        if Instant::now() >= end {
+            return Ok(false);
+        }
+        sleep(Duration::from_millis(50));
+    }
+    Ok(true)
+}
+
+/// A program of which all output goes to a file; ended with this.
+pub struct Program {
+    process: Child,
+    log: PathBuf,
+}
+
+impl Program {
+    pub fn start(mut command: Command, log: PathBuf) -> Result<Program> {
+        let file = File::create(&log).with_context(|| format!("create {}", log.display()))?;
+        let twin = file.try_clone().with_context(|| format!("open {} twice", log.display()))?;
+        command.stdin(Stdio::null()).stdout(file).stderr(twin);
+        let process = command.spawn().with_context(|| format!("start {command:?}"))?;
+        Ok(Program { process, log })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Waits until it is `ready`; an error if it has ended or takes too long.
+    pub fn until_ready(&mut self, what: &str, ready: impl Fn() -> bool) -> Result<()> {
+        let process = &mut self.process;
+        let mut ended = None;
+        let answered = until(PROMPT, || {
+            ended = process.try_wait().with_context(|| format!("wait for {what}"))?;
+            Ok(ended.is_some() || ready())
+        })?;
+        match ended {
+            Some(status) => bail!("{what} has ended with {status} and said:\n{}", self.said()),
+            None => ensure!(answered, "{what} does not answer after {PROMPT:?} and said:\n{}", self.said()),
+        }
+        Ok(())
+    }
+
+    /// The last lines of its output.
+    pub fn said(&self) -> String {
+        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(10)..].join("\n")
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // Asked first: the daemon has things to undo in others, and Redis to end a child that saves.
+        let _ = signal::terminate(self.pid());
+        let ended = until(PROMPT, || Ok(self.process.try_wait()?.is_some()));
+        if !matches!(ended, Ok(true)) {
+            let _ = self.process.kill();
+            let _ = self.process.wait();
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! What a server did in a stretch of load, and the CPU time that it took.
+
+use anyhow::{Context, Result};
+use isotherm_sys::proc::Proc;
+use std::fs;
+use std::time::Duration;
+
+/// What `/proc/PID/stat` counts in: `USER_HZ` is 100 on every machine that this runs on.
+const TICK_NS: u64 = 10_000_000;
+
+/// CPU time that a process has used.
+#[derive(Clone, Copy)]
+pub struct Cpu {
+    /// To the nanosecond if the kernel says so; else the sum of the others.
+    pub total_ns: f64,
+    /// By the tick, and mostly sampled by the kernel: of 3 s, right to a few percent.
+    pub user_ns: f64,
+    pub system_ns: f64,
+    /// For which it could have run, had there been a core for it; 0 if the kernel does not say.
+    pub waited_ns: f64,
+}
+
+impl Cpu {
+    pub fn of(pid: u32) -> Result<Cpu> {
+        let stat = Proc::default().stat(pid).context("read the CPU time of a server")?;
+        let ns = |ticks: u64| (ticks * TICK_NS) as f64;
+        let (user_ns, system_ns) = (ns(stat.utime), ns(stat.stime));
+        let (total_ns, waited_ns) = schedstat(pid).unwrap_or((user_ns + system_ns, 0.0));
+        Ok(Cpu { total_ns, user_ns, system_ns, waited_ns })
+    }
+
+    pub fn since(self, before: Cpu) -> Cpu {
+        Cpu {
+            total_ns: self.total_ns - before.total_ns,
+            user_ns: self.user_ns - before.user_ns,
+            system_ns: self.system_ns - before.system_ns,
+            waited_ns: self.waited_ns - before.waited_ns,
+        }
+    }
+}
+
+/// For how long all threads have run, and waited for a core, where the kernel keeps that (`CONFIG_SCHED_INFO`). Neither Redis nor
+/// the daemon ends threads on the way, whose time would be lost.
+fn schedstat(pid: u32) -> Option<(f64, f64)> {
+    let (mut run, mut waited) = (0.0, 0.0);
+    for thread in fs::read_dir(Proc::default().path(pid, "task")).ok()? {
+        let text = fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
+        let mut words = text.split_whitespace().map(str::parse::<f64>);
+        run += words.next()?.ok()?;
+        waited += words.next()?.ok()?;
+    }
+    Some((run, waited))
+}
+
+/// What one server did in one stretch of load.
+pub struct Slice {
+    pub operations: f64,
+    pub took: Duration,
+    pub cpu: Cpu,
+    /// CPU time of the load generator.
+    pub generator_ns: f64,
+    /// Sorted.
+    pub batch_ns: Vec<u64>,
+}
+
+impl Slice {
+    pub fn total(&self) -> f64 {
+        self.cpu.total_ns / self.operations
+    }
+
+    pub fn user(&self) -> f64 {
+        self.cpu.user_ns / self.operations
+    }
+
+    pub fn system(&self) -> f64 {
+        self.cpu.system_ns / self.operations
+    }
+
+    pub fn p99(&self) -> f64 {
+        milliseconds(&self.batch_ns, 990)
+    }
+
+    pub fn operations_a_second(&self) -> f64 {
+        self.operations / self.took.as_secs_f64()
+    }
+
+    /// What percentage of the slice a time is.
+    pub fn percent(&self, ns: f64) -> f64 {
+        100.0 * ns / self.took.as_nanos() as f64
+    }
+}
+
+/// The value that so many of 1,000 are at or below.
+pub fn milliseconds(sorted_ns: &[u64], per_mille: usize) -> f64 {
+    sorted_ns.get(sorted_ns.len().saturating_sub(1) * per_mille / 1000).map_or(f64::NAN, |ns| *ns as f64 / 1e6)
+}
