@@ -59,6 +59,7 @@ lint: setup-build
 	$(CARGO) fmt --all --check
 	@scripts/check-crates.sh
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy -p isotherm --bins --no-default-features --locked -- -D warnings
 
 fmt:
 	$(CARGO) fmt --all

@@ -26,11 +26,11 @@ declare -A guests=(
 order=(6.1 6.12 6.12-cache 6.12-cpus)
 # Test binaries that touch the kernel, by the name cargo gives the file. The others run the same anywhere: isotherm_monitor on
 # a virtual clock, top on a terminal, damo and servers on programs that a guest has not.
-binaries=(isotherm_sys isotherm_bpf isotherm_sources rings contract damon mglru perf live processes collapse cgroup_limits refusals cli events herd)
+binaries=(isotherm_sys isotherm_host isotherm_bpf isotherm_sources rings contract damon mglru perf live processes collapse cgroup_limits refusals cli events herd)
 # Guests that are there for one thing run what depends on it, and no demo.
 declare -A binaries_of=(
     # Memory-side caches, and frames placed by them; test binaries about either are added here.
-    [6.12-cache]="memory_side_cache isotherm_sys placement pool sets"
+    [6.12-cache]="memory_side_cache isotherm_sys isotherm_host placement pool sets"
     # What housekeeping does on several processors; no test of it needs more of the kernel than the others have.
     [6.12-cpus]="isotherm_bpf herd"
 )
@@ -40,7 +40,8 @@ declare -A only=( # by BINARY, or by GUEST/BINARY
     [cli]="a_kernel_thread_has_nothing_to_watch a_zombie_has_ended the_doctor_has_an_opinion
         a_cgroup_is_watched_by_any_of_its_names_and_those_who_join_later_too"
     [6.12-cpus/isotherm_bpf]="vmstat::"
-    [6.12-cache/isotherm_sys]="frames:: probe:: this_machine_can_be_read"
+    [6.12-cache/isotherm_sys]="frames::"
+    [6.12-cache/isotherm_host]="cache_probe:: this_machine_can_be_read"
     [6.12-cache/placement]="the_machines_own_cache_is_used_for_the_frames_behind_it a_known_layout_is_told_as_it_is"
 )
 # Programs that tests call. Those which are not on this machine are missing in the guest too, and tests say so.
@@ -172,7 +173,8 @@ run_guest() { # run_guest NAME LIMIT ITEM...: items are those of lab/suite.sh
 # Code that the kernel changes while another processor executes it crashes some emulated machines (see suite.sh): no fault of ours.
 # It is always the same place, where page faults begin to be counted, and the guest never comes to its end.
 crashed_by_emulator() { # crashed_by_emulator NAME: the last boot of that guest
-    ! grep -qx '== end' "$kept/$1.log" && grep -q 'RIP: .*handle_mm_fault' "$kept/$1.kernel.log"
+    # Not one that had failed a test before that: what has failed is not run again.
+    ! grep -qx '== end' "$kept/$1.log" && ! grep -q 'FAILED' "$kept/$1.log" && grep -q 'RIP: .*handle_mm_fault' "$kept/$1.kernel.log"
 }
 
 # One more boot after that crash, and after nothing else. Logs of the first are kept beside those of the second.
@@ -186,7 +188,7 @@ run_guest_past_crashes() { # as run_guest
 }
 
 quick() {
-    local paths sys bpf contract isotherm
+    local paths sys host bpf contract isotherm
     command -v qemu-system-x86_64 >/dev/null || {
         echo "skipped: needs qemu-system-x86_64 (lab boot)"
         return 0
@@ -197,11 +199,13 @@ quick() {
     }
     paths=$(build --workspace)
     sys=$(grep /isotherm_sys- <<<"$paths")
+    host=$(grep /isotherm_host- <<<"$paths")
     bpf=$(grep /isotherm_bpf- <<<"$paths")
     contract=$(grep /contract- <<<"$paths")
     isotherm=$(dirname "$(dirname "$PWD/$sys")")/isotherm
     extra=()
-    local items=("isotherm=$isotherm=doctor" "isotherm_sys=$PWD/$sys" "isotherm_bpf=$PWD/$bpf" "contract=$PWD/$contract")
+    local items=("isotherm=$isotherm=doctor" "isotherm_sys=$PWD/$sys" "isotherm_host=$PWD/$host" "isotherm_bpf=$PWD/$bpf"
+        "contract=$PWD/$contract")
     run_guest_past_crashes 6.1 110 "${items[@]}"
 }
 

@@ -16,7 +16,7 @@ declare -A may_use=(
     [units]=""
     [rng]="units"
     [heat]="units rng"
-    [sys]="units rng"
+    [sys]="units"
     [host]="units rng sys"
     [vmstat]="units"
     [bpf]="units sys vmstat"
@@ -61,14 +61,18 @@ has() { # has WORD WORDS
     [[ " $2 " == *" $1 "* ]]
 }
 
+# A check that found nothing because cargo failed would be none.
 tree() {
-    cargo tree --locked --edges normal --prefix none "$@"
+    cargo tree --locked --prefix none "$@" || {
+        echo "check-crates: cargo tree $* failed" >&2
+        kill -TERM $$
+    }
 }
 
 uses() { # uses CRATE FLAGS...: crates of ours that it uses itself
     local crate=$1
     shift
-    tree --package "$crate" --depth 1 "$@" | names | grep -E '^isotherm(-|$)' | grep -vx "$crate" || true
+    tree --edges normal --package "$crate" --depth 1 "$@" | names | grep -E '^isotherm(-|$)' | grep -vx "$crate" || true
 }
 
 check_edges() { # check_edges CRATE ALLOWED FLAGS...
@@ -100,7 +104,9 @@ check_lengths() {
         END {report()}'
 }
 
-mapfile -t ours < <(tree --workspace --depth 0 | names)
+trap 'exit 1' TERM
+mapfile -t ours < <(tree --edges normal --workspace --depth 0 | names)
+[ "${#ours[@]}" -gt 10 ] || fail "cargo lists only ${#ours[@]} crates of ours"
 for crate in "${ours[@]}"; do
     name=$(short <<<"$crate")
     [ -n "${may_use[$name]+row}" ] || {
@@ -119,7 +125,8 @@ done
 for crate in "${ours[@]}"; do
     name=$(short <<<"$crate")
     ! has "$name" "$reach_libbpf" || continue
-    by=$(tree --package "$crate" --all-features | names | grep -xE 'libbpf-(rs|sys)' | head -n 1 || true)
+    reached=$(tree --edges normal,build --package "$crate" --all-features)
+    by=$(names <<<"$reached" | grep -xE 'libbpf-(rs|sys|cargo)' | head -n 1 || true)
     [ -z "$by" ] || fail "$crate reaches $by, which takes clang and libelf to build; only these may: $reach_libbpf.
   \`cargo tree -p $crate -e normal -i $by\` prints the way. Depend on a trait or on types instead of on what loads programs."
 done

@@ -52,6 +52,8 @@ impl Error {
                 SourceErrorKind::Shortage
             }
             Error::Proc(error) if error.is_gone() => SourceErrorKind::Gone,
+            // ENOENT or ESRCH: while it was locked the process ended, or the directory of the locks went with its owner's last login.
+            Error::Lock { source, .. } if matches!(source.raw_os_error(), Some(2 | 3)) => SourceErrorKind::Gone,
             Error::Proc(_) | Error::Lock { .. } | Error::Watched { .. } => SourceErrorKind::Failed,
         }
     }

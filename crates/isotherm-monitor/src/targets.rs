@@ -150,12 +150,10 @@ impl<C: Clock> Monitor<C> {
     /// Begins to watch a process; returns why it cannot be watched, if so.
     fn attach(&mut self, pid: u32, now: Ns, room: usize) -> Option<Error> {
         match self.try_attach(pid, now, room) {
-            Ok(mut watched) => {
+            Ok((mut watched, of_source)) => {
                 // Reading it all for the first time happens once and is no bookkeeping.
                 self.charge_cpu();
-                if watched.cgroup.is_empty() {
-                    watched.cgroup = self.cgroup_of(watched.id);
-                }
+                watched.cgroup = of_source.unwrap_or_else(|| self.cgroup_of(watched.id));
                 watched.runs_guest |= self.follower.is_of_machine() && self.proc.holds_guest(pid).unwrap_or(false);
                 self.watched.insert(pid, watched);
                 self.declined.forget(pid);
@@ -169,14 +167,15 @@ impl<C: Clock> Monitor<C> {
         }
     }
 
-    fn try_attach(&mut self, pid: u32, now: Ns, room: usize) -> Result<Watched, Error> {
-        let attached = self.source.0.attach(pid)?;
-        let id = attached.id;
+    /// The process, and its cgroup where the source is the one to know.
+    fn try_attach(&mut self, pid: u32, now: Ns, room: usize) -> Result<(Watched, Option<String>), Error> {
+        let mut attached = self.source.0.attach(pid)?;
+        let (id, cgroup) = (attached.id, attached.cgroup.take());
         self.admit(id)?;
         let mut watched = Watched::new(attached, &self.source.0.describe(), now, &self.settings);
         let fitted = watched.refit(&mut *self.source.0, now, room, &mut self.spent);
         fitted.inspect_err(|_| self.release(id))?;
-        Ok(watched)
+        Ok((watched, cgroup))
     }
 
     /// Whether a process that was attached is one to watch: the one that was meant, and not another monitor's.

@@ -40,11 +40,11 @@ pub(crate) struct Watched {
 
 impl Watched {
     pub fn new(attached: Attached, source: &Description, now: Ns, settings: &Settings) -> Watched {
-        let Attached { id, comm, cgroup } = attached;
+        let Attached { id, comm, .. } = attached;
         Watched {
             id,
             comm,
-            cgroup: cgroup.unwrap_or_default(),
+            cgroup: String::new(),
             tracker: track::begin(source, now, tracking(settings, id)),
             next_accesses: now,
             interrupts_ns: 0.0,

@@ -13,7 +13,7 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use isotherm_heat::{
     CgroupMemory, Cost, Granularity, Histogram, Interval, Mapping, Region, TargetFacts, TargetHeat, TargetId,
 };
-use isotherm_units::{Addr, AddrRange, Bytes, NotPerms};
+use isotherm_units::{Addr, AddrRange, Bytes, Perms};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
@@ -380,7 +380,8 @@ impl Row for MappingRow {
     fn decode(cells: &mut Cells<'_>) -> Decoded<MappingRow> {
         let id = cells.id()?;
         let (range, name) = (cells.range()?, cells.text()?.to_owned());
-        let perms = cells.text()?.parse().map_err(|wrong: NotPerms| wrong.to_string())?;
+        // Files of others may hold any text here, and nothing but a list of mappings depends on it.
+        let perms = cells.text()?.parse().unwrap_or(Perms::UNKNOWN);
         let mapping = Mapping { range, name, perms };
         Ok(MappingRow { id, mapping })
     }

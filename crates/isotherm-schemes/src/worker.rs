@@ -77,6 +77,12 @@ impl<M> Registered<M> {
     }
 }
 
+/// Why a process is refused by every action, if it is: that of the first.
+fn refused_by_all<M>(actions: &[Registered<M>], process: &Process) -> Option<Refusal> {
+    let refusals: Option<Vec<Refusal>> = actions.iter().map(|r| r.action.refuses(process)).collect();
+    refusals.and_then(|all| all.first().copied())
+}
+
 /// The consumer that performs actions.
 #[derive(Debug)]
 pub struct Worker<M> {
@@ -122,13 +128,9 @@ impl<M: Machine> Worker<M> {
         if self.members.contains_key(&process) {
             return Ok(());
         }
-        let admitted = self.at_our_expense(|this| this.machine.admit(process))?;
-        let refusals: Option<Vec<Refusal>> =
-            self.actions.iter().map(|registered| registered.action.refuses(&admitted)).collect();
-        if let Some(refusal) = refusals.and_then(|all| all.first().copied()) {
-            self.machine.dismiss(process);
-            return Err(refusal);
-        }
+        let admitted = self.at_our_expense(|Worker { machine, actions, .. }| {
+            machine.admit(process, &|found| refused_by_all(actions, found))
+        })?;
         let stall = Bucket::new(self.budgets.stall_pct, 2.0, now);
         let member = Member {
             process: admitted,

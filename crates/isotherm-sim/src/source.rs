@@ -196,5 +196,5 @@ impl PageSource for ModelSource {
 }
 
 fn gone(pid: u32) -> SourceError {
-    SourceError::new(SourceErrorKind::Gone, format!("the modelled host has no process {pid}"))
+    SourceError::new(SourceErrorKind::Gone, format!("process {pid} is not there, or has ended"))
 }

@@ -62,7 +62,7 @@ pub fn open_request(request: &Request) -> Result<Box<dyn AccessSource>, Error> {
     }
     match request.wanted {
         Wanted::PageTable if request.names_an_event() => {
-            Ok(Box::new(Fused::new(Box::new(PageTable::open()?), Perf::open(&request.perf)?)))
+            Ok(Box::new(Fused::new(PageTable::open()?, Perf::open(&request.perf)?)))
         }
         Wanted::PageTable => Ok(Box::new(PageTable::open()?)),
         Wanted::Perf => Ok(Box::new(Perf::open(&request.perf)?)),
@@ -78,7 +78,7 @@ fn best(request: &Request) -> Result<Box<dyn AccessSource>, Error> {
     if request.names_an_event() {
         let perf = Perf::open(&request.perf)?;
         return Ok(match page_table {
-            Ok(bits) => Box::new(Fused::new(Box::new(bits), perf)),
+            Ok(bits) => Box::new(Fused::new(bits, perf)),
             Err(error) => Box::new(perf.because(format!("page-table is not to be had: {error}"))),
         });
     }
@@ -86,7 +86,7 @@ fn best(request: &Request) -> Result<Box<dyn AccessSource>, Error> {
     let sampled = perf::best_of_processor(&roots, request.perf.rate, false)
         .and_then(|chosen| Perf::open_chosen(&roots, &request.perf, chosen).map_err(|e| e.to_string()));
     Ok(match (page_table, sampled) {
-        (Ok(bits), Ok(perf)) => Box::new(Fused::new(Box::new(bits), perf)),
+        (Ok(bits), Ok(perf)) => Box::new(Fused::new(bits, perf)),
         (Ok(bits), Err(why)) => Box::new(bits.with_remark(why)),
         (Err(error), Ok(perf)) => Box::new(perf.because(format!("page-table is not to be had: {error}"))),
         (Err(error), Err(why)) => Box::new(Referenced::new(format!("page-table is not to be had: {error}; {why}"))),

@@ -4,12 +4,13 @@
 //! is accessed a hundred times a second looks like what is accessed a million times. Samples count the hottest best, and miss what
 //! is rare and what is prefetched. `isotherm-heat` puts them together page by page, and says in each region which of the two knew.
 
+use crate::page_table::PageTable;
 use crate::perf::Perf;
 use isotherm_heat::source::{AccessSource, Accesses, Asked, Attached, Description, Layout, PageSource, ReportSource};
 
 /// A source of accessed bits, with one to which accesses are reported.
 pub struct Fused {
-    bits: Box<dyn AccessSource>,
+    bits: PageTable,
     perf: Perf,
     news: Vec<String>,
 }
@@ -22,7 +23,7 @@ impl std::fmt::Debug for Fused {
 
 impl Fused {
     /// Puts the two together.
-    pub fn new(bits: Box<dyn AccessSource>, perf: Perf) -> Fused {
+    pub fn new(bits: PageTable, perf: Perf) -> Fused {
         Fused { bits, perf, news: Vec::new() }
     }
 }
@@ -68,7 +69,7 @@ impl AccessSource for Fused {
     }
 
     fn as_pages(&mut self) -> Option<&mut dyn PageSource> {
-        self.bits.as_pages()
+        Some(&mut self.bits)
     }
 
     fn as_reports(&mut self) -> Option<&mut dyn ReportSource> {

@@ -18,8 +18,11 @@ pub fn list_len(list: &str) -> Option<u32> {
 
 /// The numbers themselves, as they are listed. More than any kernel has processors is no such list either: it would fill our memory.
 pub fn list_numbers(list: &str) -> Option<Vec<u32>> {
-    const MOST: u32 = 1 << 16;
-    list_len(list).filter(|len| *len <= MOST)?;
+    const MAX_CPUS: u32 = 1 << 16;
+    list_len(list).filter(|len| *len <= MAX_CPUS)?;
+    if list_ranges(list).flatten().any(|(_, last)| last >= MAX_CPUS) {
+        return None;
+    }
     Some(list_ranges(list).flatten().flat_map(|(first, last)| first..=last).collect())
 }
 

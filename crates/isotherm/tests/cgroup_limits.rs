@@ -184,7 +184,7 @@ while True: time.sleep(1)",
     let id = Proc::default().identity(script.pid()).unwrap();
     let process = TargetId { pid: id.pid, start_ticks: id.start_ticks };
     let mut live = Live::new();
-    live.admit(process).unwrap();
+    live.admit(process, &|_| None).unwrap();
     cgroup.leave_room(MIB);
     assert_eq!(live.cgroup(process).unwrap().limited.len(), 1);
     let block = Addr(script.numbers()[0]).block();

@@ -160,7 +160,7 @@ while True: time.sleep(1)"
     let Some(script) = script else { return skip("python3") };
     let stage = Stage::new();
     let (mut live, process) = without_smaps(&stage, script.pid());
-    live.admit(process).unwrap();
+    live.admit(process, &|_| None).unwrap();
     let block = |at: u64| -> BlockNo { Addr(at).block() };
     let [forbidden, untouched] = script.numbers()[..] else { panic!("{}", script.line) };
 

@@ -65,7 +65,7 @@ pub trait AccessSource {
 pub trait PageSource {
     /// Reads the accessed bits of `blocks` (sorted).
     ///
-    /// `sink` is given the time and what was found, in the order of `blocks`; `None` for a block whose tables could not be read:
+    /// `sink` is given the time and what was found, each block once, in any order within a pass; `None` for a block whose tables could not be read:
     /// nothing is known, and it is to be asked for again. [`Progress::answered`] says how many blocks were answered; the rest could
     /// not be read now and may be asked for again.
     fn read(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut BitsSink<'_>) -> Asked<Progress>;

@@ -210,12 +210,12 @@ impl Turn<'_> {
 
 /// What is kept of one target.
 ///
-/// An error of a step is the source's. What was due then is due again soon: a tracker loses nothing for good.
+/// An error of a step is the source's. What was due then is due again, soon or when it has its turn.
 pub trait Tracker: std::fmt::Debug {
     /// How fine it knows the target.
     fn granularity(&self) -> Granularity;
 
-    /// Takes in what is mapped now, and reads what was not seen before.
+    /// Takes in what is populated now, and reads what was not seen before. Mappings are the caller's.
     fn refit(&mut self, layout: Layout, turn: &mut Turn<'_>) -> Asked<()>;
 
     /// Another tracker in its place, if the target has outgrown it: `blocks` are populated, and `whole` may be checked each.
@@ -273,9 +273,11 @@ pub fn begin(source: &Description, now: Ns, tracking: Tracking) -> Box<dyn Track
     if let Accesses::Only(silence) = source.accesses {
         return Box::new(reports::ReportTracker::new(now, silence));
     }
-    let beside = source.accesses.silence().map(|silence| reported(now, silence));
     match source.granularity {
-        Granularity::Page => Box::new(pages::PageTracker::new(now, tracking, beside)),
+        Granularity::Page => {
+            let beside = source.accesses.silence().map(|silence| reported(now, silence));
+            Box::new(pages::PageTracker::new(now, tracking, beside))
+        }
         Granularity::Mapping => Box::new(mappings::MappingTracker::new(now, tracking.sampling.max_slowdown_pct)),
         Granularity::Region => Box::new(regions::RegionTracker::default()),
     }

@@ -1,6 +1,6 @@
 //! A machine on which nothing is done, for `--dry-run`.
 
-use super::{CgroupState, HostState, Live, Machine, Process};
+use super::{CgroupState, HostState, Live, Machine, Process, Unfit};
 use crate::outcome::Refusal;
 use isotherm_heat::{Ns, TargetId};
 use isotherm_units::{BlockNo, Bytes};
@@ -28,8 +28,8 @@ impl DryRun {
 }
 
 impl Machine for DryRun {
-    fn admit(&mut self, process: TargetId) -> Result<Process, Refusal> {
-        match self.live.admit(process) {
+    fn admit(&mut self, process: TargetId, unfit: &Unfit<'_>) -> Result<Process, Refusal> {
+        match self.live.admit(process, unfit) {
             Err(Refusal::Gone) if self.recorded.keys().any(|(id, _)| *id == process) => {
                 self.ended.insert(process);
                 let pages = self.recorded.iter().filter(|((id, _), _)| *id == process).map(|(_, p)| u64::from(*p));

@@ -5,7 +5,7 @@
 //! asked of a block is in the module of the action that asks it.
 
 use super::cgroup::{self, CgroupState};
-use super::{HostState, Machine, Process};
+use super::{HostState, Machine, Process, Unfit};
 use crate::facts::{is_private, is_writable};
 use crate::outcome::Refusal;
 use isotherm_heat::{Mapping, Ns, TargetId};
@@ -127,13 +127,18 @@ const FORK_SAMPLES: u64 = 16;
 const FORK_SHARE: u32 = 20;
 
 impl Machine for Live {
-    fn admit(&mut self, process: TargetId) -> Result<Process, Refusal> {
+    fn admit(&mut self, process: TargetId, unfit: &Unfit<'_>) -> Result<Process, Refusal> {
         let pidfd = PidFd::open(process.pid).map_err(|_| Refusal::Gone)?;
         let stat = self.proc.stat(process.pid).map_err(|_| Refusal::Gone)?;
         if stat.start_ticks != process.start_ticks {
             return Err(Refusal::Gone);
         }
         let status = self.proc.status(process.pid).map_err(|_| Refusal::Gone)?;
+        let takes_huge_pages = status.thp_enabled != Some(false);
+        let admitted = Process { resident: status.rss.unwrap_or_default(), takes_huge_pages };
+        if let Some(refusal) = unfit(&admitted) {
+            return Err(refusal);
+        }
         // Unknown is not no, but whose descriptors we may not list, we may not act on either.
         if self.proc.holds_guest(process.pid).unwrap_or(false) {
             return Err(Refusal::Guest);
@@ -153,8 +158,7 @@ impl Machine for Live {
             cgroup: cgroup::Known::default(),
         };
         self.members.insert(process, member);
-        let takes_huge_pages = status.thp_enabled != Some(false);
-        Ok(Process { resident: status.rss.unwrap_or_default(), takes_huge_pages })
+        Ok(admitted)
     }
 
     fn dismiss(&mut self, process: TargetId) {

@@ -25,6 +25,9 @@ pub struct Process {
     pub takes_huge_pages: bool,
 }
 
+/// Why nothing of what is to be done can be done to a process, if so.
+pub type Unfit<'a> = dyn Fn(&Process) -> Option<Refusal> + 'a;
+
 /// What the host has to spare; `None` where it is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct HostState {
@@ -40,8 +43,9 @@ pub struct HostState {
 
 /// A system with processes: what every action wants of it.
 pub trait Machine: fmt::Debug {
-    /// Begins to deal with a process.
-    fn admit(&mut self, process: TargetId) -> Result<Process, Refusal>;
+    /// Begins to deal with a process, unless it is `unfit` for all that is to be done: that is asked as soon as the process is known, before
+    /// what is expensive to find out.
+    fn admit(&mut self, process: TargetId, unfit: &Unfit<'_>) -> Result<Process, Refusal>;
     /// Ends that.
     fn dismiss(&mut self, process: TargetId);
     /// A live copy of the process that shares its memory, made by a fork.
@@ -55,8 +59,8 @@ pub trait Machine: fmt::Debug {
 }
 
 impl<M: Machine + ?Sized> Machine for Box<M> {
-    fn admit(&mut self, process: TargetId) -> Result<Process, Refusal> {
-        (**self).admit(process)
+    fn admit(&mut self, process: TargetId, unfit: &Unfit<'_>) -> Result<Process, Refusal> {
+        (**self).admit(process, unfit)
     }
 
     fn dismiss(&mut self, process: TargetId) {

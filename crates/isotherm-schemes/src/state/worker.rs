@@ -61,7 +61,7 @@ mod tests {
     use super::*;
     use crate::action::Performed;
     use crate::collapse::{Collapse, CollapseMachine, Look, Rules};
-    use crate::machine::{CgroupState, HostState, Process};
+    use crate::machine::{CgroupState, HostState, Process, Unfit};
     use crate::state::State;
     use crate::{BlockFacts, Budgets, Level, Refusal, TargetWindow};
     use isotherm_heat::{Mapping, TargetId};
@@ -82,7 +82,7 @@ mod tests {
     }
 
     impl Machine for Slow {
-        fn admit(&mut self, _: TargetId) -> Result<Process, Refusal> {
+        fn admit(&mut self, _: TargetId, _: &Unfit<'_>) -> Result<Process, Refusal> {
             if self.admits {
                 Ok(Process { resident: Bytes(1 << 30), takes_huge_pages: true })
             } else {

@@ -4,7 +4,7 @@ use super::*;
 use crate::action::ActionId;
 use crate::collapse::{COLLAPSE, COLLAPSED, Collapse, CollapseMachine, Look, Rules};
 use crate::facts::{BlockFacts, TargetWindow};
-use crate::machine::{CgroupState, HostState};
+use crate::machine::{CgroupState, HostState, Unfit};
 use crate::plan::{HintSource, Planner, Worth, plan};
 use crate::queue::{HintQueue, Level, Origin};
 use crate::retry::{RetryScheduler, Step};
@@ -78,7 +78,7 @@ struct Fake {
 }
 
 impl Machine for Fake {
-    fn admit(&mut self, _: TargetId) -> Result<Process, Refusal> {
+    fn admit(&mut self, _: TargetId, _: &Unfit<'_>) -> Result<Process, Refusal> {
         Ok(Process { resident: Bytes::of_pages(100_000), takes_huge_pages: !self.disabled })
     }
 

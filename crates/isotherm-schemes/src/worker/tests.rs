@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::collapse::{COLLAPSE, COLLAPSED, Collapse, CollapseMachine, Look};
-use crate::machine::{CgroupState, HostState};
+use crate::machine::{CgroupState, HostState, Unfit};
 use crate::queue::{HintQueue, Level, Origin};
 use crate::retry::{RetryScheduler, Step};
 use isotherm_sys::proc::MemoryUse;
@@ -32,12 +32,13 @@ struct Fake {
 }
 
 impl Machine for Fake {
-    fn admit(&mut self, process: TargetId) -> Result<Process, Refusal> {
+    fn admit(&mut self, process: TargetId, unfit: &Unfit<'_>) -> Result<Process, Refusal> {
         if self.gone.contains(&process) {
-            Err(Refusal::Gone)
-        } else {
-            Ok(Process { resident: Bytes::of_pages(100_000), takes_huge_pages: !self.disabled.contains(&process) })
+            return Err(Refusal::Gone);
         }
+        let takes_huge_pages = !self.disabled.contains(&process);
+        let found = Process { resident: Bytes::of_pages(100_000), takes_huge_pages };
+        unfit(&found).map_or(Ok(found), Err)
     }
 
     fn dismiss(&mut self, _: TargetId) {}

@@ -23,6 +23,7 @@ use isotherm_heat::source::{
     Progress,
 };
 use isotherm_heat::{Granularity, Mapping, Mask, Ns, TargetId};
+use isotherm_sys::caps::Cap;
 use isotherm_sys::clock;
 use isotherm_sys::descriptors;
 use isotherm_sys::lru_gen::{LruGen, Memcg};
@@ -150,9 +151,8 @@ impl PageTable {
 
 /// Whether we may advise other processes: it takes CAP_SYS_NICE. Unknown counts as yes: the first refusal shows.
 fn may_advise() -> bool {
-    const CAP_SYS_NICE: u64 = 1 << 23;
     let caps = Proc::default().status(std::process::id()).ok().and_then(|s| s.cap_eff);
-    caps.is_none_or(|caps| caps & CAP_SYS_NICE != 0)
+    caps.is_none_or(|caps| caps & (1 << Cap::SysNice as u32) != 0)
 }
 
 impl Watched {
