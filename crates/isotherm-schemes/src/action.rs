@@ -2,7 +2,8 @@
 //!
 //! An action is a module (today [`crate::collapse`]) that implements [`Action`] for the worker and [`Planner`](crate::plan::Planner) for
 //! the planner. Everything else is shared: one queue orders the hints of all actions, one worker performs them, within one set of
-//! budgets, and no other module names an action. What an action wants of the system beside what [`Machine`](crate::machine::Machine)
+//! budgets, and of these none names an action. [`crate::state`] and [`crate::pass`] plan with [`crate::collapse::Rules`] so far: what they plan
+//! with will be a table of schemes. What an action wants of the system beside what [`Machine`](crate::machine::Machine)
 //! has is a trait of its own module.
 //!
 //! A trait and not an enum: a new action adds a file, and changes no `match` in the worker. What it may meet is one enum all the
@@ -11,14 +12,10 @@
 use crate::budgets::{Budgets, Wait};
 use crate::machine::{HostState, Process};
 use crate::outcome::Refusal;
-use crate::queue::Hint;
+use crate::queue::{ActionId, Hint};
 use isotherm_heat::Ns;
 use isotherm_units::Bytes;
 use std::fmt;
-
-/// Which action a hint is for. Each module of an action has its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ActionId(pub u8);
 
 /// What would have to wait for what: the guards that not every action needs. That a process was named, and that it is held up no
 /// longer than its share of the time, holds for all.

@@ -7,8 +7,9 @@
 //!                    external hints
 //! ```
 //!
-//! What is done is a module for each action: [`collapse`] makes huge pages of hot blocks. All others are shared by actions and name
-//! none; [`action`] is the seam. [`state`] is what a daemon's threads share and report, [`pass`] one pass over named processes.
+//! What is done is a module for each action: [`collapse`] makes huge pages of hot blocks. The others are shared by actions and name
+//! none; [`action`] is the seam. But for two: [`state`], what a daemon's threads share and report, and [`pass`], one pass over named
+//! processes, plan with the rules of collapsing until what they plan with is a table of schemes.
 //!
 //! Everything but [`machine::Live`] is pure: time is an argument, and the worker is tested on a machine made up. Heat comes as data, so
 //! this crate needs no source and no BPF.
@@ -31,11 +32,11 @@ pub mod retry;
 pub mod state;
 pub mod worker;
 
-pub use action::{Action, ActionId};
+pub use action::Action;
 pub use budgets::{Budgets, Wait};
 pub use facts::{BlockFacts, TargetWindow};
 pub use named::Named;
 pub use outcome::{Counters, Outcome, Refusal};
-pub use queue::{Hint, HintQueue, Level, Origin};
+pub use queue::{ActionId, Hint, HintQueue, Level, Origin};
 pub use retry::{Consumer, RetryScheduler, Step};
 pub use worker::Worker;

@@ -4,9 +4,9 @@
 //! makes it unfit is said by a [`Planner`], one for each action. What can be said from facts alone is said here, so that a dry run
 //! tells it too. What only the moment can tell (a fork, a budget, the kernel's refusal) is the worker's.
 
-use crate::action::ActionId;
 use crate::facts::{BlockFacts, TargetWindow};
 use crate::outcome::Refusal;
+use crate::queue::ActionId;
 use crate::queue::{Hint, Level, Origin};
 use isotherm_heat::{Mapping, Ns};
 use isotherm_units::BlockNo;

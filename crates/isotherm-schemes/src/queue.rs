@@ -26,7 +26,6 @@
 
 mod table;
 
-use crate::action::ActionId;
 use hashbrown::DefaultHashBuilder;
 use isotherm_heat::{Ns, TargetId};
 use isotherm_units::BlockNo;
@@ -34,6 +33,10 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::hash::BuildHasher;
 use table::{Keyed, NONE, Table};
+
+/// Which action a hint is for. Each module of an action has its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ActionId(pub u8);
 
 /// Priority levels: one bit each in a word.
 pub const LEVELS: usize = 32;

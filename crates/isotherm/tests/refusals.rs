@@ -160,6 +160,9 @@ while True: time.sleep(1)"
     let Some(script) = script else { return skip("python3") };
     let stage = Stage::new();
     let (mut live, process) = without_smaps(&stage, script.pid());
+    // Asked before its descriptors are listed and its pagemap is opened, and nothing is kept of it.
+    assert_eq!(live.admit(process, &|_| Some(Refusal::Disabled)), Err(Refusal::Disabled));
+    assert_eq!(live.look(process, BlockNo(0), false), Err(Refusal::NotNamed));
     live.admit(process, &|_| None).unwrap();
     let block = |at: u64| -> BlockNo { Addr(at).block() };
     let [forbidden, untouched] = script.numbers()[..] else { panic!("{}", script.line) };

@@ -13,10 +13,11 @@ pub mod rules;
 pub use kernel::{CollapseMachine, Look};
 pub use rules::{HeatOnHuge, Rules};
 
-use crate::action::{Action, ActionId, Guard, Performed, Price};
+use crate::action::{Action, Guard, Performed, Price};
 use crate::budgets::Budgets;
 use crate::machine::Process;
 use crate::outcome::Refusal;
+use crate::queue::ActionId;
 use crate::queue::Hint;
 use isotherm_units::{BLOCK_SIZE, Bytes, PAGES_PER_BLOCK};
 

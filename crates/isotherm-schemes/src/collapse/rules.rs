@@ -5,10 +5,10 @@
 
 use super::COLLAPSE;
 use super::benefit::level_of;
-use crate::action::ActionId;
 use crate::facts::{BlockFacts, first_mapping_in, is_anonymous};
 use crate::outcome::Refusal;
 use crate::plan::{Planner, Worth};
+use crate::queue::ActionId;
 use isotherm_heat::Mapping;
 use isotherm_units::{AddrRange, BLOCK_SIZE, BlockNo, Bytes};
 use std::collections::BTreeMap;

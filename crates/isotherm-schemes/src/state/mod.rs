@@ -9,14 +9,17 @@ mod worker;
 pub use status::{HintStatus, Status, TargetStatus};
 pub use worker::SharedWorker;
 
+use crate::budgets::{Budgets, Wait};
 use crate::collapse::{COLLAPSE, COLLAPSED, HeatOnHuge, Rules};
 use crate::facts::TargetWindow;
 use crate::gain::{Gain, Measured, Reading};
 use crate::named::Named;
+use crate::outcome::{Counters, Outcome, Refusal};
 use crate::plan::{self, HintSource, Planner};
 use crate::queue::Added;
+use crate::queue::{Hint, HintQueue, Level, Origin};
 use crate::retry::Handled;
-use crate::{Budgets, Counters, Hint, HintQueue, Level, Origin, Outcome, Refusal, RetryScheduler, Step, Wait};
+use crate::retry::{RetryScheduler, Step};
 use isotherm_heat::{Ns, TargetId};
 use isotherm_units::{AddrRange, BLOCK_SIZE, BlockNo, Bytes};
 use std::collections::{BTreeMap, VecDeque};

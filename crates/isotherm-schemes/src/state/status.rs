@@ -3,9 +3,10 @@
 //! It goes over the socket as JSON and is read back into the same type, so a field has one name on both sides. The two may be of
 //! different versions: what a later one has added is skipped, what an earlier one does not have is as if nothing had happened yet.
 
+use crate::budgets::{Budgets, Wait};
 use crate::gain::Gain;
 use crate::named::{Named, if_known, known_counts};
-use crate::{Budgets, Counters, Refusal, Wait};
+use crate::outcome::{Counters, Refusal};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

@@ -5,7 +5,8 @@
 
 use super::{Order, Report, Shared, lock};
 use crate::machine::Machine;
-use crate::{Consumer, Worker};
+use crate::retry::Consumer;
+use crate::worker::Worker;
 use isotherm_heat::Ns;
 
 /// The worker of a shared state, in a thread of its own.

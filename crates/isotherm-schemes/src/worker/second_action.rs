@@ -1,11 +1,11 @@
 //! The seam holds a second action: a made-up one shares plan, queue, budgets and guards with collapsing, without a line of theirs.
 
 use super::*;
-use crate::action::ActionId;
 use crate::collapse::{COLLAPSE, COLLAPSED, Collapse, CollapseMachine, Look, Rules};
 use crate::facts::{BlockFacts, TargetWindow};
 use crate::machine::{CgroupState, HostState, Unfit};
 use crate::plan::{HintSource, Planner, Worth, plan};
+use crate::queue::ActionId;
 use crate::queue::{HintQueue, Level, Origin};
 use crate::retry::{RetryScheduler, Step};
 use isotherm_heat::Mapping;

@@ -141,8 +141,9 @@ fn run(args: &CollapseArgs) -> Result<()> {
     if stop.is_set() {
         bail!("stopped before anything was collapsed");
     }
-    let probe = Probe::start(known.iter().map(|k| k.id.pid), args.work.as_deref());
+    let pids: Vec<u32> = known.iter().map(|k| k.id.pid).collect();
     let mut pass = plan(args, known, &rules, budgets)?;
+    let probe = Probe::start(pids.into_iter(), args.work.as_deref());
     let before = if args.dry_run { None } else { Some(probe.measure(measured_for(args, &probe), &stop)?) };
     serve(&mut pass, args, &stop)?;
     let after = if args.dry_run { None } else { Some(probe.measure(measured_for(args, &probe), &stop)?) };

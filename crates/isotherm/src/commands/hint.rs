@@ -32,7 +32,8 @@ pub struct HintArgs {
 
 /// Hints, and whom they are for.
 pub struct HintPlan {
-    socket: PathBuf,
+    /// Where it was said to be.
+    socket: Option<PathBuf>,
     from: From,
 }
 
@@ -47,7 +48,6 @@ enum From {
 impl HintArgs {
     /// Ranges are read here: a malformed one is found before anybody is asked.
     pub fn plan(self) -> Result<HintPlan> {
-        let socket = self.socket.map_or_else(default_socket, Ok)?;
         let from = match (self.pid, self.file) {
             (Some(pid), _) if !self.ranges.is_empty() => {
                 let line = |range: &String| -> Result<String> {
@@ -59,7 +59,7 @@ impl HintArgs {
             (_, Some(path)) if path != Path::new("-") => From::File(path),
             _ => From::Stdin,
         };
-        Ok(HintPlan { socket, from })
+        Ok(HintPlan { socket: self.socket, from })
     }
 }
 
@@ -69,7 +69,7 @@ impl Plan for HintPlan {
     }
 
     fn run(&self) -> Result<()> {
-        let mut client = Client::connect(&self.socket)?;
+        let mut client = Client::connect(&self.socket.clone().map_or_else(default_socket, Ok)?)?;
         match &self.from {
             From::Ranges(lines) => send(&mut client, lines.iter().cloned().map(Ok)),
             From::File(path) => {

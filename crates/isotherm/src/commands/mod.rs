@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_command_that_starts_no_program_is_known_as_such() {
-        for line in ["report wss", "report access rec", "convert a b", "status", "hint --socket s -p 1 1-2"] {
+        for line in ["report wss", "report access rec", "convert a b", "status", "hint -p 1 1-2"] {
             assert_eq!(needs_of(line), Needs::Files, "{line}");
         }
         for line in
