@@ -34,17 +34,23 @@ pub use clock::{Clock, VirtualClock};
 pub use cover::cover;
 pub use interval::{Histogram, Interval, STEPS_PER_OCTAVE};
 pub use isotherm_rng::Rng;
-pub use mapping::{MappingBits, MappingTarget, Next};
+pub use mapping::MappingBits;
+pub(crate) use mapping::{MappingTarget, Next};
 pub use mask::Mask;
-pub use regions::{RegionBuilder, carry_ages};
-pub use reported::{Access, Count, Counters, ReportedTarget, Resident, Silence, raise_rates, summarize_fused};
-pub use sampled::{SampledTarget, Sampling};
+pub use regions::RegionBuilder;
+pub use reported::{Access, Count, Counters, ReportedTarget, Resident, Silence};
+pub(crate) use reported::{raise_rates, summarize_fused};
+pub(crate) use sampled::SampledTarget;
+pub use sampled::Sampling;
 pub use score::Score;
 pub use snapshot::{
     CgroupMemory, Classes, Cost, Granularity, Mapping, Region, RunInfo, Snapshot, TargetFacts, TargetHeat, TargetId,
     Thresholds,
 };
-pub use target::{BlockHeat, CREDIT_S, FIRST_READ, HORIZON, Tally, Target, View, Watch};
+pub(crate) use target::CREDIT_S;
+pub use target::{BlockHeat, FIRST_READ, HORIZON, Tally, Target, View, Watch};
 pub use tiles::{Tile, Tiles};
-pub use told::{ToldRegion, ToldRegions};
-pub use view::{Since, Summary, summarize, summarize_after};
+pub use told::ToldRegion;
+pub(crate) use told::ToldRegions;
+pub(crate) use view::summarize_after;
+pub use view::{Since, Summary, summarize};

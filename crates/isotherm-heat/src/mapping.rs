@@ -123,11 +123,6 @@ impl MappingTarget {
         self.tally
     }
 
-    /// Pages present.
-    pub fn resident(&self) -> u64 {
-        self.mappings.values().map(|m| m.bits.resident_pages).sum()
-    }
-
     /// Sums up at `now`.
     pub fn summarize(&self, now: Ns, max_regions: usize) -> Summary {
         let mut sum = Summary::default();
@@ -219,6 +214,6 @@ mod tests {
         assert_eq!(coldest, Interval::from_ns(800 * S));
         t.cleared(100 * S);
         t.read(101 * S, &[]);
-        assert_eq!(t.resident(), 0);
+        assert_eq!(t.summarize(101 * S, 10).temperature.resident(), 0);
     }
 }

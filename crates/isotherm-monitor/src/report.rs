@@ -10,23 +10,6 @@ use std::sync::Arc;
 /// More mappings than this for each region are not all in a snapshot.
 const MAPPINGS_PER_REGION: usize = 4;
 
-/// Counts of processes that have ended.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Ended {
-    pub cleared: u64,
-    pub retouched: u64,
-    pub slowdown_pct: f64,
-}
-
-impl Ended {
-    pub fn add(&mut self, watched: &Watched, now: Ns) {
-        let tally = watched.tracker.tally();
-        self.cleared += tally.cleared;
-        self.retouched += tally.retouched;
-        self.slowdown_pct = self.slowdown_pct.max(watched.slowdown_pct(now));
-    }
-}
-
 impl<C: Clock> Monitor<C> {
     /// The heat of all targets now. Wall time is an argument: the monitor's clock may be a replay's.
     pub fn snapshot(&mut self, unix_ns: u64) -> Snapshot {

@@ -52,22 +52,22 @@ impl TargetWindow<'_> {
 }
 
 /// Whether it is private memory, with a file behind it or without.
-pub fn is_private(mapping: &Mapping) -> bool {
+pub(crate) fn is_private(mapping: &Mapping) -> bool {
     mapping.perms.is_private()
 }
 
 /// Whether the program may write to it.
-pub fn is_writable(mapping: &Mapping) -> bool {
+pub(crate) fn is_writable(mapping: &Mapping) -> bool {
     mapping.perms.contains(Perms::WRITE)
 }
 
 /// Whether it is private memory without a file behind it. Names in brackets are the kernel's for such memory.
-pub fn is_anonymous(mapping: &Mapping) -> bool {
+pub(crate) fn is_anonymous(mapping: &Mapping) -> bool {
     is_private(mapping) && (mapping.name.is_empty() || mapping.name.starts_with('['))
 }
 
 /// The first of `mappings` (in address order) that holds a part of `range`.
-pub fn first_mapping_in(mappings: &[Mapping], range: AddrRange) -> Option<&Mapping> {
+pub(crate) fn first_mapping_in(mappings: &[Mapping], range: AddrRange) -> Option<&Mapping> {
     let at = mappings.partition_point(|m| m.range.end <= range.start);
     mappings.get(at).filter(|m| m.range.start < range.end)
 }

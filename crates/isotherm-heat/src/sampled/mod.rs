@@ -183,11 +183,6 @@ impl SampledTarget {
         self.pieces.len()
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.pieces.is_empty()
-    }
-
     /// Blocks in all regions.
     pub fn blocks(&self) -> u64 {
         self.pieces.blocks()

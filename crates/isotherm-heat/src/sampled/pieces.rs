@@ -97,10 +97,6 @@ impl Pieces {
         self.pieces.len()
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.pieces.is_empty()
-    }
-
     /// Blocks in all of them.
     pub fn blocks(&self) -> u64 {
         self.blocks

@@ -1,6 +1,6 @@
 //! How much of each mapping was accessed, where nothing finer can be had.
 
-use super::{ClearQuota, Tracker, Turn};
+use super::tracker::{ClearQuota, Tracker, Turn};
 use crate::source::{Asked, Layout};
 use crate::view::Since;
 use crate::{Bucket, CREDIT_S, Granularity, MappingTarget, Next, Ns, RETOUCH_NS, Summary, Tally};

@@ -1,7 +1,7 @@
 //! Every page: reads what is due, clears as the budgets allow, and now and then the whole process for what is reached in no other way.
 
 use super::sampled::SampledTracker;
-use super::{Allotment, ClearQuota, Extent, Tracker, Tracking, Turn};
+use super::tracker::{Allotment, ClearQuota, Extent, Tracker, Tracking, Turn};
 use crate::source::{Asked, Cleared, ClearedProcess, Layout};
 use crate::view::Since;
 use crate::{

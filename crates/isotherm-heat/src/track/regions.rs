@@ -1,6 +1,6 @@
 //! Regions that a monitor of the kernel's finds: nothing is checked or cleared here.
 
-use super::{Tracker, Turn};
+use super::tracker::{Tracker, Turn};
 use crate::source::{Asked, Layout};
 use crate::view::Since;
 use crate::{Granularity, Ns, Summary, Tally, ToldRegions};

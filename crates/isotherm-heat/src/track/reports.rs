@@ -1,6 +1,6 @@
 //! Accesses that are reported, and nothing else.
 
-use super::{Tracker, Turn, reported};
+use super::tracker::{Tracker, Turn};
 use crate::source::{Asked, Layout};
 use crate::view::Since;
 use crate::{Granularity, Ns, ReportedTarget, Silence, Summary, Tally};
@@ -11,7 +11,7 @@ pub(super) struct ReportTracker(Box<ReportedTarget>);
 
 impl ReportTracker {
     pub fn new(now: Ns, silence: Silence) -> ReportTracker {
-        ReportTracker(reported(now, silence))
+        ReportTracker(Box::new(ReportedTarget::new(now, silence)))
     }
 }
 

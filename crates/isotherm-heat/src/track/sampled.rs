@@ -1,6 +1,6 @@
 //! A block here and there: for targets too large to check each block of in good time.
 
-use super::{Allotment, ClearQuota, Extent, SampledExtent, Tracker, Tracking, Turn};
+use super::tracker::{Allotment, ClearQuota, Extent, SampledExtent, Tracker, Tracking, Turn};
 use crate::source::{Asked, Cleared, Layout};
 use crate::view::Since;
 use crate::{Granularity, Ns, ReportedTarget, SampledTarget, Summary, Tally, raise_rates};

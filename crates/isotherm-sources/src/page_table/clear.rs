@@ -1,14 +1,15 @@
 //! Clearing block by block, with advice: what refuses it, what it passes over, and what is found to be shared.
 
+use super::shared_mapping::SharedMapping;
 use super::whole::is_private;
 use super::{BLOCKS_PER_ADVICE, BLOCKS_PER_CLEAR, ClearBy, DRAIN_EVERY, EAGAIN, EINTR, EINVAL, ENOMEM, EPERM, ESRCH};
-use super::{FLAGS_EVERY, FLAGS_SHARE, PAGES_PER_BLOCK_U32, PageTable, SHARED_FOR, io_error};
+use super::{FLAGS_EVERY, FLAGS_SHARE, PAGES_PER_BLOCK_U32, PageTable, io_error};
 use crate::Error;
 use isotherm_heat::source::{Cleared, ClearedSink, Progress};
 use isotherm_heat::{BlockBits, Mask, Ns};
 use isotherm_sys::clock;
 use isotherm_sys::lru;
-use isotherm_sys::proc::{MapEntry, Perms, VmFlags};
+use isotherm_sys::proc::{MapEntry, VmFlags};
 use isotherm_units::{Addr, AddrRange, BlockNo};
 use std::collections::HashMap;
 
@@ -20,28 +21,6 @@ pub(super) enum Refusal {
     Stuck,
     /// Nothing reaches it.
     Final,
-}
-
-/// What was found to be mapped by several processes, and when.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct SharedMapping {
-    dev: (u32, u32),
-    inode: u64,
-    offset: u64,
-    perms: Perms,
-    found_at: Ns,
-}
-
-impl SharedMapping {
-    fn of(mapping: &MapEntry, found_at: Ns) -> SharedMapping {
-        let MapEntry { dev, inode, offset, perms, .. } = *mapping;
-        SharedMapping { dev, inode, offset, perms, found_at }
-    }
-
-    /// Whether this may still be taken to hold for `mapping`: it is the same memory, and was looked up not long ago.
-    pub(super) fn holds_for(&self, mapping: &MapEntry, now: Ns) -> bool {
-        *self == SharedMapping::of(mapping, self.found_at) && now.saturating_sub(self.found_at) < SHARED_FOR
-    }
 }
 
 impl PageTable {

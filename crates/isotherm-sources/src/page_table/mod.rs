@@ -13,10 +13,10 @@
 
 mod clear;
 mod read;
+mod shared_mapping;
 mod whole;
 
 use crate::Error;
-use clear::SharedMapping;
 use isotherm_bpf::page_table::{Answer, Kind, Op, Walker};
 use isotherm_heat::source::{
     AccessSource, Accesses, Asked, Attached, BitsSink, ClearedProcess, ClearedSink, Description, Layout, PageSource,
@@ -31,6 +31,7 @@ use isotherm_sys::madvise::PidFd;
 use isotherm_sys::pagemap::{Pagemap, kernel_has_soft_dirty};
 use isotherm_sys::proc::{MapEntry, Maps, Proc, VmFlags};
 use isotherm_units::{Addr, BlockNo};
+use shared_mapping::SharedMapping;
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;
@@ -53,8 +54,6 @@ const AGING_TRIES: u32 = 3;
 /// How often flags of mappings are read at the most, and the share of the time that may take.
 const FLAGS_EVERY: Ns = 10_000_000_000;
 const FLAGS_SHARE: u64 = 500;
-/// How long a mapping is taken to be shared since its pages were last found to be.
-const SHARED_FOR: Ns = 60_000_000_000;
 /// At most this often are the CPUs asked to empty their batches.
 const DRAIN_EVERY: Ns = 5_000_000_000;
 const EINVAL: i32 = 22;

@@ -1,0 +1,21 @@
+//! What is kept of processes that have ended: sums, for the cost of the whole run.
+
+use crate::watched::Watched;
+use isotherm_heat::Ns;
+
+/// Counts of processes that have ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ended {
+    pub cleared: u64,
+    pub retouched: u64,
+    pub slowdown_pct: f64,
+}
+
+impl Ended {
+    pub fn add(&mut self, watched: &Watched, now: Ns) {
+        let tally = watched.tracker.tally();
+        self.cleared += tally.cleared;
+        self.retouched += tally.retouched;
+        self.slowdown_pct = self.slowdown_pct.max(watched.slowdown_pct(now));
+    }
+}
