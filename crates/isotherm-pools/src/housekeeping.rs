@@ -2,10 +2,12 @@
 //! once an interval.
 //!
 //! The schedule and the turns are [`isotherm_frames::housekeep`]'s; here is the thread, and when it ends. It holds what it works on, so
-//! its owner is not the pool's memory but a handle beside it: dropping that ends the thread and waits for it.
+//! its owner is not the pool's memory but a handle beside it: dropping that ends the thread and waits for it. The program's signals are
+//! not for it ([`AllBlocked`]).
 
 use crate::error::Error;
 use crate::memory::ForkMark;
+use crate::signals::AllBlocked;
 use isotherm_frames::housekeep::{End, Slot, Spread};
 use isotherm_frames::{Housekeeper, HousekeeperConfig, Interval, Pace, Sets};
 use std::sync::Arc;
@@ -52,10 +54,12 @@ impl HousekeepingThread {
     {
         let mark = ForkMark::new().map_err(|e| Error::system("mark a page to be wiped in children (Linux 4.14)", e))?;
         let end = End::new();
+        let blocked = AllBlocked::new().map_err(|e| Error::system("block signals while a thread is made", e))?;
         let thread = Builder::new().name("isotherm-pool".into()).spawn({
             let end = end.clone();
             move || keep_house((*owner).as_ref(), settings, &end)
         });
+        drop(blocked);
         let thread = thread.map_err(|e| Error::system("start the thread that keeps house for a pool", e))?;
         Ok(HousekeepingThread { end, thread: Some(thread), mark })
     }

@@ -4,6 +4,7 @@ use isotherm_pools::{
     Bytes, FrameNo, Housekeeping, HousekeepingThread, Interval, MigrateType, Order, Pace, Pool, PoolBuilder, Tier,
 };
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,10 +19,22 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Threads of this process that keep house for a pool.
+/// Threads of this process that keep house for a pool: their directories in `/proc`.
+fn tasks() -> Vec<PathBuf> {
+    let tasks = fs::read_dir("/proc/self/task").unwrap().flatten().map(|task| task.path());
+    tasks.filter(|task| fs::read_to_string(task.join("comm")).is_ok_and(|n| n == "isotherm-pool\n")).collect()
+}
+
+/// How many.
 fn threads() -> usize {
-    let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
-    tasks.filter(|task| fs::read_to_string(task.path().join("comm")).is_ok_and(|n| n == "isotherm-pool\n")).count()
+    tasks().len()
+}
+
+/// The signals that a thread blocks; the lowest bit is signal 1.
+fn blocked(task: &Path) -> u64 {
+    let status = fs::read_to_string(task.join("status")).unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+    u64::from_str_radix(mask.trim(), 16).unwrap()
 }
 
 /// Waits for what another thread does soon.
@@ -100,6 +113,21 @@ fn a_thread_that_sleeps_for_long_ends_at_once() {
     let began = Instant::now();
     drop(pool);
     assert!(began.elapsed() < LIMIT && threads() == 0);
+}
+
+/// Else a handler of the program might run on it: in one that had a single thread, where only that one expects it.
+#[test]
+fn the_thread_takes_no_signal_of_the_program() {
+    let _alone = alone();
+    let this = Path::new("/proc/thread-self");
+    let before = blocked(this);
+    let pool = builder(Tier::Best).housekeeping(often()).build().unwrap();
+    wait_for("the thread runs", || threads() == 1);
+    // Nobody can block SIGKILL and SIGSTOP; the C library keeps 32 and 33, in some 34, for itself.
+    let not_ours = [9, 19, 32, 33, 34].into_iter().fold(0, |mask, signal| mask | 1 << (signal - 1));
+    assert_eq!(blocked(&tasks()[0]) | not_ours, u64::MAX);
+    assert_eq!(blocked(this), before, "whoever builds a pool takes signals as before");
+    drop(pool);
 }
 
 #[test]
