@@ -196,10 +196,11 @@ int64_t isotherm_pool_drain(struct isotherm_pool *pool);
 
 /*
  * Has a thread of the pool return what idle CPUs keep in their sets, and what sets keep above their marks: once every `interval_ns`
- * nanoseconds (a second, 1000000000, is what kernels take). A set that was not used for `idle_after` turns is emptied (3 is usual; 0:
- * never); `max_deferrals` turns in a row leave the rest for later because the zone's lock is taken (8 is usual; 0: none). Called again, it
- * goes on with the new settings; an interval of 0 ends the thread, as isotherm_pool_close does, and waits for that. A pool begins without
- * one. A child after a fork has none; after isotherm_pool_fork it may start its own.
+ * nanoseconds (a second, 1000000000, is what kernels take; 1 to 99999, less than 100 microseconds, is ISOTHERM_EINVAL). A set that was not
+ * used for `idle_after` turns is emptied (3 is usual; 0: never); `max_deferrals` turns in a row leave the rest for later because the zone's
+ * lock is taken (8 is usual; 0: none). Called again, it goes on with the new settings; an interval of 0 ends the thread, as
+ * isotherm_pool_close does, and waits for that. A pool begins without one. It takes no signals of the program. A child after a fork has
+ * none; after isotherm_pool_fork it may start its own.
  */
 int isotherm_pool_housekeeping(struct isotherm_pool *pool, uint64_t interval_ns, unsigned idle_after, unsigned max_deferrals);
 

@@ -369,6 +369,10 @@ fn a_pool_keeps_house_by_itself_until_it_is_told_not_to_or_closed() {
     use_some();
     // SAFETY: null, and an open pool.
     assert_eq!(unsafe { isotherm_pool_housekeeping(null_mut(), MS, 3, 8) }, EINVAL);
+    for too_often in [1, MS / 10 - 1] {
+        // SAFETY: the pool is open.
+        assert_eq!(unsafe { isotherm_pool_housekeeping(pool, too_often, 3, 8) }, EINVAL);
+    }
     // SAFETY: the pool is open.
     assert_eq!(unsafe { isotherm_pool_housekeeping(pool, MS, 3, 8) }, 0);
     wait_until_nothing_waits();

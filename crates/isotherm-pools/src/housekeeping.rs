@@ -17,11 +17,21 @@ use std::{fmt, mem, slice};
 /// How the thread of a pool works.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Housekeeping {
-    /// From one turn over a CPU's set to the next.
+    /// From one turn over a CPU's set to the next; at least [`Housekeeping::MIN_INTERVAL`].
     pub interval: Interval,
     /// After how many turns an unused set is emptied, and how many in a row leave the rest for later because someone has the zone's
     /// lock.
     pub pace: Pace,
+}
+
+impl Housekeeping {
+    /// The shortest interval: 100 µs. With a few microseconds, which a turn itself may take, the thread would never sleep.
+    pub const MIN_INTERVAL: Interval = Interval::from_ns(100_000).unwrap();
+
+    pub(crate) fn check(self) -> Result<(), Error> {
+        let (interval, least) = (self.interval, Housekeeping::MIN_INTERVAL);
+        if interval < least { Err(Error::Interval { interval, least }) } else { Ok(()) }
+    }
 }
 
 impl Default for Housekeeping {
@@ -47,7 +57,7 @@ impl fmt::Debug for HousekeepingThread {
 }
 
 impl HousekeepingThread {
-    /// For the sets of all CPUs, which live as long as the thread.
+    /// For the sets of all CPUs, which live as long as the thread. The settings were checked.
     pub(crate) fn start<O>(owner: Arc<O>, settings: Housekeeping) -> Result<HousekeepingThread, Error>
     where
         O: AsRef<Sets<'static>> + Send + Sync + 'static,

@@ -60,9 +60,11 @@ impl Pool {
 
     /// Starts a thread that keeps house for this pool's per-CPU sets, beside the one that it may have been built with. It ends when
     /// the result is dropped; the pool lives as long. For those who build the pool before they know, and for a child after a fork,
-    /// which has none of its parent's threads.
+    /// which has none of its parent's threads. Its interval is at least
+    /// [`Housekeeping::MIN_INTERVAL`].
     pub fn start_housekeeping(&self, settings: Housekeeping) -> Result<HousekeepingThread, Error> {
         self.0.here()?;
+        settings.check()?;
         HousekeepingThread::start(Arc::clone(&self.0.shared), settings)
     }
 

@@ -1,7 +1,8 @@
 //! Pools that keep house by a thread of their own: what waits in sets goes back by itself, and the thread ends with the pool.
 
 use isotherm_pools::{
-    Bytes, FrameNo, Housekeeping, HousekeepingThread, Interval, MigrateType, Order, Pace, Pool, PoolBuilder, Tier,
+    Bytes, Error, FrameNo, Housekeeping, HousekeepingThread, Interval, MigrateType, Order, Pace, Pool, PoolBuilder,
+    Tier,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -113,6 +114,27 @@ fn a_thread_that_sleeps_for_long_ends_at_once() {
     let began = Instant::now();
     drop(pool);
     assert!(began.elapsed() < LIMIT && threads() == 0);
+}
+
+#[test]
+fn a_thread_that_would_never_sleep_is_refused() {
+    let _alone = alone();
+    let every = |ns| Housekeeping { interval: Interval::from_ns(ns).unwrap(), ..Housekeeping::default() };
+    let shortest = Housekeeping::MIN_INTERVAL.ns();
+    assert_eq!(shortest, 100_000, "as the guide and the header of the C interface say");
+    let pool = builder(Tier::Best).build().unwrap();
+    for ns in [1, shortest - 1] {
+        let refused = [
+            builder(Tier::Best).housekeeping(every(ns)).build().map(drop),
+            pool.start_housekeeping(every(ns)).map(drop),
+        ];
+        for error in refused.map(Result::unwrap_err) {
+            assert!(matches!(error, Error::Interval { interval, .. } if interval.ns() == ns), "{error}");
+            assert!(error.to_string().contains("100000 ns is the shortest"), "{error}");
+        }
+    }
+    assert_eq!(threads(), 0);
+    drop(pool.start_housekeeping(every(shortest)).unwrap());
 }
 
 /// Else a handler of the program might run on it: in one that had a single thread, where only that one expects it.
