@@ -16,7 +16,8 @@
  * found out is a second free after the block was handed out to someone else.
  *
  * Fork. In a child, every call for its parent's pool fails with ISOTHERM_EFORKED, and the memory of a memfd, hugetlb or DAX pool is not
- * mapped. With isotherm_pool_fork the child of an anonymous or numbers pool goes on with a copy of its own.
+ * mapped. With isotherm_pool_fork the child of an anonymous or numbers pool goes on with a copy of its own. If the pool has a thread at the
+ * fork (isotherm_pool_housekeeping), what the child has of it stays mapped until the child ends, either way, even if it closes the pool.
  *
  * C99 or later, and C++.
  */

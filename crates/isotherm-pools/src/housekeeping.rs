@@ -52,7 +52,9 @@ pub struct HousekeepingThread {
 
 impl fmt::Debug for HousekeepingThread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HousekeepingThread").field("is_over", &self.end.has_come()).finish_non_exhaustive()
+        // In a child there is no thread, and its bell is not touched, as in `drop`.
+        let is_over = !self.mark.is_here() || self.end.has_come();
+        f.debug_struct("HousekeepingThread").field("is_over", &is_over).finish_non_exhaustive()
     }
 }
 

@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::handle::Handle;
 use crate::housekeeping::{Housekeeping, HousekeepingThread};
 use crate::shared::Shared;
+use isotherm_frames::housekeep::now_ns;
 use isotherm_frames::{AllocError, FrameNo, FrameRange, MigrateType, Order, Request, Tier, ZoneStats};
 use isotherm_units::PAGE_SHIFT;
 use std::fmt;
@@ -53,6 +54,9 @@ impl PoolStats {
 
 impl Pool {
     pub(crate) fn new(shared: Shared, housekeeping: Option<Housekeeping>) -> Result<Pool, Error> {
+        // Its first call sets the clock. Were that the thread's, a child forked meanwhile would wait for ever for a thread that it does not
+        // have. Nobody can be in `while_quiet` before there is a pool.
+        now_ns();
         let shared = Arc::new(shared);
         let started = housekeeping.map(|settings| HousekeepingThread::start(Arc::clone(&shared), settings)).transpose();
         Ok(Pool(Handle { _housekeeping: started?.map(Arc::new), shared }))
