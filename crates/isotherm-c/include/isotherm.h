@@ -16,7 +16,8 @@
  * found out is a second free after the block was handed out to someone else.
  *
  * Fork. In a child, every call for its parent's pool fails with ISOTHERM_EFORKED, and the memory of a memfd, hugetlb or DAX pool is not
- * mapped. With isotherm_pool_fork the child of an anonymous or numbers pool goes on with a copy of its own.
+ * mapped. With isotherm_pool_fork the child of an anonymous or numbers pool goes on with a copy of its own. If the pool has a thread at the
+ * fork (isotherm_pool_housekeeping), what the child has of it stays mapped until the child ends, either way, even if it closes the pool.
  *
  * C99 or later, and C++.
  */
@@ -196,10 +197,11 @@ int64_t isotherm_pool_drain(struct isotherm_pool *pool);
 
 /*
  * Has a thread of the pool return what idle CPUs keep in their sets, and what sets keep above their marks: once every `interval_ns`
- * nanoseconds (a second, 1000000000, is what kernels take). A set that was not used for `idle_after` turns is emptied (3 is usual; 0:
- * never); `max_deferrals` turns in a row leave the rest for later because the zone's lock is taken (8 is usual; 0: none). Called again, it
- * goes on with the new settings; an interval of 0 ends the thread, as isotherm_pool_close does, and waits for that. A pool begins without
- * one. A child after a fork has none; after isotherm_pool_fork it may start its own.
+ * nanoseconds (a second, 1000000000, is what kernels take; 1 to 99999, less than 100 microseconds, is ISOTHERM_EINVAL). A set that was not
+ * used for `idle_after` turns is emptied (3 is usual; 0: never); `max_deferrals` turns in a row leave the rest for later because the zone's
+ * lock is taken (8 is usual; 0: none). Called again, it goes on with the new settings; an interval of 0 ends the thread, as
+ * isotherm_pool_close does, and waits for that. A pool begins without one. It takes no signals of the program. A child after a fork has
+ * none; after isotherm_pool_fork it may start its own.
  */
 int isotherm_pool_housekeeping(struct isotherm_pool *pool, uint64_t interval_ns, unsigned idle_after, unsigned max_deferrals);
 

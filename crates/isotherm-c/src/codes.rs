@@ -54,6 +54,7 @@ pub(crate) fn code(error: &Error) -> c_int {
         | Error::FirstFrame { .. }
         | Error::Cpus { .. }
         | Error::Watermarks(_)
+        | Error::Interval { .. }
         | Error::OutsideSpan { .. } => EINVAL,
         Error::Forked => EFORKED,
         Error::NoMemory | Error::NoHugeSize { .. } | Error::Sets(SetsError::NoRseq(_)) => EOPNOTSUPP,

@@ -20,7 +20,7 @@ use std::any::Any;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{ptr, slice};
 
 /// Frames that are passed on at a time in bulk: their numbers have another type on the other side.
@@ -32,6 +32,12 @@ pub struct CPool {
     pool: Pool,
     /// The thread that keeps house for it, if one was asked for.
     housekeeping: Mutex<Option<HousekeepingThread>>,
+}
+
+impl CPool {
+    fn housekeeping(&self) -> MutexGuard<'_, Option<HousekeepingThread>> {
+        self.housekeeping.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Calls `act` and makes a number of what comes of it.
@@ -453,10 +459,7 @@ pub unsafe extern "C" fn isotherm_pool_housekeeping(
         let start = |interval| open.pool.start_housekeeping(Housekeeping { interval, pace });
         let started = Interval::from_ns(interval_ns).map(start).transpose().map_err(|e| code(&e))?;
         // What was there ends after it has been exchanged, so the lock is held for no longer than that.
-        let before = {
-            let mut housekeeping = open.housekeeping.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *housekeeping, started)
-        };
+        let before = std::mem::replace(&mut *open.housekeeping(), started);
         drop(before);
         Ok(0)
     })
@@ -497,9 +500,13 @@ pub unsafe extern "C" fn isotherm_pool_descriptor(handle: *mut CPool) -> c_int {
 pub unsafe extern "C" fn isotherm_pool_fork(handle: *mut CPool) -> i64 {
     answer(|| {
         // SAFETY: as the caller says.
-        let pool = unsafe { pool(handle) }?;
+        let open = unsafe { handle.as_ref() }.ok_or(EINVAL)?;
+        // A child of a plain fork is refused before it waits for a lock whose owner it may not have.
+        open.pool.check().map_err(|e| code(&e))?;
+        // Or the child may get the lock from a thread that it does not have. Taken before those of the pool, by nobody who has one of them.
+        let _exchanging = open.housekeeping();
         // SAFETY: what the child may do is the caller's to know; on its way back from here it takes no lock that others may hold.
-        match pool.while_quiet(|| unsafe { libc::fork() }).map_err(|e| code(&e))? {
+        match open.pool.while_quiet(|| unsafe { libc::fork() }).map_err(|e| code(&e))? {
             -1 => Err(-std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EAGAIN)),
             pid => Ok(i64::from(pid)),
         }

@@ -4,6 +4,7 @@ use isotherm::*;
 use std::ffi::{CStr, c_void};
 use std::mem::{offset_of, size_of};
 use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 fn options() -> Options {
@@ -335,6 +336,41 @@ fn a_child_goes_on_only_where_it_may() {
     }
 }
 
+/// The lock of the exchange is not the pool's, and another thread may hold it at the instant of the fork.
+#[test]
+fn a_child_may_change_housekeeping_that_others_were_changing() {
+    let pool = Shared(open(&Options { backing: NUMBERS, ..options() }).unwrap());
+    let over = AtomicBool::new(false);
+    let ended_well = thread::scope(|s| {
+        for _ in 0..2 {
+            // An interval of 0 does nothing but exchange.
+            let over = &over;
+            s.spawn(move || {
+                let pool = pool;
+                while !over.load(Ordering::Relaxed) {
+                    // SAFETY: the pool is open.
+                    assert_eq!(unsafe { isotherm_pool_housekeeping(pool.0, 0, 0, 0) }, 0);
+                }
+            });
+        }
+        // SAFETY: the children call the library and `_exit`.
+        let fork = || unsafe { isotherm_pool_fork(pool.0) };
+        let ended_well = (0..50).all(|_| {
+            child_says(fork, || {
+                // SAFETY: a child that waits for ever is ended by a signal.
+                unsafe { libc::alarm(60) };
+                // SAFETY: the pool is open, and the child's own.
+                unsafe { isotherm_pool_housekeeping(pool.0, 1_000_000_000, 3, 8) == 0 }
+            })
+        });
+        over.store(true, Ordering::Relaxed);
+        ended_well
+    });
+    assert!(ended_well);
+    // SAFETY: its last call.
+    unsafe { isotherm_pool_close(pool.0) };
+}
+
 #[test]
 fn every_result_has_words() {
     for code in [0, 5, EINVAL, EFORKED, -1, i32::MIN] {
@@ -369,6 +405,10 @@ fn a_pool_keeps_house_by_itself_until_it_is_told_not_to_or_closed() {
     use_some();
     // SAFETY: null, and an open pool.
     assert_eq!(unsafe { isotherm_pool_housekeeping(null_mut(), MS, 3, 8) }, EINVAL);
+    for too_often in [1, MS / 10 - 1] {
+        // SAFETY: the pool is open.
+        assert_eq!(unsafe { isotherm_pool_housekeeping(pool, too_often, 3, 8) }, EINVAL);
+    }
     // SAFETY: the pool is open.
     assert_eq!(unsafe { isotherm_pool_housekeeping(pool, MS, 3, 8) }, 0);
     wait_until_nothing_waits();

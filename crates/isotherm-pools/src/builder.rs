@@ -187,7 +187,8 @@ impl PoolBuilder {
     }
 
     /// A thread of the pool's own that gives back what its sets keep too much, and what CPUs that have become idle left in theirs.
-    /// Default: none; what waits in a set stays there until an allocation finds nothing else. The thread ends with the pool.
+    /// Default: none; what waits in a set stays there until an allocation finds nothing else. The thread ends with the pool. Its interval is
+    /// at least [`Housekeeping::MIN_INTERVAL`].
     pub fn housekeeping(mut self, settings: Housekeeping) -> PoolBuilder {
         self.housekeeping = Some(settings);
         self
@@ -256,7 +257,7 @@ impl PoolBuilder {
         if marks.min > marks.low || marks.low > marks.high {
             return Err(Error::Watermarks(marks));
         }
-        Ok(())
+        self.housekeeping.map_or(Ok(()), Housekeeping::check)
     }
 
     fn seed_or_random(&self) -> u64 {

@@ -2,7 +2,7 @@
 
 use crate::backing::HugeSize;
 use isotherm_frames::{
-    AddError, AllocError, ConfigError, FrameNo, FrameRange, FreeError, OfflineError, SetsError, Watermarks,
+    AddError, AllocError, ConfigError, FrameNo, FrameRange, FreeError, Interval, OfflineError, SetsError, Watermarks,
     zone::Inconsistent,
 };
 use isotherm_units::Bytes;
@@ -127,6 +127,17 @@ pub enum Error {
         .0.min, .0.low, .0.high
     )]
     Watermarks(Watermarks),
+    /// A thread that would keep house without pause.
+    #[error(
+        "keep house for a pool every {} ns: {} ns is the shortest interval; a second, {} ns, is usual",
+        interval.ns(), least.ns(), Interval::SECOND.ns()
+    )]
+    Interval {
+        /// From one turn to the next, as asked for.
+        interval: Interval,
+        /// The shortest that is taken.
+        least: Interval,
+    },
     /// Frames that could not be there.
     #[error("take {range:?} out of a pool, or keep it: it is not within the span {span:?}")]
     OutsideSpan {

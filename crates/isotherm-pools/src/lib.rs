@@ -27,7 +27,7 @@
 //! [`Error::Forked`] instead. A pool that is not shared goes on in the child if the fork happened within [`Pool::while_quiet`]. There
 //! is no `pthread_atfork` handler: what a library forks to run a program costs nothing here.
 //!
-//! System calls and the `unsafe` they take are in `memory`; the few other places that need it are marked one by one.
+//! System calls and the `unsafe` they take are in `memory` and `signals`; the few other places that need it are marked one by one.
 
 #![deny(unsafe_code)]
 
@@ -44,6 +44,7 @@ mod pool;
 mod ranges;
 mod resize;
 mod shared;
+mod signals;
 mod source;
 
 pub use backing::{Backing, HugeSize};

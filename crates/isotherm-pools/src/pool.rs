@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::handle::Handle;
 use crate::housekeeping::{Housekeeping, HousekeepingThread};
 use crate::shared::Shared;
+use isotherm_frames::housekeep::now_ns;
 use isotherm_frames::{AllocError, FrameNo, FrameRange, MigrateType, Order, Request, Tier, ZoneStats};
 use isotherm_units::PAGE_SHIFT;
 use std::fmt;
@@ -53,6 +54,9 @@ impl PoolStats {
 
 impl Pool {
     pub(crate) fn new(shared: Shared, housekeeping: Option<Housekeeping>) -> Result<Pool, Error> {
+        // Its first call sets the clock. Were that the thread's, a child forked meanwhile would wait for ever for a thread that it does not
+        // have. Nobody can be in `while_quiet` before there is a pool.
+        now_ns();
         let shared = Arc::new(shared);
         let started = housekeeping.map(|settings| HousekeepingThread::start(Arc::clone(&shared), settings)).transpose();
         Ok(Pool(Handle { _housekeeping: started?.map(Arc::new), shared }))
@@ -60,9 +64,11 @@ impl Pool {
 
     /// Starts a thread that keeps house for this pool's per-CPU sets, beside the one that it may have been built with. It ends when
     /// the result is dropped; the pool lives as long. For those who build the pool before they know, and for a child after a fork,
-    /// which has none of its parent's threads.
+    /// which has none of its parent's threads. Its interval is at least
+    /// [`Housekeeping::MIN_INTERVAL`].
     pub fn start_housekeeping(&self, settings: Housekeeping) -> Result<HousekeepingThread, Error> {
         self.0.here()?;
+        settings.check()?;
         HousekeepingThread::start(Arc::clone(&self.0.shared), settings)
     }
 

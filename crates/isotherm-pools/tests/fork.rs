@@ -241,6 +241,16 @@ fn a_limit_for_the_size_of_files_is_an_error_and_no_signal() {
     assert!(refused);
 }
 
+/// It may have held the bell at the fork, so the child does not even look whether that was rung.
+#[test]
+fn a_child_may_print_the_thread_that_it_does_not_have() {
+    let pool = PoolBuilder::numbers(Bytes::of_mib(8)).build().unwrap();
+    let often = Housekeeping { interval: Housekeeping::MIN_INTERVAL, ..Housekeeping::default() };
+    let started = pool.start_housekeeping(often).unwrap();
+    assert!(format!("{started:?}").contains("is_over: false"));
+    assert!(in_child(|| format!("{started:?}").contains("is_over: true")));
+}
+
 /// The thread is the parent's: the child must neither wait for it nor ring for it.
 #[test]
 fn a_child_of_a_pool_with_housekeeping_may_drop_it_and_start_its_own() {

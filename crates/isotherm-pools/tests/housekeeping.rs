@@ -1,9 +1,11 @@
 //! Pools that keep house by a thread of their own: what waits in sets goes back by itself, and the thread ends with the pool.
 
 use isotherm_pools::{
-    Bytes, FrameNo, Housekeeping, HousekeepingThread, Interval, MigrateType, Order, Pace, Pool, PoolBuilder, Tier,
+    Bytes, Error, FrameNo, Housekeeping, HousekeepingThread, Interval, MigrateType, Order, Pace, Pool, PoolBuilder,
+    Tier,
 };
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,10 +20,22 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Threads of this process that keep house for a pool.
+/// Threads of this process that keep house for a pool: their directories in `/proc`.
+fn tasks() -> Vec<PathBuf> {
+    let tasks = fs::read_dir("/proc/self/task").unwrap().flatten().map(|task| task.path());
+    tasks.filter(|task| fs::read_to_string(task.join("comm")).is_ok_and(|n| n == "isotherm-pool\n")).collect()
+}
+
+/// How many.
 fn threads() -> usize {
-    let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
-    tasks.filter(|task| fs::read_to_string(task.path().join("comm")).is_ok_and(|n| n == "isotherm-pool\n")).count()
+    tasks().len()
+}
+
+/// The signals that a thread blocks; the lowest bit is signal 1.
+fn blocked(task: &Path) -> u64 {
+    let status = fs::read_to_string(task.join("status")).unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+    u64::from_str_radix(mask.trim(), 16).unwrap()
 }
 
 /// Waits for what another thread does soon.
@@ -100,6 +114,42 @@ fn a_thread_that_sleeps_for_long_ends_at_once() {
     let began = Instant::now();
     drop(pool);
     assert!(began.elapsed() < LIMIT && threads() == 0);
+}
+
+#[test]
+fn a_thread_that_would_never_sleep_is_refused() {
+    let _alone = alone();
+    let every = |ns| Housekeeping { interval: Interval::from_ns(ns).unwrap(), ..Housekeeping::default() };
+    let shortest = Housekeeping::MIN_INTERVAL.ns();
+    assert_eq!(shortest, 100_000, "as the guide and the header of the C interface say");
+    let pool = builder(Tier::Best).build().unwrap();
+    for ns in [1, shortest - 1] {
+        let refused = [
+            builder(Tier::Best).housekeeping(every(ns)).build().map(drop),
+            pool.start_housekeeping(every(ns)).map(drop),
+        ];
+        for error in refused.map(Result::unwrap_err) {
+            assert!(matches!(error, Error::Interval { interval, .. } if interval.ns() == ns), "{error}");
+            assert!(error.to_string().contains("100000 ns is the shortest"), "{error}");
+        }
+    }
+    assert_eq!(threads(), 0);
+    drop(pool.start_housekeeping(every(shortest)).unwrap());
+}
+
+/// Else a handler of the program might run on it: in one that had a single thread, where only that one expects it.
+#[test]
+fn the_thread_takes_no_signal_of_the_program() {
+    let _alone = alone();
+    let this = Path::new("/proc/thread-self");
+    let before = blocked(this);
+    let pool = builder(Tier::Best).housekeeping(often()).build().unwrap();
+    wait_for("the thread runs", || threads() == 1);
+    // Nobody can block SIGKILL and SIGSTOP; the C library keeps 32 and 33, in some 34, for itself.
+    let not_ours = [9, 19, 32, 33, 34].into_iter().fold(0, |mask, signal| mask | 1 << (signal - 1));
+    assert_eq!(blocked(&tasks()[0]) | not_ours, u64::MAX);
+    assert_eq!(blocked(this), before, "whoever builds a pool takes signals as before");
+    drop(pool);
 }
 
 #[test]

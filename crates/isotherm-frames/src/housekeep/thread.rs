@@ -18,6 +18,9 @@ static EPOCH: OnceLock<Instant> = OnceLock::new();
 /// The time by which threads keep house: nanoseconds since this was first asked in this process, by a clock that nobody sets. Whoever
 /// calls [`Housekeeper::tick`] or [`Housekeeper::shepherd`] beside a thread has to use it, since due times of two clocks have nothing to do
 /// with each other.
+///
+/// A fork while another thread is in the first call leaves a child whose own calls wait for ever: whoever lets a child keep house calls this
+/// once before anyone can fork, as pools do when they are built.
 pub fn now_ns() -> u64 {
     u64::try_from(EPOCH.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
