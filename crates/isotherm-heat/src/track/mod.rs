@@ -286,3 +286,6 @@ pub fn begin(source: &Description, now: Ns, tracking: Tracking) -> Box<dyn Track
 fn reported(now: Ns, silence: Silence) -> Box<ReportedTarget> {
     Box::new(ReportedTarget::new(now, silence))
 }
+
+#[cfg(test)]
+mod tests;
