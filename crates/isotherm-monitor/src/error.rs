@@ -68,3 +68,52 @@ impl Error {
         self.kind() == SourceErrorKind::Shortage
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use SourceErrorKind::{Busy, Failed, Gone, Replaced, Shortage};
+
+    const ENOENT: i32 = 2;
+    const ESRCH: i32 = 3;
+    const EACCES: i32 = 13;
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+
+    fn lock(errno: i32) -> Error {
+        Error::Lock { pid: 7, source: io::Error::from_raw_os_error(errno) }
+    }
+
+    fn of_proc(errno: i32) -> Error {
+        proc::Error::Io { path: "/proc/7/maps".into(), source: io::Error::from_raw_os_error(errno) }.into()
+    }
+
+    #[test]
+    fn what_follows_from_an_error() {
+        let watched = Error::Watched { pid: 7, holder: 8, command: "isotherm top".into() };
+        let table = [
+            (Error::Gone(7), Gone),
+            (watched, Failed),
+            (lock(EMFILE), Shortage),
+            (lock(ENFILE), Shortage),
+            (lock(ENOENT), Gone),
+            (lock(ESRCH), Gone),
+            (lock(EACCES), Failed),
+            (proc::Error::Gone { path: "/proc/7".into() }.into(), Gone),
+            (of_proc(EMFILE), Shortage),
+            (of_proc(EACCES), Failed),
+        ];
+        for (error, expected) in table {
+            assert_eq!(error.kind(), expected, "{error}");
+            assert_eq!((error.is_gone(), error.is_shortage()), (expected == Gone, expected == Shortage), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_error_of_a_source_keeps_its_kind() {
+        for kind in [Gone, Replaced, Busy, Shortage, Failed] {
+            let error = Error::from(SourceError::new(kind, "as the source says"));
+            assert_eq!((error.kind(), error.to_string()), (kind, "as the source says".to_owned()));
+        }
+    }
+}

@@ -116,3 +116,84 @@ impl From<Error> for SourceError {
         SourceError::new(kind, error)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use SourceErrorKind::{Busy, Failed, Gone, Replaced, Shortage};
+    use isotherm_sys::perf::Event;
+    use isotherm_sys::proc;
+
+    const ENOENT: i32 = 2;
+    const ESRCH: i32 = 3;
+    const EACCES: i32 = 13;
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+    const EVENT: Event = Event::PAGE_FAULTS;
+
+    fn io(errno: i32) -> Error {
+        Error::Io { attempted: "open /proc/7/pagemap".into(), source: io::Error::from_raw_os_error(errno) }
+    }
+
+    fn of_page_tables(errno: i32) -> Error {
+        isotherm_bpf::page_table::Error::Io {
+            attempted: "open a pidfd".into(),
+            source: io::Error::from_raw_os_error(errno),
+        }
+        .into()
+    }
+
+    fn of_proc(errno: i32) -> Error {
+        proc::Error::Io { path: "/proc/7/maps".into(), source: io::Error::from_raw_os_error(errno) }.into()
+    }
+
+    #[track_caller]
+    fn assert_kinds<const N: usize>(table: [(Error, SourceErrorKind); N]) {
+        for (error, expected) in table {
+            let shown = error.to_string();
+            let passed_on = SourceError::from(error);
+            assert_eq!(passed_on.kind(), expected, "{shown}");
+            assert_eq!(passed_on.to_string(), shown, "what went wrong is shown as it was");
+        }
+    }
+
+    #[test]
+    fn what_follows_from_the_state_of_a_process() {
+        assert_kinds([
+            (Error::Gone(7), Gone),
+            (Error::NoMemory(7), Gone),
+            (Error::Replaced(7), Replaced),
+            (Error::Busy(7), Busy),
+            (Error::NoDescriptors { pid: 7, limit: 64 }, Shortage),
+            (Error::Denied { attempted: "read the page tables of 7".into(), advice: "be root" }, Failed),
+        ]);
+    }
+
+    #[test]
+    fn what_follows_from_an_error_of_the_system() {
+        assert_kinds([
+            (io(EMFILE), Shortage),
+            (io(ENFILE), Shortage),
+            (io(ENOENT), Gone),
+            (io(ESRCH), Gone),
+            (io(EACCES), Failed),
+            (of_page_tables(EMFILE), Shortage),
+            (of_page_tables(EACCES), Failed),
+            (of_proc(ENFILE), Shortage),
+            (of_proc(EACCES), Failed),
+            (proc::Error::Gone { path: "/proc/7/maps".into() }.into(), Gone),
+        ]);
+    }
+
+    #[test]
+    fn what_follows_from_an_error_of_a_ring() {
+        let descriptors = RingError::Descriptors { event: EVENT, threads: 3, cpus: 2, needed: 6, limit: 64 };
+        assert_kinds([
+            (RingError::Gone { event: EVENT }.into(), Gone),
+            (RingError::Threads(proc::Error::Gone { path: "/proc/7/task".into() }).into(), Gone),
+            (descriptors.into(), Shortage),
+            (RingError::Busy { event: EVENT }.into(), Failed),
+            (RingError::Unfit { event: EVENT, what: "it has no address" }.into(), Failed),
+        ]);
+    }
+}

@@ -448,35 +448,54 @@ fn another_program_in_a_process_has_its_first_touches_told_when_it_is_attached_a
 #[test]
 fn many_processes_are_listened_to_as_a_host() {
     let _turn = alone();
-    let Some(mut perf) = open(&faults(Over::Processes)) else { return };
-    if Perf::open(&faults(Over::Host)).is_err() {
-        return skip("CAP_PERFMON");
+    for _ in 0..3 {
+        let Some(perf) = open(&faults(Over::Processes)) else { return };
+        if Perf::open(&faults(Over::Host)).is_err() {
+            return skip("CAP_PERFMON");
+        }
+        if listen_to_many_as_a_host(perf) {
+            return;
+        }
     }
+    skip("a machine on which no sample is lost");
+}
+
+/// Listens to so many processes that the host is sampled instead. Of a busy one samples may be lost, which is counted, and from then on
+/// fewer are taken, which weigh more. Returns whether none were lost: then all first touches are known to have been told.
+fn listen_to_many_as_a_host(mut perf: Perf) -> bool {
     let mut children: Vec<Toucher> = (0..20).map(|_| Toucher::start(untouched(1))).collect();
     children.iter().for_each(|child| drop(perf.attach(child.pid()).unwrap()));
     assert!(perf.news().iter().any(|n| n.contains("the whole host is sampled from here on")));
+    let mut told = Vec::new();
+    let mut is_every = true;
     for child in &mut children {
-        first_touches_are_told_or_lost(&mut perf, child);
+        told.push(first_touches(&mut perf, child));
+        is_every &= perf.rate() == Rate::Period(1);
     }
     let reports = perf.reports();
     // Counters are as of now, and rings were read some milliseconds ago, in which others have faulted.
     let behind = reports.events.abs_diff(reports.samples);
-    assert!(perf.rate() != Rate::Period(1) || behind < 1000 + reports.events / 20, "{reports:?}");
+    assert!(!is_every || behind < 1000 + reports.events / 20, "{reports:?}");
+    if !is_every || reports.lost > 0 {
+        return false;
+    }
+    let all: BTreeSet<u64> = (0..512).collect();
+    for (no, told) in told.iter().enumerate() {
+        assert_eq!(*told, all, "child {no} of {}: {reports:?}", children.len());
+    }
+    true
 }
 
-/// Of 512 pages, with a whole host heard beside them. Of a busy one samples may be lost, which is counted, and from then on fewer are
-/// taken, which weigh more.
-fn first_touches_are_told_or_lost(perf: &mut Perf, child: &mut Toucher) {
-    let lost_before = perf.reports().lost;
+/// Lets the child touch its 512 pages, with a whole host heard beside it. Returns those that were told.
+fn first_touches(perf: &mut Perf, child: &mut Toucher) -> BTreeSet<u64> {
     child.order("touch 0 512");
     let first = child.blocks()[0].page(0).0;
-    let told = accesses(perf, child.pid());
-    let weight: u64 =
-        told.iter().filter(|a| (first..first + 512).contains(&a.page.0)).map(|a| u64::from(a.weight)).sum();
+    let mut told = accesses(perf, child.pid());
+    told.retain(|access| (first..first + 512).contains(&access.page.0));
+    let weight: u64 = told.iter().map(|access| u64::from(access.weight)).sum();
     let Rate::Period(period) = perf.rate() else { panic!("{:?}", perf.rate()) };
-    let lost = (perf.reports().lost - lost_before) * period;
     // Which of the faults on a processor is the one in `period` is chance.
     let chance = if period == 1 { 0 } else { 128 + period * 8 };
-    let most = 512 + chance;
-    assert!(weight <= most && weight + lost + chance >= 512, "{weight} told, {lost} lost, one in {period}");
+    assert!((1..=512 + chance).contains(&weight), "{weight} told, one in {period}");
+    told.iter().map(|access| access.page.0 - first).collect()
 }

@@ -15,6 +15,7 @@ fn cgroup<'a>(report: &'a Value, path: &str) -> &'a Value {
 }
 
 #[test]
+#[cfg_attr(not(feature = "model"), ignore = "needs the feature `model`")]
 fn a_cgroup_of_one_percent_of_two_tebibytes_is_resolved() {
     let stage = Stage::new();
     let ran = stage.isotherm("report cgroups --model 2tib -d 3m --max-regions 20000 --seed 1 --json").ended(0);
@@ -29,6 +30,7 @@ fn a_cgroup_of_one_percent_of_two_tebibytes_is_resolved() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "model"), ignore = "needs the feature `model`")]
 fn a_host_is_described_in_a_file() {
     let stage = Stage::new();
     fs::write(
@@ -48,6 +50,7 @@ fn a_host_is_described_in_a_file() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "model"), ignore = "needs the feature `model`")]
 fn what_is_wrong_with_a_description_is_said() {
     let stage = Stage::new();
     let area = |size: &str| {
@@ -68,12 +71,19 @@ fn what_is_wrong_with_a_description_is_said() {
         ("report access --model 2tib --cgroup /nowhere", 2, "/nowhere"),
         ("record --model 2tib -- sleep 1", 2, "cannot be used with"),
         ("record --model 2tib --source page-table", 2, "cannot be used with"),
+    ]);
+}
+
+#[test]
+fn what_cannot_be_sampled_so_is_refused() {
+    Stage::new().refuses([
         ("record -p 1 --sample-interval 0s", 2, "longer than nothing"),
         ("record -p 1 --mode some", 2, "sampled"),
     ]);
 }
 
 #[test]
+#[cfg_attr(not(feature = "model"), ignore = "needs the feature `model`")]
 fn an_interval_shorter_than_looks_are_begun_is_said_to_be() {
     let stage = Stage::new();
     let args = "report access --model 2tib --mode sampled --sample-interval 1us -d 5s";

@@ -38,3 +38,6 @@ pub fn begin(source: &Description, now: Ns, tracking: Tracking) -> Box<dyn Track
         Granularity::Region => Box::new(regions::RegionTracker::default()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -119,6 +119,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(not(feature = "model"), ignore = "what is kept is the help with the feature `model`")]
     fn help_is_as_it_was() {
         let mut command = Cli::command().term_width(100);
         command.build();

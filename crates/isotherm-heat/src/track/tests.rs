@@ -1,0 +1,269 @@
+//! Trackers on a made-up source that fails in the middle of a list, or stops there because the target's map is busy.
+
+use super::pages::PageTracker;
+use super::sampled::SampledTracker;
+use super::tracker::*;
+use crate::source::{
+    AccessSource, Accesses, Asked, Attached, BitsSink, Cleared, ClearedProcess, ClearedSink, Description, Layout,
+    PageSource, Progress, SourceError, SourceErrorKind,
+};
+use crate::{BlockBits, Granularity, Mask, Ns, ReportedTarget, Sampling, Silence};
+use isotherm_units::BlockNo;
+
+const MS: Ns = 1_000_000;
+const S: Ns = 1000 * MS;
+const PID: u32 = 7;
+/// A budget that is never used up.
+const SAMPLING: Sampling = Sampling { max_regions: 1000, max_region: None, interval_ns: S, max_slowdown_pct: 1000.0 };
+const TRACKING: Tracking = Tracking { sampling: SAMPLING, seed: 1 };
+
+/// How far a call comes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Comes {
+    ToTheEnd,
+    /// An error after so many blocks.
+    FailsAfter(usize),
+    /// No more than so many now, which is no error.
+    IsBusyAfter(usize),
+}
+
+/// A source that finds `young` pages in every block.
+struct Partial {
+    now: Ns,
+    young: Mask,
+    reads: Comes,
+    clears: Comes,
+    /// The blocks that the last call of each kind was about; taken by the test.
+    read: Vec<BlockNo>,
+    cleared: Vec<BlockNo>,
+}
+
+impl Partial {
+    fn new() -> Partial {
+        let (reads, clears) = (Comes::ToTheEnd, Comes::ToTheEnd);
+        Partial { now: 0, young: Mask::ALL, reads, clears, read: Vec::new(), cleared: Vec::new() }
+    }
+
+    /// One step of a tracker at `now`, with what it cost.
+    fn step<T>(&mut self, now: Ns, step: impl FnOnce(&mut Turn<'_>) -> Asked<T>) -> (Asked<T>, Spent) {
+        self.now = now;
+        let mut spent = Spent::default();
+        let done = step(&mut Turn { source: self, pid: PID, now, spent: &mut spent });
+        (done, spent)
+    }
+
+    /// The blocks that were asked about since the last time.
+    fn asked(&mut self) -> Vec<BlockNo> {
+        std::mem::take(&mut self.read)
+    }
+}
+
+/// Answers about as many of `blocks` as it comes to.
+fn answer(comes: Comes, blocks: &[BlockNo], mut each: impl FnMut(BlockNo)) -> Asked<Progress> {
+    let answered = match comes {
+        Comes::ToTheEnd => blocks.len(),
+        Comes::FailsAfter(most) | Comes::IsBusyAfter(most) => most.min(blocks.len()),
+    };
+    blocks[..answered].iter().for_each(|block| each(*block));
+    if matches!(comes, Comes::FailsAfter(_)) {
+        return Err(SourceError::new(SourceErrorKind::Shortage, "no descriptor"));
+    }
+    Ok(Progress { answered, entries: answered as u64 * 512, ..Progress::default() })
+}
+
+impl AccessSource for Partial {
+    fn describe(&self) -> Description {
+        let (granularity, note) = (Granularity::Page, String::new());
+        Description { name: "partial", granularity, accesses: Accesses::None, clears_others: false, note }
+    }
+
+    fn attach(&mut self, _: u32) -> Asked<Attached> {
+        Err(SourceError::cannot("processes to attach"))
+    }
+
+    fn detach(&mut self, _: u32) {}
+
+    fn layout(&mut self, _: u32) -> Asked<Layout> {
+        Ok(Layout::default())
+    }
+
+    fn as_pages(&mut self) -> Option<&mut dyn PageSource> {
+        Some(self)
+    }
+}
+
+impl PageSource for Partial {
+    fn read(&mut self, _: u32, blocks: &[BlockNo], sink: &mut BitsSink<'_>) -> Asked<Progress> {
+        self.read.extend(blocks);
+        let (now, bits) = (self.now, BlockBits::Pages { young: self.young, present: Mask::ALL });
+        answer(self.reads, blocks, |block| sink(now, block, Some(bits)))
+    }
+
+    fn clear(&mut self, _: u32, blocks: &[BlockNo], sink: &mut ClearedSink<'_>) -> Asked<Progress> {
+        let (now, cleared) = (self.now, &mut self.cleared);
+        answer(self.clears, blocks, |block| {
+            cleared.push(block);
+            sink(now, block, Cleared::Except(Mask::NONE));
+        })
+    }
+
+    fn clear_process(&mut self, _: u32, _: &[BlockNo], _: &[BlockNo]) -> Asked<ClearedProcess> {
+        unreachable!("no page is stuck")
+    }
+}
+
+fn blocks(numbers: std::ops::Range<u64>) -> Vec<BlockNo> {
+    numbers.map(BlockNo).collect()
+}
+
+fn layout(numbers: std::ops::Range<u64>) -> Layout {
+    Layout { blocks: blocks(numbers), ..Layout::default() }
+}
+
+/// A tracker that knows blocks 0 to 3. Their first clears are due within a second.
+fn four_pages(source: &mut Partial) -> PageTracker {
+    let mut tracker = PageTracker::new(0, TRACKING, None);
+    source.step(0, |turn| tracker.refit(layout(0..4), turn)).0.unwrap();
+    assert_eq!((source.asked(), tracker.extent().whole_blocks), (blocks(0..4), 4));
+    tracker
+}
+
+/// The same, cleared at one second: read again 10 ms later.
+fn four_cleared_pages(source: &mut Partial) -> PageTracker {
+    let mut tracker = four_pages(source);
+    let (cleared, spent) = source.step(S, |turn| tracker.clear_due(ClearQuota::Blocks(CLEAR_BATCH), turn));
+    assert_eq!((cleared.unwrap(), spent.blocks_cleared, source.asked()), (4, 4, vec![]), "nothing is lost by a clear");
+    assert_eq!(tracker.next_read(), Some(S + 10 * MS));
+    tracker
+}
+
+#[test]
+fn new_blocks_that_could_not_be_read_are_new_again() {
+    let mut source = Partial { reads: Comes::FailsAfter(1), ..Partial::new() };
+    let mut tracker = PageTracker::new(0, TRACKING, None);
+    let (failed, spent) = source.step(0, |turn| tracker.refit(layout(0..3), turn));
+    assert!(failed.unwrap_err().is_shortage() && spent == Spent::default());
+    assert_eq!((source.asked(), tracker.extent().whole_blocks), (blocks(0..3), 1));
+    source.reads = Comes::IsBusyAfter(1);
+    let (busy, spent) = source.step(MS, |turn| tracker.refit(layout(0..3), turn));
+    busy.unwrap();
+    assert_eq!((source.asked(), tracker.extent().whole_blocks, spent.pages_read), (blocks(1..3), 2, 512));
+    source.reads = Comes::ToTheEnd;
+    source.step(2 * MS, |turn| tracker.refit(layout(0..3), turn)).0.unwrap();
+    assert_eq!((source.asked(), tracker.extent().whole_blocks), (blocks(2..3), 3));
+}
+
+#[test]
+fn pages_whose_read_was_cut_short_are_read_again_ten_ms_later() {
+    for comes in [Comes::FailsAfter(1), Comes::IsBusyAfter(1)] {
+        let mut source = Partial::new();
+        let mut tracker = four_cleared_pages(&mut source);
+        source.reads = comes;
+        let (read, _) = source.step(S + 10 * MS, |turn| tracker.read_due(turn));
+        assert_eq!((read.is_err(), source.asked()), (comes == Comes::FailsAfter(1), blocks(0..4)), "{comes:?}");
+        assert_eq!(tracker.tally().retouched, 512, "{comes:?}: what was answered counts");
+        assert_eq!(tracker.next_read(), Some(S + 20 * MS), "{comes:?}");
+        source.reads = Comes::ToTheEnd;
+        source.step(S + 15 * MS, |turn| tracker.read_due(turn)).0.unwrap();
+        assert_eq!(source.asked(), [], "{comes:?}: not yet");
+        // Block 0 has been seen accessed: its bits say nothing new.
+        source.step(S + 20 * MS, |turn| tracker.read_due(turn)).0.unwrap();
+        assert_eq!((source.asked(), tracker.tally().retouched), (blocks(1..4), 4 * 512), "{comes:?}");
+    }
+}
+
+#[test]
+fn pages_whose_clear_failed_are_cleared_ten_ms_later() {
+    let mut source = Partial::new();
+    let mut tracker = four_pages(&mut source);
+    source.clears = Comes::FailsAfter(1);
+    let mut clear = |source: &mut Partial, now: Ns| {
+        let (done, spent) = source.step(now, |turn| tracker.clear_due(ClearQuota::Blocks(CLEAR_BATCH), turn));
+        (done.ok(), spent.blocks_cleared, std::mem::take(&mut source.cleared))
+    };
+    assert_eq!(clear(&mut source, S), (None, 1, blocks(0..1)));
+    source.clears = Comes::ToTheEnd;
+    assert_eq!(clear(&mut source, S + 9 * MS), (Some(0), 0, vec![]));
+    assert_eq!(clear(&mut source, S + 10 * MS), (Some(3), 3, blocks(1..4)));
+}
+
+/// Before a clear, what was accessed until then is read: what cannot be read is not cleared.
+#[test]
+fn pages_that_cannot_be_read_are_not_cleared_and_their_turn_comes_again() {
+    for (comes, cleared) in [(Comes::FailsAfter(1), 0..0), (Comes::IsBusyAfter(1), 0..1)] {
+        let mut source = Partial { young: [0].into_iter().collect(), ..Partial::new() };
+        let mut tracker = four_cleared_pages(&mut source);
+        source.cleared.clear();
+        source.step(S + 10 * MS, |turn| tracker.read_due(turn)).0.unwrap();
+        source.asked();
+        let mut clear = |source: &mut Partial, now: Ns| {
+            let (done, _) = source.step(now, |turn| tracker.clear_due(ClearQuota::Blocks(CLEAR_BATCH), turn));
+            (done.is_err(), source.asked(), std::mem::take(&mut source.cleared))
+        };
+        // Two seconds after the first clear, the next; one page of each block was accessed since, the others were not.
+        source.reads = comes;
+        let is_error = comes == Comes::FailsAfter(1);
+        assert_eq!(clear(&mut source, 3 * S), (is_error, blocks(0..4), blocks(cleared.clone())), "{comes:?}");
+        source.reads = Comes::ToTheEnd;
+        let rest = blocks(cleared.end..4);
+        assert_eq!(clear(&mut source, 3 * S + 10 * MS), (false, rest.clone(), rest), "{comes:?}");
+    }
+}
+
+#[test]
+fn samples_whose_read_was_cut_short_are_read_again_ten_ms_later() {
+    for comes in [Comes::FailsAfter(1), Comes::IsBusyAfter(1)] {
+        let mut source = Partial::new();
+        let mut tracker = SampledTracker::new(0, TRACKING, None);
+        source.step(0, |turn| tracker.refit(layout(0..4096), turn)).0.unwrap();
+        assert_eq!(source.asked(), [], "nothing is read of what was not cleared");
+        assert_eq!(source.step(0, |turn| tracker.clear_due(ClearQuota::Urgent, turn)).0.unwrap(), 0);
+        source.step(0, |turn| tracker.clear_due(ClearQuota::Blocks(CLEAR_BATCH), turn)).0.unwrap();
+        let chosen = std::mem::take(&mut source.cleared);
+        assert!(chosen.len() > 2, "{chosen:?}");
+        source.reads = comes;
+        let (read, _) = source.step(10 * MS, |turn| tracker.read_due(turn));
+        assert_eq!((read.is_err(), source.asked()), (comes == Comes::FailsAfter(1), chosen.clone()), "{comes:?}");
+        assert_eq!((tracker.tally().retouched, tracker.next_read()), (512, Some(20 * MS)), "{comes:?}");
+        source.reads = Comes::ToTheEnd;
+        // In the first all pages were accessed: that check has ended.
+        source.step(20 * MS, |turn| tracker.read_due(turn)).0.unwrap();
+        assert_eq!(source.asked(), chosen[1..], "{comes:?}");
+        assert_eq!(tracker.tally().retouched, chosen.len() as u64 * 512, "{comes:?}: none is lost");
+    }
+}
+
+#[test]
+fn pages_are_outgrown_beyond_what_may_be_checked_and_twice_that_once_they_are_known() {
+    let mut source = Partial::new();
+    let mut begun = PageTracker::new(0, TRACKING, Some(Box::new(ReportedTarget::new(0, Silence::Cold))));
+    assert!(begun.outgrown(64, 64, 0).is_none(), "exactly whole");
+    let sampled = begun.outgrown(65, 64, 0).expect("more than that from the start");
+    assert_eq!((sampled.granularity(), sampled.has_reports()), (Granularity::Region, true), "reports go on");
+    let mut known = four_pages(&mut source);
+    assert!(known.outgrown(65, 64, 0).is_none() && known.outgrown(128, 64, 0).is_none(), "exactly twice whole");
+    let mut sampled = known.outgrown(129, 64, 0).expect("more than twice");
+    assert_eq!((sampled.granularity(), sampled.has_reports()), (Granularity::Region, false));
+    assert!(sampled.outgrown(usize::MAX, 1, 0).is_none() && known.outgrown(usize::MAX, usize::MAX, 0).is_none());
+}
+
+#[test]
+fn a_part_of_the_batch_is_dealt_and_never_none_of_it() {
+    use ClearQuota::{Blocks, Urgent};
+    // Of a batch of 64: a third is 21.3.
+    for (quota, share, dealt) in [
+        (Blocks(64), 1.0, Blocks(64)),
+        (Blocks(64), 0.5, Blocks(32)),
+        (Blocks(64), 1.0 / 3.0, Blocks(21)),
+        (Blocks(64), 0.015, Blocks(1)),
+        (Blocks(64), 0.0, Blocks(1)),
+        (Blocks(10), 0.5, Blocks(10)),
+        (Blocks(10), 0.125, Blocks(8)),
+        (Blocks(500), 1.0, Blocks(64)),
+        (Blocks(0), 1.0, Blocks(0)),
+        (Urgent, 0.5, Urgent),
+    ] {
+        assert_eq!(quota.dealt(share), dealt, "{quota:?}, {share}");
+    }
+    assert_eq!([Blocks(10), Blocks(64), Blocks(500), Urgent].map(ClearQuota::blocks), [10, 64, 64, 16]);
+}
