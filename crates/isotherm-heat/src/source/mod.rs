@@ -72,7 +72,8 @@ pub trait PageSource {
 
     /// Clears the accessed bits of `blocks` (sorted), without reaching others.
     ///
-    /// The progress is that of reading back what was cleared.
+    /// `sink` is given the time and what it came to, in the order of `blocks`: after an error those that it was not given are at the end
+    /// of the list. The progress is that of reading back what was cleared.
     fn clear(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut ClearedSink<'_>) -> Asked<Progress>;
 
     /// Clears the accessed bits of the whole process, also in `stuck`, where [`PageSource::clear`] left some. The target may
