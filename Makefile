@@ -6,7 +6,7 @@ BIN := target/release/isotherm
 
 BENCHES := bench-scan bench-accuracy bench-collapse bench-redis bench-sampling bench-scale bench-sampled bench-events \
 	bench-faults bench-frames bench-drain bench-conflict bench-herd bench-damon
-.PHONY: help build install demo test lint fmt fuzz soak loom miri lab lab-quick bench $(BENCHES) setup-build setup-test setup-lab
+.PHONY: help build install demo test lint lint-features fmt fuzz soak loom miri lab lab-quick bench $(BENCHES) setup-build setup-test setup-lab
 
 help:
 	@echo "make demo            set up, build, and watch a workload with known hot memory"
@@ -59,6 +59,9 @@ lint: setup-build
 	$(CARGO) fmt --all --check
 	@scripts/check-crates.sh
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+# The program without the simulator: nobody builds it otherwise.
+lint-features: setup-build
 	$(CARGO) clippy -p isotherm --bins --no-default-features --locked -- -D warnings
 
 fmt:

@@ -131,6 +131,18 @@ for crate in "${ours[@]}"; do
   \`cargo tree -p $crate -e normal -i $by\` prints the way. Depend on a trait or on types instead of on what loads programs."
 done
 
+# Most crates have no examples in their documentation, and looking for them takes a second each. Where they are switched off there are none.
+while read -r manifest; do
+    dir=$(dirname "$manifest")
+    example=$(find "$dir/src" -name '*.rs' -print0 | xargs -0 awk '
+        FNR == 1 {inside = 0}
+        /^ *\/\/[\/!] *```/ {
+            if (!inside && /```(rust|no_run|should_panic)?$/) {print FILENAME ":" FNR; exit}
+            inside = !inside
+        }')
+    [ -z "$example" ] || fail "$example opens an example, which is not run: $manifest has doctest = false; take that out"
+done < <(grep -l '^doctest = false' crates/*/Cargo.toml)
+
 lengths=$(check_lengths)
 [ -z "$lengths" ] || while read -r line; do fail "$line"; done <<<"$lengths"
 
