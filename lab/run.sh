@@ -207,7 +207,7 @@ quick() {
     extra=()
     local items=("isotherm=$isotherm=doctor" "isotherm_sys=$PWD/$sys" "isotherm_host=$PWD/$host" "isotherm_bpf=$PWD/$bpf"
         "contract=$PWD/$contract")
-    run_guest_past_crashes 6.1 110 "${items[@]}"
+    run_guest_past_crashes 6.1 180 "${items[@]}"
 }
 
 # What bench-damon prints between its first line and its last is the result; it is written here, for a guest keeps nothing.
