@@ -178,14 +178,18 @@ crashed_by_emulator() { # crashed_by_emulator NAME: the last boot of that guest
     ! grep -qx '== end' "$kept/$1.log" && ! grep -q 'FAILED' "$kept/$1.log" && grep -qE 'RIP: .*(handle_mm_fault|do_user_addr_fault)' "$kept/$1.kernel.log"
 }
 
-# One more boot after that crash, and after nothing else. Logs of the first are kept beside those of the second.
+# Up to two more boots after that crash, which about one boot in five ends with, and after nothing else. Logs of the last crash are kept
+# beside those of the boot that counts.
 run_guest_past_crashes() { # as run_guest
-    local log
+    local log again
     run_guest "$@" && return
-    crashed_by_emulator "$1" || return 1
-    for log in "$1.log" "$1.kernel.log"; do cp "$kept/$log" "$kept/crashed-$log"; done
-    echo "--- guest $1 once more: the emulator has crashed its kernel where page faults are counted ($kept/crashed-$1.kernel.log) ---"
-    run_guest "$@"
+    for again in 1 2; do
+        crashed_by_emulator "$1" || return 1
+        for log in "$1.log" "$1.kernel.log"; do cp "$kept/$log" "$kept/crashed-$log"; done
+        echo "--- guest $1 again ($again of 2): the emulator has crashed its kernel where page faults are counted ($kept/crashed-$1.kernel.log) ---"
+        run_guest "$@" && return
+    done
+    return 1
 }
 
 quick() {
