@@ -187,8 +187,8 @@ impl<C: Clock> Monitor<C> {
 
     /// Blocks (or regions of sampled targets) that were never looked at yet, of all that are known: while they are many, little is known of the heat.
     pub fn unlooked(&self) -> (usize, usize) {
-        let extents = self.watched.values().map(Watched::extent);
-        extents.fold((0, 0), |(unchecked, all), e| (unchecked + e.unchecked, all + e.checked_one_by_one()))
+        let trackers = self.watched.values().map(|w| &w.tracker);
+        trackers.fold((0, 0), |(unchecked, all), t| (unchecked + t.unchecked(), all + t.extent().checked_one_by_one()))
     }
 
     /// What people should know of the source and was not told yet, a sentence each.
@@ -266,8 +266,9 @@ impl<C: Clock> Monitor<C> {
             return;
         }
         let mut frames = shared::Frames::among(self.watched.values().filter(|w| !w.exited));
+        let now = self.clock.now();
         for pid in alive {
-            self.step(pid, |w, source, _| frames.count(w, source));
+            self.step(pid, now, |w, turn| frames.count(w, turn.source));
         }
     }
 }

@@ -15,7 +15,7 @@ impl<C: Clock> Monitor<C> {
     pub fn snapshot(&mut self, unix_ns: u64) -> Snapshot {
         for pid in self.alive() {
             let now = self.clock.now();
-            self.step(pid, |w, source, spent| w.take_accesses(source, now, spent));
+            self.step(pid, now, Watched::take_accesses);
         }
         let now = self.clock.now();
         let elapsed = now.saturating_sub(self.last_snapshot);

@@ -3,8 +3,8 @@
 
 use crate::watched::Watched;
 use crate::{Error, FIRST_PICTURE, Mode, Monitor};
-use isotherm_heat::source::{AccessSource, Asked, SourceErrorKind};
-use isotherm_heat::track::{Allotment, Spent};
+use isotherm_heat::source::{Asked, SourceErrorKind};
+use isotherm_heat::track::{Allotment, Turn};
 use isotherm_heat::{Clock, Ns, TargetId};
 use isotherm_sys::proc::Identity;
 
@@ -74,7 +74,7 @@ impl<C: Clock> Monitor<C> {
                 self.end(pid);
             } else {
                 let room = self.room_for_whole(others);
-                self.step(pid, |w, source, spent| w.refit(source, now, room, spent));
+                self.step(pid, now, |w, turn| w.refit(room, turn));
             }
             all = others.with(self.known(pid));
         }
@@ -130,9 +130,8 @@ impl<C: Clock> Monitor<C> {
 
     /// Deals out what all targets share: the time for patrol reads, and the regions that there may be among sampled ones, by their size.
     fn allot(&mut self) {
-        let extents = self.watched.values().map(Watched::extent);
-        let (whole, unchecked) =
-            extents.fold((0, 0), |(whole, unchecked), e| (whole + e.whole_blocks, unchecked + e.unchecked));
+        let whole = self.watched.values().map(|w| w.extent().whole_blocks).sum();
+        let unchecked = self.watched.values().map(|w| w.tracker.unchecked()).sum();
         let patrol_ns = self.cpu.patrol_ns(whole, unchecked, self.clock.now());
         let all: u64 = self.watched.values().filter(|w| !w.exited).map(Watched::sampled_blocks).sum();
         let (max, least) = (self.settings.max_regions, MIN_REGIONS.min(self.settings.max_regions));
@@ -173,8 +172,8 @@ impl<C: Clock> Monitor<C> {
         let (id, cgroup) = (attached.id, attached.cgroup.take());
         self.admit(id)?;
         let mut watched = Watched::new(attached, &self.source.0.describe(), now, &self.settings);
-        let fitted = watched.refit(&mut *self.source.0, now, room, &mut self.spent);
-        fitted.inspect_err(|_| self.release(id))?;
+        let mut turn = Turn { source: &mut *self.source.0, pid, now, spent: &mut self.spent };
+        watched.refit(room, &mut turn).inspect_err(|_| self.release(id))?;
         Ok((watched, cgroup))
     }
 
@@ -225,7 +224,8 @@ impl<C: Clock> Monitor<C> {
         if let Some(watched) = self.watched.get_mut(&pid) {
             watched.exited = true;
             // What it did last; its end is known, and nothing else can be wrong.
-            let _ = watched.take_accesses(&mut *self.source.0, now, &mut self.spent);
+            let mut turn = Turn { source: &mut *self.source.0, pid, now, spent: &mut self.spent };
+            let _ = watched.take_accesses(&mut turn);
             let id = watched.id;
             self.release(id);
         }
@@ -233,14 +233,11 @@ impl<C: Clock> Monitor<C> {
         self.follower.ended(pid);
     }
 
-    /// Does one thing with one process; its end, or another program in its place, is a normal outcome.
-    pub(crate) fn step(
-        &mut self,
-        pid: u32,
-        f: impl FnOnce(&mut Watched, &mut dyn AccessSource, &mut Spent) -> Asked<()>,
-    ) {
+    /// Does one thing with one process, whose turn it is; its end, or another program in its place, is a normal outcome.
+    pub(crate) fn step(&mut self, pid: u32, now: Ns, f: impl FnOnce(&mut Watched, &mut Turn<'_>) -> Asked<()>) {
         let Some(watched) = self.watched.get_mut(&pid) else { return };
-        let Err(error) = f(watched, &mut *self.source.0, &mut self.spent) else { return };
+        let mut turn = Turn { source: &mut *self.source.0, pid, now, spent: &mut self.spent };
+        let Err(error) = f(watched, &mut turn) else { return };
         match error.kind() {
             // Nothing was learned and nothing is lost; the next turn tries again.
             SourceErrorKind::Busy => {}

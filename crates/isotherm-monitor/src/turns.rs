@@ -15,7 +15,7 @@ impl<C: Clock> Monitor<C> {
         let blocks = self.spent.blocks_read;
         for pid in self.alive() {
             let now = self.clock.now();
-            self.step(pid, |w, source, spent| w.read_due(source, now, spent));
+            self.step(pid, now, Watched::read_due);
         }
         let read = self.spent.blocks_read - blocks;
         let took = self.charge_cpu().saturating_sub(began);
@@ -60,9 +60,9 @@ impl<C: Clock> Monitor<C> {
         let quota = self.cpu.quota(now);
         let blocks = self.spent.blocks_cleared;
         let mut cleared = 0;
-        self.step(pid, |w, source, spent| {
+        self.step(pid, now, |w, turn| {
             let dealt = quota.dealt(w.share_of_checks(regions_each));
-            cleared = w.clear_due(source, now, dealt, spent)?;
+            cleared = w.tracker.clear_due(dealt, turn)?;
             Ok(())
         });
         let took = self.charge_cpu().saturating_sub(began);

@@ -1,8 +1,8 @@
 //! One watched process: its tracker, what is mapped, and what is known of it beside its heat.
 
 use crate::Settings;
-use isotherm_heat::source::{AccessSource, Asked, Attached, Description};
-use isotherm_heat::track::{self, ClearQuota, Extent, Spent, Tracker, Tracking, Turn};
+use isotherm_heat::source::{Asked, Attached, Description};
+use isotherm_heat::track::{self, Extent, Tracker, Tracking, Turn};
 use isotherm_heat::{Mapping, Ns, RETOUCH_NS, Region, Sampling, Since, Summary, Tally, TargetId};
 use isotherm_sys::proc;
 use std::sync::Arc;
@@ -61,51 +61,31 @@ impl Watched {
         }
     }
 
-    /// This process's turn.
-    fn turn<'a>(&self, source: &'a mut dyn AccessSource, now: Ns, spent: &'a mut Spent) -> Turn<'a> {
-        Turn { source, pid: self.id.pid, now, spent }
-    }
-
     /// Takes in what is mapped now, and reads blocks not seen before. A target of more than `whole` blocks is sampled.
-    pub fn refit(&mut self, source: &mut dyn AccessSource, now: Ns, whole: usize, spent: &mut Spent) -> Asked<()> {
-        let mut layout = source.layout(self.id.pid)?;
+    pub fn refit(&mut self, whole: usize, turn: &mut Turn<'_>) -> Asked<()> {
+        let mut layout = turn.source.layout(turn.pid)?;
         self.mappings = std::mem::take(&mut layout.mappings);
         // Once seen it stays so: between two runs of a guest its memory is as it left it.
         self.runs_guest |= proc::maps_guest(self.mappings.iter().map(|m| &*m.name));
-        if let Some(other) = self.tracker.outgrown(layout.blocks.len(), whole, now) {
+        if let Some(other) = self.tracker.outgrown(layout.blocks.len(), whole, turn.now) {
             self.tracker = other;
         }
-        let mut turn = self.turn(source, now, spent);
-        self.tracker.refit(layout, &mut turn)
+        self.tracker.refit(layout, turn)
     }
 
     /// Takes in the accesses that were reported since the last time, if there are any such.
-    pub fn take_accesses(&mut self, source: &mut dyn AccessSource, now: Ns, spent: &mut Spent) -> Asked<()> {
-        let mut turn = self.turn(source, now, spent);
-        self.interrupts_ns += self.tracker.take_reports(&mut turn)?;
+    pub fn take_accesses(&mut self, turn: &mut Turn<'_>) -> Asked<()> {
+        self.interrupts_ns += self.tracker.take_reports(turn)?;
         Ok(())
     }
 
     /// Reads what is due.
-    pub fn read_due(&mut self, source: &mut dyn AccessSource, now: Ns, spent: &mut Spent) -> Asked<()> {
-        if self.tracker.has_reports() && self.next_accesses <= now {
-            self.next_accesses = now + ASK_FOR_ACCESSES;
-            self.take_accesses(source, now, spent)?;
+    pub fn read_due(&mut self, turn: &mut Turn<'_>) -> Asked<()> {
+        if self.tracker.has_reports() && self.next_accesses <= turn.now {
+            self.next_accesses = turn.now + ASK_FOR_ACCESSES;
+            self.take_accesses(turn)?;
         }
-        let mut turn = self.turn(source, now, spent);
-        self.tracker.read_due(&mut turn)
-    }
-
-    /// Clears what is due, up to `quota`. Returns how many blocks that were.
-    pub fn clear_due(
-        &mut self,
-        source: &mut dyn AccessSource,
-        now: Ns,
-        quota: ClearQuota,
-        spent: &mut Spent,
-    ) -> Asked<usize> {
-        let mut turn = self.turn(source, now, spent);
-        self.tracker.clear_due(quota, &mut turn)
+        self.tracker.read_due(turn)
     }
 
     /// When a read is due.

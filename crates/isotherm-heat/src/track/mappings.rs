@@ -58,7 +58,7 @@ impl Tracker for MappingTracker {
         }
         let pid = turn.pid;
         let clear = turn.mappings()?.clear(pid)?;
-        turn.spent.longest_hold_ns = turn.spent.longest_hold_ns.max(clear.stall_ns);
+        turn.spent.held(clear.stall_ns);
         self.target.cleared(clear.at);
         Ok(1)
     }

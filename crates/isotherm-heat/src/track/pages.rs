@@ -119,7 +119,7 @@ impl PageTracker {
         }
         let pid = turn.pid;
         let cleared = turn.pages()?.clear_process(pid, &stuck, &all)?;
-        turn.spent.longest_hold_ns = turn.spent.longest_hold_ns.max(cleared.clear.stall_ns);
+        turn.spent.held(cleared.clear.stall_ns);
         self.process_cleared(&cleared, pages);
         Ok(())
     }
@@ -186,7 +186,11 @@ impl Tracker for PageTracker {
     }
 
     fn extent(&self) -> Extent {
-        Extent { whole_blocks: self.target.len(), sampled: None, unchecked: self.target.unlooked() }
+        Extent { whole_blocks: self.target.len(), sampled: None }
+    }
+
+    fn unchecked(&self) -> usize {
+        self.target.unlooked()
     }
 
     fn allot(&mut self, allotment: Allotment) {

@@ -73,7 +73,11 @@ impl Tracker for SampledTracker {
 
     fn extent(&self) -> Extent {
         let sampled = SampledExtent { regions: self.target.len(), blocks: self.target.blocks() };
-        Extent { whole_blocks: 0, sampled: Some(sampled), unchecked: self.target.unlooked() }
+        Extent { whole_blocks: 0, sampled: Some(sampled) }
+    }
+
+    fn unchecked(&self) -> usize {
+        self.target.unlooked()
     }
 
     fn allot(&mut self, allotment: Allotment) {

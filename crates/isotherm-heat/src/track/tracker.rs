@@ -41,8 +41,13 @@ impl Spent {
     pub(super) fn add(&mut self, blocks: usize, progress: Progress) {
         self.pages_read += progress.entries;
         self.blocks_read += blocks as u64;
-        self.longest_hold_ns = self.longest_hold_ns.max(progress.longest_hold_ns);
         self.read_errors += progress.read_errors;
+        self.held(progress.longest_hold_ns);
+    }
+
+    /// Notes that the map of a target was locked for so long.
+    pub(super) fn held(&mut self, hold_ns: Ns) {
+        self.longest_hold_ns = self.longest_hold_ns.max(hold_ns);
     }
 }
 
@@ -76,19 +81,17 @@ impl ClearQuota {
     }
 }
 
-/// How much there is of a target, and how much of it is known.
+/// How much there is of a target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extent {
     /// Blocks that are checked each.
     pub whole_blocks: usize,
     /// What only samples are checked of.
     pub sampled: Option<SampledExtent>,
-    /// Blocks, or sampled regions, that were not checked yet.
-    pub unchecked: usize,
 }
 
 impl Extent {
-    /// What [`Extent::unchecked`] counts, in all.
+    /// What [`Tracker::unchecked`] counts, in all.
     pub fn checked_one_by_one(&self) -> usize {
         self.sampled.map_or(self.whole_blocks, |sampled| sampled.regions)
     }
@@ -230,9 +233,14 @@ pub trait Tracker: std::fmt::Debug {
         false
     }
 
-    /// How much there is of it.
+    /// How much there is of it. O(1).
     fn extent(&self) -> Extent {
         Extent::default()
+    }
+
+    /// Blocks, or sampled regions, that were not checked yet. O(regions) of a sampled target.
+    fn unchecked(&self) -> usize {
+        0
     }
 
     /// Takes in what it may use; what it has no use for is left.
