@@ -264,23 +264,18 @@ mod tests {
     #[test]
     fn a_region_is_extrapolated_from_more_than_four_times_its_idle_time_on() {
         const S: u64 = 1_000_000_000;
-        let is = |interval, idle_ns| {
-            let range = AddrRange::new(Addr(0), Addr(4096));
-            let (resident_pages, measured_pages) = (1, 1);
-            let (rate_hz, age_ns, huge_pages, sampled_pages) = (1.0, 0, 0, 0);
-            Region {
-                range,
-                resident_pages,
-                measured_pages,
-                huge_pages,
-                interval,
-                rate_hz,
-                age_ns,
-                idle_ns,
-                sampled_pages,
-            }
-            .is_extrapolated()
+        let page = Region {
+            range: AddrRange::new(Addr(0), Addr(4096)),
+            resident_pages: 1,
+            measured_pages: 1,
+            huge_pages: 0,
+            interval: Interval::UNMEASURED,
+            rate_hz: 1.0,
+            age_ns: 0,
+            idle_ns: 0,
+            sampled_pages: 0,
         };
+        let is = |interval, idle_ns| Region { interval, idle_ns, ..page }.is_extrapolated();
         let of = |seconds| Interval::from_ns(seconds * S);
         let four = of(4).ns().unwrap();
         assert_eq!([is(of(4), four / 4 + 1), is(of(4), four / 4 - 1)], [false, true]);

@@ -5,7 +5,7 @@
 //! data, so that nothing here needs BPF. Heat becomes facts in [`crate::collapse::benefit`].
 
 use isotherm_heat::{Mapping, TargetId};
-use isotherm_units::{AddrRange, BlockNo, Perms};
+use isotherm_units::{AddrRange, BlockNo};
 use std::borrow::Cow;
 
 /// What is known of one block.
@@ -39,7 +39,7 @@ pub struct TargetWindow<'a> {
 }
 
 impl TargetWindow<'_> {
-    /// The same, for whoever keeps it longer than what it was made from.
+    /// The same, to be kept longer than what it was made from.
     pub fn into_owned(self) -> TargetWindow<'static> {
         TargetWindow {
             id: self.id,
@@ -51,19 +51,9 @@ impl TargetWindow<'_> {
     }
 }
 
-/// Whether it is private memory, with a file behind it or without.
-pub(crate) fn is_private(mapping: &Mapping) -> bool {
-    mapping.perms.is_private()
-}
-
-/// Whether the program may write to it.
-pub(crate) fn is_writable(mapping: &Mapping) -> bool {
-    mapping.perms.contains(Perms::WRITE)
-}
-
 /// Whether it is private memory without a file behind it. Names in brackets are the kernel's for such memory.
 pub(crate) fn is_anonymous(mapping: &Mapping) -> bool {
-    is_private(mapping) && (mapping.name.is_empty() || mapping.name.starts_with('['))
+    mapping.perms.is_private() && (mapping.name.is_empty() || mapping.name.starts_with('['))
 }
 
 /// The first of `mappings` (in address order) that holds a part of `range`.
@@ -78,17 +68,16 @@ mod tests {
     use isotherm_units::Addr;
 
     #[test]
-    fn what_a_mapping_is_follows_from_its_permissions_and_its_name() {
+    fn private_memory_without_a_file_is_anonymous() {
         let mapping = |perms: &str, name: &str| Mapping {
             range: AddrRange::new(Addr(0), Addr(4096)),
             name: name.into(),
             perms: perms.parse().unwrap(),
         };
-        let told = |m: Mapping| (is_private(&m), is_writable(&m), is_anonymous(&m));
-        assert_eq!(told(mapping("rw-p", "[heap]")), (true, true, true));
-        assert_eq!(told(mapping("r--p", "")), (true, false, true));
-        assert_eq!(told(mapping("rw-p", "/lib/x.so")), (true, true, false));
-        assert_eq!(told(mapping("rw-s", "")), (false, true, false), "shared with whoever was forked from it");
+        assert!(is_anonymous(&mapping("rw-p", "[heap]")));
+        assert!(is_anonymous(&mapping("r--p", "")));
+        assert!(!is_anonymous(&mapping("rw-p", "/lib/x.so")));
+        assert!(!is_anonymous(&mapping("rw-s", "")), "shared with what was forked from it");
     }
 
     #[test]

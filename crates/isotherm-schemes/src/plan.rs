@@ -6,8 +6,7 @@
 
 use crate::facts::{BlockFacts, TargetWindow};
 use crate::outcome::Refusal;
-use crate::queue::ActionId;
-use crate::queue::{Hint, Level, Origin};
+use crate::queue::{ActionId, Hint, Level, Origin};
 use isotherm_heat::{Mapping, Ns};
 use isotherm_units::BlockNo;
 use serde::{Deserialize, Serialize};

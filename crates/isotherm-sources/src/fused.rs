@@ -9,16 +9,11 @@ use crate::perf::Perf;
 use isotherm_heat::source::{AccessSource, Accesses, Asked, Attached, Description, Layout, PageSource, ReportSource};
 
 /// A source of accessed bits, with one to which accesses are reported.
+#[derive(Debug)]
 pub struct Fused {
     bits: PageTable,
     perf: Perf,
     news: Vec<String>,
-}
-
-impl std::fmt::Debug for Fused {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} with {:?}", self.bits.describe().name, self.perf)
-    }
 }
 
 impl Fused {

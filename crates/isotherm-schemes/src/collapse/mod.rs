@@ -17,8 +17,7 @@ use crate::action::{Action, Guard, Performed, Price};
 use crate::budgets::Budgets;
 use crate::machine::Process;
 use crate::outcome::Refusal;
-use crate::queue::ActionId;
-use crate::queue::Hint;
+use crate::queue::{ActionId, Hint};
 use isotherm_units::{BLOCK_SIZE, Bytes, PAGES_PER_BLOCK};
 
 /// By which hints name it.

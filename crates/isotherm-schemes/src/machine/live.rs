@@ -6,7 +6,6 @@
 
 use super::cgroup::{self, CgroupState};
 use super::{HostState, Machine, Process, Unfit};
-use crate::facts::{is_private, is_writable};
 use crate::outcome::Refusal;
 use isotherm_heat::{Mapping, Ns, TargetId};
 use isotherm_sys::clock;
@@ -15,7 +14,7 @@ use isotherm_sys::madvise::PidFd;
 use isotherm_sys::pagemap::Pagemap;
 use isotherm_sys::pressure::Pressure;
 use isotherm_sys::proc::{Cgroups, Proc, maps_guest};
-use isotherm_units::{Addr, BLOCK_SIZE, BlockNo};
+use isotherm_units::{Addr, BLOCK_SIZE, BlockNo, Perms};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How long what changes seldom (mappings, children) is believed.
@@ -107,7 +106,8 @@ impl Live {
             return Some(false);
         }
         // What a copy shares shows as pages that are not exclusive.
-        let own = |m: &&Mapping| is_private(m) && is_writable(m) && m.range.len().0 >= BLOCK_SIZE;
+        let own =
+            |m: &&Mapping| m.perms.is_private() && m.perms.contains(Perms::WRITE) && m.range.len().0 >= BLOCK_SIZE;
         let largest = member.mappings.iter().filter(own).max_by_key(|m| m.range.len())?;
         let blocks = largest.range.len().0 / BLOCK_SIZE;
         let (mut present, mut shared) = (0_u32, 0_u32);

@@ -5,8 +5,7 @@ use crate::collapse::{COLLAPSE, COLLAPSED, Collapse, CollapseMachine, Look, Rule
 use crate::facts::{BlockFacts, TargetWindow};
 use crate::machine::{CgroupState, HostState, Unfit};
 use crate::plan::{HintSource, Planner, Worth, plan};
-use crate::queue::ActionId;
-use crate::queue::{HintQueue, Level, Origin};
+use crate::queue::{ActionId, HintQueue, Level, Origin};
 use crate::retry::{RetryScheduler, Step};
 use isotherm_heat::Mapping;
 use isotherm_units::{AddrRange, BlockNo};

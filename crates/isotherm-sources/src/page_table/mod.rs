@@ -308,6 +308,7 @@ impl AccessSource for PageTable {
             self.walker.forget(attached.tid);
         }
     }
+
     fn attach(&mut self, pid: u32) -> Asked<Attached> {
         Ok(self.watch(pid)?)
     }
