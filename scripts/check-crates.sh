@@ -82,7 +82,7 @@ check_edges() { # check_edges CRATE ALLOWED FLAGS...
         [ -n "$used" ] || continue
         has "$(short <<<"$used")" "$allowed" || fail "$crate uses $used, and may use only: ${allowed:-none of ours}.
   Move what it needs from there to a crate below both, or take it as an argument or a trait; if the plan itself is to change,
-  change the table in scripts/check-crates.sh and the list of crates in docs/design.md together."
+  change the table in scripts/check-crates.sh and the list of crates in docs/design/overview.md together."
     done < <(uses "$crate" "$@")
 }
 

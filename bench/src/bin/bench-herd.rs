@@ -24,7 +24,7 @@ const HEADER: &str = "\
 modelled: the CPUs, one minute of them; the lock, first come first served; what else is assumed: half of the runs drain, 1
   to 8 chunks of 63 frames; 200 bursts of a chunk a second in the foreground; a run starts 100 us after it is due, in the
   mean, and 1% up to 3 ms later; the shepherd runs at whole seconds, kicks a share of CPUs drawn anew each time, and a
-  kicked CPU does no run of its own in that second (reasons: docs/housekeeping.md)
+  kicked CPU does no run of its own in that second (reasons: docs/design/periodic-drain.md)
 measured: the holds of isotherm-frames' lock, in the settings that say so, on one thread of this machine; nothing else
 not known: how many CPUs are kicked on any machine; how long kernels hold the lock
 published for the proposal, one machine of 72 CPUs, as its author corrected it (contentions, total wait, max wait):

@@ -141,7 +141,7 @@ fn the_example_of_the_guide_says_what_is_said_there() {
     if !needs(&["gcc", "pkg-config"]) {
         return;
     }
-    let guide = std::fs::read_to_string(crate_root().join("../../docs/pools.md")).unwrap();
+    let guide = std::fs::read_to_string(crate_root().join("../../docs/guide/frames-and-pools.md")).unwrap();
     let (_, from) = guide.split_once("```c\n").unwrap();
     let (example, after) = from.split_once("```").unwrap();
     let installed = Installed::new();

@@ -55,5 +55,5 @@ const fn isqrt(n: u64) -> u64 {
 
 /// The examples of the guide, compiled and run.
 #[cfg(all(doctest, feature = "std"))]
-#[doc = include_str!("../../../docs/frames.md")]
+#[doc = include_str!("../../../docs/design/frames.md")]
 struct Guide;

@@ -61,5 +61,5 @@ pub use pool::{Pool, PoolStats};
 
 /// The examples of the guide, compiled and run.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/pools.md")]
+#[doc = include_str!("../../../docs/guide/frames-and-pools.md")]
 struct Guide;

@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn every_column_is_described_in_the_documentation_of_the_format() {
-        let docs = [include_str!("schema.rs"), include_str!("../../../docs/recording.md")];
+        let docs = [include_str!("schema.rs"), include_str!("../../../docs/reference/recording.md")];
         for (table, (column, _)) in Table::ALL.iter().flat_map(|t| t.columns().iter().map(move |c| (t, c))) {
             for text in docs {
                 assert!(text.contains(&format!("`{column}`")), "{}.{column}", table.name());

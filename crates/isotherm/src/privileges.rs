@@ -5,7 +5,7 @@
 //! given it: root's comes from the bounding set, which stays; a user's from the ambient set, which then stays too. And then only the
 //! effective set is reduced: a program that gets more permitted capabilities by its `exec` than were there before it, as one of
 //! root's would, is taken for a privileged one by the kernel, which gives it no core dumps and takes perf events from it.
-//! docs/platform.md says what each capability is for.
+//! docs/reference/platform.md says what each capability is for.
 
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities, set_no_new_privs,

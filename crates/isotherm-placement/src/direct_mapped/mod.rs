@@ -12,7 +12,7 @@
 //! access and is what the formula is checked against.
 //!
 //! We go by frames, not by lines of 64 bytes: frames of one colour meet in each of their lines, and meet as often if the lines of a frame
-//! are accessed alike. We take the place to be the plain remainder; controllers may hash it (see `docs/placement.md`).
+//! are accessed alike. We take the place to be the plain remainder; controllers may hash it (see `docs/guide/placement.md`).
 //!
 //! [`Conflict`] takes frames as they come, which is what "as placed" is computed with; a [`Footprint`] keeps them, six bytes each, to ask
 //! what their rate would be elsewhere: [`Shuffle`] (as if the free lists had been shuffled), [`coloured`] and [`coloured_by_heat`].

@@ -137,7 +137,7 @@ fn the_formula_tells_what_a_cache_does() {
 
 #[test]
 fn draws_agree_with_the_theory() {
-    // Frame by frame: the theory's own case. Quarters of the cache in use; the table of docs/placement.md.
+    // Frame by frame: the theory's own case. Quarters of the cache in use; the table of docs/guide/placement.md.
     let table = [
         (1_u32, [0.062, 0.090, 0.103], 0.0),
         (2, [0.125, 0.172, 0.193], 0.0),
