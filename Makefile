@@ -1,4 +1,4 @@
-# One door to everything. `make demo` and `make test` do all the set-up a fresh Debian machine needs.
+# Entry point for every task. `make demo` and `make test` do all the set-up that a fresh Debian machine needs.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 CARGO ?= cargo
@@ -6,35 +6,36 @@ BIN := target/release/isotherm
 
 BENCHES := bench-scan bench-accuracy bench-collapse bench-redis bench-sampling bench-scale bench-sampled bench-events \
 	bench-faults bench-frames bench-drain bench-conflict bench-herd bench-damon
-.PHONY: help build install demo test lint lint-features fmt fuzz soak loom miri lab lab-quick bench $(BENCHES) setup-build setup-test setup-lab
+.PHONY: help build install demo test lint lint-code lint-features docs benchmarks-page fmt fuzz soak loom miri lab lab-quick bench $(BENCHES) setup-build setup-test setup-lint setup-docs setup-lab
 
 help:
 	@echo "make demo            set up, build, and watch a workload with known hot memory"
 	@echo "make test            set up and run every test"
 	@echo "make lab             run the tests under stock Debian kernels in QEMU (see lab/README.md)"
-	@echo "make lab-quick       one short boot of the oldest of these kernels (about a minute)"
+	@echo "make lab-quick       one short boot of the oldest of these kernels (about 1 minute)"
 	@echo "make build           set up and build $(BIN)"
-	@echo "make install         build and install the program, the C library and its header; PREFIX (/usr/local), DESTDIR"
-	@echo "make lint            formatting, clippy and which crate uses which, warnings as errors"
-	@echo "make fuzz            any bytes as records of a perf ring, for FUZZ_SECONDS (60)"
+	@echo "make install         install what make build has built: the program, the C library and its header; PREFIX (/usr/local), DESTDIR"
+	@echo "make lint            formatting, clippy and dependencies between crates; warnings are errors"
+	@echo "make docs            the book, into target/book (open target/book/index.html)"
+	@echo "make fuzz            random bytes as records of a perf ring, for FUZZ_SECONDS (60)"
 	@echo "make soak            random calls on one zone of frames from several threads, for SOAK_SECONDS (600)"
-	@echo "make loom            every order in which a few threads can meet at a zone's lock (about half a minute)"
-	@echo "make miri            the frames' unit tests, interpreted: undefined behaviour is found (needs a nightly toolchain with miri)"
-	@echo "make bench-scan      what reading and clearing cost, next to clear_refs + smaps (about 8 minutes)"
-	@echo "make bench-accuracy  precision and recall against the truth (about 9 minutes; --full: 16)"
-	@echo "make bench-collapse  hints next to round robin, everything huge, and nothing (about 7 minutes)"
-	@echo "make bench-redis     two Redis servers, one with hints (about 9 minutes, 13 GiB)"
-	@echo "make bench-sampling  drawing a page in each of up to 200,000 regions, next to a locked ChaCha20 (about 1 minute)"
-	@echo "make bench-scale     modelled hosts of up to 5 TB: DAMON's algorithm next to ours (about 3 minutes)"
-	@echo "make bench-sampled   a process of 14 GiB, sampled next to whole (about 12 minutes)"
-	@echo "make bench-faults    every page fault of a child sampled, next to none (about 1 minute)"
-	@echo "make bench-damon     the kernel's DAMON next to ours on one process, in QEMU (about 5 minutes)"
-	@echo "make bench-events    a window of 200,000 sampled accesses, next to a list of 26 million regions (about 1 minute, 2 GiB)"
-	@echo "make bench-frames    page frames taken and given back, next to allocators there are (about 2 minutes, 1 GiB; builds jemalloc)"
-	@echo "make bench-drain     per-CPU housekeeping on two CPUs: at the same instant next to spread, and what a drain costs (about a minute)"
-	@echo "make bench-conflict  conflicts in a direct-mapped memory-side cache by how frames are placed, and what placing costs (about a minute)"
-	@echo "make bench-herd      who waits for a zone's lock when many CPUs keep house, modelled with holds as measured (half a minute)"
-	@echo "make bench           all of them; results into bench/results/"
+	@echo "make loom            every order in which a few threads can contend for a zone lock (about 30 s)"
+	@echo "make miri            unit tests of the frame allocator in an interpreter that finds undefined behaviour (needs a nightly toolchain with miri)"
+	@echo "make bench-scan      cost of reading and clearing, compared with clear_refs + smaps (about 8 minutes)"
+	@echo "make bench-accuracy  precision and recall, compared with the truth (about 9 minutes; --full: 16)"
+	@echo "make bench-collapse  collapse by hints, compared with round robin, everything huge, and nothing (about 7 minutes)"
+	@echo "make bench-redis     two Redis servers, one of them collapsed by hints (about 9 minutes, 13 GiB)"
+	@echo "make bench-sampling  random choice of a page in each of up to 200,000 regions, compared with a locked ChaCha20 (about 1 minute)"
+	@echo "make bench-scale     modelled hosts of up to 5 TB: DAMON's algorithm compared with ours (about 3 minutes)"
+	@echo "make bench-sampled   a process of 14 GiB: sampled, compared with whole (about 12 minutes)"
+	@echo "make bench-faults    every page fault of a child sampled, compared with none (about 1 minute)"
+	@echo "make bench-damon     the kernel's DAMON compared with ours on one process, in QEMU (about 5 minutes)"
+	@echo "make bench-events    a window of 200,000 sampled accesses, compared with a list of 26 million regions (about 1 minute, 2 GiB)"
+	@echo "make bench-frames    allocation and release of page frames, compared with other allocators (about 2 minutes, 1 GiB; builds jemalloc)"
+	@echo "make bench-drain     periodic drain of pcp lists on two CPUs: at the same instant or spread, and the cost of a drain (about 1 minute)"
+	@echo "make bench-conflict  conflicts in a direct-mapped memory-side cache by frame placement, and the cost of placement (about 1 minute)"
+	@echo "make bench-herd      model of zone-lock contention when many CPUs drain their pcp lists, with measured hold times (about 30 s)"
+	@echo "make bench           all benchmarks; results go to bench/results/"
 
 setup-build:
 	@scripts/setup.sh build
@@ -42,33 +43,52 @@ setup-build:
 setup-test:
 	@scripts/setup.sh test
 
+setup-lint:
+	@scripts/setup.sh lint
+
+setup-docs:
+	@scripts/setup.sh docs
+
 setup-lab:
 	@scripts/setup.sh lab
 
 build: setup-build
-	$(CARGO) build --release --locked -p isotherm
+	$(CARGO) build --release --locked -p isotherm -p isotherm-c
 
-install: build
-	$(CARGO) build --release --locked -p isotherm-c
+# Copies what `make build` has built: as root, cargo need not be on the path.
+install:
 	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" scripts/install.sh target/release
 
 demo: build
 	$(BIN) demo
 
-lint: setup-build
+# What a change to the code can break. `make test` runs it; `make lint` checks dependencies, documentation and workflows too.
+lint-code: setup-build
 	$(CARGO) fmt --all --check
 	@scripts/check-crates.sh
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
-# The program without the simulator: nobody builds it otherwise.
+lint: lint-code setup-lint
+	target/tools/bin/cargo-deny --all-features --log-level error check bans licenses sources
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --workspace --no-deps --document-private-items --locked -q
+	@if command -v go >/dev/null; then GOFLAGS=-mod=mod go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.7; \
+	else echo "skipped: needs go (actionlint, for .github/workflows)"; fi
+
+# The program without the simulator. No other target builds it.
 lint-features: setup-build
 	$(CARGO) clippy -p isotherm --bins --no-default-features --locked -- -D warnings
 
 fmt:
 	$(CARGO) fmt --all
 
-test: setup-test lint
+test: setup-test lint-code
 	@scripts/test.sh
+
+docs: setup-docs
+	target/tools/bin/mdbook build docs
+
+benchmarks-page: setup-build
+	$(CARGO) run --locked -q -p isotherm-bench --bin benchmarks-page
 
 fuzz: setup-build
 	@scripts/fuzz.sh $(or $(FUZZ_TARGET),perf_records) $(or $(FUZZ_SECONDS),60)
@@ -76,7 +96,7 @@ fuzz: setup-build
 soak: setup-build
 	SOAK_SECONDS=$(or $(SOAK_SECONDS),600) $(CARGO) test --release --locked -p isotherm-frames --test soak -- --nocapture
 
-# In directories of their own, or all that these flags concern would be built anew each time.
+# Separate target directories. In the common one, these flags would cause a rebuild each time.
 loom: setup-build
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test --release --locked -p isotherm-frames --test loom
 
@@ -92,7 +112,7 @@ lab: setup-lab
 lab-quick: setup-lab
 	@lab/run.sh --quick
 
-# Each bench is the program of its name. What it needs before that stands below: the program under test, or a compiler only.
+# Each bench runs the program of the same name. Its prerequisites are below: the program under test, or only a compiler.
 $(filter-out bench-damon,$(BENCHES)):
 	$(CARGO) run --release --locked -q -p isotherm-bench$(if $(features), --features $(features)) --bin $@
 

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Checks the plan of the tree: which crate uses which, who reaches libbpf, and how long a file may be. Part of `make lint`.
+# Checks the structure of the tree: which crate uses which, which crates depend on libbpf, and how long files are. Part of `make lint`.
 # usage: check-crates.sh
 #
-# Cargo itself only refuses cycles. A use that points the wrong way compiles, and takes clang and libbpf, or the command line, to
-# crates that have no business with them. Only normal dependencies are checked: tests may use any crate. Takes cargo and awk, and builds
+# Cargo itself only rejects cycles. A dependency in the wrong direction compiles, and brings clang and libbpf, or the command line, to
+# crates that should not need them. Only normal dependencies are checked: tests may use any crate. Needs cargo and awk, and builds
 # nothing.
 #
-# exit status: 0 all of it holds; 1 something does not, and what to do about it was printed
+# exit status: 0 every rule holds; 1 a rule is broken, and how to fix it was printed
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# What each crate of ours may use. Names are without `isotherm-`; a crate that has no row fails. A row is an upper bound: a crate uses
-# less if it can.
+# Which of our crates each crate may use. Names omit `isotherm-`. A crate without a row is an error. A row is an upper bound: a crate
+# uses less if it can.
 declare -A may_use=(
     [units]=""
     [rng]="units"
@@ -37,9 +37,9 @@ declare -A may_use=(
 )
 # What optional features may add, by CRATE.
 declare -A may_use_by_feature=([isotherm]="sim")
-# The crates that may reach libbpf, and with it clang at build time. All others build without.
+# The crates that may depend on libbpf, and so on clang at build time. All others build without both.
 reach_libbpf="bpf sources isotherm bench"
-# Lines of a file under src/, without its tests.
+# The most lines that a file under src/ may have, without its tests.
 max_lines=600
 
 failed=0
@@ -61,7 +61,7 @@ has() { # has WORD WORDS
     [[ " $2 " == *" $1 "* ]]
 }
 
-# A check that found nothing because cargo failed would be none.
+# Ends the script if cargo fails, so that a check of an empty list does not pass.
 tree() {
     cargo tree --locked --prefix none "$@" || {
         echo "check-crates: cargo tree $* failed" >&2
@@ -69,7 +69,7 @@ tree() {
     }
 }
 
-uses() { # uses CRATE FLAGS...: crates of ours that it uses itself
+uses() { # uses CRATE FLAGS...: prints our crates that it uses directly
     local crate=$1
     shift
     tree --edges normal --package "$crate" --depth 1 "$@" | names | grep -E '^isotherm(-|$)' | grep -vx "$crate" || true
@@ -90,7 +90,7 @@ check_lengths() {
     find crates/*/src bench/src -name '*.rs' ! -name tests.rs ! -path '*/tests/*' -print0 | sort -z | xargs -0 awk -v max="$max_lines" '
         function report() {
             if (file != "" && lines > max)
-                printf "%s has %d lines without its tests, more than %d: move one of its jobs to a file of its own\n", file, lines, max
+                printf "%s has %d lines without its tests, more than %d: move one of its jobs to a separate file\n", file, lines, max
         }
         FNR == 1 {report(); file = FILENAME; lines = 0; held = 0; marked = 0; inside = 0}
         # A block of tests: its attribute, perhaps more of those, and all up to the brace in the column of the attribute.
@@ -113,25 +113,26 @@ for crate in "${ours[@]}"; do
         fail "$crate has no row in the table of scripts/check-crates.sh: add one with what it may use"
         continue
     }
-    # The features of the benches are allocators of others, which would be fetched for this.
+    # The features of the benches are other allocators, which would be fetched for this check.
     [ "$name" = bench ] && all_features=() || all_features=(--all-features)
     added=${may_use_by_feature[$name]:-}
     [ -z "$added" ] || check_edges "$crate" "${may_use[$name]}" --no-default-features
     check_edges "$crate" "${may_use[$name]}${added:+ $added}" "${all_features[@]}"
 done
 
-# What reaches libbpf, directly or through any other. Each crate is asked by itself: in a tree of the whole workspace features of
-# all crates are on together.
+# Which crates depend on libbpf, directly or indirectly. Each crate is checked separately, because a tree of the whole workspace enables
+# the features of all crates together.
 for crate in "${ours[@]}"; do
     name=$(short <<<"$crate")
     ! has "$name" "$reach_libbpf" || continue
     reached=$(tree --edges normal,build --package "$crate" --all-features)
     by=$(names <<<"$reached" | grep -xE 'libbpf-(rs|sys|cargo)' | head -n 1 || true)
     [ -z "$by" ] || fail "$crate reaches $by, which takes clang and libelf to build; only these may: $reach_libbpf.
-  \`cargo tree -p $crate -e normal -i $by\` prints the way. Depend on a trait or on types instead of on what loads programs."
+  \`cargo tree -p $crate -e normal -i $by\` prints the path. Depend on a trait or on types instead of on what loads programs."
 done
 
-# Most crates have no examples in their documentation, and looking for them takes a second each. Where they are switched off there are none.
+# Most crates have no examples in their documentation, and cargo takes a second per crate to find none. So doctests are switched off for
+# them. This checks that such crates indeed have no examples.
 while read -r manifest; do
     dir=$(dirname "$manifest")
     example=$(find "$dir/src" -name '*.rs' -print0 | xargs -0 awk '
@@ -140,7 +141,7 @@ while read -r manifest; do
             if (!inside && /```(rust|no_run|should_panic)?$/) {print FILENAME ":" FNR; exit}
             inside = !inside
         }')
-    [ -z "$example" ] || fail "$example opens an example, which is not run: $manifest has doctest = false; take that out"
+    [ -z "$example" ] || fail "$example opens an example, which is not run: $manifest has doctest = false; remove that"
 done < <(grep -l '^doctest = false' crates/*/Cargo.toml)
 
 lengths=$(check_lengths)

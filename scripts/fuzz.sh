@@ -2,9 +2,9 @@
 # Builds a fuzz target with coverage for libFuzzer on the stable toolchain, and runs it for a while.
 # usage: fuzz.sh [TARGET [SECONDS]]
 #
-# What cargo-fuzz does, less the sanitizers, which want a nightly compiler: the passes and arguments below are those that it gives to
-# rustc. With --target, build scripts and macros are built without them. New inputs are kept in fuzz/corpus, and one that fails in
-# fuzz/artifacts, with how to run it again.
+# Does what cargo-fuzz does, without the sanitizers, which need a nightly compiler. The passes and arguments below are those that
+# cargo-fuzz gives to rustc. With --target, build scripts and macros are built without them. New inputs are kept in fuzz/corpus. An input
+# that fails is kept in fuzz/artifacts, and its path is printed, to run it again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${1:-perf_records}

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what was built: the program, the library with its header, and the file for pkg-config.
 # usage: install.sh BUILD_DIR [PART...]     parts: program library (both if none is named)
-# PREFIX (/usr/local) is where it will be used from, DESTDIR (none) is put before it for packages.
+# PREFIX (default: /usr/local) is where the files will be used. DESTDIR (default: none) is prepended to it, to build packages.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 build=${1:?usage: install.sh BUILD_DIR [program] [library]}
@@ -11,14 +11,24 @@ prefix=${PREFIX:-/usr/local}
 to=${DESTDIR:-}$prefix
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$here/Cargo.toml" | head -n 1)
 
+built() { # built FILE
+    [ -e "$build/$1" ] || {
+        echo "install: $build/$1 is missing: run \`make build\` first" >&2
+        exit 1
+    }
+}
+
 program() {
+    built isotherm
     install -D -m 755 "$build/isotherm" "$to/bin/isotherm"
 }
 
 library() {
     local file=libisotherm.so
+    built $file
+    built libisotherm.a
     install -D -m 755 "$build/$file" "$to/lib/$file.$version"
-    # The name that programs ask for at run time, and the one that they are linked by.
+    # The name that programs load at run time, and the name that they are linked with.
     ln -sfn "$file.$version" "$to/lib/$file.${version%%.*}"
     ln -sfn "$file.${version%%.*}" "$to/lib/$file"
     install -D -m 644 "$build/libisotherm.a" "$to/lib/libisotherm.a"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what building (or testing, or the lab) needs, if it is missing and we may; else says what to run.
-# usage: setup.sh build|test|lab
+# Installs what the build (or the tests, or the lab) needs, if it is missing and we have the rights. Otherwise prints the command to run.
+# usage: setup.sh build|test|lint|docs|lab
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kind=${1:-build}
@@ -8,12 +8,12 @@ damo_version=3.4.3
 
 packages=(clang libbpf-dev libelf-dev zlib1g-dev pkg-config gcc libc6-dev)
 case $kind in
-build) ;;
+build | lint | docs) ;;
 test) packages+=(redis-server redis-tools memcached tmux python3 python3-venv file procps util-linux) ;;
 # Kernels and busybox for guests are fetched without being installed (lab/kernels.sh).
 lab) packages+=(qemu-system-x86 python3 util-linux binutils) ;;
 *)
-    echo "setup: unknown kind $kind; usage: setup.sh build|test|lab" >&2
+    echo "setup: unknown kind $kind; usage: setup.sh build|test|lint|docs|lab" >&2
     exit 2
     ;;
 esac
@@ -37,24 +37,39 @@ install_packages() {
         as_root=(sudo)
     fi
     echo "setup: installing ${missing[*]}" >&2
-    # RUNLEVEL=1: servers that tests start for themselves are not started for the machine.
+    # RUNLEVEL=1: packages do not start their servers on this machine. The tests start their own.
     local install=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1
         apt-get install -y -q --no-install-recommends "${missing[@]}")
     "${install[@]}" >/dev/null 2>&1 || { "${as_root[@]}" apt-get update -q >&2; "${install[@]}" >&2; }
 }
 
-# damo, with which recordings are exchanged. Without a network the tests that need it say so.
+# damo, for the tests that exchange recordings with it. Without a network these tests report that it is missing.
 install_damo() {
     local venv=target/damo-venv
     [ ! -x "$venv/bin/damo" ] || return 0
     echo "setup: installing damo $damo_version into $venv" >&2
     { python3 -m venv "$venv" && "$venv/bin/pip" install --quiet --disable-pip-version-check "damo==$damo_version"; } >&2 ||
-        echo "setup: damo could not be installed: its tests are left out" >&2
+        echo "setup: damo could not be installed: its tests are skipped" >&2
+}
+
+# A program from crates.io, built into target/tools: for this tree, and nothing else on the machine.
+install_tool() { # install_tool NAME VERSION [ARGS OF CARGO INSTALL...]
+    local name=$1 version=$2
+    shift 2
+    [ ! -x "target/tools/bin/$name" ] || [ "$(<"target/tools/$name.version")" != "$version" ] || return 0
+    echo "setup: building $name $version into target/tools" >&2
+    cargo install --quiet --locked --root target/tools --target-dir target/tools/build --version "=$version" "$@" "$name"
+    echo "$version" >"target/tools/$name.version"
+    rm -rf target/tools/build
 }
 
 if ! command -v cargo >/dev/null; then
-    echo "setup: cargo was not found: install Rust 1.88 or later (https://rustup.rs)" >&2
+    echo "setup: cargo was not found: install Rust 1.95 or later (https://rustup.rs)" >&2
     exit 1
 fi
 install_packages
-[ "$kind" != test ] || install_damo
+case $kind in
+test) install_damo ;;
+lint) install_tool cargo-deny 0.20.2 ;;
+docs) install_tool mdbook 0.5.4 --no-default-features --features search ;;
+esac

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs every test. Shows results as they come, keeps the whole output in target/test.log, and ends with what was skipped. A test that
-# fails is not run again: one that needs a second try does not assert what is certain, and is to be changed (CONTRIBUTING.md).
+# Runs every test. Prints results as they come, keeps the whole output in target/test.log, and lists skipped tests at the end. A test that
+# fails is not run again: a test that needs a second try asserts something uncertain, and has to be changed (CONTRIBUTING.md).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 log=target/test.log
@@ -9,7 +9,7 @@ mkdir -p target
 run() { # run LOG ARGS...: cargo test, showing results only; the exit status is cargo's
     local log=$1
     shift
-    # The `|| true` belongs to grep alone: after the whole pipeline it would hide how cargo ended.
+    # The `|| true` belongs to grep alone. After the whole pipeline it would hide cargo's exit status.
     cargo test --locked --no-fail-fast "$@" 2>&1 | tee "$log" | {
         grep --line-buffered -E '^ +(Running|Doc-tests)|^test result|^test .*FAILED|^error|^warning: unused|^skipped:' || true
     }
