@@ -6,36 +6,36 @@
 #
 #   --kernel 6.1|6.12   which stock Debian kernel (6.12); fetched the first time
 #   --nodes 1|2         NUMA nodes (1)
-#   --cpus N            processors (2 a node)
-#   --memory MIB        in all (2048 a node)
-#   --levels 4|5        levels of page tables (4)
-#   --side-cache MIB    a direct-mapped memory-side cache of this size before the first of two nodes, as the firmware tells (none)
-#   --bare              the processor does not say that it is emulated, so that the kernel takes the spinlocks of real machines,
-#                       with a queue, and not those for guests without help, which are tested and set
-#   --in-turn           one processor after the other, by a count of instructions: slower, but the guest's clock stands still for those
-#                       that wait, so that they start what they do at the same time when real ones would
-#   --append "WORDS"    words for the kernel's command line, as in --append "numa_balancing=enable"
-#   --bring FILE[=PLACE]  a file for the guest, with its libraries if it is a program; more than once. PLACE is where it
-#                       will be; without, where it is here
-#   --limit SECONDS     switched off after this time (300)
-#   --log FILE          keep what the kernel says here (target/lab/boot.log)
+#   --cpus N            processors (2 per node)
+#   --memory MIB        of the whole guest (2048 per node)
+#   --levels 4|5        page-table levels (4)
+#   --side-cache MIB    a direct-mapped memory-side cache of this size before the first of two nodes, reported by the firmware (none)
+#   --bare              the processor does not report that it is emulated, so that the kernel uses the spinlocks of real machines,
+#                       with a queue, and not the test-and-set locks for guests without paravirtualization
+#   --in-turn           executes processors in turn, by instruction count: slower, but the guest's clock stands still for those
+#                       that wait, so that they start work at the same time if real ones would
+#   --append "WORDS"    parameters for the kernel's command line, as in --append "numa_balancing=enable"
+#   --bring FILE[=PLACE]  a file for the guest, with its libraries if it is a program; may be repeated. PLACE is its path
+#                       in the guest (default: its path here)
+#   --limit SECONDS     switch the guest off after this time (300)
+#   --log FILE          write the kernel's messages to this file (target/lab/boot.log)
 #   --accel tcg|kvm     tcg, which is slow and works everywhere (LAB_ACCEL sets it too)
 #
 # examples: lab/boot.sh --kernel 6.12 --nodes 2 -- target/debug/isotherm doctor
 #           lab/boot.sh --kernel 6.1 -- /bin/busybox cat /proc/vmstat
 #           lab/boot.sh --bring target/debug/isotherm=/bin/isotherm --shell
 #
-# PROGRAM is a file of this machine, statically linked or not, or a script that starts with #!/bin/sh; it is brought along
-# under its own path. Standard output and error come out as one, here as standard output; there is no input, but for --shell.
-# /proc, /sys, debugfs, tracefs, cgroup2 and the BPF file system are mounted; huge pages are at madvise.
+# PROGRAM is a file of this machine, statically linked or not, or a script that starts with #!/bin/sh; it is packed
+# under its own path. Its standard output and error are merged into our standard output. There is no input, except with --shell.
+# /proc, /sys, debugfs, tracefs, cgroup2 and the BPF file system are mounted; huge pages are set to madvise.
 #
-# exit status: that of PROGRAM; 124 the time was up; 125 the guest ended without saying how; 2 wrong usage
+# exit status: that of PROGRAM; 124 time limit reached; 125 the guest ended without an exit status; 2 wrong usage
 set -euo pipefail
 lab=$(cd "$(dirname "$0")" && pwd)
 target=$(realpath -m "$lab/../target/lab")
 
 usage() {
-    echo "boot: $1; lab/boot.sh --help has the options" >&2
+    echo "boot: $1; lab/boot.sh --help lists the options" >&2
     exit 2
 }
 
@@ -73,7 +73,7 @@ image=$(ls "$at"/boot/vmlinuz-*)
 work=$(mktemp -d)
 guest=''
 cleanup() {
-    # By its own id: other guests may be running.
+    # By id, because other guests may be running.
     [ -z "$guest" ] || kill "$guest" 2>/dev/null || true
     rm -rf "$work"
 }
@@ -90,7 +90,7 @@ else
     }
     program=$(realpath "$program")
     shift
-    # %q writes what the guest's shell reads back as it was.
+    # %q quotes each word so that the guest's shell reads it unchanged.
     { echo '#!/bin/sh' && printf 'exec' && printf ' %q' "$program" "$@" && echo; } >"$work/job"
     chmod +x "$work/job"
     bring+=("$work/job=/lab/job" "$program")
@@ -102,33 +102,33 @@ model=max
 [ -z "$bare" ] || model+=,hypervisor=off
 [ -z "$in_turn" ] || [ "$accel" = tcg ] || usage "--in-turn takes --accel tcg"
 machine=(-machine "q35${side_cache:+,hmat=on}" -accel "$accel${in_turn:+,thread=single}" -cpu "$model" -m "${memory}M" -nodefaults -display none -no-reboot)
-# 2 ns an instruction: processors as fast as real ones, by a clock that is slower than the real one while they are busy.
+# 2 ns per instruction: by the guest's clock, processors are as fast as real ones. That clock is slower than real time while they are busy.
 [ -z "$in_turn" ] || machine+=(-icount shift=1,sleep=on)
 if [ "$nodes" = 2 ]; then
     half=$((memory / 2)) last=$((cpus / 2 - 1))
     machine+=(-smp "$cpus,sockets=2")
     machine+=(-object "memory-backend-ram,size=${half}M,id=m0" -object "memory-backend-ram,size=${half}M,id=m1")
-    # With a table of caches each node has to say who reaches it best.
+    # With a table of caches, each node must name the node whose processors reach it best.
     machine+=(-numa "node,nodeid=0,memdev=m0,cpus=0-$last")
     machine+=(-numa "node,nodeid=1,memdev=m1,cpus=$((last + 1))-$((cpus - 1))${side_cache:+,initiator=1}")
 else
     machine+=(-smp "$cpus")
 fi
 if [ -n "$side_cache" ]; then
-    # QEMU takes a cache only for a node whose latency and bandwidth it was told. It models none of the three: the table is all.
+    # QEMU accepts a cache only for a node with a given latency and bandwidth. It models none of the three and only writes the table.
     memory_of_first=initiator=0,target=0,hierarchy=memory
     machine+=(-numa "hmat-lb,$memory_of_first,data-type=access-latency,latency=5")
     machine+=(-numa "hmat-lb,$memory_of_first,data-type=access-bandwidth,bandwidth=200M")
     machine+=(-numa "hmat-cache,node-id=0,size=${side_cache}M,level=1,associativity=direct,policy=write-back,line=64")
 fi
-# tsc=reliable: what an emulated processor counts is right, and the clock that the kernel would fall back to is very slow here.
+# tsc=reliable: the TSC of an emulated processor is correct, and the clock that the kernel would fall back to is very slow here.
 words="console=ttyS0 panic=-1 oops=panic loglevel=6 mitigations=off tsc=reliable${in_turn:+ lab.in_turn=1} $append"
 command=(qemu-system-x86_64 "${machine[@]}" -kernel "$image" -initrd "$work/initramfs" -append "$words")
 mkdir -p "$(dirname "$log")"
 : >"$log"
 
 if [ -n "$shell" ]; then
-    # In the foreground, for it owns the terminal. Ctrl-a x ends it.
+    # In the foreground, because it owns the terminal. Ctrl-a x ends it.
     "${command[@]}" -serial "file:$log" -serial mon:stdio || true
     exit 0
 fi
@@ -136,7 +136,7 @@ fi
 mkfifo "$work/out"
 timeout --kill-after=5 "$limit" "${command[@]}" -serial "file:$log" -serial stdio </dev/null >"$work/out" 2>"$work/qemu.err" &
 guest=$!
-# Everything is passed on as it comes, but for the last words, which may follow a line that was never ended.
+# Prints all output as it comes, except for the exit status, which may follow an unfinished line.
 while IFS= read -r line || [ -n "$line" ]; do
     if [[ $line =~ ^(.*)"lab: exit status "([0-9]+)$ ]]; then
         echo "${BASH_REMATCH[2]}" >"$work/status"
@@ -152,9 +152,9 @@ guest=''
     cat "$work/qemu.err"
     tail -n 15 "$log"
     if [ "$end" -eq 124 ]; then
-        echo "boot: the guest was switched off after $limit s; the end of $log is above; --limit gives it longer"
+        echo "boot: the guest was switched off after $limit s; the end of $log is above; raise --limit"
     else
-        echo "boot: the guest ended and never said how; the end of $log is above"
+        echo "boot: the guest ended without an exit status; the end of $log is above"
     fi
 } >&2
 [ "$end" -ne 124 ] || exit 124

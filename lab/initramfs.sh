@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Packs an initramfs: busybox, our init, and files with the libraries that they need.
-# usage: initramfs.sh OUT FILE[=PLACE]...      PLACE is where FILE is to be in the guest; without, where it is here
+# usage: initramfs.sh OUT FILE[=PLACE]...      PLACE is the path of FILE in the guest (default: its path on this machine)
 #
 # A dynamically linked program is packed with its loader and libraries, so that guests run the very files that `cargo test`
-# built here and nothing has to be linked a second time. A static one works as well. Scripts bring their own interpreter.
+# built here and nothing is linked a second time. A static program works as well. The interpreter of a script is not packed with it.
 set -euo pipefail
 lab=$(cd "$(dirname "$0")" && pwd)
 busybox=$lab/../target/lab/packages/busybox/bin/busybox
@@ -24,7 +24,7 @@ is_elf() {
     [ "$(head -c 4 "$1" | tr -d '\0')" = $'\x7fELF' ]
 }
 
-put() { # put FILE PLACE: copies once; links are followed, for the guest has not what they point to
+put() { # put FILE PLACE: copies once; follows links, because the guest lacks what they point to
     local place=$root$2
     [ ! -e "$place" ] || return 0
     mkdir -p "$(dirname "$place")"
@@ -33,13 +33,13 @@ put() { # put FILE PLACE: copies once; links are followed, for the guest has not
     if is_elf "$place"; then strip --strip-debug "$place" 2>/dev/null || true; fi
 }
 
-libraries() { # libraries FILE: every shared object that the loader would take, itself included
+libraries() { # libraries FILE: prints every shared object that the loader would load, and the loader
     { ldd "$1" 2>/dev/null || true; } | awk '/not found/ {exit 3} $2 == "=>" && $3 ~ /^\// {print $3} $1 ~ /^\// {print $1}'
 }
 
 mkdir -p "$root"/{bin,sbin,usr/bin,usr/sbin,lab,etc,lib64}
 put "$busybox" /bin/busybox
-# Not those which tests look for and expect more of than busybox has.
+# Not the applets that tests look for and that lack what the tests need.
 for applet in $("$busybox" --list | grep -vxE 'busybox|bash|setpriv|script|unshare'); do
     [ -e "$root/bin/$applet" ] || ln -s busybox "$root/bin/$applet"
 done
@@ -53,7 +53,7 @@ for item in "$@"; do
     place=${item#*=}
     [ -f "$file" ] || fail "there is no file $file to bring along"
     [[ $place = /* ]] || place=$(realpath "$place")
-    rm -f "$root$place" # one of busybox's
+    rm -f "$root$place" # an applet of busybox
     put "$file" "$place"
     is_elf "$file" || continue
     needed=$(libraries "$file") || fail "ldd $file: a library was not found; is it built for another machine?"

@@ -2,8 +2,8 @@
 # Fetches a stock Debian kernel, and the busybox that guests start with, without installing either.
 # usage: kernels.sh VERSION...     VERSION is 6.1 (what Debian 12 boots) or 6.12 (its backport, also an ordinary package)
 #
-# Prints the directory of each, in which boot/vmlinuz-* lies. Packages are fetched once and kept in target/lab/; delete
-# that to get newer ones. Needs apt-get and dpkg, and the network the first time; no root.
+# Prints the directory of each kernel; it contains boot/vmlinuz-*. Packages are fetched once and kept in target/lab/. Delete
+# that directory to get newer ones. Needs apt-get and dpkg, and the network the first time. Needs no root.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 store=target/lab/packages
@@ -17,7 +17,7 @@ fail() {
 [ $# -gt 0 ] || fail "no version given; usage: lab/kernels.sh 6.1|6.12..."
 command -v apt-get >/dev/null || fail "apt-get was not found: the lab takes its kernels from Debian"
 
-# The newest package that apt knows of this version. Names carry the full version, so they are looked up, not written down.
+# Prints the newest package of a version that apt knows. Package names contain the full version, so they have to be looked up.
 package_of() {
     case $1 in
     busybox) echo busybox-static ;;
@@ -38,7 +38,7 @@ fetch() { # fetch NAME: leaves its files in $store/NAME
         cat "$part/apt.log" >&2
         fail "apt-get download $package failed: run apt-get update and try again"
     }
-    # Modules are three quarters of it; guests use none.
+    # Modules are three quarters of a kernel package, and guests load none.
     dpkg --fsys-tarfile "$part"/*.deb | tar -x -C "$part/files" --exclude='./lib/modules' --exclude='./usr/share'
     # Renamed when complete, so that an interrupted fetch is not taken for a finished one.
     mv "$part/files" "$store/$name"

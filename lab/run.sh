@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
-# Runs our tests inside every guest of the lab, and says how each test went.
-# usage: run.sh [GUEST...] [-- BINARY...]   guests and test binaries are below; without, all guests in turn, each with its binaries
-#        run.sh --quick     one short boot (`make lab-quick`); says "skipped: needs ..." where it cannot be had
-#        run.sh --bench     the kernel's DAMON next to ours, in the guest 6.12; into bench/results/<date>/bench-damon.txt
+# Runs our tests in every guest of the lab, and prints the result of each test.
+# usage: run.sh [GUEST...] [-- BINARY...]   guests and test binaries are listed below (default: every guest, each with its binaries)
+#        run.sh --quick     one short boot (`make lab-quick`); prints "skipped: needs ..." if it is not possible
+#        run.sh --bench     compares the kernel's DAMON with ours, in the guest 6.12; writes bench/results/<date>/bench-damon.txt
 #
-# The tests are those that `cargo test` runs here: the same binaries, with their libraries, in a guest. What is left out and why
-# stands in lab/left-out. Everything that a guest printed is kept in target/lab/GUEST.log, and its kernel's messages in
+# The tests are those that `cargo test` runs here: the same binaries, with their libraries, in a guest. lab/left-out lists the tests
+# that are skipped, and why. The output of a guest is kept in target/lab/GUEST.log, and its kernel's messages in
 # target/lab/GUEST.kernel.log.
 #
-# exit status: 0 every test was ok or skipped; 1 one failed, or a guest did not come to its end
+# exit status: 0 every test was ok or skipped; 1 a test failed, or a guest ended early
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kept=target/lab
 mkdir -p "$kept"
 
-# Guests, by name. Between them: kernels at both ends of what Debian 12 has, one node and two, five levels of page tables and
-# four; hugetlb pages in these, for the tests that need some. A machine whose firmware tells of a memory-side cache; and one with
-# eight processors that takes itself for a real one.
+# Guests, by name. 6.1 and 6.12 are the oldest and the newest kernel of Debian 12, with one node and two, and with page tables of
+# five levels and of four. They have hugetlb pages for the tests that need some. The firmware of 6.12-cache reports a memory-side
+# cache. 6.12-cpus has eight processors and does not detect that it is a guest.
 declare -A guests=(
     [6.1]="--kernel 6.1 --nodes 1 --levels 5 --memory 3072 --append hugepages=8"
     [6.12]="--kernel 6.12 --nodes 2 --cpus 2 --levels 4 --memory 4096 --append hugepages=8"
@@ -24,18 +24,18 @@ declare -A guests=(
     [6.12-cpus]="--kernel 6.12 --nodes 1 --cpus 8 --memory 2048 --bare --in-turn"
 )
 order=(6.1 6.12 6.12-cache 6.12-cpus)
-# Test binaries that touch the kernel, by the name cargo gives the file. The others run the same anywhere: isotherm_monitor on
-# a virtual clock, top on a terminal, damo and servers on programs that a guest has not.
-binaries=(isotherm_sys isotherm_host isotherm_bpf isotherm_sources rings contract damon mglru perf live processes collapse cgroup_limits refusals cli events herd)
-# Guests that are there for one thing run what depends on it, and no demo.
+# Test binaries that depend on the kernel, by cargo's file names. The others do not: isotherm_monitor uses a virtual clock, top needs a
+# terminal, and damo and servers need programs that a guest lacks.
+binaries=(isotherm_sys isotherm_host isotherm_bpf isotherm_sources rings contract damon mglru perf live processes collapse cgroup_limits refusals cli events zone_lock)
+# Guests with a single purpose run only the binaries that depend on it, and no demo.
 declare -A binaries_of=(
-    # Memory-side caches, and frames placed by them; test binaries about either are added here.
+    # Memory-side caches, and frames placed for them. Add test binaries about either here.
     [6.12-cache]="memory_side_cache isotherm_sys isotherm_host placement pool sets"
-    # What housekeeping does on several processors; no test of it needs more of the kernel than the others have.
-    [6.12-cpus]="isotherm_bpf herd"
+    # vmstat_update on several processors. Its tests need nothing else that the other guests lack.
+    [6.12-cpus]="isotherm_bpf zone_lock"
 )
-# Of cli, what asks the kernel something that others do not. The rest is about options, files and exit codes, or about programs
-# that come and go within seconds, which are over here before they are looked at; all of it takes six minutes under emulation.
+# Of cli, the tests that ask the kernel something that other binaries do not. The rest is about options, files and exit codes, or about
+# programs that run for seconds, which end here before their first access check. All of cli takes six minutes under emulation.
 declare -A only=( # by BINARY, or by GUEST/BINARY
     [cli]="a_kernel_thread_has_nothing_to_watch a_zombie_has_ended the_doctor_has_an_opinion
         a_cgroup_is_watched_by_any_of_its_names_and_those_who_join_later_too"
@@ -44,20 +44,20 @@ declare -A only=( # by BINARY, or by GUEST/BINARY
     [6.12-cache/isotherm_host]="cache_probe:: this_machine_can_be_read"
     [6.12-cache/placement]="the_machines_own_cache_is_used_for_the_frames_behind_it a_known_layout_is_told_as_it_is"
 )
-# Programs that tests call. Those which are not on this machine are missing in the guest too, and tests say so.
+# Programs that tests call. A program that this machine lacks is missing in the guest too, and its tests report that.
 tools=(bash setpriv script unshare)
 
 build() { # build PACKAGE...: prints the paths of the test binaries
-    # What `make test` has built is not built again: same command, same features.
+    # The same command and features as in `make test`, so that nothing is built twice.
     cargo test --locked --no-run "$@" 2>&1 | tee "$kept/build.log" | sed -n 's/^ *Executable .*(\(.*\))$/\1/p'
     [ "${PIPESTATUS[0]}" -eq 0 ] || {
         grep -A20 -E '^error' "$kept/build.log" >&2
-        echo "lab: the tests do not build; all of it is in $kept/build.log" >&2
+        echo "lab: the tests do not build; the whole output is in $kept/build.log" >&2
         return 1
     }
 }
 
-# python3 with exactly the modules that tests import: a tenth of what the package holds.
+# python3 with exactly the modules that tests import, a tenth of the package.
 python() {
     local python=/usr/bin/python3
     [ -x "$python" ] || return 0
@@ -68,13 +68,13 @@ for module in list(sys.modules.values()):
     if getattr(module, "__file__", None): print(module.__file__)'
 }
 
-left_out() { # left_out GUEST BINARY: names of tests and reasons, a tab between
+left_out() { # left_out GUEST BINARY: prints skipped tests and reasons, separated by a tab
     awk -v guest="$1" -v binary="$2" '!/^#/ && NF >= 4 && ($1 == guest || $1 == "*") && $2 == binary {
         test = $3; $1 = $2 = $3 = ""; sub(/^ +/, ""); print test "\t" $0
     }' lab/left-out
 }
 
-# Reads what a guest prints, as it comes, and prints one line a test. Counts in `ok`, `failed` and `skipped`.
+# Reads the output of a guest as it comes, and prints one line per test. Counts in `ok`, `failed` and `skipped`.
 follow() {
     local line binary='' test='' why='' began=$SECONDS result took before=0
     ok=0 failed=0 skipped=0 ended=''
@@ -82,7 +82,7 @@ follow() {
         case $line in
         '== end') ended=yes && continue ;;
         '== exit status '*)
-            # A test that aborts takes its binary with it, and one with a main of its own may end before any test.
+            # A test that aborts ends its binary, and a binary with its own main may end before any test.
             if [ "$line" != '== exit status 0' ] && [ "$failed" -eq "$before" ]; then
                 failed=$((failed + 1))
                 echo "  FAILED   $binary${test:+ $test}: ended with${line#==}"
@@ -91,7 +91,7 @@ follow() {
             ;;
         '== '*) binary=${line#== } && began=$SECONDS && before=$failed && continue ;;
         'skipped: needs '*)
-            # All of a binary at once.
+            # The whole binary is skipped.
             if [ -z "$test" ]; then
                 skipped=$((skipped + 1))
                 echo "  $line: $binary"
@@ -106,7 +106,7 @@ follow() {
             ;;
         esac
         [ -n "$test" ] || continue
-        # Without a line of its own if the test wrote nothing, and after what it wrote otherwise.
+        # The result is on the test's own line if the test printed nothing, and after its output otherwise.
         result=''
         case $line in
         *'skipped: needs '*) why=${line#*skipped: needs } ;;
@@ -115,7 +115,7 @@ follow() {
         ignored*) test='' ;;
         esac
         [ -n "$result" ] || continue
-        # Since the last result: the beginning of a test's line comes with its end.
+        # Time since the last result, because the start of a test's line only arrives with its end.
         took=$((SECONDS - began)) began=$SECONDS
         if [ "$result" = FAILED ]; then
             failed=$((failed + 1))
@@ -138,7 +138,7 @@ follow() {
     fi
 }
 
-# What the kernel complained of. A test may pass over a kernel that has just oopsed.
+# Prints the kernel's complaints. A test may pass although the kernel has oopsed.
 complaints() {
     grep -E 'BUG:|WARNING:|Oops|general protection fault|Kernel panic' "$1" || true
 }
@@ -158,7 +158,7 @@ run_guest() { # run_guest NAME LIMIT ITEM...: items are those of lab/suite.sh
     said=$(complaints "$kept/$name.kernel.log")
     if [ -n "$said" ]; then
         failed=$((failed + 1))
-        echo "  FAILED   the kernel complained:"
+        echo "  FAILED   the kernel logged errors:"
         head -n 5 <<<"$said" | sed 's/^/    /'
     fi
     if [ "$failed" -gt 0 ]; then
@@ -166,21 +166,21 @@ run_guest() { # run_guest NAME LIMIT ITEM...: items are those of lab/suite.sh
         awk '/^---- .* stdout ----$|panicked at/ {on = 1} /^failures:$|^== |^test / {on = 0} on' "$log" | cut -c -400 | head -n 150
         [ -n "$ended" ] || tail -n 20 "$log"
     fi
-    echo "guest $name: $ok ok, $failed failed, $skipped skipped in $((SECONDS - began)) s; all of it in $log"
+    echo "guest $name: $ok ok, $failed failed, $skipped skipped in $((SECONDS - began)) s; the whole output is in $log"
     [ "$failed" -eq 0 ]
 }
 
-# Code that the kernel changes while another processor executes it crashes some emulated machines (see suite.sh): no fault of ours.
-# It is where page faults begin to be counted (6.1: handle_mm_fault, 6.12: do_user_addr_fault, as a breakpoint that nobody knows), and the
-# guest never comes to its end.
-crashed_by_emulator() { # crashed_by_emulator NAME: the last boot of that guest
-    # Not one that had failed a test before that: what has failed is not run again.
+# Some emulated machines crash when the kernel patches code that another processor executes (see suite.sh). That is not our fault. They
+# crash where page faults are counted: in handle_mm_fault on 6.1 and in do_user_addr_fault on 6.12, where the kernel finds an unknown
+# breakpoint. Such a guest does not reach its end.
+crashed_by_emulator() { # crashed_by_emulator NAME: whether the last boot of that guest crashed so
+    # Not if a test had failed before: a failed test is not run again.
     ! grep -qx '== end' "$kept/$1.log" && ! grep -q 'FAILED' "$kept/$1.log" && grep -qE 'RIP: .*(handle_mm_fault|do_user_addr_fault)' "$kept/$1.kernel.log"
 }
 
-# Up to two more boots after that crash, which about one boot in five ends with, and after nothing else. Logs of the last crash are kept
-# beside those of the boot that counts.
-run_guest_past_crashes() { # as run_guest
+# Boots a guest up to two more times after that crash, and after nothing else. About one boot in five ends with it. Logs of the last
+# crash are kept next to those of the boot that counts.
+run_guest_past_crashes() { # arguments as for run_guest
     local log again
     run_guest "$@" && return
     for again in 1 2; do
@@ -214,7 +214,7 @@ quick() {
     run_guest_past_crashes 6.1 180 "${items[@]}"
 }
 
-# What bench-damon prints between its first line and its last is the result; it is written here, for a guest keeps nothing.
+# The result is what bench-damon prints from its first line to its last. It is written on this machine, because a guest keeps nothing.
 bench() {
     local log=$kept/bench-damon.log program=$PWD/target/release/bench-damon status=0
     cargo build --release --locked -q -p isotherm-bench --bin bench-damon
@@ -222,7 +222,7 @@ bench() {
     lab/boot.sh --kernel 6.12 --nodes 1 --cpus 2 --memory 2048 --limit 1500 --log "$kept/bench-damon.kernel.log" \
         --bring "$program" -- lab/suite.sh "bench-damon=$program" 2>&1 | tee "$log" | grep --line-buffered -v '^== ' || status=${PIPESTATUS[0]}
     grep -q '^RESULT ' "$log" || {
-        echo "lab: bench-damon came to no result; all of it is in $log" >&2
+        echo "lab: bench-damon printed no result; the whole output is in $log" >&2
         return 1
     }
     local out
@@ -232,7 +232,7 @@ bench() {
     return "$status"
 }
 
-# All of it is read before any of it runs: a run takes minutes, in which this file may be edited.
+# bash reads the whole file before it runs any of it. A run takes minutes, and this file may be edited meanwhile.
 main() {
     if [ "${1:-}" = --quick ]; then
         quick
@@ -248,7 +248,7 @@ main() {
     [ ${#wanted[@]} -gt 0 ] || wanted=("${order[@]}")
     for name in "${wanted[@]}"; do
         [ -n "${guests[$name]:-}" ] || {
-            echo "lab: there is no guest $name, but: ${order[*]}" >&2
+            echo "lab: there is no guest $name; guests are: ${order[*]}" >&2
             exit 2
         }
     done
@@ -269,7 +269,7 @@ main() {
         fi
         for binary in "${list[@]}"; do
             path=$(grep "/$binary-[0-9a-f]*\$" <<<"$paths") || {
-                # Of a source that is not in the repository yet.
+                # The test of a source that is not in the repository yet.
                 if [ "$binary" = mglru ] && ! ls crates/*/tests/mglru.rs >/dev/null 2>&1; then continue; fi
                 echo "lab: cargo built no test $binary" >&2
                 exit 1
@@ -277,7 +277,7 @@ main() {
             words=" ${only[$name/$binary]:-${only[$binary]:-}}"
             while IFS=$'\t' read -r test reason; do
                 words+=" --skip $test"
-                echo "left out of $name: $binary $test: $reason"
+                echo "skipped in $name: $binary $test: $reason"
             done < <(left_out "$name" "$binary")
             words=${words//$'\n'/ }
             [[ $words = *" --skip *" ]] || items+=("$binary=$PWD/$path=$words")

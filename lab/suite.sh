@@ -1,16 +1,16 @@
 #!/bin/sh
-# Runs tests inside a guest, one after the other. lab/run.sh starts it there and reads what it prints.
+# Runs tests in a guest, one after the other. lab/run.sh starts it there and reads its output.
 # usage: suite.sh NAME=PROGRAM[=ARGUMENTS]...
 #
-# PROGRAM is a test binary of cargo's, and ARGUMENTS are words for it. Under the name `isotherm`, it is the program itself, and
-# ARGUMENTS the checks below to run with it. Checks print what a test of cargo's prints.
+# PROGRAM is a test binary that cargo built, and ARGUMENTS are its arguments. If NAME is `isotherm`, PROGRAM is isotherm itself, and
+# ARGUMENTS are the checks below to run with it. Checks print the same lines as cargo's tests.
 status=0
-# Looking at pages is slow under emulation; what is tested is what is found, not how often a budget allows to look.
+# Access checks are slow under emulation. The tests check what is found, not how many access checks a budget allows.
 export ISOTHERM_MAX_CPU=${ISOTHERM_MAX_CPU:-60}
-# There is one DAMON in a kernel, and on a real machine it may be somebody's: tests that set it up run only where this is set.
+# A kernel has one DAMON, and on a real machine it may be in use. So tests that configure it run only where this is set.
 export ISOTHERM_LAB=1
 
-check() { # check NAME COMMAND...: a test made of a shell function
+check() { # check NAME COMMAND...: runs a shell function as a test
     name=$1
     shift
     printf 'test %s ... ' "$name"
@@ -25,8 +25,8 @@ check() { # check NAME COMMAND...: a test made of a shell function
     fi
 }
 
-# Something else to run on each processor, now and then. An emulated one keeps translations until it changes to another process,
-# far more of them than a real TLB holds; what is cleared without a flush, as by clear_refs, would never be seen touched again.
+# Runs another process on each processor, now and then. An emulated processor keeps translations until it switches to another process,
+# and it keeps far more of them than a real TLB. After a clear without a flush, as by clear_refs, accesses would never be found again.
 neighbours=''
 with_neighbours() {
     processor=0
@@ -44,8 +44,9 @@ without_neighbours() {
     neighbours=''
 }
 
-# An emulator crashes now and then when the kernel changes its code on one processor while another executes it, as it does for the
-# first and after the last who wants to know of page faults. So somebody always wants to, and nothing else runs until the code is changed.
+# An emulator crashes now and then when the kernel patches code on one processor while another executes it. The kernel does so when the
+# first user of page-fault events appears, and after the last has gone. So this keeps one user, and nothing else runs until the code is
+# patched.
 keep_faults_counted() {
     "$isotherm" events try faults -p 1 -d 2h >/dev/null 2>&1 &
     kept=$!
@@ -56,17 +57,18 @@ keep_faults_counted() {
     sleep 1
 }
 
-# The same of the tracepoints of works and locks, which are executed all the time. Two, for the kernel changes its code for the second
-# who wants to know as well, and for no other after. Processors that are executed in turn are not at it while another changes it.
+# The same for the tracepoints of workqueues and locks, which are executed all the time. It takes two users, because the kernel also
+# patches code for the second user, but for none after it. Not needed with processors that are executed in turn: none of them executes
+# the code while another patches it.
 keep_housekeeping_watched() {
     ! grep -q 'lab.in_turn=1' /proc/cmdline || return 0
     for watcher in 1 2; do
-        "$isotherm" herd -d 2h >/dev/null 2>&1 &
+        "$isotherm" zone-lock -d 2h >/dev/null 2>&1 &
         sleep 2
     done
 }
 
-number() { # number KEY: of /tmp/demo.json
+number() { # number KEY: prints its value in /tmp/demo.json
     grep -o "\"$1\": *[-0-9.e]*" /tmp/demo.json | head -n 1 | sed 's/.*: *//'
 }
 
@@ -100,9 +102,9 @@ for item in "$@"; do
             esac
         done
     else
-        # Those that test sources which do not flush; damon brings neighbours of its own.
+        # For tests of sources that do not flush the TLB. damon starts its own neighbours.
         [ "$name" != live ] || with_neighbours
-        [ "$name" != herd ] || keep_housekeeping_watched
+        [ "$name" != zone_lock ] || keep_housekeeping_watched
         # shellcheck disable=SC2086 # words
         RUST_BACKTRACE=0 "$program" --test-threads=1 --color never $arguments 2>&1 && ended=0 || ended=$?
         [ "$ended" -eq 0 ] || status=1

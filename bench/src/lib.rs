@@ -1,7 +1,8 @@
-//! What the benchmark programs share: workloads as children, medians, the RESULT line, results kept with the machine they are of.
+//! The common parts of the benchmark programs: workloads as children, medians, the RESULT line, and results stored with
+//! a description of their machine.
 //!
-//! Each program runs what it measures and what that is compared with alternately, in one run, and ends with one line
-//! `RESULT key=value ...`, numbers only, units in the keys. Machines like the ones this is developed on are shared and noisy:
+//! Each program alternates between what it measures and what that is compared with, in one run. It ends with one line
+//! `RESULT key=value ...`, with only numbers and with units in the keys. Development machines are shared and noisy:
 //! ratios and medians are worth quoting, single times are not.
 
 #![deny(unsafe_code)]
@@ -9,6 +10,7 @@
 pub mod adaptive;
 #[allow(unsafe_code, reason = "system calls that no library here wraps")]
 pub mod own_thread;
+pub mod page;
 
 use anyhow::{Context, Result};
 use isotherm_heat::Clock;
@@ -25,7 +27,7 @@ use std::rc::Rc;
 
 const WORKLOAD: &str = "--workload";
 
-/// Runs as a workload and ends, if this process was started as one. Has to be the first thing a program does.
+/// Runs as a workload and exits, if this process was started as one. Has to be the first thing a program does.
 pub fn become_workload() -> Result<()> {
     let mut args = std::env::args().skip(1);
     if args.next().as_deref() == Some(WORKLOAD) {
@@ -41,7 +43,7 @@ pub fn become_workload() -> Result<()> {
     Ok(())
 }
 
-/// The text that the names of workloads have to contain, after `--only`; empty without.
+/// The text after `--only`, which the names of workloads have to contain; empty without that option.
 pub fn only() -> String {
     let mut args = std::env::args().skip_while(|a| a != "--only");
     args.nth(1).unwrap_or_default()
@@ -61,7 +63,7 @@ pub fn start_index(index: &Index) -> Result<Child> {
     Ok(Child::start(command, index)?)
 }
 
-/// A workload of `mib` MiB, of which all pages are touched as fast as it goes.
+/// A workload of `mib` MiB that touches all its pages as fast as possible.
 pub fn busy(mib: usize, huge: bool) -> Pattern {
     Pattern {
         pages: mib * 256,
@@ -75,14 +77,14 @@ pub fn busy(mib: usize, huge: bool) -> Pattern {
     }
 }
 
-/// The real clock, but for the CPU time that scoring takes, which is none of the monitor's. Clones share it.
+/// The real clock, without the CPU time of scoring, which is not part of the monitor. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct BenchClock {
     beside_ns: Rc<Cell<Ns>>,
 }
 
 impl BenchClock {
-    /// Does something on the monitor's thread that is not to count as its work.
+    /// Runs `f` on the monitor's thread without counting it as the monitor's work.
     pub fn beside<T>(&self, f: impl FnOnce() -> T) -> T {
         let began = RealClock.cpu();
         let result = f();
@@ -105,7 +107,7 @@ impl Clock for BenchClock {
     }
 }
 
-/// The middle value; NaN of nothing.
+/// The median; NaN if there are no values.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -116,14 +118,14 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// Smallest, middle and largest value, for tables.
+/// Median, minimum and maximum, for tables.
 pub fn spread(values: &[f64]) -> String {
     let low = values.iter().copied().fold(f64::INFINITY, f64::min);
     let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     format!("{:.2} ({low:.2} to {high:.2})", median(values))
 }
 
-/// Lines that are printed as they come and kept with the result.
+/// Lines that are printed at once and stored with the result.
 #[derive(Debug)]
 pub struct Log {
     name: &'static str,
@@ -132,7 +134,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Begins with the machine.
+    /// Starts with a description of the machine.
     pub fn new(name: &'static str) -> Log {
         let host = HostFacts::read(&HostRoots::default(), isotherm_units::PAGE_SIZE);
         let mut log = Log { name, text: String::new(), keys: Vec::new() };
@@ -147,7 +149,7 @@ impl Log {
         log
     }
 
-    /// Prints and keeps a line.
+    /// Prints and stores a line.
     pub fn line(&mut self, text: impl AsRef<str>) {
         println!("{}", text.as_ref());
         let _ = writeln!(self.text, "{}", text.as_ref());

@@ -1,11 +1,12 @@
-//! The calling thread: on which CPU it runs, and how often it had to leave it. Programs that time threads of their own leave out what
-//! was measured while it did. What the standard library does not offer; the one part of this library that calls the system itself.
+//! The calling thread: the CPU on which it runs, and how often it was preempted. Programs that time their threads omit
+//! the measurements during which that happened. The standard library does not offer this. It is the only part of this
+//! library that makes system calls itself.
 
 use anyhow::{Result, ensure};
 use std::io;
 use std::mem;
 
-/// CPUs that it may run on, in order of their numbers.
+/// CPUs that it may run on, in ascending order.
 pub fn allowed_cpus() -> Result<Vec<u32>> {
     // SAFETY: plain data for which zeros are valid.
     let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
@@ -17,7 +18,7 @@ pub fn allowed_cpus() -> Result<Vec<u32>> {
     cpus.map(|cpu| Ok(u32::try_from(cpu)?)).collect()
 }
 
-/// Keeps it on a CPU: one of [`allowed_cpus`].
+/// Pins it to a CPU: one of [`allowed_cpus`].
 pub fn pin(cpu: u32) -> io::Result<()> {
     // SAFETY: plain data for which zeros are valid.
     let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
@@ -28,11 +29,11 @@ pub fn pin(cpu: u32) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// How often it had to leave its CPU to another.
+/// How often it was preempted.
 pub fn involuntary_switches() -> i64 {
     // SAFETY: plain data for which zeros are valid.
     let mut usage: libc::rusage = unsafe { mem::zeroed() };
-    // SAFETY: `usage` is to be written to; the calling thread always exists.
+    // SAFETY: `usage` is valid for writes; the calling thread always exists.
     unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
     usage.ru_nivcsw
 }

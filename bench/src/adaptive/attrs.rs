@@ -1,49 +1,51 @@
-//! What a user sets: intervals, numbers and sizes of regions, a goal for the intervals. Checked in one place.
+//! The settings: intervals, numbers and sizes of regions, and a goal for the intervals. Checked in one place.
 
 use isotherm_heat::tune::IntervalGoal;
 use isotherm_units::{Bytes, PAGE_SIZE};
 use std::fmt;
 
-/// How a context samples. Times are counted in samples taken, not read from a clock.
+/// The sampling settings of a context. Times are counted in samples taken, not read from a clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attrs {
-    /// Between two samples, in nanoseconds. 5 ms unless set; not 0.
+    /// Time between two samples, in nanoseconds. Default 5 ms; must not be 0.
     pub sample_ns: u64,
-    /// Over which accesses are counted, in nanoseconds. 100 ms unless set; at least a sample.
+    /// Time over which accesses are counted, in nanoseconds. Default 100 ms; at least one sample.
     pub aggregation_ns: u64,
-    /// Between two looks at which memory there is, in nanoseconds. 60 s unless set; not 0. Below a sample it is a sample.
+    /// Time between two updates of the memory layout, in nanoseconds. Default 60 s; must not be 0. A value below a
+    /// sample is rounded up to a sample.
     pub update_ns: u64,
-    /// At least so many regions over all targets, as far as their sizes permit. 10 unless set; at least 3.
+    /// Minimum number of regions over all targets, as far as their sizes permit. Default 10; at least 3.
     pub min_regions: usize,
-    /// At most so many regions over all targets. 1,000 unless set.
+    /// Maximum number of regions over all targets. Default 1,000.
     pub max_regions: usize,
-    /// Regions are not cut smaller, and bounds inside a range are multiples of it. A power of two; a page unless set.
+    /// Minimum size of a region. Bounds inside a range are multiples of it. A power of two; default one page.
     pub min_region: Bytes,
-    /// Regions are never larger, as far as `max_regions` permits. Adaptation needs room: at half of `max_regions` nothing is
-    /// split any more, so this should leave fewer. No cap of its own unless set.
+    /// Maximum size of a region, as far as `max_regions` permits. Adaptation needs room: from half of `max_regions` on
+    /// nothing is split any more, so this should result in fewer regions. Default: no maximum.
     pub max_region: Option<Bytes>,
-    /// How many accesses one sample can count at most: 1 for a source that tells whether a page was accessed, 512 for one that
-    /// tells of how many pages of a block. 1 unless set.
+    /// Maximum number of accesses that one sample can count: 1 for a source that reports whether a page was accessed,
+    /// 512 for one that reports the number of accessed pages in a block. Default 1.
     pub weight: u32,
-    /// Intervals follow from this. As they are set, unless set.
+    /// Tunes the intervals. Default: the intervals stay as they are set.
     pub goal: Option<Goal>,
 }
 
-/// Tunes the intervals until a wanted share of the samples that could find an access do, by size of their regions.
+/// Tunes the intervals until a wanted share of the samples that could find an access find one, weighted by the size of
+/// their regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Goal {
     /// The wanted share, in ten-thousandths. DAMON's users set 400.
     pub access_bp: u32,
-    /// Tuned once in so many aggregations.
+    /// Number of aggregations between two tunings.
     pub aggregations: u32,
-    /// The sampling interval is never made shorter, in nanoseconds.
+    /// The minimum sampling interval, in nanoseconds.
     pub min_sample_ns: u64,
-    /// Nor longer.
+    /// The maximum sampling interval, in nanoseconds.
     pub max_sample_ns: u64,
 }
 
 impl Goal {
-    /// The same without the number of aggregations, which is counted here.
+    /// The same without the number of aggregations, which are counted here.
     pub(super) fn interval(&self) -> IntervalGoal {
         let Goal { access_bp, min_sample_ns, max_sample_ns, .. } = *self;
         IntervalGoal { observed_bp: access_bp, min_interval_ns: min_sample_ns, max_interval_ns: max_sample_ns }
@@ -66,25 +68,25 @@ impl Default for Attrs {
     }
 }
 
-/// What is wrong with attributes.
+/// Why attributes are invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AttrsError {
-    /// Something that has to be at least one is zero.
+    /// A value that has to be at least one is zero.
     Zero(&'static str),
     /// The first interval in nanoseconds is longer than the second.
     SampleAboveAggregation(u64, u64),
-    /// Fewer regions than a target's cover of three ranges.
+    /// Fewer regions than the three ranges that cover a target.
     MinRegions(usize),
     /// The first number of regions is greater than the second.
     MinAboveMax(usize, usize),
     /// Not a power of two.
     MinRegion(Bytes),
-    /// The first size, a cap, is below the second, the smallest region.
+    /// The first size, a maximum, is below the second, the smallest region.
     MaxRegion(Bytes, Bytes),
-    /// More counts in an aggregation than a counter of 32 bits holds.
+    /// More counts in an aggregation than a 32-bit counter holds.
     TooManyCounts(u128),
-    /// More than all samples, in ten-thousandths.
+    /// A share above that of all samples, in ten-thousandths.
     GoalShare(u32),
     /// The first interval in nanoseconds is longer than the second.
     GoalIntervals(u64, u64),
@@ -131,7 +133,7 @@ impl fmt::Display for AttrsError {
 impl std::error::Error for AttrsError {}
 
 impl Attrs {
-    /// Whether a context can work by them, and what to change if not.
+    /// Checks whether a context can use them. The error describes what to change.
     pub fn validate(&self) -> Result<(), AttrsError> {
         let not_zero = [
             ("the sampling interval", self.sample_ns),
@@ -172,12 +174,12 @@ impl Attrs {
         (self.update_ns / self.sample_ns.max(1)).max(1)
     }
 
-    /// The most accesses that can be counted of a region in an aggregation.
+    /// Maximum number of accesses that can be counted for a region in an aggregation.
     pub fn max_nr_accesses(&self) -> u32 {
         u32::try_from(self.samples().saturating_mul(u64::from(self.weight))).unwrap_or(u32::MAX)
     }
 
-    /// Whether counts made under `other` mean the same under these.
+    /// Whether counts made under `other` have the same meaning under these.
     pub(super) fn counts_like(&self, other: &Attrs) -> bool {
         let of = |a: &Attrs| (a.sample_ns, a.aggregation_ns, a.weight);
         of(self) == of(other)

@@ -1,9 +1,10 @@
-//! A context: some targets sampled alike, with one set of attributes, one generator, and one bound on all their regions.
+//! A context: targets that are sampled together, with one set of attributes, one generator, and one limit on all their
+//! regions.
 //!
-//! The order within a sample is the caller's to keep: [`Context::draw`], wait a sampling interval, [`Context::check`],
-//! [`Context::end_of_sample`], and then whatever that says is due. Nothing on this path divides or allocates: it is two walks
-//! over flat lists. The pages drawn are not kept: the check draws them again, from where the generator stood. That takes less
-//! time than to write and read 200,000 of them.
+//! The caller is responsible for the order within a sample: [`Context::draw`], wait a sampling interval,
+//! [`Context::check`], [`Context::end_of_sample`], and then everything that it reports as due. Nothing on this path
+//! divides or allocates: it is two walks over flat lists. The drawn pages are not stored. The check draws them again,
+//! from the same state of the generator. That takes less time than to write and read 200,000 of them.
 
 use super::split::{Limits, cut_on_grid, cut_randomly, cut_to, pieces};
 use super::tune::Score;
@@ -14,14 +15,14 @@ use isotherm_units::{Addr, AddrRange, PAGE_SHIFT, PageNo};
 /// One region of one sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// The place of its target.
+    /// Index of its target.
     pub target: usize,
-    /// The place of the region in its target.
+    /// Index of the region in its target.
     pub region: usize,
     /// The region.
     pub range: AddrRange,
-    /// The page that stands for it. A source that answers for blocks takes the page's block: drawn that way, a block that the region
-    /// has half of is half as likely.
+    /// The page that is sampled for the region. A source that reports blocks uses the page's block. A block of which
+    /// the region holds half is then half as likely.
     pub page: PageNo,
 }
 
@@ -35,44 +36,44 @@ impl Sample {
 /// What is due after a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Due {
-    /// To call [`Context::aggregate`]. Until then no more accesses are counted.
+    /// [`Context::aggregate`] is due. No accesses are counted until it is called.
     pub aggregation: bool,
-    /// To look at which memory there is, and to tell [`Context::refit_target`].
+    /// The memory layout has to be read again, and [`Context::refit_target`] called with it.
     pub update: bool,
 }
 
-/// What an aggregation did.
+/// The result of an aggregation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aggregated {
     /// Regions in the snapshot.
     pub regions: usize,
     /// Regions to sample from now on.
     pub after_split: usize,
-    /// Whether the intervals were tuned: the caller has to wait [`Attrs::sample_ns`] as it is now.
+    /// Whether the intervals were tuned. If so, the caller has to wait the new [`Attrs::sample_ns`].
     pub tuned: bool,
 }
 
-/// Where a sample is.
+/// The phase of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Nothing is drawn, or what was drawn is no longer a region.
+    /// Nothing was drawn, or the drawn pages no longer match the regions.
     Begun,
     Drawn,
     Counted,
 }
 
-/// Targets, their regions, and where in time they are.
+/// Targets, their regions, and their position in time.
 #[derive(Clone, Debug)]
 pub struct Context {
     attrs: Attrs,
     rng: Rng,
-    /// The generator as it was before the last draw.
+    /// State of the generator before the last draw.
     drawn_by: Rng,
     targets: Vec<Tiles<Counters>>,
     phase: Phase,
     /// Samples taken since the start.
     passed: u64,
-    /// The same when the aggregation under way began, when it is over, and when the next update is due.
+    /// Samples taken when the current aggregation began, when it ends, and when the next update is due.
     began: u64,
     next_aggregation: u64,
     next_update: u64,
@@ -99,17 +100,17 @@ impl Context {
         })
     }
 
-    /// The attributes in force, with the intervals as tuned.
+    /// The current attributes, with the tuned intervals.
     pub fn attrs(&self) -> &Attrs {
         &self.attrs
     }
 
-    /// Every target's regions.
+    /// The regions of every target.
     pub fn targets(&self) -> &[Tiles<Counters>] {
         &self.targets
     }
 
-    /// Regions of all targets.
+    /// Number of regions of all targets.
     pub fn regions(&self) -> usize {
         self.targets.iter().map(Tiles::len).sum()
     }
@@ -119,19 +120,20 @@ impl Context {
         self.passed
     }
 
-    /// Accesses of a region of this context over the last aggregation interval, in ten-thousandths of an access, at any time.
+    /// Accesses of a region of this context over the last aggregation interval, in ten-thousandths of an access. Valid
+    /// at any time.
     pub fn moving_sum_bp(&self, counters: &Counters) -> u64 {
         moving_sum_bp(counters, self.passed - self.began, self.next_aggregation - self.began)
     }
 
-    /// Adds a target with memory at `ranges` (in any order, overlapping ones taken as one) and returns its place.
+    /// Adds a target with memory at `ranges` (in any order; overlapping ranges are merged) and returns its index.
     pub fn add_target(&mut self, ranges: &[AddrRange]) -> usize {
         self.targets.push(Tiles::new());
         self.refit_target(self.targets.len() - 1, ranges);
         self.targets.len() - 1
     }
 
-    /// Removes a target and returns its regions; those after it move down by one place.
+    /// Removes a target and returns its regions. The indexes of the targets after it decrease by one.
     pub fn remove_target(&mut self, target: usize) -> Option<Tiles<Counters>> {
         if target >= self.targets.len() {
             return None;
@@ -141,8 +143,8 @@ impl Context {
         Some(gone)
     }
 
-    /// Makes the regions of a target cover exactly `ranges`, see [`Tiles::refit`]. None is a target without mappings; an unknown
-    /// target is ignored.
+    /// Makes the regions of a target cover exactly `ranges`, see [`Tiles::refit`]. An empty slice means a target
+    /// without mappings. An unknown target is ignored.
     pub fn refit_target(&mut self, target: usize, ranges: &[AddrRange]) {
         if let Some(tiles) = self.targets.get_mut(target) {
             tiles.refit(ranges, self.attrs.min_region, |_| Counters::default());
@@ -150,15 +152,15 @@ impl Context {
         }
     }
 
-    /// The same with ranges that a user gave; where none were given the regions stay as they are.
+    /// The same with ranges that a user gave. If there are none, the regions do not change.
     pub fn commit_regions(&mut self, target: usize, ranges: &[AddrRange]) {
         if !ranges.is_empty() {
             self.refit_target(target, ranges);
         }
     }
 
-    /// Goes on with other attributes. The last counts and ages are told as the new ones would have; if anything changes what a count means,
-    /// the aggregation under way begins again.
+    /// Changes the attributes. The last counts and ages are scaled to the new attributes. If the meaning of a count
+    /// changes, the current aggregation starts again.
     pub fn set_attrs(&mut self, attrs: Attrs) -> Result<(), AttrsError> {
         attrs.validate()?;
         let recount = !attrs.counts_like(&self.attrs);
@@ -177,14 +179,14 @@ impl Context {
         Ok(())
     }
 
-    /// Draws the page to sample in each region, and calls `each` with all of them: targets in their order, regions by address.
-    /// Drawing again before the check replaces what was drawn; what is drawn after it is not counted.
+    /// Draws the page to sample in each region, and calls `each` for all of them: targets in order, regions by address.
+    /// A second draw before the check replaces the first. A draw after the check is not counted.
     pub fn draw(&mut self, mut each: impl FnMut(Sample)) {
         if self.phase == Phase::Begun {
             self.phase = Phase::Drawn;
         }
         self.drawn_by = self.rng.clone();
-        // In a register, not behind a pointer.
+        // Kept in a register instead of behind a pointer.
         let mut rng = self.rng.clone();
         for (target, tiles) in self.targets.iter().enumerate() {
             for (region, tile) in tiles.iter().enumerate() {
@@ -194,10 +196,11 @@ impl Context {
         self.rng = rng;
     }
 
-    /// Asks `hits` about each sample drawn, in the same order, and counts what it answers: 0 for no access, up to
-    /// [`Attrs::weight`]; what is above is taken as that.
+    /// Calls `hits` for each sample drawn, in the same order, and adds the result to the count: 0 for no access, up to
+    /// [`Attrs::weight`]. Larger values are reduced to that.
     ///
-    /// Each sample counts once. If regions changed since the draw, nothing is asked: what was drawn does not stand for them.
+    /// Each sample counts once. If regions changed since the draw, `hits` is not called, because the drawn pages no
+    /// longer represent them.
     pub fn check(&mut self, mut hits: impl FnMut(Sample) -> u32) {
         if self.phase != Phase::Drawn || self.passed >= self.next_aggregation {
             return;
@@ -212,7 +215,7 @@ impl Context {
         }
     }
 
-    /// Ends a sample and tells what is due. An update is told once; an aggregation until it is done.
+    /// Ends a sample and returns what is due. An update is reported once, an aggregation until it is done.
     pub fn end_of_sample(&mut self) -> Due {
         self.phase = Phase::Begun;
         self.passed += 1;
@@ -223,8 +226,8 @@ impl Context {
         Due { aggregation: self.passed >= self.next_aggregation, update }
     }
 
-    /// Ends an aggregation, if it is due: merges what is alike, shows the result to `snapshot`, tunes the intervals, resets the
-    /// counts and splits.
+    /// Ends an aggregation if it is due: merges similar neighbours, passes the result to `snapshot`, tunes the
+    /// intervals, resets the counts and splits.
     pub fn aggregate(&mut self, snapshot: impl FnOnce(&Context)) -> Option<Aggregated> {
         if self.passed < self.next_aggregation {
             return None;
@@ -259,8 +262,8 @@ impl Context {
         self.each_counters(|region| region.rescale(&old, new));
     }
 
-    /// Plans by `new` attributes what was planned by the present ones. A tuned sampling interval comes more often than an
-    /// update does, so the time to the next update has to go on, not begin again.
+    /// Converts the schedule to the `new` attributes. Sampling intervals are tuned more often than updates happen, so
+    /// the time to the next update continues and does not restart.
     fn reschedule(&mut self, new: &Attrs, recount: bool) {
         if recount {
             self.began = self.passed;
@@ -272,7 +275,7 @@ impl Context {
         self.next_update = self.passed.saturating_add(wait);
     }
 
-    /// Bounds were multiples of a smaller region than is wanted now.
+    /// Bounds were multiples of a smaller region size than the new one.
     fn round_bounds(&mut self) {
         for tiles in &mut self.targets {
             let ranges: Vec<AddrRange> = runs(tiles).map(|(start, end)| AddrRange::new(start, end)).collect();
@@ -284,14 +287,15 @@ impl Context {
         Limits::of(&self.attrs, || self.targets.iter().flat_map(runs))
     }
 
-    /// Regions change: what was drawn no longer stands for them. A sample that was counted remains so, or it would count twice.
+    /// The regions changed, so the drawn pages no longer represent them. A sample that was counted stays counted, or it
+    /// would count twice.
     fn void_draw(&mut self) {
         if self.phase == Phase::Drawn {
             self.phase = Phase::Begun;
         }
     }
 
-    /// Keeps the limits after any change but an aggregation.
+    /// Restores the limits after any change except an aggregation.
     fn fit(&mut self) {
         self.void_draw();
         let limits = self.limits();
@@ -299,7 +303,7 @@ impl Context {
         self.merge_down(0, limits);
     }
 
-    /// Merges neighbours of like counts, and others as far as their number demands.
+    /// Merges neighbours with similar counts, and others as far as the limit on their number requires.
     fn merge_alike(&mut self) {
         let limits = self.limits();
         let counts = self.targets.iter().flat_map(Tiles::iter).map(|tile| tile.of.nr_accesses);
@@ -316,8 +320,9 @@ impl Context {
         }
     }
 
-    /// Merges what is ever less alike while there are too many regions. Merging alone may end with up to two regions to each
-    /// allowed size; where that is too many, they are cut at multiples of the size and each piece becomes one.
+    /// Merges regions of increasing difference while there are too many. Merging alone may end with up to two regions
+    /// for each allowed size. If that is too many, they are cut at multiples of the size and each piece becomes one
+    /// region.
     fn merge_down(&mut self, mut bound: u32, limits: Limits) {
         let greatest = self.attrs.max_nr_accesses();
         while self.regions() > limits.regions && bound < greatest {
@@ -366,7 +371,7 @@ impl Context {
     }
 }
 
-/// Start and end of each stretch of regions that touch.
+/// Start and end of each run of adjacent regions.
 fn runs(tiles: &Tiles<Counters>) -> impl Iterator<Item = (Addr, Addr)> {
     let touch = |a: &Tile<Counters>, b: &Tile<Counters>| a.range.end == b.range.start;
     tiles.as_slice().chunk_by(touch).map(|run| (run[0].range.start, run[run.len() - 1].range.end))

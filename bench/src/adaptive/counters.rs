@@ -1,38 +1,38 @@
-//! What is counted of a region, in 12 bytes, and what follows from it.
+//! The counters of a region, in 12 bytes, and the values computed from them.
 
 use super::Attrs;
 use isotherm_heat::Tile;
 
-/// What is known of a region.
+/// The counters of a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Accesses counted since the last aggregation.
     pub nr_accesses: u32,
     /// Accesses counted in the last aggregation.
     pub last_nr_accesses: u32,
-    /// Aggregations since it last changed.
+    /// Aggregations since the count last changed.
     pub age: u32,
 }
 
-// Two to a cache line: with many regions a sample costs what it takes to read them.
+// Two fit into a cache line: with many regions, the cost of a sample is the cost of reading them.
 const _: () = assert!(size_of::<Tile<Counters>>() == 32);
 
 impl Counters {
-    /// One aggregation older, or new again if the count changed by more than `bound` or came from or went to nothing.
+    /// Increases the age by one aggregation. Resets it if the count changed by more than `bound`, or from or to zero.
     pub(super) fn grow_older(&mut self, bound: u32) {
         let (now, last) = (self.nr_accesses, self.last_nr_accesses);
         let changed = now.abs_diff(last) > bound || (now == 0) != (last == 0);
         self.age = if changed { 0 } else { self.age.saturating_add(1) };
     }
 
-    /// The next aggregation begins.
+    /// Starts the next aggregation.
     pub(super) fn reset(&mut self) {
         self.last_nr_accesses = self.nr_accesses;
         self.nr_accesses = 0;
     }
 
-    /// Counts made under `old` attributes, as `new` ones would have made them: the same share of all samples, and the same age
-    /// in time.
+    /// Converts counts made under `old` attributes to `new` ones: the same share of all samples, and the same age in
+    /// time.
     pub(super) fn rescale(&mut self, old: &Attrs, new: &Attrs) {
         let (from, to) = (old.max_nr_accesses(), new.max_nr_accesses());
         self.nr_accesses = scaled(self.nr_accesses, to.into(), from.into());
@@ -41,7 +41,7 @@ impl Counters {
     }
 }
 
-/// `value` * `times` / `by`, as much as fits.
+/// `value` * `times` / `by`, saturating.
 fn scaled(value: u32, times: u64, by: u64) -> u32 {
     let product = u128::from(value) * u128::from(times) / u128::from(by.max(1));
     u32::try_from(product).unwrap_or(u32::MAX)
@@ -52,11 +52,12 @@ pub fn accesses_bp(nr_accesses: u32, max: u32) -> u32 {
     scaled(nr_accesses, 10_000, max.into())
 }
 
-/// Accesses over the last aggregation interval, whenever it is asked for, in ten-thousandths of an access: what the last aggregation
-/// counted fades with each of the `passed` of `samples` samples, and what they counted is in full.
+/// Accesses over the last aggregation interval at any time, in ten-thousandths of an access. The last aggregation's
+/// count fades with each of the `passed` of `samples` samples. The accesses that these samples counted are included in
+/// full.
 ///
-/// The numbers are those of a sum that is kept up to date at each sample; the remainder of the division, by which that is off
-/// in between, is gone at the end of the interval here as there.
+/// The result equals that of a sum that is updated at each sample. Such a sum is off by the remainder of its division
+/// in between. As there, the difference is gone at the end of the interval.
 pub fn moving_sum_bp(counters: &Counters, passed: u64, samples: u64) -> u64 {
     let (now, last) = (u64::from(counters.nr_accesses) * 10_000, u64::from(counters.last_nr_accesses) * 10_000);
     if passed >= samples {

@@ -1,9 +1,10 @@
-//! Merging: neighbours that were accessed alike become one region. A wrong merge is undone by a later split (`split.rs`).
+//! Merging: neighbours with similar access rates become one region. A wrong merge is undone by a later split
+//! (`split.rs`).
 
 use super::Counters;
 use isotherm_heat::Tile;
 
-/// Joins `right` into `left` if their counts are at most `bound` apart and both together at most `limit` bytes.
+/// Joins `right` into `left` if their counts differ by at most `bound` and both together have at most `limit` bytes.
 pub(super) fn join(left: &mut Tile<Counters>, right: &Tile<Counters>, bound: u32, limit: u64) -> bool {
     let bytes = right.range.end.0 - left.range.start.0;
     let alike = left.of.nr_accesses.abs_diff(right.of.nr_accesses) <= bound && bytes <= limit;
@@ -15,7 +16,7 @@ pub(super) fn join(left: &mut Tile<Counters>, right: &Tile<Counters>, bound: u32
     alike
 }
 
-/// The mean by size, rounded down: never above the greater of the two.
+/// The mean weighted by size, rounded down, so never above the larger of the two.
 fn mean(left: u32, right: u32, (of_left, of_right): (u64, u64)) -> u32 {
     if left == right {
         return left;
@@ -31,7 +32,7 @@ fn mean(left: u32, right: u32, (of_left, of_right): (u64, u64)) -> u32 {
     u32::try_from(mean).unwrap_or(u32::MAX)
 }
 
-/// The bound to try after `bound`, up to the greatest count: everything is alike by that.
+/// The bound to try after `bound`, up to the largest count, at which all regions merge.
 pub(super) fn next_bound(bound: u32, greatest: u32) -> u32 {
     if bound < greatest / 2 { (bound * 2).max(1) } else { greatest }
 }

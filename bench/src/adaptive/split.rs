@@ -1,35 +1,36 @@
-//! Splitting: regions are cut at random, since the counts say nothing of where a difference hides, and where they are too large.
+//! Splitting: regions are cut at random, since the counts do not show where a difference is, and if they are too large.
 //! A useless split is undone by the next merge (`merge.rs`).
 
 use super::{Attrs, Counters};
 use isotherm_heat::{Rng, Tile};
 use isotherm_units::{Addr, Bytes};
 
-/// The size no region may exceed so that `total` bytes make `min_regions` regions: a multiple of `min_region`.
+/// The maximum size of a region so that `total` bytes make `min_regions` regions: a multiple of `min_region`.
 pub(super) fn size_limit(total: u128, min_regions: usize, min_region: Bytes) -> u64 {
     let least = u128::from(min_region.0);
     let limit = (total / min_regions.max(1) as u128).max(least).next_multiple_of(least);
     u64::try_from(limit).unwrap_or(down(u64::MAX, min_region))
 }
 
-/// Limits that a context's regions have to keep.
+/// Limits of a context's regions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Limits {
-    /// No region is larger. A multiple of the smallest region, or no limit at all.
+    /// Maximum size of a region. A multiple of the smallest region, or no limit at all.
     pub size: u64,
-    /// Nor are there more regions.
+    /// Maximum number of regions.
     pub regions: usize,
 }
 
 impl Limits {
-    /// What `attrs` ask for, as far as it can be had of `runs`: the stretches of regions that touch, beyond which nothing merges.
+    /// The limits of `attrs`, as far as they are possible for `runs`: the runs of adjacent regions, across which
+    /// nothing merges.
     pub(super) fn of<I: Iterator<Item = (Addr, Addr)>>(attrs: &Attrs, runs: impl Fn() -> I) -> Limits {
         let granule = attrs.min_region;
         let total: u128 = runs().map(|(start, end)| u128::from(end.0 - start.0)).sum();
         let cap = attrs.max_region.map_or(u64::MAX, |cap| down(cap.0, granule));
         let wanted = size_limit(total, attrs.min_regions, granule).min(cap);
         let regions = attrs.max_regions.max(runs().count());
-        // Regions that cutting all stretches to `size`, from a multiple of the smallest region on, would make.
+        // The number of regions if all runs are cut to `size`, starting at a multiple of the smallest region.
         let fits = |size: u64| {
             let pieces = |(start, end): (Addr, Addr)| u128::from((end.0 - down(start.0, granule)).div_ceil(size));
             runs().map(pieces).sum::<u128>() <= regions as u128
@@ -37,7 +38,8 @@ impl Limits {
         if fits(wanted) {
             return Limits { size: wanted, regions };
         }
-        // The most regions win over the least and over a cap: the smallest size that fits, in units of the smallest region.
+        // The maximum number of regions wins over the minimum and over a maximum size: this finds the smallest size
+        // that fits, in units of the smallest region.
         let (mut low, mut high) = (wanted / granule.0, u64::MAX / granule.0);
         while high - low > 1 {
             let middle = low.midpoint(high);
@@ -52,7 +54,7 @@ fn down(value: u64, granule: Bytes) -> u64 {
     value & !(granule.0 - 1)
 }
 
-/// Cuts what is larger than `limit`, a multiple of `granule`, into pieces of that size.
+/// Cuts a region larger than `limit`, a multiple of `granule`, into pieces of that size.
 pub(super) fn cut_to(tile: &Tile<Counters>, limit: u64, granule: Bytes, cuts: &mut Vec<Addr>) {
     if tile.range.len().0 > limit {
         cut_on_grid(tile, down(tile.range.start.0, granule), limit, cuts);
@@ -69,8 +71,8 @@ pub(super) fn cut_on_grid(tile: &Tile<Counters>, origin: u64, step: u64, cuts: &
     }
 }
 
-/// Cuts into up to `pieces` at random tenths, unless it is too small. After the first cut the left part is cut again, so that
-/// one address is cut at in many ways over time.
+/// Cuts into up to `pieces` pieces at random tenths, unless the region is too small. After the first cut, the left part
+/// is cut again, so that over time there are many ways to cut at one address.
 pub(super) fn cut_randomly(tile: &Tile<Counters>, pieces: usize, granule: Bytes, rng: &mut Rng, cuts: &mut Vec<Addr>) {
     let (start, mut end) = (tile.range.start.0, tile.range.end.0);
     for _ in 1..pieces {
@@ -89,8 +91,8 @@ pub(super) fn cut_randomly(tile: &Tile<Counters>, pieces: usize, granule: Bytes,
     cuts.reverse();
 }
 
-/// In how many pieces to cut each region. In three where cutting in two did not change their number: the same merge followed
-/// the same split, and a difference in the middle may have been missed.
+/// The number of pieces to cut each region into. Three if cutting in two did not change the number of regions: the same
+/// merge followed the same split, and a difference in the middle may have been missed.
 pub(super) fn pieces(regions: usize, at_last_split: usize, max_regions: usize) -> usize {
     if regions > max_regions / 2 {
         1

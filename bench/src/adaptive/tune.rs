@@ -1,10 +1,10 @@
-//! What was counted over the aggregations of a [`Goal`], and the intervals that follow: those are `isotherm_heat::tune`'s to work out.
+//! The counts over the aggregations of a [`Goal`], and the new intervals, which `isotherm_heat::tune` computes.
 
 use super::{Attrs, Counters, Goal};
 use isotherm_heat::Tiles;
 use isotherm_heat::tune::Observed;
 
-/// Accesses counted since the last tuning, next to all that could have been counted, both by size.
+/// Accesses counted since the last tuning, and the maximum that could have been counted, both weighted by size.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Score {
     observed: Observed,
@@ -22,7 +22,7 @@ impl Score {
         self.aggregations = self.aggregations.saturating_add(1);
     }
 
-    /// The intervals for the time to come, if it is time to tune; counting starts anew with them.
+    /// The new intervals, if tuning is due. Counting then starts again.
     pub(super) fn tune(&mut self, attrs: &Attrs) -> Option<Attrs> {
         let goal = attrs.goal.filter(|goal| self.aggregations >= goal.aggregations)?;
         let observed = std::mem::take(self).observed;
@@ -30,7 +30,7 @@ impl Score {
     }
 }
 
-/// The number of samples in an aggregation stays.
+/// The number of samples in an aggregation does not change.
 fn tuned(attrs: &Attrs, goal: &Goal, observed: Observed) -> Attrs {
     let sample_ns = goal.interval().next_interval(attrs.sample_ns, observed);
     Attrs { sample_ns, aggregation_ns: sample_ns.saturating_mul(attrs.samples()), ..attrs.clone() }

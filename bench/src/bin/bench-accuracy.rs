@@ -1,6 +1,8 @@
-//! Precision and recall against the truth: sizes, layouts, access rates, sets that fit the TLB, memory shared by four processes.
+//! Precision and recall against the truth: sizes, layouts, access rates, working sets that fit the TLB, memory shared
+//! by four processes.
 //!
-//! Everything at default settings (1% of slow-down, 1% of CPU), so a large target is watched for as long as its first looks take.
+//! Everything runs at default settings (1% slow-down, 1% CPU), so a large target is monitored for as long as its first
+//! access checks take.
 
 use anyhow::Result;
 use isotherm_bench::{BenchClock, Log, become_workload, start};
@@ -13,20 +15,21 @@ use std::sync::atomic::AtomicBool;
 
 const S: Ns = 1_000_000_000;
 const MS: Ns = 1_000_000;
-/// What counts as hot: four times the slowest hot page here, and far below the idle time of the cold ones.
+/// Threshold for hot: four times the interval of the slowest hot page here, and far below the idle time of the cold
+/// ones.
 const HOT_NS: Ns = 4 * S;
 
-/// Precision and recall to reach.
+/// Target for precision and recall.
 const AIM: f64 = 0.99;
 const SCORED_EVERY_S: usize = 3;
 const SHARED_SECONDS: u64 = 30;
 
-/// The worst of everything.
+/// The worst results of all workloads.
 struct Worst {
     precision: f64,
     recall: f64,
     wss_error_pct: f64,
-    /// Until precision and recall were both as aimed at.
+    /// Time until precision and recall both reached the target.
     right_after_s: f64,
 }
 
@@ -40,7 +43,7 @@ impl Worst {
 
 fn main() -> Result<()> {
     become_workload()?;
-    // All rates at 10 GiB take seven minutes more.
+    // All rates at 10 GiB take seven more minutes.
     let full = std::env::args().any(|a| a == "--full");
     let only = isotherm_bench::only();
     let mut log = Log::new("bench-accuracy");
@@ -112,18 +115,18 @@ impl Bench {
     }
 }
 
-/// What one workload came to.
+/// The result of one workload.
 struct Row {
     score: Score,
     cpu_pct: f64,
     slowdown_pct: f64,
-    /// When precision and recall were first both at 0.99 or better.
+    /// Time at which precision and recall were first both 0.99 or better.
     right_after_s: Option<u64>,
 }
 
 fn one(log: &mut Log, worst: &mut Worst, name: &str, pattern: &Pattern, seconds: u64) -> Result<()> {
     let child = start(pattern)?;
-    // In a thread of its own, so that the CPU time counted is this monitor's alone.
+    // In a separate thread, so that the CPU time counted is only that of this monitor.
     let row = std::thread::scope(|scope| {
         let watching = scope.spawn(|| watch_and_score(&child, pattern, seconds));
         watching.join().expect("no panic")
@@ -166,7 +169,7 @@ fn tell(log: &mut Log, name: &str, row: &Row) {
     ));
 }
 
-/// 512 MiB of shared memory that four processes map, and all touch the same tenth of.
+/// 512 MiB of shared memory that four processes map, with all of them touching the same tenth.
 fn shared(log: &mut Log, worst: &mut Worst) -> Result<f64> {
     let pages = 512 << 8;
     let path = std::env::temp_dir().join(format!("isotherm-bench-{}", std::process::id()));
@@ -195,7 +198,7 @@ fn shared(log: &mut Log, worst: &mut Worst) -> Result<f64> {
     let resident: u64 = snapshot.targets.iter().map(|t| t.temperature.resident()).sum();
     let elsewhere: u64 = snapshot.targets.iter().map(|t| t.counted_elsewhere_pages).sum();
     let private: u64 = resident - 4 * pages as u64;
-    // What is left after shared pages are counted once: the shared memory, and the little that each has of its own.
+    // The rest after shared pages are counted once: the shared memory, and the small private memory of each process.
     let once = resident - elsewhere;
     let error_pct = 100.0 * once.abs_diff(pages as u64).saturating_sub(private) as f64 / pages as f64;
     log.line(format!(

@@ -1,7 +1,9 @@
-//! Collapse hints next to khugepaged's order, to everything huge, and to nothing: on an index that is bound by TLB misses, and on a
-//! sparse heap. All four go through the same system call on the same kinds of processes, in alternating order.
+//! Collapse hints compared with khugepaged's order, with everything huge, and with nothing: on an index that is bound
+//! by TLB misses, and on a sparse heap. All four use the same system call on the same kinds of processes, in
+//! alternating order.
 //!
-//! The truth of the index is known (the keys' distribution), so "90% of the heat" is that of the reads done, not what we think.
+//! The truth of the index is known (the distribution of its keys), so "90% of the heat" means 90% of the reads done,
+//! not of an estimate.
 
 use anyhow::{Result, ensure};
 use isotherm_bench::{Log, become_workload, median, spread, start_index};
@@ -29,14 +31,14 @@ use std::time::Duration;
 const S: Ns = 1_000_000_000;
 const ROUNDS: usize = 2;
 const GIB_PAGES: usize = 1 << 18;
-/// Of the heat that has to lie on huge pages.
-const MOST_HEAT: f64 = 0.9;
-/// Speeds are measured in slices that take turns, since the host drifts by more than what is to be seen.
+/// Share of the heat that has to be on huge pages.
+const HEAT_SHARE: f64 = 0.9;
+/// Speeds are measured in alternating slices, since the drift of the host is larger than the effect.
 const SLICES: usize = 10;
 const SLICE: Duration = Duration::from_secs(2);
-/// Until what another process left in the caches is gone.
+/// Time until the caches no longer hold the data of another process.
 const SETTLED: Duration = Duration::from_millis(300);
-/// How long hints are served at default settings.
+/// Time for which hints are served at default settings.
 const SERVED: Duration = Duration::from_secs(50);
 const NAP: Duration = Duration::from_millis(5);
 
@@ -44,7 +46,7 @@ fn main() -> Result<()> {
     become_workload()?;
     let mut log = Log::new("bench-collapse");
     log.line("index: dependent reads over 4 GiB, keys normal around 2/3 with a deviation of 1/32; sparse: one page in ten of 4 GiB");
-    log.line("speeds: CPU time a read, median of slices that take turns, nobody watching; what watching costs is target_slowdown_pct");
+    log.line("speeds: CPU time per read, median of alternating slices, without a monitor; the cost of monitoring is target_slowdown_pct");
     let index = Index { pages: 4 * GIB_PAGES, centre: 2.0 / 3.0, deviation: 1.0 / 32.0, stride: 1, seed: 11 };
     let rows = (0..ROUNDS).map(|round| measure_round(&mut log, &index, round)).collect::<Result<Vec<_>>>()?;
     let of = |f: fn(&Round) -> f64| rows.iter().map(f).collect::<Vec<f64>>();
@@ -66,7 +68,7 @@ fn main() -> Result<()> {
     log.finish()
 }
 
-/// What one round came to.
+/// The result of one round.
 struct Round {
     none_ns: f64,
     all_ns: f64,
@@ -76,7 +78,7 @@ struct Round {
     hinted: Hinted,
 }
 
-/// CPU time a read of `child` takes, the only one running.
+/// CPU time per read of `child`, which is the only one running.
 fn slice(child: &Child) -> Result<f64> {
     signal::resume(child.pid())?;
     std::thread::sleep(SETTLED);
@@ -98,7 +100,7 @@ fn measure_round(log: &mut Log, index: &Index, round: usize) -> Result<Round> {
     signal::pause(all.pid())?;
     let mut ns = [Vec::new(), Vec::new(), Vec::new()];
     for turn in 0..SLICES * 3 {
-        // Another one begins each time.
+        // A different one begins each time.
         let which = (turn + turn / 3) % 3;
         ns[which].push(slice([&none, &all, &with_hints][which])?);
     }
@@ -123,7 +125,7 @@ fn blocks_of(child: &Child) -> Vec<BlockNo> {
     child.memory().blocks().collect()
 }
 
-/// No budget, and no guard but the kernel's.
+/// No budget, and no guard except the kernel's.
 fn boundless() -> Budgets {
     Budgets {
         per_second: 1e9,
@@ -147,7 +149,7 @@ fn id_of(child: &Child) -> Result<TargetId> {
     Ok(TargetId { pid: child.pid(), start_ticks: stat.start_ticks })
 }
 
-/// Collapses `blocks` in order until `enough` says so of what is done. Returns what was collapsed.
+/// Collapses `blocks` in order until `enough` returns true for the blocks done. Returns the collapsed blocks.
 fn collapse_until(
     child: &Child,
     blocks: &[BlockNo],
@@ -168,7 +170,7 @@ fn collapse_until(
     while !enough(&done) {
         match retry.step(now(), &mut queue, &mut worker) {
             Step::Did(hint, Outcome::Done { .. }) => done.push(hint.block),
-            Step::Did(..) | Step::PutOff(..) => {}
+            Step::Did(..) | Step::Deferred(..) => {}
             Step::Idle(None) => break,
             Step::Wait(..) | Step::Idle(_) => std::thread::sleep(NAP),
         }
@@ -176,19 +178,19 @@ fn collapse_until(
     Ok(done)
 }
 
-/// How many collapses in this order put 90% of the heat on huge pages; infinity if all did not.
+/// The number of collapses in this order that put 90% of the heat on huge pages; infinity if all of them did not.
 fn to_90(child: &Child, weights: &[f64], order: &[BlockNo]) -> f64 {
     let first = child.memory().start.block().0;
     let mut heat = 0.0;
     let enough = order.iter().position(|block| {
         let index = usize::try_from(block.0 - first).unwrap_or(usize::MAX);
         heat += weights.get(index).copied().unwrap_or_default();
-        heat >= MOST_HEAT
+        heat >= HEAT_SHARE
     });
     enough.map_or(f64::INFINITY, |n| n as f64 + 1.0)
 }
 
-/// khugepaged's order, through the same calls.
+/// khugepaged's order, with the same calls.
 fn round_robin(index: &Index, weights: &[f64]) -> Result<f64> {
     let child = start_index(index)?;
     let blocks = blocks_of(&child);
@@ -205,7 +207,7 @@ struct Hinted {
     counters: Counters,
 }
 
-/// Hints at default settings for a minute; then a cold block turns hot.
+/// Serves hints at default settings for [`SERVED`]. Then a cold block turns hot.
 fn hints(child: &mut Child, weights: &[f64]) -> Result<Hinted> {
     let daemon = Daemon::new(child, Budgets::default())?;
     let began = clock::monotonic_ns();
@@ -223,14 +225,14 @@ fn hints(child: &mut Child, weights: &[f64]) -> Result<Hinted> {
         to_90: to_90(child, weights, &before),
         collapsed: before.len(),
         reaction_s,
-        // Pages touched again (estimated), and all the time in which it was held up or had no CPU (measured).
+        // Pages touched again (estimated), plus all time in which it was blocked or had no CPU (measured).
         slowdown_pct: cost.slowdown_pct + 100.0 * child.off_cpu_share(began, clock::monotonic_ns()).unwrap_or(f64::NAN),
         monitor_cpu_pct: 100.0 * cost.monitor_cpu_ns as f64 / cost.elapsed_ns as f64,
         counters,
     })
 }
 
-/// How long after a cold block turns hot it is huge; infinity after half a minute.
+/// Time from a cold block turning hot to its collapse; infinity after half a minute.
 fn reaction(child: &mut Child, daemon: &Daemon) -> Result<f64> {
     const BLOCK: usize = 10;
     let block = BlockNo(child.memory().start.block().0 + BLOCK as u64);
@@ -246,7 +248,7 @@ fn reaction(child: &mut Child, daemon: &Daemon) -> Result<f64> {
     Ok(f64::INFINITY)
 }
 
-/// What `isotherm run` does, with the order of collapses kept.
+/// The same as `isotherm run`, and records the order of collapses.
 struct Daemon {
     pid: u32,
     process: TargetId,
@@ -300,8 +302,8 @@ impl Daemon {
             let (Some(pages), Some(mappings)) = (monitor.pages_of(self.pid), monitor.mappings_of(self.pid)) else {
                 break;
             };
-            let (unlooked, blocks) = monitor.unlooked();
-            if !plan::is_time(unlooked, blocks, monitor.elapsed_ns()) {
+            let (unchecked, blocks) = monitor.unchecked();
+            if !plan::is_time(unchecked, blocks, monitor.elapsed_ns()) {
                 continue;
             }
             self.feed(mappings, benefit::of_pages(pages, monitor.now()));
@@ -332,7 +334,7 @@ impl Daemon {
                         state.order.push(hint.block);
                     }
                 }
-                Step::PutOff(..) => {}
+                Step::Deferred(..) => {}
                 Step::Wait(..) | Step::Idle(_) => {
                     drop(guard);
                     std::thread::sleep(NAP);
@@ -348,7 +350,7 @@ fn sparse(log: &mut Log, index: &Index) -> Result<(f64, f64)> {
     let rss = |child: &Child| -> Result<f64> { Ok(proc.status(child.pid())?.rss.unwrap_or_default().0 as f64) };
     let growth = |before: f64, after: f64| 100.0 * (after / before - 1.0);
     let child = start_index(index)?;
-    // Past its start, so that what it allocates for itself is there.
+    // After its start, so that the memory that it allocates for itself is included.
     std::thread::sleep(Duration::from_secs(1));
     let before = rss(&child)?;
     let daemon = Daemon::new(&child, Budgets::default())?;
@@ -375,7 +377,7 @@ fn sparse(log: &mut Log, index: &Index) -> Result<(f64, f64)> {
     Ok((hints, all))
 }
 
-/// Nanoseconds to give a hint to the queue and take it out again: 200,000 hints of 16 processes, the queue warm.
+/// Nanoseconds to add a hint to the queue and take it out again: 200,000 hints of 16 processes, with a warm queue.
 fn queue_cost() -> f64 {
     const HINTS: u64 = 200_000;
     let mut queue = HintQueue::new(usize::try_from(HINTS).unwrap_or(usize::MAX));

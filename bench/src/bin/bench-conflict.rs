@@ -1,10 +1,9 @@
-//! What placement is worth in a direct-mapped memory-side cache, and what it costs: the frames that the allocator of
-//! `isotherm-frames` hands out in order, shuffled, and coloured, on a fresh machine and on one that has been up for a
-//! while.
+//! What placement gains in a direct-mapped memory-side cache, and what it costs. The frames come from the allocator of
+//! `isotherm-frames`: in order, shuffled, and coloured, on a fresh machine and on one that has been up for a while.
 //!
-//! Frames are numbers here and there is no memory behind them: the allocator is the real one, what the cache does is
-//! computed ([`isotherm_placement::direct_mapped`]; checked against a simulated cache), and only the costs at the end are
-//! times. Everything but those follows from `--seed`.
+//! Frames are only numbers here, without memory behind them. The allocator is the real one. The behaviour of the cache
+//! is computed ([`isotherm_placement::direct_mapped`]; checked against a simulated cache), and only the costs at the
+//! end are times. Everything except those follows from `--seed`.
 
 #[path = "../conflict/mod.rs"]
 mod conflict;

@@ -1,21 +1,23 @@
-//! The kernel's DAMON and our page-table source on the same process, in turn: CPU time of each, and what each found.
+//! The kernel's DAMON and our page-table source on the same process, in alternation: CPU time of each, and what each
+//! found.
 //!
-//! Runs in a guest of the lab only (`make bench-damon` boots one): there is one DAMON in a kernel, and on a real machine it may be
-//! somebody's. A guest is emulated, so times are ten to twenty times those of hardware and say nothing; both sides are slowed
-//! down alike, so their ratio does.
+//! Runs only in a guest of the lab (`make bench-damon` boots one): a kernel has one DAMON, and on a real machine it may
+//! be in use. A guest is emulated, so times are ten to twenty times those of hardware and are not meaningful. Both
+//! sides are slowed down equally, so their ratio is meaningful.
 //!
-//! DAMON's cost is the CPU time of its kernel thread, by the scheduler's own count, and that of our thread which reads what it
-//! reports. Ours is the thread of the monitor, in which all of its work in the kernel is done as well. Neither has what the
-//! watched process pays for bits that were cleared and are set again.
+//! DAMON's cost is the CPU time of its kernel thread, as the scheduler counts it, plus that of our thread which reads
+//! its reports. Our cost is the CPU time of the monitor's thread, which also does all of its work in the kernel.
+//! Neither includes the cost to the monitored process for bits that were cleared and are set again.
 //!
-//! An emulated processor keeps as many translations as there is room for, until another process runs on it. DAMON flushes none and
-//! sees no access to what is kept: alone in a guest, it finds next to nothing. So a busy process runs on each
-//! processor, as others would on a machine that is worth watching. We flush what we clear, and do not depend on it.
+//! An emulated processor keeps as many translations as it has room for, until another process runs on it. DAMON does
+//! not flush them and finds no access to pages whose translation is kept: alone in a guest, it finds next to nothing.
+//! So a busy process runs on each processor, as other processes would on a machine that is worth monitoring. We flush
+//! what we clear, and do not depend on this.
 
 use anyhow::{Context, Result, bail};
 use isotherm_bench::{BenchClock, Log, become_workload, median, spread, start};
 use isotherm_heat::source::{AccessSource, RegionSource};
-use isotherm_heat::{Clock, Ns, Score, ToldRegion};
+use isotherm_heat::{Clock, KernelRegion, Ns, Score};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
 use isotherm_sources::choose::{self, Wanted};
 use isotherm_sources::damon::{Damon, Space};
@@ -32,35 +34,36 @@ use std::time::Duration;
 const MS: Ns = 1_000_000;
 const S: Ns = 1_000_000_000;
 const ROUNDS: usize = 3;
-/// How long each side watches in a round, and the part of it at the end in which it is asked what it sees.
+/// Monitoring time of each side in a round, and the part at its end in which results are read.
 const WATCH: Ns = 20 * S;
 const ASKED: Ns = 5 * S;
 const ASK_EVERY: Ns = S;
-/// What counts as hot: hot pages are touched many times in this time, and the others never.
+/// Threshold for hot: hot pages are touched many times in this time, and the others never.
 const HOT_NS: Ns = S;
 const MIB: usize = 128;
 const HOT_PAGES: usize = (MIB << 8) / 8;
-/// A share of the hot pages too small to be called finding anything.
+/// A recall below this counts as finding nothing.
 const NEXT_TO_NOTHING: f64 = 0.05;
 
-/// One way to watch.
+/// One way to monitor.
 #[derive(Clone, Debug)]
 enum Arm {
     Damon(Attributes),
     Ours(Settings),
 }
 
-/// What one watch came to.
+/// The result of one run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Watched {
     recall: f64,
     precision: f64,
     kdamond_pct: f64,
-    /// Of our own thread, once it watches.
+    /// CPU of our own thread, after it starts to monitor.
     our_pct: f64,
-    /// CPU time of our own thread until then: what is opened, loaded into the kernel, and tried out on memory of our own.
+    /// CPU time of our own thread until then: for opening files, loading programs into the kernel, and trying them on
+    /// our own memory.
     start_ms: f64,
-    /// Of the kernel's DAMON, at the end; both 0 where nothing was told.
+    /// Regions of the kernel's DAMON at the end; both are 0 if it reported nothing.
     regions: usize,
     aggregation_ms: f64,
 }
@@ -97,7 +100,7 @@ fn main() -> Result<()> {
     let mut found: Vec<Vec<Watched>> = vec![Vec::new(); arms.len()];
     for _ in 0..ROUNDS {
         for ((_, arm), found) in arms.iter().zip(&mut found) {
-            // In a thread of its own, so that the CPU time counted is of this watch alone.
+            // In a separate thread, so that the CPU time counted is only that of this run.
             let watched = std::thread::scope(|scope| {
                 let watch = scope.spawn(|| match arm {
                     Arm::Damon(attributes) => watch_with_damon(&child, &pattern, *attributes),
@@ -115,8 +118,9 @@ fn main() -> Result<()> {
 fn arms(pid: u32) -> Result<Vec<(&'static str, Arm)>> {
     let pages = monitored_pages(pid)?;
     let defaults = Attributes { goal: None, ..Attributes::default() };
-    // One pass over so many regions takes a tenth of a second and more of CPU time here. With 5 ms from one to the next it would
-    // have a processor to itself and still not keep up; so, in its favour, intervals that it comes nearer to keeping.
+    // One pass over this many regions takes a tenth of a second or more of CPU time here. With 5 ms between passes it
+    // would use a whole processor and still fall behind. So, in its favour, it gets intervals that it can more nearly
+    // keep.
     let by_page = Attributes {
         sample_us: 500_000,
         aggregation_us: 2_000_000,
@@ -133,7 +137,7 @@ fn arms(pid: u32) -> Result<Vec<(&'static str, Arm)>> {
     ])
 }
 
-/// Pages in what the kernel takes for the memory of a process: everything but the two largest holes.
+/// Pages in the kernel's cover of the memory of a process: everything except the two largest holes.
 fn monitored_pages(pid: u32) -> Result<u64> {
     let maps = Proc::default().maps(pid)?;
     let (first, last) = (maps.first().context("no memory")?, maps.last().context("no memory")?);
@@ -151,7 +155,7 @@ fn introduce(log: &mut Log, pattern: &Pattern, arms: &[(&'static str, Arm)]) {
         pattern.hot_pages
     ));
     log.line(format!(
-        "each watches {} s in turn, {ROUNDS} rounds; found is what it says in the last {} s, hot is once in {} s or oftener",
+        "each monitors {} s in alternation, {ROUNDS} rounds; found: what it reports in the last {} s; hot: at least once in {} s",
         WATCH / S,
         ASKED / S,
         HOT_NS / S
@@ -209,16 +213,16 @@ fn watch_with_damon(child: &Child, pattern: &Pattern, attributes: Attributes) ->
     source.layout(child.pid())?;
     let hot = clock.beside(|| pattern.hot());
     let (mut scores, mut regions, mut aggregation_ms) = (Scores::default(), 0, 0.0);
-    // It begins with the first read; its thread is new, so all of that thread's time is of this watch.
+    // It begins with the first read. Its thread is new, so all of that thread's time belongs to this run.
     let mut next = began;
     let mut thread = None;
     while next <= began + WATCH {
-        let told = source.regions(child.pid())?.unwrap_or_default().regions;
+        let reported = source.regions(child.pid())?.unwrap_or_default().regions;
         thread = source.thread().or(thread);
         if next >= began + WATCH - ASKED {
-            clock.beside(|| scores.add(&score(child.memory(), &hot, &told)));
-            regions = told.len();
-            aggregation_ms = told.first().map_or(0.0, |r| r.aggregation_ns as f64 / 1e6);
+            clock.beside(|| scores.add(&score(child.memory(), &hot, &reported)));
+            regions = reported.len();
+            aggregation_ms = reported.first().map_or(0.0, |r| r.aggregation_ns as f64 / 1e6);
         }
         next += if next < began + S { 200 * MS } else { ASK_EVERY };
         std::thread::sleep(Duration::from_nanos(next.saturating_sub(clock.now())));
@@ -232,10 +236,10 @@ fn watch_with_damon(child: &Child, pattern: &Pattern, attributes: Attributes) ->
     Ok(Watched { kdamond_pct, our_pct, start_ms, regions, aggregation_ms, ..scores.mean() })
 }
 
-/// By page, as ours: all pages of a region are as hot as it is.
-fn score(memory: AddrRange, hot: &[bool], told: &[ToldRegion]) -> Score {
+/// Scored by page, as for ours: all pages of a region are as hot as the region.
+fn score(memory: AddrRange, hot: &[bool], reported: &[KernelRegion]) -> Score {
     let mut score = Score::of(hot.iter().filter(|h| **h).count() as f64);
-    for region in told.iter().filter(|r| r.interval().ns().is_some_and(|ns| ns <= HOT_NS)) {
+    for region in reported.iter().filter(|r| r.interval().ns().is_some_and(|ns| ns <= HOT_NS)) {
         let Some(inside) = region.range.intersect(memory) else { continue };
         for page in inside.start.page().0..inside.end.page().0 {
             let is_hot = usize::try_from(page - memory.start.page().0).is_ok_and(|i| hot.get(i) == Some(&true));
@@ -245,7 +249,7 @@ fn score(memory: AddrRange, hot: &[bool], told: &[ToldRegion]) -> Score {
     score
 }
 
-/// What was found, each time it was asked for.
+/// The results of each read.
 #[derive(Debug, Default)]
 struct Scores {
     recalls: Vec<f64>,
@@ -255,7 +259,7 @@ struct Scores {
 impl Scores {
     fn add(&mut self, score: &Score) {
         self.recalls.push(score.recall());
-        // Nothing said is nothing right either.
+        // If nothing is reported hot, nothing is correct either.
         self.precisions.push(if score.said_hot_pages() == 0.0 { 0.0 } else { score.precision() });
     }
 
@@ -291,7 +295,7 @@ fn tell(log: &mut Log, arms: &[(&'static str, Arm)], found: &[Vec<Watched>]) {
         "kdamond CPU %",
         "our thread CPU %",
         "start ms",
-        "told by the kernel"
+        "reported by the kernel"
     ));
     for ((name, arm), found) in arms.iter().zip(found) {
         let kernel = match arm {
@@ -317,17 +321,18 @@ fn tell(log: &mut Log, arms: &[(&'static str, Arm)], found: &[Vec<Watched>]) {
 
 fn conclude(mut log: Log, arms: &[(&'static str, Arm)], found: &[Vec<Watched>]) -> Result<()> {
     let recall = |arm: usize| median(&of(&found[arm], |w| w.recall));
-    // At its defaults, unless it takes a region a page to find anything.
+    // DAMON at its defaults, unless it needs one region per page to find anything.
     let damon = if recall(0) < NEXT_TO_NOTHING && recall(2) >= NEXT_TO_NOTHING { 2 } else { 0 };
-    // Not at the default budget: a share of an emulated processor does a tenth of the work and less, in which much is not looked at
-    // in time. Without limits is what it takes to find what there is, and the dearer of the two.
+    // Ours without limits, not at the default budget. A share of an emulated processor does a tenth of the work or
+    // less, and many pages are then not checked in time. Without limits it finds everything there is, and it is the
+    // more expensive of the two.
     let (budgeted, ours) = (1, 3);
     let ratio = |ours: usize| {
         let each = found[damon].iter().zip(&found[ours]);
         median(&each.map(|(d, o)| d.cpu_pct() / o.cpu_pct()).collect::<Vec<f64>>())
     };
     log.line(format!(
-        "below: \"{}\" (kdamond and our thread that reads it) over \"{}\", median of the rounds, without what it takes to start",
+        "below: \"{}\" (kdamond and our thread that reads it) over \"{}\", median of the rounds, without start-up",
         arms[damon].0, arms[ours].0
     ));
     log.line(format!(
@@ -365,7 +370,7 @@ impl Drop for Neighbours {
     }
 }
 
-/// Until standard input is closed.
+/// Runs until standard input is closed.
 fn spin() -> ! {
     std::thread::spawn(|| {
         let _ = std::io::stdin().read_line(&mut String::new());

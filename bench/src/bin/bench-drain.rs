@@ -1,23 +1,24 @@
-//! What housekeeping of per-CPU sets costs, and whether CPUs that keep house meet at the zone's lock.
+//! The cost of the periodic drain of per-CPU lists, and whether CPUs that drain contend for the zone's lock.
 //!
-//! *The herd*: two threads, each on a CPU of its own, fill their sets in every interval of 2 ms and then do their CPU's turn at the time
-//! that the schedule says: both at the same instant, or each at its phase. An interval begins when both threads run, on a clock that
-//! stands still until then. Schedules take turns in one run. Counted are holds of the
-//! zone's lock that a turn took, and how often it found the lock taken. The sets are filled in a part of the interval that no turn falls
-//! into, so whoever is met is housekeeping. Intervals in which a thread was late, or had to leave its CPU, say nothing about
-//! schedules: they are left out, and counted.
+//! *Contention*: two threads, each on its own CPU, fill their lists in every interval of 2 ms. Each then runs its CPU's
+//! drain at the time that the schedule sets: both at the same instant, or each at its phase. An interval begins when
+//! both threads run, on a clock that stands still until then. Schedules alternate within one run. The bench counts the
+//! holds of the zone's lock by a drain, and how often it found the lock taken. The lists are filled in a part of the
+//! interval without drains, so all contention is between drains. Intervals in which a thread was late, or was
+//! preempted, say nothing about schedules: they are omitted, and counted.
 //!
-//! *The drain*: a turn over a set of frames taken at random from a zone of which half is in use at random, and of neighbours. The time
-//! is that of the whole turn, with stopping the CPU and moving what is left.
+//! *The drain*: one run over a list of frames taken at random from a zone of which a random half is in use, and over a
+//! list of neighbouring frames. The time is that of the whole run, including stopping the CPU and moving the rest.
 //!
-//! Two CPUs are all that there is here; what more of them do to each other is for a model, which can use the times of the drain.
+//! There are only two CPUs here. The effect of more CPUs on each other is left to a model, which can use the times of
+//! the drain.
 
 use anyhow::{Context, Result, ensure};
 use isotherm_bench::own_thread::{allowed_cpus, involuntary_switches, pin};
 use isotherm_bench::{Log, median, spread};
 use isotherm_frames::housekeep::schedule::{Aligned, Schedule};
 use isotherm_frames::housekeep::{Housekeeper, HousekeeperConfig, Interval, Run, Slot, Spread};
-use isotherm_frames::tune::Marks;
+use isotherm_frames::tune::PcpLimits;
 use isotherm_frames::{
     FrameNo, FrameRange, Metadata, MigrateType, Order, Pace, Sets, SetsConfig, Tier, Zone, ZoneConfig,
 };
@@ -29,59 +30,62 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const MOVABLE: MigrateType = MigrateType::Movable;
-/// A set may keep 4096 frames and has 4095; a turn takes an eighth off the former, so 511 go: eight chunks of 63, and 7.
-const MARKS: Marks = Marks { batch: 63, high_min: 252, high_max: 4096 };
+/// A list may hold 4096 frames and has 4095. A run drains an eighth of the former, so 511 frames: eight chunks of 63,
+/// and 7.
+const LIMITS: PcpLimits = PcpLimits { batch: 63, high_min: 252, high_max: 4096 };
 const FILL: usize = 4095;
 const GOES: u64 = 511;
 /// 1 GiB.
 const FRAMES: u64 = 1 << 18;
 
 const INTERVAL_NS: u64 = 2_000_000;
-/// By when in an interval the sets have to be filled. The phases of two CPUs are 0 and 0.618.
+/// Time in an interval by which the lists have to be filled. The phases of two CPUs are 0 and 0.618.
 const FILL_UNTIL_NS: u64 = INTERVAL_NS / 10 * 6;
-/// A turn that begins so much later than it is due is not what the schedule wanted. A drain takes about as long.
+/// A run that begins this much later than it is due does not follow the schedule. A drain takes about as long.
 const LATE_NS: u64 = 10_000;
 const BLOCK_INTERVALS: usize = 100;
-/// Intervals of each schedule that count and are enough, and when there are no more, however few they are.
+/// Number of valid intervals of each schedule that is enough, and the time after which no more are measured, even if
+/// there are fewer.
 const ENOUGH: u64 = 1000;
 const LONG: Duration = Duration::from_secs(60);
 
 const DRAINS: usize = 2000;
 
-/// Nobody is idle here.
-const WAITS: Pace = Pace { idle_after: 0, most_deferrals: 0 };
-const DEFERS: Pace = Pace { idle_after: 0, most_deferrals: 8 };
+/// No CPU is idle here.
+const WAITS: Pace = Pace { idle_after: 0, max_deferrals: 0 };
+const DEFERS: Pace = Pace { idle_after: 0, max_deferrals: 8 };
 
 fn main() -> Result<()> {
     let mut log = Log::new("bench-drain");
     let cpus = allowed_cpus().context("ask for the CPUs of this process")?;
     log.line(format!(
-        "sets of {FILL} frames, of which a turn gives {GOES} back, in chunks of {}; 1 GiB of frames",
-        MARKS.batch
+        "lists of {FILL} frames, of which a run drains {GOES}, in chunks of {}; 1 GiB of frames",
+        LIMITS.batch
     ));
     match cpus[..] {
         [one, other, ..] => herd(&mut log, [one, other])?,
-        _ => log.line("One CPU only: nobody to meet, so the herd was not measured."),
+        _ => log.line("Only one CPU: zone-lock contention was not measured."),
     }
     drain(&mut log, cpus[0])?;
     log.finish()
 }
 
-/// A zone of [`FRAMES`] and sets for the CPUs below `cpus`, in memory that lasts as long as the program.
+/// A zone of [`FRAMES`] and lists for the CPUs below `cpus`, in memory that lasts as long as the program.
 fn sets(tier: Tier, cpus: u32) -> Result<Sets<'static>> {
     let leak = |bytes: usize| Metadata::zeroed(Box::leak(vec![0; bytes].into_boxed_slice()));
     let range = FrameRange::new(FrameNo(0), FrameNo(FRAMES));
     let config = ZoneConfig::new(range);
     let zone = Zone::new(&config, leak(config.metadata_bytes()?))?;
     zone.add(range, MOVABLE)?;
-    let config = SetsConfig { tier, marks: Some(MARKS), ..SetsConfig::new(cpus) };
+    let config = SetsConfig { tier, limits: Some(LIMITS), ..SetsConfig::new(cpus) };
     let memory = leak(config.metadata_bytes(&zone));
     Ok(Sets::new(zone, &config, memory)?)
 }
 
-/// Lets the set of this thread's CPU keep all that it ever may, and leaves it empty: each visit to the zone raises that by a batch.
+/// Raises the limit of this CPU's list to its maximum and leaves the list empty. Each visit to the zone raises the
+/// limit by a batch.
 fn let_keep_all(sets: &Sets<'_>, cpu: u32) -> Result<()> {
-    for _ in 0..MARKS.high_max.div_ceil(MARKS.batch) {
+    for _ in 0..LIMITS.high_max.div_ceil(LIMITS.batch) {
         let frame = sets.alloc(Order::FRAME, MOVABLE)?;
         sets.free(frame, Order::FRAME)?;
         sets.drain(cpu);
@@ -89,10 +93,10 @@ fn let_keep_all(sets: &Sets<'_>, cpu: u32) -> Result<()> {
     Ok(())
 }
 
-/// Fills the set of this thread's CPU with neighbours; `buffer` is as long as there are to be frames.
+/// Fills the list of this CPU with neighbouring frames, as many as `buffer` has places.
 fn fill_with_neighbours(sets: &Sets<'_>, cpu: u32, buffer: &mut [FrameNo]) -> Result<()> {
     sets.drain(cpu);
-    // An eighth was taken off, or twice if a turn came too late; 18 batches are more.
+    // The limit lost an eighth, or twice that if a run came too late. 18 batches are more than that.
     for _ in 0..18 {
         let frame = sets.alloc(Order::FRAME, MOVABLE)?;
         sets.free(frame, Order::FRAME)?;
@@ -103,7 +107,7 @@ fn fill_with_neighbours(sets: &Sets<'_>, cpu: u32, buffer: &mut [FrameNo]) -> Re
     Ok(())
 }
 
-/// How CPUs keep house.
+/// A schedule and what a run does if the lock is taken.
 struct Way {
     name: &'static str,
     schedule: &'static dyn Schedule,
@@ -113,10 +117,10 @@ struct Way {
 const WAYS: [Way; 3] = [
     Way { name: "aligned", schedule: &Aligned, pace: WAITS },
     Way { name: "spread", schedule: &Spread, pace: WAITS },
-    Way { name: "aligned, lock tried, rest put off", schedule: &Aligned, pace: DEFERS },
+    Way { name: "aligned, trylock, rest deferred", schedule: &Aligned, pace: DEFERS },
 ];
 
-/// One CPU's turn in one interval.
+/// One CPU's run in one interval.
 #[derive(Clone, Copy, Default)]
 struct Turn {
     chunks: u64,
@@ -125,7 +129,7 @@ struct Turn {
     is_disturbed: bool,
 }
 
-/// What was counted of one way in the intervals that count.
+/// The counts for one way, over the valid intervals.
 #[derive(Default)]
 struct Count {
     intervals: u64,
@@ -148,7 +152,7 @@ impl Count {
     }
 
     fn contended_pct(&self) -> f64 {
-        // Counts of thousands.
+        // Counts are in the thousands.
         100.0 * self.contended as f64 / (self.chunks.max(1) as f64)
     }
 }
@@ -164,11 +168,11 @@ fn herd(log: &mut Log, cpus: [u32; 2]) -> Result<()> {
         }
     }
     log.line(format!(
-        "\nTwo CPUs, a turn each in every {} ms, {:?} sets. Contended: holds of the lock that found it taken. Turn: median us",
+        "\nTwo CPUs, one run each in every {} ms, {:?} lists. Contended: holds of the lock that found it taken. Run: median us",
         INTERVAL_NS / 1_000_000,
         sets.tier()
     ));
-    log.line("| schedule | intervals | left out | holds | contended | % | turn |");
+    log.line("| schedule | intervals | omitted | holds | contended | % | run |");
     log.line("|---|---|---|---|---|---|---|");
     for (way, count) in WAYS.iter().zip(&counts) {
         log.line(format!(
@@ -191,10 +195,10 @@ fn herd(log: &mut Log, cpus: [u32; 2]) -> Result<()> {
     Ok(())
 }
 
-/// A number of intervals of one way; the turns of both CPUs in each.
+/// Some intervals of one way. Returns the runs of both CPUs in each.
 fn block(sets: &Sets<'static>, way: &Way, cpus: [u32; 2]) -> Result<Vec<[Turn; 2]>> {
     let most = cpus[0].max(cpus[1]) + 1;
-    // All others on another node, so that these have the places 0 and 1 whatever their numbers are.
+    // All other CPUs are on another node, so that these two have the places 0 and 1, whatever their numbers are.
     let nodes: Vec<u32> = (0..most).map(|cpu| u32::from(!cpus.contains(&cpu))).collect();
     let mut slots: Vec<Slot> = (0..most).map(|_| Slot::default()).collect();
     let interval = Interval::from_ns(INTERVAL_NS).context("an interval")?;
@@ -212,10 +216,10 @@ fn block(sets: &Sets<'static>, way: &Way, cpus: [u32; 2]) -> Result<Vec<[Turn; 2
     Ok(one.into_iter().zip(other).map(|(one, other)| [one, other]).collect())
 }
 
-/// Where two threads meet before each interval, and the clock that begins there.
+/// Where two threads wait for each other before each interval, and the clock that starts there.
 struct Gate {
     clock: Instant,
-    /// When the interval began, and what the threads' clock said then: a multiple of the interval.
+    /// Real time at the start of the interval, and the threads' clock at that moment: a multiple of the interval.
     start: Mutex<(u64, u64)>,
     came: AtomicUsize,
 }
@@ -229,7 +233,7 @@ impl Gate {
         *self.start.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits, without leaving the CPU, for the other. The last to come starts the next interval.
+    /// Waits for the other thread without leaving the CPU. The last to arrive starts the next interval.
     fn arrive(&self, meeting: usize) {
         if self.came.fetch_add(1, Ordering::AcqRel) % 2 == 1 {
             let (real, said) = self.start();
@@ -238,7 +242,7 @@ impl Gate {
             *self.start.lock().unwrap_or_else(PoisonError::into_inner) = (now, next * INTERVAL_NS);
             self.came.fetch_add(2, Ordering::AcqRel);
         }
-        // Two come and two are added at each meeting.
+        // At each meeting two threads arrive and two are added.
         while self.came.load(Ordering::Acquire) < 4 * meeting {
             hint::spin_loop();
         }
@@ -262,7 +266,7 @@ impl Lane<'_> {
             fill_with_neighbours(self.sets, self.cpu, &mut buffer)
         };
         let prepared = prepare();
-        // Who fails must not leave the other waiting.
+        // A thread that fails must not leave the other waiting.
         let turns = (1..=BLOCK_INTERVALS).map(|meeting| {
             self.gate.arrive(meeting);
             if prepared.is_ok() { self.interval(&mut buffer) } else { Ok(Turn::default()) }
@@ -272,12 +276,13 @@ impl Lane<'_> {
         turns.into_iter().collect()
     }
 
-    /// The interval that has just begun: fills the set, and does the turn when it is due.
+    /// Runs the current interval: fills the list, and drains when that is due.
     fn interval(&self, buffer: &mut [FrameNo]) -> Result<Turn> {
         let (began_ns, start_ns) = self.gate.start();
         let now_ns = || start_ns + (self.gate.real_ns() - began_ns);
         let switches = involuntary_switches();
-        // What was put off or could not be done when it was due, as the clock stood still; and in the first interval, the first look.
+        // First, runs that were deferred or could not start when due, because the clock stood still. In the first
+        // interval, also the first scan.
         self.keeper.shepherd(now_ns());
         while self.keeper.due_ns(self.cpu).is_some_and(|due| due < start_ns + INTERVAL_NS / 10) {
             self.keeper.tick(self.cpu, now_ns());
@@ -297,7 +302,7 @@ impl Lane<'_> {
         let is_on_time = is_filled && now_ns - due_ns <= LATE_NS;
         let is_disturbed = !(is_as_wanted && is_on_time) || involuntary_switches() != switches;
         let contended = u64::from(tick.tidied.contended);
-        // The one that was not had counts as well.
+        // An attempt that found the lock taken counts as well.
         let chunks = u64::from(tick.tidied.chunks) + u64::from(tick.tidied.is_deferred());
         Ok(Turn { chunks, contended, took_ns, is_disturbed })
     }
@@ -305,8 +310,10 @@ impl Lane<'_> {
 
 fn drain(log: &mut Log, cpu: u32) -> Result<()> {
     pin(cpu).with_context(|| format!("pin the thread to CPU {cpu}"))?;
-    log.line("\nA turn, ns a frame that goes back: median (least to most), those left out during which the thread lost its CPU");
-    log.line("| sets | frames | ns a frame | us a turn | left out |");
+    log.line(
+        "\nA run, ns per drained frame: median (min to max); runs during which the thread was preempted are omitted",
+    );
+    log.line("| lists | frames | ns a frame | us a run | omitted |");
     log.line("|---|---|---|---|---|");
     let mut tiers = vec![sets(Tier::Locked, cpu + 1)?];
     tiers.extend(sets(Tier::Restartable, cpu + 1));
@@ -317,7 +324,7 @@ fn drain(log: &mut Log, cpu: u32) -> Result<()> {
         let at_random = Drains::at_random(sets, cpu)?;
         neighbours.print(log, sets.tier(), "neighbours");
         at_random.print(log, sets.tier(), "aged, at random");
-        // The last tier is the one that programs get.
+        // The last tier is the one that programs use.
         aged = median(&at_random.per_frame_ns);
     }
     log.result("drain_ns_per_page", aged);
@@ -342,7 +349,7 @@ impl Drains {
         Ok(drains)
     }
 
-    /// Half of the zone stays in use, at random: frames that come back meet buddies that are free half of the time.
+    /// A random half of the zone stays in use, so that freed frames find a free buddy half of the time.
     fn at_random(sets: &Sets<'_>, cpu: u32) -> Result<Drains> {
         let mut rng = Rng::new(1);
         let mut held = vec![FrameNo(0); usize::try_from(FRAMES)?];
@@ -353,7 +360,7 @@ impl Drains {
         let mut drains = Drains::default();
         let mut buffer = vec![FrameNo(0); FILL];
         for _ in 0..DRAINS {
-            // Raises what the set may keep, and leaves it empty; then frames from anywhere.
+            // Raises the limit of the list and leaves the list empty. Then adds frames from random places.
             fill_with_neighbours(sets, cpu, &mut [])?;
             for _ in 0..FILL {
                 let at = below(&mut rng, held.len())?;
@@ -373,7 +380,7 @@ impl Drains {
         let began = Instant::now();
         let tidied = sets.tidy(cpu, &WAITS);
         let took = began.elapsed();
-        ensure!(tidied.drained == GOES, "a turn gave {} frames back and should have given {GOES}", tidied.drained);
+        ensure!(tidied.drained == GOES, "a run drained {} frames and should have drained {GOES}", tidied.drained);
         if involuntary_switches() == switches {
             self.per_frame_ns.push(took.as_nanos() as f64 / GOES as f64);
         } else {

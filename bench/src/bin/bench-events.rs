@@ -1,19 +1,19 @@
-//! What a window of reported accesses costs: 200,000 samples over targets of up to 262 million pages (1 TB), kept count
-//! of by `isotherm_heat::Counters`; and by a list of page-sized regions, as the kernel proposal for such reports keeps
-//! them.
+//! The cost of a window of reported accesses: 200,000 samples over targets of up to 262 million pages (1 TB). They are
+//! counted by `isotherm_heat::Counters`, and by a list of page-sized regions, as the kernel proposal for such reports
+//! stores them.
 //!
-//! The list stands for that proposal: regions in address order, each allocated by itself and linked to the next and the
-//! one before (56 bytes, as `struct damon_region` has), walked from end to end once a window while the window's
-//! samples, sorted, are counted into them; at the same time the age of each is carried on and its count begun anew.
-//! Ours: every sample is reported, one by one as they come from the ring; then all pages are read in address order with
-//! their counts, as a snapshot reads them. The counts are the same, which is checked.
+//! The list models that proposal. Regions are in address order, and each is allocated separately and linked to its
+//! neighbours (56 bytes, as `struct damon_region` has). Once a window, the list is walked from end to end. The window's
+//! samples, sorted, are counted into the regions, and in the same pass the age of each region is updated and its count
+//! reset. Ours: every sample is reported, one by one as they come from the ring. Then all pages are read in address
+//! order with their counts, as a snapshot reads them. The bench checks that the counts are equal.
 //!
-//! A walk costs what the memory behind it costs, so there are three lists. *In a row*: allocated in address order, so
-//! that the processor sees what comes next; no kernel has that. *Slabs*: in random order within each 4 KiB, as kernels
-//! allocate that randomize their free lists (`SLAB_FREELIST_RANDOM`, as distributions have it). *Aged*: in random order
-//! within 64 MiB, as after many splits and merges, which free regions here and allocate them there. The published
-//! figure, 2.59 s for 26 million regions on another machine, includes what the kernel does around the walk. A list
-//! takes about 2 GiB of memory, one after the other.
+//! The cost of a walk depends on the memory behind it, so there are three lists. *In a row*: allocated in address
+//! order, so that the processor can prefetch; no kernel has that. *Slabs*: in random order within each 4 KiB, as
+//! kernels allocate that randomize their free lists (`SLAB_FREELIST_RANDOM`, as in distributions). *Aged*: in random
+//! order within 64 MiB, as after many splits and merges, which free regions in one place and allocate them in another.
+//! The published figure, 2.59 s for 26 million regions on another machine, includes the kernel's work around the walk.
+//! A list takes about 2 GiB of memory, and only one exists at a time.
 
 use anyhow::{Result, ensure};
 use isotherm_bench::{Log, median, spread};
@@ -25,16 +25,16 @@ use std::hint::black_box;
 
 const ROUNDS: usize = 11;
 const SAMPLES: usize = 200_000;
-/// The period that perf is commonly asked for: a prime.
+/// A common sampling period for perf: a prime.
 const WEIGHT: u32 = 10_007;
 /// 10 GB, 100 GB and 1 TB.
 const SIZES: [u64; 3] = [2_620_000, 26_200_000, 262_000_000];
-/// The size of which the list is made.
+/// Index of the size for which the list is made.
 const LISTED: usize = 1;
-/// Where the targets begin: as mappings do.
+/// Start of the targets: a typical address of mappings.
 const FIRST: u64 = 0x7f00_0000_0000 >> 12;
 
-/// A list, and how many neighbours lie in random order in memory.
+/// A list, and the number of neighbours that are in random order in memory.
 const LISTS: [(&str, usize); 3] = [("list, in a row", 1), ("list, slabs", 64), ("list, aged", 1 << 20)];
 
 fn main() -> Result<()> {
@@ -73,7 +73,7 @@ fn main() -> Result<()> {
     log.finish()
 }
 
-/// What a snapshot takes beside: from the same samples to at most 1,000 regions. Returns that of the hot span.
+/// The additional cost of a snapshot: from the same samples to at most 1,000 regions. Returns that of the hot span.
 fn summaries(log: &mut Log) -> f64 {
     let pages = SIZES[LISTED];
     let range = AddrRange::new(PageNo(FIRST).addr(), PageNo(FIRST + pages).addr());
@@ -96,11 +96,11 @@ fn summaries(log: &mut Log) -> f64 {
     last
 }
 
-/// Runs all arms and one list in turn. Returns the milliseconds of the list.
+/// Runs all arms and one list in alternation. Returns the milliseconds of the list.
 fn with_list(arms: &mut [Arm], together: usize) -> Result<Vec<f64>> {
     let mut list = regions(SIZES[LISTED], together);
     let mut times = Vec::new();
-    // The first round is not counted: memory is touched for the first time in it.
+    // The first round is not counted, because it touches the memory for the first time.
     for round in 0..=ROUNDS as u64 {
         arms.iter_mut().for_each(|arm| arm.round(round));
         let window = even(SIZES[LISTED], round);
@@ -113,7 +113,7 @@ fn with_list(arms: &mut [Arm], together: usize) -> Result<Vec<f64>> {
     Ok(times)
 }
 
-/// What a window was seen to hold: samples, pages, and a sum that depends on which page had how many.
+/// A summary of a window: samples, pages, and a sum that depends on the count of each page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Seen {
     samples: u64,
@@ -129,7 +129,7 @@ impl Seen {
     }
 }
 
-/// CPU milliseconds, and what came of it.
+/// CPU milliseconds, and the result.
 fn time<T>(what: impl FnOnce() -> T) -> (f64, T) {
     let began = clock::thread_cpu_ns();
     let result = black_box(what());
@@ -140,13 +140,13 @@ fn access(page: u64, no: usize) -> Access {
     Access { at: no as u64 * 25_000, page: PageNo(FIRST + page), weight: WEIGHT }
 }
 
-/// Every page as likely as the next.
+/// All pages equally likely.
 fn even(pages: u64, round: u64) -> Vec<Access> {
     let mut rng = Rng::new(round);
     (0..SAMPLES).map(|no| access(rng.below(pages), no)).collect()
 }
 
-/// Four fifths of them in a hundredth of the pages.
+/// Four fifths of the accesses in a hundredth of the pages.
 fn hot_span(pages: u64, round: u64) -> Vec<Access> {
     let mut rng = Rng::new(round);
     let page = |rng: &mut Rng| match rng.below(5) {
@@ -156,10 +156,10 @@ fn hot_span(pages: u64, round: u64) -> Vec<Access> {
     (0..SAMPLES).map(|no| access(page(&mut rng), no)).collect()
 }
 
-/// Draws the accesses of a round for a target of so many pages.
+/// Draws the accesses of a round for a target of this many pages.
 type Draw = fn(u64, u64) -> Vec<Access>;
 
-/// One target, watched by its counters.
+/// One target, with its counters.
 struct Arm {
     name: &'static str,
     pages: u64,
@@ -201,7 +201,7 @@ impl Arm {
     }
 }
 
-/// A window: all samples reported, then every page read in address order.
+/// A window: all samples are reported, then every page is read in address order.
 #[inline(never)]
 fn count(counters: &mut Counters, window: &[Access]) -> Seen {
     for access in window {
@@ -215,7 +215,7 @@ fn count(counters: &mut Counters, window: &[Access]) -> Seen {
     seen
 }
 
-/// A region as the kernel keeps it; the links are the list's.
+/// A region as the kernel stores it. The links are those of the list.
 #[derive(Clone, Copy, Debug, Default)]
 struct Region {
     start: u64,
@@ -229,7 +229,7 @@ struct Region {
 
 const _: () = assert!(size_of::<Region>() + 2 * size_of::<usize>() == 56);
 
-/// One region a page in address order, each `together` of them allocated in random order.
+/// One region per page in address order. Each group of `together` regions is allocated in random order.
 fn regions(pages: u64, together: usize) -> LinkedList<Region> {
     let mut rng = Rng::new(1);
     let mut list = LinkedList::new();
@@ -244,7 +244,7 @@ fn regions(pages: u64, together: usize) -> LinkedList<Region> {
             let start = (next + place as u64) << 12;
             ones[place].push_back(Region { start, end: start + 4096, ..Region::default() });
         }
-        // What is beyond the end goes with the others of its kind.
+        // The places beyond the end are dropped with the others of their kind.
         let some = usize::try_from(FIRST + pages - next).map_or(together, |left| left.min(together));
         ones[..some].iter_mut().for_each(|one| list.append(one));
         ones[some..].iter_mut().for_each(LinkedList::clear);
@@ -253,7 +253,7 @@ fn regions(pages: u64, together: usize) -> LinkedList<Region> {
     list
 }
 
-/// A window: the samples sorted, and one walk over all regions.
+/// A window: sorts the samples, and walks over all regions once.
 #[inline(never)]
 fn walk(list: &mut LinkedList<Region>, window: &[Access]) -> Seen {
     let mut addrs: Vec<u64> = window.iter().map(|access| access.page.addr().0).collect();
@@ -268,7 +268,7 @@ fn walk(list: &mut LinkedList<Region>, window: &[Access]) -> Seen {
         if region.nr_accesses > 0 {
             seen.add(region.start >> 12, u64::from(region.nr_accesses));
         }
-        // Age, as DAMON's merge has it, and the count begun anew.
+        // Updates the age as DAMON's merge does, and resets the count.
         let changed = region.nr_accesses.abs_diff(region.last_nr_accesses) > 1;
         region.age = if changed { 0 } else { region.age + 1 };
         region.nr_accesses_bp = region.nr_accesses * 10_000;

@@ -1,12 +1,13 @@
-//! What page-fault samples cost: a child that does little else than fault, sampled with a period of 1 and not sampled, in turn.
+//! The cost of page-fault samples: a child that does little else than fault, in alternation sampled with a period of 1
+//! and not sampled.
 //!
-//! The child touches each page of fresh anonymous memory and gives all of it back, over and over, for a bounded number of passes a
-//! round. The reader drains the rings every few milliseconds, and looks into each sample for the address and the process. A round
-//! is right if each page was sampled once a pass, unless the kernel had no room; and all that the kernel has counted is either
-//! sampled or lost.
+//! The child touches each page of fresh anonymous memory and frees all of it, for a fixed number of passes a round. The
+//! reader drains the rings every few milliseconds, and checks the address and the process of each sample. A round is
+//! correct if each page was sampled once per pass, unless the kernel had no room, and if every event that the kernel
+//! counted was either sampled or lost.
 //!
-//! This is the worst case: every event is a sample, and the fault itself, as cheap as faults get. With a longer period the child
-//! pays for fewer.
+//! This is the worst case: every event is a sample, and a fault is as cheap as faults get. With a longer period, the
+//! child pays for fewer samples.
 
 use anyhow::{Context, Result, ensure};
 use isotherm_bench::{Log, median, spread};
@@ -23,9 +24,9 @@ const FAULTING: &str = "--faulting";
 const ROUNDS: usize = 15;
 const MIB: u64 = 16;
 const PAGES: u64 = MIB * 256;
-/// Passes a round.
+/// Passes per round.
 const PASSES: u64 = 50;
-/// Room for what one processor samples in a second or so.
+/// Room for the samples of one processor in about a second.
 const RING_BYTES: usize = 8 << 20;
 const DRAIN_EVERY: Duration = Duration::from_millis(5);
 
@@ -39,7 +40,7 @@ fn main() -> Result<()> {
     child.round(None)?;
     for _ in 0..ROUNDS {
         plain.push(child.round(None)?);
-        // Opened and closed outside of what is timed.
+        // Opened and closed outside the timed part.
         let mut rings = Rings::open(Path::new("/sys"), &parts(), &Whom::Process(child.process.id()), RING_BYTES)?;
         sampled.push(child.round(Some(&mut rings))?);
     }
@@ -60,7 +61,7 @@ struct Round {
     wall_ns: u64,
     child_cpu_ns: u64,
     reader_cpu_ns: u64,
-    /// Samples that are of the child's pages.
+    /// Samples of the child's pages.
     own: u64,
     totals: Totals,
 }
@@ -83,25 +84,25 @@ fn tell(log: &mut Log, plain: &[Round], sampled: &[Round]) -> Result<()> {
     let cpu = |r: &Round| r.child_cpu_ns as f64 / FAULTS as f64;
     let wall = |r: &Round| r.wall_ns as f64 / FAULTS as f64;
     log.line(format!(
-        "\n{MIB} MiB touched and given back {PASSES} times a round, {FAULTS} faults; {ROUNDS} rounds in turn: median (least to most)"
+        "\n{MIB} MiB touched and freed {PASSES} times a round, {FAULTS} faults; {ROUNDS} alternating rounds: median (min to max)"
     ));
     log.line(format!("{:<14} {:>30} {:>30}", "child", "CPU, ns a fault", "time, ns a fault"));
     for (name, rounds) in [("not sampled", plain), ("sampled", sampled)] {
         let [cpu, wall] = [spread(&each(rounds, &cpu)), spread(&each(rounds, &wall))];
         log.line(format!("{name:<14} {cpu:>30} {wall:>30}"));
     }
-    // Neighbours in time are compared: what else the machine does changes within seconds.
+    // Consecutive rounds are compared, because the load of the machine changes within seconds.
     let costs: Vec<f64> = plain.iter().zip(sampled).map(|(plain, sampled)| cpu(sampled) - cpu(plain)).collect();
     let reader = each(sampled, &|r| r.reader_cpu_ns as f64 / r.totals.samples.max(1) as f64);
     let rate = each(sampled, &|r| r.totals.samples as f64 / (r.wall_ns as f64 / 1e9));
     let sum = |f: fn(&Totals) -> u64| sampled.iter().map(|r| f(&r.totals)).sum::<u64>();
     let (counted, samples, lost) = (sum(|t| t.counted), sum(|t| t.samples), sum(|t| t.lost));
-    // By the count of the kernel, as losses at the end of a round are not told.
+    // From the kernel's count, because losses at the end of a round are not reported.
     let lost_pct = 100.0 * (counted - samples) as f64 / counted as f64;
     log.line(format!("\nsampling costs the child, ns of CPU a fault: {}", spread(&costs)));
     log.line(format!("reader, ns of CPU a sample: {}", spread(&reader)));
     log.line(format!("samples a second: {}", spread(&rate)));
-    log.line(format!("counted {counted}, sampled {samples}, told as lost {lost}: {lost_pct:.4}% lost"));
+    log.line(format!("counted {counted}, sampled {samples}, reported lost {lost}: {lost_pct:.4}% lost"));
     log.result("samples_per_s", median(&rate));
     log.result("lost_pct", lost_pct);
     log.result("cpu_ns_per_sample", median(&reader));
@@ -109,7 +110,7 @@ fn tell(log: &mut Log, plain: &[Round], sampled: &[Round]) -> Result<()> {
     Ok(())
 }
 
-/// The child, seen from the reader. Killed on drop.
+/// The child, from the reader's side. Killed on drop.
 struct Child {
     process: std::process::Child,
     input: Option<ChildStdin>,
@@ -129,7 +130,7 @@ impl Child {
         Ok(child)
     }
 
-    /// A round of the child's, and all its samples.
+    /// One round of the child, and all its samples.
     fn round(&mut self, mut rings: Option<&mut Rings>) -> Result<Round> {
         let mut round = Round::default();
         self.input.as_mut().context("it was ended")?.write_all(b"go\n")?;
@@ -188,7 +189,7 @@ fn numbers(line: &str) -> Result<Vec<u64>> {
     numbers.with_context(|| format!("the child said {line:?}"))
 }
 
-/// The child: a round for each line.
+/// The child: one round for each line of input.
 fn fault() -> Result<()> {
     let memory = Memory::anonymous(MIB << 20, PageSize::Small)?;
     println!("{}", memory.range().start.0);

@@ -1,15 +1,16 @@
-//! What it costs to take a page frame and to give it back: general allocators asked for aligned pages, allocators made for
-//! frames, and a locked free list, in several shapes, by one thread and by two.
+//! The cost of allocating a page frame and freeing it. Compares general allocators that are asked for aligned pages,
+//! allocators made for frames, and a locked free list, in several shapes, with one thread and with two.
 //!
-//! Every allocator runs every shape once a round, with one thread and then with two at the same time, each on a CPU of its
-//! own; figures are medians over the rounds. Time on the wall counts; the CPU time next to it is less where threads sleep for
-//! a lock, or where the host takes a CPU away and tells the guest. A host that does so without telling makes all times of two
-//! threads longer, those of the loop alone too: a ratio is worth as much as the loop's is near 1. Batches in which a
-//! thread had to leave its CPU to another of this machine are done again, and left out in the end.
+//! Every allocator runs every shape once a round, with one thread and then with two at the same time, each on its own
+//! CPU. Figures are medians over the rounds. The result is wall-clock time. The CPU time next to it is lower if threads
+//! sleep for a lock, or if the host takes a CPU away and reports that to the guest. A host that does not report it
+//! makes all times of two threads longer, including those of the loop alone. So a ratio can be trusted only if the
+//! ratio of the loop is near 1. Batches in which a thread was preempted on this machine are repeated, and omitted at
+//! the end.
 //!
-//! No one touches the frames, but allocators whose lists are in them. Memory was used before it is timed, and allocators that
-//! would give freed memory back to the kernel are told not to. The general allocators are called; what is written in Rust is
-//! compiled into the loop, as it would be in a program.
+//! Nothing touches the frames, except allocators that keep their lists in them. Memory is used before it is timed, and
+//! allocators that would return freed memory to the kernel are configured not to. The general allocators are called
+//! through functions. Code written in Rust is compiled into the loop, as it would be in a program.
 
 #[path = "../frames/mod.rs"]
 mod frames;
@@ -31,12 +32,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const ROUNDS: usize = 15;
-/// Rounds that there are, however long they take.
-const LEAST_ROUNDS: usize = 7;
-/// When there are no more than those.
+/// Minimum number of rounds, however long they take.
+const MIN_ROUNDS: usize = 7;
+/// Time after which only the minimum number of rounds is run.
 const LONG: Duration = Duration::from_secs(75);
 const THREADS: usize = 2;
-/// Two threads of the loop alone that take this much longer than one had not a CPU each.
+/// If two threads of the loop alone take this much longer than one, they did not have a CPU each.
 const NOT_TOGETHER: f64 = 1.1;
 
 fn main() -> Result<()> {
@@ -47,7 +48,7 @@ fn main() -> Result<()> {
     let cases = prepare(&crew, &rows())?;
     let mut tables = Tables::default();
     let mut rounds = 0;
-    while rounds < LEAST_ROUNDS || rounds < ROUNDS && crew.elapsed() < LONG {
+    while rounds < MIN_ROUNDS || rounds < ROUNDS && crew.elapsed() < LONG {
         for case in &cases {
             let alone = crew.run(&case.row, case.shape, case.rounds, 1)?;
             let together = together(&mut crew, case)?;
@@ -63,7 +64,7 @@ fn main() -> Result<()> {
     log.finish()
 }
 
-/// All allocators, or those whose names contain what follows `--only`.
+/// All allocators, or those whose names contain the text after `--only`.
 fn rows() -> Vec<Arc<dyn Row>> {
     let mut rows = vec![
         row::<Alone>(),
@@ -86,11 +87,11 @@ fn rows() -> Vec<Arc<dyn Row>> {
 struct Case {
     row: Arc<dyn Row>,
     shape: Shape,
-    /// Of the shape, in a batch.
+    /// Rounds of the shape in a batch.
     rounds: usize,
 }
 
-/// Finds out how much of each makes a batch; all threads have used all allocators thereafter.
+/// Finds the number of rounds in each batch. Afterwards all threads have used all allocators.
 fn prepare(crew: &Crew, rows: &[Arc<dyn Row>]) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     for shape in Shape::ALL {
@@ -111,7 +112,7 @@ fn together(crew: &mut Crew, case: &Case) -> Result<Vec<Sample>> {
     crew.run(&case.row, case.shape, case.rounds, THREADS)
 }
 
-/// What has to be known of the machine to read the tables.
+/// Facts about the machine that a reader of the tables needs.
 fn remarks(log: &mut Log, crew: &Crew, tables: &Tables) {
     log.line(format!(
         "\n{} batches in which a thread lost its CPU were done again; {} stayed so and are left out where there are others. \

@@ -1,10 +1,10 @@
-//! Many CPUs' housekeeping at one zone lock, under the schedules of kernels and of `isotherm-frames`: who waits for the
-//! lock, and for how long.
+//! Periodic drains of many CPUs at one zone lock, under the schedules of kernels and of `isotherm-frames`: which code
+//! waits for the lock, and for how long.
 //!
-//! The machines are modelled ([`isotherm_sim::cpus`]): no machine here has 72 CPUs. Two things in it are real, the
-//! schedules, which are the allocator's own code, and in two of the four settings the holds of the lock, which are
-//! timed first. RESULT is of holds as timed, neither assumed nor slowed down: what the schedule does for this
-//! allocator.
+//! The machines are modelled ([`isotherm_sim::cpus`]), because no machine here has 72 CPUs. Two parts are real: the
+//! schedules, which are the allocator's own code, and in two of the four settings the hold times of the lock, which are
+//! measured first. RESULT uses the measured hold times, neither assumed nor slowed down: it shows the effect of the
+//! schedule on this allocator.
 
 #[path = "../herd/mod.rs"]
 mod herd;
@@ -15,9 +15,9 @@ use herd::{sensitivity, timed};
 use isotherm_bench::Log;
 use isotherm_sim::cpus::Holds;
 
-/// What a hold of 63 frames takes at 150 ns a frame: assumed of kernels, not measured.
+/// Hold time for 63 frames at 150 ns a frame: assumed for kernels, not measured.
 const ASSUMED_NS: u32 = 63 * 150;
-/// How many times slower frees with KASAN are assumed to be.
+/// Assumed slow-down of frees with KASAN.
 const SLOWER: f64 = 8.0;
 
 const HEADER: &str = "\
@@ -36,13 +36,13 @@ waited: acquisitions that found the lock taken; of fg: of the foreground; mean u
 deferral: a run that finds the lock taken goes on 7.8 ms and a latency later, up to 8 times, then it waits for each chunk
 kernel today: what round_jiffies gives, three ticks of 1 ms from CPU to CPU; timer wheel: and what becomes of it in the
   kernel's timers, which keep such timers at multiples of 64 ticks: it is not in the figures, which it would raise
-ours: what isotherm-frames does: spread phases, the shepherd at phases, deferral; with 20% kicked unless it says otherwise
+ours: as in isotherm-frames: spread phases, a shepherd that keeps to phases, deferral; 20% kicked unless stated otherwise
 medians over seeds; figures are ratios of sums over all seeds (max_wait_holds: the median): contentions and total wait of
   the kernel with 20% kicked over ours; ours' longest wait; how far any interval of ours is off; ours with odd CPUs offline
   over ours, not per CPU; ours over the floor; the kernel with 50% kicked over ours with 50%";
 
 fn main() -> Result<()> {
-    let (seed, seeds) = (told("--seed", 1)?, told("--seeds", 15)?);
+    let (seed, seeds) = (number_option("--seed", 1)?, number_option("--seeds", 15)?);
     ensure!((1..=1000).contains(&seeds), "--seeds {seeds}: give 1 to 1000");
     let mut log = Log::new("bench-herd");
     log.line(format!("seeds {seed} to {}", seed + seeds - 1));
@@ -51,7 +51,7 @@ fn main() -> Result<()> {
     let assumed = Holds::constant(ASSUMED_NS);
     let settings = [
         ("holds as measured".to_owned(), measured.clone(), true),
-        (format!("holds as measured, times {SLOWER} (as with KASAN: assumed)"), measured.scaled(SLOWER)?, false),
+        (format!("measured holds times {SLOWER} (assumed for KASAN)"), measured.scaled(SLOWER)?, false),
         ("holds of 9.45 us (150 ns a frame: assumed of kernels)".to_owned(), assumed.clone(), false),
         (format!("holds of 9.45 us times {SLOWER} (assumed of kernels with KASAN)"), assumed.scaled(SLOWER)?, false),
     ];
@@ -64,7 +64,7 @@ fn main() -> Result<()> {
 }
 
 /// The number after `name` on the command line.
-fn told(name: &str, otherwise: u64) -> Result<u64> {
+fn number_option(name: &str, otherwise: u64) -> Result<u64> {
     let mut args = std::env::args().skip_while(|arg| arg != name);
     if args.next().is_none() {
         return Ok(otherwise);

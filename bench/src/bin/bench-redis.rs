@@ -1,16 +1,17 @@
-//! What hints save Redis: CPU of the server for each operation, with the daemon and without, and what it costs in latency and
-//! memory; also while Redis saves (forks).
+//! What hints save Redis: CPU of the server for each operation, with the daemon and without, and the cost in latency
+//! and memory. Also measured while Redis saves (forks).
 //!
-//! Two servers with the same keys, of which only B gets hints, are loaded in turn by `redis::load`, in slices of a
-//! second, A B B A: what the machine does to one it does to the other, so only ratios within a pair of slices are quoted. CPU is
-//! the kernel's account of the server, not the time it took, which a generator or a neighbour on the same cores would change.
-//! Many short slices and not few long ones, as what neighbours do comes and goes. The slices of a pair are the same commands.
-//! Two servers that are treated alike have been seen to differ by up to three percent in a run, so the pairs are also measured
-//! before the daemon starts, and `cpu_saved_since_pct` is what B saves relative to that.
+//! Two servers have the same keys, and only B gets hints. `redis::load` loads them in alternation, in slices of a
+//! second, A B B A. The machine affects both equally, so only ratios within a pair of slices are quoted. CPU is the
+//! kernel's account of the server, not elapsed time, which a generator or a neighbour on the same cores would change.
+//! There are many short slices instead of few long ones, because the load of neighbours comes and goes. The slices of a
+//! pair run the same commands. Two servers without any difference have differed by up to three percent in a run. So the
+//! pairs are also measured before the daemon starts, and `cpu_saved_since_pct` is what B saves relative to that.
 //!
-//! Needs the package redis-server, and `isotherm` next to this program.
+//! Needs the package redis-server, and `isotherm` in the directory of this program.
 //!
-//! `--without-hints` leaves the daemon out: what is then said to be saved is the noise. `--quick` is a smoke test: 100,000 keys.
+//! `--without-hints` runs no daemon: the reported saving is then the noise. `--quick` is a smoke test with 100,000
+//! keys.
 
 #[path = "../redis/mod.rs"]
 mod redis;
@@ -36,7 +37,7 @@ fn main() -> Result<()> {
     log.line(version()?);
     fill(&mut servers, plan.keys)?;
 
-    // Some load first, as filling leaves memory in a better order than it stays in.
+    // Some load first, because filling leaves memory in a better order than it keeps.
     warm_up(&plan, &mut servers, None)?;
     let equal = measure_pairs(&plan, &mut servers, BEFORE_SEED)?;
     let before = resident(&servers)?;

@@ -1,7 +1,9 @@
-//! A real process, sampled and watched whole by turns: what each finds, how soon, and for how much CPU.
+//! A real process, sampled and monitored completely in alternation: what each mode finds, how soon, and for how much
+//! CPU.
 //!
-//! Both are scored by the regions of their snapshots, at most 1,000 of them: a page counts as hot if its region is. Where hot
-//! memory lies in spans of a few MiB, regions of samples cannot say where; the size that they tell is compared there.
+//! Both are scored by the regions of their snapshots, at most 1,000 of them: a page counts as hot if its region is. If
+//! hot memory is in spans of a few MiB, the regions of samples cannot show where. In that case the reported size is
+//! compared.
 
 use anyhow::{Context, Result};
 use isotherm_bench::{BenchClock, Log, become_workload, median, only, start};
@@ -15,14 +17,14 @@ use std::sync::atomic::AtomicBool;
 
 const S: Ns = 1_000_000_000;
 const HOT_NS: Ns = S;
-/// No longer than this; no longer than that once the picture is good.
+/// Maximum time, and maximum time after the picture is good.
 const SECONDS: u64 = 90;
 const ENOUGH_S: u64 = 45;
 const EVERY_S: usize = 3;
 const ROUNDS: usize = 2;
-/// What is asked of a picture before it counts as there.
+/// Precision and recall from which a picture counts as good.
 const GOOD: f64 = 0.95;
-/// 14 GiB, or what the machine has room for.
+/// 14 GiB, or as much as fits into the machine.
 const PAGES: usize = 14 << 18;
 const ROOM: u64 = 3 << 30;
 
@@ -60,12 +62,12 @@ fn pattern(pages: usize, layout: Layout) -> Pattern {
     Pattern { pages, hot_pages, layout, interval_ns: 50_000_000, huge: false, shared: None, faults: false, seed: 11 }
 }
 
-/// The worst of what sampling found, where regions can say it.
+/// The worst results of sampling, for layouts that regions can show.
 struct All {
     precision: f64,
     recall: f64,
     amount_error_pct: f64,
-    /// CPU until the picture was good, sampled over whole.
+    /// CPU until the picture was good: sampled divided by whole.
     cpu_ratios: Vec<f64>,
 }
 
@@ -75,17 +77,17 @@ impl Default for All {
     }
 }
 
-/// What one mode came to.
+/// The result of one mode.
 struct Row {
     score: Score,
-    /// Pages told as hot by histogram, as a share of those that are.
+    /// Pages reported hot by the histogram, divided by the pages that are hot.
     amount: f64,
     good: Option<Good>,
     cpu_pct: f64,
     slowdown_pct: f64,
 }
 
-/// When the picture was good, and what it had cost.
+/// When the picture was good, and the cost until then.
 #[derive(Clone, Copy)]
 struct Good {
     after_s: u64,
@@ -112,7 +114,7 @@ fn one(log: &mut Log, all: &mut All, name: &str, pattern: &Pattern) -> Result<()
     Ok(())
 }
 
-/// In a thread of its own, so that the CPU time counted is this monitor's alone.
+/// In a separate thread, so that the CPU time counted is only that of this monitor.
 fn watch_apart(child: &Child, pattern: &Pattern, mode: Mode) -> Result<Row> {
     std::thread::scope(|scope| scope.spawn(|| watch(child, pattern, mode)).join().expect("no panic"))
 }

@@ -1,17 +1,19 @@
-//! What it costs to draw a page in each region, and a whole sampling pass, with the generator of `isotherm_heat::Rng` and with
-//! others; up to 200,000 regions.
+//! The cost of drawing a page in each region, and of a whole sampling pass, with the generator of `isotherm_heat::Rng`
+//! and with others, for up to 200,000 regions.
 //!
-//! The one to compare with stands for what DAMON did before it had a generator for each context: `get_random_u32_below`, made
-//! for keys. Each call takes a lock, takes the next 32-bit word of a batch of 96 bytes, refills the batch from ChaCha20 when it
-//! is used up, and maps the word to the range by multiplication, drawing again where that would be biased. Here the lock is a
-//! `std::sync::Mutex` nobody else wants (two atomic operations; the kernel's is one of each CPU, taken by switching interrupts
-//! off and back on), and ChaCha20 is `rand_chacha`'s, which computes four blocks at once with vector instructions and keeps
-//! them (the kernel's computes a block at a time and makes a new key with each refill). So it is not the kernel's time, but the
-//! same steps. It reaches 4 GiB of a region, as DAMON did; regions are smaller than that here.
+//! The generator to compare with models what DAMON did before it had a generator for each context:
+//! `get_random_u32_below`, made for keys. Each call takes a lock and takes the next 32-bit word of a batch of 96 bytes.
+//! It refills an empty batch from ChaCha20. It maps the word to the range by multiplication, and draws again if that
+//! would be biased. Here the lock is an uncontended `std::sync::Mutex` (two atomic operations; the kernel's is a
+//! per-CPU lock, taken by disabling interrupts). ChaCha20 is that of `rand_chacha`, which computes four blocks at once
+//! with vector instructions and stores them (the kernel's computes one block at a time and makes a new key with each
+//! refill). So the time is not the kernel's, but the steps are the same. It reaches 4 GiB of a region, as DAMON did;
+//! regions here are smaller than that.
 //!
-//! All generators of the first table fill the same flat list of regions of 40 bytes. A context has regions of 32: it draws the
-//! pages again when it checks them. What a lock gave out is gone, so the pages stay in the list there. A pass is a draw and a check; the answers are made up and
-//! cost next to nothing, so it is the engine's own cost. A page table costs far more to ask.
+//! All generators of the first table fill the same flat list of regions of 40 bytes. A context has regions of 32 bytes,
+//! because it draws the pages again when it checks them. The output of a locked generator cannot be repeated, so there
+//! the pages stay in the list. A pass is a draw and a check. The answers are made up and cost next to nothing, so a
+//! pass shows the engine's own cost. Reading a page table costs far more.
 
 use anyhow::Result;
 use isotherm_bench::adaptive::{Attrs, Context, Sample};
@@ -26,7 +28,7 @@ use std::sync::Mutex;
 
 const ROUNDS: usize = 31;
 const SIZES: [usize; 3] = [1_000, 20_000, 200_000];
-/// Regions walked in one measurement: some 5 ms of draws.
+/// Regions walked in one measurement: about 5 ms of draws.
 const WALKED: usize = 2_000_000;
 
 fn main() -> Result<()> {
@@ -36,12 +38,12 @@ fn main() -> Result<()> {
     log.finish()
 }
 
-/// One draw in a range: the page that stands for it.
+/// One draw in a range: the page that is sampled.
 trait Draw {
     fn page(&mut self, range: AddrRange) -> PageNo;
 }
 
-/// Next 64 bits, mapped by multiply and shift.
+/// The next 64 bits, mapped by multiplication and shift.
 trait Bits {
     fn next_u64(&mut self) -> u64;
 }
@@ -134,7 +136,7 @@ impl LockedBatch {
         LockedBatch(Mutex::new(Batch { words: [0; 24], used: 24, chacha: ChaCha20Rng::seed_from_u64(seed) }))
     }
 
-    // Not inlined: a function of another part of the system, there and here.
+    // Not inlined: it belongs to another part of the system, in the kernel and here.
     #[inline(never)]
     fn next_u32(&self) -> u32 {
         let mut batch = self.0.lock().expect("no holder panics");
@@ -147,7 +149,7 @@ impl LockedBatch {
             batch.used = 0;
         }
         batch.used += 1;
-        // Used once, then forgotten.
+        // Each word is used once and then cleared.
         let used = batch.used - 1;
         std::mem::take(&mut batch.words[used])
     }
@@ -177,7 +179,7 @@ impl Draw for LockedBatch {
     }
 }
 
-/// Counters for generators that no context has.
+/// Counters for generators that are not part of a context.
 #[derive(Clone, Copy, Default)]
 struct Counters {
     sampled: PageNo,
@@ -185,7 +187,7 @@ struct Counters {
     _rest: [u32; 2],
 }
 
-/// Regions of 1 to 16 MiB next to each other.
+/// Adjacent regions of 1 to 16 MiB.
 fn ranges(regions: usize) -> Vec<AddrRange> {
     let mut rng = Rng::new(7);
     let mut start = 1 << 40;
@@ -203,7 +205,7 @@ fn tiles(regions: usize) -> Tiles<Counters> {
     tiles
 }
 
-/// A context of exactly so many regions: gaps keep them apart.
+/// A context of exactly this many regions: gaps keep them apart.
 fn context(regions: usize) -> Result<Context> {
     let attrs = Attrs { max_regions: regions, aggregation_ns: 5_000_000 * 10_000_000, ..Attrs::default() };
     let mut context = Context::new(attrs, 1)?;
@@ -230,17 +232,17 @@ fn check(tiles: &mut Tiles<Counters>) {
     }
 }
 
-/// Nanoseconds a region of enough repetitions to be measured.
+/// Nanoseconds per region, with enough repetitions for a measurement.
 fn time(regions: usize, mut once: impl FnMut()) -> f64 {
     let repeats = (WALKED / regions).max(1);
-    // The arm before this one has left its own regions in the caches.
+    // The previous arm has left its own regions in the caches.
     once();
     let began = clock::thread_cpu_ns();
     (0..repeats).for_each(|_| once());
     (clock::thread_cpu_ns() - began) as f64 / (repeats * regions) as f64
 }
 
-/// All generators on the same list, in turn.
+/// All generators on the same list, in alternation.
 fn generators(log: &mut Log) {
     log.line(format!("\na page drawn in each region, ns a region, {ROUNDS} rounds in turn: median (least to most)"));
     log.line(format!(
@@ -265,7 +267,7 @@ fn generators(log: &mut Log) {
     }
 }
 
-/// Nanoseconds a region: draw and pass of a context, draw and pass with the locked batch.
+/// Nanoseconds per region: draw and pass of a context, draw and pass with the locked batch.
 #[derive(Default)]
 struct Costs {
     draw: Vec<f64>,
@@ -275,13 +277,13 @@ struct Costs {
 }
 
 impl Costs {
-    /// What a pass saves of one with the locked batch.
+    /// The saving of a pass over a pass with the locked batch.
     fn saved_pct(&self) -> f64 {
         100.0 * (1.0 - median(&self.pass) / median(&self.locked_pass))
     }
 }
 
-/// Draws, and uses what was drawn: otherwise nothing would be left of it.
+/// Draws, and uses the result: otherwise the compiler would remove the work.
 #[inline(never)]
 fn draw_all(context: &mut Context) {
     let mut all = 0;
@@ -289,7 +291,7 @@ fn draw_all(context: &mut Context) {
     black_box(all);
 }
 
-/// One size, and what is measured of it.
+/// One size, and its measurements.
 struct Arm {
     regions: usize,
     context: Context,
@@ -329,7 +331,7 @@ fn passes(log: &mut Log) -> Result<()> {
         "regions", "draw", "draw, ChaCha20", "pass", "pass, ChaCha20", "saved"
     ));
     let mut arms = SIZES.into_iter().map(Arm::new).collect::<Result<Vec<_>>>()?;
-    // The sizes in turn as well: what others do to the caches of this machine changes within seconds.
+    // The sizes alternate as well, because the load on the caches of this machine changes within seconds.
     for _ in 0..ROUNDS {
         arms.iter_mut().for_each(Arm::round);
     }

@@ -1,11 +1,11 @@
 //! Modelled hosts of up to 5 TB: DAMON's algorithm at its defaults, the same tuned, and ours, on equal terms.
 //!
-//! Nothing here is measured on real memory: `isotherm-sim` answers every question, at the costs that were measured for reads,
-//! clears and DAMON's checks. What is real is our code and the CPU time it takes, which is added.
+//! Nothing here is measured on real memory. `isotherm-sim` answers every access check, at the measured costs of reads,
+//! clears and DAMON's checks. Our code is real, and its CPU time is added.
 //!
-//! A page is hot if it is accessed once a second or oftener. DAMON's regions are taken at their word: a region accessed in a
-//! share p of samples of s seconds has -ln(1 - p) / s accesses a second and page. It is scored at each of its last aggregations, and
-//! the one with the median F1 is told.
+//! A page is hot if it is accessed at least once a second. DAMON's regions are used as reported: a region accessed in a
+//! share p of samples of s seconds has -ln(1 - p) / s accesses per second and page. It is scored at each of its last
+//! aggregations, and the one with the median F1 is reported.
 
 use anyhow::Result;
 use isotherm_bench::Log;
@@ -29,14 +29,14 @@ const MS: Ns = 1_000_000;
 const GB: u64 = 1_000_000_000;
 const HOT_NS: Ns = S;
 const SEED: u64 = 1;
-/// How long each way may look, in modelled time.
+/// Monitoring time of each way, in modelled time.
 const DAMON_TIME: Ns = 100 * S;
 const TUNED_TIME: Ns = 1800 * S;
 const OUR_TIME: Ns = 600 * S;
 const HOST_TIME: Ns = 1800 * S;
-/// CPU allowed to us by the model's costs, in percent; what our own code takes comes on top.
+/// CPU that the model's costs may take for ours, in percent. The CPU time of our own code is added.
 const CPU_PCT: f64 = 0.7;
-/// The good F1 whose first time is told.
+/// The report includes the first time at which F1 is this good.
 const GOOD: f64 = 0.95;
 const SMALL: &str = "/tenants/small";
 
@@ -53,7 +53,7 @@ fn main() -> Result<()> {
     log.finish()
 }
 
-/// What one way came to on one host.
+/// The result of one way on one host.
 struct Outcome {
     score: Score,
     reads_s: f64,
@@ -106,7 +106,7 @@ fn masims(log: &mut Log) -> Result<()> {
     Ok(())
 }
 
-/// DAMON's intervals tuned as its users are told to: 4% of accesses seen, 3 aggregations, 5 ms to 10 s.
+/// DAMON's intervals, tuned as its users are advised: 4% of accesses found, 3 aggregations, 5 ms to 10 s.
 fn tuned() -> Attrs {
     let goal = Goal { access_bp: 400, aggregations: 3, min_sample_ns: 5 * MS, max_sample_ns: 10 * S };
     Attrs { goal: Some(goal), ..Attrs::default() }
@@ -140,9 +140,9 @@ fn small_cgroup(log: &mut Log) -> Result<()> {
     Ok(())
 }
 
-/// What DAMON's algorithm is let loose on.
+/// The memory that DAMON's algorithm monitors.
 enum Memory {
-    /// Address spaces, a target each.
+    /// Address spaces, one target each.
     Virtual(Vec<u32>),
     /// Physical memory, one target.
     Physical(Physical),
@@ -153,7 +153,7 @@ impl Memory {
         match self {
             Memory::Virtual(pids) => {
                 let of = |pid: &u32| host.process(*pid).expect("of this host").areas.iter().map(|a| a.range).collect();
-                // Neighbouring areas are one mapping: where heat changes is not given away.
+                // Adjacent areas are one mapping, so that the layout does not reveal where heat changes.
                 pids.iter().map(of).map(|ranges: Vec<_>| isotherm_heat::cover(&ranges, 3)).collect()
             }
             Memory::Physical(physical) => vec![vec![physical.range()]],
@@ -211,7 +211,7 @@ fn damon(host: &Arc<Host>, scope: Scope<'_>, memory: &Memory, attrs: Attrs, time
         if context.end_of_sample().aggregation {
             let now = clock.now();
             let mut claims = Vec::new();
-            // What is said of the result is ours to work out, and no work of DAMON's.
+            // Evaluating the result is our work, not DAMON's.
             let mut claiming_ns = 0;
             context.aggregate(|c| {
                 let began = thread_cpu_ns();
@@ -281,7 +281,7 @@ fn ours(host: &Arc<Host>, scope: Scope<'_>, mode: Mode, max_regions: usize, time
     })
 }
 
-/// Tells the CPU time that the model's answers take from ours: findings are handed on after the model is done.
+/// Separates the CPU time of the model's answers from ours: the model finishes before the findings are passed on.
 struct Timed {
     of: ModelSource,
     cpu_ns: Rc<Cell<Ns>>,

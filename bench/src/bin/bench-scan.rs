@@ -1,5 +1,5 @@
-//! What it costs to look: reading and clearing accessed bits, next to `clear_refs` and `smaps`; what the target feels of it; what
-//! the monitor takes in CPU and memory; and how soon new hot memory is found.
+//! The cost of access checks: reading and clearing accessed bits, compared with `clear_refs` and `smaps`; the effect on
+//! the target; the CPU and memory of the monitor; and how soon new hot memory is found.
 
 use anyhow::{Context, Result};
 use isotherm_bench::{Log, become_workload, busy, median, own_rss, spread, start};
@@ -20,7 +20,7 @@ use std::sync::atomic::AtomicBool;
 
 const S: Ns = 1_000_000_000;
 const ROUNDS: usize = 3;
-/// Blocks advised in one call when the cost of clearing is measured.
+/// Blocks advised per call when the cost of clearing is measured.
 const BLOCKS_A_CALL: usize = 8;
 
 fn main() -> Result<()> {
@@ -59,7 +59,7 @@ fn main() -> Result<()> {
     log.finish()
 }
 
-/// Nanoseconds a page, one value a round, and the longest page fault of the target in milliseconds.
+/// Nanoseconds per page, one value per round, and the longest page fault of the target in milliseconds.
 #[derive(Default)]
 struct Costs {
     read: Vec<f64>,
@@ -83,7 +83,7 @@ impl Costs {
     }
 }
 
-/// Each way in turn, round by round, on one target.
+/// Each way in alternation, round by round, on one target.
 fn scan(gib: usize, huge: bool) -> Result<Costs> {
     let child = start(&Pattern { faults: true, ..busy(gib << 10, huge) })?;
     let pages = (gib << 18) as f64;
@@ -104,7 +104,7 @@ fn scan(gib: usize, huge: bool) -> Result<Costs> {
         let began = clock::monotonic_ns();
         let progress = source.read(child.pid(), &blocks, &mut |_, _, _| {})?;
         costs.read.push(per_page(began));
-        anyhow::ensure!(progress.answered == blocks.len() && progress.read_errors == 0, "a read was left out");
+        anyhow::ensure!(progress.answered == blocks.len() && progress.read_errors == 0, "a read was skipped");
 
         let began = clock::monotonic_ns();
         for run in blocks.chunks(BLOCKS_A_CALL) {
@@ -145,7 +145,8 @@ fn longest_fault_ms(child: &Child, times: &[(Ns, Ns)]) -> f64 {
     child.progress().iter().filter(|p| within(p.at)).map(|p| p.slowest_fault_ns).max().unwrap_or(0) as f64 / 1e6
 }
 
-/// Runs `what` in a thread of its own: the budget is kept by the CPU time of the thread, which has to be the monitor's alone.
+/// Runs `what` in a separate thread: the budget uses the CPU time of the thread, which has to be only that of the
+/// monitor.
 fn in_own_thread<T: Send>(what: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| scope.spawn(what).join().expect("no panic"))
 }
@@ -166,11 +167,11 @@ fn watch(monitor: &mut Monitor<RealClock>, ns: Ns) -> Result<()> {
     Ok(())
 }
 
-/// Length of one figure of CPU for each access.
+/// Length of one measurement of CPU per access.
 const STRETCH: Ns = 3 * S;
 
-/// A target that is busy all over its 4 GiB, and a twin that nobody watches. What the machine does to one it does to the other,
-/// so the CPU for each access of the one is taken relative to the twin's, stretch by stretch: before and after, while watched at
+/// A target that is busy in all of its 4 GiB, and a twin that is not monitored. The machine affects both equally, so
+/// the target's CPU per access is divided by the twin's, stretch by stretch: before and after, while monitored at
 /// default settings for a minute, and while everything is cleared once a second.
 fn slowdown(log: &mut Log) -> Result<()> {
     let child = start(&busy(4 << 10, false))?;
@@ -219,7 +220,7 @@ fn slowdown(log: &mut Log) -> Result<()> {
     Ok(())
 }
 
-/// Does `what` `count` times, each lasting a [`STRETCH`]; returns from when to when each was.
+/// Runs `what` `count` times for one [`STRETCH`] each. Returns the start and end of each.
 fn stretches(count: usize, mut what: impl FnMut() -> Result<()>) -> Result<Vec<(Ns, Ns)>> {
     let mut times = Vec::new();
     for _ in 0..count {
@@ -240,13 +241,13 @@ fn relative_cost(child: &Child, twin: &Child, (from, to): (Ns, Ns)) -> Result<f6
     Ok(cost(child)? / cost(twin)?)
 }
 
-/// Seconds until a span of 64 MiB that was cold is known to be hot, in a target of 4 GiB with half a GiB hot.
+/// Seconds until a cold span of 64 MiB that turns hot is reported hot, in a target of 4 GiB with half a GiB hot.
 fn new_hot(log: &mut Log) -> Result<()> {
     const SPAN_PAGES: usize = 64 << 8;
     let mut found = Vec::new();
     let pattern = Pattern { hot_pages: 1 << 17, layout: Layout::Span, ..busy(4 << 10, false) };
     let hot = pattern.hot();
-    // The first cold stretch that is long enough, from a block on.
+    // The first cold stretch that is long enough, aligned to a block.
     let first =
         (0..hot.len()).step_by(512).find(|i| !hot[*i..*i + SPAN_PAGES].contains(&true)).context("no cold span")?;
     for trial in 0..3 {
@@ -256,7 +257,8 @@ fn new_hot(log: &mut Log) -> Result<()> {
         let span = AddrRange::new(isotherm_units::Addr(start), isotherm_units::Addr(start + SPAN_PAGES as u64 * 4096));
         found.push(in_own_thread(|| {
             let mut monitor = monitor(child.pid())?;
-            // Until the first looks are through at 1% of CPU: what is not known to be cold cannot turn hot.
+            // Until the first access checks are complete at 1% of CPU: a span that is not known to be cold cannot turn
+            // hot.
             watch(&mut monitor, 40 * S)?;
             anyhow::ensure!(hot_pages(&monitor, child.pid(), span) == 0, "the span was taken to be hot before it was");
             child.heat(from, SPAN_PAGES)?;
@@ -288,7 +290,7 @@ fn hot_pages(monitor: &Monitor<RealClock>, pid: u32, span: AddrRange) -> u64 {
     hot
 }
 
-/// Memory of the monitor: what it grows by from a target of 1 GiB to one of 12, for each page.
+/// Memory of the monitor: its growth per page from a target of 1 GiB to one of 12 GiB.
 fn memory(log: &mut Log) -> Result<()> {
     let resident_with = |gib: usize| -> Result<u64> {
         let child = start(&busy(gib << 10, false))?;

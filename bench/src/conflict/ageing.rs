@@ -1,51 +1,50 @@
-//! A machine that has been up for a while: the other owners of its memory, and what they do before ours comes.
+//! A machine that has been up for a while: the other owners of its memory, and what they do before our program starts.
 //!
-//! Four owners take and give back, as on a machine that runs services, reads files and has had our program running
-//! before:
+//! Four owners allocate and free, as on a machine that runs services, reads files and has run our program before:
 //!
-//! | owner | holds at the most | of | gives back |
+//! | owner | maximum | allocates | frees |
 //! |---|---|---|---|
 //! | kernel | 1/16 of memory | unmovable, orders 0 to 3, mostly 0 | any block, at random |
 //! | file cache | 3/8 | single movable frames | any frame, at random, as reclaim does |
-//! | heap | 1/4 | huge pages, 1 in 8 a single frame | everything once it is full, then begins anew |
-//! | jobs | 3/16 | movable, mostly single frames | everything once they are done |
+//! | heap | 1/4 | huge pages, 1 in 8 a single frame | everything at its goal, then begins again |
+//! | jobs | 3/16 | movable, mostly single frames | everything when they are done |
 //!
-//! First all of them fill up, in turns chosen at random, which leaves an eighth of memory free. Then come the
-//! operations that are counted, each a block taken or given back by an owner drawn at random, who is on the way to a
-//! goal: a level of its own choice between half and all of the most it may hold (kernel, file cache), or everything and
-//! then nothing (heap, jobs; those that give everything back do so in the order of allocation or in random order, by a
-//! coin). Last, the heap and the jobs end, and the file cache shrinks to a sixteenth: what is in use then is about an
-//! eighth of memory, in places that history left. The heap that is allocated next, and measured, finds what its
-//! predecessor and the others have given back: that is the pattern of the kernel's proposal, a program run again on a
-//! machine whose allocator has aged.
+//! First, all owners fill up, in random order, which leaves an eighth of memory free. Then come the counted operations.
+//! Each allocates or frees a block of a random owner that moves towards a goal. The goal of the kernel and the file
+//! cache is a random level between half and all of their maximum. The heap and the jobs grow to a random level and then
+//! free everything, in the order of allocation or in random order with equal probability. Last, the heap and the jobs
+//! end, and the file cache shrinks to a sixteenth. About an eighth of memory is then in use, in places that depend on
+//! the history. The heap that is allocated next, and measured, gets the frames that its predecessor and the others have
+//! freed. That is the pattern of the kernel's proposal: a program that runs again on a machine whose allocator has
+//! aged.
 //!
-//! A huge page that is not to be had becomes a single frame, as the kernel does it.
+//! If no huge page is free, the owner takes a single frame, as in the kernel.
 
 use anyhow::{Context, Result};
 use isotherm_frames::{FrameNo, MigrateType, Order, Zone};
 use isotherm_rng::Rng;
 
-/// What an owner gives back, and when.
+/// What an owner frees, and when.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Manner {
-    /// A block at a time, any of them.
+    /// One block at a time, at random.
     AtRandom,
-    /// All of it, once it had as much as it wanted.
+    /// All blocks, when it has reached its goal.
     AllAtOnce,
 }
 
-/// Someone who has memory.
+/// An owner of memory.
 #[derive(Debug)]
 struct Owner {
     blocks: Vec<(FrameNo, Order)>,
     frames: u64,
-    /// How much it may have.
+    /// Maximum number of frames.
     most: u64,
-    /// How much it wants just now.
+    /// Current goal, in frames.
     goal: u64,
     manner: Manner,
     migrate: MigrateType,
-    /// The order of its next block, drawn from eight.
+    /// The order of its next block is drawn from these eight.
     orders: [u32; 8],
 }
 
@@ -54,7 +53,8 @@ impl Owner {
         Owner { blocks: Vec::new(), frames: 0, most, goal: most, manner, migrate, orders }
     }
 
-    /// Takes a block, or a single frame if there is none of the order wanted; false if there is not even that.
+    /// Allocates a block, or a single frame if there is none of the wanted order. Returns false if there is no frame
+    /// either.
     fn take(&mut self, zone: &Zone<'_>, rng: &mut Rng) -> bool {
         let wanted = usize::try_from(rng.below(8)).map_or(0, |at| self.orders[at]);
         let wanted = Order::new(wanted).unwrap_or_default();
@@ -68,7 +68,7 @@ impl Owner {
         false
     }
 
-    /// Gives a block back: the last of its list, or any.
+    /// Frees a block: the last of its list, or a random one.
     fn give(&mut self, zone: &Zone<'_>, rng: &mut Rng) -> Result<()> {
         if self.manner == Manner::AtRandom && !self.blocks.is_empty() {
             let (at, last) = (below(rng, self.blocks.len()), self.blocks.len() - 1);
@@ -79,7 +79,7 @@ impl Owner {
         zone.free(frame, order).context("giving back what an owner has")
     }
 
-    /// One operation on the way to the goal.
+    /// One operation towards the goal.
     fn step(&mut self, zone: &Zone<'_>, rng: &mut Rng) -> Result<()> {
         let growing = self.frames < self.goal;
         if growing && self.take(zone, rng) {
@@ -95,7 +95,7 @@ impl Owner {
         Ok(())
     }
 
-    /// Has as much as it wanted: wants something else.
+    /// The goal is reached: sets the next one.
     fn arrive(&mut self, rng: &mut Rng) {
         self.goal = match self.manner {
             Manner::AtRandom => self.most / 2 + rng.below(self.most / 2 + 1),
@@ -107,7 +107,7 @@ impl Owner {
         };
     }
 
-    /// Blocks are given from the end of the list: in the order of allocation, or in random order.
+    /// Blocks are freed from the end of the list: in the order of allocation, or in random order.
     fn order_of_giving(&mut self, rng: &mut Rng) {
         if rng.below(2) == 0 {
             self.blocks.reverse();
@@ -130,21 +130,21 @@ impl Owner {
     }
 }
 
-/// Of `n` things any; 0 of none.
+/// A random number below `n`; 0 if `n` is 0.
 fn below(rng: &mut Rng, n: usize) -> usize {
     usize::try_from(rng.below(n as u64)).unwrap_or_default()
 }
 
-/// What is left in use after ageing.
+/// The memory that stays in use after ageing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Left {
-    /// What the kernel has then, and a sixteenth of memory of file cache: about an eighth.
+    /// That of the kernel, and a sixteenth of memory in the file cache: about an eighth.
     Eighth,
-    /// Nothing: everyone has ended. What remains of history is the order of the free lists.
+    /// Nothing: all owners have ended. Only the order of the free lists depends on the history.
     Nothing,
 }
 
-/// Those who have memory beside the owner that is measured.
+/// The owners of memory other than the measured one.
 #[derive(Debug)]
 pub struct Others {
     owners: [Owner; 4],
@@ -152,7 +152,7 @@ pub struct Others {
 }
 
 impl Others {
-    /// On a machine of `memory` frames; nobody has anything yet.
+    /// Owners on a machine of `memory` frames; none of them has any memory yet.
     pub fn new(memory: u64, seed: u64) -> Others {
         use Manner::{AllAtOnce, AtRandom};
         use MigrateType::{Movable, Unmovable};
@@ -165,7 +165,7 @@ impl Others {
         Others { owners, rng: Rng::new(seed) }
     }
 
-    /// Ages `zone`, whose frames are as many as [`Others::new`] was told, by so many operations.
+    /// Ages `zone` with this many operations. The zone has as many frames as were passed to [`Others::new`].
     pub fn age(&mut self, zone: &Zone<'_>, operations: u64, left: Left) -> Result<()> {
         self.fill(zone);
         for _ in 0..operations {
@@ -179,7 +179,7 @@ impl Others {
         self.owners.iter_mut().zip(keep).try_for_each(|(owner, to)| owner.shrink(zone, &mut self.rng, to))
     }
 
-    /// Until all have as much as they may.
+    /// Lets all owners grow to their maximum.
     fn fill(&mut self, zone: &Zone<'_>) {
         let mut growing: Vec<usize> = (0..self.owners.len()).collect();
         while !growing.is_empty() {
@@ -192,7 +192,7 @@ impl Others {
         }
     }
 
-    /// The frames that they have.
+    /// The frames that they own.
     pub fn frames(&self) -> impl Iterator<Item = FrameNo> + '_ {
         self.owners
             .iter()

@@ -1,27 +1,28 @@
-//! The contrived case that the kernel's shuffle was proposed with: two programs that alias.
+//! The contrived case that was used to propose the kernel's shuffle: two programs that alias.
 //!
-//! What is published: memory is split into emulated nodes, each as large as near memory; two instances of a bandwidth
-//! benchmark run, each on a node of its own. On one node they would fit together and not conflict. On two, each node
-//! hands out its frames in order, so the instances lie in the same colours, leave the rest of the cache empty, and
-//! throw each other out. Shuffled: 3 times as fast. Not published: how large the instances were, and what exactly was
+//! What is published: memory is split into emulated nodes, each as large as near memory. Two instances of a bandwidth
+//! benchmark run, each on its own node. On one node they would fit together without conflicts. On two, each node
+//! allocates its frames in order, so both instances have the same colours, leave the rest of the cache empty, and evict
+//! each other. With shuffling it is 3 times as fast. The size of the instances is not published, nor what exactly was
 //! timed.
 //!
-//! So the size is a column here, up to half a cache each, the largest that fits together. What shuffling is worth
-//! follows from it: aliased, every frame has a rival; in nodes shuffled apart, the frame of the other node that has its
-//! colour is in use with a probability that is the instance's size in caches. So shuffling takes the misses to that
-//! part and no further. As long as a miss costs the same however many there are, no ratio of bandwidths or latencies
-//! makes it worth more than one divided by the size: twice for half a cache, 3 times for a third.
+//! So the size is a column here, up to half a cache each, which is the largest that fits together. The gain from
+//! shuffling follows from it. With aliasing, every frame has a rival. In nodes that are shuffled separately, the frame
+//! of the other node with the same colour is in use with a probability equal to the instance's size in caches. So
+//! shuffling reduces the misses to that share and no further. As long as the cost of a miss does not depend on their
+//! number, no ratio of bandwidths or latencies makes the gain larger than one divided by the size: twice for half a
+//! cache, 3 times for a third.
 //!
-//! The benchmark is taken to sweep over its frames, both instances at the same speed: each frame is accessed once a
-//! sweep, so one with a rival always misses ([`trace::sweeps`]); under independent accesses it would miss half of the
-//! time. Time, per byte read:
+//! The benchmark is assumed to sweep over its frames, with both instances at the same speed. Each frame is accessed
+//! once a sweep, so a frame with a rival always misses ([`trace::sweeps`]). With independent accesses it would miss
+//! half of the time. Time, per byte read:
 //!
-//! - *bandwidth*: what the busier of the two memories needs. Every byte is read from near memory, where its tag is; one
-//!   that misses is also read from far memory and written to near memory. Nothing is written by the program.
-//! - *latency*: one access after the other, 1 for a hit, and for a miss as many times more as near memory is faster.
+//! - *bandwidth*: the time of the busier of the two memories. Every byte is read from near memory, where its tag is. A
+//!   byte that misses is also read from far memory and written to near memory. The program writes nothing.
+//! - *latency*: one access after another. A hit costs 1. A miss costs as many times more as near memory is faster.
 //!
-//! Two nodes coloured each on its own alias like two in order: neither knows what the other has handed out. Colouring
-//! is therefore shown for one zone over both nodes, and that this is what it takes is shown next to it.
+//! Two nodes that are coloured separately alias in the same way as two in order: neither knows what the other has
+//! allocated. So colouring is shown for one zone over both nodes, and a row next to it shows that this is needed.
 
 use super::placing::{Placing, books, grow, zone};
 use super::{CACHE_FRAMES, Options, cache, percent, trace};
@@ -33,7 +34,7 @@ use isotherm_rng::Rng;
 /// How the two instances get their frames.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Nodes {
-    /// Each from a zone of its own.
+    /// Each from its own zone.
     Apart(Placing),
     /// Both from one zone over both nodes.
     Together(Placing),
@@ -96,7 +97,7 @@ pub fn print(log: &mut Log, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// What two instances of so many frames miss.
+/// The misses of two instances of this many frames.
 fn missed(nodes: Nodes, frames: u64, seed: u64) -> Result<f64> {
     let node = |number: u64| FrameRange::new(FrameNo(number * CACHE_FRAMES), FrameNo((number + 1) * CACHE_FRAMES));
     let (mut first, mut second) = (Vec::new(), Vec::new());
@@ -119,12 +120,12 @@ fn missed(nodes: Nodes, frames: u64, seed: u64) -> Result<f64> {
     trace::sweeps(cache()?, &first, &second)
 }
 
-/// ns per byte where bandwidth is what is waited for.
+/// ns per byte if bandwidth is the limit.
 fn by_bandwidth(misses: f64, options: &Options) -> f64 {
     ((1.0 + misses) / options.near_gbps).max(misses / options.far_gbps)
 }
 
-/// Accesses' worth of hits where each is waited for.
+/// Time per access, in hits, if each access waits for the one before.
 fn by_latency(misses: f64, options: &Options) -> f64 {
     1.0 + misses * (options.near_gbps / options.far_gbps - 1.0)
 }

@@ -1,10 +1,11 @@
-//! What placing costs: shuffling 64 GiB, and refilling per-CPU sets from a coloured zone next to one that is not.
+//! The cost of placement: shuffling 64 GiB, and refilling per-CPU lists from a zone with colouring compared with one
+//! without.
 //!
-//! Times are of this thread: of shuffling on the wall, of refilling on its CPU. A run or a step during which it had to
-//! leave its CPU to another (by `getrusage`) is left out, unless fewer than 7 would be left. A host that takes the CPU
-//! away tells nobody, so of many maxima the median is given, and the least. All books of 64 GiB were written to before
-//! anything is timed. Refilling an aged zone follows links all over its books: that time is the memory's, and changes
-//! with what others do to it.
+//! Times are those of this thread: wall-clock time for shuffling, CPU time for refilling. A run or a step during which
+//! the thread was preempted (by `getrusage`) is omitted, unless fewer than 7 would be left. A host that takes the CPU
+//! away does not report it, so of many maxima the median and the minimum are given. All metadata of 64 GiB is written
+//! to before anything is timed. Refilling an aged zone follows links all over its metadata. That time is memory
+//! latency, and changes with the load of other programs on memory.
 
 use super::ageing::{Left, Others};
 use super::placing::{Placing, books, frames_from_zero, zone};
@@ -19,12 +20,12 @@ use std::time::Instant;
 
 const FRAMES_64G: u64 = 16 << 20;
 const RUNS: usize = 21;
-/// Frames that are taken through the sets at a time.
+/// Frames taken through the lists at a time.
 const TAKEN: usize = 32_768;
 const ROUNDS: usize = 41;
 const MEMORY: u64 = 4 * CACHE_FRAMES;
 
-/// Microseconds that `act` took, and whether it was left alone meanwhile.
+/// Microseconds that `act` took, and whether it was undisturbed.
 fn timed<T>(act: impl FnOnce() -> T) -> (f64, bool, T) {
     let switches = involuntary_switches();
     let began = Instant::now();
@@ -33,17 +34,17 @@ fn timed<T>(act: impl FnOnce() -> T) -> (f64, bool, T) {
     (us, involuntary_switches() == switches, done)
 }
 
-/// The same of the CPU time of this thread: for what takes so long that it is seldom left alone.
+/// The same with the CPU time of this thread, for long operations, which are seldom undisturbed.
 fn timed_cpu<T>(act: impl FnOnce() -> T) -> (f64, bool, T) {
     let began = clock::thread_cpu_ns();
     let (_, quiet, done) = timed(act);
     ((clock::thread_cpu_ns() - began) as f64 / 1e3, quiet, done)
 }
 
-/// Runs that were left alone and suffice without the others.
+/// Number of undisturbed runs that is enough to ignore the others.
 const ENOUGH: usize = 7;
 
-/// Those of runs that were left alone, or all if too few were.
+/// The undisturbed runs, or all runs if there are too few.
 #[derive(Default)]
 struct Times {
     quiet: Vec<f64>,
@@ -71,13 +72,13 @@ impl Times {
     }
 }
 
-/// A zone of 64 GiB is filled, with and without a shuffle, and shuffled again and again.
+/// Fills a zone of 64 GiB, with and without a shuffle, and shuffles it again many times.
 pub fn shuffling(log: &mut Log, options: &Options) -> Result<()> {
     let range = frames_from_zero(FRAMES_64G);
     let off = ZoneConfig { seed: options.seed, ..ZoneConfig::new(range) };
     let on = ZoneConfig { shuffle: Shuffling::from_option(Some(true)), ..off };
     let mut memory = books(&on)?;
-    // Written to: what is timed is not the kernel handing out pages.
+    // Written to, so that the time does not include page faults.
     memory.fill(1);
     let fills = fill([off, on], &mut memory)?;
     let shuffled = shuffle_again(&on, &mut memory)?;
@@ -91,7 +92,7 @@ pub fn shuffling(log: &mut Log, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Milliseconds to fill a zone made as each of these says, in turn.
+/// Milliseconds to fill a zone with each of these configurations, in alternation.
 fn fill(configs: [ZoneConfig; 2], memory: &mut [u8]) -> Result<[Times; 2]> {
     let mut fills: [Times; 2] = Default::default();
     for _ in 0..9 {
@@ -105,19 +106,19 @@ fn fill(configs: [ZoneConfig; 2], memory: &mut [u8]) -> Result<[Times; 2]> {
     Ok(fills)
 }
 
-/// Shuffles of a zone, whole and hold by hold of its lock.
+/// Shuffles of a zone, in total and per hold of its lock.
 #[derive(Default)]
 struct Shuffles {
     whole_ms: Times,
-    /// The longest hold of each.
+    /// The longest hold of each shuffle.
     longest_us: Times,
     holds_us: Vec<f64>,
     interrupted: u32,
 }
 
 fn shuffle_again(config: &ZoneConfig, memory: &mut [u8]) -> Result<Shuffles> {
-    // Of the first type that is shuffled: so the blocks are written down, which needs no lock, when the shuffler is
-    // made, and each step is one hold of the lock and no more.
+    // Uses the first type that is shuffled. The blocks are then recorded when the shuffler is created, which needs no
+    // lock, and each step is exactly one hold of the lock.
     let zone = Zone::new(config, Metadata::cleared(memory))?;
     zone.add(config.span, MigrateType::ALL[0])?;
     let mut shuffles = Shuffles::default();
@@ -148,7 +149,7 @@ impl Shuffles {
         log.line(format!("shuffled again, ms         {}", self.whole_ms.line()));
         log.line(format!("longest hold of a run, us  {}", self.longest_us.line()));
         log.line(format!(
-            "any hold, us               {} of {} holds, {} interrupted ones left out",
+            "any hold, us               {} of {} holds, {} interrupted ones omitted",
             spread(&self.holds_us),
             self.holds_us.len(),
             self.interrupted
@@ -163,7 +164,7 @@ impl Shuffles {
     }
 }
 
-/// ns a frame: taken, and taken and given back.
+/// ns per frame: allocated, and allocated and freed.
 #[derive(Default)]
 struct Refills {
     taken: Times,
@@ -171,7 +172,7 @@ struct Refills {
 }
 
 impl Refills {
-    /// One round; the sets are empty before and after.
+    /// One round. The lists are empty before and after it.
     fn round(&mut self, sets: &Sets<'_>, frames: &mut [FrameNo]) -> Result<()> {
         let per_frame = 1e3 / frames.len() as f64;
         let (taking, quiet, got) = timed_cpu(|| -> Result<()> {
@@ -195,9 +196,9 @@ impl Refills {
     }
 }
 
-/// Frames taken through per-CPU sets from a zone that colours and from one that does not, in turn. Both are aged alike,
-/// but hand out different frames meanwhile and so have free blocks of other sizes in the end: the ratio aged is also
-/// one of what ageing leaves.
+/// Frames taken through per-CPU lists from a zone with colouring and from one without, in alternation. Both are aged in
+/// the same way, but they allocate different frames meanwhile and end up with free blocks of different sizes. So the
+/// ratio of the aged zones also includes what ageing leaves.
 pub fn refilling(log: &mut Log, options: &Options) -> Result<()> {
     log.line(format!(
         "\n{TAKEN} frames through per-CPU sets, memory of 4 caches, ns a frame, {ROUNDS} rounds of both in \
@@ -210,7 +211,7 @@ pub fn refilling(log: &mut Log, options: &Options) -> Result<()> {
         let [plain, coloured] = in_turn(operations, options.seed)?;
         for (what, key, plain, coloured) in [
             ("taken", keys[0], &plain.taken, &coloured.taken),
-            ("taken and given back", keys[1], &plain.both, &coloured.both),
+            ("allocated and freed", keys[1], &plain.both, &coloured.both),
         ] {
             let ratio = coloured.median() / plain.median();
             log.line(format!("{name}, {what:<22} plain    {}", plain.line()));
@@ -221,7 +222,7 @@ pub fn refilling(log: &mut Log, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Without and with colouring; aged by so many operations first, if any.
+/// Without and with colouring; first aged by this many operations, if any.
 fn in_turn(operations: Option<u64>, seed: u64) -> Result<[Refills; 2]> {
     let configs = [Placing::InOrder, Placing::Coloured].map(|placing| placing.config(frames_from_zero(MEMORY), seed));
     let cpus = u32::try_from(thread::available_parallelism()?.get())?;
@@ -240,7 +241,7 @@ fn in_turn(operations: Option<u64>, seed: u64) -> Result<[Refills; 2]> {
     ensure!(sets.len() == 2, "two zones");
     let mut frames = vec![FrameNo(0); TAKEN];
     let mut refills: [Refills; 2] = Default::default();
-    // The first time warms up.
+    // The first round warms up.
     for round in 0..=ROUNDS {
         for (sets, refills) in sets.iter().zip(&mut refills) {
             refills.round(sets, &mut frames)?;

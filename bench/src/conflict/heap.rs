@@ -1,17 +1,17 @@
-//! A heap of three caches, most accesses of which go to a part that fits: the server in Java of the kernel's proposal,
-//! as far as it is described.
+//! A heap of three caches, with most accesses to a part that fits: the Java server of the kernel's proposal, as far as
+//! it is described.
 //!
-//! What is published: a heap that exceeds the cache three times; 8% of conflicts in the first run, 21% once the
-//! allocator had aged, 11% with shuffling. Not published: how hot what is, how large memory is, what ran before. We
-//! take memory of 4 and of 8 caches, the heap as pages next to each other that were first touched in that order, and
-//! one of two kinds of heat:
+//! What is published: a heap of three times the cache; 8% of conflicts in the first run, 21% after the allocator had
+//! aged, 11% with shuffling. The distribution of heat, the size of memory and what ran before are not published. We use
+//! memory of 4 and of 8 caches, the heap as adjacent pages that were first touched in that order, and one of two kinds
+//! of heat:
 //!
-//! - *Zipf*: the page of rank r is accessed in proportion to r^-s, hot pages next to each other;
-//! - *young*: the first third, which is the size of the cache and what the JVM gives its young generation unless told
-//!   otherwise, gets a share of all accesses, evenly, and the rest gets the rest.
+//! - *Zipf*: the page of rank r is accessed in proportion to r^-s, with hot pages next to each other;
+//! - *young*: the first third gets a share of all accesses, evenly, and the other pages get the rest. That third is as
+//!   large as the cache, and is the default young generation of the JVM.
 //!
-//! Each has one parameter, and it is chosen so that the first run, in order, has the 8% that are published. The other
-//! figures are what comes out then.
+//! Each kind has one parameter. It is chosen so that the first run, in order, has the published 8%. The other figures
+//! follow from it.
 
 use super::ageing::{Left, Others};
 use super::placing::{Placing, books, frames_from_zero, grow, weighted_rate, zone};
@@ -22,14 +22,14 @@ use isotherm_frames::FrameNo;
 use isotherm_rng::Rng;
 
 const HEAP_FRAMES: u64 = 3 * CACHE_FRAMES;
-/// Published of the first run: what the heat is chosen by.
+/// Published for the first run: the heat is fitted to it.
 const FIRST_RUN: f64 = 0.08;
 const MEMORY: [u64; 2] = [4, 8];
 const DRAWS: u32 = 8;
 const AGED_DRAWS: u32 = 2;
 
-/// How placed, what is left of ageing if the machine is aged, how often drawn, and the RESULT key in memory of 4
-/// caches, with Zipf.
+/// Placement, what ageing leaves if the machine is aged, number of draws, and the RESULT key in memory of 4 caches,
+/// with Zipf.
 struct Row {
     name: &'static str,
     placing: Placing,
@@ -51,12 +51,12 @@ const ROWS: [Row; 6] = [
     row("coloured, aged", Placing::Coloured, Some(Left::Eighth), 1, "heap_aged_coloured"),
 ];
 
-/// How hot the pages of a heap are, by one parameter.
+/// The heat of the pages of a heap, with one parameter.
 struct Heat {
     name: &'static str,
     /// The weights of all pages in order.
     weights: fn(f64) -> Vec<f64>,
-    /// Of the parameter; misses fall as it rises.
+    /// Range of the parameter. Misses fall as it rises.
     range: [f64; 2],
 }
 
@@ -103,7 +103,7 @@ pub fn print(log: &mut Log, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The parameter with which a heap in order misses what is published of the first run: by halving the range.
+/// Finds the parameter with which a heap in order has the published misses of the first run, by bisection.
 fn fit(heat: &Heat) -> Result<f64> {
     let (cache, [mut low, mut high]) = (cache()?, heat.range);
     for _ in 0..12 {
@@ -117,7 +117,7 @@ fn fit(heat: &Heat) -> Result<f64> {
     Ok(f64::midpoint(low, high))
 }
 
-/// The mean rate of all draws, by heat.
+/// The mean rate of all draws, for each kind of heat.
 fn measure(row: &Row, memory: u64, options: &Options, heats: &[Vec<f64>], rng: &mut Rng) -> Result<Vec<f64>> {
     let cache = cache()?;
     let mut rates = vec![0.0; heats.len()];
@@ -138,7 +138,7 @@ fn measure(row: &Row, memory: u64, options: &Options, heats: &[Vec<f64>], rng: &
     Ok(rates)
 }
 
-/// The share of accesses to pages beyond the hottest that fit; pages come the hottest first.
+/// The share of accesses to pages beyond the hottest that fit. Pages are sorted, the hottest first.
 fn beyond(weights: &[f64]) -> f64 {
     let fit = usize::try_from(CACHE_FRAMES).unwrap_or(usize::MAX).min(weights.len());
     weights[fit..].iter().sum::<f64>() / weights.iter().sum::<f64>()

@@ -1,15 +1,15 @@
-//! What bench-conflict is made of: zones that place in different ways, a machine that ages, and the cases they are
-//! compared in.
+//! The parts of bench-conflict: zones that place in different ways, a machine that ages, and the cases in which they
+//! are compared.
 //!
 //! | module | job |
 //! |---|---|
-//! | [`placing`] | a zone for each way of placing, and an owner's frames in it |
-//! | [`ageing`] | the other owners of a machine, and what they do before ours comes |
-//! | [`table`] | footprints against sizes of memory |
+//! | [`placing`] | a zone for each kind of placement, and an owner's frames in it |
+//! | [`ageing`] | the other owners of a machine, and what they do before our program starts |
+//! | [`table`] | footprints and sizes of memory |
 //! | [`contrived`] | two nodes that alias |
 //! | [`heap`] | a heap of three caches, accessed unevenly |
 //! | [`costs`] | what shuffling and colouring cost in time |
-//! | [`trace`] | accesses one by one, which the formula is checked against |
+//! | [`trace`] | single accesses, to check the formula |
 
 pub mod ageing;
 pub mod contrived;
@@ -34,12 +34,12 @@ pub fn cache() -> Result<DirectMapped> {
     Ok(DirectMapped::new(Bytes::of_pages(CACHE_FRAMES))?)
 }
 
-/// What can be told on the command line.
+/// Options of the command line.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// `--seed`: of everything random.
+    /// `--seed`: seed of everything random.
     pub seed: u64,
-    /// `--operations`: how many make an aged machine.
+    /// `--operations`: number of operations that age a machine.
     pub operations: u64,
     /// `--near-gbps`: bandwidth of near memory, the cache.
     pub near_gbps: f64,
@@ -48,14 +48,14 @@ pub struct Options {
 }
 
 impl Options {
-    /// From the command line; what is not told there is as published of Xeon Phi (MCDRAM before DDR4), a million
+    /// Reads the command line. Defaults: the published bandwidths of Xeon Phi (MCDRAM in front of DDR4), a million
     /// operations, seed 1.
     pub fn from_args() -> Result<Options> {
         let options = Options {
-            seed: told("--seed", 1)?,
-            operations: told("--operations", 1_000_000)?,
-            near_gbps: told("--near-gbps", 400.0)?,
-            far_gbps: told("--far-gbps", 90.0)?,
+            seed: option("--seed", 1)?,
+            operations: option("--operations", 1_000_000)?,
+            near_gbps: option("--near-gbps", 400.0)?,
+            far_gbps: option("--far-gbps", 90.0)?,
         };
         let bandwidths = [options.near_gbps, options.far_gbps];
         ensure!(bandwidths.iter().all(|gbps| *gbps > 0.0), "bandwidths of {bandwidths:?} GB/s: give some above 0");
@@ -63,8 +63,8 @@ impl Options {
     }
 }
 
-/// What follows `name` on the command line.
-fn told<T: FromStr>(name: &str, otherwise: T) -> Result<T>
+/// The value after `name` on the command line.
+fn option<T: FromStr>(name: &str, otherwise: T) -> Result<T>
 where
     T::Err: std::error::Error + Send + Sync + 'static,
 {

@@ -1,5 +1,5 @@
-//! A zone for each way of placing, and an owner's frames in it. There is no memory behind the frames: placement is
-//! numbers.
+//! A zone for each kind of placement, and an owner's frames in it. There is no memory behind the frames: placement
+//! needs only numbers.
 
 use super::CACHE_FRAMES;
 use anyhow::{Context, Result};
@@ -8,16 +8,16 @@ use isotherm_frames::{
 };
 use isotherm_placement::direct_mapped::{Conflict, DirectMapped};
 
-/// How a zone places.
+/// How a zone places frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Placing {
-    /// As it comes: what the kernel does without a shuffle.
+    /// In order: what the kernel does without a shuffle.
     InOrder,
-    /// Blocks of 4 MiB shuffled when they come, and put at a random end of their list when they are free again.
+    /// Blocks of 4 MiB are shuffled when they are added, and put at a random end of their list when they are freed.
     Shuffled,
-    /// Of four free frames drawn at random, the one of the least used colour.
+    /// Of four random free frames, the one with the least used colour.
     BestOf4,
-    /// Always a frame of a least used colour.
+    /// Always a frame of the least used colour.
     Coloured,
 }
 
@@ -35,25 +35,24 @@ impl Placing {
     }
 }
 
-/// The first so many frames.
+/// The first `frames` frames.
 pub fn frames_from_zero(frames: u64) -> FrameRange {
     FrameRange::new(FrameNo(0), FrameNo(frames))
 }
 
-/// Memory for a zone's books.
+/// Memory for the metadata of a zone.
 pub fn books(config: &ZoneConfig) -> Result<Vec<u8>> {
     Ok(vec![0; config.metadata_bytes()?])
 }
 
-/// A zone in which all frames of its span are free and movable; `books` are as [`books`] made them.
+/// A zone in which all frames of its span are free and movable. [`books`] creates `books`.
 pub fn zone<'m>(config: &ZoneConfig, books: &'m mut [u8]) -> Result<Zone<'m>> {
     let zone = Zone::new(config, Metadata::zeroed(books))?;
     zone.add(config.span, MigrateType::Movable)?;
     Ok(zone)
 }
 
-/// Takes frames one by one until `owned` has `frames` of them: as a process does that touches its pages one after the
-/// other.
+/// Takes frames one by one until `owned` has `frames` of them, as a process does that touches its pages in order.
 pub fn grow(zone: &Zone<'_>, owned: &mut Vec<FrameNo>, frames: u64) -> Result<()> {
     while (owned.len() as u64) < frames {
         let frame = zone
@@ -64,12 +63,12 @@ pub fn grow(zone: &Zone<'_>, owned: &mut Vec<FrameNo>, frames: u64) -> Result<()
     Ok(())
 }
 
-/// The share of accesses that miss by conflict if all frames are accessed alike.
+/// The share of accesses that are conflict misses if all frames are accessed equally often.
 pub fn rate(cache: DirectMapped, frames: impl IntoIterator<Item = FrameNo>) -> f64 {
     weighted_rate(cache, frames.into_iter().map(|frame| (frame, 1.0)))
 }
 
-/// The same of frames that are accessed with these weights.
+/// The same for frames that are accessed with these weights.
 pub fn weighted_rate(cache: DirectMapped, frames: impl IntoIterator<Item = (FrameNo, f64)>) -> f64 {
     let mut conflict = Conflict::new(cache);
     frames.into_iter().for_each(|(frame, weight)| conflict.add(frame, weight));

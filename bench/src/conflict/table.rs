@@ -1,12 +1,12 @@
-//! The main table: what an owner of a quarter to one and a half caches misses, by how its frames were placed.
+//! The main table: the misses of an owner of a quarter to one and a half caches, by placement of its frames.
 //!
-//! Rates are of the owner's accesses alone, each of its frames accessed alike; the others hold their memory and rest.
-//! What misses in any cache of that size, as the owner is larger than it, is part of every rate and printed below.
-//! *Alone* are owners on a machine that has aged and where everyone else has ended since.
+//! Rates are for the owner's accesses alone, with all its frames accessed equally often. The others keep their memory
+//! and are idle. If the owner is larger than the cache, unavoidable misses are part of every rate, and they are printed
+//! below. *Alone* means an owner on a machine that has aged and on which all others have ended.
 //!
-//! Colouring counts all frames in use, whoever has them and however often they are accessed: beside others who rest, an
-//! owner as large as the cache shares colours with itself where they have the rest. What everyone misses is therefore
-//! printed too.
+//! Colouring counts all frames in use, of all owners and at all access rates. It avoids colours that idle owners
+//! occupy, so an owner as large as the cache has several frames in some of the other colours. Therefore the misses of
+//! all owners together are printed too.
 
 use super::ageing::{Left, Others};
 use super::placing::{Placing, books, frames_from_zero, grow, rate, zone};
@@ -19,15 +19,15 @@ use isotherm_rng::Rng;
 
 /// Footprints in quarters of the cache.
 const QUARTERS: [u64; 6] = [1, 2, 3, 4, 5, 6];
-/// Where the footprint is the cache.
+/// Index of the footprint that equals the cache.
 const WHOLE: usize = 3;
 /// Memory in caches.
 const MEMORY: [u64; 3] = [2, 4, 8];
-/// What goes to the RESULT line is of this memory.
+/// The RESULT line uses this memory.
 const RESULT_MEMORY: u64 = 4;
 
-/// A row: how placed, what is left of ageing if the machine is aged, how often drawn. Placement by whole blocks differs
-/// much from draw to draw: 256 blocks fill the cache.
+/// A row: placement, what ageing leaves if the machine is aged, number of draws. Placement by whole blocks differs much
+/// between draws, because 256 blocks fill the cache.
 struct Row {
     name: &'static str,
     placing: Placing,
@@ -52,19 +52,19 @@ const ROWS: [Row; 9] = [
     row("coloured, aged, alone", Placing::Coloured, Some(Left::Nothing), 2, Some("conflict_aged_alone_coloured")),
 ];
 
-/// What came of a row, by footprint.
+/// The results of a row, by footprint.
 #[derive(Default)]
 struct Rates {
     own: [Spread; QUARTERS.len()],
-    /// With the others' frames accessed as well, where the footprint is the cache.
+    /// With the others' frames accessed as well, for the footprint that equals the cache.
     everyone: Spread,
-    /// What of that misses in any cache of that size.
+    /// The part of it that misses in any cache of that size.
     unavoidable: Spread,
-    /// The formula and the simulated cache where the footprint is the cache, of the last draw.
+    /// The formula and the simulated cache, for the footprint that equals the cache, in the last draw.
     checked: Option<(f64, f64)>,
 }
 
-/// Prints the tables, one a size of memory.
+/// Prints the tables, one for each size of memory.
 pub fn print(log: &mut Log, options: &Options) -> Result<()> {
     let mut rng = Rng::new(options.seed);
     for memory in MEMORY {
@@ -106,15 +106,15 @@ fn measure(row: &Row, memory: u64, options: &Options, rng: &mut Rng) -> Result<R
 struct Draw {
     /// Frames of memory.
     memory: u64,
-    /// Of ageing.
+    /// Operations that age the machine.
     operations: u64,
     seed: u64,
-    /// The row's last, which is checked against a simulated cache.
+    /// Whether it is the row's last, which is checked against a simulated cache.
     last: bool,
 }
 
-/// The footprints are one owner's that grows, since a prefix of what it takes is what it would have taken had it wanted
-/// less.
+/// The footprints are those of one growing owner, since a prefix of its frames is what it would have taken with a
+/// smaller goal.
 fn measure_once(row: &Row, draw: Draw, rates: &mut Rates) -> Result<()> {
     let Draw { memory, operations, seed, last } = draw;
     let (cache, config) = (cache()?, row.placing.config(frames_from_zero(memory), seed));
@@ -164,7 +164,7 @@ fn theory(log: &mut Log, memory: u64) {
     log.line(of("theory: unavoidable", &|footprint| 1.0 - coloured_hit(footprint)));
 }
 
-/// What the others have, and what a cache says whose accesses are simulated.
+/// The memory of the others, and the result of a cache with simulated accesses.
 fn remarks(log: &mut Log, rows: &[(&Row, Rates)]) {
     for (row, rates) in rows.iter().filter(|(row, _)| row.aged == Some(Left::Eighth)) {
         let [all, least] = [&rates.everyone, &rates.unavoidable].map(|s| percent(s.mean().unwrap_or_default()));

@@ -1,15 +1,14 @@
-//! Accesses one by one, which the formula is checked against, and which it cannot tell where accesses depend on each
-//! other.
+//! Single accesses. They check the formula, and they cover dependent accesses, for which the formula does not hold.
 
 use anyhow::{Context, Result};
 use isotherm_frames::FrameNo;
 use isotherm_placement::direct_mapped::{DirectMapped, DirectMappedCache};
 use isotherm_rng::Rng;
 
-/// Accesses to each frame, in the mean, that are counted; half as many come first, to fill the cache.
+/// Mean number of counted accesses to each frame. Half as many come first, to fill the cache.
 const ACCESSES: usize = 16;
 
-/// The share of random accesses that miss: each frame as likely as the next, whatever was accessed before.
+/// The share of random accesses that miss. All frames are equally likely, whatever was accessed before.
 pub fn random(cache: DirectMapped, frames: &[FrameNo], seed: u64) -> Result<f64> {
     let mut cache = DirectMappedCache::new(cache).context("a cache with contents")?;
     let mut rng = Rng::new(seed);
@@ -23,8 +22,8 @@ pub fn random(cache: DirectMapped, frames: &[FrameNo], seed: u64) -> Result<f64>
     Ok(misses as f64 / counted.max(1) as f64)
 }
 
-/// The share of accesses that miss while two programs sweep over their frames again and again, at the same speed. The
-/// sweeps that fill the cache are not counted.
+/// The share of accesses that miss while two programs sweep over their frames repeatedly, at the same speed. The sweeps
+/// that fill the cache are not counted.
 pub fn sweeps(cache: DirectMapped, first: &[FrameNo], second: &[FrameNo]) -> Result<f64> {
     let mut cache = DirectMappedCache::new(cache).context("a cache with contents")?;
     let mut misses = 0;

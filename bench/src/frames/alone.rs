@@ -1,7 +1,8 @@
-//! No allocator: the loops of the bench alone, on a counter of the thread's own.
+//! No allocator: the loops of the bench alone, on a counter of each thread.
 //!
-//! Its times are what the others' contain of the bench itself. Two threads of it share nothing, so what two take longer than
-//! one is the machine's doing: a host that runs the CPUs of a guest in turn shows here, where no lock can be meant.
+//! Its times are the part of the others' times that belongs to the bench itself. Its two threads share nothing, so if
+//! two take longer than one, the machine is the cause. A host that runs the CPUs of a guest in alternation is visible
+//! here, because no lock is involved.
 
 use super::{Frames, Peer};
 use std::hint::black_box;
@@ -9,7 +10,7 @@ use std::hint::black_box;
 /// The row.
 pub struct Alone;
 
-/// The last number handed out.
+/// The last number returned.
 pub struct Counter(usize);
 
 impl Peer for Alone {
@@ -34,7 +35,7 @@ impl Frames for Counter {
 
     #[inline]
     unsafe fn put(&mut self, block: usize, order: u32) {
-        // Or a loop of these is found to do nothing but its last.
+        // Otherwise the compiler would remove all steps of the loop but the last.
         self.0 = black_box(block) - (1 << order);
     }
 }

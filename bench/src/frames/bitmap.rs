@@ -1,6 +1,6 @@
 //! `bitmap-allocator` (rCore): a tree of 16-bit bitmaps, behind a lock since it has none itself.
 //!
-//! It has no orders: a block of 512 frames is a search for as many free bits in a row, bit by bit.
+//! It has no orders: a block of 512 frames is a search for that many consecutive free bits, bit by bit.
 
 use super::{Frames, POOL, Peer};
 use bitmap_allocator::{BitAlloc, BitAlloc1M};

@@ -1,14 +1,14 @@
-//! `buddy_system_allocator`: a set of free blocks (a `BTreeSet`) for each order, behind a spin lock of its own.
+//! `buddy_system_allocator`: a set of free blocks (a `BTreeSet`) for each order, behind its own spin lock.
 //!
-//! A frame put is joined with its buddy as far up as free buddies go. In a pool in which nothing else is taken that is the whole
-//! pool, which the next get splits again: 18 steps each way, the worst that the shape `pair` can find. So there are two
-//! rows. *In use*: one frame of the pool is out all the time, whose buddy is then the frame that a pair takes and puts
-//! without any step: the best it can find. *Whole*: nothing is out.
+//! A freed frame is joined with its buddy as far up as there are free buddies. In a pool in which nothing else is in
+//! use, that is the whole pool, which the next allocation splits again: 18 steps each way, the worst case for the shape
+//! `pair`. So there are two rows. *In use*: one frame of the pool is always in use. A pair then takes and frees its
+//! buddy without any step: the best case. *Whole*: nothing is in use.
 
 use super::{Frames, POOL, Peer};
 use buddy_system_allocator::LockedFrameAllocator;
 
-/// Blocks up to the whole pool, as the crate has it unless told otherwise.
+/// Blocks up to the whole pool, the default of the crate.
 type Buddies = LockedFrameAllocator<33>;
 
 fn whole() -> Buddies {
@@ -17,7 +17,7 @@ fn whole() -> Buddies {
     buddies
 }
 
-/// The row with a frame out.
+/// The row with one frame in use.
 pub struct InUse(Buddies);
 
 impl Peer for InUse {
@@ -36,7 +36,7 @@ impl Peer for InUse {
     }
 }
 
-/// The row with nothing out.
+/// The row with nothing in use.
 pub struct Whole(Buddies);
 
 impl Peer for Whole {
@@ -53,7 +53,7 @@ impl Peer for Whole {
     }
 }
 
-/// The way in.
+/// A thread's handle.
 pub struct Buddy<'a>(&'a Buddies);
 
 impl Frames for Buddy<'_> {

@@ -1,5 +1,5 @@
-//! The threads that run batches: each on a CPU of its own, alive for the whole run, so that what an allocator keeps for a thread
-//! is kept.
+//! The threads that run batches. Each has its own CPU and lives for the whole run, so that the thread caches of an
+//! allocator stay.
 
 use super::Row;
 use super::shape::{Batch, Own, Sample, Shape};
@@ -12,12 +12,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often a batch is done because a thread was disturbed, at the most.
+/// Maximum number of attempts for a batch, if a thread was disturbed.
 const TRIES: usize = 12;
-/// When nothing is done again any more: on a machine this busy it is of no use.
+/// Time after which no batch is repeated any more: on a machine this busy it does not help.
 const PATIENCE: Duration = Duration::from_secs(50);
 
-/// Where threads wait for each other before they begin, and see whether others are at work.
+/// Where threads wait for each other before they begin, and check whether others are still working.
 #[derive(Debug)]
 pub struct Gate {
     threads: usize,
@@ -30,7 +30,7 @@ impl Gate {
         Gate { threads, ready: AtomicUsize::new(0), done: AtomicUsize::new(0) }
     }
 
-    /// Waits, without leaving the CPU, until all have come.
+    /// Waits until all threads have arrived, without leaving the CPU.
     pub fn arrive(&self) {
         self.ready.fetch_add(1, Ordering::AcqRel);
         while self.ready.load(Ordering::Acquire) < self.threads {
@@ -38,12 +38,12 @@ impl Gate {
         }
     }
 
-    /// The calling thread has done what was timed.
+    /// The calling thread has finished the timed part.
     pub fn leave(&self) {
         self.done.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Whether what is timed goes on in another thread.
+    /// Whether another thread is still in the timed part.
     pub fn others_at_work(&self) -> bool {
         self.done.load(Ordering::Acquire) < self.threads
     }
@@ -60,14 +60,14 @@ struct Worker {
 pub struct Crew {
     workers: Vec<Worker>,
     began: Instant,
-    /// Batches that were done again because a thread was disturbed.
+    /// Batches that were repeated because a thread was disturbed.
     pub discarded: usize,
-    /// Batches that count though a thread was disturbed: there was no end to it.
+    /// Batches that count although a thread was disturbed, because repeating did not help.
     pub kept: usize,
 }
 
 impl Crew {
-    /// At most so many threads, on the first CPUs that this process may use; fewer where it has fewer.
+    /// At most `most` threads, on the first CPUs that this process may use; fewer if it has fewer CPUs.
     pub fn start(most: usize) -> Result<Crew> {
         let cpus = allowed_cpus().context("ask for the CPUs of this process")?;
         let workers =
@@ -75,12 +75,12 @@ impl Crew {
         Ok(Crew { workers, began: Instant::now(), discarded: 0, kept: 0 })
     }
 
-    /// How many threads there are.
+    /// Number of threads.
     pub fn threads(&self) -> usize {
         self.workers.len()
     }
 
-    /// Does a batch on the first `threads` at the same time, once. Returns the sample of each.
+    /// Runs a batch once, on the first `threads` threads at the same time. Returns the sample of each.
     pub fn once(&self, row: &Arc<dyn Row>, shape: Shape, rounds: usize, threads: usize) -> Result<Vec<Sample>> {
         let gate = Arc::new(Gate::new(threads));
         let workers = &self.workers[..threads];
@@ -92,7 +92,7 @@ impl Crew {
         workers.iter().map(sample).collect()
     }
 
-    /// The same, again while a thread had to leave its CPU meanwhile, but not for ever.
+    /// The same, repeated while a thread is preempted meanwhile, up to a limit.
     pub fn run(&mut self, row: &Arc<dyn Row>, shape: Shape, rounds: usize, threads: usize) -> Result<Vec<Sample>> {
         for _ in 1..TRIES {
             let samples = self.once(row, shape, rounds, threads)?;
@@ -110,7 +110,7 @@ impl Crew {
         Ok(samples)
     }
 
-    /// How long they have been at it.
+    /// Time since the start.
     pub fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }

@@ -1,4 +1,4 @@
-//! The C library's `aligned_alloc`: what there is where nothing is chosen.
+//! The C library's `aligned_alloc`: the default allocator.
 
 use super::{FRAME_SIZE, Frames, Peer};
 use std::ffi::CStr;
@@ -31,7 +31,7 @@ impl Frames for Glibc {
 
     #[inline]
     unsafe fn put(&mut self, block: usize, _: u32) {
-        // SAFETY: from aligned_alloc and not freed since: the caller's word.
+        // SAFETY: from aligned_alloc and not freed since; the caller guarantees this.
         unsafe { libc::free(std::ptr::with_exposed_provenance_mut(block)) };
     }
 }

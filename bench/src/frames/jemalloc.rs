@@ -1,12 +1,13 @@
-//! jemalloc, by the calls that suit it best of those that promise the alignment: `aligned_alloc`, and `sdallocx`, which is told
-//! the size and need not look it up. Told the alignment as well it is slower, as is `mallocx`. (A pair in ns on one machine:
-//! 8.4; `aligned_alloc` and `free` 11.6; `mallocx` and `sdallocx`, both told the alignment, 13.4.)
+//! jemalloc, with the fastest calls that guarantee the alignment: `aligned_alloc`, and `sdallocx`, which gets the size
+//! and does not have to look it up. If it gets the alignment as well, it is slower, as is `mallocx`. (A pair in ns on
+//! one machine: 8.4; `aligned_alloc` and `free` 11.6; `mallocx` and `sdallocx`, both with the alignment, 13.4.)
 //!
-//! `malloc(4096)` is faster still, and what it returns lies on a page boundary, though no one promises that: a row of its own.
+//! `malloc(4096)` is faster still, and its result is aligned to a page, although that is not guaranteed: it has its own
+//! row.
 //!
-//! It is told to keep what is freed. By default it gives memory back to the kernel some seconds later, on the thread that
-//! happens to call it then, and takes page faults when it uses that memory again; ours does neither, and the bench is not
-//! about that.
+//! It is configured to keep freed memory. By default it returns memory to the kernel some seconds later, on the thread
+//! that happens to call it then, and takes page faults when it uses that memory again. Ours does neither, and the bench
+//! does not measure that.
 
 use super::{FRAME_SIZE, Frames, Peer};
 use std::ffi::{CStr, c_char, c_void};
@@ -17,7 +18,7 @@ use tikv_jemalloc_sys::{aligned_alloc, mallctl, malloc, sdallocx};
 #[unsafe(export_name = "_rjem_malloc_conf")]
 pub static CONFIGURATION: Option<&'static c_char> = {
     const TEXT: &CStr = c"dirty_decay_ms:-1,muzzy_decay_ms:-1";
-    // SAFETY: the first of the text's bytes, which live for ever.
+    // SAFETY: the first of the text's bytes, which live forever.
     Some(unsafe { &*TEXT.as_ptr() })
 };
 
@@ -50,7 +51,7 @@ impl Frames for Jemalloc {
     #[inline]
     unsafe fn put(&mut self, block: usize, order: u32) {
         let block: *mut c_void = ptr::with_exposed_provenance_mut(block);
-        // SAFETY: from jemalloc by a request of this size, not freed since: the caller's word.
+        // SAFETY: from jemalloc by a request of this size and not freed since; the caller guarantees this.
         unsafe { sdallocx(block, FRAME_SIZE << order, 0) };
     }
 }
@@ -75,7 +76,7 @@ impl Peer for Malloc {
 impl Frames for Malloc {
     #[inline]
     fn get(&mut self, _: u32) -> usize {
-        // SAFETY: any size does.
+        // SAFETY: any size is valid.
         let block = unsafe { malloc(FRAME_SIZE) };
         assert!(!block.is_null(), "jemalloc has no frame");
         block.expose_provenance()
@@ -83,7 +84,7 @@ impl Frames for Malloc {
 
     #[inline]
     unsafe fn put(&mut self, block: usize, _: u32) {
-        // SAFETY: the caller's word, as with the other row.
+        // SAFETY: the caller guarantees it, as with the other row.
         unsafe { Jemalloc.put(block, 0) };
     }
 }
@@ -92,12 +93,12 @@ impl Frames for Malloc {
 pub fn version() -> String {
     let mut text: *const c_char = ptr::null();
     let mut size = size_of_val(&text);
-    // SAFETY: this name's value is a pointer, for which there is room; nothing is written.
+    // SAFETY: the value of this name is a pointer, for which there is room; nothing is written to the library.
     unsafe { mallctl(c"version".as_ptr(), (&raw mut text).cast(), &raw mut size, ptr::null_mut(), 0) };
     if text.is_null() {
         return "of unknown version".to_owned();
     }
-    // SAFETY: a string of the library's, which lives as long as the process.
+    // SAFETY: a string of the library, which lives as long as the process.
     let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
     text.split('-').next().unwrap_or_default().to_owned()
 }

@@ -1,4 +1,4 @@
-//! A free list behind a lock: a stack of frame numbers, the least that an allocator of single frames can be.
+//! A free list behind a lock: a stack of frame numbers, the simplest possible allocator of single frames.
 
 use super::{Frames, POOL, Peer};
 use std::sync::{Mutex, MutexGuard};
@@ -23,7 +23,7 @@ impl Peer for List {
     type Handle<'a> = &'a List;
 
     fn new() -> List {
-        // The lowest is on top.
+        // The lowest number is on top.
         List(Mutex::new((0..number(POOL)).rev().collect()))
     }
 

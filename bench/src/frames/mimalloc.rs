@@ -1,16 +1,16 @@
 //! mimalloc, by `mi_malloc_aligned` and `mi_free`. (`mi_malloc` of a frame takes about a seventh less for a pair.)
 //!
-//! Blocks aligned to 2 MiB it takes from the kernel each time and gives back to it: beyond 64 KiB or so its pages cannot be placed
-//! as asked. Unaligned blocks of that size it keeps, and takes 0.2 us for a pair of them.
+//! Blocks aligned to 2 MiB are taken from the kernel and returned to it each time: above about 64 KiB, its pages cannot
+//! be aligned as requested. Unaligned blocks of that size are kept, and a pair of them takes 0.2 us.
 //!
-//! It is told to keep what is freed, as jemalloc is, for the same reason.
+//! It is configured to keep freed memory, for the same reason as jemalloc.
 
 use super::{FRAME_SIZE, Frames, Peer};
 use libmimalloc_sys::{mi_free, mi_malloc_aligned, mi_option_set, mi_option_t, mi_version};
 use std::ptr;
 
-/// Milliseconds until freed memory is given back; below 0 for never. The number is from version 3's mimalloc.h: the bindings do
-/// not name it.
+/// Milliseconds until freed memory is returned; below 0 for never. The number is from version 3's mimalloc.h, because
+/// the bindings do not define it.
 const PURGE_DELAY: mi_option_t = 15;
 
 /// The row.
@@ -43,7 +43,7 @@ impl Frames for Mimalloc {
 
     #[inline]
     unsafe fn put(&mut self, block: usize, _: u32) {
-        // SAFETY: from mi_malloc_aligned and not freed since: the caller's word.
+        // SAFETY: from mi_malloc_aligned and not freed since; the caller guarantees this.
         unsafe { mi_free(ptr::with_exposed_provenance_mut(block)) };
     }
 }

@@ -1,11 +1,11 @@
-//! What bench-frames is made of: allocators behind one small trait, the shapes they are run in, threads of their own to run
-//! them on, and what came of it.
+//! The parts of bench-frames: allocators behind one small trait, the shapes they are run in, threads to run them on,
+//! and the results.
 //!
-//! Dispatch is static from a shape's loop down to the allocator, so that each loop is compiled for each allocator as it would
-//! be in a program that uses it: what is small enough is inlined, a C library is called. It is dynamic once a batch, which
+//! Dispatch is static from a shape's loop down to the allocator, so that each loop is compiled for each allocator as in
+//! a program that uses it: small functions are inlined, a C library is called. It is dynamic once per batch, which
 //! takes milliseconds.
 //!
-//! This is the one part of the benches with unsafe code: allocators in C are called, and the scheduler is asked.
+//! This part contains unsafe code, because it calls allocators written in C.
 
 pub mod alone;
 pub mod bitmap;
@@ -27,62 +27,63 @@ pub const FRAME_SIZE: usize = 4096;
 /// Frames of a pool: 1 GiB of pages of 4 KiB.
 pub const POOL: usize = 1 << 18;
 
-/// One thread's way to an allocator.
+/// A thread's handle of an allocator.
 pub trait Frames {
     /// Takes a block of 2^`order` frames, aligned to its size: the number of its first frame, or its address.
     ///
     /// # Panics
     ///
-    /// If there is none, which a bench takes care not to see.
+    /// If there is none. A bench avoids that.
     fn get(&mut self, order: u32) -> usize;
 
-    /// Gives a block back.
+    /// Frees a block.
     ///
     /// # Safety
     ///
-    /// `block` is one that `get` or `get_many` of the same allocator returned, of the same order (`get_many`: 0), and it is
-    /// given back once.
+    /// `block` was returned by `get` or `get_many` of the same allocator, with the same order (`get_many`: 0), and it
+    /// is freed once.
     unsafe fn put(&mut self, block: usize, order: u32);
 
-    /// Takes a frame for each place of `blocks`, in one call where the allocator has one.
+    /// Takes a frame for each place of `blocks`, in one call if the allocator has one.
     fn get_many(&mut self, blocks: &mut [usize]) {
         blocks.iter_mut().for_each(|block| *block = self.get(0));
     }
 
-    /// Gives frames back, in one call where the allocator has one.
+    /// Frees frames, in one call if the allocator has one.
     ///
     /// # Safety
     ///
     /// As with [`Frames::put`], for each of them.
     unsafe fn put_many(&mut self, blocks: &[usize]) {
         for &block in blocks {
-            // SAFETY: the caller's word for each of them.
+            // SAFETY: the caller guarantees it for each of them.
             unsafe { self.put(block, 0) };
         }
     }
 }
 
-/// An allocator, from which each thread makes itself a way in.
+/// An allocator, from which each thread creates its handle.
 pub trait Peer: Send + Sync + 'static {
-    /// What its rows are called.
+    /// The name of its rows.
     const NAME: &'static str;
-    /// Whether it has blocks of more than one frame.
+    /// Whether it can allocate blocks of more than one frame.
     const ORDERS: bool = true;
-    /// Whether it takes many frames in one call.
+    /// Whether it can allocate many frames in one call.
     const MANY: bool = false;
-    /// A thread's way in.
+    /// A thread's handle.
     type Handle<'a>: Frames;
 
-    /// One of [`POOL`] frames, all of them free; of those that have the process's memory, one more door to it.
+    /// Creates one with [`POOL`] frames, all of them free. For allocators that use the process's memory, another
+    /// instance of the same one.
     fn new() -> Self;
 
-    /// A way in for the calling thread.
+    /// A handle for the calling thread.
     fn handle(&self) -> Self::Handle<'_>;
 }
 
 /// A row of the tables.
 pub trait Row: Send + Sync {
-    /// What it is called.
+    /// Its name.
     fn name(&self) -> &'static str;
     /// Whether the allocator can be run in this shape.
     fn has(&self, shape: Shape) -> bool;
@@ -90,7 +91,7 @@ pub trait Row: Send + Sync {
     fn batch(&self, batch: &Batch, own: &mut shape::Own) -> Sample;
 }
 
-/// An allocator for each shape, so that none inherits the order in which another left the frames.
+/// One allocator per shape, so that none inherits the order in which another left the frames.
 struct Pools<P>(Vec<P>);
 
 impl<P: Peer> Row for Pools<P> {

@@ -1,13 +1,14 @@
 //! `isotherm-frames`: its rows, and what they add to the RESULT line.
 //!
-//! Five rows: an own handle of a thread; per-CPU sets by restartable sequences, with frees by who alone can free (as the guards of pools
-//! do) and by anyone; per-CPU sets by try-lock; and the zone without any set, which is asked for many frames in a call.
+//! Five rows: a private handle of a thread; per-CPU lists by restartable sequences, with frees that only the owner may
+//! do (as the guards of pools do) and frees by any thread; per-CPU lists by try-lock; and the zone without per-CPU
+//! lists, which is asked for many frames per call.
 
 use super::shape::Shape;
 use super::table::{Measure, Tables};
 use super::{Frames, POOL, Peer, Row, jemalloc, mimalloc, row};
 use isotherm_bench::Log;
-use isotherm_frames::tune::Marks;
+use isotherm_frames::tune::PcpLimits;
 use isotherm_frames::{
     FrameNo, FrameRange, Front, Metadata, MigrateType, Order, OwnedSet, Sets, SetsConfig, Tier, Zone, ZoneConfig,
 };
@@ -18,10 +19,10 @@ const RSEQ: &str = "isotherm, rseq";
 const ANYONE: &str = "isotherm, rseq, any free";
 const TRYLOCK: &str = "isotherm, try-lock";
 const ZONE: &str = "isotherm, zone alone";
-/// CPUs that the sets are for: the bench pins two threads to the first two that it may use.
+/// CPUs of the lists: the bench pins two threads to the first two that it may use.
 const CPUS: u32 = 64;
 
-/// Times that are results by themselves.
+/// Times that are results themselves.
 const TIMES: [(&str, &str, Measure); 10] = [
     ("pair_ns", RSEQ, (Shape::Pair, 0)),
     ("pair_owned_ns", OWNED, (Shape::Pair, 0)),
@@ -35,14 +36,14 @@ const TIMES: [(&str, &str, Measure); 10] = [
     ("order9_pair_ns", RSEQ, (Shape::HugePair, 0)),
 ];
 
-/// How often ours fits into the time of a peer.
+/// The time of a peer divided by ours.
 const RATIOS: [(&str, &str, Measure); 3] = [
     ("pair_vs_jemalloc", jemalloc::Jemalloc::NAME, (Shape::Pair, 0)),
     ("pair_vs_mimalloc", mimalloc::Mimalloc::NAME, (Shape::Pair, 0)),
     ("bulk_vs_mimalloc", mimalloc::Mimalloc::NAME, (Shape::Bulk, 0)),
 ];
 
-/// Memory for books, for as long as the bench runs.
+/// Memory for metadata, for as long as the bench runs.
 fn memory(bytes: usize) -> Metadata<'static> {
     Metadata::zeroed(Box::leak(vec![0; bytes].into_boxed_slice()))
 }
@@ -54,7 +55,7 @@ fn zone() -> Zone<'static> {
     zone
 }
 
-/// Bytes of books for each frame of a pool, sets of two CPUs included.
+/// Bytes of metadata for each frame of a pool, including the lists of two CPUs.
 fn metadata_bytes_per_frame() -> f64 {
     let zone = zone();
     let config = ZoneConfig::new(zone.span());
@@ -62,7 +63,7 @@ fn metadata_bytes_per_frame() -> f64 {
     bytes as f64 / POOL as f64
 }
 
-/// What a thread has of a front end, with frees by who alone can free, or by anyone.
+/// A thread's handle of a front end, with frees that only the owner may do, or by any thread.
 struct Way<F, const ANYONE: bool>(F);
 
 fn order_of(order: u32) -> Order {
@@ -84,7 +85,7 @@ impl<F: Front, const ANYONE: bool> Frames for Way<F, ANYONE> {
     }
 }
 
-/// A handle that the thread has for itself.
+/// A private handle of a thread.
 struct Owned(Zone<'static>);
 
 impl Peer for Owned {
@@ -96,12 +97,12 @@ impl Peer for Owned {
     }
 
     fn handle(&self) -> Self::Handle<'_> {
-        let marks = Marks::for_zone(POOL as u64, 0, 2, None);
-        Way(OwnedSet::new(&self.0, marks, memory(OwnedSet::metadata_bytes(marks))).expect("enough memory"))
+        let limits = PcpLimits::for_zone(POOL as u64, 0, 2, None);
+        Way(OwnedSet::new(&self.0, limits, memory(OwnedSet::metadata_bytes(limits))).expect("enough memory"))
     }
 }
 
-/// Per-CPU sets by restartable sequences or by try-lock, with frees by who alone can free or by anyone.
+/// Per-CPU lists by restartable sequences or by try-lock, with frees that only the owner may do or by any thread.
 struct Shared<const LOCKED: bool, const ANYONE: bool>(Sets<'static>);
 
 impl<const LOCKED: bool, const ANY: bool> Peer for Shared<LOCKED, ANY> {
@@ -111,9 +112,9 @@ impl<const LOCKED: bool, const ANY: bool> Peer for Shared<LOCKED, ANY> {
     fn new() -> Self {
         let zone = zone();
         let tier = if LOCKED { Tier::Locked } else { Tier::Restartable };
-        // Marks of two CPUs, as the bench has; room for the numbers that those two may have.
-        let marks = Some(Marks::for_zone(POOL as u64, 0, 2, None));
-        let config = SetsConfig { tier, marks, ..SetsConfig::new(CPUS) };
+        // Marks for two CPUs, as the bench uses; room for any numbers that those two may have.
+        let limits = Some(PcpLimits::for_zone(POOL as u64, 0, 2, None));
+        let config = SetsConfig { tier, limits, ..SetsConfig::new(CPUS) };
         let memory = memory(config.metadata_bytes(&zone));
         Shared(Sets::new(zone, &config, memory).expect("restartable sequences: glibc 2.35 or later"))
     }
@@ -123,7 +124,7 @@ impl<const LOCKED: bool, const ANY: bool> Peer for Shared<LOCKED, ANY> {
     }
 }
 
-/// The zone without sets.
+/// The zone without per-CPU lists.
 struct Alone(Zone<'static>);
 
 impl Peer for Alone {
@@ -171,7 +172,7 @@ impl Frames for &Zone<'static> {
     }
 }
 
-/// The rows there are.
+/// All rows.
 pub fn rows() -> Vec<Arc<dyn Row>> {
     vec![
         row::<Owned>(),
@@ -182,7 +183,7 @@ pub fn rows() -> Vec<Arc<dyn Row>> {
     ]
 }
 
-/// What follows from the rows that were measured.
+/// The results computed from the measured rows.
 pub fn results(tables: &Tables, log: &mut Log) {
     for (key, name, measure) in TIMES {
         tables.result(log, key, name, measure);

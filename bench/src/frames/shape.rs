@@ -1,8 +1,8 @@
-//! The shapes: in what order frames are taken and given back, and what is timed of it.
+//! The shapes: the order in which frames are taken and freed, and which part is timed.
 //!
-//! A batch is as many rounds of a shape as take milliseconds ([`Batch::calibrate`]). Before its time counts the same is done
-//! without, so that the thread's way in is stocked and the memory there. Nothing looks at what is in a frame; an allocator
-//! that keeps its lists in the frames does.
+//! A batch is as many rounds of a shape as take milliseconds ([`Batch::calibrate`]). Before the timed part, the same
+//! work runs untimed, so that the thread's caches are filled and the memory is populated. Nothing reads the contents of
+//! a frame, except an allocator that keeps its lists in the frames.
 
 use super::Frames;
 use super::crew::Gate;
@@ -12,65 +12,65 @@ use isotherm_sys::clock;
 use std::hint::black_box;
 use std::sync::Arc;
 
-/// Frames out at the same time in the bulk shapes.
+/// Frames in use at the same time in the bulk shapes.
 pub const BULK: usize = 32_768;
-/// Frames of a call that takes many.
+/// Frames per call in the shapes that take many.
 pub const CALL: usize = 256;
-/// Frames of a burst.
+/// Frames in a burst.
 pub const BURST: usize = 128;
-/// Pairs of a round.
+/// Pairs in a round.
 const PAIRS: usize = 64;
-/// What a batch is to take: more than 1 ms, less than what a scheduler leaves a thread at a time.
+/// Target length of a batch: more than 1 ms, less than a scheduler's time slice.
 const BATCH_NS: u64 = 1_500_000;
 
-/// In what order frames are taken and given back.
+/// The order in which frames are taken and freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Shape {
-    /// One is taken and given back, again and again.
+    /// One frame is taken and freed, repeatedly.
     Pair,
-    /// [`BULK`] are taken one by one, and given back one by one in the order in which they were taken.
+    /// [`BULK`] frames are taken one by one, and freed one by one in the order in which they were taken.
     Bulk,
-    /// The same, given back in random order; so the next are taken in whatever order that left.
+    /// The same, freed in random order. The next frames are taken in the order that this left.
     BulkRandom,
     /// The same as `Bulk`, in calls of [`CALL`].
     BulkCall,
-    /// [`BURST`] are taken, and given back.
+    /// [`BURST`] frames are taken, and freed.
     Burst,
     /// As `Pair`, with blocks of 512 frames.
     HugePair,
 }
 
 impl Shape {
-    /// All of them, each at the place of its number.
+    /// All shapes, each at the index of its number.
     pub const ALL: [Shape; 6] =
         [Shape::Pair, Shape::Bulk, Shape::BulkRandom, Shape::BulkCall, Shape::Burst, Shape::HugePair];
 
-    /// What is timed of it: one thing, or taking and giving back apart.
+    /// The timed parts: one, or taking and freeing separately.
     pub const fn parts(self) -> &'static [&'static str] {
         match self {
-            Shape::Pair => &["pair: a frame taken and given back"],
+            Shape::Pair => &["pair: a frame allocated and freed"],
             Shape::Bulk => &["bulk, get: 32,768 frames, one by one", "bulk, put: in the order taken"],
             Shape::BulkRandom => &["bulk, get: after they came back in random order", "bulk, put: in random order"],
             Shape::BulkCall => &["bulk, get, 256 a call: a frame", "bulk, put, 256 a call: a frame"],
-            Shape::Burst => &["burst: 128 taken, 128 given back; one of each"],
-            Shape::HugePair => &["order 9: a block of 2 MiB taken and given back"],
+            Shape::Burst => &["burst: 128 allocated, 128 freed; one of each"],
+            Shape::HugePair => &["order 9: a block of 2 MiB allocated and freed"],
         }
     }
 }
 
-/// What a thread is to do.
+/// The work of a thread.
 #[derive(Clone, Debug)]
 pub struct Batch {
     /// The shape.
     pub shape: Shape,
-    /// How often.
+    /// Number of rounds.
     pub rounds: usize,
-    /// Where the threads that do it at the same time wait for each other.
+    /// Where the threads that run it at the same time wait for each other.
     pub gate: Arc<Gate>,
 }
 
 impl Batch {
-    /// How many rounds take long enough, found by doing it: `run` does some and says how long they took.
+    /// Finds the number of rounds that take long enough. `run` runs some and returns how long they took.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ impl Batch {
             if took >= BATCH_NS {
                 return Ok(rounds);
             }
-            // By what it took, but no leap: a first time is not like the others.
+            // In proportion to the time taken, but with a limit, because a first run is not like the others.
             let factor = (BATCH_NS as f64 / took.max(1) as f64 * 1.1).clamp(1.0, 4.0);
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small and positive")]
             let more = (rounds as f64 * factor) as usize;
@@ -91,7 +91,7 @@ impl Batch {
     }
 }
 
-/// What a thread keeps for all its batches.
+/// State that a thread keeps for all its batches.
 #[derive(Debug)]
 pub struct Own {
     blocks: Vec<usize>,
@@ -112,7 +112,7 @@ impl Own {
     }
 }
 
-/// What so many operations took.
+/// The cost of a number of operations.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
     ops: usize,
@@ -131,36 +131,36 @@ impl Cost {
         result
     }
 
-    /// Nanoseconds an operation by the clock on the wall.
+    /// Wall-clock nanoseconds per operation.
     pub fn wall(&self) -> f64 {
         self.wall_ns as f64 / self.ops as f64
     }
 
-    /// Nanoseconds an operation that the thread ran. The clock is read by a system call, a fraction of a microsecond for each
-    /// stretch of at least a hundred.
+    /// CPU nanoseconds per operation. The clock is read by a system call, a fraction of a microsecond for each stretch
+    /// of at least a hundred operations.
     pub fn cpu(&self) -> f64 {
         self.cpu_ns as f64 / self.ops as f64
     }
 }
 
-/// What a thread's batch took.
+/// The cost of a thread's batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sample {
     /// For each of the shape's parts.
     pub costs: [Cost; 2],
-    /// Whether the thread had to leave its CPU to another meanwhile.
+    /// Whether the thread was preempted meanwhile.
     pub disturbed: bool,
 }
 
 impl Sample {
-    /// Of all its parts.
+    /// Total time of all its parts.
     fn wall_ns(&self) -> u64 {
         self.costs.iter().map(|cost| cost.wall_ns).sum()
     }
 }
 
-/// Does a batch: once without timing; then, when all threads have come to that point, timed; then on without until all are done,
-/// so that none has an easier end than beginning.
+/// Runs a batch. The first part is untimed. When all threads have reached that point, the timed part starts. Work then
+/// continues untimed until all are done, so that no thread has an easier end than beginning.
 pub fn run<F: Frames>(frames: &mut F, batch: &Batch, own: &mut Own) -> Sample {
     let untimed = batch.rounds.div_ceil(4);
     work(frames, batch.shape, untimed, own);
@@ -171,7 +171,7 @@ pub fn run<F: Frames>(frames: &mut F, batch: &Batch, own: &mut Own) -> Sample {
     while batch.gate.others_at_work() {
         work(frames, batch.shape, batch.rounds.div_ceil(64), own);
     }
-    // Until the end: who loses the CPU with a lock in hand disturbs all others.
+    // Checked until the end: a thread that is preempted with a lock held disturbs all others.
     let disturbed = involuntary_switches() != switches;
     Sample { costs, disturbed }
 }
@@ -190,7 +190,7 @@ fn work<F: Frames>(frames: &mut F, shape: Shape, rounds: usize, own: &mut Own) -
                 if shape == Shape::BulkRandom {
                     own.shuffle();
                 }
-                // SAFETY: they have just been taken, and are given back this once.
+                // SAFETY: they have just been taken, and are freed only here.
                 second.time(BULK, || unsafe { puts(frames, &own.blocks) });
             }
         }
@@ -209,7 +209,7 @@ fn work<F: Frames>(frames: &mut F, shape: Shape, rounds: usize, own: &mut Own) -
 fn pairs<F: Frames, const ORDER: u32>(frames: &mut F, n: usize) {
     for _ in 0..n {
         let block = black_box(frames.get(ORDER));
-        // SAFETY: it has just been taken, of this order, and is given back this once.
+        // SAFETY: it has just been taken, of this order, and is freed only here.
         unsafe { frames.put(block, ORDER) };
     }
 }
@@ -219,7 +219,7 @@ fn bursts<F: Frames>(frames: &mut F, n: usize) {
     let mut blocks = [0; BURST];
     for _ in 0..n {
         gets(frames, &mut blocks);
-        // SAFETY: they have just been taken, and are given back this once.
+        // SAFETY: they have just been taken, and are freed only here.
         unsafe { puts(frames, black_box(&blocks)) };
     }
 }
@@ -235,7 +235,7 @@ fn gets<F: Frames>(frames: &mut F, blocks: &mut [usize]) {
 #[inline(never)]
 unsafe fn puts<F: Frames>(frames: &mut F, blocks: &[usize]) {
     for &block in blocks {
-        // SAFETY: the caller's word for each of them.
+        // SAFETY: the caller guarantees it for each of them.
         unsafe { frames.put(block, 0) };
     }
 }

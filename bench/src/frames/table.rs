@@ -1,16 +1,16 @@
-//! What came of the batches, and the tables of it.
+//! The results of the batches, and their tables.
 
 use super::shape::{Sample, Shape};
 use isotherm_bench::{Log, median, spread};
 use std::collections::BTreeMap;
 
-/// What is timed: a shape, and which of its parts.
+/// What is timed: a shape, and one of its parts.
 pub type Measure = (Shape, usize);
 
-/// With fewer undisturbed values than this, a figure has a star.
+/// A figure with fewer undisturbed values than this gets a star.
 const ENOUGH: usize = 7;
 
-/// Values, with those of batches in which a thread lost its CPU kept apart.
+/// Values. Those of batches in which a thread was preempted are stored separately.
 #[derive(Debug, Default)]
 struct Values {
     clean: Vec<f64>,
@@ -29,7 +29,7 @@ impl Values {
         self.clean.len() >= ENOUGH
     }
 
-    /// The undisturbed ones; all if there are none.
+    /// The undisturbed values; all values if there are none.
     fn get(&self) -> &[f64] {
         if self.clean.is_empty() { &self.all } else { &self.clean }
     }
@@ -39,7 +39,7 @@ impl Values {
     }
 }
 
-/// Figures of an allocator in a measure: one of each for each batch, or for each thread of it; ns an operation.
+/// Figures of an allocator in a measure: one per batch or per thread of it; ns per operation.
 #[derive(Debug, Default)]
 struct Figures {
     wall: Values,
@@ -50,17 +50,17 @@ struct Figures {
 struct Entry {
     alone: Figures,
     together: Figures,
-    /// Of each round: the time of a thread of several, over that of one alone.
+    /// For each round: the time of a thread among several, divided by that of one alone.
     ratios: Values,
 }
 
-/// All that was measured.
+/// All measurements.
 #[derive(Debug, Default)]
 pub struct Tables(BTreeMap<Measure, Vec<(&'static str, Entry)>>);
 
 impl Tables {
-    /// Takes in what a round made of an allocator in a shape: one thread's sample, and those of threads together (none where
-    /// there was but one CPU).
+    /// Adds the result of a round for an allocator in a shape: the sample of one thread, and those of threads together
+    /// (none if there is only one CPU).
     pub fn add(&mut self, name: &'static str, shape: Shape, alone: &Sample, together: &[Sample]) {
         for part in 0..shape.parts().len() {
             let rows = self.0.entry((shape, part)).or_default();
@@ -76,12 +76,12 @@ impl Tables {
         self.0.get(&measure)?.iter().find(|(n, _)| *n == name).map(|(_, entry)| entry)
     }
 
-    /// Nanoseconds an operation with one thread, the median.
+    /// Nanoseconds per operation with one thread, the median.
     pub fn ns(&self, name: &str, measure: Measure) -> Option<f64> {
         Some(self.entry(name, measure)?.alone.wall.median())
     }
 
-    /// How much longer it took with more threads, the median.
+    /// How many times as long it took with more threads, the median.
     pub fn ratio(&self, name: &str, measure: Measure) -> Option<f64> {
         let ratios = &self.entry(name, measure)?.ratios;
         (!ratios.all.is_empty()).then(|| ratios.median())
@@ -94,7 +94,7 @@ impl Tables {
         }
     }
 
-    /// A table for each measure.
+    /// Prints a table for each measure.
     pub fn print(&self, log: &mut Log) {
         for ((shape, part), rows) in &self.0 {
             let title = shape.parts()[*part];

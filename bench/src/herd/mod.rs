@@ -1,10 +1,10 @@
-//! What bench-herd is made of.
+//! The parts of bench-herd.
 //!
 //! | module | job |
 //! |---|---|
 //! | [`timed`] | how long the real allocator holds its lock for a chunk |
 //! | [`rows`] | the machines and schedules that are compared |
-//! | [`table`] | runs them, and prints what came of it |
+//! | [`table`] | runs them, and prints the results |
 //! | [`sensitivity`] | the same with other assumptions |
 
 pub mod rows;

@@ -4,22 +4,22 @@ use isotherm_frames::housekeep::schedule::{Aligned, Even, Proposed, Skewed};
 use isotherm_frames::housekeep::{Interval, Schedule, Seat, Spread};
 use isotherm_sim::cpus::{Begin, Deferral, Herd, Plug, Seating, Shepherd, Work};
 
-/// Which row; the figures of RESULT are of some of them.
+/// The kind of row. The figures of RESULT come from some of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Which {
-    /// Nothing but the foreground.
+    /// Only the foreground.
     Floor,
-    /// Today's kernel with a fifth of CPUs kicked.
+    /// The current kernel with a fifth of CPUs kicked.
     Kernel20,
     /// The same with half of them.
     Kernel50,
-    /// As `isotherm-frames` does it: phases, the shepherd at phases, deferral; a fifth of CPUs kicked.
+    /// As in `isotherm-frames`: phases, a shepherd that keeps to phases, deferral; a fifth of CPUs kicked.
     Ours,
     /// The same with half of them.
     Ours50,
     /// As `Ours` with odd CPUs offline.
     OursOddOffline,
-    /// To be seen in the table.
+    /// Shown in the table only.
     Other,
 }
 
@@ -32,7 +32,7 @@ pub struct Row {
     pub herd: Herd,
 }
 
-/// Ours but for the shepherd, which kicks at once.
+/// Ours, except that the shepherd kicks at once.
 #[derive(Debug)]
 struct SpreadKickedAtOnce;
 
@@ -42,12 +42,12 @@ impl Schedule for SpreadKickedAtOnce {
     }
 }
 
-/// Today's, at 1000 Hz.
+/// The current kernel's schedule, at 1000 Hz.
 pub const KERNEL: Skewed = Skewed { hz: 1000 };
 
-/// The same, started by the kernel's timer wheel, which keeps a timer at multiples of 8 ticks from 63 ticks ahead on,
-/// of 64 from 504 on, and never early (`kernel/time/timer.c`). What is three ticks apart by the schedule begins
-/// together then, 21 or 22 CPUs at a time.
+/// The same, started by the kernel's timer wheel. The wheel moves a timer that is due in 63 ticks or more to a multiple
+/// of 8 ticks, and one due in 504 or more to a multiple of 64, never earlier (`kernel/time/timer.c`). CPUs that the
+/// schedule puts three ticks apart then start together, 21 or 22 at a time.
 #[derive(Debug)]
 struct OnTheWheel(Skewed);
 
@@ -67,17 +67,17 @@ impl Schedule for OnTheWheel {
 
 const WHEEL: OnTheWheel = OnTheWheel(KERNEL);
 
-/// So many CPUs of which a share is kicked.
+/// `cpus` CPUs, of which a share is kicked.
 pub fn kicked(cpus: u32, share: f64) -> Herd {
     Herd { shepherd: Some(Shepherd::kicking(share)), ..Herd::new(cpus) }
 }
 
-/// The same, putting off what finds the lock taken.
+/// The same, with drains that are deferred if the lock is taken.
 pub fn deferring(herd: Herd) -> Herd {
     Herd { deferral: Some(Deferral::default()), ..herd }
 }
 
-/// All rows, on so many CPUs.
+/// All rows, on this many CPUs.
 pub fn all(cpus: u32) -> Vec<Row> {
     use Which::{Floor, Kernel20, Kernel50, Other, Ours, Ours50, OursOddOffline};
     let plain = || Herd::new(cpus);

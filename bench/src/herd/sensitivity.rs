@@ -1,4 +1,4 @@
-//! What becomes of the comparison when what is assumed is otherwise: one thing at a time, on 72 CPUs.
+//! The comparison under other assumptions: one change at a time, on 72 CPUs.
 
 use super::rows::{KERNEL, deferring, kicked};
 use super::table::PROPOSAL_CPUS;
@@ -9,7 +9,7 @@ use isotherm_frames::housekeep::{Schedule, Spread};
 use isotherm_sim::cpus::{Foreground, Herd, Holds, Latency, Rate, Work};
 use std::ops::Range;
 
-/// What is otherwise.
+/// A changed assumption.
 struct Case {
     name: &'static str,
     kernel: Skewed,
@@ -53,10 +53,10 @@ fn means(herd: &Herd, schedule: &dyn Schedule, holds: &Holds, seeds: Range<u64>)
     Ok(sums.map(|sum| sum / runs))
 }
 
-/// The kernel with 20% kicked, ours, and nothing but the foreground, in each case.
+/// The kernel with 20% kicked, ours, and only the foreground, in each case.
 pub fn print(log: &mut Log, holds: &Holds, seeds: &Range<u64>) -> Result<()> {
     log.line(format!(
-        "\nif it were otherwise: {PROPOSAL_CPUS} CPUs, holds as measured, 20% kicked; means of waited, total ms, max in holds"
+        "\nother assumptions: {PROPOSAL_CPUS} CPUs, measured holds, 20% kicked; means of waited, total ms, max in holds"
     ));
     log.line(format!(
         "{:<34} {:<24} {:<24} {:>6}   {:>6} {:>6}",

@@ -1,4 +1,4 @@
-//! Runs the rows under several seeds, prints medians, and takes the figures of RESULT from them.
+//! Runs the rows under several seeds, prints medians, and computes the figures of RESULT.
 
 use super::rows::{self, Row, Which};
 use anyhow::{Context, Result};
@@ -8,21 +8,21 @@ use isotherm_sim::cpus::{Extent, Holds, Outcome};
 use std::io::{IsTerminal, Write};
 use std::ops::Range;
 
-/// CPUs of the machines that are modelled.
+/// CPUs of the modelled machines.
 pub const SIZES: [u32; 5] = [8, 72, 192, 512, 1024];
-/// That of the proposal, and of RESULT.
+/// CPUs of the proposal, and of RESULT.
 pub const PROPOSAL_CPUS: u32 = 72;
 
-/// How long the lock is held.
+/// Hold times of the lock.
 #[derive(Debug)]
 pub struct Setting {
     pub name: String,
     pub holds: Holds,
-    /// Whether RESULT is of this one.
+    /// Whether RESULT uses this setting.
     pub is_result: bool,
 }
 
-/// A row and what came of it under each seed.
+/// A row and its outcome under each seed.
 struct Ran {
     row: Row,
     outcomes: Vec<Outcome>,
@@ -38,7 +38,7 @@ impl Ran {
         (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max))
     }
 
-    /// Over all seeds.
+    /// The sum over all seeds.
     fn sum(&self, of: impl Fn(&Outcome) -> f64) -> f64 {
         self.outcomes.iter().map(of).sum()
     }
@@ -62,7 +62,7 @@ impl Ran {
         )
     }
 
-    /// Of any CPU under any seed.
+    /// The longest over all CPUs and seeds.
     fn longest_s(&self, of: impl Fn(&Outcome) -> Option<Extent>) -> String {
         match self.outcomes.iter().filter_map(of).map(|extent| extent.longest_ns).max() {
             Some(ns) if self.row.which != Which::Floor => format!("{:.4}", ns as f64 / 1e9),
@@ -79,7 +79,7 @@ fn wait_ms(outcome: &Outcome) -> f64 {
     outcome.all().wait_ns as f64 / 1e6
 }
 
-/// All sizes under one setting.
+/// All sizes in one setting.
 pub fn print(log: &mut Log, setting: &Setting, seeds: &Range<u64>) -> Result<()> {
     for cpus in SIZES {
         log.line(format!("\n{cpus} CPUs, one node; {}", setting.name));
@@ -118,16 +118,16 @@ fn run(cpus: u32, setting: &Setting, seeds: &Range<u64>) -> Result<Vec<Ran>> {
     Ok(ran)
 }
 
-/// One line that the next one takes the place of.
+/// A line that the next one overwrites.
 fn progress(text: &str) {
     let mut stderr = std::io::stderr();
     if stderr.is_terminal() {
-        // Nobody may be looking any more.
+        // An error does not matter: the terminal may be gone.
         let _ = write!(stderr, "\r\x1b[K{text}");
     }
 }
 
-/// What RESULT is made of, and the same of settings that it is not of.
+/// The figures of RESULT, and the same figures for the other settings.
 fn tell(log: &mut Log, setting: &Setting, ran: &[Ran]) -> Result<()> {
     let of = |which| ran.iter().find(|ran| ran.row.which == which).context("a row of each kind");
     let (kernel, kernel50) = (of(Which::Kernel20)?, of(Which::Kernel50)?);

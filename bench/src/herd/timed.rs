@@ -1,41 +1,41 @@
-//! How long the lock is held for a chunk: a zone of `isotherm-frames`, and a set for each CPU of 72 that gives 63
-//! frames back to it, one after the other on one thread.
+//! How long the lock is held for a chunk: a zone of `isotherm-frames`, and a list for each of 72 CPUs that returns 63
+//! frames to it, one list after another on one thread.
 //!
-//! What is timed is [`OwnedSet::drain`] of a set in which 63 frames wait: one hold of the zone's lock, and before it
-//! the taking of the frames out of the set, which costs little and counts as held. The frames are any of those in use,
-//! so that each is a place of its own in the books; the zone has aged, so that what is given back meets free buddies
-//! here and there; and between filling the sets and draining them other memory is read through, since what a set has
-//! kept for a second is in no cache of the processor's any more.
+//! The timed operation is [`OwnedSet::drain`] of a list with 63 frames. It is one hold of the zone's lock. Before it,
+//! the frames are taken out of the list, which costs little and counts as held. The frames are random ones of those in
+//! use, so that each has a different place in the metadata. The zone has aged, so that some freed frames find free
+//! buddies. Between filling and draining the lists, other memory is read, since frames that a list has held for a
+//! second are no longer in a cache of the processor.
 //!
-//! Holds during which the thread had to leave its CPU are left out, and so are those beyond 20 times the median:
-//! interrupts and a host that takes the CPU away, which come to one hold of some thousands here and to none in a kernel,
-//! whose zone lock is held with interrupts off. How many is told, and the longest.
+//! Holds during which the thread was preempted are omitted, and so are those longer than 20 times the median. These are
+//! interrupts, and a host that takes the CPU away. They affect one hold in some thousands here and none in a kernel,
+//! which holds the zone lock with interrupts disabled. The number of omitted holds and the longest are reported.
 
 use anyhow::{Result, ensure};
 use isotherm_bench::Log;
 use isotherm_bench::own_thread::involuntary_switches;
-use isotherm_frames::tune::Marks;
+use isotherm_frames::tune::PcpLimits;
 use isotherm_frames::{FrameNo, FrameRange, Front, Metadata, MigrateType, Order, OwnedSet, Zone, ZoneConfig};
 use isotherm_rng::Rng;
 use isotherm_sim::cpus::Holds;
 use std::hint::black_box;
 use std::time::Instant;
 
-/// 8 GiB: books of 19 MB.
+/// 8 GiB, with 19 MB of metadata.
 const FRAMES: u64 = 2 << 20;
 /// A batch.
 const CHUNK: usize = 63;
 const CPUS: usize = 72;
 const ROUNDS: usize = 80;
-/// Words that are read through between filling and draining: 64 MiB.
+/// Words read between filling and draining: 64 MiB.
 const OTHER_MEMORY: usize = 8 << 20;
-/// Of the median: what takes longer was interrupted.
+/// Multiple of the median from which a hold counts as interrupted.
 const INTERRUPTED: u32 = 20;
 
-/// What came of timing.
+/// The measured hold times.
 struct Samples {
     ns: Vec<u32>,
-    /// Left out as the thread had to leave its CPU.
+    /// Number of holds that are omitted because the thread was preempted.
     switched: usize,
 }
 
@@ -43,21 +43,21 @@ fn elapsed_ns(since: Instant) -> u32 {
     u32::try_from(since.elapsed().as_nanos()).unwrap_or(u32::MAX)
 }
 
-/// What timing itself takes: the median of many.
+/// The time that timing itself takes: the median of many.
 fn timer_ns() -> u32 {
     let mut ns: Vec<u32> = (0..10_001).map(|_| elapsed_ns(Instant::now())).collect();
     ns.sort_unstable();
     ns[ns.len() / 2]
 }
 
-/// Any of them, which is no longer in the list then.
+/// Removes a random frame from the list.
 fn take_any(frames: &mut Vec<FrameNo>, rng: &mut Rng) -> FrameNo {
     let at = usize::try_from(rng.below(frames.len() as u64)).unwrap_or(0);
     frames.swap_remove(at)
 }
 
-/// Single frames until seven eighths of the zone are in use, of which three eighths go back, any of them: what is free
-/// is in blocks of all sizes, mostly small ones.
+/// Takes single frames until seven eighths of the zone are in use, and frees three eighths at random. The free memory
+/// is then in blocks of all sizes, mostly small ones.
 fn age(zone: &Zone<'_>, rng: &mut Rng) -> Result<Vec<FrameNo>> {
     let mut used = vec![FrameNo(0); usize::try_from(FRAMES / 8 * 7)?];
     ensure!(zone.alloc_bulk(Order::FRAME, MigrateType::Movable, &mut used) == used.len(), "a new zone has its frames");
@@ -74,10 +74,10 @@ fn samples(seed: u64, cold: bool) -> Result<Samples> {
     zone.add(config.span, MigrateType::Movable)?;
     let mut rng = Rng::new(seed);
     let mut used = age(&zone, &mut rng)?;
-    let marks = Marks::for_zone(FRAMES, 0, u32::try_from(CPUS)?, None);
-    let mut memory = vec![vec![0; OwnedSet::metadata_bytes(marks)]; CPUS];
+    let limits = PcpLimits::for_zone(FRAMES, 0, u32::try_from(CPUS)?, None);
+    let mut memory = vec![vec![0; OwnedSet::metadata_bytes(limits)]; CPUS];
     let sets: Result<Vec<OwnedSet<'_, '_>>, _> =
-        memory.iter_mut().map(|memory| OwnedSet::new(&zone, marks, Metadata::zeroed(memory))).collect();
+        memory.iter_mut().map(|memory| OwnedSet::new(&zone, limits, Metadata::zeroed(memory))).collect();
     let mut sets = sets?;
     let other = vec![1_u64; OTHER_MEMORY];
     let (timer_ns, mut ns, mut switched) = (timer_ns(), Vec::new(), 0);
@@ -96,7 +96,7 @@ fn samples(seed: u64, cold: bool) -> Result<Samples> {
             let began = Instant::now();
             let drained = set.drain();
             let took_ns = elapsed_ns(began).saturating_sub(timer_ns);
-            ensure!(drained == CHUNK as u64, "a set had {drained} frames, and {CHUNK} were put into it");
+            ensure!(drained == CHUNK as u64, "a list had {drained} frames, and {CHUNK} were put into it");
             if involuntary_switches() == switches {
                 ns.push(took_ns);
             } else {
@@ -109,7 +109,7 @@ fn samples(seed: u64, cold: bool) -> Result<Samples> {
     Ok(Samples { ns, switched })
 }
 
-/// Times holds, and tells about them.
+/// Measures hold times, and prints a summary.
 pub fn holds(log: &mut Log, seed: u64) -> Result<Holds> {
     let warm = Holds::samples(samples(seed, false)?.ns)?;
     let Samples { mut ns, switched } = samples(seed, true)?;
@@ -120,7 +120,7 @@ pub fn holds(log: &mut Log, seed: u64) -> Result<Holds> {
     let interrupted = before - ns.len();
     let holds = Holds::samples(ns)?;
     log.line(format!(
-        "holds as measured: {CHUNK} frames given back to an aged zone of {} GiB by {CPUS} sets in turn, other memory read in \
+        "measured holds: {CHUNK} frames returned to an aged zone of {} GiB by {CPUS} lists in turn, other memory read in \
          between",
         FRAMES >> 18
     ));
@@ -133,7 +133,7 @@ pub fn holds(log: &mut Log, seed: u64) -> Result<Holds> {
         warm.median_ns(),
     ));
     log.line(format!(
-        "  left out: {switched} with a switch of context, {interrupted} longer than {INTERRUPTED} medians (the longest {} ns)",
+        "  omitted: {switched} with a context switch, {interrupted} longer than {INTERRUPTED} medians (the longest {} ns)",
         all.percentile_ns(100)
     ));
     Ok(holds)

@@ -1,4 +1,4 @@
-//! The daemon, `isotherm run`, which hints for one of the servers.
+//! The daemon, `isotherm run`, which gives hints for one of the servers.
 
 use super::program::Program;
 use super::slice::Cpu;
@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The daemon that hints for one server.
+/// The daemon for one server.
 pub struct Hints {
     program: Program,
     isotherm: PathBuf,
@@ -15,7 +15,7 @@ pub struct Hints {
     pid: u32,
 }
 
-/// What the daemon says of itself.
+/// The status that the daemon reports.
 pub struct HintsStatus {
     pub collapsed: u64,
     pub paused: Option<String>,
@@ -24,7 +24,7 @@ pub struct HintsStatus {
 
 impl Hints {
     pub fn start(pid: u32, dir: &Path) -> Result<Hints> {
-        let own = std::env::current_exe().context("look for isotherm next to this program")?;
+        let own = std::env::current_exe().context("find isotherm next to this program")?;
         let (isotherm, socket) = (own.with_file_name("isotherm"), dir.join("socket"));
         let mut command = Command::new(&isotherm);
         command.args(["run", "-p", &pid.to_string(), "--no-children", "--socket"]).arg(&socket);

@@ -1,11 +1,13 @@
-//! A load generator for Redis: ten connections, pipelines of 32 commands, GET and SET in turn, Gaussian keys, 1 KiB values.
+//! A load generator for Redis: ten connections, pipelines of 32 commands, alternating GET and SET, Gaussian keys, 1 KiB
+//! values.
 //!
-//! `bench-redis` drives it; it speaks the Redis protocol itself and needs nothing but `isotherm_heat::Rng`. Ours and not
-//! `memtier_benchmark`, which Debian does not package, and not `redis-benchmark`, which knows no Gaussian keys: whether huge
-//! pages help depends on which memory is hot. One thread: it needs a fraction of a core where the server needs a whole one, so
-//! on two cores the server is what there is too little of. Each connection has one batch under way. They are served in turn,
-//! with blocking reads: the server works on nine batches while the tenth is read, and answers in order of arrival, so waiting
-//! for the oldest wastes nothing and needs no `epoll`. A batch is a template in which only the digits of the keys are replaced.
+//! `bench-redis` drives it. It implements the Redis protocol itself and needs only `isotherm_heat::Rng`. It replaces
+//! `memtier_benchmark`, which Debian does not package, and `redis-benchmark`, which has no Gaussian keys: whether huge
+//! pages help depends on which memory is hot. It has one thread. The generator needs a fraction of a core and the
+//! server needs a whole one, so on two cores the server is the bottleneck. Each connection has one batch in flight. The
+//! connections are served in turn, with blocking reads: the server works on nine batches while the tenth is read, and
+//! answers in order of arrival. So waiting for the oldest batch loses nothing and needs no `epoll`. A batch is a
+//! template in which only the digits of the keys are replaced.
 
 use anyhow::{Context, Result, bail, ensure};
 use isotherm_heat::Rng;
@@ -15,33 +17,34 @@ use std::time::{Duration, Instant};
 
 /// Connections to a server.
 pub const CONNECTIONS: usize = 10;
-/// Commands of a batch, sent at once.
+/// Commands in a batch, sent at once.
 pub const PIPELINE: usize = 32;
 /// Bytes of every value.
 pub const VALUE_BYTES: usize = 1024;
 
 /// Digits of a key.
 const DIGITS: usize = 8;
-/// A server that says nothing for so long has hung. Forking for a BGSAVE takes a tenth of a second.
+/// A server that does not answer for this long has hung. Forking for a BGSAVE takes a tenth of a second.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Larger than the answers to a batch, so that one call mostly reads all there is.
+/// Larger than the answers to a batch, so that one call usually reads everything available.
 const READ_BYTES: usize = 64 << 10;
-/// Longest line of an answer: an error text, at the most.
+/// Longest line of an answer, which is an error text.
 const LONGEST_LINE: usize = 4 << 10;
 
-/// Normally distributed keys, by Box and Muller's transform.
+/// Normally distributed keys, by the Box-Muller transform.
 #[derive(Debug)]
 pub struct Gaussian {
     rng: Rng,
     mean: f64,
     deviation: f64,
     keys: u32,
-    /// The transform makes two numbers at a time.
+    /// The transform produces two numbers at a time.
     spare: Option<f64>,
 }
 
 impl Gaussian {
-    /// Around two thirds of the key range, with a twentieth of it as deviation: of 3,000,000 keys, 2,000,000 and 150,000.
+    /// Centred on two thirds of the key range, with a twentieth of it as standard deviation: for 3,000,000 keys,
+    /// 2,000,000 and 150,000.
     pub fn new(seed: u64, keys: u32) -> Gaussian {
         let range = f64::from(keys);
         Gaussian { rng: Rng::new(seed), mean: range * 2.0 / 3.0, deviation: range / 20.0, keys, spare: None }
@@ -54,7 +57,7 @@ impl Gaussian {
         key.round().clamp(0.0, f64::from(self.keys - 1)) as u32
     }
 
-    /// A number of mean 0 and deviation 1.
+    /// A number with mean 0 and standard deviation 1.
     fn standard(&mut self) -> f64 {
         if let Some(spare) = self.spare.take() {
             return spare;
@@ -65,30 +68,31 @@ impl Gaussian {
         radius * cos
     }
 
-    /// Above 0, of which there is no logarithm, and at most 1.
+    /// Above 0, which has no logarithm, and at most 1.
     fn uniform(&mut self) -> f64 {
         ((self.rng.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64
     }
 }
 
-/// What was answered.
+/// Counts of answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Answers, of any kind.
     pub replies: usize,
-    /// Keys that were asked for and not there.
+    /// Requested keys that do not exist.
     pub misses: usize,
     /// Bytes of the values.
     pub value_bytes: usize,
 }
 
-/// Reads the server's answers from pieces of any length. Values are counted and not kept; an error of the server is an error.
+/// Reads the server's answers from pieces of any length. Values are counted and not stored. An error of the server is
+/// an error.
 #[derive(Debug, Default)]
 pub struct Replies {
     tally: Tally,
-    /// The part of a line that has come so far.
+    /// The part of a line received so far.
     line: Vec<u8>,
-    /// Bytes of a value, with the line end after it, that are still to come.
+    /// Bytes of a value still to come, with the line end after it.
     body_left: usize,
 }
 
@@ -101,7 +105,7 @@ impl Replies {
         Ok(())
     }
 
-    /// What has been answered since the last call.
+    /// The counts since the last call.
     pub fn take(&mut self) -> Tally {
         std::mem::take(&mut self.tally)
     }
@@ -123,7 +127,7 @@ impl Replies {
         if end.is_some() {
             let line = std::mem::take(&mut self.line);
             let read = self.whole_line(&line);
-            // The buffer is kept: a load reads hundreds of thousands of lines a second.
+            // The buffer is reused: a load reads hundreds of thousands of lines a second.
             self.line = line;
             self.line.clear();
             read?;
@@ -152,28 +156,28 @@ impl Replies {
     }
 }
 
-/// The beginning, for messages.
+/// The first bytes, for messages.
 fn first(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).into_owned()
 }
 
-/// Commands ready to be sent but for their keys.
+/// Commands that are ready to send except for their keys.
 #[derive(Debug)]
 struct Batch {
     bytes: Vec<u8>,
-    /// Where the digits of each key begin.
+    /// Position of the digits of each key.
     keys: Vec<usize>,
-    /// Bytes of values that the answers have to hold.
+    /// Bytes of values that the answers have to contain.
     asked_bytes: usize,
 }
 
 impl Batch {
-    /// GET and SET in turn.
+    /// Alternating GET and SET.
     fn mixed(values: &mut Rng) -> Batch {
         Batch::new(values, |i| i % 2 == 1)
     }
 
-    /// SET only.
+    /// Only SET.
     fn filling(values: &mut Rng) -> Batch {
         Batch::new(values, |_| true)
     }
@@ -195,7 +199,7 @@ impl Batch {
         batch
     }
 
-    /// Random, as a dump compresses values and those of one letter would be gone.
+    /// Random bytes, because a dump compresses values, and repeated letters would almost vanish.
     fn value(&mut self, values: &mut Rng) {
         self.bytes.extend_from_slice(format!("${VALUE_BYTES}\r\n").as_bytes());
         for _ in 0..VALUE_BYTES / 8 {
@@ -215,12 +219,12 @@ impl Batch {
     }
 }
 
-/// What one run of a load came to.
+/// The result of one run of a load.
 #[derive(Debug, Default)]
 pub struct Run {
     /// Commands answered.
     pub operations: u64,
-    /// From sending a batch to having read its last answer, for each batch, in the order of their answers.
+    /// Time from sending a batch to reading its last answer, for each batch, in the order of their answers.
     pub batch_ns: Vec<u64>,
 }
 
@@ -229,7 +233,7 @@ pub struct Run {
 pub struct Load {
     connections: Vec<Connection>,
     keys: u32,
-    /// For all connections in turn.
+    /// Used by all connections in turn.
     buffer: Vec<u8>,
 }
 
@@ -273,14 +277,14 @@ impl Connection {
 }
 
 impl Load {
-    /// Connects to a server that is to hold so many keys.
+    /// Connects to a server that will hold this many keys.
     pub fn connect(port: u16, keys: u32) -> Result<Load> {
         ensure!(0 < keys && keys < 10_u32.pow(8), "{keys} keys do not fit {DIGITS} digits");
         let connections = (0..CONNECTIONS).map(|_| Connection::open(port)).collect::<Result<_>>()?;
         Ok(Load { connections, keys, buffer: vec![0; READ_BYTES] })
     }
 
-    /// Sets every key, in order, and tells how many are set from time to time.
+    /// Sets every key, in order, and calls `tell` with the number of keys set from time to time.
     pub fn fill(&mut self, seed: u64, mut tell: impl FnMut(u32)) -> Result<Run> {
         let (mut next, last) = (0, self.keys - 1);
         let batch = Batch::filling(&mut Rng::new(seed));
@@ -288,7 +292,7 @@ impl Load {
             if next > last {
                 return false;
             }
-            // The last batch sets the last key again if it is not full.
+            // A last batch that is not full sets the last key again.
             batch.set_keys(|| {
                 next += 1;
                 (next - 1).min(last)
@@ -298,7 +302,7 @@ impl Load {
         })
     }
 
-    /// Asks for keys and sets keys for so long. The same seed makes the same commands.
+    /// Gets and sets keys for this long. The same seed makes the same commands.
     pub fn run(&mut self, seed: u64, length: Duration) -> Result<Run> {
         let mut gaussian = Gaussian::new(seed, self.keys);
         let batch = Batch::mixed(&mut Rng::new(!seed));
@@ -309,7 +313,7 @@ impl Load {
         })
     }
 
-    /// Sends batches on all connections in turn for as long as `prepare` says so, then waits for the last answers.
+    /// Sends batches on all connections in turn while `prepare` returns true. Then waits for the last answers.
     fn pump(&mut self, mut batch: Batch, mut prepare: impl FnMut(&mut Batch, Instant) -> bool) -> Result<Run> {
         let mut run = Run::default();
         let (mut sending, mut under_way) = (true, 0);
@@ -333,7 +337,7 @@ impl Load {
     }
 }
 
-/// One command of a few words, on a connection of its own; the answer as it came, with its marks.
+/// Sends one command of a few words, on a separate connection. Returns the raw answer, with its protocol marks.
 pub fn ask(port: u16, words: &str) -> Result<String> {
     let mut connection = Connection::open(port)?;
     let asking = || format!("ask the server {words:?}");

@@ -1,16 +1,16 @@
-//! What bench-redis is made of.
+//! The parts of bench-redis.
 //!
 //! | module | job |
 //! |---|---|
-//! | [`plan`] | what to do, by the arguments |
+//! | [`plan`] | what to do, from the arguments |
 //! | [`load`] | the load generator: speaks to a server |
 //! | [`program`] | programs that are started and ended |
-//! | [`slice`] | what a server did in a stretch of load, and its CPU time |
+//! | [`mod@slice`] | the work of a server in a stretch of load, and its CPU time |
 //! | [`server`] | a Redis server |
 //! | [`hints`] | the daemon |
-//! | [`pairs`] | slices of both servers in turn |
+//! | [`pairs`] | alternating slices of both servers |
 //! | [`saving`] | the same while they save |
-//! | [`table`] | what came of it |
+//! | [`table`] | the results |
 
 pub mod hints;
 pub mod load;

@@ -1,4 +1,4 @@
-//! Slices of both servers in turn: until the daemon is done, and then those that are compared.
+//! Alternating slices of both servers: first until the daemon is done, and then those that are compared.
 
 use super::hints::Hints;
 use super::plan::{Plan, WARM_UP_SEED};
@@ -9,15 +9,16 @@ use std::time::{Duration, Instant};
 
 /// The longest warm-up when there is no daemon.
 const UNHINTED_WARM_UP: Duration = Duration::from_secs(20);
-/// The daemon is done when it has collapsed nothing for so long.
+/// The daemon is done when it has collapsed nothing for this long.
 const SETTLED: Duration = Duration::from_secs(10);
 
-/// Loads both servers in turn until the daemon has found what there is to collapse, or time is up. Says which.
+/// Loads both servers in alternation until the daemon has collapsed everything worthwhile, or the time is up. Returns
+/// which.
 pub fn warm_up(plan: &Plan, servers: &mut [Server; 2], hints: Option<&Hints>) -> Result<String> {
     let began = Instant::now();
     let (mut collapsed, mut since) = (0, began);
     let mut seed = WARM_UP_SEED;
-    // Without a daemon there is nothing to wait for but for values to have moved about.
+    // Without a daemon, the warm-up only has to wait until values have moved about.
     let longest = if hints.is_some() { plan.warm_up } else { plan.warm_up.min(UNHINTED_WARM_UP) };
     while began.elapsed() < longest {
         seed += 1;
@@ -29,7 +30,7 @@ pub fn warm_up(plan: &Plan, servers: &mut [Server; 2], hints: Option<&Hints>) ->
         if now != collapsed {
             (collapsed, since) = (now, Instant::now());
         } else if collapsed > 0 && since.elapsed() >= SETTLED {
-            // More than none: the first looks take a while, in which nothing is collapsed either.
+            // More than zero: the first access checks take a while, in which nothing is collapsed either.
             break;
         }
     }
@@ -43,7 +44,7 @@ pub fn warm_up(plan: &Plan, servers: &mut [Server; 2], hints: Option<&Hints>) ->
     })
 }
 
-/// Slices of A and B, which begin in turn, so that what changes steadily does not favour one.
+/// Slices of A and B. They alternate in who begins, so that a steady drift does not favour one.
 pub fn measure_pairs(plan: &Plan, servers: &mut [Server; 2], seed: u64) -> Result<Vec<[Slice; 2]>> {
     let [a, b] = servers;
     let mut pairs = Vec::new();

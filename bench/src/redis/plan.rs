@@ -1,4 +1,5 @@
-//! What to do, by the arguments: how many keys, how long, with hints or without. Also the seeds, which are the same for all runs.
+//! What to do, from the arguments: how many keys, how long, with hints or without. Also the seeds, which are the same
+//! for all runs.
 
 use super::load::{CONNECTIONS, PIPELINE, VALUE_BYTES};
 use anyhow::{Context, Result, bail, ensure};
@@ -6,24 +7,24 @@ use isotherm_units::Bytes;
 use std::fs;
 use std::time::Duration;
 
-/// Seeds of the commands, one after another from each of these on.
+/// First seeds of the commands. Each stretch of load uses the next seed.
 pub const FILL_SEED: u64 = 1_000;
 pub const WARM_UP_SEED: u64 = 2_000;
 pub const BEFORE_SEED: u64 = 3_000;
 pub const PAIR_SEED: u64 = 3_500;
 pub const SAVE_SEED: u64 = 4_000;
 
-/// What a server needs for a key: the value in jemalloc's class of 1,280 bytes, key, object, entry, bucket.
+/// Memory of a server per key: the value in jemalloc's class of 1,280 bytes, key, object, entry, bucket.
 pub const BYTES_A_KEY: u64 = 1_400;
 
-/// What to do, by the arguments.
+/// What to do, from the arguments.
 pub struct Plan {
     pub keys: u32,
     pub slice: Duration,
     pub pairs: usize,
-    /// How long a server is loaded while it saves: a save of 3 GB outlasts a slice by far.
+    /// How long a server is loaded while it saves: a save of 3 GB takes far longer than a slice.
     pub save: Duration,
-    /// The longest that the warm-up may take.
+    /// Maximum length of the warm-up.
     pub warm_up: Duration,
     pub hints: bool,
     quick: bool,
@@ -54,7 +55,7 @@ impl Plan {
         Ok(if quick { short } else { full })
     }
 
-    /// Each kind of run by a name of its own, so that none is kept in place of another.
+    /// Each kind of run has its own name, so that no result overwrites another.
     pub fn name(&self) -> &'static str {
         match (self.quick, self.hints) {
             (false, true) => "bench-redis",
@@ -79,7 +80,7 @@ impl Plan {
         )
     }
 
-    /// Two servers, of which one forks and has nearly all of its memory copied, and some air.
+    /// Room for two servers, of which one forks and has nearly all of its memory copied, and a reserve.
     pub fn check_memory(&self) -> Result<()> {
         let needed = Bytes(u64::from(self.keys) * BYTES_A_KEY * 3 + (1 << 30));
         let text = fs::read_to_string("/proc/meminfo").context("read /proc/meminfo")?;

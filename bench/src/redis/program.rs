@@ -1,4 +1,4 @@
-//! Programs that are started and ended: all of their output goes to files, in a directory that goes with them.
+//! Programs that are started and ended. All their output goes to files in a directory that is deleted with them.
 
 use anyhow::{Context, Result, bail, ensure};
 use isotherm_sys::signal;
@@ -8,16 +8,17 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// A program that was started has to answer, and one that was told to end has to be gone, in this time.
+/// A started program has to answer within this time, and a terminated one has to exit.
 const PROMPT: Duration = Duration::from_secs(15);
 
-/// A directory for all that the programs write; gone with this.
+/// A directory for all output of the programs. Deleted when this value is dropped.
 pub struct Dir(pub PathBuf);
 
 impl Dir {
     pub fn new() -> Result<Dir> {
         let path = std::env::temp_dir().join(format!("isotherm-bench-redis-{}", std::process::id()));
-        // Not with its parents and not if it is there: whoever waits for us there is not followed.
+        // Neither creates parents nor accepts an existing directory, so that a link placed there by another user is not
+        // followed.
         fs::create_dir(&path).with_context(|| format!("create {}", path.display()))?;
         Ok(Dir(path))
     }
@@ -29,7 +30,7 @@ impl Drop for Dir {
     }
 }
 
-/// Waits until `done`, and says whether it was before the time was up.
+/// Waits until `done` returns true. Returns false if the time was up first.
 pub fn until(time: Duration, mut done: impl FnMut() -> Result<bool>) -> Result<bool> {
     let end = Instant::now() + time;
     while !done()? {
@@ -41,7 +42,7 @@ pub fn until(time: Duration, mut done: impl FnMut() -> Result<bool>) -> Result<b
     Ok(true)
 }
 
-/// A program of which all output goes to a file; ended with this.
+/// A program whose output goes to a file. It ends when this value is dropped.
 pub struct Program {
     process: Child,
     log: PathBuf,
@@ -85,7 +86,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // Asked first: the daemon has things to undo in others, and Redis to end a child that saves.
+        // SIGTERM first: the daemon has to undo changes in other processes, and Redis has to end a child that saves.
         let _ = signal::terminate(self.pid());
         let ended = until(PROMPT, || Ok(self.process.try_wait()?.is_some()));
         if !matches!(ended, Ok(true)) {

@@ -1,4 +1,4 @@
-//! The servers while a child of theirs saves, in turn A B B A.
+//! The servers while one of their children saves, in the order A B B A.
 
 use super::hints::Hints;
 use super::plan::{BYTES_A_KEY, Plan, SAVE_SEED};
@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Latency while a child of the server saves, and whether the daemon keeps its hands off.
+/// Measures latency while a child of the server saves, and whether the daemon pauses.
 pub fn while_saving(plan: &Plan, log: &mut Log, servers: &mut [Server; 2], hints: Option<&Hints>) -> Result<()> {
     let needed = Bytes(u64::from(plan.keys) * BYTES_A_KEY * 3 / 2);
     let free = free_space(&servers[0].dir)?;
     if free < needed {
-        log.line(format!("BGSAVE: left out, as a dump takes {needed} and {free} are free in the temporary directory"));
+        log.line(format!("BGSAVE: skipped: a dump needs {needed}, and {free} are free in the temporary directory"));
         return Ok(());
     }
     let (mut batch_ns, mut paused, mut size) = ([Vec::new(), Vec::new()], None, Bytes(0));
@@ -30,7 +30,7 @@ pub fn while_saving(plan: &Plan, log: &mut Log, servers: &mut [Server; 2], hints
             server.slice(seed, plan.save)
         })?;
         batch_ns[index].extend(slice.batch_ns);
-        // A pause while A saves is none of ours: the daemon does not know A.
+        // A pause while A saves is not counted: the daemon does not monitor A.
         if index == 1 {
             paused = paused.or(pause);
         }
@@ -53,7 +53,8 @@ pub fn while_saving(plan: &Plan, log: &mut Log, servers: &mut [Server; 2], hints
     Ok(())
 }
 
-/// Does `what`, and asks the daemon meanwhile, for a save may be over before `what` is. Returns why it was paused, if it was.
+/// Runs `what`, and polls the daemon meanwhile, because a save may end before `what` does. Returns why the daemon was
+/// paused, if it was.
 fn while_asking_for_pause<T>(hints: Option<&Hints>, what: impl FnOnce() -> Result<T>) -> Result<(T, Option<String>)> {
     let Some(hints) = hints else { return Ok((what()?, None)) };
     let done = AtomicBool::new(false);
@@ -61,7 +62,7 @@ fn while_asking_for_pause<T>(hints: Option<&Hints>, what: impl FnOnce() -> Resul
         let asking = scope.spawn(|| {
             let mut paused = None;
             let end = Instant::now() + SAVED_WITHIN;
-            // To its end even if paused, so that A and B are asked as often.
+            // Continues to the end even if paused, so that A and B are polled equally often.
             while !done.load(Ordering::Relaxed) && Instant::now() < end {
                 paused = paused.or(hints.status()?.paused);
                 sleep(Duration::from_millis(500));
@@ -75,7 +76,7 @@ fn while_asking_for_pause<T>(hints: Option<&Hints>, what: impl FnOnce() -> Resul
     })
 }
 
-/// What `df` says, as the standard library does not.
+/// The free space that `df` reports, because the standard library does not offer it.
 fn free_space(dir: &Path) -> Result<Bytes> {
     let output = Command::new("df").args(["--output=avail", "-B1"]).arg(dir).output().context("run df")?;
     let text = String::from_utf8_lossy(&output.stdout);

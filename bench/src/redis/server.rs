@@ -1,4 +1,4 @@
-//! A Redis server: started, filled, loaded for a slice of time, told to save.
+//! A Redis server: starts it, fills it, loads it for a slice of time, and makes it save.
 
 use super::load::{Load, ask};
 use super::plan::FILL_SEED;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// 3 GB to a slow disk.
+/// Enough for 3 GB to a slow disk.
 pub const SAVED_WITHIN: Duration = Duration::from_secs(300);
 
 /// A Redis server and the connections to it.
@@ -28,7 +28,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// On a free port of this machine only, and with nothing on disk unless asked.
+    /// Starts one on a free port of this machine only. It writes nothing to disk unless asked to save.
     pub fn start(name: &'static str, dir: &Path, keys: u32) -> Result<Server> {
         let dir = dir.join(name);
         fs::create_dir(&dir).with_context(|| format!("create {}", dir.display()))?;
@@ -58,7 +58,7 @@ impl Server {
         Ok(Slice { operations: run.operations as f64, took, cpu: after.since(before), generator_ns, batch_ns })
     }
 
-    /// Begins to save in a child.
+    /// Starts to save in a child.
     pub fn save(&self) -> Result<()> {
         let answer = ask(self.port, "BGSAVE")?;
         ensure!(
@@ -75,12 +75,12 @@ impl Server {
         Ok(info.contains("rdb_bgsave_in_progress:1"))
     }
 
-    /// Waits for the end of a save, and returns the size of the dump, which is deleted.
+    /// Waits for the end of a save, deletes the dump, and returns its size.
     pub fn saved(&self) -> Result<Bytes> {
         let ended = until(SAVED_WITHIN, || Ok(!self.is_saving()?))?;
         ensure!(ended, "a BGSAVE is not done after {SAVED_WITHIN:?}");
         let dump = self.dir.join("dump.rdb");
-        let size = fs::metadata(&dump).with_context(|| format!("look for {}", dump.display()))?.len();
+        let size = fs::metadata(&dump).with_context(|| format!("find {}", dump.display()))?.len();
         fs::remove_file(&dump).with_context(|| format!("delete {}", dump.display()))?;
         Ok(Bytes(size))
     }
@@ -88,11 +88,11 @@ impl Server {
 
 /// A port that was free a moment ago.
 fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("look for a free port")?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("find a free port")?;
     Ok(listener.local_addr().context("look for a free port")?.port())
 }
 
-/// What the server calls itself.
+/// The version that the server reports.
 pub fn version() -> Result<String> {
     let output = Command::new("redis-server").arg("--version").output().context("ask redis-server for its version")?;
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
@@ -101,10 +101,10 @@ pub fn version() -> Result<String> {
 pub fn fill(servers: &mut [Server; 2], keys: u32) -> Result<()> {
     let terminal = std::io::stderr().is_terminal();
     for server in servers {
-        let (name, mut told) = (server.name, 0);
+        let (name, mut reported) = (server.name, 0);
         let tell = |set: u32| {
-            if terminal && (set >= told + 100_000 || set == keys) {
-                told = set;
+            if terminal && (set >= reported + 100_000 || set == keys) {
+                reported = set;
                 eprint!("\rfilling server {name}: {set} of {keys} keys");
             }
         };

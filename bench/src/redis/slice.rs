@@ -1,22 +1,22 @@
-//! What a server did in a stretch of load, and the CPU time that it took.
+//! The work of a server in a stretch of load, and its CPU time.
 
 use anyhow::{Context, Result};
 use isotherm_sys::proc::Proc;
 use std::fs;
 use std::time::Duration;
 
-/// What `/proc/PID/stat` counts in: `USER_HZ` is 100 on every machine that this runs on.
+/// The unit of `/proc/PID/stat`: `USER_HZ` is 100 on every machine that this runs on.
 const TICK_NS: u64 = 10_000_000;
 
 /// CPU time that a process has used.
 #[derive(Clone, Copy)]
 pub struct Cpu {
-    /// To the nanosecond if the kernel says so; else the sum of the others.
+    /// In nanoseconds if the kernel reports it; otherwise the sum of user and system time.
     pub total_ns: f64,
-    /// By the tick, and mostly sampled by the kernel: of 3 s, right to a few percent.
+    /// In ticks, and in most cases sampled by the kernel: for 3 s, accurate to a few percent.
     pub user_ns: f64,
     pub system_ns: f64,
-    /// For which it could have run, had there been a core for it; 0 if the kernel does not say.
+    /// Time for which it was runnable but had no core; 0 if the kernel does not report it.
     pub waited_ns: f64,
 }
 
@@ -39,8 +39,8 @@ impl Cpu {
     }
 }
 
-/// For how long all threads have run, and waited for a core, where the kernel keeps that (`CONFIG_SCHED_INFO`). Neither Redis nor
-/// the daemon ends threads on the way, whose time would be lost.
+/// Time for which all threads have run, and waited for a core, if the kernel records that (`CONFIG_SCHED_INFO`). The
+/// time of threads that have ended would be lost, but neither Redis nor the daemon ends threads while it runs.
 fn schedstat(pid: u32) -> Option<(f64, f64)> {
     let (mut run, mut waited) = (0.0, 0.0);
     for thread in fs::read_dir(Proc::default().path(pid, "task")).ok()? {
@@ -52,7 +52,7 @@ fn schedstat(pid: u32) -> Option<(f64, f64)> {
     Some((run, waited))
 }
 
-/// What one server did in one stretch of load.
+/// The work of one server in one stretch of load.
 pub struct Slice {
     pub operations: f64,
     pub took: Duration,
@@ -84,13 +84,13 @@ impl Slice {
         self.operations / self.took.as_secs_f64()
     }
 
-    /// What percentage of the slice a time is.
+    /// A time as a percentage of the slice.
     pub fn percent(&self, ns: f64) -> f64 {
         100.0 * ns / self.took.as_nanos() as f64
     }
 }
 
-/// The value that so many of 1,000 are at or below.
+/// The value that `per_mille` of 1,000 values do not exceed.
 pub fn milliseconds(sorted_ns: &[u64], per_mille: usize) -> f64 {
     sorted_ns.get(sorted_ns.len().saturating_sub(1) * per_mille / 1000).map_or(f64::NAN, |ns| *ns as f64 / 1e6)
 }

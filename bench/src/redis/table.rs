@@ -1,4 +1,4 @@
-//! What came of it, in lines and figures of RESULT.
+//! The results, as lines and as figures of RESULT.
 
 use super::hints::Hints;
 use super::server::{Server, resident};
@@ -10,7 +10,8 @@ use isotherm_units::{Bytes, PAGE_SIZE};
 use std::time::Duration;
 
 pub fn report_pairs(log: &mut Log, equal: &[[Slice; 2]], pairs: &[[Slice; 2]]) {
-    // A server that is neither busy nor waiting for a core waits for the generator; if it waits for a core, there are neighbours.
+    // A server that is neither busy nor waiting for a core waits for the generator. If it waits for a core, other
+    // programs use the cores.
     log.line(format!(
         "\nmedians of slices; busy, waiting for a core, generator busy: % of the time; CPU of the server in ns an operation\n\
          {:>6} {:>9} {:>6} {:>8} {:>10} {:>8} {:>8} {:>8}  batch ms: {:>6} {:>6} {:>6}",
@@ -50,8 +51,8 @@ pub fn report_pairs(log: &mut Log, equal: &[[Slice; 2]], pairs: &[[Slice; 2]]) {
     log.result("p99_ratio", median(&p99));
 }
 
-/// Percent of A's cost for each operation that B saves: the median over pairs, which is returned; beside it that of the sums,
-/// in which outliers count, and the kernel's sampling of user and system time less.
+/// Percent of A's cost per operation that B saves. Returns the median over pairs. Also prints the saving of the sums.
+/// Outliers affect it more, and the kernel's sampling of user and system time affects it less.
 fn saved(log: &mut Log, what: &str, pairs: &[[Slice; 2]], cost: fn(&Slice) -> f64, ns: fn(&Slice) -> f64) -> f64 {
     let percent = |[a, b]: &[Slice; 2]| 100.0 * (1.0 - cost(b) / cost(a));
     let each: Vec<f64> = pairs.iter().map(percent).collect();
@@ -63,7 +64,7 @@ fn saved(log: &mut Log, what: &str, pairs: &[[Slice; 2]], cost: fn(&Slice) -> f6
     median(&each)
 }
 
-/// What half of the values lie between: the spread without the few pairs that a neighbour has spoilt.
+/// The range of the middle half of the values: the spread without the few pairs that another program has disturbed.
 fn middle_half(values: &[f64]) -> (f64, f64) {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -71,7 +72,7 @@ fn middle_half(values: &[f64]) -> (f64, f64) {
     (at(1), at(3))
 }
 
-/// What the daemon itself took meanwhile, next to what the server used.
+/// The daemon's own CPU time in the same period, next to the server's.
 pub fn report_daemon(
     log: &mut Log,
     hints: Option<&Hints>,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * The few kernel types that the page-table reader touches, each with only the fields it reads. libbpf relocates every field
- * against the running kernel's BTF, so neither order nor padding matters here.
+ * The few kernel types that the page-table reader uses, each with only the fields that it reads. libbpf relocates every
+ * field against the running kernel's BTF, so neither order nor padding matters here.
  */
 #ifndef ISOTHERM_KERNEL_TYPES_H
 #define ISOTHERM_KERNEL_TYPES_H
@@ -37,13 +37,13 @@ struct vm_area_struct {
 
 struct pid_namespace;
 
-/* A number in one namespace. */
+/* A pid in one namespace. */
 struct upid {
 	__s32 nr;
 	struct pid_namespace *ns;
 };
 
-/* Its numbers in all namespaces that it is in, from the first to its own. */
+/* The pids in all namespaces that it is in, from the first to its own. */
 struct pid {
 	unsigned int level;
 	struct upid numbers[1];

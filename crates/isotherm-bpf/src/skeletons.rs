@@ -1,6 +1,6 @@
-//! The skeletons that libbpf-cargo generates from the C files, one module a program.
+//! The skeletons that libbpf-cargo generates from the C files, one module per program.
 //!
-//! Here and not with those who use them, so that what generated code is excused from stands in one place.
+//! They are here and not next to their users, so that the lint exceptions for generated code are in one place.
 
 #![allow(
     missing_docs,

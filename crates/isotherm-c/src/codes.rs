@@ -1,4 +1,4 @@
-//! What errors are in C: negative numbers of Linux's errno.
+//! Error codes of the C API: negative values of Linux's errno.
 
 use isotherm_pools::Error;
 use isotherm_pools::{AddError, AllocError, FrameState, SetsError, WrongFree};
@@ -22,20 +22,20 @@ macro_rules! codes {
 }
 
 codes! {
-    EINVAL = -22, "a null pointer, or a value that cannot be";
+    EINVAL = -22, "a null pointer, or an invalid value";
     ENOMEM = -12, "no block of that order is free, or there is not enough memory";
     EBUSY = -16, "in use";
     EALREADY = -114, "it is free already";
     EFAULT = -14, "no block of this pool with that first frame and order";
     EEXIST = -17, "some of the range is in the pool already";
     E2BIG = -7, "a structure asks for more than this version of the library knows";
-    ENODEV = -19, "no DAX device";
+    ENODEV = -19, "not a DAX device";
     EOPNOTSUPP = -95, "this pool, or this kernel, has none";
     EFORKED = -130, "the pool belongs to the process that forked this one";
     EBUG = -131, "a bug in the library";
 }
 
-/// The number of an error.
+/// The error code of an error.
 pub(crate) fn code(error: &Error) -> c_int {
     match error {
         Error::Alloc(AllocError::Taken { frame, order, .. }) if !frame.is_aligned(order.get()) => EINVAL,
@@ -69,29 +69,30 @@ pub(crate) fn code(error: &Error) -> c_int {
     }
 }
 
-/// What a result means.
+/// Describes a result.
 #[unsafe(no_mangle)]
 pub extern "C" fn isotherm_strerror(result: c_int) -> *const c_char {
     let text = match result {
         0.. => c"no error",
-        code => says(code).or_else(|| system_says(code)).unwrap_or(c"no error of this library or of the system"),
+        code => says(code).or_else(|| system_says(code)).unwrap_or(c"not an error of this library or of the system"),
     };
     text.as_ptr()
 }
 
-/// Errnos end before this.
+/// Upper bound of the errno values.
 const ERRNOS: usize = 256;
 
-/// The words of the C library for an errno, kept: its own strings last until the next call.
+/// The C library's text for an errno. Stored here, because the C library's own string is only valid until the next
+/// call.
 fn system_says(code: c_int) -> Option<&'static CStr> {
     static KEPT: [OnceLock<Option<CString>>; ERRNOS] = [const { OnceLock::new() }; ERRNOS];
     let errno = code.checked_neg()?;
     let kept = KEPT.get(usize::try_from(errno).ok()?)?;
     kept.get_or_init(|| {
         let mut text = [0; 128];
-        // SAFETY: writes to a buffer of ours no more than its length, with a zero at the end.
+        // SAFETY: writes at most `text.len()` bytes to our buffer, including the terminating zero.
         let result = unsafe { libc::strerror_r(errno, text.as_mut_ptr(), text.len()) };
-        // SAFETY: it ends with a zero, at the latest with the buffer's last byte, which was zero before.
+        // SAFETY: the text ends with a zero: at the latest the buffer's last byte, which was zero before the call.
         (result == 0).then(|| unsafe { CStr::from_ptr(text.as_ptr()) }.to_owned())
     })
     .as_deref()

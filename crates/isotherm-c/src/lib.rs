@@ -1,8 +1,8 @@
-//! The C interface: libisotherm. The header `include/isotherm.h` is its documentation; what is said there is not said again here.
+//! The C API: libisotherm. Its documentation is the header `include/isotherm.h` and is not repeated here.
 //!
-//! Each function turns what C gives into values that are certain to be right (no null, no order or type that there is not), calls the
-//! pool, and turns the result into a number. No panic leaves: it would be [`codes::EBUG`]. What no library can check is left to the
-//! caller: that pointers point to what the header says.
+//! Each function validates the arguments from C (null pointers, orders, migrate types), calls the pool, and turns the
+//! result into a number. No panic crosses the boundary: it becomes [`codes::EBUG`]. The caller guarantees what a
+//! library cannot check: that pointers point to what the header requires.
 
 mod codes;
 mod structs;
@@ -23,14 +23,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{ptr, slice};
 
-/// Frames that are passed on at a time in bulk: their numbers have another type on the other side.
+/// Frames per chunk in bulk calls. The chunk converts between `u64` and `FrameNo`.
 const BULK: usize = 256;
 
 /// `isotherm_pool`.
 #[derive(Debug)]
 pub struct CPool {
     pool: Pool,
-    /// The thread that keeps house for it, if one was asked for.
+    /// The thread of the periodic drain, if one was requested.
     housekeeping: Mutex<Option<HousekeepingThread>>,
 }
 
@@ -40,7 +40,7 @@ impl CPool {
     }
 }
 
-/// Calls `act` and makes a number of what comes of it.
+/// Calls `act` and turns its result into a number. A panic becomes `EBUG`.
 fn answer<T: From<c_int>>(act: impl FnOnce() -> Result<T, c_int>) -> T {
     match catch_unwind(AssertUnwindSafe(act)) {
         Ok(Ok(value)) => value,
@@ -49,28 +49,28 @@ fn answer<T: From<c_int>>(act: impl FnOnce() -> Result<T, c_int>) -> T {
     }
 }
 
-/// What a panic says, for those who asked for a sentence.
+/// The text of a panic, for callers that asked for an error message.
 fn bug(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("it says no more");
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
     format!("open a pool: a bug in the library: {text}")
 }
 
 /// The pool behind a pointer.
 ///
 /// # Safety
-/// It is null or of a pool that is open for as long as the result is used.
+/// `pool` is null, or points to a pool that stays open for as long as the result is used.
 unsafe fn pool<'a>(pool: *const CPool) -> Result<&'a Pool, c_int> {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     unsafe { pool.as_ref() }.map(|open| &open.pool).ok_or(EINVAL)
 }
 
-/// Where a result goes.
+/// The place that a result is written to.
 ///
 /// # Safety
-/// It is null or may be written to while the result is used, and nobody else uses it.
+/// `at` is null, or may be written to while the result is used, and nothing else uses it meanwhile.
 unsafe fn place<'a, T>(at: *mut T) -> Result<&'a mut T, c_int> {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     unsafe { at.as_mut() }.ok_or(EINVAL)
 }
 
@@ -92,7 +92,7 @@ fn done(result: Result<(), Error>) -> Result<c_int, c_int> {
     result.map(|()| 0).map_err(|e| code(&e))
 }
 
-/// Whether a slice of `count` numbers can be.
+/// Whether a slice of `count` numbers is possible.
 fn check_count(frames: *const u64, count: usize) -> Result<(), c_int> {
     let bytes = count.checked_mul(size_of::<u64>()).and_then(|bytes| isize::try_from(bytes).ok());
     if frames.is_null() || bytes.is_none() { Err(EINVAL) } else { Ok(()) }
@@ -108,7 +108,8 @@ pub extern "C" fn isotherm_version() -> *const c_char {
 /// Opens a pool.
 ///
 /// # Safety
-/// As in the header: `options` points to as many bytes as it says, `pool` to a pointer, `error` to `error_size` bytes.
+/// As in the header: `options` points to as many bytes as its size field says, `pool` to a pointer, `error` to
+/// `error_size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn isotherm_pool_open(
     options: *const Options,
@@ -117,26 +118,26 @@ pub unsafe extern "C" fn isotherm_pool_open(
     error_size: usize,
 ) -> c_int {
     answer(|| {
-        // SAFETY: null, or writable, says the caller.
+        // SAFETY: the caller guarantees that it is null or writable.
         let into = unsafe { place(pool) }?;
         *into = ptr::null_mut();
         let open = || {
-            // SAFETY: null, or as long as its first field says, says the caller.
+            // SAFETY: the caller guarantees that it is null or as long as its first field says.
             let options = unsafe { Options::read(options) }?;
-            // SAFETY: the device is null or a string, says the caller.
+            // SAFETY: the caller guarantees that the device is null or a string.
             unsafe { options.builder() }?.build().map_err(|e| (code(&e), e.to_string()))
         };
         let opened = catch_unwind(AssertUnwindSafe(open)).unwrap_or_else(|panic| Err((EBUG, bug(&*panic))));
         match opened {
             Ok(opened) => {
                 let instead = opened.instead_of().map(Error::to_string).unwrap_or_default();
-                // SAFETY: null, or that many bytes, says the caller.
+                // SAFETY: the caller guarantees that it is null or has that many bytes.
                 unsafe { tell(&instead, error, error_size) };
                 *into = Box::into_raw(Box::new(CPool { pool: opened, housekeeping: Mutex::new(None) }));
                 Ok(0)
             }
             Err((code, sentence)) => {
-                // SAFETY: null, or that many bytes, says the caller.
+                // SAFETY: the caller guarantees that it is null or has that many bytes.
                 unsafe { tell(&sentence, error, error_size) };
                 Err(code)
             }
@@ -144,7 +145,7 @@ pub unsafe extern "C" fn isotherm_pool_open(
     })
 }
 
-/// Copies a sentence, cut to what there is room for, with a zero at its end.
+/// Copies a sentence, truncated to fit, and ends it with a zero.
 ///
 /// # Safety
 /// `into` is null or has room for `size` bytes.
@@ -154,7 +155,7 @@ unsafe fn tell(sentence: &str, into: *mut c_char, size: usize) {
     }
     let room = sentence.len().min(size - 1);
     let len = (0..=room).rev().find(|&len| sentence.is_char_boundary(len)).unwrap_or(0);
-    // SAFETY: `len` bytes and a zero are at most `size`; a string of ours overlaps nothing of the caller's.
+    // SAFETY: `len` bytes and a zero are at most `size`. Our string does not overlap the caller's memory.
     unsafe {
         ptr::copy_nonoverlapping(sentence.as_ptr(), into.cast(), len);
         into.add(len).write(0);
@@ -164,20 +165,20 @@ unsafe fn tell(sentence: &str, into: *mut c_char, size: usize) {
 /// Closes a pool.
 ///
 /// # Safety
-/// `pool` is null or was opened here, and is not used any more; nor are its blocks.
+/// `pool` is null or was opened here. Neither it nor its blocks are used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn isotherm_pool_close(pool: *mut CPool) {
     if pool.is_null() {
         return;
     }
     answer(|| {
-        // SAFETY: made by `isotherm_pool_open` and closed once, says the caller.
+        // SAFETY: made by `isotherm_pool_open`; the caller guarantees that it is closed only once.
         drop(unsafe { Box::from_raw(pool) });
         Ok(0)
     });
 }
 
-/// Hands out a block.
+/// Allocates a block.
 ///
 /// # Safety
 /// `handle` is null or open; `address` and `frame` are null or writable.
@@ -190,7 +191,7 @@ pub unsafe extern "C" fn isotherm_pool_alloc(
     frame: *mut u64,
 ) -> c_int {
     answer(|| {
-        // SAFETY: as the caller says; the two places are of different types, so they are not the same.
+        // SAFETY: guaranteed by the caller. The two places have different types, so they are not the same.
         let (pool, address, frame) = unsafe { (pool(handle)?, address.as_mut(), frame.as_mut()) };
         let (order, migrate) = (order(wanted)?, migrate(kind)?);
         if address.is_none() && frame.is_none() {
@@ -210,18 +211,18 @@ pub unsafe extern "C" fn isotherm_pool_alloc(
     })
 }
 
-/// Hands out the block that starts at `frame`.
+/// Allocates the block that starts at `frame`.
 ///
 /// # Safety
 /// `handle` is null or open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn isotherm_pool_alloc_at(handle: *mut CPool, frame: u64, wanted: c_uint, kind: c_uint) -> c_int {
     answer(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let pool = unsafe { pool(handle) }?;
         let (order, migrate) = (order(wanted)?, migrate(kind)?);
         let block = range(frame, u64::from(order.frames())).map_err(|_| EFAULT)?;
-        // What begins in the pool and ends beyond it is not in use.
+        // A block that begins in the pool and ends beyond it is not in use, but invalid.
         if block.start.is_aligned(order.get()) && block.end > pool.span().end {
             return Err(EFAULT);
         }
@@ -229,7 +230,7 @@ pub unsafe extern "C" fn isotherm_pool_alloc_at(handle: *mut CPool, frame: u64, 
     })
 }
 
-/// Hands out up to `count` blocks.
+/// Allocates up to `count` blocks.
 ///
 /// # Safety
 /// `handle` is null or open; `frames` is null or has room for `count`.
@@ -242,7 +243,7 @@ pub unsafe extern "C" fn isotherm_pool_alloc_bulk(
     count: usize,
 ) -> i64 {
     answer(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let pool = unsafe { pool(handle) }?;
         let (order, migrate) = (order(wanted)?, migrate(kind)?);
         check_count(frames, count)?;
@@ -256,7 +257,7 @@ pub unsafe extern "C" fn isotherm_pool_alloc_bulk(
                 Err(_) => break,
             };
             for (at, frame) in some[..got].iter().enumerate() {
-                // SAFETY: `done + at` is below `count`, for which there is room.
+                // SAFETY: `done + at` is less than `count`, and `frames` has room for `count`.
                 unsafe { frames.add(done + at).write(frame.0) };
             }
             done += got;
@@ -268,45 +269,45 @@ pub unsafe extern "C" fn isotherm_pool_alloc_bulk(
     })
 }
 
-/// Takes a block back by its first frame.
+/// Frees a block by its first frame.
 ///
 /// # Safety
-/// `handle` is null or open; nobody else has the block.
+/// `handle` is null or open; the caller owns the block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn isotherm_pool_free(handle: *mut CPool, frame: u64, wanted: c_uint) -> c_int {
     answer(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let pool = unsafe { pool(handle) }?;
         let order = order(wanted)?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         done(unsafe { pool.free_frame(FrameNo(frame), order) })
     })
 }
 
-/// Takes a block back by its address.
+/// Frees a block by its address.
 ///
 /// # Safety
-/// `handle` is null or open; nobody else has the block.
+/// `handle` is null or open; the caller owns the block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn isotherm_pool_free_address(handle: *mut CPool, address: *mut c_void, wanted: c_uint) -> c_int {
     answer(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let pool = unsafe { pool(handle) }?;
         let order = order(wanted)?;
         let frame = frame_of(pool, address)?;
-        // Within a frame is not where a block starts.
+        // A block starts at the start of a frame, never within one.
         if pool.address_of(frame).is_none_or(|start| start.as_ptr().cast() != address) {
             return Err(EFAULT);
         }
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         done(unsafe { pool.free_frame(frame, order) })
     })
 }
 
-/// Takes many blocks back.
+/// Frees many blocks.
 ///
 /// # Safety
-/// `handle` is null or open; `frames` is null or has `count`; nobody else has the blocks.
+/// `handle` is null or open; `frames` is null or has `count` entries; the caller owns the blocks.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn isotherm_pool_free_bulk(
     handle: *mut CPool,
@@ -315,11 +316,11 @@ pub unsafe extern "C" fn isotherm_pool_free_bulk(
     wanted: c_uint,
 ) -> c_int {
     answer(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let pool = unsafe { pool(handle) }?;
         let order = order(wanted)?;
         check_count(frames, count)?;
-        // SAFETY: `count` numbers are there, says the caller, and that many can be.
+        // SAFETY: the caller guarantees `count` entries, and `check_count` has checked that many are possible.
         let frames = unsafe { slice::from_raw_parts(frames, count) };
         let mut first = Ok(0);
         for chunk in frames.chunks(BULK) {
@@ -327,7 +328,7 @@ pub unsafe extern "C" fn isotherm_pool_free_bulk(
             for (frame, number) in some.iter_mut().zip(chunk) {
                 *frame = FrameNo(*number);
             }
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             first = first.and(done(unsafe { pool.free_frames(&some[..chunk.len()], order) }));
         }
         first
@@ -348,48 +349,48 @@ fn frame_of(pool: &Pool, address: *const c_void) -> Result<FrameNo, c_int> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn isotherm_pool_address_of(handle: *mut CPool, frame: u64, address: *mut *mut c_void) -> c_int {
     answer(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let (pool, address) = unsafe { (pool(handle)?, place(address)?) };
         *address = pool.address_of(FrameNo(frame)).ok_or(EFAULT)?.as_ptr().cast();
         Ok(0)
     })
 }
 
-/// The frame that an address lies in.
+/// The frame that contains an address.
 ///
 /// # Safety
 /// `handle` is null or open; `frame` is null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn isotherm_pool_frame_of(handle: *mut CPool, address: *const c_void, frame: *mut u64) -> c_int {
     answer(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let (pool, frame) = unsafe { (pool(handle)?, place(frame)?) };
         *frame = frame_of(pool, address)?.0;
         Ok(0)
     })
 }
 
-/// Puts memory behind frames.
+/// Adds frames to the pool, with memory.
 ///
 /// # Safety
 /// `handle` is null or open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn isotherm_pool_grow(handle: *mut CPool, frame: u64, count: u64) -> c_int {
     answer(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let pool = unsafe { pool(handle) }?;
         done(pool.grow(range(frame, count)?))
     })
 }
 
-/// Takes frames out of the pool.
+/// Removes frames from the pool.
 ///
 /// # Safety
-/// `handle` is null or open; blocks in the range that were given back are not used.
+/// `handle` is null or open; freed blocks in the range are not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn isotherm_pool_shrink(handle: *mut CPool, frame: u64, count: u64) -> c_int {
     answer(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let pool = unsafe { pool(handle) }?;
         match pool.shrink(range(frame, count)?) {
             Ok(Offline::Done) => Ok(0),
@@ -399,48 +400,48 @@ pub unsafe extern "C" fn isotherm_pool_shrink(handle: *mut CPool, frame: u64, co
     })
 }
 
-/// Calls a shrink off.
+/// Cancels a shrink.
 ///
 /// # Safety
 /// `handle` is null or open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn isotherm_pool_keep(handle: *mut CPool, frame: u64, count: u64) -> c_int {
     answer(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let pool = unsafe { pool(handle) }?;
         done(pool.keep(range(frame, count)?))
     })
 }
 
-/// Gives free memory back to the system.
+/// Returns free memory to the system.
 ///
 /// # Safety
-/// `handle` is null or open; blocks that were given back are not used.
+/// `handle` is null or open; freed blocks are not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn isotherm_pool_trim(handle: *mut CPool) -> i64 {
     answer(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let pool = unsafe { pool(handle) }?;
         let bytes = pool.trim().map_err(|e| code(&e))?;
         i64::try_from(bytes.0).map_err(|_| EBUG)
     })
 }
 
-/// Gives what waits in per-CPU sets back.
+/// Returns the frames on per-CPU lists to the zone.
 ///
 /// # Safety
 /// `handle` is null or open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn isotherm_pool_drain(handle: *mut CPool) -> i64 {
     answer(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let pool = unsafe { pool(handle) }?;
         let frames = pool.drain().map_err(|e| code(&e))?;
         i64::try_from(frames).map_err(|_| EBUG)
     })
 }
 
-/// Starts, changes or ends the thread that keeps house.
+/// Starts, changes or ends the thread of the periodic drain.
 ///
 /// # Safety
 /// `handle` is null or open.
@@ -452,30 +453,30 @@ pub unsafe extern "C" fn isotherm_pool_housekeeping(
     max_deferrals: c_uint,
 ) -> c_int {
     answer(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let open = unsafe { handle.as_ref() }.ok_or(EINVAL)?;
         open.pool.check().map_err(|e| code(&e))?;
-        let pace = Pace { idle_after, most_deferrals: max_deferrals };
+        let pace = Pace { idle_after, max_deferrals };
         let start = |interval| open.pool.start_housekeeping(Housekeeping { interval, pace });
         let started = Interval::from_ns(interval_ns).map(start).transpose().map_err(|e| code(&e))?;
-        // What was there ends after it has been exchanged, so the lock is held for no longer than that.
+        // The old thread is ended after the exchange, so that the lock is not held while waiting for it.
         let before = std::mem::replace(&mut *open.housekeeping(), started);
         drop(before);
         Ok(0)
     })
 }
 
-/// What a pool is at this moment.
+/// Fills in the state of a pool at this moment.
 ///
 /// # Safety
 /// `handle` is null or open; `stats` is null or has as many bytes as it says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn isotherm_pool_stats(handle: *mut CPool, stats: *mut Stats) -> c_int {
     answer(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let pool = unsafe { pool(handle) }?;
         let now = pool.stats().map_err(|e| code(&e))?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { Stats::of(&now).write(stats) }
     })
 }
@@ -483,29 +484,31 @@ pub unsafe extern "C" fn isotherm_pool_stats(handle: *mut CPool, stats: *mut Sta
 /// The descriptor of the memory.
 ///
 /// # Safety
-/// `handle` is null or open; what is written through the descriptor is for the caller to keep apart.
+/// `handle` is null or open; the caller prevents conflicting writes through the descriptor.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn isotherm_pool_descriptor(handle: *mut CPool) -> c_int {
     answer(|| {
-        // SAFETY: as the caller says. No slice of a block is ever made here.
+        // SAFETY: guaranteed by the caller. No slice of a block is ever made here.
         unsafe { pool(handle)?.descriptor() }.map(|fd| fd.as_raw_fd()).ok_or(EOPNOTSUPP)
     })
 }
 
-/// Forks while nobody is in the pool.
+/// Forks while no thread is in a call for the pool.
 ///
 /// # Safety
-/// `handle` is null or open; what may be done in the child is for the caller to know, as after any fork.
+/// `handle` is null or open; the caller knows what is allowed in the child, as after any fork.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn isotherm_pool_fork(handle: *mut CPool) -> i64 {
     answer(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let open = unsafe { handle.as_ref() }.ok_or(EINVAL)?;
-        // A child of a plain fork is refused before it waits for a lock whose owner it may not have.
+        // The child of a plain fork is refused before it waits for a lock, whose owner it may not have.
         open.pool.check().map_err(|e| code(&e))?;
-        // Or the child may get the lock from a thread that it does not have. Taken before those of the pool, by nobody who has one of them.
+        // Held across the fork: else the child may inherit the lock as held by a thread that it does not have. Taken
+        // before the locks of the pool; no thread that holds one of those takes this one.
         let _exchanging = open.housekeeping();
-        // SAFETY: what the child may do is the caller's to know; on its way back from here it takes no lock that others may hold.
+        // SAFETY: the caller knows what is allowed in the child. On its way back from here, the child takes no lock
+        // that other threads may hold.
         match open.pool.while_quiet(|| unsafe { libc::fork() }).map_err(|e| code(&e))? {
             -1 => Err(-std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EAGAIN)),
             pid => Ok(i64::from(pid)),
@@ -523,6 +526,6 @@ mod tests {
         let n = std::hint::black_box(7);
         assert_eq!(bug(&format!("number {n}")), "open a pool: a bug in the library: number 7");
         assert_eq!(panic(|| std::panic::resume_unwind(Box::new("why"))), "open a pool: a bug in the library: why");
-        assert!(panic(|| std::panic::resume_unwind(Box::new(5))).ends_with("it says no more"));
+        assert!(panic(|| std::panic::resume_unwind(Box::new(5))).ends_with("no message"));
     }
 }

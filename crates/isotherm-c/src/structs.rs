@@ -1,4 +1,4 @@
-//! The structures of the header, which grow at their ends: each begins with the size that the caller knows.
+//! The structures of the header. They grow at the end, and each begins with the size that the caller knows.
 
 use crate::codes::{E2BIG, EINVAL, EOPNOTSUPP};
 use isotherm_pools::{
@@ -27,9 +27,9 @@ const TIER_LOCKED: u32 = 2;
 const OR_ANONYMOUS: u32 = 1;
 const CACHE_DETECTED: u32 = 2;
 
-/// No structure will ever be larger than this: a size above is not one.
+/// No structure will ever be larger than this; a larger size is invalid.
 const LARGEST: u64 = 4096;
-/// Every structure is a multiple of this, now and later: a size that is not would end within a field.
+/// The size of every structure is a multiple of this, now and later. Any other size would end within a field.
 const WORD: u64 = size_of::<u64>() as u64;
 
 /// `struct isotherm_pool_options`.
@@ -77,7 +77,7 @@ pub struct Stats {
     pub unused: u32,
 }
 
-/// A result of C, and a sentence.
+/// An error code and a sentence.
 type Refused = (c_int, String);
 
 fn no(sentence: impl Into<String>) -> Refused {
@@ -85,15 +85,15 @@ fn no(sentence: impl Into<String>) -> Refused {
 }
 
 impl Options {
-    /// What the caller gave, with zeros where he knows less than this library.
+    /// The caller's options, with zeros for fields that the caller does not know.
     ///
     /// # Safety
-    /// `from` is null or points to as many bytes as its first eight say.
+    /// `from` is null or points to as many bytes as its first eight bytes say.
     pub(crate) unsafe fn read(from: *const Options) -> Result<Options, Refused> {
         if from.is_null() {
             return Err(no("open a pool: no options"));
         }
-        // SAFETY: the first field is there, says the caller.
+        // SAFETY: the caller guarantees that the first field is readable.
         let given = unsafe { (&raw const (*from).size).read() };
         let least = offset_of!(Options, span_bytes) as u64;
         if !(least..=LARGEST).contains(&given) || !given.is_multiple_of(WORD) {
@@ -101,7 +101,7 @@ impl Options {
         }
         let known = size_of::<Options>();
         let given = usize::try_from(given).unwrap_or(known);
-        // SAFETY: `given` bytes are there, says the caller.
+        // SAFETY: the caller guarantees `given` bytes.
         let bytes = unsafe { slice::from_raw_parts(from.cast::<u8>(), given) };
         if bytes.iter().skip(known).any(|&b| b != 0) {
             return Err((
@@ -110,14 +110,15 @@ impl Options {
             ));
         }
         let mut options = MaybeUninit::<Options>::zeroed();
-        // SAFETY: no more than the size of the structure is copied into it, and all bytes, also of what is not copied, are values.
+        // SAFETY: at most the size of the structure is copied into it. All bytes are valid values, including the zeros
+        // that are not overwritten.
         unsafe {
             ptr::copy_nonoverlapping(bytes.as_ptr(), options.as_mut_ptr().cast(), given.min(known));
             Ok(options.assume_init())
         }
     }
 
-    /// The same as a builder.
+    /// The options as a builder.
     ///
     /// # Safety
     /// The device is null or a string.
@@ -125,7 +126,7 @@ impl Options {
         if self.flags & !(OR_ANONYMOUS | CACHE_DETECTED) != 0 {
             return Err((E2BIG, format!("open a pool: unknown flags {:#x}", self.flags)));
         }
-        // SAFETY: a string or null, says the caller.
+        // SAFETY: the caller guarantees a string or null.
         let builder = unsafe { self.backed() }?
             .span(Bytes(self.span_bytes))
             .first_frame(FrameNo(self.first_frame))
@@ -151,14 +152,14 @@ impl Options {
             HUGE_2M => PoolBuilder::huge(bytes, HugeSize::Mib2),
             HUGE_1G => PoolBuilder::huge(bytes, HugeSize::Gib1),
             NUMBERS => PoolBuilder::numbers(bytes),
-            DAX if self.device.is_null() => return Err(no("open a pool: no device is named")),
-            // SAFETY: a string, says the caller; no slice of a block is ever made of its memory here.
+            DAX if self.device.is_null() => return Err(no("open a pool: device is not set")),
+            // SAFETY: the caller guarantees a string. No slice of a block of its memory is ever made here.
             DAX => unsafe { PoolBuilder::dax(OsStr::from_bytes(CStr::from_ptr(self.device).to_bytes())) },
             other => return Err((EOPNOTSUPP, format!("open a pool: unknown backing {other}"))),
         };
         if !self.device.is_null() && self.backing != DAX {
             return Err(no(format!(
-                "open a pool: a device is named and the backing is {}, not ISOTHERM_DAX",
+                "open a pool: device is set but the backing is {}, not ISOTHERM_DAX",
                 self.backing
             )));
         }
@@ -183,7 +184,7 @@ impl Options {
         }
     }
 
-    /// What keeps its default where the caller left it zero.
+    /// Sets the options that the caller did not leave at zero; the others keep their defaults.
     fn with_what_is_not_zero(&self, mut builder: PoolBuilder) -> PoolBuilder {
         if self.flags & CACHE_DETECTED != 0 {
             builder = builder.cache_detected(true);
@@ -200,7 +201,7 @@ impl Options {
         builder
     }
 
-    /// Those that are left out are as the one before.
+    /// A watermark that is 0 equals the one before.
     fn watermarks(&self) -> Watermarks {
         let or = |value: u64, before: u64| if value == 0 { before } else { value };
         let low = or(self.watermark_low, self.watermark_min);
@@ -212,9 +213,9 @@ impl Options {
             return Ok(None);
         }
         let granule = Order::new(self.colour_order)
-            .ok_or_else(|| no(format!("open a pool: colour_order is 10 at the most, not {}", self.colour_order)))?;
+            .ok_or_else(|| no(format!("open a pool: colour_order is at most 10, not {}", self.colour_order)))?;
         if !self.colour_cache_bytes.is_multiple_of(4 << 20) {
-            return Err(no("open a pool: colour_cache_bytes is no multiple of 4 MiB"));
+            return Err(no("open a pool: colour_cache_bytes is not a multiple of 4 MiB"));
         }
         let cache_frames = Bytes(self.colour_cache_bytes).pages();
         Ok(Some(Colouring { cache_frames, granule, choice: Choice::Exact }))
@@ -254,15 +255,16 @@ impl Stats {
         }
     }
 
-    /// Writes as much of it as the caller has room for, and how much that is. What he knows beyond this library becomes zero.
+    /// Writes as many fields as the caller has room for, and stores their size. Fields that this library does not know
+    /// become zero.
     ///
     /// # Safety
-    /// `into` is null or points to as many bytes as its first eight say.
+    /// `into` is null or points to as many bytes as its first eight bytes say.
     pub(crate) unsafe fn write(mut self, into: *mut Stats) -> Result<c_int, c_int> {
         if into.is_null() {
             return Err(EINVAL);
         }
-        // SAFETY: the first field is there, says the caller.
+        // SAFETY: the caller guarantees that the first field is readable.
         let given = unsafe { (&raw const (*into).size).read() };
         if !(WORD..=LARGEST).contains(&given) || !given.is_multiple_of(WORD) {
             return Err(EINVAL);
@@ -270,7 +272,8 @@ impl Stats {
         let given = usize::try_from(given).map_err(|_| EINVAL)?;
         let known = given.min(size_of::<Stats>());
         self.size = known as u64;
-        // SAFETY: `given` bytes may be written to, says the caller, and `known` is not more than that nor than the structure.
+        // SAFETY: the caller guarantees that `given` bytes are writable. `known` exceeds neither that nor the size of
+        // the structure.
         unsafe {
             ptr::write_bytes(into.cast::<u8>(), 0, given);
             ptr::copy_nonoverlapping((&raw const self).cast::<u8>(), into.cast::<u8>(), known);

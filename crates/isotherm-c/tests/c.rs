@@ -137,19 +137,21 @@ fn the_example_runs_without_the_shared_library() {
 }
 
 #[test]
-fn the_example_of_the_guide_says_what_is_said_there() {
+fn the_examples_of_the_guide_and_the_readme_print_what_is_printed_there() {
     if !needs(&["gcc", "pkg-config"]) {
         return;
     }
-    let guide = std::fs::read_to_string(crate_root().join("../../docs/guide/frames-and-pools.md")).unwrap();
-    let (_, from) = guide.split_once("```c\n").unwrap();
-    let (example, after) = from.split_once("```").unwrap();
     let installed = Installed::new();
-    let source = installed.path("hello.c");
-    std::fs::write(&source, example).unwrap();
-    let printed = installed.compiled("gcc", &["-std=c99"], &source, &installed.pkg_config(&["--libs"]));
-    assert_eq!(printed.trim(), "it is free already");
-    assert!(after.contains(&format!("./hello   # {}", printed.trim())));
+    for page in ["../../docs/guide/frames-and-pools.md", "README.md"] {
+        let text = std::fs::read_to_string(crate_root().join(page)).unwrap();
+        let (_, from) = text.split_once("```c\n").unwrap();
+        let (example, after) = from.split_once("```").unwrap();
+        let source = installed.path("hello.c");
+        std::fs::write(&source, example).unwrap();
+        let printed = installed.compiled("gcc", &["-std=c99"], &source, &installed.pkg_config(&["--libs"]));
+        assert_eq!(printed.trim(), "it is free already", "{page}");
+        assert!(after.contains(&format!("./hello   # {}", printed.trim())), "{page}");
+    }
 }
 
 #[test]

@@ -132,13 +132,13 @@ fn refusals_to_open_say_why() {
     let device = c"/dev/null";
     for (options, code, says) in [
         (Options { bytes: 0, ..options() }, EINVAL, "neither may be 0"),
-        (Options { bytes: 4095, ..options() }, EINVAL, "4095 bytes is no multiple of 4.0 KiB"),
+        (Options { bytes: 4095, ..options() }, EINVAL, "4095 bytes is not a multiple of 4.0 KiB"),
         (Options { bytes: u64::MAX - 4095, ..options() }, ENOMEM, "reserve 16.0 EiB"),
         (Options { bytes: u64::MAX - 4095, backing: MEMFD, ..options() }, ENOMEM, "reserve 16.0 EiB"),
         (Options { first_frame: u64::MAX, ..options() }, EINVAL, "a lower first frame"),
-        (Options { cpus: u32::MAX, ..options() }, EINVAL, "65536 is the most"),
+        (Options { cpus: u32::MAX, ..options() }, EINVAL, "the limit is 65536"),
         (Options { watermark_min: 9, watermark_low: 8, ..options() }, EINVAL, "at least the one before"),
-        (Options { device: device.as_ptr(), ..options() }, EINVAL, "a device is named"),
+        (Options { device: device.as_ptr(), ..options() }, EINVAL, "device is set"),
         (Options { size: 44, ..options() }, EINVAL, "set size to sizeof(struct)"),
         (Options { backing: 9, ..options() }, EOPNOTSUPP, "unknown backing 9"),
         (Options { flags: 64, ..options() }, E2BIG, "unknown flags 0x40"),
@@ -146,8 +146,8 @@ fn refusals_to_open_say_why() {
         (Options { tier: 3, ..options() }, EINVAL, "tier is 0, 1 or 2"),
         (Options { colour_cache_bytes: 1 << 20, ..options() }, EINVAL, "multiple of 4 MiB"),
         (Options { colour_cache_bytes: 4 << 20, colour_order: 11, ..options() }, EINVAL, "colour_order"),
-        (Options { backing: DAX, ..options() }, EINVAL, "no device is named"),
-        (Options { backing: DAX, device: device.as_ptr(), ..options() }, ENODEV, "/dev/null: no DAX device"),
+        (Options { backing: DAX, ..options() }, EINVAL, "device is not set"),
+        (Options { backing: DAX, device: device.as_ptr(), ..options() }, ENODEV, "/dev/null: not a DAX device"),
         (Options { size: 8, ..options() }, EINVAL, "set size to sizeof(struct)"),
         (Options { size: 5000, ..options() }, EINVAL, "set size to sizeof(struct)"),
     ] {

@@ -1,10 +1,10 @@
-//! What frames are sorted by: the order of a block, its migrate type, the state of a frame.
+//! How frames are classified: the order of a block, its migrate type, the state of a frame.
 
 use core::fmt;
 
 /// log2 of the frames of the largest block: 1,024 frames, 4 MiB.
 pub const MAX_ORDER: u32 = 10;
-/// Orders there are: 0 to [`MAX_ORDER`].
+/// Number of orders: 0 to [`MAX_ORDER`].
 pub const ORDERS: usize = MAX_ORDER as usize + 1;
 /// log2 of the frames of a page block, the unit that has a migrate type: 512 frames, 2 MiB.
 pub const PAGE_BLOCK_ORDER: u32 = 9;
@@ -36,12 +36,12 @@ impl Order {
         self.0 as u32
     }
 
-    /// How many frames a block of it has.
+    /// Number of frames in a block of this order.
     pub const fn frames(self) -> u32 {
         1 << self.0
     }
 
-    /// All of them, the smallest first.
+    /// All orders, the smallest first.
     pub fn all() -> impl DoubleEndedIterator<Item = Order> {
         (0..=MAX).map(Order)
     }
@@ -59,29 +59,29 @@ impl fmt::Display for Order {
     }
 }
 
-/// What may be done with a block of frames while it is in use. Blocks of a type are kept together, so that what can be moved is
-/// not interspersed with what cannot.
+/// What the owner of a block can do while it uses it. Blocks of a type are grouped, so that blocks that cannot move are
+/// not scattered among those that can.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum MigrateType {
     /// Has to stay where it is.
     Unmovable = 0,
-    /// Its user can be told to use another frame.
+    /// Its owner can switch to another frame.
     #[default]
     Movable = 1,
-    /// Its user can be told to give it back.
+    /// Its owner can give it back on request.
     Reclaimable = 2,
 }
 
 impl MigrateType {
-    /// How many there are.
+    /// Number of types.
     pub const COUNT: usize = 3;
 
-    /// All of them, in the order of their numbers.
+    /// All types, by number.
     pub const ALL: [MigrateType; MigrateType::COUNT] =
         [MigrateType::Unmovable, MigrateType::Movable, MigrateType::Reclaimable];
 
-    /// Whose blocks are taken when there is none of this type, the first first: the kernel's order.
+    /// The types to fall back to when there is no free block of this type, the first choice first. This is the kernel's order.
     pub const fn fallbacks(self) -> [MigrateType; 2] {
         match self {
             MigrateType::Unmovable => [MigrateType::Reclaimable, MigrateType::Movable],

@@ -1,25 +1,26 @@
-//! A page-frame allocator that places what it hands out.
+//! A page-frame allocator that controls placement.
 //!
-//! It has the Linux allocator's ideas, in user space: zones over ranges of frames, blocks of 2^0 to 2^10 frames that split and merge
-//! with their buddies, page blocks with migrate types, per-CPU sets in front whose sizes tune themselves. What the kernel does not
-//! have: bulk calls that cut runs of frames out of one block, exact shuffling of the free lists, and colouring, which leaves no two
-//! frames in use competing for a place in a direct-mapped memory-side cache as long as there is another choice.
+//! It follows the Linux page allocator, in user space: zones over ranges of frames, blocks of 2^0 to 2^10 frames that
+//! split and merge with their buddies, page blocks with migrate types, and per-CPU lists whose sizes tune themselves.
+//! It adds what the kernel lacks: bulk calls that cut runs of frames out of one block, exact shuffling of the free
+//! lists, and colouring. With colouring, no two frames in use compete for a place in a direct-mapped memory-side cache
+//! as long as there is another choice.
 //!
-//! Frames are numbers ([`FrameNo`]), and the books about them live in memory that the caller gives: so it can manage what it never
-//! touches or cannot address, such as the memory of a virtual machine, hugetlb and DAX pools, or a modelled host. The crate
-//! `isotherm-pools` puts memory behind the numbers.
+//! Frames are numbers ([`FrameNo`]), and the caller supplies the memory for their metadata. So the allocator can manage
+//! memory that it never touches or cannot address: the memory of a virtual machine, hugetlb and DAX pools, a modelled
+//! host. The crate `isotherm-pools` puts memory behind the numbers.
 //!
 //! | module | job |
 //! |---|---|
 //! | [`zone`] | free lists, splitting and merging, migrate types, watermarks, hotplug, bulk; one lock |
-//! | [`sets`] | per-CPU sets in front of a zone, in three tiers |
+//! | [`sets`] | per-CPU lists in front of a zone, in three tiers |
 //! | [`colour`] | placement for a direct-mapped cache |
 //! | [`percpu`] | stacks popped and pushed with restartable sequences |
-//! | [`tune`] | how large a set may be: the kernel's formulas |
-//! | [`housekeep`] | what sets keep too much, and idle ones, given back once an interval; CPUs spread over it |
+//! | [`tune`] | how large the lists of a CPU may be: the kernel's formulas |
+//! | [`housekeep`] | periodic drain of lists that are too large or idle; CPUs spread over the interval |
 //!
-//! Without the feature `std` there is no operating system to wait with: locks spin, and the tier that needs restartable sequences
-//! is absent.
+//! Without the feature `std` there is no operating system to wait with: locks spin, and the tier that needs restartable
+//! sequences is absent.
 
 #![cfg_attr(not(any(test, feature = "std")), no_std)]
 
@@ -53,7 +54,12 @@ const fn isqrt(n: u64) -> u64 {
     n.isqrt()
 }
 
-/// The examples of the guide, compiled and run.
+/// Compiles and runs the examples of the design page.
 #[cfg(all(doctest, feature = "std"))]
 #[doc = include_str!("../../../docs/design/frames.md")]
 struct Guide;
+
+/// The example of the README, compiled and run.
+#[cfg(all(doctest, feature = "std"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

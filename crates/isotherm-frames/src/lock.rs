@@ -1,12 +1,12 @@
 //! The lock of a zone: a word, a short spin, then sleep.
 //!
-//! Our own, because three things are asked of it that locks of libraries do not have together: it exists without std, a caller can
-//! hold it across a `fork` (pools do, so that a child finds no lock held by a thread it does not have), and it counts how often
-//! someone found it taken, which is what housekeeping is judged by. Not fair: a queue of threads in order is poison when there are
-//! more threads than processors, since the next in line may be the one that does not run.
+//! It is our own because no library lock has all three properties that a zone needs. It works without std. A caller can
+//! hold it across a `fork`, as pools do, so that a child finds no lock held by a thread that it does not have. It
+//! counts how often it was found taken, which is how the periodic drain is judged. The lock is not fair: with more
+//! threads than processors, the next thread of a fair queue may be one that is not running, and everyone waits for it.
 //!
-//! Taking a free lock is one compare-and-swap, releasing it one swap. A taken one is watched for a few hundred turns, about what a
-//! section lasts, before the kernel is asked to wait; without std there is no one to ask and it spins on.
+//! Taking a free lock is one compare-and-swap, releasing it one swap. A waiter spins on a taken lock a few hundred
+//! times, about as long as it is usually held, and then asks the kernel to wait. Without std it continues to spin.
 
 use core::cell::UnsafeCell;
 use core::hint;
@@ -17,20 +17,20 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[cfg(all(loom, test))]
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// The plain word, also where those of locks are modelled.
+/// An atomic word that stays a plain one under loom, where the words of locks are modelled.
 type SyncU32 = core::sync::atomic::AtomicU32;
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
-/// Taken, and someone may sleep.
+/// Taken, and a thread may be asleep.
 const AWAITED: u32 = 2;
 #[cfg(not(all(loom, test)))]
 const SPINS: u32 = 200;
-/// One turn shows a model what there is to see of spinning.
+/// In a loom model, one iteration shows all there is to know about spinning.
 #[cfg(all(loom, test))]
 const SPINS: u32 = 1;
 
-/// The word itself, taken and released by hand.
+/// The lock word, taken and released by hand.
 #[derive(Debug, Default)]
 pub(crate) struct RawLock {
     word: AtomicU32,
@@ -72,7 +72,8 @@ impl RawLock {
             }
             hint::spin_loop();
         }
-        // Acquire: pairs with the Release of `unlock`. Whoever has slept cannot know whether others still do, so says they may.
+        // Acquire: pairs with the Release of `unlock`. A thread that has slept cannot know whether others still sleep,
+        // so it sets `AWAITED`.
         while self.word.swap(AWAITED, Ordering::Acquire) != FREE {
             self.wait();
         }
@@ -80,13 +81,13 @@ impl RawLock {
 
     #[inline]
     pub(crate) fn unlock(&self) {
-        // Release: pairs with the Acquire of whoever takes it next.
+        // Release: pairs with the Acquire of the next owner.
         if self.word.swap(FREE, Ordering::Release) == AWAITED {
             self.wake_one();
         }
     }
 
-    /// How often it was found taken by someone who then waited.
+    /// How many times it was found taken by a thread that then waited.
     pub(crate) fn contended(&self) -> u64 {
         self.contended.load(Ordering::Relaxed)
     }
@@ -95,8 +96,8 @@ impl RawLock {
 #[cfg(all(feature = "std", target_os = "linux", not(all(loom, test))))]
 impl RawLock {
     fn wait(&self) {
-        // SAFETY: the address is that of a live u32; a null time-out waits without limit. Any result is right: the caller looks
-        // again.
+        // SAFETY: the address is that of a live u32; a null time-out waits without limit. Any result is fine: the
+        // caller checks the word again.
         unsafe {
             libc::syscall(
                 libc::SYS_futex,
@@ -126,8 +127,8 @@ impl RawLock {
     fn wake_one(&self) {}
 }
 
-/// What stands for the kernel in a model: looking at the word and going to sleep is one step to whoever wakes, and a wake-up that
-/// nobody waits for is lost.
+/// Stands for the kernel in a loom model. For a waker, checking the word and going to sleep is one step. A wake-up
+/// without a waiter is lost.
 #[cfg(all(loom, test))]
 #[derive(Debug, Default)]
 struct Sleepers {
@@ -177,7 +178,7 @@ impl<T> Lock<T> {
         self.raw.try_lock().then(|| Held { lock: self, value: PhantomData })
     }
 
-    /// The lock without the value, for those who hold it over something that is no scope.
+    /// The lock without the value, for callers that hold it beyond a scope.
     pub(crate) const fn raw(&self) -> &RawLock {
         &self.raw
     }
@@ -186,7 +187,7 @@ impl<T> Lock<T> {
 /// The value, while the lock is held.
 pub(crate) struct Held<'a, T> {
     lock: &'a Lock<T>,
-    /// Shared between threads, it shares the value: so only if that may be.
+    /// Sharing a `Held` between threads shares the value, so this restricts `Sync` to values that allow it.
     value: PhantomData<&'a mut T>,
 }
 
@@ -195,7 +196,7 @@ impl<T> Deref for Held<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this `Held` is the only one there is, and borrows hand the value out.
+        // SAFETY: this is the only `Held`, and `Deref` ties the reference to its borrow.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -203,7 +204,7 @@ impl<T> Deref for Held<'_, T> {
 impl<T> DerefMut for Held<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: this `Held` is the only one there is, and is borrowed mutably.
+        // SAFETY: this is the only `Held`, and it is borrowed mutably.
         unsafe { &mut *self.lock.value.get() }
     }
 }
@@ -215,18 +216,20 @@ impl<T> Drop for Held<'_, T> {
     }
 }
 
-/// A word that is taken or left, never waited for. Released by a plain store, so a turn costs one locked instruction instead of two.
+/// A lock word that is tried and never waited for. It is released by a plain store, so taking and releasing it costs
+/// one locked instruction instead of two.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TryWord<'m>(pub(crate) &'m SyncU32);
 
 impl<'m> TryWord<'m> {
     #[inline]
     pub(crate) fn try_lock(self) -> Option<Tried<'m>> {
-        // Acquire: pairs with the Release in `Tried::drop`. Made only if it was free: dropping one releases the lock.
+        // Acquire: pairs with the Release in `Tried::drop`. Create `Tried` only if the word was free, because dropping
+        // one releases the lock.
         (self.0.swap(TAKEN, Ordering::Acquire) == FREE).then(|| Tried(self.0))
     }
 
-    /// Tries for a while: for those who come seldom, against those who hold it for some ns.
+    /// Retries for a while. For rare callers; all others hold the lock for some ns only.
     pub(crate) fn try_long(self) -> Option<Tried<'m>> {
         for _ in 0..SPINS * 16 {
             if self.0.load(Ordering::Relaxed) == FREE
@@ -240,7 +243,7 @@ impl<'m> TryWord<'m> {
     }
 }
 
-/// A [`TryWord`] that is taken, until it is dropped.
+/// A [`TryWord`] that is taken until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Tried<'m>(&'m SyncU32);
 

@@ -1,42 +1,42 @@
-//! The memory that a zone keeps its books in, given by the caller and cut into arrays of atomics.
+//! The memory for a zone's metadata, which the caller supplies. It is cut into arrays of atomics.
 //!
-//! Atomics, read and written relaxed: under a lock they cost what plain words cost, and the few that are read without it (the state
-//! of a frame, before it is freed) are no race. So everything but the cutting here is safe code, and bytes that nobody cleared can
-//! lead to wrong answers but not to undefined behaviour: every index is checked.
+//! The atomics are read and written relaxed. Under a lock they cost what plain words cost. The few that are read without
+//! it (the state of a frame, before it is freed) are not data races. So everything except the cutting is safe code.
+//! Bytes that were not cleared can lead to wrong answers but not to undefined behaviour, because every index is checked.
 
 use core::mem::{align_of, size_of};
 use core::slice;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-/// Bytes for a zone's books.
+/// Bytes for a zone's metadata.
 #[derive(Debug)]
 pub struct Metadata<'m>(&'m mut [u8]);
 
 impl<'m> Metadata<'m> {
-    /// Clears `bytes` first. For memory that holds something.
+    /// Clears `bytes` first. For memory that may hold something.
     pub fn cleared(bytes: &'m mut [u8]) -> Metadata<'m> {
         bytes.fill(0);
         Metadata(bytes)
     }
 
-    /// For memory that is known to be all zero, such as a fresh mapping, which then stays untouched where no frames are. If it is
-    /// not, the zone gives wrong answers or panics.
+    /// For memory that is known to be all zero, such as a fresh mapping. It then stays untouched where there are no
+    /// frames. If it is not zero, the zone gives wrong answers or panics.
     pub const fn zeroed(bytes: &'m mut [u8]) -> Metadata<'m> {
         Metadata(bytes)
     }
 
-    /// Its length.
+    /// Its length in bytes.
     pub const fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Whether its length is 0.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// Neighbours of a free block in its list, as indices of their first frames.
+/// The neighbours of a free block in its list, as the indices of their first frames.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Link {
@@ -44,10 +44,10 @@ pub(crate) struct Link {
     pub(crate) prev: AtomicU32,
 }
 
-/// What memory of any content may be seen as, shared.
+/// A type that memory of any content can be viewed as, shared.
 ///
 /// # Safety
-/// Every bit pattern is a value, and nothing but atomic access is possible through a shared reference.
+/// Every bit pattern is valid, and a shared reference allows nothing but atomic access.
 pub(crate) unsafe trait Plain {}
 // SAFETY: any eight bits are an `AtomicU8`.
 unsafe impl Plain for AtomicU8 {}
@@ -60,13 +60,13 @@ unsafe impl Plain for AtomicU64 {}
 // SAFETY: two `AtomicU32` without padding.
 unsafe impl Plain for Link {}
 
-/// How many bytes `count` of `T` take at the most, with what aligning them may cost.
+/// Upper bound of the bytes that `count` of `T` take, with padding for alignment.
 pub(crate) const fn bytes_for<T>(count: usize) -> usize {
     count.saturating_mul(size_of::<T>()).saturating_add(align_of::<T>() - 1)
 }
 
 impl<'m> Metadata<'m> {
-    /// Cuts `count` of `T` from the front; `None` if they do not fit.
+    /// Cuts `count` of `T` off the front; `None` if they do not fit.
     pub(crate) fn take<T: Plain>(&mut self, count: usize) -> Option<&'m [T]> {
         let bytes = core::mem::take(&mut self.0);
         let skip = bytes.as_ptr().align_offset(align_of::<T>());
@@ -74,8 +74,8 @@ impl<'m> Metadata<'m> {
         let (mine, rest) = bytes.split_at_mut_checked(needed)?;
         self.0 = rest;
         let start: *const T = mine.get_mut(skip..)?.as_mut_ptr().cast_const().cast();
-        // SAFETY: `mine` was borrowed exclusively for 'm and is given up here, so nobody else has it; from `skip` on it is aligned
-        // and `count` long; any bytes are a `Plain`, which is atomics only.
+        // SAFETY: `mine` was borrowed exclusively for 'm and is given up here, so nothing else refers to it. From `skip`
+        // on it is aligned and holds `count` of `T`. Any bytes are a valid `Plain`, which consists of atomics only.
         Some(unsafe { slice::from_raw_parts(start, count) })
     }
 }

@@ -1,9 +1,9 @@
-//! What is known of each frame: one byte, and of each page block: one byte.
+//! The state of each frame and of each page block, one byte each.
 //!
-//! A block of 2^order frames is described by the byte of its first frame, its head; the others' are 0. So the state of a block is
-//! changed by one store, and a block of 4 MiB is added without touching the other 1,023 bytes. A frame whose byte is 0 and that no
-//! head covers can only be one of a page block that is not there at all; single missing frames in a page block that is there
-//! are marked.
+//! A block of 2^order frames is described by the byte of its first frame, the head; the bytes of the others are 0. So
+//! one store changes the state of a block, and a block of 4 MiB is added without touching the other 1,023 bytes. A
+//! frame with byte 0 that no head covers is always in a page block that is not present. Single missing frames in a
+//! present page block are marked as holes.
 
 use crate::{FrameNo, MigrateType, Order};
 use thiserror::Error;
@@ -16,9 +16,9 @@ const FREE: u8 = 0x40;
 const CACHED: u8 = 0x80;
 const ALLOCATED: u8 = 0xc0;
 
-/// Nothing starts here.
+/// Not the first frame of a block.
 pub(crate) const INSIDE: u8 = 0;
-/// A frame that is not there.
+/// A frame that is not present.
 pub(crate) const HOLE: u8 = 0x10;
 
 #[inline]
@@ -27,42 +27,42 @@ const fn bits(order: Order) -> u8 {
     order.get() as u8
 }
 
-/// The byte of a free block's head.
+/// The byte of the head of a free block.
 #[inline]
 pub(crate) const fn free(order: Order) -> u8 {
     FREE | bits(order)
 }
 
-/// The byte of a block's head that waits in a per-CPU set.
+/// The byte of the head of a block that is cached on a per-CPU list.
 #[inline]
 pub(crate) const fn cached(order: Order) -> u8 {
     CACHED | bits(order)
 }
 
-/// The byte of a block's head that was handed out.
+/// The byte of the head of an allocated block.
 #[inline]
 pub(crate) const fn allocated(order: Order, migrate: MigrateType) -> u8 {
     ALLOCATED | bits(order) | (migrate as u8) << TYPE_SHIFT
 }
 
-/// Whether this is the head of an allocated block of this order, of whatever type.
+/// Whether this is the head of an allocated block of this order, whatever its type.
 #[inline]
 pub(crate) const fn is_allocated(byte: u8, order: Order) -> bool {
     byte & !TYPE == ALLOCATED | bits(order)
 }
 
-/// What a frame is.
+/// The state of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FrameState {
-    /// Not there: never added, or taken offline.
+    /// Not present: never added, or taken offline.
     Hole,
     /// In a block, but not its first frame.
     Inside,
     /// First frame of a free block.
     Free(Order),
-    /// First frame of a block that waits in a per-CPU set.
+    /// First frame of a block that is cached on a per-CPU list.
     Cached(Order),
-    /// First frame of a block that was handed out, and as which type.
+    /// First frame of an allocated block, with the type it was allocated as.
     Allocated(Order, MigrateType),
 }
 
@@ -87,7 +87,7 @@ pub(crate) const fn type_of(bits: u8) -> MigrateType {
     }
 }
 
-/// A page block's byte: its type, whether any of it is there, and whether it is on its way out.
+/// The byte of a page block: its type, whether any of it is present, and whether it is being removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PageBlock(pub(crate) u8);
 
@@ -123,15 +123,15 @@ impl PageBlock {
     }
 }
 
-/// Why a block was not taken back. Nothing was changed.
+/// Why a free was refused. Nothing was changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("free {frame:?}, {order:?}: {why}")]
 pub struct FreeError {
-    /// What was to be freed.
+    /// The frame to be freed.
     pub frame: FrameNo,
-    /// As what.
+    /// With this order.
     pub order: Order,
-    /// What is wrong with that.
+    /// What is wrong.
     pub why: WrongFree,
 }
 
@@ -139,19 +139,19 @@ pub struct FreeError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum WrongFree {
     /// The frame lies outside the zone.
-    #[error("no frame of this zone")]
+    #[error("not a frame of this zone")]
     Foreign,
-    /// Nothing was ever added there, or it was taken offline.
-    #[error("there is no such frame: never added, or taken offline")]
+    /// No frame was ever added there, or it was taken offline.
+    #[error("frame not present: never added, or taken offline")]
     Hole,
     /// It is free already.
     #[error("it is free already")]
     AlreadyFree,
-    /// It was handed out as a block of another order.
-    #[error("it was handed out as a block of {0:?}")]
+    /// It was allocated as a block of another order.
+    #[error("it was allocated as a block of {0:?}")]
     OtherOrder(Order),
-    /// It is within a block, whose first frame has to be freed, or that is free as a whole.
-    #[error("it is no first frame of a block; free the block by its first frame")]
+    /// The frame is not the first of its block. Free the block by its first frame, unless the block is free already.
+    #[error("it is not the first frame of a block; free the block by its first frame")]
     InsideBlock,
 }
 

@@ -1,11 +1,11 @@
-//! Several zones in the order of preference: the memory of several nodes, or fast memory before slow.
+//! Several zones in order of preference: the memory of several nodes, or fast memory before slow.
 
 use crate::{AllocError, FrameNo, FrameState, FreeError, MigrateType, Order, Sets, WrongFree};
 
-/// Zones with their sets, of which the first that has frames to spare serves.
+/// Zones with their per-CPU lists. The first zone that has frames to spare serves a request.
 ///
-/// As in the kernel, zones that are above their low watermark come first, so that none is used up while another has plenty; then every
-/// zone, down to its minimum; then once more with what waits in sets.
+/// As in the kernel, zones above their low watermark come first, so that none is used up while another has plenty. Then
+/// comes every zone, down to its `min`. Then every zone again, after draining its per-CPU lists.
 #[derive(Clone, Copy, Debug)]
 pub struct Zones<'z, 'm>(&'z [Sets<'m>]);
 
@@ -15,7 +15,8 @@ impl<'z, 'm> Zones<'z, 'm> {
         Zones(zones)
     }
 
-    /// Hands out a block, and says by which zone. Sets are emptied for it only once all zones have failed.
+    /// Allocates a block; returns its first frame and the number of the zone. Drains per-CPU lists only after all zones
+    /// have failed.
     pub fn alloc(&self, order: Order, migrate: MigrateType) -> Result<(FrameNo, usize), AllocError> {
         let mut last = AllocError::Exhausted { order, free_blocks: [0; crate::ORDERS] };
         for round in [Round::AboveLow, Round::Any, Round::Drained] {
@@ -36,8 +37,8 @@ impl<'z, 'm> Zones<'z, 'm> {
         Err(last)
     }
 
-    /// Takes a block back, into the zone whose it is. Spans may overlap, as those of nodes do whose memory is interleaved: a zone that
-    /// has no such frame is not asked.
+    /// Frees a block to the zone that it belongs to. Spans may overlap, as with nodes whose memory is interleaved:
+    /// zones in which the frame is not present are skipped.
     pub fn free(&self, frame: FrameNo, order: Order) -> Result<(), FreeError> {
         match self.0.iter().find(|sets| sets.zone().state(frame) != FrameState::Hole) {
             Some(sets) => sets.free(frame, order),

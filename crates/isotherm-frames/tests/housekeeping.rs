@@ -4,7 +4,7 @@ mod support;
 
 use isotherm_frames::housekeep::{End, Housekeeper, HousekeeperConfig, Interval, Run, Slot, Spread, schedule::Aligned};
 use isotherm_frames::percpu::Rseq;
-use isotherm_frames::tune::Marks;
+use isotherm_frames::tune::PcpLimits;
 use isotherm_frames::{FrameNo, Metadata, MigrateType, Order, Pace, Sets, SetsConfig, Tier, Zone, ZoneConfig};
 use isotherm_rng::Rng;
 use std::io::Write;
@@ -23,8 +23,8 @@ fn sets(tier: Tier) -> Sets<'static> {
     let config = ZoneConfig::new(frames(0, FRAMES));
     let zone = Zone::new(&config, Metadata::zeroed(Box::leak(metadata(&config).into_boxed_slice()))).unwrap();
     zone.add(config.span, MigrateType::Movable).unwrap();
-    let marks = Marks { batch: 63, high_min: 252, high_max: 4096 };
-    let config = SetsConfig { tier, marks: Some(marks), ..SetsConfig::new(cpus()) };
+    let limits = PcpLimits { batch: 63, high_min: 252, high_max: 4096 };
+    let config = SetsConfig { tier, limits: Some(limits), ..SetsConfig::new(cpus()) };
     let memory = leak(config.metadata_bytes(&zone));
     Sets::new(zone, &config, memory).unwrap()
 }
@@ -72,7 +72,7 @@ fn nothing_is_lost_beside_a_thread_that_keeps_house() {
         for tier in tiers() {
             let sets = sets(tier);
             let mut slots = slots(&sets);
-            let config = every(Duration::from_micros(200), Pace { idle_after: 2, most_deferrals: 3 });
+            let config = every(Duration::from_micros(200), Pace { idle_after: 2, max_deferrals: 3 });
             let keeper = Housekeeper::new(std::slice::from_ref(&sets), &mut slots, Spread, &config);
             (0..keeper.cpus()).for_each(|cpu| assert!(keeper.online(cpu)));
             let working = AtomicU32::new(3);

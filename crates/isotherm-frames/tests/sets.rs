@@ -3,7 +3,7 @@
 mod support;
 
 use isotherm_frames::percpu::Rseq;
-use isotherm_frames::tune::Marks;
+use isotherm_frames::tune::PcpLimits;
 use isotherm_frames::{
     AllocError, Colouring, FrameNo, Front, Metadata, MigrateType, Offline, Order, OwnedSet, Sets, SetsConfig,
     SetsError, Tier, Watermarks, WrongFree, Zone, ZoneConfig, Zones,
@@ -48,8 +48,8 @@ fn tiers() -> Vec<Tier> {
 }
 
 fn owned<'z>(zone: &'z Zone<'static>) -> OwnedSet<'z, 'static> {
-    let marks = Marks::for_zone(zone.stats().present, 0, 1, None);
-    OwnedSet::new(zone, marks, leak(OwnedSet::metadata_bytes(marks))).unwrap()
+    let limits = PcpLimits::for_zone(zone.stats().present, 0, 1, None);
+    OwnedSet::new(zone, limits, leak(OwnedSet::metadata_bytes(limits))).unwrap()
 }
 
 /// Random calls beside a naive model. What waits in a set is neither free nor handed out, so only what was handed out is compared,
@@ -401,8 +401,8 @@ fn frames_of_interleaved_zones_go_back_to_their_own() {
 fn a_set_is_bounded_whatever_list_is_used() {
     for tier in tiers() {
         let zone = zone(&ZoneConfig::new(frames(0, 32 << 10)));
-        let marks = Marks { batch: 15, high_min: 60, high_max: 512 };
-        let config = SetsConfig { tier, marks: Some(marks), ..SetsConfig::new(cpus()) };
+        let limits = PcpLimits { batch: 15, high_min: 60, high_max: 512 };
+        let config = SetsConfig { tier, limits: Some(limits), ..SetsConfig::new(cpus()) };
         let memory = leak(config.metadata_bytes(&zone));
         let sets = Sets::new(zone, &config, memory).unwrap();
         for round in 0..6 {
@@ -413,7 +413,7 @@ fn a_set_is_bounded_whatever_list_is_used() {
                     some.into_iter().for_each(|frame| sets.free(frame, order).unwrap());
                     let waiting: Vec<u64> = (0..sets.cpus()).map(|cpu| sets.waiting(cpu)).collect();
                     // Each list may have grown by a batch since the tuner was last asked; blocks of order 3 count eight.
-                    let most = u64::from(marks.high_max) + 14 * (15 + 8);
+                    let most = u64::from(limits.high_max) + 14 * (15 + 8);
                     assert!(waiting.iter().all(|&w| w <= most), "{tier:?}, round {round}, {order:?}: {waiting:?}");
                 }
             }
@@ -539,9 +539,9 @@ fn what_cannot_be_is_said() {
         Sets::new(zone, &config, leak(needed - 1)).unwrap_err(),
         SetsError::MetadataTooSmall { given: needed - 1, needed }
     );
-    let marks = Marks::for_zone(4096, 0, 1, None);
+    let limits = PcpLimits::for_zone(4096, 0, 1, None);
     let zone = zone_of();
-    assert!(OwnedSet::new(&zone, marks, leak(8)).is_err());
+    assert!(OwnedSet::new(&zone, limits, leak(8)).is_err());
     let few = ZoneConfig::new(frames(0, 4096));
     let mut bytes = metadata(&few);
     assert!(Zone::new(&few, Metadata::cleared(&mut bytes[..1000])).is_err());

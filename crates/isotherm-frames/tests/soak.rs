@@ -13,7 +13,7 @@ mod support;
 
 use isotherm_frames::housekeep::{Slot, Spread};
 use isotherm_frames::percpu::Rseq;
-use isotherm_frames::tune::Marks;
+use isotherm_frames::tune::PcpLimits;
 use isotherm_frames::{
     AllocError, Choice, Colouring, FrameNo, FrameRange, FreeError, Front, Housekeeper, HousekeeperConfig, Interval,
     Metadata, MigrateType, Offline, Order, OwnedSet, Request, Sets, SetsConfig, Shuffling, Tier, Urgency, Watermarks,
@@ -304,11 +304,11 @@ fn soak(config: &ZoneConfig, fronts: Fronts, round: Round, done: &Done) {
             done.tidied.fetch_add(keeper.stats().drained, Relaxed);
         }
         Fronts::Owned => {
-            let marks = Marks::for_zone(FRAMES, 0, u32::try_from(threads).unwrap(), None);
-            let each = OwnedSet::metadata_bytes(marks);
+            let limits = PcpLimits::for_zone(FRAMES, 0, u32::try_from(threads).unwrap(), None);
+            let each = OwnedSet::metadata_bytes(limits);
             more.resize(each * usize::try_from(threads + 1).unwrap(), 0);
             let parts = more.chunks_exact_mut(each);
-            let owned = parts.map(|part| OwnedSet::new(&zone, marks, Metadata::zeroed(part)).unwrap());
+            let owned = parts.map(|part| OwnedSet::new(&zone, limits, Metadata::zeroed(part)).unwrap());
             run(&zone, owned, None, round, done);
         }
     }

@@ -2,7 +2,7 @@
 
 mod support;
 
-use isotherm_frames::zone::MOST_FRAMES;
+use isotherm_frames::zone::MAX_FRAMES;
 use isotherm_frames::{
     AddError, AllocError, Colouring, ConfigError, FrameNo, FrameRange, FrameState, Metadata, MigrateType, Offline,
     OfflineError, Order, Request, Urgency, Watermarks, WrongFree, Zone, ZoneConfig,
@@ -312,9 +312,9 @@ fn errors_say_what_was_attempted_and_why_not() {
     with_zone(ZoneConfig::new(frames(0, 1024)), 516, |zone| {
         let block = zone.alloc(Order::HUGE, MOVABLE).unwrap();
         let said = zone.alloc(order(4), MOVABLE).unwrap_err().to_string();
-        assert_eq!(said, "allocate order 4: none is free; of each order there are [0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]");
+        assert_eq!(said, "allocate order 4: no free block; free blocks by order: [0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]");
         let said = zone.alloc_at(FrameNo(8), order(3), MOVABLE).unwrap_err().to_string();
-        assert_eq!(said, "allocate order 3 at F0x8: Inside there");
+        assert_eq!(said, "allocate order 3 at F0x8: not free, but Inside");
         let wrong = |frame: u64, block: Order| zone.free(FrameNo(frame), block).unwrap_err().why;
         assert_eq!(wrong(0, Order::FRAME), WrongFree::OtherOrder(Order::HUGE));
         assert_eq!(wrong(7, Order::FRAME), WrongFree::InsideBlock);
@@ -324,7 +324,7 @@ fn errors_say_what_was_attempted_and_why_not() {
         assert_eq!(wrong(u64::MAX, Order::MAX), WrongFree::Foreign);
         assert_eq!(zone.stats().events.refused, 6);
         let said = zone.free(FrameNo(1), Order::FRAME).unwrap_err().to_string();
-        assert!(said.starts_with("free F0x1, order 0: it is no first frame"), "{said}");
+        assert!(said.starts_with("free F0x1, order 0: it is not the first frame"), "{said}");
         let bulk = [FrameNo(3), block, block, FrameNo(9)];
         assert_eq!(zone.free_bulk(&bulk, Order::HUGE).unwrap_err().frame, FrameNo(3));
         assert_eq!(zone.free_frames(), 516, "what could be freed was");
@@ -339,11 +339,11 @@ fn zones_that_cannot_be_are_refused() {
     assert!(matches!(error(0, 0), ConfigError::EmptySpan(_)));
     assert!(matches!(error(9, 3), ConfigError::EmptySpan(_)));
     assert!(matches!(error(u64::MAX, 0), ConfigError::EmptySpan(_)));
-    assert!(matches!(error(0, MOST_FRAMES + 1), ConfigError::SpanTooLarge(_)));
-    assert!(matches!(error(1023, MOST_FRAMES + 1023), ConfigError::SpanTooLarge(_)));
+    assert!(matches!(error(0, MAX_FRAMES + 1), ConfigError::SpanTooLarge(_)));
+    assert!(matches!(error(1023, MAX_FRAMES + 1023), ConfigError::SpanTooLarge(_)));
     assert!(matches!(error(u64::MAX - 1, u64::MAX), ConfigError::SpanTooLarge(_)));
     assert!(matches!(error(0, u64::MAX), ConfigError::SpanTooLarge(_)));
-    assert!(ZoneConfig::new(frames(1 << 60, MOST_FRAMES)).metadata_bytes().is_ok());
+    assert!(ZoneConfig::new(frames(1 << 60, MAX_FRAMES)).metadata_bytes().is_ok());
 
     let config = ZoneConfig::new(frames(0, 4096));
     let needed = config.metadata_bytes().unwrap();

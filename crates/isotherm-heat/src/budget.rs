@@ -1,14 +1,15 @@
 //! The two budgets: CPU of the monitor, and slow-down of the target.
 //!
-//! Both are token buckets that fill with time and may hold a few seconds' worth, so that a new target gets a quick first answer.
-//! What that took beyond the allowed share is paid back: until the average is kept, the bucket fills at three quarters of its
-//! rate, so that from four times the credit on the share holds for the whole run. What was spent is told by the caller (CPU time measured; pages seen touched again),
-//! so an estimate that was wrong is paid back before anything more is done.
+//! Both are token buckets. They fill with time and hold a few seconds' worth, so that a new target gets a quick first
+//! answer. What that takes beyond the allowed share is paid back: until the average is within the share, the bucket
+//! fills at three quarters of its rate. So the share holds for the whole run from four times the credit on. The caller
+//! reports what was spent (CPU time measured, pages seen touched again). A wrong estimate is therefore paid back before
+//! anything more is done.
 
 use crate::block::Ns;
 
-/// What a page costs the target when it is touched for the first time after its accessed bit was cleared: the processor sets
-/// the bit in a slow walk. Measured on a virtual machine with nested paging; bare metal pays less.
+/// What a page costs the target when it is touched for the first time after its accessed bit was cleared: the processor
+/// sets the bit in a slow walk. Measured on a virtual machine with nested paging. Bare metal pays less.
 pub const RETOUCH_NS: f64 = 420.0;
 
 /// Tokens in nanoseconds of one core.
@@ -18,7 +19,7 @@ pub struct Bucket {
     credit_ns: f64,
     tokens_ns: f64,
     filled_at: Ns,
-    /// Spent so far beyond what the share allowed for the time so far.
+    /// Spent so far beyond what the share allowed until now.
     over_ns: f64,
 }
 
@@ -39,7 +40,7 @@ impl Bucket {
         self.share <= 1.0
     }
 
-    /// Fills up to `now` and tells what there is to spend; negative if more was spent than allowed.
+    /// Fills the bucket up to `now` and returns what there is to spend. Negative if more was spent than allowed.
     pub fn available_ns(&mut self, now: Ns) -> f64 {
         let passed = now.saturating_sub(self.filled_at) as f64;
         self.filled_at = self.filled_at.max(now);

@@ -1,7 +1,8 @@
-//! Time as whoever drives the engine sees it: the machine's, or that of a replay, which passes as fast as it is computed.
+//! Time for the code that drives the engine: the machine's time, or that of a replay, which passes as fast as it is
+//! computed.
 //!
-//! The engine itself reads no clock: times are arguments to it. The trait stands here because the monitor and every source that
-//! plays a history have to share one; the machine's own clock is `isotherm-sources`'.
+//! The engine itself reads no clock: times are arguments to it. The trait is here because the monitor and every source
+//! that plays a history have to share one clock. The machine's own clock is in `isotherm-sources`.
 
 use crate::Ns;
 use std::sync::Arc;
@@ -11,9 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub trait Clock: std::fmt::Debug {
     /// Nanoseconds since some fixed moment.
     fn now(&self) -> Ns;
-    /// CPU time spent on watching so far.
+    /// CPU time spent on monitoring so far.
     fn cpu(&self) -> Ns;
-    /// Returns at `at` or soon after; at once if that has passed.
+    /// Returns at `at` or soon after. Returns at once if that has passed.
     fn sleep_until(&self, at: Ns);
 }
 
@@ -31,7 +32,7 @@ impl Clock for Box<dyn Clock> {
     }
 }
 
-/// A clock that jumps to whatever is waited for. Clones share the time.
+/// A clock that jumps to the time that is waited for. Clones share the time.
 #[derive(Clone, Debug, Default)]
 pub struct VirtualClock(Arc<AtomicU64>);
 

@@ -1,14 +1,16 @@
-//! A few ranges around many mappings, since regions kept in each of ten thousand would be more than there may be.
+//! A few ranges around many mappings: one region in each of ten thousand mappings would exceed the limit on regions.
 //!
-//! `sampled` fits its regions to them; `isotherm-bench` takes them for what DAMON watches of a process. Gaps are bridged, smallest first,
-//! rather than mappings left out: what is hot has to be found wherever it is.
+//! `sampled` fits its regions to them. `isotherm-bench` uses them as what DAMON monitors of a process. Gaps are
+//! bridged, smallest first, rather than mappings skipped: hot memory has to be found wherever it is.
 
 use isotherm_units::AddrRange;
 
-/// At most `most` (at least one) ranges that cover all `mappings`, parted at the largest gaps between them, in address order.
+/// At most `most` (at least one) ranges that cover all `mappings`, separated at the largest gaps between them, in
+/// address order.
 ///
-/// With `most` = 3 it is what DAMON watches of a process: heap, mapped files and stack lie far apart, what is in between is
-/// taken in. Mappings may come in any order and overlap; gaps of the same size are used from the lowest up.
+/// With `most` = 3 this is what DAMON monitors of a process: heap, mapped files and stack lie far apart, and what is in
+/// between is included. Mappings may come in any order and may overlap. Of gaps of the same size, the lowest separate
+/// first.
 pub fn cover(mappings: &[AddrRange], most: usize) -> Vec<AddrRange> {
     let mut covered: Vec<AddrRange> = mappings.iter().copied().filter(|m| !m.is_empty()).collect();
     covered.sort_unstable();

@@ -1,20 +1,20 @@
-//! Reads that fall due: a queue whose left-overs are recognised instead of removed.
+//! Reads that fall due: a queue that skips stale entries instead of removing them.
 //!
-//! Shared by `target` and `sampled`. The plan of a block, 0 for none, is kept with the block; whoever plans anew pushes another entry,
-//! and the old one is dropped when its time comes.
+//! Shared by `target` and `sampled`. The block stores its planned read (0: none). A new plan pushes another entry, and
+//! the old entry is dropped when its time comes.
 
 use crate::block::Ns;
 use isotherm_units::BlockNo;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Reads that fall due within this much of each other go in one pass.
+/// Reads that fall due within this much of each other are done in one pass.
 const SLACK: Ns = 4_000_000;
 
 /// When to read which block, earliest first.
 pub(crate) type Reads = BinaryHeap<Reverse<(Ns, BlockNo)>>;
 
-/// Takes the blocks whose read is due, in address order: those entries for which `claim` says that they are the block's plan.
+/// Takes the blocks whose read is due, in address order. `claim` says whether an entry is still the block's plan.
 pub(crate) fn take_due(reads: &mut Reads, now: Ns, mut claim: impl FnMut(BlockNo, Ns) -> bool) -> Vec<BlockNo> {
     let mut due = Vec::new();
     while let Some(&Reverse((at, block))) = reads.peek() {
@@ -30,7 +30,7 @@ pub(crate) fn take_due(reads: &mut Reads, now: Ns, mut claim: impl FnMut(BlockNo
     due
 }
 
-/// Whether a read at `at` is what is planned; it is no more after that.
+/// Whether a read at `at` is what is planned. If so, clears the plan.
 pub(crate) fn claim(planned: &mut Ns, at: Ns) -> bool {
     *planned == at && std::mem::take(planned) != 0
 }

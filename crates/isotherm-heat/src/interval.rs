@@ -1,7 +1,7 @@
 //! Access intervals on a logarithmic scale of one byte, and histograms over them.
 //!
-//! A page's heat is the time between its accesses. Heat spans ten milliseconds to days, and a look bounds it to a factor of
-//! two, so eight steps to an octave are finer than any measurement and one byte a page is enough.
+//! A page's heat is the time between its accesses. Heat spans ten milliseconds to days. An access check bounds it to a
+//! factor of two, so eight steps to an octave are finer than any measurement, and one byte a page is enough.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -12,7 +12,7 @@ pub const STEPS_PER_OCTAVE: u8 = 8;
 const FIRST: u8 = 2;
 const UNIT_NS: f64 = 1e6;
 
-/// Nanoseconds and rate of every step: snapshots ask for them once a page.
+/// Nanoseconds and rate of every step. Snapshots look them up once a page.
 static TABLE: LazyLock<[(u64, f64); 256]> = LazyLock::new(|| {
     std::array::from_fn(|code| {
         if code < usize::from(FIRST) {
@@ -27,7 +27,7 @@ static TABLE: LazyLock<[(u64, f64); 256]> = LazyLock::new(|| {
 
 /// The time between accesses to a page: 1 ms to 38 days in steps of 9%, or one of two special values.
 ///
-/// Ordered from hot (short) to cold (long); `ABSENT` and `UNMEASURED` sort before all of them.
+/// Ordered from hot (short) to cold (long). `ABSENT` and `UNMEASURED` sort before all of them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Interval(u8);
@@ -52,7 +52,8 @@ impl Interval {
         Interval::nearest_step(octaves * f64::from(STEPS_PER_OCTAVE))
     }
 
-    /// The step of the scale nearest to `step`, clamped. With [`Interval::step`] means are taken on the scale itself.
+    /// The step of the scale nearest to `step`, clamped. Use it with [`Interval::step`] to take means on the scale
+    /// itself.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to the scale before the cast")]
     pub fn nearest_step(step: f64) -> Interval {
         Interval(FIRST + step.round().clamp(0.0, f64::from(u8::MAX - FIRST)) as u8)
@@ -78,11 +79,12 @@ impl Interval {
         TABLE[usize::from(self.0)].1
     }
 
-    /// Eight times as long: how cold a page is taken to be that was not seen for this long and is not expected to be.
+    /// Eight times as long: how cold a page is assumed to be that was not seen accessed for this long and is not
+    /// expected to be.
     ///
-    /// With nothing known but that (every order of magnitude of the interval being as likely), the interval is longer than
-    /// this with a probability of four fifths or more; so it is a cautious figure, and three octaves is also by how much an
-    /// observation has to be off to count as a change.
+    /// Suppose nothing else is known, and every order of magnitude of the interval is equally likely. Then the interval
+    /// is longer than this with a probability of four fifths or more, so the figure is cautious. Three octaves is also
+    /// how far off an observation has to be to count as a change.
     #[must_use]
     pub const fn extrapolated(self) -> Interval {
         Interval(self.0.saturating_add(3 * STEPS_PER_OCTAVE))
@@ -150,7 +152,7 @@ impl Histogram {
         self.pages[1..].iter().sum()
     }
 
-    /// Pages of which an interval is known.
+    /// Pages of which the interval is known.
     pub fn measured(&self) -> u64 {
         self.pages[usize::from(FIRST)..].iter().sum()
     }
@@ -161,7 +163,7 @@ impl Histogram {
         self.pages[usize::from(FIRST)..=last].iter().sum()
     }
 
-    /// The interval below which `share` (0 to 1) of the measured pages lie; `None` if nothing is measured.
+    /// The interval below which `share` (0 to 1) of the measured pages lie. `None` if nothing is measured.
     #[expect(clippy::cast_precision_loss, reason = "page counts are far below 2^52")]
     pub fn quantile(&self, share: f64) -> Option<Interval> {
         let wanted = share.clamp(0.0, 1.0) * self.measured() as f64;
@@ -175,7 +177,7 @@ impl Histogram {
         None
     }
 
-    /// The steps that hold pages, hot to cold, absent ones left out.
+    /// The steps that hold pages, hot to cold, without absent pages.
     #[expect(clippy::cast_possible_truncation, reason = "indices of an array of 256")]
     pub fn iter(&self) -> impl Iterator<Item = (Interval, u64)> + '_ {
         self.pages.iter().enumerate().skip(1).filter(|(_, n)| **n > 0).map(|(code, n)| (Interval(code as u8), *n))

@@ -1,8 +1,8 @@
-//! Heat: what is known of each page, what to look at next, and the snapshot made of it.
+//! Heat: what is known of each page, what to check next, and the snapshot made of it.
 //!
-//! Asks whatever implements the traits of [`source`] (`isotherm-sources`, a modelled host, a test), is driven by `isotherm-monitor`
-//! through [`track`], and read by faces, recordings and planners. Pure: time and randomness are arguments, nothing here does I/O, so that
-//! every decision can be replayed in a test.
+//! Asks any implementation of the traits in [`source`] (`isotherm-sources`, a modelled host, a test).
+//! `isotherm-monitor` drives it through [`track`]; frontends, recordings and planners read it. Pure: time and
+//! randomness are arguments, and nothing here does I/O, so a test can replay every decision.
 
 #![forbid(unsafe_code)]
 
@@ -12,6 +12,7 @@ mod clock;
 mod cover;
 mod due;
 mod interval;
+mod kernel_regions;
 mod mapping;
 mod mask;
 mod merge;
@@ -23,17 +24,18 @@ mod snapshot;
 pub mod source;
 mod target;
 mod tiles;
-mod told;
 pub mod track;
 pub mod tune;
 mod view;
 
-pub use block::{BlockBits, HugeHeat, LEAST_IDLE, Ns, PageHeat, Run, Sighting};
+pub use block::{AccessesFound, BlockBits, HugeHeat, MIN_IDLE, Ns, PageHeat, Run};
 pub use budget::{Bucket, RETOUCH_NS};
 pub use clock::{Clock, VirtualClock};
 pub use cover::cover;
 pub use interval::{Histogram, Interval, STEPS_PER_OCTAVE};
 pub use isotherm_rng::Rng;
+pub use kernel_regions::KernelRegion;
+pub(crate) use kernel_regions::KernelRegions;
 pub use mapping::MappingBits;
 pub(crate) use mapping::{MappingTarget, Next};
 pub use mask::Mask;
@@ -50,7 +52,10 @@ pub use snapshot::{
 pub(crate) use target::CREDIT_S;
 pub use target::{BlockHeat, FIRST_READ, HORIZON, Tally, Target, View, Watch};
 pub use tiles::{Tile, Tiles};
-pub use told::ToldRegion;
-pub(crate) use told::ToldRegions;
 pub(crate) use view::summarize_after;
 pub use view::{Since, Summary, summarize};
+
+/// The example of the README, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,19 +1,19 @@
 //! Heat by mapping, for sources that only count how many pages of a mapping were accessed.
 //!
-//! After one clear, the count is read at growing distances. Pages that join between two reads have a residual between the two
-//! distances, which gives the distribution of intervals within the mapping, though not which page has which. So a snapshot
-//! holds one region per mapping with true histograms behind it.
+//! After one clear, the count is read at growing distances. Pages that are added between two reads have a residual
+//! between the two distances. That gives the distribution of intervals within the mapping, but not which page has which
+//! interval. So a snapshot holds one region per mapping, with true histograms behind it.
 
-use crate::block::{LEAST_IDLE, Ns, estimate_octaves};
+use crate::block::{MIN_IDLE, Ns, estimate_octaves};
 use crate::regions::RegionBuilder;
 use crate::view::Summary;
 use crate::{Histogram, Interval, Tally};
 use isotherm_units::{Addr, AddrRange};
 use std::collections::BTreeMap;
 
-/// Distance of the first read after a clear. Longer than with page tables: a read walks the whole process.
+/// Distance of the first read after a clear. Longer than with page tables, because a read walks the whole process.
 const FIRST_READ: Ns = 50_000_000;
-/// A look ends with the first read beyond this.
+/// A check ends with the first read after this time.
 const LOOK: Ns = 10_000_000_000;
 
 /// What a read found in one mapping.
@@ -23,14 +23,14 @@ pub struct MappingBits {
     pub range: AddrRange,
     /// Pages present.
     pub resident_pages: u64,
-    /// Pages of those accessed since the last clear.
+    /// Those of them accessed since the last clear.
     pub young_pages: u64,
-    /// Pages of those on huge pages.
+    /// Those of them on huge pages.
     pub huge_pages: u64,
 }
 
 impl MappingBits {
-    /// Accessed bits behind `pages` of it: a huge page has one.
+    /// Number of accessed bits for `pages` of its pages. A huge page has one.
     fn units(&self, pages: u64) -> u64 {
         let huge = pages * self.huge_pages / self.resident_pages.max(1);
         pages - huge + huge.div_ceil(512)
@@ -40,15 +40,15 @@ impl MappingBits {
 #[derive(Clone, Debug)]
 struct MappingHeat {
     bits: MappingBits,
-    /// Pages by interval in the look under way, and in the one before.
+    /// Pages by interval in the current check, and in the previous one.
     now: Histogram,
     before: Histogram,
-    /// Untouched since.
+    /// Not accessed since.
     idle_since: Ns,
     read_at: Ns,
 }
 
-/// What to do next with a process watched by mapping.
+/// What to do next with a process monitored by mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Clear, then report with [`MappingTarget::cleared`].
@@ -72,7 +72,7 @@ impl MappingTarget {
         MappingTarget::default()
     }
 
-    /// What is due.
+    /// What to do next.
     pub fn next(&self) -> Next {
         match self.cleared_at {
             None => Next::Clear,
@@ -142,7 +142,7 @@ impl MappingTarget {
 }
 
 impl MappingHeat {
-    /// Pages by interval: of the look under way once it has lasted, else of the one before it.
+    /// Pages by interval: from the current check once it has run long enough, else from the previous one.
     fn pages(&self, looked: Ns, now: Ns) -> Vec<(Interval, Interval, u64)> {
         let use_before = looked < LOOK / 4 && self.before.measured() > 0;
         let source = if use_before { &self.before } else { &self.now };
@@ -154,9 +154,9 @@ impl MappingHeat {
             left -= pages;
             counted.push((interval, interval, pages));
         }
-        // The rest was not touched in the look: idle for as long, or longer if nothing in the mapping was.
+        // The rest was not accessed in the check. It has been idle for that long, or longer if the whole mapping was.
         let idle = looked.max(now.saturating_sub(self.idle_since).min(now)).max(if use_before { LOOK } else { 0 });
-        let code = if idle >= LEAST_IDLE { Interval::from_ns(idle).extrapolated() } else { Interval::UNMEASURED };
+        let code = if idle >= MIN_IDLE { Interval::from_ns(idle).extrapolated() } else { Interval::UNMEASURED };
         if left > 0 {
             counted.push((code, code, left));
         }

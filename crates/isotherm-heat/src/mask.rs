@@ -2,7 +2,7 @@
 
 use std::ops::{BitAnd, BitOr, Not};
 
-/// 512 bits, page `i` at bit `i % 64` of word `i / 64`: the layout in which page tables are read.
+/// 512 bits. Page `i` is bit `i % 64` of word `i / 64`, the layout in which page tables are read.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Mask(pub [u64; 8]);
 

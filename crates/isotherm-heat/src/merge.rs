@@ -1,21 +1,22 @@
-//! Merging neighbours, what is lost least by first, and no more than have to be.
+//! Merges neighbours: those first that lose least, and only as many as necessary.
 //!
-//! For lists of parts in address order: regions of pages, and of reported accesses. What a merge loses is the caller's
-//! to say.
+//! For lists of parts in address order: regions of pages, and of reported accesses. The caller defines what a merge
+//! loses.
 //!
-//! The exact way, a heap of all pairs, costs a random access to memory for each merge, and lists may hold a million
-//! parts. So this goes in rounds: each looks at all pairs once, chooses those that lose least, and joins them in one
-//! pass, a part at most once. While far too many are left a round chooses half of what has to go, later an eighth:
-//! merges make new pairs, which may lose less than the next of the old ones. All rounds together cost a few passes over
-//! the list. That a part is joined at most once a round matters where many pairs are equally unlike: otherwise one part
-//! would swallow its neighbours one by one, each a little less unlike what it has become, and one end of the list would
-//! be a single mix with the other untouched.
+//! The exact method, a heap of all pairs, costs a random memory access for each merge, and lists may hold a million
+//! parts. So this works in rounds. Each round checks all pairs once, chooses those that lose least, and joins them in
+//! one pass. A part is joined at most once a round. While far too many parts are left, a round chooses half of the
+//! excess, later an eighth: merges make new pairs, which may lose less than the next of the old ones. All rounds
+//! together cost a few passes over the list.
+//!
+//! The limit of one join a round matters where many pairs differ equally. Without it, one part would absorb its
+//! neighbours one by one, each of them a little closer to the mix so far. One end of the list would become a single
+//! mix, and the other end would stay unmerged.
 
 /// A loss at which two parts are never joined.
 pub(crate) const NEVER: f64 = f64::INFINITY;
 
-/// Merges until there are `most` parts, or nothing but pairs that must not be joined. O(n log n) at worst, linear as a
-/// rule.
+/// Merges until there are `most` parts, or only pairs that must not be joined. O(n log n) at worst, usually linear.
 pub(crate) fn merge_down_to<P>(
     parts: &mut Vec<P>,
     most: usize,
@@ -42,8 +43,8 @@ pub(crate) fn merge_within<P>(parts: &mut Vec<P>, bound: f64, loss: impl Fn(&P, 
     }
 }
 
-/// How far one round goes: about `at_once` merges, more if more lose no more than the last of these; at most `most`, and none that
-/// loses more than `bound`.
+/// How far one round goes: about `at_once` merges, more if further pairs lose no more than the last of these. At most
+/// `most`, and none that loses more than `bound`.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     at_once: usize,
@@ -66,14 +67,14 @@ fn merge_round<P>(
     let last = at_once.clamp(1, possible.len()) - 1;
     let worst = *possible.select_nth_unstable_by(last, f64::total_cmp).1;
     let mut merged = 0;
-    // Pair `no` is the part kept last and the one asked about, unless that one was joined in the step before.
+    // Pair `no` is the last part kept and the part in question, unless that one was joined in the previous step.
     let (mut no, mut taken, mut waited) = (0, false, false);
     parts.dedup_by(|next, kept| {
         let mine = losses[no];
         no += 1;
         let fits = !taken && merged < most && mine <= worst;
-        // The right one of the two may rather be joined to what follows it. Waiting twice in a row would make a slope
-        // of losses cost a round each.
+        // The right part may fit better with the part after it. Waiting twice in a row would make a slope of losses
+        // cost a round each.
         let wait = fits && !waited && losses.get(no).is_some_and(|after| *after < mine);
         waited = wait;
         taken = fits && !wait;

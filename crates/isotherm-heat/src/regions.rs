@@ -1,27 +1,28 @@
 //! From pages to regions: neighbouring pages of like heat, at most `max_regions` of them.
 //!
-//! Fed page by page in address order, so that no list of pages is ever held. Runs of like pages become regions; a block
-//! in which runs are too short to be worth telling (scattered hot pages) becomes one region with the mean of its pages.
-//! Then neighbours are merged, those first by which least is lost, until the number fits and no further. What is lost
-//! grows with the square of the octaves between two and with the pages of the smaller (Ward's criterion, 1963: by how
-//! much the sum of squares about the means grows): a sliver goes before a span, and the alike before the unlike. What
-//! DAMON's splitting does, trying whether a region hides a difference, is not needed here: every snapshot starts from
-//! pages.
+//! Fed page by page in address order, so that no list of pages is ever stored. Runs of like pages become regions. A
+//! block whose runs are too short to report separately (scattered hot pages) becomes one region with the mean of its
+//! pages. Then neighbours are merged until the number fits and no further, those first that lose least. The loss grows
+//! with the square of the octaves between two parts and with the pages of the smaller one (Ward's criterion, 1963: the
+//! increase of the sum of squares about the means). So small parts merge before large ones, and similar parts before
+//! different ones. DAMON splits regions to find out whether one hides a difference. That is not needed here: every
+//! snapshot starts from pages.
 //!
-//! Rates are told beside intervals: samples know rates above the 1,000 a second at which the scale of intervals ends.
+//! Rates are reported in addition to intervals: samples can show rates above 1,000 a second, where the scale of
+//! intervals ends.
 
 use crate::merge::{NEVER, merge_down_to};
 use crate::{Interval, Region, Run};
 use isotherm_units::{Addr, AddrRange, BlockNo, PAGE_SIZE};
 
-/// Pages within this many octaves of a run's mean belong to it.
+/// Pages within this many octaves of a run's mean belong to the run.
 const LIKE_OCTAVES: f64 = 1.5;
-/// What is not measured is this unlike what is.
+/// The difference between measured and unmeasured pages, in octaves.
 const UNMEASURED_OCTAVES: f64 = 2.0;
-/// A block with more runs than this is told as one mixed region.
-const MOST_RUNS: usize = 32;
+/// A block with more runs than this is reported as one mixed region.
+const MAX_RUNS: usize = 32;
 
-/// Sums over the pages of a region to be.
+/// Sums over the pages of a region under construction.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Part {
     start: u64,
@@ -65,9 +66,9 @@ impl Part {
         self.sampled += next.sampled;
     }
 
-    /// How unlike two parts are, in octaves. Joining what is not measured yet to what is loses no heat: the mean is
-    /// over measured pages. So where there are too many regions that goes before joining what is as unlike as hot and
-    /// cold.
+    /// How different two parts are, in octaves. Joining unmeasured pages to measured ones loses no heat, because the
+    /// mean is over measured pages. So with too many regions, such a join comes before joining parts as different as
+    /// hot and cold.
     fn unlike(&self, other: &Part) -> f64 {
         match (self.mean_octaves(), other.mean_octaves()) {
             (Some(a), Some(b)) => (a - b).abs(),
@@ -76,7 +77,7 @@ impl Part {
         }
     }
 
-    /// What joining two neighbours loses, in squared octaves times pages: those of the smaller, if one is much smaller.
+    /// What joining two neighbours loses, in squared octaves times pages. If one is much smaller, its pages count.
     fn loss(&self, next: &Part) -> f64 {
         let pages = match (self.measured, next.measured) {
             (0, _) | (_, 0) => (self.resident, next.resident),
@@ -118,29 +119,29 @@ pub(crate) struct Heat {
 }
 
 impl Heat {
-    /// As accessed bits tell.
+    /// From accessed bits.
     pub fn of_interval(interval: Interval, idle: Interval) -> Heat {
         let idle_ns = idle.ns().unwrap_or(0) as f64;
         Heat { octaves: interval.octaves(), rate_hz: interval.rate_hz(), idle_ns, sampled: false }
     }
 
-    /// As samples tell. The rate has to be positive.
+    /// From samples. The rate has to be positive.
     pub fn of_rate(rate_hz: f64, idle_ns: u64) -> Heat {
         Heat { octaves: Some((1000.0 / rate_hz).log2()), rate_hz, idle_ns: idle_ns as f64, sampled: true }
     }
 
-    /// Time since last seen, on the scale.
+    /// Time since last seen accessed, on the scale.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from a time")]
     pub fn idle(&self) -> Interval {
         Interval::from_ns(self.idle_ns as u64)
     }
 
-    /// Whether it says that a page is accessed more often than the other does.
+    /// Whether it shows more frequent accesses than the other.
     pub fn is_hotter_than(&self, other: &Heat) -> bool {
         self.octaves.is_some() && (other.octaves.is_none() || self.rate_hz > other.rate_hz)
     }
 
-    /// The step of the scale for it.
+    /// The matching step of the scale.
     pub fn interval(&self) -> Interval {
         self.octaves.map_or(Interval::UNMEASURED, Interval::from_octaves)
     }
@@ -166,8 +167,8 @@ impl RegionBuilder {
         RegionBuilder::default()
     }
 
-    /// Adds pages of which it is known how many have which interval and idle time, but not where in `range` they are: a
-    /// region of its own.
+    /// Adds pages as one region of their own: the number of pages by interval and idle time is known, but not where in
+    /// `range` they are.
     pub fn mixed(&mut self, range: AddrRange, huge_pages: u64, counted: &[(Interval, Interval, u64)]) {
         let mut part = Part { start: range.start.0, huge: huge_pages, ..Part::default() };
         for (interval, idle, pages) in counted {
@@ -177,19 +178,19 @@ impl RegionBuilder {
         self.parts.push(part);
     }
 
-    /// Adds pages that are all of one heat: a region of its own.
+    /// Adds pages that all have the same heat, as one region of their own.
     pub(crate) fn of_heat(&mut self, range: AddrRange, resident_pages: u64, huge_pages: u64, heat: Heat) {
         let mut part = Part { start: range.start.0, huge: huge_pages, ..Part::default() };
         part.add(range.end.0, Like { heat, huge: false }, resident_pages);
         self.parts.push(part);
     }
 
-    /// Adds the present pages of a block, as runs in order; absent ones between them end a region.
+    /// Adds the present pages of a block, as runs in order. Absent pages between them end a region.
     pub fn block(&mut self, block: BlockNo, runs: &[Run]) {
         self.heats(block, runs.iter().map(|run| (*run, Heat::of_interval(run.interval, run.idle))));
     }
 
-    /// The same with the heat of each run said beside it.
+    /// Like [`RegionBuilder::block`], with the heat of each run given.
     pub(crate) fn heats(&mut self, block: BlockNo, runs: impl IntoIterator<Item = (Run, Heat)>) {
         self.of_block.clear();
         for (run, heat) in runs {
@@ -197,7 +198,7 @@ impl RegionBuilder {
             self.add_run(block.page(usize::from(run.first)).addr().0, u64::from(run.pages), of);
         }
         let mut parts = std::mem::take(&mut self.of_block);
-        if parts.len() > MOST_RUNS {
+        if parts.len() > MAX_RUNS {
             let whole = parts.iter().skip(1).fold(parts[0], |mut sum, part| {
                 sum.join(part);
                 sum
@@ -228,7 +229,7 @@ impl RegionBuilder {
         self.of_block.push(run);
     }
 
-    /// Appends, or extends the last part if it is next to it and alike.
+    /// Appends a part, or extends the last one if it is adjacent and alike.
     fn push(&mut self, part: Part) {
         match self.parts.last_mut() {
             Some(last) if last.end == part.start && last.unlike(&part) <= LIKE_OCTAVES / 2.0 => last.join(&part),
@@ -236,21 +237,21 @@ impl RegionBuilder {
         }
     }
 
-    /// The regions, at most `max` (at least 1) of them, in address order. As many as there can be, and cheaper than
-    /// sorting them by loss would be: see `merge`.
+    /// The regions in address order, at most `max` (at least 1) and as many as possible. Cheaper than sorting by loss:
+    /// see `merge`.
     pub fn finish(mut self, max: usize) -> Vec<Region> {
         let max = max.max(1);
         merge_down_to(&mut self.parts, max, |a, b| if a.end == b.start { a.loss(b) } else { NEVER }, Part::join);
-        // More separate mappings than regions allowed: bridge the smallest gaps. `resident_pages` tells the holes.
+        // More separate mappings than regions allowed: bridge the smallest gaps. `resident_pages` shows the holes.
         merge_down_to(&mut self.parts, max, |a, b| (b.start - a.end) as f64, Part::join);
         self.parts.iter().map(Part::region).collect()
     }
 }
 
-/// Gives `regions` the age of what they continue in `before`, the regions of a snapshot `elapsed_ns` ago.
+/// Gives `regions` the age of the regions they continue. `before` are the regions of a snapshot `elapsed_ns` ago.
 ///
-/// A region keeps its age while its heat stays within an octave of what lay at its middle before, or goes on cooling by
-/// doing nothing; otherwise it begins at 0. Linear in both lists.
+/// A region keeps its age while its heat stays within an octave of the old region at its middle, or while it keeps
+/// cooling because it is idle. Otherwise its age begins at 0. Linear in both lists.
 pub fn carry_ages(regions: &mut [Region], before: &[Region], elapsed_ns: u64) {
     let mut old = before.iter().peekable();
     for region in regions {
@@ -258,7 +259,7 @@ pub fn carry_ages(regions: &mut [Region], before: &[Region], elapsed_ns: u64) {
         while old.next_if(|o| o.range.end <= middle).is_some() {}
         let Some(was) = old.peek().filter(|o| o.range.contains(middle)) else { continue };
         let same = match (was.interval.octaves(), region.interval.octaves()) {
-            // An idle region's interval is its idle time: it grows by itself.
+            // An idle region's interval is its idle time, which grows by itself.
             (Some(a), Some(b)) => (a - b).abs() <= 1.0 || (b > a && region.idle_ns >= was.idle_ns + elapsed_ns / 2),
             (None, None) => true,
             _ => false,

@@ -1,38 +1,39 @@
-//! How right a picture of heat is: precision and recall, defined once.
+//! How accurate a heat report is: precision and recall, defined once.
 //!
-//! The demonstration, the benchmarks and modelled hosts hold what a monitor says against a truth that they know. They count in different
-//! ways (page by page, or expected numbers over ranges of a model); what is counted means the same everywhere, so that their figures can
-//! be compared. In pages, which may be fractions where they are expected numbers.
+//! The demonstration, the benchmarks and modelled hosts compare a monitor's report with a truth that they know. They
+//! count in different ways: page by page, or expected numbers over ranges of a model. The terms mean the same
+//! everywhere, so their figures can be compared. All are in pages. Expected numbers of pages may be fractions.
 
 use crate::block::Ns;
 use crate::interval::Interval;
 
-/// What was said to be hot, held against what is.
+/// Reported hot memory compared with the truth.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Score {
-    /// Said to be hot, and hot.
+    /// Reported as hot, and hot.
     pub true_hot_pages: f64,
-    /// Said to be hot, and not.
+    /// Reported as hot, and not hot.
     pub false_hot_pages: f64,
-    /// Hot, said to be or not.
+    /// Hot, reported or not.
     pub hot_pages: f64,
-    /// Of which nothing was known yet. Hot ones among them count as missed.
+    /// Pages of which nothing was known yet. Hot ones among them count as missed.
     pub unmeasured_pages: u64,
 }
 
 impl Score {
-    /// Nothing said yet, of memory with so many hot pages.
+    /// Nothing reported yet, for memory with `hot_pages` hot pages.
     pub fn of(hot_pages: f64) -> Score {
         Score { hot_pages, ..Score::default() }
     }
 
-    /// `pages` are said to be hot, of which `right` are.
+    /// Adds `pages` reported as hot, of which `right` are hot.
     pub fn say_hot(&mut self, pages: f64, right: f64) {
         self.true_hot_pages += right;
         self.false_hot_pages += pages - right;
     }
 
-    /// A page that is hot or not was found to be accessed this often; at least every `hot_ns` is hot.
+    /// Adds a page that is hot or not, with the interval that was found. An interval of at most `hot_ns` is reported as
+    /// hot.
     pub fn add_page(&mut self, is_hot: bool, found: Interval, hot_ns: Ns) {
         self.unmeasured_pages += u64::from(found == Interval::UNMEASURED);
         if found.ns().is_some_and(|ns| ns <= hot_ns) {
@@ -40,19 +41,19 @@ impl Score {
         }
     }
 
-    /// Pages said to be hot, rightly or not.
+    /// Pages reported as hot, rightly or not.
     pub fn said_hot_pages(&self) -> f64 {
         self.true_hot_pages + self.false_hot_pages
     }
 
-    /// The share of what was said to be hot that is, 0 to 1. 1 if nothing was said.
+    /// The share of the reported hot pages that are hot, 0 to 1. 1 if none was reported.
     pub fn precision(&self) -> f64 {
         ratio(self.true_hot_pages, self.said_hot_pages())
     }
 
-    /// The share of what is hot that was said to be, 0 to 1. 1 if nothing is.
+    /// The share of the hot pages that were reported, 0 to 1. 1 if no page is hot.
     ///
-    /// Where `hot_pages` is an expected number, more may have been found than was expected: that is 1 too.
+    /// Where `hot_pages` is an expected number, more may be found than expected. The result is 1 then, too.
     pub fn recall(&self) -> f64 {
         ratio(self.true_hot_pages, self.hot_pages).min(1.0)
     }
@@ -63,7 +64,7 @@ impl Score {
         if p + r == 0.0 { 0.0 } else { 2.0 * p * r / (p + r) }
     }
 
-    /// How far the size of what was said to be hot is off, in percent of the truth.
+    /// Error of the reported hot size, in percent of the truth.
     pub fn size_error_pct(&self) -> f64 {
         let is = self.hot_pages.max(1.0);
         100.0 * (self.said_hot_pages() - is).abs() / is

@@ -1,15 +1,15 @@
-//! What faces, planners and recordings read: the heat of every target at one moment.
+//! What frontends, planners and recordings read: the heat of every target at one moment.
 //!
-//! A snapshot is plain data, made by `isotherm-monitor` and never changed after. It keeps regions and histograms, not pages, so
-//! its size is bounded by `max_regions` whatever the size of the target. Times are nanoseconds since the Unix epoch, given by
-//! the caller: nothing here reads a clock.
+//! A snapshot is plain data, made by `isotherm-monitor` and never changed after. It holds regions and histograms, not
+//! pages, so `max_regions` bounds its size whatever the size of the target. Times are nanoseconds since the Unix epoch,
+//! given by the caller: nothing here reads a clock.
 
 use crate::{Histogram, Interval};
 use isotherm_units::{AddrRange, Bytes, Perms};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// Which process: a pid alone may be another program tomorrow, with its start time it is not.
+/// Which process. A pid may be reused for another program; a pid with its start time identifies one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TargetId {
     /// The process id.
@@ -18,15 +18,15 @@ pub struct TargetId {
     pub start_ticks: u64,
 }
 
-/// How fine the source sees.
+/// The granularity of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Granularity {
-    /// Each page by itself (a huge page is one bit for its 512 pages).
+    /// Each page separately (a huge page has one bit for its 512 pages).
     Page,
-    /// Whole mappings only: how many of its pages were touched, not which.
+    /// Whole mappings only: how many of their pages were touched, not which.
     Mapping,
-    /// Regions, known by samples or as the source finds them: how hot their pages are in the mean, not which.
+    /// Regions, known from samples or found by the source: the mean heat of their pages, not the heat of each.
     Region,
 }
 
@@ -37,29 +37,31 @@ pub struct Region {
     pub range: AddrRange,
     /// Pages present in it.
     pub resident_pages: u64,
-    /// Pages of those whose interval is known.
+    /// Those of them whose interval is known.
     pub measured_pages: u64,
     /// Pages that lie on huge pages.
     pub huge_pages: u64,
     /// The mean interval on the log scale over measured pages; `Interval::UNMEASURED` if there are none.
     pub interval: Interval,
-    /// Mean accesses a second and measured page. Differs from `1 / interval` where hot and cold pages are mixed.
+    /// Mean accesses a second to each measured page. Differs from `1 / interval` where hot and cold pages are mixed.
     pub rate_hz: f32,
     /// How long the region has had this heat.
     pub age_ns: u64,
     /// Mean time since its pages were last seen accessed.
     pub idle_ns: u64,
-    /// Measured pages whose heat is known from sampled accesses; that of the others from accessed bits or from the kernel's regions.
+    /// Measured pages whose heat is known from sampled accesses. The heat of the others comes from accessed bits or
+    /// from the kernel's regions.
     #[serde(default)]
     pub sampled_pages: u64,
 }
 
-/// A region whose mean interval is so many times its mean idle time consists of pages that were never seen accessed. A single page of that
-/// kind has eight times ([`Interval::extrapolated`]); half of that leaves room for means over pages of both kinds.
+/// If a region's mean interval is more than this many times its mean idle time, its pages were never seen accessed. A
+/// single such page has a factor of eight ([`Interval::extrapolated`]). Half of that leaves room for means over pages
+/// of both kinds.
 const EXTRAPOLATED_TIMES: u64 = 4;
 
 impl Region {
-    /// Whether its interval follows from idle time alone, as far as means over its pages can tell.
+    /// Whether its interval follows from idle time alone, as far as means over its pages can show.
     pub fn is_extrapolated(&self) -> bool {
         self.interval.ns().is_some_and(|ns| ns > EXTRAPOLATED_TIMES * self.idle_ns.max(1))
     }
@@ -72,7 +74,7 @@ pub struct Mapping {
     pub range: AddrRange,
     /// Path, `[heap]`, `[stack]`, `[anon:name]`, or empty for anonymous memory.
     pub name: String,
-    /// What it may be used for; unknown for what is no mapping of a process.
+    /// Its permissions. Unknown for memory that is no mapping of a process.
     pub perms: Perms,
 }
 
@@ -81,48 +83,51 @@ pub struct Mapping {
 pub struct TargetHeat {
     /// Which process.
     pub id: TargetId,
-    /// Its command name, at most 15 bytes, as the kernel keeps it.
+    /// Its command name, at most 15 bytes, as the kernel stores it.
     pub comm: String,
     /// Its cgroup path (v2, or the v1 memory controller's); empty if none is known.
     pub cgroup: String,
     /// Whether it has ended by the time of the snapshot.
     pub exited: bool,
-    /// How fine the source sees.
+    /// The granularity of the source.
     pub granularity: Granularity,
     /// Regions in address order, disjoint. At most `max_regions`.
     pub regions: Vec<Region>,
-    /// Mappings that hold a region, in address order. Shared between snapshots in which they are the same: a target may have tens of
-    /// thousands, and a recording thousands of snapshots.
+    /// Mappings that hold a region, in address order. Snapshots with the same mappings share them: a target may have
+    /// tens of thousands of mappings, and a recording thousands of snapshots.
     pub mappings: Arc<[Mapping]>,
-    /// Pages by access interval (resident pages; unmeasured ones at `Interval::UNMEASURED`).
+    /// Pages by access interval. Counts resident pages; unmeasured ones are at `Interval::UNMEASURED`.
     pub temperature: Histogram,
     /// Pages by time since last seen accessed.
     pub idle: Histogram,
     /// Resident pages that are also counted for another target, so that totals may subtract them.
     pub counted_elsewhere_pages: u64,
-    /// Pages mapped by several processes of which it is not known whether another target counts them too.
+    /// Pages mapped by several processes. It is not known whether another target counts them too.
     pub maybe_shared_pages: u64,
     /// Pages that can be read but not cleared here (hugetlb, device memory): no heat is known for them.
     pub unclearable_pages: u64,
-    /// What else a reader of its heat has to know.
+    /// Further facts that matter when reading its heat.
     #[serde(default)]
     pub facts: TargetFacts,
 }
 
-/// What a reader of a target's heat has to know that its accessed bits do not show.
+/// Facts about a target that its accessed bits do not show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TargetFacts {
-    /// Pages whose accessed bit somebody else has cleared since the last snapshot (another monitor, the kernel's DAMON or reclaim, the
-    /// program's own `MADV_FREE`), once they are many: what was accessed before that is not known, so heat is understated.
+    /// Pages whose accessed bit somebody else has cleared since the last snapshot: another monitor, the kernel's DAMON
+    /// or reclaim, or the program's own `MADV_FREE`. Reported once they are many. Earlier accesses to them are not
+    /// known, so heat is understated.
     pub cleared_by_others_pages: u64,
-    /// It runs a KVM guest. The guest's accesses set bits in tables that are not read: its memory looks idle and may not be.
+    /// It runs a KVM guest. The guest's accesses set bits in tables that are not read, so its memory looks idle and may
+    /// not be.
     pub runs_guest: bool,
-    /// What its cgroup holds, all cgroups below included, where that is known.
+    /// Memory charged to its cgroup, including all cgroups below, where that is known.
     pub cgroup_memory: Option<CgroupMemory>,
 }
 
-/// What a memory cgroup is charged for, by kind. Heat is known of mapped memory only: the rest of `file`, and `slab`, no page table shows.
+/// What a memory cgroup is charged for, by kind. Heat is known of mapped memory only. No page table shows the rest of
+/// `file`, or `slab`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CgroupMemory {
     /// Anonymous memory.
@@ -135,32 +140,32 @@ pub struct CgroupMemory {
     pub swap: Bytes,
 }
 
-/// What looking has cost so far, since the monitor started.
+/// Cost of monitoring since the monitor started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
-    /// Time watched.
+    /// Time monitored.
     pub elapsed_ns: u64,
-    /// CPU time of the monitor, the opening of the source included.
+    /// CPU time of the monitor, including opening the source.
     pub monitor_cpu_ns: u64,
     /// Page-table entries read.
     pub pages_read: u64,
     /// Pages (a huge page is one) whose accessed bit was cleared to learn of their next access.
     pub pages_cleared: u64,
-    /// Cleared pages (a huge page is one) seen accessed again: each cost the target a slow walk.
+    /// Cleared pages (a huge page is one) seen accessed again. Each cost the target a slow walk.
     pub pages_retouched: u64,
-    /// The slow-down of the targets this is estimated to be, in percent of one core.
+    /// Estimated slow-down of the targets, in percent of one core.
     pub slowdown_pct: f64,
-    /// The longest time the target's memory map was held in one piece.
+    /// The longest time that a target's memory map was locked in one piece.
     pub longest_hold_ns: u64,
-    /// Reads of page tables that failed. Anything but 0 makes the result suspect.
+    /// Reads of page tables that failed. Any value but 0 makes the result suspect.
     pub read_errors: u64,
-    /// Accesses that the kernel reported, of all processes.
+    /// Accesses that the kernel reported, for all processes.
     #[serde(default)]
     pub samples: u64,
-    /// Reports that were lost: told as lost, or missing by the event's own count.
+    /// Reports that were lost: reported as lost, or missing by the event's own count.
     #[serde(default)]
     pub samples_lost: u64,
-    /// How often the event has happened by its own count, where it is counted beside what is sampled of it.
+    /// How often the event has happened by its own count, where it is counted in addition to being sampled.
     #[serde(default)]
     pub events: u64,
 }
@@ -174,7 +179,7 @@ pub struct Snapshot {
     pub end_unix_ns: u64,
     /// Processes, by pid.
     pub targets: Vec<TargetHeat>,
-    /// What looking has cost since the start.
+    /// Cost of monitoring since the start.
     pub cost: Cost,
 }
 
@@ -185,7 +190,7 @@ pub struct RunInfo {
     pub version: String,
     /// Name of the source, such as `page-table`.
     pub source: String,
-    /// Why that source, and what is lost with it: a sentence for people.
+    /// Why that source was chosen and what it cannot show: a sentence for people.
     pub source_note: String,
     /// Length of a window.
     pub window_ns: u64,

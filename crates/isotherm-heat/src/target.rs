@@ -1,21 +1,23 @@
 //! One target: the heat of its blocks, and which of them to read and to clear next.
 //!
-//! The rules, which the tests of `isotherm-monitor` hold it to on replayed histories:
-//! - A block whose pages were cleared is read after 10, 20, 40 ... ms, and from one patrol time on once per patrol: cold
-//!   memory is read often, which costs little and the target nothing, so that what becomes hot is found within a patrol.
-//! - A block without armed pages is not read at all: its bits can say nothing new.
-//! - A block is cleared again when its time has come, which backs off from 2 s to 4 minutes, or at once when a read surprises
-//!   (idle for long, touched now) in several of its pages, which also begins the backing off anew. Surprises go first. Where it is
-//!   a page or two, the block's time comes soon: the thin edge of a hot set surprises all the time.
-//! - Clears stop while the slow-down expected of them exceeds the budget. What is expected is learned from what is seen.
-//! - The first clears go in random order, so that what is known of a large target early on is a fair sample of it; but by
-//!   [`NEIGHBOURS`] at a time, which a source clears in one piece for two thirds of the cost.
+//! The tests of `isotherm-monitor` check these rules on replayed histories:
+//! - A block whose pages were cleared is read after 10, 20, 40 ... ms, and from one background-scan period on once per
+//!   period. Reading is cheap and costs the target nothing. So cold memory is read often, and memory that becomes hot
+//!   is found within one period.
+//! - A block without cleared pages is not read at all: its bits can say nothing new.
+//! - A block is cleared again when its time has come, which backs off from 2 s to 4 minutes. It is cleared at once when
+//!   a read finds several of its pages unexpectedly accessed (long idle, now touched). That also resets the back-off.
+//!   Unexpected accesses go first. If it is only a page or two, the block is cleared soon, not at once: the thin edge
+//!   of a hot set has unexpected accesses all the time.
+//! - Clears stop while the slow-down expected of them exceeds the budget. The expectation is learned from what is seen.
+//! - The first clears go in random order, so that what is known of a large target early on is a fair sample of it. They
+//!   go by [`NEIGHBOURS`] blocks at a time, which a source clears in one piece for two thirds of the cost.
 //!
-//! Times come from the caller; the only randomness is a seeded generator.
+//! Times come from the caller. The only randomness is a seeded generator.
 
 use crate::Mask;
 use crate::Rng;
-use crate::block::{BlockBits, HugeHeat, Ns, PageHeat, Run, Sighting, Timing};
+use crate::block::{AccessesFound, BlockBits, HugeHeat, Ns, PageHeat, Run, Timing};
 use crate::budget::{Bucket, RETOUCH_NS};
 use crate::due::{Reads, claim, take_due};
 use isotherm_units::{BlockNo, PAGES_PER_BLOCK};
@@ -25,24 +27,25 @@ use std::ops::Range;
 
 /// Distance of the first read after a clear.
 pub const FIRST_READ: Ns = 10_000_000;
-/// Pages touched at least this often are expected to be touched again in a look, and paid for in advance.
+/// Pages touched at least this often are expected to be touched again during a check. Their cost is reserved in
+/// advance.
 pub const HORIZON: Ns = 10_000_000_000;
-/// The shortest time between two looks at a block that confirm each other.
+/// The shortest time between two checks of a block that confirm each other.
 const FIRST_BACKOFF: Ns = 2_000_000_000;
-/// Pages of a block that have to surprise for it to go before all others.
+/// A block with this many unexpectedly accessed pages is cleared before all others.
 const MANY: u32 = 8;
-/// How soon a block is looked at again in which pages stirred as expected.
-const STIRRING_WAITS: Ns = 8_000_000_000;
+/// How soon a block is cleared again whose long-idle pages were accessed as expected.
+const WEAK_RECHECK: Ns = 8_000_000_000;
 /// When a block whose pages a clear did not reach is tried again.
 const STUCK_AGAIN: Ns = 60_000_000_000;
-/// Doublings of it at most: about four minutes.
+/// Doublings of `FIRST_BACKOFF` at most: about four minutes.
 const MAX_BACKOFF: u8 = 7;
-/// Seconds' worth of slow-down that may come at once at the start, for a quick first answer.
+/// Seconds' worth of slow-down that may be spent at once at the start, for a quick first answer.
 pub const CREDIT_S: f64 = 5.0;
 /// Blocks whose first clears go together.
 const NEIGHBOURS: u64 = 8;
-/// Patrol reads are due at multiples of this, so that a pass reads many.
-const PATROL_GRID: Ns = 100_000_000;
+/// Background reads are due at multiples of this, so that a pass reads many.
+const SCAN_GRID: Ns = 100_000_000;
 
 /// The heat of a block, by what maps it.
 #[derive(Clone, Debug)]
@@ -62,17 +65,17 @@ impl BlockHeat {
         }
     }
 
-    fn has_armed(&self) -> bool {
+    fn has_cleared(&self) -> bool {
         match self {
-            BlockHeat::Pages(p) => !p.armed().is_empty(),
-            BlockHeat::Huge(h) => h.is_armed(),
+            BlockHeat::Pages(p) => !p.cleared().is_empty(),
+            BlockHeat::Huge(h) => h.is_cleared(),
         }
     }
 
-    fn has_unarmed(&self) -> bool {
+    fn has_uncleared(&self) -> bool {
         match self {
-            BlockHeat::Pages(p) => !p.unarmed().is_empty(),
-            BlockHeat::Huge(h) => !h.is_armed(),
+            BlockHeat::Pages(p) => !p.uncleared().is_empty(),
+            BlockHeat::Huge(h) => !h.is_cleared(),
         }
     }
 
@@ -92,13 +95,13 @@ pub(crate) struct Entry {
     pub stuck: bool,
 }
 
-/// What may be changed about how a target is watched.
+/// Parameters of a target's monitoring that can be changed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Watch {
-    /// Slow-down allowed, in percent of one core. Over 100: no limit.
+    /// Allowed slow-down, in percent of one core. Over 100: no limit.
     pub max_slowdown_pct: f64,
-    /// The time within which every cold block is read once.
-    pub patrol_ns: Ns,
+    /// Period of the background scan: every cold block is read once in this time.
+    pub scan_period_ns: Ns,
 }
 
 /// Counts since the start.
@@ -108,13 +111,13 @@ pub struct Tally {
     pub cleared: u64,
     /// Those seen touched again.
     pub retouched: u64,
-    /// Pages read whose accessed bit was left set when they were read before.
+    /// Pages read whose accessed bit the previous read left set.
     pub left_set: u64,
     /// Those of them whose bit somebody else had cleared.
     pub lost: u64,
 }
 
-/// The heat of one process and the schedule of looks at it.
+/// The heat of one process and the schedule of its access checks.
 #[derive(Debug)]
 pub struct Target {
     pub(crate) blocks: BTreeMap<BlockNo, Entry>,
@@ -124,16 +127,16 @@ pub struct Target {
     slowdown: Bucket,
     /// Sum of the blocks' reservations.
     reserved: u64,
-    patrol_ns: Ns,
+    scan_period_ns: Ns,
     tally: Tally,
-    /// Orders the first looks.
+    /// Orders the first checks.
     seed: u64,
-    /// Blocks that were never cleared, nor found to be unclearable.
-    unlooked: usize,
+    /// Blocks that were neither cleared nor found to be unclearable yet.
+    unchecked: usize,
 }
 
 impl Target {
-    /// A target of which nothing is known. The seed orders the first looks.
+    /// A target of which nothing is known. The seed orders the first checks.
     pub fn new(now: Ns, watch: Watch, seed: u64) -> Target {
         Target {
             blocks: BTreeMap::new(),
@@ -142,20 +145,20 @@ impl Target {
             urgent: BinaryHeap::new(),
             slowdown: Bucket::new(watch.max_slowdown_pct, CREDIT_S, now),
             reserved: 0,
-            patrol_ns: watch.patrol_ns,
+            scan_period_ns: watch.scan_period_ns,
             tally: Tally::default(),
             seed,
-            unlooked: 0,
+            unchecked: 0,
         }
     }
 
-    /// Changes the patrol time: the caller stretches it for targets that cannot all be read in time.
-    pub fn set_patrol(&mut self, patrol_ns: Ns) {
-        self.patrol_ns = patrol_ns;
+    /// Changes the period of the background scan. The caller stretches it for targets that cannot all be read in time.
+    pub fn set_scan_period(&mut self, scan_period_ns: Ns) {
+        self.scan_period_ns = scan_period_ns;
     }
 
-    /// Takes in which blocks are populated now (sorted). Blocks not listed are forgotten; those returned are new and have to be
-    /// read once, through [`Target::read`], before anything else happens with them. O(blocks).
+    /// Takes in which blocks are populated now (sorted). Blocks not listed are forgotten. The blocks returned are new:
+    /// each has to be read once, through [`Target::read`], before anything else happens with it. O(blocks).
     pub fn refit(&mut self, populated: &[BlockNo]) -> Vec<BlockNo> {
         let mut gone = Vec::new();
         let mut fresh = Vec::new();
@@ -178,7 +181,7 @@ impl Target {
     fn remove(&mut self, block: BlockNo) {
         if let Some(entry) = self.blocks.remove(&block) {
             self.reserved -= u64::from(entry.timing.reserved);
-            self.unlooked -= usize::from(!entry.timing.looked);
+            self.unchecked -= usize::from(!entry.timing.checked);
         }
     }
 
@@ -187,7 +190,7 @@ impl Target {
         self.remove(block);
     }
 
-    /// A due read could not be done: it is due again shortly.
+    /// A due read could not be done. It is due again shortly.
     pub fn postpone(&mut self, now: Ns, block: BlockNo) {
         if let Some(entry) = self.blocks.get_mut(&block) {
             entry.timing.next_read = now + FIRST_READ;
@@ -195,27 +198,27 @@ impl Target {
         }
     }
 
-    /// A block chosen by [`Target::due_arms`] could not be cleared now: its turn comes again shortly.
-    pub fn arm_later(&mut self, now: Ns, block: BlockNo) {
+    /// A block chosen by [`Target::due_clears`] could not be cleared now. It is due again shortly.
+    pub fn clear_later(&mut self, now: Ns, block: BlockNo) {
         if let Some(entry) = self.blocks.get_mut(&block) {
-            (entry.timing.next_arm, entry.timing.urgent) = (now + FIRST_READ, false);
+            (entry.timing.next_clear, entry.timing.urgent) = (now + FIRST_READ, false);
             self.routine.push(Reverse((now + FIRST_READ, block)));
         }
     }
 
-    /// Unarmed pages in `blocks`.
-    pub fn unarmed_in(&self, blocks: &[BlockNo]) -> u64 {
-        let unarmed = |heat: &BlockHeat| match heat {
-            BlockHeat::Pages(p) => u64::from(p.unarmed().count()),
+    /// Pages in `blocks` that are not cleared.
+    pub fn uncleared_in(&self, blocks: &[BlockNo]) -> u64 {
+        let uncleared = |heat: &BlockHeat| match heat {
+            BlockHeat::Pages(p) => u64::from(p.uncleared().count()),
             BlockHeat::Huge(h) => {
-                if h.is_armed() {
+                if h.is_cleared() {
                     0
                 } else {
                     PAGES_PER_BLOCK as u64
                 }
             }
         };
-        blocks.iter().filter_map(|b| self.blocks.get(b)).map(|e| unarmed(&e.heat)).sum()
+        blocks.iter().filter_map(|b| self.blocks.get(b)).map(|e| uncleared(&e.heat)).sum()
     }
 
     /// Takes in a read of one block.
@@ -224,7 +227,7 @@ impl Target {
             return self.insert(now, block, bits);
         };
         let is_ours = std::mem::take(&mut entry.timing.partly_cleared);
-        let mut sighting = match (&mut entry.heat, bits) {
+        let mut found = match (&mut entry.heat, bits) {
             (BlockHeat::Pages(heat), BlockBits::Pages { young, present }) => heat.read(now, young, present),
             (BlockHeat::Huge(heat), BlockBits::Huge { young }) => heat.read(now, young),
             // Collapsed, split or unmapped since: what was known of the old shape does not hold for the new one.
@@ -234,27 +237,27 @@ impl Target {
             }
         };
         if is_ours {
-            sighting.lost = 0;
+            found.lost = 0;
         }
-        self.account(block, sighting);
-        self.plan_after_read(now, block, sighting);
+        self.account(block, found);
+        self.plan_after_read(now, block, found);
     }
 
     fn insert(&mut self, now: Ns, block: BlockNo, bits: BlockBits) {
         let Some(heat) = BlockHeat::new(bits) else { return };
-        // Spread over a second's worth of keys: a random order of first looks.
+        // Spread over a second's worth of keys: a random order of first checks.
         let due = now + Rng::new(self.seed ^ (block.0 / NEIGHBOURS)).below(1_000_000_000);
-        self.unlooked += 1;
-        let timing = Timing { next_arm: due, ..Timing::default() };
+        self.unchecked += 1;
+        let timing = Timing { next_clear: due, ..Timing::default() };
         self.blocks.insert(block, Entry { heat, timing, stuck: false });
         self.routine.push(Reverse((due, block)));
     }
 
-    fn account(&mut self, block: BlockNo, sighting: Sighting) {
-        let seen = u64::from(sighting.retouched);
+    fn account(&mut self, block: BlockNo, found: AccessesFound) {
+        let seen = u64::from(found.retouched);
         self.tally.retouched += seen;
-        self.tally.left_set += u64::from(sighting.left_set);
-        self.tally.lost += u64::from(sighting.lost);
+        self.tally.left_set += u64::from(found.left_set);
+        self.tally.lost += u64::from(found.lost);
         self.slowdown.spend(seen as f64 * RETOUCH_NS);
         if let Some(entry) = self.blocks.get_mut(&block) {
             let paid = u16::try_from(seen).unwrap_or(u16::MAX).min(entry.timing.reserved);
@@ -263,46 +266,46 @@ impl Target {
         }
     }
 
-    fn plan_after_read(&mut self, now: Ns, block: BlockNo, sighting: Sighting) {
-        let patrol = self.patrol_ns;
+    fn plan_after_read(&mut self, now: Ns, block: BlockNo, found: AccessesFound) {
+        let scan_period = self.scan_period_ns;
         let Some(entry) = self.blocks.get_mut(&block) else { return };
         let t = &mut entry.timing;
         if t.urgent || t.unclearable || entry.stuck {
-            // Its turn comes anyway, or never.
-        } else if sighting.surprising >= MANY {
+            // It is cleared anyway, or never.
+        } else if found.unexpected >= MANY {
             t.urgent = true;
             t.backoff = 0;
-            t.next_arm = now;
+            t.next_clear = now;
             self.urgent.push(Reverse((now, block)));
-        } else if sighting.surprising + sighting.stirring > 0 {
-            // A page here and there: that is how the edge of what is hot always looks. Soon, and after what was never looked at.
-            let soon = now + if sighting.surprising > 0 { FIRST_BACKOFF } else { STIRRING_WAITS };
-            if t.next_arm == 0 || t.next_arm > soon {
-                t.backoff = if sighting.surprising > 0 { 0 } else { t.backoff };
-                t.next_arm = soon;
+        } else if found.unexpected + found.weakly_unexpected > 0 {
+            // A page here and there, as at the edge of any hot set. Soon, and after blocks that were never checked.
+            let soon = now + if found.unexpected > 0 { FIRST_BACKOFF } else { WEAK_RECHECK };
+            if t.next_clear == 0 || t.next_clear > soon {
+                t.backoff = if found.unexpected > 0 { 0 } else { t.backoff };
+                t.next_clear = soon;
                 self.routine.push(Reverse((soon, block)));
             }
         }
-        if t.next_arm == 0 && !t.unclearable && !entry.stuck && entry.heat.has_unarmed() {
-            // Everything was armed when its last turn came, and now there is something to learn again.
-            t.next_arm = now.max(1);
-            self.routine.push(Reverse((t.next_arm, block)));
+        if t.next_clear == 0 && !t.unclearable && !entry.stuck && entry.heat.has_uncleared() {
+            // Everything was cleared when it was last due. Now there is something to learn again.
+            t.next_clear = now.max(1);
+            self.routine.push(Reverse((t.next_clear, block)));
         }
-        if !entry.heat.has_armed() {
+        if !entry.heat.has_cleared() {
             t.next_read = 0;
             return;
         }
         let distance = FIRST_READ << t.step.min(20);
-        if distance >= patrol.min(HORIZON) {
-            // What was expected within the horizon has come or does not.
+        if distance >= scan_period.min(HORIZON) {
+            // Retouches expected within the horizon have come by now, or they will not come.
             self.reserved -= u64::from(std::mem::take(&mut t.reserved));
         }
-        if distance < patrol {
+        if distance < scan_period {
             t.step += 1;
-            // From the clear on, reads are at 10, 20, 40 ...: each gap is as long as all before it.
+            // From the clear on, reads are at 10, 20, 40 ...: each gap is as long as all gaps before it.
             t.next_read = now + distance;
         } else {
-            t.next_read = (now + patrol.max(PATROL_GRID)) / PATROL_GRID * PATROL_GRID;
+            t.next_read = (now + scan_period.max(SCAN_GRID)) / SCAN_GRID * SCAN_GRID;
         }
         self.reads.push(Reverse((t.next_read, block)));
     }
@@ -315,22 +318,23 @@ impl Target {
         })
     }
 
-    /// Up to `most` blocks to clear now, in address order: surprises first, then (unless `urgent_only`) by due time, as the
-    /// slow-down budget allows.
+    /// Up to `most` blocks to clear now, in address order, as the slow-down budget allows. Blocks with unexpected
+    /// accesses go first, then (unless `urgent_only`) the others by due time.
     ///
-    /// The caller reads each (so that nothing seen until now is lost), clears it, and reports it to [`Target::armed`].
-    pub fn due_arms(&mut self, now: Ns, most: usize, urgent_only: bool) -> Vec<BlockNo> {
+    /// The caller reads each of them (so that no access until now is lost), clears it, and reports it to
+    /// [`Target::cleared`].
+    pub fn due_clears(&mut self, now: Ns, most: usize, urgent_only: bool) -> Vec<BlockNo> {
         let mut chosen = Vec::new();
         let mut allowed = self.slowdown.available_ns(now) / RETOUCH_NS - self.reserved as f64;
         for urgent in [true, false] {
-            // Surprises may take three quarters; a steady trickle of them must not starve what was never looked at.
+            // Unexpected accesses may take three quarters. A steady trickle of them must not starve unchecked blocks.
             let most = match (urgent, urgent_only) {
                 (true, false) => (most * 3).div_ceil(4),
                 (false, true) => 0,
                 _ => most,
             };
             while chosen.len() < most && allowed > 0.0 {
-                let Some((at, block)) = self.pop_arm(now, urgent) else { break };
+                let Some((at, block)) = self.pop_clear(now, urgent) else { break };
                 let Some(expected) = self.expected(block) else { continue };
                 if expected as f64 > allowed && !chosen.is_empty() {
                     self.push_back(at, block, urgent);
@@ -344,7 +348,7 @@ impl Target {
         chosen
     }
 
-    fn pop_arm(&mut self, now: Ns, urgent: bool) -> Option<(Ns, BlockNo)> {
+    fn pop_clear(&mut self, now: Ns, urgent: bool) -> Option<(Ns, BlockNo)> {
         loop {
             let queue = if urgent { &mut self.urgent } else { &mut self.routine };
             let &Reverse((at, block)) = queue.peek()?;
@@ -353,16 +357,17 @@ impl Target {
             }
             queue.pop();
             let Some(entry) = self.blocks.get_mut(&block) else { continue };
-            // An entry that is not the block's current plan is a left-over of an older one.
-            if entry.timing.next_arm != at || entry.timing.urgent != urgent || entry.timing.unclearable {
+            // An entry that is not the block's current plan is left over from an older one.
+            if entry.timing.next_clear != at || entry.timing.urgent != urgent || entry.timing.unclearable {
                 continue;
             }
-            if entry.heat.has_unarmed() {
+            if entry.heat.has_uncleared() {
                 return Some((at, block));
             }
-            // What a clear did not reach, and was cleared with the process meanwhile, is still to be tried this way.
+            // A clear of the whole process reached pages here that a clear of the block did not. Clears of the block
+            // are still retried.
             let again = if entry.stuck { now + STUCK_AGAIN } else { 0 };
-            (entry.timing.next_arm, entry.timing.urgent) = (again, false);
+            (entry.timing.next_clear, entry.timing.urgent) = (again, false);
             if again > 0 {
                 self.routine.push(Reverse((again, block)));
             }
@@ -386,49 +391,49 @@ impl Target {
         })
     }
 
-    /// Notes that `block` was cleared at `now`. Pages in `stuck` were not: several processes map them, or they are locked. If
-    /// that is all that was left to clear, the block waits for [`Target::armed_whole`] and is tried this way again after a minute: other
-    /// memory may have come in its place, or the others that map it may have ended.
-    pub fn armed(&mut self, now: Ns, block: BlockNo, stuck: Mask) {
-        let learned = self.arm_pages(now, block, stuck);
+    /// Notes that `block` was cleared at `now`, except for the pages in `stuck`: several processes map them, or they
+    /// are locked. If only those were left to clear, the block waits for [`Target::process_cleared`]. It is also tried
+    /// again after a minute: other memory may be there by then, or the other processes that map it may have ended.
+    pub fn cleared(&mut self, now: Ns, block: BlockNo, stuck: Mask) {
+        let learned = self.mark_cleared(now, block, stuck);
         let Some(entry) = self.blocks.get_mut(&block) else { return };
         entry.stuck = learned == 0 && !stuck.is_empty();
         entry.timing.urgent = false;
         if entry.stuck {
-            entry.timing.next_arm = now + STUCK_AGAIN;
-            self.routine.push(Reverse((entry.timing.next_arm, block)));
+            entry.timing.next_clear = now + STUCK_AGAIN;
+            self.routine.push(Reverse((entry.timing.next_clear, block)));
             return;
         }
         let t = &mut entry.timing;
-        t.next_arm = now + (FIRST_BACKOFF << t.backoff);
+        t.next_clear = now + (FIRST_BACKOFF << t.backoff);
         t.backoff = (t.backoff + 1).min(MAX_BACKOFF);
-        self.routine.push(Reverse((t.next_arm, block)));
+        self.routine.push(Reverse((t.next_clear, block)));
     }
 
-    /// Notes that `block` was cleared at `now` with the whole process, which reaches every page.
-    pub fn armed_whole(&mut self, now: Ns, block: BlockNo) {
-        self.arm_pages(now, block, Mask::NONE);
+    /// Notes that `block` was cleared at `now` together with the whole process, which reaches every page.
+    pub fn process_cleared(&mut self, now: Ns, block: BlockNo) {
+        self.mark_cleared(now, block, Mask::NONE);
     }
 
-    /// Arms what was cleared and plans the first read. Returns how many pages (or huge pages) that were.
-    fn arm_pages(&mut self, now: Ns, block: BlockNo, stuck: Mask) -> u64 {
+    /// Marks pages as cleared and plans the first read. Returns how many pages (or huge pages) that were.
+    fn mark_cleared(&mut self, now: Ns, block: BlockNo, stuck: Mask) -> u64 {
         let expected = self.expected(block).unwrap_or(0);
         let Some(entry) = self.blocks.get_mut(&block) else { return 0 };
         let learned = match &mut entry.heat {
             BlockHeat::Pages(p) => {
-                let fresh = p.unarmed() & !stuck;
-                p.arm(now, fresh);
+                let fresh = p.uncleared() & !stuck;
+                p.set_cleared(now, fresh);
                 u64::from(fresh.count())
             }
             BlockHeat::Huge(h) if stuck.is_empty() => {
-                h.arm(now);
+                h.set_cleared(now);
                 1
             }
             BlockHeat::Huge(_) => 0,
         };
         self.tally.cleared += learned;
         let t = &mut entry.timing;
-        self.unlooked -= usize::from(!std::mem::replace(&mut t.looked, true));
+        self.unchecked -= usize::from(!std::mem::replace(&mut t.checked, true));
         let reserve = u16::try_from(expected.min(learned)).unwrap_or(u16::MAX);
         self.reserved = self.reserved - u64::from(t.reserved) + u64::from(reserve);
         t.reserved = reserve;
@@ -438,30 +443,30 @@ impl Target {
         learned
     }
 
-    /// Notes that `block` cannot be cleared by any means here: it is not tried again, and counted as unclearable.
+    /// Notes that `block` cannot be cleared by any means here. It is not tried again, and counts as unclearable.
     pub fn refused(&mut self, block: BlockNo) {
         if let Some(entry) = self.blocks.get_mut(&block) {
             entry.timing.unclearable = true;
-            self.unlooked -= usize::from(!std::mem::replace(&mut entry.timing.looked, true));
+            self.unchecked -= usize::from(!std::mem::replace(&mut entry.timing.checked, true));
         }
     }
 
-    /// Notes that some pages of `block` may have been cleared with the whole process: bits that the next read finds clear were not cleared by
-    /// somebody else.
+    /// Notes that some pages of `block` may have been cleared with the whole process. If the next read finds bits
+    /// clear, nobody else cleared them.
     pub fn partly_cleared(&mut self, block: BlockNo) {
         if let Some(entry) = self.blocks.get_mut(&block) {
             entry.timing.partly_cleared = true;
         }
     }
 
-    /// Whether `block` has cleared pages, of which a read could tell something.
-    pub fn has_armed(&self, block: BlockNo) -> bool {
-        self.blocks.get(&block).is_some_and(|e| e.heat.has_armed())
+    /// Whether `block` has cleared pages, so that a read can show something.
+    pub fn has_cleared(&self, block: BlockNo) -> bool {
+        self.blocks.get(&block).is_some_and(|e| e.heat.has_cleared())
     }
 
     /// Blocks that wait for their first clear.
-    pub fn unlooked(&self) -> usize {
-        self.unlooked
+    pub fn unchecked(&self) -> usize {
+        self.unchecked
     }
 
     /// Blocks with pages that the last clear did not reach.
@@ -474,12 +479,13 @@ impl Target {
         self.blocks.keys().copied().collect()
     }
 
-    /// When a read falls due next.
+    /// When the next read is due.
     pub fn next_read(&self) -> Option<Ns> {
         self.reads.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// The share of never-measured pages expected to be touched again: what was seen so far, beginning at a cautious half.
+    /// The share of never-measured pages expected to be touched again: the share seen so far, starting from a cautious
+    /// half.
     fn prior(&self) -> f64 {
         (self.tally.retouched as f64 + 256.0) / (self.tally.cleared as f64 + 512.0)
     }
@@ -509,7 +515,7 @@ impl Target {
         self.for_blocks_in(BlockNo(0)..BlockNo(u64::MAX), now, each);
     }
 
-    /// The same for some blocks only.
+    /// Like [`Target::for_each_block`], for some blocks only.
     pub fn for_blocks_in(&self, blocks: Range<BlockNo>, now: Ns, mut each: impl FnMut(BlockNo, View<'_>)) {
         let mut runs = Vec::new();
         for (block, entry) in self.blocks.range(blocks) {
@@ -538,45 +544,45 @@ mod tests {
 
     #[test]
     fn a_block_that_a_clear_did_not_reach_is_tried_again_after_a_minute() {
-        let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, patrol_ns: 1_000_000_000 }, 1);
+        let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: 1_000_000_000 }, 1);
         target.read(0, BlockNo(1), BlockBits::Pages { young: Mask::ALL, present: Mask::ALL });
         let first = 1_000_000_000;
-        assert_eq!(target.due_arms(first, 64, false), [BlockNo(1)]);
-        target.armed(first, BlockNo(1), Mask::ALL);
+        assert_eq!(target.due_clears(first, 64, false), [BlockNo(1)]);
+        target.cleared(first, BlockNo(1), Mask::ALL);
         assert_eq!(target.stuck_blocks(), [BlockNo(1)]);
-        assert_eq!(target.due_arms(first + STUCK_AGAIN - 1, 64, false), [] as [BlockNo; 0]);
-        assert_eq!(target.due_arms(first + STUCK_AGAIN, 64, false), [BlockNo(1)]);
+        assert_eq!(target.due_clears(first + STUCK_AGAIN - 1, 64, false), [] as [BlockNo; 0]);
+        assert_eq!(target.due_clears(first + STUCK_AGAIN, 64, false), [BlockNo(1)]);
         // Still shared; cleared with the process a second later, and nothing in it is touched for the next two minutes.
         let second = first + STUCK_AGAIN;
-        target.armed(second, BlockNo(1), Mask::ALL);
-        target.armed_whole(second + 1_000_000_000, BlockNo(1));
-        assert_eq!(target.due_arms(second + STUCK_AGAIN, 64, false), [] as [BlockNo; 0], "all of it is armed");
+        target.cleared(second, BlockNo(1), Mask::ALL);
+        target.process_cleared(second + 1_000_000_000, BlockNo(1));
+        assert_eq!(target.due_clears(second + STUCK_AGAIN, 64, false), [] as [BlockNo; 0], "all of it is armed");
         let warm = second + STUCK_AGAIN + 1_000_000_000;
         target.read(warm, BlockNo(1), BlockBits::Pages { young: Mask::ALL, present: Mask::ALL });
         let third = second + 2 * STUCK_AGAIN;
-        assert_eq!(target.due_arms(third, 64, false), [BlockNo(1)]);
+        assert_eq!(target.due_clears(third, 64, false), [BlockNo(1)]);
         // Private memory lies there now: the clear reaches it.
-        target.armed(third, BlockNo(1), Mask::NONE);
+        target.cleared(third, BlockNo(1), Mask::NONE);
         assert_eq!(target.stuck_blocks(), [] as [BlockNo; 0]);
     }
 
     #[test]
     fn several_surprises_go_first_and_one_or_two_soon() {
         const S: Ns = 1_000_000_000;
-        let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, patrol_ns: S }, 1);
+        let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: S }, 1);
         let bits = |young| BlockBits::Pages { young, present: Mask::ALL };
         for block in [BlockNo(1), BlockNo(2)] {
             target.read(0, block, bits(Mask::ALL));
-            target.armed(0, block, Mask::NONE);
+            target.cleared(0, block, Mask::NONE);
             target.read(5 * S, block, bits(Mask::NONE));
         }
-        assert_eq!(target.due_arms(5 * S, 64, false), [] as [BlockNo; 0], "every page is armed");
+        assert_eq!(target.due_clears(5 * S, 64, false), [] as [BlockNo; 0], "every page is armed");
         // Idle for six seconds, of which nothing else was known, and touched.
         for (block, pages) in [(BlockNo(1), 1), (BlockNo(2), 8)] {
             target.read(6 * S, block, bits((0..pages).collect()));
         }
-        assert_eq!(target.due_arms(6 * S, 64, true), [BlockNo(2)], "at once, whatever the budget");
-        assert_eq!(target.due_arms(6 * S, 64, false), [] as [BlockNo; 0]);
-        assert_eq!(target.due_arms(8 * S, 64, false), [BlockNo(1)], "two seconds later, with the others");
+        assert_eq!(target.due_clears(6 * S, 64, true), [BlockNo(2)], "at once, whatever the budget");
+        assert_eq!(target.due_clears(6 * S, 64, false), [] as [BlockNo; 0]);
+        assert_eq!(target.due_clears(8 * S, 64, false), [BlockNo(1)], "two seconds later, with the others");
     }
 }

@@ -1,9 +1,9 @@
-//! Regions that tile a target: sorted, disjoint, never empty, whatever is known of each.
+//! Regions that tile a target: sorted, disjoint, never empty. What is stored for each is up to the caller.
 //!
-//! `sampled` fits its regions with them, DAMON's algorithm (of the benches) keeps its counters in them, and whoever else speaks of stretches of memory may keep something else. They lie
-//! in one flat list and every change is one pass over it, so that 200,000 regions are ordinary: a list of separately
-//! allocated nodes would spend its time on cache misses, and a tree answers questions by address that no pass ever asks.
-//! [`Tiles::merge`] and [`Tiles::split`] undo each other: whatever one gets wrong, the other puts right a round later.
+//! `sampled` fits its regions with them, and DAMON's algorithm (in the benches) stores its counters in them. They lie
+//! in one flat list, and every change is one pass over it, so 200,000 regions are no problem. A list of separately
+//! allocated nodes would spend its time on cache misses. A tree answers queries by address, which no pass needs.
+//! [`Tiles::merge`] and [`Tiles::split`] undo each other: a wrong merge or split is corrected one round later.
 
 use isotherm_units::{Addr, AddrRange, Bytes};
 
@@ -20,7 +20,7 @@ pub struct Tile<P> {
 #[derive(Clone, Debug)]
 pub struct Tiles<P> {
     tiles: Vec<Tile<P>>,
-    /// Where the next split or refit writes; keeps its memory from one to the next.
+    /// Where the next split or refit writes. Its allocation is reused.
     spare: Vec<Tile<P>>,
     cuts: Vec<Addr>,
 }
@@ -63,7 +63,7 @@ impl<P> Tiles<P> {
         self.tiles.iter()
     }
 
-    /// The range of each, with what is known of it to change. The ranges themselves change by refit, merge and split only.
+    /// The range of each, with its data to change. Only refit, merge and split change the ranges themselves.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (AddrRange, &mut P)> {
         self.tiles.iter_mut().map(|tile| (tile.range, &mut tile.of))
     }
@@ -78,16 +78,16 @@ impl<P> Tiles<P> {
         Bytes(self.tiles.iter().map(|tile| tile.range.len().0).sum())
     }
 
-    /// The place in [`Tiles::as_slice`] of the one that holds `addr`.
+    /// The index in [`Tiles::as_slice`] of the region that holds `addr`.
     pub fn at(&self, addr: Addr) -> Option<usize> {
         let after = self.tiles.partition_point(|tile| tile.range.start <= addr);
         let last = after.checked_sub(1)?;
         self.tiles[last].range.contains(addr).then_some(last)
     }
 
-    /// Merges neighbours in one pass, in place. `join` is asked about tiles that touch, in address order; if it answers true it
-    /// has joined what is known of the right one into the left, whose range then reaches over both and which is asked about
-    /// next. A wrong merge is undone by [`Tiles::split`].
+    /// Merges neighbours in one pass, in place. Calls `join` for tiles that touch, in address order. If `join` returns
+    /// true, it has joined the data of the right tile into the left. The left tile then spans both and is the left one
+    /// of the next call. A wrong merge is undone by [`Tiles::split`].
     pub fn merge(&mut self, mut join: impl FnMut(&mut Tile<P>, &Tile<P>) -> bool) {
         self.tiles.dedup_by(|right, left| {
             let joined = left.range.end == right.range.start && join(left, right);
@@ -98,7 +98,7 @@ impl<P> Tiles<P> {
         });
     }
 
-    /// What a test of any sequence of changes has to find true.
+    /// Checks the invariants, for tests that apply a sequence of changes.
     pub fn check(&self) -> Result<(), String> {
         let empty = self.tiles.iter().find(|tile| tile.range.is_empty());
         if let Some(tile) = empty {
@@ -112,8 +112,9 @@ impl<P> Tiles<P> {
 }
 
 impl<P: Clone> Tiles<P> {
-    /// Cuts regions in one pass. `cuts` is given each and pushes the addresses to cut it at, ascending and strictly inside; what
-    /// is not is ignored. All pieces know what the whole knew. A useless split is undone by [`Tiles::merge`].
+    /// Cuts regions in one pass. `cuts` gets each region and pushes the addresses to cut it at, ascending and strictly
+    /// inside. Other addresses are ignored. All pieces get a copy of the data. A useless split is undone by
+    /// [`Tiles::merge`].
     pub fn split(&mut self, mut cuts: impl FnMut(&Tile<P>, &mut Vec<Addr>)) {
         self.spare.clear();
         for tile in &self.tiles {
@@ -131,13 +132,14 @@ impl<P: Clone> Tiles<P> {
         std::mem::swap(&mut self.tiles, &mut self.spare);
     }
 
-    /// Makes the regions cover exactly `ranges`, which may come in any order, be empty or overlap; overlapping ones are taken as
-    /// one, merely touching ones stay two.
+    /// Makes the regions cover exactly `ranges`. These may come in any order, be empty or overlap. Overlapping ones are
+    /// joined; ranges that only touch stay separate.
     ///
-    /// A region that meets a range stays, cut to it, in each of the ranges it meets; the first of a range is stretched down to
-    /// its start and the last up to its end; a hole between two that stay becomes a `fresh` one, and so does a range without
-    /// any. Regions outside all ranges go. Bounds inside a range are rounded down to `granule`; a region that this leaves
-    /// nothing of goes too. The bounds of the ranges are kept as they are: outside of them there is nothing to look at.
+    /// A region that overlaps a range stays, cut to it, once for each such range. The first region of a range is
+    /// stretched down to its start, and the last up to its end. A hole between two regions becomes a `fresh` one, and
+    /// so does a range without any region. Regions outside all ranges are dropped. Bounds inside a range are rounded
+    /// down to `granule`; a region that becomes empty by that is dropped too. The bounds of the ranges are not rounded:
+    /// nothing outside them may be checked.
     pub fn refit(&mut self, ranges: &[AddrRange], granule: Bytes, mut fresh: impl FnMut(AddrRange) -> P) {
         self.spare.clear();
         let mut left = self.tiles.as_slice();
@@ -162,7 +164,7 @@ impl<P: Clone> Tiles<P> {
     }
 }
 
-/// One range being filled: what was pushed last reaches to its end until something else is pushed.
+/// One range while it is filled. The last tile pushed reaches to the range's end until another one is pushed.
 struct Fit<'a, P> {
     out: &'a mut Vec<Tile<P>>,
     range: AddrRange,

@@ -1,44 +1,46 @@
-//! Intervals that follow the accesses: a shorter one where much is observed, a longer one where little is, towards a goal.
+//! Intervals that follow the accesses: shorter where many are observed, longer where few are, towards a goal.
 //!
-//! The question is the one behind DAMON's intervals goal: of the accesses that could have been counted at this interval, which share was?
-//! Hardly any: the checks come too often and are wasted. Nearly all: the interval is too long to tell hot from hotter. So the
-//! interval changes in proportion to the distance from the wanted share, to no less than half and no more than twice of what it was, since
-//! one count is no proof. Who counts, over how long, and what else depends on the interval is the caller's business: here are only numbers,
-//! and so every step can be worked by hand.
+//! As with DAMON's intervals goal, the question is: what share of the accesses that could be counted at this interval
+//! was counted? If it is hardly any, the checks come too often and are wasted. If it is nearly all, the interval is too
+//! long to separate hot from hotter. So the interval changes in proportion to the distance from the wanted share. It
+//! changes to no less than half and no more than twice its old value, since one count is no proof. The caller decides
+//! who counts, over how long, and what else depends on the interval. This module has only numbers, so every step can be
+//! worked by hand.
 //!
-//! DAMON's algorithm in `isotherm-bench` (`adaptive`) tunes by it. Nothing in the product does yet; the sampling of a busy host will.
+//! DAMON's algorithm in `isotherm-bench` (`adaptive`) tunes by it. Nothing in the product does yet; the sampling of a
+//! busy host will.
 
 use crate::Ns;
 
 /// All of something, in ten-thousandths.
 const WHOLE: u64 = 10_000;
-/// The scale that the loop works on; its outcome is divided by `WHOLE` to give the interval's change in ten-thousandths.
+/// The scale that the loop works on. Its result divided by `WHOLE` is the interval's change in ten-thousandths.
 const LOOP_SCALE: u64 = 100_000_000;
 
-/// Which share of the possible accesses to observe, and how far the interval may go for that.
+/// Which share of the possible accesses to observe, and the bounds of the interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IntervalGoal {
     /// The wanted share, in ten-thousandths. DAMON's users set 400.
     pub observed_bp: u32,
-    /// The interval is never made shorter.
+    /// The shortest interval.
     pub min_interval_ns: Ns,
-    /// Nor longer. Below the minimum, the minimum holds.
+    /// The longest interval. If it is below the minimum, the minimum holds.
     pub max_interval_ns: Ns,
 }
 
-/// What was counted at an interval, next to what could have been. In any unit, as long as both have the same: accesses, or accesses times
-/// the bytes that each stands for, up to 2^114.
+/// What was counted at an interval, and what could have been. Both have the same unit: accesses, or accesses times the
+/// bytes that each stands for, up to 2^114.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
     /// Accesses that were counted.
     pub counted: u128,
-    /// Accesses that would have been, if every check had found one.
+    /// Accesses that would have been counted if every check had found one.
     pub possible: u128,
 }
 
 impl IntervalGoal {
-    /// The interval to go on with after `observed` was counted at `interval_ns`: within the goal's bounds, and between half and twice the
-    /// present one as far as they allow. If nothing could have been counted, nothing was, and the interval doubles.
+    /// The next interval, after `observed` was counted at `interval_ns`. It is within the goal's bounds and, as far as
+    /// they allow, between half and twice the current one. If nothing could have been counted, the interval doubles.
     pub fn next_interval(&self, interval_ns: Ns, observed: Observed) -> Ns {
         let change_bp = match feed_loop(LOOP_SCALE, self.met_bp(observed)) / WHOLE {
             shorter @ ..=WHOLE => WHOLE / 2 + shorter / 2,
@@ -55,8 +57,8 @@ impl IntervalGoal {
     }
 }
 
-/// The next input of a loop that met `met_bp` of its goal for the input `last`: more of it if that is below [`WHOLE`], less if it is above,
-/// in proportion to the distance, and as little as there is from twice the goal on.
+/// The next input of a loop that met `met_bp` of its goal for the input `last`. It is larger below [`WHOLE`] and
+/// smaller above, in proportion to the distance. From twice the goal on it is the minimum.
 fn feed_loop(last: u64, met_bp: u64) -> u64 {
     const LEAST: u64 = 10_000;
     let change = |by: u64| u64::try_from(u128::from(last) * u128::from(by) / u128::from(WHOLE)).unwrap_or(u64::MAX);

@@ -1,11 +1,11 @@
-//! From a target to what is shown of it: regions and histograms at one moment.
+//! From a target to its report: regions and histograms at one moment.
 
 use crate::block::Ns;
 use crate::regions::{RegionBuilder, carry_ages};
 use crate::target::Target;
 use crate::{Histogram, Region};
 
-/// The pages of one target summed up.
+/// The pages of one target, summed up.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
     /// At most `max_regions`, in address order.
@@ -34,23 +34,23 @@ pub fn summarize(target: &Target, now: Ns, max_regions: usize) -> Summary {
     sum
 }
 
-/// What was shown of a target the last time: regions that are as they were have grown older since.
+/// The last report on a target. Regions that have not changed since then have grown older.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Since<'a> {
-    /// Its regions then; none if nothing was shown yet.
+    /// Its regions at that time. Empty if there was no report yet.
     pub regions: &'a [Region],
-    /// How long ago that was.
+    /// Time since that report.
     pub elapsed_ns: Ns,
 }
 
 impl Since<'_> {
-    /// Carries the ages of regions on.
+    /// Carries the ages of unchanged regions forward.
     pub fn carry_ages(&self, regions: &mut [Region]) {
         carry_ages(regions, self.regions, self.elapsed_ns);
     }
 }
 
-/// The same, with the ages of regions carried on from the last time.
+/// Like [`summarize`], with the ages of regions carried on from the last report.
 pub fn summarize_after(target: &Target, now: Ns, max_regions: usize, last: Since<'_>) -> Summary {
     let mut sum = summarize(target, now, max_regions);
     last.carry_ages(&mut sum.regions);

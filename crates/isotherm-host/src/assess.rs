@@ -1,8 +1,8 @@
 //! From facts to findings: what can be used here, what cannot, and what to do about it.
 //!
-//! Pure: the same facts always give the same findings, in the same order, one for each thing whatever its state. A thing
-//! is present if all its needs are met, absent if one certainly is not, and unknown otherwise, in which case it is worth a
-//! try. What only narrows a thing (such as "own processes only") is in the detail and leaves the state alone.
+//! Pure: the same facts always give the same findings, in the same order, one for each thing in any state. A thing is
+//! present if all its needs are met, absent if one certainly is not, and unknown otherwise. An unknown thing is worth a
+//! try. A restriction (such as "own processes only") is in the detail and does not change the state.
 
 use crate::cache::{Doubt, MemorySideCache};
 use crate::facts::HostFacts;
@@ -24,23 +24,23 @@ pub enum Area {
     Clear,
     /// Something about the machine's memory.
     Memory,
-    /// Something about its processors.
+    /// Something about its CPUs.
     Cpu,
-    /// Something that the kernel allows us: present if it is not in the way.
+    /// Something that the kernel permits: present if it is not in the way.
     Privilege,
 }
 
-/// How it stands.
+/// The state of a thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// There, and can be used.
+    /// It exists and can be used.
     Present,
-    /// Not there, or not for us.
+    /// It does not exist, or is not permitted.
     Absent,
     /// Could not be found out.
     Unknown,
-    /// There, and somebody else's at the moment.
+    /// It exists, but somebody else uses it at the moment.
     InUse,
 }
 
@@ -55,14 +55,14 @@ impl fmt::Display for State {
     }
 }
 
-/// One thing and how it stands.
+/// One thing and its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// What it is about.
     pub area: Area,
     /// Its name: stable, for programs too.
     pub name: &'static str,
-    /// How it stands.
+    /// Its state.
     pub state: State,
     /// What was found.
     pub detail: String,
@@ -70,7 +70,7 @@ pub struct Finding {
     pub advice: String,
 }
 
-/// What all privileges together are had by. `CAP_SYSLOG` is for kernel addresses, which libbpf resolves the program with.
+/// How to get all privileges together. `CAP_SYSLOG` is for kernel addresses, which libbpf needs to resolve the program.
 const GRANT: &str =
     "run as root, or: setcap cap_bpf,cap_perfmon,cap_sys_ptrace,cap_sys_nice,cap_syslog+ep on the isotherm binary";
 /// For files of the kernel that only root may write, and for other users' files under `/proc`.
@@ -101,7 +101,7 @@ pub fn assess(facts: &HostFacts) -> Vec<Finding> {
     findings
 }
 
-/// Capabilities that have a finding of their own, with its name and what it is for.
+/// Capabilities that have a finding of their own, with its name and purpose.
 const CAPS: [(Cap, &str, &str); 8] = [
     (Cap::SysAdmin, "cap-sys-admin", "page frame numbers in pagemap; stands in for CAP_BPF and CAP_PERFMON"),
     (Cap::Bpf, "cap-bpf", "loading the page-table reader"),
@@ -113,11 +113,11 @@ const CAPS: [(Cap, &str, &str); 8] = [
     (Cap::Syslog, "cap-syslog", "kernel addresses in /proc/kallsyms"),
 ];
 
-/// Something that a thing cannot do without.
+/// Something that a thing requires.
 struct Need {
-    /// Whether it is there.
+    /// Whether it is met.
     met: Option<bool>,
-    /// What to say if it is not, or if that is unknown.
+    /// What to report if it is not met, or if that is unknown.
     lacking: String,
     /// What to do then.
     advice: String,
@@ -148,12 +148,12 @@ fn by_needs(area: Area, name: &'static str, needs: &[Need], detail: impl Into<St
     let (state, unmet, head): (_, Vec<&Need>, _) = if lacks(Some(false)).next().is_some() {
         (State::Absent, lacks(Some(false)).collect(), "needs ")
     } else if lacks(None).next().is_some() {
-        (State::Unknown, lacks(None).collect(), "cannot tell whether there is ")
+        (State::Unknown, lacks(None).collect(), "unknown whether there is ")
     } else {
         return Finding { area, name, state: State::Present, detail: detail.into(), advice: String::new() };
     };
     let lacking: Vec<&str> = unmet.iter().map(|need| need.lacking.as_str()).collect();
-    // Several needs often have one remedy: say it once.
+    // Several needs often have one remedy: print it once.
     let mut advice: Vec<&str> = Vec::new();
     for need in &unmet {
         if !advice.contains(&need.advice.as_str()) {
@@ -163,7 +163,7 @@ fn by_needs(area: Area, name: &'static str, needs: &[Need], detail: impl Into<St
     Finding { area, name, state, detail: format!("{head}{}", lacking.join(", ")), advice: advice.join("; ") }
 }
 
-/// A finding that is simply there or not.
+/// A finding without needs: it is there or not.
 fn plain(area: Area, name: &'static str, there: Option<bool>, detail: impl Into<String>) -> Finding {
     let state = match there {
         Some(true) => State::Present,
@@ -180,7 +180,7 @@ impl Finding {
     }
 }
 
-/// What a thing can reach, if other users' processes take these capabilities.
+/// What a thing can reach, if other users' processes need these capabilities.
 fn reach(facts: &HostFacts, caps: &[Cap]) -> &'static str {
     if caps.iter().all(|&cap| facts.may(cap) == Some(true)) { "any process" } else { "own processes only" }
 }
@@ -201,13 +201,13 @@ fn page_table(facts: &HostFacts) -> Finding {
     by_needs(Area::Source, "page-table", &needs, "accessed bits of every page, read by BPF")
 }
 
-/// Where lockdown cannot be read it is most often not built in: that alone must not make everything unknown.
+/// Where lockdown cannot be read, it is usually not built in. That alone must not make everything unknown.
 fn unlocked(facts: &HostFacts) -> Need {
     let met = facts.lockdown != Some(Lockdown::Confidentiality);
     Need::new(Some(met), "lockdown not at confidentiality", "boot with lockdown=integrity, or without")
 }
 
-/// Without addresses the reader takes the fixed base of the direct map, which is right where KASLR is off: worth a try.
+/// Without addresses the reader tries the fixed base of the direct map, which is right if KASLR is off: worth a try.
 fn visible_symbols(facts: &HostFacts) -> Need {
     let met = facts.symbols_visible.filter(|&visible| visible);
     Need::new(met, "a view of kernel addresses, or a direct map at its fixed place", symbols_advice(facts))
@@ -220,13 +220,13 @@ fn symbols_advice(facts: &HostFacts) -> String {
     }
 }
 
-/// Units that sample memory accesses; `None` if the event sources are unknown.
+/// PMUs that sample memory accesses; `None` if the event sources are unknown.
 fn memory_pmus(facts: &HostFacts) -> Option<Vec<String>> {
     let works = |pmu: &Pmu| Some(format!("{} ({})", pmu.name, pmu.memory.as_ref()?.as_ref().ok()?));
     Some(facts.pmus.as_ref()?.iter().filter_map(works).collect())
 }
 
-/// Units that are of the kind, and cannot be used: half a unit, as in some virtual machines. With what is wrong.
+/// PMUs that are of the kind, but cannot be used: half of a PMU, as in some virtual machines. With the reason.
 fn broken_pmus(facts: &HostFacts) -> Vec<String> {
     let broken = |pmu: &Pmu| Some(format!("; {}: {}", pmu.name, pmu.memory.as_ref()?.as_ref().err()?));
     facts.pmus.iter().flatten().filter_map(broken).collect()
@@ -250,7 +250,7 @@ fn perf(facts: &HostFacts) -> Finding {
 }
 
 fn perf_allowed(facts: &HostFacts) -> Need {
-    // Above 2 some distributions refuse everything to those without the capability.
+    // Above 2 some distributions refuse everything without the capability.
     let own = facts.perf_event_paranoid.map(|paranoid| paranoid <= 2);
     let met = if facts.may(Cap::Perfmon) == Some(true) { Some(true) } else { own };
     let advice = if facts.initial_user_namespace == Some(false) { NAMESPACE } else { GRANT };
@@ -276,7 +276,7 @@ fn damon(facts: &HostFacts) -> Finding {
         Need::new(
             facts.damon.in_use().map(|_| true),
             "another user of DAMON",
-            "look at /sys/kernel/mm/damon/admin as root",
+            "read /sys/kernel/mm/damon/admin as root",
         ),
     ];
     let finding = by_needs(Area::Source, "damon", &needs, "the kernel's own monitor, through sysfs");
@@ -311,7 +311,7 @@ fn madv_cold(facts: &HostFacts) -> Finding {
     let needs = [
         // process_madvise; MADV_COLD itself is older.
         Need::kernel(facts, 5, 10),
-        // On unless somebody took it out, so an unreadable configuration is no reason to doubt.
+        // On unless it was disabled on purpose, so an unreadable configuration is no reason to doubt.
         Need::new(
             facts.option("CONFIG_ADVISE_SYSCALLS").or(Some(true)),
             "CONFIG_ADVISE_SYSCALLS",
@@ -334,11 +334,11 @@ fn clear_refs(facts: &HostFacts) -> Finding {
 }
 
 fn mglru_aging(facts: &HostFacts) -> Finding {
-    /// The LRU itself, and clearing leaf bits when it ages.
+    /// The LRU itself, and clearing leaf bits during aging.
     const PARTS: u64 = 1 | 2;
     let mglru = &facts.mglru;
     let mut needs = vec![Need::new(mglru.present, "/sys/kernel/mm/lru_gen", "use a kernel with CONFIG_LRU_GEN=y")];
-    // Without it there is nothing to say about its settings.
+    // If the kernel has no MGLRU, its settings do not matter.
     if mglru.present != Some(false) {
         let enabled = mglru.enabled.map(|parts| parts & PARTS == PARTS);
         needs.extend([
@@ -405,12 +405,12 @@ fn memory_side_cache(facts: &HostFacts) -> Finding {
         found.push(shuffle_word(facts).to_owned());
         advice.extend(shuffle_advice(facts));
     }
-    // On a doubtful word only, it is unknown.
+    // If the report is doubtful, it is unknown.
     plain(Area::Memory, "memory-side-cache", (sure || nothing_competes).then_some(true), found.join("; "))
         .advise(advice.join("; "))
 }
 
-/// A cache with what follows from it for frames, and what speaks against it.
+/// A cache with its consequences for frames, and the reasons to doubt it.
 fn one_cache(node: u32, cache: &MemorySideCache) -> String {
     let mut text = format!("node {node}: {cache}");
     if let Some(frames) = cache.conflict_distance() {
@@ -432,7 +432,7 @@ fn shuffle_word(facts: &HostFacts) -> &'static str {
     }
 }
 
-/// What to do so that the kernel shuffles; `None` if it does.
+/// What to do to make the kernel shuffle; `None` if it does.
 fn shuffle_advice(facts: &HostFacts) -> Option<&'static str> {
     match (facts.shuffle.on, facts.shuffle.built_in) {
         (Some(true), _) => None,
@@ -445,7 +445,7 @@ fn shuffle_advice(facts: &HostFacts) -> Option<&'static str> {
     }
 }
 
-/// Advice goes with the cache, if there is one: without, shuffling gains nothing.
+/// The advice belongs to the cache, if there is one: without a cache, shuffling gains nothing.
 fn shuffle(facts: &HostFacts) -> Finding {
     let detail = match (facts.shuffle.on, facts.shuffle.built_in) {
         (Some(false), Some(false)) => "the kernel is built without CONFIG_SHUFFLE_PAGE_ALLOCATOR",
@@ -483,7 +483,7 @@ fn pmu(facts: &HostFacts) -> Finding {
 fn capability(facts: &HostFacts, cap: Cap, name: &'static str, purpose: &str) -> Finding {
     let setting =
         |name: &str, value: Option<i32>| value.map_or(String::new(), |v| format!("; {name} is {v}, which {{}}"));
-    // Two settings that people suspect first, and that change nothing here.
+    // Two settings that are often suspected first, but change nothing here.
     let note = match cap {
         Cap::Bpf => setting("kernel.unprivileged_bpf_disabled", facts.unprivileged_bpf_disabled)
             .replace("{}", "does not matter: iterators always need it"),
@@ -494,7 +494,7 @@ fn capability(facts: &HostFacts, cap: Cap, name: &'static str, purpose: &str) ->
     let advice = match cap {
         Cap::DacOverride => ROOT,
         Cap::SysAdmin => "run as root, if frame numbers are wanted; nothing else needs it",
-        // Memory of BPF maps is charged to the cgroup since.
+        // Since 5.11 the memory of BPF maps is charged to the cgroup.
         Cap::SysResource if facts.kernel_since(5, 11) == Some(true) => "",
         Cap::SysResource => "run as root, or raise the limit on locked memory (ulimit -l)",
         _ => GRANT,

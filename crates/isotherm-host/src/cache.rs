@@ -1,10 +1,10 @@
-//! Memory-side caches: what the kernel passes on of the firmware's table (HMAT), and how far it can be believed.
+//! Memory-side caches: what the kernel publishes of the firmware's table (HMAT), and how far it can be trusted.
 //!
 //! A direct-mapped one has one place for each line, so two frames whose distance is a multiple of its size evict each
-//! other: the allocator and `isotherm placement` go by that distance. The table is written by firmware or by a
-//! hypervisor, and nobody has to get it right for the machine to boot. So nothing is taken from what is no number, what
-//! contradicts itself is kept with a [`Doubt`], and only a size that makes whole frames and an indexing that was read
-//! as 0 make a [`PlacementCache`](crate::PlacementCache). [`crate::cache_probe`] asks the memory itself.
+//! other. The allocator and `isotherm placement` use that distance. Firmware or a hypervisor writes the table, and the
+//! machine boots even if it is wrong. So text that is not a number is ignored, contradictions are kept with a
+//! [`Doubt`], and a [`PlacementCache`](crate::PlacementCache) needs a size of whole frames and an indexing that reads
+//! as 0. [`crate::cache_probe`] measures the memory itself.
 
 use isotherm_sys::files::Tree;
 use isotherm_units::{Bytes, PAGE_SIZE};
@@ -17,7 +17,7 @@ pub enum Indexing {
     Direct,
     /// Several places.
     Associative,
-    /// Not told.
+    /// Not reported.
     Other,
 }
 
@@ -28,33 +28,33 @@ pub enum WritePolicy {
     WriteBack,
     /// At once.
     WriteThrough,
-    /// Not told.
+    /// Not reported.
     Other,
 }
 
-/// What speaks against a memory-side cache being as it is described.
+/// A reason to doubt the description of a memory-side cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Doubt {
-    /// A file is not there, or cannot be read.
+    /// A file does not exist, or cannot be read.
     Missing(&'static str),
-    /// A file holds no number, but this.
+    /// A file holds this text instead of a number.
     Garbled(&'static str, String),
-    /// A file says zero where that means nothing.
+    /// A file holds zero, which is not a valid value.
     Zero(&'static str),
-    /// Its size is no whole number of frames.
+    /// Its size is not a whole number of frames.
     PartOfAFrame(Bytes),
-    /// Its lines are of a length that is no power of two.
+    /// Its line size is not a power of two.
     OddLine(Bytes),
     /// The node has another entry of this level.
     SameLevel(u32),
     /// It is larger than the memory behind it.
     LargerThanMemory(Bytes),
-    /// It is said to extend the memory, which only a direct-mapped one can, and not to be direct-mapped.
+    /// It is reported to extend the memory, which only a direct-mapped one can, but not as direct-mapped.
     ExtendedNotDirect,
 }
 
 impl Doubt {
-    /// Whether it says something about which frames compete.
+    /// Whether it affects which frames compete.
     pub fn is_about_placement(&self) -> bool {
         match self {
             Doubt::Missing(file) | Doubt::Garbled(file, _) | Doubt::Zero(file) => {
@@ -78,7 +78,7 @@ impl fmt::Display for Doubt {
             Doubt::OddLine(line) => write!(f, "lines of {} bytes: no power of two", line.0),
             Doubt::SameLevel(level) => write!(f, "level {level} is listed twice"),
             Doubt::LargerThanMemory(memory) => write!(f, "larger than the node's memory ({memory})"),
-            Doubt::ExtendedNotDirect => f.write_str("said to extend the memory without being direct-mapped"),
+            Doubt::ExtendedNotDirect => f.write_str("reported to extend the memory without being direct-mapped"),
         }
     }
 }
@@ -89,7 +89,7 @@ const LINE: &str = "line_size";
 const POLICY: &str = "write_policy";
 const MODE: &str = "address_mode";
 
-/// A cache between a node's memory and the processors.
+/// A cache between a node's memory and the CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemorySideCache {
     /// Its level; 1 is next to the memory.
@@ -100,22 +100,22 @@ pub struct MemorySideCache {
     pub indexing: Option<Indexing>,
     /// Length of a line; never zero.
     pub line_size: Option<Bytes>,
-    /// When it writes.
+    /// When it writes to memory.
     pub write_policy: Option<WritePolicy>,
     /// Whether its own memory counts as memory of the node too, next to what it caches, as in flat memory modes: the
     /// frames of both halves compete. Unknown before Linux 6.15.
     pub extended_linear: Option<bool>,
-    /// What speaks against any of this.
+    /// Reasons to doubt any of this.
     pub doubts: Vec<Doubt>,
 }
 
 impl MemorySideCache {
-    /// Those of the node whose directory is `node`, by level. `memory` is the node's.
+    /// The caches of the node whose directory is `node`, by level. `memory` is the node's.
     pub(super) fn read_all(sys: &Tree<'_>, node: &str, memory: Option<Bytes>) -> Vec<MemorySideCache> {
         let dir = format!("{node}/memory_side_cache");
         let names = sys.names(&dir).unwrap_or_default();
         let level = |name: &String| name.strip_prefix("index")?.parse().ok();
-        // By name and not by number: `index1` and `index01` are two entries, and one too many.
+        // By name and not by number: `index1` and `index01` are two entries, and one is too many.
         let mut found: Vec<MemorySideCache> = names
             .iter()
             .filter_map(|name| Some(MemorySideCache::read(sys, &format!("{dir}/{name}"), level(name)?, memory)))
@@ -135,7 +135,7 @@ impl MemorySideCache {
         let mut number = |file| match field(sys, dir, file) {
             Ok(value) => Some(value),
             Err(doubt) => {
-                // Kernels before 6.15 have no such file, which says nothing against the others.
+                // Kernels before 6.15 have no such file. That is no reason to doubt the others.
                 if doubt != Doubt::Missing(MODE) {
                     doubts.push(doubt);
                 }
@@ -154,7 +154,7 @@ impl MemorySideCache {
             1 => WritePolicy::WriteThrough,
             _ => WritePolicy::Other,
         });
-        // A field of bits, of which the lowest is known.
+        // A bit field, of which the lowest bit is known.
         let extended_linear = number(MODE).map(|value| value & 1 == 1);
         doubts.extend((size == Some(0)).then_some(Doubt::Zero(SIZE)));
         doubts.extend((line_size == Some(0)).then_some(Doubt::Zero(LINE)));
@@ -181,8 +181,8 @@ impl MemorySideCache {
         }
         let extended = self.extended_linear == Some(true);
         if let (Some(size), Some(memory), false) = (self.size, memory, extended) {
-            // The kernel does not count what it took for itself at boot, so a cache may be a little larger than what it
-            // counts.
+            // The kernel does not count what it reserved at boot, so a cache may be a little larger than the memory
+            // that it counts.
             if size.0 > memory.0.saturating_add(memory.0 / 8) {
                 self.doubts.push(Doubt::LargerThanMemory(memory));
             }
@@ -192,19 +192,19 @@ impl MemorySideCache {
         }
     }
 
-    /// The distance, in frames, at which frames compete; `None` if it is not known to be direct-mapped, or of which
-    /// size.
+    /// The distance, in frames, at which frames compete; `None` if the cache is not known to be direct-mapped, or if
+    /// its size is unknown.
     pub fn conflict_distance(&self) -> Option<u64> {
         let size = self.size.filter(|size| size.0.is_multiple_of(PAGE_SIZE))?;
         (self.indexing == Some(Indexing::Direct)).then_some(size.0 / PAGE_SIZE)
     }
 
-    /// What speaks against that distance.
+    /// Reasons to doubt that distance.
     pub fn doubts_about_placement(&self) -> impl Iterator<Item = &Doubt> {
         self.doubts.iter().filter(|doubt| doubt.is_about_placement())
     }
 
-    /// Whether frames may compete in it for all that is known, at whatever distance.
+    /// Whether frames may compete in it, at any distance, as far as is known.
     pub(crate) fn is_unclear(&self) -> bool {
         let contradicted = |doubt: &Doubt| matches!(doubt, Doubt::ExtendedNotDirect | Doubt::SameLevel(_));
         match self.indexing {
@@ -215,8 +215,8 @@ impl MemorySideCache {
 }
 
 impl fmt::Display for MemorySideCache {
-    /// Size, indexing, writing, lines and level, as far as known: `256.0 MiB, direct-mapped, write-back, lines of 64
-    /// bytes, level 1`.
+    /// Size, indexing, write policy, lines and level, as far as known:
+    /// `256.0 MiB, direct-mapped, write-back, lines of 64 bytes, level 1`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.size {
             Some(size) => write!(f, "{size}, ")?,
@@ -246,7 +246,7 @@ impl fmt::Display for MemorySideCache {
 fn field(sys: &Tree<'_>, dir: &str, file: &'static str) -> Result<u64, Doubt> {
     let text = sys.text(&format!("{dir}/{file}")).ok_or(Doubt::Missing(file))?;
     let (digits, radix) = text.strip_prefix("0x").map_or((&*text, 10), |hex| (hex, 16));
-    // `from_str_radix` would take a sign, and the kernel writes none.
+    // `from_str_radix` would accept a sign, and the kernel writes none.
     let plain = digits.chars().all(|c| c.is_ascii_hexdigit());
     let number = plain.then(|| u64::from_str_radix(digits, radix).ok()).flatten();
     number.ok_or_else(|| Doubt::Garbled(file, text.chars().take(40).collect()))

@@ -1,7 +1,7 @@
-//! What is known about the machine, read once from files only.
+//! Facts about the machine, read once, from files only.
 //!
-//! What a part of it is, and how that is read, is in the modules next to this one; this puts them together. What follows from the facts is
-//! the business of [`crate::assess`].
+//! The modules next to this one define the parts and read them; this one combines them. [`mod@crate::assess`] draws the
+//! conclusions.
 
 use crate::kernel::{self, KernelConfig, Lockdown, Release};
 use crate::memory::{Mglru, NumaNode, Shuffle, Thp};
@@ -14,7 +14,7 @@ use isotherm_sys::proc::{Proc, meminfo};
 use isotherm_sys::roots::HostRoots;
 use isotherm_units::Bytes;
 
-/// What is known about the machine. `None` is unknown.
+/// Facts about the machine. `None` is unknown.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostFacts {
     /// The architecture this program was built for, as in `std::env::consts::ARCH`.
@@ -25,13 +25,13 @@ pub struct HostFacts {
     pub kernel: Option<Release>,
     /// How it was built.
     pub config: Option<KernelConfig>,
-    /// Whether it describes its types to BPF programs.
+    /// Whether it has BTF for BPF programs.
     pub btf: Option<bool>,
-    /// How far it protects itself; unknown where securityfs is not mounted.
+    /// Its lockdown mode; unknown where securityfs is not mounted.
     pub lockdown: Option<Lockdown>,
     /// Our effective capabilities.
     pub caps: Option<Caps>,
-    /// Whether those count: they do only in the first user namespace.
+    /// Whether the capabilities count: they do only in the first user namespace.
     pub initial_user_namespace: Option<bool>,
     /// `kernel.perf_event_paranoid`.
     pub perf_event_paranoid: Option<i32>,
@@ -71,9 +71,9 @@ pub struct HostFacts {
     pub shuffle: Shuffle,
     /// Whether pressure stall information is there.
     pub psi: Option<bool>,
-    /// Model name of the processor.
+    /// Model name of the CPU.
     pub cpu_model: Option<String>,
-    /// Processors online.
+    /// CPUs online.
     pub cpus: Option<u32>,
     /// Memory of the machine.
     pub memory: Option<Bytes>,
@@ -82,7 +82,7 @@ pub struct HostFacts {
 }
 
 impl HostFacts {
-    /// Reads all facts. The size of a base page is the caller's to ask for: it comes from a system call, not from a file.
+    /// Reads all facts. The caller passes the size of a base page, which comes from a system call and not from a file.
     pub fn read(roots: &HostRoots, page_size: u64) -> HostFacts {
         let (proc, sys) = (Tree::at(&roots.proc), Tree::at(&roots.sys));
         let kernel = proc.text("sys/kernel/osrelease").and_then(|text| Release::parse(&text));
@@ -129,7 +129,8 @@ impl HostFacts {
         self.config.as_ref().map(|config| config.has(name))
     }
 
-    /// Whether we may do what a capability is for. Without one counts in any namespace; with one only in the first.
+    /// Whether we may do what a capability is for. A missing one counts in any namespace, a present one only in the
+    /// first.
     pub fn may(&self, cap: Cap) -> Option<bool> {
         if self.initial_user_namespace == Some(false) {
             return Some(false);
@@ -143,7 +144,8 @@ impl HostFacts {
     }
 }
 
-/// Mounted at its own place, or inside debugfs as on older systems. The directory alone is only where it would be mounted.
+/// Mounted at its own place, or inside debugfs as on older systems. The directory alone does not mean that it is
+/// mounted.
 fn tracefs(sys: &Tree<'_>) -> Option<bool> {
     let places = [sys.exists("kernel/tracing/events"), sys.exists("kernel/debug/tracing/events")];
     if places.contains(&Some(true)) {
@@ -152,7 +154,7 @@ fn tracefs(sys: &Tree<'_>) -> Option<bool> {
     places.into_iter().collect::<Option<Vec<bool>>>().map(|_| false)
 }
 
-/// `model name` on x86; other architectures have it in other words or not at all.
+/// `model name` on x86. Other architectures use another key, or have none.
 fn cpu_model(cpuinfo: &str) -> Option<String> {
     const KEYS: [&str; 3] = ["model name", "cpu model", "Model"];
     cpuinfo.lines().find_map(|line| {

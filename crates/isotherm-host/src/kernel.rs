@@ -1,4 +1,4 @@
-//! What the kernel is, how it was built and what it lets us do.
+//! The kernel's version, its configuration, and what it permits.
 
 use flate2::read::GzDecoder;
 use isotherm_sys::files::Tree;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 pub struct Release {
     /// As `uname -r` prints it.
     pub text: String,
-    /// Major and minor version. Distributions carry features back, so an old version is a reason to doubt, not a proof.
+    /// Major and minor version. Distributions backport features, so an old version is a reason to doubt, not a proof.
     pub version: (u32, u32),
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for Release {
     }
 }
 
-/// How far the kernel protects itself from root.
+/// The kernel's lockdown mode, which protects it from root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lockdown {
     /// Not at all.
@@ -55,7 +55,7 @@ impl Lockdown {
     }
 }
 
-/// Options that anything here asks about. Only these are kept.
+/// The options that are used here. Only these are kept.
 const OPTIONS: [&str; 14] = [
     "CONFIG_ADVISE_SYSCALLS",
     "CONFIG_BPF_SYSCALL",
@@ -73,7 +73,7 @@ const OPTIONS: [&str; 14] = [
     "CONFIG_TRANSPARENT_HUGEPAGE",
 ];
 
-/// How the kernel was built, as far as it matters here.
+/// The kernel's build configuration, as far as it is used here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelConfig {
     /// The file it was read from.
@@ -83,8 +83,8 @@ pub struct KernelConfig {
 }
 
 impl KernelConfig {
-    /// Whether an option is built in or a module. Known for all options once a configuration was found: one that does not
-    /// apply is left out of the file.
+    /// Whether an option is built in or a module. Known for all options once a configuration was found: an option that
+    /// does not apply is not in the file.
     pub fn has(&self, option: &str) -> bool {
         self.set.get(option).is_some_and(|value| value == "y" || value == "m")
     }
@@ -111,16 +111,16 @@ impl KernelConfig {
 }
 
 fn unpack(path: &Path) -> Option<String> {
-    // A configuration is some 300 kB; whatever is longer is none.
+    // A configuration is about 300 kB; anything much longer is none.
     const LIMIT: u64 = 16 << 20;
     let mut text = String::new();
     GzDecoder::new(File::open(path).ok()?).take(LIMIT).read_to_string(&mut text).ok()?;
     Some(text)
 }
 
-/// Whether `/proc/kallsyms` shows addresses to us: it lists zeros if not.
+/// Whether `/proc/kallsyms` shows addresses to us: otherwise it lists zeros.
 pub(super) fn symbols_visible(proc: &Tree<'_>) -> Option<bool> {
-    // The first line is enough, and the whole is ten megabytes.
+    // The first line is enough; the whole file has ten megabytes.
     let mut head = [0; 64];
     let read = File::open(proc.path("kallsyms")).ok()?.read(&mut head).ok()?;
     let address = head[..read].split(|&b| b == b' ').next().filter(|word| !word.is_empty())?;

@@ -1,15 +1,16 @@
-//! What this machine and kernel offer: facts, and what follows from them.
+//! What this machine and kernel offer: facts, and the conclusions from them.
 //!
-//! [`HostFacts`] is read once at the start, from files only, and judges nothing; [`assess`] turns facts into findings and
-//! reads nothing. Apart, every machine can be tested without having it: a test takes a capable one and removes a thing.
-//! Choosing a source and `isotherm doctor` both go by the findings.
+//! [`HostFacts`] is read once at the start, from files only, and draws no conclusions; [`mod@assess`] turns facts into
+//! findings and reads nothing. Since the two are separate, every machine can be tested without having it: a test takes
+//! a capable one and removes a thing. The choice of a source and `isotherm doctor` both use the findings.
 //!
-//! A fact is an `Option`: `None` says that it could not be found out, which is common in containers, and is not "no". What
-//! is unknown is worth a try; what is absent is not.
+//! A fact is an `Option`: `None` means that it could not be found out, which is common in containers, and does not mean
+//! "no". What is unknown is worth a try; what is absent is not.
 //!
-//! What memory is free changes by the second, so it is no part of those facts: [`isotherm_sys::free`] reads it each time.
+//! Free memory changes by the second, so it is not among those facts: [`isotherm_sys::free`] reads it each time.
 //!
-//! Nothing here writes or loads anything. Files are opened for reading; [`tlb`] opens counters, and [`cache_probe`] reads memory of our own.
+//! Nothing here writes or loads anything. Files are opened for reading; [`tlb`] opens counters, and [`cache_probe`]
+//! reads memory of our own.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The memory of the machine: huge pages, nodes and the caches in front of them, reclaim.
+//! The memory of the machine: huge pages, NUMA nodes and the caches in front of them, reclaim.
 
 use crate::cache::MemorySideCache;
 use crate::kernel::KernelConfig;
@@ -14,13 +14,13 @@ pub struct Thp {
     pub present: Option<bool>,
     /// `always`, `madvise` or `never`.
     pub enabled: Option<String>,
-    /// When a page fault may compact memory for one.
+    /// When a page fault may compact memory for a huge page.
     pub defrag: Option<String>,
     /// Whether khugepaged may compact memory.
     pub khugepaged_defrag: Option<bool>,
-    /// Pages khugepaged looks at in one go.
+    /// Pages that khugepaged scans in one pass.
     pub khugepaged_pages_to_scan: Option<u64>,
-    /// Its pause between.
+    /// Its pause between passes.
     pub khugepaged_sleep_ms: Option<u64>,
     /// Size of a huge page.
     pub huge_size: Option<Bytes>,
@@ -46,11 +46,11 @@ impl Thp {
 pub struct NumaNode {
     /// Its number.
     pub id: u32,
-    /// How many processors it has; 0 is memory alone, such as CXL.
+    /// The number of its CPUs; 0 for memory alone, such as CXL.
     pub cpus: Option<u32>,
     /// Its memory.
     pub memory: Option<Bytes>,
-    /// Caches in front of its memory, by level; an empty list is "none", as far as the firmware tells.
+    /// Caches in front of its memory, by level; an empty list is "none", as far as the firmware reports.
     pub caches: Vec<MemorySideCache>,
 }
 
@@ -76,16 +76,16 @@ impl NumaNode {
 /// Shuffling of the kernel's free lists, which spreads allocations over a direct-mapped memory-side cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shuffle {
-    /// Whether the kernel can (`CONFIG_SHUFFLE_PAGE_ALLOCATOR`).
+    /// Whether the kernel supports it (`CONFIG_SHUFFLE_PAGE_ALLOCATOR`).
     pub built_in: Option<bool>,
-    /// Whether it does. What says so is readable for root only.
+    /// Whether it is on. Only root can read this.
     pub on: Option<bool>,
 }
 
 impl Shuffle {
     pub(super) fn read(sys: &Tree<'_>, config: Option<&KernelConfig>) -> Shuffle {
         const FILE: &str = "module/page_alloc/parameters/shuffle";
-        // The file is the kernel's own word. Without it nothing follows from its absence alone: parameters are listed only
+        // If the file exists, the kernel supports it. Its absence alone proves nothing: parameters are listed only
         // where sysfs has modules at all, so the configuration decides.
         let built_in = match sys.exists(FILE) {
             Some(true) => Some(true),

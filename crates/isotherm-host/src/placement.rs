@@ -1,7 +1,9 @@
-//! Which memory-side caches are direct-mapped, so that frames compete in them: what the allocator and `isotherm placement` go by.
+//! Which memory-side caches are direct-mapped, so that frames compete in them, for the allocator and
+//! `isotherm placement`.
 //!
-//! `cache` reads what the firmware reports and keeps its doubts; here only a known size and a known indexing count. What is
-//! neither clearly direct-mapped nor clearly not is given back apart, for `isotherm doctor` to name.
+//! `cache` reads what the firmware reports and keeps its doubts. Here only a known size and a known indexing count.
+//! Caches that are neither clearly direct-mapped nor clearly not are returned separately, for `isotherm doctor` to
+//! name.
 
 use crate::cache::{Doubt, MemorySideCache};
 use crate::facts::HostFacts;
@@ -17,38 +19,38 @@ pub struct PlacementCache {
     /// Its level; 1 is next to the memory.
     pub level: u32,
     /// Its size in frames of 4 KiB; never zero. Two different frames of the node compete if their numbers are equal
-    /// modulo this. Controllers may hash what they place, so [`crate::cache_probe`] is the surer word.
+    /// modulo this. Controllers may hash addresses, so [`crate::cache_probe`] is more reliable.
     pub frames: u64,
     /// Whether its own memory counts as memory of the node: there are frames in both halves.
     pub extended_linear: bool,
-    /// What speaks against it; empty if the firmware's word is all of one piece.
+    /// Reasons to doubt it; empty if the firmware's report is consistent.
     pub doubts: Vec<Doubt>,
 }
 
 impl PlacementCache {
-    /// Whether nothing speaks against it. It is still the firmware's word only.
+    /// Whether there is no reason to doubt it. It is still only the firmware's report.
     pub fn is_sure(&self) -> bool {
         self.doubts.is_empty()
     }
 }
 
-/// What a machine says about caches in which frames compete.
+/// The caches of a machine in which frames compete, as reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlacementCaches {
     /// Direct-mapped ones of known size, by node and level.
     pub direct: Vec<PlacementCache>,
-    /// Those that may be direct-mapped, or of whatever size, for all that is said; with their nodes.
+    /// Those that may be direct-mapped, or of any size, as far as is known; with their nodes.
     pub unclear: Vec<(u32, MemorySideCache)>,
 }
 
-/// The same for those who want to know nothing else of the machine: reads the nodes below `sys` (`/sys`).
+/// The same for callers that need no other fact of the machine: reads the nodes below `sys` (`/sys`).
 pub fn placement_caches_below(sys: &Path) -> Option<PlacementCaches> {
     let nodes = NumaNode::read_all(&Tree::at(sys));
     placement_caches(&HostFacts { nodes, ..HostFacts::default() })
 }
 
-/// Which direct-mapped memory-side caches the machine says it has. `None` if the kernel lists no nodes, so that nothing
-/// is said; empty if it says that there are none, as virtual machines mostly do whatever is below them.
+/// The direct-mapped memory-side caches that the machine reports. `None` if the kernel lists no nodes, so that nothing
+/// is known. Empty if it reports that there are none, as virtual machines mostly do on any host.
 pub fn placement_caches(facts: &HostFacts) -> Option<PlacementCaches> {
     let mut found = PlacementCaches::default();
     for node in facts.nodes.as_ref()? {

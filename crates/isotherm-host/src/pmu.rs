@@ -1,6 +1,6 @@
-//! Performance-monitoring units: which event sources there are, and which can sample memory accesses with addresses.
+//! Performance-monitoring units: which event sources exist, and which can sample memory accesses with addresses.
 //!
-//! How one does so, and what stands against it, is found out where events are looked up by name: [`crate::events`].
+//! [`crate::events`] finds out how a source does so, or what prevents it, when it looks events up by name.
 
 use crate::events::{self, Kind, NamedError};
 use isotherm_sys::files::Tree;
@@ -13,7 +13,7 @@ pub struct Pmu {
     pub name: String,
     /// The number to put in `perf_event_attr.type`.
     pub type_id: Option<u32>,
-    /// How it samples memory accesses, or why it does not although it is one of those that do. `None` if it is not.
+    /// How it samples memory accesses, or why it cannot. `None` if it is not of a kind that samples them.
     pub memory: Option<Result<Kind, NamedError>>,
 }
 

@@ -1,6 +1,6 @@
-//! Misses of the data TLB, counted to show what huge pages have gained: which events stand for them differs from vendor to vendor.
+//! Data-TLB misses, counted to show what huge pages have gained. The events for them differ between vendors.
 //!
-//! [`isotherm_sys::counter`] counts any event; the choice is here, next to that of events to sample.
+//! [`isotherm_sys::counter`] counts any event. The choice is here, next to that of events to sample.
 
 use isotherm_sys::counter::{Count, Counter, CounterError, Event};
 use std::io;
@@ -17,7 +17,7 @@ pub struct DtlbCounter {
 pub struct DtlbMisses {
     /// Loads that missed.
     pub loads: Count,
-    /// Stores that missed; `None` where the processor does not count them on their own.
+    /// Stores that missed; `None` where the CPU does not count them separately.
     pub stores: Option<Count>,
 }
 
@@ -30,12 +30,12 @@ impl DtlbMisses {
 }
 
 impl DtlbCounter {
-    /// Starts to count data-TLB misses of loads and, where the processor has them, of stores.
+    /// Starts to count data-TLB misses of loads and, where the CPU has them, of stores.
     pub fn open(pid: u32) -> Result<DtlbCounter, CounterError> {
         let loads = Counter::open(pid, Event::DTLB_LOAD_MISSES)?;
         let stores = match Counter::open(pid, Event::DTLB_STORE_MISSES) {
             Ok(stores) => Some(stores),
-            // Some processors (AMD's) count loads and stores as one, under the name of loads.
+            // Some CPUs (AMD's) count loads and stores together, under the name of loads.
             Err(CounterError::NoPmu { .. }) => None,
             Err(e) => return Err(e),
         };

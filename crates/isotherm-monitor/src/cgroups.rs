@@ -1,21 +1,23 @@
-//! What the cgroups of targets hold beside mapped memory: page cache and slab, which they are billed for and no page table shows.
+//! What the cgroups of targets hold in addition to mapped memory: page cache and slab, which are charged to them and
+//! which no page table shows.
 //!
-//! `memory.stat` is not cheap to read on a large host (the kernel adds up the counters of all CPUs and of all cgroups below), so each
-//! cgroup is read seldom, and a bounded number at a time, those read longest ago first. A snapshot has what was read last.
+//! `memory.stat` is expensive to read on a large host: the kernel sums the counters of all CPUs and of all descendants.
+//! So each cgroup is read rarely, and a bounded number at a time, the least recently read first. A snapshot has the
+//! last values.
 
 use isotherm_heat::{CgroupMemory, Ns};
 use isotherm_sys::proc::{Cgroup, Cgroups, Membership, MemoryStat, Proc};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How long what was read is believed.
+/// How long a value is used before it is read again.
 const BELIEVED_FOR: Ns = 5_000_000_000;
-/// Cgroups read for one snapshot.
+/// Cgroups read per snapshot.
 const READ_AT_ONCE: usize = 64;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct CgroupReader {
-    /// The hierarchies, once looked up; none where that failed.
+    /// The hierarchies, once they were read; `None` if that failed.
     mounted: Option<Cgroups>,
     is_looked_up: bool,
     known: BTreeMap<String, Known>,
@@ -29,7 +31,7 @@ struct Known {
 }
 
 impl CgroupReader {
-    /// Notes the cgroup of a target.
+    /// Registers the cgroup of a target.
     pub fn note(&mut self, proc: &Proc, membership: &Membership) {
         let Some(path) = membership.memory_path().filter(|path| !self.known.contains_key(*path)) else { return };
         if !std::mem::replace(&mut self.is_looked_up, true) {
@@ -40,7 +42,7 @@ impl CgroupReader {
         }
     }
 
-    /// Reads what is due of the cgroups in `used`, and forgets the others.
+    /// Reads the cgroups in `used` that are due, and forgets the others.
     pub fn refresh(&mut self, now: Ns, used: &BTreeSet<&str>) {
         self.known.retain(|path, _| used.contains(path.as_str()));
         let mut due: Vec<&mut Known> = self.known.values_mut().filter(|known| known.is_due(now)).collect();
@@ -51,7 +53,7 @@ impl CgroupReader {
         }
     }
 
-    /// What a cgroup held when it was read last.
+    /// The memory of a cgroup when it was last read.
     pub fn memory(&self, path: &str) -> Option<CgroupMemory> {
         self.known.get(path)?.memory
     }

@@ -1,51 +1,52 @@
-//! The monitor's own CPU time: what may be spent, what it goes into, and what steps have been found to cost.
+//! The monitor's own CPU time: what may be spent, what it is spent on, and the measured cost of each step.
 //!
-//! Time and CPU time are arguments: the clock is read by whoever holds the budget. The rules are the module's own:
+//! Time and CPU time are arguments: the caller reads the clock. These are the rules:
 //!
-//! - Everything is taken out of one bucket of `--max-cpu`; what was spent beyond is paid back before more is done.
-//! - Clears may use a fifth of it even when the rest has used up all of it, so that a target that is expensive to list (tens of thousands
-//!   of mappings) is checked all the same.
-//! - What opening the source took beyond the first credit is paid back with half of the budget: it may take ten times as much when nothing is
-//!   in the caches yet, and that must not keep the first picture waiting.
+//! - Everything is charged to one bucket of `--max-cpu`. An overdraft is paid back before more is done.
+//! - Clears may use a fifth of it even when the rest has used up all of it, so that a target that is expensive to list
+//!   (tens of thousands of mappings) is still checked.
+//! - The cost of opening the source beyond the first credit is paid back with half of the budget. Opening may take ten
+//!   times as long with cold caches, and that must not delay the first picture.
 
 use isotherm_heat::track::{CLEAR_BATCH, ClearQuota};
 use isotherm_heat::{Bucket, Ns};
 
 /// Seconds' worth of CPU that may be used at once at the start.
 const CREDIT_S: f64 = 10.0;
-/// Of that, what the opening of the source may use up, and the share of the budget that what it took beyond is paid back with.
+/// The part of it that opening the source may use up, and the share of the budget that pays back what it took beyond.
 const OPENING_CREDIT_S: f64 = 5.0;
 const OPENING_PAY_BACK: f64 = 0.5;
-/// The share of the budget that clears may always use, and the seconds' worth of it which may be saved up: enough for a batch.
+/// The share of the budget that clears may always use, and the seconds' worth of it that may be saved up: enough for a
+/// batch.
 const MIN_FOR_CLEARS: f64 = 0.2;
 const MIN_CREDIT_S: f64 = 2.5;
-/// The share of the budget that goes into patrol reads, once everything was checked; and the share until then.
-const PATROL_SHARE: f64 = 0.3;
-const PATROL_SHARE_AT_FIRST: f64 = 0.15;
-/// Everything but a few newcomers (one in so many) counts as everything.
-const FEW_UNCHECKED: usize = 20;
-const MIN_PATROL: Ns = 1_000_000_000;
-const MAX_PATROL: Ns = 60_000_000_000;
-/// Over how long the cost of listing and snapshots is averaged.
+/// The share of the budget for background scans, once everything was checked; and the share until then.
+const SCAN_SHARE: f64 = 0.3;
+const SCAN_SHARE_AT_FIRST: f64 = 0.15;
+/// Everything counts as checked if at most one block in this many is unchecked.
+const UNCHECKED_THRESHOLD: usize = 20;
+const MIN_SCAN_PERIOD: Ns = 1_000_000_000;
+const MAX_SCAN_PERIOD: Ns = 60_000_000_000;
+/// The time over which the cost of listing and snapshots is averaged.
 const BOOKED_LATELY: Ns = 10_000_000_000;
-/// What reading a block and clearing one are taken to cost before they were measured.
+/// The assumed cost of reading a block and of clearing one, before they were measured.
 const FIRST_READ_NS: f64 = 1_500.0;
 const FIRST_CLEAR_NS: f64 = 35_000.0;
-/// A read of so many blocks tells what one costs.
+/// A read of at least this many blocks measures the cost of one.
 const MIN_SAMPLE: u64 = 64;
 /// What the first check of a block costs: a clear and the reads that follow.
 const FIRST_CHECK_NS: f64 = 50_000.0;
 
-/// What may be spent, and what was.
+/// The budget, and what was spent.
 #[derive(Debug)]
 pub(crate) struct CpuBudget {
     all: Bucket,
-    /// What clears may use whatever else was spent.
+    /// What clears may use, whatever else was spent.
     for_clears: Bucket,
     seen: Ns,
     /// CPU time of the thread before anything was done here.
     from: Ns,
-    /// What opening the source took and is not paid back yet, and when a part of it was paid last.
+    /// The part of the opening cost that is not paid back yet, and when a part was last paid.
     opening_debt_ns: f64,
     paid_at: Ns,
     bookkeeping_ns: Ns,
@@ -55,8 +56,8 @@ pub(crate) struct CpuBudget {
 }
 
 impl CpuBudget {
-    /// A budget of so many percent of a core, of which everything that the thread has used since `from` is taken: `cpu` is what it has used
-    /// by `now`.
+    /// A budget of `max_cpu_pct` percent of a core. All that the thread has used since `from` is charged to it; `cpu`
+    /// is what it has used by `now`.
     pub fn new(max_cpu_pct: f64, (from, cpu): (Ns, Ns), now: Ns) -> CpuBudget {
         let mut all = Bucket::new(max_cpu_pct, CREDIT_S, now);
         let opening = cpu.saturating_sub(from) as f64;
@@ -76,28 +77,28 @@ impl CpuBudget {
         }
     }
 
-    /// The same of a thread that had done other things by `from`.
+    /// The same for a thread that did other things before `from`.
     pub fn counting_from(&self, max_cpu_pct: f64, from: Ns, now: Ns) -> CpuBudget {
         CpuBudget::new(max_cpu_pct, (from, self.seen), now)
     }
 
-    /// CPU time used, by what the thread has used.
+    /// CPU time used so far, from the CPU time of the thread.
     pub fn used(&self, cpu: Ns) -> Ns {
         cpu.saturating_sub(self.from)
     }
 
-    /// Takes CPU time used since the last call out of the budget. Returns the CPU time so far.
+    /// Charges the CPU time used since the last call to the budget. Returns the CPU time so far.
     pub fn charge(&mut self, cpu: Ns) -> Ns {
         self.all.spend(cpu.saturating_sub(self.seen) as f64);
         self.seen = cpu;
         cpu
     }
 
-    /// Takes CPU time of listing and snapshots out of the budget, and notes it as such.
+    /// Charges CPU time of listing and snapshots to the budget, and records it as such.
     pub fn charge_bookkeeping(&mut self, cpu: Ns, now: Ns) {
         let before = self.seen;
         self.bookkeeping_ns += self.charge(cpu).saturating_sub(before);
-        // Only what was lately counts: the older half is forgotten again and again.
+        // Only recent time counts: the older half is dropped again and again.
         let lately = now.saturating_sub(self.booked_since);
         if lately > BOOKED_LATELY {
             self.bookkeeping_ns /= 2;
@@ -105,13 +106,13 @@ impl CpuBudget {
         }
     }
 
-    /// Which share of the budget lately went into listing mappings and making snapshots.
+    /// The recent share of the budget that went into listing mappings and making snapshots.
     pub fn bookkeeping_share(&self, now: Ns) -> f64 {
         let granted = now.saturating_sub(self.booked_since).max(BOOKED_LATELY / 4) as f64 * self.all.share();
         self.bookkeeping_ns as f64 / granted
     }
 
-    /// Takes a part of what opening the source took out of the budget, as much as the time since the last call allows.
+    /// Charges a part of the opening cost to the budget, as much as the time since the last call allows.
     pub fn pay_back_opening(&mut self, now: Ns) {
         let passed = now.saturating_sub(std::mem::replace(&mut self.paid_at, now)) as f64;
         let part = (passed * self.all.share() * OPENING_PAY_BACK).min(self.opening_debt_ns);
@@ -121,8 +122,8 @@ impl CpuBudget {
 
     /// How many blocks can be cleared now.
     ///
-    /// Every batch is read back seven times within a second or so, and each of these passes has a cost of its own, as much as
-    /// reading forty blocks: so a small budget is saved up for whole batches.
+    /// Every batch is read back seven times within about a second, and each of these passes costs as much as reading
+    /// forty blocks. So a small budget is saved up for whole batches.
     pub fn quota(&mut self, now: Ns) -> ClearQuota {
         let tokens = self.all.available_ns(now).max(self.for_clears.available_ns(now));
         let blocks = tokens / self.clear_ns_per_block;
@@ -131,7 +132,7 @@ impl CpuBudget {
         if blocks < batch.max(1.0) { ClearQuota::Urgent } else { ClearQuota::Blocks(blocks.min(1e6) as usize) }
     }
 
-    /// Notes that clearing so many blocks took so long.
+    /// Records that clearing `blocks` took this long.
     pub fn cleared(&mut self, blocks: u64, took: Ns) {
         self.for_clears.spend(took as f64);
         if blocks > 0 {
@@ -139,22 +140,22 @@ impl CpuBudget {
         }
     }
 
-    /// Notes that reading so many blocks took so long.
+    /// Records that reading `blocks` took this long.
     pub fn read(&mut self, blocks: u64, took: Ns) {
         if blocks >= MIN_SAMPLE {
             learn(&mut self.read_ns_per_block, took, blocks);
         }
     }
 
-    /// The time in which all of so many blocks can be read once, of which some were not checked yet.
-    pub fn patrol_ns(&self, blocks: usize, unchecked: usize, now: Ns) -> Ns {
-        let for_reads = if unchecked * FEW_UNCHECKED > blocks { PATROL_SHARE_AT_FIRST } else { PATROL_SHARE };
-        // What listing and snapshots take is not there for reads.
+    /// The time in which all `blocks` can be read once, of which `unchecked` were not checked yet.
+    pub fn scan_period_ns(&self, blocks: usize, unchecked: usize, now: Ns) -> Ns {
+        let for_reads = if unchecked * UNCHECKED_THRESHOLD > blocks { SCAN_SHARE_AT_FIRST } else { SCAN_SHARE };
+        // CPU time for listing and snapshots is not available for reads.
         let share = self.all.share() * for_reads * (1.0 - self.bookkeeping_share(now).min(0.75));
         let ns = blocks as f64 * self.read_ns_per_block / share.max(1e-6);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a minute")]
-        let patrol = ns.clamp(MIN_PATROL as f64, MAX_PATROL as f64) as Ns;
-        patrol
+        let scan_period = ns.clamp(MIN_SCAN_PERIOD as f64, MAX_SCAN_PERIOD as f64) as Ns;
+        scan_period
     }
 
     /// How many blocks can be checked once in `time`.
@@ -202,12 +203,12 @@ mod tests {
     fn patrols_are_stretched_by_what_bookkeeping_takes() {
         let mut budget = CpuBudget::new(1.0, (0, 0), 0);
         // 10,000 blocks of 1.5 us at 0.3% of a core.
-        assert_eq!(budget.patrol_ns(10_000, 0, 0), 5 * S);
-        assert_eq!(budget.patrol_ns(10_000, 1000, 0), 10 * S, "many were not checked yet");
-        assert_eq!(budget.patrol_ns(10, 0, 0), MIN_PATROL);
+        assert_eq!(budget.scan_period_ns(10_000, 0, 0), 5 * S);
+        assert_eq!(budget.scan_period_ns(10_000, 1000, 0), 10 * S, "many were not checked yet");
+        assert_eq!(budget.scan_period_ns(10, 0, 0), MIN_SCAN_PERIOD);
         budget.charge_bookkeeping(12_500_000, 2500 * MS);
         assert_eq!(budget.bookkeeping_share(2500 * MS), 0.5);
-        assert_eq!(budget.patrol_ns(10_000, 0, 2500 * MS), 10 * S);
+        assert_eq!(budget.scan_period_ns(10_000, 0, 2500 * MS), 10 * S);
         assert_eq!(budget.first_checks_in(300 * S), 60_000);
     }
 }

@@ -1,17 +1,17 @@
-//! Processes that are not watched, why, and for how long that is believed.
+//! Processes that are not watched, the reasons, and how long they are valid.
 //!
-//! A process that cannot be watched is not tried at each listing. But what was in the way may pass (another monitor ends, a privilege is
-//! given), and the process may end and its id go to another: so an id that is not listed any more, or that means another process by now, is
-//! forgotten, and the others are tried again after a while, and after twice as long each time: thousands of kernel threads never have
-//! memory. Reasons are kept for the end of the run.
+//! A process that cannot be watched is not tried at each listing. But the obstacle may go away (another monitor ends, a
+//! privilege is granted), and the process may end and its id be reused. So an id that is no longer listed, or that
+//! means another process by now, is forgotten. The others are tried again after a delay, which doubles each time:
+//! thousands of kernel threads never have memory. Reasons are kept for the end of the run.
 
 use isotherm_heat::Ns;
 use std::collections::BTreeMap;
 
-/// How soon a process that was declined is tried again, and how late at most.
+/// The first delay before a declined process is tried again, and the longest.
 const FIRST_WAIT: Ns = 30_000_000_000;
 const LONGEST_WAIT: Ns = 3_600_000_000_000;
-/// Reasons that are kept.
+/// The maximum number of reasons that are kept.
 const MAX_REASONS: usize = 1000;
 
 /// See the module.
@@ -25,17 +25,17 @@ pub(crate) struct Declined {
 struct Waiting {
     until: Ns,
     wait: Ns,
-    /// Start time of the process that was meant, if the caller knows.
+    /// Start time of the process that was meant, if the caller knows it.
     meant: Option<u64>,
 }
 
 impl Declined {
-    /// Whether `pid`, by which a process is meant that started at `meant`, is not to be tried at `now`.
+    /// Whether `pid` is not to be tried at `now`. `meant` is the start time of the process that it means.
     pub fn holds(&self, pid: u32, meant: Option<u64>, now: Ns) -> bool {
         self.waits.get(&pid).is_some_and(|waiting| waiting.meant == meant && now < waiting.until)
     }
 
-    /// Notes that it cannot be watched; without a reason, if that is nothing to tell people.
+    /// Notes that it cannot be watched; without a reason if users need not know.
     pub fn note(&mut self, pid: u32, meant: Option<u64>, now: Ns, reason: Option<String>) {
         let before = self.waits.get(&pid).filter(|waiting| waiting.meant == meant);
         let wait = before.map_or(FIRST_WAIT, |waiting| (waiting.wait * 2).min(LONGEST_WAIT));
@@ -45,7 +45,7 @@ impl Declined {
         }
     }
 
-    /// Takes in which processes there are (sorted): ids of others mean nobody.
+    /// Updates from the processes that exist (sorted): other ids mean no process and are forgotten.
     pub fn keep_listed(&mut self, pids: &[u32]) {
         self.waits.retain(|pid, _| pids.binary_search(pid).is_ok());
     }

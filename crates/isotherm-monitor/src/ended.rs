@@ -1,6 +1,6 @@
-//! What is kept of processes that have ended: sums, for the cost of the whole run.
+//! Sums over processes that have ended, for the cost of the whole run.
 
-use crate::watched::Watched;
+use crate::watched::TargetMonitor;
 use isotherm_heat::Ns;
 
 /// Counts of processes that have ended.
@@ -12,7 +12,7 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    pub fn add(&mut self, watched: &Watched, now: Ns) {
+    pub fn add(&mut self, watched: &TargetMonitor, now: Ns) {
         let tally = watched.tracker.tally();
         self.cleared += tally.cleared;
         self.retouched += tally.retouched;

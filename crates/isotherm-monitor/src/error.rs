@@ -4,11 +4,11 @@ use isotherm_heat::source::{SourceError, SourceErrorKind};
 use isotherm_sys::{descriptors, proc};
 use std::io;
 
-/// Why a process is not watched, or nothing can be.
+/// Why a process is not watched, or why none can be.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The source says so.
+    /// The source failed.
     #[error(transparent)]
     Source(#[from] SourceError),
     /// Processes could not be listed.
@@ -20,7 +20,7 @@ pub enum Error {
     /// Another monitor watches the process.
     #[error(
         "process {pid} is watched by process {holder} already ({command}); each would take accesses from the other: end that one, ask it \
-         (`isotherm status`), or watch beside it with --beside"
+         (`isotherm status`), or watch in addition to it with --beside"
     )]
     Watched {
         /// The process.
@@ -30,18 +30,18 @@ pub enum Error {
         /// Its command line.
         command: String,
     },
-    /// It could not be kept from other monitors.
+    /// It could not be locked against other monitors.
     #[error("lock process {pid} against other monitors: {source}")]
     Lock {
         /// The process.
         pid: u32,
-        /// The system's reason.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// What follows from it.
+    /// The kind of error, which decides how to go on.
     pub fn kind(&self) -> SourceErrorKind {
         match self {
             Error::Source(error) => error.kind(),
@@ -52,13 +52,14 @@ impl Error {
                 SourceErrorKind::Shortage
             }
             Error::Proc(error) if error.is_gone() => SourceErrorKind::Gone,
-            // ENOENT or ESRCH: while it was locked the process ended, or the directory of the locks went with its owner's last login.
+            // ENOENT or ESRCH: the process ended while it was locked, or its owner's last logout has removed the
+            // directory of locks.
             Error::Lock { source, .. } if matches!(source.raw_os_error(), Some(2 | 3)) => SourceErrorKind::Gone,
             Error::Proc(_) | Error::Lock { .. } | Error::Watched { .. } => SourceErrorKind::Failed,
         }
     }
 
-    /// Whether the process is no more.
+    /// Whether the process no longer exists.
     pub fn is_gone(&self) -> bool {
         self.kind() == SourceErrorKind::Gone
     }

@@ -1,7 +1,7 @@
-//! Which processes are watched: named ones with their children, a cgroup's, or all; as they come and go.
+//! Which processes are watched: named ones with their children, those of a cgroup, or all, as they come and go.
 //!
-//! A process id is used again once its process has ended. So a process that was named, and a child of it, is known by its start time as
-//! well: a stranger that has got its id is not watched, and neither are the stranger's children.
+//! A process id is reused once its process has ended. So a named process and its children are also identified by their
+//! start time. If another process gets the id, neither it nor its children are watched.
 
 use isotherm_sys::proc::{self, Cgroup, Identity, Proc};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,15 +16,15 @@ pub enum Selection {
         /// Whether to follow children.
         children: bool,
     },
-    /// What a source has that is no process of this machine: those of a recording or a model, or physical memory.
+    /// Targets of a source that are no processes of this machine: those of a recording or a model, or physical memory.
     OfSource(Vec<u32>),
-    /// The processes of a cgroup and of those below it, by path as a user would type it.
+    /// The processes of a cgroup and its descendants, by its path as the user typed it.
     Cgroup(String),
-    /// Every process with memory of its own, but us.
+    /// Every process with memory of its own, except us.
     All,
 }
 
-/// Lists the processes of a [`Selection`], again and again.
+/// Lists the processes of a [`Selection`] repeatedly.
 #[derive(Debug)]
 pub struct Follower {
     proc: Proc,
@@ -40,17 +40,17 @@ enum Of {
     All,
 }
 
-/// Who was meant by a process id.
+/// Which process a pid means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
     /// The process that started then.
     Started(u64),
-    /// There was no such process when it was named. That shows when it is attached.
+    /// There was no such process when it was named. This is reported when it is attached.
     Absent,
 }
 
 impl Follower {
-    /// Resolves a selection. A cgroup that is not there is an error; a pid that is not shows when it is attached.
+    /// Resolves a selection. A missing cgroup is an error; a missing pid is reported when it is attached.
     pub fn new(selection: &Selection, proc: Proc) -> proc::Result<Follower> {
         let of = match selection {
             Selection::Pids { pids, children } => {
@@ -65,7 +65,7 @@ impl Follower {
         Ok(Follower { proc, of, myself: std::process::id() })
     }
 
-    /// Whether the processes were named one by one, so that one that cannot be watched is an error and not just left out.
+    /// Whether the processes were named one by one, so that one that cannot be watched is an error and is not skipped.
     pub fn is_named(&self) -> bool {
         matches!(self.of, Of::Pids { .. } | Of::Source(_))
     }
@@ -78,7 +78,7 @@ impl Follower {
         }
     }
 
-    /// Whether a process that was attached under `pid` and started at `start_ticks` is the one that is meant by it.
+    /// Whether the process that was attached as `pid` and started at `start_ticks` is the one that `pid` means here.
     pub fn means(&self, pid: u32, start_ticks: u64) -> bool {
         match &self.of {
             Of::Pids { known, .. } => known.get(&pid) == Some(&Known::Started(start_ticks)),
@@ -86,7 +86,7 @@ impl Follower {
         }
     }
 
-    /// When the process started that is meant by `pid`, where that is known before it is attached.
+    /// Start time of the process that `pid` means, if it is known before the process is attached.
     pub fn meant(&self, pid: u32) -> Option<u64> {
         match &self.of {
             Of::Pids { known, .. } => match known.get(&pid)? {
@@ -102,7 +102,7 @@ impl Follower {
         !matches!(self.of, Of::Source(_))
     }
 
-    /// The processes there are now. One that was named stays listed when it has ended, until [`Follower::ended`].
+    /// The current processes. A named one stays listed after its end, until [`Follower::ended`].
     pub fn current(&mut self) -> proc::Result<Vec<u32>> {
         let pids = match &mut self.of {
             Of::Pids { named, known, children: false } => {
@@ -140,8 +140,8 @@ fn is_another(known: Known, now: Option<Identity>) -> bool {
     matches!((known, now), (Known::Started(then), Some(id)) if id.start_ticks != then)
 }
 
-/// Takes in who is there now: ids that mean others are forgotten with children that have ended, and children that came are added. A child
-/// once found stays when its parent ends and it is handed to init.
+/// Updates from the current processes: forgets ids that now mean others, and children that have ended; adds new
+/// children. A known child stays when its parent ends and it is handed to init.
 fn follow(known: &mut BTreeMap<u32, Known>, named: &BTreeSet<u32>, family: &proc::Family) {
     known.retain(|pid, who| match family.identity(*pid) {
         Some(id) => !is_another(*who, Some(id)),

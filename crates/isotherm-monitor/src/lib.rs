@@ -1,18 +1,18 @@
 //! Drives heat with a source: follows targets, keeps the budgets, makes snapshots.
 //!
-//! The one place where time passes. A source answers (`isotherm-sources` has those of this machine), `isotherm-heat` decides, this crate
-//! gives each target its turns, sleeps in between, and hands out [`Snapshot`](isotherm_heat::Snapshot)s. It runs on any [`Clock`], so a
-//! replayed history of an hour takes a moment. It knows neither kinds of sources nor kinds of targets: those are trackers
-//! ([`isotherm_heat::track`]).
+//! This is the one place where time passes. A source answers (`isotherm-sources` has those of this machine), and
+//! `isotherm-heat` decides. This crate gives each target its turns, sleeps in between, and returns
+//! [`Snapshot`](isotherm_heat::Snapshot)s. It runs on any [`Clock`], so a replayed history of an hour takes a moment.
+//! It knows neither kinds of sources nor kinds of targets: trackers handle those ([`isotherm_heat::track`]).
 //!
 //! | module | job |
 //! |---|---|
 //! | `follow` | which processes were asked for |
-//! | `targets` | who of them is watched; what all share is dealt out |
-//! | `watched` | one of them |
+//! | `targets` | which of them are watched; distribution of what all share |
+//! | `watched` | one watched target |
 //! | `turns` | reads and clears |
-//! | `cpu` | what of the CPU may be spent |
-//! | `shared`, `cgroups` | what targets share; what their cgroups are charged for |
+//! | `cpu` | the CPU budget of the monitor |
+//! | `shared`, `cgroups` | pages that targets share; what is charged to their cgroups |
 //! | `report` | snapshots and cost |
 
 #![forbid(unsafe_code)]
@@ -46,15 +46,15 @@ use isotherm_sys::target_lock::TargetLocks;
 use isotherm_units::{BLOCK_SIZE, Bytes};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use watched::Watched;
+use watched::TargetMonitor;
 
 /// How often clears are considered, and so the shortest interval between two samples of a region.
-pub const ARM_TICK: Ns = 200_000_000;
+pub const CLEAR_TICK: Ns = 200_000_000;
 /// How often the frames of shared pages are compared.
 const SHARED_TICK: Ns = 10_000_000_000;
-/// That may take this share of the time.
+/// The share of time that this may take.
 const SHARED_SHARE: u64 = 1000;
-/// Never asleep for longer than this, so that a request to stop is heard.
+/// The longest sleep, so that a request to stop is noticed.
 const LONGEST_SLEEP: Ns = 100_000_000;
 
 /// A target is sampled if at the allowed CPU it would take longer than this to check all of its blocks once.
@@ -68,12 +68,12 @@ pub struct Monitor<C: Clock> {
     proc: Proc,
     clock: C,
     settings: Settings,
-    watched: BTreeMap<u32, Watched>,
+    watched: BTreeMap<u32, TargetMonitor>,
     /// Processes that cannot be watched, or have no memory of their own.
     declined: Declined,
-    /// Locks on targets, if others are to be kept from watching them.
+    /// Locks on targets, if other monitors must not watch them.
     locks: Option<TargetLocks>,
-    /// Sentences for the user that were not reported yet.
+    /// Messages for the user that were not reported yet.
     news: Vec<String>,
     reported_shortage: bool,
     reported_others: bool,
@@ -83,11 +83,11 @@ pub struct Monitor<C: Clock> {
     turn: usize,
     ended: Ended,
     ever_watched: bool,
-    /// A process could not be attached just now.
+    /// A process could not be attached at the moment.
     try_again: bool,
     started: Ns,
     next_refit: Ns,
-    next_arm: Ns,
+    next_clear: Ns,
     next_shared: Ns,
     last_snapshot: Ns,
 }
@@ -101,10 +101,10 @@ impl std::fmt::Debug for SourceBox {
 }
 
 impl<C: Clock> Monitor<C> {
-    /// A monitor that has looked at nothing yet.
+    /// A monitor that has checked nothing yet.
     pub fn new(source: Box<dyn AccessSource>, follower: Follower, clock: C, settings: Settings) -> Monitor<C> {
         let now = clock.now();
-        // Opening the source counts: it was done in this thread.
+        // Opening the source counts: this thread did it.
         let cpu = CpuBudget::new(settings.max_cpu_pct, (0, clock.cpu()), now);
         Monitor {
             source: SourceBox(source),
@@ -126,7 +126,7 @@ impl<C: Clock> Monitor<C> {
             try_again: false,
             started: now,
             next_refit: now,
-            next_arm: now,
+            next_clear: now,
             next_shared: now + SHARED_TICK / 4,
             last_snapshot: now,
             clock,
@@ -138,20 +138,21 @@ impl<C: Clock> Monitor<C> {
         &*self.source.0
     }
 
-    /// How it watches.
+    /// Its settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Counts CPU time from `cpu` on, what the clock said before the source was opened: a thread may have done other things before.
+    /// Counts CPU time from `cpu` on, read before the source was opened: the thread may have done other things before
+    /// that.
     #[must_use]
     pub fn counting_from(mut self, cpu: Ns) -> Monitor<C> {
         self.cpu = self.cpu.counting_from(self.settings.max_cpu_pct, cpu, self.clock.now());
         self
     }
 
-    /// Keeps other monitors from watching what this one does, and does not watch what another does: each would take accesses from the
-    /// other. Only where this one's source clears accessed bits of processes.
+    /// Keeps other monitors from watching the same targets, and does not watch theirs: each would take accesses from
+    /// the other. Only if this monitor's source clears accessed bits of processes.
     #[must_use]
     pub fn exclusive(mut self, locks: TargetLocks) -> Monitor<C> {
         let clears = self.source.0.describe().clears();
@@ -169,36 +170,38 @@ impl<C: Clock> Monitor<C> {
         self.watched.values().any(|w| !w.exited)
     }
 
-    /// The pages of one process, for faces that want more than regions; `None` if it is not watched page by page.
+    /// The pages of one process, for callers that need more than regions; `None` if it is not watched page by page.
     pub fn pages_of(&self, pid: u32) -> Option<&Target> {
         self.watched.get(&pid)?.tracker.pages()
     }
 
-    /// All mappings of one process as last listed (a snapshot tells only those with regions); `None` if it is not watched.
+    /// All mappings of one process as last listed (a snapshot has only those with regions); `None` if it is not
+    /// watched.
     pub fn mappings_of(&self, pid: u32) -> Option<&[Mapping]> {
         Some(&self.watched.get(&pid)?.mappings)
     }
 
-    /// How much memory of watched processes is known by samples only.
+    /// How much memory of watched processes is known from samples only.
     pub fn sampled(&self) -> Bytes {
-        let blocks: u64 = self.watched.values().filter(|w| !w.exited).map(Watched::sampled_blocks).sum();
+        let blocks: u64 = self.watched.values().filter(|w| !w.exited).map(TargetMonitor::sampled_blocks).sum();
         Bytes(blocks * BLOCK_SIZE)
     }
 
-    /// Blocks (or regions of sampled targets) that were never looked at yet, of all that are known: while they are many, little is known of the heat.
-    pub fn unlooked(&self) -> (usize, usize) {
+    /// Blocks (or regions of sampled targets) that were never checked, and the number of all. While the first are many,
+    /// little is known about the heat.
+    pub fn unchecked(&self) -> (usize, usize) {
         let trackers = self.watched.values().map(|w| &w.tracker);
         trackers.fold((0, 0), |(unchecked, all), t| (unchecked + t.unchecked(), all + t.extent().checked_one_by_one()))
     }
 
-    /// What people should know of the source and was not told yet, a sentence each.
+    /// Messages for users about the source that were not reported yet, one sentence each.
     pub fn news(&mut self) -> Vec<String> {
         let mut news = std::mem::take(&mut self.news);
         news.extend(self.source.0.news());
         news
     }
 
-    /// For how long it has watched.
+    /// How long it has watched.
     pub fn elapsed_ns(&self) -> Ns {
         self.clock.now().saturating_sub(self.started)
     }
@@ -225,10 +228,10 @@ impl<C: Clock> Monitor<C> {
                 continue;
             }
             self.read_due();
-            if now >= self.next_arm {
+            if now >= self.next_clear {
                 self.cpu.pay_back_opening(now);
                 self.clear_due();
-                self.next_arm = now + ARM_TICK;
+                self.next_clear = now + CLEAR_TICK;
             }
             if now >= self.next_shared {
                 self.compare_shared();
@@ -239,24 +242,24 @@ impl<C: Clock> Monitor<C> {
         }
     }
 
-    /// Which share of the CPU budget lately went into listing mappings and making snapshots. Above a half, snapshots should be
-    /// made less often.
+    /// The recent share of the CPU budget that went into listing mappings and making snapshots. Above a half, snapshots
+    /// should be made less often.
     pub fn bookkeeping_share(&self) -> f64 {
         self.cpu.bookkeeping_share(self.clock.now())
     }
 
-    /// Takes CPU time used since the last call out of the budget. Returns the CPU time so far.
+    /// Charges the CPU time used since the last call to the budget. Returns the CPU time so far.
     fn charge_cpu(&mut self) -> Ns {
         self.cpu.charge(self.clock.cpu())
     }
 
     fn next_event(&self) -> Ns {
-        self.next_read().min(self.next_arm).min(self.next_refit).min(self.next_shared)
+        self.next_read().min(self.next_clear).min(self.next_refit).min(self.next_shared)
     }
 
     /// When the first read of all is due. O(targets).
     fn next_read(&self) -> Ns {
-        let reads = self.watched.values().filter(|w| !w.exited).filter_map(Watched::next_read);
+        let reads = self.watched.values().filter(|w| !w.exited).filter_map(TargetMonitor::next_read);
         reads.min().unwrap_or(Ns::MAX)
     }
 

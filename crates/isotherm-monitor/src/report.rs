@@ -1,13 +1,13 @@
-//! What is handed out: snapshots of the heat of all targets, and what watching has cost.
+//! Snapshots of the heat of all targets, and the cost of watching.
 
 use crate::Monitor;
-use crate::watched::Watched;
+use crate::watched::TargetMonitor;
 use isotherm_heat::source::ReportSource;
 use isotherm_heat::{CgroupMemory, Clock, Cost, Mapping, Ns, Region, Snapshot, Summary, TargetFacts, TargetHeat};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// More mappings than this for each region are not all in a snapshot.
+/// With more mappings than this per region, a snapshot does not hold all of them.
 const MAPPINGS_PER_REGION: usize = 4;
 
 impl<C: Clock> Monitor<C> {
@@ -15,7 +15,7 @@ impl<C: Clock> Monitor<C> {
     pub fn snapshot(&mut self, unix_ns: u64) -> Snapshot {
         for pid in self.alive() {
             let now = self.clock.now();
-            self.step(pid, now, Watched::take_accesses);
+            self.step(pid, now, TargetMonitor::take_accesses);
         }
         let now = self.clock.now();
         let elapsed = now.saturating_sub(self.last_snapshot);
@@ -33,7 +33,7 @@ impl<C: Clock> Monitor<C> {
         Snapshot { start_unix_ns: unix_ns.saturating_sub(elapsed), end_unix_ns: unix_ns, targets, cost: self.cost(now) }
     }
 
-    /// Says once that somebody else clears accessed bits.
+    /// Reports once that somebody else clears accessed bits.
     fn note_others(&mut self, targets: &[TargetHeat]) {
         let Some(target) = targets.iter().find(|t| t.facts.cleared_by_others_pages > 0) else { return };
         if !std::mem::replace(&mut self.reported_others, true) {
@@ -54,7 +54,7 @@ impl<C: Clock> Monitor<C> {
         }
     }
 
-    /// What watching has cost so far. The slow-down is that of the target that suffered most.
+    /// The cost of watching so far. The slow-down is that of the target that suffered most.
     pub fn cost(&mut self, now: Ns) -> Cost {
         let tallies = || self.watched.values().map(|w| w.tracker.tally());
         let reports = self.source.0.as_reports().map(ReportSource::reports).unwrap_or_default();
@@ -75,7 +75,7 @@ impl<C: Clock> Monitor<C> {
     }
 }
 
-fn target_heat(watched: &mut Watched, sum: Summary, cgroup_memory: Option<CgroupMemory>) -> TargetHeat {
+fn target_heat(watched: &mut TargetMonitor, sum: Summary, cgroup_memory: Option<CgroupMemory>) -> TargetHeat {
     let facts = TargetFacts {
         cleared_by_others_pages: watched.cleared_by_others(),
         runs_guest: watched.runs_guest,
@@ -99,7 +99,7 @@ fn target_heat(watched: &mut Watched, sum: Summary, cgroup_memory: Option<Cgroup
 }
 
 /// The mappings for a snapshot: those of the last one, if they are the same.
-fn shown_mappings(watched: &mut Watched) -> Arc<[Mapping]> {
+fn shown_mappings(watched: &mut TargetMonitor) -> Arc<[Mapping]> {
     let mappings = mappings_with_regions(&watched.mappings, &watched.regions);
     if *watched.shown_mappings != *mappings {
         watched.shown_mappings = mappings.into();

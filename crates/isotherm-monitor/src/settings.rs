@@ -1,36 +1,36 @@
-//! What may be changed about watching.
+//! Settings of the monitor.
 
 use isotherm_heat::Ns;
 use isotherm_units::Bytes;
 
-/// How much of a target is looked at.
+/// How much of a target is checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// All of it, as long as a first picture of all targets takes no more than five minutes at the allowed CPU.
+    /// All of it, as long as the first check of all targets takes no more than five minutes at the allowed CPU.
     #[default]
     Auto,
     /// Every block.
     Whole,
-    /// A block here and there in each of a bounded number of regions: cost does not follow the size of memory.
+    /// A few blocks in each of a bounded number of regions: the cost does not follow the size of memory.
     Sampled,
 }
 
-/// What may be changed about watching.
+/// Settings of the monitor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// How much of a target is looked at.
+    /// How much of a target is checked.
     pub mode: Mode,
-    /// The bound on regions of one target; of all sampled targets together. At least 1.
+    /// The maximum number of regions of one target; of all sampled targets together. At least 1.
     pub max_regions: usize,
     /// No region of a sampled target is larger than this, as far as `max_regions` allows.
     pub max_region: Option<Bytes>,
-    /// Each region of a sampled target has a look in this time, if the budgets allow.
+    /// Each region of a sampled target is checked once in this time, if the budgets allow.
     pub sample_interval_ns: Ns,
     /// Slow-down allowed to each target, in percent of one core. Over 100: no limit.
     pub max_slowdown_pct: f64,
     /// CPU allowed to the monitor, in percent of one core. Over 100: no limit.
     pub max_cpu_pct: f64,
-    /// Orders the first looks. The same seed and history give the same looks.
+    /// Orders the first checks. The same seed and history give the same checks.
     pub seed: u64,
 }
 

@@ -1,15 +1,15 @@
-//! Pages that several targets map: counted once where frames are known.
+//! Pages that several targets map: counted once if their frames are known.
 //!
-//! Frames come from pagemap, at 14 ms a GiB, so only memory that can be shared is asked about: mappings of files and shared
-//! memory, and private memory that lies at the same place in two targets, as it does after a fork.
+//! Frames come from pagemap, at 14 ms per GiB, so only memory that can be shared is read: file mappings and shared
+//! memory, and private memory at the same address in two targets, as after a fork.
 
-use crate::watched::Watched;
+use crate::watched::TargetMonitor;
 use isotherm_heat::Mapping;
 use isotherm_heat::source::{AccessSource, Asked};
 use isotherm_units::{Addr, BlockNo, Perms};
 use std::collections::{HashMap, HashSet};
 
-/// Frames counted so far, in the order of targets. Memory follows the number of shared pages.
+/// Frames counted so far, in the order of targets. Memory use follows the number of shared pages.
 #[derive(Debug, Default)]
 pub(crate) struct Frames {
     seen: HashSet<u64>,
@@ -22,8 +22,8 @@ fn is_shareable_by_kind(mapping: &Mapping) -> bool {
 }
 
 impl Frames {
-    /// Makes ready to count the pages of `targets`.
-    pub fn among<'a>(targets: impl Iterator<Item = &'a Watched>) -> Frames {
+    /// Prepares to count the pages of `targets`.
+    pub fn among<'a>(targets: impl Iterator<Item = &'a TargetMonitor>) -> Frames {
         let mut frames = Frames::default();
         for mapping in targets.flat_map(|w| &w.mappings).filter(|m| !is_shareable_by_kind(m)) {
             *frames.starts.entry(mapping.range.start).or_default() += 1;
@@ -31,8 +31,9 @@ impl Frames {
         frames
     }
 
-    /// Counts the shared pages of one more target: those already counted for another, and those of which that cannot be told.
-    pub fn count(&mut self, watched: &mut Watched, source: &mut dyn AccessSource) -> Asked<()> {
+    /// Counts the shared pages of one more target: those already counted for another, and those for which that is
+    /// unknown.
+    pub fn count(&mut self, watched: &mut TargetMonitor, source: &mut dyn AccessSource) -> Asked<()> {
         let (Some(target), Some(source)) = (watched.tracker.pages(), source.as_pages()) else { return Ok(()) };
         let blocks = self.shareable_blocks(&watched.mappings, target.all_blocks());
         let (mut elsewhere, mut unknown) = (0, 0);

@@ -1,23 +1,23 @@
-//! Which processes are watched just now: those that come are attached, those that go are reported once more and forgotten, and what all
-//! share is dealt out among them.
+//! Which processes are watched at the moment. New ones are attached, ended ones are reported once more and forgotten,
+//! and what all share is distributed.
 
-use crate::watched::Watched;
+use crate::watched::TargetMonitor;
 use crate::{Error, FIRST_PICTURE, Mode, Monitor};
 use isotherm_heat::source::{Asked, SourceErrorKind};
 use isotherm_heat::track::{Allotment, Turn};
 use isotherm_heat::{Clock, Ns, TargetId};
 use isotherm_sys::proc::Identity;
 
-/// How often mappings and processes are listed again, at the most.
+/// The minimum time between two listings of mappings and processes.
 const REFIT_TICK: Ns = 1_000_000_000;
-/// How soon a process that could not be attached just now is tried again.
+/// The delay before a process that could not be attached at the moment is tried again.
 const TRY_AGAIN: Ns = 10_000_000;
 /// Listing may take this share of the time.
 const REFIT_SHARE: u64 = 250;
-/// Regions of a sampled target, however small its part of all that is sampled.
+/// Minimum regions of a sampled target, however small its part of all that is sampled.
 const MIN_REGIONS: usize = 16;
 
-/// How targets are watched, in sum: kept up while they are listed, since each of them depends on all others.
+/// Totals of how targets are watched, updated while they are listed, since each target depends on all others.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     whole_blocks: usize,
@@ -50,7 +50,8 @@ impl<C: Clock> Monitor<C> {
         let all = self.refit_known(&pids, now);
         self.try_again = false;
         let first_error = self.attach_new(&pids, now, all);
-        // Named, and none of them can be watched: the user wants to know. A child that has ended already is no news.
+        // The user named processes, and none of them can be watched: an error. A child that has already ended is not
+        // reported.
         if let Some(error) = first_error
             .filter(|_| self.follower.is_named() && self.watched.is_empty() && !self.ever_watched && !self.try_again)
         {
@@ -64,7 +65,8 @@ impl<C: Clock> Monitor<C> {
         Ok(())
     }
 
-    /// Lists the mappings of processes that are watched. One that executes another program is dropped here, and attached anew right after.
+    /// Lists the mappings of watched processes. One that executes another program is dropped here, and attached again
+    /// right after.
     fn refit_known(&mut self, pids: &[u32], now: Ns) -> Known {
         let alive = self.alive();
         let mut all = alive.iter().fold(Known::default(), |all, pid| all.with(self.known(*pid)));
@@ -81,7 +83,7 @@ impl<C: Clock> Monitor<C> {
         all
     }
 
-    /// Begins to watch who is new; returns the first reason for which one cannot be.
+    /// Starts to watch new processes; returns the first error.
     fn attach_new(&mut self, pids: &[u32], now: Ns, mut all: Known) -> Option<Error> {
         let mut first_error = None;
         for pid in pids {
@@ -93,34 +95,36 @@ impl<C: Clock> Monitor<C> {
             let is_short = failed.as_ref().is_some_and(Error::is_shortage);
             first_error = first_error.or(failed);
             if is_short {
-                // The next would fail as well. They wait for those that end, or for a higher limit.
+                // The next would fail as well. They wait until others end, or until the limit is raised.
                 break;
             }
         }
         first_error
     }
 
-    /// Says once that descriptors are short.
+    /// Reports once that descriptors are short.
     fn note_shortage(&mut self, error: &dyn std::fmt::Display) {
         if !std::mem::replace(&mut self.reported_shortage, true) {
             self.news.push(format!("not all processes are watched yet: {error}"));
         }
     }
 
-    /// What of a target matters to how much of the others may be watched whole.
+    /// The part of a target in the totals, which limit how much of the others may be watched whole.
     fn known(&self, pid: u32) -> Known {
-        let of = |w: &Watched| {
+        let of = |w: &TargetMonitor| {
             let extent = w.extent();
             Known { whole_blocks: extent.whole_blocks, sampled: usize::from(extent.sampled.is_some()) }
         };
         self.watched.get(&pid).filter(|w| !w.exited).map_or(Known::default(), of)
     }
 
-    /// How many blocks a process may have to be watched whole, beside the others that are; none if another is sampled.
+    /// How many blocks a process may have to be watched whole, in addition to the others that are; none if another is
+    /// sampled.
     fn room_for_whole(&self, others: Known) -> usize {
         match self.settings.mode {
             Mode::Whole => usize::MAX,
-            // All or nothing: first checks of what is whole would starve beside samples, and samples beside later checks.
+            // All or nothing: first checks of whole targets would starve next to samples, and samples next to later
+            // checks.
             Mode::Auto if others.sampled == 0 => {
                 self.cpu.first_checks_in(FIRST_PICTURE).saturating_sub(others.whole_blocks)
             }
@@ -128,17 +132,18 @@ impl<C: Clock> Monitor<C> {
         }
     }
 
-    /// Deals out what all targets share: the time for patrol reads, and the regions that there may be among sampled ones, by their size.
+    /// Distributes what all targets share: the time for background scans, and the regions of sampled targets, by their
+    /// size.
     fn allot(&mut self) {
         let whole = self.watched.values().map(|w| w.extent().whole_blocks).sum();
         let unchecked = self.watched.values().map(|w| w.tracker.unchecked()).sum();
-        let patrol_ns = self.cpu.patrol_ns(whole, unchecked, self.clock.now());
-        let all: u64 = self.watched.values().filter(|w| !w.exited).map(Watched::sampled_blocks).sum();
+        let scan_period_ns = self.cpu.scan_period_ns(whole, unchecked, self.clock.now());
+        let all: u64 = self.watched.values().filter(|w| !w.exited).map(TargetMonitor::sampled_blocks).sum();
         let (max, least) = (self.settings.max_regions, MIN_REGIONS.min(self.settings.max_regions));
         for watched in self.watched.values_mut() {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a usize")]
             let share = (max as f64 * watched.sampled_blocks() as f64 / all.max(1) as f64) as usize;
-            watched.tracker.allot(Allotment { patrol_ns, sampled_regions: share.max(least) });
+            watched.tracker.allot(Allotment { scan_period_ns, sampled_regions: share.max(least) });
         }
     }
 
@@ -146,11 +151,11 @@ impl<C: Clock> Monitor<C> {
         self.watched.iter().filter(|(_, w)| !w.exited).map(|(pid, _)| *pid).collect()
     }
 
-    /// Begins to watch a process; returns why it cannot be watched, if so.
+    /// Starts to watch a process; returns the error if it cannot be watched.
     fn attach(&mut self, pid: u32, now: Ns, room: usize) -> Option<Error> {
         match self.try_attach(pid, now, room) {
             Ok((mut watched, of_source)) => {
-                // Reading it all for the first time happens once and is no bookkeeping.
+                // The first read of everything happens once and does not count as bookkeeping.
                 self.charge_cpu();
                 watched.cgroup = of_source.unwrap_or_else(|| self.cgroup_of(watched.id));
                 watched.runs_guest |= self.follower.is_of_machine() && self.proc.holds_guest(pid).unwrap_or(false);
@@ -166,18 +171,18 @@ impl<C: Clock> Monitor<C> {
         }
     }
 
-    /// The process, and its cgroup where the source is the one to know.
-    fn try_attach(&mut self, pid: u32, now: Ns, room: usize) -> Result<(Watched, Option<String>), Error> {
+    /// The process, and its cgroup if only the source knows it.
+    fn try_attach(&mut self, pid: u32, now: Ns, room: usize) -> Result<(TargetMonitor, Option<String>), Error> {
         let mut attached = self.source.0.attach(pid)?;
         let (id, cgroup) = (attached.id, attached.cgroup.take());
         self.admit(id)?;
-        let mut watched = Watched::new(attached, &self.source.0.describe(), now, &self.settings);
+        let mut watched = TargetMonitor::new(attached, &self.source.0.describe(), now, &self.settings);
         let mut turn = Turn { source: &mut *self.source.0, pid, now, spent: &mut self.spent };
         watched.refit(room, &mut turn).inspect_err(|_| self.release(id))?;
         Ok((watched, cgroup))
     }
 
-    /// Whether a process that was attached is one to watch: the one that was meant, and not another monitor's.
+    /// Checks that an attached process may be watched: it is the one that was meant, and no other monitor watches it.
     fn admit(&self, id: TargetId) -> Result<(), Error> {
         if !self.follower.means(id.pid, id.start_ticks) {
             return Err(Error::Gone(id.pid));
@@ -199,18 +204,18 @@ impl<C: Clock> Monitor<C> {
 
     fn decline(&mut self, pid: u32, now: Ns, error: &Error) {
         match error.kind() {
-            // In the middle of an exec, say: it is there, and is tried again at once.
+            // In the middle of an exec, for example: it exists, and is tried again at once.
             SourceErrorKind::Busy | SourceErrorKind::Replaced => self.try_again = true,
             SourceErrorKind::Shortage => self.note_shortage(error),
             SourceErrorKind::Gone | SourceErrorKind::Failed => {
-                // Kernel threads, and children that ended before they were attached, are no news.
+                // Kernel threads, and children that ended before they were attached, are not reported.
                 let is_news = !error.is_gone() || self.follower.was_named(pid);
                 self.declined.note(pid, self.follower.meant(pid), now, is_news.then(|| error.to_string()));
             }
         }
     }
 
-    /// The cgroup of a process; empty if it is none of this machine's, as in a replay.
+    /// The cgroup of a process; empty if it is not of this machine, as in a replay.
     fn cgroup_of(&mut self, id: TargetId) -> String {
         let here = self.proc.identity(id.pid).is_ok_and(|i| i.start_ticks == id.start_ticks);
         let Some(membership) = self.proc.membership(id.pid).ok().filter(|_| here) else { return String::new() };
@@ -218,12 +223,12 @@ impl<C: Clock> Monitor<C> {
         membership.memory_path().unwrap_or_default().to_owned()
     }
 
-    /// Marks a process as ended; it is told once more, in the next snapshot.
+    /// Marks a process as ended; it is reported once more, in the next snapshot.
     fn end(&mut self, pid: u32) {
         let now = self.clock.now();
         if let Some(watched) = self.watched.get_mut(&pid) {
             watched.exited = true;
-            // What it did last; its end is known, and nothing else can be wrong.
+            // Its last accesses. Its end is known, so an error means nothing else.
             let mut turn = Turn { source: &mut *self.source.0, pid, now, spent: &mut self.spent };
             let _ = watched.take_accesses(&mut turn);
             let id = watched.id;
@@ -233,8 +238,8 @@ impl<C: Clock> Monitor<C> {
         self.follower.ended(pid);
     }
 
-    /// Does one thing with one process, whose turn it is; its end, or another program in its place, is a normal outcome.
-    pub(crate) fn step(&mut self, pid: u32, now: Ns, f: impl FnOnce(&mut Watched, &mut Turn<'_>) -> Asked<()>) {
+    /// Runs `f` on one process. The end of the process, or another program in its place, is a normal outcome.
+    pub(crate) fn step(&mut self, pid: u32, now: Ns, f: impl FnOnce(&mut TargetMonitor, &mut Turn<'_>) -> Asked<()>) {
         let Some(watched) = self.watched.get_mut(&pid) else { return };
         let mut turn = Turn { source: &mut *self.source.0, pid, now, spent: &mut self.spent };
         let Err(error) = f(watched, &mut turn) else { return };
@@ -252,7 +257,7 @@ impl<C: Clock> Monitor<C> {
         }
     }
 
-    /// The process executes another program: all that was known is of memory that is no more.
+    /// The process executes another program: all that was known is about memory that no longer exists.
     fn replace(&mut self, pid: u32) {
         self.source.0.detach(pid);
         if let Some(watched) = self.watched.remove(&pid) {
@@ -263,7 +268,7 @@ impl<C: Clock> Monitor<C> {
     }
 }
 
-/// The same process, as locks name it.
+/// The identity of the same process, as locks use it.
 fn identity(id: TargetId) -> Identity {
     Identity { pid: id.pid, start_ticks: id.start_ticks }
 }

@@ -1,12 +1,12 @@
-//! Turns at reading and clearing: reads when they are due, and batches of clears in between, as far as the budgets go.
+//! Reading and clearing: reads when they are due, and batches of clears in between, as far as the budgets allow.
 
 use crate::Monitor;
-use crate::watched::Watched;
+use crate::watched::TargetMonitor;
 use isotherm_heat::track::ClearQuota;
 use isotherm_heat::{Clock, Ns};
 
-/// Between two batches of clears, reads that are due so soon are done: a full batch takes as long, 64 blocks at 35 us, and reads
-/// may be 4 ms early. Also how often at the most.
+/// Between two batches of clears, reads that are due within this time are done. A full batch takes as long, 64 blocks
+/// at 35 us, and reads may be 4 ms early. Due reads are checked at most this often.
 const READ_AHEAD: Ns = 2_000_000;
 
 impl<C: Clock> Monitor<C> {
@@ -15,24 +15,24 @@ impl<C: Clock> Monitor<C> {
         let blocks = self.spent.blocks_read;
         for pid in self.alive() {
             let now = self.clock.now();
-            self.step(pid, now, Watched::read_due);
+            self.step(pid, now, TargetMonitor::read_due);
         }
         let read = self.spent.blocks_read - blocks;
         let took = self.charge_cpu().saturating_sub(began);
         self.cpu.read(read, took);
     }
 
-    /// Clears what is due, as far as the budgets go. Targets take turns, a batch each. O(targets), at the most once more in
-    /// [`READ_AHEAD`], and what it takes to clear and to read.
+    /// Clears what is due, as far as the budgets allow. Targets take turns, a batch each. Costs O(targets), at most
+    /// once more per [`READ_AHEAD`], and the clears and reads themselves.
     pub(crate) fn clear_due(&mut self) {
-        // Who was first last time is last this time, so that a small budget is not used up by the lowest pids.
+        // The target that was first last time is last this time, so that the lowest pids do not use up a small budget.
         let mut targets = self.alive();
         targets.retain(|pid| self.watched[pid].tracker.is_cleared());
         let regions_each = self.regions_each();
         self.turn = self.turn.wrapping_add(1);
         let first = self.turn % targets.len().max(1);
         targets.rotate_left(first);
-        // Kept beside: to ask all targets after each of them would cost the square of their number.
+        // Kept here: to ask all targets after each of them would take quadratic time.
         let (mut next_read, mut read_at) = (self.next_read(), self.clock.now());
         while !targets.is_empty() {
             let mut busy = Vec::new();
@@ -40,8 +40,8 @@ impl<C: Clock> Monitor<C> {
                 if self.clear_turn(pid, regions_each) {
                     busy.push(pid);
                 }
-                // Reads that fall due while many are cleared must not wait for the last of them.
-                let of_target = self.watched.get(&pid).filter(|w| !w.exited).and_then(Watched::next_read);
+                // Reads that fall due during many clears must not wait for the last of them.
+                let of_target = self.watched.get(&pid).filter(|w| !w.exited).and_then(TargetMonitor::next_read);
                 next_read = next_read.min(of_target.unwrap_or(Ns::MAX));
                 let now = self.clock.now();
                 if next_read.saturating_sub(READ_AHEAD).max(read_at + READ_AHEAD) <= now {
@@ -53,7 +53,7 @@ impl<C: Clock> Monitor<C> {
         }
     }
 
-    /// One target's turn at clearing. Returns whether it may have more to clear at once.
+    /// One target's turn to clear. Returns whether it may have more to clear at once.
     fn clear_turn(&mut self, pid: u32, regions_each: f64) -> bool {
         let began = self.charge_cpu();
         let now = self.clock.now();
@@ -70,7 +70,7 @@ impl<C: Clock> Monitor<C> {
         cleared > 1 && quota != ClearQuota::Urgent
     }
 
-    /// Regions of a sampled target on average.
+    /// The average number of regions per sampled target.
     fn regions_each(&self) -> f64 {
         let alive = self.watched.values().filter(|w| !w.exited);
         let sampled = alive.filter_map(|w| w.extent().sampled);

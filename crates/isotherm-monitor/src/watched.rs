@@ -1,4 +1,4 @@
-//! One watched process: its tracker, what is mapped, and what is known of it beside its heat.
+//! One watched process: its tracker, its mappings, and other facts about it.
 
 use crate::Settings;
 use isotherm_heat::source::{Asked, Attached, Description};
@@ -7,20 +7,20 @@ use isotherm_heat::{Mapping, Ns, RETOUCH_NS, Region, Sampling, Since, Summary, T
 use isotherm_sys::proc;
 use std::sync::Arc;
 
-/// Bits cleared by others are reported from this many on, and from this part of the checked ones.
+/// Bits cleared by others are reported if they are at least this many, and at least this part of the checked ones.
 const MIN_LOST: u64 = 256;
 const MIN_LOST_SHARE: u64 = 50;
-/// How often accesses that were reported are asked for.
+/// How often reported accesses are fetched.
 const ASK_FOR_ACCESSES: Ns = 100_000_000;
 
 #[derive(Debug)]
-pub(crate) struct Watched {
+pub(crate) struct TargetMonitor {
     pub id: TargetId,
     pub comm: String,
     pub cgroup: String,
     pub tracker: Box<dyn Tracker>,
     next_accesses: Ns,
-    /// What interrupts to report an access took of it.
+    /// Time that interrupts have taken from it to report accesses.
     interrupts_ns: f64,
     pub mappings: Vec<Mapping>,
     /// Those of the last snapshot.
@@ -31,17 +31,17 @@ pub(crate) struct Watched {
     pub maybe_shared_pages: u64,
     /// It runs a KVM guest.
     pub runs_guest: bool,
-    /// Bits that others clear are noticed: not where clears of other targets reach this one.
+    /// Whether bits cleared by others are detected: not where clears of other targets reach this one.
     notices_others: bool,
     /// The counts of the last snapshot.
     reported: Tally,
     attached_at: Ns,
 }
 
-impl Watched {
-    pub fn new(attached: Attached, source: &Description, now: Ns, settings: &Settings) -> Watched {
+impl TargetMonitor {
+    pub fn new(attached: Attached, source: &Description, now: Ns, settings: &Settings) -> TargetMonitor {
         let Attached { id, comm, .. } = attached;
-        Watched {
+        TargetMonitor {
             id,
             comm,
             cgroup: String::new(),
@@ -61,11 +61,11 @@ impl Watched {
         }
     }
 
-    /// Takes in what is mapped now, and reads blocks not seen before. A target of more than `whole` blocks is sampled.
+    /// Reads the current layout, and the blocks not seen before. A target of more than `whole` blocks is sampled.
     pub fn refit(&mut self, whole: usize, turn: &mut Turn<'_>) -> Asked<()> {
         let mut layout = turn.source.layout(turn.pid)?;
         self.mappings = std::mem::take(&mut layout.mappings);
-        // Once seen it stays so: between two runs of a guest its memory is as it left it.
+        // Once seen it stays so: between two runs of a guest its memory stays as the guest left it.
         self.runs_guest |= proc::maps_guest(self.mappings.iter().map(|m| &*m.name));
         if let Some(other) = self.tracker.outgrown(layout.blocks.len(), whole, turn.now) {
             self.tracker = other;
@@ -73,7 +73,7 @@ impl Watched {
         self.tracker.refit(layout, turn)
     }
 
-    /// Takes in the accesses that were reported since the last time, if there are any such.
+    /// Fetches the accesses that were reported since the last call, if there are any.
     pub fn take_accesses(&mut self, turn: &mut Turn<'_>) -> Asked<()> {
         self.interrupts_ns += self.tracker.take_reports(turn)?;
         Ok(())
@@ -94,8 +94,8 @@ impl Watched {
         self.tracker.next_read().into_iter().chain(of_accesses).min()
     }
 
-    /// Of a batch, what this target's turn may use, so that each sampled region has as many checks as any other, whichever target
-    /// it belongs to. `regions_each` is how many regions they have on average.
+    /// The share of a batch that this target's turn may use, so that each sampled region has as many checks as any
+    /// other, in any target. `regions_each` is the average number of regions per target.
     pub fn share_of_checks(&self, regions_each: f64) -> f64 {
         let share = |regions: usize| (regions as f64 / regions_each.max(1.0)).min(1.0);
         self.tracker.extent().sampled.map_or(1.0, |sampled| share(sampled.regions))
@@ -110,12 +110,12 @@ impl Watched {
         self.extent().sampled.map_or(0, |sampled| sampled.blocks)
     }
 
-    /// Pages whose accessed bit others have cleared since the last call; 0 as long as they are few, as pages that the program frees in its own
-    /// way are, or a kernel under no pressure reclaims.
+    /// Pages whose accessed bit others have cleared since the last call. 0 as long as they are few: some pages are
+    /// freed by the program in its own way, and some are reclaimed by a kernel without pressure.
     pub fn cleared_by_others(&mut self) -> u64 {
         let tally = self.tracker.tally();
         let before = std::mem::replace(&mut self.reported, tally);
-        // A target that is watched in another way from now on begins anew.
+        // If the tracker was replaced, the counts start again.
         let lost = tally.lost.saturating_sub(before.lost);
         let left_set = tally.left_set.saturating_sub(before.left_set);
         let are_many = lost >= MIN_LOST && lost.saturating_mul(MIN_LOST_SHARE) >= left_set;
@@ -128,7 +128,7 @@ impl Watched {
         100.0 * cost_ns / now.saturating_sub(self.attached_at).max(1) as f64
     }
 
-    /// Sums up, `elapsed_ns` after the last time, and remembers the regions for the next.
+    /// Makes the summary, `elapsed_ns` after the last one, and keeps the regions for the next.
     pub fn summarize(&mut self, now: Ns, max_regions: usize, elapsed_ns: Ns) -> Summary {
         let last = Since { regions: &self.regions, elapsed_ns };
         let sum = self.tracker.summarize(now, max_regions, last);

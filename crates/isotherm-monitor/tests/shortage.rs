@@ -65,12 +65,12 @@ fn what_fails_for_a_while_is_done_afterwards() {
     let follower = Follower::new(&Selection::OfSource(vec![7]), Proc::default()).unwrap();
     let mut monitor = Monitor::new(Box::new(source), follower, clock.clone(), Settings::default());
     monitor.watch(9 * S, &AtomicBool::new(false)).unwrap();
-    let (unlooked, _) = monitor.unlooked();
-    assert!(unlooked > 0 && monitor.is_watching(), "not gone, and not all was checked: {unlooked}");
+    let (unchecked, _) = monitor.unchecked();
+    assert!(unchecked > 0 && monitor.is_watching(), "not gone, and not all was checked: {unchecked}");
     assert!(monitor.news().iter().any(|sentence| sentence.contains("not all processes are watched yet")));
     monitor.watch(30 * S, &AtomicBool::new(false)).unwrap();
-    let (unlooked, all) = monitor.unlooked();
-    assert_eq!((unlooked, all as u64), (0, BLOCKS));
+    let (unchecked, all) = monitor.unchecked();
+    assert_eq!((unchecked, all as u64), (0, BLOCKS));
     let snapshot = monitor.snapshot(0);
     let target = &snapshot.targets[0];
     assert_eq!(target.temperature.resident() - target.temperature.measured(), 0, "every page has its heat");

@@ -92,11 +92,11 @@ fn an_expensive_start_does_not_keep_the_first_checks_waiting() {
         let (mut monitor, clock) = opened_in(opening);
         let began = clock.now();
         monitor.watch(began + 9 * S, &AtomicBool::new(false)).unwrap();
-        let (unlooked, all) = monitor.unlooked();
+        let (unchecked, all) = monitor.unchecked();
         assert_eq!(all as u64, BLOCKS);
         assert!(
-            unlooked * 100 <= all * lacks,
-            "opened in {} ms: {unlooked} of {all} not checked after 9 s",
+            unchecked * 100 <= all * lacks,
+            "opened in {} ms: {unchecked} of {all} not checked after 9 s",
             opening / MS
         );
     }

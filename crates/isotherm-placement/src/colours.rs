@@ -1,11 +1,12 @@
-//! What is told of the colours of a node: how many hold how many frames, the most loaded, and a picture of all.
+//! What the report shows of a node's colours: how many hold how many frames, the most loaded ones, and a picture of all
+//! of them.
 
 use crate::direct_mapped::{HISTOGRAM_MOST, Load, Misses};
 use crate::report::{ColourCell, ColoursByFrames, LoadedColour};
 use std::cmp::Ordering;
 
-/// Colours that are told one by one.
-const TOLD: usize = 10;
+/// Colours that the report lists one by one.
+const MAX_LOADED: usize = 10;
 
 /// Colours by how many frames they hold.
 pub(crate) fn by_frames(placed: &Misses) -> Vec<ColoursByFrames> {
@@ -33,55 +34,57 @@ impl Picture {
         }
     }
 
-    /// The first colour of a cell: the least that [`Picture::add`] puts into it.
+    /// The first colour of a cell: the lowest that [`Picture::add`] puts into it.
     fn first(&self, cell: usize) -> u64 {
         let first = (cell as u128 * u128::from(self.colours)).div_ceil(self.cells.len() as u128);
         u64::try_from(first).unwrap_or(self.colours)
     }
 
     pub fn cells(&self, weight: f64) -> Vec<ColourCell> {
-        let told = |(index, cell): (usize, &Load)| ColourCell {
+        let reported = |(index, cell): (usize, &Load)| ColourCell {
             first_colour: self.first(index),
             colours: self.first(index + 1) - self.first(index),
             frames: cell.frames,
             accesses_pct: (weight > 0.0).then(|| cell.weight / weight * 100.0),
         };
-        self.cells.iter().enumerate().map(told).collect()
+        self.cells.iter().enumerate().map(reported).collect()
     }
 }
 
-/// The colours with most on them: most frames, or most misses if heat is known.
-pub(crate) struct Most {
+/// The most loaded colours: by frames, or by misses if heat is known.
+pub(crate) struct MostLoaded {
     by_heat: bool,
     colours: Vec<(u64, Load)>,
 }
 
-impl Most {
-    pub fn new(by_heat: bool) -> Most {
-        Most { by_heat, colours: Vec::with_capacity(TOLD + 1) }
+impl MostLoaded {
+    pub fn new(by_heat: bool) -> MostLoaded {
+        MostLoaded { by_heat, colours: Vec::with_capacity(MAX_LOADED + 1) }
     }
 
     pub fn add(&mut self, colour: u64, load: &Load) {
-        if self.colours.len() == TOLD && self.colours.last().is_some_and(|(_, last)| self.order(load, last).is_ge()) {
+        if self.colours.len() == MAX_LOADED
+            && self.colours.last().is_some_and(|(_, last)| self.order(load, last).is_ge())
+        {
             return;
         }
         let at = self.colours.partition_point(|(_, other)| self.order(other, load).is_le());
         self.colours.insert(at, (colour, *load));
-        self.colours.truncate(TOLD);
+        self.colours.truncate(MAX_LOADED);
     }
 
-    /// More goes first.
+    /// The more loaded colour sorts first.
     fn order(&self, a: &Load, b: &Load) -> Ordering {
         if self.by_heat { (b.weight - b.hits()).total_cmp(&(a.weight - a.hits())) } else { b.frames.cmp(&a.frames) }
     }
 
-    pub fn told(self, weight: f64) -> Vec<LoadedColour> {
-        let told = |(colour, load): (u64, Load)| LoadedColour {
+    pub fn into_report(self, weight: f64) -> Vec<LoadedColour> {
+        let reported = |(colour, load): (u64, Load)| LoadedColour {
             colour,
             frames: load.frames,
             accesses_pct: (weight > 0.0).then(|| load.weight / weight * 100.0),
         };
-        self.colours.into_iter().map(told).collect()
+        self.colours.into_iter().map(reported).collect()
     }
 }
 
@@ -114,16 +117,20 @@ mod tests {
             weights.iter().for_each(|w| load.add(*w));
             load
         };
-        let mut most = Most::new(false);
+        let mut most = MostLoaded::new(false);
         (0..100).for_each(|colour: u64| most.add(colour, &load(&vec![1.0; usize::try_from(colour % 13).unwrap() + 1])));
-        let told = most.told(700.0);
-        assert_eq!(told.len(), TOLD);
-        assert_eq!((told[0].colour, told[0].frames, told[7].frames), (12, 13, 12), "first come, first told");
+        let reported = most.into_report(700.0);
+        assert_eq!(reported.len(), MAX_LOADED);
+        assert_eq!(
+            (reported[0].colour, reported[0].frames, reported[7].frames),
+            (12, 13, 12),
+            "first come, first told"
+        );
         // By heat: the one that misses most, not the one that is hottest.
-        let mut most = Most::new(true);
+        let mut most = MostLoaded::new(true);
         most.add(1, &load(&[1000.0]));
         most.add(2, &load(&[5.0, 5.0]));
         most.add(3, &load(&[1.0, 1.0, 1.0]));
-        assert_eq!(most.told(1013.0).iter().map(|c| c.colour).collect::<Vec<_>>(), [2, 3, 1]);
+        assert_eq!(most.into_report(1013.0).iter().map(|c| c.colour).collect::<Vec<_>>(), [2, 3, 1]);
     }
 }

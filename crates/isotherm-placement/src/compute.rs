@@ -1,30 +1,30 @@
-//! From frames where they lie to the report, node by node.
+//! Computes the report from frames and their places, node by node.
 //!
-//! Pure: the seed of what is drawn is an argument, and so is who may end it.
+//! Pure: the seed of the random draws is an argument, and so is the [`Progress`] that can stop the computation.
 
-use crate::colours::{Most, Picture, by_frames};
+use crate::colours::{MostLoaded, Picture, by_frames};
 use crate::direct_mapped::Footprint;
-use crate::placed::{Node, Placed, Whose};
+use crate::placed::{FrameOwners, Node, Placed};
 use crate::progress::{Progress, Stopped};
-use crate::rates::{Behind, Draws, Total};
+use crate::rates::{Draws, NodeFrames, Total};
 use crate::report::{PlacementNode, PlacementReport};
 use isotherm_rng::Rng;
 use isotherm_units::Bytes;
 
-/// How what is drawn is drawn: placements at random, and pictures.
+/// How random placements and pictures are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drawing {
-    /// What draws begin with.
+    /// Seed of the random draws.
     pub seed: u64,
-    /// Columns of a picture: colours in a row are so many cells.
+    /// Columns of a picture: cells in a row.
     pub columns: usize,
-    /// Rows of a picture at the most.
+    /// Maximum number of rows of a picture.
     pub rows: usize,
 }
 
-/// Computes all that is told.
+/// Computes the whole report.
 pub fn report(
-    whose: Whose,
+    whose: FrameOwners,
     placed: Placed,
     drawing: Drawing,
     progress: &mut dyn Progress,
@@ -60,9 +60,9 @@ pub fn report(
     })
 }
 
-/// What the sections of the nodes have in common, and what they add up to.
+/// State that all nodes share, and the totals over them.
 struct NodeByNode<'a> {
-    /// What all frames on all nodes weigh.
+    /// Total weight of all frames on all nodes.
     all_weight: f64,
     by_heat: bool,
     drawing: Drawing,
@@ -71,27 +71,27 @@ struct NodeByNode<'a> {
 }
 
 impl NodeByNode<'_> {
-    /// What is told of one node, of which the total is told as well.
+    /// The report's section of one node. Also adds the node to the total.
     fn section(&mut self, node: Node, footprint: &Footprint) -> Result<PlacementNode, Stopped> {
         let memory = node.memory.unwrap_or(Bytes::of_pages(footprint.blocks() * 1024));
-        let mut told = self.without_cache(&node, footprint, memory);
-        let Some((cache, told_cache)) = node.cache else { return Ok(told) };
+        let mut section = self.without_cache(&node, footprint, memory);
+        let Some((cache, reported_cache)) = node.cache else { return Ok(section) };
         let mut picture = Picture::new(cache.frames(), self.drawing.columns * self.drawing.rows);
-        let mut most = Most::new(self.by_heat);
+        let mut most = MostLoaded::new(self.by_heat);
         let placed = footprint.conflict(cache).visit(|colour, load| {
             picture.add(colour, load);
             most.add(colour, load);
         });
-        if let Some(rates) = self.draws.rates(Behind { footprint, cache, memory }, &placed)? {
+        if let Some(rates) = self.draws.rates(NodeFrames { footprint, cache, memory }, &placed)? {
             self.total.add(placed.weight, &rates);
-            told.rates = rates.told();
+            section.rates = rates.to_report();
         }
-        told.cache = Some(told_cache);
-        told.colours_used = placed.colours_used;
-        told.colours_by_frames = by_frames(&placed);
-        told.most_loaded = most.told(placed.weight);
-        told.picture = picture.cells(placed.weight);
-        Ok(told)
+        section.cache = Some(reported_cache);
+        section.colours_used = placed.colours_used;
+        section.colours_by_frames = by_frames(&placed);
+        section.most_loaded = most.into_report(placed.weight);
+        section.picture = picture.cells(placed.weight);
+        Ok(section)
     }
 
     fn without_cache(&self, node: &Node, footprint: &Footprint, memory: Bytes) -> PlacementNode {
@@ -137,7 +137,7 @@ mod tests {
         use crate::direct_mapped::DirectMapped;
         use crate::report::PlacementCache;
         let footprint = || Footprint::uniform([FrameNo(1), FrameNo(3)]);
-        let whose = || Whose { pages: 2, ..Whose::default() };
+        let whose = || FrameOwners { pages: 2, ..FrameOwners::default() };
         let drawing = Drawing { seed: 1, columns: 10, rows: 4 };
         let bare = Placed::on_one(Node::bare(0, None), footprint());
         assert_eq!(report(whose(), bare, drawing, &mut Never).unwrap().rates, None);

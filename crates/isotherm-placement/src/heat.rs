@@ -1,12 +1,13 @@
-//! How often the pages of a process are accessed: page by page where that is known, by region where it is not.
+//! How often the pages of a process are accessed: by page where that is known, by region otherwise.
 //!
-//! A page counts as often accessed as its interval says. One that was never seen accessed counts as never accessed: that it may be, every
-//! few minutes, is a guess, and as many guesses as a process has cold pages would outweigh what is known.
+//! The measured interval of a page gives its rate. A page that was never found accessed counts as never accessed. Its
+//! extrapolated rate of one access every few minutes is a guess, and the guesses for all cold pages of a process would
+//! outweigh what was measured.
 
 use isotherm_heat::{Region, Run, Snapshot, Target, TargetHeat};
 use isotherm_units::PageNo;
 
-/// A process whose frames are asked for, and what is known of its heat.
+/// A process whose frames are read, and its heat as far as it is known.
 #[derive(Clone, Debug)]
 pub struct Process {
     /// Its id.
@@ -15,43 +16,43 @@ pub struct Process {
     pub start_ticks: Option<u64>,
     /// Its name.
     pub comm: String,
-    /// Whether the user named it, so that it must not be left out.
+    /// Whether the user named it, so that it must not be skipped.
     pub named: bool,
-    /// `None` if heat was not asked for.
+    /// `None` if heat was not requested.
     pub rates: Option<PageRates>,
 }
 
 impl Process {
-    /// A process of which nothing is known.
+    /// A process without a known name, start time or heat.
     pub fn of(pid: u32) -> Process {
         Process { pid, start_ticks: None, comm: String::new(), named: false, rates: None }
     }
 
-    /// A process that was watched or recorded, at these rates.
+    /// A process that was monitored or recorded, with these rates.
     pub fn watched(target: &TargetHeat, rates: PageRates, named: bool) -> Process {
         let start_ticks = Some(target.id.start_ticks);
         Process { pid: target.id.pid, start_ticks, comm: target.comm.clone(), named, rates: Some(rates) }
     }
 }
 
-/// The processes that were alive in the last snapshot in which one of `pids` was (or any, if none is named), and when that ended (ns since
-/// 1970). `None` if there is no such snapshot.
+/// Finds the last snapshot in which one of `pids` was alive (or any process, if `pids` is empty). Returns those
+/// processes and the end of the snapshot (ns since 1970). `None` if there is no such snapshot.
 pub fn last_alive(snapshots: &[Snapshot], pids: &[u32]) -> Option<(Vec<Process>, u64)> {
     let wanted = |t: &&TargetHeat| !t.exited && (pids.is_empty() || pids.contains(&t.id.pid));
     let last = snapshots.iter().rev().find(|s| s.targets.iter().any(|t| wanted(&t)))?;
-    // Others may have ended since, as long as one is left.
+    // Other processes may have ended since, as long as one is left.
     let only_one = last.targets.iter().filter(wanted).count() == 1;
     let process = |target: &TargetHeat| {
         let named = only_one || pids.contains(&target.id.pid);
         let mut process = Process::watched(target, PageRates::of_regions(&target.regions), named);
-        // Files of damo do not tell when a process started.
+        // Recordings of damo do not contain start times of processes.
         process.start_ticks = process.start_ticks.filter(|ticks| *ticks > 0);
         process
     };
     Some((last.targets.iter().filter(wanted).map(process).collect(), last.end_unix_ns))
 }
 
-/// Pages of one rate.
+/// Pages with one rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Span {
     first: u64,
@@ -59,7 +60,7 @@ struct Span {
     rate_hz: f32,
 }
 
-/// Accesses a second of the pages of a process whose heat is known.
+/// Accesses per second of the pages of a process whose heat is known.
 #[derive(Clone, Debug, Default)]
 pub struct PageRates {
     /// In order, disjoint.
@@ -89,7 +90,7 @@ impl PageRates {
         heat
     }
 
-    /// By region: each page at the mean of those that were measured.
+    /// By region: each page gets the mean of the measured pages.
     pub fn of_regions(regions: &[Region]) -> PageRates {
         let mut heat = PageRates::default();
         for region in regions.iter().filter(|r| r.measured_pages > 0) {
@@ -99,7 +100,8 @@ impl PageRates {
         heat
     }
 
-    /// Accesses a second of a page; `None` if none is known. Pages are to be asked for in order: `at` is where the last was.
+    /// Accesses per second of a page; `None` if unknown. Ask for pages in ascending order: `at` is the position of the
+    /// previous one.
     pub fn rate_at(&self, page: PageNo, at: &mut usize) -> Option<f32> {
         while self.spans.get(*at).is_some_and(|span| span.end <= page.0) {
             *at += 1;

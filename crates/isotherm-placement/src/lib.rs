@@ -1,13 +1,16 @@
-//! How well the frames of processes are placed for a direct-mapped memory-side cache: what they would miss where they lie, and where they
-//! might.
+//! How well the frames of processes are placed for a direct-mapped memory-side cache: their miss rate where they are,
+//! and in other placements.
 //!
-//! Frames are read from the page tables of processes ([`read`], the only part that touches the machine, behind the feature of that name),
-//! weighed by how often each page is accessed if that is known ([`heat`]), split by node, since a cache serves its own node only
-//! ([`placed`]), and computed node by node ([`compute`], by the arithmetic of [`direct_mapped`]). What comes out is a [`report`]: plain
-//! data. Drawing it belongs to `isotherm-view`, options and progress bars to the command line. Nothing here writes.
+//! - [`read`] reads frames from the page tables of processes. It is the only part that touches the machine, behind the
+//!   feature of that name.
+//! - [`heat`] weights each frame by how often its pages are accessed, if that is known.
+//! - [`placed`] splits frames by node, since a cache serves its own node only.
+//! - [`compute`] computes each node with the arithmetic of [`direct_mapped`].
+//! - The result is a [`report`]: plain data. `isotherm-view` draws it. Options and progress bars belong to the command
+//!   line. Nothing here writes.
 //!
-//! Frames are those of processes, not of `/proc/kpageflags`: that would count page cache and kernel memory as well, but not whose a frame
-//! is nor how hot.
+//! Frames come from processes, not from `/proc/kpageflags`. That file would include page cache and kernel memory, but
+//! it does not show the owner of a frame or its heat.
 
 #![forbid(unsafe_code)]
 

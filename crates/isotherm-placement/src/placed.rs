@@ -1,23 +1,23 @@
-//! What the computation starts from: whose frames they are, and on which node of which machine each lies.
+//! The input of the computation: whose frames they are, and the node of each frame.
 //!
 //! Plain data. [`crate::read`] makes it from the machine; tests and other callers make it by hand.
 
 use crate::direct_mapped::{DirectMapped, Footprint};
-use crate::report::{LeftOut, PlacementCache, PlacementTarget};
+use crate::report::{PlacementCache, PlacementTarget, SkippedProcess};
 use isotherm_units::{Bytes, FrameNo};
 use std::collections::BTreeMap;
 
-/// Whose frames were read, and what was not.
+/// The processes whose frames were read, and what was skipped.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Whose {
-    /// What frames are weighed by, in words; `None` if all weigh the same.
+pub struct FrameOwners {
+    /// What the weights of frames come from, in words; `None` if all have the same weight.
     pub weighed_by: Option<String>,
-    /// Pages with a frame, each mapping of it by itself.
+    /// Pages with a frame. Every mapping of a frame counts.
     pub pages: u64,
     /// The processes, by pid.
     pub targets: Vec<PlacementTarget>,
-    /// Those that were left out.
-    pub left_out: Vec<LeftOut>,
+    /// Processes that were skipped.
+    pub left_out: Vec<SkippedProcess>,
 }
 
 /// A node, and what is in front of its memory.
@@ -25,11 +25,11 @@ pub struct Whose {
 pub struct Node {
     /// Its number.
     pub id: u32,
-    /// `None` if the kernel does not say.
+    /// `None` if the kernel does not report it.
     pub memory: Option<Bytes>,
-    /// The cache that its frames are held against, and how the report shows it.
+    /// The cache in front of it, for which misses are computed, and how the report shows it.
     pub cache: Option<(DirectMapped, PlacementCache)>,
-    /// A cache that it has and that frames cannot be held against.
+    /// A cache in front of it for which misses cannot be computed, and why.
     pub unclear: Option<String>,
 }
 
@@ -40,12 +40,12 @@ impl Node {
     }
 }
 
-/// Frames where they lie.
+/// Frames and the nodes that they are on.
 #[derive(Clone, Debug, Default)]
 pub struct Placed {
-    /// Frames by node, by number, with all nodes that were listed.
+    /// Frames by node, in order of number, with all nodes that were listed.
     pub nodes: Vec<(Node, Footprint)>,
-    /// In no zone, or in zones of several nodes.
+    /// Frames in no zone, or in zones of several nodes.
     pub unknown: Footprint,
     /// All of them together.
     pub all: Extent,
@@ -53,19 +53,19 @@ pub struct Placed {
     pub shuffle_on: Option<bool>,
 }
 
-/// How much a footprint is.
+/// The size of a footprint.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Extent {
     /// Frames, each once.
     pub frames: u64,
-    /// Blocks of 4 MiB that they lie in.
+    /// 4 MiB blocks with a frame in use.
     pub blocks: u64,
-    /// What they weigh.
+    /// Their total weight.
     pub weight: f64,
 }
 
 impl Extent {
-    /// That of `footprint`.
+    /// The extent of `footprint`.
     pub fn of(footprint: &Footprint) -> Extent {
         Extent { frames: footprint.frames(), blocks: footprint.blocks(), weight: footprint.weight_of_all() }
     }
@@ -78,7 +78,7 @@ impl Placed {
         Placed { nodes: vec![(node, footprint)], all, ..Placed::default() }
     }
 
-    /// Frames by the node that `node_of` says. A node that was not listed is added, without a cache.
+    /// Splits frames by the node that `node_of` returns. A node that was not listed is added, without a cache.
     pub fn on_several(nodes: Vec<Node>, footprint: Footprint, node_of: impl Fn(FrameNo) -> Option<u32>) -> Placed {
         let all = Extent::of(&footprint);
         let mut parts = footprint.split(node_of);

@@ -1,28 +1,29 @@
-//! Who waits for something long: hears how far it is, and may end it.
+//! Progress reports of long operations, and a way to stop them.
 
-/// Heard by what takes seconds: reading the frames of many processes, drawing many placements.
+/// Receives the progress of operations that take seconds: reading the frames of many processes, drawing many
+/// placements.
 ///
-/// A trait and no bar, so that this crate neither draws nor knows signals.
+/// A trait instead of a progress bar, so that this crate neither draws nor handles signals.
 pub trait Progress {
-    /// So many steps begin.
+    /// An operation of `steps` steps begins.
     fn begin(&mut self, steps: u64);
 
-    /// One of them is done.
+    /// One step is done.
     fn step(&mut self);
 
-    /// All are done.
+    /// All steps are done.
     fn end(&mut self);
 
-    /// Whether to end early. Asked before each step, and within long ones.
+    /// Whether to stop early. Checked before each step, and within long ones.
     fn is_stopped(&self) -> bool;
 }
 
-/// It was asked to end before all was computed.
+/// Stopped before everything was computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("stopped before all placements were drawn")]
 pub struct Stopped;
 
-/// Nobody waits.
+/// Ignores progress and never stops.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unattended;
 

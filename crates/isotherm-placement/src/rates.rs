@@ -1,4 +1,4 @@
-//! Miss rates of a node's frames: where they lie, and in placements that are drawn.
+//! Miss rates of a node's frames: where they are, and in random placements.
 
 use crate::direct_mapped::{DirectMapped, Footprint, Misses, Shuffle, Spread, coloured, coloured_by_heat, unavoidable};
 use crate::progress::{Progress, Stopped};
@@ -6,35 +6,35 @@ use crate::report::{DrawnRate, PlacementRates};
 use isotherm_rng::Rng;
 use isotherm_units::Bytes;
 
-/// Shuffles drawn: their mean is then off by a quarter of their spread at the most likely.
+/// Number of shuffles drawn. With 20, the standard error of their mean is about a quarter of their spread.
 pub(crate) const SHUFFLES: u32 = 20;
-/// Even spreads drawn. They differ by heat only, and hardly.
+/// Number of even spreads drawn. They differ by heat only, and only slightly.
 const SPREADS: u32 = 5;
 
 /// The frames of a node, behind its cache.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Behind<'a> {
+pub(crate) struct NodeFrames<'a> {
     pub footprint: &'a Footprint,
     pub cache: DirectMapped,
-    /// The node's memory: where a shuffle may put a block.
+    /// The node's memory, in which a shuffle places blocks.
     pub memory: Bytes,
 }
 
-/// Draws placements. One for all nodes, so that what is drawn for a node is independent of what is drawn for another.
+/// Draws placements. One generator serves all nodes, so that the draws of each node are independent.
 pub(crate) struct Draws<'a> {
     pub rng: Rng,
     pub progress: &'a mut dyn Progress,
 }
 
 impl Draws<'_> {
-    /// As placed, which `placed` says, and elsewhere; `None` if nothing is accessed.
-    pub fn rates(&mut self, behind: Behind<'_>, placed: &Misses) -> Result<Option<Rates>, Stopped> {
-        let Behind { footprint, cache, memory } = behind;
+    /// Rates where the frames are, which `placed` contains, and elsewhere; `None` if nothing is accessed.
+    pub fn rates(&mut self, behind: NodeFrames<'_>, placed: &Misses) -> Result<Option<Rates>, Stopped> {
+        let NodeFrames { footprint, cache, memory } = behind;
         let (Some(placed_rate), Some(unavoidable)) = (placed.rate(), unavoidable(footprint, cache)) else {
             return Ok(None);
         };
         let mut shuffle = Shuffle::new(memory, footprint);
-        // All the same if nothing is hotter than the rest.
+        // All draws are equal if all frames have the same weight.
         let spreads = if footprint.is_uniform() { 1 } else { SPREADS };
         self.progress.begin(u64::from(SHUFFLES + spreads));
         let shuffled = self.draw(SHUFFLES, |rng| shuffle.draw(footprint, cache, rng))?;
@@ -63,7 +63,7 @@ impl Draws<'_> {
     }
 }
 
-/// Miss rates, 0 to 1, each draw by itself: draws of several nodes are added up before their spread is taken.
+/// Miss rates, 0 to 1, one entry per draw: the draws of several nodes are added before their spread is computed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rates {
     pub placed: f64,
@@ -75,7 +75,7 @@ pub(crate) struct Rates {
 }
 
 impl Rates {
-    /// Adds `share` times the others.
+    /// Adds `other`, multiplied by `share`.
     pub fn add(&mut self, share: f64, other: &Rates) {
         let add_all = |sums: &mut Vec<f64>, rates: &[f64]| {
             sums.resize(sums.len().max(rates.len()), 0.0);
@@ -89,14 +89,14 @@ impl Rates {
         self.crowded += share * other.crowded;
     }
 
-    /// The share of shuffles that miss less than as placed; `None` if nothing was drawn.
+    /// The share of shuffles that miss less than the frames as placed; `None` if nothing was drawn.
     fn below_placed(&self) -> Option<f64> {
         let below = self.shuffled.iter().filter(|rate| **rate < self.placed).count();
         (!self.shuffled.is_empty()).then(|| below as f64 / self.shuffled.len() as f64)
     }
 
     /// In percent; `None` if nothing was drawn.
-    pub fn told(&self) -> Option<PlacementRates> {
+    pub fn to_report(&self) -> Option<PlacementRates> {
         let pct = |rate: f64| rate * 100.0;
         let drawn = |rates: &[f64]| {
             let mut spread = Spread::default();
@@ -120,10 +120,10 @@ impl Rates {
     }
 }
 
-/// The rates of all nodes together: of each, by how much it is accessed.
+/// The rates of all nodes together, each weighted by its accesses.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Total {
-    /// What is accessed behind a cache.
+    /// Total weight of the frames behind a cache.
     pub weight: f64,
     nodes: Vec<(f64, Rates)>,
 }
@@ -140,7 +140,7 @@ impl Total {
         for (weight, rates) in &self.nodes {
             sum.add(weight / self.weight, rates);
         }
-        sum.told()
+        sum.to_report()
     }
 }
 
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn the_share_of_draws_below_is_of_those_that_miss_less() {
         let rates = Rates { placed: 0.3, shuffled: vec![0.1, 0.3, 0.2, 0.4], coloured: vec![0.1], ..Rates::default() };
-        assert_eq!(rates.told().unwrap().shuffled_below_placed_pct, 50.0);
-        assert!(Rates::default().told().is_none());
+        assert_eq!(rates.to_report().unwrap().shuffled_below_placed_pct, 50.0);
+        assert!(Rates::default().to_report().is_none());
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::compute::{Drawing, report};
 use crate::direct_mapped::{CacheError, DirectMapped, Footprint};
-use crate::placed::Whose;
+use crate::placed::FrameOwners;
 use crate::progress::Unattended;
 use crate::rates::SHUFFLES;
 use crate::read::{Assumed, Error, Machine as Nodes};
@@ -54,7 +54,7 @@ impl Machine {
     }
 
     fn report(&self, assumed: Option<Bytes>, footprint: Footprint) -> Result<PlacementReport, Error> {
-        let whose = Whose { pages: footprint.frames(), ..Whose::default() };
+        let whose = FrameOwners { pages: footprint.frames(), ..FrameOwners::default() };
         let placed = self.nodes(assumed)?.place(footprint, &self.0.path().join("proc"))?;
         Ok(report(whose, placed, Drawing { seed: 1, columns: 10, rows: 4 }, &mut Unattended).unwrap())
     }
@@ -144,7 +144,7 @@ fn one_node_has_all_frames_and_needs_no_zones() {
     let bare = Machine(tempfile::tempdir().unwrap()).write("proc/meminfo", "MemTotal:  2097152 kB\n");
     let report = bare.report(Some(Bytes(8192)), frames(&[7], 1)).unwrap();
     assert_eq!((report.nodes[0].node, report.nodes[0].memory_bytes), (0, Bytes(2 << 30)));
-    assert!(bare.why_not().contains("no memory-side cache"), "{}", bare.why_not());
+    assert!(bare.why_not().contains("memory-side cache"), "{}", bare.why_not());
     // With two, zones are needed, and one that was not listed has its frames counted.
     let machine = Machine::two_nodes().node(2, 1 << 20);
     fs::remove_dir_all(machine.0.path().join("sys/devices/system/node/node1")).unwrap();
@@ -153,7 +153,7 @@ fn one_node_has_all_frames_and_needs_no_zones() {
     assert_eq!(told, [(0, 2, true), (1, 2, false), (2, 0, true)]);
     fs::remove_file(machine.0.path().join("proc/zoneinfo")).unwrap();
     let why = machine.report(Some(Bytes(8192)), frames(&[2], 2)).unwrap_err().with_causes();
-    assert!(why.contains("proc/zoneinfo, which tells the node of a frame"), "{why}");
+    assert!(why.contains("proc/zoneinfo, which gives the node of a frame"), "{why}");
 }
 
 #[test]
@@ -173,9 +173,9 @@ fn a_cache_in_doubt_is_used_and_its_doubts_are_told() {
 #[test]
 fn what_is_not_known_to_be_direct_mapped_is_told_and_not_used() {
     let none = Machine::two_nodes().why_not();
-    assert!(none.contains("no memory-side cache"), "{none}");
+    assert!(none.contains("memory-side cache"), "{none}");
     let associative = Machine::two_nodes().cache(0, 1, 1024, &[("indexing", "1")]).why_not();
-    assert!(associative.contains("no memory-side cache that is direct-mapped"), "{associative}");
+    assert!(associative.contains("no direct-mapped memory-side cache"), "{associative}");
     for files in [[("indexing", "2")], [("size", "0")], [("size", "4097")]] {
         let machine = Machine::two_nodes().cache(1, 1, 1024, &files);
         let why = machine.why_not();

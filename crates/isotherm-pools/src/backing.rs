@@ -1,10 +1,10 @@
-//! What can be behind the frames of a pool.
+//! What can back the frames of a pool.
 
 use isotherm_units::Bytes;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Sizes of huge pages.
+/// Huge page sizes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum HugeSize {
     /// 2 MiB.
@@ -14,7 +14,7 @@ pub enum HugeSize {
 }
 
 impl HugeSize {
-    /// Its size.
+    /// The size in bytes.
     pub const fn bytes(self) -> Bytes {
         match self {
             HugeSize::Mib2 => Bytes(2 << 20),
@@ -29,7 +29,7 @@ impl HugeSize {
         }
     }
 
-    /// Where the kernel tells of its pool of these.
+    /// The sysfs directory of the kernel's pool of these pages.
     pub(crate) fn directory(self, sys: &Path) -> PathBuf {
         sys.join(format!("kernel/mm/hugepages/hugepages-{}kB", self.bytes().0 >> 10))
     }
@@ -44,7 +44,7 @@ impl fmt::Display for HugeSize {
     }
 }
 
-/// What is behind the frames of a pool.
+/// What backs the frames of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Backing {
     /// Private memory of this process.
@@ -60,7 +60,7 @@ pub enum Backing {
 }
 
 impl Backing {
-    /// Whether others can see what is written to it. A child after a fork is one of them.
+    /// Whether other processes can see what is written to it. After a fork, the child is one of them.
     pub const fn is_shared(self) -> bool {
         matches!(self, Backing::Memfd | Backing::Huge(_) | Backing::Dax)
     }

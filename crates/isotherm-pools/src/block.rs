@@ -20,20 +20,20 @@ impl Holder<'_> {
     }
 }
 
-/// Bytes of a block.
+/// Size of a block in bytes.
 #[expect(clippy::cast_possible_truncation, reason = "4 MiB at the most")]
 const fn bytes_of(order: Order) -> usize {
     (PAGE_SIZE as usize) << order.get()
 }
 
-/// 2^order frames with the memory behind them: one owner, given back when dropped. Aligned to its size.
+/// 2^order frames with memory: has one owner, and is freed when dropped. Aligned to its size.
 ///
-/// Borrows its pool; [`Block::into_owned`] makes one that holds it. Can be sent to other threads and dropped there.
+/// Borrows its pool; [`Block::into_owned`] holds it instead. Can be sent to other threads and dropped there.
 pub struct Block<'p> {
     holder: Holder<'p>,
     frame: FrameNo,
     order: Order,
-    /// It is somebody else's by now.
+    /// Its ownership was passed on; do not free it.
     has_left: bool,
 }
 
@@ -44,7 +44,7 @@ impl fmt::Debug for Block<'_> {
 }
 
 impl<'p> Block<'p> {
-    /// The caller has the block of `pool`, which has memory.
+    /// For a block of `pool` that the caller owns. The pool has memory.
     pub(crate) fn new(pool: &'p Handle, frame: FrameNo, order: Order) -> Block<'p> {
         Block { holder: Holder::Borrowed(pool), frame, order, has_left: false }
     }
@@ -63,31 +63,32 @@ impl<'p> Block<'p> {
     pub fn as_slice(&self) -> &[u8] {
         let start = self.holder.pool().memory_of(self.frame);
         #[expect(unsafe_code, reason = "a block owns its memory")]
-        // SAFETY: the frames of this block are backed from there on, initialised by the kernel or a user, and nobody else's until
-        // this block is given back; it is borrowed for as long as the slice.
+        // SAFETY: the frames of this block are backed from there on, and initialised by the kernel or an earlier owner.
+        // Nothing else uses them until this block is freed, and it is borrowed for as long as the slice.
         unsafe {
             slice::from_raw_parts(start.as_ptr(), bytes_of(self.order))
         }
     }
 
-    /// Its memory, to be written to.
+    /// Its memory, writable.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         let start = self.holder.pool().memory_of(self.frame);
         #[expect(unsafe_code, reason = "a block owns its memory")]
-        // SAFETY: as above, and it is borrowed mutably.
+        // SAFETY: as above, and the block is borrowed mutably.
         unsafe {
             slice::from_raw_parts_mut(start.as_ptr(), bytes_of(self.order))
         }
     }
 
-    /// The same block, holding the pool itself: for what outlives the borrow. Costs a count of references.
+    /// The same block, but holding the pool itself, for blocks that outlive the borrow. Costs one reference count.
     pub fn into_owned(self) -> Block<'static> {
         let holder = Holder::Owned(self.holder.pool().clone());
         let (frame, order) = self.into_raw();
         Block { holder, frame, order, has_left: false }
     }
 
-    /// Its frame and order, for those who keep them elsewhere; it is not given back. See [`Pool::block`](crate::Pool::block) for the way back.
+    /// Its frame and order, for callers that store these elsewhere. The block is not freed.
+    /// [`Pool::block`](crate::Pool::block) is the inverse.
     pub fn into_raw(mut self) -> (FrameNo, Order) {
         self.has_left = true;
         (self.frame, self.order)
@@ -97,13 +98,13 @@ impl<'p> Block<'p> {
 impl Drop for Block<'_> {
     fn drop(&mut self) {
         if !self.has_left {
-            // Refused only in a child, where the block is the parent's.
+            // Only refused in a child, where the parent owns the block.
             let _ = self.holder.pool().give_back_owned(self.frame, self.order);
         }
     }
 }
 
-/// Several blocks of one order, handed out together and given back together.
+/// Several blocks of one order that were allocated together and are freed together.
 pub struct Blocks<'p> {
     pool: &'p Handle,
     frames: Vec<FrameNo>,
@@ -117,17 +118,17 @@ impl fmt::Debug for Blocks<'_> {
 }
 
 impl<'p> Blocks<'p> {
-    /// The caller has these blocks of `pool`, which has memory.
+    /// For blocks of `pool` that the caller owns. The pool has memory.
     pub(crate) fn new(pool: &'p Handle, frames: Vec<FrameNo>, order: Order) -> Blocks<'p> {
         Blocks { pool, frames, order }
     }
 
-    /// How many.
+    /// Number of blocks.
     pub fn len(&self) -> usize {
         self.frames.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }
@@ -142,7 +143,7 @@ impl<'p> Blocks<'p> {
         &self.frames
     }
 
-    /// Takes the last one out of them.
+    /// Takes the last block out.
     pub fn pop(&mut self) -> Option<Block<'p>> {
         self.frames.pop().map(|frame| Block::new(self.pool, frame, self.order))
     }
@@ -151,7 +152,7 @@ impl<'p> Blocks<'p> {
 impl<'p> Iterator for Blocks<'p> {
     type Item = Block<'p>;
 
-    /// The same as [`Blocks::pop`]: what is not taken is given back with the rest.
+    /// Same as [`Blocks::pop`]. Blocks that are not taken are freed with the rest.
     fn next(&mut self) -> Option<Block<'p>> {
         self.pop()
     }
@@ -165,7 +166,7 @@ impl ExactSizeIterator for Blocks<'_> {}
 
 impl Drop for Blocks<'_> {
     fn drop(&mut self) {
-        // Refused only in a child, where the blocks are the parent's.
+        // Only refused in a child, where the parent owns the blocks.
         let _ = self.pool.give_back(&self.frames, self.order);
     }
 }

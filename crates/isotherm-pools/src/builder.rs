@@ -1,4 +1,4 @@
-//! What a pool is to be.
+//! Configuration of a pool.
 
 use crate::backing::HugeSize;
 use crate::detect::has_direct_mapped_cache;
@@ -12,7 +12,7 @@ use isotherm_units::{Bytes, PAGE_SHIFT};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
 
-/// Sets for so many CPUs at the most: more than Linux can be built for.
+/// Most CPUs that can have per-CPU lists: more than Linux can be built for.
 const MAX_CPUS: u32 = 1 << 16;
 
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ enum Wanted {
     Numbers,
 }
 
-/// What a pool is to be. Begin with one of the backings; the rest has defaults.
+/// Configuration of a pool. Start with one of the backings; everything else has a default.
 ///
 /// ```
 /// use isotherm_pools::{Bytes, MigrateType, Order, PoolBuilder};
@@ -74,56 +74,57 @@ impl PoolBuilder {
         }
     }
 
-    /// `bytes` of private memory, which is had from the system as it is first touched. A multiple of 4 KiB.
+    /// `bytes` of private memory, which the system allocates when it is first touched. A multiple of 4 KiB.
     pub fn anonymous(bytes: Bytes) -> PoolBuilder {
         PoolBuilder::of(Wanted::Anonymous, bytes)
     }
 
-    /// `bytes` of a memfd, which [`Pool::descriptor`] gives others to map: frame `f` is at `(f - first frame) * 4096` in it.
+    /// `bytes` of a memfd. Others can map its [`Pool::descriptor`]: frame `f` is at `(f - first frame) * 4096` in it.
     pub fn memfd(bytes: Bytes) -> PoolBuilder {
         PoolBuilder::of(Wanted::Memfd, bytes)
     }
 
-    /// `bytes` of huge pages, a multiple of their size. They are promised by the kernel when the pool is made, or there is an error:
-    /// never small pages in silence.
+    /// `bytes` of huge pages, a multiple of their size. The kernel reserves them when the pool is built. If it cannot,
+    /// that is an error; small pages are never used silently.
     pub fn huge(bytes: Bytes, size: HugeSize) -> PoolBuilder {
         PoolBuilder::of(Wanted::Huge(size), bytes)
     }
 
-    /// All of the DAX device `path`, such as `/dev/dax0.0`. What it held is overwritten by whoever gets the blocks.
+    /// All of the DAX device `path`, such as `/dev/dax0.0`. Owners of blocks overwrite what it held.
     ///
     /// # Safety
-    /// Nobody else may write to the device while a slice of a block is in use: references to memory that changes are undefined
-    /// behaviour.
+    /// Nothing else may write to the device while a slice of a block is in use: references to memory that changes are
+    /// undefined behaviour.
     #[expect(unsafe_code, reason = "others can reach the memory")]
     pub unsafe fn dax(path: impl Into<PathBuf>) -> PoolBuilder {
         PoolBuilder::of(Wanted::Dax(path.into()), Bytes(0))
     }
 
-    /// Frame numbers for `bytes` of memory that is somewhere else, or nowhere.
+    /// Frame numbers for `bytes` of memory that is elsewhere, or does not exist.
     pub fn numbers(bytes: Bytes) -> PoolBuilder {
         PoolBuilder::of(Wanted::Numbers, bytes)
     }
 
-    /// Addresses (and books, which stay untouched) for a pool that may grow to this size. Default: the size at the start. The span
-    /// of a DAX device is its size.
+    /// Reserves addresses and metadata for a pool that may grow to this size. Unused metadata stays untouched. Default:
+    /// the initial size. The span of a DAX device is its size.
     pub fn span(mut self, span: Bytes) -> PoolBuilder {
         self.span = span;
         self
     }
 
-    /// The number of the first frame. Default: 0, numbers are offsets.
+    /// The number of the first frame. Default: 0, so numbers are offsets.
     ///
-    /// For colours and page blocks to be those of physical memory it has to be the physical address divided by 4096: for a DAX device
-    /// the file `resource` of it in sysfs, for a huge page of 1 GiB what `/proc/self/pagemap` says of it once it is touched.
-    /// A pool is one range of numbers, so it cannot be right for memory that is scattered. A multiple of the page size of the backing.
+    /// For colours and page blocks of physical memory, this must be the physical address divided by 4096. The file
+    /// `resource` of a DAX device in sysfs has that address; for a 1 GiB page, `/proc/self/pagemap` has the frame
+    /// number once the page was touched. A pool is one range of numbers, so this cannot be right for scattered memory.
+    /// Must be a multiple of the page size of the backing.
     pub fn first_frame(mut self, frame: FrameNo) -> PoolBuilder {
         self.first_frame = frame;
         self
     }
 
-    /// Whether free blocks are shuffled: `Some(true)` asks, `Some(false)` forbids, `None` (the default) leaves it to whether the
-    /// machine has a direct-mapped memory-side cache.
+    /// Whether free blocks are shuffled: `Some(true)` requests it, `Some(false)` forbids it. With `None` (the default)
+    /// they are shuffled if the machine has a direct-mapped memory-side cache.
     pub fn shuffle(mut self, shuffle: Option<bool>) -> PoolBuilder {
         self.shuffling = match shuffle {
             Some(true) => self.shuffling.asked(),
@@ -133,14 +134,14 @@ impl PoolBuilder {
         self
     }
 
-    /// Whether the machine has a direct-mapped memory-side cache, for those who know, as from a probe of its timing. Otherwise sysfs
-    /// is asked when the pool is built, and an entry that nothing speaks against is believed.
+    /// Whether the machine has a direct-mapped memory-side cache, for callers that know, for example from a timing
+    /// probe. By default sysfs is read when the pool is built, and an entry is believed unless something contradicts it.
     pub fn cache_detected(mut self, detected: bool) -> PoolBuilder {
         self.detected = Some(detected);
         self
     }
 
-    /// Where sysfs is, if not at `/sys`.
+    /// The root of sysfs, if it is not `/sys`.
     pub fn sysfs(mut self, root: impl Into<PathBuf>) -> PoolBuilder {
         self.sysfs = root.into();
         self
@@ -161,47 +162,47 @@ impl PoolBuilder {
         self
     }
 
-    /// Frames that are kept back: `min` is at most `low`, and that at most `high`. Default: none.
+    /// Frames that are reserved. `min` must be at most `low`, and `low` at most `high`. Default: none.
     pub fn watermarks(mut self, watermarks: Watermarks) -> PoolBuilder {
         self.watermarks = watermarks;
         self
     }
 
-    /// Seed of what is random in placing. Default: another one for each pool.
+    /// Seed for random placement. Default: a new one for each pool.
     pub fn seed(mut self, seed: u64) -> PoolBuilder {
         self.seed = Some(seed);
         self
     }
 
-    /// CPUs that get a set of their own: the highest number that is possible, plus one. Default: what the system says. Threads on
-    /// others go to the zone. 65,536 at the most.
+    /// CPUs that have per-CPU lists: the highest possible number plus one, at most 65,536. Default: what the system
+    /// reports. Threads on other CPUs go to the zone.
     pub fn cpus(mut self, cpus: u32) -> PoolBuilder {
         self.cpus = Some(cpus);
         self
     }
 
-    /// How the sets keep threads apart. Default: restartable sequences where there are any, else locks.
+    /// What keeps threads apart on per-CPU lists. Default: restartable sequences if available, else locks.
     pub fn tier(mut self, tier: Tier) -> PoolBuilder {
         self.tier = tier;
         self
     }
 
-    /// A thread of the pool's own that gives back what its sets keep too much, and what CPUs that have become idle left in theirs.
-    /// Default: none; what waits in a set stays there until an allocation finds nothing else. The thread ends with the pool. Its interval is
+    /// Starts a thread that periodically drains per-CPU lists that are too large or idle. Default: no thread; frames
+    /// then stay on idle lists until an allocation finds nothing else. The thread ends with the pool. Its interval is
     /// at least [`Housekeeping::MIN_INTERVAL`].
     pub fn housekeeping(mut self, settings: Housekeeping) -> PoolBuilder {
         self.housekeeping = Some(settings);
         self
     }
 
-    /// Private small pages if huge pages cannot be had; [`Pool::backing`] tells which it became, and
-    /// [`Pool::instead_of`] why. Default: no, that is an error.
+    /// Uses small private pages if huge pages are not available. [`Pool::backing`] reports which are in use, and
+    /// [`Pool::instead_of`] why. By default this is an error.
     pub fn or_anonymous(mut self) -> PoolBuilder {
         self.fall_back = true;
         self
     }
 
-    /// Makes the pool.
+    /// Builds the pool.
     pub fn build(&self) -> Result<Pool, Error> {
         let made = self.source().and_then(|(source, bytes)| self.pool(source, bytes));
         match made {
@@ -245,17 +246,17 @@ impl PoolBuilder {
         Pool::new(Shared::new(source, &config, bytes, self.cpus, self.tier)?, self.housekeeping)
     }
 
-    /// What does not depend on the backing.
+    /// Checks what does not depend on the backing.
     fn check(&self, span: Bytes) -> Result<(), Error> {
-        let (first, marks) = (self.first_frame, self.watermarks);
+        let (first, limits) = (self.first_frame, self.watermarks);
         if first.0.checked_add(span.pages()).is_none_or(|end| end > u64::MAX >> PAGE_SHIFT) {
             return Err(Error::FirstFrame { first, span });
         }
         if let Some(cpus) = self.cpus.filter(|&cpus| cpus > MAX_CPUS) {
             return Err(Error::Cpus { cpus, most: MAX_CPUS });
         }
-        if marks.min > marks.low || marks.low > marks.high {
-            return Err(Error::Watermarks(marks));
+        if limits.min > limits.low || limits.low > limits.high {
+            return Err(Error::Watermarks(limits));
         }
         self.housekeeping.map_or(Ok(()), Housekeeping::check)
     }

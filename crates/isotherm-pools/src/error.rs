@@ -1,4 +1,4 @@
-//! What can go wrong with a pool, in words that say what to do.
+//! Errors of pools. The messages say what to do.
 
 use crate::backing::HugeSize;
 use isotherm_frames::{
@@ -10,46 +10,46 @@ use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// Why a pool did not do what was asked. Nothing has changed.
+/// Why a pool did not do what was requested. Nothing has changed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No block was handed out.
+    /// An allocation failed.
     #[error(transparent)]
     Alloc(#[from] AllocError),
-    /// A block was not taken back.
+    /// A free was refused.
     #[error(transparent)]
     Free(#[from] FreeError),
-    /// A zone like this cannot be.
+    /// A zone with this configuration is not possible.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Per-CPU sets like these cannot be.
+    /// Per-CPU lists with this configuration are not possible.
     #[error(transparent)]
     Sets(#[from] SetsError),
     /// A range was not added.
     #[error(transparent)]
     Add(#[from] AddError),
-    /// A range cannot leave.
+    /// A range cannot be removed.
     #[error(transparent)]
     Offline(#[from] OfflineError),
-    /// The books contradict each other.
+    /// The metadata contradicts itself.
     #[error(transparent)]
     Inconsistent(#[from] Inconsistent),
     /// This process is a child of the one that made the pool.
     #[error(
-        "this pool belongs to the process that forked this one; make one here, or, if its memory is not shared, \
+        "this pool belongs to the process that forked this one; create one here, or, if its memory is not shared, \
          fork within Pool::while_quiet"
     )]
     Forked,
     /// The pool has frame numbers only.
     #[error("this pool has frame numbers and no memory behind them; use alloc_frame")]
     NoMemory,
-    /// The system refused.
+    /// A system call failed.
     #[error("{doing}: {source}")]
     System {
         /// What was attempted, and on what.
         doing: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// There are not enough huge pages.
@@ -58,15 +58,15 @@ pub enum Error {
         counted(*free, *reserved), pool.display()
     )]
     HugePages {
-        /// How many were asked for.
+        /// Number of pages requested.
         wanted: u64,
-        /// Of what size.
+        /// Their size.
         size: HugeSize,
-        /// Free ones, as the kernel counts them; `None` where it cannot be asked, as without sysfs.
+        /// Free pages by the kernel's count; `None` if it cannot be read, for example without sysfs.
         free: Option<u64>,
-        /// How many of those are promised to someone else.
+        /// How many of the free pages are reserved for others.
         reserved: Option<u64>,
-        /// The directory of the pool that they come from.
+        /// The sysfs directory of the kernel's pool that they come from.
         pool: PathBuf,
     },
     /// This kernel has no huge pages of that size.
@@ -74,74 +74,74 @@ pub enum Error {
     NoHugeSize {
         /// The size.
         size: HugeSize,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The file is no DAX device.
-    #[error("{}: no DAX device: {why}; give a device such as /dev/dax0.0, see `daxctl list`", path.display())]
+    /// The file is not a DAX device.
+    #[error("{}: not a DAX device: {why}; give a device such as /dev/dax0.0, see `daxctl list`", path.display())]
     NotDax {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         why: &'static str,
     },
-    /// A size or place that the backing does not have.
-    #[error("{what}: {} bytes is no multiple of {unit}", value.0)]
+    /// A size or address that the backing does not support.
+    #[error("{what}: {} bytes is not a multiple of {unit}", value.0)]
     Unaligned {
-        /// What it is.
+        /// What has this value.
         what: &'static str,
         /// Its value.
         value: Bytes,
-        /// What it has to be a multiple of.
+        /// The unit that it must be a multiple of.
         unit: Bytes,
     },
-    /// The pool as asked for has no room for its memory.
+    /// The memory does not fit into the span, or one of them is 0.
     #[error("a pool of {bytes} in a span of {span}: give a span that is at least as large, and neither may be 0")]
     Span {
         /// Bytes of memory.
         bytes: Bytes,
-        /// Bytes that were to be reserved.
+        /// Bytes of the span.
         span: Bytes,
     },
-    /// The numbers of its frames would be too high.
+    /// Its frame numbers would be too high.
     #[error("a pool from frame {first:?} on in a span of {span}: frame numbers end at 2^52; give a lower first frame")]
     FirstFrame {
         /// Its first frame.
         first: FrameNo,
-        /// Bytes that were to be reserved.
+        /// Bytes of the span.
         span: Bytes,
     },
-    /// Sets for more CPUs than any machine has.
+    /// Per-CPU lists for more CPUs than any machine has.
     #[error(
-        "a pool with sets for {cpus} CPUs: {most} is the most; give the highest CPU number that is possible, plus one"
+        "a pool with per-CPU lists for {cpus} CPUs: the limit is {most}; give the highest possible CPU number plus one"
     )]
     Cpus {
-        /// How many were asked for.
+        /// Number of CPUs requested.
         cpus: u32,
-        /// How many there can be.
+        /// The largest possible number.
         most: u32,
     },
-    /// Watermarks that do not rise.
+    /// Watermarks that are not in ascending order.
     #[error(
         "a pool with the watermarks min {}, low {} and high {}: each has to be at least the one before",
         .0.min, .0.low, .0.high
     )]
     Watermarks(Watermarks),
-    /// A thread that would keep house without pause.
+    /// The interval of the periodic drain is too short.
     #[error(
-        "keep house for a pool every {} ns: {} ns is the shortest interval; a second, {} ns, is usual",
+        "drain the per-CPU lists of a pool every {} ns: {} ns is the shortest interval; a second, {} ns, is usual",
         interval.ns(), least.ns(), Interval::SECOND.ns()
     )]
     Interval {
-        /// From one turn to the next, as asked for.
+        /// The requested interval.
         interval: Interval,
-        /// The shortest that is taken.
+        /// The shortest interval allowed.
         least: Interval,
     },
-    /// Frames that could not be there.
-    #[error("take {range:?} out of a pool, or keep it: it is not within the span {span:?}")]
+    /// The range is not within the span.
+    #[error("remove {range:?} from a pool, or keep it: it is not within the span {span:?}")]
     OutsideSpan {
-        /// What was to leave or stay.
+        /// The range that was to be removed or kept.
         range: FrameRange,
         /// The span of the pool.
         span: FrameRange,
@@ -150,7 +150,7 @@ pub enum Error {
 
 fn counted(free: Option<u64>, reserved: Option<u64>) -> String {
     match (free, reserved) {
-        (Some(free), Some(reserved)) => format!("{free} are free and {reserved} of those promised to others"),
+        (Some(free), Some(reserved)) => format!("{free} are free and {reserved} of those are reserved for others"),
         _ => "there are too few, and how many are free cannot be read".into(),
     }
 }

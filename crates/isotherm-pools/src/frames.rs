@@ -1,7 +1,7 @@
-//! The frames of a pool: per-CPU sets in front of a zone, and the mappings that their books lie in, which become resident where frames
-//! are.
+//! The frames of a pool: per-CPU lists in front of a zone, and the mappings that hold their metadata. The metadata
+//! becomes resident where there are frames.
 //!
-//! Callers use the sets as they are; here is only what takes both the sets and the zone behind them.
+//! Callers use the lists directly. This module only contains what needs both the lists and the zone.
 
 use crate::error::Error;
 use crate::memory::Private;
@@ -12,55 +12,58 @@ use isotherm_frames::{
 use std::fs;
 use std::thread::available_parallelism;
 
-/// Sets and a zone with their books. They do not leave this crate: what they borrow lives as long as the last field, not for ever.
+/// Per-CPU lists and a zone, with their metadata. They do not leave this crate: what they borrow lives only as long as
+/// the last field.
 #[derive(Debug)]
 pub(crate) struct Frames {
     sets: Sets<'static>,
-    /// After what borrows them: fields are dropped in order.
-    _books: [Private; 2],
+    /// After what borrows it: fields are dropped in order.
+    _metadata: [Private; 2],
 }
 
-/// Memory for books, to be lent to what is in the same [`Frames`].
-fn books(bytes: usize) -> Result<(Private, Metadata<'static>), Error> {
-    let books = Private::new(bytes).map_err(|e| Error::system(format!("map {bytes} bytes for books"), e))?;
-    #[expect(unsafe_code, reason = "the books and what borrows them are owned together")]
-    // SAFETY: called once for this mapping; what borrows it is dropped before it, as the order of the fields of `Frames` says, or here
-    // if it is not made, and nothing gets at the bytes but through `Frames`, which lends its fields for less than its own life.
-    let memory = unsafe { books.bytes() };
-    Ok((books, Metadata::zeroed(memory)))
+/// Memory for metadata, lent to what is in the same [`Frames`].
+fn metadata_mapping(bytes: usize) -> Result<(Private, Metadata<'static>), Error> {
+    let metadata_mapping =
+        Private::new(bytes).map_err(|e| Error::system(format!("map {bytes} bytes for metadata"), e))?;
+    #[expect(unsafe_code, reason = "the metadata and what borrows it are owned together")]
+    // SAFETY: called once for this mapping. What borrows it is dropped first: by the order of the fields of `Frames`,
+    // or here if `Frames` is not created. The bytes are only reached through `Frames`, which lends its fields for less
+    // than its own life.
+    let memory = unsafe { metadata_mapping.bytes() };
+    Ok((metadata_mapping, Metadata::zeroed(memory)))
 }
 
 impl Frames {
-    /// A zone of which `range` is free, behind sets for `cpus` CPUs.
+    /// A zone in which `range` is free, behind per-CPU lists for `cpus` CPUs.
     pub(crate) fn new(config: &ZoneConfig, range: FrameRange, cpus: Option<u32>, tier: Tier) -> Result<Frames, Error> {
-        let (zone_books, metadata) = books(config.metadata_bytes()?)?;
+        let (zone_mapping, metadata) = metadata_mapping(config.metadata_bytes()?)?;
         let zone = Zone::new(config, metadata)?;
         zone.add(range, MigrateType::Movable)?;
         let config = SetsConfig { tier, ..SetsConfig::new(cpus.unwrap_or_else(possible_cpus)) };
-        let (set_books, metadata) = books(config.metadata_bytes(&zone))?;
+        let (list_mapping, metadata) = metadata_mapping(config.metadata_bytes(&zone))?;
         let sets = Sets::new(zone, &config, metadata)?;
-        Ok(Frames { sets, _books: [zone_books, set_books] })
+        Ok(Frames { sets, _metadata: [zone_mapping, list_mapping] })
     }
 
-    /// What hands them out.
+    /// The lists to allocate from.
     #[inline]
     pub(crate) fn sets(&self) -> &Sets<'static> {
         &self.sets
     }
 
-    /// The zone behind.
+    /// The zone behind the lists.
     pub(crate) fn zone(&self) -> &Zone<'static> {
         self.sets.zone()
     }
 
-    /// From the zone, after emptying the sets if it has none, unless the request does not wait.
+    /// Allocates from the zone. If it has none, drains the lists and tries again, unless the request does not wait.
     pub(crate) fn request(&self, request: Request) -> Result<FrameNo, AllocError> {
         self.zone().request(request).or_else(|error| {
             if request.no_wait || self.sets.drain_all() == 0 { Err(error) } else { self.zone().request(request) }
         })
     }
 
-    /// Takes a range away, also from the sets.
+    /// Removes a range, also from the per-CPU lists.
     pub(crate) fn offline(&self, range: FrameRange) -> Result<Offline, OfflineError> {
         match self.zone().offline(range)? {
             Offline::Pending { in_sets: 1.., .. } => {
@@ -71,13 +74,13 @@ impl Frames {
         }
     }
 
-    /// Frames that wait in the sets.
+    /// Frames that are cached on per-CPU lists.
     pub(crate) fn waiting(&self) -> u64 {
         (0..self.sets.cpus()).map(|cpu| self.sets.waiting(cpu)).sum()
     }
 }
 
-/// The highest CPU number that is possible, plus one.
+/// The highest possible CPU number plus one.
 fn possible_cpus() -> u32 {
     let listed = fs::read_to_string("/sys/devices/system/cpu/possible").ok().and_then(|list| past_last(&list));
     let counted = || available_parallelism().ok().and_then(|n| u32::try_from(n.get()).ok());

@@ -1,14 +1,14 @@
-//! One of the owners of a pool: handles and owned blocks.
+//! An owner of a pool: a handle or an owned block.
 
 use crate::housekeeping::HousekeepingThread;
 use crate::shared::Shared;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Clones are of the same pool, which goes when the last of them has gone.
+/// Clones refer to the same pool, which is dropped with the last of them.
 #[derive(Clone)]
 pub(crate) struct Handle {
-    /// The thread that the pool was built with. It refers to what is shared as well, so it ends first.
+    /// The thread that the pool was built with. It also holds what is shared, so it must end first.
     pub(crate) _housekeeping: Option<Arc<HousekeepingThread>>,
     pub(crate) shared: Arc<Shared>,
 }

@@ -1,33 +1,35 @@
-//! Pools: memory behind the frames of [`isotherm_frames`], handed out as owned blocks.
+//! Pools: memory behind the frames of [`isotherm_frames`], allocated as owned blocks.
 //!
-//! A [`Pool`] is a range of addresses, something that backs it, and a zone that knows which frames of it are free. Frame `f` lies
-//! at one address for as long as the pool exists: `(f - first frame) * 4 KiB` from its start, and that start is chosen so that a
-//! block of any order is aligned to its size in addresses as it is in frame numbers.
+//! A [`Pool`] is a range of addresses, a backing, and a zone that records which frames are free. Frame `f` has the same
+//! address for as long as the pool exists: `(f - first frame) * 4 KiB` from its start. The start is chosen so that the
+//! address of a block is aligned to its size, as its frame number is.
 //!
 //! | backing | made by | shared | after a fork |
 //! |---|---|---|---|
-//! | anonymous memory | [`PoolBuilder::anonymous`] | no | the child has a copy of its own |
-//! | a memfd | [`PoolBuilder::memfd`] | by its descriptor | the parent's alone |
-//! | huge pages of 2 MiB or 1 GiB, as a memfd | [`PoolBuilder::huge`] | by its descriptor | the parent's alone |
-//! | a DAX device | [`PoolBuilder::dax`] | by the device | the parent's alone |
-//! | nothing: frame numbers only | [`PoolBuilder::numbers`] | - | the child has books of its own |
+//! | anonymous memory | [`PoolBuilder::anonymous`] | no | the child has its own copy |
+//! | a memfd | [`PoolBuilder::memfd`] | by its descriptor | only the parent uses it |
+//! | huge pages of 2 MiB or 1 GiB, as a memfd | [`PoolBuilder::huge`] | by its descriptor | only the parent uses it |
+//! | a DAX device | [`PoolBuilder::dax`] | by the device | only the parent uses it |
+//! | nothing: frame numbers only | [`PoolBuilder::numbers`] | - | the child has its own metadata |
 //!
-//! Blocks are handed out in two ways. [`Block`] and [`Blocks`] own what they stand for and give it back when dropped; with them, all
-//! of this is safe. Frame numbers ([`Pool::alloc_frame`] and its kin) are for those who keep them in structures of their own, such as
-//! page tables of a guest, and for the C interface: giving back a frame that someone else has got meanwhile would pull memory away
-//! under a living block, so that is `unsafe`, even if freeing twice is found out and refused.
+//! Blocks can be allocated in two ways. [`Block`] and [`Blocks`] own their memory and free it when dropped; using them
+//! is safe. Frame numbers ([`Pool::alloc_frame`] and similar) are for the C bindings, and for callers that keep numbers
+//! in data structures such as page tables of a guest. Freeing a frame that has a new owner by now would remove memory
+//! from under a live block. So that is `unsafe`, even though double frees are detected and refused.
 //!
-//! Between the two stand per-CPU sets ([`isotherm_frames::sets`]): most calls see no lock.
+//! Per-CPU lists ([`isotherm_frames::sets`]) stand in front of the zone, so most calls take no lock.
 //!
-//! **Contents.** A block holds whatever its last user left in it. Memory of a fresh anonymous, memfd or hugetlb pool is zero, what
-//! [`Pool::trim`] gave back is zero again, a DAX device holds what it held. [`Pool::alloc_zeroed`] clears.
+//! **Contents.** A block holds what its last owner left in it. Memory of a fresh anonymous, memfd or hugetlb pool is
+//! zero. Memory that [`Pool::trim`] returned to the system is zero again. A DAX device holds what it held before.
+//! [`Pool::alloc_zeroed`] clears.
 //!
-//! **Fork.** Forking is where two processes could come to hand out the same frames, or a child to wait for a lock whose owner it does
-//! not have. So a page that the kernel wipes in children is looked at before every call (a load and a branch), and a child gets
-//! [`Error::Forked`] instead. A pool that is not shared goes on in the child if the fork happened within [`Pool::while_quiet`]. There
-//! is no `pthread_atfork` handler: what a library forks to run a program costs nothing here.
+//! **Fork.** After a fork, two processes could allocate the same frames, or a child could wait for a lock whose owner
+//! it does not have. So every call first checks a page that the kernel wipes in children (a load and a branch), and a
+//! child gets [`Error::Forked`]. If the fork happened within [`Pool::while_quiet`], the child can continue to use a
+//! pool that is not shared. There is no `pthread_atfork` handler: forks that only run a program cost nothing here.
 //!
-//! System calls and the `unsafe` they take are in `memory` and `signals`; the few other places that need it are marked one by one.
+//! System calls and the `unsafe` that they need are in `memory` and `signals`. The few other places that need it are
+//! marked one by one.
 
 #![deny(unsafe_code)]
 
@@ -59,7 +61,12 @@ pub use isotherm_frames::{
 pub use isotherm_units::Bytes;
 pub use pool::{Pool, PoolStats};
 
-/// The examples of the guide, compiled and run.
+/// Compiles and runs the examples of the guide.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/frames-and-pools.md")]
 struct Guide;
+
+/// The example of the README, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

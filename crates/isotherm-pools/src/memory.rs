@@ -1,10 +1,10 @@
 //! Mappings: the system calls of this crate, and what makes them safe to use.
 //!
-//! Not in `isotherm-sys`, the home of system calls: that crate brings the BPF loader and its C libraries with it, which someone who
-//! wants memory for his program should not have to build.
+//! They are not in `isotherm-sys`, where the system calls of other crates are. That crate brings the BPF loader and its
+//! C libraries, which users of this one should not have to build.
 //!
-//! A [`Span`] reserves addresses first, without access, and puts memory behind parts of them later, so that what a pool grows by
-//! lies where its frame numbers say.
+//! A [`Span`] first reserves addresses without access and puts memory behind parts of them later. So memory that a pool
+//! grows by is where its frame numbers say.
 
 #![expect(unsafe_code, reason = "mappings and descriptors are made here")]
 
@@ -15,7 +15,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Not in libc for every target: the number is the same on all that have no numbers of their own.
+/// libc does not have it for every target. The number is the same on all that do not define their own.
 const MADV_DONTNEED_LOCKED: libc::c_int = 24;
 /// A memfd that cannot be made executable (Linux 6.3).
 const MFD_NOEXEC_SEAL: libc::c_uint = 8;
@@ -24,7 +24,7 @@ const READ_WRITE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
 
 fn map_new(len: usize, protection: libc::c_int) -> io::Result<NonNull<u8>> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a new mapping at an address of the kernel's choice replaces nothing; the result is checked.
+    // SAFETY: a new mapping at an address that the kernel chooses replaces nothing; the result is checked.
     let mapped = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, -1, 0) };
     match NonNull::new(mapped.cast()) {
         Some(start) if mapped != libc::MAP_FAILED => Ok(start),
@@ -43,7 +43,7 @@ pub(crate) struct Private {
     len: usize,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread; what is in it is reached through `&mut self` or atomics.
+// SAFETY: the mapping belongs to the process, not to a thread; its contents are reached through `&mut self` or atomics.
 unsafe impl Send for Private {}
 // SAFETY: as above.
 unsafe impl Sync for Private {}
@@ -54,44 +54,44 @@ impl Private {
         Ok(Private { start: map_new(len, READ_WRITE)?, len })
     }
 
-    /// All of it, zero if this is the first call.
+    /// All of it; zero at the first call.
     ///
     /// # Safety
-    /// To be called once, and what came of it must be gone before `self` is dropped.
+    /// Call it once. The result must not be used after `self` is dropped.
     pub(crate) unsafe fn bytes(&self) -> &'static mut [u8] {
-        // SAFETY: `len` bytes from `start` are mapped and initialised (zero) until `self` is dropped; the caller calls this once,
-        // so nobody else has them.
+        // SAFETY: `len` bytes from `start` are mapped and initialised (zero) until `self` is dropped. The caller calls
+        // this once, so nothing else refers to them.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
 
 impl Drop for Private {
     fn drop(&mut self) {
-        // SAFETY: unmaps exactly what `new` mapped, once; nobody has a reference into it any more, as `bytes` demands.
+        // SAFETY: unmaps exactly what `new` mapped, once. As `bytes` requires, no reference into it remains.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
 
 const HERE: u32 = 1;
-/// What the kernel leaves in a child.
+/// The kernel's value in a child.
 const WIPED: u32 = 0;
 
-/// A page that tells a process from its children: the kernel wipes it in them.
+/// A page that distinguishes a process from its children, because the kernel wipes it in children.
 #[derive(Debug)]
-pub(crate) struct ForkMark(Private);
+pub(crate) struct ForkDetector(Private);
 
-impl ForkMark {
-    pub(crate) fn new() -> io::Result<ForkMark> {
+impl ForkDetector {
+    pub(crate) fn new() -> io::Result<ForkDetector> {
         let page = Private::new(1)?;
         // SAFETY: advises exactly the page mapped above; madvise rounds the length up to it.
         checked(unsafe { libc::madvise(page.start.as_ptr().cast(), page.len, libc::MADV_WIPEONFORK) })?;
-        let mark = ForkMark(page);
+        let mark = ForkDetector(page);
         mark.set();
         Ok(mark)
     }
 
     fn word(&self) -> &AtomicU32 {
-        // SAFETY: the page is mapped for as long as `self` lives, aligned, and reached only here, as an atomic.
+        // SAFETY: the page is mapped for as long as `self` lives, is aligned, and is reached only here, as an atomic.
         unsafe { AtomicU32::from_ptr(self.0.start.as_ptr().cast()) }
     }
 
@@ -101,33 +101,34 @@ impl ForkMark {
         self.word().load(Ordering::Relaxed) != WIPED
     }
 
-    /// Makes this the process.
+    /// Makes this process the one that set the mark last.
     pub(crate) fn set(&self) {
         self.word().store(HERE, Ordering::Relaxed);
     }
 }
 
-/// Addresses of which parts have memory behind them.
+/// A range of addresses, parts of which have memory behind them.
 #[derive(Debug)]
 pub(crate) struct Span {
     mapped: NonNull<u8>,
     mapped_len: usize,
     start: NonNull<u8>,
     len: usize,
-    /// There if children do not get the mapping: tells whether it is here.
-    hidden: Option<ForkMark>,
+    /// Present if children do not get the mapping. Shows whether this process has it.
+    hidden: Option<ForkDetector>,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread; who may reach what in it is for those to say who call `bytes`.
+// SAFETY: the mapping belongs to the process, not to a thread. Callers of `address` control who accesses what in it.
 unsafe impl Send for Span {}
 // SAFETY: as above.
 unsafe impl Sync for Span {}
 
 impl Span {
-    /// Reserves `len` bytes whose start is `phase` above a multiple of `align`. `len` and `phase` are multiples of a page, `align`
-    /// is a power of two above both a page and `phase`. Children do not get it if it is `hidden`.
+    /// Reserves `len` bytes that start `phase` bytes above a multiple of `align`. `len` and `phase` are multiples of a
+    /// page. `align` is a power of two that is larger than a page and than `phase`. If `hidden`, children do not get
+    /// the mapping.
     pub(crate) fn reserve(len: usize, align: usize, phase: usize, hidden: bool) -> io::Result<Span> {
-        // So much more than asked that a start of that kind is among the first `align` bytes:
+        // Map more than requested, so that one of the first `align` bytes is such a start:
         //
         //   mapped            start = phase (mod align)    start + len
         //   |---- < align ----|------------ len ------------|-- rest --|
@@ -138,13 +139,13 @@ impl Span {
         let start = unsafe { mapped.add(skip) };
         let mut span = Span { mapped, mapped_len, start, len, hidden: None };
         if hidden {
-            span.hidden = Some(ForkMark::new()?);
+            span.hidden = Some(ForkDetector::new()?);
             span.hide(mapped, mapped_len)?;
         }
         Ok(span)
     }
 
-    /// Keeps a part away from children.
+    /// Hides a part from children.
     fn hide(&self, start: NonNull<u8>, len: usize) -> io::Result<()> {
         // SAFETY: advises a part of our own mapping; only what children get changes.
         checked(unsafe { libc::madvise(start.as_ptr().cast(), len, libc::MADV_DONTFORK) })
@@ -158,7 +159,7 @@ impl Span {
         Ok(unsafe { self.start.add(offset) })
     }
 
-    /// Replaces what is behind a part. It is not yet kept away from children.
+    /// Replaces what is behind a part. Children can still get it: hide it afterwards.
     fn replace(
         &self,
         (offset, len): (usize, usize),
@@ -168,17 +169,18 @@ impl Span {
     ) -> io::Result<()> {
         let start = self.at(offset, len)?;
         let file_offset = if fd < 0 { 0 } else { libc::off_t::try_from(offset).map_err(io::Error::other)? };
-        // SAFETY: replaces a part of our own reservation, as `at` checked; that nobody uses what was there is what the callers
-        // demand. The result is checked.
+        // SAFETY: replaces a part of our own reservation, as `at` checked. The callers guarantee that nothing uses what
+        // was there. The result is checked.
         let mapped =
             unsafe { libc::mmap(start.as_ptr().cast(), len, protection, flags | libc::MAP_FIXED, fd, file_offset) };
         if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Puts memory behind a part: that of `file` at the same offset, or memory of its own. On an error there is none.
+    /// Puts memory behind a part: that of `file` at the same offset, or private memory. On an error there is none.
     ///
-    /// Of a span that is hidden, a plain `fork` by another thread between mapping and hiding gives the child this part of the mapping,
-    /// shared. No call is open to the child that would hand it out, but stray writes of its would reach the parent.
+    /// In a hidden span, a plain `fork` by another thread can come between mapping and hiding. The child then shares
+    /// this part of the mapping. No call in the child can allocate from it, but stray writes of the child would reach
+    /// the parent.
     ///
     /// # Safety
     /// There must be no reference into that part.
@@ -191,7 +193,7 @@ impl Span {
             }
         }
         self.hide_part(part).inspect_err(|_| {
-            // SAFETY: just mapped, and nobody was told.
+            // SAFETY: just mapped, and no one knows about it yet.
             let _ = unsafe { self.unback(part) };
         })
     }
@@ -200,29 +202,29 @@ impl Span {
         if self.hidden.is_some() { self.hide(self.at(offset, len)?, len) } else { Ok(()) }
     }
 
-    /// Takes the memory behind a part away; the addresses stay reserved.
+    /// Removes the memory behind a part; the addresses stay reserved.
     ///
     /// # Safety
     /// There must be no reference into that part.
     pub(crate) unsafe fn unback(&self, part: (usize, usize)) -> io::Result<()> {
         self.replace(part, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1)?;
-        // Without it a child gets addresses that nobody can use: no harm, and no reason to fail.
+        // If this fails, a child gets addresses that no one can use. That is harmless and no reason to fail.
         let _ = self.hide_part(part);
         Ok(())
     }
 
-    /// Gives memory of our own behind a part back to the system: it is zero from then on.
+    /// Returns private memory behind a part to the system: it is zero from then on.
     ///
     /// # Safety
-    /// There must be no reference into that part, which is backed, but not by a file.
+    /// There must be no reference into that part. It must be backed, but not by a file.
     pub(crate) unsafe fn discard(&self, (offset, len): (usize, usize)) -> io::Result<()> {
         let start = self.at(offset, len)?;
-        // SAFETY: advises a part of our own mapping that nobody refers to.
+        // SAFETY: advises a part of our own mapping that nothing refers to.
         let advise = |advice| checked(unsafe { libc::madvise(start.as_ptr().cast(), len, advice) });
         match advise(libc::MADV_DONTNEED) {
-            // What the kernel says of memory that is locked; there is an advice of its own for that since Linux 5.18.
+            // The kernel's error for locked memory, which has its own advice since Linux 5.18.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => advise(MADV_DONTNEED_LOCKED).map_err(|_| {
-                io::Error::other("the kernel gives back no memory that is locked (mlock, mlockall); munlock it first")
+                io::Error::other("the kernel cannot return memory that is locked (mlock, mlockall); munlock it first")
             }),
             done => done,
         }
@@ -249,20 +251,20 @@ impl Drop for Span {
         if self.hidden.as_ref().is_some_and(|mark| !mark.is_here()) {
             return;
         }
-        // SAFETY: unmaps exactly what `reserve` mapped, once; whoever has blocks of it holds the pool, and with it `self`.
+        // SAFETY: unmaps exactly what `reserve` mapped, once. Owners of blocks hold the pool, and with it `self`.
         unsafe { libc::munmap(self.mapped.as_ptr().cast(), self.mapped_len) };
     }
 }
 
-/// A memfd that nobody can make shorter, nor seal further: a seal against growing or writing, from whoever has the descriptor, would
-/// break growing, shrinking and trimming. Where the kernel can, it is not executable.
+/// A memfd that cannot be made shorter or sealed further. A seal against growing or writing, by any holder of the
+/// descriptor, would break growing, shrinking and trimming. If the kernel supports it, the memfd is not executable.
 pub(crate) fn memfd(name: &CStr, flags: libc::c_uint) -> io::Result<File> {
     let flags = flags | libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     let file = create_memfd(name, flags | MFD_NOEXEC_SEAL).or_else(|error| match error.raw_os_error() {
         Some(libc::EINVAL) => create_memfd(name, flags),
         _ => Err(error),
     })?;
-    // SAFETY: fcntl with a descriptor of our own and an integer.
+    // SAFETY: fcntl with our own descriptor and an integer.
     checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL) })?;
     Ok(file)
 }
@@ -273,15 +275,15 @@ fn create_memfd(name: &CStr, flags: libc::c_uint) -> io::Result<File> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel returned it just now and nobody else has it.
+    // SAFETY: the kernel has just returned it, and nothing else uses it.
     Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
-/// Makes a memfd longer. Above the limit of the process for the size of files the kernel would send SIGXFSZ, which ends it: that is
-/// looked at first.
+/// Extends a memfd. First checks the process's file size limit: above it, the kernel would send SIGXFSZ, which ends the
+/// process.
 pub(crate) fn set_len(file: &File, len: u64) -> io::Result<()> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: getrlimit writes to a structure of ours.
+    // SAFETY: getrlimit writes to our own structure.
     checked(unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) })?;
     if limit.rlim_cur != libc::RLIM_INFINITY && len > limit.rlim_cur {
         return Err(io::Error::from_raw_os_error(libc::EFBIG));
@@ -292,7 +294,7 @@ pub(crate) fn set_len(file: &File, len: u64) -> io::Result<()> {
     file.set_len(len)
 }
 
-/// Gives a part of a memfd back to the system: it is zero from then on.
+/// Returns a part of a memfd to the system: it is zero from then on.
 ///
 /// # Safety
 /// There must be no reference to that part in any mapping of this process.
@@ -300,7 +302,7 @@ pub(crate) unsafe fn punch(file: &File, (offset, len): (usize, usize)) -> io::Re
     let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
     let len = libc::off_t::try_from(len).map_err(io::Error::other)?;
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-    // SAFETY: fallocate with a descriptor of our own and integers; nobody refers to what changes.
+    // SAFETY: fallocate with our own descriptor and integers; nothing refers to what changes.
     checked(unsafe { libc::fallocate(file.as_raw_fd(), mode, offset, len) })
 }
 

@@ -1,4 +1,4 @@
-//! Ranges of frames: where they lie in the memory of a span, and sorted lists of them.
+//! Ranges of frames: where they are in the memory of a span, and sorted lists of them.
 
 use isotherm_units::{FrameNo, FrameRange, PAGE_SIZE};
 
@@ -14,13 +14,13 @@ pub(crate) fn part(span: FrameRange, range: FrameRange) -> (usize, usize) {
     (start, offset_in(span, range.end) - start)
 }
 
-/// Adds a range that overlaps none.
+/// Adds a range that overlaps none of the others.
 pub(crate) fn insert(ranges: &mut Vec<FrameRange>, range: FrameRange) {
     let at = ranges.partition_point(|r| r.start < range.start);
     ranges.insert(at, range);
 }
 
-/// Cuts `range` out of the ranges: what was in them of it.
+/// Cuts `range` out of the ranges; returns the parts that were in them.
 pub(crate) fn remove(ranges: &mut Vec<FrameRange>, range: FrameRange) -> Vec<FrameRange> {
     let (mut left, mut gone) = (Vec::new(), Vec::new());
     for &r in ranges.iter() {

@@ -1,4 +1,4 @@
-//! Memory that comes and goes while a pool is in use: grow, shrink, and what is behind free blocks given back.
+//! Changes memory while a pool is in use: grows and shrinks it, and returns the memory behind free blocks.
 
 use crate::backing::Backing;
 use crate::error::Error;
@@ -11,7 +11,7 @@ use isotherm_units::{Bytes, PAGE_SHIFT};
 use std::sync::atomic::Ordering;
 
 impl Pool {
-    /// Puts memory behind `range`, which lies in the span and has none yet, and hands it out from now on.
+    /// Adds the frames of `range`, with memory behind them. The range must lie in the span and have no memory yet.
     pub fn grow(&self, range: FrameRange) -> Result<(), Error> {
         let shared = self.0.here()?;
         let mut ranges = shared.ranges();
@@ -33,11 +33,12 @@ impl Pool {
         Ok(())
     }
 
-    /// Takes the frames of `range` away and gives the memory behind them back to the system, or starts to: until it says
-    /// [`Offline::Done`] none of them is handed out any more, and it is to be called again when those in use have come back.
-    /// [`Pool::keep`] calls it off. The range must not leave a part of 1,024 frames behind, nor of a huge page.
+    /// Removes the frames of `range` and returns the memory behind them to the system, or begins to. Until the result
+    /// is [`Offline::Done`], none of them is allocated any more; call again when those in use have been freed.
+    /// [`Pool::keep`] cancels the removal. The range must not leave a part of 1,024 frames or of a huge page behind.
     ///
-    /// What the system will not take back stays in the pool, to be handed out again; the rest of the range is gone.
+    /// Memory that the system does not take back stays in the pool and can be allocated again; the rest of the range is
+    /// removed.
     pub fn shrink(&self, range: FrameRange) -> Result<Offline, Error> {
         let shared = self.0.here()?;
         let mut ranges = shared.ranges();
@@ -49,7 +50,7 @@ impl Pool {
             for gone in remove(&mut ranges, range) {
                 if let Err(error) = shared.take_memory(gone) {
                     first = first.and(Err(error));
-                    // Its memory is still there. The zone has just let go of these frames, so it takes them again.
+                    // Its memory is still there. The zone has just released these frames, so it can take them again.
                     match shared.frames.zone().add(gone, MigrateType::Movable) {
                         Ok(()) => insert(&mut ranges, gone),
                         Err(error) => first = first.and(Err(error.into())),
@@ -60,7 +61,7 @@ impl Pool {
         first
     }
 
-    /// Calls off what [`Pool::shrink`] began.
+    /// Cancels what [`Pool::shrink`] began.
     pub fn keep(&self, range: FrameRange) -> Result<(), Error> {
         let shared = self.0.here()?;
         let _ranges = shared.ranges();
@@ -68,13 +69,13 @@ impl Pool {
         Ok(shared.frames.zone().keep(range)?)
     }
 
-    /// Gives the memory behind free blocks of at least 2 MiB back to the system; they stay in the pool, zero, and take memory again
-    /// when touched. How much was passed, resident or not. Nothing for huge pages, which are a promise of the kernel (see
-    /// [`Pool::shrink`]), nor for DAX. A system call for each such block.
+    /// Returns the memory behind free blocks of at least 2 MiB to the system. The blocks stay in the pool; they are
+    /// zero and take memory again when touched. Returns how much memory was processed, resident or not. Does nothing
+    /// for huge pages, which are reserved (see [`Pool::shrink`]), and for DAX. Takes a system call for each such block.
     ///
-    /// One block at a time is taken out of the zone for that. An allocation that finds none meanwhile waits until it is back and tries
-    /// once more before it fails; a [`Request`](crate::Request) that does not wait says that it would have had to. Where free blocks are shuffled, they
-    /// are shuffled anew at the end.
+    /// It takes one block at a time out of the zone. An allocation that finds none meanwhile waits until the block is
+    /// back and tries again before it fails. A [`Request`](crate::Request) that does not wait reports that it would
+    /// have to. If free blocks are shuffled, they are shuffled again at the end.
     pub fn trim(&self) -> Result<Bytes, Error> {
         let shared = self.0.here()?;
         shared.frames.sets().drain_all();
@@ -84,7 +85,7 @@ impl Pool {
         shared.trimmed.store(true, Ordering::Relaxed);
         let ranges = shared.ranges();
         let passed = shared.trim_all(&ranges);
-        // They came back in the order of their addresses.
+        // The blocks came back in the order of their addresses.
         let zone = shared.frames.zone();
         if zone.shuffling().is_on() {
             zone.shuffle();
@@ -94,7 +95,7 @@ impl Pool {
 }
 
 impl Shared {
-    /// What leaves lies in the span as a whole: a range that does not is a mistake rather than one to be cut.
+    /// What is removed must lie within the span. A range that does not is a mistake, and is not clipped.
     fn check_within(&self, range: FrameRange) -> Result<(), Error> {
         let span = self.span;
         let is_within = range.start >= span.start && range.end <= span.end;
@@ -110,15 +111,15 @@ impl Shared {
         }
     }
 
-    /// Takes away what is behind frames that nobody has and nobody gets. On an error the memory is still there, zero or not.
+    /// Removes the memory behind frames that no one owns or can get. On an error the memory is still there, zero or not.
     fn take_memory(&self, range: FrameRange) -> Result<(), Error> {
         let Some(memory) = &self.memory else { return Ok(()) };
         let part = part(self.span, range);
-        let doing = || format!("give {} back", Bytes(part.1 as u64));
+        let doing = || format!("return {} to the system", Bytes(part.1 as u64));
         #[expect(unsafe_code, reason = "takes memory away")]
-        // SAFETY: the zone has just let go of these frames or never got them, so no block of them exists.
+        // SAFETY: the zone has just released these frames or never got them, so no block of them exists.
         unsafe {
-            // The mapping last: whichever fails, it is there.
+            // Unmap last: whichever step fails, the mapping is still there.
             if let Some(file) = &self.source.file
                 && self.source.backing != Backing::Dax
             {
@@ -128,7 +129,7 @@ impl Shared {
         }
     }
 
-    /// Gives back what is behind the large free blocks of these ranges: how much.
+    /// Returns the memory behind the large free blocks of these ranges; the result is how much.
     fn trim_all(&self, ranges: &[FrameRange]) -> Result<Bytes, Error> {
         let mut passed = 0;
         for range in ranges {
@@ -143,7 +144,8 @@ impl Shared {
         Ok(Bytes::of_pages(passed))
     }
 
-    /// Gives back what is behind the block that starts at `frame`, if it is large and free: how many frames to go on by, and whether.
+    /// Returns the memory behind the block that starts at `frame`, if the block is large and free. The result is how
+    /// many frames to advance, and whether the memory was returned.
     fn trim_at(&self, frame: FrameNo) -> Result<(u64, bool), Error> {
         let zone = self.frames.zone();
         let page_block = 1 << PAGE_BLOCK_ORDER;
@@ -154,12 +156,12 @@ impl Shared {
         let frames = u64::from(order.frames());
         let part = part(self.span, FrameRange::new(frame, frame.plus(frames)));
         let _passing = self.passing();
-        // Taken meanwhile: then it is not free.
+        // It was allocated meanwhile, so it is not free.
         if zone.alloc_at(frame, order, MigrateType::Movable).is_err() {
             return Ok((page_block, false));
         }
         #[expect(unsafe_code, reason = "clears memory")]
-        // SAFETY: the block is ours for the moment, so nobody refers to it.
+        // SAFETY: the block is ours for now, so nothing else refers to it.
         let discarded = unsafe {
             match (self.source.backing, &self.memory, &self.source.file) {
                 (Backing::Anonymous, Some(memory), _) => memory.discard(part).map(|()| true),
@@ -168,7 +170,8 @@ impl Shared {
             }
         };
         zone.free(frame, order)?;
-        let trimmed = discarded.map_err(|e| Error::system(format!("give {} back", Bytes(part.1 as u64)), e))?;
+        let trimmed =
+            discarded.map_err(|e| Error::system(format!("return {} to the system", Bytes(part.1 as u64)), e))?;
         Ok((frames, trimmed))
     }
 }

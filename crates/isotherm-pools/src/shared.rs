@@ -1,11 +1,11 @@
-//! What all handles of a pool share: its frames, its memory, and what keeps those who change them apart.
+//! What all handles of a pool share: its frames, its memory, and the locks between those who change them.
 //!
-//! Calls are checked here for a fork. What grows, shrinks and trims is in `resize`.
+//! Every call checks for a fork here. Growing, shrinking and trimming are in `resize`.
 
 use crate::backing::Backing;
 use crate::error::Error;
 use crate::frames::Frames;
-use crate::memory::{self, ForkMark, Span};
+use crate::memory::{self, ForkDetector, Span};
 use crate::ranges::offset_in;
 use crate::source::Source;
 use isotherm_frames::{AllocError, FrameNo, FrameRange, MigrateType, Order, Request, Sets, Tier, ZoneConfig};
@@ -20,16 +20,16 @@ pub(crate) struct Shared {
     /// `None`: frame numbers only.
     pub(crate) memory: Option<Span>,
     pub(crate) source: Source,
-    /// All frames that may ever be.
+    /// All frames that can ever belong to the pool.
     pub(crate) span: FrameRange,
-    /// Ranges that have frames, sorted. Held while some come and go.
+    /// Ranges that have frames, sorted. Locked while ranges are added or removed.
     pub(crate) ranges: Mutex<Vec<FrameRange>>,
-    /// Held by `trim` while it has a block that it is about to give back again, and by allocations that try once more. The locks are
-    /// taken in the order `ranges`, `passing`, those of sets and zone.
+    /// Held by `trim` while it has taken a block out of the zone, and by allocations that try again. The locks are
+    /// taken in the order `ranges`, `passing`, then those of the per-CPU lists and the zone.
     pub(crate) passing: Mutex<()>,
-    /// Whether there was a `trim` at all: without, an allocation that fails has nothing to wait for.
+    /// Whether there was a `trim` at all. Without one, a failed allocation has nothing to wait for.
     pub(crate) trimmed: AtomicBool,
-    pub(crate) mark: ForkMark,
+    pub(crate) mark: ForkDetector,
 }
 
 fn to_usize(bytes: Bytes) -> Result<usize, Error> {
@@ -37,7 +37,7 @@ fn to_usize(bytes: Bytes) -> Result<usize, Error> {
 }
 
 impl Shared {
-    /// Memory for the span of `config`, of which the first `bytes` are there, and sets for so many CPUs.
+    /// Creates the memory for the span of `config`, of which the first `bytes` are present, and lists for `cpus` CPUs.
     pub(crate) fn new(
         source: Source,
         config: &ZoneConfig,
@@ -47,9 +47,10 @@ impl Shared {
     ) -> Result<Shared, Error> {
         let (first, span) = (config.span.start, Bytes::of_pages(config.span.len()));
         let there = FrameRange::new(first, first.plus(bytes.pages()));
-        // The memory first: what cannot be had is known before books are made for it.
+        // The memory first, so that a failure is known before metadata is created for it.
         let memory = reserve(&source, first, span)?;
-        let mark = ForkMark::new().map_err(|e| Error::system("mark a page to be wiped in children (Linux 4.14)", e))?;
+        let mark =
+            ForkDetector::new().map_err(|e| Error::system("mark a page to be wiped in children (Linux 4.14)", e))?;
         if let Some(memory) = &memory {
             back(memory, &source, (0, to_usize(bytes)?))?;
         }
@@ -65,7 +66,8 @@ impl Shared {
         })
     }
 
-    /// Every call begins with this: a child must not touch books that are the parent's, or were being written when it was forked.
+    /// Every call begins with this. A child must not touch metadata that belongs to its parent, or that was being
+    /// written at the fork.
     #[inline]
     pub(crate) fn here(&self) -> Result<&Shared, Error> {
         if self.mark.is_here() { Ok(self) } else { Err(Error::Forked) }
@@ -78,7 +80,7 @@ impl Shared {
     }
 
     pub(crate) fn ranges(&self) -> MutexGuard<'_, Vec<FrameRange>> {
-        // What a panic leaves behind is a list of ranges all the same.
+        // A panic leaves a valid list of ranges.
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -99,14 +101,15 @@ impl Shared {
         failed.or_else(|error| self.once_more(error, |frames| frames.sets().alloc_at(frame, order, migrate)))
     }
 
-    /// For an allocation that failed: `trim` may have had the block that it needed, so once more while that has none.
+    /// For an allocation that failed: `trim` may have taken the block that it needed, so it tries again while `trim`
+    /// holds none.
     #[cold]
     pub(crate) fn once_more<T>(
         &self,
         error: AllocError,
         alloc: impl FnOnce(&Frames) -> Result<T, AllocError>,
     ) -> Result<T, AllocError> {
-        // Stored before `trim` takes its first block, by the zone's lock, which was taken here since.
+        // Stored before `trim` takes its first block. The zone lock, which this thread has taken since, orders the two.
         if !self.trimmed.load(Ordering::Relaxed) {
             return Err(error);
         }
@@ -114,7 +117,7 @@ impl Shared {
         alloc(&self.frames)
     }
 
-    /// The same for one that does not wait.
+    /// As `once_more`, for a request that does not wait.
     #[cold]
     pub(crate) fn try_again(&self, error: AllocError, request: Request) -> Result<FrameNo, AllocError> {
         if !self.trimmed.load(Ordering::Relaxed) {
@@ -127,7 +130,7 @@ impl Shared {
         }
     }
 
-    /// Takes back a block that only its owner could give.
+    /// Frees a block that only its owner can free.
     #[inline]
     pub(crate) fn give_back_owned(&self, frame: FrameNo, order: Order) -> Result<(), Error> {
         Ok(self.here()?.frames.sets().free_unique(frame, order)?)
@@ -143,27 +146,27 @@ impl Shared {
         Ok(())
     }
 
-    /// The address of a frame within the span; `None` beyond it, and for a pool without memory.
+    /// The address of a frame within the span; `None` outside it, and for a pool without memory.
     pub(crate) fn address_of(&self, frame: FrameNo) -> Option<NonNull<u8>> {
         let memory = self.memory.as_ref().filter(|_| self.span.contains(frame))?;
         Some(memory.address(offset_in(self.span, frame)))
     }
 
-    /// The address of a frame that was handed out by a pool with memory.
+    /// The address of an allocated frame of a pool with memory.
     #[inline]
     pub(crate) fn memory_of(&self, frame: FrameNo) -> NonNull<u8> {
-        self.address_of(frame).expect("a frame that was handed out lies in the span of a pool with memory")
+        self.address_of(frame).expect("an allocated frame lies in the span of a pool with memory")
     }
 }
 
-/// For the thread that keeps house.
+/// For the drain thread.
 impl AsRef<Sets<'static>> for Shared {
     fn as_ref(&self) -> &Sets<'static> {
         self.frames.sets()
     }
 }
 
-/// Addresses for a span, with the alignment that its blocks have in frame numbers. `None`: frame numbers only.
+/// Reserves addresses for a span, aligned like its frame numbers. `None` if the pool has only frame numbers.
 fn reserve(source: &Source, first: FrameNo, span: Bytes) -> Result<Option<Span>, Error> {
     if source.backing == Backing::Numbers {
         return Ok(None);
@@ -182,14 +185,14 @@ pub(crate) fn back(memory: &Span, source: &Source, part: (usize, usize)) -> Resu
         && let Some(file) = &source.file
     {
         let end = (offset + len) as u64;
-        let is = file.metadata().map_err(|e| Error::system("look at a memfd", e))?.len();
+        let is = file.metadata().map_err(|e| Error::system("read the size of a memfd", e))?.len();
         if end > is {
             memory::set_len(file, end).map_err(|e| Error::system(format!("make a memfd {} long", Bytes(end)), e))?;
         }
     }
     #[expect(unsafe_code, reason = "replaces what was there")]
-    // SAFETY: this part of the reservation has no memory, or no frame in it was ever handed out: callers hold `ranges` and found
-    // it in none, or are making the pool.
+    // SAFETY: this part of the reservation has no memory, or no frame in it was ever allocated: callers hold `ranges`
+    // and found it in none of them, or are building the pool.
     let backed = unsafe { memory.back(part, source.file.as_ref()) };
     backed.map_err(|e| source.explain(Bytes(len as u64), e))
 }

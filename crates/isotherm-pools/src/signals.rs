@@ -1,11 +1,12 @@
-//! Signals: a thread of the library takes none that are meant for the program.
+//! Signals: a thread of the library takes none of the program's signals.
 //!
-//! A thread begins with the mask of the one that makes it, and the kernel gives a signal of the process to any thread that does not
-//! block it. In a program with one thread a handler expects to run on that one: to interrupt its `poll`, or not to run while a pool's
-//! own thread has a set. So all signals are blocked while `housekeeping` makes its thread, which keeps that mask. Faults too: none
-//! of that thread's is the program's to handle, and one that is blocked ends the process as if there were no handler.
+//! A thread inherits the mask of the one that creates it, and the kernel delivers a process's signal to any thread that
+//! does not block it. In a program with one thread, a handler expects to run on that thread: to interrupt its `poll`,
+//! or not to run while the pool's own thread holds per-CPU lists. So all signals are blocked while `housekeeping`
+//! creates its thread, which keeps that mask. This includes faults. The program cannot handle faults of that thread,
+//! and a blocked fault ends the process as if there were no handler.
 //!
-//! Beside `memory`, the other file with system calls.
+//! Besides `memory`, this is the only file with system calls.
 
 #![expect(unsafe_code, reason = "a mask of signals is set here")]
 
@@ -14,33 +15,33 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ptr;
 
-/// All signals are blocked in this thread until it is dropped. What arrives meanwhile is delivered then.
+/// Blocks all signals in this thread until it is dropped. Signals that arrive meanwhile are delivered then.
 #[derive(Debug)]
 pub(crate) struct AllBlocked {
     before: libc::sigset_t,
-    /// A mask is a thread's own, so this stays in the thread.
+    /// A signal mask belongs to a thread, so this must stay in the thread.
     _not_send: PhantomData<*const ()>,
 }
 
 impl AllBlocked {
     pub(crate) fn new() -> io::Result<AllBlocked> {
-        // The C library fills in no more of a set than the kernel has signals, so the rest is zero from the start.
+        // The C library fills in no more of a set than the kernel has signals, so zero the rest from the start.
         let (mut all, mut before) = (MaybeUninit::zeroed(), MaybeUninit::zeroed());
-        // SAFETY: writes to a set of ours; that fails for a null pointer only.
+        // SAFETY: writes to our own set; fails only for a null pointer.
         unsafe { libc::sigfillset(all.as_mut_ptr()) };
-        // SAFETY: reads the set that was just filled, and writes the mask so far to one of ours.
+        // SAFETY: reads the set that was just filled, and writes the old mask to our own.
         let errno = unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
         if errno != 0 {
             return Err(io::Error::from_raw_os_error(errno));
         }
-        // SAFETY: integers, all of them set: zero at first, then by the call, which had no error.
+        // SAFETY: integers, all of them initialised: to zero at first, then by the call, which succeeded.
         Ok(AllBlocked { before: unsafe { before.assume_init() }, _not_send: PhantomData })
     }
 }
 
 impl Drop for AllBlocked {
     fn drop(&mut self) {
-        // SAFETY: reads a set of ours, in the thread whose mask it was. It fails for a first argument other than the three only.
+        // SAFETY: reads our own set, in the thread whose mask it was. It fails only for an invalid first argument.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, ptr::null_mut()) };
     }
 }

@@ -1,4 +1,4 @@
-//! How each backing is had: the file to map, in what units, and why it cannot be.
+//! Opens each backing: the file to map, in what units, and why it is not available.
 
 use crate::backing::{Backing, HugeSize};
 use crate::error::Error;
@@ -10,19 +10,19 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-/// What the descriptors of pools are called in `/proc/PID/fd`.
+/// The name of the descriptors of pools in `/proc/PID/fd`.
 const NAME: &CStr = c"isotherm-pool";
-/// Blocks of the largest order are aligned to their size in addresses too.
+/// The addresses of blocks of the largest order are aligned to their size too.
 const LARGEST_BLOCK: u64 = 4 << 20;
 
-/// A backing that has been had: what to map, and in what units.
+/// An open backing: what to map, and in what units.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) backing: Backing,
     pub(crate) file: Option<File>,
     /// Parts begin and end at multiples of this.
     pub(crate) unit: Bytes,
-    /// Why it is not what was asked for, if it is not.
+    /// Why it is not the backing that was requested, if it is not.
     pub(crate) instead_of: Option<Error>,
 }
 
@@ -41,7 +41,7 @@ impl Source {
     }
 
     pub(crate) fn huge(size: HugeSize) -> Result<Source, Error> {
-        // The kernel itself is asked, not sysfs, which need not be there.
+        // Ask the kernel itself and not sysfs, which may be missing.
         let file = memory::memfd(NAME, size.flags()).map_err(|source| match source.raw_os_error() {
             Some(libc::ENODEV | libc::ENOSYS | libc::EINVAL) => Error::NoHugeSize { size, source },
             _ => Error::system(format!("create a memfd of huge pages of {size}"), source),
@@ -49,7 +49,7 @@ impl Source {
         Ok(Source { backing: Backing::Huge(size), file: Some(file), unit: size.bytes(), instead_of: None })
     }
 
-    /// The device and its length.
+    /// Opens the device; also returns its length.
     pub(crate) fn dax(path: &Path) -> Result<(Source, Bytes), Error> {
         let doing = || format!("open {}", path.display());
         let found = fs::metadata(path).map_err(|e| Error::system(doing(), e))?;
@@ -61,12 +61,12 @@ impl Source {
         Ok((Source { backing: Backing::Dax, file: Some(file), unit, instead_of: None }, bytes))
     }
 
-    /// What the start of the pool is aligned to.
+    /// The alignment of the start of the pool.
     pub(crate) fn align(&self) -> Bytes {
         Bytes(self.unit.0.max(LARGEST_BLOCK))
     }
 
-    /// What an error of mapping `bytes` means.
+    /// The meaning of an error when mapping `bytes`.
     pub(crate) fn explain(&self, bytes: Bytes, error: io::Error) -> Error {
         match self.backing {
             Backing::Huge(size) if error.raw_os_error() == Some(libc::ENOMEM) => {
@@ -96,7 +96,7 @@ fn dax_device(sys: &Path, device: u64, path: &Path) -> Result<(Bytes, Bytes), Er
         return Err(no("another kind of device"));
     }
     let bytes = number(&directory.join("size")).ok_or_else(|| no("its size cannot be read"))?;
-    // Kernels that do not tell use the size of a huge page.
+    // Kernels that do not report it use the size of a huge page.
     let align = number(&directory.join("align")).unwrap_or(HugeSize::Mib2.bytes().0);
     if bytes == 0 {
         return Err(no("it has no memory"));
@@ -153,7 +153,7 @@ mod tests {
         fs::write(pool.join("free_hugepages"), "5\n").unwrap();
         fs::write(pool.join("resv_hugepages"), "3\n").unwrap();
         let error = no_huge_pages(sys.path(), HugeSize::Mib2, Bytes::of_mib(64)).to_string();
-        assert!(error.contains("32 huge pages of 2 MiB: 5 are free and 3 of those promised"), "{error}");
+        assert!(error.contains("32 huge pages of 2 MiB: 5 are free and 3 of those are reserved"), "{error}");
         assert!(error.contains("hugepages-2048kB/nr_hugepages"), "{error}");
         let nowhere = no_huge_pages(Path::new("/nowhere"), HugeSize::Mib2, Bytes::of_mib(64)).to_string();
         assert!(nowhere.contains("how many are free cannot be read"), "{nowhere}");

@@ -48,7 +48,7 @@ fn wait_for(what: &str, is_so: impl Fn() -> bool) {
 }
 
 fn often() -> Housekeeping {
-    Housekeeping { interval: Interval::from_ns(2_000_000).unwrap(), pace: Pace { idle_after: 3, most_deferrals: 8 } }
+    Housekeeping { interval: Interval::from_ns(2_000_000).unwrap(), pace: Pace { idle_after: 3, max_deferrals: 8 } }
 }
 
 fn builder(tier: Tier) -> PoolBuilder {

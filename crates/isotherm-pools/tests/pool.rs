@@ -166,7 +166,7 @@ fn a_dax_device() {
 fn what_is_no_device_is_refused() {
     // SAFETY: none of them is opened.
     let refused = |path: &str| unsafe { PoolBuilder::dax(path) }.build().unwrap_err().to_string();
-    assert!(refused("/dev/null").contains("/dev/null: no DAX device: another kind of device"));
+    assert!(refused("/dev/null").contains("/dev/null: not a DAX device: another kind of device"));
     assert!(refused("/proc/self/exe").contains("not a character device"));
     assert!(refused("/nowhere/dax").contains("open /nowhere/dax"));
 }
@@ -175,14 +175,14 @@ fn what_is_no_device_is_refused() {
 fn sizes_that_cannot_be_are_refused() {
     for (wanted, says) in [
         (PoolBuilder::anonymous(Bytes(0)), "neither may be 0"),
-        (PoolBuilder::anonymous(Bytes(4095)), "the size of the pool: 4095 bytes is no multiple of 4.0 KiB"),
+        (PoolBuilder::anonymous(Bytes(4095)), "the size of the pool: 4095 bytes is not a multiple of 4.0 KiB"),
         (PoolBuilder::anonymous(Bytes::of_mib(2)).span(Bytes::of_mib(1)), "at least as large"),
-        (PoolBuilder::huge(Bytes::of_mib(3), HugeSize::Mib2), "no multiple of 2.0 MiB"),
+        (PoolBuilder::huge(Bytes::of_mib(3), HugeSize::Mib2), "not a multiple of 2.0 MiB"),
         (PoolBuilder::huge(Bytes::of_mib(4), HugeSize::Mib2).first_frame(FrameNo(1)), "its first frame"),
         (PoolBuilder::numbers(Bytes::of_mib(2)).first_frame(FrameNo(u64::MAX >> 12)), "a lower first frame"),
         (PoolBuilder::numbers(Bytes(16 << 40)), "2^31 frames"),
         (PoolBuilder::numbers(Bytes::of_mib(4)).cpus(0), "for no CPU"),
-        (PoolBuilder::numbers(Bytes::of_mib(4)).cpus(u32::MAX), "4294967295 CPUs: 65536 is the most"),
+        (PoolBuilder::numbers(Bytes::of_mib(4)).cpus(u32::MAX), "4294967295 CPUs: the limit is 65536"),
         (PoolBuilder::anonymous(Bytes(u64::MAX - 4095)), "reserve 16.0 EiB of addresses"),
         (
             PoolBuilder::numbers(Bytes::of_mib(4)).watermarks(Watermarks { min: 9, low: 8, high: 10 }),
@@ -216,9 +216,9 @@ fn an_empty_pool_says_what_is_left() {
     let pool = PoolBuilder::anonymous(Bytes(3 << 12)).build().unwrap();
     let _pair = pool.alloc(order(1), MOVABLE).unwrap();
     let error = pool.alloc(order(1), MOVABLE).unwrap_err().to_string();
-    assert!(error.contains("order 1: none is free; of each order there are [1, 0, 0,"), "{error}");
+    assert!(error.contains("order 1: no free block; free blocks by order: [1, 0, 0,"), "{error}");
     let error = pool.alloc_bulk(order(2), MOVABLE, 4).unwrap_err().to_string();
-    assert!(error.contains("order 2: none is free"), "{error}");
+    assert!(error.contains("order 2: no free block"), "{error}");
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn numbers_are_given_back_once() {
     free(frame, order(3)).unwrap();
     let error = free(frame, order(3)).unwrap_err().to_string();
     assert!(error.contains("it is free already") || error.contains("no first frame"), "{error}");
-    assert!(free(FrameNo(1 << 30), order(0)).unwrap_err().to_string().contains("no frame of this zone"));
+    assert!(free(FrameNo(1 << 30), order(0)).unwrap_err().to_string().contains("not a frame of this zone"));
     let mut many = [FrameNo(0); 10];
     assert_eq!(pool.alloc_frames(order(0), MOVABLE, &mut many).unwrap(), 10);
     many[3] = many[4];
@@ -383,7 +383,7 @@ fn a_pool_grows_within_its_span_and_shrinks() {
     for wanted in [PoolBuilder::anonymous(Bytes::of_mib(4)), PoolBuilder::memfd(Bytes::of_mib(4))] {
         let pool = wanted.span(Bytes::of_mib(16)).build().unwrap();
         let second = frames(1024, 1024);
-        assert!(pool.grow(frames(1000, 100)).unwrap_err().to_string().contains("F0x3e8 is there already"));
+        assert!(pool.grow(frames(1000, 100)).unwrap_err().to_string().contains("F0x3e8 is present already"));
         assert!(pool.grow(frames(4000, 100)).unwrap_err().to_string().contains("outside the span"));
         assert!(pool.grow(frames(2000, 0)).is_err());
         for beyond in [FrameRange::new(FrameNo(0), FrameNo(u64::MAX)), frames(0, 4097)] {

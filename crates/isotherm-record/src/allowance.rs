@@ -1,12 +1,14 @@
-//! How much memory what is read of a file may take: recordings come from anyone, and run-length encoding, dictionaries and zlib let
-//! a few KiB stand for any amount.
+//! How much memory the contents of a file may take. Recordings come from anyone, and run-length encoding, dictionaries
+//! and zlib let a few KiB stand for any amount.
 //!
-//! Used by `reader` and [`crate::damo`]. Each charges what it is about to build, so that nothing large is there when the answer is no.
+//! Used by `reader` and [`crate::damo`]. Each charges what it is about to build, so that nothing large was built when
+//! the charge fails.
 //!
-//! The limit grows with the file, since what is honest does: an honest recording takes 5 to 20 times its files, as long as it
-//! has few mappings. Those stand in the files once and in memory with each snapshot, so a process with 2,000 mappings that
-//! hardly changes for hours comes to 200 times. Hence the factor; and hence the least, as a small file has few bytes to multiply: 100
-//! KiB may take 49 MiB, which with what reports add stays below 64 MiB.
+//! The limit grows with the file, because honest contents do. An honest recording takes 5 to 20 times the size of its
+//! files, as long as it has few mappings. Mappings are stored in the files once, but in memory with each snapshot. So a
+//! process with 2,000 mappings that hardly changes for hours takes 200 times. Hence the factor. The minimum exists
+//! because a small file has few bytes to multiply: 100 KiB may take 49 MiB, which stays below 64 MiB together with what
+//! reports add.
 
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -16,7 +18,7 @@ const LEAST: u64 = 24 << 20;
 /// Bytes of memory for each byte of file.
 const FACTOR: u64 = 256;
 
-/// Memory that may be taken, and what was.
+/// Memory that may be taken, and what is left of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Allowance {
     path: PathBuf,
@@ -42,7 +44,7 @@ impl Allowance {
         }
     }
 
-    /// Nothing of what was charged is there any more.
+    /// Resets the allowance: nothing of what was charged is in memory any more.
     pub(crate) fn release(&mut self) {
         self.left = self.limit;
     }

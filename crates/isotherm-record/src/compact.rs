@@ -1,9 +1,9 @@
 //! Joins the segments of a recording into one.
 //!
-//! Used by `writer` at the end of a recording. The joined segment is put in place beside the old ones and replaces them by
-//! covering what they cover; only then are they removed. So there is no point at which a crash loses a snapshot or shows it
-//! twice, at the price of holding everything on the disk twice for a moment. Where there is no room for that the segments
-//! simply stay.
+//! Used by `writer` at the end of a recording. The joined segment is written next to the old ones. It replaces them by
+//! covering what they cover, and only then are they removed. So a crash at any point neither loses a snapshot nor shows
+//! it twice. The price is that everything is on disk twice for a moment. If there is no space for that, the segments
+//! stay.
 
 use crate::cursor::open_batches;
 use crate::publish::{Plan, TableWriter, into_io};
@@ -32,7 +32,7 @@ fn copy(dir: &Path, table: Table, segment: u64, writer: &mut TableWriter) -> io:
     Ok(())
 }
 
-/// Removes segments, of each first the file that makes it count.
+/// Removes segments. The file that makes a segment count goes first.
 fn remove(dir: &Path, storage: &dyn Storage, segments: &[u64]) -> io::Result<()> {
     for table in Table::ALL.into_iter().rev() {
         for segment in segments {

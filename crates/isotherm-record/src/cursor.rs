@@ -1,7 +1,8 @@
-//! From rows to values: one table of one segment, read forward, a snapshot at a time.
+//! From rows to values: reads one table of one segment forward, a snapshot at a time.
 //!
-//! Used by `reader`, which joins five of these. Only a batch of rows is in memory, however large the file. Columns are found by
-//! name and checked by type once a batch, then read by position in the order in which `encode` pushes them.
+//! Used by `reader`, which joins five of these. Only a batch of rows is in memory, however large the file is. Columns
+//! are found by name and checked by type once a batch. Then they are read by position, in the order in which `encode`
+//! pushes them.
 
 use crate::allowance::Allowance;
 use crate::encode::{IDLE, TEMPERATURE};
@@ -26,7 +27,8 @@ use std::vec;
 /// More rows than this in one snapshot are damage: run-length encoding lets a small file claim any number of them.
 const MAX_ROWS_OF_SNAPSHOT: usize = 1 << 24;
 
-/// A row is in a batch, among the rows of a snapshot, and among those of a target; vectors that grow have up to twice the room.
+/// A row is in a batch, among the rows of a snapshot, and among those of a target. Growing vectors have up to twice the
+/// space.
 const GROWN: u64 = 4;
 /// A counter for each of 256 steps, and what the allocator adds.
 pub(crate) const HISTOGRAM: u64 = 256 * 8 + 32;
@@ -38,7 +40,7 @@ pub(crate) trait Row: Sized {
     const TABLE: Table;
     /// Rows that are decoded at a time.
     const BATCH_ROWS: usize = 8192;
-    /// Memory that a row takes at the most, on its way and in the snapshot, without its texts.
+    /// The most memory that a row takes, both while decoded and in the snapshot, without its texts.
     const BYTES: u64;
     fn decode(cells: &mut Cells<'_>) -> Decoded<Self>;
 }
@@ -57,7 +59,7 @@ impl<R: Row> Cursor<R> {
         Ok(Cursor { path, batches, ready: Vec::new().into_iter().peekable() })
     }
 
-    /// The rows of `snapshot`, which come next or are not there.
+    /// The rows of `snapshot`. They come next or do not exist.
     pub(crate) fn take(&mut self, snapshot: u64, allowance: &mut Allowance) -> Result<Vec<R>> {
         let mut rows = Vec::new();
         while let Some(index) = self.peek(allowance)? {
@@ -90,7 +92,7 @@ impl<R: Row> Cursor<R> {
     }
 }
 
-/// The batches of a file that anyone may have made: only columns that we know, of the types that they should have, and of pages
+/// The batches of an untrusted file: only columns that we know, of the types that they should have, and from pages
 /// whose sizes were checked.
 fn open_rows(path: &Path, table: Table, rows: usize) -> Result<ParquetRecordBatchReader> {
     let (file, metadata) = open_parquet(path)?;
@@ -105,7 +107,7 @@ fn open_rows(path: &Path, table: Table, rows: usize) -> Result<ParquetRecordBatc
         let used = table.columns().iter().filter(|(_, kind)| *kind != Kind::Derived).map(|(name, _)| *name);
         let mask = ProjectionMask::columns(metadata.parquet_schema(), used);
         pages::check(&file, metadata.metadata(), &mask)?;
-        // As views, texts of a dictionary stand in memory once, however many rows have them.
+        // With views, the texts of a dictionary are in memory once, however many rows have them.
         let options = ArrowReaderOptions::new().with_schema(with_views(metadata.schema()));
         let metadata =
             ArrowReaderMetadata::try_new(Arc::clone(metadata.metadata()), options).map_err(|e| e.to_string())?;
@@ -122,14 +124,14 @@ fn with_views(schema: &Schema) -> SchemaRef {
     Arc::new(Schema::new(schema.fields().iter().map(|field| view(field)).collect::<Vec<_>>()))
 }
 
-/// What the rows of a batch take once they are decoded.
+/// Memory that the rows of a batch take once they are decoded.
 fn cost<R: Row>(batch: &RecordBatch) -> u64 {
     let texts = batch.columns().iter().filter_map(|column| column.as_any().downcast_ref::<StringViewArray>());
     let lengths = texts.flat_map(|texts| texts.lengths().map(u64::from));
     lengths.fold(R::BYTES.saturating_mul(batch.num_rows() as u64), u64::saturating_add)
 }
 
-/// The batches of a file of ours.
+/// The batches of a file that we wrote.
 pub(crate) fn open_batches(path: &Path, rows: usize) -> Result<ParquetRecordBatchReader> {
     let (file, metadata) = open_parquet(path)?;
     guard(path, || {
@@ -154,7 +156,7 @@ enum Column<'a> {
     F32(&'a Float32Array),
     Text(&'a StringViewArray),
     Bool(&'a BooleanArray),
-    /// Not in this recording, which is older than the column.
+    /// The recording is older than this column and does not have it.
     Zero,
     Unused,
 }
@@ -246,7 +248,7 @@ impl<'a> Cells<'a> {
 
     fn interval(&mut self) -> Decoded<Interval> {
         let interval = Interval::from_code(self.small("code")?);
-        self.next()?; // interval_ns says the same in another unit
+        self.next()?; // interval_ns has the same value in another unit
         Ok(interval)
     }
 }
@@ -285,7 +287,7 @@ impl Row for SnapshotRow {
     }
 }
 
-/// A row of `targets`: the heat without what stands in other tables, and how much of that there is.
+/// A row of `targets`: the heat without what is in other tables, and the number of rows there.
 pub(crate) struct TargetRow {
     pub(crate) heat: TargetHeat,
     pub(crate) regions: u64,
@@ -380,7 +382,7 @@ impl Row for MappingRow {
     fn decode(cells: &mut Cells<'_>) -> Decoded<MappingRow> {
         let id = cells.id()?;
         let (range, name) = (cells.range()?, cells.text()?.to_owned());
-        // Files of others may hold any text here, and nothing but a list of mappings depends on it.
+        // Files from others may hold any text here, and nothing but a list of mappings depends on it.
         let perms = cells.text()?.parse().unwrap_or(Perms::UNKNOWN);
         let mapping = Mapping { range, name, perms };
         Ok(MappingRow { id, mapping })

@@ -1,7 +1,8 @@
 //! From snapshots to rows: the columns of a segment as it fills up.
 //!
-//! Fed by `writer`, which hands the batches to Parquet; `cursor` reads the same columns back, in the same order. Rows go
-//! straight into columns, so a waiting segment costs what its numbers cost and no copies of snapshots are kept.
+//! Fed by `writer`, which passes the batches to Parquet. `cursor` reads the same columns back, in the same order. Rows
+//! go straight into columns, so a pending segment takes the memory of its numbers, and no copies of snapshots are
+//! stored.
 
 use crate::schema::{Kind, Table};
 use arrow_array::builder::{BooleanBuilder, Float32Builder, Float64Builder, Int64Builder, StringBuilder};
@@ -92,7 +93,7 @@ impl Rows {
     }
 }
 
-/// The rows of snapshots that are not written yet, and the mappings that are known to the recording.
+/// The rows of snapshots that are not written yet, and the mappings that the recording has.
 #[derive(Debug)]
 pub(crate) struct Pending {
     snapshots: Rows,
@@ -100,7 +101,7 @@ pub(crate) struct Pending {
     regions: Rows,
     mappings: Rows,
     heat: Rows,
-    /// Mappings of the targets of the last snapshot, and under which snapshot they stand.
+    /// Mappings of the targets of the last snapshot, and the snapshot under which they are stored.
     known: HashMap<TargetId, (u64, Arc<[Mapping]>)>,
 }
 
@@ -116,12 +117,12 @@ impl Pending {
         }
     }
 
-    /// Rows that wait, over all tables.
+    /// Pending rows over all tables.
     pub(crate) fn rows(&self) -> usize {
         [&self.snapshots, &self.targets, &self.regions, &self.mappings, &self.heat].map(|rows| rows.len).iter().sum()
     }
 
-    /// Takes the waiting rows of a table.
+    /// Takes the pending rows of a table.
     pub(crate) fn take(&mut self, table: Table) -> Result<RecordBatch, ArrowError> {
         match table {
             Table::Snapshots => self.snapshots.finish(),
@@ -152,7 +153,8 @@ impl Pending {
             Int(cost.samples_lost),
             Int(cost.events),
         ]);
-        // Only targets of this snapshot are carried over: one that was away is written anew, and memory stays bounded.
+        // Only targets of this snapshot are carried over. A target that was absent is written again, and memory stays
+        // bounded.
         let mut before = std::mem::take(&mut self.known);
         for target in &snapshot.targets {
             let known = before.remove(&target.id).filter(|(_, mappings)| *mappings == target.mappings);
@@ -229,7 +231,7 @@ impl Pending {
     }
 
     fn push_histogram(&mut self, index: u64, id: TargetId, kind: &str, histogram: &Histogram) {
-        // Not by `Histogram::iter`, which leaves absent pages out.
+        // Not by `Histogram::iter`, which skips absent pages.
         for interval in (0..=u8::MAX).map(Interval::from_code) {
             let pages = histogram.at(interval);
             if pages > 0 {

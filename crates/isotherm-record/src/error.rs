@@ -1,7 +1,8 @@
 //! Everything that can go wrong with a recording, worded for the person who has to act on it.
 //!
-//! Used by the writer and the reader. A cause is part of the message and not of the error chain, so that a program which
-//! prints the chain does not print it twice; where a caller may want to tell causes apart, the `io::Error` is a field.
+//! Used by the writer and the reader. A cause is part of the message and not of the error chain, so that a program
+//! which prints the chain does not print it twice. Where a caller may want to distinguish causes, the `io::Error` is a
+//! field.
 
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The directory of a new recording could not be made.
+    /// The directory of a new recording could not be created.
     #[error("create recording {}: {error}; {}", path.display(), advice(error))]
     Create {
         /// The recording.
@@ -21,7 +22,7 @@ pub enum Error {
         /// What the system said.
         error: io::Error,
     },
-    /// There is something else under the name of a new recording.
+    /// Something else has the name of a new recording.
     #[error("create recording {}: {what}; choose another name, nothing there was touched", path.display())]
     Occupied {
         /// The name that was asked for.
@@ -35,7 +36,7 @@ pub enum Error {
         /// The recording.
         path: PathBuf,
     },
-    /// The description of the run does not survive being stored.
+    /// The description of the run cannot be stored without loss.
     #[error("create recording {}: the description of the run cannot be stored: {what}", path.display())]
     RunInfo {
         /// The recording.
@@ -60,7 +61,7 @@ pub enum Error {
         /// What the system said.
         error: io::Error,
     },
-    /// A write has failed before, and the writer takes nothing more: a recording has no holes.
+    /// An earlier write failed, so the writer accepts no more snapshots: a recording has no gaps.
     #[error(
         "write recording {}: an earlier write failed, and nothing was added since; {} kept and readable; \
          start a new recording", path.display(), counted(*kept, "snapshot")
@@ -71,7 +72,7 @@ pub enum Error {
         /// Snapshots on disk.
         kept: u64,
     },
-    /// A snapshot names the same process twice, so its rows could not be told apart.
+    /// A snapshot has the same process twice, so its rows could not be distinguished.
     #[error("write recording {}: snapshot {snapshot} has process {pid} twice; it was not added", path.display())]
     DuplicateTarget {
         /// The recording.
@@ -81,7 +82,7 @@ pub enum Error {
         /// The process.
         pid: u32,
     },
-    /// The recording could not be listed or a file of it not be read.
+    /// The recording could not be listed, or one of its files could not be read.
     #[error("open recording {}: {error}; check the name and the permissions", path.display())]
     Open {
         /// The recording or the file.
@@ -89,12 +90,12 @@ pub enum Error {
         /// What the system said.
         error: io::Error,
     },
-    /// What is there was not written by Isotherm.
+    /// Isotherm did not write what is there.
     #[error("open {}: not an Isotherm recording: {what}; give the directory that `-o` named", path.display())]
     NotARecording {
         /// What was opened.
         path: PathBuf,
-        /// How that shows.
+        /// Why it is not a recording.
         what: String,
     },
     /// The recording is from a later Isotherm.
@@ -118,7 +119,7 @@ pub enum Error {
         /// What is wrong with it.
         what: String,
     },
-    /// It is a recording, and no segment of it is whole.
+    /// It is a recording, but none of its segments is complete.
     #[error("open recording {}: no segment of it can be read: {what}; restore it from a copy", path.display())]
     NothingLeft {
         /// The recording.
@@ -126,7 +127,7 @@ pub enum Error {
         /// What is wrong with the newest segment.
         what: String,
     },
-    /// What the file stands for takes more memory than a file of its size should.
+    /// The contents of the file take more memory than a file of its size should.
     #[error(
         "read {}: it would take more than {limit} of memory, which no recording of this size should; if you know where it is \
          from, set ISOTHERM_MAX_MEMORY to allow more, such as ISOTHERM_MAX_MEMORY=4GiB", path.display()
@@ -134,7 +135,7 @@ pub enum Error {
     TooMuchMemory {
         /// The recording or the file.
         path: PathBuf,
-        /// What it may take.
+        /// The limit.
         limit: isotherm_units::Bytes,
     },
     /// A recording by damo could not be understood.
@@ -147,7 +148,7 @@ pub enum Error {
         /// What to do about it.
         advice: &'static str,
     },
-    /// A file for damo could not be written. Whatever had that name before is as it was.
+    /// A file for damo could not be written. A file that had this name before is unchanged.
     #[error("write {} for damo: {error}; {}", path.display(), advice(error))]
     DamoWrite {
         /// The file.
@@ -161,12 +162,12 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// What was asked for cannot be told in damo's terms.
+    /// The options cannot be expressed in damo's terms.
     #[error("write {} for damo: {what}", path.display())]
     DamoOptions {
         /// The file.
         path: PathBuf,
-        /// What cannot be, and what can.
+        /// What cannot be expressed, and what can.
         what: String,
     },
 }

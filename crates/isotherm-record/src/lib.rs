@@ -1,13 +1,15 @@
-//! Recordings: heat kept on disk as Parquet, so that a crash loses seconds and any data tool can read it.
+//! Recordings: heat stored on disk as Parquet, so that a crash loses only seconds and any data tool can read it.
 //!
-//! Fed with the snapshots of `isotherm-heat` by [`Writer`]; read back by [`Recording`] for replay and reports. A recording is
-//! a directory of segments, each one file per table; [`schema`] says what is in them and how a segment comes to count.
+//! [`Writer`] stores the snapshots of `isotherm-heat`. [`Recording`] reads them back for replay and reports. A
+//! recording is a directory of segments, each with one file per table. [`schema`] describes their contents and when a
+//! segment counts.
 //!
-//! Segments, not one growing file, because Parquet writes its footer last: a file whose writer was killed holds nothing. The
-//! writer therefore keeps at most `flush_interval` in memory, and what it has renamed into place is never touched again until
-//! [`Writer::finish`] has put a whole copy beside it. The crate reads no clock: time comes with the snapshots.
+//! There are segments and not one growing file because Parquet writes its footer last: a file whose writer was killed
+//! holds nothing. So the writer holds at most `flush_interval` in memory. A file that it has renamed into place is not
+//! changed again until [`Writer::finish`] has written a complete copy next to it. The crate reads no clock: time comes
+//! with the snapshots.
 //!
-//! [`damo`] reads and writes recordings in the format of DAMON's own tool, for exchange with those who use that.
+//! [`damo`] reads and writes recordings in the format of DAMON's own tool, for exchange with its users.
 //!
 //! ```
 //! # let dir = tempfile::tempdir().unwrap();
@@ -49,3 +51,8 @@ mod samples;
 pub use error::{Error, Result};
 pub use reader::{Recording, Snapshots};
 pub use writer::{Options, Summary, Writer};
+
+/// The example of the README, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,9 +1,10 @@
 //! Checks the page headers of a Parquet file before its decoder sees them.
 //!
-//! Used by `cursor`. The decoder allocates what a header says a page or a dictionary holds, up to 2 GiB for each, before it looks at
-//! a byte of it. So each header is read here first: a size that Snappy cannot reach from the bytes that are there is damage, as
-//! is a dictionary of more entries than bytes. Encodings by differences (`DELTA_*`) are refused: by prefixes of prefixes they
-//! grow without bound, and neither Isotherm nor the tools that rewrite Parquet use them unless asked to.
+//! Used by `cursor`. The decoder allocates the size that a header states for a page or a dictionary, up to 2 GiB each,
+//! before it reads a byte of it. So each header is read here first. A size that Snappy cannot reach from the bytes in
+//! the file is damage. So is a dictionary with more entries than bytes. Encodings by differences (`DELTA_*`) are
+//! refused: by prefixes of prefixes they grow without bound. Neither Isotherm nor the tools that rewrite Parquet use
+//! them unless asked to.
 
 use parquet::arrow::ProjectionMask;
 use parquet::basic::Compression;
@@ -13,11 +14,11 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom};
 
 /// Snappy makes at most 64 bytes out of 3.
 const SNAPPY_RATIO: u64 = 22;
-/// What a compressed page needs besides, and what an empty one claims.
+/// What a compressed page needs in addition, and what an empty one claims.
 const SLACK: u64 = 64;
 /// `PLAIN`, `PLAIN_DICTIONARY`, `RLE`, `BIT_PACKED`, `RLE_DICTIONARY`.
 const ENCODINGS: [u64; 5] = [0, 2, 3, 4, 8];
-/// Nested values of a header: three deep by the format.
+/// Nesting of values in a header. The format needs three levels.
 const DEEPEST: u32 = 16;
 
 type Checked<T> = Result<T, String>;
@@ -50,7 +51,7 @@ fn check_column(from: &mut Source<'_>, column: &ColumnChunkMetaData) -> Checked<
     Ok(())
 }
 
-/// What a page header says. Where it says something twice the larger counts.
+/// The contents of a page header. If a value is given twice, the larger one counts.
 #[derive(Debug, Default)]
 struct Header {
     uncompressed: u64,
@@ -89,7 +90,7 @@ impl Header {
     fn check(&self, compression: Compression) -> Checked<()> {
         let most = match compression {
             Compression::UNCOMPRESSED => self.compressed,
-            // Any other codec is not built in, and the decoder says so.
+            // Other codecs are not built in, and the decoder reports that.
             _ => self.compressed * SNAPPY_RATIO + SLACK,
         };
         if self.uncompressed > most {
@@ -152,13 +153,13 @@ impl Source<'_> {
         Ok((zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed())
     }
 
-    /// An `i32` that is not negative.
+    /// An `i32` that must not be negative.
     fn size(&mut self) -> Checked<u64> {
         let n = self.integer()?;
         u32::try_from(n).map(u64::from).map_err(|_| format!("a size of {n}"))
     }
 
-    /// Calls `each` with the number and the type of each field of a struct; it has to read the value.
+    /// Calls `each` with the number and the type of each field of a struct. `each` has to read the value.
     fn fields(&mut self, mut each: impl FnMut(&mut Self, i64, u8) -> Checked<()>) -> Checked<()> {
         let mut field = 0_i64;
         loop {

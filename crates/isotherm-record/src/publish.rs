@@ -1,8 +1,8 @@
-//! Puts a segment in place, so that after a crash at any point it counts whole or not at all.
+//! Publishes a segment, so that after a crash at any point it counts as a whole or not at all.
 //!
-//! Used by `writer` for new segments and by `compact` for joined ones; `schema` gives the rule that readers follow. Two
-//! barriers do it: the names of four tables are on the disk before the fifth, `snapshots`, gets its own, and that one is on the
-//! disk before the caller builds on it.
+//! Used by `writer` for new segments and by `compact` for joined ones. `schema` gives the rule that readers follow. Two
+//! barriers ensure it. First, the names of four tables are on disk before the fifth, `snapshots`, gets its name.
+//! Second, that name is on disk before the caller relies on it.
 
 use crate::schema::Table;
 use crate::segment::{Coverage, FileName};
@@ -15,10 +15,10 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// Bounds the memory that joining segments takes; large enough for readers to skip well.
+/// Bounds the memory for joining segments. Large enough for readers to skip well.
 const ROW_GROUP_ROWS: usize = 1 << 17;
 
-/// A segment to be.
+/// A segment to write.
 #[derive(Debug)]
 pub(crate) struct Plan<'a> {
     pub(crate) dir: &'a Path,
@@ -37,8 +37,8 @@ impl TableWriter {
 }
 
 impl Plan<'_> {
-    /// Writes the tables, which `fill` provides one after the other, and makes them count. On an error nothing of the segment
-    /// is left, as far as the file system still obeys.
+    /// Writes the tables, which `fill` provides one after the other, and makes them count. On an error nothing of the
+    /// segment is left, as far as the file system still works.
     pub(crate) fn publish(
         &self,
         storage: &dyn Storage,
@@ -66,7 +66,7 @@ impl Plan<'_> {
         let mut writer =
             TableWriter(ArrowWriter::try_new_with_options(file, table.schema(), options).map_err(into_io)?);
         fill(table, &mut writer)?;
-        // Not `into_inner`: what the system says of a failure there comes as a text.
+        // Not `into_inner`, which returns the system's error as a text.
         writer.0.finish().map_err(into_io)?;
         let file = writer.0.inner_mut();
         file.flush()?;
@@ -84,8 +84,8 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Removes what was written, first the file that could make the segment count. Gives back space on a full disk, and hides
-    /// the error that led here behind no other.
+    /// Removes what was written, first the file that could make the segment count. Frees space on a full disk. Ignores
+    /// errors, so that they do not hide the error that led here.
     fn clear(&self, storage: &dyn Storage) {
         for table in Table::ALL.into_iter().rev() {
             let file = FileName::of(table, self.segment);
@@ -110,7 +110,7 @@ fn properties(metadata: Vec<parquet::file::metadata::KeyValue>) -> WriterPropert
         .build()
 }
 
-/// The error of the system where there is one below, so that a full disk can be told from other trouble.
+/// The system's error where there is one below, so that a caller can distinguish a full disk from other errors.
 pub(crate) fn into_io(error: ParquetError) -> io::Error {
     match error {
         ParquetError::External(inner) => match inner.downcast::<io::Error>() {

@@ -1,8 +1,9 @@
-//! Reads a recording, whatever state its recorder left it in.
+//! Reads a recording, in whatever state its recorder left it.
 //!
-//! Used by replay and reports. [`Recording::open`] reads only the ends of files, decides which segments count by the rule in
-//! [`crate::schema`], and says in notes what it had to leave out; [`Snapshots`] then joins the five tables of one segment
-//! after the other, a snapshot at a time. Files may come from anyone: whatever is in them, the outcome is data or an error.
+//! Used by replay and reports. [`Recording::open`] reads only the footers of files, decides by the rule in
+//! [`crate::schema`] which segments count, and lists in notes what it had to skip. [`Snapshots`] then joins the five
+//! tables of one segment after the other, a snapshot at a time. Files are untrusted: whatever is in them, the result is
+//! data or an error.
 
 use crate::allowance::{Allowance, bytes_of};
 use crate::cursor::{Cursor, HISTOGRAM, HeatKind, HeatRow, MappingRow, RegionRow, Row, SnapshotRow, TargetRow};
@@ -20,17 +21,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::vec;
 
-/// A recording that was opened. It keeps no files open.
+/// An opened recording. It holds no open files.
 #[derive(Debug)]
 pub struct Recording {
     path: PathBuf,
     run: RunInfo,
     /// Segments that count, by the snapshots they cover.
     segments: Vec<Segment>,
-    /// Snapshots that are not there and once were.
+    /// Snapshots that are missing now but existed once.
     missing: Vec<Range<u64>>,
     notes: Vec<String>,
-    /// Of the files that are ours, in bytes.
+    /// Total bytes of the files that are ours.
     size: u64,
     max_memory: Option<u64>,
 }
@@ -53,7 +54,7 @@ impl Recording {
         Ok(Recording { size, ..survey.conclude()? })
     }
 
-    /// Lets what is read take `max_memory`, and not what its size suggests: `None` for that.
+    /// Sets the memory that reading may take. With `None`, the limit follows from the recording's size.
     #[must_use]
     pub fn with_max_memory(self, max_memory: Option<Bytes>) -> Recording {
         Recording { max_memory: max_memory.map(|bytes| bytes.0), ..self }
@@ -64,7 +65,7 @@ impl Recording {
         &self.path
     }
 
-    /// How and where it was made.
+    /// How and where the recording was made.
     pub fn run(&self) -> &RunInfo {
         &self.run
     }
@@ -80,13 +81,14 @@ impl Recording {
         self.len() == 0
     }
 
-    /// What a user should know of the state of the recording, a sentence each. Empty if it was finished and is whole.
+    /// What a user should know about the state of the recording, a sentence each. Empty if it was finished and is
+    /// complete.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// The snapshots in order, read as they are asked for. After an error the rest of that segment is left out and the
-    /// iterator goes on with the next.
+    /// The snapshots in order, read on demand. After an error the rest of that segment is skipped, and the iterator
+    /// continues with the next segment.
     pub fn snapshots(&self) -> Snapshots {
         Snapshots {
             dir: self.path.clone(),
@@ -104,7 +106,8 @@ impl Recording {
     }
 }
 
-/// Numbers of the segments that have a `snapshots` file, ascending, and the size of all files that are ours. An error if none is.
+/// Numbers of the segments that have a `snapshots` file, ascending, and the size of all files that are ours. An error
+/// if no file is ours.
 fn segment_numbers(dir: &Path) -> Result<(Vec<u64>, u64)> {
     let failed = |error| Error::Open { path: dir.to_owned(), error };
     if !fs::metadata(dir).map_err(failed)?.is_dir() {
@@ -115,7 +118,7 @@ fn segment_numbers(dir: &Path) -> Result<(Vec<u64>, u64)> {
         let entry = entry.map_err(failed)?;
         let Some(file) = entry.file_name().to_str().and_then(FileName::parse) else { continue };
         ours = true;
-        // Through links, as the files are opened; what is gone by now is not read either.
+        // Follows links, as opening the files does. Files that are gone by now are not read either.
         size = size.saturating_add(fs::metadata(entry.path()).map_or(0, |m| m.len()));
         if file == FileName::of(Table::Snapshots, file.segment) {
             numbers.push(file.segment);
@@ -135,7 +138,7 @@ struct Survey<'a> {
     run: Option<(String, RunInfo)>,
     segments: Vec<Segment>,
     notes: Vec<String>,
-    /// The first thing that was wrong.
+    /// The first error found.
     damage: Option<Error>,
 }
 
@@ -143,17 +146,17 @@ impl Survey<'_> {
     fn consider(&mut self, number: u64) -> Result<()> {
         match self.check(number) {
             Ok(segment) => self.segments.extend(segment),
-            // Not damage to step over: what this recording says is not for this version to know.
+            // Not damage to skip: this version cannot know what the recording holds.
             Err(newer @ Error::NewerVersion { .. }) => return Err(newer),
             Err(error) => {
-                self.notes.push(format!("segment {number} was left out: {error}"));
+                self.notes.push(format!("segment {number} was skipped: {error}"));
                 self.damage.get_or_insert(error);
             }
         }
         Ok(())
     }
 
-    /// The segment if it counts, `None` if a newer one replaces it.
+    /// The segment if it counts. `None` if a newer one replaces it.
     fn check(&mut self, number: u64) -> Result<Option<Segment>> {
         let snapshots = self.footer(Table::Snapshots, number)?;
         let coverage = snapshots.coverage.clone();
@@ -164,7 +167,7 @@ impl Survey<'_> {
         for table in Table::ALL {
             let footer = self.footer(table, number)?;
             if footer.coverage != coverage || footer.run != snapshots.run {
-                return Err(self.damaged(table, number, "it is from another segment than its neighbours"));
+                return Err(self.damaged(table, number, "it is from a different segment than the other tables"));
             }
         }
         self.check_run(number, &snapshots.run)?;
@@ -177,7 +180,11 @@ impl Survey<'_> {
 
     fn check_coverage(&self, number: u64, snapshots: &Footer) -> Result<()> {
         if snapshots.rows != snapshots.coverage.count() {
-            return Err(self.damaged(Table::Snapshots, number, "it has not as many rows as snapshots"));
+            return Err(self.damaged(
+                Table::Snapshots,
+                number,
+                "its number of rows differs from its number of snapshots",
+            ));
         }
         if self.segments.iter().any(|newer| newer.coverage.overlaps(&snapshots.coverage)) {
             return Err(self.damaged(Table::Snapshots, number, "a newer segment has some of its snapshots, not all"));
@@ -188,7 +195,9 @@ impl Survey<'_> {
     fn check_run(&mut self, number: u64, json: &str) -> Result<()> {
         match &self.run {
             Some((known, _)) if known == json => Ok(()),
-            Some(_) => Err(self.damaged(Table::Snapshots, number, "it is from another run than the newer segments")),
+            Some(_) => {
+                Err(self.damaged(Table::Snapshots, number, "it is from a different run than the newer segments"))
+            }
             None => {
                 let run = run_from_json(json);
                 let run = run.map_err(|e| self.damaged(Table::Snapshots, number, &format!("isotherm.run: {e}")))?;
@@ -234,13 +243,13 @@ impl Survey<'_> {
             self.notes.push(format!(
                 "the recorder did not finish, or has not yet: opened {} with {}; \
                  what came in the seconds after is not there",
-                counted(segments, "whole segment"),
+                counted(segments, "complete segment"),
                 counted(count, "snapshot")
             ));
         }
         for gap in missing {
             self.notes.push(format!(
-                "snapshots {} to {} are missing; mappings written in them are left out until they change",
+                "snapshots {} to {} are missing; mappings stored in them are omitted until they change",
                 gap.start,
                 gap.end - 1
             ));
@@ -254,7 +263,7 @@ pub struct Snapshots {
     segments: vec::IntoIter<Segment>,
     current: Option<Tables>,
     mappings: KnownMappings,
-    /// For all that is read at once: one snapshot, or all of them.
+    /// Covers what is in memory at once: one snapshot, or all of them.
     allowance: Allowance,
     all: bool,
 }
@@ -299,7 +308,7 @@ impl Snapshots {
     }
 }
 
-/// The five tables of a segment, read in step.
+/// The five tables of a segment, read in parallel.
 struct Tables {
     /// Indices that are still to come.
     rest: Range<u64>,
@@ -325,18 +334,18 @@ impl Tables {
     fn next(&mut self, known: &mut KnownMappings, allowance: &mut Allowance) -> Result<Option<Snapshot>> {
         let Some(index) = self.rest.next() else { return self.check_end(allowance).map(|()| None) };
         let Ok([row]) = <[SnapshotRow; 1]>::try_from(self.snapshots.take(index, allowance)?) else {
-            return Err(self.snapshots.damaged(format!("snapshot {index} has not exactly one row")));
+            return Err(self.snapshots.damaged(format!("snapshot {index} does not have exactly one row")));
         };
         let rows = self.targets.take(index, allowance)?;
         if rows.len() as u64 != row.targets {
-            return Err(self.targets.damaged(format!("snapshot {index} has not as many targets as it says")));
+            return Err(self.targets.damaged(format!("snapshot {index} does not have as many targets as it states")));
         }
         let mut parts = self.parts(index, allowance)?;
         known.begin(index);
         let targets = rows.into_iter().map(|row| self.target(row, &mut parts, known)).collect::<Result<_>>()?;
         known.end();
         if !parts.is_empty() {
-            return Err(self.targets.damaged(format!("snapshot {index} has rows of a target that it has not")));
+            return Err(self.targets.damaged(format!("snapshot {index} has rows of a target that is not in it")));
         }
         let SnapshotRow { start_unix_ns, end_unix_ns, cost, .. } = row;
         Ok(Some(Snapshot { start_unix_ns, end_unix_ns, targets, cost }))
@@ -377,7 +386,7 @@ impl Tables {
         Ok(heat)
     }
 
-    /// Nothing may be left when the last snapshot is read.
+    /// No row may be left after the last snapshot.
     fn check_end(&mut self, allowance: &mut Allowance) -> Result<()> {
         ended(&mut self.snapshots, allowance)?;
         ended(&mut self.targets, allowance)?;
@@ -394,7 +403,7 @@ fn ended<R: Row>(cursor: &mut Cursor<R>, allowance: &mut Allowance) -> Result<()
     }
 }
 
-/// What other tables say of a target.
+/// What other tables hold for a target.
 #[derive(Default)]
 struct Parts {
     regions: Vec<Region>,
@@ -406,7 +415,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// Those of a target, made if they are not there yet.
+    /// The parts of a target, created if they are not there yet.
     fn of<'a>(id: TargetId, all: &'a mut HashMap<TargetId, Parts>, allowance: &mut Allowance) -> Result<&'a mut Parts> {
         if !all.contains_key(&id) {
             allowance.charge(bytes_of::<(TargetId, Parts)>(2) + 2 * HISTOGRAM)?;
@@ -414,7 +423,7 @@ impl Parts {
         Ok(all.entry(id).or_default())
     }
 
-    /// Counts a row; false if its step was counted already or the sum of all has no room in 64 bits.
+    /// Counts a row. False if its step was counted already or the total overflows 64 bits.
     fn count(&mut self, row: &HeatRow) -> bool {
         let (histogram, total) = match row.kind {
             HeatKind::Temperature => (&mut self.temperature, &mut self.totals[0]),
@@ -430,14 +439,14 @@ impl Parts {
     }
 }
 
-/// Mappings of the targets of the last snapshot: what `mappings_snapshot` can point to.
+/// Mappings of the targets of the last snapshot, to which `mappings_snapshot` can point.
 struct KnownMappings {
-    /// Of each target the index under which its set stands, and the set.
+    /// For each target, the index under which its mappings are stored, and the mappings.
     before: HashMap<TargetId, (u64, Arc<[Mapping]>)>,
-    /// The same for the snapshot that is being read; only what is in it is carried on.
+    /// The same for the snapshot that is being read. Only its targets are carried on.
     now: HashMap<TargetId, (u64, Arc<[Mapping]>)>,
     index: u64,
-    /// Snapshots whose rows cannot be read: sets that stand there are not known.
+    /// Snapshots whose rows cannot be read. Mappings stored there are not known.
     missing: Vec<Range<u64>>,
 }
 
@@ -455,8 +464,8 @@ impl KnownMappings {
         self.before = std::mem::take(&mut self.now);
     }
 
-    /// The `count` mappings that stand under snapshot `written`, where `found` stand under the current one. `None` if the
-    /// recording contradicts itself; empty if they are lost.
+    /// The `count` mappings stored under snapshot `written`. `found` are those stored under the current one. `None` if
+    /// the recording contradicts itself. Empty if the mappings are lost.
     fn resolve(&mut self, id: TargetId, written: u64, count: u64, found: Vec<Mapping>) -> Option<Arc<[Mapping]>> {
         let set: Option<Arc<[Mapping]>> = if written == self.index {
             Some(found.into())

@@ -1,38 +1,39 @@
 //! The format: which files a recording has, what their columns mean, and when a segment counts.
 //!
-//! Written by [`crate::Writer`], read by [`crate::Recording`] and by any tool that knows Parquet. Rows, not nested lists,
-//! because that is what SQL and data frames group and join without ceremony; 64-bit signed integers, because several readers
-//! turn unsigned ones into decimals.
+//! Written by [`crate::Writer`], read by [`crate::Recording`] and by any tool that knows Parquet. It uses rows, not
+//! nested lists, because SQL and data frames group and join rows directly. It uses 64-bit signed integers because
+//! several readers turn unsigned ones into decimals.
 //!
 //! # Files
 //!
-//! A recording is a directory. Segment `n` is five files, one for each table: `snapshots-000001.parquet` and so on, numbered
-//! from 1 in the order in which they were written. A finished recording has one segment, so five files. Names that start with
-//! a dot and end in `.tmp` are being written, or were when the recorder was stopped; readers ignore them.
+//! A recording is a directory. Segment `n` is five files, one for each table: `snapshots-000001.parquet` and so on,
+//! numbered from 1 in the order in which they were written. A finished recording has one segment, so five files. Names
+//! that start with a dot and end in `.tmp` are being written, or were when the recorder was stopped. Readers ignore
+//! them.
 //!
 //! # Columns
 //!
-//! `Int64` unless a type is given. No column has nulls except `interval_ns`. Values of 2^63 and more (addresses in the
-//! kernel's half, for one) are stored as the negative number of the same 64 bits. Times are nanoseconds, `unix` ones since the
+//! `Int64` unless a type is given. Only `interval_ns` may be null. Values of 2^63 and more (addresses in the kernel's
+//! half, for one) are stored as the negative number of the same 64 bits. Times are nanoseconds, `unix` ones since the
 //! Unix epoch. Pages have 4 KiB. Rows are ordered by `snapshot`, and within one as the monitor listed them.
 //!
-//! The key of a snapshot is `snapshot`, an index that counts from 0 over the whole recording. The key of a target in it is
-//! `snapshot, pid, start_ticks`; a process is `pid, start_ticks`, since a pid alone is used again.
+//! The key of a snapshot is `snapshot`, an index that counts from 0 over the whole recording. The key of a target in it
+//! is `snapshot, pid, start_ticks`. A process is identified by `pid, start_ticks`, since pids are reused.
 //!
 //! **snapshots**: one row each.
 //!
 //! | column | meaning |
 //! |---|---|
 //! | `snapshot` | its index |
-//! | `start_unix_ns`, `end_unix_ns` | when its window began, and ended |
+//! | `start_unix_ns`, `end_unix_ns` | when its window began and ended |
 //! | `targets` | number of its rows in `targets` |
-//! | `cost_elapsed_ns` | time watched since the monitor started, as all costs |
+//! | `cost_elapsed_ns` | time monitored since the monitor started, as all costs |
 //! | `cost_monitor_cpu_ns` | CPU time of the monitor |
 //! | `cost_pages_read` | page-table entries read |
 //! | `cost_pages_cleared` | page-table entries whose accessed bit was cleared |
 //! | `cost_pages_retouched` | cleared pages seen accessed again |
 //! | `cost_slowdown_pct` (`Float64`) | estimated slow-down of the targets, percent of one core |
-//! | `cost_longest_hold_ns` | longest time that a target's memory map was held in one piece |
+//! | `cost_longest_hold_ns` | longest time that a target's memory map was locked in one piece |
 //! | `cost_read_errors` | reads of page tables that failed |
 //! | `cost_samples`, `cost_samples_lost` | accesses that the kernel reported; reports that were lost |
 //! | `cost_events` | how often the sampled event has happened, by its own count |
@@ -44,17 +45,17 @@
 //! | `snapshot`, `pid`, `start_ticks` | key; `start_ticks` is field 22 of `/proc/PID/stat` |
 //! | `comm`, `cgroup` (`Utf8`) | command name; cgroup path, empty if unknown |
 //! | `exited` (`Boolean`) | whether it had ended by then |
-//! | `granularity` (`Utf8`) | `page` or `mapping`: how fine the source sees |
+//! | `granularity` (`Utf8`) | granularity of the source: `page`, `mapping` or `region` |
 //! | `regions` | number of its rows in `regions` |
 //! | `mappings` | number of its mappings |
-//! | `mappings_snapshot` | the `snapshot` under which its mappings stand in `mappings` |
+//! | `mappings_snapshot` | the `snapshot` under which its mappings are stored in `mappings` |
 //! | `counted_elsewhere_pages` | resident pages that another target counts too |
 //! | `maybe_shared_pages` | pages of which it is not known whether another target counts them |
 //! | `unclearable_pages` | pages of which no heat can be known |
-//! | `cleared_by_others_pages` | pages whose accessed bit somebody else has cleared since the snapshot before, once they are many |
+//! | `cleared_by_others_pages` | pages whose accessed bit somebody else has cleared since the previous snapshot, once they are many |
 //! | `runs_guest` | 1: it runs a KVM guest, whose accesses are not seen |
 //! | `cgroup_memory_known` | 1: the next four are known |
-//! | `cgroup_anon_bytes`, `cgroup_file_bytes`, `cgroup_slab_bytes`, `cgroup_swap_bytes` | what its cgroup holds, those below included |
+//! | `cgroup_anon_bytes`, `cgroup_file_bytes`, `cgroup_slab_bytes`, `cgroup_swap_bytes` | charged to its cgroup and those below |
 //!
 //! **regions**: neighbouring pages of like heat.
 //!
@@ -65,19 +66,19 @@
 //! | `resident_pages`, `measured_pages`, `huge_pages` | pages present; of known interval; on huge pages |
 //! | `code` | mean access interval as a step of the scale: 1 unmeasured, from 2 on 1 ms times 2^((code - 2) / 8) |
 //! | `interval_ns` (nullable) | the same in nanoseconds; null if not measured |
-//! | `rate_hz` (`Float32`) | mean accesses a second and measured page |
+//! | `rate_hz` (`Float32`) | mean accesses a second to each measured page |
 //! | `age_ns` | how long the region has had this heat |
 //! | `idle_ns` | mean time since its pages were last seen accessed |
 //! | `sampled_pages` | measured pages whose heat is known from sampled accesses |
 //!
-//! **mappings**: the mappings of a target, as in `/proc/PID/maps`. They are written when the target is new to the recording,
-//! was missing from the snapshot before, or has other mappings than before; always the full set. A reader finds those of a
-//! target by joining `mappings.snapshot` with `targets.mappings_snapshot` (and `pid`, `start_ticks`), which is the last set
-//! written at or before the snapshot. No rows there means no mappings.
+//! **mappings**: the mappings of a target, as in `/proc/PID/maps`. They are written when the target is new to the
+//! recording, was missing from the previous snapshot, or has other mappings than before. They are always written in
+//! full. To find the mappings of a target, join `mappings.snapshot` with `targets.mappings_snapshot` (and `pid`,
+//! `start_ticks`). That is the last list written at or before the snapshot. No rows there means no mappings.
 //!
 //! | column | meaning |
 //! |---|---|
-//! | `snapshot`, `pid`, `start_ticks` | the snapshot in which this set was first seen, and the process |
+//! | `snapshot`, `pid`, `start_ticks` | the snapshot in which this list was first seen, and the process |
 //! | `start_addr`, `end_addr` | first address, and one past the last |
 //! | `name` (`Utf8`) | path, `[heap]`, `[anon:name]`, or empty for anonymous memory |
 //! | `perms` (`Utf8`) | `rwxp` as the kernel prints them |
@@ -93,17 +94,18 @@
 //!
 //! # Metadata
 //!
-//! Each file carries in its Parquet key-value metadata: `isotherm.format` ([`FORMAT`]), `isotherm.version` ([`VERSION`]),
-//! `isotherm.run` (the `RunInfo` as JSON), `isotherm.table`, `isotherm.first_snapshot` and `isotherm.snapshots` (the indices
-//! the segment covers: the first, and how many), `isotherm.finished` (`true` in the last segment of a recorder that ended
-//! in order). A reader refuses a greater version. Within a version columns and keys may be added, and readers skip those they
-//! do not know; one taken away or given another meaning makes a new version.
+//! Each file has these keys in its Parquet key-value metadata: `isotherm.format` ([`FORMAT`]), `isotherm.version`
+//! ([`VERSION`]), `isotherm.run` (the `RunInfo` as JSON), `isotherm.table`, `isotherm.first_snapshot` and
+//! `isotherm.snapshots` (the indices the segment covers: the first, and how many), `isotherm.finished` (`true` in the
+//! last segment of a recorder that ended properly). A reader refuses a greater version. Within a version, columns and
+//! keys may be added, and readers skip those they do not know. Removing one, or changing its meaning, makes a new
+//! version.
 //!
 //! # When a segment counts
 //!
-//! A segment counts if its five files are whole and agree on what they cover. Its `snapshots` file is renamed into place
-//! last, so without that one it does not count. A segment replaces all those of lower number whose snapshots it covers; that is
-//! how `finish` joins segments without a moment at which a snapshot is there twice or not at all:
+//! A segment counts if its five files are complete and agree on what they cover. Its `snapshots` file is renamed into
+//! place last, so without that file the segment does not count. A segment replaces all those of lower number whose
+//! snapshots it covers. So `finish` can join segments, and at no moment is a snapshot there twice or not at all:
 //!
 //! ```text
 //!  1. snapshots 0..20 in segment 1    20..40 in segment 2
@@ -136,7 +138,7 @@ pub enum Table {
 }
 
 impl Table {
-    /// All tables, in the order in which the files of a segment are renamed: the one that makes it count is last.
+    /// All tables, in the order in which the files of a segment are renamed. The one that makes it count is last.
     pub const ALL: [Table; 5] = [Table::Targets, Table::Regions, Table::Mappings, Table::Heat, Table::Snapshots];
 
     /// Its name, as in file names and metadata.
@@ -171,9 +173,9 @@ impl Table {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Int,
-    /// Added within a version: 0 where an older recording has no such column.
+    /// Added within a version. Reads as 0 where an older recording has no such column.
     Added,
-    /// The only kind that may be null. Computed from another column for those who query; our reader does not use it.
+    /// The only kind that may be null. Computed from another column for queries; our reader does not use it.
     Derived,
     F64,
     F32,

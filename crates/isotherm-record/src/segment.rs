@@ -1,6 +1,7 @@
-//! Segments: names of their files, and the metadata that says what each of them holds.
+//! Segments: the names of their files, and the metadata that describes what each of them holds.
 //!
-//! The writer makes both, the reader trusts neither: names and metadata of a file that another wrote are input like any other.
+//! The writer creates both. The reader trusts neither: names and metadata of a file that somebody else wrote are input
+//! like any other.
 
 use crate::schema::{FORMAT, Table, VERSION};
 use crate::{Error, Result};
@@ -13,7 +14,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-/// A file of ours, as its name tells.
+/// A file of ours, as parsed from its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FileName {
     pub(crate) table: Table,
@@ -22,12 +23,12 @@ pub(crate) struct FileName {
 }
 
 impl FileName {
-    /// The place of a table of a segment that counts.
+    /// The name of a table in a segment that counts.
     pub(crate) fn of(table: Table, segment: u64) -> FileName {
         FileName { table, segment, temporary: false }
     }
 
-    /// Where the same table stands while it is written.
+    /// The name of the same table while it is written.
     pub(crate) fn temporary(self) -> FileName {
         FileName { temporary: true, ..self }
     }
@@ -54,7 +55,7 @@ impl std::fmt::Display for FileName {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Coverage {
     pub(crate) snapshots: Range<u64>,
-    /// Whether the recorder ended in order with this segment.
+    /// Whether the recorder ended properly with this segment.
     pub(crate) finished: bool,
 }
 
@@ -90,7 +91,7 @@ impl Coverage {
     }
 }
 
-/// What the end of a file says of it.
+/// The contents of a file's footer.
 #[derive(Debug)]
 pub(crate) struct Footer {
     pub(crate) coverage: Coverage,
@@ -111,7 +112,7 @@ impl Footer {
         if keys.get("isotherm.table") != Some(&table.name()) {
             return Err(damaged(format!("it does not hold the table {}", table.name())));
         }
-        let coverage = coverage(&keys).ok_or_else(|| damaged("it does not say which snapshots it covers".into()))?;
+        let coverage = coverage(&keys).ok_or_else(|| damaged("it does not state which snapshots it covers".into()))?;
         let run = keys.get("isotherm.run").ok_or_else(|| damaged("isotherm.run is missing".into()))?;
         let rows = u64::try_from(file.num_rows()).map_err(|_| damaged("negative number of rows".into()))?;
         Ok(Footer { coverage, run: (*run).to_owned(), rows })
@@ -144,7 +145,7 @@ fn coverage(keys: &HashMap<&str, &str>) -> Option<Coverage> {
 /// Opens a Parquet file and reads its footer.
 pub(crate) fn open_parquet(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
     let open = |error| Error::Open { path: path.to_owned(), error };
-    // Asked before opening, as opening a pipe would wait for a writer.
+    // Checked before opening: opening a pipe would wait for a writer.
     if !fs::metadata(path).map_err(open)?.is_file() {
         return Err(Error::Damaged { path: path.to_owned(), what: "it is not a regular file".into() });
     }
@@ -154,22 +155,22 @@ pub(crate) fn open_parquet(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
     Ok((file, metadata))
 }
 
-/// Runs `read` on a file that anyone may have made. Decoders of Parquet have panicked on such files before; to the caller that
-/// is one more kind of damage.
+/// Runs `read` on an untrusted file. Decoders of Parquet have panicked on such files before. To the caller that is one
+/// more kind of damage.
 pub(crate) fn guard<T>(path: &Path, read: impl FnOnce() -> std::result::Result<T, String>) -> Result<T> {
     let outcome = catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| Err("the decoder gave up".into()));
     outcome.map_err(|what| Error::Damaged { path: path.to_owned(), what })
 }
 
-/// The description of a run as JSON; `Err` says what in it cannot be stored.
+/// The description of a run as JSON. `Err` describes what cannot be stored.
 pub(crate) fn run_to_json(run: &RunInfo) -> std::result::Result<String, String> {
     let json = serde_json::to_string(run).map_err(|e| e.to_string())?;
-    // JSON has no infinity: it would be stored as null, and be found out only by the reader.
+    // JSON has no infinity. It would be stored as null, and only the reader would notice.
     let back = run_from_json(&json)?;
     if back == *run { Ok(json) } else { Err("a number in it is not finite".into()) }
 }
 
-/// The description of a run; fields that an older recorder did not know have their defaults.
+/// The description of a run. Fields that an older recorder did not have get their defaults.
 pub(crate) fn run_from_json(json: &str) -> std::result::Result<RunInfo, String> {
     let mut all = serde_json::to_value(RunInfo::default()).map_err(|e| e.to_string())?;
     let stored: serde_json::Value = serde_json::from_str(json).map_err(|e| e.to_string())?;

@@ -1,7 +1,7 @@
 //! The few things the writer does to a directory, behind a trait so that tests can stop it between any two of them.
 //!
-//! Used by `writer` and `compact`; [`Disk`] is the real one. Reading goes to the file system directly: it changes nothing, so
-//! there is nothing to stop it at. What is created is for its owner only.
+//! Used by `writer` and `compact`. [`Disk`] is the real one. Reads go to the file system directly: they change nothing,
+//! so a test has no reason to stop them. Only their owner can access the files and directories created here.
 
 use std::fmt::Debug;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -9,27 +9,28 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-/// Recordings name addresses, mappings and files of processes. The kernel shows these to the owner of a process only
-/// (`/proc/PID/maps` asks for ptrace rights), so a recording is for its owner only.
+/// Recordings contain addresses, mappings and file names of processes. The kernel shows these only to the owner of a
+/// process (`/proc/PID/maps` needs ptrace rights). So only its owner may read a recording.
 const PRIVATE_DIR: u32 = 0o700;
 const PRIVATE_FILE: u32 = 0o600;
 
-/// Makes a directory that only its owner may enter.
+/// Creates a directory that only its owner may enter.
 pub(crate) fn create_private_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(PRIVATE_DIR).create(path)
 }
 
-/// Makes a file anew that only its owner may read. The mode is given when it is created: a `chmod` afterwards would leave a
-/// moment in which others can open it.
+/// Creates a file that only its owner may read. The mode is given at creation: a `chmod` afterwards would leave a
+/// moment in which others can open the file.
 pub(crate) fn create_private(path: &Path) -> io::Result<File> {
-    // Not truncated but made anew: a link under this name is not followed, and the mode of an old file does not stay.
+    // Not truncated but created again. So a link under this name is not followed, and the mode of an old file is
+    // dropped.
     remove(path)?;
     OpenOptions::new().write(true).create_new(true).mode(PRIVATE_FILE).open(path)
 }
 
-/// Takes the rights of group and others from the directory `path`, if it is ours.
+/// Removes the rights of group and others from the directory `path`, if it is ours.
 pub(crate) fn tighten_dir(path: &Path) -> io::Result<()> {
-    // By the descriptor: whatever the name stands for a moment later is not touched.
+    // Uses the descriptor, so that nothing else is changed if the name points elsewhere a moment later.
     let dir = File::open(path)?;
     let there = dir.metadata()?;
     let ours = fs::metadata("/proc/self").is_ok_and(|me| me.uid() == there.uid());
@@ -37,7 +38,8 @@ pub(crate) fn tighten_dir(path: &Path) -> io::Result<()> {
         return Ok(());
     }
     match dir.set_permissions(fs::Permissions::from_mode(there.mode() & PRIVATE_DIR)) {
-        // A file system without modes, or a process that is not what /proc shows: the files are private all the same.
+        // A file system without modes, or a process whose uid differs from what /proc shows. The files are private
+        // anyway.
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         other => other,
     }
@@ -56,13 +58,13 @@ pub(crate) trait StorageFile: Write + Send {
     fn sync(&mut self) -> io::Result<()>;
 }
 
-/// What the writer needs of a file system.
+/// The file-system operations that the writer needs.
 pub(crate) trait Storage: Debug + Send {
-    /// A new empty file; what was there under that name before is gone.
+    /// Creates an empty file. A file that had that name before is gone.
     fn create(&self, path: &Path) -> io::Result<Box<dyn StorageFile>>;
     /// Gives a file another name in the same directory.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Removes a file. It is no error if there is none.
+    /// Removes a file. No error if there is none.
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Waits until the names in a directory are on the disk.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;

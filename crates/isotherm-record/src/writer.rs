@@ -1,9 +1,9 @@
 //! Writes a recording, segment by segment.
 //!
-//! Fed with the snapshots of a monitor; `encode` turns them into rows and `publish` puts a segment in place. What waits in
-//! memory is bounded by time and by rows, and both are measured on the snapshots themselves: the writer reads no clock.
-//! An empty first segment is written at once, so that a disk which takes nothing shows at the start and not seconds later, and
-//! so that a recording can be opened from its first moment.
+//! Fed with the snapshots of a monitor. `encode` turns them into rows, and `publish` publishes a segment. Time and rows
+//! bound what is pending in memory. Both are measured on the snapshots themselves: the writer reads no clock. An empty
+//! first segment is written at once. So a disk that cannot be written shows at the start and not seconds later, and a
+//! recording can be opened from its first moment.
 
 use crate::encode::Pending;
 use crate::publish::Plan;
@@ -21,13 +21,13 @@ use std::time::Duration;
 /// How to write a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Write a segment once the end of the newest snapshot is this long after the start of the oldest that waits: what a
-    /// crash may lose. Zero writes each snapshot at once. 2 s by default.
+    /// Write a segment once the newest snapshot ends this long after the start of the oldest pending one. This is what
+    /// a crash may lose. Zero writes each snapshot at once. 2 s by default.
     pub flush_interval: Duration,
-    /// Write a segment once this many rows wait over all tables, whatever the time: bounds memory, at some 60 bytes a row.
-    /// Zero writes each snapshot at once. 500 000 by default.
+    /// Write a segment once this many rows are pending over all tables, whatever the time. Bounds memory, at some 60
+    /// bytes a row. Zero writes each snapshot at once. 500 000 by default.
     pub max_rows: usize,
-    /// Replace a recording that has the same name. Only files with names of ours are removed. Off by default.
+    /// Replace a recording that has the same name. Only files with our names are removed. Off by default.
     pub overwrite: bool,
 }
 
@@ -47,13 +47,13 @@ pub struct Summary {
     pub snapshots: u64,
     /// Size of its files.
     pub bytes: u64,
-    /// Why it is still in several segments, if it is: a sentence for people. Nothing is lost by that.
+    /// Why it still has several segments, if it has: a sentence for people. Nothing is lost by that.
     pub note: Option<String>,
 }
 
 /// Writes a recording.
 ///
-/// Dropped without [`Writer::finish`] it writes nothing more; what it has written stays readable.
+/// If it is dropped without [`Writer::finish`], it writes nothing more. What it has written stays readable.
 #[derive(Debug)]
 pub struct Writer {
     dir: PathBuf,
@@ -61,11 +61,11 @@ pub struct Writer {
     run: String,
     options: Options,
     pending: Pending,
-    /// Start of the oldest snapshot that waits.
+    /// Start of the oldest pending snapshot.
     waiting_since: Option<u64>,
     /// Snapshots pushed.
     next: u64,
-    /// Snapshots on disk: the rest waits.
+    /// Snapshots on disk. The rest is pending.
     kept: u64,
     /// Segments on disk.
     segments: Vec<u64>,
@@ -73,8 +73,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Makes the directory `path`, for its owner only, and starts a recording in it. An empty directory may be there already,
-    /// and keeps its mode; the files in it are for their owner only.
+    /// Creates the directory `path`, for its owner only, and starts a recording in it. An empty directory may exist
+    /// already and keeps its mode. The files in it are for their owner only.
     pub fn create(path: impl AsRef<Path>, run: &RunInfo, options: Options) -> Result<Writer> {
         Writer::create_in(Box::new(Disk), path.as_ref(), run, options)
     }
@@ -98,15 +98,15 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Adds a snapshot, and writes a segment if it is time. After an error other than [`Error::DuplicateTarget`] the writer
-    /// takes nothing more.
+    /// Adds a snapshot, and writes a segment if it is time. After an error other than [`Error::DuplicateTarget`] the
+    /// writer accepts no more snapshots.
     pub fn push(&mut self, snapshot: &Snapshot) -> Result<()> {
         self.check_running()?;
         self.check_distinct(snapshot)?;
         self.pending.push(self.next, snapshot);
         self.next += 1;
         let since = *self.waiting_since.get_or_insert(snapshot.start_unix_ns);
-        // The distance either way: a clock that was set back must not stop the writing.
+        // The absolute difference: a clock that was set back must not stop the writing.
         let waited = Duration::from_nanos(snapshot.end_unix_ns.abs_diff(since));
         if waited >= self.options.flush_interval || self.pending.rows() >= self.options.max_rows {
             self.flush()?;
@@ -114,7 +114,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes what waits, and joins all segments into one.
+    /// Writes what is pending, and joins all segments into one.
     pub fn finish(mut self) -> Result<Summary> {
         self.check_running()?;
         if self.next > self.kept {
@@ -123,11 +123,11 @@ impl Writer {
         let note = self
             .join()
             .err()
-            .map(|error| format!("the recording is complete, and left in {} segments: {error}", self.segments.len()));
+            .map(|error| format!("the recording is complete, but still has {} segments: {error}", self.segments.len()));
         Ok(Summary { snapshots: self.kept, bytes: size(&self.dir), path: self.dir, note })
     }
 
-    /// Gives the recording up: removes what was written, and the directory if nothing else is in it.
+    /// Abandons the recording: removes what was written, and the directory if nothing else is in it.
     pub fn discard(self) -> Result<()> {
         let failed = |error| Error::Create { path: self.dir.clone(), error };
         let (ours, others) = list(&self.dir).map_err(failed)?;
@@ -140,12 +140,12 @@ impl Writer {
         &self.dir
     }
 
-    /// Snapshots that are on disk. Those pushed since wait for their segment.
+    /// Snapshots that are on disk. Later ones are pending until their segment is written.
     pub fn kept(&self) -> u64 {
         self.kept
     }
 
-    /// Writes what waits as a segment; an empty one if nothing does.
+    /// Writes the pending rows as a segment, an empty one if there are none.
     fn flush(&mut self) -> Result<()> {
         let segment = self.next_segment();
         let coverage = Coverage { snapshots: self.kept..self.next, finished: false };
@@ -193,7 +193,7 @@ impl Writer {
     }
 }
 
-/// Makes the directory, or checks that the one there may be used and empties it of our files.
+/// Creates the directory, or checks that the existing one may be used and removes our files from it.
 fn prepare(path: &Path, storage: &dyn Storage, overwrite: bool) -> Result<()> {
     let failed = |error| Error::Create { path: path.to_owned(), error };
     match create_private_dir(path) {
@@ -212,10 +212,10 @@ fn prepare(path: &Path, storage: &dyn Storage, overwrite: bool) -> Result<()> {
     if !overwrite {
         return Err(Error::Exists { path: path.to_owned() });
     }
-    // The files that make segments count go first, newest first, so that what a crash leaves is an older state or nothing.
+    // The files that make segments count are removed first, newest first. So a crash leaves an older state or nothing.
     ours.sort_by_key(|file| std::cmp::Reverse((file.table == Table::Snapshots, file.segment)));
     ours.iter().try_for_each(|file| storage.remove(&path.join(file.to_string()))).map_err(failed)?;
-    // Recordings of older versions could be read by anyone. A directory with other files in it is the user's to decide on.
+    // Recordings of older versions were readable by anyone. The user decides about a directory with other files in it.
     if !others {
         tighten_dir(path).map_err(failed)?;
     }

@@ -1,9 +1,10 @@
 //! Randomness as an argument: a small generator seeded by the caller, so that every schedule can be replayed.
 //!
-//! Nothing security-relevant uses it; it orders looks and picks the page to sample in each region. The second is done once a
-//! region and sample, 200,000 times in a few milliseconds, which decided the choice: one generator for each context, without a
-//! lock, of one word of state, whose steps depend on each other by one addition only, so that the processor works on several
-//! regions at once. Drawing a page in a region with it, and storing the page, takes
+//! Nothing security-relevant uses it. It orders access checks and picks the page to sample in each region. The second
+//! use decided the choice: it runs once for each region and sample, 200,000 times in a few milliseconds. So there is
+//! one generator for each context, without a lock. Its state is one word. Each step depends on the previous one by a
+//! single addition, so the processor works on several regions at once. Drawing a page in a region with it, and storing
+//! the page, takes
 //!
 //! | generator | instructions | ns |
 //! |---|---|---|
@@ -12,11 +13,11 @@
 //! | xoshiro256++ (Blackman, Vigna, 2019) | 20 | 1.9 |
 //! | lfsr113 (L'Ecuyer, 1999), two draws for 64 bits | 77 | 5.6 |
 //!
-//! (Instructions as valgrind counts them; times at 20,000 regions, as `bench-sampling` measures them. At 200,000 the memory decides,
-//! and the first three are alike.) wyrand has a period of 2^64 and is reported to pass BigCrush and PractRand; not every 64-bit
-//! value occurs among its results, which matters to no one who looks at pages. Its one multiplication mixes neighbouring
-//! states poorly, so a seed goes through the finaliser of SplitMix64 first: generators seeded with 1, 2, 3 are unrelated from
-//! their first number on.
+//! (Instructions as counted by valgrind. Times at 20,000 regions, as measured by `bench-sampling`. At 200,000 regions,
+//! memory decides and the first three are alike.) wyrand has a period of 2^64 and is reported to pass BigCrush and
+//! PractRand. Not every 64-bit value occurs among its results, which does not matter for sampling pages. Its one
+//! multiplication mixes neighbouring states poorly, so a seed goes through the finaliser of SplitMix64 first:
+//! generators seeded with 1, 2, 3 are unrelated from their first number on.
 
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
@@ -47,18 +48,20 @@ impl Rng {
 
     /// A number below `n` (0 for `n` = 0), by multiply and shift.
     ///
-    /// Of the 2^64 equally likely inputs each result gets either the floor or the ceiling of 2^64 / `n`: its probability is off
-    /// 1 / `n` by less than 2^-64, which is less than `n` / 2^64 of it. Powers of two are exact. For the 2^32 pages of 16 TiB
-    /// that is a part in four thousand million, for the 2^52 pages of the whole address space one in 4,096.
+    /// Of the 2^64 equally likely inputs, each result gets either the floor or the ceiling of 2^64 / `n`. So its
+    /// probability differs from 1 / `n` by less than 2^-64, which is less than `n` / 2^64 of it. Powers of two are
+    /// exact. For the 2^32 pages of 16 TiB that is one part in four thousand million, for the 2^52 pages of the whole
+    /// address space one in 4,096.
     #[inline]
     pub const fn below(&mut self, n: u64) -> u64 {
         ((self.next_u64() as u128 * n as u128) >> 64) as u64
     }
 
-    /// An address in `range`, which must not be empty: the first of a granule of 2^`granule_shift` bytes that is drawn from all
-    /// that the range touches, each as likely as the next; or the start of the range, where that lies within the granule.
+    /// A random address in `range`, which must not be empty. It is the start of a granule of 2^`granule_shift` bytes,
+    /// drawn from all granules that the range overlaps, each with equal probability. If the range starts within that
+    /// granule, it is the start of the range.
     ///
-    /// Any range does, from a part of a page to the whole address space.
+    /// Any range is allowed, from a part of a page to the whole address space.
     #[inline]
     pub const fn in_range(&mut self, range: AddrRange, granule_shift: u32) -> Addr {
         let first = range.start.0 >> granule_shift;

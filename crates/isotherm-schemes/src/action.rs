@@ -1,13 +1,14 @@
-//! What an action is to the rest: all that the queue, the planner, the worker and the guards ask of it.
+//! The interface of an action: all that the queue, the planner, the worker and the guards need to know about it.
 //!
-//! An action is a module (today [`crate::collapse`]) that implements [`Action`] for the worker and [`Planner`](crate::plan::Planner) for
-//! the planner. Everything else is shared: one queue orders the hints of all actions, one worker performs them, within one set of
-//! budgets, and of these none names an action. [`crate::state`] and [`crate::pass`] plan with [`crate::collapse::Rules`] so far: what they plan
-//! with will be a table of schemes. What an action wants of the system beside what [`Machine`](crate::machine::Machine)
-//! has is a trait of its own module.
+//! An action is a module (today only [`crate::collapse`]) that implements [`Action`] for the worker and
+//! [`Planner`](crate::plan::Planner) for the planner. Everything else is shared: one queue orders the hints of all
+//! actions, and one worker performs them within one set of budgets. None of these names an action. [`crate::state`] and
+//! [`crate::pass`] still plan with [`crate::collapse::Rules`]; a table of schemes will replace it. If an action needs
+//! more of the system than [`Machine`](crate::machine::Machine) has, its module defines another trait.
 //!
-//! A trait and not an enum: a new action adds a file, and changes no `match` in the worker. What it may meet is one enum all the
-//! same ([`Refusal`], [`Failure`]), since most reasons (a process that has ended, a fork, a right that is missing) are the same for all.
+//! This is a trait and not an enum: a new action adds a file and changes no `match` in the worker. Reasons for failure
+//! are still one enum ([`Refusal`], [`Failure`]), because most of them (a process that has ended, a fork, a missing
+//! right) apply to all actions.
 
 use crate::budgets::{Budgets, Wait};
 use crate::machine::{HostState, Process};
@@ -17,15 +18,15 @@ use isotherm_heat::Ns;
 use isotherm_units::Bytes;
 use std::fmt;
 
-/// What would have to wait for what: the guards that not every action needs. That a process was named, and that it is held up no
-/// longer than its share of the time, holds for all.
+/// Guards that not every action needs. Two rules hold for all actions: the process must have been named, and it is
+/// stalled for no longer than its share of the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
     /// Memory pressure of the host.
     Pressure,
-    /// Available memory that is left alone.
+    /// Available memory to leave alone.
     Headroom,
-    /// Free blocks of 2 MiB that are left alone.
+    /// Free blocks of 2 MiB to leave alone.
     FreeBlocks,
     /// A forked copy of the process, which shares its memory.
     Fork,
@@ -34,7 +35,7 @@ pub enum Guard {
 }
 
 impl Guard {
-    /// What it waits for on a host in this state, if it speaks against doing anything now.
+    /// What this guard waits for on a host in this state, if it forbids acting now.
     pub(crate) fn of_host(self, host: &HostState, budgets: &Budgets) -> Option<Wait> {
         let is_short = |(free, all): (Bytes, Bytes)| (free.0 as f64) < all.0 as f64 * budgets.headroom_pct / 100.0;
         match self {
@@ -46,61 +47,61 @@ impl Guard {
     }
 }
 
-/// What it takes to act on a block, known before it is tried.
+/// The cost of acting on a block, known before the try.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Price {
     /// Pages by which the process would grow.
     pub grows: u16,
-    /// What would be charged to its memory cgroup, while what it replaces is still charged.
+    /// Bytes that would be charged to its memory cgroup, while what they replace is still charged.
     pub charge: Bytes,
 }
 
-/// What a try came to.
+/// The result of a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Performed {
     /// Whether it worked.
     pub result: Result<(), Failure>,
-    /// How long it took: the target was held up for no longer than this.
+    /// How long it took: an upper bound of the time for which the target was stalled.
     pub took_ns: Ns,
-    /// CPU time it took, which counts against the stall budget of the target.
+    /// CPU time that it took. It counts against the stall budget of the target.
     pub cpu_ns: Ns,
 }
 
-/// Why a try failed, by what the worker does about it.
+/// Why a try failed, by what the worker does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// For good: the hint is dropped.
+    /// Permanent: the hint is dropped.
     Refused(Refusal),
-    /// Pages were locked or could not be isolated: the block is tried again, later and later.
+    /// Pages were locked or could not be isolated: the block is tried again, at growing intervals.
     Busy,
-    /// The cgroup's limit: the whole cgroup waits.
+    /// The limit of the cgroup: the whole cgroup waits.
     NoCharge,
     /// No free huge page: the whole action waits.
     NoHugePage,
-    /// Refused, and nothing that is known of the block says why: tried again as a busy one, by a patient worker for longer. It may
-    /// pass: kernels (seen on 6.1 and 6.12, not on 6.18) refuse a block without a single writable page like one that can never be
-    /// huge. That is what NUMA balancing makes of a block until it is touched again, and a fork, also one that has ended, until it
-    /// is written again. Nothing shows it from outside.
+    /// Refused, and nothing known about the block explains why. Retried like a busy block; a worker that runs on
+    /// retries it for longer. It may pass: kernels 6.1 and 6.12 (but not 6.18) refuse a block without a single writable
+    /// page, with the same errno as one that can never be huge. NUMA balancing makes a block so until it is touched
+    /// again, and a fork, even one that has ended, until it is written again. Nothing shows this from outside.
     Unexplained,
 }
 
-/// Something that can be done to a block of a process, on a machine `M`.
+/// An action on a block of a process, on a machine `M`.
 pub trait Action<M>: fmt::Debug {
-    /// By which hints name it.
+    /// The id by which hints name it.
     fn id(&self) -> ActionId;
 
-    /// What counters call blocks to which it was done, as a key of JSON: "collapsed".
+    /// What counters call blocks on which it succeeded, as a JSON key: "collapsed".
     fn done(&self) -> &'static str;
 
-    /// The guards that hold for it. Of several that do, the first one is told.
+    /// The guards that apply to it. If several forbid acting, the first one is reported.
     fn guards(&self) -> &'static [Guard];
 
     /// Why it is never done to this process, if so.
     fn refuses(&self, process: &Process) -> Option<Refusal>;
 
-    /// Checks a block right before it is tried: what that would take, or what speaks against it.
+    /// Checks a block right before the try: returns the cost, or what forbids it.
     fn check(&mut self, machine: &mut M, hint: &Hint, budgets: &Budgets) -> Result<Price, Refusal>;
 
-    /// Does it.
+    /// Performs the action.
     fn perform(&mut self, machine: &mut M, hint: &Hint) -> Performed;
 }

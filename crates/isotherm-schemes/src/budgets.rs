@@ -1,30 +1,29 @@
-//! How much may be done, and what is waited for when no more may be. Set by the user; kept by [`crate::Worker`].
+//! Budgets: how much may be done, and the reasons for waiting. Set by the user; enforced by [`crate::Worker`].
 
 use serde::{Deserialize, Serialize};
 
-/// How much may be done. All of them hold at once.
+/// How much may be done. All budgets hold at once.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Budgets {
-    /// Collapses a second.
+    /// Collapses per second.
     pub per_second: f64,
-    /// CPU of the worker, which does the copying and looks at blocks before, in percent of one core. Over 100: no limit.
+    /// CPU of the worker, for copying and for checking blocks before that, in percent of one core. Over 100: no limit.
     pub cpu_pct: f64,
-    /// Time that a target may be held up by collapses (their CPU time), in percent of the time. Over 100: no limit.
+    /// Time for which collapses may stall a target (their CPU time), in percent of elapsed time. Over 100: no limit.
     pub stall_pct: f64,
-    /// Growth of a process, in percent of what it had when it was first seen.
+    /// Growth of a process, in percent of its resident memory when it was first seen.
     pub growth_pct: f64,
-    /// Pages that have to be present in a block, of 512.
+    /// Pages of a block that must be present, of 512.
     pub min_present: u16,
-    /// Available memory that is left alone, in percent of all.
+    /// Available memory to leave alone, in percent of all memory.
     pub headroom_pct: f64,
-    /// Free blocks of 2 MiB that are left alone, so that no collapse has to compact memory.
+    /// Free blocks of 2 MiB to leave alone, so that no collapse has to compact memory.
     pub free_blocks: u64,
-    /// Memory pressure (PSI, some, the last ten seconds) above which nothing is done, in percent. Of the host for all, of a memory
-    /// cgroup for the processes in it.
+    /// Memory pressure (PSI, some, 10 s) above which nothing is done, in percent. That of the host applies to all
+    /// processes, that of a memory cgroup to the processes in it.
     pub pressure_pct: f64,
-    /// What is left alone below each limit of a target's memory cgroup and of those above it, in percent of that limit; 8 MiB at
-    /// the least.
+    /// Room to leave below each limit of a target's memory cgroup and its ancestors, in percent of that limit; at least 8 MiB.
     pub cgroup_margin_pct: f64,
 }
 
@@ -45,7 +44,7 @@ impl Default for Budgets {
 }
 
 impl Budgets {
-    /// What is wrong with them, if anything: a rate of nothing or a share below it would stop everything in silence.
+    /// What is wrong with the budgets, if anything. A rate of 0, or a negative share, would silently stop everything.
     pub fn fault(&self) -> Option<&'static str> {
         let shares = [self.growth_pct, self.headroom_pct, self.pressure_pct, self.cgroup_margin_pct];
         if !(self.per_second > 0.0 && self.cpu_pct > 0.0 && self.stall_pct > 0.0) {
@@ -58,15 +57,15 @@ impl Budgets {
     }
 }
 
-/// What a server waits for.
+/// What the worker waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wait {
-    /// The number of collapses a second.
+    /// The budget of collapses per second.
     Rate,
-    /// The worker's CPU share.
+    /// The CPU budget of the worker.
     Cpu,
-    /// The target's own stalls.
+    /// The stall budget of the target.
     Stall,
     /// Available memory is low.
     Headroom,
@@ -74,7 +73,7 @@ pub enum Wait {
     FreeBlocks,
     /// Memory pressure.
     Pressure,
-    /// The kernel had no huge page to give.
+    /// The kernel had no free huge page.
     NoHugePage,
     /// The target's memory cgroup, or one above it, is near its limit.
     CgroupLimit,
@@ -86,7 +85,7 @@ pub enum Wait {
     Fork,
     /// Pages were busy.
     Busy,
-    /// The kernel refused without a reason: most likely no page of the block is writable, until something touches or writes it.
+    /// The kernel refused without a reason: most likely no page of the block is writable until it is touched or written.
     Unwritable,
 }
 
@@ -94,10 +93,10 @@ impl Wait {
     /// What a memory cgroup can wait for.
     pub const OF_CGROUPS: [Wait; 3] = [Wait::CgroupLimit, Wait::CgroupPressure, Wait::NoCharge];
 
-    /// A few words for people.
+    /// A short description.
     pub fn text(self) -> &'static str {
         match self {
-            Wait::Rate => "limit of collapses a second",
+            Wait::Rate => "limit of collapses per second",
             Wait::Cpu => "CPU budget",
             Wait::Stall => "stall budget of the target",
             Wait::Headroom => "available memory is low",
@@ -107,10 +106,10 @@ impl Wait {
             Wait::CgroupLimit => "the memory cgroup is near its limit",
             Wait::CgroupPressure => "memory pressure in the cgroup",
             Wait::NoCharge => "the kernel refused to charge the memory cgroup",
-            Wait::Fork => "a forked snapshot of the target is alive",
+            Wait::Fork => "a forked copy of the target is alive",
             Wait::Busy => "pages were busy",
             Wait::Unwritable => {
-                "no page is writable, most likely, until one is written (after a fork) or touched (NUMA balancing)"
+                "most likely no page is writable until one is written (after a fork) or touched (NUMA balancing)"
             }
         }
     }

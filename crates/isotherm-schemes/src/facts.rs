@@ -1,32 +1,32 @@
-//! What a planner reads of a process: [`TargetWindow`], and nothing beside it.
+//! What a planner reads about a process: [`TargetWindow`], and nothing else.
 //!
-//! Two doors fill it, and a plan cannot tell through which its facts came: the running monitor (page by page, or by regions where a
-//! target is sampled) and the last snapshot of a recording. The kernel's generations are read by the caller as well and come as
-//! data, so that nothing here needs BPF. Heat becomes facts in [`crate::collapse::benefit`].
+//! It has two sources, and a plan does not depend on which: the running monitor (page by page, or by regions if a
+//! target is sampled) and the last snapshot of a recording. The caller also reads the MGLRU generations and passes them
+//! as data, so that nothing here needs BPF. Heat becomes facts in [`crate::collapse::benefit`].
 
 use isotherm_heat::{Mapping, TargetId};
 use isotherm_units::{AddrRange, BlockNo};
 use std::borrow::Cow;
 
-/// What is known of one block.
+/// What is known about one block.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BlockFacts {
-    /// Which.
+    /// The block.
     pub block: BlockNo,
     /// Pages present, of 512.
     pub present: u16,
     /// Pages of those whose access interval is known.
     pub measured: u16,
-    /// It is one huge page.
+    /// Whether it is one huge page.
     pub huge: bool,
-    /// Touches a second, the sum over its pages: see [`crate::collapse::benefit`].
+    /// Accesses per second, the sum over its pages: see [`crate::collapse::benefit`].
     pub benefit_hz: f64,
 }
 
-/// One process as it was seen in one window.
+/// One process in one window.
 #[derive(Clone, Debug)]
 pub struct TargetWindow<'a> {
-    /// Which process.
+    /// The process.
     pub id: TargetId,
     /// Its command name.
     pub comm: Cow<'a, str>,
@@ -34,12 +34,12 @@ pub struct TargetWindow<'a> {
     pub mappings: Cow<'a, [Mapping]>,
     /// Its blocks by its heat map, in address order.
     pub facts: Vec<BlockFacts>,
-    /// Its blocks by the kernel's generations, if hints come from there, in address order.
+    /// Its blocks by MGLRU generation, in address order, if these are a source of hints.
     pub generations: Vec<BlockFacts>,
 }
 
 impl TargetWindow<'_> {
-    /// The same, to be kept longer than what it was made from.
+    /// The same value with everything owned.
     pub fn into_owned(self) -> TargetWindow<'static> {
         TargetWindow {
             id: self.id,
@@ -51,12 +51,12 @@ impl TargetWindow<'_> {
     }
 }
 
-/// Whether it is private memory without a file behind it. Names in brackets are the kernel's for such memory.
+/// Whether it is private memory without a file. The kernel uses names in brackets for such memory.
 pub(crate) fn is_anonymous(mapping: &Mapping) -> bool {
     mapping.perms.is_private() && (mapping.name.is_empty() || mapping.name.starts_with('['))
 }
 
-/// The first of `mappings` (in address order) that holds a part of `range`.
+/// The first of `mappings` (in address order) that contains a part of `range`.
 pub(crate) fn first_mapping_in(mappings: &[Mapping], range: AddrRange) -> Option<&Mapping> {
     let at = mappings.partition_point(|m| m.range.end <= range.start);
     mappings.get(at).filter(|m| m.range.start < range.end)

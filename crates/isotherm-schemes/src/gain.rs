@@ -1,42 +1,44 @@
-//! What acting on heat has gained: heat on huge pages, resident memory, TLB misses, CPU for each unit of work; before and after.
+//! The gain from acting on heat, before and after: heat on huge pages, resident memory, TLB misses, CPU for each unit
+//! of work.
 //!
-//! Arithmetic on readings that the caller took: the binary reads `/proc`, counts TLB misses and runs the user's command.
+//! This is only arithmetic. The caller takes the readings: the binary reads `/proc`, counts TLB misses and runs the
+//! user's command.
 
 use isotherm_heat::Ns;
 use isotherm_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// Amounts and rates over all processes that are measured.
+/// Amounts and rates over all measured processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Measured {
     /// Resident memory.
     pub rss: Bytes,
-    /// dTLB misses a second; `None` where they are not counted.
+    /// dTLB misses per second; `None` if they are not counted.
     pub misses_per_s: Option<f64>,
-    /// CPU time for each unit of work; `None` if nothing was done or nothing is asked.
+    /// CPU time for each unit of work; `None` if no work was done or there is no command.
     pub cpu_us_per_unit: Option<f64>,
 }
 
 /// Counters at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Reading {
-    /// When, on the monotonic clock.
+    /// When it was taken, on the monotonic clock.
     pub at: Ns,
     /// Resident memory of all processes.
     pub rss: Bytes,
     /// Their CPU time so far, in clock ticks of `/proc/PID/stat`.
     pub cpu_ticks: u64,
-    /// Their dTLB misses so far, where they are counted.
+    /// Their dTLB misses so far, if they are counted.
     pub misses: Option<u64>,
-    /// Units of work done so far, if there is a command that tells.
+    /// Units of work so far, if there is a command that prints them.
     pub work: Option<f64>,
 }
 
-/// Clock ticks a second in `/proc/PID/stat`: 100 on every Linux.
+/// Clock ticks in `/proc/PID/stat` are 100 per second on every Linux.
 const TICK_US: f64 = 10_000.0;
 
 impl Measured {
-    /// Rates between two readings, amounts at the second.
+    /// Rates between two readings, and amounts at the second.
     pub fn between(begin: &Reading, end: &Reading) -> Measured {
         let seconds = end.at.saturating_sub(begin.at) as f64 / 1e9;
         let misses =
@@ -47,31 +49,31 @@ impl Measured {
     }
 }
 
-/// Before and after, as reports have it.
+/// Before and after, as in reports.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Gain {
-    /// Share of the heat that lay on huge pages at first.
+    /// Share of the heat that was on huge pages at first.
     pub heat_on_huge_before: Option<f64>,
-    /// The same at last.
+    /// The same at the end.
     pub heat_on_huge_after: Option<f64>,
     /// Resident memory at first.
     pub rss_bytes_before: Option<u64>,
-    /// Resident memory at last.
+    /// Resident memory at the end.
     pub rss_bytes_after: Option<u64>,
-    /// dTLB misses a second at first.
+    /// dTLB misses per second at first.
     pub dtlb_misses_per_s_before: Option<f64>,
-    /// dTLB misses a second at last.
+    /// dTLB misses per second at the end.
     pub dtlb_misses_per_s_after: Option<f64>,
     /// Why TLB misses are not counted.
     pub dtlb_note: Option<String>,
     /// CPU time for each unit of work at first.
     pub cpu_us_per_unit_before: Option<f64>,
-    /// CPU time for each unit of work at last.
+    /// CPU time for each unit of work at the end.
     pub cpu_us_per_unit_after: Option<f64>,
 }
 
 impl Gain {
-    /// From shares of heat and, but for a dry run, what was measured.
+    /// From shares of heat and, except in a dry run, measurements.
     pub fn between(
         (before, after): (Option<f64>, Option<f64>),
         measured: Option<(Measured, Measured)>,

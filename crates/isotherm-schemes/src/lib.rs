@@ -1,4 +1,4 @@
-//! Acting on heat: which block of which process is acted on first, within budgets, and what came of it.
+//! Acts on heat: which block of which process comes first, within budgets, and what came of it.
 //!
 //! ```text
 //!  facts ────> plan ────> queue ────> retry ────> worker ────> machine (process_madvise, /proc)
@@ -7,12 +7,12 @@
 //!                    external hints
 //! ```
 //!
-//! What is done is a module for each action: [`collapse`] makes huge pages of hot blocks. The others are shared by actions and name
-//! none; [`action`] is the seam. But for two: [`state`], what a daemon's threads share and report, and [`pass`], one pass over named
-//! processes, plan with the rules of collapsing until what they plan with is a table of schemes.
+//! Each action is a module: [`collapse`] makes huge pages of hot blocks. All other modules are shared by actions and
+//! name none; [`action`] is the interface. There are two exceptions. [`state`], which a daemon's threads share, and
+//! [`pass`], one pass over named processes, plan with the rules of collapsing until there is a table of schemes.
 //!
-//! Everything but [`machine::Live`] is pure: time is an argument, and the worker is tested on a machine made up. Heat comes as data, so
-//! this crate needs no source and no BPF.
+//! Everything but [`machine::Live`] is pure: time is an argument, and tests run the worker on a fake machine. Heat
+//! comes as data, so this crate needs no source and no BPF.
 
 #![forbid(unsafe_code)]
 

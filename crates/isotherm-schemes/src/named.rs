@@ -1,21 +1,22 @@
-//! Reading what a daemon of another version reports: names and settings that this version does not have are no reason to read nothing.
+//! Reads the status of a daemon of another version: names and settings that are unknown here must not prevent reading
+//! the rest.
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// A name in a status: one that this version has, or another version's as it came.
+/// A name in a status: a known one, or an unknown one from another version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Named<T> {
-    /// One of ours.
+    /// A name that this version knows.
     Known(T),
-    /// Of a later version, most likely.
+    /// A name that it does not know, most likely of a later version.
     Other(String),
 }
 
-/// Counts by name, without those whose name is not known here.
+/// Counters by name, without unknown names.
 pub(crate) fn known_counts<'de, D, K>(from: D) -> Result<BTreeMap<K, u64>, D::Error>
 where
     D: Deserializer<'de>,
@@ -24,7 +25,7 @@ where
     BTreeMap::<Named<K>, u64>::deserialize(from).map(only_known)
 }
 
-/// Something that may be otherwise in another version.
+/// Something that another version may define differently.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Read<T> {
@@ -32,10 +33,10 @@ enum Read<T> {
     Other(IgnoredAny),
 }
 
-/// Counts by action and by name.
+/// Counters by action and by name.
 type ByAction<K> = BTreeMap<Cow<'static, str>, BTreeMap<K, u64>>;
 
-/// The same as they come, without names that are not known here, and without what holds no counts.
+/// The counters, without unknown names and without entries that are not counters.
 pub(crate) fn known_actions<'de, D, K>(from: D) -> Result<ByAction<K>, D::Error>
 where
     D: Deserializer<'de>,
@@ -57,7 +58,7 @@ fn only_known<K: Ord>(counts: BTreeMap<Named<K>, u64>) -> BTreeMap<K, u64> {
     counts.into_iter().filter_map(known).collect()
 }
 
-/// A value, or `None` where it is not as this version has it.
+/// A value, or `None` if it is not in the form that this version knows.
 pub(crate) fn if_known<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,

@@ -1,7 +1,7 @@
-//! One pass over named processes: plans what is known of them, serves every hint, and ends.
+//! One pass over named processes: makes a plan from what is known about them, serves every hint, and ends.
 //!
-//! It reads no clock and does not sleep: the caller gives the time of each step and lets it pass, on a dry run by setting it forward.
-//! So a dry run goes the same way to the end, but for the machine.
+//! It reads no clock and does not sleep. The caller passes the time of each step and waits, or advances a simulated
+//! clock in a dry run. So a dry run runs the same code to the end, except for the machine.
 
 use crate::budgets::Wait;
 use crate::collapse::Rules;
@@ -18,10 +18,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Most blocks in one pass: 2 TiB.
 pub const MAX_HINTS: usize = 1 << 20;
-/// How long blocks are waited for whose memory cgroup has no room, once nothing else is left to do.
+/// How long to wait for blocks whose memory cgroup has no room, once nothing else is left to do.
 const CGROUP_PATIENCE: Ns = 5_000_000_000;
 
-/// More than [`MAX_HINTS`] blocks are worth it.
+/// The plan has more than [`MAX_HINTS`] blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("more than {MAX_HINTS} blocks to act on")]
 pub struct TooManyHints;
@@ -29,67 +29,67 @@ pub struct TooManyHints;
 /// Which blocks come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Those that are worth most.
+    /// Those with the highest benefit.
     Worth(HintSource),
-    /// By address, whatever they are worth.
+    /// By address, whatever their benefit.
     Address,
 }
 
-/// What came of one hint.
+/// The result of one hint.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Served {
     /// The hint.
     pub hint: Hint,
-    /// Touches a second of its block, when the plan was made.
+    /// Benefit of its block in accesses per second, when the plan was made.
     pub benefit_hz: f64,
-    /// What came of it.
+    /// The result.
     pub outcome: Outcome,
 }
 
 /// What a step of a pass did.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PassStep {
-    /// A hint was done with.
+    /// A hint was handled.
     Did,
     /// A hint was deferred.
     Deferred,
-    /// Nothing is to be done before then, because of that; `None` if it is deferred hints that are waited for.
+    /// Nothing can be done before this time, for this reason; `None` if only deferred hints are left.
     Wait(Ns, Option<Wait>),
     /// No hint is left.
     Over,
 }
 
-/// What came of one process.
+/// The result for one process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProcessResult {
-    /// Which.
+    /// The process.
     pub id: TargetId,
     /// Its command name.
     pub comm: String,
-    /// Blocks of which something was known.
+    /// Blocks about which something was known.
     pub blocks: usize,
-    /// Blocks to which it was done.
+    /// Blocks on which the action succeeded.
     pub done: u64,
-    /// Why the whole process was left alone, if it was.
+    /// Why the whole process was refused, if it was.
     pub refused: Option<Refusal>,
 }
 
-/// What a pass came to.
+/// The result of a pass.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PassResult {
     /// By process, in the order in which they were named.
     pub processes: Vec<ProcessResult>,
-    /// Hints in the order in which they were done with.
+    /// Hints, in the order in which they were handled.
     pub served: Vec<Served>,
     /// Blocks that got no hint, by reason.
     pub left_out: BTreeMap<Refusal, u64>,
-    /// Counts of the worker.
+    /// Counters of the worker.
     pub counters: Counters,
-    /// The share of the heat on huge pages before and after; `None` where nothing is hot.
+    /// The share of the heat on huge pages before and after; `None` if nothing is hot.
     pub heat_on_huge: (Option<f64>, Option<f64>),
 }
 
-/// A pass under way.
+/// A pass in progress.
 #[derive(Debug)]
 pub struct Pass<M> {
     windows: Vec<TargetWindow<'static>>,
@@ -101,7 +101,7 @@ pub struct Pass<M> {
     refused: BTreeMap<TargetId, Refusal>,
     served: Vec<Served>,
     done: BTreeMap<TargetId, BTreeSet<BlockNo>>,
-    /// Since when nothing but full cgroups is waited for.
+    /// The time since which only hints of full cgroups are left.
     crowded_since: Option<Ns>,
 }
 
@@ -164,12 +164,12 @@ impl<M: Machine> Pass<M> {
         }
     }
 
-    /// Hints that are left, in the queue and deferred.
+    /// Hints that are left, queued and deferred.
     pub fn hints_left(&self) -> usize {
-        self.queue.len() + self.retry.put_off()
+        self.queue.len() + self.retry.deferred()
     }
 
-    /// Blocks to which it was done so far.
+    /// Blocks on which the action has succeeded so far.
     pub fn blocks_done(&self) -> u64 {
         self.worker.counters().all_done()
     }
@@ -182,16 +182,17 @@ impl<M: Machine> Pass<M> {
                 self.crowded_since = None;
                 PassStep::Did
             }
-            Step::PutOff(..) => PassStep::Deferred,
+            Step::Deferred(..) => PassStep::Deferred,
             Step::Idle(None) => PassStep::Over,
             Step::Wait(until, why) => PassStep::Wait(until, Some(why)),
             Step::Idle(Some(until)) => self.idle(until, now),
         }
     }
 
-    /// Only deferred hints are left. What waits for its memory cgroup is given up after a while: that may take for ever.
+    /// Only deferred hints are left. Gives up on those that wait for their memory cgroup after a while, because that
+    /// may take forever.
     fn idle(&mut self, until: Ns, now: Ns) -> PassStep {
-        let only_crowded = self.retry.put_off_for(&Wait::OF_CGROUPS) == self.retry.put_off();
+        let only_crowded = self.retry.deferred_for(&Wait::OF_CGROUPS) == self.retry.deferred();
         self.crowded_since = if only_crowded { self.crowded_since.or(Some(now)) } else { None };
         if self.crowded_since.is_none_or(|since| now - since <= CGROUP_PATIENCE) {
             return PassStep::Wait(until, None);
@@ -211,7 +212,7 @@ impl<M: Machine> Pass<M> {
         self.served.push(Served { hint, benefit_hz, outcome });
     }
 
-    /// What it came to.
+    /// The result of the pass.
     pub fn finish(self) -> PassResult {
         let processes = self.windows.iter().map(|window| ProcessResult {
             id: window.id,
@@ -229,7 +230,7 @@ impl<M: Machine> Pass<M> {
         }
     }
 
-    /// The share of the heat on huge pages, as it was when the plan was made; or with what was done since.
+    /// The share of the heat on huge pages when the plan was made, or with the blocks that were collapsed since.
     fn heat_on_huge(&self, with_done: bool) -> Option<f64> {
         let (mut all, mut huge) = (0.0, 0.0);
         for window in &self.windows {
@@ -244,7 +245,7 @@ impl<M: Machine> Pass<M> {
     }
 }
 
-/// What is said of a block that was still waited for when the pass ended.
+/// The reason reported for a block that was still waiting when the pass ended.
 fn still_waiting(why: Wait) -> Refusal {
     match why {
         Wait::CgroupPressure => Refusal::CgroupPressure,

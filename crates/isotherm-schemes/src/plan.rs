@@ -1,8 +1,10 @@
-//! From facts to hints: on which blocks of a process it is worth acting, in which order. Pure; [`crate::worker`] does it.
+//! From facts to hints: which blocks of a process are worth acting on, and in which order. Pure; [`crate::worker`]
+//! performs the actions.
 //!
-//! A planner reads one type, [`TargetWindow`], whichever door it came through, and knows no action: what a block is worth and what
-//! makes it unfit is said by a [`Planner`], one for each action. What can be said from facts alone is said here, so that a dry run
-//! tells it too. What only the moment can tell (a fork, a budget, the kernel's refusal) is the worker's.
+//! A planner reads one type, [`TargetWindow`], whatever its source, and knows no action. A [`Planner`] for each action
+//! decides what a block is worth and what makes it unfit. Everything that facts alone can decide is decided here, so
+//! that a dry run reports it too. What is only known at the moment of the try (a fork, a budget, a refusal by the
+//! kernel) is up to the worker.
 
 use crate::facts::{BlockFacts, TargetWindow};
 use crate::outcome::Refusal;
@@ -12,25 +14,25 @@ use isotherm_units::BlockNo;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What hints are made from.
+/// The source of hints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HintSource {
     /// The heat map.
     #[default]
     Heat,
-    /// The generations of the kernel's multi-generation LRU.
+    /// The MGLRU generations.
     Mglru,
-    /// Both: a block goes by the higher level.
+    /// Both: the higher level of a block counts.
     Both,
 }
 
 /// Hints of one process, the best first, and why the other blocks got none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Planned {
-    /// In the order in which they should be given to the queue.
+    /// In the order in which to queue them.
     pub hints: Vec<Hint>,
-    /// Blocks left out, by reason.
+    /// Blocks without a hint, by reason.
     pub left_out: BTreeMap<Refusal, u64>,
 }
 
@@ -40,36 +42,36 @@ impl Planned {
     }
 }
 
-/// The part of the blocks (one in so many) that may be unknown when the first hints are given, and how long that is waited for.
+/// The first hints wait until at most this part of the blocks (one in this many) is unchecked, or for this long.
 const FEW: usize = 20;
 const LONG_ENOUGH: Ns = 30_000_000_000;
 
-/// Whether enough is known to begin. The first looks at a large target take seconds; who begins with what was seen first
-/// collapses twice as many blocks until most of the heat is covered.
-pub fn is_time(unlooked: usize, blocks: usize, watched_ns: Ns) -> bool {
-    unlooked * FEW <= blocks || watched_ns >= LONG_ENOUGH
+/// Whether enough is known to begin. The first access checks of a large target take seconds. Starting with the blocks
+/// that are checked first would collapse twice as many blocks until most of the heat is covered.
+pub fn is_time(unchecked: usize, blocks: usize, watched_ns: Ns) -> bool {
+    unchecked * FEW <= blocks || watched_ns >= LONG_ENOUGH
 }
 
-/// What an action makes of facts.
+/// How an action judges facts.
 pub trait Planner {
     /// The action that hints are for.
     fn action(&self) -> ActionId;
-    /// Why a block is out of the question, however hot it is.
+    /// Why a block cannot be acted on, however hot it is.
     fn unfit(&self, mappings: &[Mapping], known: &BlockFacts) -> Option<Refusal>;
-    /// What acting on a block would be worth; else why it is not worth it.
+    /// What acting on a block would be worth, or why it is not worth it.
     fn worth(&self, known: &BlockFacts) -> Result<Worth, Refusal>;
 }
 
 /// What acting on a block is worth.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Worth {
-    /// How urgent its hint is.
+    /// The level of its hint.
     pub level: Level,
-    /// Blocks of which this is higher come first, also within a level.
+    /// Blocks with a higher value come first, also within a level.
     pub order: f64,
 }
 
-/// The plan for a process by what hints are to come from: blocks that are worth most come first. O(n log n).
+/// The plan for a process from the given source of hints: the blocks that are worth most come first. O(n log n).
 pub fn plan(source: HintSource, planner: &impl Planner, window: &TargetWindow<'_>, now: Ns) -> Planned {
     match source {
         HintSource::Heat => by_heat(planner, window, now),
@@ -78,17 +80,17 @@ pub fn plan(source: HintSource, planner: &impl Planner, window: &TargetWindow<'_
     }
 }
 
-/// Hints by the heat map.
+/// Hints from the heat map.
 pub fn by_heat(planner: &impl Planner, window: &TargetWindow<'_>, now: Ns) -> Planned {
     by_worth(planner, window, window.facts.iter().map(|f| (Origin::Heat, *f)), now)
 }
 
-/// The same by the kernel's generations: blocks with most pages in the youngest count as the hottest.
+/// Hints from the MGLRU generations: blocks with most pages in the youngest generation count as the hottest.
 pub fn by_generation(planner: &impl Planner, window: &TargetWindow<'_>, now: Ns) -> Planned {
     by_worth(planner, window, window.generations.iter().map(|f| (Origin::Mglru, *f)), now)
 }
 
-/// The same by both: a block counts as what makes it hotter. Both are lower bounds in one unit.
+/// Hints from both: the higher benefit of a block counts. Both are lower bounds in the same unit.
 pub fn by_either(planner: &impl Planner, window: &TargetWindow<'_>, now: Ns) -> Planned {
     let mut hottest: BTreeMap<BlockNo, (Origin, BlockFacts)> =
         window.facts.iter().map(|f| (f.block, (Origin::Heat, *f))).collect();
@@ -116,7 +118,7 @@ fn by_worth(
             Err(refusal) => planned.leave_out(refusal),
         }
     }
-    // Equal ones in address order: a plan is the same whenever it is made of the same facts.
+    // Sort equal ones by address, so that the same facts always give the same plan.
     worth.sort_by(|a, b| b.0.order.total_cmp(&a.0.order).then(a.1.cmp(&b.1)));
     let (process, action) = (window.id, planner.action());
     let hint = |(worth, block, origin): (Worth, BlockNo, Origin)| Hint {
@@ -131,7 +133,7 @@ fn by_worth(
     planned
 }
 
-/// Hints for all blocks that are fit, in address order, whatever their heat: the order in which khugepaged walks.
+/// Hints for all blocks that are fit, in address order, whatever their heat: the order in which khugepaged scans.
 pub fn round_robin(planner: &impl Planner, window: &TargetWindow<'_>, now: Ns) -> Planned {
     let mut planned = Planned::default();
     let (process, action) = (window.id, planner.action());

@@ -1,28 +1,32 @@
 //! The hint queue: which block of which process to work on next.
 //!
-//! Filled from heat maps, from the kernel's generations, by `isotherm hint` and, when it runs empty, by a walk over everything; emptied by
-//! [`crate::worker`]. It knows neither, nor what the actions are that hints name: it removes duplicates, orders, and stays within its
-//! bounds. No clock, no I/O, and the order depends on nothing but the calls.
+//! Hints come from heat maps, from the MGLRU generations, from `isotherm hint` and, when the queue is empty, from a
+//! walk over all blocks. [`crate::worker`] takes them. The queue knows neither, nor the actions that hints name. It
+//! removes duplicates, orders hints, and stays within its bounds. It has no clock and no I/O, and the order depends
+//! only on the calls.
 //!
-//! The rules, which `tests/queue_model.rs` holds it to:
-//! - The highest level first. Within a level the processes that have hints there form a ring and are served one hint each, in
-//!   turn, so that none starves another. The hints of one process in one level (a *slot*) go in the order in which they came.
-//! - A process with its first hint in a level joins the ring as the last to be served; one without hints there leaves it.
-//! - A block is queued once, for one action. A hint for it at a higher level moves it to the end of the slot up there, and it is that
-//!   hint's action that counts; any other is ignored.
-//! - When full, a hint that is hotter than the coldest level takes the place of the one hint that would have been taken last
-//!   of all; any other is refused.
+//! The rules, which `tests/queue_model.rs` checks:
+//! - The highest level comes first. Within a level, the processes that have hints there form a ring. They are served
+//!   one hint each, in turn, so that none starves another. The hints of one process in one level (a *slot*) are first
+//!   in, first out.
+//! - A process with its first hint in a level joins the end of the ring; a process without hints there leaves it.
+//! - A block is queued once, for one action. A hint for it at a higher level moves it to the end of the slot there, and
+//!   the action of that hint counts. Any other hint for it is ignored.
+//! - When the queue is full, a hint that is hotter than the coldest level replaces the one hint that would be taken
+//!   last of all. Any other hint is refused.
 //!
-//! The hint taken last is the last of the slot that has most hints in the coldest level; of equally long slots, of the one
-//! latest in turn. To find it we walk the ring of that level, which takes time by the number of its processes, and only on an
-//! eviction. To evict from the slot that is last in turn would need no walk, but it hits whoever came last: a process that
-//! floods the queue would push out the single hints of the others, one newcomer after the other. A heap by length would cost
-//! every call something, to spare the few that find the queue full. Everything else takes constant time: hints are nodes in
-//! one array, linked by indices; a table leads from process and block to the node; a bit per level says where to look. The
-//! constant is amortised, as a hash table's is: it grows by doubling, and clears away the marks of removals once in a while.
+//! The hint taken last is the last one of the longest slot in the coldest level; of equally long slots, of the one
+//! latest in turn. To find it we walk the ring of that level, in time proportional to the number of its processes, but
+//! only on an eviction. Evicting from the slot that is last in turn would need no walk, but it hits the latest process:
+//! one that floods the queue would push out the single hints of others, one newcomer after the other. A heap by length
+//! would slow down every call for the sake of the few that find the queue full. Everything else takes constant time:
+//! hints are nodes in one array, linked by indices, a table maps process and block to the node, and one bit per level
+//! shows which levels have hints. The constant is amortised, as in a hash table: the table grows by doubling, and now
+//! and then clears the tombstones of removals.
 //!
-//! Memory, for a full queue: at most [`HINT_BYTES`] a hint and [`PROCESS_BYTES`] a process that has hints. It grows with the
-//! hints, not with the capacity, and is kept: nothing is allocated until there are more hints or processes than ever before.
+//! Memory of a full queue is at most [`HINT_BYTES`] per hint and [`PROCESS_BYTES`] per process that has hints. It grows
+//! with the hints, not with the capacity, and is not freed: nothing is allocated until there are more hints or
+//! processes than ever before.
 
 mod table;
 
@@ -34,21 +38,21 @@ use std::fmt;
 use std::hash::BuildHasher;
 use table::{Keyed, NONE, Table};
 
-/// Which action a hint is for. Each module of an action has its own.
+/// Which action a hint is for. Each action's module has its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ActionId(pub u8);
 
 /// Priority levels: one bit each in a word.
 pub const LEVELS: usize = 32;
-/// Bytes that a hint takes at most in a full queue.
+/// Most bytes that a hint takes in a full queue.
 pub const HINT_BYTES: usize = Table::<Node>::ENTRY_BYTES;
-/// Bytes that a process with hints takes at most in a full queue, beside those of its hints.
+/// Most bytes that a process with hints takes in a full queue, without its hints.
 pub const PROCESS_BYTES: usize = Table::<Process>::ENTRY_BYTES;
 
 const _: () = assert!(size_of::<Node>() == 32 && HINT_BYTES <= 64);
 const _: () = assert!(PROCESS_BYTES <= 704);
 
-/// Blocks that are kept together in the hash table. Runs of less than 16 full buckets take removals without leaving marks.
+/// Blocks that are adjacent in the hash table. Runs of less than 16 full buckets take removals without tombstones.
 const NEIGHBOURS: u64 = 8;
 
 /// How urgent a hint is: 0 is the coldest, 31 the hottest.
@@ -57,7 +61,7 @@ const NEIGHBOURS: u64 = 8;
 pub struct Level(u8);
 
 impl Level {
-    /// The level of this number; the hottest for all above 31.
+    /// The level of this number; 31 for all above.
     pub const fn new(level: u8) -> Level {
         if level < 32 { Level(level) } else { Level(31) }
     }
@@ -72,67 +76,67 @@ impl Level {
     }
 }
 
-/// Who gave a hint.
+/// The origin of a hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
     /// A heat map.
     Heat,
-    /// The generations of the kernel's multi-generation LRU.
+    /// The MGLRU generations.
     Mglru,
-    /// Somebody outside, through `isotherm hint`.
+    /// Another program, through `isotherm hint`.
     External,
-    /// The walk over all blocks, for want of anything better.
+    /// The walk over all blocks, when there is no other hint.
     RoundRobin,
 }
 
 /// One block worth working on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hint {
-    /// Whose block.
+    /// The process.
     pub process: TargetId,
-    /// Which block.
+    /// The block.
     pub block: BlockNo,
-    /// What to do to it: a raise brings its own action.
+    /// What to do to it. A raise brings its own action.
     pub action: ActionId,
-    /// How urgent.
+    /// How urgent it is.
     pub level: Level,
-    /// Who gave it last: a raise brings its own origin.
+    /// The origin of the last hint for it. A raise brings its own origin.
     pub origin: Origin,
-    /// When it was first given: a raise leaves it.
+    /// When it was first added. A raise does not change it.
     pub since: Ns,
 }
 
-/// What became of a hint that was given. Most callers need not ask: the counters keep it.
+/// The result of adding a hint. Most callers can ignore it, because the counters record it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Added {
     /// Queued.
     New,
-    /// It was queued at a lower level, and moved.
+    /// It was queued at a lower level and was moved up.
     Raised,
-    /// It was queued at this or a higher level: nothing changed.
+    /// It was queued at this level or a higher one: nothing changed.
     Known,
-    /// The queue is full and the hint no hotter than its coldest level: nothing changed.
+    /// The queue is full and the hint is no hotter than its coldest level: nothing changed.
     Refused,
-    /// Queued. The queue was full; this one, which would have been taken last of all, had to go.
+    /// Queued. The queue was full, so this hint, which would have been taken last of all, was evicted.
     NewInsteadOf(Hint),
 }
 
-/// What became of the hints of one origin since the start.
+/// Counters of the hints of one origin since the start.
 ///
-/// What is still queued is `given - raised - known - refused - evicted - taken - removed`, summed over the origins. For one
-/// origin by itself the sum does not hold: a raised hint changes hands.
+/// The number of queued hints is `given - raised - known - refused - evicted - taken - removed`, summed over the
+/// origins. The formula does not hold for a single origin, because a raise can change the origin of a hint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OriginCounters {
     /// Calls of [`HintQueue::add`].
     pub given: u64,
-    /// Of these, that moved a hint up.
+    /// Calls that moved a hint up.
     pub raised: u64,
-    /// Of these, that said nothing new.
+    /// Calls that added nothing new.
     pub known: u64,
-    /// Of these, that found the queue full of what is as hot.
+    /// Calls that found the queue full of hints at least as hot.
     pub refused: u64,
-    /// Queued hints that had to make room.
+    /// Queued hints that were evicted.
     pub evicted: u64,
     /// Queued hints that were taken.
     pub taken: u64,
@@ -140,21 +144,21 @@ pub struct OriginCounters {
     pub removed: u64,
 }
 
-/// Counts since the start, by origin.
+/// Counters since the start, by origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
-    /// Of heat maps.
+    /// Hints from heat maps.
     pub heat: OriginCounters,
-    /// Of the kernel's generations.
+    /// Hints from the MGLRU generations.
     pub mglru: OriginCounters,
-    /// Of `isotherm hint`.
+    /// Hints from `isotherm hint`.
     pub external: OriginCounters,
-    /// Of the walk.
+    /// Hints from the walk.
     pub round_robin: OriginCounters,
 }
 
 impl Counters {
-    /// Those of one origin.
+    /// The counters of one origin.
     pub fn of(&self, origin: Origin) -> &OriginCounters {
         match origin {
             Origin::Heat => &self.heat,
@@ -207,8 +211,8 @@ impl Keyed for Node {
         (self.process, self.block)
     }
 
-    /// Neighbours share their bits but for those that make their buckets adjacent, and those by which they are told apart. Hints
-    /// mostly come, and go, in address order: eight of them then find the same two cache lines, where each would miss two.
+    /// Neighbours share all bits but those that make their buckets adjacent and those that distinguish them. Hints mostly
+    /// come and go in address order: eight of them then use the same two cache lines, instead of missing two each.
     fn hash((process, block): &(u32, BlockNo), hasher: &DefaultHashBuilder) -> u64 {
         let (group, place) = (block.0 / NEIGHBOURS, block.0 % NEIGHBOURS);
         let hash = hasher.hash_one((process, group));
@@ -216,13 +220,13 @@ impl Keyed for Node {
     }
 }
 
-/// The hints of one process in one level, and the process's place in the ring of that level.
+/// The hints of one process in one level, and the process's position in the ring of that level.
 #[derive(Clone, Copy)]
 struct Slot {
     first: u32,
     last: u32,
     hints: u32,
-    /// Processes. Of no meaning while there are no hints.
+    /// Neighbouring processes in the ring. Meaningless while there are no hints.
     turn_before: u32,
     turn_after: u32,
 }
@@ -253,12 +257,12 @@ impl Keyed for Process {
 
 /// Hints in the order in which to work on them. See the [module](self) for the rules and the memory.
 ///
-/// A clone gives the same hints in the same order, but has no room to spare: it allocates where the original would not.
+/// A clone returns the same hints in the same order, but has no spare room: it allocates where the original would not.
 #[derive(Clone)]
 pub struct HintQueue {
     nodes: Table<Node>,
     processes: Table<Process>,
-    /// Levels that have hints, a bit each.
+    /// Levels that have hints, one bit each.
     levels: u32,
     /// The process to serve next in each level.
     turns: [u32; LEVELS],
@@ -267,7 +271,7 @@ pub struct HintQueue {
 }
 
 impl fmt::Debug for HintQueue {
-    /// Without the hints: there may be millions, and [`HintQueue::snapshot`] has them in order.
+    /// Omits the hints: there may be millions, and [`HintQueue::snapshot`] lists them in order.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HintQueue")
             .field("len", &self.len())
@@ -291,7 +295,7 @@ impl HintQueue {
         }
     }
 
-    /// Takes in a hint. O(1); O(processes in the coldest level) if another has to make room for it.
+    /// Adds a hint. O(1); O(processes in the coldest level) if it evicts another.
     pub fn add(&mut self, hint: Hint) -> Added {
         let added = self.place(hint);
         self.counters.count_added(hint.origin, added);
@@ -308,7 +312,7 @@ impl HintQueue {
         Some(hint)
     }
 
-    /// Removes a hint that has become pointless: the block is gone, or done. Leaves the turns as they are. O(1).
+    /// Removes a hint that has become pointless because the block is gone or done. Does not change the turns. O(1).
     pub fn remove(&mut self, process: TargetId, block: BlockNo) -> Option<Hint> {
         let node = self.find(process, block)?;
         let hint = self.detach(node);
@@ -316,12 +320,12 @@ impl HintQueue {
         Some(hint)
     }
 
-    /// Removes all hints of a process, which has ended, and returns how many there were. O(its hints).
+    /// Removes all hints of a process that has ended. Returns how many there were. O(its hints).
     pub fn forget(&mut self, process: TargetId) -> usize {
         let Some(process) = self.processes.find(&process) else { return 0 };
         let hints = self.processes[process].hints;
         for level in 0..LEVELS {
-            // The entry is given up with the last hint, but nobody else gets it before this is over.
+            // The entry is freed with the last hint, but is not reused before this loop ends.
             while self.processes[process].slots[level].hints > 0 {
                 let hint = self.detach(self.processes[process].slots[level].first);
                 self.counters.of_mut(hint.origin).removed += 1;
@@ -335,7 +339,7 @@ impl HintQueue {
         Some(self.nodes[self.find(process, block)?].level)
     }
 
-    /// Hints queued.
+    /// Number of queued hints.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -345,29 +349,29 @@ impl HintQueue {
         self.levels == 0
     }
 
-    /// Hints that it holds at most.
+    /// Most hints that it can hold.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Hints queued of one process. O(1).
+    /// Number of queued hints of one process. O(1).
     pub fn len_of(&self, process: TargetId) -> usize {
         self.processes.find(&process).map_or(0, |process| self.processes[process].hints as usize)
     }
 
-    /// Counts since the start.
+    /// Counters since the start.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// All hints, in the order in which [`HintQueue::take`] would give them if nothing were added: for a dry run. O(hints).
+    /// All hints, in the order in which [`HintQueue::take`] would return them if nothing were added. For dry runs. O(hints).
     pub fn snapshot(&self) -> Vec<Hint> {
         let mut hints = Vec::with_capacity(self.len());
         let mut waiting = Vec::new();
         let mut served = Vec::new();
         for level in (0..LEVELS).rev().filter(|level| self.levels >> level & 1 == 1) {
             waiting.extend(self.ring(level).map(|process| self.processes[process].slots[level].first));
-            // Round after round, one hint of each process that has one left.
+            // Each round takes one hint of each process that has one left.
             while !waiting.is_empty() {
                 for node in waiting.drain(..) {
                     hints.push(self.hint(node));
@@ -403,7 +407,7 @@ impl HintQueue {
             return Added::Refused;
         }
         let evicted = self.detach(self.taken_last(coldest));
-        // Looked up again: it may have been the last hint of this very process.
+        // Look it up again: the evicted hint may have been the last one of this process.
         self.insert(self.processes.find(&hint.process), hint);
         Added::NewInsteadOf(evicted)
     }
@@ -430,7 +434,7 @@ impl HintQueue {
         self.append(node);
     }
 
-    /// Takes a hint out for good, and with the last one its process.
+    /// Removes a hint, and with the last one its process.
     fn detach(&mut self, node: u32) -> Hint {
         let hint = self.hint(node);
         self.unlink(node);
@@ -443,7 +447,7 @@ impl HintQueue {
         hint
     }
 
-    /// Puts a node at the end of the slot of its process and level.
+    /// Appends a node to the slot of its process and level.
     fn append(&mut self, node: u32) {
         let Node { process, level, .. } = self.nodes[node];
         let level = level.index();
@@ -459,7 +463,7 @@ impl HintQueue {
         }
     }
 
-    /// Takes a node out of its slot.
+    /// Removes a node from its slot.
     fn unlink(&mut self, node: u32) {
         let Node { process, previous, next, level, .. } = self.nodes[node];
         let level = level.index();
@@ -480,7 +484,7 @@ impl HintQueue {
         }
     }
 
-    /// Makes a process the last to be served in a level.
+    /// Adds a process to a level as the last one to be served.
     fn join(&mut self, process: u32, level: usize) {
         let after = self.turns[level];
         if after == NONE {
@@ -494,7 +498,7 @@ impl HintQueue {
         }
     }
 
-    /// Takes a process out of the ring of a level. If it was its turn, it is that of the one after it.
+    /// Removes a process from the ring of a level. If it was its turn, the next one is served instead.
     fn leave(&mut self, process: u32, level: usize) {
         let Slot { turn_before, turn_after, .. } = self.processes[process].slots[level];
         if turn_after == process {
@@ -513,7 +517,7 @@ impl HintQueue {
         self.processes[after].slots[level].turn_before = before;
     }
 
-    /// The processes that have hints in a level (there is one at least), in the order of their turns.
+    /// The processes that have hints in a level (at least one), in the order of their turns.
     fn ring(&self, level: usize) -> impl Iterator<Item = u32> {
         let first = self.turns[level];
         std::iter::successors(Some(first), move |process| {
@@ -525,7 +529,7 @@ impl HintQueue {
     /// The hint that would be taken last in a level. O(processes in it).
     fn taken_last(&self, level: usize) -> u32 {
         let slot = |process| &self.processes[process].slots[level];
-        // Of equal ones `max_by_key` gives the last, which is the one latest in turn.
+        // Of equal ones `max_by_key` returns the last, which is the one latest in turn.
         self.ring(level).map(slot).max_by_key(|slot| slot.hints).map_or(NONE, |slot| slot.last)
     }
 }

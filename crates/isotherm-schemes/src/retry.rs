@@ -1,8 +1,8 @@
-//! In which order hints are tried and tried again: the queue's highest first, deferred ones when their time has come.
+//! The order in which hints are tried and retried: the highest in the queue first, deferred ones when they are due.
 //!
-//! [`RetryScheduler`] takes hints from a [`HintQueue`] and hands them to a [`Consumer`] ([`crate::worker`] is the one there is); what a
-//! consumer does is its own affair. A hint is dropped once it is handled, whatever came of it; what passes comes back to the queue
-//! later. No clock: time is an argument.
+//! [`RetryScheduler`] takes hints from a [`HintQueue`] and passes them to a [`Consumer`], of which [`crate::worker`] is
+//! the only one. It does not know what a consumer does. A hint is dropped once it is handled, whatever the result. If
+//! the obstacle is temporary, it returns to the queue later. There is no clock: time is an argument.
 
 use crate::budgets::Wait;
 use crate::outcome::Outcome;
@@ -12,56 +12,56 @@ use isotherm_units::BlockNo;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
-/// What a consumer says to a hint.
+/// A consumer's answer to a hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handled {
-    /// Done with, one way or the other.
+    /// Handled, with any result.
     Done(Outcome),
-    /// Not now: offer it again then.
+    /// Not now: offer it again at this time.
     Later(Ns, Wait),
 }
 
 /// Something that acts on hints.
 pub trait Consumer {
-    /// Whether anything at all may be done at `now`; otherwise when to ask again, and what for.
+    /// Whether anything at all may be done at `now`; otherwise when to ask again, and what it waits for.
     fn ready(&mut self, now: Ns) -> Result<(), (Ns, Wait)>;
-    /// Acts on one hint, offered for the `tries`th time (from 0).
+    /// Handles one hint. It was tried `tries` times before.
     fn consume(&mut self, now: Ns, hint: &Hint, tries: u8) -> Handled;
 }
 
-/// What a step did.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
-    /// A hint was done with.
+    /// A hint was handled.
     Did(Hint, Outcome),
-    /// A hint was put off.
-    PutOff(Hint, Wait),
-    /// Nothing may be done before then.
+    /// A hint was deferred.
+    Deferred(Hint, Wait),
+    /// Nothing may be done before this time.
     Wait(Ns, Wait),
-    /// There is no hint. Those put off come back then, if there are any.
+    /// There is no hint. If there are deferred ones, the first comes back at this time.
     Idle(Option<Ns>),
 }
 
-/// Hints put off, and the order in which they are served.
+/// Deferred hints, and the order in which hints are served.
 #[derive(Debug)]
 pub struct RetryScheduler {
-    /// When, a running number, and how often it was tried.
+    /// When each deferred hint is due, and its number.
     later: BinaryHeap<Reverse<(Ns, u64)>>,
-    put_off: HashMap<u64, (Hint, u8, Wait)>,
-    /// Blocks put off: a source that goes on hinting at them changes nothing.
+    deferred: HashMap<u64, (Hint, u8, Wait)>,
+    /// Deferred blocks. Further hints at them change nothing.
     waiting: HashSet<(TargetId, BlockNo)>,
-    /// Tries of hints that are back in the queue.
+    /// Number of tries, for hints that are back in the queue.
     tries: HashMap<(TargetId, BlockNo), u8>,
     next: u64,
     most: usize,
 }
 
 impl RetryScheduler {
-    /// A scheduler that keeps at most `most` hints put off; beyond, the newest is dropped.
+    /// A scheduler that holds at most `most` deferred hints; beyond that, the newest is dropped.
     pub fn new(most: usize) -> RetryScheduler {
         RetryScheduler {
             later: BinaryHeap::new(),
-            put_off: HashMap::new(),
+            deferred: HashMap::new(),
             waiting: HashSet::new(),
             tries: HashMap::new(),
             next: 0,
@@ -69,31 +69,31 @@ impl RetryScheduler {
         }
     }
 
-    /// Whether a block is put off.
-    pub fn is_put_off(&self, process: TargetId, block: BlockNo) -> bool {
+    /// Whether a block is deferred.
+    pub fn is_deferred(&self, process: TargetId, block: BlockNo) -> bool {
         self.waiting.contains(&(process, block))
     }
 
-    /// Hints put off.
-    pub fn put_off(&self) -> usize {
-        self.put_off.len()
+    /// Number of deferred hints.
+    pub fn deferred(&self) -> usize {
+        self.deferred.len()
     }
 
-    /// Those of them that wait for one of these.
-    pub fn put_off_for(&self, wanted: &[Wait]) -> usize {
-        self.put_off.values().filter(|(_, _, why)| wanted.contains(why)).count()
+    /// Number of deferred hints that wait for one of these.
+    pub fn deferred_for(&self, wanted: &[Wait]) -> usize {
+        self.deferred.values().filter(|(_, _, why)| wanted.contains(why)).count()
     }
 
-    /// Gives up all deferred hints, in the order in which they would come back, with what each waits for.
+    /// Drops all deferred hints. Returns them in the order in which they would come back, with what each waits for.
     pub fn give_up(&mut self) -> Vec<(Hint, Wait)> {
         self.waiting.clear();
         let order = std::mem::take(&mut self.later).into_sorted_vec();
-        // Wrapped in `Reverse`, so the last comes back first.
+        // The times are wrapped in `Reverse`, so the last one comes back first.
         let numbers = order.into_iter().rev().map(|Reverse((_, number))| number);
-        numbers.filter_map(|number| self.put_off.remove(&number)).map(|(hint, _, why)| (hint, why)).collect()
+        numbers.filter_map(|number| self.deferred.remove(&number)).map(|(hint, _, why)| (hint, why)).collect()
     }
 
-    /// Does at most one thing.
+    /// Handles at most one hint.
     pub fn step(&mut self, now: Ns, queue: &mut HintQueue, consumer: &mut impl Consumer) -> Step {
         if let Err(until) = self.due(now, queue) {
             return Step::Idle(until);
@@ -106,38 +106,38 @@ impl RetryScheduler {
         self.settle(hint, tries, handled)
     }
 
-    /// The first part of a step: whether there is a hint to serve. Otherwise when the deferred ones come back, if there are any. The
-    /// parts are for callers that share the queue with others and must not keep it while the consumer works.
+    /// The first part of a step: whether there is a hint to serve. Otherwise returns when the first deferred hint comes
+    /// back, if there is one. The parts are for callers that share the queue and must not lock it while the consumer works.
     pub fn due(&mut self, now: Ns, queue: &mut HintQueue) -> Result<(), Option<Ns>> {
         self.bring_back(now, queue);
         if queue.is_empty() { Err(self.later.peek().map(|Reverse((at, _))| *at)) } else { Ok(()) }
     }
 
-    /// The second: the hint to serve, and how often it was tried before.
+    /// The second part: the hint to serve, and how many times it was tried before.
     pub fn take(&mut self, queue: &mut HintQueue) -> Option<(Hint, u8)> {
         let hint = queue.take()?;
         let tries = self.tries.remove(&(hint.process, hint.block)).unwrap_or(0);
         Some((hint, tries))
     }
 
-    /// The last: notes what the consumer said.
+    /// The last part: records the answer of the consumer.
     pub fn settle(&mut self, hint: Hint, tries: u8, handled: Handled) -> Step {
         match handled {
             Handled::Done(outcome) => Step::Did(hint, outcome),
             Handled::Later(at, why) => {
-                // A pause of the whole process, or of its cgroup, is no failed try at this block.
+                // A pause of the whole process or of its cgroup does not count as a failed try of this block.
                 let own = matches!(why, Wait::Busy | Wait::Unwritable | Wait::NoCharge);
                 let tries = if own { tries.saturating_add(1) } else { tries };
                 self.put(at, hint, tries, why);
-                Step::PutOff(hint, why)
+                Step::Deferred(hint, why)
             }
         }
     }
 
     fn put(&mut self, at: Ns, hint: Hint, tries: u8, why: Wait) {
-        if self.put_off.len() < self.most && self.waiting.insert((hint.process, hint.block)) {
+        if self.deferred.len() < self.most && self.waiting.insert((hint.process, hint.block)) {
             self.later.push(Reverse((at, self.next)));
-            self.put_off.insert(self.next, (hint, tries, why));
+            self.deferred.insert(self.next, (hint, tries, why));
             self.next += 1;
         }
     }
@@ -148,7 +148,7 @@ impl RetryScheduler {
                 return;
             }
             self.later.pop();
-            if let Some((hint, tries, _)) = self.put_off.remove(&number) {
+            if let Some((hint, tries, _)) = self.deferred.remove(&number) {
                 self.waiting.remove(&(hint.process, hint.block));
                 if tries > 0 && self.tries.len() < self.most {
                     self.tries.insert((hint.process, hint.block), tries);
@@ -158,9 +158,9 @@ impl RetryScheduler {
         }
     }
 
-    /// Drops what was put off for a process that has ended.
+    /// Drops the deferred hints of a process that has ended.
     pub fn forget(&mut self, process: TargetId) {
-        self.put_off.retain(|_, (hint, ..)| hint.process != process);
+        self.deferred.retain(|_, (hint, ..)| hint.process != process);
         self.waiting.retain(|(of, _)| *of != process);
         self.tries.retain(|(of, _), _| *of != process);
     }

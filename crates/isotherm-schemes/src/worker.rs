@@ -1,13 +1,14 @@
-//! Performs what hints ask for, within budgets, each try guarded by what is so at the moment.
+//! Performs the actions that hints ask for, within budgets, and checks the guards right before each try.
 //!
-//! [`Worker`] is the [`Consumer`] of hints, for all actions: it names none ([`crate::action`]). Budgets of CPU, of tries a second and of
-//! the time that a target is held up are shared by them; which other guards hold is said by each. It reads no clock: time is an
-//! argument, so that every storm can be played in a test.
+//! [`Worker`] is the [`Consumer`] of hints for all actions; it names none ([`crate::action`]). All actions share the
+//! budgets of CPU, of tries per second and of stalls of a target. Each action says which other guards apply. The worker
+//! reads no clock: time is an argument, so that tests can simulate any load.
 //!
-//! A hint is dropped once it is handled, whatever came of it. Only what passes (busy pages, no free huge page, a fork alive, a
-//! budget used up) is retried, at growing intervals, at most [`MAX_TRIES`] times where the reason is the block's own. A process
-//! whose memory cgroup has no room waits with all of that cgroup ([`crate::guards`]). A refusal without a reason may take
-//! an access to pass; a caller that runs on retries it for longer: [`Worker::patient`].
+//! A hint is dropped once it is handled, whatever the result. Only temporary obstacles (busy pages, no free huge page,
+//! a live fork, a used-up budget) are retried, at growing intervals, and at most [`MAX_TRIES`] times if the reason is
+//! the block's own. A process whose memory cgroup has no room waits with the whole cgroup ([`crate::guards`]). After a
+//! refusal without a reason, the block may need an access before a retry can succeed; a caller that runs on retries for
+//! longer: [`Worker::with_long_retries`].
 
 use crate::action::{Action, Failure, Guard, Performed, Price};
 use crate::budgets::{Budgets, Wait};
@@ -23,23 +24,24 @@ use std::collections::BTreeMap;
 
 const MS: Ns = 1_000_000;
 const S: Ns = 1_000_000_000;
-/// Tries at a block whose pages are busy.
+/// Tries of a block whose pages are busy.
 pub const MAX_TRIES: u8 = 5;
-/// Tries of a patient worker at a block that the kernel refuses without a reason: an hour's worth, most of it a minute apart.
-const PATIENT_TRIES: u8 = 68;
-/// Wait before the second try; doubled each time, up to a minute.
+/// Tries of a block that the kernel refuses without a reason, for a worker that runs on: an hour's worth, most of them
+/// a minute apart.
+const MAX_LONG_TRIES: u8 = 68;
+/// Wait before the second try. Doubled each time, up to a minute.
 const FIRST_WAIT: Ns = 200 * MS;
 const LONGEST_WAIT: Ns = 60 * S;
-/// How long an action waits after the kernel had no page for it: doubled up to a minute, as khugepaged waits.
+/// How long an action waits after the kernel had no page for it. Doubled up to a minute, as khugepaged waits.
 const NO_PAGE_FIRST: Ns = S;
 const NO_PAGE_LONGEST: Ns = 60 * S;
-/// A try that took longer than this on the wall is followed by a rest of so many times as long.
+/// After a try with an elapsed time above this, the process rests for this many times as long.
 const LONG_STALL: Ns = 50 * MS;
 const REST_FACTOR: u64 = 20;
-/// Tries that may come at once.
+/// Tries that may come at once, as seconds of the rate.
 const BURST_S: f64 = 0.25;
 
-/// What is known of a process that is acted on.
+/// What is known about a process that is acted on.
 #[derive(Debug)]
 struct Member {
     process: Process,
@@ -47,9 +49,9 @@ struct Member {
     stall: Bucket,
     paused: Option<u32>,
     pause_until: Ns,
-    /// After a long try.
+    /// A rest after a long try.
     rest_until: Ns,
-    /// Path of its memory cgroup; empty until it was first asked for.
+    /// Path of its memory cgroup; empty until it was read for the first time.
     cgroup: String,
 }
 
@@ -57,7 +59,7 @@ struct Member {
 #[derive(Debug)]
 struct Registered<M> {
     action: Box<dyn Action<M> + Send>,
-    /// The kernel had no page for it.
+    /// When to try again after the kernel had no page for it.
     no_page_until: Ns,
     no_page_wait: Ns,
 }
@@ -77,7 +79,7 @@ impl<M> Registered<M> {
     }
 }
 
-/// Why a process is refused by every action, if it is: that of the first.
+/// Why every action refuses a process, if so: the reason of the first action.
 fn refused_by_all<M>(actions: &[Registered<M>], process: &Process) -> Option<Refusal> {
     let refusals: Option<Vec<Refusal>> = actions.iter().map(|r| r.action.refuses(process)).collect();
     refusals.and_then(|all| all.first().copied())
@@ -99,7 +101,7 @@ pub struct Worker<M> {
 }
 
 impl<M: Machine> Worker<M> {
-    /// A worker that has done nothing yet. Of actions with the same id the first one counts.
+    /// A worker that has done nothing yet. If actions have the same id, the first one counts.
     pub fn new(machine: M, actions: Vec<Box<dyn Action<M> + Send>>, budgets: Budgets, now: Ns) -> Worker<M> {
         let counters = Counters::of_actions(actions.iter().map(|action| action.done()));
         let registered = |action| Registered { action, no_page_until: 0, no_page_wait: NO_PAGE_FIRST };
@@ -117,18 +119,19 @@ impl<M: Machine> Worker<M> {
         }
     }
 
-    /// Goes on trying, at long intervals, at blocks that the kernel refuses without a reason. For whoever runs on anyway: those
-    /// that end when all hints are served would wait for an hour.
-    pub fn patient(self) -> Worker<M> {
-        Worker { tries_unwritable: PATIENT_TRIES, ..self }
+    /// Retries blocks that the kernel refuses without a reason for longer, at long intervals. For callers that run on
+    /// anyway; a caller that ends when all hints are served would wait for an hour.
+    pub fn with_long_retries(self) -> Worker<M> {
+        Worker { tries_unwritable: MAX_LONG_TRIES, ..self }
     }
 
-    /// Lets `process` be acted on: the only ones that are. Fails if it is not there or refuses on the whole, to all actions.
+    /// Allows actions on `process`; no others are acted on. Fails if the process is not there or if every action
+    /// refuses it.
     pub fn admit(&mut self, process: TargetId, now: Ns) -> Result<(), Refusal> {
         if self.members.contains_key(&process) {
             return Ok(());
         }
-        let admitted = self.at_our_expense(|Worker { machine, actions, .. }| {
+        let admitted = self.charge_cpu(|Worker { machine, actions, .. }| {
             machine.admit(process, &|found| refused_by_all(actions, found))
         })?;
         let stall = Bucket::new(self.budgets.stall_pct, 2.0, now);
@@ -145,7 +148,7 @@ impl<M: Machine> Worker<M> {
         Ok(())
     }
 
-    /// Leaves `process` alone from here on: it has ended, or is not named any more.
+    /// Stops acting on `process`: it has ended, or is no longer named.
     pub fn dismiss(&mut self, process: TargetId) {
         self.machine.dismiss(process);
         let Some(gone) = self.members.remove(&process) else { return };
@@ -154,10 +157,10 @@ impl<M: Machine> Worker<M> {
         }
     }
 
-    /// Other budgets from here on.
+    /// Applies new budgets.
     pub fn set_budgets(&mut self, budgets: Budgets, now: Ns) {
         self.cpu = Bucket::new(budgets.cpu_pct, 1.0, now);
-        // What the old rate made it wait for is not waited for.
+        // Do not wait for what the old rate required.
         self.rate_from = self.rate_from.min(now);
         for member in self.members.values_mut() {
             member.stall = Bucket::new(budgets.stall_pct, 2.0, now);
@@ -165,12 +168,12 @@ impl<M: Machine> Worker<M> {
         self.budgets = budgets;
     }
 
-    /// Counts so far.
+    /// Counters so far.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// The live copy for which a process is paused.
+    /// The live forked copy for which a process is paused.
     pub fn paused_for(&self, process: TargetId) -> Option<u32> {
         self.members.get(&process)?.paused
     }
@@ -180,7 +183,7 @@ impl<M: Machine> Worker<M> {
         self.cgroups.why(&self.members.get(&process)?.cgroup)
     }
 
-    /// Counts a hint that is not waited for any longer.
+    /// Counts a hint that is no longer waited for.
     pub fn give_up(&mut self, hint: &Hint, refusal: Refusal) -> Outcome {
         let outcome = Outcome::Refused(refusal);
         self.count(hint, outcome);
@@ -192,7 +195,7 @@ impl<M: Machine> Worker<M> {
         &mut self.machine
     }
 
-    /// Where the action of a hint is registered.
+    /// The index of a hint's action.
     fn action_of(&self, hint: &Hint) -> Option<usize> {
         self.actions.iter().position(|registered| registered.action.id() == hint.action)
     }
@@ -202,26 +205,26 @@ impl<M: Machine> Worker<M> {
         self.counters.note(name, hint.origin, outcome);
     }
 
-    /// Until when all actions wait for this; `None` if one does not. Of those that do, the first to go on is told.
+    /// Until when all actions wait for this; `None` if one does not. Reports the wait that ends first.
     fn all_wait(&self, wait: impl Fn(&Registered<M>) -> Option<(Ns, Wait)>) -> Option<(Ns, Wait)> {
         let waits: Option<Vec<(Ns, Wait)>> = self.actions.iter().map(wait).collect();
         waits?.into_iter().min_by_key(|(until, _)| *until)
     }
 
-    /// Looks at what the host has to spare, twice a second.
-    fn look_at_host(&mut self, now: Ns) {
+    /// Checks what the host has to spare, twice per second.
+    fn check_host(&mut self, now: Ns) {
         if self.host.is_due(now) {
-            let state = self.at_our_expense(|this| this.machine.host());
+            let state = self.charge_cpu(|this| this.machine.host());
             self.host.note(state, now);
         }
     }
 
-    /// What the action as a whole waits for. The worker as a whole waits where this holds for all actions.
+    /// What the action as a whole waits for. If it applies to all actions, the whole worker waits.
     fn action_waits(&self, registered: &Registered<M>, now: Ns) -> Option<(Ns, Wait)> {
         registered.without_page(now).or_else(|| self.host.wait(registered.action.guards(), &self.budgets))
     }
 
-    /// Whether the process as a whole can be served; else what to say to the hint.
+    /// Whether the process as a whole can be served; otherwise the answer to the hint.
     fn member(&mut self, now: Ns, process: TargetId, action: usize) -> Result<(), Handled> {
         let Some(member) = self.members.get_mut(&process) else {
             return Err(Handled::Done(Outcome::Refused(Refusal::NotNamed)));
@@ -245,7 +248,7 @@ impl<M: Machine> Worker<M> {
         self.actions[action].action.refuses(&member.process).map_or(Ok(()), |r| Err(Handled::Done(Outcome::Refused(r))))
     }
 
-    /// Looks whether a copy of the process is alive. If so, pauses it.
+    /// Checks whether a forked copy of the process is alive. If so, pauses the process.
     fn forked(&mut self, now: Ns, process: TargetId) -> Option<Handled> {
         let fork = self.machine.fork_of(process);
         let member = self.members.get_mut(&process)?;
@@ -255,11 +258,12 @@ impl<M: Machine> Worker<M> {
         Some(Handled::Later(member.pause_until, Wait::Fork))
     }
 
-    /// Whether the memory cgroup of the process has room for so much. If not, the cgroup waits, and with it all its processes.
+    /// Checks whether the memory cgroup of the process has room for this charge. If not, the cgroup waits, and with it
+    /// all its processes.
     fn crowded(&mut self, now: Ns, process: TargetId, charge: Bytes) -> Option<Handled> {
         let state = self.machine.cgroup(process);
         let member = self.members.get_mut(&process)?;
-        // Without a cgroup that can be read, the process waits by itself after a refused charge.
+        // If no cgroup can be read, the process waits by itself after a refused charge.
         member.cgroup = state.as_ref().map_or_else(|| format!("process {}", process.pid), |s| s.path.clone());
         if let Some(paused) = self.cgroups.at(&member.cgroup, now) {
             return Some(paused);
@@ -280,8 +284,8 @@ impl<M: Machine> Worker<M> {
         grown > member.process.resident.pages() as f64 * self.budgets.growth_pct / 100.0
     }
 
-    /// Does something and charges its CPU time to the budget, whatever comes of it: a refusal has its cost too.
-    fn at_our_expense<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
+    /// Runs `act` and charges its CPU time to the budget, whatever the result: refusals cost CPU too.
+    fn charge_cpu<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
         let before = self.machine.cpu_ns();
         let done = act(self);
         let spent = self.machine.cpu_ns().saturating_sub(before);
@@ -294,7 +298,8 @@ impl<M: Machine> Worker<M> {
         self.counters.stall_ns += done.took_ns;
         self.counters.longest_stall_ns = self.counters.longest_stall_ns.max(done.took_ns);
         if let Some(member) = self.members.get_mut(&process) {
-            // Not the time on the wall: on a busy machine most of that is the worker waiting for a CPU, locks not held.
+            // Not the elapsed time: on a busy machine, the worker spends most of that waiting for a CPU, without
+            // holding locks.
             member.stall.spend(done.cpu_ns as f64);
             if done.took_ns > LONG_STALL {
                 member.rest_until = member.rest_until.max(now + done.took_ns * REST_FACTOR);
@@ -318,12 +323,12 @@ impl<M: Machine> Consumer for Worker<M> {
         if self.cpu.available_ns(now) <= 0.0 {
             return Err((now + 20 * MS, Wait::Cpu));
         }
-        self.look_at_host(now);
+        self.check_host(now);
         self.all_wait(|registered| self.action_waits(registered, now)).map_or(Ok(()), Err)
     }
 
     fn consume(&mut self, now: Ns, hint: &Hint, tries: u8) -> Handled {
-        let handled = self.at_our_expense(|this| this.try_one(now, hint, tries));
+        let handled = self.charge_cpu(|this| this.try_one(now, hint, tries));
         match handled {
             Handled::Done(outcome) => self.count(hint, outcome),
             Handled::Later(..) => self.counters.put_off += 1,
@@ -347,7 +352,7 @@ impl<M: Machine> Worker<M> {
             Ok(price) => price,
             Err(handled) => return handled,
         };
-        // Only what is tried counts against the rate.
+        // Only tries count against the rate.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; saturates")]
         let gap = (1e9 / self.budgets.per_second.max(1e-9)) as Ns;
         self.rate_from = self.rate_from.saturating_add(gap);
@@ -366,7 +371,7 @@ impl<M: Machine> Worker<M> {
         }
     }
 
-    /// What it takes, if nothing speaks against it at this moment: no copy of the process, not the block, not growth, not the cgroup.
+    /// The price, if nothing forbids the try at this moment: a copy of the process, the block itself, growth, or the cgroup.
     fn guarded_price(&mut self, now: Ns, hint: &Hint, action: usize) -> Result<Price, Handled> {
         let refused = |refusal| Handled::Done(Outcome::Refused(refusal));
         let guards = self.actions[action].action.guards();
@@ -387,7 +392,7 @@ impl<M: Machine> Worker<M> {
             Failure::Refused(refusal) => return Handled::Done(Outcome::Refused(refusal)),
             Failure::Busy => Refusal::Busy,
             Failure::NoCharge => {
-                // Where one charge is refused, the next would be, and for each the kernel reclaims from the cgroup first.
+                // If one charge is refused, so would be the next, and before each refusal the kernel reclaims from the cgroup.
                 let cgroup = self.members.get(&hint.process).map_or("", |member| member.cgroup.as_str());
                 let paused = self.cgroups.pause(cgroup, now, Wait::NoCharge);
                 let given_up = tries.saturating_add(1) >= max_tries;
@@ -408,7 +413,7 @@ impl<M: Machine> Worker<M> {
             return Handled::Done(Outcome::Refused(transient));
         }
         let why = if transient == Refusal::Ineligible { Wait::Unwritable } else { Wait::Busy };
-        // Nine doublings are beyond the longest.
+        // Nine doublings exceed the longest wait.
         Handled::Later(now + (FIRST_WAIT << tries.min(9)).min(LONGEST_WAIT), why)
     }
 }

@@ -1,4 +1,4 @@
-//! Time on a modelled host: it passes while someone sleeps, and while the monitor works.
+//! The time of a modelled host: it passes while a caller sleeps, and while the monitor works.
 
 use crate::costs::{Costs, Counts, Work};
 use isotherm_heat::Clock;
@@ -6,9 +6,11 @@ use isotherm_heat::Ns;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The clock of a modelled host, which also keeps the books: what was done, and the CPU time it cost. Clones share all of it.
+/// The clock of a modelled host. It also counts the work that was done and the CPU time it cost. Clones share all of
+/// it.
 ///
-/// Starts at 0. Work advances the time by the CPU it costs, so a monitor that does too much falls behind, as on a real host.
+/// Starts at 0. Work advances the time by its CPU cost, so a monitor that does too much falls behind, as on a real
+/// host.
 #[derive(Clone, Debug, Default)]
 pub struct ModelClock {
     books: Arc<Books>,
@@ -30,32 +32,33 @@ struct RealCpu {
 }
 
 impl ModelClock {
-    /// A clock by which work costs `costs`.
+    /// A clock on which work costs `costs`.
     pub fn new(costs: Costs) -> ModelClock {
         ModelClock { books: Arc::new(Books { costs, ..Books::default() }), real_cpu: None }
     }
 
-    /// The same, with the CPU time of our own code (say the calling thread's, as `read` tells it, in ns) counted by
-    /// [`Clock::cpu`] too, from here on. Clones made after this do so as well. What then depends on `cpu` is no longer the same
-    /// on each run; time does not advance by it, and answering costs the model some CPU that no real source would need.
+    /// The same, but from here on [`Clock::cpu`] also includes the CPU time of our own code, such as that of the
+    /// calling thread. `read` returns it in ns. Clones made after this include it as well. Everything that depends on
+    /// `cpu` then differs from run to run. Time does not advance by it. It includes the CPU that the model needs to
+    /// compute its answers, which no real source would need.
     #[must_use]
     pub fn with_real_cpu(mut self, read: fn() -> Ns) -> ModelClock {
         self.real_cpu = Some(RealCpu { read, began: read() });
         self
     }
 
-    /// What work costs by this clock.
+    /// The cost of each kind of work on this clock.
     pub fn costs(&self) -> &Costs {
         &self.books.costs
     }
 
-    /// Does `work` as often as `times` says: it is counted, its CPU time charged, and time passes.
+    /// Does `work` `times` times: counts it, charges its CPU time, and lets time pass.
     pub fn work(&self, work: Work, times: u64) {
         self.books.counts[work as usize].fetch_add(times, Relaxed);
         self.charge(times * self.books.costs.of(work));
     }
 
-    /// Charges CPU time for work of another kind, in ns.
+    /// Charges CPU time for any other work, in ns.
     pub fn charge(&self, cpu: Ns) {
         self.books.charged.fetch_add(cpu, Relaxed);
         self.books.now.fetch_add(cpu, Relaxed);
@@ -66,7 +69,7 @@ impl ModelClock {
         self.books.charged.load(Relaxed)
     }
 
-    /// What was done so far.
+    /// The work done so far.
     pub fn counts(&self) -> Counts {
         let of = |work: Work| self.books.counts[work as usize].load(Relaxed);
         Counts {

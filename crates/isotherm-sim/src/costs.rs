@@ -1,30 +1,30 @@
-//! What looking costs: measured elsewhere, charged here.
+//! The cost of access checks: measured elsewhere, charged here.
 
 use isotherm_heat::Ns;
 use isotherm_units::PAGES_PER_BLOCK;
 
-/// CPU time of each thing that a monitor may do, in ns.
+/// CPU time of each operation that a monitor may do, in ns.
 ///
-/// The defaults were measured on a 2 vCPU guest (Sapphire Rapids class, kernel 6.18), but where it says otherwise.
+/// The defaults were measured on a 2 vCPU guest (Sapphire Rapids class, kernel 6.18), unless a field states otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {
-    /// Reading the accessed bits of one page table of 512 entries. Measured: 0.8 us a table and 2.3 ns an entry.
+    /// Reading the accessed bits of one page table of 512 entries. Measured: 0.8 us a table plus 2.3 ns an entry.
     pub read_table_ns: Ns,
-    /// Reading the one bit of a huge page. Not measured by itself; taken to be the fixed part of a table.
+    /// Reading the one bit of a huge page. Not measured separately; assumed to be the fixed part of a table.
     pub read_huge_ns: Ns,
-    /// Clearing a block of 4 KiB pages with `MADV_COLD`, TLB flush included. Measured at 2 MiB a call: 84 ns a page. (Long
-    /// runs of neighbouring blocks in one call cost 25 us a block; the model grants no such discount.)
+    /// Clearing a block of 4 KiB pages with `MADV_COLD`, TLB flush included. Measured at 2 MiB a call: 84 ns a page.
+    /// (Long runs of neighbouring blocks in one call cost 25 us a block; the model does not use that lower cost.)
     pub clear_block_ns: Ns,
-    /// Clearing a block on a huge page the same way. Measured for a call on a single entry: 12 us.
+    /// Clearing a huge page the same way. Measured for a call on a single entry: 12 us.
     pub clear_huge_ns: Ns,
     /// Clearing a page (a huge page is one) in a walk of the whole process through `clear_refs`. Measured: 32 to 50 ns.
     pub clear_refs_page_ns: Ns,
-    /// Listing one mapping. Not measured; the order of what a line of `/proc/PID/maps` takes.
+    /// Listing one mapping. Not measured; the order of magnitude of reading a line of `/proc/PID/maps`.
     pub list_mapping_ns: Ns,
-    /// The kernel's DAMON clearing the bit of one page at the start of a sample. Published with its perf-event patches: 7.16 s
-    /// for 26 million pages, 273 ns each.
+    /// Clearing the bit of one page at the start of a sample, in the kernel's DAMON. Published with its perf-event
+    /// patches: 7.16 s for 26 million pages, 273 ns each.
     pub prepare_page_ns: Ns,
-    /// The same looking at that bit at the end of the sample. Published there: 5.34 s, 204 ns each.
+    /// Checking that bit at the end of the sample, in the kernel's DAMON. Published there: 5.34 s, 204 ns each.
     pub check_page_ns: Ns,
 }
 
@@ -63,17 +63,17 @@ pub enum Work {
     ListMapping,
     /// A single page cleared, as DAMON does.
     PreparePage,
-    /// A single page looked at, as DAMON does.
+    /// A single page checked, as DAMON does.
     CheckPage,
 }
 
 impl Work {
-    /// How many kinds there are.
+    /// Number of kinds.
     pub(crate) const KINDS: usize = 8;
 }
 
 impl Costs {
-    /// What one piece of work costs, in ns.
+    /// The cost of one piece of work, in ns.
     pub const fn of(&self, work: Work) -> Ns {
         match work {
             Work::ReadTable => self.read_table_ns,
@@ -88,10 +88,10 @@ impl Costs {
     }
 }
 
-/// How much work was done.
+/// Amounts of work done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Page tables read, also those read only to list what is populated.
+    /// Page tables read, including those read only to list populated blocks.
     pub tables_read: u64,
     /// Bits of huge pages read.
     pub huge_read: u64,
@@ -105,7 +105,7 @@ pub struct Counts {
     pub mappings_listed: u64,
     /// Single pages cleared, as DAMON does.
     pub page_clears: u64,
-    /// Single pages looked at, as DAMON does.
+    /// Single pages checked, as DAMON does.
     pub page_checks: u64,
 }
 

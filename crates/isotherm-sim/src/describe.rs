@@ -1,4 +1,4 @@
-//! Hosts described in a file.
+//! Reads descriptions of hosts from files.
 
 use crate::error::Error;
 use crate::heat::Heat;
@@ -9,15 +9,15 @@ use crate::quantity::Size;
 use isotherm_units::Bytes;
 use serde::Deserialize;
 
-/// Where the first area of a process lies unless the file says: where the kernel would put a large mapping.
+/// Start of the first area of a process unless the file sets one: where the kernel would put a large mapping.
 const FIRST_START: u64 = 0x7000_0000_0000;
 
-/// What the processes of any description may take: some 8,000 of them with ten areas each.
+/// Memory that the processes of any description may take: about 8,000 processes with ten areas each.
 const BASE_MEMORY: u64 = 24 << 20;
-/// And so much more for each byte of a longer one.
+/// Additional memory for each byte of the description.
 const MEMORY_PER_BYTE: u64 = 64;
 
-/// The file. Unknown keys are errors: a misspelt heat must not be no heat.
+/// The file. Unknown keys are errors, so that a misspelt heat is not ignored.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct HostText {
@@ -86,10 +86,10 @@ impl Host {
     ///
     ///     [[process]]
     ///     pid = 100
-    ///     count = 2                   # pids 100 and 101, alike; 1 if left out
+    ///     count = 2                   # pids 100 and 101, alike; default 1
     ///     comm = "redis-server"
-    ///     cgroup = "/tenants/small"   # "/" if left out
-    ///     start_ticks = 5000          # 1 if left out
+    ///     cgroup = "/tenants/small"   # default "/"
+    ///     start_ticks = 5000          # default 1
     ///
     ///     [[process.area]]            # follows the area before it; the first begins at 0x700000000000
     ///     name = "[heap]"             # neighbours of the same name are one mapping
@@ -102,9 +102,9 @@ impl Host {
     ///     heat = { poisson = "50ms" } # at random, every 50 ms on average; { every = "50ms" }: exactly that
     ///
     ///     [[process.area]]
-    ///     gap = "1 GiB"               # so much after the area before it; or start = 0x7f0000000000
+    ///     gap = "1 GiB"               # after the previous area; or start = 0x7f0000000000
     ///     size = "128 MiB"
-    ///     pages = "2MiB"              # huge ones; "4KiB" if left out
+    ///     pages = "2MiB"              # huge pages; default "4KiB"
     ///     heat = { gaussian = { peak = "1ms", sigma = 0.1, coldest = "10m" } }
     ///
     ///     [[process.area]]
@@ -123,10 +123,10 @@ impl Host {
         Host::from_toml_within(text, None)
     }
 
-    /// The same, with as much memory as is said and not what the length of `text` suggests: `None` for that.
+    /// The same with a given memory limit; with `None`, the limit depends on the length of `text`.
     pub fn from_toml_within(text: &str, max_memory: Option<Bytes>) -> Result<Host, Error> {
         let file: HostText = toml::from_str(text)?;
-        // Before any is made: a `count` of four thousand million is as quickly written as one of four.
+        // Checked before any process is created: a `count` of four billion is as quickly written as one of four.
         let needed = file.process.iter().map(ProcessText::bytes).fold(0, u64::saturating_add);
         let limit = max_memory.unwrap_or(Bytes(BASE_MEMORY + MEMORY_PER_BYTE * text.len() as u64));
         if needed > limit.0 {
@@ -136,7 +136,8 @@ impl Host {
         Host::new(file.memory.0, processes)
     }
 
-    /// A server of 2 TiB with 20 cgroups, most of its memory idle; `/tenants/small` has 20 GiB of it, in four processes.
+    /// A server with 2 TiB and 20 cgroups, most of its memory idle. `/tenants/small` has 20 GiB of it, in four
+    /// processes.
     pub fn two_tib() -> Host {
         Host::from_toml(include_str!("../hosts/2tib.toml")).expect("checked by a test")
     }
@@ -145,7 +146,7 @@ impl Host {
 impl ProcessText {
     fn processes(&self) -> impl Iterator<Item = Process> {
         let areas = self.areas();
-        // Beyond the last pid there is none: saturated ones collide, and are refused.
+        // There are no pids beyond the maximum: saturated pids collide and are rejected.
         (0..self.count).map(move |i| Process {
             pid: self.pid.saturating_add(i),
             start_ticks: self.start_ticks,
@@ -155,9 +156,9 @@ impl ProcessText {
         })
     }
 
-    /// Memory that the processes take, described and worked out.
+    /// Memory that the processes take, as described and as computed.
     fn bytes(&self) -> u64 {
-        // An area stands here and in its process, with its name; what it comes to is kept beside.
+        // An area is stored here and in its process, with its name; its pieces are stored separately.
         let area =
             |text: &AreaText| 3 * size_of::<Area>() as u64 + text.name.len() as u64 + 2 * pieces::bytes_of(&text.heat);
         let areas = self.area.iter().map(area).fold(0, u64::saturating_add);

@@ -1,4 +1,4 @@
-//! How hot a range is: the vocabulary in which hosts are described.
+//! How hot a range is. These are the terms in which hosts are described.
 
 use crate::error::Error;
 use crate::quantity::{self, Time};
@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 /// Steps in which a Gaussian falls off: the interval grows by 2^(1/4), 19%, from one to the next.
 const STEPS_PER_OCTAVE: f64 = 4.0;
-/// What is rarer than this at the edge of a Gaussian, does not happen: unless told otherwise.
+/// The default cut-off of a Gaussian: pages with a longer interval than this are never accessed.
 const COLDEST: Ns = 3_600_000_000_000;
 
 /// How each page of a range is accessed.
@@ -18,7 +18,7 @@ pub enum Access {
     Never,
     /// Once in this many nanoseconds exactly, each page at its own phase: a sweep.
     Every(Ns),
-    /// At random times (a Poisson process), this many nanoseconds apart on average: keys drawn at random.
+    /// At random times (a Poisson process) with this mean interval, in ns: keys drawn at random.
     Poisson(Ns),
 }
 
@@ -40,24 +40,25 @@ impl From<AccessText> for Access {
     }
 }
 
-/// How hot an area is.
+/// The heat of an area.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(from = "HeatText")]
 pub enum Heat {
-    /// All pages alike.
+    /// The same for all pages.
     Uniform(Access),
-    /// A share of the pages, picked by hash, is accessed in one way and the rest in another.
+    /// A share of the pages, picked by hash, is accessed in one way and the rest in another way.
     Scattered {
-        /// How many of the pages, 0 to 1.
+        /// Share of the pages, 0 to 1.
         share: f64,
-        /// How those are accessed.
+        /// Access of those pages.
         hot: Access,
-        /// How the others are.
+        /// Access of the other pages.
         rest: Access,
     },
-    /// Hottest in the middle, with the rate falling off as a normal distribution does; accesses come at random times.
+    /// Hottest in the middle. The rate falls off like a normal distribution, and accesses come at random times.
     ///
-    /// In steps: within each, all pages have the same mean interval, which grows by 19% from one step to the next.
+    /// The area is divided into steps. All pages of a step have the same mean interval, which grows by 19% from one
+    /// step to the next.
     Gaussian {
         /// Mean interval in the middle, in ns.
         peak: Ns,
@@ -66,18 +67,18 @@ pub enum Heat {
         /// Pages with a longer interval than this, in ns, are never accessed.
         coldest: Ns,
     },
-    /// One after another.
+    /// Phases, one after another.
     Phases(Vec<Phase>),
 }
 
-/// A time in which heat does not change.
+/// A period in which heat does not change.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Phase {
-    /// When it ends, in ns from the start of the model. The last phase of an area goes on for ever, whatever this says.
+    /// When it ends, in ns from the start of the model. The last phase of an area never ends, whatever this value is.
     #[serde(default = "for_ever", deserialize_with = "quantity::ns")]
     pub until: Ns,
-    /// How hot it is until then: anything but phases.
+    /// The heat until then: any kind except phases.
     pub heat: Heat,
 }
 
@@ -142,7 +143,7 @@ impl Heat {
         Heat::Uniform(Access::Every(interval))
     }
 
-    /// Each page at random times, `interval` ns apart on average.
+    /// Each page at random times with a mean interval of `interval` ns.
     pub const fn poisson(interval: Ns) -> Heat {
         Heat::Uniform(Access::Poisson(interval))
     }
@@ -152,7 +153,7 @@ impl Heat {
         Heat::Gaussian { peak, sigma, coldest: COLDEST }
     }
 
-    /// What is wrong with it, if anything.
+    /// Returns what is wrong with it, if anything.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self {
             Heat::Uniform(access) => check_access(*access),
@@ -173,15 +174,15 @@ impl Heat {
         }
     }
 
-    /// The intervals of a Gaussian, from the middle outward: how far each reaches, as a share of the area's length, and its
-    /// mean interval. Never accessed beyond the last.
+    /// The intervals of a Gaussian, from the middle outward: the reach of each step as a share of the area's length,
+    /// and its mean interval. Pages beyond the last step are never accessed.
     pub(crate) fn gaussian_steps(peak: Ns, sigma: f64, coldest: Ns) -> impl Iterator<Item = (f64, Ns)> {
         // rate(d) = exp(-d^2 / 2 sigma^2) / peak, so the rate has halved n times at d = sigma * sqrt(2 n ln 2).
         let reach = move |octaves: f64| sigma * (2.0 * octaves * std::f64::consts::LN_2).sqrt();
-        // 64 octaves reach from the shortest time to the longest.
+        // 64 octaves cover the range from the shortest time to the longest.
         (0..64 * 4_u32)
             .map(|step| f64::from(step) / STEPS_PER_OCTAVE)
-            // The interval half-way through the step stands for all of it.
+            // The interval in the middle of the step is used for all of it.
             .map(move |from| (reach(from + 1.0 / STEPS_PER_OCTAVE), scaled(peak, from + 0.5 / STEPS_PER_OCTAVE)))
             .take_while(move |(_, interval)| *interval <= coldest)
     }

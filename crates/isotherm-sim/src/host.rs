@@ -1,6 +1,7 @@
-//! A host: its memory, its processes, and what any page of them did at any time.
+//! A host: its memory, its processes, and whether any page was accessed at any time.
 //!
-//! Described in code here or in a file (`Host::from_toml`). Checked when it is made, so nothing can be wrong with it later.
+//! Described in code here or in a file (`Host::from_toml`). It is checked when it is created, so it is always valid
+//! later.
 
 use crate::error::Error;
 use crate::process::Process;
@@ -8,18 +9,19 @@ use crate::view::{View, WorkedOut};
 use isotherm_heat::Ns;
 use isotherm_units::{Bytes, PageNo};
 
-/// A modelled host. Copies share nothing and cost what the description does; wrap it in an `Arc` to share it.
+/// A modelled host. A clone shares nothing and takes as much memory as the description. Wrap it in an `Arc` to share
+/// it.
 #[derive(Clone, Debug)]
 pub struct Host {
     memory: Bytes,
-    /// By pid.
+    /// Sorted by pid.
     processes: Vec<Process>,
-    /// What the areas of each come to.
+    /// The computed areas of each process.
     worked_out: Vec<WorkedOut>,
 }
 
 impl Host {
-    /// A host of `memory` bytes with these processes, in any order, with areas in any order.
+    /// A host of `memory` bytes with these processes. Processes and areas may be in any order.
     ///
     /// ```
     /// use isotherm_sim::{Area, Heat, Host, Process};
@@ -54,24 +56,26 @@ impl Host {
         Ok(Host { memory, processes, worked_out })
     }
 
-    /// All memory there is, used or not.
+    /// All its memory, used or not.
     pub fn memory(&self) -> Bytes {
         self.memory
     }
 
-    /// Its processes, by pid, with areas in address order.
+    /// Its processes, sorted by pid, with areas in address order.
     pub fn processes(&self) -> &[Process] {
         &self.processes
     }
 
-    /// One process; `None` if there is none of this pid.
+    /// The process with this pid; `None` if there is none.
     pub fn process(&self, pid: u32) -> Option<&Process> {
         self.processes.get(self.index_of(pid)?)
     }
 
-    /// Whether `page` of process `pid` was accessed after `since` and not after `until` (ns). Pages that are not there never are.
+    /// Whether `page` of process `pid` was accessed after `since` and not after `until` (ns). False for pages that do
+    /// not exist.
     ///
-    /// Answers about overlapping times agree: what was accessed in a stretch was accessed in one of any parts it is cut into.
+    /// Answers for overlapping times are consistent: a page that was accessed in a stretch of time was accessed in at
+    /// least one part of it, however the stretch is divided.
     pub fn accessed(&self, pid: u32, page: PageNo, since: Ns, until: Ns) -> bool {
         self.view(pid).is_some_and(|view| view.accessed(page, since, until))
     }

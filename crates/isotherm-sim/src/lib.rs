@@ -1,16 +1,17 @@
 //! A modelled host: terabytes of memory, processes and cgroups with given access rates, at no memory cost.
 //!
-//! `isotherm-monitor` runs on it as on a real machine: [`ModelSource`] answers for accessed bits, [`ModelClock`] charges what
-//! each answer would cost. Other algorithms can be run on the same host beside it ([`PageProbe`] for those that ask page by
-//! page, [`Physical`] for those that look at frames), and all of them be scored against the same truth ([`Host::score`]).
+//! `isotherm-monitor` runs on it as on a real machine: [`ModelSource`] returns accessed bits, and [`ModelClock`]
+//! charges the cost of each answer. Other algorithms can run on the same host ([`PageProbe`] for those that check
+//! single pages, [`Physical`] for those that check frames). All of them can be scored against the same truth
+//! ([`Host::score`]).
 //!
-//! Whether a page was accessed in a stretch of time is computed, never stored: from how its area is described, and a hash of
-//! the page where something is random. So memory follows the number of areas, answers never contradict each other, and every
-//! run is the same. `isotherm-sources` has a `Replay` that does something alike for recordings; it keeps simple spans, knows no
-//! costs, and is made for histories that change, not for size.
+//! Whether a page was accessed in a stretch of time is computed and never stored. It follows from the description of
+//! its area, and from a hash of the page where something is random. So memory grows with the number of areas, answers
+//! never contradict each other, and every run is the same. `isotherm-sources` has a similar `Replay` for recordings.
+//! That one stores simple spans, has no costs, and is made for histories that change rather than for size.
 //!
-//! [`cpus`] is another simulation, of CPUs that drain their per-CPU lists of pages under a few zone locks. It shares nothing with the host
-//! but the purpose: to try on a machine that is not there what would run on one that is.
+//! [`cpus`] is a separate simulation, of CPUs that drain their pcp lists under a few zone locks. It has the same
+//! purpose: to test code for a machine that is not available.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Hosts of one process with a known amount of hot memory, after MASIM, the memory access simulator by which DAMON and
-//! Telescope were measured: 1, 10 and 100 GB with a tenth hot, 5 TB with 10 GB hot.
+//! Hosts of one process with a known amount of hot memory, after MASIM, the memory access simulator that was used to
+//! measure DAMON and Telescope: 1, 10 and 100 GB with a tenth hot, and 5 TB with 10 GB hot.
 
 use crate::error::Error;
 use crate::heat::Heat;
@@ -11,9 +11,9 @@ use isotherm_units::{Bytes, PAGE_SIZE};
 
 /// The process of these hosts.
 pub const MASIM_PID: u32 = 1000;
-/// Not at a block. An even page, for [`Masim::slots`].
+/// Not aligned to a block. An even page number, for [`Masim::slots`].
 const START: u64 = 0x7a31_2345_6000;
-/// How fast hot memory is swept unless told otherwise, in bytes a second: what a server's memory delivers.
+/// Default sweep rate of hot memory, in bytes per second: the memory bandwidth of a server.
 const SWEEP_BYTES_PER_S: u64 = 50_000_000_000;
 
 /// Describes such a host; [`Masim::host`] makes it.
@@ -21,16 +21,17 @@ const SWEEP_BYTES_PER_S: u64 = 50_000_000_000;
 pub struct Masim {
     /// Memory of the process; rounded down to pages.
     pub total: Bytes,
-    /// How much of it is hot; rounded down to pages.
+    /// Hot part of it; rounded down to pages.
     pub hot: Bytes,
-    /// In how many spans, of sizes that differ by up to a factor of three.
+    /// Number of hot spans. Their sizes differ by up to a factor of three.
     pub spans: usize,
     /// Each hot page is accessed once in this many ns.
     pub interval: Ns,
 }
 
 impl Masim {
-    /// One hot span, swept at 50 GB/s: 10 GB takes 200 ms, so a page of it is seen in one of forty samples of 5 ms.
+    /// One hot span, swept at 50 GB/s: 10 GB takes 200 ms, so a page of it is found accessed in one of forty samples of
+    /// 5 ms.
     pub fn new(total: Bytes, hot: Bytes) -> Masim {
         let sweep_ns = u128::from(hot.0) * 1_000_000_000 / u128::from(SWEEP_BYTES_PER_S);
         Masim { total, hot, spans: 1, interval: Ns::try_from(sweep_ns).unwrap_or(Ns::MAX).max(1) }
@@ -50,10 +51,11 @@ impl Masim {
         self
     }
 
-    /// The host: the process [`MASIM_PID`] in cgroup `/masim`, and an eighth more memory than that uses.
+    /// The host: the process [`MASIM_PID`] in cgroup `/masim`, with an eighth more memory than it uses.
     pub fn host(&self) -> Result<Host, Error> {
         let (total, hot, spans) = (self.total.pages(), self.hot.pages(), self.spans);
-        // Two pages to a span at the least, and as many again, so that cold pages may lie on both sides of each.
+        // At least two pages for each span, and as many cold ones, so that cold pages can be on both sides of each
+        // span.
         if hot + 2 * spans as u64 > total || hot < 2 * spans as u64 || spans == 0 {
             return Err(Error::HotDoesNotFit { hot: self.hot, spans, total: self.total });
         }
@@ -74,8 +76,8 @@ impl Masim {
         Host::new(Bytes(self.total.0 + self.total.0 / 8), vec![process])
     }
 
-    /// Cuts memory into a slot for each span, both in proportion to a weight drawn by hash, and puts the span somewhere around
-    /// the middle of its slot. In pages: cold, hot, cold.
+    /// Cuts memory into one slot for each span. The sizes of slots and spans are proportional to a weight drawn by
+    /// hash. The span is placed near the middle of its slot. Returns pages: cold, hot, cold.
     fn slots(&self, total: u64, hot: u64) -> Vec<(u64, u64, u64)> {
         let weight = |i: usize| 512 + mix(i as u64 + 1) % 1024;
         let all: u64 = (0..self.spans).map(weight).sum();
@@ -85,8 +87,8 @@ impl Masim {
             let slot = share(total_left, weight(i), weight_left);
             let span = share(hot_left, weight(i), weight_left).min(slot);
             let slack = slot - span;
-            // A quarter to three quarters of what is free comes before, so that it begins at an odd page: not at any larger
-            // power of two.
+            // A quarter to three quarters of the free pages come before the span. The span begins at an odd page, so
+            // that it is not aligned to any larger power of two.
             let before = slack / 4 + mix(!(i as u64)) % (slack / 2 + 1);
             let begin = total - total_left + before;
             let before = (before + (begin + 1) % 2).min(slack);
@@ -105,7 +107,7 @@ fn share(of: u64, weight: u64, weights: u64) -> u64 {
 }
 
 impl Host {
-    /// One process of `total` bytes with `hot` of it hot, in one span somewhere in the middle: [`Masim`] as it comes.
+    /// One process of `total` bytes with `hot` of it hot, in one span near the middle: the default [`Masim`].
     pub fn masim(total: Bytes, hot: Bytes) -> Result<Host, Error> {
         Masim::new(total, hot).host()
     }

@@ -1,9 +1,11 @@
-//! Hashing in place of remembering: whatever is random in the model is a function of where and when.
+//! Hashing instead of stored state: every random value in the model is a function of place and time.
 
-/// 2^64 divided by the golden ratio: steps of this size spread over the circle as evenly as steps of one size can.
+/// 2^64 divided by the golden ratio: multiples of it spread over the circle as evenly as those of any one step size
+/// can.
 pub(crate) const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A bijection of 64 bits in which every bit of the input changes half of the output (the finalizer of SplitMix64).
+/// A bijection of 64 bits in which every bit of the input changes half of the output bits (the finalizer of
+/// SplitMix64).
 pub(crate) const fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,9 +1,9 @@
-//! Where in physical memory the pages of a host lie, for monitors that look at frames instead of processes.
+//! Places the pages of a host in physical memory, for monitors that check frames instead of processes.
 //!
-//! All areas, one after another, are cut into chunks, and the chunks are put in an order of their own: a permutation of chunk
-//! numbers (a Feistel network, walked until it ends up below their number), which is computed both ways and not stored. So a
-//! terabyte costs the same memory as a page: one entry for each area. The size of a chunk is how fragmented memory is: what is
-//! together in a process is together in physical memory for that long, and no longer.
+//! All areas are laid out one after another and cut into chunks, and the chunks are permuted. The permutation of chunk
+//! numbers is a Feistel network, repeated until the result is in range. It is computed in both directions and not
+//! stored. So a terabyte needs the same memory as a page: one entry for each area. The chunk size sets how fragmented
+//! memory is: pages that are contiguous in a process are contiguous in physical memory only within a chunk.
 
 use crate::error::Error;
 use crate::host::Host;
@@ -11,12 +11,12 @@ use crate::mix::mix;
 use isotherm_units::{Addr, AddrRange, BLOCK_SIZE, Bytes, PAGE_SIZE, PAGES_PER_BLOCK, PageNo};
 use std::ops::Range;
 
-/// Where each page of a host lies. Frames are physical page numbers, from 0.
+/// The frame of each page of a host. Frames are physical page numbers, from 0.
 #[derive(Clone, Debug)]
 pub struct Physical {
     chunk_pages: u64,
     order: Permutation,
-    /// Areas in the order of pid and address, which is also that of `first`.
+    /// Areas in order of pid and address, which is also the order of `first`.
     placed: Vec<Placed>,
 }
 
@@ -24,15 +24,15 @@ pub struct Physical {
 struct Placed {
     pid: u32,
     pages: Range<u64>,
-    /// Its first page before chunks are put in their order.
+    /// Its first page before chunks are permuted.
     first: u64,
 }
 
 impl Host {
-    /// Lays out all memory in chunks of `chunk` bytes, in an order that follows from `seed`.
+    /// Lays out all memory in chunks of `chunk` bytes. The order of chunks follows from `seed`.
     ///
-    /// A chunk is a power of two, at least a page, and at least 2 MiB if there are huge pages. Memory beyond the last whole
-    /// chunk is not used.
+    /// The chunk size is a power of two, at least a page, and at least 2 MiB if there are huge pages. Memory after the
+    /// last whole chunk is not used.
     pub fn physical(&self, chunk: Bytes, seed: u64) -> Result<Physical, Error> {
         let any_huge = self.processes().iter().flat_map(|p| &p.areas).any(|a| a.huge);
         let least = Bytes(if any_huge { BLOCK_SIZE } else { PAGE_SIZE });
@@ -49,7 +49,7 @@ impl Host {
     }
 }
 
-/// Areas one after another, huge ones at whole blocks; and how many pages that comes to.
+/// Lays out areas one after another, huge ones aligned to blocks. Returns them and the number of pages used.
 fn place(host: &Host) -> (Vec<Placed>, u64) {
     let mut placed = Vec::new();
     let mut next: u64 = 0;
@@ -89,8 +89,9 @@ impl Physical {
         (page < placed.pages.end).then_some((placed.pid, PageNo(page)))
     }
 
-    /// What lies in a range of physical addresses: process and virtual range, a piece for each area in each chunk. Pages that
-    /// are only in part in `range` are all in. What no process uses is left out. Cost follows the chunks of `range`.
+    /// The contents of a range of physical addresses: process and virtual range, one piece for each area in each chunk.
+    /// Pages that are partly in `range` count as in it. Unused memory is skipped. Cost is proportional to the number of
+    /// chunks in `range`.
     pub fn pages_in(&self, range: AddrRange) -> impl Iterator<Item = (u32, AddrRange)> {
         let end = range.end.0.div_ceil(PAGE_SIZE).min(self.order.len * self.chunk_pages);
         let first = range.start.page().0.min(end);
@@ -115,12 +116,12 @@ impl Physical {
     }
 }
 
-/// Numbers below `len` in another order.
+/// A permutation of the numbers below `len`.
 #[derive(Clone, Debug)]
 struct Permutation {
     len: u64,
-    /// Bits of the low and the high part of a number. Together the fewest that hold all numbers, so that less than half of
-    /// what the network yields is beyond `len` and has to be put through it again.
+    /// Bits of the low and the high part of a number. Together they are the minimum that holds all numbers, so that
+    /// less than half of the network's results are beyond `len` and have to be put through it again.
     low_bits: u32,
     high_bits: u32,
     seed: u64,
@@ -148,7 +149,8 @@ impl Permutation {
         })
     }
 
-    /// Steps that leave the range are followed until they come back: the cycle through `n` does.
+    /// Repeats a step that leaves the range until the result is in it again. The cycle through `n` returns to the
+    /// range.
     fn walk(&self, n: u64, step: impl Fn(u64) -> u64) -> u64 {
         let mut n = step(n);
         while n >= self.len {
@@ -157,7 +159,7 @@ impl Permutation {
         n
     }
 
-    /// Changes one part by the other; done twice, it changes nothing.
+    /// Changes one part by a hash of the other. Applied twice, it changes nothing.
     fn round(&self, n: u64, round: u64) -> u64 {
         let (low, high) = (n & ((1 << self.low_bits) - 1), n >> self.low_bits);
         if round.is_multiple_of(2) {

@@ -1,7 +1,7 @@
-//! An area worked out for questions: which pages share a rhythm, in which phase.
+//! An area prepared for queries: which pages share a rhythm, and their phases.
 //!
-//! Made once from [`Heat`](crate::Heat); everything that is asked of a host (bits of a block, one page, bytes by interval) is
-//! answered from pieces, so all answers agree. Memory follows the number of areas, phases and steps of Gaussians.
+//! Computed once from [`Heat`]. All queries of a host (bits of a block, one page, bytes by interval) are
+//! answered from pieces, so all answers agree. Memory grows with the number of areas, phases and steps of Gaussians.
 
 use crate::heat::{Access, Heat, Phase};
 use crate::mix::{GOLDEN, mix, threshold};
@@ -9,27 +9,27 @@ use crate::rhythm::{Rhythm, Stretch, mark_if};
 use isotherm_heat::{Mask, Ns};
 use std::ops::Range;
 
-/// Tells the hash that picks scattered pages from the one that places accesses.
+/// Separates the hash that picks scattered pages from the one that places accesses.
 const PICK: u64 = 0x5ca7_7e2e_d0f0_0d01;
 
-/// The key of a page: all that is random about it follows from this. `salt` is the process's.
+/// The key of a page. All its random values follow from it. `salt` is that of the process.
 pub(crate) fn key_of(salt: u64, page: u64) -> u64 {
     page.wrapping_mul(GOLDEN).wrapping_add(salt)
 }
 
-/// Pages that are alike.
+/// A range of pages with the same mixture of rhythms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// One past its last page; it begins where the one before ends.
+    /// One past its last page. It begins at the end of the previous piece.
     pub end: u64,
     pub mixture: Mixture,
 }
 
-/// Which rhythms its pages have.
+/// The rhythms of its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mixture {
     One(Rhythm),
-    /// `hot` where the hash is below `threshold`.
+    /// `hot` if the hash is below `threshold`, `rest` otherwise.
     Two {
         threshold: u64,
         hot: Rhythm,
@@ -37,14 +37,15 @@ pub(crate) enum Mixture {
     },
 }
 
-/// A time in which nothing changes. It begins where the one before ends.
+/// A period in which nothing changes. It begins at the end of the previous stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stage {
     pub until: Ns,
     pub pieces: Vec<Piece>,
 }
 
-/// The stages of an area, the last without end. `unit` is in how many pages heat may change: 512 on huge pages.
+/// The stages of an area; the last one never ends. Heat may change only at multiples of `unit` pages: 512 on huge
+/// pages.
 pub(crate) fn stages(heat: &Heat, pages: Range<u64>, unit: u64) -> Vec<Stage> {
     let Heat::Phases(phases) = heat else {
         return vec![Stage { until: Ns::MAX, pieces: pieces(heat, pages, unit) }];
@@ -64,7 +65,7 @@ fn pieces(heat: &Heat, pages: Range<u64>, unit: u64) -> Vec<Piece> {
             Mixture::Two { threshold: threshold(share), hot: rhythm(hot), rest: rhythm(rest) }
         }
         Heat::Gaussian { peak, sigma, coldest } => return gaussian(peak, sigma, coldest, pages, unit),
-        // Refused when the host was checked.
+        // Rejected when the host was checked.
         Heat::Phases(_) => Mixture::One(Rhythm::NEVER),
     };
     vec![Piece { end: pages.end, mixture }]
@@ -78,7 +79,7 @@ fn rhythm(access: Access) -> Rhythm {
     }
 }
 
-/// The two flanks mirror each other around the middle; a step too narrow for a unit is left out, but for the first.
+/// The two flanks mirror each other around the middle. A step narrower than a unit is omitted, except the first.
 fn gaussian(peak: Ns, sigma: f64, coldest: Ns, pages: Range<u64>, unit: u64) -> Vec<Piece> {
     let units = (pages.end - pages.start) / unit;
     let half = units / 2;
@@ -108,12 +109,12 @@ fn gaussian(peak: Ns, sigma: f64, coldest: Ns, pages: Range<u64>, unit: u64) -> 
     all
 }
 
-/// Memory that `heat` takes in an area, described and worked out.
+/// Memory that `heat` takes in an area, as described and as computed.
 pub(crate) fn bytes_of(heat: &Heat) -> u64 {
     let pieces = |n: usize| (n * size_of::<Piece>()) as u64;
     match heat {
         Heat::Uniform(_) | Heat::Scattered { .. } => pieces(1),
-        // Two flanks, each of which is collected, and then both; vectors have up to twice the room.
+        // The two flanks are each collected, and then both together. Vectors may have twice the capacity they need.
         Heat::Gaussian { peak, sigma, coldest } => {
             pieces(8 * (Heat::gaussian_steps(*peak, *sigma, *coldest).count() + 1))
         }
@@ -124,7 +125,7 @@ pub(crate) fn bytes_of(heat: &Heat) -> u64 {
     }
 }
 
-/// The parts of `time` that fall into each stage.
+/// The parts of `time` that are in each stage.
 pub(crate) fn during(stages: &[Stage], time: Stretch) -> impl Iterator<Item = (&Stage, Stretch)> {
     let first = stages.partition_point(|s| s.until <= time.since);
     let mut start = time.since;
@@ -136,13 +137,13 @@ pub(crate) fn during(stages: &[Stage], time: Stretch) -> impl Iterator<Item = (&
 }
 
 impl Stage {
-    /// The piece of a page of the area.
+    /// The piece that contains a page of the area.
     pub fn piece_of(&self, page: u64) -> &Piece {
         let index = self.pieces.partition_point(|p| p.end <= page);
         &self.pieces[index.min(self.pieces.len() - 1)]
     }
 
-    /// The pieces within `pages`, cut to it.
+    /// The pieces within `pages`, cut to that range.
     pub fn pieces_in(&self, pages: Range<u64>) -> impl Iterator<Item = (Range<u64>, &Mixture)> {
         let first = self.pieces.partition_point(|p| p.end <= pages.start);
         let mut start = pages.start;
@@ -155,12 +156,12 @@ impl Stage {
 }
 
 impl Mixture {
-    /// Whether the page of `key` was accessed in `time`.
+    /// Whether the page with this key was accessed in `time`.
     pub fn accessed(&self, key: u64, time: Stretch) -> bool {
         self.rhythm_of(key).window(time).has(key)
     }
 
-    /// The rhythm of the page of `key`.
+    /// The rhythm of the page with this key.
     pub fn rhythm_of(&self, key: u64) -> Rhythm {
         match *self {
             Mixture::One(rhythm) => rhythm,
@@ -174,7 +175,7 @@ impl Mixture {
         }
     }
 
-    /// Sets the bits of those of `indices` that were accessed in `time`; `key` is that of the block's page 0.
+    /// Sets the bits of those of `indices` that were accessed in `time`. `key` is the key of the block's page 0.
     pub fn mark(&self, key: u64, indices: Range<usize>, time: Stretch, mask: &mut Mask) {
         let Range { start: first, end } = indices;
         match *self {
@@ -194,7 +195,7 @@ impl Mixture {
         }
     }
 
-    /// Each rhythm with the share of the pages that have it.
+    /// Each rhythm, and the share of pages that have it.
     pub fn shares(&self) -> impl Iterator<Item = (Rhythm, f64)> {
         let shares = match *self {
             Mixture::One(rhythm) => [(rhythm, 1.0), (rhythm, 0.0)],
@@ -209,7 +210,7 @@ impl Mixture {
 
 #[inline]
 fn is_picked(key: u64, threshold: u64) -> bool {
-    // All ones stands for a share of 1.
+    // All ones means a share of 1.
     mix(key ^ PICK) < threshold || threshold == u64::MAX
 }
 

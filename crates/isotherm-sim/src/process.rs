@@ -1,5 +1,4 @@
-//! A process of a host and its areas, as described: what they are called, where they lie, how hot they are, and what may be wrong with
-//! them.
+//! A process of a host and its areas, as described: names, places and heat. Also checks them for errors.
 
 use crate::error::{AreaFault, Error};
 use crate::heat::Heat;
@@ -13,15 +12,15 @@ const COMM_MAX: usize = 15;
 const USER_SPACE: u64 = 1 << 47;
 const BLOCK_PAGES: u64 = PAGES_PER_BLOCK as u64;
 
-/// Neighbouring pages of one process, of one kind and heat.
+/// Adjacent pages of one process, of one kind and heat.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Area {
     /// Its addresses. All of it is populated.
     pub range: AddrRange,
-    /// Name of its mapping: a path, `[heap]`, or empty. Neighbours of the same name and kind are one mapping, so that the
-    /// list of mappings does not tell where heat changes.
+    /// Name of its mapping: a path, `[heap]`, or empty. Adjacent areas with the same name and kind are one mapping, so
+    /// that the list of mappings does not reveal where heat changes.
     pub name: String,
-    /// On huge pages: one accessed bit for 512 pages, and its heat is that of each huge page, not of the pages in it.
+    /// On huge pages: one accessed bit for 512 pages. The heat is that of each huge page, not of the pages in it.
     pub huge: bool,
     /// How hot it is.
     pub heat: Heat,
@@ -80,18 +79,18 @@ impl Area {
 pub struct Process {
     /// Its id, 1 to 4194304.
     pub pid: u32,
-    /// When it began, in clock ticks since boot.
+    /// When it started, in clock ticks since boot.
     pub start_ticks: u64,
     /// Its name, at most 15 bytes.
     pub comm: String,
-    /// Path of its cgroup, `/` being the root.
+    /// Path of its cgroup; `/` is the root.
     pub cgroup: String,
     /// Its memory.
     pub areas: Vec<Area>,
 }
 
 impl Process {
-    /// A process of the root cgroup without memory, begun at tick 1.
+    /// A process in the root cgroup without memory, started at tick 1.
     pub fn new(pid: u32, comm: impl Into<String>) -> Process {
         Process { pid, start_ticks: 1, comm: comm.into(), cgroup: "/".into(), areas: Vec::new() }
     }
@@ -117,7 +116,7 @@ impl Process {
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
-    /// Its memory, all of it populated.
+    /// The size of its memory, all of it populated.
     pub fn size(&self) -> Bytes {
         Bytes(self.areas.iter().map(|a| a.range.len().0).fold(0, u64::saturating_add))
     }
@@ -144,7 +143,7 @@ impl Process {
         Ok(())
     }
 
-    /// Sorted areas only.
+    /// Areas have to be sorted.
     pub(crate) fn check_overlaps(&self) -> Result<(), Error> {
         match self.areas.windows(2).find(|pair| pair[0].range.end > pair[1].range.start) {
             None => Ok(()),

@@ -40,7 +40,8 @@ fn parse_time(text: &str) -> Result<Ns, String> {
 }
 
 fn parse_size(text: &str) -> Result<Bytes, String> {
-    // ByteSize reads fractions too ("1.5 GiB"); it rounds them to a byte, and what is no whole page is refused later.
+    // ByteSize reads fractions too ("1.5 GiB") and rounds them to a byte. Sizes that are not whole pages are rejected
+    // later.
     text.parse::<ByteSize>()
         .map(|size| Bytes(size.0))
         .map_err(|_| format!("{text:?} is no size; write one like \"64 MiB\", \"2 TiB\" or \"4096\""))

@@ -1,25 +1,25 @@
 //! When one page is accessed: at fixed times, at random times, or never.
 //!
-//! The question is always whether a page was accessed in a stretch of time `(from, to]`, and the answers must fit together
-//! however stretches overlap, without anything being kept. So accesses are points: time is cut into slots, a moment is a slot
-//! and a fraction of it, and the points within a slot follow from a hash of page and slot. A question is then a comparison of
-//! points with two moments, and cannot contradict another.
+//! Every query asks whether a page was accessed in a stretch of time `(from, to]`. Answers have to be consistent for
+//! overlapping stretches, and nothing is stored. So accesses are points in time. Time is cut into slots, and a moment
+//! is a slot and a fraction of it. The points within a slot follow from a hash of page and slot. A query compares these
+//! points with two moments, so no answer can contradict another.
 //!
-//! - *Every*: slots as long as the interval, and one point in each, at the page's own phase.
-//! - *Poisson*: in each slot a number of points drawn from the Poisson distribution, at evenly distributed places: that is the
-//!   definition of a memoryless process, not an approximation of it. Slots are a quarter of the mean interval, so that few have
-//!   a second point, and one hash answers for a slot: most questions are about a time much shorter than the interval.
+//! - *Every*: slots are as long as the interval, with one point in each, at the page's own phase.
+//! - *Poisson*: each slot has a number of points drawn from the Poisson distribution, at uniformly distributed places.
+//!   That is exactly a memoryless process, not an approximation. Slots are a quarter of the mean interval, so that few
+//!   have a second point and one hash is enough for a slot. Most queries cover a time much shorter than the interval.
 
 use crate::mix::{GOLDEN, mix, threshold};
 use isotherm_heat::{Mask, Ns};
 
-/// Slots of a memoryless page to its interval.
+/// Slots per interval of a memoryless page.
 const SLOTS_PER_INTERVAL: u64 = 4;
-/// After this many slots a memoryless page counts as accessed without a look at each. A page that was not has a probability of
-/// e^-64, or one in 10^27.
+/// After this many slots, a memoryless page counts as accessed without a check of each slot. The probability that it
+/// was not accessed is e^-64, or one in 10^27.
 const SURELY: u64 = 64 * SLOTS_PER_INTERVAL;
 
-/// A stretch of time: after `since`, up to and with `until`.
+/// A stretch of time: after `since`, up to and including `until`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stretch {
     pub since: Ns,
@@ -33,7 +33,8 @@ pub(crate) struct Rhythm {
     interval: Ns,
     /// Length of a slot.
     slot: Ns,
-    /// 2^64 / slot: turns a time within a slot into a fraction of it, by a multiplication instead of a long division.
+    /// 2^64 / slot: converts a time within a slot into a fraction of it, with a multiplication instead of a slow
+    /// division.
     scale: u64,
 }
 
@@ -44,30 +45,30 @@ enum Kind {
     Poisson,
 }
 
-/// A moment, in slots and 64-bit fractions of one.
+/// A moment: a slot, and a 64-bit fraction of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Moment {
     slot: u64,
     fraction: u64,
 }
 
-/// The same, with what all hashes of the slot have in common.
+/// A moment, with the part that all hashes of the slot have in common.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SaltedMoment {
     at: Moment,
     salt: u64,
 }
 
-/// A stretch of time as one rhythm sees it: computed once for all pages that are asked about it.
+/// A stretch of time for one rhythm, computed once for all pages in a query.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Window {
     /// No page was accessed.
     Nothing,
-    /// Every page was.
+    /// Every page was accessed.
     Everything,
-    /// Those with their phase among `width` fractions after `after`.
+    /// Pages with their phase among `width` fractions after `after`.
     Phases { after: u64, width: u64 },
-    /// Those with a random point in it.
+    /// Pages with a random point in it.
     Points { from: SaltedMoment, to: SaltedMoment },
 }
 
@@ -78,7 +79,7 @@ impl Rhythm {
         Rhythm { kind: Kind::Every, interval, slot: interval, scale: u64::MAX / interval }
     }
 
-    /// The interval is kept to within 4 ns.
+    /// The interval is accurate to within 4 ns.
     pub fn poisson(interval: Ns) -> Rhythm {
         let slot = (interval / SLOTS_PER_INTERVAL).max(1);
         Rhythm { kind: Kind::Poisson, interval, slot, scale: u64::MAX / slot }
@@ -89,7 +90,7 @@ impl Rhythm {
         (self.kind != Kind::Never).then_some(self.interval)
     }
 
-    /// `time` as this rhythm sees it.
+    /// Converts `time` for this rhythm.
     pub fn window(&self, time: Stretch) -> Window {
         let Stretch { since, until } = time;
         if self.kind == Kind::Never || since >= until {
@@ -117,14 +118,14 @@ impl Moment {
     }
 }
 
-/// Mixed: the slot's number as it is, added to a page's key, would be the key of another page.
+/// Hashes the slot's number: the plain number added to a page's key would be the key of another page.
 #[inline]
 fn salt_of(slot: u64) -> u64 {
     mix(slot.wrapping_add(1))
 }
 
 impl Window {
-    /// Whether the page of this key was accessed.
+    /// Whether the page with this key was accessed.
     #[inline]
     pub fn has(&self, key: u64) -> bool {
         match *self {
@@ -135,8 +136,8 @@ impl Window {
         }
     }
 
-    /// Sets the bits `first` to `end` (not included) of accessed pages; `key` is that of page 0 of the block, and the key of
-    /// the next page is always [`GOLDEN`] more.
+    /// Sets the bits of accessed pages from `first` up to but not including `end`. `key` is that of page 0 of the
+    /// block. The key of each page is [`GOLDEN`] more than that of the page before.
     pub fn mark(&self, key: u64, first: usize, end: usize, mask: &mut Mask) {
         match *self {
             Window::Nothing => {}
@@ -147,7 +148,7 @@ impl Window {
     }
 }
 
-/// Sets bits `first` to `end`, not included.
+/// Sets bits from `first` up to but not including `end`.
 pub(crate) fn mark_all(first: usize, end: usize, mask: &mut Mask) {
     let mut at = first;
     while at < end {
@@ -157,7 +158,7 @@ pub(crate) fn mark_all(first: usize, end: usize, mask: &mut Mask) {
     }
 }
 
-/// Sets the bits of the pages for whose key `is` holds.
+/// Sets the bits of the pages for whose key `is` returns true.
 #[inline]
 pub(crate) fn mark_if(key: u64, first: usize, end: usize, mask: &mut Mask, is: impl Fn(u64) -> bool) {
     let mut at = first;
@@ -175,7 +176,8 @@ pub(crate) fn mark_if(key: u64, first: usize, end: usize, mask: &mut Mask, is: i
     }
 }
 
-/// A page's phase is its key: keys of neighbours are a golden step apart, so phases are spread evenly over any range of pages.
+/// A page's phase is its key. Keys of adjacent pages are a golden step apart, so phases are spread evenly over any
+/// range of pages.
 #[inline]
 fn in_phase(key: u64, after: u64, width: u64) -> bool {
     key.wrapping_sub(after).wrapping_sub(1) < width
@@ -194,17 +196,18 @@ fn has_point(key: u64, from: SaltedMoment, to: SaltedMoment) -> bool {
 
 /// The random points of one page in one slot.
 struct Slot {
-    /// The upper half says how many points there are, the lower half where the first is.
+    /// The upper half gives the number of points, the lower half the place of the first.
     hash: u64,
 }
 
-/// Of 2^64, how many hashes stand for at most 0, 1, 2 ... points in a slot. More than 8 come once in 10^11 slots: left out.
+/// The number of hashes, of 2^64, that mean at most 0, 1, 2 ... points in a slot. More than 8 points come once in 10^11
+/// slots and are ignored.
 const AT_MOST: [u64; 8] = at_most();
 
 const fn at_most() -> [u64; 8] {
     let mean = 1.0 / SLOTS_PER_INTERVAL as f64;
     let mut table = [0; 8];
-    // e^-0.25: there is no exp in constants.
+    // e^-0.25, as a literal because `exp` is not const.
     let mut term = 0.778_800_783_071_404_9;
     let mut sum = 0.0;
     let mut n = 0;
@@ -228,7 +231,7 @@ impl Slot {
         self.hash < AT_MOST[0]
     }
 
-    /// The first point, if there is one.
+    /// The first point. Valid only if the slot is not empty.
     #[inline]
     fn first(&self) -> u64 {
         self.hash.rotate_left(32)
@@ -244,13 +247,13 @@ impl Slot {
         self.has(|p| p <= to)
     }
 
-    /// Without a branch for what is as likely as not; the second point is rare.
+    /// The first point is checked without a branch, because both results are common; a second point is rare.
     #[inline]
     fn has(&self, is_in: impl Fn(u64) -> bool) -> bool {
         (!self.is_empty() & is_in(self.first())) || (self.hash >= AT_MOST[1] && self.others().any(is_in))
     }
 
-    /// All points but the first.
+    /// All points except the first.
     fn others(&self) -> impl Iterator<Item = u64> {
         let hash = self.hash;
         let count = AT_MOST[1..].iter().take_while(|most| hash >= **most).count() as u64;

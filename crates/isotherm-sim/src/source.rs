@@ -1,8 +1,8 @@
 //! The modelled host as a source of access reports, page by page.
 //!
-//! It answers like the page-table source with a flushed TLB: a clear is exact from the first moment. Of what it was asked it
-//! remembers only which blocks were cleared when, until a read finds all of a block young again: from then on it is as if it
-//! had never been cleared.
+//! It behaves like the page-table source with a flushed TLB: a clear takes effect at once. It stores only which blocks
+//! were cleared and when. A block is forgotten when a read finds all of it young again: from then on it is as if it had
+//! never been cleared.
 
 use crate::clock::ModelClock;
 use crate::costs::Work;
@@ -18,9 +18,9 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-/// Blocks read under the mmap lock in one piece, as the page-table source does.
+/// Blocks read per acquisition of the mmap lock, as in the page-table source.
 const BLOCKS_PER_PASS: u64 = 512;
-/// Blocks whose tables hang on one upper table: listing reads one of those for each GiB.
+/// Blocks whose tables belong to one upper table: listing reads one upper table for each GiB.
 const BLOCKS_PER_UPPER: u64 = 512;
 
 /// The source.
@@ -33,12 +33,12 @@ pub struct ModelSource {
 
 #[derive(Debug, Default)]
 struct Watched {
-    /// Where in the host.
+    /// Index of the process in the host.
     index: usize,
     cleared: HashMap<u64, Ns, BuildHasherDefault<BlockHasher>>,
 }
 
-/// Block numbers follow one another: a multiplication spreads them well enough, and it is a look-up for each block.
+/// Block numbers are consecutive, and there is a look-up for each block: a multiplication spreads them well enough.
 #[derive(Debug, Default)]
 struct BlockHasher(u64);
 
@@ -54,7 +54,7 @@ impl Hasher for BlockHasher {
     }
 
     fn write_u64(&mut self, n: u64) {
-        // The map looks at the high and the low bits; a product is good in the high ones only.
+        // The map uses the high and the low bits, but only the high bits of a product are well mixed.
         let product = (self.0 ^ n).wrapping_mul(crate::mix::GOLDEN);
         self.0 = product ^ product >> 32;
     }
@@ -66,7 +66,7 @@ impl ModelSource {
         ModelSource { host, clock, attached: HashMap::new() }
     }
 
-    /// How many blocks are remembered as cleared.
+    /// Number of blocks stored as cleared.
     pub fn blocks_remembered(&self) -> usize {
         self.attached.values().map(|a| a.cleared.len()).sum()
     }
@@ -75,7 +75,7 @@ impl ModelSource {
         self.attached.get_mut(&pid).ok_or_else(|| gone(pid))
     }
 
-    /// A clear of one block: what it costs is known before, when it is done after.
+    /// Clears one block. The cost is charged first, and the time is taken afterwards.
     fn clear_block(clock: &ModelClock, view: View<'_>, block: BlockNo) -> (Ns, Cleared) {
         let work = match view.block(block, None, 0) {
             Found::Nothing => return (clock.now(), Cleared::Except(Mask::NONE)),
@@ -119,7 +119,7 @@ impl AccessSource for ModelSource {
             granularity: Granularity::Page,
             accesses: Accesses::None,
             clears_others: false,
-            note: "a modelled host: accesses follow from its description, nothing real is watched".into(),
+            note: "a modelled host: accesses follow from its description; no real memory is monitored".into(),
         }
     }
 

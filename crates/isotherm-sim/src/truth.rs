@@ -1,8 +1,8 @@
-//! What is true of a host, and how right a picture of it is.
+//! The true heat of a host, and how accurate a picture of it is.
 //!
-//! Both are sums over pieces of areas, not over pages, so that terabytes take microseconds. Only where hot pages are scattered
-//! among others is there a choice: a claim about at most a block is compared page by page, a longer one by the share of hot
-//! pages that is to be expected.
+//! Both are sums over pieces of areas, not over pages, so that terabytes take microseconds. If hot pages are scattered
+//! among others, a claim about at most a block is compared page by page. A longer claim is compared with the expected
+//! share of hot pages.
 
 use crate::host::Host;
 use crate::pieces::Mixture;
@@ -17,11 +17,11 @@ const EVERYWHERE: AddrRange = AddrRange::new(Addr(0), Addr(1 << 47));
 /// Which processes count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope<'a> {
-    /// All.
+    /// All processes.
     Host,
-    /// Those of a cgroup and of the cgroups in it.
+    /// Processes of a cgroup and of the cgroups below it.
     Cgroup(&'a str),
-    /// One.
+    /// One process.
     Process(u32),
 }
 
@@ -43,7 +43,7 @@ pub struct Truth {
 }
 
 impl Truth {
-    /// Intervals in ns, shortest first, each with the bytes that have it (expected ones, where pages are scattered).
+    /// Intervals in ns, shortest first, each with the bytes that have it (the expected number if pages are scattered).
     pub fn classes(&self) -> impl Iterator<Item = (Ns, Bytes)> {
         self.by_interval.iter().map(|(interval, bytes)| (*interval, whole(*bytes)))
     }
@@ -63,7 +63,8 @@ impl Truth {
         whole(self.by_interval.values().sum::<f64>() + self.never)
     }
 
-    /// Pages by interval on the scale of a snapshot's `temperature`; what is never accessed is at the longest.
+    /// Pages by interval on the scale of a snapshot's `temperature`. Pages that are never accessed have the longest
+    /// interval.
     pub fn temperature(&self) -> Histogram {
         let mut histogram = Histogram::default();
         for (interval, bytes) in self.classes() {
@@ -74,7 +75,7 @@ impl Truth {
     }
 
     fn bytes_within(&self, hot_ns: Ns) -> f64 {
-        // Of no classes, the sum is -0.0.
+        // The sum over no classes is -0.0.
         self.by_interval.range(..=hot_ns).map(|(_, bytes)| *bytes).sum::<f64>() + 0.0
     }
 
@@ -94,19 +95,19 @@ fn whole(bytes: f64) -> Bytes {
     Bytes(bytes.round() as u64)
 }
 
-/// What somebody says of a range.
+/// What a monitor reports about a range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Claim {
     /// The process.
     pub pid: u32,
-    /// The range. Where nothing is mapped, a claim counts for nothing.
+    /// The range. The part of it that is not mapped is ignored.
     pub range: AddrRange,
-    /// Which share of its pages is said to be hot: 1 for "this is hot", 0 for "this is not".
+    /// The share of its pages that is reported hot: 1 for all hot, 0 for none.
     pub hot: f64,
 }
 
 impl Host {
-    /// What is true at `now` (ns).
+    /// The true heat at `now` (ns).
     pub fn truth(&self, scope: Scope<'_>, now: Ns) -> Truth {
         let mut truth = Truth::default();
         for view in self.views().filter(|v| scope.has(*v)) {
@@ -119,9 +120,10 @@ impl Host {
         truth
     }
 
-    /// Compares claims with the truth at `now`; hot is what is accessed at least every `hot_ns` on average.
+    /// Compares claims with the truth at `now`. A page is hot if it is accessed at least every `hot_ns` on average.
     ///
-    /// Claims must not overlap. What is not claimed is said not to be hot. Claims about processes out of scope are left out.
+    /// Claims must not overlap. Ranges without a claim count as reported not hot. Claims about processes out of scope
+    /// are ignored.
     pub fn score(&self, scope: Scope<'_>, now: Ns, hot_ns: Ns, claims: impl IntoIterator<Item = Claim>) -> Score {
         let mut score = Score::of(self.truth(scope, now).bytes_within(hot_ns) / PAGE_SIZE as f64);
         for claim in claims {

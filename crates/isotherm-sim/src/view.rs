@@ -1,7 +1,8 @@
-//! One process of a host as questions see it: bits of a block, one page, parts of a range.
+//! Queries on one process of a host: bits of a block, one page, parts of a range.
 //!
-//! `process` describes and checks, `host` owns; here the areas of a process are worked out (see `pieces`) and looked up by page. Areas are sorted and
-//! disjoint, so each question finds its own by bisection, once for a block.
+//! `process` describes and checks, and `host` owns the processes. This module computes the areas of a process (see
+//! `pieces`) and finds them by page. Areas are sorted and disjoint, so each query finds its area by bisection, once per
+//! block.
 
 use crate::pieces::{Stage, during, key_of, stages};
 use crate::process::{Area, Process};
@@ -12,7 +13,7 @@ use std::ops::Range;
 
 const BLOCK_PAGES: u64 = PAGES_PER_BLOCK as u64;
 
-/// The areas of a process, worked out.
+/// The computed areas of a process.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkedOut {
     salt: u64,
@@ -27,7 +28,7 @@ struct WorkedOutArea {
     stages: Vec<Stage>,
 }
 
-/// A look at one process of a host: what questions about its pages are answered from.
+/// One process of a host, prepared for queries about its pages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'h> {
     pub process: &'h Process,
@@ -45,13 +46,13 @@ impl WorkedOut {
     }
 }
 
-/// What a block holds.
+/// The contents of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Nothing,
     /// One huge page, accessed or not.
     Huge(bool),
-    /// These pages, of which these were accessed.
+    /// Small pages: which are present, and which of those were accessed.
     Pages {
         young: Mask,
         present: Mask,
@@ -67,7 +68,7 @@ impl<'h> View<'h> {
         TargetId { pid: self.process.pid, start_ticks: self.process.start_ticks }
     }
 
-    /// Areas as mappings: neighbours of one name and kind are one.
+    /// Areas as mappings: adjacent areas of one name and kind are one mapping.
     pub fn mappings(&self) -> Vec<Mapping> {
         let mut mappings: Vec<Mapping> = Vec::new();
         let mut huge_before = false;
@@ -85,19 +86,19 @@ impl<'h> View<'h> {
         mappings
     }
 
-    /// Blocks with a page in them, sorted.
+    /// Blocks with at least one page, sorted.
     pub fn blocks(&self) -> Vec<BlockNo> {
         let mut blocks: Vec<BlockNo> = self.process.areas.iter().flat_map(|a| a.range.blocks()).collect();
         blocks.dedup();
         blocks
     }
 
-    /// The ranges of pages of the areas, in order, with whether they are huge.
+    /// The page ranges of the areas, in order, and whether they are huge.
     pub fn areas(&self) -> impl Iterator<Item = (Range<u64>, bool)> + use<'h> {
         self.worked_out.areas.iter().map(|a| (a.pages.clone(), a.huge))
     }
 
-    /// The parts of `range` that exist: their pages, their stage at `now`, and the key of a page in them.
+    /// The parts of `range` that exist: their pages, their stage at `now`, and the data for the keys of their pages.
     pub fn parts(&self, range: AddrRange, now: Ns) -> impl Iterator<Item = Part<'h>> + use<'h> {
         let (first, end) = (range.start.page().0, range.end.0.div_ceil(PAGE_SIZE));
         let areas = &self.worked_out.areas;
@@ -118,7 +119,8 @@ impl<'h> View<'h> {
         self.area_of(page.0).is_some_and(|area| area.accessed(self.worked_out.salt, page.0, Stretch { since, until }))
     }
 
-    /// What `block` holds, and what of it was accessed in `(since, until]`, or ever if `since` is `None`.
+    /// The contents of `block`, and the pages that were accessed in `(since, until]`, or at any time if `since` is
+    /// `None`.
     pub fn block(&self, block: BlockNo, since: Option<Ns>, until: Ns) -> Found {
         let all = block.page(0).0..block.next().page(0).0;
         let time = since.map(|since| Stretch { since, until });
@@ -154,14 +156,14 @@ impl<'h> View<'h> {
     }
 }
 
-/// The first page of a block, and its key, from which those of the others follow.
+/// The first page of a block, and its key. The keys of the other pages follow from it.
 #[derive(Clone, Copy, Debug)]
 struct FirstPage {
     page: u64,
     key: u64,
 }
 
-/// A part of a process in which pages are of one area.
+/// A part of a process in which all pages are in one area.
 #[derive(Clone, Debug)]
 pub(crate) struct Part<'h> {
     area: &'h WorkedOutArea,
@@ -177,7 +179,7 @@ impl Part<'_> {
 }
 
 impl WorkedOutArea {
-    /// The page whose key decides: on huge pages, the first of the block.
+    /// The page whose key is used: on huge pages, the first of the block.
     fn bearer(&self, page: u64) -> u64 {
         if self.huge { page - page % BLOCK_PAGES } else { page }
     }
@@ -192,7 +194,7 @@ impl WorkedOutArea {
         during(&self.stages, time).any(|(stage, part)| stage.piece_of(page).mixture.accessed(key, part))
     }
 
-    /// Sets the bits of those of `pages`, all of one block, that were accessed.
+    /// Sets the bits of those of `pages` that were accessed. All are in one block.
     fn mark(&self, block: FirstPage, pages: Range<u64>, time: Stretch, young: &mut Mask) {
         for (stage, in_stage) in during(&self.stages, time) {
             for (part, mixture) in stage.pieces_in(pages.clone()) {

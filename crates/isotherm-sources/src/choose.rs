@@ -1,9 +1,9 @@
-//! Picks the best source that this machine and these privileges offer, and says why.
+//! Picks the best source that this machine and our privileges offer, and explains the choice.
 //!
-//! Page tables see every page and are the best where they can be had; where the processor samples memory accesses as well, samples
-//! rank what is hot, and the two are used together. Without page tables samples of the processor are next, and the sums by
-//! mapping that anybody may have are last. Page faults are never picked unasked: without NUMA hint faults they tell first
-//! touches only, and with them no more than accessed bits do.
+//! Page tables show every page and are best where they are available. If the CPU also samples memory accesses, the two
+//! are used together, and samples rank the hot pages. Without page tables, samples of the CPU are next. Last are the
+//! sums by mapping, which need no privilege. Page faults are never picked by default: without NUMA hint faults they
+//! show first touches only, and with them no more than accessed bits do.
 
 use crate::Error;
 use crate::damon::{Damon, Space};
@@ -27,7 +27,7 @@ pub enum Wanted {
     Perf,
     /// `clear_refs` and `smaps`.
     Referenced,
-    /// The kernel's DAMON on processes, or nothing. Never picked unasked: there is one of it in a machine.
+    /// The kernel's DAMON on processes, or nothing. Never picked by default: a machine has only one.
     Damon,
     /// The kernel's DAMON on physical memory, or nothing.
     DamonPaddr,
@@ -40,7 +40,7 @@ pub struct Request {
     pub wanted: Wanted,
     /// How it clears accessed bits. Anything but [`ClearBy::Auto`] is for page tables.
     pub clear: ClearBy,
-    /// How it samples. An event that is named is sampled, with whatever source is picked beside it.
+    /// How it samples. A named event is sampled in addition to whatever source is picked.
     pub perf: perf::Options,
 }
 
@@ -50,12 +50,12 @@ impl Request {
     }
 }
 
-/// Opens a source, with everything but which left to it.
+/// Opens the wanted source, with defaults for everything else.
 pub fn open(wanted: Wanted) -> Result<Box<dyn AccessSource>, Error> {
     open_request(&Request { wanted, ..Request::default() })
 }
 
-/// Opens a source. With [`Wanted::Best`] a source that cannot be had is replaced by the next, whose note tells the reason.
+/// Opens a source. With [`Wanted::Best`], an unavailable source is replaced by the next, whose note gives the reason.
 pub fn open_request(request: &Request) -> Result<Box<dyn AccessSource>, Error> {
     if request.clear != ClearBy::Auto {
         return Ok(Box::new(PageTable::open_clearing(request.clear)?));
@@ -79,7 +79,7 @@ fn best(request: &Request) -> Result<Box<dyn AccessSource>, Error> {
         let perf = Perf::open(&request.perf)?;
         return Ok(match page_table {
             Ok(bits) => Box::new(Fused::new(bits, perf)),
-            Err(error) => Box::new(perf.because(format!("page-table is not to be had: {error}"))),
+            Err(error) => Box::new(perf.because(format!("page-table is not available: {error}"))),
         });
     }
     let roots = HostRoots::default();
@@ -88,7 +88,7 @@ fn best(request: &Request) -> Result<Box<dyn AccessSource>, Error> {
     Ok(match (page_table, sampled) {
         (Ok(bits), Ok(perf)) => Box::new(Fused::new(bits, perf)),
         (Ok(bits), Err(why)) => Box::new(bits.with_remark(why)),
-        (Err(error), Ok(perf)) => Box::new(perf.because(format!("page-table is not to be had: {error}"))),
-        (Err(error), Err(why)) => Box::new(Referenced::new(format!("page-table is not to be had: {error}; {why}"))),
+        (Err(error), Ok(perf)) => Box::new(perf.because(format!("page-table is not available: {error}"))),
+        (Err(error), Err(why)) => Box::new(Referenced::new(format!("page-table is not available: {error}; {why}"))),
     })
 }

@@ -1,4 +1,4 @@
-//! Why a back end could not do what was asked, in its own words, and what the engine makes of it.
+//! Why a back end could not do what was asked, in its own terms, and how the engine classifies it.
 
 use isotherm_heat::source::{SourceError, SourceErrorKind};
 use isotherm_sys::descriptors;
@@ -15,13 +15,13 @@ pub enum Error {
     /// The process executes another program now, or its pid belongs to another.
     #[error("process {0} has executed another program")]
     Replaced(u32),
-    /// The process's memory map was locked for so long that nothing could be read: ask again later.
+    /// The process's mmap lock was held for so long that nothing could be read: try again later.
     #[error("the memory map of process {0} is locked by the process itself; try again")]
     Busy(u32),
     /// The process has no memory of its own.
     #[error("process {0} has no user memory (a kernel thread or a zombie)")]
     NoMemory(u32),
-    /// Nearly all file descriptors that this process may have are in use: ask again later.
+    /// Nearly all file descriptors that this process may have are in use: try again later.
     #[error(
         "process {pid} waits for file descriptors: of {limit} all but a reserve are in use; raise the limit (ulimit -n, LimitNOFILE= of a unit)"
     )]
@@ -36,7 +36,7 @@ pub enum Error {
     Denied {
         /// What was attempted, on what.
         attempted: String,
-        /// Which privilege it takes.
+        /// The privilege that it needs.
         advice: &'static str,
     },
     /// Reading `/proc` failed.
@@ -51,7 +51,7 @@ pub enum Error {
     /// Its reports cannot be found.
     #[error(transparent)]
     Tracepoint(#[from] isotherm_sys::tracepoint::TracepointError),
-    /// Its reports cannot be read.
+    /// A perf ring cannot be opened or read.
     #[error(transparent)]
     Ring(#[from] RingError),
     /// There is no such event here.
@@ -65,13 +65,13 @@ pub enum Error {
     Io {
         /// What was attempted, on what.
         attempted: String,
-        /// The system's reason.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// Whether nothing is wrong with the process, and it can be asked about again later: descriptors are short, of us or of the system.
+    /// Whether the process is fine and can be tried again later: we or the system are short of descriptors.
     pub fn is_shortage(&self) -> bool {
         let is_short = |e: &io::Error| descriptors::are_short(e);
         match self {
@@ -84,7 +84,8 @@ impl Error {
         }
     }
 
-    /// Whether the process (or the program in it) is no more: nothing is wrong, there is just nothing left to watch.
+    /// Whether the process (or the program in it) no longer exists. That is no failure: there is nothing left to
+    /// monitor.
     pub fn is_gone(&self) -> bool {
         match self {
             Error::Gone(_) | Error::NoMemory(_) => true,

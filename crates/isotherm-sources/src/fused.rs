@@ -1,14 +1,14 @@
-//! Page tables and sampled accesses together: each knows what the other misses.
+//! Page tables and sampled accesses together: each shows what the other misses.
 //!
-//! An accessed bit says that a page was accessed since a moment, whoever did it and however seldom, and nothing of how often: what
-//! is accessed a hundred times a second looks like what is accessed a million times. Samples count the hottest best, and miss what
-//! is rare and what is prefetched. `isotherm-heat` puts them together page by page, and says in each region which of the two knew.
+//! An accessed bit shows that a page was accessed since a moment, but not by which task and not how often: a hundred
+//! accesses a second look like a million. Samples count the hottest pages best, and miss rare and prefetched accesses.
+//! `isotherm-heat` combines the two page by page, and records in each region which of them contributed.
 
 use crate::page_table::PageTable;
 use crate::perf::Perf;
 use isotherm_heat::source::{AccessSource, Accesses, Asked, Attached, Description, Layout, PageSource, ReportSource};
 
-/// A source of accessed bits, with one to which accesses are reported.
+/// A source of accessed bits, combined with one of reported accesses.
 #[derive(Debug)]
 pub struct Fused {
     bits: PageTable,
@@ -17,7 +17,7 @@ pub struct Fused {
 }
 
 impl Fused {
-    /// Puts the two together.
+    /// Combines the two.
     pub fn new(bits: PageTable, perf: Perf) -> Fused {
         Fused { bits, perf, news: Vec::new() }
     }
@@ -37,7 +37,7 @@ impl AccessSource for Fused {
 
     fn attach(&mut self, pid: u32) -> Asked<Attached> {
         let attached = self.bits.attach(pid)?;
-        // Samples are an addition: what they cannot be had of is watched without.
+        // Samples are an addition: a target that cannot be sampled is monitored without them.
         if let Err(error) = self.perf.attach(pid)
             && !error.is_gone()
         {

@@ -1,20 +1,20 @@
-//! Which process a pid stands for, for sources that look it up in `/proc` each time: a pid is used again, and a process that
-//! executes another program keeps its own.
+//! Identity of a process, for sources that look up its pid in `/proc` each time: pids are reused, and a process that
+//! executes another program keeps its pid.
 
 use crate::Error;
 use isotherm_heat::TargetId;
 use isotherm_sys::proc::Proc;
 
-/// A process that is watched.
+/// A monitored process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Process {
     pub id: TargetId,
-    /// What tells its program from another that it executes later.
+    /// Distinguishes its program from another that it executes later.
     image: Option<(u64, u64)>,
 }
 
 impl Process {
-    /// Who it is, and its name. Fails if it has no memory of its own.
+    /// Its identity and its name. Fails if it has no memory of its own.
     pub fn find(proc: &Proc, pid: u32) -> Result<(Process, String), Error> {
         let stat = proc.stat(pid)?;
         if stat.is_kernel_thread() || stat.is_zombie() {
@@ -24,7 +24,7 @@ impl Process {
         Ok((Process { id: TargetId { pid, start_ticks: stat.start_ticks }, image }, stat.comm))
     }
 
-    /// Whether it is still there and executes the same program.
+    /// Checks that it still exists and executes the same program.
     pub fn check(&self, proc: &Proc) -> Result<(), Error> {
         let pid = self.id.pid;
         let stat = proc.stat(pid)?;

@@ -1,8 +1,9 @@
 //! Accessed bits summed up by mapping: `clear_refs`, then `Referenced` of `smaps`. For users without privilege.
 //!
-//! Works on processes of the same user on any kernel with `CONFIG_PROC_PAGE_MONITOR`. What is lost, compared with page tables:
-//! which pages of a mapping are hot; what stays in the TLB, where the kernel offers no flush; and reading costs some fifty times
-//! as much, with the target's map locked for writing while bits are cleared.
+//! Works on processes of the same user on any kernel with `CONFIG_PROC_PAGE_MONITOR`. Compared with page tables, it
+//! does not show which pages of a mapping are hot, and it misses accesses that hit in the TLB where the kernel offers
+//! no flush. Reading costs about fifty times as much, and the target's mmap lock is held for writing while bits are
+//! cleared.
 
 use crate::Error;
 use crate::page_table::mapping_of;
@@ -25,7 +26,7 @@ pub struct Referenced {
 }
 
 impl Referenced {
-    /// The source; `why` says why none better is used, and is shown to people.
+    /// The source. `why` explains why no better one is used, and is shown to users.
     pub fn new(why: impl Into<String>) -> Referenced {
         Referenced { proc: Proc::default(), soft_dirty: kernel_has_soft_dirty().unwrap_or(true), why: why.into() }
     }
@@ -33,7 +34,7 @@ impl Referenced {
 
 impl AccessSource for Referenced {
     fn describe(&self) -> Description {
-        let small = if self.soft_dirty { "; a hot set that fits the TLB may look idle" } else { "" };
+        let small = if self.soft_dirty { "; a hot working set that fits the TLB may look idle" } else { "" };
         let why = if self.why.is_empty() { String::new() } else { format!(" ({})", self.why) };
         Description {
             name: "referenced",

@@ -1,8 +1,8 @@
-//! A recording, or any made-up history, as a source: it answers from what regions did, on a clock of its own.
+//! A recording, or a made-up history, as a source: it answers from the history of regions, on a clock of its own.
 //!
-//! A page of a region with interval T is accessed at its own phase and every T after, so the engine sees what it would have
-//! seen of such a process. Used to try settings on yesterday's heat, and to test the schedule on histories that no machine here
-//! could produce. Memory follows the number of regions and blocks; nothing else is kept.
+//! A page of a region with interval T is accessed at its own phase and every T after, so the engine sees what it would
+//! have seen of such a process. It is used to try settings on recorded heat, and to test the schedule on histories that
+//! no machine here could produce. Memory use follows the number of regions and blocks.
 
 use crate::Error;
 use isotherm_heat::source::{
@@ -13,7 +13,7 @@ use isotherm_heat::{BlockBits, Clock, Granularity, Mapping, Mask, Ns, Snapshot, 
 use isotherm_units::{AddrRange, BlockNo, PAGES_PER_BLOCK, PageNo};
 use std::collections::{BTreeMap, HashMap};
 
-/// What one process did.
+/// The history of one process.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct History {
     /// Its name.
@@ -66,7 +66,7 @@ fn has_access(page: PageNo, interval: Ns, from: Ns, to: Ns) -> bool {
     count(to) > count(from)
 }
 
-/// The source. Its clock starts at 0 and is shared with whoever drives it.
+/// The source. Its clock starts at 0 and is shared with the code that drives it.
 #[derive(Debug)]
 pub struct Replay {
     clock: VirtualClock,
@@ -81,7 +81,7 @@ impl Replay {
         Replay { clock, histories, cleared: HashMap::new() }
     }
 
-    /// A source that plays a recording: between two snapshots, regions do what the later one says of them.
+    /// A source that plays a recording: between two snapshots, regions behave as the later one shows.
     pub fn of_recording(clock: VirtualClock, snapshots: &[Snapshot]) -> Replay {
         let mut histories: BTreeMap<TargetId, History> = BTreeMap::new();
         let start = snapshots.first().map_or(0, |s| s.start_unix_ns);
@@ -133,7 +133,7 @@ impl Replay {
     }
 }
 
-/// The interval of a region that is being accessed; `None` if all that is known is for how long it was not.
+/// The interval of a region that is being accessed; `None` if only its idle time is known.
 fn active_interval(region: &isotherm_heat::Region) -> Option<Ns> {
     let interval = region.interval.ns()?;
     (region.idle_ns < interval.saturating_mul(3) / 4 || region.idle_ns < 1_000_000_000).then_some(interval)

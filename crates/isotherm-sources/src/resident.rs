@@ -1,16 +1,17 @@
-//! How much of each mapping is resident, for sources that are told of accesses or regions and not of pages.
+//! How much of each mapping is resident, for sources that receive accesses or regions and not pages.
 //!
-//! `smaps` knows it exactly and walks every page table for it: 65 ms a GiB with the huge pages of other tools' measurements aside,
-//! so seconds for a large process, again and again. Above a bound the share is estimated instead: runs of 64 pages, spread evenly
-//! over each mapping with a jitter, are looked up in `pagemap`, 3 us each. There are 4,096 runs in all, or one a mapping if those
-//! are more. That is off by 2% of a mapping or so for a large one that is resident in large pieces, and by anything for a small one
-//! among thousands, though not in sum. But the end of each mapping is counted, and mappings of up to two runs are counted whole:
-//! most of thousands of mappings are stacks, of which the last pages are all that there is.
+//! `smaps` is exact, but walks every page table: 65 ms per GiB without huge pages, so seconds for a large process, each
+//! time. Above a bound the share is estimated instead. Runs of 64 pages, spread evenly over each mapping with a jitter,
+//! are looked up in `pagemap`, 3 us each. There are 4,096 runs in all, or one per mapping if there are more mappings.
+//! The error is about 2% of a mapping for a large one that is resident in large pieces. For a small one among thousands
+//! it can be anything, though not in sum. But the end of each mapping is counted, and mappings of up to two runs are
+//! counted whole: among thousands of mappings most are stacks, and only their last pages are resident.
 //!
-//! Both ways list the same mappings and mean the same pages: those that are mapped, on hugetlb pages as well, which the RSS leaves
-//! out and accesses do not. Device memory mapped as a whole (PFNMAP) is listed with no pages by both. What differs: `pagemap`
-//! counts the page of zeros, which memory that was only read has, and single pages of devices (MIXEDMAP). So that a target
-//! near the bound does not go to and fro between the two, [`Residency`] remembers.
+//! Both ways list the same mappings and count the same pages: mapped pages, also on hugetlb pages, which the RSS omits
+//! and accesses do not. Both list device memory that is mapped as a whole (PFNMAP) with no pages. They differ in two
+//! points: `pagemap` also counts the zero page, which backs memory that was only read, and single pages of devices
+//! (MIXEDMAP). [`Residency`] remembers the last choice, so that a target near the bound does not alternate between the
+//! two.
 
 use crate::Error;
 use crate::page_table::mapping_of;
@@ -20,18 +21,18 @@ use isotherm_sys::proc::{MapEntry, Proc, Usage};
 use isotherm_units::{Addr, AddrRange, Bytes, PAGE_SIZE, Perms};
 use std::io;
 
-/// Up to so much resident memory, `smaps` takes a tenth of a second at most.
+/// Up to this much resident memory, `smaps` takes a tenth of a second at most.
 const EXACT: Bytes = Bytes::of_mib(1024);
-/// From more than `EXACT` it has to shrink to this to be counted exactly again.
+/// A target that was above `EXACT` has to shrink to this to be counted exactly again.
 const EXACT_AGAIN: Bytes = Bytes::of_mib(768);
-/// Pages looked up in one go.
+/// Pages per lookup.
 const RUN: u64 = 64;
-/// Runs for all of a process, or one a mapping if those are more; and besides, the end of each mapping.
+/// Runs for all of a process, or one per mapping if there are more mappings. The end of each mapping comes in addition.
 const RUNS: u64 = 4096;
-/// Runs that small mappings have beside large ones, if there are that many for each.
-const LEAST_RUNS: u64 = 16;
+/// Runs that small mappings get next to large ones, if there are that many for each.
+const MIN_RUNS: u64 = 16;
 
-/// The mappings of a process and what is resident of each, both in address order.
+/// The mappings of a process and the resident pages of each, both in address order.
 type Found = (Vec<Mapping>, Vec<Resident>);
 
 /// How the resident memory of one process is counted.
@@ -41,7 +42,8 @@ pub(crate) struct Residency {
 }
 
 impl Residency {
-    /// The mappings of the process and what is resident of each, both in address order. Fails if it has no memory of its own.
+    /// The mappings of the process and the resident pages of each, both in address order. Fails if it has no memory of
+    /// its own.
     pub(crate) fn of_process(&mut self, proc: &Proc, pid: u32) -> Result<Found, Error> {
         let rss = proc.status(pid)?.rss;
         let found = if self.is_by_runs(rss) { by_runs(proc, pid)? } else { by_smaps(proc, pid)? };
@@ -54,7 +56,7 @@ impl Residency {
     }
 }
 
-/// The same for physical memory, which is all there.
+/// The same for physical memory, all of which is resident.
 pub(crate) fn of_ram(ram: &[AddrRange]) -> Found {
     let whole = |range: &AddrRange| Resident { range: *range, pages: range.len().pages(), huge_pages: 0 };
     let mapping = |range: &AddrRange| Mapping { range: *range, name: "[System RAM]".into(), perms: Perms::UNKNOWN };
@@ -68,13 +70,13 @@ fn by_smaps(proc: &Proc, pid: u32) -> Result<Found, Error> {
         if !entry.map.is_monitorable() {
             continue;
         }
-        resident.push(told(entry.map.range, &entry.usage));
+        resident.push(resident_of(entry.map.range, &entry.usage));
         mappings.push(mapping_of(&entry.map));
     }
     Ok((mappings, resident))
 }
 
-fn told(range: AddrRange, usage: &Usage) -> Resident {
+fn resident_of(range: AddrRange, usage: &Usage) -> Resident {
     let hugetlb = usage.shared_hugetlb.pages() + usage.private_hugetlb.pages();
     let pages = usage.rss.pages() + hugetlb;
     Resident { range, pages, huge_pages: (usage.huge().pages() + hugetlb).min(pages) }
@@ -104,7 +106,7 @@ fn by_runs(proc: &Proc, pid: u32) -> Result<Found, Error> {
     Ok((maps.iter().map(mapping_of).collect(), resident))
 }
 
-/// A mapping without its end, and its end, which is counted.
+/// A mapping without its end, and its end, which is counted exactly.
 fn parts(range: AddrRange) -> (AddrRange, AddrRange) {
     let bound = Addr(range.end.0 - (RUN * PAGE_SIZE).min(range.len().0));
     (AddrRange::new(range.start, bound), AddrRange::new(bound, range.end))
@@ -115,20 +117,21 @@ fn joined(middle: Resident, end: Resident) -> Resident {
     Resident { range, pages: middle.pages + end.pages, huge_pages: middle.huge_pages + end.huge_pages }
 }
 
-/// How many runs each of the mappings has: a few each, and the rest by size. In sum [`RUNS`], or one each if mappings are more.
+/// The number of runs for each of the mappings: a few each, and the rest by size. In sum [`RUNS`], or one each if there
+/// are more mappings.
 fn deal(ranges: &[AddrRange]) -> Vec<u64> {
     let needs: Vec<u64> = ranges.iter().map(|range| parts(*range).0.len().pages().div_ceil(RUN)).collect();
-    let each = (RUNS / 2 / (ranges.len() as u64).max(1)).clamp(1, LEAST_RUNS);
+    let each = (RUNS / 2 / (ranges.len() as u64).max(1)).clamp(1, MIN_RUNS);
     let rest = RUNS.saturating_sub(needs.iter().map(|need| need.min(&each)).sum());
     let all: u64 = needs.iter().sum();
     let share = |need: u64| u64::try_from(u128::from(rest) * u128::from(need) / u128::from(all.max(1))).unwrap_or(rest);
     needs.iter().map(|need| (need.min(&each) + share(*need)).min(*need)).collect()
 }
 
-/// What to look up of a range: everything, if `count` runs are enough for that.
+/// What to look up in a range: all of it, if `count` runs are enough for that.
 fn runs(range: AddrRange, count: u64) -> impl Iterator<Item = AddrRange> {
     let pages = range.len().pages();
-    // The same places each time: what is told of a mapping changes when the mapping does.
+    // The same places each time: the result for a mapping changes only when the mapping does.
     let mut rng = Rng::new(range.start.0);
     (0..count).map(move |i| {
         let stratum = |i: u64| u64::try_from(u128::from(pages) * u128::from(i) / u128::from(count)).unwrap_or(pages);
@@ -171,8 +174,8 @@ impl Counted {
     }
 }
 
-/// Pages of `range` that are resident, and on huge pages: its share of each mapping, as if pages lay evenly in each. `resident` is
-/// sorted.
+/// Pages of `range` that are resident, and those on huge pages: its share of each mapping, as if pages were spread
+/// evenly in each. `resident` is sorted.
 pub(crate) fn share(resident: &[Resident], range: AddrRange) -> (u64, u64) {
     let first = resident.partition_point(|r| r.range.end <= range.start);
     let (mut pages, mut huge) = (0, 0);
@@ -285,9 +288,15 @@ mod tests {
     fn hugetlb_pages_are_resident_as_accesses_to_them_are_told() {
         let mib = Bytes::of_mib;
         let usage = Usage { private_hugetlb: mib(4), shared_hugetlb: mib(2), ..Usage::default() };
-        assert_eq!(told(pages(0, 4096), &usage), Resident { range: pages(0, 4096), pages: 1536, huge_pages: 1536 });
+        assert_eq!(
+            resident_of(pages(0, 4096), &usage),
+            Resident { range: pages(0, 4096), pages: 1536, huge_pages: 1536 }
+        );
         let usage = Usage { rss: mib(8), anon_huge: mib(2), ..Usage::default() };
-        assert_eq!(told(pages(0, 4096), &usage), Resident { range: pages(0, 4096), pages: 2048, huge_pages: 512 });
+        assert_eq!(
+            resident_of(pages(0, 4096), &usage),
+            Resident { range: pages(0, 4096), pages: 2048, huge_pages: 512 }
+        );
     }
 
     #[test]

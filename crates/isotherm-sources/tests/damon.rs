@@ -4,7 +4,7 @@
 //! somebody's. A main of its own, since the program also runs as the workload and as an Isotherm that is killed.
 
 use isotherm_heat::source::{AccessSource, Aggregation, Attached, RegionSource, SourceError};
-use isotherm_heat::{Clock, Granularity, Ns, TargetId, ToldRegion};
+use isotherm_heat::{Clock, Granularity, KernelRegion, Ns, TargetId};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
 use isotherm_sources::RealClock;
 use isotherm_sources::damon::{Damon, Space};
@@ -154,13 +154,13 @@ fn open(space: Space) -> Damon {
 }
 
 /// What was told last, and when.
-fn read(source: &mut Damon, pid: u32) -> (Ns, Vec<ToldRegion>) {
+fn read(source: &mut Damon, pid: u32) -> (Ns, Vec<KernelRegion>) {
     let Aggregation { at, regions } = source.regions(pid).unwrap().unwrap_or_default();
     (at, regions)
 }
 
 /// Reads until something was told.
-fn wait_for(source: &mut Damon, pid: u32) -> Vec<ToldRegion> {
+fn wait_for(source: &mut Damon, pid: u32) -> Vec<KernelRegion> {
     for _ in 0..200 {
         let (_, told) = read(source, pid);
         if !told.is_empty() {
@@ -172,7 +172,7 @@ fn wait_for(source: &mut Damon, pid: u32) -> Vec<ToldRegion> {
 }
 
 /// Shares of the hot pages that are in regions told as hot, and of those told as hot that are.
-fn recall_and_precision(memory: AddrRange, hot: &[bool], told: &[ToldRegion]) -> (f64, f64) {
+fn recall_and_precision(memory: AddrRange, hot: &[bool], told: &[KernelRegion]) -> (f64, f64) {
     let (mut hits, mut said) = (0, 0);
     for region in told.iter().filter(|r| r.interval().ns().is_some_and(|ns| ns <= S)) {
         let Some(inside) = region.range.intersect(memory) else { continue };

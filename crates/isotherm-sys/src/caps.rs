@@ -15,7 +15,7 @@ pub enum Cap {
     SysAdmin = 21,
     /// Give advice about the memory of other processes.
     SysNice = 23,
-    /// Pass limits on resources.
+    /// Exceed limits on resources.
     SysResource = 24,
     /// See kernel addresses.
     Syslog = 34,
@@ -46,14 +46,14 @@ impl Cap {
 pub struct Caps(pub u64);
 
 impl Caps {
-    /// Our effective ones; unknown if the kernel does not say.
+    /// Our effective capabilities; `None` if the kernel does not report them.
     pub fn effective(proc: &Tree<'_>) -> Option<Caps> {
         let status = proc.text("self/status")?;
         let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
         u64::from_str_radix(line.trim(), 16).ok().map(Caps)
     }
 
-    /// All that there are.
+    /// All capabilities.
     pub const ALL: Caps = Caps(u64::MAX);
 
     /// Whether it holds `cap` itself.
@@ -61,26 +61,27 @@ impl Caps {
         (self.0 >> cap as u8) & 1 == 1
     }
 
-    /// Whether it allows what `cap` is for: `CAP_SYS_ADMIN` stands in for the two that were split from it.
+    /// Whether it permits what `cap` is for: `CAP_SYS_ADMIN` covers the two that were split from it.
     pub const fn allows(self, cap: Cap) -> bool {
         self.has(cap) || (matches!(cap, Cap::Bpf | Cap::Perfmon) && self.has(Cap::SysAdmin))
     }
 
-    /// The same without one.
+    /// The same set without one.
     #[must_use]
     pub const fn without(self, cap: Cap) -> Caps {
         Caps(self.0 & !(1 << cap as u8))
     }
 }
 
-/// Whether we are in the first user namespace. In any other, capabilities say little: the kernel asks for them in the first.
+/// Whether we are in the first user namespace. In any other, capabilities count for little: the kernel checks for them
+/// in the first.
 pub fn initial_user_namespace(proc: &Tree<'_>) -> Option<bool> {
     let map = proc.text("self/uid_map")?;
     let words: Vec<&str> = map.split_ascii_whitespace().collect();
     Some(words == ["0", "0", "4294967295"])
 }
 
-/// Whether we may have any perf event, whatever the settings; unknown if our capabilities are.
+/// Whether we may open any perf event, regardless of the settings; `None` if our capabilities are unknown.
 pub fn may_sample(proc: &Path) -> Option<bool> {
     let proc = Tree::at(proc);
     let initial = initial_user_namespace(&proc)?;

@@ -1,7 +1,7 @@
 //! `/proc/PID/clear_refs`: clears accessed bits of a whole process, or flushes its TLB.
 //!
-//! The kernel holds the mmap *write* lock for the whole walk, so page faults of the target wait: callers time it and keep it
-//! rare. It reaches what `MADV_COLD` refuses: locked mappings and pages that several processes map.
+//! The kernel holds the mmap *write* lock for the whole walk, so page faults of the target wait. Callers measure the
+//! time and use it rarely. It clears what `MADV_COLD` refuses: locked mappings and pages that several processes map.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};

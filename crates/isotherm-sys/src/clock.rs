@@ -1,4 +1,4 @@
-//! Clocks of this process. Only the edges read them; `isotherm-heat` is told the time.
+//! Clocks of this process. Only the outer layers read them; `isotherm-heat` gets the time as an argument.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

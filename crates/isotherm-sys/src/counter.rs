@@ -1,11 +1,12 @@
-//! Counting events of a process with `perf_event_open(2)`, misses of the TLB above all: which are counted is the caller's to choose.
+//! Counting events of a process with `perf_event_open(2)`, mainly TLB misses. The caller chooses the events.
 //!
-//! A [`Counter`] counts one event in all threads of a process: those there are when it is opened get a descriptor each, and those
-//! that they start later are counted with them (`inherit`). It only counts and never samples, so it costs the process nothing but
-//! the switching of counters. Misses inside of the kernel count too, as huge pages spare those on behalf of the process as well.
+//! A [`Counter`] counts one event in all threads of a process. Each thread that exists when it is opened gets a
+//! descriptor. Threads that they start later are counted with them (`inherit`). It counts and never samples, so the
+//! process pays only for the switching of counters. Misses inside of the kernel count too: huge pages also save those
+//! that the kernel incurs on behalf of the process.
 //!
-//! A processor counts few events at once. Where more are asked for, the kernel takes turns, and tells for how long each was
-//! counted; counts are scaled by that.
+//! A CPU counts few events at once. If more are asked for, the kernel multiplexes them and reports for how long each
+//! was counted. Counts are scaled by that.
 
 pub use crate::perf::Event;
 use crate::perf::attr::{self, Attr, EXCLUDE_HV, INHERIT, Of, Reading};
@@ -18,7 +19,7 @@ use std::os::fd::OwnedFd;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CounterError {
-    /// No processor event source, or it has no such event (`ENOENT`, `ENODEV`, `EOPNOTSUPP`). Usual in virtual machines.
+    /// No CPU event source, or it has no such event (`ENOENT`, `ENODEV`, `EOPNOTSUPP`). Usual in virtual machines.
     #[error("count {event} of process {pid}: no hardware PMU here that counts it")]
     NoPmu {
         /// The process.
@@ -53,7 +54,7 @@ pub enum CounterError {
         pid: u32,
         /// The event.
         event: Event,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -73,10 +74,10 @@ impl CounterError {
 /// What was counted since the counter was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// How often it happened, scaled up for the time it was not counted; `None` if it was not counted at all though the process
-    /// ran. A scaled count may fall a little from one read to the next.
+    /// How often it happened, scaled up for the time it was not counted; `None` if it was never counted although the
+    /// process ran. A scaled count may decrease a little from one read to the next.
     pub events: Option<u64>,
-    /// How long the threads ran, in sum, in nanoseconds.
+    /// How long the threads ran, as a sum in nanoseconds.
     pub enabled_ns: u64,
     /// For how much of that the event was counted.
     pub running_ns: u64,
@@ -89,8 +90,8 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// Starts to count `event` in all threads that process `pid` has. Threads and processes that these start afterwards are
-    /// counted with them; one that is started by a thread in the moment before its turn comes is missed.
+    /// Starts to count `event` in all threads of process `pid`. Threads and processes that these start afterwards are
+    /// counted with them. A thread is missed if it is started by another thread whose counter is not open yet.
     pub fn open(pid: u32, event: Event) -> Result<Counter, CounterError> {
         let listed = Proc::default().threads(pid).map_err(|e| match e {
             e if e.is_gone() => CounterError::Gone { pid },
@@ -115,7 +116,7 @@ impl Counter {
     }
 }
 
-/// Scales each thread by its own times. One that was never counted adds its time alone, for the reader to see.
+/// Scales each thread by its own times. A thread that was never counted adds its time only, so that the reader sees it.
 fn sum(threads: &[Reading]) -> Count {
     let mut count = Count::default();
     let mut events: u64 = 0;
@@ -132,7 +133,7 @@ fn sum(threads: &[Reading]) -> Count {
     count
 }
 
-/// Starts to count in one thread, on whatever processor it runs.
+/// Starts to count in one thread, on any CPU.
 fn open_thread(tid: u32, event: Event) -> io::Result<OwnedFd> {
     let attr = Attr {
         kind: event.kind,

@@ -1,14 +1,14 @@
-//! Which processors there are: the kernel's lists of numbers, and the one of those that are online.
+//! Which CPUs there are: the kernel's CPU list format, and the list of online CPUs.
 
 use crate::files::Tree;
 use std::path::Path;
 
-/// How many processors are online; unknown if the kernel does not say.
+/// The number of online CPUs; `None` if the kernel does not report it.
 pub fn cpus_online(sys: &Path) -> Option<u32> {
     Tree::at(sys).text("devices/system/cpu/online").and_then(|list| list_len(&list))
 }
 
-/// How many numbers a list such as `0-3,8` holds; `None` if it is no such list.
+/// How many numbers a list such as `0-3,8` holds; `None` if it is malformed.
 pub fn list_len(list: &str) -> Option<u32> {
     list_ranges(list).try_fold(0u32, |sum, range| {
         let (first, last) = range?;
@@ -16,7 +16,8 @@ pub fn list_len(list: &str) -> Option<u32> {
     })
 }
 
-/// The numbers themselves, as they are listed. More than any kernel has processors is no such list either: it would fill our memory.
+/// The numbers of a list, in the order listed. `None` also if there are more than any kernel has CPUs: they would fill
+/// our memory.
 pub fn list_numbers(list: &str) -> Option<Vec<u32>> {
     const MAX_CPUS: u32 = 1 << 16;
     list_len(list).filter(|len| *len <= MAX_CPUS)?;
@@ -28,7 +29,7 @@ pub fn list_numbers(list: &str) -> Option<Vec<u32>> {
 
 fn list_ranges(list: &str) -> impl Iterator<Item = Option<(u32, u32)>> {
     let list = list.trim();
-    // An empty list is one: all processors of a kind may be offline.
+    // An empty list is valid: all CPUs of a kind may be offline.
     list.split(',').filter(|_| !list.is_empty()).map(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         Some((first.parse().ok()?, last.parse().ok()?))

@@ -1,8 +1,9 @@
-//! How many file descriptors there may be: the limit raised, a reserve kept, and the limit given back to programs that we start.
+//! The limit on file descriptors: raised, with a reserve, and restored for programs that we start.
 //!
-//! A monitor of thousands of processes needs a few descriptors for each. The soft limit that a shell or a unit grants, 1,024 as a
-//! rule, is a default for programs that use `select`; the hard limit is what the administrator allows. So the soft limit is raised to the
-//! hard one at the start, and a program that we start for the user has the limit back that we were given.
+//! A monitor of thousands of processes needs a few descriptors for each. The soft limit that a shell or a unit grants,
+//! usually 1,024, is a default for programs that use `select`. The hard limit is what the administrator allows. So the
+//! soft limit is raised to the hard one at the start. A program that we start for the user gets the limit that we were
+//! given.
 
 use crate::rlimit;
 use std::io;
@@ -11,7 +12,8 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Descriptors that targets may not use up: for recordings, sockets, and files that are read for a moment. Of a low limit a quarter.
+/// Descriptors that targets may not use: for recordings, sockets, and files that are open for a moment. Of a low limit,
+/// a quarter.
 const RESERVE: u64 = 64;
 const RESERVE_SHARE: u64 = 4;
 
@@ -34,20 +36,20 @@ pub fn raise_limit() -> bool {
     done
 }
 
-/// Lets `command` start with the limit that we were started with.
+/// Makes `command` start with the limit that we were started with.
 pub fn restore_limit(command: &mut Command) -> &mut Command {
     let Some(given) = GIVEN.get().copied() else { return command };
     // SAFETY: between fork and exec only setrlimit is called, which is async-signal-safe and allocates nothing.
     unsafe { command.pre_exec(move || set(&given)) }
 }
 
-/// Whether `opened`, the descriptor made last, leaves the reserve. The kernel hands out the lowest number that is free.
+/// Whether `opened`, the newest descriptor, leaves the reserve free. The kernel hands out the lowest free number.
 pub fn leaves_reserve(opened: &impl AsFd) -> bool {
     let limit = limit();
     u64::try_from(opened.as_fd().as_raw_fd()).unwrap_or(0) < limit - RESERVE.min(limit / RESERVE_SHARE)
 }
 
-/// Whether this is the error of a process or a system that has no descriptor left.
+/// Whether this error means that the process or the system has no descriptor left.
 pub fn are_short(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }

@@ -1,10 +1,10 @@
-//! Small files of `/proc` and `/sys`, read so that "cannot tell" stays apart from "is not there".
+//! Small files of `/proc` and `/sys`. The results keep "unknown" and "absent" apart.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A file system of the kernel at some root. If nothing is mounted there, nothing is known about it.
+/// A kernel file system at some root. If nothing is mounted there, everything about it is unknown.
 #[derive(Debug)]
 pub struct Tree<'a> {
     root: &'a Path,
@@ -23,7 +23,7 @@ impl<'a> Tree<'a> {
         self.root.join(name)
     }
 
-    /// Whether there is such a file; `None` if we may not look, or nothing is mounted here.
+    /// Whether there is such a file; `None` if we may not check, or if nothing is mounted here.
     pub fn exists(&self, name: &str) -> Option<bool> {
         if !self.mounted {
             return None;
@@ -70,7 +70,7 @@ impl<'a> Tree<'a> {
         Some(names)
     }
 
-    /// The numbers of the entries called `prefix` and a number, sorted.
+    /// The numbers of the entries whose names are `prefix` and a number, sorted.
     pub fn numbered(&self, name: &str, prefix: &str) -> Option<Vec<u32>> {
         let names = self.names(name)?;
         let mut found: Vec<u32> = names.iter().filter_map(|n| n.strip_prefix(prefix)?.parse().ok()).collect();

@@ -1,11 +1,11 @@
-//! Which page frame holds which page of a mapping: what placing by frames, and telling conflicts, start from.
+//! Which page frame backs each page of a mapping: the input of placement by frame and of conflict detection.
 //!
-//! A process is not meant to know. [`Pagemap`] tells those who have CAP_SYS_ADMIN, page by page; hugetlb pages need one
-//! look for each, since a huge page lies in one piece ([`HugetlbFrames`]); a device-DAX device says where its memory
-//! begins ([`DaxFrames`]); and for a pool whose owner knows nothing of the kind there is [`OffsetIsPhysical`]. They
-//! differ in what they may be believed, so each says in a line what it goes by: reports print it.
+//! A process normally cannot know this. [`Pagemap`] shows it page by page, with CAP_SYS_ADMIN. Hugetlb pages need one
+//! read each, since a huge page is contiguous ([`HugetlbFrames`]). Of a device-DAX device, sysfs shows where its memory
+//! begins ([`DaxFrames`]). For a pool whose owner knows none of this there is [`OffsetIsPhysical`]. They differ in how
+//! far they can be trusted, so each describes in one line what its numbers are based on, and reports print that line.
 //!
-//! In a virtual machine all of this is about the guest's frames. Where those lie is the host's to know.
+//! In a virtual machine all of this is about guest frames. Only the host knows where those lie.
 
 use crate::pagemap::Pagemap;
 use isotherm_units::{Addr, AddrRange, Bytes, FrameNo, FrameRange, PAGE_SIZE};
@@ -15,11 +15,11 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// Why no frame is told.
+/// Why a frame is not available.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// Pages are there, and the kernel shows zeros for their frames.
+    /// Pages are present, but the kernel shows zeros for their frames.
     #[error(
         "{path}: frame numbers are hidden from us: they need CAP_SYS_ADMIN, in the first user namespace; run as root"
     )]
@@ -35,14 +35,14 @@ pub enum FrameError {
         /// Why not.
         source: io::Error,
     },
-    /// A file holds something else than the kernel documents.
+    /// A file does not have its documented format.
     #[error("read {path}: expected {expected}, got {got:?}")]
     Garbled {
         /// The file.
         path: PathBuf,
         /// What should be in it.
         expected: &'static str,
-        /// What is.
+        /// What was there.
         got: String,
     },
     /// The page has no frame at the moment.
@@ -61,7 +61,7 @@ pub enum FrameError {
         /// The number of pages there are.
         pages: u64,
     },
-    /// A mapping is not what it was said to be.
+    /// A mapping is not what the caller said.
     #[error("page {page} of the mapping does not lie in a huge page of {size}: map it with MAP_HUGETLB and that size")]
     NotHuge {
         /// Its index in the mapping.
@@ -80,27 +80,28 @@ pub trait FrameSource {
     /// Number of pages of the mapping.
     fn pages(&self) -> u64;
 
-    /// The frames of `pages`, in order; `None` for a page that is in none at the moment. Frames can change as soon as
-    /// they are told, unless the memory is of a kind that stays. From pagemap it takes about 14 ms a GiB.
+    /// The frames of `pages`, in order; `None` for a page that has no frame at the moment. Frames can change right
+    /// after the call, unless the memory is of a kind that stays in place. Through pagemap it takes about 14 ms per
+    /// GiB.
     fn frames(&self, pages: Range<u64>) -> Result<Vec<Option<FrameNo>>, FrameError>;
 
-    /// What the numbers go by, in a line.
+    /// What the numbers are based on, in one line.
     fn describe(&self) -> String;
 
     /// The frame of the page that holds byte `offset` of the mapping.
     fn frame(&self, offset: u64) -> Result<FrameNo, FrameError> {
         let page = offset / PAGE_SIZE;
-        let told = self.frames(page..page + 1)?;
-        told.first().copied().flatten().ok_or(FrameError::NotPresent { page })
+        let found = self.frames(page..page + 1)?;
+        found.first().copied().flatten().ok_or(FrameError::NotPresent { page })
     }
 }
 
-/// `pages`, if the mapping has them all.
+/// Checks that the mapping has all of `pages`.
 fn within(pages: &Range<u64>, all: u64) -> Result<(), FrameError> {
     if pages.end <= all { Ok(()) } else { Err(FrameError::PastTheEnd { page: pages.end - 1, pages: all }) }
 }
 
-/// From `/proc/PID/pagemap`, an entry for each page.
+/// Reads `/proc/PID/pagemap`, one entry for each page.
 #[derive(Debug)]
 pub struct PagemapFrames {
     pagemap: Pagemap,
@@ -109,7 +110,7 @@ pub struct PagemapFrames {
 }
 
 impl PagemapFrames {
-    /// Of the mapping `range` of process `pid` below `proc`. What the range covers besides mappings is in no frame.
+    /// The mapping `range` of process `pid` below `proc`. Parts of the range outside of mappings have no frame.
     pub fn open(proc: &Path, pid: u32, range: AddrRange) -> Result<PagemapFrames, FrameError> {
         let path = proc.join(pid.to_string()).join("pagemap");
         match Pagemap::open(proc, pid) {
@@ -118,7 +119,7 @@ impl PagemapFrames {
         }
     }
 
-    /// Of a mapping of our own.
+    /// A mapping of our own process.
     pub fn own(range: AddrRange) -> Result<PagemapFrames, FrameError> {
         PagemapFrames::open(Path::new("/proc"), std::process::id(), range)
     }
@@ -139,13 +140,13 @@ impl FrameSource for PagemapFrames {
         let read = read.map_err(|source| FrameError::Read { path: self.path.clone(), source })?;
         let mut frames = Vec::with_capacity(read.len());
         for (_, entry) in read {
-            // A present page always has a frame other than 0, which belongs to the firmware.
+            // A present page always has a frame other than 0; frame 0 belongs to the firmware.
             if entry.is_present() && entry.frame().is_none() {
                 return Err(FrameError::Hidden { path: self.path.clone() });
             }
             frames.push(entry.frame().map(FrameNo));
         }
-        // Past the end of the address space, and of a process that has ended, there are no entries.
+        // There are no entries past the end of the address space, nor for a process that has ended.
         frames.resize(usize::try_from(pages.end - pages.start).unwrap_or(frames.len()), None);
         Ok(frames)
     }
@@ -155,7 +156,7 @@ impl FrameSource for PagemapFrames {
     }
 }
 
-/// From `/proc/PID/pagemap`, with one look for each huge page. Hugetlb pages stay where they are.
+/// Reads `/proc/PID/pagemap`, one entry for each huge page. Hugetlb pages stay where they are.
 #[derive(Debug)]
 pub struct HugetlbFrames {
     small: PagemapFrames,
@@ -163,8 +164,7 @@ pub struct HugetlbFrames {
 }
 
 impl HugetlbFrames {
-    /// Of a mapping of hugetlb pages of `size` each, a power of two of 4 KiB or more, to which `range` has to be
-    /// aligned.
+    /// A mapping of hugetlb pages of `size` each, a power of two of 4 KiB or more. `range` has to be aligned to it.
     pub fn open(proc: &Path, pid: u32, range: AddrRange, size: Bytes) -> Result<HugetlbFrames, FrameError> {
         let aligned = |addr: Addr| addr.0.is_multiple_of(size.0);
         if !size.0.is_power_of_two() || size.0 < PAGE_SIZE || !aligned(range.start) || !aligned(range.end) {
@@ -173,7 +173,7 @@ impl HugetlbFrames {
         Ok(HugetlbFrames { small: PagemapFrames::open(proc, pid, range)?, size })
     }
 
-    /// Of a mapping of our own.
+    /// A mapping of our own process.
     pub fn own(range: AddrRange, size: Bytes) -> Result<HugetlbFrames, FrameError> {
         HugetlbFrames::open(Path::new("/proc"), std::process::id(), range, size)
     }
@@ -207,14 +207,14 @@ impl FrameSource for HugetlbFrames {
     }
 }
 
-/// A piece of a DAX device: pages of the device from `first` on lie in `frames`.
+/// An extent of a DAX device: the pages of the device from `first` on lie in `frames`.
 #[derive(Clone, Copy, Debug)]
 struct Extent {
     first: u64,
     frames: FrameRange,
 }
 
-/// From what sysfs tells of a device-DAX device: its memory is mapped as it is, and stays.
+/// Reads sysfs for a device-DAX device. Its memory is mapped directly and stays in place.
 #[derive(Debug)]
 pub struct DaxFrames {
     dir: PathBuf,
@@ -225,12 +225,12 @@ pub struct DaxFrames {
 }
 
 impl DaxFrames {
-    /// Of a mapping of `len` bytes of the device `name` (such as `dax0.0`) from byte `offset` on. `sys` is where sysfs
-    /// is. What says where the device lies is readable for root only.
+    /// A mapping of `len` bytes of the device `name` (such as `dax0.0`) from byte `offset` on. `sys` is the mount point
+    /// of sysfs. Only root can read where the device lies.
     pub fn open(sys: &Path, name: &str, offset: u64, len: Bytes) -> Result<DaxFrames, FrameError> {
         let dir = sys.join("bus/dax/devices").join(name);
         let mut extents = Vec::new();
-        // Since 5.10 a device may be in several pieces, which are listed apart.
+        // Since 5.10 a device may consist of several pieces, which are listed separately.
         while dir.join(format!("mapping{}", extents.len())).is_dir() {
             extents.push(DaxFrames::piece(&dir.join(format!("mapping{}", extents.len())))?);
         }
@@ -243,15 +243,15 @@ impl DaxFrames {
 
     fn piece(dir: &Path) -> Result<Extent, FrameError> {
         let start = number(&dir.join("start"))?;
-        // The last byte, and not the one after it.
+        // Inclusive: the last byte, not the one after it.
         let end = number(&dir.join("end"))?;
         let size = end.checked_sub(start).and_then(|len| len.checked_add(1)).unwrap_or(0);
-        // Counted in base pages, for all the name says.
+        // Counted in base pages, despite the name.
         Ok(Extent { first: number(&dir.join("page_offset"))?, frames: frames(&dir.join("start"), start, size)? })
     }
 }
 
-/// Frames of `size` bytes of physical memory from `start` on, which `path` has told.
+/// Frames of `size` bytes of physical memory from `start` on, as read from `path`.
 fn frames(path: &Path, start: u64, size: u64) -> Result<FrameRange, FrameError> {
     let fits = start != 0 && start.is_multiple_of(PAGE_SIZE) && size != 0 && start.checked_add(size).is_some();
     if !fits {
@@ -300,8 +300,8 @@ impl FrameSource for DaxFrames {
     }
 }
 
-/// Takes the place in the mapping for the physical one. Right for memory that lies in one piece, where only differences
-/// count; otherwise what is told is about a machine that is not this one.
+/// Uses the offset in the mapping as the physical address. This is right for contiguous memory, where only differences
+/// count. Otherwise the numbers describe a machine that is not this one.
 #[derive(Clone, Copy, Debug)]
 pub struct OffsetIsPhysical {
     /// The frame of the first page.

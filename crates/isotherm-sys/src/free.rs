@@ -1,7 +1,7 @@
 //! How much memory is free, and how much of that in blocks large enough for huge pages. Read often.
 //!
-//! `/proc/buddyinfo` has a line for each zone of each node, with the number of free runs of 1, 2, 4, ... pages in it. It tells
-//! what can be had at once: not what is free in the CPUs' own lists, nor what compaction would bring together.
+//! `/proc/buddyinfo` has a line for each zone of each node, with the number of free runs of 1, 2, 4, ... pages in it.
+//! It shows what is available at once. It does not count pages on pcp lists, nor what compaction could free.
 
 use crate::proc::meminfo;
 use isotherm_units::{Bytes, PAGES_PER_BLOCK};
@@ -50,7 +50,8 @@ pub struct FreeBlocks {
 }
 
 impl FreeBlocks {
-    /// Reads `buddyinfo` below `proc`. One that is not whole is an error (`InvalidData`), and not "nothing is free".
+    /// Reads `buddyinfo` below `proc`. A truncated file is an error (`InvalidData`), and does not read as "nothing is
+    /// free".
     pub fn read(proc: &Path) -> io::Result<FreeBlocks> {
         let path = proc.join("buddyinfo");
         let text = std::fs::read_to_string(&path)?;
@@ -62,17 +63,18 @@ impl FreeBlocks {
     }
 
     fn parse(text: &str) -> Option<FreeBlocks> {
-        // The kernel ends each line; one that is cut short would pass for a smaller number.
+        // The kernel ends each line. A truncated line would pass for a smaller number.
         let zones: Vec<FreeZone> = text.strip_suffix('\n')?.lines().map(FreeZone::parse).collect::<Option<_>>()?;
         let orders = zones.first()?.counts.len();
         (orders > 0 && zones.iter().all(|zone| zone.counts.len() == orders)).then_some(FreeBlocks { zones })
     }
 
-    /// How many huge pages (2 MiB, order 9 of 4 KiB pages) could be made at once of what is free.
+    /// How many huge pages (2 MiB, order 9 of 4 KiB pages) could be allocated at once from free memory.
     ///
-    /// `DMA32` and all above it count: user memory falls back to it, and on small machines it is most of what there is. `DMA`
-    /// does not: on x86 it is the first 16 MiB, which the kernel keeps from user memory as long as it can, so its blocks would
-    /// be counted and never given. Where it is the only zone (aarch64 with all memory below 4 GiB) it does count.
+    /// `DMA32` and the zones above it count: user memory falls back to it, and on small machines it is most of the
+    /// memory. `DMA` does not count. On x86 it is the first 16 MiB, which the kernel withholds from user memory as long
+    /// as it can, so its blocks would be counted and never allocated. Where it is the only zone (aarch64 with all
+    /// memory below 4 GiB), it does count.
     pub fn huge_pages(&self) -> u64 {
         let only_dma = self.zones.iter().all(|zone| zone.zone == "DMA");
         let usable = self.zones.iter().filter(|zone| only_dma || zone.zone != "DMA");
@@ -80,10 +82,10 @@ impl FreeBlocks {
     }
 }
 
-/// Memory that programs could have, and all there is.
+/// Memory available to programs, and the total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Available {
-    /// What programs could have without swapping, as the kernel estimates it (`MemAvailable`).
+    /// Memory available to programs without swapping, as the kernel estimates it (`MemAvailable`).
     pub available: Bytes,
     /// Memory of the machine (`MemTotal`).
     pub total: Bytes,
@@ -130,7 +132,7 @@ Node 1, zone  Movable      0      0      0      0      0      0      0      0   
     fn what_is_cut_short_is_unknown() {
         for len in 0..TWO_NODES.len() {
             let free = FreeBlocks::parse(&TWO_NODES[..len]);
-            // Whole lines are not told from a machine with fewer zones.
+            // Whole lines are not distinguished from a machine with fewer zones.
             assert!(free.is_none() || TWO_NODES[..len].ends_with('\n'), "{:?}", &TWO_NODES[..len]);
         }
         for text in ["", "\n", "Node 0, zone DMA\n", "Node x, zone DMA 1\n", "Node 0, zone DMA 1 x\n", "Node 0, 1 2\n"]

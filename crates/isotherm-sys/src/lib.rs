@@ -1,14 +1,16 @@
 //! The home of system calls: advice to other processes, perf rings, `/proc` and cgroup readers.
 //!
-//! Thin: it reads, writes and opens what it is asked to, and decides nothing. What a machine's files mean, and which events, counters or
-//! caches it therefore has, is the business of `isotherm-host`; which access is looked for, of the sources. What is kept here beyond single
-//! calls is what has to hold for whoever calls: who owns DAMON ([`damon`]), one monitor for each process ([`target_lock`]), descriptors
-//! kept in reserve ([`descriptors`]), rings that follow threads and processors ([`perf`]).
+//! A thin layer: it reads, writes and opens what it is asked to, and makes no decisions. `isotherm-host` interprets a
+//! machine's files and finds out which events, counters and caches it has. The sources decide which accesses are looked
+//! for. Code here that goes beyond single calls enforces rules that must hold for every caller: ownership of DAMON
+//! ([`damon`]), one monitor per process ([`target_lock`]), a reserve of descriptors ([`descriptors`]), and rings that
+//! follow threads and CPUs ([`perf`]).
 //!
-//! Everything that watches or changes processes and is above this crate is safe code without system calls of its own (`isotherm-bpf` has
-//! the BPF programs; the crates that hand out frames, `isotherm-frames`, `-pools` and `-c`, have what they need of `unsafe` themselves). A
-//! safe interface comes out: descriptors and mappings are owned by types, errors say what was attempted. Readers of `/proc`,
-//! `/sys` and cgroups take a root path, so that tests run on made-up machines.
+//! All crates above this one that watch or change processes are safe code without system calls of their own. There are
+//! two exceptions: `isotherm-bpf` has the BPF programs, and the allocator crates `isotherm-frames`, `-pools` and `-c`
+//! have the `unsafe` code they need. The interface of this crate is safe: types own descriptors and mappings, and
+//! errors name the attempted operation. Readers of `/proc`, `/sys` and cgroups take a root path, so that tests run on
+//! made-up machines.
 
 pub mod caps;
 pub mod clear_refs;

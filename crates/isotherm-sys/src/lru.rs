@@ -1,18 +1,18 @@
-//! Emptying the per-CPU batches in which pages wait between their first touch and an LRU list.
+//! Drains the per-CPU batches in which pages wait between their first touch and an LRU list.
 //!
-//! `MADV_COLD` passes over pages that are on no LRU list, so the last pages that a CPU has populated (up to 31) cannot be cleared,
-//! and would be taken for the hottest there are. The kernel empties all batches at the beginning of every `MADV_COLLAPSE`, whatever
-//! that is asked to do afterwards; it bothers only CPUs that have something in them. So we ask for the collapse of a
-//! part of a page of our own in which no huge page fits.
+//! `MADV_COLD` skips pages that are on no LRU list. So the last pages that a CPU has populated (up to 31) cannot be
+//! cleared, and would look like the hottest of all. The kernel drains all batches at the beginning of every
+//! `MADV_COLLAPSE`, whatever it does afterwards, and interrupts only CPUs whose batches hold pages. So we ask for the
+//! collapse of one page of our own, a range in which no huge page fits.
 
 use isotherm_units::{BLOCK_SIZE, PAGE_SIZE};
 use std::io;
 
-/// Room for one whole block and never for two, wherever it lies.
+/// Room for one whole block and never for two, at any address.
 const LEN: u64 = 2 * BLOCK_SIZE - PAGE_SIZE;
 
-/// Empties the batches of all CPUs. About a tenth of a millisecond. An error where the kernel has no `MADV_COLLAPSE` (before 6.1)
-/// or no huge pages.
+/// Drains the batches of all CPUs. Takes about a tenth of a millisecond. An error where the kernel has no
+/// `MADV_COLLAPSE` (before 6.1) or no huge pages.
 pub fn drain_batches() -> io::Result<()> {
     let (len, block, page) = (to_usize(LEN)?, to_usize(BLOCK_SIZE)?, to_usize(PAGE_SIZE)?);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -22,7 +22,8 @@ pub fn drain_batches() -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     let to_aligned = mapped.addr().next_multiple_of(block) - mapped.addr();
-    // A mapping that was never touched is refused early. One of its ends lies in no whole block, so that no huge page is filled.
+    // A mapping that was never touched is refused early, so one end of it is touched. That end lies in no whole block,
+    // so that no huge page is allocated.
     let touched = if to_aligned == 0 { len - page } else { 0 };
     // SAFETY: within the mapping, which is ours alone and writable.
     unsafe { mapped.cast::<u8>().add(touched).write_volatile(1) };

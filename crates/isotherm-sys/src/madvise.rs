@@ -1,8 +1,9 @@
-//! Acting on another process by its pidfd with `process_madvise`: clearing accessed bits (`MADV_COLD`), and making a huge page
-//! of a block (`MADV_COLLAPSE`).
+//! Acting on another process through its pidfd with `process_madvise`: clearing accessed bits (`MADV_COLD`), and
+//! collapsing a block into a huge page (`MADV_COLLAPSE`).
 //!
-//! A pidfd names one process for good, so nothing here can hit a program that inherited the pid. It stays with the process
-//! through an exec, though: whoever advises on addresses of one program has to look whether it is still that program.
+//! A pidfd names one process for good, so nothing here can hit a later process with the same pid. It stays valid
+//! through an exec, though. A caller that advises on addresses of one program has to check that the process still runs
+//! it.
 
 use isotherm_units::{Addr, AddrRange, BLOCK_SIZE, BlockNo, Bytes, PAGE_SIZE};
 use std::io;
@@ -11,18 +12,18 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 /// The most ranges the kernel takes in one call (UIO_MAXIOV).
 pub const MAX_RANGES: usize = 1024;
 
-/// Why the kernel did not make a huge page of a block.
+/// Why the kernel did not collapse a block.
 ///
-/// For this advice it chooses its errors so that the caller can tell what to do next (`madvise_collapse_errno` in
-/// `mm/khugepaged.c`): try again at once, try again later, or let it be.
+/// The kernel chooses the errors of this advice so that the caller knows what to do next (`madvise_collapse_errno` in
+/// `mm/khugepaged.c`): retry at once, retry later, or give up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CollapseError {
-    /// `EAGAIN`: a page is locked, pinned or off its LRU list at the moment. Likely to work if tried again.
+    /// `EAGAIN`: a page is locked, pinned or off its LRU list at the moment. A retry is likely to work.
     #[error("collapse a block: a page of it is busy (EAGAIN)")]
     Busy,
-    /// `EBUSY`: its cgroup may not have the memory for it, which may work later; or pages are missing in memory that is registered
-    /// with userfaultfd.
+    /// `EBUSY`: its cgroup has no room for the memory, and a retry may work later. Or pages are missing in memory that
+    /// is registered with userfaultfd.
     #[error(
         "collapse a block: its cgroup has no room for a huge page, or userfaultfd serves its missing pages (EBUSY)"
     )]
@@ -30,18 +31,19 @@ pub enum CollapseError {
     /// `ENOMEM`: there is no free huge page, even after compaction, or part of the block is not mapped.
     #[error("collapse a block: no huge page is free, or part of the block is not mapped (ENOMEM)")]
     NoHugePage,
-    /// `EINVAL`: this block cannot be one as things are: huge pages are forbidden for the mapping (`MADV_NOHUGEPAGE`) or the
-    /// process (prctl), it is hugetlb, a stack or device memory, its file has no support, or none of it was ever touched. It is
-    /// also what a kernel says that knows no `MADV_COLLAPSE` (before 6.1), or none for other processes, or no huge pages.
+    /// `EINVAL`: this block cannot become a huge page as things are. Huge pages are forbidden for the mapping
+    /// (`MADV_NOHUGEPAGE`) or the process (prctl), or it is hugetlb, a stack or device memory, or its file has no
+    /// support, or none of it was ever touched. Kernels without `MADV_COLLAPSE` (before 6.1), without it for other
+    /// processes, or without huge pages return it too.
     #[error("collapse a block: the kernel cannot make a huge page of this mapping (EINVAL)")]
     Refused,
     /// `ESRCH`: the process has ended, or has no memory any more.
     #[error("collapse a block: the process has ended (ESRCH)")]
     Gone,
-    /// `EPERM` or `EACCES`: it takes CAP_SYS_NICE, and the right to ptrace the process.
+    /// `EPERM` or `EACCES`: it needs CAP_SYS_NICE, and the right to ptrace the process.
     #[error("collapse a block: permission denied: needs CAP_SYS_NICE, and CAP_SYS_PTRACE for other users' processes")]
     Denied,
-    /// Another errno; 0 if the kernel stopped short of the end of the block and gave none.
+    /// Another errno; 0 if the kernel stopped before the end of the block and returned none.
     #[error("collapse a block: {}", other_errno(*.0))]
     Other(i32),
 }
@@ -54,7 +56,7 @@ impl CollapseError {
             libc::ENOMEM => CollapseError::NoHugePage,
             libc::EINVAL => CollapseError::Refused,
             libc::ESRCH => CollapseError::Gone,
-            // A missing capability is the first, a refused ptrace the second.
+            // EPERM is a missing capability, EACCES a refused ptrace.
             libc::EPERM | libc::EACCES => CollapseError::Denied,
             other => CollapseError::Other(other),
         }
@@ -65,15 +67,16 @@ fn other_errno(errno: i32) -> String {
     if errno == 0 { "the kernel stopped half way".to_owned() } else { io::Error::from_raw_os_error(errno).to_string() }
 }
 
-/// A process that cannot be mistaken for another.
+/// A process, named for good.
 #[derive(Debug)]
 pub struct PidFd {
     fd: OwnedFd,
     pid: u32,
 }
 
-/// `range` without the last page of user space, which the kernel keeps for itself: with four levels of page tables and with five. A
-/// range that ends there is refused as a whole, and without address randomisation every stack lies in that last block.
+/// `range` without the last page of user space, which the kernel reserves, with four and with five levels of page
+/// tables. The kernel refuses a whole range that ends there, and without address randomization every stack lies in that
+/// last block.
 fn below_top(range: AddrRange) -> AddrRange {
     match range.end.0 {
         end @ (0x8000_0000_0000 | 0x100_0000_0000_0000) => AddrRange::new(range.start, Addr(end - PAGE_SIZE)),
@@ -94,7 +97,7 @@ impl PidFd {
         // SAFETY: pidfd_open takes two integers and returns a new descriptor or -1.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid_t, 0) };
         let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
-        // SAFETY: `fd` was returned by the kernel just now and nobody else has it.
+        // SAFETY: the kernel has just returned `fd`, and it has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(PidFd { fd, pid })
     }
@@ -104,7 +107,7 @@ impl PidFd {
         self.pid
     }
 
-    /// Whether the process has ended (also as a zombie that nobody has waited for).
+    /// Whether the process has ended, zombies that nobody has waited for included.
     pub fn has_exited(&self) -> bool {
         let mut poll = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one valid pollfd, no waiting.
@@ -113,25 +116,25 @@ impl PidFd {
 
     /// Clears the accessed bits of `ranges` with `MADV_COLD`, at most [`MAX_RANGES`] of them.
     ///
-    /// Takes the mmap read lock, flushes the TLB, and deactivates pages. Ranges have to be 2 MiB-aligned, or large folios are
-    /// split. Pages that several processes map are skipped in silence by the kernel. Returns the bytes advised: less than
-    /// asked if a later range was refused (locked, hugetlb, unmapped), an error if the first was.
+    /// Takes the mmap read lock, flushes the TLB, and deactivates pages. Ranges have to be 2 MiB-aligned, or large
+    /// folios are split. The kernel silently skips pages that several processes map. Returns the bytes advised: less
+    /// than asked if a later range was refused (locked, hugetlb, unmapped), an error if the first was.
     pub fn advise_cold(&self, ranges: &[AddrRange]) -> io::Result<u64> {
         let below = ranges.iter().take(MAX_RANGES).map(|r| below_top(*r));
         let vectors: Vec<libc::iovec> = below.map(|r| vector(r.start, r.len())).collect();
         self.advise(&vectors, Advice::Cold)
     }
 
-    /// Makes one huge page of `block` with `MADV_COLLAPSE`, now and whatever the system's setting for huge pages.
+    /// Collapses `block` into one huge page with `MADV_COLLAPSE`, at once and regardless of the system's THP setting.
     ///
-    /// Pages that are swapped out or not in the page cache are read in, those never touched are filled with zeros, so look
-    /// before how many there are ([`crate::pagemap::Pagemap::block`]). The kernel compacts memory if it finds no huge page,
-    /// which takes milliseconds, empties all CPUs' LRU batches, and holds the target's mmap lock for writing while it
-    /// copies: page faults of the target wait for that.
+    /// Pages that are swapped out or not in the page cache are read in, and pages never touched are filled with zeros.
+    /// Count them first with [`crate::pagemap::Pagemap::block`]. The kernel compacts memory if it finds no huge page,
+    /// which takes milliseconds. It drains the LRU batches of all CPUs. It holds the target's mmap lock for writing
+    /// while it copies: page faults of the target wait for that.
     ///
-    /// `Ok` is also the answer for a block that is huge already, and for one that two mappings share, where the kernel
-    /// passes over each part and does nothing: ask only for blocks that lie within one mapping. It ends no later than the
-    /// kernel does: there is no timeout.
+    /// The kernel also returns `Ok` for a block that is huge already. It does so for a block that two mappings share,
+    /// too, where it skips each part and does nothing: ask only for blocks that lie within one mapping. There is no
+    /// timeout: the call returns when the kernel is done.
     pub fn collapse(&self, block: BlockNo) -> Result<(), CollapseError> {
         match self.advise(&[vector(block.addr(), Bytes(BLOCK_SIZE))], Advice::Collapse) {
             Ok(BLOCK_SIZE) => Ok(()),
@@ -140,12 +143,12 @@ impl PidFd {
         }
     }
 
-    /// Whether the mapping that `block` begins in takes huge pages at all: the same advice for one page of it, for which the kernel
-    /// checks the mapping, finds that no huge page fits, and does nothing. [`CollapseError::Refused`] if it does not
-    /// (`MADV_NOHUGEPAGE`, hugetlb, devices, a process that has switched huge pages off).
+    /// Whether the mapping that `block` begins in takes huge pages at all. Gives the same advice for one page: the
+    /// kernel checks the mapping, finds that no huge page fits, and does nothing. [`CollapseError::Refused`] if the
+    /// mapping does not take them (`MADV_NOHUGEPAGE`, hugetlb, devices, a process that has switched huge pages off).
     ///
-    /// It empties all CPUs' LRU batches, as [`PidFd::collapse`] has just done if it was refused. `smaps` would tell more, and walks all page
-    /// tables of the process with its mmap lock held.
+    /// It drains the LRU batches of all CPUs, as a refused [`PidFd::collapse`] has just done. `smaps` would show more,
+    /// but walks all page tables of the process with its mmap lock held.
     pub fn takes_huge_pages(&self, block: BlockNo) -> Result<(), CollapseError> {
         match self.advise(&[vector(block.addr(), Bytes(PAGE_SIZE))], Advice::Collapse) {
             Ok(_) => Ok(()),
@@ -155,8 +158,8 @@ impl PidFd {
 
     /// Returns the bytes advised: less than asked if a later vector failed, an error if the first did.
     fn advise(&self, vectors: &[libc::iovec], advice: Advice) -> io::Result<u64> {
-        // SAFETY: the vectors outlive the call; the addresses in them are only the kernel's to use, and neither advice changes
-        // what the memory holds, even if it is our own.
+        // SAFETY: the vectors outlive the call. Only the kernel uses the addresses in them, and neither advice changes
+        // the contents of memory, even of our own.
         let advised = unsafe {
             libc::syscall(
                 libc::SYS_process_madvise,
@@ -171,7 +174,7 @@ impl PidFd {
     }
 }
 
-/// Advice that leaves what the memory holds as it is: no other can be given from here.
+/// Advice that does not change the contents of memory. No other can be given from here.
 #[derive(Clone, Copy, Debug)]
 #[repr(i32)]
 enum Advice {
@@ -305,7 +308,7 @@ mod tests {
         if collapse(&me, block).is_some() {
             assert_ne!(is_huge(me.pid(), block), Some(false));
             assert!((0..memory.pages()).all(|page| memory.read(page) == page as u64));
-            assert_eq!(me.collapse(block), Ok(()), "huge already");
+            assert_eq!(me.collapse(block), Ok(()), "already huge");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Memory of our own to try things on: the self-check, the demonstration's workload, tests and benchmarks.
+//! Memory of our own for experiments: the self-check, the demonstration's workload, tests and benchmarks.
 
 use isotherm_units::{Addr, AddrRange, BLOCK_SIZE, PAGE_SIZE};
 use std::fs::File;
@@ -7,14 +7,14 @@ use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What to put behind a mapping.
+/// The page size of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageSize {
-    /// 4 KiB pages for good, whatever the system's setting for huge pages: they cannot be collapsed either.
+    /// 4 KiB pages for good, regardless of the system's THP setting. They cannot be collapsed either.
     Small,
-    /// As the system is set, which is 4 KiB pages where huge pages are on `madvise` or `never`. They can be collapsed.
+    /// As the system is set, which means 4 KiB pages where THP is on `madvise` or `never`. They can be collapsed.
     Default,
-    /// Huge pages where the kernel has them free at the first touch.
+    /// Huge pages, if the kernel has them free at the first touch.
     Huge,
 }
 
@@ -43,19 +43,19 @@ impl Memory {
             PageSize::Default => return Ok(memory),
             PageSize::Huge => libc::MADV_HUGEPAGE,
         };
-        // SAFETY: advises exactly our own mapping. A kernel without huge pages refuses, which is as good.
+        // SAFETY: advises exactly our own mapping. A kernel without huge pages refuses, which does no harm.
         unsafe { libc::madvise(memory.start.as_ptr().cast(), memory.len, advice) };
         Ok(memory)
     }
 
-    /// Maps `len` bytes of hugetlb pages of 2 MiB, rounded up to whole ones. They have to be free, and one more: an error otherwise.
+    /// Maps `len` bytes of hugetlb pages of 2 MiB, rounded up to whole ones. Fails unless these and one more are free.
     pub fn hugetlb(len: u64) -> io::Result<Memory> {
-        // Reserved, unlike the others: a touch that finds no free page would be the end of the process.
+        // Reserved, unlike the others: a touch that finds no free page would kill the process.
         Memory::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB | libc::MAP_HUGE_2MB, -1)
     }
 
-    /// Maps `len` bytes of `file`, shared with everyone who maps it. The file has to be at least a block longer than `len`
-    /// rounded up, since the mapping is aligned within it.
+    /// Maps `len` bytes of `file`, shared with every process that maps it. The file has to be at least a block longer
+    /// than `len` rounded up, since the mapping is aligned within it.
     pub fn shared(file: &File, len: u64) -> io::Result<Memory> {
         Memory::map(len, libc::MAP_SHARED, file.as_raw_fd())
     }
@@ -82,7 +82,7 @@ impl Memory {
         Ok(Memory { mapped, mapped_len, start, len })
     }
 
-    /// Its addresses.
+    /// Its address range.
     pub fn range(&self) -> AddrRange {
         let start = self.start.as_ptr().addr() as u64;
         AddrRange::new(Addr(start), Addr(start + self.len as u64))
@@ -127,7 +127,7 @@ impl Memory {
         }
     }
 
-    /// Gives the pages from `index` on, `count` of them, back to the system.
+    /// Returns `count` pages from `index` on to the system.
     pub fn discard(&self, index: usize, count: usize) {
         let start = index.min(self.pages());
         let count = count.min(self.pages() - start);

@@ -1,6 +1,6 @@
-//! `/proc/PID/pagemap`: which pages are present, whose they are alone, and (with privilege) which frame each has.
+//! `/proc/PID/pagemap`: which pages are present, which are mapped exclusively, and (with privilege) the frame of each.
 //!
-//! Costs about 14 ms a GiB, so it is read for the blocks in question only.
+//! Reading costs about 14 ms per GiB, so callers read only the blocks they need.
 
 use isotherm_units::{AddrRange, BlockNo, PAGES_PER_BLOCK, PageNo};
 use std::fs::File;
@@ -28,17 +28,18 @@ impl PageEntry {
         self.0 >> 56 & 1 == 1
     }
 
-    /// Written to since soft-dirty was last cleared; always false where the kernel lacks it.
+    /// Written to since soft-dirty was last cleared. Always false on kernels without soft-dirty.
     pub const fn is_soft_dirty(self) -> bool {
         self.0 >> 55 & 1 == 1
     }
 
-    /// Write-protected through userfaultfd (5.14 and later, before always false): for snapshots, or to track writes.
+    /// Write-protected through userfaultfd, for snapshots or to track writes. Kernel 5.14 and later; always false
+    /// before.
     pub const fn is_userfault_wp(self) -> bool {
         self.0 >> 57 & 1 == 1
     }
 
-    /// Not in memory, and not untouched: swapped out, just being moved, poisoned, or a guard page.
+    /// Neither present nor empty: swapped out, under migration, poisoned, or a guard page.
     pub const fn is_swapped(self) -> bool {
         self.0 >> 62 & 1 == 1
     }
@@ -48,21 +49,21 @@ impl PageEntry {
         self.0 >> 61 & 1 == 1
     }
 
-    /// The frame number; `None` if absent, or hidden from us (it takes CAP_SYS_ADMIN).
+    /// The frame number; `None` if the page is absent, or if the number is hidden (it takes CAP_SYS_ADMIN).
     pub const fn frame(self) -> Option<u64> {
         let frame = self.0 & ((1 << 55) - 1);
         if self.is_present() && frame != 0 { Some(frame) } else { None }
     }
 }
 
-/// How many pages of a block are of which kind, 0 to 512 each. One page can count several times.
+/// Counts of a block's pages by kind, 0 to 512 each. One page can count in several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockPages {
-    /// Mapped to a frame, the page of zeros included.
+    /// Mapped to a frame, the zero page included.
     pub present: u16,
-    /// Present, and mapped by no other process. The page of zeros never is.
+    /// Present, and mapped by no other process. The zero page never is.
     pub exclusive: u16,
-    /// Swapped out, just being moved, poisoned, or a guard page.
+    /// Swapped out, under migration, poisoned, or a guard page.
     pub swapped: u16,
     /// File-backed or shared anonymous. Copies of a private file mapping are not.
     pub file: u16,
@@ -70,7 +71,7 @@ pub struct BlockPages {
     pub userfault_wp: u16,
 }
 
-/// An open pagemap. It stays with the memory it was opened on: after an exec it reads as empty.
+/// An open pagemap. It stays bound to the memory it was opened on: after an exec it reads as empty.
 #[derive(Debug)]
 pub struct Pagemap(pub(crate) File);
 
@@ -80,17 +81,18 @@ impl Pagemap {
         File::open(proc.join(pid.to_string()).join("pagemap")).map(Pagemap)
     }
 
-    /// Whether the memory it was opened on is still there: false once all processes that have it have ended, or have
-    /// gone on with other memory by an exec. It never comes back, so what was read before this said true is complete.
-    /// Under a microsecond.
+    /// Whether the memory it was opened on still exists. It becomes false once every process that uses the memory has
+    /// ended or has called exec, and it stays false. So everything read before a call that returned true is complete.
+    /// Takes under a microsecond.
     pub fn is_there(&self) -> io::Result<bool> {
-        // Below the end of every address space, and told as absent where nothing is mapped.
+        // Page 0 lies below the end of every address space. The kernel reports it as absent where nothing is mapped.
         let mut first = [0; 8];
         Ok(self.fill(&mut first, 0)? == first.len())
     }
 
-    /// Reads the entries of the pages of `range`, in order. Pages past the end of the address space are left out, and
-    /// all once the memory is gone: fewer than asked for, of a range that user programs had mapped, means just that.
+    /// Reads the entries of the pages of `range`, in order. Pages past the end of the address space are skipped, and
+    /// all pages are skipped once the memory is gone. So a short result for a range that user programs had mapped means
+    /// that the memory is gone.
     pub fn read(&self, range: AddrRange) -> io::Result<Vec<(PageNo, PageEntry)>> {
         let first = range.start.page().0;
         let count = range.end.page().0.saturating_sub(first);
@@ -99,8 +101,8 @@ impl Pagemap {
         Ok((first..).map(PageNo).zip(entries(&bytes[..filled])).collect())
     }
 
-    /// Counts the pages of `block` by kind, in one read of 4 KiB and without memory of its own. All 0 past the end of the
-    /// address space, and after an exec.
+    /// Counts the pages of `block` by kind, with one read of 4 KiB and no allocation. All 0 past the end of the address
+    /// space, and after an exec.
     pub fn block(&self, block: BlockNo) -> io::Result<BlockPages> {
         let mut bytes = [0; 8 * PAGES_PER_BLOCK];
         let filled = self.fill(&mut bytes, block.page(0).0)?;
@@ -115,7 +117,7 @@ impl Pagemap {
         Ok(pages)
     }
 
-    /// Reads entries from page `first` on, as many as fit and there are; returns the bytes read.
+    /// Reads entries from page `first` on until `bytes` is full or there are no more; returns the bytes read.
     fn fill(&self, bytes: &mut [u8], first: u64) -> io::Result<usize> {
         let mut filled = 0;
         while filled < bytes.len() {
@@ -134,9 +136,10 @@ fn entries(bytes: &[u8]) -> impl Iterator<Item = PageEntry> {
     bytes.chunks_exact(8).map(|b| PageEntry(u64::from_ne_bytes(b.try_into().expect("chunks of eight"))))
 }
 
-/// Whether this kernel tracks soft-dirty pages: a page just written to says so, or the kernel cannot.
+/// Whether this kernel tracks soft-dirty pages: writes to a page of our own and reads its soft-dirty bit.
 ///
-/// It decides whether writing `4` to `clear_refs` is a mere TLB flush (no) or write-protects the target's pages (yes).
+/// The answer decides what writing `4` to `clear_refs` does: flush the TLB only (no soft-dirty), or write-protect the
+/// target's pages too (soft-dirty).
 pub fn kernel_has_soft_dirty() -> io::Result<bool> {
     let written = Box::new([1_u8; 8192]);
     let page = isotherm_units::Addr(std::hint::black_box(&*written).as_ptr().addr() as u64 + 4096).page();

@@ -1,8 +1,8 @@
-//! Whether a block is mapped as one huge page, and where in a sparse mapping pages are, by the `PAGEMAP_SCAN` ioctl (Linux 6.7 and
-//! later).
+//! Whether a block is mapped as one huge page, and where a sparse mapping has pages, by the `PAGEMAP_SCAN` ioctl (Linux
+//! 6.7 and later).
 //!
-//! `pagemap` itself does not tell the first, and `smaps` tells it for whole mappings and at the cost of reading all of them. The second
-//! it tells page by page, also of the terabytes that a program has reserved and never touched.
+//! `pagemap` itself does not show the first. `smaps` shows it for whole mappings, at the cost of reading all of them.
+//! `pagemap` shows the second page by page, even for terabytes that a program has reserved and never touched.
 
 use crate::pagemap::Pagemap;
 use isotherm_units::{Addr, AddrRange, BlockNo};
@@ -43,13 +43,13 @@ const PAGEMAP_SCAN: libc::c_ulong = 0xc060_6610;
 const PAGE_IS_PRESENT: u64 = 1 << 3;
 const PAGE_IS_SWAPPED: u64 = 1 << 4;
 const PAGE_IS_HUGE: u64 = 1 << 6;
-/// Stretches asked for in one call.
+/// Ranges asked for in one call.
 const STRETCHES: usize = 256;
 
 impl Pagemap {
-    /// The first stretches of `range` in which pages are present or swapped out, in order and disjoint, and the address up to which was
-    /// looked: the end of the range, or go on from there. `None` on kernels before 6.7, which cannot tell. The kernel skips what has no
-    /// page tables, so a sparse terabyte takes well below a millisecond.
+    /// The first ranges within `range` where pages are present or swapped out, in order and disjoint, and the address
+    /// up to which the scan went: the end of `range`, or where to continue. `None` on kernels before 6.7, which lack
+    /// the ioctl. The kernel skips areas without page tables, so a sparse terabyte takes well below a millisecond.
     pub fn populated(&self, range: AddrRange) -> io::Result<Option<(Vec<AddrRange>, Addr)>> {
         let mut found = [PageRegion::default(); STRETCHES];
         let mut arg = ScanArg {
@@ -70,12 +70,13 @@ impl Pagemap {
             return if error.raw_os_error() == Some(libc::ENOTTY) { Ok(None) } else { Err(error) };
         };
         let ranges = found.iter().take(stretches).map(|r| AddrRange::new(Addr(r.start), Addr(r.end)));
-        // Where it stopped, unless the list was not filled: then there is nothing more.
+        // Where the scan stopped. If the list was not filled, there is nothing more.
         let until = if stretches == STRETCHES { arg.walk_end.max(range.start.0) } else { range.end.0 };
         Ok(Some((ranges.collect(), Addr(until.min(range.end.0)))))
     }
 
-    /// Whether one huge page maps all of `block`. `None` on kernels before 6.7, which cannot tell. About a microsecond.
+    /// Whether one huge page maps all of `block`. `None` on kernels before 6.7, which lack the ioctl. About a
+    /// microsecond.
     pub fn is_huge(&self, block: BlockNo) -> io::Result<Option<bool>> {
         let range = block.range();
         let mut found = [PageRegion::default(); 1];

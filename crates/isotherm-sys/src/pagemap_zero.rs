@@ -1,9 +1,9 @@
-//! Frames that hold nothing but zeros and back all memory that was read and never written.
+//! The zero page and the huge zero page: the frames behind all memory that was read and never written.
 //!
-//! `pagemap` shows such pages as present like others, and thousands of them have one frame, so who counts or weighs
-//! frames must know them. `PAGEMAP_SCAN` has a category for them, but not on kernels before 6.7, and many later ones
-//! miss the huge one. We go by the frame: what we get for memory of our own that is only read, and what
-//! `/proc/kpageflags` calls a huge page of zeros, looked up once for 2 MiB.
+//! `pagemap` shows such pages as present like others, and thousands of them share one frame. Code that counts or weighs
+//! frames must know them. `PAGEMAP_SCAN` has a category for them, but kernels before 6.7 lack it, and many later ones
+//! miss the huge zero page. So we compare frames. The zero page is the frame that our own memory gets if it is only
+//! read. The huge zero page is what `/proc/kpageflags` reports as such, looked up once per 2 MiB.
 
 use crate::memory::{Memory, PageSize};
 use crate::pagemap::{PageEntry, Pagemap};
@@ -14,25 +14,25 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// `KPF_THP` and `KPF_ZERO_PAGE` of `linux/kernel-page-flags.h`, which only the huge page of zeros has both.
+/// `KPF_THP` and `KPF_ZERO_PAGE` of `linux/kernel-page-flags.h`. Only the huge zero page has both.
 const HUGE_ZERO: u64 = 1 << 22 | 1 << 24;
 const GROUP: u64 = PAGES_PER_BLOCK as u64;
 
-/// Which frames hold nothing but zeros, as far as the kernel tells.
+/// Which frames are zero pages, as far as the kernel reports it.
 #[derive(Debug, Default)]
 pub struct ZeroFrames {
-    /// The page of zeros; `None` if frames are hidden from us.
+    /// The zero page; `None` if frames are hidden from us.
     small: Option<u64>,
-    /// By number over 512: whether these frames are the huge page of zeros.
+    /// Whether these frames are the huge zero page, by frame number over 512.
     groups: HashMap<u64, bool>,
-    /// The group asked for last: pages side by side often lie in the same.
+    /// The last group asked for: neighbouring pages often lie in the same one.
     last: Option<(u64, bool)>,
-    /// `None` if it may not be read: then the huge page of zeros is known only if we could get one.
+    /// `None` if it may not be read: then the huge zero page is known only if we could get one.
     flags: Option<File>,
 }
 
 impl ZeroFrames {
-    /// Reads memory of our own that was never written to, and asks `proc` which frames it has: some 100 microseconds.
+    /// Reads memory of our own that was never written, and asks `proc` which frames it has: about 100 microseconds.
     ///
     /// # Errors
     ///
@@ -45,8 +45,8 @@ impl ZeroFrames {
         Ok(ZeroFrames { small, groups, last: None, flags: File::open(proc.join("kpageflags")).ok() })
     }
 
-    /// Whether a page is one of zeros: it was read and never written to. A microsecond for each 2 MiB of memory at the
-    /// first time.
+    /// Whether a page is a zero page: it was read and never written. The first call for each 2 MiB of memory costs a
+    /// microsecond.
     pub fn has(&mut self, entry: PageEntry) -> bool {
         let Some(frame) = entry.frame() else { return false };
         self.small == Some(frame) || self.is_huge(frame / GROUP)
@@ -65,7 +65,7 @@ impl ZeroFrames {
     }
 }
 
-/// Frames without flags, as of devices, are none of zeros.
+/// Frames without flags, such as those of devices, are not zero pages.
 fn is_huge_zero(flags: &File, group: u64) -> bool {
     let mut bytes = [0; 8];
     flags.read_exact_at(&mut bytes, group * GROUP * 8).is_ok() && u64::from_ne_bytes(bytes) & HUGE_ZERO == HUGE_ZERO

@@ -4,7 +4,8 @@ use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// The user of the process that connected, as it was when it did. Not its pid, which is 0 outside of our pid namespace.
+/// The user of the process that connected, at the time it connected. Its pid is not used: it is 0 outside of our pid
+/// namespace.
 pub fn uid(stream: impl AsFd) -> io::Result<u32> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = libc::socklen_t::try_from(size_of::<libc::ucred>()).map_err(io::Error::other)?;

@@ -1,27 +1,28 @@
-//! Pressure stall information: how much of the time tasks wait for memory, of the machine or of one cgroup.
+//! Pressure stall information: the share of time that tasks wait for memory, on the machine or in one cgroup.
 //!
-//! Reads `/proc/pressure/memory` and a cgroup's `memory.pressure`, which look the same. Some kernels are built without it, some
-//! have it switched off until booted with `psi=1`, and a cgroup can switch it off for itself. None of these is an error.
+//! Reads `/proc/pressure/memory` and a cgroup's `memory.pressure`, which have the same format. Some kernels are built
+//! without PSI, some have it off until booted with `psi=1`, and a cgroup can switch it off for itself. None of these is
+//! an error.
 
 use std::io;
 use std::path::Path;
 
-/// A pressure file: shares of the last ten seconds, in percent, and times since boot or since the cgroup was made.
+/// A pressure file: shares of the last ten seconds, in percent, and times since boot or since the cgroup was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pressure {
     /// Share of the time in which at least one task waited.
     pub some_avg10: f64,
     /// Time in which at least one task waited, in microseconds.
     pub some_total_us: u64,
-    /// Share of the time in which all tasks that had something to do waited.
+    /// Share of the time in which all non-idle tasks waited.
     pub full_avg10: f64,
-    /// Time in which all tasks that had something to do waited, in microseconds.
+    /// Time in which all non-idle tasks waited, in microseconds.
     pub full_total_us: u64,
 }
 
 impl Pressure {
-    /// Reads a pressure file; `None` where there is none, or it is switched off. A cgroup that is not there has none either; one
-    /// that is removed while it is read is an error (`ENODEV`).
+    /// Reads a pressure file; `None` if there is none, or if it is switched off. A cgroup that does not exist has none
+    /// either. A cgroup that is removed during the read is an error (`ENODEV`).
     pub fn read(path: &Path) -> io::Result<Option<Pressure>> {
         Pressure::from_text(path, std::fs::read_to_string(path))
     }
@@ -41,7 +42,7 @@ impl Pressure {
 }
 
 fn parse(text: &str) -> Option<Pressure> {
-    // The kernel ends each line; a total that is cut short would pass for a smaller one.
+    // The kernel ends each line. A truncated total would pass for a smaller one.
     let text = text.strip_suffix('\n')?;
     let stall = |kind: &str| text.lines().find_map(|line| stall(line.strip_prefix(kind)?.strip_prefix(' ')?));
     let ((some_avg10, some_total_us), (full_avg10, full_total_us)) = (stall("some")?, stall("full")?);
@@ -52,7 +53,7 @@ fn parse(text: &str) -> Option<Pressure> {
 fn stall(line: &str) -> Option<(f64, u64)> {
     let value = |key: &str| line.split(' ').find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
     let avg10: f64 = value("avg10")?.parse().ok()?;
-    // `inf` and `nan` are numbers to the parser.
+    // The parser accepts `inf` and `nan` as numbers.
     (avg10.is_finite() && avg10 >= 0.0).then_some(())?;
     Some((avg10, value("total")?.parse().ok()?))
 }

@@ -1,8 +1,8 @@
-//! Seeds from the operating system, for generators that are on their own from then on.
+//! Seeds from the operating system, for pseudorandom generators.
 
 use crate::clock;
 
-/// A seed that differs from run to run. Nothing security-relevant may depend on it: where the system gives none, it is the time.
+/// A seed that differs from run to run. Not for security: if the system provides none, it is the time.
 pub fn seed() -> u64 {
     let mut seed = [0_u8; 8];
     // SAFETY: the pointer and the length are those of `seed`; no more than that is written.

@@ -1,4 +1,4 @@
-//! Limits of this process on what it may have: descriptors, locked memory.
+//! Resource limits of this process: descriptors, locked memory.
 
 /// A limit, soft and hard; `None` if it cannot be read.
 pub(crate) fn read(which: libc::__rlimit_resource_t) -> Option<libc::rlimit> {

@@ -1,24 +1,24 @@
 //! The directory for files that last until the next boot: root's, or the user's own.
 //!
-//! The socket of `isotherm run` and the locks on targets both lie there. What they do without one differs, so each says so itself.
+//! The socket of `isotherm run` and the locks on targets are in it. Each caller decides what to do if there is none.
 
 use std::path::PathBuf;
 
-/// Where the system keeps such files of root.
+/// Root's directory for such files.
 const OF_ROOT: &str = "/run";
 
-/// `/run` for root, whether a service or a login has started it; `named`, which is `XDG_RUNTIME_DIR`, for others, and `otherwise` where
-/// that is not set.
+/// `/run` for root, whether a service or a login has started it. For other users it is `named`, which is
+/// `XDG_RUNTIME_DIR`, or `otherwise` if that is not set.
 pub fn of_user(uid: u32, named: Option<PathBuf>, otherwise: impl FnOnce() -> Option<PathBuf>) -> Option<PathBuf> {
     if uid == 0 { Some(PathBuf::from(OF_ROOT)) } else { named.or_else(otherwise) }
 }
 
-/// What the system has named for this user (`XDG_RUNTIME_DIR`).
+/// The directory that the system has named for this user (`XDG_RUNTIME_DIR`).
 pub fn named() -> Option<PathBuf> {
     variable("XDG_RUNTIME_DIR")
 }
 
-/// A directory that a variable of the environment names; one that is empty names none.
+/// A directory that an environment variable names; `None` if the variable is empty.
 pub(crate) fn variable(key: &str) -> Option<PathBuf> {
     std::env::var_os(key).filter(|dir| !dir.is_empty()).map(PathBuf::from)
 }

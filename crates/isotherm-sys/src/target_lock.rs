@@ -1,11 +1,13 @@
-//! One monitor for each process: locks on processes that end with their holder, however that ends.
+//! One monitor per process: locks on target processes, which the kernel releases when the holder ends for any reason.
 //!
-//! Two monitors that clear accessed bits of one process take each other's accesses. So a monitor locks its targets, and a second
-//! one learns the holder. A lock is one byte of a file that holds nothing, locked by `fcntl`: the byte's place is the process id with
-//! the start time, so that a lock is never on a later process of that id. One descriptor serves all targets, the kernel drops the locks of
-//! a process that ends, and reports the holder of one. Locks of `flock` or files of their own would take a descriptor for each target.
+//! If two monitors clear the accessed bits of the same process, each misses the accesses that the other has cleared. So
+//! a monitor locks its targets, and a second monitor gets the holder's pid. A lock is one byte of an empty file, locked
+//! with `fcntl`. The byte's offset is made of the process id and the start time, so a lock never applies to a later
+//! process with the same id. One descriptor serves all targets. The kernel drops the locks of a process that ends, and
+//! reports the holder of a lock. `flock`, or one file per target, would take a descriptor per target.
 //!
-//! Such locks belong to the process, and go when it closes *any* descriptor of the file; so each file is opened once and kept.
+//! Such locks belong to the process. They are lost when it closes *any* descriptor of the file, so each file is opened
+//! once and stays open.
 
 use crate::proc::Identity;
 use crate::runtime_dir;
@@ -17,19 +19,19 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Bits of a byte's place that the start time has: ticks of 10 ms for 348 years.
+/// Bits of the byte's offset that hold the start time: ticks of 10 ms for 348 years.
 const START_BITS: u32 = 40;
 
 /// The process that holds a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Its process id; 0 if it is in a pid namespace that we do not see.
+    /// Its process id; 0 if it is in a pid namespace that is not visible to us.
     pub pid: u32,
     /// Its command line; empty if that cannot be read.
     pub command: String,
 }
 
-/// Locks on the processes that this one watches.
+/// Locks on the processes that this process monitors.
 #[derive(Clone, Copy, Debug)]
 pub struct TargetLocks {
     file: &'static File,
@@ -39,8 +41,8 @@ pub struct TargetLocks {
 static OPENED: Mutex<Option<HashMap<PathBuf, &'static File>>> = Mutex::new(None);
 
 impl TargetLocks {
-    /// The locks that all monitors of this user share: in the directory that `ISOTHERM_RUNTIME_DIR` names, in `/run/isotherm` for root, in
-    /// the user's own directory for such files otherwise. `None` if there is none.
+    /// The locks that all monitors of this user share. Their directory is the one that `ISOTHERM_RUNTIME_DIR` names,
+    /// else `/run/isotherm` for root, else the user's own runtime directory. `None` if there is none.
     pub fn shared() -> Option<io::Result<TargetLocks>> {
         // SAFETY: takes nothing and always succeeds.
         let uid = unsafe { libc::geteuid() };
@@ -49,7 +51,7 @@ impl TargetLocks {
         dir.map(|dir| TargetLocks::in_dir(&dir))
     }
 
-    /// Locks in `targets.lock` of `dir`, which are made if they are missing.
+    /// Locks in `targets.lock` in `dir`. The file and the directory are created if they are missing.
     pub fn in_dir(dir: &Path) -> io::Result<TargetLocks> {
         let path = dir.join("targets.lock");
         let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,9 +69,9 @@ impl TargetLocks {
         Ok(TargetLocks { file })
     }
 
-    /// Locks a process for us; the inner error is the holder. Locking it again changes nothing.
+    /// Locks a process for us; the inner error is the holder. Locking it again has no effect.
     pub fn claim(&self, target: Identity) -> io::Result<Result<(), Holder>> {
-        // Who holds the lock may end between the two questions: then it is ours to take.
+        // The holder may end between the two calls. Then the lock is free, and we try again.
         for _ in 0..3 {
             let mut lock = byte_of(target, libc::F_WRLCK);
             match self.ask(libc::F_SETLK, &mut lock) {
@@ -84,14 +86,14 @@ impl TargetLocks {
         Ok(Err(Holder::of(0)))
     }
 
-    /// Gives a process back.
+    /// Unlocks a process.
     pub fn release(&self, target: Identity) {
-        // Unlocking what is not locked is no error either; there is none that could be acted on.
+        // Unlocking a byte that is not locked is no error. No error of this call could be acted on.
         let _ = self.ask(libc::F_SETLK, &mut byte_of(target, libc::F_UNLCK));
     }
 
     fn ask(&self, command: libc::c_int, lock: &mut libc::flock) -> io::Result<()> {
-        // SAFETY: the descriptor is open for ever; `lock` is read and written in the call only.
+        // SAFETY: the descriptor is never closed; the kernel reads and writes `lock` during the call only.
         match unsafe { libc::fcntl(self.file.as_raw_fd(), command, &raw mut *lock) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
@@ -107,7 +109,7 @@ impl Holder {
     }
 }
 
-/// The byte of a process. Process ids have 22 bits, so that no two processes share one, and all places are positive.
+/// The byte's offset for a process. Process ids have 22 bits, so no two processes share one, and all are positive.
 fn byte_of(target: Identity, kind: libc::c_int) -> libc::flock {
     let place = u64::from(target.pid) << START_BITS | target.start_ticks & ((1 << START_BITS) - 1);
     libc::flock {

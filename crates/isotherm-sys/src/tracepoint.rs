@@ -1,8 +1,8 @@
-//! Tracepoints of the kernel, through perf rings: which number one has, and where the fields of its records lie.
+//! Kernel tracepoints, through perf rings: the id of each, and the offsets of the fields in its records.
 //!
-//! The kernel says both in files of tracefs, and may move fields from one version to the next, so nothing is assumed about
-//! offsets. tracefs has to be mounted; to mount it is the administrator's business and is not done here. No tracing program is
-//! started and none of tracefs is written to: a perf event is private to whoever opens it.
+//! The kernel publishes both in files of tracefs and may move fields between versions, so no offset is assumed. tracefs
+//! has to be mounted; mounting it is the administrator's task and is not done here. No tracing program is started, and
+//! nothing is written to tracefs: a perf event is private to the process that opens it.
 
 use crate::perf::Event;
 use std::fs;
@@ -19,7 +19,7 @@ pub enum TracepointError {
     /// tracefs is not mounted.
     #[error("tracefs is not mounted below {}; mount -t tracefs tracefs /sys/kernel/tracing", sys.display())]
     NoTracefs {
-        /// Where it was looked for.
+        /// Where it was searched for.
         sys: PathBuf,
     },
     /// The kernel has no such tracepoint.
@@ -28,13 +28,13 @@ pub enum TracepointError {
         /// The file that was asked for.
         path: PathBuf,
     },
-    /// We may not read it.
+    /// Permission denied.
     #[error("{}: permission denied; run as root", path.display())]
     Denied {
         /// The file that was asked for.
         path: PathBuf,
     },
-    /// It was read and is not as the kernel writes it, or lacks a field.
+    /// The file does not have the kernel's format, or lacks a field.
     #[error("{}: expected {expected}", path.display())]
     Parse {
         /// The file that was read.
@@ -47,7 +47,7 @@ pub enum TracepointError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -63,11 +63,11 @@ impl TracepointError {
     }
 }
 
-/// Where tracefs is mounted below `sys` (`/sys`): at its own place, or inside debugfs as on older systems.
+/// Where tracefs is mounted below `sys` (`/sys`): at its own mount point, or inside debugfs as on older systems.
 pub fn tracefs(sys: &Path) -> Result<PathBuf, TracepointError> {
     let places = [sys.join("kernel/tracing"), sys.join("kernel/debug/tracing")];
     let mounted = |place: &PathBuf| match fs::metadata(place.join("events")) {
-        // Not for us to look into: reading the tracepoint says so better than we can here.
+        // We may not search it. Reading the tracepoint gives a better error for that.
         Err(e) => e.kind() == io::ErrorKind::PermissionDenied,
         Ok(_) => true,
     };
@@ -118,12 +118,12 @@ impl Tracepoint {
 pub struct Format(Vec<(String, Field)>);
 
 impl Format {
-    /// Parses the text of a `format` file. Lines that describe no number of 1, 2, 4 or 8 bytes are passed over.
+    /// Parses the text of a `format` file. Lines that do not describe a number of 1, 2, 4 or 8 bytes are skipped.
     pub fn parse(text: &str) -> Format {
         Format(text.lines().filter_map(Format::line).collect())
     }
 
-    /// `field:unsigned long start;  offset:16;  size:8; signed:0;`, with the name last before the first semicolon.
+    /// `field:unsigned long start; offset:16; size:8; signed:0;`. The name is the last word before the first semicolon.
     fn line(line: &str) -> Option<(String, Field)> {
         let mut parts = line.trim().strip_prefix("field:")?.split(';').map(str::trim);
         let name = parts.next()?.rsplit([' ', '*']).next()?;
@@ -153,7 +153,7 @@ pub struct Field {
 }
 
 impl Field {
-    /// Its value in `record`, without sign; `None` if the record is too short.
+    /// Its value in `record`, as an unsigned number; `None` if the record is too short.
     pub fn get(self, record: &[u8]) -> Option<u64> {
         let bytes = record.get(self.offset..)?.get(..self.size)?;
         let mut wide = [0; 8];

@@ -1,7 +1,8 @@
-//! Numbers as a person reads them: a duration in the unit that fits, a share in percent.
+//! Numbers for people: a duration in the unit that fits, a share in percent.
 //!
-//! Here and not with the faces, because reports that are worked out without a face hold such texts too, and 3.4 seconds should
-//! look the same in all of them. Names, messages and everything that is cut to a width are `isotherm-view`'s.
+//! They are here and not with the frontends because reports made without a frontend hold such texts too, and 3.4
+//! seconds should look the same in all of them. Names, messages and everything that is cut to a width are in
+//! `isotherm-view`.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -15,7 +16,7 @@ const DAY: u64 = 24 * HOUR;
 
 /// A duration with two digits in the unit that fits: `350 us`, `12 ms`, `3.4 s`, `2 min`, `5 h`, `38 d`.
 pub fn duration(ns: u64) -> String {
-    // (unit, its name, where the next unit takes over). Days and up are not broken further.
+    // (unit, its name, where the next unit takes over). Days are the largest unit.
     const UNITS: [(u64, &str, f64); 7] = [
         (1, "ns", 1000.0),
         (1000, "us", 1000.0),
@@ -30,7 +31,7 @@ pub fn duration(ns: u64) -> String {
     }
     for (unit, name, limit) in UNITS {
         let value = ns as f64 / unit as f64;
-        // Judged as it would be rounded, so that 59.7 s prints as 1 min and not as 60 s.
+        // Compares the rounded value, so that 59.7 s prints as 1 min and not as 60 s.
         if value < limit - 0.5 {
             return format!("{} {name}", two_digits(value));
         }

@@ -1,10 +1,10 @@
 //! One newtype per unit of memory, and the only conversions between them.
 //!
-//! Every other crate speaks in these types, so a page number cannot be passed where an address is meant. They hold plain
+//! Every other crate uses these types, so a page number cannot be passed where an address is meant. They hold plain
 //! `u64`s, cost nothing, and print short (`P0x1f`, `B0x3`) so that logs stay on one line.
 //!
-//! Pages are 4 KiB and blocks 2 MiB throughout: the granule of x86-64, and of aarch64 kernels with 4 KiB pages.
-//! Kernels with larger base pages are refused at start-up by the sources, not half-supported here.
+//! Pages are 4 KiB and blocks 2 MiB throughout: the granule of x86-64, and of aarch64 kernels with 4 KiB pages. The
+//! sources refuse kernels with larger base pages at start-up, so nothing here half-supports them.
 
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
@@ -52,7 +52,7 @@ pub struct BlockNo(pub u64);
 #[serde(transparent)]
 pub struct FrameNo(pub u64);
 
-/// Frames from `start` up to, not including, `end`.
+/// Frames from `start` up to `end`, exclusive.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct FrameRange {
     /// First frame.
@@ -176,7 +176,7 @@ impl Bytes {
     }
 }
 
-/// Addresses from `start` up to, not including, `end`.
+/// Addresses from `start` up to `end`, exclusive.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct AddrRange {
     /// First address.
@@ -207,13 +207,13 @@ impl AddrRange {
         self.start.0 <= addr.0 && addr.0 < self.end.0
     }
 
-    /// What two ranges have in common, if anything.
+    /// The part that two ranges have in common, if any.
     pub fn intersect(self, other: AddrRange) -> Option<AddrRange> {
         let both = AddrRange::new(self.start.max(other.start), self.end.min(other.end));
         (!both.is_empty()).then_some(both)
     }
 
-    /// Every block that the range touches, also in part.
+    /// Every block that overlaps the range.
     pub fn blocks(self) -> impl Iterator<Item = BlockNo> {
         let last = if self.is_empty() { self.start.block().0 } else { (self.end.0 - 1) / BLOCK_SIZE + 1 };
         (self.start.block().0..last).map(BlockNo)

@@ -1,23 +1,23 @@
-//! What a mapping may be used for.
+//! Permissions of a mapping.
 
 use alloc::string::ToString;
 use core::fmt;
 use core::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Permissions of a mapping, written as the kernel does: `rw-p`. Those of what is no mapping, such as physical memory, are
-/// unknown, and written as nothing.
+/// Permissions of a mapping, written as the kernel does: `rw-p`. For memory that is no mapping, such as physical
+/// memory, they are unknown and written as an empty text.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Perms(u8);
 
-/// Letters that are set and clear, in the kernel's order.
+/// Letters for a set and for a clear flag, in the kernel's order.
 const FLAGS: [(u8, u8, Perms); 4] =
     [(b'r', b'-', Perms::READ), (b'w', b'-', Perms::WRITE), (b'x', b'-', Perms::EXEC), (b's', b'p', Perms::SHARED)];
 
 impl Perms {
-    /// Of what is no mapping.
+    /// Memory that is no mapping.
     pub const UNKNOWN: Perms = Perms(0);
-    /// None, of a private mapping.
+    /// No permission, private mapping.
     pub const NONE: Perms = Perms(16);
     /// Readable.
     pub const READ: Perms = Perms(16 | 1);
@@ -39,7 +39,7 @@ impl Perms {
         Perms(self.0 | other.0)
     }
 
-    /// Whether it is known to be private: what is written stays with the process.
+    /// Whether it is known to be private: writes stay within the process.
     pub const fn is_private(self) -> bool {
         self.contains(Perms::NONE) && !self.contains(Perms::SHARED)
     }
@@ -74,7 +74,7 @@ impl fmt::Debug for Perms {
     }
 }
 
-/// Why a text is none.
+/// The error for a text that is no permissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotPerms;
 

@@ -1,9 +1,9 @@
-//! Numbers and names as a person reads them: durations, intervals, rates, times of day, names that fit.
+//! Human-readable numbers and names: durations, intervals, rates, times of day, names that fit.
 //!
-//! Used by every face, so that 3.4 seconds look the same in a table, on an axis and in a tool tip. Parsing is the command
-//! line's affair. Names come from the watched processes and may hold anything, escape sequences of the terminal included:
-//! [`printable`] is applied before a name is drawn anywhere as text, and [`escaped`] to every message. Durations and shares
-//! are those of `isotherm-units`, which reports without a face use as well.
+//! All outputs use it, so that 3.4 seconds look the same in a table, on an axis and in a tool tip. Parsing belongs to
+//! the command line. Names come from the monitored processes and may contain anything, including terminal escape
+//! sequences. [`printable`] is applied to a name before it is drawn as text, and [`escaped`] to every message.
+//! Durations and shares come from `isotherm-units`, because crates that do not depend on this one use them as well.
 
 use isotherm_heat::Interval;
 pub use isotherm_units::human::{duration, percent};
@@ -11,7 +11,8 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// An access interval: a duration, `?` where none was measured, `-` where nothing is, `>` or `<` at the ends of the scale.
+/// An access interval: a duration, `?` if none was measured, `-` where nothing is mapped, `>` or `<` at the ends of the
+/// scale.
 pub fn interval(interval: Interval) -> String {
     match interval {
         Interval::ABSENT => "-".to_owned(),
@@ -22,7 +23,7 @@ pub fn interval(interval: Interval) -> String {
     }
 }
 
-/// Accesses a second, without a unit: `123`, `12.3`, `0.12`, `0.004`, `<0.001`, `0`.
+/// Accesses per second, without a unit: `123`, `12.3`, `0.12`, `0.004`, `<0.001`, `0`.
 pub fn rate(hz: f64) -> String {
     match hz {
         hz if hz <= 0.0 || hz.is_nan() => "0".to_owned(),
@@ -49,7 +50,7 @@ pub fn clock(unix_ns: u64) -> String {
 
 /// Year, month and day of a number of days since 1970, in the Gregorian calendar.
 ///
-/// Years are counted from March, so that the leap day comes last and month lengths follow one formula.
+/// Years start in March, so that the leap day comes last and month lengths follow one formula.
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468; // from 0000-03-01
     let (era, of_era) = (days / 146_097, days % 146_097);
@@ -60,21 +61,21 @@ fn civil(days: u64) -> (u64, u64, u64) {
     (era * 400 + year_of_era + u64::from(month <= 2), month, of_year - (153 * from_march + 2) / 5 + 1)
 }
 
-/// `name` with everything that could move the cursor, reorder text or hide replaced by U+FFFD.
+/// Replaces every character of `name` that could move the cursor, reorder text or be invisible with U+FFFD.
 pub fn printable(name: &str) -> String {
     name.chars().map(|c| if is_deceptive(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
-/// Whether a terminal does something else with `c` than draw it: controls of C0 and C1, DEL, what reorders text, ends lines, or
-/// is drawn as nothing. All of these are in the basic plane, so one `\uXXXX` of JSON stands for each.
+/// Whether a terminal does not simply draw `c`: controls of C0 and C1, DEL, and characters that reorder text, end
+/// lines, or are invisible. All of these are in the basic plane, so one `\uXXXX` of JSON is enough for each.
 pub fn is_deceptive(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
-/// A message of several lines with all that [`is_deceptive`] written out: `\x1b`, `\u{202e}`. For messages, where it matters what
-/// exactly a name holds. Line breaks stay, since some messages quote a file; what follows one is indented, so that no part of
-/// a name can pass for a message of its own.
+/// A message of several lines with every [`is_deceptive`] character written as an escape: `\x1b`, `\u{202e}`. For
+/// messages, where the exact contents of a name matter. Line breaks stay, since some messages quote a file. The text
+/// after a line break is indented, so that no part of a name can look like a separate message.
 pub fn escaped(message: &str) -> String {
     let mut shown = String::with_capacity(message.len());
     for c in message.chars() {
@@ -90,7 +91,7 @@ pub fn escaped(message: &str) -> String {
     shown
 }
 
-/// A number of things: `1 CPU`, `3 runs by timer`. The first word takes the plural.
+/// A number of items: `1 CPU`, `3 runs by timer`. The first word takes the plural.
 pub(crate) fn counted(n: u64, what: &str) -> String {
     if n == 1 {
         return format!("1 {what}");
@@ -101,21 +102,21 @@ pub(crate) fn counted(n: u64, what: &str) -> String {
     }
 }
 
-/// The name of a mapping: printable, and `(anon)` for the nameless.
+/// The name of a mapping: printable, and `(anon)` if it has none.
 pub fn mapping(name: &str) -> String {
     if name.is_empty() { "(anon)".to_owned() } else { printable(name) }
 }
 
-/// Which end of a text too long is kept.
+/// Which end of a text is kept if it is too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// The beginning: command names.
     Start,
-    /// The end: paths, whose last part tells most.
+    /// The end: paths, whose last part is the most specific.
     End,
 }
 
-/// `text` cut to `width` columns of a terminal, with `mark` where something was cut.
+/// `text` cut to `width` terminal columns, with `mark` where it was cut.
 pub fn fit(text: &str, width: usize, keep: Keep, mark: char) -> String {
     if text.width() <= width {
         return text.to_owned();

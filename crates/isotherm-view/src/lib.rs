@@ -1,11 +1,11 @@
-//! Faces over snapshots: tables, heat maps (terminal, PNG, HTML) and the live terminal view.
+//! Views of snapshots: tables, heat maps (terminal, PNG, HTML) and the live terminal view.
 //!
-//! Reads `isotherm_heat::Snapshot`s, whoever made them: the monitor, a recording, a test. The command line chooses among the
-//! faces and owns files and signals; here nothing is opened or read, output goes to a writer that the caller gives. Only the
-//! session of [`top`] touches a terminal.
+//! Reads `isotherm_heat::Snapshot`s from any source: the monitor, a recording, a test. The command line selects a view
+//! and handles files and signals. Nothing is opened or read here, and output goes to a writer that the caller provides.
+//! Only the session of [`top`] uses a terminal.
 //!
-//! Each face is a model first (a struct with numbers, most of them serialisable) and a drawing of it second, so that `--json`
-//! and the text can not disagree, and so that the numbers can be tested without reading pixels.
+//! Each view is first a model (a struct with numbers, in most cases serialisable) and then a drawing of it. So `--json`
+//! and the text cannot disagree, and the numbers can be tested without reading pixels.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
 //! How well frames are placed for a direct-mapped memory-side cache: rates, colours, and a picture of the colours.
 //!
-//! Draws what `isotherm_placement` computed, as text; the data itself is that crate's, and so is what it means. In the picture a cell is a
-//! run of neighbouring colours, row after row from colour 0 on, and its shade how much lies on them: like a heat map it is drawn in half
-//! blocks of colour, or in digits.
+//! Draws the results of `isotherm_placement` as text. That crate owns the data and defines its meaning. In the picture,
+//! a cell is a range of neighbouring colours, row by row from colour 0 on, and its shade is their load. Like a heat
+//! map, it is drawn in coloured half blocks or in digits.
 
 use crate::heatmap::{ColorMode, Rgb, TerminalStyle, escape, heat_color};
 use crate::human::{self, Keep};
@@ -15,7 +15,7 @@ use isotherm_placement::report::{
 use isotherm_units::Bytes;
 use std::io::{self, Write};
 
-/// Processes that the text names; the rest is counted.
+/// Processes that the text names; the others are counted.
 const NAMED: usize = 5;
 
 /// Writes a report as text, with a picture for each node that has a cache.
@@ -39,7 +39,7 @@ impl Text<'_> {
         writeln!(out)?;
         if self.0.unknown_node_frames > 0 {
             let frames = counted(self.0.unknown_node_frames, "frame");
-            let line = format!("{frames} in no zone, or in zones of several nodes: on which is unknown; in no rate");
+            let line = format!("{frames} in no zone, or in zones of several nodes: node unknown, not in any rate");
             write_wrapped(out, &line, text)?;
         }
         match &self.0.rates {
@@ -60,11 +60,11 @@ impl Text<'_> {
         }
     }
 
-    /// Of nodes about which there is something to tell.
+    /// The nodes that have something to report.
     fn sections(&self) -> impl Iterator<Item = Section<'_>> {
-        let told = |node: &&PlacementNode| node.frames > 0 || node.cache.is_some() || node.unclear.is_some();
+        let shown = |node: &&PlacementNode| node.frames > 0 || node.cache.is_some() || node.unclear.is_some();
         let (alone, by_heat) = (self.0.nodes.len() == 1 && self.0.unknown_node_frames == 0, self.0.heat.is_some());
-        self.0.nodes.iter().filter(told).map(move |node| Section {
+        self.0.nodes.iter().filter(shown).map(move |node| Section {
             node,
             alone,
             by_heat,
@@ -81,8 +81,8 @@ impl Text<'_> {
             self.0.blocks
         )];
         head.push(match &self.0.heat {
-            Some(source) => format!("weighed by heat: {source}{}", self.unknown_heat()),
-            None => "every resident page weighs the same; --heat weighs it by how often it is accessed".to_owned(),
+            Some(source) => format!("weighted by heat: {source}{}", self.unknown_heat()),
+            None => "every resident page has the same weight; --heat weights pages by access rate".to_owned(),
         });
         let sum = |pages: fn(&PlacementTarget) -> u64| {
             let all = self.0.targets.iter().fold(0, |sum: u64, target| sum.saturating_add(pages(target)));
@@ -93,16 +93,16 @@ impl Text<'_> {
             zeros => format!(", {zeros} of zero pages"),
         };
         head.push(format!(
-            "left out: {} swapped out, {} mapped and not there{zeros}; {} shared and counted once",
+            "not counted: {} swapped out, {} mapped but not populated{zeros}; {} shared and counted once",
             sum(|t| t.swapped_pages),
             sum(|t| t.absent_pages),
             Bytes::of_pages(self.0.shared_pages)
         ));
         if let Some(first) = self.0.left_out.first() {
-            let others = if self.0.left_out.len() == 1 { "" } else { " and for such reasons others" };
-            let processes = if self.0.left_out.len() == 1 { "process is" } else { "processes are" };
+            let others = if self.0.left_out.len() == 1 { "" } else { " and others for similar reasons" };
+            let processes = if self.0.left_out.len() == 1 { "process" } else { "processes" };
             head.push(format!(
-                "{} {processes} not in it: {} {}{others}",
+                "skipped: {} {processes}: {} {}{others}",
                 self.0.left_out.len(),
                 first.pid,
                 human::printable(&first.why)
@@ -133,7 +133,7 @@ impl Text<'_> {
         format!("all nodes: {behind}% of all accesses go to memory behind a cache{placed}")
     }
 
-    /// Whether the kernel shuffles, and what it would give.
+    /// Whether the kernel shuffles its free lists, and what shuffling would change.
     fn advice(&self) -> String {
         let state = match self.0.shuffle_on {
             Some(true) => "page_alloc.shuffle is on",
@@ -152,15 +152,15 @@ impl Text<'_> {
         let gain = if placed > shuffled.max_pct || placed < shuffled.min_pct {
             let change = if placed > shuffled.max_pct { "less" } else { "more" };
             format!(
-                "in {draws} a shuffle misses {range} instead of {}%: {points} points {change} in the mean, {below}",
+                "in {draws} a shuffle misses {range} instead of {}%: {points} points {change} on average, {below}",
                 of(placed)
             )
         } else {
-            format!("as placed, {}%, is within what shuffles give in {draws}: {range}, {below}", of(placed))
+            format!("as placed, {}% is within the range of {draws} of a shuffle: {range}, {below}", of(placed))
         };
         let when = match self.0.shuffle_on {
-            Some(true) => "what is placed is one such draw, with what has been allocated and freed since",
-            _ => "turning it on takes page_alloc.shuffle=1 at boot, and holds for what is allocated after",
+            Some(true) => "the current placement is one such shuffle, changed by allocations and frees since",
+            _ => "to turn it on, boot with page_alloc.shuffle=1; it affects memory allocated after that",
         };
         let coloured = rates.coloured.mean_pct;
         let more = if placed.min(shuffled.mean_pct) - coloured >= 0.05 {
@@ -171,7 +171,7 @@ impl Text<'_> {
         format!("{state}: {gain}; {when}{more}")
     }
 
-    /// What rates rest on; `None` if there are none.
+    /// The assumptions behind the rates; `None` if there are no rates.
     fn assumptions(&self) -> Option<String> {
         let behind: Vec<(&PlacementNode, u64)> =
             self.0.nodes.iter().filter_map(|node| Some((node, node.cache.as_ref()?.colours))).collect();
@@ -188,10 +188,10 @@ impl Text<'_> {
     }
 }
 
-/// What is told of one node.
+/// The text about one node.
 struct Section<'a> {
     node: &'a PlacementNode,
-    /// Whether it has all the frames there are, so that there is no need to name it.
+    /// Whether it holds all frames, so that it does not need to be named.
     alone: bool,
     by_heat: bool,
     columns: usize,
@@ -268,10 +268,10 @@ impl Section<'_> {
         )
     }
 
-    /// Whether the last number of frames stands for more as well.
+    /// Whether the last number of frames includes larger numbers.
     fn is_open_ended(&self) -> bool {
-        let told: u64 = self.node.colours_by_frames.iter().map(|b| b.frames * b.colours).sum();
-        told < self.node.frames
+        let listed: u64 = self.node.colours_by_frames.iter().map(|b| b.frames * b.colours).sum();
+        listed < self.node.frames
     }
 
     fn most_loaded_line(&self) -> Option<String> {
@@ -291,7 +291,7 @@ impl Section<'_> {
         (!crowded.is_empty()).then(|| format!("most loaded: {}", crowded.join(", ")))
     }
 
-    /// What lies on a colour of the cell in the mean, over what lies on a colour in the mean: 1 is even.
+    /// The mean load of a colour in the cells, divided by the mean load of all colours: 1 is even.
     fn load(&self, cells: &[ColourCell]) -> f64 {
         let colours: u64 = cells.iter().map(|c| c.colours).sum();
         let part = if self.by_heat {
@@ -305,7 +305,7 @@ impl Section<'_> {
 
     fn draw(&self, out: &mut dyn Write, style: &TerminalStyle) -> io::Result<()> {
         let columns = self.columns.max(1);
-        // Neighbours are joined if the picture was made for a wider terminal.
+        // Neighbouring cells are joined if the picture was made for a wider terminal.
         let joined = columns.div_ceil(style.text.width.max(1));
         let rows: Vec<Vec<f64>> = self
             .node
@@ -377,19 +377,19 @@ fn rate_table(rates: &PlacementRates, by_heat: bool) -> Table {
     row("as if shuffled", rates.shuffled.mean_pct, Some(rates.shuffled));
     row("as if coloured", rates.coloured.mean_pct, Some(rates.coloured));
     if by_heat {
-        row("hot beside cold", rates.coloured_by_heat_pct, None);
+        row("hot next to cold", rates.coloured_by_heat_pct, None);
     }
     row("unavoidable", rates.unavoidable_pct, None);
     table
 }
 
-/// The cache, how it is known, and what speaks against it.
+/// The cache, the origin of its description, and the doubts about it.
 fn cache_line(cache: &PlacementCache) -> String {
     let kind = if cache.extended_linear { "direct-mapped, extended-linear" } else { "direct-mapped" };
-    let known = if cache.modelled { "a model, no measurement" } else { "as this machine tells" };
+    let known = if cache.modelled { "assumed, not measured" } else { "as reported by this machine" };
     let mut line = format!("cache: {} {kind}, {} colours ({}): {known}", cache.size_bytes, cache.colours, cache.source);
     if cache.extended_linear {
-        line += &format!("; it is memory too, and frames {} apart take turns in it", cache.size_bytes);
+        line += &format!("; it is memory too, and frames {} apart share one place in it", cache.size_bytes);
     }
     if !cache.doubts.is_empty() {
         let doubts: Vec<_> = cache.doubts.iter().map(|doubt| human::printable(doubt)).collect();
@@ -402,12 +402,12 @@ fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Rates beside each other want as many digits each.
+/// Rates shown next to each other need the same number of digits.
 fn tenths(pct: f64) -> String {
     format!("{pct:.1}")
 }
 
-/// 9 most, 0 least, a space where nothing is.
+/// 9 for the highest load, 0 for the lowest, a space where there are no frames.
 fn digit(share: f64) -> char {
     if share <= 0.0 { ' ' } else { char::from(b'0' + math::to_byte((share * 10.0).floor().min(9.0))) }
 }
@@ -431,7 +431,7 @@ fn half_blocks(upper: &[f64], lower: Option<&Vec<f64>>, scale: f64, mode: ColorM
     line + "\x1b[0m"
 }
 
-/// The most cells that a picture takes in a style: columns, and rows of them.
+/// The maximum size of a picture in this style: columns, and rows.
 pub fn picture_grid(style: TextStyle) -> (usize, usize) {
     (style.width.clamp(1, 100), 4)
 }

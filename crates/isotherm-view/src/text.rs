@@ -1,7 +1,8 @@
-//! Text in columns: what the tables and the live view are laid out with.
+//! Text in columns: the layout of the tables and the live view.
 //!
-//! A table is given more than fits and decides by itself: names are cut first, down to a minimum; then whole columns go, by
-//! rank; then names give up more; a bar takes what room is left over. A narrow terminal so loses detail in a known order and never wraps a line.
+//! A table gets more than may fit and decides itself what to show. Names are cut first, down to a minimum. Then whole
+//! columns are dropped, by rank. Then names are cut further. A bar takes the remaining width. So a narrow terminal
+//! loses detail in a known order and never wraps a line.
 
 use crate::human::{Keep, fit};
 use crate::math;
@@ -9,17 +10,17 @@ use std::io::{self, Write};
 use unicode_width::UnicodeWidthStr;
 
 const GAP: usize = 2;
-/// What is left of a name when no column can be dropped any more.
+/// Minimum width of a name when no more columns can be dropped.
 const NAME_LEAST: usize = 4;
 const BAR_LEAST: usize = 6;
 const BAR_MOST: usize = 40;
 
-/// What text output may use.
+/// Limits of text output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TextStyle {
-    /// Columns of the terminal, or `usize::MAX` for no bound.
+    /// Columns of the terminal, or `usize::MAX` for no limit.
     pub width: usize,
-    /// Only ASCII in what is drawn here; names keep their letters.
+    /// Draw only ASCII characters. Names keep their letters.
     pub ascii: bool,
 }
 
@@ -30,7 +31,7 @@ impl Default for TextStyle {
 }
 
 impl TextStyle {
-    /// The sign put where text was cut.
+    /// The character at the place where text was cut.
     pub(crate) fn mark(self) -> char {
         if self.ascii { '.' } else { '…' }
     }
@@ -42,15 +43,15 @@ pub(crate) enum Align {
     Right,
 }
 
-/// One column: how it is drawn and what happens when room is short.
+/// One column: its format, and what happens if the terminal is too narrow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column {
     head: &'static str,
     align: Align,
     keep: Keep,
-    /// Width down to which it may be cut before columns are dropped; 0 if it may not be cut.
+    /// Width down to which it may be cut before columns are dropped; 0 if it must not be cut.
     least: usize,
-    /// Columns of higher rank are dropped first; rank 0 never.
+    /// Columns of higher rank are dropped first. Columns of rank 0 are never dropped.
     rank: u8,
 }
 
@@ -60,7 +61,7 @@ impl Column {
         Column { head, align: Align::Right, keep: Keep::Start, least: 0, rank }
     }
 
-    /// Columns of numbers, by their heads and ranks.
+    /// Columns of numbers, from their headings and ranks.
     pub(crate) fn numbers(heads: &[(&'static str, u8)]) -> Vec<Column> {
         heads.iter().map(|(head, rank)| Column::number(head, *rank)).collect()
     }
@@ -76,7 +77,7 @@ impl Column {
     }
 }
 
-/// Rows of text under heads, with an optional bar behind each row.
+/// Rows of text under headings, with an optional bar at the end of each row.
 #[derive(Debug)]
 pub(crate) struct Table {
     columns: Vec<Column>,
@@ -89,14 +90,14 @@ impl Table {
         Table { columns: columns.to_vec(), rows: Vec::new(), bars: Vec::new() }
     }
 
-    /// With all its rows, none of which has a bar.
+    /// A table with all its rows and no bars.
     pub(crate) fn of(columns: &[Column], rows: impl IntoIterator<Item = Vec<String>>) -> Table {
         let mut table = Table::new(columns);
         rows.into_iter().for_each(|cells| table.row(cells));
         table
     }
 
-    /// With all its rows, each with a bar of a share (0 to 1) behind it.
+    /// A table with all its rows, each with a bar of a share (0 to 1) at its end.
     pub(crate) fn with_bars(columns: &[Column], rows: impl IntoIterator<Item = (Vec<String>, f64)>) -> Table {
         let mut table = Table::new(columns);
         rows.into_iter().for_each(|(cells, share)| table.row_with_bar(cells, share));
@@ -108,13 +109,13 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// A row with a bar of `share` (0 to 1) behind it. Either all rows of a table have one or none.
+    /// Adds a row with a bar of `share` (0 to 1) at its end. In one table, either all rows have a bar or none has.
     pub(crate) fn row_with_bar(&mut self, cells: Vec<String>, share: f64) {
         self.row(cells);
         self.bars.push(share);
     }
 
-    /// The head and the rows, none wider than `style.width`, none ending in a space.
+    /// The heading and the rows. None is wider than `style.width` or ends in a space.
     pub(crate) fn lines(&self, style: TextStyle) -> Vec<String> {
         let shown = self.layout(style.width);
         let used: usize = shown.iter().map(|(_, w)| w + GAP).sum::<usize>();
@@ -137,7 +138,7 @@ impl Table {
         self.lines(style).iter().try_for_each(|line| writeln!(out, "{line}"))
     }
 
-    /// The columns that are shown and their widths.
+    /// The visible columns and their widths.
     fn layout(&self, width: usize) -> Vec<(usize, usize)> {
         let mut shown: Vec<usize> = (0..self.columns.len()).collect();
         loop {
@@ -161,8 +162,8 @@ impl Table {
         cells.chain([self.columns[column].head.width()]).max().unwrap_or(0)
     }
 
-    /// Takes `missing` columns of text from the names, each down to its least width or `bound`, whichever is less; gives what
-    /// could not be taken.
+    /// Takes `missing` columns of text from the names, each down to its minimum width or `bound`, whichever is smaller.
+    /// Returns the part that could not be taken.
     fn shrink(&self, widths: &mut [(usize, usize)], mut missing: usize, bound: usize) -> usize {
         for (column, width) in widths {
             let least = self.columns[*column].least.min(bound);
@@ -195,7 +196,7 @@ fn pad(text: &str, width: usize, align: Align) -> String {
     }
 }
 
-/// A bar of `width` columns at most, filled to `share`, in eighths of a column where that can be drawn.
+/// A bar of at most `width` columns, filled to `share`, in eighths of a column if those can be drawn.
 pub(crate) fn draw_bar(share: f64, width: usize, ascii: bool) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let share = share.clamp(0.0, 1.0);
@@ -206,7 +207,7 @@ pub(crate) fn draw_bar(share: f64, width: usize, ascii: bool) -> String {
     "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
 }
 
-/// Writes a sentence, broken between words so that no line is wider than the style's width.
+/// Writes a sentence, wrapped between words so that no line exceeds the style's width.
 pub(crate) fn write_wrapped(out: &mut dyn Write, text: &str, style: TextStyle) -> io::Result<()> {
     wrap(text, style).iter().try_for_each(|line| writeln!(out, "{line}"))
 }

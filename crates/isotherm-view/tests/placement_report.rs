@@ -1,8 +1,8 @@
 //! The placement report as text at three widths, in colour, and as JSON, kept as snapshots.
 
 use isotherm_placement::report::{
-    ColourCell, ColoursByFrames, DrawnRate, LeftOut, LoadedColour, PlacementCache, PlacementNode, PlacementRates,
-    PlacementReport, PlacementTarget,
+    ColourCell, ColoursByFrames, DrawnRate, LoadedColour, PlacementCache, PlacementNode, PlacementRates,
+    PlacementReport, PlacementTarget, SkippedProcess,
 };
 use isotherm_units::Bytes;
 use isotherm_view::TextStyle;
@@ -78,7 +78,7 @@ fn uniform() -> PlacementReport {
     PlacementReport {
         heat: None,
         targets: vec![target(812, "redis-server"), target(813, "evil\x1b[2Jname")],
-        left_out: vec![LeftOut { pid: 99, why: "ended while it was read".to_owned() }],
+        left_out: vec![SkippedProcess { pid: 99, why: "ended while it was read".to_owned() }],
         frames: 12_000,
         footprint_bytes: Bytes::of_pages(12_000),
         blocks: 40,
@@ -192,15 +192,18 @@ fn what_a_shuffle_would_give_is_said_in_words() {
         text(&edited, 1000, ColorMode::None)
     };
     let off = says(41.7, 100.0, Some(false));
-    let less = "shuffle is off: in 20 draws a shuffle misses 35.2% (33.9 to 37.0) instead of 41.7%: 6.5 points less in \
-                the mean, 100% of draws below as placed";
+    let less = "shuffle is off: in 20 draws a shuffle misses 35.2% (33.9 to 37.0) instead of 41.7%: 6.5 points less on \
+                average, 100% of draws below as placed";
     assert!(off.contains(less), "{off}");
-    assert!(off.contains("page_alloc.shuffle=1 at boot") && off.contains("the same frames would miss 16.7%"), "{off}");
+    assert!(
+        off.contains("boot with page_alloc.shuffle=1") && off.contains("the same frames would miss 16.7%"),
+        "{off}"
+    );
     let more = says(20.0, 0.0, Some(false));
-    assert!(more.contains("instead of 20.0%: 15.2 points more in the mean, 0% of draws below as placed"), "{more}");
+    assert!(more.contains("instead of 20.0%: 15.2 points more on average, 0% of draws below as placed"), "{more}");
     let within = says(35.0, 45.0, Some(false));
     let expected =
-        "as placed, 35.0%, is within what shuffles give in 20 draws: 35.2% (33.9 to 37.0), 45% of draws below";
+        "as placed, 35.0% is within the range of 20 draws of a shuffle: 35.2% (33.9 to 37.0), 45% of draws below";
     assert!(within.contains(expected), "{within}");
     assert!(says(35.0, 45.0, Some(true)).contains("shuffle is on: as placed"));
     assert!(says(35.0, 45.0, None).contains("is unknown"));
@@ -234,7 +237,7 @@ fn nodes_are_told_one_by_one_and_together() {
     let told = text(&several(), 1000, ColorMode::None);
     for expected in [
         "node 0, 23.4 GiB: 46.9 MiB in 12000 frames and 40 blocks of 4 MiB, 60.0% of accesses\n",
-        "extended-linear, 10000 colours (memory-side cache of node 1): as this machine tells; it is memory too",
+        "extended-linear, 10000 colours (memory-side cache of node 1): as reported by this machine; it is memory too",
         "in doubt: address_mode is",
         "level 1 is listed twice",
         "1 frame and 1 block of 4 MiB, 9.0% of accesses; not taken as behind a cache: unknown size, direct-mapped",

@@ -119,12 +119,10 @@ fn what_cannot_be_seen_is_said() {
         assert_eq!(report.verdict.kind, VerdictKind::Herd);
         text(&report, 1000, true, ColorMode::None)
     };
-    assert!(says(SeenWaiters::NotTheFirst).contains("not the first, so none of two CPUs; none was told for any lock"));
+    assert!(says(SeenWaiters::NotTheFirst).contains("with two CPUs, none; the kernel reported none for any lock"));
     let nobody = says(SeenWaiters::Nobody);
-    assert!(
-        nobody.contains("what it costs cannot be seen on this kernel") && !nobody.contains("nothing has to be done")
-    );
-    assert!(says(SeenWaiters::Every).contains("it was not seen to wait for a zone's lock"));
+    assert!(nobody.contains("its cost cannot be observed on this kernel") && !nobody.contains("no action is needed"));
+    assert!(says(SeenWaiters::Every).contains("vmstat_update was not observed waiting for a zone's lock"));
     let quiet = text(&VmstatReport::of(&quiet()), 1000, true, ColorMode::None);
-    assert!(quiet.contains("not seen: this kernel has no tracepoint contention_begin"), "{quiet}");
+    assert!(quiet.contains("not observed: this kernel has no tracepoint contention_begin"), "{quiet}");
 }

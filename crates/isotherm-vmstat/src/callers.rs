@@ -1,10 +1,10 @@
-//! What the place of a wait is called, and waits added up by it.
+//! Names the place of a wait, and sums waits by place.
 
 use crate::observed::{SeenWaiters, Wait, Waits};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Functions in which everything begins: they say nothing of who waits.
+/// Functions in which every stack begins. They do not identify the waiter.
 const ENTRIES: [&str; 19] = [
     "entry_SYSCALL_64_after_hwframe",
     "entry_SYSCALL_64",
@@ -26,17 +26,17 @@ const ENTRIES: [&str; 19] = [
     "secondary_startup_64_no_verify",
     "common_startup_64",
 ];
-/// Functions of the lock itself, and of what watches it, are the innermost: no more than so many.
+/// The innermost functions belong to the lock and to the tracing of it. There are at most this many.
 const OF_THE_LOCK: usize = 12;
-/// Functions named after the one that takes the lock, besides the outermost.
+/// Functions named from the one that takes the lock outwards, in addition to the outermost one.
 const NAMED: usize = 3;
 
 /// A number of waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Sum {
-    /// How many.
+    /// Number of waits.
     pub count: u64,
-    /// All together.
+    /// Their total time.
     pub total_ns: u64,
     /// The longest.
     pub max_ns: u64,
@@ -50,27 +50,27 @@ impl Sum {
     }
 }
 
-/// What is known of waits for zone locks.
+/// Waits for zone locks, as far as they were observed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Contention {
-    /// Why nothing is known; `None` if something is.
+    /// Why nothing was observed; `None` if waits were observed.
     pub unseen: Option<String>,
-    /// Which waiters can be seen; `None` if nothing is known.
+    /// Which waiters can be observed; `None` if nothing was observed.
     #[serde(rename = "told")]
     pub seen: Option<SeenWaiters>,
     /// All waits.
     pub all: Sum,
-    /// Those of housekeeping itself.
+    /// Waits of `vmstat_update` itself.
     pub housekeeping: Sum,
-    /// Those of others while housekeeping ran on another CPU. It need not have been the one that held the lock.
+    /// Waits of other code while `vmstat_update` ran on another CPU. That CPU need not have held the lock.
     pub beside: Sum,
-    /// Those of others while none ran.
+    /// Waits of other code while `vmstat_update` ran on no other CPU.
     pub foreground: Sum,
-    /// By caller, longest in total first.
+    /// By caller, longest total first.
     pub by_caller: Vec<CallerRow>,
-    /// By zone, longest in total first.
+    /// By zone, longest total first.
     pub by_zone: Vec<ZoneRow>,
-    /// Waits for locks of any kind that spin: 0 where the kernel has no events for them.
+    /// Waits for spinning locks of any kind: 0 where the kernel has no events for them.
     pub spins: u64,
     /// Waits that are in no figure.
     pub lost: u64,
@@ -79,13 +79,14 @@ pub struct Contention {
 /// Waits from one place, for the lock of any zone.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CallerRow {
-    /// The function that takes the lock, who called it, and last the outermost that says something; `..` where some are left out.
+    /// The function that takes the lock, then its callers, and last the outermost function that identifies the waiter;
+    /// `..` where functions are omitted.
     pub functions: Vec<String>,
     /// Within `vmstat_update`.
     pub housekeeping: bool,
     /// Waits.
     pub waits: Sum,
-    /// How many of these while housekeeping ran on another CPU.
+    /// Number of these waits while `vmstat_update` ran on another CPU.
     pub beside: u64,
 }
 
@@ -100,7 +101,7 @@ pub struct ZoneRow {
     pub waits: Sum,
 }
 
-/// The functions that say who waits, the one that takes the lock first.
+/// The functions that identify the waiter, the one that takes the lock first.
 fn place(functions: &[String]) -> Vec<String> {
     let of_lock = functions.iter().take(OF_THE_LOCK).rposition(|f| f.contains("spin_lock"));
     let rest = &functions[of_lock.map_or(0, |last| last + 1)..];
@@ -120,7 +121,7 @@ fn place(functions: &[String]) -> Vec<String> {
     }
 }
 
-/// Adds waits up by place, by zone, and by whose they are.
+/// Sums waits by place, by zone, and by whether `vmstat_update` was involved.
 pub(crate) fn contention(waits: &Result<Waits, String>) -> Contention {
     let mut contention = Contention {
         unseen: None,
@@ -212,13 +213,13 @@ mod tests {
             wait("Normal", "free_pcppages_bulk", false, true, 4),
             wait("Normal", "rmqueue_bulk", false, false, 10),
         ];
-        let told = contention(&Ok(Waits { by_place, spins: 50, lost: 0, seen: SeenWaiters::Every }));
+        let counted = contention(&Ok(Waits { by_place, spins: 50, lost: 0, seen: SeenWaiters::Every }));
         let counts = |sum: Sum| (sum.count, sum.total_ns, sum.max_ns);
-        assert_eq!(counts(told.all), (19, 1900, 110));
-        assert_eq!(counts(told.housekeeping), (5, 500, 103));
-        assert_eq!((told.beside.count, told.foreground.count), (4, 10));
-        assert_eq!(told.by_zone.iter().map(|z| z.waits.count).collect::<Vec<_>>(), [17, 2]);
-        let rows: Vec<_> = told.by_caller.iter().map(|r| (r.housekeeping, r.waits.count, r.beside)).collect();
+        assert_eq!(counts(counted.all), (19, 1900, 110));
+        assert_eq!(counts(counted.housekeeping), (5, 500, 103));
+        assert_eq!((counted.beside.count, counted.foreground.count), (4, 10));
+        assert_eq!(counted.by_zone.iter().map(|z| z.waits.count).collect::<Vec<_>>(), [17, 2]);
+        let rows: Vec<_> = counted.by_caller.iter().map(|r| (r.housekeeping, r.waits.count, r.beside)).collect();
         assert_eq!(rows, [(false, 10, 0), (true, 5, 3), (false, 4, 4)]);
         assert_eq!(contention(&Err("none".to_owned())).unseen.as_deref(), Some("none"));
     }

@@ -1,12 +1,14 @@
-//! Zone-lock contention by the kernel's periodic drain of per-CPU page lists: one set of types, and what follows from them.
+//! Zone-lock contention caused by the kernel's periodic drain of per-CPU page lists: the types of an observation, and
+//! its analysis.
 //!
-//! `vmstat_update` runs on each CPU about once a second and gives pages of its lists back to the zone, under the zone's lock.
-//! [`Observed`] is what was seen of that in some time: `isotherm-bpf` fills it on a running kernel, tests write it by hand.
-//! [`VmstatReport::of`] works out the rest: [`phases`] has what one CPU does and what CPUs do together, [`callers`] who waits and
-//! where, [`verdict`] whether CPUs meet on the lock and what can be done. `isotherm-view` draws the report as text.
+//! `vmstat_update` runs on each CPU about once a second and returns pages of its pcp lists to the zone, under the
+//! zone's lock. [`Observed`] is an observation of that over some period: `isotherm-bpf` fills it on a running kernel,
+//! and tests write it by hand. [`VmstatReport::of`] analyses it: [`phases`] covers the runs of each CPU and of all CPUs
+//! together, [`callers`] shows who waits and where, and [`verdict`] decides whether CPUs contend for the lock and what
+//! can be done. `isotherm-view` draws the report as text.
 //!
-//! Pure: no clock, nothing is read, no BPF. The same observation gives the same report. So the observer and the faces share types
-//! without either needing the other.
+//! Pure: no clock, no I/O, no BPF. The same observation always gives the same report. The observer and the front ends
+//! share these types and do not depend on each other.
 
 #![forbid(unsafe_code)]
 

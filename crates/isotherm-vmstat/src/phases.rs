@@ -1,9 +1,10 @@
-//! When runs come: each CPU by itself, and CPUs together.
+//! When runs start: on each CPU, and on CPUs together.
 //!
-//! The phase of a run is its start in the interval. Where ticks are known, 0 is the tick at which the kernel rounds to whole
-//! seconds, so that a phase can be held against the schedule: `round_jiffies` puts the timer of CPU c at 3c ticks *before* it. The
-//! timer wheel then moves a timer that is due in 63 ticks or more up to the next multiple of 8 ticks, and one that is due in 504 or
-//! more to that of 64: at 1,000 ticks a second the timers of 21 or 22 neighbouring CPUs so end on the same tick.
+//! The phase of a run is the position of its start in the interval. If ticks are known, phase 0 is the tick at which
+//! the kernel rounds to whole seconds, so that phases can be compared with the kernel's schedule: `round_jiffies` puts
+//! the timer of CPU c at 3c ticks *before* it. The timer wheel then moves a timer that is due in 63 ticks or more up to
+//! the next multiple of 8 ticks, and one that is due in 504 or more up to a multiple of 64. So at 1,000 ticks a second,
+//! the timers of 21 or 22 neighbouring CPUs expire on the same tick.
 
 use crate::observed::{Cause, Run};
 use serde::Serialize;
@@ -13,36 +14,37 @@ use std::f64::consts::TAU;
 pub(crate) const MS: u64 = 1_000_000;
 pub(crate) const SECOND: u64 = 1000 * MS;
 
-/// Runs are together that start within this time. A CPU gives back at most 32 times 63 pages in a run, at 150 ns a page
-/// about 0.3 ms of a zone's lock: runs further apart than a millisecond do not meet there, but where the kernel is slow for debugging.
+/// Runs that start within this time are counted as together. A CPU returns at most 32 times 63 pages in a run. At 150
+/// ns a page, that holds a zone's lock for about 0.3 ms. So runs more than a millisecond apart do not contend, except
+/// on slow debug kernels.
 pub const TOGETHER_NS: u64 = MS;
-/// Fewer are no herd: of two CPUs only one can wait.
+/// Contention needs at least this many CPUs: of two CPUs only one can wait.
 pub(crate) const MIN_CPUS: u64 = 3;
-/// A run is off its phase that comes earlier or later after the one before than the interval by more than this share of it. The
-/// timer wheel alone moves runs by up to 64 ticks of 1,000, or 8 of 100: less than a tenth.
+/// A run is off phase if the time since the CPU's previous run differs from the interval by more than the interval
+/// divided by this. The timer wheel alone moves runs by up to 64 ticks of 1,000, or 8 of 100: less than a tenth.
 const OFF_SHARE: u64 = 10;
 
-/// One run as it is drawn.
+/// One run, as the picture shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Mark {
-    /// Where.
+    /// The CPU.
     pub cpu: u32,
-    /// When it began, after the watching did.
+    /// When it began, from the start of the observation.
     pub start_ns: u64,
     /// How long it took.
     pub took_ns: u64,
-    /// Its start in the interval.
+    /// The position of its start in the interval.
     pub phase_ns: u64,
-    /// Why.
+    /// Why it ran.
     pub cause: Cause,
-    /// It did not come the interval after its CPU's run before. Never so for a CPU's first.
+    /// It did not start one interval after its CPU's previous run. Always false for a CPU's first run.
     pub off_phase: bool,
 }
 
 /// Time between the runs of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Spacing {
-    /// In the middle.
+    /// The median.
     pub median_ns: u64,
     /// The shortest.
     pub least_ns: u64,
@@ -50,61 +52,63 @@ pub struct Spacing {
     pub most_ns: u64,
 }
 
-/// One CPU.
+/// The runs of one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CpuPhase {
-    /// Which.
+    /// The CPU.
     pub cpu: u32,
-    /// Runs.
+    /// Number of runs.
     pub runs: u64,
-    /// Those that the shepherd started.
+    /// Runs that the shepherd started.
     pub kicked_runs: u64,
-    /// Those off their phase.
+    /// Runs that are off phase.
     pub off_phase_runs: u64,
-    /// Time between one run and the next; `None` with one run.
+    /// Time between one run and the next; `None` if there is only one run.
     pub spacing: Option<Spacing>,
-    /// The mean phase of the runs that its own timer started, or of all if there are none; `None` if they lie all around.
+    /// The mean phase of the runs that its own timer started, or of all runs if there are none; `None` if the phases
+    /// cancel out.
     pub phase_ns: Option<u64>,
-    /// Their spread about it: a circular standard deviation, no more than the interval.
+    /// Their spread about the mean: a circular standard deviation, at most the interval.
     pub phase_spread_ns: u64,
 }
 
-/// Runs of several CPUs.
+/// Runs of all CPUs together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Together {
-    /// The most that ran at one instant.
+    /// The highest number of runs in progress at one instant.
     pub most_overlapping: u64,
-    /// The most CPUs that started within a tick; `None` without ticks.
+    /// The highest number of CPUs that started within a tick; `None` without ticks.
     pub most_in_a_tick: Option<u64>,
-    /// The most CPUs that started within a millisecond.
+    /// The highest number of CPUs that started within a millisecond.
     pub most_in_a_ms: u64,
-    /// As many as chance would bring together once in a hundred such observations, if phases were random.
+    /// The number of CPUs that random phases would bring together in one of a hundred such observations.
     pub most_by_chance: u64,
-    /// Runs that started within a millisecond of another CPU's, percent.
+    /// Runs that started within a millisecond of a run on another CPU, percent.
     pub in_company_pct: f64,
-    /// The same if phases were random.
+    /// The same with random phases.
     pub in_company_by_chance_pct: f64,
-    /// Runs that started within a millisecond with two CPUs or more besides their own, and with more than chance brings together,
-    /// percent.
+    /// Runs that started in a millisecond with three CPUs or more, and with more CPUs than random phases bring
+    /// together, percent.
     pub in_herd_pct: f64,
-    /// Of the runs in the millisecond with the most CPUs, those that the shepherd started, percent.
+    /// Runs that the shepherd started, percent of the runs in the millisecond with the most CPUs.
     pub most_kicked_pct: f64,
 }
 
 /// The kernel's own schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Schedule {
-    /// Multiples of so many ticks at which the timer wheel keeps timers that are due in the interval.
+    /// The timer wheel moves timers that are due in the interval to multiples of this many ticks.
     pub wheel_ticks: u64,
-    /// CPUs that so end on one tick, of those online, though their timers are 3 ticks apart.
+    /// Online CPUs that this puts on one tick, although their timers are 3 ticks apart.
     pub cpus_on_a_tick: u64,
     /// Runs started by timers.
     pub timer_runs: u64,
-    /// Those of them that came at their CPU's place in the schedule or later by no more than the wheel explains, percent.
+    /// Timer runs that came at their CPU's place in the schedule, or later by no more than the wheel explains, percent.
     pub on_schedule_pct: Option<f64>,
 }
 
-/// Ticks a second: what is usual and nearest, or the number itself. `None` where runs lie less than half a second apart.
+/// Ticks per second: the nearest usual value, or the measured one if none is near. `None` if the runs span less than
+/// half a second.
 pub(crate) fn ticks_a_second(runs: &[Run]) -> Option<u32> {
     const USUAL: [u32; 8] = [100, 128, 200, 250, 256, 300, 1000, 1024];
     let (first, last) = (runs.first()?, runs.last()?);
@@ -127,17 +131,17 @@ fn nearest(value: f64) -> u64 {
     value.round().max(0.0) as u64
 }
 
-/// Tells phases.
+/// Converts times to phases.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
-    /// Some instant of phase 0, before all runs or after.
+    /// An instant of phase 0. It may be before all runs or after them.
     zero_ns: i128,
     interval_ns: u64,
 }
 
 impl Clock {
     pub(crate) fn new(runs: &[Run], hz: Option<u32>, interval_ns: u64) -> Clock {
-        // A run starts after its tick, never before: the earliest is nearest to it.
+        // A run starts after its tick, never before it. The run with the shortest delay gives the best estimate.
         let of_tick_zero = |hz: u32| {
             let at =
                 |run: &Run| i128::from(run.start_ns) - i128::from(run.jiffies) * i128::from(SECOND) / i128::from(hz);
@@ -152,7 +156,7 @@ impl Clock {
     }
 }
 
-/// `runs` are sorted by their start.
+/// The runs as the picture shows them. `runs` are sorted by their start.
 pub(crate) fn marks(runs: &[Run], clock: &Clock, from_ns: u64) -> Vec<Mark> {
     let mut before: HashMap<u32, u64> = HashMap::new();
     let mark = |run: &Run| {
@@ -169,7 +173,7 @@ pub(crate) fn marks(runs: &[Run], clock: &Clock, from_ns: u64) -> Vec<Mark> {
     runs.iter().map(mark).collect()
 }
 
-/// By number. `marks` are sorted by their start.
+/// The runs of each CPU, by CPU number. `marks` are sorted by their start.
 pub(crate) fn by_cpu(marks: &[Mark], interval_ns: u64) -> Vec<CpuPhase> {
     let mut of_cpu: HashMap<u32, Vec<&Mark>> = HashMap::new();
     for mark in marks {
@@ -201,7 +205,8 @@ fn one_cpu(cpu: u32, marks: &[&Mark], interval_ns: u64) -> CpuPhase {
     }
 }
 
-/// The mean of phases on a circle as long as the interval, and their spread about it. Phases that cancel out have no mean.
+/// The mean of phases on a circle as long as the interval, and their spread about it. Phases that cancel out have no
+/// mean.
 fn circular(phases: &[u64], interval_ns: u64) -> (Option<u64>, u64) {
     let (mut x, mut y) = (0.0, 0.0);
     for phase in phases {
@@ -218,7 +223,7 @@ fn circular(phases: &[u64], interval_ns: u64) -> (Option<u64>, u64) {
     (Some(to_ns(y.atan2(x).rem_euclid(TAU)) % interval_ns), spread)
 }
 
-/// `runs` are sorted by their start.
+/// Statistics of all CPUs together. `runs` are sorted by their start.
 pub(crate) fn together(runs: &[Run], period_ns: u64, hz: Option<u32>) -> Together {
     let company = company(runs, TOGETHER_NS);
     let in_company = company.iter().filter(|c| **c).count();
@@ -239,7 +244,8 @@ pub(crate) fn together(runs: &[Run], period_ns: u64, hz: Option<u32>) -> Togethe
     }
 }
 
-/// The most runs that have begun and not ended. One that ends as another begins is not with it, but every run is with itself.
+/// The highest number of runs in progress at one instant. A run that ends when another begins does not overlap it.
+/// Every run overlaps itself.
 fn most_overlapping(runs: &[Run]) -> u64 {
     let mut ends: Vec<u64> = runs.iter().map(|r| r.end_ns.max(r.start_ns + 1)).collect();
     ends.sort_unstable();
@@ -253,7 +259,8 @@ fn most_overlapping(runs: &[Run]) -> u64 {
     most as u64
 }
 
-/// For each run, by time, how many different CPUs started within `window_ns` before it, both ends counted in, itself included.
+/// For each run, in order of time: the number of different CPUs that started at most `window_ns` before it, both ends
+/// and itself included.
 pub fn cpus_within(starts: &[(u32, u64)], window_ns: u64) -> Vec<u64> {
     let mut of_cpu: HashMap<u32, u32> = HashMap::new();
     let mut first = 0;
@@ -274,7 +281,7 @@ pub fn cpus_within(starts: &[(u32, u64)], window_ns: u64) -> Vec<u64> {
     starts.iter().map(count).collect()
 }
 
-/// How many runs are in windows with so many different CPUs or more.
+/// The number of runs in windows with `cpus` or more different CPUs.
 fn in_groups(runs: &[Run], window_ns: u64, cpus: u64) -> usize {
     let starts: Vec<(u32, u64)> = runs.iter().map(|r| (r.cpu, r.start_ns)).collect();
     let (mut counted, mut groups) = (0, 0);
@@ -288,7 +295,7 @@ fn in_groups(runs: &[Run], window_ns: u64, cpus: u64) -> usize {
     groups
 }
 
-/// The runs of the first window with the most different CPUs.
+/// The runs of the first window with the highest number of different CPUs.
 fn peak(runs: &[Run], window_ns: u64) -> &[Run] {
     let starts: Vec<(u32, u64)> = runs.iter().map(|r| (r.cpu, r.start_ns)).collect();
     let counts = cpus_within(&starts, window_ns);
@@ -297,7 +304,7 @@ fn peak(runs: &[Run], window_ns: u64) -> &[Run] {
     &runs[first..=last]
 }
 
-/// The most different CPUs whose runs start within `window_ns`.
+/// The highest number of different CPUs whose runs start within `window_ns`.
 fn most_within(runs: &[Run], window_ns: u64) -> u64 {
     let starts: Vec<(u32, u64)> = runs.iter().map(|r| (r.cpu, r.start_ns)).collect();
     cpus_within(&starts, window_ns).into_iter().max().unwrap_or(0)
@@ -305,7 +312,8 @@ fn most_within(runs: &[Run], window_ns: u64) -> u64 {
 
 /// Whether each run starts within `window_ns` of a run of another CPU.
 fn company(runs: &[Run], window_ns: u64) -> Vec<bool> {
-    // To the nearest of another CPU, before and after. Runs of one CPU are an interval apart, so that is mostly the next one.
+    // Searches for the nearest run of another CPU, before and after. Runs of one CPU are an interval apart, so it is
+    // mostly the next run.
     let other = |run: &Run, near: &mut dyn Iterator<Item = &Run>| {
         near.take_while(|r| r.start_ns.abs_diff(run.start_ns) <= window_ns).any(|r| r.cpu != run.cpu)
     };
@@ -316,7 +324,8 @@ fn company(runs: &[Run], window_ns: u64) -> Vec<bool> {
     (0..runs.len()).map(has).collect()
 }
 
-/// The share of runs that would be in company if each CPU had as many as it has, at random times.
+/// The expected share of runs within a millisecond of another CPU's, if each CPU had the same number of runs at random
+/// times.
 fn company_by_chance(runs: &[Run], period_ns: u64) -> f64 {
     if period_ns == 0 || runs.is_empty() {
         return 0.0;
@@ -325,7 +334,7 @@ fn company_by_chance(runs: &[Run], period_ns: u64) -> f64 {
     for run in runs {
         *of_cpu.entry(run.cpu).or_default() += 1;
     }
-    // ln of the chance that a CPU with so many runs has none within the window on either side of some instant.
+    // ln of the probability that a CPU with `count` runs has none within the window on either side of a given instant.
     let alone = |count: u32| {
         let covered = 2.0 * TOGETHER_NS as f64 * f64::from(count) / period_ns as f64;
         (1.0 - covered.min(0.999_999)).ln()
@@ -335,15 +344,15 @@ fn company_by_chance(runs: &[Run], period_ns: u64) -> f64 {
     shares / runs.len() as f64
 }
 
-/// The most runs within a millisecond that random times bring about in 1 of 100 observations: the least k with which more than
-/// that are expected in less than 0.01 of the windows that begin with a run. Runs of fixed phases repeat and are fewer draws
-/// than runs, so that this is rather too many than too few.
+/// The number of runs within a millisecond that random times reach in 1 of 100 observations: the lowest k for which
+/// fewer than 0.01 of the windows that begin with a run are expected to hold more than k. Runs with fixed phases repeat
+/// and are fewer draws than runs, so the result is too high rather than too low.
 fn most_by_chance(runs: usize, period_ns: u64) -> u64 {
     if period_ns == 0 || runs == 0 {
         return 0;
     }
     let expected = runs as f64 * TOGETHER_NS as f64 / period_ns as f64;
-    // Chance that exactly `others` more start in the window; and that more than those do.
+    // The probability that exactly `others` more runs start in the window, and that more than those do.
     let mut exactly = (-expected).exp();
     let mut more = 1.0 - exactly;
     let mut others = 0_u64;
@@ -355,8 +364,8 @@ fn most_by_chance(runs: usize, period_ns: u64) -> u64 {
     others + 1
 }
 
-/// Multiples of how many ticks the timer wheel keeps a timer at that is due in `ticks`: 64 slots a level, each level 8 times as
-/// coarse as the one below, which it takes over from one slot early.
+/// The granularity, in ticks, at which the timer wheel holds a timer that is due in `ticks`. Each level has 64 slots
+/// and is 8 times as coarse as the one below. A timer moves up to the coarser level one slot early.
 pub(crate) fn wheel_ticks(ticks: u64) -> u64 {
     let mut grain = 1;
     while ticks >= 63 * grain && grain < 8_u64.pow(8) {
@@ -365,7 +374,7 @@ pub(crate) fn wheel_ticks(ticks: u64) -> u64 {
     grain
 }
 
-/// Ticks after the wheel's that a run may begin: the tick itself, and one until a worker has a CPU.
+/// A run may begin this many ticks after the wheel's: the tick itself, and one until a worker gets a CPU.
 const SLACK_TICKS: u64 = 2;
 
 pub(crate) fn schedule(runs: &[Run], hz: u32, interval_ns: u64, online: usize) -> Schedule {

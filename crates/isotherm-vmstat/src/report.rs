@@ -1,7 +1,7 @@
-//! All that follows from an observation, as one value that is shown as text or as data.
+//! The analysis of an observation, as one value that is shown as text or as data.
 //!
-//! The order in which things are worked out is here and nothing else: each of [`phases`], [`callers`] and [`verdict`] knows its
-//! part and none of them the report.
+//! This file only sets the order of the steps. [`phases`], [`callers`] and [`verdict`] each compute their part, and
+//! none of them knows the report.
 
 use crate::callers::{self, Contention};
 use crate::observed::{Cause, Observed};
@@ -9,49 +9,49 @@ use crate::phases::{self, CpuPhase, Mark, SECOND, Schedule, Together};
 use crate::verdict::{self, Evidence, Verdict};
 use serde::Serialize;
 
-/// What follows from one observation of a machine.
+/// The analysis of one observation of a machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VmstatReport {
-    /// How long it was watched.
+    /// How long the machine was observed.
     pub period_ns: u64,
-    /// The interval of housekeeping: `vm.stat_interval`.
+    /// The interval of `vmstat_update`: `vm.stat_interval`.
     pub interval_ns: u64,
-    /// Ticks a second, as measured; `None` if too little was seen.
+    /// Ticks per second, as measured; `None` if there were too few runs.
     pub hz: Option<u32>,
     /// CPUs online.
     pub cpus_online: u64,
-    /// Those that housekeeping leaves out.
+    /// CPUs that `vmstat_shepherd` skips.
     pub cpus_isolated: u64,
-    /// CPUs on which it ran.
+    /// CPUs on which `vmstat_update` ran.
     pub cpus_seen: u64,
-    /// Runs.
+    /// Runs of `vmstat_update`.
     pub runs: u64,
     /// Runs that are in no figure.
     pub lost_runs: u64,
-    /// How often the shepherd ran.
+    /// Runs of the shepherd.
     pub shepherd_runs: u64,
-    /// Runs that it started.
+    /// Runs that the shepherd started.
     pub kicked_runs: u64,
-    /// Runs that came neither the interval after the one before nor as its CPU's first.
+    /// Runs that did not start one interval after their CPU's previous run. A CPU's first run never counts.
     pub off_phase_runs: u64,
     /// The longest run.
     pub longest_run_ns: u64,
     /// By CPU.
     pub cpus: Vec<CpuPhase>,
-    /// Of CPUs together.
+    /// All CPUs together.
     pub together: Together,
-    /// How the kernel's own schedule explains it; `None` without ticks.
+    /// How the kernel's own schedule explains the phases; `None` without ticks.
     pub schedule: Option<Schedule>,
     /// Waits for zone locks.
     pub contention: Contention,
-    /// What follows.
+    /// The conclusion.
     pub verdict: Verdict,
     /// Every run, by time.
     pub marks: Vec<Mark>,
 }
 
 impl VmstatReport {
-    /// Works it out. Takes a few ms for 100,000 runs.
+    /// Analyses an observation. Takes a few ms for 100,000 runs.
     pub fn of(seen: &Observed) -> VmstatReport {
         let mut runs = seen.runs.updates.clone();
         runs.sort_unstable_by_key(|r| (r.start_ns, r.cpu));

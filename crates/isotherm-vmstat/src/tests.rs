@@ -110,7 +110,7 @@ fn a_stock_kernel_of_72_cpus_at_1000_ticks_is_a_herd_of_its_timer_wheel() {
     let schedule = report.schedule.unwrap();
     assert_eq!((schedule.wheel_ticks, schedule.cpus_on_a_tick, schedule.on_schedule_pct), (64, 22, Some(100.0)));
     assert_eq!(report.verdict.kind, VerdictKind::Herd);
-    assert!(report.verdict.summary.starts_with("herd: 2"), "{:?}", report.verdict);
+    assert!(report.verdict.summary.starts_with("zone-lock contention: 2"), "{:?}", report.verdict);
     assert!(report.verdict.reasons.iter().any(|r| r.contains("multiples of 64 ticks")), "{:?}", report.verdict);
 }
 
@@ -188,9 +188,9 @@ fn kicks_that_bring_cpus_together_are_named() {
     assert_eq!((report.verdict.cpus_at_once, report.together.most_overlapping), (5, 5));
     assert_eq!(
         report.verdict.summary,
-        "herd: 5 of 8 CPUs at once; it waited 12 times for a zone's lock, 120 us in all, 15 us at most"
+        "zone-lock contention: 5 of 8 CPUs drained at once; vmstat_update waited 12 times for a zone's lock, 120 us in all, 15 us at most"
     );
-    assert!(report.verdict.reasons.iter().any(|r| r.contains("started by the shepherd")), "{:?}", report.verdict);
+    assert!(report.verdict.reasons.iter().any(|r| r.contains("started by vmstat_shepherd")), "{:?}", report.verdict);
     assert!(report.verdict.reasons.iter().any(|r| r.starts_with("75% of the waits")), "{:?}", report.verdict);
 }
 

@@ -1,4 +1,4 @@
-//! The parent's side: starting a workload and hearing from it.
+//! The parent's side: starts a workload and reads its reports.
 
 use isotherm_heat::Ns;
 use isotherm_units::{Addr, AddrRange};
@@ -7,22 +7,23 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::process::{self, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What the workload has done by some moment.
+/// What the workload has done up to some moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Accesses so far.
     pub accesses: u64,
     /// CPU time they took.
     pub cpu_ns: Ns,
-    /// When that was, monotonic.
+    /// The time of the report, monotonic.
     pub at: Ns,
-    /// The longest that 1,024 accesses took since the report before.
+    /// The longest time that 1,024 accesses took since the previous report.
     pub slowest_ns: Ns,
-    /// The longest page fault since the report before; 0 unless the pattern has faults.
+    /// The longest page fault since the previous report; 0 unless the pattern has faults.
     pub slowest_fault_ns: Ns,
 }
 
-/// A running workload. Ends with this value, also if the parent is killed: its input closes.
+/// A running workload. It ends when this value is dropped, and also when the parent is killed, because its standard
+/// input closes.
 #[derive(Debug)]
 pub struct Child {
     process: process::Child,
@@ -31,8 +32,8 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts `command`, which has to call [`crate::run`] with the [`crate::Pattern`] given as JSON in its last argument (or
-    /// [`crate::Index::run`]), and waits until all its memory is populated.
+    /// Starts `command` and waits until all its memory is populated. The command has to call [`fn@crate::run`] with the
+    /// [`crate::Pattern`] given as JSON in its last argument (or [`crate::Index::run`]).
     pub fn start(mut command: Command, pattern: &impl Serialize) -> io::Result<Child> {
         let json = serde_json::to_string(pattern).map_err(io::Error::other)?;
         let mut process = command.arg(json).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
@@ -59,22 +60,23 @@ impl Child {
         self.process.id()
     }
 
-    /// Where its memory lies.
+    /// Its address range.
     pub fn memory(&self) -> AddrRange {
         self.memory
     }
 
-    /// Makes `count` pages from page `first` on hot as well, from now on.
+    /// Makes `count` pages from page `first` hot as well, from now on.
     pub fn heat(&mut self, first: usize, count: usize) -> io::Result<()> {
         writeln!(self.process.stdin.as_mut().expect("piped"), "heat {first} {count}")
     }
 
-    /// Everything heard so far.
+    /// All reports so far.
     pub fn progress(&self) -> Vec<Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The share of the time between two moments (monotonic) in which it was not running: held up, or waiting for a CPU.
+    /// The share of the time between two moments (monotonic) in which it did not run: it was blocked, or waited for a
+    /// CPU.
     pub fn off_cpu_share(&self, from: Ns, to: Ns) -> Option<f64> {
         let heard: Vec<Progress> = self.progress().into_iter().filter(|p| from <= p.at && p.at <= to).collect();
         let (first, last) = (heard.first()?, heard.last()?);
@@ -82,7 +84,7 @@ impl Child {
         Some(1.0 - (last.cpu_ns - first.cpu_ns) as f64 / passed as f64)
     }
 
-    /// CPU time per access between two moments (monotonic); `None` if too little was heard.
+    /// CPU time per access between two moments (monotonic); `None` if there are too few reports.
     pub fn cpu_ns_per_access(&self, from: Ns, to: Ns) -> Option<f64> {
         let heard: Vec<Progress> = self.progress().into_iter().filter(|p| from <= p.at && p.at <= to).collect();
         let (first, last) = (heard.first()?, heard.last()?);
@@ -93,7 +95,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // It may be in the middle of anything; nothing of it is needed any more.
+        // The child may be doing anything, and none of it is needed any more.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -1,7 +1,7 @@
-//! A workload bound by TLB misses: reads that depend on each other, at keys with a normal distribution, as an index sees them.
+//! A workload bound by TLB misses: dependent reads at keys with a normal distribution, as in an index lookup.
 //!
-//! Most of its heat lies in few blocks, in the middle of much memory that is touched now and then. Thinned out
-//! ([`Index::stride`]), it is a sparse heap: every block has some pages, none has many.
+//! Most of its heat is in few blocks, in the middle of much memory that is touched now and then. With a larger
+//! [`Index::stride`] it is a sparse heap: every block has some pages, and none has many.
 
 use crate::run::{Orders, REPORT_EVERY, begin};
 use isotherm_heat::Rng;
@@ -17,25 +17,25 @@ use std::sync::atomic::Ordering;
 pub struct Index {
     /// Pages of memory.
     pub pages: usize,
-    /// Where the hottest key lies, as a share of the memory.
+    /// The position of the hottest key, as a share of the memory.
     pub centre: f64,
-    /// The deviation of keys, as a share of the memory.
+    /// The standard deviation of keys, as a share of the memory.
     pub deviation: f64,
-    /// Every so many pages one is there; 1: all.
+    /// One page in every `stride` is populated; 1: all pages.
     pub stride: usize,
     /// Seed of the keys.
     pub seed: u64,
 }
 
-/// Distances from the centre drawn beforehand: drawing one takes longer than the read that it is for. 64 Ki of them.
+/// Number of keys drawn in advance, 64 Ki: drawing one takes longer than the read that uses it.
 const DRAWN: usize = 1 << 16;
-/// Each read goes up to so many pages beside the one drawn, so that all pages are reached.
+/// Each read moves by up to half of this many pages from the key drawn, so that all pages are reached.
 const JITTER: u64 = 64;
 const HALF_JITTER: usize = 32;
-/// Words of a page, and of a cache line.
+/// Words in a page, and in a cache line.
 const PAGE_WORDS: usize = 512;
 const LINE_WORDS: usize = 8;
-/// One read in so many goes to memory heated later.
+/// One read in this many goes to memory heated later.
 const LATER: u64 = 8;
 
 impl Index {
@@ -50,7 +50,7 @@ impl Index {
         weights
     }
 
-    /// Pages by the normal distribution (Box and Muller), reflected at the ends.
+    /// Pages with a normal distribution (Box and Muller), reflected at the ends.
     fn drawn(&self) -> Vec<u32> {
         let mut rng = Rng::new(self.seed);
         let mut uniform = || (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
@@ -73,7 +73,7 @@ impl Index {
         page / self.stride * self.stride
     }
 
-    /// Does it until standard input is closed; says the same as [`crate::run`].
+    /// Reads until standard input is closed. Prints the same lines as [`fn@crate::run`].
     pub fn run(&self) -> io::Result<()> {
         let memory = Memory::anonymous(self.pages as u64 * 4096, PageSize::Default)?;
         for page in (0..self.pages).step_by(self.stride) {
@@ -92,7 +92,7 @@ impl Index {
         while !orders.end.load(Ordering::Relaxed) {
             let (first, count) = orders.heated();
             for _ in 0..4096 {
-                // The next place depends on what was found at this one, so that no two misses overlap.
+                // The next place depends on the value found at this one, so that no two misses overlap.
                 let bits = rng.next_u64().wrapping_add(found);
                 let page = if count > 0 && bits >> 8 & (LATER - 1) == 0 {
                     first + usize::try_from((bits >> 16) % count as u64).unwrap_or(0)

@@ -5,38 +5,39 @@ use isotherm_units::{Addr, AddrRange, PAGE_SIZE, PAGES_PER_BLOCK};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// How hot pages lie among the others.
+/// How hot pages are distributed among the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
-    /// In one span.
+    /// One span.
     Span,
-    /// In eight spans of equal size, one in each eighth.
+    /// Eight spans of equal size, one in each eighth.
     Areas,
-    /// In spans of 1 to 4 MiB, all over.
+    /// Spans of 1 to 4 MiB, all over the memory.
     Spans,
-    /// Page by page at random.
+    /// Single pages at random.
     Scattered,
-    /// A third each of one span, spans and scattered pages.
+    /// A third each of one span, spans and single pages.
     Mixed,
 }
 
-/// What a workload does with its memory.
+/// Describes what a workload does with its memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pattern {
     /// Pages of memory, all of them populated at the start.
     pub pages: usize,
-    /// How many of them are hot.
+    /// Number of hot pages.
     pub hot_pages: usize,
     /// Where the hot ones are.
     pub layout: Layout,
-    /// Each hot page is accessed once in this time, in random order; 0: as fast as it goes.
+    /// Each hot page is accessed once in this time, in random order; 0: as fast as possible.
     pub interval_ns: Ns,
-    /// On huge pages.
+    /// Use huge pages.
     pub huge: bool,
-    /// Shared memory in this file instead of private memory.
+    /// Shared memory in this file, instead of private memory.
     pub shared: Option<PathBuf>,
-    /// A second thread faults pages of its own all the time and reports how long that takes: what locks on the memory map cost.
+    /// A second thread faults its own pages all the time and reports how long that takes. This shows the cost of locks
+    /// on the memory map.
     #[serde(default)]
     pub faults: bool,
     /// Seed of the layout and of the order of accesses.
@@ -55,7 +56,7 @@ impl Pattern {
             Layout::Areas => areas(&mut hot, &mut rng, want),
             Layout::Scattered => scattered(&mut hot, &mut rng, want),
             Layout::Mixed => {
-                // Each kind has a third of the memory to itself, so that a picture shows which is which.
+                // Each kind gets a third of the memory, so that a picture shows which is which.
                 let third = self.pages / 3;
                 let (one, rest) = hot.split_at_mut(third);
                 let (two, three) = rest.split_at_mut(third);
@@ -67,9 +68,10 @@ impl Pattern {
         hot
     }
 
-    /// Compares page by page what was found with what is so. Pages of `target` outside `memory` are left out.
+    /// Compares the pages found hot with the truth, page by page. Pages of `target` outside `memory` are ignored.
     ///
-    /// On huge pages, a page counts as hot in truth if any page of its block is: the hardware says no more.
+    /// On huge pages, a page counts as truly hot if any page of its block is: the hardware has one accessed bit for all
+    /// of them.
     pub fn score_pages(&self, memory: AddrRange, target: &Target, now: Ns, hot_ns: Ns) -> Score {
         let hot = self.hot_as_seen();
         let first = memory.start.page().0;
@@ -85,7 +87,7 @@ impl Pattern {
         score
     }
 
-    /// The same with regions, all pages of which count as hot if the region is.
+    /// The same for regions: all pages of a hot region count as hot.
     pub fn score_regions(&self, memory: AddrRange, regions: &[Region], hot_ns: Ns) -> Score {
         let hot = self.hot_as_seen();
         let mut score = Score::of(count(&hot));
@@ -100,7 +102,8 @@ impl Pattern {
         score
     }
 
-    /// Compares amounts, for sources that know no pages: the best that `said_hot` pages, wherever they are, can be right.
+    /// Compares amounts, for sources that do not know pages: the highest possible number of correct pages if `said_hot`
+    /// are reported hot.
     pub fn score_amount(&self, said_hot: u64) -> Score {
         let said = said_hot as f64;
         let mut score = Score::of(count(&self.hot_as_seen()));
@@ -147,7 +150,7 @@ fn spans(hot: &mut [bool], rng: &mut Rng, want: usize) {
     while left > 0 {
         let len = (PAGES_PER_BLOCK / 2 * (1 + index(rng, 4))).min(left).min(hot.len());
         let start = index(rng, hot.len() - len + 1);
-        // What another span has taken already is made up for by the next.
+        // Pages that an earlier span already covers do not count, so the next span makes up for them.
         for slot in &mut hot[start..start + len] {
             left -= usize::from(!*slot && left > 0);
             *slot = true;

@@ -11,19 +11,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 pub(crate) const REPORT_EVERY: Ns = 50_000_000;
-/// Accesses between two looks at the clock.
+/// Accesses between two reads of the clock.
 const BATCH: usize = 1024;
 
-/// Set by commands on standard input.
+/// Commands received on standard input.
 #[derive(Debug, Default)]
 pub(crate) struct Orders {
     pub end: AtomicBool,
-    /// First page of a span to heat from now on, plus one; and its length.
+    /// First page of a span to heat from now on, plus one. Its length is in `heat_pages`.
     heat_from: AtomicU64,
     heat_pages: AtomicU64,
 }
 
-/// Does what `pattern` says until standard input is closed. Prints `memory START END`, then `did ACCESSES CPU_NS WALL_NS SLOWEST_NS FAULT_NS`.
+/// Runs `pattern` until standard input is closed. Prints `memory START END`, then `did ACCESSES CPU_NS WALL_NS
+/// SLOWEST_NS FAULT_NS`.
 pub fn run(pattern: &Pattern) -> io::Result<()> {
     let memory = map(pattern)?;
     memory.populate();
@@ -38,7 +39,7 @@ pub fn run(pattern: &Pattern) -> io::Result<()> {
     access(pattern, &memory, &orders, &faulted, &mut out)
 }
 
-/// Says where the memory lies, and hears orders from here on.
+/// Prints the address range, and reads commands from here on.
 pub(crate) fn begin(memory: &Memory, out: &mut impl Write) -> io::Result<Arc<Orders>> {
     let range = memory.range();
     writeln!(out, "memory {} {}", range.start.0, range.end.0)?;
@@ -58,7 +59,7 @@ fn map(pattern: &Pattern) -> io::Result<Memory> {
 }
 
 impl Orders {
-    /// First page and number of pages to heat; no page if none were ordered yet.
+    /// First page and number of pages to heat; no pages if no command was received yet.
     pub fn heated(&self) -> (usize, usize) {
         let from = self.heat_from.load(Ordering::Acquire);
         let count = if from == 0 { 0 } else { self.heat_pages.load(Ordering::Relaxed) };
@@ -79,7 +80,7 @@ fn listen(orders: &Orders) {
     orders.end.store(true, Ordering::Relaxed);
 }
 
-/// Gives one page back and touches it again, some 20,000 times a second; keeps the longest that took.
+/// Discards a page and touches it again, about 20,000 times a second. Records the longest time that took.
 fn fault(scratch: &Memory, worst: &AtomicU64) {
     loop {
         for page in 0..16 {
@@ -113,7 +114,7 @@ fn access(
             heated = from;
             let first = usize::try_from(from - 1).unwrap_or(0);
             let count = usize::try_from(orders.heat_pages.load(Ordering::Relaxed)).unwrap_or(0);
-            // A new pace from here on.
+            // The pace starts again from here.
             (paced_from, paced_done) = (clock::monotonic_ns(), done);
             hot.extend((first..first + count).filter(|p| *p < memory.pages()));
             shuffle(&mut hot, &mut rng);
@@ -139,7 +140,7 @@ fn access(
     Ok(())
 }
 
-/// Sleeps until `done` accesses are due, if each of `pages` is to be accessed once an interval.
+/// Sleeps until `done` accesses are due, if each of `pages` is to be accessed once per interval.
 fn pace(interval_ns: Ns, pages: usize, done: u64, began: Ns) {
     if interval_ns == 0 || pages == 0 {
         return;

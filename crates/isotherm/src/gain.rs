@@ -12,7 +12,7 @@ use isotherm_units::Bytes;
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// Measures processes that were named once.
+/// Measures a fixed set of processes.
 pub struct Probe {
     pids: Vec<u32>,
     proc: Proc,
@@ -22,7 +22,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Counts from now on. `work` is a shell command that prints how much was done so far.
+    /// Starts counting. `work` is a shell command that prints the amount of work done so far.
     pub fn start(pids: impl Iterator<Item = u32>, work: Option<&str>) -> Probe {
         let pids: Vec<u32> = pids.collect();
         let (mut misses, mut misses_note) = (Vec::new(), None);
@@ -40,12 +40,12 @@ impl Probe {
         !self.misses.is_empty()
     }
 
-    /// Why they cannot.
+    /// Why TLB misses cannot be counted.
     pub fn misses_note(&self) -> Option<String> {
         self.misses_note.clone()
     }
 
-    /// Amounts now, and rates over `time`, for which this waits unless it is stopped.
+    /// Measures amounts, and rates over `time`. Waits for `time`, or until `stop` is set.
     pub fn measure(&self, time: Duration, stop: &Stop) -> Result<Measured> {
         let begin = self.reading(|| stop.is_set())?;
         stop.sleep(time);
@@ -53,7 +53,7 @@ impl Probe {
         Ok(Measured::between(&begin, &end))
     }
 
-    /// Counters now, without work done if `is_over` before its command has ended.
+    /// Reads the counters. Omits the work done if `is_over` returns true before its command has ended.
     pub fn reading(&self, is_over: impl Fn() -> bool) -> Result<Reading> {
         let mut reading = Reading { at: clock::monotonic_ns(), ..Reading::default() };
         for pid in &self.pids {
@@ -70,7 +70,7 @@ impl Probe {
     }
 }
 
-/// A few lines for people.
+/// Writes the gain as a few lines of text.
 pub fn tell(gain: &Gain, out: &mut dyn Write) -> io::Result<()> {
     let share = |s: Option<f64>| s.map_or("unknown".to_owned(), |s| format!("{:.1}%", s * 100.0));
     writeln!(out, "heat on huge pages: {} -> {}", share(gain.heat_on_huge_before), share(gain.heat_on_huge_after))?;
@@ -87,7 +87,7 @@ pub fn tell(gain: &Gain, out: &mut dyn Write) -> io::Result<()> {
     if let (Some(before), Some(after)) = (gain.cpu_us_per_unit_before, gain.cpu_us_per_unit_after) {
         writeln!(
             out,
-            "CPU for each unit of work: {before:.3} us -> {after:.3} us ({:+.1}%)",
+            "CPU per unit of work: {before:.3} us -> {after:.3} us ({:+.1}%)",
             100.0 * (after / before - 1.0)
         )?;
     }

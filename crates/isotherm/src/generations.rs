@@ -1,5 +1,7 @@
-//! Hints from the kernel's multi-generation LRU, for `collapse` and `run`: ages once a window, and tells which pages were accessed
-//! since the aging before. What is made of that is decided in [`isotherm_schemes`], which reads no generations itself: they take BPF.
+//! Hints from the kernel's multi-generation LRU, for `collapse` and `run`.
+//!
+//! Ages once per window, and reports which pages were accessed since the previous aging. [`isotherm_schemes`] decides what to do with them.
+//! It does not read generations itself, because that takes BPF.
 
 use anyhow::{Context, Result};
 use isotherm_schemes::collapse::benefit::{Generation, of_generation};
@@ -8,22 +10,22 @@ use isotherm_schemes::{BlockFacts, TargetWindow};
 use isotherm_sources::mglru::{Mglru, interval_of};
 use isotherm_units::BlockNo;
 
-/// A page accessed between the last two agings is so many generations behind the youngest at the most.
+/// A page accessed between the last two agings is at most this many generations behind the youngest.
 const TOUCHED: u8 = 1;
 
-/// What hints are made from.
+/// MGLRU as a source of hints. Holds nothing if hints come from the heat map alone.
 #[derive(Debug)]
 pub struct Generations(Option<Mglru>);
 
 impl Generations {
-    /// Opens MGLRU if hints are to come from it; fails if they are to and cannot.
+    /// Opens MGLRU if hints come from it. Fails if it cannot be opened.
     pub fn open(hints: HintSource) -> Result<Generations> {
         let mglru =
             if hints == HintSource::Heat { None } else { Some(Mglru::open().context("hints from MGLRU (--hints)")?) };
         Ok(Generations(mglru))
     }
 
-    /// Ends the window of these processes: what is accessed from now on counts for the next.
+    /// Ends the window of these processes. Later accesses count for the next window.
     pub fn age(&self, pids: &[u32]) -> Result<()> {
         if let Some(mglru) = &self.0 {
             mglru.age(pids).context("hints from MGLRU")?;
@@ -31,13 +33,13 @@ impl Generations {
         Ok(())
     }
 
-    /// Adds what is known of the blocks of a window.
+    /// Adds the facts from MGLRU about the blocks of a window.
     pub fn add_to(&mut self, window: &mut TargetWindow<'_>) -> Result<()> {
         window.generations = self.facts(window.id.pid, window.facts.iter().map(|f| f.block))?;
         Ok(())
     }
 
-    /// What is known of the blocks of a process, in address order; nothing before the second aging, or if it has ended.
+    /// The facts about the blocks of a process, in address order. None before the second aging, or if the process has ended.
     fn facts(&mut self, pid: u32, blocks: impl Iterator<Item = BlockNo>) -> Result<Vec<BlockFacts>> {
         let mut facts = Vec::new();
         let Some(mglru) = &mut self.0 else { return Ok(facts) };

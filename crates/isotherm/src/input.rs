@@ -1,6 +1,6 @@
-//! What was recorded: a recording of ours, which is a directory, or a file of damo.
+//! Reads recordings: our own, which are directories, and damo's files.
 //!
-//! Used by reports, replay and `convert`. Both are read whole, and what is not as it should be is told on standard error.
+//! Used by reports, replay and `convert`. Both kinds are read whole. Irregularities are reported on standard error.
 
 use crate::args::usage::Usage;
 use crate::args::values;
@@ -13,16 +13,16 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// The most memory of a process that is played back: a replay keeps something for each of its blocks.
-const MOST_PLAYED: Bytes = Bytes(16 << 40);
+/// Processes with more memory than this are not played back, because a replay keeps state for each of their blocks.
+const MAX_PLAYED: Bytes = Bytes(16 << 40);
 
-/// Sets how much memory what is read of a file may take.
+/// The environment variable that limits the memory for the contents of a file.
 const MAX_MEMORY: &str = "ISOTHERM_MAX_MEMORY";
 
-/// Where `record` writes and `report` reads if nothing is given.
+/// Where `record` writes and `report` reads by default.
 pub const DEFAULT_RECORDING: &str = "heat.isotherm";
 
-/// Snapshots, and how they were made.
+/// Snapshots, and the run that made them.
 #[derive(Debug)]
 pub struct Recorded {
     pub run: RunInfo,
@@ -30,7 +30,7 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// Reads either kind.
+    /// Reads a recording of either kind.
     pub fn read(path: &Path) -> Result<Recorded> {
         let (recorded, notes) = if is_damo(path) { of_damo(path)? } else { of_isotherm(path)? };
         for note in notes {
@@ -39,7 +39,7 @@ impl Recorded {
         Ok(recorded)
     }
 
-    /// Leaves only one process.
+    /// Removes all processes except `pid`. Fails if it was not recorded.
     pub fn only(&mut self, pid: u32, path: &Path) -> Result<()> {
         for snapshot in &mut self.snapshots {
             snapshot.targets.retain(|t| t.id.pid == pid);
@@ -51,12 +51,12 @@ impl Recorded {
     }
 }
 
-/// Whether this is to be read as a file of damo: our recordings are directories.
+/// Whether `path` is read as a file of damo. Our own recordings are directories.
 pub fn is_damo(path: &Path) -> bool {
     path.metadata().is_ok_and(|m| !m.is_dir())
 }
 
-/// What the user lets a file take; `None` to go by the size of the file.
+/// The user's limit on the memory for the contents of a file. `None` if the limit depends on the size of the file.
 pub fn max_memory() -> Result<Option<Bytes>> {
     let Some(text) = std::env::var_os(MAX_MEMORY).filter(|text| !text.is_empty()) else { return Ok(None) };
     let wrong = |why| Usage(format!("{MAX_MEMORY}={}: {why}", text.display()));
@@ -64,16 +64,13 @@ pub fn max_memory() -> Result<Option<Bytes>> {
     parsed.map(Some).map_err(|why| wrong(why).into())
 }
 
-/// Reads a text of no more than `most` bytes from `file`, which `path` names.
+/// Reads a text of at most `most` bytes from `file`. Errors name it as `path`.
 pub fn short_text(file: File, path: &Path, most: Bytes) -> Result<String> {
     let mut text = String::new();
     let read = file.take(most.0 + 1).read_to_string(&mut text);
     read.with_context(|| format!("read {}", path.display()))?;
     if text.len() as u64 > most.0 {
-        anyhow::bail!(
-            "read {}: it is longer than {most}, which is as much as is read; give a shorter file",
-            path.display()
-        );
+        anyhow::bail!("read {}: it is longer than the limit of {most}; give a shorter file", path.display());
     }
     Ok(text)
 }
@@ -89,15 +86,15 @@ fn of_damo(path: &Path) -> Result<(Recorded, Vec<String>)> {
     Ok((Recorded { run, snapshots }, notes))
 }
 
-/// Fails if a process is so large that playing it back would take the memory of this machine. Ours are never: they have
-/// regions only where there are pages.
+/// Fails if a process is so large that its replay would use up the memory of this machine. In our own recordings no process is that
+/// large: they have regions only where there are pages.
 pub fn check_playable(path: &Path, snapshots: &[Snapshot]) -> Result<()> {
     let size = |regions: &[isotherm_heat::Region]| regions.iter().map(|r| r.range.len().0 / PAGE_SIZE).sum::<u64>();
     let largest = snapshots.iter().flat_map(|s| &s.targets).map(|t| size(&t.regions)).max().unwrap_or(0);
     let largest = Bytes(largest.saturating_mul(PAGE_SIZE));
-    if largest > MOST_PLAYED {
+    if largest > MAX_PLAYED {
         anyhow::bail!(
-            "{}: has {largest} of one process, and up to {MOST_PLAYED} can be played back; report it without --replay",
+            "{}: has {largest} of one process, and up to {MAX_PLAYED} can be played back; report it without --replay",
             path.display()
         );
     }

@@ -1,13 +1,13 @@
 //! `isotherm`: see the heat of real memory.
 //!
-//! From a command line to its plan, and from the plan to an exit code; one place that prints an error. Each command is a module in
-//! [`commands`], with its arguments and its plan. What they share is groups of arguments ([`args`]), a monitor made from them
-//! ([`watch`]), recordings ([`input`]) and output ([`output`]).
+//! `main` turns a command line into a plan, and the plan into an exit code. It is the only place that prints errors. Each command is a
+//! module in [`commands`], with its arguments and its plan. Commands share groups of arguments ([`args`]), the monitor that is built from
+//! them ([`watch`]), recordings ([`input`]) and output ([`output`]).
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrong usage. A reader that closes the pipe early is no failure.
 
 #![forbid(unsafe_code)]
-// Messages go through `output::note`, which writes out what a terminal would act on.
+// Messages go through `output::note`, which escapes what a terminal would act on.
 #![warn(clippy::print_stderr)]
 
 mod args;
@@ -47,8 +47,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Shows help, or what is wrong with the arguments, as clap would have it; without colours if an argument, which is quoted, may
-/// bring its own.
+/// Prints help or the usage error as clap formats it. Drops colours and escapes the text if an argument, which the error quotes, holds
+/// characters that a terminal acts on.
 fn usage(error: &clap::Error) -> ! {
     let is_plain = |arg: std::ffi::OsString| !arg.to_string_lossy().contains(human::is_deceptive);
     if !error.use_stderr() || std::env::args_os().all(is_plain) {

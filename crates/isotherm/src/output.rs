@@ -1,4 +1,4 @@
-//! Where output goes: standard output with the width and colours it can take, files, messages and progress on standard error.
+//! Output: text for standard output in the terminal's width and colours, files, and messages and progress on standard error.
 
 use crate::args::color::{ColorArg, ColorArgs};
 use anyhow::{Context, Result};
@@ -14,7 +14,7 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Width of a terminal on standard output; no bound on a pipe, so that nothing is cut that another program reads.
+/// The width of the terminal on standard output. A pipe has no limit, so that nothing is cut that another program reads.
 pub fn text_style(ascii: bool) -> TextStyle {
     let width = terminal_size::terminal_size_of(io::stdout()).map(|(w, _)| usize::from(w.0));
     TextStyle { width: width.unwrap_or(usize::MAX), ascii }
@@ -38,7 +38,7 @@ pub fn terminal_style(color: ColorArgs) -> TerminalStyle {
     TerminalStyle { text, color: mode, ..TerminalStyle::default() }
 }
 
-/// Height of the terminal, or a page's worth.
+/// Height of the terminal, or 40 lines.
 pub fn height() -> usize {
     terminal_size::terminal_size_of(io::stdout()).map_or(40, |(_, h)| usize::from(h.0))
 }
@@ -48,10 +48,10 @@ pub fn stdout() -> BufWriter<io::StdoutLock<'static>> {
     BufWriter::new(io::stdout().lock())
 }
 
-/// Prints `isotherm: MESSAGE` on standard error. Every message goes this way: names of processes and files, and what is quoted
-/// from files, may hold escape sequences of the terminal, and are written out here.
+/// Prints `isotherm: MESSAGE` on standard error. Every message goes through here, because names of processes and files, and text quoted
+/// from files, may hold terminal escape sequences. This function escapes them.
 pub fn note(message: impl Display) {
-    // Nobody reads standard error any more: that is no reason to end.
+    // A closed standard error is no reason to end.
     let _ = writeln!(io::stderr().lock(), "isotherm: {}", human::escaped(&message.to_string()));
 }
 
@@ -73,11 +73,11 @@ pub fn json_line(value: &impl Serialize) -> serde_json::Result<String> {
     Ok(String::from_utf8_lossy(&line).into_owned())
 }
 
-/// JSON in which what a terminal would act on is escaped, in keys and values. serde_json escapes only what JSON demands, and that
-/// leaves DEL, the controls of C1 and those that reorder text.
+/// Formats JSON and escapes what a terminal would act on, in keys and values. serde_json escapes only what JSON demands. That leaves
+/// DEL, C1 control characters and characters that reorder text.
 struct Ascii<F>(F);
 
-/// Hands calls on to the formatter inside.
+/// Forwards calls to the inner formatter.
 macro_rules! hand_on {
     ($($name:ident($($arg:ident: $of:ty),*);)*) => {
         $(fn $name<W: ?Sized + Write>(&mut self, writer: &mut W $(, $arg: $of)*) -> io::Result<()> {
@@ -111,8 +111,10 @@ impl<F: Formatter> Formatter for Ascii<F> {
     }
 }
 
-/// Writes a file through `write`; on failure it says which and removes what is half written. A new file is for its owner only,
-/// as what is shown in it is: `/proc/PID/maps` is not for everybody. One that was there keeps its mode, which the user chose.
+/// Writes a file through `write`. On failure the error names the file, and the half-written file is removed.
+///
+/// Only the owner can read a new file, because it shows what `/proc/PID/maps` shows, which is not public either. An existing file keeps
+/// its mode, which the user chose.
 pub fn file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
     let made = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
     let made = made.with_context(|| format!("create {}", path.display()))?;

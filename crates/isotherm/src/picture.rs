@@ -1,4 +1,4 @@
-//! Heat maps: into a picture file whose name says what kind it is, or onto the terminal.
+//! Heat maps, written to a picture file or drawn in the terminal. The name of the file selects its kind.
 
 use crate::args::color::ColorArgs;
 use crate::args::usage::Usage;
@@ -24,7 +24,7 @@ enum Kind {
 }
 
 impl Picture {
-    /// The kind is in the name of the file.
+    /// Takes the kind from the extension of `path`.
     pub fn named(path: PathBuf) -> Result<Picture, Usage> {
         let kind = match path.extension().and_then(|e| e.to_str()) {
             Some("png") => Kind::Png,
@@ -34,7 +34,7 @@ impl Picture {
         Ok(Picture { kind, path })
     }
 
-    /// Writes the heat map of one target, or as the kind of picture has it.
+    /// Writes the heat map. A PNG shows one target, an HTML file all of them.
     pub fn write(&self, snapshots: &[Snapshot], target: Option<TargetId>) -> Result<()> {
         let select = Select { target, columns: 160, rows: 90, ..Select::default() };
         output::file(&self.path, |out| match self.kind {

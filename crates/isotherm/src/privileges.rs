@@ -1,17 +1,19 @@
-//! Privileges that no command of ours uses are given up before anything is read: a fault of ours then has less to misuse.
+//! Drops privileges that a command does not use, before anything is read, so that a bug can do less harm.
 //!
-//! This drops capabilities and, where no program is started, the way to get more. It is no sandbox: what is kept for watching
-//! (CAP_SYS_ADMIN among them) is powerful. A command that is started (`-- COMMAND`, `--work`) keeps what the caller would have
-//! given it: root's comes from the bounding set, which stays; a user's from the ambient set, which then stays too. And then only the
-//! effective set is reduced: a program that gets more permitted capabilities by its `exec` than were there before it, as one of
-//! root's would, is taken for a privileged one by the kernel, which gives it no core dumps and takes perf events from it.
-//! docs/reference/platform.md says what each capability is for.
+//! This drops capabilities. A command that starts no program also sets `no_new_privs`, so that it cannot regain them. This is no
+//! sandbox: the capabilities kept for watching, CAP_SYS_ADMIN among them, are powerful.
+//!
+//! A program that we start (`-- COMMAND`, `--work`) gets the capabilities that the caller would have given it. Root's come from the
+//! bounding set, which is never reduced. A user's come from the ambient set, which is kept if a program is started. In that case only the
+//! effective set is reduced. Otherwise `exec` would give root's program more permitted capabilities than we had before it. The kernel
+//! treats such a program as privileged: it gets no core dumps, and its perf events are removed.
+//! docs/reference/platform.md lists what each capability is for.
 
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities, set_no_new_privs,
 };
 
-/// To read and write files as before: other users' recordings, sockets, and directories in which only an owner may delete.
+/// To read and write files as before: other users' recordings, sockets, and files in sticky directories.
 const FOR_FILES: CapabilitySet =
     CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::DAC_READ_SEARCH).union(CapabilitySet::FOWNER);
 
@@ -36,12 +38,12 @@ pub enum Needs {
     Watching,
     /// It watches processes, and starts a program of the user's.
     Starting,
-    /// It reports what the caller may do, or is a workload: nothing is given up.
+    /// It reports what the caller may do, or is a workload. Nothing is dropped.
     Everything,
 }
 
-/// Gives up what a command does not need. Threads inherit, so this comes before the first one. Where it is refused, by a filter of
-/// system calls for one, there is nothing to do about it: the command works as well with more.
+/// Drops what a command does not need. Call it before the first thread is started, because threads inherit capabilities. Errors, as from
+/// a seccomp filter, are ignored: the command also works with more privileges.
 pub fn drop_unused(needs: Needs) {
     let Ok(had) = capabilities(None) else { return };
     if let Some(kept) = kept(needs, had) {
@@ -55,11 +57,11 @@ pub fn drop_unused(needs: Needs) {
     }
 }
 
-/// What is left of the capabilities that this process `had`; `None` for all.
+/// The capabilities to keep of those that this process `had`. `None` to keep all.
 fn kept(needs: Needs, had: CapabilitySets) -> Option<CapabilitySets> {
     let needed = match needs {
         Needs::Files => FOR_FILES,
-        // Without CAP_SYS_PTRACE a process can be read only by one that has all of its capabilities.
+        // Without CAP_SYS_PTRACE, a process can only be read by one that has all of its capabilities. So all are kept.
         Needs::Watching | Needs::Starting if !had.permitted.contains(CapabilitySet::SYS_PTRACE) => return None,
         Needs::Watching => FOR_WATCHING,
         Needs::Starting => return Some(CapabilitySets { effective: had.effective & FOR_WATCHING, ..had }),

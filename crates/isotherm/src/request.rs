@@ -1,4 +1,4 @@
-//! From arguments to what is asked of a source: which one, how it clears, what it samples and whom it listens to.
+//! Turns arguments into a request for a source: which one, how it clears, which events it samples and of which processes.
 
 use crate::args::sampling::SamplingArgs;
 use crate::args::source::{ClearArg, SourceArg};
@@ -13,12 +13,12 @@ use isotherm_sys::cpus::cpus_online;
 use isotherm_sys::proc::Proc;
 use isotherm_sys::roots::HostRoots;
 
-/// Descriptors up to which each thread of the targets is listened to by itself.
+/// Each thread of the targets gets its own events if that takes at most this many descriptors.
 const MANY_DESCRIPTORS: usize = 2048;
-/// Most events are two: loads and stores, minor and major faults.
+/// Most sampled events consist of two perf events: loads and stores, or minor and major faults.
 const KINDS: usize = 2;
 
-/// What the arguments ask for.
+/// The request that the arguments make.
 pub fn of(targets: &TargetArgs, args: &WatchArgs) -> Result<Request, Usage> {
     let clear = match args.clear {
         ClearArg::Auto => ClearBy::Auto,
@@ -40,7 +40,7 @@ pub fn of(targets: &TargetArgs, args: &WatchArgs) -> Result<Request, Usage> {
         return Err(Usage("physical addresses (PHYS of 1) are for --source perf or perf-paddr".into()));
     }
     let physical = args.source == SourceArg::PerfPaddr;
-    let perf = Options { physical, over: over(targets), ..options(&args.sampling, args.max_slowdown)? };
+    let perf = Options { physical, over: over(targets), ..options(&args.sampling, args.max_slowdown_pct())? };
     Ok(Request { wanted: wanted(args.source), clear, perf })
 }
 
@@ -56,7 +56,7 @@ pub fn wanted(source: SourceArg) -> Wanted {
     }
 }
 
-/// What is sampled, of whom is left open.
+/// Which events are sampled. Leaves `over`, the processes, at its default.
 pub fn options(args: &SamplingArgs, max_slowdown_pct: f64) -> Result<Options, Usage> {
     let events = args.names();
     if args.events.is_some() && events.is_empty() {
@@ -65,11 +65,11 @@ pub fn options(args: &SamplingArgs, max_slowdown_pct: f64) -> Result<Options, Us
     Ok(Options { events, raw: args.perf_event, rate: args.rate(), max_slowdown_pct, ..Options::default() })
 }
 
-/// Who has to be listened to for these targets.
+/// Which processes to sample for these targets.
 ///
-/// A command that we start inherits our events, so that nothing it does is missed. Each named process has its own, which leaves all
-/// others alone, as long as they have not too many threads: each takes a descriptor a processor, and the kernel changes all of them
-/// whenever a thread is scheduled. Beyond that, and for whole cgroups and hosts, an event a processor is cheaper.
+/// A command that we start inherits our events, so nothing that it does is missed. Named processes get their own events, which do not
+/// affect other processes. Each event then takes one descriptor per thread and CPU, and the kernel switches all of them whenever a thread
+/// is scheduled. So with too many threads, and for whole cgroups and hosts, there is one event per CPU, which is cheaper.
 pub fn over(targets: &TargetArgs) -> Over {
     let proc = Proc::default();
     if !targets.command.is_empty() {

@@ -1,8 +1,8 @@
-//! When to end: signals, a terminal that is gone, and output that nobody reads any more.
+//! When to end: on signals, when the terminal has gone, and when nobody reads the output any more.
 //!
-//! All of them set one flag, which every loop and every wait of a command checks ten times a second or more. A hang-up is the
-//! end of a command that was started on the terminal that hung up. To a daemon it is also the request to read its settings again
-//! ([`hear_hangups`] keeps the two apart). A command that was started with hang-ups ignored (`nohup`) does not hear them.
+//! All of these set one flag. Every loop and every wait of a command checks it at least ten times a second. SIGHUP ends a command, because
+//! its terminal has hung up. A daemon also gets SIGHUP as the request to read its settings again; [`hear_hangups`] distinguishes the two.
+//! A command that was started with SIGHUP ignored (`nohup`) keeps ignoring it.
 
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -20,16 +20,16 @@ use std::time::{Duration, Instant};
 /// How often a wait checks the flag.
 const TICK: Duration = Duration::from_millis(50);
 
-/// How long after a hang-up its terminal may still seem to be there.
+/// How long after SIGHUP the terminal may still seem to exist.
 const GONE_WITHIN: Duration = Duration::from_millis(500);
-/// How often to check whether the terminal has gone without a hang-up, and how long to wait for that.
+/// How often to check whether the terminal has gone without SIGHUP, and how long to wait for that SIGHUP.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 const HANGUP_WITHIN: Duration = Duration::from_secs(3);
 
-/// The reader of our standard output has gone, which has ended the command.
+/// Whether the command has ended because the reader of its standard output has gone.
 static UNREAD: AtomicBool = AtomicBool::new(false);
 
-/// Whether a command has ended early because nobody reads what it prints: whatever it says of that is no failure.
+/// Whether a command has ended early because nobody reads its output. The error that it then returns is no failure.
 pub fn ended_unread() -> bool {
     UNREAD.load(Ordering::Relaxed)
 }
@@ -39,35 +39,36 @@ pub fn ended_unread() -> bool {
 pub struct Stop(pub Arc<AtomicBool>);
 
 impl Stop {
-    /// Hears SIGINT, SIGTERM and SIGHUP from now on.
+    /// Handles SIGINT, SIGTERM and SIGHUP from now on.
     pub fn on_signals() -> Result<Stop> {
         let stop = Stop::on_end_signals()?;
         if !hangups_are_ignored() {
-            // A second one is no sign of impatience: a shell that ends sends one, and the kernel another.
-            signal_hook::flag::register(SIGHUP, Arc::clone(&stop.0)).context("hear signals")?;
+            // A second SIGHUP does not end us at once: a shell that ends sends one, and the kernel sends another.
+            signal_hook::flag::register(SIGHUP, Arc::clone(&stop.0)).context("handle signals")?;
         }
         Ok(stop)
     }
 
-    /// Hears SIGINT and SIGTERM only: to a daemon SIGHUP means something else.
+    /// Handles SIGINT and SIGTERM only. To a daemon, SIGHUP means something else.
     pub fn on_end_signals() -> Result<Stop> {
         let (flag, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         for signal in [SIGINT, SIGTERM] {
-            // A second signal ends us at once, in case a clean end hangs on something. Not the first after a hang-up, which comes with it
-            // when a session is ended.
-            signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&asked)).context("hear signals")?;
+            // A second signal ends us at once, in case a clean end hangs. SIGHUP does not count as the first, because the end of a session
+            // sends SIGTERM with it.
+            signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&asked))
+                .context("handle signals")?;
             for flag in [&asked, &flag] {
-                signal_hook::flag::register(signal, Arc::clone(flag)).context("hear signals")?;
+                signal_hook::flag::register(signal, Arc::clone(flag)).context("handle signals")?;
             }
         }
         Ok(Stop(flag))
     }
 
-    /// Ends a command also when the reader of its standard output has gone: for those that do nothing but print.
+    /// Also ends the command when the reader of its standard output has gone. For commands that only print.
     pub fn or_when_unread(self) -> Result<Stop> {
         let stop = self.clone();
         let wait = move || {
-            // No events: errors and hang-ups are reported always. Files have none, and this waits as long as we live.
+            // No events are requested: poll always reports errors and hang-ups. Files have neither, so this then waits until we end.
             if wait_for_end_of(rustix::stdio::stdout()) {
                 UNREAD.store(true, Ordering::Relaxed);
                 stop.set();
@@ -98,10 +99,10 @@ impl Stop {
     }
 }
 
-/// To a daemon: sets `stop` on a hang-up that comes because its terminal is gone, and `reload` on any other.
+/// For a daemon: SIGHUP sets `stop` if it comes because the terminal has gone, and `reload` otherwise.
 pub fn hear_hangups(stop: &Stop, reload: &Arc<AtomicBool>) -> Result<()> {
     let mut terminal = if hangups_are_ignored() { Terminal::default() } else { Terminal::of_this_process() };
-    let mut signals = Signals::new([SIGHUP]).context("hear signals")?;
+    let mut signals = Signals::new([SIGHUP]).context("handle signals")?;
     let (stop, reload) = (stop.clone(), Arc::clone(reload));
     let hear = move || {
         let mut looked = Instant::now();
@@ -110,7 +111,7 @@ pub fn hear_hangups(stop: &Stop, reload: &Arc<AtomicBool>) -> Result<()> {
                 if terminal.is_gone_soon() { stop.set() } else { reload.store(true, Ordering::Relaxed) }
             } else if looked.elapsed() >= CHECK_EVERY {
                 looked = Instant::now();
-                // Gone without a word: whatever hang-up comes later has another reason.
+                // Gone without SIGHUP: a later SIGHUP has another reason.
                 if terminal.is_gone() && !terminal.is_followed_by_a_hangup(&mut signals, &stop) {
                     terminal = Terminal::default();
                 }
@@ -148,7 +149,8 @@ impl Terminal {
         (self.controls && uncontrolled()) || self.streams.iter().any(|fd| has_ended(*fd))
     }
 
-    /// The kernel takes the terminal from all processes of a session one after the other, and signals the first of them before that.
+    /// Whether the terminal has gone, or goes within [`GONE_WITHIN`]. The kernel signals the first process of a session before it takes
+    /// the terminal from all of them, one after the other.
     fn is_gone_soon(&self) -> bool {
         (0..GONE_WITHIN.as_millis() / TICK.as_millis()).any(|look| {
             if look > 0 {
@@ -158,7 +160,7 @@ impl Terminal {
         })
     }
 
-    /// The terminal is gone: ends the run if the hang-up that belongs to it comes within a moment.
+    /// Called when the terminal has gone. Sets `stop` and returns true if SIGHUP follows within [`HANGUP_WITHIN`].
     fn is_followed_by_a_hangup(&self, signals: &mut Signals, stop: &Stop) -> bool {
         let began = Instant::now();
         while began.elapsed() < HANGUP_WITHIN {
@@ -193,7 +195,7 @@ fn wait_for_end_of(fd: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// Whether we were started with SIGHUP ignored, so as to outlive the terminal. Asked before a handler is set.
+/// Whether we were started with SIGHUP ignored, in order to outlive the terminal. Call it before a handler is set.
 fn hangups_are_ignored() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,4 +1,4 @@
-//! From arguments to a running monitor: targets resolved, the source opened, the machine described, signals heard.
+//! Turns arguments into a running monitor: resolves targets, opens the source, describes the machine and stops on signals.
 
 use crate::args::targets::TargetArgs;
 use crate::args::usage::Usage;
@@ -13,7 +13,7 @@ use isotherm_heat::Clock;
 use isotherm_heat::source::AccessSource;
 use isotherm_heat::{Granularity, Region, RunInfo, Snapshot, TargetHeat};
 use isotherm_host::{HostFacts, HostRoots};
-use isotherm_monitor::{ARM_TICK, Follower, Mode, Monitor, Selection, Settings};
+use isotherm_monitor::{CLEAR_TICK, Follower, Mode, Monitor, Selection, Settings};
 use isotherm_schemes::collapse::benefit;
 use isotherm_schemes::{BlockFacts, TargetWindow};
 use isotherm_sources::RealClock;
@@ -28,14 +28,14 @@ use std::process;
 use std::time::Duration;
 
 /// Listing and snapshots may take this share of the CPU budget before snapshots are made less often.
-const MOST_BOOKKEEPING: f64 = 0.7;
+const MAX_BOOKKEEPING: f64 = 0.7;
 const SETTLED_NS: u64 = 10_000_000_000;
-/// Regions accessed less often than this are of no use to who looks for hot blocks.
+/// Regions accessed less often than this are skipped in the search for hot blocks.
 const HARDLY_EVER_HZ: f32 = 0.1;
 /// How long a command may take to end when asked to.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A command that we started to watch it. Asked to end when we do.
+/// A command that we started in order to watch it. It gets SIGTERM when we end.
 #[derive(Debug)]
 pub struct Started(process::Child);
 
@@ -62,7 +62,7 @@ impl Drop for Started {
         if !matches!(self.0.try_wait(), Ok(None)) {
             return;
         }
-        // This lets it end in its own way; the pid is ours until we wait for it.
+        // SIGTERM lets it end cleanly. Its pid is not reused until we wait for it.
         let _ = isotherm_sys::signal::terminate(self.0.id());
         for _ in 0..PATIENCE.as_millis() / 20 {
             if !matches!(self.0.try_wait(), Ok(None)) {
@@ -70,13 +70,13 @@ impl Drop for Started {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        output::note("the command did not end when asked to, and is killed");
+        output::note("the command did not end within 2 s of SIGTERM and is killed");
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Ready to watch, with nothing started yet: what may fail for other reasons is done between this and [`Prepared::start`].
+/// Ready to watch, with nothing started yet. Callers do other work that may fail between this and [`Prepared::start`].
 pub struct Prepared {
     source: Box<dyn AccessSource>,
     settings: Settings,
@@ -94,7 +94,7 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Opens the source. Fails if nothing was named or no source can be had.
+    /// Opens the source. Fails if nothing was named or no source is available.
     pub fn new(targets: &TargetArgs, args: &WatchArgs, default_window_ns: u64) -> Result<Prepared> {
         let window_ns = args.window.unwrap_or(default_window_ns);
         if let Some(played) = played::open(targets, args)? {
@@ -129,7 +129,7 @@ impl Prepared {
         })
     }
 
-    /// The same for what is watched instead of the machine.
+    /// The same for a recording or a modelled host.
     fn of_played(played: Played, args: &WatchArgs, window_ns: u64) -> Prepared {
         let settings = settings(args, &*played.source);
         Prepared {
@@ -147,7 +147,7 @@ impl Prepared {
         }
     }
 
-    /// Whether the source tells which pages are hot, and not only how hot an area is.
+    /// Whether the source reports which pages are hot, and not only how hot a mapping or region is.
     pub fn knows_pages(&self) -> bool {
         self.source.describe().granularity == Granularity::Page
     }
@@ -158,7 +158,7 @@ impl Prepared {
         let of_command =
             || Selection::Pids { pids: started.iter().map(Started::pid).collect(), children: self.children };
         let follower = Follower::new(&self.selection.unwrap_or_else(of_command), Proc::default())?;
-        // Each target takes a few.
+        // Each target takes a few descriptors.
         descriptors::raise_limit();
         let monitor = Monitor::new(self.source, follower, self.clock, self.settings).counting_from(self.cpu_before);
         let monitor = if self.beside { monitor } else { alone(monitor) };
@@ -184,7 +184,7 @@ pub struct Watching {
     started: Option<Started>,
     told_stretch: bool,
     told_sampled: bool,
-    /// A terminal view has the screen.
+    /// Print nothing, because a terminal view owns the screen.
     silent: bool,
     /// Wall time when a replay begins; `None` when watching the machine.
     replay_unix_ns: Option<u64>,
@@ -196,7 +196,7 @@ impl Watching {
         Prepared::new(targets, args, default_window_ns)?.start()
     }
 
-    /// Says nothing on standard error from here on: a terminal view has the screen.
+    /// Prints nothing on standard error while watching, because a terminal view owns the screen.
     pub fn silence(&mut self) {
         self.told_stretch = true;
         self.told_sampled = true;
@@ -208,7 +208,7 @@ impl Watching {
         self.replay_unix_ns.map_or_else(clock::unix_ns, |begin| begin + self.monitor.now())
     }
 
-    /// Watches window by window, for `duration_ns` or until stopped or nothing is left, and hands each snapshot to `each`.
+    /// Watches window by window and passes each snapshot to `each`. Ends after `duration_ns`, when stopped, or when no target is left.
     pub fn snapshots(
         &mut self,
         duration_ns: Option<u64>,
@@ -219,7 +219,7 @@ impl Watching {
         self.windows(duration_ns, stop, bar, |_, snapshot| each(snapshot))
     }
 
-    /// The same, for those who want pages as well.
+    /// The same, and passes the monitor for callers that need pages as well.
     pub fn windows(
         &mut self,
         duration_ns: Option<u64>,
@@ -249,44 +249,44 @@ impl Watching {
         }
     }
 
-    /// The window asked for, or a longer one if snapshots that often would use up the CPU budget.
+    /// The requested window, or a longer one if snapshots at that rate would use up the CPU budget.
     fn affordable_window_ns(&mut self) -> u64 {
-        // The first snapshots find everything cold in the caches, and say little about the later ones.
+        // The first snapshots run with cold CPU caches, so their cost says little about later ones.
         let settled = self.monitor.elapsed_ns() > SETTLED_NS;
         let share = if settled { self.monitor.bookkeeping_share() } else { 0.0 };
-        if share > MOST_BOOKKEEPING && !self.told_stretch {
+        if share > MAX_BOOKKEEPING && !self.told_stretch {
             self.told_stretch = true;
-            output::note("a snapshot of these targets is dear: they are made less often, to stay within --max-cpu");
+            output::note("snapshots of these targets are expensive: taking them less often, to stay within --max-cpu");
         }
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few windows")]
-        let stretched = (self.window_ns as f64 * (share / MOST_BOOKKEEPING).clamp(1.0, 16.0)) as u64;
+        let stretched = (self.window_ns as f64 * (share / MAX_BOOKKEEPING).clamp(1.0, 16.0)) as u64;
         stretched
     }
 
-    /// Says once that what is watched is known by samples only, and why.
+    /// Reports once that targets are only sampled, and why.
     fn tell_sampled(&mut self) {
         let sampled = self.monitor.sampled();
         if sampled.0 == 0 || std::mem::replace(&mut self.told_sampled, true) {
             return;
         }
-        if self.monitor.settings().sample_interval_ns < ARM_TICK {
-            let shortest = Duration::from_nanos(ARM_TICK);
+        if self.monitor.settings().sample_interval_ns < CLEAR_TICK {
+            let shortest = Duration::from_nanos(CLEAR_TICK);
             output::note(format_args!(
-                "looks are begun every {shortest:?}: a shorter --sample-interval makes no difference"
+                "access checks begin every {shortest:?}: a shorter --sample-interval makes no difference"
             ));
         }
         output::note(format_args!(
             "{sampled} is sampled, at most {} regions, each as hot as the blocks checked in it{}",
             self.run.max_regions,
             if self.monitor.settings().mode == Mode::Auto {
-                "; looking at all of it once would take more than five minutes at --max-cpu (--mode whole does so)"
+                "; one check of all of it would take more than five minutes at --max-cpu (--mode whole does it)"
             } else {
                 ""
             }
         ));
     }
 
-    /// Says what the source has to say.
+    /// Prints the messages of the source.
     fn tell_news(&mut self) {
         for sentence in self.monitor.news() {
             if !self.silent {
@@ -295,33 +295,33 @@ impl Watching {
         }
     }
 
-    /// Lets a command that we started, and that has ended, be seen as ended.
+    /// Reaps the command that we started if it has ended, so that it no longer counts as running.
     fn reap(&mut self) {
         if let Some(started) = &mut self.started {
             let _ = started.0.try_wait();
         }
     }
 
-    /// Says on standard error what could not be watched.
+    /// Prints on standard error which processes could not be watched.
     pub fn tell_refused(&self) {
         self.refused().iter().for_each(output::note);
     }
 
-    /// What could not be watched, and why: a sentence each for the first few.
+    /// Which processes could not be watched, and why: one sentence each for the first three.
     pub fn refused(&self) -> Vec<String> {
         let all = self.monitor.refused();
         let mut lines: Vec<String> =
-            all.iter().take(3).map(|(pid, why)| format!("process {pid} is left out: {why}")).collect();
+            all.iter().take(3).map(|(pid, why)| format!("process {pid} is skipped: {why}")).collect();
         let more = all.len().saturating_sub(3);
         if more > 0 {
-            lines.push(format!("{more} more processes are left out for such reasons"));
+            lines.push(format!("{more} more processes are skipped for such reasons"));
         }
         lines
     }
 }
 
-/// Keeps other monitors from what this one watches. Where there is no place for locks they are not kept out; that bits were cleared by
-/// others still shows.
+/// Locks the targets, so that no other monitor watches them. Without a directory for locks, other monitors are not excluded. Bits that
+/// they clear are still noticed.
 pub fn alone<C: Clock>(monitor: Monitor<C>) -> Monitor<C> {
     match TargetLocks::shared() {
         Some(Ok(locks)) => monitor.exclusive(locks),
@@ -329,7 +329,7 @@ pub fn alone<C: Clock>(monitor: Monitor<C>) -> Monitor<C> {
     }
 }
 
-/// What was named; `None` if it is a command yet to be started.
+/// The selected targets. `None` if the target is a command that is yet to be started.
 pub fn selection(targets: &TargetArgs) -> Option<Selection> {
     if !targets.command.is_empty() {
         return None;
@@ -341,7 +341,7 @@ pub fn selection(targets: &TargetArgs) -> Option<Selection> {
     })
 }
 
-/// What stands for physical memory: no process, although pid 0 is the parent of everything.
+/// The target that stands for physical memory. It is no process, although pid 0 is the parent of all processes.
 fn physical_memory() -> Selection {
     Selection::OfSource(vec![Damon::PHYSICAL])
 }
@@ -356,15 +356,15 @@ fn settings(args: &WatchArgs, source: &dyn AccessSource) -> Settings {
         max_regions: usize::try_from(args.max_regions).unwrap_or(usize::MAX),
         max_region: args.max_region,
         sample_interval_ns: args.sample_interval,
-        max_slowdown_pct: args.max_slowdown,
+        max_slowdown_pct: args.max_slowdown_pct(),
         max_cpu_pct: args.max_cpu.unwrap_or_else(|| default_max_cpu(source)),
         seed: args.seed.unwrap_or_else(random::seed),
     }
 }
 
-/// The CPU budget of a monitor, if nothing was said.
+/// The default CPU budget of a monitor, percent of one core.
 pub fn default_max_cpu(source: &dyn AccessSource) -> f64 {
-    // By mapping, one look at a GiB costs 60 ms and more: with 1% it would take minutes to say anything.
+    // By mapping, one access check of a GiB costs 60 ms or more. With 1%, the first results would take minutes.
     if source.describe().granularity == Granularity::Mapping { 5.0 } else { 1.0 }
 }
 
@@ -380,7 +380,7 @@ pub fn run_info(source: &dyn AccessSource, settings: Settings, window_ns: u64) -
         max_regions: settings.max_regions as u64,
         max_slowdown_pct: settings.max_slowdown_pct,
         max_cpu_pct: settings.max_cpu_pct,
-        // A description for people, kept as JSON; what is started gets its arguments as they are.
+        // Recorded as JSON for people to read, so it may lose bytes. A command that is started gets its original arguments.
         command: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
         kernel: host.kernel.map(|k| k.text).unwrap_or_default(),
         cpu: host.cpu_model.unwrap_or_default(),
@@ -389,7 +389,7 @@ pub fn run_info(source: &dyn AccessSource, settings: Settings, window_ns: u64) -
     }
 }
 
-/// What a planner reads of a target that is watched. The generations, if hints are to come from there, are the caller's to add.
+/// The input of a planner for a watched target. If hints come from MGLRU, the caller adds the generations.
 pub fn window_of<'a>(monitor: &'a Monitor<Box<dyn Clock>>, target: &'a TargetHeat) -> TargetWindow<'a> {
     TargetWindow {
         id: target.id,
@@ -400,8 +400,8 @@ pub fn window_of<'a>(monitor: &'a Monitor<Box<dyn Clock>>, target: &'a TargetHea
     }
 }
 
-/// What is known of the blocks of a target: page by page, or as far as the regions of a sampled one tell. Regions that are hardly
-/// ever touched are left out: there are millions of blocks in them.
+/// The facts about the blocks of a target: from its pages, or from its regions if it is sampled. Regions that are hardly ever accessed
+/// are skipped, because they hold millions of blocks.
 fn facts_of(monitor: &Monitor<Box<dyn Clock>>, target: &TargetHeat) -> Vec<BlockFacts> {
     match monitor.pages_of(target.id.pid) {
         Some(pages) => benefit::of_pages(pages, monitor.now()),

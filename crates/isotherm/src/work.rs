@@ -1,8 +1,8 @@
-//! The command of `--work`: run by the shell, with a limit on its time and on what is kept of its output.
+//! Runs the command of `--work` in a shell, with limits on its time and on the output that is kept.
 //!
-//! It is the user's, so nothing is known of it: it may hang, print without end, or leave processes behind. It gets a process group
-//! of its own, which is killed when the command has ended, when its time is up, and when we are to end. Its pipes are read
-//! without blocking, so one thread can watch the command, the clock and the caller.
+//! The command is the user's. It may hang, print without end, or leave processes behind. It runs in a separate process group, which is
+//! killed when the command has ended, when its time is up, and when we end. Its pipes are read without blocking, so one thread can
+//! watch the command, the clock and the caller.
 
 use anyhow::{Context, Result, bail};
 use isotherm_sys::descriptors;
@@ -14,14 +14,14 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The longest that the command may take.
+/// The time limit of the command.
 pub const LONGEST: Duration = Duration::from_secs(5);
-/// How much of its output is kept: the end, where the number is.
+/// How many bytes of its output are kept. The end is kept, because the number is there.
 const MAX_OUTPUT: usize = 64 << 10;
 /// How often the clock and the caller are checked.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Runs `command` and takes the last number that it prints; `None` if `is_over` before it has ended.
+/// Runs `command` and returns the last number that it prints. Returns `None` if `is_over` returns true before it has ended.
 pub fn units(command: &str, longest: Duration, is_over: impl Fn() -> bool) -> Result<Option<f64>> {
     let mut group = Group::start(command).with_context(|| format!("run --work {command:?}"))?;
     let (mut out, mut err) = (Vec::new(), Vec::new());
@@ -51,7 +51,7 @@ fn number(output: &[u8]) -> Option<f64> {
     text.split(|c: char| c.is_whitespace() || c == ':' || c == '=').rev().find_map(|w| w.parse::<f64>().ok())
 }
 
-/// The shell and what it starts. Killed when dropped.
+/// The shell and its process group. Killed when dropped.
 struct Group {
     shell: Child,
     id: Pid,
@@ -70,13 +70,13 @@ impl Group {
         Ok(Group { shell, id })
     }
 
-    /// Whether the shell has ended. It stays a zombie, so that its id, which is that of its group, stays ours.
+    /// Whether the shell has ended. It stays a zombie, so that its id, which is also the id of its group, is not reused.
     fn has_ended(&self) -> Result<bool> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         Ok(waitid(WaitId::Pid(self.id), options)?.is_some())
     }
 
-    /// Takes in what there is, waiting for it at most `time`.
+    /// Reads available output. Waits for it for at most `time`.
     fn read(&mut self, out: &mut Vec<u8>, err: &mut Vec<u8>, time: Duration) -> Result<()> {
         let began = Instant::now();
         if let (Some(a), Some(b)) = (&self.shell.stdout, &self.shell.stderr) {
@@ -104,7 +104,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Once it is reaped the id may be somebody else's.
+        // Once the shell is reaped, its id may belong to another process.
         if matches!(self.shell.try_wait(), Ok(None)) {
             self.kill();
             let _ = self.shell.wait();
@@ -112,7 +112,7 @@ impl Drop for Group {
     }
 }
 
-/// Reads what there is, up to [`MAX_OUTPUT`] at a time, and keeps the end of it. Says whether the pipe is at its end.
+/// Reads available output, up to [`MAX_OUTPUT`] at a time, and keeps its end. Returns whether the pipe is at its end.
 fn take(pipe: Option<&mut impl Read>, kept: &mut Vec<u8>) -> Result<bool> {
     let Some(pipe) = pipe else { return Ok(true) };
     let mut bytes = [0; 4096];

@@ -163,7 +163,7 @@ fn run_collapses_what_is_hot_and_takes_hints_and_settings() {
     daemon.until("the new settings", |s| s["budgets"]["per_second"] == 3.0);
     fs::write(stage.path("c.toml"), "[budgets]\nper_secnd = 3.0\n").unwrap();
     daemon.running.signal("HUP");
-    daemon.running.until_it_says("the settings stay as they are");
+    daemon.running.until_it_says("the settings are unchanged");
     daemon.running.signal("TERM");
     let Daemon { running, .. } = daemon;
     running.end().ended(0).prints("heat on huge pages").prints("collapsed on hints from external: 1");

@@ -23,12 +23,12 @@ fn a_process_with_a_guest_is_marked_in_every_report_and_never_collapsed() {
     let stage = Stage::new();
     stage.isotherm(&format!("record -o r -d 3s -w 1s -p {}", vmm.pid())).ended(0);
     for report in ["access", "wss", "histogram", "processes", "cgroups", "heatmap"] {
-        stage.isotherm(&format!("report {report} r")).ended(0).prints("guest accesses are not seen");
+        stage.isotherm(&format!("report {report} r")).ended(0).prints("accesses by the guests of");
     }
     let report = stage.json("report processes r --json");
     assert_eq!(report["caveats"]["guests"][0]["pid"], vmm.pid());
     assert_eq!(report["report"]["processes"][0]["runs_guest"], true);
-    stage.isotherm("report heatmap r -o map.html").ended(0).says("guest accesses are not seen");
+    stage.isotherm("report heatmap r -o map.html").ended(0).says("accesses by the guests of");
     let collapsed = stage.isotherm(&format!("collapse -d 4s -p {}", vmm.pid()));
     assert!(collapsed.out.contains("KVM guest") || collapsed.err.contains("KVM guest"), "{collapsed}");
     assert_eq!(support::huge_bytes(vmm.pid()), 0, "{collapsed}");

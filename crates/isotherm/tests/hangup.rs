@@ -183,8 +183,8 @@ fn whatever_takes_time_ends_with_its_terminal() {
         commands.push((format!("collapse -d 60s -p {pid}"), "watching"));
         commands.push((format!("collapse -d 1s --work 'echo 1; echo > measuring' -p {pid}"), ""));
     }
-    if is_root() && stage.isotherm("herd -d 1s").code == Some(0) {
-        commands.push(("herd -d 60s".to_owned(), "watching"));
+    if is_root() && stage.isotherm("zone-lock -d 1s").code == Some(0) {
+        commands.push(("zone-lock -d 60s".to_owned(), "watching"));
     }
     for (command, text) in commands {
         let mut running = OnTerminal::start(&stage, Holds::Yes, &format!("exec $isotherm {command}"));
@@ -289,7 +289,7 @@ fn nothing_outlives_a_session_of_tmux() {
     let mut commands = ["top", "record -o rec", "report wss -d 60s"].map(|of| format!("{of} -p {pid}")).to_vec();
     if sees_pages() {
         commands.push(format!("run -n --socket s.sock -p {pid}"));
-        commands.push("herd -d 60s".into());
+        commands.push("zone-lock -d 60s".into());
     }
     for command in commands {
         let tmux = |args: &[&str]| {

@@ -54,7 +54,7 @@ fn the_demo_draws_what_it_found() {
     let _turn = alone();
     let stage = Stage::new();
     let ran = stage.isotherm("demo --size 16MiB --duration 2s -o map.png").ended(0);
-    ran.prints("how right").prints("what it cost");
+    ran.prints("accuracy").prints("cost");
     assert!(fs::read(stage.path("map.png")).unwrap().starts_with(b"\x89PNG"));
 }
 
@@ -99,7 +99,7 @@ fn a_process_without_address_randomisation_is_watched_like_any_other() {
     let mut fixed = Command::new("setarch");
     fixed.arg("-R").arg(ISOTHERM);
     let child = workload_by(fixed, 64);
-    stage.isotherm(&format!("record -o fixed -d 6s -p {}", child.pid())).ended(0).never_says("left out");
+    stage.isotherm(&format!("record -o fixed -d 6s -p {}", child.pid())).ended(0).never_says("skipped");
     let row = process(&stage, "fixed", child.pid());
     let hot = number(&row, "hot_bytes") / MIB as f64;
     assert!((6.0..9.0).contains(&hot), "6.4 MiB are hot, and some of the program, not {hot:.1}: {row}");
@@ -113,7 +113,7 @@ fn without_privilege_the_demo_works_and_says_what_is_lost() {
     let _turn = alone();
     let (stage, isotherm) = open_stage();
     let ran = stage.shell(&format!("{AS_NOBODY} {isotherm} demo --size 64MiB --duration 4s --json")).ended(0);
-    let ran = ran.says("page-table is not to be had").says("not which pages");
+    let ran = ran.says("page-table is not available").says("not which pages");
     let found = ran.json();
     assert!(found["source"] == "referenced" && found["granularity"] == "mapping", "{found}");
     stage.shell(&format!("{AS_NOBODY} {isotherm} doctor")).ended(0).prints("source: referenced");

@@ -153,7 +153,7 @@ fn without_a_cache_it_says_how_to_model_one() {
     let has_cache = nodes.filter(|node| node.path().join("memory_side_cache").exists()).count() > 0;
     need!(!has_cache, "a machine without a memory-side cache");
     let ran = Stage::new().isotherm(&format!("placement -p {}", std::process::id())).ended(1);
-    ran.says("no memory-side cache").says("--cache-size");
+    ran.says("memory-side cache").says("--cache-size");
 }
 
 #[test]
@@ -217,7 +217,8 @@ time.sleep(60)
     let more = number(&both, "/frames") - number(&one, "/frames");
     assert!(more < 2000.0, "{more} frames of its own");
     let text = stage.isotherm(&format!("placement --seed 1 --cache-size 4MiB -p {}", script.pid())).ended(0);
-    let text = text.prints("a model,").prints("every resident page weighs the same").prints("as placed");
+    let text =
+        text.prints("assumed, not measured").prints("every resident page has the same weight").prints("as placed");
     let text =
         text.prints("as if shuffled").prints("as if coloured").prints("unavoidable").prints("page_alloc.shuffle");
     let again = stage.isotherm(&format!("placement --seed 1 --cache-size 4MiB -p {}", script.pid())).ended(0);
@@ -315,7 +316,7 @@ time.sleep(600)
     let node = report["nodes"].as_array().unwrap().iter().find(|node| node["node"] == first.node).unwrap();
     assert_eq!(node["cache"]["modelled"], false);
     let text = stage.isotherm(&format!("placement --seed 1 -p {}", script.pid())).ended(0);
-    let text = text.prints(&format!("memory-side cache of node {}", first.node)).prints("as this machine tells");
+    let text = text.prints(&format!("memory-side cache of node {}", first.node)).prints("as reported by this machine");
     if std::env::var_os("ISOTHERM_LAB").is_some() {
         assert_eq!((node["node"].as_u64(), number(node, "/cache/colours")), (Some(0), 65_536.0), "{node}");
         assert_eq!(node["cache"]["doubts"].as_array().unwrap().len(), 0, "{node}");
@@ -352,8 +353,8 @@ fn heat_weighs_pages_live_and_from_a_recording() {
     stage
         .isotherm("placement --from rec --cache-size 16MiB")
         .ended(0)
-        .prints("weighed by heat: rec")
-        .prints("hot beside cold");
+        .prints("weighted by heat: rec")
+        .prints("hot next to cold");
     let pid = child.pid();
     drop(child);
     stage.isotherm("placement --from rec --cache-size 16MiB").ended(1).says(&pid.to_string());

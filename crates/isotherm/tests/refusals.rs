@@ -63,7 +63,7 @@ fn leaves_its_blocks(script: &Script, why: &str) {
         let address = format!("{:#x} ", script.numbers()[0] + (block << 21));
         ran.out.lines().find(|line| line.contains(&address)).unwrap_or_else(|| panic!("{address}\n{ran}"))
     };
-    (0..16).for_each(|block| assert!(line(block).ends_with(&format!("leave: {why}")), "{}\n{ran}", line(block)));
+    (0..16).for_each(|block| assert!(line(block).ends_with(&format!("skip: {why}")), "{}\n{ran}", line(block)));
 }
 
 #[test]
@@ -109,7 +109,7 @@ while True:
     time.sleep(0.05)",
     );
     let Some(script) = script else { return skip("python3 and userfaultfd") };
-    leaves_its_blocks(&script, "pages missing, which are served through userfaultfd");
+    leaves_its_blocks(&script, "missing pages that are served through userfaultfd");
 }
 
 /// CPU time that a process has used.

@@ -54,7 +54,7 @@ fn a_user_who_can_reach_the_socket_but_did_not_start_the_daemon_is_refused() {
         stage.shell(&nobody).ended(1).says("only root and the user who started this");
     }
     let printed = run.err();
-    assert_eq!(printed.matches("a connection of user 65534 was refused").count(), 1, "{printed}");
+    assert_eq!(printed.matches("refused a connection of user 65534").count(), 1, "{printed}");
     stage.json("status --json --socket s.sock");
 }
 

@@ -1,6 +1,6 @@
-//! What the program is asked and what it answers, in the layout of `walk.bpf.c`.
+//! Requests to the program and its answers, in the layout of `walk.bpf.c`.
 
-/// What is wanted for each address.
+/// What is requested for each address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Accessed and present bits of the 2 MiB block around the address.
@@ -19,7 +19,7 @@ pub enum Op {
 pub struct Folio {
     /// The frame number; 0 if there is none, or one without flags (device memory).
     pub frame: u64,
-    /// The flags word of the kernel's `struct page`: of the first page, in a folio of several.
+    /// The flags word of the kernel's `struct page`; in a folio of several pages, that of the first.
     pub flags: u64,
 }
 
@@ -41,7 +41,7 @@ pub struct Answer {
 
 const _: () = assert!(size_of::<Answer>() == 17 * 8);
 
-/// What kind of thing an [`Answer`] describes.
+/// What an [`Answer`] describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Nothing is mapped by any table.
@@ -52,14 +52,14 @@ pub enum Kind {
     Leaf2M,
     /// A huge page of 1 GiB; bit 0 of `a[0]` is its accessed bit.
     Leaf1G,
-    /// The mapping went away.
+    /// The mapping no longer exists.
     Unmapped,
     /// A read failed: nothing is known.
     Error,
 }
 
 impl Answer {
-    /// What the answer describes.
+    /// What this answer describes.
     pub fn kind(&self) -> Kind {
         match self.kind {
             0 => Kind::None,
@@ -72,12 +72,12 @@ impl Answer {
     }
 }
 
-/// How a pass went.
+/// The outcome of a pass.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pass {
     /// Requests answered, from the front of the list.
     pub done: usize,
-    /// The target's map was locked for writing: ask again for the rest.
+    /// The target's mmap lock was held for writing: request the rest again.
     pub busy: bool,
     /// The thread was there and had memory.
     pub has_memory: bool,
@@ -87,6 +87,6 @@ pub struct Pass {
     pub longest_hold_ns: u64,
     /// Changes when the process executes another program.
     pub mm_id: u64,
-    /// Start of the process, nanoseconds since boot: tells a reused pid.
+    /// Start of the process, nanoseconds since boot. It detects a reused pid.
     pub start_boottime_ns: u64,
 }

@@ -9,7 +9,7 @@ pub enum Error {
     /// The program did not load.
     #[error("load the page-table reader into the kernel: {reason}; {advice}")]
     Load {
-        /// libbpf's or the kernel's reason.
+        /// The error of libbpf or the kernel.
         reason: String,
         /// What to do next.
         advice: &'static str,
@@ -19,19 +19,19 @@ pub enum Error {
     Io {
         /// What was attempted, on what.
         attempted: String,
-        /// The system's reason.
+        /// The system's error.
         source: io::Error,
     },
     /// Our own pages were not where the direct map should show them.
     #[error(
         "self-check of the page-table reader: {0}; this kernel lays out its direct map in a way this program does not know, \
-         so the page-table source is refused rather than wrong"
+         so the page-table source is disabled to avoid wrong results"
     )]
     SelfCheck(String),
 }
 
 impl Error {
-    /// From what libbpf said as it loaded the program.
+    /// Converts libbpf's error from loading the program.
     pub(super) fn load(error: &libbpf_rs::Error) -> Error {
         Error::Load { reason: format!("{error:#}"), advice: load_advice(error) }
     }

@@ -6,8 +6,8 @@ use std::ptr::NonNull;
 
 /// The elements of a `BPF_MAP_TYPE_ARRAY` with `BPF_F_MMAPABLE`, which the kernel lays out in steps of 8 bytes.
 ///
-/// The program writes to it only while an iterator is read, which `Walker::pass` does under `&mut self`: between passes the
-/// memory is ours alone.
+/// The program writes to it only while an iterator is read, which `Walker::pass` does under `&mut self`. Between passes
+/// nothing else uses the memory.
 #[derive(Debug)]
 pub(super) struct MappedArray<T> {
     base: NonNull<T>,
@@ -38,8 +38,8 @@ impl<T: Copy> MappedArray<T> {
     }
 
     pub(super) fn as_slice(&self) -> &[T] {
-        // SAFETY: `base` maps `len` elements until drop; any bits are a valid `T` here (integers), and nobody writes between
-        // passes.
+        // SAFETY: `base` maps `len` elements until drop; any bits are a valid `T` here (integers), and nothing writes
+        // between passes.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 

@@ -1,9 +1,10 @@
 //! Reads the page tables of other processes through BPF: accessed bits on stock kernels, without writing anything.
 //!
-//! [`Walker`] owns the loaded program (`walk.bpf.c`, which says how the tables are walked and under which lock) and the two
-//! arrays it shares with us. `isotherm-sources` decides what to ask and how often. We attach an `iter/task` program to one
-//! thread and look mappings up with `bpf_find_vma`, not an `iter/task_vma`: that one steps through every mapping of the process
-//! before the one asked about, and waits for the lock where this one only tries.
+//! [`Walker`] owns the loaded program (`walk.bpf.c`, which documents how the tables are walked and under which lock)
+//! and the two arrays that it shares with us. `isotherm-sources` decides what to ask and how often. We attach an
+//! `iter/task` program to one thread and look mappings up with `bpf_find_vma`. An `iter/task_vma` would step through
+//! every mapping of the process before the one asked about, and would wait for the lock where `bpf_find_vma` uses
+//! trylock.
 
 mod answer;
 mod error;

@@ -1,7 +1,8 @@
-//! Proves the walk on our own memory before anyone else's is read.
+//! Verifies the walk on our own memory before other processes are read.
 //!
-//! A wrong base of the direct map makes every read fail or, worse, read something else. So we touch a pattern of pages in a
-//! fresh mapping and ask for it back: 512 present bits have to agree, and, where we may see them, the frame numbers too.
+//! With a wrong base of the direct map every read fails or, worse, reads something else. So we touch a pattern of pages
+//! in a fresh mapping and read it back: 512 present bits have to agree, and, where they are visible, the frame numbers
+//! too.
 
 use super::answer::{Answer, Kind, Op, Pass};
 use super::error::Error;
@@ -14,13 +15,13 @@ use std::time::Duration;
 /// Pages touched: one in each word of the bitmap and the two ends, in no regular order.
 const PATTERN: [usize; 9] = [0, 3, 77, 130, 200, 291, 383, 402, 511];
 
-/// Tries at our own map while a thread of ours changes it, a millisecond apart.
+/// Tries while a thread of ours holds our mmap lock for writing, a millisecond apart.
 const BUSY_TRIES: u32 = 200;
 
-/// One pass for one address of our own: how it went, and the answer if there is one.
+/// One pass for one address of our own: its outcome, and the answer if there is one.
 pub(super) type Read<'a> = dyn FnMut(Op, Addr) -> Result<(Pass, Option<Answer>), Error> + 'a;
 
-/// Checks a reader of process `me`, ourselves.
+/// Checks a reader on process `me`, ourselves.
 pub(super) fn run(me: u32, read: &mut Read<'_>) -> Result<(), Error> {
     let memory = Memory::anonymous(BLOCK_SIZE, PageSize::Small)
         .map_err(|source| Error::Io { attempted: "map 2 MiB of scratch memory for the self-check".into(), source })?;
@@ -48,8 +49,8 @@ pub(super) fn run(me: u32, read: &mut Read<'_>) -> Result<(), Error> {
     frames_agree(me, read, block)
 }
 
-/// Failed reads, and the answer for one address. Asks again while another thread of ours changes our map: the reader only tries its
-/// lock, and gives no answer while that is taken.
+/// Failed reads, and the answer for one address. Tries again while another thread of ours changes our mappings: the
+/// reader uses trylock, and gives no answer while the lock is taken.
 fn ask(read: &mut Read<'_>, op: Op, addr: Addr) -> Result<(u64, Option<Answer>), Error> {
     for _ in 1..BUSY_TRIES {
         let (pass, answer) = read(op, addr)?;

@@ -2,14 +2,15 @@
 /*
  * Reads page tables of one process: for each requested 2 MiB block, 512 present and 512 accessed bits.
  *
- * User space writes a sorted list of addresses, one per block, and reads the iterator once; the answers lie in a mapped array.
- * Each address has to lie in a mapping: bpf_find_vma() finds it and holds the mmap read lock while the callback walks every
- * further request in the same mapping. So tables of the range cannot be freed under the walk, and a target with 65,530
- * mappings costs no more than the mappings asked about. The list is short (MAX_REQUESTS), which bounds how long the lock and
- * the RCU section are held. The lock is only tried: if a writer waits, the walk stops and says how far it came.
+ * User space writes a sorted list of addresses, one per block, and reads the iterator once; the answers are in a mapped
+ * array. Each address has to lie in a mapping: bpf_find_vma() finds it and holds the mmap read lock while the callback
+ * walks every further request in the same mapping. So tables of the range cannot be freed during the walk, and a target
+ * with 65,530 mappings costs no more than the mappings asked about. The list is short (MAX_REQUESTS), which bounds how
+ * long the lock and the RCU section are held. The lock is taken with trylock: if a writer waits, the walk stops and
+ * reports how far it came.
  *
- * Tables are read through the direct map with bpf_probe_read_kernel(), which survives any address; failures are counted and
- * never taken for "not accessed".
+ * Tables are read through the direct map with bpf_probe_read_kernel(), which survives any address. Failures are counted
+ * and never reported as "not accessed".
  */
 #include "../kernel_types.h"
 #include <bpf/bpf_helpers.h>
@@ -72,7 +73,7 @@ struct folio {
 	__u64 flags;
 };
 
-/* Of one block; a huge page fills the first alone. Many times the size of an answer: a pass with this op is a short one. */
+/* Of one block; a huge page fills only the first. Many times the size of an answer, so a pass with this op is short. */
 struct folio_block {
 	struct folio of_page[TABLE_ENTRIES];
 };
@@ -96,7 +97,7 @@ struct order {
 /* Read by user space after it. */
 struct outcome {
 	__u32 done;		/* requests answered */
-	__u32 busy;		/* the mmap lock was taken: ask again for the rest */
+	__u32 busy;		/* the mmap lock was taken: request the rest again */
 	__u32 seen;		/* the task was found */
 	__u32 no_mm;		/* and had no memory (kernel thread, zombie) */
 	__u64 read_errors;
@@ -109,7 +110,7 @@ struct outcome {
 struct layout {
 	__u64 direct_map;
 	__u32 top_shift;	/* 39: four levels, 48: five */
-	__u32 page_bytes;	/* of a struct page; 0: it is not as we know it, and has no flags for us */
+	__u32 page_bytes;	/* of a struct page; 0: unknown layout, flags cannot be read */
 	__u32 flags_at;
 	__u32 head_at;
 	__u64 page_array;
@@ -133,8 +134,8 @@ static __always_inline int read_entry(__u64 phys, __u64 index, __u64 *entry)
 }
 
 /*
- * Where struct page has what OP_FOLIOS reads. In 6.18 its flags became a structure of one word, for which the second type is;
- * elsewhere they cannot be told, and the page tables can be read all the same.
+ * Where struct page has what OP_FOLIOS reads. In 6.18 its flags became a structure of one word, which the second type
+ * describes. On other kernels they cannot be read, and the page tables still can.
  */
 static __always_inline void find_page_layout(__u32 top_shift)
 {
@@ -158,9 +159,10 @@ static __always_inline void find_page_layout(__u32 top_shift)
 }
 
 /*
- * Runs once, after loading. A kernel with address randomisation keeps the base in a variable; without, the variable is not
- * there and the base is fixed. Asking the kernel for the symbol spares libbpf the reading of all of /proc/kallsyms, which takes
- * longer than everything else here. If symbols are hidden from us, the fixed base is tried: the self-check decides.
+ * Runs once, after loading. A kernel with address randomisation keeps the base in a variable; without, the variable
+ * does not exist and the base is fixed. Asking the kernel for the symbol saves libbpf from reading all of
+ * /proc/kallsyms, which takes longer than everything else here. If symbols are hidden from us, the fixed base is tried:
+ * the self-check decides.
  */
 SEC("syscall")
 int find_layout(void *unused)
@@ -219,15 +221,15 @@ failed:
 #define keep(x, y) asm volatile("" : "+r"(x), "+r"(y))
 
 /*
- * Gathers present and accessed bits. This loop is most of what reading costs, so it does little for each entry: of five in a
- * row, bits 0 (present) and 5 (accessed) are laid side by side,
+ * Gathers present and accessed bits. This loop is most of the cost of reading, so it does little per entry: of five in
+ * a row, bits 0 (present) and 5 (accessed) are laid side by side,
  *
  *	bit   9 8 7 6 5 4 3 2 1 0
  *	      A A A A A P P P P P
  *	      4 3 2 1 0 4 3 2 1 0	entry
  *
- * and taken apart once for the five. An entry that PROT_NONE keeps present has bit 8 and not bit 0; no other user page has bit
- * 8 (global). Those are rare (NUMA hints), so they are only noticed here and left to a slower loop.
+ * and separated once for the five. An entry that PROT_NONE keeps present has bit 8 and not bit 0; no other user page
+ * has bit 8 (global). Those are rare (NUMA hints), so they are only noticed here and left to a slower loop.
  */
 #define TAKE(k) do {								\
 		__u64 e = table[word * 64 + first + (k)];			\
@@ -308,7 +310,7 @@ static __always_inline void bits_of_tables(struct answer *out)
 	}
 }
 
-/* Frames that have no struct page (device memory) are left out: reading what is not mapped fails, and that is no error here. */
+/* Frames without a struct page (device memory) are skipped: reading what is not mapped fails, which is no error here. */
 static __always_inline void read_folio(__u64 entry, struct folio *out)
 {
 	__u64 page, head, flags;
@@ -471,9 +473,9 @@ static long next_mapping(__u32 i, struct pass *p)
 }
 
 /*
- * The number of a task in the namespace of who reads the iterator, which is what user space knows it by. task->pid is the number in
- * the first namespace, another one for a process in a container. The iterator lists tasks of the reader's namespace only, so
- * that a task has a number there; 0 is none's.
+ * The tid in the namespace of the iterator's reader, by which user space knows the task. task->pid is the number in the
+ * first namespace, which differs for a process in a container. The iterator lists only tasks of the reader's namespace,
+ * so the task has a number there; 0 means no task.
  */
 static __always_inline __s32 tid_for_reader(struct task_struct *task)
 {

@@ -14,14 +14,14 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 
-/// Requests in one pass: bounds the time the target's lock is held to about 2 ms.
+/// Requests in one pass. This bounds the time that the target's lock is held to about 2 ms.
 pub const MAX_REQUESTS: usize = 1024;
-/// Requests in one pass of [`Walker::folios`], which reads two words of the kernel for each page: about a millisecond.
+/// Requests in one pass of [`Walker::folios`], which reads two words of the kernel per page: about a millisecond.
 pub const MAX_FOLIO_REQUESTS: usize = 16;
 
 /// The loaded page-table reader.
 pub struct Walker {
-    // Drop order: links and maps of memory before the program they belong to.
+    // Drop order: links and mappings before the program that they belong to.
     links: HashMap<u32, OwnedLink>,
     requests: MappedArray<u64>,
     answers: MappedArray<Answer>,
@@ -49,12 +49,12 @@ impl Drop for OwnedLink {
 }
 
 impl Walker {
-    /// Loads the program and proves on our own pages that it reads what is there. About 50 ms.
+    /// Loads the program and checks on our own pages that it reads correctly. About 50 ms.
     pub fn open() -> Result<Walker, Error> {
         libbpf_rs::set_print(None);
         let load_error = |e: libbpf_rs::Error| Error::load(&e);
         // The skeleton borrows its storage for as long as it lives. One walker lives as long as the monitor, so the
-        // storage, a few hundred bytes, is left to it.
+        // storage, a few hundred bytes, is leaked.
         let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
         let open: OpenWalkSkel<'static> = WalkSkelBuilder::default().open(storage).map_err(load_error)?;
         let skel = open.load().map_err(load_error)?;
@@ -102,8 +102,8 @@ impl Walker {
         Ok((pass, &self.answers.as_slice()[..pass.done]))
     }
 
-    /// The same for [`Op::Folios`]: at most [`MAX_FOLIO_REQUESTS`] addresses, for each the kind of the block and its folios. The
-    /// folios mean something where the kind is [`Kind::Pages`] or [`Kind::Leaf2M`].
+    /// The same for [`Op::Folios`]: at most [`MAX_FOLIO_REQUESTS`] addresses, and for each the kind of the block and
+    /// its folios. The folios are valid if the kind is [`Kind::Pages`] or [`Kind::Leaf2M`].
     pub fn folios<'a>(
         &'a mut self,
         tid: u32,
@@ -115,12 +115,12 @@ impl Walker {
         Ok((pass, kinds.zip(self.folios.as_slice())))
     }
 
-    /// Whether flags of folios can be read on this kernel.
+    /// Whether folio flags can be read on this kernel.
     pub fn knows_folios(&self) -> bool {
         self.skel.maps.bss_data.as_deref().expect("the program has global data").layout.page_bytes != 0
     }
 
-    /// Forgets a thread that is not asked about any more.
+    /// Forgets a thread that is not needed any more.
     pub fn forget(&mut self, tid: u32) {
         self.links.remove(&tid);
     }
@@ -142,7 +142,7 @@ impl Walker {
         if fd < 0 {
             return Err(io::Error::from_raw_os_error(-fd));
         }
-        // SAFETY: bpf_iter_create returned a new descriptor that nobody else has.
+        // SAFETY: bpf_iter_create returned a new descriptor, which has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         read_to_end(&fd)
     }

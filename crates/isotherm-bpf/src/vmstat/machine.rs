@@ -1,4 +1,4 @@
-//! What the machine says of itself that matters for the periodic drain of per-CPU lists: CPUs, settings, locks.
+//! Facts of the machine that matter for the periodic drain of per-CPU lists: CPUs, settings, locks.
 
 use super::spinlocks::seen_waiters;
 use isotherm_sys::cpus::list_numbers;
@@ -9,18 +9,18 @@ use std::path::Path;
 /// CPUs and settings. Nothing is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// CPUs online, by number; empty if the kernel does not say.
+    /// CPUs online, by number; empty if the kernel does not report them.
     pub online: Vec<u32>,
-    /// Those of them that housekeeping leaves out: isolated from the scheduler or without ticks.
+    /// Those of them that vmstat_shepherd skips: isolated from the scheduler or without ticks.
     pub isolated: Vec<u32>,
     /// `vm.stat_interval`, seconds between two runs on a CPU; `None` if it cannot be read.
     pub interval_s: Option<u32>,
-    /// Which waiters for a spinlock can be seen. Asked of the processor, whatever the roots.
+    /// Which waiters for a spinlock are reported. Read from the CPU, whatever the roots are.
     pub seen: SeenWaiters,
 }
 
 impl Machine {
-    /// Reads six small files below `proc` and `sys`, which are `/proc` and `/sys` but in tests.
+    /// Reads six small files below `proc` and `sys`, which are `/proc` and `/sys` except in tests.
     pub fn read(proc: &Path, sys: &Path) -> Machine {
         let (proc, sys) = (Tree::at(proc), Tree::at(sys));
         let cpus = |name: &str| {
@@ -28,7 +28,7 @@ impl Machine {
             list.and_then(|list| list_numbers(&list)).unwrap_or_default()
         };
         let online = cpus("online");
-        // `nohz_full` reads "(null)" where there is none.
+        // `nohz_full` reads "(null)" if there are none.
         let mut isolated = [cpus("isolated"), cpus("nohz_full")].concat();
         isolated.sort_unstable();
         isolated.dedup();

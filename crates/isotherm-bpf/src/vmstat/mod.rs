@@ -1,14 +1,14 @@
-//! Watches the kernel's housekeeping of per-CPU page sets, and who waits for the locks of zones, through BPF.
+//! Observes vmstat_update, the kernel's periodic drain of pcp lists, and the waits for zone locks, through BPF.
 //!
-//! [`Observer`] owns the loaded programs (`vmstat.bpf.c`): three tracepoints of workqueues, which tell when `vmstat_update` is
-//! queued, begins and ends on each CPU, and two of locks. No tracefs, no sysctl, nothing is changed. What the figures mean is
-//! decided by who reads them; here nothing is judged.
+//! [`Observer`] owns the loaded programs (`vmstat.bpf.c`): three tracepoints of workqueues, which show when
+//! `vmstat_update` is queued, begins and ends on each CPU, and two tracepoints of locks. No tracefs, no sysctl, nothing
+//! is changed. The caller interprets the figures.
 //!
-//! The choices made: the work is told by the address of its function, which is static and so has to be looked up in
-//! `/proc/kallsyms`; its records go through a ring, one a CPU and interval; waits are counted in the kernel, by caller, because
-//! there may be a million a second. Zones are found through the kswapd of each node and not through the symbol of the nodes'
-//! table, which is in kallsyms only with CONFIG_KALLSYMS_ALL. The per-CPU sets' own locks are left out: they are tried, hardly
-//! ever waited for.
+//! The choices made: the work is identified by the address of its function, which is static, so `/proc/kallsyms` has to
+//! be read for it. Its records go through a ring, one per CPU and interval. Waits are counted in the kernel, by caller,
+//! because there may be a million a second. Zones are found through the kswapd of each node; the symbol of the nodes'
+//! table is in kallsyms only with CONFIG_KALLSYMS_ALL. The locks of the pcp lists themselves are not observed: the
+//! kernel uses trylock on them and hardly ever waits.
 
 mod machine;
 mod spinlocks;
@@ -28,7 +28,7 @@ use std::mem::MaybeUninit;
 use std::path::Path;
 pub use symbols::Symbols;
 
-/// Why the housekeeping cannot be watched here.
+/// Why vmstat_update cannot be observed here.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -39,25 +39,25 @@ pub enum Error {
     Symbols {
         /// Which file.
         path: String,
-        /// The system's reason.
+        /// The system's error.
         source: io::Error,
     },
-    /// Addresses are all zero.
+    /// All addresses are zero.
     #[error(
-        "/proc/kallsyms shows no addresses, so vmstat_update cannot be told from other works; run as root or give \
-         CAP_SYSLOG (while the sysctl kernel.kptr_restrict is 2 nobody sees them)"
+        "/proc/kallsyms shows no addresses, so vmstat_update cannot be distinguished from other works; run as root or give \
+         CAP_SYSLOG (while the sysctl kernel.kptr_restrict is 2 no process sees them)"
     )]
     HiddenSymbols,
-    /// The function is not there.
+    /// There is no such function.
     #[error(
-        "/proc/kallsyms has no function vmstat_update: a kernel for one CPU (CONFIG_SMP off) has none, and no herd; \
-         otherwise this kernel's housekeeping is not as this program knows it"
+        "/proc/kallsyms has no function vmstat_update: a kernel for one CPU (CONFIG_SMP off) has none, and no contention; \
+         otherwise this kernel's vmstat_update differs from what this program supports"
     )]
     NoFunction,
     /// The programs did not load.
-    #[error("load the observer of housekeeping into the kernel: {reason}; {advice}")]
+    #[error("load the vmstat_update observer into the kernel: {reason}; {advice}")]
     Load {
-        /// libbpf's or the kernel's reason.
+        /// The error of libbpf or the kernel.
         reason: String,
         /// What to do next.
         advice: &'static str,
@@ -67,12 +67,12 @@ pub enum Error {
     Run {
         /// What was attempted, on what.
         attempted: &'static str,
-        /// The system's reason.
+        /// The system's error.
         reason: String,
     },
 }
 
-/// Whether we lack a privilege (EPERM). A program that the kernel's verifier refuses comes as another error of the same kind.
+/// Whether we lack a privilege (EPERM). libbpf reports a program that the verifier refuses as the same kind of error.
 fn is_privilege(error: &libbpf_rs::Error) -> bool {
     error.kind() == libbpf_rs::ErrorKind::PermissionDenied && !is_refused(error)
 }
@@ -85,7 +85,7 @@ fn is_refused(error: &libbpf_rs::Error) -> bool {
 fn load_error(error: &libbpf_rs::Error) -> Error {
     let advice = match error.kind() {
         _ if is_refused(error) => {
-            "the kernel's verifier refuses it, as it should not: this kernel's housekeeping is not as this program knows it"
+            "the kernel's verifier refuses it: this kernel's vmstat_update differs from what this program supports"
         }
         libbpf_rs::ErrorKind::PermissionDenied => {
             "run as root or give CAP_BPF and CAP_PERFMON; kernel lockdown 'confidentiality' forbids it altogether"
@@ -116,9 +116,9 @@ impl std::fmt::Debug for Observer {
 }
 
 impl Observer {
-    /// Loads the programs and begins to watch. About 100 ms.
+    /// Loads the programs and starts to observe. About 100 ms.
     ///
-    /// Waits are left out, and [`Observer::unseen`] says why, where the kernel has no tracepoint for them.
+    /// If the kernel has no tracepoint for waits, they are not counted, and [`Observer::unseen`] gives the reason.
     pub fn open(symbols: &Symbols) -> Result<Observer, Error> {
         if symbols.are_hidden() {
             return Err(Error::HiddenSymbols);
@@ -132,7 +132,7 @@ impl Observer {
             && unseen.is_none()
             && !is_privilege(error)
         {
-            // What finds zones depends on more of the kernel's types than what watches works.
+            // The program that finds zones depends on more kernel types than those that observe works.
             unseen = Some(format!("what watches zone locks does not load here: {error:#}"));
             loaded = load(update, shepherd, false);
         }
@@ -144,19 +144,19 @@ impl Observer {
             observer.unseen = Some(reason);
         }
         let programs = &observer.skel.progs;
-        // The end before the beginning: one that begins and is not seen to end would be at it for good.
+        // The end before the beginning: a run whose end is not seen would last for ever.
         for program in [&programs.on_queue, &programs.on_end, &programs.on_start] {
             observer.links.push(program.attach().map_err(|e| load_error(&e))?);
         }
         Ok(observer)
     }
 
-    /// Why waits are not seen; `None` if they are.
+    /// Why waits are not counted; `None` if they are.
     pub fn unseen(&self) -> Option<&str> {
         self.unseen.as_deref()
     }
 
-    /// Finds the zones, and begins to count waits for their locks.
+    /// Finds the zones, and starts to count waits for their locks.
     fn watch_waits(&mut self) -> Result<(), String> {
         let programs = &self.skel.progs;
         let walk = || -> Result<(), libbpf_rs::Error> {
@@ -176,15 +176,16 @@ impl Observer {
         let attach = |program: &libbpf_rs::ProgramMut<'_>, name: &str| {
             program.attach().map_err(|e| format!("attach to the tracepoint {name}: {e:#}"))
         };
-        // Ends before beginnings: an end without a beginning is passed over, a beginning without an end never ends.
+        // Ends before beginnings: an end without a beginning is ignored, a beginning without an end would never end.
         let ends = attach(&programs.on_waited, "contention_end")?;
         let begins = attach(&programs.on_wait, "contention_begin")?;
         self.links.extend([begins, ends]);
         Ok(())
     }
 
-    /// The runs that ended since the last call. Room is for about 9,000: call it more often than once an interval, in which
-    /// there is about one a CPU. The ring is mapped anew each time: a few system calls, and no reference into ourselves.
+    /// The runs that ended since the last call. There is room for about 9,000. Call it more often than once per
+    /// interval, in which there is about one per CPU. The ring is mapped again each time: that costs a few system calls
+    /// and avoids a self-reference.
     pub fn drain(&mut self) -> Result<Runs, Error> {
         let mut runs = Runs::default();
         let failed = |e: libbpf_rs::Error| Error::Run { attempted: "read the ring of runs", reason: format!("{e:#}") };
@@ -203,13 +204,14 @@ impl Observer {
         Ok(runs)
     }
 
-    /// Runs that found the ring full and are in no figure.
+    /// Runs that found the ring full. They are in no figure.
     pub fn lost_runs(&self) -> u64 {
         self.outcome().lost_records
     }
 
-    /// All waits since [`Observer::open`], with the names that `symbols` has for the functions on their stacks. A system call or
-    /// two for each place. `seen` is what [`Machine`] knows of this kernel's locks: the tables here do not tell.
+    /// All waits since [`Observer::open`], with the names that `symbols` has for the functions on their stacks. Takes
+    /// one or two system calls per call site. `seen` is what [`Machine`] reports about this kernel's locks; the tables
+    /// do not show it.
     pub fn waits(&self, symbols: &Symbols, seen: SeenWaiters) -> Result<Waits, Error> {
         let failed =
             |e: libbpf_rs::Error| Error::Run { attempted: "read the table of waits", reason: format!("{e:#}") };
@@ -250,10 +252,10 @@ impl Observer {
     }
 }
 
-/// Why there is no tracepoint for waits: the kernel's types have one for each tracepoint.
+/// Why there is no tracepoint for waits: the kernel's BTF has a type for each tracepoint.
 fn no_tracepoint() -> Option<String> {
     let Ok(btf) = Btf::from_vmlinux() else {
-        // Loading says what is wrong.
+        // Loading will report what is wrong.
         return None;
     };
     btf.type_by_name::<Typedef<'_>>("btf_trace_contention_begin")
@@ -261,15 +263,15 @@ fn no_tracepoint() -> Option<String> {
         .then(|| "this kernel has no tracepoint contention_begin; Linux 5.19 and later do".to_owned())
 }
 
-/// With PREEMPT_RT a zone's lock is no spinlock: who waits for it sleeps, and may wake up on another CPU.
+/// With PREEMPT_RT a zone's lock is no spinlock: a waiter sleeps, and may wake up on another CPU.
 fn sleeping_locks(realtime: &Path) -> Option<String> {
     let is_realtime = std::fs::read_to_string(realtime).is_ok_and(|text| text.trim() == "1");
     is_realtime.then(|| "this kernel is built with PREEMPT_RT, where zone locks do not spin".to_owned())
 }
 
 fn load(update: u64, shepherd: u64, with_waits: bool) -> Result<VmstatSkel<'static>, libbpf_rs::Error> {
-    // The skeleton borrows its storage for as long as it lives. There is one observer in a process, so the storage, a few
-    // hundred bytes, is left to it.
+    // The skeleton borrows its storage for as long as it lives. A process has one observer, so the storage, a few
+    // hundred bytes, is leaked.
     let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
     let mut open: OpenVmstatSkel<'static> = VmstatSkelBuilder::default().open(storage)?;
     let constants = open.maps.rodata_data.as_deref_mut().expect("the program has constants");
@@ -281,16 +283,16 @@ fn load(update: u64, shepherd: u64, with_waits: bool) -> Result<VmstatSkel<'stat
     open.load()
 }
 
-/// Where `spins` is in `struct running`, in words.
+/// Index of `spins` in `struct running`, in words.
 const SPINS_WORD: usize = 7;
 
-/// The native word at an index, of a value of the kernel's.
+/// The native word at an index of a kernel value.
 fn word(bytes: &[u8], index: usize) -> Option<u64> {
     let bytes = bytes.get(index * 8..)?.first_chunk()?;
     Some(u64::from_ne_bytes(*bytes))
 }
 
-/// `struct record` of `vmstat.bpf.c`: what kind, and the run.
+/// `struct record` of `vmstat.bpf.c`: the kind, and the run.
 fn decode(bytes: &[u8]) -> Option<(u16, Run)> {
     let cpu = u32::from_ne_bytes(*bytes.get(32..)?.first_chunk()?);
     let kind = u16::from_ne_bytes(*bytes.get(36..)?.first_chunk()?);

@@ -1,25 +1,25 @@
 //! Which waiters for a spinlock this kernel reports.
 //!
-//! The tracepoint stands where a waiter joins the queue of a queued spinlock. Who comes first while the lock is held does not
-//! join: it sets one bit of the lock and spins on it. In a guest the kernel may do without the queue altogether (a lock that is
-//! tested and set), which reports nobody; or, if the hypervisor can wake a processor that waits, put every waiter into it.
+//! The tracepoint is where a waiter joins the queue of a queued spinlock. The first waiter does not join: it sets one
+//! bit of the lock and spins on it. In a guest the kernel may use a test-and-set lock without a queue, which reports no
+//! waiter. Or, if the hypervisor can wake a waiting vCPU, the kernel may put every waiter into the queue.
 
 use isotherm_vmstat::SeenWaiters;
 
-/// What the processor says of a guest's hypervisor, as far as it decides how spinlocks wait.
+/// What the CPU reports about a guest's hypervisor, as far as it determines how spinlocks wait.
 #[derive(Clone, Copy, Debug, Default)]
 struct Processor {
     /// The signature of the hypervisor; none on bare metal.
     hypervisor: Option<[u8; 12]>,
-    /// KVM can wake a processor that waits for a lock.
+    /// KVM can wake a vCPU that waits for a lock.
     unhalt: bool,
-    /// KVM says that each virtual processor has a real one to itself.
+    /// KVM reports that each vCPU has a physical CPU to itself.
     dedicated: bool,
-    /// One processor, or `nopvspin` on the kernel's command line.
+    /// One CPU, or `nopvspin` on the kernel's command line.
     declined: bool,
 }
 
-/// Which waiters the running kernel reports. `cpus`: possible processors; `command_line`: the kernel's.
+/// Which waiters the running kernel reports. `cpus`: number of possible CPUs; `command_line`: the kernel's.
 pub(super) fn seen_waiters(cpus: usize, command_line: &str) -> SeenWaiters {
     let declined = cpus < 2 || command_line.split_ascii_whitespace().any(|word| word == "nopvspin");
     match processor(declined) {
@@ -29,7 +29,7 @@ pub(super) fn seen_waiters(cpus: usize, command_line: &str) -> SeenWaiters {
     }
 }
 
-/// As Linux decides on x86 with CONFIG_PARAVIRT_SPINLOCKS.
+/// The decision of Linux on x86 with CONFIG_PARAVIRT_SPINLOCKS.
 fn judge(processor: Processor) -> SeenWaiters {
     match processor.hypervisor.as_ref() {
         None => SeenWaiters::NotTheFirst,
@@ -37,7 +37,7 @@ fn judge(processor: Processor) -> SeenWaiters {
         Some(b"KVMKVMKVM\0\0\0") if processor.dedicated || processor.declined => SeenWaiters::NotTheFirst,
         Some(b"KVMKVMKVM\0\0\0") => SeenWaiters::Every,
         Some(b"TCGTCGTCGTCG" | b"VMwareVMware") => SeenWaiters::Nobody,
-        // Xen and Hyper-V help or do not, by settings that a guest's programs do not see.
+        // Xen and Hyper-V may help or not, by settings that the guest's programs cannot read.
         Some(_) => SeenWaiters::Unknown,
     }
 }

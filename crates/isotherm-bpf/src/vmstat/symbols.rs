@@ -3,23 +3,23 @@
 use std::io;
 use std::path::Path;
 
-/// Functions of the kernel and its modules, sorted by address. Names stay in the one text they were read in: 200,000 of them
-/// take about 12 MB, for as long as this lives.
+/// Functions of the kernel and its modules, sorted by address. Names stay in the text that was read: 200,000 of them
+/// take about 12 MB while this exists.
 #[derive(Debug)]
 pub struct Symbols {
     text: String,
-    /// Address, and where in `text` the name is.
+    /// The address, and where in `text` the name is.
     functions: Vec<(u64, u32, u32)>,
 }
 
 impl Symbols {
-    /// Reads `path`, which is `/proc/kallsyms` but in tests. About 50 ms.
+    /// Reads `path`, which is `/proc/kallsyms` except in tests. About 50 ms.
     pub fn read(path: &Path) -> io::Result<Symbols> {
         std::fs::read_to_string(path).map(Symbols::parse)
     }
 
-    /// Lines such as `ffffffff815bc070 t vmstat_update`, or with the name of a module in brackets behind. What is no function, and
-    /// what has no address, is passed over.
+    /// Lines such as `ffffffff815bc070 t vmstat_update`, maybe followed by the name of a module in brackets. Lines that
+    /// are no function, or have no address, are skipped.
     fn parse(text: String) -> Symbols {
         let mut functions = Vec::new();
         let mut start = 0;
@@ -27,7 +27,8 @@ impl Symbols {
             let mut words = line.split_ascii_whitespace();
             if let (Some(address), Some("t" | "T" | "w" | "W"), Some(name)) = (words.next(), words.next(), words.next())
                 && let Ok(address @ 1..) = u64::from_str_radix(address, 16)
-                // 16 digits, a blank, a letter and a blank go before, but that is the kernel's choice: look for it.
+                // 16 digits, a blank, a letter and a blank come before it. The kernel may change that, so search for
+                // the name.
                 && let Some(at) = line.rfind(name)
                 && let (Ok(at), Ok(len)) = (u32::try_from(start + at), u32::try_from(name.len()))
             {
@@ -39,20 +40,20 @@ impl Symbols {
         Symbols { text, functions }
     }
 
-    /// Whether every address is hidden: the file has lines and none that we may know of.
+    /// Whether every address is hidden: the file has lines, but none with an address.
     pub fn are_hidden(&self) -> bool {
         self.functions.is_empty() && !self.text.is_empty()
     }
 
-    /// Where a function begins; the compiler's suffixes (`.isra.0`, `.constprop.0`) are no part of its name, its cold half is
-    /// another function.
+    /// The start of a function. The compiler's suffixes (`.isra.0`, `.constprop.0`) are not part of its name; its cold
+    /// half is another function.
     pub fn address(&self, name: &str) -> Option<u64> {
         let is_it = |full: &str| full == name || (base(full) == name && !full.contains(".cold"));
         self.functions.iter().find(|f| is_it(self.name(f))).map(|f| f.0)
     }
 
-    /// The function that an address lies in, without the compiler's suffixes. Past the end of a function is taken for in it:
-    /// the file has no lengths.
+    /// The function that contains an address, without the compiler's suffixes. The file has no lengths, so an address
+    /// past the end of a function counts as inside it.
     pub fn function(&self, address: u64) -> Option<&str> {
         let after = self.functions.partition_point(|f| f.0 <= address);
         self.functions.get(after.checked_sub(1)?).map(|f| base(self.name(f)))

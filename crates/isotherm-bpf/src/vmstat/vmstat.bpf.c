@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * When the kernel's housekeeping of per-CPU page sets (vmstat_update) runs on each CPU, and who waits for a zone's lock.
+ * When vmstat_update, the kernel's periodic drain of pcp lists, runs on each CPU, and who waits for a zone's lock.
  *
- * Everything is decided here: works other than the two that count, and locks other than those of zones, cost a comparison
- * or a look-up and leave no trace. What is left is a record a run (about one a CPU and interval) in a ring, and a counter a
- * caller. Nothing is allocated while it runs, for what allocates may take a zone's lock.
+ * Everything is decided here: works other than the two that count, and locks other than those of zones, cost a
+ * comparison or a look-up and leave no trace. The output is one record per run (about one per CPU and interval) in a
+ * ring, and one counter per caller. Nothing is allocated while it runs, since an allocation may take a zone's lock.
  */
 #include "../kernel_types.h"
 #include <bpf/bpf_helpers.h>
@@ -28,7 +28,7 @@
 #define MAP_STACK_TRACE 7
 #define MAP_RINGBUF 27
 
-/* Of two works: the code that they execute. Set before loading; 0 matches none. */
+/* The functions of the two works. Set before loading; 0 matches none. */
 const volatile __u64 update_function;
 const volatile __u64 shepherd_function;
 
@@ -74,9 +74,9 @@ enum kind {
 
 /* Why it was queued. */
 enum cause {
-	CAUSE_UNKNOWN = 0,	/* before we looked */
+	CAUSE_UNKNOWN = 0,	/* queued before we attached */
 	CAUSE_TIMER = 1,	/* its own timer */
-	CAUSE_SHEPHERD = 2,	/* the shepherd found something to do */
+	CAUSE_SHEPHERD = 2,	/* the shepherd found work for it */
 };
 
 /* One run. Read by `decode` in mod.rs. */
@@ -97,7 +97,7 @@ struct {
 	__uint(max_entries, RING_BYTES);
 } records SEC(".maps");
 
-/* The last time that a CPU's work was queued, by the CPU it is for. */
+/* The last time that a CPU's work was queued, by that CPU. */
 struct queued {
 	__u64 at_ns;
 	__u32 cause;
@@ -111,14 +111,14 @@ struct {
 	__type(value, struct queued);
 } queue SEC(".maps");
 
-/* What happens on a CPU right now. */
+/* What runs on a CPU at the moment. */
 struct running {
 	__u64 start_ns;		/* 0: vmstat_update does not run */
 	__u64 jiffies;
 	__u64 queued_ns;
 	__u32 cause;
-	__u32 pid;		/* who runs it */
-	__u64 lock;		/* 0: nobody waits */
+	__u32 pid;		/* the thread that runs it */
+	__u64 lock;		/* 0: no wait */
 	__u64 since_ns;
 	__s32 stack;
 	__u32 beside;		/* vmstat_update ran on another CPU when the wait began */
@@ -153,7 +153,7 @@ struct {
 	__uint(value_size, STACK_DEPTH * sizeof(__u64));
 } stacks SEC(".maps");
 
-/* Who waits, for what. Read by `CallerKey` in mod.rs. */
+/* A waiter and its lock. Read by `CallerKey` in mod.rs. */
 struct caller {
 	__u64 lock;
 	__s32 stack;		/* below 0: none */
@@ -175,15 +175,15 @@ struct {
 	__type(value, struct waits);
 } callers SEC(".maps");
 
-/* Read by user space. Each counts what rarely or never happens, so one word for all CPUs is enough. */
+/* Read by user space. Each counts rare events, so one word for all CPUs is enough. */
 struct outcome {
 	__u64 lost_records;	/* the ring was full */
 	__u64 lost_waits;	/* more callers than there is room for */
-	__u64 lost_stacks;	/* waits told without their caller */
+	__u64 lost_stacks;	/* waits recorded without their caller */
 	__u64 nodes;		/* whose zones are known */
 } outcome;
 
-/* CPUs on which vmstat_update runs, and who the shepherd is while it runs. */
+/* Number of CPUs on which vmstat_update runs, and the thread of the shepherd while it runs. */
 static __s64 updating;
 static __u32 shepherd_pid;
 static __u64 shepherd_start_ns;
@@ -220,8 +220,8 @@ static __always_inline void tell(__u16 kind, __u16 cause, __u64 queued_ns, __u64
 }
 
 /*
- * A work is queued by its own timer, in an interrupt, or by the shepherd, in the shepherd's thread. A timer that interrupts
- * the very shepherd is taken for it: a few microseconds a second on one CPU.
+ * A work is queued by its own timer, in an interrupt, or by the shepherd, in the shepherd's thread. A timer that
+ * interrupts the shepherd itself is counted as the shepherd: a few microseconds a second on one CPU.
  */
 SEC("tp_btf/workqueue_queue_work")
 int BPF_PROG(on_queue, int req_cpu, void *pool, struct work_struct *work)
@@ -266,14 +266,14 @@ int BPF_PROG(on_start, struct work_struct *work)
 		slot->at_ns = 0, slot->cause = CAUSE_UNKNOWN;
 	run->pid = current_pid();
 	run->jiffies = bpf_jiffies64();
-	/* One whose end was not told, as may be while we attach and detach, is counted already. */
+	/* A run whose end was missed, as may happen while we attach and detach, is counted already. */
 	if (!run->start_ns)
 		__sync_fetch_and_add(&updating, 1);
 	run->start_ns = bpf_ktime_get_ns();
 	return 0;
 }
 
-/* The work may be gone by now, and is not looked at. Untyped: pointers to functions cannot be read from typed arguments. */
+/* The work may be freed by now, so it is not read. Untyped: pointers to functions cannot be read from typed arguments. */
 SEC("raw_tp/workqueue_execute_end")
 int BPF_PROG(on_end, void *work, void *function)
 {
@@ -288,7 +288,7 @@ int BPF_PROG(on_end, void *work, void *function)
 	if (!update_function || (__u64)function != update_function)
 		return 0;
 	run = on_this_cpu();
-	/* It began before we looked. */
+	/* It began before we attached. */
 	if (!run || !run->start_ns)
 		return 0;
 	tell(KIND_UPDATE, run->cause, run->queued_ns, run->start_ns, run->jiffies);
@@ -298,7 +298,7 @@ int BPF_PROG(on_end, void *work, void *function)
 }
 
 /*
- * The stack is taken here, where there is only waiting to do, and not at the end of the wait, when the lock is held and others
+ * The stack is taken here, where the CPU only waits, and not at the end of the wait, when the lock is held and others
  * wait for us. Zone locks are taken with interrupts off, so no CPU waits for two.
  */
 SEC("tp_btf/contention_begin")
@@ -324,7 +324,7 @@ int BPF_PROG(on_wait, void *lock, unsigned int flags)
 
 static __always_inline void raise(__u64 *most, __u64 value)
 {
-	/* Two CPUs may raise it at once; a few tries are enough, and a maximum missed after those is no longer alone. */
+	/* Two CPUs may raise it at once. A few tries are enough: if all fail, others have raised it meanwhile. */
 	for (int i = 0; i < 8; i++) {
 		__u64 seen = *(volatile __u64 *)most;
 
@@ -353,7 +353,7 @@ int BPF_PROG(on_waited, void *lock, int ret)
 		__sync_fetch_and_add(&outcome.lost_stacks, 1);
 	waits = bpf_map_lookup_elem(&callers, &caller);
 	if (!waits) {
-		bpf_map_update_elem(&callers, &caller, &none, 1 /* only if it is not there */);
+		bpf_map_update_elem(&callers, &caller, &none, 1 /* only if absent */);
 		waits = bpf_map_lookup_elem(&callers, &caller);
 	}
 	if (!waits) {
@@ -367,8 +367,8 @@ int BPF_PROG(on_waited, void *lock, int ret)
 }
 
 /*
- * Finds the zones. The kernel's table of nodes has no symbol where CONFIG_KALLSYMS_ALL is off, but each node with memory has
- * a thread, kswapd, whose argument is the node: and the node knows the thread, which proves that it is one.
+ * Finds the zones. The kernel's table of nodes has no symbol if CONFIG_KALLSYMS_ALL is off. But each node with memory
+ * has a thread, kswapd, whose argument is the node. The node points back to the thread, which proves that it is one.
  */
 SEC("iter/task")
 int find_zones(struct bpf_iter__task *ctx)

@@ -1,4 +1,5 @@
-//! Small counts, eight to a word, so that those of neighbouring colours are compared and changed together.
+//! Counts of one byte, eight to a word, so that the counts of neighbouring colours can be compared and changed
+//! together.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -15,7 +16,7 @@ pub(super) const fn words(size: usize) -> usize {
 }
 
 impl<'m> Counts<'m> {
-    /// Those in `words`.
+    /// The counts stored in `words`.
     pub(super) const fn new(words: &'m [AtomicU64]) -> Counts<'m> {
         Counts(words)
     }
@@ -27,18 +28,18 @@ impl<'m> Counts<'m> {
         count
     }
 
-    /// The words of `count` from `at` on, if they are whole words.
+    /// The words that hold `count` counts from `at` on, if these are whole words.
     #[inline]
     fn whole(&self, at: u32, count: u32) -> Option<&'m [AtomicU64]> {
         let (first, words) = (at as usize / 8, count as usize / 8);
         if (at | count).is_multiple_of(8) { self.0.get(first..first + words) } else { None }
     }
 
-    /// How many from `at` on have the same count, up to `most`.
+    /// How many counts from `at` on are equal, up to `most`.
     #[inline]
     pub(super) fn alike(&self, at: u32, most: u32) -> u32 {
         let same = ONES * u64::from(self.get(at));
-        // Mostly it is all of them, in whole words.
+        // Usually all of them are equal, and lie in whole words.
         if let Some(words) = self.whole(at, most)
             && words.iter().all(|word| word.load(Relaxed) == same)
         {
@@ -50,7 +51,7 @@ impl<'m> Counts<'m> {
             let shift = next % 8 * 8;
             let differs = (self.0[next as usize / 8].load(Relaxed) ^ same) >> shift;
             let whole = 8 - next % 8;
-            // Zeros shifted in at the top count as alike, so no more than the word has.
+            // Zeros shifted in at the top count as equal, so limit the result to the counts in this word.
             let here = (differs.trailing_zeros() / 8).min(whole);
             found += here;
             if here < whole {
@@ -60,7 +61,8 @@ impl<'m> Counts<'m> {
         found.min(most)
     }
 
-    /// Adds one to `count` of them from `at` on, or takes one away. None overflows: loads and what is left are bounded by 250.
+    /// Adds one to `count` counts from `at` on, or subtracts one. None overflows: loads and free counts are at most
+    /// 250.
     #[inline]
     pub(super) fn step(&self, at: u32, count: u32, up: bool) {
         if let Some(words) = self.whole(at, count) {

@@ -1,4 +1,4 @@
-//! A direct-mapped cache to place for, and what that takes in memory.
+//! Configuration of colouring: the cache to place for, and the metadata that this needs.
 
 use super::bytes;
 use super::tree::Shape;
@@ -6,33 +6,34 @@ use crate::Order;
 use crate::memory::bytes_for;
 use core::sync::atomic::AtomicU64;
 
-/// Loads are bytes: memory of more caches than this is not coloured.
+/// A load is one byte, so memory of more layers (multiples of the cache) than this is not coloured.
 const MAX_LAYERS: u64 = 250;
-/// Granules that may be compared for one allocation: more would hold the zone's lock for longer than they improve anything.
+/// Most granules that are compared for one allocation. More would hold the zone lock longer for little gain.
 const MAX_CANDIDATES: u32 = 64;
 
 /// How frames are chosen by colour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Choice {
-    /// Of a colour with the smallest load.
+    /// A granule of a colour with the smallest load.
     Exact,
-    /// Of the colour with the smallest load among this many free granules drawn at random, 1 to 64; 1 is random placement.
+    /// Draws this many free granules at random, 1 to 64, and takes the one whose colour has the smallest load. 1 is
+    /// random placement.
     BestOf(u32),
 }
 
 /// A direct-mapped cache to place for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Colouring {
-    /// Its size in frames: frames this far apart compete. A multiple of 1,024. In one that is larger than the zone's span no two
-    /// frames compete: then there are as many colours as granules.
+    /// The size of the cache in frames, a multiple of 1,024. Frames this far apart compete. If the cache is larger than
+    /// the zone's span, no two frames compete, and there are as many colours as granules.
     pub cache_frames: u64,
-    /// The blocks that are counted by colour: the order that most allocations have.
+    /// The order of a granule, the block by which colours are counted: the order that most allocations have.
     pub granule: Order,
     /// How to choose.
     pub choice: Choice,
 }
 
-/// Sizes that follow from a colouring and a span.
+/// Sizes that follow from the colouring and the span.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     pub(super) granules: usize,
@@ -41,12 +42,12 @@ pub(super) struct Sizes {
 }
 
 impl Colouring {
-    /// A cache of `cache_frames`, exactly, for single frames.
+    /// Exact placement of single frames for a cache of `cache_frames` frames.
     pub const fn exact(cache_frames: u64) -> Colouring {
         Colouring { cache_frames, granule: Order::FRAME, choice: Choice::Exact }
     }
 
-    /// What is wrong with it, for `frames` frames of memory.
+    /// Checks the configuration for `frames` frames of memory. The error says what is wrong.
     pub(crate) fn check(&self, frames: u64) -> Result<(), &'static str> {
         let largest = u64::from(Order::MAX.frames());
         if self.cache_frames == 0 || !self.cache_frames.is_multiple_of(largest) {

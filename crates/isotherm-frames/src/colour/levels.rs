@@ -1,11 +1,11 @@
-//! For each load the set of colours that have it: which load is the smallest, and which colours have that.
+//! For each load the set of colours that have it, to find the smallest load and its colours.
 
 use super::tree::{Shape, Tree};
 use core::sync::atomic::AtomicU64;
 
 const MAX_LEVELS: usize = 256;
 
-/// For each load a set of colours, and which of these are not empty.
+/// One set of colours for each load, and a bitmap of the sets that are not empty.
 #[derive(Debug)]
 pub(super) struct Levels<'m> {
     pub(super) words: &'m [AtomicU64],
@@ -41,13 +41,13 @@ impl Levels<'_> {
         }
     }
 
-    /// The loads that colours with a free granule have, the smallest first.
+    /// The loads of colours that have a free granule, the smallest first.
     pub(super) fn loads(&self) -> impl Iterator<Item = usize> {
         let words = self.filled.into_iter().enumerate();
         words.flat_map(|(at, word)| (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| at * 64 + bit))
     }
 
-    /// The smallest of these.
+    /// The smallest of these loads.
     #[inline]
     pub(super) fn lowest(&self) -> Option<usize> {
         let found = self.filled.iter().position(|&word| word != 0)?;

@@ -1,4 +1,5 @@
-//! How many granules of each colour are in use, how many are free, and which: kept as the zone says what it takes and gets back.
+//! Counts per colour how many granules are in use and how many are free, and which. The zone reports every allocation
+//! and free here.
 
 use super::bytes::{self, Counts};
 use super::config::{Choice, Colouring, Sizes};
@@ -9,7 +10,7 @@ use crate::{FrameNo, MAX_ORDER, Order};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// The books by colour.
+/// The metadata of colouring.
 #[derive(Debug)]
 pub(crate) struct Colours<'m> {
     pub(super) choice: Choice,
@@ -18,21 +19,21 @@ pub(crate) struct Colours<'m> {
     pub(super) granules: u32,
     /// Colour of the first granule.
     pub(super) base: u32,
-    /// A bit for each granule that is wholly free and can be handed out.
+    /// One bit for each granule that is entirely free and can be allocated.
     free: &'m [AtomicU64],
-    /// For each colour, how many of its granules are in use, also in part.
+    /// For each colour, how many of its granules are in use, entirely or in part.
     pub(super) loads: Counts<'m>,
     /// For each colour, how many of its granules are free.
     left: Counts<'m>,
-    /// For each load, the colours that have it and a free granule.
+    /// For each load, the colours that have it and that have a free granule.
     pub(super) levels: Levels<'m>,
     given: Given,
-    /// The word of colours that the last granule came from.
+    /// The word of colours that the last allocated granule was in.
     pub(super) cursor: usize,
 }
 
-/// Granules next to each other that were given back and are not yet booked: frames that were taken together are given back together,
-/// and a run of them costs what one costs.
+/// A run of neighbouring granules that were freed and are not counted as free yet. Frames that were allocated together
+/// are usually freed together, and a run costs as much as one granule.
 #[derive(Clone, Copy, Debug, Default)]
 struct Given {
     first: u32,
@@ -40,8 +41,8 @@ struct Given {
 }
 
 impl Given {
-    /// Adds a granule at either end, if it is next to these, and in the same block of the largest order (2^`block` granules): their
-    /// colours are neighbours then.
+    /// Adds a granule at either end of the run, if it is next to it and in the same block of the largest order
+    /// (2^`block` granules). Within such a block, neighbouring granules have neighbouring colours.
     #[inline]
     fn extend(&mut self, granule: u32, block: u32) -> bool {
         let same = (granule ^ self.first) >> block == 0;
@@ -58,7 +59,7 @@ impl Given {
 }
 
 impl<'m> Colours<'m> {
-    /// Books for `frames` frames from `base` on, none of them free. `None`: too little memory.
+    /// Metadata for `frames` frames from `base` on, none of them free. `None` if the memory is too small.
     pub(crate) fn new(
         colouring: &Colouring,
         base: FrameNo,
@@ -73,7 +74,7 @@ impl<'m> Colours<'m> {
             colours: u32::try_from(colours).ok()?,
             granules: u32::try_from(granules).ok()?,
             base: u32::try_from((base.0 >> colouring.granule.get()) % colours as u64).ok()?,
-            // One word more, so that any 64 bits can be read from two.
+            // One extra word, so that any 64 bits can be read from two words.
             free: memory.take(granules.div_ceil(64) + 1)?,
             loads: Counts::new(memory.take(bytes::words(colours))?),
             left: Counts::new(memory.take(bytes::words(colours))?),
@@ -90,17 +91,17 @@ impl<'m> Colours<'m> {
 
     #[inline]
     pub(super) fn colour_of(&self, granule: u32) -> u32 {
-        // The sum fits: there are fewer than 2^31 granules and at the most 2^31 colours.
+        // The sum fits: there are fewer than 2^31 granules and at most 2^31 colours.
         (granule + self.base) % self.colours
     }
 
-    /// How many granules of this colour are in use.
+    /// How many granules of this granule's colour are in use.
     #[inline]
     pub(super) fn load_of(&self, granule: u32) -> u8 {
         self.loads.get(self.colour_of(granule))
     }
 
-    /// The granules that some frames stand for: all that they cover, also in part.
+    /// The granules that cover these frames, entirely or in part.
     #[inline]
     pub(super) fn granules_of(&self, index: u32, frames: u32) -> (u32, u32) {
         let shift = self.granule.get();
@@ -117,7 +118,7 @@ impl<'m> Colours<'m> {
         }
     }
 
-    /// A part is free again, and has merged to a block of order `merged`.
+    /// A part is free again, and has merged into a block of order `merged`.
     #[inline]
     pub(crate) fn given(&mut self, index: u32, part: Order, merged: Order) {
         if merged < self.granule {
@@ -133,7 +134,7 @@ impl<'m> Colours<'m> {
         }
     }
 
-    /// Books what was given back. Everything that reads the books of colours begins with it.
+    /// Counts the pending run of freed granules. Everything that reads this metadata calls it first.
     #[inline]
     pub(crate) fn settle(&mut self) {
         if self.given.count > 0 {
@@ -142,7 +143,7 @@ impl<'m> Colours<'m> {
         }
     }
 
-    /// A part is no longer in use, but on its way out: nobody can have it.
+    /// A part is no longer in use but is being removed: it cannot be allocated.
     pub(crate) fn given_up(&mut self, index: u32, part: Order, merged: Order) {
         if merged < self.granule {
             return;
@@ -157,7 +158,7 @@ impl<'m> Colours<'m> {
         }
     }
 
-    /// Granules that become present and free, or are free and go away: their colours have more or fewer of them.
+    /// Granules were added as free, or free granules were removed: the free counts of their colours change.
     pub(crate) fn appeared(&mut self, index: u32, order: Order, appeared: bool) {
         if order < self.granule {
             return;
@@ -172,14 +173,14 @@ impl<'m> Colours<'m> {
         }
     }
 
-    /// Neighbouring colours have one free granule more or fewer, as many as are alike and in one word.
+    /// Changes the free count of neighbouring colours, as many as have equal counts and are in one word.
     fn appear_alike(&mut self, colour: u32, most: u32, appeared: bool) -> u32 {
         let (load, left) = (self.loads.get(colour), self.left.get(colour));
         let to_left = if appeared { left + 1 } else { left - 1 };
         let most = most.min(64 - colour % 64);
         let count = self.loads.alike(colour, self.left.alike(colour, most));
         self.left.step(colour, count, appeared);
-        // They keep their load; what changes is whether there is anything of them to be had.
+        // Their load stays the same. What changes is whether they have a free granule.
         if left == 0 || to_left == 0 {
             let (word, mask) = (colour as usize / 64, ones(count) << (colour % 64));
             if appeared { self.levels.insert(load, word, mask) } else { self.levels.remove(load, word, mask) }
@@ -199,7 +200,7 @@ impl<'m> Colours<'m> {
         }
     }
 
-    /// Granules go into use or out of it. Their colours are neighbours: a block never wraps around the cache.
+    /// Granules are allocated or freed. Their colours are neighbours: a block never wraps around the cache.
     #[inline]
     fn flip(&mut self, first: u32, count: u32, taken: bool) {
         self.flip_free(first, count, taken);
@@ -223,7 +224,8 @@ impl<'m> Colours<'m> {
         }
     }
 
-    /// Changes the loads of neighbouring colours, as many as are alike and in one word, so that the sets are changed once for all.
+    /// Changes the loads of neighbouring colours, as many as have equal counts and are in one word, so that each set is
+    /// updated once for all of them.
     #[inline]
     fn flip_alike(&mut self, colour: u32, most: u32, taken: bool) -> u32 {
         let (load, left) = (self.loads.get(colour), self.left.get(colour));
@@ -242,7 +244,7 @@ impl<'m> Colours<'m> {
         count
     }
 
-    /// The 64 bits of `free` from a granule on, which may lie before the first.
+    /// The 64 bits of `free` from a granule on. The granule may lie before the first one.
     pub(super) fn free_from(&self, granule: i64) -> u64 {
         let Ok(start) = usize::try_from(granule) else {
             let missing = granule.unsigned_abs();
@@ -256,21 +258,21 @@ impl<'m> Colours<'m> {
         if bit == 0 { low } else { low | self.free[word + 1].load(Relaxed) << (64 - bit) }
     }
 
-    /// The smallest load that a colour with a free granule has.
+    /// The smallest load of a colour that has a free granule.
     pub(crate) fn lowest(&mut self) -> Option<usize> {
         self.settle();
         self.levels.lowest()
     }
 }
 
-/// `count` ones, 64 at the most.
+/// `count` ones, at most 64.
 const fn ones(count: u32) -> u64 {
     if count >= 64 { !0 } else { (1 << count) - 1 }
 }
 
-/// Loads by colour, recomputed: for [`Zone::validate`](crate::Zone::validate).
+/// Recomputes the loads by colour, for [`Zone::validate`](crate::Zone::validate).
 impl Colours<'_> {
-    /// Whether the books say of every granule and colour what `is_free` (wholly free, and to be handed out) and `is_there` say.
+    /// Compares the metadata of every granule and colour with `is_free` (entirely free and available) and `is_used`.
     pub(crate) fn agree(
         &self,
         is_free: impl Fn(u32) -> bool,
@@ -308,7 +310,7 @@ impl Colours<'_> {
         self.granule
     }
 
-    /// How many colours have each load, the smallest first: what [`Zone::loads`](crate::Zone::loads) gives.
+    /// Counts the colours by load, the smallest load first, for [`Zone::loads`](crate::Zone::loads).
     pub(crate) fn histogram(&self, into: &mut [u64]) {
         for colour in 0..self.colours {
             if let Some(count) = into.get_mut(usize::from(self.loads.get(colour))) {

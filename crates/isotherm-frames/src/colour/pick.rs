@@ -1,23 +1,23 @@
-//! The granule to take next: one of a colour of the smallest load, or the best of some drawn at random.
+//! Selects the granule to allocate next: one of a colour with the smallest load, or the best of some drawn at random.
 
 use super::config::Choice;
 use super::loads::Colours;
 use crate::Order;
 use isotherm_rng::Rng;
 
-/// Words of colours looked at for one whose granules are of the right migrate type, before the lists decide.
+/// How many words of colours are searched for a granule of the right migrate type before the free lists decide.
 const TRIES: u32 = 32;
 
 /// A granule found by colour.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pick {
     pub(crate) granule: u32,
-    /// How many from there on would do as well.
+    /// How many granules from there on are equally good.
     pub(crate) run: u32,
 }
 
 impl Colours<'_> {
-    /// A free granule that `fits`, and how many may be taken with it. `None`: the lists have to decide.
+    /// A free granule that `fits`, and how many can be allocated with it. `None`: take one from the free lists.
     pub(crate) fn pick(&mut self, rng: &mut Rng, fits: &impl Fn(u32) -> bool) -> Option<Pick> {
         match self.choice {
             Choice::Exact => self.pick_exact(fits),
@@ -28,7 +28,7 @@ impl Colours<'_> {
         }
     }
 
-    /// A free granule of a colour in a word, that `fits`, with how many alike follow.
+    /// A free granule that `fits`, of a `wanted` colour in a word, and the length of the run that it starts.
     fn pick_in_word(&self, word: usize, wanted: u64, fits: &impl Fn(u32) -> bool) -> Option<Pick> {
         let layers = i64::from(self.granules.div_ceil(self.colours)) + 1;
         let mut best: Option<Pick> = None;
@@ -84,7 +84,7 @@ impl Colours<'_> {
     fn pick_random(&self, k: u32, draw: &mut impl FnMut(u32) -> u32, fits: &impl Fn(u32) -> bool) -> Option<Pick> {
         let mut best: Option<(u8, u32)> = None;
         let mut found = 0;
-        // Most of the memory may be in use: a bounded number of draws, then the lists decide.
+        // Most of the memory may be in use, so the number of draws is bounded. After that the free lists decide.
         for _ in 0..k * 16 {
             let granule = draw(self.granules);
             if self.free_from(i64::from(granule)) & 1 == 0 || !fits(granule) {
@@ -102,7 +102,7 @@ impl Colours<'_> {
         best.map(|(_, granule)| Pick { granule, run: 1 })
     }
 
-    /// The sum of the loads of the colours that a block of `order` would take.
+    /// The sum of the loads of all colours that a block of `order` would use.
     pub(crate) fn load_under(&self, index: u32, order: Order) -> u32 {
         let (first, count) = self.granules_of(index, order.frames());
         let colour = self.colour_of(first);
@@ -110,7 +110,7 @@ impl Colours<'_> {
     }
 }
 
-/// The first run of free granules, counted from `start`, that may be taken: granules of other page blocks may not.
+/// The first run of free granules, counted from `start`, whose first granule `fits`.
 #[inline]
 fn first_fit(free: u64, start: i64, fits: &impl Fn(u32) -> bool) -> Option<Pick> {
     let mut left = free;

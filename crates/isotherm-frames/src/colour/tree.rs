@@ -1,26 +1,27 @@
-//! A set of small numbers with a fast "next": bits, and above them bits that say which words have any, up to a single word.
+//! A set of small numbers with a fast "next": a bitmap, with further bitmaps above it of which words are not empty, up
+//! to a single word.
 //!
-//! For the 16 million colours of a 64 GiB cache that is four tiers, one word read in each. The words are the caller's.
+//! The 16 million colours of a 64 GiB cache take four tiers, and one word is read in each. The caller supplies the words.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
-const MOST_TIERS: usize = 6;
+const MAX_TIERS: usize = 6;
 
-/// Where the tiers of a set lie in its words, the lowest first.
+/// Where the tiers of a set begin in its words, the lowest first.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
-    starts: [u32; MOST_TIERS],
+    starts: [u32; MAX_TIERS],
     tiers: usize,
     words: usize,
     lowest: usize,
 }
 
 impl Shape {
-    /// That of sets of numbers below `size`; `None` for more than 2^32.
+    /// The shape of sets of numbers below `size`; `None` if `size` is more than 2^32.
     pub(super) fn new(size: usize) -> Option<Shape> {
         let lowest = size.div_ceil(64).max(1);
-        let mut shape = Shape { starts: [0; MOST_TIERS], tiers: 0, words: 0, lowest };
+        let mut shape = Shape { starts: [0; MAX_TIERS], tiers: 0, words: 0, lowest };
         let mut tier = lowest;
         loop {
             *shape.starts.get_mut(shape.tiers)? = u32::try_from(shape.words).ok()?;
@@ -33,13 +34,13 @@ impl Shape {
         }
     }
 
-    /// Words that a set takes, in all tiers.
+    /// Number of words of a set, all tiers included.
     pub(super) const fn words(&self) -> usize {
         self.words
     }
 }
 
-/// The set. Numbers are told by word (64 of them) and mask.
+/// The set. Numbers are addressed by word (64 numbers) and mask.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tree<'m> {
     words: &'m [AtomicU64],
@@ -47,7 +48,7 @@ pub(super) struct Tree<'m> {
 }
 
 impl<'m> Tree<'m> {
-    /// The set in these words, [`Shape::words`] of them. All zero: an empty one.
+    /// The set in these words, which must be [`Shape::words`] many. If all are zero, the set is empty.
     #[inline]
     pub(super) fn new(shape: &'m Shape, words: &'m [AtomicU64]) -> Option<Tree<'m>> {
         (words.len() == shape.words).then_some(Tree { words, shape })
@@ -100,7 +101,7 @@ impl<'m> Tree<'m> {
         }
     }
 
-    /// The first word from `from` on that has a number in it.
+    /// The first word from `from` on that is not empty.
     pub(super) fn next(&self, from: usize) -> Option<usize> {
         if from >= self.shape.lowest {
             return None;
@@ -108,7 +109,7 @@ impl<'m> Tree<'m> {
         if self.word(from) != 0 {
             return Some(from);
         }
-        // Up until a word has something to the right of where we came from, then down along the first bits.
+        // Go up until a word has a bit to the right of the current path, then down along the first bits.
         let mut at = from;
         for up in 1..self.shape.tiers {
             let right = self.at(up, at / 64).load(Relaxed) & (!0 << (at % 64)) & !(1 << (at % 64));

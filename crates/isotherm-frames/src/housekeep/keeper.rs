@@ -1,4 +1,4 @@
-//! Who keeps house: for each CPU when it is due, and what was done. See the [module](super).
+//! [`Housekeeper`]: when each CPU is due, and what its runs did. See the [module](super).
 
 use super::schedule::{Interval, Schedule, Seat, Spread};
 use super::stats::HousekeepingStats;
@@ -10,53 +10,54 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 /// Nothing is due.
 const NEVER: u64 = u64::MAX;
-/// After what part of the interval a turn that was put off is gone on with: so that eight of them are a sixteenth.
+/// A deferred run continues after the interval divided by this, so eight deferrals take a sixteenth of the interval.
 const REST_PART: u64 = 128;
-/// And at the latest: it is about a lock that is held for microseconds.
+/// And after this long at most: the lock is held for microseconds only.
 const REST_MOST_NS: u64 = 10_000_000;
-/// Into how many slots an interval is divided at the most, when it is asked whether a CPU is late.
-const MOST_SLOTS: u32 = 64;
+/// The tolerance for late runs is the interval divided by the number of CPUs, but by no more than this.
+const MAX_SLOTS: u32 = 64;
 
-/// How a housekeeper is to work.
+/// Configuration of a [`Housekeeper`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HousekeeperConfig<'c> {
-    /// From one turn of a CPU to the next.
+    /// Time from one run of a CPU to the next.
     pub interval: Interval,
-    /// How patient it is.
+    /// When runs empty idle lists, and how often they defer.
     pub pace: Pace,
-    /// The node of each CPU, by its number; those that are left out are of node 0. Phases are spread among CPUs of the same node only:
-    /// for a housekeeper a node, which has that node's zone and its CPUs online, so that these alone share the lock. CPUs of two nodes
-    /// with equal phases begin together. Hence not heeded by a housekeeper of several zones, where each CPU comes to each zone, in the
-    /// same order: it spreads all CPUs.
+    /// The node of each CPU, by CPU number. CPUs beyond the end are on node 0. Phases are spread only among CPUs of the
+    /// same node. Use this with one housekeeper for each node that has the node's zone and only its CPUs online, so
+    /// that only these share the zone lock. CPUs of different nodes with equal phases start at the same time. A
+    /// housekeeper of several zones ignores the nodes and spreads all CPUs, because each CPU drains into each zone in
+    /// the same order.
     pub nodes: &'c [u32],
 }
 
 impl HousekeeperConfig<'_> {
-    /// One node, the rest as usual.
+    /// One node, and defaults for the rest.
     pub fn new(interval: Interval) -> HousekeeperConfig<'static> {
         HousekeeperConfig { interval, pace: Pace::default(), nodes: &[] }
     }
 }
 
 impl Default for HousekeeperConfig<'_> {
-    /// Once a second, as in kernels.
+    /// Once per second, as in the kernel.
     fn default() -> Self {
         HousekeeperConfig::new(Interval::SECOND)
     }
 }
 
-/// What a housekeeper knows of a CPU. The caller has the memory: one for each CPU that is possible.
+/// State of one CPU. The caller supplies the memory: one slot for each possible CPU.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Slot {
     node: u32,
     place: u32,
-    /// CPUs of its node that are online.
+    /// Number of online CPUs of its node.
     cpus: AtomicU32,
-    /// When it is due, or [`NEVER`]: written by whoever has `desk`, read by all.
+    /// When it is due, or [`NEVER`]. Written by the holder of `desk`, read by all.
     due_ns: AtomicU64,
     is_online: AtomicBool,
-    desk: Lock<Desk>,
+    desk: Lock<Pending>,
 }
 
 impl Default for Slot {
@@ -67,23 +68,23 @@ impl Default for Slot {
             cpus: AtomicU32::new(0),
             due_ns: AtomicU64::new(NEVER),
             is_online: AtomicBool::new(false),
-            desk: Lock::new(Desk::default()),
+            desk: Lock::new(Pending::default()),
         }
     }
 }
 
 #[derive(Debug, Default)]
-struct Desk {
-    /// The next turn, also while the rest of the last is still to come.
+struct Pending {
+    /// When the next run is due, even if the rest of the last one is still pending.
     turn_ns: Option<u64>,
-    /// When that rest is gone on with.
+    /// When that rest is due.
     rest_ns: Option<u64>,
-    /// Was late the last time, and went to its next phase.
+    /// The last run was late and was skipped to its next phase.
     was_put_off: bool,
     stats: HousekeepingStats,
 }
 
-impl Desk {
+impl Pending {
     fn due_ns(&self) -> Option<u64> {
         [self.turn_ns, self.rest_ns].into_iter().flatten().min()
     }
@@ -94,15 +95,16 @@ impl Desk {
 pub enum Run {
     /// No such CPU, or it is offline.
     Offline,
-    /// Another thread is at it, and will know when it is due next. Until then it is worth no look, for a small part of the interval.
+    /// Another thread is working on this CPU and will set its due time. Asking again is useless for a small part of the
+    /// interval.
     Elsewhere,
     /// It was not due yet.
     NotDue,
-    /// It was overdue by more than its share of the interval, and goes to its next phase.
+    /// It was overdue by more than its share of the interval, and skips to its next phase.
     PutOff,
-    /// A turn over the CPU's sets.
+    /// A run over the CPU's lists.
     Turn,
-    /// The rest of one that was put off because someone had a zone's lock.
+    /// The rest of a run that was deferred because a zone lock was taken.
     Rest,
 }
 
@@ -111,9 +113,9 @@ pub enum Run {
 pub struct Tick {
     /// What was done.
     pub run: Run,
-    /// And with what result, for [`Run::Turn`] and [`Run::Rest`].
+    /// The result of a [`Run::Turn`] or [`Run::Rest`].
     pub tidied: Tidied,
-    /// When it is to be called again for this CPU. `None`: not before [`Housekeeper::shepherd`] has found work for it.
+    /// When to call it again for this CPU. `None`: not before [`Housekeeper::shepherd`] has found work for it.
     pub next_due_ns: Option<u64>,
 }
 
@@ -122,18 +124,18 @@ impl Tick {
         Tick { run, tidied: Tidied::default(), next_due_ns }
     }
 
-    /// Whether it was due.
+    /// Whether the CPU was due.
     pub const fn was_due(&self) -> bool {
         matches!(self.run, Run::PutOff | Run::Turn | Run::Rest)
     }
 }
 
-/// Keeps house for the sets of one or several zones. See the [module](super).
+/// Drains the per-CPU lists of one or more zones periodically. See the [module](super).
 ///
-/// Can be called from any thread; two that meet at a CPU do not wait for each other. All times are nanoseconds of one clock, which is the
-/// caller's; beside a thread that keeps house by `run`, it has to be that thread's, `housekeep::now_ns`.
+/// Any thread may call it. Two threads that meet at a CPU do not wait for each other. All times are nanoseconds of one
+/// clock, which the caller chooses. If a thread calls `run`, it must be that thread's clock, `housekeep::now_ns`.
 ///
-/// To begin with all CPUs are offline: [`Housekeeper::online`].
+/// At first all CPUs are offline: see [`Housekeeper::online`].
 #[derive(Debug)]
 pub struct Housekeeper<'h, 'm, S = Spread> {
     sets: &'h [Sets<'m>],
@@ -141,21 +143,22 @@ pub struct Housekeeper<'h, 'm, S = Spread> {
     schedule: S,
     interval: Interval,
     pace: Pace,
-    /// Held while CPUs come and go.
+    /// Held while a CPU goes online or offline.
     changing: Lock<()>,
 }
 
 impl<'h, 'm, S: Schedule> Housekeeper<'h, 'm, S> {
-    /// For the CPUs 0 to as many as there are slots, of which any may be missing. No sets: nothing is ever due.
+    /// A housekeeper for as many CPUs as there are slots, numbered from 0. Any of them may be missing. Without sets,
+    /// nothing is ever due.
     ///
-    /// Compares the nodes of each two CPUs, if nodes are given and there is one zone.
+    /// If nodes are given and there is one zone, it compares the nodes of every two CPUs.
     pub fn new(
         sets: &'h [Sets<'m>],
         slots: &'h mut [Slot],
         schedule: S,
         config: &HousekeeperConfig<'_>,
     ) -> Housekeeper<'h, 'm, S> {
-        // CPUs of all nodes meet at each of several zones.
+        // With several zones, the CPUs of all nodes contend for each zone lock.
         let nodes = if sets.len() > 1 { &[] } else { config.nodes };
         let node_of = |cpu: usize| nodes.get(cpu).copied().unwrap_or(0);
         for (cpu, slot) in slots.iter_mut().enumerate() {
@@ -166,12 +169,12 @@ impl<'h, 'm, S: Schedule> Housekeeper<'h, 'm, S> {
         Housekeeper { sets, slots, schedule, interval: config.interval, pace: config.pace, changing: Lock::new(()) }
     }
 
-    /// From one turn of a CPU to the next.
+    /// Time from one run of a CPU to the next.
     pub const fn interval(&self) -> Interval {
         self.interval
     }
 
-    /// CPUs that it has slots for.
+    /// Number of CPUs that have a slot.
     pub fn cpus(&self) -> u32 {
         u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
     }
@@ -181,7 +184,7 @@ impl<'h, 'm, S: Schedule> Housekeeper<'h, 'm, S> {
         self.slot(cpu).is_some_and(|slot| slot.is_online.load(Relaxed))
     }
 
-    /// Where a CPU stands; `None` if it has no slot.
+    /// Inputs of the schedule for a CPU; `None` if it has no slot.
     pub fn seat(&self, cpu: u32) -> Option<Seat> {
         let slot = self.slot(cpu)?;
         Some(Seat { cpu, place: slot.place, cpus: slot.cpus.load(Relaxed) })
@@ -191,7 +194,7 @@ impl<'h, 'm, S: Schedule> Housekeeper<'h, 'm, S> {
         self.slots.get(cpu as usize)
     }
 
-    /// A CPU has come: the shepherd looks after it from now on. False for one without a slot, and one that is online.
+    /// A CPU has come online: the shepherd checks it from now on. Returns false if it has no slot or was online already.
     pub fn online(&self, cpu: u32) -> bool {
         let _one_at_a_time = self.changing.lock();
         let Some(slot) = self.slot(cpu) else { return false };
@@ -200,9 +203,10 @@ impl<'h, 'm, S: Schedule> Housekeeper<'h, 'm, S> {
         is_new
     }
 
-    /// A CPU has gone: it is due no more, and everything in its sets goes back to the zones; how many frames. Waits for a turn over it
-    /// that is under way, and a tenth of a second at the most for each zone for others who have its set, dead ones too. Also for one that is offline already: threads that were on their way
-    /// may have used its sets since.
+    /// A CPU has gone offline: it is no longer due, and its lists are drained into the zones. Returns how many frames.
+    /// Waits for a run over it that is in progress. If another thread holds its lists, retries for at most 0.1 s per
+    /// zone; a thread that died in them holds them forever. Also drains a CPU that is offline already: threads that
+    /// were still running there may have used its lists since.
     pub fn offline(&self, cpu: u32) -> u64 {
         let _one_at_a_time = self.changing.lock();
         let Some(slot) = self.slot(cpu) else { return 0 };
@@ -216,7 +220,7 @@ impl<'h, 'm, S: Schedule> Housekeeper<'h, 'm, S> {
         drained
     }
 
-    /// How many CPUs of a node are online, told to each of them.
+    /// Counts the online CPUs of a node and stores the number in the slot of each.
     fn count_online(&self, node: u32) {
         let of_node = || self.slots.iter().filter(|slot| slot.node == node);
         let online = of_node().filter(|slot| slot.is_online.load(Relaxed)).count();
@@ -224,10 +228,10 @@ impl<'h, 'm, S: Schedule> Housekeeper<'h, 'm, S> {
         of_node().for_each(|slot| slot.cpus.store(online, Relaxed));
     }
 
-    /// Does what is due for a CPU, which need not be the caller's. To be called at the time that the last call said, which a CPU does for
-    /// itself, or someone for all.
+    /// Does what is due for a CPU, which need not be the calling one. Call it at the time that the last call returned,
+    /// either on each CPU for itself or from one thread for all.
     ///
-    /// A few ns if it is not due.
+    /// Takes a few ns if nothing is due.
     pub fn tick(&self, cpu: u32, now_ns: u64) -> Tick {
         let Some((slot, seat)) = self.slot(cpu).zip(self.seat(cpu)) else { return Tick::nothing(Run::Offline, None) };
         let due_ns = slot.due_ns();
@@ -249,7 +253,7 @@ impl<'h, 'm, S: Schedule> Housekeeper<'h, 'm, S> {
         Tick { run, tidied, next_due_ns: desk.due_ns() }
     }
 
-    fn what_is_due(&self, desk: &mut Desk, seat: Seat, now_ns: u64) -> Run {
+    fn what_is_due(&self, desk: &mut Pending, seat: Seat, now_ns: u64) -> Run {
         self.mind_the_clock(desk, seat, now_ns);
         let Some(late_ns) = desk.due_ns().and_then(|due| now_ns.checked_sub(due)) else { return Run::NotDue };
         if late_ns > self.tolerance_ns(seat) {
@@ -257,7 +261,7 @@ impl<'h, 'm, S: Schedule> Housekeeper<'h, 'm, S> {
             if seat.cpus > 1 && !desk.was_put_off {
                 desk.stats.put_off += 1;
                 desk.was_put_off = true;
-                // A rest goes with it: the turn takes whatever is above the mark.
+                // The rest is dropped as well: the next run drains everything above `high`.
                 desk.rest_ns = None;
                 desk.turn_ns = Some(self.schedule.next_due(seat, self.interval, now_ns));
                 return Run::PutOff;
@@ -268,11 +272,11 @@ impl<'h, 'm, S: Schedule> Housekeeper<'h, 'm, S> {
         if is_turn { Run::Turn } else { Run::Rest }
     }
 
-    /// A turn that is further away than it can be: the clock was set back.
-    fn mind_the_clock(&self, desk: &mut Desk, seat: Seat, now_ns: u64) {
+    /// Handles a clock that was set back: recomputes due times that are further away than they can be.
+    fn mind_the_clock(&self, desk: &mut Pending, seat: Seat, now_ns: u64) {
         let is_far = |due: u64| due.saturating_sub(now_ns) > self.interval.ns();
         if let Some(turn) = desk.turn_ns.filter(|&due| is_far(due)) {
-            // Some schedules are that far ahead by themselves; those do not say less if they are asked again.
+            // Some schedules are that far ahead by design; asked again, they return no earlier time.
             desk.turn_ns = Some(turn.min(self.schedule.next_due(seat, self.interval, now_ns)));
         }
         if desk.rest_ns.is_some_and(is_far) {
@@ -280,12 +284,12 @@ impl<'h, 'm, S: Schedule> Housekeeper<'h, 'm, S> {
         }
     }
 
-    /// By how much a CPU may be late: its share of the interval, in which no other's begins.
+    /// By how much a CPU may be late: its share of the interval, in which no other CPU is due.
     fn tolerance_ns(&self, seat: Seat) -> u64 {
-        self.interval.ns() / u64::from(seat.cpus.clamp(1, MOST_SLOTS))
+        self.interval.ns() / u64::from(seat.cpus.clamp(1, MAX_SLOTS))
     }
 
-    fn tidy(&self, desk: &mut Desk, seat: Seat, is_rest: bool, now_ns: u64) -> Tidied {
+    fn tidy(&self, desk: &mut Pending, seat: Seat, is_rest: bool, now_ns: u64) -> Tidied {
         let one = |sets: &Sets<'_>| {
             if is_rest { sets.tidy_rest(seat.cpu, &self.pace) } else { sets.tidy(seat.cpu, &self.pace) }
         };
@@ -298,27 +302,27 @@ impl<'h, 'm, S: Schedule> Housekeeper<'h, 'm, S> {
         tidied
     }
 
-    /// When to look again for what someone has for a moment.
+    /// When to try again for a lock that another thread holds for a moment.
     fn soon_ns(&self, now_ns: u64) -> u64 {
         now_ns.saturating_add((self.interval.ns() / REST_PART).clamp(1, REST_MOST_NS))
     }
 
-    /// Looks for CPUs that have work and no time for it, and gives them one, by the schedule's [`Schedule::kicked_due`]; how many. To be
-    /// called once an interval, by anyone, at any time.
+    /// Finds CPUs that have work but no due time, and gives each one by [`Schedule::kicked_due`]. Returns how many.
+    /// Call it once per interval, from any thread, at any time.
     ///
-    /// Looks at some 20 words of each CPU that is online.
+    /// Reads some 20 words for each online CPU.
     pub fn shepherd(&self, now_ns: u64) -> u32 {
         (0..self.cpus()).map(|cpu| u32::from(self.look_after(cpu, now_ns))).sum()
     }
 
-    /// Whether it was kicked.
+    /// Checks one CPU; returns whether it was kicked.
     fn look_after(&self, cpu: u32, now_ns: u64) -> bool {
         let Some((slot, seat)) = self.slot(cpu).zip(self.seat(cpu)) else { return false };
         let is_sound = |due: u64| due.saturating_sub(now_ns) <= self.interval.ns();
         if !slot.is_online.load(Relaxed) || slot.due_ns().is_some_and(is_sound) {
             return false;
         }
-        // Whoever has it decides himself when it is due.
+        // The holder of the lock sets the due time itself.
         let Some(mut desk) = slot.desk.try_lock() else { return false };
         self.mind_the_clock(&mut desk, seat, now_ns);
         let has_work = || self.sets.iter().any(|sets| sets.is_untidy(cpu, &self.pace));
@@ -341,12 +345,12 @@ impl<'h, 'm, S: Schedule> Housekeeper<'h, 'm, S> {
         self.slots.iter().filter_map(Slot::due_ns).min()
     }
 
-    /// Counts of a CPU; `None` if it has no slot. Waits for a turn over it that is under way.
+    /// Counters of a CPU; `None` if it has no slot. Waits for a run over it that is in progress.
     pub fn stats_of(&self, cpu: u32) -> Option<HousekeepingStats> {
         Some(self.slot(cpu)?.desk.lock().stats)
     }
 
-    /// Those of all CPUs together.
+    /// The counters of all CPUs, added up.
     pub fn stats(&self) -> HousekeepingStats {
         let each = self.slots.iter().map(|slot| slot.desk.lock().stats);
         each.fold(HousekeepingStats::default(), HousekeepingStats::and)
@@ -359,8 +363,8 @@ impl Slot {
         Some(self.due_ns.load(Acquire)).filter(|&due| due != NEVER)
     }
 
-    /// Tells everyone what is on the desk.
-    fn tell(&self, desk: &Desk) {
+    /// Publishes the due time of the desk.
+    fn tell(&self, desk: &Pending) {
         // Release: pairs with the Acquire of `due_ns`.
         self.due_ns.store(desk.due_ns().unwrap_or(NEVER), Release);
     }

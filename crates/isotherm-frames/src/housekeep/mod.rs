@@ -1,20 +1,22 @@
-//! Housekeeping of per-CPU sets: once an interval, what a CPU keeps above its mark goes back to the zone, and what lies idle goes as
-//! a whole.
+//! Periodic drain of per-CPU lists: once per interval, what a CPU holds above its `high` goes back to the zone, and
+//! idle lists are emptied.
 //!
-//! [`schedule`] says when a CPU is due, [`Sets::tidy`](crate::Sets::tidy) does one turn over one set, and [`Housekeeper`] brings the two together. It has
-//! no clock and no thread of its own: either the caller asks it for each CPU at the time that it said ([`Housekeeper::tick`]), or a thread
-//! does so for all of them (`Housekeeper::run`, with the feature `std`).
+//! [`schedule`] computes when a CPU is due. [`Sets::tidy`](crate::Sets::tidy) does one run over the lists of one CPU.
+//! [`Housekeeper`] combines them. It has neither a clock nor a thread: either the caller calls [`Housekeeper::tick`]
+//! for each CPU at the time that the last call returned, or a thread does this for all CPUs (`Housekeeper::run`, with
+//! the feature `std`).
 //!
-//! What is easily got wrong, and how it is here:
+//! Cases that are easy to get wrong, and how they are handled:
 //!
-//! - *CPUs with nothing to do are not woken.* A CPU whose sets are empty has no next time. [`Housekeeper::shepherd`] looks once an interval which of
-//!   them has something again, and gives it its own phase, not the present: else all that began to work since would meet.
-//! - *Being late makes no burst.* However many turns were missed, one is made. And where several CPUs share a lock, one that is overdue by
-//!   more than its share of the interval goes to its next phase instead, or all would run in the instant in which a machine wakes up; but never
-//!   twice in a row, so that who is always late still gets its turn.
-//! - *A clock that is set* moves one turn at the most: forward is the same as late, and a time that is further away than it can be is
-//!   computed anew.
-//! - *CPUs come and go.* The place that the phase comes from is given once and for all; none moves when another goes.
+//! - *CPUs with nothing to do are not woken.* A CPU whose lists are empty has no due time. Once per interval,
+//!   [`Housekeeper::shepherd`] checks which of them have work again. Each gets its own phase and not the present time;
+//!   else all CPUs that began to work since the last check would run at the same instant.
+//! - *Being late causes no burst.* However many runs were missed, only one is done. If several CPUs share a lock, a CPU
+//!   that is overdue by more than its share of the interval skips to its next phase. Else all CPUs would run at the
+//!   instant at which a machine wakes up. A CPU never skips twice in a row, so one that is always late still gets its run.
+//! - *A clock that is set* moves at most one run. Set forward, the CPU is late. Set back, its due time is further away
+//!   than possible and is computed anew.
+//! - *CPUs come and go.* The place that determines a CPU's phase never changes, so no CPU moves when another goes.
 
 mod keeper;
 pub mod schedule;

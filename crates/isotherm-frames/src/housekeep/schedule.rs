@@ -1,37 +1,41 @@
-//! When a CPU's housekeeping is due: a function of the CPU, the interval and the time, and of nothing else.
+//! Schedules: when the drain of a CPU is due. A schedule is a function of the CPU, the interval and the time, and keeps
+//! no state.
 //!
-//! Whoever does the housekeeping asks after each run when the next is, and keeps nothing but the answer. The kernel's
-//! ways are here too, to be compared with: [`Aligned`], [`Skewed`], [`Proposed`], [`Even`]. What this crate goes by is
-//! [`Spread`]:
+//! The caller asks after each run when the next one is due, and stores the answer. This crate uses [`Spread`]. For
+//! comparison there are also [`Skewed`], which is what the kernel does, and [`Aligned`], [`Proposed`] and [`Even`].
 //!
-//! - one interval for all, and a phase for each CPU: a CPU is due at the instants that are its phase modulo the
-//!   interval, whatever happened before. A run that is late makes the next one no later, and a clock that is set moves
-//!   one run.
-//! - The phase is the CPU's place times the golden ratio, modulo one. It depends on no other CPU, so none has to move
-//!   when others come or go, and no interval is ever another. Of any CPUs with places below `n`, no two phases are
-//!   closer than 0.38/n of the interval, and each that is added falls into the widest gap (the three-distance theorem).
+//! - `Spread` has one interval for all CPUs and a phase for each. A CPU is due at the instants that equal its phase
+//!   modulo the interval, whatever happened before. A late run does not delay the next one, and a clock that is set
+//!   moves one run.
+//! - The phase is the CPU's place times the golden ratio, modulo one. It depends on no other CPU, so none moves when
+//!   others come or go, and the interval is always the same. Among CPUs with places below `n`, no two phases are closer
+//!   than 0.38/n of the interval, and each new phase falls into the widest gap (the three-distance theorem).
 //!
-//! What was weighed against it: rank over count is more even ([`Even`] by rank: 1/n), but whenever a CPU comes or goes
-//! all others have to move, so that intervals differ and phases meet on the way; number modulo count lets pairs collide
-//! as soon as odd CPUs are offline; bits of the number reversed are as far apart, 0.5/n at the least, but leave all
-//! CPUs in an eighth of the interval where every eighth is online. Golden phases are as close to each other in strides
-//! such as 55 or 89, which no machine numbers its CPUs by.
+//! Alternatives that were rejected:
 //!
-//! Places are counted among the CPUs that share a zone's lock. With a zone and a housekeeper for each NUMA node these
-//! are the node's: CPUs of different nodes cannot be in each other's way then, and may have the same phase. Where each
-//! CPU comes to the zones of all nodes, all share them.
+//! - Rank over count ([`Even`] by rank) is more even: 1/n. But whenever a CPU comes or goes all others move, so
+//!   intervals vary and phases collide on the way.
+//! - Number modulo count makes pairs of CPUs collide as soon as odd CPUs are offline.
+//! - Bit reversal of the number has gaps of at least 0.5/n. But if only every eighth CPU is online, all of them fall
+//!   into one eighth of the interval.
+//!
+//! Golden-ratio phases come as close as 0.38/n only at strides such as 55 or 89, by which no machine numbers its CPUs.
+//!
+//! Places are counted among the CPUs that share a zone lock. With a zone and a housekeeper for each NUMA node, these
+//! are the CPUs of the node. CPUs of different nodes then cannot contend, and may have the same phase. If each CPU
+//! drains into the zones of all nodes, all CPUs share the places.
 
 use core::fmt::Debug;
 
-/// How long from one run of a CPU to the next; never zero.
+/// Time from one run of a CPU to the next; never zero.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Interval(u64);
 
 impl Interval {
-    /// A second, as in kernels.
+    /// One second, as in the kernel.
     pub const SECOND: Interval = Interval(1_000_000_000);
 
-    /// So many nanoseconds. `None` for zero, which is no interval: whoever wants no housekeeping has none done.
+    /// An interval of `ns` nanoseconds. `None` for zero, which is not an interval: to switch the drain off, do not run it.
     pub const fn from_ns(ns: u64) -> Option<Interval> {
         match ns {
             0 => None,
@@ -45,37 +49,37 @@ impl Interval {
     }
 }
 
-/// Where a CPU stands among others.
+/// The position of a CPU among the others.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Seat {
     /// Its number.
     pub cpu: u32,
     /// Its place among all CPUs that could be online and share its zone's lock, from 0. With one node: its number.
     pub place: u32,
-    /// How many of those are online, itself included. Zero counts as one.
+    /// How many of those are online, this CPU included. Zero counts as one.
     pub cpus: u32,
 }
 
 impl Seat {
-    /// That of a CPU on a machine with one node.
+    /// The seat of a CPU on a machine with one node.
     pub const fn of_one_node(cpu: u32, cpus: u32) -> Seat {
         Seat { cpu, place: cpu, cpus }
     }
 }
 
-/// When housekeeping is due. Times are nanoseconds of any clock that all CPUs share; they saturate at its end.
+/// When the drain of a CPU is due. Times are nanoseconds of a clock that all CPUs share; they saturate at its end.
 pub trait Schedule: Debug + Send + Sync {
-    /// When a CPU that has run at `now_ns`, or that begins then, is due next: always later.
+    /// When a CPU that ran or was started at `now_ns` is due next. Always later than `now_ns`.
     fn next_due(&self, seat: Seat, interval: Interval, now_ns: u64) -> u64;
 
-    /// When a CPU is due that was found to have work by the shepherd, which looks after those that had none, or have
-    /// just come online. At once, in kernels: and so for all of them at the same instant.
+    /// When a CPU is due in which the shepherd found work. The shepherd checks CPUs that had none, or that just came
+    /// online. The default is at once, as in the kernel, and therefore at the same instant for all of them.
     fn kicked_due(&self, _seat: Seat, _interval: Interval, now_ns: u64) -> u64 {
         now_ns
     }
 }
 
-/// For those who choose one when the program runs.
+/// For callers that choose a schedule at run time.
 impl<S: Schedule + ?Sized> Schedule for &S {
     fn next_due(&self, seat: Seat, interval: Interval, now_ns: u64) -> u64 {
         (**self).next_due(seat, interval, now_ns)
@@ -90,12 +94,12 @@ impl<S: Schedule + ?Sized> Schedule for &S {
 fn next_at_phase(phase_ns: u64, interval: Interval, now_ns: u64) -> u64 {
     let phase_ns = phase_ns % interval.0;
     let since = (u128::from(now_ns) + u128::from(interval.0) - u128::from(phase_ns)) % u128::from(interval.0);
-    // Below the interval, which is a u64.
+    // `since` is below the interval, which is a u64.
     let since = u64::try_from(since).unwrap_or(0);
     now_ns.saturating_add(interval.0 - since)
 }
 
-/// `interval` times `part` / `of`, of 2^64 if `of` is zero.
+/// `interval` times `part` / `of`. If `of` is zero, it stands for 2^64.
 fn share(interval: Interval, part: u64, of: u64) -> u64 {
     let of = if of == 0 { 1 << 64 } else { u128::from(of) };
     u64::try_from(u128::from(interval.0) * u128::from(part) / of).unwrap_or(u64::MAX)
@@ -111,8 +115,8 @@ impl Schedule for Aligned {
     }
 }
 
-/// What kernels do, 7.2 included: an interval from now, rounded to whole seconds, but three ticks of the timer apart
-/// from one CPU to the next (`round_jiffies_relative`).
+/// What the kernel does, up to and including 7.2: an interval from now, rounded to whole seconds, then offset by three
+/// timer ticks for each CPU number (`round_jiffies_relative`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Skewed {
     /// Ticks a second (`CONFIG_HZ`); zero counts as one.
@@ -120,10 +124,10 @@ pub struct Skewed {
 }
 
 impl Skewed {
-    /// Ticks from one CPU to the next.
+    /// Offset between neighbouring CPUs, in ticks.
     pub const TICKS_APART: u64 = 3;
 
-    /// In ticks.
+    /// The due time, rounded. All arguments are in ticks.
     fn rounded(self, now: u64, wanted: u64, cpu: u32) -> u64 {
         let hz = u64::from(self.hz.max(1));
         let skew = u64::from(cpu) * Skewed::TICKS_APART;
@@ -146,8 +150,8 @@ impl Schedule for Skewed {
     }
 }
 
-/// The first version of the proposal to spread `vmstat_update`: an interval and the CPU's share of another. So each
-/// CPU has a period of its own, the last ones twice that of the first.
+/// The first version of the proposal to spread `vmstat_update`: the interval plus the CPU's share of another interval.
+/// So each CPU has its own period, and those of the last CPUs are almost twice that of the first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Proposed;
 
@@ -159,8 +163,9 @@ impl Schedule for Proposed {
     }
 }
 
-/// The place's share of the interval. With the rank among the online CPUs for a place it is as even as can be, and
-/// every CPU moves when one goes; with its number, two have the same phase as soon as numbers exceed the count.
+/// The phase is the place's share of the interval. With the rank among online CPUs as place, it is as even as possible,
+/// but every CPU moves when one goes. With the CPU number as place, two CPUs get the same phase as soon as numbers
+/// exceed the count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Even;
 
@@ -175,7 +180,7 @@ impl Schedule for Even {
     }
 }
 
-/// One interval for all, phases by the golden ratio: see the module. The shepherd's are the same.
+/// One interval for all CPUs, and phases by the golden ratio: see the [module](self). Kicked CPUs also wait for their phase.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Spread;
 
@@ -183,7 +188,7 @@ impl Spread {
     /// 2^64 over the golden ratio, rounded to odd.
     const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-    /// How far into each interval the CPU at that place is due.
+    /// The phase of the CPU at that place.
     pub fn phase_ns(place: u32, interval: Interval) -> u64 {
         share(interval, u64::from(place).wrapping_mul(Spread::STEP), 0)
     }

@@ -1,34 +1,34 @@
-//! What housekeeping has done, counted for each CPU by whoever works on it and added up when someone asks.
+//! Counters of the periodic drain: kept for each CPU by the thread that works on it, and added up on request.
 
 use crate::sets::Tidied;
 
-/// Counts of one CPU, or of all, since the housekeeper was made. They wrap around.
+/// Counters of one CPU or of all CPUs since the housekeeper was created. They wrap around.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HousekeepingStats {
-    /// Turns, those that went on with what was put off not included.
+    /// Runs, without those that continued a deferred one.
     pub turns: u64,
-    /// Turns that went on with what was put off.
+    /// Runs that continued a deferred one.
     pub rests: u64,
-    /// Frames that went back to zones, those of CPUs that went offline included.
+    /// Frames that went back to the zones, those of CPUs that went offline included.
     pub drained: u64,
-    /// Holds of zones' locks that turns took.
+    /// How many times runs took a zone lock.
     pub chunks: u64,
-    /// How often turns found a zone's lock taken.
+    /// How many times runs found a zone lock taken.
     pub contended: u64,
-    /// Turns that put the rest off for that.
+    /// Runs that deferred the rest because of that.
     pub deferred: u64,
-    /// Turns that could not have a set, since someone drained it, or has died in it.
+    /// Runs that could not hold the lists, because another thread drained them or died in them.
     pub missed: u64,
-    /// Times that a CPU was overdue by more than its share of the interval.
+    /// How many times a CPU was overdue by more than its share of the interval.
     pub late: u64,
-    /// How often it went to its next phase for that.
+    /// How many times a CPU skipped to its next phase because of that.
     pub put_off: u64,
-    /// How often the shepherd found a CPU with work that had none before.
+    /// How many times the shepherd found work on a CPU that had no due time.
     pub kicked: u64,
 }
 
 impl HousekeepingStats {
-    /// A turn was made.
+    /// Counts a run.
     pub(super) fn count(&mut self, tidied: &Tidied, is_rest: bool) {
         if is_rest {
             self.rests += 1;
@@ -42,7 +42,7 @@ impl HousekeepingStats {
         self.missed += u64::from(tidied.missed);
     }
 
-    /// Both together.
+    /// Adds two sets of counters.
     #[must_use]
     pub const fn and(self, other: HousekeepingStats) -> HousekeepingStats {
         HousekeepingStats {

@@ -1,10 +1,12 @@
-//! One thread that keeps house for all CPUs.
+//! One thread that drains the lists of all CPUs.
 //!
-//! It sleeps until the first of them is due, or until it is time for the shepherd's look, which has a phase of its own: one more place in
-//! the [`Spread`] of the CPUs. So with nothing to do it wakes once an interval, and no CPU is woken for its housekeeping but the one that this
-//! thread runs on; sets of others are held while it works on them, which interrupts a CPU that runs this process, and no idle one.
+//! It sleeps until the first CPU is due or the shepherd is. The shepherd has its own phase: the place after the last
+//! CPU in the [`Spread`]. With nothing to do, the thread wakes once per interval. The only CPU that is woken is the one
+//! this thread runs on. While the thread works on the lists of another CPU it holds them, which interrupts that CPU if
+//! it runs this process, but never an idle CPU.
 //!
-//! Its clock is [`now_ns`], one for the whole process: due times are kept in the housekeeper, where others find them, also the next thread.
+//! Its clock is [`now_ns`], which is the same for the whole process. Due times stay in the housekeeper, so that other
+//! callers and later threads can use them.
 
 use super::keeper::Housekeeper;
 use super::schedule::{Schedule, Seat, Spread};
@@ -12,42 +14,42 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-/// What [`now_ns`] counts from.
+/// The zero of [`now_ns`].
 static EPOCH: OnceLock<Instant> = OnceLock::new();
 
-/// The time by which threads keep house: nanoseconds since this was first asked in this process, by a clock that nobody sets. Whoever
-/// calls [`Housekeeper::tick`] or [`Housekeeper::shepherd`] beside a thread has to use it, since due times of two clocks have nothing to do
-/// with each other.
+/// The clock of drain threads: monotonic, in nanoseconds since its first call in this process. A caller of
+/// [`Housekeeper::tick`] or [`Housekeeper::shepherd`] must use it too if there is such a thread, because due times of
+/// two clocks cannot be compared.
 ///
-/// A fork while another thread is in the first call leaves a child whose own calls wait for ever: whoever lets a child keep house calls this
-/// once before anyone can fork, as pools do when they are built.
+/// If a process forks while another thread is in the very first call, calls in the child wait forever. A program that
+/// drains in a child therefore calls this once before any fork is possible, as pools do when they are built.
 pub fn now_ns() -> u64 {
     u64::try_from(EPOCH.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What a [`Housekeeper::run`] ends at. Clones are the same.
+/// Ends a [`Housekeeper::run`]. All clones are the same end.
 #[derive(Clone, Debug, Default)]
-pub struct End(Arc<Bell>);
+pub struct End(Arc<EndSignal>);
 
 #[derive(Debug, Default)]
-struct Bell {
+struct EndSignal {
     is_over: Mutex<bool>,
     rung: Condvar,
 }
 
 impl End {
-    /// One that has not come.
+    /// An end that has not come yet.
     pub fn new() -> End {
         End::default()
     }
 
-    /// It has come: whoever sleeps wakes up at once, whoever works finishes the CPU at hand.
+    /// Ends the run: a sleeping thread wakes at once, a working one finishes its current CPU.
     pub fn come(&self) {
         *self.0.is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.0.rung.notify_all();
     }
 
-    /// Whether it has.
+    /// Whether the end has come.
     pub fn has_come(&self) -> bool {
         *self.0.is_over.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -58,7 +60,7 @@ impl End {
     }
 }
 
-/// A thread that keeps house. Dropping it ends the thread, and waits for that.
+/// A drain thread. Dropping it ends the thread and waits for it.
 #[derive(Debug)]
 pub struct HousekeeperThread<'scope> {
     end: End,
@@ -69,21 +71,21 @@ impl Drop for HousekeeperThread<'_> {
     fn drop(&mut self) {
         self.end.come();
         if let Some(thread) = self.thread.take() {
-            // It has panicked: the scope tells.
+            // If the thread panicked, the scope reports it.
             let _ = thread.join();
         }
     }
 }
 
 impl<S: Schedule> Housekeeper<'_, '_, S> {
-    /// Keeps house for all CPUs until the end comes; for a thread that is made for it. CPUs may come and go meanwhile. How often it
-    /// woke for that: once for each turn and once an interval, less those that fell together.
+    /// Drains the lists of all CPUs until the end comes. Meant for a dedicated thread. CPUs may come and go meanwhile.
+    /// Returns how many times it woke: once for each run and once per interval, less those that coincided.
     ///
-    /// One thread is enough. With two, each CPU still has one turn an interval, by whichever comes first; so too with callers of
-    /// [`Housekeeper::tick`] beside it, by the same clock: [`now_ns`].
+    /// One thread is enough. With two, each CPU still has one run per interval, done by the first to come. The same
+    /// holds for callers of [`Housekeeper::tick`], if they use the same clock, [`now_ns`].
     ///
-    /// Does not wake up for a time that someone else sets while it sleeps, which is until its next look at the most: whoever makes a turn
-    /// by [`Housekeeper::tick`] also goes on with it at the time that this said.
+    /// While it sleeps, at most until the shepherd is due, the thread does not notice due times that others set. So a
+    /// caller of [`Housekeeper::tick`] must also call again at the time that `tick` returned.
     pub fn run(&self, end: &End) -> u64 {
         let mut wakes = 0;
         let mut look_ns = self.next_look_ns(now_ns());
@@ -101,7 +103,7 @@ impl<S: Schedule> Housekeeper<'_, '_, S> {
         wakes
     }
 
-    /// The same in a thread of `scope`, that ends when the result is dropped.
+    /// [`Housekeeper::run`] in a thread of `scope` that ends when the result is dropped.
     pub fn start_in<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) -> HousekeeperThread<'scope> {
         let end = End::new();
         let thread = scope.spawn({
@@ -113,7 +115,8 @@ impl<S: Schedule> Housekeeper<'_, '_, S> {
         HousekeeperThread { end, thread: Some(thread) }
     }
 
-    /// Whoever is due; when to come again. Not from what is told of each CPU: one that another thread is at stays due until that is done.
+    /// Ticks every CPU that is due; returns when to come again. Uses the result of each tick and not the published due
+    /// time: a CPU that another thread works on stays due until that thread is done.
     fn tick_all(&self, end: &End) -> Option<u64> {
         let next_due = |cpu| {
             let (due, now) = (self.due_ns(cpu)?, now_ns());
@@ -122,7 +125,7 @@ impl<S: Schedule> Housekeeper<'_, '_, S> {
         (0..self.cpus()).filter_map(next_due).min()
     }
 
-    /// At the place after the last CPU's.
+    /// When the shepherd is due next: at the place after the last CPU's.
     fn next_look_ns(&self, now_ns: u64) -> u64 {
         Spread.next_due(Seat::of_one_node(self.cpus(), 1), self.interval(), now_ns)
     }

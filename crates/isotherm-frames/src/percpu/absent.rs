@@ -1,5 +1,5 @@
-//! What stands for restartable sequences where there are none, as on every processor but x86-64: an area that cannot
-//! exist, so that no stacks can either, and callers need no `cfg`.
+//! Replacement for targets without restartable sequences, which is every processor but x86-64. The area is a type
+//! without values, so no stacks can exist either, and callers need no `cfg`.
 
 use super::error::NoRseq;
 use super::layout::{Area, Geometry, List};

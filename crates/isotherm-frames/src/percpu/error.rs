@@ -1,14 +1,14 @@
-//! What can be missing or go wrong: no restartable sequences, too little memory, a CPU that cannot be stopped.
+//! Errors: no restartable sequences, too little memory, a CPU that cannot be stopped.
 
-/// Why there are no restartable sequences here. The allocator does without them, through its lock; this says what would
-/// bring them.
+/// Why restartable sequences are not available. The allocator works without them, through its lock. The message says
+/// what would make them available.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoRseq {
-    /// Not the operating system or the processor, or built without the feature `std`.
+    /// Wrong operating system or processor, or built without the feature `std`.
     #[error("restartable sequences: built without them; they need Linux on x86-64, and the feature std")]
     Target,
-    /// The C library does not say where its rseq area is.
+    /// The C library does not export where its rseq area is.
     #[error(
         "restartable sequences: the C library has no __rseq_offset; glibc 2.35 or later has, and not linked statically"
     )]
@@ -23,56 +23,56 @@ pub enum NoRseq {
         size: u32,
     },
     /// The C library registers its threads, but not this one.
-    #[error("restartable sequences: this thread is not registered (cpu_id {cpu_id}); make it with pthread_create")]
+    #[error("restartable sequences: this thread is not registered (cpu_id {cpu_id}); create it with pthread_create")]
     ThreadNotRegistered {
-        /// What the area says: -1 before registration, -2 after one that failed.
+        /// The `cpu_id` in the area: -1 before registration, -2 after one that failed.
         cpu_id: i32,
     },
-    /// The kernel cannot restart the sequences of another CPU, without which that CPU could never be drained.
+    /// The kernel cannot restart the sequences of another CPU, so that CPU could never be drained.
     #[error(
         "restartable sequences: membarrier(REGISTER_PRIVATE_EXPEDITED_RSEQ): error {errno}; \
          the kernel must be 5.10 or later and no seccomp filter may refuse membarrier"
     )]
     NoMembarrier {
-        /// What the kernel answered, a positive `errno`.
+        /// The kernel's `errno`, positive.
         errno: i32,
     },
 }
 
-/// The memory does not hold stacks of that shape.
+/// The memory is too small for stacks of that shape.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("per-CPU stacks: they take {needed} words, and {given} were given; give what Shape::words says")]
+#[error("per-CPU stacks: {given} words given, {needed} needed; see Shape::words")]
 pub struct TooSmall {
-    /// Words that it takes.
+    /// Words needed.
     pub needed: usize,
-    /// Words that there were.
+    /// Words given.
     pub given: usize,
 }
 
-/// Why a CPU was not stopped. It is as it was.
+/// Why a CPU was not stopped. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StopError {
     /// The stacks have no such CPU.
-    #[error("stop CPU {cpu}: there are stacks for CPUs 0 to {cpus} only, the last not included")]
+    #[error("stop CPU {cpu}: there are stacks only for CPUs below {cpus}")]
     NoSuchCpu {
-        /// What was asked for.
+        /// The CPU that was asked for.
         cpu: u32,
-        /// How many there are.
+        /// Number of CPUs.
         cpus: u32,
     },
-    /// Another has stopped it, and not dropped its [`Stopped`](super::Stopped) yet.
-    #[error("stop CPU {cpu}: it is stopped already; leave it to whoever did, or try again later")]
+    /// Another thread has stopped it and has not dropped its [`Stopped`](super::Stopped) yet.
+    #[error("stop CPU {cpu}: another thread has stopped it; try again later")]
     Stopped {
-        /// Which.
+        /// The CPU.
         cpu: u32,
     },
-    /// The kernel refused to restart what runs on it.
+    /// The kernel refused to restart what runs on the CPU.
     #[error("stop CPU {cpu}: membarrier(PRIVATE_EXPEDITED_RSEQ): error {errno}; is a seccomp filter in the way?")]
     Membarrier {
-        /// Which.
+        /// The CPU.
         cpu: u32,
-        /// What the kernel answered, a positive `errno`.
+        /// The kernel's `errno`, positive.
         errno: i32,
     },
 }

@@ -1,6 +1,6 @@
-//! Where each CPU's words lie, and how many there are. The sequences are given a [`Geometry`], so its layout is fixed.
+//! Where the words of each CPU are, and how many there are. The sequences read [`Geometry`], so its layout is fixed.
 //!
-//! What one CPU has:
+//! The words of one CPU:
 //!
 //! ```text
 //! word 0   stopped        0, or 1 while a `Stopped` for it exists
@@ -15,10 +15,10 @@
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU32;
 
-/// Lists that a CPU has: `3 * order + migrate type` for orders 0 to 3, then order 9 not movable, then order 9 movable.
+/// Number of lists of a CPU: `3 * order + migrate type` for orders 0 to 3, then order 9 not movable, then order 9 movable.
 pub const LISTS: usize = 14;
 
-/// Bytes that a CPU's words begin on a multiple of: two lines, as processors fetch lines in pairs.
+/// Alignment of a CPU's words in bytes: two cache lines, because processors fetch lines in pairs.
 pub(super) const ALIGN: usize = 128;
 pub(super) const WORD: usize = size_of::<AtomicU32>();
 pub(super) const HEADER_WORDS: usize = 32;
@@ -35,17 +35,17 @@ pub(super) const fn limit_word(list: usize) -> usize {
     count_word(list) + 1
 }
 
-/// Where a list lies, in bytes from a CPU's first word: what a sequence is given.
+/// Where a list is, in bytes from a CPU's first word. Input of a sequence.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(all(feature = "std", target_os = "linux", target_arch = "x86_64", not(miri))), expect(dead_code))]
 pub(super) struct List {
-    /// Its count, which its limit follows.
+    /// Its count, followed by its limit.
     pub(super) count: usize,
     /// Its first entry.
     pub(super) entries: usize,
 }
 
-/// Where each thread's rseq area lies: that its sequences are registered.
+/// Where the rseq area of each thread is. Having one proves that threads are registered.
 #[cfg(all(feature = "std", target_os = "linux", target_arch = "x86_64", not(miri)))]
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
@@ -54,32 +54,33 @@ pub(super) struct Area {
     pub(super) offset: isize,
 }
 
-/// There is none, so nothing can be made that needs one.
+/// There are no sequences here. The type has no values, so nothing that needs one can be made.
 #[cfg(not(all(feature = "std", target_os = "linux", target_arch = "x86_64", not(miri))))]
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Area {}
 
-/// How many CPUs there are to be stacks for, and how much each list of one can hold.
+/// The number of CPUs, and the capacity of each list of a CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
-    /// CPUs numbered 0 to this: the highest number that is possible, plus one.
+    /// CPUs are numbered from 0 to below this: the highest possible number plus one.
     pub cpus: u32,
-    /// Entries that each list can hold.
+    /// Capacity of each list in entries.
     pub capacities: [u32; LISTS],
 }
 
 impl Shape {
-    /// Words of memory that [`Stacks`](super::Stacks) of this shape take, `usize::MAX` where they are more than can be addressed.
+    /// Words of memory that [`Stacks`](super::Stacks) of this shape take, or `usize::MAX` if they are more than can be
+    /// addressed.
     pub fn words(&self) -> usize {
         self.words_checked().unwrap_or(usize::MAX)
     }
 
-    /// 128 bytes a CPU and four an entry, each CPU rounded up; and what aligning the first may waste.
+    /// 128 bytes per CPU and four per entry, rounded up for each CPU, plus padding to align the first.
     fn words_checked(&self) -> Option<usize> {
-        // A cpu_id of an unregistered thread is negative: as an unsigned number it must be none of ours.
+        // The cpu_id of an unregistered thread is negative. As an unsigned number it must not be one of ours.
         let cpus = usize::try_from(i32::try_from(self.cpus).ok()?).ok()?;
         let words = self.cpu_words()?.checked_mul(cpus)?.checked_add(ALIGN_WORDS - 1)?;
-        // In bytes as well, as everything is that can be pointed into.
+        // The size in bytes must be addressable too.
         isize::try_from(words.checked_mul(WORD)?).is_ok().then_some(words)
     }
 
@@ -89,11 +90,11 @@ impl Shape {
     }
 }
 
-/// Where everything is: what a sequence is given, so its layout is fixed.
+/// Where everything is. Input of the sequences, so its layout is fixed.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Geometry {
-    /// Of the first CPU.
+    /// The words of the first CPU.
     pub(super) base: NonNull<u32>,
     /// Bytes from one CPU to the next.
     pub(super) stride: usize,

@@ -1,31 +1,31 @@
 //! The sequences for x86-64.
 //!
-//! Each is laid out alike: `sequence!` writes what all have in common, its caller the work.
+//! All have the same layout: `sequence!` emits the common part, its caller the work.
 //!
 //! ```text
-//! 3  the descriptor, in a section of its own: from 4 up to 5, and 6 to go to when it is interrupted there
-//! 6  (elsewhere, after the signature that the kernel wants to see) back to 2
-//! 2  no result yet; rseq_cs = 3
-//! 4  the CPU's words; out to 9 if there are none, or it is stopped
+//! 3  the descriptor, in its own section: the range from 4 to 5, and the abort address 6
+//! 6  (elsewhere, after the signature that the kernel checks) jump back to 2
+//! 2  result = nothing done; rseq_cs = 3
+//! 4  address of the CPU's words; jump to 9 if it has none or is stopped
 //!    ... the work, which ends with storing the count ...
 //! 5
 //! 9
 //! ```
 //!
-//! A restart finds all registers as they were when the sequence was left, so inputs are not written to, and results are
-//! reset at 2. Loads are not reordered with loads here, so the flag is read as if by an Acquire.
+//! A restart finds all registers as they were at the abort. So inputs are not overwritten, and results are reset at 2.
+//! x86-64 does not reorder loads with loads, so the flag is read as if by an Acquire.
 
 use super::layout::{Area, Geometry, List};
 pub(super) use super::register::{allow_restarts, area, restart};
 use core::arch::asm;
 use core::mem::offset_of;
 
-/// The thread's `cpu_id`, negative where it is not registered.
+/// The thread's `cpu_id`, negative if the thread is not registered.
 #[inline]
 pub(super) fn cpu_id(area: Area) -> i32 {
     let cpu_id;
-    // SAFETY: every thread has an area at this offset, registered or not, since `__rseq_size` says that there are areas;
-    // reads four bytes of it, at the offset that rseq(2) fixes.
+    // SAFETY: every thread has an area at this offset, registered or not, because `__rseq_size` says that there are
+    // areas. Reads four bytes of it, at the offset that rseq(2) defines.
     unsafe {
         asm!("mov {cpu_id:e}, dword ptr fs:[{offset} + 4]", cpu_id = out(reg) cpu_id, offset = in(reg) area.offset,
             options(nostack, preserves_flags, readonly));
@@ -33,8 +33,8 @@ pub(super) fn cpu_id(area: Area) -> i32 {
     cpu_id
 }
 
-/// From 3 to where `{cpu}` is the address of the CPU's words. The signature is disguised as the operand of a `ud1`, so
-/// that what is disassembled stays in step.
+/// From 3 to where `{cpu}` is the address of the CPU's words. The signature is the operand of a `ud1`, so that
+/// disassemblers stay in step.
 macro_rules! begin {
     ($reset:literal) => {
         concat!(
@@ -67,10 +67,10 @@ macro_rules! begin {
     };
 }
 
-/// A sequence on a list: `$reset` makes the result that of nothing done, the `$work` ends with storing the count.
+/// A sequence on a list. `$reset` sets the result to nothing done; the `$work` ends with storing the count.
 ///
-/// The work finds the CPU's words at `{cpu}`, the list's count `{count}` bytes and its first entry `{entries}` bytes from
-/// there, and may use `{top}` and `{slot}`. What it needs beside these are `$operands`.
+/// In the work, `{cpu}` points to the CPU's words. The list's count is `{count}` bytes and its first entry `{entries}`
+/// bytes from there. The work may use `{top}` and `{slot}`. `$operands` are what it needs in addition.
 macro_rules! sequence {
     ($geometry:ident, $list:ident, $reset:literal, [$($work:expr),* $(,)?], $($operands:tt)*) => {
         asm!(
@@ -94,8 +94,8 @@ macro_rules! sequence {
     };
 }
 
-/// Copies `{room}` entries, at least one, from `$from` to `$to`: four at a time from the end, then what is left at the
-/// front. `{moved}`, `{left}` and `{four}` are overwritten.
+/// Copies `{room}` entries, at least one, from `$from` to `$to`: four at a time from the end, then the rest at the
+/// front. Overwrites `{moved}`, `{left}` and `{four}`.
 macro_rules! copy {
     ($from:literal, $to:literal) => {
         concat!(
@@ -127,8 +127,8 @@ macro_rules! copy {
     };
 }
 
-/// A sequence that moves up to `$len` entries, of which the work leaves the number in `{moved}`. It may use `{room}` beside what
-/// `copy!` does.
+/// A sequence that moves up to `$len` entries. The work leaves their number in `{moved}`. In addition to what `copy!`
+/// uses, it may use `{room}`.
 macro_rules! sequence_of_many {
     ($geometry:ident, $list:ident, $values:ident, $len:ident, $moved:ident, [$($work:expr),* $(,)?]) => {
         sequence!(
@@ -146,16 +146,16 @@ macro_rules! sequence_of_many {
     };
 }
 
-/// True when `value` was pushed to the list.
+/// True if `value` was pushed to the list.
 ///
 /// # Safety
 ///
-/// The geometry is that of memory which holds it, the sequences' alone; the list is one of its.
+/// The geometry describes memory that can hold it and that only the sequences access. The list is one of its lists.
 #[inline]
 pub(super) unsafe fn push(geometry: &Geometry, list: List, value: u32) -> bool {
     let pushed: u32;
-    // SAFETY: writes rseq_cs of this thread's area; beyond that, the entry above the top, which is within the capacity
-    // since the count is below the limit and that is not above the capacity, and the count. No stack is used.
+    // SAFETY: writes rseq_cs of this thread's area, the entry above the top, and the count. The entry is within the
+    // capacity: the count is below the limit, and the limit is at most the capacity. No stack memory is used.
     unsafe {
         sequence!(
             geometry,
@@ -178,7 +178,7 @@ pub(super) unsafe fn push(geometry: &Geometry, list: List, value: u32) -> bool {
     pushed != 0
 }
 
-/// The top of a list, which is popped; more than 32 bits hold when there is none.
+/// Pops the top of a list. The result needs more than 32 bits if there is none.
 ///
 /// # Safety
 ///
@@ -186,8 +186,8 @@ pub(super) unsafe fn push(geometry: &Geometry, list: List, value: u32) -> bool {
 #[inline]
 pub(super) unsafe fn pop(geometry: &Geometry, list: List) -> u64 {
     let popped: u64;
-    // SAFETY: writes rseq_cs of this thread's area, and the count. Reads the top entry, which was pushed. No stack is
-    // used.
+    // SAFETY: writes rseq_cs of this thread's area, and the count. Reads the top entry, which was pushed before. No
+    // stack memory is used.
     unsafe {
         sequence!(
             geometry,
@@ -207,15 +207,15 @@ pub(super) unsafe fn pop(geometry: &Geometry, list: List) -> u64 {
     popped
 }
 
-/// How many of the first of `len` values were pushed, until the limit.
+/// Pushes the first of `len` values up to the limit; returns how many.
 ///
 /// # Safety
 ///
-/// As [`push`]; `values` are `len` that can be read, at least one and few enough for one sequence.
+/// As [`push`]. `values` are `len` readable entries, at least one and few enough for one sequence.
 #[inline]
 pub(super) unsafe fn push_many(geometry: &Geometry, list: List, values: *const u32, len: usize) -> usize {
     let pushed: usize;
-    // SAFETY: as in `push`, for as many entries as there are between the count and the limit, and in `values`.
+    // SAFETY: as in `push`, for as many entries as fit between the count and the limit, and as `values` has.
     unsafe {
         sequence_of_many!(
             geometry,
@@ -242,16 +242,16 @@ pub(super) unsafe fn push_many(geometry: &Geometry, list: List, values: *const u
     pushed
 }
 
-/// How many were popped into the first of `len` values, as they lay.
+/// Pops into the first of `len` values, in list order; returns how many.
 ///
 /// # Safety
 ///
-/// As [`push`]; `values` are `len` that can be written, at least one and few enough for one sequence.
+/// As [`push`]. `values` are `len` writable entries, at least one and few enough for one sequence.
 #[inline]
 pub(super) unsafe fn pop_many(geometry: &Geometry, list: List, values: *mut u32, len: usize) -> usize {
     let popped: usize;
-    // SAFETY: as in `pop`, for as many entries as there are in the list and in `values`, which are written to as well:
-    // over again after a restart, which nobody sees.
+    // SAFETY: as in `pop`, for as many entries as the list and `values` have. `values` is written to as well, and again
+    // after a restart, which nothing else can observe.
     unsafe {
         sequence_of_many!(
             geometry,

@@ -1,26 +1,28 @@
-//! What a CPU's set knows beside its blocks: its tuner, and what housekeeping remembers, behind a lock that is tried.
+//! State of a CPU other than its blocks: the tuner, and what is remembered between drain runs. A lock that is only
+//! tried protects it.
 //!
-//! Apart from the blocks, since only visits to the zone need it, and as far apart as processors fetch at once.
+//! It is apart from the blocks because only visits to the zone need it. The distance is that of what processors fetch
+//! at once.
 
 use super::turn::Memory;
 use crate::lock::TryWord;
 use crate::memory::{Metadata, bytes_for};
-use crate::tune::{Marks, Tuner};
+use crate::tune::{PcpLimits, Tuner};
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// Words of a CPU: the lock, the tuner's, the memory's.
+/// Words of a CPU: the lock, the tuner, the memory of runs.
 const WORDS: usize = 32;
 const _: () = assert!(WORDS > Tuner::WORDS + Memory::WORDS);
 
-/// Those of all CPUs.
+/// The state of all CPUs.
 #[derive(Debug)]
 pub(super) struct Asides<'m> {
     words: &'m [AtomicU32],
-    marks: Marks,
+    limits: PcpLimits,
 }
 
-/// That of one CPU.
+/// The state of one CPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Aside<'m> {
     pub(super) lock: TryWord<'m>,
@@ -37,18 +39,18 @@ impl<'m> Asides<'m> {
         bytes_for::<AtomicU32>(words(cpus))
     }
 
-    /// Tuners that know nothing yet. `None`: too little memory.
-    pub(super) fn new(cpus: u32, marks: Marks, metadata: &mut Metadata<'m>) -> Option<Asides<'m>> {
+    /// New tuners without history. `None` if the memory is too small.
+    pub(super) fn new(cpus: u32, limits: PcpLimits, metadata: &mut Metadata<'m>) -> Option<Asides<'m>> {
         let words = metadata.take::<AtomicU32>(words(cpus))?;
-        let tuner = Tuner::new(marks).to_words();
+        let tuner = Tuner::new(limits).to_words();
         for aside in words.chunks(WORDS) {
             aside.iter().for_each(|word| word.store(0, Relaxed));
             aside[1..].iter().zip(tuner).for_each(|(word, value)| word.store(value, Relaxed));
         }
-        Some(Asides { words, marks })
+        Some(Asides { words, limits })
     }
 
-    /// CPUs that have one.
+    /// Number of CPUs.
     pub(super) const fn cpus(&self) -> u32 {
         #[expect(clippy::cast_possible_truncation, reason = "made from a u32")]
         let cpus = (self.words.len() / WORDS) as u32;
@@ -62,7 +64,7 @@ impl<'m> Asides<'m> {
         Some(Aside { lock: TryWord(lock), tuner, memory: &rest[..Memory::WORDS] })
     }
 
-    /// What the CPU's tuner says to a visit to the zone; `None` where there is none, or someone else has it.
+    /// Asks the CPU's tuner during a visit to the zone. `None` if there is no such CPU, or another thread holds the lock.
     pub(super) fn tuned<T>(&self, cpu: u32, ask: impl FnOnce(&mut Tuner) -> T) -> Option<T> {
         let aside = self.of(cpu)?;
         let _held = aside.lock.try_lock()?;
@@ -73,7 +75,8 @@ impl<'m> Asides<'m> {
         Some(answer)
     }
 
-    /// Acts on a CPU's tuner and on what is remembered of its set; `None` if someone has them.
+    /// Acts on a CPU's tuner and on what is remembered of its lists. `None` if there is no such CPU, or another thread
+    /// holds the lock.
     pub(super) fn remembered<T>(&self, cpu: u32, act: impl FnOnce(&mut Tuner, &mut Memory) -> T) -> Option<T> {
         let aside = self.of(cpu)?;
         let _held = aside.lock.try_long()?;
@@ -86,7 +89,7 @@ impl<'m> Asides<'m> {
     }
 
     fn tuner_in(&self, aside: Aside<'m>) -> Tuner {
-        Tuner::from_words(self.marks, core::array::from_fn(|at| aside.tuner[at].load(Relaxed)))
+        Tuner::from_words(self.limits, core::array::from_fn(|at| aside.tuner[at].load(Relaxed)))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What shared sets are to be, and how much memory they take.
+//! Configuration of shared per-CPU lists, and the metadata that they need.
 
 use super::aside::Asides;
 use super::cpu_lists::CpuLists;
@@ -6,37 +6,38 @@ use super::lists::capacities;
 use super::tier::Tier;
 use crate::Zone;
 use crate::percpu::Shape;
-use crate::tune::Marks;
+use crate::tune::PcpLimits;
 
-/// What shared sets are to be.
+/// Configuration of shared per-CPU lists ([`Sets`](super::Sets)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SetsConfig {
-    /// CPUs, numbered from 0: the highest number that is possible, plus one. A CPU with a higher one goes to the zone.
+    /// Number of CPUs, numbered from 0: the highest possible number plus one. CPUs with higher numbers go to the zone.
     pub cpus: u32,
-    /// How threads are kept apart.
+    /// What keeps threads apart.
     pub tier: Tier,
-    /// Between what numbers a set is kept. `None`: by the kernel's formulas, from the frames of the zone when the sets are made.
-    pub marks: Option<Marks>,
+    /// The limits of each CPU's lists. `None`: the kernel's formulas, from the frames of the zone at the time when the
+    /// lists are created.
+    pub limits: Option<PcpLimits>,
 }
 
 impl SetsConfig {
-    /// Sets for `cpus` CPUs, the rest as usual.
+    /// Lists for `cpus` CPUs, and defaults for the rest.
     pub const fn new(cpus: u32) -> SetsConfig {
-        SetsConfig { cpus, tier: Tier::Best, marks: None }
+        SetsConfig { cpus, tier: Tier::Best, limits: None }
     }
 
-    /// The marks that hold for a zone.
-    pub fn marks_for(&self, zone: &Zone<'_>) -> Marks {
-        self.marks.unwrap_or_else(|| Marks::for_zone(zone.stats().present, zone.watermarks().low, self.cpus, None))
+    /// The limits that apply to a zone.
+    pub fn limits_for(&self, zone: &Zone<'_>) -> PcpLimits {
+        self.limits.unwrap_or_else(|| PcpLimits::for_zone(zone.stats().present, zone.watermarks().low, self.cpus, None))
     }
 
-    /// Bytes of metadata that sets like these need.
+    /// Bytes of metadata that such lists need.
     pub fn metadata_bytes(&self, zone: &Zone<'_>) -> usize {
         let shape = self.shape(zone);
         Asides::bytes(self.cpus).saturating_add(CpuLists::bytes(&shape))
     }
 
     pub(super) fn shape(&self, zone: &Zone<'_>) -> Shape {
-        Shape { cpus: self.cpus, capacities: capacities(self.marks_for(zone)) }
+        Shape { cpus: self.cpus, capacities: capacities(self.limits_for(zone)) }
     }
 }

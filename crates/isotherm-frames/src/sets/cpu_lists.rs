@@ -1,7 +1,7 @@
-//! The lists of all CPUs, by restartable sequences or behind locks: the only place that knows which of the two.
+//! The lists of all CPUs, by restartable sequences or behind locks. Only this module knows which.
 //!
-//! An enum and not a type parameter: which it is becomes known when the program runs, and a branch on it costs less than the
-//! sets being two types would cost their users. Whoever adds a tier adds a variant and the methods that `each!` calls.
+//! This is an enum and not a type parameter. The tier is only known at run time, and a branch costs less than two types
+//! would cost their users. To add a tier, add a variant and the methods that `each!` calls.
 
 use super::locked::LockedStacks;
 use super::retry::retry;
@@ -14,7 +14,7 @@ use crate::percpu::{LISTS, Rseq, Shape, Stacks, StopError, Stopped};
 use crate::zone::CHUNK;
 use core::sync::atomic::AtomicU32;
 
-/// How often a CPU is tried to be stopped that someone else has stopped.
+/// How many times to try to stop a CPU that another thread has stopped.
 const STOP_TRIES: u32 = 3200;
 
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(super) enum CpuLists<'m> {
     Locked(LockedStacks<'m>),
 }
 
-/// The same method of whichever it is.
+/// Calls the same method on either variant.
 macro_rules! each {
     ($lists:expr, $it:ident => $call:expr) => {
         match $lists {
@@ -34,16 +34,16 @@ macro_rules! each {
 }
 
 impl<'m> CpuLists<'m> {
-    /// Bytes for either, since which it will be is not known before it is made.
+    /// Bytes for either variant. Which one it will be is not known before it is created.
     pub(super) fn bytes(shape: &Shape) -> usize {
         bytes_for::<AtomicU32>(shape.words()).max(LockedStacks::bytes(shape))
     }
 
-    /// Empty lists; by sequences if there are any. `None`: too little memory.
+    /// Empty lists, by restartable sequences if `rseq` is given. `None` if the memory is too small.
     pub(super) fn new(rseq: Option<Rseq>, shape: Shape, metadata: &mut Metadata<'m>) -> Option<CpuLists<'m>> {
         let Some(rseq) = rseq else { return LockedStacks::new(&shape, metadata).map(CpuLists::Locked) };
         let words = metadata.take(shape.words())?;
-        // SAFETY: cut from metadata that nobody else has.
+        // SAFETY: cut from metadata that nothing else refers to.
         let stacks = unsafe { Stacks::new_shared(rseq, shape, words) };
         stacks.ok().map(CpuLists::Restartable)
     }
@@ -55,18 +55,18 @@ impl<'m> CpuLists<'m> {
         }
     }
 
-    /// The CPU that this thread is on.
+    /// The CPU that this thread runs on.
     pub(super) fn cpu(&self) -> u32 {
         each!(self, lists => lists.cpu())
     }
 
-    /// Takes the top of this CPU's list.
+    /// Pops the top of this CPU's list.
     #[inline]
     pub(super) fn pop(&self, list: usize) -> Option<u32> {
         each!(self, lists => lists.pop(list))
     }
 
-    /// Puts a block on top of this CPU's list. False: at its limit, or the set cannot be had.
+    /// Pushes a block to this CPU's list. False if the list is at its limit or cannot be used now.
     #[inline]
     pub(super) fn push(&self, list: usize, index: u32) -> bool {
         each!(self, lists => lists.push(list, index))
@@ -93,7 +93,7 @@ impl<'m> CpuLists<'m> {
         each!(self, lists => lists.set_limit(cpu, list, limit));
     }
 
-    /// Keeps everyone out of a CPU's lists, unless someone does so already.
+    /// Locks all others out of a CPU's lists. `None` if another thread has already done so.
     pub(super) fn hold(&self, cpu: u32) -> Option<Held<'_, 'm>> {
         match self {
             CpuLists::Restartable(stacks) => stacks.stop(cpu).ok().map(Held::Stopped),
@@ -101,12 +101,12 @@ impl<'m> CpuLists<'m> {
         }
     }
 
-    /// The same, with a chance for others to let go of them.
+    /// As `hold`, but retries for a while.
     pub(super) fn hold_long(&self, cpu: u32) -> Option<Held<'_, 'm>> {
         match self {
             CpuLists::Restartable(stacks) => retry(|| match stacks.stop(cpu) {
                 Err(StopError::Stopped { .. }) => None,
-                // Had, or not to be had at all.
+                // Held, or it can never be held.
                 outcome => Some(outcome.ok().map(Held::Stopped)),
             })
             .flatten(),
@@ -114,10 +114,11 @@ impl<'m> CpuLists<'m> {
         }
     }
 
-    /// Takes everything off a CPU's lists and gives it away, some blocks of one list at a time. False if it could not be had, or
-    /// not all the time. Behind a lock, blocks are given away without it; a CPU is stopped throughout.
+    /// Takes everything off a CPU's lists and passes it to `give`, several blocks of one list at a time. False if the
+    /// lists could not be held all the time. Locked lists are released before each call of `give`; a stopped CPU stays
+    /// stopped throughout.
     pub(super) fn take_all(&self, cpu: u32, mut give: impl FnMut(usize, &[u32])) -> bool {
-        // Taking from the bottom moves what is left, so not by the chunk.
+        // Taking from the bottom moves the remaining entries, so take more than a chunk at a time.
         let mut buffer = [0; 8 * CHUNK];
         match self {
             CpuLists::Restartable(stacks) => {
@@ -134,7 +135,7 @@ impl<'m> CpuLists<'m> {
                         match stacks.take_from(cpu, list, &mut buffer) {
                             Some(0) => break,
                             Some(got) => give(list, &buffer[..got]),
-                            // Whoever has it now has it for the other lists too.
+                            // The thread that holds it now holds the other lists too.
                             None => return false,
                         }
                     }
@@ -145,7 +146,7 @@ impl<'m> CpuLists<'m> {
     }
 }
 
-/// The lists of a CPU that everyone else is kept out of, until it is dropped.
+/// The lists of a CPU, with all others locked out until this is dropped.
 pub(super) enum Held<'s, 'm> {
     Stopped(Stopped<'s, 'm>),
     Locked { _lock: Tried<'m>, stock: Stock<'m, 's> },
@@ -174,7 +175,7 @@ impl HeldLists for Held<'_, '_> {
     }
 }
 
-/// Stops a CPU; tries for as long as locks of sets are tried, against those who tidy it for some us.
+/// Stops a CPU. Retries for as long as a CPU's lock is retried, because drain runs stop a CPU for some us.
 fn stop_long<'s, 'm>(stacks: &'s Stacks<'m>, cpu: u32) -> Option<Stopped<'s, 'm>> {
     for _ in 0..STOP_TRIES {
         match stacks.stop(cpu) {

@@ -1,29 +1,29 @@
-//! Everything that waits in a CPU's set given back, and everyone kept out of all sets around a fork.
+//! Drains the lists of a CPU or of all CPUs, and locks everyone out of them around a fork.
 
 use super::lists::order_of;
 use super::retry::{retry, retry_for_ms};
 use super::shared::Sets;
 use crate::percpu::LISTS;
 
-/// For how long a CPU that has gone is drained, where someone has its set.
+/// How long to retry draining an offline CPU whose lists another thread holds, in ms.
 const OFFLINE_MS: u32 = 100;
 
-/// What came of draining.
+/// The result of a drain.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Drained {
     pub(super) frames: u64,
-    /// Someone had a set that was not empty.
+    /// Another thread held lists that were not empty.
     pub(super) missed: bool,
 }
 
 impl Sets<'_> {
-    /// Gives what waits in the set of a CPU back to the zone, from any CPU: how many frames. 0 if another is doing so for
-    /// long, or if the set cannot be had.
+    /// Returns the frames on a CPU's lists to the zone, from any CPU. Returns how many. 0 if another thread holds the
+    /// lists for long, or if they cannot be used.
     pub fn drain(&self, cpu: u32) -> u64 {
         self.drain_if_had(cpu).frames
     }
 
-    /// The same, and whether the set could be had all the time. An empty one need not be.
+    /// As `drain`, and whether the lists could be held all the time. Empty lists need not be held.
     pub(super) fn drain_if_had(&self, cpu: u32) -> Drained {
         if self.is_empty(cpu) {
             return Drained::default();
@@ -36,11 +36,11 @@ impl Sets<'_> {
         Drained { frames, missed: !had }
     }
 
-    /// Gives what waits in the set of a CPU back: how many frames. Goes on for a tenth of a second if someone has it, or still fills it;
-    /// what is left in one that a thread has died in stays there. For CPUs that have gone.
+    /// Drains a CPU that has gone offline; returns how many frames. Retries for 0.1 s if another thread holds the lists
+    /// or still fills them. If a thread has died in them, what is left stays there.
     pub(crate) fn drain_for_good(&self, cpu: u32) -> u64 {
         let mut frames = 0;
-        // What someone has died in cannot be had.
+        // Fails if a thread has died in the lists.
         let _ = retry_for_ms(OFFLINE_MS, || {
             frames += self.drain(cpu);
             self.is_empty(cpu).then_some(())
@@ -48,12 +48,12 @@ impl Sets<'_> {
         frames
     }
 
-    /// Gives what waits in all sets back: how many frames.
+    /// Returns the frames on all lists of all CPUs to the zone. Returns how many.
     pub fn drain_all(&self) -> u64 {
         self.drain_all_had().frames
     }
 
-    /// The same, and whether any set could not be had.
+    /// As `drain_all`, and whether any lists could not be held.
     pub(super) fn drain_all_had(&self) -> Drained {
         (0..self.cpus()).map(|cpu| self.drain_if_had(cpu)).fold(Drained::default(), |all, one| Drained {
             frames: all.frames + one.frames,
@@ -61,18 +61,19 @@ impl Sets<'_> {
         })
     }
 
-    /// Runs `act` while nobody else can be in the zone or in a set: around a `fork`, so that the child finds no lock that its only
-    /// thread does not hold, and no set half changed. What other threads had just taken out of the zone for their sets is lost to
-    /// the child.
+    /// Runs `act` while no other thread can be in the zone or in any per-CPU list. Use it around a `fork`, so that the
+    /// child finds no lock that its only thread does not hold, and no half-changed list. Blocks that other threads had
+    /// just taken out of the zone for their lists are lost to the child.
     ///
-    /// `act` must not use these sets. A system call for each CPU where sets are restartable. Waits for who drains a set; one that a
-    /// thread has died in is given up after a while, and passed over by everyone from then on, here and in the child.
+    /// `act` must not use these lists. Costs a system call per CPU with restartable sequences. Waits for threads that
+    /// drain a list. If a thread has died in the lists of a CPU, it stops waiting after a while; everyone skips those
+    /// lists from then on, here and in the child.
     pub fn while_quiet<T>(&self, act: impl FnOnce() -> T) -> T {
         let _one_at_a_time = self.quiet.lock();
         self.while_quiet_from(0, act)
     }
 
-    /// The sets first, then the zone: who drains a set has it while waiting for the zone, and nobody the other way round.
+    /// The lists first, then the zone. A drainer holds lists while it waits for the zone, and no thread does the reverse.
     fn while_quiet_from<T>(&self, cpu: u32, act: impl FnOnce() -> T) -> T {
         let Some(aside) = self.asides.of(cpu) else { return self.zone.while_quiet(act) };
         let _tuner = retry(|| aside.lock.try_lock());

@@ -1,24 +1,24 @@
-//! Why there are no sets.
+//! Errors when creating per-CPU lists.
 
 use crate::percpu::NoRseq;
 use thiserror::Error;
 
-/// Why there are no sets.
+/// Why per-CPU lists could not be created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum SetsError {
-    /// No CPUs.
-    #[error("per-CPU sets for no CPU: give the highest CPU number that is possible, plus one")]
+    /// The number of CPUs is 0.
+    #[error("per-CPU lists for no CPU: give the highest possible CPU number plus one")]
     NoCpus,
-    /// The metadata does not suffice.
-    #[error("per-CPU sets with {given} bytes of metadata: they need {needed}; see SetsConfig::metadata_bytes")]
+    /// The metadata is too small.
+    #[error("per-CPU lists with {given} bytes of metadata: they need {needed}; see SetsConfig::metadata_bytes")]
     MetadataTooSmall {
         /// Bytes given.
         given: usize,
         /// Bytes needed.
         needed: usize,
     },
-    /// Restartable sequences were asked for and there are none.
-    #[error("per-CPU sets by restartable sequences: {0}; ask for Tier::Best or Tier::Locked")]
+    /// Restartable sequences were requested but are not available.
+    #[error("per-CPU lists by restartable sequences: {0}; use Tier::Best or Tier::Locked")]
     NoRseq(NoRseq),
 }

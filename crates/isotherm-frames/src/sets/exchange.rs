@@ -1,4 +1,4 @@
-//! What all tiers do alike between a list and the zone.
+//! What all tiers have in common between a list and the zone.
 
 use super::lists::whole_chunks;
 use crate::state;
@@ -7,28 +7,28 @@ use crate::zone::CHUNK;
 use crate::{AllocError, FrameNo, MigrateType, Order, Zone};
 use core::sync::atomic::Ordering::Relaxed;
 
-/// How a block is marked as waiting in a set.
+/// How a block is marked as cached on a per-CPU list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mark {
-    /// By a compare-and-swap: of several at once one wins.
+    /// By a compare-and-swap: of several concurrent frees, one wins.
     Swapped,
-    /// By a load and a store: nobody else does.
+    /// By a load and a store: the caller guarantees that no one else frees the block.
     Stored,
 }
 
-/// What a list without blocks is to get.
+/// What to refill an empty list with.
 pub(super) struct Want {
     pub(super) order: Order,
     pub(super) migrate: MigrateType,
-    /// As the tuner says.
+    /// Number of blocks, from the tuner.
     pub(super) blocks: u32,
-    /// Whether the zone's lock is waited for once there is a block to hand out.
+    /// Whether to wait for the zone lock even after the first block was obtained.
     pub(super) waits_for_more: bool,
 }
 
 impl Zone<'_> {
-    /// Takes some blocks: one of them is the answer, `keep` puts others into a list and says how many had room there, from the first on.
-    /// The rest goes back.
+    /// Takes blocks from the zone. One of them is the result. `keep` pushes others to a list and returns how many it
+    /// accepted, from the first on. The rest goes back to the zone.
     pub(super) fn refill_some(
         &self,
         want: &Want,
@@ -46,14 +46,15 @@ impl Zone<'_> {
                 Err(error) if answer.is_none() => return Err(error),
                 Err(_) => break,
             };
-            // Last in, first out: so that they are handed out as they came.
+            // Lists are last in, first out: reverse the blocks, so that they are allocated in the order in which they came.
             some[..got].reverse();
             let others = if answer.is_none() { got - 1 } else { got };
             answer = answer.or(some.get(others).copied());
             let kept = keep(&some[..others]);
             self.give_back(&some[kept..others], order);
             left -= got;
-            // No more of them, or no room: the CPU is another one by now, or someone drains it.
+            // The zone has no more, or the list has no room: the thread has moved to another CPU, or someone drains
+            // this one.
             if got < asked || kept < others {
                 break;
             }
@@ -63,8 +64,8 @@ impl Zone<'_> {
         Ok(self.frame(index))
     }
 
-    /// Takes so many blocks back from a list: not its newest, which are the most likely to be in the processor's caches, unless there
-    /// are no others. Takes and puts from and to its top; how many there were.
+    /// Returns `blocks` blocks of a list to the zone. Spares its newest, which are most likely in the processor's
+    /// caches, unless there are no others. Pops and pushes at the top of the list. Returns how many went back.
     pub(super) fn give_older(
         &self,
         order: Order,
@@ -84,7 +85,7 @@ impl Zone<'_> {
                 break;
             }
         }
-        // What the rest did not have, the newest must give, the older of them first.
+        // If the older blocks were not enough, the newest make up for it, the oldest of them first.
         let (give, keep) = newest[..kept].split_at(left.min(kept));
         self.give_back(give, order);
         let pushed = push(keep);
@@ -92,7 +93,7 @@ impl Zone<'_> {
         (blocks - left) + give.len() + (keep.len() - pushed)
     }
 
-    /// Marks a block that is handed out as waiting in a set; false if it is not handed out as that.
+    /// Marks an allocated block as cached. False if it is not allocated with this order.
     #[inline]
     pub(super) fn mark_cached(&self, index: u32, order: Order, mark: Mark) -> bool {
         match mark {
@@ -108,7 +109,7 @@ impl Zone<'_> {
         }
     }
 
-    /// How short of frames it is, for tuners. Off by what happens meanwhile, which does not matter to them.
+    /// How short of frames the zone is, for tuners. It may be slightly out of date, which tuners tolerate.
     pub(super) fn pressure(&self) -> Pressure {
         let high = self.watermarks().high;
         Pressure { below_high: high > 0 && self.free_frames() < high, reclaiming: false }

@@ -1,18 +1,18 @@
-//! Which list is for which blocks, and how much each holds and takes.
+//! Which list holds which blocks, and the capacity and refill size of each.
 
 use crate::percpu::LISTS;
-use crate::tune::Marks;
+use crate::tune::PcpLimits;
 use crate::zone::CHUNK;
 use crate::{MigrateType, Order, PAGE_BLOCK_ORDER};
 
-/// The largest of the small orders that a set has lists for: what the kernel calls costly begins above.
+/// The largest of the small orders that have lists: the kernel's `PAGE_ALLOC_COSTLY_ORDER`.
 const SMALL_ORDERS: u32 = 3;
-/// Entries of a list for order 0 at the most, unless told otherwise: 64 MiB of frames.
+/// Most entries of a list of order 0, unless configured otherwise: 64 MiB of frames.
 const MAX_FRAMES_A_LIST: u32 = 16 << 10;
-/// Huge pages in a list at the most.
+/// Most huge pages in a list.
 const MAX_HUGE_A_LIST: u32 = 64;
 
-/// The list of a set for blocks of an order and type; `None` for orders that go to the zone.
+/// The list for blocks of an order and type; `None` for orders that go to the zone.
 #[inline]
 pub(crate) const fn list_of(order: Order, migrate: MigrateType) -> Option<usize> {
     match order.get() {
@@ -27,7 +27,7 @@ pub(crate) const fn order_of(list: usize) -> Order {
     ORDER_OF[list]
 }
 
-/// Computed once: every visit to the zone asks for the orders of all lists.
+/// Computed at compile time, because every visit to the zone needs the orders of all lists.
 const ORDER_OF: [Order; LISTS] = {
     let mut orders = [Order::HUGE; LISTS];
     let mut order = 0;
@@ -44,8 +44,9 @@ const ORDER_OF: [Order; LISTS] = {
     orders
 };
 
-/// Blocks to take for a list that is to get `wanted`. One more, which is handed out at once; and of single frames whole chunks: a
-/// batch is 63 of them on purpose, but runs of 64 are cut from the zone's blocks in one piece, and leave what is left aligned.
+/// How many blocks to take from the zone for a list that wants `wanted`. For a chunk of single frames or more, adds
+/// one, which is allocated at once, and rounds up to whole chunks. A batch is 63 frames on purpose, but runs of 64 are
+/// cut from the zone's blocks in one piece and leave the rest aligned.
 pub(crate) fn whole_chunks(wanted: u32, order: Order) -> usize {
     let wanted = wanted as usize;
     match order {
@@ -54,16 +55,16 @@ pub(crate) fn whole_chunks(wanted: u32, order: Order) -> usize {
     }
 }
 
-/// Entries that each list can hold.
-pub(crate) fn capacities(marks: Marks) -> [u32; LISTS] {
-    let frames = marks.high_max.min(MAX_FRAMES_A_LIST);
+/// Capacity of each list in entries.
+pub(crate) fn capacities(limits: PcpLimits) -> [u32; LISTS] {
+    let frames = limits.high_max.min(MAX_FRAMES_A_LIST);
     core::array::from_fn(|list| match order_of(list) {
         Order::HUGE => (frames >> PAGE_BLOCK_ORDER).clamp(2, MAX_HUGE_A_LIST),
         order => (frames >> order.get()).max(2),
     })
 }
 
-/// Frames of so many blocks in each list.
+/// The total frames of this many blocks in each list.
 pub(super) fn frames_in(counts: &[u32; LISTS]) -> u32 {
     counts
         .iter()

@@ -1,4 +1,5 @@
-//! Sets behind a lock for each CPU, which is tried and not waited for, as the kernel does: whoever finds it taken goes to the zone.
+//! Per-CPU lists behind a lock for each CPU. As in the kernel, the lock is tried and not waited for: a thread that
+//! finds it taken goes to the zone.
 
 use super::stock::{self, Starts, Stock};
 use crate::lock::{Tried, TryWord};
@@ -6,17 +7,17 @@ use crate::memory::{Metadata, bytes_for};
 use crate::percpu::{Rseq, Shape, current_cpu};
 use core::sync::atomic::AtomicU32;
 
-/// Words to which a CPU's begin: two lines, as processors fetch lines in pairs.
+/// Alignment of a CPU's words, in words: two cache lines, because processors fetch lines in pairs.
 const ALIGN: usize = 32;
 
-/// The stocks of all CPUs.
+/// The lists of all CPUs.
 #[derive(Debug)]
 pub(super) struct LockedStacks<'m> {
-    /// For each CPU `stride` words: the lock, and on a line of its own the stock.
+    /// `stride` words for each CPU: the lock, then the lists.
     words: &'m [AtomicU32],
     stride: usize,
     starts: Starts,
-    /// Says the CPU in a fraction of the time that the C library takes, where it is there; its sequences are not used.
+    /// If available, reads the CPU number much faster than the C library. Its sequences are not used.
     rseq: Option<Rseq>,
 }
 
@@ -51,7 +52,7 @@ impl<'m> LockedStacks<'m> {
         self.rseq.map_or_else(current_cpu, |rseq| rseq.cpu())
     }
 
-    /// A CPU's lock and stock.
+    /// A CPU's lock and lists.
     #[inline]
     fn of(&self, cpu: u32) -> Option<(TryWord<'m>, Stock<'m, '_>)> {
         let start = cpu as usize * self.stride;
@@ -59,7 +60,7 @@ impl<'m> LockedStacks<'m> {
         Some((TryWord(&words[0]), Stock::new(&words[1..], &self.starts)))
     }
 
-    /// Acts on a CPU's stock, unless someone has it.
+    /// Acts on a CPU's lists, unless another thread holds them.
     #[inline]
     fn try_on<T: Default>(&self, cpu: u32, act: impl FnOnce(Stock<'m, '_>) -> T) -> T {
         let Some((lock, stock)) = self.of(cpu) else { return T::default() };
@@ -85,13 +86,14 @@ impl<'m> LockedStacks<'m> {
         self.try_on(self.cpu(), |stock| stock.pop_many(list, into))
     }
 
-    /// Keeps everyone out of a CPU's stock, which comes with the lock. Tries for a while, against those who hold it for some ns.
+    /// Locks all others out of a CPU's lists, and returns the lists and the lock. Retries for a while; others hold the
+    /// lock for some ns only.
     pub(super) fn hold(&self, cpu: u32) -> Option<(Tried<'m>, Stock<'m, '_>)> {
         let (lock, stock) = self.of(cpu)?;
         Some((lock.try_long()?, stock))
     }
 
-    /// Takes blocks off any CPU's list: how many there were. `None` if the stock cannot be had.
+    /// Takes blocks off any CPU's list; returns how many there were. `None` if the lists cannot be held.
     pub(super) fn take_from(&self, cpu: u32, list: usize, into: &mut [u32]) -> Option<usize> {
         let (_held, stock) = self.hold(cpu)?;
         Some(stock.pop_many(list, into))
@@ -102,7 +104,7 @@ impl<'m> LockedStacks<'m> {
         self.of(cpu).map_or(0, |(_, stock)| stock.count(list))
     }
 
-    /// A limit is a word that may change at any time: nobody need hold the lock.
+    /// A limit is a word that may change at any time, so this needs no lock.
     pub(super) fn set_limit(&self, cpu: u32, list: usize, limit: u32) {
         if let Some((_, stock)) = self.of(cpu) {
             stock.set_limit(list, limit);

@@ -1,7 +1,7 @@
-//! A set that one thread has for itself: no lock, no locked instruction, nothing unsafe.
+//! Lists that one thread owns: no lock, no locked instruction, no unsafe code.
 //!
-//! For programs with a thread for each core, and for everything that is single-threaded anyway. What waits in it is nobody else's
-//! until the set is drained or dropped; the handle can be sent to another thread, and does not care on which CPU it runs.
+//! For programs with a thread for each core, and for single-threaded programs. No other thread can use the blocks that
+//! are cached here until the set is drained or dropped. The handle can be sent to another thread, and works on any CPU.
 
 use super::error::SetsError;
 use super::exchange::{Mark, Want};
@@ -12,15 +12,15 @@ use super::turn::{Course, Memory, Pace, Tidied};
 use crate::memory::{Metadata, bytes_for};
 use crate::percpu::LISTS;
 use crate::state;
-use crate::tune::{Decay, Marks, Tuner};
+use crate::tune::{Decay, PcpLimits, Tuner};
 use crate::zone::CHUNK;
 use crate::{AllocError, FrameNo, FreeError, MigrateType, Order, Zone};
 use core::sync::atomic::AtomicU32;
 
-/// Blocks of a zone for one thread. Dropping it gives them back.
+/// Cached blocks of a zone for one thread. Dropping it returns them to the zone.
 ///
-/// One that is forgotten (`mem::forget`, a thread that never ends) keeps them: as many frames as its marks allow. They are not lost to
-/// [`Zone::offline`](crate::Zone::offline), which tells them as waiting in sets, but nobody can drain it for its owner.
+/// A handle that is never dropped (`mem::forget`, a thread that never ends) keeps its blocks: as many frames as its
+/// limits allow. [`Zone::offline`](crate::Zone::offline) still reports them as cached, but only the owner can drain them.
 pub struct OwnedSet<'z, 'm> {
     zone: &'z Zone<'m>,
     words: &'z [AtomicU32],
@@ -31,23 +31,27 @@ pub struct OwnedSet<'z, 'm> {
 }
 
 impl<'z, 'm> OwnedSet<'z, 'm> {
-    /// Bytes of metadata that a set with these marks needs.
-    pub fn metadata_bytes(marks: Marks) -> usize {
-        bytes_for::<AtomicU32>(stock::words(&capacities(marks)))
+    /// Bytes of metadata that a set with these limits needs.
+    pub fn metadata_bytes(limits: PcpLimits) -> usize {
+        bytes_for::<AtomicU32>(stock::words(&capacities(limits)))
     }
 
-    /// An empty set. With several, each has its share: `marks` of a zone with as many CPUs as there are sets.
-    pub fn new(zone: &'z Zone<'m>, marks: Marks, mut metadata: Metadata<'z>) -> Result<OwnedSet<'z, 'm>, SetsError> {
-        let capacities = capacities(marks);
-        let needed = OwnedSet::metadata_bytes(marks);
+    /// An empty set. With several sets, give each its share: the `limits` of a zone with as many CPUs as there are sets.
+    pub fn new(
+        zone: &'z Zone<'m>,
+        limits: PcpLimits,
+        mut metadata: Metadata<'z>,
+    ) -> Result<OwnedSet<'z, 'm>, SetsError> {
+        let capacities = capacities(limits);
+        let needed = OwnedSet::metadata_bytes(limits);
         let given = metadata.len();
         let words = metadata.take(stock::words(&capacities)).ok_or(SetsError::MetadataTooSmall { given, needed })?;
         let starts = stock::starts(&capacities);
         Stock::new(words, &starts).clear();
-        Ok(OwnedSet { zone, words, starts, tuner: Tuner::new(marks), memory: Memory::default(), frames: 0 })
+        Ok(OwnedSet { zone, words, starts, tuner: Tuner::new(limits), memory: Memory::default(), frames: 0 })
     }
 
-    /// The zone behind.
+    /// The zone behind it.
     pub const fn zone(&self) -> &'z Zone<'m> {
         self.zone
     }
@@ -57,12 +61,12 @@ impl<'z, 'm> OwnedSet<'z, 'm> {
         Stock::new(self.words, &self.starts)
     }
 
-    /// Frames that wait in it.
+    /// Frames that are cached in it.
     pub const fn waiting(&self) -> u64 {
         self.frames as u64
     }
 
-    /// Hands out a block of `order`: its first frame.
+    /// Allocates a block of `order`; returns its first frame.
     #[inline]
     pub fn alloc(&mut self, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
         let Some(list) = list_of(order, migrate) else {
@@ -80,13 +84,14 @@ impl<'z, 'm> OwnedSet<'z, 'm> {
         }
     }
 
-    /// Takes a block back. On an error nothing has changed.
+    /// Frees a block. On an error nothing has changed.
     #[inline]
     pub fn free(&mut self, frame: FrameNo, order: Order) -> Result<(), FreeError> {
         self.free_marked(frame, order, Mark::Swapped)
     }
 
-    /// The same without a locked instruction, for callers who alone can free this block: as [`Sets::free_unique`](super::Sets::free_unique).
+    /// As `free`, without a locked instruction, for callers who alone can free this block: see
+    /// [`Sets::free_unique`](super::Sets::free_unique).
     #[inline]
     pub fn free_unique(&mut self, frame: FrameNo, order: Order) -> Result<(), FreeError> {
         self.free_marked(frame, order, Mark::Stored)
@@ -105,10 +110,10 @@ impl<'z, 'm> OwnedSet<'z, 'm> {
         self.tuner.on_free(order);
         self.frames += order.frames();
         if !self.stock().push(list, index) {
-            self.give_older(list, self.tuner.marks().batch >> order.get());
+            self.give_older(list, self.tuner.limits().batch >> order.get());
             self.stock().push(list, index);
         }
-        // Blocks of more than one frame may go back sooner: streams of them are recognised by the tuner.
+        // Blocks of more than one frame may go back sooner: the tuner detects streams of them.
         if self.frames >= self.tuner.high() || order != Order::FRAME {
             self.drain_some(list);
         }
@@ -131,12 +136,12 @@ impl<'z, 'm> OwnedSet<'z, 'm> {
         outcome.or_else(|error| self.last_resort(order, migrate, error))
     }
 
-    /// The zone has none: what waits here of other orders and types may do.
+    /// The zone has none: blocks of other orders and types that are cached here may help.
     fn last_resort(&mut self, order: Order, migrate: MigrateType, error: AllocError) -> Result<FrameNo, AllocError> {
         if Front::drain(self) == 0 { Err(error) } else { self.zone.alloc(order, migrate) }
     }
 
-    /// Gives back what the tuner says, of the list that grew, and not its newest.
+    /// Returns as much as the tuner says, from the list that grew, but not its newest blocks.
     #[inline(never)]
     fn drain_some(&mut self, list: usize) {
         let order = order_of(list);
@@ -147,7 +152,7 @@ impl<'z, 'm> OwnedSet<'z, 'm> {
         self.give_older(list, drain >> order.get());
     }
 
-    /// Gives `blocks` of a list to the zone, at least one: see [`Zone::give_older`].
+    /// Returns `blocks` blocks of a list to the zone, at least one: see [`Zone::give_older`].
     #[cold]
     fn give_older(&mut self, list: usize, blocks: u32) {
         self.memory.visited();
@@ -157,7 +162,7 @@ impl<'z, 'm> OwnedSet<'z, 'm> {
         self.frames -= u32::try_from(given).unwrap_or(0) << order.get();
     }
 
-    /// Gives all of a list to the zone.
+    /// Returns all blocks of a list to the zone.
     fn empty(&mut self, list: usize) {
         let order = order_of(list);
         let mut buffer = [0; CHUNK];
@@ -168,16 +173,17 @@ impl<'z, 'm> OwnedSet<'z, 'm> {
     }
 }
 
-/// Housekeeping, which only the owner can do.
+/// The periodic drain, which only the owner can run.
 impl OwnedSet<'_, '_> {
-    /// One turn of housekeeping, by the owner: as [`Sets::tidy`](super::Sets::tidy). There is no other way to have an owned set tidied.
+    /// One run of the periodic drain, as [`Sets::tidy`](super::Sets::tidy). Only the owner can call it, and nothing
+    /// else drains an owned set periodically.
     pub fn tidy(&mut self, pace: &Pace) -> Tidied {
         let counts = self.counts();
         let decay = self.memory.begin(&mut self.tuner, &counts, pace);
         self.turn(pace, decay)
     }
 
-    /// Goes on with a turn that was put off: as [`Sets::tidy_rest`](super::Sets::tidy_rest).
+    /// Continues a deferred run, as [`Sets::tidy_rest`](super::Sets::tidy_rest).
     pub fn tidy_rest(&mut self, pace: &Pace) -> Tidied {
         let counts = self.counts();
         match self.memory.rest(&self.tuner, &counts) {
@@ -191,7 +197,7 @@ impl OwnedSet<'_, '_> {
     }
 
     fn turn(&mut self, pace: &Pace, decay: Decay) -> Tidied {
-        let batch = self.tuner.marks().batch;
+        let batch = self.tuner.limits().batch;
         let mut course = Course::new(self.zone(), batch, &self.memory, pace, decay);
         while course.left > 0 && course.go(&mut self.stock()) {}
         let tidied = course.tidied;

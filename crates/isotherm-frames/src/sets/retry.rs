@@ -1,11 +1,11 @@
-//! Trying again for what another thread holds for a moment.
+//! Retries for what another thread holds for a moment.
 //!
-//! With `std` by a clock, and with a chance for that thread to run in between; without, by the number of attempts.
+//! With `std` it goes by a clock and yields to other threads; without, it counts attempts.
 
-/// How often something is tried that another thread has for a moment, with a chance for that thread to run in between.
+/// How many times to retry for what another thread holds for a moment. Each retry lets that thread run.
 const TRIES: u32 = 20_000;
 
-/// Tries so often; what came of it.
+/// Retries `TRIES` times; returns the first result.
 pub(super) fn retry<T>(mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     for _ in 0..TRIES {
         if let Some(had) = attempt() {
@@ -19,11 +19,11 @@ pub(super) fn retry<T>(mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     None
 }
 
-/// Attempts in a millisecond where there is no clock: each tries for a tenth of that to have a set.
+/// Attempts per ms if there is no clock. Each attempt itself tries for 0.1 ms to hold a CPU's lists.
 #[cfg(not(feature = "std"))]
 const ATTEMPTS_A_MS: u32 = 10;
 
-/// Tries for so long, and once at least, with a chance for others to run in between. For attempts that themselves try for a while.
+/// Retries for `ms` milliseconds, at least once, and yields to other threads. For attempts that themselves retry for a while.
 pub(super) fn retry_for_ms<T>(ms: u32, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     #[cfg(feature = "std")]
     let (began, most) = (std::time::Instant::now(), core::time::Duration::from_millis(u64::from(ms)));

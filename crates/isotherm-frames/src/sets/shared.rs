@@ -1,4 +1,4 @@
-//! Sets that all threads share: handing out and taking back, and the way to the zone when a list is empty or full.
+//! Per-CPU lists that all threads share: allocate, free, and the way to the zone when a list is empty or full.
 
 use super::aside::Asides;
 use super::config::SetsConfig;
@@ -13,73 +13,74 @@ use crate::lock::Lock;
 use crate::memory::Metadata;
 use crate::percpu::{LISTS, Rseq};
 use crate::state;
-use crate::tune::Marks;
+use crate::tune::PcpLimits;
 use crate::{AllocError, FrameNo, FrameState, FreeError, MigrateType, Order, Request, Zone};
 use core::sync::atomic::Ordering::Relaxed;
 
-/// For how long a request that the zone cannot serve comes back to sets that someone has: some slices of a processor, for whoever was
-/// interrupted in a set to get out of it.
+/// For how long a request that the zone cannot serve retries while others hold cached blocks: several time slices, so
+/// that a thread that was interrupted while it held lists can release them.
 const EXHAUSTED_MS: u32 = 20;
 
-/// Blocks of a zone in sets for each CPU, shared by all threads.
+/// Per-CPU lists of a zone's blocks, shared by all threads.
 ///
-/// A thread that ends in the middle of a call, as one that is cancelled: in a restartable sequence it holds nothing. With locks, the
-/// CPU's set stays taken and is passed over from then on; everyone goes to the zone. In a visit to the zone it may hold the zone's
-/// lock, which nobody then gets any more, as with any lock; so may an interrupted one: in signal handlers, only
-/// [`Zone::request`](crate::Zone::request) without waiting is allowed.
+/// A thread may end in the middle of a call, for example if it is cancelled. In a restartable sequence it holds
+/// nothing. With locks, the lists of that CPU stay locked; from then on they are skipped and everyone goes to the zone.
+/// In a visit to the zone it may hold the zone lock, which then stays locked forever, as any lock would. An interrupted
+/// thread may hold it too, so signal handlers may call only [`Zone::request`](crate::Zone::request) without waiting.
 pub struct Sets<'m> {
     pub(super) zone: Zone<'m>,
     pub(super) lists: CpuLists<'m>,
     pub(super) asides: Asides<'m>,
-    pub(super) marks: Marks,
+    pub(super) limits: PcpLimits,
     capacities: [u32; LISTS],
-    /// Held while everything is to be quiet.
+    /// Held while everything else is locked out.
     pub(super) quiet: Lock<()>,
 }
 
 impl<'m> Sets<'m> {
-    /// Empty sets in front of `zone`, which is from now on reached through them. Make them after its first frames were added: how
-    /// large the sets may be follows from the number of frames.
+    /// Empty lists in front of `zone`, which is reached through them from now on. Create them after the first frames
+    /// were added to the zone: the number of frames determines how large the lists may be.
     pub fn new(zone: Zone<'m>, config: &SetsConfig, mut metadata: Metadata<'m>) -> Result<Sets<'m>, SetsError> {
         if config.cpus == 0 {
             return Err(SetsError::NoCpus);
         }
-        let (marks, shape) = (config.marks_for(&zone), config.shape(&zone));
+        let (limits, shape) = (config.limits_for(&zone), config.shape(&zone));
         let too_small = SetsError::MetadataTooSmall { given: metadata.len(), needed: config.metadata_bytes(&zone) };
         if metadata.len() < config.metadata_bytes(&zone) {
             return Err(too_small);
         }
-        let asides = Asides::new(config.cpus, marks, &mut metadata).ok_or(too_small)?;
+        let asides = Asides::new(config.cpus, limits, &mut metadata).ok_or(too_small)?;
         let rseq = match config.tier {
             Tier::Locked => None,
             Tier::Best => Rseq::check().ok(),
             Tier::Restartable => Some(Rseq::check().map_err(SetsError::NoRseq)?),
         };
         let lists = CpuLists::new(rseq, shape, &mut metadata).ok_or(too_small)?;
-        let sets = Sets { zone, lists, asides, marks, capacities: shape.capacities, quiet: Lock::new(()) };
+        let sets = Sets { zone, lists, asides, limits, capacities: shape.capacities, quiet: Lock::new(()) };
         (0..config.cpus).for_each(|cpu| sets.set_room(cpu));
         Ok(sets)
     }
 
-    /// The zone behind. Frames in sets are not free there.
+    /// The zone behind the lists. Cached frames are not free there.
     pub const fn zone(&self) -> &Zone<'m> {
         &self.zone
     }
 
-    /// Which tier it has become.
+    /// The tier in use.
     pub const fn tier(&self) -> Tier {
         self.lists.tier()
     }
 
-    /// CPUs that have sets.
+    /// Number of CPUs that have lists.
     pub const fn cpus(&self) -> u32 {
         self.asides.cpus()
     }
 
-    /// Hands out a block of `order`: its first frame.
+    /// Allocates a block of `order`; returns its first frame.
     ///
-    /// When the zone has none, the sets of all CPUs are emptied, and the zone is asked again; while someone has a set in which frames
-    /// wait, again and again for 20 ms. Once a thread has died in such a set every failure takes that long.
+    /// If the zone has none, drains the lists of all CPUs and asks the zone again. While another thread holds lists
+    /// that are not empty, it repeats this for up to 20 ms. If a thread has died in such lists, every failing request
+    /// takes that long.
     #[inline]
     pub fn alloc(&self, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
         match self.alloc_waiting(order, migrate) {
@@ -88,7 +89,8 @@ impl<'m> Sets<'m> {
         }
     }
 
-    /// The same without emptying other CPUs' sets when the zone has none: for those who have another choice, as a smaller order.
+    /// As `alloc`, without draining other CPUs when the zone has none. For callers that have an alternative, such as a
+    /// smaller order.
     pub fn alloc_gently(&self, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
         match self.alloc_waiting(order, migrate) {
             Some(frame) => Ok(frame),
@@ -96,7 +98,7 @@ impl<'m> Sets<'m> {
         }
     }
 
-    /// A block that waits in this CPU's set.
+    /// A block from this CPU's lists.
     #[inline]
     fn alloc_waiting(&self, order: Order, migrate: MigrateType) -> Option<FrameNo> {
         let list = list_of(order, migrate)?;
@@ -111,15 +113,16 @@ impl<'m> Sets<'m> {
         }
     }
 
-    /// Takes a block back. On an error nothing has changed: it is not handed out, or not as this, or someone else was just faster.
+    /// Frees a block. On an error nothing has changed: the block is not allocated, or has another order, or another
+    /// thread just freed it.
     #[inline]
     pub fn free(&self, frame: FrameNo, order: Order) -> Result<(), FreeError> {
         self.free_marked(frame, order, Mark::Swapped)
     }
 
-    /// The same without a locked instruction, for callers who alone can free this block, as the owner of a guard can. A second free
-    /// is found all the same, unless it comes at the same instant: then the block may have two owners, or the zone's books be wrong,
-    /// from then on.
+    /// As `free`, without a locked instruction, for callers who alone can free this block, such as the owner of a
+    /// guard. A second free is still detected, unless both happen at the same instant. Then the block may have two
+    /// owners from then on, or the zone's metadata may be wrong.
     #[inline]
     pub fn free_unique(&self, frame: FrameNo, order: Order) -> Result<(), FreeError> {
         self.free_marked(frame, order, Mark::Stored)
@@ -143,8 +146,8 @@ impl<'m> Sets<'m> {
         }
     }
 
-    /// Hands out blocks until `frames` is full or none is left; how many. Straight from the zone, which is what many at once cost
-    /// least from.
+    /// Allocates blocks until `frames` is full or none is left; returns how many. Takes them straight from the zone,
+    /// which is cheapest for many at once.
     pub fn alloc_bulk(&self, order: Order, migrate: MigrateType, frames: &mut [FrameNo]) -> usize {
         let got = self.zone.alloc_bulk(order, migrate, frames);
         if got == frames.len() {
@@ -154,15 +157,15 @@ impl<'m> Sets<'m> {
         got + self.zone.alloc_bulk(order, migrate, &mut frames[got..])
     }
 
-    /// Takes blocks back, straight to the zone. Those that cannot be are left out, and the first such is the error.
+    /// Frees blocks, straight to the zone. Skips those that it refuses and returns the first error.
     pub fn free_bulk(&self, frames: &[FrameNo], order: Order) -> Result<(), FreeError> {
         self.zone.free_bulk(frames, order)
     }
 
-    /// Hands out the block of `order` that starts at `frame`, if it is free, also if it waits in a set.
+    /// Allocates the block of `order` that starts at `frame`, if it is free or cached on a list.
     pub fn alloc_at(&self, frame: FrameNo, order: Order, migrate: MigrateType) -> Result<(), AllocError> {
         self.zone.alloc_at(frame, order, migrate).or_else(|error| {
-            // Only if that can help: draining interrupts every CPU.
+            // Drain only if that can help, because it interrupts every CPU.
             let mut frames = (0..u64::from(order.frames())).filter_map(|n| frame.0.checked_add(n)).map(FrameNo);
             if !frames.any(|frame| matches!(self.zone.state(frame), FrameState::Cached(_))) {
                 return Err(error);
@@ -172,17 +175,17 @@ impl<'m> Sets<'m> {
         })
     }
 
-    /// Frames that wait in the set of a CPU, at this moment.
+    /// Frames that are cached on the lists of a CPU at this moment.
     pub fn waiting(&self, cpu: u32) -> u64 {
         let counts = self.lists.counts(cpu);
         counts.iter().enumerate().map(|(list, &count)| u64::from(count) * u64::from(order_of(list).frames())).sum()
     }
 
-    /// Lets every list of a CPU grow by a batch from what it has, and no further: the limits of all lists together are what bounds a set,
-    /// since the tuner is asked only at a limit.
+    /// Lets every list of a CPU grow by a batch from its present size, and no further. The tuner is only asked when a
+    /// list reaches its limit, so the limits of all lists together bound what a CPU holds.
     pub(super) fn set_room(&self, cpu: u32) {
         for list in 0..LISTS {
-            let room = (self.marks.batch >> order_of(list).get()).max(1);
+            let room = (self.limits.batch >> order_of(list).get()).max(1);
             self.lists.set_limit(cpu, list, self.lists.count(cpu, list).saturating_add(room));
         }
     }
@@ -195,8 +198,8 @@ impl<'m> Sets<'m> {
     #[inline(never)]
     pub(super) fn alloc_slow(&self, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
         self.alloc_behind(order, migrate).or_else(|_| {
-            // The last frames may wait in other CPUs' sets, or keep buddies in them apart, or be on their way back from there.
-            // Those of a set that someone has, to tidy it or to drain it, can be had once he is done.
+            // The last frames may be on other CPUs' lists, or their buddies may be, or they may be on their way back.
+            // If a thread holds lists in order to drain them, their frames are available when it is done.
             let mut last = Err(AllocError::Exhausted { order, free_blocks: [0; crate::ORDERS] });
             let _ = retry_for_ms(EXHAUSTED_MS, || {
                 let drained = self.drain_all_had();
@@ -208,7 +211,7 @@ impl<'m> Sets<'m> {
         })
     }
 
-    /// From the zone, by way of this CPU's set where it has a list for it.
+    /// From the zone; if this CPU has a list for the block, refills it on the way.
     fn alloc_behind(&self, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
         match list_of(order, migrate) {
             Some(list) => self.refill(list, order, migrate),
@@ -216,7 +219,7 @@ impl<'m> Sets<'m> {
         }
     }
 
-    /// Takes some blocks for this CPU's list from the zone: one of them is the answer.
+    /// Refills this CPU's list from the zone; one of the blocks is the result.
     fn refill(&self, list: usize, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
         let cpu = self.lists.cpu();
         let waiting = self.frames_waiting(cpu);
@@ -225,19 +228,19 @@ impl<'m> Sets<'m> {
             tuner.on_alloc();
             tuner.refill(order, waiting, pressure)
         });
-        // Without a set there is nothing to fill. What follows the first chunk is not worth waiting for.
+        // If the lists cannot be held, there is nothing to fill. Blocks after the first chunk are not worth waiting for.
         let want = Want { order, migrate, blocks: wanted.unwrap_or(1), waits_for_more: false };
         self.zone.refill_some(&want, |blocks| self.keep(cpu, list, blocks))
     }
 
-    /// Puts blocks into this CPU's list; how many it took.
+    /// Pushes blocks to this CPU's list; returns how many it accepted.
     fn keep(&self, cpu: u32, list: usize, blocks: &[u32]) -> usize {
         let room = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
         self.lists.set_limit(cpu, list, self.lists.count(cpu, list).saturating_add(room));
         self.lists.push_many(list, blocks)
     }
 
-    /// A block for which there is no room: makes room, by letting the list grow or by giving some back.
+    /// Frees a block to a list that is at its limit: lets the list grow, or returns some blocks to the zone.
     #[cold]
     #[inline(never)]
     fn free_slow(&self, list: usize, index: u32) {
@@ -253,12 +256,12 @@ impl<'m> Sets<'m> {
             return;
         };
         let count = self.lists.count(cpu, list);
-        let batch = (self.marks.batch >> order.get()).max(1);
+        let batch = (self.limits.batch >> order.get()).max(1);
         if frames > 0 {
             self.give_older(list, order, (frames >> order.get()).max(1) as usize);
             self.set_room(cpu);
         } else if count < self.capacities[list] {
-            // Room for another batch, or the tuner would be asked each time.
+            // Make room for another batch; else the tuner would be asked each time.
             self.lists.set_limit(cpu, list, count.saturating_add(batch));
         } else {
             self.give_older(list, order, batch as usize);
@@ -268,7 +271,7 @@ impl<'m> Sets<'m> {
         }
     }
 
-    /// Gives blocks of this CPU's list to the zone: see [`Zone::give_older`].
+    /// Returns blocks of this CPU's list to the zone: see [`Zone::give_older`].
     fn give_older(&self, list: usize, order: Order, blocks: usize) {
         self.zone.give_older(
             order,

@@ -1,6 +1,6 @@
-//! The blocks of one set as plain words: for one thread, or for whoever holds a lock.
+//! The lists of one CPU or thread as plain words, for a single thread or for the holder of a lock.
 //!
-//! Words of the caller's memory, as everything here: a set behind a lock and one that a thread owns differ in who may call only.
+//! They are words of the caller's memory, like everything here. Locked lists and owned lists only differ in who may call.
 
 use crate::percpu::LISTS;
 use core::sync::atomic::AtomicU32;
@@ -9,17 +9,17 @@ use core::sync::atomic::Ordering::Relaxed;
 /// Words before the entries: a count for each list, then a limit.
 const HEAD: usize = 2 * LISTS;
 
-/// Where the entries of each list begin, and the last ones end.
+/// Where the entries of each list begin, and where the last ones end.
 pub(crate) type Starts = [u32; LISTS + 1];
 
-/// Lists of block indices, each a stack with a limit. Entries lie one list after the other.
+/// Lists of block indices, each a stack with a limit. The entries of one list follow those of the other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stock<'m, 's> {
     words: &'m [AtomicU32],
     starts: &'s Starts,
 }
 
-/// Words that lists of these capacities take together.
+/// Words that lists of these capacities take in total.
 pub(crate) fn words(capacities: &[u32; LISTS]) -> usize {
     HEAD + capacities.iter().map(|&c| c as usize).sum::<usize>()
 }
@@ -34,13 +34,13 @@ pub(crate) fn starts(capacities: &[u32; LISTS]) -> Starts {
 }
 
 impl<'m, 's> Stock<'m, 's> {
-    /// Those in `words`, as many as [`words`] says for the capacities that `starts` is for.
+    /// The lists in `words`, which must be as many as [`words`] returns for the capacities behind `starts`.
     #[inline]
     pub(crate) const fn new(words: &'m [AtomicU32], starts: &'s Starts) -> Stock<'m, 's> {
         Stock { words, starts }
     }
 
-    /// Makes all lists empty, with their capacities for limits.
+    /// Empties all lists and sets their limits to their capacities.
     pub(crate) fn clear(&self) {
         for list in 0..LISTS {
             self.count_word(list).store(0, Relaxed);
@@ -85,12 +85,12 @@ impl<'m, 's> Stock<'m, 's> {
         Some(self.slot(list, count).load(Relaxed))
     }
 
-    /// Pushes from the front until the list is full; how many.
+    /// Pushes from the front until the list is full; returns how many.
     pub(crate) fn push_many(&self, list: usize, indices: &[u32]) -> usize {
         indices.iter().take_while(|&&index| self.push(list, index)).count()
     }
 
-    /// Takes the newest, in the order in which they lie: the newest last.
+    /// Takes the newest blocks, in list order: the newest last.
     pub(crate) fn pop_many(&self, list: usize, into: &mut [u32]) -> usize {
         let got = into.len().min(self.count(list) as usize);
         for slot in into[..got].iter_mut().rev() {
@@ -99,7 +99,7 @@ impl<'m, 's> Stock<'m, 's> {
         got
     }
 
-    /// Copies the oldest but `skip` of them, in the order in which they lie; how many. They stay.
+    /// Copies the oldest blocks without the `skip` oldest, in list order; returns how many. They stay in the list.
     pub(crate) fn copy_oldest(&self, list: usize, skip: u32, into: &mut [u32]) -> usize {
         let some = into.len().min(self.count(list).saturating_sub(skip) as usize);
         for (at, slot) in (skip..).zip(&mut into[..some]) {
@@ -108,7 +108,7 @@ impl<'m, 's> Stock<'m, 's> {
         some
     }
 
-    /// Takes so many of the oldest away, or all. What is left moves down, a word at a time.
+    /// Removes the `blocks` oldest blocks, or all. The others move down, a word at a time.
     pub(crate) fn forget_oldest(&self, list: usize, blocks: u32) {
         let count = self.count(list);
         let left = count.saturating_sub(blocks);

@@ -1,4 +1,4 @@
-//! For tests: sets, and threads that pretend to be on a CPU.
+//! For tests: per-CPU lists, and threads that pretend to run on a CPU.
 
 use super::{Sets, SetsConfig, Tier};
 use crate::memory::Metadata;
@@ -12,12 +12,12 @@ thread_local! {
     static PRETENDED: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// The CPU that sets behind locks take this thread to be on.
+/// The CPU that locked lists take this thread to be on.
 pub(super) fn pretended_cpu() -> Option<u32> {
     PRETENDED.get()
 }
 
-/// From now on this thread is on that CPU, as far as sets behind locks can tell.
+/// From now on, locked lists take this thread to be on that CPU.
 pub(crate) fn pretend(cpu: u32) {
     PRETENDED.set(Some(cpu));
 }
@@ -27,7 +27,7 @@ pub(crate) fn memory(bytes: usize) -> Metadata<'static> {
     Metadata::zeroed(Box::leak(vec![0; bytes].into_boxed_slice()))
 }
 
-/// Sets in front of a zone of so many frames.
+/// Per-CPU lists in front of a zone of `frames` frames.
 pub(crate) fn sets(frames: u64, config: &SetsConfig) -> Sets<'static> {
     let span = ZoneConfig::new(FrameRange::new(FrameNo(0), FrameNo(frames)));
     let zone = Zone::new(&span, memory(span.metadata_bytes().unwrap())).unwrap();
@@ -36,8 +36,8 @@ pub(crate) fn sets(frames: u64, config: &SetsConfig) -> Sets<'static> {
     Sets::new(zone, config, memory(bytes)).unwrap()
 }
 
-/// Frees so many single frames into the set of the CPU that this thread is on, or is taken to be on. They are the lowest that are
-/// free; the lowest comes first, and is the coldest then.
+/// Frees `frames` single frames to the lists of the CPU that this thread runs on or pretends to run on. They are the
+/// lowest free frames. The lowest is freed first, so it is the coldest.
 pub(crate) fn fill(sets: &Sets<'_>, frames: usize) -> Vec<FrameNo> {
     let mut got = vec![FrameNo(0); frames];
     assert_eq!(sets.zone().alloc_bulk(Order::FRAME, MigrateType::Movable, &mut got), frames);
@@ -45,12 +45,12 @@ pub(crate) fn fill(sets: &Sets<'_>, frames: usize) -> Vec<FrameNo> {
     got
 }
 
-/// Sets what the set of a CPU may keep.
+/// Sets the `high` of a CPU.
 pub(crate) fn let_keep(sets: &Sets<'_>, cpu: u32, high: u32) {
     sets.asides.of(cpu).unwrap().tuner[0].store(high, Relaxed);
 }
 
-/// The shared tiers that there are here.
+/// The shared tiers that are available here.
 pub(crate) fn tiers() -> Vec<Tier> {
     match Rseq::check() {
         Ok(_) => vec![Tier::Restartable, Tier::Locked],
@@ -61,7 +61,7 @@ pub(crate) fn tiers() -> Vec<Tier> {
     }
 }
 
-/// Everything that is not handed out is in the zone or waits, and the zone's books are right.
+/// Checks that everything that is not allocated is in the zone or cached, and that the zone's metadata is right.
 pub(crate) fn assert_all_there(sets: &Sets<'_>, handed_out: u64) {
     sets.zone().validate().unwrap();
     let waiting: u64 = (0..sets.cpus()).map(|cpu| sets.waiting(cpu)).sum();

@@ -2,13 +2,13 @@
 
 use super::testing::{assert_all_there, fill, pretend, sets, tiers};
 use super::*;
-use crate::tune::Marks;
+use crate::tune::PcpLimits;
 use crate::{FrameNo, MigrateType, Order};
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 use std::thread;
 
-const MARKS: Marks = Marks { batch: 63, high_min: 252, high_max: 1024 };
+const LIMITS: PcpLimits = PcpLimits { batch: 63, high_min: 252, high_max: 1024 };
 
 /// Keeps everyone out of a CPU's set while `act` runs.
 fn while_had<T>(sets: &Sets<'_>, cpu: u32, act: impl FnOnce() -> T) -> T {
@@ -27,7 +27,7 @@ fn fill_one(sets: &Sets<'_>, frames: usize) -> Option<u32> {
 #[cfg_attr(miri, ignore = "thousands of calls on a zone take minutes when interpreted")]
 fn the_last_frames_are_had_once_whoever_has_their_set_is_done() {
     for tier in tiers() {
-        let sets = sets(4096, &SetsConfig { tier, marks: Some(MARKS), ..SetsConfig::new(1024) });
+        let sets = sets(4096, &SetsConfig { tier, limits: Some(LIMITS), ..SetsConfig::new(1024) });
         let mut taken = vec![FrameNo(0); 4090];
         assert_eq!(sets.zone().alloc_bulk(Order::FRAME, MigrateType::Movable, &mut taken), 4090);
         // A machine that is busy may keep the holder from letting go in time: until it did not.
@@ -69,7 +69,7 @@ fn the_last_frames_are_had_once_whoever_has_their_set_is_done() {
 #[cfg_attr(miri, ignore = "spins for long")]
 fn draining_for_good_gives_up_at_the_first_list_that_cannot_be_had() {
     for tier in tiers() {
-        let sets = sets(4096, &SetsConfig { tier, marks: Some(MARKS), ..SetsConfig::new(1024) });
+        let sets = sets(4096, &SetsConfig { tier, limits: Some(LIMITS), ..SetsConfig::new(1024) });
         let cpu = (0..50).find_map(|_| {
             sets.drain_all();
             fill_one(&sets, 6)

@@ -1,13 +1,13 @@
-//! How shared sets keep threads apart.
+//! What keeps threads apart on shared lists.
 
-/// How the shared sets keep threads apart.
+/// What keeps threads apart on shared lists.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Tier {
-    /// Restartable sequences where there are any, else locks.
+    /// Restartable sequences if available, else locks.
     #[default]
     Best,
     /// Restartable sequences, or an error.
     Restartable,
-    /// A lock for each CPU that is tried.
+    /// One lock for each CPU, tried and not waited for.
     Locked,
 }

@@ -1,18 +1,20 @@
-//! One turn of housekeeping over one set: what is above its `high` goes back to the zone, the coldest first.
+//! One run of the periodic drain over the lists of one CPU: what is above `high` goes back to the zone, the coldest first.
 //!
-//! [`Tuner::decay`] says how much, as the kernel's `decay_pcp_high` does at every tick. It goes back a chunk at a time, a chunk of each
-//! list in turn: of a batch at the most, under one hold of the zone's lock, which is let go in between. (A block of order 9 is a chunk,
-//! and one entry of a list as any other.) The lock is tried. Whoever finds it taken leaves the rest for later, since nobody waits for
-//! housekeeping, and queues are what housekeeping is disliked for; but after some turns in a row that met someone there, one waits
-//! as anyone does, or a busy zone would never get anything back.
+//! [`Tuner::decay`] computes how much, as the kernel's `decay_pcp_high` does at every tick. Blocks go back in chunks of
+//! at most one batch, round robin over the lists. Each chunk takes the zone lock once and releases it. (A block of
+//! order 9 is a chunk; it is one entry of a list like any other.) The lock is tried. If it is taken, the run defers the
+//! rest: a drain is not urgent, and drains that queue on the lock delay everyone else. After some deferred runs in a
+//! row, a run waits for the lock, or a busy zone would never get its frames back.
 //!
-//! An idle set goes back as a whole. Idle is one that shows no trace of use for [`Pace::idle_after`] turns: nobody came from it to the
-//! zone, and every list is as long as the last turn left it. A CPU that takes and returns the same few blocks leaves no trace
-//! either: it refills once for each time that it is mistaken for idle, which is no cost next to so many intervals. Sets above their
-//! low mark are never taken for idle; they shrink by the eighth first. (The kernel does the same, for sets of other nodes only: `expire`.)
+//! Idle lists are emptied. Lists are idle if they show no trace of use for [`Pace::idle_after`] runs: nothing came from
+//! them to the zone, and every list is as long as the last run left it. A CPU that allocates and frees the same few
+//! blocks leaves no trace either. Each time it is mistaken for idle it has to refill once, which costs little compared
+//! with several intervals. Lists above `high_min` never count as idle; they shrink by the eighth first. (The kernel
+//! does the same, but only for lists of other nodes: `expire`.)
 //!
-//! Works on the set of any CPU, from any: a set is held, by its lock or by stopping its CPU, for eight chunks at the most, and its
-//! threads go to the zone meanwhile. Blocks are taken out of a list before it is let go, so that nobody finds what the zone has by then.
+//! A run works on the lists of any CPU, from any CPU. It holds the lists, by their lock or by stopping the CPU, for at
+//! most eight chunks; meanwhile the CPU's threads go to the zone. It removes blocks from a list before it releases the
+//! list, so that no one finds blocks there that are back in the zone.
 
 use super::lists::{frames_in, order_of};
 use super::stock::Stock;
@@ -23,38 +25,38 @@ use crate::zone::CHUNK;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// Chunks for which a set is held at a time.
+/// Most chunks for which lists are held at a time.
 const CHUNKS_A_HOLD: u32 = 8;
 
-/// How patient housekeeping is.
+/// When a run empties idle lists, and how often it defers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pace {
-    /// Turns without a trace of use after which a set is emptied, if it is at its low mark or below. 0: it stays there.
+    /// Number of runs without a trace of use after which lists at or below `high_min` are emptied. 0: never.
     pub idle_after: u32,
-    /// Turns in a row that leave the rest for later because someone has the zone's lock. 0: the first waits.
-    pub most_deferrals: u32,
+    /// How many runs in a row may defer the rest because the zone lock is taken. 0: the first one waits.
+    pub max_deferrals: u32,
 }
 
 impl Default for Pace {
     fn default() -> Pace {
-        Pace { idle_after: 3, most_deferrals: 8 }
+        Pace { idle_after: 3, max_deferrals: 8 }
     }
 }
 
-/// What a turn has done.
+/// What a run has done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tidied {
     /// Frames that went back to the zone.
     pub drained: u64,
-    /// Holds of the zone's lock that it took.
+    /// How many times it took the zone lock.
     pub chunks: u32,
-    /// How often the lock was found taken: to be waited for, or as the end of this turn.
+    /// How many times it found the lock taken, and then waited or ended the run.
     pub contended: u32,
-    /// Frames that are left for [`Sets::tidy_rest`](super::Sets::tidy_rest), because someone had the zone's lock.
+    /// Frames that are left for [`Sets::tidy_rest`](super::Sets::tidy_rest), because the zone lock was taken.
     pub left: u32,
-    /// The set could not be had: someone drains it, or has died in it. Nothing was done.
+    /// The lists could not be held: another thread drains them, or has died in them. They were not drained.
     pub missed: bool,
-    /// Whether the next turn will have something to do, so far as is known now.
+    /// Whether the next run will have something to do, as far as is known now.
     pub again: bool,
 }
 
@@ -64,12 +66,12 @@ impl Tidied {
     pub(super) const MISSED: Tidied =
         Tidied { drained: 0, chunks: 0, contended: 0, left: 0, missed: true, again: true };
 
-    /// Whether the rest was put off.
+    /// Whether the rest was deferred.
     pub const fn is_deferred(&self) -> bool {
         self.left > 0
     }
 
-    /// Both together, as for a CPU's sets of two zones.
+    /// Adds two results, such as those of a CPU's lists for two zones.
     pub const fn and(self, other: Tidied) -> Tidied {
         Tidied {
             drained: self.drained + other.drained,
@@ -82,22 +84,22 @@ impl Tidied {
     }
 }
 
-/// What is remembered of a set from turn to turn.
+/// What is remembered of a CPU's lists from run to run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Memory {
-    /// Visits to the zone so far, which wrap around.
+    /// Number of visits to the zone. Wraps around.
     visits: u32,
-    /// Those that the last turn knew of, and what the lists were like after it.
+    /// The number of visits that the last run knew of, and a digest of the list lengths after it.
     seen: (u32, u32),
-    /// Turns without a trace of use.
+    /// Number of runs in a row without a trace of use.
     quiet_turns: u32,
-    /// Frames down to which the last turn wanted to go.
+    /// The number of frames that the last run wanted to leave.
     keep: u32,
-    /// Turns in a row that were put off.
+    /// Number of deferred runs in a row.
     deferrals: u32,
-    /// The list whose turn it is.
+    /// The list to take the next chunk from.
     list: u32,
-    /// Frames that the last turn, or its rest, put off.
+    /// Frames that the last run, or its rest, deferred.
     left: u32,
 }
 
@@ -114,13 +116,13 @@ impl Memory {
         Memory { visits, seen: (seen_visits, seen_counts), quiet_turns, keep, deferrals, list, left }
     }
 
-    /// Someone came from the set to the zone: for words in place, where nothing else is needed.
+    /// Counts a visit to the zone. Works on the words in place, for callers that need nothing else.
     #[inline]
     pub(super) fn visited_in(words: &[AtomicU32]) {
         words[0].store(words[0].load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    /// The same.
+    /// Counts a visit to the zone.
     #[inline]
     pub(super) fn visited(&mut self) {
         self.visits = self.visits.wrapping_add(1);
@@ -130,38 +132,38 @@ impl Memory {
         self.seen != (self.visits, digest(counts))
     }
 
-    /// A turn begins: how many frames are to go, and whether the next will have something to do after that.
+    /// Begins a run: computes how many frames to drain, and whether the next run will have something to do after that.
     pub(super) fn begin(&mut self, tuner: &mut Tuner, counts: &[u32; LISTS], pace: &Pace) -> Decay {
         let count = frames_in(counts);
         self.quiet_turns = if self.is_used(counts) { 0 } else { self.quiet_turns.saturating_add(1) };
         let mut decay = tuner.decay(count);
-        let is_idle = pace.idle_after > 0 && self.quiet_turns >= pace.idle_after && count <= tuner.marks().high_min;
+        let is_idle = pace.idle_after > 0 && self.quiet_turns >= pace.idle_after && count <= tuner.limits().high_min;
         if is_idle {
             tuner.forget();
             decay = Decay { drain: count, again: false };
         }
         self.keep = count - decay.drain;
-        // Known when it ends.
+        // Set again when the run ends.
         self.left = 0;
         Decay { again: decay.again || (pace.idle_after > 0 && self.keep > 0), ..decay }
     }
 
-    /// What the last turn left, less what was used since. `None` if it left nothing. What came since is for the next turn, by its
-    /// formula.
+    /// What the last run deferred, less what was used since. `None` if it deferred nothing. The next run handles what
+    /// was freed since, by its own formula.
     pub(super) fn rest(&mut self, tuner: &Tuner, counts: &[u32; LISTS]) -> Option<u32> {
-        // Left again if this does not come to it either. Should nobody be able to note that, the next turn has it.
+        // If this attempt does not finish, it sets `left` again. If that cannot be recorded, the next run handles it.
         let left = Some(core::mem::take(&mut self.left)).filter(|&left| left > 0)?;
-        // Not idle after all.
-        let low = if self.is_used(counts) { tuner.marks().high_min } else { 0 };
+        // If the lists were used, they are not idle after all: keep `high_min`.
+        let low = if self.is_used(counts) { tuner.limits().high_min } else { 0 };
         Some(left.min(frames_in(counts).saturating_sub(self.keep.max(low))))
     }
 
-    /// Whether this turn waits for the zone's lock.
+    /// Whether this run waits for the zone lock.
     fn waits(&self, pace: &Pace) -> bool {
-        self.deferrals >= pace.most_deferrals
+        self.deferrals >= pace.max_deferrals
     }
 
-    /// A turn ends. Whoever came to the zone meanwhile is seen by the next one.
+    /// Ends a run. The next run notices visits to the zone that happened meanwhile.
     pub(super) fn end(&mut self, began: &Memory, counts: &[u32; LISTS], tidied: &Tidied, list: u32) {
         self.seen = (began.visits, digest(counts));
         self.deferrals = if tidied.is_deferred() { self.deferrals.saturating_add(1) } else { 0 };
@@ -170,19 +172,19 @@ impl Memory {
     }
 }
 
-/// Of all counts; other ones have another, as a rule.
+/// A hash of all counts. Different counts usually have different digests.
 fn digest(counts: &[u32; LISTS]) -> u32 {
     counts.iter().fold(0, |digest: u32, &count| digest.wrapping_mul(0x9e37_79b1).rotate_left(5) ^ count)
 }
 
-/// The lists of a set, while nobody else can change them.
+/// The lists of a CPU, while no one else can change them.
 pub(super) trait HeldLists {
     fn count(&self, list: usize) -> u32;
 
-    /// Copies the oldest, but `skip` of them; how many.
+    /// Copies the oldest blocks without the `skip` oldest; returns how many.
     fn copy_oldest(&self, list: usize, skip: u32, into: &mut [u32]) -> usize;
 
-    /// Takes so many of the oldest away.
+    /// Removes the `blocks` oldest blocks.
     fn forget_oldest(&mut self, list: usize, blocks: u32);
 }
 
@@ -200,21 +202,21 @@ impl HeldLists for Stock<'_, '_> {
     }
 }
 
-/// The way of a set's coldest blocks to the zone.
+/// Moves the coldest blocks of a CPU's lists to the zone.
 pub(super) struct Course<'z, 'm> {
     zone: &'z Zone<'m>,
-    /// Frames of a chunk.
+    /// Frames in a chunk.
     batch: u32,
     waits: bool,
-    /// Frames still to go.
+    /// Frames that are still to be drained.
     pub(super) left: u32,
-    /// The list whose turn it is.
+    /// The list to take the next chunk from.
     list: usize,
     pub(super) tidied: Tidied,
 }
 
 impl<'z, 'm> Course<'z, 'm> {
-    /// For a turn that has begun.
+    /// For a run that has begun.
     pub(super) fn new(zone: &'z Zone<'m>, batch: u32, memory: &Memory, pace: &Pace, decay: Decay) -> Course<'z, 'm> {
         Course {
             zone,
@@ -226,16 +228,16 @@ impl<'z, 'm> Course<'z, 'm> {
         }
     }
 
-    /// The list whose turn it is the next time.
+    /// The list that the next run starts with.
     pub(super) fn next(&self) -> u32 {
         u32::try_from(self.list).unwrap_or(0)
     }
 
-    /// Gives some chunks; whether there is any sense in going on.
+    /// Returns several chunks to the zone. The result is whether to continue.
     pub(super) fn go(&mut self, lists: &mut impl HeldLists) -> bool {
         let mut given = [0; LISTS];
         let goes_on = self.some_chunks(lists, &mut given);
-        // At once, since what is left has to move.
+        // All at once, because the remaining entries have to move.
         for (list, &blocks) in given.iter().enumerate().filter(|&(_, &blocks)| blocks > 0) {
             lists.forget_oldest(list, blocks);
         }
@@ -261,8 +263,8 @@ impl<'z, 'm> Course<'z, 'm> {
         self.left > 0
     }
 
-    /// The next in turn of those that have something, with blocks that are not too large for what is to go. If there are only such,
-    /// of the smallest: as in the kernel, or what is above the mark by less than a block would be there for ever.
+    /// The next list, round robin, that has blocks no larger than what is to be drained. If all blocks are larger, a
+    /// list with the smallest of them. The kernel does the same; else an excess of less than a block would stay forever.
     fn next_list(&self, has_some: impl Fn(usize) -> bool) -> Option<usize> {
         let fits = |&list: &usize| has_some(list) && order_of(list).frames() <= self.left;
         let in_turn = (0..LISTS).map(|n| (self.list + n) % LISTS);
@@ -270,7 +272,7 @@ impl<'z, 'm> Course<'z, 'm> {
         (self.left > 0).then(|| in_turn.clone().find(fits).or_else(any)).flatten()
     }
 
-    /// A chunk; false if someone has the lock and it is not to be waited for.
+    /// Returns a chunk. False if the lock is taken and the run does not wait for it.
     fn give(&mut self, chunk: &[u32], list: usize) -> bool {
         let order = order_of(list);
         if !self.zone.try_give_back(chunk, order) {

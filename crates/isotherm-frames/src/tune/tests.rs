@@ -12,34 +12,34 @@ fn order(n: u32) -> Order {
 }
 
 /// The zone of 13.9 GiB on two CPUs that the formulas were found on.
-fn host_zone() -> Marks {
-    Marks::for_zone(3_637_248, 2 * 8_779, 2, None)
+fn host_zone() -> PcpLimits {
+    PcpLimits::for_zone(3_637_248, 2 * 8_779, 2, None)
 }
 
-fn marks(batch: u32, high_min: u32, high_max: u32) -> Marks {
-    Marks { batch, high_min, high_max }
+fn limits(batch: u32, high_min: u32, high_max: u32) -> PcpLimits {
+    PcpLimits { batch, high_min, high_max }
 }
 
 #[test]
 fn marks_of_known_zones() {
-    assert_eq!(host_zone(), marks(63, 8_779, 227_328));
-    assert_eq!(Marks::for_zone(772_917, 5_205, 2, None), marks(63, 2_602, 48_307));
+    assert_eq!(host_zone(), limits(63, 8_779, 227_328));
+    assert_eq!(PcpLimits::for_zone(772_917, 5_205, 2, None), limits(63, 2_602, 48_307));
     // The first 16 MiB of a machine: hardly anything is kept.
-    assert_eq!(Marks::for_zone(3_840, 25, 2, None), marks(1, 12, 240));
-    assert_eq!(Marks::for_zone(0, 0, 0, None), marks(1, 4, 4));
+    assert_eq!(PcpLimits::for_zone(3_840, 25, 2, None), limits(1, 12, 240));
+    assert_eq!(PcpLimits::for_zone(0, 0, 0, None), limits(1, 4, 4));
     // Four batches, where the CPUs are many.
-    assert_eq!(Marks::for_zone(3_637_248, 17_558, 4_096, None), marks(63, 252, 252));
-    assert_eq!(Marks::for_zone(u64::MAX, u64::MAX, 1, None), marks(63, u32::MAX, u32::MAX));
+    assert_eq!(PcpLimits::for_zone(3_637_248, 17_558, 4_096, None), limits(63, 252, 252));
+    assert_eq!(PcpLimits::for_zone(u64::MAX, u64::MAX, 1, None), limits(63, u32::MAX, u32::MAX));
 }
 
 #[test]
 fn a_fraction_fixes_high() {
-    assert_eq!(Marks::for_zone(3_637_248, 17_558, 2, Some(100)), marks(63, 18_186, 18_186));
-    assert_eq!(Marks::for_zone(3_637_248, 17_558, 2, Some(0)), host_zone());
-    let eighth = Marks::for_zone(3_637_248, 17_558, 2, Some(8));
-    assert_eq!(eighth, marks(63, 227_328, 227_328));
-    assert_eq!(Marks::for_zone(3_637_248, 17_558, 2, Some(1)), eighth);
-    assert_eq!(Marks::for_zone(3_637_248, 17_558, 2, Some(u32::MAX)), marks(63, 252, 252));
+    assert_eq!(PcpLimits::for_zone(3_637_248, 17_558, 2, Some(100)), limits(63, 18_186, 18_186));
+    assert_eq!(PcpLimits::for_zone(3_637_248, 17_558, 2, Some(0)), host_zone());
+    let eighth = PcpLimits::for_zone(3_637_248, 17_558, 2, Some(8));
+    assert_eq!(eighth, limits(63, 227_328, 227_328));
+    assert_eq!(PcpLimits::for_zone(3_637_248, 17_558, 2, Some(1)), eighth);
+    assert_eq!(PcpLimits::for_zone(3_637_248, 17_558, 2, Some(u32::MAX)), limits(63, 252, 252));
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn a_batch_is_about_a_4096th_and_63_at_most() {
     let batches =
         [(4_096, 1), (8_192, 1), (12_288, 3), (24_576, 7), (49_152, 15), (90_112, 31), (176_128, 63), (262_144, 63)];
     for (managed, batch) in batches {
-        assert_eq!(Marks::for_zone(managed, 0, 1, None).batch, batch, "{managed}");
+        assert_eq!(PcpLimits::for_zone(managed, 0, 1, None).batch, batch, "{managed}");
     }
 }
 
@@ -73,23 +73,23 @@ fn refills_of_blocks_are_a_batch_of_frames_and_two_blocks_at_least() {
 #[test]
 fn refills_leave_room_below_high_and_do_not_raise_it_when_frames_are_short() {
     let short = Pressure { below_high: true, reclaiming: false };
-    let mut tuner = Tuner::new(marks(63, 1_000, 10_000));
+    let mut tuner = Tuner::new(limits(63, 1_000, 10_000));
     assert_eq!([0; 5].map(|_| tuner.refill(FRAME, 0, short)), [63, 126, 252, 504, 937]);
     // 1,000 less 800 that there are less a batch; and a batch in any case.
     assert_eq!([tuner.refill(FRAME, 800, short), tuner.refill(FRAME, 999, short)], [137, 63]);
     assert_eq!((tuner.high(), tuner.alloc_factor), (1_000, 4));
-    let mut fixed = Tuner::new(marks(63, 1_000, 1_000));
+    let mut fixed = Tuner::new(limits(63, 1_000, 1_000));
     fixed.refill(FRAME, 0, Pressure::NONE);
     assert_eq!(fixed.high(), 1_000, "two equal marks");
 }
 
 #[test]
 fn a_zone_that_keeps_nothing_refills_and_drains_one() {
-    let mut tuner = Tuner::new(marks(63, 0, 0));
+    let mut tuner = Tuner::new(limits(63, 0, 0));
     assert_eq!(tuner.refill(FRAME, 0, Pressure::NONE), 1);
     tuner.on_free(FRAME);
     assert_eq!((tuner.drain(1, Pressure::NONE), tuner.drain(0, Pressure::NONE)), (1, 0));
-    assert_eq!(Tuner::new(marks(1, 12, 240)).refill(FRAME, 0, Pressure::NONE), 1, "batches of one frame");
+    assert_eq!(Tuner::new(limits(1, 12, 240)).refill(FRAME, 0, Pressure::NONE), 1, "batches of one frame");
 }
 
 fn free(tuner: &mut Tuner, n: u32, order: Order) {
@@ -98,7 +98,7 @@ fn free(tuner: &mut Tuner, n: u32, order: Order) {
 
 #[test]
 fn a_free_drains_as_much_as_was_freed_in_a_row() {
-    let mut tuner = Tuner::new(marks(63, 1_000, 1_000));
+    let mut tuner = Tuner::new(limits(63, 1_000, 1_000));
     free(&mut tuner, 1, FRAME);
     assert_eq!((tuner.drain(999, Pressure::NONE), tuner.drain(1_000, Pressure::NONE)), (0, 63), "a batch at least");
     free(&mut tuner, 499, FRAME);
@@ -112,7 +112,7 @@ fn a_free_drains_as_much_as_was_freed_in_a_row() {
 
 #[test]
 fn a_high_that_is_reached_rises_to_what_is_freed_in_a_row() {
-    let mut tuner = Tuner::new(marks(63, 252, 600));
+    let mut tuner = Tuner::new(limits(63, 252, 600));
     free(&mut tuner, 500, FRAME);
     assert_eq!((tuner.drain(251, Pressure::NONE), tuner.high()), (0, 252));
     assert_eq!((tuner.drain(252, Pressure::NONE), tuner.high()), (189, 563));
@@ -122,7 +122,7 @@ fn a_high_that_is_reached_rises_to_what_is_freed_in_a_row() {
 
 #[test]
 fn streams_of_blocks_go_back_at_once() {
-    let mut tuner = Tuner::new(marks(63, 252, 6_000));
+    let mut tuner = Tuner::new(limits(63, 252, 6_000));
     tuner.high = 5_000;
     // A batch and half of high_min, 189 frames, are 24 blocks of order 3. The one after these is the first of a stream.
     free(&mut tuner, 24, order(3));
@@ -146,7 +146,7 @@ fn streams_of_blocks_go_back_at_once() {
 #[test]
 fn reclaim_lets_keep_four_batches_and_lowers_high() {
     let reclaiming = Pressure { below_high: true, reclaiming: true };
-    let mut tuner = Tuner::new(marks(63, 252, 30_000));
+    let mut tuner = Tuner::new(limits(63, 252, 30_000));
     tuner.high = 20_000;
     assert_eq!((tuner.drain(251, reclaiming), tuner.high()), (0, 20_000 - 63));
     assert_eq!((tuner.drain(5_000, reclaiming), tuner.high()), (63, 20_000 - 2 * 63));
@@ -159,7 +159,7 @@ fn reclaim_lets_keep_four_batches_and_lowers_high() {
 #[test]
 fn below_the_high_watermark_each_free_drains_above_high_min() {
     let short = Pressure { below_high: true, reclaiming: false };
-    let mut tuner = Tuner::new(marks(63, 1_000, 30_000));
+    let mut tuner = Tuner::new(limits(63, 1_000, 30_000));
     tuner.high = 20_000;
     assert_eq!((tuner.drain(999, short), tuner.high()), (0, 20_000 - 63));
     assert_eq!((tuner.drain(1_000, short), tuner.high()), (63, 20_000 - 2 * 63));
@@ -203,17 +203,17 @@ fn lists_decay_by_32_batches_a_tick_and_by_an_eighth_below_eight_times_that() {
 #[test]
 fn the_half_life_below_is_5_2_ticks() {
     // ln 2 / ln (8 / 7) = 5.19: a half is passed in the sixth tick, a 64th in the 32nd.
-    let tuner = Tuner::new(marks(63, 0, 1 << 20));
+    let tuner = Tuner::new(limits(63, 0, 1 << 20));
     assert_eq!((ticks(tuner.clone(), 16_128, 8_064), ticks(tuner, 16_128, 252)), (6, 32));
 }
 
 #[test]
 fn lists_above_a_high_that_is_at_its_least_are_drained_in_one_tick() {
-    let mut tuner = Tuner::new(marks(63, 1_000, 1_000));
+    let mut tuner = Tuner::new(limits(63, 1_000, 1_000));
     assert_eq!(tuner.decay(9_000), Decay { drain: 8_000, again: true });
     assert_eq!(tuner.decay(1_000), Decay { drain: 0, again: false });
     // Lists that hold less than a high that has risen: there is nothing to drain yet, but there will be.
-    let mut tuner = Tuner::new(marks(63, 1_000, 20_000));
+    let mut tuner = Tuner::new(limits(63, 1_000, 20_000));
     tuner.high = 8_000;
     assert_eq!((tuner.decay(1_500), tuner.high()), (Decay { drain: 0, again: true }, 7_000));
 }
@@ -221,9 +221,9 @@ fn lists_above_a_high_that_is_at_its_least_are_drained_in_one_tick() {
 #[test]
 fn new_marks_move_high() {
     let mut tuner = Tuner::new(host_zone());
-    tuner.set_marks(marks(63, 10_000, 20_000));
-    assert_eq!((tuner.high(), tuner.marks().batch), (10_000, 63));
-    tuner.set_marks(marks(31, 124, 500));
+    tuner.set_limits(limits(63, 10_000, 20_000));
+    assert_eq!((tuner.high(), tuner.limits().batch), (10_000, 63));
+    tuner.set_limits(limits(31, 124, 500));
     assert_eq!(tuner.high(), 500);
 }
 
@@ -232,15 +232,15 @@ enum Step {
     Alloc(u32),
     Free(u32),
     Tick,
-    Marks(Marks),
+    PcpLimits(PcpLimits),
 }
 
-fn any_marks() -> impl Strategy<Value = Marks> {
+fn any_marks() -> impl Strategy<Value = PcpLimits> {
     let zone = (0..1_u64 << 30, 0..1_u64 << 22, 0..600_u32, prop::option::of(0..200_u32));
     prop_oneof![
-        4 => zone.prop_map(|(managed, low, cpus, part)| Marks::for_zone(managed, low.min(managed / 8), cpus, part)),
-        1 => (0..300_u32, 0..5_000_u32, 0..50_000_u32).prop_map(|(batch, min, more)| marks(batch, min, min + more)),
-        1 => any::<(u32, u32, u32)>().prop_map(|(batch, a, b)| marks(batch, a.min(b), a.max(b))),
+        4 => zone.prop_map(|(managed, low, cpus, part)| PcpLimits::for_zone(managed, low.min(managed / 8), cpus, part)),
+        1 => (0..300_u32, 0..5_000_u32, 0..50_000_u32).prop_map(|(batch, min, more)| limits(batch, min, min + more)),
+        1 => any::<(u32, u32, u32)>().prop_map(|(batch, a, b)| limits(batch, a.min(b), a.max(b))),
     ]
 }
 
@@ -250,7 +250,7 @@ fn steps() -> impl Strategy<Value = (Step, u8, Pressure)> {
         8 => (0..=10_u32).prop_map(Step::Free),
         8 => (0..=3_u32).prop_map(Step::Free),
         2 => Just(Step::Tick),
-        1 => any_marks().prop_map(Step::Marks),
+        1 => any_marks().prop_map(Step::PcpLimits),
     ];
     let pressure = any::<(bool, bool)>().prop_map(|(below_high, reclaiming)| Pressure { below_high, reclaiming });
     (step, 1..=200_u8, prop_oneof![Just(Pressure::NONE), pressure])
@@ -275,7 +275,7 @@ proptest! {
                 match step {
                     Step::Alloc(n) if count < 1 << n => {
                         let blocks = tuner.refill(order(n), count, pressure);
-                        let within = (blocks << n.min(3)) <= tuner.marks.most().max(16);
+                        let within = (blocks << n.min(3)) <= tuner.limits.most().max(16);
                         prop_assert!(blocks >= 1 && within, "{blocks} of order {n}");
                         tuner.on_alloc();
                         count += (blocks - 1) << n;
@@ -288,21 +288,21 @@ proptest! {
                         count += 1 << n;
                         tuner.on_free(order(n));
                         let drain = tuner.drain(count, pressure);
-                        let most = tuner.marks.most().max(tuner.free_count).max(1);
+                        let most = tuner.limits.most().max(tuner.free_count).max(1);
                         prop_assert!(drain <= count && drain <= most, "{drain} of {count}");
                         count -= drain;
                     }
                     Step::Tick => {
-                        let (above, most) = (tuner.high > tuner.marks.high_min, tuner.marks.most());
+                        let (above, most) = (tuner.high > tuner.limits.high_min, tuner.limits.most());
                         let Decay { drain, again } = tuner.decay(count);
                         prop_assert!(drain <= count && (again || drain == 0), "{drain} of {count}");
                         prop_assert!(!above || drain <= most, "{drain} of {count}, in a tick");
                         count -= drain;
                     }
-                    Step::Marks(marks) => tuner.set_marks(marks),
+                    Step::PcpLimits(limits) => tuner.set_limits(limits),
                 }
-                let Marks { high_min, high_max, .. } = tuner.marks;
-                prop_assert!((high_min..=high_max).contains(&tuner.high), "high {} of {:?}", tuner.high, tuner.marks);
+                let PcpLimits { high_min, high_max, .. } = tuner.limits;
+                prop_assert!((high_min..=high_max).contains(&tuner.high), "high {} of {:?}", tuner.high, tuner.limits);
                 prop_assert!(tuner.alloc_factor <= SCALE_MAX);
             }
         }
@@ -427,7 +427,7 @@ fn this_host_has_the_same_marks() {
         // A node without CPUs, or a kernel that tells of none: all that are online share its zones.
         let cpus = Some(cpus_of(&list)).filter(|&cpus| cpus > 0).unwrap_or(zone.cpus);
         let low = zone.low - zone.boost;
-        let ours = Marks::for_zone(zone.managed, low, cpus, fraction);
+        let ours = PcpLimits::for_zone(zone.managed, low, cpus, fraction);
         let _ = writeln!(
             out,
             "node {} {}: managed {}, low {low}, {cpus} CPUs: {ours:?}",
@@ -448,7 +448,7 @@ fn this_host_has_the_same_marks() {
 
 #[test]
 fn a_tuner_is_the_same_after_it_was_words() {
-    let mut tuner = Tuner::new(Marks { batch: 63, high_min: 252, high_max: 16_384 });
+    let mut tuner = Tuner::new(PcpLimits { batch: 63, high_min: 252, high_max: 16_384 });
     tuner.set_keeps_batch(true);
     for step in 0..200_u32 {
         if step % 3 == 0 {
@@ -458,7 +458,7 @@ fn a_tuner_is_the_same_after_it_was_words() {
             tuner.on_free(Order::new(step % 4).unwrap());
             tuner.drain(step * 10, Pressure::NONE);
         }
-        let again = Tuner::from_words(tuner.marks(), tuner.to_words());
+        let again = Tuner::from_words(tuner.limits(), tuner.to_words());
         assert_eq!(format!("{again:?}"), format!("{tuner:?}"));
     }
 }

@@ -1,4 +1,4 @@
-//! What a zone is to be, and how much memory its books take.
+//! Configuration of a zone, and the memory that its metadata needs.
 
 use super::shuffling::Shuffling;
 use super::watermark::Watermarks;
@@ -8,21 +8,21 @@ use crate::{FrameNo, FrameRange, Order, PAGE_BLOCK_ORDER};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use thiserror::Error;
 
-/// The most frames that a zone may span: 8 TiB.
-pub const MOST_FRAMES: u64 = 1 << 31;
+/// Most frames that a zone can span: 8 TiB.
+pub const MAX_FRAMES: u64 = 1 << 31;
 
-/// What a zone is to be.
+/// Configuration of a zone.
 #[derive(Clone, Copy, Debug)]
 pub struct ZoneConfig {
-    /// Frames that may ever belong to it. Rounded outwards to blocks of 1,024.
+    /// Frames that can ever belong to it. Rounded outwards to multiples of 1,024 frames.
     pub span: FrameRange,
-    /// Free frames that are kept back.
+    /// Free frames that are reserved.
     pub watermarks: Watermarks,
     /// Whether free blocks are shuffled.
     pub shuffle: Shuffling,
     /// A direct-mapped cache to place frames for.
     pub colouring: Option<Colouring>,
-    /// Seed of what is random here: the same seed and calls give the same frames.
+    /// Seed for random placement. The same seed and the same calls give the same frames.
     pub seed: u64,
 }
 
@@ -32,9 +32,9 @@ impl ZoneConfig {
         ZoneConfig { span, watermarks: Watermarks::default(), shuffle: Shuffling::default(), colouring: None, seed: 0 }
     }
 
-    /// Bytes of metadata that a zone like this needs.
+    /// Bytes of metadata that a zone with this configuration needs.
     ///
-    /// Where no frames are, they stay untouched if they were zero: a mapping may be larger than what ever becomes resident.
+    /// If they were zero, they stay untouched where there are no frames. So a mapping may be larger than what becomes resident.
     pub fn metadata_bytes(&self) -> Result<usize, ConfigError> {
         let (_, frames) = self.checked_span()?;
         let page_blocks = frames >> PAGE_BLOCK_ORDER;
@@ -47,7 +47,7 @@ impl ZoneConfig {
             + self.colouring.map_or(0, |c| c.metadata_bytes(frames)))
     }
 
-    /// The first frame and how many there are, both multiples of the largest block.
+    /// The first frame and the number of frames, both multiples of the largest block.
     pub(super) fn checked_span(&self) -> Result<(FrameNo, usize), ConfigError> {
         let largest = u64::from(Order::MAX.frames());
         if self.span.is_empty() {
@@ -56,7 +56,7 @@ impl ZoneConfig {
         let start = self.span.start.0 & !(largest - 1);
         let end = self.span.end.0.checked_next_multiple_of(largest).ok_or(ConfigError::SpanTooLarge(self.span))?;
         let frames = usize::try_from(end - start).map_err(|_| ConfigError::SpanTooLarge(self.span))?;
-        if end - start > MOST_FRAMES {
+        if end - start > MAX_FRAMES {
             return Err(ConfigError::SpanTooLarge(self.span));
         }
         if let Some(colouring) = &self.colouring {
@@ -66,17 +66,17 @@ impl ZoneConfig {
     }
 }
 
-/// Why there is no zone.
+/// Why a zone could not be created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// No frame could ever belong to it.
-    #[error("a zone over {0:?}: no frames; give a span with an end above its start")]
+    /// The span is empty.
+    #[error("a zone over {0:?}: the span is empty; give an end above its start")]
     EmptySpan(FrameRange),
-    /// More than [`MOST_FRAMES`].
+    /// The span has more than [`MAX_FRAMES`].
     #[error("a zone over {0:?}: more than 2^31 frames (8 TiB); make several zones")]
     SpanTooLarge(FrameRange),
-    /// The metadata does not suffice.
+    /// The metadata is too small.
     #[error("a zone with {given} bytes of metadata: it needs {needed}; see ZoneConfig::metadata_bytes")]
     MetadataTooSmall {
         /// Bytes given.
@@ -84,7 +84,7 @@ pub enum ConfigError {
         /// Bytes needed.
         needed: usize,
     },
-    /// Colours that cannot be counted.
+    /// The colouring is not possible.
     #[error("colouring a zone: {0}")]
     Colouring(&'static str),
 }

@@ -1,9 +1,10 @@
-//! The free lists: for each order and type, blocks linked through the links of their first frames, and how many there are.
+//! The free lists: for each order and type, blocks linked through the links of their first frames, and their number.
 //!
-//! Blocks of whole page blocks have links of their own, one a page block: 4 MiB blocks linked through the links of all frames lie 8 KiB
-//! apart, a page and a cache miss each. Together they take 4 MiB for a TiB, and filling or shuffling a zone stays in the cache.
+//! Blocks of whole page blocks have separate links, one for each page block. In an array of links for all frames, those
+//! of 4 MiB blocks would be 8 KiB apart, so each would cost a page and a cache miss. The separate links take 4 MiB per
+//! TiB, so filling or shuffling a zone stays in the cache.
 //!
-//! Everything here happens under the zone's lock; what a block is (its state, its type) is the caller's to keep in step.
+//! Everything here needs the zone lock. The caller keeps the state and type of each block in step.
 
 use crate::memory::Link;
 use crate::{MigrateType, ORDERS, Order, PAGE_BLOCK_ORDER};
@@ -12,14 +13,14 @@ use core::sync::atomic::Ordering::Relaxed;
 /// No block.
 pub(crate) const NIL: u32 = u32::MAX;
 
-/// Which list: that of a type, or that of blocks which are on their way out.
+/// Which list: that of a type, or that of blocks which are being removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Of(MigrateType),
     Isolated,
 }
 
-/// Kinds of lists there are for each order.
+/// Number of lists for each order.
 pub(crate) const KINDS: usize = MigrateType::COUNT + 1;
 
 impl Kind {
@@ -48,7 +49,7 @@ struct List {
     blocks: u32,
 }
 
-/// The links of small blocks by frame, and of large ones by page block.
+/// The links of small blocks by frame, and of large blocks by page block.
 #[derive(Clone, Copy, Debug)]
 struct Links<'m> {
     small: &'m [Link],
@@ -73,7 +74,7 @@ const EMPTY: List = List { head: NIL, tail: NIL, blocks: 0 };
 pub(crate) struct Lists<'m> {
     links: Links<'m>,
     lists: [[List; KINDS]; ORDERS],
-    /// For each kind, a bit for each order whose list has a block.
+    /// For each kind, one bit for each order whose list is not empty.
     filled: [u16; KINDS],
 }
 
@@ -83,7 +84,7 @@ impl<'m> Lists<'m> {
         Lists { links: Links { small, large }, lists: [[EMPTY; KINDS]; ORDERS], filled: [0; KINDS] }
     }
 
-    /// The smallest order, from `order` up, in whose list there is a block.
+    /// The smallest order, from `order` up, whose list is not empty.
     #[inline]
     pub(crate) fn smallest(&self, order: Order, kind: Kind) -> Option<Order> {
         let filled = self.filled[kind.index()] >> order.get();
@@ -109,7 +110,7 @@ impl<'m> Lists<'m> {
         (prev != NIL).then_some(prev)
     }
 
-    /// How many blocks a list has.
+    /// Number of blocks in a list.
     #[inline]
     pub(crate) fn blocks(&self, order: Order, kind: Kind) -> u32 {
         self.lists[order.get() as usize][kind.index()].blocks
@@ -145,7 +146,7 @@ impl<'m> Lists<'m> {
         self.filled[kind.index()] |= 1 << order.get();
     }
 
-    /// Takes a block out of the list that it is in.
+    /// Removes a block from its list.
     #[inline]
     pub(crate) fn unlink(&mut self, block: u32, order: Order, kind: Kind) {
         let links = self.links;

@@ -1,72 +1,71 @@
-//! Ranges that leave a zone while it is in use.
+//! Removes ranges from a zone while it is in use.
 //!
-//! First the zone hands out nothing of the range any more: its free blocks go to lists of their own, and what is freed follows them.
-//! (What waits in per-CPU sets goes on being handed out from there until they are drained.)
-//! Once all of it has come back, it is gone. Making users give frames back is not this module's business, nor emptying the per-CPU
-//! sets in which some may wait: both happen between two calls.
+//! First the zone stops allocating from the range: its free blocks move to separate lists, and blocks that are freed
+//! later follow them. (Blocks that are already cached on per-CPU lists are still allocated from there until the lists
+//! are drained.) Once all blocks of the range are free, it is removed. Making users free their frames and draining
+//! per-CPU lists is up to the caller, between two calls.
 
 use super::alloc::Zone;
-use super::books::{Books, PAGE_BLOCK_FRAMES};
+use super::metadata::{PAGE_BLOCK_FRAMES, ZoneMetadata};
 use crate::memory::set8;
 use crate::state::{self, PageBlock};
 use crate::{FrameNo, FrameRange, FrameState, Order, PAGE_BLOCK_ORDER};
 use thiserror::Error;
 
-/// How far a range is from being gone.
+/// The progress of a removal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Offline {
-    /// It is gone.
+    /// The range is removed.
     Done,
-    /// The zone hands none of it out any more, but some is still in use: call again when that has come back.
+    /// The zone no longer allocates from it, but some is still in use: call again when that has been freed.
     Pending {
         /// Frames in use.
         in_use: u64,
-        /// Frames in per-CPU sets: drain those.
+        /// Frames on per-CPU lists: drain these.
         in_sets: u64,
     },
 }
 
-/// Why a range cannot go. Nothing has changed.
+/// Why a range cannot be removed. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum OfflineError {
-    /// No frame of it is there.
-    #[error("take {0:?} offline: none of its frames is there")]
+    /// None of its frames is present.
+    #[error("take {0:?} offline: none of its frames is present")]
     Absent(FrameRange),
-    /// A block of 1,024 frames would be left in part.
+    /// Only part of a block of 1,024 frames would be removed.
     #[error("take {range:?} offline: {frame:?}, in the same 1,024 frames, would stay; align the range to 1,024 frames")]
     Unaligned {
-        /// What was to go.
+        /// The range that was to be removed.
         range: FrameRange,
-        /// A frame beside it that is there.
+        /// A frame that is present in the same 1,024 frames but outside the range.
         frame: FrameNo,
     },
 }
 
 impl<'m> Zone<'m> {
-    /// Takes the frames of `range` away, or starts to. To be called until it says [`Offline::Done`], or until
-    /// [`Zone::keep`] calls it off.
+    /// Removes the frames of `range`, or begins to. Call it until it returns [`Offline::Done`], or cancel with [`Zone::keep`].
     pub fn offline(&self, range: FrameRange) -> Result<Offline, OfflineError> {
         let _changing = self.changing.lock();
         let (start, end) = self.whole_range(range)?;
-        self.each_largest(start, end, |books, index| books.isolate(index, true));
+        self.each_largest(start, end, |metadata, index| metadata.isolate(index, true));
         let (in_use, in_sets) = self.count_used(start, end);
         if in_use + in_sets > 0 {
             return Ok(Offline::Pending { in_use, in_sets });
         }
-        self.each_largest(start, end, Books::forget);
+        self.each_largest(start, end, ZoneMetadata::forget);
         Ok(Offline::Done)
     }
 
-    /// Calls off what [`Zone::offline`] began: the frames of `range` are handed out again.
+    /// Cancels what [`Zone::offline`] began: the frames of `range` can be allocated again.
     pub fn keep(&self, range: FrameRange) -> Result<(), OfflineError> {
         let _changing = self.changing.lock();
         let (start, end) = self.whole_range(range)?;
-        self.each_largest(start, end, |books, index| books.isolate(index, false));
+        self.each_largest(start, end, |metadata, index| metadata.isolate(index, false));
         Ok(())
     }
 
-    /// The largest blocks that a range touches, if nothing beside the range is in them.
+    /// The largest blocks that a range touches, if they have no present frames outside the range.
     fn whole_range(&self, range: FrameRange) -> Result<(u32, u32), OfflineError> {
         let absent = OfflineError::Absent(range);
         let span = self.span();
@@ -87,23 +86,23 @@ impl<'m> Zone<'m> {
         Ok((outer_start, outer_end))
     }
 
-    fn each_largest(&self, start: u32, end: u32, act: impl Fn(&mut Books<'m>, u32)) {
+    fn each_largest(&self, start: u32, end: u32, act: impl Fn(&mut ZoneMetadata<'m>, u32)) {
         for index in (start..end).step_by(Order::MAX.frames() as usize) {
-            let mut books = self.books.lock();
-            act(&mut books, index);
+            let mut metadata = self.metadata.lock();
+            act(&mut metadata, index);
         }
     }
 
-    /// Frames in use and in per-CPU sets. The lock is taken for 1,024 frames at a time: what is free in a range that is leaving
-    /// stays so, and what comes back meanwhile is counted next time.
+    /// Counts frames in use and on per-CPU lists. Takes the lock for 1,024 frames at a time: what is free in a range
+    /// that is being removed stays free, and what is freed meanwhile is counted next time.
     fn count_used(&self, start: u32, end: u32) -> (u64, u64) {
         let largest = (start..end).step_by(Order::MAX.frames() as usize);
-        largest.map(|first| self.books.lock().count_used(first)).fold((0, 0), |sum, n| (sum.0 + n.0, sum.1 + n.1))
+        largest.map(|first| self.metadata.lock().count_used(first)).fold((0, 0), |sum, n| (sum.0 + n.0, sum.1 + n.1))
     }
 }
 
-impl Books<'_> {
-    /// Frames of 1,024 that are in use and in per-CPU sets.
+impl ZoneMetadata<'_> {
+    /// Of 1,024 frames, those in use and those on per-CPU lists.
     fn count_used(&self, first: u32) -> (u64, u64) {
         let (mut in_use, mut in_sets) = (0, 0);
         let mut index = first;
@@ -123,7 +122,7 @@ impl Books<'_> {
         (in_use, in_sets)
     }
 
-    /// Moves the free blocks of 1,024 frames to the lists of what is on its way out, or back.
+    /// Moves the free blocks of 1,024 frames to the lists of frames that are being removed, or back.
     fn isolate(&mut self, first: u32, isolated: bool) {
         let mut index = first;
         while index < first + Order::MAX.frames() {
@@ -157,7 +156,7 @@ impl Books<'_> {
         }
     }
 
-    /// Forgets 1,024 frames, all of them free or never there.
+    /// Removes 1,024 frames, all of them free or absent.
     fn forget(&mut self, first: u32) {
         let end = first + Order::MAX.frames();
         let mut index = first;

@@ -1,12 +1,12 @@
-//! Ranges that come to a zone, at its creation and later.
+//! Adds ranges to a zone, at its creation and later.
 //!
-//! Frames arrive as the largest aligned blocks that fit, in random order where shuffling is on, 64 at a time under the
-//! lock, so that whoever allocates meanwhile hardly notices. Only the heads of blocks are written to: a TiB is added in the time
-//! that 262,144 list entries take.
+//! Frames are added as the largest aligned blocks that fit, in random order if shuffling is on. The lock is held for 64
+//! blocks at a time, so concurrent allocations hardly notice. Only the heads of blocks are written: adding a TiB takes
+//! as long as 262,144 list entries.
 
 use super::alloc::Zone;
-use super::books::{Books, PAGE_BLOCK_FRAMES};
 use super::lists::End;
+use super::metadata::{PAGE_BLOCK_FRAMES, ZoneMetadata};
 use super::shuffling::permute;
 use crate::memory::set8;
 use crate::state::{self, PageBlock};
@@ -15,44 +15,46 @@ use core::sync::atomic::Ordering::Relaxed;
 use isotherm_rng::Rng;
 use thiserror::Error;
 
-/// Blocks of the largest order that are added under one hold of the lock.
+/// Blocks of the largest order that are added each time the lock is held.
 const BLOCKS_A_HOLD: usize = 64;
 
 /// Why a range was not added. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum AddError {
-    /// No frames.
-    #[error("add {0:?}: no frames in it")]
+    /// The range is empty.
+    #[error("add {0:?}: the range is empty")]
     Empty(FrameRange),
-    /// Not within the span of the zone.
-    #[error("add {range:?}: outside the span {span:?} that the zone was made for")]
+    /// The range is not within the span of the zone.
+    #[error("add {range:?}: outside the span {span:?} of the zone")]
     OutsideSpan {
-        /// What was to be added.
+        /// The range that was to be added.
         range: FrameRange,
         /// The zone's span.
         span: FrameRange,
     },
-    /// Some of it is there already.
-    #[error("add {range:?}: {frame:?} is there already")]
+    /// Some of it is present already.
+    #[error("add {range:?}: {frame:?} is present already")]
     Overlaps {
-        /// What was to be added.
+        /// The range that was to be added.
         range: FrameRange,
-        /// The first that is there.
+        /// Its first frame that is present.
         frame: crate::FrameNo,
     },
-    /// Frames beside it are on their way out, and what leaves or stays is decided for 1,024 frames at a time.
-    #[error("add {range:?}: {frame:?}, in the same 1,024 frames, is on its way out; keep it, or wait until it is gone")]
+    /// Frames next to it are being removed, and removal works on 1,024 frames at a time.
+    #[error(
+        "add {range:?}: {frame:?}, in the same 1,024 frames, is being removed; keep it, or wait until it is removed"
+    )]
     BesideLeaving {
-        /// What was to be added.
+        /// The range that was to be added.
         range: FrameRange,
-        /// A frame beside it that is leaving.
+        /// A neighbouring frame that is being removed.
         frame: crate::FrameNo,
     },
-    /// Colours are counted in granules, of which a range may not have parts.
+    /// Colours are counted in granules, so a range must consist of whole ones.
     #[error("add {range:?}: the zone is coloured by granules of {granule:?}; align both ends to {}", granule.frames())]
     PartOfGranule {
-        /// What was to be added.
+        /// The range that was to be added.
         range: FrameRange,
         /// The order of a granule.
         granule: Order,
@@ -60,14 +62,16 @@ pub enum AddError {
 }
 
 impl Zone<'_> {
-    /// Adds the frames of `range`, all free, as page blocks of type `migrate`. Any range within the zone's span will do, aligned or
-    /// not, as long as none of its frames is there already. A page block of which a part is there keeps its type.
+    /// Adds the frames of `range` as free, in page blocks of type `migrate`. The range must lie within the zone's span,
+    /// and none of its frames may be present already. It need not be aligned. A page block that is already present in
+    /// part keeps its type.
     ///
-    /// With shuffling on, its largest blocks come in random order, and if there were others before, all are shuffled together.
+    /// With shuffling on, its largest blocks are added in random order. If the zone had frames before, all of them are
+    /// shuffled together.
     pub fn add(&self, range: FrameRange, migrate: MigrateType) -> Result<(), AddError> {
         let _changing = self.changing.lock();
         let (start, end) = self.check_range(range)?;
-        let had_frames = self.books.lock().present > 0;
+        let had_frames = self.metadata.lock().present > 0;
         self.mark_present(start, end, migrate);
         let (first_whole, past_whole) = whole_blocks(start, end);
         self.add_piecemeal(start, first_whole.min(end));
@@ -90,7 +94,7 @@ impl Zone<'_> {
         if range.end > span.end {
             return Err(outside);
         }
-        if let Some(granule) = self.books.lock().placement.colours.as_ref().map(|c| c.granule())
+        if let Some(granule) = self.metadata.lock().placement.colours.as_ref().map(|c| c.granule())
             && !(range.start.is_aligned(granule.get()) && range.end.is_aligned(granule.get()))
         {
             return Err(AddError::PartOfGranule { range, granule });
@@ -105,7 +109,8 @@ impl Zone<'_> {
         }
     }
 
-    /// A frame on its way out in the first or last largest block that a range touches; in those between there is none.
+    /// A frame that is being removed, in the first or last of the largest blocks that a range touches. The blocks
+    /// between them have none.
     fn leaving_beside(&self, start: u32, end: u32) -> Option<u32> {
         let frames = Order::MAX.frames();
         let largest = [start, end - 1].map(|index| index & !(frames - 1));
@@ -114,7 +119,7 @@ impl Zone<'_> {
         self.first_present(leaving, leaving + PAGE_BLOCK_FRAMES)
     }
 
-    /// The first frame from `start` on, before `end`, that is there.
+    /// The first present frame from `start` on, before `end`.
     pub(super) fn first_present(&self, start: u32, end: u32) -> Option<u32> {
         let mut index = start;
         while index < end {
@@ -130,13 +135,13 @@ impl Zone<'_> {
         None
     }
 
-    /// Marks page blocks as there, and in those that are there only in part the frames that are not.
+    /// Marks page blocks as present. In those of which only a part is added, marks the other frames as holes.
     fn mark_present(&self, start: u32, end: u32, migrate: MigrateType) {
         let mut index = start;
         while index < end {
             let first = index & !(PAGE_BLOCK_FRAMES - 1);
             let next = first + PAGE_BLOCK_FRAMES;
-            let _books = self.books.lock();
+            let _books = self.metadata.lock();
             if !self.page_block(index).is_present() {
                 if index > first || end < next {
                     (first..next).for_each(|i| self.set_state_byte(i, state::HOLE));
@@ -150,20 +155,20 @@ impl Zone<'_> {
         }
     }
 
-    /// Adds what is less than a largest block, merging it with what is there.
+    /// Adds parts that are smaller than a largest block, and merges them with present blocks.
     fn add_piecemeal(&self, start: u32, end: u32) {
-        let mut books = self.books.lock();
+        let mut metadata = self.metadata.lock();
         let mut index = start;
         while index < end {
             let order = largest_at(index, end);
-            let page_block = books.page_block(index);
-            books.merge(index, order, page_block);
-            books.account_added(index, order);
+            let page_block = metadata.page_block(index);
+            metadata.merge(index, order, page_block);
+            metadata.account_added(index, order);
             index += order.frames();
         }
     }
 
-    /// Adds whole largest blocks, in random order if they are to be shuffled.
+    /// Adds whole largest blocks, in random order if shuffling is on.
     fn add_whole(&self, start: u32, end: u32) {
         let blocks = (end.saturating_sub(start) >> MAX_ORDER) as usize;
         let places = &self.scratch[..blocks];
@@ -171,24 +176,24 @@ impl Zone<'_> {
             place.store(index, Relaxed);
         }
         let seed = {
-            let mut books = self.books.lock();
-            books.placement.shuffle.is_some().then(|| books.placement.rng.next_u64())
+            let mut metadata = self.metadata.lock();
+            metadata.placement.shuffle.is_some().then(|| metadata.placement.rng.next_u64())
         };
         if let Some(seed) = seed {
             permute(places, &mut Rng::new(seed));
         }
         for some in places.chunks(BLOCKS_A_HOLD) {
-            let mut books = self.books.lock();
+            let mut metadata = self.metadata.lock();
             for place in some {
                 let index = place.load(Relaxed);
-                books.insert(index, Order::MAX, End::Tail);
-                books.account_added(index, Order::MAX);
+                metadata.insert(index, Order::MAX, End::Tail);
+                metadata.account_added(index, Order::MAX);
             }
         }
     }
 }
 
-impl Books<'_> {
+impl ZoneMetadata<'_> {
     fn account_added(&mut self, index: u32, order: Order) {
         self.present += u64::from(order.frames());
         self.more_free(u64::from(order.frames()));
@@ -198,7 +203,7 @@ impl Books<'_> {
     }
 }
 
-/// The largest blocks between two frames: the first, and where the last ends. Empty as start >= end if there is none.
+/// The largest blocks between two frames: the start of the first and the end of the last. If there is none, start >= end.
 fn whole_blocks(start: u32, end: u32) -> (u32, u32) {
     let frames = Order::MAX.frames();
     (start.next_multiple_of(frames), end & !(frames - 1))

@@ -1,61 +1,61 @@
-//! What is to be handed out, and why it was not.
+//! Allocation requests, and why they fail.
 
 use super::watermark::Urgency;
 use crate::{FrameNo, FrameState, MigrateType, ORDERS, Order};
 use thiserror::Error;
 
-/// Why no frame was handed out.
+/// Why an allocation failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum AllocError {
     /// There is no free block of this order or a larger one.
-    #[error("allocate {order:?}: none is free; of each order there are {free_blocks:?}")]
+    #[error("allocate {order:?}: no free block; free blocks by order: {free_blocks:?}")]
     Exhausted {
-        /// What was asked for.
+        /// The order that was requested.
         order: Order,
         /// Free blocks by order.
         free_blocks: [u32; ORDERS],
     },
-    /// There are frames, but they are kept for more urgent needs.
-    #[error("allocate {order:?}: {free} frames are free, and the last {kept} are kept for more urgent needs")]
+    /// There are free frames, but they are reserved for more urgent requests.
+    #[error("allocate {order:?}: {free} frames are free, and the last {kept} are reserved for more urgent requests")]
     Kept {
-        /// What was asked for.
+        /// The order that was requested.
         order: Order,
         /// Free frames.
         free: u64,
-        /// Frames that this urgency has to leave.
+        /// Frames that a request of this urgency must leave free.
         kept: u64,
     },
-    /// Someone holds the lock, and the caller would not wait.
+    /// Another thread holds the lock, and the request does not wait.
     #[error("allocate {0:?} without waiting: the zone is locked")]
     Locked(Order),
-    /// That very block is not free.
-    #[error("allocate {order:?} at {frame:?}: {state:?} there")]
+    /// The requested block is not free.
+    #[error("allocate {order:?} at {frame:?}: not free, but {state:?}")]
     Taken {
         /// Its first frame.
         frame: FrameNo,
         /// Its order.
         order: Order,
-        /// What that frame is.
+        /// The state of that frame.
         state: FrameState,
     },
 }
 
-/// What to hand out.
+/// An allocation request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Request {
     /// The order of the block.
     pub order: Order,
     /// Its migrate type.
     pub migrate: MigrateType,
-    /// How badly it is needed.
+    /// How far below the watermark it may go.
     pub urgency: Urgency,
-    /// Whether to fail rather than wait for the lock: for signal handlers, and for those who must not sleep.
+    /// Whether to fail instead of waiting for the lock: for signal handlers, and for callers that must not sleep.
     pub no_wait: bool,
 }
 
 impl Request {
-    /// A block of `order` and `migrate`, of normal urgency.
+    /// A block of `order` and `migrate`, with normal urgency.
     #[inline]
     pub const fn new(order: Order, migrate: MigrateType) -> Request {
         Request { order, migrate, urgency: Urgency::Normal, no_wait: false }

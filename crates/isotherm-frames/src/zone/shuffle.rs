@@ -1,11 +1,13 @@
-//! Shuffling the free lists, so that which frames share a colour of a direct-mapped cache is chance and not history.
+//! Shuffles the free lists, so that which frames share a colour of a direct-mapped cache does not depend on the history
+//! of the zone.
 //!
-//! The kernel swaps each block with one drawn from the whole zone, which does not make all orders equally likely, and gives up on
-//! a block after ten draws that hit holes. Here the blocks of a list are written down, put into random order by Fisher and Yates
-//! (every order equally likely), and moved to the tail of their list in that order. Writing down and drawing need no lock; moving
-//! takes it for a hundred blocks at a time, and passes over blocks that were taken meanwhile. Holes are never seen.
+//! The kernel swaps each block with one drawn from the whole zone. That does not make all orders equally likely, and it
+//! gives up on a block after ten draws that hit holes. Here the blocks of a list are copied to an array, put into
+//! random order by Fisher-Yates (every order is equally likely), and moved to the tail of their list in that order.
+//! Copying and drawing need no lock. Moving takes it for 96 blocks at a time and skips blocks that were allocated
+//! meanwhile. Holes never occur.
 //!
-//! Entropy is added as blocks come back: from the shuffled order up, to a random end of their list.
+//! Freed blocks add entropy: from the shuffled order up, they go to a random end of their list.
 
 use super::alloc::Zone;
 use super::lists::{End, Kind};
@@ -16,7 +18,7 @@ use crate::{MAX_ORDER, MigrateType, Order, PAGE_BLOCK_ORDER};
 use core::sync::atomic::Ordering::Relaxed;
 use isotherm_rng::Rng;
 
-/// Blocks that are moved under one hold of the lock. Each costs a few memory accesses that miss every cache.
+/// Blocks that are moved each time the lock is held. Each costs a few memory accesses that miss every cache.
 const BLOCKS_A_HOLD: usize = 96;
 
 impl<'m> Zone<'m> {
@@ -25,9 +27,9 @@ impl<'m> Zone<'m> {
         *self.shuffle.lock()
     }
 
-    /// Changes whether free blocks are shuffled, as by `|s| s.asked()` or `|s| s.detected()`. If that turns it on, the blocks that
-    /// are free now are shuffled. What was forbidden stays so, whatever `change` says; it is called under a lock and must not ask
-    /// this zone anything. Returns what holds from now on.
+    /// Changes whether free blocks are shuffled, for example with `|s| s.asked()` or `|s| s.detected()`. If that turns
+    /// shuffling on, the present free blocks are shuffled. Shuffling that was forbidden stays off, whatever `change`
+    /// returns. `change` runs under a lock and must not call this zone. Returns the new setting.
     pub fn set_shuffling(&self, change: impl FnOnce(Shuffling) -> Shuffling) -> Shuffling {
         let (before, after) = {
             let mut shuffling = self.shuffle.lock();
@@ -35,8 +37,8 @@ impl<'m> Zone<'m> {
             if before.switch != Switch::ForcedOff {
                 *shuffling = change(before);
             }
-            // Under both locks, or of two callers one could have the last word here and the other there.
-            self.books.lock().placement.shuffle = shuffling.order();
+            // Under both locks, or of two concurrent callers each could win in one place.
+            self.metadata.lock().placement.shuffle = shuffling.order();
             (before, *shuffling)
         };
         if after.is_on() && !before.is_on() {
@@ -45,30 +47,31 @@ impl<'m> Zone<'m> {
         after
     }
 
-    /// Shuffles the blocks that are free now, if shuffling is on.
+    /// Shuffles the present free blocks, if shuffling is on.
     pub fn shuffle(&self) {
         let mut shuffler = self.shuffler();
         while shuffler.step() {}
     }
 
-    /// The same for those who want to do something between two holds of the lock, or to time them. Allocating and freeing go on
-    /// meanwhile; whoever calls `add`, `offline`, `keep` or `validate` waits for its end, the thread that has it for ever.
+    /// As [`Zone::shuffle()`], for callers that want to act between two holds of the lock, or to time them. Allocations
+    /// and frees continue meanwhile. Callers of `add`, `offline`, `keep` and `validate` wait until the shuffler is
+    /// dropped; the thread that owns it would deadlock.
     pub fn shuffler(&self) -> Shuffler<'_, 'm> {
         Shuffler::new(self, Some(self.changing.lock()))
     }
 
-    /// The same for those who hold `changing`.
+    /// As [`Zone::shuffle()`], for callers that hold `changing`.
     pub(super) fn shuffle_held(&self) {
         let mut shuffler = Shuffler::new(self, None);
         while shuffler.step() {}
     }
 }
 
-/// A shuffle under way. Nobody else shuffles, adds or removes ranges while it exists.
+/// A shuffle in progress. While it exists, no one else shuffles, adds or removes ranges.
 pub struct Shuffler<'z, 'm> {
     zone: &'z Zone<'m>,
     _changing: Option<Held<'z, ()>>,
-    /// Lists still to come, the next one last.
+    /// The current list; the lists after it follow. `None`: done.
     list: Option<(Order, MigrateType)>,
     rng: Rng,
     written: usize,
@@ -87,10 +90,10 @@ impl core::fmt::Debug for Shuffler<'_, '_> {
 
 impl<'z, 'm> Shuffler<'z, 'm> {
     fn new(zone: &'z Zone<'m>, changing: Option<Held<'z, ()>>) -> Shuffler<'z, 'm> {
-        let mut books = zone.books.lock();
-        let from = books.placement.shuffle;
-        let rng = Rng::new(books.placement.rng.next_u64());
-        drop(books);
+        let mut metadata = zone.metadata.lock();
+        let from = metadata.placement.shuffle;
+        let rng = Rng::new(metadata.placement.rng.next_u64());
+        drop(metadata);
         let list = from.map(|order| (order, MigrateType::ALL[0]));
         let mut shuffler = Shuffler { zone, _changing: changing, list, rng, written: 0, moved: 0 };
         shuffler.write_down();
@@ -98,7 +101,7 @@ impl<'z, 'm> Shuffler<'z, 'm> {
         shuffler
     }
 
-    /// Goes on to the next list that has something to move, if this one is done. Takes no lock for long.
+    /// Goes to the next list that has blocks to move, if this one is done. Takes no lock for long.
     fn advance(&mut self) {
         while self.moved == self.written
             && let Some(list) = self.list
@@ -108,34 +111,34 @@ impl<'z, 'm> Shuffler<'z, 'm> {
         }
     }
 
-    /// Moves some blocks under one hold of the lock. False once there are none left. Between two lists it also writes the next one
-    /// down, without the lock.
+    /// Moves some blocks, holding the lock once. False if none are left. Between two lists it also copies the next one,
+    /// without the lock.
     pub fn step(&mut self) -> bool {
         self.advance();
         let Some((order, migrate)) = self.list else { return false };
         let end = self.written.min(self.moved + BLOCKS_A_HOLD);
-        let mut books = self.zone.books.lock();
+        let mut metadata = self.zone.metadata.lock();
         for place in &self.zone.scratch[self.moved..end] {
             let index = place.load(Relaxed);
-            // Taken meanwhile, or of another type by now: it is not in this list any more.
-            if self.zone.state_byte(index) == state::free(order) && books.kind(index) == Kind::Of(migrate) {
-                books.lists.unlink(index, order, Kind::Of(migrate));
-                books.lists.insert(index, order, Kind::Of(migrate), End::Tail);
+            // If it was allocated meanwhile, or its type has changed, it is no longer in this list.
+            if self.zone.state_byte(index) == state::free(order) && metadata.kind(index) == Kind::Of(migrate) {
+                metadata.lists.unlink(index, order, Kind::Of(migrate));
+                metadata.lists.insert(index, order, Kind::Of(migrate), End::Tail);
             }
         }
         self.moved = end;
         true
     }
 
-    /// Writes down the blocks of the list that is next, in random order.
+    /// Copies the blocks of the current list to the scratch space, in random order.
     fn write_down(&mut self) {
         (self.written, self.moved) = (0, 0);
         let Some((order, migrate)) = self.list else { return };
-        if self.zone.books.lock().lists.blocks(order, Kind::Of(migrate)) < 2 {
+        if self.zone.metadata.lock().lists.blocks(order, Kind::Of(migrate)) < 2 {
             return;
         }
-        // From order 9 up a page block has at the most one head, and the scratch space a number for each page block. Lists of
-        // smaller blocks are short where shuffling matters; what does not fit stays where it is.
+        // From order 9 up, a page block has at most one head, and the scratch space has one number for each page block.
+        // Lists of smaller blocks are short where shuffling matters. Blocks that do not fit stay where they are.
         let step = order.frames() as usize;
         let places = self.zone.scratch;
         for index in (0..u32::try_from(self.zone.states.len()).unwrap_or(u32::MAX)).step_by(step) {
@@ -209,13 +212,13 @@ mod tests {
         let mut bytes = vec![0; config.metadata_bytes().unwrap()];
         for _ in 0..if cfg!(miri) { 2 } else { 50 } {
             let zone = Zone::new(&config, Metadata::cleared(&mut bytes)).unwrap();
-            let books = zone.books.lock();
+            let metadata = zone.metadata.lock();
             thread::scope(|s| {
                 for (waiting, from) in [(1, Order::HUGE), (2, Order::MAX)] {
                     let zone = &zone;
                     s.spawn(move || zone.set_shuffling(|shuffling| Shuffling { from, ..shuffling.asked() }));
                     // One waits here, and the other here or for the first.
-                    while zone.books.raw().contended() + zone.shuffle.raw().contended() < waiting {
+                    while zone.metadata.raw().contended() + zone.shuffle.raw().contended() < waiting {
                         thread::yield_now();
                     }
                     if waiting == 1 {
@@ -223,9 +226,9 @@ mod tests {
                         thread::sleep(core::time::Duration::from_micros(200));
                     }
                 }
-                drop(books);
+                drop(metadata);
             });
-            assert_eq!(zone.books.lock().placement.shuffle, zone.shuffling().order());
+            assert_eq!(zone.metadata.lock().placement.shuffle, zone.shuffling().order());
         }
     }
 }

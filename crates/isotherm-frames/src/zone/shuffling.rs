@@ -1,4 +1,4 @@
-//! Whether free blocks are shuffled, who says so, and a random order of some places. The shuffle itself is in `shuffle`.
+//! Whether free blocks are shuffled and why, and a random permutation. The shuffle itself is in `shuffle`.
 
 use crate::Order;
 use core::sync::atomic::AtomicU32;
@@ -8,24 +8,24 @@ use isotherm_rng::Rng;
 /// Why shuffling is on or off.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Switch {
-    /// Nobody asked and no cache was found.
+    /// Not requested, and no cache was found.
     #[default]
     Off,
-    /// The user asked.
+    /// Requested by the user.
     Asked,
     /// A direct-mapped memory-side cache was found.
     Detected,
-    /// The user forbade it, whatever else is said before or after.
+    /// Forbidden by the user. Overrides everything else, before or after.
     ForcedOff,
 }
 
-/// Whether free blocks are shuffled, and of which order on.
+/// Whether free blocks are shuffled, and from which order on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Shuffling {
     /// Why it is on or off.
     pub switch: Switch,
-    /// Lists of this order and larger ones are shuffled. Of orders below [`Order::HUGE`] the zone writes down no more blocks than its
-    /// span has page blocks, the lowest: those beyond stay where they are.
+    /// Lists of this order and above are shuffled. Of an order below [`Order::HUGE`], only as many blocks are shuffled
+    /// as the span has page blocks, the lowest ones; the others stay where they are.
     pub from: Order,
 }
 
@@ -36,7 +36,7 @@ impl Default for Shuffling {
 }
 
 impl Shuffling {
-    /// What an option says: `Some(true)` asks, `Some(false)` forbids, `None` leaves it to what is found.
+    /// The meaning of an option: `Some(true)` requests shuffling, `Some(false)` forbids it, `None` leaves it to detection.
     pub fn from_option(shuffle: Option<bool>) -> Shuffling {
         let off = Shuffling::default();
         match shuffle {
@@ -46,7 +46,7 @@ impl Shuffling {
         }
     }
 
-    /// The user asks for it.
+    /// The user requests it.
     #[must_use]
     pub fn asked(self) -> Shuffling {
         self.switched(Switch::Asked)
@@ -78,7 +78,7 @@ impl Shuffling {
     }
 }
 
-/// Fisher and Yates: every order equally likely, as far as the generator's draws are.
+/// Fisher-Yates: every order is equally likely, as far as the generator's draws are.
 pub(super) fn permute(places: &[AtomicU32], rng: &mut Rng) {
     for last in (1..places.len()).rev() {
         let other = usize::try_from(rng.below(last as u64 + 1)).unwrap_or(last);

@@ -1,22 +1,23 @@
-//! Taking blocks: from the list that has the smallest, from page blocks of another type, or where the colours say.
+//! Selects blocks: from the list with the smallest sufficient block, from page blocks of another type, or by colour.
 //!
-//! The rules are the kernel's where there are no colours: the head of the list, else a page block is claimed for the type that runs
-//! out, else a block is stolen from one. With colours the [`colour`](crate::colour) module picks a granule, and what it cannot tell
-//! the lists do.
+//! Without colours, the rules are the kernel's: take the head of the list; else claim a page block for the type that
+//! has run out; else steal a block from one. With colours, the [`colour`](crate::colour) module picks a granule. If it
+//! finds none, the free lists decide.
 
-use super::books::{Books, PAGE_BLOCK_FRAMES, Placement};
 use super::lists::{End, Kind};
+use super::metadata::{PAGE_BLOCK_FRAMES, Placement, ZoneMetadata};
 use crate::colour::Pick;
 use crate::state::PageBlock;
 use crate::{FrameState, MAX_ORDER, MigrateType, Order, PAGE_BLOCK_ORDER};
 
-/// A block smaller than this is not worth claiming its page block for, if what is asked for can be moved (half a page block's order).
+/// Smallest order for which a movable request claims a page block (half of a page block's order). Smaller blocks are
+/// not worth it.
 const WORTH_CLAIMING: u32 = PAGE_BLOCK_ORDER / 2;
-/// Candidates for blocks larger than a granule, from the head of their list.
+/// Candidates for blocks larger than a granule, taken from the head of their list.
 const CANDIDATES: u32 = 8;
 
-/// The part of a larger block that `most` blocks of `order` are cut from: the next power of two if less than a fourth of it is left
-/// over, else the one below, and what is missing is another run.
+/// The order of the part that `most` blocks of `order` are cut from. This is the next power of two if less than a
+/// fourth of it is left over. Else it is the one below, and the missing blocks are another run.
 #[inline]
 fn part_for(order: Order, most: u32) -> Order {
     let most = most.max(1);
@@ -25,27 +26,27 @@ fn part_for(order: Order, most: u32) -> Order {
     Order::new(order.get() + blocks).unwrap_or(Order::MAX)
 }
 
-/// Blocks next to each other, of one order.
+/// Contiguous blocks of one order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
-    /// Index of the first.
+    /// Index of the first block.
     pub(crate) first: u32,
-    /// How many.
+    /// Number of blocks.
     pub(crate) blocks: u32,
 }
 
-/// A part that was cut out of a free block and is in no list.
+/// A part that was split off a free block and is in no list.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     /// Index of its first frame.
     first: u32,
     order: Order,
-    /// The order of the block that it was cut out of.
+    /// The order of the block that it was split off.
     from: Order,
 }
 
-impl Books<'_> {
-    /// Takes up to `most` blocks of `order` next to each other; 1 for a single one.
+impl ZoneMetadata<'_> {
+    /// Takes up to `most` contiguous blocks of `order`.
     pub(crate) fn take_run(&mut self, order: Order, migrate: MigrateType, most: u32) -> Option<Run> {
         if self.placement.colours.is_some() {
             return self.take_run_by_colour(order, migrate, most);
@@ -53,7 +54,7 @@ impl Books<'_> {
         self.take_run_anywhere(order, migrate, most)
     }
 
-    /// The same, wherever the lists say.
+    /// As `take_run`, in the order of the free lists.
     #[inline]
     fn take_run_anywhere(&mut self, order: Order, migrate: MigrateType, most: u32) -> Option<Run> {
         loop {
@@ -75,7 +76,7 @@ impl Books<'_> {
         Some(Part { first: self.split(index, found, to, index), order: to, from: found })
     }
 
-    /// Books up to `most` blocks of `order` at the start of a part as taken. What the part has more stays free.
+    /// Accounts for up to `most` blocks of `order` at the start of a part. The rest of the part stays free.
     #[inline]
     fn took(&mut self, part: Part, order: Order, most: u32) -> Run {
         let run = Run { first: part.first, blocks: (part.order.frames() >> order.get()).min(most.max(1)) };
@@ -94,7 +95,7 @@ impl Books<'_> {
         run
     }
 
-    /// Takes the block of `order` that starts at `index`, if it is free and may be handed out.
+    /// Takes the block of `order` that starts at `index`, if it is free and may be allocated.
     pub(crate) fn take_at(&mut self, index: u32, order: Order) -> Option<Run> {
         let (head, from) = self.covering(index)?;
         if from < order || self.page_block(head).is_isolated() {
@@ -105,9 +106,10 @@ impl Books<'_> {
         Some(self.took(Part { first, order, from }, order, 1))
     }
 
-    /// Makes a page block of another type one of this type, if most of it is free or alike. True if there is something to take now.
+    /// Changes the type of a page block of another type to this one, if most of it is free or used by this type. True
+    /// if there is something to take now.
     ///
-    /// From the largest down: what is claimed is then large, and the next that looks for it need not mix.
+    /// Starts with the largest blocks. What is claimed is then large, and the next request of this type need not mix types.
     fn claim(&mut self, order: Order, migrate: MigrateType) -> bool {
         for current in (order.get()..=MAX_ORDER).rev().filter_map(Order::new) {
             let other = migrate.fallbacks().map(Kind::Of).into_iter().find_map(|k| self.lists.first(current, k));
@@ -126,7 +128,7 @@ impl Books<'_> {
         false
     }
 
-    /// Gives a free block of whole page blocks another type.
+    /// Changes the type of a free block of whole page blocks.
     fn claim_whole(&mut self, index: u32, order: Order, migrate: MigrateType) {
         self.remove(index, order);
         self.set_type(index, order, migrate);
@@ -134,7 +136,7 @@ impl Books<'_> {
         self.events.claimed += 1;
     }
 
-    /// Gives the page block of a frame another type, if at least half of it is free or of that type already.
+    /// Changes the type of a frame's page block, if at least half of it is free or used by that type.
     fn claim_page_block(&mut self, index: u32, migrate: MigrateType) -> bool {
         let first = index & !(PAGE_BLOCK_FRAMES - 1);
         let was = self.page_block(first).migrate();
@@ -176,9 +178,9 @@ impl Books<'_> {
     }
 }
 
-/// By colour.
-impl Books<'_> {
-    /// Takes up to `most` blocks of `order` next to each other, placed by colour; what colours cannot tell, the lists do.
+/// Placement by colour.
+impl ZoneMetadata<'_> {
+    /// Takes up to `most` contiguous blocks of `order`, placed by colour. If colours give no answer, the free lists decide.
     fn take_run_by_colour(&mut self, order: Order, migrate: MigrateType, most: u32) -> Option<Run> {
         let colours = self.placement.colours.as_mut()?;
         colours.settle();
@@ -211,12 +213,12 @@ impl Books<'_> {
         colours.pick(rng, &fits)
     }
 
-    /// Takes what was picked: as much of the run as is one block and not more than asked for.
+    /// Takes what was picked: as much of the run as is in one block and was requested.
     fn take_pick(&mut self, pick: Pick, order: Order, migrate: MigrateType, most: u32) -> Option<Run> {
         let granule = self.placement.colours.as_ref()?.granule();
         let index = pick.granule << granule.get();
-        // As much as one block can be: aligned, free as one, of neighbouring colours, asked for. What is free, aligned and of the size of a
-        // block has merged to one, so smaller ones need not be looked for.
+        // As much as can be in one block: aligned, free, of neighbouring colours, and requested. Free memory that is
+        // aligned and as large as a block has merged into one, so there is no need to search for smaller blocks.
         let run = Order::new(index.trailing_zeros().min(MAX_ORDER).min(granule.get() + pick.run.ilog2()))?;
         let (head, from) = self.lie().covering(index, run).or_else(|| self.lie().covering(index, granule))?;
         if self.page_block(head).migrate() != migrate {
@@ -228,7 +230,7 @@ impl Books<'_> {
         Some(self.took(Part { first, order: part, from }, order, most))
     }
 
-    /// Takes the first few blocks of the list that serves this order, and keeps the one whose colours are least in use.
+    /// Of the first blocks of the list that serves this order, takes the one whose colours are least used.
     fn take_best_listed(&mut self, order: Order, migrate: MigrateType) -> Option<Run> {
         let kind = Kind::Of(migrate);
         let Some(found) = self.lists.smallest(order, kind) else { return self.take_run_anywhere(order, migrate, 1) };

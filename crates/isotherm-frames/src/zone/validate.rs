@@ -1,23 +1,23 @@
-//! The truth, recomputed slowly: for tests, soaks, and those who suspect a bug.
+//! Recomputes the metadata slowly: for tests, soak runs, and when you suspect a bug.
 
 use super::alloc::Zone;
-use super::books::{Books, PAGE_BLOCK_FRAMES};
 use super::lists::{KINDS, Kind};
+use super::metadata::{PAGE_BLOCK_FRAMES, ZoneMetadata};
 use crate::memory::get8;
 use crate::{FrameNo, FrameState, MAX_ORDER, MigrateType, ORDERS, Order, state};
 use thiserror::Error;
 
-/// Books that contradict each other: a bug, or metadata that someone else wrote to.
+/// The metadata contradicts itself: a bug, or something else wrote to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-#[error("the books of the zone are wrong at {frame:?}: {what}")]
+#[error("the metadata of the zone is wrong at {frame:?}: {what}")]
 pub struct Inconsistent {
-    /// Where.
+    /// The frame at which the contradiction was found.
     pub frame: FrameNo,
-    /// What.
+    /// What is wrong.
     pub what: &'static str,
 }
 
-/// What a walk over all frames counts.
+/// Counters of a walk over all frames.
 #[derive(Default)]
 struct Counted {
     present: u64,
@@ -27,57 +27,62 @@ struct Counted {
 }
 
 impl Zone<'_> {
-    /// Recomputes everything from the states of the frames and compares. Holds the lock throughout: 10 to 30 ns a frame.
+    /// Recomputes everything from the states of the frames and compares. Holds the lock throughout: 10 to 30 ns per frame.
     pub fn validate(&self) -> Result<(), Inconsistent> {
         let _changing = self.changing.lock();
-        let mut books = self.books.lock();
-        if let Some(colours) = &mut books.placement.colours {
+        let mut metadata = self.metadata.lock();
+        if let Some(colours) = &mut metadata.placement.colours {
             colours.settle();
         }
-        self.check(&books).map_err(|(index, what)| Inconsistent { frame: self.frame(index), what })
+        self.check(&metadata).map_err(|(index, what)| Inconsistent { frame: self.frame(index), what })
     }
 
-    fn check(&self, books: &Books<'_>) -> Result<(), (u32, &'static str)> {
-        let counted = self.count(books)?;
+    fn check(&self, metadata: &ZoneMetadata<'_>) -> Result<(), (u32, &'static str)> {
+        let counted = self.count(metadata)?;
         for order in Order::all() {
             for kind in MigrateType::ALL.map(Kind::Of).into_iter().chain([Kind::Isolated]) {
-                check_list(books, order, kind, counted.blocks[order.get() as usize][kind.index()])?;
+                check_list(metadata, order, kind, counted.blocks[order.get() as usize][kind.index()])?;
             }
         }
         let totals = [
-            (counted.present, books.present, "the number of frames that are there"),
-            (counted.free, books.free(), "the number of free frames"),
-            (counted.isolated, books.isolated, "the number of isolated frames"),
+            (counted.present, metadata.present, "the number of present frames"),
+            (counted.free, metadata.free(), "the number of free frames"),
+            (counted.isolated, metadata.isolated, "the number of isolated frames"),
         ];
         match totals.into_iter().find(|(counted, booked, _)| counted != booked) {
             Some((_, _, what)) => Err((0, what)),
-            None => self.check_colours(books),
+            None => self.check_colours(metadata),
         }
     }
 
-    fn count(&self, books: &Books<'_>) -> Result<Counted, (u32, &'static str)> {
+    fn count(&self, metadata: &ZoneMetadata<'_>) -> Result<Counted, (u32, &'static str)> {
         let mut counted = Counted::default();
         let end = u32::try_from(self.states.len()).unwrap_or(u32::MAX);
         let mut index = 0;
         while index < end {
-            if !books.page_block(index).is_present() {
+            if !metadata.page_block(index).is_present() {
                 if let Some(wrong) = (index..index + PAGE_BLOCK_FRAMES).find(|&i| self.state_byte(i) != state::INSIDE) {
-                    return Err((wrong, "a frame of a page block that is not there has a state"));
+                    return Err((wrong, "a frame of an absent page block has a state"));
                 }
                 index += PAGE_BLOCK_FRAMES;
                 continue;
             }
-            index += self.count_block(books, index, &mut counted)?;
+            index += self.count_block(metadata, index, &mut counted)?;
         }
         Ok(counted)
     }
 
-    /// One block, or one missing frame; how many frames to go on by.
-    fn count_block(&self, books: &Books<'_>, index: u32, counted: &mut Counted) -> Result<u32, (u32, &'static str)> {
-        let (state, order) = books.block_at(index);
+    /// Counts one block or one hole; returns how many frames to advance.
+    fn count_block(
+        &self,
+        metadata: &ZoneMetadata<'_>,
+        index: u32,
+        counted: &mut Counted,
+    ) -> Result<u32, (u32, &'static str)> {
+        let (state, order) = metadata.block_at(index);
         match state {
             FrameState::Hole => return Ok(1),
-            FrameState::Inside => return Err((index, "a frame is there that no block covers")),
+            FrameState::Inside => return Err((index, "a present frame is not covered by any block")),
             _ => {}
         }
         let frames = order.frames();
@@ -85,28 +90,28 @@ impl Zone<'_> {
             return Err((index, "a block is not aligned"));
         }
         if let Some(wrong) = (index + 1..index + frames).find(|&i| self.state_byte(i) != state::INSIDE) {
-            return Err((wrong, "a frame within a block has a state of its own"));
+            return Err((wrong, "a frame within a block has a state"));
         }
         if let Some(absent) =
-            (index..index + frames).step_by(PAGE_BLOCK_FRAMES as usize).find(|&i| !books.page_block(i).is_present())
+            (index..index + frames).step_by(PAGE_BLOCK_FRAMES as usize).find(|&i| !metadata.page_block(i).is_present())
         {
-            return Err((absent, "a block covers a page block that is not there"));
+            return Err((absent, "a block covers an absent page block"));
         }
         counted.present += u64::from(frames);
         if let FrameState::Free(_) = state {
-            self.count_free(books, index, order, counted)?;
+            self.count_free(metadata, index, order, counted)?;
         }
         Ok(frames)
     }
 
     fn count_free(
         &self,
-        books: &Books<'_>,
+        metadata: &ZoneMetadata<'_>,
         index: u32,
         order: Order,
         counted: &mut Counted,
     ) -> Result<(), (u32, &'static str)> {
-        let kind = books.kind(index);
+        let kind = metadata.kind(index);
         counted.blocks[order.get() as usize][kind.index()] += 1;
         if kind == Kind::Isolated {
             counted.isolated += u64::from(order.frames());
@@ -114,20 +119,20 @@ impl Zone<'_> {
             counted.free += u64::from(order.frames());
         }
         let buddy = index ^ order.frames();
-        if order.get() < MAX_ORDER && get8(self.states, buddy) == state::free(order) && books.kind(buddy) == kind {
+        if order.get() < MAX_ORDER && get8(self.states, buddy) == state::free(order) && metadata.kind(buddy) == kind {
             return Err((index, "two free buddies were not merged"));
         }
         Ok(())
     }
 
-    fn check_colours(&self, books: &Books<'_>) -> Result<(), (u32, &'static str)> {
-        let Some(colours) = &books.placement.colours else { return Ok(()) };
+    fn check_colours(&self, metadata: &ZoneMetadata<'_>) -> Result<(), (u32, &'static str)> {
+        let Some(colours) = &metadata.placement.colours else { return Ok(()) };
         let granule = colours.granule();
-        let free_block = |g: u32| books.covering(g << granule.get()).filter(|(_, order)| *order >= granule);
-        let is_free = |g: u32| free_block(g).is_some_and(|(head, _)| !books.page_block(head).is_isolated());
+        let free_block = |g: u32| metadata.covering(g << granule.get()).filter(|(_, order)| *order >= granule);
+        let is_free = |g: u32| free_block(g).is_some_and(|(head, _)| !metadata.page_block(head).is_isolated());
         let is_used = |g: u32| {
             let first = g << granule.get();
-            books.page_block(first).is_present()
+            metadata.page_block(first).is_present()
                 && state::decode(self.state_byte(first)) != FrameState::Hole
                 && free_block(g).is_none()
         };
@@ -135,21 +140,21 @@ impl Zone<'_> {
     }
 }
 
-/// Walks a list: every block in it is what the list says, linked both ways, and there are as many as were counted.
-fn check_list(books: &Books<'_>, order: Order, kind: Kind, counted: u32) -> Result<(), (u32, &'static str)> {
+/// Walks a list and checks that every block belongs in it, that it is linked both ways, and that it has `counted` blocks.
+fn check_list(metadata: &ZoneMetadata<'_>, order: Order, kind: Kind, counted: u32) -> Result<(), (u32, &'static str)> {
     let mut before = None;
-    let mut next = books.lists.first(order, kind);
+    let mut next = metadata.lists.first(order, kind);
     for _ in 0..counted {
         let Some(block) = next else { return Err((before.unwrap_or(0), "a list is shorter than it should be")) };
-        if get8(books.states, block) != state::free(order) || books.kind(block) != kind {
+        if get8(metadata.states, block) != state::free(order) || metadata.kind(block) != kind {
             return Err((block, "a block is in a list of other blocks"));
         }
-        if books.lists.before(block, order) != before {
+        if metadata.lists.before(block, order) != before {
             return Err((block, "a block's links disagree"));
         }
-        (before, next) = (Some(block), books.lists.after(block, order));
+        (before, next) = (Some(block), metadata.lists.after(block, order));
     }
-    if next.is_some() || books.lists.blocks(order, kind) != counted {
+    if next.is_some() || metadata.lists.blocks(order, kind) != counted {
         return Err((next.unwrap_or(0), "a list is longer than it should be"));
     }
     Ok(())

@@ -1,39 +1,40 @@
 //! From pages with samples to stretches of equal density.
 //!
-//! Of a large target most hot pages have one sample or none, so what is known is not how hot a page is but how densely
-//! samples lie. The steps, each of which costs what there are samples:
+//! In a large target, most hot pages have one sample or none. So the samples do not show how hot a page is, but how
+//! dense they are. The steps, each of which costs time proportional to the number of samples:
 //!
-//! 1. *Cut*: samples in address order are counted off into bins of [`BIN`]; a page with [`OWN`] or more is a bin by
-//!    itself; and where none came for longer than the samples on either side let expect, that gap is one, so that a hot
-//!    span ends where its samples end. Bins of equal counts, not of equal length, so that there are as many where there
-//!    is nothing to see as there is to see. Single samples would be the finest bins, but merging those by likeness
-//!    begins with pairs that lie close by chance, and ends in clusters that are not there.
-//! 2. *Merge* neighbours whose densities may well be the same, the likeliest first; and more if there are too many. Two
-//!    densities are as unlike as the likelihood that is lost if they are taken for one (of Poisson counts: Bayesian
-//!    blocks, Scargle 2013, with a fixed price for each, found from below instead of by dynamic programming, which
-//!    costs the square of the samples).
-//! 3. *Place* the bounds that are left: a bin is coarse, the likeliest place among the samples next to it is not.
+//! 1. *Cut*: samples in address order are counted off into bins of [`BIN`] samples. A page with [`OWN`] samples or more
+//!    is a bin by itself. A gap without samples that is longer than the samples on either side make likely is a bin,
+//!    too. So a hot span ends where its samples end. Bins have equal counts, not equal lengths. So a sparse area gets
+//!    few bins and a dense area many. Single samples would be the finest bins. But merging those by likeness begins
+//!    with pairs that are close by chance, and ends in clusters that do not exist.
+//! 2. *Merge* neighbours that may well have the same density, the likeliest first, and more of them if there are too
+//!    many. The difference of two densities is the likelihood lost if they are taken for one. (These are Bayesian
+//!    blocks of Poisson counts, Scargle 2013, with a fixed price for each block. They are found bottom up instead of by
+//!    dynamic programming, which costs the square of the number of samples.)
+//! 3. *Place* the bounds that are left. A bin is coarse, so each bound moves to its likeliest place among the nearby
+//!    samples.
 //!
-//! Nothing reaches over the ends of a mapping.
+//! Nothing crosses the ends of a mapping.
 
 use super::store::Entry;
 use crate::merge::{NEVER, merge_down_to, merge_within};
 use std::ops::Range;
 
-/// Samples of a bin: its density is known to a third.
+/// Samples in a bin. Its density is known to within a third.
 const BIN: f64 = 8.0;
-/// A page with as many is a bin by itself: twice as hot or half as hot is all that can be wrong.
+/// A page with this many samples is a bin by itself. Its rate can be wrong by a factor of two at most.
 pub(super) const OWN: f64 = 4.0;
-/// A gap that comes by chance less than once in so many is a bin without samples.
+/// A gap that comes by chance less often than once in this many is a bin without samples.
 const ODDS: f64 = 1000.0;
-/// Densities whose difference costs less than this in likelihood (natural logarithm), and the logarithm of the number
-/// of entries more, are taken for one. Among n samples clusters of a given likelihood come by chance n times as often
-/// as at one place, hence the logarithm.
+/// Two densities are taken for one if their difference costs less likelihood than this plus the logarithm of the number
+/// of entries (natural logarithms). Among n samples, clusters of a given likelihood come by chance n times as often as
+/// at one place; hence the logarithm.
 const BY_CHANCE: f64 = 6.0;
-/// Pages on either side of a gap that say how dense samples are there: from few, which a small cluster has, to many,
-/// which say it better.
+/// Numbers of pages on either side of a gap from which the density there is estimated. A small cluster has only few;
+/// more give a better estimate.
 const BESIDE: [usize; 3] = [2, 4, 8];
-/// Samples on either side of a bound among which its place is looked for: two bins.
+/// Samples on either side of a bound among which its place is searched: two bins.
 const NEAR: usize = 16;
 
 /// A stretch of equal density.
@@ -42,13 +43,13 @@ pub(super) struct Stretch {
     /// Its pages, ends exclusive.
     pub start: u64,
     pub end: u64,
-    /// Places of its entries in the list of all.
+    /// Indices of its entries in the full list.
     pub from: usize,
     pub to: usize,
-    /// Which mapping.
+    /// The index of its mapping.
     pub mapping: usize,
     samples: f64,
-    /// Its logarithmic likelihood, up to what all ways to cut have in common.
+    /// Its log likelihood, up to what all ways to cut have in common.
     likelihood: f64,
 }
 
@@ -90,8 +91,8 @@ fn likelihood(samples: f64, pages: f64) -> f64 {
     if samples > 0.0 { samples * (samples / pages).ln() } else { 0.0 }
 }
 
-/// Stretches of the mappings, which are given as their pages, sorted; at most `most`, if there are no more mappings
-/// than that. O(mappings + entries log entries).
+/// Stretches of the mappings, whose pages are given, sorted. At most `most`, if there are no more mappings than that.
+/// O(mappings + entries log entries).
 pub(super) fn stretches(list: &[Entry], mappings: &[Range<u64>], most: usize) -> Vec<Stretch> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -113,8 +114,8 @@ pub(super) fn stretches(list: &[Entry], mappings: &[Range<u64>], most: usize) ->
     found
 }
 
-/// How many times the mean distance of samples a gap has to be long. The mean being taken from `n` samples, one such as
-/// this or longer comes by chance with a probability of (1 + x / n)^-n.
+/// How many times the mean distance of samples a gap has to be long. The mean is taken from `n` samples, so a gap x
+/// times as long or longer comes by chance with a probability of (1 + x / n)^-n.
 struct Improbable([f64; 65]);
 
 impl Improbable {
@@ -132,7 +133,7 @@ impl Improbable {
 /// Cuts one mapping into bins.
 struct Cutter<'a> {
     list: &'a [Entry],
-    /// Those in the mapping.
+    /// The entries in the mapping.
     entries: Range<usize>,
     mapping: usize,
     improbable: &'a Improbable,
@@ -148,7 +149,7 @@ impl Cutter<'_> {
 
     fn cut(&mut self, pages: Range<u64>) {
         let Range { start: first, end: last } = self.entries.clone();
-        // The bin under way, and the end of the page before.
+        // The current bin, and the end of the previous page.
         let (mut start, mut from, mut samples) = (pages.start, first, 0.0);
         let mut before = pages.start;
         let mut own = false;
@@ -183,17 +184,17 @@ impl Cutter<'_> {
         }
     }
 
-    /// Whether the `gap` pages before entry `no` are more than chance leaves free of samples.
+    /// Whether `gap` pages without samples before entry `no` are more than chance allows.
     fn is_gap(&self, no: usize, gap: u64) -> bool {
         gap > 0 && (self.is_long(gap, (self.entries.start..no).rev()) || self.is_long(gap, no..self.entries.end))
     }
 
-    /// The same by the entries on one side, nearest first.
+    /// The same, judged by the entries on one side, nearest first.
     fn is_long(&self, gap: u64, mut beside: impl Iterator<Item = usize>) -> bool {
         let Some(nearest) = beside.next() else { return false };
         let mut samples = 0.0;
         for (no, entry) in beside.take(BESIDE[BESIDE.len() - 1]).enumerate() {
-            // A page that stands out says nothing of the density around it.
+            // A page that stands out says nothing about the density around it.
             samples += self.list[entry].samples().min(BIN);
             let pages = self.list[entry].page.abs_diff(self.list[nearest].page);
             if BESIDE.contains(&(no + 1)) && self.improbable.is(gap, samples, pages) {
@@ -213,19 +214,19 @@ fn place(list: &[Entry], left: &mut Stretch, right: &mut Stretch) {
     if dense <= sparse {
         return;
     }
-    // Of a stretch without samples, half of one.
+    // A stretch without samples counts as half a sample.
     let floor = 0.5 / left.pages().max(right.pages());
     let each = (dense / sparse.max(floor)).ln() * if left.density() == dense { 1.0 } else { -1.0 };
     let slope = if left.density() == dense { sparse - dense } else { dense - sparse };
     let bound = |no: usize| {
         let after_left = if no > left.from { list[no - 1].page + 1 } else { left.start };
         let before_right = if no < right.to { list[no].page } else { right.end };
-        // The denser one reaches a bit beyond its last sample: as far as the mean of what can be.
+        // The denser stretch reaches a bit beyond its last sample: as far as the mean of the possible ends.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "capped by a number of pages")]
         let beyond = (1.0 / (dense - sparse)).round().min(((before_right - after_left) / 2) as f64) as u64;
         if left.density() == dense { after_left + beyond } else { before_right - beyond }
     };
-    // Without samples on one side there is nothing to move past; neither may lose its last.
+    // Without samples on one side there is nothing to move past. Neither side may lose its last entry.
     let (low, high) = match left.to > left.from && right.to > right.from {
         true => (left.to.saturating_sub(NEAR).max(left.from + 1), (right.from + NEAR).min(right.to - 1)),
         false => (left.to, left.to),
@@ -240,14 +241,15 @@ fn place(list: &[Entry], left: &mut Stretch, right: &mut Stretch) {
         samples += list.get(no).map_or(0.0, Entry::samples);
     }
     let at = bound(best);
-    // A page of its own stays whole, and nothing becomes empty.
+    // A page with a bin of its own stays whole, and nothing becomes empty.
     if at > left.start && at < right.end {
         (left.end, left.to, right.start, right.from) = (at, best, at, best);
     }
 }
 
-/// Shares `all` among parts, each of which has at least `least` and at most `room` of it: what is above the least by
-/// how much room there is above it. The sum is exact. If the least are more than there is, in proportion to them.
+/// Shares `all` among parts, each given as (least, room). Each gets its least, and at most its room. What remains is
+/// shared in proportion to the room above the least. The sum is exact. If the leasts add up to more than `all`, it is
+/// shared in proportion to them.
 pub(super) fn share_out(all: u64, parts: &[(u64, u64)]) -> Vec<u64> {
     let least: u64 = parts.iter().map(|p| p.0).sum();
     let too_few = least > all;

@@ -1,18 +1,18 @@
-//! Accessed bits and samples together: bits find what is cold or changing, samples rank what is hot.
+//! Accessed bits and samples together: bits find cold or changing memory, samples rank hot memory.
 //!
-//! Bits know every page, but not how often within 20 ms it is accessed, and hot blocks are looked at seldom. Samples
-//! know rates of a thousand a second and more, of pages or neighbourhoods that have enough of them. Both are bounds
-//! from below: neither tells of an access that was not, but bits take a burst for one access, and the event may not
-//! happen on each (a load that the cache answers, a page that the processor fetched ahead of use). So of the two rates
-//! of a page the higher one holds:
+//! Bits cover every page, but not how often within 20 ms it is accessed, and hot blocks are checked seldom. Samples
+//! show rates of a thousand a second and more, for pages or neighbourhoods that have enough of them. Both are lower
+//! bounds: neither shows an access that did not happen. But bits count a burst as one access, and the event may not
+//! happen on each access (a load served by the cache, a page prefetched by the processor). So the higher of a page's
+//! two rates is used:
 //!
-//! - a page with [`OWN`] samples or more has a rate of its own, be it cold by its bits: it became hot between two
-//!   looks;
-//! - pages that bits cannot tell apart (at the floor of 20 ms, or unclearable) share the samples of their block, or of
-//!   up to [`AROUND`] such blocks in a row, if these are [`ENOUGH`]. One of them has a rate of its own only if it
-//!   stands out: in a block with three samples a page, a page with six is no hotter. A page without any where samples
-//!   are dense is one that the event misses, and keeps its bits;
-//! - everything else keeps its bits.
+//! - A page with [`OWN`] samples or more has its own rate, even if it is cold by its bits: it became hot between two
+//!   checks.
+//! - Pages that bits cannot distinguish (at the floor of 20 ms, or unclearable) share the samples of their block, or of
+//!   up to [`AROUND`] such blocks in a row, if these are at least [`ENOUGH`]. One of them has its own rate only if it
+//!   stands out: in a block with three samples a page, a page with six is no hotter. A page without samples in a dense
+//!   block is one that the event misses. It keeps its bits.
+//! - All other pages keep their bits.
 
 use super::density::OWN;
 use super::store::{Entry, gallop};
@@ -24,21 +24,21 @@ use crate::{Interval, Region, Run, Target, View};
 use isotherm_units::{AddrRange, BlockNo, PageNo};
 use std::ops::Range;
 
-/// Pages with this interval or a shorter one may be accessed much more often: the first read of a look is at 10 ms.
+/// Pages with this interval or a shorter one may be accessed much more often: the first read of a check is at 10 ms.
 const FLOOR: Ns = 20_000_000;
-/// Samples that a neighbourhood needs.
+/// Samples needed in a neighbourhood.
 const ENOUGH: f64 = 8.0;
-/// Blocks that it may have.
+/// Maximum number of its blocks.
 const AROUND: usize = 8;
-/// A page with so many samples has a rate of its own, wherever: it is known to a quarter.
+/// A page with this many samples has its own rate anywhere: it is known to within a quarter.
 const PLENTY: f64 = 16.0;
-/// Where as many would be expected on a page, none is no chance (once in a thousand).
+/// If this many samples are expected on a page, having none is not chance (it happens once in a thousand).
 const MISSED: f64 = 7.0;
 
-/// The page-table source's heat, with rates from samples where they know better.
+/// The heat of the page-table source, with rates from samples where they show more.
 ///
-/// At most `max_regions`, with ages carried on from the last time. Cost: [`summarize`](crate::summarize),
-/// and what there are samples.
+/// At most `max_regions`, with ages carried on from the last report. Cost: that of [`summarize`](crate::summarize),
+/// plus time proportional to the number of samples.
 pub fn summarize_fused(
     target: &Target,
     reported: &mut ReportedTarget,
@@ -54,7 +54,7 @@ pub fn summarize_fused(
         floor: Interval::from_ns(FLOOR),
         waiting: Vec::new(),
         shared: Pool::default(),
-        told: Vec::new(),
+        runs: Vec::new(),
         sum: Summary::default(),
         builder: RegionBuilder::new(),
     };
@@ -73,9 +73,11 @@ pub fn summarize_fused(
     sum
 }
 
-/// Raises the rates of regions that are known by looks at some of their blocks, where samples saw more than looks can tell. `regions` are sorted.
+/// Raises the rates of regions known from checks of some of their blocks, where samples show more than checks can.
+/// `regions` are sorted.
 ///
-/// Their intervals and how much of the memory is how hot stay what looks found: those are of single pages, and a rate is a mean.
+/// Their intervals, and how much of the memory is how hot, stay as the checks found them. Those are for single pages,
+/// and a rate is a mean.
 pub fn raise_rates(regions: &mut [Region], reported: &mut ReportedTarget) {
     let exposure_s = reported.exposure_s;
     if exposure_s <= 0.0 {
@@ -107,12 +109,12 @@ struct Waiting {
     runs: Vec<Run>,
     unclearable: bool,
     entries: Range<usize>,
-    /// Samples on each of its pages at the floor, in the mean.
+    /// Mean number of samples on each of its pages at the floor.
     mean: f64,
 }
 
 impl Waiting {
-    /// Whether a page stands out so that it does not share: once in 100,000 pages by chance.
+    /// Whether a page stands out, so that it does not share. Happens by chance for one in 100,000 pages.
     fn stands_out(&self, samples: f64) -> bool {
         samples >= OWN && (samples >= PLENTY || samples > self.mean + 5.0 * self.mean.sqrt() + 2.0)
     }
@@ -123,9 +125,9 @@ struct Fusion<'a> {
     now: Ns,
     floor: Interval,
     waiting: Vec<Waiting>,
-    /// Of all that wait.
+    /// The pool of all waiting blocks.
     shared: Pool,
-    told: Vec<(Run, Heat)>,
+    runs: Vec<(Run, Heat)>,
     sum: Summary,
     builder: RegionBuilder,
 }
@@ -155,7 +157,7 @@ impl<'a> Fusion<'a> {
         }
     }
 
-    /// The pages of a block that share samples, and these.
+    /// The pages of a block that share samples, and those samples.
     fn pool(&self, of: &mut Waiting) -> Pool {
         let entries = self.entries(&of.entries);
         let sharing = || of.runs.iter().filter(|run| self.shares(run, of.unclearable));
@@ -177,27 +179,27 @@ impl<'a> Fusion<'a> {
         pool
     }
 
-    /// Tells the blocks that wait, with what they share.
+    /// Reports the waiting blocks, with what they share.
     fn flush(&mut self) {
         let shared = std::mem::take(&mut self.shared);
         let shared = (shared.count.samples >= ENOUGH && shared.pages > 0)
             .then(|| self.reported.heat(self.now, &shared.count, shared.pages));
         for of in std::mem::take(&mut self.waiting) {
-            self.told.clear();
+            self.runs.clear();
             for run in &of.runs {
                 self.tell(&of, run, shared.filter(|_| self.shares(run, of.unclearable)));
             }
-            for (run, _) in &self.told {
+            for (run, _) in &self.runs {
                 let pages = u64::from(run.pages);
                 self.sum.temperature.add(run.interval, pages);
                 self.sum.idle.add(run.idle, pages);
                 self.sum.unclearable_pages += if of.unclearable { pages } else { 0 };
             }
-            self.builder.heats(of.block, self.told.iter().copied());
+            self.builder.heats(of.block, self.runs.iter().copied());
         }
     }
 
-    /// Tells one run, page by page where samples know more of some than of others.
+    /// Reports one run, page by page where samples show more for some pages than for others.
     fn tell(&mut self, of: &Waiting, run: &Run, shared: Option<Heat>) {
         let others = shared.filter(|_| of.mean < MISSED);
         let mut next = run.first;
@@ -219,7 +221,7 @@ impl<'a> Fusion<'a> {
         self.push(*run, next..run.first + run.pages, others);
     }
 
-    /// Appends pages of a run with what samples say of them, if that is more than bits do.
+    /// Appends pages of a run, with the heat from samples if that is hotter than the heat from bits.
     fn push(&mut self, run: Run, pages: Range<u16>, sampled: Option<Heat>) {
         if pages.is_empty() {
             return;
@@ -232,11 +234,11 @@ impl<'a> Fusion<'a> {
             part.interval = heat.interval();
             part.idle = heat.idle().max(part.interval);
         }
-        match self.told.last_mut() {
+        match self.runs.last_mut() {
             Some((last, of)) if *of == heat && last.idle == part.idle && last.first + last.pages == part.first => {
                 last.pages += part.pages;
             }
-            _ => self.told.push((part, heat)),
+            _ => self.runs.push((part, heat)),
         }
     }
 }

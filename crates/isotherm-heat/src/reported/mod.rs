@@ -1,29 +1,29 @@
-//! Heat from reports of accesses as they happen: samples of memory accesses, page faults, NUMA-hint faults.
+//! Heat from reports of accesses as they happen: samples of memory accesses, page faults, NUMA hint faults.
 //!
-//! Fed by sources that report (`isotherm-sources`), read by snapshots: alone ([`ReportedTarget::summarize`]), or
+//! Fed by sources that report (`isotherm-sources`) and read by snapshots: alone ([`ReportedTarget::summarize`]), or
 //! together with accessed bits ([`summarize_fused`]). A report names a page, a time, and how many events it stands for.
-//! `store` keeps count by page, `density` finds stretches of equal heat, `fused` joins both sources.
+//! `store` counts by page, `density` finds stretches of equal heat, `fused` joins both sources.
 //!
-//! Everything here costs what there are reports, and mappings: not pages, of which a target of 100 GB has 26 million
-//! and of which samples ever see a few in a hundred; and not regions, which are made anew for each snapshot. A list of
-//! all regions that is walked once a window, as in the kernel proposal for such reports, takes 2.6 s for regions of a
+//! All costs here follow the number of reports and mappings. They do not follow pages: a target of 100 GB has 26
+//! million, of which samples see a few percent. Nor do they follow regions, which are made anew for each snapshot. The
+//! kernel proposal for such reports walks a list of all regions once a window. That takes 2.6 s for regions of one
 //! page.
 //!
-//! **Forgetting.** Reports of long ago count less: by exp(-t / 60 s). As does the time listened, so that what was
-//! reported over what was listened is the rate, from the first second on, and through pauses. A minute is as long as
-//! memory may be untouched until it is called idle by default; at the usual 1,000 to 4,000 samples a second a minute of
-//! them tells spans of half a MiB apart in 10 GiB of hot memory, and half a minute would tell half as many. What stops
-//! being accessed need not fade for minutes: if reports came so often that their staying away since is no chance
-//! ([`QUIET`]), the time since the last is what counts, as with accessed bits. Forgetting goes in steps of four
-//! seconds, which the rate does not notice since both sides take the same ones.
+//! **Forgetting.** Old reports count less: by exp(-t / 60 s). The same holds for the time listened, so reports divided
+//! by time listened is the rate, from the first second on and through pauses. By default, memory that was not touched
+//! for a minute is called idle. At the usual 1,000 to 4,000 samples a second, one minute of samples separates spans of
+//! half a MiB in 10 GiB of hot memory. Half a minute would separate half as many. Memory that stops being accessed need
+//! not fade for minutes: if reports came so often that their absence since then is not chance ([`QUIET`]), the time
+//! since the last one counts, as with accessed bits. Forgetting is done in steps of four seconds. The rate does not
+//! change by that, since reports and time are scaled alike.
 //!
-//! **Too many pages.** Samples of a TB that is used evenly are of as many pages as there are samples. Above
-//! [`MOST_PAGES`] one in two is kept, or in four, and so on, drawn by lot, each of which stands for as many more events:
-//! what it would be if the event had been sampled at a longer period from the start. So rates stay right in the mean,
-//! and what is hot stays hot, having samples enough. Of what is known already, pages are drawn by lot as well: see
-//! [`Counters::thin`]. Time listened is not touched.
+//! **Too many pages.** In an evenly used TB, nearly every sample is of another page. Above [`MAX_PAGES`], one sample in
+//! two is kept, then one in four, and so on. The choice is random, and each kept sample stands for as many more events,
+//! as if the event had been sampled at a longer period from the start. So rates stay right in the mean, and hot memory
+//! stays hot, because it has samples enough. Known pages are thinned at random as well: see [`Counters::thin`]. Time
+//! listened does not change.
 //!
-//! **Silence.** What it means that nothing was reported of a page depends on the event: see [`Silence`].
+//! **Silence.** What the absence of reports about a page means depends on the event: see [`Silence`].
 
 mod density;
 mod fused;
@@ -33,7 +33,7 @@ mod store;
 pub use fused::{raise_rates, summarize_fused};
 pub use store::{Access, Count, Counters};
 
-use crate::block::{LEAST_IDLE, Ns};
+use crate::block::{MIN_IDLE, Ns};
 use crate::regions::{Heat, RegionBuilder, carry_ages};
 use crate::view::Summary;
 use crate::{Interval, Region, Rng};
@@ -44,47 +44,49 @@ use std::ops::Range;
 
 /// Time constant of forgetting.
 const TAU: Ns = 60_000_000_000;
-/// How often something is forgotten.
+/// How often old reports are scaled down.
 const STEP: Ns = TAU / 16;
-/// With more pages known than this, samples are thinned out. 48 MiB while they are merged, 64 MiB with reports that are
-/// not yet.
-const MOST_PAGES: usize = 1 << 20;
-/// So many are left then: enough less that it does not happen every few seconds.
-const PAGES_LEFT: usize = MOST_PAGES / 4 * 3;
-/// With fewer than this, one sample in half as many is drawn again: room for twice as many, and no cut soon after.
-const FEW_PAGES: usize = MOST_PAGES / 4;
-/// No more than one sample in 2^20 is drawn: a billion a second would be a thousand.
-const MOST_HALVINGS: u32 = 20;
-/// No report is of a time as long before the target was known: one that says so has a broken time, and would stretch
-/// the time listened.
+/// With more known pages than this, samples are thinned out. Takes 48 MiB while the lists are merged, 64 MiB with
+/// pending reports.
+const MAX_PAGES: usize = 1 << 20;
+/// Pages left after that: so few that it does not happen again every few seconds.
+const PAGES_LEFT: usize = MAX_PAGES / 4 * 3;
+/// With fewer pages than this, twice as many samples are drawn again. There is room for twice as many pages without
+/// another thinning soon.
+const SMALL_TABLE_PAGES: usize = MAX_PAGES / 4;
+/// At least one sample in 2^20 is drawn: of a billion a second, a thousand.
+const MAX_HALVINGS: u32 = 20;
+/// No report is older than this when the target becomes known. An earlier time is wrong, and would stretch the time
+/// listened.
 const LONGEST_BEFORE: Ns = 10_000_000_000;
-/// So many reports would have been expected since the last, on average, for it to be no chance: once in ten thousand.
+/// If this many reports were expected on average since the last one, their absence is not chance: that happens once in
+/// ten thousand.
 const QUIET: f64 = 9.2;
-/// And at least so long has to be listened since: accesses come in bursts, which Poisson knows nothing of.
-const LEAST_QUIET_S: f64 = 4.0;
-/// How often it is noted how much was listened until then.
+/// And at least this long has to be listened since then: accesses come in bursts, which a Poisson model does not cover.
+const MIN_QUIET_S: f64 = 4.0;
+/// How often the time listened until then is noted.
 const MARK: Ns = 1_000_000_000;
 
-/// Resident memory of a mapping as the source tells it.
+/// Resident memory of a mapping as its source reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resident {
     /// Its addresses.
     pub range: AddrRange,
     /// Pages present in it.
     pub pages: u64,
-    /// Pages of those on huge pages.
+    /// Those of them on huge pages.
     pub huge_pages: u64,
 }
 
 /// What it means that nothing was reported of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Silence {
-    /// It was accessed less often than could be seen: samples of memory accesses.
+    /// It was accessed less often than can be seen: samples of memory accesses.
     Cold,
-    /// The same if nothing ever was; but what was reported is not told again before the kernel has looked once more, which may be in a
-    /// minute or not at all: hint faults.
+    /// The same if nothing was ever reported. But after a report, the next one comes only when the kernel has scanned
+    /// the page again, maybe in a minute or never: NUMA hint faults.
     Scanned,
-    /// Nothing: page faults without NUMA hinting come once, at the first touch.
+    /// Nothing. Page faults without NUMA hinting come once, at the first touch.
     Unknown,
 }
 
@@ -93,21 +95,21 @@ pub enum Silence {
 pub struct ReportedTarget {
     silence: Silence,
     counters: Counters,
-    /// With memory in them, in address order.
+    /// Mappings with memory in them, in address order.
     resident: Vec<Resident>,
     /// Listened until then.
     until: Ns,
     forgot_at: Ns,
-    /// Seconds listened, those of long ago counting less, as reports do.
+    /// Seconds listened. Old seconds count less, as reports do.
     exposure_s: f64,
-    /// Time listened in all.
+    /// Total time listened.
     listened_ns: f64,
-    /// The same at times before, about [`MARK`] apart.
+    /// The same at earlier times, about [`MARK`] apart.
     marks: VecDeque<(Ns, f64)>,
     samples: u64,
     /// One report in 2^this is kept.
     halvings: u32,
-    /// What a report stood for on average, when there last was one.
+    /// Mean number of events for each report, when there last was one.
     weight: Option<f64>,
 }
 
@@ -129,7 +131,7 @@ impl ReportedTarget {
         }
     }
 
-    /// Takes in what is mapped now, sorted. What was reported is kept.
+    /// Takes in what is mapped now, sorted. Reports are kept.
     pub fn refit(&mut self, mut resident: Vec<Resident>) {
         resident.retain(|r| r.pages > 0 && !r.range.is_empty());
         self.resident = resident;
@@ -137,8 +139,8 @@ impl ReportedTarget {
 
     /// Takes in a report, in any order of time. O(1).
     ///
-    /// Those that come before the first call of [`ReportedTarget::listened`] may be from before the target was known:
-    /// the event was listened to already. Time listened then begins with the earliest.
+    /// Reports that come before the first call of [`ReportedTarget::listened`] may be older than the target: the event
+    /// was already enabled. Time listened then begins with the earliest of them.
     #[inline]
     pub fn report(&mut self, access: Access) {
         self.samples += 1;
@@ -152,22 +154,22 @@ impl ReportedTarget {
 
     #[cold]
     fn begin_at(&mut self, at: Ns) {
-        // Nothing was forgotten yet: this is still when the target became known.
+        // Nothing was forgotten yet, so `forgot_at` is still the time when the target became known.
         if at + LONGEST_BEFORE >= self.forgot_at {
             self.until = at;
         }
     }
 
-    /// Says what a report will stand for, if that is known before the first comes: only then silence tells anything.
+    /// Sets what a report will stand for, if that is known before the first one. Only then can silence be interpreted.
     pub fn expect_weight(&mut self, weight: u32) {
         self.weight.get_or_insert(f64::from(weight));
     }
 
-    /// Tells that the event was listened to until `now`, all reports until then having been taken in. Time during which
-    /// it was off does not count: `share`, 0 to 1, says how much of the time since the last call was
-    /// listened.
+    /// Notes that the event was listened to until `now`. All reports until then must have been taken in. Time during
+    /// which the event was off does not count: `share`, 0 to 1, is the part of the time since the last call in which it
+    /// was on.
     ///
-    /// O(1), and once in four seconds, and when there are too many, O(pages known).
+    /// O(1). Every four seconds, and when there are too many pages, O(pages known).
     pub fn listened(&mut self, now: Ns, share: f64) {
         let listened = now.saturating_sub(self.until) as f64 * share.clamp(0.0, 1.0);
         self.until = self.until.max(now);
@@ -180,38 +182,38 @@ impl ReportedTarget {
         if passed >= STEP {
             self.forget((-(passed as f64) / TAU as f64).exp());
             self.forgot_at = self.until;
-            if self.counters.len() < FEW_PAGES {
+            if self.counters.len() < SMALL_TABLE_PAGES {
                 self.halvings = self.halvings.saturating_sub(1);
             }
         }
-        if self.counters.len() > MOST_PAGES {
-            // Another lot than that of reports of this very time, which is decided.
+        if self.counters.len() > MAX_PAGES {
+            // The salt differs from that of reports of this very time, which were drawn already.
             let more = self.counters.thin(PAGES_LEFT, !self.until);
-            self.halvings = (self.halvings + more).min(MOST_HALVINGS);
+            self.halvings = (self.halvings + more).min(MAX_HALVINGS);
         }
     }
 
     fn forget(&mut self, keep: f64) {
         self.counters.forget(keep);
         self.exposure_s *= keep;
-        // Of what came before these nothing is left.
+        // Nothing is left of reports that came before these marks.
         while self.marks.front().is_some_and(|(at, _)| at + 6 * TAU < self.until) {
             self.marks.pop_front();
         }
     }
 
-    /// For how many seconds was listened since `at`; a second less, maybe.
+    /// Seconds listened since `at`. May be a second too low.
     fn listened_since_s(&self, at: Ns) -> f64 {
         let later = self.marks.partition_point(|mark| mark.0 < at);
         self.marks.get(later).map_or(0.0, |mark| self.listened_ns - mark.1) / 1e9
     }
 
-    /// Reports so far, also of what is not mapped.
+    /// Reports so far, including reports of unmapped pages.
     pub fn samples(&self) -> u64 {
         self.samples
     }
 
-    /// What is kept of them.
+    /// The counters of these reports.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -221,10 +223,10 @@ impl ReportedTarget {
         self.resident.iter().map(|r| r.pages).sum()
     }
 
-    /// Sums it up in at most `max_regions` (at least 1), with ages carried on from the regions `elapsed` ago.
+    /// Sums up in at most `max_regions` (at least 1), with ages carried on from the regions `elapsed` ago.
     ///
-    /// Which pages of a mapping are resident is not known, so they are taken to be spread evenly, but for those that
-    /// were reported. O(mappings + pages known, times the logarithm of the latter).
+    /// Which pages of a mapping are resident is not known. Except for the reported ones, they are assumed to be spread
+    /// evenly. O(mappings + pages known, times the logarithm of the latter).
     pub fn summarize(&mut self, now: Ns, max_regions: usize, before: &[Region], elapsed: Ns) -> Summary {
         self.counters.settle();
         self.note_weight();
@@ -240,7 +242,7 @@ impl ReportedTarget {
         sum
     }
 
-    /// The mean weight of what is kept. Periods change: where the kernel is asked for a frequency, all the time.
+    /// Updates the mean weight of the reports kept. Periods change all the time if the kernel is asked for a frequency.
     fn note_weight(&mut self) {
         let mut all = Count::default();
         self.counters.list().iter().for_each(|entry| all.add(self.counters.count_of(entry)));
@@ -249,7 +251,7 @@ impl ReportedTarget {
         }
     }
 
-    /// Tells the stretches of one mapping.
+    /// Reports the stretches of one mapping.
     fn tell(&self, now: Ns, stretches: &[Stretch], sum: &mut Summary, builder: &mut RegionBuilder) {
         let mapping = self.resident[stretches[0].mapping];
         let room: Vec<(u64, u64)> = stretches.iter().map(|s| ((s.to - s.from) as u64, s.end - s.start)).collect();
@@ -265,7 +267,8 @@ impl ReportedTarget {
                 .for_each(|entry| count.add(self.counters.count_of(entry)));
             let heat = self.heat(now, &count, pages);
             sum.temperature.add(heat.interval(), pages);
-            // Its pages had their last access about an interval ago, even if the last of all was just now.
+            // Its pages were last accessed about an interval ago on average, even if the last access of all was just
+            // now.
             let idle =
                 heat.interval().max(if heat.interval().is_measured() { heat.idle() } else { Interval::UNMEASURED });
             sum.idle.add(idle, pages);
@@ -273,7 +276,7 @@ impl ReportedTarget {
         }
     }
 
-    /// The heat of each of `pages` pages that were reported like this together.
+    /// The heat of each of `pages` pages, from their reports together.
     fn heat(&self, now: Ns, count: &Count, pages: u64) -> Heat {
         let pages = pages as f64;
         if self.exposure_s <= 0.0 {
@@ -284,25 +287,25 @@ impl ReportedTarget {
         }
         let idle_ns = now.saturating_sub(count.last);
         let weight = self.weight.unwrap_or(count.weight / count.samples);
-        // Less than one report is left: no less than one can be told.
+        // Less than one report is left. No less than one can be reported.
         let least = if self.silence == Silence::Unknown { 0.0 } else { weight };
         let mut rate_hz = count.weight.max(least) / (self.exposure_s * pages);
         let heard_s = self.listened_since_s(count.last);
-        let may_be_quiet = self.silence == Silence::Cold && heard_s >= LEAST_QUIET_S;
+        let may_be_quiet = self.silence == Silence::Cold && heard_s >= MIN_QUIET_S;
         if may_be_quiet && count.samples / self.exposure_s * heard_s > QUIET {
-            // Longer than chance leaves it at that rate: what counts is that less than one report has come since.
+            // Silent for longer than chance allows at that rate, so use that less than one report has come since.
             rate_hz = rate_hz.min(weight / (heard_s * pages));
         }
         Heat::of_rate(rate_hz.max(f64::MIN_POSITIVE), idle_ns)
     }
 
-    /// Nothing was reported: less than one report in all the time and of all the pages.
+    /// Nothing was reported: less than one report in all the time, for all the pages.
     fn silent(&self, pages: f64) -> Heat {
         let Some(weight) = self.weight.filter(|w| *w > 0.0 && self.silence != Silence::Unknown) else {
             return Heat::default();
         };
         let rate_hz = weight / (self.exposure_s * pages);
-        if rate_hz * LEAST_IDLE as f64 / 1e9 > 1.0 {
+        if rate_hz * MIN_IDLE as f64 / 1e9 > 1.0 {
             return Heat::default();
         }
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "time since the start")]
@@ -310,22 +313,22 @@ impl ReportedTarget {
     }
 }
 
-/// One report in 2^`halvings`, with as many times its weight.
+/// Keeps one report in 2^`halvings`, with that many times its weight.
 #[inline]
 fn draw(access: Access, halvings: u32) -> Option<Access> {
-    // One that stands for thousands of millions of events is kept as it is, which is as right.
+    // A report that stands for thousands of millions of events is kept unchanged. That is right in the mean as well.
     let Some(weight) = access.weight.checked_mul(1 << halvings).filter(|_| halvings > 0) else { return Some(access) };
-    // By what it says and not by how many came before: nothing depends on the order in which reports come.
+    // The draw depends on the report and not on how many came before. So the order of reports does not matter.
     (lot(access.page.0, access.at) >> (64 - halvings) == 0).then_some(Access { weight, ..access })
 }
 
-/// A number that depends on both and looks like chance.
+/// A pseudo-random number that depends on both arguments.
 fn lot(page: u64, salt: u64) -> u64 {
-    // Neighbouring pages at neighbouring times would else have the same sums.
+    // Without the multiplication, neighbouring pages at neighbouring times would have the same sums.
     Rng::new(page.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt).next_u64()
 }
 
-/// The pages that a range touches.
+/// The pages that a range overlaps.
 fn pages_of(range: AddrRange) -> Range<u64> {
     range.start.page().0..(range.end.0.saturating_sub(1) >> PAGE_SHIFT) + 1
 }

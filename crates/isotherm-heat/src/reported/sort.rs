@@ -1,21 +1,21 @@
-//! Sorting reports by page.
+//! Sorts reports by page.
 //!
-//! By radix, from the top, and by no more bits than tell as many reports apart: two passes for up to two million of
-//! them, be they spread over ten GB or a TB. What falls together is sorted by itself: a few reports by comparing, a
-//! dense cluster the same way by its next bits. So the cost follows the reports, which a radix sort of all bits does
-//! not do: it takes a pass for every eleven of them.
+//! A radix sort from the top bits, with no more bits than separate this many reports: two passes for up to two million
+//! reports, whether they are spread over ten GB or a TB. Reports that fall together are sorted separately: a few by
+//! comparing, a dense cluster in the same way by its next bits. So the cost follows the number of reports. A radix sort
+//! of all bits would take a pass for every eleven bits.
 //!
-//! A pass streams through the reports and appends each to one of at most 2,048 places, the ends of which a second-level
-//! cache holds.
+//! A pass streams through the reports and appends each to one of at most 2,048 places. A second-level cache holds the
+//! ends of these places.
 
 use super::store::Logged;
 
-/// Bits of a digit at the most.
-const MOST_BITS: u32 = 11;
-/// Up to so many, setting up counters costs more than comparing.
+/// Maximum bits of a digit.
+const MAX_BITS: u32 = 11;
+/// Up to this many reports, setting up counters costs more than comparing.
 const FEW: usize = 64;
 
-/// Sorts `log` by page. `spare` is where passes write; it keeps its memory, and what is in it does not matter.
+/// Sorts `log` by page. Passes write to `spare`, whose allocation is reused and whose content does not matter.
 pub(super) fn by_page(log: &mut [Logged], spare: &mut Vec<Logged>) {
     if spare.len() < log.len() {
         spare.resize(log.len(), Logged::default());
@@ -34,9 +34,9 @@ fn sort(log: &mut [Logged], spare: &mut [Logged]) {
         return;
     }
     let (low, high) = (differ.trailing_zeros(), u64::BITS - differ.leading_zeros());
-    // About one place for each: most are alone then, or two or three.
+    // About one place for each report: most are alone then, or with one or two others.
     let enough = usize::BITS - log.len().leading_zeros();
-    let bits = (high - low).min(enough).min(2 * MOST_BITS);
+    let bits = (high - low).min(enough).min(2 * MAX_BITS);
     let shift = high - bits;
     two_passes(log, spare, shift, [bits / 2, bits - bits / 2]);
     if shift > low {
@@ -46,10 +46,10 @@ fn sort(log: &mut [Logged], spare: &mut [Logged]) {
     }
 }
 
-/// By the digits of these widths from bit `shift` on, the lower one first: to `spare` and back.
+/// Sorts by the digits of these widths from bit `shift` on, the lower one first: to `spare` and back.
 fn two_passes(log: &mut [Logged], spare: &mut [Logged], shift: u32, widths: [u32; 2]) {
     let (lower, upper) = (Digit::new(shift, widths[0]), Digit::new(shift + widths[0], widths[1]));
-    let mut places = [[0_u32; 1 << MOST_BITS]; 2];
+    let mut places = [[0_u32; 1 << MAX_BITS]; 2];
     for logged in log.iter() {
         places[0][lower.of(logged)] += 1;
         places[1][upper.of(logged)] += 1;
@@ -71,12 +71,12 @@ impl Digit {
 
     #[expect(clippy::cast_possible_truncation, reason = "at most 11 bits are wanted")]
     fn of(self, logged: &Logged) -> usize {
-        (logged.page >> self.shift) as usize & self.mask & ((1 << MOST_BITS) - 1)
+        (logged.page >> self.shift) as usize & self.mask & ((1 << MAX_BITS) - 1)
     }
 }
 
-/// One pass. `places` has how many reports have each digit.
-fn scatter(from: &[Logged], to: &mut [Logged], digit: Digit, places: &mut [u32; 1 << MOST_BITS]) {
+/// One pass. `places` holds the number of reports for each digit.
+fn scatter(from: &[Logged], to: &mut [Logged], digit: Digit, places: &mut [u32; 1 << MAX_BITS]) {
     let mut next = 0;
     for place in &mut places[..=digit.mask] {
         next += std::mem::replace(place, next);

@@ -1,37 +1,38 @@
-//! Counters of the pages that reports were about.
+//! Counters of the pages in reports.
 //!
-//! Fed one report at a time, read in address order once a window. What that costs must follow the reports and nothing
-//! else: not the pages of the target, of which there are a thousand times as many, nor its regions.
+//! Fed one report at a time, read in address order once a window. The cost must follow the number of reports only. The
+//! target has a thousand times as many pages; its regions do not matter either.
 //!
-//! A report is appended to a log. When the log is full, or somebody reads, it is *settled*: sorted by page (`sort`),
-//! reports of one page added up, and merged into the list of counters, which is in address order. The merge is a pass
-//! over the list, so the log may grow with the list: every report pays for a constant number of passes. A table of
-//! hashed pages, the other candidate, answers for a single page at once, which nobody asks for, and has to be sorted
-//! for those who do ask; a report to a large one is a cache miss, and it holds its memory twice while it grows.
+//! A report is appended to a log. When the log is full or the counters are read, the log is *settled*: it is sorted by
+//! page (`sort`), reports of one page are added up, and the result is merged into the list of counters, which is in
+//! address order. The merge is a pass over the list, so the log may grow with the list: every report pays for a
+//! constant number of passes. The alternative was a hash table of pages. It answers for a single page at once, which
+//! nobody asks for, and has to be sorted for the queries that exist. A report to a large table is a cache miss, and the
+//! table needs its memory twice while it grows.
 //!
-//! Should they become too many, some are drawn by lot and stand for the others: [`Counters::thin`].
+//! If there are too many counters, some are drawn at random and stand for the others: [`Counters::thin`].
 //!
-//! Counters forget: [`Counters::forget`] takes a share off all of them, and drops those of which next to nothing is
-//! left. Time is not looked at otherwise: reports between two calls count alike, whenever within they came. Sums are of
-//! whole numbers, so that they do not depend on the order of reports either: clocks of processors differ, and their
-//! rings are drained one after the other.
+//! Counters forget: [`Counters::forget`] scales all of them down, and drops those of which next to nothing is left.
+//! Time does not matter otherwise: reports between two calls count alike, whenever they came. Sums are integers, so
+//! they do not depend on the order of reports: clocks of processors differ, and their rings are drained one after the
+//! other.
 
-use super::{MOST_HALVINGS, lot, sort};
+use super::{MAX_HALVINGS, lot, sort};
 use crate::block::Ns;
 use isotherm_units::{AddrRange, Bytes, PageNo};
 
-/// Reports that the log takes before it is settled: 8 MiB with the space to sort it, and only for who reports as many
-/// within the seconds between two snapshots. A quarter of it, which a second-level cache would hold, merges more often
-/// and is a fifth slower.
+/// Reports that the log takes before it is settled: 8 MiB with the space to sort it, used only if that many reports
+/// come in the seconds between two snapshots. A quarter of it would fit a second-level cache, but merges more often and
+/// is a fifth slower.
 const LOG: usize = 1 << 18;
-/// From this size of the list on, the log takes a quarter of it, so that merging does not cost more than sorting.
+/// From this size of the list on, the log grows to a quarter of it, so that merging does not cost more than sorting.
 const LIST_PER_LOG: usize = 4;
-/// Sums are kept in units of 2^-12.
+/// Sums are stored in units of 2^-12.
 const FRACTION: u32 = 12;
 const ONE: u64 = 1 << FRACTION;
-/// A page of which less than this is left, in samples, is forgotten: one sample after five time constants.
+/// A page with less than this left, in samples, is forgotten: one sample after five time constants.
 const LEAST: u32 = 27;
-/// Times are kept in units of 16.8 ms since [`Counters::counting_from`]: 32 bits last two years of watching.
+/// Times are stored in units of 16.8 ms since [`Counters::counting_from`]: 32 bits last for two years of monitoring.
 const TIME_SHIFT: u32 = 24;
 
 /// One access that was reported.
@@ -39,13 +40,13 @@ const TIME_SHIFT: u32 = 24;
 pub struct Access {
     /// When it happened.
     pub at: Ns,
-    /// Where.
+    /// The page.
     pub page: PageNo,
     /// How many events it stands for: the sampling period.
     pub weight: u32,
 }
 
-/// A report, until it is settled.
+/// A report that is not settled yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Logged {
     pub page: u64,
@@ -78,7 +79,7 @@ impl Entry {
 
     fn add(&mut self, other: &Entry) {
         self.weight = self.weight.saturating_add(other.weight);
-        // Stays at a million samples, which only decides how far to trust the weight.
+        // Saturates at a million samples, which only decides how far to trust the weight.
         self.samples = self.samples.saturating_add(other.samples);
         self.last = self.last.max(other.last);
     }
@@ -91,11 +92,11 @@ impl Entry {
 /// What is left of the reports of one page, or of the pages of a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Count {
-    /// Events that they stand for, those of long ago counting less.
+    /// Events that they stand for. Old events count less.
     pub weight: f64,
-    /// Their number, likewise.
+    /// Their number. Old reports count less.
     pub samples: f64,
-    /// When the last came, to 17 ms.
+    /// Time of the last one, to 17 ms.
     pub last: Ns,
 }
 
@@ -108,20 +109,20 @@ impl Count {
     }
 }
 
-/// Counters of the pages that reports were about; others cost nothing.
+/// Counters of the pages in reports. Other pages cost nothing.
 ///
-/// About 30 ns a report, from being reported to being read in address order (`bench-events`); 24 bytes a page, as much
-/// again while they are merged, and up to 8 MiB of log.
+/// About 30 ns a report, from the report to being read in address order (`bench-events`). 24 bytes a page, the same
+/// again during a merge, and up to 8 MiB of log.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
-    /// Where times begin, in their unit: a machine may have been up for longer than 32 bits of it last.
+    /// Start of the time scale, in its unit: a machine may have been up for longer than 32 bits last.
     begin: u64,
     log: Vec<Logged>,
-    /// Where the log is sorted to.
+    /// Where the log is sorted.
     spare: Vec<Logged>,
-    /// In address order, a page at most once.
+    /// In address order, each page at most once.
     list: Vec<Entry>,
-    /// Where the list is merged to.
+    /// Where the list is merged.
     merged: Vec<Entry>,
 }
 
@@ -131,12 +132,12 @@ impl Counters {
         Counters::default()
     }
 
-    /// The same, for reports that come at `now` or later; an earlier one counts as of then.
+    /// Like [`Counters::new`], for reports at `now` or later. An earlier report counts as of `now`.
     pub fn counting_from(now: Ns) -> Counters {
         Counters { begin: now >> TIME_SHIFT, ..Counters::default() }
     }
 
-    /// Takes in a report. O(1) as a rule: once in 262,144 reports or more those are settled, which takes some
+    /// Takes in a report. Usually O(1). Once in 262,144 reports or more, these are settled, which takes some
     /// milliseconds.
     #[inline]
     pub fn report(&mut self, access: Access) {
@@ -181,19 +182,19 @@ impl Counters {
         self.log.clear();
     }
 
-    /// Keeps this share (0 to 1) of every sum, and forgets pages of which next to nothing is left. O(pages known).
+    /// Scales every sum by `keep` (0 to 1), and forgets pages of which next to nothing is left. O(pages known).
     pub fn forget(&mut self, keep: f64) {
         self.settle();
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of 2^32")]
         let keep = (keep.clamp(0.0, 1.0) * 4_294_967_296.0) as u64;
         let kept = |sum: u64| (u128::from(sum) * u128::from(keep) + (1 << 31)) >> 32;
         self.list.retain_mut(|entry| {
-            // A share of at most one: it fits where it came from.
+            // The share is at most one, so the result fits the old type.
             entry.weight = u64::try_from(kept(entry.weight)).unwrap_or(u64::MAX);
             entry.samples = u32::try_from(kept(u64::from(entry.samples))).unwrap_or(u32::MAX);
             entry.samples >= LEAST
         });
-        // What a burst took is not held for ever.
+        // Frees memory that a burst needed.
         let need = self.list.len().max(LOG);
         give_back(&mut self.list, 2 * need);
         give_back(&mut self.merged, 2 * need);
@@ -201,21 +202,22 @@ impl Counters {
         give_back(&mut self.spare, need);
     }
 
-    /// Leaves about `most` pages, chance decides which; sums of the pages of a region stay right in the mean. `salt` is
-    /// another each time. Returns h, if one sample in 2^h is left: of later reports one in 2^h is to be taken in, with
-    /// 2^h times its weight. O(pages known), a few times.
+    /// Leaves about `most` pages, drawn at random. The sums over the pages of a region stay right in the mean. `salt`
+    /// must differ each time. Returns h if one sample in 2^h is left: of later reports, one in 2^h is to be taken in,
+    /// with 2^h times its weight. O(pages known), a few times.
     ///
-    /// A page on which a sample or more is left keeps its weight. The others have a fraction of one, being old or by
-    /// that h, and that is the probability with which a page is kept, as one whole sample of as much more weight: what
-    /// stands for the dropped ones is spread like they were. Nothing is left that looks like more samples than it is,
-    /// as it would if few pages were kept with the samples of many, and each be taken for a hot one.
+    /// A page on which a sample or more is left keeps its weight. The other pages have a fraction of a sample, because
+    /// they are old or because of h. The fraction is the probability with which the page is kept. A page that is kept
+    /// then counts as one whole sample, and its weight grows accordingly. So the pages that stand for the dropped ones
+    /// are spread as those were. No page seems to have more samples than it has. If few pages were kept with the
+    /// samples of many, each would be taken for a hot one.
     pub fn thin(&mut self, most: usize, salt: u64) -> u32 {
         self.settle();
         let left = |halvings| {
             let sum: u64 = self.list.iter().map(|e| u64::from(e.samples).min(ONE << halvings)).sum();
             sum >> halvings >> FRACTION
         };
-        let halvings = (0..MOST_HALVINGS).find(|h| left(*h) <= most as u64).unwrap_or(MOST_HALVINGS);
+        let halvings = (0..MAX_HALVINGS).find(|h| left(*h) <= most as u64).unwrap_or(MAX_HALVINGS);
         let whole = ONE << halvings;
         self.list.retain_mut(|entry| {
             let samples = u64::from(entry.samples);
@@ -226,13 +228,13 @@ impl Counters {
             let weight = u128::from(entry.weight) * u128::from(whole) / u128::from(samples.max(1));
             entry.weight = u64::try_from(weight).unwrap_or(u64::MAX);
             entry.samples = 1 << FRACTION;
-            // The lot is evenly spread over 2^64: its uppermost bits are a number below `whole`.
+            // The random number is uniform over 2^64, so its upper bits are uniform below `whole`.
             lot(entry.page, salt) >> (64 - halvings - FRACTION) < samples
         });
         halvings
     }
 
-    /// Pages that have a counter, those settled: see [`Counters::settle`].
+    /// Number of settled pages: see [`Counters::settle`].
     pub fn len(&self) -> usize {
         self.list.len()
     }
@@ -249,7 +251,7 @@ impl Counters {
         Bytes((logs + lists) as u64)
     }
 
-    /// What is known of one page. O(log pages), and O(log) of reports not settled.
+    /// What is known of one page. O(log pages), plus a scan of the reports that are not settled.
     pub fn get(&self, page: PageNo) -> Option<Count> {
         let settled = self.list.binary_search_by_key(&page.0, |e| e.page).ok().map(|at| self.list[at]);
         let logged = self.log.iter().filter(|l| l.page == page.0).map(Entry::of);
@@ -266,9 +268,9 @@ impl Counters {
         self.list.iter().map(|entry| (PageNo(entry.page), self.count_of(entry)))
     }
 
-    /// Sums by region, for regions that are sorted and disjoint: calls `each` with the place of a region in the slice,
-    /// its pages that were reported, and their sum; in order, and only for regions that have any. Regions without are
-    /// not even looked at: O(pages known, and hit regions times the logarithm of those skipped).
+    /// Sums by region, for regions that are sorted and disjoint. Calls `each` in order with the index of a region in
+    /// the slice, the number of its pages with reports, and their sum. Regions without reports are skipped without
+    /// being visited: O(pages known, and hit regions times the logarithm of those skipped).
     pub fn by_region(&mut self, regions: &[AddrRange], mut each: impl FnMut(usize, u64, Count)) {
         self.settle();
         let mut left = self.list.as_slice();
@@ -289,7 +291,7 @@ impl Counters {
         }
     }
 
-    /// What an entry of the list says.
+    /// The counts of an entry.
     pub(super) fn count_of(&self, entry: &Entry) -> Count {
         Count {
             weight: entry.weight as f64 / ONE as f64,
@@ -298,13 +300,13 @@ impl Counters {
         }
     }
 
-    /// Those settled, in address order.
+    /// The settled entries, in address order.
     pub(super) fn list(&self) -> &[Entry] {
         &self.list
     }
 }
 
-/// Shrinks what has room for more than twice the need to it.
+/// Shrinks the vector to `need` if it has room for more than twice that.
 fn give_back<T>(items: &mut Vec<T>, need: usize) {
     if items.capacity() > 2 * need {
         items.truncate(need);
@@ -313,7 +315,7 @@ fn give_back<T>(items: &mut Vec<T>, need: usize) {
 }
 
 /// How many of the first items are `before` something, if all of those come first. Logarithmic in that number, not in
-/// all.
+/// the total.
 pub(super) fn gallop<T>(items: &[T], before: impl Fn(&T) -> bool) -> usize {
     let mut step = 1;
     while items.get(step - 1).is_some_and(&before) {

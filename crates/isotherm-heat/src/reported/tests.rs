@@ -337,7 +337,7 @@ fn a_flood_of_pages_is_thinned_out() {
         }
         t.listened(second * S, 1.0);
     }
-    assert!(t.counters().len() < 2 * MOST_PAGES, "{}", t.counters().len());
+    assert!(t.counters().len() < 2 * MAX_PAGES, "{}", t.counters().len());
     // What is left stands for all: 300,000 a second on 2^34 pages.
     let mut left = Count::default();
     t.counters.settle();
@@ -347,11 +347,11 @@ fn a_flood_of_pages_is_thinned_out() {
 
 /// A page-table target of full blocks: touched within 10 ms of a clear, or not since.
 fn by_bits(blocks: &[(u64, bool)]) -> Target {
-    let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, patrol_ns: S }, 1);
+    let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: S }, 1);
     for &(block, hot) in blocks {
         let bits = |young| BlockBits::Pages { young, present: Mask::ALL };
         target.read(0, BlockNo(block), bits(Mask::ALL));
-        target.armed(0, BlockNo(block), Mask::NONE);
+        target.cleared(0, BlockNo(block), Mask::NONE);
         target.read(10 * MS, BlockNo(block), bits(if hot { Mask::ALL } else { Mask::NONE }));
         target.read(20 * S, BlockNo(block), bits(Mask::NONE));
     }
@@ -423,7 +423,7 @@ fn what_became_hot_between_two_looks_is_hot_by_its_samples() {
 
 #[test]
 fn memory_that_cannot_be_cleared_is_known_from_samples() {
-    let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, patrol_ns: S }, 1);
+    let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: S }, 1);
     for block in [1000, 1001] {
         target.read(0, BlockNo(block), BlockBits::Huge { young: true });
         target.refused(BlockNo(block));
@@ -502,7 +502,7 @@ fn as_many_pages_as_samples_are_bounded_and_nothing_known_is_lost() {
         }
     }
     println!("{most_pages} pages, {} MiB, one in {}, off by {worst:.4}", most_bytes >> 20, 1 << t.halvings);
-    assert!(most_pages <= MOST_PAGES && most_bytes < 96 << 20, "{most_pages}, {most_bytes}");
+    assert!(most_pages <= MAX_PAGES && most_bytes < 96 << 20, "{most_pages}, {most_bytes}");
     assert!(t.halvings > 0);
     // Once there are few, all are kept again.
     for second in 120..600 {

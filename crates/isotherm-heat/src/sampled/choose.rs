@@ -1,7 +1,8 @@
-//! Which blocks to look at next.
+//! Which blocks to check next.
 //!
-//! Half of all looks go where regions that differ have undecided blocks between them; what the budget of clears leaves goes to one random
-//! block of each region in turn, so that what is small and hot is found in the end. Randomness is a seeded generator of its own.
+//! Half of all checks go to undecided blocks between regions that differ. The rest of the clear budget goes to one
+//! random block of each region in turn, so that small hot spots are found in the end. Randomness is a seeded generator
+//! of its own.
 
 use super::looks::Looks;
 use super::pieces::Pieces;
@@ -9,32 +10,32 @@ use crate::{Ns, Rng};
 use isotherm_units::BlockNo;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Small regions come round at least in this share of the intervals.
-const LEAST_TURNS: f64 = 0.2;
+/// Small regions are checked in at least this share of the intervals.
+const MIN_TURNS: f64 = 0.2;
 /// A gap of more blocks than this is cut in four at once, not in two.
 const WIDE_GAP: u64 = 16;
-/// Boundaries visited for each look that may be spent on them.
+/// Boundaries visited for each check that may be spent on them.
 const VISITS: usize = 4;
 
-/// Where the last pass stopped, and what it drew.
+/// Where the last pass stopped, and which blocks it drew.
 #[derive(Debug)]
 pub(crate) struct Chooser {
-    /// Every region has its turn once in this time.
+    /// Every region is checked once in this time.
     interval_ns: Ns,
     open_from: BlockNo,
     turn: BlockNo,
     interval_began: Option<Ns>,
-    /// Blocks drawn at random that are about to be cleared, with the blocks that each stands for.
+    /// Random blocks that are about to be cleared, with the number of blocks that each stands for.
     drawn: BTreeMap<BlockNo, f64>,
     rng: Rng,
 }
 
-/// One pass: what it chooses from, what was chosen, and what may still be.
+/// One pass: what it chooses from, what was chosen, and what may still be chosen.
 #[derive(Debug)]
 pub(crate) struct Pass<'a> {
     pub pieces: &'a mut Pieces,
     pub looks: &'a mut Looks,
-    /// Retouches that the looks chosen may still cause.
+    /// Retouches that further checks may cause.
     pub allowed: f64,
     pub chosen: BTreeSet<BlockNo>,
 }
@@ -50,7 +51,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Blocks strictly between two: the middle one, and of a wide gap the quarters.
+    /// Chooses among the blocks strictly between two: the middle one, and in a wide gap the quarters as well.
     fn choose_within(&mut self, (below, above): (BlockNo, BlockNo), most: usize) {
         let blocks = above.0 - below.0;
         self.choose(BlockNo(below.0 + blocks / 2));
@@ -64,7 +65,7 @@ impl Pass<'_> {
     }
 }
 
-/// A region whose turn it is.
+/// The region that is next in turn.
 struct Turn {
     start: BlockNo,
     end: BlockNo,
@@ -83,17 +84,17 @@ impl Chooser {
         }
     }
 
-    /// Up to `most` blocks to look at, in address order.
+    /// Up to `most` blocks to check, in address order.
     pub fn choose(&mut self, now: Ns, most: usize, mut pass: Pass) -> Vec<BlockNo> {
         self.drawn.clear();
         self.choose_at_open_ends(most.div_ceil(2), &mut pass);
         self.choose_in_turn(now, most, &mut pass);
-        // What turns left over.
+        // Budget that the regions in turn did not use.
         self.choose_at_open_ends(most, &mut pass);
         pass.chosen.into_iter().collect()
     }
 
-    /// How many blocks one that was chosen in the last pass stands for, if it was drawn at random.
+    /// How many blocks one of the last pass's random blocks stands for. `None` if `block` was not drawn at random.
     pub fn stands_for(&self, block: BlockNo) -> Option<f64> {
         self.drawn.get(&block).copied()
     }
@@ -101,7 +102,7 @@ impl Chooser {
     fn choose_at_open_ends(&mut self, most: usize, pass: &mut Pass) {
         while !pass.is_over(most) {
             let Some(block) = pass.pieces.next_doubted() else { break };
-            // A look that only waits for its late reads makes room for a new one.
+            // A check that only waits for its late reads makes room for a new one.
             if !pass.looks.is_undecided(block) {
                 pass.looks.end(block);
             }
@@ -117,37 +118,39 @@ impl Chooser {
                 Some((below, above)) if !pass.looks.are_between(below, above) => {
                     pass.choose_within((below, above), most);
                 }
-                // They are being looked at, or there are none.
+                // A check there is in progress, or the gap is closed.
                 _ => {}
             }
         }
     }
 
-    /// One random block of each region in turn. Larger than its share: every time; small ones: less often.
+    /// Chooses one random block of each region in turn: every time in regions as large as their share, less often in
+    /// small ones.
     fn choose_in_turn(&mut self, now: Ns, most: usize, pass: &mut Pass) {
         let cap = pass.pieces.cap();
         while !pass.is_over(most) {
             let Some(Turn { start, end, is_marked }) = self.next_turn(now, pass.pieces) else { return };
             let blocks = end.0 - start.0;
-            let wanted = if is_marked { (blocks as f64 / cap as f64).clamp(LEAST_TURNS, 1.0) } else { 1.0 };
+            let wanted = if is_marked { (blocks as f64 / cap as f64).clamp(MIN_TURNS, 1.0) } else { 1.0 };
             if self.rng.below(1000) as f64 >= wanted * 1000.0 {
                 continue;
             }
             let block = BlockNo(start.0 + self.rng.below(blocks));
             let stands_for = blocks as f64 / wanted;
             if pass.looks.is_undecided(block) {
-                // It is being looked at anyway.
+                // It is being checked anyway.
                 pass.looks.let_stand(block, stands_for, pass.pieces.early_of(block));
                 continue;
             }
-            // Passing over a block because it is looked at for its late reads would pass over cold ones mostly.
+            // A block that only waits for its late reads is checked anew: skipping such blocks would skip mostly cold
+            // ones.
             pass.looks.end(block);
             pass.choose(block);
             self.drawn.insert(block, stands_for);
         }
     }
 
-    /// The next region in turn. `None` if all had theirs in this interval.
+    /// The next region in turn. `None` if all were checked in this interval.
     fn next_turn(&mut self, now: Ns, pieces: &Pieces) -> Option<Turn> {
         let began = *self.interval_began.get_or_insert(now);
         let next = pieces.from(self.turn).or_else(|| {

@@ -1,7 +1,8 @@
-//! The blocks that are being looked at, and when each is read next.
+//! The checks in progress, and when each block is read next.
 //!
-//! A look ends when nothing more can come of it; it has said to which region its block belongs before that, and until then it is
-//! *undecided* and what it may cost is reserved in the slow-down budget. Which blocks are looked at is [`super::choose`]'s business.
+//! A check ends when further reads can add nothing. Before that, it has decided to which region its block belongs.
+//! Until it has, it is *undecided*, and its possible cost is reserved in the slow-down budget. [`super::choose`]
+//! decides which blocks to check.
 
 use super::mix::{FIRST, Look, Mix, distance};
 use crate::Ns;
@@ -14,11 +15,11 @@ use std::collections::{BTreeMap, BTreeSet};
 const COARSE: Ns = 600_000_000;
 const GRID: Ns = 200_000_000;
 
-/// All looks under way.
+/// All checks in progress.
 #[derive(Debug)]
 pub(crate) struct Looks {
     looks: BTreeMap<BlockNo, Look>,
-    /// Those of the looks that have not yet said to which region their block belongs.
+    /// Blocks whose check has not yet decided to which region they belong.
     undecided: BTreeSet<BlockNo>,
     reads: Reads,
     reserved: f64,
@@ -30,7 +31,7 @@ impl Looks {
         Looks { looks: BTreeMap::new(), undecided: BTreeSet::new(), reads: Reads::new(), reserved: 0.0 }
     }
 
-    /// Retouches expected of those that are undecided.
+    /// Retouches expected from undecided checks.
     pub fn reserved(&self) -> f64 {
         self.reserved
     }
@@ -56,7 +57,7 @@ impl Looks {
         self.looks.get_mut(&block)
     }
 
-    /// Begins `look` in place of another, if there was one.
+    /// Begins a check in place of another, if there was one.
     pub fn begin(&mut self, block: BlockNo, look: Look) {
         self.end(block);
         self.reserved += look.reserved;
@@ -65,7 +66,7 @@ impl Looks {
         self.undecided.insert(block);
     }
 
-    /// What `block` was found to be is settled. Whether it was not before.
+    /// Settles what `block` was found to be. Returns whether that is new.
     pub fn decide(&mut self, block: BlockNo) -> bool {
         let is_news = self.undecided.remove(&block);
         if let Some(look) = self.looks.get(&block).filter(|_| is_news) {
@@ -74,13 +75,14 @@ impl Looks {
         is_news
     }
 
-    /// Ends a look, decided or not.
+    /// Ends a check, decided or not.
     pub fn end(&mut self, block: BlockNo) {
         self.decide(block);
         self.looks.remove(&block);
     }
 
-    /// A look under way at a block drawn at random stands for so many others as well, in a region `expected` to be like this.
+    /// A check in progress, of a block drawn at random, stands for `blocks` more blocks. Their region is `expected` to
+    /// be like this.
     pub fn let_stand(&mut self, block: BlockNo, blocks: f64, expected: Option<Mix>) {
         if let Some(look) = self.looks.get_mut(&block) {
             look.stands_for = match (look.stands_for, expected) {
@@ -100,12 +102,12 @@ impl Looks {
         take_due(&mut self.reads, now, |block, at| looks.get_mut(&block).is_some_and(|l| claim(&mut l.next_read, at)))
     }
 
-    /// When a read is due.
+    /// When the next read is due.
     pub fn next_due(&self) -> Option<Ns> {
         self.reads.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Plans the next read, by how many were done.
+    /// Plans the next read, by the number of reads done.
     pub fn plan_next(&mut self, block: BlockNo) {
         if let Some(look) = self.looks.get(&block) {
             let at = look.cleared_at + distance(look.reads);
@@ -113,7 +115,7 @@ impl Looks {
         }
     }
 
-    /// A due read could not be done: it is due again shortly.
+    /// A due read could not be done. It is due again shortly.
     pub fn postpone(&mut self, now: Ns, block: BlockNo) {
         self.plan(block, now + FIRST);
     }

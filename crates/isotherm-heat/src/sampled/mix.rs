@@ -1,20 +1,21 @@
-//! What looks at blocks come to: which share of the pages was first seen touched at which read.
+//! The result of checks: which share of the pages was first seen touched at which read.
 //!
-//! A look clears a block and reads it 10, 40, 160, 640 ms, 2.6, 10 and 41 s later. The outcome of a page is the read that found it
-//! young first, or none. Four times the distance at each read, where whole targets are read at twice: a look has to be cheap here,
-//! since most blocks are looked at once and then not again for a long time.
+//! A check clears a block and reads it 10, 40, 160, 640 ms, 2.6, 10 and 41 s later. The outcome of a page is the first
+//! read that found it young, or none. Each read is at four times the distance of the previous one; for targets
+//! monitored as a whole the factor is two. A check has to be cheap here, since most blocks are checked once and then
+//! not again for a long time.
 
 use crate::block::Ns;
 use crate::{Interval, Mask};
 
-/// Reads of a look, and one more outcome: untouched to the end.
+/// Reads of a check, and one more outcome: untouched to the end.
 pub(crate) const OUTCOMES: usize = READS + 1;
 pub(crate) const READS: usize = 7;
-/// Distance of the first read from the clear; the next are each four times as far.
+/// Distance of the first read from the clear. Each further read is four times as far.
 pub(crate) const FIRST: Ns = 10_000_000;
-/// What is known after this many reads (2.6 s) decides where regions end; the rest only tells warm from cold.
+/// What is known after this many reads (2.6 s) decides where regions end. The rest only separates warm from cold.
 pub(crate) const EARLY: usize = 5;
-/// Octaves between two outcomes, and between the last read and what a page untouched until then is taken for.
+/// Octaves between two outcomes, and between the last read and the interval assumed for a page untouched until then.
 const STEP_OCTAVES: f32 = 2.0;
 const UNTOUCHED_OCTAVES: f32 = 3.0;
 
@@ -23,12 +24,12 @@ pub(crate) const fn distance(no: usize) -> Ns {
     FIRST << (2 * no)
 }
 
-/// The outcome of a page seen first `elapsed` after the clear: reads may come late, by up to half of their distance.
+/// The outcome of a page first seen `elapsed` after the clear. Reads may come late, by up to half of their distance.
 pub(crate) fn outcome_at(elapsed: Ns) -> usize {
     (0..READS).find(|no| elapsed <= distance(*no) / 2 * 3).unwrap_or(READS - 1)
 }
 
-/// Shares of pages by outcome. Adds up to 1, or to 0 if nothing is known.
+/// Shares of pages by outcome. They add up to 1, or to 0 if nothing is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Mix([f32; OUTCOMES]);
 
@@ -42,7 +43,7 @@ impl Mix {
         Mix(counts.map(|n| n as f32 / all as f32))
     }
 
-    /// The same with what was only seen after the [`EARLY`] reads counted as untouched.
+    /// The same mix, with pages seen only after the [`EARLY`] reads counted as untouched.
     pub fn early(mut self) -> Mix {
         for late in EARLY..READS {
             self.0[READS] += std::mem::take(&mut self.0[late]);
@@ -55,7 +56,8 @@ impl Mix {
         self.0.iter().any(|share| *share > 0.0)
     }
 
-    /// How unlike two early mixes are: by how many octaves a page has to change on average to turn one into the other.
+    /// How different two early mixes are: the mean number of octaves that a page has to change by to turn one into the
+    /// other.
     pub fn unlike(&self, other: &Mix) -> f32 {
         let mut ahead = 0.0;
         let mut moved = 0.0;
@@ -77,7 +79,8 @@ impl Mix {
         }
     }
 
-    /// What became of the pages that the early reads did not see touched, as shares of those; unknown if there were none.
+    /// What became of the pages that the early reads did not see touched, as shares of those pages. Unknown if there
+    /// were none.
     pub fn untouched(&self) -> Mix {
         let mut later = *self;
         later.0[..EARLY].fill(0.0);
@@ -101,7 +104,7 @@ impl Mix {
     }
 }
 
-/// An outcome, or untouched in looks of which only the early reads are known.
+/// An outcome, or untouched in checks of which only the early reads are known.
 const KINDS: usize = OUTCOMES + 1;
 
 /// Shares, or numbers of pages, by kind.
@@ -109,14 +112,14 @@ const KINDS: usize = OUTCOMES + 1;
 pub(crate) struct Kinds([f64; KINDS]);
 
 impl Kinds {
-    /// Adds `other`, that many times.
+    /// Adds `other`, `times` times.
     pub fn add(&mut self, other: &Kinds, times: f64) {
         for (mine, theirs) in self.0.iter_mut().zip(other.0) {
             *mine += theirs * times;
         }
     }
 
-    /// An early mix, the untouched of which are known to have become what `later` says.
+    /// An early mix. Its untouched pages are divided up as `later` says.
     #[must_use]
     pub fn with_untouched(mut self, later: &Mix) -> Kinds {
         if later.is_known() {
@@ -128,8 +131,8 @@ impl Kinds {
         self
     }
 
-    /// Adds `surplus`, which tells no kinds of untouched pages apart, that many times; what would be less than nothing is
-    /// nothing. Adds up to as much as before.
+    /// Adds `surplus`, `times` times. `surplus` has no kinds of untouched pages. Values below zero become zero. The sum
+    /// stays the same.
     pub fn put_right(&mut self, surplus: &Kinds, times: f64) {
         let all: f64 = self.0.iter().sum();
         let untouched: f64 = self.0[EARLY..].iter().sum();
@@ -146,7 +149,8 @@ impl Kinds {
         }
     }
 
-    /// Interval, idle time and number of each kind there is. Untouched counts as eight times as long as it was watched.
+    /// Interval, idle time and number of each kind. The interval of untouched pages is eight times the time for which
+    /// they were monitored.
     pub fn intervals(&self) -> impl Iterator<Item = (Interval, Interval, f64)> {
         self.0.iter().enumerate().filter(|(_, n)| **n > 0.0).map(|(kind, n)| {
             let idle = Interval::from_ns(match kind {
@@ -159,7 +163,7 @@ impl Kinds {
     }
 }
 
-/// An early mix in a byte a share: what is remembered of single blocks.
+/// An early mix with one byte a share, as stored for single blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shares([u8; EARLY + 1]);
 
@@ -181,50 +185,50 @@ impl From<Shares> for Mix {
     }
 }
 
-/// A block being looked at.
+/// A check in progress on one block.
 #[derive(Clone, Debug)]
 pub(crate) struct Look {
     pub cleared_at: Ns,
     pub next_read: Ns,
     /// Reads done.
     pub reads: usize,
-    /// Retouches expected of it, reserved in the budget until it is decided.
+    /// Retouches expected of it. Reserved in the budget until it is decided.
     pub reserved: f64,
-    /// How many blocks it stands for, if it was drawn at random, and what its region was like then.
+    /// If its block was drawn at random: how many blocks it stands for, and what its region was like then.
     pub stands_for: Option<(f64, Mix)>,
     /// Cleared and not seen since.
     waiting: Mask,
-    /// Seen, and not lost since.
+    /// Seen accessed, and not cleared by others since.
     touched: Mask,
-    /// Present when first read, those included that no clear reached: nothing is known of their heat.
+    /// Present at the first read, including pages that no clear reached: nothing is known of the heat of those.
     present: Mask,
     huge: Option<bool>,
     seen: [u32; OUTCOMES],
 }
 
-/// What one read of a sampled block has found.
+/// What one read of a sampled block found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     /// Units (pages, or the huge page) touched since the clear and not seen before.
     pub units: u32,
-    /// Pages that an earlier read has left with their accessed bit set.
+    /// Pages that an earlier read left with their accessed bit set.
     pub left_set: u32,
     /// Those of them whose bit somebody else had cleared.
     pub lost: u32,
 }
 
-/// What a finished look has found.
+/// What a finished check found.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Finding {
     pub mix: Mix,
     /// Share of the block's pages that are present.
     pub resident: f32,
-    /// It is one huge page, whose single bit says little: tolerance is due.
+    /// It is one huge page. Its single bit shows little, so more tolerance is needed.
     pub huge: bool,
 }
 
 impl Look {
-    /// A look that begins with a clear at `now`, which did not reach the pages in `stuck`.
+    /// A check that begins with a clear at `now`. The clear did not reach the pages in `stuck`.
     pub fn new(now: Ns, stuck: Mask, reserved: f64) -> Look {
         Look {
             cleared_at: now,
@@ -240,7 +244,7 @@ impl Look {
         }
     }
 
-    /// Takes in a read. `None` if the block has changed its shape under the look, which then says nothing.
+    /// Takes in a read. `None` if the block has changed its shape since the clear: the check is then useless.
     pub fn read(&mut self, now: Ns, bits: crate::BlockBits) -> Option<Seen> {
         use crate::BlockBits;
         let (young, present, huge) = match bits {
@@ -255,7 +259,7 @@ impl Look {
             self.present = present;
         }
         self.huge = Some(huge);
-        // Pages that came since were never cleared; those that went say nothing more.
+        // Pages added since the clear were never cleared. Pages that are gone add nothing more.
         self.waiting = self.waiting & self.present & present;
         let left_set = self.touched & present;
         let lost = left_set & !young;
@@ -268,12 +272,12 @@ impl Look {
         Some(Seen { units, left_set: left_set.count(), lost: lost.count() })
     }
 
-    /// Accessed bits that the clear reached, or could have.
+    /// Number of accessed bits that the clear reached, or could have reached.
     pub fn units(&self) -> u64 {
         if self.huge == Some(true) { 1 } else { u64::from(self.present.count()) }
     }
 
-    /// Whether nothing more can come of it.
+    /// Whether further reads can add nothing.
     pub fn is_done(&self) -> bool {
         self.reads >= READS || (self.waiting.is_empty() && self.reads > 0)
     }

@@ -1,31 +1,31 @@
-//! A target too large to look at whole: regions, known by looks at one block here and there.
+//! A target too large to check as a whole: regions, known from checks of single blocks.
 //!
-//! Cost follows the number of regions, not the size of memory. In each interval one random block of every region is cleared and
-//! read back, and tells of 512 pages at once (`mix`). Where DAMON cuts regions at random places and sees later whether the
-//! parts differ, we cut where looks have differed: between two blocks that disagree there is a place where heat changes, and
-//! looking at the middle finds it in as many steps as the distance has bits. What stays undecided is the gap between the last look that
-//! agreed and the first that did not, and half of all looks go there.
+//! Cost follows the number of regions, not the size of memory. In each interval, one random block of every region is
+//! cleared and read back. That check covers 512 pages at once (`mix`). DAMON cuts regions at random places and sees
+//! later whether the parts differ. We cut where checks have differed: between two blocks that disagree there is a place
+//! where heat changes. Checking the middle finds it in as many steps as the distance has bits. The blocks between the
+//! last check that agreed and the first that did not stay undecided. Half of all checks go there.
 //!
-//! - Regions are never larger than twice their fair share (`cap`), so that looks at one random block of each are spread over
-//!   all of memory, and what is small and hot is found in the end.
-//! - What DAMON's merging does is done in `tidy`: neighbours that are alike become one; when there are too many, the most
-//!   alike first, with a bound that doubles.
-//! - Looks at the ends of regions are no fair sample of what is between. Those drawn at random are: the mean of what they found,
-//!   less what their regions let expect, is what all regions are off by on the whole, and put right in the histograms.
-//! - A place that was looked at long ago and borders on news is looked at again at once, so that a large region that turns
+//! - Regions are never larger than twice their fair share (`cap`). So the random checks, one block in each region, are
+//!   spread over all of memory, and small hot spots are found in the end.
+//! - `tidy` does what DAMON's merging does: similar neighbours become one region. If there are too many regions, the
+//!   most similar merge first, with a bound that doubles.
+//! - Checks at the ends of regions are no fair sample of what is between. Random checks are. The mean of what they
+//!   found, less what their regions predict, is the overall error of all regions. It is corrected in the histograms.
+//! - A block that was checked long ago and borders on a change is checked again at once. So a large region that turns
 //!   hot or cold as a whole is relabelled in a few steps.
 //!
 //! | module | job |
 //! |---|---|
-//! | [`choose`] | which blocks to look at next |
-//! | [`looks`] | those that are being looked at, and when each is read |
-//! | [`mix`] | one look, and what looks come to |
-//! | [`pieces`], [`piece`] | the regions, and one: what it is like, where it ends |
+//! | [`choose`] | which blocks to check next |
+//! | [`looks`] | the checks in progress, and when each block is read |
+//! | [`mix`] | one check, and the results of checks |
+//! | [`pieces`], [`piece`] | all regions, and one region: its heat and where it ends |
 //! | [`tidy`] | makes few regions of many, and cuts those that are too large |
-//! | [`surplus`] | what regions are off by on the whole |
+//! | [`surplus`] | the overall error of the regions |
 //! | [`summary`] | regions and histograms as they are reported |
 //!
-//! Uses `tiles` to follow changes of what is mapped. Times come from the caller; randomness is a seeded generator.
+//! Uses `tiles` to follow changes of what is mapped. Times come from the caller. Randomness is a seeded generator.
 
 mod choose;
 mod looks;
@@ -50,16 +50,16 @@ use pieces::Pieces;
 use std::collections::BTreeSet;
 use surplus::Surplus;
 
-/// What may be changed about sampling.
+/// Parameters of sampling that can be changed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
     /// The bound on regions. At least 2.
     pub max_regions: usize,
-    /// No region is larger than this, where the bound on their number allows.
+    /// No region is larger than this, if the bound on their number allows.
     pub max_region: Option<Bytes>,
-    /// Every region has its turn once in this time, if the budgets allow.
+    /// Every region is checked once in this time, if the budgets allow.
     pub interval_ns: Ns,
-    /// Slow-down allowed, in percent of one core. Over 100: no limit.
+    /// Allowed slow-down, in percent of one core. Over 100: no limit.
     pub max_slowdown_pct: f64,
 }
 
@@ -69,7 +69,7 @@ impl Default for Sampling {
     }
 }
 
-/// The heat of one process known by samples, and which block to look at next.
+/// The heat of one process known from samples, and which block to check next.
 #[derive(Debug)]
 pub struct SampledTarget {
     pieces: Pieces,
@@ -93,7 +93,7 @@ impl SampledTarget {
         }
     }
 
-    /// Changes the bound on regions; it holds from the next [`SampledTarget::refit`] on.
+    /// Changes the bound on regions. It holds from the next [`SampledTarget::refit`] on.
     pub fn set_max_regions(&mut self, max_regions: usize) {
         self.pieces.set_max_regions(max_regions);
     }
@@ -103,22 +103,22 @@ impl SampledTarget {
         self.pieces.refit(populated);
     }
 
-    /// Up to `most` blocks to clear now, in address order, as the slow-down budget allows. The caller clears each and reports it to
-    /// [`SampledTarget::cleared`] or [`SampledTarget::refused`].
+    /// Up to `most` blocks to clear now, in address order, as the slow-down budget allows. The caller clears each and
+    /// reports it to [`SampledTarget::cleared`] or [`SampledTarget::refused`].
     pub fn due_clears(&mut self, now: Ns, most: usize) -> Vec<BlockNo> {
         let allowed = self.slowdown.available_ns(now) / RETOUCH_NS - self.looks.reserved();
         let (pieces, looks) = (&mut self.pieces, &mut self.looks);
         self.chooser.choose(now, most, Pass { pieces, looks, allowed, chosen: BTreeSet::new() })
     }
 
-    /// Notes that `block` was cleared at `now`, but for the pages in `stuck`.
+    /// Notes that `block` was cleared at `now`, except for the pages in `stuck`.
     pub fn cleared(&mut self, now: Ns, block: BlockNo, stuck: Mask) {
         let mut look = Look::new(now, stuck, self.pieces.expected(block));
         look.stands_for = self.chooser.stands_for(block).zip(self.pieces.early_of(block));
         self.looks.begin(block, look);
     }
 
-    /// Notes that there is no way to clear `block`: nothing is to be known of its heat.
+    /// Notes that `block` cannot be cleared: nothing can be known of its heat.
     pub fn refused(&mut self, now: Ns, block: BlockNo) {
         self.pieces.settle(now, block, &Finding { mix: Mix::default(), resident: 1.0, huge: false });
     }
@@ -128,17 +128,17 @@ impl SampledTarget {
         self.looks.due(now)
     }
 
-    /// When a read is due.
+    /// When the next read is due.
     pub fn next_read(&self) -> Option<Ns> {
         self.looks.next_due()
     }
 
-    /// A due read could not be done: it is due again shortly.
+    /// A due read could not be done. It is due again shortly.
     pub fn postpone(&mut self, now: Ns, block: BlockNo) {
         self.looks.postpone(now, block);
     }
 
-    /// Takes in a read of one block. Blocks that are not being looked at are ignored.
+    /// Takes in a read of one block. Blocks without a check in progress are ignored.
     pub fn read(&mut self, now: Ns, block: BlockNo, bits: BlockBits) {
         let Some(look) = self.looks.get_mut(block) else { return };
         let is_first = look.reads == 0;
@@ -165,7 +165,7 @@ impl SampledTarget {
         }
     }
 
-    /// Notes by how much a look drawn at random was off what its region let expect.
+    /// Notes how far a random check was off what its region predicts.
     fn compare(&mut self, block: BlockNo, found: &Finding) {
         let expected = self.looks.get(block).and_then(|look| look.stands_for);
         if let Some(expected) = expected.filter(|_| found.mix.is_known()) {
@@ -178,7 +178,7 @@ impl SampledTarget {
         self.tally
     }
 
-    /// Regions now.
+    /// Number of regions.
     pub fn len(&self) -> usize {
         self.pieces.len()
     }
@@ -188,12 +188,12 @@ impl SampledTarget {
         self.pieces.blocks()
     }
 
-    /// Regions that were never looked at.
-    pub fn unlooked(&self) -> usize {
+    /// Regions that were never checked.
+    pub fn unchecked(&self) -> usize {
         self.pieces.iter().filter(|(_, p)| !p.is_known()).count()
     }
 
-    /// Sums it up. Pages are counted by the shares of those looked at, so numbers of pages are estimates.
+    /// Sums up. Pages are counted by the shares found in checked blocks, so numbers of pages are estimates.
     pub fn summarize(&self, max_regions: usize, before: &[Region], elapsed: Ns) -> Summary {
         let mut sum = summary::histograms(self.pieces.iter(), &self.surplus);
         sum.regions = summary::regions(self.pieces.iter(), max_regions);

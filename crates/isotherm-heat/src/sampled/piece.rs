@@ -1,21 +1,21 @@
-//! What is known of one sampled region: the mix of its pages, and where it was looked at.
+//! What is known of one sampled region: the mix of its pages, and where it was checked.
 
 use super::mix::{Finding, Kinds, Mix, Shares};
 use crate::Ns;
 use isotherm_units::BlockNo;
 
-/// Places remembered of a region.
+/// Checked blocks remembered for a region.
 const MARKS: usize = 6;
-/// Looks that a region's mix is an average over; more are blended in as if there had been this many.
+/// Number of checks that a region's mix is averaged over. Further checks are blended in as if there had been this many.
 const MEMORY: u16 = 8;
-/// A block whose mix is this many octaves a page off its region's does not belong to it.
+/// A block does not belong to a region if its mix differs by more than this many octaves a page.
 const TOLERANCE: f32 = 1.5;
-/// A huge page has one bit: where it is touched now and then, its residual scatters by this much more.
+/// A huge page has one bit. If it is touched now and then, its residual scatters by this much more.
 const HUGE_TOLERANCE: f32 = 3.0;
-/// Where looks scatter by themselves (hot and cold blocks mixed), this many times the usual scatter is tolerated.
+/// Where checks scatter by themselves (hot and cold blocks mixed), this many times the usual scatter is tolerated.
 const SCATTER: f32 = 2.0;
 
-/// A block that was looked at and found to belong to its region.
+/// A block that was checked and found to belong to its region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub block: BlockNo,
@@ -24,7 +24,7 @@ pub(crate) struct Mark {
     pub mix: Shares,
 }
 
-/// Up to six blocks of a region that were looked at, in order: the first and the last of all, and some between.
+/// Up to six checked blocks of a region, in order: the first and the last of all, and some between.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Marks {
     marks: [Mark; MARKS],
@@ -55,7 +55,7 @@ impl Marks {
         self.retain(|m| m.block != block);
     }
 
-    /// Keeps only what lies in `start..end`.
+    /// Keeps only marks in `start..end`.
     pub fn clip(&mut self, start: BlockNo, end: BlockNo) {
         self.retain(|m| start <= m.block && m.block < end);
     }
@@ -94,8 +94,8 @@ impl FromIterator<Mark> for Marks {
     }
 }
 
-/// `all`, at most one too many, without the one between the first and the last that is missed least: that with the least room
-/// around it.
+/// `all`, which is at most one too many. If so, drops the mark missed least: the one between the first and the last
+/// with the least room around it.
 fn thinned(all: &[Mark]) -> impl Iterator<Item = Mark> {
     let room = |no: &usize| all[no + 1].block.0 - all[no - 1].block.0;
     let left_out = if all.len() > MARKS { (1..all.len() - 1).min_by_key(room) } else { None };
@@ -110,12 +110,12 @@ pub(crate) struct Piece {
     pub marks: Marks,
     /// By the reads that decide where regions end.
     pub early: Mix,
-    /// What became of the untouched ones, in whole looks.
+    /// What became of the untouched pages, from complete checks.
     pub late: Mix,
-    /// Share of pages present, and on huge pages.
+    /// Share of pages present, and share on huge pages.
     pub resident: f32,
     pub huge: f32,
-    /// How unlike its mix the looks at it are, on average.
+    /// Mean difference between its mix and the checks of it.
     scatter: f32,
     looks: u16,
 }
@@ -125,17 +125,17 @@ impl Piece {
         Piece { end, ..Piece::default() }
     }
 
-    /// Whether it was looked at.
+    /// Whether it was checked.
     pub fn is_known(&self) -> bool {
         self.looks > 0
     }
 
-    /// What it is like by all that is known; `None` if nothing is.
-    pub fn told(&self) -> Option<Kinds> {
+    /// Its heat by all that is known. `None` if nothing is.
+    pub fn kinds(&self) -> Option<Kinds> {
         self.early.is_known().then(|| self.early.kinds().with_untouched(&self.late))
     }
 
-    /// Whether what was found in a block is what the region is like.
+    /// Whether what was found in a block fits the region.
     pub fn agrees(&self, found: &Finding) -> bool {
         // Nothing there, or nothing that could be cleared: that is no difference in heat.
         if !self.early.is_known() || !found.mix.is_known() {
@@ -145,7 +145,7 @@ impl Piece {
         self.early.unlike(&found.mix.early()) <= least.max(SCATTER * self.scatter)
     }
 
-    /// Takes in a look at a block of it.
+    /// Takes in a check of one of its blocks.
     pub fn learn(&mut self, mark: Mark, found: &Finding) {
         let weight = 1.0 / f32::from(self.looks.min(MEMORY) + 1);
         if self.early.is_known() && found.mix.is_known() {
@@ -159,12 +159,12 @@ impl Piece {
         self.marks.add(mark);
     }
 
-    /// Takes in how the rest of a look went.
+    /// Takes in the late reads of a check.
     pub fn learn_late(&mut self, found: &Finding) {
         self.late.blend(&found.mix.untouched(), 1.0 / f32::from(self.looks.clamp(1, MEMORY)));
     }
 
-    /// How unlike two regions are, in octaves a page; as unlike as can be if one is known and the other is not.
+    /// How different two regions are, in octaves a page. The maximum if only one of them is known.
     pub fn unlike(&self, other: &Piece) -> f32 {
         match (self.is_known(), other.is_known()) {
             (true, true) if self.early.is_known() && other.early.is_known() => self.early.unlike(&other.early),
@@ -179,11 +179,11 @@ impl Piece {
 
     /// Whether they could be one region.
     pub fn is_like(&self, other: &Piece) -> bool {
-        // A mean over several looks is surer than one of them.
+        // A mean over several checks is more certain than one check.
         self.unlike(other) <= (TOLERANCE / 2.0).max(self.scatter.max(other.scatter) / 2.0)
     }
 
-    /// Becomes one with `other`, the region after it. Lengths are in blocks.
+    /// Joins `other`, the region after it. Lengths are in blocks.
     pub fn join(&mut self, other: &Piece, my_blocks: u64, its_blocks: u64) {
         let weight = its_blocks as f32 / (my_blocks + its_blocks) as f32;
         let apart =
@@ -198,8 +198,8 @@ impl Piece {
         self.end = other.end;
     }
 
-    /// Where it is seen by now to be of two parts, each of one kind, if it is. Regions get mixed when there are too many, or when
-    /// what they hold changes; where hot and cold blocks alternate, no such place is there to be found.
+    /// Where the region should be cut, if its marks show two parts of one kind each. Regions get mixed when there are
+    /// too many, or when what they hold changes. Where hot and cold blocks alternate, there is no such place.
     pub fn seam(&self) -> Option<BlockNo> {
         if self.scatter < TOLERANCE / 2.0 {
             return None;
@@ -215,7 +215,7 @@ impl Piece {
         Some(middle(marks[no - 1].block, marks[no].block))
     }
 
-    /// The part of it in `start..end` with nothing taken over but its marks there and what they say.
+    /// The part of it in `start..end`, by its marks there only. Nothing else is carried over.
     pub fn part_by_marks(&self, start: BlockNo, end: BlockNo) -> Piece {
         let mut part = self.part(start, end);
         (part.early, part.late, part.scatter) = (mean(part.marks.as_slice()), Mix::default(), 0.0);
@@ -223,7 +223,7 @@ impl Piece {
         part
     }
 
-    /// The part of it in `start..end`, as far as that is known.
+    /// The part of it in `start..end`, with everything that is known.
     pub fn part(&self, start: BlockNo, end: BlockNo) -> Piece {
         let mut part = *self;
         part.end = end;
@@ -240,7 +240,7 @@ fn mean(marks: &[Mark]) -> Mix {
     all
 }
 
-/// The place between two blocks that belong to different regions where one ends: a block after `below`, at most `above`.
+/// Where to put the end between two blocks of different regions: after `below`, at `above` at the latest.
 pub(crate) fn middle(below: BlockNo, above: BlockNo) -> BlockNo {
     BlockNo(below.0 + (above.0 - below.0).div_ceil(2))
 }

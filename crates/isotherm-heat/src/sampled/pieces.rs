@@ -1,8 +1,8 @@
-//! The regions of a sampled target: what each is like, where it ends, and which ends are worth visiting.
+//! The regions of a sampled target: the heat of each, where it ends, and which ends are worth checking.
 //!
-//! They tile what is populated, bridged where there are too many gaps. A look that disagrees with its region cuts it at once; ends move
-//! as looks come in; [`super::tidy`] makes few of many. An end is *open* while blocks lie between the last look below and the first above
-//! it: which of those to look at is [`super::choose`]'s business.
+//! Regions tile what is populated, bridged where there are too many gaps. A check that disagrees with its region cuts
+//! it at once. Ends move as checks come in. [`super::tidy`] makes few regions of many. An end is *open* while there are
+//! blocks between the last check below it and the first above it. [`super::choose`] decides which of those to check.
 
 use super::mix::{Finding, Mix};
 use super::piece::{Mark, Piece, middle};
@@ -13,7 +13,7 @@ use crate::tiles::{Tile, Tiles};
 use isotherm_units::{AddrRange, BLOCK_SIZE, BlockNo, Bytes, PAGES_PER_BLOCK};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A mark this old next to news is looked at again.
+/// A mark older than this next to a change is checked again.
 const STALE: Ns = 20_000_000_000;
 
 /// All regions, by where they start.
@@ -22,18 +22,18 @@ pub(crate) struct Pieces {
     max_regions: usize,
     max_region: Option<Bytes>,
     pieces: BTreeMap<BlockNo, Piece>,
-    /// What was populated when last fitted, in ranges of whole blocks.
+    /// What was populated at the last refit, in ranges of whole blocks.
     ranges: Vec<AddrRange>,
     blocks: u64,
-    /// Ends of regions that differ and between whose marks there is room.
+    /// Ends between regions that differ, with blocks between their marks.
     open: BTreeSet<BlockNo>,
     doubted: BTreeSet<BlockNo>,
-    /// Looks taken in since the last tidying.
+    /// Checks taken in since the last tidying.
     settled: usize,
 }
 
 impl Pieces {
-    /// None yet; at most `max_regions` (at least 2), none of them larger than `max_region` where that allows.
+    /// No regions yet. At most `max_regions` (at least 2), none of them larger than `max_region` where that allows.
     pub fn new(max_regions: usize, max_region: Option<Bytes>) -> Pieces {
         Pieces {
             max_regions: max_regions.max(2),
@@ -82,12 +82,12 @@ impl Pieces {
         self.pieces.iter().map(|(start, piece)| (*start, piece))
     }
 
-    /// The first that starts at `from` or after it.
+    /// The first region that starts at `from` or after it.
     pub fn from(&self, from: BlockNo) -> Option<(BlockNo, &Piece)> {
         self.pieces.range(from..).next().map(|(start, piece)| (*start, piece))
     }
 
-    /// The one that `block` is in.
+    /// The region that `block` is in.
     pub fn at(&self, block: BlockNo) -> Option<(BlockNo, &Piece)> {
         let (start, piece) = self.pieces.range(..=block).next_back()?;
         (block < piece.end).then_some((*start, piece))
@@ -97,12 +97,12 @@ impl Pieces {
         self.pieces.len()
     }
 
-    /// Blocks in all of them.
+    /// Blocks in all regions.
     pub fn blocks(&self) -> u64 {
         self.blocks
     }
 
-    /// What was populated when last fitted.
+    /// What was populated at the last refit.
     #[cfg(test)]
     pub fn ranges(&self) -> &[AddrRange] {
         &self.ranges
@@ -113,14 +113,14 @@ impl Pieces {
         self.max_regions
     }
 
-    /// The fair share of a region, doubled, in blocks.
+    /// Twice the fair share of a region, in blocks.
     pub fn cap(&self) -> u64 {
         let fair = (self.blocks * 2).div_ceil(self.max_regions as u64);
         let most = self.max_region.map_or(u64::MAX, |b| b.0 / BLOCK_SIZE);
         fair.min(most).max(1)
     }
 
-    /// Retouches to expect of a look at `block`.
+    /// Retouches to expect of a check of `block`.
     pub fn expected(&self, block: BlockNo) -> f64 {
         let Some((_, piece)) = self.at(block) else { return 0.0 };
         if piece.huge > 0.5 {
@@ -135,22 +135,22 @@ impl Pieces {
         self.at(block).map(|(_, piece)| piece.early).filter(Mix::is_known)
     }
 
-    /// Takes a block that was looked at long ago and borders on news, if there is one.
+    /// Takes a block that was checked long ago and borders on a change, if there is one.
     pub fn next_doubted(&mut self) -> Option<BlockNo> {
         self.doubted.pop_first()
     }
 
-    /// How many ends are open, as far as is known.
+    /// Number of open ends, as far as is known.
     pub fn open_ends(&self) -> usize {
         self.open.len()
     }
 
-    /// The next open end from `from` on, round and round.
+    /// The next open end from `from` on, wrapping around.
     pub fn next_open(&self, from: BlockNo) -> Option<BlockNo> {
         self.open.range(from..).next().or_else(|| self.open.first()).copied()
     }
 
-    /// The same of its undecided blocks as [`Pieces::gap_at`]; if there are none the end is open no more.
+    /// Like [`Pieces::gap_at`]. If there are no undecided blocks, the end is no longer open.
     pub fn open_gap(&mut self, cut: BlockNo) -> Option<(BlockNo, BlockNo)> {
         let gap = self.gap_at(cut);
         if gap.is_none() {
@@ -159,20 +159,21 @@ impl Pieces {
         gap
     }
 
-    /// The undecided blocks between two regions that differ: those strictly between the two returned. `None` if there are none.
+    /// The undecided blocks between two regions that differ: those strictly between the two blocks returned. `None` if
+    /// there are none.
     fn gap_at(&self, cut: BlockNo) -> Option<(BlockNo, BlockNo)> {
         let right = self.pieces.get(&cut)?;
         let (start, left) = self.pieces.range(..cut).next_back().filter(|(_, p)| p.end == cut)?;
         if left.is_like(right) {
             return None;
         }
-        // A region without marks may be anything: its middle is looked at.
+        // A region without marks may be anything, so its middle is checked.
         let below = left.marks.last().map_or(*start, |m| m.block);
         let above = right.marks.first().map_or(right.end, |m| m.block);
         (above.0 - below.0 > 1).then_some((below, above))
     }
 
-    /// Gives what was found in `block` to a region: its own, a neighbour, or a new one.
+    /// Assigns what was found in `block` to a region: its own, a neighbour, or a new one.
     pub fn settle(&mut self, now: Ns, block: BlockNo, found: &Finding) {
         let Some((start, piece)) = self.at(block) else { return };
         let mark = Mark { block, at: now, mix: found.mix.into() };
@@ -188,14 +189,14 @@ impl Pieces {
         }
     }
 
-    /// Takes in how the rest of a look at `block` went.
+    /// Takes in the late reads of a check of `block`.
     pub fn learn_late(&mut self, block: BlockNo, found: &Finding) {
         if let Some((start, _)) = self.at(block) {
             self.pieces.get_mut(&start).expect("just found").learn_late(found);
         }
     }
 
-    /// Puts the ends of the region at `start` midway between its marks and those of neighbours that differ.
+    /// Moves the ends of the region at `start` to the middle between its marks and those of neighbours that differ.
     fn redraw_ends(&mut self, start: BlockNo) {
         let start = self.redraw(start);
         let Some(end) = self.pieces.get(&start).map(|p| p.end) else { return };
@@ -204,7 +205,7 @@ impl Pieces {
         }
     }
 
-    /// The same for one end, which is where a region starts. Returns where it starts now.
+    /// The same for one end, given as the start of a region. Returns its new place.
     fn redraw(&mut self, cut: BlockNo) -> BlockNo {
         let Some(right) = self.pieces.get(&cut).copied() else { return cut };
         let Some((&start, left)) = self.pieces.range(..cut).next_back().filter(|(_, p)| p.end == cut) else {
@@ -234,7 +235,7 @@ impl Pieces {
         cut
     }
 
-    /// A look has found in the region at `start` what it is not like.
+    /// A check has found in the region at `start` something that does not fit.
     fn contradict(&mut self, start: BlockNo, mark: Mark, found: &Finding) {
         let mut old = self.pieces.remove(&start).expect("the caller found it");
         old.marks.forget(mark.block);
@@ -261,7 +262,8 @@ impl Pieces {
         self.redraw_ends(start);
     }
 
-    /// Gives a hole to a neighbour that what was `found` there is like, if there is one. Returns where that starts.
+    /// Gives a hole to a neighbour that fits what was `found` there, if there is one. Returns where that neighbour
+    /// starts.
     fn grow_neighbour(&mut self, hole: Hole, found: &Finding) -> Option<BlockNo> {
         let fits = |p: &Piece| p.is_known() && p.early.is_known() && p.agrees(found);
         let before = self.pieces.range_mut(..hole.from).next_back();
@@ -291,12 +293,12 @@ impl Pieces {
     }
 }
 
-/// What is cut out of a region around a look that contradicts it.
+/// The part cut out of a region around a check that contradicts it.
 #[derive(Clone, Copy, Debug)]
 struct Hole {
     from: BlockNo,
     to: BlockNo,
-    /// No look on that side agreed with the region, so the neighbour there may have it.
+    /// No check on that side agreed with the region, so the neighbour there may get the part.
     reaches_start: bool,
     reaches_end: bool,
 }

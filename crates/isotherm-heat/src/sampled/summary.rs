@@ -1,6 +1,6 @@
-//! What regions say, in the form in which all targets are reported: regions of pages, and histograms.
+//! Regions in the form in which all targets are reported: regions of pages, and histograms.
 //!
-//! Looks tell shares, reports count pages: every number of pages here is an estimate, rounded so that they add up.
+//! Checks give shares, reports count pages. So every number of pages here is an estimate, rounded so that they add up.
 
 use super::mix::Kinds;
 use super::piece::Piece;
@@ -33,12 +33,12 @@ pub(crate) fn regions<'a>(pieces: impl Iterator<Item = (BlockNo, &'a Piece)>, ma
     builder.finish(max_regions)
 }
 
-/// The histograms, without regions: by region, and then corrected by what random looks were off.
+/// The histograms, without regions: summed by region, then corrected by the error that random checks found.
 pub(crate) fn histograms<'a>(pieces: impl Iterator<Item = (BlockNo, &'a Piece)>, surplus: &Surplus) -> Summary {
     let (mut known, mut known_pages, mut unmeasured) = (Kinds::default(), 0, 0);
     for (start, piece) in pieces {
         let pages = resident(start, piece);
-        match piece.told() {
+        match piece.kinds() {
             Some(kinds) => {
                 known.add(&kinds, pages as f64);
                 known_pages += pages;
@@ -60,7 +60,7 @@ pub(crate) fn histograms<'a>(pieces: impl Iterator<Item = (BlockNo, &'a Piece)>,
 
 fn tell(builder: &mut RegionBuilder, start: BlockNo, piece: &Piece) {
     let pages = resident(start, piece);
-    let counted = match piece.told() {
+    let counted = match piece.kinds() {
         Some(kinds) => {
             let mut of_pages = Kinds::default();
             of_pages.add(&kinds, pages as f64);
@@ -74,13 +74,13 @@ fn tell(builder: &mut RegionBuilder, start: BlockNo, piece: &Piece) {
     }
 }
 
-/// Pages present in a region, as far as its looks tell.
+/// Pages present in a region, estimated from its checks.
 fn resident(start: BlockNo, piece: &Piece) -> u64 {
     let all = (piece.end.0 - start.0) * PAGES_PER_BLOCK as u64;
     if piece.is_known() { part_of(all, f64::from(piece.resident)) } else { all }
 }
 
-/// Interval, idle time and number of pages, `all` together.
+/// Interval, idle time and number of pages. The numbers add up to `all`.
 fn whole_pages(kinds: &Kinds, all: u64) -> Vec<(Interval, Interval, u64)> {
     let mut left = all;
     let mut counted: Vec<_> = kinds
@@ -92,7 +92,7 @@ fn whole_pages(kinds: &Kinds, all: u64) -> Vec<(Interval, Interval, u64)> {
         })
         .collect();
     match counted.last_mut() {
-        // What rounding has left over.
+        // What rounding left over.
         Some(last) => last.2 += left,
         None => counted.push((Interval::UNMEASURED, Interval::UNMEASURED, left)),
     }

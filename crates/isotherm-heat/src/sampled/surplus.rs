@@ -1,32 +1,35 @@
-//! What regions are off by on the whole: what looks drawn at random found, less what their regions let expect.
+//! The overall error of regions: what random checks found, less what their regions predicted.
 //!
-//! Looks at the ends of regions are no fair sample of what is between, and regions that have to be fewer than the spans there are say too
-//! little or too much of what is hot. A mean over random looks has neither fault, but few looks: [`super::summary`] corrects by it,
-//! the histograms only, as it cannot say where.
+//! Checks at the ends of regions are no fair sample of what is between. And if there must be fewer regions than spans
+//! of different heat, regions report too little or too much hot memory. A mean over random checks has neither fault,
+//! but few checks. [`super::summary`] corrects by it. Only histograms are corrected, since the mean does not show where
+//! the error is.
 
 use super::mix::{Kinds, Mix};
 
-/// Random looks that a mean is taken over at the least, and, besides two for each region, at the most.
-const LEAST_SAMPLE: f64 = 50.0;
+/// The mean is over at least this many random checks, and over at most `ENOUGH_SAMPLE` plus two for each region.
+const MIN_SAMPLE: f64 = 50.0;
 const ENOUGH_SAMPLE: f64 = 3000.0;
-/// After this many, half of what they say is believed.
+/// After this many checks, half of the measured error is applied.
 const ENOUGH_TO_TRUST: f64 = 500.0;
 
-/// A fading mean of it.
+/// A fading mean of that error.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Surplus {
-    /// What random looks found less what was expected, and the blocks that they stood for. Older ones fade.
+    /// What random checks found, less what was predicted, and the number of blocks that they stood for. Older checks
+    /// fade.
     kinds: Kinds,
     stood_for: f64,
     compared: f64,
 }
 
 impl Surplus {
-    /// Takes in what a random look that stands for `blocks` found, and what its region let `expect`; there are so many `regions`.
+    /// Takes in what a random check that stands for `blocks` found, and what its region let `expect`. There are
+    /// `regions` regions.
     pub fn compare(&mut self, found: &Mix, (blocks, expected): (f64, Mix), regions: usize) {
         self.compared += 1.0;
-        // What was expected at first was mostly wrong and is known better by now: only the last quarter counts.
-        let sample = (self.compared / 4.0).clamp(LEAST_SAMPLE, 2.0 * regions as f64 + ENOUGH_SAMPLE);
+        // Early predictions were mostly wrong and have improved since, so only the last quarter of the checks counts.
+        let sample = (self.compared / 4.0).clamp(MIN_SAMPLE, 2.0 * regions as f64 + ENOUGH_SAMPLE);
         let fading = 1.0 - 1.0 / sample;
         let old = std::mem::take(&mut self.kinds);
         self.kinds.add(&old, fading);
@@ -35,10 +38,10 @@ impl Surplus {
         self.stood_for = self.stood_for * fading + blocks;
     }
 
-    /// Corrects what regions say of so many `pages`.
+    /// Corrects the numbers by kind of `pages` pages.
     pub fn correct(&self, said: &mut Kinds, pages: u64) {
         if self.stood_for > 0.0 {
-            // A few looks drawn at random say less than what all looks together have made of the regions.
+            // A few random checks say less than all checks together say through the regions.
             let trust = self.compared / (self.compared + ENOUGH_TO_TRUST);
             said.put_right(&self.kinds, trust * pages as f64 / self.stood_for);
         }

@@ -228,7 +228,7 @@ fn a_hint_of_size_bounds_regions() {
     assert_eq!(target.len(), 3200, "a block is a fair share here");
     assert!(target.pieces.iter().all(|(start, piece)| piece.end.0 - start.0 <= 32));
     let sparse = SampledTarget::new(S, Sampling::default(), 1);
-    assert!(sparse.len() == 0 && sparse.unlooked() == 0);
+    assert!(sparse.len() == 0 && sparse.unchecked() == 0);
     let one = AddrRange::new(Addr(0), Addr(BLOCK_SIZE));
     let mut tiny = SampledTarget::new(S, Sampling { max_regions: 0, ..Sampling::default() }, 1);
     tiny.refit(&[one.start.block()]);

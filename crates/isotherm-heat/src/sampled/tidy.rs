@@ -1,7 +1,8 @@
-//! Keeping regions few: those that are alike become one, and what is larger than it may be is cut. DAMON's merge and split, by what looks say.
+//! Limits the number of regions: similar ones are joined, and those larger than allowed are cut. DAMON's merge and
+//! split, based on checks.
 //!
-//! Pure: takes a list of regions in address order and returns another that tiles the same blocks. [`super::pieces`] decides when, and
-//! knows which of the ends that come of it are worth visiting.
+//! Pure: takes a list of regions in address order and returns another that tiles the same blocks. [`super::pieces`]
+//! decides when, and knows which of the new ends are worth checking.
 
 use super::piece::Piece;
 use isotherm_units::BlockNo;
@@ -9,29 +10,29 @@ use isotherm_units::BlockNo;
 /// Where a region starts, and the region.
 pub(crate) type Placed = (BlockNo, Piece);
 
-/// How many regions there may be, and how large each.
+/// Limits on the number of regions and on the size of each.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub max_regions: usize,
-    /// The largest region, in blocks; gives way where the number of regions could not be kept otherwise.
+    /// The largest region, in blocks. Exceeded if the number of regions cannot be kept otherwise.
     pub cap: u64,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Debug, Default)]
 pub(crate) struct Tidied {
     pub pieces: Vec<Placed>,
-    /// Ends between two parts of what was one region, seen by now to be of two kinds.
+    /// Ends between two parts of a former region that turned out to be of two kinds.
     pub seams: Vec<BlockNo>,
 }
 
-/// Merges regions that are alike, the most alike first if there are too many, and cuts what is larger than the cap.
+/// Merges similar regions, the most similar first if there are too many, and cuts those larger than the cap.
 pub(crate) fn tidied(mut list: Vec<Placed>, limits: Limits) -> Tidied {
     let Limits { max_regions, cap } = limits;
     merge(&mut list, |a, b| a.is_like(b), cap);
     let mut bound = 0.5;
     while list.len() > max_regions && bound < 256.0 {
-        // Once everything within the cap is one, it has to give way; separate ranges were bridged by `refit`.
+        // Once everything within the cap is joined, the cap is lifted. Separate ranges were bridged by `refit`.
         merge(&mut list, |a, b| a.unlike(b) <= bound, if bound < 64.0 { cap } else { u64::MAX });
         bound *= 2.0;
     }
@@ -52,7 +53,7 @@ pub(crate) fn tidied(mut list: Vec<Placed>, limits: Limits) -> Tidied {
     tidied
 }
 
-/// `piece` in so many parts of about the same size.
+/// `piece` in `cells` parts of about the same size.
 fn cut(start: BlockNo, piece: &Piece, cells: u64) -> impl Iterator<Item = Placed> {
     let blocks = piece.end.0 - start.0;
     let bound = move |no: u64| BlockNo(start.0 + blocks / cells * no + blocks % cells * no / cells);

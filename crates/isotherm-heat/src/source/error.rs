@@ -1,9 +1,9 @@
-//! Why a source could not do what was asked: opaque, but for what the engine has to decide by.
+//! Why a source could not do what was asked. Opaque, except for what the engine has to decide by.
 
 use std::error::Error as StdError;
 use std::fmt;
 
-/// An error of a source. What went wrong in detail is the source's own and is only shown; [`SourceError::kind`] is what follows.
+/// An error of a source. The details belong to the source and are only shown. [`SourceError::kind`] is what to act on.
 #[derive(Debug)]
 pub struct SourceError {
     kind: SourceErrorKind,
@@ -13,15 +13,15 @@ pub struct SourceError {
 /// What follows from an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceErrorKind {
-    /// The process has ended, or has no memory of its own: there is just nothing left to watch.
+    /// The process has ended, or has no memory of its own: there is nothing left to monitor.
     Gone,
-    /// The process executes another program now: all that was known is of memory that is no more.
+    /// The process executes another program now. All that was known is of memory that no longer exists.
     Replaced,
-    /// Nothing could be read at this moment: the next turn asks again.
+    /// Nothing could be read at this moment. The next run asks again.
     Busy,
-    /// Descriptors are short, of us or of the system: nothing is wrong with the process, and it can be asked about again later.
+    /// Descriptors are short, ours or the system's. The process is fine and can be asked about again later.
     Shortage,
-    /// It cannot be watched in this way.
+    /// It cannot be monitored in this way.
     Failed,
 }
 
@@ -31,7 +31,7 @@ impl SourceError {
         SourceError { kind, error: error.into() }
     }
 
-    /// What a tracker finds that asks for what the source cannot do: a fault of the program.
+    /// The error for a tracker that asks for what the source cannot do: a bug in this program.
     pub(crate) fn cannot(what: &str) -> SourceError {
         SourceError::new(SourceErrorKind::Failed, format!("this source has no {what}"))
     }
@@ -41,7 +41,7 @@ impl SourceError {
         self.kind
     }
 
-    /// Whether the process (or the program in it) is no more.
+    /// Whether its kind is [`SourceErrorKind::Gone`].
     pub fn is_gone(&self) -> bool {
         self.kind == SourceErrorKind::Gone
     }
@@ -60,7 +60,7 @@ impl fmt::Display for SourceError {
 
 impl StdError for SourceError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        // This one stands for the error within: the chain goes on behind it.
+        // This error stands for the one within, so the chain continues behind it.
         self.error.source()
     }
 }

@@ -1,41 +1,44 @@
-//! The seam between the engine and whatever tells it of accesses: what the engine asks, and in which words it is answered.
+//! The interface between the engine and the sources of access data: what the engine asks, and the types of the answers.
 //!
-//! A source is an [`AccessSource`], and implements beside it only what it can do: [`PageSource`] where it reads and clears the
-//! accessed bits of pages, [`MappingSource`] where it counts them by mapping, [`RegionSource`] where it finds regions by itself, and
-//! [`ReportSource`] where single accesses are reported to it. One can be two of these, as page tables with samples beside them are.
-//! Trackers ([`crate::track`]) ask for the one that they need. The back ends are in `isotherm-sources`; a modelled host is another,
-//! and so is the made-up source of a test.
+//! A source is an [`AccessSource`], and in addition implements only what it can do: [`PageSource`] if it reads and
+//! clears the accessed bits of pages, [`MappingSource`] if it counts them by mapping, [`RegionSource`] if it finds
+//! regions by itself, and [`ReportSource`] if single accesses are reported to it. A source can be two of these, such as
+//! page tables with samples. Trackers ([`crate::track`]) ask for the one that they need. The back ends are in
+//! `isotherm-sources`. A modelled host is another, and so is the fake source of a test.
 //!
-//! The traits stand with who calls them, and their error is opaque: so the engine, and what is built on it, knows no system call.
+//! The traits are defined here, with their callers, and their error is opaque. So the engine, and what is built on it,
+//! knows no system call.
 
 mod error;
 
 pub use error::{SourceError, SourceErrorKind};
 
-use crate::{Access, BlockBits, Granularity, Mapping, MappingBits, Mask, Ns, Resident, Silence, TargetId, ToldRegion};
+use crate::{
+    Access, BlockBits, Granularity, KernelRegion, Mapping, MappingBits, Mask, Ns, Resident, Silence, TargetId,
+};
 use isotherm_units::BlockNo;
 
-/// What asking a source comes to.
+/// The result of asking a source.
 pub type Asked<T> = Result<T, SourceError>;
 
 /// A way to learn which memory of a process is accessed.
 ///
-/// All methods but [`AccessSource::describe`] name a process that was attached. An error of kind [`SourceError::is_gone`] means that
-/// there is nothing more to learn of that process, which is a normal event.
+/// All methods but [`AccessSource::describe`] name a process that was attached. An error of kind
+/// [`SourceError::is_gone`] means that there is nothing more to learn of that process. That is a normal event.
 pub trait AccessSource {
-    /// What it is and what is lost with it.
+    /// What it is, and what it cannot show.
     fn describe(&self) -> Description;
 
-    /// Begins to watch process `pid`.
+    /// Begins to monitor process `pid`.
     fn attach(&mut self, pid: u32) -> Asked<Attached>;
 
-    /// Ends watching it. Unknown pids are ignored.
+    /// Stops monitoring it. Unknown pids are ignored.
     fn detach(&mut self, pid: u32);
 
     /// What is mapped and populated now. Cost follows the number of mappings and page tables, not of pages.
     fn layout(&mut self, pid: u32) -> Asked<Layout>;
 
-    /// What people should know and was not reported yet, a sentence each.
+    /// Messages for people that were not returned yet, a sentence each.
     fn news(&mut self) -> Vec<String> {
         Vec::new()
     }
@@ -65,23 +68,23 @@ pub trait AccessSource {
 pub trait PageSource {
     /// Reads the accessed bits of `blocks` (sorted).
     ///
-    /// `sink` is given the time and what was found, each block once, in any order within a pass; `None` for a block whose tables could not be read:
-    /// nothing is known, and it is to be asked for again. [`Progress::answered`] says how many blocks were answered; the rest could
-    /// not be read now and may be asked for again.
+    /// `sink` gets the time and what was found, each block once, in any order within a pass. It gets `None` for a block
+    /// whose tables could not be read: nothing is known of it, and it is to be asked for again. [`Progress::answered`]
+    /// is the number of blocks answered. The rest could not be read now and may be asked for again.
     fn read(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut BitsSink<'_>) -> Asked<Progress>;
 
-    /// Clears the accessed bits of `blocks` (sorted), without reaching others.
+    /// Clears the accessed bits of `blocks` (sorted), and of no other blocks.
     ///
-    /// `sink` is given the time and what it came to, in the order of `blocks`: after an error those that it was not given are at the end
-    /// of the list. The progress is that of reading back what was cleared.
+    /// `sink` gets the time and the outcome, in the order of `blocks`. After an error, the blocks that it did not get
+    /// are at the end of the list. The progress is that of reading back what was cleared.
     fn clear(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut ClearedSink<'_>) -> Asked<Progress>;
 
-    /// Clears the accessed bits of the whole process, also in `stuck`, where [`PageSource::clear`] left some. The target may
-    /// stall, and what was accessed but not read is lost: read `all` of it just before.
+    /// Clears the accessed bits of the whole process, including those in `stuck` that [`PageSource::clear`] did not
+    /// reach. The target may stall. Accesses that were not read yet are lost, so read `all` of it just before.
     fn clear_process(&mut self, pid: u32, stuck: &[BlockNo], all: &[BlockNo]) -> Asked<ClearedProcess>;
 
-    /// Of the pages of `blocks` that are mapped by several processes, calls `each` with the frame, if it may be known. A source that
-    /// knows of none calls it for none.
+    /// Calls `each` for every page of `blocks` that several processes map: with its frame, or with `None` if the frame
+    /// may not be known. A source that cannot find such pages makes no calls.
     fn shared_frames(&mut self, _pid: u32, _blocks: &[BlockNo], _each: &mut dyn FnMut(Option<u64>)) -> Asked<()> {
         Ok(())
     }
@@ -96,26 +99,26 @@ pub trait MappingSource {
     fn clear(&mut self, pid: u32) -> Asked<Clear>;
 }
 
-/// Regions that a monitor of the kernel's finds.
+/// Regions found by a monitor in the kernel.
 pub trait RegionSource {
-    /// The regions that it has found last, again if there are no newer ones; `None` as long as there are none at all.
+    /// The newest regions that it has found, the same again if there are no newer ones. `None` if it has none yet.
     fn regions(&mut self, pid: u32) -> Asked<Option<Aggregation>>;
 }
 
 /// Accesses that are reported as they happen.
 pub trait ReportSource {
-    /// Hands over the accesses of `pid` that were reported since the last call, in no order of time. Still answers for a process
-    /// that has just ended.
+    /// Passes on the accesses of `pid` that were reported since the last call, in no order of time. Still answers for a
+    /// process that has just ended.
     fn accesses(&mut self, pid: u32, sink: &mut dyn FnMut(Access)) -> Asked<Listened>;
 
-    /// What has become of reports so far, of all processes.
+    /// Totals of reports so far, for all processes.
     fn reports(&mut self) -> Reports;
 }
 
-/// Is given what a read finds, and when.
+/// Receives what a read finds, and when.
 pub type BitsSink<'a> = dyn FnMut(Ns, BlockNo, Option<BlockBits>) + 'a;
 
-/// Is given what clearing comes to, and when.
+/// Receives the outcome of a clear, and when.
 pub type ClearedSink<'a> = dyn FnMut(Ns, BlockNo, Cleared) + 'a;
 
 /// What a source is.
@@ -123,18 +126,18 @@ pub type ClearedSink<'a> = dyn FnMut(Ns, BlockNo, Cleared) + 'a;
 pub struct Description {
     /// Its name, as in `--source NAME`.
     pub name: &'static str,
-    /// How fine it sees.
+    /// The granularity of the source.
     pub granularity: Granularity,
     /// Whether accesses are reported to it.
     pub accesses: Accesses,
-    /// Whether a clear reaches other processes than the one it is for.
+    /// Whether a clear reaches other processes than its target.
     pub clears_others: bool,
-    /// A sentence for people: how it works here, and what is lost.
+    /// A sentence for people: how it works here, and what it cannot show.
     pub note: String,
 }
 
 impl Description {
-    /// Whether it clears accessed bits of processes, so that two of its kind would take them from each other.
+    /// Whether it clears accessed bits of processes. Two such sources would take the bits from each other.
     pub fn clears(&self) -> bool {
         self.granularity != Granularity::Region && !matches!(self.accesses, Accesses::Only(_))
     }
@@ -143,17 +146,17 @@ impl Description {
 /// Whether accesses are reported to a source as they happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Accesses {
-    /// They are not: it has to check.
+    /// They are not. It has to check.
     #[default]
     None,
-    /// That is all it has, and that is what it means if nothing is reported.
+    /// Reports are all it has. The value says what the absence of reports means.
     Only(Silence),
-    /// Beside what it finds by checks.
+    /// Reports in addition to what it finds by checks.
     Beside(Silence),
 }
 
 impl Accesses {
-    /// What it means that nothing is reported of a page; `None` if nothing ever is.
+    /// What the absence of reports about a page means. `None` if accesses are never reported.
     pub const fn silence(self) -> Option<Silence> {
         match self {
             Accesses::None => None,
@@ -169,7 +172,7 @@ pub struct Attached {
     pub id: TargetId,
     /// Its name.
     pub comm: String,
-    /// Its cgroup, where the source is the one to know: its processes are not this machine's.
+    /// Its cgroup, if only the source can know it: its processes are not this machine's.
     pub cgroup: Option<String>,
 }
 
@@ -187,29 +190,30 @@ pub struct Layout {
     pub blocks: Vec<BlockNo>,
     /// Mappings, sorted.
     pub mappings: Vec<Mapping>,
-    /// How much of each mapping is resident, sorted; only of sources to which accesses are reported and that see no pages.
+    /// How much of each mapping is resident, sorted. Only from sources to which accesses are reported and that see no
+    /// pages.
     pub resident: Vec<Resident>,
 }
 
-/// For how long, and how much of the time, reports were listened to.
+/// For how long, and for what share of that time, the event was enabled.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Listened {
     /// Until when.
     pub until: Ns,
-    /// The share of the time of late in which the event was on and not waiting for its turn, 0 to 1.
+    /// The recent share of time in which the event was on and not waiting for its multiplexing slot, 0 to 1.
     pub share: f64,
-    /// How many events a report stands for, where that is known beforehand.
+    /// How many events a report stands for, if that is known beforehand.
     pub weight: Option<u32>,
-    /// What interrupts for reports have taken of the process since the last call, those for reports of no access included.
+    /// Time that interrupts for reports have taken from the process since the last call. Includes reports of no access.
     pub interrupts_ns: f64,
 }
 
-/// What has become of reports.
+/// Totals of reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reports {
     /// Samples read.
     pub samples: u64,
-    /// Samples that were lost, reported to be or missing by the event's own count.
+    /// Samples that were lost: reported as lost, or missing by the event's own count.
     pub lost: u64,
     /// How often the event has happened.
     pub events: u64,
@@ -222,18 +226,18 @@ pub struct Progress {
     pub answered: usize,
     /// Page-table entries read.
     pub entries: u64,
-    /// Reads of page tables that failed: the blocks were left out, and the result is suspect.
+    /// Reads of page tables that failed. Their blocks were skipped, and the result is suspect.
     pub read_errors: u64,
     /// The longest time the map of the target was locked in one piece.
     pub longest_hold_ns: Ns,
 }
 
-/// What clearing one block came to.
+/// The outcome of clearing one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cleared {
-    /// Done, but for these pages, which several processes map or which are locked.
+    /// Done, except for these pages, which several processes map or which are locked.
     Except(Mask),
-    /// No way to clear this block exists here (hugetlb, device memory).
+    /// This block cannot be cleared here (hugetlb, device memory).
     Refused,
 }
 
@@ -242,20 +246,20 @@ pub enum Cleared {
 pub struct Clear {
     /// When it was done.
     pub at: Ns,
-    /// How long the target's map was locked for writing: its page faults waited.
+    /// How long the target's map was locked for writing. Its page faults waited for that time.
     pub stall_ns: Ns,
-    /// Whether the TLB was flushed after: if not, what stays in it looks idle.
+    /// Whether the TLB was flushed afterwards. If not, pages that stay in it look idle.
     pub flushed: bool,
 }
 
-/// What clearing a whole process page by page came to.
+/// The outcome of clearing a whole process page by page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClearedProcess {
     /// How it went.
     pub clear: Clear,
     /// The blocks that were cleared: all of them, or those of files and shared memory.
     pub blocks: Vec<BlockNo>,
-    /// Blocks of which some pages may have been cleared, and it is not known which.
+    /// Blocks of which some pages may have been cleared. Which pages is not known.
     pub partly: Vec<BlockNo>,
 }
 
@@ -276,5 +280,5 @@ pub struct Aggregation {
     /// When it ended.
     pub at: Ns,
     /// The regions, in address order.
-    pub regions: Vec<ToldRegion>,
+    pub regions: Vec<KernelRegion>,
 }

@@ -1,11 +1,11 @@
-//! How much of each mapping was accessed, where nothing finer can be had.
+//! How much of each mapping was accessed, where nothing finer is available.
 
 use super::tracker::{ClearQuota, Tracker, Turn};
 use crate::source::{Asked, Layout};
 use crate::view::Since;
 use crate::{Bucket, CREDIT_S, Granularity, MappingTarget, Next, Ns, RETOUCH_NS, Summary, Tally};
 
-/// A target watched by mapping.
+/// A target monitored by mapping.
 #[derive(Debug)]
 pub(super) struct MappingTracker {
     target: MappingTarget,

@@ -1,16 +1,16 @@
-//! What is kept of a target while it is watched, whichever way that is: one type for each way, behind [`Tracker`].
+//! What is stored for a target while it is monitored: one type for each method, behind [`Tracker`].
 //!
-//! A tracker puts a store of heat ([`crate::Target`], [`crate::SampledTarget`], ...) and a source together: it asks for what is due,
-//! hands the answers to the store, and sums it up. The monitor, which has the time and the budgets, knows no kinds: it gives each
-//! tracker its [`Turn`]s. A new way to watch is a module here.
+//! A tracker combines a store of heat ([`crate::Target`], [`crate::SampledTarget`], ...) with a source. It asks for
+//! what is due, passes the answers to the store, and sums it up. The monitor, which has the time and the budgets, does
+//! not know the kinds of trackers: it gives each tracker its [`Turn`]s. A new method is a module here.
 //!
-//! | module | watches by | asks |
+//! | module | monitors by | asks |
 //! |---|---|---|
-//! | [`pages`] | every page | [`PageSource`], and reports beside it |
-//! | [`sampled`] | a block here and there | the same |
-//! | [`mappings`] | how much of a mapping | [`MappingSource`] |
-//! | [`regions`] | the regions of a monitor of the kernel's | [`RegionSource`] |
-//! | [`reports`] | accesses that are reported | [`ReportSource`] |
+//! | [`pages`] | every page | [`PageSource`](crate::source::PageSource), and reports in addition |
+//! | [`sampled`] | single blocks | the same |
+//! | [`mappings`] | how much of a mapping | [`MappingSource`](crate::source::MappingSource) |
+//! | [`regions`] | the regions of a monitor in the kernel | [`RegionSource`](crate::source::RegionSource) |
+//! | [`reports`] | accesses that are reported | [`ReportSource`](crate::source::ReportSource) |
 
 mod mappings;
 mod pages;
@@ -24,7 +24,7 @@ pub use tracker::{Allotment, CLEAR_BATCH, ClearQuota, Extent, SampledExtent, Spe
 use crate::source::{Accesses, Description};
 use crate::{Granularity, Ns, ReportedTarget};
 
-/// The tracker for a target that `source` has just begun to watch, of which nothing is known.
+/// The tracker for a target that `source` has just begun to monitor, of which nothing is known.
 pub fn begin(source: &Description, now: Ns, tracking: Tracking) -> Box<dyn Tracker> {
     if let Accesses::Only(silence) = source.accesses {
         return Box::new(reports::ReportTracker::new(now, silence));

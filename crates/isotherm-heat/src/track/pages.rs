@@ -1,4 +1,5 @@
-//! Every page: reads what is due, clears as the budgets allow, and now and then the whole process for what is reached in no other way.
+//! Every page: reads what is due, and clears as the budgets allow. Now and then it clears the whole process, for pages
+//! that nothing else reaches.
 
 use super::sampled::SampledTracker;
 use super::tracker::{Allotment, ClearQuota, Extent, Tracker, Tracking, Turn};
@@ -10,25 +11,25 @@ use crate::{
 };
 use isotherm_units::BlockNo;
 
-/// A clear of the whole process is worth its stall only for this many pages, and this part of what is resident.
+/// A clear of the whole process is worth its stall only for this many pages, and for this share of the resident pages.
 const MIN_STUCK_PAGES: u64 = 256;
 const MIN_STUCK_SHARE: u64 = 1000;
-/// Time to the first clear of the whole process for the sake of stuck pages, and the factor it backs off by.
+/// Time to the first clear of the whole process for stuck pages, and the factor it backs off by.
 const STUCK_FIRST: Ns = 1_000_000_000;
 const STUCK_BACKOFF: u64 = 2;
 const STUCK_LONGEST: Ns = 120_000_000_000;
-/// The share of time that the target may spend stalled by clears of the whole process.
+/// The target may spend one part in this many of its time stalled by clears of the whole process.
 const STALL_SHARE: u64 = 200;
-/// A target watched whole grows to this many times of what would have been sampled from the start before it is sampled.
+/// A target monitored as a whole may grow to this many times the size at which a new target is sampled.
 const GROWN: usize = 2;
-/// The patrol time until the monitor has dealt it out.
-const FIRST_PATROL: Ns = 1_000_000_000;
+/// The background-scan period until the monitor sets one.
+const FIRST_SCAN_PERIOD: Ns = 1_000_000_000;
 
-/// A target watched whole.
+/// A target monitored as a whole.
 #[derive(Debug)]
 pub(super) struct PageTracker {
     target: Target,
-    /// Accesses that are reported beside what is checked.
+    /// Accesses that are reported, in addition to what is checked.
     beside: Option<Box<ReportedTarget>>,
     tracking: Tracking,
     next_stuck: Ns,
@@ -37,7 +38,7 @@ pub(super) struct PageTracker {
 
 impl PageTracker {
     pub fn new(now: Ns, tracking: Tracking, beside: Option<Box<ReportedTarget>>) -> PageTracker {
-        let watch = Watch { max_slowdown_pct: tracking.sampling.max_slowdown_pct, patrol_ns: FIRST_PATROL };
+        let watch = Watch { max_slowdown_pct: tracking.sampling.max_slowdown_pct, scan_period_ns: FIRST_SCAN_PERIOD };
         PageTracker {
             target: Target::new(now, watch, tracking.seed),
             beside,
@@ -47,7 +48,7 @@ impl PageTracker {
         }
     }
 
-    /// Reads `blocks`; returns how many were answered, from the front.
+    /// Reads `blocks`. Returns how many were answered, from the front.
     fn read(&mut self, blocks: &[BlockNo], turn: &mut Turn<'_>) -> Asked<usize> {
         let target = &mut self.target;
         turn.read(blocks, &mut |at, block, bits| match bits {
@@ -57,14 +58,14 @@ impl PageTracker {
         })
     }
 
-    /// Clears `blocks`. Those that an error has kept from being cleared have their turn again shortly: it may pass.
+    /// Clears `blocks`. Blocks that were not cleared because of an error are due again shortly: the error may pass.
     fn clear(&mut self, blocks: &[BlockNo], turn: &mut Turn<'_>) -> Asked<usize> {
         let (target, pid, now) = (&mut self.target, turn.pid, turn.now);
         let mut cleared = 0;
         let done = turn.pages()?.clear(pid, blocks, &mut |at, block, outcome| {
             cleared += 1;
             match outcome {
-                Cleared::Except(stuck) => target.armed(at, block, stuck),
+                Cleared::Except(stuck) => target.cleared(at, block, stuck),
                 Cleared::Refused => target.refused(block),
             }
         });
@@ -72,47 +73,48 @@ impl PageTracker {
         match done {
             Ok(progress) => turn.spent.add(0, progress),
             Err(error) => {
-                // In the order of the list, so that those that are missing are at its end.
-                blocks[cleared..].iter().for_each(|block| target.arm_later(now, *block));
+                // In the order of the list, so the missing blocks are at its end.
+                blocks[cleared..].iter().for_each(|block| target.clear_later(now, *block));
                 return Err(error);
             }
         }
         Ok(blocks.len())
     }
 
-    /// Clears what is due: what has surprised, and, unless that is all there is budget for, what has its time.
+    /// Clears what is due: blocks with unexpected accesses and, unless the budget is for those only, blocks whose time
+    /// has come.
     fn clear_blocks(&mut self, quota: ClearQuota, turn: &mut Turn<'_>) -> Asked<usize> {
         let now = turn.now;
-        let due = self.target.due_arms(now, quota.blocks(), quota == ClearQuota::Urgent);
-        // What was touched until now would be lost with the bits. Where nothing is armed there is nothing to lose.
-        let (armed, mut ready): (Vec<_>, Vec<_>) = due.iter().partition(|b| self.target.has_armed(**b));
-        let answered = match self.read(&armed, turn) {
+        let due = self.target.due_clears(now, quota.blocks(), quota == ClearQuota::Urgent);
+        // Accesses until now would be lost with the bits. A block without cleared pages has nothing to lose.
+        let (cleared, mut ready): (Vec<_>, Vec<_>) = due.iter().partition(|b| self.target.has_cleared(**b));
+        let answered = match self.read(&cleared, turn) {
             Ok(answered) => answered,
             Err(error) => {
-                due.iter().for_each(|block| self.target.arm_later(now, *block));
+                due.iter().for_each(|block| self.target.clear_later(now, *block));
                 return Err(error);
             }
         };
-        for block in &armed[answered..] {
-            self.target.arm_later(now, *block);
+        for block in &cleared[answered..] {
+            self.target.clear_later(now, *block);
         }
-        ready.extend(&armed[..answered]);
+        ready.extend(&cleared[..answered]);
         ready.sort_unstable();
         self.clear(&ready, turn)
     }
 
-    /// Clears the whole process if enough of it cannot be reached otherwise, and enough time has passed.
+    /// Clears the whole process if enough of it cannot be reached otherwise and enough time has passed.
     fn clear_stuck(&mut self, turn: &mut Turn<'_>) -> Asked<()> {
         if turn.now < self.next_stuck {
             return Ok(());
         }
         self.next_stuck = turn.now + self.stuck_interval;
         let stuck = self.target.stuck_blocks();
-        let pages = self.target.unarmed_in(&stuck);
+        let pages = self.target.uncleared_in(&stuck);
         if pages < MIN_STUCK_PAGES.max(self.target.resident() / MIN_STUCK_SHARE) {
             return Ok(());
         }
-        // Everything, not only what is stuck: what was touched and not read is lost with the bits.
+        // Reads everything, not only the stuck blocks: accesses that were not read are lost with the bits.
         let all = self.target.all_blocks();
         if self.read(&all, turn)? < all.len() {
             return Ok(());
@@ -124,10 +126,10 @@ impl PageTracker {
         Ok(())
     }
 
-    /// Takes in a clear of the whole process for the sake of so many stuck pages, and when the next may be.
+    /// Takes in a clear of the whole process for `pages` stuck pages, and sets when the next one may come.
     fn process_cleared(&mut self, cleared: &ClearedProcess, pages: u64) {
         let clear = cleared.clear;
-        cleared.blocks.iter().for_each(|block| self.target.armed_whole(clear.at, *block));
+        cleared.blocks.iter().for_each(|block| self.target.process_cleared(clear.at, *block));
         cleared.partly.iter().for_each(|block| self.target.partly_cleared(*block));
         let cost_ns = pages as f64 * RETOUCH_NS;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds to minutes")]
@@ -149,7 +151,7 @@ impl Tracker for PageTracker {
     }
 
     fn outgrown(&mut self, blocks: usize, whole: usize, now: Ns) -> Option<Box<dyn Tracker>> {
-        // One that is watched whole already has some room to grow.
+        // A target that is monitored as a whole already has some room to grow.
         let most = if self.target.is_empty() { whole } else { whole.saturating_mul(GROWN) };
         (blocks > most).then(|| {
             let sampled = SampledTracker::new(now, self.tracking, self.beside.take());
@@ -190,11 +192,11 @@ impl Tracker for PageTracker {
     }
 
     fn unchecked(&self) -> usize {
-        self.target.unlooked()
+        self.target.unchecked()
     }
 
     fn allot(&mut self, allotment: Allotment) {
-        self.target.set_patrol(allotment.patrol_ns);
+        self.target.set_scan_period(allotment.scan_period_ns);
     }
 
     fn tally(&self) -> Tally {

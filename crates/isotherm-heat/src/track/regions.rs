@@ -1,13 +1,13 @@
-//! Regions that a monitor of the kernel's finds: nothing is checked or cleared here.
+//! Regions found by a monitor in the kernel: nothing is checked or cleared here.
 
 use super::tracker::{Tracker, Turn};
 use crate::source::{Asked, Layout};
 use crate::view::Since;
-use crate::{Granularity, Ns, Summary, Tally, ToldRegions};
+use crate::{Granularity, KernelRegions, Ns, Summary, Tally};
 
-/// A target of which regions are reported.
+/// A target whose regions are reported.
 #[derive(Debug, Default)]
-pub(super) struct RegionTracker(ToldRegions);
+pub(super) struct RegionTracker(KernelRegions);
 
 impl Tracker for RegionTracker {
     fn granularity(&self) -> Granularity {

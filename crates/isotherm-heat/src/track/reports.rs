@@ -1,11 +1,11 @@
-//! Accesses that are reported, and nothing else.
+//! Reported accesses, and nothing else.
 
 use super::tracker::{Tracker, Turn};
 use crate::source::{Asked, Layout};
 use crate::view::Since;
 use crate::{Granularity, Ns, ReportedTarget, Silence, Summary, Tally};
 
-/// A target known by reports only.
+/// A target known from reports only.
 #[derive(Debug)]
 pub(super) struct ReportTracker(Box<ReportedTarget>);
 
@@ -25,7 +25,7 @@ impl Tracker for ReportTracker {
         Ok(())
     }
 
-    /// Reports are taken in at the monitor's pace: see [`Tracker::take_reports`].
+    /// The monitor decides when reports are taken in: see [`Tracker::take_reports`].
     fn read_due(&mut self, _: &mut Turn<'_>) -> Asked<()> {
         Ok(())
     }

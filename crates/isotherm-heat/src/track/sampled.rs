@@ -1,4 +1,4 @@
-//! A block here and there: for targets too large to check each block of in good time.
+//! Checks of single blocks, for targets too large to check each block in good time.
 
 use super::tracker::{Allotment, ClearQuota, Extent, SampledExtent, Tracker, Tracking, Turn};
 use crate::source::{Asked, Cleared, Layout};
@@ -47,7 +47,7 @@ impl Tracker for SampledTracker {
     }
 
     fn clear_due(&mut self, quota: ClearQuota, turn: &mut Turn<'_>) -> Asked<usize> {
-        // Everything may be news here; there is nothing that cannot wait.
+        // Any access may be unexpected here, so no block is urgent.
         let ClearQuota::Blocks(_) = quota else { return Ok(0) };
         let (target, pid) = (&mut self.target, turn.pid);
         let due = target.due_clears(turn.now, quota.blocks());
@@ -77,7 +77,7 @@ impl Tracker for SampledTracker {
     }
 
     fn unchecked(&self) -> usize {
-        self.target.unlooked()
+        self.target.unchecked()
     }
 
     fn allot(&mut self, allotment: Allotment) {

@@ -1,4 +1,4 @@
-//! The trait, and what one turn of a target is given and may use.
+//! The trait, and what a tracker gets and may use for one run on its target.
 
 use crate::source::{
     AccessSource, Asked, BitsSink, Layout, Listened, MappingSource, PageSource, Progress, RegionSource, ReportSource,
@@ -22,7 +22,7 @@ pub struct Tracking {
     pub seed: u64,
 }
 
-/// What a step cost, added up by the monitor.
+/// What a step cost. The monitor adds these up.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spent {
     /// Page-table entries read.
@@ -31,7 +31,7 @@ pub struct Spent {
     pub blocks_read: u64,
     /// Blocks cleared.
     pub blocks_cleared: u64,
-    /// The longest time the map of a target was locked in one piece.
+    /// The longest time that a target's memory map was locked in one piece.
     pub longest_hold_ns: Ns,
     /// Reads of page tables that failed.
     pub read_errors: u64,
@@ -45,23 +45,24 @@ impl Spent {
         self.held(progress.longest_hold_ns);
     }
 
-    /// Notes that the map of a target was locked for so long.
+    /// Notes that a target's memory map was locked for `hold_ns`.
     pub(super) fn held(&mut self, hold_ns: Ns) {
         self.longest_hold_ns = self.longest_hold_ns.max(hold_ns);
     }
 }
 
-/// How many blocks may be cleared in one turn.
+/// How many blocks may be cleared in one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClearQuota {
     /// Up to this many.
     Blocks(usize),
-    /// The CPU budget is used up: a few that have surprised, so that news is never held back for long.
+    /// The CPU budget is used up: only a few blocks with unexpected accesses, so that changes are never missed for
+    /// long.
     Urgent,
 }
 
 impl ClearQuota {
-    /// The part of a full batch that one of several targets may use before the next has its turn.
+    /// The part of a full batch that one of several targets may use before the next one runs.
     #[must_use]
     pub fn dealt(self, share: f64) -> ClearQuota {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and min'ed after")]
@@ -72,7 +73,7 @@ impl ClearQuota {
         }
     }
 
-    /// Blocks at the most.
+    /// Maximum number of blocks.
     pub(super) fn blocks(self) -> usize {
         match self {
             ClearQuota::Blocks(n) => n.min(CLEAR_BATCH),
@@ -81,23 +82,23 @@ impl ClearQuota {
     }
 }
 
-/// How much there is of a target.
+/// The size of a target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extent {
-    /// Blocks that are checked each.
+    /// Blocks that are all checked.
     pub whole_blocks: usize,
-    /// What only samples are checked of.
+    /// The sampled part.
     pub sampled: Option<SampledExtent>,
 }
 
 impl Extent {
-    /// What [`Tracker::unchecked`] counts, in all.
+    /// The total that [`Tracker::unchecked`] counts down from.
     pub fn checked_one_by_one(&self) -> usize {
         self.sampled.map_or(self.whole_blocks, |sampled| sampled.regions)
     }
 }
 
-/// How much there is of a target of which samples are checked.
+/// The size of a target of which samples are checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SampledExtent {
     /// Its regions.
@@ -106,16 +107,16 @@ pub struct SampledExtent {
     pub blocks: u64,
 }
 
-/// What a tracker may use of what all targets share.
+/// A tracker's share of what all targets share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allotment {
-    /// The time in which every cold block is read once.
-    pub patrol_ns: Ns,
-    /// Its part of the regions that there may be among sampled targets.
+    /// Period of the background scan: every cold block is read once in this time.
+    pub scan_period_ns: Ns,
+    /// Its share of the regions of all sampled targets.
     pub sampled_regions: usize,
 }
 
-/// One turn of a target: whom to ask about which process, when, and where to note what it cost.
+/// One run on a target: the source, the process, the time, and where to note the cost.
 pub struct Turn<'a> {
     /// The source.
     pub source: &'a mut dyn AccessSource,
@@ -150,8 +151,8 @@ impl Turn<'_> {
         self.source.as_reports().ok_or_else(|| SourceError::cannot("reports of accesses"))
     }
 
-    /// Reads `blocks` and hands each to `sink`, as not read if it could not be read now: what was due is due again soon. Returns how many
-    /// were answered, from the front.
+    /// Reads `blocks` and passes each to `sink`. A block that could not be read now is passed as not read, so that it
+    /// is due again soon. Returns how many were answered, from the front.
     pub(super) fn read(&mut self, blocks: &[BlockNo], sink: &mut BitsSink<'_>) -> Asked<usize> {
         if blocks.is_empty() {
             return Ok(0);
@@ -165,14 +166,14 @@ impl Turn<'_> {
         let progress = match read {
             Ok(progress) => progress,
             Err(error) => {
-                // It may pass, as a shortage of descriptors does.
+                // The error may pass, as a shortage of descriptors does.
                 answered.sort_unstable();
                 let missing = blocks.iter().filter(|block| answered.binary_search(block).is_err());
                 missing.for_each(|block| sink(now, *block, None));
                 return Err(error);
             }
         };
-        // The target's map was busy: the rest soon again.
+        // The target's map was busy. The rest is due again soon.
         for block in &blocks[progress.answered..] {
             sink(now, *block, None);
         }
@@ -180,7 +181,8 @@ impl Turn<'_> {
         Ok(progress.answered)
     }
 
-    /// Takes in the accesses that were reported since the last time. Returns what the interrupts for them took of the target.
+    /// Takes in the accesses that were reported since the last time. Returns the time that their interrupts took from
+    /// the target.
     pub(super) fn take_reports(&mut self, target: &mut ReportedTarget) -> Asked<f64> {
         let pid = self.pid;
         let Listened { until, share, weight, interrupts_ns } =
@@ -193,17 +195,18 @@ impl Turn<'_> {
     }
 }
 
-/// What is kept of one target.
+/// What is stored for one target.
 ///
-/// An error of a step is the source's. What was due then is due again, soon or when it has its turn.
+/// An error of a step comes from the source. What was due then is due again, soon or at the next run.
 pub trait Tracker: std::fmt::Debug {
-    /// How fine it knows the target.
+    /// The granularity at which it knows the target.
     fn granularity(&self) -> Granularity;
 
-    /// Takes in what is populated now, and reads what was not seen before. Mappings are the caller's.
+    /// Takes in what is populated now, and reads what was not seen before. The caller handles mappings.
     fn refit(&mut self, layout: Layout, turn: &mut Turn<'_>) -> Asked<()>;
 
-    /// Another tracker in its place, if the target has outgrown it: `blocks` are populated, and `whole` may be checked each.
+    /// Another tracker to replace this one, if the target has outgrown it: `blocks` are populated, and `whole` of them
+    /// may all be checked.
     fn outgrown(&mut self, _blocks: usize, _whole: usize, _now: Ns) -> Option<Box<dyn Tracker>> {
         None
     }
@@ -211,48 +214,48 @@ pub trait Tracker: std::fmt::Debug {
     /// Reads what is due.
     fn read_due(&mut self, turn: &mut Turn<'_>) -> Asked<()>;
 
-    /// When a read is due; `None` if none is planned.
+    /// When the next read is due. `None` if none is planned.
     fn next_read(&self) -> Option<Ns>;
 
-    /// Whether anything is ever cleared here: not if the source clears what it samples, or needs no bits.
+    /// Whether anything is ever cleared here. False if the source clears what it samples, or needs no bits.
     fn is_cleared(&self) -> bool;
 
-    /// Clears up to `quota` that is due. Returns how many blocks that were.
+    /// Clears blocks that are due, up to `quota`. Returns how many.
     fn clear_due(&mut self, _quota: ClearQuota, _turn: &mut Turn<'_>) -> Asked<usize> {
         Ok(0)
     }
 
-    /// Takes in the accesses that were reported since the last time, if there are any such. Returns what the interrupts for them took
-    /// of the target, in nanoseconds.
+    /// Takes in the accesses that were reported since the last time, if there are reports. Returns the time that their
+    /// interrupts took from the target, in nanoseconds.
     fn take_reports(&mut self, _turn: &mut Turn<'_>) -> Asked<f64> {
         Ok(0.0)
     }
 
-    /// Whether accesses are reported of it.
+    /// Whether its accesses are reported.
     fn has_reports(&self) -> bool {
         false
     }
 
-    /// How much there is of it. O(1).
+    /// Its size. O(1).
     fn extent(&self) -> Extent {
         Extent::default()
     }
 
-    /// Blocks, or sampled regions, that were not checked yet. O(regions) of a sampled target.
+    /// Blocks, or sampled regions, that were not checked yet. O(regions) for a sampled target.
     fn unchecked(&self) -> usize {
         0
     }
 
-    /// Takes in what it may use; what it has no use for is left.
+    /// Takes in its allotment. Ignores what it does not need.
     fn allot(&mut self, _allotment: Allotment) {}
 
     /// Counts since the start.
     fn tally(&self) -> Tally;
 
-    /// Sums up at `now`, in at most `max_regions`, with what is carried on from the last time.
+    /// Sums up at `now` in at most `max_regions`. Ages are carried on from the last report.
     fn summarize(&mut self, now: Ns, max_regions: usize, last: Since<'_>) -> Summary;
 
-    /// Its pages, if each of them is known.
+    /// Its pages, if each page is known.
     fn pages(&self) -> Option<&Target> {
         None
     }

@@ -2,29 +2,29 @@
 
 use std::fmt;
 
-/// Times of the two readings next to each other, in whatever unit.
+/// Times of the two pairs of a sample, in any unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     /// Of two pages at the distance in question.
     pub apart: u64,
-    /// Of two pages that surely do not compete.
+    /// Of two pages that certainly do not compete.
     pub control: u64,
 }
 
 /// What samples show.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Evidence {
-    /// Samples that count.
+    /// Number of samples that count.
     pub samples: usize,
     /// Median of apart / control.
     pub ratio: f64,
-    /// The median lies between this and `high`, unless one in a thousand such probes is this one. By ranks, so it does
-    /// not matter how times are distributed.
+    /// Lower bound of the median. The median is outside of `low` to `high` in one probe of a thousand. Computed by
+    /// ranks, so the distribution of times does not matter.
     pub low: f64,
-    /// See `low`.
+    /// Upper bound of the median.
     pub high: f64,
-    /// Probability of as many samples as these, or more, in which `apart` was the slower, if either were as likely to
-    /// be (sign test).
+    /// Probability of at least as many samples as here in which `apart` was slower, if both pairs were equally likely
+    /// to be slower (sign test).
     pub p: f64,
 }
 
@@ -35,16 +35,16 @@ impl fmt::Display for Evidence {
     }
 }
 
-/// Why nothing is sure.
+/// Why there is no verdict.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Unsure {
-    /// Fewer samples than it takes.
+    /// There are fewer samples than needed.
     TooFew(usize),
     /// The clock is too coarse: it showed no time at all for this many samples.
     NoTime(usize),
-    /// Both a conflict and none would look like this.
+    /// The samples fit a conflict as well as none.
     Noise(Evidence),
-    /// The mapping has fewer pairs of frames at that distance than it takes: this many.
+    /// The mapping has fewer pairs of frames at that distance than needed: this many.
     NoPairs(usize),
     /// Too many pages were moved to other frames meanwhile: this many samples.
     Moved(usize),
@@ -70,7 +70,7 @@ pub enum Verdict {
     Conflict(Evidence),
     /// They do not.
     NoConflict(Evidence),
-    /// It cannot be told.
+    /// Undecided.
     Unsure(Unsure),
 }
 
@@ -87,22 +87,21 @@ impl fmt::Display for Verdict {
 /// Fewer samples decide nothing.
 pub(super) const MIN_SAMPLES: usize = 64;
 
-/// What a conflict costs at the least: a line from slow memory after a look into the cache takes longer than one from
-/// the cache by more than this on any machine with a memory-side cache worth the name. Two pages in one bank cost
-/// less, read in one go as they are.
-const LEAST_RATIO: f64 = 1.10;
+/// The lowest cost of a conflict. A line from slow memory, after a lookup in the cache, takes longer than a line from
+/// the cache by more than this, on any machine with a useful memory-side cache. Two pages in one bank cost less, since
+/// each is read in one go.
+const MIN_RATIO: f64 = 1.10;
 
-/// Probability with which the sign test may err; several sizes are tried in one go.
-const LEAST_P: f64 = 1e-4;
+/// Probability of an error of the sign test; several sizes are tried in one go.
+const MIN_P: f64 = 1e-4;
 
 /// Half the width of the interval around the median, in standard deviations of a rank: one in a thousand lies outside.
 const WIDTH: f64 = 3.29;
 
 /// Judges samples that were taken in pairs.
 ///
-/// A conflict is claimed if the median ratio is above 1.1 for certain, and none if it is below for certain. Ranks alone
-/// count, so single times, however far off, decide nothing; and what drifts slower than a sample takes is in both of
-/// its times.
+/// The verdict is a conflict if the median ratio is certainly above 1.1, and no conflict if it is certainly below. Only
+/// ranks count, so a few extreme times decide nothing. Drift that is slower than a sample is in both of its times.
 pub fn judge(samples: &[Sample]) -> Verdict {
     if samples.len() < MIN_SAMPLES {
         return Verdict::Unsure(Unsure::TooFew(samples.len()));
@@ -113,16 +112,16 @@ pub fn judge(samples: &[Sample]) -> Verdict {
         return Verdict::Unsure(Unsure::NoTime(untimed));
     }
     let evidence = weigh(&timed);
-    if evidence.low > LEAST_RATIO && evidence.p < LEAST_P {
+    if evidence.low > MIN_RATIO && evidence.p < MIN_P {
         Verdict::Conflict(evidence)
-    } else if evidence.high < LEAST_RATIO {
+    } else if evidence.high < MIN_RATIO {
         Verdict::NoConflict(evidence)
     } else {
         Verdict::Unsure(Unsure::Noise(evidence))
     }
 }
 
-/// Of at least [`MIN_SAMPLES`] samples, none with a time of zero.
+/// Takes at least [`MIN_SAMPLES`] samples, none with a time of zero.
 fn weigh(samples: &[Sample]) -> Evidence {
     #[expect(clippy::cast_precision_loss, reason = "times of microseconds")]
     let mut ratios: Vec<f64> = samples.iter().map(|s| s.apart as f64 / s.control as f64).collect();
@@ -140,8 +139,8 @@ fn weigh(samples: &[Sample]) -> Evidence {
     }
 }
 
-/// The index of the sorted value above which the median of what `n` values were drawn from lies, with the certainty of
-/// [`WIDTH`].
+/// The index of the sorted value that is a lower bound of the median of what `n` values were drawn from, with the
+/// certainty of [`WIDTH`].
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

@@ -1,4 +1,4 @@
-//! Which pages of our own are timed, in which order and how often.
+//! Chooses which pages of our own are timed, in which order and how often.
 
 use super::judge::{MIN_SAMPLES, Sample, Unsure, Verdict, judge};
 use isotherm_rng::Rng;
@@ -9,12 +9,12 @@ use isotherm_units::{Bytes, FrameNo};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// How long a probe may go on.
+/// Limits of a probe.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Samples at the most; each reads two pairs of pages five times. Fewer than 64 decide nothing.
+    /// Maximum number of samples; each reads two pairs of pages five times. Fewer than 64 decide nothing.
     pub samples: usize,
-    /// Time at the most.
+    /// Maximum time.
     pub time: Duration,
 }
 
@@ -30,9 +30,9 @@ impl Default for Limits {
 pub struct Probed {
     /// The distance between frames, in bytes.
     pub size: Bytes,
-    /// Pages of our memory with another one at that distance, of which it can be told.
+    /// Pages of our memory with another one at that distance, as far as frames are known.
     pub pairs: usize,
-    /// What came out.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
@@ -42,14 +42,14 @@ struct Trio {
     first: usize,
     /// At the distance in question from `first`.
     apart: usize,
-    /// Near `apart`, and not at that distance.
+    /// Near `apart`, but not at that distance from `first`.
     control: usize,
 }
 
-/// The pages of a mapping that are in frames, sorted by frame: what [`probe`] picks from. Made once for several sizes.
+/// The pages of a mapping that have frames, sorted by frame: [`probe`] picks from them. Built once for several sizes.
 #[derive(Clone)]
 pub struct PagesByFrame<'a> {
-    /// Asked again after each sample: pages may be moved.
+    /// Read again after each sample: pages may be moved.
     source: &'a dyn FrameSource,
     sorted: Vec<(FrameNo, usize)>,
 }
@@ -60,10 +60,10 @@ impl fmt::Debug for PagesByFrame<'_> {
     }
 }
 
-/// Finds out whether frames that are `size` apart compete, on pages of `memory`, whose frames `frames` knows.
+/// Measures whether frames that are `size` apart compete, on pages of `memory`, whose frames `frames` knows.
 ///
-/// `size` is a multiple of 4 KiB. Which pages are taken, and in which order, comes from `rng`. What the pages hold
-/// stays. Pages are read around the caches, which other programs on the machine hardly notice.
+/// `size` is a multiple of 4 KiB. `rng` decides which pages are used, and in which order. Their contents do not change.
+/// Pages are read past the caches, which hardly affects other programs on the machine.
 pub fn probe(
     memory: &Memory,
     frames: &PagesByFrame<'_>,
@@ -74,9 +74,9 @@ pub fn probe(
     probe_pages(&mut Real(memory), frames, size, rng, limits)
 }
 
-/// Pages that can be read with their time told: real ones, and those of a modelled machine that has such a cache.
+/// Pages whose reads can be timed: real ones, and those of a modelled machine that has such a cache.
 pub(super) trait Pages {
-    /// Reads the page of this index around the processor's caches and returns the time it took.
+    /// Reads the page of this index past the CPU's caches and returns the time it took.
     fn read(&mut self, page: usize) -> u64;
 }
 
@@ -91,12 +91,12 @@ pub(super) fn probe_pages(
     let distance = size.pages();
     let firsts = frames.with_partner(distance);
     let unsure = |why| Ok(Probed { size, pairs: firsts.len(), verdict: Verdict::Unsure(why) });
-    // The same few pairs again and again would tell about these only.
+    // The same few pairs again and again would give a verdict on these only.
     if distance == 0 || firsts.len() < MIN_SAMPLES {
         return unsure(Unsure::NoPairs(firsts.len()));
     }
     let (mut samples, mut moved) = (Vec::new(), 0);
-    // Bounded also where no control is ever found.
+    // Bounded even if no control is ever found.
     for _ in 0..2 * limits.samples {
         if samples.len() >= limits.samples || began.elapsed() >= limits.time {
             break;
@@ -104,7 +104,7 @@ pub(super) fn probe_pages(
         let first = firsts[below(rng, firsts.len())];
         let Some(trio) = frames.pick(first, distance, rng) else { continue };
         let sample = time_trio(pages, trio, rng);
-        // Asked again each time: 3 us next to 100 for the sample.
+        // Read again each time: 3 us in addition to 100 us for the sample.
         if frames.stayed(first, trio, distance)? {
             samples.push(sample);
         } else {
@@ -122,15 +122,15 @@ fn below(rng: &mut Rng, n: usize) -> usize {
     usize::try_from(rng.below(n as u64)).expect("below a usize")
 }
 
-/// The control lies at least this many frames from the second page, so that it shares no row of memory with it ...
+/// The control is at least this many frames away from the second page, so that it shares no row of memory with it ...
 const NEAREST: u64 = 64;
-/// ... and at the most this many: 16 MiB, which is on the same node, and less than any memory-side cache.
+/// ... and at most this many: 16 MiB, which is on the same node, and less than any memory-side cache.
 const FARTHEST: u64 = 4096;
-/// Its number is the same in the lowest bits: the same channel and bank as far as these decide.
+/// Its frame number has the same lowest bits: the same channel and bank, as far as these bits decide.
 const STEP: u64 = 8;
 
 impl<'a> PagesByFrame<'a> {
-    /// Asks `source` for the frames of all of its pages.
+    /// Reads the frames of all pages of `source`.
     pub fn of(source: &'a dyn FrameSource) -> Result<PagesByFrame<'a>, FrameError> {
         let frames = source.frames(0..source.pages())?;
         let mut sorted: Vec<_> = frames.into_iter().zip(0..).filter_map(|(frame, page)| Some((frame?, page))).collect();
@@ -155,7 +155,7 @@ impl<'a> PagesByFrame<'a> {
         found
     }
 
-    /// Adds a control, for which some places are tried.
+    /// Adds a control, for which several places are tried.
     fn pick(&self, first: usize, distance: u64, rng: &mut Rng) -> Option<Trio> {
         const TRIES: usize = 32;
         let page_in = |frame: u64| {
@@ -168,13 +168,13 @@ impl<'a> PagesByFrame<'a> {
         let control = (0..TRIES).find_map(|_| {
             let far = (NEAREST / STEP + rng.below((FARTHEST - NEAREST) / STEP)) * STEP;
             let wanted = if rng.below(2) == 0 { second.checked_add(far) } else { second.checked_sub(far) }?;
-            // Not the first page itself, which small distances could meet.
+            // Not the first page itself, which is possible at small distances.
             page_in(wanted).filter(|control| wanted != frame.0 && *control != page)
         })?;
         Some(Trio { first: page, apart, control })
     }
 
-    /// Whether the pages are in the frames that they were in when they were picked.
+    /// Whether the pages still have the frames that they had when they were picked.
     fn stayed(&self, first: usize, trio: Trio, distance: u64) -> Result<bool, FrameError> {
         let now = |page: usize| Ok(self.source.frames(page as u64..page as u64 + 1)?.first().copied().flatten());
         let frame = self.sorted[first].0;
@@ -184,10 +184,10 @@ impl<'a> PagesByFrame<'a> {
     }
 }
 
-/// Readings of a pair that are timed; the fastest counts, since nothing but the memory makes a reading faster.
+/// Timed reads of a pair. The fastest counts, since a disturbance only makes a read slower.
 const ROUNDS: usize = 4;
 
-/// Times both pairs, in an order that is drawn.
+/// Times both pairs, in random order.
 fn time_trio(pages: &mut dyn Pages, trio: Trio, rng: &mut Rng) -> Sample {
     let apart_first = rng.below(2) == 0;
     let others = if apart_first { [trio.apart, trio.control] } else { [trio.control, trio.apart] };
@@ -195,9 +195,9 @@ fn time_trio(pages: &mut dyn Pages, trio: Trio, rng: &mut Rng) -> Sample {
     if apart_first { Sample { apart: one, control: two } } else { Sample { apart: two, control: one } }
 }
 
-/// Reads two pages in turn and returns the time of the fastest turn.
+/// Reads two pages alternately and returns the time of the fastest round.
 fn time_pair(pages: &mut dyn Pages, a: usize, b: usize) -> u64 {
-    // The first turn brings them into the memory-side cache, whatever was there; it does not count.
+    // The first round fetches them into the memory-side cache, whatever was in it; it does not count.
     let mut turn = || pages.read(a).saturating_add(pages.read(b));
     turn();
     (0..ROUNDS).map(|_| turn()).min().unwrap_or(0)

@@ -1,7 +1,7 @@
-//! AMD's instruction-based sampling, `ibs_op`: every nth operation is followed through the core.
+//! AMD's instruction-based sampling, `ibs_op`: every nth operation is tracked through the core.
 //!
-//! It counts operations (`cnt_ctl`) and not cycles, which would favour what takes long. It cannot keep the kernel apart by
-//! itself: kernels that do so for it (`swfilt`) are asked to, others refuse to leave anything out.
+//! It counts operations (`cnt_ctl`) and not cycles, which would favour slow operations. The hardware cannot exclude the
+//! kernel. Kernels that can filter its samples (`swfilt`) are asked to; others refuse every exclusion.
 
 use super::error::NamedError;
 use super::event::{Kind, NamedEvent, OPERATIONS, PmuEvent};
@@ -15,7 +15,7 @@ const COUNT_OPERATIONS: &str = "cnt_ctl";
 const L3_MISS_ONLY: &str = "l3missonly";
 const LATENCY: &str = "ldlat";
 
-/// `ibs-op`, with options behind colons.
+/// `ibs-op`, with options after colons.
 pub(super) fn ops(roots: &HostRoots, name: &str, options: Option<&str>) -> Result<NamedEvent, NamedError> {
     let options: Vec<Term> =
         options.into_iter().flat_map(|all| all.split(':')).map(|o| option(name, o)).collect::<Result<_, _>>()?;
@@ -51,7 +51,7 @@ fn option(name: &str, option: &str) -> Result<Term, NamedError> {
         part: option.to_owned(),
         expected: "l3miss or ldlat=CYCLES behind the colon",
     })?;
-    // The kernel refuses others with a bare EINVAL.
+    // The kernel refuses other values with a bare EINVAL.
     if !(128..=2048).contains(&cycles) {
         return Err(NamedError::OutOfRange { term: LATENCY, value: cycles, expected: "128 to 2048 cycles" });
     }
@@ -65,7 +65,7 @@ pub(super) fn plain_part(pmu: &Pmu) -> Result<PmuEvent, NamedError> {
 
 fn part(pmu: &Pmu, options: Vec<Term>) -> Result<PmuEvent, NamedError> {
     let mut terms = vec![Term::new(COUNT_OPERATIONS, 1)];
-    // Does nothing until something is to be left out.
+    // Has no effect until something is excluded.
     if pmu.has_term(FILTER) {
         terms.push(Term::new(FILTER, 1));
     }

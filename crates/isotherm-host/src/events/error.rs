@@ -1,29 +1,30 @@
-//! Why an event cannot be had by its name. All text, no `io::Error`: such an answer is kept among the facts about a machine.
+//! Why an event is not available by its name. All text, no `io::Error`: such an answer is kept among the facts about a
+//! machine.
 
 use std::path::PathBuf;
 
-/// Why an event cannot be had.
+/// Why an event is not available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NamedError {
-    /// Nobody knows this name.
+    /// There is no such name.
     #[error(
         "find event {name:?}: no such name; there are {}, and events spelled PMU/TERM=VALUE,.../ or \
-         raw:TYPE:CONFIG[:CONFIG1[:CONFIG2[:CONFIG3]]]; `isotherm doctor --events` tells which of them are here",
+         raw:TYPE:CONFIG[:CONFIG1[:CONFIG2[:CONFIG3]]]; `isotherm doctor --events` lists which of them exist here",
         super::names::NAMES.join(", ")
     )]
     Unknown {
         /// As given.
         name: String,
     },
-    /// The name, or a part of it, cannot be understood.
+    /// The name, or a part of it, cannot be parsed.
     #[error("read event {name:?}: expected {expected}, got {part:?}")]
     Malformed {
         /// As given.
         name: String,
-        /// What of it.
+        /// The part in question.
         part: String,
-        /// What should be there.
+        /// What was expected there.
         expected: &'static str,
     },
     /// No event source of that name.
@@ -39,31 +40,31 @@ pub enum NamedError {
     NotHere {
         /// The event.
         name: String,
-        /// What was looked for.
+        /// What was searched for.
         lacking: String,
         /// What to do next.
         advice: &'static str,
     },
-    /// Its numbers are known for the processors of one vendor only.
-    #[error("find event {name}: its numbers are known for processors of {wanted} only, {} says {found}", path.display())]
+    /// Its numbers are known for the CPUs of one vendor only.
+    #[error("find event {name}: its numbers are known for CPUs of {wanted} only; {} shows {found}", path.display())]
     Vendor {
         /// The event.
         name: &'static str,
-        /// Whose processors have it.
+        /// The vendor whose CPUs have it.
         wanted: &'static str,
-        /// Whose processor this is, or which.
+        /// The vendor of this CPU, or its model.
         found: String,
-        /// Where that is said.
+        /// The file that shows it.
         path: PathBuf,
     },
-    /// A file of the kernel does not hold what it should: so with virtual machines that offer half a unit.
+    /// A file of the kernel does not hold what it should, as in virtual machines that offer half of a PMU.
     #[error("read {}: expected {expected}, {found}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What should be there.
+        /// What was expected there.
         expected: &'static str,
-        /// What is there.
+        /// What was there.
         found: Found,
     },
     /// The event source has no such term.
@@ -83,32 +84,32 @@ pub enum NamedError {
         value: u64,
         /// How many bits there are.
         bits: u32,
-        /// Where that is said.
+        /// The file that shows it.
         path: PathBuf,
     },
-    /// The unit would not take this value, although there is room for it.
+    /// The PMU does not accept this value, although there is room for it.
     #[error("set {term}={value}: expected {expected}")]
     OutOfRange {
         /// The term.
         term: &'static str,
         /// Its value.
         value: u64,
-        /// What it takes.
+        /// What it accepts.
         expected: &'static str,
     },
-    /// A term that perf knows, and that is said elsewhere here.
+    /// A term of perf that is set elsewhere here.
     #[error("read event {name:?}: {term}= is no part of the event here; {advice}")]
     Refused {
         /// As given.
         name: String,
         /// The term.
         term: String,
-        /// Where to say it.
+        /// Where to set it.
         advice: &'static str,
     },
 }
 
-/// What was found in the place of what was expected.
+/// What was found instead of what was expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// No such file.

@@ -1,21 +1,21 @@
-//! What an event by name is made of: the sources that have it, how it is sampled, and how its samples are decoded.
+//! The parts of a named event: the sources that have it, how it is sampled, and how its samples are decoded.
 
 use super::error::NamedError;
 use isotherm_sys::perf::{Event, Rate};
 
-/// What a report of an event is, and so how it is decoded.
+/// The kind of samples of an event, which decides how they are decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Page faults, NUMA hint faults among them: the sample carries the address.
     Faults,
     /// Memory accesses, as by Intel's PEBS: the sample carries the address.
     Memory,
-    /// Operations, by AMD's IBS: most are no access. [`isotherm_sys::perf::ibs::decode`] finds those that are by the raw part of the
-    /// sample. A period has to be a multiple of 16.
+    /// Operations, by AMD's IBS: most are not accesses. [`isotherm_sys::perf::ibs::decode`] finds those that are in the
+    /// raw part of the sample. A period has to be a multiple of 16.
     Ibs,
     /// Packets of Arm's SPE: found, but not decoded yet.
     Spe,
-    /// Numbers from the user: the sample carries the address if it carries one.
+    /// Numbers from the user: the sample may carry an address or not.
     Raw,
 }
 
@@ -38,40 +38,40 @@ pub struct PmuEvent {
     pub pmu: String,
     /// The event.
     pub event: Event,
-    /// An event that has to lead the group: without it the kernel refuses Intel's loads, from Sapphire Rapids on.
+    /// An event that has to lead the group: without it the kernel refuses Intel's loads from Sapphire Rapids on.
     pub leader: Option<Event>,
-    /// The processors that have it; `None` is all.
+    /// The CPUs that have it; `None` means all.
     pub cpus: Option<Vec<u32>>,
-    /// The most that can be asked for in `precise_ip`.
+    /// The highest `precise_ip` that can be requested.
     pub most_precise: u8,
-    /// Whether the source can leave out the kernel. One that cannot refuses `exclude_user` and `exclude_hv` as well.
+    /// Whether the source can exclude the kernel. One that cannot refuses `exclude_user` and `exclude_hv` as well.
     pub user_only: bool,
 }
 
 /// An event by its name on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedEvent {
-    /// As it was asked for.
+    /// The name as given.
     pub name: String,
     /// How its samples are decoded.
     pub kind: Kind,
-    /// Its events: one for each source that has it (hybrid processors have two), and two for page faults. Never empty.
+    /// Its events: one for each source that has it (hybrid CPUs have two), and two for page faults. Never empty.
     pub parts: Vec<PmuEvent>,
-    /// What it is, in a sentence for people.
+    /// Its description for users, in one sentence.
     pub what: &'static str,
-    /// How often it is sampled unless something else is asked for.
+    /// The rate at which it is sampled by default.
     pub default_rate: Rate,
 }
 
-/// Memory accesses a second and processor: about 0.05% of its time at 250 ns a sample.
+/// Memory accesses per second and CPU: about 0.05% of its time at 250 ns a sample.
 pub(super) const ACCESSES: Rate = Rate::Frequency(2000);
-/// The most of IBS, as most operations are no accesses.
+/// More for IBS, since most operations are not accesses.
 pub(super) const OPERATIONS: Rate = Rate::Frequency(4000);
-/// What is rare enough to be told each time.
+/// For events that are rare enough to sample each one.
 pub(super) const EACH: Rate = Rate::Period(1);
 
 impl NamedEvent {
-    /// Without the parts whose processors are all offline.
+    /// The event without the parts whose CPUs are all offline.
     pub(super) fn online(mut self) -> Result<NamedEvent, NamedError> {
         self.parts.retain(|part| part.cpus.as_ref().is_none_or(|cpus| !cpus.is_empty()));
         if !self.parts.is_empty() {
@@ -85,7 +85,7 @@ impl NamedEvent {
     }
 }
 
-/// How often an event is sampled whose numbers somebody else chose.
+/// The default rate of an event that is given by its numbers.
 pub(super) fn default_rate(kind: Kind) -> Rate {
     match kind {
         Kind::Faults => EACH,

@@ -1,7 +1,7 @@
-//! Page faults: there on every machine, and the only accesses that can be sampled on one without a PMU.
+//! Page faults: they exist on every machine, and are the only accesses that can be sampled on one without a PMU.
 //!
-//! By themselves they tell first touches. Where the kernel balances memory between NUMA nodes it takes the access rights of
-//! pages away from time to time, and each such hint fault is an access to memory long in use: [`find`] says whether it does.
+//! By themselves they show first touches. With NUMA balancing, the kernel removes the access rights of pages from time
+//! to time, and each such hint fault is an access to memory long in use. [`find`] reports whether it does.
 
 use super::event::{EACH, Kind, NamedEvent, PmuEvent};
 use super::names::{MAJOR_FAULTS, MINOR_FAULTS};
@@ -11,7 +11,7 @@ use isotherm_sys::roots::HostRoots;
 
 /// Page faults by one of the three names.
 pub(super) fn find(roots: &HostRoots, name: &str) -> NamedEvent {
-    // All faults are the two kinds together: told when the page is there, so with a physical address.
+    // All faults are the two kinds together. They are reported once the page is mapped, so with a physical address.
     let (events, what): (&[Event], _) = match name {
         MINOR_FAULTS => (&[Event::MINOR_FAULTS], HintFaults::read(roots).sentence()),
         MAJOR_FAULTS => (&[Event::MAJOR_FAULTS], "page faults that read from a disk, with their addresses"),
@@ -21,12 +21,12 @@ pub(super) fn find(roots: &HostRoots, name: &str) -> NamedEvent {
     NamedEvent { name: name.to_owned(), kind: Kind::Faults, parts, what, default_rate: EACH }
 }
 
-/// The kernel's own events have fixed numbers: they need nothing from sysfs.
+/// The kernel's own events have fixed numbers, and need nothing from sysfs.
 fn part(event: Event) -> PmuEvent {
     PmuEvent { pmu: "software".to_owned(), event, leader: None, cpus: None, most_precise: 0, user_only: true }
 }
 
-/// Whether the kernel makes NUMA hint faults now.
+/// Whether the kernel causes NUMA hint faults now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HintFaults {
     Made,
@@ -35,7 +35,7 @@ enum HintFaults {
     Unknown,
 }
 
-/// Whether the kernel takes access rights away now to see who accesses what, so that page faults come again and again.
+/// Whether NUMA balancing removes access rights at the moment, so that pages fault again and again.
 pub fn makes_hint_faults(roots: &HostRoots) -> bool {
     HintFaults::read(roots) == HintFaults::Made
 }
@@ -64,7 +64,7 @@ impl HintFaults {
                 "page faults, with their addresses: first touches only, as kernel.numa_balancing is 0 and no NUMA hint faults are made"
             }
             HintFaults::Unknown => {
-                "page faults, with their addresses: first touches, and NUMA hint faults if this kernel makes them, which cannot be told"
+                "page faults, with their addresses: first touches, and NUMA hint faults if this kernel causes them, which is unknown"
             }
         }
     }

@@ -1,8 +1,8 @@
-//! Events of processor cores that carry the address of the access: PEBS on Intel's processors.
+//! Events of CPU cores that carry the address of the access: PEBS on Intel's CPUs.
 //!
-//! Loads and stores are in sysfs. Accesses that missed in the second-level TLB are not, although they are the best sign of
-//! what huge pages would help: their numbers have stayed the same since Haswell, on big cores (`MEM_INST_RETIRED`, before
-//! `MEM_UOPS_RETIRED`) and small ones (`MEM_UOPS_RETIRED`).
+//! Loads and stores are in sysfs. Accesses that missed in the second-level TLB are not, although they show best what
+//! huge pages would gain. Their numbers have been the same since Haswell, on big cores (`MEM_INST_RETIRED`, formerly
+//! `MEM_UOPS_RETIRED`) and on small ones (`MEM_UOPS_RETIRED`).
 
 use super::error::{Found, NamedError};
 use super::event::{ACCESSES, Kind, NamedEvent, PmuEvent};
@@ -14,9 +14,9 @@ use isotherm_sys::perf::Event;
 use isotherm_sys::roots::HostRoots;
 use std::path::Path;
 
-/// The latency from which on loads count.
+/// The lowest latency of loads that count.
 const LATENCY: &str = "ldlat";
-/// perf's own: beyond the second-level cache. The kernel's list has 3, which is every load.
+/// The default of perf: beyond the second-level cache. The kernel's list has 3, which is every load.
 const DEFAULT_LATENCY: u64 = 30;
 
 /// `mem-loads` and `mem-loads:LDLAT`.
@@ -63,7 +63,7 @@ fn cycles(name: &str, text: &str) -> Result<u64, NamedError> {
     terms::number(text).ok_or_else(malformed)
 }
 
-/// Loads of one source. Not every source with loads takes a latency; one that was asked for has to be taken.
+/// Loads of one source. Not every source with loads accepts a latency. If one is given, it must be accepted.
 pub(super) fn loads_part(pmu: &Pmu, latency: Option<u64>) -> Result<PmuEvent, NamedError> {
     let default = pmu.has_term(LATENCY).then_some(DEFAULT_LATENCY);
     let mut terms = pmu.event_terms(LOADS)?;
@@ -94,11 +94,11 @@ fn stlb(roots: &HostRoots, name: &'static str, umask: u64, what: &'static str) -
     })
 }
 
-/// Whether the processor is one whose numbers for TLB misses are known, by `/proc/cpuinfo`.
+/// Whether the numbers for TLB misses are known for this CPU, by `/proc/cpuinfo`.
 fn knows_stlb(proc: &Path, name: &'static str) -> Result<(), NamedError> {
     const EXPECTED: &str = "a line vendor_id";
     const WANTED: &str = "Intel (GenuineIntel) from Haswell on";
-    /// Sandy Bridge and Ivy Bridge count them, but tell addresses of loads by latency only.
+    /// Sandy Bridge and Ivy Bridge count them, but report addresses for loads by latency only.
     const WITHOUT_ADDRESS: [&str; 4] = ["42", "45", "58", "62"];
     let path = proc.join("cpuinfo");
     let text = pmu::read(&path, EXPECTED)?;
@@ -122,7 +122,8 @@ fn knows_stlb(proc: &Path, name: &'static str) -> Result<(), NamedError> {
     }
 }
 
-/// A second check, by the loads: before Sandy Bridge they and the TLB misses had other numbers, and 0xd0 was something else.
+/// A second check, by the loads. Before Sandy Bridge, loads and TLB misses had other numbers, and 0xd0 was something
+/// else.
 fn has_known_loads(pmu: &Pmu, name: &str) -> Result<(), NamedError> {
     const KNOWN: [u64; 2] = [0xcd, 0xd0];
     let terms = pmu.event_terms(LOADS)?;

@@ -1,16 +1,17 @@
-//! Access events by name: what this machine has to sample memory accesses with, and the numbers to open it by.
+//! Access events by name: what this machine has to sample memory accesses with, and the numbers to open it with.
 //!
-//! The numbers come from sysfs: each event source says there which bits mean what and which events it knows, and that is
-//! believed over any table, since the numbers change with every generation of processors. What sysfs does not list, the TLB
-//! misses of Intel's processors, is still composed through the source's own formats. Everything is read below a root and
-//! nothing is opened: that is the business of [`isotherm_sys::perf::Rings`], which take the [`PmuEvent`]s.
+//! The numbers come from sysfs: each event source lists there which bits mean what and which events it has. This takes
+//! precedence over any table, since the numbers change with every generation of CPUs. The TLB misses of Intel's CPUs
+//! are not in sysfs, but they are composed through the source's own formats. Everything is read below a root and
+//! nothing is opened: [`isotherm_sys::perf::Rings`] does that with the [`PmuEvent`]s.
 //!
-//! `names` has the names, `event` the types, `pmu` and `terms` read what a source lists, `part` knows what goes for all events of a
-//! source. One module a vendor composes its events of these (`intel`, `amd`, `spe`), and one each way to give numbers oneself
-//! (`spelled`, `raw`); [`find`] picks among them. This is choice by vendor, and so not in `isotherm-sys`, which opens any numbers.
+//! `names` has the names and `event` the types; `pmu` and `terms` read what a source lists; `part` adds what all events
+//! of a source have in common. Each vendor has a module that composes its events of these (`intel`, `amd`, `spe`), and
+//! each syntax for numbers from users has one (`spelled`, `raw`); [`find`] picks among them. The choice depends on the
+//! vendor, so it is not in `isotherm-sys`, which opens any numbers.
 //!
-//! A name that cannot be had is an error that says which file was missing or wrong: half a unit, as virtual machines offer
-//! it, is more common than none.
+//! If a name is not available, the error names the file that was missing or wrong: half of a PMU, as virtual machines
+//! offer it, is more common than none.
 
 mod amd;
 mod error;
@@ -35,22 +36,22 @@ pub use raw::RawEvent;
 use isotherm_sys::roots::HostRoots;
 use pmu::Pmu;
 
-/// A name, and what came of it here.
+/// A name, and its event on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// The name.
     pub name: &'static str,
-    /// What it is, in a sentence for people.
+    /// Its description for users, in one sentence.
     pub what: &'static str,
-    /// The event, or why it is not to be had.
+    /// The event, or why it is not available.
     pub found: Result<NamedEvent, NamedError>,
 }
 
 /// Finds an event by its name: one of those that [`list`] lists, or
 ///
-/// - `mem-loads:LDLAT`, with the cycles from which on a load counts (30 if not given);
-/// - `ibs-op:l3miss`, `ibs-op:ldlat=CYCLES`, where the processor has these;
-/// - `PMU/TERM[=VALUE],.../` as perf spells it, with the terms and events that the source lists in sysfs;
+/// - `mem-loads:LDLAT`, with the lowest latency that counts, in cycles (30 if not given);
+/// - `ibs-op:l3miss`, `ibs-op:ldlat=CYCLES`, where the CPU has these;
+/// - `PMU/TERM[=VALUE],.../` in the syntax of perf, with the terms and events that the source lists in sysfs;
 /// - `raw:TYPE:CONFIG[:CONFIG1[:CONFIG2[:CONFIG3]]]`, decimal or hexadecimal with `0x`.
 pub fn find(roots: &HostRoots, name: &str) -> Result<NamedEvent, NamedError> {
     if let Some(numbers) = name.strip_prefix("raw:") {
@@ -72,7 +73,7 @@ pub fn find(roots: &HostRoots, name: &str) -> Result<NamedEvent, NamedError> {
     }
 }
 
-/// Every plain name, with what was found or why it is not to be had here.
+/// Every plain name, with its event or the reason why it is not available here.
 pub fn list(roots: &HostRoots) -> Vec<Candidate> {
     names::NAMES
         .into_iter()
@@ -84,8 +85,8 @@ pub fn list(roots: &HostRoots) -> Vec<Candidate> {
         .collect()
 }
 
-/// How an event source of this name samples memory accesses: what was found, or what stands against it. `None` if it is
-/// not one of those that do.
+/// How the event source of this name samples memory accesses, or what prevents it. `None` if it is not of a kind that
+/// samples them.
 pub(crate) fn samples_memory(roots: &HostRoots, pmu: &str) -> Option<Result<Kind, NamedError>> {
     let source = Pmu::open(&roots.sys, pmu).ok()?;
     let part = match pmu {

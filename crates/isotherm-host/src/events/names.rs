@@ -1,6 +1,7 @@
-//! The plain names of events, and what each is in a sentence for people.
+//! The plain names of events, and the description of each for users, in one sentence.
 //!
-//! Known before any machine is read: `isotherm events` lists them also where they are not to be had, and an unknown name is answered with them.
+//! They are known before any machine is read: `isotherm events` also lists names that are not available, and the error
+//! for an unknown name lists all of them.
 
 /// Loads, by Intel's PEBS.
 pub(super) const LOADS: &str = "mem-loads";
@@ -22,7 +23,7 @@ pub(super) const MAJOR_FAULTS: &str = "major-faults";
 pub(super) const NAMES: [&str; 11] =
     [LOADS, STORES, STLB_LOADS, STLB_STORES, OPS, OPS_L3_MISS, OPS_LATENCY, SPE, FAULTS, MINOR_FAULTS, MAJOR_FAULTS];
 
-pub(super) const LOADS_ARE: &str = "loads that took so many cycles or longer, with their addresses";
+pub(super) const LOADS_ARE: &str = "loads with at least this latency in cycles, with their addresses";
 pub(super) const STORES_ARE: &str = "stores, with their addresses";
 pub(super) const STLB_LOADS_ARE: &str =
     "loads that missed in the second-level TLB, with their addresses: what huge pages would help";
@@ -30,11 +31,11 @@ pub(super) const STLB_STORES_ARE: &str =
     "stores that missed in the second-level TLB, with their addresses: what huge pages would help";
 pub(super) const OPS_ARE: &str = "operations of any kind, by IBS; accesses among them come with their addresses";
 pub(super) const L3_MISSES_ARE: &str = "operations that missed in the third-level cache, by IBS, with their addresses";
-pub(super) const SLOW_LOADS_ARE: &str = "loads that took so many cycles or longer, by IBS, with their addresses";
+pub(super) const SLOW_LOADS_ARE: &str = "loads with at least this latency in cycles, by IBS, with their addresses";
 pub(super) const SPE_IS: &str =
-    "loads and stores, by Arm's SPE, with their addresses; not decoded yet, so told but not sampled";
+    "loads and stores, by Arm's SPE, with their addresses; not decoded yet, so listed but not sampled";
 
-/// What a name stands for where it is not to be had.
+/// The description of a name that is not available.
 pub(super) fn what_is(name: &str) -> &'static str {
     match name {
         LOADS => LOADS_ARE,

@@ -1,7 +1,7 @@
-//! One event source under `/sys/bus/event_source/devices`: its type, its processors, its terms and its events.
+//! One event source under `/sys/bus/event_source/devices`: its type, its CPUs, its terms and its events.
 //!
-//! Nothing is taken for granted: virtual machines offer sources with events but without formats, with empty files, or with
-//! the events of another processor. Each such place is an error that names the file.
+//! Nothing is assumed: virtual machines offer sources with events but without formats, with empty files, or with the
+//! events of another CPU. Each such case is an error that names the file.
 
 use super::error::{Found, NamedError};
 use super::terms::{self, Field, Term, Word};
@@ -21,7 +21,7 @@ pub(super) struct Pmu {
     dir: PathBuf,
 }
 
-/// What the kernel's own lists of terms should look like.
+/// The expected form of the kernel's own lists of terms.
 const TERMS: &str = "terms such as event=0xcd,umask=0x1";
 
 impl Pmu {
@@ -42,7 +42,7 @@ impl Pmu {
         Ok(names.into_iter().map(|name| Pmu { dir: devices.join(&name), name }).collect())
     }
 
-    /// Those of processor cores: one, or one for each kind of core in hybrid processors.
+    /// Those of CPU cores: one, or one for each kind of core on hybrid machines.
     pub(super) fn cores(sys: &Path) -> Result<Vec<Pmu>, NamedError> {
         Ok(Pmu::all(sys)?.into_iter().filter(Pmu::is_core).collect())
     }
@@ -59,7 +59,7 @@ impl Pmu {
         text.parse().map_err(|_| file_error(&path, EXPECTED, Found::Text(text)))
     }
 
-    /// The processors that it is for: only sources that are not for all of them have such a list.
+    /// The CPUs that it is for. Only sources that are not for all CPUs have such a list.
     pub(super) fn cpus(&self) -> Result<Option<Vec<u32>>, NamedError> {
         const EXPECTED: &str = "a list of processors such as 0-7,16";
         for file in ["cpus", "cpumask"] {
@@ -72,7 +72,7 @@ impl Pmu {
         Ok(None)
     }
 
-    /// How precise its events can be, where it says so.
+    /// The highest precision of its events, if it is listed.
     pub(super) fn max_precise(&self) -> Result<Option<u8>, NamedError> {
         const EXPECTED: &str = "a number from 0 to 3";
         let path = self.max_precise_path();
@@ -92,7 +92,7 @@ impl Pmu {
         self.format(term).is_file()
     }
 
-    /// The terms of an event that the kernel knows by name.
+    /// The terms of an event that the source lists by name.
     pub(super) fn event_terms(&self, event: &str) -> Result<Vec<Term>, NamedError> {
         let path = self.dir.join("events").join(event);
         let text = read(&path, TERMS)?;
@@ -104,7 +104,7 @@ impl Pmu {
         self.dir.join("format").join(term)
     }
 
-    /// Which bits a term sets. The four numbers themselves are terms of every source.
+    /// The bits that a term sets. The four numbers themselves are terms of every source.
     pub(super) fn field(&self, term: &str) -> Result<Field, NamedError> {
         const EXPECTED: &str = "bits such as config:0-7,32-35";
         if let Some(word) = Word::parse(term) {
@@ -117,7 +117,7 @@ impl Pmu {
         }
     }
 
-    /// What can be said in its terms, for those who said something else.
+    /// The terms and events that it has, for error messages.
     fn vocabulary(&self) -> String {
         // Units and scales of an event lie next to it, with a dot in their names.
         let plain = |names: Vec<String>| listed(names.into_iter().filter(|name| !name.contains('.')).collect());
@@ -125,7 +125,7 @@ impl Pmu {
         format!("terms: {}; events: {}", listed_in("format"), listed_in("events"))
     }
 
-    /// An event from its terms. Events by name come first, so that a term next to one changes it, wherever it stands.
+    /// An event from its terms. Named events are applied first, so that a term changes one of them wherever it stands.
     pub(super) fn compose(&self, terms: &[Term]) -> Result<Event, NamedError> {
         let mut event = Event::new(self.type_id()?, 0);
         let (names, values): (Vec<&Term>, Vec<&Term>) =
@@ -150,7 +150,7 @@ impl Pmu {
     }
 }
 
-/// `a, b, c`, or that there is none.
+/// `a, b, c`, or `none`.
 fn listed(names: Vec<String>) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
@@ -163,7 +163,7 @@ fn names(dir: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// The processors of a list such as `0-3,8`, sorted, each once.
+/// The CPUs of a list such as `0-3,8`, sorted, each once.
 fn cpu_list(list: &str) -> Option<Vec<u32>> {
     let mut cpus = list_numbers(list)?;
     cpus.sort_unstable();
@@ -171,7 +171,7 @@ fn cpu_list(list: &str) -> Option<Vec<u32>> {
     Some(cpus)
 }
 
-/// The text of a file that has to be there, without space around it.
+/// The text of a file that must exist, trimmed.
 pub(super) fn read(path: &Path, expected: &'static str) -> Result<String, NamedError> {
     read_if_there(path, expected)?.ok_or_else(|| file_error(path, expected, Found::Nothing))
 }

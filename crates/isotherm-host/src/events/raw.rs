@@ -1,4 +1,4 @@
-//! Events by their bare numbers: as `raw:TYPE:CONFIG...`, and in the order in which damo takes them.
+//! Events by their bare numbers: as `raw:TYPE:CONFIG...`, and in the order of damo.
 
 use super::error::NamedError;
 use super::event::{Kind, NamedEvent, PmuEvent, default_rate};
@@ -10,13 +10,13 @@ use isotherm_sys::roots::HostRoots;
 use std::str::FromStr;
 
 const WHAT: &str = "an event by its numbers";
-/// For numbers of a source that sysfs does not list, `PERF_TYPE_RAW` above all: what the cores of most processors take.
-const MOST_PRECISE: u8 = 2;
+/// For numbers of a source that sysfs does not list, above all `PERF_TYPE_RAW`: what the cores of most CPUs accept.
+const MAX_PRECISE: u8 = 2;
 
-/// An event as damo has it: `FREQ PHYS TYPE CONFIG CONFIG1 CONFIG2`, and `CONFIG3` if need be.
+/// An event as damo takes it: `FREQ PHYS TYPE CONFIG CONFIG1 CONFIG2`, and optionally `CONFIG3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawEvent {
-    /// Samples a second and processor.
+    /// Samples per second and CPU.
     pub frequency: u64,
     /// Whether physical addresses are wanted as well.
     pub physical: bool,
@@ -25,7 +25,7 @@ pub struct RawEvent {
 }
 
 impl RawEvent {
-    /// The event with what this machine says about its source, to be sampled that often.
+    /// The event with what this machine lists about its source, to be sampled at that rate.
     pub fn named(&self, roots: &HostRoots) -> Result<NamedEvent, NamedError> {
         let Event { kind, config, config1, config2, config3 } = self.event;
         let name = format!("raw:{kind}:{config:#x}:{config1:#x}:{config2:#x}:{config3:#x}");
@@ -69,7 +69,7 @@ fn malformed(name: &str, part: &str, expected: &'static str) -> NamedError {
     NamedError::Malformed { name: name.to_owned(), part: part.to_owned(), expected }
 }
 
-/// A type, and up to four numbers behind it.
+/// A type, and up to four numbers after it.
 fn event(name: &str, numbers: &[&str]) -> Result<Event, NamedError> {
     const TYPE: &str = "the number of an event type, below 2^32";
     let (kind, configs) = numbers.split_first().ok_or_else(|| malformed(name, "", TYPE))?;
@@ -91,31 +91,28 @@ pub(super) fn find(roots: &HostRoots, name: &str, numbers: &str) -> Result<Named
     of_numbers(roots, name, event(name, &numbers)?)
 }
 
-/// Numbers are taken as they are; what their source adds is asked where sysfs lists it.
+/// Numbers are used as given. What their source adds is read if sysfs lists the source.
 fn of_numbers(roots: &HostRoots, name: &str, event: Event) -> Result<NamedEvent, NamedError> {
     let sources = Pmu::all(&roots.sys).unwrap_or_default();
     let source = sources.iter().find(|pmu| pmu.type_id() == Ok(event.kind));
-    // A source with something wrong in its files may work all the same: numbers are the way to try.
+    // A source with an error in its files may still work: numbers are the way to try it.
     let Some((pmu, part)) = source.and_then(|pmu| Some((pmu, part::part(pmu, event).ok()?))) else {
         return Ok(without_source(name, event));
     };
     let kind = match kind_of(pmu, event) {
-        // Of a core, but nobody said that it is about memory.
+        // Of a core, but not known to be about memory.
         Kind::Memory => Kind::Raw,
         kind => kind,
     };
-    let part = if kind == Kind::Raw && event.kind != SOFTWARE {
-        PmuEvent { most_precise: MOST_PRECISE, ..part }
-    } else {
-        part
-    };
+    let part =
+        if kind == Kind::Raw && event.kind != SOFTWARE { PmuEvent { most_precise: MAX_PRECISE, ..part } } else { part };
     let (name, parts, default_rate) = (name.to_owned(), vec![part], default_rate(kind));
     NamedEvent { name, kind, parts, what: WHAT, default_rate }.online()
 }
 
 fn without_source(name: &str, event: Event) -> NamedEvent {
     let kind = if are_faults(event) { Kind::Faults } else { Kind::Raw };
-    let most_precise = if event.kind == SOFTWARE { 0 } else { MOST_PRECISE };
+    let most_precise = if event.kind == SOFTWARE { 0 } else { MAX_PRECISE };
     let pmu = format!("type {}", event.kind);
     let part = PmuEvent { pmu, event, leader: None, cpus: None, most_precise, user_only: true };
     NamedEvent { name: name.to_owned(), kind, parts: vec![part], what: WHAT, default_rate: default_rate(kind) }

@@ -1,4 +1,4 @@
-//! Events as perf spells them: `cpu/mem-loads,ldlat=50/`.
+//! Events in the syntax of perf: `cpu/mem-loads,ldlat=50/`.
 
 use super::error::NamedError;
 use super::event::{NamedEvent, default_rate};
@@ -31,14 +31,14 @@ fn parse(name: &str) -> Result<(&str, Vec<Term>), NamedError> {
     let terms = if list.trim().is_empty() {
         Vec::new()
     } else {
-        // Before the values are looked at: a name is no number.
+        // Before the values are parsed: a name is no number.
         list.split(',').try_for_each(|term| refuse(name, term))?;
         terms::parse(list).map_err(|term| malformed(term, "terms such as event=0xcd, with numbers as values"))?
     };
     Ok((pmu, terms))
 }
 
-/// What perf takes among the terms, and that is no part of the event.
+/// Rejects terms that perf accepts but that are not part of the event.
 fn refuse(name: &str, term: &str) -> Result<(), NamedError> {
     let Some((term, _)) = term.split_once('=') else { return Ok(()) };
     let advice = match term.trim() {

@@ -1,6 +1,6 @@
-//! The language in which the kernel describes events: `event=0xcd,umask=0x1,ldlat=3`, and the bits that each term sets.
+//! The syntax in which the kernel describes events: `event=0xcd,umask=0x1,ldlat=3`, and the bits that each term sets.
 //!
-//! Pure text and numbers; where the text comes from is [`super::pmu`]'s business.
+//! Pure text and numbers; [`super::pmu`] reads the text.
 
 use isotherm_sys::perf::Event;
 
@@ -36,7 +36,7 @@ impl Word {
 
 /// Which bits of which number a term sets: `config:0-7,32-35`.
 ///
-/// Its lowest bit goes to the lowest of them, in whatever order they are listed: so does perf.
+/// The lowest bit of a value goes to the lowest of them, in whatever order they are listed, as in perf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Field {
     word: Word,
@@ -55,12 +55,12 @@ impl Field {
         Some(Field { word: Word::parse(word.trim())?, mask })
     }
 
-    /// How many bits it has.
+    /// Its number of bits.
     pub(super) fn bits(self) -> u32 {
         self.mask.count_ones()
     }
 
-    /// Sets it; false if the value has no room.
+    /// Sets it; false if the value does not fit.
     pub(super) fn put(self, event: &mut Event, value: u64) -> bool {
         if self.bits() < 64 && value >> self.bits() != 0 {
             return false;
@@ -103,7 +103,7 @@ impl Term {
     }
 }
 
-/// A list of terms; what cannot be understood is given back.
+/// A list of terms; the error is the term that cannot be parsed.
 pub(super) fn parse(text: &str) -> Result<Vec<Term>, &str> {
     text.split(',').map(str::trim).map(|term| parse_term(term).ok_or(term)).collect()
 }
@@ -122,7 +122,7 @@ pub(super) fn number(text: &str) -> Option<u64> {
         Some(digits) => (digits, 16),
         None => (text, 10),
     };
-    // `from_str_radix` takes a sign.
+    // `from_str_radix` accepts a sign.
     if digits.starts_with(['+', '-']) {
         return None;
     }

@@ -294,7 +294,7 @@ fn spe_is_named_and_not_decoded() {
 fn faults_say_whether_there_are_hint_faults() {
     let machine = Machine::new(&[VIRTUAL]);
     let what = || list(&machine.roots()).into_iter().find(|c| c.name == "faults").expect("always there").what;
-    assert!(what().contains("cannot be told"), "{}", what());
+    assert!(what().contains("which is unknown"), "{}", what());
     machine.write("sys/devices/system/node/node0/cpulist", "0-1\n");
     machine.write("sys/devices/system/node/possible", "0\n");
     machine.write("proc/sys/kernel/numa_balancing", "1\n");

@@ -1,4 +1,5 @@
-//! The cache itself, access by access: what the formula of [`super::Conflict`] is checked against, and what a trace can be run on.
+//! The cache itself, simulated access by access. Tests check the formula of [`super::Conflict`] against it, and it can
+//! run a trace.
 
 use super::geometry::DirectMapped;
 use isotherm_units::FrameNo;
@@ -6,7 +7,7 @@ use isotherm_units::FrameNo;
 /// No frame has this number: the highest physical address has 52 bits.
 const EMPTY: u64 = u64::MAX;
 
-/// A direct-mapped cache with its contents. Eight bytes a frame that it holds.
+/// A direct-mapped cache with its contents. Takes eight bytes for each frame that it holds.
 #[derive(Clone, Debug)]
 pub struct DirectMappedCache {
     cache: DirectMapped,
@@ -14,13 +15,13 @@ pub struct DirectMappedCache {
 }
 
 impl DirectMappedCache {
-    /// An empty one. Fails only if its tags cannot be addressed, on machines of 32 bits.
+    /// An empty cache. Fails only if its tags do not fit into the address space of a 32-bit machine.
     pub fn new(cache: DirectMapped) -> Option<DirectMappedCache> {
         let frames = usize::try_from(cache.frames()).ok()?;
         Some(DirectMappedCache { cache, tags: vec![EMPTY; frames] })
     }
 
-    /// Accesses a frame, which is in the cache from then on; whether it was before.
+    /// Accesses a frame, which is in the cache from then on. Returns whether it was in the cache before.
     pub fn access(&mut self, frame: FrameNo) -> bool {
         // No colour is as large as the number of tags, which is a usize.
         let Ok(colour) = usize::try_from(self.cache.colour_of(frame)) else { return false };

@@ -1,24 +1,25 @@
-//! Expected misses by conflict of frames that are told one by one, in any order.
+//! Expected conflict misses of frames that are added one by one, in any order.
 //!
-//! Frames are kept in a list until there are half as many as colours, then summed into an array with a place for each colour: so memory
-//! follows the frames where they are few, and is bounded by the cache where they are many.
+//! Frames are kept in a list until there are half as many as colours. They are then summed into an array with one entry
+//! per colour. So memory grows with the number of frames while there are few, and the size of the cache bounds it when
+//! there are many.
 
 use super::geometry::DirectMapped;
 use isotherm_units::FrameNo;
 
-/// What lies in one colour.
+/// The frames of one colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
-    /// How many frames.
+    /// Number of frames.
     pub frames: u64,
-    /// What they weigh together.
+    /// The sum of their weights.
     pub weight: f64,
     /// The sum of the squares of their weights.
     pub squares: f64,
 }
 
 impl Load {
-    /// Adds a frame. A weight that is no number, infinite or below 0 counts as 0: a frame that is never accessed.
+    /// Adds a frame. A weight that is NaN, infinite or below 0 counts as 0: a frame that is never accessed.
     #[inline]
     pub fn add(&mut self, weight: f64) {
         let weight = if weight.is_finite() { weight.max(0.0) } else { 0.0 };
@@ -27,39 +28,39 @@ impl Load {
         self.squares += weight * weight;
     }
 
-    /// How much of its weight hits under independent references: `sum p^2 / P`, at most `P`.
+    /// The part of its weight that hits under independent references: `sum p^2 / P`, at most `P`.
     #[inline]
     pub fn hits(&self) -> f64 {
         if self.weight > 0.0 { (self.squares / self.weight).min(self.weight) } else { 0.0 }
     }
 }
 
-/// The histogram of frames in a colour ends here: its last number is of colours with that many or more.
+/// The last index of the histogram of frames per colour. It counts the colours with that many frames or more.
 pub const HISTOGRAM_MOST: usize = 16;
 
-/// What all colours add up to.
+/// The sum over all colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Misses {
-    /// Frames told.
+    /// Frames added.
     pub frames: u64,
-    /// What they weigh.
+    /// Their total weight.
     pub weight: f64,
-    /// How much of that hits.
+    /// The part of that weight that hits.
     pub hits: f64,
     /// Colours that hold a frame.
     pub colours_used: u64,
-    /// Colours by how many frames they hold, from 1 (at index 1; index 0 is never used) to [`HISTOGRAM_MOST`] or more.
+    /// Number of colours that hold n frames, at index n, from 1 to [`HISTOGRAM_MOST`] or more. Index 0 is never used.
     pub histogram: [u64; HISTOGRAM_MOST + 1],
-    /// The most frames that any colour holds.
+    /// The maximum number of frames in one colour.
     pub most_frames: u64,
     /// Frames in colours that hold more than one.
     pub crowded_frames: u64,
-    /// What those weigh.
+    /// Their total weight.
     pub crowded_weight: f64,
 }
 
 impl Misses {
-    /// Adds a colour; one without frames changes nothing.
+    /// Adds a colour. One without frames changes nothing.
     #[inline]
     pub fn add(&mut self, load: &Load) {
         if load.frames == 0 {
@@ -78,21 +79,21 @@ impl Misses {
         }
     }
 
-    /// The share of accesses that miss by conflict, 0 to 1; `None` if nothing is accessed.
+    /// The share of accesses that are conflict misses, 0 to 1; `None` if nothing is accessed.
     pub fn rate(&self) -> Option<f64> {
         (self.weight > 0.0).then(|| (1.0 - self.hits / self.weight).clamp(0.0, 1.0))
     }
 
-    /// The share of accesses that go to colours of more than one frame, 0 to 1; `None` if nothing is accessed.
+    /// The share of accesses that go to colours with more than one frame, 0 to 1; `None` if nothing is accessed.
     pub fn crowded_share(&self) -> Option<f64> {
         (self.weight > 0.0).then(|| (self.crowded_weight / self.weight).clamp(0.0, 1.0))
     }
 }
 
-/// Frames told one by one.
+/// Frames that are added one by one.
 ///
-/// Takes 16 bytes a frame, or 24 a colour once there are more than half as many frames as colours. Telling 16 million frames takes
-/// well below a second, and [`Conflict::visit`] another if they had to be sorted.
+/// Takes 16 bytes a frame, or 24 bytes a colour once there are more than half as many frames as colours. Adding 16
+/// million frames takes well below a second. [`Conflict::visit`] takes about as long again if it has to sort them.
 #[derive(Clone, Debug)]
 pub struct Conflict {
     cache: DirectMapped,
@@ -103,18 +104,18 @@ pub struct Conflict {
 enum Kept {
     /// Colour and weight of each frame.
     List(Vec<(u64, f64)>),
-    /// What lies in each colour.
+    /// The frames of each colour.
     Colours(Vec<Load>),
 }
 
 impl Conflict {
-    /// Nothing told yet.
+    /// Starts without frames.
     pub const fn new(cache: DirectMapped) -> Conflict {
         Conflict { cache, kept: Kept::List(Vec::new()) }
     }
 
-    /// Tells of a frame that is accessed with `weight`, in any unit that all frames share: accesses a second, or 1 for all. Each frame is
-    /// to be told once: one told twice is taken as two that get in each other's way.
+    /// Adds a frame that is accessed with `weight`, in any unit that all frames share: accesses per second, or 1 for
+    /// all. Add each frame once: a frame added twice counts as two frames that compete.
     pub fn add(&mut self, frame: FrameNo, weight: f64) {
         let colour = self.cache.colour_of(frame);
         match &mut self.kept {
@@ -128,7 +129,7 @@ impl Conflict {
         }
     }
 
-    /// From a list of frames to an array of colours, which is not larger by much.
+    /// Turns the list of frames into an array of colours, which is not much larger.
     fn sum_up(&mut self) {
         let (Kept::List(list), Ok(colours)) = (&self.kept, usize::try_from(self.cache.frames())) else { return };
         let mut loads = vec![Load::default(); colours];
@@ -138,7 +139,7 @@ impl Conflict {
         self.kept = Kept::Colours(loads);
     }
 
-    /// Hands each colour that holds a frame to `each`, in order, and returns what they add up to.
+    /// Calls `each` for every colour that holds a frame, in order, and returns the sum.
     pub fn visit(self, mut each: impl FnMut(u64, &Load)) -> Misses {
         let mut misses = Misses::default();
         let mut tell = |colour: u64, load: &Load| {
@@ -161,7 +162,7 @@ impl Conflict {
         misses
     }
 
-    /// What all colours add up to.
+    /// The sum over all colours.
     pub fn finish(self) -> Misses {
         self.visit(|_, _| {})
     }

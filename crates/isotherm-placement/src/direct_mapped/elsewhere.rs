@@ -1,9 +1,10 @@
-//! What the rate would be had the frames been placed in another way, and the best that any way can do.
+//! Miss rates of other placements of the same frames, and the lowest rate that any placement can reach.
 //!
-//! - *Shuffled*: as a kernel does with `page_alloc.shuffle=Y`. It shuffles its free lists by blocks of 4 MiB, so what lies together in a
-//!   block stays together, and the block is at a random place among all of memory's.
-//! - *Coloured*: an allocator that fills all colours evenly and knows nothing of heat.
-//! - *Coloured by heat*: the same with the hottest frames beside the coldest, for which it would have to know heat beforehand.
+//! - *Shuffled*: as the kernel does with `page_alloc.shuffle=Y`. It shuffles its free lists by blocks of 4 MiB. Frames
+//!   of one block stay together, and the block gets a random place among all blocks of memory.
+//! - *Coloured*: an allocator that fills all colours evenly and does not know heat.
+//! - *Coloured by heat*: the same, with the hottest frames next to the coldest. The allocator would have to know heat
+//!   in advance.
 //! - *Unavoidable*: what misses in any cache of that size, whatever it holds.
 
 use super::conflict::{Load, Misses};
@@ -13,11 +14,11 @@ use isotherm_rng::Rng;
 use isotherm_units::Bytes;
 use std::cmp::Reverse;
 
-/// The hit rate, 0 to 1, of a share `f` (above 0, to 1) of all memory, accessed evenly and scattered at random frame by frame, behind a
-/// direct-mapped cache of a part of memory of 1 / `memory_per_cache`.
+/// The hit rate, 0 to 1, of randomly scattered frames. A share `f` (above 0, to 1) of all memory is in use and accessed
+/// evenly. It lies behind a direct-mapped cache that is 1 / `memory_per_cache` of memory.
 ///
-/// A colour has R frames of memory, each in use with probability f, and hits once for all that it holds: it holds any with
-/// probability 1 - (1 - f)^R, and f R in the mean.
+/// A colour has R frames of memory, each in use with probability f. It gets one hit for all the frames that it holds.
+/// It holds at least one with probability 1 - (1 - f)^R, and f R on average.
 pub fn shuffled_hit(f: f64, memory_per_cache: f64) -> f64 {
     if f <= 0.0 || memory_per_cache <= 0.0 {
         return 1.0;
@@ -25,13 +26,13 @@ pub fn shuffled_hit(f: f64, memory_per_cache: f64) -> f64 {
     ((1.0 - (1.0 - f.min(1.0)).powf(memory_per_cache)) / (memory_per_cache * f)).min(1.0)
 }
 
-/// The hit rate, 0 to 1, of memory accessed evenly that is spread evenly over all colours; `footprint_per_cache` is how many times the
-/// cache it is.
+/// The hit rate, 0 to 1, of evenly accessed memory that is spread evenly over all colours. `footprint_per_cache` is the
+/// size of that memory divided by the size of the cache.
 pub fn coloured_hit(footprint_per_cache: f64) -> f64 {
     if footprint_per_cache <= 1.0 { 1.0 } else { 1.0 / footprint_per_cache }
 }
 
-/// A rate that was drawn several times.
+/// Mean, minimum and maximum of a rate over several draws.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spread {
     draws: u32,
@@ -50,7 +51,7 @@ impl Spread {
         self.sum += rate;
     }
 
-    /// How many draws.
+    /// Number of draws.
     pub const fn draws(&self) -> u32 {
         self.draws
     }
@@ -71,33 +72,35 @@ impl Spread {
     }
 }
 
-/// Places for blocks, drawn at random.
+/// Random places for blocks.
 ///
-/// Four bytes for each block of 4 MiB of memory: 2 MiB for 2 TiB.
+/// Takes four bytes for each block of 4 MiB of memory: 2 MiB for 2 TiB.
 #[derive(Clone, Debug)]
 pub struct Shuffle {
     places: Vec<u32>,
 }
 
 impl Shuffle {
-    /// All places in `memory`, which is taken as without holes and from frame 0 on; at least as many as `footprint` has blocks. A part of
-    /// a block counts as one, and beyond 16 PiB there are no more.
+    /// All places in `memory`, which is assumed to start at frame 0 and to have no holes. There are at least as many
+    /// places as `footprint` has blocks. A partial block counts as one. Memory beyond 16 PiB is ignored.
     pub fn new(memory: Bytes, footprint: &Footprint) -> Shuffle {
         let blocks = memory.pages().div_ceil(BLOCK_FRAMES).max(footprint.blocks());
         let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
         Shuffle { places: (0..blocks).collect() }
     }
 
-    /// How many places there are.
+    /// Number of places.
     pub fn blocks(&self) -> u64 {
         self.places.len() as u64
     }
 
-    /// Draws a place for each block of the footprint that this was made for, each as likely as the next, and computes the misses there.
+    /// Draws a place for each block of the footprint that this was made for, all places equally likely, and computes
+    /// the misses there.
     pub fn draw(&mut self, footprint: &Footprint, cache: DirectMapped, rng: &mut Rng) -> Misses {
         let all = self.places.len();
         let wanted = usize::try_from(footprint.blocks()).map_or(all, |n| n.min(all));
-        // The first steps of a Fisher-Yates shuffle. It may begin with any order: that of the draw before does.
+        // The first steps of a Fisher-Yates shuffle. It may start from any order, so the order of the previous draw is
+        // reused.
         for at in 0..wanted {
             let other = at + usize::try_from(rng.below((all - at) as u64)).unwrap_or_default();
             self.places.swap(at, other);
@@ -106,8 +109,8 @@ impl Shuffle {
     }
 }
 
-/// The misses of one draw with frames dealt out evenly over the colours, without regard to heat. Takes four bytes a frame and 24 a colour
-/// that is used; some 20 ns a frame.
+/// The misses of one draw that spreads frames evenly over the colours, without regard to heat. Takes four bytes a frame
+/// and 24 bytes a used colour, and about 20 ns a frame.
 pub fn coloured(footprint: &Footprint, cache: DirectMapped, rng: &mut Rng) -> Misses {
     let mut weights: Vec<f32> = footprint.weights().collect();
     if !footprint.is_uniform() {
@@ -124,12 +127,13 @@ pub fn coloured(footprint: &Footprint, cache: DirectMapped, rng: &mut Rng) -> Mi
     sum(&loads)
 }
 
-/// The misses with frames dealt out evenly over the colours, the hottest beside the coldest: layer by layer, the hottest frame that is
-/// left goes to the colour that weighs least so far. For up to two frames a colour no even placement has fewer misses: of two frames
-/// `a` and `b` together `2 a b / (a + b)` misses, the sum of which is least if one is sorted upwards and the other down. Beyond two
-/// it is a good one, not shown to be the best.
+/// The misses with frames spread evenly over the colours, the hottest next to the coldest. Frames are assigned layer by
+/// layer: the hottest remaining frame goes to the colour with the lowest weight so far. For up to two frames a colour,
+/// no even placement has fewer misses: two frames `a` and `b` in one colour cause `2 a b / (a + b)` misses, and the sum
+/// of that is lowest if one is sorted upwards and the other downwards. Beyond two frames a colour the placement is
+/// good, but not proven to be the best.
 ///
-/// Takes four bytes a frame and 24 a colour that is used; sorts all frames, and the colours once a layer.
+/// Takes four bytes a frame and 24 bytes a used colour. Sorts all frames once, and the colours once a layer.
 pub fn coloured_by_heat(footprint: &Footprint, cache: DirectMapped) -> Misses {
     let mut weights: Vec<f32> = footprint.weights().collect();
     weights.sort_unstable_by(|a, b| b.total_cmp(a));
@@ -144,8 +148,8 @@ pub fn coloured_by_heat(footprint: &Footprint, cache: DirectMapped) -> Misses {
     sum(&loads)
 }
 
-/// The share of accesses, 0 to 1, that goes to frames beyond those that the cache can hold if it holds the hottest; `None` if nothing is
-/// accessed. Under independent references no cache of that size misses less.
+/// The share of accesses, 0 to 1, that goes to frames beyond those that the cache can hold if it holds the hottest;
+/// `None` if nothing is accessed. Under independent references, no cache of that size has fewer misses.
 pub fn unavoidable(footprint: &Footprint, cache: DirectMapped) -> Option<f64> {
     let mut weights: Vec<f32> = footprint.weights().collect();
     let room = usize::try_from(cache.frames()).unwrap_or(usize::MAX);
@@ -159,7 +163,7 @@ pub fn unavoidable(footprint: &Footprint, cache: DirectMapped) -> Option<f64> {
     (all > 0.0).then_some(beyond / all)
 }
 
-/// The colours that so many frames fill if they are dealt out evenly.
+/// The colours that `frames` frames fill if they are spread evenly.
 fn used(cache: DirectMapped, frames: usize) -> Vec<Load> {
     let colours = usize::try_from(cache.frames()).unwrap_or(usize::MAX);
     vec![Load::default(); colours.min(frames)]

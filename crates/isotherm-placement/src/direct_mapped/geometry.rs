@@ -1,15 +1,15 @@
-//! How large a cache is, and where in it a frame lies.
+//! The size of a cache, and the place of a frame in it.
 
 use isotherm_units::{Bytes, FrameNo, PAGE_SIZE};
 
-/// Why there is no such cache.
+/// Why a cache of that size is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CacheError {
-    /// No room for a single frame.
+    /// Smaller than a frame.
     #[error("a cache of {} bytes: give it at least one page, 4096 bytes", .0.0)]
     TooSmall(Bytes),
-    /// A part of a page.
+    /// Not a whole number of pages.
     #[error("a cache of {} bytes is not a whole number of pages of 4 KiB", .0.0)]
     NotPages(Bytes),
 }
@@ -30,17 +30,17 @@ impl DirectMapped {
         }
     }
 
-    /// How many frames it holds: as many as there are colours.
+    /// The number of frames that it holds, which is also the number of colours.
     pub const fn frames(self) -> u64 {
         self.frames
     }
 
-    /// How many bytes it holds.
+    /// Its size in bytes.
     pub const fn size(self) -> Bytes {
         Bytes::of_pages(self.frames)
     }
 
-    /// The colour of a frame, from 0: the one place in the cache where it can lie.
+    /// The colour of a frame, from 0: the only place in the cache that can hold it.
     pub const fn colour_of(self, frame: FrameNo) -> u64 {
         frame.0 % self.frames
     }

@@ -1,24 +1,24 @@
 //! Why frames, nodes or caches cannot be read.
 
 use crate::direct_mapped::CacheError;
-use crate::report::LeftOut;
+use crate::report::SkippedProcess;
 use isotherm_sys::proc;
 use std::io;
 use std::path::PathBuf;
 
-/// Why there is nothing to report on.
+/// Why there is nothing to report.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The kernel shows us no frame numbers.
+    /// The kernel hides frame numbers from this process.
     #[error(
         "frame numbers in /proc/PID/pagemap are hidden from you: run as root, or with CAP_SYS_ADMIN in the first user namespace"
     )]
     Hidden,
-    /// Not even our own.
+    /// Not even our own pagemap can be read.
     #[error("read /proc/self/pagemap")]
     OwnPagemap(#[source] io::Error),
-    /// Which frames hold nothing but zeros cannot be found out.
+    /// The frames that hold only zeros cannot be found.
     #[error("find the frames of pages of zeros")]
     ZeroFrames(#[source] io::Error),
     /// The frames of a process cannot be read.
@@ -26,45 +26,45 @@ pub enum Error {
     Pagemap {
         /// The process.
         pid: u32,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// Something else of a process cannot be read.
+    /// Another file of a process cannot be read.
     #[error(transparent)]
     Proc(#[from] proc::Error),
-    /// A process that was named is none.
+    /// A process that the user named does not exist.
     #[error("there is no process {0}: it has ended, or never was")]
     NoSuch(u32),
     /// A thread of the kernel.
     #[error("process {0} has no user memory: it is a kernel thread")]
     KernelThread(u32),
-    /// It has ended and was not waited for.
+    /// It has ended and is a zombie.
     #[error("process {0} has ended")]
     Ended(u32),
-    /// It has ended since it was listed.
+    /// It has ended since it was listed, and its pid was reused.
     #[error("process {0} has ended, and another one has its pid")]
     Replaced(u32),
-    /// It ended while it was read.
-    #[error("process {0} ended (or exec'd) while it was read; nothing of it counts")]
+    /// It ended or called exec while it was read.
+    #[error("process {0} ended or called exec while it was read; none of its frames are counted")]
     CutShort(u32),
     /// Nothing is mapped in it.
     #[error("process {0} has no user memory, or has ended")]
     NoMemory(u32),
-    /// Asked to end.
+    /// The user asked to stop.
     #[error("stopped before all frames were read")]
     Stopped,
-    /// None of the processes has memory.
-    #[error("no frames were found: no process with memory of its own")]
+    /// No process has memory.
+    #[error("no frames were found: no process has user memory")]
     NoProcess,
-    /// All processes were left out.
+    /// All processes were skipped.
     #[error("no frames were found; process {}: {}", .0.pid, .0.why)]
-    NoFrames(LeftOut),
-    /// There is no cache that frames could be held against.
-    #[error("this machine tells of no memory-side cache that is direct-mapped")]
+    NoFrames(SkippedProcess),
+    /// The machine reports no direct-mapped cache.
+    #[error("this machine reports no direct-mapped memory-side cache")]
     NoCache,
-    /// There may be one.
+    /// The machine reports a cache whose kind or size is unclear.
     #[error(
-        "of no memory-side cache that this machine tells of it is known that it is direct-mapped and of which size (node {node}: {unclear})"
+        "no memory-side cache of this machine is known to be direct-mapped with a known size (node {node}: {unclear})"
     )]
     UnclearCache {
         /// The first node that has one.
@@ -72,7 +72,7 @@ pub enum Error {
         /// What is unclear about it.
         unclear: String,
     },
-    /// A cache of the machine is of a size that no cache has.
+    /// The machine reports a cache with an impossible size.
     #[error("take the memory-side cache of node {node}")]
     Cache {
         /// The node.
@@ -80,12 +80,12 @@ pub enum Error {
         /// What is wrong with it.
         source: CacheError,
     },
-    /// Which node a frame lies on cannot be found out.
-    #[error("read {}, which tells the node of a frame", file.display())]
+    /// The node of a frame cannot be found.
+    #[error("read {}, which gives the node of a frame", file.display())]
     Zones {
         /// The file.
         file: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
 }
@@ -95,7 +95,7 @@ impl Error {
         Error::Pagemap { pid, source }
     }
 
-    /// It and its causes, on one line.
+    /// The error and its causes, on one line.
     pub fn with_causes(&self) -> String {
         let mut text = self.to_string();
         let mut cause = std::error::Error::source(self);

@@ -1,20 +1,21 @@
 //! The frames behind the pages of processes, from `/proc/PID/pagemap`.
 //!
-//! Goes mapping by mapping, neighbours joined, so that 65,530 mappings side by side are one; large ones are asked first
-//! where pages are, so that a terabyte that was reserved and never touched costs nothing. A frame mapped several times
-//! is one frame. What has no frame is counted: swapped out, or absent. So are pages of zeros, which share one frame
-//! among all processes that read memory and never wrote it.
+//! Reads mapping by mapping. Adjacent mappings are joined, so that 65,530 adjacent mappings are one range. Large ranges
+//! are first scanned for populated parts, so that a terabyte that was reserved and never touched costs nothing. A frame
+//! that is mapped several times is one frame. Pages without a frame are counted as swapped out or absent. Pages of
+//! zeros are counted too: they share one frame among all processes that read memory and never wrote it.
 //!
-//! A process that ends or execs meanwhile is left out with all that was read of it, and told; if it was named, that is
-//! an error. To the kernel neither is one: it tells nothing more of memory that is gone, and the process may not be a
-//! zombie yet. That nothing was missed is known by asking the pagemap at the end whether its memory is still there.
+//! A process that ends or execs meanwhile is skipped with everything that was read of it, and the report lists it. If
+//! the user named it, that is an error. The kernel returns no error in either case: the pagemap of memory that is gone
+//! is empty, and the process may not be a zombie yet. So after reading, the pagemap is asked whether the memory still
+//! exists.
 
 use super::error::Error;
 use crate::direct_mapped::{Footprint, Gather};
 use crate::heat::Process;
-use crate::placed::Whose;
+use crate::placed::FrameOwners;
 use crate::progress::Progress;
-use crate::report::{LeftOut, PlacementTarget};
+use crate::report::{PlacementTarget, SkippedProcess};
 use isotherm_sys::pagemap::Pagemap;
 use isotherm_sys::pagemap_zero::ZeroFrames;
 use isotherm_sys::proc::{Identity, MapEntry, Proc};
@@ -23,29 +24,31 @@ use std::io;
 
 /// Pages read in one go: 256 KiB of entries.
 const CHUNK: u64 = 1 << 15;
-/// From so many pages on it is asked first where pages are.
+/// Ranges of at least this many pages are first scanned for populated parts.
 const LARGE: u64 = 1 << 14;
-/// Stretches with no more than so many pages between them are read as one: reading an absent page is cheaper than another call.
+/// Populated parts with at most this many pages between them are read together: reading an absent page is cheaper than
+/// another call.
 const GAP: u64 = 512;
 
-/// Frames on the way.
+/// Frames found so far.
 struct Frames {
     proc: Proc,
-    /// Of processes that were read to the end.
+    /// Frames of processes that were read completely.
     gather: Gather,
-    /// As [`Frames::gather`] began: for the process that is being read.
+    /// A copy of the initial [`Frames::gather`], for the process that is being read.
     empty: Gather,
     zeros: ZeroFrames,
     targets: Vec<PlacementTarget>,
-    left_out: Vec<LeftOut>,
+    left_out: Vec<SkippedProcess>,
 }
 
-/// Reads the frames of all these processes, a step each. What frames are weighed by is `weighed_by`, in words; `None` if they are not.
+/// Reads the frames of all these processes, one step each. `weighed_by` describes what the weights come from; `None` if
+/// all frames have the same weight.
 pub fn collect(
     processes: &[Process],
     weighed_by: Option<String>,
     progress: &mut dyn Progress,
-) -> Result<(Footprint, Whose), Error> {
+) -> Result<(Footprint, FrameOwners), Error> {
     progress.begin(processes.len() as u64);
     let mut frames =
         Frames::at(Proc::default(), if weighed_by.is_some() { Gather::weighted() } else { Gather::uniform() })?;
@@ -60,7 +63,7 @@ pub fn collect(
     frames.finish(weighed_by)
 }
 
-/// Fails if the kernel does not tell us frames: looked up is one of our own, which has to be there.
+/// Fails if the kernel hides frame numbers. Checks a page of our own that has to be present.
 pub fn check_visible(proc: &Proc) -> Result<(), Error> {
     let here = std::hint::black_box(0_u8);
     let page = Addr((&raw const here).addr() as u64).page();
@@ -73,15 +76,15 @@ pub fn check_visible(proc: &Proc) -> Result<(), Error> {
 }
 
 impl Frames {
-    /// `gather` is empty, and says whether frames are weighted.
+    /// `gather` is empty, and sets whether frames are weighted.
     fn at(proc: Proc, gather: Gather) -> Result<Frames, Error> {
-        // Frames are the same whatever we read them through.
+        // Frame numbers are the same through any proc root.
         let zeros = ZeroFrames::find(Proc::default().root()).map_err(Error::ZeroFrames)?;
         Ok(Frames { proc, empty: gather.clone(), gather, zeros, targets: Vec::new(), left_out: Vec::new() })
     }
 
-    /// Adds the frames of a process, all or none. One that ends or execs before all is read, or may not be read, is
-    /// left out; if it was named, that is an error.
+    /// Adds the frames of a process, all or none. A process that ends or execs before everything is read, or that may
+    /// not be read, is skipped. If the user named it, that is an error.
     fn add(&mut self, process: &Process, progress: &dyn Progress) -> Result<(), Error> {
         match self.read(process, progress) {
             Ok(target) if target.resident_pages + target.zero_pages + target.swapped_pages > 0 => {
@@ -90,13 +93,13 @@ impl Frames {
             Ok(_) if process.named => return Err(Error::NoMemory(process.pid)),
             Ok(_) => {}
             Err(error) if process.named => return Err(error),
-            Err(error) => self.left_out.push(LeftOut { pid: process.pid, why: error.with_causes() }),
+            Err(error) => self.left_out.push(SkippedProcess { pid: process.pid, why: error.with_causes() }),
         }
         Ok(())
     }
 
-    /// All that was found; an error if that is nothing.
-    fn finish(mut self, weighed_by: Option<String>) -> Result<(Footprint, Whose), Error> {
+    /// All frames found; an error if there are none.
+    fn finish(mut self, weighed_by: Option<String>) -> Result<(Footprint, FrameOwners), Error> {
         let pages = self.gather.pages();
         if pages == 0 {
             return Err(match self.left_out.is_empty() {
@@ -104,7 +107,7 @@ impl Frames {
                 false => Error::NoFrames(self.left_out.swap_remove(0)),
             });
         }
-        let whose = Whose { weighed_by, pages, targets: self.targets, left_out: self.left_out };
+        let whose = FrameOwners { weighed_by, pages, targets: self.targets, left_out: self.left_out };
         Ok((self.gather.finish(), whose))
     }
 
@@ -119,7 +122,7 @@ impl Frames {
         }
         let opened = Opened::open(&self.proc, process)?;
         let (target, found) = self.read_opened(&opened, process, progress)?;
-        // Its memory may be another's too, and outlive it.
+        // Another process may share its memory and outlive it.
         if !self.proc.is_alive(opened.identity)? {
             return Err(Error::CutShort(pid));
         }
@@ -155,7 +158,7 @@ impl Frames {
                 reading.part(&opened.pagemap, part, process, &mut self.zeros)?;
             }
         }
-        // Where large ranges have pages is told as nowhere, too, of memory that is gone.
+        // A scan of memory that is gone also finds no pages.
         if !opened.pagemap.is_there().map_err(|e| Error::pagemap(pid, e))? {
             return Err(Error::CutShort(pid));
         }
@@ -176,7 +179,8 @@ struct Opened {
 impl Opened {
     fn open(proc: &Proc, process: &Process) -> Result<Opened, Error> {
         let pid = process.pid;
-        // Opened before it is compared: it stays with the memory that it was opened on, whatever gets the pid.
+        // Opened before the start time is compared: the pagemap stays with the memory that it was opened on, even if
+        // the pid is reused.
         let pagemap = Pagemap::open(proc.root(), pid).map_err(|e| Error::pagemap(pid, e))?;
         let identity = proc.identity(pid)?;
         if process.start_ticks.is_some_and(|then| then != identity.start_ticks) {
@@ -190,7 +194,7 @@ impl Opened {
 struct Reading {
     target: PlacementTarget,
     found: Gather,
-    /// Where the last rate was found.
+    /// The position of the last rate found.
     at: usize,
 }
 
@@ -228,7 +232,7 @@ impl Reading {
     }
 }
 
-/// What user programs have mapped, with neighbours as one.
+/// The mappings of user programs, adjacent ones joined.
 fn joined(maps: &[MapEntry]) -> Vec<AddrRange> {
     let mut ranges: Vec<AddrRange> = Vec::new();
     for range in maps.iter().filter(|map| map.is_monitorable()).map(|map| map.range) {
@@ -240,13 +244,13 @@ fn joined(maps: &[MapEntry]) -> Vec<AddrRange> {
     ranges
 }
 
-/// What to read of a range: parts of at most a chunk, in order, in which all pages with a frame lie.
+/// The parts of a range to read, in order and of at most a chunk each. They contain all pages with a frame.
 fn parts(pagemap: &Pagemap, range: AddrRange) -> io::Result<Vec<AddrRange>> {
     let populated = if range.len().pages() < LARGE { None } else { populated(pagemap, range)? };
     Ok(populated.unwrap_or_else(|| vec![range]).into_iter().flat_map(chunks).collect())
 }
 
-/// Where pages are in a range, small gaps included; `None` if the kernel cannot tell.
+/// The populated parts of a range, small gaps included; `None` if the kernel cannot report them.
 fn populated(pagemap: &Pagemap, range: AddrRange) -> io::Result<Option<Vec<AddrRange>>> {
     let (mut found, mut from): (Vec<AddrRange>, Addr) = (Vec::new(), range.start);
     while from < range.end {
@@ -258,7 +262,7 @@ fn populated(pagemap: &Pagemap, range: AddrRange) -> io::Result<Option<Vec<AddrR
             }
         }
         if until <= from {
-            // It did not get on: the rest is read page by page.
+            // No progress was made: the rest is read page by page.
             found.push(AddrRange::new(from.max(found.last().map_or(from, |last| last.end)), range.end));
             break;
         }
@@ -289,8 +293,8 @@ mod tests {
     fn ends_as_cut_short(opened: &mut Opened, pid: u32) {
         let mut frames = frames(Proc::default());
         let why = frames.read_opened(opened, &Process::of(pid), &Unattended).unwrap_err().to_string();
-        assert!(why.contains("ended (or exec'd) while it was read"), "{why}");
-        // Where nothing is read because nothing is told to be there, it is noticed as well.
+        assert!(why.contains("ended or called exec while it was read"), "{why}");
+        // Where nothing is read because nothing is reported to be there, it is noticed as well.
         opened.ranges.clear();
         assert!(frames.read_opened(opened, &Process::of(pid), &Unattended).is_err());
     }
@@ -341,8 +345,8 @@ mod tests {
             fs::write(of_process.join("pagemap"), entries).unwrap();
             let mut frames = frames(Proc::at(dir.path()));
             frames.add(&Process::of(pid), &Unattended).unwrap();
-            let told = (frames.gather.pages(), frames.targets.len(), frames.left_out.len());
-            assert_eq!(told, if complete { (8, 1, 0) } else { (0, 0, 1) });
+            let gathered = (frames.gather.pages(), frames.targets.len(), frames.left_out.len());
+            assert_eq!(gathered, if complete { (8, 1, 0) } else { (0, 0, 1) });
             assert!(complete || frames.add(&Process { named: true, ..Process::of(pid) }, &Unattended).is_err());
         }
     }

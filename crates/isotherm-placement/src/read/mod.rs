@@ -1,7 +1,7 @@
-//! Reading what a report starts from: processes, their frames, nodes and caches of this machine.
+//! Reads the input of a report: processes, their frames, and the nodes and caches of this machine.
 //!
-//! The only part of this crate that touches a machine. Files are read and nothing else; `/proc` and the facts of the host are
-//! arguments, so that tests read made-up ones.
+//! The only part of this crate that touches a machine. It only reads files. `/proc` and the facts of the host are
+//! arguments, so that tests can use made-up ones.
 
 mod error;
 mod frames;

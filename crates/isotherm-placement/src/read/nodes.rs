@@ -1,34 +1,34 @@
-//! Which cache each node's frames are held against, and on which node a frame lies.
+//! Which cache is in front of each node, and which node each frame is on.
 //!
-//! A memory-side cache serves the memory of its own node only, so frames compete with frames of their node. What the machine says of its
-//! caches is `isotherm_host::placement_caches`, which knows what is in doubt; a cache in doubt is used, and its doubts are told.
-//! Which node a frame lies on is `/proc/zoneinfo`'s to say, and is asked only where there are several: on a machine with one node every
-//! frame is on it.
+//! A memory-side cache serves the memory of its own node only, so frames compete with frames of their node.
+//! `isotherm_host::placement_caches` reports the caches of the machine and the doubts about them. A cache in doubt is
+//! used, and its doubts are reported. `/proc/zoneinfo` gives the node of a frame. It is read only if there are several
+//! nodes: on a machine with one node every frame is on it.
 //!
-//! An *extended-linear* cache (Flat Memory Mode) is memory too. With N frames of near memory in front of as many of far memory, frames a
-//! and a + N take turns in the near one: still one place for each frame number modulo N, so its colours are N and each has two frames of
-//! the node. Where a node has more memory than that, such pairs do not make up all of it, and frames that are told as competing may not:
-//! that is told as a doubt.
+//! An *extended-linear* cache (Flat Memory Mode) is memory too. With N frames of near memory in front of N frames of
+//! far memory, frames a and a + N share one place in near memory. That is still one place for each frame number modulo
+//! N, so the cache has N colours and each has two frames of the node. If a node has more memory than that, such pairs
+//! do not cover all of it, and frames reported as competing may not compete. The report lists that as a doubt.
 
 use super::error::Error;
 use crate::direct_mapped::{DirectMapped, Footprint};
 use crate::placed::{Node, Placed};
 use crate::report::PlacementCache;
-use isotherm_host::{HostFacts, PlacementCache as ToldCache, PlacementCaches, placement_caches};
+use isotherm_host::{HostFacts, PlacementCache as ReportedCache, PlacementCaches, placement_caches};
 use isotherm_sys::lru_gen::zones::Zones;
 use isotherm_units::Bytes;
 use std::path::Path;
 
-/// A cache that is only assumed, one in front of each node.
+/// An assumed cache, one in front of each node.
 #[derive(Clone, Copy, Debug)]
 pub struct Assumed<'a> {
     /// The cache.
     pub cache: DirectMapped,
-    /// What its size comes from, as the report shows it: the name of an option.
+    /// Where its size comes from, as the report shows it: the name of an option.
     pub by: &'a str,
 }
 
-/// The nodes of a machine with their caches, and what else of it a report shows.
+/// The nodes of a machine with their caches, and other facts of the machine that a report shows.
 #[derive(Clone, Debug)]
 pub struct Machine {
     nodes: Vec<Node>,
@@ -36,19 +36,19 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The nodes that have memory; at least one of them has a cache: the one assumed, or the machine's.
+    /// The nodes that have memory. At least one of them has a cache: the assumed one, or the machine's.
     pub fn new(assumed: Option<Assumed<'_>>, facts: &HostFacts) -> Result<Machine, Error> {
         Ok(Machine { nodes: nodes(assumed, facts)?, shuffle_on: facts.shuffle.on })
     }
 
-    /// Splits frames by the node that they lie on. `proc` has the zones, which are read only if there are several nodes; a node that has
-    /// a zone and was not listed is added, without a cache.
+    /// Splits frames by their node. `proc` has the zones, which are read only if there are several nodes. A node that
+    /// has a zone and was not listed is added, without a cache.
     pub fn place(self, footprint: Footprint, proc: &Path) -> Result<Placed, Error> {
         let placed = match <[Node; 1]>::try_from(self.nodes) {
             Ok([only]) => Placed::on_one(only, footprint),
             Err(several) => {
                 let zones = Zones::read(proc).map_err(|source| Error::Zones { file: proc.join("zoneinfo"), source })?;
-                // Some ten zones are gone through for each frame, which is little next to finding it.
+                // Each frame searches about ten zones, which costs little compared with finding the frame.
                 Placed::on_several(several, footprint, |frame| zones.node_of(frame.0))
             }
         };
@@ -56,12 +56,12 @@ impl Machine {
     }
 }
 
-/// The nodes that have memory, by number; at least one of them has a cache: as asked for, or the machine's. On a machine that lists no
-/// nodes all memory is node 0.
+/// The nodes that have memory, by number. At least one of them has a cache: the assumed one, or the machine's. On a
+/// machine that lists no nodes, all memory is on node 0.
 fn nodes(assumed: Option<Assumed<'_>>, facts: &HostFacts) -> Result<Vec<Node>, Error> {
     let mut nodes: Vec<Node> = match facts.nodes.as_deref().unwrap_or_default() {
         [] => vec![Node::bare(0, None)],
-        // Processors alone make a node too.
+        // A node can have CPUs and no memory.
         listed => listed.iter().filter(|n| n.memory != Some(Bytes(0))).map(|n| Node::bare(n.id, n.memory)).collect(),
     };
     if let [only] = &mut nodes[..] {
@@ -74,14 +74,14 @@ fn nodes(assumed: Option<Assumed<'_>>, facts: &HostFacts) -> Result<Vec<Node>, E
     Ok(nodes)
 }
 
-/// One in front of each.
+/// Puts an assumed cache in front of each node.
 fn assume(nodes: &mut [Node], Assumed { cache, by }: Assumed<'_>) {
     let source = match nodes.len() {
         1 => by.to_owned(),
         several => format!("{by}, one for each of {several} nodes"),
     };
     for node in nodes {
-        let told = PlacementCache {
+        let reported = PlacementCache {
             size_bytes: cache.size(),
             colours: cache.frames(),
             modelled: true,
@@ -89,7 +89,7 @@ fn assume(nodes: &mut [Node], Assumed { cache, by }: Assumed<'_>) {
             extended_linear: false,
             doubts: Vec::new(),
         };
-        node.cache = Some((cache, told));
+        node.cache = Some((cache, reported));
     }
 }
 
@@ -109,32 +109,32 @@ fn take_the_machines(nodes: &mut [Node], caches: &PlacementCaches) -> Result<(),
     }
 }
 
-/// The cache of a node: of several levels the one next to memory, a sure one first.
-fn of_node(node: &Node, direct: &[ToldCache]) -> Result<Option<(DirectMapped, PlacementCache)>, Error> {
-    let of_node: Vec<&ToldCache> = direct.iter().filter(|cache| cache.node == node.id).collect();
-    let Some(told) = of_node.iter().find(|cache| cache.is_sure()).or(of_node.first()) else { return Ok(None) };
-    let size = Bytes::of_pages(told.frames);
+/// The cache of a node. If there are several levels, a cache without doubts comes first, then the level next to memory.
+fn of_node(node: &Node, direct: &[ReportedCache]) -> Result<Option<(DirectMapped, PlacementCache)>, Error> {
+    let of_node: Vec<&ReportedCache> = direct.iter().filter(|cache| cache.node == node.id).collect();
+    let Some(reported) = of_node.iter().find(|cache| cache.is_sure()).or(of_node.first()) else { return Ok(None) };
+    let size = Bytes::of_pages(reported.frames);
     let cache = DirectMapped::new(size).map_err(|source| Error::Cache { node: node.id, source })?;
-    let mut doubts: Vec<String> = told.doubts.iter().map(ToString::to_string).collect();
+    let mut doubts: Vec<String> = reported.doubts.iter().map(ToString::to_string).collect();
     let halves = size.0.saturating_mul(2);
     if let Some(memory) =
-        node.memory.filter(|memory| told.extended_linear && memory.0 > halves.saturating_add(halves / 8))
+        node.memory.filter(|memory| reported.extended_linear && memory.0 > halves.saturating_add(halves / 8))
     {
         doubts.push(format!(
-            "the node has {memory}, more than near and far memory of {size} each: not all frames that are told as competing do"
+            "the node has {memory}, more than near and far memory of {size} each: some frames reported as competing do not compete"
         ));
     }
     let mut source = format!("memory-side cache of node {}", node.id);
     if of_node.len() > 1 {
-        source += &format!(", level {}, one of {}", told.level, of_node.len());
+        source += &format!(", level {}, one of {}", reported.level, of_node.len());
     }
-    let told = PlacementCache {
+    let reported = PlacementCache {
         size_bytes: size,
         colours: cache.frames(),
         modelled: false,
         source,
-        extended_linear: told.extended_linear,
+        extended_linear: reported.extended_linear,
         doubts,
     };
-    Ok(Some((cache, told)))
+    Ok(Some((cache, reported)))
 }

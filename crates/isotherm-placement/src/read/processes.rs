@@ -1,4 +1,4 @@
-//! Which of the listed processes have frames to read, and what they are called.
+//! Which of the listed processes have frames to read, and their names.
 
 use super::error::Error;
 use crate::heat::Process;
@@ -13,13 +13,13 @@ pub struct Listed {
     pub named: bool,
 }
 
-/// These processes, of whose heat nothing is known. One that was named has to be there. Kernel threads have nothing to read: with
-/// `all_named` they are kept, so that reading says so.
+/// These processes, without heat. A process that the user named has to exist. Kernel threads have no frames to read:
+/// with `all_named` they are kept, so that the reader reports the error.
 pub fn resident(listed: impl IntoIterator<Item = Listed>, all_named: bool, proc: &Proc) -> Result<Vec<Process>, Error> {
     let mut processes = Vec::new();
     for Listed { pid, named } in listed {
         match proc.stat(pid) {
-            // A kernel thread that was not named has nothing to read, and is no loss.
+            // A kernel thread that the user did not name has no frames, so nothing is lost.
             Ok(stat) if stat.is_kernel_thread() && !all_named => {}
             Ok(stat) => processes.push(Process {
                 start_ticks: Some(stat.start_ticks),
@@ -35,7 +35,7 @@ pub fn resident(listed: impl IntoIterator<Item = Listed>, all_named: bool, proc:
     Ok(processes)
 }
 
-/// Names those that have none, as far as they are there.
+/// Fills in the missing names of processes that still exist.
 pub fn fill_in_names(processes: &mut [Process], proc: &Proc) {
     for process in processes.iter_mut().filter(|process| process.comm.is_empty()) {
         process.comm = proc.stat(process.pid).map(|stat| stat.comm).unwrap_or_default();

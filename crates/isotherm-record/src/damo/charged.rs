@@ -1,7 +1,8 @@
-//! Charges what is parsed while it is parsed: 58 KB of zlib can stand for 58 MB of JSON, and that for a GB of records.
+//! Charges for parsed values during parsing: 58 KB of zlib can stand for 58 MB of JSON, and that for a GB of records.
 //!
-//! Used by `model`, whose lists and free values go through here; `read` sets what is there to take. The rest of a record has
-//! a fixed size. serde derives no way to hand a value down to the fields of a struct, so what is left is a thread's own.
+//! Used by `model`, whose lists and free values are parsed here. `read` sets the available memory. The rest of a record
+//! has a fixed size. serde cannot pass a value down to the fields of a struct, so the remaining memory is a
+//! thread-local.
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
@@ -26,13 +27,13 @@ fn charge<E: Error>(bytes: u64) -> Result<(), E> {
     left.map(|_| ()).ok_or_else(|| E::custom("it takes too much memory"))
 }
 
-/// What one takes in the end, with what is made of it.
+/// The memory that a value takes in the end, including what is made of it.
 pub trait Charged {
     /// In bytes.
     const BYTES: u64;
 }
 
-/// A list of what is charged for one by one.
+/// A list whose items are charged one by one.
 pub fn list<'de, D: Deserializer<'de>, T: Deserialize<'de> + Charged>(from: D) -> Result<Vec<T>, D::Error> {
     struct List<T>(PhantomData<T>);
     impl<'de, T: Deserialize<'de> + Charged> Visitor<'de> for List<T> {
@@ -54,13 +55,13 @@ pub fn list<'de, D: Deserializer<'de>, T: Deserialize<'de> + Charged>(from: D) -
     from.deserialize_seq(List(PhantomData))
 }
 
-/// Any JSON.
+/// Any JSON value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Free(pub Value);
 
-/// A value in a list that may have twice the room.
+/// A value in a list that may have allocated twice the space.
 const VALUE: u64 = 2 * size_of::<Value>() as u64;
-/// The smallest node of a map has room for eleven.
+/// The smallest node of a map has space for eleven entries.
 const NODE: u64 = 11 * (size_of::<Value>() + size_of::<String>()) as u64 + 64;
 
 impl<'de> Deserialize<'de> for Free {
@@ -115,7 +116,8 @@ impl<'de> Visitor<'de> for Any {
     fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Value, A::Error> {
         let mut all = Map::new();
         while let Some(key) = from.next_key::<String>()? {
-            // Nodes of a larger map are half full at the worst, and of six entries or so: a third of one for each.
+            // Nodes of a larger map are at least half full, with about six entries: each entry is charged a third of a
+            // node.
             charge(if all.is_empty() { NODE } else { NODE / 3 } + key.len() as u64)?;
             let Free(value) = from.next_value()?;
             all.insert(key, value);

@@ -1,4 +1,4 @@
-//! Counts of DAMON from heat, and back. The module above says why these formulas.
+//! From heat to DAMON's counts, and back. The parent module explains these formulas.
 
 use super::model::{Age, RegionRecord};
 use isotherm_heat::{Interval, Region};
@@ -9,25 +9,25 @@ const SECOND_NS: f64 = 1e9;
 /// The two intervals that give a count its meaning.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Counting {
-    /// Time between two looks at a region. `None` if that was not said: then a count has no known maximum.
+    /// Time between two checks of a region. `None` if unknown: then a count has no known maximum.
     pub sample_ns: Option<u64>,
-    /// Time over which looks are counted. Above 0.
+    /// Time over which the checks are counted. Above 0.
     pub aggregation_ns: u64,
 }
 
-/// A region as told by a count.
+/// A region as reported by a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// Looks that found an access.
+    /// Checks that found an access.
     pub samples: u64,
-    /// How long it has been so.
+    /// How long it has had this count.
     pub age_ns: u64,
-    /// Whether it is accessed more often than a count can say.
+    /// Whether it is accessed more often than a count can express.
     pub saturated: bool,
 }
 
 impl Counting {
-    /// The greatest count there can be.
+    /// The greatest possible count.
     pub fn max(self) -> Option<u64> {
         self.sample_ns.map(|sample| (self.aggregation_ns / sample.max(1)).max(1))
     }
@@ -38,13 +38,14 @@ impl Counting {
         let expected = (f64::from(region.rate_hz) * self.aggregation_ns as f64 / SECOND_NS).round().max(0.0);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, and is not negative")]
         let samples = (expected as u64).min(max);
-        // damo adds an aggregation interval to the age of what is idle.
+        // damo adds an aggregation interval to the age of idle regions.
         let idle_age = region.idle_ns.saturating_sub(self.aggregation_ns);
         let age_ns = if samples == 0 { idle_age } else { region.age_ns };
         Counted { samples, age_ns, saturated: expected > max as f64 }
     }
 
-    /// What the count says of heat. The second value: whether the count was above the maximum, which is then taken.
+    /// The heat that a count shows. The second value is whether the count was above the maximum; the maximum is used
+    /// then.
     pub fn region(self, record: &RegionRecord, resident: Option<Bytes>) -> (Region, bool) {
         let range = AddrRange::new(Addr(record.start), Addr(record.end));
         let pages = range.len().0.div_ceil(PAGE_SIZE);
@@ -93,7 +94,7 @@ impl Counting {
         }
     }
 
-    /// Looks that found an access; a share of them if only that was said.
+    /// Checks that found an access. Computed from a percentage if only that is given.
     fn hits(self, record: &RegionRecord) -> Option<f64> {
         let counts = record.nr_accesses.as_ref()?;
         let of_share = || Some(counts.percent? / 100.0 * self.max()? as f64);
@@ -202,9 +203,9 @@ mod tests {
             let counted = counting.count(&hot(rate, age, idle));
             let (back, beyond) = counting.region(&record(counted), None);
             let one_count = SECOND_NS / counting.aggregation_ns as f64;
-            let told = f64::from(rate).min(SECOND_NS / (sample * MS) as f64);
+            let counted_hz = f64::from(rate).min(SECOND_NS / (sample * MS) as f64);
             prop_assert!(!beyond);
-            prop_assert!((f64::from(back.rate_hz) - told).abs() <= one_count / 2.0 * 1.0001 + 1e-5, "{back:?} {counted:?}");
+            prop_assert!((f64::from(back.rate_hz) - counted_hz).abs() <= one_count / 2.0 * 1.0001 + 1e-5, "{back:?} {counted:?}");
             if counted.samples > 0 {
                 prop_assert_eq!(back.age_ns, age);
             } else {

@@ -1,7 +1,7 @@
-//! From records, one for each target, to snapshots of all targets at a time.
+//! From records, one for each target, to snapshots of all targets.
 //!
-//! Snapshots of damo's targets end at slightly different times. Those that end within half the length of one belong together;
-//! a target is never twice in one.
+//! Snapshots of damo's targets end at slightly different times. Those that end within half a snapshot's length belong
+//! together. A target is never twice in one snapshot.
 
 use super::count::Counting;
 use super::model::{Ours, Record, RegionRecord, SnapshotRecord};
@@ -10,12 +10,12 @@ use isotherm_heat::{Cost, Granularity, Histogram, Interval, Region, RunInfo, Sna
 use isotherm_units::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Times before this are not wall time: 1973.
+/// Earlier times are not wall time. This is in 1973.
 const EARLIEST_WALL_NS: u64 = 100_000_000_000_000_000;
 /// No process has addresses between this and the stack above; physical addresses stay below.
 const END_OF_PHYSICAL: u64 = 1 << 46;
 
-/// What is told of how a file was understood.
+/// Notes on how a file was understood.
 #[derive(Debug, Default)]
 pub struct Notes {
     sentences: Vec<String>,
@@ -39,13 +39,13 @@ impl Notes {
     pub fn sentences(mut self) -> Vec<String> {
         if self.beyond > 0 {
             let regions = counted(self.beyond, "region");
-            self.sentences.push(format!("{regions} with more accesses than looks: taken as one access a look"));
+            self.sentences.push(format!("{regions} with more accesses than checks: counted as one access per check"));
         }
         self.sentences
     }
 }
 
-/// Puts records together. The error is what is wrong with them.
+/// Joins records. The error is what is wrong with them.
 pub fn recording(records: Vec<Record>, notes: &mut Notes) -> Result<(RunInfo, Vec<Snapshot>), String> {
     let mut targets = Targets::default();
     let mut seen = Vec::new();
@@ -70,21 +70,21 @@ pub fn recording(records: Vec<Record>, notes: &mut Notes) -> Result<(RunInfo, Ve
     Ok((run, targets.snapshots(seen)))
 }
 
-/// Who is who.
+/// The identity of targets.
 #[derive(Debug, Default)]
 struct Targets {
-    /// Contexts, in order: two of them may have a target of the same number.
+    /// Contexts, in order. Two of them may have a target of the same number.
     contexts: Vec<(Option<u64>, Option<u64>)>,
-    /// The scheme whose view of a target is taken.
+    /// The scheme whose view of a target is used.
     schemes: BTreeMap<TargetId, Option<u64>>,
     names: BTreeMap<TargetId, (String, String)>,
-    /// Those whose number is no pid.
+    /// Targets whose number is not a pid.
     pointers: Vec<u64>,
     intervals_ns: u64,
 }
 
 impl Targets {
-    /// Which target a record is of; `None` if it is another scheme's view of one that is there.
+    /// The target of a record. `None` if the record is another scheme's view of a target that is already there.
     fn place(&mut self, record: &Record, notes: &mut Notes) -> Option<(TargetId, Option<Ours>)> {
         let ours = record.ours();
         let pid = self.pid(record.target_id, notes);
@@ -185,14 +185,15 @@ impl Targets {
     }
 }
 
-/// A name for what damo does not name: it says only which memory is physical, and that not in its records.
+/// A name for targets, which damo does not name. damo knows only which memory is physical, and does not put that into
+/// its records.
 fn made_up_name(record: &Record) -> &'static str {
     let mut ends = record.snapshots.iter().flat_map(|s| &s.regions).map(|r| r.end).peekable();
     let physical = record.target_id.unwrap_or(0) == 0 && ends.peek().is_some() && ends.all(|e| e < END_OF_PHYSICAL);
     if physical { "paddr" } else { "target" }
 }
 
-/// The intervals of a record, and how long its snapshots are.
+/// The intervals of a record, and the length of its snapshots.
 #[derive(Clone, Copy, Debug)]
 struct Timing {
     counting: Counting,
@@ -217,16 +218,16 @@ impl Timing {
         }
         if length_ns == 0 && !lengths.is_empty() {
             return Err(
-                "neither its intervals nor the length of its snapshots are said, so rates cannot be known".into()
+                "it gives neither its intervals nor the length of its snapshots, so rates cannot be computed".into()
             );
         }
-        // DAMON reports once an aggregation interval, and a rate needs no other.
-        notes.say("intervals are not said: one snapshot is taken to be one aggregation interval".into());
+        // DAMON reports once an aggregation interval, and a rate needs no other interval.
+        notes.say("no intervals given: assuming one aggregation interval per snapshot".into());
         let counting = Counting { sample_ns: None, aggregation_ns: length_ns.max(1) };
         Ok(Timing { counting, length_ns })
     }
 
-    /// Of a snapshot whose sampling interval was tuned: the ratio of the two is not changed by that.
+    /// The intervals of a snapshot whose sampling interval was tuned. Tuning does not change the ratio of the two.
     fn tuned(self, sample_ns: Option<u64>) -> Counting {
         match (sample_ns, self.counting.max()) {
             (Some(sample), Some(max)) if sample > 0 => {
@@ -270,7 +271,7 @@ impl Part {
             notes.beyond += u64::from(beyond);
             regions.push(region);
         }
-        // `damo adjust` leaves them in the order in which it came by them.
+        // `damo adjust` writes regions in the order in which it found them.
         regions.sort_by_key(|r| r.range.start);
         match regions.windows(2).find(|two| two[0].range.end > two[1].range.start) {
             Some([a, b]) => Err(format!("regions {:?} and {:?} overlap", a.range, b.range)),
@@ -290,7 +291,7 @@ fn check(region: &RegionRecord) -> Result<(), String> {
     }
 }
 
-/// Whether a part is of the same time as a group, and of another target.
+/// Whether a part is of the same time as a group, and of a target that is not in it.
 fn belongs(group: &[Part], part: &Part) -> bool {
     let half = (part.end_ns - part.start_ns) / 2;
     let near = group.first().is_some_and(|first| part.end_ns - first.end_ns <= half);

@@ -1,14 +1,14 @@
 //! The JSON of damo as it is read: one record for each target, with its snapshots.
 //!
-//! Only what has a meaning for us is kept. [`is_known`] has the names of the rest, so that what a later damo adds can be told
-//! from what we leave out on purpose.
+//! Only fields that mean something to us are read. [`is_known`] has the names of the others, so that the additions of a
+//! later damo can be distinguished from fields that we skip on purpose.
 
 use super::charged::{self, Charged, Free};
 use super::number;
 use isotherm_heat::{Region, RunInfo, Snapshot, TargetHeat};
 use serde::{Deserialize, Serialize};
 
-/// Fields that are there and not used: what they say is lost, or follows from others.
+/// Fields that exist and are not used: their information is lost, or follows from other fields.
 const UNUSED: [&str; 7] =
     ["ops_update_us", "intervals_goal", "probe_hits", "total_bytes", "damos_stats", "data_source", "isotherm"];
 
@@ -21,15 +21,15 @@ pub fn is_known(field: &str) -> bool {
 #[derive(Debug, Deserialize)]
 pub struct Records(#[serde(deserialize_with = "charged::list")] pub Vec<Record>);
 
-// Twice what is in a growing list, and once what is made of it.
+// Twice the items of a growing list, and once what is made of them.
 
 impl Charged for Record {
-    // And what is kept of its target.
+    // And what is stored for its target.
     const BYTES: u64 = 2 * size_of::<Record>() as u64 + 512;
 }
 
 impl Charged for SnapshotRecord {
-    // Two histograms of 2 KiB are made of each.
+    // Each is made into two histograms of 2 KiB.
     const BYTES: u64 =
         (2 * size_of::<SnapshotRecord>() + 2 * size_of::<TargetHeat>() + 2 * size_of::<Snapshot>() + 4096 + 256) as u64;
 }
@@ -55,12 +55,12 @@ pub struct Record {
     pub scheme_filters: Option<Vec<Free>>,
     #[serde(deserialize_with = "charged::list")]
     pub snapshots: Vec<SnapshotRecord>,
-    /// What our own exports add. Anything else under that name is no harm.
+    /// What our own exports add. Anything else under that name is ignored.
     #[serde(default, rename = "isotherm")]
     pub ours: Option<Free>,
 }
 
-/// What counts mean.
+/// The intervals that give counts their meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub struct Intervals {
     #[serde(rename = "sample_us", deserialize_with = "number::microseconds")]
@@ -78,7 +78,7 @@ pub struct SnapshotRecord {
     pub end_ns: u64,
     #[serde(deserialize_with = "charged::list")]
     pub regions: Vec<RegionRecord>,
-    /// Of a record whose intervals were tuned as it went.
+    /// Set in a record whose intervals were tuned while it was made.
     #[serde(default, rename = "sample_interval_us", deserialize_with = "number::microseconds_or_null")]
     pub sample_ns: Option<u64>,
 }
@@ -90,7 +90,7 @@ pub struct RegionRecord {
     pub start: u64,
     #[serde(deserialize_with = "number::bytes")]
     pub end: u64,
-    /// Not there if nothing is known.
+    /// Absent if nothing is known.
     #[serde(default)]
     pub nr_accesses: Option<NrAccesses>,
     #[serde(default)]
@@ -99,7 +99,7 @@ pub struct RegionRecord {
     pub sz_filter_passed: Option<u64>,
 }
 
-/// Looks that found an access: how many, or what share of all.
+/// Checks that found an access: how many, or what share of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 pub struct NrAccesses {
     #[serde(default, deserialize_with = "number::count_or_null")]
@@ -117,7 +117,7 @@ pub struct Age {
     pub aggr_intervals: Option<i64>,
 }
 
-/// What damo's format has no place for.
+/// What damo's format has no field for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ours {
     pub comm: String,
@@ -127,7 +127,7 @@ pub struct Ours {
 }
 
 impl SnapshotRecord {
-    /// Whether this was only written so that the length of the one before can be told: text has no start times.
+    /// Whether this was only written to mark the length of the previous snapshot: text has no start times.
     pub fn is_filler(&self) -> bool {
         let filler = |r: &RegionRecord| (r.start, r.end) == (0, 0) && r.samples() == Some(-1);
         self.regions.len() == 1 && self.regions.iter().all(filler)
@@ -141,12 +141,12 @@ impl RegionRecord {
 }
 
 impl Record {
-    /// What our export said of the target, if this is one.
+    /// What our export stored for the target, if this is one.
     pub fn ours(&self) -> Option<Ours> {
         Ours::deserialize(&self.ours.as_ref()?.0).ok()
     }
 
-    /// Whether `sz_filter_passed` is what is resident: the one filter lets everything pass but holes.
+    /// Whether `sz_filter_passed` is the resident size: the only filter passes everything but holes.
     pub fn passes_resident(&self) -> bool {
         let [filter] = self.scheme_filters.as_deref().unwrap_or_default() else { return false };
         let is = |key: &str, value: bool| filter.0[key].as_bool() == Some(value);

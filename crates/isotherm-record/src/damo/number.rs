@@ -1,7 +1,7 @@
-//! Numbers in all the ways damo writes and accepts them: as JSON numbers, or as text with commas, units, `min` and `max`.
+//! Numbers in all forms that damo writes and accepts: JSON numbers, or text with commas, units, `min` and `max`.
 //!
-//! Each function is for a kind of field, and says what a number without a unit counts there. Negative numbers have no meaning
-//! but for counts, where damo marks a snapshot that is none by -1.
+//! Each function is for a kind of field, and defines the unit of a number without one. Negative numbers are valid only
+//! for counts, where damo marks a snapshot that is not real by -1.
 
 use serde::de::{Deserializer, Error, Visitor};
 use std::fmt;
@@ -25,7 +25,7 @@ enum Kind {
     Percent,
 }
 
-/// A number as it was found: exact if it is whole.
+/// A number as it was found. Exact if it is whole.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Number {
     Whole(i128),
@@ -65,7 +65,7 @@ impl Number {
 }
 
 impl Kind {
-    /// The factor of a unit; `None` if this is none of this kind.
+    /// The factor of a unit. `None` if this kind has no such unit.
     fn unit(self, name: &str) -> Option<f64> {
         match self {
             Kind::Nanoseconds | Kind::Microseconds => TIME.iter().find(|(n, _)| *n == name).map(|(_, ns)| *ns),
@@ -83,7 +83,7 @@ impl Kind {
         if self == Kind::Microseconds { 1e3 } else { 1.0 }
     }
 
-    /// Reads such as `1,024`, `4 KiB`, `1 h 2 m 3.5 s`, `max`.
+    /// Parses numbers such as `1,024`, `4 KiB`, `1 h 2 m 3.5 s`, `max`.
     fn parse(self, text: &str) -> Option<Number> {
         let text = text.trim().replace(',', "");
         match text.as_str() {
@@ -119,7 +119,7 @@ impl Kind {
 
 fn plain_number(text: &str) -> Option<Number> {
     let whole = text.parse::<i128>().ok().map(Number::Whole);
-    // Not `inf` and `nan`, which are numbers to the parser.
+    // Not `inf` and `nan`, which the parser accepts as numbers.
     whole.or_else(|| text.parse::<f64>().ok().filter(|x| x.is_finite()).map(Number::Real))
 }
 
@@ -160,9 +160,9 @@ fn unsigned<'de, D: Deserializer<'de>>(from: D, kind: Kind) -> Result<Option<u64
     let Some(number) = number(from, kind)? else { return Ok(None) };
     let whole = number.whole();
     if whole < 0 {
-        return Err(D::Error::custom(format!("a negative number ({whole}) where there can be none")));
+        return Err(D::Error::custom(format!("a negative number ({whole}) where none is allowed")));
     }
-    // A time of `max` microseconds is more nanoseconds than there are: forever all the same.
+    // A time of `max` microseconds overflows in nanoseconds. It still means forever.
     Ok(Some(u64::try_from(whole).unwrap_or(u64::MAX)))
 }
 
@@ -180,12 +180,12 @@ pub fn bytes_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, 
     unsigned(from, Kind::Bytes)
 }
 
-/// Nanoseconds, from a field that counts these.
+/// Nanoseconds, from a field in nanoseconds.
 pub fn nanoseconds<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     required(unsigned(from, Kind::Nanoseconds)?, Kind::Nanoseconds)
 }
 
-/// Nanoseconds, from a field that counts microseconds.
+/// Nanoseconds, from a field in microseconds.
 pub fn microseconds<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     required(unsigned(from, Kind::Microseconds)?, Kind::Microseconds)
 }

@@ -1,7 +1,8 @@
-//! Reads a file of damo, whoever wrote it.
+//! Reads a file of damo, from any writer.
 //!
-//! Compressed text is parsed as it is unpacked, so that it is in memory once, as records; and no more than [`MAX_TEXT`] of it
-//! is unpacked, since a few MiB of zlib can stand for any amount. Records are charged as they are parsed (`charged`).
+//! Compressed text is parsed while it is unpacked, so it is in memory only once, as records. At most [`MAX_TEXT`] of it
+//! is unpacked, since a few MiB of zlib can stand for any amount. Records are charged while they are parsed
+//! (`charged`).
 
 use super::charged;
 use super::join::{self, Notes};
@@ -18,40 +19,40 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-/// The most text that is read of one file: some million regions, which take about as much memory.
+/// The most text that is read from one file: some million regions, which take about as much memory.
 const MAX_TEXT: u64 = 2 << 30;
 
-/// What comes through a pipe is taken to be so long, as far as memory goes.
+/// Assumed length of data from a pipe, for the memory limit.
 const SIZE_OF_PIPE: u64 = 4 << 20;
 
-/// No name, text or number of damo comes near.
+/// No name, text or number of damo comes near this.
 const LONGEST_WORD: Bytes = Bytes(1 << 20);
 
 /// Names of unknown fields that are reported.
 const MAX_NAMES: usize = 8;
 
-/// What a recording of damo says, in our terms.
+/// The contents of a damo recording, in our types.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DamoRecording {
     /// How it was made, as far as that is known.
     pub run: RunInfo,
     /// Its snapshots in order of time.
     pub snapshots: Vec<Snapshot>,
-    /// What a user should know of how it was understood, a sentence each.
+    /// What a user should know about how it was understood, a sentence each.
     pub notes: Vec<String>,
 }
 
-/// Reads a recording of damo: `json_compressed`, `json` or `perf_script`, whichever it is.
+/// Reads a recording of damo in any of its formats: `json_compressed`, `json` or `perf_script`.
 pub fn read(path: impl AsRef<Path>) -> Result<DamoRecording> {
     read_within(path, None)
 }
 
-/// The same, with as much memory as is said and not what the size of the file suggests: `None` for that.
+/// Like [`read`], with a memory limit. With `None`, the limit follows from the file's size.
 pub fn read_within(path: impl AsRef<Path>, max_memory: Option<Bytes>) -> Result<DamoRecording> {
     read_up_to(path.as_ref(), MAX_TEXT, max_memory)
 }
 
-/// The same with another bound on text.
+/// Like [`read_within`], with another bound on text.
 pub(super) fn read_up_to(path: &Path, max_text: u64, max_memory: Option<Bytes>) -> Result<DamoRecording> {
     let open = |error| Error::Open { path: path.to_owned(), error };
     let file = File::open(path).map_err(open)?;
@@ -71,7 +72,7 @@ pub(super) fn read_up_to(path: &Path, max_text: u64, max_memory: Option<Bytes>) 
     Ok(DamoRecording { run, snapshots, notes: notes.sentences() })
 }
 
-/// In what form a file is.
+/// The format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Compressed,
@@ -80,7 +81,7 @@ enum Form {
 }
 
 impl Form {
-    /// By how it begins. The error is what it is instead, and what to do.
+    /// Detects the format from the first bytes. The error is what the file is instead, and what to do.
     fn of(begin: &[u8]) -> std::result::Result<Form, (&'static str, &'static str)> {
         let first = begin.iter().find(|b| !b.is_ascii_whitespace());
         match (begin, first) {
@@ -103,7 +104,8 @@ impl Form {
     }
 }
 
-/// Whether the second byte is right for zlib. One that announces a dictionary is not: it makes `x ` text a header.
+/// Whether the second byte is valid for zlib. A byte that announces a dictionary is refused: with it, text that starts
+/// with `x ` would pass as a header.
 fn is_zlib(flags: u8) -> bool {
     (0x7800 + u16::from(flags)).is_multiple_of(31) && flags & 0x20 == 0
 }
@@ -112,7 +114,7 @@ fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
     bytes.windows(wanted.len()).any(|w| w == wanted)
 }
 
-/// What errors name.
+/// Context for errors.
 struct Place<'a> {
     path: &'a Path,
     max_text: u64,
@@ -139,7 +141,7 @@ impl Place<'_> {
             })
         };
         let records = charged::within(self.allowance.left(), parse).ok_or_else(|| self.allowance.exceeded())?;
-        // The end of the text too: only there the checksum of the compressed form is known.
+        // Parses to the end of the text: the checksum of the compressed form is checked only there.
         let records = records.and_then(|Records(records)| parser.end().map(|()| records));
         notes.unknown_fields(&unknown);
         records.map_err(|error| self.json_error(&error))
@@ -147,7 +149,7 @@ impl Place<'_> {
 
     fn json_error(&self, error: &serde_json::Error) -> Error {
         const RESTORE: &str = "restore the file, or record again";
-        let shape = || format!("it has not the shape of a recording by damo: {error}");
+        let shape = || format!("it does not have the structure of a damo recording: {error}");
         match error.io_error_kind() {
             Some(ErrorKind::FileTooLarge) => self.too_large(),
             Some(ErrorKind::OutOfMemory) => {
@@ -164,7 +166,7 @@ impl Place<'_> {
     fn too_large(&self) -> Error {
         let limit = Bytes(self.max_text);
         self.error(
-            format!("its text is longer than {limit}, which is as much as is read"),
+            format!("its text is longer than {limit}, the most that is read"),
             "make it shorter: damo adjust --aggregate_interval",
         )
     }
@@ -177,16 +179,16 @@ impl Place<'_> {
             text::Failed::Line(n, what) => self.error(format!("line {n}: {what}"), "restore the file, or record again"),
         })?;
         if let Some(cut) = text::incomplete(&records) {
-            notes.say(format!("the text ends within a snapshot: {} of it left out", counted(cut, "region")));
+            notes.say(format!("the text ends within a snapshot: {} of it skipped", counted(cut, "region")));
         }
         Ok(records.into_iter().map(|r| r.record).collect())
     }
 }
 
-/// JSON in which no name, text or number is longer than [`LONGEST_WORD`]: the parser holds each in one piece, twice.
+/// JSON in which no name, text or number is longer than [`LONGEST_WORD`]. The parser needs each in one piece, twice.
 struct Words<R> {
     from: R,
-    /// Bytes since the last one began.
+    /// Bytes since the current word began.
     length: u64,
     in_text: bool,
     escaped: bool,
@@ -224,7 +226,7 @@ impl<R: Read> Read for Words<R> {
     }
 }
 
-/// Fails instead of reading on for ever.
+/// Fails at a limit instead of reading forever.
 struct Limited<R> {
     from: R,
     left: u64,
@@ -234,7 +236,7 @@ impl<R: Read> Read for Limited<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(into.len());
         if most == 0 && !into.is_empty() {
-            // Exactly as long as is allowed is allowed.
+            // A text of exactly the limit is allowed.
             return match self.from.read(&mut [0])? {
                 0 => Ok(0),
                 _ => Err(ErrorKind::FileTooLarge.into()),

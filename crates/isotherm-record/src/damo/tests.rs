@@ -316,12 +316,12 @@ kdamond.0  4452 [000] 100.200000: damon:damon_aggregated: target_id=0 nr_regions
     );
     let notes = read.notes.join("\n");
     assert!(
-        notes.contains("not said") && notes.contains("1 region of it") && notes.contains("tracer's clock"),
+        notes.contains("no intervals given") && notes.contains("1 region of it") && notes.contains("tracer's clock"),
         "{notes}"
     );
 
     let one = "x 1 [0] 5.5: damon:damon_aggregated: target_id=0 nr_regions=1 0-4096: 1 0\n";
-    assert!(refused(one.as_bytes()).contains("rates cannot be known"));
+    assert!(refused(one.as_bytes()).contains("rates cannot be computed"));
     let earlier = format!("{one}{}", one.replace("5.5", "4.5"));
     assert!(refused(earlier.as_bytes()).contains("line 2: it is of an earlier time"));
     assert!(refused(one.replace("0-4096", "here").as_bytes()).contains("line 1: not as DAMON writes it"));
@@ -388,10 +388,10 @@ fn intervals_that_were_tuned_are_those_of_each_snapshot() {
 fn without_intervals_a_snapshot_is_taken_for_one() {
     let read = read_json(&changed("/0/intervals", Value::Null));
     assert_eq!(read.snapshots[0].targets[0].regions[0].rate_hz, 40.0);
-    assert!(read.notes[0].contains("intervals are not said"), "{:?}", read.notes);
+    assert!(read.notes[0].contains("no intervals given"), "{:?}", read.notes);
     let mut timeless = changed("/0/intervals", Value::Null);
     timeless[0]["snapshots"][0]["end_time"] = timeless[0]["snapshots"][0]["start_time"].clone();
-    assert!(refused_json(&timeless).contains("rates cannot be known"));
+    assert!(refused_json(&timeless).contains("rates cannot be computed"));
 }
 
 #[test]
@@ -418,7 +418,7 @@ fn regions_may_be_in_any_order_and_empty_ones_are_none() {
 fn a_count_beyond_the_maximum_is_the_maximum_and_said() {
     let read = read_json(&kernel(&[(1, 3, 400, 5)]));
     assert_eq!(read.snapshots[0].targets[0].regions[0].rate_hz, 200.0);
-    assert!(read.notes[0].contains("1 region with more accesses than looks"), "{:?}", read.notes);
+    assert!(read.notes[0].contains("1 region with more accesses than checks"), "{:?}", read.notes);
 }
 
 // --- What nobody should have written
@@ -432,7 +432,7 @@ fn what_is_not_a_recording_of_damo_is_said_to_be_none() {
         (b"PERFILE2........", "convert_record_format"),
         (b"\x1f\x8b\x08\x00", "neither zlib nor JSON"),
         (b"{\"damo_record_ver\": 1}", "later than 3.4"),
-        (b"[1, 2]", "not the shape"),
+        (b"[1, 2]", "does not have the structure"),
         (b"[{\"target_id\": 1}]", "missing field `snapshots`"),
         (b"[{]", "damaged"),
         (b"[] []", "damaged"),
@@ -481,7 +481,7 @@ fn what_makes_no_sense_is_refused_with_its_place() {
         (&format!("{region}/nr_accesses/samples"), json!(-1), "negative count (-1)"),
         (&format!("{region}/nr_accesses/percent"), json!("-3 %"), "negative percentage"),
         (&format!("{region}/age/aggr_intervals"), json!("-7"), "negative count (-7)"),
-        (region, json!("a region"), "not the shape"),
+        (region, json!("a region"), "does not have the structure"),
     ] {
         let error = refused_json(&changed(pointer, value));
         assert!(error.contains(told), "{pointer}: {error}");

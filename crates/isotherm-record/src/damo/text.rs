@@ -4,13 +4,14 @@
 //!   kdamond.0  4452 [000] 82877.315633: damon:damon_aggregated: target_id=0 nr_regions=17 140731667070976-140731668037632: 0 3
 //! ```
 //!
-//! The last numbers are the count and the age (which early kernels lack). As many lines of a target as `nr_regions` says are one
-//! snapshot. Only its end is said: it starts where the one before ended, and the first is as long as the others on average.
+//! The last numbers are the count and the age (early kernels have no age). Every `nr_regions` lines of a target are one
+//! snapshot. Only its end is given. It starts where the previous one ended, and the first is as long as the others on
+//! average.
 
 use super::model::{Age, NrAccesses, Record, RegionRecord, SnapshotRecord};
 use std::io::{self, BufRead, Read};
 
-/// What a line that counts has in it.
+/// Lines of the event contain this.
 pub const EVENT: &str = "damon:damon_aggregated:";
 
 /// A line with all its regions is far shorter than this.
@@ -24,11 +25,11 @@ pub enum Failed {
     Line(u64, String),
 }
 
-/// A record that is being read.
+/// A record that is still being read.
 #[derive(Debug, Default)]
 pub struct Reading {
     pub record: Record,
-    /// Regions of the last snapshot that are yet to come.
+    /// Regions of the last snapshot that are still missing.
     missing: u64,
     /// Regions of a snapshot that was never completed.
     cut: u64,
@@ -54,7 +55,7 @@ pub fn read(mut from: impl BufRead) -> Result<Vec<Reading>, Failed> {
     Ok(records)
 }
 
-/// Regions of snapshots that the text did not bring to an end.
+/// Regions of snapshots that are cut off at the end of the text.
 pub fn incomplete(records: &[Reading]) -> Option<u64> {
     let cut = records.iter().map(|r| r.cut).sum();
     (cut > 0).then_some(cut)
@@ -77,7 +78,7 @@ impl Event {
         let regions = words.next()?.strip_prefix("nr_regions=")?.parse().ok()?;
         let (start, end) = words.next()?.strip_suffix(':')?.split_once('-')?;
         let samples = words.next()?.parse().ok()?;
-        // damo writes `None` for an age that it does not know.
+        // damo writes `None` for an unknown age.
         let age = words.next().and_then(|age| age.parse().ok());
         let region = RegionRecord {
             start: start.parse().ok()?,
@@ -86,13 +87,13 @@ impl Event {
             age: Age { usec: None, aggr_intervals: age },
             sz_filter_passed: None,
         };
-        // A record of what has no number, such as physical memory, has `None` here.
+        // The record of a target without a number, such as physical memory, has `None` here.
         let target_id = if target_id == "None" { 0 } else { target_id.parse().ok()? };
         Some(Event { end_ns, target_id, regions, region })
     }
 }
 
-/// Seconds with a fraction, exactly.
+/// Parses seconds with a fraction, exactly.
 fn nanoseconds(text: &str) -> Option<u64> {
     let (seconds, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let digits = fraction.get(..fraction.len().min(9))?;
@@ -125,7 +126,7 @@ fn add(records: &mut Vec<Reading>, event: Event) -> Result<(), String> {
 }
 
 impl Reading {
-    /// Drops what was cut off, and gives the first snapshot a start.
+    /// Drops a snapshot that was cut off, and gives the first snapshot a start.
     fn finish(&mut self) {
         let snapshots = &mut self.record.snapshots;
         if self.missing > 0 {
@@ -135,7 +136,7 @@ impl Reading {
         if let [first, .., last] = snapshots.as_mut_slice() {
             first.start_ns = first.end_ns.saturating_sub((last.end_ns - first.end_ns) / others);
         } else if let [only] = snapshots.as_mut_slice() {
-            // How long it is cannot be known.
+            // Its length cannot be known.
             only.start_ns = only.end_ns;
         }
     }

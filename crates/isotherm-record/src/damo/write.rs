@@ -1,6 +1,6 @@
 //! Writes snapshots as a file that damo reads: zlib-compressed JSON.
 //!
-//! One record for each process. The file appears under its name when it is complete, and not before; only its owner may read it.
+//! One record for each process. The file gets its name only when it is complete, and only its owner may read it.
 
 use super::count::Counting;
 use super::model::Ours;
@@ -19,17 +19,17 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// One access a second is what reports call hot: a count has to be able to tell it from none.
+/// Reports call one access a second hot, so a count has to distinguish it from none.
 const SHORTEST_BY_DEFAULT: Duration = Duration::from_secs(1);
 
 /// What counts in an export mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExportOptions {
-    /// The sampling interval: 1 / this is the highest rate that can be told. 5 ms by default, DAMON's own.
+    /// The sampling interval: 1 / this is the highest rate that can be exported. 5 ms by default, as in DAMON.
     pub sample: Duration,
-    /// The aggregation interval: 1 / this is the rate of one access counted, and half of that the lowest which is not told
-    /// as none. What is longer than a snapshot makes fewer of them, and tells colder memory apart. By default the length of a
-    /// snapshot, at least a second.
+    /// The aggregation interval: 1 / this is the rate of one counted access. Half of that is the lowest rate that is
+    /// not exported as 0. An interval longer than a snapshot exports fewer snapshots and resolves colder memory. By
+    /// default the length of a snapshot, at least a second.
     pub aggregation: Option<Duration>,
     /// Replace a file of that name. Off by default.
     pub overwrite: bool,
@@ -41,7 +41,7 @@ impl Default for ExportOptions {
     }
 }
 
-/// What an export holds, and what it could not.
+/// What an export holds, and what it could not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Exported {
@@ -51,11 +51,11 @@ pub struct Exported {
     pub targets: usize,
     /// Snapshots in it.
     pub snapshots: usize,
-    /// The most memory of one snapshot that lies in regions of which nothing is known: these were left out.
+    /// The most memory of one snapshot in regions of which nothing is known. These are omitted.
     pub unmeasured: Bytes,
-    /// The most memory of one snapshot that is accessed less often than a count of one says: told as not accessed.
+    /// The most memory of one snapshot that is accessed too rarely for a count of one. It is exported as not accessed.
     pub below_one: Bytes,
-    /// The most memory of one snapshot that is accessed more often than the highest count says.
+    /// The most memory of one snapshot that is accessed more often than the highest count shows.
     pub saturated: Bytes,
 }
 
@@ -83,21 +83,21 @@ pub fn write(
     Ok(export.exported())
 }
 
-/// How long a snapshot is.
+/// The length of a snapshot.
 fn length_ns(run: &RunInfo, snapshots: &[Snapshot]) -> u64 {
     let mut lengths: Vec<u64> = snapshots.iter().map(|s| s.end_unix_ns.saturating_sub(s.start_unix_ns)).collect();
     lengths.sort_unstable();
     lengths.get(lengths.len() / 2).copied().filter(|_| run.window_ns == 0).unwrap_or(run.window_ns)
 }
 
-/// One exported snapshot: when it is said to have begun, and what was known at its end.
+/// One exported snapshot: its nominal start, and what was known at its end.
 #[derive(Clone, Copy, Debug)]
 struct Moment<'a> {
     start_ns: u64,
     snapshot: &'a Snapshot,
 }
 
-/// Snapshots that are an aggregation interval apart, to within half the length of one.
+/// Snapshots that are one aggregation interval apart, to within half a snapshot.
 fn moments(snapshots: &[Snapshot], aggregation_ns: u64) -> Vec<Moment<'_>> {
     let mut moments = Vec::new();
     let mut begin = None;
@@ -105,10 +105,10 @@ fn moments(snapshots: &[Snapshot], aggregation_ns: u64) -> Vec<Moment<'_>> {
         let (start, end) = (snapshot.start_unix_ns, snapshot.end_unix_ns);
         let start_ns = *begin.get_or_insert(start);
         let half = end.saturating_sub(start) / 2;
-        // A recording that is shorter than the interval is better than none.
+        // A recording shorter than the interval is still exported.
         let only = index + 1 == snapshots.len() && moments.is_empty();
         if only || end.saturating_sub(start_ns).saturating_add(half) >= aggregation_ns {
-            // Where snapshots are longer, it is the end of each that is told.
+            // If snapshots are longer than the interval, the end of each is exported.
             let start_ns = if half > aggregation_ns { end.saturating_sub(aggregation_ns) } else { start_ns };
             moments.push(Moment { start_ns, snapshot });
             begin = None;
@@ -131,7 +131,7 @@ fn counting(options: &ExportOptions, length_ns: u64) -> std::result::Result<Coun
     Ok(Counting { sample_ns: Some(sample), aggregation_ns })
 }
 
-/// Beside the file, under a name that nobody else uses.
+/// A name next to the file that nobody else uses.
 fn part_name(path: &Path) -> PathBuf {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
@@ -143,11 +143,12 @@ struct Export<'a> {
     run: &'a RunInfo,
     moments: Vec<Moment<'a>>,
     counting: Counting,
-    /// For each snapshot, what could not be told of it. Filled in as regions are written: there is no other pass over them.
+    /// For each snapshot, what could not be exported. Filled in while regions are written: there is no other pass over
+    /// them.
     lost: RefCell<BTreeMap<u64, Lost>>,
 }
 
-/// Pages of a snapshot that a count says too little of.
+/// Pages of a snapshot that a count does not describe fully.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lost {
     unmeasured: u64,
@@ -245,7 +246,7 @@ impl Export<'_> {
     }
 }
 
-/// The items of an iterator, each made when it is written.
+/// The items of an iterator, each created when it is written.
 struct Sequence<I>(RefCell<Option<I>>);
 
 impl<T: Serialize, I: Iterator<Item = T>> Serialize for Sequence<I> {
@@ -277,7 +278,7 @@ struct IntervalsOut {
 impl IntervalsOut {
     fn of(counting: Counting) -> IntervalsOut {
         let aggr_us = counting.aggregation_ns / 1000;
-        // Regions are made anew for every snapshot, so they follow mappings as often as that.
+        // Regions are made anew for every snapshot, so they follow mappings at that rate.
         IntervalsOut { sample_us: counting.sample_ns.unwrap_or(0) / 1000, aggr_us, ops_update_us: aggr_us }
     }
 }
@@ -291,7 +292,7 @@ struct Filter {
 }
 
 impl Filter {
-    /// Everything but what is not there.
+    /// Passes everything but unmapped memory.
     fn holes() -> Filter {
         Filter { filter_type: "unmapped", matching: true, allow: false }
     }

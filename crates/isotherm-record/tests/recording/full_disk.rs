@@ -59,6 +59,6 @@ fn no_room_to_join_segments_is_no_loss() {
     let size = (1..).find(|pages| std::fs::write(&ballast, vec![1; pages * 4096]).is_err()).unwrap();
     let summary = writer.finish().unwrap();
     assert_eq!(summary.snapshots, 5, "with a ballast of {size} pages");
-    assert!(summary.note.is_some_and(|n| n.contains("left in 6 segments") && n.contains("No space left")));
+    assert!(summary.note.is_some_and(|n| n.contains("still has 6 segments") && n.contains("No space left")));
     assert_eq!(Recording::open(&path).unwrap().read_all().unwrap(), samples::snapshots(5));
 }

@@ -105,7 +105,7 @@ fn files_of_another_place_do_not_mix() {
         fs::write(&to, whole).unwrap();
         notes
     };
-    assert!(swap("heat-000002.parquet", "heat-000003.parquet").contains("from another segment"));
+    assert!(swap("heat-000002.parquet", "heat-000003.parquet").contains("from a different segment"));
     assert!(swap("heat-000002.parquet", "regions-000002.parquet").contains("does not hold the table regions"));
 
     let mut run = samples::run();
@@ -116,7 +116,7 @@ fn files_of_another_place_do_not_mix() {
         fs::copy(other.join(&name), path.join(&name)).unwrap();
     }
     let recording = Recording::open(&path).unwrap();
-    assert!(recording.notes().join("\n").contains("from another run"), "{:?}", recording.notes());
+    assert!(recording.notes().join("\n").contains("from a different run"), "{:?}", recording.notes());
     assert_eq!((recording.len(), recording.run()), (2, &samples::run()));
 }
 

@@ -27,7 +27,7 @@ fn a_recording_can_be_read_while_it_is_written() {
     let recording = Recording::open(&path).unwrap();
     assert_eq!(recording.read_all().unwrap(), samples::snapshots(4));
     assert_eq!(recording.notes().len(), 1);
-    assert!(recording.notes()[0].contains("2 whole segments with 4 snapshots"), "{:?}", recording.notes());
+    assert!(recording.notes()[0].contains("2 complete segments with 4 snapshots"), "{:?}", recording.notes());
     drop(writer);
     assert_eq!(Recording::open(&path).unwrap().len(), 4, "a dropped writer writes nothing more");
 }

@@ -1,60 +1,62 @@
-//! What a block would gain from being one huge page, from its heat. Fed by `isotherm-heat`, read by [`crate::plan`].
+//! The benefit of collapsing a block, from its heat. Fed by `isotherm-heat`, read by [`crate::plan`].
 //!
-//! A huge page saves TLB misses. How many, follows from how many different 4 KiB pages of the block are touched, each of which
-//! wants an entry of its own, and how often: the sum of the access rates of its pages, each page counted at no more than
-//! [`MOST_HZ`]. One page touched all the time scores low (its entry stays in the TLB), 512 pages touched now and then score
-//! high. The unit is touches a second (Hz), as far as accessed bits can tell.
+//! A huge page saves TLB misses. How many depends on how many different 4 KiB pages of the block are accessed, because
+//! each needs its own TLB entry, and on how often. So the benefit is the sum of the access rates of the pages, each
+//! page counted at no more than [`MAX_HZ`]. One page that is accessed all the time scores low, because its entry stays
+//! in the TLB; 512 pages that are accessed now and then score high. The unit is accesses per second (Hz), as far as
+//! accessed bits show them.
 //!
-//! A block that is huge already has one accessed bit for all its pages, so how many are touched cannot be known: it counts as if
-//! all were. Who has watched it while it was small knows better, and says so ([`BlockFacts::benefit_hz`] can be overwritten).
+//! A huge page has one accessed bit for all its pages, so the number of accessed pages is unknown: a block that is
+//! already huge counts as if all were accessed. A caller that observed the block while it was small knows better and
+//! can overwrite [`BlockFacts::benefit_hz`].
 
 use crate::facts::BlockFacts;
 use crate::queue::Level;
 use isotherm_heat::{Interval, Ns, Region, Target};
 use isotherm_units::{BlockNo, PAGES_PER_BLOCK};
 
-/// The rate at which a page counts at the most: shorter intervals than this are not told apart by looks at accessed bits.
-pub const MOST_HZ: f64 = 100.0;
-/// Levels for each doubling of the benefit: 31 is 512 pages at the highest rate, 0 is one touch a second.
+/// The highest rate at which a page counts. Access checks cannot distinguish shorter intervals.
+pub const MAX_HZ: f64 = 100.0;
+/// Levels per doubling of the benefit: level 31 is 512 pages at the highest rate, level 0 is one access per second.
 const LEVELS_PER_OCTAVE: f64 = 2.0;
 
-/// Touches a second of one page.
+/// Accesses per second of one page.
 fn rate_hz(interval: Interval) -> Option<f64> {
-    interval.ns().map(|ns| (1e9 / ns.max(1) as f64).min(MOST_HZ))
+    interval.ns().map(|ns| (1e9 / ns.max(1) as f64).min(MAX_HZ))
 }
 
-/// The level of a hint for a block of this benefit; `None` below one touch a second, which is not worth a huge page.
+/// The level of a hint for a block of this benefit; `None` below one access per second, which is not worth a huge page.
 pub fn level_of(benefit_hz: f64) -> Option<Level> {
     let octaves = benefit_hz.log2();
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 62; the level is clamped")]
     (octaves >= 0.0).then(|| Level::new((octaves * LEVELS_PER_OCTAVE).min(62.0) as u8))
 }
 
-/// Pages of a block by the kernel's generations.
+/// Pages of a block by MGLRU generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Generation {
-    /// Which block.
+    /// The block.
     pub block: BlockNo,
     /// Pages present, of 512.
     pub present: u16,
-    /// It is one huge page.
+    /// Whether it is one huge page.
     pub huge: bool,
-    /// Pages of which a generation is known.
+    /// Pages whose generation is known.
     pub known: u16,
     /// Pages of those that were accessed between the last two agings.
     pub young: u16,
 }
 
-/// Facts of a block by the kernel's generations, with the last two agings `interval_ns` apart. Young pages were accessed once in it at
-/// the least, so the benefit is a lower bound, in the same unit as that of a heat map.
+/// Facts of a block by MGLRU generation. The last two agings were `interval_ns` apart. Young pages were accessed at
+/// least once in that time, so the benefit is a lower bound. It has the same unit as that of a heat map.
 pub fn of_generation(pages: Generation, interval_ns: Ns) -> BlockFacts {
     let Generation { block, present, huge, known, young } = pages;
-    let hz = (1e9 / interval_ns.max(1) as f64).min(MOST_HZ);
+    let hz = (1e9 / interval_ns.max(1) as f64).min(MAX_HZ);
     BlockFacts { block, present, measured: known, huge, benefit_hz: hz * f64::from(young) }
 }
 
-/// Facts of every block of a target that is watched page by page, in address order. Costs what
-/// [`Target::for_each_block`] does.
+/// Facts of every block of a target that is watched page by page, in address order. Costs the same as
+/// [`Target::for_each_block`].
 pub fn of_pages(target: &Target, now: Ns) -> Vec<BlockFacts> {
     let mut facts = Vec::with_capacity(target.len());
     target.for_each_block(now, |block, view| {
@@ -64,8 +66,8 @@ pub fn of_pages(target: &Target, now: Ns) -> Vec<BlockFacts> {
             known.huge |= run.huge;
             if let Some(hz) = rate_hz(run.interval) {
                 known.measured += run.pages;
-                // A page that was never seen is as cold as its idleness suggests, which is a guess: 512 pages that have been
-                // idle for a second must not add up to something worth a huge page.
+                // The interval of a page that was never seen accessed is only a guess from its idle time. 512 pages
+                // that were idle for a second must not add up to something worth a huge page.
                 known.benefit_hz += if run.is_extrapolated() { 0.0 } else { hz * f64::from(run.pages) };
             }
         }
@@ -74,8 +76,8 @@ pub fn of_pages(target: &Target, now: Ns) -> Vec<BlockFacts> {
     facts
 }
 
-/// Facts of the blocks that `regions` (sorted, disjoint) cover, as a recording has them. A page counts at the mean rate of its
-/// region, and as present as the region's pages are on the whole.
+/// Facts of the blocks that `regions` (sorted, disjoint) cover, as in a recording. A page counts at the mean rate of
+/// its region, and as present by the region's share of present pages.
 pub fn of_regions(regions: &[Region]) -> Vec<BlockFacts> {
     let mut sums: Vec<Sum> = Vec::new();
     for region in regions.iter().filter(|r| !r.range.is_empty()) {
@@ -91,7 +93,7 @@ pub fn of_regions(regions: &[Region]) -> Vec<BlockFacts> {
                 sum.present += overlap * of(region.resident_pages);
                 sum.huge += overlap * of(region.huge_pages);
                 sum.measured += measured;
-                let hz = f64::from(region.rate_hz).min(MOST_HZ);
+                let hz = f64::from(region.rate_hz).min(MAX_HZ);
                 sum.benefit_hz += if region.is_extrapolated() { 0.0 } else { measured * hz };
             }
         }
@@ -148,12 +150,12 @@ mod tests {
 
     #[test]
     fn many_pages_touched_now_and_then_beat_one_touched_all_the_time() {
-        let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, patrol_ns: S }, 1);
+        let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: S }, 1);
         let one = Mask::from_iter([7]);
         for (block, young) in [(BlockNo(1), one), (BlockNo(2), Mask::ALL)] {
             let bits = |young| BlockBits::Pages { young, present: Mask::ALL };
             target.read(0, block, bits(Mask::ALL));
-            target.armed(0, block, Mask::NONE);
+            target.cleared(0, block, Mask::NONE);
             if block == BlockNo(1) {
                 target.read(10 * MS, block, bits(young));
             } else {
@@ -176,10 +178,10 @@ mod tests {
 
     #[test]
     fn what_was_never_seen_is_worth_nothing_however_short_it_has_been_idle() {
-        let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, patrol_ns: S }, 1);
+        let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: S }, 1);
         let block = BlockNo(1);
         target.read(0, block, BlockBits::Pages { young: Mask::ALL, present: Mask::ALL });
-        target.armed(0, block, Mask::NONE);
+        target.cleared(0, block, Mask::NONE);
         target.read(1_100 * MS, block, BlockBits::Pages { young: Mask::NONE, present: Mask::ALL });
         let facts = of_pages(&target, 1_200 * MS);
         assert_eq!((facts[0].measured, facts[0].benefit_hz), (512, 0.0), "{facts:?}");

@@ -1,8 +1,8 @@
-//! Asking the kernel for huge pages: how a block is checked, `MADV_COLLAPSE`, and what its refusals mean.
+//! Collapses blocks: how a block is checked, `MADV_COLLAPSE`, and what its refusals mean.
 //!
-//! Everything is looked at afresh for each block (one read of 4 KiB of `pagemap`, a hundredth of what a collapse costs). The kernel
-//! has few errnos and many reasons: what a refusal means is found out after it, and remembered for the whole mapping where it holds
-//! for that.
+//! Every block is checked anew (one read of 4 KiB of `pagemap`, a hundredth of the cost of a collapse). The kernel has
+//! few errnos and many reasons. So the meaning of a refusal is found out after it, and remembered for the whole mapping
+//! if it applies to that.
 
 use super::rules::unfit_mapping;
 use crate::action::{Failure, Performed};
@@ -14,23 +14,23 @@ use isotherm_sys::clock;
 use isotherm_sys::madvise::CollapseError;
 use isotherm_units::{BlockNo, PAGES_PER_BLOCK};
 
-/// How long what the kernel has said of a whole mapping is believed: a program seldom changes its advice.
+/// How long a refusal of a whole mapping is remembered: programs seldom change their advice.
 const VERDICT_FOR: Ns = 60_000_000_000;
 
-/// A block at this moment.
+/// The state of a block at this moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Look {
     /// Pages present, of 512.
     pub present: u16,
     /// Pages of those that no other process maps.
     pub exclusive: u16,
-    /// Why it cannot be collapsed, if that is known without trying.
+    /// Why it cannot be collapsed, if that is known without a try.
     pub refusal: Option<Refusal>,
 }
 
-/// What collapsing wants of a machine.
+/// What collapsing needs of a machine.
 pub trait CollapseMachine: Machine {
-    /// Looks at a block of an admitted process. `files`: memory of files and shared memory may be tried as well.
+    /// Checks a block of an admitted process. With `files`, file-backed and shared memory may be tried as well.
     fn look(&mut self, process: TargetId, block: BlockNo, files: bool) -> Result<Look, Refusal>;
     /// Collapses a block.
     fn collapse(&mut self, process: TargetId, block: BlockNo) -> Performed;
@@ -62,7 +62,7 @@ impl CollapseMachine for Live {
         let refusal = if huge {
             Some(Refusal::AlreadyHuge)
         } else {
-            // One such page is enough for the kernel to refuse, and it would not say why.
+            // One such page is enough for the kernel to refuse, and the kernel would not say why.
             (pages.userfault_wp > 0).then_some(Refusal::UserfaultWp)
         };
         Ok(Look { present: pages.present, exclusive: pages.exclusive, refusal })
@@ -74,14 +74,14 @@ impl CollapseMachine for Live {
         };
         let (began, cpu) = (clock::monotonic_ns(), clock::thread_cpu_ns());
         let tried = member.pidfd.collapse(block);
-        // The kernel also reports success where it has done nothing, as for a block that a mapping ends in.
+        // The kernel also reports success if it has done nothing, for example for a block in which a mapping ends.
         let still_small = tried.is_ok() && member.pagemap.is_huge(block).unwrap_or(None) == Some(false);
         let result = match tried {
             Ok(()) if still_small => Err(Failure::Refused(Refusal::Ineligible)),
             Ok(()) => Ok(()),
             Err(error) => Err(self.failure(process, block, error)),
         };
-        // With what it took to find out why it was refused: the target may have waited for that as well.
+        // This includes the time to find out why it was refused: the target may have waited for that as well.
         let (took_ns, cpu_ns) = (clock::monotonic_ns() - began, clock::thread_cpu_ns() - cpu);
         Performed { result, took_ns, cpu_ns }
     }
@@ -105,9 +105,9 @@ impl CollapseMachine for DryRun {
     }
 }
 
-// What a refusal means.
+// The meaning of a refusal.
 impl Live {
-    /// What is known of the whole mapping of a block from an earlier refusal.
+    /// What an earlier refusal showed about the whole mapping of a block.
     fn verdict(&self, process: TargetId, block: BlockNo, now: Ns) -> Option<Option<Refusal>> {
         let start = self.mapping_of(process, block)?.range.start;
         let (verdict, at) = self.members.get(&process)?.verdicts.get(&start)?;
@@ -129,30 +129,31 @@ impl Live {
         }
     }
 
-    /// The kernel has one errno (EBUSY) for a charge that was refused and for pages missing where somebody waits for their faults
-    /// through userfaultfd. The second it is if pages are missing and no limit was met.
+    /// The kernel has one errno (EBUSY) for a refused charge and for missing pages whose faults userfaultfd serves. It
+    /// is the second if pages are missing and no limit was hit.
     fn is_for_userfaultfd(&self, process: TargetId, block: BlockNo) -> bool {
         let Some(member) = self.members.get(&process) else { return false };
-        // The page of zeros counts as missing, and is never exclusive.
+        // The zero page counts as missing, and is never exclusive.
         let missing = member.pagemap.block(block).is_ok_and(|pages| usize::from(pages.exclusive) < PAGES_PER_BLOCK);
         missing && member.cgroup.no_charge_was_refused()
     }
 
-    /// After a refusal that does not say why: whether it is of the process, of the mapping, or of this block only.
+    /// After a refusal without a reason: finds out whether it concerns the process, the mapping, or only this block.
     ///
-    /// The flags of a mapping are in `smaps` alone, which walks the page tables of the whole process with its mmap lock held: 35 ms
-    /// with 3 GiB resident, for which a target that maps memory waits. So the kernel is asked about one page of the mapping.
+    /// The flags of a mapping are only in `smaps`. Reading it walks the page tables of the whole process under its mmap
+    /// lock: 35 ms with 3 GiB resident, during which a target that maps memory waits. So the kernel is asked about one
+    /// page of the mapping instead.
     fn reason(&mut self, process: TargetId, block: BlockNo) -> Failure {
         if self.proc.status(process.pid).is_ok_and(|s| s.thp_enabled == Some(false)) {
             return Failure::Refused(Refusal::Disabled);
         }
         let now = clock::monotonic_ns();
         let verdict = self.verdict(process, block, now).unwrap_or_else(|| self.ask_of_mapping(process, block, now));
-        // Others of the mapping may do, and this one may later.
+        // Other blocks of the mapping may work, and this one may later.
         verdict.map_or(Failure::Unexplained, Failure::Refused)
     }
 
-    /// Why the whole mapping refuses, if it does. Remembered.
+    /// Why the whole mapping refuses, if it does. Remembers the result.
     fn ask_of_mapping(&mut self, process: TargetId, block: BlockNo, now: Ns) -> Option<Refusal> {
         let mapping = self.mapping_of(process, block)?;
         let (start, refusal) = (mapping.range.start, why_a_mapping_refuses(mapping));
@@ -164,8 +165,8 @@ impl Live {
     }
 }
 
-/// Why a mapping refuses huge pages of which nothing else is known. Private memory without a file has no other reason than the
-/// program's advice, once pages of its own are there and the process allows huge pages.
+/// Why a mapping refuses huge pages if nothing else is known. For private memory without a file, the only reason left
+/// is the program's advice, once it has present pages and the process allows huge pages.
 fn why_a_mapping_refuses(mapping: &Mapping) -> Refusal {
     let is_device = mapping.name.starts_with("/dev/") && !mapping.name.starts_with("/dev/shm/");
     if is_anonymous(mapping) {

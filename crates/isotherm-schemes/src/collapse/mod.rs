@@ -1,10 +1,10 @@
 //! The action `collapse`: one huge page for the 512 pages of a hot block.
 //!
-//! - [`benefit`]: what a block would gain, from its heat.
+//! - [`benefit`]: the benefit of collapsing a block, from its heat.
 //! - [`rules`]: which blocks are worth it and which cannot be huge, for the planner.
-//! - [`kernel`]: asking the kernel, and what its refusals mean.
+//! - [`kernel`]: the system calls, and what their refusals mean.
 //!
-//! Here is what the worker asks of it: the guards that hold for it, the last look at a block, and the try.
+//! This module has what the worker needs: the guards that apply, the final check of a block, and the try.
 
 pub mod benefit;
 pub mod kernel;
@@ -20,19 +20,19 @@ use crate::outcome::Refusal;
 use crate::queue::{ActionId, Hint};
 use isotherm_units::{BLOCK_SIZE, Bytes, PAGES_PER_BLOCK};
 
-/// By which hints name it.
+/// The id by which hints name it.
 pub const COLLAPSE: ActionId = ActionId(0);
-/// What counters and status call blocks that became huge.
+/// What counters and status call collapsed blocks.
 pub const COLLAPSED: &str = "collapsed";
 
-/// It takes a huge page, which has to be there, be charged, and be filled with copies: so everything holds it up. Pressure is told
-/// before a shortage that may be its cause.
+/// A collapse needs a free huge page, a charge for it, and copies, so all guards apply. Pressure comes before the
+/// shortages that it may cause, because the first one is reported.
 const GUARDS: &[Guard] = &[Guard::Pressure, Guard::Headroom, Guard::FreeBlocks, Guard::Fork, Guard::Cgroup];
 
 /// The action.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Collapse {
-    /// Also memory of files and shared memory, where the kernel may refuse.
+    /// Also file-backed and shared memory, where the kernel may refuse.
     pub files: bool,
 }
 
@@ -66,7 +66,7 @@ impl<M: CollapseMachine> Action<M> for Collapse {
     }
 }
 
-/// What speaks against collapsing a block that looks like this.
+/// What forbids collapsing a block in this state.
 fn unfit(look: &Look, min_present: u16) -> Option<Refusal> {
     if look.refusal.is_some() {
         look.refusal
@@ -79,8 +79,8 @@ fn unfit(look: &Look, min_present: u16) -> Option<Refusal> {
     }
 }
 
-/// Pages that are missing, and those that are copied because others have them too, are added. The whole huge page is charged while the
-/// pages that it replaces are still charged.
+/// The process grows by the missing pages, and by those that are copied because other processes map them too. The whole
+/// huge page is charged while the pages that it replaces are still charged.
 fn price(look: &Look) -> Price {
     let pages = u16::try_from(PAGES_PER_BLOCK).unwrap_or(u16::MAX);
     let grows = pages.saturating_sub(look.exclusive);

@@ -1,7 +1,7 @@
 //! Which blocks are worth a huge page, and which cannot be one: the planner's side of collapsing.
 //!
-//! What can be said from facts alone is said here: blocks that are huge already, too cold, too sparse, or in memory that does not
-//! take huge pages. What only the moment can tell is [`super::kernel`]'s.
+//! This is decided here as far as facts alone allow: blocks that are huge already, too cold, too sparse, or in memory
+//! that does not take huge pages. What is only known at the moment of the try is in [`super::kernel`].
 
 use super::COLLAPSE;
 use super::benefit::level_of;
@@ -13,19 +13,19 @@ use isotherm_heat::Mapping;
 use isotherm_units::{AddrRange, BLOCK_SIZE, BlockNo, Bytes};
 use std::collections::BTreeMap;
 
-/// What is worth collapsing at all.
+/// Which blocks are worth collapsing at all.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rules {
-    /// Pages that have to be present in a block, of 512.
+    /// Pages of a block that must be present, of 512.
     pub min_present: u16,
-    /// Touches a second that a block has to have, see [`crate::collapse::benefit`].
+    /// Accesses per second that a block must have, see [`crate::collapse::benefit`].
     pub min_benefit_hz: f64,
-    /// Also memory of files and shared memory, where the kernel may refuse.
+    /// Also file-backed and shared memory, where the kernel may refuse.
     pub files: bool,
 }
 
 impl Default for Rules {
-    /// 90% present; 50 touches a second: a tenth of the pages once a second.
+    /// 90% present, and 50 accesses per second: a tenth of the pages once per second.
     fn default() -> Rules {
         Rules { min_present: 460, min_benefit_hz: 50.0, files: false }
     }
@@ -53,7 +53,7 @@ impl Planner for Rules {
     }
 }
 
-/// Why the memory that `block` lies in takes no huge page; `None` if it may.
+/// Why the memory of `block` takes no huge page; `None` if it may.
 pub(super) fn unfit_mapping(mappings: &[Mapping], block: BlockNo, files: bool) -> Option<Refusal> {
     let range = block.range();
     let Some(mapping) = first_mapping_in(mappings, range) else { return Some(Refusal::Unmapped) };
@@ -67,23 +67,23 @@ fn holds(outer: AddrRange, inner: AddrRange) -> bool {
     outer.start <= inner.start && inner.end <= outer.end
 }
 
-/// How much of the heat of a process lies on huge pages, window by window.
+/// The share of a process's heat that lies on huge pages, window by window.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HeatOnHuge {
-    /// The share in the last window; `None` where nothing is hot.
+    /// The share in the last window; `None` if nothing is hot.
     pub share: Option<f64>,
-    /// The first one known.
+    /// The first known share.
     pub share_at_first: Option<f64>,
     /// Memory on huge pages in the last window.
     pub huge: Bytes,
-    /// The benefit of blocks that we made huge, from before.
+    /// The last benefit as small pages, for blocks that we collapsed.
     was: BTreeMap<BlockNo, f64>,
-    /// Of the small blocks of the last window.
+    /// The benefits of the small blocks of the last window.
     benefits: BTreeMap<BlockNo, f64>,
 }
 
 impl HeatOnHuge {
-    /// Takes in the facts of a window.
+    /// Updates from the facts of a window.
     pub fn note(&mut self, facts: &[BlockFacts]) {
         self.huge = Bytes(facts.iter().filter(|f| f.huge).count() as u64 * BLOCK_SIZE);
         self.share = heat_on_huge(facts, &self.was);
@@ -91,17 +91,17 @@ impl HeatOnHuge {
         self.benefits = facts.iter().filter(|f| !f.huge).map(|f| (f.block, f.benefit_hz)).collect();
     }
 
-    /// Notes that we made this block huge.
+    /// Notes that we collapsed this block.
     pub fn collapsed(&mut self, block: BlockNo) {
         let benefit = self.benefits.get(&block).copied().unwrap_or_default();
         self.was.insert(block, benefit);
     }
 }
 
-/// The share of the heat in `facts` that lies on huge pages; `None` where nothing is hot.
+/// The share of the heat in `facts` that lies on huge pages; `None` if nothing is hot.
 ///
-/// `was` knows the benefit of blocks from before they became huge. It holds until their one bit says that they are touched less
-/// often than that.
+/// `was` has the benefit of blocks from before they became huge. It is used until their single accessed bit shows a
+/// lower rate.
 fn heat_on_huge(facts: &[BlockFacts], was: &BTreeMap<BlockNo, f64>) -> Option<f64> {
     let benefit = |f: &BlockFacts| match was.get(&f.block).filter(|_| f.huge) {
         Some(hz) => hz.min(f.benefit_hz),

@@ -1,11 +1,12 @@
-//! Whether the memory cgroup of a process has room for what an action charges to it, and which cgroups wait because it has not.
+//! Checks whether the memory cgroup of a process has room for the charge of an action, and records which cgroups wait
+//! for room.
 //!
-//! A collapse charges a whole huge page while the pages that it replaces are still charged. Where a limit is near, that charge makes
-//! the kernel reclaim from the cgroup, stalls its processes, and can end in the OOM killer; what is left of the room afterwards may
-//! be too little for the next burst of the program itself. So some room is left alone below every limit that counts.
+//! A collapse charges a whole huge page while the pages that it replaces are still charged. Near a limit, that charge
+//! makes the kernel reclaim from the cgroup, which stalls its processes and can end in the OOM killer. The remaining
+//! room may be too small for the program's next burst. So some room is left alone below every limit.
 //!
-//! Page cache of the cgroup counts as used although the kernel could drop it: dropping it is the very stall to be avoided. A
-//! cgroup that page cache keeps at its limit is not collapsed.
+//! Page cache of the cgroup counts as used although the kernel could drop it, because dropping it is the stall to be
+//! avoided. A cgroup that page cache keeps at its limit is never collapsed.
 
 use crate::budgets::{Budgets, Wait};
 use crate::machine::CgroupState;
@@ -18,15 +19,15 @@ use std::collections::BTreeMap;
 const MS: Ns = 1_000_000;
 const S: Ns = 1_000_000_000;
 
-/// The least that is left alone below a limit, whatever share of it that is: a burst of a few MiB is an everyday event.
+/// The least room to leave below a limit, whatever the percentage. Programs often have bursts of a few MiB.
 const MIN_MARGIN: Bytes = Bytes(8 << 20);
-/// Until a cgroup is checked again: doubled each time it still has to wait.
+/// Time until a cgroup is checked again. Doubled each time it still has to wait.
 const FIRST_WAIT: Ns = 500 * MS;
-/// The longest wait for room, which may come at any time, and after a charge that was refused, for which the kernel has reclaimed.
+/// The longest waits: for room, which may come at any time, and after a refused charge, for which the kernel has reclaimed.
 const LONGEST_FOR_ROOM: Ns = 8 * S;
 const LONGEST_AFTER_CHARGE: Ns = 60 * S;
 
-/// What speaks against charging so much to a cgroup.
+/// What forbids charging `charge` bytes to a cgroup.
 pub(crate) fn shortage(state: &CgroupState, charge: Bytes, budgets: &Budgets) -> Option<Wait> {
     if state.pressure_pct.is_some_and(|percent| percent > budgets.pressure_pct) {
         return Some(Wait::CgroupPressure);
@@ -51,10 +52,10 @@ struct Pause {
 pub(crate) struct Pauses(BTreeMap<String, Pause>);
 
 impl Pauses {
-    /// What to say to hints of a cgroup that waits.
+    /// The answer to hints of a cgroup that waits.
     pub(crate) fn at(&self, cgroup: &str, now: Ns) -> Option<Handled> {
         let pause = self.0.get(cgroup).filter(|pause| now < pause.until)?;
-        // Only the block that was tried has had a try.
+        // `NoCharge` counts as a try, and only the block that was tried has had one.
         let why = if pause.why == Wait::NoCharge { Wait::CgroupLimit } else { pause.why };
         Some(Handled::Later(pause.until, why))
     }
@@ -64,7 +65,7 @@ impl Pauses {
         self.0.get(cgroup).map(|pause| pause.why)
     }
 
-    /// Lets a cgroup wait, longer than the last time if it has not had what it waits for in between.
+    /// Lets a cgroup wait. Waits longer than the last time if it has had no room in between.
     pub(crate) fn pause(&mut self, cgroup: &str, now: Ns, why: Wait) -> Handled {
         let longest = if why == Wait::NoCharge { LONGEST_AFTER_CHARGE } else { LONGEST_FOR_ROOM };
         let wait = self.0.get(cgroup).map_or(FIRST_WAIT, |pause| pause.next).min(longest);
@@ -73,14 +74,14 @@ impl Pauses {
         Handled::Later(until, why)
     }
 
-    /// There is room. A charge that was refused is forgotten only once one was granted.
+    /// The cgroup has room. This does not clear a refused charge, which only a granted one does.
     pub(crate) fn has_room(&mut self, cgroup: &str) {
         if self.why(cgroup).is_some_and(|why| why != Wait::NoCharge) {
             self.0.remove(cgroup);
         }
     }
 
-    /// A charge was granted, or nobody is left in it.
+    /// A charge was granted, or the cgroup has no member left.
     pub(crate) fn forget(&mut self, cgroup: &str) {
         self.0.remove(cgroup);
     }

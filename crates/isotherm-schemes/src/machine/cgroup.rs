@@ -1,40 +1,41 @@
 //! The memory cgroup of a process, for [`super::Live`]: which it is, and what can still be charged to it.
 //!
-//! Which cgroups have a limit changes seldom and is believed for half a second; what is charged to those that have one changes
-//! with every page fault, and is read before each collapse.
+//! Which cgroups have a limit seldom changes, so it is read every 0.5 s. The charge of those that have one changes with
+//! every page fault and is read before each collapse.
 
 use isotherm_heat::Ns;
 use isotherm_sys::proc::{Cgroup, Cgroups, MemoryUse, Proc};
 
-/// How long the cgroup of a process, those of its limits that are set, and its pressure are believed.
+/// How long a process's cgroup, the limits that are set, and its pressure are cached.
 const BELIEVED_FOR: Ns = 500_000_000;
 
 /// The memory cgroup that collapses of a process are charged to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CgroupState {
-    /// Its path, by which those that share it know each other.
+    /// Its path. Processes with the same path share it.
     pub path: String,
-    /// Of it and those above it, what each holds and may hold: those that have a limit.
+    /// What it and its ancestors hold and may hold; only those with a limit.
     pub limited: Vec<MemoryUse>,
-    /// Share of the last ten seconds in which something in it waited for memory; `None` where the kernel does not tell.
+    /// Percentage of the last ten seconds in which something in it waited for memory; `None` if the kernel does not
+    /// report it.
     pub pressure_pct: Option<f64>,
 }
 
-/// What is known of the cgroup of one process.
+/// Cached data about the cgroup of one process.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     path: String,
     limited: Vec<Cgroup>,
     pressure_pct: Option<f64>,
     at: Ns,
-    /// All limits that there are can be read: a container does not see those above its own root.
+    /// Whether all existing limits can be read. A container does not see those above its own root.
     complete: bool,
-    /// How often charges had met one of the limits when they were last read.
+    /// How many times charges had hit one of the limits, when last read.
     hits: u64,
 }
 
 impl Known {
-    /// The cgroup of process `pid` at `now`; `None` if it has none that is accounted.
+    /// The cgroup of process `pid` at `now`; `None` if it has none with memory accounting.
     pub(super) fn state(&mut self, proc: &Proc, cgroups: &Cgroups, pid: u32, now: Ns) -> Option<CgroupState> {
         if self.at == 0 || now.saturating_sub(self.at) >= BELIEVED_FOR {
             *self = Known::read(proc, cgroups, pid, now);
@@ -59,7 +60,7 @@ impl Known {
         Known { path: own.path, limited, pressure_pct, at: now, complete, hits: 0 }
     }
 
-    /// Whether no charge has met a limit since [`Known::state`]. False if that cannot be known.
+    /// Whether no charge has hit a limit since [`Known::state`]. False if that is unknown.
     pub(crate) fn no_charge_was_refused(&self) -> bool {
         self.complete && self.count_hits() == self.hits
     }

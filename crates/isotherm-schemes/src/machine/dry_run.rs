@@ -1,4 +1,4 @@
-//! A machine on which nothing is done, for `--dry-run`.
+//! A machine that does nothing, for `--dry-run`.
 
 use super::{CgroupState, HostState, Live, Machine, Process, Unfit};
 use crate::outcome::Refusal;
@@ -6,22 +6,22 @@ use isotherm_heat::{Ns, TargetId};
 use isotherm_units::{BlockNo, Bytes};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A machine on which nothing is done: what a real run would do, by the same rules and on the same facts.
+/// A machine that does nothing: shows what a real run would do, by the same rules and on the same facts.
 ///
-/// Processes that live are looked at; of those that do not (a recording may be older than they), what was recorded is believed.
+/// Live processes are checked. For those that have ended (a recording may be older), the recorded values are used.
 #[derive(Debug)]
 pub struct DryRun {
     pub(crate) live: Live,
-    /// Pages present in each block when it was recorded.
+    /// Pages present in each block at the time of the recording.
     pub(crate) recorded: BTreeMap<(TargetId, BlockNo), u16>,
-    /// Processes that live no more.
+    /// Processes that have ended.
     pub(crate) ended: BTreeSet<TargetId>,
-    /// Blocks to which something would have been done.
+    /// Blocks on which an action would have been performed.
     pub(crate) done: BTreeSet<(TargetId, BlockNo)>,
 }
 
 impl DryRun {
-    /// `recorded` tells the pages present in each block.
+    /// `recorded` has the pages present in each block.
     pub fn new(recorded: BTreeMap<(TargetId, BlockNo), u16>) -> DryRun {
         DryRun { live: Live::new(), recorded, ended: BTreeSet::new(), done: BTreeSet::new() }
     }

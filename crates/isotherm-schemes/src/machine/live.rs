@@ -1,8 +1,8 @@
-//! The machine that we run on.
+//! The real machine.
 //!
-//! [`Live`] holds each process by a pidfd, so a reused pid is never touched, and knows the program image it was admitted with, so
-//! that hints for memory of before an exec are not applied to what came after. What changes seldom is kept for a second. What is
-//! asked of a block is in the module of the action that asks it.
+//! [`Live`] holds a pidfd for each process, so a reused pid is never touched. It remembers the program image that was
+//! admitted, so hints from before an exec are not applied afterwards. Data that seldom changes is cached for up to a
+//! second. What only one action needs to know about a block is in the module of that action.
 
 use super::cgroup::{self, CgroupState};
 use super::{HostState, Machine, Process, Unfit};
@@ -17,57 +17,57 @@ use isotherm_sys::proc::{Cgroups, Proc, maps_guest};
 use isotherm_units::{Addr, BLOCK_SIZE, BlockNo, Perms};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How long what changes seldom (mappings, children) is believed.
+/// How long data that seldom changes (mappings, children) is cached.
 const MAPPINGS_FOR: Ns = 1_000_000_000;
 const CHILDREN_FOR: Ns = 100_000_000;
 
-/// The machine that we run on.
+/// The real machine.
 #[derive(Debug, Default)]
 pub struct Live {
     pub(crate) proc: Proc,
     pub(crate) members: BTreeMap<TargetId, Member>,
-    /// The mounted hierarchies, once they were needed.
+    /// The mounted hierarchies, read when first needed.
     cgroups: Option<Cgroups>,
 }
 
-/// What is kept of one process.
+/// What is kept about one process.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub pidfd: PidFd,
     pub pagemap: Pagemap,
-    /// `None` where the kernel does not show it to us.
+    /// `None` if the kernel does not show it to us.
     image: Option<(u64, u64)>,
     pub mappings: Vec<Mapping>,
     mappings_at: Ns,
-    /// It has mapped what it shares with the kernel for a guest's processor.
+    /// It maps the memory that a guest's virtual CPU shares with the kernel.
     pub runs_guest: bool,
-    /// By the starts of mappings of which a block was refused: why the whole mapping is, if it is, and when that was found out. For the
-    /// action that asks.
+    /// Results of earlier refusals, by the start of the mapping: why the whole mapping refuses, if it does, and when
+    /// that was found out. For the action that needs it.
     pub verdicts: BTreeMap<Addr, (Option<Refusal>, Ns)>,
     fork: Option<u32>,
     fork_at: Ns,
-    /// Children that are no copies of the process: they execute something else, or share none of its memory.
+    /// Children that are not copies of the process: they execute something else, or share none of its memory.
     other_children: BTreeSet<u32>,
     pub cgroup: cgroup::Known,
 }
 
 impl Live {
-    /// The machine, with nothing admitted yet.
+    /// The machine, with no process admitted yet.
     pub fn new() -> Live {
         Live::default()
     }
 
-    /// The same on processes as another `/proc` shows them.
+    /// The same, with another root of `/proc`.
     pub fn at(proc: Proc) -> Live {
         Live { proc, ..Live::new() }
     }
 
-    /// What is kept of an admitted process.
+    /// What is kept about an admitted process.
     pub(crate) fn member(&mut self, process: TargetId) -> Result<&mut Member, Refusal> {
         self.members.get_mut(&process).ok_or(Refusal::NotNamed)
     }
 
-    /// Whether it is still the process, and the program, that was admitted.
+    /// Whether this is still the process and the program that was admitted.
     pub(crate) fn check(&mut self, process: TargetId) -> Result<(), Refusal> {
         let stat = self.proc.stat(process.pid).map_err(|_| Refusal::Gone)?;
         let member = self.member(process)?;
@@ -75,7 +75,7 @@ impl Live {
         if same && !member.pidfd.has_exited() { Ok(()) } else { Err(Refusal::Gone) }
     }
 
-    /// Lists the mappings of a process again, if it was a while ago.
+    /// Lists the mappings of a process again, if the list is too old.
     pub(crate) fn refresh_mappings(&mut self, process: TargetId, now: Ns) -> Result<(), Refusal> {
         let member = self.members.get(&process).ok_or(Refusal::NotNamed)?;
         if now.saturating_sub(member.mappings_at) < MAPPINGS_FOR && member.mappings_at > 0 {
@@ -85,27 +85,28 @@ impl Live {
         let mappings: Vec<Mapping> =
             entries.iter().map(|m| Mapping { range: m.range, name: m.name.to_string(), perms: m.perms }).collect();
         let member = self.member(process)?;
-        // A VMM may make its guest after it was admitted.
+        // A VMM may create its guest after it was admitted.
         member.runs_guest = maps_guest(mappings.iter().map(|m| &*m.name));
         (member.mappings, member.mappings_at) = (mappings, now);
         Ok(())
     }
 
-    /// The mapping in which a block begins, as last listed.
+    /// The mapping in which a block begins, from the cached list.
     pub(crate) fn mapping_of(&self, process: TargetId, block: BlockNo) -> Option<&Mapping> {
         let mappings = &self.members.get(&process)?.mappings;
         let at = mappings.partition_point(|m| m.range.end <= block.addr());
         mappings.get(at).filter(|m| m.range.contains(block.addr()))
     }
 
-    /// Whether `child` is a forked copy: it runs the same image, and has pages of `process` mapped that nobody has written since.
+    /// Whether `child` is a forked copy: it runs the same image, and maps pages of `process` that neither has written
+    /// since the fork.
     fn is_copy(&self, process: TargetId, child: u32) -> Option<bool> {
         let member = self.members.get(&process)?;
         let stat = self.proc.stat(child).ok()?;
         if stat.image() != member.image || stat.has_ended() {
             return Some(false);
         }
-        // What a copy shares shows as pages that are not exclusive.
+        // Pages that a copy shares are not exclusive.
         let own =
             |m: &&Mapping| m.perms.is_private() && m.perms.contains(Perms::WRITE) && m.range.len().0 >= BLOCK_SIZE;
         let largest = member.mappings.iter().filter(own).max_by_key(|m| m.range.len())?;
@@ -122,7 +123,7 @@ impl Live {
     }
 }
 
-/// Blocks looked at to tell a fork, and the part of their pages (one in so many) that has to be shared.
+/// Number of blocks that are sampled to detect a fork, and the part of their pages (one in this many) that must be shared.
 const FORK_SAMPLES: u64 = 16;
 const FORK_SHARE: u32 = 20;
 
@@ -139,7 +140,7 @@ impl Machine for Live {
         if let Some(refusal) = unfit(&admitted) {
             return Err(refusal);
         }
-        // Unknown is not no, but whose descriptors we may not list, we may not act on either.
+        // Unknown does not mean no. But if we may not list a process's descriptors, we may not act on it either.
         if self.proc.holds_guest(process.pid).unwrap_or(false) {
             return Err(Refusal::Guest);
         }
@@ -179,7 +180,7 @@ impl Machine for Live {
         for child in children.iter().filter(|c| !member.other_children.contains(c)) {
             match self.is_copy(process, *child) {
                 Some(true) => fork = Some(*child),
-                // Sharing only ever gets less, so this stays so.
+                // Sharing only decreases, so this stays true.
                 Some(false) => drop(others.insert(*child)),
                 None => {}
             }

@@ -1,7 +1,7 @@
-//! Where actions happen: the seam between the worker and a system, the real system, and one on which nothing is done.
+//! Where actions happen: the interface between the worker and a system, the real system, and one for dry runs.
 //!
-//! [`Machine`] is what every action wants: processes, copies of them, what host and cgroup have to spare. What an action does to a block
-//! is a trait in the module of that action, implemented there for [`Live`] and [`DryRun`].
+//! [`Machine`] has what every action needs: processes, copies of them, and what host and cgroup have to spare. What an
+//! action does to a block is a trait in the module of that action, which also implements it for [`Live`] and [`DryRun`].
 
 mod cgroup;
 mod dry_run;
@@ -16,19 +16,19 @@ use isotherm_heat::{Ns, TargetId};
 use isotherm_units::Bytes;
 use std::fmt;
 
-/// A process as it was admitted.
+/// A process at its admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
     /// Its resident memory.
     pub resident: Bytes,
-    /// It has not switched huge pages off for itself: prctl(PR_SET_THP_DISABLE).
+    /// It has not disabled huge pages for itself by prctl(PR_SET_THP_DISABLE).
     pub takes_huge_pages: bool,
 }
 
-/// Why nothing of what is to be done can be done to a process, if so.
+/// Why no action can be done to a process, if so.
 pub type Unfit<'a> = dyn Fn(&Process) -> Option<Refusal> + 'a;
 
-/// What the host has to spare; `None` where it is unknown.
+/// What the host has to spare; `None` if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct HostState {
     /// Memory available without swapping.
@@ -37,24 +37,24 @@ pub struct HostState {
     pub memory: Option<Bytes>,
     /// Free blocks of 2 MiB or more, in blocks of 2 MiB.
     pub free_blocks: Option<u64>,
-    /// Share of the last ten seconds in which something waited for memory.
+    /// Percentage of the last ten seconds in which something waited for memory.
     pub pressure_pct: Option<f64>,
 }
 
-/// A system with processes: what every action wants of it.
+/// A system with processes, as every action needs it.
 pub trait Machine: fmt::Debug {
-    /// Begins to deal with a process, unless it is `unfit` for all that is to be done: that is asked as soon as the process is known, before
-    /// what is expensive to find out.
+    /// Admits a process, unless it is `unfit` for every action. `unfit` is called as soon as the process is known,
+    /// before the expensive checks.
     fn admit(&mut self, process: TargetId, unfit: &Unfit<'_>) -> Result<Process, Refusal>;
-    /// Ends that.
+    /// Forgets a process.
     fn dismiss(&mut self, process: TargetId);
-    /// A live copy of the process that shares its memory, made by a fork.
+    /// A live forked copy that shares memory with the process.
     fn fork_of(&mut self, process: TargetId) -> Option<u32>;
     /// What the host has to spare.
     fn host(&mut self) -> HostState;
-    /// The memory cgroup of a process, at this moment; `None` where it has none, or none that can be read.
+    /// The memory cgroup of a process at this moment; `None` if it has none, or none that can be read.
     fn cgroup(&mut self, process: TargetId) -> Option<CgroupState>;
-    /// CPU time that this thread has used so far. Everything that the machine is asked for costs some, not what is done alone.
+    /// CPU time that this thread has used so far. It includes every call to the machine, not only the actions.
     fn cpu_ns(&mut self) -> Ns;
 }
 

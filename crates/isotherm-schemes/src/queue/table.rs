@@ -1,38 +1,40 @@
-//! Where the queue keeps hints and processes: entries in one array, found by index or, through a hash table of indices, by key.
+//! The storage of the queue for hints and processes: entries in one array, found by index or, through a hash table of
+//! indices, by key.
 //!
-//! An array and not a map of boxes: hints are linked by indices of four bytes, and nothing is allocated until there are more entries than
-//! ever before.
+//! This is an array and not a map of boxes: hints are linked by indices of four bytes, and nothing is allocated until
+//! there are more entries than ever before.
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::ops::{Index, IndexMut};
 
-/// The index of nothing.
+/// The null index.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// What is found by a key of its own.
+/// An entry that is found by its key.
 pub(super) trait Keyed {
     type Key: Eq;
 
     fn key(&self) -> Self::Key;
 
-    /// 64 well-mixed bits. The hash table looks from the bucket on that the low ones say, and compares the top seven before it
-    /// looks at an entry.
+    /// 64 well-mixed bits. The hash table starts at the bucket that the low bits select, and compares the top seven
+    /// bits before it reads an entry.
     fn hash(key: &Self::Key, hasher: &DefaultHashBuilder) -> u64;
 }
 
-/// Entries found by key or by index. The index of an entry holds until it is removed, and is then given to another.
+/// Entries that are found by key or by index. The index of an entry stays the same until the entry is removed, and is
+/// reused after that.
 #[derive(Clone)]
 pub(super) struct Table<T> {
     entries: Vec<T>,
-    /// Places in `entries` that are not in use.
+    /// Unused positions in `entries`.
     free: Vec<u32>,
     by_key: HashTable<u32>,
     hasher: DefaultHashBuilder,
 }
 
 impl<T: Keyed> Table<T> {
-    /// The entry itself, its place in the free list, and at most 32/7 buckets of five bytes: the hash table has room for twice
-    /// the entries, fills seven eighths of its buckets, and their number is a power of two.
+    /// The entry itself, its position in the free list, and at most 32/7 buckets of five bytes: the hash table has room
+    /// for twice the entries, fills seven eighths of its buckets, and has a power of two of them.
     pub const ENTRY_BYTES: usize = size_of::<T>() + size_of::<u32>() + (size_of::<u32>() + 1) * 32_usize.div_ceil(7);
 
     /// A table without entries.
@@ -40,7 +42,7 @@ impl<T: Keyed> Table<T> {
         Table { entries: Vec::new(), free: Vec::new(), by_key: HashTable::new(), hasher: DefaultHashBuilder::default() }
     }
 
-    /// Entries in it.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.by_key.len()
     }
@@ -51,7 +53,7 @@ impl<T: Keyed> Table<T> {
         self.by_key.find(hash, |index| self[*index].key() == *key).copied()
     }
 
-    /// Adds an entry whose key is not in yet. At most `most` will be in at a time, below [`NONE`].
+    /// Adds an entry whose key is new. There are never more than `most` entries, which is below [`NONE`].
     pub fn insert(&mut self, entry: T, most: usize) -> u32 {
         if self.free.is_empty() && self.entries.len() == self.entries.capacity() {
             self.grow(most);
@@ -71,10 +73,10 @@ impl<T: Keyed> Table<T> {
         index
     }
 
-    /// Makes room: the only place that allocates.
+    /// Makes room. Nothing else allocates.
     ///
-    /// The hash table gets room for twice the entries. Removals leave marks in it that use up its room; a hash table that is
-    /// no more than half full clears them away in place when the room runs out, a fuller one would allocate a larger one.
+    /// The hash table gets room for twice the entries. Removals leave tombstones in it that use up its room. When the room
+    /// runs out, a hash table that is at most half full clears them in place; a fuller one would allocate a larger one.
     #[cold]
     fn grow(&mut self, most: usize) {
         let len = self.entries.len();
@@ -86,7 +88,7 @@ impl<T: Keyed> Table<T> {
         self.by_key.reserve(additional, |index| T::hash(&entries[*index as usize].key(), hasher));
     }
 
-    /// Takes an entry out. Its index is given to another.
+    /// Removes an entry. Its index is reused.
     pub fn remove(&mut self, index: u32) {
         let hash = T::hash(&self[index].key(), &self.hasher);
         if let Ok(found) = self.by_key.find_entry(hash, |other| *other == index) {

@@ -1,7 +1,7 @@
-//! What the threads of `isotherm run` share: hints, what is to be done for the worker, and what is known of each target.
+//! The state that the threads of `isotherm run` share: hints, orders for the worker, and what is known about each target.
 //!
-//! Nothing here makes a system call. What takes some is the worker's ([`SharedWorker`]), which keeps its own and leaves copies of what
-//! is shown; so the lock is held for moments, and `status` is answered while a collapse is under way.
+//! Nothing here makes a system call. The worker ([`SharedWorker`]) makes them, owns what they need, and copies here
+//! what is reported. So the lock is held only briefly, and `status` is answered while a collapse is in progress.
 
 mod status;
 mod worker;
@@ -23,14 +23,14 @@ use isotherm_units::{AddrRange, BLOCK_SIZE, BlockNo, Bytes};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Hints kept: a TiB of hot memory.
-const MOST_HINTS: usize = 1 << 19;
-/// A block that was refused is not hinted at again for this long: what refused it seldom passes sooner.
+/// Most hints in the queue: a TiB of hot memory.
+const MAX_HINTS: usize = 1 << 19;
+/// A block that was handled gets no new hint for this long. The cause of a refusal seldom passes sooner.
 const REST: Ns = 60_000_000_000;
-/// Readings of work and TLB misses, ten seconds apart: rates are told over the last half minute.
+/// Readings of work and TLB misses, ten seconds apart: rates are reported over the last 30 s.
 const READINGS: usize = 4;
-/// Blocks that one external hint may name.
-const MOST_BLOCKS: u64 = 1 << 19;
+/// Most blocks that one external hint may name.
+const MAX_BLOCKS: u64 = 1 << 19;
 
 /// One target.
 #[derive(Debug, Default)]
@@ -41,35 +41,35 @@ struct Target {
     on_huge: HeatOnHuge,
     left_out: BTreeMap<Refusal, u64>,
     refused: Option<Refusal>,
-    /// Pid of a live copy, as the worker last saw it.
+    /// Pid of a live forked copy, as last reported by the worker.
     paused_for: Option<u32>,
-    /// What its memory cgroup waits for, in the same way.
+    /// What its memory cgroup waits for, as last reported by the worker.
     cgroup_wait: Option<Wait>,
     /// When its first window ended.
     began: Ns,
-    /// Where the round robin goes on.
+    /// Where the round robin continues.
     cursor: BlockNo,
 }
 
-/// What the worker is to do before it serves the next hint.
+/// What the worker must do before it serves the next hint.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Order {
-    /// Begin to deal with a process, unless it has.
+    /// Admit a process, unless it is admitted already.
     Admit(TargetId),
-    /// End that.
+    /// Dismiss a process.
     Dismiss(TargetId),
-    /// Keep to these budgets.
+    /// Use these budgets from now on.
     Keep(Budgets),
 }
 
-/// What the worker has come to know with a hint.
+/// What the worker reports after a hint.
 #[derive(Debug)]
 pub struct Report {
-    /// What is to become of the hint.
+    /// What to do with the hint.
     pub handled: Handled,
-    /// Counts so far.
+    /// Counters so far.
     pub counters: Counters,
-    /// Pid of a live copy of the process.
+    /// Pid of a live forked copy of the process.
     pub paused_for: Option<u32>,
     /// What its memory cgroup waits for.
     pub cgroup_wait: Option<Wait>,
@@ -81,11 +81,11 @@ pub struct State {
     queue: HintQueue,
     retry: RetryScheduler,
     orders: Vec<Order>,
-    /// The hint that the worker is busy with.
+    /// The hint that the worker is working on.
     in_hand: Option<(TargetId, BlockNo)>,
     counters: Counters,
     targets: BTreeMap<TargetId, Target>,
-    /// Blocks not to be hinted at until then.
+    /// Blocks that get no hint until this time.
     resting: BTreeMap<(TargetId, BlockNo), Ns>,
     waiting: Option<Wait>,
     rules: Rules,
@@ -97,13 +97,13 @@ pub struct State {
     readings: VecDeque<Reading>,
     first_rates: Option<Measured>,
     dtlb_note: Option<String>,
-    looked_at: (usize, usize),
+    unchecked_of_all: (usize, usize),
 }
 
 /// The state, shared by all threads.
 pub type Shared = Arc<Mutex<State>>;
 
-/// Locks the state. A thread that panicked with it has left it as whole as any step does.
+/// Locks the state. If a thread panicked while it held the lock, the state is still consistent.
 pub fn lock(shared: &Shared) -> MutexGuard<'_, State> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -112,11 +112,11 @@ impl State {
     /// A state without targets.
     pub fn new(rules: Rules, budgets: Budgets) -> State {
         State {
-            queue: HintQueue::new(MOST_HINTS),
-            retry: RetryScheduler::new(MOST_HINTS),
+            queue: HintQueue::new(MAX_HINTS),
+            retry: RetryScheduler::new(MAX_HINTS),
             orders: Vec::new(),
             in_hand: None,
-            // What is reported from the start on, before the worker has said anything.
+            // Reported from the start, before the worker has reported anything.
             counters: Counters::of_actions([COLLAPSED]),
             targets: BTreeMap::new(),
             resting: BTreeMap::new(),
@@ -130,27 +130,27 @@ impl State {
             readings: VecDeque::new(),
             first_rates: None,
             dtlb_note: None,
-            looked_at: (0, 0),
+            unchecked_of_all: (0, 0),
         }
     }
 
-    /// What is watched, and what is to be done with it.
+    /// Sets what is watched, and what to do with it.
     pub fn describe(&mut self, source: &str, dry_run: bool, round_robin: bool, hints: HintSource) {
         (self.source, self.dry_run, self.round_robin, self.hints) = (source.to_owned(), dry_run, round_robin, hints);
     }
 
-    /// Why TLB misses are not told.
+    /// Why TLB misses are not reported.
     pub fn note_misses(&mut self, note: Option<String>) {
         self.dtlb_note = note;
     }
 
-    /// Other settings from here on.
+    /// Applies new settings.
     pub fn reload(&mut self, rules: Rules, budgets: Budgets, round_robin: bool) {
         self.order(Order::Keep(budgets));
         (self.rules, self.budgets, self.round_robin) = (rules, budgets, round_robin);
     }
 
-    /// Counters of work and misses, every ten seconds or so.
+    /// Adds a reading of the counters of work and misses, about every ten seconds.
     pub fn read(&mut self, reading: Reading) {
         if self.readings.len() == READINGS {
             self.readings.pop_front();
@@ -165,21 +165,21 @@ impl State {
         Some(Measured::between(self.readings.front()?, self.readings.back()?))
     }
 
-    /// Blocks not looked at yet, and all.
-    pub fn looked_at(&mut self, unlooked: (usize, usize)) {
-        self.looked_at = unlooked;
+    /// Sets the number of blocks not checked yet, and of all blocks.
+    pub fn set_unchecked(&mut self, unchecked: (usize, usize)) {
+        self.unchecked_of_all = unchecked;
     }
 
-    /// Takes in a window of one target, which has so much memory resident: gives hints for what is hot in it.
+    /// Adds a window of one target with this much resident memory: gives hints for what is hot in it.
     pub fn feed(&mut self, window: &TargetWindow<'_>, rss: Bytes, now: Ns) {
-        // Also if it was refused before: it may have become another program.
+        // Even if it was refused before: it may have become another program.
         self.order(Order::Admit(window.id));
         let target = self.targets.entry(window.id).or_default();
         target.note(window, rss, now);
         let watched_ns = now - target.began;
-        let (unlooked, blocks) = self.looked_at;
-        // The kernel's generations know all blocks from the first window on.
-        let is_time = self.hints == HintSource::Mglru || plan::is_time(unlooked, blocks, watched_ns);
+        let (unchecked, blocks) = self.unchecked_of_all;
+        // The MGLRU generations know all blocks from the first window on.
+        let is_time = self.hints == HintSource::Mglru || plan::is_time(unchecked, blocks, watched_ns);
         if target.refused.is_some() || !is_time {
             return;
         }
@@ -196,14 +196,14 @@ impl State {
 
     fn add(&mut self, hint: Hint) -> bool {
         let key = (hint.process, hint.block);
-        let known = self.resting.contains_key(&key) || self.retry.is_put_off(hint.process, hint.block);
+        let known = self.resting.contains_key(&key) || self.retry.is_deferred(hint.process, hint.block);
         if known || self.in_hand == Some(key) {
             return false;
         }
         matches!(self.queue.add(hint), Added::New | Added::Raised | Added::NewInsteadOf(_))
     }
 
-    /// With nothing hot left: the next blocks by address, a second's worth.
+    /// If nothing hot is left: hints for the next blocks by address, as many as one second allows.
     fn walk_on(&mut self, window: &TargetWindow<'_>, now: Ns) {
         let planned = plan::round_robin(&self.rules, window, now);
         let cursor = self.targets.get(&window.id).map_or(BlockNo(0), |t| t.cursor);
@@ -220,13 +220,13 @@ impl State {
         }
     }
 
-    /// Takes in a hint from outside. Returns how many of its blocks were new, or why it is refused.
+    /// Adds a hint from outside. Returns how many of its blocks were new, or why it is refused.
     pub fn hint(&mut self, pid: u32, range: AddrRange, level: Level, now: Ns) -> Result<usize, String> {
         let Some(process) = self.targets.keys().find(|id| id.pid == pid).copied() else {
             return Err(format!("process {pid} is not among the targets"));
         };
         let blocks = range.blocks();
-        if range.is_empty() || range.len().0 / BLOCK_SIZE > MOST_BLOCKS {
+        if range.is_empty() || range.len().0 / BLOCK_SIZE > MAX_BLOCKS {
             return Err(format!("the range {range:?} is empty or too long"));
         }
         let action = self.rules.action();
@@ -234,7 +234,7 @@ impl State {
         Ok(blocks.filter(|block| self.add(hint(*block))).count())
     }
 
-    /// Forgets processes that are not among `alive`.
+    /// Forgets processes that are not in `alive`.
     pub fn keep(&mut self, alive: &[TargetId]) {
         let ended: Vec<TargetId> = self.targets.keys().filter(|id| !alive.contains(id)).copied().collect();
         for process in ended {
@@ -249,7 +249,8 @@ impl State {
     }
 
     fn order(&mut self, order: Order) {
-        // The worker may be busy for longer than a window: what was said before of the same is said again now, after what came between.
+        // The worker may be busy for longer than a window. A repeated order replaces the earlier one and comes after
+        // what was ordered in between.
         self.orders.retain(|before| *before != order);
         self.orders.push(order);
     }
@@ -259,12 +260,12 @@ impl State {
         self.retry.forget(process);
     }
 
-    /// For the worker: what is to be done first, in this order.
+    /// For the worker: its orders, in this sequence.
     pub fn take_orders(&mut self) -> Vec<Order> {
         std::mem::take(&mut self.orders)
     }
 
-    /// For the worker: what came of admitting a process.
+    /// For the worker: reports the result of admitting a process.
     pub fn admitted(&mut self, process: TargetId, admitted: Result<(), Refusal>) {
         if let Some(target) = self.targets.get_mut(&process) {
             target.refused = admitted.err();
@@ -280,28 +281,28 @@ impl State {
         self.retry.due(now, &mut self.queue).map_err(|until| until.unwrap_or(Ns::MAX))
     }
 
-    /// For the worker: what it waits for.
+    /// For the worker: reports what it waits for.
     pub fn waits(&mut self, why: Wait) {
         self.waiting = Some(why);
     }
 
-    /// For the worker: the next hint, with how often it was tried. [`State::settle`] has to follow.
+    /// For the worker: the next hint, and how many times it was tried. Call [`State::settle`] afterwards.
     pub fn take(&mut self) -> Option<(Hint, u8)> {
         let (hint, tries) = self.retry.take(&mut self.queue)?;
         self.in_hand = Some((hint.process, hint.block));
         Some((hint, tries))
     }
 
-    /// For the worker: what came of it.
+    /// For the worker: reports the result of the hint.
     pub fn settle(&mut self, hint: Hint, tries: u8, report: Report, now: Ns) {
         self.in_hand = None;
         self.counters = report.counters;
-        // Gone in the meantime: nothing is kept for it.
+        // If the process is gone meanwhile, nothing is kept for it.
         let Some(target) = self.targets.get_mut(&hint.process) else { return };
         (target.paused_for, target.cgroup_wait) = (report.paused_for, report.cgroup_wait);
         match self.retry.settle(hint, tries, report.handled) {
             Step::Did(hint, outcome) => self.done(hint, outcome, now),
-            Step::PutOff(_, why) => self.waiting = Some(why),
+            Step::Deferred(_, why) => self.waiting = Some(why),
             Step::Wait(..) | Step::Idle(_) => {}
         }
     }
@@ -313,15 +314,15 @@ impl State {
                     target.on_huge.collapsed(hint.block);
                 }
             }
-            // Another program in its place: admitted anew with the next window, if it is still there.
+            // Another program runs in its place: it is admitted anew with the next window, if it is still there.
             Outcome::Refused(Refusal::Gone) => self.dismiss(hint.process),
             Outcome::Refused(_) => {}
         }
-        // Done or not, it has had its turn; the heat map takes a moment to see what became of it.
+        // Whatever the result, the block has been handled; the heat map needs a moment to show the effect.
         self.resting.insert((hint.process, hint.block), now + REST);
     }
 
-    /// What there is to report.
+    /// The status to report.
     pub fn status(&self) -> Status {
         let targets: Vec<TargetStatus> = self.targets.iter().map(|(id, target)| target.status(*id)).collect();
         let paused_for = targets.iter().find_map(|t| t.paused_for);
@@ -335,21 +336,21 @@ impl State {
             waiting: self.waiting.map(Named::Known),
             hints: HintStatus {
                 queued: self.queue.len(),
-                put_off: self.retry.put_off(),
-                unwritable: self.retry.put_off_for(&[Wait::Unwritable]),
-                cgroup: self.retry.put_off_for(&Wait::OF_CGROUPS),
+                put_off: self.retry.deferred(),
+                unwritable: self.retry.deferred_for(&[Wait::Unwritable]),
+                cgroup: self.retry.deferred_for(&Wait::OF_CGROUPS),
                 capacity: self.queue.capacity(),
             },
             counters: self.counters.clone(),
-            blocks: self.looked_at.1,
-            blocks_not_looked_at: self.looked_at.0,
+            blocks: self.unchecked_of_all.1,
+            blocks_not_looked_at: self.unchecked_of_all.0,
             budgets: Some(self.budgets),
             gain: self.gain(&targets),
             targets,
         }
     }
 
-    /// What was gained, over all targets: shares of heat as a mean weighted by resident memory.
+    /// The gain over all targets. Shares of heat are means weighted by resident memory.
     fn gain(&self, targets: &[TargetStatus]) -> Gain {
         let sum = |of: fn(&TargetStatus) -> u64| targets.iter().map(of).sum::<u64>();
         let mean = |of: fn(&TargetStatus) -> Option<f64>| {

@@ -1,7 +1,8 @@
-//! What `isotherm status` reports: one typed value, from the state of the daemon to whatever prints it.
+//! What `isotherm status` reports: one type, used by the daemon and by everything that prints it.
 //!
-//! It goes over the socket as JSON and is read back into the same type, so a field has one name on both sides. The two may be of
-//! different versions: what a later one has added is skipped, what an earlier one does not have is as if nothing had happened yet.
+//! It is sent over the socket as JSON and read back into the same type, so a field has the same name on both sides. The
+//! two sides may be of different versions. Fields added by a later version are skipped. Fields missing from an earlier
+//! version read as if nothing had happened yet.
 
 use crate::budgets::{Budgets, Wait};
 use crate::gain::Gain;
@@ -17,23 +18,23 @@ pub struct Status {
     pub version: String,
     /// Its pid.
     pub pid: u32,
-    /// It only counts what would be done.
+    /// It only counts what it would do.
     #[serde(default)]
     pub dry_run: bool,
-    /// Where its heat comes from.
+    /// The source of its heat.
     #[serde(default)]
     pub source: String,
     /// Blocks collapsed so far.
     #[serde(default)]
     pub collapsed: u64,
-    /// Why a target is left alone for now, if one is.
+    /// Why a target is paused, if one is.
     pub paused: Option<String>,
-    /// What it waits for just now.
+    /// What it waits for at the moment.
     pub waiting: Option<Named<Wait>>,
-    /// Hints that wait.
+    /// Queued and deferred hints.
     #[serde(default)]
     pub hints: HintStatus,
-    /// What came of hints so far.
+    /// Results of hints so far.
     #[serde(default)]
     pub counters: Counters,
     /// The targets, in the order of their ids.
@@ -41,30 +42,30 @@ pub struct Status {
     /// Blocks of all targets.
     #[serde(default)]
     pub blocks: usize,
-    /// Of these, blocks of which nothing is known yet.
+    /// Of these, blocks that were not checked for accesses yet.
     #[serde(default)]
     pub blocks_not_looked_at: usize,
-    /// The budgets in force; `None` if they are of a version that has others.
+    /// The budgets in force; `None` if they are of a version with other budgets.
     #[serde(default, deserialize_with = "if_known")]
     pub budgets: Option<Budgets>,
-    /// What was gained.
+    /// The gain.
     #[serde(default)]
     pub gain: Gain,
 }
 
-/// Hints that wait, in the queue or deferred.
+/// Queued and deferred hints.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HintStatus {
     /// Hints in the queue.
     pub queued: usize,
-    /// Hints deferred because of something that passes.
+    /// Hints that are deferred because of a temporary obstacle.
     pub put_off: usize,
-    /// Of the deferred ones, blocks that something has to touch or write first.
+    /// Of the deferred ones, blocks that must be touched or written first.
     pub unwritable: usize,
     /// Of the deferred ones, blocks whose memory cgroup has no room for a huge page, or waits for memory.
     pub cgroup: usize,
-    /// Hints that the queue holds at most.
+    /// Most hints that the queue can hold.
     pub capacity: usize,
 }
 
@@ -80,17 +81,17 @@ pub struct TargetStatus {
     pub rss_bytes: u64,
     /// The same in its first window.
     pub rss_bytes_at_first: u64,
-    /// Of its memory, what lies on huge pages.
+    /// Its memory on huge pages.
     pub huge_bytes: u64,
-    /// The share of its heat on huge pages; `None` where nothing is hot.
+    /// The share of its heat on huge pages; `None` if nothing is hot.
     pub heat_on_huge_share: Option<f64>,
     /// The same in its first window.
     pub heat_on_huge_share_at_first: Option<f64>,
-    /// Pid of a forked copy for which it is paused.
+    /// Pid of the forked copy for which it is paused.
     pub paused_for: Option<u32>,
     /// What its memory cgroup waits for.
     pub cgroup_wait: Option<Named<Wait>>,
-    /// Why the whole process is left alone, if it is.
+    /// Why the whole process is refused, if it is.
     pub left_alone: Option<Named<Refusal>>,
     /// Blocks without a hint in the last window, by reason.
     #[serde(deserialize_with = "known_counts")]

@@ -1,7 +1,8 @@
-//! Who serves hints: takes one under the lock of the state, does what it takes without it, and notes the result under it again.
+//! The worker thread: takes a hint under the lock of the state, works on it without the lock, and records the result
+//! under the lock.
 //!
-//! Looking at a block, acting on it and asking why it was refused are system calls that last as long as the kernel likes. The
-//! worker and its machine are therefore its thread's own, and a thread that wants something of them leaves an [`Order`].
+//! Checking a block, acting on it and finding out why it was refused are system calls of unbounded duration. So the
+//! worker and its machine belong to this thread alone. A thread that needs something from them leaves an [`Order`].
 
 use super::{Order, Report, Shared, lock};
 use crate::machine::Machine;
@@ -9,23 +10,23 @@ use crate::retry::Consumer;
 use crate::worker::Worker;
 use isotherm_heat::Ns;
 
-/// The worker of a shared state, in a thread of its own.
+/// The worker of a shared state, in its own thread.
 #[derive(Debug)]
 pub struct SharedWorker<M> {
     worker: Worker<M>,
 }
 
 impl<M: Machine> SharedWorker<M> {
-    /// One that runs on, so that `worker` may be patient.
+    /// A worker that runs on, so `worker` may retry unexplained refusals for longer.
     pub fn new(worker: Worker<M>) -> SharedWorker<M> {
-        SharedWorker { worker: worker.patient() }
+        SharedWorker { worker: worker.with_long_retries() }
     }
 
-    /// Serves one hint, if any. Returns when to come again, if there is nothing to do now.
+    /// Serves one hint, if there is one. If there is nothing to do now, returns when to come again.
     pub fn turn(&mut self, shared: &Shared, now: Ns) -> Option<Ns> {
         let orders = lock(shared).take_orders();
         orders.into_iter().for_each(|order| self.carry_out(order, shared, now));
-        // Each lock is let go at the end of its line.
+        // Each lock is released at the end of its line.
         if let Err(until) = lock(shared).due(now) {
             return Some(until);
         }

@@ -161,7 +161,7 @@ impl Scene {
         let end = self.now + seconds * S;
         while self.now < end {
             match self.retry.step(self.now, &mut self.queue, &mut self.worker) {
-                Step::Did(..) | Step::PutOff(..) => {}
+                Step::Did(..) | Step::Deferred(..) => {}
                 Step::Wait(until, _) | Step::Idle(Some(until)) => self.now = self.now.max(until),
                 Step::Idle(None) => break,
             }

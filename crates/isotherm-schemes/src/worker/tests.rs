@@ -97,8 +97,8 @@ impl Scene {
         Scene { queue: HintQueue::new(1000), retry: RetryScheduler::new(1000), worker, now: S, waits: BTreeMap::new() }
     }
 
-    fn patient(self) -> Scene {
-        Scene { worker: self.worker.patient(), ..self }
+    fn with_long_retries(self) -> Scene {
+        Scene { worker: self.worker.with_long_retries(), ..self }
     }
 
     fn hint(&mut self, process: TargetId, block: u64) -> &mut Scene {
@@ -121,7 +121,7 @@ impl Scene {
         while self.now < end {
             match self.retry.step(self.now, &mut self.queue, &mut self.worker) {
                 Step::Did(hint, outcome) => did.push((hint.block.0, outcome)),
-                Step::PutOff(_, why) => *self.waits.entry(why).or_default() += 1,
+                Step::Deferred(_, why) => *self.waits.entry(why).or_default() += 1,
                 Step::Wait(until, why) => {
                     *self.waits.entry(why).or_default() += 1;
                     assert!(until > self.now, "{why:?} has to let time pass");
@@ -250,12 +250,12 @@ fn a_block_that_has_to_be_written_first_is_tried_for_as_long_as_there_is_patienc
     let given_up = (1, Outcome::Refused(Refusal::Ineligible));
     assert_eq!(scene().play(60), [(2, DONE), given_up], "as any other");
 
-    let mut scene = scene().patient();
+    let mut scene = scene().with_long_retries();
     assert_eq!(scene.play(600), [(2, DONE)]);
     let left = scene.worker.machine().failures[&BlockNo(1)].len();
     assert!((980..990).contains(&left), "{} tries in ten minutes", 1000 - left);
-    assert!(scene.retry.is_put_off(A, BlockNo(1)), "what goes on hinting at it changes nothing");
-    assert_eq!((scene.retry.put_off_for(&[Wait::Unwritable]), scene.retry.put_off_for(&[Wait::Busy])), (1, 0));
+    assert!(scene.retry.is_deferred(A, BlockNo(1)), "what goes on hinting at it changes nothing");
+    assert_eq!((scene.retry.deferred_for(&[Wait::Unwritable]), scene.retry.deferred_for(&[Wait::Busy])), (1, 0));
     scene.worker.machine().failures.clear();
     assert_eq!(scene.play(61), [(1, DONE)], "written: collapsed within a minute");
     scene.worker.machine().failures.insert(BlockNo(3), vec![Failure::Unexplained; 1000]);
@@ -397,7 +397,7 @@ fn a_cgroup_near_a_limit_waits_until_there_is_room() {
         let mut scene = Scene::new(Fake { cgroup: Some(cgroup.clone()), ..Fake::default() }, unlimited());
         (1..=100).for_each(|block| _ = scene.hint(A, block).hint(B, 100 + block));
         assert_eq!(scene.play(60), [], "{cgroup:?}");
-        assert_eq!(scene.retry.put_off_for(&[wait]), 200, "no hint is lost");
+        assert_eq!(scene.retry.deferred_for(&[wait]), 200, "no hint is lost");
         let waits = [A, B].map(|process| scene.worker.cgroup_wait(process));
         assert_eq!(waits, [Some(wait); 2], "both are in it");
         assert!(scene.waits[&wait] < 200 * 15, "checked less and less often: {:?}", scene.waits);
@@ -451,7 +451,7 @@ fn hints_put_off_can_be_given_up() {
     scene.play(5);
     let given_up: Vec<_> = scene.retry.give_up().iter().map(|(hint, why)| (hint.block.0, *why)).collect();
     assert_eq!(given_up, [(1, Wait::CgroupLimit), (2, Wait::CgroupLimit)]);
-    assert_eq!((scene.retry.put_off(), scene.retry.is_put_off(A, BlockNo(1))), (0, false));
+    assert_eq!((scene.retry.deferred(), scene.retry.is_deferred(A, BlockNo(1))), (0, false));
     assert_eq!(scene.play(60), [], "they do not come back");
 }
 

@@ -1,4 +1,4 @@
-//! One CPU's run of housekeeping, and who is online.
+//! The state of one CPU's periodic drain, and which CPUs are online.
 
 use super::options::{Herd, Plug, Seating};
 use isotherm_frames::housekeep::Seat;
@@ -6,13 +6,13 @@ use isotherm_frames::housekeep::Seat;
 /// What a CPU is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Doing {
-    /// Nothing, nor has it anything due.
+    /// Nothing, and no run is due.
     Nothing,
-    /// Its next run is due, or was and has yet to start.
+    /// Its next run is due in the future, or is due and has not started yet.
     Due,
-    /// Has the lock or waits for it.
+    /// Holds the lock or waits for it.
     Draining,
-    /// Found the lock taken, and comes back.
+    /// Found the lock taken, and retries later.
     Deferred,
 }
 
@@ -21,21 +21,21 @@ pub(super) struct Cpu {
     pub(super) node: u32,
     pub(super) online: bool,
     pub(super) doing: Doing,
-    /// Events of former epochs are void.
+    /// Events of earlier epochs are ignored.
     pub(super) epoch: u32,
     /// When its run is, or was, due.
     pub(super) due_ns: u64,
-    /// Whether a kick has made that instant.
+    /// Whether a kick set that time.
     pub(super) kicked: bool,
-    /// The instant of its own that a kick has taken the place of.
+    /// The CPU's own due time that a kick replaced.
     pub(super) skipped_ns: Option<u64>,
-    /// Due and start of the last run, if that was at an instant of its own.
+    /// Due time and start of the last run; `None` if a kick set its due time.
     pub(super) last: Option<(u64, u64)>,
-    /// Chunks that it has yet to ask for.
+    /// Chunks still to drain.
     pub(super) left: u32,
     /// How often this run was deferred.
     pub(super) deferred: u32,
-    /// Whether someone who takes it offline, or has, is draining its chunks.
+    /// Whether its chunks are drained by the code that takes it offline.
     pub(super) hurried: bool,
 }
 
@@ -62,13 +62,13 @@ impl Cpu {
 pub(super) struct Cpus {
     pub(super) all: Vec<Cpu>,
     seats: Vec<Seat>,
-    /// Numbers of those that are online.
+    /// Numbers of the online CPUs.
     online: Vec<u32>,
     by_rank: bool,
 }
 
 impl Cpus {
-    /// As the machine begins.
+    /// The CPUs as they are at the start.
     pub(super) fn new(herd: &Herd) -> Cpus {
         let mut all: Vec<Cpu> = (0..herd.cpus).map(|cpu| Cpu::new(herd.node_of(cpu))).collect();
         for Plug { cpu, online, .. } in herd.hotplug.iter().filter(|plug| plug.at_ns == 0) {
@@ -81,7 +81,7 @@ impl Cpus {
         cpus
     }
 
-    /// Gives everyone their seat: to be called when CPUs have gone or come.
+    /// Recomputes the seat of every CPU. Call it after a CPU goes offline or comes online.
     pub(super) fn seat(&mut self) {
         self.online.clear();
         let mut start = 0;
@@ -114,7 +114,7 @@ impl Cpus {
     }
 }
 
-/// Of CPUs, of which there are no more than [`MOST_CPUS`](super::MOST_CPUS).
+/// Converts a number of CPUs, which is at most [`MAX_CPUS`](super::MAX_CPUS).
 fn number(of: usize) -> u32 {
     u32::try_from(of).unwrap_or(u32::MAX)
 }

@@ -1,54 +1,54 @@
-//! Why a herd of CPUs cannot be run as asked.
+//! Why a simulation of CPUs cannot run with the given options.
 
-/// The most CPUs that a herd may have.
-pub const MOST_CPUS: u32 = 1024;
+/// Maximum number of CPUs in a simulation.
+pub const MAX_CPUS: u32 = 1024;
 
-/// Why there is nothing to run.
+/// Why a simulation cannot run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HerdError {
-    /// None, or more than the model is made for.
-    #[error("a herd of {0} CPUs: give 1 to {MOST_CPUS}")]
+    /// No CPUs, or more than the model supports.
+    #[error("{0} CPUs: give 1 to {MAX_CPUS}")]
     Cpus(u32),
     /// A node without CPUs, or no node.
     #[error("{nodes} nodes for {cpus} CPUs: give at least one node, and no more than CPUs")]
     Nodes {
-        /// Nodes asked for.
+        /// Nodes requested.
         nodes: u32,
-        /// CPUs there are.
+        /// CPUs in the machine.
         cpus: u32,
     },
-    /// A share that is none.
-    #[error("{what}: {share} is no share; give 0 to 1")]
+    /// A share that is not between 0 and 1.
+    #[error("{what}: {share} is not a share; give 0 to 1")]
     Share {
-        /// Of what.
+        /// What it is a share of.
         what: &'static str,
-        /// What was given.
+        /// The value given.
         share: f64,
     },
-    /// A number of events a second that is none.
+    /// A rate below 0, or not a number.
     #[error("foreground: {0} bursts a second; give 0 or more")]
     Rate(f64),
-    /// The least above the most.
+    /// The minimum is above the maximum.
     #[error("work: {least} to {most} chunks a run; give the smaller number first")]
     Work {
-        /// Given as the least.
+        /// The minimum given.
         least: u32,
-        /// Given as the most.
+        /// The maximum given.
         most: u32,
     },
-    /// A CPU that does not exist goes or comes.
-    #[error("CPU {cpu} goes or comes, of {cpus}: give a number below that")]
+    /// A CPU that does not exist goes offline or comes online.
+    #[error("hotplug of CPU {cpu}: the machine has {cpus} CPUs; give a number below that")]
     NoSuchCpu {
         /// Its number.
         cpu: u32,
-        /// CPUs there are.
+        /// CPUs in the machine.
         cpus: u32,
     },
-    /// No sample of a hold.
+    /// No sample of a hold time.
     #[error("lock holds: no sample; give at least one")]
     NoHolds,
-    /// A factor that holds cannot be scaled by.
+    /// A factor that hold times cannot be scaled by.
     #[error("lock holds times {0}: give a factor above 0 that leaves them below 4 s")]
     Factor(f64),
 }

@@ -1,9 +1,9 @@
-//! How long the lock is held for a chunk: what was timed, replayed at random, or one length for all.
+//! How long the lock is held for a chunk: measured times drawn at random, or one constant time.
 
 use super::error::HerdError;
 use isotherm_rng::Rng;
 
-/// Lengths of holds, in ns, to draw from.
+/// Hold times to draw from, in ns.
 #[derive(Clone, Debug)]
 pub struct Holds {
     /// Sorted, and never empty.
@@ -11,12 +11,12 @@ pub struct Holds {
 }
 
 impl Holds {
-    /// All of one length.
+    /// One constant hold time.
     pub fn constant(ns: u32) -> Holds {
         Holds { sorted: vec![ns] }
     }
 
-    /// Each as likely as the next: one sample for each chunk that was timed. At least one.
+    /// Measured hold times, one for each chunk that was timed. All are equally likely. Needs at least one.
     pub fn samples(mut ns: Vec<u32>) -> Result<Holds, HerdError> {
         if ns.is_empty() {
             return Err(HerdError::NoHolds);
@@ -25,7 +25,7 @@ impl Holds {
         Ok(Holds { sorted: ns })
     }
 
-    /// All of them times a factor: 8 for frees that are instrumented, as with KASAN.
+    /// All hold times multiplied by a factor, such as 8 for instrumented frees, as with KASAN.
     pub fn scaled(&self, factor: f64) -> Result<Holds, HerdError> {
         let scale = |ns: &u32| {
             let scaled = (f64::from(*ns) * factor).round();
@@ -36,20 +36,20 @@ impl Holds {
         Ok(Holds { sorted: sorted.ok_or(HerdError::Factor(factor))? })
     }
 
-    /// Any of them.
+    /// A random hold time.
     #[inline]
     pub(super) fn draw(&self, rng: &mut Rng) -> u64 {
         let at = rng.below(self.sorted.len() as u64);
         u64::from(self.sorted[usize::try_from(at).unwrap_or(0)])
     }
 
-    /// What is meant by *a hold* where waits are counted in holds. The middle one and not the longest: by the longest,
-    /// which is the timing's outlier as a rule, every wait would look short.
+    /// The length of *a hold* where waits are counted in holds. It is the median and not the maximum: the maximum is
+    /// usually an outlier, and every wait would look short compared with it.
     pub fn median_ns(&self) -> u64 {
         self.percentile_ns(50)
     }
 
-    /// So many percent of them are no longer than this; 100 for the longest.
+    /// The hold time that `percent` percent of the samples do not exceed; 100 for the longest.
     pub fn percentile_ns(&self, percent: u32) -> u64 {
         let last = self.sorted.len() - 1;
         u64::from(self.sorted[(last * percent.min(100) as usize).div_ceil(100)])

@@ -1,29 +1,29 @@
-//! Many CPUs whose housekeeping meets at a few zone locks: a simulation of events, exact and seeded.
+//! Many CPUs whose periodic drains contend for a few zone locks: an event simulation, exact and seeded.
 //!
-//! Once an interval each CPU gives some frames of its set back to the zone, in chunks of a batch, the zone's lock
-//! taken and released for each. When all do so at the same instant they form a herd: of k CPUs with a chunk each, all
-//! but one find the lock taken, and wait k (k - 1) / 2 holds together. When they do so is a
-//! [`Schedule`](isotherm_frames::housekeep::Schedule)'s choice, and nothing here knows which: the same code runs the
-//! kernels' schedules and ours. Beside them bursts of the foreground come to the same locks, the shepherd kicks CPUs,
-//! and CPUs go and come.
+//! Once an interval, each CPU returns some frames of its pcp list to the zone, in chunks of a batch. It takes and
+//! releases the zone's lock for each chunk. If all CPUs do so at the same instant, they contend: of k CPUs with a chunk
+//! each, all but one find the lock taken, and together they wait k (k - 1) / 2 holds. A
+//! [`Schedule`](isotherm_frames::housekeep::Schedule) decides when each CPU drains. Nothing here depends on which
+//! schedule it is: the same code runs the kernels' schedules and ours. In addition, bursts of foreground work take the
+//! same locks, the shepherd kicks CPUs, and CPUs go offline and come online.
 //!
 //! We simulate because no machine here has 72 CPUs, and because threads that outnumber CPUs show the scheduler's waits
-//! and not the lock's. What is real in it: the schedules, which are those that `isotherm-frames` runs by, and lock
-//! holds that were timed ([`Holds`]). What is assumed is in the options of [`Herd`], each with its default's reason.
-//! Not in the model: that a lock handed from CPU to CPU makes the next hold longer, which makes herds worse; and that a
-//! CPU which waits for the lock cannot begin a burst of its own, which spares it a wait.
+//! instead of the lock's. Two parts are real: the schedules, which `isotherm-frames` uses, and the lock hold times,
+//! which were measured ([`Holds`]). The assumptions are in the options of [`Herd`], each with the reason for its
+//! default. Two effects are not modelled. A lock that moves from CPU to CPU makes the next hold longer, which makes
+//! contention worse. And a CPU that waits for the lock cannot begin a burst, which saves it a wait.
 //!
-//! Pure: no clock, no I/O, randomness from a seed. Each kind of chance has a generator of its own, so that runs under
-//! two schedules have the same bursts in the foreground. 1,024 CPUs for a minute take some 15 ms.
+//! Pure: no clock, no I/O, randomness from a seed. Each random quantity has its own generator, so that runs under two
+//! schedules have the same foreground bursts. Simulating 1,024 CPUs for a minute takes about 15 ms.
 //!
 //! | module | job |
 //! |---|---|
-//! | [`options`] | what is assumed |
+//! | [`options`] | the assumptions |
 //! | [`holds`] | how long the lock is held |
-//! | [`outcome`] | what was counted |
+//! | [`outcome`] | the counters |
 //! | `lock` | first come, first served |
-//! | `random` | the kinds of chance |
-//! | `cpu` | one CPU's run, and who is online |
+//! | `random` | the random quantities |
+//! | `cpu` | the state of each CPU, and which are online |
 //! | `run` | the events |
 
 mod cpu;
@@ -37,7 +37,7 @@ mod run;
 #[cfg(test)]
 mod tests;
 
-pub use error::{HerdError, MOST_CPUS};
+pub use error::{HerdError, MAX_CPUS};
 pub use holds::Holds;
 pub use options::{Begin, Deferral, Foreground, Herd, Latency, Plug, Rate, Seating, Shepherd, Work};
 pub use outcome::{Extent, Outcome, Waits};

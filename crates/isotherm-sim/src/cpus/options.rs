@@ -1,77 +1,77 @@
-//! What a herd is: the machine, and what is assumed about it.
+//! Options of a simulation: the machine, and the assumptions about it.
 
-use super::error::{HerdError, MOST_CPUS};
+use super::error::{HerdError, MAX_CPUS};
 use isotherm_frames::housekeep::Interval;
 
-/// A machine and its housekeeping. [`Herd::new`] has the defaults that each field's description gives a reason for;
-/// [`Herd::run`] runs it.
+/// A machine and its periodic drains. [`Herd::new`] has the defaults, and the description of each field gives the
+/// reason for its default. [`Herd::run`] runs it.
 #[derive(Clone, Debug)]
 pub struct Herd {
-    /// CPUs, numbered from 0: 1 to [`MOST_CPUS`].
+    /// CPUs, numbered from 0: 1 to [`MAX_CPUS`].
     pub cpus: u32,
-    /// NUMA nodes, each with a zone and its lock; CPUs are dealt out in blocks, as evenly as can be. A CPU uses the
-    /// zone of its own node only. Default 1: the most that can meet at a lock.
+    /// NUMA nodes, each with a zone and its lock. Each node gets a range of consecutive CPUs, and the ranges are as
+    /// equal as possible. A CPU uses the zone of its own node only. Default 1, which puts the most CPUs on one lock.
     pub nodes: u32,
-    /// For how long housekeeping comes due, in ns; what is begun by then is finished. Default a minute: 60 intervals
-    /// are enough for medians of a few seeds to agree within some percent.
+    /// Time in which runs come due, in ns. Runs that have begun by then are finished. Default one minute: with 60
+    /// intervals, the medians of a few seeds agree within a few percent.
     pub duration_ns: u64,
-    /// The interval that the schedule is asked with. Default a second, as in kernels.
+    /// The interval passed to the schedule. Default one second, as in kernels.
     pub interval: Interval,
     /// When the first run of each CPU is due. Default [`Begin::Scheduled`].
     pub begin: Begin,
-    /// What a CPU's place is. Default [`Seating::Numbers`].
+    /// The meaning of a CPU's place. Default [`Seating::Numbers`].
     pub seating: Seating,
-    /// What a run finds to do.
+    /// How much a run finds to drain.
     pub work: Work,
-    /// Who else wants the locks.
+    /// Other users of the locks.
     pub foreground: Foreground,
-    /// From being due to running.
+    /// The delay between the due time and the start of a run.
     pub latency: Latency,
-    /// Who looks after CPUs that have work and no run due. Default nobody.
+    /// Kicks CPUs that have work and no run due. Default none.
     pub shepherd: Option<Shepherd>,
-    /// What a run does that finds the lock taken. Default `None`: it waits.
+    /// What a run does if the lock is taken. Default `None`: it waits.
     pub deferral: Option<Deferral>,
-    /// CPUs that go and come, in any order. Those at 0 make what the machine begins with. Default none.
+    /// CPUs that go offline or come online, in any order. Those at time 0 set the initial state. Default none.
     pub hotplug: Vec<Plug>,
 }
 
 /// When the first run of each CPU is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Begin {
-    /// When the schedule says, asked at 0.
+    /// At the time that the schedule returns for time 0.
     #[default]
     Scheduled,
-    /// At 0, all of them: as after a boot, where kernels' first run is the shepherd's doing, for all CPUs at once.
+    /// All at time 0: as after a boot, when the shepherd starts the first run of all CPUs at once.
     AtOnce,
 }
 
-/// What [`Seat::place`](isotherm_frames::housekeep::Seat) is.
+/// The meaning of [`Seat::place`](isotherm_frames::housekeep::Seat).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Seating {
-    /// The CPU's number among those of its node that exist: never changes.
+    /// The CPU's number among all CPUs of its node. It never changes.
     #[default]
     Numbers,
-    /// Its rank among those of its node that are online: changes for all above it when one goes or comes. A run that is
-    /// due already stays; the next is at the new place.
+    /// Its rank among the online CPUs of its node. It changes for all higher CPUs when one goes offline or comes
+    /// online. A run that is already due stays at its time; the next run uses the new place.
     Ranks,
 }
 
-/// What a run finds to do.
+/// How much a run finds to drain.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Work {
-    /// The share of runs that drain anything, 0 to 1. Default 0.5: many sets are at their low mark already, and there
-    /// is nothing to measure it by; the herd's size follows it.
+    /// The share of runs that drain at least one chunk, 0 to 1. Default 0.5: many pcp lists are already at their low
+    /// mark. There is no measurement of this. The amount of contention depends on it.
     pub share: f64,
-    /// Chunks that such a run drains at the least.
+    /// Minimum number of chunks that such a run drains.
     pub least: u32,
-    /// Chunks that it drains at the most, all numbers between being alike. Default 1 to 8: a run gives back an eighth
-    /// of what a set may keep, as kernels' decay does; so of 504 to 4,032 frames, in chunks of 63. The kernel's limit
-    /// is 32.
+    /// Maximum number of chunks that it drains; all numbers from `least` to `most` are equally likely. Default 1 to 8:
+    /// a run returns an eighth of the maximum size of a pcp list, as the kernel's decay does. That is for lists of 504
+    /// to 4,032 frames, in chunks of 63. The kernel's limit is 32.
     pub most: u32,
 }
 
 impl Work {
-    /// Runs that never find anything: what is left is the foreground.
+    /// Runs that never find anything, so that only the foreground is left.
     pub const NONE: Work = Work { share: 0.0, least: 0, most: 0 };
 }
 
@@ -81,27 +81,27 @@ impl Default for Work {
     }
 }
 
-/// How often the foreground comes to a zone.
+/// How often foreground work takes the lock of a zone.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Rate {
-    /// So many bursts a second on the whole machine, on CPUs at random.
+    /// Bursts per second on the whole machine, on random CPUs.
     Machine(f64),
-    /// So many bursts a second on each CPU that is online.
+    /// Bursts per second on each online CPU.
     EachCpu(f64),
 }
 
-/// Refills and frees in bulk: what programs need of the zone meanwhile. They wait for the lock, always.
+/// Bulk refills and frees by programs. They always wait for the lock.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Foreground {
-    /// How often, at random times. Default 200 a second on the whole machine: nearly idle, so that what housekeeping
-    /// does to itself is not covered by what the foreground does; of 63 frames each, 50 MB/s taken or given back.
+    /// How often, at random times. Default 200 a second on the whole machine. That is nearly idle, so that foreground
+    /// work does not hide the contention between drains. With 63 frames each it is 50 MB/s taken or returned.
     pub rate: Rate,
-    /// Chunks of each burst, one after the other. Default 1.
+    /// Chunks of each burst, one after another. Default 1.
     pub burst: u32,
 }
 
 impl Foreground {
-    /// Nobody.
+    /// No foreground work.
     pub const NONE: Foreground = Foreground { rate: Rate::Machine(0.0), burst: 1 };
 }
 
@@ -111,20 +111,20 @@ impl Default for Foreground {
     }
 }
 
-/// From the instant at which a run is due to that at which it begins: timer, and queue of work.
+/// The delay between the time at which a run is due and its start: timer and work queue.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Latency {
-    /// The mean of what is drawn for each run, exponentially distributed. Default 100 us: what a timer and a queue of
-    /// work take on a machine that does other things.
+    /// Mean of the delay of each run, exponentially distributed. Default 100 us, which a timer and a work queue take on
+    /// a machine with other load.
     pub mean_ns: u64,
-    /// The share of runs that are later still. Default 1%.
+    /// The share of runs with an extra delay. Default 1%.
     pub late_share: f64,
-    /// By how much at the most, all up to it being alike. Default 3 ms: a slice of another task, or a tick.
+    /// Maximum extra delay, uniformly distributed. Default 3 ms: a time slice of another task, or a tick.
     pub late_most_ns: u64,
 }
 
 impl Latency {
-    /// Everything begins when it is due.
+    /// All runs begin when they are due.
     pub const NONE: Latency = Latency { mean_ns: 0, late_share: 0.0, late_most_ns: 0 };
 }
 
@@ -134,36 +134,38 @@ impl Default for Latency {
     }
 }
 
-/// Once an interval, finds CPUs that have work and runs their housekeeping when the schedule says
-/// ([`kicked_due`](isotherm_frames::housekeep::Schedule::kicked_due)), asked at its own instant.
+/// Once an interval, finds CPUs that have work and makes their run due at the time that the schedule's
+/// [`kicked_due`](isotherm_frames::housekeep::Schedule::kicked_due) returns for the time of the kick.
 ///
-/// A CPU that is kicked does not do the run that would be due next, unless that is the same: its frames are drained
-/// once an interval whoever finds them, so that with any share of kicks there is the same to drain.
+/// A kicked CPU skips the run that would be due next, unless that has the same time. So its frames are drained once an
+/// interval with or without a kick, and the amount to drain does not depend on the share of kicks.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Shepherd {
-    /// The share of CPUs that are kicked, drawn anew each time, 0 to 1. Those that run at that instant, or are about
-    /// to, are left alone. Not known of any machine; kernels kick each CPU whose last run found nothing to fold.
+    /// The share of CPUs that are kicked, drawn anew each time, 0 to 1. CPUs that run at that instant, or are about to,
+    /// are not kicked. The real share is not known for any machine; kernels kick each CPU whose last run found nothing
+    /// to fold.
     pub share: f64,
-    /// How far into each interval the shepherd runs. 0 is where kernels' own rounding puts it.
+    /// Position of the shepherd's run in each interval. Kernels' own rounding puts it at 0.
     pub phase_ns: u64,
 }
 
 impl Shepherd {
-    /// At whole intervals.
+    /// The shepherd runs at the start of each interval.
     pub const fn kicking(share: f64) -> Shepherd {
         Shepherd { share, phase_ns: 0 }
     }
 }
 
-/// What a run does that finds the lock taken: leaves its rest for later, so many times, and then waits for every chunk.
+/// What a run does if the lock is taken: it retries the remaining chunks later, up to `most` times, and then waits for
+/// the lock for each chunk.
 ///
 /// The defaults are those of `isotherm-frames`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Deferral {
-    /// How much later, to which the [`Latency`] of a run is added. Default a 128th of a second, several times as
-    /// long as a herd of 72 CPUs lasts with holds of 9 us.
+    /// The delay before a retry, in addition to the [`Latency`] of a run. Default a 128th of a second, several times as
+    /// long as 72 CPUs contend with holds of 9 us.
     pub back_off_ns: u64,
-    /// How often at the most in a run. Default 8: so all of them are a sixteenth of a second's interval.
+    /// Maximum number of retries in a run. Default 8, so that all of them take a sixteenth of a one-second interval.
     pub most: u32,
 }
 
@@ -173,29 +175,29 @@ impl Default for Deferral {
     }
 }
 
-/// A CPU that goes or comes.
+/// A CPU that goes offline or comes online.
 ///
-/// One that goes in the middle of a drain leaves chunks behind: who takes it offline drains them at once, and waits for
-/// the lock. One that comes is due when the schedule says, asked at that instant.
+/// A CPU that goes offline in the middle of a drain leaves chunks behind. The code that takes it offline drains them at
+/// once, and waits for the lock. A CPU that comes online asks the schedule at that moment when its next run is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Plug {
     /// When, in ns.
     pub at_ns: u64,
     /// Its number.
     pub cpu: u32,
-    /// Whether it comes. One that is as told already stays so.
+    /// Whether it comes online. No change if it already is in that state.
     pub online: bool,
 }
 
 impl Plug {
-    /// Every `step`th CPU (at least 1) from `first` on goes, or comes.
+    /// Every `step`th CPU (at least 1) from `first` on goes offline or comes online.
     pub fn stride(at_ns: u64, first: u32, step: u32, cpus: u32, online: bool) -> impl Iterator<Item = Plug> {
         (first..cpus).step_by(step.max(1) as usize).map(move |cpu| Plug { at_ns, cpu, online })
     }
 }
 
 impl Herd {
-    /// So many CPUs on one node, everything else as usual.
+    /// `cpus` CPUs on one node, with the defaults for everything else.
     pub fn new(cpus: u32) -> Herd {
         Herd {
             cpus,
@@ -220,7 +222,7 @@ impl Herd {
     }
 
     pub(super) fn check(&self) -> Result<(), HerdError> {
-        if !(1..=MOST_CPUS).contains(&self.cpus) {
+        if !(1..=MAX_CPUS).contains(&self.cpus) {
             return Err(HerdError::Cpus(self.cpus));
         }
         if !(1..=self.cpus).contains(&self.nodes) {

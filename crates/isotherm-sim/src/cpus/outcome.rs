@@ -1,15 +1,15 @@
-//! What was counted.
+//! The counters of a simulation.
 
-/// Acquisitions of the lock by one kind of those who want it.
+/// Acquisitions of the lock by one kind of user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Waits {
     /// How often the lock was taken.
     pub acquisitions: u64,
-    /// How many of those had to wait. One that was tried in vain is none of them: see [`Outcome::defers`].
+    /// How many of those had to wait. Failed attempts are not counted here: see [`Outcome::defers`].
     pub contended: u64,
-    /// How long, all together.
+    /// Total time waited.
     pub wait_ns: u64,
-    /// The longest of them.
+    /// The longest wait.
     pub max_wait_ns: u64,
 }
 
@@ -21,7 +21,7 @@ impl Waits {
         self.max_wait_ns = self.max_wait_ns.max(wait_ns);
     }
 
-    /// Both together.
+    /// The sum of both.
     pub fn and(self, other: Waits) -> Waits {
         Waits {
             acquisitions: self.acquisitions + other.acquisitions,
@@ -31,13 +31,13 @@ impl Waits {
         }
     }
 
-    /// Of those that waited; 0 if none did.
+    /// Mean wait of the acquisitions that waited; 0 if none did.
     pub fn mean_wait_ns(&self) -> f64 {
         if self.contended == 0 { 0.0 } else { self.wait_ns as f64 / self.contended as f64 }
     }
 }
 
-/// The shortest and the longest.
+/// The shortest and the longest interval.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extent {
     /// In ns.
@@ -52,49 +52,49 @@ impl Extent {
         *extent = Some(Extent { shortest_ns: before.shortest_ns.min(ns), longest_ns: before.longest_ns.max(ns) });
     }
 
-    /// By how much any of them is off `ns`, as a share of it.
+    /// The largest difference to `ns`, as a share of it.
     pub fn worst_error(&self, ns: u64) -> f64 {
         self.shortest_ns.abs_diff(ns).max(self.longest_ns.abs_diff(ns)) as f64 / ns as f64
     }
 }
 
-/// What came of a herd, over all nodes and CPUs.
+/// The result of a simulation, over all nodes and CPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Outcome {
-    /// Acquisitions by housekeeping, also by those who take a CPU offline.
+    /// Acquisitions by drains, including the drain of a CPU that goes offline.
     pub housekeeping: Waits,
     /// Acquisitions by the foreground.
     pub foreground: Waits,
-    /// How often housekeeping found the lock taken and came back later.
+    /// How often a drain found the lock taken and retried later.
     pub defers: u64,
-    /// Runs of housekeeping, those that found nothing included.
+    /// Runs, including those that found nothing to drain.
     pub runs: u64,
     /// CPUs that the shepherd kicked.
     pub kicks: u64,
-    /// Runs that were not at an instant of the CPU's own, but at one that the shepherd's kick gave.
+    /// Runs whose due time was set by a kick of the shepherd.
     pub kicked_runs: u64,
     /// Chunks that runs found.
     pub chunks_found: u64,
-    /// Chunks that were drained; as many, in the end.
+    /// Chunks that were drained; in the end, as many as were found.
     pub chunks_drained: u64,
-    /// Those of them that were drained by whoever took the CPU offline.
+    /// Those of them that were drained when their CPU went offline.
     pub chunks_left_behind: u64,
-    /// From one run of a CPU to its next, from due to due: what the schedule says. Between two that follow each other
-    /// without a run at a kick's instant, and without the CPU having been offline. `None` if there are none.
+    /// Time between consecutive runs of a CPU, from due time to due time, as the schedule sets it. Pairs with a kicked
+    /// run or an offline period between them do not count. `None` if there are none.
     pub due_intervals: Option<Extent>,
-    /// The same from start to start: with the latencies.
+    /// The same from start to start, which includes the latencies.
     pub start_intervals: Option<Extent>,
-    /// The length of a hold, the median, that waits are counted in.
+    /// The median hold time. Waits are counted in it.
     pub hold_ns: u64,
 }
 
 impl Outcome {
-    /// Housekeeping and foreground.
+    /// Drains and foreground together.
     pub fn all(&self) -> Waits {
         self.housekeeping.and(self.foreground)
     }
 
-    /// The longest wait in holds. A median hold: see [`Holds::median_ns`](super::Holds::median_ns).
+    /// The longest wait, in median holds: see [`Holds::median_ns`](super::Holds::median_ns).
     pub fn max_wait_holds(&self) -> f64 {
         self.all().max_wait_ns as f64 / self.hold_ns.max(1) as f64
     }

@@ -1,4 +1,4 @@
-//! The kinds of chance, each with a generator of its own.
+//! The random quantities, each with its own generator.
 
 use super::options::{Foreground, Latency, Rate, Work};
 use isotherm_rng::Rng;
@@ -30,7 +30,7 @@ impl Chance {
         usual.saturating_add(late)
     }
 
-    /// Chunks that a run drains.
+    /// Number of chunks that a run drains.
     pub(super) fn chunks(&mut self, of: &Work) -> u32 {
         if !happens(&mut self.work, of.share) {
             return 0;
@@ -39,7 +39,7 @@ impl Chance {
         of.least + u32::try_from(more).unwrap_or(0)
     }
 
-    /// Until the foreground comes again; `None` for never.
+    /// Time until the next foreground burst; `None` for never.
     pub(super) fn pause_ns(&mut self, of: &Foreground, online: usize) -> Option<u64> {
         let a_second = match of.rate {
             Rate::Machine(rate) => rate,
@@ -49,7 +49,7 @@ impl Chance {
     }
 }
 
-/// A number from 0 to below 1, in steps of 2^-53.
+/// A number from 0 up to but not including 1, in steps of 2^-53.
 fn unit(rng: &mut Rng) -> f64 {
     (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
 }

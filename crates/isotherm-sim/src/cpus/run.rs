@@ -1,7 +1,7 @@
-//! The events, one after the other.
+//! Processes the events one after another.
 //!
-//! What happens at the same instant happens in the order of [`What`], then of CPUs' numbers: so a run is the same
-//! whatever order events were made in. Nothing is allocated once it runs, but for a queue that outgrows its first size.
+//! Events at the same instant are ordered by [`What`], then by CPU number. So a run does not depend on the order in
+//! which events were created. Nothing is allocated during the run, except if the queue outgrows its initial size.
 
 use super::cpu::{Cpus, Doing};
 use super::error::HerdError;
@@ -16,15 +16,15 @@ use std::collections::BinaryHeap;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum What {
-    /// A CPU goes or comes: of the list, in its order.
+    /// A CPU goes offline or comes online: the index in the list of hotplug events.
     Plug(usize),
-    /// A CPU is done with a chunk, or comes back for one.
+    /// A CPU has finished a chunk, or retries one.
     Chunk(u32),
-    /// The foreground, on a CPU, has so many chunks to go.
+    /// A foreground burst on a CPU, with the number of chunks left.
     Burst { cpu: u32, left: u32 },
-    /// The foreground comes again.
+    /// The next foreground burst begins.
     Foreground,
-    /// The shepherd looks round.
+    /// The shepherd checks all CPUs.
     Shepherd,
     /// A run starts.
     Start(u32),
@@ -34,7 +34,7 @@ enum What {
 struct Event {
     at_ns: u64,
     what: What,
-    /// The CPU's, of `Chunk` and `Start`.
+    /// The epoch of the CPU, for `Chunk` and `Start`.
     epoch: u32,
 }
 
@@ -52,7 +52,7 @@ struct Machine<'a> {
 impl Herd {
     /// Runs it under a schedule. The same arguments give the same outcome.
     ///
-    /// Some 70 ns for each acquisition and each run: of short intervals there are many.
+    /// Takes about 70 ns for each acquisition and each run, so short intervals take longer.
     pub fn run(&self, schedule: &dyn Schedule, holds: &Holds, seed: u64) -> Result<Outcome, HerdError> {
         self.check()?;
         let mut machine = Machine {
@@ -108,13 +108,13 @@ impl Machine<'_> {
         }
     }
 
-    /// Asks the schedule for a CPU's next instant after `now_ns`.
+    /// Asks the schedule for a CPU's next due time after `now_ns`.
     fn plan(&mut self, cpu: u32, now_ns: u64) {
         let due_ns = self.schedule.next_due(self.cpus.seat_of(cpu), self.herd.interval, now_ns);
         self.due(cpu, due_ns);
     }
 
-    /// A CPU's run is due then; not at all if time is over by then.
+    /// Makes a CPU's run due at `due_ns`. It never starts if the simulation is over by then.
     fn due(&mut self, cpu: u32, due_ns: u64) {
         let state = self.cpus.at(cpu);
         state.doing = Doing::Due;
@@ -152,7 +152,7 @@ impl Machine<'_> {
         self.go_on(cpu, now_ns);
     }
 
-    /// The next chunk, or the end of the run.
+    /// Starts the next chunk, or ends the run.
     fn go_on(&mut self, cpu: u32, now_ns: u64) {
         let state = self.cpus.at(cpu);
         if state.left == 0 {
@@ -194,7 +194,7 @@ impl Machine<'_> {
     fn shepherd(&mut self, now_ns: u64) {
         let Some(shepherd) = self.herd.shepherd else { return };
         for cpu in 0..self.herd.cpus {
-            // Drawn for all, so that who is kicked does not follow from who is busy.
+            // Drawn for all CPUs, so that the kicks do not depend on which CPUs are busy.
             let kicked = happens(&mut self.chance.kicks, shepherd.share);
             let state = self.cpus.at(cpu);
             if kicked && state.online && state.doing == Doing::Due && state.due_ns > now_ns {
@@ -215,7 +215,7 @@ impl Machine<'_> {
             return;
         }
         state.epoch += 1;
-        // Of two kicks, the first has seen the instant of its own.
+        // If a CPU is kicked twice, the first kick has recorded its own due time.
         state.skipped_ns = state.skipped_ns.or(Some(state.due_ns));
         state.due_ns = due_ns;
         state.kicked = true;
@@ -240,7 +240,7 @@ impl Machine<'_> {
         }
     }
 
-    /// A CPU goes: what it has yet to drain is drained by whoever takes it offline.
+    /// A CPU goes offline: the code that takes it offline drains its remaining chunks.
     fn leave(&mut self, cpu: u32, now_ns: u64) {
         let state = self.cpus.at(cpu);
         state.last = None;

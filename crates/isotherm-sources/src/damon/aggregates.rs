@@ -1,15 +1,15 @@
-//! From lines of the `damon_aggregated` tracepoint to whole aggregations.
+//! Combines lines of the `damon_aggregated` tracepoint into whole aggregations.
 //!
-//! At the end of an aggregation the kernel emits one line for each region, target by target, each with the number of regions of
-//! its target. So a target's regions are complete with the last of that many lines in a row; where one is lost, none of them is
-//! used. The lines carry no length of the aggregation. It is the time between two of them, which is right also where the kernel
-//! tunes its intervals, or where its thread was held up and sampled more slowly than it was told to.
+//! At the end of an aggregation the kernel emits one line per region, target by target. Each line has the number of
+//! regions of its target, so a target is complete after that many lines in a row. If one of them is lost, none is used.
+//! The lines do not show how long the aggregation was. The time between two aggregations is used instead. It is right
+//! even if the kernel tunes its intervals, or if its thread was delayed and sampled more slowly than set.
 
 use isotherm_heat::Ns;
 use isotherm_sys::tracepoint::{Field, Tracepoint, TracepointError};
 use isotherm_units::{Addr, AddrRange};
 
-/// Where the fields of a line are.
+/// Offsets of the fields of a line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fields {
     target: Field,
@@ -36,14 +36,14 @@ impl Fields {
 /// One line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Line {
-    /// The target's place in the list that the kernel was given.
+    /// The target's index in the list that the kernel was given.
     pub target: usize,
     pub nr_regions: usize,
     pub region: Found,
 }
 
 impl Line {
-    /// Takes a record apart; `None` if it is too short.
+    /// Parses a record; `None` if it is too short.
     pub(super) fn parse(fields: &Fields, record: &[u8]) -> Option<Line> {
         let index = |field: Field| usize::try_from(field.get(record)?).ok();
         Some(Line {
@@ -58,12 +58,12 @@ impl Line {
     }
 }
 
-/// One region as found.
+/// One region as reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub range: AddrRange,
     pub nr_accesses: u64,
-    /// In aggregations.
+    /// Number of aggregations.
     pub age: u64,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct Found {
 pub(super) struct Aggregation {
     /// Its end.
     pub at: Ns,
-    /// How long it was.
+    /// Its length.
     pub length: Ns,
     pub regions: Vec<Found>,
 }
@@ -80,42 +80,42 @@ pub(super) struct Aggregation {
 /// The latest aggregation of each target.
 #[derive(Debug)]
 pub(super) struct Aggregates {
-    /// What an aggregation is taken to last before two were seen.
+    /// The assumed length of an aggregation until two were seen.
     nominal: Ns,
-    /// By the target's place.
+    /// By the target's index.
     latest: Vec<Option<Aggregation>>,
     partial: Vec<Found>,
     /// Target and number of regions of the lines in `partial`.
     of: (usize, usize),
-    /// Lines were lost: the time to the next aggregation says nothing about its length.
+    /// Lines were lost, so the time to the next aggregation is not its length.
     gap: Vec<bool>,
     broken: u64,
 }
 
 impl Aggregates {
-    /// Of `targets` targets.
+    /// For `targets` targets.
     pub(super) fn new(targets: usize, nominal: Ns) -> Aggregates {
         let (latest, gap) = (vec![None; targets], vec![false; targets]);
         Aggregates { nominal, latest, partial: Vec::new(), of: (0, 0), gap, broken: 0 }
     }
 
-    /// There are more targets, behind those known.
+    /// Adds targets after the known ones.
     pub(super) fn extend(&mut self, targets: usize) {
         self.latest.resize(targets, None);
         self.gap.resize(targets, false);
     }
 
-    /// The latest of the target at that place.
+    /// The latest aggregation of the target at that index.
     pub(super) fn latest(&self, target: usize) -> Option<&Aggregation> {
         self.latest.get(target)?.as_ref()
     }
 
-    /// Aggregations of which lines were missing.
+    /// Aggregations with missing lines.
     pub(super) fn broken(&self) -> u64 {
         self.broken
     }
 
-    /// Takes in the next line, emitted at `at`.
+    /// Processes the next line, emitted at `at`.
     pub(super) fn line(&mut self, at: Ns, line: Line) {
         if self.of != (line.target, line.nr_regions) {
             self.drop_partial();
@@ -145,7 +145,7 @@ impl Aggregates {
 
     fn complete(&mut self, at: Ns, target: usize) {
         let regions = std::mem::take(&mut self.partial);
-        // A target that the kernel still had when we were told that it has fewer.
+        // A target that the kernel still reports although it is no longer in our list.
         let (Some(latest), Some(gap)) = (self.latest.get_mut(target), self.gap.get_mut(target)) else { return };
         let gap = std::mem::take(gap);
         let length = match latest {
@@ -153,7 +153,7 @@ impl Aggregates {
             Some(before) => at.saturating_sub(before.at).max(1),
             None => self.nominal,
         };
-        // The memory of the one before is used again.
+        // Reuses the memory of the previous one.
         if let Some(before) = latest.replace(Aggregation { at, length, regions }) {
             self.partial = before.regions;
             self.partial.clear();

@@ -1,16 +1,18 @@
-//! The kernel's own monitor, DAMON, as a source: of processes (`vaddr`), or of physical memory (`paddr`).
+//! The kernel's own monitor, DAMON, as a source: for processes (`vaddr`), or for physical memory (`paddr`).
 //!
-//! [`isotherm_sys::damon`] sets one kdamond up and gives it back as it was; what it finds comes out of the `damon_aggregated`
-//! tracepoint, through a perf ring on that thread alone, so that nobody else's monitoring mixes in and no tracing program is
-//! needed. Only the latest aggregation of each target is kept.
+//! [`isotherm_sys::damon`] sets up one kdamond and restores sysfs afterwards. Its results come from the
+//! `damon_aggregated` tracepoint, through a perf ring on that thread alone. So nobody else's monitoring mixes in, and
+//! no tracing program is needed. Only the latest aggregation of each target is kept.
 //!
-//! What is lost, compared with page tables: which pages of a region are hot; and what stays in the TLB, since DAMON does not flush
-//! it. What is gained: the kernel does the work, at a cost that follows the number of regions and not the size of memory, and it
-//! sees physical memory as well. Its thread's CPU time is its own and is not in our budgets: intervals and regions bound it.
+//! Compared with page tables, DAMON does not show which pages of a region are hot, and it misses accesses that hit in
+//! the TLB, since it does not flush it. In return the kernel does the work, at a cost that follows the number of
+//! regions and not the size of memory, and it also covers physical memory. The CPU time of its thread is not in our
+//! budgets: intervals and regions bound it.
 //!
-//! DAMON knows no residency: untouched memory is as cold to it as what is not there. For processes, [`crate::resident`] says how much
-//! of each mapping is resident, and a region is taken to have its share of the mappings that it overlaps, as if pages lay evenly in each. Holes
-//! have no share and drop out. For physical memory, all of a region counts, free pages included.
+//! DAMON does not know residency: untouched memory is as cold to it as absent memory. For processes,
+//! [`crate::resident`] reports how much of each mapping is resident. A region gets its share of the mappings that it
+//! overlaps, as if pages were spread evenly in each. Holes have no share and drop out. For physical memory, all of a
+//! region counts, free pages included.
 
 mod aggregates;
 
@@ -19,7 +21,7 @@ use crate::process::Process;
 use crate::resident::{self, Residency};
 use aggregates::{Aggregates, Fields, Line};
 use isotherm_heat::source::{AccessSource, Accesses, Aggregation, Asked, Attached, Description, Layout, RegionSource};
-use isotherm_heat::{Granularity, Ns, Resident, TargetId, ToldRegion};
+use isotherm_heat::{Granularity, KernelRegion, Ns, Resident, TargetId};
 use isotherm_sys::clock;
 use isotherm_sys::counter::Event;
 use isotherm_sys::damon::{self, Attributes, Kdamond, Operations, Places, Target};
@@ -29,23 +31,24 @@ use isotherm_sys::tracepoint::{self, Tracepoint};
 use isotherm_units::AddrRange;
 use std::collections::BTreeMap;
 
-/// A restart loses the regions found so far: it is not done more often than this for the sake of new targets alone.
+/// A restart loses the regions found so far. New targets alone do not cause one more often than this.
 const RESTART_PAUSE: Ns = 10_000_000_000;
 const TRY_AGAIN: Ns = 50_000_000;
-/// Without a report for so many aggregations, it is looked whether the thread still runs.
+/// After this many aggregations without a report, it is checked whether the thread still runs.
 const SILENT_AGGREGATIONS: u64 = 5;
-const LEAST_SILENCE: Ns = 1_000_000_000;
-/// The ring holds the reports of this time.
+const MIN_SILENCE: Ns = 1_000_000_000;
+/// The ring holds the reports of this much time.
 const RING_NS: Ns = 2_000_000_000;
 const LINE_BYTES: u64 = 80;
 const LARGEST_RING: u64 = 64 << 20;
-/// Targets end all the time, and one that has just ended makes the kernel refuse all: so often in a row is no accident.
-const MOST_REFUSALS: u32 = 10;
+/// Targets end all the time, and one that has just ended makes the kernel refuse all. This many times in a row is no
+/// accident.
+const MAX_REFUSALS: u32 = 10;
 
-/// Which memory.
+/// Which memory is monitored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Space {
-    /// That of processes, which are attached one by one.
+    /// Memory of processes, which are attached one by one.
     Processes,
     /// Physical memory. There is one target, [`Damon::PHYSICAL`].
     Physical,
@@ -73,7 +76,7 @@ struct Watched {
 /// The source.
 #[derive(Debug)]
 pub struct Damon {
-    /// Closed before DAMON is given back.
+    /// Closed before DAMON is released.
     ring: Option<Ring>,
     kdamond: Kdamond,
     space: Space,
@@ -83,12 +86,12 @@ pub struct Damon {
     fields: Fields,
     aggregates: Aggregates,
     attached: BTreeMap<u32, Watched>,
-    /// What the kernel was told to monitor, in order.
-    told: Vec<TargetId>,
+    /// The targets last given to the kernel, in order.
+    sent: Vec<TargetId>,
     ram: Vec<AddrRange>,
     /// Targets were attached or detached since.
     changed: bool,
-    /// What that asks for was tried, and is not tried again before this.
+    /// The change was tried, and is not tried again before this time.
     retry_at: Ns,
     started_at: Ns,
     heard_at: Ns,
@@ -100,18 +103,18 @@ impl Damon {
     /// The pid that stands for physical memory.
     pub const PHYSICAL: u32 = 0;
 
-    /// Claims DAMON. Refuses while anybody else uses it; nothing is monitored before something is attached.
+    /// Claims DAMON. Fails while anybody else uses it. Nothing is monitored before something is attached.
     pub fn open(space: Space, attributes: Attributes) -> Result<Damon, Error> {
         Damon::open_at(&Places::default(), space, attributes)
     }
 
     /// The same on other roots.
     pub fn open_at(places: &Places, space: Space, attributes: Attributes) -> Result<Damon, Error> {
-        // First what changes nothing.
+        // First the checks that change nothing.
         damon::available(places)?;
         let tracepoint = Tracepoint::read(&tracepoint::tracefs(&places.roots.sys)?, "damon", "damon_aggregated")?;
         let fields = Fields::of(&tracepoint)?;
-        // Whether we may is told by trying it on a thread of our own.
+        // A trial on a thread of our own shows whether we have permission.
         Ring::open(sampling(tracepoint.event()), Scope::Thread(std::process::id()), 1)?;
         let ram = match space {
             Space::Processes => Vec::new(),
@@ -127,7 +130,7 @@ impl Damon {
             aggregates: Aggregates::new(0, attributes.aggregation_us * 1000),
             attributes,
             attached: BTreeMap::new(),
-            told: Vec::new(),
+            sent: Vec::new(),
             ram,
             changed: false,
             retry_at: 0,
@@ -138,39 +141,39 @@ impl Damon {
         })
     }
 
-    /// The kernel thread, while it runs: its CPU time is what this source costs besides ours.
+    /// The kernel thread, while it runs. Its CPU time is the cost of this source in addition to ours.
     pub fn thread(&self) -> Option<u32> {
         self.kdamond.thread()
     }
 
-    /// Lines that had no room in the ring, and aggregations that lacked one for it or otherwise.
+    /// Lines that had no room in the ring, and aggregations that lacked a line for this or another reason.
     pub fn lost(&self) -> (u64, u64) {
         (self.lost + self.ring.as_ref().map_or(0, Ring::lost), self.aggregates.broken())
     }
 
-    /// Stops, and gives DAMON back. The same happens on drop; here it can be told if it failed.
+    /// Stops and releases DAMON. A drop does the same, but cannot report a failure.
     pub fn close(mut self) -> Result<(), Error> {
         self.ring = None;
         Ok(self.kdamond.release()?)
     }
 
-    /// Brings what the kernel monitors in line with what is attached, as far as that is worth what it loses.
+    /// Brings what the kernel monitors in line with what is attached, if that is worth the regions it loses.
     fn adjust(&mut self) -> Result<(), Error> {
         let now = clock::monotonic_ns();
-        let silence = LEAST_SILENCE.max(SILENT_AGGREGATIONS * self.aggregation_ns());
+        let silence = MIN_SILENCE.max(SILENT_AGGREGATIONS * self.aggregation_ns());
         let silent = now.saturating_sub(self.heard_at) > silence;
         if !silent && (!self.changed || now < self.retry_at) {
             return Ok(());
         }
-        // Asked again only after another silence.
+        // The next check comes after another silence.
         self.heard_at = now;
         let wanted: Vec<TargetId> = self.attached.values().map(|a| a.id).filter(|id| self.lives(*id)).collect();
-        let new: Vec<TargetId> = wanted.iter().copied().filter(|id| !self.told.contains(id)).collect();
-        let unwanted: Vec<TargetId> = self.told.iter().copied().filter(|id| !wanted.contains(id)).collect();
+        let new: Vec<TargetId> = wanted.iter().copied().filter(|id| !self.sent.contains(id)).collect();
+        let unwanted: Vec<TargetId> = self.sent.iter().copied().filter(|id| !wanted.contains(id)).collect();
         if self.ring.is_none() || self.kdamond.thread().is_none() {
             return self.restart(wanted, now);
         }
-        // Those that have ended cost nothing, and stay until there is another reason to begin anew.
+        // Targets that have ended cost nothing, and stay until there is another reason to restart.
         let in_the_way = !new.is_empty() && !unwanted.is_empty();
         if in_the_way || unwanted.iter().any(|id| self.lives(*id)) {
             self.retry_at = self.started_at + RESTART_PAUSE;
@@ -179,8 +182,8 @@ impl Damon {
         if !new.is_empty() {
             match self.kdamond.add(&self.targets(&new)) {
                 Ok(()) => {
-                    self.told.extend(new);
-                    self.aggregates.extend(self.told.len());
+                    self.sent.extend(new);
+                    self.aggregates.extend(self.sent.len());
                 }
                 Err(damon::Error::Refused { .. }) => return self.restart(wanted, now),
                 Err(e) => return Err(e.into()),
@@ -192,14 +195,14 @@ impl Damon {
 
     fn restart(&mut self, wanted: Vec<TargetId>, now: Ns) -> Result<(), Error> {
         self.lost += self.ring.take().map_or(0, |ring| ring.lost());
-        self.told.clear();
+        self.sent.clear();
         if wanted.is_empty() {
             self.changed = false;
             return Ok(self.kdamond.stop()?);
         }
         let thread = match self.kdamond.start(&self.targets(&wanted)) {
-            // One has ended this moment: soon again, without it.
-            Err(damon::Error::Refused { .. }) if self.refusals < MOST_REFUSALS => {
+            // One has just ended: try again soon, without it.
+            Err(damon::Error::Refused { .. }) if self.refusals < MAX_REFUSALS => {
                 self.try_again(now);
                 return Ok(());
             }
@@ -208,20 +211,20 @@ impl Damon {
         self.ring = match Ring::open(sampling(self.event), Scope::Thread(thread), self.ring_bytes()) {
             Ok(ring) => Some(ring),
             // It has ended already, with its targets.
-            Err(RingError::Gone { .. }) if self.refusals < MOST_REFUSALS => {
+            Err(RingError::Gone { .. }) if self.refusals < MAX_REFUSALS => {
                 self.try_again(now);
                 return Ok(());
             }
             Err(RingError::Gone { .. }) => {
                 return Err(Error::Io {
-                    attempted: format!("listen to the kernel thread {thread} of DAMON"),
+                    attempted: format!("open a perf ring on the kernel thread {thread} of DAMON"),
                     source: std::io::Error::other("it is not to be seen: run in the first pid namespace"),
                 });
             }
             Err(e) => return Err(e.into()),
         };
         self.aggregates = Aggregates::new(wanted.len(), self.attributes.aggregation_us * 1000);
-        self.told = wanted;
+        self.sent = wanted;
         (self.changed, self.refusals) = (false, 0);
         (self.started_at, self.heard_at) = (now, clock::monotonic_ns());
         Ok(())
@@ -255,7 +258,7 @@ impl Damon {
         usize::try_from(bytes.min(LARGEST_RING)).unwrap_or(usize::MAX)
     }
 
-    /// Takes in what was reported since the last time.
+    /// Processes the reports since the last call.
     fn drain(&mut self) {
         let Some(ring) = &mut self.ring else { return };
         ring.drain(|record| match record {
@@ -271,7 +274,7 @@ impl Damon {
         });
     }
 
-    /// Which process it is; an error if it has ended or executes another program.
+    /// The attached target with this pid; an error if it has ended or executes another program.
     fn identify(&self, pid: u32) -> Result<&Watched, Error> {
         let attached = self.attached.get(&pid).ok_or(Error::Gone(pid))?;
         attached.process.map_or(Ok(()), |process| process.check(&self.proc))?;
@@ -279,7 +282,7 @@ impl Damon {
     }
 }
 
-/// Of one record for each line.
+/// Takes each line as one sample.
 fn sampling(event: Event) -> Sampling {
     Sampling::new(event, Rate::Period(1), perf::Fields::TIME | perf::Fields::RAW)
 }
@@ -298,8 +301,8 @@ impl AccessSource for Damon {
             accesses: Accesses::None,
             clears_others: false,
             note: format!(
-                "the kernel's DAMON ({what}): a page of each region every {} ms{tuned}, {} to {} regions in all; how hot a region \
-                 is, not which pages; {resident}; a hot set that fits the TLB may look idle; the CPU time of its kernel thread \
+                "the kernel's DAMON ({what}): a page of each region every {} ms{tuned}, {} to {} regions in all; measures measures how hot a region \
+                 is, not which pages; {resident}; a hot working set that fits the TLB may look idle; the CPU time of its kernel thread \
                  is not counted here",
                 a.sample_us as f64 / 1000.0,
                 a.min_regions,
@@ -338,11 +341,11 @@ impl RegionSource for Damon {
         self.adjust()?;
         self.drain();
         let attached = self.identify(pid)?;
-        let place = self.told.iter().position(|id| *id == attached.id);
+        let place = self.sent.iter().position(|id| *id == attached.id);
         let Some(latest) = place.and_then(|place| self.aggregates.latest(place)) else { return Ok(None) };
         let regions = latest.regions.iter().map(|found| {
             let (resident_pages, huge_pages) = resident::share(&attached.resident, found.range);
-            ToldRegion {
+            KernelRegion {
                 range: found.range,
                 resident_pages,
                 huge_pages,

@@ -1,4 +1,4 @@
-//! Brings pages of our own into states that are known, and has [`Field::find`] look where their flags say so.
+//! Brings pages of our own into known states, and lets [`Field::find`] find the place in their flags that shows them.
 
 use super::field::{Field, Seen};
 use super::{Error, failed, spans_of};
@@ -13,7 +13,7 @@ use isotherm_sys::proc::Proc;
 use isotherm_units::{BLOCK_SIZE, BlockNo};
 use std::collections::HashMap;
 
-/// The kernel may age our cgroup, or move our pages, while we look.
+/// The kernel may age our cgroup, or move our pages, meanwhile.
 const TRIES: u32 = 3;
 
 pub(super) fn run(walker: &mut Walker, lru: &LruGen, zones: &Zones, proc: &Proc) -> Result<Field, Error> {
@@ -47,7 +47,7 @@ fn look(walker: &mut Walker, zones: &Zones, spans: &HashMap<u32, (u64, u64)>) ->
     memory.lock().map_err(failed("lock 2 MiB of scratch memory"))?;
     let locked = flags(walker, block)?;
     let pages = fresh.iter().zip(&cold).zip(&locked).filter_map(|((fresh, cold), locked)| {
-        // Another frame: the page was moved, and its flags are another page's.
+        // The frame has changed: the page was moved, and the flags belong to another page.
         let stayed = fresh.0 != 0 && fresh.0 == cold.0 && fresh.0 == locked.0;
         let span = *spans.get(&zones.node_of(fresh.0)?)?;
         stayed.then_some(Seen { fresh: fresh.1, cold: cold.1, locked: locked.1, span })
@@ -55,7 +55,8 @@ fn look(walker: &mut Walker, zones: &Zones, spans: &HashMap<u32, (u64, u64)>) ->
     Ok(pages.collect())
 }
 
-/// Lets pages arrive on their lists. Where that cannot be had, a few stay behind, which [`Field::find`] allows for.
+/// Lets pages arrive on their lists. If the batches cannot be drained, a few stay behind, which [`Field::find`]
+/// tolerates.
 fn settle() {
     let _ = lru::drain_batches();
 }

@@ -1,9 +1,10 @@
-//! Where a page keeps its generation: three bits of the flags word, at a place that depends on how the kernel was built.
+//! Where a page's flags word holds its generation: three bits, at a place that depends on how the kernel was built.
 //!
-//! The bits hold the number of the generation, modulo four, plus one; 0 is a page in none (on no LRU list, or locked). Above
-//! them lie node, zone and more, as many bits as the configuration takes, and no file or type information tells how many. So the
-//! place is found by trial: pages of our own are brought into three states that are known, and only a place that tells all
-//! three right, against the numbers in debugfs, is taken. If none does or several do, there are no generations to be had.
+//! The bits hold the number of the generation, modulo four, plus one; 0 means a page in none (on no LRU list, or
+//! locked). Above them are node, zone and more, as many bits as the configuration needs. No file or type information
+//! shows how many. So the place is found by trial: pages of our own are brought into three known states. A place is
+//! accepted only if it matches all three, compared with the numbers in debugfs. If none matches or several do,
+//! generations are not available.
 //!
 //! ```text
 //!  63                                                              0
@@ -11,16 +12,16 @@
 //!                                  shift+2..shift
 //! ```
 
-use isotherm_sys::lru_gen::MOST_GENERATIONS;
+use isotherm_sys::lru_gen::MAX_GENERATIONS;
 
 const BITS: u64 = 0b111;
-/// There are more flags than this below.
+/// There are at least this many flags below it.
 const LOWEST: u32 = 20;
 const HIGHEST: u32 = 61;
-/// One page in so many may be different: it may wait in a CPU's batch, or be moved by the kernel meanwhile.
+/// One page in this many may differ: it may wait in a CPU's batch, or the kernel may have moved it meanwhile.
 const STRAYS: usize = 6;
 /// Fewer pages prove nothing.
-const LEAST_PAGES: usize = 64;
+const MIN_PAGES: usize = 64;
 
 /// The place of the generation in the flags of a folio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,37 +34,37 @@ pub struct Field {
 pub struct Seen {
     /// Just populated: in the youngest generation, or (from 6.14 on) the one before.
     pub fresh: u64,
-    /// After `MADV_COLD`: in an older one, or still there if there are but two.
+    /// After `MADV_COLD`: in an older one, or in the same if there are only two.
     pub cold: u64,
-    /// Locked: in none.
+    /// Locked: in no generation.
     pub locked: u64,
-    /// Oldest and youngest generation where it lies.
+    /// Oldest and youngest generation on its node.
     pub span: (u64, u64),
 }
 
 impl Field {
-    /// The bit it begins at.
+    /// Its lowest bit.
     pub fn shift(self) -> u32 {
         self.shift
     }
 
     /// How many generations the page is behind the youngest; `None` if it is in none.
     pub fn age(self, flags: u64, (oldest, youngest): (u64, u64)) -> Option<u64> {
-        let slot = (flags >> self.shift & BITS).checked_sub(1).filter(|slot| *slot < MOST_GENERATIONS)?;
-        let age = (youngest % MOST_GENERATIONS + MOST_GENERATIONS - slot) % MOST_GENERATIONS;
+        let slot = (flags >> self.shift & BITS).checked_sub(1).filter(|slot| *slot < MAX_GENERATIONS)?;
+        let age = (youngest % MAX_GENERATIONS + MAX_GENERATIONS - slot) % MAX_GENERATIONS;
         (age <= youngest.checked_sub(oldest)?).then_some(age)
     }
 
-    /// Finds the place. The text of the error says what was found instead.
+    /// Finds the place. The error text reports what was found instead.
     pub fn find(pages: &[Seen]) -> Result<Field, String> {
-        if pages.len() < LEAST_PAGES {
-            return Err(format!("only {} pages of our own could be looked at", pages.len()));
+        if pages.len() < MIN_PAGES {
+            return Err(format!("only {} pages of our own could be read", pages.len()));
         }
         let fits = |field: &Field| pages.iter().filter(|page| !field.explains(page)).count() * STRAYS <= pages.len();
         let found: Vec<Field> = (LOWEST..=HIGHEST).map(|shift| Field { shift }).filter(fits).collect();
         match found.as_slice() {
             [field] => Ok(*field),
-            [] => Err("no three bits of their flags tell the generations that pages of our own are in".into()),
+            [] => Err("no three bits of the page flags match the known generations of our own pages".into()),
             several => {
                 let bits: Vec<u32> = several.iter().map(|f| f.shift).collect();
                 Err(format!("the generation may begin at any of the bits {bits:?}; try again in a while"))
@@ -86,7 +87,7 @@ mod tests {
     /// A page at `shift`: ages when fresh and cold, with other bits around that do not change.
     fn seen(shift: u32, around: u64, ages: (u64, u64), span: (u64, u64)) -> Seen {
         let mask = !(BITS << shift);
-        let at = |age: u64| around & mask | ((span.1 - age) % MOST_GENERATIONS + 1) << shift;
+        let at = |age: u64| around & mask | ((span.1 - age) % MAX_GENERATIONS + 1) << shift;
         Seen { fresh: at(ages.0), cold: at(ages.1), locked: around & mask, span }
     }
 

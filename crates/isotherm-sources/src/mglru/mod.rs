@@ -1,10 +1,11 @@
-//! What the kernel's own LRU knows of each page: its generation, as hints at what is hot.
+//! Generations of pages in the kernel's own LRU, as hints at what is hot.
 //!
-//! `isotherm-schemes` makes hints of it; the heat map is made of accessed bits, by the sources, and stands beside. A page that was
-//! accessed between the last two agings is one generation behind the youngest, one that was not stays where it was: so an age
-//! counts agings, and there are no more than four. Somebody has to age, at a known pace: [`Mglru::age`].
+//! `isotherm-schemes` uses them as hints. The heat map does not: sources build it from accessed bits. A page that was
+//! accessed between the last two agings is one generation behind the youngest. Other pages stay in their generation. So
+//! an age counts agings, and there are at most four. Something has to age at a known pace: [`Mglru::age`].
 //!
-//! Generations are in the kernel's `struct page`, which BPF reads; where in it, is found by trial at the start ([`calibrate`]).
+//! Generations are in the kernel's `struct page`, which BPF reads. Their place in it is found by trial at the start
+//! ([`calibrate`]).
 
 mod calibrate;
 mod field;
@@ -23,7 +24,7 @@ use std::path::Path;
 use std::time::Duration;
 
 const ALL: u16 = 512;
-/// Tries at a map that is locked for writing, a millisecond apart.
+/// Tries while the mmap lock is held for writing, a millisecond apart.
 const BUSY_TRIES: u32 = 50;
 
 /// Generations of one block.
@@ -31,7 +32,7 @@ const BUSY_TRIES: u32 = 50;
 pub struct Ages {
     /// Which block.
     pub block: BlockNo,
-    /// It is one huge page: all its pages have one age.
+    /// It is one huge page: all its pages have the same age.
     pub huge: bool,
     /// Pages present.
     pub present: u16,
@@ -40,18 +41,18 @@ pub struct Ages {
 }
 
 impl Ages {
-    /// Pages that are at most so many generations behind.
+    /// Pages that are at most this many generations behind.
     pub fn within(&self, most: u8) -> u16 {
         self.ages.iter().map(|age| u16::from(age.is_some_and(|age| age <= most))).sum()
     }
 
-    /// Pages of which an age is known.
+    /// Pages with a known age.
     pub fn known(&self) -> u16 {
         self.within(u8::MAX)
     }
 }
 
-/// Reads generations, and makes new ones.
+/// Reads generations, and creates new ones.
 #[derive(Debug)]
 pub struct Mglru {
     walker: Walker,
@@ -63,7 +64,8 @@ pub struct Mglru {
 }
 
 impl Mglru {
-    /// Finds MGLRU and where pages keep their generation, or says what is missing. A tenth of a second.
+    /// Finds MGLRU and the place of the generation in a page's flags, or reports what is missing. Takes a tenth of a
+    /// second.
     pub fn open() -> Result<Mglru, Error> {
         let lru = LruGen::open(Path::new("/sys"))?;
         let mut walker = Walker::open()?;
@@ -78,7 +80,7 @@ impl Mglru {
         Ok(Mglru { walker, lru, field, zones, proc, maps: HashMap::new() })
     }
 
-    /// The bit of the flags at which the generation begins, for those who want to know.
+    /// The lowest bit of the generation in the flags, for information.
     pub fn shift(&self) -> u32 {
         self.field.shift()
     }
@@ -88,8 +90,8 @@ impl Mglru {
         memcg_of(&self.lru, &self.proc, pid)
     }
 
-    /// Ages the cgroups of these processes, each once: accessed bits of all their processes are cleared, and other pages become
-    /// one generation older. Processes that have ended are passed over.
+    /// Ages the cgroups of these processes, each once. This clears the accessed bits of all their processes, and makes
+    /// other pages one generation older. Processes that have ended are skipped.
     pub fn age(&self, pids: &[u32]) -> Result<(), Error> {
         let mut memcgs = BTreeMap::new();
         for pid in pids {
@@ -104,15 +106,16 @@ impl Mglru {
 
     fn age_cgroup(&self, memcg: &Memcg) -> Result<(), Error> {
         let Err(error) = self.lru.age_all(memcg) else { return Ok(()) };
-        // It may have been removed since it was looked up, with the last of its processes.
+        // It may have been removed since the lookup, with the last of its processes.
         let still_there = self.lru.read()?.iter().any(|other| (other.id, &other.path) == (memcg.id, &memcg.path));
         if still_there { Err(error.into()) } else { Ok(()) }
     }
 
-    /// Reads the generations of all pages of `blocks` (sorted). Blocks that are not mapped any more, or hold no page, are left out.
+    /// Reads the generations of all pages of `blocks` (sorted). Blocks that are not mapped any more, or hold no page,
+    /// are skipped.
     ///
-    /// Ages are counted in the cgroup of the process: those of pages that are charged to another (libraries that somebody else read
-    /// first, memory from before it was moved) mean nothing.
+    /// Ages are relative to the cgroup of the process. They mean nothing for pages that are charged to another cgroup
+    /// (libraries that another process read first, memory from before the process was moved).
     pub fn generations(&mut self, pid: u32, blocks: &[BlockNo], each: &mut dyn FnMut(Ages)) -> Result<(), Error> {
         let maps = self.maps.entry(pid).or_default();
         maps.read(&self.proc, pid)?;
@@ -145,15 +148,15 @@ impl Mglru {
         Ok(())
     }
 
-    /// Forgets a process that is not asked about any more.
+    /// Forgets a process that is not needed any more.
     pub fn forget(&mut self, pid: u32) {
         self.maps.remove(&pid);
         self.walker.forget(pid);
     }
 }
 
-/// Time between the last two agings of a cgroup: what is one generation behind was accessed within it. The longest, over its nodes;
-/// `None` if it was never aged.
+/// Time between the last two agings of a cgroup: pages one generation behind were accessed within it. The longest over
+/// its nodes; `None` if it was never aged.
 pub fn interval_of(memcg: &Memcg) -> Option<Duration> {
     let of_node = |node: &isotherm_sys::lru_gen::Node| {
         let [.., before, youngest] = node.generations.as_slice() else { return None };

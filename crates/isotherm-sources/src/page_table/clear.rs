@@ -1,4 +1,4 @@
-//! Clearing block by block, with advice: what refuses it, what it passes over, and what is found to be shared.
+//! Clears block by block, with advice. Finds out what refuses it, what it skips, and what is shared.
 
 use super::shared_mapping::SharedMapping;
 use super::whole::is_private;
@@ -13,18 +13,18 @@ use isotherm_sys::proc::{MapEntry, VmFlags};
 use isotherm_units::{Addr, AddrRange, BlockNo};
 use std::collections::HashMap;
 
-/// The worst that a range met.
+/// The worst result in a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Refusal {
     Nothing,
-    /// Locked: `clear_refs` reaches it.
+    /// Locked: `clear_refs` can clear it.
     Stuck,
-    /// Nothing reaches it.
+    /// Nothing can clear it.
     Final,
 }
 
 impl PageTable {
-    /// Clears `blocks`, without reaching others.
+    /// Clears `blocks`, and no others.
     pub(super) fn clear_blocks(
         &mut self,
         pid: u32,
@@ -41,11 +41,11 @@ impl PageTable {
                 let range = AddrRange::new(run[0].addr(), run[run.len() - 1].next().addr());
                 let refusal = self.clear_run(pid, range)?;
                 let at = clock::monotonic_ns();
-                // A refusal somewhere in the run: ask block by block whose it was.
+                // Something in the run refused: ask block by block.
                 let one_by_one = run.len() > 1 && refusal != Refusal::Nothing && !self.cold_denied;
                 for block in run {
                     let own = if one_by_one { self.clear_run(pid, block.range())? } else { refusal };
-                    // With no other way allowed, what is stuck stays so.
+                    // With no other way allowed, what is stuck stays stuck.
                     let last_way = self.clear_by == ClearBy::Cold && own == Refusal::Stuck;
                     cleared.push((at, *block, if last_way { Refusal::Final } else { own }));
                 }
@@ -59,7 +59,7 @@ impl PageTable {
         Ok(total)
     }
 
-    /// Clears one run of neighbouring blocks. Returns for each block what refused, if anything.
+    /// Clears one run of neighbouring blocks. Returns what refused, if anything.
     fn clear_run(&mut self, pid: u32, run: AddrRange) -> Result<Refusal, Error> {
         if self.cold_denied || self.is_known_shared(pid, run)? {
             return Ok(Refusal::Stuck);
@@ -70,12 +70,13 @@ impl PageTable {
                 self.cold_denied = true;
                 Ok(Refusal::Stuck)
             }
-            // One of the mappings in it refuses, and what lies behind was not reached.
+            // One of its mappings refuses, and the kernel did not reach what comes after it.
             Some(_) => self.clear_by_mapping(pid, run),
         }
     }
 
-    /// Advises one range: the errno of a refusal, or `None`. Holes are no refusal: the kernel does what is mapped around them.
+    /// Advises one range. Returns the errno of a refusal, or `None`. Holes are no refusal: the kernel advises what is
+    /// mapped around them.
     pub(super) fn advise(&mut self, pid: u32, range: AddrRange) -> Result<Option<i32>, Error> {
         loop {
             let Err(error) = self.target(pid)?.pidfd.advise_cold(&[range]) else { return Ok(None) };
@@ -94,9 +95,9 @@ impl PageTable {
         }
     }
 
-    /// Sees to it that pages populated lately can be cleared: `MADV_COLD` passes over those that wait in a CPU's batch.
+    /// Makes pages populated recently clearable: `MADV_COLD` skips those that wait in a CPU's LRU batch.
     ///
-    /// Where it cannot be done a few pages of each CPU are taken for hot until they have moved on.
+    /// If the batches cannot be drained, a few pages of each CPU look hot until they have moved on.
     fn drain(&mut self, pid: u32) -> Result<(), Error> {
         let now = clock::monotonic_ns();
         if self.target(pid)?.grown && !self.cold_denied && now.saturating_sub(self.drained_at) >= DRAIN_EVERY {
@@ -107,7 +108,7 @@ impl PageTable {
         Ok(())
     }
 
-    /// Whether `run` lies within a mapping of which several processes were found to map pages.
+    /// Whether `run` lies within a mapping with pages that several processes map.
     fn is_known_shared(&mut self, pid: u32, run: AddrRange) -> Result<bool, Error> {
         let attached = self.target(pid)?;
         let within = |m: &MapEntry| run.end <= m.range.end && attached.shared.contains_key(&m.range.start);
@@ -131,12 +132,13 @@ impl PageTable {
         Ok(refusal)
     }
 
-    /// Whether a mapping refuses because it is locked, and not for being hugetlb or device memory.
+    /// Whether a mapping refuses because it is locked, and not because it is hugetlb or device memory.
     ///
-    /// The flags are in `smaps`, which takes an eighth of a microsecond a page and holds the target's map meanwhile: only read if
-    /// anything is locked at all, and the more seldom the longer it takes. Of what refuses, all that is neither hugetlb nor device memory is
-    /// locked, since whenever. A mapping that was not there the last time is taken to be: what is not measured yet is found later,
-    /// what is given up is not.
+    /// The flags are in `smaps`. To read it takes an eighth of a microsecond per page and holds the target's mmap lock.
+    /// So it is read only if anything is locked at all, and less often the longer it takes. A mapping that refuses is
+    /// locked if it is neither hugetlb nor device memory, even if it was locked after that read. A mapping that was not
+    /// in `smaps` at that time counts as locked: memory that is not measured yet is found later, but memory that is
+    /// given up is not.
     pub(super) fn is_locked(&mut self, pid: u32, addr: Addr) -> Result<bool, Error> {
         if self.proc.status(pid)?.locked.unwrap_or_default().0 == 0 {
             return Ok(false);
@@ -158,17 +160,17 @@ impl PageTable {
         Ok(attached.flags.get(&start).is_none_or(|f| !unlike(f)))
     }
 
-    /// Which young pages of `block` are not the process's alone, and so were not cleared.
+    /// The young pages of `block` that are not exclusive to the process, and so were not cleared.
     fn shared_among(&mut self, pid: u32, block: BlockNo, young: Mask) -> Result<Mask, Error> {
         let attached = self.target(pid)?;
         let private = attached.maps.find(block.addr()).is_some_and(is_private);
-        // Private memory is shared only after a fork, and then all of it: if most of a block was reached, the rest was touched
-        // again. This spares hot blocks a read of pagemap, which costs a third of what the clear does.
+        // Private memory is shared only after a fork, and then all of it. If most of a block was cleared, the rest was
+        // touched again. This saves hot blocks a read of pagemap, which costs a third of what the clear does.
         if private && young.count() < PAGES_PER_BLOCK_U32 / 4 {
             return Ok(Mask::NONE);
         }
         let Some(pagemap) = &attached.pagemap else {
-            // Without pagemap, memory of files and shared memory is taken to be shared, private memory not to be.
+            // Without pagemap, file memory and shared memory count as shared, private memory does not.
             let mapping = attached.maps.find(block.addr());
             let maybe = mapping.is_some_and(|m| !is_private(m));
             return Ok(if maybe { young } else { Mask::NONE });
@@ -177,14 +179,14 @@ impl PageTable {
         let shared =
             entries.iter().filter(|(_, e)| e.is_present() && !e.is_exclusive()).map(|(p, _)| p.index_in_block());
         let shared = shared.collect::<Mask>() & young;
-        // Memory of a file or for several processes: as one block is, so are its neighbours.
+        // File memory or shared memory: if one block is shared, so are its neighbours.
         if let Some(mapping) = attached.maps.find(block.addr()).filter(|_| !private && !shared.is_empty()) {
             attached.shared.insert(mapping.range.start, SharedMapping::of(mapping, clock::monotonic_ns()));
         }
         Ok(shared)
     }
 
-    /// Reads back what was just cleared: what is still young and not the process's own was not reached.
+    /// Reads back what was just cleared. Pages still young and not exclusive to the process were not cleared.
     fn verify(
         &mut self,
         pid: u32,
@@ -204,7 +206,7 @@ impl PageTable {
             }
         })?;
         for (at, block, refusal) in cleared {
-            // Not read back: nothing can be said of it, as if nothing had been cleared.
+            // Not read back. Its state is unknown, so it is treated as if nothing had been cleared.
             let still = young.get(block).copied().unwrap_or(Mask::ALL);
             let outcome = match refusal {
                 Refusal::Final => Cleared::Refused,

@@ -1,15 +1,16 @@
-//! Accessed bits page by page: read through BPF, cleared with `MADV_COLD`, or `clear_refs` where that is refused.
+//! Accessed bits page by page: read through BPF, cleared with `MADV_COLD`, or with `clear_refs` where that is refused.
 //!
-//! `isotherm-sys` has the reader and the system calls; this module knows mappings. `MADV_COLD` is the default because it takes
-//! only the read lock, goes in small pieces and flushes the TLB, so that a small hot set is seen from the first millisecond. It
-//! skips pages that several processes map, in silence, and refuses locked and hugetlb mappings; so what is still young right
-//! after a clear is looked up in pagemap, and what is not the process's own is reported as stuck.
+//! `isotherm-bpf` has the reader, and `isotherm-sys` the system calls; this module knows mappings. `MADV_COLD` is the
+//! default because it takes only the read lock, works in small pieces and flushes the TLB, so that a small hot set is
+//! seen from the first millisecond. It silently skips pages that several processes map, and refuses locked and hugetlb
+//! mappings. So pages that are still young right after a clear are looked up in pagemap, and those that are not
+//! exclusive to the process are reported as stuck.
 //!
-//! The aging of MGLRU is a third way, for those who choose it ([`ClearBy`]): it takes the read lock only, but the pages of the whole
-//! cgroup are aged with those of the target, and the TLB is not flushed.
+//! Aging of MGLRU is a third way, on request ([`ClearBy`]). It takes only the read lock. But it ages the pages of the
+//! whole cgroup with those of the target, and it does not flush the TLB.
 //!
-//! Here is the source and what it keeps of a process; `read` has the passes over page tables, `clear` what advice does, and `whole` the
-//! clears of whole processes.
+//! This file has the source and its state of each process. `read` has the passes over page tables, `clear` the clearing
+//! by advice, and `whole` the clearing of whole processes.
 
 mod clear;
 mod read;
@@ -38,23 +39,23 @@ use std::path::Path;
 
 const GIB_SHIFT: u32 = 30;
 const PAGES_PER_BLOCK_U32: u32 = 512;
-/// Blocks in one pass: holds the target's map for about a millisecond.
+/// Blocks in one pass, which holds the target's mmap lock for about a millisecond.
 const BLOCKS_PER_PASS: usize = 512;
 /// Blocks cleared before they are verified together.
 const BLOCKS_PER_CLEAR: usize = 64;
-/// Neighbouring blocks advised in one piece: about a quarter of a millisecond under the read lock.
+/// Neighbouring blocks advised in one call: about a quarter of a millisecond under the read lock.
 const BLOCKS_PER_ADVICE: u64 = 8;
-/// Tries at a map that is locked for writing, a millisecond apart.
+/// Tries while the mmap lock is held for writing, a millisecond apart.
 const BUSY_TRIES: u32 = 50;
-/// Threads of a process tried one after the other for one that still has its memory. A process may have thousands that have ended and
+/// Threads of a process tried in turn for one that still has its memory. A process may have thousands of ended threads
 /// that nobody waits for.
 const MAX_THREAD_TRIES: usize = 1024;
-/// Agings before a process all of whose memory is young is taken to be all hot.
+/// Agings before a process whose memory is all young counts as all hot.
 const AGING_TRIES: u32 = 3;
-/// How often flags of mappings are read at the most, and the share of the time that may take.
+/// The minimum time between two reads of mapping flags, and the share of time that they may take.
 const FLAGS_EVERY: Ns = 10_000_000_000;
 const FLAGS_SHARE: u64 = 500;
-/// At most this often are the CPUs asked to empty their batches.
+/// The LRU batches of all CPUs are drained at most this often.
 const DRAIN_EVERY: Ns = 5_000_000_000;
 const EINVAL: i32 = 22;
 const ENOMEM: i32 = 12;
@@ -84,14 +85,14 @@ pub struct PageTable {
     proc: Proc,
     attached: HashMap<u32, Watched>,
     soft_dirty: bool,
-    /// When the batches of pages on their way to an LRU list were last emptied.
+    /// When the per-CPU LRU batches were last drained.
     drained_at: Ns,
     /// `process_madvise` is not permitted or not wanted: everything is cleared process by process.
     cold_denied: bool,
     clear_by: ClearBy,
-    /// If that is how bits are cleared.
+    /// Set if bits are cleared by aging.
     mglru: Option<LruGen>,
-    /// What else people should know of it.
+    /// A further remark for users.
     remark: String,
 }
 
@@ -101,17 +102,17 @@ struct Watched {
     pagemap: Option<Pagemap>,
     /// The thread whose memory is read: the main thread, or another if that has exited.
     tid: u32,
-    /// Which memory map it has, to tell an exec. Known after the first pass. (A reused pid shows in the pidfd.)
+    /// Identifies its mm, to detect an exec. Known after the first pass. (A reused pid shows in the pidfd.)
     mm_id: Option<u64>,
     maps: Maps,
-    /// Flags of mappings, read from `smaps` when one of them refuses that is not among them, but not before then.
+    /// Flags of mappings from `smaps`, read only when a mapping refuses that is not among them.
     flags: HashMap<Addr, VmFlags>,
     next_flags: Ns,
-    /// Mappings in which pages were found that other processes map as well, by their starts: advice would be wasted on them.
+    /// Mappings with pages that other processes map as well, by start address: advice would be wasted on them.
     shared: HashMap<Addr, SharedMapping>,
-    /// Blocks at the last listing.
+    /// The number of blocks at the last listing.
     blocks: usize,
-    /// It has got memory since the batches were last emptied.
+    /// It has grown since the batches were last drained.
     grown: bool,
 }
 
@@ -121,13 +122,13 @@ impl PageTable {
         PageTable::open_clearing(ClearBy::Auto)
     }
 
-    /// The same, with something more for people: such as why there are no samples beside it.
+    /// The same with a further remark for users, such as why there are no samples in addition.
     #[must_use]
     pub(crate) fn with_remark(self, remark: String) -> PageTable {
         PageTable { remark, ..self }
     }
 
-    /// The same, with bits cleared in a way of the caller's choice; an error if that cannot be had.
+    /// The same with a chosen way to clear bits; an error if that is not available.
     pub fn open_clearing(by: ClearBy) -> Result<PageTable, Error> {
         let mglru = if by == ClearBy::Mglru { Some(LruGen::open(Path::new("/sys"))?) } else { None };
         Ok(PageTable {
@@ -148,15 +149,16 @@ impl PageTable {
     }
 }
 
-/// Whether we may advise other processes: it takes CAP_SYS_NICE. Unknown counts as yes: the first refusal shows.
+/// Whether we may advise other processes: it takes CAP_SYS_NICE. Unknown counts as yes, and the first refusal corrects
+/// it.
 fn may_advise() -> bool {
     let caps = Proc::default().status(std::process::id()).ok().and_then(|s| s.cap_eff);
     caps.is_none_or(|caps| caps & (1 << Cap::SysNice as u32) != 0)
 }
 
 impl Watched {
-    /// Forgets what was known of mappings that are gone or were replaced, and what is too old to be relied on: the others that mapped
-    /// the pages may have ended. Keeps the set no larger than the list of mappings.
+    /// Forgets mappings that are gone or were replaced, and findings that are too old: the other processes that mapped
+    /// the pages may have ended. So the set is never larger than the list of mappings.
     fn forget_replaced(&mut self, now: Ns) {
         let maps = &self.maps;
         let at = |start| maps.find(start).filter(|m| m.range.start == start);
@@ -165,7 +167,7 @@ impl Watched {
     }
 
     fn check_identity(&mut self, pid: u32, mm: u64) -> Result<(), Error> {
-        // Nothing was found within any mapping: no map was seen in this pass.
+        // Nothing was found within any mapping, so no mm was seen in this pass.
         if mm == 0 {
             return Ok(());
         }
@@ -203,13 +205,13 @@ fn populated(addr: Addr, answer: &Answer, out: &mut Vec<BlockNo>) {
 }
 
 impl PageTable {
-    /// Begins to watch a process: the descriptors that it takes are opened here.
+    /// Starts to monitor a process: opens the descriptors that this takes.
     fn watch(&mut self, pid: u32) -> Result<Attached, Error> {
         let pidfd = PidFd::open(pid).map_err(|source| match source.raw_os_error() {
             Some(ESRCH | EINVAL) => Error::Gone(pid),
             _ => Error::Io { attempted: format!("open process {pid}"), source },
         })?;
-        // Before there are none left for what is watched already, and for writing down what was found.
+        // Fails before the targets that are monitored already, and the output files, run out of descriptors.
         if !descriptors::leaves_reserve(&pidfd) {
             return Err(Error::NoDescriptors { pid, limit: descriptors::limit() });
         }
@@ -244,7 +246,7 @@ impl PageTable {
         attached.maps.read(&proc, pid)?;
         let mut ended = Vec::new();
         while self.target(pid)?.maps.entries().is_empty() {
-            // Perhaps only the main thread has ended: the others show the same maps.
+            // Perhaps only the main thread has ended. The others show the same maps.
             self.other_thread(pid, &mut ended)?;
             let attached = self.target(pid)?;
             attached.maps.read_thread(&proc, pid, attached.tid)?;
@@ -265,7 +267,7 @@ impl PageTable {
             return Err(Error::Busy(pid));
         }
         let maps = self.target(pid)?.maps.entries();
-        // Two mappings in one block, or two GiB addresses in one GiB, list a block once: both lists are sorted.
+        // Two mappings in one block, or two GiB addresses in one GiB, must list a block once. Both lists are sorted.
         blocks.dedup();
         let anchors = Self::anchors(maps, &blocks);
         let blocks: Vec<BlockNo> = blocks.iter().zip(anchors).filter_map(|(b, anchor)| anchor.map(|_| *b)).collect();
@@ -346,7 +348,7 @@ pub(crate) fn memcg_of(mglru: &LruGen, proc: &Proc, pid: u32) -> Result<Memcg, E
     Ok(mglru.of_path(membership.memory_path().unwrap_or("/"))?)
 }
 
-/// A mapping as snapshots tell it.
+/// A mapping in the form that snapshots use.
 pub(crate) fn mapping_of(entry: &MapEntry) -> Mapping {
     Mapping { range: entry.range, name: entry.name.to_string(), perms: entry.perms }
 }

@@ -1,4 +1,4 @@
-//! Reading: passes over the page tables of a target, by way of whichever thread of it still has its memory.
+//! Reads the page tables of a target in passes, through any of its threads that still has its memory.
 
 use super::{BLOCKS_PER_PASS, BUSY_TRIES, MAX_THREAD_TRIES, PageTable, io_error};
 use crate::Error;
@@ -11,7 +11,7 @@ use isotherm_units::{Addr, AddrRange, BlockNo, PAGES_PER_BLOCK};
 use std::time::Duration;
 
 impl PageTable {
-    /// One pass over `addresses`; retried while the map is busy. Returns what was answered through `each`.
+    /// One pass over `addresses`, retried while the mmap lock is held for writing. Passes the answers to `each`.
     pub(super) fn pass(
         &mut self,
         pid: u32,
@@ -49,10 +49,12 @@ impl PageTable {
         Ok(progress)
     }
 
-    /// The thread we read through has no memory any more: takes one that was not tried before, or finds that the process has ended.
+    /// The thread we read through has no memory any more. Takes one that was not tried before, or finds that the
+    /// process has ended.
     ///
-    /// `ended` are those tried since memory was last found. A process all of whose threads have ended, but that its tracer does not wait
-    /// for, has neither exited nor any memory, and stays like that for as long as its tracer likes.
+    /// `ended` are the threads tried since memory was last found. If all threads of a process have ended, but its
+    /// tracer does not wait for it, the process has neither exited nor any memory, for as long as the tracer does
+    /// nothing.
     pub(super) fn other_thread(&mut self, pid: u32, ended: &mut Vec<u32>) -> Result<(), Error> {
         let attached = self.attached.get_mut(&pid).ok_or(Error::Gone(pid))?;
         if attached.pidfd.has_exited() {
@@ -65,7 +67,7 @@ impl PageTable {
         }
         let threads = self.proc.threads(pid)?;
         let has_ended = |tid| self.proc.thread_state(pid, tid).is_ok_and(|state| matches!(state, 'Z' | 'X' | 'x'));
-        // What `stat` says may be out of date by the time it is read through: hence a list, and not only this.
+        // `stat` may be out of date by the time the thread is read through, so `ended` is needed as well.
         let other = threads.into_iter().find(|tid| !ended.contains(tid) && !has_ended(*tid));
         attached.tid = other.ok_or(Error::NoMemory(pid))?;
         Ok(())
@@ -85,7 +87,7 @@ impl PageTable {
             .collect()
     }
 
-    /// Reads the accessed bits of `blocks`, each of which is answered once.
+    /// Reads the accessed bits of `blocks`. Each block is answered once.
     pub(super) fn read_blocks(
         &mut self,
         pid: u32,
@@ -102,8 +104,8 @@ impl PageTable {
             }
             let addresses: Vec<Addr> = mapped.iter().map(|(_, a)| *a).collect();
             let mut entries = 0;
-            // One time for the pass, which takes a millisecond at the most: asking the clock for each block costs as much as
-            // reading fifty pages.
+            // One time for the pass, which takes a millisecond at most: to read the clock for each block costs as much
+            // as reading fifty pages.
             let now = clock::monotonic_ns();
             let progress = self.pass(pid, Op::Blocks, &addresses, &mut |i, answer| {
                 let found = bits(answer);

@@ -1,12 +1,12 @@
-//! Mappings whose pages other processes map as well: advice passes over them in silence, so it is remembered, for a while.
+//! Mappings whose pages other processes map as well. Advice silently skips such pages, so the mappings are remembered.
 
 use isotherm_heat::Ns;
 use isotherm_sys::proc::{MapEntry, Perms};
 
-/// How long a mapping is taken to be shared since its pages were last found to be.
+/// How long a mapping counts as shared after its pages were last found to be.
 const SHARED_FOR: Ns = 60_000_000_000;
 
-/// What was found to be mapped by several processes, and when.
+/// A mapping with pages that several processes map, and when that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SharedMapping {
     dev: (u32, u32),
@@ -22,7 +22,7 @@ impl SharedMapping {
         SharedMapping { dev, inode, offset, perms, found_at }
     }
 
-    /// Whether this may still be taken to hold for `mapping`: it is the same memory, and was looked up not long ago.
+    /// Whether this still holds for `mapping`: it is the same memory, and was found not long ago.
     pub(super) fn holds_for(&self, mapping: &MapEntry, now: Ns) -> bool {
         *self == SharedMapping::of(mapping, self.found_at) && now.saturating_sub(self.found_at) < SHARED_FOR
     }

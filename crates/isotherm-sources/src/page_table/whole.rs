@@ -1,4 +1,4 @@
-//! Clearing a whole process: through `clear_refs`, which reaches what advice does not, or by aging its cgroup.
+//! Clears a whole process: through `clear_refs`, which clears what advice does not, or by aging its cgroup.
 
 use super::{AGING_TRIES, BLOCKS_PER_ADVICE, ClearBy, ESRCH, PageTable, memcg_of};
 use crate::Error;
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::io;
 
 impl PageTable {
-    /// Clears the whole process, also in `stuck`: see [`isotherm_heat::source::PageSource::clear_process`].
+    /// Clears the whole process, `stuck` included: see [`isotherm_heat::source::PageSource::clear_process`].
     pub(super) fn clear_whole(
         &mut self,
         pid: u32,
@@ -53,7 +53,7 @@ impl PageTable {
         if flushed {
             clear_refs::flush_tlb(self.proc.root(), pid).map_err(failed)?;
         } else {
-            // The caller has read these as well, and has to know that they are clear.
+            // The caller has read these as well, and must learn that they are cleared.
             let advised = self.flush_by_advice(pid)?;
             blocks.extend(advised.into_iter().filter(|block| all.binary_search(block).is_ok()));
             blocks.sort_unstable();
@@ -63,11 +63,11 @@ impl PageTable {
         Ok(ClearedProcess { clear: Clear { at, stall_ns: at - began, flushed }, blocks, partly })
     }
 
-    /// Ages the cgroup of the process. Some pages are not reached, and the kernel does not say which: locked ones, those charged
-    /// to another cgroup, and all of them if the map was locked for writing just then. So the bits are read back.
+    /// Ages the cgroup of the process. Some pages are skipped, and the kernel does not report which: locked ones, those
+    /// charged to another cgroup, and all of them if the mmap lock was held for writing. So the bits are read back.
     ///
-    /// Private memory that is young again was touched again, unless nothing at all was cleared: then it is tried again. Of other
-    /// memory, a block most of which was not reached counts as not cleared.
+    /// Private memory that is young afterwards was touched again, unless nothing at all was cleared: then aging is
+    /// tried again. In other memory, a block counts as not cleared if most of it was skipped.
     fn age_process(&mut self, pid: u32, all: &[BlockNo]) -> Result<ClearedProcess, Error> {
         let private: Vec<bool> = {
             let maps = &self.target(pid)?.maps;
@@ -121,8 +121,9 @@ impl PageTable {
         Ok(blocks.iter().map(|block| young.get(block).copied()).collect())
     }
 
-    /// A flush on kernels where `clear_refs` has none: `MADV_COLD` over private memory flushes what it clears, and everything if
-    /// that was more than 33 pages. Not certain, so it is not counted as a flush. Returns what it has cleared on the way.
+    /// A TLB flush on kernels where `clear_refs` has none: `MADV_COLD` over private memory flushes what it clears, and
+    /// the whole TLB if that was more than 33 pages. This is not certain, so it does not count as a flush. Returns the
+    /// blocks that it has cleared.
     fn flush_by_advice(&mut self, pid: u32) -> Result<Vec<BlockNo>, Error> {
         let private = |m: &&MapEntry| is_private(m) && m.is_monitorable();
         let largest = self.target(pid)?.maps.entries().iter().filter(private).max_by_key(|m| m.range.len());
@@ -138,7 +139,7 @@ impl PageTable {
     }
 }
 
-/// Memory of the process's own, without a file.
+/// Memory private to the process, without a file.
 pub(super) fn is_private(map: &MapEntry) -> bool {
     map.is_anonymous() && map.perms.is_private()
 }

@@ -1,39 +1,40 @@
-//! How often to sample: as often as was asked for, as long as interrupts stay within their budget and nothing is lost.
+//! How often to sample: as often as asked for, as long as interrupts stay within their budget and nothing is lost.
 //!
-//! Each sample costs the program that is sampled 200 to 300 ns (Akiyama and Hirofuchi, ROSS 2017, for PEBS; a page fault is of that
-//! order as well) and us some more to read. So a share of a core is a number of samples a second, and an event that comes more
-//! often than that is sampled less often: a period is lengthened, a frequency lowered. The same is done when the kernel throttles
-//! the event, and when records are lost because nobody read them in time. Each change is told, never made silently.
+//! Each sample costs the sampled program 200 to 300 ns (Akiyama and Hirofuchi, ROSS 2017, for PEBS; a page fault costs
+//! about as much), and some of our time to read it. So a share of a core is a number of samples per second. An event
+//! that comes more often than that is sampled less often: a period is lengthened, a frequency lowered. The same is done
+//! when the kernel throttles the event, and when records are lost because they were not read in time. Every change is
+//! reported.
 //!
-//! Pure: what was seen comes in, what to change comes out. [`super::Perf`] applies it.
+//! Pure: counts go in, changes come out. [`super::Perf`] applies them.
 
 use isotherm_heat::Ns;
 use isotherm_sys::perf::Rate;
 use std::fmt;
 
-/// What one sample costs whom it interrupts.
+/// The cost of one sample to the task that it interrupts.
 pub const SAMPLE_NS: f64 = 250.0;
-/// Looked at no more often than this: a burst is no rate.
-const LEAST_LOOK: Ns = 150_000_000;
-/// So far beyond the budget is still within it: the kernel's own regulation of a frequency is no better.
+/// The rate is checked no more often than this: a burst is no rate.
+const MIN_LOOK: Ns = 150_000_000;
+/// This much beyond the budget is tolerated: the kernel's own control of a frequency is no better.
 const SLACK: f64 = 1.25;
-/// A rate that was lowered is raised again when so little of the budget is used for so long; twice as long after each time that
-/// this was too early.
+/// A rate that was lowered is raised again when so little of the budget was used for this long. The time doubles after
+/// each raise that was too early.
 const ROOM: f64 = 0.25;
 const ROOM_FOR: Ns = 5_000_000_000;
-const MOST_PATIENCE: u64 = 64;
+const MAX_PATIENCE: u64 = 64;
 const LARGEST_RAISE: f64 = 1.0 / 16.0;
 /// Sampling is never made rarer than this.
 const LONGEST_PERIOD: u64 = 1 << 40;
 
-/// What was seen since the event was opened.
+/// Counts since the event was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Samples read, of whatever process.
+    /// Samples read, from any process.
     pub samples: u64,
     /// Samples that had no room.
     pub lost: u64,
-    /// Times that the kernel has stopped the event for a while because it came too often.
+    /// Times that the kernel has throttled the event because it came too often.
     pub throttles: u64,
 }
 
@@ -67,7 +68,7 @@ pub struct Change {
     pub to: Rate,
     /// Why.
     pub why: Why,
-    /// Samples a second that were seen.
+    /// Samples per second as observed.
     pub seen_hz: f64,
 }
 
@@ -92,28 +93,28 @@ impl fmt::Display for Change {
 pub struct Budget {
     asked: Rate,
     rate: Rate,
-    /// Samples a second, of all processors.
+    /// Maximum number of samples per second, over all CPUs.
     most_hz: f64,
-    looked_at: Ns,
+    checked_at: Ns,
     before: Seen,
     room_since: Option<Ns>,
     patience: u64,
     raised: bool,
-    /// The last change is too new for what is seen to be all of the new rate.
+    /// The last change is too recent: not all samples are at the new rate.
     settling: bool,
     step: u64,
 }
 
 impl Budget {
-    /// Samples at `rate` as long as interrupts take no more than `pct` percent of one core. Over 100: no limit, but for losses and
-    /// throttling. Periods are multiples of `step`, or odd if that is 1.
+    /// Samples at `rate` as long as interrupts take at most `pct` percent of one core. Over 100: no limit, except for
+    /// losses and throttling. Periods are multiples of `step`, or odd if that is 1.
     pub fn new(now: Ns, rate: Rate, pct: f64, step: u64) -> Budget {
         let most_hz = if pct > 100.0 { f64::INFINITY } else { pct / 100.0 * 1e9 / SAMPLE_NS };
         Budget {
             asked: rate,
             rate,
             most_hz,
-            looked_at: now,
+            checked_at: now,
             before: Seen::default(),
             room_since: None,
             patience: 1,
@@ -128,15 +129,15 @@ impl Budget {
         self.rate
     }
 
-    /// Takes in what was `seen` until `now`; what to change, if anything.
+    /// Takes what was `seen` until `now`; returns what to change, if anything.
     pub fn look(&mut self, now: Ns, seen: Seen) -> Option<Change> {
-        let passed = now.saturating_sub(self.looked_at);
-        if passed < LEAST_LOOK {
+        let passed = now.saturating_sub(self.checked_at);
+        if passed < MIN_LOOK {
             return None;
         }
         let new = seen.since(self.before);
-        (self.looked_at, self.before) = (now, seen);
-        // Rings still held what was sampled at the old rate.
+        (self.checked_at, self.before) = (now, seen);
+        // The rings still held samples of the old rate.
         if std::mem::take(&mut self.settling) {
             return None;
         }
@@ -146,21 +147,21 @@ impl Budget {
         (to != self.rate).then_some(Change { to, why, seen_hz })
     }
 
-    /// The change was made.
+    /// Records that the change was made.
     pub fn made(&mut self, change: Change) {
         if change.why != Why::Room && std::mem::take(&mut self.raised) {
-            self.patience = (self.patience * 2).min(MOST_PATIENCE);
+            self.patience = (self.patience * 2).min(MAX_PATIENCE);
         }
         self.raised |= change.why == Why::Room;
         (self.rate, self.room_since, self.settling) = (change.to, None, true);
     }
 
-    /// What is seen from here on says nothing of what was seen before: the rate stays, unless it has to be lowered further.
+    /// Samples from here on cannot be compared with earlier ones: the rate stays, unless it has to be lowered further.
     pub fn stay(&mut self) {
         self.asked = self.rate;
     }
 
-    /// Why samples should become rarer (a factor above 1) or more frequent (below).
+    /// Why sampling should become rarer (a factor above 1) or more frequent (below 1).
     fn judge(&mut self, now: Ns, new: Seen, seen_hz: f64) -> Option<(Why, f64)> {
         let over = seen_hz / self.most_hz;
         if over > SLACK {
@@ -172,20 +173,20 @@ impl Budget {
         if new.lost > 0 {
             return Some((Why::Lost, 2.0));
         }
-        // Without a limit, what was lowered for losses is tried again and again, ever more seldom.
+        // Without a limit, a rate that was lowered for losses is tried again at growing intervals.
         if over >= ROOM || self.rate == self.asked {
             self.room_since = None;
             return None;
         }
         let since = *self.room_since.get_or_insert(now);
-        // To half of what is allowed, where that is known, but not all at once.
+        // To half of the limit, if there is one, but not all at once.
         let factor = if self.most_hz.is_finite() { (over / 0.5).clamp(LARGEST_RAISE, 0.5) } else { 0.5 };
         (now - since >= ROOM_FOR * self.patience).then_some((Why::Room, factor))
     }
 }
 
-/// `rate` made rarer by `factor`, but not more frequent than what was `asked` for. Periods are odd, as accesses come in even rhythms,
-/// where the event source does not want them otherwise.
+/// `rate` made rarer by `factor`, but not more frequent than `asked`. Periods are odd, since accesses come in even
+/// rhythms, unless the event source requires otherwise.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and clamped")]
 fn scaled(rate: Rate, factor: f64, asked: Rate, step: u64) -> Rate {
     match (rate, asked) {

@@ -1,7 +1,8 @@
 //! Which event to sample: the one asked for, or the best that this machine has.
 //!
-//! Best is what samples memory accesses: loads and stores of Intel's PEBS, operations of AMD's IBS. Whether it does is tried and not
-//! assumed: a virtual machine may list events that count and never sample. Where there is none, page faults.
+//! The best events sample memory accesses: loads and stores of Intel's PEBS, operations of AMD's IBS. Whether an event
+//! does is tried and not assumed: a virtual machine may list events that count and never sample. If there is none, page
+//! faults are sampled.
 
 use super::budget::SAMPLE_NS;
 use super::options::Options;
@@ -14,10 +15,10 @@ use isotherm_sys::perf::{Fields, Part, Rate, Record, Rings, Sample, Sampling, Wh
 use isotherm_units::Addr;
 use std::fmt;
 
-/// What is tried, best first, if nothing was asked for: together, as far as there are.
+/// What is tried by default, best first. Events in one entry are used together, as far as they exist.
 const BEST: [&[&str]; 2] = [&["mem-loads", "mem-stores"], &["ibs-op"]];
 const FALLBACK: &str = "faults";
-/// What a trial touches, and how often at the most.
+/// What a trial touches, and the maximum number of rounds.
 const TRIAL_PAGES: u64 = 512;
 const TRIAL_ROUNDS: usize = 200;
 const TRIAL_RING: usize = 64 << 10;
@@ -25,19 +26,20 @@ const TRIAL_RING: usize = 64 << 10;
 /// The events that are sampled.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chosen {
-    /// What they are, each by its name.
+    /// The events, with their names.
     pub events: Vec<NamedEvent>,
     /// How their samples are read.
     pub kind: Kind,
-    /// How often they are sampled at the beginning.
+    /// The rate at the start.
     pub rate: Rate,
-    /// What it means that nothing is reported of a page.
+    /// What it means if nothing is reported for a page.
     pub silence: Silence,
     /// `precise_ip` as the kernel granted it; `None` before anything was opened.
     pub precise: Option<u8>,
-    /// Faults that the kernel takes on behalf of a process, such as in a read into new memory, are left out: they take a privilege.
+    /// Faults that the kernel takes on behalf of a process, such as in a read into new memory, are excluded: they need
+    /// a privilege.
     pub user_faults_only: bool,
-    /// Why these, if nobody asked for them.
+    /// Why these, if the user named none.
     pub why: String,
 }
 
@@ -47,12 +49,12 @@ impl Chosen {
         self.events.iter().map(|e| e.name.as_str()).collect::<Vec<_>>().join(" and ")
     }
 
-    /// What its periods have to be multiples of: IBS counts in sixteens.
+    /// Periods have to be multiples of this: IBS counts in sixteens.
     pub fn period_step(&self) -> u64 {
         if self.kind == Kind::Ibs { 16 } else { 1 }
     }
 
-    /// What to open: of every event on every unit that has it.
+    /// What to open: every event on every PMU that has it.
     pub fn parts(&self, physical: bool, rate: Rate) -> Vec<Part> {
         let fields = fields(self.kind, physical);
         let part = |event: &PmuEvent| {
@@ -152,7 +154,7 @@ fn best(roots: &HostRoots, rate: Option<Rate>, physical: bool) -> Result<Chosen,
     }
 }
 
-/// The best event of the processor itself; why there is none, if so.
+/// The best event of the CPU itself, or why there is none.
 pub(crate) fn best_of_processor(roots: &HostRoots, rate: Option<Rate>, physical: bool) -> Result<Chosen, String> {
     let mut why = Vec::new();
     for names in BEST {
@@ -167,8 +169,8 @@ pub(crate) fn best_of_processor(roots: &HostRoots, rate: Option<Rate>, physical:
             Tried::Useless(error) => why.push(format!("{}: {error}", chosen.names())),
         }
     }
-    // What each lacks is a matter for the doctor.
-    let why = if why.is_empty() { "`isotherm doctor --events` tells why".to_owned() } else { why.join("; ") };
+    // `isotherm doctor` reports what each one lacks.
+    let why = if why.is_empty() { "see `isotherm doctor --events`".to_owned() } else { why.join("; ") };
     Err(format!("no event of the processor samples memory accesses here: {why}"))
 }
 
@@ -180,14 +182,14 @@ fn silence(roots: &HostRoots, kind: Kind) -> Silence {
     }
 }
 
-/// What came of sampling accesses of our own.
+/// The result of sampling our own accesses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tried {
-    /// Addresses of ours came out of it.
+    /// Our addresses were sampled.
     Works,
-    /// It can be had, and has not happened: what was done may be nothing of that kind.
+    /// It is available, but has not happened: our accesses may not be of its kind.
     Silent,
-    /// It cannot be had, or is of no use.
+    /// It is not available, or is of no use.
     Useless(String),
 }
 
@@ -228,14 +230,14 @@ fn trial(roots: &HostRoots, chosen: &Chosen, physical: bool) -> Result<Tried, St
 fn is_ours(sample: &Sample<'_>, kind: Kind, physical: bool, memory: &Memory) -> bool {
     let accessed = (kind == Kind::Ibs).then(|| ibs::decode(sample.raw)).flatten();
     if physical {
-        // Which frames are ours is not for everybody to know.
+        // Not every user may see which frames are ours.
         return accessed.map_or(sample.phys_addr, |access| access.physical.unwrap_or(0)) != 0;
     }
     let addr = if kind == Kind::Ibs { accessed.and_then(|access| access.linear) } else { Some(sample.addr) };
     addr.is_some_and(|addr| memory.range().contains(Addr(addr)))
 }
 
-/// What sampling at `hz` costs who is sampled, in percent of a core.
+/// The cost of sampling at `hz` to the sampled program, in percent of a core.
 pub fn cost_pct(hz: f64) -> f64 {
     hz * SAMPLE_NS / 1e9 * 100.0
 }

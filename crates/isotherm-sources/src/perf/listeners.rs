@@ -1,9 +1,10 @@
-//! Whoever is listened to, each with rings of its own: opened, drained into the inbox, kept in line with processors, counted.
+//! Listeners: perf sessions, each with its own rings. They are opened, drained into the inbox, adapted to CPUs that
+//! come and go, and counted.
 //!
-//! What goes wrong with one of them is told and is no business of the others. What a closed one has counted is kept.
+//! A failure in one of them is reported and does not affect the others. The counts of closed ones are kept.
 
+use super::demux::{ListenerId, SampleDemux};
 use super::events::Chosen;
-use super::inbox::{Inbox, ListenerId};
 use crate::Error;
 use isotherm_host::HostRoots;
 use isotherm_host::events::Kind;
@@ -13,33 +14,33 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Memory for rings of all listeners and processors together, as far as each has its least.
+/// Memory for the rings of all listeners and CPUs together, as long as each can have the minimum.
 const RINGS_BYTES: usize = 16 << 20;
-const LEAST_RING: usize = 64 << 10;
-const MOST_RING: usize = 4 << 20;
-/// Processes that are listened to one by one, on a machine of few processors.
+const MIN_RING: usize = 64 << 10;
+const MAX_RING: usize = 4 << 20;
+/// Processes that are sampled one by one, on a machine with few CPUs.
 const MOST: usize = 16;
 
 #[derive(Debug)]
 struct Listener {
     id: ListenerId,
     whom: Whom,
-    /// Of a cgroup, which directory it was: one that is made anew has the same path.
+    /// Of a cgroup, the inode of its directory: a cgroup that is created again has the same path.
     inode: Option<u64>,
     rings: Rings,
-    /// For which share of the time of late the event was on: processors that have too few counters take turns.
+    /// The share of recent time in which the event was on: CPUs with too few counters multiplex.
     share: f64,
-    /// `enabled_ns` and `running_ns` as of the last look.
+    /// `enabled_ns` and `running_ns` as of the last check.
     before: (u64, u64),
 }
 
-/// All of them.
+/// All listeners.
 #[derive(Debug)]
 pub(super) struct Listeners {
     roots: HostRoots,
     list: Vec<Listener>,
     next: ListenerId,
-    /// What closed ones have counted.
+    /// The counts of closed ones.
     past: Totals,
 }
 
@@ -48,9 +49,9 @@ impl Listeners {
         Listeners { roots: roots.clone(), list: Vec::new(), next: 0, past: Totals::default() }
     }
 
-    /// Begins to listen. `chosen` learns what was granted.
+    /// Starts to sample. `chosen` receives what was granted.
     pub fn open(&mut self, chosen: &mut Chosen, physical: bool, rate: Rate, whom: Whom) -> Result<ListenerId, Error> {
-        // The host is listened to instead of all others, which are closed next.
+        // A listener for the host replaces all others, which are closed next.
         let others = if whom == Whom::Host { 0 } else { self.list.len() };
         let request = Request { whom: &whom, physical, rate, ring_bytes: ring_bytes(&self.roots, others) };
         let rings = open(&self.roots, chosen, &request)?;
@@ -60,16 +61,16 @@ impl Listeners {
         Ok(self.next - 1)
     }
 
-    /// Whether another process should not be listened to by itself any more.
+    /// Whether there are too many listeners for another process to get its own.
     pub fn are_many(&self) -> bool {
         let cpus = cpus_online(&self.roots.sys).unwrap_or(1).max(1) as usize;
-        self.list.len() >= (RINGS_BYTES / LEAST_RING / cpus).clamp(1, MOST)
+        self.list.len() >= (RINGS_BYTES / MIN_RING / cpus).clamp(1, MOST)
     }
 
-    /// Takes in what is left, and ends it.
-    pub fn close(&mut self, id: ListenerId, inbox: &mut Inbox) {
+    /// Drains what is left, and closes it.
+    pub fn close(&mut self, id: ListenerId, demux: &mut SampleDemux) {
         let Some(at) = self.list.iter().position(|l| l.id == id) else { return };
-        drain(&mut self.list[at], inbox);
+        drain(&mut self.list[at], demux);
         let ended = self.list.remove(at);
         self.past = self.past + ended.rings.totals();
     }
@@ -78,17 +79,17 @@ impl Listeners {
         self.list.iter().map(|l| l.id).collect()
     }
 
-    /// The one that was opened last.
+    /// The newest listener.
     pub fn newest(&self) -> Option<ListenerId> {
         self.list.last().map(|l| l.id)
     }
 
-    pub fn drain(&mut self, inbox: &mut Inbox) {
-        self.list.iter_mut().for_each(|listener| drain(listener, inbox));
+    pub fn drain(&mut self, demux: &mut SampleDemux) {
+        self.list.iter_mut().for_each(|listener| drain(listener, demux));
     }
 
-    /// Changes how often all are sampled. Those of processes that have ended are left as they are; the first other failure is
-    /// returned, after all had their turn.
+    /// Changes the rate of all. Listeners of processes that have ended are left as they are. Returns the first other
+    /// failure, after all were tried.
     pub fn set_rate(&mut self, rate: Rate) -> Result<(), Error> {
         let mut failed = None;
         for listener in &mut self.list {
@@ -100,8 +101,8 @@ impl Listeners {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Follows processors and threads, and works out shares. Returns what people should know, and the listeners whose cgroup is not
-    /// the one that it was.
+    /// Follows CPUs and threads, and updates shares. Returns messages for users, and the listeners whose cgroup was
+    /// replaced.
     pub fn look(&mut self) -> (Vec<String>, Vec<ListenerId>) {
         let (mut news, mut stale) = (Vec::new(), Vec::new());
         for listener in &mut self.list {
@@ -121,17 +122,17 @@ impl Listeners {
         (news, stale)
     }
 
-    /// For which share of the time of late it was on.
+    /// The share of recent time in which it was on.
     pub fn share_of(&self, id: ListenerId) -> f64 {
         self.list.iter().find(|l| l.id == id).map_or(1.0, |l| l.share)
     }
 
-    /// Whom it hears.
+    /// What it samples.
     pub fn whom(&self, id: ListenerId) -> Option<&Whom> {
         self.list.iter().find(|l| l.id == id).map(|l| &l.whom)
     }
 
-    /// What has come out of all rings, closed ones included. Costs next to nothing.
+    /// What came out of all rings, closed ones included. Costs next to nothing.
     pub fn drained(&self) -> Totals {
         self.list.iter().fold(self.past, |sum, listener| sum + listener.rings.drained())
     }
@@ -147,7 +148,7 @@ impl Listener {
         let Totals { enabled_ns, running_ns, .. } = self.rings.totals();
         let enabled = enabled_ns.saturating_sub(self.before.0);
         let running = running_ns.saturating_sub(self.before.1);
-        // A process that has not run in the meantime was listened to all the same.
+        // A process that has not run in the meantime keeps its share.
         if enabled > 0 {
             self.share = (running as f64 / enabled as f64).min(1.0);
         }
@@ -162,11 +163,11 @@ pub(super) struct Request<'a> {
     /// Samples by physical address.
     pub physical: bool,
     pub rate: Rate,
-    /// Of each ring, rounded up to what the kernel takes.
+    /// Size of each ring, rounded up as the kernel requires.
     pub ring_bytes: usize,
 }
 
-/// Opens rings for what was `chosen`, which learns what was granted, without listening to them any further.
+/// Opens rings for `chosen`, which receives what was granted. Adds no listener.
 pub(super) fn open(roots: &HostRoots, chosen: &mut Chosen, request: &Request) -> Result<Rings, Error> {
     let Request { whom, physical, rate, ring_bytes } = *request;
     let open = |chosen: &Chosen| Rings::open(&roots.sys, &chosen.parts(physical, rate), whom, ring_bytes);
@@ -188,23 +189,23 @@ pub(super) fn open(roots: &HostRoots, chosen: &mut Chosen, request: &Request) ->
     Ok(rings)
 }
 
-fn drain(listener: &mut Listener, inbox: &mut Inbox) {
+fn drain(listener: &mut Listener, demux: &mut SampleDemux) {
     let id = listener.id;
     listener.rings.drain(|record| {
         if let Record::Sample(sample) = record {
-            inbox.take(id, &sample);
+            demux.take(id, &sample);
         }
     });
 }
 
-/// Of each ring, when so many listeners have theirs already: each has half of what is left, so that few have much and all together no
-/// more than there is, but for the least that each has.
+/// Size of each ring, if `listeners` others have theirs already. Each gets half of what is left, so that few get much,
+/// and all together stay within the limit except for their minimum sizes.
 fn ring_bytes(roots: &HostRoots, listeners: usize) -> usize {
     let cpus = cpus_online(&roots.sys).unwrap_or(1).max(1) as usize;
     let fair = RINGS_BYTES >> (listeners + 1).min(40);
-    let pages = (fair / cpus / LEAST_RING).max(1);
+    let pages = (fair / cpus / MIN_RING).max(1);
     // Rings are rounded up to a power of two.
-    (LEAST_RING << pages.ilog2()).min(MOST_RING)
+    (MIN_RING << pages.ilog2()).min(MAX_RING)
 }
 
 fn inode(whom: &Whom) -> Option<u64> {
@@ -230,12 +231,12 @@ mod tests {
     fn rings_of_all_listeners_together_are_bounded() {
         for cpus in [1, 2, 8, 64, 192] {
             let (_dir, roots) = of(cpus);
-            let many = (RINGS_BYTES / LEAST_RING / cpus as usize).clamp(1, MOST);
+            let many = (RINGS_BYTES / MIN_RING / cpus as usize).clamp(1, MOST);
             let all: usize = (0..many).map(|n| ring_bytes(&roots, n) * cpus as usize).sum();
             assert!(all <= 2 * RINGS_BYTES, "{cpus} processors: {all} bytes");
-            assert!(ring_bytes(&roots, 0).is_power_of_two() && ring_bytes(&roots, 99) == LEAST_RING);
+            assert!(ring_bytes(&roots, 0).is_power_of_two() && ring_bytes(&roots, 99) == MIN_RING);
         }
-        assert_eq!(ring_bytes(&of(2).1, 0), MOST_RING);
+        assert_eq!(ring_bytes(&of(2).1, 0), MAX_RING);
     }
 
     #[test]

@@ -1,19 +1,19 @@
-//! Events that the counters have and the rings have not: losses that nobody reports.
+//! Events that are counted but missing in the rings: losses that nothing reports.
 
-/// Events that left no sample are called lost beyond this share: counters and rings are not read at the same moment.
+/// Events without a sample count as lost beyond this share: counters and rings are not read at the same moment.
 const COUNT_SLACK: f64 = 0.05;
 
-/// Events that happened and left no sample behind, nor a word that it was lost.
+/// Events that happened and left neither a sample nor a report of a loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Missing {
-    /// Samples, as far as is known.
+    /// Samples, as far as known.
     pub samples: u64,
     counted: u64,
 }
 
 impl Missing {
-    /// Takes in counters: of events, of those that samples stand for, of samples, of samples told to be lost. What was counted the
-    /// last time has to be among the samples by now.
+    /// Takes new counts: of events, of those that samples stand for, of samples, and of samples reported as lost.
+    /// Events that were counted at the last call must have reached the samples by now.
     pub fn look(&mut self, counted: u64, weighed: u64, samples: u64, lost: u64) {
         let before = std::mem::replace(&mut self.counted, counted) as f64;
         let each = (weighed as f64 / samples.max(1) as f64).max(1.0);
@@ -40,7 +40,7 @@ mod tests {
         missing.look(1000, 0, 0, 0);
         missing.look(1000, 1000, 100, 0);
         assert_eq!(missing.samples, 0, "what was counted first is heard later");
-        // 1000 more events of ten a sample: half came, a fifth was told to be lost.
+        // 1000 more events of ten a sample: half came, a fifth was reported lost.
         missing.look(2000, 1500, 150, 20);
         missing.look(2000, 1500, 150, 20);
         assert_eq!(missing.samples, 30);

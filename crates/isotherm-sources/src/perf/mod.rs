@@ -1,23 +1,24 @@
 //! Accesses as the kernel reports them: samples of perf events, with addresses.
 //!
-//! A processor that samples memory accesses (Intel PEBS, AMD IBS) tells of one in so many as it happens; where there is none, page faults
-//! tell of first touches, and on machines with several nodes NUMA hint faults tell of accesses again and again. What that costs
-//! follows the samples taken and not the size of memory. [`isotherm_sys::perf`] opens events and reads rings, [`isotherm_heat`] makes
-//! heat of what is reported; here is what lies between: which event, who is listened to, how often, and whether it is of any use.
+//! A CPU that samples memory accesses (Intel PEBS, AMD IBS) reports one in N as it happens. Elsewhere page faults
+//! report first touches, and on machines with several nodes NUMA hint faults report repeated accesses. The cost follows
+//! the number of samples and not the size of memory. [`isotherm_sys::perf`] opens events and reads rings, and
+//! [`isotherm_heat`] makes heat of the reports. This module decides what is in between: which event, which targets, how
+//! often, and whether it is of any use.
 //!
-//! What is lost, compared with page tables: what is seldom accessed is not told from what is never, and accesses that hardware
-//! prefetches for are not seen at all. What is gained: how hot the hottest pages are, which an accessed bit cannot tell, and no
-//! accessed bit is cleared. [`crate::fused`] puts the two together.
+//! Compared with page tables, samples do not distinguish rare accesses from none, and accesses that hardware prefetches
+//! for are not seen at all. In return they show how hot the hottest pages are, which an accessed bit cannot, and they
+//! clear no accessed bit. [`crate::fused`] combines the two.
 //!
 //! ```text
 //!  rings of each listener ──> inbox (by process) ──> monitor
-//!        ^    └── counts ──> budget (how often), verdict (of what use) ──> news for people
+//!        ^    └── counts ──> budget (how often), verdict (of what use) ──> messages for users
 //!        └───────────────────────┘
 //! ```
 
 mod budget;
+mod demux;
 mod events;
-mod inbox;
 mod listeners;
 mod missing;
 mod news;
@@ -35,7 +36,7 @@ pub use verdict::{Evidence, Useless, Verdict};
 use crate::Error;
 use crate::process::Process;
 use crate::resident::Residency;
-use inbox::{Decoding, Inbox, ListenerId};
+use demux::{Decoding, ListenerId, SampleDemux};
 use isotherm_heat::source::Attached;
 use isotherm_heat::{Mapping, Ns, Silence, TargetId};
 use isotherm_host::HostRoots;
@@ -52,11 +53,11 @@ use scans::Scans;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Rings are read no more often than this, whoever asks.
+/// Rings are read no more often than this, however many callers there are.
 const DRAIN_PAUSE: Ns = 20_000_000;
-/// The budget is looked at this often: a storm of faults fills a ring within a quarter of a second.
+/// The budget is checked this often: a storm of faults fills a ring within a quarter of a second.
 const BUDGET_PAUSE: Ns = 200_000_000;
-/// Counters, processors, threads and the use of it all are looked at this often, or less often where that is dear.
+/// Counters, CPUs, threads and the verdict are checked this often, or less often where that is expensive.
 const TEND_PAUSE: Ns = 1_000_000_000;
 const TEND_SHARE: u64 = 200;
 /// A clock tick of `/proc/PID/stat`: 100 a second on all machines.
@@ -67,7 +68,7 @@ const TICK_NS: Ns = 10_000_000;
 struct Listening {
     /// `None` for physical memory.
     process: Option<Process>,
-    /// CPU ticks it had used when it was attached, and when it was last looked at.
+    /// CPU ticks it had used when it was attached, and at the last check.
     ticks: (u64, u64),
     residency: Residency,
 }
@@ -81,12 +82,12 @@ pub struct Perf {
     physical: bool,
     over: Over,
     listeners: Listeners,
-    /// Was tried in vain.
+    /// Sampling the host was tried and denied.
     host_is_denied: bool,
-    inbox: Inbox,
+    demux: SampleDemux,
     attached: BTreeMap<u32, Listening>,
     budget: Budget,
-    /// Looked at only if the kernel's scans make the event.
+    /// Only for events that come from the kernel's NUMA scans.
     scans: Option<Scans>,
     ram: Vec<AddrRange>,
     /// CPU ticks of targets that have ended.
@@ -96,7 +97,7 @@ pub struct Perf {
     drained_at: Ns,
     budget_at: Ns,
     tend_at: Ns,
-    /// As of the last time that the events were asked, and what asking took.
+    /// As of the last read of the counters, and how long that took.
     totals: Totals,
     asking_ns: Ns,
     judged: bool,
@@ -107,7 +108,8 @@ impl Perf {
     /// The pid that stands for physical memory.
     pub const PHYSICAL: u32 = options::PHYSICAL_PID;
 
-    /// Chooses an event and begins to listen, unless that is to begin with each process. Fails if it cannot be had.
+    /// Chooses an event and starts to sample, unless sampling starts with each process. Fails if the event is not
+    /// available.
     pub fn open(options: &Options) -> Result<Perf, Error> {
         Perf::open_at(&HostRoots::default(), options)
     }
@@ -117,7 +119,7 @@ impl Perf {
         Perf::open_chosen(roots, options, choose(roots, options, options.is_physical())?)
     }
 
-    /// The same with what was chosen already.
+    /// The same with an event that is chosen already.
     pub(crate) fn open_chosen(roots: &HostRoots, options: &Options, chosen: Chosen) -> Result<Perf, Error> {
         let physical = options.is_physical();
         let over = if physical { Over::Host } else { options.over.clone() };
@@ -126,7 +128,7 @@ impl Perf {
             proc: Proc::at(&roots.proc),
             listeners: Listeners::new(roots),
             host_is_denied: false,
-            inbox: Inbox::new(Decoding { ibs: chosen.kind == Kind::Ibs, physical }),
+            demux: SampleDemux::new(Decoding { ibs: chosen.kind == Kind::Ibs, physical }),
             budget: Budget::new(now, chosen.rate, options.max_slowdown_pct, chosen.period_step()),
             scans: (chosen.silence == Silence::Scanned && !physical).then(Scans::default),
             chosen,
@@ -152,7 +154,7 @@ impl Perf {
 
     fn begin(&mut self) -> Result<(), Error> {
         match self.over.clone() {
-            // Whether it may be had at all is told at once, by trying it on ourselves.
+            // A trial on ourselves shows at once whether it is available.
             Over::Processes => {
                 let ourselves = Whom::Process(std::process::id());
                 let request =
@@ -166,44 +168,44 @@ impl Perf {
         Ok(())
     }
 
-    /// What was chosen, and how it turned out.
+    /// The chosen event, and what was granted.
     pub fn chosen(&self) -> &Chosen {
         &self.chosen
     }
 
-    /// The same source, with the reason why it is this one.
+    /// The same source, with the reason for its choice.
     #[must_use]
     pub(crate) fn because(mut self, why: String) -> Perf {
         self.chosen.why = why;
         self
     }
 
-    /// What is known of the event's use so far.
+    /// The evidence about the event so far.
     pub fn evidence(&mut self) -> Evidence {
         self.ask();
         self.evidence_so_far()
     }
 
-    /// The same as of the last time that the events were asked.
+    /// The same as of the last read of the counters.
     fn evidence_so_far(&mut self) -> Evidence {
         let listened_ns = clock::monotonic_ns().saturating_sub(self.since);
         Evidence {
             listened_ns,
-            // A machine is never all asleep.
+            // On a machine there is always something running.
             target_cpu_ns: if self.physical { listened_ns } else { self.target_ticks() * TICK_NS },
             events: self.totals.counted,
             heard: self.totals.samples,
             lost: self.totals.lost,
-            ..self.inbox.evidence()
+            ..self.demux.evidence()
         }
     }
 
-    /// Takes in where `pid` has memory, when somebody else has listed it.
+    /// Sets where `pid` has memory, if another source has listed it.
     pub(crate) fn set_mappings(&mut self, pid: u32, mappings: &[Mapping]) {
-        self.inbox.set_spans(pid, mappings.iter().map(|m| m.range));
+        self.demux.set_spans(pid, mappings.iter().map(|m| m.range));
     }
 
-    /// How often it is sampled now.
+    /// The current rate.
     pub fn rate(&self) -> Rate {
         self.budget.rate()
     }
@@ -213,7 +215,8 @@ impl Perf {
         self.listeners.open(&mut self.chosen, self.physical, rate, whom)
     }
 
-    /// The same for a cgroup; where the kernel has no perf events of cgroups, for the host, of which the cgroup's processes are picked.
+    /// The same for a cgroup. If the kernel has no perf events for cgroups, samples the host and picks the processes of
+    /// the cgroup.
     fn listen_to_cgroup(&mut self, dir: PathBuf) -> Result<(), Error> {
         match self.listen(Whom::Cgroup(dir)) {
             Err(Error::Ring(error @ RingError::Cgroup { .. })) => {
@@ -225,11 +228,11 @@ impl Perf {
         }
     }
 
-    /// The listener that hears process `pid`; a new one if there is none yet.
+    /// The listener that samples process `pid`; a new one if there is none yet.
     fn listener_for(&mut self, pid: u32) -> Result<ListenerId, Error> {
         if self.over == Over::Processes {
             if self.listeners.are_many() {
-                self.go_to_host("so many processes are dearer to listen to one by one");
+                self.go_to_host("sampling this many processes one by one is more expensive");
             }
             if self.over == Over::Processes {
                 return self.listen(Whom::Process(pid));
@@ -238,7 +241,7 @@ impl Perf {
         Ok(self.listeners.newest().unwrap_or_default())
     }
 
-    /// Listens to the whole host from here on, if we may, instead of what was listened to.
+    /// From here on samples the whole host instead, if that is permitted.
     fn go_to_host(&mut self, why: &str) {
         if self.host_is_denied {
             return;
@@ -246,79 +249,81 @@ impl Perf {
         match self.listen(Whom::Host) {
             Ok(host) => {
                 self.over = Over::Host;
-                self.hear_only(host);
+                self.use_only(host);
                 self.news.tell(format!("the whole host is sampled from here on, and what is watched is picked: {why}"));
             }
             Err(_) => self.host_is_denied = true,
         }
     }
 
-    /// All processes are heard by `listener` from here on; the others are closed.
-    fn hear_only(&mut self, listener: ListenerId) {
+    /// From here on `listener` samples all processes; the others are closed.
+    fn use_only(&mut self, listener: ListenerId) {
         for old in self.listeners.ids().into_iter().filter(|id| *id != listener) {
-            self.listeners.close(old, &mut self.inbox);
+            self.listeners.close(old, &mut self.demux);
         }
-        self.attached.keys().for_each(|pid| self.inbox.moved(*pid, listener));
+        self.attached.keys().for_each(|pid| self.demux.moved(*pid, listener));
     }
 
-    /// Samples as was decided, from now on.
+    /// Applies a change of the rate.
     fn change_rate(&mut self, change: Change) -> Result<(), Error> {
         if self.over != Over::Descendants {
             self.listeners.set_rate(change.to)?;
             self.budget.made(change);
             return Ok(());
         }
-        // Events that a process has inherited keep the rate of its beginning.
+        // Events that a process has inherited keep their initial rate.
         self.budget.made(change);
-        self.go_to_host("what a process inherits keeps the rate of its beginning");
+        self.go_to_host("events that a process inherits keep their initial rate");
         if self.over == Over::Descendants {
             self.go_to_each();
         }
         Ok(())
     }
 
-    /// Each process that is known gets events of its own, instead of those that it has inherited.
+    /// Gives each known process events of its own, instead of those that it has inherited.
     fn go_to_each(&mut self) {
         self.over = Over::Processes;
         for old in self.listeners.ids() {
-            self.listeners.close(old, &mut self.inbox);
+            self.listeners.close(old, &mut self.demux);
         }
         for pid in self.attached.keys().copied().collect::<Vec<_>>() {
             match self.listener_for(pid) {
-                Ok(listener) => self.inbox.moved(pid, listener),
+                Ok(listener) => self.demux.moved(pid, listener),
                 Err(error) if error.is_gone() => {}
                 Err(error) => self.news.tell_once(format!("process {pid} is sampled no more: {error}")),
             }
         }
-        // What is missed from here on would look like room.
+        // What is missed from here on would look like unused budget.
         self.budget.stay();
-        self.news.tell("processes that are started from here on are sampled from when they are noticed".into());
+        self.news.tell(
+            "processes started from now on are sampled once they are detected, not from their first instruction".into(),
+        );
     }
 
     /// Moves what is in the rings into the inbox.
     fn drain(&mut self, now: Ns) {
         if now >= self.drained_at + DRAIN_PAUSE {
             self.drained_at = now;
-            self.listeners.drain(&mut self.inbox);
+            self.listeners.drain(&mut self.demux);
         }
     }
 
-    /// What has to be done now and then. Nothing that goes wrong with it is the fault of the process that is asked about.
+    /// Periodic work. Its failures are not failures of the process that is asked about.
     fn tend(&mut self, now: Ns) {
         if now >= self.budget_at {
             self.budget_at = now + BUDGET_PAUSE;
-            self.look_at_budget(now);
+            self.check_budget(now);
         }
         if now >= self.tend_at {
             let began = clock::thread_cpu_ns();
-            self.look_at_listeners();
+            self.check_listeners();
             self.judge();
             let took = clock::thread_cpu_ns() - began;
             self.tend_at = now + TEND_PAUSE.max(took * TEND_SHARE);
         }
     }
 
-    fn look_at_budget(&mut self, now: Ns) {
+    fn check_budget(&mut self, now: Ns) {
         let Totals { samples, lost, throttles, .. } = self.listeners.drained();
         let Some(change) = self.budget.look(now, Seen { samples, lost, throttles }) else { return };
         match self.change_rate(change) {
@@ -329,27 +334,27 @@ impl Perf {
         }
     }
 
-    fn look_at_listeners(&mut self) {
+    fn check_listeners(&mut self) {
         let (news, stale) = self.listeners.look();
         news.into_iter().for_each(|sentence| self.news.tell(sentence));
         for old in stale {
             let Some(whom) = self.listeners.whom(old).cloned() else { continue };
             match self.listen(whom) {
                 Ok(new) => {
-                    self.hear_only(new);
-                    self.news.tell("the cgroup was made anew, and is listened to again".into());
+                    self.use_only(new);
+                    self.news.tell("the cgroup was created again; sampling continues".into());
                 }
                 Err(error) => {
-                    self.news.tell_once(format!("the cgroup was made anew and cannot be listened to: {error}"))
+                    self.news.tell_once(format!("the cgroup was created again and cannot be sampled: {error}"))
                 }
             }
         }
         self.ask();
         let Totals { counted, samples, lost, .. } = self.totals;
-        self.missing.look(counted, self.inbox.weighed(), samples, lost);
+        self.missing.look(counted, self.demux.weighed(), samples, lost);
     }
 
-    /// Asks the events how often they have happened.
+    /// Reads how often the events have happened.
     fn ask(&mut self) {
         let began = clock::thread_cpu_ns();
         self.totals = self.listeners.totals();
@@ -384,7 +389,7 @@ impl Perf {
         let listener = self.listener_for(pid)?;
         let now = clock::monotonic_ns();
         self.drain(now);
-        self.inbox.open(pid, listener, &self.listeners.ids(), now);
+        self.demux.open(pid, listener, &self.listeners.ids(), now);
         if let Some(scans) = &mut self.scans {
             scans.open(&self.proc, pid, now);
         }
@@ -400,7 +405,7 @@ impl Perf {
             return Err(Error::Io { attempted: format!("watch process {pid} by physical addresses"), source });
         }
         let host = self.listeners.newest().unwrap_or_default();
-        self.inbox.open(pid, host, &[host], clock::monotonic_ns());
+        self.demux.open(pid, host, &[host], clock::monotonic_ns());
         self.attached.insert(pid, Listening { process: None, ticks: (0, 0), residency: Residency::default() });
         Ok(Attached::here(TargetId { pid, start_ticks: 0 }, "paddr".into()))
     }

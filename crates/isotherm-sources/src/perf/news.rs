@@ -1,12 +1,12 @@
-//! What people should know of a source that goes on by itself. The monitor asks for it and prints it.
+//! Messages for users from a source that continues by itself. The monitor asks for them and prints them.
 
 use std::collections::BTreeSet;
 
-/// What people should know: each sentence once.
+/// Messages for users, each once.
 #[derive(Debug, Default)]
 pub(super) struct News {
     fresh: Vec<String>,
-    told: BTreeSet<String>,
+    seen: BTreeSet<String>,
 }
 
 impl News {
@@ -14,9 +14,9 @@ impl News {
         self.fresh.push(sentence);
     }
 
-    /// For what may be found again and again.
+    /// For messages that may recur.
     pub fn tell_once(&mut self, sentence: String) {
-        if self.told.insert(sentence.clone()) {
+        if self.seen.insert(sentence.clone()) {
             self.fresh.push(sentence);
         }
     }

@@ -1,4 +1,4 @@
-//! What a user may ask of the source: which event, how often, of whom.
+//! What a user may set: which event, how often, for which targets.
 
 use isotherm_host::events::RawEvent;
 use isotherm_sys::perf::Rate;
@@ -7,17 +7,18 @@ use std::path::PathBuf;
 /// The pid that stands for physical memory.
 pub(crate) const PHYSICAL_PID: u32 = 0;
 
-/// Who is listened to.
+/// What is sampled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Over {
-    /// Each process that is attached, with the threads it has and will start. Takes a descriptor for each thread and processor.
+    /// Each process that is attached, with the threads it has and will start. Takes a descriptor for each thread and
+    /// CPU.
     #[default]
     Processes,
-    /// Processes that we start, from their first instruction on: events that they inherit.
+    /// Processes that we start, from their first instruction on, by events that they inherit.
     Descendants,
     /// The processes of a cgroup, by its directory in the hierarchy of the perf_event controller.
     Cgroup(PathBuf),
-    /// Everything, one descriptor a processor. Takes `CAP_PERFMON`.
+    /// Everything, with one descriptor per CPU. Needs `CAP_PERFMON`.
     Host,
 }
 
@@ -28,13 +29,13 @@ pub struct Options {
     pub events: Vec<String>,
     /// An event by its numbers, instead of names.
     pub raw: Option<RawEvent>,
-    /// How often; `None`: as fits the event.
+    /// How often; `None`: the default of the event.
     pub rate: Option<Rate>,
     /// Physical addresses, of the whole machine: there is one target, [`Perf::PHYSICAL`](super::Perf::PHYSICAL).
     pub physical: bool,
-    /// Who is listened to.
+    /// What is sampled.
     pub over: Over,
-    /// What interrupts may take of a core, in percent. Over 100: no limit.
+    /// The share of a core that interrupts may take, in percent. Over 100: no limit.
     pub max_slowdown_pct: f64,
 }
 

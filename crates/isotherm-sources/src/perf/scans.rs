@@ -1,11 +1,12 @@
-//! When the kernel has last looked for who accesses what, for page faults that come of it.
+//! When NUMA balancing last scanned a process, for the page faults that result from it.
 //!
-//! NUMA balancing takes the access rights from a process's memory in scans, a second to a minute apart, and slows down by itself
-//! where nothing is to be gained. After a scan each page faults once, at its next access; until the next scan it is quiet, however hot.
-//! So silence after the last scan says nothing, and time counts as listened to only up to that scan: else all memory would seem
-//! to cool down whenever the kernel takes a rest. It follows that no page is told hotter than scans are frequent. A scan may go through a
-//! process and change nothing in it, as it leaves out what it takes to be in place already; so the pages changed are looked at as well, which
-//! the kernel counts for all processes together only.
+//! NUMA balancing takes the access rights from a process's memory in scans, a second to a minute apart, and slows down
+//! by itself if there is nothing to gain. After a scan each page faults once, at its next access. Until the next scan
+//! it does not fault again, however hot it is. So silence after the last scan proves nothing, and time counts as
+//! observed only up to that scan. Otherwise all memory would seem to cool down whenever the kernel pauses. It follows
+//! that no page is reported hotter than scans are frequent. A scan may go through a process and change nothing, since
+//! it skips what it considers well placed. So the number of changed pages is checked as well, which the kernel counts
+//! only for all processes together.
 
 use isotherm_heat::Ns;
 use isotherm_sys::clock;
@@ -13,18 +14,18 @@ use isotherm_sys::proc::Proc;
 use std::collections::BTreeMap;
 
 const LOOK_PAUSE: Ns = 500_000_000;
-/// Looking takes no more than this part of the time, however many processes there are.
+/// The checks take no more than this part of the time, however many processes there are.
 const LOOK_SHARE: u64 = 500;
 
 /// A process that is scanned.
 #[derive(Clone, Copy, Debug)]
 struct Scanned {
-    /// Scans so far; `None` where that is not told: then it is taken to be scanned all the time.
+    /// Scans so far; `None` if they are not reported: then it counts as scanned all the time.
     count: Option<u64>,
     at: Ns,
 }
 
-/// The scans of all processes that are listened to.
+/// The scans of all processes that are sampled.
 #[derive(Debug, Default)]
 pub(super) struct Scans {
     of: BTreeMap<u32, Scanned>,
@@ -41,7 +42,7 @@ impl Scans {
         self.of.remove(&pid);
     }
 
-    /// Looks for scans since the last time.
+    /// Checks for scans since the last time.
     pub fn look(&mut self, proc: &Proc, now: Ns) {
         if now < self.look_at {
             return;
@@ -50,12 +51,12 @@ impl Scans {
         let updates = proc.numa_updates();
         let changed = updates.is_none() || updates != std::mem::replace(&mut self.updates, updates);
         if !changed {
-            // No scan has done anything to anybody.
+            // No scan has changed anything in any process.
             self.look_at = now + LOOK_PAUSE;
             return;
         }
         for (pid, scanned) in &mut self.of {
-            // One that has ended keeps what it had.
+            // A process that has ended keeps its count.
             let count = proc.numa_scans(*pid);
             if scanned.count.is_none() || count.is_some() && count != scanned.count {
                 *scanned = Scanned { count, at: now };
@@ -64,7 +65,7 @@ impl Scans {
         self.look_at = now + LOOK_PAUSE.max((clock::thread_cpu_ns() - began) * LOOK_SHARE);
     }
 
-    /// Until when `pid` was listened to; `now`, if nothing is known of its scans.
+    /// The time up to which `pid` was observed; `now`, if nothing is known of its scans.
     pub fn heard_until(&self, pid: u32, now: Ns) -> Ns {
         self.of.get(&pid).filter(|s| s.count.is_some()).map_or(now, |s| s.at)
     }

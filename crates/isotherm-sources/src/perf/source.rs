@@ -1,4 +1,4 @@
-//! What the monitor asks of the source: targets, layouts, and what was heard of each.
+//! The source's interface to the monitor: targets, layouts, and the accesses of each.
 
 use super::budget::SAMPLE_NS;
 use super::{Listening, Over, Perf, ticks_of};
@@ -11,7 +11,7 @@ use isotherm_heat::{Access, Granularity, Ns, Silence};
 use isotherm_sys::clock;
 use isotherm_sys::perf::{Rate, Totals};
 
-/// What events have counted is asked for as often as anybody wants to know, if it takes no longer than this.
+/// Event counts are read on every request, if that takes no longer than this.
 const CHEAP: Ns = 1_000_000;
 
 impl AccessSource for Perf {
@@ -26,10 +26,10 @@ impl AccessSource for Perf {
         };
         let silence = match self.chosen.silence {
             Silence::Scanned => {
-                "nothing is told hotter than the kernel scans for hint faults, once in a second to a minute"
+                "no page is reported hotter than the rate of NUMA hint-fault scans, one per second to one per minute"
             }
             Silence::Cold => "what was not sampled is known to be cold only as far as samples reach",
-            Silence::Unknown => "first touches only: nothing is told of memory that is there already",
+            Silence::Unknown => "first touches only: accesses to memory that is already present are not reported",
         };
         Description {
             name,
@@ -52,17 +52,17 @@ impl AccessSource for Perf {
         if let Some(scans) = &mut self.scans {
             scans.close(pid);
         }
-        // If it has only executed another program, what that has done already is to be told when it is attached again.
-        self.listeners.drain(&mut self.inbox);
-        let listener = if now.is_some() { self.inbox.close(pid) } else { self.inbox.forget(pid) };
+        // If it has only executed another program, the accesses of that program are reported when it is attached again.
+        self.listeners.drain(&mut self.demux);
+        let listener = if now.is_some() { self.demux.close(pid) } else { self.demux.forget(pid) };
         let Some(listener) = listener else { return };
-        if self.over == Over::Processes && !self.inbox.is_heard(listener) {
-            self.listeners.close(listener, &mut self.inbox);
+        if self.over == Over::Processes && !self.demux.is_heard(listener) {
+            self.listeners.close(listener, &mut self.demux);
         }
     }
 
     fn layout(&mut self, pid: u32) -> Asked<Layout> {
-        // Listing many processes takes its time, and rings are not patient.
+        // To list many processes takes time, and rings fill up meanwhile.
         self.drain(clock::monotonic_ns());
         let attached = self.attached.get_mut(&pid).ok_or(Error::Gone(pid))?;
         let (mappings, resident) = match &attached.process {
@@ -90,7 +90,7 @@ impl ReportSource for Perf {
         let now = clock::monotonic_ns();
         self.tend(now);
         self.drain(now);
-        let interrupts = self.inbox.hand_over(pid, now, sink);
+        let interrupts = self.demux.hand_over(pid, now, sink);
         let until = match &mut self.scans {
             Some(scans) => {
                 scans.look(&self.proc, now);
@@ -102,13 +102,13 @@ impl ReportSource for Perf {
             Rate::Period(n) => u32::try_from(n).ok(),
             Rate::Frequency(_) => None,
         };
-        let share = self.inbox.listener_of(pid).map_or(1.0, |listener| self.listeners.share_of(listener));
+        let share = self.demux.listener_of(pid).map_or(1.0, |listener| self.listeners.share_of(listener));
         Ok(Listened { until, share, weight, interrupts_ns: interrupts as f64 * SAMPLE_NS })
     }
 
     fn reports(&mut self) -> Reports {
         let Totals { samples, lost, .. } = self.listeners.drained();
         let events = if self.asking_ns < CHEAP { self.listeners.totals().counted } else { self.totals.counted };
-        Reports { samples, lost: lost + self.missing.samples + self.inbox.dropped(), events }
+        Reports { samples, lost: lost + self.missing.samples + self.demux.dropped(), events }
     }
 }

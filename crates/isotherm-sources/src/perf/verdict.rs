@@ -1,35 +1,36 @@
-//! Whether an event is of any use, told within seconds: most events that a processor can sample are not.
+//! Whether an event is of any use, decided within seconds: most events that a CPU can sample are not.
 //!
-//! A wrong number gives an event that never happens, or one whose samples carry no address; a virtual machine may offer half of a
-//! PMU, which counts and never samples. All of that looks like idle memory unless somebody says so. Evidence is counted while the
-//! targets run, and judged once they have used enough CPU time that an event worth sampling would have come.
+//! A wrong number gives an event that never happens, or one whose samples carry no address. A virtual machine may offer
+//! half of a PMU, which counts and never samples. All of that looks like idle memory unless it is reported. Evidence is
+//! counted while the targets run. It is judged once they have used so much CPU time that a useful event would have
+//! happened.
 //!
 //! Pure: counts in, a verdict out.
 
 use isotherm_heat::Ns;
 use std::fmt;
 
-/// Listened to for less than this, nothing is said.
-const LEAST_LISTENED: Ns = 2_000_000_000;
-/// With so much CPU time used by the targets, an event that has not come does not come.
-const LEAST_CPU: Ns = 1_000_000_000;
-/// Fewer samples than this say nothing of their kind.
-const LEAST_SAMPLES: u64 = 32;
-/// An event is of use if at least this share of its samples are addresses in mappings of the targets.
-const LEAST_INSIDE: f64 = 0.01;
-/// All but a few, for verdicts that speak of all.
+/// There is no verdict before this much time.
+const MIN_LISTENED: Ns = 2_000_000_000;
+/// If an event has not happened in this much CPU time of the targets, it will not.
+const MIN_CPU: Ns = 1_000_000_000;
+/// Fewer samples than this prove nothing about their kind.
+const MIN_SAMPLES: u64 = 32;
+/// An event is useful if at least this share of its samples are addresses in mappings of the targets.
+const MIN_INSIDE: f64 = 0.01;
+/// All but a few, for verdicts about all samples.
 const NEARLY_ALL: f64 = 0.98;
 
-/// What was counted since the event was opened. Samples of processes that are not watched are left out.
+/// What was counted since the event was opened. Samples of processes that are not monitored are excluded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
-    /// For how long the event was listened to.
+    /// For how long the event was sampled.
     pub listened_ns: Ns,
     /// CPU time that the targets have used meanwhile.
     pub target_cpu_ns: Ns,
-    /// How often the event has happened by its own count, on all that is listened to.
+    /// How often the event has happened by its own count, in everything that is sampled.
     pub events: u64,
-    /// Samples of it, of whatever process.
+    /// Samples of it, from any process.
     pub heard: u64,
     /// Samples with an address in a mapping of its process.
     pub inside: u64,
@@ -39,7 +40,7 @@ pub struct Evidence {
     pub kernel: u64,
     /// Samples without an address.
     pub no_address: u64,
-    /// Samples of instructions that access no memory, or whose address the processor says is not valid.
+    /// Samples of instructions that access no memory, or whose address the CPU marks as invalid.
     pub no_access: u64,
     /// Samples that were lost.
     pub lost: u64,
@@ -51,32 +52,32 @@ impl Evidence {
         self.inside + self.outside + self.kernel + self.no_address + self.no_access
     }
 
-    /// The share of them that are of use; 0 if there are none.
+    /// The share of useful samples; 0 if there are none.
     pub fn inside_share(&self) -> f64 {
         self.inside as f64 / self.samples().max(1) as f64
     }
 
-    /// What follows from it.
+    /// The verdict from these counts.
     pub fn verdict(&self) -> Verdict {
-        if self.listened_ns < LEAST_LISTENED {
+        if self.listened_ns < MIN_LISTENED {
             return Verdict::TooEarly;
         }
         let samples = self.samples();
-        if samples + self.lost < LEAST_SAMPLES {
-            let had_its_chance = self.target_cpu_ns >= LEAST_CPU;
+        if samples + self.lost < MIN_SAMPLES {
+            let had_its_chance = self.target_cpu_ns >= MIN_CPU;
             return match self.events {
                 _ if samples > 0 && self.inside > 0 => Verdict::Useful,
                 _ if !had_its_chance => Verdict::TooEarly,
-                0..LEAST_SAMPLES => Verdict::Useless(Useless::NeverHappens),
-                // Others are heard, and these do nothing of the kind.
-                _ if self.heard >= LEAST_SAMPLES => Verdict::Useless(Useless::NeverHappens),
+                0..MIN_SAMPLES => Verdict::Useless(Useless::NeverHappens),
+                // It happens elsewhere, but not in the targets.
+                _ if self.heard >= MIN_SAMPLES => Verdict::Useless(Useless::NeverHappens),
                 _ => Verdict::Useless(Useless::NeverSampled),
             };
         }
         if self.lost as f64 > NEARLY_ALL * (samples + self.lost) as f64 {
             return Verdict::Useless(Useless::AllLost);
         }
-        if self.inside_share() >= LEAST_INSIDE {
+        if self.inside_share() >= MIN_INSIDE {
             return Verdict::Useful;
         }
         Verdict::Useless(self.useless_samples())
@@ -95,12 +96,12 @@ impl Evidence {
     }
 }
 
-/// Whether it is of use.
+/// Whether an event is useful.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Too little has happened to say.
+    /// Too little has happened to decide.
     TooEarly,
-    /// It tells of accesses to memory of the targets.
+    /// It reports accesses to memory of the targets.
     Useful,
     /// It does not.
     Useless(Useless),
@@ -109,9 +110,9 @@ pub enum Verdict {
 /// Why an event is of no use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Useless {
-    /// The targets run, and it does not happen.
+    /// The targets run, and the event does not happen.
     NeverHappens,
-    /// It is counted, and no sample comes of it.
+    /// The event is counted, but never sampled.
     NeverSampled,
     /// Samples carry no address.
     NoAddresses,
@@ -119,14 +120,14 @@ pub enum Useless {
     KernelOnly,
     /// All addresses are where the process has no memory.
     OutsideMappings,
-    /// No sample is of an access to memory.
+    /// No sample is of a memory access.
     NoAccesses,
     /// Every sample was lost.
     AllLost,
 }
 
 impl Useless {
-    /// Its name, for programs.
+    /// Its name, for machine-readable output.
     pub const fn name(self) -> &'static str {
         match self {
             Useless::NeverHappens => "never-happens",

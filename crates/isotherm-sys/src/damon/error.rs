@@ -15,19 +15,19 @@ pub enum Error {
         /// What to do about it.
         advice: String,
     },
-    /// Somebody uses it.
+    /// Somebody else uses it.
     #[error("DAMON is in use by {by}; leave it to its user and take another source, or have it stopped first")]
     InUse {
-        /// Who, as far as can be told.
+        /// Who, as far as known.
         by: String,
     },
-    /// Somebody has changed what we had set up. It was left as it is now.
+    /// Somebody else has changed what we had set up. It was left as found.
     #[error("somebody else has changed DAMON's settings below {} meanwhile; they were left as they are now", path.display())]
     Taken {
         /// Where.
         path: PathBuf,
     },
-    /// We may not.
+    /// Permission denied.
     #[error("{attempted}: permission denied; run as root")]
     Denied {
         /// What was attempted, on what.
@@ -39,7 +39,7 @@ pub enum Error {
     /// The kernel refused to monitor the targets (`EINVAL`): most often one of them has just ended.
     #[error("the kernel refuses to monitor {targets}: has one of them ended?")]
     Refused {
-        /// Which.
+        /// Which ones.
         targets: String,
     },
     /// Any other failure.
@@ -47,7 +47,7 @@ pub enum Error {
     Io {
         /// What was attempted, on what.
         attempted: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }

@@ -1,4 +1,4 @@
-//! One kdamond of ours: claimed, started, told of other targets, stopped, given back.
+//! Our kdamond: claim it, start it, change its targets, stop it, release it.
 
 use super::lock::Lock;
 use super::record::{Record, RecordFile, Stage, boot_id};
@@ -10,8 +10,8 @@ use super::sysfs::{Files, Sysfs, Tree};
 use super::{Error, Places, Usage};
 use crate::proc::{Identity, Proc};
 
-/// Whether a claim has a chance, by looking only: an error says what the kernel lacks, or who uses it. What an Isotherm that was
-/// killed may have left is no hindrance here; only a claim can tell whose it is by now.
+/// Whether a claim can succeed. Only reads. The error reports what the kernel lacks, or who uses DAMON. State left by a
+/// killed Isotherm is no error here: only a claim can find out whose it is now.
 pub fn available(places: &Places) -> Result<(), Error> {
     available_in(&Tree::new(Box::new(Files::below(&places.roots.sys)), &places.roots.sys), places)
 }
@@ -30,25 +30,25 @@ fn available_in(tree: &Tree, places: &Places) -> Result<(), Error> {
     Ok(())
 }
 
-/// DAMON, ours until dropped: then sysfs is as it was before.
+/// DAMON, claimed until dropped. The drop restores sysfs.
 #[derive(Debug)]
 pub struct Kdamond {
     tree: Tree,
     proc: Proc,
     file: RecordFile,
     record: Record,
-    /// What was written before the targets.
+    /// Files that are written before the targets.
     attributes: Plan,
     targets: Vec<Target>,
     tunes: bool,
     claimed: bool,
-    /// Last, so that it is free only once all is undone.
+    /// The last field, so that the lock is released only after everything is undone.
     _lock: Lock,
 }
 
 impl Kdamond {
-    /// Makes sure that nobody uses DAMON, cleans up after an Isotherm that was killed, and sets up one kdamond without
-    /// starting it. Nothing is changed if this fails.
+    /// Makes sure that nobody else uses DAMON, cleans up after an Isotherm that was killed, and sets up one kdamond
+    /// without starting it. On failure nothing is changed.
     pub fn claim(places: &Places, operations: Operations, attributes: &Attributes) -> Result<Kdamond, Error> {
         Kdamond::claim_in(Box::new(Files::below(&places.roots.sys)), places, operations, attributes)
     }
@@ -90,7 +90,7 @@ impl Kdamond {
             claimed: true,
             _lock: lock,
         };
-        // Dropped on failure, which undoes what was done so far.
+        // On failure it is dropped, which undoes what was done so far.
         kdamond.set_up(operations, attributes)?;
         Ok(kdamond)
     }
@@ -114,30 +114,31 @@ impl Kdamond {
         self.write_plan(&[])
     }
 
-    /// Whether the kernel tunes the intervals: then they are not those that were asked for.
+    /// Whether the kernel tunes the intervals. They then differ from the intervals that were asked for.
     pub fn tunes(&self) -> bool {
         self.tunes
     }
 
-    /// The targets it was last told, in order: reports name them by their place here.
+    /// The targets last written to the kernel, in order. Reports identify a target by its index here.
     pub fn targets(&self) -> &[Target] {
         &self.targets
     }
 
-    /// The kernel thread, while it runs. It ends by itself when all targets have.
+    /// The kernel thread, while it runs. It ends by itself once all targets have ended.
     pub fn thread(&self) -> Option<u32> {
         let running = self.tree.thread().ok()??;
         self.record.thread.filter(|thread| thread.pid == running).map(|thread| thread.pid)
     }
 
-    /// Starts to monitor `targets`; returns the kernel thread. If one was running, it is stopped, and what it knew is lost.
+    /// Starts to monitor `targets`; returns the kernel thread. A running thread is stopped first, and its regions are
+    /// lost.
     pub fn start(&mut self, targets: &[Target]) -> Result<u32, Error> {
         self.stop()?;
         self.write_plan(targets)?;
         self.advance(Stage::Starting)?;
         self.order("on", targets)?;
         let Some(pid) = self.tree.thread()? else {
-            // Targets that ended at once.
+            // All targets have ended already.
             self.advance(Stage::Settled)?;
             return Err(Error::Refused { targets: names(targets) });
         };
@@ -146,11 +147,11 @@ impl Kdamond {
         Ok(pid)
     }
 
-    /// Adds targets to those that are monitored, which go on undisturbed. They must all be alive. Waits for the kernel to take
-    /// it in, for up to an aggregation.
+    /// Adds targets to those that are monitored; the others keep their regions. All targets must be alive. Waits for
+    /// the kernel to apply the change, for up to one aggregation interval.
     ///
-    /// The kernel knows targets by their place only, so one cannot be taken out without others inheriting its regions: start
-    /// anew for that. Intervals that the kernel has tuned begin again where they began.
+    /// The kernel identifies targets by index only. If one were removed, others would inherit its regions, so a removal
+    /// needs a new start. Intervals that the kernel has tuned restart at their initial values.
     pub fn add(&mut self, targets: &[Target]) -> Result<(), Error> {
         if !self.still_ours()? {
             return Err(Error::Taken { path: self.tree.path.clone() });
@@ -158,11 +159,11 @@ impl Kdamond {
         let all = [&self.targets, targets].concat();
         self.write_plan(&all)?;
         self.order("commit", &all)?;
-        // With a target that has ended, kernels say yes and end the thread (6.12).
+        // If a target has ended, kernels accept the write and end the thread (6.12).
         if self.thread().is_some() { Ok(()) } else { Err(Error::Refused { targets: names(&all) }) }
     }
 
-    /// Stops monitoring, and keeps DAMON claimed.
+    /// Stops monitoring. DAMON stays claimed.
     pub fn stop(&mut self) -> Result<(), Error> {
         if !self.still_ours()? {
             return Err(Error::Taken { path: self.tree.path.clone() });
@@ -178,7 +179,7 @@ impl Kdamond {
         Ok(())
     }
 
-    /// Stops and gives DAMON back: sysfs is as before. The same happens on drop; here it can be told if it failed.
+    /// Stops and releases DAMON, and restores sysfs. A drop does the same, but cannot report a failure.
     pub fn release(mut self) -> Result<(), Error> {
         self.give_back()
     }
@@ -192,7 +193,7 @@ impl Kdamond {
             self.tree.clear()?;
         }
         self.file.remove()?;
-        // All gone is as good: somebody else has cleaned up.
+        // No kdamonds at all is success too: somebody else has cleaned up.
         if ours || self.tree.kdamonds()? == Some(0) {
             Ok(())
         } else {
@@ -204,9 +205,9 @@ impl Kdamond {
         self.record.describes(&self.tree, &self.proc)
     }
 
-    /// Writes everything from the targets on, with the record ahead of it.
+    /// Writes all files from the targets on. The record is written first.
     fn write_plan(&mut self, targets: &[Target]) -> Result<(), Error> {
-        // What is written first: counts of directories, which would throw away what is in them, are written once only.
+        // The files written only once: writing a count of directories discards what is in them.
         let (made, rest) = self.attributes.split_at(2.min(self.attributes.len()));
         let new = plan_of_targets(targets);
         self.record.plan = [made, rest, &new].concat();
@@ -228,7 +229,7 @@ impl Kdamond {
         })
     }
 
-    /// As if we were killed.
+    /// As if we had been killed.
     #[cfg(test)]
     pub(super) fn crash(mut self) {
         self.claimed = false;
@@ -255,13 +256,13 @@ fn other_isotherm(file: &RecordFile) -> String {
     file.read().map_or("another Isotherm".into(), |record| format!("another Isotherm (process {})", record.owner.pid))
 }
 
-/// What an owner that ended without cleaning up has left. We hold the lock, so nobody of ours is at work.
+/// Cleans up after an owner that ended without doing so. We hold the lock, so no other Isotherm is at work.
 fn clean_up_after_the_dead(tree: &Tree, proc: &Proc, file: &RecordFile) -> Result<(), Error> {
     let Some(record) = file.read() else { return Ok(()) };
     if record.describes(tree, proc)? {
         tree.clear()?;
     }
-    // It says nothing any more: what is there now, if anything, is somebody else's.
+    // The record no longer describes sysfs: anything there now belongs to somebody else.
     file.remove()
 }
 

@@ -1,4 +1,4 @@
-//! A lock that ends with its holder, however that ends.
+//! A lock that the kernel releases when its holder ends for any reason.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -6,12 +6,12 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-/// Held until dropped. The file stays: removing it would let two hold what they take for the same lock.
+/// Held until dropped. The file is never removed: otherwise two processes could lock two different files of that name.
 #[derive(Debug)]
 pub(super) struct Lock(#[expect(dead_code, reason = "open for as long as the lock is held")] File);
 
 impl Lock {
-    /// Takes the lock on `damon.lock` in `dir`, which is made if it is missing; `None` if another process holds it.
+    /// Takes the lock on `damon.lock` in `dir`, which is created if missing; `None` if another process holds it.
     pub(super) fn take(dir: &Path) -> io::Result<Option<Lock>> {
         if !dir.is_dir() {
             fs::DirBuilder::new().recursive(true).mode(0o755).create(dir)?;

@@ -1,19 +1,22 @@
-//! The kernel's own monitor, DAMON, through sysfs: set up, started, and afterwards as it was found.
+//! The kernel's own monitor, DAMON, through sysfs: set up, started, and restored afterwards.
 //!
-//! `isotherm-sources` asks for one [`Kdamond`] and reads what it finds from the `damon_aggregated` tracepoint. What the files
-//! mean is told in the kernel's `admin-guide/mm/damon/usage`.
+//! `isotherm-sources` asks for one [`Kdamond`] and reads its results from the `damon_aggregated` tracepoint. The
+//! kernel's `admin-guide/mm/damon/usage` documents the files.
 //!
-//! # Whose it is
+//! # Ownership
 //!
-//! DAMON has no notion of an owner: whoever writes `nr_kdamonds` throws away everybody's settings. So the rules are ours:
+//! DAMON has no notion of an owner: any process that writes `nr_kdamonds` discards everybody's settings. So we keep to
+//! these rules:
 //!
-//! - Nothing is written while anybody else uses it in any way that can be seen: a kernel thread of it, a directory set up in
-//!   sysfs though it be off, a module (`damon_stat`, `damon_reclaim`, `damon_lru_sort`) that is enabled.
-//! - One Isotherm at a time: a lock on `damon.lock` in the state directory, which the kernel releases when we end, however.
-//! - What we are about to set up is first written to `damon.state` beside it, file by file, with the boot it belongs to and the
-//!   kernel thread that was started. When we end, also by an error, all is undone. If we are killed, it stays, and the next start
-//!   finds the lock free and the record there: sysfs is cleaned up if, and only if, it shows what the record says. A thread
-//!   that runs has to be the one in the record, by pid and start time. Anything else is somebody else's by now, and is left.
+//! - Nothing is written while any other use is visible: a DAMON kernel thread, a directory set up in sysfs (even if it
+//!   is off), or an enabled module (`damon_stat`, `damon_reclaim`, `damon_lru_sort`).
+//! - One Isotherm at a time. Each locks `damon.lock` in the state directory, and the kernel releases the lock when the
+//!   holder ends for any reason.
+//! - Each setup is first written to `damon.state` next to the lock: file by file, with the boot id and the kernel
+//!   thread that was started. When we end, on an error too, all is undone. If we are killed, the setup stays. The next
+//!   start then finds the lock free and the record in place. It cleans up sysfs if, and only if, sysfs matches the
+//!   record; a running thread must match the recorded pid and start time. Anything else belongs to somebody else by now
+//!   and is not touched.
 
 mod error;
 #[cfg(test)]
@@ -42,7 +45,8 @@ use std::path::PathBuf;
 pub struct Places {
     /// `/proc` and `/sys`.
     pub roots: HostRoots,
-    /// Where the lock and the record are kept. Has to forget at boot, or to be the same for all who use this kernel.
+    /// The directory of the lock and the record. It must be cleared at boot, or be the same for all users of this
+    /// kernel.
     pub state: PathBuf,
 }
 

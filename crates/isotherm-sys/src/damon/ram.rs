@@ -1,4 +1,4 @@
-//! Which physical addresses are memory: what `paddr` has to be told.
+//! Which physical addresses are RAM: the ranges that `paddr` needs.
 
 use super::Error;
 use isotherm_units::{Addr, AddrRange, PAGE_SIZE};
@@ -15,7 +15,7 @@ pub fn system_ram(proc: &Path) -> Result<Vec<AddrRange>, Error> {
     if found.is_empty() { Err(Error::Denied { attempted: attempted() }) } else { Ok(found) }
 }
 
-/// Lines such as `00100000-bffdffff : System RAM`; what is inside of them is indented.
+/// Lines such as `00100000-bffdffff : System RAM`. Ranges inside of one are indented.
 fn parse(text: &str) -> Vec<AddrRange> {
     let line = |line: &str| {
         let (range, name) = line.split_once(" : ")?;

@@ -1,4 +1,4 @@
-//! What we have set up, on disk, for whoever has to clean up after us.
+//! What we have set up, on disk, for the process that has to clean up after us.
 
 use super::Error;
 use super::settings::{NR_KDAMONDS, NR_SCHEMES, Plan, TARGETS};
@@ -8,12 +8,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// How far we were.
+/// How far the setup has got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Files are being written: each holds what we want, or what it held when it was made, or is not there yet.
+    /// Files are being written. Each holds the value we want, or its initial value, or does not exist yet.
     Writing,
-    /// All files are written, and a thread may have been started that is not in the record yet.
+    /// All files are written. A thread may have been started that is not in the record yet.
     Starting,
     /// The record is exact.
     Settled,
@@ -30,14 +30,14 @@ const HEAD: &str = "isotherm damon 1";
 /// The record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
-    /// Of this boot: after another nothing of ours can be left.
+    /// The boot it belongs to: nothing of ours survives a reboot.
     pub boot: String,
-    /// Who has set it up.
+    /// The process that made the setup.
     pub owner: Identity,
     /// The kernel thread that was started.
     pub thread: Option<Identity>,
     pub stage: Stage,
-    /// Files and what is in them.
+    /// Files and their contents.
     pub plan: Plan,
 }
 
@@ -55,7 +55,7 @@ impl Record {
         text + "end\n"
     }
 
-    /// `None` if it is not whole, or not of this version: then nothing can be said to be ours.
+    /// `None` if it is incomplete or of another version: then nothing can be identified as ours.
     fn parse(text: &str) -> Option<Record> {
         let body = text.strip_prefix(HEAD)?.strip_prefix('\n')?.strip_suffix("end\n")?;
         let (mut boot, mut owner, mut thread, mut stage, mut plan) = (None, None, None, None, Plan::new());
@@ -76,7 +76,7 @@ impl Record {
         Some(Record { boot: boot?, owner: owner?, thread, stage: stage?, plan })
     }
 
-    /// Whether what sysfs shows is what this record says.
+    /// Whether sysfs shows what this record describes.
     pub(super) fn describes(&self, tree: &Tree, proc: &Proc) -> Result<bool, Error> {
         if self.boot != boot_id(proc) {
             return Ok(false);
@@ -87,7 +87,7 @@ impl Record {
             return Ok(false);
         }
         for (file, value) in &self.plan {
-            // While targets are written, those before them may still be there.
+            // While targets are written, the previous ones may still be there.
             if self.stage == Stage::Writing && file.starts_with(TARGETS) {
                 continue;
             }
@@ -98,7 +98,7 @@ impl Record {
                 return Ok(false);
             }
         }
-        // Never more than one, and never with schemes: those change memory, and are not ours.
+        // We set up one kdamond at most, and never schemes, which would change memory.
         let one = tree.look(NR_KDAMONDS)?.as_deref() == Some("1");
         Ok(one && tree.look(NR_SCHEMES)?.is_none_or(|n| n == "0"))
     }
@@ -106,12 +106,13 @@ impl Record {
     /// Whether the thread `pid` is the one that we started.
     fn started(&self, pid: u32, proc: &Proc) -> bool {
         let Ok(now) = proc.identity(pid) else {
-            // Not to be seen from this pid namespace: the number has to do.
+            // Not visible from this pid namespace: compare the pid only.
             return self.thread.is_some_and(|thread| thread.pid == pid);
         };
         match self.thread {
             Some(thread) => thread == now,
-            // We were killed before the record was updated. All files have to be as said, and it cannot be older than we were.
+            // We were killed before the record was updated. All files must match it, and the thread cannot be older
+            // than its owner.
             None => self.stage == Stage::Starting && now.start_ticks >= self.owner.start_ticks,
         }
     }
@@ -122,7 +123,7 @@ fn identity(text: &str) -> Option<Identity> {
     Some(Identity { pid: pid.parse().ok()?, start_ticks: start_ticks.parse().ok()? })
 }
 
-/// Different after each boot; empty where the kernel does not tell.
+/// Different after each boot; empty if the kernel does not report it.
 pub(super) fn boot_id(proc: &Proc) -> String {
     fs::read_to_string(proc.root().join("sys/kernel/random/boot_id")).unwrap_or_default().trim().to_owned()
 }
@@ -136,12 +137,12 @@ impl RecordFile {
         RecordFile(state.join("damon.state"))
     }
 
-    /// The record; `None` if there is none that can be understood.
+    /// The record; `None` if there is none that can be parsed.
     pub(super) fn read(&self) -> Option<Record> {
         Record::parse(&fs::read_to_string(&self.0).ok()?)
     }
 
-    /// Puts the record in the place of the one before, whole or not at all.
+    /// Replaces the previous record atomically.
     pub(super) fn write(&self, record: &Record) -> Result<(), Error> {
         let part = self.0.with_extension("part");
         let failed =

@@ -1,4 +1,4 @@
-//! What a kdamond is told, in DAMON's own words, and the files that this comes to.
+//! The settings of a kdamond, in DAMON's own terms, and the files they are written to.
 
 use super::Error;
 use isotherm_units::AddrRange;
@@ -6,7 +6,7 @@ use isotherm_units::AddrRange;
 /// Which memory is monitored, and by what means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operations {
-    /// Virtual memory of processes; what they map is found out by the kernel, again at each update.
+    /// Virtual memory of processes. The kernel finds out what they map, again at each update.
     Vaddr,
     /// Fixed ranges of virtual memory of processes.
     Fvaddr,
@@ -40,18 +40,18 @@ pub struct Attributes {
     pub sample_us: u64,
     /// Microseconds of one aggregation: at its end, regions are reported. Not less than `sample_us`.
     pub aggregation_us: u64,
-    /// Microseconds between two looks at what is mapped.
+    /// Microseconds between two checks of what is mapped.
     pub update_us: u64,
-    /// At least so many regions over all targets, if they can be had. At least 3.
+    /// At least this many regions over all targets, if possible. At least 3.
     pub min_regions: u64,
-    /// At most so many regions over all targets. Not less than `min_regions`.
+    /// At most this many regions over all targets. Not less than `min_regions`.
     pub max_regions: u64,
-    /// Let the kernel choose the first two, if it can.
+    /// Lets the kernel choose the first two, if it can.
     pub goal: Option<Goal>,
 }
 
 impl Default for Attributes {
-    /// As in the kernel's documents, but what is mapped is looked at every second instead of every minute.
+    /// The defaults of the kernel's documentation, but mappings are checked every second instead of every minute.
     fn default() -> Attributes {
         Attributes {
             sample_us: 5_000,
@@ -82,33 +82,33 @@ impl Attributes {
     }
 }
 
-/// Auto-tuning of intervals (Linux 6.15 and later): sample as often as it takes to see so much.
+/// Auto-tuning of intervals (Linux 6.15 and later): the kernel samples as often as it takes to find this many accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Goal {
-    /// The share of all that could be found accessed that should be, in hundredths of a percent.
+    /// The ratio of accesses found to accesses that could be found, in hundredths of a percent.
     pub access_bp: u64,
     /// Aggregations between two adjustments. 0: off.
     pub aggregations: u64,
-    /// The sampling interval is not made shorter than this.
+    /// Lower bound of the sampling interval.
     pub min_sample_us: u64,
-    /// Nor longer than this.
+    /// Upper bound of the sampling interval.
     pub max_sample_us: u64,
 }
 
 impl Default for Goal {
-    /// The share that the kernel's documents recommend; the longest interval is shorter, so that there is a report every few
-    /// seconds.
+    /// The ratio that the kernel's documentation recommends. The longest interval is shorter than there, so that a
+    /// report comes every few seconds.
     fn default() -> Goal {
         Goal { access_bp: 400, aggregations: 3, min_sample_us: 5_000, max_sample_us: 200_000 }
     }
 }
 
-/// One thing to monitor.
+/// One monitoring target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Target {
     /// The process, for virtual memory.
     pub pid: Option<u32>,
-    /// The ranges to begin with: all there are for [`Operations::Fvaddr`] and [`Operations::Paddr`]; none for
+    /// The initial ranges: required for [`Operations::Fvaddr`] and [`Operations::Paddr`], none for
     /// [`Operations::Vaddr`], where the kernel finds them.
     pub ranges: Vec<AddrRange>,
 }
@@ -120,7 +120,7 @@ impl Target {
     }
 }
 
-/// Names of files below `kdamonds`, each with what is to be in it, in the order in which they are written.
+/// Names of files below `kdamonds` with their contents, in the order of writing.
 pub(super) type Plan = Vec<(String, String)>;
 
 pub(super) const NR_KDAMONDS: &str = "nr_kdamonds";
@@ -134,7 +134,7 @@ pub(super) const NR_SCHEMES: &str = "0/contexts/0/schemes/nr_schemes";
 const ATTRS: &str = "0/contexts/0/monitoring_attrs";
 pub(super) const TARGETS: &str = "0/contexts/0/targets";
 
-/// The files that say how, once there is a context. `tunes`: the kernel has the goal's files.
+/// The files that hold the attributes, once there is a context. `tunes`: the kernel has the goal's files.
 pub(super) fn plan_of_attributes(operations: Operations, attributes: &Attributes, tunes: bool) -> Plan {
     let mut plan = vec![(OPERATIONS.to_owned(), operations.keyword().to_owned())];
     let mut set = |file: &str, value: u64| plan.push((format!("{ATTRS}/{file}"), value.to_string()));
@@ -152,7 +152,7 @@ pub(super) fn plan_of_attributes(operations: Operations, attributes: &Attributes
     plan
 }
 
-/// The files that say what.
+/// The files that hold the targets.
 pub(super) fn plan_of_targets(targets: &[Target]) -> Plan {
     let mut plan = vec![(format!("{TARGETS}/nr_targets"), targets.len().to_string())];
     for (i, target) in targets.iter().enumerate() {

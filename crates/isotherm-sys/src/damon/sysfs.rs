@@ -1,4 +1,4 @@
-//! The files below `kernel/mm/damon/admin/kdamonds`, behind a trait: tests put a made-up kernel in their place.
+//! The files below `kernel/mm/damon/admin/kdamonds`, behind a trait, so that tests can replace the kernel.
 
 use super::Error;
 use super::settings::{NR_KDAMONDS, STATE, THREAD};
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Where the files are, below `/sys`.
 pub(super) const DIR: &str = "kernel/mm/damon/admin/kdamonds";
 
-/// Reads and writes files by their name below that.
+/// Reads and writes files by their name below [`DIR`].
 pub(super) trait Sysfs: fmt::Debug {
     fn read(&self, name: &str) -> io::Result<String>;
     fn write(&self, name: &str, value: &str) -> io::Result<()>;
@@ -33,7 +33,7 @@ impl Sysfs for Files {
     }
 
     fn write(&self, name: &str, value: &str) -> io::Result<()> {
-        // Not created if it is missing. One write: sysfs takes each as a whole.
+        // Not created if missing. One write call: sysfs takes each write as a whole.
         OpenOptions::new()
             .write(true)
             .truncate(true)
@@ -42,14 +42,14 @@ impl Sysfs for Files {
     }
 }
 
-/// The files with errors that say what was attempted.
+/// The files, with errors that name the attempted operation.
 #[derive(Debug)]
 pub(super) struct Tree {
     files: Box<dyn Sysfs>,
     pub(super) path: PathBuf,
 }
 
-/// The kernel takes its locks by trying: a write that meets another is refused, and succeeds a moment later.
+/// The kernel uses trylock here: a write that collides with another is refused, and a retry succeeds.
 const TRIES: u32 = 20;
 const BETWEEN_TRIES: Duration = Duration::from_millis(10);
 
@@ -82,12 +82,12 @@ impl Tree {
         self.files.write(name, value)
     }
 
-    /// How many are set up; `None` if this kernel has no such files.
+    /// The number of kdamonds set up; `None` if this kernel has no such file.
     pub(super) fn kdamonds(&self) -> Result<Option<u64>, Error> {
         Ok(self.look(NR_KDAMONDS)?.and_then(|n| n.parse().ok()))
     }
 
-    /// The thread of the first, if it runs.
+    /// The thread of the first kdamond, if it runs.
     pub(super) fn thread(&self) -> Result<Option<u32>, Error> {
         if self.look(STATE)?.as_deref() != Some("on") {
             return Ok(None);
@@ -96,11 +96,11 @@ impl Tree {
         Ok(self.look(THREAD)?.and_then(|pid| pid.parse().ok()))
     }
 
-    /// Stops the first if it runs, and takes all away.
+    /// Stops the first kdamond if it runs, and removes all of them.
     pub(super) fn clear(&self) -> Result<(), Error> {
         if self.look(STATE)?.as_deref() == Some("on") {
             match self.try_write(STATE, "off") {
-                // It has ended by itself since: its last target has.
+                // It has ended by itself since, with its last target.
                 Err(_) if self.look(STATE)?.as_deref() != Some("on") => {}
                 Err(e) => return Err(Error::from_io(format!("stop {}", self.path.join("0").display()), e)),
                 Ok(()) => {}

@@ -1,43 +1,44 @@
-//! Who uses DAMON, as far as sysfs and kernel threads show: read before anything is written, and by `isotherm doctor`.
+//! Who uses DAMON, as far as sysfs and kernel threads show. Read before anything is written, and by `isotherm doctor`.
 
 use crate::files::Tree;
 use crate::proc::Proc;
 use crate::roots::HostRoots;
 
-/// Who uses the kernel's DAMON. Only ever looked at.
+/// Who uses the kernel's DAMON. Nothing is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Whether its sysfs files are there.
     pub sysfs: Option<bool>,
-    /// `nr_kdamonds`: monitors somebody has set up, running or not.
+    /// `nr_kdamonds`: kdamonds that somebody has set up, running or not.
     pub kdamonds: Option<u64>,
     /// How many of those are on.
     pub running: u64,
     /// Kernel modules that use it and are on: `damon_reclaim`, `damon_lru_sort`, `damon_stat`.
     pub modules: Vec<String>,
-    /// Kernel threads called `kdamond`: users that show nowhere else. `None` where kernel threads are not visible.
+    /// Kernel threads named `kdamond`: users that are visible nowhere else. `None` where kernel threads are not
+    /// visible.
     pub threads: Option<u64>,
 }
 
 impl Usage {
-    /// Whether somebody uses it. Set up and switched off counts: changing their settings would be taking over.
+    /// Whether somebody uses it. A kdamond that is set up but off counts: changing its settings would take it over.
     pub fn in_use(&self) -> Option<bool> {
         let used =
             self.kdamonds.is_some_and(|n| n > 0) || !self.modules.is_empty() || self.threads.is_some_and(|n| n > 0);
         match (used, self.sysfs) {
             (true, _) => Some(true),
-            // Nothing to see is only an answer if we could see.
+            // "No users found" is an answer only if kernel threads are visible, or sysfs is.
             (false, Some(false)) => Some(false),
             (false, _) => self.kdamonds.map(|_| false),
         }
     }
 
-    /// Looks again. The facts of the host are read once, and this changes whenever somebody starts it.
+    /// Reads it again. Host facts are read once, but this one changes whenever somebody starts DAMON.
     pub fn look(roots: &HostRoots) -> Usage {
         Usage::read(&Proc::at(&roots.proc), &Tree::at(&roots.sys))
     }
 
-    /// Who uses it, as far as can be told.
+    /// Who uses it, as far as known.
     pub fn users(&self) -> String {
         let mut users = Vec::new();
         if !self.modules.is_empty() {
@@ -53,10 +54,10 @@ impl Usage {
             }
             _ => {}
         }
-        if users.is_empty() { "nobody".to_owned() } else { users.join(", and ") }
+        if users.is_empty() { "no user found".to_owned() } else { users.join(", and ") }
     }
 
-    /// Reads it below these two.
+    /// Reads it below these two roots.
     pub fn read(proc: &Proc, sys: &Tree<'_>) -> Usage {
         const DIR: &str = "kernel/mm/damon/admin/kdamonds";
         const MODULES: [&str; 3] = ["damon_reclaim", "damon_lru_sort", "damon_stat"];
@@ -72,7 +73,7 @@ impl Usage {
     }
 }
 
-/// Counts the kernel threads of DAMON; `None` in a pid namespace, where there are none of any kind to see.
+/// Counts the kernel threads of DAMON; `None` in a pid namespace, where no kernel threads are visible.
 fn kdamond_threads(proc: &Proc) -> Option<u64> {
     let stats = proc.pids().ok()?.into_iter().filter_map(|pid| proc.stat(pid).ok());
     let kernel: Vec<_> = stats.filter(|stat| stat.is_kernel_thread()).collect();

@@ -3,15 +3,15 @@
 /// The pages of one memory cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Memcg {
-    /// The kernel's number for it, which is given to another once the cgroup is removed.
+    /// The kernel's id for it. The id is reused once the cgroup is removed.
     pub id: u64,
-    /// Its path inside the hierarchy; `/` is the root, empty where the kernel has no memory cgroups.
+    /// Its path inside the hierarchy. `/` is the root; empty where the kernel has no memory cgroups.
     pub path: String,
-    /// By NUMA node.
+    /// Its pages by NUMA node.
     pub nodes: Vec<Node>,
 }
 
-/// Those on one NUMA node.
+/// The pages on one NUMA node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     /// Number of the node.
@@ -25,7 +25,7 @@ pub struct Node {
 pub struct Generation {
     /// Its number.
     pub number: u64,
-    /// Time since it was made.
+    /// Time since it was created.
     pub age_ms: u64,
     /// Its pages of anonymous and shared memory, as far as they are counted yet.
     pub anon_pages: u64,

@@ -1,12 +1,13 @@
-//! The multi-generation LRU (MGLRU): reads its generations, and makes a new one.
+//! The multi-generation LRU (MGLRU): reads its generations, and creates new ones.
 //!
-//! Where the kernel has it, it sorts the pages of each memory cgroup and node into two to four *generations*, numbered upwards;
-//! the one of the highest number is the youngest. Making a new one is called *aging*: the kernel walks the page tables of the
-//! cgroup's processes under the read lock, clears accessed bits, and promotes the pages in which it found one. There is no TLB
-//! flush. `isotherm-sources` uses it to clear, and for hints, and finds out where a page keeps its generation.
+//! MGLRU sorts the pages of each memory cgroup and node into two to four *generations*. They are numbered upwards, and
+//! the highest number is the youngest. *Aging* creates a generation: the kernel walks the page tables of the cgroup's
+//! processes under the mmap read lock, clears accessed bits, and promotes the pages whose bit was set. It does not
+//! flush the TLB. `isotherm-sources` uses aging to clear bits, and generations as hints, and finds out which bits of a
+//! page's flags hold its generation.
 //!
-//! It is all in one file of debugfs, meant for experiments (admin-guide/mm/multigen_lru), which counts and ages by cgroup:
-//! aging for one process ages its whole cgroup.
+//! The interface is one debugfs file, meant for experiments (admin-guide/mm/multigen_lru). It counts and ages by
+//! cgroup: aging for one process ages its whole cgroup.
 
 mod memcg;
 mod text;
@@ -18,16 +19,16 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Generations that there can be at a time.
-pub const MOST_GENERATIONS: u64 = 4;
-/// Parts that have to be on: itself, and clearing the accessed bits of page tables as it ages.
+/// The maximum number of generations at a time.
+pub const MAX_GENERATIONS: u64 = 4;
+/// Features that must be on: MGLRU itself, and clearing the accessed bits in page tables during aging.
 const PARTS: u64 = 1 | 2;
 
 /// Why MGLRU cannot be used here, or what failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Something that it takes is not there.
+    /// Something it needs is missing.
     #[error("MGLRU cannot be used: {lacking}; {advice}")]
     Missing {
         /// What is missing.
@@ -35,7 +36,7 @@ pub enum Error {
         /// What to do next.
         advice: &'static str,
     },
-    /// The file says something else than is documented.
+    /// The file does not have its documented format.
     #[error("read {path}: line {line}: expected {expected}, got {got:?}", path = path.display())]
     Unexpected {
         /// The file.
@@ -44,20 +45,20 @@ pub enum Error {
         line: usize,
         /// What should have been there.
         expected: &'static str,
-        /// What was.
+        /// What was there.
         got: String,
     },
-    /// No cgroup that accounts for this path.
+    /// No memory cgroup accounts for this path.
     #[error("{path}: no memory cgroup for {cgroup:?}; run outside of containers, whose paths are others", path = path.display())]
     NoMemcg {
         /// The file that lists them.
         path: PathBuf,
-        /// The path looked for.
+        /// The path that was searched for.
         cgroup: String,
     },
-    /// Pages do not keep their generation where it could be found.
+    /// The bits that hold a page's generation could not be located.
     #[error(
-        "find where this kernel keeps the generation of a page: {0}; generations of pages are refused rather than wrong"
+        "locate the generation in the page flags of this kernel: {0}; page generations are not used, to avoid wrong ones"
     )]
     Unplaced(String),
     /// Reading or writing failed.
@@ -65,19 +66,19 @@ pub enum Error {
     Io {
         /// What was attempted, on what.
         attempted: String,
-        /// The system's reason.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// MGLRU of this kernel, found to be usable.
+/// This kernel's MGLRU, checked to be usable.
 #[derive(Clone, Debug)]
 pub struct LruGen {
     file: PathBuf,
 }
 
 impl LruGen {
-    /// Looks whether it can be used. `sys` is where sysfs is, with debugfs at `kernel/debug` in it.
+    /// Checks whether it can be used. `sys` is the mount point of sysfs, with debugfs at `kernel/debug` in it.
     pub fn open(sys: &Path) -> Result<LruGen, Error> {
         let missing = |lacking: String, advice| Err(Error::Missing { lacking, advice });
         let switch = sys.join("kernel/mm/lru_gen/enabled");
@@ -110,7 +111,7 @@ impl LruGen {
         }
     }
 
-    /// All cgroups. Costs a few microseconds for each cgroup and node of the machine.
+    /// All cgroups. Costs a few microseconds per cgroup and node of the machine.
     pub fn read(&self) -> Result<Vec<Memcg>, Error> {
         let bytes = fs::read(&self.file)
             .map_err(|source| Error::Io { attempted: format!("read {}", self.file.display()), source })?;
@@ -122,19 +123,20 @@ impl LruGen {
         })
     }
 
-    /// The one that accounts for the memory of processes at `cgroup`: that cgroup itself, or the nearest above it for which memory
-    /// is accounted at all.
+    /// The cgroup that accounts for the memory of processes at `cgroup`: that cgroup itself, or its nearest ancestor
+    /// with memory accounting.
     pub fn of_path(&self, cgroup: &str) -> Result<Memcg, Error> {
         let nearest = nearest(self.read()?, cgroup);
         nearest.ok_or_else(|| Error::NoMemcg { path: self.file.clone(), cgroup: cgroup.to_owned() })
     }
 
-    /// Ages the pages of one cgroup on one node, anonymous memory included, in all page tables of its processes. `youngest` is the
-    /// number of the youngest generation as read: if there is a younger one by now, nothing is done.
+    /// Ages the pages of one cgroup on one node, anonymous memory included, in all page tables of its processes.
+    /// `youngest` is the number of the youngest generation as read. If a younger one exists by now, nothing is done.
     ///
-    /// A process whose map is locked for writing at that moment is passed over in silence.
+    /// A process whose mmap lock is held for writing at that moment is skipped silently.
     pub fn age(&self, memcg: &Memcg, node: u32, youngest: u64) -> Result<(), Error> {
-        // ... [can_swap [force_scan]]: anonymous memory also without swap, and all tables, not only those that look worth it.
+        // ... [can_swap [force_scan]]: age anonymous memory even without swap, and walk all tables, not only worthwhile
+        // ones.
         let command = format!("+ {} {node} {youngest} 1 1\n", memcg.id);
         let written = OpenOptions::new().write(true).open(&self.file).and_then(|mut f| f.write_all(command.as_bytes()));
         written.map_err(|source| Error::Io {
@@ -160,7 +162,7 @@ impl LruGen {
     }
 }
 
-/// The cgroup at `path`, or the nearest above it.
+/// The cgroup at `path`, or its nearest ancestor.
 fn nearest(memcgs: Vec<Memcg>, path: &str) -> Option<Memcg> {
     let above = |memcg: &Memcg| Path::new(path).starts_with(if memcg.path.is_empty() { "/" } else { &memcg.path });
     memcgs.into_iter().filter(above).max_by_key(|memcg| memcg.path.len())

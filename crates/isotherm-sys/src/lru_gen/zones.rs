@@ -11,7 +11,7 @@ pub struct Zones {
 }
 
 impl Zones {
-    /// Reads them below `proc`. Memory added later is unknown.
+    /// Reads them below `proc`. Memory hot-added later is unknown.
     pub fn read(proc: &Path) -> io::Result<Zones> {
         fs::read_to_string(proc.join("zoneinfo")).map(|text| Zones::parse(&text))
     }
@@ -36,7 +36,7 @@ impl Zones {
         Zones { ranges }
     }
 
-    /// The node of `frame`; `None` if it is in no zone, or if zones of several nodes hold it.
+    /// The node of `frame`; `None` if it is in no zone, or in zones of several nodes.
     pub fn node_of(&self, frame: u64) -> Option<u32> {
         let mut holding = self.ranges.iter().filter(|(first, end, _)| (*first..*end).contains(&frame));
         let &(_, _, node) = holding.next()?;

@@ -1,4 +1,4 @@
-//! `struct perf_event_attr`, the system call that takes it, and what can be asked of the descriptor, for counting and for
+//! `struct perf_event_attr`, the system call that takes it, and the operations on its descriptor, for counting and for
 //! sampling.
 
 use crate::descriptors;
@@ -6,14 +6,15 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// `struct perf_event_attr` as of 6.3, `PERF_ATTR_SIZE_VER8`. Older kernels take a longer one than they know if what they do not know is 0.
+/// `struct perf_event_attr` as of 6.3, `PERF_ATTR_SIZE_VER8`. Older kernels accept a longer struct than theirs if the
+/// rest is 0.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Attr {
     pub kind: u32,
     pub size: u32,
     pub config: u64,
-    /// Or the frequency, with [`FREQUENCY`].
+    /// The period, or the frequency with [`FREQUENCY`].
     pub sample_period: u64,
     pub sample_type: u64,
     pub read_format: u64,
@@ -39,15 +40,16 @@ pub(crate) struct Attr {
 const SIZE: u32 = 136;
 const _: () = assert!(size_of::<Attr>() == SIZE as usize);
 
-/// Opened, but not counting before [`enable`].
+/// Opened, but does not count before [`enable`].
 pub(crate) const DISABLED: u64 = 1 << 0;
-/// Count threads and processes that are started later as well. A ring can be had with it on one processor each only.
+/// Count threads and processes that are started later, too. Such an event can have a ring only if it is bound to one
+/// CPU.
 pub(crate) const INHERIT: u64 = 1 << 1;
 pub(crate) const EXCLUDE_KERNEL: u64 = 1 << 5;
 pub(crate) const EXCLUDE_HV: u64 = 1 << 6;
 /// `sample_period` is a frequency.
 pub(crate) const FREQUENCY: u64 = 1 << 10;
-/// Tell when a thread is started.
+/// Report when a thread is started.
 pub(crate) const TASK: u64 = 1 << 13;
 /// Where `precise_ip` begins: two bits.
 pub(crate) const PRECISE_SHIFT: u32 = 15;
@@ -55,7 +57,7 @@ pub(crate) const USE_CLOCK: u64 = 1 << 25;
 /// With [`INHERIT`]: threads, but not processes. Since 5.13.
 pub(crate) const INHERIT_THREAD: u64 = 1 << 35;
 
-/// `PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING`, which is what [`read`] takes apart.
+/// `PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING`, which [`read`] expects.
 pub(crate) const FORMAT_TOTAL_TIMES: u64 = 1 | 2;
 
 const FLAG_PID_CGROUP: libc::c_ulong = 1 << 2;
@@ -66,19 +68,19 @@ const IOC_ENABLE: libc::c_ulong = 0x2400;
 const IOC_PERIOD: libc::c_ulong = 0x4008_2404;
 const IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
 
-/// Of whom.
+/// Whose events are counted or sampled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Of<'a> {
-    /// Everybody.
+    /// All tasks.
     All,
-    /// The thread that asks.
+    /// The calling thread.
     Own,
     Thread(u32),
-    /// Whoever is in the cgroup whose directory this is.
+    /// All tasks in the cgroup whose directory this is.
     Cgroup(BorrowedFd<'a>),
 }
 
-/// Opens an event: on processor `cpu`, or on any if `None`, which goes with a thread only; behind `leader` in a group.
+/// Opens an event on CPU `cpu`, or on any CPU if `None`, which is for threads only; in the group of `leader`, if any.
 pub(crate) fn open(
     mut attr: Attr,
     of: Of<'_>,
@@ -96,12 +98,12 @@ pub(crate) fn open(
     let group: libc::c_int = leader.map_or(-1, |fd| fd.as_raw_fd());
     attr.size = SIZE;
     let flags = flags | FLAG_FD_CLOEXEC;
-    // SAFETY: `attr` outlives the call and is as long as it says; the kernel only reads it.
+    // SAFETY: `attr` outlives the call and has the size that it states; the kernel only reads it.
     let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attr, pid, cpu, group, flags) };
     let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
-    // SAFETY: `fd` was returned by the kernel just now and nobody else has it.
+    // SAFETY: the kernel has just returned `fd`, and it has no other owner.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    // Events take one for each thread and processor: they would use up what is needed to watch and to write things down.
+    // Events take a descriptor per thread and CPU. They must not use up those needed to monitor and to write files.
     if descriptors::leaves_reserve(&fd) { Ok(fd) } else { Err(io::Error::from_raw_os_error(libc::EMFILE)) }
 }
 
@@ -111,13 +113,14 @@ pub(crate) fn enable(fd: BorrowedFd<'_>) -> io::Result<()> {
     done(unsafe { libc::ioctl(fd.as_raw_fd(), IOC_ENABLE, 0) })
 }
 
-/// Has what `fd` samples written to the ring of `ring`, which is on the same processor.
+/// Redirects the samples of `fd` to the ring of `ring`, which is on the same CPU.
 pub(crate) fn set_output(fd: BorrowedFd<'_>, ring: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: this request takes a descriptor as a number, and both are open.
     done(unsafe { libc::ioctl(fd.as_raw_fd(), IOC_SET_OUTPUT, ring.as_raw_fd()) })
 }
 
-/// Changes the period, or the frequency if it was opened with [`FREQUENCY`]. Not of threads that have inherited it already.
+/// Changes the period, or the frequency if it was opened with [`FREQUENCY`]. Threads that have inherited the event keep
+/// theirs.
 pub(crate) fn set_period(fd: BorrowedFd<'_>, period: u64) -> io::Result<()> {
     // SAFETY: this request reads a word of eight bytes, which outlives the call, and `fd` is open.
     done(unsafe { libc::ioctl(fd.as_raw_fd(), IOC_PERIOD, &raw const period) })
@@ -127,7 +130,7 @@ fn done(answer: libc::c_int) -> io::Result<()> {
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// What one descriptor says, as laid out by [`FORMAT_TOTAL_TIMES`].
+/// The values of one descriptor, in the layout of [`FORMAT_TOTAL_TIMES`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reading {
     pub value: u64,

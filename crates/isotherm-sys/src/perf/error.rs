@@ -1,8 +1,8 @@
-//! Why there is no ring, and what to do about it.
+//! Why a ring could not be opened, and what to do about it.
 //!
-//! The kernel has one number for many reasons: `EPERM` may be a setting, a missing capability, a seccomp filter or the limit on
-//! locked memory. What tells them apart is asked only here, once something has failed: the setting itself, our capabilities,
-//! and an event on our own thread that nothing but a filter can refuse.
+//! The kernel has one number for many reasons: `EPERM` may be a setting, a missing capability, a seccomp filter or the
+//! limit on locked memory. This module finds out which, and only after a failure. It reads the setting and our
+//! capabilities, and tries an event on our own thread that nothing but a filter can refuse.
 
 use super::attr::{self, Of};
 use super::event::Event;
@@ -15,7 +15,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why there is no ring.
+/// Why a ring could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RingError {
@@ -24,7 +24,7 @@ pub enum RingError {
     Denied {
         /// The event.
         event: Event,
-        /// What stands in the way.
+        /// The obstacle.
         why: Obstacle,
     },
     /// No such thread or process (`ESRCH`).
@@ -41,7 +41,7 @@ pub enum RingError {
     NoPmu {
         /// The event.
         event: Event,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -81,7 +81,7 @@ pub enum RingError {
         /// `RLIMIT_MEMLOCK` in bytes; `None` is unlimited.
         memlock: Option<u64>,
     },
-    /// Each thread needs a descriptor on each processor, and so many may not be open (`EMFILE`, `ENFILE`).
+    /// Each thread needs a descriptor on each CPU, and fewer may be open (`EMFILE`, `ENFILE`).
     #[error(
         "sample {event}: {threads} thread(s) on {cpus} processor(s) need {needed} descriptors, and {limit} may be open: raise \
          `ulimit -n`, or run with CAP_PERFMON and sample the whole host, which takes one a processor"
@@ -89,13 +89,13 @@ pub enum RingError {
     Descriptors {
         /// The event.
         event: Event,
-        /// Threads, or 1 where it is not threads that are sampled.
+        /// Threads, or 1 if no threads are sampled.
         threads: usize,
-        /// Processors.
+        /// CPUs.
         cpus: usize,
-        /// All that are needed, beside those that are open already.
+        /// All that are needed, in addition to those that are open already.
         needed: usize,
-        /// `RLIMIT_NOFILE`, raised as far as we may.
+        /// `RLIMIT_NOFILE`, raised as far as permitted.
         limit: u64,
     },
     /// The cgroup cannot be sampled.
@@ -106,28 +106,28 @@ pub enum RingError {
     Cgroup {
         /// Its directory.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
     /// The threads of the process could not be listed.
     #[error("list the threads to sample")]
     Threads(#[source] proc::Error),
-    /// Which processors are online could not be read.
+    /// The list of online CPUs could not be read.
     #[error("read which processors are online from {}: expected a list such as 0-3,8", path.display())]
     Online {
         /// The file.
         path: PathBuf,
-        /// What the system said; a list that is none is `InvalidData`.
+        /// The system's error; `InvalidData` for text that is no such list.
         #[source]
         source: io::Error,
     },
-    /// What was asked for does not go together.
+    /// The request contradicts itself.
     #[error("sample {event}: {what}")]
     Unfit {
         /// The event.
         event: Event,
-        /// What does not.
+        /// The contradiction.
         what: &'static str,
     },
     /// Any other failure.
@@ -135,18 +135,18 @@ pub enum RingError {
     Io {
         /// The event.
         event: Event,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
 }
 
-/// What stands in the way of an event.
+/// What prevents an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
     /// A setting of the kernel, and a capability that we lack: `kernel.perf_event_paranoid`, if it can be read.
     Paranoid(Option<i32>),
-    /// Not even an event of our own is allowed though it should be.
+    /// Even an event on our own thread is refused, although it should be allowed.
     Filter,
 }
 
@@ -180,11 +180,11 @@ fn locked(mlock_kb: Option<u64>, memlock: Option<u64>) -> String {
 }
 
 impl RingError {
-    /// Sorts what the kernel said to an event that was to be opened.
+    /// Converts the kernel's error for an event that was to be opened.
     pub(super) fn from_io(event: Event, rate: Rate, source: io::Error) -> RingError {
         match source.raw_os_error() {
             Some(libc::EACCES | libc::EPERM) => RingError::Denied { event, why: obstacle(Path::new("/proc")) },
-            // Without perf events there is no such setting either.
+            // Without perf events this setting does not exist either.
             Some(libc::ENOSYS) if paranoid(Path::new("/proc")).is_some() => {
                 RingError::Denied { event, why: Obstacle::Filter }
             }
@@ -196,7 +196,7 @@ impl RingError {
         }
     }
 
-    /// The same for the memory of `rings` rings.
+    /// The same for mapping the memory of `rings` rings.
     pub(super) fn from_map(event: Event, bytes: usize, rings: usize, source: io::Error) -> RingError {
         match source.raw_os_error() {
             Some(libc::EPERM | libc::ENOMEM) => RingError::TooLarge {
@@ -219,14 +219,14 @@ fn paranoid(proc: &Path) -> Option<i32> {
     setting(proc, "perf_event_paranoid")
 }
 
-/// The error for a frequency that the kernel does not allow.
+/// The error for a frequency above the kernel's maximum.
 pub(super) fn too_frequent(event: Event, rate: Rate) -> Option<RingError> {
     let Rate::Frequency(asked) = rate else { return None };
     let most = setting(Path::new("/proc"), "perf_event_max_sample_rate")?;
     (asked > most).then_some(RingError::TooFrequent { event, asked, most })
 }
 
-/// Up to this level everybody may have events of their own threads in user space.
+/// Up to this level all users may open events on their own threads in user space.
 const OWN_ALLOWED: i32 = 2;
 
 fn obstacle(proc: &Path) -> Obstacle {
@@ -237,7 +237,7 @@ fn obstacle(proc: &Path) -> Obstacle {
     if allowed && own.is_err_and(|e| refused(&e)) { Obstacle::Filter } else { Obstacle::Paranoid(level) }
 }
 
-/// Opens a descriptor; once more with the limit raised to what we may have at most, if that was in the way.
+/// Opens a descriptor. If the limit prevents that, raises it as far as permitted and tries once more.
 pub(super) fn with_room<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     match open() {
         Err(e) if e.raw_os_error() == Some(libc::EMFILE) && descriptors::raise_limit() => open(),

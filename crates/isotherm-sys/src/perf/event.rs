@@ -1,20 +1,20 @@
-//! An event as the kernel knows it: the numbers of `struct perf_event_attr` that say what is counted or sampled.
+//! An event as the kernel knows it: the numbers of `struct perf_event_attr` that select what is counted or sampled.
 //!
-//! Where they come from is not decided here: the constants below are the same on every machine, those of a processor's own events
-//! are read from sysfs by `isotherm_host::events`, and [`crate::tracepoint`] reads those of tracepoints.
+//! The constants below are the same on every machine. `isotherm_host::events` reads the events of a CPU from sysfs, and
+//! [`crate::tracepoint`] reads those of tracepoints.
 
 /// What to count or to sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Event {
     /// `PERF_TYPE_*`, or the number of an event source under `/sys/bus/event_source/devices`.
     pub kind: u32,
-    /// The event, in the words of its type.
+    /// The event, in the encoding of its type.
     pub config: u64,
-    /// More of it: for Intel's loads the latency from which on they count.
+    /// More of it: for Intel's loads the lowest latency that counts.
     pub config1: u64,
-    /// And more.
+    /// More of it.
     pub config2: u64,
-    /// And more: kernels before 6.3 refuse anything but 0.
+    /// More of it. Kernels before 6.3 refuse anything but 0.
     pub config3: u64,
 }
 
@@ -23,19 +23,20 @@ impl Event {
     pub const DTLB_LOAD_MISSES: Event = Event::hardware_cache(DTLB, READ, MISS);
     /// Stores that missed in the data TLB.
     pub const DTLB_STORE_MISSES: Event = Event::hardware_cache(DTLB, WRITE, MISS);
-    /// Page faults: counted by the kernel itself, so there on every machine. Told before the page is there, so without a physical address.
+    /// Page faults. The kernel counts them, so they exist on every machine. Reported before the page is mapped, so
+    /// without a physical address.
     pub const PAGE_FAULTS: Event = Event::new(SOFTWARE, 2);
-    /// Page faults for which nothing was read from a disk, told when the page is there. Among them the NUMA hint faults.
+    /// Page faults without a read from disk, reported once the page is mapped. NUMA hint faults are among them.
     pub const MINOR_FAULTS: Event = Event::new(SOFTWARE, 5);
-    /// Page faults for which something was read from a disk, told when the page is there.
+    /// Page faults with a read from disk, reported once the page is mapped.
     pub const MAJOR_FAULTS: Event = Event::new(SOFTWARE, 6);
 
-    /// Whether it is a timer of the kernel: a processor's clock or a thread's.
+    /// Whether it is a kernel timer: the clock of a CPU or of a thread.
     pub(super) fn is_clock(self) -> bool {
         self.kind == SOFTWARE && self.config <= 1
     }
 
-    /// Time on a processor, by a timer in the kernel: there on every machine. Its samples carry no address.
+    /// Time on a CPU, by a timer in the kernel: it exists on every machine. Its samples carry no address.
     pub const CPU_CLOCK: Event = Event::new(SOFTWARE, 0);
     /// An event that never happens.
     pub(super) const NOTHING: Event = Event::new(SOFTWARE, 9);
@@ -71,7 +72,7 @@ impl std::fmt::Display for Event {
             Event::NOTHING => f.write_str("nothing"),
             Event { kind, config, config1, config2, config3 } => {
                 write!(f, "event {kind}:{config:#x}")?;
-                // Those behind the last that is not 0 say nothing.
+                // Trailing zeros are omitted.
                 let more = [config1, config2, config3];
                 let used = more.iter().rposition(|c| *c != 0).map_or(0, |last| last + 1);
                 more[..used].iter().try_for_each(|c| write!(f, ":{c:#x}"))

@@ -1,8 +1,8 @@
-//! What an IBS op sample says about memory: the raw registers that the kernel puts into it, taken apart.
+//! Decodes the memory access in an IBS op sample from the raw registers that the kernel adds to it.
 //!
-//! IBS marks every nth operation, whatever it does, so most samples are no access at all; and the address of one that is
-//! may not be known. The registers tell, where the sample's own address field cannot keep 0 apart from unknown. Pure: any
-//! bytes give an answer.
+//! IBS marks every nth operation of any kind, so most samples are no access at all, and the address of one that is may
+//! be unknown. The registers show both. The sample's own address field does not distinguish 0 from unknown. Pure: any
+//! bytes give a result.
 
 /// An access to memory by a sampled operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,15 +11,16 @@ pub struct IbsAccess {
     pub linear: Option<u64>,
     /// The physical address, where it is known.
     pub physical: Option<u64>,
-    /// It reads. An operation may read and write, such as one with a lock prefix.
+    /// It reads. An operation may read and write, for example with a lock prefix.
     pub load: bool,
     /// It writes.
     pub store: bool,
 }
 
-/// In front of the registers: what the processor's IBS can do.
+/// Before the registers: the capabilities of the CPU's IBS.
 const CAPS: usize = size_of::<u32>();
-// Registers in the order of the kernel: IBS_OP_CTL, RIP, DATA, DATA2, DATA3, DC_LIN_AD, DC_PHYS_AD, and on some processors more.
+// Registers in the order of the kernel: IBS_OP_CTL, RIP, DATA, DATA2, DATA3, DC_LIN_AD, DC_PHYS_AD, and more on some
+// CPUs.
 const DATA3: usize = 4;
 const LINEAR: usize = 5;
 const PHYSICAL: usize = 6;
@@ -29,10 +30,10 @@ const STORE: u64 = 1 << 1;
 const LINEAR_VALID: u64 = 1 << 17;
 const PHYSICAL_VALID: u64 = 1 << 18;
 
-/// Takes apart the raw part of a sample of `ibs_op` ([`Fields::RAW`](crate::perf::Fields::RAW)). `None` if the operation did
-/// not access memory, or if this is no such sample.
+/// Decodes the raw part of a sample of `ibs_op` ([`Fields::RAW`](crate::perf::Fields::RAW)). `None` if the operation
+/// did not access memory, or if this is no such sample.
 pub fn decode(raw: &[u8]) -> Option<IbsAccess> {
-    // Read together, so that a record cut short is none instead of one without addresses.
+    // All three are read first, so that a truncated record gives `None` instead of an access without addresses.
     let (data3, linear, physical) = (register(raw, DATA3)?, register(raw, LINEAR)?, register(raw, PHYSICAL)?);
     let has = |bit: u64| data3 & bit != 0;
     (has(LOAD) || has(STORE)).then(|| IbsAccess {

@@ -1,15 +1,16 @@
-//! The memory of a ring, shared with the kernel, which writes records at the head; we read at the tail.
+//! The memory of a ring, shared with the kernel. The kernel writes records at the head; we read at the tail.
 //!
 //! ```text
 //!   control page        data: 2^n pages, used round and round
 //!  |head|tail|...|  |...........tail#########head...........|
 //! ```
 //!
-//! What is between tail and head is copied out in pieces that stay in the processor's cache, and the tail is moved with each
-//! piece, before its first record is looked at: so the ring has room again early. Records in the copy never wrap around; one
-//! that a piece has cut is kept for the next.
+//! The data between tail and head is copied out in pieces that fit the CPU's cache. The tail moves with each piece,
+//! before its first record is parsed, so the ring has room again early. Records in the copy never wrap around; a record
+//! that is cut by the end of a piece is kept for the next.
 //!
-//! What is drained is what was there when it began. A kernel that writes as fast as we read does not keep us here.
+//! A drain ends with the data that was there when it began. A kernel that writes as fast as we read does not hold us
+//! here.
 
 use super::record::{Raw, Raws};
 use std::io;
@@ -31,7 +32,7 @@ pub(super) fn page_size() -> usize {
 
 /// Bytes of data for a ring of at least `bytes`.
 pub(super) fn data_len(bytes: usize, page: usize) -> usize {
-    // Where there is no such power of two there is no such memory either: the kernel will say so.
+    // If there is no such power of two, there is no such memory either, and the kernel will report that.
     bytes
         .div_ceil(page)
         .max(1)
@@ -40,10 +41,11 @@ pub(super) fn data_len(bytes: usize, page: usize) -> usize {
         .unwrap_or(usize::MAX / 4)
 }
 
-/// Where in `len` bytes of data the bytes from `tail` to `head` are: both only ever grow. The second part is behind the wrap.
+/// Where the bytes from `tail` to `head` are in `len` bytes of data. Both only ever grow. The second part is after the
+/// wrap.
 fn parts(tail: u64, head: u64, len: usize) -> (Range<usize>, Range<usize>) {
     let unread = usize::try_from(head.wrapping_sub(tail)).unwrap_or(len).min(len);
-    // `len` is a power of two, so the remainder is right also when the counters wrap.
+    // `len` is a power of two, so the remainder is also right when the counters wrap.
     let start = usize::try_from(tail % len as u64).expect("less than a usize");
     let first = unread.min(len - start);
     (start..start + first, 0..unread - first)
@@ -57,11 +59,11 @@ pub(super) struct Mapping {
     data_len: usize,
 }
 
-// SAFETY: the mapping is process-wide memory; moving who reads it to another thread changes nothing.
+// SAFETY: the mapping is process-wide memory; it does not matter which thread reads it.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// The ring of an event, of `data_len` bytes: 2^n pages, as the kernel wants it.
+    /// The ring of an event, of `data_len` bytes: 2^n pages, as the kernel requires.
     pub(super) fn new(fd: BorrowedFd<'_>, data_len: usize) -> io::Result<Mapping> {
         Mapping::map(fd.as_raw_fd(), libc::MAP_SHARED, data_len)
     }
@@ -78,7 +80,7 @@ impl Mapping {
         Ok(Mapping { start, page, data_len })
     }
 
-    /// Takes out all records there are, oldest first. `scratch` is for the copy, so that many rings can share one.
+    /// Takes out all records, oldest first. `scratch` holds the copy, so that many rings can share one.
     pub(super) fn drain(&mut self, scratch: &mut Vec<u8>, mut each: impl FnMut(Raw<'_>)) {
         scratch.clear();
         let (tail, head) = self.unread();
@@ -91,7 +93,7 @@ impl Mapping {
             let mut raws = Raws::new(scratch);
             raws.by_ref().for_each(&mut each);
             if raws.is_broken() {
-                // Where the next record begins is unknown.
+                // The start of the next record is unknown.
                 self.counter(DATA_TAIL).store(head, Ordering::Release);
                 return each(Raw::Broken);
             }
@@ -112,7 +114,7 @@ impl Mapping {
         }
     }
 
-    /// Tail and head. The two are further apart than the ring is long only if somebody has written to them who should not.
+    /// Tail and head. They are further apart than the ring's length only if something else has written to them.
     fn unread(&self) -> (u64, u64) {
         // Acquire: pairs with the kernel's store after it has written the records.
         let head = self.counter(DATA_HEAD).load(Ordering::Acquire);
@@ -121,14 +123,14 @@ impl Mapping {
         (if head.wrapping_sub(tail) > most { head.wrapping_sub(most) } else { tail }, head)
     }
 
-    /// Copies out a piece of what lies between `tail` and `head`, gives its room back and returns the new tail.
+    /// Copies a piece of what lies between `tail` and `head`, frees its room and returns the new tail.
     fn take(&mut self, tail: u64, head: u64, copy: &mut Vec<u8>) -> u64 {
         let until = tail.wrapping_add(head.wrapping_sub(tail).min(PIECE as u64));
         let (first, second) = parts(tail, until, self.data_len);
         copy.reserve(first.len() + second.len());
         self.copy_part(first, copy);
         self.copy_part(second, copy);
-        // Release: the kernel, which loads it before it writes there, finds us done with reading.
+        // Release: pairs with the kernel's load before it writes there. By then our reads are done.
         self.counter(DATA_TAIL).store(until, Ordering::Release);
         until
     }

@@ -1,7 +1,7 @@
-//! Records of a ring, in two steps: where one ends and the next begins ([`Raws`]), and what is in one ([`Record`]).
+//! Records of a ring, parsed in two steps: where each begins and ends ([`Raws`]), and its contents ([`Record`]).
 //!
-//! Each is walked once. Nothing that the bytes say about their own length is believed: a record that is shorter than its header
-//! ends the walk, since where the next begins is then unknown, and one that is shorter than its fields is told as malformed.
+//! Each is walked once. No length in the bytes is trusted. A record that is shorter than its header ends the walk,
+//! since the start of the next one is then unknown. A record that is shorter than its fields is reported as malformed.
 
 use super::sample::{Fields, Sample};
 
@@ -10,15 +10,15 @@ use super::sample::{Fields, Sample};
 pub enum Record<'a> {
     /// A sample.
     Sample(Sample<'a>),
-    /// So many samples had no room, or were lost in the processor's own buffer.
+    /// This many samples had no room, or were lost in the CPU's own buffer.
     Lost(u64),
-    /// Samples came too fast: none until [`Record::Unthrottle`] or the next tick of the timer.
+    /// Samples came too fast. There are none until [`Record::Unthrottle`] or the next tick of the timer.
     Throttle,
-    /// Samples come again.
+    /// Samples are delivered again.
     Unthrottle,
-    /// Something else: its type.
+    /// Another record, by its type.
     Other(u32),
-    /// It cannot be understood: shorter than its fields, or without an end. Nothing behind the latter is read.
+    /// It cannot be parsed: shorter than its fields, or without an end. In the latter case nothing after it is read.
     Malformed,
 }
 
@@ -34,14 +34,14 @@ pub(super) const FORK: u32 = 7;
 pub(super) const SAMPLE: u32 = 9;
 pub(super) const LOST_SAMPLES: u32 = 13;
 
-/// A record, not taken apart.
+/// A record that is not decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Raw<'a> {
     Record {
         kind: u32,
         body: &'a [u8],
     },
-    /// Here a record should be, and is none.
+    /// There should be a record here, but there is none.
     Broken,
 }
 
@@ -51,7 +51,7 @@ impl<'a> Raw<'a> {
         let Raw::Record { kind, body } = self else { return Record::Malformed };
         match kind {
             SAMPLE => Sample::parse(fields, body).map_or(Record::Malformed, Record::Sample),
-            // Behind the event's id.
+            // After the event's id.
             LOST => word(body, 8).map_or(Record::Malformed, Record::Lost),
             LOST_SAMPLES => word(body, 0).map_or(Record::Malformed, Record::Lost),
             THROTTLE => Record::Throttle,
@@ -60,7 +60,7 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// Who was started, if it tells that.
+    /// The thread start that it reports, if it reports one.
     pub(super) fn started(self) -> Option<Start> {
         match self {
             // Process, its parent, thread, its parent, time.
@@ -78,9 +78,10 @@ pub(super) struct Start {
     /// The process it belongs to.
     pub pid: u32,
     pub tid: u32,
-    /// The thread that has started it.
+    /// The thread that started it.
     pub parent: u32,
-    /// When that was told, by the clock of the event that tells: the last thing before the new thread may run.
+    /// Time of the report, by the clock of the reporting event. The report is the last step before the new thread may
+    /// run.
     pub at: u64,
 }
 
@@ -92,7 +93,7 @@ fn half(body: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*body.get(at..)?.first_chunk()?))
 }
 
-/// Walks whole records. What is left at the end is the beginning of one that goes on elsewhere, or nothing.
+/// Walks whole records. What is left at the end is the start of a record that continues elsewhere, or nothing.
 #[derive(Clone, Debug)]
 pub(super) struct Raws<'a> {
     rest: &'a [u8],
@@ -108,7 +109,7 @@ impl<'a> Raws<'a> {
         self.rest
     }
 
-    /// Whether it ended at a record that cannot be.
+    /// Whether the walk ended at an impossible record.
     pub(super) fn is_broken(&self) -> bool {
         self.broken
     }
@@ -133,10 +134,10 @@ impl<'a> Iterator for Raws<'a> {
     }
 }
 
-/// Takes bytes apart as if they had come out of a ring whose samples have these fields.
+/// Decodes bytes as if they had come out of a ring whose samples have these fields.
 ///
-/// For recordings and for whoever reads rings in other ways. Any bytes may be given: what cannot be understood is told as
-/// [`Record::Malformed`], once where it is unknown how to go on.
+/// For recordings, and for callers that read rings in other ways. Any bytes may be given. Bytes that cannot be parsed
+/// give [`Record::Malformed`]. Where the start of the next record is unknown, it is the last item.
 pub fn decode(fields: Fields, bytes: &[u8]) -> impl Iterator<Item = Record<'_>> {
     let mut raws = Raws::new(bytes);
     let mut ended = false;
@@ -149,7 +150,7 @@ pub fn decode(fields: Fields, bytes: &[u8]) -> impl Iterator<Item = Record<'_>> 
     })
 }
 
-/// What is counted of the records that pass.
+/// Counts of the records that pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub samples: u64,
@@ -163,7 +164,7 @@ impl Tally {
     pub(super) fn count(&mut self, record: &Record<'_>) {
         match record {
             Record::Sample(_) => self.samples += 1,
-            // Not to be trusted to stay below 2^64.
+            // The numbers are not trusted to stay below 2^64.
             Record::Lost(n) => self.lost = self.lost.saturating_add(*n),
             Record::Throttle => self.throttles += 1,
             Record::Malformed => self.malformed += 1,

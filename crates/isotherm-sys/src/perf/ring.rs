@@ -1,6 +1,6 @@
-//! One ring for one event, in one thread or on one processor: for the tracepoints of a kernel thread, and for trying things.
+//! One ring for one event, on one thread or one CPU: for the tracepoints of a kernel thread, and for trials.
 //!
-//! More than one event, processor or thread is the business of [`super::Rings`]. The memory of the ring is in [`super::mapping`].
+//! [`super::Rings`] handles several events, CPUs or threads. [`super::mapping`] holds the memory of the ring.
 
 use super::attr::{self, Of, Reading};
 use super::error::RingError;
@@ -15,9 +15,9 @@ use std::os::fd::{AsFd, OwnedFd};
 /// What is sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// One thread, on whatever processor it runs. Threads that it starts are not sampled.
+    /// One thread, on any CPU. Threads that it starts are not sampled.
     Thread(u32),
-    /// All threads, while they run on one processor. Takes `CAP_PERFMON`.
+    /// All threads, while they run on one CPU. Needs `CAP_PERFMON`.
     Cpu(u32),
 }
 
@@ -29,16 +29,16 @@ pub struct Ring {
     event: File,
     _leader: Option<OwnedFd>,
     fields: Fields,
-    /// What the kernel is not asked for, see [`Sampling::period_is_known`].
+    /// The period, if the kernel is not asked for it; see [`Sampling::period_is_known`].
     period: Option<u64>,
     scratch: Vec<u8>,
     tally: Tally,
 }
 
 impl Ring {
-    /// Opens an event with a ring of at least `bytes`. The kernel wants a power of two of pages: it is rounded up to that.
+    /// Opens an event with a ring of at least `bytes`, rounded up to a power of two of pages, as the kernel requires.
     ///
-    /// Takes the highest precision that was asked for and nothing less: to try is what [`super::Rings`] does.
+    /// Uses the highest precision that was asked for, and nothing less. [`super::Rings`] tries lower ones.
     pub fn open(sampling: Sampling, scope: Scope, bytes: usize) -> Result<Ring, RingError> {
         let (event, rate) = (sampling.event, sampling.rate);
         let (of, cpu) = match scope {
@@ -67,19 +67,19 @@ impl Ring {
         });
     }
 
-    /// Samples that the kernel says it had no room for, in the records drained so far.
+    /// Samples that had no room, as the kernel has reported in the records drained so far.
     pub fn lost(&self) -> u64 {
         self.tally.lost
     }
 
-    /// How often the event has happened, by the kernel's own count: what samples and losses should come to.
+    /// How often the event has happened, by the kernel's own count. Samples and losses should add up to it.
     pub fn count(&self) -> io::Result<u64> {
         let Reading { value, .. } = attr::read(&self.event)?;
         Ok(value)
     }
 }
 
-/// What the kernel is to be asked for, and the period to put in where it is not asked for that.
+/// What to ask the kernel for, and the period to fill in if the kernel is not asked for it.
 pub(super) fn asked(sampling: Sampling) -> (Sampling, Option<u64>) {
     let known = sampling.period_is_known().filter(|_| sampling.fields.contains(Fields::PERIOD));
     match known {
@@ -160,7 +160,7 @@ mod tests {
         };
         memory.populate();
         let first = samples(&mut ring);
-        // The loss is told with the first record that has room again.
+        // The loss is reported with the first record that has room again.
         memory.discard(0, 10);
         (0..10).for_each(|page| memory.write(page));
         let second = samples(&mut ring);

@@ -1,29 +1,29 @@
-//! What one sample holds, by the fields that were asked for.
+//! The contents of one sample, by the fields that were asked for.
 
 use std::ops::BitOr;
 
-/// Which fields samples carry: `PERF_SAMPLE_*` bits. Only those that [`Sample`] can take apart can be named.
+/// Which fields samples carry: `PERF_SAMPLE_*` bits. Only fields that [`Sample`] can decode have a name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fields(u64);
 
 impl Fields {
-    /// Which event it is of: the number that the kernel gave it.
+    /// The event it belongs to, by the kernel's id.
     pub const IDENTIFIER: Fields = Fields(1 << 16);
     /// The instruction.
     pub const IP: Fields = Fields(1 << 0);
     /// Process and thread.
     pub const TID: Fields = Fields(1 << 1);
-    /// When, in nanoseconds of the monotonic clock.
+    /// Time, in nanoseconds of the monotonic clock.
     pub const TIME: Fields = Fields(1 << 2);
     /// The address accessed.
     pub const ADDR: Fields = Fields(1 << 3);
-    /// On which processor.
+    /// The CPU.
     pub const CPU: Fields = Fields(1 << 7);
-    /// Events since the sample before.
+    /// Events since the previous sample.
     pub const PERIOD: Fields = Fields(1 << 8);
     /// The bytes of a tracepoint's record.
     pub const RAW: Fields = Fields(1 << 10);
-    /// What it cost: for loads, cycles from issue to data.
+    /// Its cost: for loads, cycles from issue to data.
     pub const WEIGHT: Fields = Fields(1 << 14);
     /// Where the data came from, and whether it was a load or a store: `union perf_mem_data_src`.
     pub const DATA_SRC: Fields = Fields(1 << 15);
@@ -32,7 +32,7 @@ impl Fields {
     /// Bytes of the page accessed: 2 MiB for a huge one. Since 5.11.
     pub const DATA_PAGE_SIZE: Fields = Fields(1 << 22);
 
-    /// All that have a name here.
+    /// All fields with a name here.
     pub const ALL: Fields = Fields(
         Fields::IDENTIFIER.0
             | Fields::IP.0
@@ -53,12 +53,12 @@ impl Fields {
         self.0
     }
 
-    /// Those of `bits` that have a name here: of a recording, or made up.
+    /// The fields of `bits` that have a name here. `bits` may come from a recording, or be made up.
     pub const fn from_bits(bits: u64) -> Fields {
         Fields(bits & Fields::ALL.0)
     }
 
-    /// Without those of `other`.
+    /// The same without those of `other`.
     pub const fn without(self, other: Fields) -> Fields {
         Fields(self.0 & !other.0)
     }
@@ -80,7 +80,7 @@ impl BitOr for Fields {
 /// One sample. Fields that were not asked for are 0 or empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample<'a> {
-    /// Which event it is of.
+    /// The event it belongs to.
     pub id: u64,
     /// The instruction.
     pub ip: u64,
@@ -88,28 +88,28 @@ pub struct Sample<'a> {
     pub pid: u32,
     /// Thread.
     pub tid: u32,
-    /// When, in nanoseconds of the monotonic clock.
+    /// Time, in nanoseconds of the monotonic clock.
     pub time: u64,
     /// The address accessed.
     pub addr: u64,
-    /// On which processor.
+    /// The CPU.
     pub cpu: u32,
-    /// Events since the sample before.
+    /// Events since the previous sample.
     pub period: u64,
     /// The bytes of a tracepoint's record.
     pub raw: &'a [u8],
-    /// What it cost: for loads, cycles from issue to data.
+    /// Its cost: for loads, cycles from issue to data.
     pub weight: u64,
     /// Where the data came from: `union perf_mem_data_src`.
     pub data_src: u64,
     /// The physical address accessed.
     pub phys_addr: u64,
-    /// Bytes of the page accessed; 0 if the kernel could not tell.
+    /// Bytes of the page accessed; 0 if the kernel could not find out.
     pub data_page_size: u64,
 }
 
 impl<'a> Sample<'a> {
-    /// Takes the body of a record of samples apart; `None` if it is shorter than its fields.
+    /// Parses the body of a sample record; `None` if it is shorter than its fields.
     #[inline]
     pub fn parse(fields: Fields, body: &'a [u8]) -> Option<Sample<'a>> {
         let mut rest = Rest(body);
@@ -155,7 +155,7 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// What of the body is not taken yet.
+/// The part of the body that is not parsed yet.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
@@ -174,8 +174,8 @@ impl<'a> Rest<'a> {
         Some((u32::from_ne_bytes([*a, *b, *c, *d]), u32::from_ne_bytes([*e, *f, *g, *h])))
     }
 
-    /// A size of four bytes and so many bytes. The kernel makes both together a multiple of eight, and counts what it adds for
-    /// that as part of the size.
+    /// A size of four bytes, then as many bytes. The kernel pads both together to a multiple of eight, and counts the
+    /// padding in the size.
     fn raw(&mut self) -> Option<&'a [u8]> {
         let (size, rest) = self.0.split_first_chunk()?;
         let (bytes, rest) = rest.split_at_checked(usize::try_from(u32::from_ne_bytes(*size)).ok()?)?;

@@ -1,4 +1,4 @@
-//! What is to be sampled, how often and of whom: what the caller says, and the flags that come of it.
+//! What to sample, how often and for which target: the settings of the caller, and the flags that follow from them.
 
 use super::attr::{self, Attr};
 use super::event::Event;
@@ -10,21 +10,21 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// How often an event is sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
-    /// One sample every so many events.
+    /// One sample per this many events.
     Period(u64),
-    /// About so many samples a second and processor; the kernel changes the period for it.
+    /// About this many samples per second and CPU; the kernel adapts the period.
     Frequency(u64),
 }
 
 impl Rate {
-    /// What the kernel is told: it refuses 0.
+    /// The number for the kernel, which refuses 0.
     pub(super) fn number(self) -> u64 {
         let (Rate::Period(n) | Rate::Frequency(n)) = self;
         n.max(1)
     }
 
-    /// The same, to change an event that is open already. The kernel turns the frequency of its clocks into a period when it opens
-    /// them (`perf_swevent_init_hrtimer`), and takes what it gets after that for nanoseconds.
+    /// The same, to change an event that is open already. The kernel turns the frequency of its clocks into a period
+    /// when it opens them (`perf_swevent_init_hrtimer`), and takes later values as nanoseconds.
     pub(super) fn number_for_open(self, event: Event) -> u64 {
         match self {
             Rate::Frequency(_) if event.is_clock() => (NS_PER_S / self.number()).max(1),
@@ -42,33 +42,34 @@ impl Rate {
 pub struct Sampling {
     /// The event.
     pub event: Event,
-    /// An auxiliary event that has to lead the group: opened, but not sampled. Intel's loads ask for 0x8203 since Sapphire Rapids.
+    /// An auxiliary event that has to lead the group: opened, but not sampled. Intel's loads need 0x8203 since Sapphire
+    /// Rapids.
     pub leader: Option<Event>,
     /// How often.
     pub rate: Rate,
     /// What a sample holds.
     pub fields: Fields,
-    /// Leave out what happens in the kernel: allowed to everybody, for threads of their own.
+    /// Excludes the kernel. All users may do that, for their own threads.
     pub user_only: bool,
-    /// How close the sample has to be to the access, at most 3 (`precise_ip`). Where the processor refuses, less is asked for.
+    /// How close the sample has to be to the access, at most 3 (`precise_ip`). If the CPU refuses, less is tried.
     pub most_precise: u8,
 }
 
 impl Sampling {
-    /// An event of the kernel or a processor, in user space and the kernel, without any precision.
+    /// An event of the kernel or a CPU, in user space and the kernel, without any precision.
     pub fn new(event: Event, rate: Rate, fields: Fields) -> Sampling {
         Sampling { event, leader: None, rate, fields, user_only: false, most_precise: 0 }
     }
 
-    /// Whether the kernel counts this event in software, one by one.
+    /// The period, if the kernel counts this event in software, one by one.
     ///
-    /// Asked for the period in such a sample, it takes every event as a sample of its own and forgets the period it was given. So
-    /// the field is not asked for, and put in by us.
+    /// If it is asked for the period in such a sample, the kernel samples every event and ignores the given period. So
+    /// we do not ask for the field, and fill it in.
     pub(super) fn period_is_known(&self) -> Option<u64> {
         const SOFTWARE: u32 = 1;
         const TRACEPOINT: u32 = 2;
         const BREAKPOINT: u32 = 5;
-        // The two clocks run on timers, and do as they are told.
+        // The two clocks run on timers, and obey the given period.
         const CLOCKS: u64 = 2;
         let counted = match self.event.kind {
             SOFTWARE => self.event.config >= CLOCKS,
@@ -81,7 +82,7 @@ impl Sampling {
         }
     }
 
-    /// What the event is opened with, at a precision.
+    /// The attributes to open the event with, at a precision.
     pub(super) fn attr(&self, precise: u8) -> Attr {
         let frequency = if matches!(self.rate, Rate::Frequency(_)) { attr::FREQUENCY } else { 0 };
         Attr {
@@ -92,19 +93,19 @@ impl Sampling {
         }
     }
 
-    /// What its leader is opened with, if it has one.
+    /// The attributes to open its leader with, if it has one.
     pub(super) fn leader_attr(&self) -> Option<Attr> {
         self.leader.map(|event| Attr { flags: self.flags(), ..of_event(event) })
     }
 
-    /// Nothing is left out that need not be: AMD's IBS refuses any such flag, that of the hypervisor included.
+    /// Nothing is excluded that need not be: AMD's IBS refuses any such flag, that of the hypervisor included.
     fn flags(&self) -> u64 {
         attr::USE_CLOCK | if self.user_only { attr::EXCLUDE_KERNEL | attr::EXCLUDE_HV } else { 0 }
     }
 }
 
-/// All that share a ring have to have the same clock. It is that of the rest of the program, so that samples can be put in order with
-/// what else was seen; the price is that Intel's processors then interrupt for each sample instead of collecting some.
+/// All events that share a ring need the same clock. It is the clock of the rest of the program, so that samples can be
+/// ordered with other observations. The price: Intel's CPUs then interrupt for each sample instead of collecting some.
 fn of_event(event: Event) -> Attr {
     Attr {
         kind: event.kind,
@@ -118,37 +119,38 @@ fn of_event(event: Event) -> Attr {
     }
 }
 
-/// What a ring belongs to that has no samples of its own: an event that never happens, of the thread that asks.
+/// The owner of a ring without samples of its own: an event that never happens, on the calling thread.
 pub(super) fn dummy() -> Attr {
     let event = Event::NOTHING;
     Attr { flags: attr::DISABLED | attr::EXCLUDE_HV | attr::EXCLUDE_KERNEL | attr::USE_CLOCK, ..of_event(event) }
 }
 
-/// Whose accesses.
+/// Whose accesses are sampled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whom {
-    /// Everybody's. Takes `CAP_PERFMON`, or `kernel.perf_event_paranoid` at 0 or less.
+    /// Those of all tasks. Needs `CAP_PERFMON`, or `kernel.perf_event_paranoid` at 0 or less.
     Host,
-    /// A cgroup's and of those below it: its directory in the hierarchy with the `perf_event` controller. Takes the same.
+    /// A cgroup and its descendants: its directory in the hierarchy with the `perf_event` controller. Needs the same.
     Cgroup(PathBuf),
-    /// The thread that asks, and whatever threads and processes it starts, from their first instruction on, and those that they
-    /// start. Their rate is that of the moment they were started, and stays so.
+    /// The calling thread, all threads and processes that it starts, from their first instruction on, and their
+    /// descendants. They keep the rate of the moment they were started.
     Descendants,
-    /// All threads of a process, and those they start. Processes that it starts are not sampled (they are before Linux 5.13).
+    /// All threads of a process, and those they start. Processes that it starts are not sampled (before Linux 5.13 they
+    /// are).
     Process(u32),
 }
 
-/// One event of an event source, and the processors that have it.
+/// One event of an event source, and the CPUs that have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     /// The event, and how it is sampled.
     pub sampling: Sampling,
-    /// On hybrid processors, those that have the event; `None` is all.
+    /// On hybrid machines, the CPUs that have the event; `None` means all.
     pub cpus: Option<Vec<u32>>,
 }
 
 impl Part {
-    /// An event on all processors.
+    /// An event on all CPUs.
     pub fn everywhere(sampling: Sampling) -> Part {
         Part { sampling, cpus: None }
     }

@@ -1,9 +1,9 @@
 //! Cgroups: which one a process is in, and which processes are in one.
 //!
-//! Machines come with the v2 hierarchy, with the v1 controllers, or with both at once, and people name a cgroup by its
-//! directory or by its path inside a hierarchy. So nothing is taken for granted about `/sys/fs/cgroup`: the mount table says
-//! what is where, and a name is looked for in each hierarchy in turn. The v1 memory controller goes first: where it is mounted,
-//! it is the one that accounts for memory, and the v2 hierarchy beside it has none.
+//! A machine has the v2 hierarchy, the v1 controllers, or both at once. Users name a cgroup by its directory or by its
+//! path inside a hierarchy. So nothing is assumed about `/sys/fs/cgroup`: the mount table shows what is where, and a
+//! name is looked up in each hierarchy in turn. The v1 memory controller comes first. Where it is mounted, it accounts
+//! for memory, and the v2 hierarchy does not.
 
 use super::error::Unexpected;
 use super::{Error, Result};
@@ -59,7 +59,8 @@ pub enum CgroupKind {
     MemoryV1,
     /// v2.
     Unified,
-    /// v1, with the controller of perf events. Nobody names cgroups in it; it is where the kernel looks when an event is of a cgroup.
+    /// v1, with the perf_event controller. Users name no cgroups in it. The kernel looks there when an event is bound
+    /// to a cgroup.
     PerfEventV1,
 }
 
@@ -80,12 +81,12 @@ pub struct Hierarchy {
     pub kind: CgroupKind,
     /// Where it is mounted.
     pub mount: PathBuf,
-    /// The path inside the hierarchy that the mount point shows: `/`, but for containers without a cgroup namespace.
+    /// The path inside the hierarchy that is mounted here: `/`, except in containers without a cgroup namespace.
     pub root: PathBuf,
 }
 
 impl Hierarchy {
-    /// The directory of a path inside the hierarchy. A path outside of what is mounted is tried as it stands.
+    /// The directory of a path inside the hierarchy. A path outside of the mount is tried unchanged.
     fn dir_of(&self, path: &Path) -> PathBuf {
         let below = path.strip_prefix(&self.root).or_else(|_| path.strip_prefix("/")).unwrap_or(path);
         self.mount.join(below)
@@ -126,12 +127,12 @@ impl Cgroup {
         let mut todo = vec![self.dir.clone()];
         while let Some(dir) = todo.pop() {
             match own_processes(&dir, &mut pids).and_then(|()| subgroups(&dir, &mut todo)) {
-                // One below that is removed meanwhile has no processes: not worth an error.
+                // A descendant that is removed meanwhile has no processes: no error.
                 Err(e) if e.is_gone() && dir != self.dir => {}
                 result => result?,
             }
         }
-        // A process that moves while we read is seen twice.
+        // A process that moves during the read appears twice.
         pids.sort_unstable();
         pids.dedup();
         Ok(pids)
@@ -149,7 +150,7 @@ fn own_processes(dir: &Path, pids: &mut Vec<u32>) -> Result<()> {
     for (index, line) in text.lines().enumerate() {
         let pid: u32 =
             line.parse().map_err(|_| Unexpected::new("pid", "a number", line.as_bytes()).at(&path, index + 1))?;
-        // 0 stands for a process of another pid namespace: it has no number here.
+        // 0 stands for a process in another pid namespace, which has no number here.
         pids.extend((pid != 0).then_some(pid));
     }
     Ok(())
@@ -180,7 +181,7 @@ impl Cgroups {
     }
 
     /// The cgroup that a user means: a directory such as `/sys/fs/cgroup/memory/foo`, or a path inside a hierarchy such as
-    /// `/foo` or `foo`. A path that exists in two hierarchies is taken where it has processes.
+    /// `/foo` or `foo`. If a path exists in two hierarchies, the one where it has processes is returned.
     pub fn find(&self, asked: &str) -> Result<Cgroup> {
         let found = match self.by_directory(Path::new(asked)) {
             Some(cgroup) => Some(cgroup),
@@ -202,8 +203,9 @@ impl Cgroups {
         self.hierarchies.iter().find_map(|h| h.at(&h.dir_of(Path::new(path(h.kind)?))))
     }
 
-    /// The directory by which the kernel knows `cgroup` for perf events: its own in v2, one of the same path and the same processes
-    /// where the controller has a hierarchy of its own. `None` if there is no such.
+    /// The directory by which the kernel identifies `cgroup` for perf events. In v2 it is the cgroup's own. Where the
+    /// perf_event controller has its own hierarchy, it is the directory with the same path and the same processes.
+    /// `None` if there is none.
     pub fn of_perf_events(&self, cgroup: &Cgroup) -> Option<PathBuf> {
         let Some(hierarchy) = &self.perf_events else {
             return (cgroup.kind == CgroupKind::Unified).then(|| cgroup.dir.clone());
@@ -236,13 +238,13 @@ impl Cgroups {
         (!found.is_empty()).then(|| found.swap_remove(inhabited.unwrap_or(0)))
     }
 
-    /// Parses `/proc/self/mountinfo`. The line that is wrong counts from 1.
+    /// Parses `/proc/self/mountinfo`. Errors count lines from 1.
     pub(super) fn parse(text: &[u8]) -> std::result::Result<Cgroups, (usize, Unexpected)> {
         let mut hierarchies = Vec::new();
         for (index, line) in text.split(|&b| b == b'\n').enumerate().filter(|(_, line)| !line.is_empty()) {
             hierarchies.extend(parse_mount(line).map_err(|e| (index + 1, e))?);
         }
-        // Stable: of two mounts of one hierarchy the earlier goes first.
+        // Stable: of two mounts of one hierarchy the earlier stays first.
         hierarchies.sort_by_key(|h: &Hierarchy| h.kind);
         let perf_events = hierarchies.iter().find(|h| h.kind == CgroupKind::PerfEventV1).cloned();
         hierarchies.retain(|h| h.kind != CgroupKind::PerfEventV1);

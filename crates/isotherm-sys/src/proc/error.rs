@@ -1,7 +1,7 @@
 //! What can go wrong when reading `/proc` and cgroup files.
 //!
-//! A process that ends and a process that may not be read are everyday events for a monitor, so they are variants of their
-//! own, and callers can go on without taking messages apart. Messages do not repeat their source: print the chain.
+//! For a monitor it is normal that a process ends, or may not be read. Each of these is a variant, so that callers need
+//! not parse messages. Messages do not repeat their source: print the chain.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ pub enum Error {
         path: PathBuf,
         /// `kernel.yama.ptrace_scope`, if there is such a setting.
         ptrace_scope: Option<u8>,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -39,11 +39,11 @@ pub enum Error {
     Io {
         /// The file that was asked for.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// The file was read and is not as the kernel writes it.
+    /// The file was read, but not in the kernel's format.
     #[error("{}: line {line}: {item}: expected {expected}, got {got:?}", path.display())]
     Parse {
         /// The file that was read.
@@ -68,7 +68,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the process or cgroup ended: nothing is wrong, there is only nothing left to read.
+    /// Whether the process or cgroup has ended. That is no failure: there is nothing left to read.
     pub fn is_gone(&self) -> bool {
         matches!(self, Error::Gone { .. })
     }
@@ -78,7 +78,7 @@ impl Error {
         matches!(self, Error::Denied { .. })
     }
 
-    /// Sorts an I/O error into its variant.
+    /// Converts an I/O error to its variant.
     pub(crate) fn from_io(path: &Path, source: io::Error) -> Error {
         let path = path.to_owned();
         match source.raw_os_error() {
@@ -89,7 +89,8 @@ impl Error {
     }
 }
 
-/// Yama restricts attaching; reading maps and clearing bits asks for less. Say so, or people turn it off in vain.
+/// Yama restricts attaching; reading maps and clearing bits needs less. The message says so. Otherwise users turn Yama
+/// off in vain.
 fn scope_note(scope: Option<u8>) -> String {
     match scope {
         Some(scope) => format!("kernel.yama.ptrace_scope is {scope}, which limits attaching and not this"),
@@ -111,7 +112,7 @@ pub(crate) struct Unexpected {
 
 impl Unexpected {
     pub(crate) fn new(item: &'static str, expected: &'static str, got: &[u8]) -> Unexpected {
-        // A hostile line may be megabytes long: an error message need not be.
+        // An unexpected line may be megabytes long. The message shows its start only.
         const SHOWN: usize = 80;
         let got = String::from_utf8_lossy(&got[..got.len().min(SHOWN)]).into_owned();
         Unexpected { item, expected, got }

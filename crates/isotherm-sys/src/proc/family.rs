@@ -1,9 +1,9 @@
-//! Who is whose child, of all processes at once.
+//! Parents and children of all processes, read at once.
 
 use super::stat::Identity;
 use std::collections::HashMap;
 
-/// Who is whose child. Built from `stat` and not from `/proc/PID/task/TID/children`, which many kernels lack.
+/// Parents and children. Built from `stat` and not from `/proc/PID/task/TID/children`, which many kernels lack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Family {
     children: HashMap<u32, Vec<u32>>,
@@ -21,7 +21,7 @@ impl Family {
         self.children.get(&pid).map_or(&[], Vec::as_slice)
     }
 
-    /// Which process had this id; `None` if there was none.
+    /// The process with this id at the time of the read; `None` if there was none.
     pub fn identity(&self, pid: u32) -> Option<Identity> {
         self.started.get(&pid).map(|start_ticks| Identity { pid, start_ticks: *start_ticks })
     }
@@ -31,7 +31,7 @@ impl Family {
         let mut found = std::collections::BTreeSet::new();
         let mut todo = roots.to_vec();
         while let Some(pid) = todo.pop() {
-            // A pid can be reused while the tree is read, which can even close a circle: visit each once.
+            // A pid can be reused during the read, which can even create a cycle: visit each pid once.
             if found.insert(pid) {
                 todo.extend(self.children(pid));
             }

@@ -5,21 +5,22 @@ use super::root::Proc;
 use std::fs;
 use std::path::PathBuf;
 
-/// How descriptors of a guest, and of one of its processors, are named.
+/// Names of the descriptors of a guest and of its vCPUs.
 const GUEST_DESCRIPTORS: [&[u8]; 2] = [b"anon_inode:kvm-vm", b"anon_inode:kvm-vcpu"];
-/// How mappings of a guest's processors are named in `maps`: every VMM maps what it shares with the kernel for each.
+/// Name of the mappings of vCPUs in `maps`: every VMM maps the area that it shares with the kernel for each vCPU.
 const GUEST_MAPPING: &str = "anon_inode:kvm-vcpu";
-/// Descriptors looked through for a guest's.
+/// Limit on the descriptors that are read.
 const MAX_DESCRIPTORS: usize = 16_384;
 
-/// Whether a process with mappings of these names runs a guest: it maps something for a guest's processor.
+/// Whether a process with mappings of these names runs a guest: one of them belongs to a vCPU.
 pub fn maps_guest<'a>(names: impl IntoIterator<Item = &'a str>) -> bool {
     names.into_iter().any(|name| name.starts_with(GUEST_MAPPING))
 }
 
 impl Proc {
-    /// Whether a process holds a KVM guest: a descriptor of one, or of one of its processors. Reads its open descriptors, up to
-    /// [`MAX_DESCRIPTORS`] of them: a microsecond or two each, once in the life of a process. Takes ptrace read access.
+    /// Whether a process holds a KVM guest: a descriptor of a VM, or of a vCPU. Reads its open descriptors, up to
+    /// [`MAX_DESCRIPTORS`]. Costs one to two microseconds each, once in the life of a process. Needs ptrace read
+    /// access.
     pub fn holds_guest(&self, pid: u32) -> Result<bool> {
         let dir = self.path(pid, "fd");
         let entries = fs::read_dir(&dir).map_err(|e| self.error(&dir, e))?;

@@ -1,8 +1,8 @@
 //! `/proc/PID/maps`: what a process maps, and where.
 //!
-//! Read at every start and whenever a target's layout may have changed, so it has to be fast at the kernel's limit of 65,530
-//! mappings: one pass over the bytes, a buffer that is kept, and names shared between neighbours (a library has four or
-//! five mappings in a row with one name) rather than copied.
+//! It is read at every start and whenever a target's layout may have changed, so it has to be fast at the kernel's
+//! limit of 65,530 mappings. It makes one pass over the bytes and reuses its buffer. Neighbours share a name instead of
+//! copying it: a library has four or five mappings in a row with one name.
 
 use super::error::Unexpected;
 use super::root::Proc;
@@ -16,9 +16,9 @@ use std::sync::Arc;
 /// One line of `/proc/PID/maps`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapEntry {
-    /// Its addresses.
+    /// Its address range.
     pub range: AddrRange,
-    /// What may be done with it.
+    /// Its permissions.
     pub perms: Perms,
     /// Where in the file it begins, in bytes.
     pub offset: u64,
@@ -26,21 +26,22 @@ pub struct MapEntry {
     pub dev: (u32, u32),
     /// Inode of the file; 0 without one.
     pub inode: u64,
-    /// Path, `[heap]`, `[stack]`, `[anon:name]`, or empty for anonymous memory; ` (deleted)` at the end of a path whose
-    /// file is gone. As the kernel prints it: a newline in a path reads `\012`, so a name is always one line. The kernel
-    /// does not escape backslashes, so this cannot be undone, and a name is for showing and not for opening.
+    /// Path, `[heap]`, `[stack]`, `[anon:name]`, or empty for anonymous memory. A path ends in ` (deleted)` if its file
+    /// is gone. The name is as the kernel prints it: a newline in a path reads `\012`, so a name is always one line.
+    /// The kernel does not escape backslashes, so the original path cannot be restored: display the name, do not open
+    /// it.
     pub name: Arc<str>,
 }
 
-/// Mappings that the kernel makes by itself. Their pages are the kernel's, shared by all processes, and clearing their bits
-/// is refused or senseless.
+/// Mappings that the kernel creates by itself. Their pages belong to the kernel and are shared by all processes.
+/// Clearing their bits is refused or pointless.
 const KERNEL_MADE: [&str; 7] =
     ["[vsyscall]", "[vdso]", "[vvar]", "[vvar_vclock]", "[vectors]", "[sigpage]", "[uprobes]"];
 
 impl MapEntry {
-    /// Whether heat can be measured here: it is the process's own mapping, in the user half of the address space.
+    /// Whether heat can be measured here: the mapping is the process's own, in the user half of the address space.
     ///
-    /// Device and hugetlb mappings cannot be told apart in `maps`; see [`super::VmFlags::can_madv_cold`].
+    /// `maps` does not show which mappings are device or hugetlb memory; see [`super::VmFlags::can_madv_cold`].
     pub fn is_monitorable(&self) -> bool {
         let user_half = self.range.end.0 <= 1 << 63;
         user_half && !self.range.is_empty() && !KERNEL_MADE.contains(&&*self.name)
@@ -56,7 +57,7 @@ impl MapEntry {
         self.inode != 0 && self.name.ends_with(" (deleted)")
     }
 
-    /// Parses one line, without its newline. `names` keeps the name of the line before, to share it.
+    /// Parses one line, without its newline. `names` holds the previous line's name, to share it.
     pub(super) fn parse(line: &[u8], names: &mut Names) -> std::result::Result<MapEntry, Unexpected> {
         let mut rest = Cursor { line, at: 0 };
         let start = rest.hex("start", b'-', "hexadecimal digits and a dash")?;
@@ -80,7 +81,7 @@ fn narrow(number: u64, line: &[u8]) -> std::result::Result<u32, Unexpected> {
     u32::try_from(number).map_err(|_| Unexpected::new("device", "a number of 32 bits", line))
 }
 
-/// The last name made, which the next line often has too.
+/// The last name parsed. The next line often has the same.
 #[derive(Debug)]
 pub(super) struct Names {
     last: Arc<str>,
@@ -113,7 +114,7 @@ struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// Hexadecimal digits up to `end`, which is consumed too.
+    /// Hexadecimal digits up to `end`, which is also consumed.
     fn hex(&mut self, item: &'static str, end: u8, expected: &'static str) -> std::result::Result<u64, Unexpected> {
         let from = self.at;
         let mut value = 0;
@@ -135,7 +136,7 @@ impl<'a> Cursor<'a> {
         decimal(word).ok_or_else(|| Unexpected::new(item, "a decimal number", word))
     }
 
-    /// What comes before the next space; the space is consumed too.
+    /// The text up to the next space, which is also consumed.
     fn word(&mut self) -> &'a [u8] {
         let rest = &self.line[self.at..];
         let end = rest.iter().position(|&b| b == b' ').unwrap_or(rest.len());
@@ -143,7 +144,7 @@ impl<'a> Cursor<'a> {
         &rest[..end]
     }
 
-    /// All that is left, without the spaces that the kernel pads with. Spaces at the end belong to the name.
+    /// The rest without the spaces that the kernel pads with. Spaces at the end belong to the name.
     fn padded_tail(&self) -> &'a [u8] {
         let rest = &self.line[self.at..];
         let start = rest.iter().position(|&b| b != b' ').unwrap_or(rest.len());
@@ -159,7 +160,7 @@ fn hex_digit(byte: u8) -> Option<u64> {
     }
 }
 
-/// The mappings of a process, with the buffer to read them again.
+/// The mappings of a process, with a buffer for repeated reads.
 #[derive(Debug, Default)]
 pub struct Maps {
     entries: Vec<MapEntry>,
@@ -168,13 +169,13 @@ pub struct Maps {
 }
 
 impl Maps {
-    /// Reads the mappings anew; they replace those of the last time. None for a kernel thread or a zombie. After an error
-    /// there are none.
+    /// Reads the mappings again; they replace the previous ones. Empty for a kernel thread or a zombie, and after an
+    /// error.
     pub fn read(&mut self, proc: &Proc, pid: u32) -> Result<&[MapEntry]> {
         self.read_file(proc, pid, proc.path(pid, "maps"))
     }
 
-    /// The same through one of its threads: the way to them once the main thread has ended.
+    /// The same through one of its threads. This is needed once the main thread has ended.
     pub fn read_thread(&mut self, proc: &Proc, pid: u32, tid: u32) -> Result<&[MapEntry]> {
         self.read_file(proc, pid, proc.path(pid, "task").join(tid.to_string()).join("maps"))
     }
@@ -213,7 +214,7 @@ impl Maps {
         entry.range.contains(addr).then_some(entry)
     }
 
-    /// Parses the whole file. The line that is wrong counts from 1.
+    /// Parses the whole file. Errors count lines from 1.
     pub(super) fn parse(&mut self, text: &[u8]) -> std::result::Result<(), (usize, Unexpected)> {
         for (index, line) in text.split(|&b| b == b'\n').enumerate() {
             if !line.is_empty() {
@@ -235,8 +236,8 @@ impl Maps {
     }
 }
 
-/// Reads to the end and returns the length. The buffer keeps its size between calls: `read_to_end` starts with small reads
-/// because these files say they are empty, and would clear megabytes anew each time.
+/// Reads to the end and returns the length. The buffer keeps its size between calls. `read_to_end` would be slower:
+/// these files report size 0, so it starts with small reads, and it would zero megabytes again each time.
 fn read_all(file: &mut impl Read, buffer: &mut Vec<u8>) -> std::io::Result<usize> {
     const CHUNK: usize = 64 << 10;
     let mut len = 0;

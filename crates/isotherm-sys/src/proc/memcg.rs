@@ -1,12 +1,13 @@
-//! What a memory cgroup holds, what it may hold, and what has happened at its limits. The v1 controller and v2 answer in one type.
+//! Usage, limits and limit events of a memory cgroup. The v1 controller and v2 return the same types.
 //!
-//! Read by the guards of collapses, which charge memory to the target's cgroup, and by reports. Everything is a file of the
-//! cgroup's directory (see [`super::cgroup`] for how that is found). A charge counts against the cgroup and all above it, so
-//! [`Cgroup::with_ancestors`] lists those up to the root of what is mounted. A container sees nothing above its own root: limits
-//! there cannot be read.
+//! Used by the guards of collapses, which charge memory to the target's cgroup, and by reports. Every value is a file
+//! of the cgroup's directory (see [`super::cgroup`] for how that is found). A charge counts against the cgroup and all
+//! its ancestors, so [`Cgroup::with_ancestors`] lists them up to the root of the mount. A container sees nothing above
+//! its own root, so limits there cannot be read.
 //!
-//! A file that is missing is no error: the v2 root has no `memory.current`, v1 has no `memory.high`, and a v2 cgroup without the
-//! controller has no file of it at all. "Unknown" is `None`, and so is "no limit"; [`Cgroup::memory_use`] keeps the two apart.
+//! A missing file is no error: the v2 root has no `memory.current`, v1 has no `memory.high`, and a v2 cgroup without
+//! the controller has none of these files. `None` means "unknown" or "no limit"; [`Cgroup::memory_use`] distinguishes
+//! them.
 
 use super::error::Unexpected;
 use super::{Cgroup, CgroupKind, Error, Result};
@@ -15,70 +16,71 @@ use isotherm_units::Bytes;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// v1 writes "no limit" as the largest number of pages that fits, in bytes: 0x7fff_ffff_ffff_f000 with pages of 4 KiB, less with
-/// larger ones.
+/// v1 writes "no limit" as the largest number of pages that fits, in bytes: 0x7fff_ffff_ffff_f000 with pages of 4 KiB,
+/// less with larger ones.
 const NO_LIMIT: u64 = 0x7fff_ffff_ffff_0000;
 
-/// What is charged to a cgroup, and what may be.
+/// What is charged to a cgroup, and its limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// Charged now: anonymous memory, page cache and kernel memory, of all cgroups below too.
+    /// Charged now: anonymous memory, page cache and kernel memory, with all descendants.
     pub current: Bytes,
-    /// What a charge may not exceed: reclaim, then the OOM killer. `None`: no limit.
+    /// The limit. At the limit the kernel reclaims, then calls the OOM killer. `None`: no limit.
     pub limit: Option<Bytes>,
-    /// Above this the kernel reclaims and slows the cgroup down (v2 only). `None`: no such threshold.
+    /// Above this the kernel reclaims and throttles the cgroup (v2 only). `None`: no such threshold.
     pub high: Option<Bytes>,
-    /// Memory and swap together, and their common limit, where there is one (v1 with swap accounting only).
+    /// Memory plus swap, and their common limit, where there is one (v1 with swap accounting only).
     pub with_swap: Option<(Bytes, Bytes)>,
 }
 
 impl MemoryUse {
-    /// What can be charged before the lowest of the limits is reached; `None` without any.
+    /// What can still be charged before the lowest limit is reached; `None` without a limit.
     pub fn room(&self) -> Option<Bytes> {
         let own = [self.limit, self.high].into_iter().flatten().map(|limit| (self.current, limit));
         own.chain(self.with_swap).map(|(held, limit)| Bytes(limit.0.saturating_sub(held.0))).min()
     }
 
-    /// The lowest limit, high included; `None` without any.
+    /// The lowest limit, `high` included; `None` without a limit.
     pub fn lowest(&self) -> Option<Bytes> {
         [self.limit, self.high, self.with_swap.map(|(_, limit)| limit)].into_iter().flatten().min()
     }
 }
 
-/// What a cgroup holds, by kind, of all cgroups below too. `None` where the kernel does not report it.
+/// The memory of a cgroup by kind, with all descendants. `None` where the kernel does not report it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStat {
     /// Anonymous memory.
     pub anon: Option<Bytes>,
-    /// Page cache, shared memory included. Mapped by a process or not.
+    /// Page cache, shared memory included, mapped or not.
     pub file: Option<Bytes>,
-    /// Slab (v2), or all kernel memory (v1, which does not report slab apart).
+    /// Slab (v2), or all kernel memory (v1, which does not report slab separately).
     pub slab: Option<Bytes>,
     /// Swapped out.
     pub swap: Option<Bytes>,
 }
 
-/// How often a cgroup has met its limits. `None` where the kernel does not count it.
+/// How often a cgroup has hit its limits. `None` where the kernel does not count it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryEvents {
-    /// Reclaimed although below its protection.
+    /// Reclaimed although its usage was below its protection.
     pub low: Option<u64>,
-    /// Above `memory.high`: reclaimed and slowed down.
+    /// Above `memory.high`: reclaimed and throttled.
     pub high: Option<u64>,
-    /// About to exceed its limit (v1: charges that did not fit at first, `memory.failcnt` and that of memory and swap).
+    /// About to exceed its limit (v1: charges that failed at first, `memory.failcnt` plus that of memory and swap).
     pub max: Option<u64>,
-    /// Could not be brought below its limit by reclaim.
+    /// Reclaim could not bring its usage below the limit.
     pub oom: Option<u64>,
-    /// Processes killed for that.
+    /// Processes killed because of that.
     pub oom_kill: Option<u64>,
     /// Times that all processes were killed together.
     pub oom_group_kill: Option<u64>,
 }
 
 impl Cgroup {
-    /// This cgroup and those above it, up to the root of what is mounted: all that a charge counts against.
+    /// This cgroup and its ancestors, up to the root of the mount: all that a charge counts against.
     ///
-    /// Ends early where a v1 cgroup does not count what is below it (`memory.use_hierarchy` 0, before 5.11).
+    /// The list ends early at a v1 cgroup that does not account for its descendants (`memory.use_hierarchy` 0, before
+    /// 5.11).
     pub fn with_ancestors(&self) -> Vec<Cgroup> {
         let mut found = vec![self.clone()];
         let mut here = self.clone();
@@ -91,13 +93,13 @@ impl Cgroup {
 
     fn parent(&self) -> Option<Cgroup> {
         let dir = self.dir.parent()?.to_owned();
-        // Above the root of what is mounted there is no cgroup.
+        // Above the root of the mount there is no cgroup.
         dir.join("cgroup.procs").is_file().then_some(())?;
         let path = Path::new(&self.path).parent()?.to_string_lossy().into_owned();
         Some(Cgroup { kind: self.kind, dir, path })
     }
 
-    /// Whether it is the root of the whole hierarchy, and not of the part that a container sees.
+    /// Whether it is the root of the whole hierarchy, and not only of the part that a container sees.
     pub fn is_root(&self) -> bool {
         match self.kind {
             CgroupKind::Unified => !self.dir.join("cgroup.type").exists(),
@@ -110,7 +112,8 @@ impl Cgroup {
         self.kind != CgroupKind::MemoryV1 || hierarchical.map_or(true, |text| text.trim() != "0")
     }
 
-    /// What is charged and what may be; `None` where the cgroup is not accounted (the v2 root, or no memory controller).
+    /// What is charged, and the limits; `None` where the cgroup is not accounted (the v2 root, or no memory
+    /// controller).
     pub fn memory_use(&self) -> Result<Option<MemoryUse>> {
         let v1 = self.kind == CgroupKind::MemoryV1;
         let (current, limit) =
@@ -118,7 +121,7 @@ impl Cgroup {
         let Some(current) = self.bytes(current)? else { return Ok(None) };
         let with_swap = if v1 {
             let limit = self.bytes("memory.memsw.limit_in_bytes")?;
-            // Without a limit of its own there is no need to read what it holds.
+            // Without a common limit, the common usage need not be read.
             limit.map(|limit| Ok(self.bytes("memory.memsw.usage_in_bytes")?.map(|held| (held, limit)))).transpose()?
         } else {
             None
@@ -127,7 +130,7 @@ impl Cgroup {
         Ok(Some(MemoryUse { current, limit: self.bytes(limit)?, high, with_swap: with_swap.flatten() }))
     }
 
-    /// What it holds, by kind.
+    /// Its memory, by kind.
     pub fn memory_stat(&self) -> Result<MemoryStat> {
         let Some((path, text)) = self.text("memory.stat")? else { return Ok(MemoryStat::default()) };
         let value = |key| keyed(&path, &text, key).map(|value| value.map(Bytes));
@@ -144,7 +147,7 @@ impl Cgroup {
         })
     }
 
-    /// How often it has met its limits.
+    /// How often it has hit its limits.
     pub fn memory_events(&self) -> Result<MemoryEvents> {
         if self.kind == CgroupKind::MemoryV1 {
             let oom_kill = match self.text("memory.oom_control")? {
@@ -167,13 +170,13 @@ impl Cgroup {
         })
     }
 
-    /// Its own pressure; `None` where the kernel does not tell (v1, no PSI, or switched off for this cgroup).
+    /// Its own pressure; `None` where the kernel does not report it (v1, no PSI, or switched off for this cgroup).
     pub fn memory_pressure(&self) -> Result<Option<Pressure>> {
         let path = self.dir.join("memory.pressure");
         Pressure::read(&path).map_err(|e| Error::from_io(&path, e))
     }
 
-    /// A file of the cgroup; `None` if the cgroup is there and has no such file.
+    /// Reads a file of the cgroup; `None` if the cgroup exists but the file does not.
     fn text(&self, file: &str) -> Result<Option<(PathBuf, String)>> {
         let path = self.dir.join(file);
         match fs::read(&path) {
@@ -188,7 +191,7 @@ impl Cgroup {
         }
     }
 
-    /// A file that holds one size or count; `None` for "no limit", and where there is no such file.
+    /// Reads a file that holds one size or count; `None` for "no limit", and if there is no such file.
     fn bytes(&self, file: &'static str) -> Result<Option<Bytes>> {
         let Some((path, text)) = self.text(file)? else { return Ok(None) };
         let word = text.trim();

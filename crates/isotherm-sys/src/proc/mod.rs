@@ -1,14 +1,15 @@
 //! Readers of `/proc` and of cgroup files: which processes there are, what they map and who they belong to.
 //!
-//! Fed by the kernel's text files, read by the sources, the target selection and `isotherm-host`. Each reader is two parts: a
-//! parser, which takes bytes and knows no file, and a method of [`Proc`], which knows where the file lies. `Proc` takes the
-//! root as an argument, so tests run on a made-up tree, without privilege and without a process to read.
+//! Used by the sources, the target selection and `isotherm-host`. Each reader has two parts: a parser, which takes
+//! bytes and knows no file, and a method of [`Proc`], which knows the path. `Proc` takes the root as an argument, so
+//! tests run on a made-up tree, without privilege and without a process to read.
 //!
 //! Parsers work on bytes, not on `str`: file names and command names are bytes to the kernel, and a monitor that fails on a
 //! badly encoded name can be blinded with one. Such names are shown with replacement characters.
 //!
-//! A process may end between any two reads. [`Error::Gone`] says so; a list that is cut short because the process ended half
-//! way is not an error to the kernel, so whoever needs certainty compares [`Proc::identity`] before and after.
+//! A process may end between any two reads. [`Error::Gone`] reports that. If a process ends half way through a list,
+//! the kernel returns a short list and no error, so a caller that needs certainty compares [`Proc::identity`] before
+//! and after.
 
 mod cgroup;
 mod error;
@@ -47,28 +48,28 @@ impl Proc {
         numbered(self.root())
     }
 
-    /// Pages from which the kernel has taken access rights to see by NUMA hint faults who accesses them, of all processes together.
-    /// `None` where it does no such thing.
+    /// Page table entries that NUMA balancing has made inaccessible, to find accesses by hint faults. Counts all
+    /// processes. `None` where the kernel has no NUMA balancing.
     pub fn numa_updates(&self) -> Option<u64> {
         let text = std::fs::read_to_string(self.root().join("vmstat")).ok()?;
         text.lines().find_map(|line| line.strip_prefix("numa_pte_updates "))?.trim().parse().ok()
     }
 
-    /// How often the kernel has been through all of a process's memory for that, whether it has changed anything or not. `None` where it does
-    /// not tell (no `CONFIG_SCHED_DEBUG`).
+    /// How often NUMA balancing has scanned all of a process's memory, whether it changed anything or not. `None` where
+    /// the kernel does not report it (no `CONFIG_SCHED_DEBUG`).
     pub fn numa_scans(&self, pid: u32) -> Option<u64> {
         let text = std::fs::read_to_string(self.path(pid, "sched")).ok()?;
         let line = text.lines().find_map(|line| line.strip_prefix("mm->numa_scan_seq"))?;
         line.trim_start().strip_prefix(':')?.trim().parse().ok()
     }
 
-    /// The parts of `/proc/PID/status` that matter here.
+    /// The fields of `/proc/PID/status` that are used here.
     pub fn status(&self, pid: u32) -> Result<Status> {
         let path = self.path(pid, "status");
         Status::parse(&self.read(&path)?).map_err(|(line, e)| e.at(&path, line))
     }
 
-    /// Whether this very process is still running: not another one with its pid, and not a zombie.
+    /// Whether this very process is still running: not a later one with its pid, and not a zombie.
     pub fn is_alive(&self, id: Identity) -> Result<bool> {
         match self.stat(id.pid) {
             Ok(stat) => Ok(stat.identity() == id && !stat.has_ended()),
@@ -77,14 +78,14 @@ impl Proc {
         }
     }
 
-    /// The mappings of a process; none for a kernel thread or a zombie. To read again and again, keep a [`Maps`].
+    /// The mappings of a process; none for a kernel thread or a zombie. For repeated reads, use a [`Maps`].
     pub fn maps(&self, pid: u32) -> Result<Vec<MapEntry>> {
         let mut maps = Maps::default();
         maps.read(self, pid)?;
         Ok(maps.into_entries())
     }
 
-    /// `/proc/PID/smaps`, one mapping at a time. Walks page tables as it is read, and costs accordingly.
+    /// `/proc/PID/smaps`, one mapping at a time. Reading it walks page tables, and costs accordingly.
     pub fn smaps(&self, pid: u32) -> Result<Smaps<File>> {
         let path = self.path(pid, "smaps");
         Ok(Smaps::new(self.open_memory(pid, &path)?, path))
@@ -101,12 +102,12 @@ impl Proc {
         }
     }
 
-    /// The program's file, if it has one: `None` for kernel threads. A file deleted since ends in ` (deleted)`.
+    /// The program's file; `None` for kernel threads. The path of a deleted file ends in ` (deleted)`.
     pub fn exe(&self, pid: u32) -> Result<Option<PathBuf>> {
         let path = self.path(pid, "exe");
         match fs::read_link(&path) {
             Ok(target) => Ok(Some(target)),
-            // No memory, no program; if the whole process has ended, `stat` tells.
+            // No memory, no program. If the whole process has ended, `stat` fails.
             Err(e) => match self.error(&path, e) {
                 e if e.is_gone() => self.stat(pid).map(|_| None),
                 e => Err(e),
@@ -135,7 +136,7 @@ impl Proc {
         Cgroups::parse(&self.read(&path)?).map_err(|(line, e)| e.at(&path, line))
     }
 
-    /// Every process with its parent, read once. Processes that end meanwhile are left out.
+    /// Every process with its parent, read once. Processes that end meanwhile are skipped.
     pub fn family(&self) -> Result<Family> {
         let mut family = Family::default();
         for pid in self.pids()? {
@@ -159,41 +160,41 @@ impl Proc {
         Ok(Stat::parse(&self.read(&path)?).map_err(|e| e.at(&path, 1))?.state)
     }
 
-    /// Whether a thread has been on a processor yet. `None` where the kernel does not tell (no `CONFIG_SCHED_INFO`), or
-    /// it has ended; where the kernel could tell but does not keep it, none ever has.
+    /// Whether a thread has been on a CPU yet. `None` if the kernel does not report it (no `CONFIG_SCHED_INFO`), or if
+    /// the thread has ended. If the kernel has the file but does not maintain it, the answer is false for every thread.
     ///
-    /// A new thread is listed before all is said of its start, and first runs afterwards: of one that has run, everything
-    /// is said.
+    /// The kernel lists a new thread before it has emitted all records of its start, and the thread runs only after
+    /// that. So for a thread that has run, all of these records have been emitted.
     pub fn has_run(&self, pid: u32, tid: u32) -> Option<bool> {
         let text = std::fs::read_to_string(self.path(pid, &format!("task/{tid}/schedstat"))).ok()?;
-        // Time on processors, time spent waiting for one, and how often it was given one.
+        // Time on CPUs, time spent waiting for one, and the number of timeslices.
         let turns: u64 = text.split_ascii_whitespace().nth(2)?.parse().ok()?;
         Some(turns > 0)
     }
 
-    /// The direct children of a process, in order of pid, those that have ended and were not waited for included.
+    /// The direct children of a process, in order of pid, zombies included.
     ///
-    /// Through `/proc/PID/task/TID/children`, a read for each thread, since a child belongs to the thread that made it. Kernels
-    /// without that file (`CONFIG_PROC_CHILDREN`) have all processes read instead. A child that is made or ends meanwhile may be
-    /// missed, and one that ends may hide another: look again before relying on it.
+    /// Reads `/proc/PID/task/TID/children` once per thread, since a child belongs to the thread that created it. On
+    /// kernels without that file (`CONFIG_PROC_CHILDREN`) it reads all processes instead. A child that is created or
+    /// ends meanwhile may be missed, and one that ends may hide another: read again before relying on the result.
     pub fn children(&self, pid: u32) -> Result<Vec<u32>> {
         let mut children = Vec::new();
         for thread in self.threads(pid)? {
             let path = self.path(pid, &format!("task/{thread}/children"));
             match self.read(&path) {
                 Ok(text) => parse_pids(&text, &mut children).map_err(|e| e.at(&path, 1))?,
-                // Without the main thread's file there is no such file, or no process.
+                // If the main thread has no such file, the kernel lacks it or the process has ended.
                 Err(e) if e.is_gone() && thread == pid => {
                     self.stat(pid)?;
                     return Ok(self.family()?.children(pid).to_vec());
                 }
-                // The thread has ended since: what it had made is another's now.
+                // The thread has ended since. Its children belong to another thread now.
                 Err(e) if e.is_gone() => {}
                 Err(e) => return Err(e),
             }
         }
         children.sort_unstable();
-        // A child that changes threads while we read is seen twice.
+        // A child that changes threads during the read appears twice.
         children.dedup();
         Ok(children)
     }

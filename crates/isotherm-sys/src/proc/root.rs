@@ -1,5 +1,5 @@
-//! [`Proc`] itself: where `/proc` is, and how its files are opened so that a failure tells a process that has ended from one that
-//! we may not read. What is in each file is in the modules next to this one.
+//! [`Proc`] itself: where `/proc` is, and how its files are opened. Errors distinguish a process that has ended from
+//! one that we may not read. The modules next to this one parse the files.
 
 use super::error::{Error, Result};
 use super::stat::{Identity, Stat};
@@ -42,7 +42,7 @@ impl Proc {
         Stat::parse(&self.read(&path)?).map_err(|e| e.at(&path, 1))
     }
 
-    /// The pid with the start time: what tells a process from a later one that got its pid.
+    /// The pid with the start time, which distinguishes a process from a later one with the same pid.
     pub fn identity(&self, pid: u32) -> Result<Identity> {
         Ok(self.stat(pid)?.identity())
     }
@@ -51,7 +51,7 @@ impl Proc {
         fs::read(path).map_err(|e| self.error(path, e))
     }
 
-    /// An I/O error in its variant, with the ptrace scope where that helps.
+    /// Converts an I/O error to its variant, with the ptrace scope where that helps.
     pub(super) fn error(&self, path: &Path, source: std::io::Error) -> Error {
         let mut error = Error::from_io(path, source);
         if let Error::Denied { ptrace_scope, .. } = &mut error {
@@ -61,7 +61,7 @@ impl Proc {
         error
     }
 
-    /// Opens a file about the memory of a process; `None` if the process is there and has no memory.
+    /// Opens a file about the memory of a process; `None` if the process exists but has no memory.
     pub(super) fn open_memory(&self, pid: u32, path: &Path) -> Result<Option<File>> {
         match File::open(path) {
             Ok(file) => Ok(Some(file)),
@@ -69,8 +69,8 @@ impl Proc {
         }
     }
 
-    /// Kernels differ on kernel threads and zombies: some give an empty file, some `ESRCH` as for a process that has ended.
-    /// `Ok` if the error was of that kind, which `stat` tells.
+    /// For kernel threads and zombies some kernels return an empty file, others `ESRCH`, as for a process that has
+    /// ended. Returns `Ok` if `stat` shows that the process is a kernel thread or a zombie.
     pub(super) fn memoryless(&self, pid: u32, path: &Path, source: std::io::Error) -> Result<()> {
         let error = self.error(path, source);
         if !error.is_gone() {

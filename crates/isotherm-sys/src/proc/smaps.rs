@@ -1,8 +1,8 @@
 //! `/proc/PID/smaps` and `smaps_rollup`: how much of each mapping is present, referenced and on huge pages.
 //!
-//! The kernel walks the page tables as the file is read, and a large target's file is tens of megabytes long, so it is parsed
-//! as it comes, one mapping at a time, and never kept whole. It is an [`Iterator`], and a caller that stops early spares the
-//! kernel the rest of the walk.
+//! The kernel walks the page tables as the file is read, and a large target's file is tens of megabytes long. So it is
+//! parsed one mapping at a time and never held as a whole. The reader is an [`Iterator`]: a caller that stops early
+//! spares the kernel the rest of the walk.
 
 use super::error::Unexpected;
 use super::maps::{MapEntry, Names};
@@ -36,7 +36,7 @@ pub struct Usage {
     pub referenced: Bytes,
     /// Not backed by a file, copies of file pages included.
     pub anonymous: Bytes,
-    /// Given up with `MADV_FREE` and still there.
+    /// Freed with `MADV_FREE` and not reclaimed yet.
     pub lazy_free: Bytes,
     /// Anonymous memory on huge pages.
     pub anon_huge: Bytes,
@@ -55,7 +55,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Mapped more than once: clearing by `MADV_COLD` passes these over.
+    /// Mapped more than once. Clearing by `MADV_COLD` skips these pages.
     pub fn shared(&self) -> Bytes {
         Bytes(self.shared_clean.0.saturating_add(self.shared_dirty.0))
     }
@@ -65,9 +65,9 @@ impl Usage {
         Bytes(self.anon_huge.0.saturating_add(self.shmem_huge.0).saturating_add(self.file_huge.0))
     }
 
-    /// Where the value of a key goes, with the key itself; `None` for keys that are not kept.
+    /// The field for a key, with the key itself; `None` for keys that are not used.
     fn place(&mut self, key: &[u8]) -> Option<(&mut Bytes, &'static str)> {
-        /// Each key stands once: it is matched, and named in errors.
+        /// Each key is written once here, for the match and for errors.
         macro_rules! places {
             ($($key:literal => $field:ident,)*) => {
                 match std::str::from_utf8(key).ok()? {
@@ -104,7 +104,7 @@ impl Usage {
         Ok(())
     }
 
-    /// Parses `smaps_rollup`: one head line, then sizes. An empty file is a process without memory.
+    /// Parses `smaps_rollup`: one head line, then sizes. An empty file means a process without memory.
     pub(super) fn parse_rollup(text: &[u8]) -> std::result::Result<Usage, (usize, Unexpected)> {
         let mut usage = Usage::default();
         for (index, line) in text.split(|&b| b == b'\n').enumerate().skip(1) {
@@ -116,7 +116,7 @@ impl Usage {
     }
 }
 
-/// The `VmFlags:` of a mapping that matter here.
+/// The `VmFlags:` of a mapping that are used here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct VmFlags(u32);
 
@@ -167,12 +167,12 @@ impl VmFlags {
         self.0 & other.0 == other.0
     }
 
-    /// Whether the kernel takes `MADV_COLD` here: it answers `EINVAL` for locked, hugetlb and device mappings.
+    /// Whether the kernel accepts `MADV_COLD` here: it returns `EINVAL` for locked, hugetlb and device mappings.
     pub const fn can_madv_cold(self) -> bool {
         self.0 & (Self::LOCKED.0 | Self::HUGETLB.0 | Self::PFNMAP.0) == 0
     }
 
-    /// Parses what stands after `VmFlags:`. Letters not known here are passed over: each kernel adds some.
+    /// Parses the value of `VmFlags:`. Unknown letters are skipped: each kernel adds some.
     fn parse(value: &[u8]) -> VmFlags {
         let bit = |word: &[u8]| LETTERS.iter().find(|(letters, _)| word == *letters).map_or(0, |(_, flag)| flag.0);
         VmFlags(value.split(|&b| b == b' ').fold(0, |bits, word| bits | bit(word)))
@@ -182,19 +182,19 @@ impl VmFlags {
 /// One mapping of `/proc/PID/smaps`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SmapsEntry {
-    /// Where it is and what it is called.
+    /// Its address range, permissions and name.
     pub map: MapEntry,
-    /// How much of it is what.
+    /// Its sizes by kind.
     pub usage: Usage,
     /// Its flags; `None` if the kernel prints none.
     pub flags: Option<VmFlags>,
-    /// Whether the kernel would put huge pages here; `None` before 5.0.
+    /// Whether the kernel would use huge pages here; `None` before 5.0.
     pub thp_eligible: Option<bool>,
 }
 
 /// Reads `/proc/PID/smaps` one mapping at a time.
 ///
-/// After an error it ends. A process that ends half way also ends it, without an error: the kernel gives no sign.
+/// It ends after an error. It also ends, without an error, if the process ends half way: the kernel gives no sign.
 pub struct Smaps<R> {
     reader: Option<BufReader<R>>,
     path: PathBuf,
@@ -212,7 +212,7 @@ impl<R> fmt::Debug for Smaps<R> {
 }
 
 impl<R: Read> Smaps<R> {
-    /// Reads from `file`, which errors call `path`; `None` is a process without memory.
+    /// Reads from `file`, which errors call `path`. `None` means a process without memory.
     pub fn new(file: Option<R>, path: impl Into<PathBuf>) -> Smaps<R> {
         let reader = file.map(|file| BufReader::with_capacity(64 << 10, file));
         Smaps { reader, path: path.into(), names: Names::default(), line: Vec::new(), line_no: 0, open: None }

@@ -1,7 +1,8 @@
-//! `/proc/PID/stat` and `/proc/PID/status`: who a process is.
+//! `/proc/PID/stat` and `/proc/PID/status`: identity and state of a process.
 //!
-//! `stat` is one line of words, and the second, the command name, is set by the process itself: it may hold spaces,
-//! parentheses and newlines. The kernel puts it between the first `(` and the last `)`, so the line is taken from both ends.
+//! `stat` is one line of words. The second, the command name, is set by the process itself: it may hold spaces,
+//! parentheses and newlines. The kernel puts it between the first `(` and the last `)`, so the line is parsed from both
+//! ends.
 
 use super::error::Unexpected;
 use super::text::{decimal, key_value, kilobytes};
@@ -11,7 +12,7 @@ use std::str::FromStr;
 /// Set in `flags` of a kernel thread.
 const PF_KTHREAD: u64 = 0x0020_0000;
 
-/// A process and no other: pids are reused, the pid with the start time is not.
+/// Identifies one process for good: pids are reused, a pid with its start time is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
     /// The process id.
@@ -20,7 +21,7 @@ pub struct Identity {
     pub start_ticks: u64,
 }
 
-/// What is taken from `/proc/PID/stat`.
+/// The fields of `/proc/PID/stat` that are used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
     /// The process id.
@@ -45,9 +46,9 @@ pub struct Stat {
     pub num_threads: u64,
     /// When it started, in clock ticks since boot.
     pub start_ticks: u64,
-    /// Where its program's code starts; 1 if that is not for us to see, 0 if it has none (yet). See [`Stat::image`].
+    /// Start of its program's code; 1 if that is hidden from us, 0 if it has none (yet). See [`Stat::image`].
     pub start_code: u64,
-    /// Where its main thread's stack starts; 0 if that is not for us to see, or it has none (yet).
+    /// Start of its main thread's stack; 0 if that is hidden from us, or if it has none (yet).
     pub start_stack: u64,
 }
 
@@ -80,31 +81,32 @@ impl Stat {
         })
     }
 
-    /// Start of code and start of stack: what tells one program from the next after an exec, which keeps pid and start time.
+    /// Start of code and start of stack. They distinguish a program from the next one after an exec, which keeps pid
+    /// and start time.
     ///
-    /// Both are drawn at random at each exec, so they agree by accident once in millions of times; always, if the same program
-    /// is executed again without randomization. `None` where the kernel does not show them: for kernel threads and zombies,
-    /// for processes that we may not ptrace, and in the midst of an exec. That two are `None` says nothing about them.
+    /// Both are randomized at each exec, so they agree by accident once in millions of times. They always agree if the
+    /// same program is executed again without randomization. `None` where the kernel does not show them: for kernel
+    /// threads and zombies, for processes that we may not ptrace, and during an exec. Two `None` values prove nothing.
     pub fn image(&self) -> Option<(u64, u64)> {
         (self.start_code != 0 && self.start_stack != 0).then_some((self.start_code, self.start_stack))
     }
 
-    /// Which process this is.
+    /// The identity of this process.
     pub fn identity(&self) -> Identity {
         Identity { pid: self.pid, start_ticks: self.start_ticks }
     }
 
-    /// Whether it is a thread of the kernel, which has no memory of its own.
+    /// Whether it is a kernel thread, which has no memory of its own.
     pub fn is_kernel_thread(&self) -> bool {
         self.flags & PF_KTHREAD != 0
     }
 
-    /// Whether its main thread has ended. Other threads may still run, but the memory can no longer be read by the pid.
+    /// Whether its main thread has ended. Other threads may still run, but the memory can no longer be read by pid.
     pub fn is_zombie(&self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x')
     }
 
-    /// Whether all of it has ended and only its entry is left.
+    /// Whether the whole process has ended and only its entry is left.
     pub fn has_ended(&self) -> bool {
         self.is_zombie() && self.num_threads <= 1
     }
@@ -136,7 +138,7 @@ fn number<T: TryFrom<u64>>(text: &[u8], item: &'static str) -> Result<T, Unexpec
     value.ok_or_else(|| Unexpected::new(item, "a decimal number", text))
 }
 
-/// What is taken from `/proc/PID/status`. All but the first are missing for some processes or kernels.
+/// The fields of `/proc/PID/status` that are used. All but the first are missing for some processes or kernels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// Real, effective, saved and file system user.
@@ -154,7 +156,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// Parses the file. The line that is wrong counts from 1.
+    /// Parses the file. Errors count lines from 1.
     pub(super) fn parse(text: &[u8]) -> Result<Status, (usize, Unexpected)> {
         let mut status = Status::default();
         let mut uids = None;

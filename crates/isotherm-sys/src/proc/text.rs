@@ -1,4 +1,4 @@
-//! Pieces of the kernel's text files that several of them have.
+//! Parsers for parts that several of the kernel's text files share.
 
 use super::error::Unexpected;
 use isotherm_units::Bytes;

@@ -1,31 +1,32 @@
-//! The address axis: which addresses each row of a heat map stands for.
+//! The address axis: the addresses that each row of a heat map shows.
 //!
-//! Processes use kilobytes here and gigabytes there, with terabytes of nothing between. So rows are cut from what is mapped,
-//! laid end to end, and what lies between is folded away:
+//! A process uses kilobytes in one place and gigabytes in another, with unmapped terabytes between. So rows are cut
+//! from the mapped ranges, laid end to end, and the gaps between them are folded:
 //!
 //! ```text
 //! addresses   [heap]......................[pool........]...............[stack]
 //! rows        | h | h | fold | p | p | p | p | p | fold | s |
 //! ```
 //!
-//! 1. Small gaps stay part of the axis: together at most half of what is mapped, so they cost little and save much noise.
-//! 2. Of the others the largest get a row of their own, so that the break is seen: at most a quarter of all rows.
-//! 3. The rest are folded without a row; the addresses of the rows around them tell.
+//! 1. Small gaps stay on the axis. Together they are at most half as large as the mapped memory, so they take few rows
+//!    and avoid many breaks.
+//! 2. The largest of the other gaps get a row each, so that the break is visible: at most a quarter of all rows.
+//! 3. The rest are folded without a row. The addresses of the rows around them show the gap.
 //!
-//! Each stretch between two breaks has a row at the least, so a small stack is not lost beside a large heap.
+//! Each stretch between two breaks has at least one row, so that a small stack is visible next to a large heap.
 
 use isotherm_units::{Addr, AddrRange, PAGE_SIZE};
 
-/// What one row stands for.
+/// One row of the axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AxisRow {
     /// The addresses on the axis; empty in a break.
     pub pieces: Vec<AddrRange>,
-    /// From the first to the last address, or what a break leaves out.
+    /// From the first to the last address. For a break: the addresses that it omits.
     pub range: AddrRange,
 }
 
-/// Cuts what `spans` cover into at most `rows` rows.
+/// Cuts the addresses in `spans` into at most `rows` rows.
 pub(super) fn build(spans: Vec<AddrRange>, rows: usize) -> Vec<AxisRow> {
     let spans = close_small_gaps(join(spans), rows);
     if spans.is_empty() || rows == 0 {
@@ -49,14 +50,14 @@ fn row_of(pieces: Vec<AddrRange>) -> Option<AxisRow> {
     Some(AxisRow { pieces, range })
 }
 
-/// Sorted, with overlapping and touching ranges made one.
+/// Sorts the ranges, and merges overlapping and adjacent ones.
 fn join(mut spans: Vec<AddrRange>) -> Vec<AddrRange> {
     spans.retain(|s| !s.is_empty());
     spans.sort_unstable();
     join_within(&spans, 0)
 }
 
-/// Makes one of neighbours that are at most `gap` bytes apart.
+/// Merges neighbours that are at most `gap` bytes apart.
 fn join_within(sorted: &[AddrRange], gap: u64) -> Vec<AddrRange> {
     let mut joined: Vec<AddrRange> = Vec::new();
     for span in sorted {
@@ -87,7 +88,7 @@ fn split_at_largest_gaps(spans: &[AddrRange], breaks: usize) -> Vec<&[AddrRange]
     ends.map(|end| &spans[std::mem::replace(&mut from, end)..end]).collect()
 }
 
-/// Rows for each stretch: one each, and every other row to the stretch that has most bytes in each of its rows.
+/// Rows for each stretch: one each. Every further row goes to the stretch with the most bytes per row.
 fn share_rows(stretches: &[&[AddrRange]], rows: usize) -> Vec<usize> {
     let sizes: Vec<u64> = stretches.iter().map(|s| total(s)).collect();
     let mut counts = vec![1; sizes.len()];
@@ -98,7 +99,7 @@ fn share_rows(stretches: &[&[AddrRange]], rows: usize) -> Vec<usize> {
     counts
 }
 
-/// Cuts `pieces` into `count` parts of equal length, cuts falling on multiples of `unit`; parts left empty are dropped.
+/// Cuts `pieces` into `count` parts of equal length, at multiples of `unit`. Empty parts are dropped.
 pub(super) fn cut(pieces: &[AddrRange], count: usize, unit: u64) -> Vec<Vec<AddrRange>> {
     let whole = total(pieces);
     let ends = (1..=count as u64).map(|n| {
@@ -110,7 +111,7 @@ pub(super) fn cut(pieces: &[AddrRange], count: usize, unit: u64) -> Vec<Vec<Addr
     parts.filter(|p| !p.is_empty()).collect()
 }
 
-/// What lies from `from` to `to` when the pieces are laid end to end.
+/// The part from `from` to `to` when the pieces are laid end to end.
 fn part(pieces: &[AddrRange], from: u64, to: u64) -> Vec<AddrRange> {
     let mut offset = 0;
     let mut found = Vec::new();

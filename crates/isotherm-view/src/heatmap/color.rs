@@ -1,8 +1,8 @@
 //! The colour of an interval.
 //!
-//! Lightness rises steadily from cold to hot, so the map reads right in grey and for the colour-blind, and hot is what the eye
-//! finds first. The cold end is a dark violet, not black: absent memory is what is dark. Few control points with straight
-//! lines between are enough, as the steps between neighbouring intervals are finer than the eye tells apart.
+//! Lightness rises steadily from cold to hot, so the map can be read in grey and by colour-blind readers, and hot
+//! memory stands out. The cold end is a dark violet, not black: absent memory is black. A few control points with
+//! straight lines between them are enough, because the eye cannot distinguish neighbouring intervals.
 
 use crate::math;
 use isotherm_heat::Interval;
@@ -11,7 +11,7 @@ use isotherm_heat::Interval;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rgb(pub u8, pub u8, pub u8);
 
-/// Memory of which no interval is known: a grey that the scale does not have.
+/// Memory without a known interval: a grey that is not on the scale.
 pub const UNMEASURED_COLOR: Rgb = Rgb(96, 104, 112);
 
 /// From cold to hot, at equal distances.
@@ -42,18 +42,19 @@ impl Rgb {
         16 + 36 * nearest(self.0) + 6 * nearest(self.1) + nearest(self.2)
     }
 
-    /// How light it looks, 0 to 255 (Rec. 709 weights on the encoded values: good enough to order colours).
+    /// Perceived lightness, 0 to 255 (Rec. 709 weights on the encoded values: good enough to order colours).
     pub fn lightness(self) -> f64 {
         0.2126 * f64::from(self.0) + 0.7152 * f64::from(self.1) + 0.0722 * f64::from(self.2)
     }
 }
 
-/// Which intervals are the ends of the colour scale. Fixed rather than fitted to the data, so that pictures can be compared.
+/// The intervals at the ends of the colour scale. They are fixed instead of fitted to the data, so that pictures can be
+/// compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
-    /// This often or more: the brightest colour.
+    /// Intervals up to this have the brightest colour.
     pub hot_ns: u64,
-    /// This seldom or less: the darkest.
+    /// Intervals from this on have the darkest colour.
     pub cold_ns: u64,
 }
 
@@ -64,13 +65,13 @@ impl Default for Scale {
 }
 
 impl Scale {
-    /// 1 at the hot end, 0 at the cold end; `None` for what has no interval.
+    /// 1 at the hot end, 0 at the cold end; `None` if there is no interval.
     pub fn heat(&self, interval: Interval) -> Option<f64> {
         let (hot, cold) = self.ends();
         interval.octaves().map(|o| ((cold - o) / (cold - hot)).clamp(0.0, 1.0))
     }
 
-    /// The colour of a cell; `None` where nothing is.
+    /// The colour of a cell; `None` if nothing is mapped there.
     pub fn color(&self, cell: Interval) -> Option<Rgb> {
         match self.heat(cell) {
             Some(heat) => Some(heat_color(heat)),
@@ -85,7 +86,7 @@ impl Scale {
         (0..count).map(|i| Interval::from_octaves(cold + (hot - cold) * i as f64 / last)).collect()
     }
 
-    /// Both ends in octaves, the hot end below the cold one whatever was asked for.
+    /// Both ends in octaves. The hot end is always below the cold end, in whatever order they were given.
     fn ends(&self) -> (f64, f64) {
         let octaves = |ns| Interval::from_ns(ns).octaves().unwrap_or(0.0);
         let hot = octaves(self.hot_ns.min(self.cold_ns));

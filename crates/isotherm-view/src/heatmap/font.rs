@@ -1,14 +1,14 @@
 //! A bitmap font for pictures: 5 by 7 pixels, ASCII only.
 //!
-//! A picture needs axis text and nothing else needs a font, so a table of 95 glyphs stands in for a font library. Each glyph
-//! is five columns from left to right; bit 0 of a column is its top pixel.
+//! Only the axis text of a picture needs a font, so a table of 95 glyphs replaces a font library. Each glyph is five
+//! columns from left to right. Bit 0 of a column is its top pixel.
 
 /// Pixels from one glyph to the next.
 pub(super) const ADVANCE: usize = 6;
 /// Pixels from top to bottom.
 pub(super) const HEIGHT: usize = 7;
 
-/// The columns of a glyph; anything not in the font is a box.
+/// The columns of a glyph. Characters that are not in the font are drawn as a box.
 pub(super) fn glyph(c: char) -> [u8; 5] {
     let index = u32::from(c).checked_sub(32).and_then(|i| usize::try_from(i).ok());
     index.and_then(|i| GLYPHS.get(i)).copied().unwrap_or([0x7f, 0x41, 0x41, 0x41, 0x7f])

@@ -1,11 +1,12 @@
-//! A heat map as one HTML file that asks nothing of a network: targets to choose from, zoom, and what lies under the pointer.
+//! A heat map as one HTML file that makes no network requests: a choice of targets, zoom, and details under the
+//! pointer.
 //!
-//! `page.html` is the page with its script; here the data are put into it. A map is stored as runs of equal cells along time,
-//! base64 over (length, code) pairs: 600 snapshots of a target take some 100 kB. Addresses are strings, because JavaScript
-//! numbers do not hold 64 bits.
+//! `page.html` is the page with its script, and the data are inserted here. A map is stored as runs of equal cells
+//! along time, as base64 of (length, code) pairs: 600 snapshots of a target take about 100 kB. Addresses are strings,
+//! because JavaScript numbers cannot hold 64 bits.
 //!
-//! Names in the data come from the watched processes. JSON within a script element ends at `</script` whatever quotes say, so
-//! every `<` is written as an escape; the page puts names on the screen as text only, and its policy forbids requests.
+//! Names in the data come from the monitored processes. JSON within a script element ends at `</script`, even inside
+//! quotes, so every `<` is written as an escape. The page displays names as text only, and its policy forbids requests.
 
 use super::color::{Rgb, Scale};
 use super::model::{Arrangement, Axis, HeatMap, Row, Select, targets_by_size};
@@ -20,12 +21,12 @@ use std::io::{self, Write};
 const PAGE: &str = include_str!("page.html");
 const PLACE: &str = "@DATA@";
 
-/// What the page holds.
+/// The contents of the page.
 #[derive(Clone, Copy, Debug)]
 pub struct HtmlOptions {
-    /// Which target, range and time, and how fine. Without a target the page has the largest ones.
+    /// The target, range, time and resolution. Without a target, the page has the largest ones.
     pub select: Select,
-    /// How many targets at the most.
+    /// Maximum number of targets.
     pub max_targets: usize,
     /// The ends of the colour scale.
     pub scale: Scale,
@@ -40,13 +41,13 @@ impl Default for HtmlOptions {
 
 #[derive(Serialize)]
 struct Page {
-    /// Colours and words by code of the interval.
+    /// Colours and words, by interval code.
     colors: Vec<String>,
     words: Vec<String>,
     legend: Vec<(u8, String)>,
     maps: Vec<Map>,
     left_out: usize,
-    /// What the picture does not show, a sentence each.
+    /// What the picture does not show, one sentence each.
     caveats: Vec<String>,
 }
 
@@ -54,12 +55,12 @@ struct Page {
 struct Map {
     title: String,
     columns: usize,
-    /// Milliseconds since the epoch; equal in a strip.
+    /// Milliseconds since the epoch; both are equal in a strip.
     start: u64,
     end: u64,
     strip: bool,
     names: Vec<String>,
-    /// First address, last address, index of the name, whether a break.
+    /// First address, last address, index of the name, whether it is a break.
     rows: Vec<(String, String, usize, bool)>,
     /// Runs of cells, row by row.
     runs: String,
@@ -81,7 +82,7 @@ impl Page {
         }
         let left_out = targets.len().saturating_sub(options.max_targets);
         targets.truncate(options.max_targets);
-        // More columns than snapshots would only repeat cells; the page scales them anyway.
+        // More columns than snapshots would only repeat cells, and the page scales them anyway.
         let columns = match options.select.arrangement {
             Arrangement::Strip => 128,
             Arrangement::Auto if snapshots.len() < 2 => 128,

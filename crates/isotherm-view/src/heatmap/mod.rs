@@ -1,11 +1,12 @@
-//! Heat maps: one target's memory as a grid of colours, over time or as a strip of its address space.
+//! Heat maps: the memory of one target as a grid of colours, over time or as a strip of its address space.
 //!
-//! [`HeatMap`] is the model: which addresses a row stands for (`axis`), and the mean heat of each cell. Three faces draw it:
-//! [`write_terminal`], [`write_png`] and [`write_html`]. They share the colours of [`Scale`], so that a picture in a report
-//! and the live view can be compared.
+//! [`HeatMap`] is the model: the addresses of each row (`axis`), and the mean heat of each cell. Three functions draw
+//! it: [`write_terminal`], [`write_png`] and [`write_html`]. They share the colours of [`Scale`], so that a picture in
+//! a report can be compared with the live view.
 //!
-//! A cell is an [`Interval`](isotherm_heat::Interval): the mean on the log scale, weighted by resident pages. `ABSENT` is a
-//! cell where nothing is, `UNMEASURED` one of which nothing is known; neither is ever drawn in a colour of the scale.
+//! A cell is an [`Interval`](isotherm_heat::Interval): the mean on the log scale, weighted by resident pages. `ABSENT`
+//! is a cell without memory, and `UNMEASURED` is one whose heat is unknown. Neither is ever drawn in a colour of the
+//! scale.
 
 mod axis;
 mod color;

@@ -1,8 +1,8 @@
 //! The grid of a heat map, computed from snapshots.
 //!
-//! Cost is one pass over the regions of the chosen target and one over the cells: the regions of a snapshot are added to the
-//! rows they overlap, then the rows to the columns that its window overlaps. Columns are true to time, so a pause in a
-//! recording is a gap in the picture.
+//! The cost is one pass over the regions of the selected target and one over the cells. The regions of a snapshot are
+//! added to the rows that they overlap, then the rows to the columns that the snapshot's window overlaps. Columns are
+//! proportional to time, so a pause in a recording is a gap in the picture.
 
 use super::axis::{self, AxisRow};
 use crate::math;
@@ -11,7 +11,7 @@ use isotherm_units::{AddrRange, Bytes};
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
-/// What the columns are.
+/// The meaning of the columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Arrangement {
     /// Time, unless there is a single snapshot.
@@ -19,24 +19,24 @@ pub enum Arrangement {
     Auto,
     /// Time.
     Time,
-    /// Addresses of the last snapshot: each row is a stretch of memory, read like text.
+    /// Addresses in the last snapshot: each row is a stretch of memory, read like text.
     Strip,
 }
 
-/// What to draw, and how fine.
+/// What to draw, and at what resolution.
 #[derive(Clone, Copy, Debug)]
 pub struct Select {
-    /// Which target; none is the one with most resident memory.
+    /// The target; `None` selects the one with the most resident memory.
     pub target: Option<TargetId>,
-    /// Only these addresses.
+    /// Show only these addresses.
     pub range: Option<AddrRange>,
-    /// Only snapshots that end in this span, both ends included.
+    /// Use only snapshots that end in this span, both ends included.
     pub time_unix_ns: Option<(u64, u64)>,
-    /// Cells side by side.
+    /// Cells in a row.
     pub columns: usize,
-    /// Rows at the most.
+    /// Maximum number of rows.
     pub rows: usize,
-    /// What the columns are.
+    /// The meaning of the columns.
     pub arrangement: Arrangement,
 }
 
@@ -47,14 +47,14 @@ impl Default for Select {
     }
 }
 
-/// What the columns stand for.
+/// The meaning of the columns of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Axis {
     /// Equal parts of this span.
     Time {
-        /// Where the first column begins.
+        /// Start of the first column.
         start_unix_ns: u64,
-        /// Where the last one ends.
+        /// End of the last column.
         end_unix_ns: u64,
     },
     /// Equal parts of the row's addresses, at one moment.
@@ -64,14 +64,14 @@ pub enum Axis {
     },
 }
 
-/// What a row stands for.
+/// One row of a map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Its addresses. Of a break: those left out.
+    /// Its addresses. For a break: the addresses that it omits.
     pub range: AddrRange,
     /// Whether this is a break in the address axis, without cells.
     pub is_break: bool,
-    /// How many bytes of the range are on the axis; less than its length if a gap was folded within.
+    /// Number of bytes of the range that are on the axis. Less than its length if a gap within it was folded.
     pub covered: Bytes,
     /// The mapping that holds most of it; empty for anonymous memory and for breaks.
     pub mapping: String,
@@ -80,11 +80,11 @@ pub struct Row {
 /// A grid of heat.
 #[derive(Clone, Debug)]
 pub struct HeatMap {
-    /// Which target; none if there was nothing to draw.
+    /// The target; `None` if there was nothing to draw.
     pub target: Option<TargetId>,
     /// Its command name.
     pub comm: String,
-    /// What the columns are.
+    /// The meaning of the columns.
     pub axis: Axis,
     /// Cells in a row.
     pub columns: usize,
@@ -93,10 +93,10 @@ pub struct HeatMap {
     cells: Vec<Interval>,
 }
 
-/// What has been added to a cell so far.
+/// The sums for one cell so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
-    /// Steps of the interval scale, times weight. The scale is logarithmic, so their mean is the geometric one.
+    /// Steps of the interval scale, times weight. The scale is logarithmic, so their mean is a geometric mean.
     steps: f64,
     measured: f64,
     unmeasured: f64,
@@ -111,7 +111,7 @@ struct Look<'a> {
 }
 
 impl HeatMap {
-    /// Computes the grid from snapshots in order of time. Nothing to draw gives a map without rows.
+    /// Computes the grid from snapshots in order of time. The map has no rows if there is nothing to draw.
     pub fn build<S: Borrow<Snapshot>>(snapshots: &[S], select: &Select) -> HeatMap {
         let snapshots: Vec<&Snapshot> = snapshots.iter().map(Borrow::borrow).filter(|s| select.takes(s)).collect();
         let Some(id) = select.target.or_else(|| largest_target(&snapshots)) else { return HeatMap::empty(select) };
@@ -169,7 +169,7 @@ impl HeatMap {
         }
     }
 
-    /// The moment at which a column begins; the moment of the snapshot in a strip.
+    /// The time at which a column begins; in a strip, the time of the snapshot.
     pub fn column_unix_ns(&self, column: usize) -> u64 {
         match self.axis {
             Axis::Strip { at_unix_ns } => at_unix_ns,
@@ -179,7 +179,7 @@ impl HeatMap {
         }
     }
 
-    /// The names to write beside rows: each mapping's name at its first row, breaks with what they leave out.
+    /// The label of a row: each mapping's name at its first row, and the size of the gap at a break.
     pub(crate) fn row_label(&self, row: usize) -> String {
         let this = &self.rows[row];
         if this.is_break {
@@ -202,13 +202,13 @@ impl Select {
 impl<'a> Look<'a> {
     fn of(snapshot: &'a Snapshot, id: TargetId) -> Option<Look<'a>> {
         let target = snapshot.targets.iter().find(|t| t.id == id)?;
-        // A window of no length would weigh nothing.
+        // A window of zero length would have no weight.
         let start_unix_ns = snapshot.start_unix_ns.min(snapshot.end_unix_ns.saturating_sub(1));
         Some(Look { start_unix_ns, end_unix_ns: snapshot.end_unix_ns.max(1), target })
     }
 }
 
-/// Targets by the most memory they had in any snapshot, most first.
+/// Targets by their largest memory in any snapshot, largest first.
 pub(super) fn targets_by_size(snapshots: &[&Snapshot]) -> Vec<(TargetId, u64)> {
     let mut most: BTreeMap<TargetId, u64> = BTreeMap::new();
     for target in snapshots.iter().flat_map(|s| &s.targets) {
@@ -238,7 +238,7 @@ fn spans(looks: &[Look], range: Option<AddrRange>) -> Vec<AddrRange> {
     }
 }
 
-/// Every piece of the axis with the index of the cell it belongs to, in address order.
+/// Every piece of the axis with the index of its cell, in address order.
 type Pieces = Vec<(AddrRange, usize)>;
 
 /// Adds regions to the cells that they overlap, in proportion to the overlap.
@@ -309,14 +309,14 @@ fn time_cells(looks: &[Look], rows: &[AxisRow], columns: usize, (start, end): (u
     sums.iter().map(Sum::cell).collect()
 }
 
-/// The columns that a look's window overlaps, each with how much of the column it fills.
+/// The columns that the window of a snapshot overlaps, each with the share of the column that it fills.
 fn columns_of(look: &Look, columns: usize, start: u64, end: u64) -> impl Iterator<Item = (usize, f64)> {
     let per_column = (end - start).max(1) as f64 / columns as f64;
     let from = look.start_unix_ns.saturating_sub(start) as f64 / per_column;
     let to = look.end_unix_ns.saturating_sub(start) as f64 / per_column;
     (math::floor(from)..columns).map_while(move |column| {
         let part = to.min(column as f64 + 1.0) - from.max(column as f64);
-        // What is left of a window after rounding must not colour a column that it only touches.
+        // A rounding error must not colour a column that the window only touches.
         (part > 1e-6).then_some((column, part))
     })
 }
@@ -339,7 +339,7 @@ fn name_rows(rows: &[AxisRow], looks: &[Look]) -> Vec<Row> {
     rows.iter().map(named).collect()
 }
 
-/// Which name covers most of `range`. Mappings of different times may overlap, so overlaps are added up by name.
+/// The name that covers most of `range`. Mappings of different times may overlap, so overlaps are summed by name.
 fn name_of<'a>(range: AddrRange, names: &BTreeMap<AddrRange, &'a str>) -> &'a str {
     let mut covered: BTreeMap<&str, u64> = BTreeMap::new();
     for (mapping, name) in names {

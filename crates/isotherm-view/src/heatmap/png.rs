@@ -1,7 +1,7 @@
-//! A heat map as a PNG: the grid, addresses and mapping names beside it, times below, and the legend.
+//! A heat map as a PNG: the grid with addresses and mapping names at its sides, times below it, and the legend.
 //!
-//! Pixels are plain RGB on a dark ground, so that the picture looks the same wherever it is pasted. A cell is a rectangle of
-//! whole pixels: what a reader picks from the picture is the colour of one cell, never a blend.
+//! Pixels are plain RGB on a dark background, so that the picture looks the same in every document. A cell is a
+//! rectangle of whole pixels, so every pixel of the grid has the colour of one cell and is never a blend.
 
 use super::color::{Rgb, Scale, heat_color};
 use super::font;
@@ -13,7 +13,7 @@ use std::io::{self, Write};
 const GROUND: Rgb = Rgb(16, 16, 20);
 const TEXT: Rgb = Rgb(214, 214, 220);
 const FAINT: Rgb = Rgb(70, 70, 80);
-/// Glyphs are drawn at twice their size: readable on any screen.
+/// Glyphs are drawn at twice their size, to be readable on any screen.
 const TEXT_SCALE: usize = 2;
 const LINE: usize = (font::HEIGHT + 4) * TEXT_SCALE;
 const LETTER: usize = font::ADVANCE * TEXT_SCALE;
@@ -21,15 +21,15 @@ const MARGIN: usize = 12;
 const ADDRESS_LETTERS: usize = 15;
 const NAME_LETTERS: usize = 28;
 const LEGEND_WIDTH: usize = 480;
-/// The pixels of the largest picture drawn; more would be a mistake of the caller.
+/// Maximum number of pixels of a picture. Larger requests are a mistake of the caller.
 const PIXELS_MOST: usize = 1 << 27;
 
-/// How large the cells of a picture are.
+/// The size of the cells of a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PngOptions {
-    /// Pixels of a cell across.
+    /// Width of a cell in pixels.
     pub cell_width: usize,
-    /// Pixels of a cell down.
+    /// Height of a cell in pixels.
     pub cell_height: usize,
     /// The ends of the colour scale.
     pub scale: Scale,
@@ -42,7 +42,7 @@ impl Default for PngOptions {
 }
 
 impl PngOptions {
-    /// Where the upper left pixel of a cell is in the picture.
+    /// Position of the upper left pixel of a cell in the picture.
     pub fn cell_origin(&self, column: usize, row: usize) -> (usize, usize) {
         let left = MARGIN + ADDRESS_LETTERS * LETTER;
         let top = MARGIN + LINE + LINE / 2;
@@ -93,9 +93,10 @@ fn draw_cells(canvas: &mut Canvas, map: &HeatMap, options: &PngOptions) {
     }
 }
 
-/// Addresses and the size of gaps to the left, names to the right, each where there is room below the one before.
+/// Draws addresses and gap sizes on the left and names on the right, each where the previous one leaves room.
 ///
-/// A name that finds its line taken moves down a little: the row of a stack is a pixel or two high and still has a name.
+/// A name whose line is taken moves down a little: the row of a stack is only a pixel or two high and still gets a
+/// name.
 fn draw_labels(canvas: &mut Canvas, map: &HeatMap, options: &PngOptions) {
     let (mut left_free, mut right_free) = (0, 0);
     for (row, this) in map.rows.iter().enumerate() {
@@ -151,7 +152,7 @@ fn draw_legend(canvas: &mut Canvas, map: &HeatMap, options: &PngOptions) {
     canvas.text(x, y + LINE / 2 + 6, "unmeasured", TEXT);
 }
 
-/// Pixels in rows. Drawing outside of it does nothing.
+/// Pixels in rows. Drawing outside the canvas does nothing.
 struct Canvas {
     width: usize,
     height: usize,

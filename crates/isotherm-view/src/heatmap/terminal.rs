@@ -1,8 +1,8 @@
 //! A heat map in a terminal: colours in half blocks, or digits.
 //!
-//! In colour a line of text is two rows of the map, drawn as an upper half block whose foreground is the upper row and whose
-//! background the lower. A break always has a line of its own. Without colour a row is a line and heat a digit, 9 hottest, as
-//! users of other memory monitors know it.
+//! In colour, a line of text is two rows of the map. It is drawn as upper half blocks: the foreground is the upper row
+//! and the background is the lower row. A break always has its own line. Without colour, a line is one row and heat is
+//! a digit, 9 for the hottest, as in other memory monitors.
 
 use super::color::{Rgb, Scale};
 use super::model::{Axis, HeatMap};
@@ -14,22 +14,22 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use unicode_width::UnicodeWidthStr;
 
-/// Which colours the terminal has.
+/// The colours of the terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ColorMode {
     /// Any colour.
     #[default]
     True,
-    /// The 256 of the cube.
+    /// The 256 colours of the cube.
     Ansi256,
-    /// None: digits.
+    /// No colours: digits.
     None,
 }
 
-/// How a map is drawn in text.
+/// How to draw a map as text.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TerminalStyle {
-    /// Width of the terminal, and whether signs beyond ASCII may be used; if not, heat is drawn as digits.
+    /// Width of the terminal, and whether characters beyond ASCII may be used. If not, heat is drawn as digits.
     pub text: TextStyle,
     /// Its colours.
     pub color: ColorMode,
@@ -44,10 +44,10 @@ impl TerminalStyle {
     }
 }
 
-/// The rows that one line of text shows.
+/// The rows shown in one line of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// An upper row, and a lower one if half blocks are drawn and there is one.
+    /// An upper row, and a lower one if half blocks are drawn and it exists.
     Cells(usize, Option<usize>),
     /// A break.
     Break(usize),
@@ -66,14 +66,14 @@ pub fn lines(map: &HeatMap, halves: bool) -> Vec<Line> {
     lines
 }
 
-/// Columns that addresses and names take beside the map.
+/// Width of the addresses and the names at the sides of the map.
 fn gutters(width: usize) -> (usize, usize) {
     let addresses = if width >= 48 { 15 } else { 0 };
     let names = if width >= 64 { (width / 4).min(36) } else { 0 };
     (addresses, names)
 }
 
-/// How many columns and rows a map should have to fill `height` lines, frame included, of a terminal.
+/// The columns and rows that make a map fill `height` lines of a terminal, frame included.
 pub fn terminal_grid(style: &TerminalStyle, height: usize) -> (usize, usize) {
     let width = style.text.width.min(4096);
     let (addresses, names) = gutters(width);
@@ -139,7 +139,7 @@ fn draw_line(map: &HeatMap, line: Line, style: &TerminalStyle) -> String {
     text
 }
 
-/// The name at the first of a line's rows that has one.
+/// The name of the first row of a line that has one.
 fn labels_of(map: &HeatMap, line: Line) -> String {
     match line {
         Line::Break(row) => map.row_label(row),
@@ -175,7 +175,7 @@ fn draw_cells(map: &HeatMap, line: Line, room: usize, style: &TerminalStyle, tex
     *text += "\x1b[0m";
 }
 
-/// The sequence that sets both colours. Begins with a reset, so that no colour means the terminal's own.
+/// The sequence that sets both colours. It starts with a reset, so that no colour means the terminal's default.
 pub(crate) fn escape(foreground: Option<Rgb>, background: Option<Rgb>, mode: ColorMode) -> String {
     let mut text = "\x1b[0".to_owned();
     for (color, kind) in [(foreground, 38), (background, 48)] {
@@ -190,7 +190,7 @@ pub(crate) fn escape(foreground: Option<Rgb>, background: Option<Rgb>, mode: Col
     text + "m"
 }
 
-/// 9 hottest, 0 coldest, `?` unmeasured, a space where nothing is.
+/// 9 for the hottest, 0 for the coldest, `?` for unmeasured, a space where nothing is mapped.
 fn digit(cell: Interval, scale: &Scale) -> char {
     match scale.heat(cell) {
         Some(heat) => char::from(b'0' + math::to_byte((heat * 10.0).floor().min(9.0))),
@@ -199,7 +199,7 @@ fn digit(cell: Interval, scale: &Scale) -> char {
     }
 }
 
-/// Marks of time under the columns; nothing under a strip.
+/// Time labels under the columns; nothing under a strip.
 fn time_line(map: &HeatMap, width: usize) -> String {
     const APART: usize = 20;
     let Axis::Time { start_unix_ns, .. } = map.axis else { return String::new() };

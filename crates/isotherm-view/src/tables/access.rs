@@ -1,7 +1,7 @@
 //! The regions of each target: where its memory is, and how often each part is accessed.
 //!
-//! What `damo report access` shows, per page-table reality: resident and huge shares are columns, because a region is a range
-//! of addresses of which only a part may be there.
+//! The equivalent of `damo report access`. Shares of resident and huge memory are columns, because a region is a range
+//! of addresses of which only a part may be populated.
 
 use super::cost::{CostSummary, percent_of};
 use super::target::title;
@@ -32,11 +32,11 @@ pub enum SortBy {
 pub struct AccessOptions {
     /// The order of regions.
     pub sort: SortBy,
-    /// Regions smaller than this are left out.
+    /// Omit regions smaller than this.
     pub min_size: Bytes,
-    /// Regions accessed less often than this are left out, and so are unmeasured ones.
+    /// Omit regions that are accessed less often than this, and unmeasured regions.
     pub max_interval_ns: Option<u64>,
-    /// A page belongs to the working set if accessed at least this often.
+    /// A page belongs to the working set if it is accessed at least this often.
     pub wss_ns: u64,
 }
 
@@ -55,21 +55,21 @@ pub struct AccessRegion {
     pub end: Addr,
     /// Its length.
     pub size_bytes: Bytes,
-    /// What of it is there.
+    /// Resident part of it.
     pub resident_bytes: Bytes,
-    /// What of that has a known interval.
+    /// Part of the resident memory with a known interval.
     pub measured_bytes: Bytes,
-    /// What of the resident memory lies on huge pages, in percent.
+    /// Part of the resident memory on huge pages, in percent.
     pub huge_pct: f64,
-    /// Measured memory whose heat is known from sampled accesses, and not from accessed bits.
+    /// Measured memory whose heat comes from sampled accesses instead of accessed bits.
     pub sampled_bytes: Bytes,
-    /// Mean interval between accesses; none if unmeasured.
+    /// Mean interval between accesses; `None` if unmeasured.
     pub interval_ns: Option<u64>,
-    /// Mean accesses a second and page.
+    /// Mean accesses per second and page.
     pub rate_hz: f32,
     /// How long it has had this heat.
     pub age_ns: u64,
-    /// Mean time since last seen accessed.
+    /// Mean time since the last access found.
     pub idle_ns: u64,
     /// Name of the mapping that holds most of it; empty for anonymous memory.
     pub mapping: String,
@@ -88,17 +88,17 @@ pub struct AccessTarget {
     pub cgroup: String,
     /// Whether it has ended.
     pub exited: bool,
-    /// How fine the source sees.
+    /// The granularity of the source.
     pub granularity: Granularity,
     /// Its resident memory.
     pub resident_bytes: Bytes,
     /// Its working set.
     pub wss_bytes: Bytes,
-    /// Memory whose heat can not be known here.
+    /// Memory whose heat cannot be measured.
     pub unclearable_bytes: Bytes,
-    /// Regions that the filters let pass, sorted.
+    /// Regions that pass the filters, sorted.
     pub regions: Vec<AccessRegion>,
-    /// How many the filters left out.
+    /// Number of regions that the filters omit.
     pub regions_left_out: usize,
 }
 
@@ -109,11 +109,11 @@ pub struct AccessReport {
     pub start_unix_ns: u64,
     /// When it ended.
     pub end_unix_ns: u64,
-    /// The interval that makes a page part of the working set.
+    /// A page belongs to the working set if it is accessed at least this often.
     pub wss_interval_ns: u64,
-    /// The targets, as the snapshot orders them.
+    /// The targets, in the order of the snapshot.
     pub targets: Vec<AccessTarget>,
-    /// What watching cost.
+    /// The cost of monitoring.
     pub cost: CostSummary,
 }
 
@@ -251,7 +251,7 @@ fn sort(regions: &mut [AccessRegion], by: SortBy) {
     }
 }
 
-/// The name of the mapping that shares most with `range`. Mappings are in address order and disjoint.
+/// The name of the mapping with the largest overlap with `range`. Mappings are in address order and disjoint.
 fn name_of(range: AddrRange, mappings: &[Mapping]) -> &str {
     let first = mappings.partition_point(|m| m.range.end <= range.start);
     let overlapping = mappings[first..].iter().take_while(|m| m.range.start < range.end);

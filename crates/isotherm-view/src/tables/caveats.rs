@@ -1,7 +1,7 @@
-//! What a reader of any report has to know that the figures do not show: guests whose accesses are not seen, and accessed bits that somebody
-//! else has cleared.
+//! What a reader of any report has to know and the figures do not show: guests whose accesses are not seen, and
+//! accessed bits that another program has cleared.
 //!
-//! Built from the snapshots that a report is made of and shown with every one of them, so that no report can forget it.
+//! Built from the snapshots of a report and shown with every report, so that none of them can omit it.
 
 use super::target::title;
 use crate::text::{TextStyle, write_wrapped};
@@ -14,7 +14,7 @@ use std::io::{self, Write};
 /// Processes named in a sentence; the others are counted.
 const MAX_NAMED: usize = 3;
 
-/// A process that something is to be known of.
+/// A process that a caveat applies to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Concerned {
     /// Process id.
@@ -23,21 +23,21 @@ pub struct Concerned {
     pub comm: String,
 }
 
-/// See the module.
+/// The caveats of a report; see the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Caveats {
-    /// They run a KVM guest: its accesses are not seen.
+    /// Processes that run a KVM guest: accesses of the guest are not seen.
     pub guests: Vec<Concerned>,
-    /// Their accessed bits were cleared by others as well: less access was found than there was.
+    /// Processes whose accessed bits another program cleared too: fewer accesses were found than there were.
     pub cleared_by_others: Vec<Concerned>,
 }
 
 impl Caveats {
-    /// Of these snapshots.
+    /// The caveats of these snapshots.
     pub fn of<S: Borrow<Snapshot>>(snapshots: &[S]) -> Caveats {
         let concerned = |is_so: fn(&TargetHeat) -> bool| {
             let all = snapshots.iter().flat_map(|s| &s.borrow().targets).filter(|t| is_so(t));
-            // Each process once, by the name that it had last.
+            // Each process once, with the name that it had last.
             let by_id: BTreeMap<_, _> = all.map(|t| (t.id, t.comm.clone())).collect();
             by_id.into_iter().map(|(id, comm)| Concerned { pid: id.pid, comm }).collect()
         };
@@ -47,24 +47,24 @@ impl Caveats {
         }
     }
 
-    /// Whether there is nothing to know.
+    /// Whether there are no caveats.
     pub fn is_empty(&self) -> bool {
         self.guests.is_empty() && self.cleared_by_others.is_empty()
     }
 
-    /// A sentence each, printable.
+    /// One sentence each, printable.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if !self.guests.is_empty() {
             let names = names(&self.guests);
             lines.push(format!(
-                "KVM: guest accesses are not seen of {names}: the guest's memory looks idle and may not be"
+                "KVM: accesses by the guests of {names} are not seen: the guest's memory appears idle and may not be"
             ));
         }
         if !self.cleared_by_others.is_empty() {
             let names = names(&self.cleared_by_others);
             lines.push(format!(
-                "accessed bits of {names} were cleared by something else as well (another monitor, the kernel's DAMON, reclaim, or \
+                "another program cleared accessed bits of {names} too (another monitor, the kernel's DAMON, reclaim, or \
                  MADV_FREE): less access was found than there was"
             ));
         }
@@ -104,7 +104,7 @@ mod tests {
         let caveats = Caveats::of(&snapshots);
         assert_eq!(caveats.guests, [Concerned { pid: 1, comm: "qemu-kvm".into() }]);
         let lines = caveats.lines();
-        assert!(lines[0].contains("guest accesses are not seen of 1 qemu-kvm"), "{lines:?}");
+        assert!(lines[0].contains("accesses by the guests of 1 qemu-kvm are not seen"), "{lines:?}");
         assert!(lines[1].contains("of 2 db") && !lines[1].contains('\u{1b}'), "{lines:?}");
         assert!(Caveats::of(&snapshots[1..]).cleared_by_others.is_empty());
         let many: Vec<_> = (1..=9).map(|pid| of(pid, "q", true, 0)).collect();

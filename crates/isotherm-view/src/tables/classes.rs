@@ -1,12 +1,13 @@
 //! Hot, warm, cold, idle: the memory of each process and each cgroup by class.
 //!
-//! Rows show what a process has mapped, as it would be alone. Totals count a page once: pages that a target shares with
-//! another that is counted too are taken out of it. Of those pages the heat is not kept apart, so each class gives up its part
-//! in proportion; the classes still add up to the resident memory. Targets that have ended are listed and not summed. A `~`
-//! says that pages may be counted twice all the same, because for some it is not known who else maps them.
+//! A row shows all memory that a process has mapped, as if it were alone. A total counts each page once: pages that a
+//! target shares with another counted target are subtracted. The heat of the shared pages is not recorded separately,
+//! so each class is reduced in proportion. The classes still add up to the resident memory. Targets that have ended are
+//! listed but not summed. A `~` means that pages may still be counted twice, because it is not known which other
+//! processes map some of them.
 //!
-//! A cgroup includes its children, as the kernel's own counters do; what lies in the cgroup itself is a column and a field
-//! beside it. Every ancestor has a row, in the order of the tree, the hottest child first.
+//! A cgroup includes its children, as in the kernel's own counters. Memory in the cgroup itself has its own column and
+//! field. Every ancestor has a row, in tree order, the hottest child first.
 
 use super::cost::CostSummary;
 use crate::human::{self, Keep};
@@ -19,24 +20,24 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// Memory by class, with what is known of its sharing.
+/// Memory by class, and how much of it is shared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HeatSum {
     /// Accessed at least every `hot_ns`.
     pub hot_bytes: Bytes,
-    /// At least every `warm_ns`.
+    /// Accessed at least every `warm_ns`.
     pub warm_bytes: Bytes,
-    /// At least every `cold_ns`.
+    /// Accessed at least every `cold_ns`.
     pub cold_bytes: Bytes,
-    /// Less often.
+    /// Accessed less often.
     pub idle_bytes: Bytes,
-    /// Not yet known.
+    /// Interval not known yet.
     pub unmeasured_bytes: Bytes,
-    /// All of the above.
+    /// The sum of the above.
     pub resident_bytes: Bytes,
-    /// What is also counted for another target: still in a row, taken out of a total.
+    /// Memory that is also counted for another target. A row includes it, a total does not.
     pub counted_elsewhere_bytes: Bytes,
-    /// What may be counted for another target, too.
+    /// Memory that may also be counted for another target.
     pub maybe_shared_bytes: Bytes,
 }
 
@@ -56,12 +57,12 @@ impl HeatSum {
         }
     }
 
-    /// The same less what is counted elsewhere: what this target adds to a total.
+    /// The same without the memory counted elsewhere: the contribution of this target to a total.
     pub fn counted_once(&self) -> HeatSum {
         let whole = self.resident_bytes.0;
         let kept = whole.saturating_sub(self.counted_elsewhere_bytes.0);
         let (mut before, mut given) = (0_u64, 0_u64);
-        // Rounded on the running sum, so that the parts add up to `kept` exactly.
+        // The running sum is rounded, so that the parts add up to `kept` exactly.
         let mut part = |class: Bytes| {
             before += class.0;
             let until = math::scale(before, kept, whole);
@@ -115,7 +116,7 @@ impl HeatSum {
     }
 }
 
-/// An amount with a mark of doubt; nothing is nothing without doubt.
+/// An amount with a mark of doubt. Zero has no mark.
 fn marked(bytes: Bytes, mark: &str) -> String {
     if bytes.0 == 0 { bytes.to_string() } else { format!("{mark}{bytes}") }
 }
@@ -129,7 +130,7 @@ pub struct ProcessRow {
     pub comm: String,
     /// Path of its cgroup.
     pub cgroup: String,
-    /// Whether it has ended; then it is not in the total.
+    /// Whether it has ended. If so, it is not in the total.
     pub exited: bool,
     /// It runs a KVM guest, whose accesses are not seen.
     pub runs_guest: bool,
@@ -147,11 +148,11 @@ pub struct ProcessReport {
     pub thresholds: Thresholds,
     /// Processes, most hot memory first.
     pub processes: Vec<ProcessRow>,
-    /// The sum, each page once.
+    /// The sum, with each page counted once.
     pub total: HeatSum,
-    /// Whether the sum may hold pages twice.
+    /// Whether the sum may count pages twice.
     pub total_is_approximate: bool,
-    /// What watching cost.
+    /// The cost of monitoring.
     pub cost: CostSummary,
 }
 
@@ -187,7 +188,7 @@ impl ProcessReport {
 }
 
 impl ProcessRow {
-    /// Its name, with a word if it has ended or runs a guest. Printable.
+    /// Its name, marked if it has ended or runs a guest. Printable.
     pub(crate) fn label(&self) -> String {
         let guest = if self.runs_guest { " (KVM guest unseen)" } else { "" };
         let ended = if self.exited { " (exited)" } else { "" };
@@ -198,7 +199,7 @@ impl ProcessRow {
 /// One cgroup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CgroupRow {
-    /// Its path; empty for processes of which none is known.
+    /// Its path; empty for processes whose cgroup is unknown.
     pub path: String,
     /// How many ancestors have a row above it.
     pub depth: usize,
@@ -208,8 +209,8 @@ pub struct CgroupRow {
     pub total: HeatSum,
     /// Memory of the processes in it alone.
     pub own: HeatSum,
-    /// What the kernel charges it for, by kind, what is not mapped included; where it has no processes of its own, the sum of those
-    /// below it that were watched. `None` where that is not known.
+    /// The memory that the kernel charges to it, by kind, including memory that is not mapped. If it has no processes
+    /// itself, the sum over the monitored cgroups below it. `None` if unknown.
     pub cgroup_memory: Option<CgroupMemory>,
 }
 
@@ -222,11 +223,11 @@ pub struct CgroupReport {
     pub thresholds: Thresholds,
     /// Parents before children, siblings by hot memory.
     pub cgroups: Vec<CgroupRow>,
-    /// The sum, each page once.
+    /// The sum, with each page counted once.
     pub total: HeatSum,
-    /// Whether the sum may hold pages twice.
+    /// Whether the sum may count pages twice.
     pub total_is_approximate: bool,
-    /// What watching cost.
+    /// The cost of monitoring.
     pub cost: CostSummary,
 }
 
@@ -285,13 +286,13 @@ impl CgroupReport {
 }
 
 impl CgroupReport {
-    /// Whether it is known of any cgroup what it is charged for.
+    /// Whether the charged memory of any cgroup is known.
     pub fn knows_memory(&self) -> bool {
         self.cgroups.iter().any(|c| c.cgroup_memory.is_some())
     }
 }
 
-/// Columns after those of the classes: what the kernel charges a cgroup for.
+/// Columns after those of the classes: the memory that the kernel charges to a cgroup.
 pub(crate) const CGROUP_MEMORY: [(&str, u8); 4] = [("ANON", 9), ("FILE", 8), ("SLAB", 10), ("SWAP", 11)];
 const CHARGED: &str = "anon, file (page cache, mapped or not), slab and swap are what the cgroup is charged for; heat is known of mapped memory only";
 
@@ -309,7 +310,7 @@ impl CgroupRow {
         }
     }
 
-    /// The last part of the path, moved in by its depth.
+    /// The last part of the path, indented by its depth.
     pub(crate) fn label(&self) -> String {
         let last = self.path.rsplit('/').next().unwrap_or("");
         let name = match self.path.as_str() {
@@ -322,8 +323,8 @@ impl CgroupRow {
     }
 }
 
-/// Puts what cgroups are charged for into their rows. A cgroup with processes of its own has it from the kernel, those below included;
-/// the others are sums of what is directly below them, which is all that was watched.
+/// Fills in the charged memory of each cgroup. For a cgroup with processes the value comes from the kernel and includes
+/// the cgroups below. For other cgroups it is the sum over the direct children, which covers only monitored cgroups.
 fn note_memory(rows: &mut BTreeMap<String, CgroupRow>, snapshot: &Snapshot) {
     for target in snapshot.targets.iter().filter(|t| !t.exited) {
         let own = lineage(&target.cgroup).pop().and_then(|path| rows.get_mut(&path));
@@ -331,7 +332,7 @@ fn note_memory(rows: &mut BTreeMap<String, CgroupRow>, snapshot: &Snapshot) {
             row.cgroup_memory = Some(memory);
         }
     }
-    // Children sort after their parents, so that from the end on each is complete when it is added.
+    // Children sort after their parents, so in reverse order each sum is complete when it is added.
     let paths: Vec<String> = rows.keys().rev().cloned().collect();
     let mut sums: BTreeMap<String, CgroupMemory> = BTreeMap::new();
     for path in paths {
@@ -371,7 +372,7 @@ fn total(processes: &[ProcessRow]) -> HeatSum {
     total
 }
 
-/// `/a/b/c` is in `/a`, `/a/b` and itself. The root has no row unless processes are in it directly.
+/// `/a/b/c` is in `/a`, `/a/b` and itself. The root has a row only if it contains processes directly.
 fn lineage(path: &str) -> Vec<String> {
     let parts: Vec<&str> = path.split('/').filter(|p| !p.is_empty()).collect();
     if parts.is_empty() {
@@ -382,8 +383,8 @@ fn lineage(path: &str) -> Vec<String> {
 
 /// Sorts rows so that each parent is followed by its children, siblings by hot memory.
 ///
-/// The key of a row is the list of (hot, name) of its ancestors and itself: comparing keys compares at the first ancestor that
-/// differs, which is what the order of a tree is.
+/// The key of a row is the list of (hot, name) of its ancestors and itself. Keys differ first at the first ancestor
+/// that differs, which gives tree order.
 fn in_tree_order(rows: Vec<CgroupRow>) -> Vec<CgroupRow> {
     let hot: BTreeMap<String, Bytes> = rows.iter().map(|r| (r.path.clone(), r.total.hot_bytes)).collect();
     let mut rows = rows;
@@ -394,7 +395,7 @@ fn in_tree_order(rows: Vec<CgroupRow>) -> Vec<CgroupRow> {
     rows
 }
 
-/// The names given, then a column for each class, then more numbers: for the reports and the live view.
+/// Name columns, then a column for each class, then more numbers. Used by the reports and the live view.
 pub(crate) fn class_table(names: &[Column], more: &[(&'static str, u8)]) -> Table {
     let classes =
         Column::numbers(&[("HOT", 0), ("WARM", 4), ("COLD", 5), ("IDLE", 3), ("UNKNOWN", 6), ("RESIDENT", 2)]);

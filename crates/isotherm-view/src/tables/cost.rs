@@ -1,4 +1,4 @@
-//! What watching cost, in one line, and a warning if the figures can not be trusted.
+//! The cost of monitoring, in one line, with a warning if the figures cannot be trusted.
 
 use crate::human;
 use crate::math;
@@ -7,22 +7,22 @@ use isotherm_heat::Cost;
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// The cost of watching since the monitor started.
+/// The cost of monitoring since the monitor started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct CostSummary {
-    /// Time watched.
+    /// Time monitored.
     pub elapsed_ns: u64,
     /// CPU time of the monitor in percent of one core.
     pub monitor_cpu_pct: f64,
-    /// Estimated slow-down of the targets in percent of one core.
+    /// Estimated slow-down of the targets, in percent of one core.
     pub slowdown_pct: f64,
-    /// The longest time a target's memory map was held in one piece.
+    /// The longest time for which the memory map of a target was locked.
     pub longest_hold_ns: u64,
-    /// Reads of page tables that failed.
+    /// Page-table reads that failed.
     pub read_errors: u64,
     /// Accesses that the kernel reported.
     pub samples: u64,
-    /// Reports of accesses that were lost.
+    /// Reported accesses that were lost.
     pub samples_lost: u64,
 }
 
@@ -31,7 +31,7 @@ impl CostSummary {
     pub fn of(cost: &Cost) -> CostSummary {
         CostSummary {
             elapsed_ns: cost.elapsed_ns,
-            // Not capped: a monitor of several threads may use more than one core.
+            // Not capped: a monitor with several threads may use more than one core.
             monitor_cpu_pct: if cost.elapsed_ns == 0 {
                 0.0
             } else {
@@ -61,14 +61,14 @@ impl CostSummary {
         )
     }
 
-    /// A sentence of warning, if there is cause.
+    /// A warning sentence, if there is a reason for one.
     pub fn warning(&self) -> Option<String> {
         let reads = if self.read_errors == 1 { "read" } else { "reads" };
         (self.read_errors > 0)
             .then(|| format!("warning: {} {reads} of page tables failed; these figures are suspect", self.read_errors))
     }
 
-    /// Writes the line and, if there is cause, the warning.
+    /// Writes the line and, if there is a reason, the warning.
     pub fn write_text(&self, out: &mut dyn Write, style: TextStyle) -> io::Result<()> {
         write_wrapped(out, &self.line(), style)?;
         self.warning().map_or(Ok(()), |warning| write_wrapped(out, &warning, style))

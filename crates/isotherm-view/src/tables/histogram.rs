@@ -1,8 +1,8 @@
 //! How much memory has which temperature, and how much has been idle for how long.
 //!
-//! The scale of a snapshot has eight steps to an octave; rows here are octaves, because that is how well a look bounds an
-//! interval. A row `16 ms  32 ms` holds the steps from 16 ms up to, not including, 32 ms. Memory without a known interval is
-//! a row of its own and never spread over the others.
+//! The scale of a snapshot has eight steps per octave. Rows here are octaves, because an access check bounds an
+//! interval only to about an octave. A row `16 ms  32 ms` holds the steps from 16 ms up to, but not including, 32 ms.
+//! Memory without a known interval has its own row and is never spread over the others.
 
 use super::cost::CostSummary;
 use super::target::title;
@@ -24,9 +24,9 @@ pub struct HistogramOptions {
 /// One octave of the scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Bin {
-    /// Its shortest time.
+    /// Shortest time in it.
     pub from_ns: u64,
-    /// The time before which it ends.
+    /// End of it, not included.
     pub to_ns: u64,
     /// Pages in it.
     pub pages: u64,
@@ -43,11 +43,11 @@ pub struct HistogramGroup {
     pub comm: String,
     /// Resident memory.
     pub resident_bytes: Bytes,
-    /// What of it has no known interval.
+    /// Part of it without a known interval.
     pub unmeasured_bytes: Bytes,
     /// Memory by access interval.
     pub temperature: Vec<Bin>,
-    /// Memory by time since last seen accessed.
+    /// Memory by time since the last access found.
     pub idle: Vec<Bin>,
 }
 
@@ -58,12 +58,12 @@ pub struct HistogramReport {
     pub end_unix_ns: u64,
     /// The targets by pid, or one group for all.
     pub groups: Vec<HistogramGroup>,
-    /// What watching cost.
+    /// The cost of monitoring.
     pub cost: CostSummary,
 }
 
 impl HistogramReport {
-    /// Builds the report. Targets that have ended are in it only if shown by themselves.
+    /// Builds the report. Targets that have ended are included only if each target is shown separately.
     pub fn build(snapshot: &Snapshot, options: &HistogramOptions) -> HistogramReport {
         let groups = if options.per_target {
             let one = |t: &isotherm_heat::TargetHeat| group(Some(t.id.pid), &t.comm, &t.temperature, &t.idle);
@@ -123,7 +123,7 @@ fn group(pid: Option<u32>, comm: &str, temperature: &Histogram, idle: &Histogram
     }
 }
 
-/// The octaves from the first to the last that holds pages, empty ones between included.
+/// The octaves from the first to the last that holds pages, including empty ones between them.
 fn octaves(histogram: &Histogram) -> Vec<Bin> {
     let first_step = Interval::SHORTEST.code();
     let mut pages = [0_u64; 32];

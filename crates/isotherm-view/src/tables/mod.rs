@@ -1,9 +1,9 @@
 //! Reports as text and as data: access, working set, histogram, processes, cgroups, cost.
 //!
-//! Every report is built from snapshots into a plain struct that serialises (its fields carry their unit in the name), and the
-//! text is drawn from that struct alone. Columns and their order of disappearance are laid out in `crate::text`. Text shows
-//! sizes and durations with a unit in the cell, because they span twelve orders of magnitude; a column of one unit has it in
-//! its head.
+//! Every report is built from snapshots into a plain struct that can be serialised (field names include the unit). The
+//! text is drawn only from that struct. `crate::text` lays out the columns and drops them in order of rank. Text shows
+//! sizes and durations with a unit in the cell, because they span twelve orders of magnitude. A column with one unit
+//! has it in its heading.
 
 mod access;
 mod caveats;

@@ -1,9 +1,9 @@
-//! What every report writes about a target in the same way.
+//! The parts of a target that all reports write in the same way.
 
 use crate::human;
 use isotherm_heat::TargetHeat;
 
-/// `812 postgres`, with a word if the process has ended. Printable.
+/// `812 postgres`, marked if the process has ended. Printable.
 pub(super) fn title(pid: Option<u32>, comm: &str, exited: bool) -> String {
     let name = match pid {
         Some(pid) => format!("{pid} {}", human::printable(comm)),

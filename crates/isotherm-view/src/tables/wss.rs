@@ -1,8 +1,8 @@
-//! The working set over time: how much memory is accessed at least once in an interval of choice.
+//! The working set over time: the memory that is accessed at least once in a given interval.
 //!
-//! Per target and in total. Percentiles are over snapshots, by the nearest rank, so each is a value that was really seen. A
-//! target counts only in snapshots it was alive in. Which of the pages that two targets share are in the working set is not
-//! known, so the total is a plain sum, marked `~` when sharing is known or possible.
+//! Per target and in total. Percentiles are over snapshots, by the nearest rank, so each is a measured value. A target
+//! counts only in snapshots in which it was alive. It is not known which of the pages that two targets share are in the
+//! working set. So the total is a plain sum, marked `~` if sharing is known or possible.
 
 use super::cost::CostSummary;
 use super::target::{is_approximate, title};
@@ -22,7 +22,7 @@ pub const PERCENTILES: [u8; 9] = [0, 1, 5, 25, 50, 75, 95, 99, 100];
 /// What the working-set report shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WssOptions {
-    /// A page belongs to the working set if accessed at least this often.
+    /// A page belongs to the working set if it is accessed at least this often.
     pub interval_ns: u64,
     /// Show percentiles.
     pub percentiles: bool,
@@ -39,9 +39,9 @@ impl Default for WssOptions {
 /// The working set at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct WssPoint {
-    /// When.
+    /// The time.
     pub unix_ns: u64,
-    /// How much.
+    /// The size.
     pub bytes: Bytes,
 }
 
@@ -63,26 +63,26 @@ pub struct WssSeries {
     pub comm: String,
     /// Whether pages may be counted twice.
     pub approximate: bool,
-    /// Least working set seen.
+    /// Smallest working set in any snapshot.
     pub min_bytes: Bytes,
-    /// Greatest working set seen.
+    /// Largest working set in any snapshot.
     pub max_bytes: Bytes,
     /// Percentiles over snapshots.
     pub percentiles: Vec<Percentile>,
-    /// One point per snapshot in which the target was there.
+    /// One point per snapshot in which the target was alive.
     pub points: Vec<WssPoint>,
 }
 
 /// The working-set report of a series of snapshots.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WssReport {
-    /// The interval that makes a page part of the working set.
+    /// A page belongs to the working set if it is accessed at least this often.
     pub interval_ns: u64,
-    /// Every target seen, by pid.
+    /// Every target in any snapshot, by pid.
     pub targets: Vec<WssSeries>,
     /// The sum over targets.
     pub total: WssSeries,
-    /// What watching cost.
+    /// The cost of monitoring.
     pub cost: CostSummary,
     #[serde(skip)]
     options: WssOptions,
@@ -167,7 +167,7 @@ impl WssSeries {
         self.points.push(WssPoint { unix_ns, bytes: Bytes::of_pages(pages) });
     }
 
-    /// Fills in what depends on all points.
+    /// Fills in the fields that depend on all points.
     fn summed_up(mut self) -> WssSeries {
         let mut sorted: Vec<Bytes> = self.points.iter().map(|p| p.bytes).collect();
         sorted.sort_unstable();
@@ -200,7 +200,7 @@ impl WssSeries {
     }
 }
 
-/// The smallest value that at least `percent` of the sorted values do not exceed.
+/// The smallest value that at least `percent` percent of the sorted values do not exceed.
 fn nearest_rank(sorted: &[Bytes], percent: u8) -> Bytes {
     let rank = (sorted.len() * usize::from(percent)).div_ceil(100);
     sorted[rank.saturating_sub(1).min(sorted.len() - 1)]

@@ -1,8 +1,8 @@
 //! Draws the live view on a frame of any size.
 //!
-//! Lists are laid out by `crate::text`, the same code as the reports, so columns disappear in the same order. A bar of four
-//! colours shows the classes of each row where there is room. A frame too small for the parts loses them from the outside in:
-//! first the footer, then the header; the list comes last.
+//! `crate::text` lays out the lists, as in the reports, so columns are dropped in the same order. If there is room, a
+//! coloured bar shows the classes of each row. If the frame is too small, the footer is dropped first, then the header.
+//! The list stays longest.
 
 use super::keys::KEYS;
 use super::state::{TopState, View};
@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 const GUTTER: usize = 15;
 
-/// Draws all of it.
+/// Draws the whole view.
 pub fn draw(frame: &mut Frame, state: &TopState) {
     let area = frame.area();
     let header = header_lines(state, usize::from(area.width));
@@ -74,7 +74,7 @@ fn header_lines(state: &TopState, width: usize) -> Vec<Line<'static>> {
     lines
 }
 
-/// As many of the facts, from the first on, as fit in whole.
+/// Joins as many of the facts, from the first on, as fit completely.
 fn join_fitting(facts: &[String], width: usize) -> String {
     let joined = (1..=facts.len()).rev().map(|n| facts[..n].join(" | ")).find(|text| text.len() <= width);
     joined.unwrap_or_else(|| fit(&facts[0], width, Keep::Start, '…'))
@@ -162,7 +162,7 @@ fn draw_list(frame: &mut Frame, area: Rect, state: &TopState, table: &Table, sum
     frame.render_widget(Paragraph::new(drawn), area);
 }
 
-/// Hot to idle, then unknown, in a length that compares with the other rows.
+/// Hot to idle, then unknown, with a length that is comparable between rows.
 fn class_bar(sum: &HeatSum, most: u64, width: usize) -> Vec<Span<'static>> {
     let parts = [
         (sum.hot_bytes, heat_color(1.0)),
@@ -185,7 +185,7 @@ fn color(rgb: Rgb) -> Color {
     Color::Rgb(rgb.0, rgb.1, rgb.2)
 }
 
-/// The address space now above, its history below: one half each, if there is room for both.
+/// The current address space at the top and its history below: one half each, if there is room for both.
 fn draw_maps(frame: &mut Frame, area: Rect, state: &TopState, id: TargetId) {
     let shown_at = state.shown.as_ref().map_or(0, |s| s.end_unix_ns);
     let snapshots: Vec<Arc<Snapshot>> = state.history.iter().filter(|s| s.end_unix_ns <= shown_at).cloned().collect();
@@ -224,7 +224,8 @@ fn draw_map(
     frame.render_widget(Paragraph::new(drawn), area);
 }
 
-/// Breaks take a line for themselves and rows only half of one, so how many rows fit is found by trying.
+/// Builds a map that fits into `height` lines. A break takes a whole line and a row takes half a line, so the number of
+/// rows is found by trial.
 fn map_to_fit(snapshots: &[Arc<Snapshot>], mut select: Select, height: usize) -> (HeatMap, Vec<MapLine>) {
     select.rows = height * 2;
     loop {

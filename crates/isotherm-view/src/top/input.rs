@@ -1,10 +1,11 @@
-//! Keys from the terminal, one wait at a time, and the end of the terminal as an end of input.
+//! Reads keys from the terminal, one wait at a time, and reports a lost terminal as the end of input.
 //!
-//! crossterm reads in the thread that asks. Its read returns only with a whole key: in the middle of an escape sequence it
-//! blocks, and on a terminal that is gone its default event source tries again without end. So a thread of our own asks, and the
-//! session waits for the answer with a limit. It asks only when the session wants a key: what is typed after the last one
-//! stays in the terminal for the shell. The event source that opens with the feature `use-dev-tty` returns after its time-out
-//! also on a terminal that is gone; [`terminal_is_gone`] is asked before each read, so nothing is read twice from one.
+//! crossterm reads in the calling thread. Its read returns only with a complete key: in the middle of an escape
+//! sequence it blocks, and on a terminal that is gone its default event source retries forever. So a separate thread
+//! reads, and the session waits for its answer with a time limit. The thread reads only when the session wants a key,
+//! so that keys typed after the last one stay in the terminal for the shell. With the feature `use-dev-tty`, the event
+//! source returns after its time-out even if the terminal is gone. [`terminal_is_gone`] is called before each read, so
+//! such a terminal is never read twice.
 
 use ratatui::crossterm::event::{self, Event};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -13,15 +14,15 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-/// The longest that a key is waited for before snapshots and the stop flag are checked.
+/// The longest wait for a key before snapshots and the stop flag are checked.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What came of a wait.
+/// The result of a wait.
 #[derive(Debug)]
 pub enum Waited {
-    /// A key, or a new size of the terminal.
+    /// A key, or a new terminal size.
     Event(Event),
-    /// Nothing within 100 ms or so.
+    /// Nothing within about 100 ms.
     Nothing,
     /// The terminal is gone.
     End,
@@ -32,12 +33,12 @@ pub enum Waited {
 pub struct Input {
     requests: Sender<()>,
     replies: Receiver<io::Result<Waited>>,
-    /// A request has not been answered yet.
+    /// A request is still unanswered.
     asked: bool,
 }
 
 impl Input {
-    /// Starts the thread. It ends with this, unless it is blocked in a read: then with the process.
+    /// Starts the thread. It ends when this value is dropped. If it is blocked in a read, it ends with the process.
     pub fn open() -> io::Result<Input> {
         let (requests, wanted) = channel();
         let (answers, replies) = channel();
@@ -45,7 +46,7 @@ impl Input {
         Ok(Input { requests, replies, asked: false })
     }
 
-    /// Waits for an event, for a tenth of a second or two.
+    /// Waits up to a tenth of a second or two for an event.
     pub fn wait(&mut self) -> io::Result<Waited> {
         if !self.asked && self.requests.send(()).is_err() {
             return Ok(Waited::End);
@@ -73,7 +74,7 @@ fn read(wanted: &Receiver<()>, answers: &Sender<io::Result<Waited>>) {
 }
 
 fn read_once(fruitless: &mut u32) -> io::Result<Waited> {
-    // Input that is there twice in a row and becomes no event is an end of file without a hang-up.
+    // If input is ready twice in a row but produces no event, it is an end of file without a hang-up.
     if terminal_is_gone() || *fruitless >= 2 {
         return Ok(Waited::End);
     }
@@ -87,7 +88,7 @@ fn read_once(fruitless: &mut u32) -> io::Result<Waited> {
             *fruitless = if readable { *fruitless + 1 } else { 0 };
             Ok(Waited::Nothing)
         }
-        // A read of a terminal that is gone, or of one that was given to others for good.
+        // The terminal is gone, or this process is in an orphaned background process group.
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => Ok(Waited::End),
         Err(error) => Err(error),
     }

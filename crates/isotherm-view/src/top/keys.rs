@@ -1,23 +1,23 @@
-//! Keys as data: one table says what each does, for the state that obeys and for the help that explains.
+//! Keys as data: one table defines what each key does, for the state that executes it and for the help text.
 
-/// A key, as far as the view tells keys apart.
+/// A key, as far as the view distinguishes keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
     /// A letter or sign.
     Char(char),
     /// Ctrl and C.
     CtrlC,
-    /// The arrow.
+    /// The up arrow.
     Up,
-    /// The arrow.
+    /// The down arrow.
     Down,
     /// A page up.
     PageUp,
     /// A page down.
     PageDown,
-    /// To the first row.
+    /// Home: to the first row.
     Home,
-    /// To the last row.
+    /// End: to the last row.
     End,
     /// Return.
     Enter,
@@ -25,37 +25,37 @@ pub enum Key {
     Esc,
     /// Tabulator.
     Tab,
-    /// Rubs out a letter of the filter.
+    /// Backspace: deletes a letter of the filter.
     Backspace,
 }
 
-/// What the session is to do after a key.
+/// What the session does after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Go on.
+    /// Continue.
     Continue,
-    /// End.
+    /// End the session.
     Quit,
 }
 
-/// What a key does.
+/// The command of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Ends the session.
     Quit,
-    /// Goes back one view; from the first one, ends the session.
+    /// Goes back one view. From the first view, ends the session.
     Back,
-    /// Moves the selection by rows; pages are of ten rows.
+    /// Moves the selection by rows. A page is ten rows.
     Move(isize),
-    /// Between processes and cgroups.
+    /// Switches between processes and cgroups.
     SwitchView,
-    /// The heat map of the process, or the processes of the cgroup.
+    /// Opens the heat map of the process, or the processes of the cgroup.
     Open,
-    /// The next order.
+    /// Selects the next sort order.
     NextSort,
-    /// Begins a filter by name.
+    /// Starts to type a filter by name.
     Filter,
-    /// Holds what is shown, or goes on.
+    /// Freezes the display, or resumes it.
     Pause,
     /// Shows or hides the help.
     Help,
@@ -64,22 +64,22 @@ pub enum Command {
 /// One line of the help.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyHelp {
-    /// Keys that do it.
+    /// Keys with this command.
     pub keys: &'static [Key],
-    /// How they are written.
+    /// Their names in the help.
     pub label: &'static str,
-    /// What they do.
+    /// Their description.
     pub help: &'static str,
-    /// The same for the state.
+    /// Their command.
     pub command: Command,
 }
 
-/// Every key outside of a filter being typed.
+/// All keys, except while a filter is typed.
 pub const KEYS: &[KeyHelp] = &[
     row(&[Key::Char('q'), Key::CtrlC], "q, Ctrl-C", "quit", Command::Quit),
     row(&[Key::Esc], "Esc", "back; from the list, quit", Command::Back),
     row(&[Key::Down, Key::Char('j')], "Down, j", "next row", Command::Move(1)),
-    row(&[Key::Up, Key::Char('k')], "Up, k", "row before", Command::Move(-1)),
+    row(&[Key::Up, Key::Char('k')], "Up, k", "previous row", Command::Move(-1)),
     row(&[Key::PageDown], "PgDn", "ten rows down", Command::Move(10)),
     row(&[Key::PageUp], "PgUp", "ten rows up", Command::Move(-10)),
     row(&[Key::Home, Key::Char('g')], "Home, g", "first row", Command::Move(isize::MIN)),
@@ -96,7 +96,7 @@ const fn row(keys: &'static [Key], label: &'static str, help: &'static str, comm
     KeyHelp { keys, label, help, command }
 }
 
-/// What a key does, if anything.
+/// The command of a key, if it has one.
 pub(super) fn command_of(key: Key) -> Option<Command> {
     KEYS.iter().find(|row| row.keys.contains(&key)).map(|row| row.command)
 }

@@ -1,9 +1,9 @@
 //! The live view: processes or cgroups by heat, and the heat map of one of them.
 //!
-//! Three parts. [`TopState`] is all that is shown and reacts to snapshots and keys, without a terminal. [`draw`] draws it on a
-//! frame of any size. [`run_top`] is the session that connects both with the terminal, and with `input`, which reads its
-//! keys, the only place of this crate that does I/O. Snapshots come over a channel from a monitor or a replay, so drawing never
-//! delays access checks.
+//! There are three parts. [`TopState`] holds everything that is shown and reacts to snapshots and keys, without a
+//! terminal. [`mod@draw`] draws it on a frame of any size. [`run_top`] is the session that connects both to the terminal.
+//! It and `input`, which reads its keys, are the only parts of this crate that do I/O. Snapshots arrive over a channel
+//! from a monitor or a replay, so drawing never delays access checks.
 
 mod draw;
 mod input;

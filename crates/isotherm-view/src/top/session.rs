@@ -1,11 +1,12 @@
-//! The session: keys in, frames out, and the terminal given back whatever happens.
+//! The session: reads keys, draws frames, and always restores the terminal.
 //!
-//! Five ways lead out, and all of them restore the terminal: a key, the caller's stop flag (which its handler of SIGTERM
-//! sets), the end of the terminal, an error, and a panic. A guard restores on the first four and when this thread unwinds; a
-//! panic hook restores before the message is printed, so that the message can be read. The hook also fires for other threads:
-//! then the session ends too, since drawing on would hide what happened.
+//! There are five ways to end it, and all of them restore the terminal: a key, the caller's stop flag (which its
+//! SIGTERM handler sets), a lost terminal, an error, and a panic. A guard restores the terminal in the first four cases
+//! and when this thread unwinds. A panic hook restores it before the message is printed, so that the message can be
+//! read. The hook also runs for other threads. The session then ends too, since further drawing would hide the message.
 //!
-//! Keys are read in a thread of their own ([`super::input`]): a read that never returns must not keep the session from its end.
+//! A separate thread reads the keys ([`super::input`]): a read that never returns must not prevent the session from
+//! ending.
 
 use super::draw::draw;
 use super::input::{Input, Waited, terminal_is_gone};
@@ -25,13 +26,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::thread;
 
-/// Shows snapshots as they come until a key ends it, `stop` is set, or the terminal is gone.
+/// Shows snapshots as they arrive until a key ends it, `stop` is set, or the terminal is gone.
 ///
-/// When the sender hangs up, the view says so and stays: what was seen last can still be read.
+/// When the sender hangs up, the view reports that and stays open, so that the last snapshot can still be read.
 ///
 /// # Errors
 ///
-/// If the terminal can not be set up, read or written, or if a thread of the process panicked meanwhile.
+/// If the terminal cannot be set up, read or written, or if a thread of the process panicked meanwhile.
 pub fn run_top(
     run: RunInfo,
     options: TopOptions,
@@ -39,7 +40,8 @@ pub fn run_top(
     stop: &AtomicBool,
 ) -> io::Result<()> {
     let guard = TerminalGuard::enter()?;
-    // Not dropped: it would show the cursor, as the guard does, and panic if neither that nor its message can be written.
+    // Not dropped: its drop would show the cursor, which the guard does too, and would panic if neither that nor its
+    // error message can be written.
     let mut terminal = ManuallyDrop::new(Terminal::new(CrosstermBackend::new(io::stdout()))?);
     let mut state = TopState::new(run, options);
     let mut input = Input::open()?;
@@ -67,7 +69,7 @@ pub fn run_top(
     }
 }
 
-/// Takes in all snapshots that wait; says whether anything changed.
+/// Takes all waiting snapshots. Returns whether anything changed.
 fn take_snapshots(state: &mut TopState, snapshots: &Receiver<Arc<Snapshot>>) -> bool {
     let mut changed = false;
     loop {
@@ -115,7 +117,7 @@ fn key_of(event: KeyEvent) -> Option<Key> {
 
 type Hook = dyn Fn(&panic::PanicHookInfo<'_>) + Send + Sync;
 
-/// Holds the terminal in raw mode on the alternate screen; dropping it undoes both.
+/// Holds the terminal in raw mode on the alternate screen. Dropping it reverts both.
 struct TerminalGuard {
     previous_hook: Arc<Hook>,
     /// Set with Release by the hook in any thread; the session's Acquire load pairs with it.
@@ -132,7 +134,7 @@ impl TerminalGuard {
             flag.store(true, Ordering::Release);
             previous(info);
         }));
-        // Made before the terminal is changed, so that a change that fails halfway is undone.
+        // Created before the terminal is changed, so that a change that fails halfway is reverted.
         let guard = TerminalGuard { previous_hook, panicked };
         enable_raw_mode()?;
         execute!(io::stdout(), EnterAlternateScreen, cursor::Hide)?;
@@ -142,11 +144,12 @@ impl TerminalGuard {
 
 impl Drop for TerminalGuard {
     fn drop(&mut self) {
-        // After a panic the hook has restored already; leaving the alternate screen twice could move the cursor.
+        // After a panic the hook has already restored the terminal. Leaving the alternate screen twice could move the
+        // cursor.
         if !self.panicked.load(Ordering::Acquire) {
             restore();
         }
-        // A panicking thread may not set hooks. The process is ending then, in all likelihood.
+        // A panicking thread must not set hooks. The process is very likely ending in that case.
         if !thread::panicking() {
             let previous = Arc::clone(&self.previous_hook);
             panic::set_hook(Box::new(move |info| previous(info)));
@@ -154,7 +157,7 @@ impl Drop for TerminalGuard {
     }
 }
 
-/// Both steps are tried whatever comes of the other: there is nobody left to tell.
+/// Both steps are tried even if the first fails. An error cannot be reported here.
 fn restore() {
     let _ = execute!(io::stdout(), LeaveAlternateScreen, cursor::Show);
     let _ = disable_raw_mode();

@@ -1,7 +1,8 @@
 //! What the live view shows, and how snapshots and keys change it. Pure.
 //!
-//! The selection is held by process or cgroup, not by row, so that it stays where it is when rows change places. While paused,
-//! snapshots are still kept for the history but what is shown stays. The history is bounded by number of snapshots.
+//! The selection follows the process or cgroup, not the row, so that it stays on it when rows change places. While the
+//! view is paused, snapshots are still added to the history, but the display does not change. The history has a maximum
+//! number of snapshots.
 
 use super::keys::{Action, Command, Key, command_of};
 use crate::heatmap::Scale;
@@ -11,14 +12,14 @@ use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// How the live view begins.
+/// Initial settings of the live view.
 #[derive(Clone, Copy, Debug)]
 pub struct TopOptions {
     /// Bounds of the classes.
     pub thresholds: Thresholds,
     /// The ends of the colour scale.
     pub scale: Scale,
-    /// How many snapshots are kept for the history of a heat map.
+    /// Number of snapshots kept for the history of a heat map.
     pub history: usize,
 }
 
@@ -28,7 +29,7 @@ impl Default for TopOptions {
     }
 }
 
-/// What fills the screen.
+/// The contents of the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View {
     /// Processes.
@@ -55,7 +56,7 @@ pub enum SortColumn {
 }
 
 impl SortColumn {
-    /// How it is written in the header.
+    /// Its name in the header.
     pub fn label(self) -> &'static str {
         match self {
             SortColumn::Hot => "hot",
@@ -77,7 +78,7 @@ impl SortColumn {
     }
 }
 
-/// All that the live view shows.
+/// Everything that the live view shows.
 #[derive(Debug)]
 pub struct TopState {
     pub(super) run: RunInfo,
@@ -85,9 +86,9 @@ pub struct TopState {
     pub(super) view: View,
     pub(super) sort: SortColumn,
     pub(super) filter: String,
-    /// The filter is being typed.
+    /// Whether the filter is being typed.
     pub(super) typing: bool,
-    /// Only processes in this cgroup and below.
+    /// Show only processes in this cgroup and below.
     pub(super) within: Option<String>,
     pub(super) paused: bool,
     pub(super) help: bool,
@@ -123,12 +124,12 @@ impl TopState {
         }
     }
 
-    /// What fills the screen.
+    /// The contents of the screen.
     pub fn view(&self) -> View {
         self.view
     }
 
-    /// Takes in a snapshot.
+    /// Adds a snapshot.
     pub fn update(&mut self, snapshot: Arc<Snapshot>) {
         self.history.push_back(snapshot);
         while self.history.len() > self.options.history.max(1) {
@@ -144,7 +145,7 @@ impl TopState {
         self.ended = true;
     }
 
-    /// Obeys a key.
+    /// Executes a key.
     pub fn on_key(&mut self, key: Key) -> Action {
         if self.typing && key != Key::CtrlC {
             self.type_filter(key);
@@ -185,7 +186,7 @@ impl TopState {
         }
     }
 
-    /// Closes what lies on top: help, map, filter, cgroup, and at last the session.
+    /// Closes the topmost item: help, map, filter, cgroup, and finally the session.
     fn back(&mut self) -> Action {
         if self.help {
             self.help = false;
@@ -238,7 +239,7 @@ impl TopState {
         self.rebuild();
     }
 
-    /// The row that is selected in the list that is shown, if it has any.
+    /// The selected row of the visible list, if there is one.
     pub(super) fn selected(&self) -> Option<usize> {
         let (found, rows) = match self.view {
             View::Cgroups => {
@@ -260,14 +261,14 @@ impl TopState {
             self.selected_cgroup = self.cgroups.get(to.min(self.cgroups.len() - 1)).map(|c| c.path.clone());
         } else {
             self.selected_process = self.processes.get(to.min(self.processes.len() - 1)).map(|(id, _)| *id);
-            // In a map the keys go through the processes, too.
+            // In a map, the keys also move through the processes.
             if let (View::Map(_), Some(id)) = (self.view, self.selected_process) {
                 self.view = View::Map(id);
             }
         }
     }
 
-    /// Makes the lists anew from the snapshot that is shown.
+    /// Rebuilds the lists from the visible snapshot.
     fn rebuild(&mut self) {
         let Some(snapshot) = self.shown.clone() else { return };
         let report = ProcessReport::build(&snapshot, self.options.thresholds);
@@ -293,7 +294,7 @@ fn matches(name: &str, filter: &str) -> bool {
 
 fn is_within(cgroup: &str, path: &str) -> bool {
     match cgroup.strip_prefix(path) {
-        // The unknown cgroup and the root hold only what is directly in them, as their rows do.
+        // The unknown cgroup and the root contain only their direct processes, as their rows do.
         Some(rest) if path.is_empty() || path == "/" => rest.is_empty(),
         Some(rest) => rest.is_empty() || rest.starts_with('/'),
         None => false,

@@ -1,7 +1,8 @@
-//! The report on zone-lock contention as text: what ran, a picture of phases by CPU, tables, the verdict.
+//! The report on zone-lock contention as text: which runs there were, a picture of phases by CPU, tables, the verdict.
 //!
-//! Draws [`VmstatReport`], in which all numbers are worked out already. [`picture`] has when CPUs run, [`tables`] runs by CPU and
-//! waits by caller; the sentences around them are here. The JSON is the report itself, so nothing of it is here.
+//! Draws [`VmstatReport`], which contains all numbers. [`picture`] shows when CPUs run, and [`tables`] shows runs by
+//! CPU and waits by caller. The sentences around them are here. The JSON is the report itself, so no part of it is
+//! here.
 
 mod picture;
 mod tables;
@@ -16,7 +17,7 @@ use std::io::{self, Write};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Writes the report as text. `style` has the width and what may be used of colours and signs.
+/// Writes the report as text. `style` sets the width and the allowed colours and characters.
 pub fn write_text(report: &VmstatReport, out: &mut dyn Write, style: &TerminalStyle) -> io::Result<()> {
     for sentence in head(report) {
         write_wrapped(out, &sentence, style.text)?;
@@ -38,10 +39,10 @@ pub fn write_text(report: &VmstatReport, out: &mut dyn Write, style: &TerminalSt
     Ok(())
 }
 
-/// What ran where, a sentence each.
+/// What ran and where, one sentence each.
 fn head(report: &VmstatReport) -> Vec<String> {
     let mut head = vec![format!(
-        "housekeeping of per-CPU page sets (vmstat_update), every {} on {} for {}: {} on {}",
+        "periodic drain of per-CPU page lists (vmstat_update), every {} on {} for {}: {} on {}",
         human::duration(report.interval_ns),
         counted(report.cpus_online, "CPU"),
         human::duration(report.period_ns),
@@ -67,10 +68,10 @@ fn head(report: &VmstatReport) -> Vec<String> {
 fn causes(report: &VmstatReport) -> String {
     let lost = match report.lost_runs {
         0 => String::new(),
-        n => format!("; {n} not told, for there were too many"),
+        n => format!("; {n} lost, because there were too many"),
     };
     format!(
-        "started by the shepherd: {} of {}; off their phase: {}; the longest took {}{lost}",
+        "started by vmstat_shepherd: {} of {}; off phase: {}; the longest took {}{lost}",
         report.kicked_runs,
         report.runs,
         report.off_phase_runs,
@@ -84,7 +85,7 @@ fn at_once(report: &VmstatReport) -> String {
         _ => String::new(),
     };
     format!(
-        "at the most {} ran at one instant, {} started within 1 ms{tick}",
+        "at most {} ran at one instant, {} started within 1 ms{tick}",
         counted(report.together.most_overlapping, "CPU"),
         report.together.most_in_a_ms
     )
@@ -93,12 +94,12 @@ fn at_once(report: &VmstatReport) -> String {
 fn on_schedule(schedule: &Schedule) -> Option<String> {
     let pct = schedule.on_schedule_pct?;
     let late = if pct < 99.5 {
-        "; the others came later, as they do where a CPU was idle, for they do not wake it, or had no time"
+        "; the others came later: their CPU was idle (these timers do not wake it) or busy"
     } else {
         ""
     };
     Some(format!(
-        "on the kernel's schedule, 3 ticks a CPU rounded up to {} by its timer wheel: {}% of {}{late}",
+        "on the kernel's schedule (3 ticks per CPU, rounded up to {} ticks by the timer wheel): {}% of {}{late}",
         schedule.wheel_ticks,
         human::percent(pct),
         counted(schedule.timer_runs, "run by timer")
@@ -107,16 +108,16 @@ fn on_schedule(schedule: &Schedule) -> Option<String> {
 
 fn write_contention(contention: &Contention, out: &mut dyn Write, style: TextStyle) -> io::Result<()> {
     if let Some(why) = &contention.unseen {
-        return write_wrapped(out, &format!("waits for zone locks: not seen: {}", human::printable(why)), style);
+        return write_wrapped(out, &format!("waits for zone locks: not observed: {}", human::printable(why)), style);
     }
     write_wrapped(out, &all_waits(contention), style)?;
     let spins = match contention.spins {
-        0 => "none was told for any lock".to_owned(),
-        n => format!("{n} were told for locks of all kinds"),
+        0 => "the kernel reported none for any lock".to_owned(),
+        n => format!("the kernel reported {n} for locks of all kinds"),
     };
-    write_wrapped(out, &format!("which waits are told here: {}; {spins}", which(contention.seen)), style)?;
+    write_wrapped(out, &format!("waiters that this kernel reports: {}; {spins}", which(contention.seen)), style)?;
     if contention.lost > 0 {
-        write_wrapped(out, &format!("{} more came from too many places to be told", contention.lost), style)?;
+        write_wrapped(out, &format!("{} more did not fit into the table of places", contention.lost), style)?;
     }
     if contention.by_caller.is_empty() {
         return Ok(());
@@ -131,7 +132,7 @@ fn all_waits(contention: &Contention) -> String {
     }
     let part = |sum: Sum| format!("{} ({})", sum.count, human::duration(sum.total_ns));
     format!(
-        "waits for zone locks: {} ({} in all, {} at most): housekeeping's own {}, others' while it ran {}, others' at other times {}",
+        "waits for zone locks: {} ({} in all, {} at most): {} by vmstat_update, {} by others while it ran, {} by others at other times",
         contention.all.count,
         human::duration(contention.all.total_ns),
         human::duration(contention.all.max_ns),
@@ -153,15 +154,15 @@ fn zone(row: &ZoneRow) -> String {
 
 fn which(seen: Option<SeenWaiters>) -> &'static str {
     match seen {
-        Some(SeenWaiters::Every) => "all, for the hypervisor helps those who wait",
+        Some(SeenWaiters::Every) => "all, because the hypervisor wakes waiters (paravirtual spinlocks)",
         Some(SeenWaiters::NotTheFirst) => {
-            "the second waiter of a lock and those after; not the first, so none of two CPUs"
+            "every waiter except the first of each lock, because queued spinlocks report no event for it; with two CPUs, none"
         }
         Some(SeenWaiters::Nobody) => {
-            "none, for this hypervisor does not help and the kernel uses locks without a queue"
+            "none, because this hypervisor does not wake waiters and the kernel uses locks without a queue"
         }
         Some(SeenWaiters::Unknown) | None => {
-            "not known for this processor or hypervisor: all, all but the first of each lock, or none"
+            "unknown for this processor or hypervisor: all, all except the first of each lock, or none"
         }
     }
 }

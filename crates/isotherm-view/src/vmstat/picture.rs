@@ -1,7 +1,8 @@
 //! The picture of a report: when runs start within the interval, by CPU.
 //!
-//! Time in the interval runs to the right, a row is a CPU, or several neighbouring ones where there are more than fit. Below is how
-//! many CPUs started at once at each place: contention is a high number there, whatever the rows show.
+//! Time in the interval runs to the right. A row is a CPU, or several neighbouring CPUs if they do not all fit. A line
+//! below the rows shows how many CPUs started at once at each place. A high number there means contention, whatever the
+//! rows show.
 
 use crate::heatmap::{ColorMode, TerminalStyle, escape, heat_color};
 use crate::human;
@@ -11,12 +12,12 @@ use isotherm_vmstat::phases::{Mark, TOGETHER_NS, cpus_within};
 use isotherm_vmstat::{Cause, VmstatReport};
 use std::io::{self, Write};
 
-/// Rows of the picture.
+/// Maximum number of rows of the picture.
 const MAX_ROWS: usize = 32;
-/// Columns of the picture and of the labels before it.
+/// Maximum number of columns of the picture, with the labels in front of it.
 const MAX_WIDTH: usize = 160;
 
-/// What is in one cell of the picture.
+/// The runs in one cell of the picture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Cell {
     timer: u32,
@@ -39,7 +40,7 @@ pub(super) fn write(report: &VmstatReport, out: &mut dyn Write, style: &Terminal
         *count += 1;
     }
     for (index, row) in cells.iter().enumerate() {
-        // Rows of CPUs that are not online, or never ran, between those that do.
+        // Includes rows of CPUs that are offline or never ran, between those that did.
         let drawn: String = row.iter().map(|cell| draw(*cell, rows.each, style)).collect();
         writeln!(out, "{}", format!("{:<gutter$}{drawn}", rows.label(index)).trim_end())?;
     }
@@ -54,7 +55,8 @@ fn column_of(report: &VmstatReport, phase_ns: u64, columns: usize) -> usize {
     usize::try_from(at).unwrap_or(0).min(columns - 1)
 }
 
-/// For each column the most CPUs that started within a millisecond of one that started there, itself included.
+/// For each column, the maximum number of CPUs that started within a millisecond of one that started there, itself
+/// included.
 fn at_once(report: &VmstatReport, columns: usize) -> Vec<u64> {
     let starts: Vec<(u32, u64)> = report.marks.iter().map(|m| (m.cpu, m.start_ns)).collect();
     let mut most = vec![0; columns];
@@ -65,7 +67,7 @@ fn at_once(report: &VmstatReport, columns: usize) -> Vec<u64> {
     most
 }
 
-/// Neighbouring CPUs in rows.
+/// Groups neighbouring CPUs into rows.
 struct Rows {
     last_cpu: usize,
     /// CPUs in a row.
@@ -96,7 +98,7 @@ impl Rows {
     }
 }
 
-/// A cell: by the cause of most of its runs, and larger where there are more.
+/// Draws a cell: by the cause of most of its runs, and larger if there are more runs.
 fn draw(cell: Cell, each: usize, style: &TerminalStyle) -> String {
     let ascii = style.text.ascii;
     let runs = (cell.timer + cell.kicked) as usize;
@@ -117,7 +119,7 @@ fn draw(cell: Cell, each: usize, style: &TerminalStyle) -> String {
     paint(sign, if kicked { 0.75 } else { 0.4 }, style)
 }
 
-/// A digit, or `+` from ten on; nothing where nobody started.
+/// A digit, or `+` from ten on; a space where no CPU started.
 fn draw_count(count: u64, style: &TerminalStyle) -> String {
     let sign = match count {
         0 => return " ".to_owned(),

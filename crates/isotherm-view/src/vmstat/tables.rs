@@ -7,12 +7,12 @@ use isotherm_vmstat::callers::{CallerRow, Contention};
 use isotherm_vmstat::phases::CpuPhase;
 use std::io::{self, Write};
 
-/// CPUs and callers that are listed.
+/// Maximum number of CPUs and callers listed.
 const LISTED: usize = 16;
-/// Before the place of a wait.
+/// Indentation of the place of a wait.
 const WHERE_INDENT: &str = "       ";
 
-/// Runs by CPU: of all if they are few, or of those kicked most.
+/// Runs by CPU: all CPUs if there are few, otherwise those kicked most often.
 pub(super) fn write_cpus(report: &VmstatReport, out: &mut dyn Write, style: TextStyle) -> io::Result<()> {
     let columns = Column::numbers(&[
         ("CPU", 0),
@@ -54,7 +54,8 @@ fn cpu_cells(cpu: &CpuPhase) -> Vec<String> {
     ]
 }
 
-/// Waits by caller. Where has a line of its own below the row: it is the longest, and what is asked first.
+/// Waits by caller. The place has its own line below the row: it is the longest text and the first thing a reader wants
+/// to know.
 pub(super) fn write_callers(contention: &Contention, out: &mut dyn Write, style: TextStyle) -> io::Result<()> {
     let numbers = Column::numbers(&[("waits", 0), ("total", 0), ("mean", 2), ("longest", 1)]);
     let columns = [numbers, vec![Column::fixed("who", 0)]].concat();
@@ -80,7 +81,7 @@ fn caller_cells(row: &CallerRow) -> Vec<String> {
         human::duration(row.waits.total_ns),
         human::duration(row.waits.total_ns / row.waits.count.max(1)),
         human::duration(row.waits.max_ns),
-        if row.housekeeping { "housekeeping" } else { "others" }.to_owned(),
+        if row.housekeeping { "vmstat_update" } else { "others" }.to_owned(),
     ]
 }
 

@@ -1,4 +1,4 @@
-//! How much collapsing may do. What is not given on the command line comes from the configuration, or is the default.
+//! Budgets for collapsing. Those not given on the command line come from the configuration, or are the defaults.
 
 use crate::args::values::{percent, percent_or_none, positive};
 use clap::Args;
@@ -10,28 +10,28 @@ use isotherm_units::PAGES_PER_BLOCK;
 #[derive(Clone, Copy, Debug, Default, Args)]
 #[command(next_help_heading = "Budgets")]
 pub struct BudgetArgs {
-    /// Collapses a second [default: 20]
+    /// Collapses per second [default: 20]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub per_second: Option<f64>,
     /// CPU for collapsing, percent of one core; over 100 lifts the limit [default: 10]
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub max_collapse_cpu: Option<f64>,
-    /// Time that a target may be held up by collapses, percent; over 100 lifts the limit [default: 5]
+    /// Time for which collapses may stall a target, percent; over 100 lifts the limit [default: 5]
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub max_stall: Option<f64>,
-    /// Growth of each process, percent of its resident memory; 0: none at all [default: 2]
+    /// Allowed growth of each process, percent of its resident memory; 0 allows none [default: 2]
     #[arg(long, value_name = "PERCENT", value_parser = percent_or_none)]
     pub max_growth: Option<f64>,
-    /// Share of a block's pages that have to be present [default: 90%]
+    /// Share of a block's pages that must be present [default: 90%]
     #[arg(long, value_name = "PERCENT", value_parser = percent_or_none)]
     pub min_present: Option<f64>,
-    /// Touches a second that a block has to have, all its pages together [default: 50]
+    /// Accesses per second that a block must have, summed over its pages [default: 50]
     #[arg(long, value_name = "HZ", value_parser = positive)]
     pub min_benefit: Option<f64>,
-    /// Available memory to leave alone, percent of all [default: 5]
+    /// Available memory to keep in reserve, percent of all memory [default: 5]
     #[arg(long, value_name = "PERCENT", value_parser = percent_or_none)]
     pub headroom: Option<f64>,
-    /// Free 2 MiB blocks to leave alone, so that nothing has to be compacted [default: 64]
+    /// Free 2 MiB blocks to keep in reserve, so that no compaction is needed [default: 64]
     #[arg(long, value_name = "N")]
     pub free_blocks: Option<u64>,
     /// Memory pressure (PSI some, ten seconds) above which to wait, of the host or of the target's cgroup, percent [default: 10]
@@ -46,7 +46,7 @@ pub struct BudgetArgs {
 }
 
 impl BudgetArgs {
-    /// What was given on the command line goes before what is there.
+    /// Options on the command line override `rules` and `budgets`.
     pub fn over(&self, mut rules: Rules, mut budgets: Budgets) -> (Rules, Budgets) {
         let set = |to: &mut f64, from: Option<f64>| *to = from.unwrap_or(*to);
         set(&mut budgets.per_second, self.per_second);

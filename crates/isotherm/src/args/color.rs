@@ -19,7 +19,7 @@ pub enum ColorArg {
 /// What the terminal may show.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct ColorArgs {
-    /// Colours in the terminal; NO_COLOR is heeded
+    /// Colours in the terminal; NO_COLOR is respected
     #[arg(long, value_enum, default_value_t)]
     pub color: ColorArg,
     /// Plain ASCII only

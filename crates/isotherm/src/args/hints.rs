@@ -1,17 +1,17 @@
-//! Where hints at hot blocks come from: the heat map or the kernel.
+//! Where hints about hot blocks come from: the heat map or the kernel.
 
 use clap::ValueEnum;
 use isotherm_schemes::plan::HintSource;
 
-/// Where hints at hot blocks come from.
+/// Where hints about hot blocks come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum HintsArg {
     /// The heat map
     #[default]
     Heat,
-    /// The kernel's multi-generation LRU, which is aged once a window: all processes in the cgroups of the targets
+    /// The kernel's multi-generation LRU. It is aged once per window, for all processes in the cgroups of the targets
     Mglru,
-    /// Both: a block goes by the higher level
+    /// Both: the higher level of a block counts
     Both,
 }
 

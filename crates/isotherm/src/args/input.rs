@@ -1,4 +1,4 @@
-//! What a report is of: a recording, or what is watched now.
+//! The input of a report: a recording, or what is watched now.
 
 use crate::args::targets::TargetArgs;
 use crate::args::values::positive_duration_ns;
@@ -31,7 +31,7 @@ impl InputArgs {
         self.targets.is_empty() && !self.watch.is_played() && !self.watch.is_of_machine()
     }
 
-    /// What it takes to read or watch it.
+    /// The privileges that reading or watching it needs.
     pub fn needs(&self) -> Needs {
         if self.is_recorded() { Needs::Files } else { self.targets.needs() }
     }

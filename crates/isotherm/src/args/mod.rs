@@ -1,6 +1,6 @@
-//! What commands have in common on the command line, one group of arguments a file, by meaning.
+//! Arguments that commands share, one group per file, by meaning.
 //!
-//! Values are checked for form here; what they mean on this machine is found out by those who use them. Nothing here knows a
+//! Only the form of values is checked here. Their users find out what they mean on this machine. Nothing here knows a
 //! command: a command's own arguments are in its file under `commands/`, and take groups from here.
 
 pub mod budgets;

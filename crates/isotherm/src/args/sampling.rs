@@ -7,19 +7,19 @@ use isotherm_sys::perf::Rate;
 /// Which accesses are sampled, and how often.
 #[derive(Clone, Debug, Default, Args)]
 pub struct SamplingArgs {
-    /// Event whose samples tell of accesses, such as mem-loads or faults; several of a kind as a list. With page tables, beside them.
+    /// Event whose samples report accesses, such as mem-loads or faults; several of one kind as a list. With page tables, in addition to them.
     /// `isotherm doctor --events` lists those of this machine [default: loads and stores where the processor samples them, and
     /// with --source perf page faults where it does not]
     #[arg(long = "event", value_name = "EVENT", conflicts_with_all = ["perf_event", "replay"])]
     pub events: Option<String>,
-    /// The same as six numbers, FREQ PHYS TYPE CONFIG CONFIG1 CONFIG2: samples a second, whether by physical address, and the raw
+    /// The same as six numbers, FREQ PHYS TYPE CONFIG CONFIG1 CONFIG2: samples per second, 1 for physical addresses, and the raw
     /// event as in perf_event_attr
     #[arg(long, value_name = "NUMBERS", conflicts_with_all = ["replay", "sample_period", "sample_frequency"])]
     pub perf_event: Option<RawEvent>,
-    /// One sample every so many events [default: as fits the event]
+    /// One sample every N events [default: depends on the event]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "sample_frequency")]
     pub sample_period: Option<u64>,
-    /// So many samples a second and processor
+    /// Samples per second and processor
     #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..))]
     pub sample_frequency: Option<u64>,
 }
@@ -41,7 +41,7 @@ impl SamplingArgs {
         names
     }
 
-    /// How often, if that was said.
+    /// How often to sample, if that was given.
     pub fn rate(&self) -> Option<Rate> {
         self.sample_period.map(Rate::Period).or(self.sample_frequency.map(Rate::Frequency))
     }
@@ -51,7 +51,7 @@ impl SamplingArgs {
         self.perf_event.is_some_and(|raw| raw.physical)
     }
 
-    /// Whether anything was said.
+    /// Whether any of these options was given.
     pub fn is_given(&self) -> bool {
         self.events.is_some() || self.perf_event.is_some() || self.rate().is_some()
     }

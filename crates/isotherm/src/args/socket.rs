@@ -4,17 +4,17 @@ use anyhow::{Context, Result};
 use isotherm_sys::runtime_dir;
 use std::path::{Path, PathBuf};
 
-/// Where a daemon listens, and its clients connect, if nothing is said.
+/// Where a daemon listens and its clients connect by default.
 pub fn default_socket() -> Result<PathBuf> {
     socket_of(rustix::process::geteuid().as_raw(), runtime_dir::named(), Path::is_dir)
 }
 
-/// In the system's directory for such things for root, whether systemd or a login has started it, and in the user's own for users.
+/// For root, in /run, whether systemd or a login started it. For users, in their own runtime directory.
 fn socket_of(uid: u32, named: Option<PathBuf>, is_dir: impl Fn(&Path) -> bool) -> Result<PathBuf> {
-    // Where it is also for a user whose service was started without the variable.
+    // This directory also exists for a user whose service was started without the variable.
     let of_login = || Some(PathBuf::from(format!("/run/user/{uid}"))).filter(|dir| is_dir(dir));
     let dir = runtime_dir::of_user(uid, named, of_login).with_context(|| {
-        format!("XDG_RUNTIME_DIR is not set and there is no /run/user/{uid}: say with --socket where the socket is")
+        format!("XDG_RUNTIME_DIR is not set and there is no /run/user/{uid}: give the path of the socket with --socket")
     })?;
     Ok(dir.join("isotherm.sock"))
 }

@@ -16,14 +16,14 @@ pub enum SourceArg {
     PerfPaddr,
     /// By mapping through clear_refs and smaps: your own processes, no privilege
     Referenced,
-    /// By region through the kernel's DAMON, if nobody else uses it: needs root and tracefs
+    /// By region through the kernel's DAMON, if it is not in use: needs root and tracefs
     Damon,
     /// Physical memory as a whole through the kernel's DAMON; takes no targets
     DamonPaddr,
 }
 
 impl SourceArg {
-    /// Whether it watches the machine as a whole, so that naming it names what to watch.
+    /// Whether it watches the machine as a whole, so that it needs no targets.
     pub fn is_machine(self) -> bool {
         matches!(self, SourceArg::DamonPaddr | SourceArg::PerfPaddr)
     }

@@ -15,7 +15,7 @@ pub struct ThresholdArgs {
     /// Warm: not hot, and at least this often
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive_duration_ns)]
     pub warm: u64,
-    /// Cold: not warm, and at least this often; idle is what is beyond
+    /// Cold: not warm, and at least this often; the rest is idle
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = positive_duration_ns)]
     pub cold: u64,
 }

@@ -1,4 +1,4 @@
-//! The error of arguments that do not go together. Wherever it is found, the exit code is 2, as for what clap finds.
+//! The error of arguments that contradict each other. The exit code is 2, as for errors that clap finds.
 
 /// A wrong combination of arguments that clap cannot see: exit code 2.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Values of arguments: text to times, sizes and percentages, with what to write instead where it is none.
+//! Parses arguments: times, sizes and percentages. Errors show what to write instead.
 //!
 //! An error is the end of clap's sentence ("invalid value 'x' for '--y': ..."), so it is a `String`.
 
@@ -16,7 +16,7 @@ pub fn positive_duration_ns(text: &str) -> Result<u64, String> {
     duration_ns(text).and_then(|ns| if ns == 0 { Err("has to be longer than nothing".into()) } else { Ok(ns) })
 }
 
-/// The time between two snapshots: below 50 ms a snapshot would cost more than the window tells.
+/// The time between two snapshots. Below 50 ms, a snapshot would cost more than its window is worth.
 pub fn window_ns(text: &str) -> Result<u64, String> {
     duration_ns(text).and_then(|ns| if ns < 50_000_000 { Err("has to be 50ms or longer".into()) } else { Ok(ns) })
 }

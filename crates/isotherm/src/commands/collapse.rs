@@ -1,7 +1,7 @@
-//! `isotherm collapse`: one pass over named targets. Watches (or reads a recording), plans, collapses, says what was gained.
+//! `isotherm collapse`: one pass over named targets. Watches (or reads a recording), plans, collapses and reports the gain.
 //!
-//! A dry run goes the same way to the end, but for the machine, on which nothing is done and no budget has to be waited for; so it
-//! prints what the real run does.
+//! A dry run takes the same path, but on a machine that does nothing, and it does not wait for budgets. So it prints what the real run
+//! does.
 
 use crate::args::budgets::BudgetArgs;
 use crate::args::hints::HintsArg;
@@ -40,7 +40,7 @@ const WINDOW_NS: u64 = 2_000_000_000;
 /// How long work and TLB misses are measured before and after.
 const MEASURED_FOR: Duration = Duration::from_secs(5);
 
-/// One block with what came of it.
+/// One block and its outcome.
 #[derive(Debug, Serialize)]
 struct Line {
     pid: u32,
@@ -71,10 +71,10 @@ struct Row {
     refused: Option<Refusal>,
 }
 
-/// Which blocks first.
+/// Order of blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum OrderArg {
-    /// What gains most first
+    /// Largest gain first
     #[default]
     Heat,
     /// By address, all there is, as khugepaged does
@@ -96,7 +96,7 @@ pub struct CollapseArgs {
     /// Only print what would be done
     #[arg(short = 'n', long)]
     pub dry_run: bool,
-    /// Which blocks first
+    /// Order of blocks
     #[arg(long, value_enum, default_value_t)]
     pub order: OrderArg,
     /// Where hints come from
@@ -105,10 +105,10 @@ pub struct CollapseArgs {
     /// Stop after this many blocks
     #[arg(long, value_name = "N")]
     pub most: Option<u64>,
-    /// A command that prints how much work the targets have done so far: CPU for each unit is measured before and after
+    /// A command that prints how much work the targets have done so far: CPU per unit is measured before and after
     #[arg(long, value_name = "COMMAND")]
     pub work: Option<String>,
-    /// Print every block with what came of it
+    /// Print every block with its outcome
     #[arg(short, long)]
     pub verbose: bool,
     /// Print JSON
@@ -182,7 +182,7 @@ fn recorded(path: &Path, pids: &[u32]) -> Result<Vec<TargetWindow<'static>>> {
     Ok(known)
 }
 
-/// Watches for a while. A command that was started stays alive as long as what is returned.
+/// Watches for a while. A command that was started lives as long as the returned `Watching`.
 fn watched(args: &CollapseArgs, stop: &Stop) -> Result<(Vec<TargetWindow<'static>>, String, Option<Watching>)> {
     let mut kernels = Generations::open(args.hints.into())?;
     let mut watching = Watching::begin(&args.targets, &args.watch, WINDOW_NS)?;
@@ -201,15 +201,15 @@ fn watched(args: &CollapseArgs, stop: &Stop) -> Result<(Vec<TargetWindow<'static
     })?;
     watching.tell_refused();
     if watching.monitor.source().describe().granularity != Granularity::Page {
-        return Err(Usage(format!("collapse has to know which pages are hot, and the source `{}` does not: see `isotherm doctor` for what page-table needs, or give a recording with --from", watching.run.source)).into());
+        return Err(Usage(format!("collapse needs to know which pages are hot, and the source `{}` does not report that: see `isotherm doctor` for what page-table needs, or give a recording with --from", watching.run.source)).into());
     }
     if known.is_empty() {
         bail!("nothing is left to collapse: the processes have ended");
     }
-    let (unlooked, all) = watching.monitor.unlooked();
-    if unlooked * 20 > all {
+    let (unchecked, all) = watching.monitor.unchecked();
+    if unchecked * 20 > all {
         output::note(format_args!(
-            "{unlooked} of {all} blocks were not checked for accesses yet, and get no hint; a longer --duration, or more --max-cpu, reaches them"
+            "{unchecked} of {all} blocks were not checked for accesses yet, and get no hint; a longer --duration, or more --max-cpu, reaches them"
         ));
     }
     Ok((known, watching.run.source.clone(), Some(watching)))
@@ -217,7 +217,7 @@ fn watched(args: &CollapseArgs, stop: &Stop) -> Result<(Vec<TargetWindow<'static
 
 type Machines = Box<dyn CollapseMachine + Send>;
 
-/// Plans, on the machine on which it is done or only counted.
+/// Plans the pass, on the real machine, or on one that only counts if this is a dry run.
 fn plan(
     args: &CollapseArgs,
     known: Vec<TargetWindow<'static>>,
@@ -239,7 +239,7 @@ fn plan(
     Ok(pass)
 }
 
-/// Serves every hint. A dry run does not wait for budgets, it only lets their time pass.
+/// Serves every hint. A dry run does not wait for budgets. It advances its clock instead.
 fn serve(pass: &mut Pass<Machines>, args: &CollapseArgs, stop: &Stop) -> Result<()> {
     let most = args.most.unwrap_or(u64::MAX);
     let bar = bar(args.dry_run, (pass.hints_left() as u64).min(most));
@@ -264,7 +264,7 @@ fn serve(pass: &mut Pass<Machines>, args: &CollapseArgs, stop: &Stop) -> Result<
         if !args.dry_run {
             std::thread::sleep(Duration::from_nanos(until.saturating_sub(now)).min(Duration::from_millis(100)));
         } else if until.saturating_sub(began) > GIVE_UP_NS {
-            bail!("nothing could be collapsed now: {} hints wait", pass.hints_left());
+            bail!("nothing could be collapsed now: {} hints are waiting", pass.hints_left());
         } else {
             now = now.max(until);
         }
@@ -273,7 +273,7 @@ fn serve(pass: &mut Pass<Machines>, args: &CollapseArgs, stop: &Stop) -> Result<
     Ok(())
 }
 
-/// `gain` is what was measured; how the heat lies is the pass's to say.
+/// `gain` holds what was measured. The shares of heat on huge pages come from the pass.
 fn report(dry_run: bool, source: String, result: PassResult, gain: Gain) -> Report {
     let (heat_on_huge_before, heat_on_huge_after) = result.heat_on_huge;
     let row = |process: ProcessResult| Row {
@@ -302,12 +302,12 @@ fn line(served: &Served) -> Line {
         benefit_hz: served.benefit_hz,
         outcome: match served.outcome {
             Outcome::Done { .. } => "collapse".to_owned(),
-            Outcome::Refused(refusal) => format!("leave: {}", refusal.text()),
+            Outcome::Refused(refusal) => format!("skip: {}", refusal.text()),
         },
     }
 }
 
-/// A dry run lets this much time pass for budgets, which a real run would have to wait for.
+/// A dry run gives up if it would have to advance its clock further than this. A real run would have to wait for that long.
 const GIVE_UP_NS: u64 = 24 * 3600 * 1_000_000_000;
 
 fn bar(dry_run: bool, blocks: u64) -> ProgressBar {
@@ -328,7 +328,7 @@ fn tell(report: &Report, every_block: bool, out: &mut dyn Write) -> Result<()> {
         }
     }
     for row in &report.processes {
-        let why = row.refused.map(|r| format!("; left alone: {}", r.text())).unwrap_or_default();
+        let why = row.refused.map(|r| format!("; skipped: {}", r.text())).unwrap_or_default();
         let verb = if report.dry_run { "would be collapsed" } else { "collapsed" };
         writeln!(
             out,
@@ -344,13 +344,13 @@ fn tell(report: &Report, every_block: bool, out: &mut dyn Write) -> Result<()> {
         *reasons.entry(*refusal).or_default() += count;
     }
     for (refusal, count) in reasons {
-        writeln!(out, "  left as they are: {count:>7}  {}", refusal.text())?;
+        writeln!(out, "  not collapsed: {count:>7}  {}", refusal.text())?;
     }
     let grown = Bytes::of_pages(report.counters.grown_pages);
     if !report.dry_run {
         writeln!(
             out,
-            "cost: {} of CPU, targets held up for {} in all, {} at the longest; grown by {grown}",
+            "cost: {} of CPU; targets stalled for {} in total, {} at most; grown by {grown}",
             human::duration(report.counters.cpu_ns),
             human::duration(report.counters.stall_ns),
             human::duration(report.counters.longest_stall_ns)

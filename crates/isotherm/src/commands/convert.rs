@@ -1,4 +1,4 @@
-//! `isotherm convert`: recordings for damo, and from damo. What the input is decides the direction.
+//! `isotherm convert`: converts recordings to and from damo's formats. The kind of the input decides the direction.
 
 use crate::args::usage::Usage;
 use crate::args::values::positive_duration_ns;
@@ -27,17 +27,17 @@ pub struct ConvertArgs {
     /// Only this process
     #[arg(long, value_name = "PID")]
     pub only: Option<u32>,
-    /// For damo: sampling interval; nothing can be told to be accessed more often
+    /// For damo: sampling interval; no region can be reported as accessed more often
     #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = positive_duration_ns)]
     pub sample: u64,
-    /// For damo: aggregation interval, in which one access counts 1. A longer one tells colder memory apart, and makes fewer
+    /// For damo: aggregation interval, in which one access counts 1. A longer one resolves colder memory, and makes fewer
     /// snapshots [default: the recording's time between snapshots, at least 1s]
     #[arg(long, value_name = "TIME", value_parser = positive_duration_ns)]
     pub aggregation: Option<u64>,
 }
 
 impl ConvertArgs {
-    /// The same, if its intervals go together.
+    /// Returns the arguments if their intervals go together.
     pub fn plan(self) -> Result<ConvertArgs, Usage> {
         if self.aggregation.is_some_and(|aggregation| aggregation < self.sample) {
             return Err(Usage("--aggregation has to be as long as --sample, or longer".into()));
@@ -75,7 +75,7 @@ fn export(args: &ConvertArgs, recorded: &Recorded) -> Result<()> {
     Ok(())
 }
 
-/// What the file does not say.
+/// What the file for damo loses.
 fn lost_for_damo(done: &Exported, args: &ConvertArgs) -> String {
     let mut lost = vec!["what pages of one region differ in, mappings, huge pages, costs".to_owned()];
     let mut add = |bytes: Bytes, why: String| {
@@ -84,12 +84,12 @@ fn lost_for_damo(done: &Exported, args: &ConvertArgs) -> String {
         }
     };
     let sample = Duration::from_nanos(args.sample);
-    add(done.unmeasured, "not measured and left out".into());
+    add(done.unmeasured, "not measured and omitted".into());
     add(
         done.below_one,
-        format!("accessed less than every {:?} and told as idle (see --aggregation)", 2 * done.aggregation),
+        format!("accessed less than every {:?} and reported as idle (see --aggregation)", 2 * done.aggregation),
     );
-    add(done.saturated, format!("accessed more than every {sample:?} and told as every {sample:?}"));
+    add(done.saturated, format!("accessed more than every {sample:?} and reported as every {sample:?}"));
     lost.join("; ")
 }
 
@@ -103,7 +103,7 @@ fn import(args: &ConvertArgs, recorded: &Recorded) -> Result<()> {
     if let Some(note) = writer.finish()?.note {
         output::note(note);
     }
-    let lost = "schemes and their statistics, probe hits; nothing is known of single pages, and all of a region taken to be \
+    let lost = "schemes and their statistics, probe hits; single pages are unknown, and each whole region is taken to be \
                 resident unless the file says otherwise";
     tell(args, recorded.snapshots.len(), targets(&recorded.snapshots), lost);
     Ok(())

@@ -1,7 +1,7 @@
-//! `isotherm demo`: a child with known hot memory is watched like any other process, and the result held against its truth.
+//! `isotherm demo`: watches a child with known hot memory like any other process, and compares the result with the truth.
 //!
-//! Nothing is taken from the child but what any process shows; its pattern is only used to score. The child runs for a while
-//! unwatched before and after, so that the slow-down printed is measured on its own CPU time for each access, not estimated.
+//! The monitor reads nothing from the child that it would not read from any process. The child's pattern is only used for the score. The
+//! child runs unwatched for a while before and after. So the printed slow-down is measured, on its CPU time per access, and not estimated.
 
 use crate::args::color::ColorArgs;
 use crate::args::source::SourceArg;
@@ -72,7 +72,7 @@ pub struct DemoPlan {
 }
 
 impl DemoArgs {
-    /// Looks at the name of the picture, long before there is one.
+    /// Checks the name of the picture before anything is started.
     pub fn plan(mut self) -> Result<DemoPlan, Usage> {
         let picture = self.output.take().map(Picture::named).transpose()?;
         Ok(DemoPlan { args: self, picture })
@@ -92,26 +92,26 @@ impl Plan for DemoPlan {
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
 struct Report {
-    /// `page` by page against the truth, or `amount`: how much is hot, of a source that does not know which pages.
+    /// `page`: compared page by page. `amount`: by the size of the hot set, for a source that does not report single pages.
     scored_by: &'static str,
-    /// Of the pages said to be hot, the share that is.
+    /// The share of the pages reported as hot that are hot.
     precision: f64,
-    /// Of the hot pages, the share said to be.
+    /// The share of the hot pages that are reported as hot.
     recall: f64,
-    /// How far the size of the hot set is off.
+    /// The error of the reported size of the hot set.
     hot_bytes_error_pct: f64,
-    /// Pages of which nothing is known yet.
+    /// Pages about which nothing is known yet.
     unmeasured_pages: u64,
     /// CPU of the monitor while watching, percent of one core.
     monitor_cpu_pct: f64,
-    /// Measured on the child: CPU time for each access, watched against unwatched. Noise makes it negative at times.
+    /// Measured on the child: CPU time per access while watched, compared with unwatched. Noise can make it negative.
     slowdown_pct: f64,
-    /// Estimated from the pages touched again after a clear: what the budget is kept by.
+    /// Estimated from the pages that were accessed again after a clear. The budget limits this figure.
     slowdown_estimated_pct: f64,
-    /// The longest that 1,024 accesses of the child took, watched and unwatched.
+    /// The longest time that 1,024 accesses of the child took, watched and unwatched.
     stall_ms: f64,
     stall_unwatched_ms: f64,
-    /// The longest time the child's memory map was held.
+    /// The longest time for which the child's memory map was locked.
     longest_hold_ms: f64,
     read_errors: u64,
     source: String,
@@ -169,7 +169,7 @@ fn pattern(args: &DemoArgs) -> Result<Pattern> {
     let available = available_memory();
     let bytes = args.size.map_or(LARGEST.min(available / 4), |s| s.0);
     if bytes < SMALLEST {
-        bail!("a workload of {} is too small to tell anything: --size 16MiB or more", Bytes(bytes));
+        bail!("a workload of {} is too small to measure anything: --size 16MiB or more", Bytes(bytes));
     }
     if bytes > available {
         bail!("a workload of {} does not fit: {} of memory are available", Bytes(bytes), Bytes(available));
@@ -200,7 +200,7 @@ fn child_command() -> Result<Command> {
     Ok(command)
 }
 
-/// What was seen, and when.
+/// The snapshots, the cost and the times of watching.
 struct Watched {
     snapshots: Vec<Snapshot>,
     cost: Cost,
@@ -297,18 +297,18 @@ fn write_text(r: &Report, out: &mut dyn Write) -> io::Result<()> {
     };
     writeln!(
         out,
-        "how right   precision {:.4}, recall {:.4} by {}, size of the hot set off by {:.1}%{unknown}",
+        "accuracy    precision {:.4}, recall {:.4} by {}, size of the hot set off by {:.1}%{unknown}",
         r.precision, r.recall, r.scored_by, r.hot_bytes_error_pct
     )?;
     if r.granularity != Granularity::Page {
         writeln!(
             out,
-            "            this source knows how much of a mapping or region is hot, not which pages: see `isotherm doctor` for a better one"
+            "            this source reports how much of a mapping or region is hot, not which pages: see `isotherm doctor` for a better one"
         )?;
     }
     writeln!(
         out,
-        "what it cost  monitor {} of a core; workload slowed by {} (estimated {}); longest hold of its memory map {}",
+        "cost        monitor {} of a core; workload slowed by {} (estimated {}); longest hold of its memory map {}",
         human::percent(r.monitor_cpu_pct) + "%",
         signed_percent(r.slowdown_pct),
         human::percent(r.slowdown_estimated_pct) + "%",

@@ -1,10 +1,10 @@
-//! `isotherm doctor`: what this machine offers, and what to do about the rest.
+//! `isotherm doctor`: what this machine offers, and how to get what is missing.
 
 mod probe_cache;
 
 use crate::args::values::size;
 use crate::commands::plan::Plan;
-use crate::commands::{events, herd};
+use crate::commands::{events, zone_lock};
 use crate::output;
 use crate::privileges::Needs;
 use anyhow::Result;
@@ -31,11 +31,11 @@ struct Report {
 
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// List the events that tell of accesses, with what this machine has of them
+    /// List the events that report accesses, and which of them this machine has
     #[arg(long)]
     pub events: bool,
-    /// Time our own memory to find out whether frames so far apart compete for lines of a memory-side cache [default sizes: what the
-    /// firmware tells, and from 1GiB to all memory]. Takes up to a quarter of what is available, for about a second a GiB; needs root
+    /// Time our own memory to find out whether frames at this distance compete for lines of a memory-side cache [default: what the
+    /// firmware reports, and 1GiB up to all memory]. Uses up to a quarter of the available memory, for about 1 s per GiB; needs root
     #[arg(long, value_name = "SIZE", num_args = 0.., value_parser = size, conflicts_with = "events")]
     pub probe_cache: Option<Vec<Bytes>>,
     /// Print JSON
@@ -45,7 +45,7 @@ pub struct DoctorArgs {
 
 impl Plan for DoctorArgs {
     fn needs(&self) -> Needs {
-        // It reports what the caller may do.
+        // It reports the caller's privileges, so it keeps them all.
         Needs::Everything
     }
 
@@ -74,7 +74,7 @@ fn run(args: &DoctorArgs) -> Result<()> {
 fn examine() -> Report {
     let facts = HostFacts::read(&HostRoots::default(), isotherm_sys::page_size());
     let mut findings = isotherm_host::assess(&facts);
-    // The files say that it should work; loading it says whether it does.
+    // The files only show that it should work. Loading it shows whether it does.
     let tried = choose::open(Wanted::PageTable);
     if let Some(finding) = findings.iter_mut().find(|f| f.name == "page-table") {
         match &tried {
@@ -97,9 +97,9 @@ fn examine() -> Report {
         };
     }
     drop(tried);
-    // Behind the others of its area, for areas are headings.
+    // After the other findings of its area, because areas become headings.
     let after = findings.iter().rposition(|f| f.area == Area::Memory).map_or(findings.len(), |last| last + 1);
-    findings.insert(after, herd::finding());
+    findings.insert(after, zone_lock::finding());
     let best = choose::open(Wanted::Best).ok().map(|source| source.describe());
     Report {
         kernel: facts.kernel.map(|k| k.text).unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! `isotherm events`: which events tell of accesses here, and what one of them is worth on a running process.
+//! `isotherm events`: which events report accesses on this machine, and how useful one of them is for a running process.
 
 use crate::args::targets::TargetArgs;
 use crate::args::usage::Usage;
@@ -26,10 +26,10 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 const MS: Ns = 1_000_000;
-/// Mappings are listed this often, or so that it takes no more than this part of the time.
+/// Mappings are listed this often, or less often, so that it takes at most one part in `LAYOUT_SHARE` of the time.
 const LAYOUT_PAUSE: Ns = 500 * MS;
 const LAYOUT_SHARE: u64 = 20;
-/// Processes are listed again, and samples taken in, this often.
+/// How often processes are listed and samples are read.
 const TICK: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Args)]
@@ -40,27 +40,27 @@ pub struct EventsArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum EventsCommand {
-    /// The events that tell of accesses, with what this machine has of them
+    /// The events that report accesses, and which of them this machine has
     List {
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Sample an event of running processes for some seconds: how often it comes, how much of it is of use, what it costs
+    /// Sample an event of running processes for some seconds: its rate, the share of useful samples, its cost
     Try(TryArgs),
 }
 
 #[derive(Debug, Args)]
 pub struct TryArgs {
-    /// The event: a name that `list` gives, PMU/term=value,.../ or raw:TYPE:CONFIG[:CONFIG1[:CONFIG2]]
+    /// The event: a name from `list`, PMU/term=value,.../ or `raw:TYPE:CONFIG[:CONFIG1[:CONFIG2]]`
     pub event: String,
     /// How long
     #[arg(short, long, value_name = "TIME", default_value = "5s", value_parser = positive_duration_ns)]
     pub duration: u64,
-    /// One sample every so many events [default: as fits the event]
+    /// One sample every N events [default: depends on the event]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "sample_frequency")]
     pub sample_period: Option<u64>,
-    /// So many samples a second and processor
+    /// Samples per second and processor
     #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..))]
     pub sample_frequency: Option<u64>,
     /// What interrupts may take of a core; over 100 lifts the limit
@@ -74,7 +74,7 @@ pub struct TryArgs {
 }
 
 impl EventsArgs {
-    /// What is to be done, if there is somebody to do it with.
+    /// Returns the command. Fails if `try` has no targets.
     pub fn plan(self) -> Result<EventsCommand, Usage> {
         match &self.what {
             EventsCommand::Try(args) if args.targets.is_empty() => {
@@ -101,17 +101,17 @@ impl Plan for EventsCommand {
     }
 }
 
-/// An event and how it stands.
+/// An event and its state on this machine.
 #[derive(Serialize)]
 struct Listed {
     name: String,
     what: String,
     state: &'static str,
-    /// The numbers to open it by, one for each unit that has it; or what is missing.
+    /// The numbers to open it with, one for each PMU that has it; or what is missing.
     detail: String,
 }
 
-/// Lists all events that there might be.
+/// Lists all candidate events.
 pub fn list(json: bool) -> Result<()> {
     let listed: Vec<Listed> = events::list(&HostRoots::default()).into_iter().map(describe).collect();
     if json {
@@ -139,7 +139,7 @@ fn describe(candidate: Candidate) -> Listed {
     }
     let options = Options { events: vec![name.clone()], ..Options::default() };
     let roots = HostRoots::default();
-    // The files say that it should work; sampling our own accesses says whether it does.
+    // The files only show that it should work. Sampling our own accesses shows whether it does.
     let tried = match perf::choose(&roots, &options, false) {
         Ok(chosen) => perf::try_out(&roots, &chosen, false),
         Err(error) => Tried::Useless(error.to_string()),
@@ -151,7 +151,7 @@ fn describe(candidate: Candidate) -> Listed {
             name,
             what,
             state: "opens",
-            detail: format!("{numbers}; our own accesses are none of the kind, so it was not seen to work"),
+            detail: format!("{numbers}; our own accesses do not trigger it, so it could not be verified"),
         },
         Tried::Useless(error) => Listed { name, what, state: "refused", detail: format!("{numbers}; {error}") },
     }
@@ -165,14 +165,14 @@ fn numbers(event: &NamedEvent) -> String {
     event.parts.iter().map(part).collect::<Vec<_>>().join(", ")
 }
 
-/// What came of trying an event.
+/// The result of trying an event.
 #[derive(Serialize)]
 struct Outcome {
     event: String,
     source_note: String,
     seconds: f64,
     processes: usize,
-    /// CPU time of the processes, of one core.
+    /// CPU time of the processes, percent of one core.
     target_cpu_pct: f64,
     events_per_s: f64,
     samples_per_s: f64,
@@ -183,11 +183,11 @@ struct Outcome {
     no_address_pct: f64,
     no_access_pct: f64,
     lost: u64,
-    /// Distinct pages that samples were of.
+    /// Distinct pages that were sampled.
     pages: usize,
-    /// CPU time of ours, of one core: taking samples in, and looking after the event.
+    /// Our CPU time for reading samples and managing the event, percent of one core.
     reading_cpu_pct: f64,
-    /// What interrupts take from the processes, at the published cost of each.
+    /// CPU time that interrupts take from the processes, at the published cost of each.
     slowdown_pct: f64,
     verdict: &'static str,
     advice: String,
@@ -228,12 +228,12 @@ fn try_event(args: &TryArgs) -> Result<()> {
     Ok(())
 }
 
-/// Processes that are listened to for a while.
+/// Processes that are sampled for a while.
 struct Trial<'a> {
     perf: &'a mut Perf,
     attached: BTreeSet<u32>,
     pages: BTreeSet<u64>,
-    /// Processes that cannot be listened to.
+    /// Processes that cannot be sampled.
     refused: BTreeSet<u32>,
     cpu_ns: u64,
     next_layout: Ns,
@@ -260,12 +260,12 @@ impl<'a> Trial<'a> {
                 Ok(_) => {
                     self.attached.insert(pid);
                 }
-                Err(error) if follower.was_named(pid) => return Err(error).context("listen to it"),
-                // A kernel thread, or one that has ended this moment.
+                Err(error) if follower.was_named(pid) => return Err(error).context("sample it"),
+                // A kernel thread, or a process that has just ended.
                 Err(error) if error.is_gone() => {}
                 Err(error) => {
                     if self.refused.insert(pid) {
-                        output::note(format_args!("process {pid} is left out: {error}"));
+                        output::note(format_args!("process {pid} is skipped: {error}"));
                     }
                 }
             }
@@ -284,14 +284,14 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    /// Takes in where the processes have memory, so that addresses can be judged; not all the time, as that is dear.
+    /// Reads the mappings of the processes, so that sampled addresses can be classified. Rate-limited, because it is expensive.
     fn refresh_layouts(&mut self) {
         let now = clock::monotonic_ns();
         if now < self.next_layout {
             return;
         }
         for pid in &self.attached {
-            // It may have ended: what it did is counted all the same.
+            // The process may have ended. Its samples count anyway.
             let _ = self.perf.layout(*pid);
         }
         self.next_layout = now + LAYOUT_PAUSE.max((clock::monotonic_ns() - now) * LAYOUT_SHARE);
@@ -340,7 +340,7 @@ impl Outcome {
             (self.no_address_pct, "without address"),
             (self.no_access_pct, "no access"),
         ];
-        let told: Vec<String> = shares
+        let shares: Vec<String> = shares
             .iter()
             .filter(|(pct, what)| *pct > 0.0 || *what == "in mappings")
             .map(|(pct, what)| format!("{}% {what}", human::percent(*pct)))
@@ -350,7 +350,7 @@ impl Outcome {
         writeln!(out, "           {}", human::printable(&self.source_note))?;
         writeln!(
             out,
-            "listened   {:.1} s to {} process{}, which used {}% of a core",
+            "sampled    {:.1} s of {} process{}, which used {}% of a core",
             self.seconds,
             self.processes,
             if self.processes == 1 { "" } else { "es" },
@@ -361,7 +361,7 @@ impl Outcome {
             "rate       {:.0} events/s, {:.0} samples/s of these processes{lost}",
             self.events_per_s, self.samples_per_s
         )?;
-        writeln!(out, "addresses  {}; {} distinct pages", told.join(", "), self.pages)?;
+        writeln!(out, "addresses  {}; {} distinct pages", shares.join(", "), self.pages)?;
         writeln!(
             out,
             "cost       {}% slow-down at {} ns a sample (published, not measured); reading takes {}% of a core",

@@ -1,4 +1,4 @@
-//! `isotherm hint`: tells a running `isotherm run` which memory is hot, from arguments, a file or standard input.
+//! `isotherm hint`: sends hints about hot memory to a running `isotherm run`, from arguments, a file or standard input.
 
 use crate::args::socket::default_socket;
 use crate::commands::plan::Plan;
@@ -13,31 +13,31 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
 pub struct HintArgs {
-    /// Process that the ranges are of
+    /// Process to which the ranges belong
     #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub pid: Option<u32>,
     /// Address ranges, as in 7f0000000000-7f0000200000
     #[arg(value_name = "START-END", requires = "pid")]
     pub ranges: Vec<String>,
-    /// File of hints, one a line: PID START-END [LEVEL]; - is standard input [default: -, without ranges]
+    /// File of hints, one per line: `PID START-END [LEVEL]`; - is standard input [default: -, without ranges]
     #[arg(short, long, value_name = "FILE", conflicts_with = "ranges")]
     pub file: Option<PathBuf>,
     /// Priority of the ranges, 0 to 31
     #[arg(long, value_name = "LEVEL", default_value_t = 31, value_parser = clap::value_parser!(u8).range(0..=31))]
     pub level: u8,
-    /// Socket of the `isotherm run` to tell
+    /// Socket of the `isotherm run` to send them to
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
 }
 
-/// Hints, and whom they are for.
+/// Hints, and the socket to send them to.
 pub struct HintPlan {
-    /// Where it was said to be.
+    /// The path given with `--socket`.
     socket: Option<PathBuf>,
     from: From,
 }
 
-/// Where hints are read.
+/// Where hints come from.
 enum From {
     /// Lines made of the ranges given.
     Ranges(Vec<String>),
@@ -46,7 +46,7 @@ enum From {
 }
 
 impl HintArgs {
-    /// Ranges are read here: a malformed one is found before anybody is asked.
+    /// Parses ranges, so that a malformed one is found before the daemon is contacted.
     pub fn plan(self) -> Result<HintPlan> {
         let from = match (self.pid, self.file) {
             (Some(pid), _) if !self.ranges.is_empty() => {
@@ -81,7 +81,7 @@ impl Plan for HintPlan {
     }
 }
 
-/// Sends line by line as they come. A line that is refused is told, and the others are sent all the same.
+/// Sends lines as they come. A refused line is reported, and the others are still sent.
 fn send(client: &mut Client, lines: impl Iterator<Item = io::Result<String>>) -> Result<()> {
     let (mut blocks, mut refused) = (0_u64, 0_u64);
     for (number, line) in lines.enumerate() {
@@ -90,7 +90,7 @@ fn send(client: &mut Client, lines: impl Iterator<Item = io::Result<String>>) ->
         if hint.is_empty() {
             continue;
         }
-        // Checked here first: a malformed line is the sender's, whoever answers.
+        // Checked here first: a malformed line is the sender's mistake, whatever program answers.
         let answer = match ExternalHint::parse(hint) {
             Ok(_) => client.ask(&format!("hint {hint}"))?,
             Err(why) => format!("error: {why}"),
@@ -103,7 +103,7 @@ fn send(client: &mut Client, lines: impl Iterator<Item = io::Result<String>>) ->
             }
         }
     }
-    output::note(format_args!("{blocks} blocks hinted at"));
+    output::note(format_args!("hints sent for {blocks} blocks"));
     if refused > 0 {
         bail!("{refused} hints were refused");
     }

@@ -1,21 +1,23 @@
-//! The list of commands, in the order of the help. Each is a file with its arguments, its plan and what carries it out; a new one
-//! is a line in [`Command`], a line in [`Command::plan`], and its file.
+//! The list of commands, in the order of the help. Each command is a file with its arguments, its plan and the code that runs it. A new
+//! command takes a line in [`Command`], a line in [`Command::plan`], and its file.
 
 mod collapse;
 mod convert;
 mod demo;
 mod doctor;
 mod events;
-mod herd;
 mod hint;
 mod placement;
 pub mod plan;
 mod record;
+#[cfg(test)]
+mod reference;
 mod report;
 mod run;
 mod status;
 mod top;
 mod workload;
+mod zone_lock;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -26,14 +28,14 @@ use plan::Plan;
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true, infer_subcommands = true)]
 #[command(after_help = "Examples:
-  isotherm demo                            watch a built-in workload and check the result against its truth
-  isotherm doctor                          what this machine offers, and what to do about the rest
+  isotherm demo                            watch a built-in workload and compare the result with the truth
+  isotherm doctor                          what this machine offers, and how to get what is missing
   sudo isotherm top                        processes by hot memory, live
   sudo isotherm record -p 812 -d 1m        record the heat of process 812 for a minute, into heat.isotherm/
   isotherm report heatmap -o heat.html     the recording as a picture
   sudo isotherm report wss -- ./server     the working set of a command, live
-  sudo isotherm placement -p 812 --cache-size 16GiB  what its frames would miss in such a memory-side cache
-  sudo isotherm herd                       when the kernel's housekeeping runs on each CPU, and who waits for it
+  sudo isotherm placement -p 812 --cache-size 16GiB  how much it would miss in such a memory-side cache
+  sudo isotherm zone-lock                  when each CPU drains its pcp lists, and who waits for zone locks
   sudo isotherm collapse -p 812 --dry-run  which 2 MiB blocks would become huge pages, in which order
   sudo isotherm run -p 812                 keep the hot memory of process 812 on huge pages")]
 pub struct Cli {
@@ -44,29 +46,30 @@ pub struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Watch a built-in workload with known hot memory, and print how right the picture is and what it cost
+    /// Watch a built-in workload with known hot memory, and print the accuracy and the cost
     Demo(demo::DemoArgs),
     /// Show what this machine offers: sources, ways to clear, huge pages, NUMA, PMU, privileges
     Doctor(doctor::DoctorArgs),
-    /// Find and try events that tell of accesses
+    /// Find and try events that report accesses
     Events(events::EventsArgs),
     /// Record the heat of processes
     Record(record::RecordArgs),
     /// Show heat, from a recording or live
     Report(report::ReportArgs),
-    /// Turn a recording into a file that damo reads, or a file of damo into a recording
+    /// Convert a recording to a file for damo, or a file of damo to a recording
     Convert(convert::ConvertArgs),
     /// Processes and cgroups by hot memory, live in the terminal
     Top(top::TopArgs),
     /// How well the frames of processes are placed for a direct-mapped memory-side cache
     Placement(placement::args::PlacementArgs),
-    /// When the kernel's housekeeping of per-CPU page sets runs on each CPU, and who waits for zone locks
-    Herd(herd::HerdArgs),
+    /// When vmstat_update drains the pcp lists of each CPU, and who waits for zone locks
+    #[command(visible_alias = "herd")]
+    ZoneLock(zone_lock::ZoneLockArgs),
     /// Put the hot memory of processes on huge pages, once
     Collapse(collapse::CollapseArgs),
     /// Keep the hot memory of processes on huge pages
     Run(run::args::RunArgs),
-    /// Tell a running `isotherm run` which memory is hot
+    /// Send a running `isotherm run` hints about hot memory
     Hint(hint::HintArgs),
     /// What a running `isotherm run` does
     Status(status::StatusArgs),
@@ -76,7 +79,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// What it comes to; fails if the arguments do not go together.
+    /// Turns the arguments into a plan. Fails if they contradict each other.
     pub fn plan(self) -> Result<Box<dyn Plan>> {
         Ok(match self {
             Command::Demo(args) => Box::new(args.plan()?),
@@ -87,7 +90,7 @@ impl Command {
             Command::Convert(args) => Box::new(args.plan()?),
             Command::Top(args) => Box::new(args.plan()?),
             Command::Placement(args) => Box::new(args.plan()?),
-            Command::Herd(args) => Box::new(args),
+            Command::ZoneLock(args) => Box::new(args),
             Command::Collapse(args) => Box::new(args),
             Command::Run(args) => Box::new(args),
             Command::Hint(args) => Box::new(args.plan()?),
@@ -125,15 +128,26 @@ mod tests {
         command.build();
         let mut help = String::new();
         render(&mut command, "isotherm", &mut help);
-        let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help.txt");
+        is_kept(&help, concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help.txt"));
+    }
+
+    #[test]
+    #[cfg_attr(not(feature = "model"), ignore = "what is kept is the reference with the feature `model`")]
+    fn the_reference_has_every_command_and_option() {
+        let mut command = Cli::command();
+        command.build();
+        is_kept(&reference::page(&command), concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/commands.md"));
+    }
+
+    fn is_kept(made: &str, kept: &str) {
         if std::env::var_os("UPDATE_HELP").is_some() {
-            std::fs::write(kept, &help).unwrap();
+            std::fs::write(kept, made).unwrap();
         }
         let before = std::fs::read_to_string(kept).unwrap();
-        for (number, (now, before)) in (1..).zip(help.lines().zip(before.lines())) {
+        for (number, (now, before)) in (1..).zip(made.lines().zip(before.lines())) {
             assert_eq!(now, before, "line {number} of {kept}; UPDATE_HELP=1 writes it anew");
         }
-        assert_eq!(help.len(), before.len(), "{kept} has another end; UPDATE_HELP=1 writes it anew");
+        assert_eq!(made.len(), before.len(), "{kept} has another end; UPDATE_HELP=1 writes it anew");
     }
 
     fn needs_of(line: &str) -> Needs {
@@ -146,9 +160,16 @@ mod tests {
         for line in ["report wss", "report access rec", "convert a b", "status", "hint -p 1 1-2"] {
             assert_eq!(needs_of(line), Needs::Files, "{line}");
         }
-        for line in
-            ["report wss -p 1", "record -a", "top", "run -p 1", "collapse -p 1", "herd", "events try faults -p 1"]
-        {
+        for line in [
+            "report wss -p 1",
+            "record -a",
+            "top",
+            "run -p 1",
+            "collapse -p 1",
+            "zone-lock",
+            "herd",
+            "events try faults -p 1",
+        ] {
             assert_eq!(needs_of(line), Needs::Watching, "{line}");
         }
         for line in

@@ -1,13 +1,13 @@
-//! What every command comes to once its arguments are understood.
+//! The plan of a command, made from its arguments.
 
 use crate::privileges::Needs;
 use anyhow::Result;
 
-/// What is to be done, checked as far as that goes with nothing opened. A command with nothing to check is its own plan.
+/// What to do, checked as far as possible without opening anything. The arguments of a command with nothing to check are its plan.
 pub trait Plan {
-    /// What it takes: the rest is given up before it runs.
+    /// The privileges that it needs. All others are dropped before it runs.
     fn needs(&self) -> Needs;
 
-    /// Does it.
+    /// Runs the command.
     fn run(&self) -> Result<()>;
 }

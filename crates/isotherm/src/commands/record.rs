@@ -1,4 +1,4 @@
-//! `isotherm record`: snapshots into a directory until told to stop.
+//! `isotherm record`: writes snapshots into a directory until it is stopped.
 
 use crate::args::targets::TargetArgs;
 use crate::args::values::positive_duration_ns;
@@ -74,19 +74,19 @@ fn run(args: &RecordArgs) -> Result<()> {
     });
     bar.finish_and_clear();
     if let (0, Err(error)) = (count, watched.as_ref().map_err(ToString::to_string)) {
-        // Nothing was recorded: an empty recording would only be in the way of the next try.
+        // Nothing was recorded. An empty recording would only block the next attempt.
         writer.discard()?;
         anyhow::bail!(error);
     }
     watching.tell_refused();
-    // What is recorded is kept whole, also if watching failed.
+    // The recording is completed even if watching failed.
     let summary = writer.finish();
     watched?;
     tell(summary?, cost);
     Ok(())
 }
 
-/// What was recorded, and what it cost.
+/// Prints what was recorded, and what it cost.
 fn tell(summary: Summary, cost: Option<Cost>) {
     let plural = if summary.snapshots == 1 { "" } else { "s" };
     output::note(format_args!(

@@ -1,6 +1,6 @@
-//! `isotherm report`: the same tables and pictures over a recording or over what is watched now.
+//! `isotherm report`: tables and pictures of a recording, or of what is watched now.
 //!
-//! Arguments become options of `isotherm_view` before anything is read ([`Shown`]); [`input`] has the snapshots.
+//! Arguments become options of `isotherm_view` ([`Shown`]) before anything is read. [`input`] provides the snapshots.
 
 mod input;
 
@@ -57,10 +57,10 @@ pub struct AccessArgs {
     /// Order of regions
     #[arg(long, value_enum, default_value_t)]
     pub sort: SortArg,
-    /// Leave out smaller regions
+    /// Skip smaller regions
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size)]
     pub min_size: Bytes,
-    /// Leave out regions accessed less often than this
+    /// Skip regions accessed less often than this
     #[arg(long, value_name = "TIME", value_parser = positive_duration_ns)]
     pub max_interval: Option<u64>,
 }
@@ -119,13 +119,13 @@ pub struct ClassArgs {
     pub thresholds: ThresholdArgs,
 }
 
-/// What to show of what.
+/// A report to make: of what, and which.
 pub struct ReportPlan {
     input: InputArgs,
     shown: Shown,
 }
 
-/// What is shown.
+/// The kind of report, with its options.
 enum Shown {
     Access(AccessOptions),
     Heatmap(HeatmapPlan),
@@ -135,7 +135,7 @@ enum Shown {
     Cgroups(Thresholds),
 }
 
-/// A heat map in the terminal, unless it is to be a picture.
+/// A heat map, in the terminal or as a picture.
 struct HeatmapPlan {
     picture: Option<Picture>,
     only: Option<u32>,
@@ -143,7 +143,7 @@ struct HeatmapPlan {
 }
 
 impl ReportArgs {
-    /// What they come to; fails if thresholds are out of order, or a picture has a name that does not say its kind.
+    /// Turns the arguments into a plan. Fails if thresholds are out of order, or if the name of a picture does not show its kind.
     pub fn plan(self) -> Result<ReportPlan, Usage> {
         let (input, shown) = match self.kind {
             ReportKind::Access(args) => args.plan(),

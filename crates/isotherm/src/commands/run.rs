@@ -1,6 +1,7 @@
-//! `isotherm run`: keeps the hot memory of processes on huge pages until told to end.
+//! `isotherm run`: keeps the hot memory of processes on huge pages until it is stopped.
 //!
-//! What may be given is [`args`]; with the settings file that makes [`config`], and whose file root runs commands of is [`trust`].
+//! [`args`] holds the arguments. [`config`] combines them with the settings file. [`trust`] decides whether root runs the command that a
+//! settings file names.
 
 pub mod args;
 mod config;
@@ -9,7 +10,7 @@ mod trust;
 use crate::commands::plan::Plan;
 use crate::commands::status;
 use crate::daemon::need_collapse;
-use crate::daemon::socket::Door;
+use crate::daemon::socket::ControlSocket;
 use crate::gain::{self, Probe};
 use crate::generations::Generations;
 use crate::output;
@@ -44,7 +45,7 @@ const NAP: Duration = Duration::from_millis(20);
 
 impl Plan for RunArgs {
     fn needs(&self) -> Needs {
-        // The settings may name a command, if not now then when they are read again.
+        // The settings may name a command, now or when they are read again.
         if self.work.is_some() || self.config.is_some() { Needs::Starting } else { self.targets.needs() }
     }
 
@@ -58,9 +59,9 @@ fn run(args: &RunArgs) -> Result<()> {
     let reload = Arc::new(AtomicBool::new(false));
     hear_hangups(&stop, &reload)?;
     let mut config = Config::load(args)?;
-    let door = Door::open(&config.socket)?;
+    let socket_server = ControlSocket::open(&config.socket)?;
     need_collapse()?;
-    // Known to be usable before anything is started; the feeder opens its own.
+    // Fails before anything is started if MGLRU cannot be used. The feeder opens it again for itself.
     drop(Generations::open(config.hints)?);
     let mut watching = begin(&config)?;
     let mut worker = worker(args.dry_run, &config);
@@ -69,7 +70,7 @@ fn run(args: &RunArgs) -> Result<()> {
     output::note(format_args!("{}; status at {}", watching.run.source_note, config.socket.display()));
     let ended = std::thread::scope(|scope| -> Result<()> {
         scope.spawn(|| work(&mut worker, &shared, || over.load(Ordering::Relaxed)));
-        scope.spawn(|| door.answer(&shared, || over.load(Ordering::Relaxed)));
+        scope.spawn(|| socket_server.answer(&shared, || over.load(Ordering::Relaxed)));
         let (to_measure, orders) = mpsc::channel();
         scope.spawn(|| measure(orders, &shared, || over.load(Ordering::Relaxed) || stop.is_set()));
         let outcome =
@@ -82,7 +83,7 @@ fn run(args: &RunArgs) -> Result<()> {
     conclude(args, &shared)
 }
 
-/// Who acts on hints, on a system whose processes any thread may serve.
+/// The worker that acts on hints, on a machine that any thread may use.
 type Serving = SharedWorker<Box<dyn CollapseMachine + Send>>;
 
 fn worker(dry_run: bool, config: &Config) -> Serving {
@@ -92,12 +93,12 @@ fn worker(dry_run: bool, config: &Config) -> Serving {
     SharedWorker::new(Worker::new(machine, actions, config.budgets, clock::monotonic_ns()))
 }
 
-/// Begins to watch, by a source that knows pages.
+/// Starts to watch. Fails if the source does not report single pages.
 fn begin(config: &Config) -> Result<Watching> {
     let prepared = Prepared::new(&config.targets, &config.watch, WINDOW_NS)?;
     if !prepared.knows_pages() {
         anyhow::bail!(
-            "run has to know which pages are hot, and the source `{}` does not: see `isotherm doctor` for what page-table needs",
+            "run needs to know which pages are hot, and the source `{}` does not report that: see `isotherm doctor` for what page-table needs",
             prepared.run.source
         );
     }
@@ -114,14 +115,14 @@ fn work(worker: &mut Serving, shared: &Shared, is_over: impl Fn() -> bool) {
     }
 }
 
-/// What is to be measured from here on.
+/// An order to the measuring thread: what to measure from now on.
 struct Measure {
     pids: Vec<u32>,
-    /// A shell command that prints how much was done so far.
+    /// A shell command that prints the amount of work done so far.
     work: Option<String>,
 }
 
-/// Reads work and misses now and then, in a thread of its own: the user's command may take its time.
+/// Reads work and TLB misses once every [`READING_NS`]. This takes a separate thread, because the user's command may be slow.
 fn measure(orders: Receiver<Measure>, shared: &Shared, is_over: impl Fn() -> bool) {
     let mut measured: Option<(Measure, Probe)> = None;
     let mut next = 0;
@@ -137,7 +138,7 @@ fn measure(orders: Receiver<Measure>, shared: &Shared, is_over: impl Fn() -> boo
         let Some((order, probe)) = measured.as_mut().filter(|_| clock::monotonic_ns() >= next) else { continue };
         next = clock::monotonic_ns() + READING_NS;
         match probe.reading(&is_over) {
-            // Without work, as it may be, it would be the last one.
+            // This reading may lack the work, so it must not become the last one.
             Ok(_) if is_over() => return,
             Ok(reading) => {
                 let mut state = lock(shared);
@@ -145,7 +146,7 @@ fn measure(orders: Receiver<Measure>, shared: &Shared, is_over: impl Fn() -> boo
                 state.read(reading);
             }
             Err(error) => {
-                // A counter that cannot be read is no reason to stop: it is reported once, and not read again.
+                // A failing work command is no reason to stop. It is reported once, and not run again.
                 output::note(format_args!("CPU per unit of work is no longer measured: {error:#}"));
                 order.work = None;
                 *probe = Probe::start(order.pids.iter().copied(), None);
@@ -154,14 +155,14 @@ fn measure(orders: Receiver<Measure>, shared: &Shared, is_over: impl Fn() -> boo
     }
 }
 
-/// What the user asks for by signals.
+/// The user's requests by signals.
 struct Signals<'a> {
     stop: &'a Stop,
     /// The settings are to be read again.
     reload: &'a AtomicBool,
 }
 
-/// Watches window by window, and gives hints; begins anew when other targets were set.
+/// Watches window by window and gives hints. Starts over when new settings name other targets.
 fn watch(
     args: &RunArgs,
     config: &mut Config,
@@ -186,38 +187,38 @@ fn watch(
             Ok(begun) => {
                 *watching = begun;
                 *config = new;
-                output::note("settings read again; watching anew");
+                output::note("settings read again; watching restarted");
             }
-            Err(error) => output::note(format_args!("the new targets are not taken: {error:#}")),
+            Err(error) => output::note(format_args!("the new targets are not used: {error:#}")),
         }
     }
 }
 
-/// Reads the settings again. Returns them if watching has to begin anew for them; a file that is wrong changes nothing.
+/// Reads the settings again. Returns them if watching has to start over for them. A file with errors changes nothing.
 fn reloaded(args: &RunArgs, config: &mut Config, shared: &Shared) -> Option<Config> {
     let new = match Config::load(args) {
         Ok(new) => new,
         Err(error) => {
-            output::note(format_args!("the settings stay as they are: {error:#}"));
+            output::note(format_args!("the settings are unchanged: {error:#}"));
             return None;
         }
     };
     if new.rules.files != config.rules.files {
-        output::note("`files` stays as it was until the next start");
+        output::note("`files` is unchanged until the next start");
     }
     lock(shared).reload(new.rules, new.budgets, new.round_robin);
     if !new.watches_like(config) {
         if config.targets.command.is_empty() {
             return Some(new);
         }
-        output::note("how the command is watched stays as it was: it would have to be started again");
+        output::note("the way the command is watched is unchanged: it would have to be started again");
     }
     *config = new;
     output::note("settings read again");
     None
 }
 
-/// Brings windows into the state.
+/// Feeds windows into the shared state.
 struct Feeder<'a> {
     shared: &'a Shared,
     to_measure: &'a Sender<Measure>,
@@ -253,7 +254,7 @@ impl<'a> Feeder<'a> {
         {
             let mut state = lock(self.shared);
             state.keep(&ids);
-            state.looked_at(monitor.unlooked());
+            state.set_unchecked(monitor.unchecked());
         }
         self.kernels.age(&ids.iter().map(|id| id.pid).collect::<Vec<_>>())?;
         for gone in snapshot.targets.iter().filter(|t| t.exited) {
@@ -274,7 +275,7 @@ impl<'a> Feeder<'a> {
     }
 }
 
-/// What it came to.
+/// Prints the final status and the gain.
 fn conclude(args: &RunArgs, shared: &Shared) -> Result<()> {
     let status = lock(shared).status();
     if args.json {

@@ -1,6 +1,6 @@
 //! `isotherm status`: what a running `isotherm run` does.
 //!
-//! The daemon's [`Status`] comes as JSON and is printed from the type, here as in the daemon itself when it ends ([`tell`]).
+//! The daemon sends its [`Status`] as JSON. [`tell`] prints it, here and in the daemon itself when that ends.
 
 use crate::args::socket::default_socket;
 use crate::commands::plan::Plan;
@@ -44,7 +44,7 @@ fn run(args: &StatusArgs) -> Result<()> {
     let answer = Client::connect(&socket)?.ask("status")?;
     let not_ours = || anyhow!("{} answered {answer:?}: is that an isotherm run of this version?", socket.display());
     if args.json {
-        // As it came: what another version has to report is not lost.
+        // Printed as received, so that nothing that another version reports is lost.
         let status: Value = serde_json::from_str(&answer).map_err(|_| not_ours())?;
         return output::json(&status);
     }
@@ -55,7 +55,7 @@ fn run(args: &StatusArgs) -> Result<()> {
     Ok(())
 }
 
-/// For people: what it does, what it waits for, what was gained.
+/// Prints the status as text: what the daemon does, what it waits for, and what it has done.
 pub fn tell(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     let doing = match (&status.paused, &status.waiting) {
         (Some(why), _) => format!("paused: {}", human::printable(why)),
@@ -66,17 +66,17 @@ pub fn tell(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     let HintStatus { queued, put_off, unwritable, cgroup, .. } = status.hints;
     writeln!(
         out,
-        "process {}{dry}, {doing}; {} blocks collapsed, {queued} hints queued, {put_off} put off",
+        "process {}{dry}, {doing}; {} blocks collapsed, {queued} hints queued, {put_off} deferred",
         status.pid, status.collapsed,
     )?;
     if unwritable > 0 {
-        writeln!(out, "{unwritable} of those put off: {}", Wait::Unwritable.text())?;
+        writeln!(out, "{unwritable} of those deferred: {}", Wait::Unwritable.text())?;
     }
     if cgroup > 0 {
-        writeln!(out, "{cgroup} of those put off: their memory cgroup has no room to spare")?;
+        writeln!(out, "{cgroup} of those deferred: their memory cgroup has no room to spare")?;
     }
     if status.blocks_not_looked_at > 0 {
-        writeln!(out, "{} of {} blocks not looked at yet", status.blocks_not_looked_at, status.blocks)?;
+        writeln!(out, "{} of {} blocks not checked yet", status.blocks_not_looked_at, status.blocks)?;
     }
     status.targets.iter().try_for_each(|target| tell_target(target, out))?;
     for (done, counts) in &status.counters.done {
@@ -101,7 +101,7 @@ fn tell_target(target: &TargetStatus, out: &mut dyn Write) -> io::Result<()> {
         Bytes(target.huge_bytes).to_string(),
     )?;
     match (&target.left_alone, target.paused_for, &target.cgroup_wait) {
-        (Some(why), ..) => writeln!(out, "; left alone: {}", human::printable(&name(why))),
+        (Some(why), ..) => writeln!(out, "; skipped: {}", human::printable(&name(why))),
         (_, Some(pid), _) => writeln!(out, "; paused for its fork {pid}"),
         (.., Some(Named::Known(wait))) if Wait::OF_CGROUPS.contains(wait) => {
             writeln!(out, "; waiting: {}", wait.text())
@@ -111,7 +111,7 @@ fn tell_target(target: &TargetStatus, out: &mut dyn Write) -> io::Result<()> {
     }
 }
 
-/// A name as it is in JSON.
+/// The name of a value in JSON.
 fn name(of: &impl Serialize) -> String {
     serde_json::to_value(of).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
 }
@@ -141,15 +141,15 @@ mod tests {
         tell(&serde_json::from_str(answer).unwrap(), &mut out).unwrap();
         let out = String::from_utf8(out).unwrap();
         let expected = [
-            "process 7 (dry run), waiting: free-blocks; 12 blocks collapsed, 3 hints queued, 9 put off",
-            &format!("2 of those put off: {}", Wait::Unwritable.text()),
-            "1 of those put off: their memory cgroup has no room to spare",
-            "4 of 90 blocks not looked at yet",
+            "process 7 (dry run), waiting: free-blocks; 12 blocks collapsed, 3 hints queued, 9 deferred",
+            &format!("2 of those deferred: {}", Wait::Unwritable.text()),
+            "1 of those deferred: their memory cgroup has no room to spare",
+            "4 of 90 blocks not checked yet",
             &format!(
                 "       8 {:<16}    4.0 MiB resident,    2.0 MiB huge, 25.0% of the heat on huge pages",
                 human::printable("db\x1b[2J")
             ),
-            "       9 a                       0 B resident,        0 B huge, unknown of the heat on huge pages; left alone: no-huge-advice",
+            "       9 a                       0 B resident,        0 B huge, unknown of the heat on huge pages; skipped: no-huge-advice",
             "      10 b                       0 B resident,        0 B huge, unknown of the heat on huge pages; paused for its fork 3",
             &format!(
                 "      11 c                       0 B resident,        0 B huge, unknown of the heat on huge pages; waiting: {}",

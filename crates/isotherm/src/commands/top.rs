@@ -29,7 +29,7 @@ pub struct TopArgs {
     pub thresholds: ThresholdArgs,
 }
 
-/// What is watched, and by which bounds it is shown.
+/// What to watch, and the bounds of the classes that are shown.
 pub struct TopPlan {
     targets: TargetArgs,
     watch: WatchArgs,
@@ -37,7 +37,7 @@ pub struct TopPlan {
 }
 
 impl TopArgs {
-    /// All processes, if none were named.
+    /// Watches all processes if none were named.
     pub fn plan(self) -> Result<TopPlan, Usage> {
         let TopArgs { mut targets, watch, thresholds } = self;
         let thresholds = thresholds.bounds()?;
@@ -90,7 +90,7 @@ fn run(plan: &TopPlan) -> Result<()> {
     drop(snapshots);
     let watched = monitor.join().map_err(|_| anyhow!("the monitor thread panicked"))?;
     shown.context("draw on the terminal")?;
-    // The screen is given back: processes that were missing from the lists are reported now.
+    // The terminal is back to normal, so the processes that were missing from the lists are reported now.
     watched?.iter().for_each(output::note);
     Ok(())
 }

@@ -14,7 +14,7 @@ pub struct WorkloadArgs {
 
 impl Plan for WorkloadArgs {
     fn needs(&self) -> Needs {
-        // It is watched: what it may do is not to differ from any program.
+        // It is watched, so its privileges must not differ from those of any other program.
         Needs::Everything
     }
 

@@ -1,9 +1,9 @@
-//! What `isotherm run` is made of, besides the monitor and the state that its threads share ([`isotherm_schemes::state`]): the socket
-//! for status and hints ([`socket`]).
+//! The parts of `isotherm run` other than the monitor and the state that its threads share ([`isotherm_schemes::state`]): the socket for
+//! status and hints ([`socket`]).
 //!
-//! Four threads: the first watches and gives hints once a window, the second serves them, the third answers, the fourth measures
-//! what is gained. One mutex guards all that they share. Nobody makes a system call while holding it: a collapse can take
-//! seconds, and answers do not wait for it.
+//! `isotherm run` has four threads. The first watches and gives hints once per window. The second serves hints, the third answers
+//! requests, and the fourth measures the gain. One mutex guards the shared state. No thread makes a system call while it holds the mutex:
+//! a collapse can take seconds, and answers must not wait for it.
 
 mod place;
 pub mod socket;

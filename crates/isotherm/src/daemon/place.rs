@@ -1,9 +1,9 @@
-//! The place in the file system at which a daemon listens, and of which there is one owner at a time.
+//! The path at which a daemon listens. It has one owner at a time.
 //!
-//! Whether a socket is left over cannot be seen by itself: between `bind` and `listen` a live one refuses connections as a dead one
-//! does. So the owner of a place holds a lock, on a file beside the socket, for as long as it lives; the kernel drops the lock
-//! with the process. Only the holder of the lock removes a socket or makes one. The mode is set before `bind`, which takes it over: no moment
-//! passes in which others could connect.
+//! A socket does not show whether it is stale: between `bind` and `listen` a live one refuses connections, as a stale one does. So the
+//! owner holds a lock, on a file next to the socket, for as long as it lives. The kernel releases the lock when the process ends. Only the
+//! holder of the lock creates or removes the socket. The mode is set before `bind`, which applies it to the new file. So there is no
+//! moment in which other users could connect.
 
 use anyhow::{Context, Result, bail};
 use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock};
@@ -21,12 +21,12 @@ use std::time::Duration;
 
 /// The kernel's own bound is `net.core.somaxconn`.
 const BACKLOG: i32 = 128;
-/// Owners that end while we wait for their lock. More than a few in a row are no accident.
+/// How often to try again because an owner ended while we took its lock. More than a few in a row are no coincidence.
 const TRIES: u32 = 100;
 /// A live daemon accepts within milliseconds.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A place that we own. Given up when dropped: the socket is removed if it still is ours.
+/// A path that we own. Dropping it removes the socket, if that is still ours, and releases the lock.
 #[derive(Debug)]
 pub struct Place {
     path: PathBuf,
@@ -38,8 +38,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Listens at `path`. A socket left behind by a crash is replaced; one that somebody owns, or at which somebody answers, is an
-    /// error.
+    /// Listens at `path`. Replaces a socket left behind by a crash. Fails if another process owns the path or answers there.
     pub fn listen(path: &Path) -> Result<(UnixListener, Place)> {
         let mut place = Place::take(path)?;
         let listener = place.bind().with_context(|| format!("listen at {}", path.display()))?;
@@ -60,7 +59,7 @@ impl Place {
             if !there.file_type().is_socket() {
                 bail!("{} is there and is no socket: give another --socket", self.path.display());
             }
-            // One without a lock: an older version, or another program.
+            // A live socket without a lock belongs to an older version or to another program.
             if answers(&self.path) {
                 return Err(occupied(&self.path));
             }
@@ -81,7 +80,7 @@ impl Drop for Place {
         if there.is_some() && there == self.socket {
             let _ = fs::remove_file(&self.path);
         }
-        // While it is locked still: who waits for the lock sees that the file is not the one at its path any more.
+        // Removed while still locked. A process that opened this file and locks it after us finds another file, or none, at its path.
         let _ = fs::remove_file(&self.beside);
     }
 }
@@ -120,7 +119,7 @@ fn occupied(path: &Path) -> anyhow::Error {
 fn answers(path: &Path) -> bool {
     match connect_within(path, PATIENCE) {
         Ok(_) => true,
-        // Its queue is full, so somebody made one.
+        // Its queue is full, so a process listens.
         Err(error) => error.kind() == io::ErrorKind::WouldBlock,
     }
 }
@@ -129,8 +128,8 @@ fn unix_socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Connects to the socket at `path`. If that takes longer than `time`, as it does when nobody accepts, the error is of the kind
-/// `WouldBlock`, and so is that of each later read or write that does.
+/// Connects to the socket at `path`. Fails with `WouldBlock` if that takes longer than `time`, as it does when nobody accepts. Later reads
+/// and writes have the same time limit and error.
 pub fn connect_within(path: &Path, time: Duration) -> io::Result<UnixStream> {
     let socket = unix_socket()?;
     set_socket_timeout(&socket, Timeout::Send, Some(time))?;

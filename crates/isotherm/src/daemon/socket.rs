@@ -1,8 +1,9 @@
-//! Where a running `isotherm run` is asked and told: a Unix socket with one request a line and one line in reply.
+//! The control socket of a running `isotherm run`: a Unix socket with one request per line, and one line in reply.
 //!
-//! `status` is answered with a JSON object; `hint PID START-END [LEVEL]` (addresses in hexadecimal, level 0 to 31) with
-//! `ok BLOCKS`; anything else, and anything that goes wrong, with `error: WHY`. Plain text, so that an allocator or a database can
-//! send hints with a dozen lines of C. Only root and the user who started the daemon may connect. [`super::place`] owns the path.
+//! The reply to `status` is a JSON object. The reply to `hint PID START-END [LEVEL]` (addresses in hexadecimal, level 0 to 31) is
+//! `ok BLOCKS`. The reply to any other request, and to one that fails, is `error: WHY`. The protocol is plain text, so that an allocator or
+//! a database can send hints with a dozen lines of C. Only root and the user who started the daemon may connect. [`super::place`] owns the
+//! path.
 
 use crate::daemon::place::{Place, connect_within};
 use crate::output;
@@ -21,8 +22,8 @@ use std::time::Duration;
 /// The longest line that is read.
 const LONGEST_LINE: u64 = 4096;
 /// Connections served at once.
-const MOST_CONNECTIONS: usize = 32;
-/// A client that says nothing for this long is left.
+const MAX_CONNECTIONS: usize = 32;
+/// A client that sends or reads nothing for this long is disconnected.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a client waits for each step.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -30,23 +31,23 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// A socket that is removed when it is dropped.
 #[derive(Debug)]
-pub struct Door {
+pub struct ControlSocket {
     listener: UnixListener,
-    /// Given up after the listener is closed.
+    /// Released after the listener is closed.
     _place: Place,
-    /// A user that was refused has been reported.
+    /// A refused connection has been reported.
     reported: AtomicBool,
 }
 
-impl Door {
-    /// Listens at `path`. A socket left behind by a crash is replaced; one at which somebody answers is an error.
-    pub fn open(path: &Path) -> Result<Door> {
+impl ControlSocket {
+    /// Listens at `path`. Replaces a socket left behind by a crash. Fails if another process answers there.
+    pub fn open(path: &Path) -> Result<ControlSocket> {
         let (listener, place) = Place::listen(path)?;
         listener.set_nonblocking(true).context("prepare the socket")?;
-        Ok(Door { listener, _place: place, reported: AtomicBool::new(false) })
+        Ok(ControlSocket { listener, _place: place, reported: AtomicBool::new(false) })
     }
 
-    /// Answers until `is_over`.
+    /// Answers requests until `is_over` returns true.
     pub fn answer(&self, shared: &Shared, is_over: impl Fn() -> bool) {
         let open = Arc::new(AtomicUsize::new(0));
         while !is_over() {
@@ -54,11 +55,11 @@ impl Door {
                 Ok((stream, _)) if !self.admits(&stream) => {
                     refuse(&stream, "only root and the user who started this may connect")
                 }
-                Ok((stream, _)) if open.load(Ordering::Relaxed) < MOST_CONNECTIONS => {
+                Ok((stream, _)) if open.load(Ordering::Relaxed) < MAX_CONNECTIONS => {
                     let (shared, open) = (Arc::clone(shared), Arc::clone(&open));
                     open.fetch_add(1, Ordering::Relaxed);
                     std::thread::spawn(move || {
-                        // A client that goes away in the middle is no event here.
+                        // A client that disconnects early is no error.
                         let _ = converse(&stream, &shared);
                         open.fetch_sub(1, Ordering::Relaxed);
                     });
@@ -69,16 +70,14 @@ impl Door {
         }
     }
 
-    /// The mode of the socket says who may connect. The user of each connection is checked all the same: a mode may have been
-    /// changed, or a descriptor handed on.
+    /// The mode of the socket limits who may connect. The user of each connection is checked as well, because the mode may have been
+    /// changed, or a descriptor passed on.
     fn admits(&self, stream: &UnixStream) -> bool {
         match peer::uid(stream) {
             Ok(uid) if may_connect(uid, rustix::process::geteuid().as_raw()) => true,
             Ok(uid) => {
                 if !self.reported.swap(true, Ordering::Relaxed) {
-                    output::note(format_args!(
-                        "a connection of user {uid} was refused, and any more will be without a word"
-                    ));
+                    output::note(format_args!("refused a connection of user {uid}; further ones are refused silently"));
                 }
                 false
             }
@@ -91,7 +90,7 @@ fn may_connect(peer: u32, own: u32) -> bool {
     peer == 0 || peer == own
 }
 
-/// Answers with an error. One that does not read it is not waited for.
+/// Answers with an error. Does not wait for a client that does not read it.
 fn refuse(mut stream: &UnixStream, why: &str) {
     let _ = stream.set_nonblocking(true);
     let _ = writeln!(stream, "error: {why}");
@@ -142,7 +141,7 @@ pub struct ExternalHint {
     pub level: Level,
 }
 
-/// The level of a hint that names none: who sends hints knows what is hot.
+/// The level of a hint that names none. It is the highest, because senders of hints know what is hot.
 pub const DEFAULT_LEVEL: u8 = 31;
 
 impl ExternalHint {
@@ -210,7 +209,7 @@ impl Client {
         let mut reply = String::new();
         self.reader.read_line(&mut reply).map_err(fault("read from the socket"))?;
         if reply.is_empty() {
-            bail!("`isotherm run` went away");
+            bail!("`isotherm run` has closed the connection");
         }
         Ok(reply.trim_end().to_owned())
     }
@@ -277,14 +276,14 @@ mod tests {
         let path = dir.path().join("s");
         // As a crash leaves it: bound by somebody who is gone.
         drop(UnixListener::bind(&path).unwrap());
-        let door = Door::open(&path).unwrap();
+        let socket_server = ControlSocket::open(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        let second = Door::open(&path).unwrap_err().to_string();
+        let second = ControlSocket::open(&path).unwrap_err().to_string();
         assert!(second.contains("another isotherm run"), "{second}");
-        drop(door);
+        drop(socket_server);
         assert!(!path.exists());
         fs::write(&path, "a file").unwrap();
-        let third = format!("{:#}", Door::open(&path).unwrap_err());
+        let third = format!("{:#}", ControlSocket::open(&path).unwrap_err());
         assert!(third.contains("no socket"), "{third}");
     }
 
@@ -298,11 +297,11 @@ mod tests {
     fn endless_lines_and_binary_are_survived() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
-        let door = Door::open(&path).unwrap();
+        let socket_server = ControlSocket::open(&path).unwrap();
         let over = std::sync::atomic::AtomicBool::new(false);
         let shared = shared();
         std::thread::scope(|scope| {
-            scope.spawn(|| door.answer(&shared, || over.load(Ordering::Relaxed)));
+            scope.spawn(|| socket_server.answer(&shared, || over.load(Ordering::Relaxed)));
             let mut long = Client::connect(&path).unwrap();
             assert!(long.ask(&"x".repeat(10_000)).unwrap().contains("more than 4096"));
             let mut binary = UnixStream::connect(&path).unwrap();

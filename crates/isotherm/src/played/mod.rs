@@ -1,6 +1,6 @@
-//! What is watched instead of the machine: a recording being played back, or a modelled host. Both on clocks that jump.
+//! What is watched instead of the machine: a recording that is played back, or a modelled host. Both run on clocks that jump.
 //!
-//! The modelled host is behind the feature `model`: it brings a simulator, which nothing else here needs.
+//! The modelled host takes the feature `model`, because it brings in a simulator that nothing else here needs.
 
 #[cfg(feature = "model")]
 mod model;
@@ -12,7 +12,7 @@ use crate::args::watching::WatchArgs;
 use anyhow::Result;
 pub use source::Played;
 
-/// What was asked for; `None` if that is the machine.
+/// Opens what the arguments name. Returns `None` if that is the machine.
 pub fn open(targets: &TargetArgs, args: &WatchArgs) -> Result<Option<Played>> {
     if let Some(path) = &args.replay {
         return recording::open(targets, path).map(Some);

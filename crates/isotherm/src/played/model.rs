@@ -12,12 +12,12 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The modelled host that comes with us.
+/// The name of the built-in modelled host.
 const TWO_TIB: &str = "2tib";
 /// The longest description of a host that is read.
 const LONGEST_HOST: Bytes = Bytes(1 << 20);
 
-/// The host described at `path`, or the one that comes with us.
+/// Opens the host described at `path`, or the built-in one.
 pub fn open(targets: &TargetArgs, path: &Path) -> Result<Played> {
     let host = if path.as_os_str() == TWO_TIB {
         Host::two_tib()
@@ -33,7 +33,7 @@ pub fn open(targets: &TargetArgs, path: &Path) -> Result<Played> {
     Ok(Played { source, clock: Box::new(clock), pids, begin_unix_ns: clock::unix_ns() })
 }
 
-/// Those that were named, those of a cgroup, or all.
+/// The named processes, those of a cgroup, or all.
 fn processes(host: &Host, targets: &TargetArgs) -> Result<Vec<u32>> {
     if !targets.pids.is_empty() {
         return Ok(targets.pids.clone());

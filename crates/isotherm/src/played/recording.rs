@@ -8,7 +8,7 @@ use isotherm_heat::VirtualClock;
 use isotherm_sources::replay::Replay;
 use std::path::Path;
 
-/// Its processes, or those named.
+/// Plays back all processes of the recording at `path`, or those named.
 pub fn open(targets: &TargetArgs, path: &Path) -> Result<Played> {
     let Recorded { snapshots, .. } = Recorded::read(path)?;
     input::check_playable(path, &snapshots)?;

@@ -3,7 +3,7 @@ use super::super::schedule::{Aligned, Proposed, Skewed};
 use super::super::thread::{End, now_ns};
 use super::*;
 use crate::sets::testing::{assert_all_there, fill, let_keep, pretend, sets, tiers};
-use crate::tune::Marks;
+use crate::tune::PcpLimits;
 use crate::{FrameNo, MigrateType, Order, SetsConfig, Tier};
 use isotherm_rng::Rng;
 use std::collections::BTreeMap;
@@ -11,9 +11,9 @@ use std::io::Write;
 use std::thread;
 
 const SECOND: u64 = 1_000_000_000;
-const MARKS: Marks = Marks { batch: 63, high_min: 252, high_max: 8192 };
+const LIMITS: PcpLimits = PcpLimits { batch: 63, high_min: 252, high_max: 8192 };
 /// For sets of very many CPUs.
-const SMALL: Marks = Marks { high_max: 1024, ..MARKS };
+const SMALL: PcpLimits = PcpLimits { high_max: 1024, ..LIMITS };
 const FRAMES: u64 = 64 << 10;
 
 fn slots(cpus: usize) -> Vec<Slot> {
@@ -21,8 +21,8 @@ fn slots(cpus: usize) -> Vec<Slot> {
 }
 
 fn locked(cpus: u32) -> Sets<'static> {
-    let marks = if cpus > 16 { SMALL } else { MARKS };
-    sets(FRAMES, &SetsConfig { tier: Tier::Locked, marks: Some(marks), ..SetsConfig::new(cpus) })
+    let limits = if cpus > 16 { SMALL } else { LIMITS };
+    sets(FRAMES, &SetsConfig { tier: Tier::Locked, limits: Some(limits), ..SetsConfig::new(cpus) })
 }
 
 /// So many frames in the set of that CPU.
@@ -33,9 +33,9 @@ fn put(sets: &Sets<'_>, cpu: u32, frames: usize) {
 
 /// The same, above what it may keep.
 fn put_too_many(sets: &Sets<'_>, cpu: u32, frames: usize) {
-    let_keep(sets, cpu, MARKS.high_max);
+    let_keep(sets, cpu, LIMITS.high_max);
     put(sets, cpu, frames);
-    let_keep(sets, cpu, MARKS.high_min);
+    let_keep(sets, cpu, LIMITS.high_min);
     assert_eq!(sets.waiting(cpu), frames as u64);
 }
 
@@ -292,7 +292,7 @@ fn what_was_put_off_is_gone_on_with_soon_and_no_phase_moves() {
     (0..2).for_each(|cpu| assert!(keeper.online(cpu)));
     keeper.shepherd(0);
     let due = keeper.due_ns(1).unwrap();
-    let books = sets.zone().books.lock();
+    let metadata = sets.zone().metadata.lock();
     let mut tick = keeper.tick(1, due);
     assert_eq!((tick.run, tick.tidied.left), (Run::Turn, 1000 - 252));
     for _ in 0..3 {
@@ -301,7 +301,7 @@ fn what_was_put_off_is_gone_on_with_soon_and_no_phase_moves() {
         tick = keeper.tick(1, soon);
         assert_eq!((tick.run, tick.tidied.left), (Run::Rest, 1000 - 252));
     }
-    drop(books);
+    drop(metadata);
     tick = keeper.tick(1, tick.next_due_ns.unwrap());
     assert_eq!((tick.run, tick.tidied.drained, tick.next_due_ns), (Run::Rest, 1000 - 252, Some(due + SECOND)));
     let stats = keeper.stats_of(1).unwrap();
@@ -379,7 +379,7 @@ fn threads_one_after_the_other_go_by_the_same_clock() {
 #[cfg_attr(miri, ignore = "thousands of calls on a zone take minutes when interpreted")]
 fn cpus_go_offline_in_mid_drain() {
     for tier in tiers() {
-        let sets = sets(FRAMES, &SetsConfig { tier, marks: Some(SMALL), ..SetsConfig::new(1024) });
+        let sets = sets(FRAMES, &SetsConfig { tier, limits: Some(SMALL), ..SetsConfig::new(1024) });
         let mut slots = slots(8);
         let keeper = Housekeeper::new(std::slice::from_ref(&sets), &mut slots, Spread, &every(1000));
         (0..8).for_each(|cpu| assert!(keeper.online(cpu)));
@@ -499,7 +499,7 @@ impl Chaos<'_> {
                         assert!(since.abs_diff(interval) <= interval / 100, "CPU {cpu}: {since} ns after the last");
                     }
                     // An idle set goes as a whole; any other not below its mark, but for a part of a block.
-                    let kept = after + 7 >= u64::from(MARKS.high_min).min(before);
+                    let kept = after + 7 >= u64::from(LIMITS.high_min).min(before);
                     assert!(kept || after == 0, "CPU {cpu}: {before}, {tick:?}");
                     assert!(tick.tidied.drained <= 2016 + 7, "{tick:?}");
                     self.turns += 1;

@@ -1,21 +1,21 @@
 use super::*;
 use crate::sets::testing::{assert_all_there, fill, let_keep, memory, pretend, sets, tiers};
 use crate::sets::{Front, OwnedSet, Tier};
-use crate::tune::{Marks, Pressure};
+use crate::tune::{PcpLimits, Pressure};
 use crate::{FrameNo, MigrateType, Order, SetsConfig, SetsError};
 use std::thread;
 
-const MARKS: Marks = Marks { batch: 63, high_min: 252, high_max: 8192 };
+const LIMITS: PcpLimits = PcpLimits { batch: 63, high_min: 252, high_max: 8192 };
 /// For sets of very many CPUs: whichever a thread is on, it has one.
-const SMALL: Marks = Marks { high_max: 1024, ..MARKS };
+const SMALL: PcpLimits = PcpLimits { high_max: 1024, ..LIMITS };
 const MOVABLE: MigrateType = MigrateType::Movable;
-const NEVER_IDLE: Pace = Pace { idle_after: 0, most_deferrals: 8 };
+const NEVER_IDLE: Pace = Pace { idle_after: 0, max_deferrals: 8 };
 
 /// Sets in which CPU 3 has so many frames, and may keep them: behind locks.
 fn filled(frames: usize) -> Sets<'static> {
-    let sets = sets(32 << 10, &SetsConfig { tier: Tier::Locked, marks: Some(MARKS), ..SetsConfig::new(8) });
+    let sets = sets(32 << 10, &SetsConfig { tier: Tier::Locked, limits: Some(LIMITS), ..SetsConfig::new(8) });
     pretend(3);
-    let_keep(&sets, 3, MARKS.high_max);
+    let_keep(&sets, 3, LIMITS.high_max);
     fill(&sets, frames);
     assert_eq!(sets.waiting(3), frames as u64);
     sets
@@ -24,9 +24,9 @@ fn filled(frames: usize) -> Sets<'static> {
 #[test]
 fn a_turn_gives_back_what_the_kernels_formula_says() {
     let sets = filled(8000);
-    let mut naive = Tuner::new(MARKS);
-    while naive.refill(Order::FRAME, 0, Pressure::NONE) < 2016 || naive.high() < MARKS.high_max {}
-    assert_eq!(naive.high(), MARKS.high_max);
+    let mut naive = Tuner::new(LIMITS);
+    while naive.refill(Order::FRAME, 0, Pressure::NONE) < 2016 || naive.high() < LIMITS.high_max {}
+    assert_eq!(naive.high(), LIMITS.high_max);
     let mut turns = 0;
     loop {
         let before = sets.waiting(3);
@@ -61,7 +61,7 @@ fn a_set_that_has_shrunk_does_not_grow_again_unasked() {
 #[test]
 fn the_coldest_go_first_from_a_set_of_any_cpu() {
     for tier in tiers() {
-        let sets = sets(32 << 10, &SetsConfig { tier, marks: Some(SMALL), ..SetsConfig::new(1024) });
+        let sets = sets(32 << 10, &SetsConfig { tier, limits: Some(SMALL), ..SetsConfig::new(1024) });
         pretend(7);
         // Where sets are restartable the thread may be moved meanwhile: until it was not.
         let mut outcome = None;
@@ -92,8 +92,8 @@ fn the_coldest_go_first_from_a_set_of_any_cpu() {
 #[test]
 fn a_taken_lock_puts_the_rest_off_until_there_is_no_end_to_it() {
     let sets = filled(8000);
-    let pace = Pace { most_deferrals: 2, ..NEVER_IDLE };
-    let books = sets.zone().books.lock();
+    let pace = Pace { max_deferrals: 2, ..NEVER_IDLE };
+    let metadata = sets.zone().metadata.lock();
     let first = sets.tidy(3, &pace);
     // An eighth of 8192: down to 7168.
     assert_eq!((first.drained, first.chunks, first.contended, first.left), (0, 0, 1, 8000 - 7168));
@@ -102,28 +102,28 @@ fn a_taken_lock_puts_the_rest_off_until_there_is_no_end_to_it() {
     assert_eq!(sets.waiting(3), 8000);
     thread::scope(|s| {
         let third = s.spawn(|| sets.tidy_rest(3, &pace));
-        while sets.zone().books.raw().contended() == 0 {
+        while sets.zone().metadata.raw().contended() == 0 {
             thread::yield_now();
         }
-        drop(books);
+        drop(metadata);
         let third = third.join().unwrap();
         assert_eq!((third.drained, third.left), (8000 - 7168, 0));
         assert!(third.contended >= 1);
     });
     assert_eq!(sets.waiting(3), 7168);
     // In a row means in a row.
-    let books = sets.zone().books.lock();
+    let metadata = sets.zone().metadata.lock();
     assert!(sets.tidy(3, &pace).is_deferred());
-    drop(books);
+    drop(metadata);
     assert_all_there(&sets, 0);
 }
 
 #[test]
 fn what_was_put_off_is_less_by_what_was_used_since() {
     let sets = filled(8000);
-    let books = sets.zone().books.lock();
+    let metadata = sets.zone().metadata.lock();
     assert_eq!(sets.tidy(3, &NEVER_IDLE).left, 832);
-    drop(books);
+    drop(metadata);
     let taken: Vec<FrameNo> = (0..800).map(|_| sets.alloc(Order::FRAME, MOVABLE).unwrap()).collect();
     assert_eq!(sets.tidy_rest(3, &NEVER_IDLE).drained, 32);
     assert_eq!(sets.tidy_rest(3, &NEVER_IDLE).drained, 0);
@@ -133,11 +133,11 @@ fn what_was_put_off_is_less_by_what_was_used_since() {
 #[test]
 fn a_rest_is_not_more_for_what_came_since() {
     let sets = filled(7300);
-    let books = sets.zone().books.lock();
+    let metadata = sets.zone().metadata.lock();
     assert_eq!(sets.tidy(3, &NEVER_IDLE).left, 7300 - 7168);
-    drop(books);
+    drop(metadata);
     // The owner frees more before the rest comes, and may keep it.
-    let_keep(&sets, 3, MARKS.high_max);
+    let_keep(&sets, 3, LIMITS.high_max);
     fill(&sets, 700);
     let waiting = sets.waiting(3);
     assert!(waiting > 7300, "{waiting}");
@@ -187,9 +187,9 @@ fn an_idle_set_goes_back_as_a_whole_and_one_in_use_stays() {
 fn an_idle_set_that_was_put_off_and_is_used_again_stays() {
     let sets = filled(200);
     (0..3).for_each(|_| assert_eq!(sets.tidy(3, &Pace::default()).drained, 0));
-    let books = sets.zone().books.lock();
+    let metadata = sets.zone().metadata.lock();
     assert_eq!(sets.tidy(3, &Pace::default()).left, 200);
-    drop(books);
+    drop(metadata);
     let one = sets.alloc(Order::FRAME, MOVABLE).unwrap();
     assert_eq!(sets.tidy_rest(3, &Pace::default()).drained, 0);
     sets.free(one, Order::FRAME).unwrap();
@@ -202,7 +202,7 @@ fn a_block_larger_than_what_is_to_go_goes_when_nothing_smaller_waits() {
     let huge = sets.zone().alloc(Order::HUGE, MOVABLE).unwrap();
     sets.free(huge, Order::HUGE).unwrap();
     let small = fill(&sets, 100);
-    let_keep(&sets, 3, MARKS.high_min);
+    let_keep(&sets, 3, LIMITS.high_min);
     // 612 wait, 252 may: 100 single ones first, then the huge one for the 260 that are left.
     let tidied = sets.tidy(3, &NEVER_IDLE);
     assert_eq!((tidied.drained, tidied.again), (612, true));
@@ -231,7 +231,7 @@ fn lists_give_in_turn() {
 #[test]
 fn a_set_that_cannot_be_had_is_missed() {
     for tier in tiers() {
-        let sets = sets(4096, &SetsConfig { tier, marks: Some(SMALL), ..SetsConfig::new(1024) });
+        let sets = sets(4096, &SetsConfig { tier, limits: Some(SMALL), ..SetsConfig::new(1024) });
         pretend(0);
         fill(&sets, 100);
         let cpu = (0..1024).find(|&cpu| sets.waiting(cpu) > 0).unwrap();
@@ -256,7 +256,7 @@ fn a_set_that_cannot_be_had_is_missed() {
 #[cfg_attr(miri, ignore = "thousands of calls on a zone take minutes when interpreted")]
 fn nothing_is_lost_between_those_who_tidy_and_those_who_drain() {
     for tier in tiers() {
-        let sets = sets(32 << 10, &SetsConfig { tier, marks: Some(SMALL), ..SetsConfig::new(1024) });
+        let sets = sets(32 << 10, &SetsConfig { tier, limits: Some(SMALL), ..SetsConfig::new(1024) });
         thread::scope(|s| {
             for cpu in 0..4 {
                 let sets = &sets;
@@ -265,7 +265,7 @@ fn nothing_is_lost_between_those_who_tidy_and_those_who_drain() {
                     for round in 0..60 {
                         fill(sets, 700);
                         for cpu in 0..4 {
-                            let pace = Pace { idle_after: 1, most_deferrals: round % 3 };
+                            let pace = Pace { idle_after: 1, max_deferrals: round % 3 };
                             sets.tidy(cpu, &pace);
                             sets.tidy_rest(cpu, &pace);
                             if round % 5 == 0 {
@@ -284,19 +284,19 @@ fn nothing_is_lost_between_those_who_tidy_and_those_who_drain() {
 
 #[test]
 fn an_owner_tidies_his_set() -> Result<(), SetsError> {
-    let sets = sets(32 << 10, &SetsConfig { tier: Tier::Locked, marks: Some(MARKS), ..SetsConfig::new(1) });
+    let sets = sets(32 << 10, &SetsConfig { tier: Tier::Locked, limits: Some(LIMITS), ..SetsConfig::new(1) });
     let zone = sets.zone();
-    let mut set = OwnedSet::new(zone, MARKS, memory(OwnedSet::metadata_bytes(MARKS)))?;
+    let mut set = OwnedSet::new(zone, LIMITS, memory(OwnedSet::metadata_bytes(LIMITS)))?;
     let mut frames = vec![FrameNo(0); 4000];
     assert_eq!(zone.alloc_bulk(Order::FRAME, MOVABLE, &mut frames), 4000);
     frames.into_iter().for_each(|frame| set.free(frame, Order::FRAME).unwrap());
     let mut naive = set.tuner.clone();
     let before = set.waiting();
     assert!(before > 252);
-    let books = zone.books.lock();
+    let metadata = zone.metadata.lock();
     let expected = naive.decay(u32::try_from(before).unwrap());
     assert_eq!(set.tidy(&Pace::default()).left, expected.drain);
-    drop(books);
+    drop(metadata);
     assert_eq!(set.tidy_rest(&Pace::default()).drained, u64::from(expected.drain));
     assert_eq!(set.waiting(), before - u64::from(expected.drain));
     let mut turns = 0;

@@ -288,12 +288,12 @@ fn holds_are_drawn_from_the_samples() {
 #[test]
 fn what_makes_no_herd_is_told() {
     let tell = |herd: Herd| herd.run(&Spread, &Holds::constant(1), 1).unwrap_err().to_string();
-    assert_eq!(tell(Herd::new(0)), "a herd of 0 CPUs: give 1 to 1024");
-    assert_eq!(tell(Herd::new(1025)), "a herd of 1025 CPUs: give 1 to 1024");
+    assert_eq!(tell(Herd::new(0)), "0 CPUs: give 1 to 1024");
+    assert_eq!(tell(Herd::new(1025)), "1025 CPUs: give 1 to 1024");
     let nodes = Herd { nodes: 9, ..Herd::new(8) };
     assert_eq!(tell(nodes), "9 nodes for 8 CPUs: give at least one node, and no more than CPUs");
     let share = Herd { shepherd: Some(Shepherd::kicking(1.5)), ..Herd::new(8) };
-    assert_eq!(tell(share), "CPUs that are kicked: 1.5 is no share; give 0 to 1");
+    assert_eq!(tell(share), "CPUs that are kicked: 1.5 is not a share; give 0 to 1");
     let share = Herd { work: Work { share: f64::NAN, ..Work::default() }, ..Herd::new(8) };
     assert!(tell(share).starts_with("runs that drain: NaN"));
     let foreground = Foreground { rate: Rate::EachCpu(-1.0), burst: 1 };
@@ -301,7 +301,10 @@ fn what_makes_no_herd_is_told() {
     let work = Work { share: 1.0, least: 2, most: 1 };
     assert!(tell(Herd { work, ..Herd::new(8) }).starts_with("work: 2 to 1"));
     let hotplug = vec![Plug { at_ns: 1, cpu: 8, online: true }];
-    assert_eq!(tell(Herd { hotplug, ..Herd::new(8) }), "CPU 8 goes or comes, of 8: give a number below that");
+    assert_eq!(
+        tell(Herd { hotplug, ..Herd::new(8) }),
+        "hotplug of CPU 8: the machine has 8 CPUs; give a number below that"
+    );
     assert_eq!(Holds::samples(Vec::new()).unwrap_err(), HerdError::NoHolds);
     for factor in [0.0, -1.0, f64::NAN, 1e9] {
         assert!(matches!(Holds::constant(100).scaled(factor), Err(HerdError::Factor(_))), "{factor}");

@@ -1,35 +1,35 @@
-//! Follows the threads of a process: each is to be sampled on all processors, and none twice.
+//! Follows the threads of a process, so that each is sampled on all CPUs, and none twice.
 //!
-//! A thread inherits the events of the one that starts it, and that is told in the ring (`PERF_RECORD_FORK`): this is
-//! how a new thread which is sampled already is told from one that was started before its parent's turn came. But the
-//! events of a thread are opened one processor after the other, and what it starts meanwhile inherits only those that
-//! are there. Which they are nobody tells: the start is told at the end of it, and inherited is somewhere before. So
-//! such a child is given up, not understood:
+//! A thread inherits the events of the thread that starts it, and the ring reports that (`PERF_RECORD_FORK`). The
+//! report distinguishes a new thread that is sampled already from one that was started before its parent's events were
+//! opened. But the events of a thread are opened one CPU after the other, and a child that it starts meanwhile inherits
+//! only those that are open. The kernel does not report which: it reports a start at its end, and inheritance happens
+//! some time before. So such a child is given up:
 //!
 //! ```text
-//!   thread 7   ─┬──────────┬──────────────┬───────┬──────▶       doubt: what 7 is told to have started in this time
-//!        witness listens   events open    all     7 seen at rest  inherits nothing, a part or all
+//!   thread 7   ─┬──────────┬──────────────┬───────┬──────▶       doubt: a start by 7 that is reported in this time
+//!        witness records   events open    all     7 seen at rest  inherits nothing, a part or all
 //!               └────────── doubt ────────────────┘
 //! ```
 //!
-//! If there is one, the events of its parent are closed, with which the kernel closes all that were inherited from
-//! them, by whomever; then all of them are without, and have their turn in the next round. A start that was under way
-//! when all events were open may be told later: so the doubt lasts until the thread is seen asleep, which it never is
-//! on the way.
+//! If there is such a child, the events of its parent are closed. With them the kernel closes all events that any
+//! thread has inherited from them. All these threads are then without events and wait for the next round. A start that
+//! was under way when all events were open may be reported later. So the doubt lasts until the thread is seen asleep,
+//! which it never is during a start.
 //!
-//! Nothing waits for that while threads are left without events: one that starts another before its turn has come is
-//! too late.
+//! While threads are left without events, nothing waits for that: whatever a thread starts before its own events are
+//! open is one more thread without events.
 //!
-//! What remains: after [`LISTINGS`] rounds, in a process that starts threads faster than their parents' events are
-//! opened, what is in doubt stays as it is, and threads may be missed on some processors for as long as they live:
-//! rather that than sampled twice, which would make them look hotter than others. The same goes for a start that is
-//! held up for longer than [`AT_REST_WITHIN`]. Threads can be sampled twice where their start was not told: because the
-//! ring was full, or because there was no descriptor or locked memory left for a [`Witness`]. When a processor comes
-//! back later, what threads start before their turn has come is missed on that processor.
+//! What remains: a process may start threads faster than their parents' events can be opened. After [`LISTINGS`]
+//! rounds, threads in doubt are left as they are, and may be missed on some CPUs for as long as they live. That is
+//! better than sampling them twice, which would make them look hotter than others. The same holds for a start that is
+//! delayed for longer than [`AT_REST_WITHIN`]. Threads can be sampled twice if their start was not reported, because
+//! the ring was full, or because no descriptor or locked memory was left for a [`SidebandEvents`]. When a CPU comes online
+//! again, children that threads start before their own events are open there are missed on that CPU.
 
 use super::Rings;
+use super::sideband::SidebandEvents;
 use super::threads::Followed;
-use super::witness::Witness;
 use crate::clock;
 use crate::perf::error::RingError;
 use crate::proc::Proc;
@@ -37,18 +37,18 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
-/// So often threads are listed again while new ones come, or some are in doubt.
+/// The maximum number of rounds. A round lists the threads again while new ones come, or while some are in doubt.
 const LISTINGS: u32 = 64;
-/// Threads whose events are opened before threads are listed again; the first time it is all there are.
+/// Threads whose events are opened before the threads are listed again. The first round opens all of them.
 const AT_A_TIME: usize = 8;
-/// A new thread is to be seen a moment before its parent says that it was started. Where it cannot be told whether the
-/// thread has run since, that moment is taken to be as long as this.
+/// A new thread is visible a moment before its parent reports the start. If the kernel does not show whether the thread
+/// has run since, that moment is assumed to last this long.
 const TOLD_WITHIN: Duration = Duration::from_millis(1);
-/// Threads that use a processor are not seen asleep: after this, what they had begun to start is taken to be told.
+/// Threads that keep a CPU busy are not seen asleep. After this time, the starts that were under way count as reported.
 const AT_REST_WITHIN: Duration = Duration::from_millis(20);
 
 impl Rings {
-    /// Opens events for all threads of a process, until no more have come meanwhile.
+    /// Opens events for all threads of a process, until no new ones have come meanwhile.
     pub(super) fn follow(&mut self, pid: u32) -> Result<(), RingError> {
         if let Some(followed) = &mut self.process {
             followed.clear();
@@ -58,13 +58,13 @@ impl Rings {
         if self.threads() == 0 { Err(RingError::Gone { event: self.plan.event() }) } else { Ok(()) }
     }
 
-    /// Opens events for threads that have inherited none. To be sure of that takes two looks without losses between
-    /// them.
+    /// Opens events for threads that have inherited none. To be sure of that takes two checks without losses in
+    /// between.
     pub(super) fn catch_up(&mut self, listed: &[u32]) -> Result<usize, RingError> {
         let Some(pid) = self.process.as_ref().map(|followed| followed.id.pid) else { return Ok(0) };
         let mut unknown = self.unknown(listed);
         if !unknown.is_empty() {
-            // Before what was taken out is drained, no more is: it is as much as all rings hold.
+            // Nothing more is taken out of the rings before the backlog is drained: it is as much as all rings hold.
             if !self.backlog.is_empty() {
                 return Ok(0);
             }
@@ -75,7 +75,7 @@ impl Rings {
         let lost = self.tally.lost;
         let Some(followed) = &mut self.process else { return Ok(0) };
         if std::mem::replace(&mut followed.lost, lost) != lost {
-            // It may have been told that they were started. Twice would be worse than not at all.
+            // The reports of their starts may be among the losses. To sample them twice would be worse than not at all.
             followed.ignore(unknown.drain(..));
         }
         let before = std::mem::replace(&mut followed.suspects, unknown.iter().copied().collect());
@@ -88,8 +88,8 @@ impl Rings {
         Ok(unknown.iter().filter(|tid| !self.is_unknown(**tid)).count())
     }
 
-    /// Opens events for these threads and for those that have come meanwhile or are in doubt: of all, or of `only`
-    /// some.
+    /// Opens events for these threads, and for those that have come meanwhile or are in doubt: for all, or only for
+    /// those in `only`.
     fn sample(&mut self, pid: u32, mut new: Vec<u32>, only: Option<&HashSet<u32>>) -> Result<(), RingError> {
         let mut batch = Batch::new(pid);
         self.followed(Followed::begin);
@@ -98,7 +98,7 @@ impl Rings {
             batch.look(|tid| self.settled(tid));
             let mut listed = listed(pid)?;
             listed.retain(|tid| !batch.ended.contains(tid) && only.is_none_or(|only| only.contains(tid)));
-            // Looked at before the rings are. The parent may have been held up for long on its way to say it.
+            // Checked before the rings are read. The parent may have been delayed for long before its report.
             new = self.unknown(&listed);
             retain_told(pid, &mut new);
             if round == LISTINGS {
@@ -109,8 +109,8 @@ impl Rings {
                 break;
             }
             new.retain(|tid| self.is_unknown(*tid));
-            // The youngest first: they are the least likely to have started others by the time it is done. And few at a
-            // time, as the list grows old while they are opened.
+            // The youngest first: they are the least likely to start others before their events are open. And few at a
+            // time, since the list gets old while they are opened.
             new.reverse();
             new.truncate(AT_A_TIME);
             if new.is_empty() {
@@ -123,7 +123,7 @@ impl Rings {
 
     fn open_threads(&mut self, tids: &[u32], batch: &mut Batch) -> Result<(), RingError> {
         for tid in tids {
-            // Of an earlier turn of its: that it has been awake for long since then says nothing of this one.
+            // From an earlier round: how long it has been awake since then does not matter in this one.
             batch.awake.retain(|(other, _)| other != tid);
             if !self.open_thread(*tid, tids.len().max(self.threads()))? {
                 batch.ended.insert(*tid);
@@ -141,25 +141,25 @@ impl Rings {
         self.followed(|followed| followed.settled(tid, now));
     }
 
-    /// Opens events for a thread, which starts to be sampled at once; none if it has ended. Says whether there are any.
+    /// Opens events for a thread and starts to sample it at once; none if it has ended. Returns whether it has events.
     fn open_thread(&mut self, tid: u32, threads: usize) -> Result<bool, RingError> {
         let from = clock::monotonic_ns();
-        let witness = match Witness::of(tid) {
+        let sideband = match SidebandEvents::of(tid) {
             Err(e) if e.raw_os_error() == Some(libc::ESRCH) => return Ok(false),
-            // Without one, what the rings tell has to do.
-            witness => witness.ok(),
+            // Without one, the reports in the rings have to suffice.
+            sideband => sideband.ok(),
         };
         let is_open = self.open_everywhere(tid, threads)?;
         self.followed(|followed| {
             if is_open {
                 followed.opened(tid, from);
             }
-            if let Some(witness) = witness {
-                witness.tell(|raw| followed.hear(raw));
+            if let Some(sideband) = sideband {
+                sideband.tell(|raw| followed.hear(raw));
             }
         });
         if !is_open {
-            // It may have started others in the middle of it.
+            // It may have started others meanwhile.
             self.close(&HashSet::from([tid]));
         }
         Ok(is_open)
@@ -176,9 +176,10 @@ impl Rings {
         Ok(true)
     }
 
-    /// Reads all rings and closes the events of threads that have started others in doubt. Says whether there was none.
+    /// Reads all rings and closes the events of threads that have started others in doubt. Returns whether there were
+    /// none.
     fn judge(&mut self) -> bool {
-        // What is told later may be read without what came before, from a ring whose turn was earlier.
+        // Reports after this time may be incomplete: earlier ones may still be in rings that were read before.
         let until = clock::monotonic_ns();
         self.gather();
         let doubtful = self.process.as_mut().map(|followed| followed.judge(until)).unwrap_or_default();
@@ -211,19 +212,18 @@ impl Rings {
 
     /// The process, if it has or had threads that inherited events.
     ///
-    /// That they have ended is no help: threads that could stand in for each other exchange their events when one makes
-    /// room for the other on a processor, so that the event we have opened may have ended with an heir, and the heir's
-    /// lives on.
+    /// It makes no difference that they have ended. Threads with equal events exchange them when one replaces the other
+    /// on a CPU. So the event that we have opened may have ended with an heir, while the heir's event lives on.
     pub(super) fn heirs(&self) -> Option<u32> {
         let followed = self.process.as_ref()?;
         let own: HashSet<u32> = self.slots.iter().flat_map(|slot| &slot.events).filter_map(|e| e.tid).collect();
         let is_other = |tid: u32| !own.contains(&tid);
         let there_are = || Proc::default().threads(followed.id.pid).unwrap_or_default().into_iter().any(is_other);
-        // With a loss, it may not have been told.
+        // With a loss, a start may be unreported.
         (followed.inherited || self.tally.lost > 0 || there_are()).then_some(followed.id.pid)
     }
 
-    /// The threads of the process, and whether it is still the same; those that have ended are forgotten.
+    /// The threads of the process, and whether it has ended. Threads that have ended are forgotten.
     pub(super) fn listed_again(&mut self) -> (Vec<u32>, bool) {
         let Some(followed) = &mut self.process else { return (Vec::new(), false) };
         let proc = Proc::default();
@@ -245,10 +245,10 @@ fn listed(pid: u32) -> Result<Vec<u32>, RingError> {
     }
 }
 
-/// Leaves those of whose start a ring was told by now, if it ever is: not before a thread has run.
+/// Retains the threads whose start has been reported by now, if it ever is. It is not certain before a thread has run.
 fn retain_told(pid: u32, tids: &mut Vec<u32>) {
     let (proc, own) = (Proc::default(), std::process::id());
-    // Where we ourselves are said not to have run, nobody is ever said to have.
+    // If the kernel shows that we have not run, it does not maintain this for any thread.
     if proc.has_run(own, own) == Some(true) {
         tids.retain(|tid| proc.has_run(pid, *tid) == Some(true));
     } else if !tids.is_empty() {
@@ -256,15 +256,15 @@ fn retain_told(pid: u32, tids: &mut Vec<u32>) {
     }
 }
 
-/// What is seen of threads while their events are opened.
+/// State of threads while their events are opened.
 #[derive(Debug)]
 struct Batch {
     pid: u32,
-    /// The thread that asks, which is never seen asleep, and starts nobody.
+    /// The calling thread, which is never seen asleep and starts no others.
     own: Option<u32>,
-    /// Threads that were not seen at rest since their events were opened, and when that was.
+    /// Threads not seen at rest since their events were opened, and since when.
     awake: Vec<(u32, u64)>,
-    /// Threads that had ended. The first of a process stays listed.
+    /// Threads that had ended. The main thread of a process stays listed.
     ended: HashSet<u32>,
 }
 
@@ -274,12 +274,12 @@ impl Batch {
         Batch { pid, own: own(), awake: Vec::new(), ended: HashSet::new() }
     }
 
-    /// Whether a thread may be about to start another: it is running, or waits in the kernel for a lock or for memory.
+    /// Whether a thread may be about to start another: it runs, or waits in the kernel for a lock or for memory.
     fn is_awake(&self, tid: u32) -> bool {
         self.own != Some(tid) && matches!(Proc::default().thread_state(self.pid, tid), Ok('R' | 'D'))
     }
 
-    /// Names those that are at rest by now, or awake for so long that it has another reason.
+    /// Reports threads that are at rest by now, or awake for so long that there must be another reason.
     fn look(&mut self, mut at_rest: impl FnMut(u32)) {
         let now = clock::monotonic_ns();
         let is_long = |since: u64| u128::from(now.saturating_sub(since)) > AT_REST_WITHIN.as_nanos();

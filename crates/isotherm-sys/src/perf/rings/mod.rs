@@ -1,7 +1,7 @@
-//! One ring for each processor, over a process, a cgroup or the whole host.
+//! One ring per CPU, for a process, a cgroup or the whole host.
 //!
 //! ```text
-//!   processor 0                       processor 1
+//!   CPU 0                             CPU 1
 //!   owner ── ring                     owner ── ring          owner: an event that never happens
 //!     ▲ ▲ ▲                             ▲ ▲ ▲
 //!     │ │ └─ part 2, thread 8           │ │ └─ ...           written to that ring with PERF_EVENT_IOC_SET_OUTPUT
@@ -9,21 +9,22 @@
 //!     └───── part 1, thread 8           └───── ...
 //! ```
 //!
-//! The host and a cgroup take one event for each part and processor; a process takes one for each of its threads as well, as the
-//! kernel gives no ring to an event of a thread on all processors whose heirs would write to it together. The ring belongs to an
-//! event of our own, so that those which are sampled can be closed and opened anew without losing what they have written.
+//! The host and a cgroup take one event for each part and CPU. A process takes one for each part, CPU and thread: the
+//! kernel allows no ring for an event of a thread on all CPUs, since all its inherited copies would write to that ring.
+//! The ring belongs to an event of our own, so that sampled events can be closed and opened again without losing what
+//! they have written.
 //!
-//! How the threads of a process are followed, none missed and none sampled twice, is in [`following`]; what is known of
-//! them, in [`threads`]; who listens while their events are opened, in [`witness`].
+//! [`following`] follows the threads of a process, so that none is missed and none is sampled twice. [`threads`] holds
+//! their state. [`sideband`] records thread starts while their events are opened.
 //!
-//! What is in [`super::Ring`] for one event is here for many; the memory of a ring is in [`super::mapping`].
+//! [`super::Ring`] is the same for one event; [`super::mapping`] holds the memory of a ring.
 
 mod following;
 mod plan;
+mod sideband;
 #[cfg(test)]
 mod tests;
 mod threads;
-mod witness;
 
 use super::attr::{self, Of, Reading};
 use super::error::{self, RingError};
@@ -34,29 +35,29 @@ use super::ring::fill_in;
 use super::sampling::{self, Part, Rate, Whom};
 use crate::{cpus, descriptors};
 use plan::{Opened, Plan, Refused, Seat};
+use sideband::SidebandEvents;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use threads::Followed;
-use witness::Witness;
 
-/// A ring is halved down to this where less may be locked in memory than was asked for.
-const LEAST_PAGES: usize = 8;
-/// What came of it so far.
+/// If less may be locked in memory than was asked for, a ring is halved down to this.
+const MIN_PAGES: usize = 8;
+/// Totals so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// How often the events have happened, by the kernel's own count.
     pub counted: u64,
-    /// How long they were to be counted, in nanoseconds, summed over processors, and threads while they ran.
+    /// Time enabled, in nanoseconds, summed over CPUs; of threads, only the time they ran.
     pub enabled_ns: u64,
-    /// For how much of that they were: less where they have to take turns with others.
+    /// Time counted. It is less if the events were multiplexed with others.
     pub running_ns: u64,
     /// Samples drained.
     pub samples: u64,
-    /// Samples that had no room, as far as the kernel has told: it does with the next sample that has room again.
+    /// Samples that had no room, as far as reported. The kernel reports losses with the next sample that has room.
     pub lost: u64,
-    /// How often samples came too fast and were held back.
+    /// How often samples came too fast and were throttled.
     pub throttles: u64,
     /// Records that could not be understood.
     pub malformed: u64,
@@ -78,60 +79,61 @@ impl std::ops::Add for Totals {
     }
 }
 
-/// What has changed.
+/// What [`Rings::refit`] has changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refit {
-    /// Processors that are sampled now and were not.
+    /// CPUs that are sampled now and were not before.
     pub cpus_came: Vec<u32>,
-    /// Processors that were sampled and are not any more.
+    /// CPUs that were sampled and are not any more.
     pub cpus_went: Vec<u32>,
-    /// Threads that had come without being sampled and are now.
+    /// Threads that had come without being sampled, and are sampled now.
     pub threads_came: usize,
     /// The process has ended: there is nothing left to sample.
     pub ended: bool,
 }
 
 impl Refit {
-    /// Whether all is as it was.
+    /// Whether nothing has changed.
     pub fn is_none(&self) -> bool {
         *self == Refit::default()
     }
 }
 
-/// A processor's ring, and what is written to it. Fields are dropped in order: first the memory, then whose it is.
+/// A CPU's ring, and what is written to it. Fields are dropped in order: first the memory, then its owner.
 #[derive(Debug)]
 struct Slot {
     cpu: u32,
     mapping: Mapping,
     owner: OwnedFd,
     events: Vec<Opened>,
-    /// As of the last look at it, see [`Rings::is_dead`].
+    /// As of the last check, see [`Rings::is_dead`].
     enabled_ns: u64,
 }
 
-/// Samples of some events on all processors. Sampling starts when it is opened and ends when it is dropped.
+/// Samples of some events on all CPUs. Sampling starts when it is opened and ends when it is dropped.
 #[derive(Debug)]
 pub struct Rings {
     sys: PathBuf,
     plan: Plan,
-    /// By processor.
+    /// By CPU.
     slots: Vec<Slot>,
     ring_bytes: usize,
     process: Option<Followed>,
-    /// Taken out of rings before its time, for the next drain; with the period that was in force.
+    /// Records taken out of the rings early, for the next drain; with the period that was in force.
     backlog: Vec<u8>,
     backlog_period: Option<u64>,
     scratch: Vec<u8>,
     tally: Tally,
-    /// What descriptors have counted that are closed.
+    /// Counts of descriptors that are closed.
     closed: Reading,
 }
 
 impl Rings {
-    /// Opens all `parts` on all processors that have them, as `sys` (`/sys`) says. They share the rings, of at least `bytes_each`
-    /// rounded up to a power of two of pages, or of as much as may be locked in memory. All parts have to have the same fields.
+    /// Opens all `parts` on all CPUs that have them, as listed in `sys` (`/sys`). They share the rings. Each ring has
+    /// at least `bytes_each` bytes, rounded up to a power of two of pages, or as much as may be locked in memory. All
+    /// parts need the same fields.
     ///
-    /// The processors of a host or cgroup start together, the threads of a process one by one. May raise the limit on open
+    /// The CPUs of a host or cgroup start together, the threads of a process one by one. May raise the limit on open
     /// descriptors to the highest that this process is allowed.
     pub fn open(sys: &Path, parts: &[Part], whom: &Whom, bytes_each: usize) -> Result<Rings, RingError> {
         let plan = Plan::new(parts, whom)?;
@@ -144,8 +146,8 @@ impl Rings {
             let what = "none of its processors is online";
             return Err(RingError::Unfit { event: plan.event(), what });
         }
-        // The rings are to leave room for a witness. Where there is none even without them, they will say so.
-        let room = process.is_some().then(Witness::own);
+        // The rings have to leave room for a witness. If it has none even without them, the rings will report that.
+        let room = process.is_some().then(SidebandEvents::own);
         let (slots, ring_bytes) = slots(&plan, &cpus, data_len(bytes_each, page_size()))?;
         drop(room);
         let mut rings = Rings {
@@ -164,7 +166,7 @@ impl Rings {
         Ok(rings)
     }
 
-    /// Gives all records of all rings to `each`, ring by ring: in order of time on each processor, but not between them.
+    /// Passes all records of all rings to `each`, ring by ring: in order of time within a CPU, but not between CPUs.
     pub fn drain(&mut self, mut each: impl FnMut(Record<'_>)) {
         let Rings { plan, slots, process, backlog, backlog_period, scratch, tally, .. } = self;
         let mut one = |raw: Raw<'_>, period: Option<u64>| {
@@ -173,9 +175,9 @@ impl Rings {
             fill_in(&mut record, period);
             each(record);
         };
-        // Who was started was heard when it was taken out, and may not be true any more.
+        // Thread starts in the backlog were handled when it was taken out, and may be out of date.
         Raws::new(backlog).for_each(|raw| one(raw, *backlog_period));
-        // A backlog can be as long as all rings together: it is not kept for the next.
+        // A backlog can be as long as all rings together. Its memory is not kept.
         *backlog = Vec::new();
         for slot in slots {
             slot.mapping.drain(scratch, |raw| {
@@ -187,33 +189,33 @@ impl Rings {
         }
     }
 
-    /// What came out of the rings so far: all of [`Rings::totals`] that needs no look at the events. Costs nothing.
+    /// What came out of the rings so far: the part of [`Rings::totals`] that reads no descriptor. Costs nothing.
     pub fn drained(&self) -> Totals {
         let Tally { samples, lost, throttles, malformed } = self.tally;
         Totals { samples, lost, throttles, malformed, ..Totals::default() }
     }
 
-    /// What came of it so far. Reads every descriptor: for a process of many threads that takes a while.
+    /// Totals so far. Reads every descriptor, which takes a while for a process of many threads.
     pub fn totals(&self) -> Totals {
         let share = self.share();
         let open = self.slots.iter().flat_map(|slot| &slot.events).filter_map(|opened| read(opened, share));
         let Reading { value, enabled_ns, running_ns } = open.fold(self.closed, add);
-        // Of a thread that has ended, the time on other processors than its last may not have been added up.
+        // For a thread that has ended, the time on CPUs other than its last may be missing.
         let enabled_ns = enabled_ns.max(running_ns);
         Totals { counted: value, enabled_ns, running_ns, ..self.drained() }
     }
 
     /// Changes how often all parts are sampled. A period stays a period and a frequency a frequency.
     ///
-    /// Threads that have inherited an event keep the rate of the moment they were started. If a process has had any, all its events
-    /// are closed and opened anew: a moment is missed, longer for more threads and processors. After an error of that kind not all
-    /// of it is sampled any more: open it anew.
+    /// Threads that have inherited an event keep the rate of the moment they were started. If a process has had any,
+    /// all its events are closed and opened again. Samples are missed for a moment, which is longer with more threads
+    /// and CPUs. After an error in this step only a part is sampled: open it anew.
     pub fn set_rate(&mut self, rate: Rate) -> Result<(), RingError> {
         let period = self.plan.at_rate(rate)?;
         if let Some(error) = error::too_frequent(self.plan.event(), rate) {
             return Err(error);
         }
-        // What is in the rings was sampled at the old one.
+        // The contents of the rings were sampled at the old rate.
         self.gather();
         if let Some(pid) = self.heirs() {
             self.plan.set_rate(rate, period);
@@ -230,8 +232,8 @@ impl Rings {
         Ok(())
     }
 
-    /// Follows processors that came or went, and threads that came without inheriting. Says what has changed: to be called once a
-    /// second or so. What was left in the ring of a processor that went comes with the next [`Rings::drain`].
+    /// Follows CPUs that came or went, and threads that came without inheriting. Returns what has changed. Call it
+    /// about once a second. What was left in the ring of a CPU that went comes with the next [`Rings::drain`].
     pub fn refit(&mut self) -> Result<Refit, RingError> {
         let mut refit = Refit::default();
         let online = online(&self.sys)?;
@@ -252,22 +254,22 @@ impl Rings {
         Ok(refit)
     }
 
-    /// The precision that the event sources take (`precise_ip`): the least of all parts.
+    /// The precision that the event sources accept (`precise_ip`): the minimum over all parts.
     pub fn precise(&self) -> u8 {
         self.plan.precise()
     }
 
-    /// Bytes of each ring: what was asked for, rounded up, or as much as could be had.
+    /// Bytes of each ring: what was asked for, rounded up, or as much as was possible.
     pub fn ring_bytes(&self) -> usize {
         self.ring_bytes
     }
 
-    /// Processors that are sampled.
+    /// CPUs that are sampled.
     pub fn cpus(&self) -> usize {
         self.slots.len()
     }
 
-    /// Threads of the process that are sampled, as of the last look at them; 0 for a host or cgroup.
+    /// Threads of the process that are sampled, as of the last check; 0 for a host or cgroup.
     pub fn threads(&self) -> usize {
         self.process.as_ref().map_or(0, |followed| followed.len())
     }
@@ -287,10 +289,10 @@ impl Rings {
         self.slots.iter().try_for_each(|slot| slot.enable(event)).map_err(|refused| self.plan.error(refused))
     }
 
-    /// Opens all parts that a processor has, to be written to its ring.
+    /// Opens all parts that a CPU has, to be written to its ring.
     fn open_on(&mut self, at: usize, tid: Option<u32>) -> Result<(), Refused> {
         let slot = &mut self.slots[at];
-        // One of them is enough to report threads.
+        // One of them is enough to report thread starts.
         let mut seat = Seat { cpu: slot.cpu, tid, reports_starts: tid.is_some() };
         for part in self.plan.parts_on(slot.cpu) {
             let opened = self.plan.open(part, seat)?;
@@ -302,7 +304,7 @@ impl Rings {
         Ok(())
     }
 
-    /// `Ok` if what was refused is a processor that has gone offline this moment, which is normal.
+    /// `Ok` if the cause is a CPU that has just gone offline, which is normal.
     fn unless_offline(&self, at: usize, refused: Refused) -> Result<(), RingError> {
         if refused.is(libc::ENODEV) && !online(&self.sys)?.contains(&self.slots[at].cpu) {
             return Ok(());
@@ -324,13 +326,13 @@ impl Rings {
         }
     }
 
-    /// A thread has an event on each processor, and the time of all of them goes on wherever it runs.
+    /// A thread has an event on each CPU, and the time of all of them advances wherever it runs.
     fn share(&self) -> u64 {
         let of_threads = self.process.is_some() || self.plan.whom == Whom::Descendants;
         if of_threads { self.slots.len().max(1) as u64 } else { 1 }
     }
 
-    /// Takes everything out of the rings for later, and listens for threads that were started.
+    /// Takes everything out of the rings for later, and handles the thread starts in it.
     fn gather(&mut self) {
         let from = self.backlog.len();
         if from == 0 {
@@ -342,9 +344,10 @@ impl Rings {
         }
     }
 
-    /// Whether a processor was offline and is back since the last look: its events are gone for good, and their time stands still.
+    /// Whether a CPU was offline and is back since the last check. Its events are then dead for good, and their time
+    /// stands still.
     fn is_dead(&mut self, at: usize) -> bool {
-        // In a cgroup time stands still also while nobody in it runs.
+        // In a cgroup, time also stands still while none of its tasks runs.
         if self.plan.whom != Whom::Host {
             return false;
         }
@@ -353,25 +356,25 @@ impl Rings {
         std::mem::replace(&mut slot.enabled_ns, now.enabled_ns) == now.enabled_ns
     }
 
-    /// Drops a ring; what is left in it and what was counted is kept.
+    /// Drops a ring; its records and counts are kept.
     fn remove(&mut self, at: usize) -> u32 {
         let share = self.share();
-        // It may hold what is to be heard.
+        // It may hold reports of thread starts.
         self.gather();
         let mut slot = self.slots.remove(at);
         slot.close(share, &mut self.closed);
         slot.cpu
     }
 
-    /// Adds a ring, if the processor is still there. A thread that is started meanwhile by one whose turn has not come
-    /// is missed on this processor.
+    /// Adds a ring, if the CPU is still online. A thread that is started meanwhile by one whose events are not open yet
+    /// is missed on this CPU.
     fn add(&mut self, cpu: u32, listed: &[u32]) -> Result<bool, RingError> {
         let (slots, _) = slots(&self.plan, &[cpu], self.ring_bytes)?;
         let at = self.slots.len();
         self.slots.extend(slots);
         let opened = if self.process.is_some() {
             self.gather();
-            // Those that have no events yet have their turn later, on all processors.
+            // Threads without events get theirs later, on all CPUs.
             let known: Vec<u32> = listed.iter().copied().filter(|tid| !self.is_unknown(*tid)).collect();
             known.into_iter().try_for_each(|tid| match self.open_on(at, Some(tid)) {
                 Err(refused) if refused.is(libc::ESRCH) => Ok(()),
@@ -395,7 +398,7 @@ impl Slot {
         self.enable_from(0, event)
     }
 
-    /// Starts its events from the `first` on; `event` stands for them in messages.
+    /// Starts its events from the `first` on; messages name `event` for all of them.
     fn enable_from(&self, first: usize, event: Event) -> Result<(), Refused> {
         for opened in &self.events[first..] {
             let leader = opened.leader.as_ref().map(OwnedFd::as_fd);
@@ -405,7 +408,7 @@ impl Slot {
         Ok(())
     }
 
-    /// Closes its events and keeps what they have counted.
+    /// Closes its events and keeps their counts.
     fn close(&mut self, share: u64, closed: &mut Reading) {
         self.close_if(share, closed, |_| true);
     }
@@ -417,7 +420,7 @@ impl Slot {
     }
 }
 
-/// What a descriptor has counted, with its share of the time that it was to.
+/// What a descriptor has counted, with its share of the time it was enabled.
 fn read(opened: &Opened, share: u64) -> Option<Reading> {
     let reading = attr::read(&opened.event).ok()?;
     Some(Reading { enabled_ns: reading.enabled_ns / share, ..reading })
@@ -431,7 +434,7 @@ fn add(a: Reading, b: Reading) -> Reading {
     }
 }
 
-/// Which processors are online.
+/// The online CPUs.
 fn online(sys: &Path) -> Result<Vec<u32>, RingError> {
     let path = sys.join("devices/system/cpu/online");
     let list = fs::read_to_string(&path).and_then(|text| {
@@ -440,7 +443,7 @@ fn online(sys: &Path) -> Result<Vec<u32>, RingError> {
     list.map_err(|source| RingError::Online { path, source })
 }
 
-/// Empty rings of `len` bytes, or as much as may be locked in memory: the same for all.
+/// Empty rings of `len` bytes each, or of as much as may be locked in memory. All have the same size.
 fn slots(plan: &Plan, cpus: &[u32], len: usize) -> Result<(Vec<Slot>, usize), RingError> {
     let event = plan.event();
     let own = |cpu: &u32| error::with_room(|| attr::open(sampling::dummy(), Of::Own, Some(*cpu), None));
@@ -468,7 +471,7 @@ fn slots(plan: &Plan, cpus: &[u32], len: usize) -> Result<(Vec<Slot>, usize), Ri
 }
 
 fn map_all(owners: &[OwnedFd], wanted: usize) -> io::Result<(Vec<Mapping>, usize)> {
-    let least = wanted.min(LEAST_PAGES * page_size());
+    let least = wanted.min(MIN_PAGES * page_size());
     let mut len = wanted;
     loop {
         match owners.iter().map(|owner| Mapping::new(owner.as_fd(), len)).collect::<io::Result<Vec<Mapping>>>() {

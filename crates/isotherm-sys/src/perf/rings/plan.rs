@@ -1,7 +1,7 @@
-//! What is opened on each processor: the parts, at the precision that the event sources take, over whom it was asked for.
+//! What is opened on each CPU: the parts, at the precision that the event sources accept, for the chosen target.
 //!
-//! Which precision that is can be told by trying only. It is settled with the first event that opens, once for each part, so that
-//! all processors do the same.
+//! Only a trial shows which precision that is. It is settled with the first event that opens, once for each part, so
+//! that all CPUs use the same.
 
 use crate::perf::attr::{self, Attr, Of};
 use crate::perf::error::{self, RingError};
@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// What an event source was found to take.
+/// What an event source accepts, found by trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Settled {
     precise: u8,
@@ -40,18 +40,18 @@ pub(super) struct Opened {
     pub event: File,
     /// In a group with it, and closed after it.
     pub leader: Option<OwnedFd>,
-    /// The thread whose it is, if it is one's.
+    /// The thread it belongs to, if it belongs to one.
     pub tid: Option<u32>,
 }
 
 /// Where one part is opened.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seat {
-    /// The processor.
+    /// The CPU.
     pub cpu: u32,
-    /// The thread, if it is threads that are sampled.
+    /// The thread, if threads are sampled.
     pub tid: Option<u32>,
-    /// Whether the ring also reports when a thread is started: one part of a processor does it for all.
+    /// Whether the ring also reports thread starts: one part per CPU does it for all.
     pub reports_starts: bool,
 }
 
@@ -62,9 +62,9 @@ pub(super) struct Plan {
     settled: Vec<Option<Settled>>,
     pub whom: Whom,
     cgroup: Option<File>,
-    /// What the kernel is asked for: the same for all parts.
+    /// The fields asked from the kernel: the same for all parts.
     pub fields: Fields,
-    /// What it is not asked for, see [`Sampling::period_is_known`].
+    /// The period, if the kernel is not asked for it; see [`Sampling::period_is_known`].
     pub period: Option<u64>,
 }
 
@@ -82,7 +82,7 @@ impl Plan {
         Ok(Plan { parts: parts.to_vec(), settled, whom: whom.clone(), cgroup, fields, period })
     }
 
-    /// The event that stands for all of them in messages.
+    /// The event that messages name for all parts.
     pub(super) fn event(&self) -> Event {
         self.parts[0].sampling.event
     }
@@ -91,34 +91,35 @@ impl Plan {
         self.parts[0].sampling.rate
     }
 
-    /// The parts that a processor has.
+    /// The parts that a CPU has.
     pub(super) fn parts_on(&self, cpu: u32) -> Vec<usize> {
         (0..self.parts.len()).filter(|part| self.parts[*part].is_on(cpu)).collect()
     }
 
-    /// Descriptors that it takes there.
+    /// Descriptors needed on a CPU.
     pub(super) fn descriptors_on(&self, cpu: u32) -> usize {
         let one = |part: &usize| 1 + usize::from(self.parts[*part].sampling.leader.is_some());
         self.parts_on(cpu).iter().map(one).sum()
     }
 
-    /// The least that the parts came to; what was asked for as long as none is open.
+    /// The lowest precision among the parts; the one asked for as long as none is open.
     pub(super) fn precise(&self) -> u8 {
         let parts = self.parts.iter().zip(&self.settled);
         parts.map(|(part, settled)| settled.map_or(part.sampling.most_precise, |s| s.precise)).min().unwrap_or(0)
     }
 
-    /// Checks whether all could have this rate, and what follows from it.
+    /// Checks that all parts can have this rate. Returns the period to fill in if the kernel is not asked for it.
     pub(super) fn at_rate(&self, rate: Rate) -> Result<Option<u64>, RingError> {
         if let Some(part) = self.parts.iter().find(|part| !part.sampling.rate.same_kind(rate)) {
-            let what = "a period cannot be changed to a frequency or back while it is sampled: open it anew";
+            let what =
+                "a period cannot be changed to a frequency or back while it is sampled: close it and open it again";
             return Err(RingError::Unfit { event: part.sampling.event, what });
         }
         let changed: Vec<Part> = self.parts.iter().map(|part| with_rate(part, rate)).collect();
         Ok(together(&changed)?.1)
     }
 
-    /// Of what is opened from now on.
+    /// Sets the rate of everything opened from now on.
     pub(super) fn set_rate(&mut self, rate: Rate, period: Option<u64>) {
         self.parts.iter_mut().for_each(|part| *part = with_rate(part, rate));
         self.period = period;
@@ -133,7 +134,7 @@ impl Plan {
                     self.settled[part] = Some(settled);
                     return Ok(opened);
                 }
-                // This is how event sources say that they cannot be so precise.
+                // Event sources return these errors if they cannot be so precise.
                 Err(e) if e.is(libc::EOPNOTSUPP) || e.is(libc::EINVAL) || e.is(libc::ENOENT) => refused = Some(e),
                 Err(e) => return Err(e),
             }
@@ -182,7 +183,7 @@ impl Plan {
         }
     }
 
-    /// The error that says why.
+    /// The error that explains a refusal.
     pub(super) fn error(&self, refused: Refused) -> RingError {
         let Refused { event, source } = refused;
         match &self.whom {
@@ -191,7 +192,8 @@ impl Plan {
         }
     }
 
-    /// Whether it is the cgroup that cannot be and not the event: then one that is there everywhere is refused in the same way.
+    /// Whether the cgroup is refused and not the event: then an event that exists everywhere is refused in the same
+    /// way.
     fn cgroup_is_refused(&self, source: &io::Error) -> bool {
         let says_so = matches!(source.raw_os_error(), Some(libc::EBADF | libc::ENOENT | libc::EINVAL));
         let dummy = || attr::open(sampling::dummy(), self.of(None), Some(0), None);
@@ -203,7 +205,7 @@ fn with_rate(part: &Part, rate: Rate) -> Part {
     Part { sampling: Sampling { rate, ..part.sampling }, cpus: part.cpus.clone() }
 }
 
-/// What all parts ask the kernel for, and the period to put in where that is not the kernel's to say.
+/// The fields that all parts ask the kernel for, and the period to fill in if the kernel is not asked for it.
 fn together(parts: &[Part]) -> Result<(Fields, Option<u64>), RingError> {
     let unfit = |event, what| Err(RingError::Unfit { event, what });
     let Some(Part { sampling: first, .. }) = parts.first() else {
@@ -218,9 +220,12 @@ fn together(parts: &[Part]) -> Result<(Fields, Option<u64>), RingError> {
         let (asked, period) = asked(*first);
         return Ok((asked.fields, period));
     }
-    // The kernel is right about these if every event is a sample.
+    // The kernel reports the right period for these if every event is a sample.
     if parts.iter().any(|part| known(part).is_some_and(|period| period > 1)) {
-        return unfit(event, "events of the kernel tell their period only if all that share rings have the same one");
+        return unfit(
+            event,
+            "events counted by the kernel report their period only if all events that share rings have the same one",
+        );
     }
     Ok((first.fields, None))
 }

@@ -1,11 +1,11 @@
-//! What is known of the threads of a process: which are sampled, by whose events, and who has started whom.
+//! State of the threads of a process: which are sampled, by whose events, and which thread started which.
 //!
-//! Decides and asks nobody: [`super::following`] opens, waits and closes, and says here what has come of it.
+//! It decides and makes no system calls: [`super::following`] opens, waits and closes, and reports the results here.
 //!
-//! A thread counts as sampled by its own events, or by those of the thread it has them from, directly or through
-//! others; when those are closed, all its heirs are without. While events are being opened (a [`Round`]), what is told
-//! is kept and looked at later, in order of time: a start is told on the processor where it happens, and rings of
-//! different processors are read one by one.
+//! A thread counts as sampled by its own events, or by those it has inherited from another thread, directly or through
+//! others. When those are closed, all its heirs are without events. While events are being opened (a [`Round`]),
+//! reports of starts are collected and evaluated later, in order of time: a start is reported on the CPU where it
+//! happens, and the rings of different CPUs are read one by one.
 
 use crate::perf::error::RingError;
 use crate::perf::record::{Raw, Start};
@@ -16,24 +16,23 @@ use std::collections::{HashMap, HashSet};
 #[derive(Debug)]
 pub(super) struct Followed {
     pub id: Identity,
-    /// Threads that are sampled, and the thread whose events they are sampled by: themselves, or whom they have them
-    /// from.
+    /// Threads that are sampled, and the owner of the events: the thread itself, or the one it has inherited from.
     known: HashMap<u32, u32>,
     round: Option<Round>,
-    /// A thread was started since the events were opened.
+    /// Whether a thread was started since the events were opened.
     pub inherited: bool,
-    /// Threads that were not known the last time.
+    /// Threads that were unknown at the last check.
     pub suspects: HashSet<u32>,
-    /// Losses as of then: with a loss, not all that were started were told.
+    /// Losses up to that check. After a loss, some starts may be unreported.
     pub lost: u64,
 }
 
-/// Events are being opened.
+/// State while events are being opened.
 #[derive(Debug, Default)]
 struct Round {
-    /// Of each thread that events were opened for: what it starts in that time inherits none, some or all of them.
+    /// By thread for which events were opened: what it starts in that time inherits none, some or all of them.
     in_doubt: HashMap<u32, Doubt>,
-    told: Vec<Start>,
+    starts: Vec<Start>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -66,13 +65,13 @@ impl Followed {
         self.known.retain(|tid, _| is_there(*tid));
     }
 
-    /// Nothing is sampled any more.
+    /// No thread is sampled any more.
     pub(super) fn clear(&mut self) {
         self.known.clear();
         self.inherited = false;
     }
 
-    /// Threads that are left alone.
+    /// Treats these threads as known, so that no events are opened for them.
     pub(super) fn ignore(&mut self, tids: impl IntoIterator<Item = u32>) {
         self.known.extend(tids.into_iter().map(|tid| (tid, tid)));
     }
@@ -82,18 +81,19 @@ impl Followed {
         let Some(start) = raw.started().filter(|start| start.pid == self.id.pid) else { return };
         self.inherited = true;
         match &mut self.round {
-            Some(round) => round.told.push(start),
+            Some(round) => round.starts.push(start),
             None => self.inherit(start),
         }
     }
 
-    /// Whoever tells has events. If from whom is not known, that has still to be read from another ring.
+    /// Only a thread with events reports a start. If their owner is unknown, the record of that is still in another
+    /// ring.
     fn inherit(&mut self, start: Start) {
         let owner = self.known.get(&start.parent).copied().unwrap_or(start.parent);
         self.known.entry(start.tid).or_insert(owner);
     }
 
-    /// Events are going to be opened.
+    /// Events are about to be opened.
     pub(super) fn begin(&mut self) {
         self.round = Some(Round::default());
     }
@@ -106,32 +106,32 @@ impl Followed {
         }
     }
 
-    /// What a thread had begun to start while its events were opened was told before `at`.
+    /// Starts that were under way in a thread while its events were opened have been reported before `at`.
     pub(super) fn settled(&mut self, tid: u32, at: u64) {
         if let Some(doubt) = self.round.as_mut().and_then(|round| round.in_doubt.get_mut(&tid)) {
             doubt.until = at;
         }
     }
 
-    /// From now on what threads start counts as sampled, though it may be on some processors only.
+    /// From now on all children count as sampled, though maybe on some CPUs only.
     pub(super) fn accept(&mut self) {
         let doubts = self.round.iter_mut().flat_map(|round| round.in_doubt.values_mut());
         doubts.for_each(|doubt| doubt.until = doubt.from);
     }
 
-    /// Goes through all that was told up to `until`. Returns the threads that have started others in doubt: their
-    /// events have to be closed, and neither they nor any heirs of theirs count as sampled any more.
+    /// Evaluates all reports up to `until`. Returns the threads that have started others in doubt. Their events have to
+    /// be closed, and neither they nor any of their heirs count as sampled any more.
     pub(super) fn judge(&mut self, until: u64) -> HashSet<u32> {
         let mut doubtful = HashSet::new();
         let Some(mut round) = self.round.take() else { return doubtful };
-        round.told.sort_by_key(|start| start.at);
-        let ready = round.told.partition_point(|start| start.at <= until);
-        for start in round.told.drain(..ready) {
+        round.starts.sort_by_key(|start| start.at);
+        let ready = round.starts.partition_point(|start| start.at <= until);
+        for start in round.starts.drain(..ready) {
             match round.in_doubt.get(&start.parent) {
-                // It had nothing to inherit from then.
+                // There was nothing to inherit then.
                 Some(doubt) if start.at < doubt.from => {}
                 Some(doubt) if start.at < doubt.until => drop(doubtful.insert(start.parent)),
-                // An heir of events that have been closed meanwhile has told.
+                // The reporting thread had inherited events that have been closed since.
                 _ if self.is_unknown(start.parent) => {}
                 _ => self.inherit(start),
             }
@@ -142,10 +142,10 @@ impl Followed {
         doubtful
     }
 
-    /// Nothing is opened any more.
+    /// The round is over.
     pub(super) fn end(&mut self) {
-        let told = self.round.take().map(|round| round.told).unwrap_or_default();
-        told.into_iter().for_each(|start| self.inherit(start));
+        let starts = self.round.take().map(|round| round.starts).unwrap_or_default();
+        starts.into_iter().for_each(|start| self.inherit(start));
     }
 }
 
@@ -182,7 +182,7 @@ mod tests {
         followed.settled(1, 200);
         followed.opened(2, 100);
         followed.settled(2, 200);
-        // The child's own child is told first: it was on another processor.
+        // The child's own child is reported first: it was on another processor.
         tell(&mut followed, 160, 5, 6);
         tell(&mut followed, 150, 1, 5);
         tell(&mut followed, 300, 1, 7);
@@ -190,7 +190,7 @@ mod tests {
         tell(&mut followed, 310, 8, 9);
         assert_eq!(followed.judge(400), HashSet::from([1]));
         assert_eq!(known(&followed), [(2, 2), (8, 2), (9, 2)]);
-        // What heirs of closed events tell late, and what was told before they were opened anew, says nothing.
+        // What heirs of closed events tell late, and what was reported before they were opened anew, says nothing.
         followed.opened(1, 500);
         followed.settled(1, 600);
         tell(&mut followed, 450, 1, 10);

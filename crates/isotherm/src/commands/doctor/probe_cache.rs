@@ -1,4 +1,5 @@
-//! `isotherm doctor --probe-cache`: whether frames at a distance compete, by timing, where the firmware does not tell.
+//! `isotherm doctor --probe-cache`: measures whether frames at a given distance compete for cache lines, where the firmware does not
+//! report it.
 
 use crate::output;
 use anyhow::{Context, Result, ensure};
@@ -16,9 +17,9 @@ use std::path::Path;
 
 #[derive(Serialize)]
 struct Report {
-    /// Memory that was taken, and from which all pairs were.
+    /// The memory that was allocated. All pairs come from it.
     memory_bytes: u64,
-    /// Where its frames are known from.
+    /// How its frame numbers were read.
     frames: String,
     sizes: Vec<Line>,
 }
@@ -29,13 +30,13 @@ struct Line {
     /// `conflict`, `no-conflict` or `unsure`.
     verdict: &'static str,
     detail: String,
-    /// Pages with another one at that distance.
+    /// Pages that have another page at that distance.
     pairs: usize,
     #[serde(flatten)]
     figures: Option<Figures>,
 }
 
-/// [`Evidence`], for programs.
+/// [`Evidence`] as JSON.
 #[derive(Serialize)]
 struct Figures {
     samples: usize,
@@ -71,11 +72,11 @@ pub fn run(sizes: &[Bytes], json: bool) -> Result<()> {
     Ok(())
 }
 
-/// What the firmware tells, and what such caches commonly are like.
+/// The sizes to try: those that the firmware reports, and those that such caches commonly have.
 fn likely(memory: Bytes) -> Vec<Bytes> {
     let facts = HostFacts::read(&HostRoots::default(), isotherm_sys::page_size());
-    let told = isotherm_host::placement_caches(&facts).unwrap_or_default().direct;
-    let mut sizes: Vec<Bytes> = told.iter().map(|cache| Bytes::of_pages(cache.frames)).collect();
+    let reported = isotherm_host::placement_caches(&facts).unwrap_or_default().direct;
+    let mut sizes: Vec<Bytes> = reported.iter().map(|cache| Bytes::of_pages(cache.frames)).collect();
     sizes.extend(cache_probe::candidates(memory));
     sizes.sort_unstable();
     sizes.dedup();
@@ -83,14 +84,14 @@ fn likely(memory: Bytes) -> Vec<Bytes> {
 }
 
 fn measure(sizes: &[Bytes], memory: Available) -> Result<Report> {
-    /// More than the distance itself, so that there are pairs even if frames come in no order.
+    /// Memory in addition to the distance itself, so that there are pairs even if frames come in random order.
     const BESIDES: u64 = 256 << 20;
-    // Before a lot of memory is taken for nothing.
+    // Fails here if frame numbers cannot be read, before a lot of memory is allocated.
     let one = Memory::anonymous(1, PageSize::Small).context("map a page of our own")?;
     one.write(0);
     PagemapFrames::own(one.range())?.frame(0)?;
 
-    // For what is larger than the machine nothing helps.
+    // Distances larger than the machine's memory cannot be measured.
     let largest = sizes.iter().filter(|size| **size <= memory.total).max().copied().unwrap_or_default();
     let len = largest.0.saturating_add(BESIDES).min(memory.available.0 / 4);
     let memory = Memory::anonymous(len, PageSize::Huge).with_context(|| format!("map {} of our own", Bytes(len)))?;

@@ -1,4 +1,4 @@
-//! What may be given to `isotherm placement`.
+//! The arguments of `isotherm placement`.
 
 use crate::args::color::ColorArgs;
 use crate::args::targets::TargetArgs;
@@ -12,10 +12,10 @@ use std::path::PathBuf;
 pub struct PlacementArgs {
     #[command(flatten)]
     pub targets: TargetArgs,
-    /// Model a direct-mapped cache of this size [default: the one that this machine tells of]
+    /// Model a direct-mapped cache of this size [default: the cache that this machine reports]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub cache_size: Option<Bytes>,
-    /// Weigh each page by how often it is accessed, as watched for ten seconds, or as --from or --watch say
+    /// Weigh each page by how often it is accessed: watched for ten seconds, or according to --from or --watch
     #[arg(long)]
     pub heat: bool,
     /// Weigh pages by the last snapshot of this recording (or file of damo); its processes, or those named

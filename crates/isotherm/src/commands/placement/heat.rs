@@ -15,7 +15,8 @@ use std::path::Path;
 
 const WINDOW_NS: u64 = 2_000_000_000;
 
-/// Watches for a while, and tells how. A command that was started lives as long as what is returned last.
+/// Watches for a while. Returns the processes, a description of how they were watched, and the `Watching`. A command that was started
+/// lives as long as the latter.
 pub fn watched(args: &PlacementArgs, ns: u64, stop: &Stop) -> Result<(Vec<Process>, String, Watching)> {
     let mut watching = Watching::begin(&args.targets, &args.watch, WINDOW_NS)?;
     output::note(&watching.run.source_note);
@@ -40,11 +41,12 @@ pub fn watched(args: &PlacementArgs, ns: u64, stop: &Stop) -> Result<(Vec<Proces
     if known.is_empty() {
         bail!("nothing was watched to the end: no process with memory of its own is left");
     }
-    let told = format!("watched for {}, {}", human::duration(ns), watching.run.source);
-    Ok((known.into_values().collect(), told, watching))
+    let weighted_by = format!("watched for {}, {}", human::duration(ns), watching.run.source);
+    Ok((known.into_values().collect(), weighted_by, watching))
 }
 
-/// Reads the last snapshot of a recording in which something was alive, and tells which that was. Its processes have to be running still.
+/// Reads the last snapshot of a recording in which a process was alive, and returns its processes and a description of it. The processes
+/// must still be running.
 pub fn recorded(path: &Path, pids: &[u32]) -> Result<(Vec<Process>, String)> {
     let recorded = Recorded::read(path)?;
     let Some((mut processes, end_unix_ns)) = last_alive(&recorded.snapshots, pids) else {

@@ -1,4 +1,4 @@
-//! A bar that is shown once something has taken two seconds, on a terminal; and the signal that ends it.
+//! A progress bar that appears on a terminal after two seconds of work, and the flag that ends the work.
 
 use crate::output;
 use crate::stop::Stop;

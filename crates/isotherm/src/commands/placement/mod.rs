@@ -1,8 +1,8 @@
-//! `isotherm placement`: what the frames of real processes would miss in a direct-mapped memory-side cache, where they lie and where they
-//! might.
+//! `isotherm placement`: how much the frames of real processes would miss in a direct-mapped memory-side cache, at their current place
+//! and at others.
 //!
-//! Turns options into what `isotherm_placement` reads and computes, shows how far it is, and prints the report. Where heat comes from is
-//! [`heat`]: watching and recordings are of this program. Only ever reads.
+//! Turns options into the input of `isotherm_placement`, shows progress, and prints the report. [`heat`] provides the heat, because
+//! watching and recordings belong to this program. No frame is moved.
 
 pub mod args;
 mod heat;
@@ -29,12 +29,12 @@ use late::Late;
 use std::io::Write;
 use std::path::Path;
 
-/// How long heat is watched if nothing is said.
+/// How long heat is watched by default.
 const WATCHED_NS: u64 = 10_000_000_000;
 const CACHE_SIZE: &str = "--cache-size";
 
 impl PlacementArgs {
-    /// The same, if it makes sense together.
+    /// Returns the arguments if they go together.
     pub fn plan(self) -> Result<PlacementArgs, Usage> {
         check(&self).map(|()| self)
     }
@@ -59,12 +59,12 @@ fn run(args: &PlacementArgs) -> Result<()> {
     let (processes, weighed_by, _watching) = match wanted_heat(args) {
         None => (resident(args, &proc)?, None, None),
         Some(Wanted::Recording(path)) => {
-            let (processes, told) = heat::recorded(path, &args.targets.pids)?;
-            (processes, Some(told), None)
+            let (processes, weighted_by) = heat::recorded(path, &args.targets.pids)?;
+            (processes, Some(weighted_by), None)
         }
         Some(Wanted::Watched(ns)) => {
-            let (processes, told, watching) = heat::watched(args, ns, &stop)?;
-            (processes, Some(told), Some(watching))
+            let (processes, weighted_by, watching) = heat::watched(args, ns, &stop)?;
+            (processes, Some(weighted_by), Some(watching))
         }
     };
     let (footprint, whose) = read::collect(&processes, weighed_by, &mut Late::new("reading frames", &stop))?;
@@ -82,7 +82,7 @@ fn run(args: &PlacementArgs) -> Result<()> {
     Ok(())
 }
 
-/// What clap cannot see.
+/// Checks what clap cannot check.
 fn check(args: &PlacementArgs) -> Result<(), Usage> {
     if args.watch.is_played() || args.watch.is_of_machine() {
         return Err(Usage(
@@ -94,7 +94,7 @@ fn check(args: &PlacementArgs) -> Result<(), Usage> {
     }
     if !args.targets.command.is_empty() && args.watch_for.is_none() {
         return Err(Usage(
-            "a command has no frames yet when it starts: say with --watch how long it runs first".into(),
+            "a command has no frames yet when it starts: give the time that it runs first with --watch".into(),
         ));
     }
     if args.watch.sampling.is_given() && args.watch_for.is_none() && !args.heat {
@@ -116,7 +116,8 @@ fn wanted_heat(args: &PlacementArgs) -> Option<Wanted<'_>> {
     }
 }
 
-/// The nodes of this machine, behind a cache of the size asked for or its own; where there is none, how to ask for one.
+/// The nodes of this machine, behind a cache of the given size or behind its own. If there is neither, the error names the option that
+/// models a cache.
 fn machine(cache_size: Option<Bytes>, facts: &HostFacts) -> Result<Machine> {
     let assumed = cache_size.map(DirectMapped::new).transpose();
     let assumed = assumed.map_err(|why| Usage(format!("{CACHE_SIZE}: {why}")))?;
@@ -133,7 +134,7 @@ fn machine(cache_size: Option<Bytes>, facts: &HostFacts) -> Result<Machine> {
     })
 }
 
-/// The processes named, of whose heat nothing is known.
+/// The selected processes, without heat.
 fn resident(args: &PlacementArgs, proc: &Proc) -> Result<Vec<Process>> {
     let selection = selection(&args.targets).context("a command is watched")?;
     let mut follower = Follower::new(&selection, proc.clone())?;
@@ -162,7 +163,7 @@ mod tests {
             let [proc, sys, boot] = ["proc", "sys", "boot"].map(|dir| root.path().join(dir));
             machine(None, &HostFacts::read(&HostRoots { proc, sys, boot }, PAGE_SIZE)).unwrap_err().to_string()
         };
-        let none = "this machine tells of no memory-side cache that is direct-mapped; \
+        let none = "this machine reports no direct-mapped memory-side cache; \
                     model one with --cache-size, as in --cache-size 16GiB";
         assert_eq!(why(), none);
         let node = root.path().join("sys/devices/system/node/node0");
@@ -173,7 +174,7 @@ mod tests {
             fs::write(cache.join(file), text).unwrap();
         }
         let unclear = why();
-        assert!(unclear.starts_with("of no memory-side cache that this machine tells of it is known"), "{unclear}");
+        assert!(unclear.starts_with("no memory-side cache of this machine is known"), "{unclear}");
         let end =
             "); `isotherm doctor --probe-cache` may find out; model one with --cache-size, as in --cache-size 16GiB";
         assert!(unclear.contains("(node 0: ") && unclear.ends_with(end), "{unclear}");

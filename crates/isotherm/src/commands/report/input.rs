@@ -1,4 +1,4 @@
-//! What a report is made of: a recording that is read, or snapshots of what is watched for a while.
+//! The input of a report: a recording, or snapshots from watching for a while.
 
 use crate::args::input::InputArgs;
 use crate::args::usage::Usage;
@@ -10,14 +10,14 @@ use isotherm_heat::{RunInfo, Snapshot};
 use std::ops::ControlFlow;
 use std::path::Path;
 
-/// Snapshots and how they came about.
+/// Snapshots, and the run that made them.
 pub struct Input {
     pub snapshots: Vec<Snapshot>,
     pub run: RunInfo,
 }
 
 impl Input {
-    /// Reads the recording, or watches; if what comes of it is `printed`, only as long as there is somebody to read it.
+    /// Reads the recording, or watches. If the report is `printed`, watching ends when nobody reads standard output any more.
     pub fn get(args: &InputArgs, printed: bool) -> Result<Input> {
         let input =
             if args.is_recorded() { Input::recorded(args.recording.as_deref()) } else { Input::live(args, printed) }?;
@@ -43,13 +43,13 @@ impl Input {
     fn live(args: &InputArgs, printed: bool) -> Result<Input> {
         let stop = Stop::on_signals()?;
         let stop = if printed { stop.or_when_unread()? } else { stop };
-        // Twenty columns for a heat map, and never so short that a snapshot costs more than the looks between two.
+        // Twenty columns for a heat map. At least 0.5 s, so that a snapshot costs less than the access checks between two.
         let window = (args.duration / 20).clamp(500_000_000, 5_000_000_000);
         let mut watching = Watching::begin(&args.targets, &args.watch, window)?;
         output::note(&watching.run.source_note);
         let bar = output::progress(Some(args.duration), "watching");
         let mut snapshots = Vec::new();
-        // A replay goes on to its end.
+        // A replay runs to its end.
         let duration = args.watch.replay.is_none().then_some(args.duration);
         watching.snapshots(duration, &stop, &bar, |snapshot| {
             snapshots.push(snapshot);
@@ -59,7 +59,7 @@ impl Input {
         Ok(Input { snapshots, run: watching.run })
     }
 
-    /// The last snapshot in which something was alive.
+    /// The last snapshot in which a target was alive.
     pub fn last(&self) -> &Snapshot {
         let alive = |s: &&Snapshot| s.targets.iter().any(|t| !t.exited);
         self.snapshots.iter().rev().find(alive).or(self.snapshots.last()).expect("checked when made")

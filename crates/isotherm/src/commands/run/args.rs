@@ -1,4 +1,4 @@
-//! What may be given to `isotherm run`. A file of its own, since the settings file is read against it.
+//! The arguments of `isotherm run`. They are in a separate file, because `config` combines them with the settings file.
 
 use crate::args::budgets::BudgetArgs;
 use crate::args::hints::HintsArg;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 #[derive(Clone, Debug, Args)]
 pub struct RunArgs {
-    /// Settings (TOML); what is given here goes before them. SIGHUP reads them again
+    /// Settings (TOML); options on the command line override them. SIGHUP reads them again
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     #[command(flatten)]
@@ -32,7 +32,7 @@ pub struct RunArgs {
     /// Where `isotherm status` and `isotherm hint` find this one [default: /run/isotherm.sock of root, $XDG_RUNTIME_DIR/isotherm.sock of others]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// A command that prints how much work the targets have done so far: CPU for each unit is told before and after
+    /// A command that prints how much work the targets have done so far: CPU per unit is reported before and after
     #[arg(long, value_name = "COMMAND")]
     pub work: Option<String>,
     /// Print the summary as JSON

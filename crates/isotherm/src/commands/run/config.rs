@@ -1,4 +1,4 @@
-//! Settings of `isotherm run` from a file. The command line goes before them; what neither says has a default.
+//! Settings of `isotherm run` from a file. The command line overrides them. What neither sets has a default.
 
 use crate::args::socket::default_socket;
 use crate::args::targets::TargetArgs;
@@ -15,7 +15,7 @@ use serde::Deserialize;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The file. Unknown keys are errors: a misspelt budget must not be no budget.
+/// The file. Unknown keys are errors, because a misspelt budget must not become no budget.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct File {
@@ -54,7 +54,7 @@ struct FileRules {
     files: bool,
 }
 
-/// What holds in the end.
+/// The effective settings.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub targets: TargetArgs,
@@ -67,14 +67,11 @@ pub struct Config {
     pub work: Option<String>,
 }
 
-/// Settings are a few hundred bytes long.
+/// The largest file that is read. Settings take a few hundred bytes.
 const LONGEST: Bytes = Bytes(1 << 16);
 
-/// What `--max-slowdown` is when nothing is said.
-const DEFAULT_SLOWDOWN: f64 = 1.0;
-
 impl Config {
-    /// Reads the file that `args` name, if any, and lets `args` go before it.
+    /// Reads the file that `args` name, if any. `args` override it.
     pub fn load(args: &RunArgs) -> Result<Config> {
         let file = match &args.config {
             Some(path) => parse(path, args.work.is_none())?,
@@ -89,9 +86,7 @@ impl Config {
         targets.no_children |= file.targets.no_children;
         let mut watch = args.watch.clone();
         watch.max_cpu = watch.max_cpu.or(file.watch.max_cpu);
-        if watch.max_slowdown == DEFAULT_SLOWDOWN {
-            watch.max_slowdown = file.watch.max_slowdown.unwrap_or(DEFAULT_SLOWDOWN);
-        }
+        watch.max_slowdown = watch.max_slowdown.or(file.watch.max_slowdown);
         if let (None, Some(text)) = (watch.window, &file.watch.window) {
             let window = humantime::parse_duration(text).with_context(|| format!("window = {text:?}"))?;
             watch.window = Some(u64::try_from(window.as_nanos()).unwrap_or(u64::MAX).max(50_000_000));
@@ -119,17 +114,17 @@ impl Config {
         })
     }
 
-    /// Whether the same processes are watched in the same way: if not, watching has to begin anew.
+    /// Whether the same processes are watched in the same way. If not, watching has to start over.
     pub fn watches_like(&self, other: &Config) -> bool {
         let as_text = |c: &Config| format!("{:?}{:?}{:?}", c.targets, c.watch, c.hints);
         as_text(self) == as_text(other)
     }
 }
 
-/// Reads the file. `runs_work`: the command in it is to be run.
+/// Reads the file. If `runs_work`, its `work` command will be run.
 fn parse(path: &Path, runs_work: bool) -> Result<File> {
     let opened = fs::File::open(path).with_context(|| format!("read {}", path.display()))?;
-    // Before it is read, and by what was opened: nobody can exchange it in between.
+    // Checks the opened file, before it is read. So nobody can replace it in between.
     let trusted = trust::check(&opened, path);
     let text = input::short_text(opened, path, LONGEST)?;
     let file: File = toml::from_str(&text).with_context(|| format!("read {}", path.display()))?;
@@ -177,6 +172,17 @@ mod tests {
         let other = Config::load(&args(&["-c", path, "-p", "8"])).unwrap();
         assert_eq!(other.targets.pids, [8], "named on the command line: those and no others");
         assert!(!config.watches_like(&other) && config.watches_like(&config.clone()));
+    }
+
+    #[test]
+    fn a_value_on_the_command_line_counts_also_if_it_is_the_default() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c.toml");
+        fs::write(&path, "[watch]\nmax_slowdown = 5.0\nmax_cpu = 5.0\n").unwrap();
+        let path = path.to_str().unwrap();
+        let slowdown = |line: &[&str]| Config::load(&args(line)).unwrap().watch.max_slowdown_pct();
+        assert_eq!(slowdown(&["-c", path, "--max-slowdown", "1"]), 1.0);
+        assert_eq!((slowdown(&["-c", path]), slowdown(&[])), (5.0, 1.0));
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! Whether a file of settings may name a command that root runs.
+//! Decides whether a settings file may name a command that root runs.
 //!
-//! Used by `config`. A user who can change such a file is root, so it has to belong to root or to the user that we run for, and nobody
-//! else may write to it or put another in its place. A user who runs it without root's rights may name any file: the command
-//! has no more rights than the user. `sudo` is no exception: its rules may allow one command line and not any command.
+//! Used by `config`. A user who can change such a file can become root. So it must belong to root or to the real user, and nobody else may
+//! be able to write to it or to replace it. Without root's rights any file is accepted, because the command has no more rights than the
+//! user. `sudo` is no exception: its rules may allow one command line and not any command.
 
 use anyhow::{Context, Result, bail};
 use isotherm_sys::proc::Proc;
@@ -16,13 +16,13 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 const WRITABLE_BY_ALL: u32 = 0o002;
 const STICKY: u32 = 0o1000;
 
-/// Checks what was opened as `path`.
+/// Checks `file`, which was opened as `path`.
 pub fn check(file: &File, path: &Path) -> Result<()> {
     let [real, effective, ..] = Proc::default().status(std::process::id()).context("read our own user id")?.uids;
     if effective != ROOT {
         return Ok(());
     }
-    let found = file.metadata().context("look at its owner and mode")?;
+    let found = file.metadata().context("read its owner and mode")?;
     let (owner, mode) = (found.uid(), found.mode());
     if owner != ROOT && owner != real {
         bail!("it belongs to user {owner}; `chown root {}`, or give --work", path.display());
@@ -37,8 +37,8 @@ pub fn check(file: &File, path: &Path) -> Result<()> {
     }
 }
 
-/// A directory above the file in which anyone can put something else in the place of what is there; by the name that was given
-/// and by the one that it leads to.
+/// Returns a directory above the file in which any user can replace entries. Checks the path that was given, and the path that it
+/// resolves to.
 fn open_parent(file: &File, path: &Path) -> Option<PathBuf> {
     let real = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok();
     let paths = [std::path::absolute(path).ok(), real];

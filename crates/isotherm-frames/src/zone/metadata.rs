@@ -1,12 +1,13 @@
-//! A zone's books: which blocks are free, split when one is taken, merged when one comes back. All of it under the zone's lock. Which
-//! block is taken is decided in `take`.
+//! A zone's metadata: which blocks are free; splits a block on allocation and merges it on free. All of it needs the
+//! zone lock. `take` decides which block is allocated.
 //!
-//! The rules are the Linux allocator's, so that what is known about it holds here: buddies differ in one bit; the smallest block
-//! that does is taken, from the head of its list, and what is left over goes back to the head; a freed block goes to the tail if its
-//! next buddy is free, since both together will soon be a larger one. What is not the kernel's is said where it is done: runs of
-//! blocks are cut from one large one at once (`take_run`), which is what bulk allocation costs least with.
+//! The rules are those of the Linux allocator, so what is known about it holds here. Buddies differ in one bit. The
+//! smallest sufficient block is taken from the head of its list, and the remainder goes back to the head. A freed block
+//! goes to the tail if its next larger buddy is free, because both will soon merge into a larger block. Differences
+//! from the kernel are documented where they are. One of them: a run of blocks is cut from one large block at once
+//! (`take_run`), which makes bulk allocation cheap.
 //!
-//! Indices are frame numbers less the zone's first, which is a multiple of the largest block, so buddies are found in them as well.
+//! Indices are frame numbers less the zone's first, which is a multiple of the largest block. So indices also give the buddies.
 
 use super::lists::{End, Kind, Lists};
 use crate::colour::Colours;
@@ -20,25 +21,25 @@ use isotherm_rng::Rng;
 /// Frames of a page block.
 pub(crate) const PAGE_BLOCK_FRAMES: u32 = 1 << PAGE_BLOCK_ORDER;
 
-/// What has happened, counted since the zone was made.
+/// Counters of events since the zone was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Events {
-    /// Page blocks whose type was changed for an allocation of another type.
+    /// Page blocks whose type was changed to serve an allocation of another type.
     pub claimed: u64,
     /// Blocks taken from a page block of another type, which kept its type.
     pub stolen: u64,
     /// Allocations that failed.
     pub failed: u64,
-    /// Frees refused: double, foreign, or of the wrong order.
+    /// Refused frees: double, foreign, or of the wrong order.
     pub refused: u64,
-    /// Blocks that waited in a per-CPU set and were found to be something else: freed twice at the same instant.
+    /// Blocks on a per-CPU list whose state was something else: they were freed twice at the same instant.
     pub mistaken: u64,
 }
 
-/// Where blocks go that come back, and where they are taken.
+/// Where freed blocks go in their lists, and where blocks are taken.
 #[derive(Debug)]
 pub(crate) struct Placement<'m> {
-    /// Free blocks from this order up go to a random end. `None`: shuffling is off.
+    /// Free blocks of this order and above go to a random end. `None`: shuffling is off.
     pub(crate) shuffle: Option<Order>,
     pub(crate) rng: Rng,
     bits: u64,
@@ -51,7 +52,7 @@ impl<'m> Placement<'m> {
         Placement { shuffle: None, rng: Rng::new(seed), bits: 0, bits_left: 0, colours }
     }
 
-    /// One random bit; a draw of the generator lasts for 64.
+    /// One random bit; each draw of the generator yields 64.
     fn bit(&mut self) -> bool {
         if self.bits_left == 0 {
             (self.bits, self.bits_left) = (self.rng.next_u64(), u64::BITS);
@@ -63,14 +64,14 @@ impl<'m> Placement<'m> {
     }
 }
 
-/// What lies where: the states of frames and page blocks.
+/// The states of frames and page blocks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lie<'m> {
+pub(crate) struct FrameStates<'m> {
     states: &'m [AtomicU8],
     page_blocks: &'m [AtomicU8],
 }
 
-impl Lie<'_> {
+impl FrameStates<'_> {
     #[inline]
     pub(crate) fn page_block(&self, index: u32) -> PageBlock {
         PageBlock(get8(self.page_blocks, index >> PAGE_BLOCK_ORDER))
@@ -86,61 +87,61 @@ impl Lie<'_> {
     }
 }
 
-/// Everything that a zone's lock protects.
+/// Everything that the zone lock protects.
 #[derive(Debug)]
-pub(crate) struct Books<'m> {
+pub(crate) struct ZoneMetadata<'m> {
     pub(crate) states: &'m [AtomicU8],
     pub(crate) page_blocks: &'m [AtomicU8],
     pub(crate) lists: Lists<'m>,
     pub(crate) placement: Placement<'m>,
-    /// Free frames that can be handed out.
+    /// Free frames that can be allocated.
     pub(crate) free: &'m AtomicU64,
-    /// Free frames on their way out.
+    /// Free frames that are being removed.
     pub(crate) isolated: u64,
-    /// Frames that are there.
+    /// Frames that are present.
     pub(crate) present: u64,
     pub(crate) events: Events,
 }
 
-impl<'m> Books<'m> {
+impl<'m> ZoneMetadata<'m> {
     #[inline]
     pub(crate) fn page_block(&self, index: u32) -> PageBlock {
         self.lie().page_block(index)
     }
 
-    /// The list that a free block with this first frame is in.
+    /// The kind of list that a free block with this first frame belongs to.
     #[inline]
     pub(crate) fn kind(&self, index: u32) -> Kind {
         let block = self.page_block(index);
         if block.is_isolated() { Kind::Isolated } else { Kind::Of(block.migrate()) }
     }
 
-    /// Makes a block that nobody has free, as it is, without looking for its buddy.
+    /// Marks an unused block as free and inserts it, without merging it.
     #[inline]
     pub(crate) fn insert(&mut self, index: u32, order: Order, end: End) {
         set8(self.states, index, state::free(order));
         self.lists.insert(index, order, self.kind(index), end);
     }
 
-    /// Takes a free block out of its list. Its state is the caller's to set.
+    /// Takes a free block out of its list. The caller sets its state.
     #[inline]
     pub(crate) fn remove(&mut self, index: u32, order: Order) {
         self.lists.unlink(index, order, self.kind(index));
     }
 
-    /// The free block that covers a frame: its first index and order.
+    /// The free block that covers a frame: its first index and its order.
     pub(crate) fn covering(&self, index: u32) -> Option<(u32, Order)> {
         self.lie().covering(index, Order::FRAME)
     }
 
-    /// What lies where, apart from the lists and the placement.
+    /// The states, without the lists and the placement.
     #[inline]
-    pub(crate) fn lie(&self) -> Lie<'m> {
-        Lie { states: self.states, page_blocks: self.page_blocks }
+    pub(crate) fn lie(&self) -> FrameStates<'m> {
+        FrameStates { states: self.states, page_blocks: self.page_blocks }
     }
 
-    /// Cuts the part of order `to` that holds frame `want` out of a block that is in no list; the rest becomes free. The head of
-    /// the part is returned, its state not yet set.
+    /// Splits a block that is in no list. Returns the head of the part of order `to` that contains frame `want`,
+    /// without setting its state. The rest becomes free.
     #[inline]
     pub(crate) fn split(&mut self, index: u32, from: Order, to: Order, want: u32) -> u32 {
         let mut head = index;
@@ -156,7 +157,7 @@ impl<'m> Books<'m> {
         head
     }
 
-    /// Gives the page blocks of a block another type.
+    /// Changes the type of the page blocks of a block.
     pub(crate) fn set_type(&mut self, index: u32, order: Order, migrate: MigrateType) {
         for page_block in index >> PAGE_BLOCK_ORDER..(index + order.frames()) >> PAGE_BLOCK_ORDER {
             let block = PageBlock(get8(self.page_blocks, page_block));
@@ -164,14 +165,14 @@ impl<'m> Books<'m> {
         }
     }
 
-    /// Moves what is free in a page block to the lists of another type, or to those of what is on its way out.
+    /// Moves the free blocks of a page block to the lists of another type, or to those of frames that are being removed.
     pub(crate) fn retype_page_block(&mut self, first: u32, to: PageBlock) {
-        self.each_free(first, |books, index, order| books.remove(index, order));
+        self.each_free(first, |metadata, index, order| metadata.remove(index, order));
         set8(self.page_blocks, first >> PAGE_BLOCK_ORDER, to.0);
-        self.each_free(first, |books, index, order| books.insert(index, order, End::Tail));
+        self.each_free(first, |metadata, index, order| metadata.insert(index, order, End::Tail));
     }
 
-    /// Every free block that starts in a page block. The act may take it out of its list or put it into one.
+    /// Calls `act` for every free block that starts in a page block. `act` may remove it from its list or insert it.
     fn each_free(&mut self, first: u32, mut act: impl FnMut(&mut Self, u32, Order)) {
         let mut index = first;
         while index < first + PAGE_BLOCK_FRAMES {
@@ -183,7 +184,7 @@ impl<'m> Books<'m> {
         }
     }
 
-    /// What starts at a frame, and how far to the next: one frame where nothing starts.
+    /// The state of a frame, and the distance to the next block: one frame where no block starts.
     pub(crate) fn block_at(&self, index: u32) -> (FrameState, Order) {
         let state = state::decode(get8(self.states, index));
         let order = match state {
@@ -193,7 +194,7 @@ impl<'m> Books<'m> {
         (state, order)
     }
 
-    /// Takes a block back, which nobody has any more, and merges it with its buddies as far as they are free.
+    /// Frees a block that is no longer in use, and merges it with its free buddies.
     #[inline]
     pub(crate) fn release(&mut self, index: u32, order: Order) {
         let own = self.page_block(index);
@@ -201,7 +202,7 @@ impl<'m> Books<'m> {
         self.released(index, order, merged, own);
     }
 
-    /// The same without telling anyone: how large it has become.
+    /// Merges and inserts without updating counters; returns the merged order.
     #[inline]
     pub(crate) fn merge(&mut self, index: u32, order: Order, own: PageBlock) -> Order {
         let mut head = index;
@@ -240,7 +241,7 @@ impl<'m> Books<'m> {
         }
     }
 
-    /// Whole page blocks merge only if both stay or both are on their way out.
+    /// Whole page blocks only merge if both stay or both are being removed.
     #[inline]
     fn may_merge(&self, own: PageBlock, buddy: u32, order: Order) -> bool {
         order.get() < PAGE_BLOCK_ORDER || own.is_isolated() == self.page_block(buddy).is_isolated()
@@ -261,7 +262,8 @@ impl<'m> Books<'m> {
         }
     }
 
-    /// Whether the buddy of what this block and its buddy would be together is free: then this one is better left alone for a while.
+    /// Whether the buddy of the merged block, the one of this block and its buddy, is free. If so, this block should be
+    /// left alone for a while.
     #[inline]
     fn merges_soon(&self, index: u32, order: Order) -> bool {
         let Some(next) = Order::new(order.get() + 1).filter(|o| o.get() < MAX_ORDER) else { return false };
@@ -269,7 +271,7 @@ impl<'m> Books<'m> {
         get8(self.states, together ^ next.frames()) == state::free(next)
     }
 
-    /// Free frames that can be handed out.
+    /// Free frames that can be allocated.
     #[inline]
     pub(crate) fn free(&self) -> u64 {
         self.free.load(Relaxed)
@@ -285,7 +287,7 @@ impl<'m> Books<'m> {
         self.free.store(self.free() - frames, Relaxed);
     }
 
-    /// Blocks that can be handed out, by order.
+    /// Blocks that can be allocated, by order.
     pub(crate) fn free_blocks(&self) -> [u32; crate::ORDERS] {
         let mut blocks = [0; crate::ORDERS];
         for (order, blocks) in Order::all().zip(&mut blocks) {

@@ -1,4 +1,4 @@
-//! `isotherm herd` on this kernel: housekeeping is seen, two CPUs are no herd, what is missing is named. The lab's guest
+//! `isotherm zone-lock` on this kernel: drains are observed, two CPUs are no herd, what is missing is named. The lab's guest
 //! 6.12-cpus has eight CPUs, on which memory is allocated and freed meanwhile.
 
 mod support;
@@ -20,8 +20,9 @@ const CHILD: &str = "ISOTHERM_HERD_CHILD";
 fn doctored(stage: &Stage) -> (bool, String) {
     let report = stage.json("doctor --json");
     let findings = report["findings"].as_array().unwrap();
-    let herd = findings.iter().find(|f| f["name"] == "herd").unwrap_or_else(|| panic!("no herd in {report}"));
-    (herd["state"] == "present", herd["detail"].as_str().unwrap().to_owned())
+    let found =
+        findings.iter().find(|f| f["name"] == "zone-lock").unwrap_or_else(|| panic!("no zone-lock in {report}"));
+    (found["state"] == "present", found["detail"].as_str().unwrap().to_owned())
 }
 
 fn number(json: &Value, key: &str) -> u64 {
@@ -52,7 +53,7 @@ fn housekeeping_is_seen_and_few_cpus_are_no_herd() {
     need!(works, &why);
     // Something to fold on every CPU: counters change where memory is taken and given back.
     let busy = Pressure::start(1, 4, 10, 4);
-    let report = stage.json("herd -d 5s --json");
+    let report = stage.json("zone-lock -d 5s --json");
     drop(busy);
     is_consistent(&report);
     assert!(number(&report, "period_ns") >= 5_000_000_000, "{report}");
@@ -63,7 +64,7 @@ fn housekeeping_is_seen_and_few_cpus_are_no_herd() {
     assert!(report["hz"].as_u64().is_some_and(|hz| (24..=1200).contains(&hz)), "{report}");
     if number(&report, "cpus_online") <= 2 {
         assert_eq!(report["verdict"]["kind"], "no-herd", "{report}");
-        stage.isotherm("herd -d 3s --ascii --width 72").ended(0).prints("verdict: no herd");
+        stage.isotherm("herd -d 3s --ascii --width 72").ended(0).prints("verdict: no contention");
     }
 }
 
@@ -72,7 +73,7 @@ fn ended_early_it_tells_what_it_saw() {
     let stage = Stage::new();
     let (works, why) = doctored(&stage);
     need!(works, &why);
-    let running = stage.start_isotherm("herd -d 1h --json");
+    let running = stage.start_isotherm("zone-lock -d 1h --json");
     std::thread::sleep(Duration::from_secs(3));
     running.signal("INT");
     let report = running.end().ended(0).json();
@@ -84,19 +85,19 @@ fn ended_early_it_tells_what_it_saw() {
 fn what_is_missing_is_named() {
     need!(is_root() && installed("setpriv"), "root and setpriv");
     let (stage, copy) = open_stage();
-    stage.shell(&format!("{AS_NOBODY} {copy} herd -d 1s")).ended(1).says("CAP_SYSLOG");
+    stage.shell(&format!("{AS_NOBODY} {copy} zone-lock -d 1s")).ended(1).says("CAP_SYSLOG");
     // With sight of the kernel's symbols, and still without BPF.
     let without = "setpriv --bounding-set=-bpf,-perfmon,-sys_admin --inh-caps=-all";
     if stage.shell(&format!("{without} true")).code != Some(0) {
         return skip("a setpriv that knows CAP_BPF");
     }
-    stage.shell(&format!("{without} {copy} herd -d 1s")).ended(1).says("CAP_BPF and CAP_PERFMON");
+    stage.shell(&format!("{without} {copy} zone-lock -d 1s")).ended(1).says("CAP_BPF and CAP_PERFMON");
 }
 
 #[test]
 fn wrong_arguments_are_refused() {
     let stage = Stage::new();
-    for wrong in ["herd -d 0s", "herd --width 5", "herd -d soon", "herd -p 1"] {
+    for wrong in ["zone-lock -d 0s", "zone-lock --width 5", "zone-lock -d soon", "zone-lock -p 1"] {
         stage.isotherm(wrong).ended(2);
     }
 }
@@ -111,8 +112,8 @@ fn under_memory_pressure_the_phases_of_all_cpus_are_seen() {
     let (works, why) = doctored(&stage);
     need!(works, &why);
     let steady = Pressure::start(cpus, 1, 50, 4);
-    show(&stage, "a little all the time", "herd -d 10s --width 110");
-    let report = stage.json("herd -d 6s --json");
+    show(&stage, "a little all the time", "zone-lock -d 10s --width 110");
+    let report = stage.json("zone-lock -d 6s --json");
     drop(steady);
     is_consistent(&report);
     let online = cpus as u64;
@@ -120,11 +121,11 @@ fn under_memory_pressure_the_phases_of_all_cpus_are_seen() {
     let seen = report["cpus"].as_array().unwrap().iter().filter(|c| number(c, "runs") >= 3).count() as u64;
     assert!(seen >= online / 2, "{seen} of {online} CPUs ran three times or more");
     let bursts = Pressure::start(cpus, 1, 100, 1);
-    show(&stage, "one second of four", "herd -d 20s --width 110");
+    show(&stage, "one second of four", "zone-lock -d 20s --width 110");
     drop(bursts);
     // More than a CPU's set holds, so that pages go through the zone.
     let heavy = Pressure::start(cpus, 32, 0, 4);
-    show(&stage, "as much as they can", "herd -d 5s --width 110");
+    show(&stage, "as much as they can", "zone-lock -d 5s --width 110");
     drop(heavy);
 }
 

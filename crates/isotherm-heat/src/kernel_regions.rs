@@ -1,69 +1,70 @@
-//! Heat by region, for sources that find regions by themselves (the kernel's DAMON) and report how often each was accessed.
+//! Heat by region, for sources that find regions by themselves (the kernel's DAMON) and report how often each was
+//! accessed.
 //!
-//! A report says that in `nr_accesses` of `max_nr_accesses` samples a page of the region, another one each time, was found
-//! accessed within the sampling interval `s`. So `p = nr / max` is the probability that a page is accessed within `s`. Accesses
-//! that come independently of each other at a rate of `r` leave a page alone for `s` with probability `exp(-r s)`, hence
+//! A report says: in `nr_accesses` of `max_nr_accesses` samples, a page of the region was found accessed within the
+//! sampling interval `s`. Each sample takes another page. So `p = nr / max` is the probability that a page is accessed
+//! within `s`. Independent accesses at a rate of `r` miss a page during `s` with probability `exp(-r s)`, hence
 //!
 //! ```text
 //!   r = -ln(1 - p) / s          and the mean interval is 1 / r
 //! ```
 //!
-//! Where every sample hits, all that is known is that the rate is high: half a miss is assumed, so the shortest interval that can
-//! be told is a bit below a third of `s` for the usual 20 samples. Where none hits, the region is idle, for as long as its
-//! age says, and its interval is extrapolated from that as for a page that was not seen to be touched. The next aggregation may tell
-//! otherwise: a page touched once a second is seen by few of the samples of 100 ms.
+//! Where every sample hits, only a high rate is known. Half a miss is assumed, so the shortest interval that can be
+//! reported is a bit below a third of `s` for the usual 20 samples. Where no sample hits, the region has been idle for
+//! as long as its age says. Its interval is extrapolated from that, as for a page that was not seen accessed. The next
+//! aggregation may differ: one of 100 ms mostly misses a page that is touched once a second.
 //!
-//! Which pages of a region are hot is not known. A region that mixes a few hot pages with many cold ones is told as lukewarm,
-//! until the source has split it.
+//! The report does not say which pages of a region are hot. A region that mixes a few hot pages with many cold ones is
+//! reported as lukewarm until the source splits it.
 
-use crate::block::{LEAST_IDLE, Ns};
+use crate::block::{MIN_IDLE, Ns};
 use crate::regions::RegionBuilder;
 use crate::view::Summary;
 use crate::{Interval, Region, Tally};
 use isotherm_units::AddrRange;
 
-/// How often reports are asked for: sources keep what comes in between.
+/// How often reports are read. Sources buffer what comes in between.
 const READ_EVERY: Ns = 500_000_000;
-/// As long as nothing was told.
+/// The same until the first report.
 const READ_EVERY_AT_FIRST: Ns = 100_000_000;
 
-/// One region as its source tells it.
+/// One region as its source reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ToldRegion {
+pub struct KernelRegion {
     /// Its addresses.
     pub range: AddrRange,
-    /// Pages present in it; 0 for a hole.
+    /// Pages present in it. 0 for a hole.
     pub resident_pages: u64,
-    /// Pages of those on huge pages.
+    /// Those of them on huge pages.
     pub huge_pages: u64,
     /// Samples that found it accessed.
     pub nr_accesses: u64,
     /// Samples taken.
     pub max_nr_accesses: u64,
-    /// For how many aggregations it has been about as hot.
+    /// For how many aggregations it has been about this hot.
     pub age_aggregations: u64,
-    /// How long the samples took together: an aggregation interval.
+    /// Total time of the samples: one aggregation interval.
     pub aggregation_ns: Ns,
 }
 
-impl ToldRegion {
+impl KernelRegion {
     fn sample_ns(&self) -> f64 {
         self.aggregation_ns as f64 / self.max_nr_accesses.max(1) as f64
     }
 
-    /// Accesses a second to each page, by the formula above; 0 if none was seen.
+    /// Accesses a second to each page, by the formula above. 0 if none was found.
     pub fn rate_hz(&self) -> f64 {
         let max = self.max_nr_accesses.max(1) as f64;
         let hits = (self.nr_accesses as f64).min(max - 0.5);
         -(1.0 - hits / max).ln() / (self.sample_ns() / 1e9).max(1e-9)
     }
 
-    /// How long it has been about as hot as it is.
+    /// How long it has been about this hot.
     pub fn age_ns(&self) -> Ns {
         self.age_aggregations.saturating_mul(self.aggregation_ns)
     }
 
-    /// Time since it was last seen accessed: the aggregation counts, as nothing was seen in it.
+    /// Time since it was last seen accessed. The current aggregation counts, since it found no access.
     pub fn idle_ns(&self) -> Ns {
         if self.nr_accesses > 0 { 0 } else { self.age_ns().saturating_add(self.aggregation_ns) }
     }
@@ -75,7 +76,7 @@ impl ToldRegion {
             return Interval::from_ns((1e9 / self.rate_hz()) as u64);
         }
         match self.idle_ns() {
-            idle if idle >= LEAST_IDLE => Interval::from_ns(idle).extrapolated(),
+            idle if idle >= MIN_IDLE => Interval::from_ns(idle).extrapolated(),
             _ => Interval::UNMEASURED,
         }
     }
@@ -98,74 +99,79 @@ impl ToldRegion {
     }
 }
 
-/// The regions of one process or of physical memory as last told.
+/// The last reported regions of one process, or of physical memory.
 #[derive(Clone, Debug, Default)]
-pub struct ToldRegions {
-    /// Those with memory in them, in address order.
-    regions: Vec<ToldRegion>,
-    /// End of the aggregation they are of; `None` if nothing was told yet.
-    told_at: Option<Ns>,
+pub struct KernelRegions {
+    /// Regions with memory in them, in address order.
+    regions: Vec<KernelRegion>,
+    /// End of their aggregation. `None` before the first report.
+    ended_at: Option<Ns>,
     read_at: Option<Ns>,
     tally: Tally,
 }
 
-impl ToldRegions {
+impl KernelRegions {
     /// When to read next.
     pub fn next_read(&self) -> Ns {
-        let pause = if self.told_at.is_some() { READ_EVERY } else { READ_EVERY_AT_FIRST };
+        let pause = if self.ended_at.is_some() { READ_EVERY } else { READ_EVERY_AT_FIRST };
         self.read_at.map_or(0, |at| at + pause)
     }
 
-    /// Takes in a read at `now`: all regions of the aggregation that ended at `told_at`, or the same as before, or none at all.
-    pub fn read(&mut self, now: Ns, told_at: Ns, mut regions: Vec<ToldRegion>) {
+    /// Takes in a read at `now`. It has all regions of the aggregation that ended at `ended_at`, the same as before, or
+    /// none.
+    pub fn read(&mut self, now: Ns, ended_at: Ns, mut regions: Vec<KernelRegion>) {
         self.read_at = Some(now);
-        if regions.is_empty() || self.told_at.is_some_and(|before| told_at <= before) {
+        if regions.is_empty() || self.ended_at.is_some_and(|before| ended_at <= before) {
             return;
         }
-        self.count(told_at, &regions);
+        self.count(ended_at, &regions);
         regions.retain(|r| r.resident_pages > 0);
         regions.sort_unstable_by_key(|r| r.range.start);
         self.regions = regions;
-        self.told_at = Some(told_at);
+        self.ended_at = Some(ended_at);
     }
 
-    /// Each sample has cleared one accessed bit, and each hit is a page that was touched again. Aggregations that were not
-    /// looked at are taken to have been like this one.
-    fn count(&mut self, told_at: Ns, regions: &[ToldRegion]) {
+    /// Each sample has cleared one accessed bit, and each hit is a page that was touched again. Aggregations that were
+    /// not read are assumed to have been like this one.
+    fn count(&mut self, ended_at: Ns, regions: &[KernelRegion]) {
         let aggregation = regions.first().map_or(1, |r| r.aggregation_ns.max(1));
-        let passed = self.told_at.map_or(1, |before| ((told_at - before + aggregation / 2) / aggregation).max(1));
+        let passed = self.ended_at.map_or(1, |before| ((ended_at - before + aggregation / 2) / aggregation).max(1));
         self.tally.cleared += passed * regions.iter().map(|r| r.max_nr_accesses).sum::<u64>();
         self.tally.retouched += passed * regions.iter().map(|r| r.nr_accesses).sum::<u64>();
     }
 
-    /// Accessed bits cleared and found set again since the start, as far as reports tell.
+    /// Accessed bits cleared and found set again since the start, as far as reports show.
     pub fn tally(&self) -> Tally {
         self.tally
     }
 
-    /// Sums up what was told last, in at most `max_regions` (at least 1).
+    /// Sums up the last report in at most `max_regions` (at least 1).
     pub fn summarize(&self, max_regions: usize) -> Summary {
         let mut sum = Summary::default();
-        for told in &self.regions {
-            let region = told.region();
-            let idle = if told.idle_ns() == 0 { region.interval } else { Interval::from_ns(told.idle_ns()) };
+        for region_of in &self.regions {
+            let region = region_of.region();
+            let idle = if region_of.idle_ns() == 0 { region.interval } else { Interval::from_ns(region_of.idle_ns()) };
             let known = region.interval.is_measured();
-            sum.temperature.add(region.interval, told.resident_pages);
-            sum.idle.add(if known { idle } else { Interval::UNMEASURED }, told.resident_pages);
+            sum.temperature.add(region.interval, region_of.resident_pages);
+            sum.idle.add(if known { idle } else { Interval::UNMEASURED }, region_of.resident_pages);
         }
         sum.regions = if self.regions.len() <= max_regions.max(1) {
-            self.regions.iter().map(ToldRegion::region).collect()
+            self.regions.iter().map(KernelRegion::region).collect()
         } else {
             self.merged(max_regions)
         };
         sum
     }
 
-    /// More than may be told: neighbours are merged. A merged region is as old as its youngest part.
+    /// Merges neighbours if there are more than may be reported. A merged region is as old as its youngest part.
     fn merged(&self, max_regions: usize) -> Vec<Region> {
         let mut builder = RegionBuilder::new();
-        for told in &self.regions {
-            builder.mixed(told.range, told.huge_pages, &[(told.interval(), told.interval(), told.resident_pages)]);
+        for region_of in &self.regions {
+            builder.mixed(
+                region_of.range,
+                region_of.huge_pages,
+                &[(region_of.interval(), region_of.interval(), region_of.resident_pages)],
+            );
         }
         let mut merged = builder.finish(max_regions);
         let mut parts = self.regions.iter().peekable();
@@ -193,8 +199,8 @@ mod tests {
     const MS: Ns = 1_000_000;
     const S: Ns = 1000 * MS;
 
-    fn told(page: u64, pages: u64, nr_accesses: u64, age_aggregations: u64) -> ToldRegion {
-        ToldRegion {
+    fn region_of(page: u64, pages: u64, nr_accesses: u64, age_aggregations: u64) -> KernelRegion {
+        KernelRegion {
             range: AddrRange::new(Addr(page * PAGE_SIZE), Addr((page + pages) * PAGE_SIZE)),
             resident_pages: pages,
             huge_pages: 0,
@@ -208,33 +214,37 @@ mod tests {
     #[test]
     fn a_probability_gives_a_rate() {
         // Half of the samples of 5 ms: ln 2 / 5 ms.
-        assert!((told(0, 1, 10, 0).rate_hz() - 138.63).abs() < 0.01);
+        assert!((region_of(0, 1, 10, 0).rate_hz() - 138.63).abs() < 0.01);
         // One in twenty: close to one access in twenty samples.
-        let once = told(0, 1, 1, 0);
+        let once = region_of(0, 1, 1, 0);
         assert!((once.rate_hz() - 10.26).abs() < 0.01);
         assert_eq!(once.interval(), Interval::from_ns(97 * MS));
         // All of them: a high rate, and finite.
-        assert_eq!(told(0, 1, 20, 0).interval(), Interval::from_ns(1_360_000));
-        assert_eq!(told(0, 1, 99, 0).interval(), Interval::from_ns(1_360_000), "more than all");
-        assert!((0..20).all(|n| told(0, 1, n, 0).rate_hz() < told(0, 1, n + 1, 0).rate_hz()));
+        assert_eq!(region_of(0, 1, 20, 0).interval(), Interval::from_ns(1_360_000));
+        assert_eq!(region_of(0, 1, 99, 0).interval(), Interval::from_ns(1_360_000), "more than all");
+        assert!((0..20).all(|n| region_of(0, 1, n, 0).rate_hz() < region_of(0, 1, n + 1, 0).rate_hz()));
     }
 
     #[test]
     fn a_region_without_accesses_is_idle_for_its_age() {
-        assert_eq!(told(0, 1, 0, 99).idle_ns(), 10 * S);
-        assert_eq!(told(0, 1, 0, 99).interval(), Interval::from_ns(80 * S));
-        assert_eq!(told(0, 1, 0, 3).interval(), Interval::UNMEASURED, "too early to say");
-        assert_eq!((told(0, 1, 2, 99).idle_ns(), told(0, 1, 2, 99).age_ns()), (0, 9_900 * MS));
+        assert_eq!(region_of(0, 1, 0, 99).idle_ns(), 10 * S);
+        assert_eq!(region_of(0, 1, 0, 99).interval(), Interval::from_ns(80 * S));
+        assert_eq!(region_of(0, 1, 0, 3).interval(), Interval::UNMEASURED, "too early to say");
+        assert_eq!((region_of(0, 1, 2, 99).idle_ns(), region_of(0, 1, 2, 99).age_ns()), (0, 9_900 * MS));
     }
 
     #[test]
     fn a_summary_tells_regions_as_they_were_told() {
-        let mut t = ToldRegions::default();
+        let mut t = KernelRegions::default();
         assert_eq!(t.next_read(), 0);
         t.read(S, 0, Vec::new());
         assert_eq!((t.next_read(), t.summarize(10)), (S + READ_EVERY_AT_FIRST, Summary::default()));
-        let hole = ToldRegion { resident_pages: 0, ..told(900, 50, 0, 40) };
-        t.read(2 * S, 2 * S - 1, vec![told(100, 10, 20, 7), told(500, 400, 0, 99), hole, told(0, 100, 0, 2)]);
+        let hole = KernelRegion { resident_pages: 0, ..region_of(900, 50, 0, 40) };
+        t.read(
+            2 * S,
+            2 * S - 1,
+            vec![region_of(100, 10, 20, 7), region_of(500, 400, 0, 99), hole, region_of(0, 100, 0, 2)],
+        );
         let sum = t.summarize(10);
         assert_eq!(sum.regions.iter().map(|r| r.range.start.page().0).collect::<Vec<_>>(), [0, 100, 500]);
         assert_eq!((sum.temperature.resident(), sum.temperature.measured()), (510, 410));
@@ -248,19 +258,19 @@ mod tests {
 
     #[test]
     fn the_same_aggregation_counts_once_and_those_missed_count_too() {
-        let mut t = ToldRegions::default();
-        t.read(S, S, vec![told(0, 10, 5, 0)]);
-        t.read(2 * S, S, vec![told(0, 10, 9, 0)]);
+        let mut t = KernelRegions::default();
+        t.read(S, S, vec![region_of(0, 10, 5, 0)]);
+        t.read(2 * S, S, vec![region_of(0, 10, 9, 0)]);
         assert_eq!(t.tally(), Tally { cleared: 20, retouched: 5, ..Tally::default() });
-        t.read(2 * S, S + 300 * MS, vec![told(0, 10, 5, 0)]);
+        t.read(2 * S, S + 300 * MS, vec![region_of(0, 10, 5, 0)]);
         assert_eq!(t.tally(), Tally { cleared: 80, retouched: 20, ..Tally::default() });
         assert_eq!(t.next_read(), 2 * S + READ_EVERY);
     }
 
     #[test]
     fn too_many_are_merged_and_nothing_is_lost() {
-        let mut t = ToldRegions::default();
-        let many = (0..100).map(|i| told(i * 10, 10, if i < 50 { 20 } else { 0 }, 100 + i)).collect();
+        let mut t = KernelRegions::default();
+        let many = (0..100).map(|i| region_of(i * 10, 10, if i < 50 { 20 } else { 0 }, 100 + i)).collect();
         t.read(S, S, many);
         let sum = t.summarize(2);
         assert_eq!(sum.regions.iter().map(|r| r.resident_pages).collect::<Vec<_>>(), [500, 500]);

@@ -1,7 +1,7 @@
-//! `isotherm herd`: when the kernel's housekeeping runs on each CPU, whether CPUs meet on zone locks, and what to do.
+//! `isotherm zone-lock`: when `vmstat_update` runs on each CPU, whether CPUs contend for zone locks, and what to do about it.
 //!
-//! Watches through [`isotherm_bpf::vmstat`]; what follows from it is worked out by [`isotherm_vmstat`] and drawn by
-//! [`isotherm_view::vmstat`], which are pure. Here is only the time between: a duration, ended early by Ctrl-C.
+//! [`isotherm_bpf::vmstat`] observes the kernel. [`isotherm_vmstat`] analyses the result and [`isotherm_view::vmstat`] draws it; both are
+//! pure. This module only sets for how long to observe: for a duration, which Ctrl-C ends early.
 
 use crate::args::color::ColorArgs;
 use crate::args::values::positive_duration_ns;
@@ -20,12 +20,12 @@ use std::path::Path;
 use std::time::Duration;
 
 const MS: u64 = 1_000_000;
-/// Runs are taken in, and signals heard, this often.
+/// How often runs are read and signals are checked.
 const TICK: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Args)]
-pub struct HerdArgs {
-    /// How long to watch; Ctrl-C ends it early, with what was seen
+pub struct ZoneLockArgs {
+    /// How long to watch; Ctrl-C ends it early, with the results so far
     #[arg(short, long, value_name = "TIME", default_value = "10s", value_parser = positive_duration_ns)]
     pub duration: u64,
     /// Columns to draw in [default: those of the terminal, or 100]
@@ -38,7 +38,7 @@ pub struct HerdArgs {
     pub color: ColorArgs,
 }
 
-impl Plan for HerdArgs {
+impl Plan for ZoneLockArgs {
     fn needs(&self) -> Needs {
         Needs::Watching
     }
@@ -48,7 +48,7 @@ impl Plan for HerdArgs {
     }
 }
 
-fn run(args: &HerdArgs) -> Result<()> {
+fn run(args: &ZoneLockArgs) -> Result<()> {
     let stop = Stop::on_signals()?.or_when_unread()?;
     let symbols = symbols()?;
     let machine = this_machine();
@@ -76,7 +76,7 @@ fn watch(
     stop: &Stop,
 ) -> Result<Observed> {
     let from_ns = clock::monotonic_ns();
-    let bar = output::progress(Some(duration_ns), "watching housekeeping");
+    let bar = output::progress(Some(duration_ns), "watching vmstat_update");
     let mut runs = Runs::default();
     loop {
         let passed = clock::monotonic_ns() - from_ns;
@@ -97,7 +97,7 @@ fn watch(
         to_ns: clock::monotonic_ns(),
         online: machine.online,
         isolated: machine.isolated,
-        // What it is unless it was changed; only kernels without a table of settings do not say.
+        // 1 s is the kernel's default. Only kernels without sysctls do not report the interval.
         interval_s: machine.interval_s.unwrap_or(1),
         runs,
         lost_runs: observer.lost_runs(),
@@ -109,23 +109,23 @@ fn this_machine() -> Machine {
     Machine::read(Path::new("/proc"), Path::new("/sys"))
 }
 
-/// Whether it works here, for `isotherm doctor`: it is tried, which takes about 100 ms and changes nothing.
+/// Whether this works here, for `isotherm doctor`. Tries it, which takes about 100 ms and changes nothing.
 pub fn finding() -> Finding {
     let opened = symbols().and_then(|symbols| Observer::open(&symbols));
     let (state, detail) = match &opened {
         Ok(observer) => {
             let waits = match observer.unseen() {
-                Some(why) => format!("waits for zone locks are not seen: {why}"),
+                Some(why) => format!("waits for zone locks cannot be observed: {why}"),
                 None => match this_machine().seen {
-                    SeenWaiters::NotTheFirst => "waits for zone locks, but for the first waiter of each".to_owned(),
+                    SeenWaiters::NotTheFirst => "waits for zone locks, except for the first waiter of each".to_owned(),
                     SeenWaiters::Every => "waits for zone locks".to_owned(),
                     SeenWaiters::Nobody => "no waits for zone locks: this guest's locks have no queue".to_owned(),
-                    SeenWaiters::Unknown => "waits for zone locks, as far as they are told".to_owned(),
+                    SeenWaiters::Unknown => "waits for zone locks, as far as the kernel reports them".to_owned(),
                 },
             };
-            (State::Present, format!("isotherm herd sees housekeeping of per-CPU sets, and {waits}"))
+            (State::Present, format!("isotherm zone-lock observes the drain of pcp lists, and {waits}"))
         }
-        Err(error) => (State::Absent, format!("isotherm herd: {error}")),
+        Err(error) => (State::Absent, format!("isotherm zone-lock: {error}")),
     };
-    Finding { area: Area::Memory, name: "herd", state, detail, advice: String::new() }
+    Finding { area: Area::Memory, name: "zone-lock", state, detail, advice: String::new() }
 }

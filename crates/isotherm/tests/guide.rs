@@ -1,0 +1,98 @@
+//! Every example of the guide is run, in the order of its page, as a reader would who copies it: with a server for the process that the
+//! examples watch, and Ctrl-C after some seconds for commands that would go on.
+//!
+//! An example is a block that begins with `sh`. A second word says why it is not run here: `ignore` for what installs, `pmu` for what takes a
+//! processor that samples accesses.
+
+#[path = "support/markdown.rs"]
+mod markdown;
+mod support;
+
+use markdown::{Page, pages_below, root};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use support::{ISOTHERM, Stage, sees_pages, workload};
+
+/// The process that the examples watch is this one in the guide.
+const PID: &str = "812";
+
+/// Programs that stand in for what the guide takes for granted: `isotherm`, with Ctrl-C after five seconds where it would go on, and with a
+/// terminal and a `q` for `top`; `sudo`, which the tests need not; `pidof`, which finds the workload; a command to start.
+fn stand_ins(stage: &Stage, pid: u32) {
+    let interrupted = |seconds| format!("exec timeout --preserve-status --signal INT {seconds} {ISOTHERM} \"$@\"");
+    let isotherm = format!(
+        "case $1 in
+        top) (sleep 3; printf q) | script --quiet --return --command \"{ISOTHERM} $*\" /dev/null;;
+        demo | collapse) {};;
+        *) {};;
+        esac",
+        interrupted(80),
+        interrupted(5)
+    );
+    let programs = [
+        ("isotherm", isotherm.as_str()),
+        ("sudo", "exec \"$@\""),
+        ("pidof", &format!("echo {pid}")),
+        ("server", "exec sleep 2"),
+    ];
+    fs::create_dir(stage.path("bin")).unwrap();
+    for (name, script) in programs {
+        let path = stage.path("bin").join(name);
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+    }
+    fs::copy(stage.path("bin/server"), stage.path("server")).unwrap();
+}
+
+fn run_examples(name: &str) {
+    need!(sees_pages(), "the page-table source");
+    let page = Page::read(&root().join("docs/guide").join(name));
+    let child = workload(32);
+    let stage = Stage::new();
+    stand_ins(&stage, child.pid());
+    for (words, example) in page.examples {
+        match words.split_whitespace().collect::<Vec<_>>()[..] {
+            ["sh"] => {
+                let script = example.replace(PID, &child.pid().to_string());
+                let path = stage.path("bin");
+                let script = format!("set -eu -o pipefail; export PATH={}:$PATH\n{script}", path.display());
+                stage.shell(&script).ended(0);
+            }
+            ["sh", "ignore"] => {}
+            ["sh", "pmu"] => support::skip("a PMU that samples memory accesses"),
+            ["sh", ..] => panic!("{name}: a block begins with {words:?}"),
+            _ => {}
+        }
+    }
+}
+
+/// A test for each page that has examples.
+macro_rules! pages {
+    ($($test:ident: $name:literal,)*) => {
+        $(#[test]
+        fn $test() {
+            run_examples($name);
+        })*
+
+        #[test]
+        fn every_page_of_the_guide_has_a_test() {
+            let tested = [$($name),*];
+            for page in pages_below("docs/guide") {
+                let name = page.path.file_name().unwrap().to_str().unwrap();
+                let has_examples = page.examples.iter().any(|(words, _)| words == "sh");
+                assert!(!has_examples || tested.contains(&name), "{name} has examples and no test");
+            }
+        }
+    };
+}
+
+pages! {
+    examples_of_start: "start.md",
+    examples_of_record: "record.md",
+    examples_of_report: "report.md",
+    examples_of_huge_pages: "huge-pages.md",
+    examples_of_large_memory: "large-memory.md",
+    examples_of_events: "events.md",
+    examples_of_placement: "placement.md",
+    examples_of_zone_locks: "zone-locks.md",
+}
