@@ -1,14 +1,13 @@
 //! A lock that the kernel releases when its holder ends for any reason.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 /// Held until dropped. The file is never removed: otherwise two processes could lock two different files of that name.
 #[derive(Debug)]
-pub(super) struct Lock(#[expect(dead_code, reason = "open for as long as the lock is held")] File);
+pub(super) struct Lock(File);
 
 impl Lock {
     /// Takes the lock on `damon.lock` in `dir`, which is created if missing; `None` if another process holds it.
@@ -17,12 +16,18 @@ impl Lock {
             fs::DirBuilder::new().recursive(true).mode(0o755).create(dir)?;
         }
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(dir.join("damon.lock"))?;
-        // SAFETY: the descriptor is open; flock takes two integers. It is closed on exec, so children do not keep the lock.
-        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
-            return Ok(Some(Lock(file)));
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Lock(file))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
         }
-        let error = io::Error::last_os_error();
-        if error.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(error) }
+    }
+}
+
+impl Drop for Lock {
+    /// Closing the file is not enough: a child that another thread forks has a copy of the descriptor until it executes its program.
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
     }
 }
 
@@ -38,5 +43,15 @@ mod tests {
         assert!(Lock::take(&dir).unwrap().is_none());
         drop(lock);
         assert!(Lock::take(&dir).unwrap().is_some());
+    }
+
+    #[test]
+    fn it_is_released_though_a_forked_child_has_a_copy_of_the_descriptor() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let lock = Lock::take(dir.path()).unwrap().unwrap();
+        let copy = lock.0.try_clone().unwrap();
+        drop(lock);
+        assert!(Lock::take(dir.path()).unwrap().is_some());
+        drop(copy);
     }
 }
