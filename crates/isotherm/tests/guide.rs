@@ -8,7 +8,7 @@
 mod markdown;
 mod support;
 
-use markdown::{Page, pages_below, root};
+use markdown::{Page, pages_below};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use support::{ISOTHERM, Stage, sees_pages, workload};
@@ -19,7 +19,8 @@ const PID: &str = "812";
 /// Programs that stand in for what the guide takes for granted: `isotherm`, with Ctrl-C after five seconds where it would go on, and with a
 /// terminal and a `q` for `top`; `sudo`, which the tests need not; `pidof`, which finds the workload; a command to start.
 fn stand_ins(stage: &Stage, pid: u32) {
-    let interrupted = |seconds| format!("exec timeout --preserve-status --signal INT {seconds} {ISOTHERM} \"$@\"");
+    let interrupted =
+        |seconds| format!("exec timeout --foreground --preserve-status --signal INT {seconds} {ISOTHERM} \"$@\"");
     let isotherm = format!(
         "case $1 in
         top) (sleep 3; printf q) | script --quiet --return --command \"{ISOTHERM} $*\" /dev/null;;
@@ -44,13 +45,11 @@ fn stand_ins(stage: &Stage, pid: u32) {
     fs::copy(stage.path("bin/server"), stage.path("server")).unwrap();
 }
 
-fn run_examples(name: &str) {
-    need!(sees_pages(), "the page-table source");
-    let page = Page::read(&root().join("docs/guide").join(name));
+fn run_examples(page: &Page) {
     let child = workload(32);
     let stage = Stage::new();
     stand_ins(&stage, child.pid());
-    for (words, example) in page.examples {
+    for (words, example) in &page.examples {
         match words.split_whitespace().collect::<Vec<_>>()[..] {
             ["sh"] => {
                 let script = example.replace(PID, &child.pid().to_string());
@@ -60,39 +59,21 @@ fn run_examples(name: &str) {
             }
             ["sh", "ignore"] => {}
             ["sh", "pmu"] => support::skip("a PMU that samples memory accesses"),
-            ["sh", ..] => panic!("{name}: a block begins with {words:?}"),
+            ["sh", ..] => panic!("{}: a block begins with {words:?}", page.path.display()),
             _ => {}
         }
     }
 }
 
-/// A test for each page that has examples.
-macro_rules! pages {
-    ($($test:ident: $name:literal,)*) => {
-        $(#[test]
-        fn $test() {
-            run_examples($name);
-        })*
-
-        #[test]
-        fn every_page_of_the_guide_has_a_test() {
-            let tested = [$($name),*];
-            for page in pages_below("docs/guide") {
-                let name = page.path.file_name().unwrap().to_str().unwrap();
-                let has_examples = page.examples.iter().any(|(words, _)| words == "sh");
-                assert!(!has_examples || tested.contains(&name), "{name} has examples and no test");
-            }
-        }
-    };
-}
-
-pages! {
-    examples_of_start: "start.md",
-    examples_of_record: "record.md",
-    examples_of_report: "report.md",
-    examples_of_huge_pages: "huge-pages.md",
-    examples_of_large_memory: "large-memory.md",
-    examples_of_events: "events.md",
-    examples_of_placement: "placement.md",
-    examples_of_zone_locks: "zone-locks.md",
+/// All pages at once, each on a stage of its own: most of the time is spent waiting.
+#[test]
+fn every_example_of_the_guide_runs() {
+    need!(sees_pages(), "the page-table source");
+    let pages = pages_below("docs/guide");
+    std::thread::scope(|scope| {
+        let running: Vec<_> = pages.iter().map(|page| (page, scope.spawn(|| run_examples(page)))).collect();
+        let failed: Vec<_> =
+            running.into_iter().filter_map(|(page, run)| run.join().err().map(|_| &page.path)).collect();
+        assert!(failed.is_empty(), "examples of {failed:?} failed");
+    });
 }
