@@ -71,7 +71,7 @@ lint-code: setup-build
 lint: lint-code setup-lint
 	target/tools/bin/cargo-deny --all-features --log-level error check bans licenses sources
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --workspace --no-deps --document-private-items --locked -q
-	@if command -v go >/dev/null; then GOFLAGS=-mod=mod go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.7; \
+	@if command -v go >/dev/null; then go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.7; \
 	else echo "skipped: needs go (actionlint, for .github/workflows)"; fi
 
 # The program without the simulator. No other target builds it.

@@ -28,15 +28,11 @@ fn plain(path: &Path) -> PathBuf {
 /// Links of a page to files and headings here: the file, and the heading.
 fn local_links(page: &Page) -> Vec<(&str, PathBuf, Option<&str>)> {
     let local = page.links.iter().filter(|link| !link.contains("://") && !link.starts_with("mailto:"));
-    let resolved = |link: &'_ String| -> (PathBuf, Option<usize>) {
-        let file = link.split('#').next().unwrap();
-        let to = if file.is_empty() { page.path.clone() } else { plain(&page.path.parent().unwrap().join(file)) };
-        (to, link.find('#').map(|at| at + 1))
-    };
     local
         .map(|link| {
-            let (to, heading) = resolved(link);
-            (link.as_str(), to, heading.map(|at| &link[at..]))
+            let (file, heading) = link.split_once('#').map_or((link.as_str(), None), |(file, to)| (file, Some(to)));
+            let to = if file.is_empty() { page.path.clone() } else { plain(&page.path.parent().unwrap().join(file)) };
+            (link.as_str(), to, heading)
         })
         .collect()
 }

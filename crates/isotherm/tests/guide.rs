@@ -17,7 +17,7 @@ use support::{ISOTHERM, Stage, sees_pages, workload};
 const PID: &str = "812";
 
 /// Programs that stand in for what the guide takes for granted: `isotherm`, with Ctrl-C after five seconds where it would go on, and with a
-/// terminal and a `q` for `top`; `sudo`, which the tests need not; `pidof`, which finds the workload; a command to start.
+/// terminal and a `q` for `top`; `sudo`, which the tests need not; and `pidof`, which finds the workload.
 fn stand_ins(stage: &Stage, pid: u32) {
     let interrupted =
         |seconds| format!("exec timeout --foreground --preserve-status --signal INT {seconds} {ISOTHERM} \"$@\"");
@@ -30,19 +30,13 @@ fn stand_ins(stage: &Stage, pid: u32) {
         interrupted(80),
         interrupted(5)
     );
-    let programs = [
-        ("isotherm", isotherm.as_str()),
-        ("sudo", "exec \"$@\""),
-        ("pidof", &format!("echo {pid}")),
-        ("server", "exec sleep 2"),
-    ];
+    let programs = [("isotherm", isotherm.as_str()), ("sudo", "exec \"$@\""), ("pidof", &format!("echo {pid}"))];
     fs::create_dir(stage.path("bin")).unwrap();
     for (name, script) in programs {
         let path = stage.path("bin").join(name);
         fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
     }
-    fs::copy(stage.path("bin/server"), stage.path("server")).unwrap();
 }
 
 fn run_examples(page: &Page) {
