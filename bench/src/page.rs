@@ -219,11 +219,15 @@ fn missed(met: Option<bool>) -> &'static str {
     if met == Some(false) { ", **missed**" } else { "" }
 }
 
-/// Three significant digits, without zeros at the end.
+/// Three significant digits, without zeros at the end; below 1 all four decimals of the RESULT line, so that a share of 0.9999 is not shown
+/// as 1.
 fn number(value: f64) -> String {
-    let magnitude = if value == 0.0 { 0.0 } else { value.abs().log10().floor() };
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 4")]
-    let digits = (2.0 - magnitude).clamp(0.0, 4.0) as usize;
+    let digits = match value.abs() {
+        ..1.0 => 4,
+        ..10.0 => 2,
+        ..100.0 => 1,
+        _ => 0,
+    };
     let text = format!("{value:.digits$}");
     let short = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
     if short == "-0" { "0".to_owned() } else { short.to_owned() }
@@ -326,6 +330,7 @@ mod tests {
 
     #[test]
     fn numbers_have_three_digits_that_mean_something() {
+        assert_eq!([0.9999, 0.9961, 9.99, 99.94].map(number), ["0.9999", "0.9961", "9.99", "99.9"]);
         let shown = [0.0, -0.00001, 0.03846, 1.1735, 12.5278, 211.0, 1448.0, 631_814.0].map(number);
         assert_eq!(shown, ["0", "0", "0.0385", "1.17", "12.5", "211", "1448", "631814"]);
     }
