@@ -30,7 +30,7 @@ binaries=(isotherm_sys isotherm_host isotherm_bpf isotherm_sources rings contrac
 # Guests with a single purpose run only the binaries that depend on it, and no demo.
 declare -A binaries_of=(
     # Memory-side caches, and frames placed for them. Add test binaries about either here.
-    [6.12-cache]="memory_side_cache isotherm_sys isotherm_host placement pool sets"
+    [6.12-cache]="memory_side_cache isotherm_sys isotherm_host placement pool pcp"
     # vmstat_update on several processors. Its tests need nothing else that the other guests lack.
     [6.12-cpus]="isotherm_bpf zone_lock"
 )

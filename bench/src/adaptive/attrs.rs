@@ -24,7 +24,7 @@ pub struct Attrs {
     /// nothing is split any more, so this should result in fewer regions. Default: no maximum.
     pub max_region: Option<Bytes>,
     /// Maximum number of accesses that one sample can count: 1 for a source that reports whether a page was accessed,
-    /// 512 for one that reports the number of accessed pages in a block. Default 1.
+    /// 512 for one that reports the number of accessed pages in a huge range. Default 1.
     pub weight: u32,
     /// Tunes the intervals. Default: the intervals stay as they are set.
     pub goal: Option<Goal>,

@@ -21,7 +21,7 @@ pub struct Sample {
     pub region: usize,
     /// The region.
     pub range: AddrRange,
-    /// The page that is sampled for the region. A source that reports blocks uses the page's block. A block of which
+    /// The page that is sampled for the region. A source that reports huge ranges uses the page's huge range. A huge range of which
     /// the region holds half is then half as likely.
     pub page: PageNo,
 }

@@ -13,14 +13,14 @@ use isotherm_schemes::collapse::{COLLAPSE, Collapse, Rules, benefit};
 use isotherm_schemes::machine::Live;
 use isotherm_schemes::plan;
 use isotherm_schemes::{
-    BlockFacts, Budgets, Counters, Hint, HintQueue, Level, Origin, Outcome, RetryScheduler, Step, TargetWindow, Worker,
+    Budgets, Counters, Hint, HintQueue, Level, Origin, Outcome, PmdFacts, RetryScheduler, Step, TargetWindow, Worker,
 };
 use isotherm_sources::RealClock;
 use isotherm_sources::choose::{self, Wanted};
 use isotherm_sys::clock;
 use isotherm_sys::proc::Proc;
 use isotherm_sys::signal;
-use isotherm_units::{BLOCK_SIZE, BlockNo};
+use isotherm_units::{PMD_SIZE, PmdNo};
 use isotherm_workload::{Child, Index};
 use std::collections::BTreeSet;
 use std::hint::black_box;
@@ -57,7 +57,7 @@ fn main() -> Result<()> {
     log.result("gain_kept", median(&of(|r| (r.none_ns - r.hints_ns) / (r.none_ns - r.all_ns))));
     log.result("speedup_all_pct", median(&of(|r| 100.0 * (r.none_ns / r.all_ns - 1.0))));
     log.result("speedup_hints_pct", median(&of(|r| 100.0 * (r.none_ns / r.hints_ns - 1.0))));
-    log.result("huge_share", median(&of(|r| r.hinted.collapsed as f64 / r.all_blocks)));
+    log.result("huge_share", median(&of(|r| r.hinted.collapsed as f64 / r.all_pmds)));
     log.result("sparse_rss_growth_pct", sparse.0);
     log.result("sparse_rss_growth_all_pct", sparse.1);
     log.result("reaction_s", median(&of(|r| r.hinted.reaction_s)));
@@ -73,7 +73,7 @@ struct Round {
     none_ns: f64,
     all_ns: f64,
     hints_ns: f64,
-    all_blocks: f64,
+    all_pmds: f64,
     round_robin_to_90: f64,
     hinted: Hinted,
 }
@@ -96,7 +96,7 @@ fn measure_round(log: &mut Log, index: &Index, round: usize) -> Result<Round> {
     signal::pause(with_hints.pid())?;
     let (none, all) = (start_index(index)?, start_index(index)?);
     signal::pause(none.pid())?;
-    let all_blocks = collapse_until(&all, &blocks_of(&all), boundless(), |_| false)?.len() as f64;
+    let all_pmds = collapse_until(&all, &pmds_of(&all), boundless(), |_| false)?.len() as f64;
     signal::pause(all.pid())?;
     let mut ns = [Vec::new(), Vec::new(), Vec::new()];
     for turn in 0..SLICES * 3 {
@@ -115,14 +115,14 @@ fn measure_round(log: &mut Log, index: &Index, round: usize) -> Result<Round> {
         spread(&ns[2])
     ));
     log.line(format!(
-        "         90% of the heat after {} collapses, by address after {round_robin_to_90}; {} of {all_blocks} blocks huge; a new hot block after {:.1} s",
+        "         90% of the heat after {} collapses, by address after {round_robin_to_90}; {} of {all_pmds} huge ranges collapsed; a new hot huge range after {:.1} s",
         hinted.to_90, hinted.collapsed, hinted.reaction_s
     ));
-    Ok(Round { none_ns, all_ns, hints_ns, all_blocks, round_robin_to_90, hinted })
+    Ok(Round { none_ns, all_ns, hints_ns, all_pmds, round_robin_to_90, hinted })
 }
 
-fn blocks_of(child: &Child) -> Vec<BlockNo> {
-    child.memory().blocks().collect()
+fn pmds_of(child: &Child) -> Vec<PmdNo> {
+    child.memory().pmds().collect()
 }
 
 /// No budget, and no guard except the kernel's.
@@ -149,27 +149,27 @@ fn id_of(child: &Child) -> Result<TargetId> {
     Ok(TargetId { pid: child.pid(), start_ticks: stat.start_ticks })
 }
 
-/// Collapses `blocks` in order until `enough` returns true for the blocks done. Returns the collapsed blocks.
+/// Collapses `pmds` in order until `enough` returns true for the huge ranges done. Returns the collapsed huge ranges.
 fn collapse_until(
     child: &Child,
-    blocks: &[BlockNo],
+    pmds: &[PmdNo],
     budgets: Budgets,
-    mut enough: impl FnMut(&[BlockNo]) -> bool,
-) -> Result<Vec<BlockNo>> {
+    mut enough: impl FnMut(&[PmdNo]) -> bool,
+) -> Result<Vec<PmdNo>> {
     let now = clock::monotonic_ns;
     let process = id_of(child)?;
     let mut worker = collapser(budgets, now());
     ensure!(worker.admit(process, now()).is_ok(), "the workload cannot be collapsed");
-    let mut queue = HintQueue::new(blocks.len().max(1));
+    let mut queue = HintQueue::new(pmds.len().max(1));
     let level = Level::new(0);
-    for block in blocks {
-        queue.add(Hint { process, block: *block, action: COLLAPSE, level, origin: Origin::RoundRobin, since: now() });
+    for pmd in pmds {
+        queue.add(Hint { process, pmd: *pmd, action: COLLAPSE, level, origin: Origin::RoundRobin, since: now() });
     }
-    let mut retry = RetryScheduler::new(blocks.len());
+    let mut retry = RetryScheduler::new(pmds.len());
     let mut done = Vec::new();
     while !enough(&done) {
         match retry.step(now(), &mut queue, &mut worker) {
-            Step::Did(hint, Outcome::Done { .. }) => done.push(hint.block),
+            Step::Did(hint, Outcome::Done { .. }) => done.push(hint.pmd),
             Step::Did(..) | Step::Deferred(..) => {}
             Step::Idle(None) => break,
             Step::Wait(..) | Step::Idle(_) => std::thread::sleep(NAP),
@@ -179,11 +179,11 @@ fn collapse_until(
 }
 
 /// The number of collapses in this order that put 90% of the heat on huge pages; infinity if all of them did not.
-fn to_90(child: &Child, weights: &[f64], order: &[BlockNo]) -> f64 {
-    let first = child.memory().start.block().0;
+fn to_90(child: &Child, weights: &[f64], order: &[PmdNo]) -> f64 {
+    let first = child.memory().start.pmd().0;
     let mut heat = 0.0;
-    let enough = order.iter().position(|block| {
-        let index = usize::try_from(block.0 - first).unwrap_or(usize::MAX);
+    let enough = order.iter().position(|pmd| {
+        let index = usize::try_from(pmd.0 - first).unwrap_or(usize::MAX);
         heat += weights.get(index).copied().unwrap_or_default();
         heat >= HEAT_SHARE
     });
@@ -193,8 +193,8 @@ fn to_90(child: &Child, weights: &[f64], order: &[BlockNo]) -> f64 {
 /// khugepaged's order, with the same calls.
 fn round_robin(index: &Index, weights: &[f64]) -> Result<f64> {
     let child = start_index(index)?;
-    let blocks = blocks_of(&child);
-    let order = collapse_until(&child, &blocks, boundless(), |done| to_90(&child, weights, done).is_finite())?;
+    let pmds = pmds_of(&child);
+    let order = collapse_until(&child, &pmds, boundless(), |done| to_90(&child, weights, done).is_finite())?;
     Ok(to_90(&child, weights, &order))
 }
 
@@ -207,7 +207,7 @@ struct Hinted {
     counters: Counters,
 }
 
-/// Serves hints at default settings for [`SERVED`]. Then a cold block turns hot.
+/// Serves hints at default settings for [`SERVED`]. Then a cold huge range turns hot.
 fn hints(child: &mut Child, weights: &[f64]) -> Result<Hinted> {
     let daemon = Daemon::new(child, Budgets::default())?;
     let began = clock::monotonic_ns();
@@ -232,15 +232,15 @@ fn hints(child: &mut Child, weights: &[f64]) -> Result<Hinted> {
     })
 }
 
-/// Time from a cold block turning hot to its collapse; infinity after half a minute.
+/// Time from a cold huge range turning hot to its collapse; infinity after half a minute.
 fn reaction(child: &mut Child, daemon: &Daemon) -> Result<f64> {
-    const BLOCK: usize = 10;
-    let block = BlockNo(child.memory().start.block().0 + BLOCK as u64);
-    ensure!(!daemon.order().contains(&block), "the block that is to become hot is huge already");
-    child.heat(BLOCK * 512, 512)?;
+    const PMD: usize = 10;
+    let pmd = PmdNo(child.memory().start.pmd().0 + PMD as u64);
+    ensure!(!daemon.order().contains(&pmd), "the huge range that is to become hot is huge already");
+    child.heat(PMD * 512, 512)?;
     let began = clock::monotonic_ns();
     while clock::monotonic_ns() - began < 30 * S {
-        if daemon.order().contains(&block) {
+        if daemon.order().contains(&pmd) {
             return Ok((clock::monotonic_ns() - began) as f64 / 1e9);
         }
         std::thread::sleep(NAP);
@@ -260,8 +260,8 @@ struct State {
     queue: HintQueue,
     retry: RetryScheduler,
     worker: Worker<Live>,
-    order: Vec<BlockNo>,
-    handled: BTreeSet<BlockNo>,
+    order: Vec<PmdNo>,
+    handled: BTreeSet<PmdNo>,
 }
 
 impl Daemon {
@@ -284,7 +284,7 @@ impl Daemon {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn order(&self) -> Vec<BlockNo> {
+    fn order(&self) -> Vec<PmdNo> {
         self.lock().order.clone()
     }
 
@@ -302,8 +302,8 @@ impl Daemon {
             let (Some(pages), Some(mappings)) = (monitor.pages_of(self.pid), monitor.mappings_of(self.pid)) else {
                 break;
             };
-            let (unchecked, blocks) = monitor.unchecked();
-            if !plan::is_time(unchecked, blocks, monitor.elapsed_ns()) {
+            let (unchecked, pmds) = monitor.unchecked();
+            if !plan::is_ready(unchecked, pmds, monitor.elapsed_ns()) {
                 continue;
             }
             self.feed(mappings, benefit::of_pages(pages, monitor.now()));
@@ -311,13 +311,13 @@ impl Daemon {
         Ok(monitor.cost(monitor.now()))
     }
 
-    fn feed(&self, mappings: &[Mapping], facts: Vec<BlockFacts>) {
+    fn feed(&self, mappings: &[Mapping], facts: Vec<PmdFacts>) {
         let (comm, mappings) = ("index".into(), mappings.into());
         let window = TargetWindow { id: self.process, comm, mappings, facts, generations: Vec::new() };
         let planned = plan::by_heat(&Rules::default(), &window, clock::monotonic_ns());
         let mut state = self.lock();
         for hint in planned.hints {
-            if !state.handled.contains(&hint.block) {
+            if !state.handled.contains(&hint.pmd) {
                 state.queue.add(hint);
             }
         }
@@ -329,9 +329,9 @@ impl Daemon {
             let state = &mut *guard;
             match state.retry.step(clock::monotonic_ns(), &mut state.queue, &mut state.worker) {
                 Step::Did(hint, outcome) => {
-                    state.handled.insert(hint.block);
+                    state.handled.insert(hint.pmd);
                     if matches!(outcome, Outcome::Done { .. }) {
-                        state.order.push(hint.block);
+                        state.order.push(hint.pmd);
                     }
                 }
                 Step::Deferred(..) => {}
@@ -366,13 +366,13 @@ fn sparse(log: &mut Log, index: &Index) -> Result<(f64, f64)> {
     let child = start_index(index)?;
     std::thread::sleep(Duration::from_secs(1));
     let before = rss(&child)?;
-    let done = collapse_until(&child, &blocks_of(&child), boundless(), |_| false)?;
+    let done = collapse_until(&child, &pmds_of(&child), boundless(), |_| false)?;
     let all = growth(before, rss(&child)?);
     log.line(format!(
-        "sparse heap of {:.0} MiB: grows by {hints:.1}% with hints, by {all:.0}% with all {} blocks huge ({:.0} MiB)",
+        "sparse heap of {:.0} MiB: grows by {hints:.1}% with hints, by {all:.0}% with all {} huge ranges collapsed ({:.0} MiB)",
         before / 1e6,
         done.len(),
-        (done.len() as u64 * BLOCK_SIZE) as f64 / 1e6
+        (done.len() as u64 * PMD_SIZE) as f64 / 1e6
     ));
     Ok((hints, all))
 }
@@ -383,7 +383,7 @@ fn queue_cost() -> f64 {
     let mut queue = HintQueue::new(usize::try_from(HINTS).unwrap_or(usize::MAX));
     let hint = |i: u64| Hint {
         process: TargetId { pid: u32::try_from(i % 16).unwrap_or(0) + 1, start_ticks: 1 },
-        block: BlockNo(i / 16),
+        pmd: PmdNo(i / 16),
         action: COLLAPSE,
         level: Level::new(u8::try_from(i % 7).unwrap_or(0)),
         origin: Origin::Heat,

@@ -20,7 +20,7 @@ use isotherm_frames::housekeep::schedule::{Aligned, Schedule};
 use isotherm_frames::housekeep::{Housekeeper, HousekeeperConfig, Interval, Run, Slot, Spread};
 use isotherm_frames::tune::PcpLimits;
 use isotherm_frames::{
-    FrameNo, FrameRange, Metadata, MigrateType, Order, Pace, Sets, SetsConfig, Tier, Zone, ZoneConfig,
+    FrameNo, FrameRange, Metadata, MigrateType, Order, Pace, PcpConfig, PcpLists, Tier, Zone, ZoneConfig,
 };
 use isotherm_rng::Rng;
 use std::hint;
@@ -71,39 +71,39 @@ fn main() -> Result<()> {
 }
 
 /// A zone of [`FRAMES`] and lists for the CPUs below `cpus`, in memory that lasts as long as the program.
-fn sets(tier: Tier, cpus: u32) -> Result<Sets<'static>> {
+fn pcp(tier: Tier, cpus: u32) -> Result<PcpLists<'static>> {
     let leak = |bytes: usize| Metadata::zeroed(Box::leak(vec![0; bytes].into_boxed_slice()));
     let range = FrameRange::new(FrameNo(0), FrameNo(FRAMES));
     let config = ZoneConfig::new(range);
     let zone = Zone::new(&config, leak(config.metadata_bytes()?))?;
     zone.add(range, MOVABLE)?;
-    let config = SetsConfig { tier, limits: Some(LIMITS), ..SetsConfig::new(cpus) };
+    let config = PcpConfig { tier, limits: Some(LIMITS), ..PcpConfig::new(cpus) };
     let memory = leak(config.metadata_bytes(&zone));
-    Ok(Sets::new(zone, &config, memory)?)
+    Ok(PcpLists::new(zone, &config, memory)?)
 }
 
 /// Raises the limit of this CPU's list to its maximum and leaves the list empty. Each visit to the zone raises the
 /// limit by a batch.
-fn let_keep_all(sets: &Sets<'_>, cpu: u32) -> Result<()> {
+fn let_keep_all(pcp: &PcpLists<'_>, cpu: u32) -> Result<()> {
     for _ in 0..LIMITS.high_max.div_ceil(LIMITS.batch) {
-        let frame = sets.alloc(Order::FRAME, MOVABLE)?;
-        sets.free(frame, Order::FRAME)?;
-        sets.drain(cpu);
+        let frame = pcp.alloc(Order::FRAME, MOVABLE)?;
+        pcp.free(frame, Order::FRAME)?;
+        pcp.drain(cpu);
     }
     Ok(())
 }
 
 /// Fills the list of this CPU with neighbouring frames, as many as `buffer` has places.
-fn fill_with_neighbours(sets: &Sets<'_>, cpu: u32, buffer: &mut [FrameNo]) -> Result<()> {
-    sets.drain(cpu);
+fn fill_with_neighbours(pcp: &PcpLists<'_>, cpu: u32, buffer: &mut [FrameNo]) -> Result<()> {
+    pcp.drain(cpu);
     // The limit lost an eighth, or twice that if a run came too late. 18 batches are more than that.
     for _ in 0..18 {
-        let frame = sets.alloc(Order::FRAME, MOVABLE)?;
-        sets.free(frame, Order::FRAME)?;
-        sets.drain(cpu);
+        let frame = pcp.alloc(Order::FRAME, MOVABLE)?;
+        pcp.free(frame, Order::FRAME)?;
+        pcp.drain(cpu);
     }
-    ensure!(sets.alloc_bulk(Order::FRAME, MOVABLE, buffer) == buffer.len(), "the zone has too few frames");
-    buffer.iter().try_for_each(|&frame| sets.free(frame, Order::FRAME))?;
+    ensure!(pcp.alloc_bulk(Order::FRAME, MOVABLE, buffer) == buffer.len(), "the zone has too few frames");
+    buffer.iter().try_for_each(|&frame| pcp.free(frame, Order::FRAME))?;
     Ok(())
 }
 
@@ -159,18 +159,18 @@ impl Count {
 
 fn herd(log: &mut Log, cpus: [u32; 2]) -> Result<()> {
     let most = cpus[0].max(cpus[1]) + 1;
-    let sets = sets(Tier::Best, most)?;
+    let pcp = pcp(Tier::Best, most)?;
     let mut counts = WAYS.map(|_| Count::default());
     let began = Instant::now();
     while began.elapsed() < LONG && counts.iter().any(|count| count.intervals < ENOUGH) {
         for (way, count) in WAYS.iter().zip(&mut counts) {
-            block(&sets, way, cpus)?.into_iter().for_each(|turns| count.add(turns));
+            block(&pcp, way, cpus)?.into_iter().for_each(|turns| count.add(turns));
         }
     }
     log.line(format!(
         "\nTwo CPUs, one run each in every {} ms, {:?} lists. Contended: holds of the lock that found it taken. Run: median us",
         INTERVAL_NS / 1_000_000,
-        sets.tier()
+        pcp.tier()
     ));
     log.line("| schedule | intervals | omitted | holds | contended | % | run |");
     log.line("|---|---|---|---|---|---|---|");
@@ -196,17 +196,17 @@ fn herd(log: &mut Log, cpus: [u32; 2]) -> Result<()> {
 }
 
 /// Some intervals of one way. Returns the runs of both CPUs in each.
-fn block(sets: &Sets<'static>, way: &Way, cpus: [u32; 2]) -> Result<Vec<[Turn; 2]>> {
+fn block(pcp: &PcpLists<'static>, way: &Way, cpus: [u32; 2]) -> Result<Vec<[Turn; 2]>> {
     let most = cpus[0].max(cpus[1]) + 1;
     // All other CPUs are on another node, so that these two have the places 0 and 1, whatever their numbers are.
     let nodes: Vec<u32> = (0..most).map(|cpu| u32::from(!cpus.contains(&cpu))).collect();
     let mut slots: Vec<Slot> = (0..most).map(|_| Slot::default()).collect();
     let interval = Interval::from_ns(INTERVAL_NS).context("an interval")?;
     let config = HousekeeperConfig { interval, pace: way.pace, nodes: &nodes };
-    let keeper = Housekeeper::new(std::slice::from_ref(sets), &mut slots, way.schedule, &config);
+    let keeper = Housekeeper::new(std::slice::from_ref(pcp), &mut slots, way.schedule, &config);
     cpus.iter().for_each(|&cpu| assert!(keeper.online(cpu)));
     let gate = Gate { clock: Instant::now(), start: Mutex::new((0, 0)), came: AtomicUsize::new(0) };
-    let lane = |cpu| Lane { sets, keeper: &keeper, cpu, gate: &gate }.run();
+    let lane = |cpu| Lane { pcp, keeper: &keeper, cpu, gate: &gate }.run();
     let (one, other) = thread::scope(|s| {
         let other = s.spawn(move || lane(cpus[1]));
         let one = s.spawn(move || lane(cpus[0]));
@@ -251,7 +251,7 @@ impl Gate {
 
 /// A thread on its CPU.
 struct Lane<'a> {
-    sets: &'a Sets<'static>,
+    pcp: &'a PcpLists<'static>,
     keeper: &'a Housekeeper<'a, 'static, &'static dyn Schedule>,
     cpu: u32,
     gate: &'a Gate,
@@ -262,8 +262,8 @@ impl Lane<'_> {
         let mut buffer = vec![FrameNo(0); FILL];
         let mut prepare = || {
             pin(self.cpu)?;
-            let_keep_all(self.sets, self.cpu)?;
-            fill_with_neighbours(self.sets, self.cpu, &mut buffer)
+            let_keep_all(self.pcp, self.cpu)?;
+            fill_with_neighbours(self.pcp, self.cpu, &mut buffer)
         };
         let prepared = prepare();
         // A thread that fails must not leave the other waiting.
@@ -287,7 +287,7 @@ impl Lane<'_> {
         while self.keeper.due_ns(self.cpu).is_some_and(|due| due < start_ns + INTERVAL_NS / 10) {
             self.keeper.tick(self.cpu, now_ns());
         }
-        fill_with_neighbours(self.sets, self.cpu, buffer)?;
+        fill_with_neighbours(self.pcp, self.cpu, buffer)?;
         let is_filled = now_ns() < start_ns + FILL_UNTIL_NS;
         let Some(due_ns) = self.keeper.due_ns(self.cpu) else {
             return Ok(Turn { is_disturbed: true, ..Turn::default() });
@@ -298,12 +298,12 @@ impl Lane<'_> {
         let (real, now_ns) = (Instant::now(), now_ns());
         let tick = self.keeper.tick(self.cpu, now_ns);
         let took_ns = real.elapsed().as_nanos() as f64;
-        let is_as_wanted = tick.run == Run::Turn && tick.tidied.drained + u64::from(tick.tidied.left) == GOES;
+        let is_as_wanted = tick.run == Run::Decay && tick.decayed.drained + u64::from(tick.decayed.left) == GOES;
         let is_on_time = is_filled && now_ns - due_ns <= LATE_NS;
         let is_disturbed = !(is_as_wanted && is_on_time) || involuntary_switches() != switches;
-        let contended = u64::from(tick.tidied.contended);
+        let contended = u64::from(tick.decayed.contended);
         // An attempt that found the lock taken counts as well.
-        let chunks = u64::from(tick.tidied.chunks) + u64::from(tick.tidied.is_deferred());
+        let chunks = u64::from(tick.decayed.chunks) + u64::from(tick.decayed.is_deferred());
         Ok(Turn { chunks, contended, took_ns, is_disturbed })
     }
 }
@@ -315,15 +315,15 @@ fn drain(log: &mut Log, cpu: u32) -> Result<()> {
     );
     log.line("| lists | frames | ns a frame | us a run | omitted |");
     log.line("|---|---|---|---|---|");
-    let mut tiers = vec![sets(Tier::Locked, cpu + 1)?];
-    tiers.extend(sets(Tier::Restartable, cpu + 1));
+    let mut tiers = vec![pcp(Tier::Locked, cpu + 1)?];
+    tiers.extend(pcp(Tier::Restartable, cpu + 1));
     let mut aged = f64::NAN;
-    for sets in &tiers {
-        let_keep_all(sets, cpu)?;
-        let neighbours = Drains::of_neighbours(sets, cpu)?;
-        let at_random = Drains::at_random(sets, cpu)?;
-        neighbours.print(log, sets.tier(), "neighbours");
-        at_random.print(log, sets.tier(), "aged, at random");
+    for pcp in &tiers {
+        let_keep_all(pcp, cpu)?;
+        let neighbours = Drains::of_neighbours(pcp, cpu)?;
+        let at_random = Drains::at_random(pcp, cpu)?;
+        neighbours.print(log, pcp.tier(), "neighbours");
+        at_random.print(log, pcp.tier(), "aged, at random");
         // The last tier is the one that programs use.
         aged = median(&at_random.per_frame_ns);
     }
@@ -338,49 +338,49 @@ struct Drains {
 }
 
 impl Drains {
-    fn of_neighbours(sets: &Sets<'_>, cpu: u32) -> Result<Drains> {
+    fn of_neighbours(pcp: &PcpLists<'_>, cpu: u32) -> Result<Drains> {
         let mut buffer = vec![FrameNo(0); FILL];
         let mut drains = Drains::default();
         for _ in 0..DRAINS {
-            fill_with_neighbours(sets, cpu, &mut buffer)?;
-            drains.one(sets, cpu)?;
+            fill_with_neighbours(pcp, cpu, &mut buffer)?;
+            drains.one(pcp, cpu)?;
         }
-        sets.drain(cpu);
+        pcp.drain(cpu);
         Ok(drains)
     }
 
     /// A random half of the zone stays in use, so that freed frames find a free buddy half of the time.
-    fn at_random(sets: &Sets<'_>, cpu: u32) -> Result<Drains> {
+    fn at_random(pcp: &PcpLists<'_>, cpu: u32) -> Result<Drains> {
         let mut rng = Rng::new(1);
         let mut held = vec![FrameNo(0); usize::try_from(FRAMES)?];
-        let got = sets.alloc_bulk(Order::FRAME, MOVABLE, &mut held);
+        let got = pcp.alloc_bulk(Order::FRAME, MOVABLE, &mut held);
         held.truncate(got);
         (1..got).rev().try_for_each(|last| below(&mut rng, last + 1).map(|other| held.swap(last, other)))?;
-        sets.free_bulk(&held.split_off(got / 2), Order::FRAME)?;
+        pcp.free_bulk(&held.split_off(got / 2), Order::FRAME)?;
         let mut drains = Drains::default();
         let mut buffer = vec![FrameNo(0); FILL];
         for _ in 0..DRAINS {
             // Raises the limit of the list and leaves the list empty. Then adds frames from random places.
-            fill_with_neighbours(sets, cpu, &mut [])?;
+            fill_with_neighbours(pcp, cpu, &mut [])?;
             for _ in 0..FILL {
                 let at = below(&mut rng, held.len())?;
-                sets.free(held.swap_remove(at), Order::FRAME)?;
+                pcp.free(held.swap_remove(at), Order::FRAME)?;
             }
-            drains.one(sets, cpu)?;
-            sets.drain(cpu);
-            let got = sets.alloc_bulk(Order::FRAME, MOVABLE, &mut buffer);
+            drains.one(pcp, cpu)?;
+            pcp.drain(cpu);
+            let got = pcp.alloc_bulk(Order::FRAME, MOVABLE, &mut buffer);
             held.extend(&buffer[..got]);
         }
-        sets.free_bulk(&held, Order::FRAME)?;
+        pcp.free_bulk(&held, Order::FRAME)?;
         Ok(drains)
     }
 
-    fn one(&mut self, sets: &Sets<'_>, cpu: u32) -> Result<()> {
+    fn one(&mut self, pcp: &PcpLists<'_>, cpu: u32) -> Result<()> {
         let switches = involuntary_switches();
         let began = Instant::now();
-        let tidied = sets.tidy(cpu, &WAITS);
+        let decayed = pcp.decay(cpu, &WAITS);
         let took = began.elapsed();
-        ensure!(tidied.drained == GOES, "a run drained {} frames and should have drained {GOES}", tidied.drained);
+        ensure!(decayed.drained == GOES, "a run drained {} frames and should have drained {GOES}", decayed.drained);
         if involuntary_switches() == switches {
             self.per_frame_ns.push(took.as_nanos() as f64 / GOES as f64);
         } else {

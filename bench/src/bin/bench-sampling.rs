@@ -5,8 +5,8 @@
 //! `get_random_u32_below`, made for keys. Each call takes a lock and takes the next 32-bit word of a batch of 96 bytes.
 //! It refills an empty batch from ChaCha20. It maps the word to the range by multiplication, and draws again if that
 //! would be biased. Here the lock is an uncontended `std::sync::Mutex` (two atomic operations; the kernel's is a
-//! per-CPU lock, taken by disabling interrupts). ChaCha20 is that of `rand_chacha`, which computes four blocks at once
-//! with vector instructions and stores them (the kernel's computes one block at a time and makes a new key with each
+//! per-CPU lock, taken by disabling interrupts). ChaCha20 is that of `rand_chacha`, which computes four huge ranges at once
+//! with vector instructions and stores them (the kernel's computes one huge range at a time and makes a new key with each
 //! refill). So the time is not the kernel's, but the steps are the same. It reaches 4 GiB of a region, as DAMON did;
 //! regions here are smaller than that.
 //!

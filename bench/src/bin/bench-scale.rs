@@ -11,14 +11,15 @@ use anyhow::Result;
 use isotherm_bench::Log;
 use isotherm_bench::adaptive::{Attrs, Context, Goal};
 use isotherm_heat::source::{
-    AccessSource, Asked, Attached, BitsSink, ClearedProcess, ClearedSink, Description, Layout, PageSource, Progress,
+    AccessSource, Attached, BitsSink, ClearedProcess, ClearedSink, Description, Layout, PageSource, Progress,
+    SourceResult,
 };
 use isotherm_heat::{Clock, Ns, Score};
 use isotherm_monitor::{Follower, Mode, Monitor, Selection, Settings};
 use isotherm_sim::{Claim, Host, MASIM_PID, Masim, ModelClock, ModelSource, PageProbe, Physical, Scope};
 use isotherm_sys::clock::thread_cpu_ns;
 use isotherm_sys::proc::Proc;
-use isotherm_units::{AddrRange, BlockNo, Bytes};
+use isotherm_units::{AddrRange, Bytes, PmdNo};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -275,7 +276,7 @@ fn ours(host: &Arc<Host>, scope: Scope<'_>, mode: Mode, max_regions: usize, time
     Ok(Outcome {
         score: median_score(&mut scores),
         reads_s: (counts.tables_read + counts.huge_read) as f64 / seconds,
-        clears_s: (counts.blocks_cleared + counts.huge_cleared) as f64 / seconds,
+        clears_s: (counts.pmds_cleared + counts.huge_cleared) as f64 / seconds,
         cpu_pct: (clock.charged() + ours_ns) as f64 / clock.now() as f64 * 100.0,
         good_at,
     })
@@ -301,7 +302,7 @@ impl AccessSource for Timed {
         self.of.describe()
     }
 
-    fn attach(&mut self, pid: u32) -> Asked<Attached> {
+    fn attach(&mut self, pid: u32) -> SourceResult<Attached> {
         self.of.attach(pid)
     }
 
@@ -309,7 +310,7 @@ impl AccessSource for Timed {
         self.of.detach(pid);
     }
 
-    fn layout(&mut self, pid: u32) -> Asked<Layout> {
+    fn layout(&mut self, pid: u32) -> SourceResult<Layout> {
         self.time(|of| of.layout(pid))
     }
 
@@ -319,21 +320,21 @@ impl AccessSource for Timed {
 }
 
 impl PageSource for Timed {
-    fn read(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut BitsSink<'_>) -> Asked<Progress> {
-        let mut found = Vec::with_capacity(blocks.len());
-        let progress = self.time(|of| of.read(pid, blocks, &mut |at, block, bits| found.push((at, block, bits))));
-        found.into_iter().for_each(|(at, block, bits)| sink(at, block, bits));
+    fn read(&mut self, pid: u32, pmds: &[PmdNo], sink: &mut BitsSink<'_>) -> SourceResult<Progress> {
+        let mut found = Vec::with_capacity(pmds.len());
+        let progress = self.time(|of| of.read(pid, pmds, &mut |at, pmd, bits| found.push((at, pmd, bits))));
+        found.into_iter().for_each(|(at, pmd, bits)| sink(at, pmd, bits));
         progress
     }
 
-    fn clear(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut ClearedSink<'_>) -> Asked<Progress> {
-        let mut done = Vec::with_capacity(blocks.len());
-        let progress = self.time(|of| of.clear(pid, blocks, &mut |at, block, cleared| done.push((at, block, cleared))));
-        done.into_iter().for_each(|(at, block, cleared)| sink(at, block, cleared));
+    fn clear(&mut self, pid: u32, pmds: &[PmdNo], sink: &mut ClearedSink<'_>) -> SourceResult<Progress> {
+        let mut done = Vec::with_capacity(pmds.len());
+        let progress = self.time(|of| of.clear(pid, pmds, &mut |at, pmd, cleared| done.push((at, pmd, cleared))));
+        done.into_iter().for_each(|(at, pmd, cleared)| sink(at, pmd, cleared));
         progress
     }
 
-    fn clear_process(&mut self, pid: u32, stuck: &[BlockNo], all: &[BlockNo]) -> Asked<ClearedProcess> {
+    fn clear_process(&mut self, pid: u32, stuck: &[PmdNo], all: &[PmdNo]) -> SourceResult<ClearedProcess> {
         self.time(|of| of.clear_process(pid, stuck, all))
     }
 }

@@ -13,15 +13,15 @@ use isotherm_sys::clear_refs::{self, Clear};
 use isotherm_sys::clock;
 use isotherm_sys::madvise::PidFd;
 use isotherm_sys::proc::Proc;
-use isotherm_units::{AddrRange, BlockNo};
+use isotherm_units::{AddrRange, PmdNo};
 use isotherm_workload::{Child, Layout, Pattern};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 const S: Ns = 1_000_000_000;
 const ROUNDS: usize = 3;
-/// Blocks advised per call when the cost of clearing is measured.
-const BLOCKS_A_CALL: usize = 8;
+/// Huge ranges advised per call when the cost of clearing is measured.
+const PMDS_A_CALL: usize = 8;
 
 fn main() -> Result<()> {
     become_workload()?;
@@ -90,7 +90,7 @@ fn scan(gib: usize, huge: bool) -> Result<Costs> {
     let mut source = PageTable::open()?;
     source.attach(child.pid())?;
     source.layout(child.pid())?;
-    let blocks: Vec<BlockNo> = child.memory().blocks().collect();
+    let pmds: Vec<PmdNo> = child.memory().pmds().collect();
     let pidfd = PidFd::open(child.pid())?;
     let mut costs = Costs::default();
     let mut faults: [Vec<(Ns, Ns)>; 4] = Default::default();
@@ -102,12 +102,12 @@ fn scan(gib: usize, huge: bool) -> Result<Costs> {
         mark(0, began);
 
         let began = clock::monotonic_ns();
-        let progress = source.read(child.pid(), &blocks, &mut |_, _, _| {})?;
+        let progress = source.read(child.pid(), &pmds, &mut |_, _, _| {})?;
         costs.read.push(per_page(began));
-        anyhow::ensure!(progress.answered == blocks.len() && progress.read_errors == 0, "a read was skipped");
+        anyhow::ensure!(progress.answered == pmds.len() && progress.read_errors == 0, "a read was skipped");
 
         let began = clock::monotonic_ns();
-        for run in blocks.chunks(BLOCKS_A_CALL) {
+        for run in pmds.chunks(PMDS_A_CALL) {
             pidfd.advise_cold(&[AddrRange::new(run[0].addr(), run[run.len() - 1].next().addr())])?;
         }
         costs.cold.push(per_page(began));
@@ -184,11 +184,11 @@ fn slowdown(log: &mut Log) -> Result<()> {
     })?;
     let after = stretches(5, || Ok(()))?;
     let pidfd = PidFd::open(child.pid())?;
-    let blocks: Vec<BlockNo> = child.memory().blocks().collect();
+    let pmds: Vec<PmdNo> = child.memory().pmds().collect();
     let cleared = stretches(5, || {
         let began = clock::monotonic_ns();
         for second in 1..=STRETCH / S {
-            for run in blocks.chunks(BLOCKS_A_CALL) {
+            for run in pmds.chunks(PMDS_A_CALL) {
                 pidfd.advise_cold(&[AddrRange::new(run[0].addr(), run[run.len() - 1].next().addr())])?;
             }
             sleep_until(began + second * S);
@@ -247,7 +247,7 @@ fn new_hot(log: &mut Log) -> Result<()> {
     let mut found = Vec::new();
     let pattern = Pattern { hot_pages: 1 << 17, layout: Layout::Span, ..busy(4 << 10, false) };
     let hot = pattern.hot();
-    // The first cold stretch that is long enough, aligned to a block.
+    // The first cold stretch that is long enough, aligned to a huge range.
     let first =
         (0..hot.len()).step_by(512).find(|i| !hot[*i..*i + SPAN_PAGES].contains(&true)).context("no cold span")?;
     for trial in 0..3 {
@@ -283,7 +283,7 @@ fn new_hot(log: &mut Log) -> Result<()> {
 fn hot_pages(monitor: &Monitor<RealClock>, pid: u32, span: AddrRange) -> u64 {
     let mut hot = 0;
     let Some(pages) = monitor.pages_of(pid) else { return 0 };
-    pages.for_blocks_in(span.start.block()..span.end.block(), monitor.now(), |_, view| {
+    pages.for_pmds_in(span.start.pmd()..span.end.pmd(), monitor.now(), |_, view| {
         let is_hot = view.runs.iter().filter(|r| r.interval.ns().is_some_and(|ns| ns <= S));
         hot += is_hot.map(|r| u64::from(r.pages)).sum::<u64>();
     });

@@ -13,7 +13,7 @@ use super::{CACHE_FRAMES, Options};
 use anyhow::{Result, ensure};
 use isotherm_bench::own_thread::involuntary_switches;
 use isotherm_bench::{Log, median, spread};
-use isotherm_frames::{FrameNo, Metadata, MigrateType, Order, Sets, SetsConfig, Shuffling, Zone, ZoneConfig};
+use isotherm_frames::{FrameNo, Metadata, MigrateType, Order, PcpConfig, PcpLists, Shuffling, Zone, ZoneConfig};
 use isotherm_sys::clock;
 use std::thread;
 use std::time::Instant;
@@ -173,20 +173,20 @@ struct Refills {
 
 impl Refills {
     /// One round. The lists are empty before and after it.
-    fn round(&mut self, sets: &Sets<'_>, frames: &mut [FrameNo]) -> Result<()> {
+    fn round(&mut self, pcp: &PcpLists<'_>, frames: &mut [FrameNo]) -> Result<()> {
         let per_frame = 1e3 / frames.len() as f64;
         let (taking, quiet, got) = timed_cpu(|| -> Result<()> {
             for frame in frames.iter_mut() {
-                *frame = sets.alloc(Order::FRAME, MigrateType::Movable)?;
+                *frame = pcp.alloc(Order::FRAME, MigrateType::Movable)?;
             }
             Ok(())
         });
         got?;
         let (giving, quiet_too, given) = timed_cpu(|| -> Result<()> {
             for frame in frames.iter() {
-                sets.free(*frame, Order::FRAME)?;
+                pcp.free(*frame, Order::FRAME)?;
             }
-            sets.drain_all();
+            pcp.drain_all();
             Ok(())
         });
         given?;
@@ -201,7 +201,7 @@ impl Refills {
 /// ratio of the aged zones also includes what ageing leaves.
 pub fn refilling(log: &mut Log, options: &Options) -> Result<()> {
     log.line(format!(
-        "\n{TAKEN} frames through per-CPU sets, memory of 4 caches, ns a frame, {ROUNDS} rounds of both in \
+        "\n{TAKEN} frames through per-CPU pcp, memory of 4 caches, ns a frame, {ROUNDS} rounds of both in \
          turn: median (least to most)"
     ));
     for (name, operations, keys) in [
@@ -228,23 +228,23 @@ fn in_turn(operations: Option<u64>, seed: u64) -> Result<[Refills; 2]> {
     let cpus = u32::try_from(thread::available_parallelism()?.get())?;
     let mut memory = [books(&configs[0])?, books(&configs[1])?];
     let mut set_memory = [Vec::new(), Vec::new()];
-    let mut sets = Vec::new();
+    let mut pcp = Vec::new();
     for ((config, memory), set_memory) in configs.iter().zip(&mut memory).zip(&mut set_memory) {
         let zone = zone(config, memory)?;
         if let Some(operations) = operations {
             Others::new(MEMORY, seed).age(&zone, operations, Left::Eighth)?;
         }
-        let config = SetsConfig::new(cpus);
+        let config = PcpConfig::new(cpus);
         *set_memory = vec![0; config.metadata_bytes(&zone)];
-        sets.push(Sets::new(zone, &config, Metadata::zeroed(set_memory))?);
+        pcp.push(PcpLists::new(zone, &config, Metadata::zeroed(set_memory))?);
     }
-    ensure!(sets.len() == 2, "two zones");
+    ensure!(pcp.len() == 2, "two zones");
     let mut frames = vec![FrameNo(0); TAKEN];
     let mut refills: [Refills; 2] = Default::default();
     // The first round warms up.
     for round in 0..=ROUNDS {
-        for (sets, refills) in sets.iter().zip(&mut refills) {
-            refills.round(sets, &mut frames)?;
+        for (pcp, refills) in pcp.iter().zip(&mut refills) {
+            refills.round(pcp, &mut frames)?;
         }
         if round == 0 {
             refills = Default::default();

@@ -10,7 +10,8 @@ use super::{Frames, POOL, Peer, Row, jemalloc, mimalloc, row};
 use isotherm_bench::Log;
 use isotherm_frames::tune::PcpLimits;
 use isotherm_frames::{
-    FrameNo, FrameRange, Front, Metadata, MigrateType, Order, OwnedSet, Sets, SetsConfig, Tier, Zone, ZoneConfig,
+    FrameNo, FrameRange, Front, Metadata, MigrateType, Order, OwnedPcpLists, PcpConfig, PcpLists, Tier, Zone,
+    ZoneConfig,
 };
 use std::sync::Arc;
 
@@ -59,7 +60,7 @@ fn zone() -> Zone<'static> {
 fn metadata_bytes_per_frame() -> f64 {
     let zone = zone();
     let config = ZoneConfig::new(zone.span());
-    let bytes = config.metadata_bytes().expect("a span") + SetsConfig::new(2).metadata_bytes(&zone);
+    let bytes = config.metadata_bytes().expect("a span") + PcpConfig::new(2).metadata_bytes(&zone);
     bytes as f64 / POOL as f64
 }
 
@@ -90,7 +91,7 @@ struct Owned(Zone<'static>);
 
 impl Peer for Owned {
     const NAME: &'static str = OWNED;
-    type Handle<'a> = Way<OwnedSet<'a, 'static>, false>;
+    type Handle<'a> = Way<OwnedPcpLists<'a, 'static>, false>;
 
     fn new() -> Owned {
         Owned(zone())
@@ -98,25 +99,25 @@ impl Peer for Owned {
 
     fn handle(&self) -> Self::Handle<'_> {
         let limits = PcpLimits::for_zone(POOL as u64, 0, 2, None);
-        Way(OwnedSet::new(&self.0, limits, memory(OwnedSet::metadata_bytes(limits))).expect("enough memory"))
+        Way(OwnedPcpLists::new(&self.0, limits, memory(OwnedPcpLists::metadata_bytes(limits))).expect("enough memory"))
     }
 }
 
 /// Per-CPU lists by restartable sequences or by try-lock, with frees that only the owner may do or by any thread.
-struct Shared<const LOCKED: bool, const ANYONE: bool>(Sets<'static>);
+struct Shared<const LOCKED: bool, const ANYONE: bool>(PcpLists<'static>);
 
 impl<const LOCKED: bool, const ANY: bool> Peer for Shared<LOCKED, ANY> {
     const NAME: &'static str = if LOCKED { TRYLOCK } else { [RSEQ, ANYONE][ANY as usize] };
-    type Handle<'a> = Way<&'a Sets<'static>, ANY>;
+    type Handle<'a> = Way<&'a PcpLists<'static>, ANY>;
 
     fn new() -> Self {
         let zone = zone();
         let tier = if LOCKED { Tier::Locked } else { Tier::Restartable };
         // Marks for two CPUs, as the bench uses; room for any numbers that those two may have.
         let limits = Some(PcpLimits::for_zone(POOL as u64, 0, 2, None));
-        let config = SetsConfig { tier, limits, ..SetsConfig::new(CPUS) };
+        let config = PcpConfig { tier, limits, ..PcpConfig::new(CPUS) };
         let memory = memory(config.metadata_bytes(&zone));
-        Shared(Sets::new(zone, &config, memory).expect("restartable sequences: glibc 2.35 or later"))
+        Shared(PcpLists::new(zone, &config, memory).expect("restartable sequences: glibc 2.35 or later"))
     }
 
     fn handle(&self) -> Self::Handle<'_> {

@@ -1,8 +1,8 @@
 //! The machines and schedules that are compared.
 
 use isotherm_frames::housekeep::schedule::{Aligned, Even, Proposed, Skewed};
-use isotherm_frames::housekeep::{Interval, Schedule, Seat, Spread};
-use isotherm_sim::cpus::{Begin, Deferral, Herd, Plug, Seating, Shepherd, Work};
+use isotherm_frames::housekeep::{CpuPosition, Interval, Schedule, Spread};
+use isotherm_sim::cpus::{Begin, Deferral, DrainModel, Placing, Plug, Shepherd, Work};
 
 /// The kind of row. The figures of RESULT come from some of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,7 +29,7 @@ pub struct Row {
     pub which: Which,
     pub name: &'static str,
     pub schedule: &'static dyn Schedule,
-    pub herd: Herd,
+    pub model: DrainModel,
 }
 
 /// Ours, except that the shepherd kicks at once.
@@ -37,8 +37,8 @@ pub struct Row {
 struct SpreadKickedAtOnce;
 
 impl Schedule for SpreadKickedAtOnce {
-    fn next_due(&self, seat: Seat, interval: Interval, now_ns: u64) -> u64 {
-        Spread.next_due(seat, interval, now_ns)
+    fn next_due(&self, position: CpuPosition, interval: Interval, now_ns: u64) -> u64 {
+        Spread.next_due(position, interval, now_ns)
     }
 }
 
@@ -52,9 +52,9 @@ pub const KERNEL: Skewed = Skewed { hz: 1000 };
 struct OnTheWheel(Skewed);
 
 impl Schedule for OnTheWheel {
-    fn next_due(&self, seat: Seat, interval: Interval, now_ns: u64) -> u64 {
+    fn next_due(&self, position: CpuPosition, interval: Interval, now_ns: u64) -> u64 {
         let tick_ns = 1_000_000_000 / u64::from(self.0.hz);
-        let due = self.0.next_due(seat, interval, now_ns) / tick_ns;
+        let due = self.0.next_due(position, interval, now_ns) / tick_ns;
         let shift = match due - now_ns / tick_ns {
             0..63 => 0,
             63..504 => 3,
@@ -68,25 +68,25 @@ impl Schedule for OnTheWheel {
 const WHEEL: OnTheWheel = OnTheWheel(KERNEL);
 
 /// `cpus` CPUs, of which a share is kicked.
-pub fn kicked(cpus: u32, share: f64) -> Herd {
-    Herd { shepherd: Some(Shepherd::kicking(share)), ..Herd::new(cpus) }
+pub fn kicked(cpus: u32, share: f64) -> DrainModel {
+    DrainModel { shepherd: Some(Shepherd::kicking(share)), ..DrainModel::new(cpus) }
 }
 
 /// The same, with drains that are deferred if the lock is taken.
-pub fn deferring(herd: Herd) -> Herd {
-    Herd { deferral: Some(Deferral::default()), ..herd }
+pub fn deferring(model: DrainModel) -> DrainModel {
+    DrainModel { deferral: Some(Deferral::default()), ..model }
 }
 
 /// All rows, on this many CPUs.
 pub fn all(cpus: u32) -> Vec<Row> {
     use Which::{Floor, Kernel20, Kernel50, Other, Ours, Ours50, OursOddOffline};
-    let plain = || Herd::new(cpus);
+    let plain = || DrainModel::new(cpus);
     let kicked = |share| kicked(cpus, share);
-    let odd_offline = |herd: Herd| Herd { hotplug: Plug::stride(0, 1, 2, cpus, false).collect(), ..herd };
-    let at_once = |herd: Herd| Herd { begin: Begin::AtOnce, ..herd };
-    let by_rank = |herd: Herd| Herd { seating: Seating::Ranks, ..herd };
-    let floor = Herd { work: Work::NONE, ..plain() };
-    let row = |which, name, schedule: &'static dyn Schedule, herd| Row { which, name, schedule, herd };
+    let odd_offline = |model: DrainModel| DrainModel { hotplug: Plug::stride(0, 1, 2, cpus, false).collect(), ..model };
+    let at_once = |model: DrainModel| DrainModel { begin: Begin::AtOnce, ..model };
+    let by_rank = |model: DrainModel| DrainModel { placing: Placing::Ranks, ..model };
+    let floor = DrainModel { work: Work::NONE, ..plain() };
+    let row = |which, name, schedule: &'static dyn Schedule, model| Row { which, name, schedule, model };
     vec![
         row(Other, "aligned", &Aligned, plain()),
         row(Other, "kernel today, no kicks", &KERNEL, plain()),
@@ -117,8 +117,8 @@ mod tests {
     #[test]
     fn the_wheel_starts_neighbours_together() {
         let due_ms = |cpu: u32, now_ms: u64| {
-            let seat = Seat::of_one_node(cpu, 72);
-            WHEEL.next_due(seat, Interval::SECOND, now_ms * 1_000_000) / 1_000_000
+            let position = CpuPosition::of_one_node(cpu, 72);
+            WHEEL.next_due(position, Interval::SECOND, now_ms * 1_000_000) / 1_000_000
         };
         // Due at 1000, 997 and so on, kept at the next multiple of 64: 1024 down to 960, then the one before.
         assert_eq!([0, 1, 13, 14, 34, 35].map(|cpu| due_ms(cpu, 0)), [1024, 1024, 1024, 960, 960, 896]);

@@ -111,7 +111,7 @@ fn run(cpus: u32, setting: &Setting, seeds: &Range<u64>) -> Result<Vec<Ran>> {
     for row in rows::all(cpus) {
         progress(&format!("{cpus} CPUs, {}: {}", setting.name, row.name));
         let outcomes: Result<Vec<Outcome>, _> =
-            seeds.clone().map(|seed| row.herd.run(row.schedule, &setting.holds, seed)).collect();
+            seeds.clone().map(|seed| row.model.run(row.schedule, &setting.holds, seed)).collect();
         ran.push(Ran { outcomes: outcomes.with_context(|| row.name)?, row });
     }
     progress("");

@@ -1,7 +1,7 @@
 //! How long the lock is held for a chunk: a zone of `isotherm-frames`, and a list for each of 72 CPUs that returns 63
 //! frames to it, one list after another on one thread.
 //!
-//! The timed operation is [`OwnedSet::drain`] of a list with 63 frames. It is one hold of the zone's lock. Before it,
+//! The timed operation is [`OwnedPcpLists::drain`] of a list with 63 frames. It is one hold of the zone's lock. Before it,
 //! the frames are taken out of the list, which costs little and counts as held. The frames are random ones of those in
 //! use, so that each has a different place in the metadata. The zone has aged, so that some freed frames find free
 //! buddies. Between filling and draining the lists, other memory is read, since frames that a list has held for a
@@ -15,7 +15,7 @@ use anyhow::{Result, ensure};
 use isotherm_bench::Log;
 use isotherm_bench::own_thread::involuntary_switches;
 use isotherm_frames::tune::PcpLimits;
-use isotherm_frames::{FrameNo, FrameRange, Front, Metadata, MigrateType, Order, OwnedSet, Zone, ZoneConfig};
+use isotherm_frames::{FrameNo, FrameRange, Front, Metadata, MigrateType, Order, OwnedPcpLists, Zone, ZoneConfig};
 use isotherm_rng::Rng;
 use isotherm_sim::cpus::Holds;
 use std::hint::black_box;
@@ -75,15 +75,15 @@ fn samples(seed: u64, cold: bool) -> Result<Samples> {
     let mut rng = Rng::new(seed);
     let mut used = age(&zone, &mut rng)?;
     let limits = PcpLimits::for_zone(FRAMES, 0, u32::try_from(CPUS)?, None);
-    let mut memory = vec![vec![0; OwnedSet::metadata_bytes(limits)]; CPUS];
-    let sets: Result<Vec<OwnedSet<'_, '_>>, _> =
-        memory.iter_mut().map(|memory| OwnedSet::new(&zone, limits, Metadata::zeroed(memory))).collect();
-    let mut sets = sets?;
+    let mut memory = vec![vec![0; OwnedPcpLists::metadata_bytes(limits)]; CPUS];
+    let pcp: Result<Vec<OwnedPcpLists<'_, '_>>, _> =
+        memory.iter_mut().map(|memory| OwnedPcpLists::new(&zone, limits, Metadata::zeroed(memory))).collect();
+    let mut pcp = pcp?;
     let other = vec![1_u64; OTHER_MEMORY];
     let (timer_ns, mut ns, mut switched) = (timer_ns(), Vec::new(), 0);
     let mut again = vec![FrameNo(0); CPUS * CHUNK];
     for _ in 0..ROUNDS {
-        for set in &mut sets {
+        for set in &mut pcp {
             for _ in 0..CHUNK {
                 set.free(take_any(&mut used, &mut rng), Order::FRAME)?;
             }
@@ -91,7 +91,7 @@ fn samples(seed: u64, cold: bool) -> Result<Samples> {
         if cold {
             black_box(other.iter().copied().fold(0_u64, u64::wrapping_add));
         }
-        for set in &mut sets {
+        for set in &mut pcp {
             let switches = involuntary_switches();
             let began = Instant::now();
             let drained = set.drain();

@@ -37,7 +37,7 @@ pub fn warm_up(plan: &Plan, servers: &mut [Server; 2], hints: Option<&Hints>) ->
     let took = format!("warm-up: {:.0} s", began.elapsed().as_secs_f64());
     Ok(match hints {
         Some(_) => format!(
-            "{took}, {collapsed} blocks collapsed, the last {:.0} s before its end",
+            "{took}, {collapsed} huge ranges collapsed, the last {:.0} s before its end",
             since.elapsed().as_secs_f64()
         ),
         None => took,

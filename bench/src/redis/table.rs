@@ -85,7 +85,7 @@ pub fn report_daemon(
     let of_server_pct = 100.0 * ns / pairs.iter().map(|[_, b]| b.cpu.total_ns).sum::<f64>();
     let status = hints.status()?;
     log.line(format!(
-        "daemon: {core_pct:.2}% of a core, {of_server_pct:.2}% of what server B used; {} blocks collapsed{}",
+        "daemon: {core_pct:.2}% of a core, {of_server_pct:.2}% of what server B used; {} huge ranges collapsed{}",
         status.collapsed,
         status.heat_on_huge.map(|s| format!("; of the heat on huge pages: {s:.2}")).unwrap_or_default()
     ));

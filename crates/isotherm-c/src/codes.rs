@@ -1,7 +1,7 @@
 //! Error codes of the C API: negative values of Linux's errno.
 
 use isotherm_pools::Error;
-use isotherm_pools::{AddError, AllocError, FrameState, SetsError, WrongFree};
+use isotherm_pools::{AddError, AllocError, FrameState, PcpError, WrongFree};
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::io::ErrorKind;
 use std::sync::OnceLock;
@@ -49,7 +49,7 @@ pub(crate) fn code(error: &Error) -> c_int {
         | Error::Offline(_)
         | Error::Config(_)
         | Error::Unaligned { .. }
-        | Error::Sets(SetsError::NoCpus | SetsError::MetadataTooSmall { .. })
+        | Error::PcpLists(PcpError::NoCpus | PcpError::MetadataTooSmall { .. })
         | Error::Span { .. }
         | Error::FirstFrame { .. }
         | Error::Cpus { .. }
@@ -57,7 +57,7 @@ pub(crate) fn code(error: &Error) -> c_int {
         | Error::Interval { .. }
         | Error::OutsideSpan { .. } => EINVAL,
         Error::Forked => EFORKED,
-        Error::NoMemory | Error::NoHugeSize { .. } | Error::Sets(SetsError::NoRseq(_)) => EOPNOTSUPP,
+        Error::NoMemory | Error::NoHugeSize { .. } | Error::PcpLists(PcpError::NoRseq(_)) => EOPNOTSUPP,
         Error::NotDax { .. } => ENODEV,
         Error::System { source, .. } => match (source.raw_os_error(), source.kind()) {
             (Some(errno), _) => -errno,

@@ -245,7 +245,7 @@ impl Stats {
                 Backing::Numbers => NUMBERS,
             },
             shuffled: u32::from(zone.shuffle.is_on()),
-            waiting_frames: stats.waiting,
+            waiting_frames: stats.cached,
             tier: match stats.tier {
                 Tier::Best => TIER_BEST,
                 Tier::Restartable => TIER_RESTARTABLE,

@@ -13,7 +13,7 @@
 //! | module | job |
 //! |---|---|
 //! | [`zone`] | free lists, splitting and merging, migrate types, watermarks, hotplug, bulk; one lock |
-//! | [`sets`] | per-CPU lists in front of a zone, in three tiers |
+//! | [`pcp`] | per-CPU lists in front of a zone, in three tiers |
 //! | [`colour`] | placement for a direct-mapped cache |
 //! | [`percpu`] | stacks popped and pushed with restartable sequences |
 //! | [`tune`] | how large the lists of a CPU may be: the kernel's formulas |
@@ -29,8 +29,8 @@ pub mod housekeep;
 mod kind;
 mod lock;
 mod memory;
+pub mod pcp;
 pub mod percpu;
-pub mod sets;
 mod state;
 pub mod tune;
 pub mod zone;
@@ -41,7 +41,7 @@ pub use housekeep::{Housekeeper, HousekeeperConfig, HousekeepingStats, Interval}
 pub use isotherm_units::{FrameNo, FrameRange};
 pub use kind::{MAX_ORDER, MigrateType, ORDERS, Order, PAGE_BLOCK_ORDER};
 pub use memory::Metadata;
-pub use sets::{Front, OwnedSet, Pace, Sets, SetsConfig, SetsError, Tidied, Tier};
+pub use pcp::{Decayed, Front, OwnedPcpLists, Pace, PcpConfig, PcpError, PcpLists, Tier};
 pub use state::{FrameState, FreeError, WrongFree};
 pub use zone::{
     AddError, AllocError, ConfigError, Offline, OfflineError, Request, Shuffling, Switch, Urgency, Watermarks, Zone,

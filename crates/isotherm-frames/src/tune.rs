@@ -24,9 +24,9 @@ const SCALE_MAX: u8 = 5;
 /// log2 of the managed frames per frame of a batch.
 const BATCH_SHIFT: u32 = 12;
 /// A batch has at most about this many frames: 256 KiB.
-const BATCH_MOST: u64 = 64;
+const MAX_BATCH: u64 = 64;
 /// All CPUs together hold at most an eighth of a zone.
-const FRACTION_LEAST: u32 = 8;
+const MIN_FRACTION: u32 = 8;
 /// The largest order that [`Tuner::on_free`] takes for part of a stream: the kernel's "costly" order.
 const STREAM_ORDER: u32 = 3;
 
@@ -52,11 +52,11 @@ impl PcpLimits {
         let high = |frames: u64| saturate(frames / u64::from(cpus.max(1))).max(4 * batch);
         match fraction.filter(|&fraction| fraction > 0) {
             Some(fraction) => {
-                let fixed = high(managed / u64::from(fraction.max(FRACTION_LEAST)));
+                let fixed = high(managed / u64::from(fraction.max(MIN_FRACTION)));
                 PcpLimits { batch, high_min: fixed, high_max: fixed }
             }
             None => {
-                PcpLimits { batch, high_min: high(low_watermark), high_max: high(managed / u64::from(FRACTION_LEAST)) }
+                PcpLimits { batch, high_min: high(low_watermark), high_max: high(managed / u64::from(MIN_FRACTION)) }
             }
         }
     }
@@ -75,7 +75,7 @@ impl PcpLimits {
 /// One less than a power of two, on purpose. With a power of two, CPUs that refill alternately would each get frames of
 /// half the colours.
 fn batch(managed: u64) -> u32 {
-    let about = saturate((managed >> BATCH_SHIFT).min(BATCH_MOST)).max(1);
+    let about = saturate((managed >> BATCH_SHIFT).min(MAX_BATCH)).max(1);
     let power = 1 << (about + about / 2).ilog2();
     (power - 1).max(1)
 }

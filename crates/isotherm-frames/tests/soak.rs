@@ -1,9 +1,9 @@
-//! Random calls from several threads on one zone, alone and behind per-CPU sets of each tier, with everything recomputed in between:
+//! Random calls from several threads on one zone, alone and behind pcp lists of each tier, with everything recomputed in between:
 //! for `SOAK_SECONDS` (2 where nobody says otherwise, 600 from `make soak`), from `SEED` (the time, where nobody says otherwise), on
 //! `SOAK_THREADS` (4). `SOAK_FRONT` leaves one front of `zone`, `restartable`, `locked` and `owned`.
 //!
 //! Most calls go through what stands in front of the zone; what only a zone can do, and some of what both can, goes straight to it. One
-//! thread beside them drains the sets, takes ranges away and brings them back, shuffles and recomputes, and in front of shared sets another
+//! thread beside them drains the lists, takes ranges away and brings them back, shuffles and recomputes, and in front of shared lists another
 //! keeps house.
 //!
 //! What a thread does follows from the seed; in which order the threads get there does not. That no two have the same frame is
@@ -16,8 +16,8 @@ use isotherm_frames::percpu::Rseq;
 use isotherm_frames::tune::PcpLimits;
 use isotherm_frames::{
     AllocError, Choice, Colouring, FrameNo, FrameRange, FreeError, Front, Housekeeper, HousekeeperConfig, Interval,
-    Metadata, MigrateType, Offline, Order, OwnedSet, Request, Sets, SetsConfig, Shuffling, Tier, Urgency, Watermarks,
-    Zone, ZoneConfig,
+    Metadata, MigrateType, Offline, Order, OwnedPcpLists, PcpConfig, PcpLists, Request, Shuffling, Tier, Urgency,
+    Watermarks, Zone, ZoneConfig,
 };
 use isotherm_rng::Rng;
 use std::io::Write;
@@ -66,7 +66,7 @@ struct Done {
     taken_back: AtomicU64,
     refused: AtomicU64,
     drained: AtomicU64,
-    tidied: AtomicU64,
+    decayed: AtomicU64,
     gone: AtomicU64,
     added: AtomicU64,
     shuffled: AtomicU64,
@@ -292,23 +292,23 @@ fn soak(config: &ZoneConfig, fronts: Fronts, round: Round, done: &Done) {
     match fronts {
         Fronts::Zone => run(&zone, (0..=threads).map(|_| Bare(&zone)), None, round, done),
         Fronts::Shared(tier) => {
-            let config = SetsConfig { tier, ..SetsConfig::new(cpus()) };
+            let config = PcpConfig { tier, ..PcpConfig::new(cpus()) };
             more.resize(config.metadata_bytes(&zone), 0);
-            let sets = Sets::new(zone, &config, Metadata::zeroed(&mut more)).unwrap();
+            let pcp = PcpLists::new(zone, &config, Metadata::zeroed(&mut more)).unwrap();
             let mut slots: Vec<Slot> = (0..cpus()).map(|_| Slot::default()).collect();
             // So short that it is always at it.
             let config = HousekeeperConfig::new(Interval::from_ns(100_000).unwrap());
-            let keeper = Housekeeper::new(std::slice::from_ref(&sets), &mut slots, Spread, &config);
+            let keeper = Housekeeper::new(std::slice::from_ref(&pcp), &mut slots, Spread, &config);
             (0..cpus()).for_each(|cpu| assert!(keeper.online(cpu)));
-            run(sets.zone(), (0..=threads).map(|_| &sets), Some(&keeper), round, done);
-            done.tidied.fetch_add(keeper.stats().drained, Relaxed);
+            run(pcp.zone(), (0..=threads).map(|_| &pcp), Some(&keeper), round, done);
+            done.decayed.fetch_add(keeper.stats().drained, Relaxed);
         }
         Fronts::Owned => {
             let limits = PcpLimits::for_zone(FRAMES, 0, u32::try_from(threads).unwrap(), None);
-            let each = OwnedSet::metadata_bytes(limits);
+            let each = OwnedPcpLists::metadata_bytes(limits);
             more.resize(each * usize::try_from(threads + 1).unwrap(), 0);
             let parts = more.chunks_exact_mut(each);
-            let owned = parts.map(|part| OwnedSet::new(&zone, limits, Metadata::zeroed(part)).unwrap());
+            let owned = parts.map(|part| OwnedPcpLists::new(&zone, limits, Metadata::zeroed(part)).unwrap());
             run(&zone, owned, None, round, done);
         }
     }
@@ -341,7 +341,7 @@ fn run<F: Front + Send>(
     soak.validate();
     let stats = zone.stats();
     assert_eq!(stats.free + stats.isolated, stats.present, "something is lost");
-    assert_eq!(stats.events.mistaken, 0);
+    assert_eq!(stats.events.wrong_state, 0);
     assert!(soak.taken.iter().all(|taken| !taken.load(Relaxed)));
 }
 

@@ -244,8 +244,8 @@ fn go(pair: &mut Pair<'_>, range: FrameRange, leaving: &mut bool) {
                 pair.naive.isolated.remove(&frame);
             }
         }
-        Offline::Pending { in_use, in_sets } => {
-            assert_eq!((in_use, in_sets), (used, 0), "seed {}", pair.seed);
+        Offline::Pending { in_use, in_lists } => {
+            assert_eq!((in_use, in_lists), (used, 0), "seed {}", pair.seed);
             *leaving = true;
             pair.naive.isolated.extend(range.start.0..range.end.0);
         }

@@ -85,9 +85,9 @@ fn nothing_is_added_beside_what_is_leaving() {
     let zone = Zone::new(&config, Metadata::zeroed(&mut bytes)).unwrap();
     zone.add(frames(0, 500), MOVABLE).unwrap();
     let used = zone.alloc(Order::FRAME, MOVABLE).unwrap();
-    assert_eq!(zone.offline(frames(0, 512)), Ok(Offline::Pending { in_use: 1, in_sets: 0 }));
+    assert_eq!(zone.offline(frames(0, 512)), Ok(Offline::Pending { in_use: 1, in_lists: 0 }));
     for range in [frames(500, 12), frames(512, 512), frames(1000, 1048)] {
-        let refused = AddError::BesideLeaving { range, frame: FrameNo(0) };
+        let refused = AddError::NextToLeaving { range, frame: FrameNo(0) };
         assert_eq!(zone.add(range, MOVABLE), Err(refused));
     }
     zone.add(frames(1024, 1024), MOVABLE).unwrap();

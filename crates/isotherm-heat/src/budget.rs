@@ -6,7 +6,7 @@
 //! reports what was spent (CPU time measured, pages seen touched again). A wrong estimate is therefore paid back before
 //! anything more is done.
 
-use crate::block::Ns;
+use crate::pmd::Ns;
 
 /// What a page costs the target when it is touched for the first time after its accessed bit was cleared: the processor
 /// sets the bit in a slow walk. Measured on a virtual machine with nested paging. Bare metal pays less.

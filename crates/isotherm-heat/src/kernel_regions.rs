@@ -17,7 +17,7 @@
 //! The report does not say which pages of a region are hot. A region that mixes a few hot pages with many cold ones is
 //! reported as lukewarm until the source splits it.
 
-use crate::block::{MIN_IDLE, Ns};
+use crate::pmd::{MIN_IDLE, Ns};
 use crate::regions::RegionBuilder;
 use crate::view::Summary;
 use crate::{Interval, Region, Tally};

@@ -6,7 +6,6 @@
 
 #![forbid(unsafe_code)]
 
-mod block;
 mod budget;
 mod clock;
 mod cover;
@@ -16,6 +15,7 @@ mod kernel_regions;
 mod mapping;
 mod mask;
 mod merge;
+mod pmd;
 mod regions;
 mod reported;
 mod sampled;
@@ -28,7 +28,6 @@ pub mod track;
 pub mod tune;
 mod view;
 
-pub use block::{AccessesFound, BlockBits, HugeHeat, MIN_IDLE, Ns, PageHeat, Run};
 pub use budget::{Bucket, RETOUCH_NS};
 pub use clock::{Clock, VirtualClock};
 pub use cover::cover;
@@ -39,6 +38,7 @@ pub(crate) use kernel_regions::KernelRegions;
 pub use mapping::MappingBits;
 pub(crate) use mapping::{MappingTarget, Next};
 pub use mask::Mask;
+pub use pmd::{AccessesFound, HugeHeat, MIN_IDLE, Ns, PageHeat, PmdBits, Run};
 pub use regions::RegionBuilder;
 pub use reported::{Access, Count, Counters, ReportedTarget, Resident, Silence};
 pub(crate) use reported::{raise_rates, summarize_fused};
@@ -50,7 +50,7 @@ pub use snapshot::{
     Thresholds,
 };
 pub(crate) use target::CREDIT_S;
-pub use target::{BlockHeat, FIRST_READ, HORIZON, Tally, Target, View, Watch};
+pub use target::{FIRST_READ, HORIZON, PmdHeat, Tally, Target, View, Watch};
 pub use tiles::{Tile, Tiles};
 pub(crate) use view::summarize_after;
 pub use view::{Since, Summary, summarize};

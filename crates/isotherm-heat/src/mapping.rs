@@ -4,7 +4,7 @@
 //! between the two distances. That gives the distribution of intervals within the mapping, but not which page has which
 //! interval. So a snapshot holds one region per mapping, with true histograms behind it.
 
-use crate::block::{MIN_IDLE, Ns, estimate_octaves};
+use crate::pmd::{MIN_IDLE, Ns, estimate_octaves};
 use crate::regions::RegionBuilder;
 use crate::view::Summary;
 use crate::{Histogram, Interval, Tally};
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// Distance of the first read after a clear. Longer than with page tables, because a read walks the whole process.
 const FIRST_READ: Ns = 50_000_000;
 /// A check ends with the first read after this time.
-const LOOK: Ns = 10_000_000_000;
+const CHECK_PERIOD: Ns = 10_000_000_000;
 
 /// What a read found in one mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl MappingTarget {
     pub fn next(&self) -> Next {
         match self.cleared_at {
             None => Next::Clear,
-            Some(at) if self.read_at.saturating_sub(at) >= LOOK => Next::Clear,
+            Some(at) if self.read_at.saturating_sub(at) >= CHECK_PERIOD => Next::Clear,
             Some(at) => Next::Read(at + (self.read_at.saturating_sub(at) * 2).max(FIRST_READ)),
         }
     }
@@ -127,9 +127,9 @@ impl MappingTarget {
     pub fn summarize(&self, now: Ns, max_regions: usize) -> Summary {
         let mut sum = Summary::default();
         let mut builder = RegionBuilder::new();
-        let looked = now.saturating_sub(self.cleared_at.unwrap_or(now));
+        let watched_ns = now.saturating_sub(self.cleared_at.unwrap_or(now));
         for mapping in self.mappings.values() {
-            let counted = mapping.pages(looked, now);
+            let counted = mapping.pages(watched_ns, now);
             for (interval, _, pages) in &counted {
                 sum.temperature.add(*interval, *pages);
                 sum.idle.add(*interval, *pages);
@@ -143,8 +143,8 @@ impl MappingTarget {
 
 impl MappingHeat {
     /// Pages by interval: from the current check once it has run long enough, else from the previous one.
-    fn pages(&self, looked: Ns, now: Ns) -> Vec<(Interval, Interval, u64)> {
-        let use_before = looked < LOOK / 4 && self.before.measured() > 0;
+    fn pages(&self, watched_ns: Ns, now: Ns) -> Vec<(Interval, Interval, u64)> {
+        let use_before = watched_ns < CHECK_PERIOD / 4 && self.before.measured() > 0;
         let source = if use_before { &self.before } else { &self.now };
         let resident = self.bits.resident_pages;
         let mut left = resident;
@@ -155,7 +155,8 @@ impl MappingHeat {
             counted.push((interval, interval, pages));
         }
         // The rest was not accessed in the check. It has been idle for that long, or longer if the whole mapping was.
-        let idle = looked.max(now.saturating_sub(self.idle_since).min(now)).max(if use_before { LOOK } else { 0 });
+        let idle =
+            watched_ns.max(now.saturating_sub(self.idle_since).min(now)).max(if use_before { CHECK_PERIOD } else { 0 });
         let code = if idle >= MIN_IDLE { Interval::from_ns(idle).extrapolated() } else { Interval::UNMEASURED };
         if left > 0 {
             counted.push((code, code, left));

@@ -1,4 +1,4 @@
-//! One bit for each of the 512 pages of a block.
+//! One bit for each of the 512 pages of a huge range.
 
 use std::ops::{BitAnd, BitOr, Not};
 

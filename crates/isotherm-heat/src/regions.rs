@@ -1,7 +1,7 @@
 //! From pages to regions: neighbouring pages of like heat, at most `max_regions` of them.
 //!
 //! Fed page by page in address order, so that no list of pages is ever stored. Runs of like pages become regions. A
-//! block whose runs are too short to report separately (scattered hot pages) becomes one region with the mean of its
+//! huge range whose runs are too short to report separately (scattered hot pages) becomes one region with the mean of its
 //! pages. Then neighbours are merged until the number fits and no further, those first that lose least. The loss grows
 //! with the square of the octaves between two parts and with the pages of the smaller one (Ward's criterion, 1963: the
 //! increase of the sum of squares about the means). So small parts merge before large ones, and similar parts before
@@ -13,13 +13,13 @@
 
 use crate::merge::{NEVER, merge_down_to};
 use crate::{Interval, Region, Run};
-use isotherm_units::{Addr, AddrRange, BlockNo, PAGE_SIZE};
+use isotherm_units::{Addr, AddrRange, PAGE_SIZE, PmdNo};
 
 /// Pages within this many octaves of a run's mean belong to the run.
 const LIKE_OCTAVES: f64 = 1.5;
 /// The difference between measured and unmeasured pages, in octaves.
 const UNMEASURED_OCTAVES: f64 = 2.0;
-/// A block with more runs than this is reported as one mixed region.
+/// A huge range with more runs than this is reported as one mixed region.
 const MAX_RUNS: usize = 32;
 
 /// Sums over the pages of a region under construction.
@@ -154,11 +154,11 @@ struct Like {
     huge: bool,
 }
 
-/// Builds regions from blocks given in address order.
+/// Builds regions from huge ranges given in address order.
 #[derive(Debug, Default)]
 pub struct RegionBuilder {
     parts: Vec<Part>,
-    of_block: Vec<Part>,
+    of_pmd: Vec<Part>,
 }
 
 impl RegionBuilder {
@@ -185,19 +185,19 @@ impl RegionBuilder {
         self.parts.push(part);
     }
 
-    /// Adds the present pages of a block, as runs in order. Absent pages between them end a region.
-    pub fn block(&mut self, block: BlockNo, runs: &[Run]) {
-        self.heats(block, runs.iter().map(|run| (*run, Heat::of_interval(run.interval, run.idle))));
+    /// Adds the present pages of a huge range, as runs in order. Absent pages between them end a region.
+    pub fn pmd(&mut self, pmd: PmdNo, runs: &[Run]) {
+        self.heats(pmd, runs.iter().map(|run| (*run, Heat::of_interval(run.interval, run.idle))));
     }
 
-    /// Like [`RegionBuilder::block`], with the heat of each run given.
-    pub(crate) fn heats(&mut self, block: BlockNo, runs: impl IntoIterator<Item = (Run, Heat)>) {
-        self.of_block.clear();
+    /// Like [`RegionBuilder::pmd`], with the heat of each run given.
+    pub(crate) fn heats(&mut self, pmd: PmdNo, runs: impl IntoIterator<Item = (Run, Heat)>) {
+        self.of_pmd.clear();
         for (run, heat) in runs {
             let of = Like { heat, huge: run.huge };
-            self.add_run(block.page(usize::from(run.first)).addr().0, u64::from(run.pages), of);
+            self.add_run(pmd.page(usize::from(run.first)).addr().0, u64::from(run.pages), of);
         }
-        let mut parts = std::mem::take(&mut self.of_block);
+        let mut parts = std::mem::take(&mut self.of_pmd);
         if parts.len() > MAX_RUNS {
             let whole = parts.iter().skip(1).fold(parts[0], |mut sum, part| {
                 sum.join(part);
@@ -209,12 +209,12 @@ impl RegionBuilder {
                 self.push(part);
             }
         }
-        self.of_block = parts;
+        self.of_pmd = parts;
     }
 
     fn add_run(&mut self, addr: u64, pages: u64, of: Like) {
         let end = addr + pages * PAGE_SIZE;
-        if let Some(run) = self.of_block.last_mut() {
+        if let Some(run) = self.of_pmd.last_mut() {
             let fits = match (run.mean_octaves(), of.heat.octaves) {
                 (Some(mean), Some(octaves)) => (mean - octaves).abs() <= LIKE_OCTAVES,
                 (None, None) => true,
@@ -226,7 +226,7 @@ impl RegionBuilder {
         }
         let mut run = Part { start: addr, ..Part::default() };
         run.add(end, of, pages);
-        self.of_block.push(run);
+        self.of_pmd.push(run);
     }
 
     /// Appends a part, or extends the last one if it is adjacent and alike.
@@ -282,8 +282,8 @@ mod tests {
         Interval::from_ns(60_000_000_000)
     }
 
-    fn runs(block: &[Interval; 512]) -> Vec<Run> {
-        let present = block.iter().enumerate().filter(|(_, i)| **i != Interval::ABSENT);
+    fn runs(pmd: &[Interval; 512]) -> Vec<Run> {
+        let present = pmd.iter().enumerate().filter(|(_, i)| **i != Interval::ABSENT);
         let run = |(i, interval): (usize, &Interval)| Run {
             first: u16::try_from(i).unwrap(),
             pages: 1,
@@ -294,20 +294,20 @@ mod tests {
         present.map(run).collect()
     }
 
-    fn build(blocks: &[[Interval; 512]], max: usize) -> Vec<Region> {
+    fn build(pmds: &[[Interval; 512]], max: usize) -> Vec<Region> {
         let mut b = RegionBuilder::new();
-        for (no, block) in blocks.iter().enumerate() {
-            b.block(BlockNo(100 + no as u64), &runs(block));
+        for (no, pmd) in pmds.iter().enumerate() {
+            b.pmd(PmdNo(100 + no as u64), &runs(pmd));
         }
         b.finish(max)
     }
 
     #[test]
-    fn a_hot_span_across_blocks_is_one_region() {
-        let mut blocks = [[cold(); 512]; 3];
-        blocks[0][400..].fill(hot());
-        blocks[1][..100].fill(hot());
-        let regions = build(&blocks, 1000);
+    fn a_hot_span_across_huge_ranges_is_one_region() {
+        let mut pmds = [[cold(); 512]; 3];
+        pmds[0][400..].fill(hot());
+        pmds[1][..100].fill(hot());
+        let regions = build(&pmds, 1000);
         let sizes: Vec<_> = regions.iter().map(|r| (r.range.len().pages(), r.interval)).collect();
         assert_eq!(sizes, [(400, cold()), (212, hot()), (412 + 512, cold())]);
         assert!((f64::from(regions[1].rate_hz) - hot().rate_hz()).abs() < 0.1);
@@ -315,11 +315,11 @@ mod tests {
 
     #[test]
     fn scattered_hot_pages_are_told_as_a_mix() {
-        let mut block = [cold(); 512];
+        let mut pmd = [cold(); 512];
         for page in (0..512).step_by(8) {
-            block[page] = hot();
+            pmd[page] = hot();
         }
-        let regions = build(&[block], 1000);
+        let regions = build(&[pmd], 1000);
         assert_eq!(regions.len(), 1);
         assert_eq!(regions[0].resident_pages, 512);
         let expected = (64.0 * hot().rate_hz() + 448.0 * cold().rate_hz()) / 512.0;
@@ -328,9 +328,9 @@ mod tests {
 
     #[test]
     fn absent_pages_end_a_region() {
-        let mut block = [hot(); 512];
-        block[10..20].fill(Interval::ABSENT);
-        let regions = build(&[block], 1000);
+        let mut pmd = [hot(); 512];
+        pmd[10..20].fill(Interval::ABSENT);
+        let regions = build(&[pmd], 1000);
         assert_eq!(regions.iter().map(|r| r.resident_pages).collect::<Vec<_>>(), [10, 492]);
     }
 
@@ -338,21 +338,21 @@ mod tests {
     fn the_bound_holds_and_the_like_merge_first() {
         // Four levels of heat in 64 spans, the two coldest close together.
         let level = |i: usize| Interval::from_ns([10, 500, 30_000, 60_000][i % 4] * 1_000_000);
-        let blocks: Vec<[Interval; 512]> = (0..64).map(|i| [level(i); 512]).collect();
-        assert_eq!(build(&blocks, 1000).len(), 64);
-        let some = build(&blocks, 50);
+        let pmds: Vec<[Interval; 512]> = (0..64).map(|i| [level(i); 512]).collect();
+        assert_eq!(build(&pmds, 1000).len(), 64);
+        let some = build(&pmds, 50);
         assert_eq!(some.len(), 50, "no more than have to are merged");
         let pairs = some.iter().filter(|r| r.resident_pages == 2 * 512).map(|r| r.interval);
         let between = Interval::from_octaves((30_000_f64.log2() + 60_000_f64.log2()) / 2.0);
         assert!(pairs.clone().all(|i| i == between) && pairs.count() == 14, "of 30 s and 60 s, and nothing else");
-        assert_eq!(build(&blocks, 1).len(), 1);
-        let pages: u64 = build(&blocks, 7).iter().map(|r| r.resident_pages).sum();
+        assert_eq!(build(&pmds, 1).len(), 1);
+        let pages: u64 = build(&pmds, 7).iter().map(|r| r.resident_pages).sum();
         assert_eq!(pages, 64 * 512, "no page is lost");
     }
 
     #[test]
     fn more_hot_spans_than_regions_lose_the_smallest_gaps_first() {
-        // 3,000 spans of 24 to 127 hot pages in groups of ten: 2 to 15 cold pages between those of a group, a block or
+        // 3,000 spans of 24 to 127 hot pages in groups of ten: 2 to 15 cold pages between those of a group, a huge range or
         // more between groups.
         let mut rng = crate::Rng::new(9);
         let (mut page, mut is_hot) = (1 << 20, Vec::new());
@@ -366,7 +366,7 @@ mod tests {
             let interval = if no % 2 == 0 { hot() } else { cold() };
             for _ in 0..pages {
                 let of = Run { first: (page % 512) as u16, pages: 1, interval, idle: interval, huge: false };
-                b.block(BlockNo(page / 512), &[of]);
+                b.pmd(PmdNo(page / 512), &[of]);
                 is_hot.push(no % 2 == 0);
                 page += 1;
             }
@@ -390,31 +390,31 @@ mod tests {
 
     #[test]
     fn what_is_not_measured_yet_does_not_make_hot_and_cold_one() {
-        // Half of the blocks are known, every other eight; too many runs for the regions there may be.
+        // Half of the huge ranges are known, every other eight; too many runs for the regions there may be.
         let known = |i: u64| if (800..1200).contains(&i) { hot() } else { cold() };
         let level = |i: u64| if (i / 8).is_multiple_of(2) { Interval::UNMEASURED } else { known(i) };
-        let blocks: Vec<[Interval; 512]> = (0..2000).map(|i| [level(i); 512]).collect();
-        let regions = build(&blocks, 20);
+        let pmds: Vec<[Interval; 512]> = (0..2000).map(|i| [level(i); 512]).collect();
+        let regions = build(&pmds, 20);
         assert!(regions.len() <= 20);
         // Neighbours may stay apart though they are alike, if there is room for them.
         let hot_ones: Vec<_> = regions.iter().filter(|r| r.interval <= hot()).collect();
         assert!(hot_ones.windows(2).all(|w| w[0].range.end == w[1].range.start), "{regions:?}");
-        let blocks = hot_ones.iter().map(|r| r.range.len().pages() / 512).sum::<u64>();
-        assert!((384..=416).contains(&blocks), "{blocks}");
+        let pmds = hot_ones.iter().map(|r| r.range.len().pages() / 512).sum::<u64>();
+        assert!((384..=416).contains(&pmds), "{pmds}");
         assert!(regions.iter().all(|r| [hot(), cold()].contains(&r.interval)), "{regions:?}");
     }
 
     #[test]
     fn more_mappings_than_regions_bridge_the_smallest_gaps() {
-        let mut block = [Interval::ABSENT; 512];
+        let mut pmd = [Interval::ABSENT; 512];
         for page in (0..512).step_by(2) {
-            block[page] = hot();
+            pmd[page] = hot();
         }
-        let mut far = block;
+        let mut far = pmd;
         far[..].rotate_left(1);
         let mut b = RegionBuilder::new();
-        b.block(BlockNo(1), &runs(&block));
-        b.block(BlockNo(1 << 20), &runs(&far));
+        b.pmd(PmdNo(1), &runs(&pmd));
+        b.pmd(PmdNo(1 << 20), &runs(&far));
         let regions = b.finish(2);
         assert_eq!(regions.len(), 2);
         assert!(regions.iter().all(|r| r.resident_pages == 256));

@@ -4,8 +4,8 @@
 //! count in different ways: page by page, or expected numbers over ranges of a model. The terms mean the same
 //! everywhere, so their figures can be compared. All are in pages. Expected numbers of pages may be fractions.
 
-use crate::block::Ns;
 use crate::interval::Interval;
+use crate::pmd::Ns;
 
 /// Reported hot memory compared with the truth.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

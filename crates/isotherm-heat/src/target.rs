@@ -1,26 +1,26 @@
-//! One target: the heat of its blocks, and which of them to read and to clear next.
+//! One target: the heat of its huge ranges, and which of them to read and to clear next.
 //!
 //! The tests of `isotherm-monitor` check these rules on replayed histories:
-//! - A block whose pages were cleared is read after 10, 20, 40 ... ms, and from one background-scan period on once per
+//! - A huge range whose pages were cleared is read after 10, 20, 40 ... ms, and from one background-scan period on once per
 //!   period. Reading is cheap and costs the target nothing. So cold memory is read often, and memory that becomes hot
 //!   is found within one period.
-//! - A block without cleared pages is not read at all: its bits can say nothing new.
-//! - A block is cleared again when its time has come, which backs off from 2 s to 4 minutes. It is cleared at once when
+//! - A huge range without cleared pages is not read at all: its bits can say nothing new.
+//! - A huge range is cleared again when its time has come, which backs off from 2 s to 4 minutes. It is cleared at once when
 //!   a read finds several of its pages unexpectedly accessed (long idle, now touched). That also resets the back-off.
-//!   Unexpected accesses go first. If it is only a page or two, the block is cleared soon, not at once: the thin edge
+//!   Unexpected accesses go first. If it is only a page or two, the huge range is cleared soon, not at once: the thin edge
 //!   of a hot set has unexpected accesses all the time.
 //! - Clears stop while the slow-down expected of them exceeds the budget. The expectation is learned from what is seen.
 //! - The first clears go in random order, so that what is known of a large target early on is a fair sample of it. They
-//!   go by [`NEIGHBOURS`] blocks at a time, which a source clears in one piece for two thirds of the cost.
+//!   go by [`NEIGHBOURS`] huge ranges at a time, which a source clears in one piece for two thirds of the cost.
 //!
 //! Times come from the caller. The only randomness is a seeded generator.
 
 use crate::Mask;
 use crate::Rng;
-use crate::block::{AccessesFound, BlockBits, HugeHeat, Ns, PageHeat, Run, Timing};
 use crate::budget::{Bucket, RETOUCH_NS};
 use crate::due::{Reads, claim, take_due};
-use isotherm_units::{BlockNo, PAGES_PER_BLOCK};
+use crate::pmd::{AccessesFound, HugeHeat, Ns, PageHeat, PmdBits, Run, Timing};
+use isotherm_units::{PAGES_PER_PMD, PmdNo};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::Range;
@@ -30,67 +30,67 @@ pub const FIRST_READ: Ns = 10_000_000;
 /// Pages touched at least this often are expected to be touched again during a check. Their cost is reserved in
 /// advance.
 pub const HORIZON: Ns = 10_000_000_000;
-/// The shortest time between two checks of a block that confirm each other.
+/// The shortest time between two checks of a huge range that confirm each other.
 const FIRST_BACKOFF: Ns = 2_000_000_000;
-/// A block with this many unexpectedly accessed pages is cleared before all others.
+/// A huge range with this many unexpectedly accessed pages is cleared before all others.
 const MANY: u32 = 8;
-/// How soon a block is cleared again whose long-idle pages were accessed as expected.
+/// How soon a huge range is cleared again whose long-idle pages were accessed as expected.
 const WEAK_RECHECK: Ns = 8_000_000_000;
-/// When a block whose pages a clear did not reach is tried again.
-const STUCK_AGAIN: Ns = 60_000_000_000;
+/// When a huge range whose pages a clear did not reach is tried again.
+const STUCK_RETRY: Ns = 60_000_000_000;
 /// Doublings of `FIRST_BACKOFF` at most: about four minutes.
 const MAX_BACKOFF: u8 = 7;
 /// Seconds' worth of slow-down that may be spent at once at the start, for a quick first answer.
 pub const CREDIT_S: f64 = 5.0;
-/// Blocks whose first clears go together.
+/// Huge ranges whose first clears go together.
 const NEIGHBOURS: u64 = 8;
 /// Background reads are due at multiples of this, so that a pass reads many.
 const SCAN_GRID: Ns = 100_000_000;
 
-/// The heat of a block, by what maps it.
+/// The heat of a huge range, by what maps it.
 #[derive(Clone, Debug)]
-pub enum BlockHeat {
+pub enum PmdHeat {
     /// Small pages.
     Pages(Box<PageHeat>),
     /// One huge page.
     Huge(HugeHeat),
 }
 
-impl BlockHeat {
-    fn new(bits: BlockBits) -> Option<BlockHeat> {
+impl PmdHeat {
+    fn new(bits: PmdBits) -> Option<PmdHeat> {
         match bits {
-            BlockBits::Pages { present, .. } => Some(BlockHeat::Pages(Box::new(PageHeat::new(present)))),
-            BlockBits::Huge { .. } => Some(BlockHeat::Huge(HugeHeat::new())),
-            BlockBits::Gone => None,
+            PmdBits::Pages { present, .. } => Some(PmdHeat::Pages(Box::new(PageHeat::new(present)))),
+            PmdBits::Huge { .. } => Some(PmdHeat::Huge(HugeHeat::new())),
+            PmdBits::Gone => None,
         }
     }
 
     fn has_cleared(&self) -> bool {
         match self {
-            BlockHeat::Pages(p) => !p.cleared().is_empty(),
-            BlockHeat::Huge(h) => h.is_cleared(),
+            PmdHeat::Pages(p) => !p.cleared().is_empty(),
+            PmdHeat::Huge(h) => h.is_cleared(),
         }
     }
 
     fn has_uncleared(&self) -> bool {
         match self {
-            BlockHeat::Pages(p) => !p.uncleared().is_empty(),
-            BlockHeat::Huge(h) => !h.is_cleared(),
+            PmdHeat::Pages(p) => !p.uncleared().is_empty(),
+            PmdHeat::Huge(h) => !h.is_cleared(),
         }
     }
 
     /// Pages present.
     pub fn resident(&self) -> u64 {
         match self {
-            BlockHeat::Pages(p) => u64::from(p.present().count()),
-            BlockHeat::Huge(_) => PAGES_PER_BLOCK as u64,
+            PmdHeat::Pages(p) => u64::from(p.present().count()),
+            PmdHeat::Huge(_) => PAGES_PER_PMD as u64,
         }
     }
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    pub heat: BlockHeat,
+    pub heat: PmdHeat,
     pub timing: Timing,
     pub stuck: bool,
 }
@@ -100,7 +100,7 @@ pub(crate) struct Entry {
 pub struct Watch {
     /// Allowed slow-down, in percent of one core. Over 100: no limit.
     pub max_slowdown_pct: f64,
-    /// Period of the background scan: every cold block is read once in this time.
+    /// Period of the background scan: every cold huge range is read once in this time.
     pub scan_period_ns: Ns,
 }
 
@@ -112,7 +112,7 @@ pub struct Tally {
     /// Those seen touched again.
     pub retouched: u64,
     /// Pages read whose accessed bit the previous read left set.
-    pub left_set: u64,
+    pub still_set: u64,
     /// Those of them whose bit somebody else had cleared.
     pub lost: u64,
 }
@@ -120,18 +120,18 @@ pub struct Tally {
 /// The heat of one process and the schedule of its access checks.
 #[derive(Debug)]
 pub struct Target {
-    pub(crate) blocks: BTreeMap<BlockNo, Entry>,
+    pub(crate) pmds: BTreeMap<PmdNo, Entry>,
     reads: Reads,
-    routine: BinaryHeap<Reverse<(Ns, BlockNo)>>,
-    urgent: BinaryHeap<Reverse<(Ns, BlockNo)>>,
+    routine: BinaryHeap<Reverse<(Ns, PmdNo)>>,
+    urgent: BinaryHeap<Reverse<(Ns, PmdNo)>>,
     slowdown: Bucket,
-    /// Sum of the blocks' reservations.
+    /// Sum of the huge ranges' reservations.
     reserved: u64,
     scan_period_ns: Ns,
     tally: Tally,
     /// Orders the first checks.
     seed: u64,
-    /// Blocks that were neither cleared nor found to be unclearable yet.
+    /// Huge ranges that were neither cleared nor found to be unclearable yet.
     unchecked: usize,
 }
 
@@ -139,7 +139,7 @@ impl Target {
     /// A target of which nothing is known. The seed orders the first checks.
     pub fn new(now: Ns, watch: Watch, seed: u64) -> Target {
         Target {
-            blocks: BTreeMap::new(),
+            pmds: BTreeMap::new(),
             reads: BinaryHeap::new(),
             routine: BinaryHeap::new(),
             urgent: BinaryHeap::new(),
@@ -157,118 +157,118 @@ impl Target {
         self.scan_period_ns = scan_period_ns;
     }
 
-    /// Takes in which blocks are populated now (sorted). Blocks not listed are forgotten. The blocks returned are new:
-    /// each has to be read once, through [`Target::read`], before anything else happens with it. O(blocks).
-    pub fn refit(&mut self, populated: &[BlockNo]) -> Vec<BlockNo> {
+    /// Takes in which huge ranges are populated now (sorted). Huge ranges not listed are forgotten. The huge ranges returned are new:
+    /// each has to be read once, through [`Target::read`], before anything else happens with it. O(huge ranges).
+    pub fn refit(&mut self, populated: &[PmdNo]) -> Vec<PmdNo> {
         let mut gone = Vec::new();
         let mut fresh = Vec::new();
         let mut listed = populated.iter().copied().peekable();
-        for block in self.blocks.keys() {
-            while let Some(new) = listed.next_if(|b| b < block) {
+        for pmd in self.pmds.keys() {
+            while let Some(new) = listed.next_if(|b| b < pmd) {
                 fresh.push(new);
             }
-            if listed.next_if_eq(block).is_none() {
-                gone.push(*block);
+            if listed.next_if_eq(pmd).is_none() {
+                gone.push(*pmd);
             }
         }
         fresh.extend(listed);
-        for block in gone {
-            self.remove(block);
+        for pmd in gone {
+            self.remove(pmd);
         }
         fresh
     }
 
-    fn remove(&mut self, block: BlockNo) {
-        if let Some(entry) = self.blocks.remove(&block) {
+    fn remove(&mut self, pmd: PmdNo) {
+        if let Some(entry) = self.pmds.remove(&pmd) {
             self.reserved -= u64::from(entry.timing.reserved);
             self.unchecked -= usize::from(!entry.timing.checked);
         }
     }
 
-    /// Takes in that nothing is mapped in `block` any more.
-    pub fn gone(&mut self, block: BlockNo) {
-        self.remove(block);
+    /// Takes in that nothing is mapped in `pmd` any more.
+    pub fn gone(&mut self, pmd: PmdNo) {
+        self.remove(pmd);
     }
 
     /// A due read could not be done. It is due again shortly.
-    pub fn postpone(&mut self, now: Ns, block: BlockNo) {
-        if let Some(entry) = self.blocks.get_mut(&block) {
+    pub fn postpone(&mut self, now: Ns, pmd: PmdNo) {
+        if let Some(entry) = self.pmds.get_mut(&pmd) {
             entry.timing.next_read = now + FIRST_READ;
-            self.reads.push(Reverse((now + FIRST_READ, block)));
+            self.reads.push(Reverse((now + FIRST_READ, pmd)));
         }
     }
 
-    /// A block chosen by [`Target::due_clears`] could not be cleared now. It is due again shortly.
-    pub fn clear_later(&mut self, now: Ns, block: BlockNo) {
-        if let Some(entry) = self.blocks.get_mut(&block) {
+    /// A huge range chosen by [`Target::due_clears`] could not be cleared now. It is due again shortly.
+    pub fn clear_later(&mut self, now: Ns, pmd: PmdNo) {
+        if let Some(entry) = self.pmds.get_mut(&pmd) {
             (entry.timing.next_clear, entry.timing.urgent) = (now + FIRST_READ, false);
-            self.routine.push(Reverse((now + FIRST_READ, block)));
+            self.routine.push(Reverse((now + FIRST_READ, pmd)));
         }
     }
 
-    /// Pages in `blocks` that are not cleared.
-    pub fn uncleared_in(&self, blocks: &[BlockNo]) -> u64 {
-        let uncleared = |heat: &BlockHeat| match heat {
-            BlockHeat::Pages(p) => u64::from(p.uncleared().count()),
-            BlockHeat::Huge(h) => {
+    /// Pages in `pmds` that are not cleared.
+    pub fn uncleared_in(&self, pmds: &[PmdNo]) -> u64 {
+        let uncleared = |heat: &PmdHeat| match heat {
+            PmdHeat::Pages(p) => u64::from(p.uncleared().count()),
+            PmdHeat::Huge(h) => {
                 if h.is_cleared() {
                     0
                 } else {
-                    PAGES_PER_BLOCK as u64
+                    PAGES_PER_PMD as u64
                 }
             }
         };
-        blocks.iter().filter_map(|b| self.blocks.get(b)).map(|e| uncleared(&e.heat)).sum()
+        pmds.iter().filter_map(|b| self.pmds.get(b)).map(|e| uncleared(&e.heat)).sum()
     }
 
-    /// Takes in a read of one block.
-    pub fn read(&mut self, now: Ns, block: BlockNo, bits: BlockBits) {
-        let Some(entry) = self.blocks.get_mut(&block) else {
-            return self.insert(now, block, bits);
+    /// Takes in a read of one huge range.
+    pub fn read(&mut self, now: Ns, pmd: PmdNo, bits: PmdBits) {
+        let Some(entry) = self.pmds.get_mut(&pmd) else {
+            return self.insert(now, pmd, bits);
         };
         let is_ours = std::mem::take(&mut entry.timing.partly_cleared);
         let mut found = match (&mut entry.heat, bits) {
-            (BlockHeat::Pages(heat), BlockBits::Pages { young, present }) => heat.read(now, young, present),
-            (BlockHeat::Huge(heat), BlockBits::Huge { young }) => heat.read(now, young),
+            (PmdHeat::Pages(heat), PmdBits::Pages { young, present }) => heat.read(now, young, present),
+            (PmdHeat::Huge(heat), PmdBits::Huge { young }) => heat.read(now, young),
             // Collapsed, split or unmapped since: what was known of the old shape does not hold for the new one.
             _ => {
-                self.remove(block);
-                return self.insert(now, block, bits);
+                self.remove(pmd);
+                return self.insert(now, pmd, bits);
             }
         };
         if is_ours {
             found.lost = 0;
         }
-        self.account(block, found);
-        self.plan_after_read(now, block, found);
+        self.account(pmd, found);
+        self.plan_after_read(now, pmd, found);
     }
 
-    fn insert(&mut self, now: Ns, block: BlockNo, bits: BlockBits) {
-        let Some(heat) = BlockHeat::new(bits) else { return };
+    fn insert(&mut self, now: Ns, pmd: PmdNo, bits: PmdBits) {
+        let Some(heat) = PmdHeat::new(bits) else { return };
         // Spread over a second's worth of keys: a random order of first checks.
-        let due = now + Rng::new(self.seed ^ (block.0 / NEIGHBOURS)).below(1_000_000_000);
+        let due = now + Rng::new(self.seed ^ (pmd.0 / NEIGHBOURS)).below(1_000_000_000);
         self.unchecked += 1;
         let timing = Timing { next_clear: due, ..Timing::default() };
-        self.blocks.insert(block, Entry { heat, timing, stuck: false });
-        self.routine.push(Reverse((due, block)));
+        self.pmds.insert(pmd, Entry { heat, timing, stuck: false });
+        self.routine.push(Reverse((due, pmd)));
     }
 
-    fn account(&mut self, block: BlockNo, found: AccessesFound) {
+    fn account(&mut self, pmd: PmdNo, found: AccessesFound) {
         let seen = u64::from(found.retouched);
         self.tally.retouched += seen;
-        self.tally.left_set += u64::from(found.left_set);
+        self.tally.still_set += u64::from(found.still_set);
         self.tally.lost += u64::from(found.lost);
         self.slowdown.spend(seen as f64 * RETOUCH_NS);
-        if let Some(entry) = self.blocks.get_mut(&block) {
+        if let Some(entry) = self.pmds.get_mut(&pmd) {
             let paid = u16::try_from(seen).unwrap_or(u16::MAX).min(entry.timing.reserved);
             entry.timing.reserved -= paid;
             self.reserved -= u64::from(paid);
         }
     }
 
-    fn plan_after_read(&mut self, now: Ns, block: BlockNo, found: AccessesFound) {
+    fn plan_after_read(&mut self, now: Ns, pmd: PmdNo, found: AccessesFound) {
         let scan_period = self.scan_period_ns;
-        let Some(entry) = self.blocks.get_mut(&block) else { return };
+        let Some(entry) = self.pmds.get_mut(&pmd) else { return };
         let t = &mut entry.timing;
         if t.urgent || t.unclearable || entry.stuck {
             // It is cleared anyway, or never.
@@ -276,20 +276,20 @@ impl Target {
             t.urgent = true;
             t.backoff = 0;
             t.next_clear = now;
-            self.urgent.push(Reverse((now, block)));
+            self.urgent.push(Reverse((now, pmd)));
         } else if found.unexpected + found.weakly_unexpected > 0 {
-            // A page here and there, as at the edge of any hot set. Soon, and after blocks that were never checked.
+            // A page here and there, as at the edge of any hot set. Soon, and after huge ranges that were never checked.
             let soon = now + if found.unexpected > 0 { FIRST_BACKOFF } else { WEAK_RECHECK };
             if t.next_clear == 0 || t.next_clear > soon {
                 t.backoff = if found.unexpected > 0 { 0 } else { t.backoff };
                 t.next_clear = soon;
-                self.routine.push(Reverse((soon, block)));
+                self.routine.push(Reverse((soon, pmd)));
             }
         }
         if t.next_clear == 0 && !t.unclearable && !entry.stuck && entry.heat.has_uncleared() {
             // Everything was cleared when it was last due. Now there is something to learn again.
             t.next_clear = now.max(1);
-            self.routine.push(Reverse((t.next_clear, block)));
+            self.routine.push(Reverse((t.next_clear, pmd)));
         }
         if !entry.heat.has_cleared() {
             t.next_read = 0;
@@ -307,82 +307,80 @@ impl Target {
         } else {
             t.next_read = (now + scan_period.max(SCAN_GRID)) / SCAN_GRID * SCAN_GRID;
         }
-        self.reads.push(Reverse((t.next_read, block)));
+        self.reads.push(Reverse((t.next_read, pmd)));
     }
 
-    /// Blocks whose read is due, in address order.
-    pub fn due_reads(&mut self, now: Ns) -> Vec<BlockNo> {
-        let blocks = &mut self.blocks;
-        take_due(&mut self.reads, now, |block, at| {
-            blocks.get_mut(&block).is_some_and(|e| claim(&mut e.timing.next_read, at))
-        })
+    /// Huge ranges whose read is due, in address order.
+    pub fn due_reads(&mut self, now: Ns) -> Vec<PmdNo> {
+        let pmds = &mut self.pmds;
+        take_due(&mut self.reads, now, |pmd, at| pmds.get_mut(&pmd).is_some_and(|e| claim(&mut e.timing.next_read, at)))
     }
 
-    /// Up to `most` blocks to clear now, in address order, as the slow-down budget allows. Blocks with unexpected
+    /// Up to `most` huge ranges to clear now, in address order, as the slow-down budget allows. Huge ranges with unexpected
     /// accesses go first, then (unless `urgent_only`) the others by due time.
     ///
     /// The caller reads each of them (so that no access until now is lost), clears it, and reports it to
     /// [`Target::cleared`].
-    pub fn due_clears(&mut self, now: Ns, most: usize, urgent_only: bool) -> Vec<BlockNo> {
+    pub fn due_clears(&mut self, now: Ns, most: usize, urgent_only: bool) -> Vec<PmdNo> {
         let mut chosen = Vec::new();
         let mut allowed = self.slowdown.available_ns(now) / RETOUCH_NS - self.reserved as f64;
         for urgent in [true, false] {
-            // Unexpected accesses may take three quarters. A steady trickle of them must not starve unchecked blocks.
+            // Unexpected accesses may take three quarters. A steady trickle of them must not starve unchecked huge ranges.
             let most = match (urgent, urgent_only) {
                 (true, false) => (most * 3).div_ceil(4),
                 (false, true) => 0,
                 _ => most,
             };
             while chosen.len() < most && allowed > 0.0 {
-                let Some((at, block)) = self.pop_clear(now, urgent) else { break };
-                let Some(expected) = self.expected(block) else { continue };
+                let Some((at, pmd)) = self.pop_clear(now, urgent) else { break };
+                let Some(expected) = self.expected(pmd) else { continue };
                 if expected as f64 > allowed && !chosen.is_empty() {
-                    self.push_back(at, block, urgent);
+                    self.push_back(at, pmd, urgent);
                     break;
                 }
                 allowed -= expected as f64;
-                chosen.push(block);
+                chosen.push(pmd);
             }
         }
         chosen.sort_unstable();
         chosen
     }
 
-    fn pop_clear(&mut self, now: Ns, urgent: bool) -> Option<(Ns, BlockNo)> {
+    fn pop_clear(&mut self, now: Ns, urgent: bool) -> Option<(Ns, PmdNo)> {
         loop {
             let queue = if urgent { &mut self.urgent } else { &mut self.routine };
-            let &Reverse((at, block)) = queue.peek()?;
+            let &Reverse((at, pmd)) = queue.peek()?;
             if at > now {
                 return None;
             }
             queue.pop();
-            let Some(entry) = self.blocks.get_mut(&block) else { continue };
-            // An entry that is not the block's current plan is left over from an older one.
+            let Some(entry) = self.pmds.get_mut(&pmd) else { continue };
+            // An entry that is not the huge range's current plan is left over from an older one.
             if entry.timing.next_clear != at || entry.timing.urgent != urgent || entry.timing.unclearable {
                 continue;
             }
             if entry.heat.has_uncleared() {
-                return Some((at, block));
+                return Some((at, pmd));
             }
-            // A clear of the whole process reached pages here that a clear of the block did not. Clears of the block
+            // A clear of the whole process reached pages here that a clear of the huge range did not. Clears of the huge range
             // are still retried.
-            let again = if entry.stuck { now + STUCK_AGAIN } else { 0 };
+            let again = if entry.stuck { now + STUCK_RETRY } else { 0 };
             (entry.timing.next_clear, entry.timing.urgent) = (again, false);
             if again > 0 {
-                self.routine.push(Reverse((again, block)));
+                self.routine.push(Reverse((again, pmd)));
             }
         }
     }
 
-    fn push_back(&mut self, at: Ns, block: BlockNo, urgent: bool) {
+    fn push_back(&mut self, at: Ns, pmd: PmdNo, urgent: bool) {
         let queue = if urgent { &mut self.urgent } else { &mut self.routine };
-        queue.push(Reverse((at, block)));
+        queue.push(Reverse((at, pmd)));
     }
 
-    fn expected(&self, block: BlockNo) -> Option<u64> {
-        Some(match &self.blocks.get(&block)?.heat {
-            BlockHeat::Huge(_) => 1,
-            BlockHeat::Pages(p) => {
+    fn expected(&self, pmd: PmdNo) -> Option<u64> {
+        Some(match &self.pmds.get(&pmd)?.heat {
+            PmdHeat::Huge(_) => 1,
+            PmdHeat::Pages(p) => {
                 let (known, unknown) = p.expected_retouches(HORIZON);
                 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 512 pages")]
                 let guess = (f64::from(unknown) * self.prior()).ceil() as u64;
@@ -391,45 +389,45 @@ impl Target {
         })
     }
 
-    /// Notes that `block` was cleared at `now`, except for the pages in `stuck`: several processes map them, or they
-    /// are locked. If only those were left to clear, the block waits for [`Target::process_cleared`]. It is also tried
+    /// Notes that `pmd` was cleared at `now`, except for the pages in `stuck`: several processes map them, or they
+    /// are locked. If only those were left to clear, the huge range waits for [`Target::process_cleared`]. It is also tried
     /// again after a minute: other memory may be there by then, or the other processes that map it may have ended.
-    pub fn cleared(&mut self, now: Ns, block: BlockNo, stuck: Mask) {
-        let learned = self.mark_cleared(now, block, stuck);
-        let Some(entry) = self.blocks.get_mut(&block) else { return };
+    pub fn cleared(&mut self, now: Ns, pmd: PmdNo, stuck: Mask) {
+        let learned = self.mark_cleared(now, pmd, stuck);
+        let Some(entry) = self.pmds.get_mut(&pmd) else { return };
         entry.stuck = learned == 0 && !stuck.is_empty();
         entry.timing.urgent = false;
         if entry.stuck {
-            entry.timing.next_clear = now + STUCK_AGAIN;
-            self.routine.push(Reverse((entry.timing.next_clear, block)));
+            entry.timing.next_clear = now + STUCK_RETRY;
+            self.routine.push(Reverse((entry.timing.next_clear, pmd)));
             return;
         }
         let t = &mut entry.timing;
         t.next_clear = now + (FIRST_BACKOFF << t.backoff);
         t.backoff = (t.backoff + 1).min(MAX_BACKOFF);
-        self.routine.push(Reverse((t.next_clear, block)));
+        self.routine.push(Reverse((t.next_clear, pmd)));
     }
 
-    /// Notes that `block` was cleared at `now` together with the whole process, which reaches every page.
-    pub fn process_cleared(&mut self, now: Ns, block: BlockNo) {
-        self.mark_cleared(now, block, Mask::NONE);
+    /// Notes that `pmd` was cleared at `now` together with the whole process, which reaches every page.
+    pub fn process_cleared(&mut self, now: Ns, pmd: PmdNo) {
+        self.mark_cleared(now, pmd, Mask::NONE);
     }
 
     /// Marks pages as cleared and plans the first read. Returns how many pages (or huge pages) that were.
-    fn mark_cleared(&mut self, now: Ns, block: BlockNo, stuck: Mask) -> u64 {
-        let expected = self.expected(block).unwrap_or(0);
-        let Some(entry) = self.blocks.get_mut(&block) else { return 0 };
+    fn mark_cleared(&mut self, now: Ns, pmd: PmdNo, stuck: Mask) -> u64 {
+        let expected = self.expected(pmd).unwrap_or(0);
+        let Some(entry) = self.pmds.get_mut(&pmd) else { return 0 };
         let learned = match &mut entry.heat {
-            BlockHeat::Pages(p) => {
+            PmdHeat::Pages(p) => {
                 let fresh = p.uncleared() & !stuck;
                 p.set_cleared(now, fresh);
                 u64::from(fresh.count())
             }
-            BlockHeat::Huge(h) if stuck.is_empty() => {
+            PmdHeat::Huge(h) if stuck.is_empty() => {
                 h.set_cleared(now);
                 1
             }
-            BlockHeat::Huge(_) => 0,
+            PmdHeat::Huge(_) => 0,
         };
         self.tally.cleared += learned;
         let t = &mut entry.timing;
@@ -439,44 +437,44 @@ impl Target {
         t.reserved = reserve;
         t.step = 0;
         t.next_read = now + FIRST_READ;
-        self.reads.push(Reverse((t.next_read, block)));
+        self.reads.push(Reverse((t.next_read, pmd)));
         learned
     }
 
-    /// Notes that `block` cannot be cleared by any means here. It is not tried again, and counts as unclearable.
-    pub fn refused(&mut self, block: BlockNo) {
-        if let Some(entry) = self.blocks.get_mut(&block) {
+    /// Notes that `pmd` cannot be cleared by any means here. It is not tried again, and counts as unclearable.
+    pub fn refused(&mut self, pmd: PmdNo) {
+        if let Some(entry) = self.pmds.get_mut(&pmd) {
             entry.timing.unclearable = true;
             self.unchecked -= usize::from(!std::mem::replace(&mut entry.timing.checked, true));
         }
     }
 
-    /// Notes that some pages of `block` may have been cleared with the whole process. If the next read finds bits
+    /// Notes that some pages of `pmd` may have been cleared with the whole process. If the next read finds bits
     /// clear, nobody else cleared them.
-    pub fn partly_cleared(&mut self, block: BlockNo) {
-        if let Some(entry) = self.blocks.get_mut(&block) {
+    pub fn partly_cleared(&mut self, pmd: PmdNo) {
+        if let Some(entry) = self.pmds.get_mut(&pmd) {
             entry.timing.partly_cleared = true;
         }
     }
 
-    /// Whether `block` has cleared pages, so that a read can show something.
-    pub fn has_cleared(&self, block: BlockNo) -> bool {
-        self.blocks.get(&block).is_some_and(|e| e.heat.has_cleared())
+    /// Whether `pmd` has cleared pages, so that a read can show something.
+    pub fn has_cleared(&self, pmd: PmdNo) -> bool {
+        self.pmds.get(&pmd).is_some_and(|e| e.heat.has_cleared())
     }
 
-    /// Blocks that wait for their first clear.
+    /// Huge ranges that wait for their first clear.
     pub fn unchecked(&self) -> usize {
         self.unchecked
     }
 
-    /// Blocks with pages that the last clear did not reach.
-    pub fn stuck_blocks(&self) -> Vec<BlockNo> {
-        self.blocks.iter().filter(|(_, e)| e.stuck).map(|(b, _)| *b).collect()
+    /// Huge ranges with pages that the last clear did not reach.
+    pub fn stuck_pmds(&self) -> Vec<PmdNo> {
+        self.pmds.iter().filter(|(_, e)| e.stuck).map(|(b, _)| *b).collect()
     }
 
-    /// Every block, in address order.
-    pub fn all_blocks(&self) -> Vec<BlockNo> {
-        self.blocks.keys().copied().collect()
+    /// Every huge range, in address order.
+    pub fn all_pmds(&self) -> Vec<PmdNo> {
+        self.pmds.keys().copied().collect()
     }
 
     /// When the next read is due.
@@ -495,44 +493,44 @@ impl Target {
         self.tally
     }
 
-    /// Number of blocks known.
+    /// Number of huge ranges known.
     pub fn len(&self) -> usize {
-        self.blocks.len()
+        self.pmds.len()
     }
 
-    /// Whether no block is known.
+    /// Whether no huge range is known.
     pub fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
+        self.pmds.is_empty()
     }
 
     /// Pages present.
     pub fn resident(&self) -> u64 {
-        self.blocks.values().map(|e| e.heat.resident()).sum()
+        self.pmds.values().map(|e| e.heat.resident()).sum()
     }
 
-    /// Calls `each` with what is known of every block at `now`, in address order.
-    pub fn for_each_block(&self, now: Ns, each: impl FnMut(BlockNo, View<'_>)) {
-        self.for_blocks_in(BlockNo(0)..BlockNo(u64::MAX), now, each);
+    /// Calls `each` with what is known of every huge range at `now`, in address order.
+    pub fn for_each_pmd(&self, now: Ns, each: impl FnMut(PmdNo, View<'_>)) {
+        self.for_pmds_in(PmdNo(0)..PmdNo(u64::MAX), now, each);
     }
 
-    /// Like [`Target::for_each_block`], for some blocks only.
-    pub fn for_blocks_in(&self, blocks: Range<BlockNo>, now: Ns, mut each: impl FnMut(BlockNo, View<'_>)) {
+    /// Like [`Target::for_each_pmd`], for some huge ranges only.
+    pub fn for_pmds_in(&self, pmds: Range<PmdNo>, now: Ns, mut each: impl FnMut(PmdNo, View<'_>)) {
         let mut runs = Vec::new();
-        for (block, entry) in self.blocks.range(blocks) {
+        for (pmd, entry) in self.pmds.range(pmds) {
             runs.clear();
             match &entry.heat {
-                BlockHeat::Huge(h) => runs.push(h.run(now)),
-                BlockHeat::Pages(p) => p.runs(now, &mut runs),
+                PmdHeat::Huge(h) => runs.push(h.run(now)),
+                PmdHeat::Pages(p) => p.runs(now, &mut runs),
             }
-            each(*block, View { unclearable: entry.timing.unclearable, runs: &runs });
+            each(*pmd, View { unclearable: entry.timing.unclearable, runs: &runs });
         }
     }
 }
 
-/// What is known of a block at one moment.
+/// What is known of a huge range at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
-    /// The block cannot be cleared here.
+    /// The huge range cannot be cleared here.
     pub unclearable: bool,
     /// Its present pages.
     pub runs: &'a [Run],
@@ -543,46 +541,46 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_that_a_clear_did_not_reach_is_tried_again_after_a_minute() {
+    fn a_huge_range_that_a_clear_did_not_reach_is_tried_again_after_a_minute() {
         let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: 1_000_000_000 }, 1);
-        target.read(0, BlockNo(1), BlockBits::Pages { young: Mask::ALL, present: Mask::ALL });
+        target.read(0, PmdNo(1), PmdBits::Pages { young: Mask::ALL, present: Mask::ALL });
         let first = 1_000_000_000;
-        assert_eq!(target.due_clears(first, 64, false), [BlockNo(1)]);
-        target.cleared(first, BlockNo(1), Mask::ALL);
-        assert_eq!(target.stuck_blocks(), [BlockNo(1)]);
-        assert_eq!(target.due_clears(first + STUCK_AGAIN - 1, 64, false), [] as [BlockNo; 0]);
-        assert_eq!(target.due_clears(first + STUCK_AGAIN, 64, false), [BlockNo(1)]);
+        assert_eq!(target.due_clears(first, 64, false), [PmdNo(1)]);
+        target.cleared(first, PmdNo(1), Mask::ALL);
+        assert_eq!(target.stuck_pmds(), [PmdNo(1)]);
+        assert_eq!(target.due_clears(first + STUCK_RETRY - 1, 64, false), [] as [PmdNo; 0]);
+        assert_eq!(target.due_clears(first + STUCK_RETRY, 64, false), [PmdNo(1)]);
         // Still shared; cleared with the process a second later, and nothing in it is touched for the next two minutes.
-        let second = first + STUCK_AGAIN;
-        target.cleared(second, BlockNo(1), Mask::ALL);
-        target.process_cleared(second + 1_000_000_000, BlockNo(1));
-        assert_eq!(target.due_clears(second + STUCK_AGAIN, 64, false), [] as [BlockNo; 0], "all of it is armed");
-        let warm = second + STUCK_AGAIN + 1_000_000_000;
-        target.read(warm, BlockNo(1), BlockBits::Pages { young: Mask::ALL, present: Mask::ALL });
-        let third = second + 2 * STUCK_AGAIN;
-        assert_eq!(target.due_clears(third, 64, false), [BlockNo(1)]);
+        let second = first + STUCK_RETRY;
+        target.cleared(second, PmdNo(1), Mask::ALL);
+        target.process_cleared(second + 1_000_000_000, PmdNo(1));
+        assert_eq!(target.due_clears(second + STUCK_RETRY, 64, false), [] as [PmdNo; 0], "all of it is armed");
+        let warm = second + STUCK_RETRY + 1_000_000_000;
+        target.read(warm, PmdNo(1), PmdBits::Pages { young: Mask::ALL, present: Mask::ALL });
+        let third = second + 2 * STUCK_RETRY;
+        assert_eq!(target.due_clears(third, 64, false), [PmdNo(1)]);
         // Private memory lies there now: the clear reaches it.
-        target.cleared(third, BlockNo(1), Mask::NONE);
-        assert_eq!(target.stuck_blocks(), [] as [BlockNo; 0]);
+        target.cleared(third, PmdNo(1), Mask::NONE);
+        assert_eq!(target.stuck_pmds(), [] as [PmdNo; 0]);
     }
 
     #[test]
     fn several_surprises_go_first_and_one_or_two_soon() {
         const S: Ns = 1_000_000_000;
         let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: S }, 1);
-        let bits = |young| BlockBits::Pages { young, present: Mask::ALL };
-        for block in [BlockNo(1), BlockNo(2)] {
-            target.read(0, block, bits(Mask::ALL));
-            target.cleared(0, block, Mask::NONE);
-            target.read(5 * S, block, bits(Mask::NONE));
+        let bits = |young| PmdBits::Pages { young, present: Mask::ALL };
+        for pmd in [PmdNo(1), PmdNo(2)] {
+            target.read(0, pmd, bits(Mask::ALL));
+            target.cleared(0, pmd, Mask::NONE);
+            target.read(5 * S, pmd, bits(Mask::NONE));
         }
-        assert_eq!(target.due_clears(5 * S, 64, false), [] as [BlockNo; 0], "every page is armed");
+        assert_eq!(target.due_clears(5 * S, 64, false), [] as [PmdNo; 0], "every page is armed");
         // Idle for six seconds, of which nothing else was known, and touched.
-        for (block, pages) in [(BlockNo(1), 1), (BlockNo(2), 8)] {
-            target.read(6 * S, block, bits((0..pages).collect()));
+        for (pmd, pages) in [(PmdNo(1), 1), (PmdNo(2), 8)] {
+            target.read(6 * S, pmd, bits((0..pages).collect()));
         }
-        assert_eq!(target.due_clears(6 * S, 64, true), [BlockNo(2)], "at once, whatever the budget");
-        assert_eq!(target.due_clears(6 * S, 64, false), [] as [BlockNo; 0]);
-        assert_eq!(target.due_clears(8 * S, 64, false), [BlockNo(1)], "two seconds later, with the others");
+        assert_eq!(target.due_clears(6 * S, 64, true), [PmdNo(2)], "at once, whatever the budget");
+        assert_eq!(target.due_clears(6 * S, 64, false), [] as [PmdNo; 0]);
+        assert_eq!(target.due_clears(8 * S, 64, false), [PmdNo(1)], "two seconds later, with the others");
     }
 }

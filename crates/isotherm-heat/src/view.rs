@@ -1,6 +1,6 @@
 //! From a target to its report: regions and histograms at one moment.
 
-use crate::block::Ns;
+use crate::pmd::Ns;
 use crate::regions::{RegionBuilder, carry_ages};
 use crate::target::Target;
 use crate::{Histogram, Region};
@@ -14,7 +14,7 @@ pub struct Summary {
     pub temperature: Histogram,
     /// Pages by idle time.
     pub idle: Histogram,
-    /// Resident pages in blocks that cannot be cleared.
+    /// Resident pages in huge ranges that cannot be cleared.
     pub unclearable_pages: u64,
 }
 
@@ -22,13 +22,13 @@ pub struct Summary {
 pub fn summarize(target: &Target, now: Ns, max_regions: usize) -> Summary {
     let mut builder = RegionBuilder::new();
     let mut sum = Summary::default();
-    target.for_each_block(now, |block, view| {
+    target.for_each_pmd(now, |pmd, view| {
         for run in view.runs {
             sum.temperature.add(run.interval, u64::from(run.pages));
             sum.idle.add(run.idle, u64::from(run.pages));
             sum.unclearable_pages += if view.unclearable { u64::from(run.pages) } else { 0 };
         }
-        builder.block(block, view.runs);
+        builder.pmd(pmd, view.runs);
     });
     sum.regions = builder.finish(max_regions);
     sum

@@ -23,18 +23,18 @@ const MIN_CREDIT_S: f64 = 2.5;
 /// The share of the budget for background scans, once everything was checked; and the share until then.
 const SCAN_SHARE: f64 = 0.3;
 const SCAN_SHARE_AT_FIRST: f64 = 0.15;
-/// Everything counts as checked if at most one block in this many is unchecked.
+/// Everything counts as checked if at most one huge range in this many is unchecked.
 const UNCHECKED_THRESHOLD: usize = 20;
 const MIN_SCAN_PERIOD: Ns = 1_000_000_000;
 const MAX_SCAN_PERIOD: Ns = 60_000_000_000;
 /// The time over which the cost of listing and snapshots is averaged.
 const BOOKED_LATELY: Ns = 10_000_000_000;
-/// The assumed cost of reading a block and of clearing one, before they were measured.
+/// The assumed cost of reading a huge range and of clearing one, before they were measured.
 const FIRST_READ_NS: f64 = 1_500.0;
 const FIRST_CLEAR_NS: f64 = 35_000.0;
-/// A read of at least this many blocks measures the cost of one.
+/// A read of at least this many huge ranges measures the cost of one.
 const MIN_SAMPLE: u64 = 64;
-/// What the first check of a block costs: a clear and the reads that follow.
+/// What the first check of a huge range costs: a clear and the reads that follow.
 const FIRST_CHECK_NS: f64 = 50_000.0;
 
 /// The budget, and what was spent.
@@ -51,8 +51,8 @@ pub(crate) struct CpuBudget {
     paid_at: Ns,
     bookkeeping_ns: Ns,
     booked_since: Ns,
-    read_ns_per_block: f64,
-    clear_ns_per_block: f64,
+    read_ns_per_pmd: f64,
+    clear_ns_per_pmd: f64,
 }
 
 impl CpuBudget {
@@ -72,8 +72,8 @@ impl CpuBudget {
             paid_at: now,
             bookkeeping_ns: 0,
             booked_since: now,
-            read_ns_per_block: FIRST_READ_NS,
-            clear_ns_per_block: FIRST_CLEAR_NS,
+            read_ns_per_pmd: FIRST_READ_NS,
+            clear_ns_per_pmd: FIRST_CLEAR_NS,
         }
     }
 
@@ -120,49 +120,49 @@ impl CpuBudget {
         self.all.spend(part);
     }
 
-    /// How many blocks can be cleared now.
+    /// How many huge ranges can be cleared now.
     ///
     /// Every batch is read back seven times within about a second, and each of these passes costs as much as reading
-    /// forty blocks. So a small budget is saved up for whole batches.
+    /// forty huge ranges. So a small budget is saved up for whole batches.
     pub fn quota(&mut self, now: Ns) -> ClearQuota {
         let tokens = self.all.available_ns(now).max(self.for_clears.available_ns(now));
-        let blocks = tokens / self.clear_ns_per_block;
-        let batch = (self.all.capacity_ns() / self.clear_ns_per_block / 4.0).min(CLEAR_BATCH as f64);
+        let pmds = tokens / self.clear_ns_per_pmd;
+        let batch = (self.all.capacity_ns() / self.clear_ns_per_pmd / 4.0).min(CLEAR_BATCH as f64);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and bounded")]
-        if blocks < batch.max(1.0) { ClearQuota::Urgent } else { ClearQuota::Blocks(blocks.min(1e6) as usize) }
+        if pmds < batch.max(1.0) { ClearQuota::Urgent } else { ClearQuota::Pmds(pmds.min(1e6) as usize) }
     }
 
-    /// Records that clearing `blocks` took this long.
-    pub fn cleared(&mut self, blocks: u64, took: Ns) {
+    /// Records that clearing `pmds` took this long.
+    pub fn cleared(&mut self, pmds: u64, took: Ns) {
         self.for_clears.spend(took as f64);
-        if blocks > 0 {
-            learn(&mut self.clear_ns_per_block, took, blocks);
+        if pmds > 0 {
+            learn(&mut self.clear_ns_per_pmd, took, pmds);
         }
     }
 
-    /// Records that reading `blocks` took this long.
-    pub fn read(&mut self, blocks: u64, took: Ns) {
-        if blocks >= MIN_SAMPLE {
-            learn(&mut self.read_ns_per_block, took, blocks);
+    /// Records that reading `pmds` took this long.
+    pub fn read(&mut self, pmds: u64, took: Ns) {
+        if pmds >= MIN_SAMPLE {
+            learn(&mut self.read_ns_per_pmd, took, pmds);
         }
     }
 
-    /// The time in which all `blocks` can be read once, of which `unchecked` were not checked yet.
-    pub fn scan_period_ns(&self, blocks: usize, unchecked: usize, now: Ns) -> Ns {
-        let for_reads = if unchecked * UNCHECKED_THRESHOLD > blocks { SCAN_SHARE_AT_FIRST } else { SCAN_SHARE };
+    /// The time in which all `pmds` can be read once, of which `unchecked` were not checked yet.
+    pub fn scan_period_ns(&self, pmds: usize, unchecked: usize, now: Ns) -> Ns {
+        let for_reads = if unchecked * UNCHECKED_THRESHOLD > pmds { SCAN_SHARE_AT_FIRST } else { SCAN_SHARE };
         // CPU time for listing and snapshots is not available for reads.
         let share = self.all.share() * for_reads * (1.0 - self.bookkeeping_share(now).min(0.75));
-        let ns = blocks as f64 * self.read_ns_per_block / share.max(1e-6);
+        let ns = pmds as f64 * self.read_ns_per_pmd / share.max(1e-6);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a minute")]
         let scan_period = ns.clamp(MIN_SCAN_PERIOD as f64, MAX_SCAN_PERIOD as f64) as Ns;
         scan_period
     }
 
-    /// How many blocks can be checked once in `time`.
+    /// How many huge ranges can be checked once in `time`.
     pub fn first_checks_in(&self, time: Ns) -> usize {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 300 s / 50 us")]
-        let blocks = (time as f64 * self.all.share().min(1.0) / FIRST_CHECK_NS) as usize;
-        blocks
+        let pmds = (time as f64 * self.all.share().min(1.0) / FIRST_CHECK_NS) as usize;
+        pmds
     }
 }
 
@@ -191,10 +191,10 @@ mod tests {
     #[test]
     fn clears_have_a_fifth_whatever_the_rest_has_used() {
         let mut budget = CpuBudget::new(1.0, (0, 0), 0);
-        assert!(matches!(budget.quota(0), ClearQuota::Blocks(blocks) if blocks > 2000), "100 ms at 35 us");
+        assert!(matches!(budget.quota(0), ClearQuota::Pmds(pmds) if pmds > 2000), "100 ms at 35 us");
         budget.charge(S);
-        // 0.2% of 2.5 s are 5 ms: 142 blocks.
-        assert_eq!(budget.quota(0), ClearQuota::Blocks(142));
+        // 0.2% of 2.5 s are 5 ms: 142 huge ranges.
+        assert_eq!(budget.quota(0), ClearQuota::Pmds(142));
         budget.cleared(142, 142 * 35_000);
         assert_eq!(budget.quota(0), ClearQuota::Urgent);
     }
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn patrols_are_stretched_by_what_bookkeeping_takes() {
         let mut budget = CpuBudget::new(1.0, (0, 0), 0);
-        // 10,000 blocks of 1.5 us at 0.3% of a core.
+        // 10,000 huge ranges of 1.5 us at 0.3% of a core.
         assert_eq!(budget.scan_period_ns(10_000, 0, 0), 5 * S);
         assert_eq!(budget.scan_period_ns(10_000, 1000, 0), 10 * S, "many were not checked yet");
         assert_eq!(budget.scan_period_ns(10, 0, 0), MIN_SCAN_PERIOD);

@@ -43,7 +43,7 @@ use isotherm_heat::track::Spent;
 use isotherm_heat::{Clock, Mapping, Ns, Target};
 use isotherm_sys::proc::Proc;
 use isotherm_sys::target_lock::TargetLocks;
-use isotherm_units::{BLOCK_SIZE, Bytes};
+use isotherm_units::{Bytes, PMD_SIZE};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use watched::TargetMonitor;
@@ -57,7 +57,7 @@ const SHARED_SHARE: u64 = 1000;
 /// The longest sleep, so that a request to stop is noticed.
 const LONGEST_SLEEP: Ns = 100_000_000;
 
-/// A target is sampled if at the allowed CPU it would take longer than this to check all of its blocks once.
+/// A target is sampled if at the allowed CPU it would take longer than this to check all of its huge ranges once.
 pub const FIRST_PICTURE: Ns = 300_000_000_000;
 
 /// Watches processes through one source.
@@ -183,11 +183,11 @@ impl<C: Clock> Monitor<C> {
 
     /// How much memory of watched processes is known from samples only.
     pub fn sampled(&self) -> Bytes {
-        let blocks: u64 = self.watched.values().filter(|w| !w.exited).map(TargetMonitor::sampled_blocks).sum();
-        Bytes(blocks * BLOCK_SIZE)
+        let pmds: u64 = self.watched.values().filter(|w| !w.exited).map(TargetMonitor::sampled_pmds).sum();
+        Bytes(pmds * PMD_SIZE)
     }
 
-    /// Blocks (or regions of sampled targets) that were never checked, and the number of all. While the first are many,
+    /// Huge ranges (or regions of sampled targets) that were never checked, and the number of all. While the first are many,
     /// little is known about the heat.
     pub fn unchecked(&self) -> (usize, usize) {
         let trackers = self.watched.values().map(|w| &w.tracker);

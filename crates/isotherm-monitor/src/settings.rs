@@ -9,9 +9,9 @@ pub enum Mode {
     /// All of it, as long as the first check of all targets takes no more than five minutes at the allowed CPU.
     #[default]
     Auto,
-    /// Every block.
+    /// Every huge range.
     Whole,
-    /// A few blocks in each of a bounded number of regions: the cost does not follow the size of memory.
+    /// A few huge ranges in each of a bounded number of regions: the cost does not follow the size of memory.
     Sampled,
 }
 

@@ -5,8 +5,8 @@
 
 use crate::watched::TargetMonitor;
 use isotherm_heat::Mapping;
-use isotherm_heat::source::{AccessSource, Asked};
-use isotherm_units::{Addr, BlockNo, Perms};
+use isotherm_heat::source::{AccessSource, SourceResult};
+use isotherm_units::{Addr, Perms, PmdNo};
 use std::collections::{HashMap, HashSet};
 
 /// Frames counted so far, in the order of targets. Memory use follows the number of shared pages.
@@ -33,11 +33,11 @@ impl Frames {
 
     /// Counts the shared pages of one more target: those already counted for another, and those for which that is
     /// unknown.
-    pub fn count(&mut self, watched: &mut TargetMonitor, source: &mut dyn AccessSource) -> Asked<()> {
+    pub fn count(&mut self, watched: &mut TargetMonitor, source: &mut dyn AccessSource) -> SourceResult<()> {
         let (Some(target), Some(source)) = (watched.tracker.pages(), source.as_pages()) else { return Ok(()) };
-        let blocks = self.shareable_blocks(&watched.mappings, target.all_blocks());
+        let pmds = self.shareable_pmds(&watched.mappings, target.all_pmds());
         let (mut elsewhere, mut unknown) = (0, 0);
-        source.shared_frames(watched.id.pid, &blocks, &mut |frame| match frame {
+        source.shared_frames(watched.id.pid, &pmds, &mut |frame| match frame {
             Some(frame) => elsewhere += u64::from(!self.seen.insert(frame)),
             None => unknown += 1,
         })?;
@@ -46,18 +46,18 @@ impl Frames {
         Ok(())
     }
 
-    /// Blocks that touch a mapping whose pages may be shared. Both lists are sorted.
-    fn shareable_blocks(&self, mappings: &[Mapping], blocks: Vec<BlockNo>) -> Vec<BlockNo> {
+    /// Huge ranges that touch a mapping whose pages may be shared. Both lists are sorted.
+    fn shareable_pmds(&self, mappings: &[Mapping], pmds: Vec<PmdNo>) -> Vec<PmdNo> {
         let shareable: Vec<&Mapping> = mappings
             .iter()
             .filter(|m| is_shareable_by_kind(m) || self.starts.get(&m.range.start).is_some_and(|n| *n > 1))
             .collect();
         let mut at = 0;
-        let touches = |block: &BlockNo| {
-            at += shareable[at..].partition_point(|m| m.range.end <= block.addr());
-            shareable.get(at).is_some_and(|m| m.range.start < block.next().addr())
+        let touches = |pmd: &PmdNo| {
+            at += shareable[at..].partition_point(|m| m.range.end <= pmd.addr());
+            shareable.get(at).is_some_and(|m| m.range.start < pmd.next().addr())
         };
-        blocks.into_iter().filter(touches).collect()
+        pmds.into_iter().filter(touches).collect()
     }
 }
 
@@ -69,15 +69,15 @@ mod tests {
     #[test]
     fn private_memory_is_asked_about_only_where_two_targets_have_it() {
         let mapping = |start: u64, name: &str| Mapping {
-            range: AddrRange::new(BlockNo(start).addr(), BlockNo(start + 2).addr()),
+            range: AddrRange::new(PmdNo(start).addr(), PmdNo(start + 2).addr()),
             name: name.into(),
             perms: Perms::READ.union(Perms::WRITE),
         };
         let mappings = [mapping(10, ""), mapping(20, ""), mapping(30, "/lib/x")];
         let mut frames = Frames::default();
-        frames.starts.insert(BlockNo(10).addr(), 1);
-        frames.starts.insert(BlockNo(20).addr(), 2);
-        let blocks = [9, 10, 11, 12, 20, 21, 22, 29, 30, 31, 32].map(BlockNo).to_vec();
-        assert_eq!(frames.shareable_blocks(&mappings, blocks), [20, 21, 30, 31].map(BlockNo));
+        frames.starts.insert(PmdNo(10).addr(), 1);
+        frames.starts.insert(PmdNo(20).addr(), 2);
+        let pmds = [9, 10, 11, 12, 20, 21, 22, 29, 30, 31, 32].map(PmdNo).to_vec();
+        assert_eq!(frames.shareable_pmds(&mappings, pmds), [20, 21, 30, 31].map(PmdNo));
     }
 }

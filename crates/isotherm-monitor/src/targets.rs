@@ -3,7 +3,7 @@
 
 use crate::watched::TargetMonitor;
 use crate::{Error, FIRST_PICTURE, Mode, Monitor};
-use isotherm_heat::source::{Asked, SourceErrorKind};
+use isotherm_heat::source::{SourceErrorKind, SourceResult};
 use isotherm_heat::track::{Allotment, Turn};
 use isotherm_heat::{Clock, Ns, TargetId};
 use isotherm_sys::proc::Identity;
@@ -20,17 +20,17 @@ const MIN_REGIONS: usize = 16;
 /// Totals of how targets are watched, updated while they are listed, since each target depends on all others.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    whole_blocks: usize,
+    whole_pmds: usize,
     sampled: usize,
 }
 
 impl Known {
     fn with(self, one: Known) -> Known {
-        Known { whole_blocks: self.whole_blocks + one.whole_blocks, sampled: self.sampled + one.sampled }
+        Known { whole_pmds: self.whole_pmds + one.whole_pmds, sampled: self.sampled + one.sampled }
     }
 
     fn without(self, one: Known) -> Known {
-        Known { whole_blocks: self.whole_blocks - one.whole_blocks, sampled: self.sampled - one.sampled }
+        Known { whole_pmds: self.whole_pmds - one.whole_pmds, sampled: self.sampled - one.sampled }
     }
 }
 
@@ -113,12 +113,12 @@ impl<C: Clock> Monitor<C> {
     fn known(&self, pid: u32) -> Known {
         let of = |w: &TargetMonitor| {
             let extent = w.extent();
-            Known { whole_blocks: extent.whole_blocks, sampled: usize::from(extent.sampled.is_some()) }
+            Known { whole_pmds: extent.whole_pmds, sampled: usize::from(extent.sampled.is_some()) }
         };
         self.watched.get(&pid).filter(|w| !w.exited).map_or(Known::default(), of)
     }
 
-    /// How many blocks a process may have to be watched whole, in addition to the others that are; none if another is
+    /// How many huge ranges a process may have to be watched whole, in addition to the others that are; none if another is
     /// sampled.
     fn room_for_whole(&self, others: Known) -> usize {
         match self.settings.mode {
@@ -126,7 +126,7 @@ impl<C: Clock> Monitor<C> {
             // All or nothing: first checks of whole targets would starve next to samples, and samples next to later
             // checks.
             Mode::Auto if others.sampled == 0 => {
-                self.cpu.first_checks_in(FIRST_PICTURE).saturating_sub(others.whole_blocks)
+                self.cpu.first_checks_in(FIRST_PICTURE).saturating_sub(others.whole_pmds)
             }
             Mode::Sampled | Mode::Auto => 0,
         }
@@ -135,14 +135,14 @@ impl<C: Clock> Monitor<C> {
     /// Distributes what all targets share: the time for background scans, and the regions of sampled targets, by their
     /// size.
     fn allot(&mut self) {
-        let whole = self.watched.values().map(|w| w.extent().whole_blocks).sum();
+        let whole = self.watched.values().map(|w| w.extent().whole_pmds).sum();
         let unchecked = self.watched.values().map(|w| w.tracker.unchecked()).sum();
         let scan_period_ns = self.cpu.scan_period_ns(whole, unchecked, self.clock.now());
-        let all: u64 = self.watched.values().filter(|w| !w.exited).map(TargetMonitor::sampled_blocks).sum();
+        let all: u64 = self.watched.values().filter(|w| !w.exited).map(TargetMonitor::sampled_pmds).sum();
         let (max, least) = (self.settings.max_regions, MIN_REGIONS.min(self.settings.max_regions));
         for watched in self.watched.values_mut() {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a usize")]
-            let share = (max as f64 * watched.sampled_blocks() as f64 / all.max(1) as f64) as usize;
+            let share = (max as f64 * watched.sampled_pmds() as f64 / all.max(1) as f64) as usize;
             watched.tracker.allot(Allotment { scan_period_ns, sampled_regions: share.max(least) });
         }
     }
@@ -239,7 +239,12 @@ impl<C: Clock> Monitor<C> {
     }
 
     /// Runs `f` on one process. The end of the process, or another program in its place, is a normal outcome.
-    pub(crate) fn step(&mut self, pid: u32, now: Ns, f: impl FnOnce(&mut TargetMonitor, &mut Turn<'_>) -> Asked<()>) {
+    pub(crate) fn step(
+        &mut self,
+        pid: u32,
+        now: Ns,
+        f: impl FnOnce(&mut TargetMonitor, &mut Turn<'_>) -> SourceResult<()>,
+    ) {
         let Some(watched) = self.watched.get_mut(&pid) else { return };
         let mut turn = Turn { source: &mut *self.source.0, pid, now, spent: &mut self.spent };
         let Err(error) = f(watched, &mut turn) else { return };

@@ -5,19 +5,19 @@ use crate::watched::TargetMonitor;
 use isotherm_heat::track::ClearQuota;
 use isotherm_heat::{Clock, Ns};
 
-/// Between two batches of clears, reads that are due within this time are done. A full batch takes as long, 64 blocks
+/// Between two batches of clears, reads that are due within this time are done. A full batch takes as long, 64 huge ranges
 /// at 35 us, and reads may be 4 ms early. Due reads are checked at most this often.
 const READ_AHEAD: Ns = 2_000_000;
 
 impl<C: Clock> Monitor<C> {
     pub(crate) fn read_due(&mut self) {
         let began = self.charge_cpu();
-        let blocks = self.spent.blocks_read;
+        let pmds = self.spent.pmds_read;
         for pid in self.alive() {
             let now = self.clock.now();
             self.step(pid, now, TargetMonitor::read_due);
         }
-        let read = self.spent.blocks_read - blocks;
+        let read = self.spent.pmds_read - pmds;
         let took = self.charge_cpu().saturating_sub(began);
         self.cpu.read(read, took);
     }
@@ -58,7 +58,7 @@ impl<C: Clock> Monitor<C> {
         let began = self.charge_cpu();
         let now = self.clock.now();
         let quota = self.cpu.quota(now);
-        let blocks = self.spent.blocks_cleared;
+        let pmds = self.spent.pmds_cleared;
         let mut cleared = 0;
         self.step(pid, now, |w, turn| {
             let dealt = quota.dealt(w.share_of_checks(regions_each));
@@ -66,7 +66,7 @@ impl<C: Clock> Monitor<C> {
             Ok(())
         });
         let took = self.charge_cpu().saturating_sub(began);
-        self.cpu.cleared(self.spent.blocks_cleared - blocks, took);
+        self.cpu.cleared(self.spent.pmds_cleared - pmds, took);
         cleared > 1 && quota != ClearQuota::Urgent
     }
 

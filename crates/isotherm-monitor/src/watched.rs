@@ -1,7 +1,7 @@
 //! One watched process: its tracker, its mappings, and other facts about it.
 
 use crate::Settings;
-use isotherm_heat::source::{Asked, Attached, Description};
+use isotherm_heat::source::{Attached, Description, SourceResult};
 use isotherm_heat::track::{self, Extent, Tracker, Tracking, Turn};
 use isotherm_heat::{Mapping, Ns, RETOUCH_NS, Region, Sampling, Since, Summary, Tally, TargetId};
 use isotherm_sys::proc;
@@ -61,26 +61,26 @@ impl TargetMonitor {
         }
     }
 
-    /// Reads the current layout, and the blocks not seen before. A target of more than `whole` blocks is sampled.
-    pub fn refit(&mut self, whole: usize, turn: &mut Turn<'_>) -> Asked<()> {
+    /// Reads the current layout, and the huge ranges not seen before. A target of more than `whole` huge ranges is sampled.
+    pub fn refit(&mut self, whole: usize, turn: &mut Turn<'_>) -> SourceResult<()> {
         let mut layout = turn.source.layout(turn.pid)?;
         self.mappings = std::mem::take(&mut layout.mappings);
         // Once seen it stays so: between two runs of a guest its memory stays as the guest left it.
         self.runs_guest |= proc::maps_guest(self.mappings.iter().map(|m| &*m.name));
-        if let Some(other) = self.tracker.outgrown(layout.blocks.len(), whole, turn.now) {
+        if let Some(other) = self.tracker.outgrown(layout.pmds.len(), whole, turn.now) {
             self.tracker = other;
         }
         self.tracker.refit(layout, turn)
     }
 
     /// Fetches the accesses that were reported since the last call, if there are any.
-    pub fn take_accesses(&mut self, turn: &mut Turn<'_>) -> Asked<()> {
+    pub fn take_accesses(&mut self, turn: &mut Turn<'_>) -> SourceResult<()> {
         self.interrupts_ns += self.tracker.take_reports(turn)?;
         Ok(())
     }
 
     /// Reads what is due.
-    pub fn read_due(&mut self, turn: &mut Turn<'_>) -> Asked<()> {
+    pub fn read_due(&mut self, turn: &mut Turn<'_>) -> SourceResult<()> {
         if self.tracker.has_reports() && self.next_accesses <= turn.now {
             self.next_accesses = turn.now + ASK_FOR_ACCESSES;
             self.take_accesses(turn)?;
@@ -105,9 +105,9 @@ impl TargetMonitor {
         self.tracker.extent()
     }
 
-    /// Blocks that are sampled.
-    pub fn sampled_blocks(&self) -> u64 {
-        self.extent().sampled.map_or(0, |sampled| sampled.blocks)
+    /// Huge ranges that are sampled.
+    pub fn sampled_pmds(&self) -> u64 {
+        self.extent().sampled.map_or(0, |sampled| sampled.pmds)
     }
 
     /// Pages whose accessed bit others have cleared since the last call. 0 as long as they are few: some pages are
@@ -117,8 +117,8 @@ impl TargetMonitor {
         let before = std::mem::replace(&mut self.reported, tally);
         // If the tracker was replaced, the counts start again.
         let lost = tally.lost.saturating_sub(before.lost);
-        let left_set = tally.left_set.saturating_sub(before.left_set);
-        let are_many = lost >= MIN_LOST && lost.saturating_mul(MIN_LOST_SHARE) >= left_set;
+        let still_set = tally.still_set.saturating_sub(before.still_set);
+        let are_many = lost >= MIN_LOST && lost.saturating_mul(MIN_LOST_SHARE) >= still_set;
         if self.notices_others && are_many { lost } else { 0 }
     }
 

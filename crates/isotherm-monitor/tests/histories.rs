@@ -49,9 +49,9 @@ impl Story {
     fn interval(&self, page: u64) -> Interval {
         let wanted = PageNo(Addr(BASE).page().0 + page);
         let mut found = Interval::ABSENT;
-        self.monitor.pages_of(PID).unwrap().for_each_block(self.monitor.now(), |block, view| {
+        self.monitor.pages_of(PID).unwrap().for_each_pmd(self.monitor.now(), |pmd, view| {
             for run in view.runs {
-                if block == wanted.block() && run.indices().contains(&wanted.index_in_block()) {
+                if pmd == wanted.pmd() && run.indices().contains(&wanted.index_in_pmd()) {
                     found = run.interval;
                 }
             }
@@ -63,8 +63,8 @@ impl Story {
     fn hot_within(&self, from_mib: u64, to_mib: u64, ns: Ns) -> u64 {
         let range = at(from_mib, to_mib, None).0;
         let mut hot = 0;
-        self.monitor.pages_of(PID).unwrap().for_each_block(self.monitor.now(), |block, view| {
-            if range.contains(block.addr()) {
+        self.monitor.pages_of(PID).unwrap().for_each_pmd(self.monitor.now(), |pmd, view| {
+            if range.contains(pmd.addr()) {
                 let is_hot = |i: Interval| i.ns().is_some_and(|i| i <= ns);
                 hot += view.runs.iter().filter(|r| is_hot(r.interval)).map(|r| u64::from(r.pages)).sum::<u64>();
             }
@@ -143,7 +143,7 @@ fn pages_populated_later_are_measured_too() {
     let whole = vec![at(0, 1, None), at(1, 2, Some(50 * MS))];
     let mut story = Story::of(vec![(20 * S, half), (200 * S, whole)]);
     story.until(30 * S);
-    assert_eq!(story.hot_within(0, 2, S), 256, "the new half of the block is hot, and known to be");
+    assert_eq!(story.hot_within(0, 2, S), 256, "the new half of the huge range is hot, and known to be");
     story.until(60 * S);
     assert_eq!(story.monitor.snapshot(0).targets[0].temperature.measured(), 512);
 }

@@ -3,13 +3,13 @@
 mod support;
 
 use isotherm_heat::source::{
-    Accesses, Asked, BitsSink, Cleared, ClearedProcess, ClearedSink, Listened, PageSource, Progress, ReportSource,
-    Reports,
+    Accesses, BitsSink, Cleared, ClearedProcess, ClearedSink, EnabledTime, PageSource, Progress, ReportSource, Reports,
+    SourceResult,
 };
-use isotherm_heat::{Access, BlockBits, Clock, Mask, Ns, Silence, VirtualClock};
+use isotherm_heat::{Access, Clock, Mask, Ns, PmdBits, Silence, VirtualClock};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
 use isotherm_sys::proc::Proc;
-use isotherm_units::BlockNo;
+use isotherm_units::PmdNo;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -18,9 +18,9 @@ use support::MadeUp;
 
 const MS: Ns = 1_000_000;
 const S: Ns = 1000 * MS;
-/// What clearing a block takes.
+/// What clearing a huge range takes.
 const CLEAR: Ns = MS / 10;
-const BLOCKS: u64 = 32;
+const PMDS: u64 = 32;
 
 /// A clock that counts how often it is read: once for each target at each step.
 #[derive(Clone, Debug, Default)]
@@ -47,35 +47,35 @@ impl Clock for CountingClock {
 /// Processes with some huge pages each, none of which is ever accessed.
 struct Idle {
     time: VirtualClock,
-    cleared: BTreeMap<(u32, BlockNo), Ns>,
+    cleared: BTreeMap<(u32, PmdNo), Ns>,
     clears: Rc<Cell<u64>>,
     /// From a clear to the first read.
     longest: Rc<Cell<Ns>>,
 }
 
 impl PageSource for Idle {
-    fn read(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut BitsSink<'_>) -> Asked<Progress> {
-        for block in blocks {
+    fn read(&mut self, pid: u32, pmds: &[PmdNo], sink: &mut BitsSink<'_>) -> SourceResult<Progress> {
+        for pmd in pmds {
             let now = self.time.now();
-            if let Some(at) = self.cleared.remove(&(pid, *block)) {
+            if let Some(at) = self.cleared.remove(&(pid, *pmd)) {
                 self.longest.set(self.longest.get().max(now - at));
             }
-            sink(now, *block, Some(BlockBits::Huge { young: false }));
+            sink(now, *pmd, Some(PmdBits::Huge { young: false }));
         }
-        Ok(Progress { answered: blocks.len(), ..Progress::default() })
+        Ok(Progress { answered: pmds.len(), ..Progress::default() })
     }
 
-    fn clear(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut ClearedSink<'_>) -> Asked<Progress> {
-        for block in blocks {
+    fn clear(&mut self, pid: u32, pmds: &[PmdNo], sink: &mut ClearedSink<'_>) -> SourceResult<Progress> {
+        for pmd in pmds {
             self.time.sleep_until(self.time.now() + CLEAR);
             self.clears.set(self.clears.get() + 1);
-            self.cleared.insert((pid, *block), self.time.now());
-            sink(self.time.now(), *block, Cleared::Except(Mask::NONE));
+            self.cleared.insert((pid, *pmd), self.time.now());
+            sink(self.time.now(), *pmd, Cleared::Except(Mask::NONE));
         }
-        Ok(Progress { answered: blocks.len(), ..Progress::default() })
+        Ok(Progress { answered: pmds.len(), ..Progress::default() })
     }
 
-    fn clear_process(&mut self, _: u32, _: &[BlockNo], _: &[BlockNo]) -> Asked<ClearedProcess> {
+    fn clear_process(&mut self, _: u32, _: &[PmdNo], _: &[PmdNo]) -> SourceResult<ClearedProcess> {
         Ok(support::nothing_cleared(self.time.now()))
     }
 }
@@ -87,9 +87,9 @@ struct Quiet {
 }
 
 impl ReportSource for Quiet {
-    fn accesses(&mut self, _: u32, _: &mut dyn FnMut(Access)) -> Asked<Listened> {
+    fn accesses(&mut self, _: u32, _: &mut dyn FnMut(Access)) -> SourceResult<EnabledTime> {
         self.asked.set(self.asked.get() + 1);
-        Ok(Listened { until: self.time.now(), share: 1.0, weight: Some(1000), interrupts_ns: 0.0 })
+        Ok(EnabledTime { until: self.time.now(), share: 1.0, weight: Some(1000), interrupts_ns: 0.0 })
     }
 
     fn reports(&mut self) -> Reports {
@@ -114,7 +114,7 @@ impl Scene {
         let quiet = Quiet { time: time.clone(), asked: asked.clone() };
         let idle = Idle { time, cleared: BTreeMap::new(), clears: clears.clone(), longest: longest.clone() };
         let reports: Option<Box<dyn ReportSource>> = Some(Box::new(quiet));
-        let source = MadeUp { accesses, reports, ..MadeUp::of(idle, BLOCKS) };
+        let source = MadeUp { accesses, reports, ..MadeUp::of(idle, PMDS) };
         let selection = Selection::OfSource((1..=targets).collect());
         let follower = Follower::new(&selection, Proc::default()).unwrap();
         let settings = Settings { max_cpu_pct: 1000.0, max_slowdown_pct: 1000.0, ..Settings::default() };
@@ -155,8 +155,8 @@ fn what_targets_without_anything_to_clear_cost_is_in_proportion_to_their_number(
 fn reads_that_fall_due_while_many_are_cleared_are_not_late() {
     let mut scene = Scene::of(100, Accesses::None);
     scene.until(20 * S);
-    assert!(scene.clears.get() >= 100 * BLOCKS, "{}", scene.clears.get());
+    assert!(scene.clears.get() >= 100 * PMDS, "{}", scene.clears.get());
     // 10 ms is when the first read is due; 3.2 ms a batch takes.
     println!("{} clears, first read after {} us at the latest", scene.clears.get(), scene.longest.get() / 1000);
-    assert!(scene.longest.get() <= 10 * MS + BLOCKS * CLEAR, "{}", scene.longest.get());
+    assert!(scene.longest.get() <= 10 * MS + PMDS * CLEAR, "{}", scene.longest.get());
 }

@@ -3,28 +3,28 @@
 mod support;
 
 use isotherm_heat::source::{
-    Asked, BitsSink, Cleared, ClearedProcess, ClearedSink, PageSource, Progress, SourceError, SourceErrorKind,
+    BitsSink, Cleared, ClearedProcess, ClearedSink, PageSource, Progress, SourceError, SourceErrorKind, SourceResult,
 };
-use isotherm_heat::{BlockBits, Clock, Mask, Ns, VirtualClock};
+use isotherm_heat::{Clock, Mask, Ns, PmdBits, VirtualClock};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
 use isotherm_sys::proc::Proc;
-use isotherm_units::BlockNo;
+use isotherm_units::PmdNo;
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 use support::MadeUp;
 
 const S: Ns = 1_000_000_000;
-const BLOCKS: u64 = 64;
+const PMDS: u64 = 64;
 /// Between these times there is no descriptor.
 const SHORT: std::ops::Range<Ns> = S / 2..10 * S;
 
 struct Short {
     clock: VirtualClock,
-    young: BTreeSet<BlockNo>,
+    young: BTreeSet<PmdNo>,
 }
 
 impl Short {
-    fn check(&self) -> Asked<()> {
+    fn check(&self) -> SourceResult<()> {
         if SHORT.contains(&self.clock.now()) {
             return Err(SourceError::new(SourceErrorKind::Shortage, "read the page tables: no descriptor"));
         }
@@ -33,26 +33,26 @@ impl Short {
 }
 
 impl PageSource for Short {
-    fn read(&mut self, _: u32, blocks: &[BlockNo], sink: &mut BitsSink<'_>) -> Asked<Progress> {
+    fn read(&mut self, _: u32, pmds: &[PmdNo], sink: &mut BitsSink<'_>) -> SourceResult<Progress> {
         self.check()?;
-        // Every second block is accessed all the time.
-        for block in blocks {
-            let young = if block.0 % 2 == 0 || self.young.contains(block) { Mask::ALL } else { Mask::NONE };
-            sink(self.clock.now(), *block, Some(BlockBits::Pages { young, present: Mask::ALL }));
+        // Every second huge range is accessed all the time.
+        for pmd in pmds {
+            let young = if pmd.0 % 2 == 0 || self.young.contains(pmd) { Mask::ALL } else { Mask::NONE };
+            sink(self.clock.now(), *pmd, Some(PmdBits::Pages { young, present: Mask::ALL }));
         }
-        Ok(Progress { answered: blocks.len(), ..Progress::default() })
+        Ok(Progress { answered: pmds.len(), ..Progress::default() })
     }
 
-    fn clear(&mut self, _: u32, blocks: &[BlockNo], sink: &mut ClearedSink<'_>) -> Asked<Progress> {
+    fn clear(&mut self, _: u32, pmds: &[PmdNo], sink: &mut ClearedSink<'_>) -> SourceResult<Progress> {
         self.check()?;
-        for block in blocks {
-            self.young.remove(block);
-            sink(self.clock.now(), *block, Cleared::Except(Mask::NONE));
+        for pmd in pmds {
+            self.young.remove(pmd);
+            sink(self.clock.now(), *pmd, Cleared::Except(Mask::NONE));
         }
-        Ok(Progress { answered: blocks.len(), ..Progress::default() })
+        Ok(Progress { answered: pmds.len(), ..Progress::default() })
     }
 
-    fn clear_process(&mut self, _: u32, _: &[BlockNo], _: &[BlockNo]) -> Asked<ClearedProcess> {
+    fn clear_process(&mut self, _: u32, _: &[PmdNo], _: &[PmdNo]) -> SourceResult<ClearedProcess> {
         Ok(support::nothing_cleared(self.clock.now()))
     }
 }
@@ -60,8 +60,8 @@ impl PageSource for Short {
 #[test]
 fn what_fails_for_a_while_is_done_afterwards() {
     let clock = VirtualClock::default();
-    let young = (1000..1000 + BLOCKS).map(BlockNo).collect();
-    let source = MadeUp::of(Short { clock: clock.clone(), young }, BLOCKS);
+    let young = (1000..1000 + PMDS).map(PmdNo).collect();
+    let source = MadeUp::of(Short { clock: clock.clone(), young }, PMDS);
     let follower = Follower::new(&Selection::OfSource(vec![7]), Proc::default()).unwrap();
     let mut monitor = Monitor::new(Box::new(source), follower, clock.clone(), Settings::default());
     monitor.watch(9 * S, &AtomicBool::new(false)).unwrap();
@@ -70,7 +70,7 @@ fn what_fails_for_a_while_is_done_afterwards() {
     assert!(monitor.news().iter().any(|sentence| sentence.contains("not all processes are watched yet")));
     monitor.watch(30 * S, &AtomicBool::new(false)).unwrap();
     let (unchecked, all) = monitor.unchecked();
-    assert_eq!((unchecked, all as u64), (0, BLOCKS));
+    assert_eq!((unchecked, all as u64), (0, PMDS));
     let snapshot = monitor.snapshot(0);
     let target = &snapshot.targets[0];
     assert_eq!(target.temperature.resident() - target.temperature.measured(), 0, "every page has its heat");

@@ -2,11 +2,11 @@
 
 mod support;
 
-use isotherm_heat::source::{Asked, BitsSink, Cleared, ClearedProcess, ClearedSink, PageSource, Progress};
-use isotherm_heat::{BlockBits, Clock, Mask, Ns, VirtualClock};
+use isotherm_heat::source::{BitsSink, Cleared, ClearedProcess, ClearedSink, PageSource, Progress, SourceResult};
+use isotherm_heat::{Clock, Mask, Ns, PmdBits, VirtualClock};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
 use isotherm_sys::proc::Proc;
-use isotherm_units::BlockNo;
+use isotherm_units::PmdNo;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
@@ -15,7 +15,7 @@ use support::MadeUp;
 const MS: Ns = 1_000_000;
 const S: Ns = 1000 * MS;
 /// 1 GiB.
-const BLOCKS: u64 = 512;
+const PMDS: u64 = 512;
 /// What a clear takes on a busy machine, and a read.
 const CLEAR: Ns = 120_000;
 const READ: Ns = 2_000;
@@ -52,29 +52,29 @@ impl Clock for Costing {
 struct Idle(Costing);
 
 impl PageSource for Idle {
-    fn read(&mut self, _: u32, blocks: &[BlockNo], sink: &mut BitsSink<'_>) -> Asked<Progress> {
-        self.0.spend(READ * blocks.len() as u64);
-        let bits = BlockBits::Pages { young: Mask::NONE, present: Mask::ALL };
-        blocks.iter().for_each(|block| sink(self.0.now(), *block, Some(bits)));
-        Ok(Progress { answered: blocks.len(), ..Progress::default() })
+    fn read(&mut self, _: u32, pmds: &[PmdNo], sink: &mut BitsSink<'_>) -> SourceResult<Progress> {
+        self.0.spend(READ * pmds.len() as u64);
+        let bits = PmdBits::Pages { young: Mask::NONE, present: Mask::ALL };
+        pmds.iter().for_each(|pmd| sink(self.0.now(), *pmd, Some(bits)));
+        Ok(Progress { answered: pmds.len(), ..Progress::default() })
     }
 
-    fn clear(&mut self, _: u32, blocks: &[BlockNo], sink: &mut ClearedSink<'_>) -> Asked<Progress> {
-        for block in blocks {
+    fn clear(&mut self, _: u32, pmds: &[PmdNo], sink: &mut ClearedSink<'_>) -> SourceResult<Progress> {
+        for pmd in pmds {
             self.0.spend(CLEAR);
-            sink(self.0.now(), *block, Cleared::Except(Mask::NONE));
+            sink(self.0.now(), *pmd, Cleared::Except(Mask::NONE));
         }
-        Ok(Progress { answered: blocks.len(), ..Progress::default() })
+        Ok(Progress { answered: pmds.len(), ..Progress::default() })
     }
 
-    fn clear_process(&mut self, _: u32, _: &[BlockNo], _: &[BlockNo]) -> Asked<ClearedProcess> {
+    fn clear_process(&mut self, _: u32, _: &[PmdNo], _: &[PmdNo]) -> SourceResult<ClearedProcess> {
         Ok(support::nothing_cleared(self.0.now()))
     }
 }
 
 fn monitor_of_one(clock: &Costing) -> Monitor<Costing> {
     let follower = Follower::new(&Selection::OfSource(vec![7]), Proc::default()).unwrap();
-    let source = MadeUp::of(Idle(clock.clone()), BLOCKS);
+    let source = MadeUp::of(Idle(clock.clone()), PMDS);
     Monitor::new(Box::new(source), follower, clock.clone(), Settings::default())
 }
 
@@ -93,7 +93,7 @@ fn an_expensive_start_does_not_keep_the_first_checks_waiting() {
         let began = clock.now();
         monitor.watch(began + 9 * S, &AtomicBool::new(false)).unwrap();
         let (unchecked, all) = monitor.unchecked();
-        assert_eq!(all as u64, BLOCKS);
+        assert_eq!(all as u64, PMDS);
         assert!(
             unchecked * 100 <= all * lacks,
             "opened in {} ms: {unchecked} of {all} not checked after 9 s",

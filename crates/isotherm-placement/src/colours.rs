@@ -1,7 +1,7 @@
 //! What the report shows of a node's colours: how many hold how many frames, the most loaded ones, and a picture of all
 //! of them.
 
-use crate::direct_mapped::{HISTOGRAM_MOST, Load, Misses};
+use crate::direct_mapped::{Load, MAX_HISTOGRAM, Misses};
 use crate::report::{ColourCell, ColoursByFrames, LoadedColour};
 use std::cmp::Ordering;
 
@@ -11,7 +11,7 @@ const MAX_LOADED: usize = 10;
 /// Colours by how many frames they hold.
 pub(crate) fn by_frames(placed: &Misses) -> Vec<ColoursByFrames> {
     let entry = |(frames, colours): (u64, &u64)| ColoursByFrames { frames, colours: *colours };
-    (0_u64..).zip(&placed.histogram).take(HISTOGRAM_MOST + 1).filter(|(_, n)| **n > 0).map(entry).collect()
+    (0_u64..).zip(&placed.histogram).take(MAX_HISTOGRAM + 1).filter(|(_, n)| **n > 0).map(entry).collect()
 }
 
 /// Colours folded into cells.

@@ -79,10 +79,10 @@ impl PageRates {
     /// By page, at `now`.
     pub fn of_pages(target: &Target, now: u64) -> PageRates {
         let mut heat = PageRates::default();
-        target.for_each_block(now, |block, view| {
+        target.for_each_pmd(now, |pmd, view| {
             for run in view.runs {
                 if let Some(rate) = rate_of(run) {
-                    let first = block.page(usize::from(run.first)).0;
+                    let first = pmd.page(usize::from(run.first)).0;
                     heat.push(first, first + u64::from(run.pages), rate);
                 }
             }

@@ -34,7 +34,7 @@ pub struct Block<'p> {
     frame: FrameNo,
     order: Order,
     /// Its ownership was passed on; do not free it.
-    has_left: bool,
+    is_released: bool,
 }
 
 impl fmt::Debug for Block<'_> {
@@ -46,7 +46,7 @@ impl fmt::Debug for Block<'_> {
 impl<'p> Block<'p> {
     /// For a block of `pool` that the caller owns. The pool has memory.
     pub(crate) fn new(pool: &'p Handle, frame: FrameNo, order: Order) -> Block<'p> {
-        Block { holder: Holder::Borrowed(pool), frame, order, has_left: false }
+        Block { holder: Holder::Borrowed(pool), frame, order, is_released: false }
     }
 
     /// Its first frame.
@@ -84,20 +84,20 @@ impl<'p> Block<'p> {
     pub fn into_owned(self) -> Block<'static> {
         let holder = Holder::Owned(self.holder.pool().clone());
         let (frame, order) = self.into_raw();
-        Block { holder, frame, order, has_left: false }
+        Block { holder, frame, order, is_released: false }
     }
 
     /// Its frame and order, for callers that store these elsewhere. The block is not freed.
     /// [`Pool::block`](crate::Pool::block) is the inverse.
     pub fn into_raw(mut self) -> (FrameNo, Order) {
-        self.has_left = true;
+        self.is_released = true;
         (self.frame, self.order)
     }
 }
 
 impl Drop for Block<'_> {
     fn drop(&mut self) {
-        if !self.has_left {
+        if !self.is_released {
             // Only refused in a child, where the parent owns the block.
             let _ = self.holder.pool().give_back_owned(self.frame, self.order);
         }

@@ -2,7 +2,7 @@
 
 use crate::backing::HugeSize;
 use isotherm_frames::{
-    AddError, AllocError, ConfigError, FrameNo, FrameRange, FreeError, Interval, OfflineError, SetsError, Watermarks,
+    AddError, AllocError, ConfigError, FrameNo, FrameRange, FreeError, Interval, OfflineError, PcpError, Watermarks,
     zone::Inconsistent,
 };
 use isotherm_units::Bytes;
@@ -25,7 +25,7 @@ pub enum Error {
     Config(#[from] ConfigError),
     /// Per-CPU lists with this configuration are not possible.
     #[error(transparent)]
-    Sets(#[from] SetsError),
+    PcpLists(#[from] PcpError),
     /// A range was not added.
     #[error(transparent)]
     Add(#[from] AddError),

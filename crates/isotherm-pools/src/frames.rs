@@ -6,7 +6,7 @@
 use crate::error::Error;
 use crate::memory::Private;
 use isotherm_frames::{
-    AllocError, FrameNo, FrameRange, Metadata, MigrateType, Offline, OfflineError, Request, Sets, SetsConfig, Tier,
+    AllocError, FrameNo, FrameRange, Metadata, MigrateType, Offline, OfflineError, PcpConfig, PcpLists, Request, Tier,
     Zone, ZoneConfig,
 };
 use std::fs;
@@ -16,7 +16,7 @@ use std::thread::available_parallelism;
 /// the last field.
 #[derive(Debug)]
 pub(crate) struct Frames {
-    sets: Sets<'static>,
+    pcp: PcpLists<'static>,
     /// After what borrows it: fields are dropped in order.
     _metadata: [Private; 2],
 }
@@ -39,35 +39,35 @@ impl Frames {
         let (zone_mapping, metadata) = metadata_mapping(config.metadata_bytes()?)?;
         let zone = Zone::new(config, metadata)?;
         zone.add(range, MigrateType::Movable)?;
-        let config = SetsConfig { tier, ..SetsConfig::new(cpus.unwrap_or_else(possible_cpus)) };
+        let config = PcpConfig { tier, ..PcpConfig::new(cpus.unwrap_or_else(possible_cpus)) };
         let (list_mapping, metadata) = metadata_mapping(config.metadata_bytes(&zone))?;
-        let sets = Sets::new(zone, &config, metadata)?;
-        Ok(Frames { sets, _metadata: [zone_mapping, list_mapping] })
+        let pcp = PcpLists::new(zone, &config, metadata)?;
+        Ok(Frames { pcp, _metadata: [zone_mapping, list_mapping] })
     }
 
     /// The lists to allocate from.
     #[inline]
-    pub(crate) fn sets(&self) -> &Sets<'static> {
-        &self.sets
+    pub(crate) fn pcp(&self) -> &PcpLists<'static> {
+        &self.pcp
     }
 
     /// The zone behind the lists.
     pub(crate) fn zone(&self) -> &Zone<'static> {
-        self.sets.zone()
+        self.pcp.zone()
     }
 
     /// Allocates from the zone. If it has none, drains the lists and tries again, unless the request does not wait.
     pub(crate) fn request(&self, request: Request) -> Result<FrameNo, AllocError> {
         self.zone().request(request).or_else(|error| {
-            if request.no_wait || self.sets.drain_all() == 0 { Err(error) } else { self.zone().request(request) }
+            if request.no_wait || self.pcp.drain_all() == 0 { Err(error) } else { self.zone().request(request) }
         })
     }
 
     /// Removes a range, also from the per-CPU lists.
     pub(crate) fn offline(&self, range: FrameRange) -> Result<Offline, OfflineError> {
         match self.zone().offline(range)? {
-            Offline::Pending { in_sets: 1.., .. } => {
-                self.sets.drain_all();
+            Offline::Pending { in_lists: 1.., .. } => {
+                self.pcp.drain_all();
                 self.zone().offline(range)
             }
             outcome => Ok(outcome),
@@ -75,8 +75,8 @@ impl Frames {
     }
 
     /// Frames that are cached on per-CPU lists.
-    pub(crate) fn waiting(&self) -> u64 {
-        (0..self.sets.cpus()).map(|cpu| self.sets.waiting(cpu)).sum()
+    pub(crate) fn cached(&self) -> u64 {
+        (0..self.pcp.cpus()).map(|cpu| self.pcp.cached(cpu)).sum()
     }
 }
 

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::memory::ForkDetector;
 use crate::signals::AllBlocked;
 use isotherm_frames::housekeep::{End, Slot, Spread};
-use isotherm_frames::{Housekeeper, HousekeeperConfig, Interval, Pace, Sets};
+use isotherm_frames::{Housekeeper, HousekeeperConfig, Interval, Pace, PcpLists};
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::{fmt, mem, slice};
@@ -63,7 +63,7 @@ impl HousekeepingThread {
     /// For the lists of all CPUs, which live as long as the thread. The caller has checked the settings.
     pub(crate) fn start<O>(owner: Arc<O>, settings: Housekeeping) -> Result<HousekeepingThread, Error>
     where
-        O: AsRef<Sets<'static>> + Send + Sync + 'static,
+        O: AsRef<PcpLists<'static>> + Send + Sync + 'static,
     {
         let mark =
             ForkDetector::new().map_err(|e| Error::system("mark a page to be wiped in children (Linux 4.14)", e))?;
@@ -81,12 +81,12 @@ impl HousekeepingThread {
 
 /// Drains until the end comes. All CPUs that have lists count as online. The lists of a CPU that is not are empty, so
 /// it is never due.
-fn drain_periodically(sets: &Sets<'static>, settings: Housekeeping, end: &End) {
-    let mut slots: Vec<Slot> = (0..sets.cpus()).map(|_| Slot::default()).collect();
+fn drain_periodically(pcp: &PcpLists<'static>, settings: Housekeeping, end: &End) {
+    let mut slots: Vec<Slot> = (0..pcp.cpus()).map(|_| Slot::default()).collect();
     // There is one zone, so all CPUs share its lock, whatever their nodes.
     let config = HousekeeperConfig { pace: settings.pace, ..HousekeeperConfig::new(settings.interval) };
-    let keeper = Housekeeper::new(slice::from_ref(sets), &mut slots, Spread, &config);
-    for cpu in 0..sets.cpus() {
+    let keeper = Housekeeper::new(slice::from_ref(pcp), &mut slots, Spread, &config);
+    for cpu in 0..pcp.cpus() {
         keeper.online(cpu);
     }
     keeper.run(end);

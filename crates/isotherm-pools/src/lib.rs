@@ -17,7 +17,7 @@
 //! in data structures such as page tables of a guest. Freeing a frame that has a new owner by now would remove memory
 //! from under a live block. So that is `unsafe`, even though double frees are detected and refused.
 //!
-//! Per-CPU lists ([`isotherm_frames::sets`]) stand in front of the zone, so most calls take no lock.
+//! Per-CPU lists ([`isotherm_frames::pcp`]) stand in front of the zone, so most calls take no lock.
 //!
 //! **Contents.** A block holds what its last owner left in it. Memory of a fresh anonymous, memfd or hugetlb pool is
 //! zero. Memory that [`Pool::trim`] returned to the system is zero again. A DAX device holds what it held before.
@@ -56,7 +56,7 @@ pub use error::Error;
 pub use housekeeping::{Housekeeping, HousekeepingThread};
 pub use isotherm_frames::{
     AddError, AllocError, Choice, Colouring, FrameNo, FrameRange, FrameState, FreeError, Interval, MigrateType,
-    Offline, Order, Pace, Request, SetsError, Shuffling, Switch, Tier, Urgency, Watermarks, WrongFree, ZoneStats,
+    Offline, Order, Pace, PcpError, Request, Shuffling, Switch, Tier, Urgency, Watermarks, WrongFree, ZoneStats,
 };
 pub use isotherm_units::Bytes;
 pub use pool::{Pool, PoolStats};

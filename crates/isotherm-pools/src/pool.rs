@@ -40,7 +40,7 @@ pub struct PoolStats {
     /// What keeps threads apart on per-CPU lists.
     pub tier: Tier,
     /// Frames on per-CPU lists: free, but not in `zone.free`.
-    pub waiting: u64,
+    pub cached: u64,
     /// The stats of the zone.
     pub zone: ZoneStats,
 }
@@ -48,7 +48,7 @@ pub struct PoolStats {
 impl PoolStats {
     /// Frames that are not in use: free in the zone or cached on a per-CPU list.
     pub const fn free(&self) -> u64 {
-        self.zone.free + self.waiting
+        self.zone.free + self.cached
     }
 }
 
@@ -163,10 +163,10 @@ impl Pool {
     /// none is an error.
     pub fn alloc_frames(&self, order: Order, migrate: MigrateType, frames: &mut [FrameNo]) -> Result<usize, Error> {
         let shared = self.0.here()?;
-        let mut got = shared.frames.sets().alloc_bulk(order, migrate, frames);
+        let mut got = shared.frames.pcp().alloc_bulk(order, migrate, frames);
         if got < frames.len() && shared.trimmed.load(Ordering::Relaxed) {
-            let _none_passes = shared.passing();
-            got += shared.frames.sets().alloc_bulk(order, migrate, &mut frames[got..]);
+            let _none_passes = shared.trimming();
+            got += shared.frames.pcp().alloc_bulk(order, migrate, &mut frames[got..]);
         }
         if got == 0 && !frames.is_empty() {
             let free_blocks = shared.frames.zone().stats().free_blocks;
@@ -234,19 +234,13 @@ impl Pool {
         let shared = self.0.here()?;
         let frames = &shared.frames;
         let (backing, span) = (shared.source.backing, shared.span);
-        Ok(PoolStats {
-            backing,
-            span,
-            tier: frames.sets().tier(),
-            waiting: frames.waiting(),
-            zone: frames.zone().stats(),
-        })
+        Ok(PoolStats { backing, span, tier: frames.pcp().tier(), cached: frames.cached(), zone: frames.zone().stats() })
     }
 
     /// Returns what is cached on per-CPU lists to the zone, where it merges; returns how many frames. Also done before
     /// an allocation fails.
     pub fn drain(&self) -> Result<u64, Error> {
-        Ok(self.0.here()?.frames.sets().drain_all())
+        Ok(self.0.here()?.frames.pcp().drain_all())
     }
 
     /// Recomputes and compares the metadata. Slow; for tests and when you suspect a bug.
@@ -262,15 +256,15 @@ impl Pool {
     pub fn while_quiet<T>(&self, act: impl FnOnce() -> T) -> Result<T, Error> {
         let shared = self.0.here()?;
         let _ranges = shared.ranges();
-        let _passing = shared.passing();
-        let (result, is_child) = shared.frames.sets().while_quiet(|| {
+        let _passing = shared.trimming();
+        let (result, is_child) = shared.frames.pcp().while_quiet(|| {
             let result = act();
             (result, !shared.mark.is_here())
         });
         if is_child && !shared.source.backing.is_shared() {
             // If a thread has died in the lists of a CPU, they were skipped and may be half changed. Drain them once
             // here, where there is only this thread: that checks each block.
-            shared.frames.sets().drain_all();
+            shared.frames.pcp().drain_all();
             shared.mark.set();
         }
         Ok(result)

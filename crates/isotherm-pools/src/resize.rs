@@ -78,7 +78,7 @@ impl Pool {
     /// have to. If free blocks are shuffled, they are shuffled again at the end.
     pub fn trim(&self) -> Result<Bytes, Error> {
         let shared = self.0.here()?;
-        shared.frames.sets().drain_all();
+        shared.frames.pcp().drain_all();
         if !matches!(shared.source.backing, Backing::Anonymous | Backing::Memfd) {
             return Ok(Bytes(0));
         }
@@ -155,7 +155,7 @@ impl Shared {
         };
         let frames = u64::from(order.frames());
         let part = part(self.span, FrameRange::new(frame, frame.plus(frames)));
-        let _passing = self.passing();
+        let _passing = self.trimming();
         // It was allocated meanwhile, so it is not free.
         if zone.alloc_at(frame, order, MigrateType::Movable).is_err() {
             return Ok((page_block, false));

@@ -8,7 +8,7 @@ use crate::frames::Frames;
 use crate::memory::{self, ForkDetector, Span};
 use crate::ranges::offset_in;
 use crate::source::Source;
-use isotherm_frames::{AllocError, FrameNo, FrameRange, MigrateType, Order, Request, Sets, Tier, ZoneConfig};
+use isotherm_frames::{AllocError, FrameNo, FrameRange, MigrateType, Order, PcpLists, Request, Tier, ZoneConfig};
 use isotherm_units::Bytes;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,8 +25,8 @@ pub(crate) struct Shared {
     /// Ranges that have frames, sorted. Locked while ranges are added or removed.
     pub(crate) ranges: Mutex<Vec<FrameRange>>,
     /// Held by `trim` while it has taken a block out of the zone, and by allocations that try again. The locks are
-    /// taken in the order `ranges`, `passing`, then those of the per-CPU lists and the zone.
-    pub(crate) passing: Mutex<()>,
+    /// taken in the order `ranges`, `trimming`, then those of the per-CPU lists and the zone.
+    pub(crate) trimming: Mutex<()>,
     /// Whether there was a `trim` at all. Without one, a failed allocation has nothing to wait for.
     pub(crate) trimmed: AtomicBool,
     pub(crate) mark: ForkDetector,
@@ -60,7 +60,7 @@ impl Shared {
             source,
             span: config.span,
             ranges: Mutex::new(vec![there]),
-            passing: Mutex::new(()),
+            trimming: Mutex::new(()),
             trimmed: AtomicBool::new(false),
             mark,
         })
@@ -84,21 +84,21 @@ impl Shared {
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn passing(&self) -> MutexGuard<'_, ()> {
-        self.passing.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn trimming(&self) -> MutexGuard<'_, ()> {
+        self.trimming.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[inline]
     pub(crate) fn alloc(&self, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
-        match self.frames.sets().alloc(order, migrate) {
+        match self.frames.pcp().alloc(order, migrate) {
             Ok(frame) => Ok(frame),
-            Err(error) => self.once_more(error, |frames| frames.sets().alloc(order, migrate)),
+            Err(error) => self.once_more(error, |frames| frames.pcp().alloc(order, migrate)),
         }
     }
 
     pub(crate) fn alloc_at(&self, frame: FrameNo, order: Order, migrate: MigrateType) -> Result<(), AllocError> {
-        let failed = self.frames.sets().alloc_at(frame, order, migrate);
-        failed.or_else(|error| self.once_more(error, |frames| frames.sets().alloc_at(frame, order, migrate)))
+        let failed = self.frames.pcp().alloc_at(frame, order, migrate);
+        failed.or_else(|error| self.once_more(error, |frames| frames.pcp().alloc_at(frame, order, migrate)))
     }
 
     /// For an allocation that failed: `trim` may have taken the block that it needed, so it tries again while `trim`
@@ -113,7 +113,7 @@ impl Shared {
         if !self.trimmed.load(Ordering::Relaxed) {
             return Err(error);
         }
-        let _none_passes = self.passing();
+        let _none_passes = self.trimming();
         alloc(&self.frames)
     }
 
@@ -123,7 +123,7 @@ impl Shared {
         if !self.trimmed.load(Ordering::Relaxed) {
             return Err(error);
         }
-        match self.passing.try_lock() {
+        match self.trimming.try_lock() {
             Ok(_none_passes) => self.frames.request(request),
             Err(TryLockError::Poisoned(_none_passes)) => self.frames.request(request),
             Err(TryLockError::WouldBlock) => Err(AllocError::Locked(request.order)),
@@ -133,15 +133,15 @@ impl Shared {
     /// Frees a block that only its owner can free.
     #[inline]
     pub(crate) fn give_back_owned(&self, frame: FrameNo, order: Order) -> Result<(), Error> {
-        Ok(self.here()?.frames.sets().free_unique(frame, order)?)
+        Ok(self.here()?.frames.pcp().free_unique(frame, order)?)
     }
 
     #[inline]
     pub(crate) fn give_back(&self, frames: &[FrameNo], order: Order) -> Result<(), Error> {
-        let sets = self.here()?.frames.sets();
+        let pcp = self.here()?.frames.pcp();
         match *frames {
-            [frame] => sets.free(frame, order)?,
-            _ => sets.free_bulk(frames, order)?,
+            [frame] => pcp.free(frame, order)?,
+            _ => pcp.free_bulk(frames, order)?,
         }
         Ok(())
     }
@@ -160,9 +160,9 @@ impl Shared {
 }
 
 /// For the drain thread.
-impl AsRef<Sets<'static>> for Shared {
-    fn as_ref(&self) -> &Sets<'static> {
-        self.frames.sets()
+impl AsRef<PcpLists<'static>> for Shared {
+    fn as_ref(&self) -> &PcpLists<'static> {
+        self.frames.pcp()
     }
 }
 

@@ -141,7 +141,7 @@ fn a_quiet_fork_of_shared_memory_is_told_all_the_same() {
 fn tiers() -> impl Iterator<Item = PoolBuilder> {
     let of = |tier| PoolBuilder::anonymous(Bytes::of_mib(4)).tier(tier);
     [of(Tier::Restartable), of(Tier::Locked)].into_iter().filter(|wanted| match wanted.build() {
-        Err(Error::Sets(why)) => {
+        Err(Error::PcpLists(why)) => {
             let _ = io::stderr().write_all(format!("skipped: needs {why}\n").as_bytes());
             false
         }
@@ -203,7 +203,7 @@ fn a_child_empties_the_sets_that_it_was_born_with() {
     for wanted in tiers() {
         let pool = wanted.build().unwrap();
         drop(pool.alloc(Order::FRAME, MOVABLE).unwrap());
-        assert!(pool.stats().unwrap().waiting > 0);
+        assert!(pool.stats().unwrap().cached > 0);
         // SAFETY: as for `in_child`.
         let child = pool.while_quiet(|| unsafe { libc::fork() }).unwrap();
         if child == 0 {

@@ -1,4 +1,4 @@
-//! Pools that keep house by a thread of their own: what waits in sets goes back by itself, and the thread ends with the pool.
+//! Pools that drain their pcp lists by a thread of their own: what idle lists cache goes back by itself, and the thread ends with the pool.
 
 use isotherm_pools::{
     Bytes, Error, FrameNo, Housekeeping, HousekeepingThread, Interval, MigrateType, Order, Pace, Pool, PoolBuilder,
@@ -62,8 +62,8 @@ fn use_some(pool: &Pool) {
     frames.into_iter().for_each(|frame| unsafe { pool.free_frame(frame, Order::FRAME) }.unwrap());
 }
 
-fn waiting(pool: &Pool) -> u64 {
-    pool.stats().unwrap().waiting
+fn cached(pool: &Pool) -> u64 {
+    pool.stats().unwrap().cached
 }
 
 #[test]
@@ -75,12 +75,12 @@ fn a_pool_left_alone_gives_back_what_idle_cpus_keep() {
         // Again after it was idle: whoever has nothing is not looked after until he has something again.
         for _ in 0..2 {
             use_some(&with);
-            wait_for("all of it has gone back", || waiting(&with) == 0);
+            wait_for("all of it has gone back", || cached(&with) == 0);
         }
         use_some(&without);
         use_some(&with);
-        wait_for("all of it has gone back once more", || waiting(&with) == 0);
-        assert!(waiting(&without) > 0, "{tier:?}: nobody has told this one to");
+        wait_for("all of it has gone back once more", || cached(&with) == 0);
+        assert!(cached(&without) > 0, "{tier:?}: nobody has told this one to");
         let stats = with.stats().unwrap();
         assert_eq!(stats.zone.free, stats.zone.present);
         with.validate().unwrap();
@@ -97,7 +97,7 @@ fn dropping_the_last_handle_ends_the_thread() {
     wait_for("the thread runs", || threads() == 1);
     drop(pool);
     use_some(&other);
-    wait_for("it works for the other handle", || waiting(&other) == 0);
+    wait_for("it works for the other handle", || cached(&other) == 0);
     drop(other);
     assert_eq!(threads(), 1, "a block holds its pool");
     // Joined: it is gone at once, and not after a second, which is how long it may sleep.
@@ -158,7 +158,7 @@ fn a_pool_can_be_given_a_thread_later() {
     let pool = builder(Tier::Best).build().unwrap();
     use_some(&pool);
     let started: HousekeepingThread = pool.start_housekeeping(often()).unwrap();
-    wait_for("all of it has gone back", || waiting(&pool) == 0);
+    wait_for("all of it has gone back", || cached(&pool) == 0);
     drop(started);
     assert_eq!(threads(), 0);
     use_some(&pool);

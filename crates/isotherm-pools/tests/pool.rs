@@ -235,10 +235,10 @@ fn a_request_gets_what_waits_in_sets() {
     let pool = PoolBuilder::anonymous(Bytes(64 << 12)).build().unwrap();
     drop((0..64).map(|_| pool.alloc(order(0), MOVABLE).unwrap()).collect::<Vec<_>>());
     let _rest = pool.alloc_bulk(order(0), MOVABLE, usize::try_from(pool.stats().unwrap().zone.free).unwrap()).unwrap();
-    let waiting = pool.stats().unwrap().waiting;
-    assert!(waiting > 0);
+    let cached = pool.stats().unwrap().cached;
+    assert!(cached > 0);
     let hasty = Request { no_wait: true, ..Request::default() };
-    assert!(pool.request(hasty).is_err(), "who does not wait does not empty sets");
+    assert!(pool.request(hasty).is_err(), "a request that does not wait drains no lists");
     assert!(pool.request(Request::default()).is_ok());
 }
 
@@ -347,8 +347,8 @@ fn threads_share_a_pool() {
         assert_eq!(pool.stats().unwrap().free(), 4096);
         pool.drain().unwrap();
         let stats = pool.stats().unwrap();
-        assert_eq!((stats.waiting, stats.zone.free, stats.zone.free_blocks[10]), (0, 4096, 4));
-        assert_eq!(stats.zone.events.mistaken, 0);
+        assert_eq!((stats.cached, stats.zone.free, stats.zone.free_blocks[10]), (0, 4096, 4));
+        assert_eq!(stats.zone.events.wrong_state, 0);
     }
 }
 
@@ -394,7 +394,7 @@ fn a_pool_grows_within_its_span_and_shrinks() {
         exercise(&pool);
         let mut block = pool.alloc_at(FrameNo(1500), order(0), MOVABLE).unwrap();
         sign(&mut block, 8);
-        assert_eq!(pool.shrink(second).unwrap(), Offline::Pending { in_use: 1, in_sets: 0 });
+        assert_eq!(pool.shrink(second).unwrap(), Offline::Pending { in_use: 1, in_lists: 0 });
         assert!(is_signed(&block, 8), "a block in use keeps its memory");
         pool.keep(second).unwrap();
         assert_eq!(pool.stats().unwrap().free(), 2047);
@@ -540,7 +540,7 @@ fn shuffling_is_on_where_the_machine_tells_of_a_direct_mapped_cache() {
     };
     let cached = node_with_cache(&good);
     assert_eq!(is_on(&cached, None), Switch::Detected);
-    assert_eq!(is_on(&cached, Some(true)), Switch::Asked);
+    assert_eq!(is_on(&cached, Some(true)), Switch::Requested);
     assert_eq!(is_on(&cached, Some(false)), Switch::ForcedOff);
     // Associative, absent, garbled, and contradicting itself: larger than the memory behind it.
     let with = |file: &str, text: &'static str| {

@@ -14,7 +14,7 @@ use crate::{Error, Result};
 use std::path::{Path, PathBuf};
 
 /// Any file may take this much.
-const LEAST: u64 = 24 << 20;
+const MIN_LIMIT: u64 = 24 << 20;
 /// Bytes of memory for each byte of file.
 const FACTOR: u64 = 256;
 
@@ -29,7 +29,7 @@ pub(crate) struct Allowance {
 impl Allowance {
     /// For a file of `size` bytes, unless the user set a limit.
     pub(crate) fn new(path: &Path, size: u64, asked: Option<u64>) -> Allowance {
-        let limit = asked.unwrap_or_else(|| size.saturating_mul(FACTOR).saturating_add(LEAST));
+        let limit = asked.unwrap_or_else(|| size.saturating_mul(FACTOR).saturating_add(MIN_LIMIT));
         Allowance { path: path.to_owned(), limit, left: limit }
     }
 

@@ -19,7 +19,7 @@ const SLACK: u64 = 64;
 /// `PLAIN`, `PLAIN_DICTIONARY`, `RLE`, `BIT_PACKED`, `RLE_DICTIONARY`.
 const ENCODINGS: [u64; 5] = [0, 2, 3, 4, 8];
 /// Nesting of values in a header. The format needs three levels.
-const DEEPEST: u32 = 16;
+const MAX_DEPTH: u32 = 16;
 
 type Checked<T> = Result<T, String>;
 
@@ -177,7 +177,7 @@ impl Source<'_> {
     }
 
     fn skip(&mut self, kind: u8, depth: u32) -> Checked<()> {
-        if depth > DEEPEST {
+        if depth > MAX_DEPTH {
             return Err("a page header nested too deep".into());
         }
         match kind {

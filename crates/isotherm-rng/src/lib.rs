@@ -74,7 +74,7 @@ impl Rng {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isotherm_units::{BLOCK_SHIFT, BLOCK_SIZE, PAGE_SHIFT, PAGE_SIZE};
+    use isotherm_units::{PAGE_SHIFT, PAGE_SIZE, PMD_SHIFT, PMD_SIZE};
 
     const SEEDS: [u64; 8] = [0, 1, 2, 3, 0xdead_beef, 1 << 32, 1 << 63, u64::MAX];
     const BUCKETS: u64 = 64;
@@ -196,13 +196,13 @@ mod tests {
         assert_eq!(rng.in_range(part, PAGE_SHIFT), Addr(100));
         let whole = AddrRange::new(Addr(0), Addr(u64::MAX));
         assert!((0..100).any(|_| rng.in_range(whole, 0).0 % 2 == 1), "bytes, exact over 64 bits");
-        let three = AddrRange::new(Addr(BLOCK_SIZE - PAGE_SIZE), Addr(2 * BLOCK_SIZE + PAGE_SIZE));
-        let mut blocks = [0_u32; 3];
+        let three = AddrRange::new(Addr(PMD_SIZE - PAGE_SIZE), Addr(2 * PMD_SIZE + PAGE_SIZE));
+        let mut pmds = [0_u32; 3];
         for _ in 0..3_000 {
-            let addr = rng.in_range(three, BLOCK_SHIFT);
+            let addr = rng.in_range(three, PMD_SHIFT);
             assert!(three.contains(addr));
-            blocks[usize::try_from(addr.block().0).unwrap()] += 1;
+            pmds[usize::try_from(addr.pmd().0).unwrap()] += 1;
         }
-        assert!(blocks.iter().all(|n| (850..1150).contains(n)), "{blocks:?}");
+        assert!(pmds.iter().all(|n| (850..1150).contains(n)), "{pmds:?}");
     }
 }

@@ -47,7 +47,7 @@ impl Guard {
     }
 }
 
-/// The cost of acting on a block, known before the try.
+/// The cost of acting on a huge range, known before the try.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Price {
     /// Pages by which the process would grow.
@@ -72,25 +72,25 @@ pub struct Performed {
 pub enum Failure {
     /// Permanent: the hint is dropped.
     Refused(Refusal),
-    /// Pages were locked or could not be isolated: the block is tried again, at growing intervals.
+    /// Pages were locked or could not be isolated: the huge range is tried again, at growing intervals.
     Busy,
     /// The limit of the cgroup: the whole cgroup waits.
     NoCharge,
     /// No free huge page: the whole action waits.
     NoHugePage,
-    /// Refused, and nothing known about the block explains why. Retried like a busy block; a worker that runs on
-    /// retries it for longer. It may pass: kernels 6.1 and 6.12 (but not 6.18) refuse a block without a single writable
-    /// page, with the same errno as one that can never be huge. NUMA balancing makes a block so until it is touched
+    /// Refused, and nothing known about the huge range explains why. Retried like a busy huge range; a worker that runs on
+    /// retries it for longer. It may pass: kernels 6.1 and 6.12 (but not 6.18) refuse a huge range without a single writable
+    /// page, with the same errno as one that can never be huge. NUMA balancing makes a huge range so until it is touched
     /// again, and a fork, even one that has ended, until it is written again. Nothing shows this from outside.
     Unexplained,
 }
 
-/// An action on a block of a process, on a machine `M`.
+/// An action on a huge range of a process, on a machine `M`.
 pub trait Action<M>: fmt::Debug {
     /// The id by which hints name it.
     fn id(&self) -> ActionId;
 
-    /// What counters call blocks on which it succeeded, as a JSON key: "collapsed".
+    /// What counters call huge ranges on which it succeeded, as a JSON key: "collapsed".
     fn done(&self) -> &'static str;
 
     /// The guards that apply to it. If several forbid acting, the first one is reported.
@@ -99,7 +99,7 @@ pub trait Action<M>: fmt::Debug {
     /// Why it is never done to this process, if so.
     fn refuses(&self, process: &Process) -> Option<Refusal>;
 
-    /// Checks a block right before the try: returns the cost, or what forbids it.
+    /// Checks a huge range right before the try: returns the cost, or what forbids it.
     fn check(&mut self, machine: &mut M, hint: &Hint, budgets: &Budgets) -> Result<Price, Refusal>;
 
     /// Performs the action.

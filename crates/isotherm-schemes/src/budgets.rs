@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 pub struct Budgets {
     /// Collapses per second.
     pub per_second: f64,
-    /// CPU of the worker, for copying and for checking blocks before that, in percent of one core. Over 100: no limit.
+    /// CPU of the worker, for copying and for checking huge ranges before that, in percent of one core. Over 100: no limit.
     pub cpu_pct: f64,
     /// Time for which collapses may stall a target (their CPU time), in percent of elapsed time. Over 100: no limit.
     pub stall_pct: f64,
     /// Growth of a process, in percent of its resident memory when it was first seen.
     pub growth_pct: f64,
-    /// Pages of a block that must be present, of 512.
+    /// Pages of a huge range that must be present, of 512.
     pub min_present: u16,
     /// Available memory to leave alone, in percent of all memory.
     pub headroom_pct: f64,
@@ -85,7 +85,7 @@ pub enum Wait {
     Fork,
     /// Pages were busy.
     Busy,
-    /// The kernel refused without a reason: most likely no page of the block is writable until it is touched or written.
+    /// The kernel refused without a reason: most likely no page of the huge range is writable until it is touched or written.
     Unwritable,
 }
 

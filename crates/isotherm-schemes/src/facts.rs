@@ -5,14 +5,14 @@
 //! as data, so that nothing here needs BPF. Heat becomes facts in [`crate::collapse::benefit`].
 
 use isotherm_heat::{Mapping, TargetId};
-use isotherm_units::{AddrRange, BlockNo};
+use isotherm_units::{AddrRange, PmdNo};
 use std::borrow::Cow;
 
-/// What is known about one block.
+/// What is known about one huge range.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct BlockFacts {
-    /// The block.
-    pub block: BlockNo,
+pub struct PmdFacts {
+    /// The huge range.
+    pub pmd: PmdNo,
     /// Pages present, of 512.
     pub present: u16,
     /// Pages of those whose access interval is known.
@@ -32,10 +32,10 @@ pub struct TargetWindow<'a> {
     pub comm: Cow<'a, str>,
     /// Its mappings, in address order.
     pub mappings: Cow<'a, [Mapping]>,
-    /// Its blocks by its heat map, in address order.
-    pub facts: Vec<BlockFacts>,
-    /// Its blocks by MGLRU generation, in address order, if these are a source of hints.
-    pub generations: Vec<BlockFacts>,
+    /// Its huge ranges by its heat map, in address order.
+    pub facts: Vec<PmdFacts>,
+    /// Its huge ranges by MGLRU generation, in address order, if these are a source of hints.
+    pub generations: Vec<PmdFacts>,
 }
 
 impl TargetWindow<'_> {

@@ -1,4 +1,4 @@
-//! Acts on heat: which block of which process comes first, within budgets, and what came of it.
+//! Acts on heat: which huge range of which process comes first, within budgets, and what came of it.
 //!
 //! ```text
 //!  facts ────> plan ────> queue ────> retry ────> worker ────> machine (process_madvise, /proc)
@@ -7,7 +7,7 @@
 //!                    external hints
 //! ```
 //!
-//! Each action is a module: [`collapse`] makes huge pages of hot blocks. All other modules are shared by actions and
+//! Each action is a module: [`collapse`] makes huge pages of hot huge ranges. All other modules are shared by actions and
 //! name none; [`action`] is the interface. There are two exceptions. [`state`], which a daemon's threads share, and
 //! [`pass`], one pass over named processes, plan with the rules of collapsing until there is a table of schemes.
 //!
@@ -34,7 +34,7 @@ pub mod worker;
 
 pub use action::Action;
 pub use budgets::{Budgets, Wait};
-pub use facts::{BlockFacts, TargetWindow};
+pub use facts::{PmdFacts, TargetWindow};
 pub use named::Named;
 pub use outcome::{Counters, Outcome, Refusal};
 pub use queue::{ActionId, Hint, HintQueue, Level, Origin};

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// Why nothing was done to a block. One enum for all actions, because most reasons apply to any. Not every action can
+/// Why nothing was done to a huge range. One enum for all actions, because most reasons apply to any. Not every action can
 /// meet all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -112,7 +112,7 @@ pub enum Outcome {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counters {
-    /// Blocks on which an action succeeded, by the action's name for that and by the origin of the hint. In JSON, each
+    /// Huge ranges on which an action succeeded, by the action's name for that and by the origin of the hint. In JSON, each
     /// action's name is a key next to the other fields.
     #[serde(flatten, deserialize_with = "known_actions")]
     pub done: BTreeMap<Cow<'static, str>, BTreeMap<Origin, u64>>,
@@ -159,7 +159,7 @@ impl Counters {
         self.done.get(name).map_or(0, |by_origin| by_origin.values().sum())
     }
 
-    /// Blocks on which any action succeeded.
+    /// Huge ranges on which any action succeeded.
     pub fn all_done(&self) -> u64 {
         self.done.values().flat_map(BTreeMap::values).sum()
     }

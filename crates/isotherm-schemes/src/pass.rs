@@ -13,20 +13,20 @@ use crate::queue::{Added, Hint, HintQueue};
 use crate::retry::{RetryScheduler, Step};
 use crate::worker::Worker;
 use isotherm_heat::{Ns, TargetId};
-use isotherm_units::BlockNo;
+use isotherm_units::PmdNo;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most blocks in one pass: 2 TiB.
+/// Most huge ranges in one pass: 2 TiB.
 pub const MAX_HINTS: usize = 1 << 20;
-/// How long to wait for blocks whose memory cgroup has no room, once nothing else is left to do.
-const CGROUP_PATIENCE: Ns = 5_000_000_000;
+/// How long to wait for huge ranges whose memory cgroup has no room, once nothing else is left to do.
+const MAX_CGROUP_WAIT: Ns = 5_000_000_000;
 
-/// The plan has more than [`MAX_HINTS`] blocks.
+/// The plan has more than [`MAX_HINTS`] huge ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("more than {MAX_HINTS} blocks to act on")]
+#[error("more than {MAX_HINTS} huge ranges to act on")]
 pub struct TooManyHints;
 
-/// Which blocks come first.
+/// Which huge ranges come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Those with the highest benefit.
@@ -40,7 +40,7 @@ pub enum Order {
 pub struct Served {
     /// The hint.
     pub hint: Hint,
-    /// Benefit of its block in accesses per second, when the plan was made.
+    /// Benefit of its huge range in accesses per second, when the plan was made.
     pub benefit_hz: f64,
     /// The result.
     pub outcome: Outcome,
@@ -66,9 +66,9 @@ pub struct ProcessResult {
     pub id: TargetId,
     /// Its command name.
     pub comm: String,
-    /// Blocks about which something was known.
-    pub blocks: usize,
-    /// Blocks on which the action succeeded.
+    /// Huge ranges about which something was known.
+    pub pmds: usize,
+    /// Huge ranges on which the action succeeded.
     pub done: u64,
     /// Why the whole process was refused, if it was.
     pub refused: Option<Refusal>,
@@ -81,7 +81,7 @@ pub struct PassResult {
     pub processes: Vec<ProcessResult>,
     /// Hints, in the order in which they were handled.
     pub served: Vec<Served>,
-    /// Blocks that got no hint, by reason.
+    /// Huge ranges that got no hint, by reason.
     pub left_out: BTreeMap<Refusal, u64>,
     /// Counters of the worker.
     pub counters: Counters,
@@ -96,13 +96,13 @@ pub struct Pass<M> {
     queue: HintQueue,
     retry: RetryScheduler,
     worker: Worker<M>,
-    benefits: BTreeMap<(TargetId, BlockNo), f64>,
+    benefits: BTreeMap<(TargetId, PmdNo), f64>,
     left_out: BTreeMap<Refusal, u64>,
     refused: BTreeMap<TargetId, Refusal>,
     served: Vec<Served>,
-    done: BTreeMap<TargetId, BTreeSet<BlockNo>>,
+    done: BTreeMap<TargetId, BTreeSet<PmdNo>>,
     /// The time since which only hints of full cgroups are left.
-    crowded_since: Option<Ns>,
+    full_since: Option<Ns>,
 }
 
 impl<M: Machine> Pass<M> {
@@ -123,7 +123,7 @@ impl<M: Machine> Pass<M> {
             refused: BTreeMap::new(),
             served: Vec::new(),
             done: BTreeMap::new(),
-            crowded_since: None,
+            full_since: None,
         };
         for window in &windows {
             pass.plan(window, order, rules, now)?;
@@ -140,12 +140,12 @@ impl<M: Machine> Pass<M> {
             Order::Worth(source) => plan::plan(source, rules, window, now),
             Order::Address => plan::round_robin(rules, window, now),
         };
-        for (refusal, blocks) in planned.left_out {
-            *self.left_out.entry(refusal).or_default() += blocks;
+        for (refusal, pmds) in planned.left_out {
+            *self.left_out.entry(refusal).or_default() += pmds;
         }
         let by_heat = order != Order::Worth(HintSource::Mglru);
         for fact in window.facts.iter().filter(|_| by_heat).chain(&window.generations) {
-            let benefit = self.benefits.entry((window.id, fact.block)).or_default();
+            let benefit = self.benefits.entry((window.id, fact.pmd)).or_default();
             *benefit = benefit.max(fact.benefit_hz);
         }
         for hint in planned.hints {
@@ -169,8 +169,8 @@ impl<M: Machine> Pass<M> {
         self.queue.len() + self.retry.deferred()
     }
 
-    /// Blocks on which the action has succeeded so far.
-    pub fn blocks_done(&self) -> u64 {
+    /// Huge ranges on which the action has succeeded so far.
+    pub fn pmds_done(&self) -> u64 {
         self.worker.counters().all_done()
     }
 
@@ -179,7 +179,7 @@ impl<M: Machine> Pass<M> {
         match self.retry.step(now, &mut self.queue, &mut self.worker) {
             Step::Did(hint, outcome) => {
                 self.note(hint, outcome);
-                self.crowded_since = None;
+                self.full_since = None;
                 PassStep::Did
             }
             Step::Deferred(..) => PassStep::Deferred,
@@ -193,8 +193,8 @@ impl<M: Machine> Pass<M> {
     /// may take forever.
     fn idle(&mut self, until: Ns, now: Ns) -> PassStep {
         let only_crowded = self.retry.deferred_for(&Wait::OF_CGROUPS) == self.retry.deferred();
-        self.crowded_since = if only_crowded { self.crowded_since.or(Some(now)) } else { None };
-        if self.crowded_since.is_none_or(|since| now - since <= CGROUP_PATIENCE) {
+        self.full_since = if only_crowded { self.full_since.or(Some(now)) } else { None };
+        if self.full_since.is_none_or(|since| now - since <= MAX_CGROUP_WAIT) {
             return PassStep::Wait(until, None);
         }
         for (hint, why) in self.retry.give_up() {
@@ -206,9 +206,9 @@ impl<M: Machine> Pass<M> {
 
     fn note(&mut self, hint: Hint, outcome: Outcome) {
         if matches!(outcome, Outcome::Done { .. }) {
-            self.done.entry(hint.process).or_default().insert(hint.block);
+            self.done.entry(hint.process).or_default().insert(hint.pmd);
         }
-        let benefit_hz = self.benefits.get(&(hint.process, hint.block)).copied().unwrap_or_default();
+        let benefit_hz = self.benefits.get(&(hint.process, hint.pmd)).copied().unwrap_or_default();
         self.served.push(Served { hint, benefit_hz, outcome });
     }
 
@@ -217,8 +217,8 @@ impl<M: Machine> Pass<M> {
         let processes = self.windows.iter().map(|window| ProcessResult {
             id: window.id,
             comm: window.comm.clone().into_owned(),
-            blocks: window.facts.len(),
-            done: self.done.get(&window.id).map_or(0, |blocks| blocks.len() as u64),
+            pmds: window.facts.len(),
+            done: self.done.get(&window.id).map_or(0, |pmds| pmds.len() as u64),
             refused: self.refused.get(&window.id).copied(),
         });
         PassResult {
@@ -230,13 +230,13 @@ impl<M: Machine> Pass<M> {
         }
     }
 
-    /// The share of the heat on huge pages when the plan was made, or with the blocks that were collapsed since.
+    /// The share of the heat on huge pages when the plan was made, or with the huge ranges that were collapsed since.
     fn heat_on_huge(&self, with_done: bool) -> Option<f64> {
         let (mut all, mut huge) = (0.0, 0.0);
         for window in &self.windows {
             let done = self.done.get(&window.id).filter(|_| with_done);
             for fact in &window.facts {
-                let is_huge = fact.huge || done.is_some_and(|blocks| blocks.contains(&fact.block));
+                let is_huge = fact.huge || done.is_some_and(|pmds| pmds.contains(&fact.pmd));
                 all += fact.benefit_hz;
                 huge += if is_huge { fact.benefit_hz } else { 0.0 };
             }
@@ -245,7 +245,7 @@ impl<M: Machine> Pass<M> {
     }
 }
 
-/// The reason reported for a block that was still waiting when the pass ended.
+/// The reason reported for a huge range that was still waiting when the pass ended.
 fn still_waiting(why: Wait) -> Refusal {
     match why {
         Wait::CgroupPressure => Refusal::CgroupPressure,
@@ -259,7 +259,7 @@ mod tests {
     use super::*;
     use crate::budgets::Budgets;
     use crate::collapse::Collapse;
-    use crate::facts::BlockFacts;
+    use crate::facts::PmdFacts;
     use crate::machine::DryRun;
     use isotherm_heat::Mapping;
     use isotherm_units::AddrRange;
@@ -268,10 +268,10 @@ mod tests {
     const ENDED: TargetId = TargetId { pid: u32::MAX >> 1, start_ticks: 1 };
     const GONE: TargetId = TargetId { pid: (u32::MAX >> 1) - 1, start_ticks: 1 };
 
-    fn window(id: TargetId, blocks: &[(u64, f64)]) -> TargetWindow<'static> {
-        let range = AddrRange::new(BlockNo(0).addr(), BlockNo(100).addr());
-        let facts = |&(block, benefit_hz): &(u64, f64)| BlockFacts {
-            block: BlockNo(block),
+    fn window(id: TargetId, pmds: &[(u64, f64)]) -> TargetWindow<'static> {
+        let range = AddrRange::new(PmdNo(0).addr(), PmdNo(100).addr());
+        let facts = |&(pmd, benefit_hz): &(u64, f64)| PmdFacts {
+            pmd: PmdNo(pmd),
             present: 512,
             measured: 512,
             huge: false,
@@ -281,14 +281,14 @@ mod tests {
             id,
             comm: "a".into(),
             mappings: vec![Mapping { range, name: String::new(), perms: "rw-p".parse().unwrap() }].into(),
-            facts: blocks.iter().map(facts).collect(),
+            facts: pmds.iter().map(facts).collect(),
             generations: Vec::new(),
         }
     }
 
     fn played(order: Order) -> PassResult {
         let windows = vec![window(ENDED, &[(1, 300.0), (2, 600.0), (3, 10.0)]), window(GONE, &[(1, 90.0)])];
-        let recorded = windows[0].facts.iter().map(|f| ((ENDED, f.block), f.present)).collect();
+        let recorded = windows[0].facts.iter().map(|f| ((ENDED, f.pmd), f.present)).collect();
         let budgets = Budgets { headroom_pct: 0.0, free_blocks: 0, pressure_pct: 100.0, ..Budgets::default() };
         let worker = Worker::new(DryRun::new(recorded), vec![Box::new(Collapse::default())], budgets, 1);
         let mut pass = Pass::new(windows, worker, (order, &Rules::default()), 1).unwrap();
@@ -306,18 +306,18 @@ mod tests {
     #[test]
     fn a_pass_serves_what_is_worth_it_and_says_what_it_left() {
         let result = played(Order::Worth(HintSource::Heat));
-        let served: Vec<_> = result.served.iter().map(|s| (s.hint.block.0, s.benefit_hz, s.outcome)).collect();
+        let served: Vec<_> = result.served.iter().map(|s| (s.hint.pmd.0, s.benefit_hz, s.outcome)).collect();
         let done = Outcome::Done { grown: 0 };
         assert_eq!(served, [(2, 600.0, done), (1, 300.0, done)]);
         assert_eq!(result.left_out, [(Refusal::Cold, 1), (Refusal::Gone, 1)].into());
-        let told: Vec<_> = result.processes.iter().map(|p| (p.blocks, p.done, p.refused)).collect();
+        let told: Vec<_> = result.processes.iter().map(|p| (p.pmds, p.done, p.refused)).collect();
         assert_eq!(told, [(3, 2, None), (1, 0, Some(Refusal::Gone))]);
         assert_eq!(result.heat_on_huge, (Some(0.0), Some(0.9)), "900 of 1,000 touches a second");
     }
 
     #[test]
     fn by_address_heat_does_not_matter() {
-        let blocks: Vec<u64> = played(Order::Address).served.iter().map(|s| s.hint.block.0).collect();
-        assert_eq!(blocks, [1, 2, 3]);
+        let pmds: Vec<u64> = played(Order::Address).served.iter().map(|s| s.hint.pmd.0).collect();
+        assert_eq!(pmds, [1, 2, 3]);
     }
 }

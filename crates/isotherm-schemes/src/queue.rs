@@ -1,7 +1,7 @@
-//! The hint queue: which block of which process to work on next.
+//! The hint queue: which huge range of which process to work on next.
 //!
 //! Hints come from heat maps, from the MGLRU generations, from `isotherm hint` and, when the queue is empty, from a
-//! walk over all blocks. [`crate::worker`] takes them. The queue knows neither, nor the actions that hints name. It
+//! walk over all huge ranges. [`crate::worker`] takes them. The queue knows neither, nor the actions that hints name. It
 //! removes duplicates, orders hints, and stays within its bounds. It has no clock and no I/O, and the order depends
 //! only on the calls.
 //!
@@ -10,7 +10,7 @@
 //!   one hint each, in turn, so that none starves another. The hints of one process in one level (a *slot*) are first
 //!   in, first out.
 //! - A process with its first hint in a level joins the end of the ring; a process without hints there leaves it.
-//! - A block is queued once, for one action. A hint for it at a higher level moves it to the end of the slot there, and
+//! - A huge range is queued once, for one action. A hint for it at a higher level moves it to the end of the slot there, and
 //!   the action of that hint counts. Any other hint for it is ignored.
 //! - When the queue is full, a hint that is hotter than the coldest level replaces the one hint that would be taken
 //!   last of all. Any other hint is refused.
@@ -20,7 +20,7 @@
 //! only on an eviction. Evicting from the slot that is last in turn would need no walk, but it hits the latest process:
 //! one that floods the queue would push out the single hints of others, one newcomer after the other. A heap by length
 //! would slow down every call for the sake of the few that find the queue full. Everything else takes constant time:
-//! hints are nodes in one array, linked by indices, a table maps process and block to the node, and one bit per level
+//! hints are nodes in one array, linked by indices, a table maps process and huge range to the node, and one bit per level
 //! shows which levels have hints. The constant is amortised, as in a hash table: the table grows by doubling, and now
 //! and then clears the tombstones of removals.
 //!
@@ -32,7 +32,7 @@ mod table;
 
 use hashbrown::DefaultHashBuilder;
 use isotherm_heat::{Ns, TargetId};
-use isotherm_units::BlockNo;
+use isotherm_units::PmdNo;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::hash::BuildHasher;
@@ -52,7 +52,7 @@ pub const PROCESS_BYTES: usize = Table::<Process>::ENTRY_BYTES;
 const _: () = assert!(size_of::<Node>() == 32 && HINT_BYTES <= 64);
 const _: () = assert!(PROCESS_BYTES <= 704);
 
-/// Blocks that are adjacent in the hash table. Runs of less than 16 full buckets take removals without tombstones.
+/// Huge ranges that are adjacent in the hash table. Runs of less than 16 full buckets take removals without tombstones.
 const NEIGHBOURS: u64 = 8;
 
 /// How urgent a hint is: 0 is the coldest, 31 the hottest.
@@ -86,17 +86,17 @@ pub enum Origin {
     Mglru,
     /// Another program, through `isotherm hint`.
     External,
-    /// The walk over all blocks, when there is no other hint.
+    /// The walk over all huge ranges, when there is no other hint.
     RoundRobin,
 }
 
-/// One block worth working on.
+/// One huge range worth working on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hint {
     /// The process.
     pub process: TargetId,
-    /// The block.
-    pub block: BlockNo,
+    /// The huge range.
+    pub pmd: PmdNo,
     /// What to do to it. A raise brings its own action.
     pub action: ActionId,
     /// How urgent it is.
@@ -194,7 +194,7 @@ impl Counters {
 #[derive(Clone)]
 struct Node {
     since: Ns,
-    block: BlockNo,
+    pmd: PmdNo,
     process: u32,
     /// Its neighbours in the slot.
     previous: u32,
@@ -205,16 +205,16 @@ struct Node {
 }
 
 impl Keyed for Node {
-    type Key = (u32, BlockNo);
+    type Key = (u32, PmdNo);
 
-    fn key(&self) -> (u32, BlockNo) {
-        (self.process, self.block)
+    fn key(&self) -> (u32, PmdNo) {
+        (self.process, self.pmd)
     }
 
     /// Neighbours share all bits but those that make their buckets adjacent and those that distinguish them. Hints mostly
     /// come and go in address order: eight of them then use the same two cache lines, instead of missing two each.
-    fn hash((process, block): &(u32, BlockNo), hasher: &DefaultHashBuilder) -> u64 {
-        let (group, place) = (block.0 / NEIGHBOURS, block.0 % NEIGHBOURS);
+    fn hash((process, pmd): &(u32, PmdNo), hasher: &DefaultHashBuilder) -> u64 {
+        let (group, place) = (pmd.0 / NEIGHBOURS, pmd.0 % NEIGHBOURS);
         let hash = hasher.hash_one((process, group));
         (hash & !(NEIGHBOURS - 1) | place) ^ place << 57
     }
@@ -312,9 +312,9 @@ impl HintQueue {
         Some(hint)
     }
 
-    /// Removes a hint that has become pointless because the block is gone or done. Does not change the turns. O(1).
-    pub fn remove(&mut self, process: TargetId, block: BlockNo) -> Option<Hint> {
-        let node = self.find(process, block)?;
+    /// Removes a hint that has become pointless because the huge range is gone or done. Does not change the turns. O(1).
+    pub fn remove(&mut self, process: TargetId, pmd: PmdNo) -> Option<Hint> {
+        let node = self.find(process, pmd)?;
         let hint = self.detach(node);
         self.counters.of_mut(hint.origin).removed += 1;
         Some(hint)
@@ -334,9 +334,9 @@ impl HintQueue {
         hints as usize
     }
 
-    /// The level at which a block is queued. O(1).
-    pub fn contains(&self, process: TargetId, block: BlockNo) -> Option<Level> {
-        Some(self.nodes[self.find(process, block)?].level)
+    /// The level at which a huge range is queued. O(1).
+    pub fn contains(&self, process: TargetId, pmd: PmdNo) -> Option<Level> {
+        Some(self.nodes[self.find(process, pmd)?].level)
     }
 
     /// Number of queued hints.
@@ -383,19 +383,19 @@ impl HintQueue {
         hints
     }
 
-    fn find(&self, process: TargetId, block: BlockNo) -> Option<u32> {
+    fn find(&self, process: TargetId, pmd: PmdNo) -> Option<u32> {
         let process = self.processes.find(&process)?;
-        self.nodes.find(&(process, block))
+        self.nodes.find(&(process, pmd))
     }
 
     fn hint(&self, node: u32) -> Hint {
-        let Node { since, block, process, level, origin, action, .. } = self.nodes[node];
-        Hint { process: self.processes[process].id, block, action, level, origin, since }
+        let Node { since, pmd, process, level, origin, action, .. } = self.nodes[node];
+        Hint { process: self.processes[process].id, pmd, action, level, origin, since }
     }
 
     fn place(&mut self, hint: Hint) -> Added {
         let process = self.processes.find(&hint.process);
-        if let Some(node) = process.and_then(|process| self.nodes.find(&(process, hint.block))) {
+        if let Some(node) = process.and_then(|process| self.nodes.find(&(process, hint.pmd))) {
             return self.raise(node, hint);
         }
         if self.len() < self.capacity {
@@ -424,12 +424,12 @@ impl HintQueue {
     }
 
     fn insert(&mut self, process: Option<u32>, hint: Hint) {
-        let Hint { process: id, block, action, level, origin, since } = hint;
+        let Hint { process: id, pmd, action, level, origin, since } = hint;
         let process = process.unwrap_or_else(|| {
             self.processes.insert(Process { id, hints: 0, slots: [Slot::EMPTY; LEVELS] }, self.capacity)
         });
         self.processes[process].hints += 1;
-        let node = Node { since, block, process, previous: NONE, next: NONE, level, origin, action };
+        let node = Node { since, pmd, process, previous: NONE, next: NONE, level, origin, action };
         let node = self.nodes.insert(node, self.capacity);
         self.append(node);
     }
@@ -542,25 +542,25 @@ mod tests {
     const B: TargetId = TargetId { pid: 2, start_ticks: 20 };
     const C: TargetId = TargetId { pid: 3, start_ticks: 30 };
 
-    fn hint(process: TargetId, block: u64, level: u8) -> Hint {
-        let (block_no, level) = (BlockNo(block), Level::new(level));
-        Hint { process, block: block_no, action: ActionId(0), level, origin: Origin::Heat, since: block }
+    fn hint(process: TargetId, pmd: u64, level: u8) -> Hint {
+        let (pmd_no, level) = (PmdNo(pmd), Level::new(level));
+        Hint { process, pmd: pmd_no, action: ActionId(0), level, origin: Origin::Heat, since: pmd }
     }
 
     /// With these given in order; each has to be new.
     fn queue(capacity: usize, hints: &[(TargetId, u64, u8)]) -> HintQueue {
         let mut queue = HintQueue::new(capacity);
-        for (process, block, level) in hints {
-            assert_eq!(queue.add(hint(*process, *block, *level)), Added::New);
+        for (process, pmd, level) in hints {
+            assert_eq!(queue.add(hint(*process, *pmd, *level)), Added::New);
         }
         queue
     }
 
-    fn blocks_in_order(queue: &HintQueue) -> Vec<u64> {
+    fn pmds_in_order(queue: &HintQueue) -> Vec<u64> {
         let order = queue.snapshot();
         let mut drained = queue.clone();
         assert_eq!(std::iter::from_fn(|| drained.take()).collect::<Vec<_>>(), order);
-        order.iter().map(|hint| hint.block.0).collect()
+        order.iter().map(|hint| hint.pmd.0).collect()
     }
 
     #[test]
@@ -572,7 +572,7 @@ mod tests {
     #[test]
     fn the_hottest_go_first_and_equals_in_the_order_given() {
         let queue = queue(9, &[(A, 1, 3), (A, 2, 31), (A, 3, 3), (A, 4, 0), (A, 5, 31)]);
-        assert_eq!(blocks_in_order(&queue), [2, 5, 1, 3, 4]);
+        assert_eq!(pmds_in_order(&queue), [2, 5, 1, 3, 4]);
     }
 
     #[test]
@@ -580,19 +580,19 @@ mod tests {
         // A floods; B and C, which come later, wait for one hint of it and not for five.
         let mut queue =
             queue(20, &[(A, 1, 7), (A, 2, 7), (A, 3, 7), (A, 4, 7), (A, 5, 7), (B, 11, 7), (B, 12, 7), (C, 21, 7)]);
-        assert_eq!(blocks_in_order(&queue), [1, 11, 21, 2, 12, 3, 4, 5]);
+        assert_eq!(pmds_in_order(&queue), [1, 11, 21, 2, 12, 3, 4, 5]);
         // A was served: the turn is B's. C leaves with its only hint and, when it comes back, joins at the end.
         assert_eq!(queue.take(), Some(hint(A, 1, 7)));
         assert_eq!(queue.take(), Some(hint(B, 11, 7)));
         assert_eq!(queue.take(), Some(hint(C, 21, 7)));
         assert_eq!(queue.add(hint(C, 22, 7)), Added::New);
-        assert_eq!(blocks_in_order(&queue), [2, 12, 22, 3, 4, 5]);
+        assert_eq!(pmds_in_order(&queue), [2, 12, 22, 3, 4, 5]);
         // Where the turn is does not change with hints that are removed, unless it is that of the one that leaves.
         assert_eq!(queue.take(), Some(hint(A, 2, 7)));
-        assert_eq!(queue.remove(A, BlockNo(4)), Some(hint(A, 4, 7)));
-        assert_eq!(queue.remove(B, BlockNo(12)), Some(hint(B, 12, 7)));
-        assert_eq!(queue.remove(B, BlockNo(12)), None);
-        assert_eq!(blocks_in_order(&queue), [22, 3, 5]);
+        assert_eq!(queue.remove(A, PmdNo(4)), Some(hint(A, 4, 7)));
+        assert_eq!(queue.remove(B, PmdNo(12)), Some(hint(B, 12, 7)));
+        assert_eq!(queue.remove(B, PmdNo(12)), None);
+        assert_eq!(pmds_in_order(&queue), [22, 3, 5]);
     }
 
     #[test]
@@ -602,15 +602,15 @@ mod tests {
         assert_eq!(queue.add(Hint { since: 99, ..hint(B, 11, 4) }), Added::Known);
         let external = Hint { origin: Origin::External, action: ActionId(1), since: 99, ..hint(A, 1, 5) };
         assert_eq!(queue.add(external), Added::Raised);
-        assert_eq!(queue.contains(A, BlockNo(1)), Some(Level::new(5)));
-        assert_eq!(blocks_in_order(&queue), [11, 3, 1, 2], "behind block 3, which A has had up there");
-        assert_eq!(queue.remove(A, BlockNo(1)), Some(Hint { since: 1, ..external }));
+        assert_eq!(queue.contains(A, PmdNo(1)), Some(Level::new(5)));
+        assert_eq!(pmds_in_order(&queue), [11, 3, 1, 2], "behind huge range 3, which A has had up there");
+        assert_eq!(queue.remove(A, PmdNo(1)), Some(Hint { since: 1, ..external }));
     }
 
     #[test]
     fn a_full_queue_gives_up_what_would_be_taken_last() {
         let mut queue = queue(5, &[(A, 1, 4), (A, 2, 4), (B, 11, 4), (B, 12, 4), (C, 21, 9)]);
-        assert_eq!(blocks_in_order(&queue), [21, 1, 11, 2, 12]);
+        assert_eq!(pmds_in_order(&queue), [21, 1, 11, 2, 12]);
         assert_eq!(queue.add(hint(C, 22, 4)), Added::Refused, "no hotter than the coldest");
         assert_eq!(queue.add(hint(A, 1, 4)), Added::Known, "known is not refused");
         assert_eq!(queue.add(hint(A, 1, 5)), Added::Raised, "nor is a raise: it needs no room");
@@ -618,7 +618,7 @@ mod tests {
         assert_eq!(queue.add(hint(C, 22, 6)), Added::NewInsteadOf(hint(B, 12, 4)));
         assert_eq!(queue.add(hint(C, 23, 6)), Added::NewInsteadOf(hint(B, 11, 4)), "A has as many, B is later in turn");
         assert_eq!(queue.add(hint(B, 13, 6)), Added::NewInsteadOf(hint(A, 2, 4)));
-        assert_eq!(blocks_in_order(&queue), [21, 22, 13, 23, 1]);
+        assert_eq!(pmds_in_order(&queue), [21, 22, 13, 23, 1]);
         assert_eq!(queue.add(hint(B, 14, 5)), Added::Refused, "level 5 is the coldest now");
     }
 
@@ -636,7 +636,7 @@ mod tests {
         let again = TargetId { start_ticks: 11, ..A };
         assert_eq!(queue.forget(again), 0, "another program under the same pid");
         assert_eq!(queue.forget(A), 3);
-        assert_eq!((queue.len(), queue.len_of(A), queue.contains(A, BlockNo(1))), (3, 0, None));
+        assert_eq!((queue.len(), queue.len_of(A), queue.contains(A, PmdNo(1))), (3, 0, None));
         assert_eq!(queue.snapshot(), [hint(B, 1, 4), hint(C, 1, 4), hint(B, 2, 0)]);
         assert_eq!(queue.forget(A), 0);
         assert_eq!((queue.forget(C), queue.forget(B)), (1, 2));
@@ -645,7 +645,7 @@ mod tests {
 
     #[test]
     fn counters_say_what_became_of_each_hint() {
-        let of = |origin, block, level| Hint { origin, ..hint(A, block, level) };
+        let of = |origin, pmd, level| Hint { origin, ..hint(A, pmd, level) };
         let mut queue = HintQueue::new(2);
         assert_eq!(queue.add(of(Origin::RoundRobin, 1, 0)), Added::New);
         assert_eq!(queue.add(of(Origin::RoundRobin, 2, 0)), Added::New);

@@ -8,7 +8,7 @@ use crate::budgets::Wait;
 use crate::outcome::Outcome;
 use crate::queue::{Hint, HintQueue};
 use isotherm_heat::{Ns, TargetId};
-use isotherm_units::BlockNo;
+use isotherm_units::PmdNo;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
@@ -48,10 +48,10 @@ pub struct RetryScheduler {
     /// When each deferred hint is due, and its number.
     later: BinaryHeap<Reverse<(Ns, u64)>>,
     deferred: HashMap<u64, (Hint, u8, Wait)>,
-    /// Deferred blocks. Further hints at them change nothing.
-    waiting: HashSet<(TargetId, BlockNo)>,
+    /// Deferred huge ranges. Further hints at them change nothing.
+    waiting: HashSet<(TargetId, PmdNo)>,
     /// Number of tries, for hints that are back in the queue.
-    tries: HashMap<(TargetId, BlockNo), u8>,
+    tries: HashMap<(TargetId, PmdNo), u8>,
     next: u64,
     most: usize,
 }
@@ -69,9 +69,9 @@ impl RetryScheduler {
         }
     }
 
-    /// Whether a block is deferred.
-    pub fn is_deferred(&self, process: TargetId, block: BlockNo) -> bool {
-        self.waiting.contains(&(process, block))
+    /// Whether a huge range is deferred.
+    pub fn is_deferred(&self, process: TargetId, pmd: PmdNo) -> bool {
+        self.waiting.contains(&(process, pmd))
     }
 
     /// Number of deferred hints.
@@ -116,7 +116,7 @@ impl RetryScheduler {
     /// The second part: the hint to serve, and how many times it was tried before.
     pub fn take(&mut self, queue: &mut HintQueue) -> Option<(Hint, u8)> {
         let hint = queue.take()?;
-        let tries = self.tries.remove(&(hint.process, hint.block)).unwrap_or(0);
+        let tries = self.tries.remove(&(hint.process, hint.pmd)).unwrap_or(0);
         Some((hint, tries))
     }
 
@@ -125,7 +125,7 @@ impl RetryScheduler {
         match handled {
             Handled::Done(outcome) => Step::Did(hint, outcome),
             Handled::Later(at, why) => {
-                // A pause of the whole process or of its cgroup does not count as a failed try of this block.
+                // A pause of the whole process or of its cgroup does not count as a failed try of this huge range.
                 let own = matches!(why, Wait::Busy | Wait::Unwritable | Wait::NoCharge);
                 let tries = if own { tries.saturating_add(1) } else { tries };
                 self.put(at, hint, tries, why);
@@ -135,7 +135,7 @@ impl RetryScheduler {
     }
 
     fn put(&mut self, at: Ns, hint: Hint, tries: u8, why: Wait) {
-        if self.deferred.len() < self.most && self.waiting.insert((hint.process, hint.block)) {
+        if self.deferred.len() < self.most && self.waiting.insert((hint.process, hint.pmd)) {
             self.later.push(Reverse((at, self.next)));
             self.deferred.insert(self.next, (hint, tries, why));
             self.next += 1;
@@ -149,9 +149,9 @@ impl RetryScheduler {
             }
             self.later.pop();
             if let Some((hint, tries, _)) = self.deferred.remove(&number) {
-                self.waiting.remove(&(hint.process, hint.block));
+                self.waiting.remove(&(hint.process, hint.pmd));
                 if tries > 0 && self.tries.len() < self.most {
-                    self.tries.insert((hint.process, hint.block), tries);
+                    self.tries.insert((hint.process, hint.pmd), tries);
                 }
                 queue.add(hint);
             }

@@ -6,14 +6,14 @@
 //!
 //! A hint is dropped once it is handled, whatever the result. Only temporary obstacles (busy pages, no free huge page,
 //! a live fork, a used-up budget) are retried, at growing intervals, and at most [`MAX_TRIES`] times if the reason is
-//! the block's own. A process whose memory cgroup has no room waits with the whole cgroup ([`crate::guards`]). After a
-//! refusal without a reason, the block may need an access before a retry can succeed; a caller that runs on retries for
+//! the huge range's own. A process whose memory cgroup has no room waits with the whole cgroup ([`crate::guards`]). After a
+//! refusal without a reason, the huge range may need an access before a retry can succeed; a caller that runs on retries for
 //! longer: [`Worker::with_long_retries`].
 
 use crate::action::{Action, Failure, Guard, Performed, Price};
 use crate::budgets::{Budgets, Wait};
 use crate::guards::cgroups::{self, Pauses};
-use crate::guards::{HostGuard, LOOK_AGAIN};
+use crate::guards::{HostGuard, RECHECK_INTERVAL};
 use crate::machine::{Machine, Process};
 use crate::outcome::{Counters, Outcome, Refusal};
 use crate::queue::Hint;
@@ -24,9 +24,9 @@ use std::collections::BTreeMap;
 
 const MS: Ns = 1_000_000;
 const S: Ns = 1_000_000_000;
-/// Tries of a block whose pages are busy.
+/// Tries of a huge range whose pages are busy.
 pub const MAX_TRIES: u8 = 5;
-/// Tries of a block that the kernel refuses without a reason, for a worker that runs on: an hour's worth, most of them
+/// Tries of a huge range that the kernel refuses without a reason, for a worker that runs on: an hour's worth, most of them
 /// a minute apart.
 const MAX_LONG_TRIES: u8 = 68;
 /// Wait before the second try. Doubled each time, up to a minute.
@@ -119,7 +119,7 @@ impl<M: Machine> Worker<M> {
         }
     }
 
-    /// Retries blocks that the kernel refuses without a reason for longer, at long intervals. For callers that run on
+    /// Retries huge ranges that the kernel refuses without a reason for longer, at long intervals. For callers that run on
     /// anyway; a caller that ends when all hints are served would wait for an hour.
     pub fn with_long_retries(self) -> Worker<M> {
         Worker { tries_unwritable: MAX_LONG_TRIES, ..self }
@@ -254,7 +254,7 @@ impl<M: Machine> Worker<M> {
         let member = self.members.get_mut(&process)?;
         member.paused = fork;
         fork?;
-        member.pause_until = now + LOOK_AGAIN;
+        member.pause_until = now + RECHECK_INTERVAL;
         Some(Handled::Later(member.pause_until, Wait::Fork))
     }
 
@@ -371,7 +371,7 @@ impl<M: Machine> Worker<M> {
         }
     }
 
-    /// The price, if nothing forbids the try at this moment: a copy of the process, the block itself, growth, or the cgroup.
+    /// The price, if nothing forbids the try at this moment: a copy of the process, the huge range itself, growth, or the cgroup.
     fn guarded_price(&mut self, now: Ns, hint: &Hint, action: usize) -> Result<Price, Handled> {
         let refused = |refusal| Handled::Done(Outcome::Refused(refusal));
         let guards = self.actions[action].action.guards();

@@ -3,7 +3,7 @@
 use isotherm_heat::{Rng, TargetId};
 use isotherm_schemes::ActionId;
 use isotherm_schemes::queue::*;
-use isotherm_units::BlockNo;
+use isotherm_units::PmdNo;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
@@ -35,10 +35,10 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-fn hint(process: u64, block: u64, level: u64) -> Hint {
+fn hint(process: u64, pmd: u64, level: u64) -> Hint {
     Hint {
         process: TargetId { pid: u32::try_from(process).unwrap(), start_ticks: process },
-        block: BlockNo(block),
+        pmd: PmdNo(pmd),
         action: ActionId(0),
         level: Level::new(u8::try_from(level).unwrap()),
         origin: Origin::Heat,
@@ -69,7 +69,7 @@ fn a_warm_queue_allocates_nothing() {
     // Seven eighths of a power of two: a hash table with room for just so many would fill up with marks of what was removed.
     const CAPACITY: usize = 7 << 8;
     const PROCESSES: u64 = 50;
-    const BLOCKS: u64 = 80;
+    const PMDS: u64 = 80;
     let mut queue = HintQueue::new(CAPACITY);
     for number in 0..CAPACITY as u64 {
         assert_eq!(queue.add(hint(number % PROCESSES, number / PROCESSES, 0)), Added::New);
@@ -79,13 +79,13 @@ fn a_warm_queue_allocates_nothing() {
     let mut random = Rng::new(7);
     // Full for half of the time and nearly empty for the other half.
     for round in 0..400_000_u64 {
-        let (process, block) = (random.below(PROCESSES), random.below(BLOCKS));
-        let id = hint(process, block, 0).process;
+        let (process, pmd) = (random.below(PROCESSES), random.below(PMDS));
+        let id = hint(process, pmd, 0).process;
         let adds = if round / 20_000 % 2 == 0 { 900 } else { 400 };
         match random.below(1000) {
             0 => _ = queue.forget(id),
-            1..50 => _ = queue.remove(id, BlockNo(block)),
-            kind if kind < adds => _ = queue.add(hint(process, block, random.below(32))),
+            1..50 => _ = queue.remove(id, PmdNo(pmd)),
+            kind if kind < adds => _ = queue.add(hint(process, pmd, random.below(32))),
             _ => _ = queue.take(),
         }
     }

@@ -3,7 +3,7 @@
 use isotherm_heat::{Ns, TargetId};
 use isotherm_schemes::ActionId;
 use isotherm_schemes::queue::*;
-use isotherm_units::BlockNo;
+use isotherm_units::PmdNo;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -24,8 +24,8 @@ impl Model {
         self.levels.iter().flatten().flat_map(|(_, hints)| hints)
     }
 
-    fn find(&self, process: TargetId, block: BlockNo) -> Option<Hint> {
-        self.hints().find(|hint| (hint.process, hint.block) == (process, block)).copied()
+    fn find(&self, process: TargetId, pmd: PmdNo) -> Option<Hint> {
+        self.hints().find(|hint| (hint.process, hint.pmd) == (process, pmd)).copied()
     }
 
     fn drop_where(&mut self, goes: impl Fn(&Hint) -> bool) {
@@ -44,11 +44,11 @@ impl Model {
     }
 
     fn add(&mut self, hint: Hint) -> Added {
-        if let Some(known) = self.find(hint.process, hint.block) {
+        if let Some(known) = self.find(hint.process, hint.pmd) {
             if hint.level <= known.level {
                 return Added::Known;
             }
-            let _ = self.remove(hint.process, hint.block);
+            let _ = self.remove(hint.process, hint.pmd);
             self.push(Hint { since: known.since, ..hint });
             return Added::Raised;
         }
@@ -61,7 +61,7 @@ impl Model {
         if hint.level <= last.level {
             return Added::Refused;
         }
-        let _ = self.remove(last.process, last.block);
+        let _ = self.remove(last.process, last.pmd);
         self.push(hint);
         Added::NewInsteadOf(last)
     }
@@ -76,8 +76,8 @@ impl Model {
         Some(hint)
     }
 
-    fn remove(&mut self, process: TargetId, block: BlockNo) -> Option<Hint> {
-        let found = self.find(process, block)?;
+    fn remove(&mut self, process: TargetId, pmd: PmdNo) -> Option<Hint> {
+        let found = self.find(process, pmd)?;
         self.drop_where(|hint| *hint == found);
         Some(found)
     }
@@ -100,9 +100,9 @@ impl Model {
 
 #[derive(Clone, Debug)]
 enum Call {
-    Add(TargetId, BlockNo, Level, Origin),
+    Add(TargetId, PmdNo, Level, Origin),
     Take,
-    Remove(TargetId, BlockNo),
+    Remove(TargetId, PmdNo),
     Forget(TargetId),
 }
 
@@ -111,8 +111,8 @@ fn processes() -> impl Strategy<Value = TargetId> {
     (0..5_u32).prop_map(|number| TargetId { pid: number.min(3), start_ticks: u64::from(number) })
 }
 
-fn blocks() -> impl Strategy<Value = BlockNo> {
-    (0..8_u64).prop_map(BlockNo)
+fn pmds() -> impl Strategy<Value = PmdNo> {
+    (0..8_u64).prop_map(PmdNo)
 }
 
 fn calls() -> impl Strategy<Value = Call> {
@@ -120,9 +120,9 @@ fn calls() -> impl Strategy<Value = Call> {
     let origins =
         prop_oneof![Just(Origin::Heat), Just(Origin::Mglru), Just(Origin::External), Just(Origin::RoundRobin)];
     prop_oneof![
-        12 => (processes(), blocks(), levels, origins).prop_map(|(p, b, l, o)| Call::Add(p, b, l, o)),
+        12 => (processes(), pmds(), levels, origins).prop_map(|(p, b, l, o)| Call::Add(p, b, l, o)),
         5 => Just(Call::Take),
-        3 => (processes(), blocks()).prop_map(|(p, b)| Call::Remove(p, b)),
+        3 => (processes(), pmds()).prop_map(|(p, b)| Call::Remove(p, b)),
         1 => processes().prop_map(Call::Forget),
     ]
 }
@@ -130,15 +130,15 @@ fn calls() -> impl Strategy<Value = Call> {
 /// Makes one call on both, and compares what they say.
 fn call_both(queue: &mut HintQueue, model: &mut Model, call: &Call, now: Ns) -> Result<(), TestCaseError> {
     match *call {
-        Call::Add(process, block, level, origin) => {
+        Call::Add(process, pmd, level, origin) => {
             let action = ActionId(u8::from(now.is_multiple_of(3)));
-            let hint = Hint { process, block, action, level, origin, since: now };
+            let hint = Hint { process, pmd, action, level, origin, since: now };
             prop_assert_eq!(queue.add(hint), model.add(hint));
         }
         Call::Take => prop_assert_eq!(queue.take(), model.take()),
-        Call::Remove(process, block) => {
-            prop_assert_eq!(queue.contains(process, block), model.find(process, block).map(|hint| hint.level));
-            prop_assert_eq!(queue.remove(process, block), model.remove(process, block));
+        Call::Remove(process, pmd) => {
+            prop_assert_eq!(queue.contains(process, pmd), model.find(process, pmd).map(|hint| hint.level));
+            prop_assert_eq!(queue.remove(process, pmd), model.remove(process, pmd));
         }
         Call::Forget(process) => {
             prop_assert_eq!(queue.len_of(process), model.len_of(process));

@@ -6,7 +6,7 @@ use isotherm_heat::Clock;
 use isotherm_heat::source::{AccessSource, PageSource};
 use isotherm_sim::{Access, Area, Claim, Heat, Host, ModelClock, ModelSource, PageProbe, Process, Scope};
 use isotherm_sys::clock::thread_cpu_ns;
-use isotherm_units::{Addr, AddrRange, BlockNo, Bytes, PageNo};
+use isotherm_units::{Addr, AddrRange, Bytes, PageNo, PmdNo};
 use std::hint::black_box;
 use std::sync::Arc;
 
@@ -22,32 +22,32 @@ fn per(name: &str, times: u64, f: impl FnOnce()) {
 }
 
 /// Reads 64 GiB of one heat, `after` ns from its clear.
-fn blocks(name: &str, heat: Heat, after: u64) {
+fn pmds(name: &str, heat: Heat, after: u64) {
     let range = AddrRange::new(Addr(START), Addr(START + 64 * GIB));
     let process = Process::new(1, "p").area(Area::new(range, heat));
     let host = Arc::new(Host::new(range.len(), vec![process]).expect("a valid host"));
     let clock = ModelClock::default();
     let mut source = ModelSource::new(host, clock.clone());
     source.attach(1).expect("it is there");
-    let all: Vec<BlockNo> = range.blocks().collect();
-    per(&format!("{name}: clear a block"), all.len() as u64, || {
+    let all: Vec<PmdNo> = range.pmds().collect();
+    per(&format!("{name}: clear a huge range"), all.len() as u64, || {
         source.clear(1, &all, &mut |_, _, _| {}).expect("attached");
     });
     clock.sleep_until(clock.now() + after);
-    per(&format!("{name}: read a block"), all.len() as u64, || {
+    per(&format!("{name}: read a huge range"), all.len() as u64, || {
         source.read(1, &all, &mut |_, _, bits| _ = black_box(bits)).expect("attached");
     });
 }
 
 fn main() {
-    blocks("never", Heat::never(), MS);
-    blocks("every 10 s, after 2.8 s", Heat::every(10_000 * MS), 0);
-    blocks("every 1 ms", Heat::every(MS), 10 * MS);
-    blocks("random, every 10 s", Heat::poisson(10_000 * MS), 0);
-    blocks("random, every 1 ms", Heat::poisson(MS), 100 * MS);
+    pmds("never", Heat::never(), MS);
+    pmds("every 10 s, after 2.8 s", Heat::every(10_000 * MS), 0);
+    pmds("every 1 ms", Heat::every(MS), 10 * MS);
+    pmds("random, every 10 s", Heat::poisson(10_000 * MS), 0);
+    pmds("random, every 1 ms", Heat::poisson(MS), 100 * MS);
     let scattered = Heat::Scattered { share: 0.1, hot: Access::Poisson(10_000 * MS), rest: Access::Never };
-    blocks("scattered, random, every 10 s", scattered, 0);
-    blocks("a Gaussian", Heat::gaussian(100 * MS, 0.1), 0);
+    pmds("scattered, random, every 10 s", scattered, 0);
+    pmds("a Gaussian", Heat::gaussian(100 * MS, 0.1), 0);
 
     let host = Arc::new(Host::two_tib());
     let physical = host.physical(Bytes::of_mib(2), 1).expect("a valid chunk");

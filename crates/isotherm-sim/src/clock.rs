@@ -75,7 +75,7 @@ impl ModelClock {
         Counts {
             tables_read: of(Work::ReadTable),
             huge_read: of(Work::ReadHuge),
-            blocks_cleared: of(Work::ClearBlock),
+            pmds_cleared: of(Work::ClearPmd),
             huge_cleared: of(Work::ClearHuge),
             refs_cleared: of(Work::ClearRefsPage),
             mappings_listed: of(Work::ListMapping),
@@ -109,12 +109,12 @@ mod tests {
         let clock = ModelClock::default();
         let other = clock.clone();
         other.sleep_until(1_000_000);
-        clock.work(Work::ClearBlock, 2);
+        clock.work(Work::ClearPmd, 2);
         clock.charge(14);
         assert_eq!((other.now(), other.cpu()), (1_086_014, 86_014));
         clock.sleep_until(5);
         assert_eq!(clock.now(), 1_086_014, "never backwards");
-        assert_eq!(other.counts(), Counts { blocks_cleared: 2, ..Counts::default() });
+        assert_eq!(other.counts(), Counts { pmds_cleared: 2, ..Counts::default() });
     }
 
     #[test]

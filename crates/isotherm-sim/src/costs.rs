@@ -1,7 +1,7 @@
 //! The cost of access checks: measured elsewhere, charged here.
 
 use isotherm_heat::Ns;
-use isotherm_units::PAGES_PER_BLOCK;
+use isotherm_units::PAGES_PER_PMD;
 
 /// CPU time of each operation that a monitor may do, in ns.
 ///
@@ -12,9 +12,9 @@ pub struct Costs {
     pub read_table_ns: Ns,
     /// Reading the one bit of a huge page. Not measured separately; assumed to be the fixed part of a table.
     pub read_huge_ns: Ns,
-    /// Clearing a block of 4 KiB pages with `MADV_COLD`, TLB flush included. Measured at 2 MiB a call: 84 ns a page.
-    /// (Long runs of neighbouring blocks in one call cost 25 us a block; the model does not use that lower cost.)
-    pub clear_block_ns: Ns,
+    /// Clearing a huge range of 4 KiB pages with `MADV_COLD`, TLB flush included. Measured at 2 MiB a call: 84 ns a page.
+    /// (Long runs of neighbouring huge ranges in one call cost 25 us a huge range; the model does not use that lower cost.)
+    pub clear_pmd_ns: Ns,
     /// Clearing a huge page the same way. Measured for a call on a single entry: 12 us.
     pub clear_huge_ns: Ns,
     /// Clearing a page (a huge page is one) in a walk of the whole process through `clear_refs`. Measured: 32 to 50 ns.
@@ -32,11 +32,11 @@ impl Default for Costs {
     fn default() -> Costs {
         let entry_ns = 2.3;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1178")]
-        let entries_ns = (entry_ns * PAGES_PER_BLOCK as f64).round() as Ns;
+        let entries_ns = (entry_ns * PAGES_PER_PMD as f64).round() as Ns;
         Costs {
             read_table_ns: 800 + entries_ns,
             read_huge_ns: 800,
-            clear_block_ns: 43_000,
+            clear_pmd_ns: 43_000,
             clear_huge_ns: 12_000,
             clear_refs_page_ns: 41,
             list_mapping_ns: 1_000,
@@ -53,8 +53,8 @@ pub enum Work {
     ReadTable,
     /// The bit of a huge page read.
     ReadHuge,
-    /// A block of 4 KiB pages cleared.
-    ClearBlock,
+    /// A huge range of 4 KiB pages cleared.
+    ClearPmd,
     /// A huge page cleared.
     ClearHuge,
     /// A page cleared in a walk of the whole process.
@@ -78,7 +78,7 @@ impl Costs {
         match work {
             Work::ReadTable => self.read_table_ns,
             Work::ReadHuge => self.read_huge_ns,
-            Work::ClearBlock => self.clear_block_ns,
+            Work::ClearPmd => self.clear_pmd_ns,
             Work::ClearHuge => self.clear_huge_ns,
             Work::ClearRefsPage => self.clear_refs_page_ns,
             Work::ListMapping => self.list_mapping_ns,
@@ -91,12 +91,12 @@ impl Costs {
 /// Amounts of work done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Page tables read, including those read only to list populated blocks.
+    /// Page tables read, including those read only to list populated huge ranges.
     pub tables_read: u64,
     /// Bits of huge pages read.
     pub huge_read: u64,
-    /// Blocks of 4 KiB pages cleared one by one.
-    pub blocks_cleared: u64,
+    /// Huge ranges of 4 KiB pages cleared one by one.
+    pub pmds_cleared: u64,
     /// Huge pages cleared one by one.
     pub huge_cleared: u64,
     /// Pages cleared in walks of a whole process.

@@ -96,7 +96,7 @@ pub enum Error {
     Chunk {
         /// The size requested.
         chunk: Bytes,
-        /// A page, or a block if there are huge pages.
+        /// A page, or a huge range if there are huge pages.
         least: Bytes,
         /// The host's memory.
         memory: Bytes,
@@ -125,7 +125,7 @@ pub enum AreaFault {
     NotPages,
     /// It is not aligned to huge pages.
     #[error("start and size must be multiples of 2 MiB on huge pages")]
-    NotBlocks,
+    NotPmds,
     /// It is in the kernel's half of the address space.
     #[error("it ends beyond user space, 128 TiB")]
     BeyondUserSpace,

@@ -11,7 +11,7 @@ use isotherm_units::{Bytes, PAGE_SIZE};
 
 /// The process of these hosts.
 pub const MASIM_PID: u32 = 1000;
-/// Not aligned to a block. An even page number, for [`Masim::slots`].
+/// Not aligned to a huge range. An even page number, for [`Masim::slots`].
 const START: u64 = 0x7a31_2345_6000;
 /// Default sweep rate of hot memory, in bytes per second: the memory bandwidth of a server.
 const SWEEP_BYTES_PER_S: u64 = 50_000_000_000;

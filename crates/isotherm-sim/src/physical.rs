@@ -8,7 +8,7 @@
 use crate::error::Error;
 use crate::host::Host;
 use crate::mix::mix;
-use isotherm_units::{Addr, AddrRange, BLOCK_SIZE, Bytes, PAGE_SIZE, PAGES_PER_BLOCK, PageNo};
+use isotherm_units::{Addr, AddrRange, Bytes, PAGE_SIZE, PAGES_PER_PMD, PMD_SIZE, PageNo};
 use std::ops::Range;
 
 /// The frame of each page of a host. Frames are physical page numbers, from 0.
@@ -35,7 +35,7 @@ impl Host {
     /// last whole chunk is not used.
     pub fn physical(&self, chunk: Bytes, seed: u64) -> Result<Physical, Error> {
         let any_huge = self.processes().iter().flat_map(|p| &p.areas).any(|a| a.huge);
-        let least = Bytes(if any_huge { BLOCK_SIZE } else { PAGE_SIZE });
+        let least = Bytes(if any_huge { PMD_SIZE } else { PAGE_SIZE });
         if !chunk.0.is_power_of_two() || chunk < least || chunk > self.memory() {
             return Err(Error::Chunk { chunk, least, memory: self.memory() });
         }
@@ -49,13 +49,13 @@ impl Host {
     }
 }
 
-/// Lays out areas one after another, huge ones aligned to blocks. Returns them and the number of pages used.
+/// Lays out areas one after another, huge ones aligned to huge ranges. Returns them and the number of pages used.
 fn place(host: &Host) -> (Vec<Placed>, u64) {
     let mut placed = Vec::new();
     let mut next: u64 = 0;
     for view in host.views() {
         for (pages, huge) in view.areas() {
-            let first = if huge { next.next_multiple_of(PAGES_PER_BLOCK as u64) } else { next };
+            let first = if huge { next.next_multiple_of(PAGES_PER_PMD as u64) } else { next };
             next = first + (pages.end - pages.start);
             placed.push(Placed { pid: view.process.pid, pages, first });
         }

@@ -1,6 +1,6 @@
 //! An area prepared for queries: which pages share a rhythm, and their phases.
 //!
-//! Computed once from [`Heat`]. All queries of a host (bits of a block, one page, bytes by interval) are
+//! Computed once from [`Heat`]. All queries of a host (bits of a huge range, one page, bytes by interval) are
 //! answered from pieces, so all answers agree. Memory grows with the number of areas, phases and steps of Gaussians.
 
 use crate::heat::{Access, Heat, Phase};
@@ -175,7 +175,7 @@ impl Mixture {
         }
     }
 
-    /// Sets the bits of those of `indices` that were accessed in `time`. `key` is the key of the block's page 0.
+    /// Sets the bits of those of `indices` that were accessed in `time`. `key` is the key of the huge range's page 0.
     pub fn mark(&self, key: u64, indices: Range<usize>, time: Stretch, mask: &mut Mask) {
         let Range { start: first, end } = indices;
         match *self {

@@ -4,13 +4,13 @@ use crate::error::{AreaFault, Error};
 use crate::heat::Heat;
 use crate::mix::mix;
 use isotherm_heat::Mapping;
-use isotherm_units::{Addr, AddrRange, BLOCK_SIZE, Bytes, PAGE_SIZE, PAGES_PER_BLOCK, Perms};
+use isotherm_units::{Addr, AddrRange, Bytes, PAGE_SIZE, PAGES_PER_PMD, PMD_SIZE, Perms};
 use std::ops::Range;
 
 const PID_MAX: u32 = 1 << 22;
 const COMM_MAX: usize = 15;
 const USER_SPACE: u64 = 1 << 47;
-const BLOCK_PAGES: u64 = PAGES_PER_BLOCK as u64;
+const PMD_PAGES: u64 = PAGES_PER_PMD as u64;
 
 /// Adjacent pages of one process, of one kind and heat.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,7 +51,7 @@ impl Area {
     }
 
     pub(crate) fn unit(&self) -> u64 {
-        if self.huge { BLOCK_PAGES } else { 1 }
+        if self.huge { PMD_PAGES } else { 1 }
     }
 
     fn fault(&self) -> Option<AreaFault> {
@@ -62,8 +62,8 @@ impl Area {
             Some(AreaFault::BeyondUserSpace)
         } else if ends.iter().any(|at| at % PAGE_SIZE != 0) {
             Some(AreaFault::NotPages)
-        } else if self.huge && ends.iter().any(|at| at % BLOCK_SIZE != 0) {
-            Some(AreaFault::NotBlocks)
+        } else if self.huge && ends.iter().any(|at| at % PMD_SIZE != 0) {
+            Some(AreaFault::NotPmds)
         } else {
             None
         }

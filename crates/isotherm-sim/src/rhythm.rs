@@ -137,7 +137,7 @@ impl Window {
     }
 
     /// Sets the bits of accessed pages from `first` up to but not including `end`. `key` is that of page 0 of the
-    /// block. The key of each page is [`GOLDEN`] more than that of the page before.
+    /// huge range. The key of each page is [`GOLDEN`] more than that of the page before.
     pub fn mark(&self, key: u64, first: usize, end: usize, mask: &mut Mask) {
         match *self {
             Window::Nothing => {}
@@ -329,7 +329,7 @@ mod tests {
         }
 
         #[test]
-        fn a_block_is_marked_as_its_pages_are_answered(
+        fn a_huge_range_is_marked_as_its_pages_are_answered(
             rhythm in rhythms(), base in any::<u64>(), since in 0_u64..500_000, time in 0_u64..500_000,
             ends in prop::array::uniform2(0_usize..=512),
         ) {

@@ -1,14 +1,14 @@
 //! The true heat of a host, and how accurate a picture of it is.
 //!
 //! Both are sums over pieces of areas, not over pages, so that terabytes take microseconds. If hot pages are scattered
-//! among others, a claim about at most a block is compared page by page. A longer claim is compared with the expected
+//! among others, a claim about at most a huge range is compared page by page. A longer claim is compared with the expected
 //! share of hot pages.
 
 use crate::host::Host;
 use crate::pieces::Mixture;
 use crate::view::{Part, View};
 use isotherm_heat::{Histogram, Interval, Ns, Score};
-use isotherm_units::{Addr, AddrRange, Bytes, PAGE_SIZE, PAGES_PER_BLOCK};
+use isotherm_units::{Addr, AddrRange, Bytes, PAGE_SIZE, PAGES_PER_PMD};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -142,7 +142,7 @@ impl Host {
 
 fn hot_pages(part: &Part<'_>, pages: Range<u64>, mixture: &Mixture, hot_ns: Ns) -> f64 {
     let count = pages.end - pages.start;
-    if matches!(mixture, Mixture::Two { .. }) && count <= PAGES_PER_BLOCK as u64 {
+    if matches!(mixture, Mixture::Two { .. }) && count <= PAGES_PER_PMD as u64 {
         let is_hot = |page: &u64| mixture.rhythm_of(part.key_of(*page)).interval().is_some_and(|i| i <= hot_ns);
         return pages.filter(is_hot).count() as f64;
     }

@@ -1,17 +1,17 @@
-//! Queries on one process of a host: bits of a block, one page, parts of a range.
+//! Queries on one process of a host: bits of a huge range, one page, parts of a range.
 //!
 //! `process` describes and checks, and `host` owns the processes. This module computes the areas of a process (see
 //! `pieces`) and finds them by page. Areas are sorted and disjoint, so each query finds its area by bisection, once per
-//! block.
+//! huge range.
 
 use crate::pieces::{Stage, during, key_of, stages};
 use crate::process::{Area, Process};
 use crate::rhythm::{Stretch, mark_all};
 use isotherm_heat::{Mapping, Mask, Ns, TargetId};
-use isotherm_units::{AddrRange, BlockNo, PAGE_SIZE, PAGES_PER_BLOCK, PageNo};
+use isotherm_units::{AddrRange, PAGE_SIZE, PAGES_PER_PMD, PageNo, PmdNo};
 use std::ops::Range;
 
-const BLOCK_PAGES: u64 = PAGES_PER_BLOCK as u64;
+const PMD_PAGES: u64 = PAGES_PER_PMD as u64;
 
 /// The computed areas of a process.
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ impl WorkedOut {
     }
 }
 
-/// The contents of a block.
+/// The contents of a huge range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Nothing,
@@ -86,11 +86,11 @@ impl<'h> View<'h> {
         mappings
     }
 
-    /// Blocks with at least one page, sorted.
-    pub fn blocks(&self) -> Vec<BlockNo> {
-        let mut blocks: Vec<BlockNo> = self.process.areas.iter().flat_map(|a| a.range.blocks()).collect();
-        blocks.dedup();
-        blocks
+    /// Huge ranges with at least one page, sorted.
+    pub fn pmds(&self) -> Vec<PmdNo> {
+        let mut pmds: Vec<PmdNo> = self.process.areas.iter().flat_map(|a| a.range.pmds()).collect();
+        pmds.dedup();
+        pmds
     }
 
     /// The page ranges of the areas, in order, and whether they are huge.
@@ -119,10 +119,10 @@ impl<'h> View<'h> {
         self.area_of(page.0).is_some_and(|area| area.accessed(self.worked_out.salt, page.0, Stretch { since, until }))
     }
 
-    /// The contents of `block`, and the pages that were accessed in `(since, until]`, or at any time if `since` is
+    /// The contents of `pmd`, and the pages that were accessed in `(since, until]`, or at any time if `since` is
     /// `None`.
-    pub fn block(&self, block: BlockNo, since: Option<Ns>, until: Ns) -> Found {
-        let all = block.page(0).0..block.next().page(0).0;
+    pub fn pmd(&self, pmd: PmdNo, since: Option<Ns>, until: Ns) -> Found {
+        let all = pmd.page(0).0..pmd.next().page(0).0;
         let time = since.map(|since| Stretch { since, until });
         let first_page = FirstPage { page: all.start, key: key_of(self.worked_out.salt, all.start) };
         let areas = &self.worked_out.areas;
@@ -156,7 +156,7 @@ impl<'h> View<'h> {
     }
 }
 
-/// The first page of a block, and its key. The keys of the other pages follow from it.
+/// The first page of a huge range, and its key. The keys of the other pages follow from it.
 #[derive(Clone, Copy, Debug)]
 struct FirstPage {
     page: u64,
@@ -179,9 +179,9 @@ impl Part<'_> {
 }
 
 impl WorkedOutArea {
-    /// The page whose key is used: on huge pages, the first of the block.
+    /// The page whose key is used: on huge pages, the first of the huge range.
     fn bearer(&self, page: u64) -> u64 {
-        if self.huge { page - page % BLOCK_PAGES } else { page }
+        if self.huge { page - page % PMD_PAGES } else { page }
     }
 
     fn stage_at(&self, now: Ns) -> &Stage {
@@ -194,17 +194,17 @@ impl WorkedOutArea {
         during(&self.stages, time).any(|(stage, part)| stage.piece_of(page).mixture.accessed(key, part))
     }
 
-    /// Sets the bits of those of `pages` that were accessed. All are in one block.
-    fn mark(&self, block: FirstPage, pages: Range<u64>, time: Stretch, young: &mut Mask) {
+    /// Sets the bits of those of `pages` that were accessed. All are in one huge range.
+    fn mark(&self, pmd: FirstPage, pages: Range<u64>, time: Stretch, young: &mut Mask) {
         for (stage, in_stage) in during(&self.stages, time) {
             for (part, mixture) in stage.pieces_in(pages.clone()) {
-                mixture.mark(block.key, indices(&part, block.page), in_stage, young);
+                mixture.mark(pmd.key, indices(&part, pmd.page), in_stage, young);
             }
         }
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "places within a block")]
+#[expect(clippy::cast_possible_truncation, reason = "places within a huge range")]
 fn indices(pages: &Range<u64>, base: u64) -> Range<usize> {
     (pages.start - base) as usize..(pages.end - base) as usize
 }

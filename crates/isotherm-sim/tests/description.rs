@@ -57,7 +57,7 @@ fn areas_that_cannot_be_are_refused() {
     };
     assert_eq!(fault("{ size = '0', heat = 'never' }"), AreaFault::Empty);
     assert_eq!(fault("{ size = '5000', heat = 'never' }"), AreaFault::NotPages);
-    assert_eq!(fault("{ size = '1 MiB', pages = '2MiB', heat = 'never' }"), AreaFault::NotBlocks);
+    assert_eq!(fault("{ size = '1 MiB', pages = '2MiB', heat = 'never' }"), AreaFault::NotPmds);
     assert_eq!(fault("{ start = 0x7fffffffe000, size = '1 MiB', heat = 'never' }"), AreaFault::BeyondUserSpace);
     assert_eq!(fault("{ start = 0x1000, size = '16 EiB', heat = 'never' }"), AreaFault::BeyondUserSpace);
     let overlap =

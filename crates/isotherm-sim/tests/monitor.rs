@@ -23,11 +23,11 @@ fn watch(host: &Arc<Host>, pids: Vec<u32>, time: u64) -> (Monitor<ModelClock>, M
 /// Runs of pages as claims: hot if their interval is at most `hot_ns`.
 fn claims(monitor: &Monitor<ModelClock>, pid: u32, hot_ns: u64) -> Vec<Claim> {
     let mut claims = Vec::new();
-    monitor.pages_of(pid).unwrap().for_each_block(monitor.now(), |block, view| {
+    monitor.pages_of(pid).unwrap().for_each_pmd(monitor.now(), |pmd, view| {
         for run in view.runs.iter().filter(|r| r.interval.ns().is_some_and(|ns| ns <= hot_ns)) {
             let (start, end) = (run.indices().start, run.indices().end);
-            let end = PageNo(block.page(0).0 + end as u64).addr();
-            claims.push(Claim { pid, range: AddrRange::new(block.page(start).addr(), end), hot: 1.0 });
+            let end = PageNo(pmd.page(0).0 + end as u64).addr();
+            claims.push(Claim { pid, range: AddrRange::new(pmd.page(start).addr(), end), hot: 1.0 });
         }
     });
     claims
@@ -48,7 +48,7 @@ fn the_hot_span_of_a_gibibyte_is_found_within_the_cpu_budget() {
         assert!(precision > 0.95 && recall > 0.95, "{spans} spans: precision {precision:.3}, recall {recall:.3}");
         let cpu_pct = clock.cpu() as f64 / clock.now() as f64 * 100.0;
         assert!(cpu_pct < 1.0, "{spans} spans: {cpu_pct:.2}%");
-        assert!(clock.counts().blocks_cleared >= 513, "every block was looked at: {:?}", clock.counts());
+        assert!(clock.counts().pmds_cleared >= 513, "every huge range was checked: {:?}", clock.counts());
     }
 }
 
@@ -79,8 +79,8 @@ fn first_looks_at_a_large_target_go_on_at_the_pace_of_the_cpu_budget() {
     monitor.watch(90 * S, &AtomicBool::new(false)).unwrap();
     let cpu_pct = clock.cpu() as f64 / clock.now() as f64 * 100.0;
     assert!(cpu_pct > 0.9, "{cpu_pct:.2}% of 1% used");
-    let (unchecked, blocks) = monitor.unchecked();
-    assert!(unchecked < blocks * 8 / 10, "{unchecked} of {blocks}");
+    let (unchecked, pmds) = monitor.unchecked();
+    assert!(unchecked < pmds * 8 / 10, "{unchecked} of {pmds}");
 }
 
 #[test]

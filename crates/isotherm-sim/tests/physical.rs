@@ -2,7 +2,7 @@
 
 use isotherm_heat::Clock;
 use isotherm_sim::{Area, Error, Heat, Host, ModelClock, PageProbe, Process};
-use isotherm_units::{Addr, AddrRange, BLOCK_SIZE, Bytes, PAGE_SIZE, PageNo};
+use isotherm_units::{Addr, AddrRange, Bytes, PAGE_SIZE, PMD_SIZE, PageNo};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -43,12 +43,12 @@ fn pages_and_frames_map_both_ways() {
 }
 
 #[test]
-fn huge_pages_lie_on_whole_blocks() {
-    let physical = host().physical(Bytes(BLOCK_SIZE), 5).unwrap();
-    for block in [1 << 21, (1 << 21) + 512] {
-        let first = physical.frame_of(1, PageNo(block)).unwrap();
+fn huge_pages_lie_on_whole_huge_ranges() {
+    let physical = host().physical(Bytes(PMD_SIZE), 5).unwrap();
+    for pmd in [1 << 21, (1 << 21) + 512] {
+        let first = physical.frame_of(1, PageNo(pmd)).unwrap();
         assert_eq!(first % 512, 0);
-        assert_eq!(physical.frame_of(1, PageNo(block + 511)), Some(first + 511));
+        assert_eq!(physical.frame_of(1, PageNo(pmd + 511)), Some(first + 511));
     }
 }
 

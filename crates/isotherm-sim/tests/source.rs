@@ -2,22 +2,22 @@
 
 use isotherm_heat::Clock;
 use isotherm_heat::source::{AccessSource, Attached, PageSource};
-use isotherm_heat::{BlockBits, Ns};
+use isotherm_heat::{Ns, PmdBits};
 use isotherm_sim::{Access, Area, Heat, Host, ModelClock, ModelSource, Phase, Process};
 use isotherm_sim::{Costs, Counts, PageProbe};
-use isotherm_units::{Addr, AddrRange, BLOCK_SIZE, BlockNo, Bytes, PAGE_SIZE, PageNo};
+use isotherm_units::{Addr, AddrRange, Bytes, PAGE_SIZE, PMD_SIZE, PageNo, PmdNo};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 const PID: u32 = 7;
 const BASE: u64 = 1 << 40;
-const BLOCK: u64 = BASE / BLOCK_SIZE;
+const PMD: u64 = BASE / PMD_SIZE;
 /// Work costs nothing here, so that the naive model needs no idea of it.
 const FREE: Costs = Costs {
     read_table_ns: 0,
     read_huge_ns: 0,
-    clear_block_ns: 0,
+    clear_pmd_ns: 0,
     clear_huge_ns: 0,
     clear_refs_page_ns: 0,
     list_mapping_ns: 0,
@@ -41,10 +41,10 @@ fn attached(host: &Arc<Host>, costs: Costs) -> (ModelSource, ModelClock) {
     (source, clock)
 }
 
-fn read(source: &mut ModelSource, block: BlockNo) -> BlockBits {
-    let mut bits = BlockBits::Gone;
-    let progress = source.read(PID, &[block], &mut |_, b, found| match found {
-        Some(found) if b == block => bits = found,
+fn read(source: &mut ModelSource, pmd: PmdNo) -> PmdBits {
+    let mut bits = PmdBits::Gone;
+    let progress = source.read(PID, &[pmd], &mut |_, b, found| match found {
+        Some(found) if b == pmd => bits = found,
         other => panic!("{b:?}: {other:?}"),
     });
     assert_eq!(progress.unwrap().answered, 1);
@@ -75,20 +75,20 @@ impl Naive {
         }
     }
 
-    fn clear(&mut self, block: BlockNo) {
-        self.young.retain(|page| PageNo(*page).block() != block);
+    fn clear(&mut self, pmd: PmdNo) {
+        self.young.retain(|page| PageNo(*page).pmd() != pmd);
     }
 
-    fn read(&self, block: BlockNo) -> BlockBits {
+    fn read(&self, pmd: PmdNo) -> PmdBits {
         let areas = &self.host.processes()[0].areas;
         let is_in = |page: u64, huge| areas.iter().any(|a| a.huge == huge && a.range.contains(PageNo(page).addr()));
-        let indices = || (0..512).map(|i| (i, block.page(i).0));
-        if is_in(block.page(0).0, true) {
-            return BlockBits::Huge { young: self.young.contains(&block.page(0).0) };
+        let indices = || (0..512).map(|i| (i, pmd.page(i).0));
+        if is_in(pmd.page(0).0, true) {
+            return PmdBits::Huge { young: self.young.contains(&pmd.page(0).0) };
         }
         let present = indices().filter(|(_, page)| is_in(*page, false)).map(|(i, _)| i).collect();
         let young = indices().filter(|(_, page)| self.young.contains(page)).map(|(i, _)| i).collect();
-        if present == isotherm_heat::Mask::NONE { BlockBits::Gone } else { BlockBits::Pages { young, present } }
+        if present == isotherm_heat::Mask::NONE { PmdBits::Gone } else { PmdBits::Pages { young, present } }
     }
 }
 
@@ -141,7 +141,7 @@ proptest! {
         huge in heat(),
         steps in prop::collection::vec(step(), 1..24),
     ) {
-        // Areas with gaps between them in blocks 0 to 2; a huge one in block 3.
+        // Areas with gaps between them in huge ranges 0 to 2; a huge one in huge range 3.
         let mut next = 0;
         let mut areas = Vec::new();
         for (heat, gap, len) in heats {
@@ -164,16 +164,16 @@ proptest! {
                     naive.advance(now);
                     clock.sleep_until(now);
                 }
-                Step::Clear(block) => {
-                    naive.clear(BlockNo(BLOCK + block));
-                    source.clear(PID, &[BlockNo(BLOCK + block)], &mut |_, _, _| {}).unwrap();
+                Step::Clear(pmd) => {
+                    naive.clear(PmdNo(PMD + pmd));
+                    source.clear(PID, &[PmdNo(PMD + pmd)], &mut |_, _, _| {}).unwrap();
                 }
-                Step::Read(block) => {
-                    let block = BlockNo(BLOCK + block);
-                    prop_assert_eq!(read(&mut source, block), naive.read(block));
+                Step::Read(pmd) => {
+                    let pmd = PmdNo(PMD + pmd);
+                    prop_assert_eq!(read(&mut source, pmd), naive.read(pmd));
                 }
                 Step::ClearAll => {
-                    (0..4).for_each(|b| naive.clear(BlockNo(BLOCK + b)));
+                    (0..4).for_each(|b| naive.clear(PmdNo(PMD + b)));
                     source.clear_process(PID, &[], &[]).unwrap();
                 }
             }
@@ -182,7 +182,7 @@ proptest! {
 }
 
 #[test]
-fn the_layout_has_each_block_once_and_does_not_tell_where_heat_changes() {
+fn the_layout_has_each_huge_range_once_and_does_not_tell_where_heat_changes() {
     let heap = |first, count, heat| Area::new(pages(first, count), heat).named("[heap]");
     let host = host(vec![
         heap(5, 600, Heat::never()),
@@ -193,7 +193,7 @@ fn the_layout_has_each_block_once_and_does_not_tell_where_heat_changes() {
     ]);
     let (mut source, clock) = attached(&host, Costs::default());
     let layout = source.layout(PID).unwrap();
-    assert_eq!(layout.blocks, [0, 1, 4, 5].map(|b| BlockNo(BLOCK + b)));
+    assert_eq!(layout.pmds, [0, 1, 4, 5].map(|b| PmdNo(PMD + b)));
     let mappings: Vec<_> = layout.mappings.iter().map(|m| (m.range, m.name.as_str())).collect();
     let heap = |first, count| (pages(first, count), "[heap]");
     assert_eq!(mappings, [heap(5, 607), heap(700, 1), heap(2048, 512), (pages(2560, 512), "")]);
@@ -207,32 +207,32 @@ fn what_is_asked_is_charged_and_takes_time() {
         Area::new(pages(1024, 512), Heat::every(10_000_000)).huge(),
     ]);
     let (mut source, clock) = attached(&host, Costs::default());
-    let blocks = [0, 1, 2, 9].map(|b| BlockNo(BLOCK + b));
+    let pmds = [0, 1, 2, 9].map(|b| PmdNo(PMD + b));
     let mut times = BTreeMap::new();
-    source.clear(PID, &blocks, &mut |at, block, _| assert!(times.insert(block, at).is_none())).unwrap();
+    source.clear(PID, &pmds, &mut |at, pmd, _| assert!(times.insert(pmd, at).is_none())).unwrap();
     assert_eq!(times.into_values().collect::<Vec<_>>(), [43_000, 86_000, 98_000, 98_000], "done one after another");
-    let progress = source.read(PID, &blocks, &mut |_, _, _| {}).unwrap();
+    let progress = source.read(PID, &pmds, &mut |_, _, _| {}).unwrap();
     assert_eq!((progress.answered, progress.entries), (4, 1025));
     let cost = 98_000 + 2 * 1978 + 800;
     assert_eq!((clock.now(), clock.cpu()), (cost, cost));
-    let counts = Counts { tables_read: 2, huge_read: 1, blocks_cleared: 2, huge_cleared: 1, ..Counts::default() };
+    let counts = Counts { tables_read: 2, huge_read: 1, pmds_cleared: 2, huge_cleared: 1, ..Counts::default() };
     assert_eq!(clock.counts(), counts);
-    let cleared = source.clear_process(PID, &[], &blocks).unwrap();
+    let cleared = source.clear_process(PID, &[], &pmds).unwrap();
     assert_eq!((cleared.clear.stall_ns, cleared.clear.flushed), (1025 * 41, true));
 }
 
 #[test]
-fn a_block_is_forgotten_once_all_of_it_is_young_again() {
+fn a_huge_range_is_forgotten_once_all_of_it_is_young_again() {
     let host = host(vec![Area::new(pages(0, 512), Heat::every(1_000_000)), Area::new(pages(512, 512), Heat::never())]);
     let (mut source, clock) = attached(&host, Costs::default());
-    let blocks = [0, 1].map(|b| BlockNo(BLOCK + b));
-    source.clear(PID, &blocks, &mut |_, _, _| {}).unwrap();
-    assert_eq!(source.blocks_remembered(), 2);
+    let pmds = [0, 1].map(|b| PmdNo(PMD + b));
+    source.clear(PID, &pmds, &mut |_, _, _| {}).unwrap();
+    assert_eq!(source.pmds_remembered(), 2);
     clock.sleep_until(5_000_000);
-    source.read(PID, &blocks, &mut |_, _, _| {}).unwrap();
-    assert_eq!(source.blocks_remembered(), 1);
+    source.read(PID, &pmds, &mut |_, _, _| {}).unwrap();
+    assert_eq!(source.pmds_remembered(), 1);
     source.detach(PID);
-    assert_eq!(source.blocks_remembered(), 0);
+    assert_eq!(source.pmds_remembered(), 0);
 }
 
 #[test]

@@ -6,7 +6,9 @@
 
 use crate::page_table::PageTable;
 use crate::perf::Perf;
-use isotherm_heat::source::{AccessSource, Accesses, Asked, Attached, Description, Layout, PageSource, ReportSource};
+use isotherm_heat::source::{
+    AccessSource, Accesses, Attached, Description, Layout, PageSource, ReportSource, SourceResult,
+};
 
 /// A source of accessed bits, combined with one of reported accesses.
 #[derive(Debug)]
@@ -35,7 +37,7 @@ impl AccessSource for Fused {
         }
     }
 
-    fn attach(&mut self, pid: u32) -> Asked<Attached> {
+    fn attach(&mut self, pid: u32) -> SourceResult<Attached> {
         let attached = self.bits.attach(pid)?;
         // Samples are an addition: a target that cannot be sampled is monitored without them.
         if let Err(error) = self.perf.attach(pid)
@@ -51,7 +53,7 @@ impl AccessSource for Fused {
         self.perf.detach(pid);
     }
 
-    fn layout(&mut self, pid: u32) -> Asked<Layout> {
+    fn layout(&mut self, pid: u32) -> SourceResult<Layout> {
         let layout = self.bits.layout(pid)?;
         self.perf.set_mappings(pid, &layout.mappings);
         Ok(layout)

@@ -8,7 +8,7 @@
 use crate::Error;
 use crate::page_table::mapping_of;
 use isotherm_heat::source::{
-    AccessSource, Accesses, Asked, Attached, Clear, Counted, Description, Layout, MappingSource, Progress,
+    AccessSource, Accesses, Attached, Clear, Counted, Description, Layout, MappingSource, Progress, SourceResult,
 };
 use isotherm_heat::{Granularity, MappingBits, TargetId};
 use isotherm_sys::clear_refs;
@@ -47,14 +47,14 @@ impl AccessSource for Referenced {
         }
     }
 
-    fn attach(&mut self, pid: u32) -> Asked<Attached> {
+    fn attach(&mut self, pid: u32) -> SourceResult<Attached> {
         let stat = self.proc.stat(pid).map_err(Error::from)?;
         Ok(Attached::here(TargetId { pid, start_ticks: stat.start_ticks }, stat.comm))
     }
 
     fn detach(&mut self, _: u32) {}
 
-    fn layout(&mut self, pid: u32) -> Asked<Layout> {
+    fn layout(&mut self, pid: u32) -> SourceResult<Layout> {
         Ok(self.listed(pid)?)
     }
 
@@ -64,11 +64,11 @@ impl AccessSource for Referenced {
 }
 
 impl MappingSource for Referenced {
-    fn count(&mut self, pid: u32) -> Asked<Counted> {
+    fn count(&mut self, pid: u32) -> SourceResult<Counted> {
         Ok(self.counted(pid)?)
     }
 
-    fn clear(&mut self, pid: u32) -> Asked<Clear> {
+    fn clear(&mut self, pid: u32) -> SourceResult<Clear> {
         Ok(self.cleared(pid)?)
     }
 }

@@ -2,15 +2,15 @@
 //!
 //! A page of a region with interval T is accessed at its own phase and every T after, so the engine sees what it would
 //! have seen of such a process. It is used to try settings on recorded heat, and to test the schedule on histories that
-//! no machine here could produce. Memory use follows the number of regions and blocks.
+//! no machine here could produce. Memory use follows the number of regions and huge ranges.
 
 use crate::Error;
 use isotherm_heat::source::{
-    AccessSource, Accesses, Asked, Attached, BitsSink, Clear, Cleared, ClearedProcess, ClearedSink, Description,
-    Layout, PageSource, Progress,
+    AccessSource, Accesses, Attached, BitsSink, Clear, Cleared, ClearedProcess, ClearedSink, Description, Layout,
+    PageSource, Progress, SourceResult,
 };
-use isotherm_heat::{BlockBits, Clock, Granularity, Mapping, Mask, Ns, Snapshot, TargetId, VirtualClock};
-use isotherm_units::{AddrRange, BlockNo, PAGES_PER_BLOCK, PageNo};
+use isotherm_heat::{Clock, Granularity, Mapping, Mask, Ns, PmdBits, Snapshot, TargetId, VirtualClock};
+use isotherm_units::{AddrRange, PAGES_PER_PMD, PageNo, PmdNo};
 use std::collections::{BTreeMap, HashMap};
 
 /// The history of one process.
@@ -71,7 +71,7 @@ fn has_access(page: PageNo, interval: Ns, from: Ns, to: Ns) -> bool {
 pub struct Replay {
     clock: VirtualClock,
     histories: BTreeMap<u32, (TargetId, History)>,
-    cleared: HashMap<(u32, BlockNo), Ns>,
+    cleared: HashMap<(u32, PmdNo), Ns>,
 }
 
 impl Replay {
@@ -112,13 +112,13 @@ impl Replay {
         self.histories.get(&pid).map(|(_, h)| h).ok_or(Error::Gone(pid))
     }
 
-    fn look(&self, pid: u32, block: BlockNo, now: Ns) -> Result<BlockBits, Error> {
+    fn look(&self, pid: u32, pmd: PmdNo, now: Ns) -> Result<PmdBits, Error> {
         let history = self.history(pid)?;
-        let Some(span) = history.span_at(now) else { return Ok(BlockBits::Gone) };
-        let cleared = self.cleared.get(&(pid, block)).copied();
+        let Some(span) = history.span_at(now) else { return Ok(PmdBits::Gone) };
+        let cleared = self.cleared.get(&(pid, pmd)).copied();
         let (mut young, mut present) = (Mask::NONE, Mask::NONE);
-        for index in 0..PAGES_PER_BLOCK {
-            let page = block.page(index);
+        for index in 0..PAGES_PER_PMD {
+            let page = pmd.page(index);
             let at = span.ranges.partition_point(|(r, _)| r.end <= page.addr());
             if span.ranges.get(at).is_none_or(|(r, _)| !r.contains(page.addr())) {
                 continue;
@@ -129,7 +129,7 @@ impl Replay {
                 young.set(index);
             }
         }
-        Ok(if present.is_empty() { BlockBits::Gone } else { BlockBits::Pages { young, present } })
+        Ok(if present.is_empty() { PmdBits::Gone } else { PmdBits::Pages { young, present } })
     }
 }
 
@@ -150,7 +150,7 @@ impl AccessSource for Replay {
         }
     }
 
-    fn attach(&mut self, pid: u32) -> Asked<Attached> {
+    fn attach(&mut self, pid: u32) -> SourceResult<Attached> {
         let known = self.histories.get(&pid).ok_or(Error::Gone(pid))?;
         Ok(Attached::here(known.0, known.1.comm.clone()))
     }
@@ -159,16 +159,16 @@ impl AccessSource for Replay {
         self.cleared.retain(|(p, _), _| *p != pid);
     }
 
-    fn layout(&mut self, pid: u32) -> Asked<Layout> {
+    fn layout(&mut self, pid: u32) -> SourceResult<Layout> {
         let now = self.clock.now();
         let history = self.history(pid)?;
         if history.spans.last().is_none_or(|s| now > s.end) {
             return Err(Error::Gone(pid).into());
         }
-        let mut blocks: Vec<BlockNo> =
-            history.span_at(now).map_or(Vec::new(), |s| s.ranges.iter().flat_map(|(r, _)| r.blocks()).collect());
-        blocks.dedup();
-        Ok(Layout { blocks, mappings: history.mappings.clone(), ..Layout::default() })
+        let mut pmds: Vec<PmdNo> =
+            history.span_at(now).map_or(Vec::new(), |s| s.ranges.iter().flat_map(|(r, _)| r.pmds()).collect());
+        pmds.dedup();
+        Ok(Layout { pmds, mappings: history.mappings.clone(), ..Layout::default() })
     }
 
     fn as_pages(&mut self) -> Option<&mut dyn PageSource> {
@@ -177,29 +177,29 @@ impl AccessSource for Replay {
 }
 
 impl PageSource for Replay {
-    fn read(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut BitsSink<'_>) -> Asked<Progress> {
+    fn read(&mut self, pid: u32, pmds: &[PmdNo], sink: &mut BitsSink<'_>) -> SourceResult<Progress> {
         let now = self.clock.now();
-        for block in blocks {
-            sink(now, *block, Some(self.look(pid, *block, now)?));
+        for pmd in pmds {
+            sink(now, *pmd, Some(self.look(pid, *pmd, now)?));
         }
-        let entries = (blocks.len() * PAGES_PER_BLOCK) as u64;
-        Ok(Progress { answered: blocks.len(), entries, ..Progress::default() })
+        let entries = (pmds.len() * PAGES_PER_PMD) as u64;
+        Ok(Progress { answered: pmds.len(), entries, ..Progress::default() })
     }
 
-    fn clear(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut ClearedSink<'_>) -> Asked<Progress> {
+    fn clear(&mut self, pid: u32, pmds: &[PmdNo], sink: &mut ClearedSink<'_>) -> SourceResult<Progress> {
         self.history(pid)?;
         let now = self.clock.now();
-        for block in blocks {
-            self.cleared.insert((pid, *block), now);
-            sink(now, *block, Cleared::Except(Mask::NONE));
+        for pmd in pmds {
+            self.cleared.insert((pid, *pmd), now);
+            sink(now, *pmd, Cleared::Except(Mask::NONE));
         }
-        Ok(Progress { answered: blocks.len(), ..Progress::default() })
+        Ok(Progress { answered: pmds.len(), ..Progress::default() })
     }
 
-    fn clear_process(&mut self, pid: u32, _: &[BlockNo], all: &[BlockNo]) -> Asked<ClearedProcess> {
+    fn clear_process(&mut self, pid: u32, _: &[PmdNo], all: &[PmdNo]) -> SourceResult<ClearedProcess> {
         self.clear(pid, all, &mut |_, _, _| {})?;
         let clear = Clear { at: self.clock.now(), stall_ns: 0, flushed: true };
-        Ok(ClearedProcess { clear, blocks: all.to_vec(), partly: Vec::new() })
+        Ok(ClearedProcess { clear, pmds: all.to_vec(), partly: Vec::new() })
     }
 }
 
@@ -227,8 +227,8 @@ mod tests {
         let mut replay = Replay::new(clock.clone(), [(id, history)]);
         let young = |r: &mut Replay| {
             let mut count = 0;
-            r.read(1, &[BlockNo(0)], &mut |_, _, bits| {
-                if let Some(BlockBits::Pages { young, .. }) = bits {
+            r.read(1, &[PmdNo(0)], &mut |_, _, bits| {
+                if let Some(PmdBits::Pages { young, .. }) = bits {
                     count = young.count();
                 }
             })
@@ -236,7 +236,7 @@ mod tests {
             count
         };
         assert_eq!(young(&mut replay), 512, "never cleared");
-        replay.clear(1, &[BlockNo(0)], &mut |_, _, _| {}).unwrap();
+        replay.clear(1, &[PmdNo(0)], &mut |_, _, _| {}).unwrap();
         assert_eq!(young(&mut replay), 0);
         clock.sleep_until(500);
         let half = young(&mut replay);

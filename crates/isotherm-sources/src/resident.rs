@@ -156,9 +156,8 @@ impl Counted {
         let present = pagemap.read(run)?.iter().map(|(_, e): &(_, PageEntry)| u64::from(e.is_present())).sum::<u64>();
         self.looked_up += run.len().pages();
         self.present += present;
-        let whole_block =
-            present > 0 && run.len().pages() == present && run.start.block() == Addr(run.end.0 - 1).block();
-        if whole_block && pagemap.is_huge(run.start.block())? == Some(true) {
+        let whole_pmd = present > 0 && run.len().pages() == present && run.start.pmd() == Addr(run.end.0 - 1).pmd();
+        if whole_pmd && pagemap.is_huge(run.start.pmd())? == Some(true) {
             self.huge += present;
         }
         Ok(())

@@ -2,12 +2,12 @@
 
 #![allow(missing_docs, reason = "no library")]
 
-use isotherm_heat::source::{AccessSource, Asked, Cleared, PageSource, SourceError, SourceErrorKind};
-use isotherm_heat::{BlockBits, Granularity, MappingBits};
+use isotherm_heat::source::{AccessSource, Cleared, PageSource, SourceError, SourceErrorKind, SourceResult};
+use isotherm_heat::{Granularity, MappingBits, PmdBits};
 use isotherm_sources::choose::{self, Wanted};
 use isotherm_sources::page_table::{ClearBy, PageTable};
 use isotherm_sys::memory::{Memory, PageSize};
-use isotherm_units::BlockNo;
+use isotherm_units::PmdNo;
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -77,25 +77,25 @@ fn of_each(question: impl Fn(&mut dyn AccessSource)) {
 }
 
 /// Pages present, and accessed ones among them.
-fn count(source: &mut dyn AccessSource, pid: u32) -> Asked<(u64, u64)> {
-    let blocks = source.layout(pid)?.blocks;
+fn count(source: &mut dyn AccessSource, pid: u32) -> SourceResult<(u64, u64)> {
+    let pmds = source.layout(pid)?.pmds;
     if let Some(mappings) = source.as_mappings() {
         let counted = mappings.count(pid)?.mappings;
         let sum = |of: fn(&MappingBits) -> u64| counted.iter().map(of).sum();
         return Ok((sum(|m| m.resident_pages), sum(|m| m.young_pages)));
     }
     let (mut present, mut young) = (0, 0);
-    pages(source).read(pid, &blocks, &mut |_, _, bits| match bits {
-        Some(BlockBits::Pages { present: p, young: y }) => {
+    pages(source).read(pid, &pmds, &mut |_, _, bits| match bits {
+        Some(PmdBits::Pages { present: p, young: y }) => {
             present += u64::from(p.count());
             young += u64::from(y.count());
         }
-        Some(BlockBits::Huge { young: y }) => {
+        Some(PmdBits::Huge { young: y }) => {
             present += 512;
             young += 512 * u64::from(y);
         }
         // Gone, or could not be read.
-        Some(BlockBits::Gone) | None => {}
+        Some(PmdBits::Gone) | None => {}
     })?;
     Ok((present, young))
 }
@@ -106,7 +106,7 @@ fn pages(source: &mut dyn AccessSource) -> &mut dyn PageSource {
 }
 
 /// Clears all of a process, in whichever way the source can.
-fn clear_all(source: &mut dyn AccessSource, pid: u32) -> Asked<()> {
+fn clear_all(source: &mut dyn AccessSource, pid: u32) -> SourceResult<()> {
     match source.as_mappings() {
         Some(mappings) => mappings.clear(pid).map(drop),
         None => pages(source).clear_process(pid, &[], &[]).map(drop),
@@ -120,8 +120,8 @@ fn what_is_resident_is_found_whole() {
         source.attach(process.pid()).unwrap();
         let layout = source.layout(process.pid()).unwrap();
         assert!(layout.mappings.windows(2).all(|m| m[0].range.end <= m[1].range.start), "sorted and apart");
-        assert!(layout.blocks.windows(2).all(|b| b[0] < b[1]), "sorted, each once");
-        assert_eq!(layout.blocks.is_empty(), source.describe().granularity == Granularity::Mapping);
+        assert!(layout.pmds.windows(2).all(|b| b[0] < b[1]), "sorted, each once");
+        assert_eq!(layout.pmds.is_empty(), source.describe().granularity == Granularity::Mapping);
         let (present, _) = count(source, process.pid()).unwrap();
         let truth = resident_pages(process.pid());
         // A page may come or go between the two; vdso pages count for nobody.
@@ -142,37 +142,37 @@ fn after_a_clear_a_sleeper_is_idle() {
 }
 
 #[test]
-fn a_clear_reaches_the_blocks_that_were_named_and_no_others() {
+fn a_clear_reaches_the_huge_ranges_that_were_named_and_no_others() {
     let Ok(mut source) = choose::open(Wanted::PageTable) else {
         return skip("the page-table source");
     };
     let process = Process::start("sleep", &["60"]);
     source.attach(process.pid()).unwrap();
-    let blocks = source.layout(process.pid()).unwrap().blocks;
-    let young = |source: &mut dyn AccessSource, blocks: &[BlockNo]| {
+    let pmds = source.layout(process.pid()).unwrap().pmds;
+    let young = |source: &mut dyn AccessSource, pmds: &[PmdNo]| {
         let mut young = 0;
         let mut sink = |_, _, bits| {
-            if let Some(BlockBits::Pages { young: y, .. }) = bits {
+            if let Some(PmdBits::Pages { young: y, .. }) = bits {
                 young += u64::from(y.count());
             }
         };
-        pages(source).read(process.pid(), blocks, &mut sink).unwrap();
+        pages(source).read(process.pid(), pmds, &mut sink).unwrap();
         young
     };
-    let before: Vec<u64> = blocks.iter().map(|b| young(&mut *source, &[*b])).collect();
+    let before: Vec<u64> = pmds.iter().map(|b| young(&mut *source, &[*b])).collect();
     let named = before.iter().position(|n| *n > 0).expect("something is young");
     let mut told = Vec::new();
-    pages(&mut *source).clear(process.pid(), &[blocks[named]], &mut |_, block, _| told.push(block)).unwrap();
-    assert_eq!(told, [blocks[named]], "each block is told of once");
-    let after: Vec<u64> = blocks.iter().map(|b| young(&mut *source, &[*b])).collect();
-    for (i, block) in blocks.iter().enumerate() {
+    pages(&mut *source).clear(process.pid(), &[pmds[named]], &mut |_, pmd, _| told.push(pmd)).unwrap();
+    assert_eq!(told, [pmds[named]], "each huge range is told of once");
+    let after: Vec<u64> = pmds.iter().map(|b| young(&mut *source, &[*b])).collect();
+    for (i, pmd) in pmds.iter().enumerate() {
         let kept = if i == named { after[i] <= before[i] } else { after[i] == before[i] };
-        assert!(kept, "{block:?}: {} young before, {} after", before[i], after[i]);
+        assert!(kept, "{pmd:?}: {} young before, {} after", before[i], after[i]);
     }
 }
 
 #[test]
-fn a_clear_for_shared_pages_tells_every_block_that_it_reached() {
+fn a_clear_for_shared_pages_tells_every_huge_range_that_it_reached() {
     let Ok(mut source) = choose::open(Wanted::PageTable) else {
         return skip("the page-table source");
     };
@@ -186,14 +186,14 @@ fn a_clear_for_shared_pages_tells_every_block_that_it_reached() {
     private.populate();
     let pid = std::process::id();
     source.attach(pid).unwrap();
-    let all = source.layout(pid).unwrap().blocks;
-    let of = |memory: &Memory| memory.range().blocks().collect::<Vec<BlockNo>>();
-    // Only one of its blocks was found stuck so far: the others were cleared with it, and nothing may be lost of them.
+    let all = source.layout(pid).unwrap().pmds;
+    let of = |memory: &Memory| memory.range().pmds().collect::<Vec<PmdNo>>();
+    // Only one of its huge ranges was found stuck so far: the others were cleared with it, and nothing may be lost of them.
     let cleared = pages(&mut *source).clear_process(pid, &of(&shared)[..1], &all).unwrap();
-    assert!(of(&shared).iter().all(|b| cleared.blocks.contains(b)), "{:?}", cleared.blocks);
-    assert!(!cleared.blocks.contains(&of(&private)[0]), "private memory is not reached by that, and not said to be");
+    assert!(of(&shared).iter().all(|b| cleared.pmds.contains(b)), "{:?}", cleared.pmds);
+    assert!(!cleared.pmds.contains(&of(&private)[0]), "private memory is not reached by that, and not said to be");
     let cleared = pages(&mut *source).clear_process(pid, &of(&private), &all).unwrap();
-    assert_eq!(cleared.blocks, all, "private memory is stuck as well: everything is cleared");
+    assert_eq!(cleared.pmds, all, "private memory is stuck as well: everything is cleared");
 }
 
 #[test]
@@ -239,21 +239,21 @@ fn another_program_in_the_same_process_is_not_taken_for_the_old_one() {
     let mut process = Process::start("sh", &["-c", "read go; exec sleep 60"]);
     let pid = process.pid();
     source.attach(pid).unwrap();
-    let blocks = source.layout(pid).unwrap().blocks;
-    pages(&mut *source).read(pid, &blocks, &mut |_, _, _| {}).unwrap();
+    let pmds = source.layout(pid).unwrap().pmds;
+    pages(&mut *source).read(pid, &pmds, &mut |_, _, _| {}).unwrap();
     writeln!(process.0.stdin.as_mut().unwrap(), "go").unwrap();
     assert!(until(|| comm(pid) == "sleep\n"));
     // What lay at the old addresses may be told to be gone; of the new program nothing is told as if it were the old.
     let mut told = Vec::new();
-    let read = pages(&mut *source).read(pid, &blocks, &mut |_, _, bits| told.push(bits));
+    let read = pages(&mut *source).read(pid, &pmds, &mut |_, _, bits| told.push(bits));
     let is_replaced = |error: &SourceError| error.kind() == SourceErrorKind::Replaced;
     assert!(read.as_ref().err().is_none_or(is_replaced), "{read:?}");
-    assert!(told.iter().all(|bits| *bits == Some(BlockBits::Gone)), "{told:?}");
+    assert!(told.iter().all(|bits| *bits == Some(PmdBits::Gone)), "{told:?}");
     let layout = source.layout(pid);
     assert!(layout.as_ref().is_err_and(is_replaced), "{layout:?}");
     source.detach(pid);
     source.attach(pid).unwrap();
-    assert!(!source.layout(pid).unwrap().blocks.is_empty(), "it can be watched anew");
+    assert!(!source.layout(pid).unwrap().pmds.is_empty(), "it can be watched anew");
 }
 
 #[test]
@@ -269,12 +269,12 @@ fn with_advice_alone_page_faults_never_wait() {
     let pid = std::process::id();
     source.attach(pid).unwrap();
     source.layout(pid).unwrap();
-    let block = locked.range().start.block();
+    let pmd = locked.range().start.pmd();
     let mut told = Vec::new();
-    source.clear(pid, &[block], &mut |_, _, cleared| told.push(cleared)).unwrap();
+    source.clear(pid, &[pmd], &mut |_, _, cleared| told.push(cleared)).unwrap();
     assert_eq!(told, [Cleared::Refused], "by the only way that is allowed");
-    let cleared = source.clear_process(pid, &[block], &[block]).unwrap();
-    assert!(cleared.blocks.is_empty() && cleared.clear.stall_ns == 0, "{cleared:?}");
+    let cleared = source.clear_process(pid, &[pmd], &[pmd]).unwrap();
+    assert!(cleared.pmds.is_empty() && cleared.clear.stall_ns == 0, "{cleared:?}");
 }
 
 /// Two processes share 8 MiB; at a line on standard input the first has private memory at the same place instead.
@@ -310,8 +310,8 @@ fn memory_that_takes_the_place_of_shared_memory_is_not_taken_for_shared() {
     let mut process = Process(started);
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(process.0.stdout.take().unwrap()));
     let at: u64 = lines.next().unwrap().unwrap().parse().unwrap();
-    // A whole block within the mapping.
-    let block = BlockNo((at >> 21) + 1);
+    // A whole huge range within the mapping.
+    let pmd = PmdNo((at >> 21) + 1);
     let pid = process.pid();
     let reached = |source: &mut dyn AccessSource| {
         source.layout(pid).unwrap();
@@ -321,7 +321,7 @@ fn memory_that_takes_the_place_of_shared_memory_is_not_taken_for_shared() {
                 stuck = pages.count();
             }
         };
-        pages(source).clear(pid, &[block], &mut sink).unwrap();
+        pages(source).clear(pid, &[pmd], &mut sink).unwrap();
         512 - stuck
     };
     source.attach(pid).unwrap();
@@ -358,17 +358,17 @@ fn memory_that_is_locked_after_other_memory_was_is_not_given_up() {
     let mut process = Process(started);
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(process.0.stdout.take().unwrap()));
     let Some(Ok(starts)) = lines.next() else { return skip("a limit on locked memory of 16 MiB") };
-    let blocks: Vec<BlockNo> = starts.split(' ').map(|at| BlockNo((at.parse::<u64>().unwrap() >> 21) + 1)).collect();
+    let pmds: Vec<PmdNo> = starts.split(' ').map(|at| PmdNo((at.parse::<u64>().unwrap() >> 21) + 1)).collect();
     let pid = process.pid();
-    let refused = |source: &mut dyn AccessSource, block: BlockNo| {
+    let refused = |source: &mut dyn AccessSource, pmd: PmdNo| {
         source.layout(pid).unwrap();
         let mut refused = false;
-        pages(source).clear(pid, &[block], &mut |_, _, cleared| refused |= cleared == Cleared::Refused).unwrap();
+        pages(source).clear(pid, &[pmd], &mut |_, _, cleared| refused |= cleared == Cleared::Refused).unwrap();
         refused
     };
     source.attach(pid).unwrap();
-    assert!(!refused(&mut *source, blocks[0]), "locked memory is stuck, and cleared in another way");
+    assert!(!refused(&mut *source, pmds[0]), "locked memory is stuck, and cleared in another way");
     process.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     let Some(Ok(_)) = lines.next() else { return skip("a limit on locked memory of 16 MiB") };
-    assert!(!refused(&mut *source, blocks[1]), "so is memory that was locked since the flags were read");
+    assert!(!refused(&mut *source, pmds[1]), "so is memory that was locked since the flags were read");
 }

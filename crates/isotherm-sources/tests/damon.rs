@@ -196,7 +196,7 @@ fn a_hot_span_is_found() {
     let Attached { id, comm, .. } = source.attach(child.pid()).unwrap();
     assert_eq!((id.pid, comm.is_empty()), (child.pid(), false));
     let layout = source.layout(child.pid()).unwrap();
-    assert!(layout.blocks.is_empty() && layout.mappings.iter().any(|m| m.range.contains(child.memory().start)));
+    assert!(layout.pmds.is_empty() && layout.mappings.iter().any(|m| m.range.contains(child.memory().start)));
     wait_for(&mut source, child.pid());
     let hot = pattern(7).hot();
     let (began, cpu) = (clock::monotonic_ns(), clock::thread_cpu_ns());

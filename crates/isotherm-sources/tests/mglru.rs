@@ -4,7 +4,7 @@
 
 mod support;
 
-use isotherm_heat::BlockBits;
+use isotherm_heat::PmdBits;
 use isotherm_heat::source::{AccessSource, PageSource};
 use isotherm_sources::mglru::{Mglru, interval_of};
 use isotherm_sources::page_table::{ClearBy, PageTable};
@@ -16,11 +16,11 @@ use std::time::Duration;
 use support::{Has, Toucher, skip};
 
 /// 64 MiB.
-const BLOCKS: u64 = 32;
+const PMDS: u64 = 32;
 const PASSES: u32 = 20;
 
 /// Prints a figure past the test harness.
-fn tell(what: &str) {
+fn add(what: &str) {
     let _ = writeln!(std::io::stderr(), "mglru: {what}");
 }
 
@@ -38,7 +38,7 @@ fn is_lab() -> bool {
 }
 
 fn toucher(huge: bool) -> Toucher {
-    Toucher::start(Has { blocks: BLOCKS, huge, populated: true })
+    Toucher::start(Has { pmds: PMDS, huge, populated: true })
 }
 
 #[test]
@@ -59,12 +59,12 @@ fn faults_of(pid: u32) -> u64 {
     stat.rsplit_once(')').unwrap().1.split_ascii_whitespace().nth(7).unwrap().parse().unwrap()
 }
 
-/// Young pages by block, of the blocks of the child's memory.
+/// Young pages by huge range, of the huge ranges of the child's memory.
 fn young(source: &mut PageTable, toucher: &Toucher) -> Vec<u32> {
     let mut found = Vec::new();
     source
-        .read(toucher.pid(), &toucher.blocks(), &mut |_, _, bits| match bits {
-            Some(BlockBits::Pages { young, .. }) => found.push(young.count()),
+        .read(toucher.pid(), &toucher.pmds(), &mut |_, _, bits| match bits {
+            Some(PmdBits::Pages { young, .. }) => found.push(young.count()),
             other => panic!("{other:?}"),
         })
         .unwrap();
@@ -92,26 +92,26 @@ fn aging_clears_accessed_bits_and_what_is_touched_after_is_young() {
     let mut toucher = toucher(false);
     source.attach(toucher.pid()).unwrap();
     source.layout(toucher.pid()).unwrap();
-    let all = toucher.blocks();
+    let all = toucher.pmds();
     assert_eq!(young(&mut source, &toucher).iter().sum::<u32>(), 512 * 32, "just populated");
     let began = clock::monotonic_ns();
     let cleared = source.clear_process(toucher.pid(), &[], &all).unwrap();
     let cost = (cleared.clear.at - began) as f64 / (512.0 * 32.0);
     let left: u32 = young(&mut source, &toucher).iter().sum();
-    tell(&format!(
-        "aging took {cost:.0} ns a page, cleared {} of {} bits, {} of 32 blocks",
+    add(&format!(
+        "aging took {cost:.0} ns a page, cleared {} of {} bits, {} of 32 huge ranges",
         512 * 32 - left,
         512 * 32,
-        cleared.blocks.len()
+        cleared.pmds.len()
     ));
-    assert_eq!(cleared.blocks, all);
+    assert_eq!(cleared.pmds, all);
     assert!(left <= 512 * 32 / 50, "{left} pages still young");
-    // Two whole blocks and a quarter of a third.
+    // Two whole huge ranges and a quarter of a third.
     toucher.order("touch 2560 1024");
     toucher.order("touch 10240 128");
     let after = young(&mut source, &toucher);
     let hot: Vec<usize> = (0..32).filter(|i| after[*i] > 64).collect();
-    tell(&format!("touched blocks 5, 6 and a part of 20; young pages: {after:?}"));
+    add(&format!("touched huge ranges 5, 6 and a part of 20; young pages: {after:?}"));
     assert_eq!(hot, [5, 6, 20]);
     assert!(after[5] == 512 && after[6] == 512 && (128..140).contains(&after[20]));
 }
@@ -128,7 +128,7 @@ fn page_faults_do_not_wait_for_aging() {
         let pid = toucher.pid();
         source.attach(pid).unwrap();
         source.layout(pid).unwrap();
-        let all = toucher.blocks();
+        let all = toucher.pmds();
         toucher.begin("fault 3000");
         std::thread::sleep(Duration::from_millis(300));
         let (mut during, mut besides) = ((0, 0), (0, 0));
@@ -149,7 +149,7 @@ fn page_faults_do_not_wait_for_aging() {
     };
     let (refs, refs_ms) = part_done(ClearBy::Refs);
     let (aging, aging_ms) = part_done(ClearBy::Mglru);
-    tell(&format!(
+    add(&format!(
         "of its page faults the child gets {:.0}% done during clear_refs ({refs_ms:.1} ms), {:.0}% during aging ({aging_ms:.1} ms)",
         refs * 100.0,
         aging * 100.0
@@ -168,7 +168,7 @@ fn generations_tell_what_was_touched_between_two_agings() {
         Ok(mglru) => mglru,
         Err(why) => return skip(&format!("generations of pages: {why}")),
     };
-    tell(&format!("the generation is at bits {} to {}", mglru.shift(), mglru.shift() + 2));
+    add(&format!("the generation is at bits {} to {}", mglru.shift(), mglru.shift() + 2));
     let mut toucher = toucher(false);
     mglru.age(&[toucher.pid()]).unwrap();
     std::thread::sleep(Duration::from_millis(200));
@@ -179,14 +179,14 @@ fn generations_tell_what_was_touched_between_two_agings() {
     let mut known = 0_u32;
     let began = clock::monotonic_ns();
     mglru
-        .generations(toucher.pid(), &toucher.blocks(), &mut |ages| {
+        .generations(toucher.pid(), &toucher.pmds(), &mut |ages| {
             known += u32::from(ages.known());
-            young.push((ages.block.0 - toucher.range().start.block().0, ages.within(1)));
+            young.push((ages.pmd.0 - toucher.range().start.pmd().0, ages.within(1)));
         })
         .unwrap();
     let cost = (clock::monotonic_ns() - began) as f64 / (512.0 * 32.0);
-    tell(&format!("reading generations took {cost:.0} ns a page; known {known} of {}; within 1: {young:?}", 512 * 32));
-    let hot: Vec<u64> = young.iter().filter(|(_, pages)| *pages > 256).map(|(block, _)| *block).collect();
+    add(&format!("reading generations took {cost:.0} ns a page; known {known} of {}; within 1: {young:?}", 512 * 32));
+    let hot: Vec<u64> = young.iter().filter(|(_, pages)| *pages > 256).map(|(pmd, _)| *pmd).collect();
     assert_eq!(hot, [0, 1, 30]);
     assert!(young.iter().all(|(_, pages)| *pages == 512 || *pages < 64) && known > 512 * 32 * 49 / 50);
     let interval = interval_of(&mglru.memcg(toucher.pid()).unwrap()).unwrap();
@@ -205,9 +205,9 @@ fn a_huge_page_has_one_generation() {
     toucher.order("touch 512 1");
     mglru.age(&[toucher.pid()]).unwrap();
     let mut seen = Vec::new();
-    let first = toucher.blocks();
+    let first = toucher.pmds();
     mglru.generations(toucher.pid(), &first[..3], &mut |ages| seen.push((ages.huge, ages.within(1)))).unwrap();
-    tell(&format!("three huge pages, the second touched: {seen:?}"));
+    add(&format!("three huge pages, the second touched: {seen:?}"));
     if seen.iter().any(|(huge, _)| !huge) {
         return skip("free huge pages");
     }

@@ -13,7 +13,7 @@ use isotherm_sources::perf::{Options, Over, Perf};
 use isotherm_sys::pagemap::Pagemap;
 use isotherm_sys::perf::Rate;
 use isotherm_sys::proc::Proc;
-use isotherm_units::PAGES_PER_BLOCK;
+use isotherm_units::PAGES_PER_PMD;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
@@ -41,7 +41,7 @@ fn alone() -> RwLockWriteGuard<'static, ()> {
 }
 
 /// Prints a figure past the test harness.
-fn tell(what: &str) {
+fn add(what: &str) {
     let _ = writeln!(std::io::stderr(), "perf: {what}");
 }
 
@@ -69,8 +69,8 @@ fn accesses(perf: &mut Perf, pid: u32) -> Vec<Access> {
     all
 }
 
-fn untouched(blocks: u64) -> Has {
-    Has { blocks, huge: false, populated: false }
+fn untouched(pmds: u64) -> Has {
+    Has { pmds, huge: false, populated: false }
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn every_first_touch_of_a_child_is_told_with_its_address() {
     perf.layout(child.pid()).unwrap();
     assert_eq!(child.order("touch 100 3000"), 3000);
     let told = accesses(&mut perf, child.pid());
-    let first = child.blocks()[0].page(0).0;
+    let first = child.pmds()[0].page(0).0;
     let touched: BTreeSet<u64> = told.iter().map(|a| a.page.0.wrapping_sub(first)).filter(|p| *p < 8 * 512).collect();
     assert_eq!(touched, (100..3100).collect(), "each page, and no other of that memory");
     let now = isotherm_sys::clock::monotonic_ns();
@@ -112,7 +112,7 @@ fn what_a_child_does_before_it_is_noticed_is_told_too() {
     let mut child = Toucher::start(untouched(4));
     child.order("touch 0 2048");
     perf.attach(child.pid()).unwrap();
-    let first = child.blocks()[0].page(0).0;
+    let first = child.pmds()[0].page(0).0;
     let told = accesses(&mut perf, child.pid());
     let touched: BTreeSet<u64> = told.iter().map(|a| a.page.0.wrapping_sub(first)).filter(|p| *p < 2048).collect();
     assert_eq!(touched.len(), 2048, "of {} told", told.len());
@@ -128,7 +128,7 @@ fn the_host_as_a_whole_tells_the_same_and_only_of_whom_is_asked() {
     perf.attach(child.pid()).unwrap();
     child.order("touch 0 1000");
     other.order("touch 0 2000");
-    let first = child.blocks()[0].page(0).0;
+    let first = child.pmds()[0].page(0).0;
     let told = accesses(&mut perf, child.pid());
     let touched: BTreeSet<u64> = told.iter().map(|a| a.page.0.wrapping_sub(first)).filter(|p| *p < 2048).collect();
     assert_eq!(touched, (0..1000).collect());
@@ -181,7 +181,7 @@ fn more_samples_than_the_budget_allows_are_made_fewer_and_that_is_told() {
     let cost = snapshot.cost;
     assert!(cost.events > 4 * cost.samples, "{cost:?}");
     assert!(cost.samples_lost * 20 < cost.events, "{cost:?}");
-    tell(&format!("{} events, {} samples, {} lost; {}", cost.events, cost.samples, cost.samples_lost, told[0]));
+    add(&format!("{} events, {} samples, {} lost; {}", cost.events, cost.samples, cost.samples_lost, told[0]));
 }
 
 #[test]
@@ -218,17 +218,17 @@ fn page_tables_and_samples_together_say_who_knew_what() {
         Err(why) => return skip(&format!("the page-table source and perf events: {why}")),
     };
     assert_eq!(source.describe().name, "page-table+perf");
-    let mut child = Toucher::start(Has { blocks: 8, huge: false, populated: true });
+    let mut child = Toucher::start(Has { pmds: 8, huge: false, populated: true });
     let pid = child.pid();
-    // Two blocks are accessed all the time, which no page fault tells.
+    // Two huge ranges are accessed all the time, which no page fault tells.
     child.order("spin 512 1024 1");
-    // A block is faulted again and again, which is too fast for bits. What of it is there is known some time after that.
-    let (memory, block) = (child.range(), child.blocks()[4].range());
-    let of_block = |snapshot: &Snapshot| {
-        let inside = |r: &&Region| r.range.intersect(block).is_some_and(|both| both.len().0 > block.len().0 / 2);
+    // A huge range is faulted again and again, which is too fast for bits. What of it is there is known some time after that.
+    let (memory, pmd) = (child.range(), child.pmds()[4].range());
+    let of_pmd = |snapshot: &Snapshot| {
+        let inside = |r: &&Region| r.range.intersect(pmd).is_some_and(|both| both.len().0 > pmd.len().0 / 2);
         snapshot.targets[0].regions.iter().find(inside).copied()
     };
-    let is_known = |snapshot: &Snapshot, _: &[String]| of_block(snapshot).is_some_and(|r| r.sampled_pages >= 500);
+    let is_known = |snapshot: &Snapshot, _: &[String]| of_pmd(snapshot).is_some_and(|r| r.sampled_pages >= 500);
     let refaulting = std::thread::spawn(move || {
         let rounds = child.order("refault 2048 512 5000");
         (child, rounds)
@@ -245,8 +245,8 @@ fn page_tables_and_samples_together_say_who_knew_what() {
         .map(|r| r.resident_pages)
         .sum();
     assert!((900..1200).contains(&hot_bits), "{hot_bits} pages hot by their bits");
-    let found = of_block(&snapshot);
-    let region = found.unwrap_or_else(|| panic!("{block:?} is not among {:?}", target.regions));
+    let found = of_pmd(&snapshot);
+    let region = found.unwrap_or_else(|| panic!("{pmd:?} is not among {:?}", target.regions));
     // Each page is touched once a round, over all the time that was listened.
     let expected_hz = rounds as f64 / (snapshot.cost.elapsed_ns as f64 / 1e9);
     let off = f64::from(region.rate_hz) / expected_hz;
@@ -272,13 +272,13 @@ fn hint_faults_alone_find_the_hot_span() {
     }
     let Some(perf) = open(&faults(Over::Processes)) else { return };
     // Threads on both nodes: what a single thread has on its own node is left alone by the kernel.
-    const BLOCKS: u64 = 64;
-    let (first, count) = (20 * PAGES_PER_BLOCK as u64, 8 * PAGES_PER_BLOCK as u64);
-    let mut child = Toucher::start(Has { blocks: BLOCKS, huge: false, populated: true });
+    const PMDS: u64 = 64;
+    let (first, count) = (20 * PAGES_PER_PMD as u64, 8 * PAGES_PER_PMD as u64);
+    let mut child = Toucher::start(Has { pmds: PMDS, huge: false, populated: true });
     child.order(&format!("spin {first} {count} 2"));
     let (snapshot, news) = watch(Box::new(perf), child.pid(), 40);
     let hot = |page: u64| (first..first + count).contains(&page);
-    let base = child.blocks()[0].page(0).0;
+    let base = child.pmds()[0].page(0).0;
     let (mut found, mut right) = (0_u64, 0_u64);
     for region in &snapshot.targets[0].regions {
         // Touched about once a scan of the kernel, which is once in a second to a minute.
@@ -290,9 +290,9 @@ fn hint_faults_alone_find_the_hot_span() {
         }
     }
     let (precision, recall) = (right as f64 / found.max(1) as f64, right as f64 / count as f64);
-    tell(&format!(
+    add(&format!(
         "hint faults of {} MiB, {} hot: precision {precision:.4}, recall {recall:.4}, {} samples, {} lost",
-        BLOCKS * 2,
+        PMDS * 2,
         count * 4 / 1024,
         snapshot.cost.samples,
         snapshot.cost.samples_lost
@@ -335,7 +335,7 @@ fn ten_thousand_threads_are_listened_to_as_a_host_or_refused_with_a_number() {
             assert!(text.contains("descriptors") && text.contains("ulimit -n"), "{text}");
         }
     }
-    tell(&format!("{threads} threads one by one: {:.1} s", began.elapsed().as_secs_f64()));
+    add(&format!("{threads} threads one by one: {:.1} s", began.elapsed().as_secs_f64()));
 }
 
 #[test]
@@ -393,7 +393,7 @@ fn a_processor_may_go_offline_and_come_back() {
 
 /// Pages of the child that were told of, as indices.
 fn touched(perf: &mut Perf, child: &Toucher) -> BTreeSet<u64> {
-    let (first, pages) = (child.blocks()[0].page(0).0, child.range().len().pages());
+    let (first, pages) = (child.pmds()[0].page(0).0, child.range().len().pages());
     accesses(perf, child.pid()).iter().map(|a| a.page.0.wrapping_sub(first)).filter(|p| *p < pages).collect()
 }
 
@@ -489,7 +489,7 @@ fn listen_to_many_as_a_host(mut perf: Perf) -> bool {
 /// Lets the child touch its 512 pages, with a whole host heard beside it. Returns those that were told.
 fn first_touches(perf: &mut Perf, child: &mut Toucher) -> BTreeSet<u64> {
     child.order("touch 0 512");
-    let first = child.blocks()[0].page(0).0;
+    let first = child.pmds()[0].page(0).0;
     let mut told = accesses(perf, child.pid());
     told.retain(|access| (first..first + 512).contains(&access.page.0));
     let weight: u64 = told.iter().map(|access| u64::from(access.weight)).sum();

@@ -4,12 +4,12 @@
 //! It shows what is available at once. It does not count pages on pcp lists, nor what compaction could free.
 
 use crate::proc::meminfo;
-use isotherm_units::{Bytes, PAGES_PER_BLOCK};
+use isotherm_units::{Bytes, PAGES_PER_PMD};
 use std::io;
 use std::path::Path;
 
 /// The order of a block: a run of 2 to the power of this many pages.
-const BLOCK_ORDER: usize = PAGES_PER_BLOCK.trailing_zeros() as usize;
+const BLOCK_ORDER: usize = PAGES_PER_PMD.trailing_zeros() as usize;
 
 /// The free runs of pages of one zone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl FreeZone {
     fn blocks(&self) -> u64 {
         let orders = self.counts.iter().zip(0u32..).skip(BLOCK_ORDER);
         orders.fold(0, |sum: u64, (count, order)| {
-            let each = 1u64.checked_shl(order - PAGES_PER_BLOCK.trailing_zeros()).unwrap_or(u64::MAX);
+            let each = 1u64.checked_shl(order - PAGES_PER_PMD.trailing_zeros()).unwrap_or(u64::MAX);
             sum.saturating_add(count.saturating_mul(each))
         })
     }

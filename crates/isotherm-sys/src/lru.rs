@@ -5,24 +5,24 @@
 //! `MADV_COLLAPSE`, whatever it does afterwards, and interrupts only CPUs whose batches hold pages. So we ask for the
 //! collapse of one page of our own, a range in which no huge page fits.
 
-use isotherm_units::{BLOCK_SIZE, PAGE_SIZE};
+use isotherm_units::{PAGE_SIZE, PMD_SIZE};
 use std::io;
 
-/// Room for one whole block and never for two, at any address.
-const LEN: u64 = 2 * BLOCK_SIZE - PAGE_SIZE;
+/// Room for one whole huge range and never for two, at any address.
+const LEN: u64 = 2 * PMD_SIZE - PAGE_SIZE;
 
 /// Drains the batches of all CPUs. Takes about a tenth of a millisecond. An error where the kernel has no
 /// `MADV_COLLAPSE` (before 6.1) or no huge pages.
 pub fn drain_batches() -> io::Result<()> {
-    let (len, block, page) = (to_usize(LEN)?, to_usize(BLOCK_SIZE)?, to_usize(PAGE_SIZE)?);
+    let (len, pmd, page) = (to_usize(LEN)?, to_usize(PMD_SIZE)?, to_usize(PAGE_SIZE)?);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new mapping at an address of the kernel's choice replaces nothing; the result is checked.
     let mapped = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
     if mapped == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    let to_aligned = mapped.addr().next_multiple_of(block) - mapped.addr();
-    // A mapping that was never touched is refused early, so one end of it is touched. That end lies in no whole block,
+    let to_aligned = mapped.addr().next_multiple_of(pmd) - mapped.addr();
+    // A mapping that was never touched is refused early, so one end of it is touched. That end lies in no whole huge range,
     // so that no huge page is allocated.
     let touched = if to_aligned == 0 { len - page } else { 0 };
     // SAFETY: within the mapping, which is ours alone and writable.

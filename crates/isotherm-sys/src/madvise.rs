@@ -1,18 +1,18 @@
 //! Acting on another process through its pidfd with `process_madvise`: clearing accessed bits (`MADV_COLD`), and
-//! collapsing a block into a huge page (`MADV_COLLAPSE`).
+//! collapsing a huge range into a huge page (`MADV_COLLAPSE`).
 //!
 //! A pidfd names one process for good, so nothing here can hit a later process with the same pid. It stays valid
 //! through an exec, though. A caller that advises on addresses of one program has to check that the process still runs
 //! it.
 
-use isotherm_units::{Addr, AddrRange, BLOCK_SIZE, BlockNo, Bytes, PAGE_SIZE};
+use isotherm_units::{Addr, AddrRange, Bytes, PAGE_SIZE, PMD_SIZE, PmdNo};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// The most ranges the kernel takes in one call (UIO_MAXIOV).
 pub const MAX_RANGES: usize = 1024;
 
-/// Why the kernel did not collapse a block.
+/// Why the kernel did not collapse a huge range.
 ///
 /// The kernel chooses the errors of this advice so that the caller knows what to do next (`madvise_collapse_errno` in
 /// `mm/khugepaged.c`): retry at once, retry later, or give up.
@@ -20,31 +20,33 @@ pub const MAX_RANGES: usize = 1024;
 #[non_exhaustive]
 pub enum CollapseError {
     /// `EAGAIN`: a page is locked, pinned or off its LRU list at the moment. A retry is likely to work.
-    #[error("collapse a block: a page of it is busy (EAGAIN)")]
+    #[error("collapse a huge range: a page of it is busy (EAGAIN)")]
     Busy,
     /// `EBUSY`: its cgroup has no room for the memory, and a retry may work later. Or pages are missing in memory that
     /// is registered with userfaultfd.
     #[error(
-        "collapse a block: its cgroup has no room for a huge page, or userfaultfd serves its missing pages (EBUSY)"
+        "collapse a huge range: its cgroup has no room for a huge page, or userfaultfd serves its missing pages (EBUSY)"
     )]
     NoCharge,
-    /// `ENOMEM`: there is no free huge page, even after compaction, or part of the block is not mapped.
-    #[error("collapse a block: no huge page is free, or part of the block is not mapped (ENOMEM)")]
+    /// `ENOMEM`: there is no free huge page, even after compaction, or part of the huge range is not mapped.
+    #[error("collapse a huge range: no huge page is free, or part of it is not mapped (ENOMEM)")]
     NoHugePage,
-    /// `EINVAL`: this block cannot become a huge page as things are. Huge pages are forbidden for the mapping
+    /// `EINVAL`: this huge range cannot become a huge page as things are. Huge pages are forbidden for the mapping
     /// (`MADV_NOHUGEPAGE`) or the process (prctl), or it is hugetlb, a stack or device memory, or its file has no
     /// support, or none of it was ever touched. Kernels without `MADV_COLLAPSE` (before 6.1), without it for other
     /// processes, or without huge pages return it too.
-    #[error("collapse a block: the kernel cannot make a huge page of this mapping (EINVAL)")]
+    #[error("collapse a huge range: the kernel cannot make a huge page of this mapping (EINVAL)")]
     Refused,
     /// `ESRCH`: the process has ended, or has no memory any more.
-    #[error("collapse a block: the process has ended (ESRCH)")]
+    #[error("collapse a huge range: the process has ended (ESRCH)")]
     Gone,
     /// `EPERM` or `EACCES`: it needs CAP_SYS_NICE, and the right to ptrace the process.
-    #[error("collapse a block: permission denied: needs CAP_SYS_NICE, and CAP_SYS_PTRACE for other users' processes")]
+    #[error(
+        "collapse a huge range: permission denied: needs CAP_SYS_NICE, and CAP_SYS_PTRACE for other users' processes"
+    )]
     Denied,
-    /// Another errno; 0 if the kernel stopped before the end of the block and returned none.
-    #[error("collapse a block: {}", other_errno(*.0))]
+    /// Another errno; 0 if the kernel stopped before the end of the huge range and returned none.
+    #[error("collapse a huge range: {}", other_errno(*.0))]
     Other(i32),
 }
 
@@ -76,7 +78,7 @@ pub struct PidFd {
 
 /// `range` without the last page of user space, which the kernel reserves, with four and with five levels of page
 /// tables. The kernel refuses a whole range that ends there, and without address randomization every stack lies in that
-/// last block.
+/// last huge range.
 fn below_top(range: AddrRange) -> AddrRange {
     match range.end.0 {
         end @ (0x8000_0000_0000 | 0x100_0000_0000_0000) => AddrRange::new(range.start, Addr(end - PAGE_SIZE)),
@@ -125,32 +127,32 @@ impl PidFd {
         self.advise(&vectors, Advice::Cold)
     }
 
-    /// Collapses `block` into one huge page with `MADV_COLLAPSE`, at once and regardless of the system's THP setting.
+    /// Collapses `pmd` into one huge page with `MADV_COLLAPSE`, at once and regardless of the system's THP setting.
     ///
     /// Pages that are swapped out or not in the page cache are read in, and pages never touched are filled with zeros.
-    /// Count them first with [`crate::pagemap::Pagemap::block`]. The kernel compacts memory if it finds no huge page,
+    /// Count them first with [`crate::pagemap::Pagemap::pmd`]. The kernel compacts memory if it finds no huge page,
     /// which takes milliseconds. It drains the LRU batches of all CPUs. It holds the target's mmap lock for writing
     /// while it copies: page faults of the target wait for that.
     ///
-    /// The kernel also returns `Ok` for a block that is huge already. It does so for a block that two mappings share,
-    /// too, where it skips each part and does nothing: ask only for blocks that lie within one mapping. There is no
+    /// The kernel also returns `Ok` for a huge range that is huge already. It does so for a huge range that two mappings share,
+    /// too, where it skips each part and does nothing: ask only for huge ranges that lie within one mapping. There is no
     /// timeout: the call returns when the kernel is done.
-    pub fn collapse(&self, block: BlockNo) -> Result<(), CollapseError> {
-        match self.advise(&[vector(block.addr(), Bytes(BLOCK_SIZE))], Advice::Collapse) {
-            Ok(BLOCK_SIZE) => Ok(()),
+    pub fn collapse(&self, pmd: PmdNo) -> Result<(), CollapseError> {
+        match self.advise(&[vector(pmd.addr(), Bytes(PMD_SIZE))], Advice::Collapse) {
+            Ok(PMD_SIZE) => Ok(()),
             Ok(_) => Err(CollapseError::Other(0)),
             Err(e) => Err(CollapseError::from_errno(e.raw_os_error().unwrap_or(0))),
         }
     }
 
-    /// Whether the mapping that `block` begins in takes huge pages at all. Gives the same advice for one page: the
+    /// Whether the mapping that `pmd` begins in takes huge pages at all. Gives the same advice for one page: the
     /// kernel checks the mapping, finds that no huge page fits, and does nothing. [`CollapseError::Refused`] if the
     /// mapping does not take them (`MADV_NOHUGEPAGE`, hugetlb, devices, a process that has switched huge pages off).
     ///
     /// It drains the LRU batches of all CPUs, as a refused [`PidFd::collapse`] has just done. `smaps` would show more,
     /// but walks all page tables of the process with its mmap lock held.
-    pub fn takes_huge_pages(&self, block: BlockNo) -> Result<(), CollapseError> {
-        match self.advise(&[vector(block.addr(), Bytes(PAGE_SIZE))], Advice::Collapse) {
+    pub fn takes_huge_pages(&self, pmd: PmdNo) -> Result<(), CollapseError> {
+        match self.advise(&[vector(pmd.addr(), Bytes(PAGE_SIZE))], Advice::Collapse) {
             Ok(_) => Ok(()),
             Err(e) => Err(CollapseError::from_errno(e.raw_os_error().unwrap_or(0))),
         }
@@ -235,10 +237,10 @@ mod tests {
         Pagemap::open(Path::new("/proc"), pid).unwrap()
     }
 
-    /// Whether `block` of process `pid` is a huge page; `None`, said aloud, if the kernel cannot tell. Not from smaps: mappings of
+    /// Whether `pmd` of process `pid` is a huge page; `None`, said aloud, if the kernel cannot tell. Not from smaps: mappings of
     /// two tests that lie side by side are one there.
-    fn is_huge(pid: u32, block: BlockNo) -> Option<bool> {
-        let huge = pagemap(pid).is_huge(block).unwrap();
+    fn is_huge(pid: u32, pmd: PmdNo) -> Option<bool> {
+        let huge = pagemap(pid).is_huge(pmd).unwrap();
         if huge.is_none() {
             let _ = writeln!(io::stderr(), "skipped: needs PAGEMAP_SCAN (Linux 6.7)");
         }
@@ -246,14 +248,14 @@ mod tests {
     }
 
     /// Tries again while pages are busy, which other tests can cause; `None`, said aloud, if no huge page was to be had.
-    fn collapse(of: &PidFd, block: BlockNo) -> Option<()> {
-        let mut outcome = of.collapse(block);
+    fn collapse(of: &PidFd, pmd: PmdNo) -> Option<()> {
+        let mut outcome = of.collapse(pmd);
         for _ in 0..50 {
             if outcome != Err(CollapseError::Busy) {
                 break;
             }
             std::thread::sleep(std::time::Duration::from_millis(10));
-            outcome = of.collapse(block);
+            outcome = of.collapse(pmd);
         }
         if matches!(outcome, Err(CollapseError::NoHugePage | CollapseError::NoCharge)) {
             let _ = writeln!(io::stderr(), "skipped: needs a free huge page ({outcome:?})");
@@ -301,77 +303,77 @@ mod tests {
     }
 
     #[test]
-    fn a_block_of_our_own_becomes_huge_and_keeps_what_it_holds() {
-        let memory = Memory::anonymous(BLOCK_SIZE, PageSize::Default).unwrap();
+    fn a_huge_range_of_our_own_becomes_huge_and_keeps_what_it_holds() {
+        let memory = Memory::anonymous(PMD_SIZE, PageSize::Default).unwrap();
         memory.populate();
-        let (me, block) = (PidFd::open(std::process::id()).unwrap(), memory.range().start.block());
-        if collapse(&me, block).is_some() {
-            assert_ne!(is_huge(me.pid(), block), Some(false));
+        let (me, pmd) = (PidFd::open(std::process::id()).unwrap(), memory.range().start.pmd());
+        if collapse(&me, pmd).is_some() {
+            assert_ne!(is_huge(me.pid(), pmd), Some(false));
             assert!((0..memory.pages()).all(|page| memory.read(page) == page as u64));
-            assert_eq!(me.collapse(block), Ok(()), "already huge");
+            assert_eq!(me.collapse(pmd), Ok(()), "already huge");
         }
     }
 
     #[test]
-    fn a_block_of_another_process_becomes_huge_there_and_not_here() {
-        let memory = Memory::anonymous(BLOCK_SIZE, PageSize::Default).unwrap();
-        let block = memory.range().start.block();
+    fn a_huge_range_of_another_process_becomes_huge_there_and_not_here() {
+        let memory = Memory::anonymous(PMD_SIZE, PageSize::Default).unwrap();
+        let pmd = memory.range().start.pmd();
         let copy = Forked::that_writes(&memory);
         let other = PidFd::open(copy.pid()).unwrap();
         // Until it has touched its memory, there is nothing to collapse.
         let pagemap = pagemap(copy.pid());
         for _ in 0..500 {
-            if pagemap.block(block).unwrap().present == 512 {
+            if pagemap.pmd(pmd).unwrap().present == 512 {
                 break;
             }
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
-        let before = is_huge(std::process::id(), block);
-        if collapse(&other, block).is_some() {
-            assert_ne!(is_huge(copy.pid(), block), Some(false));
-            assert_eq!(is_huge(std::process::id(), block), before);
+        let before = is_huge(std::process::id(), pmd);
+        if collapse(&other, pmd).is_some() {
+            assert_ne!(is_huge(copy.pid(), pmd), Some(false));
+            assert_eq!(is_huge(std::process::id(), pmd), before);
         }
     }
 
     #[test]
     fn refusals_are_told_apart() {
         let me = PidFd::open(std::process::id()).unwrap();
-        let small = Memory::anonymous(BLOCK_SIZE, PageSize::Small).unwrap();
+        let small = Memory::anonymous(PMD_SIZE, PageSize::Small).unwrap();
         small.populate();
-        assert_eq!(me.collapse(small.range().start.block()), Err(CollapseError::Refused), "MADV_NOHUGEPAGE");
-        let unmapped = me.collapse(BlockNo(1)).unwrap_err();
+        assert_eq!(me.collapse(small.range().start.pmd()), Err(CollapseError::Refused), "MADV_NOHUGEPAGE");
+        let unmapped = me.collapse(PmdNo(1)).unwrap_err();
         assert!(matches!(unmapped, CollapseError::NoHugePage | CollapseError::Refused), "{unmapped:?}");
         // Past the end of what user programs have, and the last there is: nothing is computed that overflows.
-        assert!(me.collapse(BlockNo(1 << 47 >> 21)).is_err());
-        assert!(me.collapse(BlockNo(u64::MAX >> 21)).is_err());
+        assert!(me.collapse(PmdNo(1 << 47 >> 21)).is_err());
+        assert!(me.collapse(PmdNo(u64::MAX >> 21)).is_err());
         let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
         let gone = PidFd::open(child.id()).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(gone.collapse(BlockNo(1)), Err(CollapseError::Gone));
+        assert_eq!(gone.collapse(PmdNo(1)), Err(CollapseError::Gone));
     }
 
     #[test]
-    fn a_mapping_that_takes_no_huge_pages_is_told_from_a_block_that_cannot_be_one() {
+    fn a_mapping_that_takes_no_huge_pages_is_told_from_a_huge_range_that_cannot_be_one() {
         let me = PidFd::open(std::process::id()).unwrap();
-        let forbidden = Memory::anonymous(BLOCK_SIZE, PageSize::Small).unwrap();
+        let forbidden = Memory::anonymous(PMD_SIZE, PageSize::Small).unwrap();
         forbidden.populate();
-        let refused = forbidden.range().start.block();
+        let refused = forbidden.range().start.pmd();
         assert_eq!(me.takes_huge_pages(refused), Err(CollapseError::Refused));
         // Far enough from both ends for no neighbour to touch it. Of the others one page is there, so that the mapping is set up.
         let memory = Memory::anonymous(1 << 30, PageSize::Default).unwrap();
         memory.write(0);
-        let block = BlockNo(memory.range().start.block().0 + 200);
-        assert_eq!(me.collapse(block), Err(CollapseError::Refused), "untouched");
-        assert_eq!(me.takes_huge_pages(block), Ok(()));
-        assert_eq!(pagemap(me.pid()).block(block).unwrap().present, 0, "nothing was done");
+        let pmd = PmdNo(memory.range().start.pmd().0 + 200);
+        assert_eq!(me.collapse(pmd), Err(CollapseError::Refused), "untouched");
+        assert_eq!(me.takes_huge_pages(pmd), Ok(()));
+        assert_eq!(pagemap(me.pid()).pmd(pmd).unwrap().present, 0, "nothing was done");
     }
 
     #[test]
-    fn a_block_that_two_mappings_share_is_passed_over_in_silence() {
-        let memory = Memory::anonymous(3 * BLOCK_SIZE, PageSize::Default).unwrap();
+    fn a_huge_range_that_two_mappings_share_is_passed_over_in_silence() {
+        let memory = Memory::anonymous(3 * PMD_SIZE, PageSize::Default).unwrap();
         memory.populate();
-        let (me, shared) = (PidFd::open(std::process::id()).unwrap(), memory.range().start.block().next());
+        let (me, shared) = (PidFd::open(std::process::id()).unwrap(), memory.range().start.pmd().next());
         let middle: *mut u8 = std::ptr::without_provenance_mut(usize::try_from(shared.page(256).addr().0).unwrap());
         // SAFETY: the second half of our own mapping; whether a fork copies it is nothing to the memory itself.
         let split = unsafe { libc::madvise(middle.cast(), 3 << 20, libc::MADV_DONTFORK) };
@@ -403,11 +405,11 @@ mod tests {
         let memory = Memory::anonymous(1 << 30, PageSize::Default).unwrap();
         let me = PidFd::open(std::process::id()).unwrap();
         // Far enough from both ends for no neighbour to touch it.
-        let (index, block) = (200 * 512, BlockNo(memory.range().start.block().0 + 200));
-        assert_eq!(me.collapse(block), Err(CollapseError::Refused), "untouched");
+        let (index, pmd) = (200 * 512, PmdNo(memory.range().start.pmd().0 + 200));
+        assert_eq!(me.collapse(pmd), Err(CollapseError::Refused), "untouched");
         memory.write(index);
-        if collapse(&me, block).is_some() {
-            assert_eq!(pagemap(me.pid()).block(block).unwrap().present, 512);
+        if collapse(&me, pmd).is_some() {
+            assert_eq!(pagemap(me.pid()).pmd(pmd).unwrap().present, 512);
             assert_eq!((memory.read(index), memory.read(index + 511)), (1, 0));
         }
     }

@@ -1,6 +1,6 @@
 //! Memory of our own for experiments: the self-check, the demonstration's workload, tests and benchmarks.
 
-use isotherm_units::{Addr, AddrRange, BLOCK_SIZE, PAGE_SIZE};
+use isotherm_units::{Addr, AddrRange, PAGE_SIZE, PMD_SIZE};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -35,7 +35,7 @@ unsafe impl Sync for Memory {}
 const WORDS_PER_PAGE: usize = 512;
 
 impl Memory {
-    /// Maps `len` bytes of untouched anonymous memory, rounded up to whole blocks.
+    /// Maps `len` bytes of untouched anonymous memory, rounded up to whole huge ranges.
     pub fn anonymous(len: u64, pages: PageSize) -> io::Result<Memory> {
         let memory = Memory::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1)?;
         let advice = match pages {
@@ -54,7 +54,7 @@ impl Memory {
         Memory::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB | libc::MAP_HUGE_2MB, -1)
     }
 
-    /// Maps `len` bytes of `file`, shared with every process that maps it. The file has to be at least a block longer
+    /// Maps `len` bytes of `file`, shared with every process that maps it. The file has to be at least a huge range longer
     /// than `len` rounded up, since the mapping is aligned within it.
     pub fn shared(file: &File, len: u64) -> io::Result<Memory> {
         Memory::map(len, libc::MAP_SHARED, file.as_raw_fd())
@@ -62,13 +62,13 @@ impl Memory {
 
     fn map(len: u64, flags: libc::c_int, fd: libc::c_int) -> io::Result<Memory> {
         let to_usize = |n: u64| usize::try_from(n).map_err(io::Error::other);
-        let len = to_usize(len.next_multiple_of(BLOCK_SIZE))?;
-        let block = to_usize(BLOCK_SIZE)?;
-        // One block more than asked, so that an aligned start fits:
+        let len = to_usize(len.next_multiple_of(PMD_SIZE))?;
+        let pmd = to_usize(PMD_SIZE)?;
+        // One huge range more than asked, so that an aligned start fits:
         //
         //   mapped          start                        start + len
         //   |--- < 2 MiB ---|------------- len -----------|-- rest --|
-        let mapped_len = len + block;
+        let mapped_len = len + pmd;
         // SAFETY: a new mapping at an address of the kernel's choice replaces nothing; the result is checked.
         let mapped =
             unsafe { libc::mmap(std::ptr::null_mut(), mapped_len, libc::PROT_READ | libc::PROT_WRITE, flags, fd, 0) };
@@ -76,8 +76,8 @@ impl Memory {
             return Err(io::Error::last_os_error());
         }
         let mapped: NonNull<u8> = NonNull::new(mapped.cast()).expect("mmap does not return null");
-        let skip = mapped.as_ptr().addr().next_multiple_of(block) - mapped.as_ptr().addr();
-        // SAFETY: `skip` is less than one block and `len + block` bytes are mapped, so `len` bytes from there lie within.
+        let skip = mapped.as_ptr().addr().next_multiple_of(pmd) - mapped.as_ptr().addr();
+        // SAFETY: `skip` is less than one huge range and `len + pmd` bytes are mapped, so `len` bytes from there lie within.
         let start = unsafe { mapped.add(skip) }.cast();
         Ok(Memory { mapped, mapped_len, start, len })
     }
@@ -96,7 +96,7 @@ impl Memory {
     /// All of it, in words.
     pub fn words(&self) -> &[AtomicU64] {
         // SAFETY: `len` bytes from `start` are mapped for as long as `self` lives, zeroed or written through atomics, and
-        // aligned to a block.
+        // aligned to a huge range.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len / size_of::<AtomicU64>()) }
     }
 
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn memory_is_aligned_and_discarding_gives_zeros() {
         let m = Memory::anonymous(3 << 20, PageSize::Small).unwrap();
-        assert_eq!((m.pages(), m.range().start.0 % BLOCK_SIZE), (1024, 0));
+        assert_eq!((m.pages(), m.range().start.0 % PMD_SIZE), (1024, 0));
         m.populate();
         m.write(7);
         assert_eq!((m.read(7), m.read(1023)), (8, 1023));

@@ -1,8 +1,8 @@
 //! `/proc/PID/pagemap`: which pages are present, which are mapped exclusively, and (with privilege) the frame of each.
 //!
-//! Reading costs about 14 ms per GiB, so callers read only the blocks they need.
+//! Reading costs about 14 ms per GiB, so callers read only the huge ranges they need.
 
-use isotherm_units::{AddrRange, BlockNo, PAGES_PER_BLOCK, PageNo};
+use isotherm_units::{AddrRange, PAGES_PER_PMD, PageNo, PmdNo};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -56,9 +56,9 @@ impl PageEntry {
     }
 }
 
-/// Counts of a block's pages by kind, 0 to 512 each. One page can count in several.
+/// Counts of a huge range's pages by kind, 0 to 512 each. One page can count in several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BlockPages {
+pub struct PmdPages {
     /// Mapped to a frame, the zero page included.
     pub present: u16,
     /// Present, and mapped by no other process. The zero page never is.
@@ -101,12 +101,12 @@ impl Pagemap {
         Ok((first..).map(PageNo).zip(entries(&bytes[..filled])).collect())
     }
 
-    /// Counts the pages of `block` by kind, with one read of 4 KiB and no allocation. All 0 past the end of the address
+    /// Counts the pages of `pmd` by kind, with one read of 4 KiB and no allocation. All 0 past the end of the address
     /// space, and after an exec.
-    pub fn block(&self, block: BlockNo) -> io::Result<BlockPages> {
-        let mut bytes = [0; 8 * PAGES_PER_BLOCK];
-        let filled = self.fill(&mut bytes, block.page(0).0)?;
-        let mut pages = BlockPages::default();
+    pub fn pmd(&self, pmd: PmdNo) -> io::Result<PmdPages> {
+        let mut bytes = [0; 8 * PAGES_PER_PMD];
+        let filled = self.fill(&mut bytes, pmd.page(0).0)?;
+        let mut pages = PmdPages::default();
         for entry in entries(&bytes[..filled]) {
             pages.present += u16::from(entry.is_present());
             pages.exclusive += u16::from(entry.is_exclusive());
@@ -152,7 +152,7 @@ pub fn kernel_has_soft_dirty() -> io::Result<bool> {
 mod tests {
     use super::*;
     use crate::memory::{Memory, PageSize};
-    use isotherm_units::{Addr, BLOCK_SIZE};
+    use isotherm_units::{Addr, PMD_SIZE};
 
     #[test]
     fn bits_are_where_the_kernel_documents_them() {
@@ -180,7 +180,7 @@ mod tests {
     fn memory_that_is_gone_is_told_from_what_is_past_the_end() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let map = Pagemap::open(Path::new("/proc"), child.id()).unwrap();
-        let (first, past) = (Addr(0).block().range(), BlockNo(u64::MAX >> 24).range());
+        let (first, past) = (Addr(0).pmd().range(), PmdNo(u64::MAX >> 24).range());
         let counts = || [first, past].map(|range| map.read(range).unwrap().len());
         assert!(map.is_there().unwrap() && counts() == [512, 0]);
         child.kill().unwrap();
@@ -189,33 +189,33 @@ mod tests {
     }
 
     #[test]
-    fn a_block_counts_its_pages_by_kind() {
+    fn a_huge_range_counts_its_pages_by_kind() {
         let map = Pagemap::open(Path::new("/proc"), std::process::id()).unwrap();
-        let memory = Memory::anonymous(BLOCK_SIZE, PageSize::Small).unwrap();
-        let block = memory.range().start.block();
-        assert_eq!(map.block(block).unwrap(), BlockPages::default(), "untouched");
+        let memory = Memory::anonymous(PMD_SIZE, PageSize::Small).unwrap();
+        let pmd = memory.range().start.pmd();
+        assert_eq!(map.pmd(pmd).unwrap(), PmdPages::default(), "untouched");
         (0..100).for_each(|page| memory.write(page));
         // Reading maps the page of zeros, which everybody shares.
         (100..150).for_each(|page| assert_eq!(memory.read(page), 0));
-        let pages = map.block(block).unwrap();
+        let pages = map.pmd(pmd).unwrap();
         // A page may have been swapped out since.
         assert_eq!((pages.present + pages.swapped, pages.exclusive + pages.swapped, pages.file), (150, 100, 0));
 
         let file = tempfile::tempfile().unwrap();
-        file.set_len(2 * BLOCK_SIZE).unwrap();
-        let shared = Memory::shared(&file, BLOCK_SIZE).unwrap();
+        file.set_len(2 * PMD_SIZE).unwrap();
+        let shared = Memory::shared(&file, PMD_SIZE).unwrap();
         shared.populate();
-        let pages = map.block(shared.range().start.block()).unwrap();
+        let pages = map.pmd(shared.range().start.pmd()).unwrap();
         assert!(pages.present > 0 && pages.file == pages.present, "{pages:?}");
-        assert_eq!(map.block(BlockNo(u64::MAX >> 24)).unwrap(), BlockPages::default(), "past the end");
+        assert_eq!(map.pmd(PmdNo(u64::MAX >> 24)).unwrap(), PmdPages::default(), "past the end");
     }
 
     #[test]
-    fn a_block_agrees_with_its_entries() {
+    fn a_huge_range_agrees_with_its_entries() {
         let map = Pagemap::open(Path::new("/proc"), std::process::id()).unwrap();
-        let memory = Memory::anonymous(BLOCK_SIZE, PageSize::Default).unwrap();
+        let memory = Memory::anonymous(PMD_SIZE, PageSize::Default).unwrap();
         (0..512).step_by(3).for_each(|page| memory.write(page));
-        let (pages, entries) = (map.block(memory.range().start.block()).unwrap(), map.read(memory.range()).unwrap());
+        let (pages, entries) = (map.pmd(memory.range().start.pmd()).unwrap(), map.read(memory.range()).unwrap());
         let count = |is: fn(PageEntry) -> bool| entries.iter().filter(|(_, e)| is(*e)).count();
         assert_eq!(usize::from(pages.present), count(PageEntry::is_present));
         assert_eq!(usize::from(pages.exclusive), count(PageEntry::is_exclusive));

@@ -1,11 +1,11 @@
-//! Whether a block is mapped as one huge page, and where a sparse mapping has pages, by the `PAGEMAP_SCAN` ioctl (Linux
+//! Whether a huge range is mapped as one huge page, and where a sparse mapping has pages, by the `PAGEMAP_SCAN` ioctl (Linux
 //! 6.7 and later).
 //!
 //! `pagemap` itself does not show the first. `smaps` shows it for whole mappings, at the cost of reading all of them.
 //! `pagemap` shows the second page by page, even for terabytes that a program has reserved and never touched.
 
 use crate::pagemap::Pagemap;
-use isotherm_units::{Addr, AddrRange, BlockNo};
+use isotherm_units::{Addr, AddrRange, PmdNo};
 use std::io;
 use std::os::fd::AsRawFd;
 
@@ -75,10 +75,10 @@ impl Pagemap {
         Ok(Some((ranges.collect(), Addr(until.min(range.end.0)))))
     }
 
-    /// Whether one huge page maps all of `block`. `None` on kernels before 6.7, which lack the ioctl. About a
+    /// Whether one huge page maps all of `pmd`. `None` on kernels before 6.7, which lack the ioctl. About a
     /// microsecond.
-    pub fn is_huge(&self, block: BlockNo) -> io::Result<Option<bool>> {
-        let range = block.range();
+    pub fn is_huge(&self, pmd: PmdNo) -> io::Result<Option<bool>> {
+        let range = pmd.range();
         let mut found = [PageRegion::default(); 1];
         let mut arg = ScanArg {
             size: size_of::<ScanArg>() as u64,
@@ -136,7 +136,7 @@ mod tests {
         let pagemap = Pagemap::open(Path::new("/proc"), std::process::id()).unwrap();
         let small = Memory::anonymous(1, PageSize::Small).unwrap();
         small.populate();
-        let is_small = pagemap.is_huge(small.range().start.block()).unwrap();
+        let is_small = pagemap.is_huge(small.range().start.pmd()).unwrap();
         if is_small.is_none() {
             let _ = writeln!(std::io::stderr(), "skipped: needs PAGEMAP_SCAN (Linux 6.7)");
             return;
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(is_small, Some(false));
         let huge = Memory::anonymous(1, PageSize::Huge).unwrap();
         huge.populate();
-        if pagemap.is_huge(huge.range().start.block()).unwrap() != Some(true) {
+        if pagemap.is_huge(huge.range().start.pmd()).unwrap() != Some(true) {
             let _ = writeln!(std::io::stderr(), "skipped: needs a free huge page");
         }
     }

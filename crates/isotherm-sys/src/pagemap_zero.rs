@@ -7,7 +7,7 @@
 
 use crate::memory::{Memory, PageSize};
 use crate::pagemap::{PageEntry, Pagemap};
-use isotherm_units::{BLOCK_SIZE, PAGES_PER_BLOCK};
+use isotherm_units::{PAGES_PER_PMD, PMD_SIZE};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
@@ -16,7 +16,7 @@ use std::path::Path;
 
 /// `KPF_THP` and `KPF_ZERO_PAGE` of `linux/kernel-page-flags.h`. Only the huge zero page has both.
 const HUGE_ZERO: u64 = 1 << 22 | 1 << 24;
-const GROUP: u64 = PAGES_PER_BLOCK as u64;
+const GROUP: u64 = PAGES_PER_PMD as u64;
 
 /// Which frames are zero pages, as far as the kernel reports it.
 #[derive(Debug, Default)]
@@ -72,7 +72,7 @@ fn is_huge_zero(flags: &File, group: u64) -> bool {
 }
 
 fn frame_of_unwritten(pagemap: &Pagemap, pages: PageSize) -> io::Result<Option<u64>> {
-    let memory = Memory::anonymous(BLOCK_SIZE, pages)?;
+    let memory = Memory::anonymous(PMD_SIZE, pages)?;
     memory.read(0);
     Ok(pagemap.read(memory.range())?.first().and_then(|(_, entry)| entry.frame()))
 }
@@ -92,7 +92,7 @@ mod tests {
             return;
         }
         for size in [PageSize::Small, PageSize::Huge] {
-            let memory = Memory::anonymous(BLOCK_SIZE, size).unwrap();
+            let memory = Memory::anonymous(PMD_SIZE, size).unwrap();
             (0..512).for_each(|page| assert_eq!(memory.read(page), 0));
             let entries = pagemap.read(memory.range()).unwrap();
             assert!(entries.iter().all(|(_, entry)| zeros.has(*entry)), "{size:?}");

@@ -3,7 +3,7 @@
 //! Every other crate uses these types, so a page number cannot be passed where an address is meant. They hold plain
 //! `u64`s, cost nothing, and print short (`P0x1f`, `B0x3`) so that logs stay on one line.
 //!
-//! Pages are 4 KiB and blocks 2 MiB throughout: the granule of x86-64, and of aarch64 kernels with 4 KiB pages. The
+//! Pages are 4 KiB and huge ranges 2 MiB throughout: the granule of x86-64, and of aarch64 kernels with 4 KiB pages. The
 //! sources refuse kernels with larger base pages at start-up, so nothing here half-supports them.
 
 #![cfg_attr(not(test), no_std)]
@@ -23,14 +23,14 @@ use serde::{Deserialize, Serialize};
 pub const PAGE_SHIFT: u32 = 12;
 /// Bytes in a page.
 pub const PAGE_SIZE: u64 = 1 << PAGE_SHIFT;
-/// log2 of the block size: what one page table of 512 entries maps, and the size of a huge page.
-pub const BLOCK_SHIFT: u32 = 21;
-/// Bytes in a block.
-pub const BLOCK_SIZE: u64 = 1 << BLOCK_SHIFT;
-/// Pages in a block.
-pub const PAGES_PER_BLOCK: usize = 1 << (BLOCK_SHIFT - PAGE_SHIFT);
+/// log2 of the huge range size: what one page table of 512 entries maps, and the size of a huge page.
+pub const PMD_SHIFT: u32 = 21;
+/// Bytes in a huge range.
+pub const PMD_SIZE: u64 = 1 << PMD_SHIFT;
+/// Pages in a huge range.
+pub const PAGES_PER_PMD: usize = 1 << (PMD_SHIFT - PAGE_SHIFT);
 
-const _: () = assert!(PAGES_PER_BLOCK == 512);
+const _: () = assert!(PAGES_PER_PMD == 512);
 
 /// A virtual address, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -42,10 +42,10 @@ pub struct Addr(pub u64);
 #[serde(transparent)]
 pub struct PageNo(pub u64);
 
-/// A virtual 2 MiB block: the address divided by 2 MiB. One page table, or one huge page.
+/// A virtual huge range: the address divided by 2 MiB. One page table, or one huge page.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct BlockNo(pub u64);
+pub struct PmdNo(pub u64);
 
 /// A page frame: a physical address, or a place in a pool that stands for one, divided by 4 KiB.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -72,9 +72,9 @@ impl Addr {
         PageNo(self.0 >> PAGE_SHIFT)
     }
 
-    /// The block that holds this address.
-    pub const fn block(self) -> BlockNo {
-        BlockNo(self.0 >> BLOCK_SHIFT)
+    /// The huge range that holds this address.
+    pub const fn pmd(self) -> PmdNo {
+        PmdNo(self.0 >> PMD_SHIFT)
     }
 }
 
@@ -84,35 +84,35 @@ impl PageNo {
         Addr(self.0 << PAGE_SHIFT)
     }
 
-    /// The block that holds the page.
-    pub const fn block(self) -> BlockNo {
-        BlockNo(self.0 >> (BLOCK_SHIFT - PAGE_SHIFT))
+    /// The huge range that holds the page.
+    pub const fn pmd(self) -> PmdNo {
+        PmdNo(self.0 >> (PMD_SHIFT - PAGE_SHIFT))
     }
 
-    /// The page's place within its block, 0 to 511.
+    /// The page's place within its huge range, 0 to 511.
     #[expect(clippy::cast_possible_truncation, reason = "masked to nine bits")]
-    pub const fn index_in_block(self) -> usize {
-        (self.0 as usize) & (PAGES_PER_BLOCK - 1)
+    pub const fn index_in_pmd(self) -> usize {
+        (self.0 as usize) & (PAGES_PER_PMD - 1)
     }
 }
 
-impl BlockNo {
-    /// The first address of the block.
+impl PmdNo {
+    /// The first address of the huge range.
     pub const fn addr(self) -> Addr {
-        Addr(self.0 << BLOCK_SHIFT)
+        Addr(self.0 << PMD_SHIFT)
     }
 
-    /// The page at `index` (0 to 511) within the block.
+    /// The page at `index` (0 to 511) within the huge range.
     pub const fn page(self, index: usize) -> PageNo {
-        PageNo((self.0 << (BLOCK_SHIFT - PAGE_SHIFT)) + index as u64)
+        PageNo((self.0 << (PMD_SHIFT - PAGE_SHIFT)) + index as u64)
     }
 
-    /// The block after this one.
-    pub const fn next(self) -> BlockNo {
-        BlockNo(self.0 + 1)
+    /// The huge range after this one.
+    pub const fn next(self) -> PmdNo {
+        PmdNo(self.0 + 1)
     }
 
-    /// The addresses of the block.
+    /// The addresses of the huge range.
     pub const fn range(self) -> AddrRange {
         AddrRange { start: self.addr(), end: self.next().addr() }
     }
@@ -125,7 +125,7 @@ impl FrameNo {
         FrameNo(self.0 + n)
     }
 
-    /// Whether it is the first of a block of 2^`order` frames.
+    /// Whether it is the first of a huge range of 2^`order` frames.
     pub const fn is_aligned(self, order: u32) -> bool {
         self.0 & ((1 << order) - 1) == 0
     }
@@ -213,10 +213,10 @@ impl AddrRange {
         (!both.is_empty()).then_some(both)
     }
 
-    /// Every block that overlaps the range.
-    pub fn blocks(self) -> impl Iterator<Item = BlockNo> {
-        let last = if self.is_empty() { self.start.block().0 } else { (self.end.0 - 1) / BLOCK_SIZE + 1 };
-        (self.start.block().0..last).map(BlockNo)
+    /// Every huge range that overlaps the range.
+    pub fn pmds(self) -> impl Iterator<Item = PmdNo> {
+        let last = if self.is_empty() { self.start.pmd().0 } else { (self.end.0 - 1) / PMD_SIZE + 1 };
+        (self.start.pmd().0..last).map(PmdNo)
     }
 }
 
@@ -231,7 +231,7 @@ macro_rules! debug_as {
 }
 debug_as!(Addr, "A");
 debug_as!(PageNo, "P");
-debug_as!(BlockNo, "B");
+debug_as!(PmdNo, "B");
 debug_as!(FrameNo, "F");
 
 impl fmt::Debug for FrameRange {
@@ -284,9 +284,9 @@ mod tests {
     fn conversions_have_the_kernels_values() {
         let a = Addr(0x7f12_3456_789a);
         assert_eq!(a.page(), PageNo(0x7_f123_4567));
-        assert_eq!(a.block(), BlockNo(0x7f12_3456_789a >> 21));
-        assert_eq!(a.page().block(), a.block());
-        assert_eq!(a.block().page(a.page().index_in_block()), a.page());
+        assert_eq!(a.pmd(), PmdNo(0x7f12_3456_789a >> 21));
+        assert_eq!(a.page().pmd(), a.pmd());
+        assert_eq!(a.pmd().page(a.page().index_in_pmd()), a.page());
     }
 
     #[test]
@@ -303,13 +303,13 @@ mod tests {
     }
 
     #[test]
-    fn a_range_lists_every_block_it_touches() {
-        let r = AddrRange::new(Addr(BLOCK_SIZE - 1), Addr(2 * BLOCK_SIZE + 1));
-        assert_eq!(r.blocks().collect::<Vec<_>>(), [BlockNo(0), BlockNo(1), BlockNo(2)]);
-        let whole = AddrRange::new(Addr(BLOCK_SIZE), Addr(2 * BLOCK_SIZE));
-        assert_eq!(whole.blocks().collect::<Vec<_>>(), [BlockNo(1)]);
-        assert_eq!(AddrRange::new(Addr(5), Addr(5)).blocks().count(), 0);
-        assert_eq!(AddrRange::new(Addr(u64::MAX - 1), Addr(u64::MAX)).blocks().count(), 1);
+    fn a_range_lists_every_huge_range_it_touches() {
+        let r = AddrRange::new(Addr(PMD_SIZE - 1), Addr(2 * PMD_SIZE + 1));
+        assert_eq!(r.pmds().collect::<Vec<_>>(), [PmdNo(0), PmdNo(1), PmdNo(2)]);
+        let whole = AddrRange::new(Addr(PMD_SIZE), Addr(2 * PMD_SIZE));
+        assert_eq!(whole.pmds().collect::<Vec<_>>(), [PmdNo(1)]);
+        assert_eq!(AddrRange::new(Addr(5), Addr(5)).pmds().count(), 0);
+        assert_eq!(AddrRange::new(Addr(u64::MAX - 1), Addr(u64::MAX)).pmds().count(), 1);
     }
 
     #[test]

@@ -11,9 +11,9 @@ use unicode_width::UnicodeWidthStr;
 
 const GAP: usize = 2;
 /// Minimum width of a name when no more columns can be dropped.
-const NAME_LEAST: usize = 4;
-const BAR_LEAST: usize = 6;
-const BAR_MOST: usize = 40;
+const MIN_NAME: usize = 4;
+const MIN_BAR: usize = 6;
+const MAX_BAR: usize = 40;
 
 /// Limits of text output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,13 +119,13 @@ impl Table {
     pub(crate) fn lines(&self, style: TextStyle) -> Vec<String> {
         let shown = self.layout(style.width);
         let used: usize = shown.iter().map(|(_, w)| w + GAP).sum::<usize>();
-        let bar = style.width.saturating_sub(used).min(BAR_MOST);
+        let bar = style.width.saturating_sub(used).min(MAX_BAR);
         let heads: Vec<&str> = self.columns.iter().map(|c| c.head).collect();
         let mut lines = vec![self.line(&shown, &heads, style)];
         for (index, row) in self.rows.iter().enumerate() {
             let cells: Vec<&str> = row.iter().map(String::as_str).collect();
             let mut line = self.line(&shown, &cells, style);
-            if let Some(share) = self.bars.get(index).filter(|_| bar >= BAR_LEAST) {
+            if let Some(share) = self.bars.get(index).filter(|_| bar >= MIN_BAR) {
                 line = pad(&line, used, Align::Left) + &draw_bar(*share, bar, style.ascii);
                 line.truncate(line.trim_end().len());
             }
@@ -150,7 +150,7 @@ impl Table {
                 _ if missing == 0 => return widths,
                 Some(column) => shown.retain(|c| *c != column),
                 None => {
-                    self.shrink(&mut widths, missing, NAME_LEAST);
+                    self.shrink(&mut widths, missing, MIN_NAME);
                     return widths;
                 }
             }

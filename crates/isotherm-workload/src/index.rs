@@ -1,13 +1,13 @@
 //! A workload bound by TLB misses: dependent reads at keys with a normal distribution, as in an index lookup.
 //!
-//! Most of its heat is in few blocks, in the middle of much memory that is touched now and then. With a larger
-//! [`Index::stride`] it is a sparse heap: every block has some pages, and none has many.
+//! Most of its heat is in few huge ranges, in the middle of much memory that is touched now and then. With a larger
+//! [`Index::stride`] it is a sparse heap: every huge range has some pages, and none has many.
 
 use crate::run::{Orders, REPORT_EVERY, begin};
 use isotherm_heat::Rng;
 use isotherm_sys::clock;
 use isotherm_sys::memory::{Memory, PageSize};
-use isotherm_units::PAGES_PER_BLOCK;
+use isotherm_units::PAGES_PER_PMD;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
 use std::sync::atomic::Ordering;
@@ -39,12 +39,12 @@ const LINE_WORDS: usize = 8;
 const LATER: u64 = 8;
 
 impl Index {
-    /// The share of the reads that go to each block.
+    /// The share of the reads that go to each huge range.
     pub fn weights(&self) -> Vec<f64> {
-        let mut weights = vec![0.0; self.pages.div_ceil(PAGES_PER_BLOCK)];
+        let mut weights = vec![0.0; self.pages.div_ceil(PAGES_PER_PMD)];
         for page in self.drawn() {
             for side in 0..JITTER {
-                weights[self.page(page, side) / PAGES_PER_BLOCK] += 1.0 / (DRAWN as f64 * JITTER as f64);
+                weights[self.page(page, side) / PAGES_PER_PMD] += 1.0 / (DRAWN as f64 * JITTER as f64);
             }
         }
         weights

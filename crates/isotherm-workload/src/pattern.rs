@@ -1,7 +1,7 @@
 //! Which pages are hot.
 
 use isotherm_heat::{Ns, Region, Rng, Score, Target};
-use isotherm_units::{Addr, AddrRange, PAGE_SIZE, PAGES_PER_BLOCK};
+use isotherm_units::{Addr, AddrRange, PAGE_SIZE, PAGES_PER_PMD};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -70,16 +70,16 @@ impl Pattern {
 
     /// Compares the pages found hot with the truth, page by page. Pages of `target` outside `memory` are ignored.
     ///
-    /// On huge pages, a page counts as truly hot if any page of its block is: the hardware has one accessed bit for all
+    /// On huge pages, a page counts as truly hot if any page of its huge range is: the hardware has one accessed bit for all
     /// of them.
     pub fn score_pages(&self, memory: AddrRange, target: &Target, now: Ns, hot_ns: Ns) -> Score {
         let hot = self.hot_as_seen();
         let first = memory.start.page().0;
         let mut score = Score::of(count(&hot));
         let index = |page: u64| usize::try_from(page.wrapping_sub(first)).ok().filter(|i| *i < hot.len());
-        target.for_each_block(now, |block, view| {
-            for (run, in_block) in view.runs.iter().flat_map(|run| run.indices().map(move |i| (run, i))) {
-                if let Some(index) = index(block.page(in_block).0) {
+        target.for_each_pmd(now, |pmd, view| {
+            for (run, in_pmd) in view.runs.iter().flat_map(|run| run.indices().map(move |i| (run, i))) {
+                if let Some(index) = index(pmd.page(in_pmd).0) {
                     score.add_page(hot[index], run.interval, hot_ns);
                 }
             }
@@ -114,9 +114,9 @@ impl Pattern {
     fn hot_as_seen(&self) -> Vec<bool> {
         let mut hot = self.hot();
         if self.huge {
-            for block in hot.chunks_mut(PAGES_PER_BLOCK) {
-                let any = block.iter().any(|h| *h);
-                block.fill(any);
+            for pmd in hot.chunks_mut(PAGES_PER_PMD) {
+                let any = pmd.iter().any(|h| *h);
+                pmd.fill(any);
             }
         }
         hot
@@ -148,7 +148,7 @@ fn areas(hot: &mut [bool], rng: &mut Rng, want: usize) {
 fn spans(hot: &mut [bool], rng: &mut Rng, want: usize) {
     let mut left = want;
     while left > 0 {
-        let len = (PAGES_PER_BLOCK / 2 * (1 + index(rng, 4))).min(left).min(hot.len());
+        let len = (PAGES_PER_PMD / 2 * (1 + index(rng, 4))).min(left).min(hot.len());
         let start = index(rng, hot.len() - len + 1);
         // Pages that an earlier span already covers do not count, so the next span makes up for them.
         for slot in &mut hot[start..start + len] {

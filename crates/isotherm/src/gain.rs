@@ -64,7 +64,7 @@ impl Probe {
             reading.misses = Some(self.misses.iter().filter_map(|c| c.read().ok()?.events()).sum());
         }
         if let Some(command) = &self.work {
-            reading.work = work::units(command, work::LONGEST, is_over)?;
+            reading.work = work::units(command, work::TIME_LIMIT, is_over)?;
         }
         Ok(reading)
     }

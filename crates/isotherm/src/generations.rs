@@ -6,9 +6,9 @@
 use anyhow::{Context, Result};
 use isotherm_schemes::collapse::benefit::{Generation, of_generation};
 use isotherm_schemes::plan::HintSource;
-use isotherm_schemes::{BlockFacts, TargetWindow};
+use isotherm_schemes::{PmdFacts, TargetWindow};
 use isotherm_sources::mglru::{Mglru, interval_of};
-use isotherm_units::BlockNo;
+use isotherm_units::PmdNo;
 
 /// A page accessed between the last two agings is at most this many generations behind the youngest.
 const TOUCHED: u8 = 1;
@@ -33,17 +33,17 @@ impl Generations {
         Ok(())
     }
 
-    /// Adds the facts from MGLRU about the blocks of a window.
+    /// Adds the facts from MGLRU about the huge ranges of a window.
     pub fn add_to(&mut self, window: &mut TargetWindow<'_>) -> Result<()> {
-        window.generations = self.facts(window.id.pid, window.facts.iter().map(|f| f.block))?;
+        window.generations = self.facts(window.id.pid, window.facts.iter().map(|f| f.pmd))?;
         Ok(())
     }
 
-    /// The facts about the blocks of a process, in address order. None before the second aging, or if the process has ended.
-    fn facts(&mut self, pid: u32, blocks: impl Iterator<Item = BlockNo>) -> Result<Vec<BlockFacts>> {
+    /// The facts about the huge ranges of a process, in address order. None before the second aging, or if the process has ended.
+    fn facts(&mut self, pid: u32, pmds: impl Iterator<Item = PmdNo>) -> Result<Vec<PmdFacts>> {
         let mut facts = Vec::new();
         let Some(mglru) = &mut self.0 else { return Ok(facts) };
-        let blocks: Vec<BlockNo> = blocks.collect();
+        let pmds: Vec<PmdNo> = pmds.collect();
         let interval = match mglru.memcg(pid) {
             Ok(memcg) => interval_of(&memcg),
             Err(error) if error.is_gone() => None,
@@ -51,9 +51,9 @@ impl Generations {
         };
         let Some(interval) = interval else { return Ok(facts) };
         let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
-        let read = mglru.generations(pid, &blocks, &mut |ages| {
+        let read = mglru.generations(pid, &pmds, &mut |ages| {
             let pages = Generation {
-                block: ages.block,
+                pmd: ages.pmd,
                 present: ages.present,
                 huge: ages.huge,
                 known: ages.known(),

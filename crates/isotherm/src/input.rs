@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Processes with more memory than this are not played back, because a replay keeps state for each of their blocks.
+/// Processes with more memory than this are not played back, because a replay keeps state for each of their huge ranges.
 const MAX_PLAYED: Bytes = Bytes(16 << 40);
 
 /// The environment variable that limits the memory for the contents of a file.

@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) if is_broken_pipe(&error) || stop::ended_unread() => ExitCode::SUCCESS,
+        Err(error) if is_broken_pipe(&error) || stop::output_closed() => ExitCode::SUCCESS,
         Err(error) => {
             output::note(format_args!("{error:#}"));
             ExitCode::from(if error.is::<args::usage::Usage>() { 2 } else { 1 })

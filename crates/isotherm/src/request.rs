@@ -14,7 +14,7 @@ use isotherm_sys::proc::Proc;
 use isotherm_sys::roots::HostRoots;
 
 /// Each thread of the targets gets its own events if that takes at most this many descriptors.
-const MANY_DESCRIPTORS: usize = 2048;
+const MAX_OWN_DESCRIPTORS: usize = 2048;
 /// Most sampled events consist of two perf events: loads and stores, or minor and major faults.
 const KINDS: usize = 2;
 
@@ -91,5 +91,5 @@ pub fn over(targets: &TargetArgs) -> Over {
     let cpus = cpus_online(&roots.sys).unwrap_or(1) as usize;
     let descriptors = threads.saturating_mul(cpus).saturating_mul(KINDS);
     let may_all = may_sample(&roots.proc) == Some(true);
-    if descriptors > MANY_DESCRIPTORS && may_all { Over::Host } else { Over::Processes }
+    if descriptors > MAX_OWN_DESCRIPTORS && may_all { Over::Host } else { Over::Processes }
 }

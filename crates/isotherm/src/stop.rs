@@ -1,7 +1,7 @@
 //! When to end: on signals, when the terminal has gone, and when nobody reads the output any more.
 //!
 //! All of these set one flag. Every loop and every wait of a command checks it at least ten times a second. SIGHUP ends a command, because
-//! its terminal has hung up. A daemon also gets SIGHUP as the request to read its settings again; [`hear_hangups`] distinguishes the two.
+//! its terminal has hung up. A daemon also gets SIGHUP as the request to read its settings again; [`handle_hangups`] distinguishes the two.
 //! A command that was started with SIGHUP ignored (`nohup`) keeps ignoring it.
 
 use anyhow::{Context, Result};
@@ -21,17 +21,17 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_millis(50);
 
 /// How long after SIGHUP the terminal may still seem to exist.
-const GONE_WITHIN: Duration = Duration::from_millis(500);
+const GONE_TIMEOUT: Duration = Duration::from_millis(500);
 /// How often to check whether the terminal has gone without SIGHUP, and how long to wait for that SIGHUP.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
-const HANGUP_WITHIN: Duration = Duration::from_secs(3);
+const HANGUP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Whether the command has ended because the reader of its standard output has gone.
-static UNREAD: AtomicBool = AtomicBool::new(false);
+static OUTPUT_CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// Whether a command has ended early because nobody reads its output. The error that it then returns is no failure.
-pub fn ended_unread() -> bool {
-    UNREAD.load(Ordering::Relaxed)
+pub fn output_closed() -> bool {
+    OUTPUT_CLOSED.load(Ordering::Relaxed)
 }
 
 /// Set when the user or the system asks us to end.
@@ -65,12 +65,12 @@ impl Stop {
     }
 
     /// Also ends the command when the reader of its standard output has gone. For commands that only print.
-    pub fn or_when_unread(self) -> Result<Stop> {
+    pub fn or_on_closed_output(self) -> Result<Stop> {
         let stop = self.clone();
         let wait = move || {
             // No events are requested: poll always reports errors and hang-ups. Files have neither, so this then waits until we end.
             if wait_for_end_of(rustix::stdio::stdout()) {
-                UNREAD.store(true, Ordering::Relaxed);
+                OUTPUT_CLOSED.store(true, Ordering::Relaxed);
                 stop.set();
             }
         };
@@ -100,7 +100,7 @@ impl Stop {
 }
 
 /// For a daemon: SIGHUP sets `stop` if it comes because the terminal has gone, and `reload` otherwise.
-pub fn hear_hangups(stop: &Stop, reload: &Arc<AtomicBool>) -> Result<()> {
+pub fn handle_hangups(stop: &Stop, reload: &Arc<AtomicBool>) -> Result<()> {
     let mut terminal = if hangups_are_ignored() { Terminal::default() } else { Terminal::of_this_process() };
     let mut signals = Signals::new([SIGHUP]).context("handle signals")?;
     let (stop, reload) = (stop.clone(), Arc::clone(reload));
@@ -149,10 +149,10 @@ impl Terminal {
         (self.controls && uncontrolled()) || self.streams.iter().any(|fd| has_ended(*fd))
     }
 
-    /// Whether the terminal has gone, or goes within [`GONE_WITHIN`]. The kernel signals the first process of a session before it takes
+    /// Whether the terminal has gone, or goes within [`GONE_TIMEOUT`]. The kernel signals the first process of a session before it takes
     /// the terminal from all of them, one after the other.
     fn is_gone_soon(&self) -> bool {
-        (0..GONE_WITHIN.as_millis() / TICK.as_millis()).any(|look| {
+        (0..GONE_TIMEOUT.as_millis() / TICK.as_millis()).any(|look| {
             if look > 0 {
                 thread::sleep(TICK);
             }
@@ -160,10 +160,10 @@ impl Terminal {
         })
     }
 
-    /// Called when the terminal has gone. Sets `stop` and returns true if SIGHUP follows within [`HANGUP_WITHIN`].
+    /// Called when the terminal has gone. Sets `stop` and returns true if SIGHUP follows within [`HANGUP_TIMEOUT`].
     fn is_followed_by_a_hangup(&self, signals: &mut Signals, stop: &Stop) -> bool {
         let began = Instant::now();
-        while began.elapsed() < HANGUP_WITHIN {
+        while began.elapsed() < HANGUP_TIMEOUT {
             if signals.pending().count() > 0 {
                 stop.set();
                 return true;

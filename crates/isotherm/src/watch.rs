@@ -15,7 +15,7 @@ use isotherm_heat::{Granularity, Region, RunInfo, Snapshot, TargetHeat};
 use isotherm_host::{HostFacts, HostRoots};
 use isotherm_monitor::{CLEAR_TICK, Follower, Mode, Monitor, Selection, Settings};
 use isotherm_schemes::collapse::benefit;
-use isotherm_schemes::{BlockFacts, TargetWindow};
+use isotherm_schemes::{PmdFacts, TargetWindow};
 use isotherm_sources::RealClock;
 use isotherm_sources::choose;
 use isotherm_sources::damon::Damon;
@@ -30,10 +30,10 @@ use std::time::Duration;
 /// Listing and snapshots may take this share of the CPU budget before snapshots are made less often.
 const MAX_BOOKKEEPING: f64 = 0.7;
 const SETTLED_NS: u64 = 10_000_000_000;
-/// Regions accessed less often than this are skipped in the search for hot blocks.
-const HARDLY_EVER_HZ: f32 = 0.1;
+/// Regions accessed less often than this are skipped in the search for hot huge ranges.
+const MIN_WARM_HZ: f32 = 0.1;
 /// How long a command may take to end when asked to.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A command that we started in order to watch it. It gets SIGTERM when we end.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl Drop for Started {
         }
         // SIGTERM lets it end cleanly. Its pid is not reused until we wait for it.
         let _ = isotherm_sys::signal::terminate(self.0.id());
-        for _ in 0..PATIENCE.as_millis() / 20 {
+        for _ in 0..TIMEOUT.as_millis() / 20 {
             if !matches!(self.0.try_wait(), Ok(None)) {
                 return;
             }
@@ -167,8 +167,8 @@ impl Prepared {
             run: self.run,
             window_ns: self.window_ns,
             started,
-            told_stretch: false,
-            told_sampled: false,
+            reported_stretch: false,
+            reported_sampled: false,
             silent: false,
             replay_unix_ns: self.replay_unix_ns,
         })
@@ -182,8 +182,8 @@ pub struct Watching {
     pub run: RunInfo,
     pub window_ns: u64,
     started: Option<Started>,
-    told_stretch: bool,
-    told_sampled: bool,
+    reported_stretch: bool,
+    reported_sampled: bool,
     /// Print nothing, because a terminal view owns the screen.
     silent: bool,
     /// Wall time when a replay begins; `None` when watching the machine.
@@ -198,8 +198,8 @@ impl Watching {
 
     /// Prints nothing on standard error while watching, because a terminal view owns the screen.
     pub fn silence(&mut self) {
-        self.told_stretch = true;
-        self.told_sampled = true;
+        self.reported_stretch = true;
+        self.reported_sampled = true;
         self.silent = true;
     }
 
@@ -236,8 +236,8 @@ impl Watching {
             self.reap();
             watched?;
             bar.set_position(self.monitor.now().saturating_sub(began) / 1_000_000);
-            self.tell_sampled();
-            self.tell_news();
+            self.report_sampled();
+            self.print_news();
             let unix_ns = self.unix_ns();
             let snapshot = self.monitor.snapshot(unix_ns);
             let flow = each(&self.monitor, snapshot)?;
@@ -254,8 +254,8 @@ impl Watching {
         // The first snapshots run with cold CPU caches, so their cost says little about later ones.
         let settled = self.monitor.elapsed_ns() > SETTLED_NS;
         let share = if settled { self.monitor.bookkeeping_share() } else { 0.0 };
-        if share > MAX_BOOKKEEPING && !self.told_stretch {
-            self.told_stretch = true;
+        if share > MAX_BOOKKEEPING && !self.reported_stretch {
+            self.reported_stretch = true;
             output::note("snapshots of these targets are expensive: taking them less often, to stay within --max-cpu");
         }
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few windows")]
@@ -264,9 +264,9 @@ impl Watching {
     }
 
     /// Reports once that targets are only sampled, and why.
-    fn tell_sampled(&mut self) {
+    fn report_sampled(&mut self) {
         let sampled = self.monitor.sampled();
-        if sampled.0 == 0 || std::mem::replace(&mut self.told_sampled, true) {
+        if sampled.0 == 0 || std::mem::replace(&mut self.reported_sampled, true) {
             return;
         }
         if self.monitor.settings().sample_interval_ns < CLEAR_TICK {
@@ -276,7 +276,7 @@ impl Watching {
             ));
         }
         output::note(format_args!(
-            "{sampled} is sampled, at most {} regions, each as hot as the blocks checked in it{}",
+            "{sampled} is sampled, at most {} regions, each as hot as the huge ranges checked in it{}",
             self.run.max_regions,
             if self.monitor.settings().mode == Mode::Auto {
                 "; one check of all of it would take more than five minutes at --max-cpu (--mode whole does it)"
@@ -287,7 +287,7 @@ impl Watching {
     }
 
     /// Prints the messages of the source.
-    fn tell_news(&mut self) {
+    fn print_news(&mut self) {
         for sentence in self.monitor.news() {
             if !self.silent {
                 output::note(sentence);
@@ -303,7 +303,7 @@ impl Watching {
     }
 
     /// Prints on standard error which processes could not be watched.
-    pub fn tell_refused(&self) {
+    pub fn report_refused(&self) {
         self.refused().iter().for_each(output::note);
     }
 
@@ -400,13 +400,13 @@ pub fn window_of<'a>(monitor: &'a Monitor<Box<dyn Clock>>, target: &'a TargetHea
     }
 }
 
-/// The facts about the blocks of a target: from its pages, or from its regions if it is sampled. Regions that are hardly ever accessed
-/// are skipped, because they hold millions of blocks.
-fn facts_of(monitor: &Monitor<Box<dyn Clock>>, target: &TargetHeat) -> Vec<BlockFacts> {
+/// The facts about the huge ranges of a target: from its pages, or from its regions if it is sampled. Regions that are hardly ever accessed
+/// are skipped, because they hold millions of huge ranges.
+fn facts_of(monitor: &Monitor<Box<dyn Clock>>, target: &TargetHeat) -> Vec<PmdFacts> {
     match monitor.pages_of(target.id.pid) {
         Some(pages) => benefit::of_pages(pages, monitor.now()),
         None => {
-            let warm: Vec<Region> = target.regions.iter().filter(|r| r.rate_hz >= HARDLY_EVER_HZ).copied().collect();
+            let warm: Vec<Region> = target.regions.iter().filter(|r| r.rate_hz >= MIN_WARM_HZ).copied().collect();
             benefit::of_regions(&warm)
         }
     }

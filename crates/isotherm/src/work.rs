@@ -15,7 +15,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The time limit of the command.
-pub const LONGEST: Duration = Duration::from_secs(5);
+pub const TIME_LIMIT: Duration = Duration::from_secs(5);
 /// How many bytes of its output are kept. The end is kept, because the number is there.
 const MAX_OUTPUT: usize = 64 << 10;
 /// How often the clock and the caller are checked.

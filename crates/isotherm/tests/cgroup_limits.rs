@@ -1,5 +1,5 @@
 //! Memory cgroups near their limit: nothing is collapsed that could get their processes killed. In cgroups of the test's own,
-//! v1 or v2, whichever has the memory controller. Blocks go by address: how hot they are is nothing to the limits.
+//! v1 or v2, whichever has the memory controller. Huge ranges go by address: how hot they are is nothing to the limits.
 
 mod support;
 
@@ -170,7 +170,7 @@ fn the_limit_of_a_cgroup_above_counts_as_well() {
 fn a_refused_charge_is_told_from_missing_pages() {
     let _turn = alone();
     let Some(cgroup) = TestCgroup::to_collapse_in("charge") else { return };
-    // Of the block one page is missing, as if userfaultfd could be the reason.
+    // Of the huge range one page is missing, as if userfaultfd could be the reason.
     let script = Script::start(&format!(
         "
 open('{}/cgroup.procs', 'w').write('0')
@@ -187,9 +187,9 @@ while True: time.sleep(1)",
     live.admit(process, &|_| None).unwrap();
     cgroup.leave_room(MIB);
     assert_eq!(live.cgroup(process).unwrap().limited.len(), 1);
-    let block = Addr(script.numbers()[0]).block();
+    let pmd = Addr(script.numbers()[0]).pmd();
     // The worker would not have tried: 1 MiB is too little.
-    assert_eq!(live.collapse(process, block).result, Err(Failure::NoCharge));
+    assert_eq!(live.collapse(process, pmd).result, Err(Failure::NoCharge));
     assert_eq!(cgroup.oom_kills(), 0);
     drop(script);
 }

@@ -23,7 +23,7 @@ fn index() -> Child {
     Child::start(command, &index).unwrap()
 }
 
-/// Whether the kernel can be asked for a block whether it is a huge page (PAGEMAP_SCAN). Before, collapsing one again is believed.
+/// Whether the kernel can be asked for a huge range whether it is a huge page (PAGEMAP_SCAN). Before, collapsing one again is believed.
 fn tells_huge_pages() -> bool {
     kernel_since(6, 7)
 }
@@ -90,7 +90,7 @@ fn a_dry_run_prints_what_the_real_run_then_does() {
 }
 
 #[test]
-fn the_hot_blocks_are_collapsed_and_the_cold_ones_are_not() {
+fn the_hot_huge_ranges_are_collapsed_and_the_cold_ones_are_not() {
     need!(can_collapse(), NEEDS);
     let _turn = alone();
     let (stage, child) = (Stage::new(), index());
@@ -98,18 +98,18 @@ fn the_hot_blocks_are_collapsed_and_the_cold_ones_are_not() {
     let ran =
         ran.prints("heat on huge pages: 0.0% -> ").prints("too cold").prints("dTLB misses").prints("grown by 0 B");
     let first = child.memory().start.0;
-    let blocks: Vec<u64> = ran
+    let pmds: Vec<u64> = ran
         .out
         .lines()
         .filter(|l| l.ends_with("collapse"))
         .map(|l| u64::from_str_radix(l.split_whitespace().nth(1).unwrap().trim_start_matches("0x"), 16).unwrap())
         .collect();
     let index = Index { pages: 65_536, centre: 0.5, deviation: 0.02, stride: 1, seed: 5 };
-    let share: f64 = blocks
+    let share: f64 = pmds
         .iter()
         .filter_map(|b| index.weights().get(usize::try_from(b.checked_sub(first)? / HUGE).ok()?).copied())
         .sum();
-    assert!(share > 0.9 && blocks.len() < 64, "{} blocks with {share} of the reads\n{ran}", blocks.len());
+    assert!(share > 0.9 && pmds.len() < 64, "{} huge ranges with {share} of the reads\n{ran}", pmds.len());
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn run_collapses_what_is_hot_and_takes_hints_and_settings() {
     let rss =
         daemon.until("a first look", |s| s["targets"][0]["rss_bytes"].as_u64() > Some(0))["targets"][0]["rss_bytes"]
             .clone();
-    // The slower the machine, the more blocks beside the hottest are read too seldom to be worth it.
+    // The slower the machine, the more huge ranges beside the hottest are read too seldom to be worth it.
     let status =
         daemon.until("most heat on huge pages", |s| s["targets"][0]["heat_on_huge_share"].as_f64() > Some(0.8));
     assert_eq!(status["targets"][0]["pid"], pid);
@@ -134,15 +134,15 @@ fn run_collapses_what_is_hot_and_takes_hints_and_settings() {
     let heat = status["counters"]["collapsed"]["heat"].as_u64().unwrap();
     assert!(heat >= 5 && huge_bytes(pid) >= heat * HUGE, "{status:#}");
 
-    // A cold block, hinted at from outside; a process that was not named; nonsense.
+    // A cold huge range, hinted at from outside; a process that was not named; nonsense.
     let cold = child.memory().start.0 + 4 * HUGE;
     let told = daemon.status();
     let hinted = stage.isotherm(&format!("hint --socket s.sock -p {pid} {:x}-{:x}", cold, cold + HUGE)).ended(0);
-    assert!(hinted.err.contains("1 blocks"), "{told:#}\n{hinted}");
+    assert!(hinted.err.contains("1 huge range"), "{told:#}\n{hinted}");
     let done = |s: &Value| s["counters"]["collapsed"]["external"] == 1;
     daemon.until("the hint from outside, or a reason", |s| done(s) || s["hints"]["unwritable"] == 1);
     if !done(&daemon.status()) {
-        // Nothing touches that block, so no page of it is writable; once something does, it is tried again.
+        // Nothing touches that huge range, so no page of it is writable; once something does, it is tried again.
         assert!(balances_nodes(), "{told:#}");
         let says_so =
             || stage.isotherm("status --socket s.sock").out.contains("1 of those put off: no page is writable");
@@ -249,7 +249,7 @@ while True:
     ctypes.string_at(at, size)
     if os.waitpid(-1, os.WNOHANG)[0] if child else 0:
         child = 0
-        # Until then no page is writable, and kernels (6.12 is one) collapse no such block.
+        # Until then no page is writable, and kernels (6.12 is one) collapse no such pmd.
         ctypes.memset(at, 2, size)
     time.sleep(0.05)",
     );

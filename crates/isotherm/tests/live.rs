@@ -90,7 +90,7 @@ fn both_sources_agree_on_how_much_is_hot() {
     }
 }
 
-/// Its stack ends where user space does, in a block whose last page the kernel lets nobody name.
+/// Its stack ends where user space does, in a huge range whose last page the kernel lets nobody name.
 #[test]
 fn a_process_without_address_randomisation_is_watched_like_any_other() {
     need!(sees_pages() && installed("setarch"), "the page-table source and setarch");

@@ -1,4 +1,4 @@
-//! Why the kernel collapses no block: found out without reading `smaps`, for which the target would have to wait.
+//! Why the kernel collapses no huge range: found out without reading `smaps`, for which the target would have to wait.
 
 mod support;
 
@@ -8,7 +8,7 @@ use isotherm_schemes::action::Failure;
 use isotherm_schemes::collapse::CollapseMachine;
 use isotherm_schemes::machine::{Live, Machine};
 use isotherm_sys::proc::Proc;
-use isotherm_units::{Addr, BlockNo};
+use isotherm_units::{Addr, PmdNo};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -17,9 +17,9 @@ use support::{Script, Stage, alone, can_collapse, is_root, kernel_since, read, s
 const NEEDS: &str = "the page-table source, and transparent huge pages not set to `always`";
 const MIB: u64 = 1 << 20;
 
-/// Python that reserves memory from the beginning of a block on.
-const BLOCK_OF: &str = "
-def block_of(size):
+/// Python that reserves memory from the beginning of a huge range on.
+const PMD_OF: &str = "
+def pmd_of(size):
     at = reserve(size + (2 << 20))
     return (at + (2 << 20) - 1) >> 21 << 21
 ";
@@ -41,7 +41,7 @@ def protect(at, size): ask(0xc018aa06, 'QQQ', at, size, 1)
 
 /// Runs Python code that can use both; `None` without Python or userfaultfd.
 fn script(code: &str) -> Option<Script> {
-    Script::start(&format!("{BLOCK_OF}{USERFAULT}\n{code}")).filter(|script| !script.line.contains("no userfaultfd"))
+    Script::start(&format!("{PMD_OF}{USERFAULT}\n{code}")).filter(|script| !script.line.contains("no userfaultfd"))
 }
 
 /// The process as a machine sees it whose `/proc` has everything but `smaps`.
@@ -55,15 +55,15 @@ fn without_smaps(stage: &Stage, pid: u32) -> (Live, TargetId) {
     (Live::at(Proc::at(stage.path("proc"))), TargetId { pid, start_ticks: id.start_ticks })
 }
 
-/// The blocks from the address on that the script has printed, 32 MiB, are left as they are for this reason.
-fn leaves_its_blocks(script: &Script, why: &str) {
+/// The huge ranges from the address on that the script has printed, 32 MiB, are left as they are for this reason.
+fn leaves_its_pmds(script: &Script, why: &str) {
     let args = format!("collapse -p {} -d 5s --order address --max-growth 50 --verbose", script.pid());
     let ran = Stage::new().isotherm(&args).ended(0);
-    let line = |block: u64| {
-        let address = format!("{:#x} ", script.numbers()[0] + (block << 21));
+    let line = |pmd: u64| {
+        let address = format!("{:#x} ", script.numbers()[0] + (pmd << 21));
         ran.out.lines().find(|line| line.contains(&address)).unwrap_or_else(|| panic!("{address}\n{ran}"))
     };
-    (0..16).for_each(|block| assert!(line(block).ends_with(&format!("skip: {why}")), "{}\n{ran}", line(block)));
+    (0..16).for_each(|pmd| assert!(line(pmd).ends_with(&format!("skip: {why}")), "{}\n{ran}", line(pmd)));
 }
 
 #[test]
@@ -71,21 +71,21 @@ fn what_is_write_protected_through_userfaultfd_is_not_even_tried() {
     need!(can_collapse(), NEEDS);
     need!(is_root(), "root, for userfaultfd");
     let _turn = alone();
-    // Hot, and one page of each block write-protected: what tracks writes, or takes a snapshot, does this.
+    // Hot, and one page of each huge range write-protected: what tracks writes, or takes a snapshot, does this.
     let script = script(
         "
 size = 32 << 20
-at = block_of(size)
+at = pmd_of(size)
 ctypes.memset(at, 1, size)
 register(at, size, 2)
-for block in range(size >> 21): protect(at + (block << 21) + 0x1000, 0x1000)
+for pmd in range(size >> 21): protect(at + (pmd << 21) + 0x1000, 0x1000)
 print(at, flush=True)
 while True:
     ctypes.string_at(at, size)
     time.sleep(0.05)",
     );
     let Some(script) = script else { return skip("python3 and userfaultfd with write protection") };
-    leaves_its_blocks(&script, "pages write-protected through userfaultfd");
+    leaves_its_pmds(&script, "pages write-protected through userfaultfd");
 }
 
 #[test]
@@ -95,21 +95,21 @@ fn missing_pages_that_userfaultfd_serves_are_no_refused_charge() {
     // 6.1 says EINVAL, as for anything; where between them that changed was not looked up.
     need!(kernel_since(6, 12), "a kernel that says EBUSY for missing pages (6.12 does)");
     let _turn = alone();
-    // Of each block the last page is missing.
+    // Of each huge range the last page is missing.
     let script = script(
         "
 size = 32 << 20
-at = block_of(size)
-blocks = [at + (n << 21) for n in range(size >> 21)]
-for block in blocks: ctypes.memset(block, 1, (2 << 20) - 4096)
+at = pmd_of(size)
+pmds = [at + (n << 21) for n in range(size >> 21)]
+for pmd in pmds: ctypes.memset(pmd, 1, (2 << 20) - 4096)
 register(at, size, 1)
 print(at, flush=True)
 while True:
-    for block in blocks: ctypes.string_at(block, (2 << 20) - 4096)
+    for pmd in pmds: ctypes.string_at(pmd, (2 << 20) - 4096)
     time.sleep(0.05)",
     );
     let Some(script) = script else { return skip("python3 and userfaultfd") };
-    leaves_its_blocks(&script, "missing pages that are served through userfaultfd");
+    leaves_its_pmds(&script, "missing pages that are served through userfaultfd");
 }
 
 /// CPU time that a process has used.
@@ -129,7 +129,7 @@ fn a_flood_of_hints_that_are_refused_leaves_the_processor_to_others() {
     daemon.until_it_says("status at");
     let status = || stage.json("status --json --socket s.sock");
     assert!(until(Duration::from_secs(20), || status()["targets"][0]["rss_bytes"].as_u64() > Some(0)));
-    // 1 TiB in which nothing is mapped: half a million blocks, each checked and refused.
+    // 1 TiB in which nothing is mapped: half a million huge ranges, each checked and refused.
     let (cpu, began) = (cpu_s(daemon.pid()), Instant::now());
     stage.isotherm(&format!("hint --socket s.sock -p {} 100000000000-110000000000", child.pid())).ended(0);
     wait(Duration::from_secs(8));
@@ -148,9 +148,9 @@ fn a_refusal_is_explained_without_reading_smaps() {
     need!(is_root(), "root, to collapse memory of another process");
     let _turn = alone();
     let script = Script::start(&format!(
-        "{BLOCK_OF}
+        "{PMD_OF}
 size = 256 << 20
-forbidden, untouched = block_of(size), block_of(size)
+forbidden, untouched = pmd_of(size), pmd_of(size)
 libc.madvise(forbidden, size, 15)
 ctypes.memset(forbidden, 1, size)
 ctypes.memset(untouched, 1, 4096)
@@ -162,20 +162,20 @@ while True: time.sleep(1)"
     let (mut live, process) = without_smaps(&stage, script.pid());
     // Asked before its descriptors are listed and its pagemap is opened, and nothing is kept of it.
     assert_eq!(live.admit(process, &|_| Some(Refusal::Disabled)), Err(Refusal::Disabled));
-    assert_eq!(live.look(process, BlockNo(0), false), Err(Refusal::NotNamed));
+    assert_eq!(live.check_pmd(process, PmdNo(0), false), Err(Refusal::NotNamed));
     live.admit(process, &|_| None).unwrap();
-    let block = |at: u64| -> BlockNo { Addr(at).block() };
+    let pmd = |at: u64| -> PmdNo { Addr(at).pmd() };
     let [forbidden, untouched] = script.numbers()[..] else { panic!("{}", script.line) };
 
-    let look = live.look(process, block(forbidden), false).unwrap();
-    assert_eq!((look.present, look.refusal), (512, None), "nothing shows it before it is tried");
-    let tried = live.collapse(process, block(forbidden));
+    let check = live.check_pmd(process, pmd(forbidden), false).unwrap();
+    assert_eq!((check.present, check.refusal), (512, None), "nothing shows it before it is tried");
+    let tried = live.collapse(process, pmd(forbidden));
     assert_eq!(tried.result, Err(Failure::Refused(Refusal::NoHugeAdvice)));
     // Known of the whole mapping from then on.
-    let other = live.look(process, block(forbidden + 100 * MIB), false).unwrap();
+    let other = live.check_pmd(process, pmd(forbidden + 100 * MIB), false).unwrap();
     assert_eq!(other.refusal, Some(Refusal::NoHugeAdvice));
 
-    let tried = live.collapse(process, block(untouched));
-    assert_eq!(tried.result, Err(Failure::Unexplained), "of this block, and not of its mapping");
-    assert_eq!(live.look(process, block(untouched + 2 * MIB), false).unwrap().refusal, None);
+    let tried = live.collapse(process, pmd(untouched));
+    assert_eq!(tried.result, Err(Failure::Unexplained), "of this huge range, and not of its mapping");
+    assert_eq!(live.check_pmd(process, pmd(untouched + 2 * MIB), false).unwrap().refusal, None);
 }

@@ -230,13 +230,13 @@ fn share_on_huge(status: &Value) -> Option<f64> {
     status["targets"][0]["heat_on_huge_share"].as_f64()
 }
 
-/// Whether most of the heat is on huge pages, and none of the other blocks is to have one.
+/// Whether most of the heat is on huge pages, and none of the other huge ranges is to have one.
 ///
-/// The busier the machine, the less the server is asked, and the more blocks beside the hottest are read too seldom to be worth a huge
-/// page. Then there is no hint that waits, and no block without one that could have had it. What was refused for a minute shows in
+/// The busier the machine, the less the server is asked, and the more huge ranges beside the hottest are read too seldom to be worth a huge
+/// page. Then there is no hint that waits, and no huge range without one that could have had it. What was refused for a minute shows in
 /// neither: only the machine's own reasons for that will do.
 fn has_all_that_is_worth_it(status: &Value) -> bool {
-    /// Reasons that say that a block is not worth it, has a huge page, or can have none.
+    /// Reasons that say that a huge range is not worth it, has a huge page, or can have none.
     const SETTLED: [&str; 5] = ["cold", "already-huge", "sparse", "straddles", "file"];
     /// What a busy machine says to every try.
     const BUSY: [&str; 2] = ["busy", "no-huge-page"];

@@ -3,13 +3,13 @@
 /// What is requested for each address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Accessed and present bits of the 2 MiB block around the address.
-    Blocks = 0,
-    /// Which blocks of the 1 GiB around the address have a page table or are a huge page.
+    /// Accessed and present bits of the huge range around the address.
+    Pmds = 0,
+    /// Which huge ranges of the 1 GiB around the address have a page table or are a huge page.
     Tables = 1,
     /// The raw last-level entry of the address.
     Entry = 2,
-    /// Frames and flags of the pages of the block: through [`Walker::folios`](super::Walker::folios).
+    /// Frames and flags of the pages of the huge range: through [`Walker::folios`](super::Walker::folios).
     Folios = 3,
 }
 
@@ -23,19 +23,19 @@ pub struct Folio {
     pub flags: u64,
 }
 
-/// The folios of the 512 pages of a block. Of a huge page only the first is set.
-pub type FolioBlock = [Folio; 512];
+/// The folios of the 512 pages of a huge range. Of a huge page only the first is set.
+pub type FolioPmd = [Folio; 512];
 
-const _: () = assert!(size_of::<FolioBlock>() == 512 * 16);
+const _: () = assert!(size_of::<FolioPmd>() == 512 * 16);
 
 /// What was found at one address. The layout is `struct answer` of `walk.bpf.c`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
     kind: u64,
-    /// Accessed bits; or, for [`Op::Tables`], which blocks have a table.
+    /// Accessed bits; or, for [`Op::Tables`], which huge ranges have a table.
     pub a: [u64; 8],
-    /// Present bits; or, for [`Op::Tables`], which blocks are a huge page.
+    /// Present bits; or, for [`Op::Tables`], which huge ranges are a huge page.
     pub b: [u64; 8],
 }
 

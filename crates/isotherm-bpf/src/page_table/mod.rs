@@ -14,6 +14,6 @@ mod self_check;
 mod tests;
 mod walker;
 
-pub use answer::{Answer, Folio, FolioBlock, Kind, Op, Pass};
+pub use answer::{Answer, Folio, FolioPmd, Kind, Op, Pass};
 pub use error::Error;
 pub use walker::{MAX_FOLIO_REQUESTS, MAX_REQUESTS, Walker};

@@ -8,7 +8,7 @@ use super::answer::{Answer, Kind, Op, Pass};
 use super::error::Error;
 use isotherm_sys::memory::{Memory, PageSize};
 use isotherm_sys::pagemap::Pagemap;
-use isotherm_units::{Addr, AddrRange, BLOCK_SIZE, BlockNo, PAGES_PER_BLOCK};
+use isotherm_units::{Addr, AddrRange, PAGES_PER_PMD, PMD_SIZE, PmdNo};
 use std::path::Path;
 use std::time::Duration;
 
@@ -23,20 +23,20 @@ pub(super) type Read<'a> = dyn FnMut(Op, Addr) -> Result<(Pass, Option<Answer>),
 
 /// Checks a reader on process `me`, ourselves.
 pub(super) fn run(me: u32, read: &mut Read<'_>) -> Result<(), Error> {
-    let memory = Memory::anonymous(BLOCK_SIZE, PageSize::Small)
+    let memory = Memory::anonymous(PMD_SIZE, PageSize::Small)
         .map_err(|source| Error::Io { attempted: "map 2 MiB of scratch memory for the self-check".into(), source })?;
-    let block = memory.range().start.block();
+    let pmd = memory.range().start.pmd();
     for page in PATTERN {
         memory.write(page);
     }
-    let (read_errors, answer) = ask(read, Op::Blocks, block.addr())?;
+    let (read_errors, answer) = ask(read, Op::Pmds, pmd.addr())?;
     let Some(answer) = answer.filter(|_| read_errors == 0) else {
         return Err(Error::SelfCheck(format!("{} of our own page tables could not be read", read_errors.max(1))));
     };
     if answer.kind() != Kind::Pages {
         return Err(Error::SelfCheck(format!("expected a table of pages, found {:?}", answer.kind())));
     }
-    let mut expected = [0_u64; PAGES_PER_BLOCK / 64];
+    let mut expected = [0_u64; PAGES_PER_PMD / 64];
     for page in PATTERN {
         expected[page / 64] |= 1 << (page % 64);
     }
@@ -46,7 +46,7 @@ pub(super) fn run(me: u32, read: &mut Read<'_>) -> Result<(), Error> {
             answer.b, answer.a
         )));
     }
-    frames_agree(me, read, block)
+    frames_agree(me, read, pmd)
 }
 
 /// Failed reads, and the answer for one address. Tries again while another thread of ours changes our mappings: the
@@ -64,12 +64,12 @@ fn ask(read: &mut Read<'_>, op: Op, addr: Addr) -> Result<(u64, Option<Answer>),
 }
 
 /// Compares frame numbers with `/proc/self/pagemap`, which shows them to CAP_SYS_ADMIN only.
-fn frames_agree(me: u32, read: &mut Read<'_>, block: BlockNo) -> Result<(), Error> {
+fn frames_agree(me: u32, read: &mut Read<'_>, pmd: PmdNo) -> Result<(), Error> {
     let read_error = |source| Error::Io { attempted: "read /proc/self/pagemap".into(), source };
     let map = Pagemap::open(Path::new("/proc"), me).map_err(read_error)?;
     for index in PATTERN {
-        let page = block.page(index);
-        let entries = map.read(AddrRange::new(page.addr(), block.page(index + 1).addr())).map_err(read_error)?;
+        let page = pmd.page(index);
+        let entries = map.read(AddrRange::new(page.addr(), pmd.page(index + 1).addr())).map_err(read_error)?;
         let Some(frame) = entries.first().and_then(|(_, e)| e.frame()) else { continue };
         let (_, answer) = ask(read, Op::Entry, page.addr())?;
         let found = answer.map_or(0, |a| (a.a[0] & 0x000f_ffff_ffff_f000) >> 12);

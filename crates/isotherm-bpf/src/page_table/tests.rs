@@ -3,7 +3,7 @@
 use super::*;
 use isotherm_sys::memory::{Memory, PageSize};
 use isotherm_sys::pagemap::Pagemap;
-use isotherm_units::BLOCK_SIZE;
+use isotherm_units::PMD_SIZE;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -18,11 +18,11 @@ fn folios_have_the_frames_that_pagemap_tells() {
         return;
     };
     assert!(walker.knows_folios(), "a struct page that we do not know: see find_page_layout");
-    let memory = Memory::anonymous(2 * BLOCK_SIZE, PageSize::Small).unwrap();
-    let block = memory.range().start.block();
+    let memory = Memory::anonymous(2 * PMD_SIZE, PageSize::Small).unwrap();
+    let pmd = memory.range().start.pmd();
     (0..512).step_by(3).for_each(|page| memory.write(page));
-    let entries = Pagemap::open(Path::new("/proc"), std::process::id()).unwrap().read(block.range()).unwrap();
-    let (pass, folios) = walker.folios(std::process::id(), &[block.addr(), block.next().addr()]).unwrap();
+    let entries = Pagemap::open(Path::new("/proc"), std::process::id()).unwrap().read(pmd.range()).unwrap();
+    let (pass, folios) = walker.folios(std::process::id(), &[pmd.addr(), pmd.next().addr()]).unwrap();
     let folios: Vec<_> = folios.collect();
     assert_eq!((pass.done, pass.read_errors), (2, 0));
     assert_eq!([folios[0].0, folios[1].0], [Kind::Pages, Kind::None]);
@@ -44,7 +44,7 @@ fn the_reader_opens_while_another_thread_maps_memory() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
-                let memory = Memory::anonymous(64 * BLOCK_SIZE, PageSize::Small).unwrap();
+                let memory = Memory::anonymous(64 * PMD_SIZE, PageSize::Small).unwrap();
                 (0..memory.pages()).step_by(512).for_each(|page| memory.write(page));
             }
         });

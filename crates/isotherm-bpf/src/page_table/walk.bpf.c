@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * Reads page tables of one process: for each requested 2 MiB block, 512 present and 512 accessed bits.
+ * Reads page tables of one process: for each requested huge range (2 MiB), 512 present and 512 accessed bits.
  *
- * User space writes a sorted list of addresses, one per block, and reads the iterator once; the answers are in a mapped
+ * User space writes a sorted list of addresses, one per huge range, and reads the iterator once; the answers are in a mapped
  * array. Each address has to lie in a mapping: bpf_find_vma() finds it and holds the mmap read lock while the callback
  * walks every further request in the same mapping. So tables of the range cannot be freed during the walk, and a target
  * with 65,530 mappings costs no more than the mappings asked about. The list is short (MAX_REQUESTS), which bounds how
@@ -29,10 +29,10 @@
 
 /* What the caller wants done with each requested address. */
 enum op {
-	OP_BLOCKS = 0,	/* accessed and present bits of the 2 MiB block */
-	OP_TABLES = 1,	/* which blocks of the 1 GiB around it have a table (plane a) or are a leaf (plane b) */
+	OP_PMDS = 0,	/* accessed and present bits of the huge range */
+	OP_TABLES = 1,	/* which huge ranges of the 1 GiB around it have a table (plane a) or are a leaf (plane b) */
 	OP_ENTRY = 2,	/* the raw last-level entry of the address, in a[0] */
-	OP_FOLIOS = 3,	/* frame, and flags of its folio, of each page of the block: in `folios`, for few requests */
+	OP_FOLIOS = 3,	/* frame, and flags of its folio, of each page of the huge range: in `folios`, for few requests */
 };
 
 /* What was found. NONE has to be 0. */
@@ -47,8 +47,8 @@ enum kind {
 
 struct answer {
 	__u64 kind;
-	__u64 a[WORDS];		/* accessed (OP_BLOCKS), has a table (OP_TABLES) */
-	__u64 b[WORDS];		/* present (OP_BLOCKS), is a leaf (OP_TABLES) */
+	__u64 a[WORDS];		/* accessed (OP_PMDS), has a table (OP_TABLES) */
+	__u64 b[WORDS];		/* present (OP_PMDS), is a leaf (OP_TABLES) */
 };
 
 struct {
@@ -73,8 +73,8 @@ struct folio {
 	__u64 flags;
 };
 
-/* Of one block; a huge page fills only the first. Many times the size of an answer, so a pass with this op is short. */
-struct folio_block {
+/* Of one huge range; a huge page fills only the first. Many times the size of an answer, so a pass with this op is short. */
+struct folio_pmd {
 	struct folio of_page[TABLE_ENTRIES];
 };
 
@@ -83,7 +83,7 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, MAX_FOLIO_REQUESTS);
 	__type(key, __u32);
-	__type(value, struct folio_block);
+	__type(value, struct folio_pmd);
 } folios SEC(".maps");
 
 /* Set by user space before a read. */
@@ -337,11 +337,11 @@ static __always_inline void read_folio(__u64 entry, struct folio *out)
 static long folio_of_entry(__u32 i, __u32 *request)
 {
 	__u32 at = *request;
-	struct folio_block *block = bpf_map_lookup_elem(&folios, &at);
+	struct folio_pmd *pmd = bpf_map_lookup_elem(&folios, &at);
 
-	if (!block || i >= TABLE_ENTRIES)
+	if (!pmd || i >= TABLE_ENTRIES)
 		return 1;
-	read_folio(table[i], &block->of_page[i]);
+	read_folio(table[i], &pmd->of_page[i]);
 	return 0;
 }
 
@@ -354,14 +354,14 @@ static __always_inline void answer_error(struct answer *out)
 static __always_inline void answer_huge_folio(__u64 entry)
 {
 	__u32 request = outcome.done;
-	struct folio_block *block = bpf_map_lookup_elem(&folios, &request);
+	struct folio_pmd *pmd = bpf_map_lookup_elem(&folios, &request);
 
 	/* Bit 12 of a huge entry is an attribute; its frame number begins at bit 21. */
-	if (block)
-		read_folio(entry & ~0x1ff000ULL, &block->of_page[0]);
+	if (pmd)
+		read_folio(entry & ~0x1ff000ULL, &pmd->of_page[0]);
 }
 
-static __always_inline void answer_block(struct walk *w, __u64 addr, struct answer *out)
+static __always_inline void answer_pmd(struct walk *w, __u64 addr, struct answer *out)
 {
 	__u64 entry;
 
@@ -414,7 +414,7 @@ static long answer_one(__u32 i, struct walk *w)
 		out->kind = w->upper_kind;
 		out->a[0] = w->upper_young;
 	} else if (order.op != OP_TABLES) {
-		answer_block(w, *addr, out);
+		answer_pmd(w, *addr, out);
 	} else if (bpf_probe_read_kernel(table, sizeof(table), (void *)(layout.direct_map + w->upper))) {
 		answer_error(out);
 	} else {

@@ -1,6 +1,6 @@
 //! The loaded program: passes over a thread's page tables, and the links that they need.
 
-use super::answer::{Answer, FolioBlock, Kind, Op, Pass};
+use super::answer::{Answer, FolioPmd, Kind, Op, Pass};
 use super::error::Error;
 use super::mapped::MappedArray;
 use super::self_check;
@@ -25,7 +25,7 @@ pub struct Walker {
     links: HashMap<u32, OwnedLink>,
     requests: MappedArray<u64>,
     answers: MappedArray<Answer>,
-    folios: MappedArray<FolioBlock>,
+    folios: MappedArray<FolioPmd>,
     skel: WalkSkel<'static>,
 }
 
@@ -102,13 +102,13 @@ impl Walker {
         Ok((pass, &self.answers.as_slice()[..pass.done]))
     }
 
-    /// The same for [`Op::Folios`]: at most [`MAX_FOLIO_REQUESTS`] addresses, and for each the kind of the block and
+    /// The same for [`Op::Folios`]: at most [`MAX_FOLIO_REQUESTS`] addresses, and for each the kind of the huge range and
     /// its folios. The folios are valid if the kind is [`Kind::Pages`] or [`Kind::Leaf2M`].
     pub fn folios<'a>(
         &'a mut self,
         tid: u32,
         addresses: &[Addr],
-    ) -> Result<(Pass, impl Iterator<Item = (Kind, &'a FolioBlock)> + use<'a>), Error> {
+    ) -> Result<(Pass, impl Iterator<Item = (Kind, &'a FolioPmd)> + use<'a>), Error> {
         let addresses = &addresses[..addresses.len().min(MAX_FOLIO_REQUESTS)];
         let (pass, _) = self.pass(tid, Op::Folios, addresses)?;
         let kinds = self.answers.as_slice()[..pass.done].iter().map(Answer::kind);

@@ -27,7 +27,7 @@ pub(crate) struct Colours<'m> {
     left: Counts<'m>,
     /// For each load, the colours that have it and that have a free granule.
     pub(super) levels: Levels<'m>,
-    given: Given,
+    given: FreedRun,
     /// The word of colours that the last allocated granule was in.
     pub(super) cursor: usize,
 }
@@ -35,12 +35,12 @@ pub(crate) struct Colours<'m> {
 /// A run of neighbouring granules that were freed and are not counted as free yet. Frames that were allocated together
 /// are usually freed together, and a run costs as much as one granule.
 #[derive(Clone, Copy, Debug, Default)]
-struct Given {
+struct FreedRun {
     first: u32,
     count: u32,
 }
 
-impl Given {
+impl FreedRun {
     /// Adds a granule at either end of the run, if it is next to it and in the same block of the largest order
     /// (2^`block` granules). Within such a block, neighbouring granules have neighbouring colours.
     #[inline]
@@ -84,7 +84,7 @@ impl<'m> Colours<'m> {
                 count: levels,
                 filled: Default::default(),
             },
-            given: Given::default(),
+            given: FreedRun::default(),
             cursor: 0,
         })
     }
@@ -130,7 +130,7 @@ impl<'m> Colours<'m> {
             self.flip(first, count, false);
         } else if self.given.count == 0 || !self.given.extend(first, MAX_ORDER - self.granule.get()) {
             self.settle();
-            self.given = Given { first, count: 1 };
+            self.given = FreedRun { first, count: 1 };
         }
     }
 
@@ -138,7 +138,7 @@ impl<'m> Colours<'m> {
     #[inline]
     pub(crate) fn settle(&mut self) {
         if self.given.count > 0 {
-            let Given { first, count } = core::mem::take(&mut self.given);
+            let FreedRun { first, count } = core::mem::take(&mut self.given);
             self.flip(first, count, false);
         }
     }

@@ -1,19 +1,19 @@
 //! [`Housekeeper`]: when each CPU is due, and what its runs did. See the [module](super).
 
-use super::schedule::{Interval, Schedule, Seat, Spread};
+use super::schedule::{CpuPosition, Interval, Schedule, Spread};
 use super::stats::HousekeepingStats;
-use crate::Sets;
+use crate::PcpLists;
 use crate::lock::Lock;
-use crate::sets::{Pace, Tidied};
+use crate::pcp::{Decayed, Pace};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 /// Nothing is due.
 const NEVER: u64 = u64::MAX;
 /// A deferred run continues after the interval divided by this, so eight deferrals take a sixteenth of the interval.
-const REST_PART: u64 = 128;
+const REST_DIVISOR: u64 = 128;
 /// And after this long at most: the lock is held for microseconds only.
-const REST_MOST_NS: u64 = 10_000_000;
+const MAX_REST_NS: u64 = 10_000_000;
 /// The tolerance for late runs is the interval divided by the number of CPUs, but by no more than this.
 const MAX_SLOTS: u32 = 64;
 
@@ -54,10 +54,10 @@ pub struct Slot {
     place: u32,
     /// Number of online CPUs of its node.
     cpus: AtomicU32,
-    /// When it is due, or [`NEVER`]. Written by the holder of `desk`, read by all.
+    /// When it is due, or [`NEVER`]. Written by the holder of `pending`, read by all.
     due_ns: AtomicU64,
     is_online: AtomicBool,
-    desk: Lock<Pending>,
+    pending: Lock<Pending>,
 }
 
 impl Default for Slot {
@@ -68,7 +68,7 @@ impl Default for Slot {
             cpus: AtomicU32::new(0),
             due_ns: AtomicU64::new(NEVER),
             is_online: AtomicBool::new(false),
-            desk: Lock::new(Pending::default()),
+            pending: Lock::new(Pending::default()),
         }
     }
 }
@@ -76,17 +76,17 @@ impl Default for Slot {
 #[derive(Debug, Default)]
 struct Pending {
     /// When the next run is due, even if the rest of the last one is still pending.
-    turn_ns: Option<u64>,
+    run_ns: Option<u64>,
     /// When that rest is due.
     rest_ns: Option<u64>,
     /// The last run was late and was skipped to its next phase.
-    was_put_off: bool,
+    was_skipped: bool,
     stats: HousekeepingStats,
 }
 
 impl Pending {
     fn due_ns(&self) -> Option<u64> {
-        [self.turn_ns, self.rest_ns].into_iter().flatten().min()
+        [self.run_ns, self.rest_ns].into_iter().flatten().min()
     }
 }
 
@@ -101,9 +101,9 @@ pub enum Run {
     /// It was not due yet.
     NotDue,
     /// It was overdue by more than its share of the interval, and skips to its next phase.
-    PutOff,
+    Skipped,
     /// A run over the CPU's lists.
-    Turn,
+    Decay,
     /// The rest of a run that was deferred because a zone lock was taken.
     Rest,
 }
@@ -113,20 +113,20 @@ pub enum Run {
 pub struct Tick {
     /// What was done.
     pub run: Run,
-    /// The result of a [`Run::Turn`] or [`Run::Rest`].
-    pub tidied: Tidied,
+    /// The result of a [`Run::Decay`] or [`Run::Rest`].
+    pub decayed: Decayed,
     /// When to call it again for this CPU. `None`: not before [`Housekeeper::shepherd`] has found work for it.
     pub next_due_ns: Option<u64>,
 }
 
 impl Tick {
     fn nothing(run: Run, next_due_ns: Option<u64>) -> Tick {
-        Tick { run, tidied: Tidied::default(), next_due_ns }
+        Tick { run, decayed: Decayed::default(), next_due_ns }
     }
 
     /// Whether the CPU was due.
     pub const fn was_due(&self) -> bool {
-        matches!(self.run, Run::PutOff | Run::Turn | Run::Rest)
+        matches!(self.run, Run::Skipped | Run::Decay | Run::Rest)
     }
 }
 
@@ -138,7 +138,7 @@ impl Tick {
 /// At first all CPUs are offline: see [`Housekeeper::online`].
 #[derive(Debug)]
 pub struct Housekeeper<'h, 'm, S = Spread> {
-    sets: &'h [Sets<'m>],
+    pcp: &'h [PcpLists<'m>],
     slots: &'h [Slot],
     schedule: S,
     interval: Interval,
@@ -148,25 +148,25 @@ pub struct Housekeeper<'h, 'm, S = Spread> {
 }
 
 impl<'h, 'm, S: Schedule> Housekeeper<'h, 'm, S> {
-    /// A housekeeper for as many CPUs as there are slots, numbered from 0. Any of them may be missing. Without sets,
+    /// A housekeeper for as many CPUs as there are slots, numbered from 0. Any of them may be missing. Without lists,
     /// nothing is ever due.
     ///
     /// If nodes are given and there is one zone, it compares the nodes of every two CPUs.
     pub fn new(
-        sets: &'h [Sets<'m>],
+        pcp: &'h [PcpLists<'m>],
         slots: &'h mut [Slot],
         schedule: S,
         config: &HousekeeperConfig<'_>,
     ) -> Housekeeper<'h, 'm, S> {
         // With several zones, the CPUs of all nodes contend for each zone lock.
-        let nodes = if sets.len() > 1 { &[] } else { config.nodes };
+        let nodes = if pcp.len() > 1 { &[] } else { config.nodes };
         let node_of = |cpu: usize| nodes.get(cpu).copied().unwrap_or(0);
         for (cpu, slot) in slots.iter_mut().enumerate() {
             let place =
                 if nodes.is_empty() { cpu } else { (0..cpu).filter(|&other| node_of(other) == node_of(cpu)).count() };
             *slot = Slot { node: node_of(cpu), place: u32::try_from(place).unwrap_or(u32::MAX), ..Slot::default() };
         }
-        Housekeeper { sets, slots, schedule, interval: config.interval, pace: config.pace, changing: Lock::new(()) }
+        Housekeeper { pcp, slots, schedule, interval: config.interval, pace: config.pace, changing: Lock::new(()) }
     }
 
     /// Time from one run of a CPU to the next.
@@ -185,9 +185,9 @@ impl<'h, 'm, S: Schedule> Housekeeper<'h, 'm, S> {
     }
 
     /// Inputs of the schedule for a CPU; `None` if it has no slot.
-    pub fn seat(&self, cpu: u32) -> Option<Seat> {
+    pub fn position(&self, cpu: u32) -> Option<CpuPosition> {
         let slot = self.slot(cpu)?;
-        Some(Seat { cpu, place: slot.place, cpus: slot.cpus.load(Relaxed) })
+        Some(CpuPosition { cpu, place: slot.place, cpus: slot.cpus.load(Relaxed) })
     }
 
     fn slot(&self, cpu: u32) -> Option<&'h Slot> {
@@ -196,7 +196,7 @@ impl<'h, 'm, S: Schedule> Housekeeper<'h, 'm, S> {
 
     /// A CPU has come online: the shepherd checks it from now on. Returns false if it has no slot or was online already.
     pub fn online(&self, cpu: u32) -> bool {
-        let _one_at_a_time = self.changing.lock();
+        let _serialised = self.changing.lock();
         let Some(slot) = self.slot(cpu) else { return false };
         let is_new = !slot.is_online.swap(true, Relaxed);
         self.count_online(slot.node);
@@ -208,15 +208,15 @@ impl<'h, 'm, S: Schedule> Housekeeper<'h, 'm, S> {
     /// zone; a thread that died in them holds them forever. Also drains a CPU that is offline already: threads that
     /// were still running there may have used its lists since.
     pub fn offline(&self, cpu: u32) -> u64 {
-        let _one_at_a_time = self.changing.lock();
+        let _serialised = self.changing.lock();
         let Some(slot) = self.slot(cpu) else { return 0 };
         slot.is_online.store(false, Relaxed);
         self.count_online(slot.node);
-        let mut desk = slot.desk.lock();
-        (desk.turn_ns, desk.rest_ns, desk.was_put_off) = (None, None, false);
-        slot.tell(&desk);
-        let drained = self.sets.iter().map(|sets| sets.drain_for_good(cpu)).sum();
-        desk.stats.drained = desk.stats.drained.wrapping_add(drained);
+        let mut pending = slot.pending.lock();
+        (pending.run_ns, pending.rest_ns, pending.was_skipped) = (None, None, false);
+        slot.tell(&pending);
+        let drained = self.pcp.iter().map(|pcp| pcp.drain_offline(cpu)).sum();
+        pending.stats.drained = pending.stats.drained.wrapping_add(drained);
         drained
     }
 
@@ -233,78 +233,80 @@ impl<'h, 'm, S: Schedule> Housekeeper<'h, 'm, S> {
     ///
     /// Takes a few ns if nothing is due.
     pub fn tick(&self, cpu: u32, now_ns: u64) -> Tick {
-        let Some((slot, seat)) = self.slot(cpu).zip(self.seat(cpu)) else { return Tick::nothing(Run::Offline, None) };
+        let Some((slot, position)) = self.slot(cpu).zip(self.position(cpu)) else {
+            return Tick::nothing(Run::Offline, None);
+        };
         let due_ns = slot.due_ns();
         if due_ns.is_some_and(|due| due > now_ns && due - now_ns <= self.interval.ns()) {
             return Tick::nothing(Run::NotDue, due_ns);
         }
-        let Some(mut desk) = slot.desk.try_lock() else {
+        let Some(mut pending) = slot.pending.try_lock() else {
             return Tick::nothing(Run::Elsewhere, due_ns.map(|due| due.max(self.soon_ns(now_ns))));
         };
         if !slot.is_online.load(Relaxed) {
             return Tick::nothing(Run::Offline, None);
         }
-        let run = self.what_is_due(&mut desk, seat, now_ns);
-        let tidied = match run {
-            Run::Turn | Run::Rest => self.tidy(&mut desk, seat, run == Run::Rest, now_ns),
-            _ => Tidied::default(),
+        let run = self.due_run(&mut pending, position, now_ns);
+        let decayed = match run {
+            Run::Decay | Run::Rest => self.decay(&mut pending, position, run == Run::Rest, now_ns),
+            _ => Decayed::default(),
         };
-        slot.tell(&desk);
-        Tick { run, tidied, next_due_ns: desk.due_ns() }
+        slot.tell(&pending);
+        Tick { run, decayed, next_due_ns: pending.due_ns() }
     }
 
-    fn what_is_due(&self, desk: &mut Pending, seat: Seat, now_ns: u64) -> Run {
-        self.mind_the_clock(desk, seat, now_ns);
-        let Some(late_ns) = desk.due_ns().and_then(|due| now_ns.checked_sub(due)) else { return Run::NotDue };
-        if late_ns > self.tolerance_ns(seat) {
-            desk.stats.late += 1;
-            if seat.cpus > 1 && !desk.was_put_off {
-                desk.stats.put_off += 1;
-                desk.was_put_off = true;
+    fn due_run(&self, pending: &mut Pending, position: CpuPosition, now_ns: u64) -> Run {
+        self.clamp_future_times(pending, position, now_ns);
+        let Some(late_ns) = pending.due_ns().and_then(|due| now_ns.checked_sub(due)) else { return Run::NotDue };
+        if late_ns > self.tolerance_ns(position) {
+            pending.stats.late += 1;
+            if position.cpus > 1 && !pending.was_skipped {
+                pending.stats.skipped += 1;
+                pending.was_skipped = true;
                 // The rest is dropped as well: the next run drains everything above `high`.
-                desk.rest_ns = None;
-                desk.turn_ns = Some(self.schedule.next_due(seat, self.interval, now_ns));
-                return Run::PutOff;
+                pending.rest_ns = None;
+                pending.run_ns = Some(self.schedule.next_due(position, self.interval, now_ns));
+                return Run::Skipped;
             }
         }
-        desk.was_put_off = false;
-        let is_turn = desk.turn_ns.is_some_and(|turn| turn <= now_ns);
-        if is_turn { Run::Turn } else { Run::Rest }
+        pending.was_skipped = false;
+        let is_run = pending.run_ns.is_some_and(|turn| turn <= now_ns);
+        if is_run { Run::Decay } else { Run::Rest }
     }
 
     /// Handles a clock that was set back: recomputes due times that are further away than they can be.
-    fn mind_the_clock(&self, desk: &mut Pending, seat: Seat, now_ns: u64) {
+    fn clamp_future_times(&self, pending: &mut Pending, position: CpuPosition, now_ns: u64) {
         let is_far = |due: u64| due.saturating_sub(now_ns) > self.interval.ns();
-        if let Some(turn) = desk.turn_ns.filter(|&due| is_far(due)) {
+        if let Some(turn) = pending.run_ns.filter(|&due| is_far(due)) {
             // Some schedules are that far ahead by design; asked again, they return no earlier time.
-            desk.turn_ns = Some(turn.min(self.schedule.next_due(seat, self.interval, now_ns)));
+            pending.run_ns = Some(turn.min(self.schedule.next_due(position, self.interval, now_ns)));
         }
-        if desk.rest_ns.is_some_and(is_far) {
-            desk.rest_ns = Some(now_ns);
+        if pending.rest_ns.is_some_and(is_far) {
+            pending.rest_ns = Some(now_ns);
         }
     }
 
     /// By how much a CPU may be late: its share of the interval, in which no other CPU is due.
-    fn tolerance_ns(&self, seat: Seat) -> u64 {
-        self.interval.ns() / u64::from(seat.cpus.clamp(1, MAX_SLOTS))
+    fn tolerance_ns(&self, position: CpuPosition) -> u64 {
+        self.interval.ns() / u64::from(position.cpus.clamp(1, MAX_SLOTS))
     }
 
-    fn tidy(&self, desk: &mut Pending, seat: Seat, is_rest: bool, now_ns: u64) -> Tidied {
-        let one = |sets: &Sets<'_>| {
-            if is_rest { sets.tidy_rest(seat.cpu, &self.pace) } else { sets.tidy(seat.cpu, &self.pace) }
+    fn decay(&self, pending: &mut Pending, position: CpuPosition, is_rest: bool, now_ns: u64) -> Decayed {
+        let one = |pcp: &PcpLists<'_>| {
+            if is_rest { pcp.decay_rest(position.cpu, &self.pace) } else { pcp.decay(position.cpu, &self.pace) }
         };
-        let tidied = self.sets.iter().map(one).fold(Tidied::default(), Tidied::and);
-        desk.stats.count(&tidied, is_rest);
+        let decayed = self.pcp.iter().map(one).fold(Decayed::default(), Decayed::and);
+        pending.stats.count(&decayed, is_rest);
         if !is_rest {
-            desk.turn_ns = tidied.again.then(|| self.schedule.next_due(seat, self.interval, now_ns));
+            pending.run_ns = decayed.again.then(|| self.schedule.next_due(position, self.interval, now_ns));
         }
-        desk.rest_ns = tidied.is_deferred().then_some(self.soon_ns(now_ns));
-        tidied
+        pending.rest_ns = decayed.is_deferred().then_some(self.soon_ns(now_ns));
+        decayed
     }
 
     /// When to try again for a lock that another thread holds for a moment.
     fn soon_ns(&self, now_ns: u64) -> u64 {
-        now_ns.saturating_add((self.interval.ns() / REST_PART).clamp(1, REST_MOST_NS))
+        now_ns.saturating_add((self.interval.ns() / REST_DIVISOR).clamp(1, MAX_REST_NS))
     }
 
     /// Finds CPUs that have work but no due time, and gives each one by [`Schedule::kicked_due`]. Returns how many.
@@ -312,26 +314,26 @@ impl<'h, 'm, S: Schedule> Housekeeper<'h, 'm, S> {
     ///
     /// Reads some 20 words for each online CPU.
     pub fn shepherd(&self, now_ns: u64) -> u32 {
-        (0..self.cpus()).map(|cpu| u32::from(self.look_after(cpu, now_ns))).sum()
+        (0..self.cpus()).map(|cpu| u32::from(self.kick_if_needed(cpu, now_ns))).sum()
     }
 
     /// Checks one CPU; returns whether it was kicked.
-    fn look_after(&self, cpu: u32, now_ns: u64) -> bool {
-        let Some((slot, seat)) = self.slot(cpu).zip(self.seat(cpu)) else { return false };
+    fn kick_if_needed(&self, cpu: u32, now_ns: u64) -> bool {
+        let Some((slot, position)) = self.slot(cpu).zip(self.position(cpu)) else { return false };
         let is_sound = |due: u64| due.saturating_sub(now_ns) <= self.interval.ns();
         if !slot.is_online.load(Relaxed) || slot.due_ns().is_some_and(is_sound) {
             return false;
         }
         // The holder of the lock sets the due time itself.
-        let Some(mut desk) = slot.desk.try_lock() else { return false };
-        self.mind_the_clock(&mut desk, seat, now_ns);
-        let has_work = || self.sets.iter().any(|sets| sets.is_untidy(cpu, &self.pace));
-        let is_kicked = slot.is_online.load(Relaxed) && desk.due_ns().is_none() && has_work();
+        let Some(mut pending) = slot.pending.try_lock() else { return false };
+        self.clamp_future_times(&mut pending, position, now_ns);
+        let has_work = || self.pcp.iter().any(|pcp| pcp.needs_decay(cpu, &self.pace));
+        let is_kicked = slot.is_online.load(Relaxed) && pending.due_ns().is_none() && has_work();
         if is_kicked {
-            desk.turn_ns = Some(self.schedule.kicked_due(seat, self.interval, now_ns));
-            desk.stats.kicked += 1;
+            pending.run_ns = Some(self.schedule.kicked_due(position, self.interval, now_ns));
+            pending.stats.kicked += 1;
         }
-        slot.tell(&desk);
+        slot.tell(&pending);
         is_kicked
     }
 
@@ -347,12 +349,12 @@ impl<'h, 'm, S: Schedule> Housekeeper<'h, 'm, S> {
 
     /// Counters of a CPU; `None` if it has no slot. Waits for a run over it that is in progress.
     pub fn stats_of(&self, cpu: u32) -> Option<HousekeepingStats> {
-        Some(self.slot(cpu)?.desk.lock().stats)
+        Some(self.slot(cpu)?.pending.lock().stats)
     }
 
     /// The counters of all CPUs, added up.
     pub fn stats(&self) -> HousekeepingStats {
-        let each = self.slots.iter().map(|slot| slot.desk.lock().stats);
+        let each = self.slots.iter().map(|slot| slot.pending.lock().stats);
         each.fold(HousekeepingStats::default(), HousekeepingStats::and)
     }
 }
@@ -364,9 +366,9 @@ impl Slot {
     }
 
     /// Publishes the due time of the desk.
-    fn tell(&self, desk: &Pending) {
+    fn tell(&self, pending: &Pending) {
         // Release: pairs with the Acquire of `due_ns`.
-        self.due_ns.store(desk.due_ns().unwrap_or(NEVER), Release);
+        self.due_ns.store(pending.due_ns().unwrap_or(NEVER), Release);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Periodic drain of per-CPU lists: once per interval, what a CPU holds above its `high` goes back to the zone, and
 //! idle lists are emptied.
 //!
-//! [`schedule`] computes when a CPU is due. [`Sets::tidy`](crate::Sets::tidy) does one run over the lists of one CPU.
+//! [`schedule`] computes when a CPU is due. [`PcpLists::decay`](crate::PcpLists::decay) does one run over the lists of one CPU.
 //! [`Housekeeper`] combines them. It has neither a clock nor a thread: either the caller calls [`Housekeeper::tick`]
 //! for each CPU at the time that the last call returned, or a thread does this for all CPUs (`Housekeeper::run`, with
 //! the feature `std`).
@@ -25,7 +25,7 @@ mod stats;
 mod thread;
 
 pub use keeper::{Housekeeper, HousekeeperConfig, Run, Slot, Tick};
-pub use schedule::{Interval, Schedule, Seat, Spread};
+pub use schedule::{CpuPosition, Interval, Schedule, Spread};
 pub use stats::HousekeepingStats;
 #[cfg(feature = "std")]
 pub use thread::{End, HousekeeperThread, now_ns};

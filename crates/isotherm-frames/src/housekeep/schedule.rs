@@ -51,7 +51,7 @@ impl Interval {
 
 /// The position of a CPU among the others.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Seat {
+pub struct CpuPosition {
     /// Its number.
     pub cpu: u32,
     /// Its place among all CPUs that could be online and share its zone's lock, from 0. With one node: its number.
@@ -60,33 +60,33 @@ pub struct Seat {
     pub cpus: u32,
 }
 
-impl Seat {
+impl CpuPosition {
     /// The seat of a CPU on a machine with one node.
-    pub const fn of_one_node(cpu: u32, cpus: u32) -> Seat {
-        Seat { cpu, place: cpu, cpus }
+    pub const fn of_one_node(cpu: u32, cpus: u32) -> CpuPosition {
+        CpuPosition { cpu, place: cpu, cpus }
     }
 }
 
 /// When the drain of a CPU is due. Times are nanoseconds of a clock that all CPUs share; they saturate at its end.
 pub trait Schedule: Debug + Send + Sync {
     /// When a CPU that ran or was started at `now_ns` is due next. Always later than `now_ns`.
-    fn next_due(&self, seat: Seat, interval: Interval, now_ns: u64) -> u64;
+    fn next_due(&self, position: CpuPosition, interval: Interval, now_ns: u64) -> u64;
 
     /// When a CPU is due in which the shepherd found work. The shepherd checks CPUs that had none, or that just came
     /// online. The default is at once, as in the kernel, and therefore at the same instant for all of them.
-    fn kicked_due(&self, _seat: Seat, _interval: Interval, now_ns: u64) -> u64 {
+    fn kicked_due(&self, _seat: CpuPosition, _interval: Interval, now_ns: u64) -> u64 {
         now_ns
     }
 }
 
 /// For callers that choose a schedule at run time.
 impl<S: Schedule + ?Sized> Schedule for &S {
-    fn next_due(&self, seat: Seat, interval: Interval, now_ns: u64) -> u64 {
-        (**self).next_due(seat, interval, now_ns)
+    fn next_due(&self, position: CpuPosition, interval: Interval, now_ns: u64) -> u64 {
+        (**self).next_due(position, interval, now_ns)
     }
 
-    fn kicked_due(&self, seat: Seat, interval: Interval, now_ns: u64) -> u64 {
-        (**self).kicked_due(seat, interval, now_ns)
+    fn kicked_due(&self, position: CpuPosition, interval: Interval, now_ns: u64) -> u64 {
+        (**self).kicked_due(position, interval, now_ns)
     }
 }
 
@@ -110,7 +110,7 @@ fn share(interval: Interval, part: u64, of: u64) -> u64 {
 pub struct Aligned;
 
 impl Schedule for Aligned {
-    fn next_due(&self, _: Seat, interval: Interval, now_ns: u64) -> u64 {
+    fn next_due(&self, _: CpuPosition, interval: Interval, now_ns: u64) -> u64 {
         next_at_phase(0, interval, now_ns)
     }
 }
@@ -142,11 +142,11 @@ impl Skewed {
 }
 
 impl Schedule for Skewed {
-    fn next_due(&self, seat: Seat, interval: Interval, now_ns: u64) -> u64 {
+    fn next_due(&self, position: CpuPosition, interval: Interval, now_ns: u64) -> u64 {
         let tick_ns = (1_000_000_000 / u64::from(self.hz.max(1))).max(1);
         let now = now_ns / tick_ns;
         let wanted = now.saturating_add((interval.0 / tick_ns).max(1));
-        self.rounded(now, wanted, seat.cpu).saturating_mul(tick_ns)
+        self.rounded(now, wanted, position.cpu).saturating_mul(tick_ns)
     }
 }
 
@@ -156,9 +156,9 @@ impl Schedule for Skewed {
 pub struct Proposed;
 
 impl Schedule for Proposed {
-    fn next_due(&self, seat: Seat, interval: Interval, now_ns: u64) -> u64 {
-        let cpus = seat.cpus.max(1);
-        let extra = share(interval, u64::from(seat.cpu % cpus), u64::from(cpus));
+    fn next_due(&self, position: CpuPosition, interval: Interval, now_ns: u64) -> u64 {
+        let cpus = position.cpus.max(1);
+        let extra = share(interval, u64::from(position.cpu % cpus), u64::from(cpus));
         now_ns.saturating_add(interval.0).saturating_add(extra)
     }
 }
@@ -170,13 +170,13 @@ impl Schedule for Proposed {
 pub struct Even;
 
 impl Schedule for Even {
-    fn next_due(&self, seat: Seat, interval: Interval, now_ns: u64) -> u64 {
-        let cpus = seat.cpus.max(1);
-        next_at_phase(share(interval, u64::from(seat.place % cpus), u64::from(cpus)), interval, now_ns)
+    fn next_due(&self, position: CpuPosition, interval: Interval, now_ns: u64) -> u64 {
+        let cpus = position.cpus.max(1);
+        next_at_phase(share(interval, u64::from(position.place % cpus), u64::from(cpus)), interval, now_ns)
     }
 
-    fn kicked_due(&self, seat: Seat, interval: Interval, now_ns: u64) -> u64 {
-        self.next_due(seat, interval, now_ns)
+    fn kicked_due(&self, position: CpuPosition, interval: Interval, now_ns: u64) -> u64 {
+        self.next_due(position, interval, now_ns)
     }
 }
 
@@ -195,12 +195,12 @@ impl Spread {
 }
 
 impl Schedule for Spread {
-    fn next_due(&self, seat: Seat, interval: Interval, now_ns: u64) -> u64 {
-        next_at_phase(Spread::phase_ns(seat.place, interval), interval, now_ns)
+    fn next_due(&self, position: CpuPosition, interval: Interval, now_ns: u64) -> u64 {
+        next_at_phase(Spread::phase_ns(position.place, interval), interval, now_ns)
     }
 
-    fn kicked_due(&self, seat: Seat, interval: Interval, now_ns: u64) -> u64 {
-        self.next_due(seat, interval, now_ns)
+    fn kicked_due(&self, position: CpuPosition, interval: Interval, now_ns: u64) -> u64 {
+        self.next_due(position, interval, now_ns)
     }
 }
 

@@ -1,12 +1,12 @@
 //! Counters of the periodic drain: kept for each CPU by the thread that works on it, and added up on request.
 
-use crate::sets::Tidied;
+use crate::pcp::Decayed;
 
 /// Counters of one CPU or of all CPUs since the housekeeper was created. They wrap around.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HousekeepingStats {
     /// Runs, without those that continued a deferred one.
-    pub turns: u64,
+    pub runs: u64,
     /// Runs that continued a deferred one.
     pub rests: u64,
     /// Frames that went back to the zones, those of CPUs that went offline included.
@@ -22,31 +22,31 @@ pub struct HousekeepingStats {
     /// How many times a CPU was overdue by more than its share of the interval.
     pub late: u64,
     /// How many times a CPU skipped to its next phase because of that.
-    pub put_off: u64,
+    pub skipped: u64,
     /// How many times the shepherd found work on a CPU that had no due time.
     pub kicked: u64,
 }
 
 impl HousekeepingStats {
     /// Counts a run.
-    pub(super) fn count(&mut self, tidied: &Tidied, is_rest: bool) {
+    pub(super) fn count(&mut self, decayed: &Decayed, is_rest: bool) {
         if is_rest {
             self.rests += 1;
         } else {
-            self.turns += 1;
+            self.runs += 1;
         }
-        self.drained += tidied.drained;
-        self.chunks += u64::from(tidied.chunks);
-        self.contended += u64::from(tidied.contended);
-        self.deferred += u64::from(tidied.is_deferred());
-        self.missed += u64::from(tidied.missed);
+        self.drained += decayed.drained;
+        self.chunks += u64::from(decayed.chunks);
+        self.contended += u64::from(decayed.contended);
+        self.deferred += u64::from(decayed.is_deferred());
+        self.missed += u64::from(decayed.missed);
     }
 
     /// Adds two sets of counters.
     #[must_use]
     pub const fn and(self, other: HousekeepingStats) -> HousekeepingStats {
         HousekeepingStats {
-            turns: self.turns.wrapping_add(other.turns),
+            runs: self.runs.wrapping_add(other.runs),
             rests: self.rests.wrapping_add(other.rests),
             drained: self.drained.wrapping_add(other.drained),
             chunks: self.chunks.wrapping_add(other.chunks),
@@ -54,7 +54,7 @@ impl HousekeepingStats {
             deferred: self.deferred.wrapping_add(other.deferred),
             missed: self.missed.wrapping_add(other.missed),
             late: self.late.wrapping_add(other.late),
-            put_off: self.put_off.wrapping_add(other.put_off),
+            skipped: self.skipped.wrapping_add(other.skipped),
             kicked: self.kicked.wrapping_add(other.kicked),
         }
     }

@@ -9,7 +9,7 @@
 //! callers and later threads can use them.
 
 use super::keeper::Housekeeper;
-use super::schedule::{Schedule, Seat, Spread};
+use super::schedule::{CpuPosition, Schedule, Spread};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
@@ -88,13 +88,13 @@ impl<S: Schedule> Housekeeper<'_, '_, S> {
     /// caller of [`Housekeeper::tick`] must also call again at the time that `tick` returned.
     pub fn run(&self, end: &End) -> u64 {
         let mut wakes = 0;
-        let mut look_ns = self.next_look_ns(now_ns());
+        let mut shepherd_ns = self.next_shepherd_ns(now_ns());
         while !end.has_come() {
-            if now_ns() >= look_ns {
+            if now_ns() >= shepherd_ns {
                 self.shepherd(now_ns());
-                look_ns = self.next_look_ns(now_ns());
+                shepherd_ns = self.next_shepherd_ns(now_ns());
             }
-            let wake_ns = self.tick_all(end).map_or(look_ns, |due| due.min(look_ns));
+            let wake_ns = self.tick_all(end).map_or(shepherd_ns, |due| due.min(shepherd_ns));
             if let Some(sleep_ns) = wake_ns.checked_sub(now_ns()).filter(|&ns| ns > 0) {
                 end.wait(Duration::from_nanos(sleep_ns));
                 wakes += 1;
@@ -126,7 +126,7 @@ impl<S: Schedule> Housekeeper<'_, '_, S> {
     }
 
     /// When the shepherd is due next: at the place after the last CPU's.
-    fn next_look_ns(&self, now_ns: u64) -> u64 {
-        Spread.next_due(Seat::of_one_node(self.cpus(), 1), self.interval(), now_ns)
+    fn next_shepherd_ns(&self, now_ns: u64) -> u64 {
+        Spread.next_due(CpuPosition::of_one_node(self.cpus(), 1), self.interval(), now_ns)
     }
 }

@@ -327,9 +327,9 @@ fn any_operations_do_what_vectors_would() {
 }
 
 /// Sets a flag when it is dropped, in a panic too.
-struct Sets<'f>(&'f AtomicBool);
+struct PcpLists<'f>(&'f AtomicBool);
 
-impl Drop for Sets<'_> {
+impl Drop for PcpLists<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -357,9 +357,9 @@ fn hammer(stacks: &Stacks<'_>, threads: usize, seed: u64, operations: u64, meanw
         };
         let running: Vec<_> = (0..threads).map(|n| scope.spawn(work(n))).collect();
         barrier.wait();
-        let sets = Sets(&through);
+        let pcp = PcpLists(&through);
         meanwhile(&tids.iter().map(|tid| tid.load(Ordering::Relaxed)).collect::<Vec<_>>());
-        drop(sets);
+        drop(pcp);
         running.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     })
 }

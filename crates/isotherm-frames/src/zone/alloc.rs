@@ -152,8 +152,8 @@ impl<'m> Zone<'m> {
 
     /// Counts a block on a per-CPU list whose state was not cached.
     #[cold]
-    pub(crate) fn mistaken(&self) {
-        self.metadata.lock().events.mistaken += 1;
+    pub(crate) fn wrong_state(&self) {
+        self.metadata.lock().events.wrong_state += 1;
     }
 
     #[inline]

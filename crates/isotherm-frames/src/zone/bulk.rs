@@ -19,13 +19,13 @@ struct Wanted {
     order: Order,
     migrate: MigrateType,
     /// To be cached on a per-CPU list, not to be allocated.
-    into_set: bool,
+    into_list: bool,
 }
 
 impl Wanted {
     /// The state byte of each block.
     fn byte(self) -> u8 {
-        if self.into_set { state::cached(self.order) } else { state::allocated(self.order, self.migrate) }
+        if self.into_list { state::cached(self.order) } else { state::allocated(self.order, self.migrate) }
     }
 }
 
@@ -39,7 +39,7 @@ impl Zone<'_> {
         for chunk in frames.chunks_mut(CHUNK) {
             let mut metadata = self.metadata.lock();
             let most = self.above_min(&metadata, order).min(chunk.len());
-            let wanted = Wanted { order, migrate, into_set: false };
+            let wanted = Wanted { order, migrate, into_list: false };
             let got = self.take_many(&mut metadata, wanted, most, |at, index| chunk[at] = self.frame(index));
             done += got;
             if got < chunk.len() {
@@ -80,7 +80,7 @@ impl Zone<'_> {
         let mut metadata = self.enter(order, no_wait)?;
         self.check_watermark(&mut metadata, order, Urgency::Normal)?;
         let most = self.above_min(&metadata, order).min(into.len());
-        let wanted = Wanted { order, migrate, into_set: true };
+        let wanted = Wanted { order, migrate, into_list: true };
         let got = self.take_many(&mut metadata, wanted, most, |at, index| into[at] = index);
         if got == 0 {
             metadata.events.failed += 1;
@@ -113,7 +113,7 @@ impl Zone<'_> {
             if self.state_byte(index) == state::cached(order) {
                 metadata.release(index, order);
             } else {
-                metadata.events.mistaken += 1;
+                metadata.events.wrong_state += 1;
             }
         }
     }
@@ -126,7 +126,7 @@ impl Zone<'_> {
         most: usize,
         mut each: impl FnMut(usize, u32),
     ) -> usize {
-        let Wanted { order, migrate, into_set } = wanted;
+        let Wanted { order, migrate, into_list } = wanted;
         let byte = wanted.byte();
         let level = metadata.placement.colours.as_mut().and_then(|c| c.lowest());
         let mut got = 0;
@@ -139,7 +139,7 @@ impl Zone<'_> {
                 each(got, index);
                 got += 1;
             }
-            if level.is_some() && into_set && metadata.placement.colours.as_mut().and_then(|c| c.lowest()) != level {
+            if level.is_some() && into_list && metadata.placement.colours.as_mut().and_then(|c| c.lowest()) != level {
                 break;
             }
         }

@@ -33,7 +33,7 @@ pub struct Events {
     /// Refused frees: double, foreign, or of the wrong order.
     pub refused: u64,
     /// Blocks on a per-CPU list whose state was something else: they were freed twice at the same instant.
-    pub mistaken: u64,
+    pub wrong_state: u64,
 }
 
 /// Where freed blocks go in their lists, and where blocks are taken.

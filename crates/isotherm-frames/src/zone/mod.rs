@@ -2,7 +2,7 @@
 //!
 //! The zone never touches frames and need not be able to: they are numbers. The caller supplies memory for their
 //! [`Metadata`](crate::Metadata): 9 bytes per frame, and a few more for placement. One lock protects the metadata of a
-//! zone. Per-CPU lists ([`crate::sets`]) stand in front of it, so most allocations do not take it. Every method here
+//! zone. Per-CPU lists ([`crate::pcp`]) stand in front of it, so most allocations do not take it. Every method here
 //! may also be called from any thread while such lists are in use.
 //!
 //! Frame numbers keep their meaning: buddies, page blocks and colours follow them. So a zone over frames of physical

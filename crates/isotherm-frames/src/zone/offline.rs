@@ -22,7 +22,7 @@ pub enum Offline {
         /// Frames in use.
         in_use: u64,
         /// Frames on per-CPU lists: drain these.
-        in_sets: u64,
+        in_lists: u64,
     },
 }
 
@@ -49,9 +49,9 @@ impl<'m> Zone<'m> {
         let _changing = self.changing.lock();
         let (start, end) = self.whole_range(range)?;
         self.each_largest(start, end, |metadata, index| metadata.isolate(index, true));
-        let (in_use, in_sets) = self.count_used(start, end);
-        if in_use + in_sets > 0 {
-            return Ok(Offline::Pending { in_use, in_sets });
+        let (in_use, in_lists) = self.count_used(start, end);
+        if in_use + in_lists > 0 {
+            return Ok(Offline::Pending { in_use, in_lists });
         }
         self.each_largest(start, end, ZoneMetadata::forget);
         Ok(Offline::Done)
@@ -104,7 +104,7 @@ impl<'m> Zone<'m> {
 impl ZoneMetadata<'_> {
     /// Of 1,024 frames, those in use and those on per-CPU lists.
     fn count_used(&self, first: u32) -> (u64, u64) {
-        let (mut in_use, mut in_sets) = (0, 0);
+        let (mut in_use, mut in_lists) = (0, 0);
         let mut index = first;
         while index < first + Order::MAX.frames() {
             if !self.page_block(index).is_present() {
@@ -114,12 +114,12 @@ impl ZoneMetadata<'_> {
             let (state, order) = self.block_at(index);
             match state {
                 FrameState::Allocated(..) => in_use += u64::from(order.frames()),
-                FrameState::Cached(_) => in_sets += u64::from(order.frames()),
+                FrameState::Cached(_) => in_lists += u64::from(order.frames()),
                 _ => {}
             }
             index += order.frames();
         }
-        (in_use, in_sets)
+        (in_use, in_lists)
     }
 
     /// Moves the free blocks of 1,024 frames to the lists of frames that are being removed, or back.

@@ -45,7 +45,7 @@ pub enum AddError {
     #[error(
         "add {range:?}: {frame:?}, in the same 1,024 frames, is being removed; keep it, or wait until it is removed"
     )]
-    BesideLeaving {
+    NextToLeaving {
         /// The range that was to be added.
         range: FrameRange,
         /// A neighbouring frame that is being removed.
@@ -103,15 +103,15 @@ impl Zone<'_> {
         if let Some(index) = self.first_present(start, end) {
             return Err(AddError::Overlaps { range, frame: self.frame(index) });
         }
-        match self.leaving_beside(start, end) {
-            Some(index) => Err(AddError::BesideLeaving { range, frame: self.frame(index) }),
+        match self.leaving_next_to(start, end) {
+            Some(index) => Err(AddError::NextToLeaving { range, frame: self.frame(index) }),
             None => Ok((start, end)),
         }
     }
 
     /// A frame that is being removed, in the first or last of the largest blocks that a range touches. The blocks
     /// between them have none.
-    fn leaving_beside(&self, start: u32, end: u32) -> Option<u32> {
+    fn leaving_next_to(&self, start: u32, end: u32) -> Option<u32> {
         let frames = Order::MAX.frames();
         let largest = [start, end - 1].map(|index| index & !(frames - 1));
         let mut halves = largest.into_iter().flat_map(|first| [first, first + PAGE_BLOCK_FRAMES]);

@@ -176,10 +176,10 @@ mod tests {
     fn forbidden_wins_whatever_comes_first() {
         let off = Shuffling::default();
         assert!(!off.is_on());
-        assert_eq!(off.asked().switch, Switch::Asked);
+        assert_eq!(off.asked().switch, Switch::Requested);
         assert_eq!(off.detected().switch, Switch::Detected);
-        assert_eq!(off.asked().detected().switch, Switch::Asked);
-        assert_eq!(off.detected().asked().switch, Switch::Asked);
+        assert_eq!(off.asked().detected().switch, Switch::Requested);
+        assert_eq!(off.detected().asked().switch, Switch::Requested);
         for forbidden in [
             off.forbidden(),
             off.forbidden().asked(),
@@ -214,14 +214,14 @@ mod tests {
             let zone = Zone::new(&config, Metadata::cleared(&mut bytes)).unwrap();
             let metadata = zone.metadata.lock();
             thread::scope(|s| {
-                for (waiting, from) in [(1, Order::HUGE), (2, Order::MAX)] {
+                for (cached, from) in [(1, Order::HUGE), (2, Order::MAX)] {
                     let zone = &zone;
                     s.spawn(move || zone.set_shuffling(|shuffling| Shuffling { from, ..shuffling.asked() }));
                     // One waits here, and the other here or for the first.
-                    while zone.metadata.raw().contended() + zone.shuffle.raw().contended() < waiting {
+                    while zone.metadata.raw().contended() + zone.shuffle.raw().contended() < cached {
                         thread::yield_now();
                     }
-                    if waiting == 1 {
+                    if cached == 1 {
                         // The first falls asleep, so that the second, who still looks, could overtake it.
                         thread::sleep(core::time::Duration::from_micros(200));
                     }

@@ -12,7 +12,7 @@ pub enum Switch {
     #[default]
     Off,
     /// Requested by the user.
-    Asked,
+    Requested,
     /// A direct-mapped memory-side cache was found.
     Detected,
     /// Forbidden by the user. Overrides everything else, before or after.
@@ -49,13 +49,13 @@ impl Shuffling {
     /// The user requests it.
     #[must_use]
     pub fn asked(self) -> Shuffling {
-        self.switched(Switch::Asked)
+        self.switched(Switch::Requested)
     }
 
     /// A direct-mapped memory-side cache was found.
     #[must_use]
     pub fn detected(self) -> Shuffling {
-        if self.switch == Switch::Asked { self } else { self.switched(Switch::Detected) }
+        if self.switch == Switch::Requested { self } else { self.switched(Switch::Detected) }
     }
 
     /// The user forbids it.
@@ -70,7 +70,7 @@ impl Shuffling {
 
     /// Whether it is on.
     pub const fn is_on(self) -> bool {
-        matches!(self.switch, Switch::Asked | Switch::Detected)
+        matches!(self.switch, Switch::Requested | Switch::Detected)
     }
 
     pub(crate) fn order(self) -> Option<Order> {

@@ -10,7 +10,7 @@
 //!    with pairs that are close by chance, and ends in clusters that do not exist.
 //! 2. *Merge* neighbours that may well have the same density, the likeliest first, and more of them if there are too
 //!    many. The difference of two densities is the likelihood lost if they are taken for one. (These are Bayesian
-//!    blocks of Poisson counts, Scargle 2013, with a fixed price for each block. They are found bottom up instead of by
+//!    huge ranges of Poisson counts, Scargle 2013, with a fixed price for each huge range. They are found bottom up instead of by
 //!    dynamic programming, which costs the square of the number of samples.)
 //! 3. *Place* the bounds that are left. A bin is coarse, so each bound moves to its likeliest place among the nearby
 //!    samples.

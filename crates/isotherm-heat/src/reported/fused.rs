@@ -1,6 +1,6 @@
 //! Accessed bits and samples together: bits find cold or changing memory, samples rank hot memory.
 //!
-//! Bits cover every page, but not how often within 20 ms it is accessed, and hot blocks are checked seldom. Samples
+//! Bits cover every page, but not how often within 20 ms it is accessed, and hot huge ranges are checked seldom. Samples
 //! show rates of a thousand a second and more, for pages or neighbourhoods that have enough of them. Both are lower
 //! bounds: neither shows an access that did not happen. But bits count a burst as one access, and the event may not
 //! happen on each access (a load served by the cache, a page prefetched by the processor). So the higher of a page's
@@ -8,27 +8,27 @@
 //!
 //! - A page with [`OWN`] samples or more has its own rate, even if it is cold by its bits: it became hot between two
 //!   checks.
-//! - Pages that bits cannot distinguish (at the floor of 20 ms, or unclearable) share the samples of their block, or of
-//!   up to [`AROUND`] such blocks in a row, if these are at least [`ENOUGH`]. One of them has its own rate only if it
-//!   stands out: in a block with three samples a page, a page with six is no hotter. A page without samples in a dense
-//!   block is one that the event misses. It keeps its bits.
+//! - Pages that bits cannot distinguish (at the floor of 20 ms, or unclearable) share the samples of their huge range, or of
+//!   up to [`AROUND`] such huge ranges in a row, if these are at least [`ENOUGH`]. One of them has its own rate only if it
+//!   stands out: in a huge range with three samples a page, a page with six is no hotter. A page without samples in a dense
+//!   huge range is one that the event misses. It keeps its bits.
 //! - All other pages keep their bits.
 
 use super::density::OWN;
 use super::store::{Entry, gallop};
 use super::{Count, ReportedTarget};
-use crate::block::Ns;
+use crate::pmd::Ns;
 use crate::regions::{Heat, RegionBuilder};
 use crate::view::{Since, Summary};
 use crate::{Interval, Region, Run, Target, View};
-use isotherm_units::{AddrRange, BlockNo, PageNo};
+use isotherm_units::{AddrRange, PageNo, PmdNo};
 use std::ops::Range;
 
 /// Pages with this interval or a shorter one may be accessed much more often: the first read of a check is at 10 ms.
 const FLOOR: Ns = 20_000_000;
 /// Samples needed in a neighbourhood.
 const ENOUGH: f64 = 8.0;
-/// Maximum number of its blocks.
+/// Maximum number of its huge ranges.
 const AROUND: usize = 8;
 /// A page with this many samples has its own rate anywhere: it is known to within a quarter.
 const PLENTY: f64 = 16.0;
@@ -59,12 +59,12 @@ pub fn summarize_fused(
         builder: RegionBuilder::new(),
     };
     let mut at = 0;
-    target.for_each_block(now, |block, view| {
+    target.for_each_pmd(now, |pmd, view| {
         let list = fusion.reported.counters.list();
-        at += gallop(&list[at..], |e| e.page < block.page(0).0);
-        let entries = at..at + gallop(&list[at..], |e| e.page < block.next().page(0).0);
+        at += gallop(&list[at..], |e| e.page < pmd.page(0).0);
+        let entries = at..at + gallop(&list[at..], |e| e.page < pmd.next().page(0).0);
         at = entries.end;
-        fusion.block(block, view, entries);
+        fusion.pmd(pmd, view, entries);
     });
     fusion.flush();
     let mut sum = fusion.sum;
@@ -73,7 +73,7 @@ pub fn summarize_fused(
     sum
 }
 
-/// Raises the rates of regions known from checks of some of their blocks, where samples show more than checks can.
+/// Raises the rates of regions known from checks of some of their huge ranges, where samples show more than checks can.
 /// `regions` are sorted.
 ///
 /// Their intervals, and how much of the memory is how hot, stay as the checks found them. Those are for single pages,
@@ -103,9 +103,9 @@ struct Pool {
     count: Count,
 }
 
-/// A block whose neighbourhood is not known yet.
+/// A huge range whose neighbourhood is not known yet.
 struct Waiting {
-    block: BlockNo,
+    pmd: PmdNo,
     runs: Vec<Run>,
     unclearable: bool,
     entries: Range<usize>,
@@ -125,7 +125,7 @@ struct Fusion<'a> {
     now: Ns,
     floor: Interval,
     waiting: Vec<Waiting>,
-    /// The pool of all waiting blocks.
+    /// The pool of all waiting huge ranges.
     shared: Pool,
     runs: Vec<(Run, Heat)>,
     sum: Summary,
@@ -142,11 +142,11 @@ impl<'a> Fusion<'a> {
         unclearable || run.interval.is_measured() && run.interval <= self.floor
     }
 
-    fn block(&mut self, block: BlockNo, view: View<'_>, entries: Range<usize>) {
-        let mut new = Waiting { block, runs: view.runs.to_vec(), unclearable: view.unclearable, entries, mean: 0.0 };
+    fn pmd(&mut self, pmd: PmdNo, view: View<'_>, entries: Range<usize>) {
+        let mut new = Waiting { pmd, runs: view.runs.to_vec(), unclearable: view.unclearable, entries, mean: 0.0 };
         let pool = self.pool(&mut new);
         let alone = pool.pages == 0 || pool.count.samples >= ENOUGH;
-        if alone || self.waiting.last().is_some_and(|last| last.block.next() != block) {
+        if alone || self.waiting.last().is_some_and(|last| last.pmd.next() != pmd) {
             self.flush();
         }
         self.shared.pages += pool.pages;
@@ -157,12 +157,12 @@ impl<'a> Fusion<'a> {
         }
     }
 
-    /// The pages of a block that share samples, and those samples.
+    /// The pages of a huge range that share samples, and those samples.
     fn pool(&self, of: &mut Waiting) -> Pool {
         let entries = self.entries(&of.entries);
         let sharing = || of.runs.iter().filter(|run| self.shares(run, of.unclearable));
         let pages: u64 = sharing().map(|run| u64::from(run.pages)).sum();
-        let on_them = || sharing().flat_map(|run| within(entries, of.block, run));
+        let on_them = || sharing().flat_map(|run| within(entries, of.pmd, run));
         let samples: f64 = on_them().map(Entry::samples).sum();
         let reported = on_them().count() as u64;
         let mean = samples / pages.max(1) as f64;
@@ -179,7 +179,7 @@ impl<'a> Fusion<'a> {
         pool
     }
 
-    /// Reports the waiting blocks, with what they share.
+    /// Reports the waiting huge ranges, with what they share.
     fn flush(&mut self) {
         let shared = std::mem::take(&mut self.shared);
         let shared = (shared.count.samples >= ENOUGH && shared.pages > 0)
@@ -195,7 +195,7 @@ impl<'a> Fusion<'a> {
                 self.sum.idle.add(run.idle, pages);
                 self.sum.unclearable_pages += if of.unclearable { pages } else { 0 };
             }
-            self.builder.heats(of.block, self.runs.iter().copied());
+            self.builder.heats(of.pmd, self.runs.iter().copied());
         }
     }
 
@@ -203,7 +203,7 @@ impl<'a> Fusion<'a> {
     fn tell(&mut self, of: &Waiting, run: &Run, shared: Option<Heat>) {
         let others = shared.filter(|_| of.mean < MISSED);
         let mut next = run.first;
-        for entry in within(self.entries(&of.entries), of.block, run) {
+        for entry in within(self.entries(&of.entries), of.pmd, run) {
             let own = match self.shares(run, of.unclearable) {
                 true => of.stands_out(entry.samples()),
                 false => entry.samples() >= OWN,
@@ -244,14 +244,14 @@ impl<'a> Fusion<'a> {
 }
 
 /// The entries on the pages of a run.
-fn within<'a>(entries: &'a [Entry], block: BlockNo, run: &Run) -> &'a [Entry] {
+fn within<'a>(entries: &'a [Entry], pmd: PmdNo, run: &Run) -> &'a [Entry] {
     let pages = run.indices();
-    let from = entries.partition_point(|e| e.page < block.page(pages.start).0);
-    let len = entries[from..].partition_point(|e| e.page < block.page(pages.end).0);
+    let from = entries.partition_point(|e| e.page < pmd.page(pages.start).0);
+    let len = entries[from..].partition_point(|e| e.page < pmd.page(pages.end).0);
     &entries[from..from + len]
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "below 512")]
 fn index(entry: &Entry) -> u16 {
-    PageNo(entry.page).index_in_block() as u16
+    PageNo(entry.page).index_in_pmd() as u16
 }

@@ -33,7 +33,7 @@ mod store;
 pub use fused::{raise_rates, summarize_fused};
 pub use store::{Access, Count, Counters};
 
-use crate::block::{MIN_IDLE, Ns};
+use crate::pmd::{MIN_IDLE, Ns};
 use crate::regions::{Heat, RegionBuilder, carry_ages};
 use crate::view::Summary;
 use crate::{Interval, Region, Rng};
@@ -58,7 +58,7 @@ const SMALL_TABLE_PAGES: usize = MAX_PAGES / 4;
 const MAX_HALVINGS: u32 = 20;
 /// No report is older than this when the target becomes known. An earlier time is wrong, and would stretch the time
 /// listened.
-const LONGEST_BEFORE: Ns = 10_000_000_000;
+const MAX_BEFORE: Ns = 10_000_000_000;
 /// If this many reports were expected on average since the last one, their absence is not chance: that happens once in
 /// ten thousand.
 const QUIET: f64 = 9.2;
@@ -155,7 +155,7 @@ impl ReportedTarget {
     #[cold]
     fn begin_at(&mut self, at: Ns) {
         // Nothing was forgotten yet, so `forgot_at` is still the time when the target became known.
-        if at + LONGEST_BEFORE >= self.forgot_at {
+        if at + MAX_BEFORE >= self.forgot_at {
             self.until = at;
         }
     }
@@ -290,11 +290,11 @@ impl ReportedTarget {
         // Less than one report is left. No less than one can be reported.
         let least = if self.silence == Silence::Unknown { 0.0 } else { weight };
         let mut rate_hz = count.weight.max(least) / (self.exposure_s * pages);
-        let heard_s = self.listened_since_s(count.last);
-        let may_be_quiet = self.silence == Silence::Cold && heard_s >= MIN_QUIET_S;
-        if may_be_quiet && count.samples / self.exposure_s * heard_s > QUIET {
+        let listened_s = self.listened_since_s(count.last);
+        let may_be_quiet = self.silence == Silence::Cold && listened_s >= MIN_QUIET_S;
+        if may_be_quiet && count.samples / self.exposure_s * listened_s > QUIET {
             // Silent for longer than chance allows at that rate, so use that less than one report has come since.
-            rate_hz = rate_hz.min(weight / (heard_s * pages));
+            rate_hz = rate_hz.min(weight / (listened_s * pages));
         }
         Heat::of_rate(rate_hz.max(f64::MIN_POSITIVE), idle_ns)
     }

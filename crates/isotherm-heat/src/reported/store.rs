@@ -18,7 +18,7 @@
 //! other.
 
 use super::{MAX_HALVINGS, lot, sort};
-use crate::block::Ns;
+use crate::pmd::Ns;
 use isotherm_units::{AddrRange, Bytes, PageNo};
 
 /// Reports that the log takes before it is settled: 8 MiB with the space to sort it, used only if that many reports

@@ -1,7 +1,7 @@
 use super::*;
 use crate::Since;
-use crate::{BlockBits, Mask, Rng, Target, Watch};
-use isotherm_units::{Addr, BlockNo, PAGE_SIZE};
+use crate::{Mask, PmdBits, Rng, Target, Watch};
+use isotherm_units::{Addr, PAGE_SIZE, PmdNo};
 
 const MS: Ns = 1_000_000;
 const S: Ns = 1000 * MS;
@@ -345,36 +345,36 @@ fn a_flood_of_pages_is_thinned_out() {
     assert!((left.weight / t.exposure_s / 300_000.0 - 1.0).abs() < 0.01, "{}", left.weight / t.exposure_s);
 }
 
-/// A page-table target of full blocks: touched within 10 ms of a clear, or not since.
-fn by_bits(blocks: &[(u64, bool)]) -> Target {
+/// A page-table target of full huge ranges: touched within 10 ms of a clear, or not since.
+fn by_bits(pmds: &[(u64, bool)]) -> Target {
     let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: S }, 1);
-    for &(block, hot) in blocks {
-        let bits = |young| BlockBits::Pages { young, present: Mask::ALL };
-        target.read(0, BlockNo(block), bits(Mask::ALL));
-        target.cleared(0, BlockNo(block), Mask::NONE);
-        target.read(10 * MS, BlockNo(block), bits(if hot { Mask::ALL } else { Mask::NONE }));
-        target.read(20 * S, BlockNo(block), bits(Mask::NONE));
+    for &(pmd, hot) in pmds {
+        let bits = |young| PmdBits::Pages { young, present: Mask::ALL };
+        target.read(0, PmdNo(pmd), bits(Mask::ALL));
+        target.cleared(0, PmdNo(pmd), Mask::NONE);
+        target.read(10 * MS, PmdNo(pmd), bits(if hot { Mask::ALL } else { Mask::NONE }));
+        target.read(20 * S, PmdNo(pmd), bits(Mask::NONE));
     }
     target
 }
 
-fn block_pages(blocks: Range<u64>) -> Range<u64> {
-    blocks.start * 512..blocks.end * 512
+fn pmd_pages(pmds: Range<u64>) -> Range<u64> {
+    pmds.start * 512..pmds.end * 512
 }
 
 #[test]
 fn samples_tell_levels_apart_that_are_one_to_bits() {
-    let blocks: Vec<(u64, bool)> = (1000..1040).map(|b| (b, b < 1032)).collect();
-    let target = by_bits(&blocks);
-    // Eight blocks each at 100, 1,000 and 10,000 a second; eight that the event does not see; eight cold ones.
+    let pmds: Vec<(u64, bool)> = (1000..1040).map(|b| (b, b < 1032)).collect();
+    let target = by_bits(&pmds);
+    // Eight huge ranges each at 100, 1,000 and 10,000 a second; eight that the event does not see; eight cold ones.
     let spans =
-        [(1000..1008, 100.0), (1008..1016, 1_000.0), (1016..1024, 10_000.0)].map(|(b, rate)| (block_pages(b), rate));
+        [(1000..1008, 100.0), (1008..1016, 1_000.0), (1016..1024, 10_000.0)].map(|(b, rate)| (pmd_pages(b), rate));
     let mut t = ReportedTarget::new(0, Silence::Cold);
     listen(&mut t, &spans, 100_003, 0..20, &mut Rng::new(5));
     let bits = crate::summarize(&target, 20 * S, 100);
     assert_eq!(bits.regions.len(), 2, "hot and cold");
     let sum = summarize_fused(&target, &mut t, 20 * S, 100, Since::default());
-    let told: Vec<_> = sum.regions.iter().map(|r| (r.range.start.block().0, r.range.end.block().0)).collect();
+    let told: Vec<_> = sum.regions.iter().map(|r| (r.range.start.pmd().0, r.range.end.pmd().0)).collect();
     assert_eq!(told, [(1000, 1008), (1008, 1016), (1016, 1024), (1024, 1032), (1032, 1040)], "{:?}", sum.regions);
     for (region, rate) in sum.regions.iter().zip([100.0, 1_000.0, 10_000.0]) {
         assert!((region.rate_hz / rate - 1.0).abs() < 0.15, "{region:?} of {rate}");
@@ -389,9 +389,9 @@ fn samples_tell_levels_apart_that_are_one_to_bits() {
 #[test]
 fn few_samples_are_shared_by_the_neighbourhood() {
     let target = by_bits(&(1000..1064).map(|b| (b, true)).collect::<Vec<_>>());
-    // About two samples a block.
+    // About two samples a huge range.
     let mut t = ReportedTarget::new(0, Silence::Cold);
-    listen(&mut t, &[(block_pages(1000..1064), 1_000.0)], 5_000_011, 0..20, &mut Rng::new(5));
+    listen(&mut t, &[(pmd_pages(1000..1064), 1_000.0)], 5_000_011, 0..20, &mut Rng::new(5));
     assert!((100..160).contains(&t.samples()), "{}", t.samples());
     let sum = summarize_fused(&target, &mut t, 20 * S, 100, Since::default());
     let (sampled, pages) = sum.regions.iter().fold((0, 0), |n, r| (n.0 + r.sampled_pages, n.1 + r.resident_pages));
@@ -408,13 +408,13 @@ fn what_became_hot_between_two_looks_is_hot_by_its_samples() {
     t.listened(18 * S, 1.0);
     // One page with five samples, one with three.
     for (page, samples) in [(100, 5), (300, 3)] {
-        (0..samples).for_each(|_| t.report(Access { at: 19 * S, page: BlockNo(1000).page(page), weight: 1000 }));
+        (0..samples).for_each(|_| t.report(Access { at: 19 * S, page: PmdNo(1000).page(page), weight: 1000 }));
     }
     t.listened(20 * S, 1.0);
     let sum = summarize_fused(&target, &mut t, 20 * S, 100, Since::default());
     let hot: Vec<_> = sum.regions.iter().filter(|r| r.rate_hz > 1.0).collect();
     assert_eq!(hot.len(), 1, "{:?}", sum.regions);
-    let page = BlockNo(1000).page(100);
+    let page = PmdNo(1000).page(100);
     assert_eq!((hot[0].range, hot[0].sampled_pages), (range(page.0..page.0 + 1), 1));
     // 5,000 events in two seconds, and 18 before them of which exp(-18 / 60) is left.
     assert!((hot[0].rate_hz - 5_000.0 / (2.0 + 18.0 * (-0.3_f32).exp())).abs() < 2.0, "{}", hot[0].rate_hz);
@@ -424,12 +424,12 @@ fn what_became_hot_between_two_looks_is_hot_by_its_samples() {
 #[test]
 fn memory_that_cannot_be_cleared_is_known_from_samples() {
     let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: S }, 1);
-    for block in [1000, 1001] {
-        target.read(0, BlockNo(block), BlockBits::Huge { young: true });
-        target.refused(BlockNo(block));
+    for pmd in [1000, 1001] {
+        target.read(0, PmdNo(pmd), PmdBits::Huge { young: true });
+        target.refused(PmdNo(pmd));
     }
     let mut t = ReportedTarget::new(0, Silence::Cold);
-    listen(&mut t, &[(block_pages(1000..1001), 1_000.0)], 20_011, 0..20, &mut Rng::new(5));
+    listen(&mut t, &[(pmd_pages(1000..1001), 1_000.0)], 20_011, 0..20, &mut Rng::new(5));
     let sum = summarize_fused(&target, &mut t, 20 * S, 100, Since::default());
     assert_eq!(sum.regions.len(), 2, "{:?}", sum.regions);
     assert!((850.0..1_150.0).contains(&sum.regions[0].rate_hz), "{:?}", sum.regions);
@@ -444,7 +444,7 @@ fn fewer_accesses_reported_than_bits_saw_change_nothing() {
     let bits = crate::summarize(&target, 20 * S, 100);
     let mut t = ReportedTarget::new(0, Silence::Cold);
     for second in 0..20 {
-        (0..512).for_each(|i| t.report(Access { at: second * S, page: BlockNo(1000).page(i), weight: 1 }));
+        (0..512).for_each(|i| t.report(Access { at: second * S, page: PmdNo(1000).page(i), weight: 1 }));
     }
     t.listened(20 * S, 1.0);
     let sum = summarize_fused(&target, &mut t, 20 * S, 100, Since::default());
@@ -457,14 +457,14 @@ fn pages_that_the_event_misses_stay_hot_among_those_it_sees() {
     let mut t = ReportedTarget::new(0, Silence::Cold);
     // Every other page: 20 samples each.
     for page in (0..512).step_by(2) {
-        (0..20).for_each(|_| t.report(Access { at: 19 * S, page: BlockNo(1000).page(page), weight: 10_007 }));
+        (0..20).for_each(|_| t.report(Access { at: 19 * S, page: PmdNo(1000).page(page), weight: 10_007 }));
     }
     t.listened(20 * S, 1.0);
     let sum = summarize_fused(&target, &mut t, 20 * S, 100, Since::default());
     let bits = crate::summarize(&target, 20 * S, 100).regions[0].interval;
     assert_eq!(sum.temperature.at(bits), 256);
     assert_eq!(sum.temperature.at(Interval::SHORTEST), 256);
-    assert_eq!((sum.regions.len(), sum.regions[0].sampled_pages), (1, 256), "a mixed block");
+    assert_eq!((sum.regions.len(), sum.regions[0].sampled_pages), (1, 256), "a mixed huge range");
 }
 
 #[test]

@@ -1,32 +1,32 @@
-//! Which blocks to check next.
+//! Which huge ranges to check next.
 //!
-//! Half of all checks go to undecided blocks between regions that differ. The rest of the clear budget goes to one
-//! random block of each region in turn, so that small hot spots are found in the end. Randomness is a seeded generator
+//! Half of all checks go to undecided huge ranges between regions that differ. The rest of the clear budget goes to one
+//! random huge range of each region in turn, so that small hot spots are found in the end. Randomness is a seeded generator
 //! of its own.
 
-use super::looks::Looks;
+use super::checks::Checks;
 use super::pieces::Pieces;
 use crate::{Ns, Rng};
-use isotherm_units::BlockNo;
+use isotherm_units::PmdNo;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Small regions are checked in at least this share of the intervals.
 const MIN_TURNS: f64 = 0.2;
-/// A gap of more blocks than this is cut in four at once, not in two.
+/// A gap of more huge ranges than this is cut in four at once, not in two.
 const WIDE_GAP: u64 = 16;
 /// Boundaries visited for each check that may be spent on them.
 const VISITS: usize = 4;
 
-/// Where the last pass stopped, and which blocks it drew.
+/// Where the last pass stopped, and which huge ranges it drew.
 #[derive(Debug)]
 pub(crate) struct Chooser {
     /// Every region is checked once in this time.
     interval_ns: Ns,
-    open_from: BlockNo,
-    turn: BlockNo,
+    open_from: PmdNo,
+    turn: PmdNo,
     interval_began: Option<Ns>,
-    /// Random blocks that are about to be cleared, with the number of blocks that each stands for.
-    drawn: BTreeMap<BlockNo, f64>,
+    /// Random huge ranges that are about to be cleared, with the number of huge ranges that each stands for.
+    drawn: BTreeMap<PmdNo, f64>,
     rng: Rng,
 }
 
@@ -34,10 +34,10 @@ pub(crate) struct Chooser {
 #[derive(Debug)]
 pub(crate) struct Pass<'a> {
     pub pieces: &'a mut Pieces,
-    pub looks: &'a mut Looks,
+    pub checks: &'a mut Checks,
     /// Retouches that further checks may cause.
     pub allowed: f64,
-    pub chosen: BTreeSet<BlockNo>,
+    pub chosen: BTreeSet<PmdNo>,
 }
 
 impl Pass<'_> {
@@ -45,20 +45,20 @@ impl Pass<'_> {
         self.chosen.len() >= most || self.allowed <= 0.0
     }
 
-    fn choose(&mut self, block: BlockNo) {
-        if !self.looks.contains(block) && self.chosen.insert(block) {
-            self.allowed -= self.pieces.expected(block);
+    fn choose(&mut self, pmd: PmdNo) {
+        if !self.checks.contains(pmd) && self.chosen.insert(pmd) {
+            self.allowed -= self.pieces.expected(pmd);
         }
     }
 
-    /// Chooses among the blocks strictly between two: the middle one, and in a wide gap the quarters as well.
-    fn choose_within(&mut self, (below, above): (BlockNo, BlockNo), most: usize) {
-        let blocks = above.0 - below.0;
-        self.choose(BlockNo(below.0 + blocks / 2));
-        if blocks > WIDE_GAP {
+    /// Chooses among the huge ranges strictly between two: the middle one, and in a wide gap the quarters as well.
+    fn choose_within(&mut self, (below, above): (PmdNo, PmdNo), most: usize) {
+        let pmds = above.0 - below.0;
+        self.choose(PmdNo(below.0 + pmds / 2));
+        if pmds > WIDE_GAP {
             for quarter in [1, 3] {
                 if self.chosen.len() < most {
-                    self.choose(BlockNo(below.0 + blocks * quarter / 4));
+                    self.choose(PmdNo(below.0 + pmds * quarter / 4));
                 }
             }
         }
@@ -66,9 +66,9 @@ impl Pass<'_> {
 }
 
 /// The region that is next in turn.
-struct Turn {
-    start: BlockNo,
-    end: BlockNo,
+struct Visit {
+    start: PmdNo,
+    end: PmdNo,
     is_marked: bool,
 }
 
@@ -76,37 +76,37 @@ impl Chooser {
     pub fn new(interval_ns: Ns, seed: u64) -> Chooser {
         Chooser {
             interval_ns,
-            open_from: BlockNo(0),
-            turn: BlockNo(0),
+            open_from: PmdNo(0),
+            turn: PmdNo(0),
             interval_began: None,
             drawn: BTreeMap::new(),
             rng: Rng::new(seed),
         }
     }
 
-    /// Up to `most` blocks to check, in address order.
-    pub fn choose(&mut self, now: Ns, most: usize, mut pass: Pass) -> Vec<BlockNo> {
+    /// Up to `most` huge ranges to check, in address order.
+    pub fn choose(&mut self, now: Ns, most: usize, mut pass: Pass) -> Vec<PmdNo> {
         self.drawn.clear();
         self.choose_at_open_ends(most.div_ceil(2), &mut pass);
-        self.choose_in_turn(now, most, &mut pass);
+        self.choose_by_visits(now, most, &mut pass);
         // Budget that the regions in turn did not use.
         self.choose_at_open_ends(most, &mut pass);
         pass.chosen.into_iter().collect()
     }
 
-    /// How many blocks one of the last pass's random blocks stands for. `None` if `block` was not drawn at random.
-    pub fn stands_for(&self, block: BlockNo) -> Option<f64> {
-        self.drawn.get(&block).copied()
+    /// How many huge ranges one of the last pass's random huge ranges stands for. `None` if `pmd` was not drawn at random.
+    pub fn weight(&self, pmd: PmdNo) -> Option<f64> {
+        self.drawn.get(&pmd).copied()
     }
 
     fn choose_at_open_ends(&mut self, most: usize, pass: &mut Pass) {
         while !pass.is_over(most) {
-            let Some(block) = pass.pieces.next_doubted() else { break };
+            let Some(pmd) = pass.pieces.next_stale() else { break };
             // A check that only waits for its late reads makes room for a new one.
-            if !pass.looks.is_undecided(block) {
-                pass.looks.end(block);
+            if !pass.checks.is_undecided(pmd) {
+                pass.checks.end(pmd);
             }
-            pass.choose(block);
+            pass.choose(pmd);
         }
         for _ in 0..pass.pieces.open_ends().min(VISITS * most) {
             if pass.is_over(most) {
@@ -115,7 +115,7 @@ impl Chooser {
             let Some(cut) = pass.pieces.next_open(self.open_from) else { return };
             self.open_from = cut.next();
             match pass.pieces.open_gap(cut) {
-                Some((below, above)) if !pass.looks.are_between(below, above) => {
+                Some((below, above)) if !pass.checks.are_between(below, above) => {
                     pass.choose_within((below, above), most);
                 }
                 // A check there is in progress, or the gap is closed.
@@ -124,78 +124,78 @@ impl Chooser {
         }
     }
 
-    /// Chooses one random block of each region in turn: every time in regions as large as their share, less often in
+    /// Chooses one random huge range of each region in turn: every time in regions as large as their share, less often in
     /// small ones.
-    fn choose_in_turn(&mut self, now: Ns, most: usize, pass: &mut Pass) {
+    fn choose_by_visits(&mut self, now: Ns, most: usize, pass: &mut Pass) {
         let cap = pass.pieces.cap();
         while !pass.is_over(most) {
-            let Some(Turn { start, end, is_marked }) = self.next_turn(now, pass.pieces) else { return };
-            let blocks = end.0 - start.0;
-            let wanted = if is_marked { (blocks as f64 / cap as f64).clamp(MIN_TURNS, 1.0) } else { 1.0 };
+            let Some(Visit { start, end, is_marked }) = self.next_visit(now, pass.pieces) else { return };
+            let pmds = end.0 - start.0;
+            let wanted = if is_marked { (pmds as f64 / cap as f64).clamp(MIN_TURNS, 1.0) } else { 1.0 };
             if self.rng.below(1000) as f64 >= wanted * 1000.0 {
                 continue;
             }
-            let block = BlockNo(start.0 + self.rng.below(blocks));
-            let stands_for = blocks as f64 / wanted;
-            if pass.looks.is_undecided(block) {
+            let pmd = PmdNo(start.0 + self.rng.below(pmds));
+            let weight = pmds as f64 / wanted;
+            if pass.checks.is_undecided(pmd) {
                 // It is being checked anyway.
-                pass.looks.let_stand(block, stands_for, pass.pieces.early_of(block));
+                pass.checks.add_weight(pmd, weight, pass.pieces.early_of(pmd));
                 continue;
             }
-            // A block that only waits for its late reads is checked anew: skipping such blocks would skip mostly cold
+            // A huge range that only waits for its late reads is checked anew: skipping such huge ranges would skip mostly cold
             // ones.
-            pass.looks.end(block);
-            pass.choose(block);
-            self.drawn.insert(block, stands_for);
+            pass.checks.end(pmd);
+            pass.choose(pmd);
+            self.drawn.insert(pmd, weight);
         }
     }
 
     /// The next region in turn. `None` if all were checked in this interval.
-    fn next_turn(&mut self, now: Ns, pieces: &Pieces) -> Option<Turn> {
+    fn next_visit(&mut self, now: Ns, pieces: &Pieces) -> Option<Visit> {
         let began = *self.interval_began.get_or_insert(now);
         let next = pieces.from(self.turn).or_else(|| {
             if now < began.saturating_add(self.interval_ns) {
                 return None;
             }
             self.interval_began = Some(now);
-            self.turn = BlockNo(0);
+            self.turn = PmdNo(0);
             pieces.iter().next()
         });
         let (start, piece) = next?;
         self.turn = piece.end;
-        Some(Turn { start, end: piece.end, is_marked: piece.marks.last().is_some() })
+        Some(Visit { start, end: piece.end, is_marked: piece.marks.last().is_some() })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::mix::{Finding, Look, Mix, OUTCOMES};
+    use super::super::mix::{Check, Finding, Mix, OUTCOMES};
     use super::*;
     use crate::Mask;
 
     const S: Ns = 1_000_000_000;
 
-    struct Target(Pieces, Looks, Chooser);
+    struct Target(Pieces, Checks, Chooser);
 
-    /// 100 blocks in regions of up to ten.
+    /// 100 huge ranges in regions of up to ten.
     fn target() -> Target {
         let mut pieces = Pieces::new(20, None);
-        pieces.refit(&(0..100).map(BlockNo).collect::<Vec<_>>());
-        Target(pieces, Looks::new(), Chooser::new(S, 1))
+        pieces.refit(&(0..100).map(PmdNo).collect::<Vec<_>>());
+        Target(pieces, Checks::new(), Chooser::new(S, 1))
     }
 
     impl Target {
         fn choose(&mut self, now: Ns, most: usize, allowed: f64) -> Vec<u64> {
-            let Target(pieces, looks, chooser) = self;
-            let chosen = chooser.choose(now, most, Pass { pieces, looks, allowed, chosen: BTreeSet::new() });
-            chosen.iter().map(|block| block.0).collect()
+            let Target(pieces, checks, chooser) = self;
+            let chosen = chooser.choose(now, most, Pass { pieces, checks, allowed, chosen: BTreeSet::new() });
+            chosen.iter().map(|pmd| pmd.0).collect()
         }
 
-        /// A look at `block` finds all of its pages touched at once, or never.
-        fn settle(&mut self, block: u64, is_hot: bool) {
+        /// A look at `pmd` finds all of its pages touched at once, or never.
+        fn settle(&mut self, pmd: u64, is_hot: bool) {
             let mut counts = [0; OUTCOMES];
             counts[if is_hot { 0 } else { OUTCOMES - 1 }] = 512;
-            self.0.settle(0, BlockNo(block), &Finding { mix: Mix::of_counts(counts), resident: 1.0, huge: false });
+            self.0.settle(0, PmdNo(pmd), &Finding { mix: Mix::of_counts(counts), resident: 1.0, huge: false });
         }
     }
 
@@ -203,8 +203,8 @@ mod tests {
     fn each_region_has_one_turn_an_interval() {
         let mut target = target();
         let chosen = target.choose(0, 1000, 1e9);
-        assert_eq!(chosen.iter().map(|block| block / 10).collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
-        assert!(chosen.iter().all(|block| target.2.stands_for(BlockNo(*block)) == Some(10.0)));
+        assert_eq!(chosen.iter().map(|pmd| pmd / 10).collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
+        assert!(chosen.iter().all(|pmd| target.2.weight(PmdNo(*pmd)) == Some(10.0)));
         assert!(target.choose(S - 1, 1000, 1e9).is_empty());
         assert_eq!(target.choose(S, 1000, 1e9).len(), 10);
     }
@@ -223,22 +223,22 @@ mod tests {
         for no in 0..10 {
             target.settle(no * 10 + 5, no >= 5);
         }
-        assert_eq!(target.0.open_gap(BlockNo(50)), Some((BlockNo(45), BlockNo(55))));
+        assert_eq!(target.0.open_gap(PmdNo(50)), Some((PmdNo(45), PmdNo(55))));
         assert_eq!(target.choose(0, 1, 1e9), [50]);
-        target.1.begin(BlockNo(50), Look::new(0, Mask::NONE, 0.0));
+        target.1.begin(PmdNo(50), Check::new(0, Mask::NONE, 0.0));
         assert!(target.choose(0, 1, 1e9)[0] < 10, "while it is looked at, turns begin");
-        for block in 46..55 {
-            target.settle(block, block >= 50);
+        for pmd in 46..55 {
+            target.settle(pmd, pmd >= 50);
         }
-        assert_eq!(target.0.open_gap(BlockNo(50)), None, "each block is known");
+        assert_eq!(target.0.open_gap(PmdNo(50)), None, "each huge range is known");
     }
 
     #[test]
     fn a_wide_gap_is_cut_in_four() {
-        let Target(mut pieces, mut looks, _) = target();
-        let mut pass = Pass { pieces: &mut pieces, looks: &mut looks, allowed: 1e9, chosen: BTreeSet::new() };
-        pass.choose_within((BlockNo(10), BlockNo(26)), 9);
-        pass.choose_within((BlockNo(40), BlockNo(60)), 3);
+        let Target(mut pieces, mut checks, _) = target();
+        let mut pass = Pass { pieces: &mut pieces, checks: &mut checks, allowed: 1e9, chosen: BTreeSet::new() };
+        pass.choose_within((PmdNo(10), PmdNo(26)), 9);
+        pass.choose_within((PmdNo(40), PmdNo(60)), 3);
         assert_eq!(pass.chosen.iter().map(|b| b.0).collect::<Vec<_>>(), [18, 45, 50], "and no more than asked for");
     }
 }

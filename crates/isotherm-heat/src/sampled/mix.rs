@@ -1,11 +1,11 @@
 //! The result of checks: which share of the pages was first seen touched at which read.
 //!
-//! A check clears a block and reads it 10, 40, 160, 640 ms, 2.6, 10 and 41 s later. The outcome of a page is the first
+//! A check clears a huge range and reads it 10, 40, 160, 640 ms, 2.6, 10 and 41 s later. The outcome of a page is the first
 //! read that found it young, or none. Each read is at four times the distance of the previous one; for targets
-//! monitored as a whole the factor is two. A check has to be cheap here, since most blocks are checked once and then
+//! monitored as a whole the factor is two. A check has to be cheap here, since most huge ranges are checked once and then
 //! not again for a long time.
 
-use crate::block::Ns;
+use crate::pmd::Ns;
 use crate::{Interval, Mask};
 
 /// Reads of a check, and one more outcome: untouched to the end.
@@ -133,7 +133,7 @@ impl Kinds {
 
     /// Adds `surplus`, `times` times. `surplus` has no kinds of untouched pages. Values below zero become zero. The sum
     /// stays the same.
-    pub fn put_right(&mut self, surplus: &Kinds, times: f64) {
+    pub fn correct(&mut self, surplus: &Kinds, times: f64) {
         let all: f64 = self.0.iter().sum();
         let untouched: f64 = self.0[EARLY..].iter().sum();
         let wanted = (untouched + surplus.0[KINDS - 1] * times).max(0.0);
@@ -163,7 +163,7 @@ impl Kinds {
     }
 }
 
-/// An early mix with one byte a share, as stored for single blocks.
+/// An early mix with one byte a share, as stored for single huge ranges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shares([u8; EARLY + 1]);
 
@@ -185,17 +185,17 @@ impl From<Shares> for Mix {
     }
 }
 
-/// A check in progress on one block.
+/// A check in progress on one huge range.
 #[derive(Clone, Debug)]
-pub(crate) struct Look {
+pub(crate) struct Check {
     pub cleared_at: Ns,
     pub next_read: Ns,
     /// Reads done.
     pub reads: usize,
     /// Retouches expected of it. Reserved in the budget until it is decided.
     pub reserved: f64,
-    /// If its block was drawn at random: how many blocks it stands for, and what its region was like then.
-    pub stands_for: Option<(f64, Mix)>,
+    /// If its huge range was drawn at random: how many huge ranges it stands for, and what its region was like then.
+    pub weight: Option<(f64, Mix)>,
     /// Cleared and not seen since.
     waiting: Mask,
     /// Seen accessed, and not cleared by others since.
@@ -206,13 +206,13 @@ pub(crate) struct Look {
     seen: [u32; OUTCOMES],
 }
 
-/// What one read of a sampled block found.
+/// What one read of a sampled huge range found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     /// Units (pages, or the huge page) touched since the clear and not seen before.
     pub units: u32,
     /// Pages that an earlier read left with their accessed bit set.
-    pub left_set: u32,
+    pub still_set: u32,
     /// Those of them whose bit somebody else had cleared.
     pub lost: u32,
 }
@@ -221,21 +221,21 @@ pub(crate) struct Seen {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Finding {
     pub mix: Mix,
-    /// Share of the block's pages that are present.
+    /// Share of the huge range's pages that are present.
     pub resident: f32,
     /// It is one huge page. Its single bit shows little, so more tolerance is needed.
     pub huge: bool,
 }
 
-impl Look {
+impl Check {
     /// A check that begins with a clear at `now`. The clear did not reach the pages in `stuck`.
-    pub fn new(now: Ns, stuck: Mask, reserved: f64) -> Look {
-        Look {
+    pub fn new(now: Ns, stuck: Mask, reserved: f64) -> Check {
+        Check {
             cleared_at: now,
             next_read: now + FIRST,
             reads: 0,
             reserved,
-            stands_for: None,
+            weight: None,
             waiting: Mask::ALL & !stuck,
             touched: Mask::NONE,
             present: Mask::ALL,
@@ -244,13 +244,13 @@ impl Look {
         }
     }
 
-    /// Takes in a read. `None` if the block has changed its shape since the clear: the check is then useless.
-    pub fn read(&mut self, now: Ns, bits: crate::BlockBits) -> Option<Seen> {
-        use crate::BlockBits;
+    /// Takes in a read. `None` if the huge range has changed its shape since the clear: the check is then useless.
+    pub fn read(&mut self, now: Ns, bits: crate::PmdBits) -> Option<Seen> {
+        use crate::PmdBits;
         let (young, present, huge) = match bits {
-            BlockBits::Pages { young, present } => (young, present, false),
-            BlockBits::Huge { young } => (if young { Mask::ALL } else { Mask::NONE }, Mask::ALL, true),
-            BlockBits::Gone => (Mask::NONE, Mask::NONE, false),
+            PmdBits::Pages { young, present } => (young, present, false),
+            PmdBits::Huge { young } => (if young { Mask::ALL } else { Mask::NONE }, Mask::ALL, true),
+            PmdBits::Gone => (Mask::NONE, Mask::NONE, false),
         };
         if self.huge.is_some_and(|was| was != huge) {
             return None;
@@ -261,15 +261,15 @@ impl Look {
         self.huge = Some(huge);
         // Pages added since the clear were never cleared. Pages that are gone add nothing more.
         self.waiting = self.waiting & self.present & present;
-        let left_set = self.touched & present;
-        let lost = left_set & !young;
+        let still_set = self.touched & present;
+        let lost = still_set & !young;
         let seen = young & self.waiting;
         self.waiting = self.waiting & !seen;
-        self.touched = (left_set | seen) & !lost;
+        self.touched = (still_set | seen) & !lost;
         self.seen[outcome_at(now.saturating_sub(self.cleared_at))] += seen.count();
         self.reads += 1;
         let units = if huge { seen.count().min(1) } else { seen.count() };
-        Some(Seen { units, left_set: left_set.count(), lost: lost.count() })
+        Some(Seen { units, still_set: still_set.count(), lost: lost.count() })
     }
 
     /// Number of accessed bits that the clear reached, or could have reached.
@@ -294,7 +294,7 @@ impl Look {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::BlockBits;
+    use crate::PmdBits;
 
     #[test]
     fn an_outcome_is_the_first_read_that_sees_it() {
@@ -322,32 +322,31 @@ mod tests {
     #[test]
     fn a_look_counts_pages_by_the_read_that_saw_them() {
         let pages = |r: std::ops::Range<usize>| r.collect::<Mask>();
-        let mut look = Look::new(0, pages(0..12), 0.0);
+        let mut check = Check::new(0, pages(0..12), 0.0);
         let present = pages(0..412);
-        let read = |look: &mut Look, no: usize, young| {
-            look.read(distance(no), BlockBits::Pages { young, present }).map(|seen| seen.units)
+        let read = |check: &mut Check, no: usize, young| {
+            check.read(distance(no), PmdBits::Pages { young, present }).map(|seen| seen.units)
         };
-        assert_eq!(read(&mut look, 0, pages(0..112)), Some(100), "what was not cleared is young all the time");
-        assert_eq!(read(&mut look, 1, pages(0..212)), Some(100));
-        assert!(!look.is_done());
-        let found = look.finding();
+        assert_eq!(read(&mut check, 0, pages(0..112)), Some(100), "what was not cleared is young all the time");
+        assert_eq!(read(&mut check, 1, pages(0..212)), Some(100));
+        assert!(!check.is_done());
+        let found = check.finding();
         assert_eq!(found.resident, 412.0 / 512.0);
         assert_eq!(found.mix, Mix::of_counts([100, 100, 0, 0, 0, 0, 0, 200]));
         let mean: f64 = found.mix.early().kinds().intervals().map(|(i, _, share)| share * i.octaves().unwrap()).sum();
         let untouched = f64::from(2560_f32.log2()) + 3.0;
         assert!((mean - (10_f64.log2() + 40_f64.log2() + 2.0 * untouched) / 4.0).abs() < 0.1);
-        assert_eq!(read(&mut look, 2, pages(0..412)), Some(200));
-        assert!(look.is_done(), "all of it was seen");
-        assert_eq!(look.read(distance(3), BlockBits::Huge { young: true }), None, "collapsed meanwhile");
+        assert_eq!(read(&mut check, 2, pages(0..412)), Some(200));
+        assert!(check.is_done(), "all of it was seen");
+        assert_eq!(check.read(distance(3), PmdBits::Huge { young: true }), None, "collapsed meanwhile");
     }
 
     #[test]
     fn a_look_notices_bits_that_somebody_else_has_cleared() {
-        let mut look = Look::new(0, Mask::NONE, 0.0);
+        let mut check = Check::new(0, Mask::NONE, 0.0);
         let mut read = |no: usize, pages: std::ops::Range<usize>| {
-            let seen =
-                look.read(distance(no), BlockBits::Pages { young: pages.collect(), present: Mask::ALL }).unwrap();
-            (seen.left_set, seen.lost)
+            let seen = check.read(distance(no), PmdBits::Pages { young: pages.collect(), present: Mask::ALL }).unwrap();
+            (seen.still_set, seen.lost)
         };
         assert_eq!([read(0, 0..100), read(1, 0..200), read(2, 50..200)], [(0, 0), (100, 0), (200, 50)]);
         assert_eq!(read(3, 0..200), (150, 0), "once");
@@ -359,10 +358,10 @@ mod tests {
         let kinds = mix.early().kinds().with_untouched(&mix.untouched());
         assert_eq!(kinds.0.map(|share| (share * 100.0).round()), [25.0, 0.0, 0.0, 0.0, 0.0, 0.0, 25.0, 50.0, 0.0]);
         let mut more = kinds;
-        more.put_right(&Kinds([0.25, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -0.25]), 1.0);
+        more.correct(&Kinds([0.25, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -0.25]), 1.0);
         assert!((more.0[0] - 0.5).abs() < 1e-6 && (more.0[7] - 1.0 / 3.0).abs() < 1e-6, "{more:?}");
         let mut less = kinds;
-        less.put_right(&Kinds([-1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]), 1.0);
+        less.correct(&Kinds([-1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]), 1.0);
         assert!(less.0[0] == 0.0 && (less.0.iter().sum::<f64>() - 1.0).abs() < 1e-6, "{less:?}");
         let early = mix.early().kinds().with_untouched(&Mix::default());
         assert_eq!((early.0[READS], early.0[KINDS - 1]), (0.0, 0.75), "nothing later is known");
@@ -370,14 +369,14 @@ mod tests {
 
     #[test]
     fn a_huge_page_is_one_touch_and_a_hole_is_nothing() {
-        let mut look = Look::new(0, Mask::NONE, 0.0);
-        assert_eq!(look.read(FIRST, BlockBits::Huge { young: true }).map(|seen| seen.units), Some(1));
+        let mut check = Check::new(0, Mask::NONE, 0.0);
+        assert_eq!(check.read(FIRST, PmdBits::Huge { young: true }).map(|seen| seen.units), Some(1));
         assert_eq!(
-            look.finding(),
+            check.finding(),
             Finding { mix: Mix::of_counts([512, 0, 0, 0, 0, 0, 0, 0]), resident: 1.0, huge: true }
         );
-        let mut hole = Look::new(0, Mask::NONE, 0.0);
-        assert_eq!(hole.read(FIRST, BlockBits::Gone), Some(Seen::default()));
+        let mut hole = Check::new(0, Mask::NONE, 0.0);
+        assert_eq!(hole.read(FIRST, PmdBits::Gone), Some(Seen::default()));
         assert!(hole.is_done());
         assert_eq!((hole.finding().mix.is_known(), hole.finding().resident), (false, 0.0));
     }

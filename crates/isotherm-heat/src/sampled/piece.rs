@@ -2,29 +2,29 @@
 
 use super::mix::{Finding, Kinds, Mix, Shares};
 use crate::Ns;
-use isotherm_units::BlockNo;
+use isotherm_units::PmdNo;
 
-/// Checked blocks remembered for a region.
+/// Checked huge ranges remembered for a region.
 const MARKS: usize = 6;
 /// Number of checks that a region's mix is averaged over. Further checks are blended in as if there had been this many.
 const MEMORY: u16 = 8;
-/// A block does not belong to a region if its mix differs by more than this many octaves a page.
+/// A huge range does not belong to a region if its mix differs by more than this many octaves a page.
 const TOLERANCE: f32 = 1.5;
 /// A huge page has one bit. If it is touched now and then, its residual scatters by this much more.
 const HUGE_TOLERANCE: f32 = 3.0;
-/// Where checks scatter by themselves (hot and cold blocks mixed), this many times the usual scatter is tolerated.
+/// Where checks scatter by themselves (hot and cold huge ranges mixed), this many times the usual scatter is tolerated.
 const SCATTER: f32 = 2.0;
 
-/// A block that was checked and found to belong to its region.
+/// A huge range that was checked and found to belong to its region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mark {
-    pub block: BlockNo,
+    pub pmd: PmdNo,
     pub at: Ns,
     /// What was found there.
     pub mix: Shares,
 }
 
-/// Up to six checked blocks of a region, in order: the first and the last of all, and some between.
+/// Up to six checked huge ranges of a region, in order: the first and the last of all, and some between.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Marks {
     marks: [Mark; MARKS],
@@ -44,20 +44,20 @@ impl Marks {
         self.as_slice().last().copied()
     }
 
-    /// The nearest marks below and above `block`.
-    pub fn around(&self, block: BlockNo) -> (Option<Mark>, Option<Mark>) {
-        let below = self.as_slice().iter().rev().find(|m| m.block < block);
-        let above = self.as_slice().iter().find(|m| m.block > block);
+    /// The nearest marks below and above `pmd`.
+    pub fn around(&self, pmd: PmdNo) -> (Option<Mark>, Option<Mark>) {
+        let below = self.as_slice().iter().rev().find(|m| m.pmd < pmd);
+        let above = self.as_slice().iter().find(|m| m.pmd > pmd);
         (below.copied(), above.copied())
     }
 
-    pub fn forget(&mut self, block: BlockNo) {
-        self.retain(|m| m.block != block);
+    pub fn forget(&mut self, pmd: PmdNo) {
+        self.retain(|m| m.pmd != pmd);
     }
 
     /// Keeps only marks in `start..end`.
-    pub fn clip(&mut self, start: BlockNo, end: BlockNo) {
-        self.retain(|m| start <= m.block && m.block < end);
+    pub fn clip(&mut self, start: PmdNo, end: PmdNo) {
+        self.retain(|m| start <= m.pmd && m.pmd < end);
     }
 
     fn retain(&mut self, keep: impl Fn(&Mark) -> bool) {
@@ -66,13 +66,13 @@ impl Marks {
     }
 
     pub fn add(&mut self, mark: Mark) {
-        self.forget(mark.block);
+        self.forget(mark.pmd);
         let mut all = [Mark::default(); MARKS + 1];
         let len = self.as_slice().len();
         all[..len].copy_from_slice(self.as_slice());
         all[len] = mark;
         let all = &mut all[..=len];
-        all.sort_unstable_by_key(|m| m.block);
+        all.sort_unstable_by_key(|m| m.pmd);
         *self = thinned(all).collect();
     }
 
@@ -97,7 +97,7 @@ impl FromIterator<Mark> for Marks {
 /// `all`, which is at most one too many. If so, drops the mark missed least: the one between the first and the last
 /// with the least room around it.
 fn thinned(all: &[Mark]) -> impl Iterator<Item = Mark> {
-    let room = |no: &usize| all[no + 1].block.0 - all[no - 1].block.0;
+    let room = |no: &usize| all[no + 1].pmd.0 - all[no - 1].pmd.0;
     let left_out = if all.len() > MARKS { (1..all.len() - 1).min_by_key(room) } else { None };
     all.iter().enumerate().filter(move |(no, _)| Some(*no) != left_out).map(|(_, mark)| *mark)
 }
@@ -105,8 +105,8 @@ fn thinned(all: &[Mark]) -> impl Iterator<Item = Mark> {
 /// What is known of a region.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Piece {
-    /// The block after its last.
-    pub end: BlockNo,
+    /// The huge range after its last.
+    pub end: PmdNo,
     pub marks: Marks,
     /// By the reads that decide where regions end.
     pub early: Mix,
@@ -117,17 +117,17 @@ pub(crate) struct Piece {
     pub huge: f32,
     /// Mean difference between its mix and the checks of it.
     scatter: f32,
-    looks: u16,
+    checks: u16,
 }
 
 impl Piece {
-    pub fn new(end: BlockNo) -> Piece {
+    pub fn new(end: PmdNo) -> Piece {
         Piece { end, ..Piece::default() }
     }
 
     /// Whether it was checked.
     pub fn is_known(&self) -> bool {
-        self.looks > 0
+        self.checks > 0
     }
 
     /// Its heat by all that is known. `None` if nothing is.
@@ -135,7 +135,7 @@ impl Piece {
         self.early.is_known().then(|| self.early.kinds().with_untouched(&self.late))
     }
 
-    /// Whether what was found in a block fits the region.
+    /// Whether what was found in a huge range fits the region.
     pub fn agrees(&self, found: &Finding) -> bool {
         // Nothing there, or nothing that could be cleared: that is no difference in heat.
         if !self.early.is_known() || !found.mix.is_known() {
@@ -145,9 +145,9 @@ impl Piece {
         self.early.unlike(&found.mix.early()) <= least.max(SCATTER * self.scatter)
     }
 
-    /// Takes in a check of one of its blocks.
+    /// Takes in a check of one of its huge ranges.
     pub fn learn(&mut self, mark: Mark, found: &Finding) {
-        let weight = 1.0 / f32::from(self.looks.min(MEMORY) + 1);
+        let weight = 1.0 / f32::from(self.checks.min(MEMORY) + 1);
         if self.early.is_known() && found.mix.is_known() {
             let unlike = self.early.unlike(&found.mix.early());
             self.scatter += (unlike - self.scatter) * weight;
@@ -155,13 +155,13 @@ impl Piece {
         self.early.blend(&found.mix.early(), weight);
         self.resident += (found.resident - self.resident) * weight;
         self.huge += (f32::from(u8::from(found.huge)) - self.huge) * weight;
-        self.looks = self.looks.saturating_add(1);
+        self.checks = self.checks.saturating_add(1);
         self.marks.add(mark);
     }
 
     /// Takes in the late reads of a check.
     pub fn learn_late(&mut self, found: &Finding) {
-        self.late.blend(&found.mix.untouched(), 1.0 / f32::from(self.looks.clamp(1, MEMORY)));
+        self.late.blend(&found.mix.untouched(), 1.0 / f32::from(self.checks.clamp(1, MEMORY)));
     }
 
     /// How different two regions are, in octaves a page. The maximum if only one of them is known.
@@ -183,9 +183,9 @@ impl Piece {
         self.unlike(other) <= (TOLERANCE / 2.0).max(self.scatter.max(other.scatter) / 2.0)
     }
 
-    /// Joins `other`, the region after it. Lengths are in blocks.
-    pub fn join(&mut self, other: &Piece, my_blocks: u64, its_blocks: u64) {
-        let weight = its_blocks as f32 / (my_blocks + its_blocks) as f32;
+    /// Joins `other`, the region after it. Lengths are in huge ranges.
+    pub fn join(&mut self, other: &Piece, my_pmds: u64, its_pmds: u64) {
+        let weight = its_pmds as f32 / (my_pmds + its_pmds) as f32;
         let apart =
             if self.is_known() && other.is_known() { self.unlike(other) * weight * (1.0 - weight) * 2.0 } else { 0.0 };
         self.scatter += (other.scatter - self.scatter) * weight + apart;
@@ -193,14 +193,14 @@ impl Piece {
         self.late.blend(&other.late, weight);
         self.resident += (other.resident - self.resident) * weight;
         self.huge += (other.huge - self.huge) * weight;
-        self.looks = self.looks.saturating_add(other.looks).min(MEMORY);
+        self.checks = self.checks.saturating_add(other.checks).min(MEMORY);
         self.marks.join(&other.marks);
         self.end = other.end;
     }
 
     /// Where the region should be cut, if its marks show two parts of one kind each. Regions get mixed when there are
-    /// too many, or when what they hold changes. Where hot and cold blocks alternate, there is no such place.
-    pub fn seam(&self) -> Option<BlockNo> {
+    /// too many, or when what they hold changes. Where hot and cold huge ranges alternate, there is no such place.
+    pub fn seam(&self) -> Option<PmdNo> {
         if self.scatter < TOLERANCE / 2.0 {
             return None;
         }
@@ -212,19 +212,19 @@ impl Piece {
             left.unlike(&right) > TOLERANCE && is_like(&marks[..*no], &left) && is_like(&marks[*no..], &right)
         };
         let no = (2..marks.len().saturating_sub(1)).find(is_seam)?;
-        Some(middle(marks[no - 1].block, marks[no].block))
+        Some(middle(marks[no - 1].pmd, marks[no].pmd))
     }
 
     /// The part of it in `start..end`, by its marks there only. Nothing else is carried over.
-    pub fn part_by_marks(&self, start: BlockNo, end: BlockNo) -> Piece {
+    pub fn part_by_marks(&self, start: PmdNo, end: PmdNo) -> Piece {
         let mut part = self.part(start, end);
         (part.early, part.late, part.scatter) = (mean(part.marks.as_slice()), Mix::default(), 0.0);
-        part.looks = part.marks.as_slice().len().try_into().unwrap_or(MEMORY);
+        part.checks = part.marks.as_slice().len().try_into().unwrap_or(MEMORY);
         part
     }
 
     /// The part of it in `start..end`, with everything that is known.
-    pub fn part(&self, start: BlockNo, end: BlockNo) -> Piece {
+    pub fn part(&self, start: PmdNo, end: PmdNo) -> Piece {
         let mut part = *self;
         part.end = end;
         part.marks.clip(start, end);
@@ -240,36 +240,36 @@ fn mean(marks: &[Mark]) -> Mix {
     all
 }
 
-/// Where to put the end between two blocks of different regions: after `below`, at `above` at the latest.
-pub(crate) fn middle(below: BlockNo, above: BlockNo) -> BlockNo {
-    BlockNo(below.0 + (above.0 - below.0).div_ceil(2))
+/// Where to put the end between two huge ranges of different regions: after `below`, at `above` at the latest.
+pub(crate) fn middle(below: PmdNo, above: PmdNo) -> PmdNo {
+    PmdNo(below.0 + (above.0 - below.0).div_ceil(2))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn mark(block: u64) -> Mark {
-        Mark { block: BlockNo(block), at: block, mix: Shares::default() }
+    fn mark(pmd: u64) -> Mark {
+        Mark { pmd: PmdNo(pmd), at: pmd, mix: Shares::default() }
     }
 
-    fn blocks(marks: &Marks) -> Vec<u64> {
-        marks.as_slice().iter().map(|m| m.block.0).collect()
+    fn pmds(marks: &Marks) -> Vec<u64> {
+        marks.as_slice().iter().map(|m| m.pmd.0).collect()
     }
 
     #[test]
     fn marks_keep_both_ends_and_spread_the_rest() {
         let mut marks = Marks::default();
-        for block in [50, 10, 90, 51, 30, 70, 52, 90, 10] {
-            marks.add(mark(block));
+        for pmd in [50, 10, 90, 51, 30, 70, 52, 90, 10] {
+            marks.add(mark(pmd));
         }
-        assert_eq!(blocks(&marks), [10, 30, 50, 52, 70, 90]);
+        assert_eq!(pmds(&marks), [10, 30, 50, 52, 70, 90]);
         marks.add(mark(5));
-        assert_eq!((blocks(&marks)[0], *blocks(&marks).last().unwrap()), (5, 90));
-        assert_eq!(marks.around(BlockNo(60)), (Some(mark(50)), Some(mark(70))));
-        assert_eq!(marks.around(BlockNo(5)).0, None);
-        marks.clip(BlockNo(30), BlockNo(70));
-        assert_eq!(blocks(&marks), [30, 50]);
+        assert_eq!((pmds(&marks)[0], *pmds(&marks).last().unwrap()), (5, 90));
+        assert_eq!(marks.around(PmdNo(60)), (Some(mark(50)), Some(mark(70))));
+        assert_eq!(marks.around(PmdNo(5)).0, None);
+        marks.clip(PmdNo(30), PmdNo(70));
+        assert_eq!(pmds(&marks), [30, 50]);
     }
 
     #[test]
@@ -280,8 +280,8 @@ mod tests {
             (counts[0], counts[READS]) = (hot, 512 - hot);
             Finding { mix: Mix::of_counts(counts), resident: 1.0, huge: false }
         };
-        let mut calm = Piece::new(BlockNo(100));
-        let mut mixed = Piece::new(BlockNo(100));
+        let mut calm = Piece::new(PmdNo(100));
+        let mut mixed = Piece::new(PmdNo(100));
         for no in 0..20 {
             calm.learn(mark(no), &found(0));
             mixed.learn(mark(no), &found(if no % 2 == 0 { 0 } else { 250 }));
@@ -302,19 +302,19 @@ mod tests {
             Finding { mix: Mix::of_counts(counts), resident: 1.0, huge: false }
         };
         let of = |hot: [bool; 6]| {
-            let mut piece = Piece::new(BlockNo(100));
+            let mut piece = Piece::new(PmdNo(100));
             for (no, is_hot) in (0..).zip(hot) {
                 let mix = found(is_hot).mix.into();
-                piece.learn(Mark { block: BlockNo(no * 10), at: 0, mix }, &found(is_hot));
+                piece.learn(Mark { pmd: PmdNo(no * 10), at: 0, mix }, &found(is_hot));
             }
             piece
         };
         let two = of([true, true, false, false, false, false]);
-        assert_eq!(two.seam(), Some(BlockNo(15)));
+        assert_eq!(two.seam(), Some(PmdNo(15)));
         assert_eq!(of([true, false, true, false, true, false]).seam(), None);
         assert_eq!(of([false; 6]).seam(), None);
-        let hot = two.part_by_marks(BlockNo(0), BlockNo(15));
-        assert_eq!((hot.early, hot.scatter, hot.looks), (found(true).mix, 0.0, 2));
+        let hot = two.part_by_marks(PmdNo(0), PmdNo(15));
+        assert_eq!((hot.early, hot.scatter, hot.checks), (found(true).mix, 0.0, 2));
     }
 
     #[test]
@@ -323,12 +323,12 @@ mod tests {
         counts[0] = 512;
         let hot = Finding { mix: Mix::of_counts(counts), resident: 1.0, huge: false };
         let empty = Finding { mix: Mix::default(), resident: 0.0, huge: false };
-        let mut a = Piece::new(BlockNo(30));
+        let mut a = Piece::new(PmdNo(30));
         a.learn(mark(1), &hot);
-        let mut b = Piece::new(BlockNo(40));
+        let mut b = Piece::new(PmdNo(40));
         b.learn(mark(35), &empty);
         a.join(&b, 30, 10);
         assert!((a.resident - 0.75).abs() < 1e-6);
-        assert_eq!((a.early, a.end, blocks(&a.marks)), (Mix::of_counts(counts), BlockNo(40), vec![1, 35]));
+        assert_eq!((a.early, a.end, pmds(&a.marks)), (Mix::of_counts(counts), PmdNo(40), vec![1, 35]));
     }
 }

@@ -8,17 +8,17 @@ use super::surplus::Surplus;
 use crate::regions::RegionBuilder;
 use crate::view::Summary;
 use crate::{Interval, Region};
-use isotherm_units::{AddrRange, BlockNo, PAGES_PER_BLOCK};
+use isotherm_units::{AddrRange, PAGES_PER_PMD, PmdNo};
 
 /// At most `max_regions`, of `pieces` in address order.
-pub(crate) fn regions<'a>(pieces: impl Iterator<Item = (BlockNo, &'a Piece)>, max_regions: usize) -> Vec<Region> {
+pub(crate) fn regions<'a>(pieces: impl Iterator<Item = (PmdNo, &'a Piece)>, max_regions: usize) -> Vec<Region> {
     let mut builder = RegionBuilder::new();
-    let mut alike: Option<(BlockNo, Piece)> = None;
+    let mut alike: Option<(PmdNo, Piece)> = None;
     for (start, piece) in pieces {
         match &mut alike {
             Some((from, all)) if all.end == start && all.is_like(piece) => {
-                let blocks = all.end.0 - from.0;
-                all.join(piece, blocks, piece.end.0 - start.0);
+                let pmds = all.end.0 - from.0;
+                all.join(piece, pmds, piece.end.0 - start.0);
             }
             other => {
                 if let Some((from, all)) = other.replace((start, *piece)) {
@@ -34,7 +34,7 @@ pub(crate) fn regions<'a>(pieces: impl Iterator<Item = (BlockNo, &'a Piece)>, ma
 }
 
 /// The histograms, without regions: summed by region, then corrected by the error that random checks found.
-pub(crate) fn histograms<'a>(pieces: impl Iterator<Item = (BlockNo, &'a Piece)>, surplus: &Surplus) -> Summary {
+pub(crate) fn histograms<'a>(pieces: impl Iterator<Item = (PmdNo, &'a Piece)>, surplus: &Surplus) -> Summary {
     let (mut known, mut known_pages, mut unmeasured) = (Kinds::default(), 0, 0);
     for (start, piece) in pieces {
         let pages = resident(start, piece);
@@ -58,7 +58,7 @@ pub(crate) fn histograms<'a>(pieces: impl Iterator<Item = (BlockNo, &'a Piece)>,
     sum
 }
 
-fn tell(builder: &mut RegionBuilder, start: BlockNo, piece: &Piece) {
+fn tell(builder: &mut RegionBuilder, start: PmdNo, piece: &Piece) {
     let pages = resident(start, piece);
     let counted = match piece.kinds() {
         Some(kinds) => {
@@ -75,8 +75,8 @@ fn tell(builder: &mut RegionBuilder, start: BlockNo, piece: &Piece) {
 }
 
 /// Pages present in a region, estimated from its checks.
-fn resident(start: BlockNo, piece: &Piece) -> u64 {
-    let all = (piece.end.0 - start.0) * PAGES_PER_BLOCK as u64;
+fn resident(start: PmdNo, piece: &Piece) -> u64 {
+    let all = (piece.end.0 - start.0) * PAGES_PER_PMD as u64;
     if piece.is_known() { part_of(all, f64::from(piece.resident)) } else { all }
 }
 

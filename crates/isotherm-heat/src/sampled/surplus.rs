@@ -16,7 +16,7 @@ const ENOUGH_TO_TRUST: f64 = 500.0;
 /// A fading mean of that error.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Surplus {
-    /// What random checks found, less what was predicted, and the number of blocks that they stood for. Older checks
+    /// What random checks found, less what was predicted, and the number of huge ranges that they stood for. Older checks
     /// fade.
     kinds: Kinds,
     stood_for: f64,
@@ -24,18 +24,18 @@ pub(crate) struct Surplus {
 }
 
 impl Surplus {
-    /// Takes in what a random check that stands for `blocks` found, and what its region let `expect`. There are
+    /// Takes in what a random check that stands for `pmds` found, and what its region let `expect`. There are
     /// `regions` regions.
-    pub fn compare(&mut self, found: &Mix, (blocks, expected): (f64, Mix), regions: usize) {
+    pub fn compare(&mut self, found: &Mix, (pmds, expected): (f64, Mix), regions: usize) {
         self.compared += 1.0;
         // Early predictions were mostly wrong and have improved since, so only the last quarter of the checks counts.
         let sample = (self.compared / 4.0).clamp(MIN_SAMPLE, 2.0 * regions as f64 + ENOUGH_SAMPLE);
         let fading = 1.0 - 1.0 / sample;
         let old = std::mem::take(&mut self.kinds);
         self.kinds.add(&old, fading);
-        self.kinds.add(&found.early().kinds(), blocks);
-        self.kinds.add(&expected.kinds(), -blocks);
-        self.stood_for = self.stood_for * fading + blocks;
+        self.kinds.add(&found.early().kinds(), pmds);
+        self.kinds.add(&expected.kinds(), -pmds);
+        self.stood_for = self.stood_for * fading + pmds;
     }
 
     /// Corrects the numbers by kind of `pages` pages.
@@ -43,7 +43,7 @@ impl Surplus {
         if self.stood_for > 0.0 {
             // A few random checks say less than all checks together say through the regions.
             let trust = self.compared / (self.compared + ENOUGH_TO_TRUST);
-            said.put_right(&self.kinds, trust * pages as f64 / self.stood_for);
+            said.correct(&self.kinds, trust * pages as f64 / self.stood_for);
         }
     }
 }
@@ -61,9 +61,9 @@ mod tests {
     }
 
     /// How many of 1,000 pages are hot, where regions said 100, after so many looks that found `hot` percent where a tenth was expected.
-    fn corrected(looks: usize, hot: u32) -> f64 {
+    fn corrected(checks: usize, hot: u32) -> f64 {
         let mut surplus = Surplus::default();
-        for _ in 0..looks {
+        for _ in 0..checks {
             surplus.compare(&mix(hot), (4.0, mix(10)), 100);
         }
         let mut said = Kinds::default();

@@ -1,44 +1,44 @@
-//! On a made-up process: 200 ms at a time, blocks are cleared and read as asked, and answer from a list of ranges.
+//! On a made-up process: 200 ms at a time, huge ranges are cleared and read as asked, and answer from a list of ranges.
 
 use super::*;
 use crate::Rng;
-use isotherm_units::{Addr, AddrRange, BLOCK_SIZE, PAGES_PER_BLOCK};
+use isotherm_units::{Addr, AddrRange, PAGES_PER_PMD, PMD_SIZE};
 use std::collections::BTreeMap;
 
 const S: Ns = 1_000_000_000;
 const MS: Ns = 1_000_000;
 
-/// Ranges of blocks with the interval of their pages, and how many of 16 pages have it; the others are never touched.
+/// Ranges of huge ranges with the interval of their pages, and how many of 16 pages have it; the others are never touched.
 type Area = (u64, u64, Option<Ns>, u64);
 
 struct Process {
     areas: Vec<Area>,
-    cleared: BTreeMap<BlockNo, Ns>,
+    cleared: BTreeMap<PmdNo, Ns>,
     now: Ns,
-    looks: usize,
+    checks: usize,
 }
 
 impl Process {
     fn new(areas: &[Area]) -> Process {
-        Process { areas: areas.to_vec(), cleared: BTreeMap::new(), now: S, looks: 0 }
+        Process { areas: areas.to_vec(), cleared: BTreeMap::new(), now: S, checks: 0 }
     }
 
-    fn populated(&self) -> Vec<BlockNo> {
-        self.areas.iter().flat_map(|(start, end, ..)| (*start..*end).map(BlockNo)).collect()
+    fn populated(&self) -> Vec<PmdNo> {
+        self.areas.iter().flat_map(|(start, end, ..)| (*start..*end).map(PmdNo)).collect()
     }
 
-    fn bits(&self, block: BlockNo) -> BlockBits {
-        let Some(area) = self.areas.iter().find(|a| (a.0..a.1).contains(&block.0)) else { return BlockBits::Gone };
-        let since = self.cleared[&block];
+    fn bits(&self, pmd: PmdNo) -> PmdBits {
+        let Some(area) = self.areas.iter().find(|a| (a.0..a.1).contains(&pmd.0)) else { return PmdBits::Gone };
+        let since = self.cleared[&pmd];
         let touched = |page: usize| {
-            let at = block.page(page).0;
+            let at = pmd.page(page).0;
             let has = at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60 < area.3;
             has && area.2.is_some_and(|interval| {
                 let phase = at.wrapping_mul(0xbf58_476d_1ce4_e5b9) % interval;
                 (self.now + interval - phase) / interval > (since + interval - phase) / interval
             })
         };
-        BlockBits::Pages { young: (0..PAGES_PER_BLOCK).filter(|p| touched(*p)).collect(), present: Mask::ALL }
+        PmdBits::Pages { young: (0..PAGES_PER_PMD).filter(|p| touched(*p)).collect(), present: Mask::ALL }
     }
 
     /// Lets `seconds` pass, with `a_second` looks in each.
@@ -46,15 +46,15 @@ impl Process {
         let end = self.now + seconds * S;
         let mut next_clear = self.now;
         while self.now < end {
-            for block in target.due_reads(self.now) {
-                target.read(self.now, block, self.bits(block));
+            for pmd in target.due_reads(self.now) {
+                target.read(self.now, pmd, self.bits(pmd));
             }
             if self.now >= next_clear {
                 next_clear += 200 * MS;
-                for block in target.due_clears(self.now, a_second / 5) {
-                    self.cleared.insert(block, self.now);
-                    target.cleared(self.now, block, Mask::NONE);
-                    self.looks += 1;
+                for pmd in target.due_clears(self.now, a_second / 5) {
+                    self.cleared.insert(pmd, self.now);
+                    target.cleared(self.now, pmd, Mask::NONE);
+                    self.checks += 1;
                 }
                 check(target);
             }
@@ -68,7 +68,7 @@ fn check(target: &SampledTarget) {
     let mut tiles: Vec<AddrRange> = Vec::new();
     for (start, piece) in target.pieces.iter() {
         assert!(start < piece.end, "an empty region at {start:?}");
-        assert!(piece.marks.as_slice().iter().all(|m| start <= m.block && m.block < piece.end), "a mark outside");
+        assert!(piece.marks.as_slice().iter().all(|m| start <= m.pmd && m.pmd < piece.end), "a mark outside");
         match tiles.last_mut() {
             Some(last) if last.end == start.addr() => last.end = piece.end.addr(),
             _ => tiles.push(AddrRange::new(start.addr(), piece.end.addr())),
@@ -86,12 +86,12 @@ fn check(target: &SampledTarget) {
     assert!(target.len() <= target.pieces.max_regions(), "{} regions", target.len());
 }
 
-/// Blocks that are told as hot (touched every second or oftener on average).
+/// Huge ranges that are told as hot (touched every second or oftener on average).
 fn hot(target: &SampledTarget) -> Vec<(u64, u64)> {
     let mut hot: Vec<(u64, u64)> = Vec::new();
     for region in target.summarize(10_000, &[], 0).regions {
         if region.interval.ns().is_some_and(|ns| ns <= S) {
-            let (start, end) = (region.range.start.block().0, region.range.end.block().0);
+            let (start, end) = (region.range.start.pmd().0, region.range.end.pmd().0);
             match hot.last_mut() {
                 Some(last) if last.1 == start => last.1 = end,
                 _ => hot.push((start, end)),
@@ -109,13 +109,13 @@ fn sampled(areas: &[Area], max_regions: usize, seed: u64) -> (Process, SampledTa
 }
 
 #[test]
-fn the_ends_of_a_hot_span_are_found_to_the_block() {
+fn the_ends_of_a_hot_span_are_found_to_the_huge_range() {
     // 200 GiB of which 10 GiB are hot, somewhere.
     let areas = [(1000, 50_321, None, 16), (50_321, 55_441, Some(20 * MS), 16), (55_441, 103_400, None, 16)];
     let (mut process, mut target) = sampled(&areas, 100, 7);
     process.watch(&mut target, 60, 100);
     assert_eq!(hot(&target), [(50_321, 55_441)]);
-    assert!(process.looks <= 6000, "{}", process.looks);
+    assert!(process.checks <= 6000, "{}", process.checks);
 }
 
 #[test]
@@ -163,23 +163,23 @@ fn hot_and_cold_pages_side_by_side_stay_one_region_with_the_right_shares() {
 
 #[test]
 fn how_much_is_hot_is_right_where_regions_cannot_say_what() {
-    // A tenth of 40,000 blocks is hot, in spans of one to three that are more than there may be regions.
+    // A tenth of 40,000 huge ranges is hot, in spans of one to three that are more than there may be regions.
     let mut errors = Vec::new();
     for seed in 1..=6 {
         let mut rng = Rng::new(seed);
         let mut areas: Vec<Area> = Vec::new();
-        let (mut at, mut hot_blocks) = (0, 0);
+        let (mut at, mut hot_pmds) = (0, 0);
         while at < 40_000 {
             let (cold, hot) = (5 + rng.below(27), 1 + rng.below(3));
             areas.extend([(at, at + cold, None, 16), (at + cold, at + cold + hot, Some(50 * MS), 16)]);
             at += cold + hot;
-            hot_blocks += hot;
+            hot_pmds += hot;
         }
         let (mut process, mut target) = sampled(&areas, 300, seed);
         process.watch(&mut target, 120, 150);
         let told = target.summarize(300, &[], 0).temperature;
         assert_eq!(told.resident(), at * 512);
-        errors.push(told.within_ns(S) as f64 / (hot_blocks * 512) as f64 - 1.0);
+        errors.push(told.within_ns(S) as f64 / (hot_pmds * 512) as f64 - 1.0);
     }
     let mean = errors.iter().sum::<f64>() / errors.len() as f64;
     // Regions alone are off by 40 to 50%.
@@ -191,7 +191,7 @@ fn more_looks_than_a_turn_for_each_region_are_not_asked_for() {
     let (mut process, mut target) = sampled(&[(0, 40_000, None, 16)], 100, 5);
     process.watch(&mut target, 10, 100_000);
     // 50 regions of a hundredth of it, doubled, and a look a second for each.
-    assert!(process.looks <= 50 * 10, "{}", process.looks);
+    assert!(process.checks <= 50 * 10, "{}", process.checks);
 }
 
 #[test]
@@ -224,13 +224,13 @@ fn the_slow_down_is_kept() {
 fn a_hint_of_size_bounds_regions() {
     let sampling = Sampling { max_regions: 10_000, max_region: Some(Bytes::of_mib(64)), ..Sampling::default() };
     let mut target = SampledTarget::new(S, sampling, 1);
-    target.refit(&(0..3200).map(BlockNo).collect::<Vec<_>>());
-    assert_eq!(target.len(), 3200, "a block is a fair share here");
+    target.refit(&(0..3200).map(PmdNo).collect::<Vec<_>>());
+    assert_eq!(target.len(), 3200, "a huge range is a fair share here");
     assert!(target.pieces.iter().all(|(start, piece)| piece.end.0 - start.0 <= 32));
     let sparse = SampledTarget::new(S, Sampling::default(), 1);
     assert!(sparse.len() == 0 && sparse.unchecked() == 0);
-    let one = AddrRange::new(Addr(0), Addr(BLOCK_SIZE));
+    let one = AddrRange::new(Addr(0), Addr(PMD_SIZE));
     let mut tiny = SampledTarget::new(S, Sampling { max_regions: 0, ..Sampling::default() }, 1);
-    tiny.refit(&[one.start.block()]);
-    assert_eq!((tiny.len(), tiny.blocks()), (1, 1));
+    tiny.refit(&[one.start.pmd()]);
+    assert_eq!((tiny.len(), tiny.pmds()), (1, 1));
 }

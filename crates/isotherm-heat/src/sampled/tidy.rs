@@ -1,20 +1,20 @@
 //! Limits the number of regions: similar ones are joined, and those larger than allowed are cut. DAMON's merge and
 //! split, based on checks.
 //!
-//! Pure: takes a list of regions in address order and returns another that tiles the same blocks. [`super::pieces`]
+//! Pure: takes a list of regions in address order and returns another that tiles the same huge ranges. [`super::pieces`]
 //! decides when, and knows which of the new ends are worth checking.
 
 use super::piece::Piece;
-use isotherm_units::BlockNo;
+use isotherm_units::PmdNo;
 
 /// Where a region starts, and the region.
-pub(crate) type Placed = (BlockNo, Piece);
+pub(crate) type Placed = (PmdNo, Piece);
 
 /// Limits on the number of regions and on the size of each.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub max_regions: usize,
-    /// The largest region, in blocks. Exceeded if the number of regions cannot be kept otherwise.
+    /// The largest region, in huge ranges. Exceeded if the number of regions cannot be kept otherwise.
     pub cap: u64,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct Limits {
 pub(crate) struct Tidied {
     pub pieces: Vec<Placed>,
     /// Ends between two parts of a former region that turned out to be of two kinds.
-    pub seams: Vec<BlockNo>,
+    pub seams: Vec<PmdNo>,
 }
 
 /// Merges similar regions, the most similar first if there are too many, and cuts those larger than the cap.
@@ -54,16 +54,16 @@ pub(crate) fn tidied(mut list: Vec<Placed>, limits: Limits) -> Tidied {
 }
 
 /// `piece` in `cells` parts of about the same size.
-fn cut(start: BlockNo, piece: &Piece, cells: u64) -> impl Iterator<Item = Placed> {
-    let blocks = piece.end.0 - start.0;
-    let bound = move |no: u64| BlockNo(start.0 + blocks / cells * no + blocks % cells * no / cells);
+fn cut(start: PmdNo, piece: &Piece, cells: u64) -> impl Iterator<Item = Placed> {
+    let pmds = piece.end.0 - start.0;
+    let bound = move |no: u64| PmdNo(start.0 + pmds / cells * no + pmds % cells * no / cells);
     (0..cells).map(move |no| (bound(no), piece.part(bound(no), bound(no + 1))))
 }
 
 fn merge(list: &mut Vec<Placed>, alike: impl Fn(&Piece, &Piece) -> bool, cap: u64) {
     list.dedup_by(|(next_start, next), (start, kept)| {
-        let blocks = next.end.0 - start.0;
-        let joined = kept.end == *next_start && blocks <= cap && alike(kept, next);
+        let pmds = next.end.0 - start.0;
+        let joined = kept.end == *next_start && pmds <= cap && alike(kept, next);
         if joined {
             kept.join(next, next_start.0 - start.0, next.end.0 - next_start.0);
         }
@@ -83,15 +83,15 @@ mod tests {
         Finding { mix: Mix::of_counts(counts), resident: 1.0, huge: false }
     }
 
-    /// Regions that touch, from block 0: where each ends, and of how many hot pages a block the looks at it say.
+    /// Regions that touch, from huge range 0: where each ends, and of how many hot pages a huge range the looks at it say.
     fn list(of: &[(u64, &[u32])]) -> Vec<Placed> {
-        let mut start = BlockNo(0);
+        let mut start = PmdNo(0);
         of.iter()
-            .map(|(end, looks)| {
-                let mut piece = Piece::new(BlockNo(*end));
-                for (no, hot) in (0..).zip(*looks) {
+            .map(|(end, checks)| {
+                let mut piece = Piece::new(PmdNo(*end));
+                for (no, hot) in (0..).zip(*checks) {
                     let found = found(*hot);
-                    piece.learn(Mark { block: BlockNo(start.0 + no), at: 0, mix: found.mix.into() }, &found);
+                    piece.learn(Mark { pmd: PmdNo(start.0 + no), at: 0, mix: found.mix.into() }, &found);
                 }
                 (std::mem::replace(&mut start, piece.end), piece)
             })
@@ -127,10 +127,10 @@ mod tests {
 
     #[test]
     fn what_is_of_two_kinds_is_cut_between_them_if_there_is_room() {
-        // Looks at blocks 0 to 5.
+        // Looks at huge ranges 0 to 5.
         let one: &[(u64, &[u32])] = &[(100, &[512, 512, 512, 0, 0, 0])];
         let at = |max_regions| tidied(list(one), Limits { max_regions, cap: 100 });
-        assert_eq!((bounds(&at(2).pieces), at(2).seams), (vec![(0, 3), (3, 100)], vec![BlockNo(3)]));
+        assert_eq!((bounds(&at(2).pieces), at(2).seams), (vec![(0, 3), (3, 100)], vec![PmdNo(3)]));
         assert_eq!((bounds(&at(1).pieces), at(1).seams), (vec![(0, 100)], vec![]));
     }
 

@@ -13,13 +13,11 @@ mod error;
 
 pub use error::{SourceError, SourceErrorKind};
 
-use crate::{
-    Access, BlockBits, Granularity, KernelRegion, Mapping, MappingBits, Mask, Ns, Resident, Silence, TargetId,
-};
-use isotherm_units::BlockNo;
+use crate::{Access, Granularity, KernelRegion, Mapping, MappingBits, Mask, Ns, PmdBits, Resident, Silence, TargetId};
+use isotherm_units::PmdNo;
 
 /// The result of asking a source.
-pub type Asked<T> = Result<T, SourceError>;
+pub type SourceResult<T> = Result<T, SourceError>;
 
 /// A way to learn which memory of a process is accessed.
 ///
@@ -30,13 +28,13 @@ pub trait AccessSource {
     fn describe(&self) -> Description;
 
     /// Begins to monitor process `pid`.
-    fn attach(&mut self, pid: u32) -> Asked<Attached>;
+    fn attach(&mut self, pid: u32) -> SourceResult<Attached>;
 
     /// Stops monitoring it. Unknown pids are ignored.
     fn detach(&mut self, pid: u32);
 
     /// What is mapped and populated now. Cost follows the number of mappings and page tables, not of pages.
-    fn layout(&mut self, pid: u32) -> Asked<Layout>;
+    fn layout(&mut self, pid: u32) -> SourceResult<Layout>;
 
     /// Messages for people that were not returned yet, a sentence each.
     fn news(&mut self) -> Vec<String> {
@@ -66,26 +64,26 @@ pub trait AccessSource {
 
 /// Accessed bits, page by page.
 pub trait PageSource {
-    /// Reads the accessed bits of `blocks` (sorted).
+    /// Reads the accessed bits of `pmds` (sorted).
     ///
-    /// `sink` gets the time and what was found, each block once, in any order within a pass. It gets `None` for a block
+    /// `sink` gets the time and what was found, each huge range once, in any order within a pass. It gets `None` for a huge range
     /// whose tables could not be read: nothing is known of it, and it is to be asked for again. [`Progress::answered`]
-    /// is the number of blocks answered. The rest could not be read now and may be asked for again.
-    fn read(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut BitsSink<'_>) -> Asked<Progress>;
+    /// is the number of huge ranges answered. The rest could not be read now and may be asked for again.
+    fn read(&mut self, pid: u32, pmds: &[PmdNo], sink: &mut BitsSink<'_>) -> SourceResult<Progress>;
 
-    /// Clears the accessed bits of `blocks` (sorted), and of no other blocks.
+    /// Clears the accessed bits of `pmds` (sorted), and of no other huge ranges.
     ///
-    /// `sink` gets the time and the outcome, in the order of `blocks`. After an error, the blocks that it did not get
+    /// `sink` gets the time and the outcome, in the order of `pmds`. After an error, the huge ranges that it did not get
     /// are at the end of the list. The progress is that of reading back what was cleared.
-    fn clear(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut ClearedSink<'_>) -> Asked<Progress>;
+    fn clear(&mut self, pid: u32, pmds: &[PmdNo], sink: &mut ClearedSink<'_>) -> SourceResult<Progress>;
 
     /// Clears the accessed bits of the whole process, including those in `stuck` that [`PageSource::clear`] did not
     /// reach. The target may stall. Accesses that were not read yet are lost, so read `all` of it just before.
-    fn clear_process(&mut self, pid: u32, stuck: &[BlockNo], all: &[BlockNo]) -> Asked<ClearedProcess>;
+    fn clear_process(&mut self, pid: u32, stuck: &[PmdNo], all: &[PmdNo]) -> SourceResult<ClearedProcess>;
 
-    /// Calls `each` for every page of `blocks` that several processes map: with its frame, or with `None` if the frame
+    /// Calls `each` for every page of `pmds` that several processes map: with its frame, or with `None` if the frame
     /// may not be known. A source that cannot find such pages makes no calls.
-    fn shared_frames(&mut self, _pid: u32, _blocks: &[BlockNo], _each: &mut dyn FnMut(Option<u64>)) -> Asked<()> {
+    fn shared_frames(&mut self, _pid: u32, _pmds: &[PmdNo], _each: &mut dyn FnMut(Option<u64>)) -> SourceResult<()> {
         Ok(())
     }
 }
@@ -93,33 +91,33 @@ pub trait PageSource {
 /// Accessed bits, counted mapping by mapping.
 pub trait MappingSource {
     /// Counts the accessed bits of every mapping with memory in it.
-    fn count(&mut self, pid: u32) -> Asked<Counted>;
+    fn count(&mut self, pid: u32) -> SourceResult<Counted>;
 
     /// Clears the accessed bits of the whole process. The target may stall.
-    fn clear(&mut self, pid: u32) -> Asked<Clear>;
+    fn clear(&mut self, pid: u32) -> SourceResult<Clear>;
 }
 
 /// Regions found by a monitor in the kernel.
 pub trait RegionSource {
     /// The newest regions that it has found, the same again if there are no newer ones. `None` if it has none yet.
-    fn regions(&mut self, pid: u32) -> Asked<Option<Aggregation>>;
+    fn regions(&mut self, pid: u32) -> SourceResult<Option<Aggregation>>;
 }
 
 /// Accesses that are reported as they happen.
 pub trait ReportSource {
     /// Passes on the accesses of `pid` that were reported since the last call, in no order of time. Still answers for a
     /// process that has just ended.
-    fn accesses(&mut self, pid: u32, sink: &mut dyn FnMut(Access)) -> Asked<Listened>;
+    fn accesses(&mut self, pid: u32, sink: &mut dyn FnMut(Access)) -> SourceResult<EnabledTime>;
 
     /// Totals of reports so far, for all processes.
     fn reports(&mut self) -> Reports;
 }
 
 /// Receives what a read finds, and when.
-pub type BitsSink<'a> = dyn FnMut(Ns, BlockNo, Option<BlockBits>) + 'a;
+pub type BitsSink<'a> = dyn FnMut(Ns, PmdNo, Option<PmdBits>) + 'a;
 
 /// Receives the outcome of a clear, and when.
-pub type ClearedSink<'a> = dyn FnMut(Ns, BlockNo, Cleared) + 'a;
+pub type ClearedSink<'a> = dyn FnMut(Ns, PmdNo, Cleared) + 'a;
 
 /// What a source is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,8 +184,8 @@ impl Attached {
 /// What is mapped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// Blocks with a page table or a huge page, sorted.
-    pub blocks: Vec<BlockNo>,
+    /// Huge ranges with a page table or a huge page, sorted.
+    pub pmds: Vec<PmdNo>,
     /// Mappings, sorted.
     pub mappings: Vec<Mapping>,
     /// How much of each mapping is resident, sorted. Only from sources to which accesses are reported and that see no
@@ -197,7 +195,7 @@ pub struct Layout {
 
 /// For how long, and for what share of that time, the event was enabled.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Listened {
+pub struct EnabledTime {
     /// Until when.
     pub until: Ns,
     /// The recent share of time in which the event was on and not waiting for its multiplexing slot, 0 to 1.
@@ -222,22 +220,22 @@ pub struct Reports {
 /// How a read went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Blocks answered, from the front of the list.
+    /// Huge ranges answered, from the front of the list.
     pub answered: usize,
     /// Page-table entries read.
     pub entries: u64,
-    /// Reads of page tables that failed. Their blocks were skipped, and the result is suspect.
+    /// Reads of page tables that failed. Their huge ranges were skipped, and the result is suspect.
     pub read_errors: u64,
     /// The longest time the map of the target was locked in one piece.
     pub longest_hold_ns: Ns,
 }
 
-/// The outcome of clearing one block.
+/// The outcome of clearing one huge range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cleared {
     /// Done, except for these pages, which several processes map or which are locked.
     Except(Mask),
-    /// This block cannot be cleared here (hugetlb, device memory).
+    /// This huge range cannot be cleared here (hugetlb, device memory).
     Refused,
 }
 
@@ -257,10 +255,10 @@ pub struct Clear {
 pub struct ClearedProcess {
     /// How it went.
     pub clear: Clear,
-    /// The blocks that were cleared: all of them, or those of files and shared memory.
-    pub blocks: Vec<BlockNo>,
-    /// Blocks of which some pages may have been cleared. Which pages is not known.
-    pub partly: Vec<BlockNo>,
+    /// The huge ranges that were cleared: all of them, or those of files and shared memory.
+    pub pmds: Vec<PmdNo>,
+    /// Huge ranges of which some pages may have been cleared. Which pages is not known.
+    pub partly: Vec<PmdNo>,
 }
 
 /// Accessed bits by mapping at one moment.

@@ -1,7 +1,7 @@
 //! How much of each mapping was accessed, where nothing finer is available.
 
 use super::tracker::{ClearQuota, Tracker, Turn};
-use crate::source::{Asked, Layout};
+use crate::source::{Layout, SourceResult};
 use crate::view::Since;
 use crate::{Bucket, CREDIT_S, Granularity, MappingTarget, Next, Ns, RETOUCH_NS, Summary, Tally};
 
@@ -23,12 +23,12 @@ impl Tracker for MappingTracker {
         Granularity::Mapping
     }
 
-    fn refit(&mut self, _: Layout, _: &mut Turn<'_>) -> Asked<()> {
+    fn refit(&mut self, _: Layout, _: &mut Turn<'_>) -> SourceResult<()> {
         // A count lists the mappings each time.
         Ok(())
     }
 
-    fn read_due(&mut self, turn: &mut Turn<'_>) -> Asked<()> {
+    fn read_due(&mut self, turn: &mut Turn<'_>) -> SourceResult<()> {
         if !matches!(self.target.next(), Next::Read(at) if at <= turn.now) {
             return Ok(());
         }
@@ -51,7 +51,7 @@ impl Tracker for MappingTracker {
         true
     }
 
-    fn clear_due(&mut self, quota: ClearQuota, turn: &mut Turn<'_>) -> Asked<usize> {
+    fn clear_due(&mut self, quota: ClearQuota, turn: &mut Turn<'_>) -> SourceResult<usize> {
         let is_due = quota != ClearQuota::Urgent && self.target.next() == Next::Clear;
         if !is_due || self.slowdown.available_ns(turn.now) <= 0.0 {
             return Ok(0);

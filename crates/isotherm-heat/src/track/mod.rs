@@ -7,7 +7,7 @@
 //! | module | monitors by | asks |
 //! |---|---|---|
 //! | [`pages`] | every page | [`PageSource`](crate::source::PageSource), and reports in addition |
-//! | [`sampled`] | single blocks | the same |
+//! | [`sampled`] | single huge ranges | the same |
 //! | [`mappings`] | how much of a mapping | [`MappingSource`](crate::source::MappingSource) |
 //! | [`regions`] | the regions of a monitor in the kernel | [`RegionSource`](crate::source::RegionSource) |
 //! | [`reports`] | accesses that are reported | [`ReportSource`](crate::source::ReportSource) |

@@ -3,13 +3,13 @@
 
 use super::sampled::SampledTracker;
 use super::tracker::{Allotment, ClearQuota, Extent, Tracker, Tracking, Turn};
-use crate::source::{Asked, Cleared, ClearedProcess, Layout};
+use crate::source::{Cleared, ClearedProcess, Layout, SourceResult};
 use crate::view::Since;
 use crate::{
-    BlockBits, Granularity, Ns, RETOUCH_NS, ReportedTarget, Summary, Tally, Target, Watch, summarize_after,
+    Granularity, Ns, PmdBits, RETOUCH_NS, ReportedTarget, Summary, Tally, Target, Watch, summarize_after,
     summarize_fused,
 };
-use isotherm_units::BlockNo;
+use isotherm_units::PmdNo;
 
 /// A clear of the whole process is worth its stall only for this many pages, and for this share of the resident pages.
 const MIN_STUCK_PAGES: u64 = 256;
@@ -17,7 +17,7 @@ const MIN_STUCK_SHARE: u64 = 1000;
 /// Time to the first clear of the whole process for stuck pages, and the factor it backs off by.
 const STUCK_FIRST: Ns = 1_000_000_000;
 const STUCK_BACKOFF: u64 = 2;
-const STUCK_LONGEST: Ns = 120_000_000_000;
+const MAX_STUCK: Ns = 120_000_000_000;
 /// The target may spend one part in this many of its time stalled by clears of the whole process.
 const STALL_SHARE: u64 = 200;
 /// A target monitored as a whole may grow to this many times the size at which a new target is sampled.
@@ -48,55 +48,55 @@ impl PageTracker {
         }
     }
 
-    /// Reads `blocks`. Returns how many were answered, from the front.
-    fn read(&mut self, blocks: &[BlockNo], turn: &mut Turn<'_>) -> Asked<usize> {
+    /// Reads `pmds`. Returns how many were answered, from the front.
+    fn read(&mut self, pmds: &[PmdNo], turn: &mut Turn<'_>) -> SourceResult<usize> {
         let target = &mut self.target;
-        turn.read(blocks, &mut |at, block, bits| match bits {
-            Some(BlockBits::Gone) => target.gone(block),
-            Some(bits) => target.read(at, block, bits),
-            None => target.postpone(at, block),
+        turn.read(pmds, &mut |at, pmd, bits| match bits {
+            Some(PmdBits::Gone) => target.gone(pmd),
+            Some(bits) => target.read(at, pmd, bits),
+            None => target.postpone(at, pmd),
         })
     }
 
-    /// Clears `blocks`. Blocks that were not cleared because of an error are due again shortly: the error may pass.
-    fn clear(&mut self, blocks: &[BlockNo], turn: &mut Turn<'_>) -> Asked<usize> {
+    /// Clears `pmds`. Huge ranges that were not cleared because of an error are due again shortly: the error may pass.
+    fn clear(&mut self, pmds: &[PmdNo], turn: &mut Turn<'_>) -> SourceResult<usize> {
         let (target, pid, now) = (&mut self.target, turn.pid, turn.now);
         let mut cleared = 0;
-        let done = turn.pages()?.clear(pid, blocks, &mut |at, block, outcome| {
+        let done = turn.pages()?.clear(pid, pmds, &mut |at, pmd, outcome| {
             cleared += 1;
             match outcome {
-                Cleared::Except(stuck) => target.cleared(at, block, stuck),
-                Cleared::Refused => target.refused(block),
+                Cleared::Except(stuck) => target.cleared(at, pmd, stuck),
+                Cleared::Refused => target.refused(pmd),
             }
         });
-        turn.spent.blocks_cleared += cleared as u64;
+        turn.spent.pmds_cleared += cleared as u64;
         match done {
             Ok(progress) => turn.spent.add(0, progress),
             Err(error) => {
-                // In the order of the list, so the missing blocks are at its end.
-                blocks[cleared..].iter().for_each(|block| target.clear_later(now, *block));
+                // In the order of the list, so the missing huge ranges are at its end.
+                pmds[cleared..].iter().for_each(|pmd| target.clear_later(now, *pmd));
                 return Err(error);
             }
         }
-        Ok(blocks.len())
+        Ok(pmds.len())
     }
 
-    /// Clears what is due: blocks with unexpected accesses and, unless the budget is for those only, blocks whose time
+    /// Clears what is due: huge ranges with unexpected accesses and, unless the budget is for those only, huge ranges whose time
     /// has come.
-    fn clear_blocks(&mut self, quota: ClearQuota, turn: &mut Turn<'_>) -> Asked<usize> {
+    fn clear_pmds(&mut self, quota: ClearQuota, turn: &mut Turn<'_>) -> SourceResult<usize> {
         let now = turn.now;
-        let due = self.target.due_clears(now, quota.blocks(), quota == ClearQuota::Urgent);
-        // Accesses until now would be lost with the bits. A block without cleared pages has nothing to lose.
+        let due = self.target.due_clears(now, quota.pmds(), quota == ClearQuota::Urgent);
+        // Accesses until now would be lost with the bits. A huge range without cleared pages has nothing to lose.
         let (cleared, mut ready): (Vec<_>, Vec<_>) = due.iter().partition(|b| self.target.has_cleared(**b));
         let answered = match self.read(&cleared, turn) {
             Ok(answered) => answered,
             Err(error) => {
-                due.iter().for_each(|block| self.target.clear_later(now, *block));
+                due.iter().for_each(|pmd| self.target.clear_later(now, *pmd));
                 return Err(error);
             }
         };
-        for block in &cleared[answered..] {
-            self.target.clear_later(now, *block);
+        for pmd in &cleared[answered..] {
+            self.target.clear_later(now, *pmd);
         }
         ready.extend(&cleared[..answered]);
         ready.sort_unstable();
@@ -104,18 +104,18 @@ impl PageTracker {
     }
 
     /// Clears the whole process if enough of it cannot be reached otherwise and enough time has passed.
-    fn clear_stuck(&mut self, turn: &mut Turn<'_>) -> Asked<()> {
+    fn clear_stuck(&mut self, turn: &mut Turn<'_>) -> SourceResult<()> {
         if turn.now < self.next_stuck {
             return Ok(());
         }
         self.next_stuck = turn.now + self.stuck_interval;
-        let stuck = self.target.stuck_blocks();
+        let stuck = self.target.stuck_pmds();
         let pages = self.target.uncleared_in(&stuck);
         if pages < MIN_STUCK_PAGES.max(self.target.resident() / MIN_STUCK_SHARE) {
             return Ok(());
         }
-        // Reads everything, not only the stuck blocks: accesses that were not read are lost with the bits.
-        let all = self.target.all_blocks();
+        // Reads everything, not only the stuck huge ranges: accesses that were not read are lost with the bits.
+        let all = self.target.all_pmds();
         if self.read(&all, turn)? < all.len() {
             return Ok(());
         }
@@ -129,12 +129,12 @@ impl PageTracker {
     /// Takes in a clear of the whole process for `pages` stuck pages, and sets when the next one may come.
     fn process_cleared(&mut self, cleared: &ClearedProcess, pages: u64) {
         let clear = cleared.clear;
-        cleared.blocks.iter().for_each(|block| self.target.process_cleared(clear.at, *block));
-        cleared.partly.iter().for_each(|block| self.target.partly_cleared(*block));
+        cleared.pmds.iter().for_each(|pmd| self.target.process_cleared(clear.at, *pmd));
+        cleared.partly.iter().for_each(|pmd| self.target.partly_cleared(*pmd));
         let cost_ns = pages as f64 * RETOUCH_NS;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds to minutes")]
         let for_budget = (cost_ns * 100.0 / self.tracking.sampling.max_slowdown_pct) as Ns;
-        let backed_off = (self.stuck_interval * STUCK_BACKOFF).min(STUCK_LONGEST);
+        let backed_off = (self.stuck_interval * STUCK_BACKOFF).min(MAX_STUCK);
         self.stuck_interval = backed_off.max(clear.stall_ns * STALL_SHARE).max(for_budget);
         self.next_stuck = clear.at + self.stuck_interval;
     }
@@ -145,21 +145,21 @@ impl Tracker for PageTracker {
         Granularity::Page
     }
 
-    fn refit(&mut self, layout: Layout, turn: &mut Turn<'_>) -> Asked<()> {
-        let fresh = self.target.refit(&layout.blocks);
+    fn refit(&mut self, layout: Layout, turn: &mut Turn<'_>) -> SourceResult<()> {
+        let fresh = self.target.refit(&layout.pmds);
         self.read(&fresh, turn).map(drop)
     }
 
-    fn outgrown(&mut self, blocks: usize, whole: usize, now: Ns) -> Option<Box<dyn Tracker>> {
+    fn outgrown(&mut self, pmds: usize, whole: usize, now: Ns) -> Option<Box<dyn Tracker>> {
         // A target that is monitored as a whole already has some room to grow.
         let most = if self.target.is_empty() { whole } else { whole.saturating_mul(GROWN) };
-        (blocks > most).then(|| {
+        (pmds > most).then(|| {
             let sampled = SampledTracker::new(now, self.tracking, self.beside.take());
             Box::new(sampled) as Box<dyn Tracker>
         })
     }
 
-    fn read_due(&mut self, turn: &mut Turn<'_>) -> Asked<()> {
+    fn read_due(&mut self, turn: &mut Turn<'_>) -> SourceResult<()> {
         let due = self.target.due_reads(turn.now);
         self.read(&due, turn).map(drop)
     }
@@ -172,14 +172,14 @@ impl Tracker for PageTracker {
         true
     }
 
-    fn clear_due(&mut self, quota: ClearQuota, turn: &mut Turn<'_>) -> Asked<usize> {
+    fn clear_due(&mut self, quota: ClearQuota, turn: &mut Turn<'_>) -> SourceResult<usize> {
         if quota != ClearQuota::Urgent {
             self.clear_stuck(turn)?;
         }
-        self.clear_blocks(quota, turn)
+        self.clear_pmds(quota, turn)
     }
 
-    fn take_reports(&mut self, turn: &mut Turn<'_>) -> Asked<f64> {
+    fn take_reports(&mut self, turn: &mut Turn<'_>) -> SourceResult<f64> {
         self.beside.as_mut().map_or(Ok(0.0), |target| turn.take_reports(target))
     }
 
@@ -188,7 +188,7 @@ impl Tracker for PageTracker {
     }
 
     fn extent(&self) -> Extent {
-        Extent { whole_blocks: self.target.len(), sampled: None }
+        Extent { whole_pmds: self.target.len(), sampled: None }
     }
 
     fn unchecked(&self) -> usize {

@@ -1,7 +1,7 @@
 //! Regions found by a monitor in the kernel: nothing is checked or cleared here.
 
 use super::tracker::{Tracker, Turn};
-use crate::source::{Asked, Layout};
+use crate::source::{Layout, SourceResult};
 use crate::view::Since;
 use crate::{Granularity, KernelRegions, Ns, Summary, Tally};
 
@@ -14,11 +14,11 @@ impl Tracker for RegionTracker {
         Granularity::Region
     }
 
-    fn refit(&mut self, _: Layout, _: &mut Turn<'_>) -> Asked<()> {
+    fn refit(&mut self, _: Layout, _: &mut Turn<'_>) -> SourceResult<()> {
         Ok(())
     }
 
-    fn read_due(&mut self, turn: &mut Turn<'_>) -> Asked<()> {
+    fn read_due(&mut self, turn: &mut Turn<'_>) -> SourceResult<()> {
         if self.0.next_read() > turn.now {
             return Ok(());
         }

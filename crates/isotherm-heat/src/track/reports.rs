@@ -1,7 +1,7 @@
 //! Reported accesses, and nothing else.
 
 use super::tracker::{Tracker, Turn};
-use crate::source::{Asked, Layout};
+use crate::source::{Layout, SourceResult};
 use crate::view::Since;
 use crate::{Granularity, Ns, ReportedTarget, Silence, Summary, Tally};
 
@@ -20,13 +20,13 @@ impl Tracker for ReportTracker {
         Granularity::Region
     }
 
-    fn refit(&mut self, layout: Layout, _: &mut Turn<'_>) -> Asked<()> {
+    fn refit(&mut self, layout: Layout, _: &mut Turn<'_>) -> SourceResult<()> {
         self.0.refit(layout.resident);
         Ok(())
     }
 
     /// The monitor decides when reports are taken in: see [`Tracker::take_reports`].
-    fn read_due(&mut self, _: &mut Turn<'_>) -> Asked<()> {
+    fn read_due(&mut self, _: &mut Turn<'_>) -> SourceResult<()> {
         Ok(())
     }
 
@@ -39,7 +39,7 @@ impl Tracker for ReportTracker {
         false
     }
 
-    fn take_reports(&mut self, turn: &mut Turn<'_>) -> Asked<f64> {
+    fn take_reports(&mut self, turn: &mut Turn<'_>) -> SourceResult<f64> {
         turn.take_reports(&mut self.0)
     }
 

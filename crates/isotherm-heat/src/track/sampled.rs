@@ -1,7 +1,7 @@
-//! Checks of single blocks, for targets too large to check each block in good time.
+//! Checks of single huge ranges, for targets too large to check each huge range in good time.
 
 use super::tracker::{Allotment, ClearQuota, Extent, SampledExtent, Tracker, Tracking, Turn};
-use crate::source::{Asked, Cleared, Layout};
+use crate::source::{Cleared, Layout, SourceResult};
 use crate::view::Since;
 use crate::{Granularity, Ns, ReportedTarget, SampledTarget, Summary, Tally, raise_rates};
 
@@ -23,17 +23,17 @@ impl Tracker for SampledTracker {
         Granularity::Region
     }
 
-    fn refit(&mut self, layout: Layout, _: &mut Turn<'_>) -> Asked<()> {
-        self.target.refit(&layout.blocks);
+    fn refit(&mut self, layout: Layout, _: &mut Turn<'_>) -> SourceResult<()> {
+        self.target.refit(&layout.pmds);
         Ok(())
     }
 
-    fn read_due(&mut self, turn: &mut Turn<'_>) -> Asked<()> {
+    fn read_due(&mut self, turn: &mut Turn<'_>) -> SourceResult<()> {
         let target = &mut self.target;
         let due = target.due_reads(turn.now);
-        let read = turn.read(&due, &mut |at, block, bits| match bits {
-            Some(bits) => target.read(at, block, bits),
-            None => target.postpone(at, block),
+        let read = turn.read(&due, &mut |at, pmd, bits| match bits {
+            Some(bits) => target.read(at, pmd, bits),
+            None => target.postpone(at, pmd),
         });
         read.map(drop)
     }
@@ -46,24 +46,24 @@ impl Tracker for SampledTracker {
         true
     }
 
-    fn clear_due(&mut self, quota: ClearQuota, turn: &mut Turn<'_>) -> Asked<usize> {
-        // Any access may be unexpected here, so no block is urgent.
-        let ClearQuota::Blocks(_) = quota else { return Ok(0) };
+    fn clear_due(&mut self, quota: ClearQuota, turn: &mut Turn<'_>) -> SourceResult<usize> {
+        // Any access may be unexpected here, so no huge range is urgent.
+        let ClearQuota::Pmds(_) = quota else { return Ok(0) };
         let (target, pid) = (&mut self.target, turn.pid);
-        let due = target.due_clears(turn.now, quota.blocks());
+        let due = target.due_clears(turn.now, quota.pmds());
         if due.is_empty() {
             return Ok(0);
         }
-        let progress = turn.pages()?.clear(pid, &due, &mut |at, block, outcome| match outcome {
-            Cleared::Except(stuck) => target.cleared(at, block, stuck),
-            Cleared::Refused => target.refused(at, block),
+        let progress = turn.pages()?.clear(pid, &due, &mut |at, pmd, outcome| match outcome {
+            Cleared::Except(stuck) => target.cleared(at, pmd, stuck),
+            Cleared::Refused => target.refused(at, pmd),
         })?;
-        turn.spent.blocks_cleared += due.len() as u64;
+        turn.spent.pmds_cleared += due.len() as u64;
         turn.spent.add(0, progress);
         Ok(due.len())
     }
 
-    fn take_reports(&mut self, turn: &mut Turn<'_>) -> Asked<f64> {
+    fn take_reports(&mut self, turn: &mut Turn<'_>) -> SourceResult<f64> {
         self.beside.as_mut().map_or(Ok(0.0), |target| turn.take_reports(target))
     }
 
@@ -72,8 +72,8 @@ impl Tracker for SampledTracker {
     }
 
     fn extent(&self) -> Extent {
-        let sampled = SampledExtent { regions: self.target.len(), blocks: self.target.blocks() };
-        Extent { whole_blocks: 0, sampled: Some(sampled) }
+        let sampled = SampledExtent { regions: self.target.len(), pmds: self.target.pmds() };
+        Extent { whole_pmds: 0, sampled: Some(sampled) }
     }
 
     fn unchecked(&self) -> usize {

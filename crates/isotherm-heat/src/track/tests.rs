@@ -4,11 +4,11 @@ use super::pages::PageTracker;
 use super::sampled::SampledTracker;
 use super::tracker::*;
 use crate::source::{
-    AccessSource, Accesses, Asked, Attached, BitsSink, Cleared, ClearedProcess, ClearedSink, Description, Layout,
-    PageSource, Progress, SourceError, SourceErrorKind,
+    AccessSource, Accesses, Attached, BitsSink, Cleared, ClearedProcess, ClearedSink, Description, Layout, PageSource,
+    Progress, SourceError, SourceErrorKind, SourceResult,
 };
-use crate::{BlockBits, Granularity, Mask, Ns, ReportedTarget, Sampling, Silence};
-use isotherm_units::BlockNo;
+use crate::{Granularity, Mask, Ns, PmdBits, ReportedTarget, Sampling, Silence};
+use isotherm_units::PmdNo;
 
 const MS: Ns = 1_000_000;
 const S: Ns = 1000 * MS;
@@ -21,21 +21,21 @@ const TRACKING: Tracking = Tracking { sampling: SAMPLING, seed: 1 };
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Comes {
     ToTheEnd,
-    /// An error after so many blocks.
+    /// An error after so many huge ranges.
     FailsAfter(usize),
     /// No more than so many now, which is no error.
     IsBusyAfter(usize),
 }
 
-/// A source that finds `young` pages in every block.
+/// A source that finds `young` pages in every huge range.
 struct Partial {
     now: Ns,
     young: Mask,
     reads: Comes,
     clears: Comes,
-    /// The blocks that the last call of each kind was about; taken by the test.
-    read: Vec<BlockNo>,
-    cleared: Vec<BlockNo>,
+    /// The huge ranges that the last call of each kind was about; taken by the test.
+    read: Vec<PmdNo>,
+    cleared: Vec<PmdNo>,
 }
 
 impl Partial {
@@ -45,26 +45,26 @@ impl Partial {
     }
 
     /// One step of a tracker at `now`, with what it cost.
-    fn step<T>(&mut self, now: Ns, step: impl FnOnce(&mut Turn<'_>) -> Asked<T>) -> (Asked<T>, Spent) {
+    fn step<T>(&mut self, now: Ns, step: impl FnOnce(&mut Turn<'_>) -> SourceResult<T>) -> (SourceResult<T>, Spent) {
         self.now = now;
         let mut spent = Spent::default();
         let done = step(&mut Turn { source: self, pid: PID, now, spent: &mut spent });
         (done, spent)
     }
 
-    /// The blocks that were asked about since the last time.
-    fn asked(&mut self) -> Vec<BlockNo> {
+    /// The huge ranges that were asked about since the last time.
+    fn asked(&mut self) -> Vec<PmdNo> {
         std::mem::take(&mut self.read)
     }
 }
 
-/// Answers about as many of `blocks` as it comes to.
-fn answer(comes: Comes, blocks: &[BlockNo], mut each: impl FnMut(BlockNo)) -> Asked<Progress> {
+/// Answers about as many of `pmds` as it comes to.
+fn answer(comes: Comes, pmds: &[PmdNo], mut each: impl FnMut(PmdNo)) -> SourceResult<Progress> {
     let answered = match comes {
-        Comes::ToTheEnd => blocks.len(),
-        Comes::FailsAfter(most) | Comes::IsBusyAfter(most) => most.min(blocks.len()),
+        Comes::ToTheEnd => pmds.len(),
+        Comes::FailsAfter(most) | Comes::IsBusyAfter(most) => most.min(pmds.len()),
     };
-    blocks[..answered].iter().for_each(|block| each(*block));
+    pmds[..answered].iter().for_each(|pmd| each(*pmd));
     if matches!(comes, Comes::FailsAfter(_)) {
         return Err(SourceError::new(SourceErrorKind::Shortage, "no descriptor"));
     }
@@ -77,13 +77,13 @@ impl AccessSource for Partial {
         Description { name: "partial", granularity, accesses: Accesses::None, clears_others: false, note }
     }
 
-    fn attach(&mut self, _: u32) -> Asked<Attached> {
+    fn attach(&mut self, _: u32) -> SourceResult<Attached> {
         Err(SourceError::cannot("processes to attach"))
     }
 
     fn detach(&mut self, _: u32) {}
 
-    fn layout(&mut self, _: u32) -> Asked<Layout> {
+    fn layout(&mut self, _: u32) -> SourceResult<Layout> {
         Ok(Layout::default())
     }
 
@@ -93,64 +93,64 @@ impl AccessSource for Partial {
 }
 
 impl PageSource for Partial {
-    fn read(&mut self, _: u32, blocks: &[BlockNo], sink: &mut BitsSink<'_>) -> Asked<Progress> {
-        self.read.extend(blocks);
-        let (now, bits) = (self.now, BlockBits::Pages { young: self.young, present: Mask::ALL });
-        answer(self.reads, blocks, |block| sink(now, block, Some(bits)))
+    fn read(&mut self, _: u32, pmds: &[PmdNo], sink: &mut BitsSink<'_>) -> SourceResult<Progress> {
+        self.read.extend(pmds);
+        let (now, bits) = (self.now, PmdBits::Pages { young: self.young, present: Mask::ALL });
+        answer(self.reads, pmds, |pmd| sink(now, pmd, Some(bits)))
     }
 
-    fn clear(&mut self, _: u32, blocks: &[BlockNo], sink: &mut ClearedSink<'_>) -> Asked<Progress> {
+    fn clear(&mut self, _: u32, pmds: &[PmdNo], sink: &mut ClearedSink<'_>) -> SourceResult<Progress> {
         let (now, cleared) = (self.now, &mut self.cleared);
-        answer(self.clears, blocks, |block| {
-            cleared.push(block);
-            sink(now, block, Cleared::Except(Mask::NONE));
+        answer(self.clears, pmds, |pmd| {
+            cleared.push(pmd);
+            sink(now, pmd, Cleared::Except(Mask::NONE));
         })
     }
 
-    fn clear_process(&mut self, _: u32, _: &[BlockNo], _: &[BlockNo]) -> Asked<ClearedProcess> {
+    fn clear_process(&mut self, _: u32, _: &[PmdNo], _: &[PmdNo]) -> SourceResult<ClearedProcess> {
         unreachable!("no page is stuck")
     }
 }
 
-fn blocks(numbers: std::ops::Range<u64>) -> Vec<BlockNo> {
-    numbers.map(BlockNo).collect()
+fn pmds(numbers: std::ops::Range<u64>) -> Vec<PmdNo> {
+    numbers.map(PmdNo).collect()
 }
 
 fn layout(numbers: std::ops::Range<u64>) -> Layout {
-    Layout { blocks: blocks(numbers), ..Layout::default() }
+    Layout { pmds: pmds(numbers), ..Layout::default() }
 }
 
-/// A tracker that knows blocks 0 to 3. Their first clears are due within a second.
+/// A tracker that knows huge ranges 0 to 3. Their first clears are due within a second.
 fn four_pages(source: &mut Partial) -> PageTracker {
     let mut tracker = PageTracker::new(0, TRACKING, None);
     source.step(0, |turn| tracker.refit(layout(0..4), turn)).0.unwrap();
-    assert_eq!((source.asked(), tracker.extent().whole_blocks), (blocks(0..4), 4));
+    assert_eq!((source.asked(), tracker.extent().whole_pmds), (pmds(0..4), 4));
     tracker
 }
 
 /// The same, cleared at one second: read again 10 ms later.
 fn four_cleared_pages(source: &mut Partial) -> PageTracker {
     let mut tracker = four_pages(source);
-    let (cleared, spent) = source.step(S, |turn| tracker.clear_due(ClearQuota::Blocks(CLEAR_BATCH), turn));
-    assert_eq!((cleared.unwrap(), spent.blocks_cleared, source.asked()), (4, 4, vec![]), "nothing is lost by a clear");
+    let (cleared, spent) = source.step(S, |turn| tracker.clear_due(ClearQuota::Pmds(CLEAR_BATCH), turn));
+    assert_eq!((cleared.unwrap(), spent.pmds_cleared, source.asked()), (4, 4, vec![]), "nothing is lost by a clear");
     assert_eq!(tracker.next_read(), Some(S + 10 * MS));
     tracker
 }
 
 #[test]
-fn new_blocks_that_could_not_be_read_are_new_again() {
+fn new_huge_ranges_that_could_not_be_read_are_new_again() {
     let mut source = Partial { reads: Comes::FailsAfter(1), ..Partial::new() };
     let mut tracker = PageTracker::new(0, TRACKING, None);
     let (failed, spent) = source.step(0, |turn| tracker.refit(layout(0..3), turn));
     assert!(failed.unwrap_err().is_shortage() && spent == Spent::default());
-    assert_eq!((source.asked(), tracker.extent().whole_blocks), (blocks(0..3), 1));
+    assert_eq!((source.asked(), tracker.extent().whole_pmds), (pmds(0..3), 1));
     source.reads = Comes::IsBusyAfter(1);
     let (busy, spent) = source.step(MS, |turn| tracker.refit(layout(0..3), turn));
     busy.unwrap();
-    assert_eq!((source.asked(), tracker.extent().whole_blocks, spent.pages_read), (blocks(1..3), 2, 512));
+    assert_eq!((source.asked(), tracker.extent().whole_pmds, spent.pages_read), (pmds(1..3), 2, 512));
     source.reads = Comes::ToTheEnd;
     source.step(2 * MS, |turn| tracker.refit(layout(0..3), turn)).0.unwrap();
-    assert_eq!((source.asked(), tracker.extent().whole_blocks), (blocks(2..3), 3));
+    assert_eq!((source.asked(), tracker.extent().whole_pmds), (pmds(2..3), 3));
 }
 
 #[test]
@@ -160,15 +160,15 @@ fn pages_whose_read_was_cut_short_are_read_again_ten_ms_later() {
         let mut tracker = four_cleared_pages(&mut source);
         source.reads = comes;
         let (read, _) = source.step(S + 10 * MS, |turn| tracker.read_due(turn));
-        assert_eq!((read.is_err(), source.asked()), (comes == Comes::FailsAfter(1), blocks(0..4)), "{comes:?}");
+        assert_eq!((read.is_err(), source.asked()), (comes == Comes::FailsAfter(1), pmds(0..4)), "{comes:?}");
         assert_eq!(tracker.tally().retouched, 512, "{comes:?}: what was answered counts");
         assert_eq!(tracker.next_read(), Some(S + 20 * MS), "{comes:?}");
         source.reads = Comes::ToTheEnd;
         source.step(S + 15 * MS, |turn| tracker.read_due(turn)).0.unwrap();
         assert_eq!(source.asked(), [], "{comes:?}: not yet");
-        // Block 0 has been seen accessed: its bits say nothing new.
+        // Huge range 0 has been seen accessed: its bits say nothing new.
         source.step(S + 20 * MS, |turn| tracker.read_due(turn)).0.unwrap();
-        assert_eq!((source.asked(), tracker.tally().retouched), (blocks(1..4), 4 * 512), "{comes:?}");
+        assert_eq!((source.asked(), tracker.tally().retouched), (pmds(1..4), 4 * 512), "{comes:?}");
     }
 }
 
@@ -178,13 +178,13 @@ fn pages_whose_clear_failed_are_cleared_ten_ms_later() {
     let mut tracker = four_pages(&mut source);
     source.clears = Comes::FailsAfter(1);
     let mut clear = |source: &mut Partial, now: Ns| {
-        let (done, spent) = source.step(now, |turn| tracker.clear_due(ClearQuota::Blocks(CLEAR_BATCH), turn));
-        (done.ok(), spent.blocks_cleared, std::mem::take(&mut source.cleared))
+        let (done, spent) = source.step(now, |turn| tracker.clear_due(ClearQuota::Pmds(CLEAR_BATCH), turn));
+        (done.ok(), spent.pmds_cleared, std::mem::take(&mut source.cleared))
     };
-    assert_eq!(clear(&mut source, S), (None, 1, blocks(0..1)));
+    assert_eq!(clear(&mut source, S), (None, 1, pmds(0..1)));
     source.clears = Comes::ToTheEnd;
     assert_eq!(clear(&mut source, S + 9 * MS), (Some(0), 0, vec![]));
-    assert_eq!(clear(&mut source, S + 10 * MS), (Some(3), 3, blocks(1..4)));
+    assert_eq!(clear(&mut source, S + 10 * MS), (Some(3), 3, pmds(1..4)));
 }
 
 /// Before a clear, what was accessed until then is read: what cannot be read is not cleared.
@@ -197,15 +197,15 @@ fn pages_that_cannot_be_read_are_not_cleared_and_their_turn_comes_again() {
         source.step(S + 10 * MS, |turn| tracker.read_due(turn)).0.unwrap();
         source.asked();
         let mut clear = |source: &mut Partial, now: Ns| {
-            let (done, _) = source.step(now, |turn| tracker.clear_due(ClearQuota::Blocks(CLEAR_BATCH), turn));
+            let (done, _) = source.step(now, |turn| tracker.clear_due(ClearQuota::Pmds(CLEAR_BATCH), turn));
             (done.is_err(), source.asked(), std::mem::take(&mut source.cleared))
         };
-        // Two seconds after the first clear, the next; one page of each block was accessed since, the others were not.
+        // Two seconds after the first clear, the next; one page of each huge range was accessed since, the others were not.
         source.reads = comes;
         let is_error = comes == Comes::FailsAfter(1);
-        assert_eq!(clear(&mut source, 3 * S), (is_error, blocks(0..4), blocks(cleared.clone())), "{comes:?}");
+        assert_eq!(clear(&mut source, 3 * S), (is_error, pmds(0..4), pmds(cleared.clone())), "{comes:?}");
         source.reads = Comes::ToTheEnd;
-        let rest = blocks(cleared.end..4);
+        let rest = pmds(cleared.end..4);
         assert_eq!(clear(&mut source, 3 * S + 10 * MS), (false, rest.clone(), rest), "{comes:?}");
     }
 }
@@ -218,7 +218,7 @@ fn samples_whose_read_was_cut_short_are_read_again_ten_ms_later() {
         source.step(0, |turn| tracker.refit(layout(0..4096), turn)).0.unwrap();
         assert_eq!(source.asked(), [], "nothing is read of what was not cleared");
         assert_eq!(source.step(0, |turn| tracker.clear_due(ClearQuota::Urgent, turn)).0.unwrap(), 0);
-        source.step(0, |turn| tracker.clear_due(ClearQuota::Blocks(CLEAR_BATCH), turn)).0.unwrap();
+        source.step(0, |turn| tracker.clear_due(ClearQuota::Pmds(CLEAR_BATCH), turn)).0.unwrap();
         let chosen = std::mem::take(&mut source.cleared);
         assert!(chosen.len() > 2, "{chosen:?}");
         source.reads = comes;
@@ -249,21 +249,21 @@ fn pages_are_outgrown_beyond_what_may_be_checked_and_twice_that_once_they_are_kn
 
 #[test]
 fn a_part_of_the_batch_is_dealt_and_never_none_of_it() {
-    use ClearQuota::{Blocks, Urgent};
+    use ClearQuota::{Pmds, Urgent};
     // Of a batch of 64: a third is 21.3.
     for (quota, share, dealt) in [
-        (Blocks(64), 1.0, Blocks(64)),
-        (Blocks(64), 0.5, Blocks(32)),
-        (Blocks(64), 1.0 / 3.0, Blocks(21)),
-        (Blocks(64), 0.015, Blocks(1)),
-        (Blocks(64), 0.0, Blocks(1)),
-        (Blocks(10), 0.5, Blocks(10)),
-        (Blocks(10), 0.125, Blocks(8)),
-        (Blocks(500), 1.0, Blocks(64)),
-        (Blocks(0), 1.0, Blocks(0)),
+        (Pmds(64), 1.0, Pmds(64)),
+        (Pmds(64), 0.5, Pmds(32)),
+        (Pmds(64), 1.0 / 3.0, Pmds(21)),
+        (Pmds(64), 0.015, Pmds(1)),
+        (Pmds(64), 0.0, Pmds(1)),
+        (Pmds(10), 0.5, Pmds(10)),
+        (Pmds(10), 0.125, Pmds(8)),
+        (Pmds(500), 1.0, Pmds(64)),
+        (Pmds(0), 1.0, Pmds(0)),
         (Urgent, 0.5, Urgent),
     ] {
         assert_eq!(quota.dealt(share), dealt, "{quota:?}, {share}");
     }
-    assert_eq!([Blocks(10), Blocks(64), Blocks(500), Urgent].map(ClearQuota::blocks), [10, 64, 64, 16]);
+    assert_eq!([Pmds(10), Pmds(64), Pmds(500), Urgent].map(ClearQuota::pmds), [10, 64, 64, 16]);
 }

@@ -1,16 +1,16 @@
 //! The trait, and what a tracker gets and may use for one run on its target.
 
 use crate::source::{
-    AccessSource, Asked, BitsSink, Layout, Listened, MappingSource, PageSource, Progress, RegionSource, ReportSource,
-    SourceError,
+    AccessSource, BitsSink, EnabledTime, Layout, MappingSource, PageSource, Progress, RegionSource, ReportSource,
+    SourceError, SourceResult,
 };
 use crate::view::Since;
 use crate::{Granularity, Ns, ReportedTarget, Sampling, Summary, Tally, Target};
-use isotherm_units::BlockNo;
+use isotherm_units::PmdNo;
 
-/// Blocks cleared at once, between two checks of the budgets.
+/// Huge ranges cleared at once, between two checks of the budgets.
 pub const CLEAR_BATCH: usize = 64;
-/// Blocks that may be cleared when the CPU budget is used up.
+/// Huge ranges that may be cleared when the CPU budget is used up.
 const URGENT_CLEARS: usize = 16;
 
 /// How a target is tracked.
@@ -27,10 +27,10 @@ pub struct Tracking {
 pub struct Spent {
     /// Page-table entries read.
     pub pages_read: u64,
-    /// Blocks read.
-    pub blocks_read: u64,
-    /// Blocks cleared.
-    pub blocks_cleared: u64,
+    /// Huge ranges read.
+    pub pmds_read: u64,
+    /// Huge ranges cleared.
+    pub pmds_cleared: u64,
     /// The longest time that a target's memory map was locked in one piece.
     pub longest_hold_ns: Ns,
     /// Reads of page tables that failed.
@@ -38,9 +38,9 @@ pub struct Spent {
 }
 
 impl Spent {
-    pub(super) fn add(&mut self, blocks: usize, progress: Progress) {
+    pub(super) fn add(&mut self, pmds: usize, progress: Progress) {
         self.pages_read += progress.entries;
-        self.blocks_read += blocks as u64;
+        self.pmds_read += pmds as u64;
         self.read_errors += progress.read_errors;
         self.held(progress.longest_hold_ns);
     }
@@ -51,12 +51,12 @@ impl Spent {
     }
 }
 
-/// How many blocks may be cleared in one run.
+/// How many huge ranges may be cleared in one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClearQuota {
     /// Up to this many.
-    Blocks(usize),
-    /// The CPU budget is used up: only a few blocks with unexpected accesses, so that changes are never missed for
+    Pmds(usize),
+    /// The CPU budget is used up: only a few huge ranges with unexpected accesses, so that changes are never missed for
     /// long.
     Urgent,
 }
@@ -68,15 +68,15 @@ impl ClearQuota {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and min'ed after")]
         let batch = (CLEAR_BATCH as f64 * share) as usize;
         match self {
-            ClearQuota::Blocks(n) => ClearQuota::Blocks(n.min(batch.max(1))),
+            ClearQuota::Pmds(n) => ClearQuota::Pmds(n.min(batch.max(1))),
             ClearQuota::Urgent => ClearQuota::Urgent,
         }
     }
 
-    /// Maximum number of blocks.
-    pub(super) fn blocks(self) -> usize {
+    /// Maximum number of huge ranges.
+    pub(super) fn pmds(self) -> usize {
         match self {
-            ClearQuota::Blocks(n) => n.min(CLEAR_BATCH),
+            ClearQuota::Pmds(n) => n.min(CLEAR_BATCH),
             ClearQuota::Urgent => URGENT_CLEARS,
         }
     }
@@ -85,8 +85,8 @@ impl ClearQuota {
 /// The size of a target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extent {
-    /// Blocks that are all checked.
-    pub whole_blocks: usize,
+    /// Huge ranges that are all checked.
+    pub whole_pmds: usize,
     /// The sampled part.
     pub sampled: Option<SampledExtent>,
 }
@@ -94,7 +94,7 @@ pub struct Extent {
 impl Extent {
     /// The total that [`Tracker::unchecked`] counts down from.
     pub fn checked_one_by_one(&self) -> usize {
-        self.sampled.map_or(self.whole_blocks, |sampled| sampled.regions)
+        self.sampled.map_or(self.whole_pmds, |sampled| sampled.regions)
     }
 }
 
@@ -103,14 +103,14 @@ impl Extent {
 pub struct SampledExtent {
     /// Its regions.
     pub regions: usize,
-    /// The blocks that they span.
-    pub blocks: u64,
+    /// The huge ranges that they span.
+    pub pmds: u64,
 }
 
 /// A tracker's share of what all targets share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allotment {
-    /// Period of the background scan: every cold block is read once in this time.
+    /// Period of the background scan: every cold huge range is read once in this time.
     pub scan_period_ns: Ns,
     /// Its share of the regions of all sampled targets.
     pub sampled_regions: usize,
@@ -135,57 +135,57 @@ impl std::fmt::Debug for Turn<'_> {
 }
 
 impl Turn<'_> {
-    pub(super) fn pages(&mut self) -> Asked<&mut dyn PageSource> {
+    pub(super) fn pages(&mut self) -> SourceResult<&mut dyn PageSource> {
         self.source.as_pages().ok_or_else(|| SourceError::cannot("accessed bits of pages"))
     }
 
-    pub(super) fn mappings(&mut self) -> Asked<&mut dyn MappingSource> {
+    pub(super) fn mappings(&mut self) -> SourceResult<&mut dyn MappingSource> {
         self.source.as_mappings().ok_or_else(|| SourceError::cannot("accessed bits by mapping"))
     }
 
-    pub(super) fn regions(&mut self) -> Asked<&mut dyn RegionSource> {
+    pub(super) fn regions(&mut self) -> SourceResult<&mut dyn RegionSource> {
         self.source.as_regions().ok_or_else(|| SourceError::cannot("regions"))
     }
 
-    pub(super) fn reports(&mut self) -> Asked<&mut dyn ReportSource> {
+    pub(super) fn reports(&mut self) -> SourceResult<&mut dyn ReportSource> {
         self.source.as_reports().ok_or_else(|| SourceError::cannot("reports of accesses"))
     }
 
-    /// Reads `blocks` and passes each to `sink`. A block that could not be read now is passed as not read, so that it
+    /// Reads `pmds` and passes each to `sink`. A huge range that could not be read now is passed as not read, so that it
     /// is due again soon. Returns how many were answered, from the front.
-    pub(super) fn read(&mut self, blocks: &[BlockNo], sink: &mut BitsSink<'_>) -> Asked<usize> {
-        if blocks.is_empty() {
+    pub(super) fn read(&mut self, pmds: &[PmdNo], sink: &mut BitsSink<'_>) -> SourceResult<usize> {
+        if pmds.is_empty() {
             return Ok(0);
         }
         let (now, pid) = (self.now, self.pid);
-        let mut answered = Vec::with_capacity(blocks.len());
-        let read = self.pages()?.read(pid, blocks, &mut |at, block, bits| {
-            answered.push(block);
-            sink(at, block, bits);
+        let mut answered = Vec::with_capacity(pmds.len());
+        let read = self.pages()?.read(pid, pmds, &mut |at, pmd, bits| {
+            answered.push(pmd);
+            sink(at, pmd, bits);
         });
         let progress = match read {
             Ok(progress) => progress,
             Err(error) => {
                 // The error may pass, as a shortage of descriptors does.
                 answered.sort_unstable();
-                let missing = blocks.iter().filter(|block| answered.binary_search(block).is_err());
-                missing.for_each(|block| sink(now, *block, None));
+                let missing = pmds.iter().filter(|pmd| answered.binary_search(pmd).is_err());
+                missing.for_each(|pmd| sink(now, *pmd, None));
                 return Err(error);
             }
         };
         // The target's map was busy. The rest is due again soon.
-        for block in &blocks[progress.answered..] {
-            sink(now, *block, None);
+        for pmd in &pmds[progress.answered..] {
+            sink(now, *pmd, None);
         }
-        self.spent.add(blocks.len(), progress);
+        self.spent.add(pmds.len(), progress);
         Ok(progress.answered)
     }
 
     /// Takes in the accesses that were reported since the last time. Returns the time that their interrupts took from
     /// the target.
-    pub(super) fn take_reports(&mut self, target: &mut ReportedTarget) -> Asked<f64> {
+    pub(super) fn take_reports(&mut self, target: &mut ReportedTarget) -> SourceResult<f64> {
         let pid = self.pid;
-        let Listened { until, share, weight, interrupts_ns } =
+        let EnabledTime { until, share, weight, interrupts_ns } =
             self.reports()?.accesses(pid, &mut |access| target.report(access))?;
         if let Some(weight) = weight {
             target.expect_weight(weight);
@@ -203,16 +203,16 @@ pub trait Tracker: std::fmt::Debug {
     fn granularity(&self) -> Granularity;
 
     /// Takes in what is populated now, and reads what was not seen before. The caller handles mappings.
-    fn refit(&mut self, layout: Layout, turn: &mut Turn<'_>) -> Asked<()>;
+    fn refit(&mut self, layout: Layout, turn: &mut Turn<'_>) -> SourceResult<()>;
 
-    /// Another tracker to replace this one, if the target has outgrown it: `blocks` are populated, and `whole` of them
+    /// Another tracker to replace this one, if the target has outgrown it: `pmds` are populated, and `whole` of them
     /// may all be checked.
-    fn outgrown(&mut self, _blocks: usize, _whole: usize, _now: Ns) -> Option<Box<dyn Tracker>> {
+    fn outgrown(&mut self, _pmds: usize, _whole: usize, _now: Ns) -> Option<Box<dyn Tracker>> {
         None
     }
 
     /// Reads what is due.
-    fn read_due(&mut self, turn: &mut Turn<'_>) -> Asked<()>;
+    fn read_due(&mut self, turn: &mut Turn<'_>) -> SourceResult<()>;
 
     /// When the next read is due. `None` if none is planned.
     fn next_read(&self) -> Option<Ns>;
@@ -220,14 +220,14 @@ pub trait Tracker: std::fmt::Debug {
     /// Whether anything is ever cleared here. False if the source clears what it samples, or needs no bits.
     fn is_cleared(&self) -> bool;
 
-    /// Clears blocks that are due, up to `quota`. Returns how many.
-    fn clear_due(&mut self, _quota: ClearQuota, _turn: &mut Turn<'_>) -> Asked<usize> {
+    /// Clears huge ranges that are due, up to `quota`. Returns how many.
+    fn clear_due(&mut self, _quota: ClearQuota, _turn: &mut Turn<'_>) -> SourceResult<usize> {
         Ok(0)
     }
 
     /// Takes in the accesses that were reported since the last time, if there are reports. Returns the time that their
     /// interrupts took from the target, in nanoseconds.
-    fn take_reports(&mut self, _turn: &mut Turn<'_>) -> Asked<f64> {
+    fn take_reports(&mut self, _turn: &mut Turn<'_>) -> SourceResult<f64> {
         Ok(0.0)
     }
 
@@ -241,7 +241,7 @@ pub trait Tracker: std::fmt::Debug {
         Extent::default()
     }
 
-    /// Blocks, or sampled regions, that were not checked yet. O(regions) for a sampled target.
+    /// Huge ranges, or sampled regions, that were not checked yet. O(regions) for a sampled target.
     fn unchecked(&self) -> usize {
         0
     }

@@ -1,24 +1,25 @@
-//! What made-up sources have in common: processes with a row of blocks each, of which a test says what their pages do.
+//! What made-up sources have in common: processes with a row of huge ranges each, of which a test says what their pages do.
 
 use isotherm_heat::source::{
-    AccessSource, Accesses, Asked, Attached, Clear, ClearedProcess, Description, Layout, PageSource, ReportSource,
+    AccessSource, Accesses, Attached, Clear, ClearedProcess, Description, Layout, PageSource, ReportSource,
+    SourceResult,
 };
 use isotherm_heat::{Granularity, Mapping, Ns, TargetId};
-use isotherm_units::{AddrRange, BlockNo, Perms};
+use isotherm_units::{AddrRange, Perms, PmdNo};
 
 /// A source that sees pages, as `pages` answers, and is given reports where there are `reports`.
 pub struct MadeUp<P> {
     pub pages: P,
     pub accesses: Accesses,
     pub reports: Option<Box<dyn ReportSource>>,
-    /// Blocks of each process, in one mapping.
-    pub blocks: u64,
+    /// Huge ranges of each process, in one mapping.
+    pub pmds: u64,
 }
 
 impl<P> MadeUp<P> {
     /// Without reports.
-    pub fn of(pages: P, blocks: u64) -> MadeUp<P> {
-        MadeUp { pages, accesses: Accesses::None, reports: None, blocks }
+    pub fn of(pages: P, pmds: u64) -> MadeUp<P> {
+        MadeUp { pages, accesses: Accesses::None, reports: None, pmds }
     }
 }
 
@@ -28,16 +29,16 @@ impl<P: PageSource> AccessSource for MadeUp<P> {
         Description { name: "made-up", granularity, accesses: self.accesses, clears_others: false, note }
     }
 
-    fn attach(&mut self, pid: u32) -> Asked<Attached> {
+    fn attach(&mut self, pid: u32) -> SourceResult<Attached> {
         Ok(Attached::here(TargetId { pid, start_ticks: 1 }, "made-up".into()))
     }
 
     fn detach(&mut self, _: u32) {}
 
-    fn layout(&mut self, _: u32) -> Asked<Layout> {
-        let range = AddrRange::new(BlockNo(1000).addr(), BlockNo(1000 + self.blocks).addr());
+    fn layout(&mut self, _: u32) -> SourceResult<Layout> {
+        let range = AddrRange::new(PmdNo(1000).addr(), PmdNo(1000 + self.pmds).addr());
         let mappings = vec![Mapping { range, name: String::new(), perms: Perms::UNKNOWN }];
-        Ok(Layout { blocks: (1000..1000 + self.blocks).map(BlockNo).collect(), mappings, resident: Vec::new() })
+        Ok(Layout { pmds: (1000..1000 + self.pmds).map(PmdNo).collect(), mappings, resident: Vec::new() })
     }
 
     fn as_pages(&mut self) -> Option<&mut dyn PageSource> {

@@ -36,7 +36,7 @@ impl Load {
 }
 
 /// The last index of the histogram of frames per colour. It counts the colours with that many frames or more.
-pub const HISTOGRAM_MOST: usize = 16;
+pub const MAX_HISTOGRAM: usize = 16;
 
 /// The sum over all colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -49,8 +49,8 @@ pub struct Misses {
     pub hits: f64,
     /// Colours that hold a frame.
     pub colours_used: u64,
-    /// Number of colours that hold n frames, at index n, from 1 to [`HISTOGRAM_MOST`] or more. Index 0 is never used.
-    pub histogram: [u64; HISTOGRAM_MOST + 1],
+    /// Number of colours that hold n frames, at index n, from 1 to [`MAX_HISTOGRAM`] or more. Index 0 is never used.
+    pub histogram: [u64; MAX_HISTOGRAM + 1],
     /// The maximum number of frames in one colour.
     pub most_frames: u64,
     /// Frames in colours that hold more than one.
@@ -71,7 +71,7 @@ impl Misses {
         self.hits += load.hits();
         self.colours_used += 1;
         self.most_frames = self.most_frames.max(load.frames);
-        let slot = usize::try_from(load.frames).map_or(HISTOGRAM_MOST, |n| n.min(HISTOGRAM_MOST));
+        let slot = usize::try_from(load.frames).map_or(MAX_HISTOGRAM, |n| n.min(MAX_HISTOGRAM));
         self.histogram[slot] += 1;
         if load.frames > 1 {
             self.crowded_frames += load.frames;

@@ -30,7 +30,7 @@ mod geometry;
 mod tests;
 
 pub use cache::DirectMappedCache;
-pub use conflict::{Conflict, HISTOGRAM_MOST, Load, Misses};
+pub use conflict::{Conflict, Load, MAX_HISTOGRAM, Misses};
 pub use elsewhere::{Shuffle, Spread, coloured, coloured_by_heat, coloured_hit, shuffled_hit, unavoidable};
 pub use footprint::{Footprint, Gather, SHUFFLE_ORDER};
 pub use geometry::{CacheError, DirectMapped};

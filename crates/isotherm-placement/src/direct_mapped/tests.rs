@@ -19,7 +19,7 @@ fn naive(cache: DirectMapped, frames: &[(u64, f64)]) -> Misses {
         let all: f64 = weights.iter().sum();
         misses.weight += all;
         misses.hits += if all > 0.0 { weights.iter().map(|w| w * (w / all)).sum() } else { 0.0 };
-        misses.histogram[weights.len().min(HISTOGRAM_MOST)] += 1;
+        misses.histogram[weights.len().min(MAX_HISTOGRAM)] += 1;
         misses.most_frames = misses.most_frames.max(weights.len() as u64);
         if weights.len() > 1 {
             misses.crowded_frames += weights.len() as u64;

@@ -34,19 +34,19 @@ fn an_allocation_waits_for_a_block_that_is_passing() {
     let pool = PoolBuilder::anonymous(Bytes::of_mib(4)).build().unwrap();
     pool.trim().unwrap();
     // As `trim` does it, only slower.
-    let passing = pool.0.passing();
+    let trimming = pool.0.trimming();
     pool.0.frames.zone().alloc_at(FrameNo(0), Order::MAX, MigrateType::Movable).unwrap();
     let hasty = Request { no_wait: true, ..Request::new(Order::MAX, MigrateType::Movable) };
     assert!(matches!(pool.request(hasty), Err(Error::Alloc(AllocError::Locked(_)))));
     std::thread::scope(|s| {
-        let waiting = s.spawn(|| pool.alloc(Order::MAX, MigrateType::Movable).map(drop));
+        let cached = s.spawn(|| pool.alloc(Order::MAX, MigrateType::Movable).map(drop));
         // Until it has failed for the first time.
         while pool.0.frames.zone().stats().events.failed < 3 {
             std::thread::yield_now();
         }
         pool.0.frames.zone().free(FrameNo(0), Order::MAX).unwrap();
-        drop(passing);
-        waiting.join().unwrap().unwrap();
+        drop(trimming);
+        cached.join().unwrap().unwrap();
     });
     assert!(pool.request(hasty).is_ok());
 }

@@ -26,7 +26,7 @@ const MAX_TEXT: u64 = 2 << 30;
 const SIZE_OF_PIPE: u64 = 4 << 20;
 
 /// No name, text or number of damo comes near this.
-const LONGEST_WORD: Bytes = Bytes(1 << 20);
+const MAX_WORD: Bytes = Bytes(1 << 20);
 
 /// Names of unknown fields that are reported.
 const MAX_NAMES: usize = 8;
@@ -153,7 +153,7 @@ impl Place<'_> {
         match error.io_error_kind() {
             Some(ErrorKind::FileTooLarge) => self.too_large(),
             Some(ErrorKind::OutOfMemory) => {
-                self.error(format!("a name or number in it has more than {LONGEST_WORD}"), RESTORE)
+                self.error(format!("a name or number in it has more than {MAX_WORD}"), RESTORE)
             }
             Some(ErrorKind::UnexpectedEof) => self.error("it is cut off", RESTORE),
             Some(_) => self.error(format!("it is damaged: {error}"), RESTORE),
@@ -185,7 +185,7 @@ impl Place<'_> {
     }
 }
 
-/// JSON in which no name, text or number is longer than [`LONGEST_WORD`]. The parser needs each in one piece, twice.
+/// JSON in which no name, text or number is longer than [`MAX_WORD`]. The parser needs each in one piece, twice.
 struct Words<R> {
     from: R,
     /// Bytes since the current word began.
@@ -215,7 +215,7 @@ impl<R> Words<R> {
             (false, _) => byte.is_ascii_whitespace() || b",:[]{}".contains(&byte),
         };
         self.length = if ends { 0 } else { self.length + 1 };
-        self.length <= LONGEST_WORD.0
+        self.length <= MAX_WORD.0
     }
 }
 

@@ -15,7 +15,7 @@ use std::io::{self, BufRead, Read};
 pub const EVENT: &str = "damon:damon_aggregated:";
 
 /// A line with all its regions is far shorter than this.
-const LONGEST_LINE: u64 = 1 << 16;
+const MAX_LINE: u64 = 1 << 16;
 
 /// Why text could not be read.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub fn read(mut from: impl BufRead) -> Result<Vec<Reading>, Failed> {
     let mut line = Vec::new();
     for number in 1.. {
         line.clear();
-        let length = from.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line).map_err(Failed::Io)?;
+        let length = from.by_ref().take(MAX_LINE).read_until(b'\n', &mut line).map_err(Failed::Io)?;
         if length == 0 {
             break;
         }

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Reports call one access a second hot, so a count has to distinguish it from none.
-const SHORTEST_BY_DEFAULT: Duration = Duration::from_secs(1);
+const MIN_DEFAULT_AGGREGATION: Duration = Duration::from_secs(1);
 
 /// What counts in an export mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +120,7 @@ fn moments(snapshots: &[Snapshot], aggregation_ns: u64) -> Vec<Moment<'_>> {
 fn counting(options: &ExportOptions, length_ns: u64) -> std::result::Result<Counting, String> {
     let aggregation = options
         .aggregation
-        .unwrap_or_else(|| Duration::from_nanos(length_ns).max(SHORTEST_BY_DEFAULT).max(options.sample));
+        .unwrap_or_else(|| Duration::from_nanos(length_ns).max(MIN_DEFAULT_AGGREGATION).max(options.sample));
     let micros = |d: Duration| u64::try_from(d.as_micros()).unwrap_or(u64::MAX / 1000).min(u64::MAX / 1000) * 1000;
     let (sample, aggregation_ns) = (micros(options.sample), micros(aggregation));
     if sample == 0 || aggregation_ns < sample {

@@ -1,19 +1,19 @@
-//! The benefit of collapsing a block, from its heat. Fed by `isotherm-heat`, read by [`crate::plan`].
+//! The benefit of collapsing a huge range, from its heat. Fed by `isotherm-heat`, read by [`crate::plan`].
 //!
-//! A huge page saves TLB misses. How many depends on how many different 4 KiB pages of the block are accessed, because
+//! A huge page saves TLB misses. How many depends on how many different 4 KiB pages of the huge range are accessed, because
 //! each needs its own TLB entry, and on how often. So the benefit is the sum of the access rates of the pages, each
 //! page counted at no more than [`MAX_HZ`]. One page that is accessed all the time scores low, because its entry stays
 //! in the TLB; 512 pages that are accessed now and then score high. The unit is accesses per second (Hz), as far as
 //! accessed bits show them.
 //!
-//! A huge page has one accessed bit for all its pages, so the number of accessed pages is unknown: a block that is
-//! already huge counts as if all were accessed. A caller that observed the block while it was small knows better and
-//! can overwrite [`BlockFacts::benefit_hz`].
+//! A huge page has one accessed bit for all its pages, so the number of accessed pages is unknown: a huge range that is
+//! already huge counts as if all were accessed. A caller that observed the huge range while it was small knows better and
+//! can overwrite [`PmdFacts::benefit_hz`].
 
-use crate::facts::BlockFacts;
+use crate::facts::PmdFacts;
 use crate::queue::Level;
 use isotherm_heat::{Interval, Ns, Region, Target};
-use isotherm_units::{BlockNo, PAGES_PER_BLOCK};
+use isotherm_units::{PAGES_PER_PMD, PmdNo};
 
 /// The highest rate at which a page counts. Access checks cannot distinguish shorter intervals.
 pub const MAX_HZ: f64 = 100.0;
@@ -25,18 +25,18 @@ fn rate_hz(interval: Interval) -> Option<f64> {
     interval.ns().map(|ns| (1e9 / ns.max(1) as f64).min(MAX_HZ))
 }
 
-/// The level of a hint for a block of this benefit; `None` below one access per second, which is not worth a huge page.
+/// The level of a hint for a huge range of this benefit; `None` below one access per second, which is not worth a huge page.
 pub fn level_of(benefit_hz: f64) -> Option<Level> {
     let octaves = benefit_hz.log2();
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 62; the level is clamped")]
     (octaves >= 0.0).then(|| Level::new((octaves * LEVELS_PER_OCTAVE).min(62.0) as u8))
 }
 
-/// Pages of a block by MGLRU generation.
+/// Pages of a huge range by MGLRU generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Generation {
-    /// The block.
-    pub block: BlockNo,
+    /// The huge range.
+    pub pmd: PmdNo,
     /// Pages present, of 512.
     pub present: u16,
     /// Whether it is one huge page.
@@ -47,20 +47,20 @@ pub struct Generation {
     pub young: u16,
 }
 
-/// Facts of a block by MGLRU generation. The last two agings were `interval_ns` apart. Young pages were accessed at
+/// Facts of a huge range by MGLRU generation. The last two agings were `interval_ns` apart. Young pages were accessed at
 /// least once in that time, so the benefit is a lower bound. It has the same unit as that of a heat map.
-pub fn of_generation(pages: Generation, interval_ns: Ns) -> BlockFacts {
-    let Generation { block, present, huge, known, young } = pages;
+pub fn of_generation(pages: Generation, interval_ns: Ns) -> PmdFacts {
+    let Generation { pmd, present, huge, known, young } = pages;
     let hz = (1e9 / interval_ns.max(1) as f64).min(MAX_HZ);
-    BlockFacts { block, present, measured: known, huge, benefit_hz: hz * f64::from(young) }
+    PmdFacts { pmd, present, measured: known, huge, benefit_hz: hz * f64::from(young) }
 }
 
-/// Facts of every block of a target that is watched page by page, in address order. Costs the same as
-/// [`Target::for_each_block`].
-pub fn of_pages(target: &Target, now: Ns) -> Vec<BlockFacts> {
+/// Facts of every huge range of a target that is watched page by page, in address order. Costs the same as
+/// [`Target::for_each_pmd`].
+pub fn of_pages(target: &Target, now: Ns) -> Vec<PmdFacts> {
     let mut facts = Vec::with_capacity(target.len());
-    target.for_each_block(now, |block, view| {
-        let mut known = BlockFacts { block, present: 0, measured: 0, huge: false, benefit_hz: 0.0 };
+    target.for_each_pmd(now, |pmd, view| {
+        let mut known = PmdFacts { pmd, present: 0, measured: 0, huge: false, benefit_hz: 0.0 };
         for run in view.runs {
             known.present += run.pages;
             known.huge |= run.huge;
@@ -76,18 +76,18 @@ pub fn of_pages(target: &Target, now: Ns) -> Vec<BlockFacts> {
     facts
 }
 
-/// Facts of the blocks that `regions` (sorted, disjoint) cover, as in a recording. A page counts at the mean rate of
+/// Facts of the huge ranges that `regions` (sorted, disjoint) cover, as in a recording. A page counts at the mean rate of
 /// its region, and as present by the region's share of present pages.
-pub fn of_regions(regions: &[Region]) -> Vec<BlockFacts> {
+pub fn of_regions(regions: &[Region]) -> Vec<PmdFacts> {
     let mut sums: Vec<Sum> = Vec::new();
     for region in regions.iter().filter(|r| !r.range.is_empty()) {
         let all = region.range.len().pages().max(1) as f64;
         let of = |part: u64| part as f64 / all;
-        for block in region.range.blocks() {
-            if sums.last().is_none_or(|s| s.block != block) {
-                sums.push(Sum { block, present: 0.0, measured: 0.0, huge: 0.0, benefit_hz: 0.0 });
+        for pmd in region.range.pmds() {
+            if sums.last().is_none_or(|s| s.pmd != pmd) {
+                sums.push(Sum { pmd, present: 0.0, measured: 0.0, huge: 0.0, benefit_hz: 0.0 });
             }
-            let overlap = block.range().intersect(region.range).map_or(0.0, |o| o.len().pages() as f64);
+            let overlap = pmd.range().intersect(region.range).map_or(0.0, |o| o.len().pages() as f64);
             if let Some(sum) = sums.last_mut() {
                 let measured = overlap * of(region.measured_pages);
                 sum.present += overlap * of(region.resident_pages);
@@ -101,9 +101,9 @@ pub fn of_regions(regions: &[Region]) -> Vec<BlockFacts> {
     sums.into_iter().map(Sum::finish).collect()
 }
 
-/// A block while regions are added up.
+/// A huge range while regions are added up.
 struct Sum {
-    block: BlockNo,
+    pmd: PmdNo,
     present: f64,
     measured: f64,
     huge: f64,
@@ -111,12 +111,12 @@ struct Sum {
 }
 
 impl Sum {
-    fn finish(self) -> BlockFacts {
-        let pages = PAGES_PER_BLOCK as f64;
+    fn finish(self) -> PmdFacts {
+        let pages = PAGES_PER_PMD as f64;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 512")]
         let rounded = |n: f64| n.round().clamp(0.0, pages) as u16;
-        BlockFacts {
-            block: self.block,
+        PmdFacts {
+            pmd: self.pmd,
             present: rounded(self.present),
             measured: rounded(self.measured),
             huge: self.huge > pages / 2.0,
@@ -128,7 +128,7 @@ impl Sum {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isotherm_heat::{BlockBits, Mask, Watch};
+    use isotherm_heat::{Mask, PmdBits, Watch};
     use isotherm_units::{Addr, AddrRange, PAGE_SIZE};
 
     const S: Ns = 1_000_000_000;
@@ -152,20 +152,20 @@ mod tests {
     fn many_pages_touched_now_and_then_beat_one_touched_all_the_time() {
         let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: S }, 1);
         let one = Mask::from_iter([7]);
-        for (block, young) in [(BlockNo(1), one), (BlockNo(2), Mask::ALL)] {
-            let bits = |young| BlockBits::Pages { young, present: Mask::ALL };
-            target.read(0, block, bits(Mask::ALL));
-            target.cleared(0, block, Mask::NONE);
-            if block == BlockNo(1) {
-                target.read(10 * MS, block, bits(young));
+        for (pmd, young) in [(PmdNo(1), one), (PmdNo(2), Mask::ALL)] {
+            let bits = |young| PmdBits::Pages { young, present: Mask::ALL };
+            target.read(0, pmd, bits(Mask::ALL));
+            target.cleared(0, pmd, Mask::NONE);
+            if pmd == PmdNo(1) {
+                target.read(10 * MS, pmd, bits(young));
             } else {
-                target.read(10 * MS, block, bits(Mask::NONE));
-                target.read(400 * MS, block, bits(young));
+                target.read(10 * MS, pmd, bits(Mask::NONE));
+                target.read(400 * MS, pmd, bits(young));
             }
         }
         let facts = of_pages(&target, 400 * MS);
         assert_eq!(
-            facts.iter().map(|f| (f.block.0, f.present, f.huge)).collect::<Vec<_>>(),
+            facts.iter().map(|f| (f.pmd.0, f.present, f.huge)).collect::<Vec<_>>(),
             [(1, 512, false), (2, 512, false)]
         );
         assert!((60.0..=100.0).contains(&facts[0].benefit_hz), "one page, at about the highest rate: {facts:?}");
@@ -179,10 +179,10 @@ mod tests {
     #[test]
     fn what_was_never_seen_is_worth_nothing_however_short_it_has_been_idle() {
         let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: S }, 1);
-        let block = BlockNo(1);
-        target.read(0, block, BlockBits::Pages { young: Mask::ALL, present: Mask::ALL });
-        target.cleared(0, block, Mask::NONE);
-        target.read(1_100 * MS, block, BlockBits::Pages { young: Mask::NONE, present: Mask::ALL });
+        let pmd = PmdNo(1);
+        target.read(0, pmd, PmdBits::Pages { young: Mask::ALL, present: Mask::ALL });
+        target.cleared(0, pmd, Mask::NONE);
+        target.read(1_100 * MS, pmd, PmdBits::Pages { young: Mask::NONE, present: Mask::ALL });
         let facts = of_pages(&target, 1_200 * MS);
         assert_eq!((facts[0].measured, facts[0].benefit_hz), (512, 0.0), "{facts:?}");
         let cold = Region { interval: Interval::from_ns(9 * S), idle_ns: S, ..region(512, 512, 512, 0.1) };
@@ -197,16 +197,16 @@ mod tests {
     }
 
     #[test]
-    fn regions_are_shared_out_among_their_blocks() {
-        // Blocks 2 and 3: the first half of block 2 and all of block 3 at 2 Hz, half of each present; the rest unknown.
+    fn regions_are_shared_out_among_their_huge_ranges() {
+        // Huge ranges 2 and 3: the first half of huge range 2 and all of huge range 3 at 2 Hz, half of each present; the rest unknown.
         let regions = [region(1024, 256, 128, 2.0), region(1536, 512, 256, 2.0), region(2048, 10, 10, 1000.0)];
         let facts = of_regions(&regions);
-        let told: Vec<_> = facts.iter().map(|f| (f.block.0, f.present, f.benefit_hz)).collect();
+        let told: Vec<_> = facts.iter().map(|f| (f.pmd.0, f.present, f.benefit_hz)).collect();
         assert_eq!(told, [(2, 128, 256.0), (3, 256, 512.0), (4, 10, 1000.0)], "10 pages at the most that counts");
     }
 
     #[test]
-    fn a_region_that_begins_where_another_ended_in_the_same_block_adds_to_it() {
+    fn a_region_that_begins_where_another_ended_in_the_same_huge_range_adds_to_it() {
         let facts = of_regions(&[region(512, 100, 100, 1.0), region(612, 412, 412, 3.0)]);
         assert_eq!(facts.len(), 1);
         assert_eq!((facts[0].present, facts[0].benefit_hz), (512, 100.0 + 3.0 * 412.0));

@@ -1,6 +1,6 @@
-//! Collapses blocks: how a block is checked, `MADV_COLLAPSE`, and what its refusals mean.
+//! Collapses huge ranges: how a huge range is checked, `MADV_COLLAPSE`, and what its refusals mean.
 //!
-//! Every block is checked anew (one read of 4 KiB of `pagemap`, a hundredth of the cost of a collapse). The kernel has
+//! Every huge range is checked anew (one read of 4 KiB of `pagemap`, a hundredth of the cost of a collapse). The kernel has
 //! few errnos and many reasons. So the meaning of a refusal is found out after it, and remembered for the whole mapping
 //! if it applies to that.
 
@@ -12,14 +12,14 @@ use crate::outcome::Refusal;
 use isotherm_heat::{Mapping, Ns, TargetId};
 use isotherm_sys::clock;
 use isotherm_sys::madvise::CollapseError;
-use isotherm_units::{BlockNo, PAGES_PER_BLOCK};
+use isotherm_units::{PAGES_PER_PMD, PmdNo};
 
 /// How long a refusal of a whole mapping is remembered: programs seldom change their advice.
-const VERDICT_FOR: Ns = 60_000_000_000;
+const VERDICT_TTL: Ns = 60_000_000_000;
 
-/// The state of a block at this moment.
+/// The state of a huge range at this moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Look {
+pub struct PmdCheck {
     /// Pages present, of 512.
     pub present: u16,
     /// Pages of those that no other process maps.
@@ -30,56 +30,56 @@ pub struct Look {
 
 /// What collapsing needs of a machine.
 pub trait CollapseMachine: Machine {
-    /// Checks a block of an admitted process. With `files`, file-backed and shared memory may be tried as well.
-    fn look(&mut self, process: TargetId, block: BlockNo, files: bool) -> Result<Look, Refusal>;
-    /// Collapses a block.
-    fn collapse(&mut self, process: TargetId, block: BlockNo) -> Performed;
+    /// Checks a huge range of an admitted process. With `files`, file-backed and shared memory may be tried as well.
+    fn check_pmd(&mut self, process: TargetId, pmd: PmdNo, files: bool) -> Result<PmdCheck, Refusal>;
+    /// Collapses a huge range.
+    fn collapse(&mut self, process: TargetId, pmd: PmdNo) -> Performed;
 }
 
 impl<M: CollapseMachine + ?Sized> CollapseMachine for Box<M> {
-    fn look(&mut self, process: TargetId, block: BlockNo, files: bool) -> Result<Look, Refusal> {
-        (**self).look(process, block, files)
+    fn check_pmd(&mut self, process: TargetId, pmd: PmdNo, files: bool) -> Result<PmdCheck, Refusal> {
+        (**self).check_pmd(process, pmd, files)
     }
 
-    fn collapse(&mut self, process: TargetId, block: BlockNo) -> Performed {
-        (**self).collapse(process, block)
+    fn collapse(&mut self, process: TargetId, pmd: PmdNo) -> Performed {
+        (**self).collapse(process, pmd)
     }
 }
 
 impl CollapseMachine for Live {
-    fn look(&mut self, process: TargetId, block: BlockNo, files: bool) -> Result<Look, Refusal> {
+    fn check_pmd(&mut self, process: TargetId, pmd: PmdNo, files: bool) -> Result<PmdCheck, Refusal> {
         self.check(process)?;
         let now = clock::monotonic_ns();
         self.refresh_mappings(process, now)?;
-        let refusing = self.verdict(process, block, now).flatten();
+        let refusing = self.verdict(process, pmd, now).flatten();
         let member = self.member(process)?;
         let guest = member.runs_guest.then_some(Refusal::Guest);
-        if let Some(refusal) = guest.or(refusing).or_else(|| unfit_mapping(&member.mappings, block, files)) {
-            return Ok(Look { refusal: Some(refusal), ..Look::default() });
+        if let Some(refusal) = guest.or(refusing).or_else(|| unfit_mapping(&member.mappings, pmd, files)) {
+            return Ok(PmdCheck { refusal: Some(refusal), ..PmdCheck::default() });
         }
-        let pages = member.pagemap.block(block).map_err(|_| Refusal::Gone)?;
-        let huge = member.pagemap.is_huge(block).unwrap_or(None) == Some(true);
+        let pages = member.pagemap.pmd(pmd).map_err(|_| Refusal::Gone)?;
+        let huge = member.pagemap.is_huge(pmd).unwrap_or(None) == Some(true);
         let refusal = if huge {
             Some(Refusal::AlreadyHuge)
         } else {
             // One such page is enough for the kernel to refuse, and the kernel would not say why.
             (pages.userfault_wp > 0).then_some(Refusal::UserfaultWp)
         };
-        Ok(Look { present: pages.present, exclusive: pages.exclusive, refusal })
+        Ok(PmdCheck { present: pages.present, exclusive: pages.exclusive, refusal })
     }
 
-    fn collapse(&mut self, process: TargetId, block: BlockNo) -> Performed {
+    fn collapse(&mut self, process: TargetId, pmd: PmdNo) -> Performed {
         let Some(member) = self.members.get(&process) else {
             return Performed { result: Err(Failure::Refused(Refusal::NotNamed)), took_ns: 0, cpu_ns: 0 };
         };
         let (began, cpu) = (clock::monotonic_ns(), clock::thread_cpu_ns());
-        let tried = member.pidfd.collapse(block);
-        // The kernel also reports success if it has done nothing, for example for a block in which a mapping ends.
-        let still_small = tried.is_ok() && member.pagemap.is_huge(block).unwrap_or(None) == Some(false);
+        let tried = member.pidfd.collapse(pmd);
+        // The kernel also reports success if it has done nothing, for example for a huge range in which a mapping ends.
+        let still_small = tried.is_ok() && member.pagemap.is_huge(pmd).unwrap_or(None) == Some(false);
         let result = match tried {
             Ok(()) if still_small => Err(Failure::Refused(Refusal::Ineligible)),
             Ok(()) => Ok(()),
-            Err(error) => Err(self.failure(process, block, error)),
+            Err(error) => Err(self.failure(process, pmd, error)),
         };
         // This includes the time to find out why it was refused: the target may have waited for that as well.
         let (took_ns, cpu_ns) = (clock::monotonic_ns() - began, clock::thread_cpu_ns() - cpu);
@@ -88,78 +88,78 @@ impl CollapseMachine for Live {
 }
 
 impl CollapseMachine for DryRun {
-    fn look(&mut self, process: TargetId, block: BlockNo, files: bool) -> Result<Look, Refusal> {
-        if self.done.contains(&(process, block)) {
-            return Ok(Look { refusal: Some(Refusal::AlreadyHuge), ..Look::default() });
+    fn check_pmd(&mut self, process: TargetId, pmd: PmdNo, files: bool) -> Result<PmdCheck, Refusal> {
+        if self.done.contains(&(process, pmd)) {
+            return Ok(PmdCheck { refusal: Some(Refusal::AlreadyHuge), ..PmdCheck::default() });
         }
         if self.ended.contains(&process) {
-            let present = self.recorded.get(&(process, block)).copied().unwrap_or_default();
-            return Ok(Look { present, exclusive: present, refusal: None });
+            let present = self.recorded.get(&(process, pmd)).copied().unwrap_or_default();
+            return Ok(PmdCheck { present, exclusive: present, refusal: None });
         }
-        self.live.look(process, block, files)
+        self.live.check_pmd(process, pmd, files)
     }
 
-    fn collapse(&mut self, process: TargetId, block: BlockNo) -> Performed {
-        self.done.insert((process, block));
+    fn collapse(&mut self, process: TargetId, pmd: PmdNo) -> Performed {
+        self.done.insert((process, pmd));
         Performed { result: Ok(()), took_ns: 0, cpu_ns: 0 }
     }
 }
 
 // The meaning of a refusal.
 impl Live {
-    /// What an earlier refusal showed about the whole mapping of a block.
-    fn verdict(&self, process: TargetId, block: BlockNo, now: Ns) -> Option<Option<Refusal>> {
-        let start = self.mapping_of(process, block)?.range.start;
+    /// What an earlier refusal showed about the whole mapping of a huge range.
+    fn verdict(&self, process: TargetId, pmd: PmdNo, now: Ns) -> Option<Option<Refusal>> {
+        let start = self.mapping_of(process, pmd)?.range.start;
         let (verdict, at) = self.members.get(&process)?.verdicts.get(&start)?;
-        (now.saturating_sub(*at) < VERDICT_FOR).then_some(*verdict)
+        (now.saturating_sub(*at) < VERDICT_TTL).then_some(*verdict)
     }
 
-    fn failure(&mut self, process: TargetId, block: BlockNo, error: CollapseError) -> Failure {
+    fn failure(&mut self, process: TargetId, pmd: PmdNo, error: CollapseError) -> Failure {
         match error {
             CollapseError::Busy => Failure::Busy,
-            CollapseError::NoCharge if self.is_for_userfaultfd(process, block) => {
+            CollapseError::NoCharge if self.is_for_userfaultfd(process, pmd) => {
                 Failure::Refused(Refusal::UserfaultMissing)
             }
             CollapseError::NoCharge => Failure::NoCharge,
             CollapseError::NoHugePage => Failure::NoHugePage,
             CollapseError::Gone => Failure::Refused(Refusal::Gone),
             CollapseError::Denied => Failure::Refused(Refusal::Denied),
-            CollapseError::Refused => self.reason(process, block),
+            CollapseError::Refused => self.reason(process, pmd),
             _ => Failure::Refused(Refusal::Error),
         }
     }
 
     /// The kernel has one errno (EBUSY) for a refused charge and for missing pages whose faults userfaultfd serves. It
     /// is the second if pages are missing and no limit was hit.
-    fn is_for_userfaultfd(&self, process: TargetId, block: BlockNo) -> bool {
+    fn is_for_userfaultfd(&self, process: TargetId, pmd: PmdNo) -> bool {
         let Some(member) = self.members.get(&process) else { return false };
         // The zero page counts as missing, and is never exclusive.
-        let missing = member.pagemap.block(block).is_ok_and(|pages| usize::from(pages.exclusive) < PAGES_PER_BLOCK);
+        let missing = member.pagemap.pmd(pmd).is_ok_and(|pages| usize::from(pages.exclusive) < PAGES_PER_PMD);
         missing && member.cgroup.no_charge_was_refused()
     }
 
-    /// After a refusal without a reason: finds out whether it concerns the process, the mapping, or only this block.
+    /// After a refusal without a reason: finds out whether it concerns the process, the mapping, or only this huge range.
     ///
     /// The flags of a mapping are only in `smaps`. Reading it walks the page tables of the whole process under its mmap
     /// lock: 35 ms with 3 GiB resident, during which a target that maps memory waits. So the kernel is asked about one
     /// page of the mapping instead.
-    fn reason(&mut self, process: TargetId, block: BlockNo) -> Failure {
+    fn reason(&mut self, process: TargetId, pmd: PmdNo) -> Failure {
         if self.proc.status(process.pid).is_ok_and(|s| s.thp_enabled == Some(false)) {
             return Failure::Refused(Refusal::Disabled);
         }
         let now = clock::monotonic_ns();
-        let verdict = self.verdict(process, block, now).unwrap_or_else(|| self.ask_of_mapping(process, block, now));
-        // Other blocks of the mapping may work, and this one may later.
+        let verdict = self.verdict(process, pmd, now).unwrap_or_else(|| self.ask_of_mapping(process, pmd, now));
+        // Other huge ranges of the mapping may work, and this one may later.
         verdict.map_or(Failure::Unexplained, Failure::Refused)
     }
 
     /// Why the whole mapping refuses, if it does. Remembers the result.
-    fn ask_of_mapping(&mut self, process: TargetId, block: BlockNo, now: Ns) -> Option<Refusal> {
-        let mapping = self.mapping_of(process, block)?;
+    fn ask_of_mapping(&mut self, process: TargetId, pmd: PmdNo, now: Ns) -> Option<Refusal> {
+        let mapping = self.mapping_of(process, pmd)?;
         let (start, refusal) = (mapping.range.start, why_a_mapping_refuses(mapping));
         let member = self.members.get_mut(&process)?;
-        let refused = member.pidfd.takes_huge_pages(block) == Err(CollapseError::Refused);
-        member.verdicts.retain(|_, (_, at)| now.saturating_sub(*at) < VERDICT_FOR);
+        let refused = member.pidfd.takes_huge_pages(pmd) == Err(CollapseError::Refused);
+        member.verdicts.retain(|_, (_, at)| now.saturating_sub(*at) < VERDICT_TTL);
         member.verdicts.insert(start, (refused.then_some(refusal), now));
         refused.then_some(refusal)
     }

@@ -1,24 +1,24 @@
-//! Which blocks are worth a huge page, and which cannot be one: the planner's side of collapsing.
+//! Which huge ranges are worth a huge page, and which cannot be one: the planner's side of collapsing.
 //!
-//! This is decided here as far as facts alone allow: blocks that are huge already, too cold, too sparse, or in memory
+//! This is decided here as far as facts alone allow: huge ranges that are huge already, too cold, too sparse, or in memory
 //! that does not take huge pages. What is only known at the moment of the try is in [`super::kernel`].
 
 use super::COLLAPSE;
 use super::benefit::level_of;
-use crate::facts::{BlockFacts, first_mapping_in, is_anonymous};
+use crate::facts::{PmdFacts, first_mapping_in, is_anonymous};
 use crate::outcome::Refusal;
 use crate::plan::{Planner, Worth};
 use crate::queue::ActionId;
 use isotherm_heat::Mapping;
-use isotherm_units::{AddrRange, BLOCK_SIZE, BlockNo, Bytes};
+use isotherm_units::{AddrRange, Bytes, PMD_SIZE, PmdNo};
 use std::collections::BTreeMap;
 
-/// Which blocks are worth collapsing at all.
+/// Which huge ranges are worth collapsing at all.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rules {
-    /// Pages of a block that must be present, of 512.
+    /// Pages of a huge range that must be present, of 512.
     pub min_present: u16,
-    /// Accesses per second that a block must have, see [`crate::collapse::benefit`].
+    /// Accesses per second that a huge range must have, see [`crate::collapse::benefit`].
     pub min_benefit_hz: f64,
     /// Also file-backed and shared memory, where the kernel may refuse.
     pub files: bool,
@@ -36,15 +36,15 @@ impl Planner for Rules {
         COLLAPSE
     }
 
-    fn unfit(&self, mappings: &[Mapping], known: &BlockFacts) -> Option<Refusal> {
+    fn unfit(&self, mappings: &[Mapping], known: &PmdFacts) -> Option<Refusal> {
         if known.huge {
             return Some(Refusal::AlreadyHuge);
         }
         let sparse = (known.present < self.min_present).then_some(Refusal::Sparse);
-        unfit_mapping(mappings, known.block, self.files).or(sparse)
+        unfit_mapping(mappings, known.pmd, self.files).or(sparse)
     }
 
-    fn worth(&self, known: &BlockFacts) -> Result<Worth, Refusal> {
+    fn worth(&self, known: &PmdFacts) -> Result<Worth, Refusal> {
         match level_of(known.benefit_hz).filter(|_| known.benefit_hz >= self.min_benefit_hz) {
             Some(level) => Ok(Worth { level, order: known.benefit_hz }),
             None if known.measured == 0 => Err(Refusal::Unmeasured),
@@ -53,9 +53,9 @@ impl Planner for Rules {
     }
 }
 
-/// Why the memory of `block` takes no huge page; `None` if it may.
-pub(super) fn unfit_mapping(mappings: &[Mapping], block: BlockNo, files: bool) -> Option<Refusal> {
-    let range = block.range();
+/// Why the memory of `pmd` takes no huge page; `None` if it may.
+pub(super) fn unfit_mapping(mappings: &[Mapping], pmd: PmdNo, files: bool) -> Option<Refusal> {
+    let range = pmd.range();
     let Some(mapping) = first_mapping_in(mappings, range) else { return Some(Refusal::Unmapped) };
     if !holds(mapping.range, range) {
         return Some(Refusal::Straddles);
@@ -76,34 +76,34 @@ pub struct HeatOnHuge {
     pub share_at_first: Option<f64>,
     /// Memory on huge pages in the last window.
     pub huge: Bytes,
-    /// The last benefit as small pages, for blocks that we collapsed.
-    was: BTreeMap<BlockNo, f64>,
-    /// The benefits of the small blocks of the last window.
-    benefits: BTreeMap<BlockNo, f64>,
+    /// The last benefit as small pages, for huge ranges that we collapsed.
+    was: BTreeMap<PmdNo, f64>,
+    /// The benefits of the small huge ranges of the last window.
+    benefits: BTreeMap<PmdNo, f64>,
 }
 
 impl HeatOnHuge {
     /// Updates from the facts of a window.
-    pub fn note(&mut self, facts: &[BlockFacts]) {
-        self.huge = Bytes(facts.iter().filter(|f| f.huge).count() as u64 * BLOCK_SIZE);
+    pub fn note(&mut self, facts: &[PmdFacts]) {
+        self.huge = Bytes(facts.iter().filter(|f| f.huge).count() as u64 * PMD_SIZE);
         self.share = heat_on_huge(facts, &self.was);
         self.share_at_first = self.share_at_first.or(self.share);
-        self.benefits = facts.iter().filter(|f| !f.huge).map(|f| (f.block, f.benefit_hz)).collect();
+        self.benefits = facts.iter().filter(|f| !f.huge).map(|f| (f.pmd, f.benefit_hz)).collect();
     }
 
-    /// Notes that we collapsed this block.
-    pub fn collapsed(&mut self, block: BlockNo) {
-        let benefit = self.benefits.get(&block).copied().unwrap_or_default();
-        self.was.insert(block, benefit);
+    /// Notes that we collapsed this huge range.
+    pub fn collapsed(&mut self, pmd: PmdNo) {
+        let benefit = self.benefits.get(&pmd).copied().unwrap_or_default();
+        self.was.insert(pmd, benefit);
     }
 }
 
 /// The share of the heat in `facts` that lies on huge pages; `None` if nothing is hot.
 ///
-/// `was` has the benefit of blocks from before they became huge. It is used until their single accessed bit shows a
+/// `was` has the benefit of huge ranges from before they became huge. It is used until their single accessed bit shows a
 /// lower rate.
-fn heat_on_huge(facts: &[BlockFacts], was: &BTreeMap<BlockNo, f64>) -> Option<f64> {
-    let benefit = |f: &BlockFacts| match was.get(&f.block).filter(|_| f.huge) {
+fn heat_on_huge(facts: &[PmdFacts], was: &BTreeMap<PmdNo, f64>) -> Option<f64> {
+    let benefit = |f: &PmdFacts| match was.get(&f.pmd).filter(|_| f.huge) {
         Some(hz) => hz.min(f.benefit_hz),
         None => f.benefit_hz,
     };
@@ -117,22 +117,22 @@ fn heat_on_huge(facts: &[BlockFacts], was: &BTreeMap<BlockNo, f64>) -> Option<f6
 mod tests {
     use super::*;
 
-    fn facts(block: u64, present: u16, benefit_hz: f64) -> BlockFacts {
-        BlockFacts { block: BlockNo(block), present, measured: present, huge: false, benefit_hz }
+    fn facts(pmd: u64, present: u16, benefit_hz: f64) -> PmdFacts {
+        PmdFacts { pmd: PmdNo(pmd), present, measured: present, huge: false, benefit_hz }
     }
 
     #[test]
     fn the_share_of_heat_on_huge_pages_uses_what_was_known_before() {
-        let huge = BlockFacts { huge: true, ..facts(1, 512, 51_200.0) };
+        let huge = PmdFacts { huge: true, ..facts(1, 512, 51_200.0) };
         let known = [huge, facts(2, 512, 1000.0)];
         assert_eq!(
             heat_on_huge(&known, &BTreeMap::new()),
             Some(51_200.0 / 52_200.0),
             "as if all its pages were touched"
         );
-        assert_eq!(heat_on_huge(&known, &[(BlockNo(1), 3000.0)].into()), Some(0.75));
-        let cooled = [BlockFacts { benefit_hz: 0.0, ..huge }, facts(2, 512, 1000.0)];
-        assert_eq!(heat_on_huge(&cooled, &[(BlockNo(1), 3000.0)].into()), Some(0.0), "it was hot, and is not any more");
+        assert_eq!(heat_on_huge(&known, &[(PmdNo(1), 3000.0)].into()), Some(0.75));
+        let cooled = [PmdFacts { benefit_hz: 0.0, ..huge }, facts(2, 512, 1000.0)];
+        assert_eq!(heat_on_huge(&cooled, &[(PmdNo(1), 3000.0)].into()), Some(0.0), "it was hot, and is not any more");
         assert_eq!(heat_on_huge(&[], &BTreeMap::new()), None);
         let none = heat_on_huge(&known[1..], &BTreeMap::new()).map(|share| format!("{share:.1}"));
         assert_eq!(none.as_deref(), Some("0.0"), "and not -0.0");

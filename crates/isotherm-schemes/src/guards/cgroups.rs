@@ -55,7 +55,7 @@ impl Pauses {
     /// The answer to hints of a cgroup that waits.
     pub(crate) fn at(&self, cgroup: &str, now: Ns) -> Option<Handled> {
         let pause = self.0.get(cgroup).filter(|pause| now < pause.until)?;
-        // `NoCharge` counts as a try, and only the block that was tried has had one.
+        // `NoCharge` counts as a try, and only the huge range that was tried has had one.
         let why = if pause.why == Wait::NoCharge { Wait::CgroupLimit } else { pause.why };
         Some(Handled::Later(pause.until, why))
     }

@@ -11,7 +11,7 @@ use crate::machine::HostState;
 use isotherm_heat::Ns;
 
 /// How often a paused process, or a host short of memory, is checked again.
-pub(crate) const LOOK_AGAIN: Ns = 500_000_000;
+pub(crate) const RECHECK_INTERVAL: Ns = 500_000_000;
 
 /// What the host had to spare at the last check.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ impl HostGuard {
 
     /// Records the state of the host.
     pub fn note(&mut self, state: HostState, now: Ns) {
-        (self.state, self.until) = (state, now + LOOK_AGAIN);
+        (self.state, self.until) = (state, now + RECHECK_INTERVAL);
     }
 
     /// The first of these guards that forbids acting now: what it waits for, and until when.

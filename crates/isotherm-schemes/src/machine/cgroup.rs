@@ -7,7 +7,7 @@ use isotherm_heat::Ns;
 use isotherm_sys::proc::{Cgroup, Cgroups, MemoryUse, Proc};
 
 /// How long a process's cgroup, the limits that are set, and its pressure are cached.
-const BELIEVED_FOR: Ns = 500_000_000;
+const CACHE_TTL: Ns = 500_000_000;
 
 /// The memory cgroup that collapses of a process are charged to.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -37,7 +37,7 @@ pub(crate) struct Known {
 impl Known {
     /// The cgroup of process `pid` at `now`; `None` if it has none with memory accounting.
     pub(super) fn state(&mut self, proc: &Proc, cgroups: &Cgroups, pid: u32, now: Ns) -> Option<CgroupState> {
-        if self.at == 0 || now.saturating_sub(self.at) >= BELIEVED_FOR {
+        if self.at == 0 || now.saturating_sub(self.at) >= CACHE_TTL {
             *self = Known::read(proc, cgroups, pid, now);
         }
         if self.path.is_empty() {

@@ -3,7 +3,7 @@
 use super::{CgroupState, HostState, Live, Machine, Process, Unfit};
 use crate::outcome::Refusal;
 use isotherm_heat::{Ns, TargetId};
-use isotherm_units::{BlockNo, Bytes};
+use isotherm_units::{Bytes, PmdNo};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A machine that does nothing: shows what a real run would do, by the same rules and on the same facts.
@@ -12,17 +12,17 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug)]
 pub struct DryRun {
     pub(crate) live: Live,
-    /// Pages present in each block at the time of the recording.
-    pub(crate) recorded: BTreeMap<(TargetId, BlockNo), u16>,
+    /// Pages present in each huge range at the time of the recording.
+    pub(crate) recorded: BTreeMap<(TargetId, PmdNo), u16>,
     /// Processes that have ended.
     pub(crate) ended: BTreeSet<TargetId>,
-    /// Blocks on which an action would have been performed.
-    pub(crate) done: BTreeSet<(TargetId, BlockNo)>,
+    /// Huge ranges on which an action would have been performed.
+    pub(crate) done: BTreeSet<(TargetId, PmdNo)>,
 }
 
 impl DryRun {
-    /// `recorded` has the pages present in each block.
-    pub fn new(recorded: BTreeMap<(TargetId, BlockNo), u16>) -> DryRun {
+    /// `recorded` has the pages present in each huge range.
+    pub fn new(recorded: BTreeMap<(TargetId, PmdNo), u16>) -> DryRun {
         DryRun { live: Live::new(), recorded, ended: BTreeSet::new(), done: BTreeSet::new() }
     }
 }

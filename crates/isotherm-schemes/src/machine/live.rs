@@ -2,7 +2,7 @@
 //!
 //! [`Live`] holds a pidfd for each process, so a reused pid is never touched. It remembers the program image that was
 //! admitted, so hints from before an exec are not applied afterwards. Data that seldom changes is cached for up to a
-//! second. What only one action needs to know about a block is in the module of that action.
+//! second. What only one action needs to know about a huge range is in the module of that action.
 
 use super::cgroup::{self, CgroupState};
 use super::{HostState, Machine, Process, Unfit};
@@ -14,12 +14,12 @@ use isotherm_sys::madvise::PidFd;
 use isotherm_sys::pagemap::Pagemap;
 use isotherm_sys::pressure::Pressure;
 use isotherm_sys::proc::{Cgroups, Proc, maps_guest};
-use isotherm_units::{Addr, BLOCK_SIZE, BlockNo, Perms};
+use isotherm_units::{Addr, PMD_SIZE, Perms, PmdNo};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How long data that seldom changes (mappings, children) is cached.
-const MAPPINGS_FOR: Ns = 1_000_000_000;
-const CHILDREN_FOR: Ns = 100_000_000;
+const MAPPINGS_TTL: Ns = 1_000_000_000;
+const CHILDREN_TTL: Ns = 100_000_000;
 
 /// The real machine.
 #[derive(Debug, Default)]
@@ -78,7 +78,7 @@ impl Live {
     /// Lists the mappings of a process again, if the list is too old.
     pub(crate) fn refresh_mappings(&mut self, process: TargetId, now: Ns) -> Result<(), Refusal> {
         let member = self.members.get(&process).ok_or(Refusal::NotNamed)?;
-        if now.saturating_sub(member.mappings_at) < MAPPINGS_FOR && member.mappings_at > 0 {
+        if now.saturating_sub(member.mappings_at) < MAPPINGS_TTL && member.mappings_at > 0 {
             return Ok(());
         }
         let entries = self.proc.maps(process.pid).map_err(|_| Refusal::Gone)?;
@@ -91,11 +91,11 @@ impl Live {
         Ok(())
     }
 
-    /// The mapping in which a block begins, from the cached list.
-    pub(crate) fn mapping_of(&self, process: TargetId, block: BlockNo) -> Option<&Mapping> {
+    /// The mapping in which a huge range begins, from the cached list.
+    pub(crate) fn mapping_of(&self, process: TargetId, pmd: PmdNo) -> Option<&Mapping> {
         let mappings = &self.members.get(&process)?.mappings;
-        let at = mappings.partition_point(|m| m.range.end <= block.addr());
-        mappings.get(at).filter(|m| m.range.contains(block.addr()))
+        let at = mappings.partition_point(|m| m.range.end <= pmd.addr());
+        mappings.get(at).filter(|m| m.range.contains(pmd.addr()))
     }
 
     /// Whether `child` is a forked copy: it runs the same image, and maps pages of `process` that neither has written
@@ -107,14 +107,13 @@ impl Live {
             return Some(false);
         }
         // Pages that a copy shares are not exclusive.
-        let own =
-            |m: &&Mapping| m.perms.is_private() && m.perms.contains(Perms::WRITE) && m.range.len().0 >= BLOCK_SIZE;
+        let own = |m: &&Mapping| m.perms.is_private() && m.perms.contains(Perms::WRITE) && m.range.len().0 >= PMD_SIZE;
         let largest = member.mappings.iter().filter(own).max_by_key(|m| m.range.len())?;
-        let blocks = largest.range.len().0 / BLOCK_SIZE;
+        let pmds = largest.range.len().0 / PMD_SIZE;
         let (mut present, mut shared) = (0_u32, 0_u32);
-        for sample in 0..FORK_SAMPLES.min(blocks) {
-            let block = BlockNo(largest.range.start.block().0 + 1 + sample * blocks / FORK_SAMPLES.min(blocks));
-            if let Ok(pages) = member.pagemap.block(block) {
+        for sample in 0..FORK_SAMPLES.min(pmds) {
+            let pmd = PmdNo(largest.range.start.pmd().0 + 1 + sample * pmds / FORK_SAMPLES.min(pmds));
+            if let Ok(pages) = member.pagemap.pmd(pmd) {
                 present += u32::from(pages.present);
                 shared += u32::from(pages.present - pages.exclusive);
             }
@@ -123,7 +122,7 @@ impl Live {
     }
 }
 
-/// Number of blocks that are sampled to detect a fork, and the part of their pages (one in this many) that must be shared.
+/// Number of huge ranges that are sampled to detect a fork, and the part of their pages (one in this many) that must be shared.
 const FORK_SAMPLES: u64 = 16;
 const FORK_SHARE: u32 = 20;
 
@@ -170,7 +169,7 @@ impl Machine for Live {
         let now = clock::monotonic_ns();
         self.refresh_mappings(process, now).ok()?;
         let member = self.members.get(&process)?;
-        if now.saturating_sub(member.fork_at) < CHILDREN_FOR {
+        if now.saturating_sub(member.fork_at) < CHILDREN_TTL {
             return member.fork;
         }
         let children = self.proc.children(process.pid).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Where actions happen: the interface between the worker and a system, the real system, and one for dry runs.
 //!
 //! [`Machine`] has what every action needs: processes, copies of them, and what host and cgroup have to spare. What an
-//! action does to a block is a trait in the module of that action, which also implements it for [`Live`] and [`DryRun`].
+//! action does to a huge range is a trait in the module of that action, which also implements it for [`Live`] and [`DryRun`].
 
 mod cgroup;
 mod dry_run;

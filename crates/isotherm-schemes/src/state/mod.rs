@@ -19,18 +19,18 @@ use crate::plan::{self, HintSource, Planner};
 use crate::queue::{Added, Hint, HintQueue, Level, Origin};
 use crate::retry::{Handled, RetryScheduler, Step};
 use isotherm_heat::{Ns, TargetId};
-use isotherm_units::{AddrRange, BLOCK_SIZE, BlockNo, Bytes};
+use isotherm_units::{AddrRange, Bytes, PMD_SIZE, PmdNo};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Most hints in the queue: a TiB of hot memory.
 const MAX_HINTS: usize = 1 << 19;
-/// A block that was handled gets no new hint for this long. The cause of a refusal seldom passes sooner.
+/// A huge range that was handled gets no new hint for this long. The cause of a refusal seldom passes sooner.
 const REST: Ns = 60_000_000_000;
 /// Readings of work and TLB misses, ten seconds apart: rates are reported over the last 30 s.
 const READINGS: usize = 4;
-/// Most blocks that one external hint may name.
-const MAX_BLOCKS: u64 = 1 << 19;
+/// Most huge ranges that one external hint may name.
+const MAX_PMDS: u64 = 1 << 19;
 
 /// One target.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ struct Target {
     /// When its first window ended.
     began: Ns,
     /// Where the round robin continues.
-    cursor: BlockNo,
+    cursor: PmdNo,
 }
 
 /// What the worker must do before it serves the next hint.
@@ -82,11 +82,11 @@ pub struct State {
     retry: RetryScheduler,
     orders: Vec<Order>,
     /// The hint that the worker is working on.
-    in_hand: Option<(TargetId, BlockNo)>,
+    in_hand: Option<(TargetId, PmdNo)>,
     counters: Counters,
     targets: BTreeMap<TargetId, Target>,
-    /// Blocks that get no hint until this time.
-    resting: BTreeMap<(TargetId, BlockNo), Ns>,
+    /// Huge ranges that get no hint until this time.
+    resting: BTreeMap<(TargetId, PmdNo), Ns>,
     waiting: Option<Wait>,
     rules: Rules,
     budgets: Budgets,
@@ -165,7 +165,7 @@ impl State {
         Some(Measured::between(self.readings.front()?, self.readings.back()?))
     }
 
-    /// Sets the number of blocks not checked yet, and of all blocks.
+    /// Sets the number of huge ranges not checked yet, and of all huge ranges.
     pub fn set_unchecked(&mut self, unchecked: (usize, usize)) {
         self.unchecked_of_all = unchecked;
     }
@@ -177,10 +177,10 @@ impl State {
         let target = self.targets.entry(window.id).or_default();
         target.note(window, rss, now);
         let watched_ns = now - target.began;
-        let (unchecked, blocks) = self.unchecked_of_all;
-        // The MGLRU generations know all blocks from the first window on.
-        let is_time = self.hints == HintSource::Mglru || plan::is_time(unchecked, blocks, watched_ns);
-        if target.refused.is_some() || !is_time {
+        let (unchecked, pmds) = self.unchecked_of_all;
+        // The MGLRU generations know all huge ranges from the first window on.
+        let is_ready = self.hints == HintSource::Mglru || plan::is_ready(unchecked, pmds, watched_ns);
+        if target.refused.is_some() || !is_ready {
             return;
         }
         self.resting.retain(|_, until| *until > now);
@@ -190,29 +190,29 @@ impl State {
             self.add(hint);
         }
         if self.round_robin && self.queue.is_empty() {
-            self.walk_on(window, now);
+            self.add_round_robin(window, now);
         }
     }
 
     fn add(&mut self, hint: Hint) -> bool {
-        let key = (hint.process, hint.block);
-        let known = self.resting.contains_key(&key) || self.retry.is_deferred(hint.process, hint.block);
+        let key = (hint.process, hint.pmd);
+        let known = self.resting.contains_key(&key) || self.retry.is_deferred(hint.process, hint.pmd);
         if known || self.in_hand == Some(key) {
             return false;
         }
         matches!(self.queue.add(hint), Added::New | Added::Raised | Added::NewInsteadOf(_))
     }
 
-    /// If nothing hot is left: hints for the next blocks by address, as many as one second allows.
-    fn walk_on(&mut self, window: &TargetWindow<'_>, now: Ns) {
+    /// If nothing hot is left: hints for the next huge ranges by address, as many as one second allows.
+    fn add_round_robin(&mut self, window: &TargetWindow<'_>, now: Ns) {
         let planned = plan::round_robin(&self.rules, window, now);
-        let cursor = self.targets.get(&window.id).map_or(BlockNo(0), |t| t.cursor);
-        let (before, after): (Vec<Hint>, Vec<Hint>) = planned.hints.into_iter().partition(|h| h.block < cursor);
+        let cursor = self.targets.get(&window.id).map_or(PmdNo(0), |t| t.cursor);
+        let (before, after): (Vec<Hint>, Vec<Hint>) = planned.hints.into_iter().partition(|h| h.pmd < cursor);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a handful")]
         let some = self.budgets.per_second.clamp(1.0, 10_000.0) as usize;
         let mut last = cursor;
         for hint in after.into_iter().chain(before).take(some) {
-            last = hint.block.next();
+            last = hint.pmd.next();
             self.add(hint);
         }
         if let Some(target) = self.targets.get_mut(&window.id) {
@@ -220,18 +220,18 @@ impl State {
         }
     }
 
-    /// Adds a hint from outside. Returns how many of its blocks were new, or why it is refused.
+    /// Adds a hint from outside. Returns how many of its huge ranges were new, or why it is refused.
     pub fn hint(&mut self, pid: u32, range: AddrRange, level: Level, now: Ns) -> Result<usize, String> {
         let Some(process) = self.targets.keys().find(|id| id.pid == pid).copied() else {
             return Err(format!("process {pid} is not among the targets"));
         };
-        let blocks = range.blocks();
-        if range.is_empty() || range.len().0 / BLOCK_SIZE > MAX_BLOCKS {
+        let pmds = range.pmds();
+        if range.is_empty() || range.len().0 / PMD_SIZE > MAX_PMDS {
             return Err(format!("the range {range:?} is empty or too long"));
         }
         let action = self.rules.action();
-        let hint = |block| Hint { process, block, action, level, origin: Origin::External, since: now };
-        Ok(blocks.filter(|block| self.add(hint(*block))).count())
+        let hint = |pmd| Hint { process, pmd, action, level, origin: Origin::External, since: now };
+        Ok(pmds.filter(|pmd| self.add(hint(*pmd))).count())
     }
 
     /// Forgets processes that are not in `alive`.
@@ -289,7 +289,7 @@ impl State {
     /// For the worker: the next hint, and how many times it was tried. Call [`State::settle`] afterwards.
     pub fn take(&mut self) -> Option<(Hint, u8)> {
         let (hint, tries) = self.retry.take(&mut self.queue)?;
-        self.in_hand = Some((hint.process, hint.block));
+        self.in_hand = Some((hint.process, hint.pmd));
         Some((hint, tries))
     }
 
@@ -311,15 +311,15 @@ impl State {
         match outcome {
             Outcome::Done { .. } => {
                 if let Some(target) = self.targets.get_mut(&hint.process).filter(|_| hint.action == COLLAPSE) {
-                    target.on_huge.collapsed(hint.block);
+                    target.on_huge.collapsed(hint.pmd);
                 }
             }
             // Another program runs in its place: it is admitted anew with the next window, if it is still there.
             Outcome::Refused(Refusal::Gone) => self.dismiss(hint.process),
             Outcome::Refused(_) => {}
         }
-        // Whatever the result, the block has been handled; the heat map needs a moment to show the effect.
-        self.resting.insert((hint.process, hint.block), now + REST);
+        // Whatever the result, the huge range has been handled; the heat map needs a moment to show the effect.
+        self.resting.insert((hint.process, hint.pmd), now + REST);
     }
 
     /// The status to report.
@@ -342,7 +342,7 @@ impl State {
                 capacity: self.queue.capacity(),
             },
             counters: self.counters.clone(),
-            blocks: self.unchecked_of_all.1,
+            pmds: self.unchecked_of_all.1,
             blocks_not_looked_at: self.unchecked_of_all.0,
             budgets: Some(self.budgets),
             gain: self.gain(&targets),

@@ -24,7 +24,7 @@ pub struct Status {
     /// The source of its heat.
     #[serde(default)]
     pub source: String,
-    /// Blocks collapsed so far.
+    /// Huge ranges collapsed so far.
     #[serde(default)]
     pub collapsed: u64,
     /// Why a target is paused, if one is.
@@ -39,10 +39,10 @@ pub struct Status {
     pub counters: Counters,
     /// The targets, in the order of their ids.
     pub targets: Vec<TargetStatus>,
-    /// Blocks of all targets.
-    #[serde(default)]
-    pub blocks: usize,
-    /// Of these, blocks that were not checked for accesses yet.
+    /// Huge ranges of all targets.
+    #[serde(default, rename = "blocks")]
+    pub pmds: usize,
+    /// Of these, huge ranges that were not checked for accesses yet.
     #[serde(default)]
     pub blocks_not_looked_at: usize,
     /// The budgets in force; `None` if they are of a version with other budgets.
@@ -61,9 +61,9 @@ pub struct HintStatus {
     pub queued: usize,
     /// Hints that are deferred because of a temporary obstacle.
     pub put_off: usize,
-    /// Of the deferred ones, blocks that must be touched or written first.
+    /// Of the deferred ones, huge ranges that must be touched or written first.
     pub unwritable: usize,
-    /// Of the deferred ones, blocks whose memory cgroup has no room for a huge page, or waits for memory.
+    /// Of the deferred ones, huge ranges whose memory cgroup has no room for a huge page, or waits for memory.
     pub cgroup: usize,
     /// Most hints that the queue can hold.
     pub capacity: usize,
@@ -93,7 +93,7 @@ pub struct TargetStatus {
     pub cgroup_wait: Option<Named<Wait>>,
     /// Why the whole process is refused, if it is.
     pub left_alone: Option<Named<Refusal>>,
-    /// Blocks without a hint in the last window, by reason.
+    /// Huge ranges without a hint in the last window, by reason.
     #[serde(deserialize_with = "known_counts")]
     pub left_out: BTreeMap<Refusal, u64>,
 }

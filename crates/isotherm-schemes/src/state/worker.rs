@@ -1,7 +1,7 @@
 //! The worker thread: takes a hint under the lock of the state, works on it without the lock, and records the result
 //! under the lock.
 //!
-//! Checking a block, acting on it and finding out why it was refused are system calls of unbounded duration. So the
+//! Checking a huge range, acting on it and finding out why it was refused are system calls of unbounded duration. So the
 //! worker and its machine belong to this thread alone. A thread that needs something from them leaves an [`Order`].
 
 use super::{Order, Report, Shared, lock};
@@ -62,12 +62,12 @@ impl<M: Machine> SharedWorker<M> {
 mod tests {
     use super::*;
     use crate::action::Performed;
-    use crate::collapse::{Collapse, CollapseMachine, Look, Rules};
+    use crate::collapse::{Collapse, CollapseMachine, PmdCheck, Rules};
     use crate::machine::{CgroupState, HostState, Process, Unfit};
     use crate::state::State;
-    use crate::{BlockFacts, Budgets, Level, Refusal, TargetWindow};
+    use crate::{Budgets, Level, PmdFacts, Refusal, TargetWindow};
     use isotherm_heat::{Mapping, TargetId};
-    use isotherm_units::{AddrRange, BlockNo, Bytes};
+    use isotherm_units::{AddrRange, Bytes, PmdNo};
     use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
@@ -112,11 +112,11 @@ mod tests {
     }
 
     impl CollapseMachine for Slow {
-        fn look(&mut self, _: TargetId, _: BlockNo, _: bool) -> Result<Look, Refusal> {
-            Ok(Look { present: 512, exclusive: 512, refusal: None })
+        fn check_pmd(&mut self, _: TargetId, _: PmdNo, _: bool) -> Result<PmdCheck, Refusal> {
+            Ok(PmdCheck { present: 512, exclusive: 512, refusal: None })
         }
 
-        fn collapse(&mut self, _: TargetId, _: BlockNo) -> Performed {
+        fn collapse(&mut self, _: TargetId, _: PmdNo) -> Performed {
             self.began.send(()).unwrap();
             self.let_go.recv_timeout(PATIENCE).unwrap();
             Performed { result: Ok(()), took_ns: 1, cpu_ns: 1 }
@@ -136,11 +136,11 @@ mod tests {
         (worker, Arc::new(Mutex::new(state)), has_begun, go)
     }
 
-    /// A window in which block 5 is hot.
+    /// A window in which huge range 5 is hot.
     fn feed(shared: &Shared) {
-        let range = AddrRange::new(BlockNo(0).addr(), BlockNo(10).addr());
+        let range = AddrRange::new(PmdNo(0).addr(), PmdNo(10).addr());
         let mappings = [Mapping { range, name: String::new(), perms: "rw-p".parse().unwrap() }];
-        let facts = [BlockFacts { block: BlockNo(5), present: 512, measured: 512, huge: false, benefit_hz: 9000.0 }];
+        let facts = [PmdFacts { pmd: PmdNo(5), present: 512, measured: 512, huge: false, benefit_hz: 9000.0 }];
         let window = TargetWindow {
             id: A,
             comm: "a".into(),
@@ -168,15 +168,15 @@ mod tests {
             std::thread::spawn(move || {
                 feed(&asked);
                 let before = status(&asked);
-                let same = lock(&asked).hint(1, BlockNo(5).range(), Level::new(31), 3_000_000);
-                let other = lock(&asked).hint(1, BlockNo(6).range(), Level::new(31), 3_000_000);
+                let same = lock(&asked).hint(1, PmdNo(5).range(), Level::new(31), 3_000_000);
+                let other = lock(&asked).hint(1, PmdNo(6).range(), Level::new(31), 3_000_000);
                 let _ = answered.send((before, same, other));
             });
             let answer = answers.recv_timeout(Duration::from_secs(2));
             go.send(()).unwrap();
             let (before, same, other) = answer.expect("an answer while the collapse is under way");
             assert_eq!((&before["collapsed"], &before["hints"]["queued"]), (&0.into(), &0.into()), "{before:#}");
-            assert_eq!((same, other), (Ok(0), Ok(1)), "the block in hand is not queued again");
+            assert_eq!((same, other), (Ok(0), Ok(1)), "the huge range in hand is not queued again");
             assert_eq!(working.join().unwrap(), None);
         });
         let after = status(&shared);

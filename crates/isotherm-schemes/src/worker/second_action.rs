@@ -1,20 +1,20 @@
 //! The seam holds a second action: a made-up one shares plan, queue, budgets and guards with collapsing, without a line of theirs.
 
 use super::*;
-use crate::collapse::{COLLAPSE, COLLAPSED, Collapse, CollapseMachine, Look, Rules};
-use crate::facts::{BlockFacts, TargetWindow};
+use crate::collapse::{COLLAPSE, COLLAPSED, Collapse, CollapseMachine, PmdCheck, Rules};
+use crate::facts::{PmdFacts, TargetWindow};
 use crate::machine::{CgroupState, HostState, Unfit};
 use crate::plan::{HintSource, Planner, Worth, plan};
 use crate::queue::{ActionId, HintQueue, Level, Origin};
 use crate::retry::{RetryScheduler, Step};
 use isotherm_heat::Mapping;
-use isotherm_units::{AddrRange, BlockNo};
+use isotherm_units::{AddrRange, PmdNo};
 
 const A: TargetId = TargetId { pid: 1, start_ticks: 10 };
 /// Its own name for itself; no list of actions knows it.
 const FADE: ActionId = ActionId(200);
 
-/// Lets go of cold blocks, whatever that may be. It takes no memory, so it is held up by copies and pressure only.
+/// Lets go of cold huge ranges, whatever that may be. It takes no memory, so it is held up by copies and pressure only.
 #[derive(Debug)]
 struct Fade;
 
@@ -56,11 +56,11 @@ impl Planner for Fade {
         FADE
     }
 
-    fn unfit(&self, _: &[Mapping], _: &BlockFacts) -> Option<Refusal> {
+    fn unfit(&self, _: &[Mapping], _: &PmdFacts) -> Option<Refusal> {
         None
     }
 
-    fn worth(&self, known: &BlockFacts) -> Result<Worth, Refusal> {
+    fn worth(&self, known: &PmdFacts) -> Result<Worth, Refusal> {
         // That it is too hot is no reason that collapsing knows; what matters here is that it gets no hint.
         let cold = known.benefit_hz < 1.0;
         if cold { Ok(Worth { level: Level::new(3), order: -known.benefit_hz }) } else { Err(Refusal::Error) }
@@ -101,14 +101,14 @@ impl Machine for Fake {
 }
 
 impl CollapseMachine for Fake {
-    fn look(&mut self, _: TargetId, _: BlockNo, _: bool) -> Result<Look, Refusal> {
-        Ok(Look { present: 512, exclusive: 512, refusal: None })
+    fn check_pmd(&mut self, _: TargetId, _: PmdNo, _: bool) -> Result<PmdCheck, Refusal> {
+        Ok(PmdCheck { present: 512, exclusive: 512, refusal: None })
     }
 
-    fn collapse(&mut self, _: TargetId, block: BlockNo) -> Performed {
+    fn collapse(&mut self, _: TargetId, pmd: PmdNo) -> Performed {
         let result = if self.has_no_huge_page { Err(Failure::NoHugePage) } else { Ok(()) };
         if result.is_ok() {
-            self.done.push(("collapse", block.0));
+            self.done.push(("collapse", pmd.0));
         }
         Performed { result, took_ns: MS, cpu_ns: MS }
     }
@@ -116,7 +116,7 @@ impl CollapseMachine for Fake {
 
 impl FadeMachine for Fake {
     fn fade(&mut self, hint: &Hint) {
-        self.done.push(("fade", hint.block.0));
+        self.done.push(("fade", hint.pmd.0));
     }
 }
 
@@ -128,19 +128,14 @@ struct Scene {
 }
 
 impl Scene {
-    /// Blocks 1 and 2 are cold, 11 and 12 hot; both planners have seen them.
+    /// Huge ranges 1 and 2 are cold, 11 and 12 hot; both planners have seen them.
     fn new(fake: Fake, budgets: Budgets) -> Scene {
         let actions: Vec<Box<dyn Action<Fake> + Send>> = vec![Box::new(Collapse::default()), Box::new(Fade)];
         let mut worker = Worker::new(fake, actions, budgets, S);
         assert_eq!(worker.admit(A, S), Ok(()));
-        let facts = |block, benefit_hz| BlockFacts {
-            block: BlockNo(block),
-            present: 512,
-            measured: 512,
-            huge: false,
-            benefit_hz,
-        };
-        let range = AddrRange::new(BlockNo(0).addr(), BlockNo(20).addr());
+        let facts =
+            |pmd, benefit_hz| PmdFacts { pmd: PmdNo(pmd), present: 512, measured: 512, huge: false, benefit_hz };
+        let range = AddrRange::new(PmdNo(0).addr(), PmdNo(20).addr());
         let window = TargetWindow {
             id: A,
             comm: "a".into(),
@@ -227,11 +222,11 @@ fn a_process_may_refuse_one_of_them() {
 }
 
 #[test]
-fn a_block_is_queued_once_for_the_more_urgent_action() {
+fn a_huge_range_is_queued_once_for_the_more_urgent_action() {
     let mut queue = HintQueue::new(10);
     let hint = |action, level| Hint {
         process: A,
-        block: BlockNo(1),
+        pmd: PmdNo(1),
         action,
         level: Level::new(level),
         origin: Origin::Heat,

@@ -1,12 +1,12 @@
 //! Storms and bad luck, played on a made-up machine and clock.
 
 use super::*;
-use crate::collapse::{COLLAPSE, COLLAPSED, Collapse, CollapseMachine, Look};
+use crate::collapse::{COLLAPSE, COLLAPSED, Collapse, CollapseMachine, PmdCheck};
 use crate::machine::{CgroupState, HostState, Unfit};
 use crate::queue::{HintQueue, Level, Origin};
 use crate::retry::{RetryScheduler, Step};
 use isotherm_sys::proc::MemoryUse;
-use isotherm_units::BlockNo;
+use isotherm_units::PmdNo;
 use std::collections::BTreeSet;
 
 const A: TargetId = TargetId { pid: 1, start_ticks: 10 };
@@ -15,20 +15,20 @@ const B: TargetId = TargetId { pid: 2, start_ticks: 20 };
 /// What a made-up machine does; by default all is well and a collapse takes a millisecond.
 #[derive(Debug, Default)]
 struct Fake {
-    looks: BTreeMap<BlockNo, Look>,
+    looks: BTreeMap<PmdNo, PmdCheck>,
     gone: BTreeSet<TargetId>,
     /// Have switched huge pages off for themselves.
     disabled: BTreeSet<TargetId>,
-    failures: BTreeMap<BlockNo, Vec<Failure>>,
+    failures: BTreeMap<PmdNo, Vec<Failure>>,
     fork: Option<u32>,
     host: HostState,
     /// Of all processes.
     cgroup: Option<CgroupState>,
     took_ns: Option<Ns>,
-    /// CPU time of one [`CollapseMachine::look`].
+    /// CPU time of one [`CollapseMachine::check`].
     look_ns: Ns,
     cpu_ns: Ns,
-    collapsed: Vec<(TargetId, BlockNo)>,
+    collapsed: Vec<(TargetId, PmdNo)>,
 }
 
 impl Machine for Fake {
@@ -61,20 +61,20 @@ impl Machine for Fake {
 }
 
 impl CollapseMachine for Fake {
-    fn look(&mut self, process: TargetId, block: BlockNo, _: bool) -> Result<Look, Refusal> {
+    fn check_pmd(&mut self, process: TargetId, pmd: PmdNo, _: bool) -> Result<PmdCheck, Refusal> {
         self.cpu_ns += self.look_ns;
         if self.gone.contains(&process) {
             return Err(Refusal::Gone);
         }
-        Ok(self.looks.get(&block).copied().unwrap_or(Look { present: 512, exclusive: 512, refusal: None }))
+        Ok(self.looks.get(&pmd).copied().unwrap_or(PmdCheck { present: 512, exclusive: 512, refusal: None }))
     }
 
-    fn collapse(&mut self, process: TargetId, block: BlockNo) -> Performed {
-        let failure = self.failures.get_mut(&block).and_then(Vec::pop);
+    fn collapse(&mut self, process: TargetId, pmd: PmdNo) -> Performed {
+        let failure = self.failures.get_mut(&pmd).and_then(Vec::pop);
         let took = self.took_ns.unwrap_or(MS);
         self.cpu_ns += took;
         if failure.is_none() {
-            self.collapsed.push((process, block));
+            self.collapsed.push((process, pmd));
         }
         Performed { result: failure.map_or(Ok(()), Err), took_ns: took, cpu_ns: took }
     }
@@ -101,11 +101,11 @@ impl Scene {
         Scene { worker: self.worker.with_long_retries(), ..self }
     }
 
-    fn hint(&mut self, process: TargetId, block: u64) -> &mut Scene {
+    fn hint(&mut self, process: TargetId, pmd: u64) -> &mut Scene {
         let level = Level::new(20);
         self.queue.add(Hint {
             process,
-            block: BlockNo(block),
+            pmd: PmdNo(pmd),
             action: COLLAPSE,
             level,
             origin: Origin::Heat,
@@ -120,7 +120,7 @@ impl Scene {
         let mut did = Vec::new();
         while self.now < end {
             match self.retry.step(self.now, &mut self.queue, &mut self.worker) {
-                Step::Did(hint, outcome) => did.push((hint.block.0, outcome)),
+                Step::Did(hint, outcome) => did.push((hint.pmd.0, outcome)),
                 Step::Deferred(_, why) => *self.waits.entry(why).or_default() += 1,
                 Step::Wait(until, why) => {
                     *self.waits.entry(why).or_default() += 1;
@@ -147,7 +147,7 @@ fn what_is_hinted_is_collapsed_and_counted_by_origin() {
     scene.hint(A, 1).hint(B, 2);
     scene.queue.add(Hint {
         process: A,
-        block: BlockNo(3),
+        pmd: PmdNo(3),
         action: COLLAPSE,
         level: Level::new(1),
         origin: Origin::External,
@@ -183,12 +183,12 @@ fn a_process_that_ends_takes_its_hints_with_it() {
 }
 
 #[test]
-fn sparse_shared_and_refusing_blocks_are_left_alone() {
+fn sparse_shared_and_refusing_huge_ranges_are_left_alone() {
     let mut fake = Fake::default();
-    fake.looks.insert(BlockNo(1), Look { present: 51, exclusive: 51, refusal: None });
-    fake.looks.insert(BlockNo(2), Look { present: 512, exclusive: 100, refusal: None });
-    fake.looks.insert(BlockNo(3), Look { refusal: Some(Refusal::NoHugeAdvice), ..Look::default() });
-    fake.looks.insert(BlockNo(4), Look::default());
+    fake.looks.insert(PmdNo(1), PmdCheck { present: 51, exclusive: 51, refusal: None });
+    fake.looks.insert(PmdNo(2), PmdCheck { present: 512, exclusive: 100, refusal: None });
+    fake.looks.insert(PmdNo(3), PmdCheck { refusal: Some(Refusal::NoHugeAdvice), ..PmdCheck::default() });
+    fake.looks.insert(PmdNo(4), PmdCheck::default());
     let mut scene = Scene::new(fake, unlimited());
     scene.hint(A, 1).hint(A, 2).hint(A, 3).hint(A, 4);
     let reasons = [Refusal::Sparse, Refusal::Shared, Refusal::NoHugeAdvice, Refusal::Unmapped];
@@ -199,13 +199,13 @@ fn sparse_shared_and_refusing_blocks_are_left_alone() {
 #[test]
 fn a_process_grows_by_its_share_and_no_more() {
     let mut fake = Fake::default();
-    for block in 1..=100 {
-        fake.looks.insert(BlockNo(block), Look { present: 462, exclusive: 462, refusal: None });
+    for pmd in 1..=100 {
+        fake.looks.insert(PmdNo(pmd), PmdCheck { present: 462, exclusive: 462, refusal: None });
     }
-    // 2% of 100,000 pages are 2,000: forty blocks of 50 missing pages each.
+    // 2% of 100,000 pages are 2,000: forty huge ranges of 50 missing pages each.
     let mut scene = Scene::new(fake, unlimited());
-    for block in 1..=100 {
-        scene.hint(A, block);
+    for pmd in 1..=100 {
+        scene.hint(A, pmd);
     }
     let did = scene.play(10);
     assert_eq!(did.iter().filter(|(_, o)| *o == Outcome::Done { grown: 50 }).count(), 40);
@@ -216,33 +216,33 @@ fn a_process_grows_by_its_share_and_no_more() {
 #[test]
 fn busy_pages_are_tried_again_later_and_later_and_given_up() {
     let mut fake = Fake::default();
-    fake.failures.insert(BlockNo(1), vec![Failure::Busy; 3]);
-    fake.failures.insert(BlockNo(2), vec![Failure::Busy; 100]);
+    fake.failures.insert(PmdNo(1), vec![Failure::Busy; 3]);
+    fake.failures.insert(PmdNo(2), vec![Failure::Busy; 100]);
     let mut scene = Scene::new(fake, unlimited());
     scene.hint(A, 1).hint(A, 2);
     let began = scene.now;
     assert_eq!(scene.play(60), [(1, DONE), (2, Outcome::Refused(Refusal::Busy))]);
-    assert_eq!(scene.worker.machine().failures[&BlockNo(2)].len(), 95, "five tries");
+    assert_eq!(scene.worker.machine().failures[&PmdNo(2)].len(), 95, "five tries");
     // 200, 400, 800 and 1,600 ms.
     assert!((3 * S..4 * S).contains(&(scene.now - began)), "{} ms", (scene.now - began) / MS);
 }
 
 #[test]
 fn a_refusal_that_nothing_explains_may_pass() {
-    // A block that can never be huge is given up.
+    // A huge range that can never be huge is given up.
     let mut fake = Fake::default();
-    fake.failures.insert(BlockNo(1), vec![Failure::Unexplained; 4]);
-    fake.failures.insert(BlockNo(2), vec![Failure::Unexplained; 5]);
+    fake.failures.insert(PmdNo(1), vec![Failure::Unexplained; 4]);
+    fake.failures.insert(PmdNo(2), vec![Failure::Unexplained; 5]);
     let mut scene = Scene::new(fake, unlimited());
     scene.hint(A, 1).hint(A, 2);
     assert_eq!(scene.play(60), [(1, DONE), (2, Outcome::Refused(Refusal::Ineligible))]);
 }
 
 #[test]
-fn a_block_that_has_to_be_written_first_is_tried_for_as_long_as_there_is_patience() {
+fn a_huge_range_that_has_to_be_written_first_is_tried_for_as_long_as_there_is_patience() {
     let scene = || {
         let mut fake = Fake::default();
-        fake.failures.insert(BlockNo(1), vec![Failure::Unexplained; 1000]);
+        fake.failures.insert(PmdNo(1), vec![Failure::Unexplained; 1000]);
         let mut scene = Scene::new(fake, unlimited());
         scene.hint(A, 1).hint(A, 2);
         scene
@@ -252,20 +252,20 @@ fn a_block_that_has_to_be_written_first_is_tried_for_as_long_as_there_is_patienc
 
     let mut scene = scene().with_long_retries();
     assert_eq!(scene.play(600), [(2, DONE)]);
-    let left = scene.worker.machine().failures[&BlockNo(1)].len();
+    let left = scene.worker.machine().failures[&PmdNo(1)].len();
     assert!((980..990).contains(&left), "{} tries in ten minutes", 1000 - left);
-    assert!(scene.retry.is_deferred(A, BlockNo(1)), "what goes on hinting at it changes nothing");
+    assert!(scene.retry.is_deferred(A, PmdNo(1)), "what goes on hinting at it changes nothing");
     assert_eq!((scene.retry.deferred_for(&[Wait::Unwritable]), scene.retry.deferred_for(&[Wait::Busy])), (1, 0));
     scene.worker.machine().failures.clear();
     assert_eq!(scene.play(61), [(1, DONE)], "written: collapsed within a minute");
-    scene.worker.machine().failures.insert(BlockNo(3), vec![Failure::Unexplained; 1000]);
+    scene.worker.machine().failures.insert(PmdNo(3), vec![Failure::Unexplained; 1000]);
     assert_eq!(scene.hint(A, 3).play(3 * 3600), [(3, Outcome::Refused(Refusal::Ineligible))], "not for ever");
 }
 
 #[test]
 fn without_free_huge_pages_everything_waits_and_then_goes_on() {
     let mut fake = Fake::default();
-    fake.failures.insert(BlockNo(1), vec![Failure::NoHugePage; 4]);
+    fake.failures.insert(PmdNo(1), vec![Failure::NoHugePage; 4]);
     let mut scene = Scene::new(fake, unlimited());
     scene.hint(A, 1).hint(A, 2);
     let mut did = scene.play(60);
@@ -277,12 +277,12 @@ fn without_free_huge_pages_everything_waits_and_then_goes_on() {
 #[test]
 fn an_endless_shortage_backs_off_to_a_minute() {
     let mut fake = Fake::default();
-    for block in 0..500 {
-        fake.failures.insert(BlockNo(block), vec![Failure::NoHugePage; 1000]);
+    for pmd in 0..500 {
+        fake.failures.insert(PmdNo(pmd), vec![Failure::NoHugePage; 1000]);
     }
     let mut scene = Scene::new(fake, unlimited());
-    for block in 0..500 {
-        scene.hint(A, block);
+    for pmd in 0..500 {
+        scene.hint(A, pmd);
     }
     scene.play(600);
     let left: usize = scene.worker.machine().failures.values().map(Vec::len).sum();
@@ -305,8 +305,8 @@ fn while_a_forked_copy_lives_nothing_is_collapsed_and_nothing_is_lost() {
 fn each_budget_is_kept() {
     let play = |budgets: Budgets, seconds: u64| {
         let mut scene = Scene::new(Fake::default(), budgets);
-        for block in 0..1000 {
-            scene.hint(A, block);
+        for pmd in 0..1000 {
+            scene.hint(A, pmd);
         }
         (scene.play(seconds).len(), scene.waits)
     };
@@ -325,8 +325,8 @@ fn a_flood_of_hints_that_are_refused_keeps_to_the_cpu_budget() {
     let mut scene = Scene::new(Fake::default(), Budgets { cpu_pct: 10.0, ..unlimited() });
     *scene.worker.machine() = fake;
     scene.queue = HintQueue::new(1 << 19);
-    for block in 0..1 << 19 {
-        scene.hint(A, block);
+    for pmd in 0..1 << 19 {
+        scene.hint(A, pmd);
     }
     let refused = scene.play(10).len();
     // A second of ten, and the tenth of a second that may be saved up.
@@ -341,8 +341,8 @@ fn one_slow_target_does_not_hold_up_another() {
     // A's collapses use up its stall budget; B goes on.
     let mut scene =
         Scene::new(Fake { took_ns: Some(30 * MS), ..Fake::default() }, Budgets { stall_pct: 2.0, ..unlimited() });
-    for block in 0..50 {
-        scene.hint(A, block);
+    for pmd in 0..50 {
+        scene.hint(A, pmd);
     }
     scene.play(2);
     scene.hint(B, 1000);
@@ -395,7 +395,7 @@ fn a_cgroup_near_a_limit_waits_until_there_is_room() {
     ];
     for (cgroup, wait) in cases {
         let mut scene = Scene::new(Fake { cgroup: Some(cgroup.clone()), ..Fake::default() }, unlimited());
-        (1..=100).for_each(|block| _ = scene.hint(A, block).hint(B, 100 + block));
+        (1..=100).for_each(|pmd| _ = scene.hint(A, pmd).hint(B, 100 + pmd));
         assert_eq!(scene.play(60), [], "{cgroup:?}");
         assert_eq!(scene.retry.deferred_for(&[wait]), 200, "no hint is lost");
         let waits = [A, B].map(|process| scene.worker.cgroup_wait(process));
@@ -410,7 +410,7 @@ fn a_cgroup_near_a_limit_waits_until_there_is_room() {
 #[test]
 fn what_a_collapse_adds_counts_against_the_room() {
     let mut fake = Fake { cgroup: Some(limits((54, 64), (100, 1000))), ..Fake::default() };
-    fake.looks.insert(BlockNo(1), Look { present: 462, exclusive: 462, refusal: None });
+    fake.looks.insert(PmdNo(1), PmdCheck { present: 462, exclusive: 462, refusal: None });
     let mut scene = Scene::new(fake, unlimited());
     assert_eq!(scene.hint(A, 1).play(10), []);
     assert_eq!(scene.waits.keys().collect::<Vec<_>>(), [&Wait::CgroupLimit]);
@@ -419,11 +419,11 @@ fn what_a_collapse_adds_counts_against_the_room() {
 #[test]
 fn a_refused_charge_pauses_the_whole_cgroup_longer_and_longer() {
     let mut fake = Fake { cgroup: Some(limits((10, 64), (10, 64))), ..Fake::default() };
-    for block in 0..200 {
-        fake.failures.insert(BlockNo(block), vec![Failure::NoCharge; 100]);
+    for pmd in 0..200 {
+        fake.failures.insert(PmdNo(pmd), vec![Failure::NoCharge; 100]);
     }
     let mut scene = Scene::new(fake, unlimited());
-    (0..100).for_each(|block| _ = scene.hint(A, block).hint(B, 100 + block));
+    (0..100).for_each(|pmd| _ = scene.hint(A, pmd).hint(B, 100 + pmd));
     scene.play(600);
     let left: usize = scene.worker.machine().failures.values().map(Vec::len).sum();
     assert!((8..20).contains(&(20_000 - left)), "{} charges in ten minutes, by two processes", 20_000 - left);
@@ -433,15 +433,15 @@ fn a_refused_charge_pauses_the_whole_cgroup_longer_and_longer() {
 }
 
 #[test]
-fn a_block_whose_charge_is_always_refused_is_given_up() {
+fn a_huge_range_whose_charge_is_always_refused_is_given_up() {
     let mut fake = Fake::default();
-    fake.failures.insert(BlockNo(1), vec![Failure::NoCharge; 100]);
+    fake.failures.insert(PmdNo(1), vec![Failure::NoCharge; 100]);
     let mut scene = Scene::new(fake, unlimited());
     scene.hint(A, 1).hint(A, 2);
     let mut did = scene.play(120);
     did.sort_unstable();
     assert_eq!(did, [(1, Outcome::Refused(Refusal::NoCharge)), (2, DONE)]);
-    assert_eq!(scene.worker.machine().failures[&BlockNo(1)].len(), 95, "five tries");
+    assert_eq!(scene.worker.machine().failures[&PmdNo(1)].len(), 95, "five tries");
 }
 
 #[test]
@@ -449,9 +449,9 @@ fn hints_put_off_can_be_given_up() {
     let mut scene = Scene::new(Fake { cgroup: Some(limits((58, 64), (0, 64))), ..Fake::default() }, unlimited());
     scene.hint(A, 1).hint(A, 2);
     scene.play(5);
-    let given_up: Vec<_> = scene.retry.give_up().iter().map(|(hint, why)| (hint.block.0, *why)).collect();
+    let given_up: Vec<_> = scene.retry.give_up().iter().map(|(hint, why)| (hint.pmd.0, *why)).collect();
     assert_eq!(given_up, [(1, Wait::CgroupLimit), (2, Wait::CgroupLimit)]);
-    assert_eq!((scene.retry.deferred(), scene.retry.is_deferred(A, BlockNo(1))), (0, false));
+    assert_eq!((scene.retry.deferred(), scene.retry.is_deferred(A, PmdNo(1))), (0, false));
     assert_eq!(scene.play(60), [], "they do not come back");
 }
 
@@ -459,8 +459,8 @@ fn hints_put_off_can_be_given_up() {
 fn an_idle_hour_saves_up_no_storm() {
     let mut scene = Scene::new(Fake::default(), Budgets { per_second: 20.0, ..unlimited() });
     scene.now += 3600 * S;
-    for block in 0..1000 {
-        scene.hint(A, block);
+    for pmd in 0..1000 {
+        scene.hint(A, pmd);
     }
     let done = scene.play(1).len();
     assert!(done <= 27, "{done}");
@@ -469,15 +469,15 @@ fn an_idle_hour_saves_up_no_storm() {
 #[test]
 fn other_budgets_hold_at_once() {
     let mut scene = Scene::new(Fake::default(), Budgets { per_second: 0.001, ..unlimited() });
-    for block in 0..100 {
-        scene.hint(A, block);
+    for pmd in 0..100 {
+        scene.hint(A, pmd);
     }
     assert_eq!(scene.retry.step(scene.now, &mut scene.queue, &mut scene.worker), Step::Did(first(A), DONE));
     scene.worker.set_budgets(unlimited(), scene.now);
     assert_eq!(scene.play(5).len(), 99, "the thousand seconds of the old rate are not waited for");
 
     let mut sparse = Fake::default();
-    sparse.looks.insert(BlockNo(1), Look { present: 462, exclusive: 462, refusal: None });
+    sparse.looks.insert(PmdNo(1), PmdCheck { present: 462, exclusive: 462, refusal: None });
     let mut scene = Scene::new(sparse, Budgets { growth_pct: 0.0, ..unlimited() });
     assert_eq!(scene.hint(A, 1).play(5), [(1, Outcome::Refused(Refusal::Growth))]);
     scene.worker.set_budgets(unlimited(), scene.now);
@@ -486,7 +486,7 @@ fn other_budgets_hold_at_once() {
 
 /// The first hint of a scene.
 fn first(process: TargetId) -> Hint {
-    Hint { process, block: BlockNo(0), action: COLLAPSE, level: Level::new(20), origin: Origin::Heat, since: S }
+    Hint { process, pmd: PmdNo(0), action: COLLAPSE, level: Level::new(20), origin: Origin::Heat, since: S }
 }
 
 #[test]

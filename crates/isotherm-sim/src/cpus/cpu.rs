@@ -1,7 +1,7 @@
 //! The state of one CPU's periodic drain, and which CPUs are online.
 
-use super::options::{Herd, Plug, Seating};
-use isotherm_frames::housekeep::Seat;
+use super::options::{DrainModel, Placing, Plug};
+use isotherm_frames::housekeep::CpuPosition;
 
 /// What a CPU is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,7 +36,7 @@ pub(super) struct Cpu {
     /// How often this run was deferred.
     pub(super) deferred: u32,
     /// Whether its chunks are drained by the code that takes it offline.
-    pub(super) hurried: bool,
+    pub(super) draining_offline: bool,
 }
 
 impl Cpu {
@@ -52,7 +52,7 @@ impl Cpu {
             last: None,
             left: 0,
             deferred: 0,
-            hurried: false,
+            draining_offline: false,
         }
     }
 }
@@ -61,7 +61,7 @@ impl Cpu {
 #[derive(Debug)]
 pub(super) struct Cpus {
     pub(super) all: Vec<Cpu>,
-    seats: Vec<Seat>,
+    positions: Vec<CpuPosition>,
     /// Numbers of the online CPUs.
     online: Vec<u32>,
     by_rank: bool,
@@ -69,20 +69,20 @@ pub(super) struct Cpus {
 
 impl Cpus {
     /// The CPUs as they are at the start.
-    pub(super) fn new(herd: &Herd) -> Cpus {
-        let mut all: Vec<Cpu> = (0..herd.cpus).map(|cpu| Cpu::new(herd.node_of(cpu))).collect();
-        for Plug { cpu, online, .. } in herd.hotplug.iter().filter(|plug| plug.at_ns == 0) {
+    pub(super) fn new(model: &DrainModel) -> Cpus {
+        let mut all: Vec<Cpu> = (0..model.cpus).map(|cpu| Cpu::new(model.node_of(cpu))).collect();
+        for Plug { cpu, online, .. } in model.hotplug.iter().filter(|plug| plug.at_ns == 0) {
             all[*cpu as usize].online = *online;
         }
-        let seats = vec![Seat::of_one_node(0, 0); all.len()];
+        let positions = vec![CpuPosition::of_one_node(0, 0); all.len()];
         let online = Vec::with_capacity(all.len());
-        let mut cpus = Cpus { all, seats, online, by_rank: herd.seating == Seating::Ranks };
-        cpus.seat();
+        let mut cpus = Cpus { all, positions, online, by_rank: model.placing == Placing::Ranks };
+        cpus.position();
         cpus
     }
 
     /// Recomputes the seat of every CPU. Call it after a CPU goes offline or comes online.
-    pub(super) fn seat(&mut self) {
+    pub(super) fn position(&mut self) {
         self.online.clear();
         let mut start = 0;
         for node in self.all.chunk_by(|a, b| a.node == b.node) {
@@ -91,7 +91,7 @@ impl Cpus {
             for (at, state) in node.iter().enumerate() {
                 let place = if self.by_rank { rank } else { number(at) };
                 let cpu = number(start + at);
-                self.seats[start + at] = Seat { cpu, place, cpus: number(cpus) };
+                self.positions[start + at] = CpuPosition { cpu, place, cpus: number(cpus) };
                 if state.online {
                     rank += 1;
                     self.online.push(cpu);
@@ -101,8 +101,8 @@ impl Cpus {
         }
     }
 
-    pub(super) fn seat_of(&self, cpu: u32) -> Seat {
-        self.seats[cpu as usize]
+    pub(super) fn position_of(&self, cpu: u32) -> CpuPosition {
+        self.positions[cpu as usize]
     }
 
     pub(super) fn online(&self) -> &[u32] {

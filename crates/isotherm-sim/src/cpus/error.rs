@@ -6,7 +6,7 @@ pub const MAX_CPUS: u32 = 1024;
 /// Why a simulation cannot run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-pub enum HerdError {
+pub enum DrainModelError {
     /// No CPUs, or more than the model supports.
     #[error("{0} CPUs: give 1 to {MAX_CPUS}")]
     Cpus(u32),

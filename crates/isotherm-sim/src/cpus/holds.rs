@@ -1,6 +1,6 @@
 //! How long the lock is held for a chunk: measured times drawn at random, or one constant time.
 
-use super::error::HerdError;
+use super::error::DrainModelError;
 use isotherm_rng::Rng;
 
 /// Hold times to draw from, in ns.
@@ -17,23 +17,23 @@ impl Holds {
     }
 
     /// Measured hold times, one for each chunk that was timed. All are equally likely. Needs at least one.
-    pub fn samples(mut ns: Vec<u32>) -> Result<Holds, HerdError> {
+    pub fn samples(mut ns: Vec<u32>) -> Result<Holds, DrainModelError> {
         if ns.is_empty() {
-            return Err(HerdError::NoHolds);
+            return Err(DrainModelError::NoHolds);
         }
         ns.sort_unstable();
         Ok(Holds { sorted: ns })
     }
 
     /// All hold times multiplied by a factor, such as 8 for instrumented frees, as with KASAN.
-    pub fn scaled(&self, factor: f64) -> Result<Holds, HerdError> {
+    pub fn scaled(&self, factor: f64) -> Result<Holds, DrainModelError> {
         let scale = |ns: &u32| {
             let scaled = (f64::from(*ns) * factor).round();
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within the bounds")]
             (factor > 0.0 && (0.0..=f64::from(u32::MAX)).contains(&scaled)).then_some(scaled as u32)
         };
         let sorted: Option<Vec<u32>> = self.sorted.iter().map(scale).collect();
-        Ok(Holds { sorted: sorted.ok_or(HerdError::Factor(factor))? })
+        Ok(Holds { sorted: sorted.ok_or(DrainModelError::Factor(factor))? })
     }
 
     /// A random hold time.

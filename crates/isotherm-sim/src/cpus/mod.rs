@@ -9,7 +9,7 @@
 //!
 //! We simulate because no machine here has 72 CPUs, and because threads that outnumber CPUs show the scheduler's waits
 //! instead of the lock's. Two parts are real: the schedules, which `isotherm-frames` uses, and the lock hold times,
-//! which were measured ([`Holds`]). The assumptions are in the options of [`Herd`], each with the reason for its
+//! which were measured ([`Holds`]). The assumptions are in the options of [`DrainModel`], each with the reason for its
 //! default. Two effects are not modelled. A lock that moves from CPU to CPU makes the next hold longer, which makes
 //! contention worse. And a CPU that waits for the lock cannot begin a burst, which saves it a wait.
 //!
@@ -37,7 +37,7 @@ mod run;
 #[cfg(test)]
 mod tests;
 
-pub use error::{HerdError, MAX_CPUS};
+pub use error::{DrainModelError, MAX_CPUS};
 pub use holds::Holds;
-pub use options::{Begin, Deferral, Foreground, Herd, Latency, Plug, Rate, Seating, Shepherd, Work};
+pub use options::{Begin, Deferral, DrainModel, Foreground, Latency, Placing, Plug, Rate, Shepherd, Work};
 pub use outcome::{Extent, Outcome, Waits};

@@ -1,12 +1,12 @@
 //! Options of a simulation: the machine, and the assumptions about it.
 
-use super::error::{HerdError, MAX_CPUS};
+use super::error::{DrainModelError, MAX_CPUS};
 use isotherm_frames::housekeep::Interval;
 
-/// A machine and its periodic drains. [`Herd::new`] has the defaults, and the description of each field gives the
-/// reason for its default. [`Herd::run`] runs it.
+/// A machine and its periodic drains. [`DrainModel::new`] has the defaults, and the description of each field gives the
+/// reason for its default. [`DrainModel::run`] runs it.
 #[derive(Clone, Debug)]
-pub struct Herd {
+pub struct DrainModel {
     /// CPUs, numbered from 0: 1 to [`MAX_CPUS`].
     pub cpus: u32,
     /// NUMA nodes, each with a zone and its lock. Each node gets a range of consecutive CPUs, and the ranges are as
@@ -19,8 +19,8 @@ pub struct Herd {
     pub interval: Interval,
     /// When the first run of each CPU is due. Default [`Begin::Scheduled`].
     pub begin: Begin,
-    /// The meaning of a CPU's place. Default [`Seating::Numbers`].
-    pub seating: Seating,
+    /// The meaning of a CPU's place. Default [`Placing::Numbers`].
+    pub placing: Placing,
     /// How much a run finds to drain.
     pub work: Work,
     /// Other users of the locks.
@@ -45,9 +45,9 @@ pub enum Begin {
     AtOnce,
 }
 
-/// The meaning of [`Seat::place`](isotherm_frames::housekeep::Seat).
+/// The meaning of [`CpuPosition::place`](isotherm_frames::housekeep::CpuPosition).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Seating {
+pub enum Placing {
     /// The CPU's number among all CPUs of its node. It never changes.
     #[default]
     Numbers,
@@ -196,16 +196,16 @@ impl Plug {
     }
 }
 
-impl Herd {
+impl DrainModel {
     /// `cpus` CPUs on one node, with the defaults for everything else.
-    pub fn new(cpus: u32) -> Herd {
-        Herd {
+    pub fn new(cpus: u32) -> DrainModel {
+        DrainModel {
             cpus,
             nodes: 1,
             duration_ns: 60 * Interval::SECOND.ns(),
             interval: Interval::SECOND,
             begin: Begin::default(),
-            seating: Seating::default(),
+            placing: Placing::default(),
             work: Work::default(),
             foreground: Foreground::default(),
             latency: Latency::default(),
@@ -221,12 +221,12 @@ impl Herd {
         u32::try_from(node).unwrap_or(u32::MAX)
     }
 
-    pub(super) fn check(&self) -> Result<(), HerdError> {
+    pub(super) fn check(&self) -> Result<(), DrainModelError> {
         if !(1..=MAX_CPUS).contains(&self.cpus) {
-            return Err(HerdError::Cpus(self.cpus));
+            return Err(DrainModelError::Cpus(self.cpus));
         }
         if !(1..=self.cpus).contains(&self.nodes) {
-            return Err(HerdError::Nodes { nodes: self.nodes, cpus: self.cpus });
+            return Err(DrainModelError::Nodes { nodes: self.nodes, cpus: self.cpus });
         }
         let shares = [
             ("runs that drain", self.work.share),
@@ -234,18 +234,18 @@ impl Herd {
             ("CPUs that are kicked", self.shepherd.map_or(0.0, |shepherd| shepherd.share)),
         ];
         if let Some(&(what, share)) = shares.iter().find(|(_, share)| !(0.0..=1.0).contains(share)) {
-            return Err(HerdError::Share { what, share });
+            return Err(DrainModelError::Share { what, share });
         }
         let (Rate::Machine(rate) | Rate::EachCpu(rate)) = self.foreground.rate;
         if !rate.is_finite() || rate < 0.0 {
-            return Err(HerdError::Rate(rate));
+            return Err(DrainModelError::Rate(rate));
         }
         let Work { least, most, .. } = self.work;
         if least > most {
-            return Err(HerdError::Work { least, most });
+            return Err(DrainModelError::Work { least, most });
         }
         match self.hotplug.iter().find(|plug| plug.cpu >= self.cpus) {
-            Some(plug) => Err(HerdError::NoSuchCpu { cpu: plug.cpu, cpus: self.cpus }),
+            Some(plug) => Err(DrainModelError::NoSuchCpu { cpu: plug.cpu, cpus: self.cpus }),
             None => Ok(()),
         }
     }

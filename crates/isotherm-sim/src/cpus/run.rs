@@ -4,10 +4,10 @@
 //! which events were created. Nothing is allocated during the run, except if the queue outgrows its initial size.
 
 use super::cpu::{Cpus, Doing};
-use super::error::HerdError;
+use super::error::DrainModelError;
 use super::holds::Holds;
 use super::lock::Lock;
-use super::options::{Begin, Herd};
+use super::options::{Begin, DrainModel};
 use super::outcome::{Extent, Outcome};
 use super::random::{Chance, happens};
 use isotherm_frames::housekeep::Schedule;
@@ -39,7 +39,7 @@ struct Event {
 }
 
 struct Machine<'a> {
-    herd: &'a Herd,
+    model: &'a DrainModel,
     schedule: &'a dyn Schedule,
     holds: &'a Holds,
     chance: Chance,
@@ -49,14 +49,14 @@ struct Machine<'a> {
     outcome: Outcome,
 }
 
-impl Herd {
+impl DrainModel {
     /// Runs it under a schedule. The same arguments give the same outcome.
     ///
     /// Takes about 70 ns for each acquisition and each run, so short intervals take longer.
-    pub fn run(&self, schedule: &dyn Schedule, holds: &Holds, seed: u64) -> Result<Outcome, HerdError> {
+    pub fn run(&self, schedule: &dyn Schedule, holds: &Holds, seed: u64) -> Result<Outcome, DrainModelError> {
         self.check()?;
         let mut machine = Machine {
-            herd: self,
+            model: self,
             schedule,
             holds,
             chance: Chance::new(seed),
@@ -75,16 +75,16 @@ impl Herd {
 
 impl Machine<'_> {
     fn begin(&mut self) {
-        for (at, plug) in self.herd.hotplug.iter().enumerate().filter(|(_, plug)| plug.at_ns > 0) {
+        for (at, plug) in self.model.hotplug.iter().enumerate().filter(|(_, plug)| plug.at_ns > 0) {
             self.push(plug.at_ns, What::Plug(at), 0);
         }
-        if let Some(shepherd) = self.herd.shepherd {
-            self.push(shepherd.phase_ns % self.herd.interval.ns(), What::Shepherd, 0);
+        if let Some(shepherd) = self.model.shepherd {
+            self.push(shepherd.phase_ns % self.model.interval.ns(), What::Shepherd, 0);
         }
         self.next_foreground(0);
-        for cpu in 0..self.herd.cpus {
+        for cpu in 0..self.model.cpus {
             if self.cpus.at(cpu).online {
-                match self.herd.begin {
+                match self.model.begin {
                     Begin::Scheduled => self.plan(cpu, 0),
                     Begin::AtOnce => self.due(cpu, 0),
                 }
@@ -110,7 +110,7 @@ impl Machine<'_> {
 
     /// Asks the schedule for a CPU's next due time after `now_ns`.
     fn plan(&mut self, cpu: u32, now_ns: u64) {
-        let due_ns = self.schedule.next_due(self.cpus.seat_of(cpu), self.herd.interval, now_ns);
+        let due_ns = self.schedule.next_due(self.cpus.position_of(cpu), self.model.interval, now_ns);
         self.due(cpu, due_ns);
     }
 
@@ -126,8 +126,8 @@ impl Machine<'_> {
     fn await_start(&mut self, cpu: u32) {
         let state = self.cpus.at(cpu);
         let (due_ns, epoch) = (state.due_ns, state.epoch);
-        if due_ns <= self.herd.duration_ns {
-            let start_ns = due_ns.saturating_add(self.chance.latency_ns(&self.herd.latency));
+        if due_ns <= self.model.duration_ns {
+            let start_ns = due_ns.saturating_add(self.chance.latency_ns(&self.model.latency));
             self.push(start_ns, What::Start(cpu), epoch);
         }
     }
@@ -146,7 +146,7 @@ impl Machine<'_> {
                 Extent::widen(&mut self.outcome.start_intervals, now_ns - last_start_ns);
             }
         }
-        let chunks = self.chance.chunks(&self.herd.work);
+        let chunks = self.chance.chunks(&self.model.work);
         self.outcome.chunks_found += u64::from(chunks);
         self.cpus.at(cpu).left = chunks;
         self.go_on(cpu, now_ns);
@@ -159,21 +159,21 @@ impl Machine<'_> {
             return self.finish(cpu, now_ns);
         }
         let (node, epoch) = (state.node as usize, state.epoch);
-        if let Some(deferral) = self.herd.deferral
+        if let Some(deferral) = self.model.deferral
             && self.locks[node].is_taken(now_ns)
             && state.deferred < deferral.most
-            && !state.hurried
+            && !state.draining_offline
         {
             state.deferred += 1;
             state.doing = Doing::Deferred;
             self.outcome.defers += 1;
-            let back_ns = deferral.back_off_ns.saturating_add(self.chance.latency_ns(&self.herd.latency));
+            let back_ns = deferral.back_off_ns.saturating_add(self.chance.latency_ns(&self.model.latency));
             return self.push(now_ns.saturating_add(back_ns), What::Chunk(cpu), epoch);
         }
         state.left -= 1;
         state.doing = Doing::Draining;
         self.outcome.chunks_drained += 1;
-        self.outcome.chunks_left_behind += u64::from(state.hurried);
+        self.outcome.chunks_left_behind += u64::from(state.draining_offline);
         let hold_ns = self.holds.draw(&mut self.chance.holds);
         let wait_ns = self.locks[node].acquire(now_ns, hold_ns);
         self.outcome.housekeeping.add(wait_ns);
@@ -183,7 +183,7 @@ impl Machine<'_> {
     fn finish(&mut self, cpu: u32, now_ns: u64) {
         let state = self.cpus.at(cpu);
         state.doing = Doing::Nothing;
-        state.hurried = false;
+        state.draining_offline = false;
         state.deferred = 0;
         let skipped_ns = state.skipped_ns.take().unwrap_or(0);
         if state.online {
@@ -192,8 +192,8 @@ impl Machine<'_> {
     }
 
     fn shepherd(&mut self, now_ns: u64) {
-        let Some(shepherd) = self.herd.shepherd else { return };
-        for cpu in 0..self.herd.cpus {
+        let Some(shepherd) = self.model.shepherd else { return };
+        for cpu in 0..self.model.cpus {
             // Drawn for all CPUs, so that the kicks do not depend on which CPUs are busy.
             let kicked = happens(&mut self.chance.kicks, shepherd.share);
             let state = self.cpus.at(cpu);
@@ -201,15 +201,15 @@ impl Machine<'_> {
                 self.kick(cpu, now_ns);
             }
         }
-        let next_ns = now_ns.saturating_add(self.herd.interval.ns());
-        if next_ns < self.herd.duration_ns {
+        let next_ns = now_ns.saturating_add(self.model.interval.ns());
+        if next_ns < self.model.duration_ns {
             self.push(next_ns, What::Shepherd, 0);
         }
     }
 
     fn kick(&mut self, cpu: u32, now_ns: u64) {
         self.outcome.kicks += 1;
-        let due_ns = self.schedule.kicked_due(self.cpus.seat_of(cpu), self.herd.interval, now_ns);
+        let due_ns = self.schedule.kicked_due(self.cpus.position_of(cpu), self.model.interval, now_ns);
         let state = self.cpus.at(cpu);
         if due_ns == state.due_ns {
             return;
@@ -223,7 +223,7 @@ impl Machine<'_> {
     }
 
     fn plug(&mut self, at: usize) {
-        let plug = self.herd.hotplug[at];
+        let plug = self.model.hotplug[at];
         let state = self.cpus.at(plug.cpu);
         if state.online == plug.online {
             return;
@@ -234,7 +234,7 @@ impl Machine<'_> {
         } else {
             self.leave(plug.cpu, plug.at_ns);
         }
-        self.cpus.seat();
+        self.cpus.position();
         if plug.online && self.cpus.at(plug.cpu).doing == Doing::Nothing {
             self.plan(plug.cpu, plug.at_ns);
         }
@@ -251,9 +251,9 @@ impl Machine<'_> {
                 state.epoch += 1;
                 state.doing = Doing::Nothing;
             }
-            Doing::Draining => state.hurried = true,
+            Doing::Draining => state.draining_offline = true,
             Doing::Deferred => {
-                state.hurried = true;
+                state.draining_offline = true;
                 state.epoch += 1;
                 let epoch = state.epoch;
                 self.push(now_ns, What::Chunk(cpu), epoch);
@@ -263,9 +263,9 @@ impl Machine<'_> {
 
     fn next_foreground(&mut self, now_ns: u64) {
         let online = self.cpus.online().len();
-        let Some(pause_ns) = self.chance.pause_ns(&self.herd.foreground, online) else { return };
+        let Some(pause_ns) = self.chance.pause_ns(&self.model.foreground, online) else { return };
         let at_ns = now_ns.saturating_add(pause_ns);
-        if at_ns < self.herd.duration_ns {
+        if at_ns < self.model.duration_ns {
             self.push(at_ns, What::Foreground, 0);
         }
     }
@@ -274,7 +274,7 @@ impl Machine<'_> {
         let at = self.chance.foreground.below(self.cpus.online().len() as u64);
         let cpu = usize::try_from(at).ok().and_then(|at| self.cpus.online().get(at).copied());
         if let Some(cpu) = cpu {
-            self.burst(cpu, self.herd.foreground.burst, now_ns);
+            self.burst(cpu, self.model.foreground.burst, now_ns);
         }
         self.next_foreground(now_ns);
     }

@@ -20,7 +20,9 @@ use crate::Error;
 use crate::process::Process;
 use crate::resident::{self, Residency};
 use aggregates::{Aggregates, Fields, Line};
-use isotherm_heat::source::{AccessSource, Accesses, Aggregation, Asked, Attached, Description, Layout, RegionSource};
+use isotherm_heat::source::{
+    AccessSource, Accesses, Aggregation, Attached, Description, Layout, RegionSource, SourceResult,
+};
 use isotherm_heat::{Granularity, KernelRegion, Ns, Resident, TargetId};
 use isotherm_sys::clock;
 use isotherm_sys::counter::Event;
@@ -94,7 +96,7 @@ pub struct Damon {
     /// The change was tried, and is not tried again before this time.
     retry_at: Ns,
     started_at: Ns,
-    heard_at: Ns,
+    last_report_at: Ns,
     refusals: u32,
     lost: u64,
 }
@@ -135,7 +137,7 @@ impl Damon {
             changed: false,
             retry_at: 0,
             started_at: 0,
-            heard_at: 0,
+            last_report_at: 0,
             refusals: 0,
             lost: 0,
         })
@@ -161,12 +163,12 @@ impl Damon {
     fn adjust(&mut self) -> Result<(), Error> {
         let now = clock::monotonic_ns();
         let silence = MIN_SILENCE.max(SILENT_AGGREGATIONS * self.aggregation_ns());
-        let silent = now.saturating_sub(self.heard_at) > silence;
+        let silent = now.saturating_sub(self.last_report_at) > silence;
         if !silent && (!self.changed || now < self.retry_at) {
             return Ok(());
         }
         // The next check comes after another silence.
-        self.heard_at = now;
+        self.last_report_at = now;
         let wanted: Vec<TargetId> = self.attached.values().map(|a| a.id).filter(|id| self.lives(*id)).collect();
         let new: Vec<TargetId> = wanted.iter().copied().filter(|id| !self.sent.contains(id)).collect();
         let unwanted: Vec<TargetId> = self.sent.iter().copied().filter(|id| !wanted.contains(id)).collect();
@@ -226,7 +228,7 @@ impl Damon {
         self.aggregates = Aggregates::new(wanted.len(), self.attributes.aggregation_us * 1000);
         self.sent = wanted;
         (self.changed, self.refusals) = (false, 0);
-        (self.started_at, self.heard_at) = (now, clock::monotonic_ns());
+        (self.started_at, self.last_report_at) = (now, clock::monotonic_ns());
         Ok(())
     }
 
@@ -263,7 +265,7 @@ impl Damon {
         let Some(ring) = &mut self.ring else { return };
         ring.drain(|record| match record {
             Record::Sample(sample) => {
-                self.heard_at = self.heard_at.max(sample.time);
+                self.last_report_at = self.last_report_at.max(sample.time);
                 match Line::parse(&self.fields, sample.raw) {
                     Some(line) => self.aggregates.line(sample.time, line),
                     None => self.aggregates.lost(),
@@ -311,7 +313,7 @@ impl AccessSource for Damon {
         }
     }
 
-    fn attach(&mut self, pid: u32) -> Asked<Attached> {
+    fn attach(&mut self, pid: u32) -> SourceResult<Attached> {
         Ok(self.watch(pid)?)
     }
 
@@ -319,7 +321,7 @@ impl AccessSource for Damon {
         self.changed |= self.attached.remove(&pid).is_some();
     }
 
-    fn layout(&mut self, pid: u32) -> Asked<Layout> {
+    fn layout(&mut self, pid: u32) -> SourceResult<Layout> {
         self.identify(pid)?;
         let attached = self.attached.get_mut(&pid).ok_or(Error::Gone(pid))?;
         let (mappings, resident) = match self.space {
@@ -336,7 +338,7 @@ impl AccessSource for Damon {
 }
 
 impl RegionSource for Damon {
-    fn regions(&mut self, pid: u32) -> Asked<Option<Aggregation>> {
+    fn regions(&mut self, pid: u32) -> SourceResult<Option<Aggregation>> {
         self.identify(pid)?;
         self.adjust()?;
         self.drain();

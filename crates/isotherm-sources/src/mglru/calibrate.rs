@@ -10,7 +10,7 @@ use isotherm_sys::lru_gen::{self, LruGen};
 use isotherm_sys::madvise::PidFd;
 use isotherm_sys::memory::{Memory, PageSize};
 use isotherm_sys::proc::Proc;
-use isotherm_units::{BLOCK_SIZE, BlockNo};
+use isotherm_units::{PMD_SIZE, PmdNo};
 use std::collections::HashMap;
 
 /// The kernel may age our cgroup, or move our pages, meanwhile.
@@ -21,7 +21,7 @@ pub(super) fn run(walker: &mut Walker, lru: &LruGen, zones: &Zones, proc: &Proc)
     for _ in 0..TRIES {
         let me = std::process::id();
         let before = spans_of(&memcg_of(lru, proc, me)?);
-        let seen = look(walker, zones, &before)?;
+        let seen = read_states(walker, zones, &before)?;
         if spans_of(&memcg_of(lru, proc, me)?) != before {
             continue;
         }
@@ -33,19 +33,19 @@ pub(super) fn run(walker: &mut Walker, lru: &LruGen, zones: &Zones, proc: &Proc)
     Err(lru_gen::Error::Unplaced(why).into())
 }
 
-/// The flags of the pages of one block, in three states.
-fn look(walker: &mut Walker, zones: &Zones, spans: &HashMap<u32, (u64, u64)>) -> Result<Vec<Seen>, Error> {
-    let memory = Memory::anonymous(BLOCK_SIZE, PageSize::Small).map_err(failed("map 2 MiB of scratch memory"))?;
-    let block = memory.range().start.block();
+/// The flags of the pages of one huge range, in three states.
+fn read_states(walker: &mut Walker, zones: &Zones, spans: &HashMap<u32, (u64, u64)>) -> Result<Vec<Seen>, Error> {
+    let memory = Memory::anonymous(PMD_SIZE, PageSize::Small).map_err(failed("map 2 MiB of scratch memory"))?;
+    let pmd = memory.range().start.pmd();
     memory.populate();
     settle();
-    let fresh = flags(walker, block)?;
+    let fresh = flags(walker, pmd)?;
     let myself = PidFd::open(std::process::id()).map_err(failed("open our own process"))?;
-    myself.advise_cold(&[block.range()]).map_err(failed("process_madvise(MADV_COLD) on our own process"))?;
+    myself.advise_cold(&[pmd.range()]).map_err(failed("process_madvise(MADV_COLD) on our own process"))?;
     settle();
-    let cold = flags(walker, block)?;
+    let cold = flags(walker, pmd)?;
     memory.lock().map_err(failed("lock 2 MiB of scratch memory"))?;
-    let locked = flags(walker, block)?;
+    let locked = flags(walker, pmd)?;
     let pages = fresh.iter().zip(&cold).zip(&locked).filter_map(|((fresh, cold), locked)| {
         // The frame has changed: the page was moved, and the flags belong to another page.
         let stayed = fresh.0 != 0 && fresh.0 == cold.0 && fresh.0 == locked.0;
@@ -61,9 +61,9 @@ fn settle() {
     let _ = lru::drain_batches();
 }
 
-/// Frame and flags of each page of a block of ours.
-fn flags(walker: &mut Walker, block: BlockNo) -> Result<Vec<(u64, u64)>, Error> {
-    let (_, mut folios) = walker.folios(std::process::id(), &[block.addr()])?;
+/// Frame and flags of each page of a huge range of ours.
+fn flags(walker: &mut Walker, pmd: PmdNo) -> Result<Vec<(u64, u64)>, Error> {
+    let (_, mut folios) = walker.folios(std::process::id(), &[pmd.addr()])?;
     let pages = folios.next().filter(|(kind, _)| *kind == Kind::Pages);
     Ok(pages.map(|(_, folios)| folios.iter().map(|f| (f.frame, f.flags)).collect()).unwrap_or_default())
 }

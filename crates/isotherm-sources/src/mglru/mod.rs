@@ -13,11 +13,11 @@ mod field;
 use crate::Error;
 use crate::page_table::{PageTable, memcg_of};
 use field::Field;
-use isotherm_bpf::page_table::{FolioBlock, Kind, MAX_FOLIO_REQUESTS, Walker};
+use isotherm_bpf::page_table::{FolioPmd, Kind, MAX_FOLIO_REQUESTS, Walker};
 use isotherm_sys::lru_gen::zones::Zones;
 use isotherm_sys::lru_gen::{LruGen, Memcg};
 use isotherm_sys::proc::{Maps, Proc};
-use isotherm_units::{Addr, BlockNo, PAGES_PER_BLOCK};
+use isotherm_units::{Addr, PAGES_PER_PMD, PmdNo};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::Path;
@@ -27,17 +27,17 @@ const ALL: u16 = 512;
 /// Tries while the mmap lock is held for writing, a millisecond apart.
 const BUSY_TRIES: u32 = 50;
 
-/// Generations of one block.
+/// Generations of one huge range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ages {
-    /// Which block.
-    pub block: BlockNo,
+    /// Which huge range.
+    pub pmd: PmdNo,
     /// It is one huge page: all its pages have the same age.
     pub huge: bool,
     /// Pages present.
     pub present: u16,
     /// How many generations each page is behind the youngest; `None` if absent or in none (locked, or on its way to a list).
-    pub ages: Box<[Option<u8>; PAGES_PER_BLOCK]>,
+    pub ages: Box<[Option<u8>; PAGES_PER_PMD]>,
 }
 
 impl Ages {
@@ -111,16 +111,16 @@ impl Mglru {
         if still_there { Err(error.into()) } else { Ok(()) }
     }
 
-    /// Reads the generations of all pages of `blocks` (sorted). Blocks that are not mapped any more, or hold no page,
+    /// Reads the generations of all pages of `pmds` (sorted). Huge ranges that are not mapped any more, or hold no page,
     /// are skipped.
     ///
     /// Ages are relative to the cgroup of the process. They mean nothing for pages that are charged to another cgroup
     /// (libraries that another process read first, memory from before the process was moved).
-    pub fn generations(&mut self, pid: u32, blocks: &[BlockNo], each: &mut dyn FnMut(Ages)) -> Result<(), Error> {
+    pub fn generations(&mut self, pid: u32, pmds: &[PmdNo], each: &mut dyn FnMut(Ages)) -> Result<(), Error> {
         let maps = self.maps.entry(pid).or_default();
         maps.read(&self.proc, pid)?;
-        let anchors = PageTable::anchors(maps.entries(), blocks);
-        let wanted: Vec<(BlockNo, Addr)> = blocks.iter().zip(anchors).filter_map(|(b, a)| Some((*b, a?))).collect();
+        let anchors = PageTable::anchors(maps.entries(), pmds);
+        let wanted: Vec<(PmdNo, Addr)> = pmds.iter().zip(anchors).filter_map(|(b, a)| Some((*b, a?))).collect();
         let spans = spans_of(&self.memcg(pid)?);
         let (mut at, mut tries) = (0, 0);
         while at < wanted.len() {
@@ -130,8 +130,8 @@ impl Mglru {
             if !pass.has_memory {
                 return Err(Error::NoMemory(pid));
             }
-            for ((block, _), (kind, folios)) in chunk.iter().zip(folios) {
-                let ages = ages_of(*block, kind, folios, |frame, flags| {
+            for ((pmd, _), (kind, folios)) in chunk.iter().zip(folios) {
+                let ages = ages_of(*pmd, kind, folios, |frame, flags| {
                     self.field.age(flags, *spans.get(&self.zones.node_of(frame)?)?)
                 });
                 ages.map(&mut *each);
@@ -171,14 +171,14 @@ fn spans_of(memcg: &Memcg) -> HashMap<u32, (u64, u64)> {
     memcg.nodes.iter().filter_map(|node| Some((node.id, node.span()?))).collect()
 }
 
-fn ages_of(block: BlockNo, kind: Kind, folios: &FolioBlock, age: impl Fn(u64, u64) -> Option<u64>) -> Option<Ages> {
+fn ages_of(pmd: PmdNo, kind: Kind, folios: &FolioPmd, age: impl Fn(u64, u64) -> Option<u64>) -> Option<Ages> {
     let of = |i: usize| age(folios[i].frame, folios[i].flags).and_then(|age| u8::try_from(age).ok());
     match kind {
-        Kind::Leaf2M => Some(Ages { block, huge: true, present: ALL, ages: Box::new([of(0); PAGES_PER_BLOCK]) }),
+        Kind::Leaf2M => Some(Ages { pmd, huge: true, present: ALL, ages: Box::new([of(0); PAGES_PER_PMD]) }),
         Kind::Pages => {
             let present = folios.iter().map(|folio| u16::from(folio.frame != 0)).sum();
             let ages = std::array::from_fn(|i| if folios[i].frame == 0 { None } else { of(i) });
-            (present > 0).then(|| Ages { block, huge: false, present, ages: Box::new(ages) })
+            (present > 0).then(|| Ages { pmd, huge: false, present, ages: Box::new(ages) })
         }
         _ => None,
     }
@@ -197,17 +197,17 @@ mod tests {
 
     #[test]
     fn absent_pages_have_no_age_and_a_huge_page_one_for_all() {
-        let mut folios = [Folio::default(); PAGES_PER_BLOCK];
+        let mut folios = [Folio::default(); PAGES_PER_PMD];
         folios[3] = Folio { frame: 7, flags: 1 };
         folios[9] = Folio { frame: 8, flags: 2 };
         let age = |_: u64, flags: u64| (flags < 2).then_some(flags);
-        let pages = ages_of(BlockNo(1), Kind::Pages, &folios, age).unwrap();
+        let pages = ages_of(PmdNo(1), Kind::Pages, &folios, age).unwrap();
         assert_eq!((pages.present, pages.known(), pages.within(0), pages.within(1)), (2, 1, 0, 1));
         assert_eq!((pages.ages[3], pages.ages[9], pages.ages[0]), (Some(1), None, None));
-        let huge = ages_of(BlockNo(1), Kind::Leaf2M, &folios, age).unwrap();
+        let huge = ages_of(PmdNo(1), Kind::Leaf2M, &folios, age).unwrap();
         assert_eq!((huge.huge, huge.present, huge.within(0)), (true, 512, 512));
-        assert_eq!(ages_of(BlockNo(1), Kind::Pages, &[Folio::default(); 512], age), None, "no page");
-        assert_eq!(ages_of(BlockNo(1), Kind::Unmapped, &folios, age), None);
+        assert_eq!(ages_of(PmdNo(1), Kind::Pages, &[Folio::default(); 512], age), None, "no page");
+        assert_eq!(ages_of(PmdNo(1), Kind::Unmapped, &folios, age), None);
     }
 
     #[test]

@@ -1,16 +1,16 @@
-//! Clears block by block, with advice. Finds out what refuses it, what it skips, and what is shared.
+//! Clears huge range by huge range, with advice. Finds out what refuses it, what it skips, and what is shared.
 
 use super::shared_mapping::SharedMapping;
 use super::whole::is_private;
-use super::{BLOCKS_PER_ADVICE, BLOCKS_PER_CLEAR, ClearBy, DRAIN_EVERY, EAGAIN, EINTR, EINVAL, ENOMEM, EPERM, ESRCH};
-use super::{FLAGS_EVERY, FLAGS_SHARE, PAGES_PER_BLOCK_U32, PageTable, io_error};
+use super::{ClearBy, DRAIN_EVERY, EAGAIN, EINTR, EINVAL, ENOMEM, EPERM, ESRCH, PMDS_PER_ADVICE, PMDS_PER_CLEAR};
+use super::{FLAGS_EVERY, FLAGS_SHARE, PAGES_PER_PMD_U32, PageTable, io_error};
 use crate::Error;
 use isotherm_heat::source::{Cleared, ClearedSink, Progress};
-use isotherm_heat::{BlockBits, Mask, Ns};
+use isotherm_heat::{Mask, Ns, PmdBits};
 use isotherm_sys::clock;
 use isotherm_sys::lru;
 use isotherm_sys::proc::{MapEntry, VmFlags};
-use isotherm_units::{Addr, AddrRange, BlockNo};
+use isotherm_units::{Addr, AddrRange, PmdNo};
 use std::collections::HashMap;
 
 /// The worst result in a range.
@@ -24,30 +24,30 @@ pub(super) enum Refusal {
 }
 
 impl PageTable {
-    /// Clears `blocks`, and no others.
-    pub(super) fn clear_blocks(
+    /// Clears `pmds`, and no others.
+    pub(super) fn clear_pmds(
         &mut self,
         pid: u32,
-        blocks: &[BlockNo],
+        pmds: &[PmdNo],
         sink: &mut ClearedSink<'_>,
     ) -> Result<Progress, Error> {
         let mut total = Progress::default();
-        if !blocks.is_empty() {
+        if !pmds.is_empty() {
             self.drain(pid)?;
         }
-        for chunk in blocks.chunks(BLOCKS_PER_CLEAR) {
+        for chunk in pmds.chunks(PMDS_PER_CLEAR) {
             let mut cleared = Vec::with_capacity(chunk.len());
-            for run in chunk.chunk_by(|a, b| a.next() == *b && b.0 % BLOCKS_PER_ADVICE != 0) {
+            for run in chunk.chunk_by(|a, b| a.next() == *b && b.0 % PMDS_PER_ADVICE != 0) {
                 let range = AddrRange::new(run[0].addr(), run[run.len() - 1].next().addr());
                 let refusal = self.clear_run(pid, range)?;
                 let at = clock::monotonic_ns();
-                // Something in the run refused: ask block by block.
+                // Something in the run refused: ask huge range by huge range.
                 let one_by_one = run.len() > 1 && refusal != Refusal::Nothing && !self.cold_denied;
-                for block in run {
-                    let own = if one_by_one { self.clear_run(pid, block.range())? } else { refusal };
+                for pmd in run {
+                    let own = if one_by_one { self.clear_run(pid, pmd.range())? } else { refusal };
                     // With no other way allowed, what is stuck stays stuck.
                     let last_way = self.clear_by == ClearBy::Cold && own == Refusal::Stuck;
-                    cleared.push((at, *block, if last_way { Refusal::Final } else { own }));
+                    cleared.push((at, *pmd, if last_way { Refusal::Final } else { own }));
                 }
             }
             let verified = self.verify(pid, &cleared, sink)?;
@@ -59,7 +59,7 @@ impl PageTable {
         Ok(total)
     }
 
-    /// Clears one run of neighbouring blocks. Returns what refused, if anything.
+    /// Clears one run of neighbouring huge ranges. Returns what refused, if anything.
     fn clear_run(&mut self, pid: u32, run: AddrRange) -> Result<Refusal, Error> {
         if self.cold_denied || self.is_known_shared(pid, run)? {
             return Ok(Refusal::Stuck);
@@ -160,27 +160,26 @@ impl PageTable {
         Ok(attached.flags.get(&start).is_none_or(|f| !unlike(f)))
     }
 
-    /// The young pages of `block` that are not exclusive to the process, and so were not cleared.
-    fn shared_among(&mut self, pid: u32, block: BlockNo, young: Mask) -> Result<Mask, Error> {
+    /// The young pages of `pmd` that are not exclusive to the process, and so were not cleared.
+    fn shared_among(&mut self, pid: u32, pmd: PmdNo, young: Mask) -> Result<Mask, Error> {
         let attached = self.target(pid)?;
-        let private = attached.maps.find(block.addr()).is_some_and(is_private);
-        // Private memory is shared only after a fork, and then all of it. If most of a block was cleared, the rest was
-        // touched again. This saves hot blocks a read of pagemap, which costs a third of what the clear does.
-        if private && young.count() < PAGES_PER_BLOCK_U32 / 4 {
+        let private = attached.maps.find(pmd.addr()).is_some_and(is_private);
+        // Private memory is shared only after a fork, and then all of it. If most of a huge range was cleared, the rest was
+        // touched again. This saves hot huge ranges a read of pagemap, which costs a third of what the clear does.
+        if private && young.count() < PAGES_PER_PMD_U32 / 4 {
             return Ok(Mask::NONE);
         }
         let Some(pagemap) = &attached.pagemap else {
             // Without pagemap, file memory and shared memory count as shared, private memory does not.
-            let mapping = attached.maps.find(block.addr());
+            let mapping = attached.maps.find(pmd.addr());
             let maybe = mapping.is_some_and(|m| !is_private(m));
             return Ok(if maybe { young } else { Mask::NONE });
         };
-        let entries = pagemap.read(block.range()).map_err(|e| io_error("pagemap", pid, e))?;
-        let shared =
-            entries.iter().filter(|(_, e)| e.is_present() && !e.is_exclusive()).map(|(p, _)| p.index_in_block());
+        let entries = pagemap.read(pmd.range()).map_err(|e| io_error("pagemap", pid, e))?;
+        let shared = entries.iter().filter(|(_, e)| e.is_present() && !e.is_exclusive()).map(|(p, _)| p.index_in_pmd());
         let shared = shared.collect::<Mask>() & young;
-        // File memory or shared memory: if one block is shared, so are its neighbours.
-        if let Some(mapping) = attached.maps.find(block.addr()).filter(|_| !private && !shared.is_empty()) {
+        // File memory or shared memory: if one huge range is shared, so are its neighbours.
+        if let Some(mapping) = attached.maps.find(pmd.addr()).filter(|_| !private && !shared.is_empty()) {
             attached.shared.insert(mapping.range.start, SharedMapping::of(mapping, clock::monotonic_ns()));
         }
         Ok(shared)
@@ -190,32 +189,32 @@ impl PageTable {
     fn verify(
         &mut self,
         pid: u32,
-        cleared: &[(Ns, BlockNo, Refusal)],
+        cleared: &[(Ns, PmdNo, Refusal)],
         sink: &mut ClearedSink<'_>,
     ) -> Result<Progress, Error> {
-        let blocks: Vec<BlockNo> = cleared.iter().map(|(_, b, _)| *b).collect();
+        let pmds: Vec<PmdNo> = cleared.iter().map(|(_, b, _)| *b).collect();
         let mut young = HashMap::new();
-        let progress = self.read_blocks(pid, &blocks, &mut |_, block, bits| {
+        let progress = self.read_pmds(pid, &pmds, &mut |_, pmd, bits| {
             if let Some(bits) = bits {
                 let still = match bits {
-                    BlockBits::Pages { young, .. } => young,
-                    BlockBits::Huge { young: true } => Mask::ALL,
+                    PmdBits::Pages { young, .. } => young,
+                    PmdBits::Huge { young: true } => Mask::ALL,
                     _ => Mask::NONE,
                 };
-                young.insert(block, still);
+                young.insert(pmd, still);
             }
         })?;
-        for (at, block, refusal) in cleared {
+        for (at, pmd, refusal) in cleared {
             // Not read back. Its state is unknown, so it is treated as if nothing had been cleared.
-            let still = young.get(block).copied().unwrap_or(Mask::ALL);
+            let still = young.get(pmd).copied().unwrap_or(Mask::ALL);
             let outcome = match refusal {
                 Refusal::Final => Cleared::Refused,
                 Refusal::Stuck => Cleared::Except(still),
                 Refusal::Nothing if still.is_empty() => Cleared::Except(Mask::NONE),
-                Refusal::Nothing if !young.contains_key(block) => Cleared::Except(Mask::ALL),
-                Refusal::Nothing => Cleared::Except(self.shared_among(pid, *block, still)?),
+                Refusal::Nothing if !young.contains_key(pmd) => Cleared::Except(Mask::ALL),
+                Refusal::Nothing => Cleared::Except(self.shared_among(pid, *pmd, still)?),
             };
-            sink(*at, *block, outcome);
+            sink(*at, *pmd, outcome);
         }
         Ok(progress)
     }

@@ -20,8 +20,8 @@ mod whole;
 use crate::Error;
 use isotherm_bpf::page_table::{Answer, Kind, Op, Walker};
 use isotherm_heat::source::{
-    AccessSource, Accesses, Asked, Attached, BitsSink, ClearedProcess, ClearedSink, Description, Layout, PageSource,
-    Progress,
+    AccessSource, Accesses, Attached, BitsSink, ClearedProcess, ClearedSink, Description, Layout, PageSource, Progress,
+    SourceResult,
 };
 use isotherm_heat::{Granularity, Mapping, Mask, Ns, TargetId};
 use isotherm_sys::caps::Cap;
@@ -31,20 +31,20 @@ use isotherm_sys::lru_gen::{LruGen, Memcg};
 use isotherm_sys::madvise::PidFd;
 use isotherm_sys::pagemap::{Pagemap, kernel_has_soft_dirty};
 use isotherm_sys::proc::{MapEntry, Maps, Proc, VmFlags};
-use isotherm_units::{Addr, BlockNo};
+use isotherm_units::{Addr, PmdNo};
 use shared_mapping::SharedMapping;
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 
 const GIB_SHIFT: u32 = 30;
-const PAGES_PER_BLOCK_U32: u32 = 512;
-/// Blocks in one pass, which holds the target's mmap lock for about a millisecond.
-const BLOCKS_PER_PASS: usize = 512;
-/// Blocks cleared before they are verified together.
-const BLOCKS_PER_CLEAR: usize = 64;
-/// Neighbouring blocks advised in one call: about a quarter of a millisecond under the read lock.
-const BLOCKS_PER_ADVICE: u64 = 8;
+const PAGES_PER_PMD_U32: u32 = 512;
+/// Huge ranges in one pass, which holds the target's mmap lock for about a millisecond.
+const PMDS_PER_PASS: usize = 512;
+/// Huge ranges cleared before they are verified together.
+const PMDS_PER_CLEAR: usize = 64;
+/// Neighbouring huge ranges advised in one call: about a quarter of a millisecond under the read lock.
+const PMDS_PER_ADVICE: u64 = 8;
 /// Tries while the mmap lock is held for writing, a millisecond apart.
 const BUSY_TRIES: u32 = 50;
 /// Threads of a process tried in turn for one that still has its memory. A process may have thousands of ended threads
@@ -110,8 +110,8 @@ struct Watched {
     next_flags: Ns,
     /// Mappings with pages that other processes map as well, by start address: advice would be wasted on them.
     shared: HashMap<Addr, SharedMapping>,
-    /// The number of blocks at the last listing.
-    blocks: usize,
+    /// The number of huge ranges at the last listing.
+    pmds: usize,
     /// It has grown since the batches were last drained.
     grown: bool,
 }
@@ -193,15 +193,15 @@ fn gib_addresses(maps: &[MapEntry]) -> Vec<Addr> {
     addresses
 }
 
-/// Blocks of the GiB around `addr` that an answer to [`Op::Tables`] lists.
-fn populated(addr: Addr, answer: &Answer, out: &mut Vec<BlockNo>) {
-    let first = Addr(addr.0 >> GIB_SHIFT << GIB_SHIFT).block().0;
+/// Huge ranges of the GiB around `addr` that an answer to [`Op::Tables`] lists.
+fn populated(addr: Addr, answer: &Answer, out: &mut Vec<PmdNo>) {
+    let first = Addr(addr.0 >> GIB_SHIFT << GIB_SHIFT).pmd().0;
     let listed = match answer.kind() {
         Kind::Pages => Mask(answer.a) | Mask(answer.b),
         Kind::Leaf1G => Mask::ALL,
         _ => Mask::NONE,
     };
-    out.extend(listed.iter().map(|i| BlockNo(first + i as u64)));
+    out.extend(listed.iter().map(|i| PmdNo(first + i as u64)));
 }
 
 impl PageTable {
@@ -230,7 +230,7 @@ impl PageTable {
             flags: HashMap::new(),
             next_flags: 0,
             shared: HashMap::new(),
-            blocks: 0,
+            pmds: 0,
             grown: true,
         };
         self.attached.insert(pid, watched);
@@ -254,9 +254,9 @@ impl PageTable {
         let attached = self.target(pid)?;
         attached.forget_replaced(clock::monotonic_ns());
         let addresses = gib_addresses(attached.maps.entries());
-        let mut blocks = Vec::new();
+        let mut pmds = Vec::new();
         let progress =
-            self.pass(pid, Op::Tables, &addresses, &mut |i, answer| populated(addresses[i], answer, &mut blocks))?;
+            self.pass(pid, Op::Tables, &addresses, &mut |i, answer| populated(addresses[i], answer, &mut pmds))?;
         if progress.read_errors > 0 {
             return Err(Error::Io {
                 attempted: format!("list the page tables of process {pid}"),
@@ -267,15 +267,15 @@ impl PageTable {
             return Err(Error::Busy(pid));
         }
         let maps = self.target(pid)?.maps.entries();
-        // Two mappings in one block, or two GiB addresses in one GiB, must list a block once. Both lists are sorted.
-        blocks.dedup();
-        let anchors = Self::anchors(maps, &blocks);
-        let blocks: Vec<BlockNo> = blocks.iter().zip(anchors).filter_map(|(b, anchor)| anchor.map(|_| *b)).collect();
+        // Two mappings in one huge range, or two GiB addresses in one GiB, must list a huge range once. Both lists are sorted.
+        pmds.dedup();
+        let anchors = Self::anchors(maps, &pmds);
+        let pmds: Vec<PmdNo> = pmds.iter().zip(anchors).filter_map(|(b, anchor)| anchor.map(|_| *b)).collect();
         let mappings = maps.iter().filter(|m| m.is_monitorable()).map(mapping_of).collect();
         let attached = self.target(pid)?;
-        attached.grown |= blocks.len() > attached.blocks;
-        attached.blocks = blocks.len();
-        Ok(Layout { blocks, mappings, ..Layout::default() })
+        attached.grown |= pmds.len() > attached.pmds;
+        attached.pmds = pmds.len();
+        Ok(Layout { pmds, mappings, ..Layout::default() })
     }
 }
 
@@ -311,11 +311,11 @@ impl AccessSource for PageTable {
         }
     }
 
-    fn attach(&mut self, pid: u32) -> Asked<Attached> {
+    fn attach(&mut self, pid: u32) -> SourceResult<Attached> {
         Ok(self.watch(pid)?)
     }
 
-    fn layout(&mut self, pid: u32) -> Asked<Layout> {
+    fn layout(&mut self, pid: u32) -> SourceResult<Layout> {
         Ok(self.listed(pid)?)
     }
 
@@ -325,20 +325,20 @@ impl AccessSource for PageTable {
 }
 
 impl PageSource for PageTable {
-    fn read(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut BitsSink<'_>) -> Asked<Progress> {
-        Ok(self.read_blocks(pid, blocks, sink)?)
+    fn read(&mut self, pid: u32, pmds: &[PmdNo], sink: &mut BitsSink<'_>) -> SourceResult<Progress> {
+        Ok(self.read_pmds(pid, pmds, sink)?)
     }
 
-    fn clear(&mut self, pid: u32, blocks: &[BlockNo], sink: &mut ClearedSink<'_>) -> Asked<Progress> {
-        Ok(self.clear_blocks(pid, blocks, sink)?)
+    fn clear(&mut self, pid: u32, pmds: &[PmdNo], sink: &mut ClearedSink<'_>) -> SourceResult<Progress> {
+        Ok(self.clear_pmds(pid, pmds, sink)?)
     }
 
-    fn clear_process(&mut self, pid: u32, stuck: &[BlockNo], all: &[BlockNo]) -> Asked<ClearedProcess> {
+    fn clear_process(&mut self, pid: u32, stuck: &[PmdNo], all: &[PmdNo]) -> SourceResult<ClearedProcess> {
         Ok(self.clear_whole(pid, stuck, all)?)
     }
 
-    fn shared_frames(&mut self, pid: u32, blocks: &[BlockNo], each: &mut dyn FnMut(Option<u64>)) -> Asked<()> {
-        Ok(self.frames_of_shared(pid, blocks, each)?)
+    fn shared_frames(&mut self, pid: u32, pmds: &[PmdNo], each: &mut dyn FnMut(Option<u64>)) -> SourceResult<()> {
+        Ok(self.frames_of_shared(pid, pmds, each)?)
     }
 }
 

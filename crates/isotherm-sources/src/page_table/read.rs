@@ -1,13 +1,13 @@
 //! Reads the page tables of a target in passes, through any of its threads that still has its memory.
 
-use super::{BLOCKS_PER_PASS, BUSY_TRIES, MAX_THREAD_TRIES, PageTable, io_error};
+use super::{BUSY_TRIES, MAX_THREAD_TRIES, PMDS_PER_PASS, PageTable, io_error};
 use crate::Error;
 use isotherm_bpf::page_table::{Answer, Kind, MAX_REQUESTS, Op};
 use isotherm_heat::source::{BitsSink, Progress};
-use isotherm_heat::{BlockBits, Mask};
+use isotherm_heat::{Mask, PmdBits};
 use isotherm_sys::clock;
 use isotherm_sys::proc::MapEntry;
-use isotherm_units::{Addr, AddrRange, BlockNo, PAGES_PER_BLOCK};
+use isotherm_units::{Addr, AddrRange, PAGES_PER_PMD, PmdNo};
 use std::time::Duration;
 
 impl PageTable {
@@ -24,7 +24,7 @@ impl PageTable {
         let mut ended = Vec::new();
         while progress.answered < addresses.len() {
             let rest = &addresses[progress.answered..];
-            let rest = &rest[..rest.len().min(BLOCKS_PER_PASS).min(MAX_REQUESTS)];
+            let rest = &rest[..rest.len().min(PMDS_PER_PASS).min(MAX_REQUESTS)];
             let attached = self.attached.get_mut(&pid).ok_or(Error::Gone(pid))?;
             let (pass, answers) = self.walker.pass(attached.tid, op, rest)?;
             if !pass.has_memory {
@@ -73,13 +73,12 @@ impl PageTable {
         Ok(())
     }
 
-    /// An address in a mapping for each block (sorted), or `None` where nothing is mapped any more.
-    pub(crate) fn anchors(maps: &[MapEntry], blocks: &[BlockNo]) -> Vec<Option<Addr>> {
+    /// An address in a mapping for each huge range (sorted), or `None` where nothing is mapped any more.
+    pub(crate) fn anchors(maps: &[MapEntry], pmds: &[PmdNo]) -> Vec<Option<Addr>> {
         let mut at = 0;
-        blocks
-            .iter()
-            .map(|block| {
-                let range = block.range();
+        pmds.iter()
+            .map(|pmd| {
+                let range = pmd.range();
                 at += maps[at..].partition_point(|m| m.range.end <= range.start);
                 let mapping = maps[at..].iter().take_while(|m| m.range.start < range.end).find(|m| m.is_monitorable());
                 mapping.map(|m| m.range.start.max(range.start))
@@ -87,30 +86,25 @@ impl PageTable {
             .collect()
     }
 
-    /// Reads the accessed bits of `blocks`. Each block is answered once.
-    pub(super) fn read_blocks(
-        &mut self,
-        pid: u32,
-        blocks: &[BlockNo],
-        sink: &mut BitsSink<'_>,
-    ) -> Result<Progress, Error> {
+    /// Reads the accessed bits of `pmds`. Each huge range is answered once.
+    pub(super) fn read_pmds(&mut self, pid: u32, pmds: &[PmdNo], sink: &mut BitsSink<'_>) -> Result<Progress, Error> {
         let mut total = Progress::default();
-        for chunk in blocks.chunks(BLOCKS_PER_PASS) {
+        for chunk in pmds.chunks(PMDS_PER_PASS) {
             let anchors = Self::anchors(self.target(pid)?.maps.entries(), chunk);
-            let mapped: Vec<(BlockNo, Addr)> =
+            let mapped: Vec<(PmdNo, Addr)> =
                 chunk.iter().zip(&anchors).filter_map(|(b, a)| a.map(|a| (*b, a))).collect();
-            for (block, _) in chunk.iter().zip(&anchors).filter(|(_, a)| a.is_none()) {
-                sink(clock::monotonic_ns(), *block, Some(BlockBits::Gone));
+            for (pmd, _) in chunk.iter().zip(&anchors).filter(|(_, a)| a.is_none()) {
+                sink(clock::monotonic_ns(), *pmd, Some(PmdBits::Gone));
             }
             let addresses: Vec<Addr> = mapped.iter().map(|(_, a)| *a).collect();
             let mut entries = 0;
-            // One time for the pass, which takes a millisecond at most: to read the clock for each block costs as much
+            // One time for the pass, which takes a millisecond at most: to read the clock for each huge range costs as much
             // as reading fifty pages.
             let now = clock::monotonic_ns();
-            let progress = self.pass(pid, Op::Blocks, &addresses, &mut |i, answer| {
+            let progress = self.pass(pid, Op::Pmds, &addresses, &mut |i, answer| {
                 let found = bits(answer);
                 entries += match found {
-                    Some(BlockBits::Pages { .. }) => PAGES_PER_BLOCK as u64,
+                    Some(PmdBits::Pages { .. }) => PAGES_PER_PMD as u64,
                     Some(_) => 1,
                     None => 0,
                 };
@@ -133,11 +127,11 @@ impl PageTable {
     pub(super) fn frames_of_shared(
         &mut self,
         pid: u32,
-        blocks: &[BlockNo],
+        pmds: &[PmdNo],
         each: &mut dyn FnMut(Option<u64>),
     ) -> Result<(), Error> {
         let Some(pagemap) = &self.target(pid)?.pagemap else { return Ok(()) };
-        for run in blocks.chunk_by(|a, b| a.next() == *b) {
+        for run in pmds.chunk_by(|a, b| a.next() == *b) {
             let range = AddrRange::new(run[0].addr(), run[run.len() - 1].next().addr());
             for (_, entry) in pagemap.read(range).map_err(|e| io_error("pagemap", pid, e))? {
                 if entry.is_present() && !entry.is_exclusive() {
@@ -149,12 +143,12 @@ impl PageTable {
     }
 }
 
-fn bits(answer: &Answer) -> Option<BlockBits> {
+fn bits(answer: &Answer) -> Option<PmdBits> {
     match answer.kind() {
-        Kind::None | Kind::Unmapped => Some(BlockBits::Gone),
-        Kind::Pages if answer.b == [0; 8] => Some(BlockBits::Gone),
-        Kind::Pages => Some(BlockBits::Pages { young: Mask(answer.a), present: Mask(answer.b) }),
-        Kind::Leaf2M | Kind::Leaf1G => Some(BlockBits::Huge { young: answer.a[0] & 1 == 1 }),
+        Kind::None | Kind::Unmapped => Some(PmdBits::Gone),
+        Kind::Pages if answer.b == [0; 8] => Some(PmdBits::Gone),
+        Kind::Pages => Some(PmdBits::Pages { young: Mask(answer.a), present: Mask(answer.b) }),
+        Kind::Leaf2M | Kind::Leaf1G => Some(PmdBits::Huge { young: answer.a[0] & 1 == 1 }),
         Kind::Error => None,
     }
 }

@@ -1,24 +1,19 @@
 //! Clears a whole process: through `clear_refs`, which clears what advice does not, or by aging its cgroup.
 
-use super::{AGING_TRIES, BLOCKS_PER_ADVICE, ClearBy, ESRCH, PageTable, memcg_of};
+use super::{AGING_TRIES, ClearBy, ESRCH, PMDS_PER_ADVICE, PageTable, memcg_of};
 use crate::Error;
-use isotherm_heat::BlockBits;
+use isotherm_heat::PmdBits;
 use isotherm_heat::source::{Clear, ClearedProcess};
 use isotherm_sys::clear_refs;
 use isotherm_sys::clock;
 use isotherm_sys::proc::MapEntry;
-use isotherm_units::{Addr, AddrRange, BlockNo};
+use isotherm_units::{Addr, AddrRange, PmdNo};
 use std::collections::HashMap;
 use std::io;
 
 impl PageTable {
     /// Clears the whole process, `stuck` included: see [`isotherm_heat::source::PageSource::clear_process`].
-    pub(super) fn clear_whole(
-        &mut self,
-        pid: u32,
-        stuck: &[BlockNo],
-        all: &[BlockNo],
-    ) -> Result<ClearedProcess, Error> {
+    pub(super) fn clear_whole(&mut self, pid: u32, stuck: &[PmdNo], all: &[PmdNo]) -> Result<ClearedProcess, Error> {
         match self.clear_by {
             ClearBy::Mglru => return self.age_process(pid, all),
             ClearBy::Cold => {
@@ -30,15 +25,15 @@ impl PageTable {
         let maps = &self.target(pid)?.maps;
         let of_file = |anchor: &Option<Addr>| anchor.and_then(|a| maps.find(a)).is_some_and(|m| !m.is_anonymous());
         let mut partly = Vec::new();
-        let (which, mut blocks): (_, Vec<BlockNo>) = if Self::anchors(maps.entries(), stuck).iter().all(of_file) {
+        let (which, mut pmds): (_, Vec<PmdNo>) = if Self::anchors(maps.entries(), stuck).iter().all(of_file) {
             let anchors = Self::anchors(maps.entries(), all);
-            let holds_file = |block: &BlockNo| {
-                let first = maps.entries().partition_point(|m| m.range.end <= block.addr());
-                let within = maps.entries()[first..].iter().take_while(|m| m.range.start < block.next().addr());
+            let holds_file = |pmd: &PmdNo| {
+                let first = maps.entries().partition_point(|m| m.range.end <= pmd.addr());
+                let within = maps.entries()[first..].iter().take_while(|m| m.range.start < pmd.next().addr());
                 within.into_iter().any(|m| !m.is_anonymous())
             };
-            let mixed = all.iter().zip(&anchors).filter(|(block, a)| !of_file(a) && holds_file(block));
-            partly = mixed.map(|(block, _)| *block).collect();
+            let mixed = all.iter().zip(&anchors).filter(|(pmd, a)| !of_file(a) && holds_file(pmd));
+            partly = mixed.map(|(pmd, _)| *pmd).collect();
             (clear_refs::Clear::File, all.iter().zip(&anchors).filter(|(_, a)| of_file(a)).map(|(b, _)| *b).collect())
         } else {
             (clear_refs::Clear::All, all.to_vec())
@@ -55,20 +50,20 @@ impl PageTable {
         } else {
             // The caller has read these as well, and must learn that they are cleared.
             let advised = self.flush_by_advice(pid)?;
-            blocks.extend(advised.into_iter().filter(|block| all.binary_search(block).is_ok()));
-            blocks.sort_unstable();
-            blocks.dedup();
+            pmds.extend(advised.into_iter().filter(|pmd| all.binary_search(pmd).is_ok()));
+            pmds.sort_unstable();
+            pmds.dedup();
         }
         let at = clock::monotonic_ns();
-        Ok(ClearedProcess { clear: Clear { at, stall_ns: at - began, flushed }, blocks, partly })
+        Ok(ClearedProcess { clear: Clear { at, stall_ns: at - began, flushed }, pmds, partly })
     }
 
     /// Ages the cgroup of the process. Some pages are skipped, and the kernel does not report which: locked ones, those
     /// charged to another cgroup, and all of them if the mmap lock was held for writing. So the bits are read back.
     ///
     /// Private memory that is young afterwards was touched again, unless nothing at all was cleared: then aging is
-    /// tried again. In other memory, a block counts as not cleared if most of it was skipped.
-    fn age_process(&mut self, pid: u32, all: &[BlockNo]) -> Result<ClearedProcess, Error> {
+    /// tried again. In other memory, a huge range counts as not cleared if most of it was skipped.
+    fn age_process(&mut self, pid: u32, all: &[PmdNo]) -> Result<ClearedProcess, Error> {
         let private: Vec<bool> = {
             let maps = &self.target(pid)?.maps;
             let of = |anchor: Option<Addr>| anchor.and_then(|a| maps.find(a)).is_some_and(is_private);
@@ -87,55 +82,55 @@ impl PageTable {
                 continue;
             }
             let any_locked = self.proc.status(pid)?.locked.unwrap_or_default().0 > 0;
-            let mut blocks = Vec::with_capacity(all.len());
-            for ((block, private), young) in all.iter().zip(private).zip(young) {
+            let mut pmds = Vec::with_capacity(all.len());
+            for ((pmd, private), young) in all.iter().zip(private).zip(young) {
                 let cleared = match young {
                     Some(false) => true,
-                    Some(true) => private && !(any_locked && self.is_locked(pid, block.addr())?),
+                    Some(true) => private && !(any_locked && self.is_locked(pid, pmd.addr())?),
                     None => false,
                 };
                 if cleared {
-                    blocks.push(*block);
+                    pmds.push(*pmd);
                 }
             }
             let clear = Clear { at, ..Clear::default() };
-            return Ok(ClearedProcess { clear, blocks, partly: Vec::new() });
+            return Ok(ClearedProcess { clear, pmds, partly: Vec::new() });
         }
     }
 
-    /// For each of `blocks`, whether more than a quarter of its pages are young; `None` if it could not be read.
-    fn mostly_young(&mut self, pid: u32, blocks: &[BlockNo]) -> Result<Vec<Option<bool>>, Error> {
-        let mut young = HashMap::with_capacity(blocks.len());
-        self.read_blocks(pid, blocks, &mut |_, block, bits| {
+    /// For each of `pmds`, whether more than a quarter of its pages are young; `None` if it could not be read.
+    fn mostly_young(&mut self, pid: u32, pmds: &[PmdNo]) -> Result<Vec<Option<bool>>, Error> {
+        let mut young = HashMap::with_capacity(pmds.len());
+        self.read_pmds(pid, pmds, &mut |_, pmd, bits| {
             if let Some(bits) = bits {
                 young.insert(
-                    block,
+                    pmd,
                     match bits {
-                        BlockBits::Pages { young, present } => young.count() * 4 > present.count(),
-                        BlockBits::Huge { young } => young,
-                        BlockBits::Gone => false,
+                        PmdBits::Pages { young, present } => young.count() * 4 > present.count(),
+                        PmdBits::Huge { young } => young,
+                        PmdBits::Gone => false,
                     },
                 );
             }
         })?;
-        Ok(blocks.iter().map(|block| young.get(block).copied()).collect())
+        Ok(pmds.iter().map(|pmd| young.get(pmd).copied()).collect())
     }
 
     /// A TLB flush on kernels where `clear_refs` has none: `MADV_COLD` over private memory flushes what it clears, and
     /// the whole TLB if that was more than 33 pages. This is not certain, so it does not count as a flush. Returns the
-    /// blocks that it has cleared.
-    fn flush_by_advice(&mut self, pid: u32) -> Result<Vec<BlockNo>, Error> {
+    /// huge ranges that it has cleared.
+    fn flush_by_advice(&mut self, pid: u32) -> Result<Vec<PmdNo>, Error> {
         let private = |m: &&MapEntry| is_private(m) && m.is_monitorable();
         let largest = self.target(pid)?.maps.entries().iter().filter(private).max_by_key(|m| m.range.len());
         let Some(range) = largest.map(|m| m.range) else { return Ok(Vec::new()) };
-        // Whole blocks only: a range that ends within a large folio would split it.
-        let first = BlockNo(range.start.block().0 + 1);
-        let last = BlockNo((first.0 + BLOCKS_PER_ADVICE).min(range.end.block().0));
+        // Whole huge ranges only: a range that ends within a large folio would split it.
+        let first = PmdNo(range.start.pmd().0 + 1);
+        let last = PmdNo((first.0 + PMDS_PER_ADVICE).min(range.end.pmd().0));
         if first >= last {
             return Ok(Vec::new());
         }
         self.advise(pid, AddrRange::new(first.addr(), last.addr()))?;
-        Ok((first.0..last.0).map(BlockNo).collect())
+        Ok((first.0..last.0).map(PmdNo).collect())
     }
 }
 

@@ -151,7 +151,7 @@ impl SampleDemux {
     }
 
     /// Whether a listener is still used for any process.
-    pub fn is_heard(&self, listener: ListenerId) -> bool {
+    pub fn is_in_use(&self, listener: ListenerId) -> bool {
         self.queues.values().any(|queue| queue.listener == listener)
     }
 
@@ -337,7 +337,7 @@ mod tests {
         demux.take(1, &sample(7, S, 0x1000));
         demux.take(2, &sample(7, S, 0x1000));
         assert_eq!(pages_of(&mut demux, 7), [1]);
-        assert_eq!((demux.is_heard(1), demux.is_heard(2)), (false, true));
+        assert_eq!((demux.is_in_use(1), demux.is_in_use(2)), (false, true));
         assert_eq!((demux.close(7), demux.close(7)), (Some(2), None));
     }
 

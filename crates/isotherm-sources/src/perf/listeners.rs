@@ -19,7 +19,7 @@ const RINGS_BYTES: usize = 16 << 20;
 const MIN_RING: usize = 64 << 10;
 const MAX_RING: usize = 4 << 20;
 /// Processes that are sampled one by one, on a machine with few CPUs.
-const MOST: usize = 16;
+const MAX_LISTENERS: usize = 16;
 
 #[derive(Debug)]
 struct Listener {
@@ -64,7 +64,7 @@ impl Listeners {
     /// Whether there are too many listeners for another process to get its own.
     pub fn are_many(&self) -> bool {
         let cpus = cpus_online(&self.roots.sys).unwrap_or(1).max(1) as usize;
-        self.list.len() >= (RINGS_BYTES / MIN_RING / cpus).clamp(1, MOST)
+        self.list.len() >= (RINGS_BYTES / MIN_RING / cpus).clamp(1, MAX_LISTENERS)
     }
 
     /// Drains what is left, and closes it.
@@ -103,7 +103,7 @@ impl Listeners {
 
     /// Follows CPUs and threads, and updates shares. Returns messages for users, and the listeners whose cgroup was
     /// replaced.
-    pub fn look(&mut self) -> (Vec<String>, Vec<ListenerId>) {
+    pub fn update(&mut self) -> (Vec<String>, Vec<ListenerId>) {
         let (mut news, mut stale) = (Vec::new(), Vec::new());
         for listener in &mut self.list {
             match listener.rings.refit() {
@@ -114,7 +114,7 @@ impl Listeners {
                 }
                 Err(error) => news.push(format!("some of what happens is not sampled: {error}")),
             }
-            listener.look_at_share();
+            listener.update_share();
             if inode(&listener.whom).is_some_and(|now| Some(now) != listener.inode) {
                 stale.push(listener.id);
             }
@@ -144,7 +144,7 @@ impl Listeners {
 }
 
 impl Listener {
-    fn look_at_share(&mut self) {
+    fn update_share(&mut self) {
         let Totals { enabled_ns, running_ns, .. } = self.rings.totals();
         let enabled = enabled_ns.saturating_sub(self.before.0);
         let running = running_ns.saturating_sub(self.before.1);
@@ -231,7 +231,7 @@ mod tests {
     fn rings_of_all_listeners_together_are_bounded() {
         for cpus in [1, 2, 8, 64, 192] {
             let (_dir, roots) = of(cpus);
-            let many = (RINGS_BYTES / MIN_RING / cpus as usize).clamp(1, MOST);
+            let many = (RINGS_BYTES / MIN_RING / cpus as usize).clamp(1, MAX_LISTENERS);
             let all: usize = (0..many).map(|n| ring_bytes(&roots, n) * cpus as usize).sum();
             assert!(all <= 2 * RINGS_BYTES, "{cpus} processors: {all} bytes");
             assert!(ring_bytes(&roots, 0).is_power_of_two() && ring_bytes(&roots, 99) == MIN_RING);

@@ -14,17 +14,17 @@ pub(super) struct Missing {
 impl Missing {
     /// Takes new counts: of events, of those that samples stand for, of samples, and of samples reported as lost.
     /// Events that were counted at the last call must have reached the samples by now.
-    pub fn look(&mut self, counted: u64, weighed: u64, samples: u64, lost: u64) {
+    pub fn update(&mut self, counted: u64, weighed: u64, samples: u64, lost: u64) {
         let before = std::mem::replace(&mut self.counted, counted) as f64;
         let each = (weighed as f64 / samples.max(1) as f64).max(1.0);
-        let unheard = before - weighed as f64 - lost as f64 * each;
-        if samples > 0 && unheard > before * COUNT_SLACK {
+        let missing_events = before - weighed as f64 - lost as f64 * each;
+        if samples > 0 && missing_events > before * COUNT_SLACK {
             #[expect(
                 clippy::cast_possible_truncation,
                 clippy::cast_sign_loss,
                 reason = "positive, as it is above a share"
             )]
-            let missing = (unheard / each) as u64;
+            let missing = (missing_events / each) as u64;
             self.samples = self.samples.max(missing);
         }
     }
@@ -37,18 +37,18 @@ mod tests {
     #[test]
     fn events_without_a_sample_are_missing() {
         let mut missing = Missing::default();
-        missing.look(1000, 0, 0, 0);
-        missing.look(1000, 1000, 100, 0);
+        missing.update(1000, 0, 0, 0);
+        missing.update(1000, 1000, 100, 0);
         assert_eq!(missing.samples, 0, "what was counted first is heard later");
         // 1000 more events of ten a sample: half came, a fifth was reported lost.
-        missing.look(2000, 1500, 150, 20);
-        missing.look(2000, 1500, 150, 20);
+        missing.update(2000, 1500, 150, 20);
+        missing.update(2000, 1500, 150, 20);
         assert_eq!(missing.samples, 30);
-        missing.look(4000, 3460, 346, 20);
-        missing.look(4000, 3460, 346, 20);
+        missing.update(4000, 3460, 346, 20);
+        missing.update(4000, 3460, 346, 20);
         assert_eq!(missing.samples, 34, "of all so far");
         let mut missing = Missing { samples: 0, counted: 1000 };
-        missing.look(1000, 960, 96, 0);
+        missing.update(1000, 960, 96, 0);
         assert_eq!(missing.samples, 0, "4% is no more than other processors' counters make");
     }
 }

@@ -188,11 +188,11 @@ impl Perf {
 
     /// The same as of the last read of the counters.
     fn evidence_so_far(&mut self) -> Evidence {
-        let listened_ns = clock::monotonic_ns().saturating_sub(self.since);
+        let observed_ns = clock::monotonic_ns().saturating_sub(self.since);
         Evidence {
-            listened_ns,
+            observed_ns,
             // On a machine there is always something running.
-            target_cpu_ns: if self.physical { listened_ns } else { self.target_ticks() * TICK_NS },
+            target_cpu_ns: if self.physical { observed_ns } else { self.target_ticks() * TICK_NS },
             events: self.totals.counted,
             heard: self.totals.samples,
             lost: self.totals.lost,
@@ -221,7 +221,7 @@ impl Perf {
         match self.listen(Whom::Cgroup(dir)) {
             Err(Error::Ring(error @ RingError::Cgroup { .. })) => {
                 self.over = Over::Host;
-                self.news.tell(format!("the whole host is sampled, and the cgroup's processes are picked: {error}"));
+                self.news.add(format!("the whole host is sampled, and the cgroup's processes are picked: {error}"));
                 self.listen(Whom::Host).map(drop)
             }
             other => other.map(drop),
@@ -250,7 +250,7 @@ impl Perf {
             Ok(host) => {
                 self.over = Over::Host;
                 self.use_only(host);
-                self.news.tell(format!("the whole host is sampled from here on, and what is watched is picked: {why}"));
+                self.news.add(format!("the whole host is sampled from here on, and what is watched is picked: {why}"));
             }
             Err(_) => self.host_is_denied = true,
         }
@@ -290,12 +290,12 @@ impl Perf {
             match self.listener_for(pid) {
                 Ok(listener) => self.demux.moved(pid, listener),
                 Err(error) if error.is_gone() => {}
-                Err(error) => self.news.tell_once(format!("process {pid} is sampled no more: {error}")),
+                Err(error) => self.news.add_once(format!("process {pid} is sampled no more: {error}")),
             }
         }
         // What is missed from here on would look like unused budget.
         self.budget.stay();
-        self.news.tell(
+        self.news.add(
             "processes started from now on are sampled once they are detected, not from their first instruction".into(),
         );
     }
@@ -325,33 +325,33 @@ impl Perf {
 
     fn check_budget(&mut self, now: Ns) {
         let Totals { samples, lost, throttles, .. } = self.listeners.drained();
-        let Some(change) = self.budget.look(now, Seen { samples, lost, throttles }) else { return };
+        let Some(change) = self.budget.update(now, Seen { samples, lost, throttles }) else { return };
         match self.change_rate(change) {
-            Ok(()) => self.news.tell(format!("{}: {change}", self.chosen.names())),
+            Ok(()) => self.news.add(format!("{}: {change}", self.chosen.names())),
             Err(error) => {
-                self.news.tell_once(format!("{}: the rate could not be changed: {error}", self.chosen.names()))
+                self.news.add_once(format!("{}: the rate could not be changed: {error}", self.chosen.names()))
             }
         }
     }
 
     fn check_listeners(&mut self) {
-        let (news, stale) = self.listeners.look();
-        news.into_iter().for_each(|sentence| self.news.tell(sentence));
+        let (news, stale) = self.listeners.update();
+        news.into_iter().for_each(|sentence| self.news.add(sentence));
         for old in stale {
             let Some(whom) = self.listeners.whom(old).cloned() else { continue };
             match self.listen(whom) {
                 Ok(new) => {
                     self.use_only(new);
-                    self.news.tell("the cgroup was created again; sampling continues".into());
+                    self.news.add("the cgroup was created again; sampling continues".into());
                 }
                 Err(error) => {
-                    self.news.tell_once(format!("the cgroup was created again and cannot be sampled: {error}"))
+                    self.news.add_once(format!("the cgroup was created again and cannot be sampled: {error}"))
                 }
             }
         }
         self.ask();
         let Totals { counted, samples, lost, .. } = self.totals;
-        self.missing.look(counted, self.demux.weighed(), samples, lost);
+        self.missing.update(counted, self.demux.weighed(), samples, lost);
     }
 
     /// Reads how often the events have happened.
@@ -370,7 +370,7 @@ impl Perf {
             Verdict::Useful => self.judged = true,
             Verdict::Useless(why) => {
                 self.judged = true;
-                self.news.tell(format!("{} is of no use here: {why}; {}", self.chosen.names(), why.advice()));
+                self.news.add(format!("{} is of no use here: {why}; {}", self.chosen.names(), why.advice()));
             }
         }
     }

@@ -10,12 +10,12 @@ pub(super) struct News {
 }
 
 impl News {
-    pub fn tell(&mut self, sentence: String) {
+    pub fn add(&mut self, sentence: String) {
         self.fresh.push(sentence);
     }
 
     /// For messages that may recur.
-    pub fn tell_once(&mut self, sentence: String) {
+    pub fn add_once(&mut self, sentence: String) {
         if self.seen.insert(sentence.clone()) {
             self.fresh.push(sentence);
         }
@@ -35,11 +35,11 @@ mod tests {
     fn what_may_be_found_again_and_again_is_told_once() {
         let mut news = News::default();
         for _ in 0..2 {
-            news.tell("a rate was changed".into());
-            news.tell_once("a rate could not be changed".into());
+            news.add("a rate was changed".into());
+            news.add_once("a rate could not be changed".into());
         }
         assert_eq!(news.take(), ["a rate was changed", "a rate could not be changed", "a rate was changed"]);
-        news.tell_once("a rate could not be changed".into());
+        news.add_once("a rate could not be changed".into());
         assert!(news.take().is_empty());
     }
 }

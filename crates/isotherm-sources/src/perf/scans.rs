@@ -13,9 +13,9 @@ use isotherm_sys::clock;
 use isotherm_sys::proc::Proc;
 use std::collections::BTreeMap;
 
-const LOOK_PAUSE: Ns = 500_000_000;
+const CHECK_PAUSE: Ns = 500_000_000;
 /// The checks take no more than this part of the time, however many processes there are.
-const LOOK_SHARE: u64 = 500;
+const CHECK_SHARE: u64 = 500;
 
 /// A process that is scanned.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ struct Scanned {
 pub(super) struct Scans {
     of: BTreeMap<u32, Scanned>,
     updates: Option<u64>,
-    look_at: Ns,
+    check_at: Ns,
 }
 
 impl Scans {
@@ -43,8 +43,8 @@ impl Scans {
     }
 
     /// Checks for scans since the last time.
-    pub fn look(&mut self, proc: &Proc, now: Ns) {
-        if now < self.look_at {
+    pub fn update(&mut self, proc: &Proc, now: Ns) {
+        if now < self.check_at {
             return;
         }
         let began = clock::thread_cpu_ns();
@@ -52,7 +52,7 @@ impl Scans {
         let changed = updates.is_none() || updates != std::mem::replace(&mut self.updates, updates);
         if !changed {
             // No scan has changed anything in any process.
-            self.look_at = now + LOOK_PAUSE;
+            self.check_at = now + CHECK_PAUSE;
             return;
         }
         for (pid, scanned) in &mut self.of {
@@ -62,11 +62,11 @@ impl Scans {
                 *scanned = Scanned { count, at: now };
             }
         }
-        self.look_at = now + LOOK_PAUSE.max((clock::thread_cpu_ns() - began) * LOOK_SHARE);
+        self.check_at = now + CHECK_PAUSE.max((clock::thread_cpu_ns() - began) * CHECK_SHARE);
     }
 
     /// The time up to which `pid` was observed; `now`, if nothing is known of its scans.
-    pub fn heard_until(&self, pid: u32, now: Ns) -> Ns {
+    pub fn observed_until(&self, pid: u32, now: Ns) -> Ns {
         self.of.get(&pid).filter(|s| s.count.is_some()).map_or(now, |s| s.at)
     }
 }
@@ -90,26 +90,26 @@ mod tests {
         let mut s = Scans::default();
         s.open(&proc, 7, S);
         s.open(&proc, 8, S);
-        s.look(&proc, 2 * S);
-        assert_eq!((s.heard_until(7, 2 * S), s.heard_until(8, 2 * S)), (S, 2 * S), "none, and not known");
+        s.update(&proc, 2 * S);
+        assert_eq!((s.observed_until(7, 2 * S), s.observed_until(8, 2 * S)), (S, 2 * S), "none, and not known");
         scans(7, 4);
-        s.look(&proc, 2 * S + 1);
-        assert_eq!(s.heard_until(7, 3 * S), S, "not looked at all the time");
-        s.look(&proc, 3 * S);
+        s.update(&proc, 2 * S + 1);
+        assert_eq!(s.observed_until(7, 3 * S), S, "not looked at all the time");
+        s.update(&proc, 3 * S);
         let updates = |pages: u64| fs::write(dir.path().join("vmstat"), format!("numa_pte_updates {pages}\n")).unwrap();
         updates(100);
-        s.look(&proc, 8 * S);
+        s.update(&proc, 8 * S);
         scans(7, 5);
-        s.look(&proc, 9 * S);
-        assert_eq!(s.heard_until(7, 9 * S), 3 * S, "the last scan has changed nothing");
+        s.update(&proc, 9 * S);
+        assert_eq!(s.observed_until(7, 9 * S), 3 * S, "the last scan has changed nothing");
         updates(200);
         scans(7, 6);
-        s.look(&proc, 10 * S);
-        assert_eq!(s.heard_until(7, 10 * S), 10 * S);
+        s.update(&proc, 10 * S);
+        assert_eq!(s.observed_until(7, 10 * S), 10 * S);
         fs::remove_dir_all(dir.path().join("7")).unwrap();
-        s.look(&proc, 11 * S);
-        assert_eq!(s.heard_until(7, 11 * S), 10 * S, "it has ended");
+        s.update(&proc, 11 * S);
+        assert_eq!(s.observed_until(7, 11 * S), 10 * S, "it has ended");
         s.close(7);
-        assert_eq!(s.heard_until(7, 11 * S), 11 * S);
+        assert_eq!(s.observed_until(7, 11 * S), 11 * S);
     }
 }

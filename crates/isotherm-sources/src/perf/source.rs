@@ -5,7 +5,7 @@ use super::{Listening, Over, Perf, ticks_of};
 use crate::Error;
 use crate::resident;
 use isotherm_heat::source::{
-    AccessSource, Accesses, Asked, Attached, Description, Layout, Listened, ReportSource, Reports,
+    AccessSource, Accesses, Attached, Description, EnabledTime, Layout, ReportSource, Reports, SourceResult,
 };
 use isotherm_heat::{Access, Granularity, Ns, Silence};
 use isotherm_sys::clock;
@@ -40,7 +40,7 @@ impl AccessSource for Perf {
         }
     }
 
-    fn attach(&mut self, pid: u32) -> Asked<Attached> {
+    fn attach(&mut self, pid: u32) -> SourceResult<Attached> {
         Ok(if self.physical { self.attach_physical(pid)? } else { self.attach_process(pid)? })
     }
 
@@ -56,12 +56,12 @@ impl AccessSource for Perf {
         self.listeners.drain(&mut self.demux);
         let listener = if now.is_some() { self.demux.close(pid) } else { self.demux.forget(pid) };
         let Some(listener) = listener else { return };
-        if self.over == Over::Processes && !self.demux.is_heard(listener) {
+        if self.over == Over::Processes && !self.demux.is_in_use(listener) {
             self.listeners.close(listener, &mut self.demux);
         }
     }
 
-    fn layout(&mut self, pid: u32) -> Asked<Layout> {
+    fn layout(&mut self, pid: u32) -> SourceResult<Layout> {
         // To list many processes takes time, and rings fill up meanwhile.
         self.drain(clock::monotonic_ns());
         let attached = self.attached.get_mut(&pid).ok_or(Error::Gone(pid))?;
@@ -73,7 +73,7 @@ impl AccessSource for Perf {
             }
         };
         self.set_mappings(pid, &mappings);
-        Ok(Layout { blocks: Vec::new(), mappings, resident })
+        Ok(Layout { pmds: Vec::new(), mappings, resident })
     }
 
     fn news(&mut self) -> Vec<String> {
@@ -86,15 +86,15 @@ impl AccessSource for Perf {
 }
 
 impl ReportSource for Perf {
-    fn accesses(&mut self, pid: u32, sink: &mut dyn FnMut(Access)) -> Asked<Listened> {
+    fn accesses(&mut self, pid: u32, sink: &mut dyn FnMut(Access)) -> SourceResult<EnabledTime> {
         let now = clock::monotonic_ns();
         self.tend(now);
         self.drain(now);
         let interrupts = self.demux.hand_over(pid, now, sink);
         let until = match &mut self.scans {
             Some(scans) => {
-                scans.look(&self.proc, now);
-                scans.heard_until(pid, now)
+                scans.update(&self.proc, now);
+                scans.observed_until(pid, now)
             }
             None => now,
         };
@@ -103,7 +103,7 @@ impl ReportSource for Perf {
             Rate::Frequency(_) => None,
         };
         let share = self.demux.listener_of(pid).map_or(1.0, |listener| self.listeners.share_of(listener));
-        Ok(Listened { until, share, weight, interrupts_ns: interrupts as f64 * SAMPLE_NS })
+        Ok(EnabledTime { until, share, weight, interrupts_ns: interrupts as f64 * SAMPLE_NS })
     }
 
     fn reports(&mut self) -> Reports {

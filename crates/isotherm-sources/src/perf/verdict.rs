@@ -11,7 +11,7 @@ use isotherm_heat::Ns;
 use std::fmt;
 
 /// There is no verdict before this much time.
-const MIN_LISTENED: Ns = 2_000_000_000;
+const MIN_OBSERVED: Ns = 2_000_000_000;
 /// If an event has not happened in this much CPU time of the targets, it will not.
 const MIN_CPU: Ns = 1_000_000_000;
 /// Fewer samples than this prove nothing about their kind.
@@ -25,7 +25,7 @@ const NEARLY_ALL: f64 = 0.98;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
     /// For how long the event was sampled.
-    pub listened_ns: Ns,
+    pub observed_ns: Ns,
     /// CPU time that the targets have used meanwhile.
     pub target_cpu_ns: Ns,
     /// How often the event has happened by its own count, in everything that is sampled.
@@ -59,7 +59,7 @@ impl Evidence {
 
     /// The verdict from these counts.
     pub fn verdict(&self) -> Verdict {
-        if self.listened_ns < MIN_LISTENED {
+        if self.observed_ns < MIN_OBSERVED {
             return Verdict::TooEarly;
         }
         let samples = self.samples();
@@ -187,7 +187,7 @@ mod tests {
 
     /// Three seconds of a busy target.
     fn busy() -> Evidence {
-        Evidence { listened_ns: 3 * S, target_cpu_ns: 3 * S, events: 1_000_000, ..Evidence::default() }
+        Evidence { observed_ns: 3 * S, target_cpu_ns: 3 * S, events: 1_000_000, ..Evidence::default() }
     }
 
     fn useless(evidence: Evidence) -> Option<Useless> {
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn nothing_is_said_too_early_or_of_a_target_that_sleeps() {
-        assert_eq!(Evidence { listened_ns: S, no_address: 1000, ..busy() }.verdict(), Verdict::TooEarly);
+        assert_eq!(Evidence { observed_ns: S, no_address: 1000, ..busy() }.verdict(), Verdict::TooEarly);
         assert_eq!(Evidence { events: 0, target_cpu_ns: S / 2, ..busy() }.verdict(), Verdict::TooEarly);
         assert_eq!(Evidence { events: 40, no_address: 4, target_cpu_ns: 0, ..busy() }.verdict(), Verdict::TooEarly);
     }

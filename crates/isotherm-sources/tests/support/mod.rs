@@ -4,7 +4,7 @@
 
 use isotherm_sys::clock;
 use isotherm_sys::memory::{Memory, PageSize};
-use isotherm_units::{Addr, AddrRange, BLOCK_SIZE, BlockNo};
+use isotherm_units::{Addr, AddrRange, PMD_SIZE, PmdNo};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub fn skip(why: &str) {
 #[derive(Clone, Copy, Debug)]
 pub struct Has {
     /// 2 MiB each.
-    pub blocks: u64,
+    pub pmds: u64,
     /// On huge pages.
     pub huge: bool,
     /// Touched once before anything else.
@@ -36,23 +36,23 @@ pub struct Toucher {
     process: Child,
     orders: ChildStdin,
     answers: BufReader<ChildStdout>,
-    blocks: u64,
-    first: BlockNo,
+    pmds: u64,
+    first: PmdNo,
 }
 
 impl Toucher {
     pub fn start(has: Has) -> Toucher {
         let mut process = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", TEST, "--nocapture", "--test-threads=1"])
-            .env(CHILD, format!("{} {} {}", has.blocks, u8::from(has.huge), u8::from(has.populated)))
+            .env(CHILD, format!("{} {} {}", has.pmds, u8::from(has.huge), u8::from(has.populated)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
         let orders = process.stdin.take().unwrap();
         let answers = BufReader::new(process.stdout.take().unwrap());
-        let mut toucher = Toucher { process, orders, answers, blocks: has.blocks, first: BlockNo(0) };
-        toucher.first = BlockNo(toucher.answer());
+        let mut toucher = Toucher { process, orders, answers, pmds: has.pmds, first: PmdNo(0) };
+        toucher.first = PmdNo(toucher.answer());
         toucher
     }
 
@@ -60,13 +60,13 @@ impl Toucher {
         self.process.id()
     }
 
-    pub fn blocks(&self) -> Vec<BlockNo> {
-        (0..self.blocks).map(|i| BlockNo(self.first.0 + i)).collect()
+    pub fn pmds(&self) -> Vec<PmdNo> {
+        (0..self.pmds).map(|i| PmdNo(self.first.0 + i)).collect()
     }
 
     pub fn range(&self) -> AddrRange {
         let start = self.first.addr();
-        AddrRange::new(start, Addr(start.0 + self.blocks * BLOCK_SIZE))
+        AddrRange::new(start, Addr(start.0 + self.pmds * PMD_SIZE))
     }
 
     /// The number after the next `answer`: the harness prints lines of its own.
@@ -109,12 +109,12 @@ pub fn serve() {
     let Ok(has) = std::env::var(CHILD) else { return };
     let has: Vec<u64> = has.split(' ').map(|word| word.parse().unwrap()).collect();
     let size = if has[1] == 1 { PageSize::Huge } else { PageSize::Small };
-    let memory = Arc::new(Memory::anonymous(has[0] * BLOCK_SIZE, size).unwrap());
+    let memory = Arc::new(Memory::anonymous(has[0] * PMD_SIZE, size).unwrap());
     if has[2] == 1 {
         memory.populate();
     }
-    println!("answer {}", memory.range().start.block().0);
-    let scratch = Memory::anonymous(BLOCK_SIZE, PageSize::Small).unwrap();
+    println!("answer {}", memory.range().start.pmd().0);
+    let scratch = Memory::anonymous(PMD_SIZE, PageSize::Small).unwrap();
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let words: Vec<&str> = line.split(' ').collect();
         let number = |i: usize| words[i].parse::<usize>().unwrap();

@@ -23,7 +23,7 @@ fn available_in(tree: &Tree, places: &Places) -> Result<(), Error> {
             advice: "use one with CONFIG_DAMON=y and CONFIG_DAMON_SYSFS=y".into(),
         });
     }
-    let users = Usage::look(&places.roots);
+    let users = Usage::read_tree(&places.roots);
     if users.in_use() == Some(true) && RecordFile::new(&places.state).read().is_none() {
         return Err(Error::InUse { by: users.users() });
     }
@@ -68,7 +68,7 @@ impl Kdamond {
             .map_err(|e| Error::from_io(format!("take the lock in {}", places.state.display()), e))?;
         let Some(lock) = lock else { return Err(Error::InUse { by: other_isotherm(&file) }) };
         clean_up_after_the_dead(&tree, &proc, &file)?;
-        let users = Usage::look(&places.roots);
+        let users = Usage::read_tree(&places.roots);
         if users.in_use() == Some(true) {
             return Err(Error::InUse { by: users.users() });
         }
@@ -100,14 +100,14 @@ impl Kdamond {
         self.record.plan = vec![one(NR_KDAMONDS), one(NR_CONTEXTS)];
         self.file.write(&self.record)?;
         write_all(&self.tree, &self.record.plan)?;
-        let available = self.tree.look(AVAILABLE)?.unwrap_or_default();
+        let available = self.tree.read_tree(AVAILABLE)?.unwrap_or_default();
         if !available.split_whitespace().any(|word| word == operations.keyword()) {
             return Err(Error::Absent {
                 missing: format!("DAMON operations {}", operations.keyword()),
                 advice: format!("use one with {}=y", operations.option()),
             });
         }
-        self.tunes = attributes.goal.is_some() && self.tree.look(GOAL)?.is_some();
+        self.tunes = attributes.goal.is_some() && self.tree.read_tree(GOAL)?.is_some();
         let plan = plan_of_attributes(operations, attributes, self.tunes);
         self.attributes = std::mem::take(&mut self.record.plan);
         self.attributes.extend(plan);

@@ -91,16 +91,16 @@ impl Record {
             if self.stage == Stage::Writing && file.starts_with(TARGETS) {
                 continue;
             }
-            let found = tree.look(file)?;
+            let found = tree.read_tree(file)?;
             let fresh = || found.as_deref().is_none_or(|text| FRESH.contains(&text));
-            let as_said = found.as_deref() == Some(value) || (self.stage == Stage::Writing && fresh());
-            if !as_said {
+            let matches_record = found.as_deref() == Some(value) || (self.stage == Stage::Writing && fresh());
+            if !matches_record {
                 return Ok(false);
             }
         }
         // We set up one kdamond at most, and never schemes, which would change memory.
-        let one = tree.look(NR_KDAMONDS)?.as_deref() == Some("1");
-        Ok(one && tree.look(NR_SCHEMES)?.is_none_or(|n| n == "0"))
+        let one = tree.read_tree(NR_KDAMONDS)?.as_deref() == Some("1");
+        Ok(one && tree.read_tree(NR_SCHEMES)?.is_none_or(|n| n == "0"))
     }
 
     /// Whether the thread `pid` is the one that we started.

@@ -59,7 +59,7 @@ impl Tree {
     }
 
     /// The text of a file without its newline; `None` if there is no such file.
-    pub(super) fn look(&self, name: &str) -> Result<Option<String>, Error> {
+    pub(super) fn read_tree(&self, name: &str) -> Result<Option<String>, Error> {
         match self.files.read(name) {
             Ok(text) => Ok(Some(text.trim().to_owned())),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -84,24 +84,24 @@ impl Tree {
 
     /// The number of kdamonds set up; `None` if this kernel has no such file.
     pub(super) fn kdamonds(&self) -> Result<Option<u64>, Error> {
-        Ok(self.look(NR_KDAMONDS)?.and_then(|n| n.parse().ok()))
+        Ok(self.read_tree(NR_KDAMONDS)?.and_then(|n| n.parse().ok()))
     }
 
     /// The thread of the first kdamond, if it runs.
     pub(super) fn thread(&self) -> Result<Option<u32>, Error> {
-        if self.look(STATE)?.as_deref() != Some("on") {
+        if self.read_tree(STATE)?.as_deref() != Some("on") {
             return Ok(None);
         }
         // -1 if it has just ended.
-        Ok(self.look(THREAD)?.and_then(|pid| pid.parse().ok()))
+        Ok(self.read_tree(THREAD)?.and_then(|pid| pid.parse().ok()))
     }
 
     /// Stops the first kdamond if it runs, and removes all of them.
     pub(super) fn clear(&self) -> Result<(), Error> {
-        if self.look(STATE)?.as_deref() == Some("on") {
+        if self.read_tree(STATE)?.as_deref() == Some("on") {
             match self.try_write(STATE, "off") {
                 // It has ended by itself since, with its last target.
-                Err(_) if self.look(STATE)?.as_deref() != Some("on") => {}
+                Err(_) if self.read_tree(STATE)?.as_deref() != Some("on") => {}
                 Err(e) => return Err(Error::from_io(format!("stop {}", self.path.join("0").display()), e)),
                 Ok(()) => {}
             }

@@ -34,7 +34,7 @@ impl Usage {
     }
 
     /// Reads it again. Host facts are read once, but this one changes whenever somebody starts DAMON.
-    pub fn look(roots: &HostRoots) -> Usage {
+    pub fn read_tree(roots: &HostRoots) -> Usage {
         Usage::read(&Proc::at(&roots.proc), &Tree::at(&roots.sys))
     }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::memory::{Memory, PageSize};
-use isotherm_units::BLOCK_SIZE;
+use isotherm_units::PMD_SIZE;
 use std::io::Write;
 use tempfile::TempDir;
 
@@ -137,7 +137,7 @@ fn offsets_can_stand_for_frames() {
 
 #[test]
 fn pages_of_our_own_are_in_frames_of_this_machine() {
-    let memory = Memory::anonymous(BLOCK_SIZE, PageSize::Small).unwrap();
+    let memory = Memory::anonymous(PMD_SIZE, PageSize::Small).unwrap();
     let source = PagemapFrames::own(memory.range()).unwrap();
     assert_eq!(source.frames(0..512).unwrap(), [None; 512], "untouched");
     memory.populate();
@@ -159,10 +159,10 @@ fn pages_of_our_own_are_in_frames_of_this_machine() {
 
 #[test]
 fn hugetlb_pages_are_in_one_piece() {
-    let Ok(memory) = Memory::hugetlb(BLOCK_SIZE) else { return skip("a free hugetlb page") };
+    let Ok(memory) = Memory::hugetlb(PMD_SIZE) else { return skip("a free hugetlb page") };
     memory.write(0);
     let (huge, small) =
-        (HugetlbFrames::own(memory.range(), Bytes(BLOCK_SIZE)).unwrap(), PagemapFrames::own(memory.range()).unwrap());
+        (HugetlbFrames::own(memory.range(), Bytes(PMD_SIZE)).unwrap(), PagemapFrames::own(memory.range()).unwrap());
     let small = match small.frames(0..512) {
         Err(error @ FrameError::Hidden { .. }) => return skip(&format!("CAP_SYS_ADMIN ({error})")),
         frames => frames.unwrap(),

@@ -189,7 +189,7 @@ impl Cgroups {
         };
         found.ok_or_else(|| Error::NoCgroup {
             asked: asked.to_owned(),
-            looked: self.hierarchies.iter().map(Hierarchy::to_string).collect(),
+            searched: self.hierarchies.iter().map(Hierarchy::to_string).collect(),
         })
     }
 

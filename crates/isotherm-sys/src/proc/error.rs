@@ -58,12 +58,12 @@ pub enum Error {
         got: String,
     },
     /// No hierarchy holds such a cgroup.
-    #[error("no cgroup {asked:?}: looked in {}", looked_in(looked))]
+    #[error("no cgroup {asked:?}: looked in {}", searched_in(searched))]
     NoCgroup {
         /// As the user typed it.
         asked: String,
         /// The hierarchies, such as `memory (v1) at /sys/fs/cgroup/memory`.
-        looked: Vec<String>,
+        searched: Vec<String>,
     },
 }
 
@@ -98,8 +98,8 @@ fn scope_note(scope: Option<u8>) -> String {
     }
 }
 
-fn looked_in(looked: &[String]) -> String {
-    if looked.is_empty() { "nothing, no cgroup hierarchy is mounted".to_owned() } else { looked.join(", ") }
+fn searched_in(searched: &[String]) -> String {
+    if searched.is_empty() { "nothing, no cgroup hierarchy is mounted".to_owned() } else { searched.join(", ") }
 }
 
 /// What a parser found wrong; the reader adds path and line.

@@ -1,7 +1,7 @@
 //! Synthetic snapshots, plausible and always the same: for the examples and the tests, which both include this file.
 
 use isotherm_heat::{Cost, Granularity, Histogram, Interval, Mapping, Region, RunInfo, Snapshot, TargetHeat, TargetId};
-use isotherm_units::{Addr, AddrRange, BLOCK_SIZE, Bytes, PAGE_SIZE, Perms};
+use isotherm_units::{Addr, AddrRange, Bytes, PAGE_SIZE, PMD_SIZE, Perms};
 
 pub const MS: u64 = 1_000_000;
 pub const SECOND: u64 = 1000 * MS;
@@ -17,7 +17,7 @@ pub fn region(start: u64, bytes: u64, interval_ns: u64) -> Region {
         range: AddrRange::new(Addr(start), Addr(start.saturating_add(bytes))),
         resident_pages: pages,
         measured_pages: if interval_ns == 0 { 0 } else { pages },
-        huge_pages: if start.is_multiple_of(BLOCK_SIZE) && bytes >= BLOCK_SIZE { pages / 512 * 512 } else { 0 },
+        huge_pages: if start.is_multiple_of(PMD_SIZE) && bytes >= PMD_SIZE { pages / 512 * 512 } else { 0 },
         interval,
         rate_hz: interval.ns().map_or(0.0, |ns| 1e9 / ns as f32),
         age_ns: 20 * SECOND,

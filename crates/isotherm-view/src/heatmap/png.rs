@@ -22,7 +22,7 @@ const ADDRESS_LETTERS: usize = 15;
 const NAME_LETTERS: usize = 28;
 const LEGEND_WIDTH: usize = 480;
 /// Maximum number of pixels of a picture. Larger requests are a mistake of the caller.
-const PIXELS_MOST: usize = 1 << 27;
+const MAX_PIXELS: usize = 1 << 27;
 
 /// The size of the cells of a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,7 +169,7 @@ impl Canvas {
         let legend = LEGEND_WIDTH + 18 * LETTER;
         let width = columns.max(legend.saturating_sub(right)).saturating_add(left + right);
         let height = rows.saturating_add(top + 4 * LINE + MARGIN);
-        let pixels = width.checked_mul(height).filter(|n| *n <= PIXELS_MOST).ok_or_else(too_large)?;
+        let pixels = width.checked_mul(height).filter(|n| *n <= MAX_PIXELS).ok_or_else(too_large)?;
         let pixels = [GROUND.0, GROUND.1, GROUND.2].repeat(pixels);
         Ok(Canvas { width, height, pixels })
     }

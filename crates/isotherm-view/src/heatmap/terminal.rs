@@ -1,6 +1,6 @@
-//! A heat map in a terminal: colours in half blocks, or digits.
+//! A heat map in a terminal: colours in half huge ranges, or digits.
 //!
-//! In colour, a line of text is two rows of the map. It is drawn as upper half blocks: the foreground is the upper row
+//! In colour, a line of text is two rows of the map. It is drawn as upper half huge ranges: the foreground is the upper row
 //! and the background is the lower row. A break always has its own line. Without colour, a line is one row and heat is
 //! a digit, 9 for the hottest, as in other memory monitors.
 
@@ -47,7 +47,7 @@ impl TerminalStyle {
 /// The rows shown in one line of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// An upper row, and a lower one if half blocks are drawn and it exists.
+    /// An upper row, and a lower one if half huge ranges are drawn and it exists.
     Cells(usize, Option<usize>),
     /// A break.
     Break(usize),
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn half_blocks_hold_two_rows() {
+    fn half_huge_ranges_hold_two_rows() {
         let map = small(Arrangement::Strip);
         assert_eq!(
             lines(&map, true),

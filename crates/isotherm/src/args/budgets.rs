@@ -4,7 +4,7 @@ use crate::args::values::{percent, percent_or_none, positive};
 use clap::Args;
 use isotherm_schemes::Budgets;
 use isotherm_schemes::collapse::Rules;
-use isotherm_units::PAGES_PER_BLOCK;
+use isotherm_units::PAGES_PER_PMD;
 
 /// How much may be done. What is not given comes from the configuration, or is the default.
 #[derive(Clone, Copy, Debug, Default, Args)]
@@ -22,16 +22,16 @@ pub struct BudgetArgs {
     /// Allowed growth of each process, percent of its resident memory; 0 allows none [default: 2]
     #[arg(long, value_name = "PERCENT", value_parser = percent_or_none)]
     pub max_growth: Option<f64>,
-    /// Share of a block's pages that must be present [default: 90%]
+    /// Share of a huge range's pages that must be present [default: 90%]
     #[arg(long, value_name = "PERCENT", value_parser = percent_or_none)]
     pub min_present: Option<f64>,
-    /// Accesses per second that a block must have, summed over its pages [default: 50]
+    /// Accesses per second that a huge range must have, summed over its pages [default: 50]
     #[arg(long, value_name = "HZ", value_parser = positive)]
     pub min_benefit: Option<f64>,
     /// Available memory to keep in reserve, percent of all memory [default: 5]
     #[arg(long, value_name = "PERCENT", value_parser = percent_or_none)]
     pub headroom: Option<f64>,
-    /// Free 2 MiB blocks to keep in reserve, so that no compaction is needed [default: 64]
+    /// Free blocks of 2 MiB to keep in reserve, so that no compaction is needed [default: 64]
     #[arg(long, value_name = "N")]
     pub free_blocks: Option<u64>,
     /// Memory pressure (PSI some, ten seconds) above which to wait, of the host or of the target's cgroup, percent [default: 10]
@@ -60,7 +60,7 @@ impl BudgetArgs {
         budgets.free_blocks = self.free_blocks.unwrap_or(budgets.free_blocks);
         if let Some(percent) = self.min_present {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to 0 to 512")]
-            let pages = (percent / 100.0 * PAGES_PER_BLOCK as f64).ceil().clamp(0.0, PAGES_PER_BLOCK as f64) as u16;
+            let pages = (percent / 100.0 * PAGES_PER_PMD as f64).ceil().clamp(0.0, PAGES_PER_PMD as f64) as u16;
             budgets.min_present = pages;
         }
         rules.min_present = budgets.min_present;

@@ -1,9 +1,9 @@
-//! Where hints about hot blocks come from: the heat map or the kernel.
+//! Where hints about hot huge ranges come from: the heat map or the kernel.
 
 use clap::ValueEnum;
 use isotherm_schemes::plan::HintSource;
 
-/// Where hints about hot blocks come from.
+/// Where hints about hot huge ranges come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum HintsArg {
     /// The heat map
@@ -11,7 +11,7 @@ pub enum HintsArg {
     Heat,
     /// The kernel's multi-generation LRU. It is aged once per window, for all processes in the cgroups of the targets
     Mglru,
-    /// Both: the higher level of a block counts
+    /// Both: the higher level of a huge range counts
     Both,
 }
 

@@ -91,6 +91,6 @@ pub enum ModeArg {
     Auto,
     /// Every page
     Whole,
-    /// One random 2 MiB block of each region at a time: the cost depends on --max-regions, not on the size of memory
+    /// One random huge range of each region at a time: the cost depends on --max-regions, not on the size of memory
     Sampled,
 }

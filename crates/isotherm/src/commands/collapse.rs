@@ -40,7 +40,7 @@ const WINDOW_NS: u64 = 2_000_000_000;
 /// How long work and TLB misses are measured before and after.
 const MEASURED_FOR: Duration = Duration::from_secs(5);
 
-/// One block and its outcome.
+/// One huge range and its outcome.
 #[derive(Debug, Serialize)]
 struct Line {
     pid: u32,
@@ -55,7 +55,8 @@ struct Report {
     dry_run: bool,
     source: String,
     processes: Vec<Row>,
-    blocks: Vec<Line>,
+    #[serde(rename = "blocks")]
+    pmds: Vec<Line>,
     left_out: BTreeMap<Refusal, u64>,
     counters: Counters,
     gain: Gain,
@@ -66,12 +67,13 @@ struct Report {
 struct Row {
     pid: u32,
     comm: String,
-    blocks: usize,
+    #[serde(rename = "blocks")]
+    pmds: usize,
     collapsed: u64,
     refused: Option<Refusal>,
 }
 
-/// Order of blocks.
+/// Order of huge ranges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum OrderArg {
     /// Largest gain first
@@ -96,19 +98,19 @@ pub struct CollapseArgs {
     /// Only print what would be done
     #[arg(short = 'n', long)]
     pub dry_run: bool,
-    /// Order of blocks
+    /// Order of huge ranges
     #[arg(long, value_enum, default_value_t)]
     pub order: OrderArg,
     /// Where hints come from
     #[arg(long, value_enum, default_value_t, value_name = "ORIGIN", conflicts_with_all = ["from", "replay"])]
     pub hints: HintsArg,
-    /// Stop after this many blocks
+    /// Stop after this many huge ranges
     #[arg(long, value_name = "N")]
     pub most: Option<u64>,
     /// A command that prints how much work the targets have done so far: CPU per unit is measured before and after
     #[arg(long, value_name = "COMMAND")]
     pub work: Option<String>,
-    /// Print every block with its outcome
+    /// Print every huge range with its outcome
     #[arg(short, long)]
     pub verbose: bool,
     /// Print JSON
@@ -199,7 +201,7 @@ fn watched(args: &CollapseArgs, stop: &Stop) -> Result<(Vec<TargetWindow<'static
         }
         Ok(ControlFlow::Continue(()))
     })?;
-    watching.tell_refused();
+    watching.report_refused();
     if watching.monitor.source().describe().granularity != Granularity::Page {
         return Err(Usage(format!("collapse needs to know which pages are hot, and the source `{}` does not report that: see `isotherm doctor` for what page-table needs, or give a recording with --from", watching.run.source)).into());
     }
@@ -209,7 +211,7 @@ fn watched(args: &CollapseArgs, stop: &Stop) -> Result<(Vec<TargetWindow<'static
     let (unchecked, all) = watching.monitor.unchecked();
     if unchecked * 20 > all {
         output::note(format_args!(
-            "{unchecked} of {all} blocks were not checked for accesses yet, and get no hint; a longer --duration, or more --max-cpu, reaches them"
+            "{unchecked} of {all} huge ranges were not checked for accesses yet, and get no hint; a longer --duration, or more --max-cpu, reaches them"
         ));
     }
     Ok((known, watching.run.source.clone(), Some(watching)))
@@ -225,7 +227,7 @@ fn plan(
     budgets: Budgets,
 ) -> Result<Pass<Machines>> {
     let machine: Machines = if args.dry_run {
-        let of = |k: &TargetWindow<'_>| k.facts.iter().map(|f| ((k.id, f.block), f.present)).collect::<Vec<_>>();
+        let of = |k: &TargetWindow<'_>| k.facts.iter().map(|f| ((k.id, f.pmd), f.present)).collect::<Vec<_>>();
         Box::new(DryRun::new(known.iter().flat_map(of).collect()))
     } else {
         Box::new(Live::new())
@@ -234,7 +236,7 @@ fn plan(
     let now = clock::monotonic_ns();
     let worker = Worker::new(machine, vec![Box::new(Collapse { files: rules.files })], budgets, now);
     let Ok(pass) = Pass::new(known, worker, (order, rules), now) else {
-        bail!("more than {MAX_HINTS} blocks to collapse: name fewer processes, or raise --min-benefit");
+        bail!("more than {MAX_HINTS} huge ranges to collapse: name fewer processes, or raise --min-benefit");
     };
     Ok(pass)
 }
@@ -245,7 +247,7 @@ fn serve(pass: &mut Pass<Machines>, args: &CollapseArgs, stop: &Stop) -> Result<
     let bar = bar(args.dry_run, (pass.hints_left() as u64).min(most));
     let began = clock::monotonic_ns();
     let mut now = began;
-    while !stop.is_set() && pass.blocks_done() < most {
+    while !stop.is_set() && pass.pmds_done() < most {
         if !args.dry_run {
             now = clock::monotonic_ns();
         }
@@ -263,7 +265,7 @@ fn serve(pass: &mut Pass<Machines>, args: &CollapseArgs, stop: &Stop) -> Result<
         };
         if !args.dry_run {
             std::thread::sleep(Duration::from_nanos(until.saturating_sub(now)).min(Duration::from_millis(100)));
-        } else if until.saturating_sub(began) > GIVE_UP_NS {
+        } else if until.saturating_sub(began) > MAX_DRY_RUN_NS {
             bail!("nothing could be collapsed now: {} hints are waiting", pass.hints_left());
         } else {
             now = now.max(until);
@@ -279,7 +281,7 @@ fn report(dry_run: bool, source: String, result: PassResult, gain: Gain) -> Repo
     let row = |process: ProcessResult| Row {
         pid: process.id.pid,
         comm: process.comm,
-        blocks: process.blocks,
+        pmds: process.pmds,
         collapsed: process.done,
         refused: process.refused,
     };
@@ -287,7 +289,7 @@ fn report(dry_run: bool, source: String, result: PassResult, gain: Gain) -> Repo
         dry_run,
         source,
         processes: result.processes.into_iter().map(row).collect(),
-        blocks: result.served.iter().map(line).collect(),
+        pmds: result.served.iter().map(line).collect(),
         left_out: result.left_out,
         counters: result.counters,
         gain: Gain { heat_on_huge_before, heat_on_huge_after, ..gain },
@@ -297,7 +299,7 @@ fn report(dry_run: bool, source: String, result: PassResult, gain: Gain) -> Repo
 fn line(served: &Served) -> Line {
     Line {
         pid: served.hint.process.pid,
-        address: format!("{:#x}", served.hint.block.addr().0),
+        address: format!("{:#x}", served.hint.pmd.addr().0),
         level: served.hint.level.get(),
         benefit_hz: served.benefit_hz,
         outcome: match served.outcome {
@@ -308,18 +310,18 @@ fn line(served: &Served) -> Line {
 }
 
 /// A dry run gives up if it would have to advance its clock further than this. A real run would have to wait for that long.
-const GIVE_UP_NS: u64 = 24 * 3600 * 1_000_000_000;
+const MAX_DRY_RUN_NS: u64 = 24 * 3600 * 1_000_000_000;
 
-fn bar(dry_run: bool, blocks: u64) -> ProgressBar {
+fn bar(dry_run: bool, pmds: u64) -> ProgressBar {
     if dry_run {
         return ProgressBar::hidden();
     }
-    output::counting(blocks, "collapsing")
+    output::counting(pmds, "collapsing")
 }
 
-fn tell(report: &Report, every_block: bool, out: &mut dyn Write) -> Result<()> {
-    if every_block {
-        for line in &report.blocks {
+fn tell(report: &Report, every_pmd: bool, out: &mut dyn Write) -> Result<()> {
+    if every_pmd {
+        for line in &report.pmds {
             writeln!(
                 out,
                 "{:>8} {:>16} level {:>2} {:>9.0} Hz  {}",
@@ -332,11 +334,11 @@ fn tell(report: &Report, every_block: bool, out: &mut dyn Write) -> Result<()> {
         let verb = if report.dry_run { "would be collapsed" } else { "collapsed" };
         writeln!(
             out,
-            "{} ({}): {} of {} blocks {verb}{why}",
+            "{} ({}): {} of {} huge ranges {verb}{why}",
             row.pid,
             human::printable(&row.comm),
             row.collapsed,
-            row.blocks
+            row.pmds
         )?;
     }
     let mut reasons: BTreeMap<Refusal, u64> = report.left_out.clone();

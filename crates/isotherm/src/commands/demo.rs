@@ -124,7 +124,7 @@ struct Report {
 
 fn run(DemoPlan { args, picture }: &DemoPlan) -> Result<()> {
     let stop = Stop::on_signals()?;
-    let stop = if picture.is_none() { stop.or_when_unread()? } else { stop };
+    let stop = if picture.is_none() { stop.or_on_closed_output()? } else { stop };
     let pattern = pattern(args)?;
     let source = choose::open(request::wanted(args.source))?;
     let settings = Settings {

@@ -194,7 +194,7 @@ struct Outcome {
 }
 
 fn try_event(args: &TryArgs) -> Result<()> {
-    let stop = Stop::on_signals()?.or_when_unread()?;
+    let stop = Stop::on_signals()?.or_on_closed_output()?;
     let rate = args.sample_period.map(Rate::Period).or(args.sample_frequency.map(Rate::Frequency));
     let options = Options {
         events: vec![args.event.clone()],
@@ -298,7 +298,7 @@ impl<'a> Trial<'a> {
     }
 
     fn result(&mut self, event: &str, took: Ns) -> Outcome {
-        let evidence = Evidence { listened_ns: took, ..self.perf.evidence() };
+        let evidence = Evidence { observed_ns: took, ..self.perf.evidence() };
         let seconds = took as f64 / 1e9;
         let of_all = |n: u64| 100.0 * n as f64 / evidence.samples().max(1) as f64;
         let reports = self.perf.reports();

@@ -83,7 +83,7 @@ impl Plan for HintPlan {
 
 /// Sends lines as they come. A refused line is reported, and the others are still sent.
 fn send(client: &mut Client, lines: impl Iterator<Item = io::Result<String>>) -> Result<()> {
-    let (mut blocks, mut refused) = (0_u64, 0_u64);
+    let (mut pmds, mut refused) = (0_u64, 0_u64);
     for (number, line) in lines.enumerate() {
         let line = line.context("read hints")?;
         let hint = line.split('#').next().unwrap_or_default().trim();
@@ -96,14 +96,14 @@ fn send(client: &mut Client, lines: impl Iterator<Item = io::Result<String>>) ->
             Err(why) => format!("error: {why}"),
         };
         match answer.strip_prefix("ok ").and_then(|n| n.parse::<u64>().ok()) {
-            Some(added) => blocks += added,
+            Some(added) => pmds += added,
             None => {
                 refused += 1;
                 output::note(format_args!("hint {}: {}", number + 1, answer.trim_start_matches("error: ")));
             }
         }
     }
-    output::note(format_args!("hints sent for {blocks} blocks"));
+    output::note(format_args!("hints sent for {pmds} huge ranges"));
     if refused > 0 {
         bail!("{refused} hints were refused");
     }

@@ -36,7 +36,7 @@ use plan::Plan;
   sudo isotherm report wss -- ./server     the working set of a command, live
   sudo isotherm placement -p 812 --cache-size 16GiB  how much it would miss in such a memory-side cache
   sudo isotherm zone-lock                  when each CPU drains its pcp lists, and who waits for zone locks
-  sudo isotherm collapse -p 812 --dry-run  which 2 MiB blocks would become huge pages, in which order
+  sudo isotherm collapse -p 812 --dry-run  which memory would become huge pages, in which order
   sudo isotherm run -p 812                 keep the hot memory of process 812 on huge pages")]
 pub struct Cli {
     #[command(subcommand)]

@@ -78,7 +78,7 @@ fn run(args: &RecordArgs) -> Result<()> {
         writer.discard()?;
         anyhow::bail!(error);
     }
-    watching.tell_refused();
+    watching.report_refused();
     // The recording is completed even if watching failed.
     let summary = writer.finish();
     watched?;

@@ -15,7 +15,7 @@ use crate::gain::{self, Probe};
 use crate::generations::Generations;
 use crate::output;
 use crate::privileges::Needs;
-use crate::stop::hear_hangups;
+use crate::stop::handle_hangups;
 use crate::watch::{Prepared, Stop, Watching, window_of};
 use anyhow::Result;
 use args::RunArgs;
@@ -41,7 +41,7 @@ const WINDOW_NS: u64 = 1_000_000_000;
 /// Between two readings of work and TLB misses.
 const READING_NS: u64 = 10_000_000_000;
 /// The worker's longest sleep: a new hint waits no longer than this.
-const NAP: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Plan for RunArgs {
     fn needs(&self) -> Needs {
@@ -57,7 +57,7 @@ impl Plan for RunArgs {
 fn run(args: &RunArgs) -> Result<()> {
     let stop = Stop::on_end_signals()?;
     let reload = Arc::new(AtomicBool::new(false));
-    hear_hangups(&stop, &reload)?;
+    handle_hangups(&stop, &reload)?;
     let mut config = Config::load(args)?;
     let socket_server = ControlSocket::open(&config.socket)?;
     need_collapse()?;
@@ -78,7 +78,7 @@ fn run(args: &RunArgs) -> Result<()> {
         over.store(true, Ordering::Relaxed);
         outcome
     });
-    watching.tell_refused();
+    watching.report_refused();
     ended?;
     conclude(args, &shared)
 }
@@ -110,7 +110,7 @@ fn work(worker: &mut Serving, shared: &Shared, is_over: impl Fn() -> bool) {
     while !is_over() {
         let now = clock::monotonic_ns();
         if let Some(until) = worker.turn(shared, now) {
-            std::thread::sleep(Duration::from_nanos(until.saturating_sub(now)).min(NAP));
+            std::thread::sleep(Duration::from_nanos(until.saturating_sub(now)).min(POLL_INTERVAL));
         }
     }
 }
@@ -127,7 +127,7 @@ fn measure(orders: Receiver<Measure>, shared: &Shared, is_over: impl Fn() -> boo
     let mut measured: Option<(Measure, Probe)> = None;
     let mut next = 0;
     while !is_over() {
-        match orders.recv_timeout(NAP) {
+        match orders.recv_timeout(POLL_INTERVAL) {
             Ok(order) => {
                 let probe = Probe::start(order.pids.iter().copied(), order.work.as_deref());
                 (measured, next) = (Some((order, probe)), 0);

@@ -66,7 +66,7 @@ pub fn tell(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     let HintStatus { queued, put_off, unwritable, cgroup, .. } = status.hints;
     writeln!(
         out,
-        "process {}{dry}, {doing}; {} blocks collapsed, {queued} hints queued, {put_off} deferred",
+        "process {}{dry}, {doing}; {} huge ranges collapsed, {queued} hints queued, {put_off} deferred",
         status.pid, status.collapsed,
     )?;
     if unwritable > 0 {
@@ -76,9 +76,9 @@ pub fn tell(status: &Status, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{cgroup} of those deferred: their memory cgroup has no room to spare")?;
     }
     if status.blocks_not_looked_at > 0 {
-        writeln!(out, "{} of {} blocks not checked yet", status.blocks_not_looked_at, status.blocks)?;
+        writeln!(out, "{} of {} huge ranges not checked yet", status.blocks_not_looked_at, status.pmds)?;
     }
-    status.targets.iter().try_for_each(|target| tell_target(target, out))?;
+    status.targets.iter().try_for_each(|target| write_target(target, out))?;
     for (done, counts) in &status.counters.done {
         for (origin, count) in by_name(counts) {
             writeln!(out, "  {} on hints from {origin}: {count}", human::printable(done))?;
@@ -90,7 +90,7 @@ pub fn tell(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn tell_target(target: &TargetStatus, out: &mut dyn Write) -> io::Result<()> {
+fn write_target(target: &TargetStatus, out: &mut dyn Write) -> io::Result<()> {
     let share = target.heat_on_huge_share.map_or("unknown".to_owned(), |s| format!("{:.1}%", s * 100.0));
     write!(
         out,
@@ -141,10 +141,10 @@ mod tests {
         tell(&serde_json::from_str(answer).unwrap(), &mut out).unwrap();
         let out = String::from_utf8(out).unwrap();
         let expected = [
-            "process 7 (dry run), waiting: free-blocks; 12 blocks collapsed, 3 hints queued, 9 deferred",
+            "process 7 (dry run), waiting: free-blocks; 12 huge ranges collapsed, 3 hints queued, 9 deferred",
             &format!("2 of those deferred: {}", Wait::Unwritable.text()),
             "1 of those deferred: their memory cgroup has no room to spare",
-            "4 of 90 blocks not checked yet",
+            "4 of 90 huge ranges not checked yet",
             &format!(
                 "       8 {:<16}    4.0 MiB resident,    2.0 MiB huge, 25.0% of the heat on huge pages",
                 human::printable("db\x1b[2J")

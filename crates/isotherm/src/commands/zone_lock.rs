@@ -49,7 +49,7 @@ impl Plan for ZoneLockArgs {
 }
 
 fn run(args: &ZoneLockArgs) -> Result<()> {
-    let stop = Stop::on_signals()?.or_when_unread()?;
+    let stop = Stop::on_signals()?.or_on_closed_output()?;
     let symbols = symbols()?;
     let machine = this_machine();
     let mut observer = Observer::open(&symbols)?;

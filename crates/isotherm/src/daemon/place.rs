@@ -24,7 +24,7 @@ const BACKLOG: i32 = 128;
 /// How often to try again because an owner ended while we took its lock. More than a few in a row are no coincidence.
 const TRIES: u32 = 100;
 /// A live daemon accepts within milliseconds.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A path that we own. Dropping it removes the socket, if that is still ours, and releases the lock.
 #[derive(Debug)]
@@ -117,7 +117,7 @@ fn occupied(path: &Path) -> anyhow::Error {
 }
 
 fn answers(path: &Path) -> bool {
-    match connect_within(path, PATIENCE) {
+    match connect_within(path, TIMEOUT) {
         Ok(_) => true,
         // Its queue is full, so a process listens.
         Err(error) => error.kind() == io::ErrorKind::WouldBlock,
@@ -183,7 +183,7 @@ mod tests {
                         }
                         tried.wait();
                         if taken.is_ok() {
-                            connect_within(&path, PATIENCE).unwrap();
+                            connect_within(&path, TIMEOUT).unwrap();
                         }
                     });
                 }
@@ -213,7 +213,7 @@ mod tests {
         let socket = unix_socket().unwrap();
         bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
         listen(&socket, 0).unwrap();
-        let _first = connect_within(&path, PATIENCE).unwrap();
+        let _first = connect_within(&path, TIMEOUT).unwrap();
         let error = connect_within(&path, Duration::from_millis(50)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         let error = format!("{:#}", Place::listen(&path).unwrap_err());

@@ -1,7 +1,7 @@
 //! The control socket of a running `isotherm run`: a Unix socket with one request per line, and one line in reply.
 //!
 //! The reply to `status` is a JSON object. The reply to `hint PID START-END [LEVEL]` (addresses in hexadecimal, level 0 to 31) is
-//! `ok BLOCKS`. The reply to any other request, and to one that fails, is `error: WHY`. The protocol is plain text, so that an allocator or
+//! `ok COUNT`. The reply to any other request, and to one that fails, is `error: WHY`. The protocol is plain text, so that an allocator or
 //! a database can send hints with a dozen lines of C. Only root and the user who started the daemon may connect. [`super::place`] owns the
 //! path.
 
@@ -20,13 +20,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// The longest line that is read.
-const LONGEST_LINE: u64 = 4096;
+const MAX_LINE: u64 = 4096;
 /// Connections served at once.
 const MAX_CONNECTIONS: usize = 32;
 /// A client that sends or reads nothing for this long is disconnected.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a client waits for each step.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(50);
 
 /// A socket that is removed when it is dropped.
@@ -98,17 +98,17 @@ fn refuse(mut stream: &UnixStream, why: &str) {
 
 fn converse(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     let mut reader = BufReader::new(stream);
     let mut writer = stream;
     loop {
         let mut line = Vec::new();
-        if reader.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)? == 0 {
+        if reader.by_ref().take(MAX_LINE).read_until(b'\n', &mut line)? == 0 {
             return Ok(());
         }
-        if line.len() as u64 == LONGEST_LINE && !line.ends_with(b"\n") {
-            return writeln!(writer, "error: a line of more than {LONGEST_LINE} bytes");
+        if line.len() as u64 == MAX_LINE && !line.ends_with(b"\n") {
+            return writeln!(writer, "error: a line of more than {MAX_LINE} bytes");
         }
         let reply = match std::str::from_utf8(&line) {
             Ok(text) => reply(text.trim(), shared).unwrap_or_else(|why| format!("error: {why}")),
@@ -186,7 +186,7 @@ pub struct Client {
 
 impl Client {
     pub fn connect(path: &Path) -> Result<Client> {
-        let stream = connect_within(path, ANSWER_WITHIN).map_err(|error| {
+        let stream = connect_within(path, ANSWER_TIMEOUT).map_err(|error| {
             if error.kind() == io::ErrorKind::WouldBlock {
                 return no_answer(path);
             }
@@ -217,7 +217,7 @@ impl Client {
 
 fn no_answer(path: &Path) -> anyhow::Error {
     anyhow::anyhow!(
-        "{} does not answer within {ANSWER_WITHIN:?}: the `isotherm run` there is stopped, or another program listens; see `fuser {}`",
+        "{} does not answer within {ANSWER_TIMEOUT:?}: the `isotherm run` there is stopped, or another program listens; see `fuser {}`",
         path.display(),
         path.display()
     )

@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// The name of the built-in modelled host.
 const TWO_TIB: &str = "2tib";
 /// The longest description of a host that is read.
-const LONGEST_HOST: Bytes = Bytes(1 << 20);
+const MAX_HOST_FILE: Bytes = Bytes(1 << 20);
 
 /// Opens the host described at `path`, or the built-in one.
 pub fn open(targets: &TargetArgs, path: &Path) -> Result<Played> {
@@ -23,7 +23,7 @@ pub fn open(targets: &TargetArgs, path: &Path) -> Result<Played> {
         Host::two_tib()
     } else {
         let file = File::open(path).with_context(|| format!("read {}", path.display()))?;
-        let text = input::short_text(file, path, LONGEST_HOST)?;
+        let text = input::short_text(file, path, MAX_HOST_FILE)?;
         let host = Host::from_toml_within(&text, input::max_memory()?);
         host.with_context(|| format!("{}: not the description of a host", path.display()))?
     };

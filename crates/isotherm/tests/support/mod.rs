@@ -76,9 +76,14 @@ impl Stage {
 
     /// Runs a line of shell in which `$isotherm` is the program under test.
     pub fn shell(&self, script: &str) -> Ran {
+        self.start_shell(script).end()
+    }
+
+    /// The same, without waiting for its end.
+    pub fn start_shell(&self, script: &str) -> Running {
         let mut command = Command::new("bash");
         command.args(["-c", script]);
-        self.start(command).end()
+        self.start(command)
     }
 
     pub fn start(&self, mut command: Command) -> Running {

@@ -74,8 +74,8 @@ proptest! {
     ) {
         let naive = step_by_step(&runs.iter().map(|&at| (at, chunks)).collect::<Vec<_>>(), u64::from(hold));
         let cpus = u32::try_from(runs.len()).unwrap();
-        let herd = exact(cpus, chunks, 1);
-        let outcome = herd.run(&Phases(runs), &Holds::constant(hold), 1).unwrap();
+        let model = exact(cpus, chunks, 1);
+        let outcome = model.run(&Phases(runs), &Holds::constant(hold), 1).unwrap();
         prop_assert_eq!(outcome.all(), naive);
     }
 

@@ -23,21 +23,21 @@ const SLOW: u32 = 75_600;
 /// Contended, total wait in ms, longest wait in us.
 type Figures = [f64; 3];
 
-fn figures(herd: &Herd, schedule: &dyn Schedule, hold_ns: u32, seed: u64) -> Figures {
-    let waits = herd.run(schedule, &Holds::constant(hold_ns), seed).unwrap().all();
+fn figures(model: &DrainModel, schedule: &dyn Schedule, hold_ns: u32, seed: u64) -> Figures {
+    let waits = model.run(schedule, &Holds::constant(hold_ns), seed).unwrap().all();
     [waits.contended as f64, waits.wait_ns as f64 / 1e6, waits.max_wait_ns as f64 / 1e3]
 }
 
-fn all_seeds(herd: &Herd, schedule: &dyn Schedule, hold_ns: u32) -> Vec<Figures> {
-    (1..=SEEDS).map(|seed| figures(herd, schedule, hold_ns, seed)).collect()
+fn all_seeds(model: &DrainModel, schedule: &dyn Schedule, hold_ns: u32) -> Vec<Figures> {
+    (1..=SEEDS).map(|seed| figures(model, schedule, hold_ns, seed)).collect()
 }
 
 fn mean(values: impl Iterator<Item = f64>) -> f64 {
     values.sum::<f64>() / SEEDS as f64
 }
 
-fn agrees(herd: &Herd, schedule: &dyn Schedule, hold_ns: u32, told: Figures) {
-    let ours = all_seeds(herd, schedule, hold_ns);
+fn agrees(model: &DrainModel, schedule: &dyn Schedule, hold_ns: u32, told: Figures) {
+    let ours = all_seeds(model, schedule, hold_ns);
     for (at, what) in ["contended", "total wait, ms"].into_iter().enumerate() {
         let centre = mean(ours.iter().map(|figures| figures[at]));
         let deviation = mean(ours.iter().map(|figures| (figures[at] - centre).powi(2))).sqrt();
@@ -56,53 +56,53 @@ fn agrees(herd: &Herd, schedule: &dyn Schedule, hold_ns: u32, told: Figures) {
 }
 
 /// In both settings.
-fn both(herd: &Herd, schedule: &dyn Schedule, fast: Figures, slow: Figures) {
-    agrees(herd, schedule, FAST, fast);
-    agrees(herd, schedule, SLOW, slow);
+fn both(model: &DrainModel, schedule: &dyn Schedule, fast: Figures, slow: Figures) {
+    agrees(model, schedule, FAST, fast);
+    agrees(model, schedule, SLOW, slow);
 }
 
-fn kicking(share: f64) -> Herd {
-    Herd { shepherd: Some(Shepherd::kicking(share)), ..Herd::new(72) }
+fn kicking(share: f64) -> DrainModel {
+    DrainModel { shepherd: Some(Shepherd::kicking(share)), ..DrainModel::new(72) }
 }
 
-fn odd_offline(seating: Seating) -> Herd {
-    Herd { hotplug: Plug::stride(0, 1, 2, 72, false).collect(), seating, ..Herd::new(72) }
+fn odd_offline(placing: Placing) -> DrainModel {
+    DrainModel { hotplug: Plug::stride(0, 1, 2, 72, false).collect(), placing, ..DrainModel::new(72) }
 }
 
 #[test]
 fn the_herd_itself() {
-    both(&Herd::new(72), &Aligned, [9778.0, 1871.0, 368.0], [10156.0, 17356.0, 3266.0]);
+    both(&DrainModel::new(72), &Aligned, [9778.0, 1871.0, 368.0], [10156.0, 17356.0, 3266.0]);
 }
 
 #[test]
 fn todays_kernel() {
     let skewed = Skewed { hz: 1000 };
-    both(&Herd::new(72), &skewed, [72.0, 0.40, 9.4], [520.0, 25.0, 150.0]);
+    both(&DrainModel::new(72), &skewed, [72.0, 0.40, 9.4], [520.0, 25.0, 150.0]);
     both(&kicking(0.2), &skewed, [1795.0, 55.0, 122.0], [2473.0, 813.0, 1057.0]);
     both(&kicking(0.5), &skewed, [4793.0, 409.0, 226.0], [5262.0, 4457.0, 2147.0]);
 }
 
 #[test]
 fn phases() {
-    both(&Herd::new(72), &Even, [80.0, 0.45, 9.4], [482.0, 23.0, 149.0]);
-    both(&Herd::new(72), &Spread, [73.0, 0.38, 9.4], [478.0, 24.0, 171.0]);
+    both(&DrainModel::new(72), &Even, [80.0, 0.45, 9.4], [482.0, 23.0, 149.0]);
+    both(&DrainModel::new(72), &Spread, [73.0, 0.38, 9.4], [478.0, 24.0, 171.0]);
 }
 
 #[test]
 fn odd_cpus_offline() {
-    both(&odd_offline(Seating::Numbers), &Even, [530.0, 4.0, 9.4], [1649.0, 110.0, 150.0]);
-    both(&odd_offline(Seating::Ranks), &Even, [61.0, 0.33, 9.2], [348.0, 16.0, 150.0]);
-    both(&odd_offline(Seating::Numbers), &Spread, [52.0, 0.28, 9.2], [336.0, 15.0, 129.0]);
+    both(&odd_offline(Placing::Numbers), &Even, [530.0, 4.0, 9.4], [1649.0, 110.0, 150.0]);
+    both(&odd_offline(Placing::Ranks), &Even, [61.0, 0.33, 9.2], [348.0, 16.0, 150.0]);
+    both(&odd_offline(Placing::Numbers), &Spread, [52.0, 0.28, 9.2], [336.0, 15.0, 129.0]);
 }
 
 #[test]
 fn deferral_agrees_where_a_herd_is_short() {
-    let herd = Herd { deferral: Some(Deferral::default()), ..Herd::new(72) };
-    agrees(&herd, &Aligned, FAST, [43.0, 0.20, 9.2]);
+    let model = DrainModel { deferral: Some(Deferral::default()), ..DrainModel::new(72) };
+    agrees(&model, &Aligned, FAST, [43.0, 0.20, 9.2]);
     // Of slow frees a run takes longer than what tells starts apart: all who were deferred come back as a herd, eight
     // times, and wait in the end. The table's 369 had another back-off, or no bound.
-    let contended = mean(all_seeds(&herd, &Aligned, SLOW).iter().map(|figures| figures[0]));
-    let waiting = mean(all_seeds(&Herd::new(72), &Aligned, SLOW).iter().map(|figures| figures[0]));
+    let contended = mean(all_seeds(&model, &Aligned, SLOW).iter().map(|figures| figures[0]));
+    let waiting = mean(all_seeds(&DrainModel::new(72), &Aligned, SLOW).iter().map(|figures| figures[0]));
     assert!(contended > 3_000.0 && contended < waiting / 2.0, "{contended} of {waiting}");
 }
 
@@ -111,17 +111,17 @@ fn deferral_agrees_where_a_herd_is_short() {
 struct ProposedWithoutDrift;
 
 impl Schedule for ProposedWithoutDrift {
-    fn next_due(&self, seat: Seat, interval: Interval, now_ns: u64) -> u64 {
-        let period = Proposed.next_due(seat, interval, 0);
+    fn next_due(&self, position: CpuPosition, interval: Interval, now_ns: u64) -> u64 {
+        let period = Proposed.next_due(position, interval, 0);
         (now_ns / period + 1) * period
     }
 }
 
 #[test]
 fn the_first_proposal_agrees_without_drift_and_collides_less_with_it() {
-    let herd = Herd { begin: Begin::AtOnce, ..Herd::new(72) };
-    both(&herd, &ProposedWithoutDrift, [865.0, 38.0, 301.0], [2193.0, 469.0, 2796.0]);
-    let contended = |schedule| mean(all_seeds(&herd, schedule, FAST).iter().map(|figures| figures[0]));
+    let model = DrainModel { begin: Begin::AtOnce, ..DrainModel::new(72) };
+    both(&model, &ProposedWithoutDrift, [865.0, 38.0, 301.0], [2193.0, 469.0, 2796.0]);
+    let contended = |schedule| mean(all_seeds(&model, schedule, FAST).iter().map(|figures| figures[0]));
     assert!(contended(&Proposed) * 2.0 < contended(&ProposedWithoutDrift));
 }
 
@@ -130,9 +130,9 @@ fn the_first_proposal_agrees_without_drift_and_collides_less_with_it() {
 struct Besides;
 
 impl Schedule for Besides {
-    fn next_due(&self, seat: Seat, interval: Interval, now_ns: u64) -> u64 {
-        let place = if seat.cpu < 72 { seat.cpu } else { (seat.cpu - 72) * 2 };
-        Even.next_due(Seat { place, cpus: 72, ..seat }, interval, now_ns)
+    fn next_due(&self, position: CpuPosition, interval: Interval, now_ns: u64) -> u64 {
+        let place = if position.cpu < 72 { position.cpu } else { (position.cpu - 72) * 2 };
+        Even.next_due(CpuPosition { place, cpus: 72, ..position }, interval, now_ns)
     }
 }
 
@@ -140,12 +140,12 @@ impl Schedule for Besides {
 /// nothing. If half of the CPUs had a run for the kick and another of their own at the same phase, there would be more.
 #[test]
 fn kicks_at_phases_are_between_two_rules() {
-    let mean_of = |herd: &Herd, schedule: &dyn Schedule, at: usize| {
-        mean(all_seeds(herd, schedule, FAST).iter().map(|figures| figures[at]))
+    let mean_of = |model: &DrainModel, schedule: &dyn Schedule, at: usize| {
+        mean(all_seeds(model, schedule, FAST).iter().map(|figures| figures[at]))
     };
     for (at, told) in [(0, 512.0), (1, 3.9)] {
         let instead = mean_of(&kicking(0.5), &Even, at);
-        let besides = mean_of(&Herd::new(108), &Besides, at);
+        let besides = mean_of(&DrainModel::new(108), &Besides, at);
         assert!(instead < told && told < besides, "{told} of {instead} to {besides}");
     }
 }
@@ -155,7 +155,7 @@ fn kicks_at_phases_are_between_two_rules() {
 #[test]
 fn the_floor_is_that_of_theory() {
     for hold_ns in [FAST, SLOW] {
-        let floor = all_seeds(&Herd { work: Work::NONE, ..Herd::new(72) }, &Spread, hold_ns);
+        let floor = all_seeds(&DrainModel { work: Work::NONE, ..DrainModel::new(72) }, &Spread, hold_ns);
         let taken = 200.0 * f64::from(hold_ns) / 1e9;
         let expected = 200.0 * 60.0 * taken;
         let contended = mean(floor.iter().map(|figures| figures[0]));

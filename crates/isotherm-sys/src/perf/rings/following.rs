@@ -43,7 +43,7 @@ const LISTINGS: u32 = 64;
 const AT_A_TIME: usize = 8;
 /// A new thread is visible a moment before its parent reports the start. If the kernel does not show whether the thread
 /// has run since, that moment is assumed to last this long.
-const TOLD_WITHIN: Duration = Duration::from_millis(1);
+const REPORTED_WITHIN: Duration = Duration::from_millis(1);
 /// Threads that keep a CPU busy are not seen asleep. After this time, the starts that were under way count as reported.
 const AT_REST_WITHIN: Duration = Duration::from_millis(20);
 
@@ -68,7 +68,7 @@ impl Rings {
             if !self.backlog.is_empty() {
                 return Ok(0);
             }
-            retain_told(pid, &mut unknown);
+            retain_reported(pid, &mut unknown);
             self.gather();
             unknown.retain(|tid| self.is_unknown(*tid));
         }
@@ -95,12 +95,12 @@ impl Rings {
         self.followed(Followed::begin);
         for round in 1..=LISTINGS {
             self.open_threads(&new, &mut batch)?;
-            batch.look(|tid| self.settled(tid));
+            batch.update(|tid| self.settled(tid));
             let mut listed = listed(pid)?;
             listed.retain(|tid| !batch.ended.contains(tid) && only.is_none_or(|only| only.contains(tid)));
             // Checked before the rings are read. The parent may have been delayed for long before its report.
             new = self.unknown(&listed);
-            retain_told(pid, &mut new);
+            retain_reported(pid, &mut new);
             if round == LISTINGS {
                 self.followed(Followed::accept);
             }
@@ -114,7 +114,7 @@ impl Rings {
             new.reverse();
             new.truncate(AT_A_TIME);
             if new.is_empty() {
-                std::thread::sleep(TOLD_WITHIN);
+                std::thread::sleep(REPORTED_WITHIN);
             }
         }
         self.followed(Followed::end);
@@ -155,7 +155,7 @@ impl Rings {
                 followed.opened(tid, from);
             }
             if let Some(sideband) = sideband {
-                sideband.tell(|raw| followed.hear(raw));
+                sideband.drain(|raw| followed.record_start(raw));
             }
         });
         if !is_open {
@@ -246,13 +246,13 @@ fn listed(pid: u32) -> Result<Vec<u32>, RingError> {
 }
 
 /// Retains the threads whose start has been reported by now, if it ever is. It is not certain before a thread has run.
-fn retain_told(pid: u32, tids: &mut Vec<u32>) {
+fn retain_reported(pid: u32, tids: &mut Vec<u32>) {
     let (proc, own) = (Proc::default(), std::process::id());
     // If the kernel shows that we have not run, it does not maintain this for any thread.
     if proc.has_run(own, own) == Some(true) {
         tids.retain(|tid| proc.has_run(pid, *tid) == Some(true));
     } else if !tids.is_empty() {
-        std::thread::sleep(TOLD_WITHIN);
+        std::thread::sleep(REPORTED_WITHIN);
     }
 }
 
@@ -280,7 +280,7 @@ impl Batch {
     }
 
     /// Reports threads that are at rest by now, or awake for so long that there must be another reason.
-    fn look(&mut self, mut at_rest: impl FnMut(u32)) {
+    fn update(&mut self, mut at_rest: impl FnMut(u32)) {
         let now = clock::monotonic_ns();
         let is_long = |since: u64| u128::from(now.saturating_sub(since)) > AT_REST_WITHIN.as_nanos();
         for (tid, since) in std::mem::take(&mut self.awake) {

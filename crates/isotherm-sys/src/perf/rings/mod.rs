@@ -182,7 +182,7 @@ impl Rings {
         for slot in slots {
             slot.mapping.drain(scratch, |raw| {
                 if let Some(followed) = process {
-                    followed.hear(raw);
+                    followed.record_start(raw);
                 }
                 one(raw, plan.period);
             });
@@ -340,7 +340,7 @@ impl Rings {
         }
         self.slots.iter_mut().for_each(|slot| slot.mapping.save(&mut self.backlog));
         if let Some(followed) = &mut self.process {
-            Raws::new(&self.backlog[from..]).for_each(|raw| followed.hear(raw));
+            Raws::new(&self.backlog[from..]).for_each(|raw| followed.record_start(raw));
         }
     }
 

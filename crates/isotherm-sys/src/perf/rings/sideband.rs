@@ -39,7 +39,7 @@ impl SidebandEvents {
     }
 
     /// Passes on what it has recorded.
-    pub(super) fn tell(mut self, each: impl FnMut(Raw<'_>)) {
+    pub(super) fn drain(mut self, each: impl FnMut(Raw<'_>)) {
         self.ring.drain(&mut Vec::new(), each);
     }
 }

@@ -77,7 +77,7 @@ impl Followed {
     }
 
     #[inline]
-    pub(super) fn hear(&mut self, raw: Raw<'_>) {
+    pub(super) fn record_start(&mut self, raw: Raw<'_>) {
         let Some(start) = raw.started().filter(|start| start.pid == self.id.pid) else { return };
         self.inherited = true;
         match &mut self.round {
@@ -163,10 +163,10 @@ mod tests {
     }
 
     /// A record as the kernel writes it.
-    fn tell(followed: &mut Followed, at: u64, parent: u32, tid: u32) {
+    fn drain(followed: &mut Followed, at: u64, parent: u32, tid: u32) {
         let mut bytes = [7_u32, 32 << 16, PID, PID, tid, parent].map(u32::to_ne_bytes).concat();
         bytes.extend(at.to_ne_bytes());
-        Raws::new(&bytes).for_each(|raw| followed.hear(raw));
+        Raws::new(&bytes).for_each(|raw| followed.record_start(raw));
     }
 
     fn known(followed: &Followed) -> Vec<(u32, u32)> {
@@ -183,19 +183,19 @@ mod tests {
         followed.opened(2, 100);
         followed.settled(2, 200);
         // The child's own child is reported first: it was on another processor.
-        tell(&mut followed, 160, 5, 6);
-        tell(&mut followed, 150, 1, 5);
-        tell(&mut followed, 300, 1, 7);
-        tell(&mut followed, 300, 2, 8);
-        tell(&mut followed, 310, 8, 9);
+        drain(&mut followed, 160, 5, 6);
+        drain(&mut followed, 150, 1, 5);
+        drain(&mut followed, 300, 1, 7);
+        drain(&mut followed, 300, 2, 8);
+        drain(&mut followed, 310, 8, 9);
         assert_eq!(followed.judge(400), HashSet::from([1]));
         assert_eq!(known(&followed), [(2, 2), (8, 2), (9, 2)]);
         // What heirs of closed events tell late, and what was reported before they were opened anew, says nothing.
         followed.opened(1, 500);
         followed.settled(1, 600);
-        tell(&mut followed, 450, 1, 10);
-        tell(&mut followed, 610, 7, 11);
-        tell(&mut followed, 610, 1, 12);
+        drain(&mut followed, 450, 1, 10);
+        drain(&mut followed, 610, 7, 11);
+        drain(&mut followed, 610, 1, 12);
         assert!(followed.judge(700).is_empty());
         assert_eq!(known(&followed), [(1, 1), (2, 2), (8, 2), (9, 2), (12, 1)]);
     }
@@ -205,14 +205,14 @@ mod tests {
         let mut followed = followed();
         followed.opened(1, 100);
         followed.settled(1, 200);
-        tell(&mut followed, 320, 5, 6);
+        drain(&mut followed, 320, 5, 6);
         assert!(followed.judge(300).is_empty());
-        tell(&mut followed, 310, 1, 5);
+        drain(&mut followed, 310, 1, 5);
         assert!(followed.judge(400).is_empty());
         assert_eq!(known(&followed), [(1, 1), (5, 1), (6, 1)]);
-        tell(&mut followed, 500, 6, 7);
+        drain(&mut followed, 500, 6, 7);
         followed.end();
-        tell(&mut followed, 600, 7, 8);
+        drain(&mut followed, 600, 7, 8);
         assert_eq!(known(&followed), [(1, 1), (5, 1), (6, 1), (7, 1), (8, 1)]);
     }
 
@@ -221,8 +221,8 @@ mod tests {
         let mut followed = followed();
         followed.opened(1, 100);
         followed.opened(2, 100);
-        tell(&mut followed, 150, 1, 2);
-        tell(&mut followed, 160, 1, 3);
+        drain(&mut followed, 150, 1, 2);
+        drain(&mut followed, 160, 1, 3);
         followed.accept();
         assert!(followed.judge(200).is_empty());
         assert_eq!(known(&followed), [(1, 1), (2, 2), (3, 1)]);

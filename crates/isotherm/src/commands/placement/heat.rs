@@ -34,7 +34,7 @@ pub fn watched(args: &PlacementArgs, ns: u64, stop: &Stop) -> Result<(Vec<Proces
         }
         Ok(ControlFlow::Continue(()))
     })?;
-    watching.tell_refused();
+    watching.report_refused();
     if stop.is_set() {
         bail!("stopped before frames were read");
     }

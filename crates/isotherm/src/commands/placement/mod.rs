@@ -55,7 +55,7 @@ fn run(args: &PlacementArgs) -> Result<()> {
     let proc = Proc::default();
     let machine = machine(args.cache_size, &facts)?;
     read::check_visible(&proc)?;
-    let stop = Stop::on_signals()?.or_when_unread()?;
+    let stop = Stop::on_signals()?.or_on_closed_output()?;
     let (processes, weighed_by, _watching) = match wanted_heat(args) {
         None => (resident(args, &proc)?, None, None),
         Some(Wanted::Recording(path)) => {

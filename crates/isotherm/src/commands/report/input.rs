@@ -42,7 +42,7 @@ impl Input {
 
     fn live(args: &InputArgs, printed: bool) -> Result<Input> {
         let stop = Stop::on_signals()?;
-        let stop = if printed { stop.or_when_unread()? } else { stop };
+        let stop = if printed { stop.or_on_closed_output()? } else { stop };
         // Twenty columns for a heat map. At least 0.5 s, so that a snapshot costs less than the access checks between two.
         let window = (args.duration / 20).clamp(500_000_000, 5_000_000_000);
         let mut watching = Watching::begin(&args.targets, &args.watch, window)?;
@@ -55,7 +55,7 @@ impl Input {
             snapshots.push(snapshot);
             Ok(ControlFlow::Continue(()))
         })?;
-        watching.tell_refused();
+        watching.report_refused();
         Ok(Input { snapshots, run: watching.run })
     }
 

@@ -68,7 +68,7 @@ pub struct Config {
 }
 
 /// The largest file that is read. Settings take a few hundred bytes.
-const LONGEST: Bytes = Bytes(1 << 16);
+const MAX_FILE: Bytes = Bytes(1 << 16);
 
 impl Config {
     /// Reads the file that `args` name, if any. `args` override it.
@@ -126,7 +126,7 @@ fn parse(path: &Path, runs_work: bool) -> Result<File> {
     let opened = fs::File::open(path).with_context(|| format!("read {}", path.display()))?;
     // Checks the opened file, before it is read. So nobody can replace it in between.
     let trusted = trust::check(&opened, path);
-    let text = input::short_text(opened, path, LONGEST)?;
+    let text = input::short_text(opened, path, MAX_FILE)?;
     let file: File = toml::from_str(&text).with_context(|| format!("read {}", path.display()))?;
     if file.work.is_some() && runs_work {
         trusted.with_context(|| format!("{}: root does not run the `work` command of this file", path.display()))?;

@@ -14,7 +14,7 @@ pub(crate) type Starts = [u32; LISTS + 1];
 
 /// Lists of block indices, each a stack with a limit. The entries of one list follow those of the other.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stock<'m, 's> {
+pub(crate) struct ListWords<'m, 's> {
     words: &'m [AtomicU32],
     starts: &'s Starts,
 }
@@ -33,11 +33,11 @@ pub(crate) fn starts(capacities: &[u32; LISTS]) -> Starts {
     starts
 }
 
-impl<'m, 's> Stock<'m, 's> {
+impl<'m, 's> ListWords<'m, 's> {
     /// The lists in `words`, which must be as many as [`words`] returns for the capacities behind `starts`.
     #[inline]
-    pub(crate) const fn new(words: &'m [AtomicU32], starts: &'s Starts) -> Stock<'m, 's> {
-        Stock { words, starts }
+    pub(crate) const fn new(words: &'m [AtomicU32], starts: &'s Starts) -> ListWords<'m, 's> {
+        ListWords { words, starts }
     }
 
     /// Empties all lists and sets their limits to their capacities.
@@ -130,25 +130,25 @@ mod tests {
         capacities[3] = 5;
         let memory: Vec<AtomicU32> = (0..words(&capacities)).map(|_| AtomicU32::new(0)).collect();
         let starts = starts(&capacities);
-        let stock = Stock::new(&memory, &starts);
-        stock.clear();
-        assert_eq!(stock.push_many(3, &[1, 2, 3, 4, 5, 6]), 5);
-        assert_eq!(stock.push_many(4, &[7, 8, 9]), 2);
+        let list_words = ListWords::new(&memory, &starts);
+        list_words.clear();
+        assert_eq!(list_words.push_many(3, &[1, 2, 3, 4, 5, 6]), 5);
+        assert_eq!(list_words.push_many(4, &[7, 8, 9]), 2);
         let mut three = [0; 3];
-        assert_eq!((stock.pop_many(3, &mut three[..2]), three), (2, [4, 5, 0]));
-        assert_eq!((stock.pop(3), stock.pop(4)), (Some(3), Some(8)));
-        assert_eq!((stock.pop_many(3, &mut three), three), (2, [1, 2, 0]));
-        assert_eq!((stock.pop(3), stock.count(3), stock.count(4)), (None, 0, 1));
-        stock.set_limit(3, 1);
-        assert!(stock.push(3, 1) && !stock.push(3, 2));
-        stock.set_limit(3, 100);
-        assert_eq!(stock.push_many(3, &[2, 3, 4, 5, 6]), 4);
-        assert_eq!((stock.copy_oldest(3, 1, &mut three), three), (3, [2, 3, 4]));
-        assert_eq!((stock.copy_oldest(3, 4, &mut three), three), (1, [5, 3, 4]));
-        assert_eq!(stock.copy_oldest(3, 6, &mut three), 0);
-        stock.forget_oldest(3, 2);
-        assert_eq!((stock.pop_many(3, &mut three), three), (3, [3, 4, 5]));
-        stock.forget_oldest(3, 1);
-        assert_eq!((stock.count(3), stock.count(4)), (0, 1));
+        assert_eq!((list_words.pop_many(3, &mut three[..2]), three), (2, [4, 5, 0]));
+        assert_eq!((list_words.pop(3), list_words.pop(4)), (Some(3), Some(8)));
+        assert_eq!((list_words.pop_many(3, &mut three), three), (2, [1, 2, 0]));
+        assert_eq!((list_words.pop(3), list_words.count(3), list_words.count(4)), (None, 0, 1));
+        list_words.set_limit(3, 1);
+        assert!(list_words.push(3, 1) && !list_words.push(3, 2));
+        list_words.set_limit(3, 100);
+        assert_eq!(list_words.push_many(3, &[2, 3, 4, 5, 6]), 4);
+        assert_eq!((list_words.copy_oldest(3, 1, &mut three), three), (3, [2, 3, 4]));
+        assert_eq!((list_words.copy_oldest(3, 4, &mut three), three), (1, [5, 3, 4]));
+        assert_eq!(list_words.copy_oldest(3, 6, &mut three), 0);
+        list_words.forget_oldest(3, 2);
+        assert_eq!((list_words.pop_many(3, &mut three), three), (3, [3, 4, 5]));
+        list_words.forget_oldest(3, 1);
+        assert_eq!((list_words.count(3), list_words.count(4)), (0, 1));
     }
 }

@@ -10,7 +10,7 @@ pub trait Front {
     /// Frees a block. On an error nothing has changed.
     fn free(&mut self, frame: FrameNo, order: Order) -> Result<(), FreeError>;
 
-    /// As `free`, for a caller who alone can free this block: see [`Sets::free_unique`](super::Sets::free_unique).
+    /// As `free`, for a caller who alone can free this block: see [`PcpLists::free_unique`](super::PcpLists::free_unique).
     fn free_unique(&mut self, frame: FrameNo, order: Order) -> Result<(), FreeError> {
         self.free(frame, order)
     }

@@ -2,7 +2,7 @@
 
 use super::lists::order_of;
 use super::retry::{retry, retry_for_ms};
-use super::shared::Sets;
+use super::shared::PcpLists;
 use crate::percpu::LISTS;
 
 /// How long to retry draining an offline CPU whose lists another thread holds, in ms.
@@ -16,15 +16,15 @@ pub(super) struct Drained {
     pub(super) missed: bool,
 }
 
-impl Sets<'_> {
+impl PcpLists<'_> {
     /// Returns the frames on a CPU's lists to the zone, from any CPU. Returns how many. 0 if another thread holds the
     /// lists for long, or if they cannot be used.
     pub fn drain(&self, cpu: u32) -> u64 {
-        self.drain_if_had(cpu).frames
+        self.drain_if_free(cpu).frames
     }
 
     /// As `drain`, and whether the lists could be held all the time. Empty lists need not be held.
-    pub(super) fn drain_if_had(&self, cpu: u32) -> Drained {
+    pub(super) fn drain_if_free(&self, cpu: u32) -> Drained {
         if self.is_empty(cpu) {
             return Drained::default();
         }
@@ -38,7 +38,7 @@ impl Sets<'_> {
 
     /// Drains a CPU that has gone offline; returns how many frames. Retries for 0.1 s if another thread holds the lists
     /// or still fills them. If a thread has died in them, what is left stays there.
-    pub(crate) fn drain_for_good(&self, cpu: u32) -> u64 {
+    pub(crate) fn drain_offline(&self, cpu: u32) -> u64 {
         let mut frames = 0;
         // Fails if a thread has died in the lists.
         let _ = retry_for_ms(OFFLINE_MS, || {
@@ -50,12 +50,12 @@ impl Sets<'_> {
 
     /// Returns the frames on all lists of all CPUs to the zone. Returns how many.
     pub fn drain_all(&self) -> u64 {
-        self.drain_all_had().frames
+        self.drain_all_free().frames
     }
 
     /// As `drain_all`, and whether any lists could not be held.
-    pub(super) fn drain_all_had(&self) -> Drained {
-        (0..self.cpus()).map(|cpu| self.drain_if_had(cpu)).fold(Drained::default(), |all, one| Drained {
+    pub(super) fn drain_all_free(&self) -> Drained {
+        (0..self.cpus()).map(|cpu| self.drain_if_free(cpu)).fold(Drained::default(), |all, one| Drained {
             frames: all.frames + one.frames,
             missed: all.missed || one.missed,
         })
@@ -69,14 +69,14 @@ impl Sets<'_> {
     /// drain a list. If a thread has died in the lists of a CPU, it stops waiting after a while; everyone skips those
     /// lists from then on, here and in the child.
     pub fn while_quiet<T>(&self, act: impl FnOnce() -> T) -> T {
-        let _one_at_a_time = self.quiet.lock();
+        let _serialised = self.quiet.lock();
         self.while_quiet_from(0, act)
     }
 
     /// The lists first, then the zone. A drainer holds lists while it waits for the zone, and no thread does the reverse.
     fn while_quiet_from<T>(&self, cpu: u32, act: impl FnOnce() -> T) -> T {
-        let Some(aside) = self.asides.of(cpu) else { return self.zone.while_quiet(act) };
-        let _tuner = retry(|| aside.lock.try_lock());
+        let Some(state) = self.states.of(cpu) else { return self.zone.while_quiet(act) };
+        let _tuner = retry(|| state.lock.try_lock());
         let _held = self.lists.hold_long(cpu);
         self.while_quiet_from(cpu + 1, act)
     }

@@ -1,12 +1,12 @@
-//! The three tiers of per-CPU sets under one suite: against a naive model, from several threads, and in bad luck.
+//! The three tiers of pcp lists under one suite: against a naive model, from several threads, and with forced conflicts.
 
 mod support;
 
 use isotherm_frames::percpu::Rseq;
 use isotherm_frames::tune::PcpLimits;
 use isotherm_frames::{
-    AllocError, Colouring, FrameNo, Front, Metadata, MigrateType, Offline, Order, OwnedSet, Sets, SetsConfig,
-    SetsError, Tier, Watermarks, WrongFree, Zone, ZoneConfig, Zones,
+    AllocError, Colouring, FrameNo, Front, Metadata, MigrateType, Offline, Order, OwnedPcpLists, PcpConfig, PcpError,
+    PcpLists, Tier, Watermarks, WrongFree, Zone, ZoneConfig, Zones,
 };
 use isotherm_rng::Rng;
 use std::collections::HashSet;
@@ -29,11 +29,11 @@ fn zone(config: &ZoneConfig) -> Zone<'static> {
     zone
 }
 
-fn sets(config: &ZoneConfig, tier: Tier) -> Sets<'static> {
+fn pcp(config: &ZoneConfig, tier: Tier) -> PcpLists<'static> {
     let zone = zone(config);
-    let config = SetsConfig { tier, ..SetsConfig::new(cpus()) };
+    let config = PcpConfig { tier, ..PcpConfig::new(cpus()) };
     let memory = leak(config.metadata_bytes(&zone));
-    Sets::new(zone, &config, memory).unwrap()
+    PcpLists::new(zone, &config, memory).unwrap()
 }
 
 /// The tiers that there are here.
@@ -47,9 +47,9 @@ fn tiers() -> Vec<Tier> {
     }
 }
 
-fn owned<'z>(zone: &'z Zone<'static>) -> OwnedSet<'z, 'static> {
+fn owned<'z>(zone: &'z Zone<'static>) -> OwnedPcpLists<'z, 'static> {
     let limits = PcpLimits::for_zone(zone.stats().present, 0, 1, None);
-    OwnedSet::new(zone, limits, leak(OwnedSet::metadata_bytes(limits))).unwrap()
+    OwnedPcpLists::new(zone, limits, leak(OwnedPcpLists::metadata_bytes(limits))).unwrap()
 }
 
 /// Random calls beside a naive model. What waits in a set is neither free nor handed out, so only what was handed out is compared,
@@ -89,15 +89,15 @@ fn model(front: &mut impl Front, zone: &Zone<'_>, seed: u64, steps: u32) {
     front.drain();
     zone.validate().unwrap_or_else(|e| panic!("seed {seed}: {e}"));
     assert_eq!(zone.stats().free, zone.stats().present, "seed {seed}: everything is back");
-    assert_eq!(zone.stats().events.mistaken, 0);
+    assert_eq!(zone.stats().events.wrong_state, 0);
 }
 
 #[test]
 fn shared_sets_are_what_the_model_says() {
     for tier in tiers() {
         for seed in seeds() {
-            let sets = sets(&ZoneConfig { seed, ..ZoneConfig::new(frames(0, 16 << 10)) }, tier);
-            model(&mut &sets, sets.zone(), seed, 4000);
+            let pcp = pcp(&ZoneConfig { seed, ..ZoneConfig::new(frames(0, 16 << 10)) }, tier);
+            model(&mut &pcp, pcp.zone(), seed, 4000);
         }
     }
 }
@@ -114,8 +114,8 @@ fn owned_sets_are_what_the_model_says() {
 fn coloured_sets_are_what_the_model_says() {
     for tier in tiers() {
         let config = ZoneConfig { colouring: Some(Colouring::exact(4096)), ..ZoneConfig::new(frames(0, 16 << 10)) };
-        let sets = sets(&config, tier);
-        model(&mut &sets, sets.zone(), 3, 3000);
+        let pcp = pcp(&config, tier);
+        model(&mut &pcp, pcp.zone(), 3, 3000);
     }
 }
 
@@ -126,9 +126,9 @@ fn threads_never_share_a_block() {
         for unique in [false, true] {
             let span = frames(0, 32 << 10);
             let zone = zone(&ZoneConfig::new(span));
-            let config = SetsConfig { tier, ..SetsConfig::new(cpus()) };
+            let config = PcpConfig { tier, ..PcpConfig::new(cpus()) };
             let memory = leak(config.metadata_bytes(&zone));
-            let sets = Sets::new(zone, &config, memory).unwrap();
+            let pcp = PcpLists::new(zone, &config, memory).unwrap();
             // For each frame, whose it is.
             let owners: Vec<AtomicU64> = (0..span.len()).map(|_| AtomicU64::new(0)).collect();
             let done = AtomicBool::new(false);
@@ -136,15 +136,15 @@ fn threads_never_share_a_block() {
                 let workers: Vec<_> = (1..=4)
                     .map(|id| {
                         s.spawn({
-                            let (sets, owners) = (&sets, &owners);
-                            move || work(sets, owners, id, unique)
+                            let (pcp, owners) = (&pcp, &owners);
+                            move || work(pcp, owners, id, unique)
                         })
                     })
                     .collect();
                 // Someone drains all the time.
                 s.spawn(|| {
                     while !done.load(Ordering::Relaxed) {
-                        sets.drain_all();
+                        pcp.drain_all();
                         thread::yield_now();
                     }
                 });
@@ -152,16 +152,16 @@ fn threads_never_share_a_block() {
                 done.store(true, Ordering::Relaxed);
                 ends.into_iter().for_each(|end| end.unwrap());
             });
-            sets.drain_all();
-            sets.zone().validate().unwrap();
-            let stats = sets.zone().stats();
-            assert_eq!((stats.free, stats.events.mistaken), (stats.present, 0), "{tier:?}");
+            pcp.drain_all();
+            pcp.zone().validate().unwrap();
+            let stats = pcp.zone().stats();
+            assert_eq!((stats.free, stats.events.wrong_state), (stats.present, 0), "{tier:?}");
         }
     }
 }
 
-fn work(sets: &Sets<'_>, owners: &[AtomicU64], id: u64, unique: bool) {
-    let free = |frame, order| if unique { sets.free_unique(frame, order) } else { sets.free(frame, order) };
+fn work(pcp: &PcpLists<'_>, owners: &[AtomicU64], id: u64, unique: bool) {
+    let free = |frame, order| if unique { pcp.free_unique(frame, order) } else { pcp.free(frame, order) };
     let mut rng = Rng::new(id);
     let mut mine: Vec<(FrameNo, Order)> = Vec::new();
     let claim = |frame: FrameNo, order: Order, from: u64, to: u64| {
@@ -173,7 +173,7 @@ fn work(sets: &Sets<'_>, owners: &[AtomicU64], id: u64, unique: bool) {
     for _ in 0..60_000 {
         if mine.len() < 600 && rng.below(2) == 0 {
             let order = Order::new([0, 0, 0, 0, 0, 0, 1, 3][below(&mut rng, 8)]).unwrap();
-            if let Ok(frame) = sets.alloc(order, MigrateType::ALL[below(&mut rng, 3)]) {
+            if let Ok(frame) = pcp.alloc(order, MigrateType::ALL[below(&mut rng, 3)]) {
                 claim(frame, order, 0, id);
                 mine.push((frame, order));
             }
@@ -196,7 +196,7 @@ fn work(sets: &Sets<'_>, owners: &[AtomicU64], id: u64, unique: bool) {
 fn of_two_frees_at_once_one_is_refused() {
     const ROUNDS: u64 = 20_000;
     for tier in tiers() {
-        let sets = sets(&ZoneConfig::new(frames(0, 4096)), tier);
+        let pcp = pcp(&ZoneConfig::new(frames(0, 4096)), tier);
         // The round whose frame is to be freed, and how often it was.
         let (round, frame) = (AtomicU64::new(0), AtomicU64::new(0));
         let ends: [AtomicU64; 2] = Default::default();
@@ -208,9 +208,9 @@ fn of_two_frees_at_once_one_is_refused() {
                 }
                 let mine = FrameNo(frame.load(Ordering::Relaxed));
                 let result = match number % 3 {
-                    0 if who == 0 => sets.free_bulk(&[mine], Order::FRAME),
-                    1 if who == 0 => sets.zone().free(mine, Order::FRAME),
-                    _ => sets.free(mine, Order::FRAME),
+                    0 if who == 0 => pcp.free_bulk(&[mine], Order::FRAME),
+                    1 if who == 0 => pcp.zone().free(mine, Order::FRAME),
+                    _ => pcp.free(mine, Order::FRAME),
                 };
                 freed.fetch_add(u64::from(result.is_ok()), Ordering::Relaxed);
                 ends[who].store(number, Ordering::Release);
@@ -220,7 +220,7 @@ fn of_two_frees_at_once_one_is_refused() {
             s.spawn(|| frees(0));
             s.spawn(|| frees(1));
             for number in 1..=ROUNDS {
-                frame.store(sets.alloc(Order::FRAME, MOVABLE).unwrap().0, Ordering::Relaxed);
+                frame.store(pcp.alloc(Order::FRAME, MOVABLE).unwrap().0, Ordering::Relaxed);
                 round.store(number, Ordering::Release);
                 while ends.iter().any(|end| end.load(Ordering::Acquire) < number) {
                     thread::yield_now();
@@ -228,38 +228,38 @@ fn of_two_frees_at_once_one_is_refused() {
             }
         });
         assert_eq!(freed.into_inner(), ROUNDS, "{tier:?}: of each two one");
-        sets.drain_all();
-        sets.zone().validate().unwrap();
-        let stats = sets.zone().stats();
-        assert_eq!((stats.free, stats.events.refused, stats.events.mistaken), (4096, ROUNDS, 0), "{tier:?}");
+        pcp.drain_all();
+        pcp.zone().validate().unwrap();
+        let stats = pcp.zone().stats();
+        assert_eq!((stats.free, stats.events.refused, stats.events.wrong_state), (4096, ROUNDS, 0), "{tier:?}");
     }
 }
 
 #[test]
 fn the_last_frame_is_found_in_whatever_set_it_waits() {
     for tier in tiers() {
-        let sets = sets(&ZoneConfig::new(frames(0, 1024)), tier);
+        let pcp = pcp(&ZoneConfig::new(frames(0, 1024)), tier);
         let all: Mutex<Vec<FrameNo>> = Mutex::default();
-        // Threads that come and go leave frames in the sets of the CPUs they were on.
+        // Threads that come and go leave frames on the lists of the CPUs they were on.
         thread::scope(|s| {
             for _ in 0..4 {
                 s.spawn(|| {
-                    let frame = sets.alloc(Order::FRAME, MOVABLE).unwrap();
+                    let frame = pcp.alloc(Order::FRAME, MOVABLE).unwrap();
                     all.lock().unwrap().push(frame);
                 });
             }
         });
         let mut all = all.into_inner().unwrap();
-        while let Ok(frame) = sets.alloc(Order::FRAME, MOVABLE) {
+        while let Ok(frame) = pcp.alloc(Order::FRAME, MOVABLE) {
             all.push(frame);
         }
         let distinct: HashSet<_> = all.iter().collect();
         assert_eq!((all.len(), distinct.len()), (1024, 1024));
         for frame in all {
-            sets.free(frame, Order::FRAME).unwrap();
+            pcp.free(frame, Order::FRAME).unwrap();
         }
-        // Single frames in sets keep the one large block apart, until it is asked for.
-        assert!(sets.alloc(Order::MAX, MOVABLE).is_ok());
+        // Single frames on lists keep the one large block split until it is requested.
+        assert!(pcp.alloc(Order::MAX, MOVABLE).is_ok());
     }
 }
 
@@ -268,46 +268,46 @@ fn a_cpu_that_appears_later_goes_to_the_zone() {
     for tier in tiers() {
         let zone = zone(&ZoneConfig::new(frames(0, 8192)));
         // Sets for one CPU, on a machine with more.
-        let config = SetsConfig { tier, ..SetsConfig::new(1) };
+        let config = PcpConfig { tier, ..PcpConfig::new(1) };
         let memory = leak(config.metadata_bytes(&zone));
-        let sets = Sets::new(zone, &config, memory).unwrap();
+        let pcp = PcpLists::new(zone, &config, memory).unwrap();
         let owners: Vec<AtomicU64> = (0..8192).map(|_| AtomicU64::new(0)).collect();
         thread::scope(|s| {
             for id in 1..=3 {
                 s.spawn({
-                    let (sets, owners) = (&sets, &owners);
-                    move || work(sets, owners, id, false)
+                    let (pcp, owners) = (&pcp, &owners);
+                    move || work(pcp, owners, id, false)
                 });
             }
         });
-        sets.drain_all();
-        sets.zone().validate().unwrap();
-        assert_eq!(sets.zone().stats().free, 8192);
+        pcp.drain_all();
+        pcp.zone().validate().unwrap();
+        assert_eq!(pcp.zone().stats().free, 8192);
     }
 }
 
 #[test]
 fn ranges_go_once_their_sets_are_drained() {
     for tier in tiers() {
-        let sets = sets(&ZoneConfig::new(frames(0, 8192)), tier);
-        let all: Vec<FrameNo> = (0..8192).map(|_| sets.alloc(Order::FRAME, MOVABLE).unwrap()).collect();
+        let pcp = pcp(&ZoneConfig::new(frames(0, 8192)), tier);
+        let all: Vec<FrameNo> = (0..8192).map(|_| pcp.alloc(Order::FRAME, MOVABLE).unwrap()).collect();
         for &frame in &all {
-            sets.free(frame, Order::FRAME).unwrap();
+            pcp.free(frame, Order::FRAME).unwrap();
         }
         let range = frames(4096, 4096);
-        let Offline::Pending { in_use, in_sets } = sets.zone().offline(range).unwrap() else {
-            panic!("frames of it wait in sets");
+        let Offline::Pending { in_use, in_lists } = pcp.zone().offline(range).unwrap() else {
+            panic!("frames of it are cached on lists");
         };
-        assert!(in_use == 0 && in_sets > 0);
-        sets.drain_all();
-        assert_eq!(sets.zone().offline(range).unwrap(), Offline::Done);
-        sets.zone().validate().unwrap();
-        let stats = sets.zone().stats();
+        assert!(in_use == 0 && in_lists > 0);
+        pcp.drain_all();
+        assert_eq!(pcp.zone().offline(range).unwrap(), Offline::Done);
+        pcp.zone().validate().unwrap();
+        let stats = pcp.zone().stats();
         assert_eq!((stats.present, stats.free), (4096, 4096));
-        assert_eq!(sets.free(FrameNo(5000), Order::FRAME).unwrap_err().why, WrongFree::Hole);
+        assert_eq!(pcp.free(FrameNo(5000), Order::FRAME).unwrap_err().why, WrongFree::Hole);
         // And it comes back.
-        sets.zone().add(range, MOVABLE).unwrap();
-        assert_eq!(sets.zone().stats().free, 8192);
+        pcp.zone().add(range, MOVABLE).unwrap();
+        assert_eq!(pcp.zone().stats().free, 8192);
     }
 }
 
@@ -315,15 +315,15 @@ fn ranges_go_once_their_sets_are_drained() {
 #[test]
 fn frees_into_a_leaving_range_pass_by_the_sets() {
     for tier in tiers() {
-        let sets = sets(&ZoneConfig::new(frames(0, 8192)), tier);
-        let all: Vec<FrameNo> = (0..8192).map(|_| sets.alloc(Order::FRAME, MOVABLE).unwrap()).collect();
+        let pcp = pcp(&ZoneConfig::new(frames(0, 8192)), tier);
+        let all: Vec<FrameNo> = (0..8192).map(|_| pcp.alloc(Order::FRAME, MOVABLE).unwrap()).collect();
         let range = frames(0, 1024);
-        assert_eq!(sets.zone().offline(range).unwrap(), Offline::Pending { in_use: 1024, in_sets: 0 });
+        assert_eq!(pcp.zone().offline(range).unwrap(), Offline::Pending { in_use: 1024, in_lists: 0 });
         for frame in all.iter().filter(|f| range.contains(**f)) {
-            sets.free(*frame, Order::FRAME).unwrap();
+            pcp.free(*frame, Order::FRAME).unwrap();
         }
-        assert_eq!(sets.zone().offline(range).unwrap(), Offline::Done);
-        sets.zone().validate().unwrap();
+        assert_eq!(pcp.zone().offline(range).unwrap(), Offline::Done);
+        pcp.zone().validate().unwrap();
     }
 }
 
@@ -331,13 +331,13 @@ fn frees_into_a_leaving_range_pass_by_the_sets() {
 fn watermarks_hold_for_sets_too() {
     for tier in tiers() {
         let watermarks = Watermarks { min: 1000, low: 1200, high: 1500 };
-        let sets = sets(&ZoneConfig { watermarks, ..ZoneConfig::new(frames(0, 8192)) }, tier);
+        let pcp = pcp(&ZoneConfig { watermarks, ..ZoneConfig::new(frames(0, 8192)) }, tier);
         let mut got = 0;
-        while sets.alloc(Order::FRAME, MOVABLE).is_ok() {
+        while pcp.alloc(Order::FRAME, MOVABLE).is_ok() {
             got += 1;
         }
-        assert!(sets.zone().stats().free >= 1000, "{tier:?}: {} left", sets.zone().stats().free);
-        assert_eq!(got, 8192 - 1000, "{tier:?}: nothing is left in sets");
+        assert!(pcp.zone().stats().free >= 1000, "{tier:?}: {} left", pcp.zone().stats().free);
+        assert_eq!(got, 8192 - 1000, "{tier:?}: nothing is left on lists");
     }
 }
 
@@ -345,7 +345,7 @@ fn watermarks_hold_for_sets_too() {
 fn zones_serve_in_order_of_preference_and_take_their_own_back() {
     let watermarks = Watermarks { min: 64, low: 512, high: 768 };
     let zones =
-        [0, 1 << 20].map(|start| sets(&ZoneConfig { watermarks, ..ZoneConfig::new(frames(start, 2048)) }, Tier::Best));
+        [0, 1 << 20].map(|start| pcp(&ZoneConfig { watermarks, ..ZoneConfig::new(frames(start, 2048)) }, Tier::Best));
     let list = Zones::new(&zones);
     let mut served = Vec::new();
     let mut all = Vec::new();
@@ -362,9 +362,9 @@ fn zones_serve_in_order_of_preference_and_take_their_own_back() {
         list.free(frame, Order::FRAME).unwrap();
     }
     assert_eq!(list.free(FrameNo(1 << 30), Order::FRAME).unwrap_err().why, WrongFree::Foreign);
-    for sets in &zones {
-        sets.drain_all();
-        assert_eq!(sets.zone().stats().free, 2048);
+    for pcp in &zones {
+        pcp.drain_all();
+        assert_eq!(pcp.zone().stats().free, 2048);
     }
 }
 
@@ -376,9 +376,9 @@ fn frames_of_interleaved_zones_go_back_to_their_own() {
         let zone = Zone::new(&config, leak(config.metadata_bytes().unwrap())).unwrap();
         zone.add(frames(node * 1024, 1024), MOVABLE).unwrap();
         zone.add(frames(4096 + node * 1500, 1500), MOVABLE).unwrap();
-        let config = SetsConfig::new(cpus());
+        let config = PcpConfig::new(cpus());
         let memory = leak(config.metadata_bytes(&zone));
-        Sets::new(zone, &config, memory).unwrap()
+        PcpLists::new(zone, &config, memory).unwrap()
     });
     let list = Zones::new(&zones);
     let mut all = Vec::new();
@@ -389,10 +389,10 @@ fn frames_of_interleaved_zones_go_back_to_their_own() {
     for frame in all {
         list.free(frame, Order::FRAME).unwrap();
     }
-    for sets in &zones {
-        sets.drain_all();
-        sets.zone().validate().unwrap();
-        assert_eq!(sets.zone().stats().free, 2524);
+    for pcp in &zones {
+        pcp.drain_all();
+        pcp.zone().validate().unwrap();
+        assert_eq!(pcp.zone().stats().free, 2524);
     }
 }
 
@@ -402,19 +402,19 @@ fn a_set_is_bounded_whatever_list_is_used() {
     for tier in tiers() {
         let zone = zone(&ZoneConfig::new(frames(0, 32 << 10)));
         let limits = PcpLimits { batch: 15, high_min: 60, high_max: 512 };
-        let config = SetsConfig { tier, limits: Some(limits), ..SetsConfig::new(cpus()) };
+        let config = PcpConfig { tier, limits: Some(limits), ..PcpConfig::new(cpus()) };
         let memory = leak(config.metadata_bytes(&zone));
-        let sets = Sets::new(zone, &config, memory).unwrap();
+        let pcp = PcpLists::new(zone, &config, memory).unwrap();
         for round in 0..6 {
             for order in [0, 1, 2, 3].map(|n| Order::new(n).unwrap()) {
                 for migrate in MigrateType::ALL {
                     let some: Vec<FrameNo> =
-                        (0..1024 >> order.get()).map(|_| sets.alloc(order, migrate).unwrap()).collect();
-                    some.into_iter().for_each(|frame| sets.free(frame, order).unwrap());
-                    let waiting: Vec<u64> = (0..sets.cpus()).map(|cpu| sets.waiting(cpu)).collect();
+                        (0..1024 >> order.get()).map(|_| pcp.alloc(order, migrate).unwrap()).collect();
+                    some.into_iter().for_each(|frame| pcp.free(frame, order).unwrap());
+                    let cached: Vec<u64> = (0..pcp.cpus()).map(|cpu| pcp.cached(cpu)).collect();
                     // Each list may have grown by a batch since the tuner was last asked; blocks of order 3 count eight.
                     let most = u64::from(limits.high_max) + 14 * (15 + 8);
-                    assert!(waiting.iter().all(|&w| w <= most), "{tier:?}, round {round}, {order:?}: {waiting:?}");
+                    assert!(cached.iter().all(|&w| w <= most), "{tier:?}, round {round}, {order:?}: {cached:?}");
                 }
             }
         }
@@ -429,9 +429,9 @@ fn frames_of_nobody_are_refused_by_every_front() {
         assert_eq!(front.free(FrameNo(8), Order::FRAME).unwrap_err().why, WrongFree::InsideBlock);
     }
     for tier in tiers() {
-        let sets = sets(&ZoneConfig::new(frames(0, 8192)), tier);
-        refused(&mut &sets);
-        assert_eq!(sets.zone().stats().events.refused, 3);
+        let pcp = pcp(&ZoneConfig::new(frames(0, 8192)), tier);
+        refused(&mut &pcp);
+        assert_eq!(pcp.zone().stats().events.refused, 3);
     }
     let zone = zone(&ZoneConfig::new(frames(0, 8192)));
     refused(&mut owned(&zone));
@@ -440,11 +440,11 @@ fn frames_of_nobody_are_refused_by_every_front() {
 #[test]
 fn exhaustion_says_what_is_left_of_each_order() {
     for tier in tiers() {
-        let sets = sets(&ZoneConfig::new(frames(0, 1024)), tier);
-        let all: Vec<FrameNo> = (0..1024).map(|_| sets.alloc(Order::FRAME, MOVABLE).unwrap()).collect();
+        let pcp = pcp(&ZoneConfig::new(frames(0, 1024)), tier);
+        let all: Vec<FrameNo> = (0..1024).map(|_| pcp.alloc(Order::FRAME, MOVABLE).unwrap()).collect();
         // Every other frame comes back: half is free, and no two of it are next to each other.
-        all.iter().filter(|f| f.0 % 2 == 0).for_each(|&f| sets.free(f, Order::FRAME).unwrap());
-        let error = sets.alloc(Order::new(1).unwrap(), MOVABLE).unwrap_err();
+        all.iter().filter(|f| f.0 % 2 == 0).for_each(|&f| pcp.free(f, Order::FRAME).unwrap());
+        let error = pcp.alloc(Order::new(1).unwrap(), MOVABLE).unwrap_err();
         let AllocError::Exhausted { free_blocks, .. } = error else { panic!("{error}") };
         assert_eq!(free_blocks, [512, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], "{tier:?}");
     }
@@ -454,29 +454,29 @@ fn exhaustion_says_what_is_left_of_each_order() {
 #[test]
 fn quiet_moments_follow_each_other() {
     for tier in tiers() {
-        let sets = sets(&ZoneConfig::new(frames(0, 16 << 10)), tier);
+        let pcp = pcp(&ZoneConfig::new(frames(0, 16 << 10)), tier);
         let owners: Vec<AtomicU64> = (0..16 << 10).map(|_| AtomicU64::new(0)).collect();
         let quiet = AtomicU64::new(0);
         thread::scope(|s| {
             for id in 1..=2 {
                 s.spawn({
-                    let (sets, owners) = (&sets, &owners);
-                    move || work(sets, owners, id, false)
+                    let (pcp, owners) = (&pcp, &owners);
+                    move || work(pcp, owners, id, false)
                 });
                 s.spawn(|| {
                     for _ in 0..200 {
-                        sets.while_quiet(|| {
+                        pcp.while_quiet(|| {
                             assert_eq!(quiet.fetch_add(1, Ordering::Relaxed), 0, "two at once");
                             quiet.fetch_sub(1, Ordering::Relaxed);
                         });
-                        sets.drain_all();
+                        pcp.drain_all();
                     }
                 });
             }
         });
-        sets.drain_all();
-        sets.zone().validate().unwrap();
-        assert_eq!(sets.zone().stats().free, 16 << 10, "{tier:?}");
+        pcp.drain_all();
+        pcp.zone().validate().unwrap();
+        assert_eq!(pcp.zone().stats().free, 16 << 10, "{tier:?}");
     }
 }
 
@@ -488,7 +488,7 @@ fn an_owned_set_gives_everything_back_in_a_panic() {
         s.spawn(move || {
             let frame = set.alloc(Order::FRAME, MOVABLE).unwrap();
             set.free(frame, Order::FRAME).unwrap();
-            assert_eq!(set.waiting(), 0, "there is some");
+            assert_eq!(set.cached(), 0, "there is some");
         })
         .join()
     });
@@ -502,15 +502,15 @@ fn an_owned_set_gives_everything_back_in_a_panic() {
 #[ignore = "run by the next one, in a process of its own"]
 fn without_restartable_sequences() {
     let zone = || zone(&ZoneConfig::new(frames(0, 4096)));
-    let config = SetsConfig::new(4);
+    let config = PcpConfig::new(4);
     let memory = |zone: &Zone<'_>| leak(config.metadata_bytes(zone));
     let best = zone();
-    let sets = Sets::new(best, &config, memory(&zone())).unwrap();
-    assert_eq!(sets.tier(), Tier::Locked);
-    let frame = sets.alloc(Order::FRAME, MOVABLE).unwrap();
-    sets.free(frame, Order::FRAME).unwrap();
-    let asked = SetsConfig { tier: Tier::Restartable, ..config };
-    let error = Sets::new(zone(), &asked, memory(&zone())).unwrap_err();
+    let pcp = PcpLists::new(best, &config, memory(&zone())).unwrap();
+    assert_eq!(pcp.tier(), Tier::Locked);
+    let frame = pcp.alloc(Order::FRAME, MOVABLE).unwrap();
+    pcp.free(frame, Order::FRAME).unwrap();
+    let asked = PcpConfig { tier: Tier::Restartable, ..config };
+    let error = PcpLists::new(zone(), &asked, memory(&zone())).unwrap_err();
     assert!(error.to_string().contains("glibc.pthread.rseq=0"), "{error}");
 }
 
@@ -530,18 +530,18 @@ fn where_sequences_are_switched_off_locks_do() {
 #[test]
 fn what_cannot_be_is_said() {
     let zone_of = || zone(&ZoneConfig::new(frames(0, 4096)));
-    let none = SetsConfig::new(0);
-    assert_eq!(Sets::new(zone_of(), &none, leak(1 << 16)).unwrap_err(), SetsError::NoCpus);
-    let config = SetsConfig::new(4);
+    let none = PcpConfig::new(0);
+    assert_eq!(PcpLists::new(zone_of(), &none, leak(1 << 16)).unwrap_err(), PcpError::NoCpus);
+    let config = PcpConfig::new(4);
     let zone = zone_of();
     let needed = config.metadata_bytes(&zone);
     assert_eq!(
-        Sets::new(zone, &config, leak(needed - 1)).unwrap_err(),
-        SetsError::MetadataTooSmall { given: needed - 1, needed }
+        PcpLists::new(zone, &config, leak(needed - 1)).unwrap_err(),
+        PcpError::MetadataTooSmall { given: needed - 1, needed }
     );
     let limits = PcpLimits::for_zone(4096, 0, 1, None);
     let zone = zone_of();
-    assert!(OwnedSet::new(&zone, limits, leak(8)).is_err());
+    assert!(OwnedPcpLists::new(&zone, limits, leak(8)).is_err());
     let few = ZoneConfig::new(frames(0, 4096));
     let mut bytes = metadata(&few);
     assert!(Zone::new(&few, Metadata::cleared(&mut bytes[..1000])).is_err());
@@ -559,7 +559,7 @@ fn an_owned_set_can_be_sent_and_gives_everything_back() {
                 for frame in some {
                     set.free(frame, Order::FRAME).unwrap();
                 }
-                assert!(set.waiting() > 0);
+                assert!(set.cached() > 0);
             });
         }
     });

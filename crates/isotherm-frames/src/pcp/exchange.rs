@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 /// How a block is marked as cached on a per-CPU list.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mark {
+pub(super) enum CacheMark {
     /// By a compare-and-swap: of several concurrent frees, one wins.
     Swapped,
     /// By a load and a store: the caller guarantees that no one else frees the block.
@@ -95,10 +95,10 @@ impl Zone<'_> {
 
     /// Marks an allocated block as cached. False if it is not allocated with this order.
     #[inline]
-    pub(super) fn mark_cached(&self, index: u32, order: Order, mark: Mark) -> bool {
+    pub(super) fn mark_cached(&self, index: u32, order: Order, mark: CacheMark) -> bool {
         match mark {
-            Mark::Swapped => self.take_back(index, order),
-            Mark::Stored => {
+            CacheMark::Swapped => self.take_back(index, order),
+            CacheMark::Stored => {
                 let byte = self.byte(index);
                 let is_allocated = state::is_allocated(byte.load(Relaxed), order);
                 if is_allocated {

@@ -6,12 +6,12 @@ use thiserror::Error;
 /// Why per-CPU lists could not be created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
-pub enum SetsError {
+pub enum PcpError {
     /// The number of CPUs is 0.
     #[error("per-CPU lists for no CPU: give the highest possible CPU number plus one")]
     NoCpus,
     /// The metadata is too small.
-    #[error("per-CPU lists with {given} bytes of metadata: they need {needed}; see SetsConfig::metadata_bytes")]
+    #[error("per-CPU lists with {given} bytes of metadata: they need {needed}; see PcpConfig::metadata_bytes")]
     MetadataTooSmall {
         /// Bytes given.
         given: usize,

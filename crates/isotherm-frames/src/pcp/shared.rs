@@ -1,10 +1,10 @@
 //! Per-CPU lists that all threads share: allocate, free, and the way to the zone when a list is empty or full.
 
-use super::aside::Asides;
-use super::config::SetsConfig;
+use super::config::PcpConfig;
 use super::cpu_lists::CpuLists;
-use super::error::SetsError;
-use super::exchange::{Mark, Want};
+use super::cpu_state::CpuStates;
+use super::error::PcpError;
+use super::exchange::{CacheMark, Want};
 use super::front::Front;
 use super::lists::{frames_in, list_of, order_of};
 use super::retry::retry_for_ms;
@@ -27,38 +27,38 @@ const EXHAUSTED_MS: u32 = 20;
 /// nothing. With locks, the lists of that CPU stay locked; from then on they are skipped and everyone goes to the zone.
 /// In a visit to the zone it may hold the zone lock, which then stays locked forever, as any lock would. An interrupted
 /// thread may hold it too, so signal handlers may call only [`Zone::request`](crate::Zone::request) without waiting.
-pub struct Sets<'m> {
+pub struct PcpLists<'m> {
     pub(super) zone: Zone<'m>,
     pub(super) lists: CpuLists<'m>,
-    pub(super) asides: Asides<'m>,
+    pub(super) states: CpuStates<'m>,
     pub(super) limits: PcpLimits,
     capacities: [u32; LISTS],
     /// Held while everything else is locked out.
     pub(super) quiet: Lock<()>,
 }
 
-impl<'m> Sets<'m> {
+impl<'m> PcpLists<'m> {
     /// Empty lists in front of `zone`, which is reached through them from now on. Create them after the first frames
     /// were added to the zone: the number of frames determines how large the lists may be.
-    pub fn new(zone: Zone<'m>, config: &SetsConfig, mut metadata: Metadata<'m>) -> Result<Sets<'m>, SetsError> {
+    pub fn new(zone: Zone<'m>, config: &PcpConfig, mut metadata: Metadata<'m>) -> Result<PcpLists<'m>, PcpError> {
         if config.cpus == 0 {
-            return Err(SetsError::NoCpus);
+            return Err(PcpError::NoCpus);
         }
         let (limits, shape) = (config.limits_for(&zone), config.shape(&zone));
-        let too_small = SetsError::MetadataTooSmall { given: metadata.len(), needed: config.metadata_bytes(&zone) };
+        let too_small = PcpError::MetadataTooSmall { given: metadata.len(), needed: config.metadata_bytes(&zone) };
         if metadata.len() < config.metadata_bytes(&zone) {
             return Err(too_small);
         }
-        let asides = Asides::new(config.cpus, limits, &mut metadata).ok_or(too_small)?;
+        let states = CpuStates::new(config.cpus, limits, &mut metadata).ok_or(too_small)?;
         let rseq = match config.tier {
             Tier::Locked => None,
             Tier::Best => Rseq::check().ok(),
-            Tier::Restartable => Some(Rseq::check().map_err(SetsError::NoRseq)?),
+            Tier::Restartable => Some(Rseq::check().map_err(PcpError::NoRseq)?),
         };
         let lists = CpuLists::new(rseq, shape, &mut metadata).ok_or(too_small)?;
-        let sets = Sets { zone, lists, asides, limits, capacities: shape.capacities, quiet: Lock::new(()) };
-        (0..config.cpus).for_each(|cpu| sets.set_room(cpu));
-        Ok(sets)
+        let pcp = PcpLists { zone, lists, states, limits, capacities: shape.capacities, quiet: Lock::new(()) };
+        (0..config.cpus).for_each(|cpu| pcp.set_room(cpu));
+        Ok(pcp)
     }
 
     /// The zone behind the lists. Cached frames are not free there.
@@ -73,7 +73,7 @@ impl<'m> Sets<'m> {
 
     /// Number of CPUs that have lists.
     pub const fn cpus(&self) -> u32 {
-        self.asides.cpus()
+        self.states.cpus()
     }
 
     /// Allocates a block of `order`; returns its first frame.
@@ -83,7 +83,7 @@ impl<'m> Sets<'m> {
     /// takes that long.
     #[inline]
     pub fn alloc(&self, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
-        match self.alloc_waiting(order, migrate) {
+        match self.alloc_cached(order, migrate) {
             Some(frame) => Ok(frame),
             None => self.alloc_slow(order, migrate),
         }
@@ -91,16 +91,16 @@ impl<'m> Sets<'m> {
 
     /// As `alloc`, without draining other CPUs when the zone has none. For callers that have an alternative, such as a
     /// smaller order.
-    pub fn alloc_gently(&self, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
-        match self.alloc_waiting(order, migrate) {
+    pub fn alloc_without_draining(&self, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
+        match self.alloc_cached(order, migrate) {
             Some(frame) => Ok(frame),
-            None => self.alloc_behind(order, migrate),
+            None => self.alloc_from_zone(order, migrate),
         }
     }
 
     /// A block from this CPU's lists.
     #[inline]
-    fn alloc_waiting(&self, order: Order, migrate: MigrateType) -> Option<FrameNo> {
+    fn alloc_cached(&self, order: Order, migrate: MigrateType) -> Option<FrameNo> {
         let list = list_of(order, migrate)?;
         loop {
             let index = self.lists.pop(list)?;
@@ -109,7 +109,7 @@ impl<'m> Sets<'m> {
                 byte.store(state::allocated(order, migrate), Relaxed);
                 return Some(self.zone.frame(index));
             }
-            self.zone.mistaken();
+            self.zone.wrong_state();
         }
     }
 
@@ -117,7 +117,7 @@ impl<'m> Sets<'m> {
     /// thread just freed it.
     #[inline]
     pub fn free(&self, frame: FrameNo, order: Order) -> Result<(), FreeError> {
-        self.free_marked(frame, order, Mark::Swapped)
+        self.free_marked(frame, order, CacheMark::Swapped)
     }
 
     /// As `free`, without a locked instruction, for callers who alone can free this block, such as the owner of a
@@ -125,11 +125,11 @@ impl<'m> Sets<'m> {
     /// owners from then on, or the zone's metadata may be wrong.
     #[inline]
     pub fn free_unique(&self, frame: FrameNo, order: Order) -> Result<(), FreeError> {
-        self.free_marked(frame, order, Mark::Stored)
+        self.free_marked(frame, order, CacheMark::Stored)
     }
 
     #[inline]
-    fn free_marked(&self, frame: FrameNo, order: Order, mark: Mark) -> Result<(), FreeError> {
+    fn free_marked(&self, frame: FrameNo, order: Order, mark: CacheMark) -> Result<(), FreeError> {
         let Some(index) = self.zone.index(frame) else { return Err(self.zone.foreign(frame, order)) };
         let page_block = self.zone.page_block(index);
         match list_of(order, page_block.migrate()) {
@@ -176,7 +176,7 @@ impl<'m> Sets<'m> {
     }
 
     /// Frames that are cached on the lists of a CPU at this moment.
-    pub fn waiting(&self, cpu: u32) -> u64 {
+    pub fn cached(&self, cpu: u32) -> u64 {
         let counts = self.lists.counts(cpu);
         counts.iter().enumerate().map(|(list, &count)| u64::from(count) * u64::from(order_of(list).frames())).sum()
     }
@@ -190,19 +190,19 @@ impl<'m> Sets<'m> {
         }
     }
 
-    pub(super) fn frames_waiting(&self, cpu: u32) -> u32 {
+    pub(super) fn cached_frames(&self, cpu: u32) -> u32 {
         frames_in(&self.lists.counts(cpu))
     }
 
     #[cold]
     #[inline(never)]
     pub(super) fn alloc_slow(&self, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
-        self.alloc_behind(order, migrate).or_else(|_| {
+        self.alloc_from_zone(order, migrate).or_else(|_| {
             // The last frames may be on other CPUs' lists, or their buddies may be, or they may be on their way back.
             // If a thread holds lists in order to drain them, their frames are available when it is done.
             let mut last = Err(AllocError::Exhausted { order, free_blocks: [0; crate::ORDERS] });
             let _ = retry_for_ms(EXHAUSTED_MS, || {
-                let drained = self.drain_all_had();
+                let drained = self.drain_all_free();
                 last = self.zone.request(Request::new(order, migrate));
                 let may_come = drained.missed && matches!(last, Err(AllocError::Exhausted { .. }));
                 (!may_come).then_some(())
@@ -212,7 +212,7 @@ impl<'m> Sets<'m> {
     }
 
     /// From the zone; if this CPU has a list for the block, refills it on the way.
-    fn alloc_behind(&self, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
+    fn alloc_from_zone(&self, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
         match list_of(order, migrate) {
             Some(list) => self.refill(list, order, migrate),
             None => self.zone.alloc(order, migrate),
@@ -222,11 +222,11 @@ impl<'m> Sets<'m> {
     /// Refills this CPU's list from the zone; one of the blocks is the result.
     fn refill(&self, list: usize, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
         let cpu = self.lists.cpu();
-        let waiting = self.frames_waiting(cpu);
+        let cached = self.cached_frames(cpu);
         let pressure = self.zone.pressure();
-        let wanted = self.asides.tuned(cpu, |tuner| {
+        let wanted = self.states.tuned(cpu, |tuner| {
             tuner.on_alloc();
-            tuner.refill(order, waiting, pressure)
+            tuner.refill(order, cached, pressure)
         });
         // If the lists cannot be held, there is nothing to fill. Blocks after the first chunk are not worth waiting for.
         let want = Want { order, migrate, blocks: wanted.unwrap_or(1), waits_for_more: false };
@@ -245,11 +245,11 @@ impl<'m> Sets<'m> {
     #[inline(never)]
     fn free_slow(&self, list: usize, index: u32) {
         let (cpu, order) = (self.lists.cpu(), order_of(list));
-        let waiting = self.frames_waiting(cpu) + order.frames();
+        let cached = self.cached_frames(cpu) + order.frames();
         let pressure = self.zone.pressure();
-        let drain = self.asides.tuned(cpu, |tuner| {
+        let drain = self.states.tuned(cpu, |tuner| {
             tuner.on_free(order);
-            tuner.drain(waiting, pressure)
+            tuner.drain(cached, pressure)
         });
         let Some(frames) = drain else {
             self.zone.give_back(&[index], order);
@@ -282,9 +282,9 @@ impl<'m> Sets<'m> {
     }
 }
 
-impl core::fmt::Debug for Sets<'_> {
+impl core::fmt::Debug for PcpLists<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Sets")
+        f.debug_struct("PcpLists")
             .field("zone", &self.zone)
             .field("tier", &self.tier())
             .field("cpus", &self.cpus())
@@ -292,20 +292,20 @@ impl core::fmt::Debug for Sets<'_> {
     }
 }
 
-impl Front for &Sets<'_> {
+impl Front for &PcpLists<'_> {
     #[inline]
     fn alloc(&mut self, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
-        Sets::alloc(self, order, migrate)
+        PcpLists::alloc(self, order, migrate)
     }
 
     #[inline]
     fn free(&mut self, frame: FrameNo, order: Order) -> Result<(), FreeError> {
-        Sets::free(self, frame, order)
+        PcpLists::free(self, frame, order)
     }
 
     #[inline]
     fn free_unique(&mut self, frame: FrameNo, order: Order) -> Result<(), FreeError> {
-        Sets::free_unique(self, frame, order)
+        PcpLists::free_unique(self, frame, order)
     }
 
     fn drain(&mut self) -> u64 {

@@ -3,12 +3,12 @@
 //! For programs with a thread for each core, and for single-threaded programs. No other thread can use the blocks that
 //! are cached here until the set is drained or dropped. The handle can be sent to another thread, and works on any CPU.
 
-use super::error::SetsError;
-use super::exchange::{Mark, Want};
+use super::decay_run::{DecayRun, Decayed, Pace, RunHistory};
+use super::error::PcpError;
+use super::exchange::{CacheMark, Want};
 use super::front::Front;
+use super::list_words::{self, ListWords, Starts};
 use super::lists::{capacities, list_of, order_of};
-use super::stock::{self, Starts, Stock};
-use super::turn::{Course, Memory, Pace, Tidied};
 use crate::memory::{Metadata, bytes_for};
 use crate::percpu::LISTS;
 use crate::state;
@@ -21,34 +21,35 @@ use core::sync::atomic::AtomicU32;
 ///
 /// A handle that is never dropped (`mem::forget`, a thread that never ends) keeps its blocks: as many frames as its
 /// limits allow. [`Zone::offline`](crate::Zone::offline) still reports them as cached, but only the owner can drain them.
-pub struct OwnedSet<'z, 'm> {
+pub struct OwnedPcpLists<'z, 'm> {
     zone: &'z Zone<'m>,
     words: &'z [AtomicU32],
     starts: Starts,
     pub(super) tuner: Tuner,
-    memory: Memory,
+    memory: RunHistory,
     frames: u32,
 }
 
-impl<'z, 'm> OwnedSet<'z, 'm> {
+impl<'z, 'm> OwnedPcpLists<'z, 'm> {
     /// Bytes of metadata that a set with these limits needs.
     pub fn metadata_bytes(limits: PcpLimits) -> usize {
-        bytes_for::<AtomicU32>(stock::words(&capacities(limits)))
+        bytes_for::<AtomicU32>(list_words::words(&capacities(limits)))
     }
 
-    /// An empty set. With several sets, give each its share: the `limits` of a zone with as many CPUs as there are sets.
+    /// Empty lists. With several owners, give each its share: the `limits` of a zone with as many CPUs as owners.
     pub fn new(
         zone: &'z Zone<'m>,
         limits: PcpLimits,
         mut metadata: Metadata<'z>,
-    ) -> Result<OwnedSet<'z, 'm>, SetsError> {
+    ) -> Result<OwnedPcpLists<'z, 'm>, PcpError> {
         let capacities = capacities(limits);
-        let needed = OwnedSet::metadata_bytes(limits);
+        let needed = OwnedPcpLists::metadata_bytes(limits);
         let given = metadata.len();
-        let words = metadata.take(stock::words(&capacities)).ok_or(SetsError::MetadataTooSmall { given, needed })?;
-        let starts = stock::starts(&capacities);
-        Stock::new(words, &starts).clear();
-        Ok(OwnedSet { zone, words, starts, tuner: Tuner::new(limits), memory: Memory::default(), frames: 0 })
+        let words =
+            metadata.take(list_words::words(&capacities)).ok_or(PcpError::MetadataTooSmall { given, needed })?;
+        let starts = list_words::starts(&capacities);
+        ListWords::new(words, &starts).clear();
+        Ok(OwnedPcpLists { zone, words, starts, tuner: Tuner::new(limits), memory: RunHistory::default(), frames: 0 })
     }
 
     /// The zone behind it.
@@ -57,12 +58,12 @@ impl<'z, 'm> OwnedSet<'z, 'm> {
     }
 
     #[inline]
-    pub(super) fn stock(&self) -> Stock<'z, '_> {
-        Stock::new(self.words, &self.starts)
+    pub(super) fn list_words(&self) -> ListWords<'z, '_> {
+        ListWords::new(self.words, &self.starts)
     }
 
     /// Frames that are cached in it.
-    pub const fn waiting(&self) -> u64 {
+    pub const fn cached(&self) -> u64 {
         self.frames as u64
     }
 
@@ -73,32 +74,32 @@ impl<'z, 'm> OwnedSet<'z, 'm> {
             return self.zone.alloc(order, migrate).or_else(|error| self.last_resort(order, migrate, error));
         };
         loop {
-            let Some(index) = self.stock().pop(list) else { return self.refill(list, order, migrate) };
+            let Some(index) = self.list_words().pop(list) else { return self.refill(list, order, migrate) };
             self.frames -= order.frames();
             self.tuner.on_alloc();
             if self.zone.state_byte(index) == state::cached(order) {
                 self.zone.set_state_byte(index, state::allocated(order, migrate));
                 return Ok(self.zone.frame(index));
             }
-            self.zone.mistaken();
+            self.zone.wrong_state();
         }
     }
 
     /// Frees a block. On an error nothing has changed.
     #[inline]
     pub fn free(&mut self, frame: FrameNo, order: Order) -> Result<(), FreeError> {
-        self.free_marked(frame, order, Mark::Swapped)
+        self.free_marked(frame, order, CacheMark::Swapped)
     }
 
     /// As `free`, without a locked instruction, for callers who alone can free this block: see
-    /// [`Sets::free_unique`](super::Sets::free_unique).
+    /// [`PcpLists::free_unique`](super::PcpLists::free_unique).
     #[inline]
     pub fn free_unique(&mut self, frame: FrameNo, order: Order) -> Result<(), FreeError> {
-        self.free_marked(frame, order, Mark::Stored)
+        self.free_marked(frame, order, CacheMark::Stored)
     }
 
     #[inline]
-    fn free_marked(&mut self, frame: FrameNo, order: Order, mark: Mark) -> Result<(), FreeError> {
+    fn free_marked(&mut self, frame: FrameNo, order: Order, mark: CacheMark) -> Result<(), FreeError> {
         let Some(index) = self.zone.index(frame) else { return Err(self.zone.foreign(frame, order)) };
         let page_block = self.zone.page_block(index);
         let Some(list) = list_of(order, page_block.migrate()).filter(|_| !page_block.is_isolated()) else {
@@ -109,9 +110,9 @@ impl<'z, 'm> OwnedSet<'z, 'm> {
         }
         self.tuner.on_free(order);
         self.frames += order.frames();
-        if !self.stock().push(list, index) {
+        if !self.list_words().push(list, index) {
             self.give_older(list, self.tuner.limits().batch >> order.get());
-            self.stock().push(list, index);
+            self.list_words().push(list, index);
         }
         // Blocks of more than one frame may go back sooner: the tuner detects streams of them.
         if self.frames >= self.tuner.high() || order != Order::FRAME {
@@ -125,10 +126,10 @@ impl<'z, 'm> OwnedSet<'z, 'm> {
     fn refill(&mut self, list: usize, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
         self.memory.visited();
         let blocks = self.tuner.refill(order, self.frames, self.zone.pressure());
-        let (zone, stock, mut kept) = (self.zone, self.stock(), 0);
+        let (zone, list_words, mut kept) = (self.zone, self.list_words(), 0);
         let want = Want { order, migrate, blocks, waits_for_more: true };
         let outcome = zone.refill_some(&want, |blocks| {
-            let pushed = stock.push_many(list, blocks);
+            let pushed = list_words.push_many(list, blocks);
             kept += u32::try_from(pushed).unwrap_or(0);
             pushed
         });
@@ -156,9 +157,10 @@ impl<'z, 'm> OwnedSet<'z, 'm> {
     #[cold]
     fn give_older(&mut self, list: usize, blocks: u32) {
         self.memory.visited();
-        let (order, stock) = (order_of(list), self.stock());
-        let pop = |into: &mut [u32]| stock.pop_many(list, into);
-        let given = self.zone.give_older(order, blocks.max(1) as usize, pop, |blocks| stock.push_many(list, blocks));
+        let (order, list_words) = (order_of(list), self.list_words());
+        let pop = |into: &mut [u32]| list_words.pop_many(list, into);
+        let given =
+            self.zone.give_older(order, blocks.max(1) as usize, pop, |blocks| list_words.push_many(list, blocks));
         self.frames -= u32::try_from(given).unwrap_or(0) << order.get();
     }
 
@@ -166,7 +168,7 @@ impl<'z, 'm> OwnedSet<'z, 'm> {
     fn empty(&mut self, list: usize) {
         let order = order_of(list);
         let mut buffer = [0; CHUNK];
-        while let got @ 1.. = self.stock().pop_many(list, &mut buffer) {
+        while let got @ 1.. = self.list_words().pop_many(list, &mut buffer) {
             self.zone.give_back(&buffer[..got], order);
             self.frames -= u32::try_from(got).unwrap_or(0) << order.get();
         }
@@ -174,64 +176,64 @@ impl<'z, 'm> OwnedSet<'z, 'm> {
 }
 
 /// The periodic drain, which only the owner can run.
-impl OwnedSet<'_, '_> {
-    /// One run of the periodic drain, as [`Sets::tidy`](super::Sets::tidy). Only the owner can call it, and nothing
+impl OwnedPcpLists<'_, '_> {
+    /// One run of the periodic drain, as [`PcpLists::decay`](super::PcpLists::decay). Only the owner can call it, and nothing
     /// else drains an owned set periodically.
-    pub fn tidy(&mut self, pace: &Pace) -> Tidied {
+    pub fn decay(&mut self, pace: &Pace) -> Decayed {
         let counts = self.counts();
         let decay = self.memory.begin(&mut self.tuner, &counts, pace);
-        self.turn(pace, decay)
+        self.decay_run(pace, decay)
     }
 
-    /// Continues a deferred run, as [`Sets::tidy_rest`](super::Sets::tidy_rest).
-    pub fn tidy_rest(&mut self, pace: &Pace) -> Tidied {
+    /// Continues a deferred run, as [`PcpLists::decay_rest`](super::PcpLists::decay_rest).
+    pub fn decay_rest(&mut self, pace: &Pace) -> Decayed {
         let counts = self.counts();
         match self.memory.rest(&self.tuner, &counts) {
-            Some(drain) => self.turn(pace, Decay { drain, again: true }),
-            None => Tidied::NO_REST,
+            Some(drain) => self.decay_run(pace, Decay { drain, again: true }),
+            None => Decayed::NO_REST,
         }
     }
 
     fn counts(&self) -> [u32; LISTS] {
-        core::array::from_fn(|list| self.stock().count(list))
+        core::array::from_fn(|list| self.list_words().count(list))
     }
 
-    fn turn(&mut self, pace: &Pace, decay: Decay) -> Tidied {
+    fn decay_run(&mut self, pace: &Pace, decay: Decay) -> Decayed {
         let batch = self.tuner.limits().batch;
-        let mut course = Course::new(self.zone(), batch, &self.memory, pace, decay);
-        while course.left > 0 && course.go(&mut self.stock()) {}
-        let tidied = course.tidied;
-        self.frames -= u32::try_from(tidied.drained).unwrap_or(self.frames);
+        let mut run = DecayRun::new(self.zone(), batch, &self.memory, pace, decay);
+        while run.left > 0 && run.go(&mut self.list_words()) {}
+        let decayed = run.decayed;
+        self.frames -= u32::try_from(decayed.drained).unwrap_or(self.frames);
         let (counts, began) = (self.counts(), self.memory);
-        self.memory.end(&began, &counts, &tidied, course.next());
-        Tidied { again: tidied.again || tidied.is_deferred(), ..tidied }
+        self.memory.end(&began, &counts, &decayed, run.next());
+        Decayed { again: decayed.again || decayed.is_deferred(), ..decayed }
     }
 }
 
-impl core::fmt::Debug for OwnedSet<'_, '_> {
+impl core::fmt::Debug for OwnedPcpLists<'_, '_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("OwnedSet").field("zone", self.zone).field("waiting", &self.frames).finish_non_exhaustive()
+        f.debug_struct("OwnedPcpLists").field("zone", self.zone).field("waiting", &self.frames).finish_non_exhaustive()
     }
 }
 
-impl Front for OwnedSet<'_, '_> {
+impl Front for OwnedPcpLists<'_, '_> {
     #[inline]
     fn alloc(&mut self, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
-        OwnedSet::alloc(self, order, migrate)
+        OwnedPcpLists::alloc(self, order, migrate)
     }
 
     #[inline]
     fn free(&mut self, frame: FrameNo, order: Order) -> Result<(), FreeError> {
-        OwnedSet::free(self, frame, order)
+        OwnedPcpLists::free(self, frame, order)
     }
 
     #[inline]
     fn free_unique(&mut self, frame: FrameNo, order: Order) -> Result<(), FreeError> {
-        OwnedSet::free_unique(self, frame, order)
+        OwnedPcpLists::free_unique(self, frame, order)
     }
 
     fn drain(&mut self) -> u64 {
-        let before = self.waiting();
+        let before = self.cached();
         for list in 0..LISTS {
             self.empty(list);
         }
@@ -239,7 +241,7 @@ impl Front for OwnedSet<'_, '_> {
     }
 }
 
-impl Drop for OwnedSet<'_, '_> {
+impl Drop for OwnedPcpLists<'_, '_> {
     fn drop(&mut self) {
         Front::drain(self);
     }

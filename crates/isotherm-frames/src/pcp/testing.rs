@@ -1,6 +1,6 @@
 //! For tests: per-CPU lists, and threads that pretend to run on a CPU.
 
-use super::{Sets, SetsConfig, Tier};
+use super::{PcpConfig, PcpLists, Tier};
 use crate::memory::Metadata;
 use crate::percpu::Rseq;
 use crate::{FrameNo, FrameRange, MigrateType, Order, Zone, ZoneConfig};
@@ -28,26 +28,26 @@ pub(crate) fn memory(bytes: usize) -> Metadata<'static> {
 }
 
 /// Per-CPU lists in front of a zone of `frames` frames.
-pub(crate) fn sets(frames: u64, config: &SetsConfig) -> Sets<'static> {
+pub(crate) fn pcp(frames: u64, config: &PcpConfig) -> PcpLists<'static> {
     let span = ZoneConfig::new(FrameRange::new(FrameNo(0), FrameNo(frames)));
     let zone = Zone::new(&span, memory(span.metadata_bytes().unwrap())).unwrap();
     zone.add(span.span, MigrateType::Movable).unwrap();
     let bytes = config.metadata_bytes(&zone);
-    Sets::new(zone, config, memory(bytes)).unwrap()
+    PcpLists::new(zone, config, memory(bytes)).unwrap()
 }
 
 /// Frees `frames` single frames to the lists of the CPU that this thread runs on or pretends to run on. They are the
 /// lowest free frames. The lowest is freed first, so it is the coldest.
-pub(crate) fn fill(sets: &Sets<'_>, frames: usize) -> Vec<FrameNo> {
+pub(crate) fn fill(pcp: &PcpLists<'_>, frames: usize) -> Vec<FrameNo> {
     let mut got = vec![FrameNo(0); frames];
-    assert_eq!(sets.zone().alloc_bulk(Order::FRAME, MigrateType::Movable, &mut got), frames);
-    got.iter().for_each(|&frame| sets.free(frame, Order::FRAME).unwrap());
+    assert_eq!(pcp.zone().alloc_bulk(Order::FRAME, MigrateType::Movable, &mut got), frames);
+    got.iter().for_each(|&frame| pcp.free(frame, Order::FRAME).unwrap());
     got
 }
 
 /// Sets the `high` of a CPU.
-pub(crate) fn let_keep(sets: &Sets<'_>, cpu: u32, high: u32) {
-    sets.asides.of(cpu).unwrap().tuner[0].store(high, Relaxed);
+pub(crate) fn let_keep(pcp: &PcpLists<'_>, cpu: u32, high: u32) {
+    pcp.states.of(cpu).unwrap().tuner[0].store(high, Relaxed);
 }
 
 /// The shared tiers that are available here.
@@ -62,10 +62,10 @@ pub(crate) fn tiers() -> Vec<Tier> {
 }
 
 /// Checks that everything that is not allocated is in the zone or cached, and that the zone's metadata is right.
-pub(crate) fn assert_all_there(sets: &Sets<'_>, handed_out: u64) {
-    sets.zone().validate().unwrap();
-    let waiting: u64 = (0..sets.cpus()).map(|cpu| sets.waiting(cpu)).sum();
-    let stats = sets.zone().stats();
-    assert_eq!(stats.free + waiting + handed_out, stats.present, "lost or there twice: {waiting} wait");
-    assert_eq!(stats.events.mistaken, 0);
+pub(crate) fn assert_all_there(pcp: &PcpLists<'_>, handed_out: u64) {
+    pcp.zone().validate().unwrap();
+    let cached: u64 = (0..pcp.cpus()).map(|cpu| pcp.cached(cpu)).sum();
+    let stats = pcp.zone().stats();
+    assert_eq!(stats.free + cached + handed_out, stats.present, "lost or there twice: {cached} wait");
+    assert_eq!(stats.events.wrong_state, 0);
 }

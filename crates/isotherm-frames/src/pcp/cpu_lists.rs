@@ -3,11 +3,11 @@
 //! This is an enum and not a type parameter. The tier is only known at run time, and a branch costs less than two types
 //! would cost their users. To add a tier, add a variant and the methods that `each!` calls.
 
+use super::decay_run::HeldLists;
+use super::list_words::ListWords;
 use super::locked::LockedStacks;
 use super::retry::retry;
-use super::stock::Stock;
 use super::tier::Tier;
-use super::turn::HeldLists;
 use crate::lock::Tried;
 use crate::memory::{Metadata, bytes_for};
 use crate::percpu::{LISTS, Rseq, Shape, Stacks, StopError, Stopped};
@@ -97,7 +97,9 @@ impl<'m> CpuLists<'m> {
     pub(super) fn hold(&self, cpu: u32) -> Option<Held<'_, 'm>> {
         match self {
             CpuLists::Restartable(stacks) => stacks.stop(cpu).ok().map(Held::Stopped),
-            CpuLists::Locked(stacks) => stacks.hold(cpu).map(|(lock, stock)| Held::Locked { _lock: lock, stock }),
+            CpuLists::Locked(stacks) => {
+                stacks.hold(cpu).map(|(lock, list_words)| Held::Locked { _lock: lock, list_words })
+            }
         }
     }
 
@@ -149,28 +151,28 @@ impl<'m> CpuLists<'m> {
 /// The lists of a CPU, with all others locked out until this is dropped.
 pub(super) enum Held<'s, 'm> {
     Stopped(Stopped<'s, 'm>),
-    Locked { _lock: Tried<'m>, stock: Stock<'m, 's> },
+    Locked { _lock: Tried<'m>, list_words: ListWords<'m, 's> },
 }
 
 impl HeldLists for Held<'_, '_> {
     fn count(&self, list: usize) -> u32 {
         match self {
             Held::Stopped(stopped) => stopped.count(list),
-            Held::Locked { stock, .. } => stock.count(list),
+            Held::Locked { list_words, .. } => list_words.count(list),
         }
     }
 
     fn copy_oldest(&self, list: usize, skip: u32, into: &mut [u32]) -> usize {
         match self {
             Held::Stopped(stopped) => stopped.copy_oldest(list, skip, into),
-            Held::Locked { stock, .. } => stock.copy_oldest(list, skip, into),
+            Held::Locked { list_words, .. } => list_words.copy_oldest(list, skip, into),
         }
     }
 
     fn forget_oldest(&mut self, list: usize, blocks: u32) {
         match self {
             Held::Stopped(stopped) => stopped.forget_oldest(list, blocks),
-            Held::Locked { stock, .. } => stock.forget_oldest(list, blocks),
+            Held::Locked { list_words, .. } => list_words.forget_oldest(list, blocks),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is known of the 512 pages of one block, in under two bytes a page.
+//! What is known of the 512 pages of one huge range, in under two bytes a page.
 //!
 //! An *access check* clears the accessed bit of pages and reads the bits back at growing distances. Until it is seen
 //! accessed, such a page is *cleared*. The first read that finds a cleared page young bounds the
@@ -7,11 +7,11 @@
 //! clear. A page that stays cleared has been idle since the clear. It needs no second clear for that to remain known.
 //!
 //! Each page stores its interval (a byte), whether it is cleared (a bit), whether it is present (a bit), and when it
-//! was cleared: the number (half a byte) of one of the block's last eight clear times. When a ninth is needed, the
+//! was cleared: the number (half a byte) of one of the huge range's last eight clear times. When a ninth is needed, the
 //! times that no cleared page refers to are dropped first. After those goes the one whose loss leaves the smallest gap
 //! as a ratio of ages, which costs little on a log scale.
 //!
-//! A block on a huge page has one accessed bit for all its pages. It is stored as such ([`HugeHeat`]), in 24 bytes
+//! A huge range on a huge page has one accessed bit for all its pages. It is stored as such ([`HugeHeat`]), in 24 bytes
 //! instead of 1,000.
 
 use crate::{Interval, Mask};
@@ -19,7 +19,7 @@ use crate::{Interval, Mask};
 /// Nanoseconds of monitor time.
 pub type Ns = u64;
 
-/// Clear times kept for a block.
+/// Clear times kept for a huge range.
 const EPOCHS: usize = 8;
 /// Unit of a stored clear time. 32 bits are stored. They distinguish times up to two years older than the newest clear,
 /// however long the machine has been up.
@@ -33,9 +33,9 @@ const LONG_IDLE: Ns = 10_000_000_000;
 /// much shorter comes in about one of ten, and the next check corrects it.
 const CHANGE_OCTAVES: f64 = 3.0;
 
-/// What a read found in a block.
+/// What a read found in a huge range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BlockBits {
+pub enum PmdBits {
     /// A table of pages.
     Pages {
         /// Accessed since last cleared.
@@ -62,7 +62,7 @@ pub struct AccessesFound {
     /// Pages that were long idle and are now accessed, as their estimate predicts.
     pub weakly_unexpected: u32,
     /// Pages whose accessed bit was set at the last read and that we have not cleared since.
-    pub left_set: u32,
+    pub still_set: u32,
     /// Those of them whose bit is clear now: somebody else has cleared it.
     pub lost: u32,
 }
@@ -132,7 +132,7 @@ fn updated(old: Interval, observed: f64) -> Interval {
     }
 }
 
-/// When a block needs its next read or clear, and how fast its clears back off. Decided in `target`.
+/// When a huge range needs its next read or clear, and how fast its clears back off. Decided in `target`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Timing {
     pub next_read: Ns,
@@ -153,10 +153,10 @@ pub(crate) struct Timing {
     pub partly_cleared: bool,
 }
 
-/// Neighbouring pages of a block of which the same is known.
+/// Neighbouring pages of a huge range of which the same is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Index of the first page within the block.
+    /// Index of the first page within the huge range.
     pub first: u16,
     /// Number of pages.
     pub pages: u16,
@@ -169,7 +169,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Indices of its pages within the block.
+    /// Indices of its pages within the huge range.
     pub fn indices(self) -> std::ops::Range<usize> {
         usize::from(self.first)..usize::from(self.first + self.pages)
     }
@@ -193,7 +193,7 @@ fn push_run(out: &mut Vec<Run>, run: Run) {
     }
 }
 
-/// A block of small pages.
+/// A huge range of small pages.
 #[derive(Clone, Debug)]
 pub struct PageHeat {
     cleared: Mask,
@@ -211,7 +211,7 @@ pub struct PageHeat {
 const _: () = assert!(size_of::<PageHeat>() <= 960);
 
 impl PageHeat {
-    /// A block of which only the present pages are known.
+    /// A huge range of which only the present pages are known.
     pub fn new(present: Mask) -> PageHeat {
         PageHeat {
             cleared: Mask::NONE,
@@ -257,7 +257,7 @@ impl PageHeat {
         let gone = uncleared & !young;
         let lost: Mask = gone.iter().filter(|page| self.intervals[*page].is_measured()).collect();
         found.lost = lost.count();
-        found.left_set = (uncleared & young).count() + found.lost;
+        found.still_set = (uncleared & young).count() + found.lost;
         lost
     }
 
@@ -317,8 +317,8 @@ impl PageHeat {
     /// ([`Interval::extrapolated`]). It is known to be idle until the last read, not until `now`. The idle time of a
     /// page that is not cleared is its interval: it was seen accessed, and is expected to be accessed further.
     ///
-    /// Snapshots ask for every block. Most of a large memory consists of equal pages, so 64 equal pages in a row are
-    /// detected together. That takes about 0.1 us a block, and 2 us where no two pages are alike.
+    /// Snapshots ask for every huge range. Most of a large memory consists of equal pages, so 64 equal pages in a row are
+    /// detected together. That takes about 0.1 us a huge range, and 2 us where no two pages are alike.
     pub fn runs(&self, now: Ns, out: &mut Vec<Run>) {
         let idle_codes = self.idle_codes(now.min(self.last_read));
         for word in 0..8 {
@@ -449,7 +449,7 @@ fn stored_epoch(at: Ns) -> u32 {
     (at / EPOCH_UNIT) as u32
 }
 
-/// A block on one huge page.
+/// A huge range on one huge page.
 #[derive(Clone, Copy, Debug)]
 pub struct HugeHeat {
     interval: Interval,
@@ -468,9 +468,9 @@ impl HugeHeat {
     pub fn read(&mut self, now: Ns, young: bool) -> AccessesFound {
         let accessed = young && self.cleared;
         let mut found = AccessesFound { retouched: u32::from(accessed), ..AccessesFound::default() };
-        let left_set = !self.cleared && self.interval.is_measured();
-        found.left_set = 512 * u32::from(left_set);
-        found.lost = 512 * u32::from(left_set && !young);
+        let still_set = !self.cleared && self.interval.is_measured();
+        found.still_set = 512 * u32::from(still_set);
+        found.lost = 512 * u32::from(still_set && !young);
         if accessed {
             let hi = now.saturating_sub(self.cleared_at);
             let observed = estimate_octaves(self.last_read.saturating_sub(self.cleared_at), hi);
@@ -636,7 +636,7 @@ mod tests {
         assert_eq!(b.read(2 * S, only(&[1, 2, 9]), Mask::ALL).lost, 0);
         // 1 and 2 were seen and stay set until somebody clears them; 9 was never cleared by us, and 3 is armed.
         let found = b.read(3 * S, only(&[1]), Mask::ALL);
-        assert_eq!((found.lost, found.left_set), (1, 2));
+        assert_eq!((found.lost, found.still_set), (1, 2));
         assert_eq!(b.read(4 * S, only(&[1]), Mask::ALL).lost, 0, "once");
         assert_eq!(b.idle_ns(2, 4 * S), Some(S), "idle since it was found clear");
         assert_eq!(b.read(5 * S, only(&[1, 2]), Mask::ALL).retouched, 1);
@@ -650,7 +650,7 @@ mod tests {
 
     #[test]
     fn many_clears_keep_idle_times_within_the_spacing_of_what_is_merged() {
-        // Each second one page is touched and the block cleared again; the others stay idle from their own first clear on.
+        // Each second one page is touched and the huge range cleared again; the others stay idle from their own first clear on.
         let mut b = PageHeat::new(Mask::ALL);
         b.set_cleared(0, Mask::ALL);
         for s in 1..100_u64 {

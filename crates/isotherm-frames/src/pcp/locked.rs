@@ -1,7 +1,7 @@
 //! Per-CPU lists behind a lock for each CPU. As in the kernel, the lock is tried and not waited for: a thread that
 //! finds it taken goes to the zone.
 
-use super::stock::{self, Starts, Stock};
+use super::list_words::{self, ListWords, Starts};
 use crate::lock::{Tried, TryWord};
 use crate::memory::{Metadata, bytes_for};
 use crate::percpu::{Rseq, Shape, current_cpu};
@@ -22,7 +22,7 @@ pub(super) struct LockedStacks<'m> {
 }
 
 fn stride(shape: &Shape) -> usize {
-    (1 + stock::words(&shape.capacities)).next_multiple_of(ALIGN)
+    (1 + list_words::words(&shape.capacities)).next_multiple_of(ALIGN)
 }
 
 impl<'m> LockedStacks<'m> {
@@ -35,10 +35,10 @@ impl<'m> LockedStacks<'m> {
         let words: &[AtomicU32] = metadata.take(stride.checked_mul(cpus)?.checked_add(ALIGN)?)?;
         let skip = words.as_ptr().align_offset(ALIGN * size_of::<AtomicU32>()).min(ALIGN);
         let words = &words[skip..][..stride * cpus];
-        let starts = stock::starts(&shape.capacities);
+        let starts = list_words::starts(&shape.capacities);
         for cpu in words.chunks(stride) {
             cpu[0].store(0, core::sync::atomic::Ordering::Relaxed);
-            Stock::new(&cpu[1..], &starts).clear();
+            ListWords::new(&cpu[1..], &starts).clear();
         }
         Some(LockedStacks { words, stride, starts, rseq: Rseq::check().ok() })
     }
@@ -54,60 +54,60 @@ impl<'m> LockedStacks<'m> {
 
     /// A CPU's lock and lists.
     #[inline]
-    fn of(&self, cpu: u32) -> Option<(TryWord<'m>, Stock<'m, '_>)> {
+    fn of(&self, cpu: u32) -> Option<(TryWord<'m>, ListWords<'m, '_>)> {
         let start = cpu as usize * self.stride;
         let words = self.words.get(start..start + self.stride)?;
-        Some((TryWord(&words[0]), Stock::new(&words[1..], &self.starts)))
+        Some((TryWord(&words[0]), ListWords::new(&words[1..], &self.starts)))
     }
 
     /// Acts on a CPU's lists, unless another thread holds them.
     #[inline]
-    fn try_on<T: Default>(&self, cpu: u32, act: impl FnOnce(Stock<'m, '_>) -> T) -> T {
-        let Some((lock, stock)) = self.of(cpu) else { return T::default() };
+    fn try_on<T: Default>(&self, cpu: u32, act: impl FnOnce(ListWords<'m, '_>) -> T) -> T {
+        let Some((lock, list_words)) = self.of(cpu) else { return T::default() };
         let Some(_held) = lock.try_lock() else { return T::default() };
-        act(stock)
+        act(list_words)
     }
 
     #[inline]
     pub(super) fn push(&self, list: usize, index: u32) -> bool {
-        self.try_on(self.cpu(), |stock| stock.push(list, index))
+        self.try_on(self.cpu(), |list_words| list_words.push(list, index))
     }
 
     #[inline]
     pub(super) fn pop(&self, list: usize) -> Option<u32> {
-        self.try_on(self.cpu(), |stock| stock.pop(list))
+        self.try_on(self.cpu(), |list_words| list_words.pop(list))
     }
 
     pub(super) fn push_many(&self, list: usize, indices: &[u32]) -> usize {
-        self.try_on(self.cpu(), |stock| stock.push_many(list, indices))
+        self.try_on(self.cpu(), |list_words| list_words.push_many(list, indices))
     }
 
     pub(super) fn pop_many(&self, list: usize, into: &mut [u32]) -> usize {
-        self.try_on(self.cpu(), |stock| stock.pop_many(list, into))
+        self.try_on(self.cpu(), |list_words| list_words.pop_many(list, into))
     }
 
     /// Locks all others out of a CPU's lists, and returns the lists and the lock. Retries for a while; others hold the
     /// lock for some ns only.
-    pub(super) fn hold(&self, cpu: u32) -> Option<(Tried<'m>, Stock<'m, '_>)> {
-        let (lock, stock) = self.of(cpu)?;
-        Some((lock.try_long()?, stock))
+    pub(super) fn hold(&self, cpu: u32) -> Option<(Tried<'m>, ListWords<'m, '_>)> {
+        let (lock, list_words) = self.of(cpu)?;
+        Some((lock.try_long()?, list_words))
     }
 
     /// Takes blocks off any CPU's list; returns how many there were. `None` if the lists cannot be held.
     pub(super) fn take_from(&self, cpu: u32, list: usize, into: &mut [u32]) -> Option<usize> {
-        let (_held, stock) = self.hold(cpu)?;
-        Some(stock.pop_many(list, into))
+        let (_held, list_words) = self.hold(cpu)?;
+        Some(list_words.pop_many(list, into))
     }
 
     /// Entries of a list a moment ago.
     pub(super) fn count(&self, cpu: u32, list: usize) -> u32 {
-        self.of(cpu).map_or(0, |(_, stock)| stock.count(list))
+        self.of(cpu).map_or(0, |(_, list_words)| list_words.count(list))
     }
 
     /// A limit is a word that may change at any time, so this needs no lock.
     pub(super) fn set_limit(&self, cpu: u32, list: usize, limit: u32) {
-        if let Some((_, stock)) = self.of(cpu) {
-            stock.set_limit(list, limit);
+        if let Some((_, list_words)) = self.of(cpu) {
+            list_words.set_limit(list, limit);
         }
     }
 }

@@ -16,8 +16,8 @@
 //! most eight chunks; meanwhile the CPU's threads go to the zone. It removes blocks from a list before it releases the
 //! list, so that no one finds blocks there that are back in the zone.
 
+use super::list_words::ListWords;
 use super::lists::{frames_in, order_of};
-use super::stock::Stock;
 use crate::Zone;
 use crate::percpu::LISTS;
 use crate::tune::{Decay, Tuner};
@@ -45,14 +45,14 @@ impl Default for Pace {
 
 /// What a run has done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Tidied {
+pub struct Decayed {
     /// Frames that went back to the zone.
     pub drained: u64,
     /// How many times it took the zone lock.
     pub chunks: u32,
     /// How many times it found the lock taken, and then waited or ended the run.
     pub contended: u32,
-    /// Frames that are left for [`Sets::tidy_rest`](super::Sets::tidy_rest), because the zone lock was taken.
+    /// Frames that are left for [`PcpLists::decay_rest`](super::PcpLists::decay_rest), because the zone lock was taken.
     pub left: u32,
     /// The lists could not be held: another thread drains them, or has died in them. They were not drained.
     pub missed: bool,
@@ -60,11 +60,11 @@ pub struct Tidied {
     pub again: bool,
 }
 
-impl Tidied {
-    pub(super) const NO_REST: Tidied =
-        Tidied { drained: 0, chunks: 0, contended: 0, left: 0, missed: false, again: true };
-    pub(super) const MISSED: Tidied =
-        Tidied { drained: 0, chunks: 0, contended: 0, left: 0, missed: true, again: true };
+impl Decayed {
+    pub(super) const NO_REST: Decayed =
+        Decayed { drained: 0, chunks: 0, contended: 0, left: 0, missed: false, again: true };
+    pub(super) const MISSED: Decayed =
+        Decayed { drained: 0, chunks: 0, contended: 0, left: 0, missed: true, again: true };
 
     /// Whether the rest was deferred.
     pub const fn is_deferred(&self) -> bool {
@@ -72,8 +72,8 @@ impl Tidied {
     }
 
     /// Adds two results, such as those of a CPU's lists for two zones.
-    pub const fn and(self, other: Tidied) -> Tidied {
-        Tidied {
+    pub const fn and(self, other: Decayed) -> Decayed {
+        Decayed {
             drained: self.drained + other.drained,
             chunks: self.chunks + other.chunks,
             contended: self.contended + other.contended,
@@ -86,13 +86,13 @@ impl Tidied {
 
 /// What is remembered of a CPU's lists from run to run.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Memory {
+pub(super) struct RunHistory {
     /// Number of visits to the zone. Wraps around.
     visits: u32,
     /// The number of visits that the last run knew of, and a digest of the list lengths after it.
     seen: (u32, u32),
     /// Number of runs in a row without a trace of use.
-    quiet_turns: u32,
+    idle_runs: u32,
     /// The number of frames that the last run wanted to leave.
     keep: u32,
     /// Number of deferred runs in a row.
@@ -103,17 +103,17 @@ pub(super) struct Memory {
     left: u32,
 }
 
-impl Memory {
+impl RunHistory {
     pub(super) const WORDS: usize = 8;
 
-    pub(super) fn to_words(self) -> [u32; Memory::WORDS] {
-        [self.visits, self.seen.0, self.seen.1, self.quiet_turns, self.keep, self.deferrals, self.list, self.left]
+    pub(super) fn to_words(self) -> [u32; RunHistory::WORDS] {
+        [self.visits, self.seen.0, self.seen.1, self.idle_runs, self.keep, self.deferrals, self.list, self.left]
     }
 
     pub(super) fn from_words(
-        [visits, seen_visits, seen_counts, quiet_turns, keep, deferrals, list, left]: [u32; Memory::WORDS],
-    ) -> Memory {
-        Memory { visits, seen: (seen_visits, seen_counts), quiet_turns, keep, deferrals, list, left }
+        [visits, seen_visits, seen_counts, idle_runs, keep, deferrals, list, left]: [u32; RunHistory::WORDS],
+    ) -> RunHistory {
+        RunHistory { visits, seen: (seen_visits, seen_counts), idle_runs, keep, deferrals, list, left }
     }
 
     /// Counts a visit to the zone. Works on the words in place, for callers that need nothing else.
@@ -135,9 +135,9 @@ impl Memory {
     /// Begins a run: computes how many frames to drain, and whether the next run will have something to do after that.
     pub(super) fn begin(&mut self, tuner: &mut Tuner, counts: &[u32; LISTS], pace: &Pace) -> Decay {
         let count = frames_in(counts);
-        self.quiet_turns = if self.is_used(counts) { 0 } else { self.quiet_turns.saturating_add(1) };
+        self.idle_runs = if self.is_used(counts) { 0 } else { self.idle_runs.saturating_add(1) };
         let mut decay = tuner.decay(count);
-        let is_idle = pace.idle_after > 0 && self.quiet_turns >= pace.idle_after && count <= tuner.limits().high_min;
+        let is_idle = pace.idle_after > 0 && self.idle_runs >= pace.idle_after && count <= tuner.limits().high_min;
         if is_idle {
             tuner.forget();
             decay = Decay { drain: count, again: false };
@@ -164,11 +164,11 @@ impl Memory {
     }
 
     /// Ends a run. The next run notices visits to the zone that happened meanwhile.
-    pub(super) fn end(&mut self, began: &Memory, counts: &[u32; LISTS], tidied: &Tidied, list: u32) {
+    pub(super) fn end(&mut self, began: &RunHistory, counts: &[u32; LISTS], decayed: &Decayed, list: u32) {
         self.seen = (began.visits, digest(counts));
-        self.deferrals = if tidied.is_deferred() { self.deferrals.saturating_add(1) } else { 0 };
+        self.deferrals = if decayed.is_deferred() { self.deferrals.saturating_add(1) } else { 0 };
         self.list = list;
-        self.left = tidied.left;
+        self.left = decayed.left;
     }
 }
 
@@ -188,22 +188,22 @@ pub(super) trait HeldLists {
     fn forget_oldest(&mut self, list: usize, blocks: u32);
 }
 
-impl HeldLists for Stock<'_, '_> {
+impl HeldLists for ListWords<'_, '_> {
     fn count(&self, list: usize) -> u32 {
-        Stock::count(self, list)
+        ListWords::count(self, list)
     }
 
     fn copy_oldest(&self, list: usize, skip: u32, into: &mut [u32]) -> usize {
-        Stock::copy_oldest(self, list, skip, into)
+        ListWords::copy_oldest(self, list, skip, into)
     }
 
     fn forget_oldest(&mut self, list: usize, blocks: u32) {
-        Stock::forget_oldest(self, list, blocks);
+        ListWords::forget_oldest(self, list, blocks);
     }
 }
 
 /// Moves the coldest blocks of a CPU's lists to the zone.
-pub(super) struct Course<'z, 'm> {
+pub(super) struct DecayRun<'z, 'm> {
     zone: &'z Zone<'m>,
     /// Frames in a chunk.
     batch: u32,
@@ -212,19 +212,25 @@ pub(super) struct Course<'z, 'm> {
     pub(super) left: u32,
     /// The list to take the next chunk from.
     list: usize,
-    pub(super) tidied: Tidied,
+    pub(super) decayed: Decayed,
 }
 
-impl<'z, 'm> Course<'z, 'm> {
+impl<'z, 'm> DecayRun<'z, 'm> {
     /// For a run that has begun.
-    pub(super) fn new(zone: &'z Zone<'m>, batch: u32, memory: &Memory, pace: &Pace, decay: Decay) -> Course<'z, 'm> {
-        Course {
+    pub(super) fn new(
+        zone: &'z Zone<'m>,
+        batch: u32,
+        memory: &RunHistory,
+        pace: &Pace,
+        decay: Decay,
+    ) -> DecayRun<'z, 'm> {
+        DecayRun {
             zone,
             batch,
             waits: memory.waits(pace),
             left: decay.drain,
             list: memory.list as usize % LISTS,
-            tidied: Tidied { again: decay.again, ..Tidied::default() },
+            decayed: Decayed { again: decay.again, ..Decayed::default() },
         }
     }
 
@@ -257,7 +263,7 @@ impl<'z, 'm> Course<'z, 'm> {
             let blocks = u32::try_from(got).unwrap_or(0);
             given[list] += blocks;
             self.left = self.left.saturating_sub(blocks << order.get());
-            self.tidied.drained += u64::from(blocks) << order.get();
+            self.decayed.drained += u64::from(blocks) << order.get();
             self.list = (list + 1) % LISTS;
         }
         self.left > 0
@@ -276,14 +282,14 @@ impl<'z, 'm> Course<'z, 'm> {
     fn give(&mut self, chunk: &[u32], list: usize) -> bool {
         let order = order_of(list);
         if !self.zone.try_give_back(chunk, order) {
-            self.tidied.contended += 1;
+            self.decayed.contended += 1;
             if !self.waits {
-                self.tidied.left = self.left;
+                self.decayed.left = self.left;
                 return false;
             }
             self.zone.give_back(chunk, order);
         }
-        self.tidied.chunks += 1;
+        self.decayed.chunks += 1;
         true
     }
 }

@@ -1,16 +1,16 @@
 //! Configuration of shared per-CPU lists, and the metadata that they need.
 
-use super::aside::Asides;
 use super::cpu_lists::CpuLists;
+use super::cpu_state::CpuStates;
 use super::lists::capacities;
 use super::tier::Tier;
 use crate::Zone;
 use crate::percpu::Shape;
 use crate::tune::PcpLimits;
 
-/// Configuration of shared per-CPU lists ([`Sets`](super::Sets)).
+/// Configuration of shared per-CPU lists ([`PcpLists`](super::PcpLists)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SetsConfig {
+pub struct PcpConfig {
     /// Number of CPUs, numbered from 0: the highest possible number plus one. CPUs with higher numbers go to the zone.
     pub cpus: u32,
     /// What keeps threads apart.
@@ -20,10 +20,10 @@ pub struct SetsConfig {
     pub limits: Option<PcpLimits>,
 }
 
-impl SetsConfig {
+impl PcpConfig {
     /// Lists for `cpus` CPUs, and defaults for the rest.
-    pub const fn new(cpus: u32) -> SetsConfig {
-        SetsConfig { cpus, tier: Tier::Best, limits: None }
+    pub const fn new(cpus: u32) -> PcpConfig {
+        PcpConfig { cpus, tier: Tier::Best, limits: None }
     }
 
     /// The limits that apply to a zone.
@@ -34,7 +34,7 @@ impl SetsConfig {
     /// Bytes of metadata that such lists need.
     pub fn metadata_bytes(&self, zone: &Zone<'_>) -> usize {
         let shape = self.shape(zone);
-        Asides::bytes(self.cpus).saturating_add(CpuLists::bytes(&shape))
+        CpuStates::bytes(self.cpus).saturating_add(CpuLists::bytes(&shape))
     }
 
     pub(super) fn shape(&self, zone: &Zone<'_>) -> Shape {

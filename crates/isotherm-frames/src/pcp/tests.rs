@@ -1,6 +1,6 @@
-//! Sets that someone else has, or has died in.
+//! Lists that another thread holds, or has died in.
 
-use super::testing::{assert_all_there, fill, pretend, sets, tiers};
+use super::testing::{assert_all_there, fill, pcp, pretend, tiers};
 use super::*;
 use crate::tune::PcpLimits;
 use crate::{FrameNo, MigrateType, Order};
@@ -11,41 +11,41 @@ use std::thread;
 const LIMITS: PcpLimits = PcpLimits { batch: 63, high_min: 252, high_max: 1024 };
 
 /// Keeps everyone out of a CPU's set while `act` runs.
-fn while_had<T>(sets: &Sets<'_>, cpu: u32, act: impl FnOnce() -> T) -> T {
-    let _held = sets.lists.hold(cpu).unwrap();
+fn while_had<T>(pcp: &PcpLists<'_>, cpu: u32, act: impl FnOnce() -> T) -> T {
+    let _held = pcp.lists.hold(cpu).unwrap();
     act()
 }
 
 /// The CPU in whose set all of these wait; `None` if the thread was moved meanwhile.
-fn fill_one(sets: &Sets<'_>, frames: usize) -> Option<u32> {
+fn fill_one(pcp: &PcpLists<'_>, frames: usize) -> Option<u32> {
     pretend(3);
-    fill(sets, frames);
-    (0..sets.cpus()).find(|&cpu| sets.waiting(cpu) == frames as u64)
+    fill(pcp, frames);
+    (0..pcp.cpus()).find(|&cpu| pcp.cached(cpu) == frames as u64)
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "thousands of calls on a zone take minutes when interpreted")]
 fn the_last_frames_are_had_once_whoever_has_their_set_is_done() {
     for tier in tiers() {
-        let sets = sets(4096, &SetsConfig { tier, limits: Some(LIMITS), ..SetsConfig::new(1024) });
+        let pcp = pcp(4096, &PcpConfig { tier, limits: Some(LIMITS), ..PcpConfig::new(1024) });
         let mut taken = vec![FrameNo(0); 4090];
-        assert_eq!(sets.zone().alloc_bulk(Order::FRAME, MigrateType::Movable, &mut taken), 4090);
+        assert_eq!(pcp.zone().alloc_bulk(Order::FRAME, MigrateType::Movable, &mut taken), 4090);
         // A machine that is busy may keep the holder from letting go in time: until it did not.
         let has_waited = (0..50).any(|_| {
-            let Some(cpu) = fill_one(&sets, 6) else {
-                sets.drain_all();
+            let Some(cpu) = fill_one(&pcp, 6) else {
+                pcp.drain_all();
                 return false;
             };
-            let failed = || sets.zone().stats().events.failed;
+            let failed = || pcp.zone().stats().events.failed;
             let (before, is_over) = (failed(), AtomicBool::new(false));
             let got = thread::scope(|s| {
                 let asks = || {
                     pretend(5);
-                    let got = sets.alloc_slow(Order::FRAME, MigrateType::Movable);
+                    let got = pcp.alloc_slow(Order::FRAME, MigrateType::Movable);
                     is_over.store(true, Relaxed);
                     got
                 };
-                let asking = while_had(&sets, cpu, || {
+                let asking = while_had(&pcp, cpu, || {
                     let asking = s.spawn(asks);
                     // Before and after draining, and once more: whoever gives up then is over.
                     while failed() < before + 3 && !is_over.load(Relaxed) {
@@ -55,12 +55,12 @@ fn the_last_frames_are_had_once_whoever_has_their_set_is_done() {
                 });
                 asking.join().unwrap()
             });
-            sets.drain_all();
-            got.is_ok_and(|frame| sets.zone().free(frame, Order::FRAME).is_ok())
+            pcp.drain_all();
+            got.is_ok_and(|frame| pcp.zone().free(frame, Order::FRAME).is_ok())
         });
         assert!(has_waited, "{tier:?}");
-        sets.drain_all();
-        assert_all_there(&sets, 4090);
+        pcp.drain_all();
+        assert_all_there(&pcp, 4090);
     }
 }
 
@@ -69,20 +69,20 @@ fn the_last_frames_are_had_once_whoever_has_their_set_is_done() {
 #[cfg_attr(miri, ignore = "spins for long")]
 fn draining_for_good_gives_up_at_the_first_list_that_cannot_be_had() {
     for tier in tiers() {
-        let sets = sets(4096, &SetsConfig { tier, limits: Some(LIMITS), ..SetsConfig::new(1024) });
+        let pcp = pcp(4096, &PcpConfig { tier, limits: Some(LIMITS), ..PcpConfig::new(1024) });
         let cpu = (0..50).find_map(|_| {
-            sets.drain_all();
-            fill_one(&sets, 6)
+            pcp.drain_all();
+            fill_one(&pcp, 6)
         });
         let cpu = cpu.expect("fifty times the thread was moved meanwhile");
-        while_had(&sets, cpu, || {
-            let drained = sets.drain_if_had(cpu);
+        while_had(&pcp, cpu, || {
+            let drained = pcp.drain_if_free(cpu);
             assert_eq!((drained.frames, drained.missed), (0, true), "{tier:?}");
-            assert_eq!(sets.drain_for_good(cpu), 0, "{tier:?}");
+            assert_eq!(pcp.drain_offline(cpu), 0, "{tier:?}");
         });
-        assert_eq!(sets.drain_for_good(cpu), 6, "{tier:?}");
-        assert!(!sets.drain_if_had(cpu).missed);
-        assert_all_there(&sets, 0);
+        assert_eq!(pcp.drain_offline(cpu), 6, "{tier:?}");
+        assert!(!pcp.drain_if_free(cpu).missed);
+        assert_all_there(&pcp, 0);
     }
 }
 
@@ -92,16 +92,16 @@ fn draining_for_good_gives_up_at_the_first_list_that_cannot_be_had() {
 fn sets_that_someone_died_in_are_passed_over() {
     let (frames, cpus) = (4096, 256);
     for tier in [Tier::Locked, Tier::Best] {
-        let sets = sets(frames, &SetsConfig { tier, ..SetsConfig::new(cpus) });
-        for cpu in 0..sets.cpus() {
-            core::mem::forget(sets.asides.of(cpu).and_then(|aside| aside.lock.try_lock()));
-            core::mem::forget(sets.lists.hold(cpu));
+        let pcp = pcp(frames, &PcpConfig { tier, ..PcpConfig::new(cpus) });
+        for cpu in 0..pcp.cpus() {
+            core::mem::forget(pcp.states.of(cpu).and_then(|state| state.lock.try_lock()));
+            core::mem::forget(pcp.lists.hold(cpu));
         }
-        let all: Vec<FrameNo> = (0..frames).map(|_| sets.alloc(Order::FRAME, MigrateType::Movable).unwrap()).collect();
-        assert!(sets.alloc(Order::FRAME, MigrateType::Movable).is_err());
-        all.into_iter().for_each(|frame| sets.free(frame, Order::FRAME).unwrap());
-        assert_eq!(sets.drain_all(), 0);
-        sets.zone().validate().unwrap();
-        assert_eq!(sets.zone().stats().free, frames, "{tier:?}");
+        let all: Vec<FrameNo> = (0..frames).map(|_| pcp.alloc(Order::FRAME, MigrateType::Movable).unwrap()).collect();
+        assert!(pcp.alloc(Order::FRAME, MigrateType::Movable).is_err());
+        all.into_iter().for_each(|frame| pcp.free(frame, Order::FRAME).unwrap());
+        assert_eq!(pcp.drain_all(), 0);
+        pcp.zone().validate().unwrap();
+        assert_eq!(pcp.zone().stats().free, frames, "{tier:?}");
     }
 }
