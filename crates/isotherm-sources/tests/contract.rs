@@ -232,6 +232,24 @@ fn kernel_threads_have_no_memory() {
 }
 
 #[test]
+fn a_process_that_executes_again_and_again_always_has_memory() {
+    let Ok(mut source) = choose::open(Wanted::PageTable) else {
+        return skip("the page-table source");
+    };
+    // Some thousand times a second, until its standard input ends.
+    let again = "exec sh -c \"$0\" \"$0\"";
+    let process = Process::start("sh", &["-c", again, again]);
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(3) {
+        let listed = source.attach(process.pid()).map(drop).and_then(|()| source.layout(process.pid()).map(drop));
+        if let Err(error) = listed {
+            assert!(!error.to_string().contains("no user memory"), "{error}");
+        }
+        source.detach(process.pid());
+    }
+}
+
+#[test]
 fn another_program_in_the_same_process_is_not_taken_for_the_old_one() {
     let Ok(mut source) = choose::open(Wanted::PageTable) else {
         return skip("the page-table source");
