@@ -32,8 +32,9 @@ declare -A may_use=(
     [pools]="units frames"
     [c]="units pools"
     # The command line. The simulator is behind its feature `model`.
-    [isotherm]="units rng heat sys host vmstat bpf sources monitor schemes placement record view workload frames pools"
-    [bench]="units rng heat sys host vmstat bpf sources monitor schemes placement record view sim workload frames pools isotherm"
+    [sandbox]="sys"
+    [isotherm]="units rng heat sys host vmstat bpf sandbox sources monitor schemes placement record view workload frames pools"
+    [bench]="units rng heat sys host vmstat bpf sandbox sources monitor schemes placement record view sim workload frames pools isotherm"
 )
 # What optional features may add, by CRATE.
 declare -A may_use_by_feature=([isotherm]="sim")

@@ -26,6 +26,7 @@ pub mod lru;
 pub mod lru_gen;
 pub mod madvise;
 pub mod memory;
+pub mod mounts;
 pub mod page_time;
 pub mod pagemap;
 mod pagemap_scan;

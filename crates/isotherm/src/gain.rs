@@ -2,7 +2,7 @@
 //! [`isotherm_schemes::gain`].
 
 use crate::stop::Stop;
-use crate::work;
+use crate::work::runner::Runner;
 use anyhow::Result;
 use isotherm_host::tlb::DtlbCounter;
 use isotherm_schemes::gain::{Gain, Measured, Reading};
@@ -16,14 +16,13 @@ use std::time::Duration;
 pub struct Probe {
     pids: Vec<u32>,
     proc: Proc,
-    work: Option<String>,
     misses: Vec<DtlbCounter>,
     misses_note: Option<String>,
 }
 
 impl Probe {
-    /// Starts counting. `work` is a shell command that prints the amount of work done so far.
-    pub fn start(pids: impl Iterator<Item = u32>, work: Option<&str>) -> Probe {
+    /// Starts counting.
+    pub fn start(pids: impl Iterator<Item = u32>) -> Probe {
         let pids: Vec<u32> = pids.collect();
         let (mut misses, mut misses_note) = (Vec::new(), None);
         for pid in &pids {
@@ -32,7 +31,7 @@ impl Probe {
                 Err(error) => misses_note = Some(error.to_string()),
             }
         }
-        Probe { pids, proc: Proc::default(), work: work.map(str::to_owned), misses, misses_note }
+        Probe { pids, proc: Proc::default(), misses, misses_note }
     }
 
     /// Whether TLB misses can be counted.
@@ -45,16 +44,16 @@ impl Probe {
         self.misses_note.clone()
     }
 
-    /// Measures amounts, and rates over `time`. Waits for `time`, or until `stop` is set.
-    pub fn measure(&self, time: Duration, stop: &Stop) -> Result<Measured> {
-        let begin = self.reading(|| stop.is_set())?;
+    /// Measures amounts, and rates over `time`. Waits for `time`, or until `stop` is set. `work` runs the user's command.
+    pub fn measure(&self, mut work: Option<&mut Runner>, time: Duration, stop: &Stop) -> Result<Measured> {
+        let begin = self.reading(work.as_deref_mut(), || stop.is_set())?;
         stop.sleep(time);
-        let end = self.reading(|| stop.is_set())?;
+        let end = self.reading(work, || stop.is_set())?;
         Ok(Measured::between(&begin, &end))
     }
 
-    /// Reads the counters. Omits the work done if `is_over` returns true before its command has ended.
-    pub fn reading(&self, is_over: impl Fn() -> bool) -> Result<Reading> {
+    /// Reads the counters, and the work done if `work` can run its command. Omits the work if `is_over` returns true before that has ended.
+    pub fn reading(&self, work: Option<&mut Runner>, is_over: impl Fn() -> bool) -> Result<Reading> {
         let mut reading = Reading { at: clock::monotonic_ns(), ..Reading::default() };
         for pid in &self.pids {
             reading.rss.0 += self.proc.status(*pid).ok().and_then(|s| s.rss).unwrap_or_default().0;
@@ -63,8 +62,8 @@ impl Probe {
         if self.counts_misses() {
             reading.misses = Some(self.misses.iter().filter_map(|c| c.read().ok()?.events()).sum());
         }
-        if let Some(command) = &self.work {
-            reading.work = work::units(command, work::TIME_LIMIT, is_over)?;
+        if let Some(runner) = work {
+            reading.work = runner.units(is_over)?;
         }
         Ok(reading)
     }

@@ -21,6 +21,7 @@ mod picture;
 mod played;
 mod privileges;
 mod request;
+mod sandbox;
 mod stop;
 mod watch;
 mod work;
@@ -33,6 +34,9 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let cli = Cli::try_parse().unwrap_or_else(|error| usage(&error));
+    if cli.no_sandbox {
+        sandbox::switch_off();
+    }
     let done = cli.command.plan().and_then(|plan| {
         privileges::drop_unused(plan.needs());
         plan.run()

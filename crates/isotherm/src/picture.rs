@@ -7,7 +7,7 @@ use anyhow::Result;
 use isotherm_heat::{Snapshot, TargetId};
 use isotherm_view::heatmap::{self, HeatMap, HtmlOptions, PngOptions, Select};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A picture file to be written.
 #[derive(Debug)]
@@ -32,6 +32,11 @@ impl Picture {
             _ => return Err(Usage(format!("{}: a picture's name has to end in .png or .html", path.display()))),
         };
         Ok(Picture { kind, path })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Writes the heat map. A PNG shows one target, an HTML file all of them.

@@ -68,6 +68,7 @@ impl Stop {
     pub fn or_on_closed_output(self) -> Result<Stop> {
         let stop = self.clone();
         let wait = move || {
+            isotherm_sandbox::drop_capabilities();
             // No events are requested: poll always reports errors and hang-ups. Files have neither, so this then waits until we end.
             if wait_for_end_of(rustix::stdio::stdout()) {
                 OUTPUT_CLOSED.store(true, Ordering::Relaxed);
@@ -105,6 +106,7 @@ pub fn handle_hangups(stop: &Stop, reload: &Arc<AtomicBool>) -> Result<()> {
     let mut signals = Signals::new([SIGHUP]).context("handle signals")?;
     let (stop, reload) = (stop.clone(), Arc::clone(reload));
     let hear = move || {
+        isotherm_sandbox::drop_capabilities();
         let mut looked = Instant::now();
         loop {
             if signals.pending().count() > 0 {

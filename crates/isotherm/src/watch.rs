@@ -6,6 +6,7 @@ use crate::args::watching::{ModeArg, WatchArgs};
 use crate::output;
 use crate::played::{self, Played};
 use crate::request;
+use crate::sandbox::Uses;
 pub use crate::stop::Stop;
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
@@ -90,6 +91,8 @@ pub struct Prepared {
     cpu_before: u64,
     /// Other monitors may watch the same processes.
     beside: bool,
+    /// What watching goes on doing.
+    uses: Uses,
     pub run: RunInfo,
 }
 
@@ -116,6 +119,7 @@ impl Prepared {
         let settings = settings(args, &*source);
         Ok(Prepared {
             run: run_info(&*source, settings, window_ns),
+            uses: Uses::watching(args, &*source),
             source,
             settings,
             selection: if physical { Some(physical_memory()) } else { selection(targets) },
@@ -144,6 +148,7 @@ impl Prepared {
             window_ns,
             cpu_before: 0,
             beside: true,
+            uses: Uses::nothing(),
         }
     }
 
@@ -152,8 +157,8 @@ impl Prepared {
         self.source.describe().granularity == Granularity::Page
     }
 
-    /// Starts the command, if there is one, and the monitor.
-    pub fn start(self) -> Result<Watching> {
+    /// Starts the command, if there is one, and the monitor. Then drops what is needed for neither watching nor the caller's other `uses`.
+    pub fn start(self, uses: Uses) -> Result<Watching> {
         let started = Started::of(&self.command)?;
         let of_command =
             || Selection::Pids { pids: started.iter().map(Started::pid).collect(), children: self.children };
@@ -162,6 +167,8 @@ impl Prepared {
         descriptors::raise_limit();
         let monitor = Monitor::new(self.source, follower, self.clock, self.settings).counting_from(self.cpu_before);
         let monitor = if self.beside { monitor } else { alone(monitor) };
+        let uses = uses.with(self.uses);
+        if started.is_some() { uses.ending_a_command() } else { uses }.enter();
         Ok(Watching {
             monitor,
             run: self.run,
@@ -191,9 +198,10 @@ pub struct Watching {
 }
 
 impl Watching {
-    /// Starts to watch. Fails if nothing was named, or if what was named cannot be watched.
-    pub fn begin(targets: &TargetArgs, args: &WatchArgs, default_window_ns: u64) -> Result<Watching> {
-        Prepared::new(targets, args, default_window_ns)?.start()
+    /// Starts to watch, for a command that does nothing else with processes. Fails if nothing was named, or if what was named cannot be
+    /// watched.
+    pub fn begin(targets: &TargetArgs, args: &WatchArgs, default_window_ns: u64, uses: Uses) -> Result<Watching> {
+        Prepared::new(targets, args, default_window_ns)?.start(uses)
     }
 
     /// Prints nothing on standard error while watching, because a terminal view owns the screen.

@@ -6,7 +6,7 @@
 mod status;
 mod worker;
 
-pub use status::{HintStatus, Status, TargetStatus};
+pub use status::{HintStatus, SandboxStatus, Status, TargetStatus};
 pub use worker::SharedWorker;
 
 use crate::budgets::{Budgets, Wait};
@@ -98,6 +98,7 @@ pub struct State {
     first_rates: Option<Measured>,
     dtlb_note: Option<String>,
     unchecked_of_all: (usize, usize),
+    sandbox: SandboxStatus,
 }
 
 /// The state, shared by all threads.
@@ -131,12 +132,18 @@ impl State {
             first_rates: None,
             dtlb_note: None,
             unchecked_of_all: (0, 0),
+            sandbox: SandboxStatus::default(),
         }
     }
 
     /// Sets what is watched, and what to do with it.
     pub fn describe(&mut self, source: &str, dry_run: bool, round_robin: bool, hints: HintSource) {
         (self.source, self.dry_run, self.round_robin, self.hints) = (source.to_owned(), dry_run, round_robin, hints);
+    }
+
+    /// What this process may still do.
+    pub fn set_sandbox(&mut self, sandbox: SandboxStatus) {
+        self.sandbox = sandbox;
     }
 
     /// Why TLB misses are not reported.
@@ -346,6 +353,7 @@ impl State {
             blocks_not_looked_at: self.unchecked_of_all.0,
             budgets: Some(self.budgets),
             gain: self.gain(&targets),
+            sandbox: self.sandbox.clone(),
             targets,
         }
     }

@@ -51,6 +51,21 @@ pub struct Status {
     /// The gain.
     #[serde(default)]
     pub gain: Gain,
+    /// What the daemon may still do.
+    #[serde(default)]
+    pub sandbox: SandboxStatus,
+}
+
+/// What a daemon may still do after it has opened its source.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SandboxStatus {
+    /// Names of the capabilities that it has kept.
+    pub capabilities: Vec<String>,
+    /// The filter of system calls: "on", "off", or why not.
+    pub system_calls: String,
+    /// Read-only mounts: the same.
+    pub mounts: String,
 }
 
 /// Queued and deferred hints.

@@ -15,7 +15,9 @@ use crate::gain::{self, Probe};
 use crate::generations::Generations;
 use crate::output;
 use crate::privileges::Needs;
-use crate::watch::{Stop, Watching, window_of};
+use crate::sandbox::Uses;
+use crate::watch::{Prepared, Stop, Watching, window_of};
+use crate::work::runner::{Runner, WorkArgs};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
@@ -25,6 +27,7 @@ use isotherm_schemes::collapse::{Collapse, CollapseMachine, Rules, benefit};
 use isotherm_schemes::gain::Gain;
 use isotherm_schemes::machine::{DryRun, Live};
 use isotherm_schemes::pass::{MAX_HINTS, Order, Pass, PassResult, PassStep, ProcessResult, Served};
+use isotherm_schemes::plan::HintSource;
 use isotherm_schemes::{Budgets, Counters, Outcome, Refusal, TargetWindow, Worker};
 use isotherm_sys::clock;
 use isotherm_units::Bytes;
@@ -135,9 +138,14 @@ fn run(args: &CollapseArgs) -> Result<()> {
     if !args.dry_run {
         need_collapse()?;
     }
+    let mut work = Runner::start(&WorkArgs { work: args.work.clone(), config: None })?;
     let (rules, budgets) = args.budgets.over(Rules::default(), Budgets::default());
     let (known, source, _watching) = match &args.from {
-        Some(path) => (recorded(path, &args.targets.pids)?, format!("recording {}", path.display()), None),
+        Some(path) => {
+            let known = recorded(path, &args.targets.pids)?;
+            uses_of(args).enter();
+            (known, format!("recording {}", path.display()), None)
+        }
         None => watched(args, &stop)?,
     };
     if stop.is_set() {
@@ -145,10 +153,14 @@ fn run(args: &CollapseArgs) -> Result<()> {
     }
     let pids: Vec<u32> = known.iter().map(|k| k.id.pid).collect();
     let mut pass = plan(args, known, &rules, budgets)?;
-    let probe = Probe::start(pids.into_iter(), args.work.as_deref());
-    let before = if args.dry_run { None } else { Some(probe.measure(measured_for(args, &probe), &stop)?) };
+    let probe = Probe::start(pids.into_iter());
+    let mut measure = || match args.dry_run {
+        true => Ok(None),
+        false => probe.measure(work.as_mut(), measured_for(args, &probe), &stop).map(Some),
+    };
+    let before = measure()?;
     serve(&mut pass, args, &stop)?;
-    let after = if args.dry_run { None } else { Some(probe.measure(measured_for(args, &probe), &stop)?) };
+    let after = measure()?;
     let gain = Gain::between((None, None), before.zip(after), probe.misses_note());
     let report = report(args.dry_run, source, pass.finish(), gain);
     if args.json {
@@ -184,19 +196,25 @@ fn recorded(path: &Path, pids: &[u32]) -> Result<Vec<TargetWindow<'static>>> {
     Ok(known)
 }
 
+/// What is done besides watching.
+fn uses_of(args: &CollapseArgs) -> Uses {
+    let uses = Uses::nothing().collapsing();
+    if HintSource::from(args.hints) == HintSource::Heat { uses } else { uses.ageing() }
+}
+
 /// Watches for a while. A command that was started lives as long as the returned `Watching`.
 fn watched(args: &CollapseArgs, stop: &Stop) -> Result<(Vec<TargetWindow<'static>>, String, Option<Watching>)> {
-    let mut kernels = Generations::open(args.hints.into())?;
-    let mut watching = Watching::begin(&args.targets, &args.watch, WINDOW_NS)?;
+    let mut generations = Generations::open(args.hints.into())?;
+    let mut watching = Prepared::new(&args.targets, &args.watch, WINDOW_NS)?.start(uses_of(args))?;
     let bar = output::progress(Some(args.duration), "watching");
     let mut known = Vec::new();
     watching.windows(Some(args.duration), stop, &bar, |monitor, snapshot| {
         known.clear();
         let alive = || snapshot.targets.iter().filter(|t| !t.exited);
-        kernels.age(&alive().map(|t| t.id.pid).collect::<Vec<_>>())?;
+        generations.age(&alive().map(|t| t.id.pid).collect::<Vec<_>>())?;
         for target in alive() {
             let mut window = window_of(monitor, target);
-            kernels.add_to(&mut window)?;
+            generations.add_to(&mut window)?;
             known.push(window.into_owned());
         }
         Ok(ControlFlow::Continue(()))

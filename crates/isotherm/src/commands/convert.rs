@@ -6,6 +6,7 @@ use crate::commands::plan::Plan;
 use crate::input::{self, Recorded};
 use crate::output;
 use crate::privileges::Needs;
+use crate::sandbox;
 use anyhow::Result;
 use clap::Args;
 use isotherm_heat::Snapshot;
@@ -57,6 +58,7 @@ impl Plan for ConvertArgs {
 }
 
 fn run(args: &ConvertArgs) -> Result<()> {
+    sandbox::files_only(&[&args.input], &[&args.output]);
     let mut recorded = Recorded::read(&args.input)?;
     if let Some(pid) = args.only {
         recorded.only(pid, &args.input)?;

@@ -4,6 +4,7 @@
 //! child runs unwatched for a while before and after. So the printed slow-down is measured, on its CPU time per access, and not estimated.
 
 use crate::args::color::ColorArgs;
+use crate::args::source::ClearArg;
 use crate::args::source::SourceArg;
 use crate::args::usage::Usage;
 use crate::args::values::{percent, positive_duration_ns, size};
@@ -12,6 +13,7 @@ use crate::output;
 use crate::picture::{self, Picture};
 use crate::privileges::Needs;
 use crate::request;
+use crate::sandbox::Uses;
 use crate::watch::{Stop, alone, default_max_cpu, run_info};
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -143,7 +145,10 @@ fn run(DemoPlan { args, picture }: &DemoPlan) -> Result<()> {
     stop.sleep(UNWATCHED);
     output::note(&run.source_note);
     let selection = Selection::Pids { pids: vec![child.pid()], children: false };
+    let uses = Uses::of_source(source.describe().name, ClearArg::Auto).ending_a_command();
+    let uses = picture.iter().fold(uses, |uses, picture| uses.writing(picture.path()));
     let mut monitor = alone(Monitor::new(source, Follower::new(&selection, Proc::default())?, RealClock, settings));
+    uses.enter();
     let watched = watch(&mut monitor, args.duration, window_ns, &stop)?;
     let score = score(&monitor, &pattern, &child, &watched);
     drop(monitor);

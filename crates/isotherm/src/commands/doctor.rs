@@ -4,7 +4,7 @@ mod probe_cache;
 
 use crate::args::values::size;
 use crate::commands::plan::Plan;
-use crate::commands::{events, zone_lock};
+use crate::commands::{events, sandbox_check, zone_lock};
 use crate::output;
 use crate::privileges::Needs;
 use anyhow::Result;
@@ -100,6 +100,7 @@ fn examine() -> Report {
     // After the other findings of its area, because areas become headings.
     let after = findings.iter().rposition(|f| f.area == Area::Memory).map_or(findings.len(), |last| last + 1);
     findings.insert(after, zone_lock::finding());
+    findings.push(sandbox_check::finding());
     let best = choose::open(Wanted::Best).ok().map(|source| source.describe());
     Report {
         kernel: facts.kernel.map(|k| k.text).unwrap_or_default(),

@@ -1,5 +1,6 @@
 //! `isotherm events`: which events report accesses on this machine, and how useful one of them is for a running process.
 
+use crate::args::source::ClearArg;
 use crate::args::targets::TargetArgs;
 use crate::args::usage::Usage;
 use crate::args::values::{percent, positive_duration_ns};
@@ -7,6 +8,7 @@ use crate::commands::plan::Plan;
 use crate::output;
 use crate::privileges::Needs;
 use crate::request;
+use crate::sandbox::Uses;
 use crate::watch::{Started, Stop, selection};
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
@@ -208,6 +210,8 @@ fn try_event(args: &TryArgs) -> Result<()> {
     let of_command =
         || Selection::Pids { pids: started.iter().map(Started::pid).collect(), children: !args.targets.no_children };
     let mut follower = Follower::new(&selection(&args.targets).unwrap_or_else(of_command), Proc::default())?;
+    let uses = Uses::of_source("perf", ClearArg::Auto).perf_events();
+    if started.is_some() { uses.ending_a_command() } else { uses }.enter();
     let mut trial = Trial::new(&mut perf);
     let bar = output::progress(Some(args.duration), "trying it");
     let began = clock::monotonic_ns();

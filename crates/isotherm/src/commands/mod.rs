@@ -13,12 +13,14 @@ mod record;
 #[cfg(test)]
 mod reference;
 mod report;
-mod run;
+pub mod run;
+mod sandbox_check;
 mod status;
 mod top;
 mod workload;
 mod zone_lock;
 
+use crate::work::runner::WorkArgs;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use plan::Plan;
@@ -41,6 +43,9 @@ use plan::Plan;
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
+    /// Keep all privileges and system calls after opening what is needed, for debugging
+    #[arg(long, global = true)]
+    pub no_sandbox: bool,
 }
 
 /// What to do.
@@ -76,6 +81,12 @@ pub enum Command {
     /// The workload that `demo` starts
     #[command(name = "demo-workload", hide = true)]
     Workload(workload::WorkloadArgs),
+    /// Tries the sandbox of a monitor, for `doctor`
+    #[command(name = "internal-sandbox-check", hide = true)]
+    SandboxCheck(sandbox_check::SandboxCheckArgs),
+    /// The process that runs the command of `--work`
+    #[command(name = "internal-work-runner", hide = true)]
+    WorkRunner(WorkArgs),
 }
 
 impl Command {
@@ -96,6 +107,8 @@ impl Command {
             Command::Hint(args) => Box::new(args.plan()?),
             Command::Status(args) => Box::new(args),
             Command::Workload(args) => Box::new(args),
+            Command::SandboxCheck(args) => Box::new(args),
+            Command::WorkRunner(args) => Box::new(args),
         })
     }
 }

@@ -7,6 +7,7 @@ use crate::commands::plan::Plan;
 use crate::input::DEFAULT_RECORDING;
 use crate::output;
 use crate::privileges::Needs;
+use crate::sandbox::Uses;
 use crate::watch::{Prepared, Stop};
 use anyhow::Result;
 use clap::Args;
@@ -50,7 +51,7 @@ fn run(args: &RecordArgs) -> Result<()> {
     let prepared = Prepared::new(&args.targets, &args.watch, WINDOW_NS)?;
     let options = Options { overwrite: args.overwrite, ..Options::default() };
     let mut writer = Writer::create(&args.output, &prepared.run, options)?;
-    let mut watching = match prepared.start() {
+    let mut watching = match prepared.start(Uses::nothing().writing(&args.output)) {
         Ok(watching) => watching,
         Err(error) => {
             writer.discard()?;

@@ -192,8 +192,11 @@ impl Plan for ReportPlan {
     }
 
     fn run(&self) -> Result<()> {
-        let printed = !matches!(&self.shown, Shown::Heatmap(HeatmapPlan { picture: Some(_), .. }));
-        let input = Input::get(&self.input, printed)?;
+        let file = match &self.shown {
+            Shown::Heatmap(plan) => plan.picture.as_ref().map(Picture::path),
+            _ => None,
+        };
+        let input = Input::get(&self.input, file)?;
         let report = match &self.shown {
             Shown::Access(options) => Report::Access(AccessReport::build(input.last(), options)),
             Shown::Heatmap(plan) => return heat_map(plan, &input, self.input.json),

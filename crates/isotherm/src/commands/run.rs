@@ -4,7 +4,7 @@
 //! settings file names.
 
 pub mod args;
-mod config;
+pub mod config;
 mod trust;
 
 use crate::commands::plan::Plan;
@@ -15,8 +15,10 @@ use crate::gain::{self, Probe};
 use crate::generations::Generations;
 use crate::output;
 use crate::privileges::Needs;
+use crate::sandbox::{self, Uses};
 use crate::stop::handle_hangups;
 use crate::watch::{Prepared, Stop, Watching, window_of};
+use crate::work::runner::{Runner, WorkArgs};
 use anyhow::Result;
 use args::RunArgs;
 use config::Config;
@@ -25,6 +27,7 @@ use isotherm_heat::{Clock, Snapshot, TargetId};
 use isotherm_monitor::Monitor;
 use isotherm_schemes::collapse::{Collapse, CollapseMachine};
 use isotherm_schemes::machine::{DryRun, Live};
+use isotherm_schemes::plan::HintSource;
 use isotherm_schemes::state::{Shared, SharedWorker, State, lock};
 use isotherm_schemes::{Action, Worker};
 use isotherm_sys::clock;
@@ -61,9 +64,9 @@ fn run(args: &RunArgs) -> Result<()> {
     let mut config = Config::load(args)?;
     let socket_server = ControlSocket::open(&config.socket)?;
     need_collapse()?;
-    // Fails before anything is started if MGLRU cannot be used. The feeder opens it again for itself.
-    drop(Generations::open(config.hints)?);
-    let mut watching = begin(&config)?;
+    let generations = Generations::open(config.hints)?;
+    let runner = Runner::start(&WorkArgs { work: args.work.clone(), config: args.config.clone() })?;
+    let mut watching = begin(&config, uses_of(args, &config))?;
     let mut worker = worker(args.dry_run, &config);
     let shared: Shared = Arc::new(Mutex::new(State::new(config.rules, config.budgets)));
     let over = AtomicBool::new(false);
@@ -72,9 +75,17 @@ fn run(args: &RunArgs) -> Result<()> {
         scope.spawn(|| work(&mut worker, &shared, || over.load(Ordering::Relaxed)));
         scope.spawn(|| socket_server.answer(&shared, || over.load(Ordering::Relaxed)));
         let (to_measure, orders) = mpsc::channel();
-        scope.spawn(|| measure(orders, &shared, || over.load(Ordering::Relaxed) || stop.is_set()));
-        let outcome =
-            watch(args, &mut config, &mut watching, (&shared, &to_measure), &Signals { stop: &stop, reload: &reload });
+        scope.spawn(|| measure((orders, runner), &shared, || over.load(Ordering::Relaxed) || stop.is_set()));
+        let signals = Signals { stop: &stop, reload: &reload };
+        let mut feeder = Feeder {
+            args,
+            shared: &shared,
+            to_measure: &to_measure,
+            proc: Proc::default(),
+            measured: false,
+            generations,
+        };
+        let outcome = watch(&mut feeder, &mut config, &mut watching, &signals);
         over.store(true, Ordering::Relaxed);
         outcome
     });
@@ -93,8 +104,15 @@ fn worker(dry_run: bool, config: &Config) -> Serving {
     SharedWorker::new(Worker::new(machine, actions, config.budgets, clock::monotonic_ns()))
 }
 
+/// What is done besides watching: all for which something is opened later, too, if the settings can be read again.
+fn uses_of(args: &RunArgs, config: &Config) -> Uses {
+    let uses = Uses::nothing().collapsing().serving(&config.socket);
+    let uses = if config.hints == HintSource::Heat { uses } else { uses.ageing() };
+    if args.config.is_some() { uses.opening_again() } else { uses }
+}
+
 /// Starts to watch. Fails if the source does not report single pages.
-fn begin(config: &Config) -> Result<Watching> {
+fn begin(config: &Config, uses: Uses) -> Result<Watching> {
     let prepared = Prepared::new(&config.targets, &config.watch, WINDOW_NS)?;
     if !prepared.knows_pages() {
         anyhow::bail!(
@@ -102,7 +120,7 @@ fn begin(config: &Config) -> Result<Watching> {
             prepared.run.source
         );
     }
-    prepared.start()
+    prepared.start(uses)
 }
 
 /// Serves hints.
@@ -118,18 +136,22 @@ fn work(worker: &mut Serving, shared: &Shared, is_over: impl Fn() -> bool) {
 /// An order to the measuring thread: what to measure from now on.
 struct Measure {
     pids: Vec<u32>,
-    /// A shell command that prints the amount of work done so far.
-    work: Option<String>,
+    /// There is a shell command that prints the amount of work done so far.
+    has_work: bool,
 }
 
 /// Reads work and TLB misses once every [`READING_NS`]. This takes a separate thread, because the user's command may be slow.
-fn measure(orders: Receiver<Measure>, shared: &Shared, is_over: impl Fn() -> bool) {
+fn measure((orders, mut runner): (Receiver<Measure>, Option<Runner>), shared: &Shared, is_over: impl Fn() -> bool) {
     let mut measured: Option<(Measure, Probe)> = None;
     let mut next = 0;
     while !is_over() {
         match orders.recv_timeout(POLL_INTERVAL) {
             Ok(order) => {
-                let probe = Probe::start(order.pids.iter().copied(), order.work.as_deref());
+                // The settings may have been read again.
+                if let Some(Err(error)) = runner.as_mut().map(Runner::reload) {
+                    output::note(format_args!("{error:#}"));
+                }
+                let probe = Probe::start(order.pids.iter().copied());
                 (measured, next) = (Some((order, probe)), 0);
             }
             Err(RecvTimeoutError::Timeout) => {}
@@ -137,7 +159,7 @@ fn measure(orders: Receiver<Measure>, shared: &Shared, is_over: impl Fn() -> boo
         }
         let Some((order, probe)) = measured.as_mut().filter(|_| clock::monotonic_ns() >= next) else { continue };
         next = clock::monotonic_ns() + READING_NS;
-        match probe.reading(&is_over) {
+        match probe.reading(runner.as_mut().filter(|_| order.has_work), &is_over) {
             // This reading may lack the work, so it must not become the last one.
             Ok(_) if is_over() => return,
             Ok(reading) => {
@@ -148,8 +170,8 @@ fn measure(orders: Receiver<Measure>, shared: &Shared, is_over: impl Fn() -> boo
             Err(error) => {
                 // A failing work command is no reason to stop. It is reported once, and not run again.
                 output::note(format_args!("CPU per unit of work is no longer measured: {error:#}"));
-                order.work = None;
-                *probe = Probe::start(order.pids.iter().copied(), None);
+                order.has_work = false;
+                *probe = Probe::start(order.pids.iter().copied());
             }
         }
     }
@@ -163,27 +185,22 @@ struct Signals<'a> {
 }
 
 /// Watches window by window and gives hints. Starts over when new settings name other targets.
-fn watch(
-    args: &RunArgs,
-    config: &mut Config,
-    watching: &mut Watching,
-    (shared, to_measure): (&Shared, &Sender<Measure>),
-    signals: &Signals<'_>,
-) -> Result<()> {
+fn watch(feeder: &mut Feeder<'_>, config: &mut Config, watching: &mut Watching, signals: &Signals<'_>) -> Result<()> {
+    let (args, shared) = (feeder.args, feeder.shared);
     let ends = args.duration.map(|d| clock::monotonic_ns().saturating_add(d));
     loop {
-        let mut feeder = Feeder::new(args, config, watching, (shared, to_measure))?;
+        feeder.begin(config, watching);
         let left = ends.map(|end| end.saturating_sub(clock::monotonic_ns()));
         let mut anew = None;
         watching.windows(left, signals.stop, &ProgressBar::hidden(), |monitor, snapshot| {
-            feeder.feed(monitor, &snapshot)?;
+            feeder.feed(config.work.is_some(), monitor, &snapshot)?;
             if signals.reload.swap(false, Ordering::Relaxed) {
                 anew = reloaded(args, config, shared);
             }
             Ok(if anew.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
         let Some(new) = anew else { return Ok(()) };
-        match begin(&new) {
+        match begin_again(&new, feeder) {
             Ok(begun) => {
                 *watching = begun;
                 *config = new;
@@ -192,6 +209,14 @@ fn watch(
             Err(error) => output::note(format_args!("the new targets are not used: {error:#}")),
         }
     }
+}
+
+/// Starts to watch with other settings.
+fn begin_again(config: &Config, feeder: &mut Feeder<'_>) -> Result<Watching> {
+    let generations = Generations::open(config.hints)?;
+    let watching = begin(config, uses_of(feeder.args, config))?;
+    feeder.generations = generations;
+    Ok(watching)
 }
 
 /// Reads the settings again. Returns them if watching has to start over for them. A file with errors changes nothing.
@@ -220,34 +245,25 @@ fn reloaded(args: &RunArgs, config: &mut Config, shared: &Shared) -> Option<Conf
 
 /// Feeds windows into the shared state.
 struct Feeder<'a> {
+    args: &'a RunArgs,
     shared: &'a Shared,
     to_measure: &'a Sender<Measure>,
     proc: Proc,
-    work: Option<String>,
     /// The processes of the first window are measured, and no others.
     measured: bool,
-    kernels: Generations,
+    generations: Generations,
 }
 
-impl<'a> Feeder<'a> {
-    fn new(
-        args: &RunArgs,
-        config: &Config,
-        watching: &Watching,
-        (shared, to_measure): (&'a Shared, &'a Sender<Measure>),
-    ) -> Result<Feeder<'a>> {
-        lock(shared).describe(&watching.run.source, args.dry_run, config.round_robin, config.hints);
-        Ok(Feeder {
-            shared,
-            to_measure,
-            proc: Proc::default(),
-            work: config.work.clone(),
-            measured: false,
-            kernels: Generations::open(config.hints)?,
-        })
+impl Feeder<'_> {
+    /// Begins with the first window after a start of watching.
+    fn begin(&mut self, config: &Config, watching: &Watching) {
+        self.measured = false;
+        let mut state = lock(self.shared);
+        state.describe(&watching.run.source, self.args.dry_run, config.round_robin, config.hints);
+        state.set_sandbox(sandbox::status());
     }
 
-    fn feed(&mut self, monitor: &Monitor<Box<dyn Clock>>, snapshot: &Snapshot) -> Result<()> {
+    fn feed(&mut self, has_work: bool, monitor: &Monitor<Box<dyn Clock>>, snapshot: &Snapshot) -> Result<()> {
         let alive = || snapshot.targets.iter().filter(|t| !t.exited);
         let ids: Vec<TargetId> = alive().map(|t| t.id).collect();
         let now = clock::monotonic_ns();
@@ -256,20 +272,20 @@ impl<'a> Feeder<'a> {
             state.keep(&ids);
             state.set_unchecked(monitor.unchecked());
         }
-        self.kernels.age(&ids.iter().map(|id| id.pid).collect::<Vec<_>>())?;
+        self.generations.age(&ids.iter().map(|id| id.pid).collect::<Vec<_>>())?;
         for gone in snapshot.targets.iter().filter(|t| t.exited) {
-            self.kernels.forget(gone.id.pid);
+            self.generations.forget(gone.id.pid);
         }
         for target in alive().filter(|t| monitor.mappings_of(t.id.pid).is_some()) {
             let mut window = window_of(monitor, target);
-            self.kernels.add_to(&mut window)?;
+            self.generations.add_to(&mut window)?;
             let rss = self.proc.status(target.id.pid).ok().and_then(|s| s.rss).unwrap_or_default();
             lock(self.shared).feed(&window, rss, now);
         }
         if !self.measured && !ids.is_empty() {
             self.measured = true;
             let pids = ids.iter().map(|id| id.pid).collect();
-            let _ = self.to_measure.send(Measure { pids, work: self.work.clone() });
+            let _ = self.to_measure.send(Measure { pids, has_work });
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ use crate::args::watching::WatchArgs;
 use crate::commands::plan::Plan;
 use crate::output;
 use crate::privileges::Needs;
+use crate::sandbox::Uses;
 use crate::watch::{Stop, Watching};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
@@ -67,7 +68,7 @@ fn run(plan: &TopPlan) -> Result<()> {
     let watching_stop = stop.clone();
     let monitor = std::thread::spawn(move || -> Result<Vec<String>> {
         // The source stays in the thread that opened it.
-        let mut watching = match Watching::begin(&targets, &watch, WINDOW_NS) {
+        let mut watching = match Watching::begin(&targets, &watch, WINDOW_NS, Uses::nothing()) {
             Ok(watching) => watching,
             Err(error) => {
                 let _ = to_main.send(Err(error));
@@ -84,6 +85,8 @@ fn run(plan: &TopPlan) -> Result<()> {
         Ok(watching.refused())
     });
     let run = from_monitor.recv().context("the monitor ended before it began")??;
+    // The terminal needs none.
+    isotherm_sandbox::drop_capabilities();
     let options = TopOptions { thresholds: plan.thresholds, ..TopOptions::default() };
     let shown = run_top(run, options, &snapshots, &stop.0);
     stop.0.store(true, std::sync::atomic::Ordering::Relaxed);

@@ -8,6 +8,7 @@ use crate::args::values::positive_duration_ns;
 use crate::commands::plan::Plan;
 use crate::output;
 use crate::privileges::Needs;
+use crate::sandbox::Uses;
 use crate::watch::Stop;
 use anyhow::Result;
 use clap::Args;
@@ -53,6 +54,7 @@ fn run(args: &ZoneLockArgs) -> Result<()> {
     let symbols = symbols()?;
     let machine = this_machine();
     let mut observer = Observer::open(&symbols)?;
+    Uses::nothing().bpf_maps().enter();
     let seen = watch(&mut observer, machine, &symbols, args.duration, &stop)?;
     let report = VmstatReport::of(&seen);
     if args.json {

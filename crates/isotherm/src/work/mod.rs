@@ -2,7 +2,9 @@
 //!
 //! The command is the user's. It may hang, print without end, or leave processes behind. It runs in a separate process group, which is
 //! killed when the command has ended, when its time is up, and when we end. Its pipes are read without blocking, so one thread can
-//! watch the command, the clock and the caller.
+//! watch the command, the clock and the caller. [`runner`] is the process that does all this, because a monitor in its sandbox starts nothing.
+
+pub mod runner;
 
 use anyhow::{Context, Result, bail};
 use isotherm_sys::descriptors;

@@ -3,6 +3,7 @@
 use super::args::PlacementArgs;
 use crate::input::Recorded;
 use crate::output;
+use crate::sandbox::Uses;
 use crate::watch::{Stop, Watching};
 use anyhow::{Result, bail};
 use isotherm_placement::heat::{PageRates, Process, last_alive};
@@ -18,7 +19,7 @@ const WINDOW_NS: u64 = 2_000_000_000;
 /// Watches for a while. Returns the processes, a description of how they were watched, and the `Watching`. A command that was started
 /// lives as long as the latter.
 pub fn watched(args: &PlacementArgs, ns: u64, stop: &Stop) -> Result<(Vec<Process>, String, Watching)> {
-    let mut watching = Watching::begin(&args.targets, &args.watch, WINDOW_NS)?;
+    let mut watching = Watching::begin(&args.targets, &args.watch, WINDOW_NS, Uses::frames())?;
     output::note(&watching.run.source_note);
     let bar = output::progress(Some(ns), "watching");
     let mut known: BTreeMap<u32, Process> = BTreeMap::new();

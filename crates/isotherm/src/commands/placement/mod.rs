@@ -12,6 +12,7 @@ use crate::args::usage::Usage;
 use crate::commands::plan::Plan;
 use crate::output;
 use crate::privileges::Needs;
+use crate::sandbox::Uses;
 use crate::watch::{Stop, selection};
 use anyhow::{Context, Result, anyhow};
 use args::PlacementArgs;
@@ -57,8 +58,12 @@ fn run(args: &PlacementArgs) -> Result<()> {
     read::check_visible(&proc)?;
     let stop = Stop::on_signals()?.or_on_closed_output()?;
     let (processes, weighed_by, _watching) = match wanted_heat(args) {
-        None => (resident(args, &proc)?, None, None),
+        None => {
+            Uses::frames().enter();
+            (resident(args, &proc)?, None, None)
+        }
         Some(Wanted::Recording(path)) => {
+            Uses::frames().enter();
             let (processes, weighted_by) = heat::recorded(path, &args.targets.pids)?;
             (processes, Some(weighted_by), None)
         }

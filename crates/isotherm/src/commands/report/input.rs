@@ -4,6 +4,7 @@ use crate::args::input::InputArgs;
 use crate::args::usage::Usage;
 use crate::input::{DEFAULT_RECORDING, Recorded};
 use crate::output;
+use crate::sandbox::{self, Uses};
 use crate::watch::{Stop, Watching};
 use anyhow::Result;
 use isotherm_heat::{RunInfo, Snapshot};
@@ -17,17 +18,21 @@ pub struct Input {
 }
 
 impl Input {
-    /// Reads the recording, or watches. If the report is `printed`, watching ends when nobody reads standard output any more.
-    pub fn get(args: &InputArgs, printed: bool) -> Result<Input> {
-        let input =
-            if args.is_recorded() { Input::recorded(args.recording.as_deref()) } else { Input::live(args, printed) }?;
+    /// Reads the recording, or watches. The report is printed, or written to `file`. If it is printed, watching ends when nobody reads
+    /// standard output any more.
+    pub fn get(args: &InputArgs, file: Option<&Path>) -> Result<Input> {
+        let input = if args.is_recorded() {
+            Input::recorded(args.recording.as_deref(), file)
+        } else {
+            Input::live(args, file)
+        }?;
         if input.snapshots.iter().all(|s| s.targets.is_empty()) {
             anyhow::bail!("nothing was watched: no process with memory of its own was found");
         }
         Ok(input)
     }
 
-    fn recorded(path: Option<&Path>) -> Result<Input> {
+    fn recorded(path: Option<&Path>, file: Option<&Path>) -> Result<Input> {
         let default = Path::new(DEFAULT_RECORDING);
         if path.is_none() && !default.exists() {
             let usage = format!(
@@ -36,16 +41,19 @@ impl Input {
             );
             return Err(Usage(usage).into());
         }
-        let Recorded { run, snapshots } = Recorded::read(path.unwrap_or(default))?;
+        let path = path.unwrap_or(default);
+        sandbox::files_only(&[path], file.as_slice());
+        let Recorded { run, snapshots } = Recorded::read(path)?;
         Ok(Input { snapshots, run })
     }
 
-    fn live(args: &InputArgs, printed: bool) -> Result<Input> {
+    fn live(args: &InputArgs, file: Option<&Path>) -> Result<Input> {
         let stop = Stop::on_signals()?;
-        let stop = if printed { stop.or_on_closed_output()? } else { stop };
+        let stop = if file.is_none() { stop.or_on_closed_output()? } else { stop };
         // Twenty columns for a heat map. At least 0.5 s, so that a snapshot costs less than the access checks between two.
         let window = (args.duration / 20).clamp(500_000_000, 5_000_000_000);
-        let mut watching = Watching::begin(&args.targets, &args.watch, window)?;
+        let uses = file.into_iter().fold(Uses::nothing(), Uses::writing);
+        let mut watching = Watching::begin(&args.targets, &args.watch, window, uses)?;
         output::note(&watching.run.source_note);
         let bar = output::progress(Some(args.duration), "watching");
         let mut snapshots = Vec::new();

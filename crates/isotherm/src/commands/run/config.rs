@@ -121,6 +121,11 @@ impl Config {
     }
 }
 
+/// The `work` command of a settings file, if it has one and may name one.
+pub fn work_of(path: &Path) -> Result<Option<String>> {
+    Ok(parse(path, true)?.work)
+}
+
 /// Reads the file. If `runs_work`, its `work` command will be run.
 fn parse(path: &Path, runs_work: bool) -> Result<File> {
     let opened = fs::File::open(path).with_context(|| format!("read {}", path.display()))?;

@@ -1,0 +1,47 @@
+//! Landlock: only named files and folders can be reached. It needs no privilege, and Linux 5.13.
+
+use crate::Part;
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+};
+use std::path::PathBuf;
+
+/// The newest rights that are taken away. Older kernels know fewer of them.
+const NEWEST: ABI = ABI::V6;
+
+/// All that can be reached. Paths that do not exist are skipped.
+#[derive(Clone, Debug, Default)]
+pub struct Files {
+    /// Files, and folders with all below them.
+    pub read: Vec<PathBuf>,
+    /// Folders in which files are written, renamed and removed, with all below them. They can be read too.
+    pub written: Vec<PathBuf>,
+}
+
+/// Restricts this thread, and those that it starts later.
+pub fn restrict(files: &Files) -> Part {
+    match status(files) {
+        Ok(RulesetStatus::NotEnforced) => Part::Unsupported("needs Linux 5.13 with CONFIG_SECURITY_LANDLOCK".into()),
+        Ok(RulesetStatus::PartiallyEnforced | RulesetStatus::FullyEnforced) => Part::On,
+        Err(error) => Part::Unsupported(error.to_string()),
+    }
+}
+
+fn status(files: &Files) -> Result<RulesetStatus, RulesetError> {
+    let all = AccessFs::from_all(NEWEST);
+    let rules = |paths: &[PathBuf], access| {
+        let opened: Vec<PathFd> = paths.iter().filter_map(|path| PathFd::new(path).ok()).collect();
+        opened.into_iter().map(move |fd| Ok::<_, RulesetError>(PathBeneath::new(fd, access)))
+    };
+    let read = AccessFs::from_read(NEWEST) & !AccessFs::Execute;
+    let created = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(all)?
+        .handle_access(AccessNet::from_all(NEWEST))?
+        .scope(Scope::from_all(NEWEST))?
+        .create()?;
+    let created = created.add_rules(rules(&files.read, read))?;
+    let written = created.add_rules(rules(&files.written, all & !AccessFs::Execute))?;
+    Ok(written.restrict_self()?.ruleset)
+}
