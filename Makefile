@@ -6,7 +6,7 @@ BIN := target/release/isotherm
 
 BENCHES := bench-scan bench-accuracy bench-collapse bench-redis bench-sampling bench-scale bench-sampled bench-events \
 	bench-faults bench-frames bench-drain bench-conflict bench-herd bench-damon
-.PHONY: help build install demo test lint lint-code lint-features docs benchmarks-page fmt fuzz soak loom miri lab lab-quick bench $(BENCHES) setup-build setup-test setup-lint setup-docs setup-lab
+.PHONY: help build install demo test lint lint-code lint-features docs benchmarks-page fmt fuzz soak loom miri faults soak-watch lab lab-quick bench $(BENCHES) setup-build setup-test setup-lint setup-docs setup-lab
 
 help:
 	@echo "make demo            set up, build, and watch a workload with known hot memory"
@@ -17,7 +17,9 @@ help:
 	@echo "make install         install what make build has built: the program, the C library and its header; PREFIX (/usr/local), DESTDIR"
 	@echo "make lint            formatting, clippy and dependencies between crates; warnings are errors"
 	@echo "make docs            the book, into target/book (open target/book/index.html)"
-	@echo "make fuzz            random bytes as records of a perf ring, for FUZZ_SECONDS (60)"
+	@echo "make fuzz            random bytes as input files and records, for FUZZ_SECONDS (60) each; FUZZ_TARGET selects one"
+	@echo "make faults          plays faults on real processes and prints which held (about 10 minutes; FAULTS=word selects)"
+	@echo "make soak-watch      isotherm run --all over processes that come and go, for SOAK_SECONDS (3600)"
 	@echo "make soak            random calls on one zone of frames from several threads, for SOAK_SECONDS (600)"
 	@echo "make loom            every order in which a few threads can contend for a zone lock (about 30 s)"
 	@echo "make miri            unit tests of the frame allocator in an interpreter that finds undefined behaviour (needs a nightly toolchain with miri)"
@@ -91,7 +93,13 @@ benchmarks-page: setup-build
 	$(CARGO) run --locked -q -p isotherm-bench --bin benchmarks-page
 
 fuzz: setup-build
-	@scripts/fuzz.sh $(or $(FUZZ_TARGET),perf_records) $(or $(FUZZ_SECONDS),60)
+	@scripts/fuzz.sh $(or $(FUZZ_TARGET),all) $(or $(FUZZ_SECONDS),60)
+
+faults: setup-build
+	$(CARGO) test --release --locked -p isotherm --test faults -- $(FAULTS)
+
+soak-watch: setup-build
+	SOAK_SECONDS=$(or $(SOAK_SECONDS),3600) $(CARGO) test --release --locked -p isotherm --test soak_watch -- --nocapture
 
 soak: setup-build
 	SOAK_SECONDS=$(or $(SOAK_SECONDS),600) $(CARGO) test --release --locked -p isotherm-frames --test soak -- --nocapture
