@@ -65,6 +65,7 @@ const FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
 
 // From `_IO('$', n)` and `_IOW('$', n, __u64)`.
 const IOC_ENABLE: libc::c_ulong = 0x2400;
+const IOC_DISABLE: libc::c_ulong = 0x2401;
 const IOC_PERIOD: libc::c_ulong = 0x4008_2404;
 const IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
 
@@ -111,6 +112,12 @@ pub(crate) fn open(
 pub(crate) fn enable(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: this request takes a number, and `fd` is open.
     done(unsafe { libc::ioctl(fd.as_raw_fd(), IOC_ENABLE, 0) })
+}
+
+/// Stops an event, and those that threads have inherited of it. Nothing is counted or sampled from here on.
+pub(crate) fn disable(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: this request takes a number, and `fd` is open.
+    done(unsafe { libc::ioctl(fd.as_raw_fd(), IOC_DISABLE, 0) })
 }
 
 /// Redirects the samples of `fd` to the ring of `ring`, which is on the same CPU.

@@ -359,6 +359,8 @@ impl Rings {
     /// Drops a ring; its records and counts are kept.
     fn remove(&mut self, at: usize) -> u32 {
         let share = self.share();
+        // An event between the last look into the ring and the last reading would be counted and not sampled.
+        self.slots[at].disable();
         // It may hold reports of thread starts.
         self.gather();
         let mut slot = self.slots.remove(at);
@@ -406,6 +408,13 @@ impl Slot {
             enabled.map_err(|source| Refused { event, source })?;
         }
         Ok(())
+    }
+
+    /// Stops its events. An event that cannot be stopped has gone, with its CPU or its process.
+    fn disable(&self) {
+        for opened in &self.events {
+            let _ = attr::disable(opened.event.as_fd());
+        }
     }
 
     /// Closes its events and keeps their counts.
