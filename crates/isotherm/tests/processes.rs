@@ -163,10 +163,11 @@ fn a_monitor_beside_another_says_that_bits_were_cleared_by_somebody_else() {
         stage.start_isotherm(&format!("record -o {name} -d {time} -w 1s {limits} -p {} --beside", script.pid()))
     };
     record("alone", "8s").end().ended(0).never_says("cleared by");
-    let mut first = record("first", "20s");
+    let mut first = record("first", "60s");
     first.until_it_says("into first/");
     std::thread::sleep(Duration::from_secs(6));
     record("second", "8s").end().ended(0);
+    first.signal("TERM");
     first.end().ended(0).says("cleared by something else").says(&script.pid().to_string());
     // In the recording as well, for later reports.
     let note = stage.isotherm("report processes first").ended(0);
