@@ -120,9 +120,12 @@ fn each_capability_for_page_tables_is_missed_by_its_name() {
             assert!(support::kernel_since(6, 13), "{ran}");
             continue;
         }
-        if missing == "syslog" && read(Path::new("/proc/sys/kernel/kptr_restrict")).trim() == "0" {
-            // Everyone may see addresses.
-            assert_eq!(ran.code, Some(0), "{ran}");
+        if missing == "syslog" && ran.code == Some(0) {
+            // Everyone may see addresses, or the direct map is where it always is.
+            let restrict = |name: &str| read(&Path::new("/proc/sys/kernel").join(name)).trim().parse::<i32>().unwrap();
+            let shown = restrict("kptr_restrict") == 0 && restrict("perf_event_paranoid") <= 1;
+            let random = read(Path::new("/proc/kallsyms")).contains(" page_offset_base\n");
+            assert!(shown || !random || read(Path::new("/proc/cmdline")).contains("nokaslr"), "{ran}");
             continue;
         }
         let name = format!("CAP_{}", missing.to_uppercase());

@@ -28,9 +28,23 @@ pub enum Error {
          so the page-table source is disabled to avoid wrong results"
     )]
     SelfCheck(String),
+    /// The same, where the kernel does not tell us the base of its direct map.
+    #[error(
+        "self-check of the page-table reader: {0}; the kernel hides the addresses of its symbols, and with them the base of \
+         its direct map: run as root or give CAP_SYSLOG (while the sysctl kernel.kptr_restrict is 2 no process sees them)"
+    )]
+    Hidden(String),
 }
 
 impl Error {
+    /// The same error, for a kernel that hides the addresses of its symbols from us.
+    pub(super) fn with_hidden_symbols(self) -> Error {
+        match self {
+            Error::SelfCheck(found) => Error::Hidden(found),
+            other => other,
+        }
+    }
+
     /// Converts libbpf's error from loading the program.
     pub(super) fn load(error: &libbpf_rs::Error) -> Error {
         Error::Load { reason: format!("{error:#}"), advice: load_advice(error) }

@@ -21,6 +21,8 @@
 #define TABLE_ENTRIES 512
 #define WORDS (TABLE_ENTRIES / 64)
 
+#define EPERM 1
+
 #define ENTRY_PRESENT (1ULL << 0)
 #define ENTRY_ACCESSED (1ULL << 5)
 #define ENTRY_LEAF (1ULL << 7)
@@ -114,6 +116,7 @@ struct layout {
 	__u32 flags_at;
 	__u32 head_at;
 	__u64 page_array;
+	__u32 hidden;		/* the kernel does not tell us addresses of its symbols: direct_map is a guess */
 } layout;
 
 /* Scratch: one table. A single reader owns the object, so one is enough. */
@@ -169,12 +172,15 @@ int find_layout(void *unused)
 {
 	__u32 shift = 39;
 	__u64 base, at = 0;
+	long found;
 
 	if (!bpf_kallsyms_lookup_name("pgdir_shift", 12, 0, &at))
 		bpf_probe_read_kernel(&shift, sizeof(shift), (void *)at);
 	base = shift == 48 ? 0xff11000000000000ULL : 0xffff888000000000ULL;
-	if (!bpf_kallsyms_lookup_name("page_offset_base", 17, 0, &at))
+	found = bpf_kallsyms_lookup_name("page_offset_base", 17, 0, &at);
+	if (!found)
 		bpf_probe_read_kernel(&base, sizeof(base), (void *)at);
+	layout.hidden = found == -EPERM;
 	layout.direct_map = base;
 	layout.top_shift = shift;
 	find_page_layout(shift);

@@ -70,7 +70,8 @@ impl Walker {
         self_check::run(me, &mut |op, addr| {
             let (pass, answers) = walker.pass(me, op, &[addr])?;
             Ok((pass, answers.first().copied()))
-        })?;
+        })
+        .map_err(|e| if walker.symbols_are_hidden() { e.with_hidden_symbols() } else { e })?;
         Ok(walker)
     }
 
@@ -118,6 +119,10 @@ impl Walker {
     /// Whether folio flags can be read on this kernel.
     pub fn knows_folios(&self) -> bool {
         self.skel.maps.bss_data.as_deref().expect("the program has global data").layout.page_bytes != 0
+    }
+
+    fn symbols_are_hidden(&self) -> bool {
+        self.skel.maps.bss_data.as_deref().expect("the program has global data").layout.hidden != 0
     }
 
     /// Forgets a thread that is not needed any more.
