@@ -47,8 +47,9 @@ impl Budgets {
     /// What is wrong with the budgets, if anything. A rate of 0, or a negative share, would silently stop everything.
     pub fn fault(&self) -> Option<&'static str> {
         let shares = [self.growth_pct, self.headroom_pct, self.pressure_pct, self.cgroup_margin_pct];
-        if !(self.per_second > 0.0 && self.cpu_pct > 0.0 && self.stall_pct > 0.0) {
-            Some("per_second, cpu_pct and stall_pct have to be above 0")
+        let rates = [self.per_second, self.cpu_pct, self.stall_pct];
+        if !rates.iter().all(|rate| *rate > 0.0 && rate.is_finite()) {
+            Some("per_second, cpu_pct and stall_pct have to be numbers above 0")
         } else if shares.iter().any(|s| s.is_nan() || *s < 0.0) {
             Some("growth_pct, headroom_pct, pressure_pct and cgroup_margin_pct have to be 0 or more")
         } else {

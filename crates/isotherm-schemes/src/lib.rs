@@ -7,6 +7,8 @@
 //!                    external hints
 //! ```
 //!
+//! What people write is read in [`settings`] (the file of `isotherm run`) and [`request`] (lines of its socket).
+//!
 //! Each action is a module: [`collapse`] makes huge pages of hot huge ranges. All other modules are shared by actions and
 //! name none; [`action`] is the interface. There are two exceptions. [`state`], which a daemon's threads share, and
 //! [`pass`], one pass over named processes, plan with the rules of collapsing until there is a table of schemes.
@@ -28,7 +30,9 @@ pub mod outcome;
 pub mod pass;
 pub mod plan;
 pub mod queue;
+pub mod request;
 pub mod retry;
+pub mod settings;
 pub mod state;
 pub mod worker;
 

@@ -3,7 +3,9 @@
 //! An error is the end of clap's sentence ("invalid value 'x' for '--y': ..."), so it is a `String`.
 
 use bytesize::ByteSize;
+use isotherm_schemes::settings::MIN_WINDOW;
 use isotherm_units::Bytes;
+use std::time::Duration;
 
 /// A time like `500ms`, in nanoseconds.
 pub fn duration_ns(text: &str) -> Result<u64, String> {
@@ -16,9 +18,11 @@ pub fn positive_duration_ns(text: &str) -> Result<u64, String> {
     duration_ns(text).and_then(|ns| if ns == 0 { Err("has to be longer than nothing".into()) } else { Ok(ns) })
 }
 
-/// The time between two snapshots. Below 50 ms, a snapshot would cost more than its window is worth.
+/// The time between two snapshots.
 pub fn window_ns(text: &str) -> Result<u64, String> {
-    duration_ns(text).and_then(|ns| if ns < 50_000_000 { Err("has to be 50ms or longer".into()) } else { Ok(ns) })
+    duration_ns(text).and_then(|ns| {
+        if Duration::from_nanos(ns) < MIN_WINDOW { Err("has to be 50ms or longer".into()) } else { Ok(ns) }
+    })
 }
 
 /// A size like `64MiB`.

@@ -2,11 +2,12 @@
 
 use crate::args::socket::default_socket;
 use crate::commands::plan::Plan;
-use crate::daemon::socket::{Client, ExternalHint, parse_range};
+use crate::daemon::socket::Client;
 use crate::output;
 use crate::privileges::Needs;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
+use isotherm_schemes::request::{ExternalHint, parse_range};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};

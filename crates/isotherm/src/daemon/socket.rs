@@ -1,17 +1,15 @@
 //! The control socket of a running `isotherm run`: a Unix socket with one request per line, and one line in reply.
 //!
-//! The reply to `status` is a JSON object. The reply to `hint PID START-END [LEVEL]` (addresses in hexadecimal, level 0 to 31) is
-//! `ok COUNT`. The reply to any other request, and to one that fails, is `error: WHY`. The protocol is plain text, so that an allocator or
-//! a database can send hints with a dozen lines of C. Only root and the user who started the daemon may connect. [`super::place`] owns the
+//! The reply to `status` is a JSON object. The reply to `hint PID START-END [LEVEL]` is `ok COUNT`. The reply to any other request, and to
+//! one that fails, is `error: WHY`. `isotherm_schemes::request` reads requests. Only root and the user who started the daemon may connect. [`super::place`] owns the
 //! path.
 
 use crate::daemon::place::{Place, connect_within};
 use crate::output;
 use anyhow::{Context, Result, bail};
-use isotherm_schemes::Level;
+use isotherm_schemes::request::{ExternalHint, Request};
 use isotherm_schemes::state::{Shared, lock};
 use isotherm_sys::{clock, peer};
-use isotherm_units::{Addr, AddrRange};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -119,62 +117,16 @@ fn converse(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
 }
 
 fn reply(line: &str, shared: &Shared) -> Result<String, String> {
-    match line.split_once(' ').unwrap_or((line, "")) {
-        ("status", "") => {
+    match Request::parse(line)? {
+        Request::Status => {
             let status = lock(shared).status();
             output::json_line(&status).map_err(|e| e.to_string())
         }
-        ("hint", rest) => {
-            let hint = ExternalHint::parse(rest)?;
-            let added = lock(shared).hint(hint.pid, hint.range, hint.level, clock::monotonic_ns())?;
+        Request::Hint(ExternalHint { pid, range, level }) => {
+            let added = lock(shared).hint(pid, range, level, clock::monotonic_ns())?;
             Ok(format!("ok {added}"))
         }
-        _ => Err("expected `status` or `hint PID START-END [LEVEL]`".to_owned()),
     }
-}
-
-/// `PID START-END [LEVEL]`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ExternalHint {
-    pub pid: u32,
-    pub range: AddrRange,
-    pub level: Level,
-}
-
-/// The level of a hint that names none. It is the highest, because senders of hints know what is hot.
-pub const DEFAULT_LEVEL: u8 = 31;
-
-impl ExternalHint {
-    pub fn parse(text: &str) -> Result<ExternalHint, String> {
-        let mut words = text.split_whitespace();
-        let (Some(pid), Some(range)) = (words.next(), words.next()) else {
-            return Err(format!("expected PID START-END [LEVEL], got {text:?}"));
-        };
-        let pid = pid.parse().ok().filter(|p| *p > 0).ok_or_else(|| format!("{pid:?} is no process id"))?;
-        let level = match words.next() {
-            None => DEFAULT_LEVEL,
-            Some(word) => {
-                word.parse().ok().filter(|l| *l <= 31).ok_or_else(|| format!("{word:?} is no level from 0 to 31"))?
-            }
-        };
-        if let Some(more) = words.next() {
-            return Err(format!("{more:?} after the level"));
-        }
-        Ok(ExternalHint { pid, range: parse_range(range)?, level: Level::new(level) })
-    }
-}
-
-/// `START-END` in hexadecimal, with or without `0x`.
-pub fn parse_range(text: &str) -> Result<AddrRange, String> {
-    let number = |word: &str| u64::from_str_radix(word.trim_start_matches("0x"), 16).ok();
-    let (start, end) = text
-        .split_once('-')
-        .and_then(|(start, end)| Some((number(start)?, number(end)?)))
-        .ok_or_else(|| format!("{text:?} is no address range: write START-END in hexadecimal"))?;
-    if start >= end {
-        return Err(format!("{text:?} is empty"));
-    }
-    Ok(AddrRange::new(Addr(start), Addr(end)))
 }
 
 /// The client's side: one line each way.
@@ -235,27 +187,6 @@ mod tests {
 
     fn shared() -> Shared {
         Arc::new(Mutex::new(State::new(Rules::default(), Budgets::default())))
-    }
-
-    #[test]
-    fn hints_are_parsed_and_everything_else_is_told_apart() {
-        let hint = ExternalHint::parse("812 0x7f0000000000-7f0000400000 5").unwrap();
-        assert_eq!((hint.pid, hint.range.len().0, hint.level.get()), (812, 4 << 20, 5));
-        assert_eq!(ExternalHint::parse("1 0-1").unwrap().level.get(), 31);
-        for (wrong, why) in [
-            ("", "expected"),
-            ("812", "expected"),
-            ("0 1-2", "process id"),
-            ("x 1-2", "process id"),
-            ("1 12", "address range"),
-            ("1 2-1", "empty"),
-            ("1 1-2 32", "level"),
-            ("1 1-2 3 4", "after the level"),
-            ("1 fffffffffffffffff-1", "address range"),
-        ] {
-            let error = ExternalHint::parse(wrong).unwrap_err();
-            assert!(error.contains(why), "{wrong:?}: {error}");
-        }
     }
 
     #[test]

@@ -10,49 +10,10 @@ use anyhow::{Context, Result, bail};
 use isotherm_schemes::Budgets;
 use isotherm_schemes::collapse::Rules;
 use isotherm_schemes::plan::HintSource;
+use isotherm_schemes::settings::File;
 use isotherm_units::Bytes;
-use serde::Deserialize;
 use std::fs;
 use std::path::{Path, PathBuf};
-
-/// The file. Unknown keys are errors, because a misspelt budget must not become no budget.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct File {
-    targets: Targets,
-    watch: Watch,
-    rules: FileRules,
-    budgets: Budgets,
-    round_robin: bool,
-    hints: HintSource,
-    socket: Option<PathBuf>,
-    work: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct Targets {
-    pids: Vec<u32>,
-    cgroup: Option<String>,
-    all: bool,
-    no_children: bool,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct Watch {
-    max_slowdown: Option<f64>,
-    max_cpu: Option<f64>,
-    /// As on the command line: "2s".
-    window: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct FileRules {
-    min_benefit_hz: Option<f64>,
-    files: bool,
-}
 
 /// The effective settings.
 #[derive(Clone, Debug)]
@@ -87,10 +48,7 @@ impl Config {
         let mut watch = args.watch.clone();
         watch.max_cpu = watch.max_cpu.or(file.watch.max_cpu);
         watch.max_slowdown = watch.max_slowdown.or(file.watch.max_slowdown);
-        if let (None, Some(text)) = (watch.window, &file.watch.window) {
-            let window = humantime::parse_duration(text).with_context(|| format!("window = {text:?}"))?;
-            watch.window = Some(u64::try_from(window.as_nanos()).unwrap_or(u64::MAX).max(50_000_000));
-        }
+        watch.window = watch.window.or(file.watch.window_ns()?);
         let defaults = Rules::default();
         let rules = Rules {
             min_benefit_hz: file.rules.min_benefit_hz.unwrap_or(defaults.min_benefit_hz),
@@ -132,7 +90,7 @@ fn parse(path: &Path, runs_work: bool) -> Result<File> {
     // Checks the opened file, before it is read. So nobody can replace it in between.
     let trusted = trust::check(&opened, path);
     let text = input::short_text(opened, path, MAX_FILE)?;
-    let file: File = toml::from_str(&text).with_context(|| format!("read {}", path.display()))?;
+    let file = File::parse(&text).with_context(|| format!("read {}", path.display()))?;
     if file.work.is_some() && runs_work {
         trusted.with_context(|| format!("{}: root does not run the `work` command of this file", path.display()))?;
     }
