@@ -35,6 +35,11 @@ impl Bucket {
         Bucket { share, credit_ns, tokens_ns: credit_ns, filled_at: now, over_ns: 0.0 }
     }
 
+    /// The same, empty at `now`, and filled at one rate whatever is spent.
+    fn empty(percent: f64, credit_s: f64, now: Ns) -> Bucket {
+        Bucket { tokens_ns: 0.0, over_ns: f64::NEG_INFINITY, ..Bucket::new(percent, credit_s, now) }
+    }
+
     /// Whether it limits anything.
     pub fn is_limited(&self) -> bool {
         self.share <= 1.0
@@ -67,11 +72,118 @@ impl Bucket {
     }
 }
 
+/// Why a huge range is cleared. Each class has a share of both budgets that the others cannot use up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Its pages were accessed unexpectedly.
+    Urgent,
+    /// It was not checked yet.
+    First,
+    /// Its time has come.
+    Routine,
+}
+
+impl Class {
+    /// In this order they are served.
+    pub const ALL: [Class; 3] = [Class::Urgent, Class::First, Class::Routine];
+}
+
+/// A budget of which each class has a guaranteed share.
+///
+/// As long as there is anything to spend, every class may spend it. When all is spent, each may still spend its own
+/// share, so that none waits for the others for ever. The shares add up to less than the budget. The rest pays back what
+/// was overspent.
+#[derive(Clone, Debug)]
+pub struct Shares {
+    all: Bucket,
+    own: [Bucket; 3],
+}
+
+/// Seconds' worth of its share that a class may save up.
+const OWN_CREDIT_S: f64 = 2.5;
+
+impl Shares {
+    /// A budget of `percent` of one core that holds `credit_s` seconds' worth. `shares` are the guaranteed parts of it, of
+    /// the classes in their order.
+    pub fn new(percent: f64, credit_s: f64, shares: [f64; 3], now: Ns) -> Shares {
+        let own = shares.map(|share| Bucket::empty(percent * share, OWN_CREDIT_S, now));
+        Shares { all: Bucket::new(percent, credit_s, now), own }
+    }
+
+    /// What a class may spend at `now`, if `reserved_ns` are spent already that will be noted later.
+    pub fn available_ns(&mut self, class: Class, now: Ns, reserved_ns: f64) -> f64 {
+        (self.all.available_ns(now) - reserved_ns).max(self.own[class as usize].available_ns(now))
+    }
+
+    /// Notes that a class is about to spend `ns`. From the whole, they are spent by [`Shares::spend`].
+    pub fn plan(&mut self, class: Class, ns: f64) {
+        let own = &mut self.own[class as usize];
+        own.tokens_ns = (own.tokens_ns - ns).max(-own.credit_ns);
+    }
+
+    /// Notes `ns` as spent.
+    pub fn spend(&mut self, ns: f64) {
+        self.all.spend(ns);
+    }
+
+    /// What is left of the whole at `now`. Negative if more was spent than allowed.
+    pub fn whole_ns(&mut self, now: Ns) -> f64 {
+        self.all.available_ns(now)
+    }
+
+    /// What is left of the share of a class at `now`.
+    pub fn own_ns(&mut self, class: Class, now: Ns) -> f64 {
+        self.own[class as usize].available_ns(now)
+    }
+
+    /// The most that a class can save up of its share.
+    pub fn own_capacity_ns(&self, class: Class) -> f64 {
+        self.own[class as usize].credit_ns
+    }
+
+    /// The share of one core that the whole grants.
+    pub fn share(&self) -> f64 {
+        self.all.share
+    }
+
+    /// How many times the credit was overspent at `now`. 0 while anything is left.
+    pub fn overdraft(&mut self, now: Ns) -> f64 {
+        let left = self.all.available_ns(now);
+        if left.is_finite() { (-left / self.all.credit_ns).max(0.0) } else { 0.0 }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const S: Ns = 1_000_000_000;
+
+    #[test]
+    fn a_class_has_its_share_whatever_the_others_spend() {
+        let mut shares = Shares::new(1.0, 10.0, [0.2, 0.3, 0.1], 0);
+        let of = |shares: &mut Shares, class, now| shares.available_ns(class, now, 0.0);
+        assert_eq!(of(&mut shares, Class::First, 0), 100e6, "the whole credit");
+        assert_eq!(shares.available_ns(Class::First, 0, 90e6), 10e6, "but for what is reserved");
+        shares.plan(Class::Urgent, 400e6);
+        shares.spend(400e6);
+        assert_eq!(Class::ALL.map(|class| of(&mut shares, class, 0)), [-25e6 * 0.2, 0.0, 0.0]);
+        // The whole is in debt for 40 s. First checks have 3 ms a second, routine checks 1 ms. Whoever has spent more than
+        // its share is in debt with no more than its credit.
+        assert_eq!(Class::ALL.map(|class| of(&mut shares, class, S).round()), [-3e6, 3e6, 1e6]);
+        assert_eq!(Class::ALL.map(|class| of(&mut shares, class, 5 * S).round()), [5e6, 7.5e6, 2.5e6]);
+        assert!((shares.overdraft(5 * S) - 2.625).abs() < 0.01, "{}", shares.overdraft(5 * S));
+        assert_eq!(shares.overdraft(100 * S), 0.0);
+    }
+
+    #[test]
+    fn without_a_limit_every_class_has_everything() {
+        let mut shares = Shares::new(1000.0, 10.0, [0.2, 0.3, 0.1], 0);
+        shares.plan(Class::Routine, 1e18);
+        shares.spend(1e18);
+        assert!(Class::ALL.iter().all(|class| shares.available_ns(*class, S, 1e18) == f64::INFINITY));
+        assert_eq!(shares.overdraft(S), 0.0);
+    }
 
     #[test]
     fn one_percent_is_ten_milliseconds_a_second_after_the_credit() {

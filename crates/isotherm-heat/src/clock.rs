@@ -32,6 +32,43 @@ impl Clock for Box<dyn Clock> {
     }
 }
 
+/// A clock without the CPU time of what is done on the monitor's thread beside monitoring, such as comparing what was found
+/// with the truth. Clones share that time.
+#[derive(Clone, Debug, Default)]
+pub struct Beside<C> {
+    clock: C,
+    beside_ns: Arc<AtomicU64>,
+}
+
+impl<C: Clock> Beside<C> {
+    /// Runs `f` without counting it as the monitor's work.
+    pub fn beside<T>(&self, f: impl FnOnce() -> T) -> T {
+        let began = self.clock.cpu();
+        let result = f();
+        self.beside_ns.fetch_add(self.clock.cpu().saturating_sub(began), Ordering::Relaxed);
+        result
+    }
+
+    /// The CPU time that was not counted so far.
+    pub fn beside_ns(&self) -> Ns {
+        self.beside_ns.load(Ordering::Relaxed)
+    }
+}
+
+impl<C: Clock> Clock for Beside<C> {
+    fn now(&self) -> Ns {
+        self.clock.now()
+    }
+
+    fn cpu(&self) -> Ns {
+        self.clock.cpu().saturating_sub(self.beside_ns())
+    }
+
+    fn sleep_until(&self, at: Ns) {
+        self.clock.sleep_until(at);
+    }
+}
+
 /// A clock that jumps to the time that is waited for. Clones share the time.
 #[derive(Clone, Debug, Default)]
 pub struct VirtualClock(Arc<AtomicU64>);

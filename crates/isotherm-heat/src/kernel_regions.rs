@@ -95,6 +95,7 @@ impl KernelRegion {
             age_ns: self.age_ns(),
             idle_ns: self.idle_ns(),
             sampled_pages: 0,
+            estimated_pages: 0,
         }
     }
 }

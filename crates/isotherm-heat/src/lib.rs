@@ -16,20 +16,23 @@ mod mapping;
 mod mask;
 mod merge;
 mod pmd;
+mod pmd_heat;
 mod regions;
 mod reported;
 mod sampled;
 mod score;
 mod snapshot;
 pub mod source;
+mod survey;
 mod target;
 mod tiles;
 pub mod track;
 pub mod tune;
+mod uniform;
 mod view;
 
-pub use budget::{Bucket, RETOUCH_NS};
-pub use clock::{Clock, VirtualClock};
+pub use budget::{Bucket, Class, RETOUCH_NS, Shares};
+pub use clock::{Beside, Clock, VirtualClock};
 pub use cover::cover;
 pub use interval::{Histogram, Interval, STEPS_PER_OCTAVE};
 pub use isotherm_rng::Rng;
@@ -38,7 +41,8 @@ pub(crate) use kernel_regions::KernelRegions;
 pub use mapping::MappingBits;
 pub(crate) use mapping::{MappingTarget, Next};
 pub use mask::Mask;
-pub use pmd::{AccessesFound, HugeHeat, MIN_IDLE, Ns, PageHeat, PmdBits, Run};
+pub use pmd::{AccessesFound, MIN_IDLE, Ns, PageHeat, PmdBits, Run};
+pub use pmd_heat::PmdHeat;
 pub use regions::RegionBuilder;
 pub use reported::{Access, Count, Counters, ReportedTarget, Resident, Silence};
 pub(crate) use reported::{raise_rates, summarize_fused};
@@ -50,8 +54,9 @@ pub use snapshot::{
     Thresholds,
 };
 pub(crate) use target::CREDIT_S;
-pub use target::{FIRST_READ, HORIZON, PmdHeat, Tally, Target, View, Watch};
+pub use target::{FIRST_READ, HORIZON, Tally, Target, View, Watch};
 pub use tiles::{Tile, Tiles};
+pub use uniform::{HugeHeat, UntouchedHeat};
 pub(crate) use view::summarize_after;
 pub use view::{Since, Summary, summarize};
 

@@ -11,9 +11,9 @@
 //! times that no cleared page refers to are dropped first. After those goes the one whose loss leaves the smallest gap
 //! as a ratio of ages, which costs little on a log scale.
 //!
-//! A huge range on a huge page has one accessed bit for all its pages. It is stored as such ([`HugeHeat`]), in 24 bytes
-//! instead of 1,000.
+//! Huge ranges with one state for all their pages are in `uniform`.
 
+use crate::survey::{Rank, Sketch};
 use crate::{Interval, Mask};
 
 /// Nanoseconds of monitor time.
@@ -23,7 +23,7 @@ pub type Ns = u64;
 const EPOCHS: usize = 8;
 /// Unit of a stored clear time. 32 bits are stored. They distinguish times up to two years older than the newest clear,
 /// however long the machine has been up.
-const EPOCH_UNIT: Ns = 16_000_000;
+pub(crate) const EPOCH_UNIT: Ns = 16_000_000;
 /// A cleared page that was never seen accessed says nothing before it has been idle for this long.
 pub const MIN_IDLE: Ns = 1_000_000_000;
 /// A page that was idle for longer than this and is now accessed is checked again, whatever was known of it.
@@ -68,7 +68,7 @@ pub struct AccessesFound {
 }
 
 impl AccessesFound {
-    fn note(&mut self, pages: u32, unexpected: Unexpected) {
+    pub(crate) fn note(&mut self, pages: u32, unexpected: Unexpected) {
         match unexpected {
             Unexpected::None => {}
             Unexpected::Weak => self.weakly_unexpected += pages,
@@ -91,7 +91,7 @@ pub(crate) fn estimate_octaves(lo: Ns, hi: Ns) -> f64 {
 
 /// Whether an access is unexpected, so that only another check can show what it means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unexpected {
+pub(crate) enum Unexpected {
     None,
     /// Long idle, and accessed within the time that its interval allows: most probably nothing has changed.
     Weak,
@@ -100,7 +100,7 @@ enum Unexpected {
 }
 
 /// Pages accessed every second or two are never unexpected: they would use up all clears.
-fn unexpected(idle: Ns, old: Interval, observed: f64) -> Unexpected {
+pub(crate) fn unexpected(idle: Ns, old: Interval, observed: f64) -> Unexpected {
     let is_off = old.octaves().is_none_or(|o| (o - observed).abs() >= CHANGE_OCTAVES);
     if idle > 4 * MIN_IDLE && is_off {
         Unexpected::Strong
@@ -115,7 +115,7 @@ fn unexpected(idle: Ns, old: Interval, observed: f64) -> Unexpected {
 ///
 /// If the idle time fits the interval, the measured interval stays. If it is much longer, the old interval no longer
 /// holds.
-fn effective(known: Interval, idle: Interval) -> Interval {
+pub(crate) fn effective(known: Interval, idle: Interval) -> Interval {
     if !idle.is_measured() {
         known
     } else if !known.is_measured() || idle >= known.extrapolated() {
@@ -125,7 +125,7 @@ fn effective(known: Interval, idle: Interval) -> Interval {
     }
 }
 
-fn updated(old: Interval, observed: f64) -> Interval {
+pub(crate) fn updated(old: Interval, observed: f64) -> Interval {
     match old.octaves() {
         Some(o) if (o - observed).abs() < CHANGE_OCTAVES => Interval::from_octaves((o + observed) / 2.0),
         _ => Interval::from_octaves(observed),
@@ -145,6 +145,10 @@ pub(crate) struct Timing {
     /// Retouches expected that were neither seen nor given up yet.
     pub reserved: u16,
     pub urgent: bool,
+    /// It waits for its first check, in this order.
+    pub rank: Option<Rank>,
+    /// It was assumed to be idle when it was cleared for the first time.
+    pub assumed_idle: bool,
     /// Was cleared at least once.
     pub checked: bool,
     /// Cannot be cleared: hugetlb, or shared in a way that nothing here reaches.
@@ -166,6 +170,8 @@ pub struct Run {
     pub idle: Interval,
     /// They are one huge page.
     pub huge: bool,
+    /// Interval and idle time are assumed from neighbouring memory: the pages were not checked yet.
+    pub estimated: bool,
 }
 
 impl Run {
@@ -223,6 +229,11 @@ impl PageHeat {
             cleared_at: 0,
             last_read: 0,
         }
+    }
+
+    /// Notes that it was read at `now`, and nothing was found.
+    pub(crate) fn read_at(&mut self, now: Ns) {
+        self.last_read = now;
     }
 
     /// Takes in a read at `now`.
@@ -298,6 +309,25 @@ impl PageHeat {
         self.cleared
     }
 
+    /// What a first check has shown. `None` while it is too short for a page to count as idle, or if it did not reach the
+    /// pages.
+    pub(crate) fn sketch(&self) -> Option<Sketch> {
+        let is_over = self.cleared.is_empty() || self.last_read.saturating_sub(self.epoch_time(0)) >= MIN_IDLE;
+        if self.epochs_len == 0 || !is_over {
+            return None;
+        }
+        let (mut accessed, mut octaves) = (0, 0.0);
+        for page in self.present.iter() {
+            if let Some(interval) = self.intervals[page].octaves() {
+                accessed += 1;
+                octaves += interval;
+            }
+        }
+        let never_accessed = (self.cleared & self.present).count();
+        let is_reached = accessed + never_accessed >= self.present.count();
+        is_reached.then(|| Sketch::new(self.present.count(), accessed, octaves))
+    }
+
     /// Of the pages that are not cleared: how many are known to be touched at least every `within`, and how many are
     /// not measured.
     pub fn expected_retouches(&self, within: Ns) -> (u32, u32) {
@@ -346,7 +376,7 @@ impl PageHeat {
         #[expect(clippy::cast_possible_truncation, reason = "below 512")]
         let first = page as u16;
         let interval = if cleared { effective(known, idle) } else { known };
-        Run { first, pages, interval, idle, huge: false }
+        Run { first, pages, interval, idle, huge: false, estimated: false }
     }
 
     /// Whether all 64 pages of a word are known to be alike.
@@ -449,86 +479,10 @@ fn stored_epoch(at: Ns) -> u32 {
     (at / EPOCH_UNIT) as u32
 }
 
-/// A huge range on one huge page.
-#[derive(Clone, Copy, Debug)]
-pub struct HugeHeat {
-    interval: Interval,
-    cleared: bool,
-    cleared_at: Ns,
-    last_read: Ns,
-}
-
-impl HugeHeat {
-    /// A huge page of which nothing is known.
-    pub fn new() -> HugeHeat {
-        HugeHeat { interval: Interval::UNMEASURED, cleared: false, cleared_at: 0, last_read: 0 }
-    }
-
-    /// Takes in a read at `now`.
-    pub fn read(&mut self, now: Ns, young: bool) -> AccessesFound {
-        let accessed = young && self.cleared;
-        let mut found = AccessesFound { retouched: u32::from(accessed), ..AccessesFound::default() };
-        let still_set = !self.cleared && self.interval.is_measured();
-        found.still_set = 512 * u32::from(still_set);
-        found.lost = 512 * u32::from(still_set && !young);
-        if accessed {
-            let hi = now.saturating_sub(self.cleared_at);
-            let observed = estimate_octaves(self.last_read.saturating_sub(self.cleared_at), hi);
-            found.note(512, unexpected(hi, self.interval, observed));
-            self.interval = updated(self.interval, observed);
-            self.cleared = false;
-        }
-        self.last_read = now;
-        if found.lost > 0 {
-            self.set_cleared(now);
-        }
-        found
-    }
-
-    /// Notes that the accessed bit was cleared at `now`.
-    pub fn set_cleared(&mut self, now: Ns) {
-        if !self.cleared {
-            self.cleared = true;
-            self.cleared_at = now;
-            self.last_read = now;
-        }
-    }
-
-    /// Whether it is cleared.
-    pub fn is_cleared(&self) -> bool {
-        self.cleared
-    }
-
-    /// Its single run.
-    pub fn run(&self, now: Ns) -> Run {
-        let interval = self.effective(now);
-        let idle = self.idle_ns(now).map_or(interval, Interval::from_ns);
-        Run { first: 0, pages: 512, interval, idle, huge: true }
-    }
-
-    /// The effective interval, as in [`PageHeat::runs`].
-    pub fn effective(&self, now: Ns) -> Interval {
-        match self.idle_ns(now) {
-            Some(idle) if idle >= MIN_IDLE => effective(self.interval, Interval::from_ns(idle)),
-            _ => self.interval,
-        }
-    }
-
-    /// How long it is known to have been idle. `None` if it is not cleared.
-    pub fn idle_ns(&self, now: Ns) -> Option<Ns> {
-        self.cleared.then(|| now.min(self.last_read).saturating_sub(self.cleared_at))
-    }
-}
-
-impl Default for HugeHeat {
-    fn default() -> HugeHeat {
-        HugeHeat::new()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::HugeHeat;
 
     const MS: Ns = 1_000_000;
     const S: Ns = 1_000_000_000;
@@ -549,7 +503,7 @@ mod tests {
     fn a_run_is_extrapolated_from_eight_times_its_idle_time_on() {
         let is = |interval_s, idle: Interval| {
             let interval = Interval::from_ns(interval_s * S);
-            Run { first: 0, pages: 1, interval, idle, huge: false }.is_extrapolated()
+            Run { first: 0, pages: 1, interval, idle, huge: false, estimated: false }.is_extrapolated()
         };
         let idle = Interval::from_ns(S);
         assert_eq!([is(7, idle), is(8, idle), is(9, idle)], [false, true, true]);
@@ -666,17 +620,5 @@ mod tests {
             assert!(got <= truth as f64 + 0.02, "page {page}: idle for {truth} s, said {got} s: never overstated");
             assert!(got >= truth as f64 * 0.33 - 0.02, "page {page}: idle for {truth} s, said {got} s");
         }
-    }
-
-    #[test]
-    fn a_huge_page_is_one_unit() {
-        let mut h = HugeHeat::new();
-        h.set_cleared(0);
-        assert_eq!(h.read(10 * MS, false).retouched, 0);
-        assert_eq!(h.read(20 * MS, true).retouched, 1);
-        assert!(h.effective(10 * S).ns().unwrap() < 40 * MS);
-        h.set_cleared(10 * S);
-        h.read(30 * S, false);
-        assert_eq!(h.effective(30 * S), Interval::from_ns(160 * S));
     }
 }

@@ -34,6 +34,7 @@ struct Part {
     rate: f64,
     idle_ns: f64,
     sampled: u64,
+    estimated: u64,
 }
 
 impl Part {
@@ -52,6 +53,7 @@ impl Part {
             self.rate += of.heat.rate_hz * pages_f;
             self.idle_ns += of.heat.idle_ns * pages_f;
             self.sampled += if of.heat.sampled { pages } else { 0 };
+            self.estimated += if of.estimated { pages } else { 0 };
         }
     }
 
@@ -64,6 +66,7 @@ impl Part {
         self.rate += next.rate;
         self.idle_ns += next.idle_ns;
         self.sampled += next.sampled;
+        self.estimated += next.estimated;
     }
 
     /// How different two parts are, in octaves. Joining unmeasured pages to measured ones loses no heat, because the
@@ -103,6 +106,7 @@ impl Part {
             age_ns: 0,
             idle_ns,
             sampled_pages: self.sampled,
+            estimated_pages: self.estimated,
         }
     }
 }
@@ -152,6 +156,7 @@ impl Heat {
 struct Like {
     heat: Heat,
     huge: bool,
+    estimated: bool,
 }
 
 /// Builds regions from huge ranges given in address order.
@@ -172,7 +177,11 @@ impl RegionBuilder {
     pub fn mixed(&mut self, range: AddrRange, huge_pages: u64, counted: &[(Interval, Interval, u64)]) {
         let mut part = Part { start: range.start.0, huge: huge_pages, ..Part::default() };
         for (interval, idle, pages) in counted {
-            part.add(range.end.0, Like { heat: Heat::of_interval(*interval, *idle), huge: false }, *pages);
+            part.add(
+                range.end.0,
+                Like { heat: Heat::of_interval(*interval, *idle), huge: false, estimated: false },
+                *pages,
+            );
         }
         part.end = range.end.0;
         self.parts.push(part);
@@ -181,7 +190,7 @@ impl RegionBuilder {
     /// Adds pages that all have the same heat, as one region of their own.
     pub(crate) fn of_heat(&mut self, range: AddrRange, resident_pages: u64, huge_pages: u64, heat: Heat) {
         let mut part = Part { start: range.start.0, huge: huge_pages, ..Part::default() };
-        part.add(range.end.0, Like { heat, huge: false }, resident_pages);
+        part.add(range.end.0, Like { heat, huge: false, estimated: false }, resident_pages);
         self.parts.push(part);
     }
 
@@ -194,7 +203,7 @@ impl RegionBuilder {
     pub(crate) fn heats(&mut self, pmd: PmdNo, runs: impl IntoIterator<Item = (Run, Heat)>) {
         self.of_pmd.clear();
         for (run, heat) in runs {
-            let of = Like { heat, huge: run.huge };
+            let of = Like { heat, huge: run.huge, estimated: run.estimated };
             self.add_run(pmd.page(usize::from(run.first)).addr().0, u64::from(run.pages), of);
         }
         let mut parts = std::mem::take(&mut self.of_pmd);
@@ -290,6 +299,7 @@ mod tests {
             interval: *interval,
             idle: *interval,
             huge: false,
+            estimated: false,
         };
         present.map(run).collect()
     }
@@ -365,7 +375,14 @@ mod tests {
             };
             let interval = if no % 2 == 0 { hot() } else { cold() };
             for _ in 0..pages {
-                let of = Run { first: (page % 512) as u16, pages: 1, interval, idle: interval, huge: false };
+                let of = Run {
+                    first: (page % 512) as u16,
+                    pages: 1,
+                    interval,
+                    idle: interval,
+                    huge: false,
+                    estimated: false,
+                };
                 b.pmd(PmdNo(page / 512), &[of]);
                 is_hot.push(no % 2 == 0);
                 page += 1;

@@ -53,6 +53,9 @@ pub struct Region {
     /// from the kernel's regions.
     #[serde(default)]
     pub sampled_pages: u64,
+    /// Measured pages that were not checked themselves yet: their heat is assumed from checked memory on both sides.
+    #[serde(default)]
+    pub estimated_pages: u64,
 }
 
 /// If a region's mean interval is more than this many times its mean idle time, its pages were never seen accessed. A
@@ -109,6 +112,13 @@ pub struct TargetHeat {
     /// Further facts that matter when reading its heat.
     #[serde(default)]
     pub facts: TargetFacts,
+}
+
+impl TargetHeat {
+    /// Memory whose heat is assumed from checked memory on both sides.
+    pub fn estimated(&self) -> Bytes {
+        Bytes::of_pages(self.regions.iter().map(|region| region.estimated_pages).sum())
+    }
 }
 
 /// Facts about a target that its accessed bits do not show.
@@ -279,6 +289,7 @@ mod tests {
             age_ns: 0,
             idle_ns: 0,
             sampled_pages: 0,
+            estimated_pages: 0,
         };
         let is = |interval, idle_ns| Region { interval, idle_ns, ..page }.is_extrapolated();
         let of = |seconds| Interval::from_ns(seconds * S);

@@ -4,23 +4,30 @@
 //! - A huge range whose pages were cleared is read after 10, 20, 40 ... ms, and from one background-scan period on once per
 //!   period. Reading is cheap and costs the target nothing. So cold memory is read often, and memory that becomes hot
 //!   is found within one period.
+//! - A first check of memory that is assumed to be idle is read after 320, 640 and 1,280 ms, and then with the background
+//!   scan: it most probably confirms what is assumed, and reads would be half of its cost.
 //! - A huge range without cleared pages is not read at all: its bits can say nothing new.
 //! - A huge range is cleared again when its time has come, which backs off from 2 s to 4 minutes. It is cleared at once when
 //!   a read finds several of its pages unexpectedly accessed (long idle, now touched). That also resets the back-off.
 //!   Unexpected accesses go first. If it is only a page or two, the huge range is cleared soon, not at once: the thin edge
 //!   of a hot set has unexpected accesses all the time.
 //! - Clears stop while the slow-down expected of them exceeds the budget. The expectation is learned from what is seen.
-//! - The first clears go in random order, so that what is known of a large target early on is a fair sample of it. They
-//!   go by [`NEIGHBOURS`] huge ranges at a time, which a source clears in one piece for two thirds of the cost.
+//! - First checks begin with a survey of all huge ranges, and go on where it shows edges (`survey`). The others follow in
+//!   random order, by a stretch of neighbours at a time, which a source clears in one piece for two thirds of the cost.
+//! - Unexpected accesses, first checks and routine checks each have a share of the slow-down budget that the others
+//!   cannot use up.
 //!
 //! Times come from the caller. The only randomness is a seeded generator.
 
 use crate::Mask;
 use crate::Rng;
-use crate::budget::{Bucket, RETOUCH_NS};
+use crate::budget::{Class, RETOUCH_NS, Shares};
 use crate::due::{Reads, claim, take_due};
-use crate::pmd::{AccessesFound, HugeHeat, Ns, PageHeat, PmdBits, Run, Timing};
-use isotherm_units::{PAGES_PER_PMD, PmdNo};
+use crate::pmd::{AccessesFound, MIN_IDLE, Ns, PmdBits, Run, Timing};
+use crate::pmd_heat::{Assumed, PmdHeat};
+use crate::survey::{Rank, STRETCH, Sooner, Survey, choose, cut};
+use crate::track::ClearQuota;
+use isotherm_units::PmdNo;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::Range;
@@ -30,6 +37,8 @@ pub const FIRST_READ: Ns = 10_000_000;
 /// Pages touched at least this often are expected to be touched again during a check. Their cost is reserved in
 /// advance.
 pub const HORIZON: Ns = 10_000_000_000;
+/// Doublings of [`FIRST_READ`] to the first read of memory that is assumed to be idle.
+const IDLE_STEP: u8 = 5;
 /// The shortest time between two checks of a huge range that confirm each other.
 const FIRST_BACKOFF: Ns = 2_000_000_000;
 /// A huge range with this many unexpectedly accessed pages is cleared before all others.
@@ -42,51 +51,10 @@ const STUCK_RETRY: Ns = 60_000_000_000;
 const MAX_BACKOFF: u8 = 7;
 /// Seconds' worth of slow-down that may be spent at once at the start, for a quick first answer.
 pub const CREDIT_S: f64 = 5.0;
-/// Huge ranges whose first clears go together.
-const NEIGHBOURS: u64 = 8;
-/// Background reads are due at multiples of this, so that a pass reads many.
+/// The shares of the slow-down budget that unexpected accesses, first checks and routine checks have in any case.
+const SHARES: [f64; 3] = [0.3, 0.4, 0.2];
+/// Background reads are due at multiples of this or of a power of two times this, so that a pass reads many.
 const SCAN_GRID: Ns = 100_000_000;
-
-/// The heat of a huge range, by what maps it.
-#[derive(Clone, Debug)]
-pub enum PmdHeat {
-    /// Small pages.
-    Pages(Box<PageHeat>),
-    /// One huge page.
-    Huge(HugeHeat),
-}
-
-impl PmdHeat {
-    fn new(bits: PmdBits) -> Option<PmdHeat> {
-        match bits {
-            PmdBits::Pages { present, .. } => Some(PmdHeat::Pages(Box::new(PageHeat::new(present)))),
-            PmdBits::Huge { .. } => Some(PmdHeat::Huge(HugeHeat::new())),
-            PmdBits::Gone => None,
-        }
-    }
-
-    fn has_cleared(&self) -> bool {
-        match self {
-            PmdHeat::Pages(p) => !p.cleared().is_empty(),
-            PmdHeat::Huge(h) => h.is_cleared(),
-        }
-    }
-
-    fn has_uncleared(&self) -> bool {
-        match self {
-            PmdHeat::Pages(p) => !p.uncleared().is_empty(),
-            PmdHeat::Huge(h) => !h.is_cleared(),
-        }
-    }
-
-    /// Pages present.
-    pub fn resident(&self) -> u64 {
-        match self {
-            PmdHeat::Pages(p) => u64::from(p.present().count()),
-            PmdHeat::Huge(_) => PAGES_PER_PMD as u64,
-        }
-    }
-}
 
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
@@ -102,6 +70,14 @@ pub struct Watch {
     pub max_slowdown_pct: f64,
     /// Period of the background scan: every cold huge range is read once in this time.
     pub scan_period_ns: Ns,
+}
+
+/// Why a huge range was in a queue of clears.
+#[derive(Clone, Copy, Debug)]
+enum Plan {
+    Urgent(Ns),
+    First(Rank),
+    Routine(Ns),
 }
 
 /// Counts since the start.
@@ -124,7 +100,12 @@ pub struct Target {
     reads: Reads,
     routine: BinaryHeap<Reverse<(Ns, PmdNo)>>,
     urgent: BinaryHeap<Reverse<(Ns, PmdNo)>>,
-    slowdown: Bucket,
+    /// First checks, by rank and then in random order.
+    first: BinaryHeap<Reverse<(Rank, u32, PmdNo)>>,
+    survey: Survey,
+    /// Huge ranges that are new and belong to the survey. Sorted.
+    surveyed: Vec<PmdNo>,
+    slowdown: Shares,
     /// Sum of the huge ranges' reservations.
     reserved: u64,
     scan_period_ns: Ns,
@@ -143,7 +124,10 @@ impl Target {
             reads: BinaryHeap::new(),
             routine: BinaryHeap::new(),
             urgent: BinaryHeap::new(),
-            slowdown: Bucket::new(watch.max_slowdown_pct, CREDIT_S, now),
+            first: BinaryHeap::new(),
+            survey: Survey::default(),
+            surveyed: Vec::new(),
+            slowdown: Shares::new(watch.max_slowdown_pct, CREDIT_S, SHARES, now),
             reserved: 0,
             scan_period_ns: watch.scan_period_ns,
             tally: Tally::default(),
@@ -175,6 +159,8 @@ impl Target {
         for pmd in gone {
             self.remove(pmd);
         }
+        let mut rng = Rng::new(self.seed ^ fresh.first().map_or(0, |pmd| pmd.0));
+        self.surveyed = choose(&fresh, |below| rng.below(below));
         fresh
     }
 
@@ -182,6 +168,7 @@ impl Target {
         if let Some(entry) = self.pmds.remove(&pmd) {
             self.reserved -= u64::from(entry.timing.reserved);
             self.unchecked -= usize::from(!entry.timing.checked);
+            self.survey.forget(pmd);
         }
     }
 
@@ -208,49 +195,68 @@ impl Target {
 
     /// Pages in `pmds` that are not cleared.
     pub fn uncleared_in(&self, pmds: &[PmdNo]) -> u64 {
-        let uncleared = |heat: &PmdHeat| match heat {
-            PmdHeat::Pages(p) => u64::from(p.uncleared().count()),
-            PmdHeat::Huge(h) => {
-                if h.is_cleared() {
-                    0
-                } else {
-                    PAGES_PER_PMD as u64
-                }
-            }
-        };
-        pmds.iter().filter_map(|b| self.pmds.get(b)).map(|e| uncleared(&e.heat)).sum()
+        pmds.iter().filter_map(|b| self.pmds.get(b)).map(|e| e.heat.uncleared()).sum()
     }
 
     /// Takes in a read of one huge range.
     pub fn read(&mut self, now: Ns, pmd: PmdNo, bits: PmdBits) {
         let Some(entry) = self.pmds.get_mut(&pmd) else {
-            return self.insert(now, pmd, bits);
+            let rank = if self.surveyed.binary_search(&pmd).is_ok() { Rank::Survey } else { Rank::Rest };
+            return self.insert(pmd, bits, rank);
         };
         let is_ours = std::mem::take(&mut entry.timing.partly_cleared);
-        let mut found = match (&mut entry.heat, bits) {
-            (PmdHeat::Pages(heat), PmdBits::Pages { young, present }) => heat.read(now, young, present),
-            (PmdHeat::Huge(heat), PmdBits::Huge { young }) => heat.read(now, young),
+        let Some(mut found) = entry.heat.read(now, bits) else {
             // Collapsed, split or unmapped since: what was known of the old shape does not hold for the new one.
-            _ => {
-                self.remove(pmd);
-                return self.insert(now, pmd, bits);
-            }
+            self.remove(pmd);
+            return self.insert(pmd, bits, Rank::Changed);
         };
         if is_ours {
             found.lost = 0;
         }
         self.account(pmd, found);
         self.plan_after_read(now, pmd, found);
+        if self.unchecked > 0 {
+            self.note_first_check(now, pmd);
+        }
     }
 
-    fn insert(&mut self, now: Ns, pmd: PmdNo, bits: PmdBits) {
+    fn insert(&mut self, pmd: PmdNo, bits: PmdBits, rank: Rank) {
         let Some(heat) = PmdHeat::new(bits) else { return };
-        // Spread over a second's worth of keys: a random order of first checks.
-        let due = now + Rng::new(self.seed ^ (pmd.0 / NEIGHBOURS)).below(1_000_000_000);
         self.unchecked += 1;
-        let timing = Timing { next_clear: due, ..Timing::default() };
-        self.pmds.insert(pmd, Entry { heat, timing, stuck: false });
-        self.routine.push(Reverse((due, pmd)));
+        if rank == Rank::Survey {
+            self.survey.expect(pmd);
+        }
+        self.pmds.insert(pmd, Entry { heat, timing: Timing::default(), stuck: false });
+        self.check_first(pmd, rank);
+    }
+
+    /// Queues a first check, or moves it forward.
+    fn check_first(&mut self, pmd: PmdNo, rank: Rank) {
+        let Some(entry) = self.pmds.get_mut(&pmd) else { return };
+        if entry.timing.checked || entry.timing.rank.is_some_and(|waits| waits <= rank) {
+            return;
+        }
+        entry.timing.rank = Some(rank);
+        // The others by stretches, since neighbours are cleared in one piece.
+        let drawn_for = if rank == Rank::Rest { pmd.0 / STRETCH as u64 } else { pmd.0 };
+        #[expect(clippy::cast_possible_truncation, reason = "below 2^32")]
+        let order = Rng::new(self.seed ^ drawn_for).below(1 << 32) as u32;
+        self.first.push(Reverse((rank, order, pmd)));
+    }
+
+    /// Takes in what the first check of `pmd` has shown once it has lasted long enough, and moves forward what follows from
+    /// it.
+    fn note_first_check(&mut self, now: Ns, pmd: PmdNo) {
+        let Some(entry) = self.pmds.get(&pmd) else { return };
+        if self.survey.knows(pmd) {
+            return;
+        }
+        let Some(sketch) = entry.heat.sketch(now) else { return };
+        for Sooner { between: (after, before), rank } in self.survey.note(pmd, sketch).into_iter().flatten() {
+            let stretch = self.pmds.range(after.next()..before).filter(|(_, e)| !e.timing.checked);
+            let stretch: Vec<PmdNo> = stretch.map(|(pmd, _)| *pmd).collect();
+            cut(&stretch).for_each(|pmd| self.check_first(pmd, rank));
+        }
     }
 
     fn account(&mut self, pmd: PmdNo, found: AccessesFound) {
@@ -268,9 +274,11 @@ impl Target {
 
     fn plan_after_read(&mut self, now: Ns, pmd: PmdNo, found: AccessesFound) {
         let scan_period = self.scan_period_ns;
+        // What a first check was expected to cost is a guess, and most of it comes at once or never.
+        let horizon = if self.unchecked == 0 || self.survey.knows(pmd) { HORIZON } else { MIN_IDLE };
         let Some(entry) = self.pmds.get_mut(&pmd) else { return };
         let t = &mut entry.timing;
-        if t.urgent || t.unclearable || entry.stuck {
+        if t.urgent || t.rank.is_some() || t.unclearable || entry.stuck {
             // It is cleared anyway, or never.
         } else if found.unexpected >= MANY {
             t.urgent = true;
@@ -286,7 +294,7 @@ impl Target {
                 self.routine.push(Reverse((soon, pmd)));
             }
         }
-        if t.next_clear == 0 && !t.unclearable && !entry.stuck && entry.heat.has_uncleared() {
+        if t.next_clear == 0 && t.rank.is_none() && !t.unclearable && !entry.stuck && entry.heat.has_uncleared() {
             // Everything was cleared when it was last due. Now there is something to learn again.
             t.next_clear = now.max(1);
             self.routine.push(Reverse((t.next_clear, pmd)));
@@ -295,8 +303,9 @@ impl Target {
             t.next_read = 0;
             return;
         }
-        let distance = FIRST_READ << t.step.min(20);
-        if distance >= scan_period.min(HORIZON) {
+        let confirmed = t.assumed_idle && FIRST_READ << t.step.min(20) >= MIN_IDLE;
+        let distance = if confirmed { Ns::MAX } else { FIRST_READ << t.step.min(20) };
+        if distance >= scan_period.min(horizon) {
             // Retouches expected within the horizon have come by now, or they will not come.
             self.reserved -= u64::from(std::mem::take(&mut t.reserved));
         }
@@ -305,7 +314,9 @@ impl Target {
             // From the clear on, reads are at 10, 20, 40 ...: each gap is as long as all gaps before it.
             t.next_read = now + distance;
         } else {
-            t.next_read = (now + scan_period.max(SCAN_GRID)) / SCAN_GRID * SCAN_GRID;
+            // A longer scan has fewer passes.
+            let grid = SCAN_GRID << (scan_period / (16 * SCAN_GRID)).max(1).ilog2();
+            t.next_read = (now + scan_period.max(grid)) / grid * grid;
         }
         self.reads.push(Reverse((t.next_read, pmd)));
     }
@@ -316,29 +327,26 @@ impl Target {
         take_due(&mut self.reads, now, |pmd, at| pmds.get_mut(&pmd).is_some_and(|e| claim(&mut e.timing.next_read, at)))
     }
 
-    /// Up to `most` huge ranges to clear now, in address order, as the slow-down budget allows. Huge ranges with unexpected
-    /// accesses go first, then (unless `urgent_only`) the others by due time.
+    /// Huge ranges to clear now, in address order, as `quota` and the slow-down budget allow: those with unexpected accesses,
+    /// then first checks, then the others by due time.
     ///
     /// The caller reads each of them (so that no access until now is lost), clears it, and reports it to
     /// [`Target::cleared`].
-    pub fn due_clears(&mut self, now: Ns, most: usize, urgent_only: bool) -> Vec<PmdNo> {
+    pub fn due_clears(&mut self, now: Ns, quota: ClearQuota) -> Vec<PmdNo> {
         let mut chosen = Vec::new();
-        let mut allowed = self.slowdown.available_ns(now) / RETOUCH_NS - self.reserved as f64;
-        for urgent in [true, false] {
-            // Unexpected accesses may take three quarters. A steady trickle of them must not starve unchecked huge ranges.
-            let most = match (urgent, urgent_only) {
-                (true, false) => (most * 3).div_ceil(4),
-                (false, true) => 0,
-                _ => most,
-            };
-            while chosen.len() < most && allowed > 0.0 {
-                let Some((at, pmd)) = self.pop_clear(now, urgent) else { break };
+        for class in Class::ALL {
+            let mut most = quota.most(class);
+            let mut allowed = self.slowdown.available_ns(class, now, self.reserved as f64 * RETOUCH_NS) / RETOUCH_NS;
+            while most > 0 && allowed > 0.0 {
+                let Some((plan, pmd)) = self.pop_clear(now, class) else { break };
                 let Some(expected) = self.expected(pmd) else { continue };
                 if expected as f64 > allowed && !chosen.is_empty() {
-                    self.push_back(at, pmd, urgent);
+                    self.push_back(plan, pmd);
                     break;
                 }
                 allowed -= expected as f64;
+                self.slowdown.plan(class, expected as f64 * RETOUCH_NS);
+                most -= 1;
                 chosen.push(pmd);
             }
         }
@@ -346,7 +354,39 @@ impl Target {
         chosen
     }
 
-    fn pop_clear(&mut self, now: Ns, urgent: bool) -> Option<(Ns, PmdNo)> {
+    /// The class of a huge range that [`Target::due_clears`] has chosen, until it is cleared.
+    pub(crate) fn class_of(&self, pmd: PmdNo) -> Class {
+        match self.pmds.get(&pmd).map(|entry| entry.timing) {
+            Some(timing) if timing.urgent => Class::Urgent,
+            Some(timing) if !timing.checked => Class::First,
+            _ => Class::Routine,
+        }
+    }
+
+    /// The next huge range of a class to clear, and its plan, which is taken.
+    fn pop_clear(&mut self, now: Ns, class: Class) -> Option<(Plan, PmdNo)> {
+        match class {
+            Class::Urgent => self.pop_due(now, true).map(|(at, pmd)| (Plan::Urgent(at), pmd)),
+            Class::First => self.pop_first().map(|(rank, pmd)| (Plan::First(rank), pmd)),
+            Class::Routine => self.pop_due(now, false).map(|(at, pmd)| (Plan::Routine(at), pmd)),
+        }
+    }
+
+    fn pop_first(&mut self) -> Option<(Rank, PmdNo)> {
+        while let Some(Reverse((rank, _, pmd))) = self.first.pop() {
+            let Some(entry) = self.pmds.get_mut(&pmd) else { continue };
+            // As below. A range whose pages are all gone waits for others.
+            if entry.timing.rank == Some(rank) {
+                entry.timing.rank = None;
+                if entry.heat.has_uncleared() {
+                    return Some((rank, pmd));
+                }
+            }
+        }
+        None
+    }
+
+    fn pop_due(&mut self, now: Ns, urgent: bool) -> Option<(Ns, PmdNo)> {
         loop {
             let queue = if urgent { &mut self.urgent } else { &mut self.routine };
             let &Reverse((at, pmd)) = queue.peek()?;
@@ -372,21 +412,19 @@ impl Target {
         }
     }
 
-    fn push_back(&mut self, at: Ns, pmd: PmdNo, urgent: bool) {
-        let queue = if urgent { &mut self.urgent } else { &mut self.routine };
-        queue.push(Reverse((at, pmd)));
+    fn push_back(&mut self, plan: Plan, pmd: PmdNo) {
+        match plan {
+            Plan::Urgent(at) => self.urgent.push(Reverse((at, pmd))),
+            Plan::First(rank) => self.check_first(pmd, rank),
+            Plan::Routine(at) => self.routine.push(Reverse((at, pmd))),
+        }
     }
 
     fn expected(&self, pmd: PmdNo) -> Option<u64> {
-        Some(match &self.pmds.get(&pmd)?.heat {
-            PmdHeat::Huge(_) => 1,
-            PmdHeat::Pages(p) => {
-                let (known, unknown) = p.expected_retouches(HORIZON);
-                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 512 pages")]
-                let guess = (f64::from(unknown) * self.prior()).ceil() as u64;
-                u64::from(known) + guess
-            }
-        })
+        let (known, unknown) = self.pmds.get(&pmd)?.heat.expected();
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 512 pages")]
+        let guess = (f64::from(unknown) * self.prior()).ceil() as u64;
+        Some(u64::from(known) + guess)
     }
 
     /// Notes that `pmd` was cleared at `now`, except for the pages in `stuck`: several processes map them, or they
@@ -416,27 +454,24 @@ impl Target {
     /// Marks pages as cleared and plans the first read. Returns how many pages (or huge pages) that were.
     fn mark_cleared(&mut self, now: Ns, pmd: PmdNo, stuck: Mask) -> u64 {
         let expected = self.expected(pmd).unwrap_or(0);
+        let assumed_idle = self.unchecked > 0 && self.survey.assumes_idle(pmd);
         let Some(entry) = self.pmds.get_mut(&pmd) else { return 0 };
-        let learned = match &mut entry.heat {
-            PmdHeat::Pages(p) => {
-                let fresh = p.uncleared() & !stuck;
-                p.set_cleared(now, fresh);
-                u64::from(fresh.count())
-            }
-            PmdHeat::Huge(h) if stuck.is_empty() => {
-                h.set_cleared(now);
-                1
-            }
-            PmdHeat::Huge(_) => 0,
-        };
+        let learned = entry.heat.set_cleared(now, stuck);
         self.tally.cleared += learned;
         let t = &mut entry.timing;
         self.unchecked -= usize::from(!std::mem::replace(&mut t.checked, true));
+        t.rank = None;
+        if self.unchecked > 0 {
+            self.survey.expect(pmd);
+        } else {
+            self.survey.end();
+        }
         let reserve = u16::try_from(expected.min(learned)).unwrap_or(u16::MAX);
         self.reserved = self.reserved - u64::from(t.reserved) + u64::from(reserve);
         t.reserved = reserve;
-        t.step = 0;
-        t.next_read = now + FIRST_READ;
+        t.assumed_idle = assumed_idle;
+        t.step = if assumed_idle { IDLE_STEP } else { 0 };
+        t.next_read = now + (FIRST_READ << t.step);
         self.reads.push(Reverse((t.next_read, pmd)));
         learned
     }
@@ -508,6 +543,11 @@ impl Target {
         self.pmds.values().map(|e| e.heat.resident()).sum()
     }
 
+    /// The checked huge range that `pmd`, whose check has not begun, is assumed to be like.
+    fn assumed_like(&self, pmd: PmdNo) -> Option<PmdNo> {
+        if self.unchecked > 0 { self.survey.between(pmd) } else { None }
+    }
+
     /// Calls `each` with what is known of every huge range at `now`, in address order.
     pub fn for_each_pmd(&self, now: Ns, each: impl FnMut(PmdNo, View<'_>)) {
         self.for_pmds_in(PmdNo(0)..PmdNo(u64::MAX), now, each);
@@ -516,11 +556,13 @@ impl Target {
     /// Like [`Target::for_each_pmd`], for some huge ranges only.
     pub fn for_pmds_in(&self, pmds: Range<PmdNo>, now: Ns, mut each: impl FnMut(PmdNo, View<'_>)) {
         let mut runs = Vec::new();
+        let mut assumed = Assumed::default();
         for (pmd, entry) in self.pmds.range(pmds) {
             runs.clear();
-            match &entry.heat {
-                PmdHeat::Huge(h) => runs.push(h.run(now)),
-                PmdHeat::Pages(p) => p.runs(now, &mut runs),
+            entry.heat.runs(now, &mut runs);
+            if let Some(like) = self.assumed_like(*pmd) {
+                let of = |like| self.pmds.get(&like).map(|entry| &entry.heat);
+                assumed.fill(like, of, now, &mut runs);
             }
             each(*pmd, View { unclearable: entry.timing.unclearable, runs: &runs });
         }
@@ -540,25 +582,28 @@ pub struct View<'a> {
 mod tests {
     use super::*;
 
+    const ALL: ClearQuota = ClearQuota { urgent: 64, first: 64, routine: 64 };
+    const URGENT: ClearQuota = ClearQuota { urgent: 64, first: 0, routine: 0 };
+
     #[test]
     fn a_huge_range_that_a_clear_did_not_reach_is_tried_again_after_a_minute() {
         let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: 1_000_000_000 }, 1);
         target.read(0, PmdNo(1), PmdBits::Pages { young: Mask::ALL, present: Mask::ALL });
         let first = 1_000_000_000;
-        assert_eq!(target.due_clears(first, 64, false), [PmdNo(1)]);
+        assert_eq!(target.due_clears(first, ALL), [PmdNo(1)]);
         target.cleared(first, PmdNo(1), Mask::ALL);
         assert_eq!(target.stuck_pmds(), [PmdNo(1)]);
-        assert_eq!(target.due_clears(first + STUCK_RETRY - 1, 64, false), [] as [PmdNo; 0]);
-        assert_eq!(target.due_clears(first + STUCK_RETRY, 64, false), [PmdNo(1)]);
+        assert_eq!(target.due_clears(first + STUCK_RETRY - 1, ALL), [] as [PmdNo; 0]);
+        assert_eq!(target.due_clears(first + STUCK_RETRY, ALL), [PmdNo(1)]);
         // Still shared; cleared with the process a second later, and nothing in it is touched for the next two minutes.
         let second = first + STUCK_RETRY;
         target.cleared(second, PmdNo(1), Mask::ALL);
         target.process_cleared(second + 1_000_000_000, PmdNo(1));
-        assert_eq!(target.due_clears(second + STUCK_RETRY, 64, false), [] as [PmdNo; 0], "all of it is armed");
+        assert_eq!(target.due_clears(second + STUCK_RETRY, ALL), [] as [PmdNo; 0], "all of it is armed");
         let warm = second + STUCK_RETRY + 1_000_000_000;
         target.read(warm, PmdNo(1), PmdBits::Pages { young: Mask::ALL, present: Mask::ALL });
         let third = second + 2 * STUCK_RETRY;
-        assert_eq!(target.due_clears(third, 64, false), [PmdNo(1)]);
+        assert_eq!(target.due_clears(third, ALL), [PmdNo(1)]);
         // Private memory lies there now: the clear reaches it.
         target.cleared(third, PmdNo(1), Mask::NONE);
         assert_eq!(target.stuck_pmds(), [] as [PmdNo; 0]);
@@ -574,13 +619,13 @@ mod tests {
             target.cleared(0, pmd, Mask::NONE);
             target.read(5 * S, pmd, bits(Mask::NONE));
         }
-        assert_eq!(target.due_clears(5 * S, 64, false), [] as [PmdNo; 0], "every page is armed");
+        assert_eq!(target.due_clears(5 * S, ALL), [] as [PmdNo; 0], "every page is armed");
         // Idle for six seconds, of which nothing else was known, and touched.
         for (pmd, pages) in [(PmdNo(1), 1), (PmdNo(2), 8)] {
             target.read(6 * S, pmd, bits((0..pages).collect()));
         }
-        assert_eq!(target.due_clears(6 * S, 64, true), [PmdNo(2)], "at once, whatever the budget");
-        assert_eq!(target.due_clears(6 * S, 64, false), [] as [PmdNo; 0]);
-        assert_eq!(target.due_clears(8 * S, 64, false), [PmdNo(1)], "two seconds later, with the others");
+        assert_eq!(target.due_clears(6 * S, URGENT), [PmdNo(2)], "at once, whatever the budget");
+        assert_eq!(target.due_clears(6 * S, ALL), [] as [PmdNo; 0]);
+        assert_eq!(target.due_clears(8 * S, ALL), [PmdNo(1)], "two seconds later, with the others");
     }
 }

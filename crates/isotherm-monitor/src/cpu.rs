@@ -2,26 +2,35 @@
 //!
 //! Time and CPU time are arguments: the caller reads the clock. These are the rules:
 //!
-//! - Everything is charged to one bucket of `--max-cpu`. An overdraft is paid back before more is done.
-//! - Clears may use a fifth of it even when the rest has used up all of it, so that a target that is expensive to list
-//!   (tens of thousands of mappings) is still checked.
-//! - The cost of opening the source beyond the first credit is paid back with half of the budget. Opening may take ten
-//!   times as long with cold caches, and that must not delay the first picture.
+//! - Everything is charged to one budget of `--max-cpu`: opening the source, listing, reads, clears and snapshots. What
+//!   was overspent is paid back before more is done.
+//! - Clears of each class (unexpected accesses, first checks, routine checks) have a share of it even then, so that none
+//!   of them starves because of the others, or because a target is expensive to list.
+//! - Background scans and listings are stretched until they take no more than their share. On a busy machine everything
+//!   takes more CPU time, and less is done.
+//! - The cost of opening the source beyond a part of the first credit is paid back with half of the budget. Opening may
+//!   take ten times as long with cold caches, and that must not delay the first picture.
 
-use isotherm_heat::track::{CLEAR_BATCH, ClearQuota};
-use isotherm_heat::{Bucket, Ns};
+use isotherm_heat::track::ClearQuota;
+use isotherm_heat::{Class, Ns, Shares};
 
 /// Seconds' worth of CPU that may be used at once at the start.
-const CREDIT_S: f64 = 10.0;
+const CREDIT_S: f64 = 12.0;
 /// The part of it that opening the source may use up, and the share of the budget that pays back what it took beyond.
-const OPENING_CREDIT_S: f64 = 5.0;
+const OPENING_CREDIT_S: f64 = 6.0;
 const OPENING_PAY_BACK: f64 = 0.5;
-/// The share of the budget that clears may always use, and the seconds' worth of it that may be saved up: enough for a
-/// batch.
-const MIN_FOR_CLEARS: f64 = 0.2;
-const MIN_CREDIT_S: f64 = 2.5;
+/// The shares of the budget that unexpected accesses, first checks and routine checks have in any case.
+const SHARES: [f64; 3] = [0.15, 0.25, 0.1];
+/// Seconds' worth of the budget that are saved up before a batch of clears.
+const SAVED_UP_S: f64 = 0.8;
+/// Reads that follow a clear. Their cost is a part of a check, and is charged to its class in advance.
+const READS_OF_A_CHECK: f64 = 8.0;
+/// The share for listing processes and mappings.
+const LISTING_SHARE: f64 = 0.15;
+/// The longest time between two listings: new processes and memory are found within it.
+const MAX_LISTING_PERIOD: Ns = 12_000_000_000;
 /// The share of the budget for background scans, once everything was checked; and the share until then.
-const SCAN_SHARE: f64 = 0.3;
+const SCAN_SHARE: f64 = 0.25;
 const SCAN_SHARE_AT_FIRST: f64 = 0.15;
 /// Everything counts as checked if at most one huge range in this many is unchecked.
 const UNCHECKED_THRESHOLD: usize = 20;
@@ -40,9 +49,11 @@ const FIRST_CHECK_NS: f64 = 50_000.0;
 /// The budget, and what was spent.
 #[derive(Debug)]
 pub(crate) struct CpuBudget {
-    all: Bucket,
-    /// What clears may use, whatever else was spent.
-    for_clears: Bucket,
+    shares: Shares,
+    /// Many huge ranges wait for their first check.
+    first_wait: bool,
+    /// The classes that have saved up enough for a batch, in their order.
+    saved_up: [bool; 3],
     seen: Ns,
     /// CPU time of the thread before anything was done here.
     from: Ns,
@@ -59,13 +70,14 @@ impl CpuBudget {
     /// A budget of `max_cpu_pct` percent of a core. All that the thread has used since `from` is charged to it; `cpu`
     /// is what it has used by `now`.
     pub fn new(max_cpu_pct: f64, (from, cpu): (Ns, Ns), now: Ns) -> CpuBudget {
-        let mut all = Bucket::new(max_cpu_pct, CREDIT_S, now);
+        let mut shares = Shares::new(max_cpu_pct, CREDIT_S, SHARES, now);
         let opening = cpu.saturating_sub(from) as f64;
-        let at_once = opening.min(all.share() * OPENING_CREDIT_S * 1e9);
-        all.spend(at_once);
+        let at_once = opening.min(shares.share() * OPENING_CREDIT_S * 1e9);
+        shares.spend(at_once);
         CpuBudget {
-            all,
-            for_clears: Bucket::new(max_cpu_pct * MIN_FOR_CLEARS, MIN_CREDIT_S, now),
+            shares,
+            first_wait: true,
+            saved_up: [false; 3],
             seen: cpu,
             from,
             opening_debt_ns: opening - at_once,
@@ -89,7 +101,7 @@ impl CpuBudget {
 
     /// Charges the CPU time used since the last call to the budget. Returns the CPU time so far.
     pub fn charge(&mut self, cpu: Ns) -> Ns {
-        self.all.spend(cpu.saturating_sub(self.seen) as f64);
+        self.shares.spend(cpu.saturating_sub(self.seen) as f64);
         self.seen = cpu;
         cpu
     }
@@ -108,35 +120,73 @@ impl CpuBudget {
 
     /// The recent share of the budget that went into listing mappings and making snapshots.
     pub fn bookkeeping_share(&self, now: Ns) -> f64 {
-        let granted = now.saturating_sub(self.booked_since).max(BOOKED_LATELY / 4) as f64 * self.all.share();
+        let granted = now.saturating_sub(self.booked_since).max(BOOKED_LATELY / 4) as f64 * self.shares.share();
         self.bookkeeping_ns as f64 / granted
     }
 
     /// Charges a part of the opening cost to the budget, as much as the time since the last call allows.
     pub fn pay_back_opening(&mut self, now: Ns) {
         let passed = now.saturating_sub(std::mem::replace(&mut self.paid_at, now)) as f64;
-        let part = (passed * self.all.share() * OPENING_PAY_BACK).min(self.opening_debt_ns);
+        let part = (passed * self.shares.share() * OPENING_PAY_BACK).min(self.opening_debt_ns);
         self.opening_debt_ns -= part;
-        self.all.spend(part);
+        self.shares.spend(part);
     }
 
     /// How many huge ranges can be cleared now.
     ///
     /// Every batch is read back seven times within about a second, and each of these passes costs as much as reading
-    /// forty huge ranges. So a small budget is saved up for whole batches.
+    /// forty huge ranges. So a budget is saved up for [`SAVED_UP_S`], but not that of unexpected accesses.
     pub fn quota(&mut self, now: Ns) -> ClearQuota {
-        let tokens = self.all.available_ns(now).max(self.for_clears.available_ns(now));
-        let pmds = tokens / self.clear_ns_per_pmd;
-        let batch = (self.all.capacity_ns() / self.clear_ns_per_pmd / 4.0).min(CLEAR_BATCH as f64);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and bounded")]
-        if pmds < batch.max(1.0) { ClearQuota::Urgent } else { ClearQuota::Pmds(pmds.min(1e6) as usize) }
+        let [urgent, first, routine] = Class::ALL.map(|class| {
+            let tokens = match self.saved_up[class as usize] {
+                true if self.has_own_only(class) => self.shares.own_ns(class, now),
+                true => self.shares.available_ns(class, now, 0.0),
+                false => 0.0,
+            };
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and bounded")]
+            let quota = (tokens / self.clear_ns_per_pmd).min(1e6) as usize;
+            quota
+        });
+        ClearQuota { urgent, first, routine }
     }
 
-    /// Records that clearing `pmds` took this long.
-    pub fn cleared(&mut self, pmds: u64, took: Ns) {
-        self.for_clears.spend(took as f64);
-        if pmds > 0 {
-            learn(&mut self.clear_ns_per_pmd, took, pmds);
+    /// Finds out for which classes enough was saved up at `now`. They may use up what there is.
+    pub fn begin_clears(&mut self, now: Ns) {
+        self.saved_up = Class::ALL.map(|class| self.has_saved_up(class, now));
+    }
+
+    /// As long as many huge ranges were never checked, no more than its share is spent on checking others again.
+    fn has_own_only(&self, class: Class) -> bool {
+        class == Class::Routine && self.first_wait
+    }
+
+    /// Notes that `unchecked` of all `pmds` were not checked yet.
+    pub fn note_unchecked(&mut self, pmds: usize, unchecked: usize) {
+        self.first_wait = unchecked * UNCHECKED_THRESHOLD > pmds;
+    }
+
+    fn has_saved_up(&mut self, class: Class, now: Ns) -> bool {
+        let share = if class == Class::Urgent { SHARES[0] } else { 1.0 };
+        let saved_up = self.shares.share() * share * SAVED_UP_S * 1e9;
+        let (whole, own) = (self.shares.whole_ns(now), self.shares.own_ns(class, now));
+        // While the budget is overspent, a class waits for half of what it can save up of its share.
+        if whole < 0.0 || self.has_own_only(class) {
+            own >= self.shares.own_capacity_ns(class) / 2.0
+        } else {
+            whole >= saved_up
+        }
+    }
+
+    /// Records that clearing took this long, of so many huge ranges of each class.
+    pub fn cleared(&mut self, by_class: [u64; 3], took: Ns) {
+        let pmds: u64 = by_class.iter().sum();
+        if pmds == 0 {
+            return;
+        }
+        learn(&mut self.clear_ns_per_pmd, took, pmds);
+        let each = took as f64 / pmds as f64 + READS_OF_A_CHECK * self.read_ns_per_pmd;
+        for (class, pmds_of_class) in Class::ALL.into_iter().zip(by_class) {
+            self.shares.plan(class, pmds_of_class as f64 * each);
         }
     }
 
@@ -147,21 +197,28 @@ impl CpuBudget {
         }
     }
 
-    /// The time in which all `pmds` can be read once, of which `unchecked` were not checked yet.
-    pub fn scan_period_ns(&self, pmds: usize, unchecked: usize, now: Ns) -> Ns {
-        let for_reads = if unchecked * UNCHECKED_THRESHOLD > pmds { SCAN_SHARE_AT_FIRST } else { SCAN_SHARE };
+    /// The time in which all `pmds` can be read once.
+    pub fn scan_period_ns(&mut self, pmds: usize, now: Ns) -> Ns {
+        let for_reads = if self.first_wait { SCAN_SHARE_AT_FIRST } else { SCAN_SHARE };
         // CPU time for listing and snapshots is not available for reads.
-        let share = self.all.share() * for_reads * (1.0 - self.bookkeeping_share(now).min(0.75));
-        let ns = pmds as f64 * self.read_ns_per_pmd / share.max(1e-6);
+        let share = self.shares.share() * for_reads * (1.0 - self.bookkeeping_share(now).min(0.75));
+        let ns = pmds as f64 * self.read_ns_per_pmd / share.max(1e-6) * (1.0 + self.shares.overdraft(now));
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a minute")]
         let scan_period = ns.clamp(MIN_SCAN_PERIOD as f64, MAX_SCAN_PERIOD as f64) as Ns;
         scan_period
     }
 
+    /// When to list again after a listing that took so much CPU time, at the earliest after `tick`.
+    pub fn listing_period_ns(&self, took: Ns, tick: Ns) -> Ns {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
+        let period = (took as f64 / (self.shares.share() * LISTING_SHARE)).min(MAX_LISTING_PERIOD as f64) as Ns;
+        period.max(tick)
+    }
+
     /// How many huge ranges can be checked once in `time`.
     pub fn first_checks_in(&self, time: Ns) -> usize {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 300 s / 50 us")]
-        let pmds = (time as f64 * self.all.share().min(1.0) / FIRST_CHECK_NS) as usize;
+        let pmds = (time as f64 * self.shares.share().min(1.0) / FIRST_CHECK_NS) as usize;
         pmds
     }
 }
@@ -177,11 +234,17 @@ mod tests {
     const MS: Ns = 1_000_000;
     const S: Ns = 1000 * MS;
 
+    /// At the beginning of a round of clears.
+    fn quota(budget: &mut CpuBudget, now: Ns) -> ClearQuota {
+        budget.begin_clears(now);
+        budget.quota(now)
+    }
+
     #[test]
     fn what_opening_took_beyond_its_credit_is_paid_back_with_half_of_the_budget() {
-        // 1% of a core for 10 s are 100 ms, of which opening may use 50; it took 60 of the 70 on the clock.
-        let mut budget = CpuBudget::new(1.0, (10 * MS, 70 * MS), 0);
-        assert_eq!((budget.used(70 * MS), budget.opening_debt_ns), (60 * MS, 10e6));
+        // 1% of a core for 12 s are 120 ms, of which opening may use 60; it took 70 of the 80 on the clock.
+        let mut budget = CpuBudget::new(1.0, (10 * MS, 80 * MS), 0);
+        assert_eq!((budget.used(80 * MS), budget.opening_debt_ns), (70 * MS, 10e6));
         budget.pay_back_opening(S);
         assert_eq!(budget.opening_debt_ns, 5e6, "1% of a second, halved");
         budget.pay_back_opening(60 * S);
@@ -189,26 +252,65 @@ mod tests {
     }
 
     #[test]
-    fn clears_have_a_fifth_whatever_the_rest_has_used() {
+    fn each_class_of_clears_has_its_share_whatever_the_rest_has_used() {
         let mut budget = CpuBudget::new(1.0, (0, 0), 0);
-        assert!(matches!(budget.quota(0), ClearQuota::Pmds(pmds) if pmds > 2000), "100 ms at 35 us");
+        assert_eq!(quota(&mut budget, 0), ClearQuota { routine: 0, ..ClearQuota::each(3428) }, "120 ms at 35 us");
+        budget.note_unchecked(100, 5);
+        assert_eq!(quota(&mut budget, 0), ClearQuota::each(3428), "nearly all was checked");
         budget.charge(S);
-        // 0.2% of 2.5 s are 5 ms: 142 huge ranges.
-        assert_eq!(budget.quota(0), ClearQuota::Pmds(142));
-        budget.cleared(142, 142 * 35_000);
-        assert_eq!(budget.quota(0), ClearQuota::Urgent);
+        assert_eq!(quota(&mut budget, 0), ClearQuota::default(), "nothing is left, and nothing was earned yet");
+        // Of 10 ms a second: 1.5, 2.5 and 1 ms, at 35 us. Half of what 2.5 s make is waited for.
+        assert_eq!(quota(&mut budget, S), ClearQuota::default());
+        assert_eq!(quota(&mut budget, 2 * S), ClearQuota { urgent: 85, first: 142, routine: 57 });
+        // Each with eight reads of 1.5 us: the check costs 47.
+        budget.cleared([0, 30, 0], 30 * 35_000);
+        assert_eq!(budget.quota(2 * S), ClearQuota { urgent: 85, first: 102, routine: 57 });
+        budget.cleared([0, 142, 0], 142 * 35_000);
+        assert_eq!(quota(&mut budget, 2 * S), ClearQuota { urgent: 85, first: 0, routine: 57 });
     }
 
     #[test]
-    fn patrols_are_stretched_by_what_bookkeeping_takes() {
+    fn first_and_routine_checks_are_saved_up_and_urgent_ones_are_not() {
         let mut budget = CpuBudget::new(1.0, (0, 0), 0);
-        // 10,000 huge ranges of 1.5 us at 0.3% of a core.
-        assert_eq!(budget.scan_period_ns(10_000, 0, 0), 5 * S);
-        assert_eq!(budget.scan_period_ns(10_000, 1000, 0), 10 * S, "many were not checked yet");
-        assert_eq!(budget.scan_period_ns(10, 0, 0), MIN_SCAN_PERIOD);
+        budget.note_unchecked(1, 0);
+        // Of the 120 ms, 5 are left.
+        budget.charge(115 * MS);
+        assert_eq!(quota(&mut budget, 0), ClearQuota { urgent: 142, first: 0, routine: 0 });
+        // At 7.5 ms a second, since more was spent than granted.
+        assert_eq!(quota(&mut budget, S / 2), ClearQuota::each(250));
+    }
+
+    #[test]
+    fn clears_that_have_become_dear_are_fewer_and_go_on() {
+        let mut budget = CpuBudget::new(1.0, (0, 0), 0);
+        budget.charge(S);
+        (0..40).for_each(|_| budget.cleared([0, 1, 0], 1_000_000));
+        assert_eq!(quota(&mut budget, 10 * S), ClearQuota { urgent: 3, first: 6, routine: 2 }, "about 1 ms each");
+    }
+
+    #[test]
+    fn listing_takes_its_share_at_most() {
+        let budget = CpuBudget::new(1.0, (0, 0), 0);
+        // 1.5 ms a second.
+        assert_eq!([0, 1_500_000, 15_000_000, S].map(|took| budget.listing_period_ns(took, S)), [S, S, 10 * S, 12 * S]);
+    }
+
+    #[test]
+    fn background_scans_are_stretched_by_what_bookkeeping_takes_and_by_debts() {
+        let mut budget = CpuBudget::new(1.0, (0, 0), 0);
+        budget.note_unchecked(10_000, 0);
+        // 10,000 huge ranges of 1.5 us at 0.25% of a core.
+        assert_eq!(budget.scan_period_ns(10_000, 0), 6 * S);
+        budget.note_unchecked(10_000, 1000);
+        assert_eq!(budget.scan_period_ns(10_000, 0), 10 * S, "many were not checked yet");
+        budget.note_unchecked(10_000, 500);
+        assert_eq!(budget.scan_period_ns(10, 0), MIN_SCAN_PERIOD);
         budget.charge_bookkeeping(12_500_000, 2500 * MS);
         assert_eq!(budget.bookkeeping_share(2500 * MS), 0.5);
-        assert_eq!(budget.scan_period_ns(10_000, 0, 2500 * MS), 10 * S);
+        assert_eq!(budget.scan_period_ns(10_000, 2500 * MS), 12 * S);
+        // 240 ms more, of the 120 that there are at most.
+        budget.charge(252_500_000);
+        assert_eq!(budget.scan_period_ns(10_000, 2500 * MS), 24 * S, "and by a debt of one credit");
         assert_eq!(budget.first_checks_in(300 * S), 60_000);
     }
 }

@@ -12,8 +12,6 @@ use isotherm_sys::proc::Identity;
 const REFIT_TICK: Ns = 1_000_000_000;
 /// The delay before a process that could not be attached at the moment is tried again.
 const TRY_AGAIN: Ns = 10_000_000;
-/// Listing may take this share of the time.
-const REFIT_SHARE: u64 = 250;
 /// Minimum regions of a sampled target, however small its part of all that is sampled.
 const MIN_REGIONS: usize = 16;
 
@@ -37,7 +35,7 @@ impl Known {
 impl<C: Clock> Monitor<C> {
     /// Lists processes and their mappings again.
     pub(crate) fn refit(&mut self, now: Ns) -> Result<(), Error> {
-        self.charge_cpu();
+        let began = self.charge_cpu();
         let pids = match self.follower.current().map_err(Error::from) {
             Err(error) if error.is_shortage() => {
                 self.note_shortage(&error);
@@ -48,6 +46,8 @@ impl<C: Clock> Monitor<C> {
         };
         self.declined.keep_listed(&pids);
         let all = self.refit_known(&pids, now);
+        // Without what is attached now: its first read happens once.
+        let took = self.clock.cpu().saturating_sub(began);
         self.try_again = false;
         let first_error = self.attach_new(&pids, now, all);
         // The user named processes, and none of them can be watched: an error. A child that has already ended is not
@@ -60,8 +60,7 @@ impl<C: Clock> Monitor<C> {
         self.ever_watched |= !self.watched.is_empty();
         self.allot();
         self.cpu.charge_bookkeeping(self.clock.cpu(), self.clock.now());
-        let took = self.clock.now().saturating_sub(now);
-        self.next_refit = now + if self.try_again { TRY_AGAIN } else { REFIT_TICK.max(took * REFIT_SHARE) };
+        self.next_refit = now + if self.try_again { TRY_AGAIN } else { self.cpu.listing_period_ns(took, REFIT_TICK) };
         Ok(())
     }
 
@@ -137,7 +136,8 @@ impl<C: Clock> Monitor<C> {
     fn allot(&mut self) {
         let whole = self.watched.values().map(|w| w.extent().whole_pmds).sum();
         let unchecked = self.watched.values().map(|w| w.tracker.unchecked()).sum();
-        let scan_period_ns = self.cpu.scan_period_ns(whole, unchecked, self.clock.now());
+        self.cpu.note_unchecked(whole, unchecked);
+        let scan_period_ns = self.cpu.scan_period_ns(whole, self.clock.now());
         let all: u64 = self.watched.values().filter(|w| !w.exited).map(TargetMonitor::sampled_pmds).sum();
         let (max, least) = (self.settings.max_regions, MIN_REGIONS.min(self.settings.max_regions));
         for watched in self.watched.values_mut() {

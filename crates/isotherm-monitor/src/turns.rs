@@ -2,7 +2,6 @@
 
 use crate::Monitor;
 use crate::watched::TargetMonitor;
-use isotherm_heat::track::ClearQuota;
 use isotherm_heat::{Clock, Ns};
 
 /// Between two batches of clears, reads that are due within this time are done. A full batch takes as long, 64 huge ranges
@@ -29,6 +28,7 @@ impl<C: Clock> Monitor<C> {
         let mut targets = self.alive();
         targets.retain(|pid| self.watched[pid].tracker.is_cleared());
         let regions_each = self.regions_each();
+        self.cpu.begin_clears(self.clock.now());
         self.turn = self.turn.wrapping_add(1);
         let first = self.turn % targets.len().max(1);
         targets.rotate_left(first);
@@ -58,7 +58,7 @@ impl<C: Clock> Monitor<C> {
         let began = self.charge_cpu();
         let now = self.clock.now();
         let quota = self.cpu.quota(now);
-        let pmds = self.spent.pmds_cleared;
+        let before = self.spent.by_class;
         let mut cleared = 0;
         self.step(pid, now, |w, turn| {
             let dealt = quota.dealt(w.share_of_checks(regions_each));
@@ -66,8 +66,9 @@ impl<C: Clock> Monitor<C> {
             Ok(())
         });
         let took = self.charge_cpu().saturating_sub(began);
-        self.cpu.cleared(self.spent.pmds_cleared - pmds, took);
-        cleared > 1 && quota != ClearQuota::Urgent
+        let by_class = std::array::from_fn(|class| self.spent.by_class[class] - before[class]);
+        self.cpu.cleared(by_class, took);
+        cleared > 1 && quota.has_planned()
     }
 
     /// The average number of regions per sampled target.

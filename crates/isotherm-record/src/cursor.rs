@@ -364,6 +364,7 @@ impl Row for RegionRow {
             age_ns: cells.int()?,
             idle_ns: cells.int()?,
             sampled_pages: cells.int()?,
+            estimated_pages: cells.int()?,
         };
         Ok(RegionRow { id, region })
     }

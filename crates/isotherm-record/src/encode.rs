@@ -212,6 +212,7 @@ impl Pending {
             Int(region.age_ns),
             Int(region.idle_ns),
             Int(region.sampled_pages),
+            Int(region.estimated_pages),
         ]);
     }
 

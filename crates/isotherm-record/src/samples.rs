@@ -109,5 +109,6 @@ fn region(start: u64, i: u64) -> Region {
         age_ns: i,
         idle_ns: 2 * i,
         sampled_pages: i,
+        estimated_pages: i / 2,
     }
 }

@@ -70,6 +70,7 @@
 //! | `age_ns` | how long the region has had this heat |
 //! | `idle_ns` | mean time since its pages were last seen accessed |
 //! | `sampled_pages` | measured pages whose heat is known from sampled accesses |
+//! | `estimated_pages` | measured pages that were not checked themselves yet: assumed to be like checked memory on both sides |
 //!
 //! **mappings**: the mappings of a target, as in `/proc/PID/maps`. They are written when the target is new to the
 //! recording, was missing from the previous snapshot, or has other mappings than before. They are always written in
@@ -255,6 +256,7 @@ const REGIONS: &[(&str, Kind)] = &[
     ("age_ns", Kind::Int),
     ("idle_ns", Kind::Int),
     ("sampled_pages", Kind::Added),
+    ("estimated_pages", Kind::Added),
 ];
 
 const MAPPINGS: &[(&str, Kind)] = &[

@@ -211,6 +211,7 @@ mod tests {
             age_ns: 0,
             idle_ns: 0,
             sampled_pages: 0,
+            estimated_pages: 0,
         };
         let regions = [region(first - 100, first + 2000, 10), region(first + 2000, 40_000, 60_000)];
         let score = pattern.score_regions(memory, &regions, 1_000_000_000);

@@ -29,6 +29,7 @@ fn evil_recording(path: &Path) {
         age_ns: 1,
         idle_ns: 1,
         sampled_pages: 0,
+        estimated_pages: 0,
     };
     let mut heat = Histogram::default();
     heat.add(region.interval, 1024);

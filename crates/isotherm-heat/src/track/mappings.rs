@@ -52,7 +52,7 @@ impl Tracker for MappingTracker {
     }
 
     fn clear_due(&mut self, quota: ClearQuota, turn: &mut Turn<'_>) -> SourceResult<usize> {
-        let is_due = quota != ClearQuota::Urgent && self.target.next() == Next::Clear;
+        let is_due = quota.has_planned() && self.target.next() == Next::Clear;
         if !is_due || self.slowdown.available_ns(turn.now) <= 0.0 {
             return Ok(0);
         }

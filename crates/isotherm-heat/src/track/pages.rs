@@ -85,7 +85,10 @@ impl PageTracker {
     /// has come.
     fn clear_pmds(&mut self, quota: ClearQuota, turn: &mut Turn<'_>) -> SourceResult<usize> {
         let now = turn.now;
-        let due = self.target.due_clears(now, quota.pmds(), quota == ClearQuota::Urgent);
+        let due = self.target.due_clears(now, quota);
+        for pmd in &due {
+            turn.spent.by_class[self.target.class_of(*pmd) as usize] += 1;
+        }
         // Accesses until now would be lost with the bits. A huge range without cleared pages has nothing to lose.
         let (cleared, mut ready): (Vec<_>, Vec<_>) = due.iter().partition(|b| self.target.has_cleared(**b));
         let answered = match self.read(&cleared, turn) {
@@ -173,7 +176,7 @@ impl Tracker for PageTracker {
     }
 
     fn clear_due(&mut self, quota: ClearQuota, turn: &mut Turn<'_>) -> SourceResult<usize> {
-        if quota != ClearQuota::Urgent {
+        if quota.has_planned() {
             self.clear_stuck(turn)?;
         }
         self.clear_pmds(quota, turn)

@@ -1,9 +1,9 @@
 //! Checks of single huge ranges, for targets too large to check each huge range in good time.
 
-use super::tracker::{Allotment, ClearQuota, Extent, SampledExtent, Tracker, Tracking, Turn};
+use super::tracker::{Allotment, CLEAR_BATCH, ClearQuota, Extent, SampledExtent, Tracker, Tracking, Turn};
 use crate::source::{Cleared, Layout, SourceResult};
 use crate::view::Since;
-use crate::{Granularity, Ns, ReportedTarget, SampledTarget, Summary, Tally, raise_rates};
+use crate::{Class, Granularity, Ns, ReportedTarget, SampledTarget, Summary, Tally, raise_rates};
 
 /// A target of which samples are checked.
 #[derive(Debug)]
@@ -47,10 +47,12 @@ impl Tracker for SampledTracker {
     }
 
     fn clear_due(&mut self, quota: ClearQuota, turn: &mut Turn<'_>) -> SourceResult<usize> {
-        // Any access may be unexpected here, so no huge range is urgent.
-        let ClearQuota::Pmds(_) = quota else { return Ok(0) };
+        // Any access may be unexpected here, so no huge range is urgent, and every check is like a first one.
+        if quota.first == 0 {
+            return Ok(0);
+        }
         let (target, pid) = (&mut self.target, turn.pid);
-        let due = target.due_clears(turn.now, quota.pmds());
+        let due = target.due_clears(turn.now, quota.first.min(CLEAR_BATCH));
         if due.is_empty() {
             return Ok(0);
         }
@@ -59,6 +61,7 @@ impl Tracker for SampledTracker {
             Cleared::Refused => target.refused(at, pmd),
         })?;
         turn.spent.pmds_cleared += due.len() as u64;
+        turn.spent.by_class[Class::First as usize] += due.len() as u64;
         turn.spent.add(0, progress);
         Ok(due.len())
     }

@@ -131,7 +131,7 @@ fn four_pages(source: &mut Partial) -> PageTracker {
 /// The same, cleared at one second: read again 10 ms later.
 fn four_cleared_pages(source: &mut Partial) -> PageTracker {
     let mut tracker = four_pages(source);
-    let (cleared, spent) = source.step(S, |turn| tracker.clear_due(ClearQuota::Pmds(CLEAR_BATCH), turn));
+    let (cleared, spent) = source.step(S, |turn| tracker.clear_due(ClearQuota::each(CLEAR_BATCH), turn));
     assert_eq!((cleared.unwrap(), spent.pmds_cleared, source.asked()), (4, 4, vec![]), "nothing is lost by a clear");
     assert_eq!(tracker.next_read(), Some(S + 10 * MS));
     tracker
@@ -178,7 +178,7 @@ fn pages_whose_clear_failed_are_cleared_ten_ms_later() {
     let mut tracker = four_pages(&mut source);
     source.clears = Comes::FailsAfter(1);
     let mut clear = |source: &mut Partial, now: Ns| {
-        let (done, spent) = source.step(now, |turn| tracker.clear_due(ClearQuota::Pmds(CLEAR_BATCH), turn));
+        let (done, spent) = source.step(now, |turn| tracker.clear_due(ClearQuota::each(CLEAR_BATCH), turn));
         (done.ok(), spent.pmds_cleared, std::mem::take(&mut source.cleared))
     };
     assert_eq!(clear(&mut source, S), (None, 1, pmds(0..1)));
@@ -197,7 +197,7 @@ fn pages_that_cannot_be_read_are_not_cleared_and_their_turn_comes_again() {
         source.step(S + 10 * MS, |turn| tracker.read_due(turn)).0.unwrap();
         source.asked();
         let mut clear = |source: &mut Partial, now: Ns| {
-            let (done, _) = source.step(now, |turn| tracker.clear_due(ClearQuota::Pmds(CLEAR_BATCH), turn));
+            let (done, _) = source.step(now, |turn| tracker.clear_due(ClearQuota::each(CLEAR_BATCH), turn));
             (done.is_err(), source.asked(), std::mem::take(&mut source.cleared))
         };
         // Two seconds after the first clear, the next; one page of each huge range was accessed since, the others were not.
@@ -217,8 +217,14 @@ fn samples_whose_read_was_cut_short_are_read_again_ten_ms_later() {
         let mut tracker = SampledTracker::new(0, TRACKING, None);
         source.step(0, |turn| tracker.refit(layout(0..4096), turn)).0.unwrap();
         assert_eq!(source.asked(), [], "nothing is read of what was not cleared");
-        assert_eq!(source.step(0, |turn| tracker.clear_due(ClearQuota::Urgent, turn)).0.unwrap(), 0);
-        source.step(0, |turn| tracker.clear_due(ClearQuota::Pmds(CLEAR_BATCH), turn)).0.unwrap();
+        assert_eq!(
+            source
+                .step(0, |turn| tracker.clear_due(ClearQuota { urgent: 16, ..ClearQuota::default() }, turn))
+                .0
+                .unwrap(),
+            0
+        );
+        source.step(0, |turn| tracker.clear_due(ClearQuota::each(CLEAR_BATCH), turn)).0.unwrap();
         let chosen = std::mem::take(&mut source.cleared);
         assert!(chosen.len() > 2, "{chosen:?}");
         source.reads = comes;
@@ -249,21 +255,20 @@ fn pages_are_outgrown_beyond_what_may_be_checked_and_twice_that_once_they_are_kn
 
 #[test]
 fn a_part_of_the_batch_is_dealt_and_never_none_of_it() {
-    use ClearQuota::{Pmds, Urgent};
     // Of a batch of 64: a third is 21.3.
-    for (quota, share, dealt) in [
-        (Pmds(64), 1.0, Pmds(64)),
-        (Pmds(64), 0.5, Pmds(32)),
-        (Pmds(64), 1.0 / 3.0, Pmds(21)),
-        (Pmds(64), 0.015, Pmds(1)),
-        (Pmds(64), 0.0, Pmds(1)),
-        (Pmds(10), 0.5, Pmds(10)),
-        (Pmds(10), 0.125, Pmds(8)),
-        (Pmds(500), 1.0, Pmds(64)),
-        (Pmds(0), 1.0, Pmds(0)),
-        (Urgent, 0.5, Urgent),
+    for (most, share, dealt) in [
+        (64, 1.0, 64),
+        (64, 0.5, 32),
+        (64, 1.0 / 3.0, 21),
+        (64, 0.015, 1),
+        (64, 0.0, 1),
+        (10, 0.5, 10),
+        (10, 0.125, 8),
+        (500, 1.0, 64),
+        (0, 1.0, 0),
     ] {
-        assert_eq!(quota.dealt(share), dealt, "{quota:?}, {share}");
+        assert_eq!(ClearQuota::each(most).dealt(share), ClearQuota::each(dealt), "{most}, {share}");
     }
-    assert_eq!([Pmds(10), Pmds(64), Pmds(500), Urgent].map(ClearQuota::pmds), [10, 64, 64, 16]);
+    let urgent = ClearQuota { urgent: 20, first: 0, routine: 0 };
+    assert_eq!((urgent.dealt(0.5), urgent.has_planned()), (urgent, false));
 }

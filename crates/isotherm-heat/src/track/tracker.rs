@@ -5,13 +5,11 @@ use crate::source::{
     SourceError, SourceResult,
 };
 use crate::view::Since;
-use crate::{Granularity, Ns, ReportedTarget, Sampling, Summary, Tally, Target};
+use crate::{Class, Granularity, Ns, ReportedTarget, Sampling, Summary, Tally, Target};
 use isotherm_units::PmdNo;
 
 /// Huge ranges cleared at once, between two checks of the budgets.
 pub const CLEAR_BATCH: usize = 64;
-/// Huge ranges that may be cleared when the CPU budget is used up.
-const URGENT_CLEARS: usize = 16;
 
 /// How a target is tracked.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,6 +29,8 @@ pub struct Spent {
     pub pmds_read: u64,
     /// Huge ranges cleared.
     pub pmds_cleared: u64,
+    /// Those of them of each class, in the order of [`Class::ALL`].
+    pub by_class: [u64; 3],
     /// The longest time that a target's memory map was locked in one piece.
     pub longest_hold_ns: Ns,
     /// Reads of page tables that failed.
@@ -51,34 +51,44 @@ impl Spent {
     }
 }
 
-/// How many huge ranges may be cleared in one run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClearQuota {
-    /// Up to this many.
-    Pmds(usize),
-    /// The CPU budget is used up: only a few huge ranges with unexpected accesses, so that changes are never missed for
-    /// long.
-    Urgent,
+/// How many huge ranges may be cleared in one run, by class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClearQuota {
+    /// With unexpected accesses.
+    pub urgent: usize,
+    /// For the first time.
+    pub first: usize,
+    /// Again, in due time.
+    pub routine: usize,
 }
 
 impl ClearQuota {
+    /// This many of each class.
+    pub const fn each(most: usize) -> ClearQuota {
+        ClearQuota { urgent: most, first: most, routine: most }
+    }
+
+    /// How many of one class.
+    pub fn most(self, class: Class) -> usize {
+        match class {
+            Class::Urgent => self.urgent,
+            Class::First => self.first,
+            Class::Routine => self.routine,
+        }
+    }
+
+    /// Whether checks may be done that are not urgent.
+    pub fn has_planned(self) -> bool {
+        self.first + self.routine > 0
+    }
+
     /// The part of a full batch that one of several targets may use before the next one runs.
     #[must_use]
     pub fn dealt(self, share: f64) -> ClearQuota {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and min'ed after")]
-        let batch = (CLEAR_BATCH as f64 * share) as usize;
-        match self {
-            ClearQuota::Pmds(n) => ClearQuota::Pmds(n.min(batch.max(1))),
-            ClearQuota::Urgent => ClearQuota::Urgent,
-        }
-    }
-
-    /// Maximum number of huge ranges.
-    pub(super) fn pmds(self) -> usize {
-        match self {
-            ClearQuota::Pmds(n) => n.min(CLEAR_BATCH),
-            ClearQuota::Urgent => URGENT_CLEARS,
-        }
+        let batch = ((CLEAR_BATCH as f64 * share) as usize).max(1);
+        let ClearQuota { urgent, first, routine } = self;
+        ClearQuota { urgent: urgent.min(batch), first: first.min(batch), routine: routine.min(batch) }
     }
 }
 

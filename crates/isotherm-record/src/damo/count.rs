@@ -61,6 +61,7 @@ impl Counting {
             age_ns,
             idle_ns: 0,
             sampled_pages: 0,
+            estimated_pages: 0,
         };
         let Some(hits) = self.hits(record) else { return (region, false) };
         let max = self.max().map_or(f64::INFINITY, |m| m as f64);
@@ -130,6 +131,7 @@ mod tests {
             age_ns,
             idle_ns,
             sampled_pages: 0,
+            estimated_pages: 0,
         }
     }
 

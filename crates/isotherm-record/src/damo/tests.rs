@@ -120,6 +120,7 @@ fn region(start: u64, pages: u64, rate_hz: f32) -> Region {
         age_ns: 5 * SECOND,
         idle_ns: SECOND,
         sampled_pages: 0,
+        estimated_pages: 0,
     }
 }
 

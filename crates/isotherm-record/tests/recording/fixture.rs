@@ -17,6 +17,7 @@ fn without_what_came_later(mut snapshots: Vec<Snapshot>) -> Vec<Snapshot> {
         snapshot.cost = Cost { samples: 0, samples_lost: 0, events: 0, ..snapshot.cost };
         for region in snapshot.targets.iter_mut().flat_map(|t| &mut t.regions) {
             region.sampled_pages = 0;
+            region.estimated_pages = 0;
         }
         for target in &mut snapshot.targets {
             target.facts = TargetFacts::default();

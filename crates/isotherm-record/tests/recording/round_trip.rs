@@ -23,8 +23,14 @@ fn histograms() -> impl Strategy<Value = Histogram> {
 
 fn regions() -> impl Strategy<Value = Region> {
     let pages = (any::<u64>(), any::<u64>(), any::<u64>());
-    (ranges(), pages, intervals(), any::<f32>(), any::<[u64; 3]>()).prop_map(
-        |(range, (resident_pages, measured_pages, huge_pages), interval, rate_hz, [age_ns, idle_ns, sampled_pages])| {
+    (ranges(), pages, intervals(), any::<f32>(), any::<[u64; 4]>()).prop_map(
+        |(
+            range,
+            (resident_pages, measured_pages, huge_pages),
+            interval,
+            rate_hz,
+            [age_ns, idle_ns, sampled_pages, estimated_pages],
+        )| {
             Region {
                 range,
                 resident_pages,
@@ -35,6 +41,7 @@ fn regions() -> impl Strategy<Value = Region> {
                 age_ns,
                 idle_ns,
                 sampled_pages,
+                estimated_pages,
             }
         },
     )

@@ -64,7 +64,8 @@ pub fn of_pages(target: &Target, now: Ns) -> Vec<PmdFacts> {
         for run in view.runs {
             known.present += run.pages;
             known.huge |= run.huge;
-            if let Some(hz) = rate_hz(run.interval) {
+            // What is only assumed is no reason to act.
+            if let Some(hz) = rate_hz(run.interval).filter(|_| !run.estimated) {
                 known.measured += run.pages;
                 // The interval of a page that was never seen accessed is only a guess from its idle time. 512 pages
                 // that were idle for a second must not add up to something worth a huge page.
@@ -89,7 +90,7 @@ pub fn of_regions(regions: &[Region]) -> Vec<PmdFacts> {
             }
             let overlap = pmd.range().intersect(region.range).map_or(0.0, |o| o.len().pages() as f64);
             if let Some(sum) = sums.last_mut() {
-                let measured = overlap * of(region.measured_pages);
+                let measured = overlap * of(region.measured_pages.saturating_sub(region.estimated_pages));
                 sum.present += overlap * of(region.resident_pages);
                 sum.huge += overlap * of(region.huge_pages);
                 sum.measured += measured;
@@ -145,6 +146,7 @@ mod tests {
             age_ns: 0,
             idle_ns: S,
             sampled_pages: 0,
+            estimated_pages: 0,
         }
     }
 

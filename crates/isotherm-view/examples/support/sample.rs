@@ -23,6 +23,7 @@ pub fn region(start: u64, bytes: u64, interval_ns: u64) -> Region {
         age_ns: 20 * SECOND,
         idle_ns: interval_ns / 2,
         sampled_pages: 0,
+        estimated_pages: 0,
     }
 }
 

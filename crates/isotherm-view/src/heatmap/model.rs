@@ -3,6 +3,10 @@
 //! The cost is one pass over the regions of the selected target and one over the cells. The regions of a snapshot are
 //! added to the rows that they overlap, then the rows to the columns that the snapshot's window overlaps. Columns are
 //! proportional to time, so a pause in a recording is a gap in the picture.
+//!
+//! Of memory that was just checked for the first time, accessed pages are known within milliseconds, and idle ones only
+//! after a second. So a cell of which most is not measured is shown as not measured. Memory that was never seen accessed is
+//! shown as idle from the start, not as ever colder while it is idle.
 
 use super::axis::{self, AxisRow};
 use crate::math;
@@ -10,6 +14,9 @@ use isotherm_heat::{Interval, Mapping, Region, Snapshot, TargetHeat, TargetId};
 use isotherm_units::{AddrRange, Bytes};
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
+
+/// Memory that was never seen accessed is drawn like memory accessed at this interval: the cold end of the default scale.
+const IDLE: u64 = 600_000_000_000;
 
 /// The meaning of the columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -248,9 +255,14 @@ fn add_regions(regions: &[Region], pieces: &Pieces, sums: &mut [Sum]) {
         for (piece, cell) in pieces[first..].iter().take_while(|(piece, _)| piece.start < region.range.end) {
             let Some(overlap) = piece.intersect(region.range) else { continue };
             let weight = region.resident_pages as f64 * math::share(overlap.len().0, region.range.len().0);
-            sums[*cell].add(region.interval, weight);
+            sums[*cell].add(shown(region), weight);
         }
     }
+}
+
+/// The interval that stands for a region in a cell. One that follows from idle time alone is [`IDLE`] or longer.
+fn shown(region: &Region) -> Interval {
+    if region.is_extrapolated() { region.interval.max(Interval::from_ns(IDLE)) } else { region.interval }
 }
 
 impl Sum {
@@ -271,7 +283,7 @@ impl Sum {
     }
 
     fn cell(&self) -> Interval {
-        if self.measured > 0.0 {
+        if self.measured > 0.0 && self.measured >= self.unmeasured {
             Interval::nearest_step(self.steps / self.measured)
         } else if self.unmeasured > 0.0 {
             Interval::UNMEASURED
@@ -383,12 +395,33 @@ mod tests {
     }
 
     #[test]
-    fn unmeasured_memory_does_not_count_beside_measured_and_shows_alone() {
+    fn unmeasured_memory_does_not_count_beside_more_that_is_measured_and_shows_elsewhere() {
         let map = HeatMap::build(
             &[snapshot(1, one(vec![region(0, MIB, 4 * MS), region(MIB, 3 * MIB, 0)]))],
             &Select { arrangement: Arrangement::Time, ..select(1, 2) },
         );
         assert_eq!((codes(&map, 0), codes(&map, 1)), (vec![4.0], vec![-1.0]));
+    }
+
+    /// As after the first 20 ms of a first check: accessed pages are known, and the others not yet.
+    #[test]
+    fn a_cell_of_which_most_is_not_measured_is_not_measured() {
+        let of = |hot, unknown| {
+            let regions = vec![region(0, hot * MIB, 4 * MS), region(hot * MIB, unknown * MIB, 0)];
+            let select = Select { arrangement: Arrangement::Time, ..select(1, 1) };
+            codes(&HeatMap::build(&[snapshot(1, one(regions))], &select), 0)
+        };
+        assert_eq!([of(1, 3), of(2, 2), of(3, 1)], [[-1.0], [4.0], [4.0]]);
+    }
+
+    #[test]
+    fn memory_that_was_never_seen_accessed_is_idle_from_the_start_and_no_colder_later() {
+        let idle_for = |seconds: u64| {
+            let idle = Region { idle_ns: seconds * SECOND, ..region(0, MIB, 8 * seconds * SECOND) };
+            codes(&HeatMap::build(&[snapshot(1, one(vec![idle]))], &select(1, 1)), 0)[0].round()
+        };
+        assert_eq!([1, 2, 60].map(|s| idle_for(s).to_bits()), [idle_for(1).to_bits(); 3]);
+        assert!((idle_for(1) / 600_000.0 - 1.0).abs() < 0.05, "the cold end: {} ms", idle_for(1));
     }
 
     #[test]

@@ -63,6 +63,8 @@ pub struct AccessRegion {
     pub huge_pct: f64,
     /// Measured memory whose heat comes from sampled accesses instead of accessed bits.
     pub sampled_bytes: Bytes,
+    /// Measured memory that was not checked itself yet, and is assumed to be like checked memory on both sides.
+    pub estimated_bytes: Bytes,
     /// Mean interval between accesses; `None` if unmeasured.
     pub interval_ns: Option<u64>,
     /// Mean accesses per second and page.
@@ -181,6 +183,10 @@ impl AccessTarget {
         if sampled.0 > 0 {
             line += &format!(", {sampled} known from samples");
         }
+        let estimated = Bytes(self.regions.iter().map(|r| r.estimated_bytes.0).sum());
+        if estimated.0 > 0 {
+            line += &format!(", {estimated} estimated");
+        }
         if self.unclearable_bytes.0 > 0 {
             line += &format!(", heat unknown for {}", self.unclearable_bytes);
         }
@@ -216,6 +222,7 @@ impl AccessRegion {
             measured_bytes: Bytes::of_pages(region.measured_pages),
             huge_pct: percent_of(region.huge_pages, region.resident_pages),
             sampled_bytes: Bytes::of_pages(region.sampled_pages),
+            estimated_bytes: Bytes::of_pages(region.estimated_pages),
             interval_ns: region.interval.ns(),
             rate_hz: region.rate_hz,
             age_ns: region.age_ns,

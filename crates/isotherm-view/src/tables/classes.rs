@@ -35,6 +35,8 @@ pub struct HeatSum {
     pub unmeasured_bytes: Bytes,
     /// The sum of the above.
     pub resident_bytes: Bytes,
+    /// Memory in the classes above that was not checked itself yet, and is assumed to be like checked memory on both sides.
+    pub estimated_bytes: Bytes,
     /// Memory that is also counted for another target. A row includes it, a total does not.
     pub counted_elsewhere_bytes: Bytes,
     /// Memory that may also be counted for another target.
@@ -52,6 +54,7 @@ impl HeatSum {
             idle_bytes: c.idle,
             unmeasured_bytes: c.unmeasured,
             resident_bytes: Bytes::of_pages(target.temperature.resident()),
+            estimated_bytes: target.estimated(),
             counted_elsewhere_bytes: Bytes::of_pages(target.counted_elsewhere_pages),
             maybe_shared_bytes: Bytes::of_pages(target.maybe_shared_pages),
         }
@@ -92,12 +95,12 @@ impl HeatSum {
         self.maybe_shared_bytes.0 > 0
     }
 
-    fn fields(&self) -> [Bytes; 8] {
+    fn fields(&self) -> [Bytes; 9] {
         let mut copy = *self;
         copy.fields_mut().map(|b| *b)
     }
 
-    fn fields_mut(&mut self) -> [&mut Bytes; 8] {
+    fn fields_mut(&mut self) -> [&mut Bytes; 9] {
         [
             &mut self.hot_bytes,
             &mut self.warm_bytes,
@@ -105,6 +108,7 @@ impl HeatSum {
             &mut self.idle_bytes,
             &mut self.unmeasured_bytes,
             &mut self.resident_bytes,
+            &mut self.estimated_bytes,
             &mut self.counted_elsewhere_bytes,
             &mut self.maybe_shared_bytes,
         ]
@@ -415,6 +419,10 @@ fn head_line(what: &str, end_unix_ns: u64, bounds: Thresholds) -> String {
 fn write_notes(total: &HeatSum, out: &mut dyn Write, style: TextStyle) -> io::Result<()> {
     if total.counted_elsewhere_bytes.0 > 0 {
         let line = format!("the total counts {} of shared memory once", total.counted_elsewhere_bytes);
+        write_wrapped(out, &line, style)?;
+    }
+    if total.estimated_bytes.0 > 0 {
+        let line = format!("{} not checked yet and estimated from memory on both sides", total.estimated_bytes);
         write_wrapped(out, &line, style)?;
     }
     if total.is_approximate() {

@@ -1,0 +1,171 @@
+//! The heat of a huge range, by what maps it, and what is assumed of one that was not checked.
+
+use crate::Mask;
+use crate::pmd::{AccessesFound, Ns, PageHeat, PmdBits, Run};
+use crate::survey::Sketch;
+use crate::target::HORIZON;
+use crate::uniform::{HugeHeat, UntouchedHeat};
+use isotherm_units::{PAGES_PER_PMD, PmdNo};
+
+/// The heat of a huge range, by what maps it.
+#[derive(Clone, Debug)]
+pub enum PmdHeat {
+    /// Small pages.
+    Pages(Box<PageHeat>),
+    /// Small pages, all of them present and none seen accessed.
+    Untouched(UntouchedHeat),
+    /// One huge page.
+    Huge(HugeHeat),
+}
+
+impl PmdHeat {
+    /// Of what a first read has found; `None` if nothing is mapped.
+    pub(crate) fn new(bits: PmdBits) -> Option<PmdHeat> {
+        match bits {
+            PmdBits::Pages { present: Mask::ALL, .. } => Some(PmdHeat::Untouched(UntouchedHeat::default())),
+            PmdBits::Pages { present, .. } => Some(PmdHeat::Pages(Box::new(PageHeat::new(present)))),
+            PmdBits::Huge { .. } => Some(PmdHeat::Huge(HugeHeat::new())),
+            PmdBits::Gone => None,
+        }
+    }
+
+    /// Appends what is known at `now` of its present pages.
+    pub(crate) fn runs(&self, now: Ns, out: &mut Vec<Run>) {
+        match self {
+            PmdHeat::Huge(h) => out.push(h.run(now)),
+            PmdHeat::Pages(p) => p.runs(now, out),
+            PmdHeat::Untouched(u) => out.push(u.run(now)),
+        }
+    }
+
+    /// Whether a read can show something.
+    pub(crate) fn has_cleared(&self) -> bool {
+        match self {
+            PmdHeat::Pages(p) => !p.cleared().is_empty(),
+            PmdHeat::Untouched(u) => u.is_cleared(),
+            PmdHeat::Huge(h) => h.is_cleared(),
+        }
+    }
+
+    /// Whether a clear can.
+    pub(crate) fn has_uncleared(&self) -> bool {
+        match self {
+            PmdHeat::Pages(p) => !p.uncleared().is_empty(),
+            PmdHeat::Untouched(u) => !u.is_cleared(),
+            PmdHeat::Huge(h) => !h.is_cleared(),
+        }
+    }
+
+    /// What a first check has shown by `now`. `None` while it is too short for a page to count as idle.
+    pub(crate) fn sketch(&self, now: Ns) -> Option<Sketch> {
+        match self {
+            PmdHeat::Pages(p) => p.sketch(),
+            PmdHeat::Untouched(u) => u.sketch(),
+            PmdHeat::Huge(h) => match h.effective(now) {
+                at if !at.is_measured() => None,
+                at if h.is_cleared() => Some(Sketch::new(1, 0, at.octaves().unwrap_or(0.0))),
+                at => Some(Sketch::Active(at)),
+            },
+        }
+    }
+
+    /// Pages present.
+    pub fn resident(&self) -> u64 {
+        match self {
+            PmdHeat::Pages(p) => u64::from(p.present().count()),
+            PmdHeat::Untouched(_) | PmdHeat::Huge(_) => PAGES_PER_PMD as u64,
+        }
+    }
+
+    /// Takes in a read. `None` if it is mapped in another way now.
+    pub(crate) fn read(&mut self, now: Ns, bits: PmdBits) -> Option<AccessesFound> {
+        match (&mut *self, bits) {
+            (PmdHeat::Pages(pages), PmdBits::Pages { young, present }) => Some(pages.read(now, young, present)),
+            (PmdHeat::Untouched(untouched), PmdBits::Pages { young, present }) => {
+                let same = untouched.read(now, young, present);
+                if same.is_some() {
+                    return same;
+                }
+                let mut pages = Box::new(untouched.spread());
+                let found = pages.read(now, young, present);
+                *self = PmdHeat::Pages(pages);
+                Some(found)
+            }
+            (PmdHeat::Huge(huge), PmdBits::Huge { young }) => Some(huge.read(now, young)),
+            _ => None,
+        }
+    }
+
+    /// Notes a clear at `now` that did not reach the pages in `stuck`. Returns how many pages (or huge pages) it has newly
+    /// cleared.
+    pub(crate) fn set_cleared(&mut self, now: Ns, stuck: Mask) -> u64 {
+        if let PmdHeat::Untouched(untouched) = self
+            && !stuck.is_empty()
+        {
+            *self = PmdHeat::Pages(Box::new(untouched.spread()));
+        }
+        match self {
+            PmdHeat::Pages(pages) => {
+                let fresh = pages.uncleared() & !stuck;
+                pages.set_cleared(now, fresh);
+                u64::from(fresh.count())
+            }
+            PmdHeat::Untouched(untouched) => {
+                let fresh = if untouched.is_cleared() { 0 } else { PAGES_PER_PMD as u64 };
+                untouched.set_cleared(now);
+                fresh
+            }
+            PmdHeat::Huge(huge) if stuck.is_empty() => {
+                huge.set_cleared(now);
+                1
+            }
+            PmdHeat::Huge(_) => 0,
+        }
+    }
+
+    /// Pages that are not cleared.
+    pub(crate) fn uncleared(&self) -> u64 {
+        match self {
+            PmdHeat::Pages(pages) => u64::from(pages.uncleared().count()),
+            other if other.has_uncleared() => PAGES_PER_PMD as u64,
+            _ => 0,
+        }
+    }
+
+    /// Of the pages that are not cleared: how many are expected to be touched again within [`HORIZON`], and of how many
+    /// nothing is known.
+    pub(crate) fn expected(&self) -> (u32, u32) {
+        match self {
+            PmdHeat::Huge(_) => (1, 0),
+            PmdHeat::Untouched(untouched) => (0, if untouched.is_cleared() { 0 } else { 512 }),
+            PmdHeat::Pages(pages) => pages.expected_retouches(HORIZON),
+        }
+    }
+}
+
+/// What is assumed of huge ranges that were not checked for long enough. Neighbours are asked for one after the other,
+/// and most of them have the same answer.
+#[derive(Debug, Default)]
+pub(crate) struct Assumed {
+    like: Option<PmdNo>,
+    most: Option<Run>,
+    runs: Vec<Run>,
+}
+
+impl Assumed {
+    /// Replaces what is not measured in `runs` by what is known of most pages of `like`, whose heat `of` returns.
+    pub fn fill<'a>(&mut self, like: PmdNo, of: impl FnOnce(PmdNo) -> Option<&'a PmdHeat>, now: Ns, runs: &mut [Run]) {
+        if self.like != Some(like) {
+            self.like = Some(like);
+            self.runs.clear();
+            if let Some(heat) = of(like) {
+                heat.runs(now, &mut self.runs);
+            }
+            self.most = self.runs.iter().filter(|run| run.interval.is_measured()).max_by_key(|run| run.pages).copied();
+        }
+        let Some(Run { interval, idle, .. }) = self.most else { return };
+        for run in runs.iter_mut().filter(|run| !run.interval.is_measured()) {
+            (run.interval, run.idle, run.estimated) = (interval, idle, true);
+        }
+    }
+}

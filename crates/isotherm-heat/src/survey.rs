@@ -1,0 +1,273 @@
+//! The survey: which huge ranges are checked first, and what is assumed of those in between.
+//!
+//! A first check takes 50 us of CPU and more than a second: that long a page has to be idle before it counts as idle. So
+//! a large target cannot be known in its first seconds, but it can be *surveyed*: one huge range of each stretch is
+//! checked first. Memory is used in spans, so where two neighbours of the survey are alike, what lies between them is
+//! most probably like them ([`Survey::between`]). Where they differ, there is an edge between them: the stretch is cut
+//! until the edge is found. Everything else is checked afterwards, as the budgets allow. `target` owns the queue.
+//!
+//! What is assumed is never stored: it follows from what is known at the moment, and ends with the first check.
+
+use crate::Interval;
+use isotherm_units::PmdNo;
+use std::collections::BTreeMap;
+
+/// Huge ranges of a survey, at most. At 50 us they take 50 ms of CPU.
+const MOST: usize = 1024;
+/// The shortest stretch: this many huge ranges are cleared in one piece.
+pub(crate) const STRETCH: usize = 8;
+/// A stretch with an edge in it is cut into this many parts, until they are that short.
+const CUTS: usize = 8;
+/// Fewer accessed pages than this part of a huge range, or more than all but this part, count as none and as all.
+const FEW: u32 = 16;
+/// Pages accessed at intervals within this many octaves are alike.
+const LIKE_OCTAVES: f64 = 2.5;
+
+/// In which order first checks go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Rank {
+    /// It was checked before, and is mapped in another way now: collapsed, or split.
+    Changed,
+    /// A part of the survey.
+    Survey,
+    /// Near an edge.
+    Edge,
+    /// Near a huge range with accessed and idle pages.
+    Mixed,
+    /// Anything else.
+    Rest,
+}
+
+/// What the first check of a huge range has shown.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Sketch {
+    /// Hardly any page was accessed.
+    Idle,
+    /// Nearly all pages were, at this interval on average.
+    Active(Interval),
+    /// Some were.
+    Mixed,
+    /// It is part of the survey, or was cleared, and its check has not lasted long enough. Accessed pages are known at once
+    /// and idle ones after a second, so without this, all memory between two hot spans would be taken for hot at first.
+    Pending,
+}
+
+impl Sketch {
+    /// From the pages present, how many of them were seen accessed, and the sum of their intervals in octaves.
+    pub fn new(present: u32, accessed: u32, octaves: f64) -> Sketch {
+        let few = present / FEW;
+        if accessed <= few {
+            Sketch::Idle
+        } else if accessed >= present - few {
+            Sketch::Active(Interval::from_octaves(octaves / f64::from(accessed)))
+        } else {
+            Sketch::Mixed
+        }
+    }
+
+    /// Whether memory between the two is most probably like both.
+    fn is_like(self, other: Sketch) -> bool {
+        match (self, other) {
+            (Sketch::Idle, Sketch::Idle) => true,
+            (Sketch::Active(a), Sketch::Active(b)) => {
+                a.octaves().zip(b.octaves()).is_some_and(|(a, b)| (a - b).abs() <= LIKE_OCTAVES)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The huge ranges of `fresh` (sorted) that are checked first: the first and the last, and one of each stretch, at a place
+/// in it that `draw` chooses (a number below its argument). Sorted.
+pub(crate) fn choose(fresh: &[PmdNo], mut draw: impl FnMut(u64) -> u64) -> Vec<PmdNo> {
+    let stretch = fresh.len().div_ceil(MOST).max(STRETCH);
+    let mut chosen: Vec<PmdNo> = Vec::with_capacity(fresh.len() / stretch + 2);
+    chosen.extend(fresh.first());
+    for part in fresh.chunks(stretch) {
+        let at = usize::try_from(draw(part.len() as u64)).unwrap_or(0);
+        chosen.push(part[at]);
+    }
+    chosen.extend(fresh.last());
+    chosen.dedup();
+    chosen
+}
+
+/// What first checks have shown so far.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    known: BTreeMap<PmdNo, Sketch>,
+}
+
+/// Huge ranges to check sooner than others, because of what was just found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Sooner {
+    /// Those between these two, without them.
+    pub between: (PmdNo, PmdNo),
+    pub rank: Rank,
+}
+
+impl Survey {
+    /// Takes in the first check of `pmd`. Returns the stretches beside it that should be checked sooner than others.
+    /// O(log n).
+    pub fn note(&mut self, pmd: PmdNo, sketch: Sketch) -> [Option<Sooner>; 2] {
+        self.known.insert(pmd, sketch);
+        let left = self.known.range(..pmd).next_back().map(|(at, other)| ((*at, pmd), *other));
+        let right = self.known.range(pmd.next()..).next().map(|(at, other)| ((pmd, *at), *other));
+        [left, right].map(|side| {
+            let (between, other) = side?;
+            let rank = match (sketch, other) {
+                (_, Sketch::Pending) => return None,
+                (Sketch::Mixed, Sketch::Mixed) => Rank::Mixed,
+                _ if sketch.is_like(other) => return None,
+                _ => Rank::Edge,
+            };
+            (between.0.next() < between.1).then_some(Sooner { between, rank })
+        })
+    }
+
+    /// Notes that the first check of `pmd` has begun, or is about to.
+    pub fn expect(&mut self, pmd: PmdNo) {
+        self.known.entry(pmd).or_insert(Sketch::Pending);
+    }
+
+    /// Whether the first check of `pmd` is done.
+    pub fn knows(&self, pmd: PmdNo) -> bool {
+        self.known.get(&pmd).is_some_and(|sketch| *sketch != Sketch::Pending)
+    }
+
+    /// Whether `pmd`, whose check has not begun, is assumed to be idle. O(log n).
+    pub fn assumes_idle(&self, pmd: PmdNo) -> bool {
+        self.between(pmd).is_some_and(|like| self.known.get(&like) == Some(&Sketch::Idle))
+    }
+
+    /// Everything was checked: nothing has to be assumed.
+    pub fn end(&mut self) {
+        self.known.clear();
+    }
+
+    /// Forgets a huge range.
+    pub fn forget(&mut self, pmd: PmdNo) {
+        self.known.remove(&pmd);
+    }
+
+    /// What is assumed of `pmd`, whose check has not begun: the nearest checked huge range, if those on both sides are alike.
+    /// O(log n).
+    pub fn between(&self, pmd: PmdNo) -> Option<PmdNo> {
+        if self.known.contains_key(&pmd) {
+            return None;
+        }
+        let (left, a) = self.known.range(..pmd).next_back()?;
+        let (right, b) = self.known.range(pmd.next()..).next()?;
+        a.is_like(*b).then_some(if pmd.0 - left.0 <= right.0 - pmd.0 { *left } else { *right })
+    }
+}
+
+/// Those of `stretch` to check so that an edge in it is found: all, if it is short; otherwise some at equal distances.
+pub(crate) fn cut(stretch: &[PmdNo]) -> impl Iterator<Item = PmdNo> {
+    let step = if stretch.len() < 2 * CUTS { 1 } else { stretch.len().div_ceil(CUTS) };
+    stretch.iter().copied().skip(step / 2).step_by(step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Rng;
+
+    fn pmds(numbers: impl IntoIterator<Item = u64>) -> Vec<PmdNo> {
+        numbers.into_iter().map(PmdNo).collect()
+    }
+
+    fn active(ms: u64) -> Sketch {
+        Sketch::Active(Interval::from_ns(ms * 1_000_000))
+    }
+
+    #[test]
+    fn a_survey_has_one_of_each_stretch_and_both_ends() {
+        let mut rng = Rng::new(3);
+        for len in [0_u64, 1, 2, 8, 9, 64, 7168, 1 << 19] {
+            let fresh = pmds((0..len).map(|n| 3 * n));
+            let chosen = choose(&fresh, |n| rng.below(n));
+            assert!(chosen.is_sorted_by(|a, b| a < b) && chosen.iter().all(|p| p.0 % 3 == 0));
+            assert_eq!((chosen.first(), chosen.last()), (fresh.first(), fresh.last()));
+            let stretch = len.div_ceil(1024).max(8);
+            assert!(chosen.len() as u64 <= len.div_ceil(stretch) + 2, "{len}: {}", chosen.len());
+            // One of each stretch, so that two neighbours are less than two stretches apart.
+            assert!(chosen.windows(2).all(|two| two[1].0 - two[0].0 < 6 * stretch), "{len}");
+        }
+    }
+
+    #[test]
+    fn a_huge_range_is_idle_active_or_mixed() {
+        let hot = Interval::from_ns(64_000_000);
+        let of = |accessed| Sketch::new(512, accessed, f64::from(accessed) * hot.octaves().unwrap());
+        assert_eq!([of(0), of(32)], [Sketch::Idle, Sketch::Idle]);
+        assert_eq!([of(33), of(479)], [Sketch::Mixed, Sketch::Mixed]);
+        assert_eq!([of(480), of(512)], [Sketch::Active(hot), Sketch::Active(hot)]);
+        assert_eq!((Sketch::new(0, 0, 0.0), Sketch::new(1, 1, 6.0)), (Sketch::Idle, Sketch::Active(hot)));
+    }
+
+    #[test]
+    fn what_lies_between_two_that_are_alike_is_like_the_nearer_one() {
+        let mut survey = Survey::default();
+        assert_eq!(survey.note(PmdNo(10), Sketch::Idle), [None, None]);
+        assert_eq!(survey.note(PmdNo(20), Sketch::Idle), [None, None]);
+        assert_eq!([14, 15, 16].map(|n| survey.between(PmdNo(n))), [10, 10, 20].map(|n| Some(PmdNo(n))));
+        assert!(survey.assumes_idle(PmdNo(14)) && !survey.assumes_idle(PmdNo(9)));
+        assert_eq!([9, 21].map(|n| survey.between(PmdNo(n))), [None, None], "beyond the last nothing is assumed");
+        let edge = Sooner { between: (PmdNo(20), PmdNo(30)), rank: Rank::Edge };
+        assert_eq!(survey.note(PmdNo(30), active(100)), [Some(edge), None]);
+        assert_eq!(survey.between(PmdNo(25)), None);
+        assert_eq!(survey.note(PmdNo(40), active(400)), [None, None], "two octaves apart");
+        assert_eq!((survey.between(PmdNo(35)), survey.assumes_idle(PmdNo(35))), (Some(PmdNo(30)), false));
+        assert_eq!(survey.note(PmdNo(50), active(1)), [Some(Sooner { between: (PmdNo(40), PmdNo(50)), ..edge }), None]);
+        assert_eq!(survey.note(PmdNo(51), Sketch::Idle), [None, None], "an edge with nothing in between");
+        survey.forget(PmdNo(20));
+        assert_eq!((survey.knows(PmdNo(20)), survey.between(PmdNo(15))), (false, None));
+    }
+
+    #[test]
+    fn nothing_is_assumed_beyond_what_is_being_checked() {
+        let mut survey = Survey::default();
+        survey.expect(PmdNo(20));
+        assert_eq!((survey.note(PmdNo(10), active(50)), survey.note(PmdNo(30), active(50))), ([None; 2], [None; 2]));
+        assert_eq!([11, 20, 29].map(|n| survey.between(PmdNo(n))), [None; 3]);
+        assert!(!survey.knows(PmdNo(20)) && survey.knows(PmdNo(10)));
+        let sides = survey.note(PmdNo(20), Sketch::Idle).map(|side| side.map(|s| s.between));
+        assert_eq!(sides, [Some((PmdNo(10), PmdNo(20))), Some((PmdNo(20), PmdNo(30)))]);
+        survey.expect(PmdNo(20));
+        assert!(survey.knows(PmdNo(20)), "what is known stays known");
+    }
+
+    #[test]
+    fn mixed_memory_is_checked_and_nothing_is_assumed_of_it() {
+        let mut survey = Survey::default();
+        survey.note(PmdNo(0), Sketch::Mixed);
+        let [left, right] = survey.note(PmdNo(9), Sketch::Mixed);
+        assert_eq!((left.map(|s| s.rank), right), (Some(Rank::Mixed), None));
+        assert_eq!(survey.between(PmdNo(4)), None);
+        assert_eq!(survey.note(PmdNo(20), Sketch::Idle)[0].map(|s| s.rank), Some(Rank::Edge));
+    }
+
+    /// Whatever the length, an edge is found in a few rounds, each of a few checks.
+    #[test]
+    fn an_edge_is_found_in_a_few_cuts() {
+        for (len, rounds) in [(7_u64, 1), (15, 1), (64, 2), (500, 3)] {
+            for edge in 0..=len {
+                let mut stretch = pmds(0..len);
+                let mut checks = 0;
+                for round in 0.. {
+                    assert!(round < rounds, "{len}: {stretch:?} left");
+                    let checked: Vec<_> = cut(&stretch).collect();
+                    checks += checked.len();
+                    let left = checked.iter().rev().find(|p| p.0 < edge).map_or(0, |p| p.0 + 1);
+                    let right = checked.iter().find(|p| p.0 >= edge).map_or(len, |p| p.0);
+                    stretch.retain(|p| p.0 >= left && p.0 < right && !checked.contains(p));
+                    if stretch.is_empty() {
+                        break;
+                    }
+                }
+                assert!(checks <= 15 + 9 * rounds, "{len}: {checks}");
+            }
+        }
+    }
+}
