@@ -13,17 +13,14 @@ pub mod own_thread;
 pub mod page;
 
 use anyhow::{Context, Result};
-use isotherm_heat::Clock;
-use isotherm_heat::Ns;
+use isotherm_heat::Beside;
 use isotherm_host::{HostFacts, HostRoots};
 use isotherm_sources::RealClock;
 use isotherm_workload::{Child, Index, Layout, Pattern};
-use std::cell::Cell;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::rc::Rc;
 
 const WORKLOAD: &str = "--workload";
 
@@ -78,33 +75,17 @@ pub fn busy(mib: usize, huge: bool) -> Pattern {
 }
 
 /// The real clock, without the CPU time of scoring, which is not part of the monitor. Clones share it.
-#[derive(Clone, Debug, Default)]
-pub struct BenchClock {
-    beside_ns: Rc<Cell<Ns>>,
+pub type BenchClock = Beside<RealClock>;
+
+/// Runs `what` in a thread of its own, so that the CPU time counted is only that of its monitor.
+pub fn in_own_thread<T: Send>(what: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    std::thread::scope(|scope| scope.spawn(what).join().expect("no panic"))
 }
 
-impl BenchClock {
-    /// Runs `f` on the monitor's thread without counting it as the monitor's work.
-    pub fn beside<T>(&self, f: impl FnOnce() -> T) -> T {
-        let began = RealClock.cpu();
-        let result = f();
-        self.beside_ns.set(self.beside_ns.get() + RealClock.cpu() - began);
-        result
-    }
-}
-
-impl Clock for BenchClock {
-    fn now(&self) -> Ns {
-        RealClock.now()
-    }
-
-    fn cpu(&self) -> Ns {
-        RealClock.cpu() - self.beside_ns.get()
-    }
-
-    fn sleep_until(&self, at: Ns) {
-        RealClock.sleep_until(at);
-    }
+/// The number after `--trials`, or `usual`.
+pub fn trials(usual: usize) -> usize {
+    let mut args = std::env::args().skip_while(|a| a != "--trials");
+    args.nth(1).and_then(|n| n.parse().ok()).filter(|n| *n > 0).unwrap_or(usual)
 }
 
 /// The median; NaN if there are no values.

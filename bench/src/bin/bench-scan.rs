@@ -2,7 +2,7 @@
 //! the target; the CPU and memory of the monitor; and how soon new hot memory is found.
 
 use anyhow::{Context, Result};
-use isotherm_bench::{Log, become_workload, busy, median, own_rss, spread, start};
+use isotherm_bench::{Log, become_workload, busy, in_own_thread, median, own_rss, spread, start};
 use isotherm_heat::Ns;
 use isotherm_heat::source::{AccessSource, PageSource};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
@@ -143,12 +143,6 @@ fn longest_fault_ms(child: &Child, times: &[(Ns, Ns)]) -> f64 {
     // A report covers the 50 ms before it.
     let within = |at: Ns| times.iter().any(|(from, to)| *from < at && at < *to + 60_000_000);
     child.progress().iter().filter(|p| within(p.at)).map(|p| p.slowest_fault_ns).max().unwrap_or(0) as f64 / 1e6
-}
-
-/// Runs `what` in a separate thread: the budget uses the CPU time of the thread, which has to be only that of the
-/// monitor.
-fn in_own_thread<T: Send>(what: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-    std::thread::scope(|scope| scope.spawn(what).join().expect("no panic"))
 }
 
 fn monitor(pid: u32) -> Result<Monitor<RealClock>> {

@@ -70,6 +70,11 @@ impl Child {
         writeln!(self.process.stdin.as_mut().expect("piped"), "heat {first} {count}")
     }
 
+    /// Does not access `count` pages from page `first` any more, from now on.
+    pub fn cool(&mut self, first: usize, count: usize) -> io::Result<()> {
+        writeln!(self.process.stdin.as_mut().expect("piped"), "cool {first} {count}")
+    }
+
     /// All reports so far.
     pub fn progress(&self) -> Vec<Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner).clone()

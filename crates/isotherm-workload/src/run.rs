@@ -21,6 +21,9 @@ pub(crate) struct Orders {
     /// First page of a span to heat from now on, plus one. Its length is in `heat_pages`.
     heat_from: AtomicU64,
     heat_pages: AtomicU64,
+    /// The same for a span that is not accessed from now on.
+    cool_from: AtomicU64,
+    cool_pages: AtomicU64,
 }
 
 /// Runs `pattern` until standard input is closed. Prints `memory START END`, then `did ACCESSES CPU_NS WALL_NS
@@ -70,12 +73,15 @@ impl Orders {
 fn listen(orders: &Orders) {
     for line in io::stdin().lock().lines().map_while(Result::ok) {
         let mut words = line.split_whitespace();
-        if words.next() == Some("heat") {
-            let mut number = || words.next().and_then(|w| w.parse::<u64>().ok()).unwrap_or(0);
-            let from = number();
-            orders.heat_pages.store(number(), Ordering::Relaxed);
-            orders.heat_from.store(from + 1, Ordering::Release);
-        }
+        let (from, pages) = match words.next() {
+            Some("heat") => (&orders.heat_from, &orders.heat_pages),
+            Some("cool") => (&orders.cool_from, &orders.cool_pages),
+            _ => continue,
+        };
+        let mut number = || words.next().and_then(|w| w.parse::<u64>().ok()).unwrap_or(0);
+        let first = number();
+        pages.store(number(), Ordering::Relaxed);
+        from.store(first + 1, Ordering::Release);
     }
     orders.end.store(true, Ordering::Relaxed);
 }
@@ -106,7 +112,7 @@ fn access(
     let (mut done, mut at, mut slowest) = (0_u64, 0_usize, 0);
     let began = clock::monotonic_ns();
     let mut report_at = began;
-    let mut heated = 0;
+    let (mut heated, mut cooled) = (0, 0);
     let (mut paced_from, mut paced_done) = (began, 0);
     while !orders.end.load(Ordering::Relaxed) {
         let from = orders.heat_from.load(Ordering::Acquire);
@@ -118,6 +124,15 @@ fn access(
             (paced_from, paced_done) = (clock::monotonic_ns(), done);
             hot.extend((first..first + count).filter(|p| *p < memory.pages()));
             shuffle(&mut hot, &mut rng);
+        }
+        let from = orders.cool_from.load(Ordering::Acquire);
+        if from != cooled {
+            cooled = from;
+            let first = usize::try_from(from - 1).unwrap_or(0);
+            let count = usize::try_from(orders.cool_pages.load(Ordering::Relaxed)).unwrap_or(0);
+            (paced_from, paced_done) = (clock::monotonic_ns(), done);
+            hot.retain(|page| !(first..first + count).contains(page));
+            at = 0;
         }
         let batch_began = clock::monotonic_ns();
         for _ in 0..BATCH.min(hot.len().max(1)) {

@@ -17,14 +17,14 @@ use crate::sandbox::Uses;
 use crate::watch::{Stop, alone, default_max_cpu, run_info};
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use isotherm_heat::{Cost, Granularity, RunInfo, Score, Snapshot};
+use isotherm_heat::{Beside, Cost, Granularity, RunInfo, Score, Snapshot};
 use isotherm_host::{HostFacts, HostRoots};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
 use isotherm_sources::RealClock;
 use isotherm_sources::choose;
 use isotherm_sys::proc::Proc;
 use isotherm_sys::{clock, random};
-use isotherm_units::Bytes;
+use isotherm_units::{AddrRange, Bytes};
 use isotherm_view::human;
 use isotherm_workload::{Child, Layout, Pattern};
 use serde::Serialize;
@@ -35,6 +35,9 @@ use std::time::Duration;
 
 /// A page is called hot if it is accessed at least this often. The workload touches its hot pages every 10 to 100 ms.
 const HOT_NS: u64 = 1_000_000_000;
+/// Precision and recall of a picture that is good, and of one that is exact.
+const GOOD: f64 = 0.95;
+const EXACT: f64 = 0.99;
 /// How long the child runs unwatched before and after.
 const UNWATCHED: Duration = Duration::from_secs(3);
 const LARGEST: u64 = 2 << 30;
@@ -104,6 +107,11 @@ struct Report {
     hot_bytes_error_pct: f64,
     /// Pages about which nothing is known yet.
     unmeasured_pages: u64,
+    /// Seconds until precision and recall were 0.95 or better and stayed so. `None` if they were not, or were not compared
+    /// page by page.
+    good_s: Option<f64>,
+    /// The same for 0.99, with nothing unmeasured.
+    exact_s: Option<f64>,
     /// CPU of the monitor while watching, percent of one core.
     monitor_cpu_pct: f64,
     /// Measured on the child: CPU time per access while watched, compared with unwatched. Noise can make it negative.
@@ -147,25 +155,35 @@ fn run(DemoPlan { args, picture }: &DemoPlan) -> Result<()> {
     let selection = Selection::Pids { pids: vec![child.pid()], children: false };
     let uses = Uses::of_source(source.describe().name, ClearArg::Auto).ending_a_command();
     let uses = picture.iter().fold(uses, |uses, picture| uses.writing(picture.path()));
-    let mut monitor = alone(Monitor::new(source, Follower::new(&selection, Proc::default())?, RealClock, settings));
+    let clock = Beside::<RealClock>::default();
+    let follower = Follower::new(&selection, Proc::default())?;
+    let mut monitor = alone(Monitor::new(source, follower, clock.clone(), settings));
     uses.enter();
-    let watched = watch(&mut monitor, args.duration, window_ns, &stop)?;
-    let score = score(&monitor, &pattern, &child, &watched);
+    let mut truth =
+        Truth { clock, pattern: &pattern, memory: child.memory(), pid: child.pid(), progress: Progress::default() };
+    let watched = watch(&mut monitor, &mut truth, (args.duration, window_ns), &stop)?;
+    let score = truth.score(&monitor, watched.snapshots.last());
+    let progress = truth.progress;
     drop(monitor);
     stop.sleep(UNWATCHED);
     if stop.is_set() {
         bail!("stopped before the end");
     }
-    let report = report(&score, &watched, &child, &pattern, run);
+    let report = Report {
+        good_s: progress.good_s,
+        exact_s: progress.exact_s,
+        ..report(&score, &watched, &child, &pattern, run)
+    };
     if let Some(picture) = picture {
         picture.write(&watched.snapshots, None)?;
     }
-    if args.json {
-        return output::json(&report);
-    }
+    if args.json { output::json(&report) } else { print(&report, &watched.snapshots, args.color) }
+}
+
+fn print(report: &Report, snapshots: &[Snapshot], color: ColorArgs) -> Result<()> {
     let mut out = output::stdout();
-    picture::draw(&watched.snapshots, None, args.color, &mut out)?;
-    write_text(&report, &mut out)?;
+    picture::draw(snapshots, None, color, &mut out)?;
+    write_text(report, &mut out)?;
     out.flush()?;
     Ok(())
 }
@@ -214,14 +232,21 @@ struct Watched {
     ended: u64,
 }
 
-fn watch(monitor: &mut Monitor<RealClock>, duration_ns: u64, window_ns: u64, stop: &Stop) -> Result<Watched> {
+fn watch(
+    monitor: &mut Monitor<Beside<RealClock>>,
+    truth: &mut Truth<'_>,
+    (duration_ns, window_ns): (u64, u64),
+    stop: &Stop,
+) -> Result<Watched> {
     let bar = output::progress(Some(duration_ns), "watching");
     let (began, cpu_began) = (monitor.now(), clock::process_cpu_ns());
     let mut snapshots = Vec::new();
     while monitor.now() < began + duration_ns && !stop.is_set() {
         let until = (monitor.now() + window_ns).min(began + duration_ns);
         monitor.watch(until, &stop.0)?;
-        snapshots.push(monitor.snapshot(clock::unix_ns()));
+        let snapshot = monitor.snapshot(clock::unix_ns());
+        truth.compare(monitor, &snapshot, monitor.now() - began);
+        snapshots.push(snapshot);
         bar.set_position((monitor.now() - began) / 1_000_000);
         if !monitor.is_watching() {
             bail!("the workload ended before it was asked to");
@@ -229,16 +254,52 @@ fn watch(monitor: &mut Monitor<RealClock>, duration_ns: u64, window_ns: u64, sto
     }
     bar.finish_and_clear();
     let ended = monitor.now();
-    Ok(Watched { snapshots, cost: monitor.cost(ended), cpu_ns: clock::process_cpu_ns() - cpu_began, began, ended })
+    let cpu_ns = (clock::process_cpu_ns() - cpu_began).saturating_sub(truth.clock.beside_ns());
+    Ok(Watched { snapshots, cost: monitor.cost(ended), cpu_ns, began, ended })
 }
 
-fn score(monitor: &Monitor<RealClock>, pattern: &Pattern, child: &Child, watched: &Watched) -> Score {
-    match monitor.pages_of(child.pid()) {
-        Some(pages) => pattern.score_pages(child.memory(), pages, watched.ended, HOT_NS),
-        None => {
-            let said =
-                watched.snapshots.last().and_then(|s| s.targets.first()).map_or(0, |t| t.temperature.within_ns(HOT_NS));
-            pattern.score_amount(said)
+/// Since when the picture has been good, and exact.
+#[derive(Clone, Copy, Debug, Default)]
+struct Progress {
+    good_s: Option<f64>,
+    exact_s: Option<f64>,
+}
+
+impl Progress {
+    /// Takes in how good the picture is after so many seconds. What does not stay good begins again.
+    fn note(&mut self, after_s: f64, score: &Score) {
+        let reaches = |least: f64| score.precision() >= least && score.recall() >= least;
+        let since = |so_far: Option<f64>, is_so: bool| is_so.then(|| so_far.unwrap_or(after_s));
+        self.good_s = since(self.good_s, reaches(GOOD));
+        self.exact_s = since(self.exact_s, reaches(EXACT) && score.unmeasured_pages == 0);
+    }
+}
+
+/// What the workload does, to compare with what was found.
+struct Truth<'a> {
+    clock: Beside<RealClock>,
+    pattern: &'a Pattern,
+    memory: AddrRange,
+    pid: u32,
+    progress: Progress,
+}
+
+impl Truth<'_> {
+    fn score(&self, monitor: &Monitor<Beside<RealClock>>, last: Option<&Snapshot>) -> Score {
+        match monitor.pages_of(self.pid) {
+            Some(pages) => self.pattern.score_pages(self.memory, pages, monitor.now(), HOT_NS),
+            None => {
+                let target = last.and_then(|snapshot| snapshot.targets.first());
+                self.pattern.score_amount(target.map_or(0, |t| t.temperature.within_ns(HOT_NS)))
+            }
+        }
+    }
+
+    /// Compares page by page, if the source shows pages. That is not the monitor's work, and not charged to it.
+    fn compare(&mut self, monitor: &Monitor<Beside<RealClock>>, snapshot: &Snapshot, after_ns: u64) {
+        if monitor.pages_of(self.pid).is_some() {
+            let score = self.clock.beside(|| self.score(monitor, Some(snapshot)));
+            self.progress.note(after_ns as f64 / 1e9, &score);
         }
     }
 }
@@ -265,6 +326,8 @@ fn report(score: &Score, watched: &Watched, child: &Child, pattern: &Pattern, ru
         recall: score.recall(),
         hot_bytes_error_pct: score.size_error_pct(),
         unmeasured_pages: score.unmeasured_pages,
+        good_s: None,
+        exact_s: None,
         monitor_cpu_pct: watched.cpu_ns as f64 / 1e7 / seconds,
         slowdown_pct: 100.0 * (during / unwatched - 1.0),
         slowdown_estimated_pct: watched.cost.slowdown_pct,
@@ -305,6 +368,11 @@ fn write_text(r: &Report, out: &mut dyn Write) -> io::Result<()> {
         "accuracy    precision {:.4}, recall {:.4} by {}, size of the hot set off by {:.1}%{unknown}",
         r.precision, r.recall, r.scored_by, r.hot_bytes_error_pct
     )?;
+    match (r.good_s, r.exact_s) {
+        (Some(good), Some(exact)) => writeln!(out, "            good after {good:.1} s, exact after {exact:.1} s")?,
+        (Some(good), None) => writeln!(out, "            good after {good:.1} s")?,
+        _ => {}
+    }
     if r.granularity != Granularity::Page {
         writeln!(
             out,
@@ -337,4 +405,31 @@ fn milliseconds(ms: f64) -> String {
 
 fn signed_percent(percent: f64) -> String {
     format!("{percent:+.1}%")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isotherm_heat::Interval;
+
+    /// A picture of ten hot pages that finds so many of them, with so many unmeasured.
+    fn found(hot: usize, unmeasured: u64) -> Score {
+        let mut score = Score::of(10.0);
+        (0..hot).for_each(|_| score.add_page(true, Interval::SHORTEST, HOT_NS));
+        Score { unmeasured_pages: unmeasured, ..score }
+    }
+
+    #[test]
+    fn a_picture_is_good_from_when_it_stays_good() {
+        let after = |pictures: &[(usize, u64)]| {
+            let mut progress = Progress::default();
+            for (second, (hot, unmeasured)) in pictures.iter().enumerate() {
+                progress.note(second as f64, &found(*hot, *unmeasured));
+            }
+            (progress.good_s, progress.exact_s)
+        };
+        assert_eq!(after(&[(9, 5), (10, 5), (10, 0), (10, 0)]), (Some(1.0), Some(2.0)));
+        assert_eq!(after(&[(10, 0), (9, 0), (10, 0)]), (Some(2.0), Some(2.0)));
+        assert_eq!(after(&[(10, 1), (9, 0)]), (None, None));
+    }
 }
