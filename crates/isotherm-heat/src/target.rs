@@ -4,7 +4,7 @@
 //! - A huge range whose pages were cleared is read after 10, 20, 40 ... ms, and from one background-scan period on once per
 //!   period. Reading is cheap and costs the target nothing. So cold memory is read often, and memory that becomes hot
 //!   is found within one period.
-//! - A first check of memory that is assumed to be idle is read after 320, 640 and 1,280 ms, and then with the background
+//! - A first check of memory that is assumed to be idle is read after 640 and 1,280 ms, and then with the background
 //!   scan: it most probably confirms what is assumed, and reads would be half of its cost.
 //! - A huge range without cleared pages is not read at all: its bits can say nothing new.
 //! - A huge range is cleared again when its time has come, which backs off from 2 s to 4 minutes. It is cleared at once when
@@ -38,7 +38,7 @@ pub const FIRST_READ: Ns = 10_000_000;
 /// advance.
 pub const HORIZON: Ns = 10_000_000_000;
 /// Doublings of [`FIRST_READ`] to the first read of memory that is assumed to be idle.
-const IDLE_STEP: u8 = 5;
+const IDLE_STEP: u8 = 6;
 /// The shortest time between two checks of a huge range that confirm each other.
 const FIRST_BACKOFF: Ns = 2_000_000_000;
 /// A huge range with this many unexpectedly accessed pages is cleared before all others.

@@ -20,7 +20,7 @@ const CREDIT_S: f64 = 12.0;
 const OPENING_CREDIT_S: f64 = 6.0;
 const OPENING_PAY_BACK: f64 = 0.5;
 /// The shares of the budget that unexpected accesses, first checks and routine checks have in any case.
-const SHARES: [f64; 3] = [0.15, 0.25, 0.1];
+const SHARES: [f64; 3] = [0.15, 0.3, 0.05];
 /// Seconds' worth of the budget that are saved up before a batch of clears.
 const SAVED_UP_S: f64 = 0.8;
 /// Reads that follow a clear. Their cost is a part of a check, and is charged to its class in advance.
@@ -31,7 +31,7 @@ const LISTING_SHARE: f64 = 0.15;
 const MAX_LISTING_PERIOD: Ns = 12_000_000_000;
 /// The share of the budget for background scans, once everything was checked; and the share until then.
 const SCAN_SHARE: f64 = 0.25;
-const SCAN_SHARE_AT_FIRST: f64 = 0.15;
+const SCAN_SHARE_AT_FIRST: f64 = 0.1;
 /// Everything counts as checked if at most one huge range in this many is unchecked.
 const UNCHECKED_THRESHOLD: usize = 20;
 const MIN_SCAN_PERIOD: Ns = 1_000_000_000;
@@ -208,6 +208,11 @@ impl CpuBudget {
         scan_period
     }
 
+    /// Whether more than the whole credit was overspent.
+    pub fn is_deep_in_debt(&mut self, now: Ns) -> bool {
+        self.shares.overdraft(now) > 1.0
+    }
+
     /// When to list again after a listing that took so much CPU time, at the earliest after `tick`.
     pub fn listing_period_ns(&self, took: Ns, tick: Ns) -> Ns {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
@@ -259,14 +264,14 @@ mod tests {
         assert_eq!(quota(&mut budget, 0), ClearQuota::each(3428), "nearly all was checked");
         budget.charge(S);
         assert_eq!(quota(&mut budget, 0), ClearQuota::default(), "nothing is left, and nothing was earned yet");
-        // Of 10 ms a second: 1.5, 2.5 and 1 ms, at 35 us. Half of what 2.5 s make is waited for.
+        // Of 10 ms a second: 1.5, 3 and 0.5 ms, at 35 us. Half of what 2.5 s make is waited for.
         assert_eq!(quota(&mut budget, S), ClearQuota::default());
-        assert_eq!(quota(&mut budget, 2 * S), ClearQuota { urgent: 85, first: 142, routine: 57 });
+        assert_eq!(quota(&mut budget, 2 * S), ClearQuota { urgent: 85, first: 171, routine: 28 });
         // Each with eight reads of 1.5 us: the check costs 47.
         budget.cleared([0, 30, 0], 30 * 35_000);
-        assert_eq!(budget.quota(2 * S), ClearQuota { urgent: 85, first: 102, routine: 57 });
+        assert_eq!(budget.quota(2 * S), ClearQuota { urgent: 85, first: 131, routine: 28 });
         budget.cleared([0, 142, 0], 142 * 35_000);
-        assert_eq!(quota(&mut budget, 2 * S), ClearQuota { urgent: 85, first: 0, routine: 57 });
+        assert_eq!(quota(&mut budget, 2 * S), ClearQuota { urgent: 85, first: 0, routine: 28 });
     }
 
     #[test]
@@ -285,7 +290,7 @@ mod tests {
         let mut budget = CpuBudget::new(1.0, (0, 0), 0);
         budget.charge(S);
         (0..40).for_each(|_| budget.cleared([0, 1, 0], 1_000_000));
-        assert_eq!(quota(&mut budget, 10 * S), ClearQuota { urgent: 3, first: 6, routine: 2 }, "about 1 ms each");
+        assert_eq!(quota(&mut budget, 10 * S), ClearQuota { urgent: 3, first: 7, routine: 1 }, "about 1 ms each");
     }
 
     #[test]
@@ -302,7 +307,7 @@ mod tests {
         // 10,000 huge ranges of 1.5 us at 0.25% of a core.
         assert_eq!(budget.scan_period_ns(10_000, 0), 6 * S);
         budget.note_unchecked(10_000, 1000);
-        assert_eq!(budget.scan_period_ns(10_000, 0), 10 * S, "many were not checked yet");
+        assert_eq!(budget.scan_period_ns(10_000, 0), 15 * S, "many were not checked yet");
         budget.note_unchecked(10_000, 500);
         assert_eq!(budget.scan_period_ns(10, 0), MIN_SCAN_PERIOD);
         budget.charge_bookkeeping(12_500_000, 2500 * MS);

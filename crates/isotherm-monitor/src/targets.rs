@@ -12,6 +12,10 @@ use isotherm_sys::proc::Identity;
 const REFIT_TICK: Ns = 1_000_000_000;
 /// The delay before a process that could not be attached at the moment is tried again.
 const TRY_AGAIN: Ns = 10_000_000;
+/// New processes that are attached at each listing even if the CPU budget is overspent by more than its credit.
+const MIN_ATTACHED: usize = 16;
+/// New processes in a listing up to which their first reads do not delay the next.
+const FEW_NEW: usize = 4;
 /// Minimum regions of a sampled target, however small its part of all that is sampled.
 const MIN_REGIONS: usize = 16;
 
@@ -46,8 +50,7 @@ impl<C: Clock> Monitor<C> {
         };
         self.declined.keep_listed(&pids);
         let all = self.refit_known(&pids, now);
-        // Without what is attached now: its first read happens once.
-        let took = self.clock.cpu().saturating_sub(began);
+        let (listed, known) = (self.clock.cpu(), self.watched.len());
         self.try_again = false;
         let first_error = self.attach_new(&pids, now, all);
         // The user named processes, and none of them can be watched: an error. A child that has already ended is not
@@ -60,6 +63,9 @@ impl<C: Clock> Monitor<C> {
         self.ever_watched |= !self.watched.is_empty();
         self.allot();
         self.cpu.charge_bookkeeping(self.clock.cpu(), self.clock.now());
+        // The first read of a new process happens once. But where there are ever more of them, listing waits for that too.
+        let are_few = self.watched.len() <= known + FEW_NEW;
+        let took = if are_few { listed } else { self.clock.cpu() }.saturating_sub(began);
         self.next_refit = now + if self.try_again { TRY_AGAIN } else { self.cpu.listing_period_ns(took, REFIT_TICK) };
         Ok(())
     }
@@ -85,10 +91,16 @@ impl<C: Clock> Monitor<C> {
     /// Starts to watch new processes; returns the first error.
     fn attach_new(&mut self, pids: &[u32], now: Ns, mut all: Known) -> Option<Error> {
         let mut first_error = None;
+        let mut attached = 0;
         for pid in pids {
             if self.watched.contains_key(pid) || self.declined.holds(*pid, self.follower.meant(*pid), now) {
                 continue;
             }
+            if attached >= MIN_ATTACHED && self.cpu.is_deep_in_debt(now) {
+                // The others at the next listing.
+                break;
+            }
+            attached += 1;
             let failed = self.attach(*pid, now, self.room_for_whole(all));
             all = all.with(self.known(*pid));
             let is_short = failed.as_ref().is_some_and(Error::is_shortage);

@@ -45,7 +45,9 @@ pub const FAULTS: &[Fault] = &[
 fn read_recording(stage: &Stage) {
     if stage.path("r").join("run.json").exists() || stage.path("r").is_dir() {
         let ran = stage.isotherm("report processes r");
-        assert!(ran.code == Some(0) || ran.err.contains("nothing"), "{ran}");
+        // It may have been killed before it has written anything.
+        let is_empty = ran.err.contains("nothing") || ran.err.contains("it has no files");
+        assert!(ran.code == Some(0) || is_empty, "{ran}");
     }
 }
 
