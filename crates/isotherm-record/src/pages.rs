@@ -25,9 +25,7 @@ type Checked<T> = Result<T, String>;
 
 /// Checks all pages of the columns in `mask`.
 pub(crate) fn check(file: &File, metadata: &ParquetMetaData, mask: &ProjectionMask) -> Checked<()> {
-    let mut from = Source { from: BufReader::new(file), at: 0 };
-    // The footer was read before.
-    from.from.rewind().map_err(failed)?;
+    let mut from = Source::of(file)?;
     for group in metadata.row_groups() {
         for (index, column) in group.columns().iter().enumerate() {
             if mask.leaf_included(index) {
@@ -116,10 +114,26 @@ const STRUCT: u8 = 12;
 struct Source<'a> {
     from: BufReader<&'a File>,
     at: u64,
+    /// The length of the file.
+    end: u64,
+}
+
+impl<'a> Source<'a> {
+    fn of(file: &'a File) -> Checked<Source<'a>> {
+        let mut from = BufReader::new(file);
+        // The footer was read before.
+        from.rewind().map_err(failed)?;
+        Ok(Source { from, at: 0, end: file.metadata().map_err(failed)?.len() })
+    }
 }
 
 impl Source<'_> {
+    /// Moving beyond the end would succeed. So every value has to take bytes of the file, however many a header claims: it
+    /// may claim 2^64.
     fn go_to(&mut self, at: u64) -> Checked<()> {
+        if at > self.end {
+            return Err(format!("page headers: a value at {} goes beyond the end of the file", self.at));
+        }
         let forward = i64::try_from(at).ok().zip(i64::try_from(self.at).ok()).map(|(to, from)| to - from);
         match forward {
             Some(distance) => self.from.seek_relative(distance).map_err(failed)?,
@@ -211,4 +225,23 @@ impl Source<'_> {
 
 fn failed(error: io::Error) -> String {
     format!("page headers: {error}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    /// Found by the fuzz target `recording`: the reader went on for as many values as a header claims.
+    #[test]
+    fn values_beyond_the_end_of_the_file_are_an_error() {
+        // Field 1 is a list of 2^35 - 1 doubles, and field 2 a list of 2^35 - 1 lists of them; of none there is a byte.
+        let many = [0xff, 0xff, 0xff, 0xff, 0x7f];
+        for claims in [&[0x19, 0xf7][..], &[0x29, 0xf9]] {
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(&[claims, &many, &[0xf7], &many].concat()).unwrap();
+            let error = Header::read(&mut Source::of(&file).unwrap()).unwrap_err();
+            assert!(error.contains("beyond the end of the file"), "{error}");
+        }
+    }
 }

@@ -15,7 +15,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The longest line that is read.
 const MAX_LINE: u64 = 4096;
@@ -26,6 +26,9 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a client waits for each step.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(50);
+/// The answer beyond [`MAX_CONNECTIONS`], and how long a client tries again after it.
+const TOO_MANY: &str = "too many connections";
+const CROWDED: Duration = Duration::from_secs(2);
 
 /// A socket that is removed when it is dropped.
 #[derive(Debug)]
@@ -62,7 +65,7 @@ impl ControlSocket {
                         open.fetch_sub(1, Ordering::Relaxed);
                     });
                 }
-                Ok((stream, _)) => refuse(&stream, "too many connections"),
+                Ok((stream, _)) => refuse(&stream, TOO_MANY),
                 Err(_) => std::thread::sleep(TICK),
             }
         }
@@ -149,7 +152,20 @@ impl Client {
         Ok(Client { reader: BufReader::new(stream), path: path.to_owned() })
     }
 
+    /// Asks, and tries again for a while if the daemon has too many connections: those of others end soon.
     pub fn ask(&mut self, line: &str) -> Result<String> {
+        let until = Instant::now() + CROWDED;
+        loop {
+            let reply = self.ask_once(line)?;
+            if reply.strip_prefix("error: ") != Some(TOO_MANY) || Instant::now() >= until {
+                return Ok(reply);
+            }
+            std::thread::sleep(TICK);
+            *self = Client::connect(&self.path)?;
+        }
+    }
+
+    fn ask_once(&mut self, line: &str) -> Result<String> {
         let path = &self.path;
         let fault = |what: &'static str| {
             move |error: io::Error| match error.kind() {
@@ -157,7 +173,11 @@ impl Client {
                 _ => anyhow::Error::new(error).context(what),
             }
         };
-        writeln!(self.reader.get_mut(), "{line}").map_err(fault("write to the socket"))?;
+        match writeln!(self.reader.get_mut(), "{line}") {
+            // The daemon has closed it. It may have said why.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            written => written.map_err(fault("write to the socket"))?,
+        }
         let mut reply = String::new();
         self.reader.read_line(&mut reply).map_err(fault("read from the socket"))?;
         if reply.is_empty() {
@@ -243,6 +263,25 @@ mod tests {
             let mut after = Client::connect(&path).unwrap();
             assert!(after.ask("status").unwrap().starts_with('{'));
             over.store(true, Ordering::Relaxed);
+        });
+    }
+
+    #[test]
+    fn a_client_waits_for_the_connections_of_others_to_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let (socket, shared) = (ControlSocket::open(&path).unwrap(), shared());
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| socket.answer(&shared, || is_over.load(Ordering::Relaxed)));
+            let others: Vec<_> = (0..MAX_CONNECTIONS).map(|_| UnixStream::connect(&path).unwrap()).collect();
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(300));
+                drop(others);
+            });
+            let answer = Client::connect(&path).and_then(|mut client| client.ask("status"));
+            is_over.store(true, Ordering::Relaxed);
+            assert!(answer.as_ref().unwrap().starts_with('{'), "{answer:?}");
         });
     }
 }
