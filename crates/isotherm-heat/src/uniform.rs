@@ -1,5 +1,4 @@
-//! Huge ranges with one state for all their pages, in 24 bytes instead of the 1,000 of a
-//! [`PageHeat`](crate::PageHeat).
+//! Huge ranges with one state for all their pages, in 24 bytes instead of the 1,000 of a [`PageHeat`].
 //!
 //! A huge page has one accessed bit ([`HugeHeat`]). Of small pages that were never seen accessed nothing differs
 //! ([`UntouchedHeat`]): they are most of a large memory.
