@@ -96,8 +96,8 @@ impl<C: Clock> Monitor<C> {
             if self.watched.contains_key(pid) || self.declined.holds(*pid, self.follower.meant(*pid), now) {
                 continue;
             }
-            if attached >= MIN_ATTACHED && self.cpu.is_deep_in_debt(now) {
-                // The others at the next listing.
+            if self.ever_watched && attached >= MIN_ATTACHED && self.cpu.is_deep_in_debt(now) {
+                // The others at the next listing. At the start all are attached: a host is asked for as it is.
                 break;
             }
             attached += 1;
