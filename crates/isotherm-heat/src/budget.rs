@@ -138,12 +138,12 @@ impl Shares {
 
     /// The most that a class can save up of its share.
     pub fn own_capacity_ns(&self, class: Class) -> f64 {
-        self.own[class as usize].credit_ns
+        self.own[class as usize].capacity_ns()
     }
 
     /// The share of one core that the whole grants.
     pub fn share(&self) -> f64 {
-        self.all.share
+        self.all.share()
     }
 
     /// How many times the credit was overspent at `now`. 0 while anything is left.
@@ -168,8 +168,8 @@ mod tests {
         shares.plan(Class::Urgent, 400e6);
         shares.spend(400e6);
         assert_eq!(Class::ALL.map(|class| of(&mut shares, class, 0)), [-25e6 * 0.2, 0.0, 0.0]);
-        // The whole is in debt for 40 s. First checks have 3 ms a second, routine checks 1 ms. Whoever has spent more than
-        // its share is in debt with no more than its credit.
+        // The whole is in debt for 40 s. First checks have 3 ms a second, routine checks 1 ms. A class that has spent more
+        // than its share is in debt with no more than its credit.
         assert_eq!(Class::ALL.map(|class| of(&mut shares, class, S).round()), [-3e6, 3e6, 1e6]);
         assert_eq!(Class::ALL.map(|class| of(&mut shares, class, 5 * S).round()), [5e6, 7.5e6, 2.5e6]);
         assert!((shares.overdraft(5 * S) - 2.625).abs() < 0.01, "{}", shares.overdraft(5 * S));

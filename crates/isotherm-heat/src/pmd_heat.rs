@@ -5,7 +5,7 @@ use crate::pmd::{AccessesFound, Ns, PageHeat, PmdBits, Run};
 use crate::survey::Sketch;
 use crate::target::HORIZON;
 use crate::uniform::{HugeHeat, UntouchedHeat};
-use isotherm_units::{PAGES_PER_PMD, PmdNo};
+use isotherm_units::PAGES_PER_PMD;
 
 /// The heat of a huge range, by what maps it.
 #[derive(Clone, Debug)]
@@ -38,6 +38,13 @@ impl PmdHeat {
         }
     }
 
+    /// What is known at `now` of most of its measured pages.
+    pub(crate) fn most(&self, now: Ns) -> Option<Run> {
+        let mut runs = Vec::new();
+        self.runs(now, &mut runs);
+        runs.into_iter().filter(|run| run.interval.is_measured()).max_by_key(|run| run.pages)
+    }
+
     /// Whether a read can show something.
     pub(crate) fn has_cleared(&self) -> bool {
         match self {
@@ -61,11 +68,7 @@ impl PmdHeat {
         match self {
             PmdHeat::Pages(p) => p.sketch(),
             PmdHeat::Untouched(u) => u.sketch(),
-            PmdHeat::Huge(h) => match h.effective(now) {
-                at if !at.is_measured() => None,
-                at if h.is_cleared() => Some(Sketch::new(1, 0, at.octaves().unwrap_or(0.0))),
-                at => Some(Sketch::Active(at)),
-            },
+            PmdHeat::Huge(h) => h.sketch(now),
         }
     }
 
@@ -143,29 +146,9 @@ impl PmdHeat {
     }
 }
 
-/// What is assumed of huge ranges that were not checked for long enough. Neighbours are asked for one after the other,
-/// and most of them have the same answer.
-#[derive(Debug, Default)]
-pub(crate) struct Assumed {
-    like: Option<PmdNo>,
-    most: Option<Run>,
-    runs: Vec<Run>,
-}
-
-impl Assumed {
-    /// Replaces what is not measured in `runs` by what is known of most pages of `like`, whose heat `of` returns.
-    pub fn fill<'a>(&mut self, like: PmdNo, of: impl FnOnce(PmdNo) -> Option<&'a PmdHeat>, now: Ns, runs: &mut [Run]) {
-        if self.like != Some(like) {
-            self.like = Some(like);
-            self.runs.clear();
-            if let Some(heat) = of(like) {
-                heat.runs(now, &mut self.runs);
-            }
-            self.most = self.runs.iter().filter(|run| run.interval.is_measured()).max_by_key(|run| run.pages).copied();
-        }
-        let Some(Run { interval, idle, .. }) = self.most else { return };
-        for run in runs.iter_mut().filter(|run| !run.interval.is_measured()) {
-            (run.interval, run.idle, run.estimated) = (interval, idle, true);
-        }
+/// Replaces what is not measured in `runs` by what is assumed of it.
+pub(crate) fn estimate(runs: &mut [Run], Run { interval, idle, .. }: Run) {
+    for run in runs.iter_mut().filter(|run| !run.interval.is_measured()) {
+        (run.interval, run.idle, run.estimated) = (interval, idle, true);
     }
 }

@@ -92,6 +92,14 @@ pub(crate) fn choose(fresh: &[PmdNo], mut draw: impl FnMut(u64) -> u64) -> Vec<P
     chosen
 }
 
+/// What is assumed of the huge ranges from one up to, and without, `until`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Between {
+    /// They are like this one, which was checked; `None`: nothing is assumed.
+    pub like: Option<PmdNo>,
+    pub until: PmdNo,
+}
+
 /// What first checks have shown so far.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
@@ -137,7 +145,7 @@ impl Survey {
 
     /// Whether `pmd`, whose check has not begun, is assumed to be idle. O(log n).
     pub fn assumes_idle(&self, pmd: PmdNo) -> bool {
-        self.between(pmd).is_some_and(|like| self.known.get(&like) == Some(&Sketch::Idle))
+        self.between(pmd).like.is_some_and(|like| self.known.get(&like) == Some(&Sketch::Idle))
     }
 
     /// Everything was checked: nothing has to be assumed.
@@ -150,15 +158,25 @@ impl Survey {
         self.known.remove(&pmd);
     }
 
-    /// What is assumed of `pmd`, whose check has not begun: the nearest checked huge range, if those on both sides are alike.
-    /// O(log n).
-    pub fn between(&self, pmd: PmdNo) -> Option<PmdNo> {
+    /// What is assumed of `pmd` and of those after it. If its check has not begun: it is like the nearest checked huge range,
+    /// if those on both sides are alike. O(log n), so callers that go through all ask once for many.
+    pub fn between(&self, pmd: PmdNo) -> Between {
         if self.known.contains_key(&pmd) {
-            return None;
+            return Between { like: None, until: pmd.next() };
         }
-        let (left, a) = self.known.range(..pmd).next_back()?;
-        let (right, b) = self.known.range(pmd.next()..).next()?;
-        a.is_like(*b).then_some(if pmd.0 - left.0 <= right.0 - pmd.0 { *left } else { *right })
+        let Some((right, b)) = self.known.range(pmd..).next() else {
+            return Between { like: None, until: PmdNo(u64::MAX) };
+        };
+        match self.known.range(..pmd).next_back() {
+            Some((left, a)) if a.is_like(*b) => {
+                let middle = PmdNo(left.0.midpoint(right.0));
+                match pmd <= middle {
+                    true => Between { like: Some(*left), until: middle.next() },
+                    false => Between { like: Some(*right), until: *right },
+                }
+            }
+            _ => Between { like: None, until: *right },
+        }
     }
 }
 
@@ -211,18 +229,35 @@ mod tests {
         let mut survey = Survey::default();
         assert_eq!(survey.note(PmdNo(10), Sketch::Idle), [None, None]);
         assert_eq!(survey.note(PmdNo(20), Sketch::Idle), [None, None]);
-        assert_eq!([14, 15, 16].map(|n| survey.between(PmdNo(n))), [10, 10, 20].map(|n| Some(PmdNo(n))));
+        assert_eq!([14, 15, 16].map(|n| survey.between(PmdNo(n)).like), [10, 10, 20].map(|n| Some(PmdNo(n))));
         assert!(survey.assumes_idle(PmdNo(14)) && !survey.assumes_idle(PmdNo(9)));
-        assert_eq!([9, 21].map(|n| survey.between(PmdNo(n))), [None, None], "beyond the last nothing is assumed");
+        assert_eq!([9, 21].map(|n| survey.between(PmdNo(n)).like), [None, None], "beyond the last nothing is assumed");
         let edge = Sooner { between: (PmdNo(20), PmdNo(30)), rank: Rank::Edge };
         assert_eq!(survey.note(PmdNo(30), active(100)), [Some(edge), None]);
-        assert_eq!(survey.between(PmdNo(25)), None);
+        assert_eq!(survey.between(PmdNo(25)).like, None);
         assert_eq!(survey.note(PmdNo(40), active(400)), [None, None], "two octaves apart");
-        assert_eq!((survey.between(PmdNo(35)), survey.assumes_idle(PmdNo(35))), (Some(PmdNo(30)), false));
+        assert_eq!((survey.between(PmdNo(35)).like, survey.assumes_idle(PmdNo(35))), (Some(PmdNo(30)), false));
         assert_eq!(survey.note(PmdNo(50), active(1)), [Some(Sooner { between: (PmdNo(40), PmdNo(50)), ..edge }), None]);
         assert_eq!(survey.note(PmdNo(51), Sketch::Idle), [None, None], "an edge with nothing in between");
         survey.forget(PmdNo(20));
-        assert_eq!((survey.knows(PmdNo(20)), survey.between(PmdNo(15))), (false, None));
+        assert_eq!((survey.knows(PmdNo(20)), survey.between(PmdNo(15)).like), (false, None));
+    }
+
+    #[test]
+    fn one_answer_holds_for_all_up_to_the_next() {
+        let mut rng = Rng::new(9);
+        let mut survey = Survey::default();
+        for _ in 0..60 {
+            let sketch =
+                [Sketch::Idle, active(50), Sketch::Mixed, Sketch::Pending][usize::try_from(rng.below(4)).unwrap()];
+            survey.note(PmdNo(rng.below(300)), sketch);
+            let mut last = survey.between(PmdNo(0));
+            for pmd in (1..400).map(PmdNo) {
+                let this = survey.between(pmd);
+                assert!(pmd == last.until || pmd < last.until && this == last, "{pmd:?}: {this:?} after {last:?}");
+                last = this;
+            }
+        }
     }
 
     #[test]
@@ -230,7 +265,7 @@ mod tests {
         let mut survey = Survey::default();
         survey.expect(PmdNo(20));
         assert_eq!((survey.note(PmdNo(10), active(50)), survey.note(PmdNo(30), active(50))), ([None; 2], [None; 2]));
-        assert_eq!([11, 20, 29].map(|n| survey.between(PmdNo(n))), [None; 3]);
+        assert_eq!([11, 20, 29].map(|n| survey.between(PmdNo(n)).like), [None; 3]);
         assert!(!survey.knows(PmdNo(20)) && survey.knows(PmdNo(10)));
         let sides = survey.note(PmdNo(20), Sketch::Idle).map(|side| side.map(|s| s.between));
         assert_eq!(sides, [Some((PmdNo(10), PmdNo(20))), Some((PmdNo(20), PmdNo(30)))]);
@@ -244,7 +279,7 @@ mod tests {
         survey.note(PmdNo(0), Sketch::Mixed);
         let [left, right] = survey.note(PmdNo(9), Sketch::Mixed);
         assert_eq!((left.map(|s| s.rank), right), (Some(Rank::Mixed), None));
-        assert_eq!(survey.between(PmdNo(4)), None);
+        assert_eq!(survey.between(PmdNo(4)).like, None);
         assert_eq!(survey.note(PmdNo(20), Sketch::Idle)[0].map(|s| s.rank), Some(Rank::Edge));
     }
 

@@ -24,8 +24,8 @@ use crate::Rng;
 use crate::budget::{Class, RETOUCH_NS, Shares};
 use crate::due::{Reads, claim, take_due};
 use crate::pmd::{AccessesFound, MIN_IDLE, Ns, PmdBits, Run, Timing};
-use crate::pmd_heat::{Assumed, PmdHeat};
-use crate::survey::{Rank, STRETCH, Sooner, Survey, choose, cut};
+use crate::pmd_heat::{PmdHeat, estimate};
+use crate::survey::{Between, Rank, STRETCH, Sooner, Survey, choose, cut};
 use crate::track::ClearQuota;
 use isotherm_units::PmdNo;
 use std::cmp::Reverse;
@@ -303,8 +303,8 @@ impl Target {
             t.next_read = 0;
             return;
         }
-        let confirmed = t.assumed_idle && FIRST_READ << t.step.min(20) >= MIN_IDLE;
-        let distance = if confirmed { Ns::MAX } else { FIRST_READ << t.step.min(20) };
+        let doubled = FIRST_READ << t.step.min(20);
+        let distance = if t.assumed_idle && doubled >= MIN_IDLE { Ns::MAX } else { doubled };
         if distance >= scan_period.min(horizon) {
             // Retouches expected within the horizon have come by now, or they will not come.
             self.reserved -= u64::from(std::mem::take(&mut t.reserved));
@@ -334,9 +334,11 @@ impl Target {
     /// [`Target::cleared`].
     pub fn due_clears(&mut self, now: Ns, quota: ClearQuota) -> Vec<PmdNo> {
         let mut chosen = Vec::new();
+        // Retouches that are expected and not found yet, those of the ranges chosen so far included.
+        let mut reserved = self.reserved as f64;
         for class in Class::ALL {
             let mut most = quota.most(class);
-            let mut allowed = self.slowdown.available_ns(class, now, self.reserved as f64 * RETOUCH_NS) / RETOUCH_NS;
+            let mut allowed = self.slowdown.available_ns(class, now, reserved * RETOUCH_NS) / RETOUCH_NS;
             while most > 0 && allowed > 0.0 {
                 let Some((plan, pmd)) = self.pop_clear(now, class) else { break };
                 let Some(expected) = self.expected(pmd) else { continue };
@@ -345,6 +347,7 @@ impl Target {
                     break;
                 }
                 allowed -= expected as f64;
+                reserved += expected as f64;
                 self.slowdown.plan(class, expected as f64 * RETOUCH_NS);
                 most -= 1;
                 chosen.push(pmd);
@@ -543,11 +546,6 @@ impl Target {
         self.pmds.values().map(|e| e.heat.resident()).sum()
     }
 
-    /// The checked huge range that `pmd`, whose check has not begun, is assumed to be like.
-    fn assumed_like(&self, pmd: PmdNo) -> Option<PmdNo> {
-        if self.unchecked > 0 { self.survey.between(pmd) } else { None }
-    }
-
     /// Calls `each` with what is known of every huge range at `now`, in address order.
     pub fn for_each_pmd(&self, now: Ns, each: impl FnMut(PmdNo, View<'_>)) {
         self.for_pmds_in(PmdNo(0)..PmdNo(u64::MAX), now, each);
@@ -556,13 +554,17 @@ impl Target {
     /// Like [`Target::for_each_pmd`], for some huge ranges only.
     pub fn for_pmds_in(&self, pmds: Range<PmdNo>, now: Ns, mut each: impl FnMut(PmdNo, View<'_>)) {
         let mut runs = Vec::new();
-        let mut assumed = Assumed::default();
+        let (mut until, mut assumed) = (PmdNo(0), None);
         for (pmd, entry) in self.pmds.range(pmds) {
             runs.clear();
             entry.heat.runs(now, &mut runs);
-            if let Some(like) = self.assumed_like(*pmd) {
-                let of = |like| self.pmds.get(&like).map(|entry| &entry.heat);
-                assumed.fill(like, of, now, &mut runs);
+            if self.unchecked > 0 && *pmd >= until {
+                let Between { like, until: end } = self.survey.between(*pmd);
+                let like = like.and_then(|like| self.pmds.get(&like));
+                (until, assumed) = (end, like.and_then(|like| like.heat.most(now)));
+            }
+            if let Some(run) = assumed {
+                estimate(&mut runs, run);
             }
             each(*pmd, View { unclearable: entry.timing.unclearable, runs: &runs });
         }

@@ -137,6 +137,12 @@ impl HugeHeat {
         }
     }
 
+    /// As [`PageHeat::sketch`].
+    pub(crate) fn sketch(&self, now: Ns) -> Option<Sketch> {
+        let interval = self.effective(now);
+        interval.is_measured().then_some(if self.cleared { Sketch::Idle } else { Sketch::Active(interval) })
+    }
+
     /// How long it is known to have been idle. `None` if it is not cleared.
     pub fn idle_ns(&self, now: Ns) -> Option<Ns> {
         self.cleared.then(|| now.min(self.last_read).saturating_sub(self.cleared_at))

@@ -134,7 +134,7 @@ impl CpuBudget {
 
     /// How many huge ranges can be cleared now.
     ///
-    /// Every batch is read back seven times within about a second, and each of these passes costs as much as reading
+    /// Every batch is read back eight times within about a second, and each of these passes costs as much as reading
     /// forty huge ranges. So a budget is saved up for [`SAVED_UP_S`], but not that of unexpected accesses.
     pub fn quota(&mut self, now: Ns) -> ClearQuota {
         let [urgent, first, routine] = Class::ALL.map(|class| {

@@ -15,7 +15,7 @@ const TRY_AGAIN: Ns = 10_000_000;
 /// New processes that are attached at each listing even if the CPU budget is overspent by more than its credit.
 const MIN_ATTACHED: usize = 16;
 /// New processes in a listing up to which their first reads do not delay the next.
-const FEW_NEW: usize = 4;
+const MAX_NEW_UNCOUNTED: usize = 4;
 /// Minimum regions of a sampled target, however small its part of all that is sampled.
 const MIN_REGIONS: usize = 16;
 
@@ -64,8 +64,8 @@ impl<C: Clock> Monitor<C> {
         self.allot();
         self.cpu.charge_bookkeeping(self.clock.cpu(), self.clock.now());
         // The first read of a new process happens once. But where there are ever more of them, listing waits for that too.
-        let are_few = self.watched.len() <= known + FEW_NEW;
-        let took = if are_few { listed } else { self.clock.cpu() }.saturating_sub(began);
+        let counted_to = if self.watched.len() <= known + MAX_NEW_UNCOUNTED { listed } else { self.clock.cpu() };
+        let took = counted_to.saturating_sub(began);
         self.next_refit = now + if self.try_again { TRY_AGAIN } else { self.cpu.listing_period_ns(took, REFIT_TICK) };
         Ok(())
     }

@@ -4,8 +4,8 @@ use crate::Monitor;
 use crate::watched::TargetMonitor;
 use isotherm_heat::{Clock, Ns};
 
-/// Between two batches of clears, reads that are due within this time are done. A full batch takes as long, 64 huge ranges
-/// at 35 us, and reads may be 4 ms early. Due reads are checked at most this often.
+/// Between two batches of clears, reads that are due within this time are done. A full batch of one class takes as long, 64
+/// huge ranges at 35 us, and reads may be 4 ms early. Due reads are checked at most this often.
 const READ_AHEAD: Ns = 2_000_000;
 
 impl<C: Clock> Monitor<C> {

@@ -8,7 +8,7 @@ use crate::view::Since;
 use crate::{Class, Granularity, Ns, ReportedTarget, Sampling, Summary, Tally, Target};
 use isotherm_units::PmdNo;
 
-/// Huge ranges cleared at once, between two checks of the budgets.
+/// Huge ranges of each class cleared at once, between two checks of the budgets.
 pub const CLEAR_BATCH: usize = 64;
 
 /// How a target is tracked.
