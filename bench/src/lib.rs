@@ -13,15 +13,21 @@ pub mod own_thread;
 pub mod page;
 
 use anyhow::{Context, Result};
-use isotherm_heat::Beside;
+use isotherm_heat::{Beside, Clock};
 use isotherm_host::{HostFacts, HostRoots};
+use isotherm_monitor::{Follower, Monitor, Selection, Settings};
 use isotherm_sources::RealClock;
+use isotherm_sources::choose::{self, Wanted};
+use isotherm_sys::{free, proc::Proc};
+use isotherm_units::PAGE_SIZE;
 use isotherm_workload::{Child, Index, Layout, Pattern};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+/// Memory left to the machine.
+const ROOM: u64 = 3 << 30;
 const WORKLOAD: &str = "--workload";
 
 /// Runs as a workload and exits, if this process was started as one. Has to be the first thing a program does.
@@ -80,6 +86,20 @@ pub type BenchClock = Beside<RealClock>;
 /// Runs `what` in a thread of its own, so that the CPU time counted is only that of its monitor.
 pub fn in_own_thread<T: Send>(what: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| scope.spawn(what).join().expect("no panic"))
+}
+
+/// A monitor of processes by their page tables. The CPU time of its thread so far is charged to it, opening the source
+/// included.
+pub fn monitor_of<C: Clock>(pids: Vec<u32>, clock: C, settings: Settings) -> Result<Monitor<C>> {
+    let source = choose::open(Wanted::PageTable)?;
+    let follower = Follower::new(&Selection::Pids { pids, children: false }, Proc::default())?;
+    Ok(Monitor::new(source, follower, clock, settings))
+}
+
+/// `most` pages, or as many as the machine can spare.
+pub fn pages_that_fit(most: usize) -> Result<usize> {
+    let free = free::available(Path::new("/proc")).context("read /proc/meminfo: no MemAvailable in it")?.available;
+    Ok(most.min(usize::try_from(free.0.saturating_sub(ROOM) / PAGE_SIZE)?))
 }
 
 /// The number after `--trials`, or `usual`.

@@ -5,11 +5,9 @@
 //! access checks take.
 
 use anyhow::Result;
-use isotherm_bench::{BenchClock, Log, become_workload, start};
+use isotherm_bench::{BenchClock, Log, become_workload, in_own_thread, monitor_of, start};
 use isotherm_heat::{Ns, Score};
-use isotherm_monitor::{Follower, Monitor, Selection, Settings};
-use isotherm_sources::choose::{self, Wanted};
-use isotherm_sys::proc::Proc;
+use isotherm_monitor::{Monitor, Settings};
 use isotherm_workload::{Child, Layout, Pattern};
 use std::sync::atomic::AtomicBool;
 
@@ -98,10 +96,8 @@ struct Bench {
 
 impl Bench {
     fn new(pids: Vec<u32>) -> Result<Bench> {
-        let source = choose::open(Wanted::PageTable)?;
-        let follower = Follower::new(&Selection::Pids { pids, children: false }, Proc::default())?;
         let clock = BenchClock::default();
-        Ok(Bench { monitor: Monitor::new(source, follower, clock.clone(), Settings::default()), clock })
+        Ok(Bench { monitor: monitor_of(pids, clock.clone(), Settings::default())?, clock })
     }
 
     fn watch(&mut self, seconds: u64) -> Result<()> {
@@ -126,11 +122,7 @@ struct Row {
 
 fn one(log: &mut Log, worst: &mut Worst, name: &str, pattern: &Pattern, seconds: u64) -> Result<()> {
     let child = start(pattern)?;
-    // In a separate thread, so that the CPU time counted is only that of this monitor.
-    let row = std::thread::scope(|scope| {
-        let watching = scope.spawn(|| watch_and_score(&child, pattern, seconds));
-        watching.join().expect("no panic")
-    })?;
+    let row = in_own_thread(|| watch_and_score(&child, pattern, seconds))?;
     worst.add(&row.score);
     worst.right_after_s = worst.right_after_s.max(row.right_after_s.map_or(f64::INFINITY, |s| s as f64));
     tell(log, name, &row);

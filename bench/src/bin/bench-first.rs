@@ -1,39 +1,34 @@
 //! How soon a picture is good, how soon it is exact, and how soon a change is seen: at 1% of a core, page by page.
 //!
-//! *Good*: precision and recall by page are [`GOOD`] or better, in this and in all later snapshots. What is estimated counts as
-//! what it says. *Exact*: both are [`EXACT`] or better, and nothing is unmeasured. The worst precision is that of any snapshot
+//! *Good*: precision and recall by page are 0.95 or better, in this and in all later snapshots. What is estimated counts as what
+//! it says. *Exact*: both are 0.99 or better, and nothing is unmeasured or estimated ([`GoodSince`]). The worst precision is that of any snapshot
 //! that calls anything hot. Each case runs several times, on a new process each time; medians and spread are printed.
 
 use anyhow::{Context, Result};
-use isotherm_bench::{BenchClock, Log, become_workload, busy, in_own_thread, median, only, spread, start, trials};
+use isotherm_bench::{
+    BenchClock, Log, become_workload, busy, in_own_thread, median, monitor_of, only, pages_that_fit, spread, start,
+    trials,
+};
 use isotherm_heat::{Interval, Ns, Score};
-use isotherm_monitor::{Follower, Monitor, Selection, Settings};
-use isotherm_sources::choose::{self, Wanted};
-use isotherm_sys::{free, proc::Proc};
+use isotherm_monitor::{Monitor, Settings};
 use isotherm_units::{Addr, AddrRange, PAGE_SIZE};
-use isotherm_workload::{Child, Layout, Pattern};
-use std::path::Path;
+use isotherm_workload::{Child, GoodSince, Layout, Pattern};
 use std::sync::atomic::AtomicBool;
 
 const S: Ns = 1_000_000_000;
 const HOT_NS: Ns = S;
-const GOOD: f64 = 0.95;
-const EXACT: f64 = 0.99;
 /// Between two snapshots that are scored.
 const EVERY: Ns = S / 2;
 /// A case ends if its picture is not exact by then.
 const LONGEST: Ns = 90 * S;
 /// The span that turns hot or cold.
 const TURNED_PAGES: usize = 64 << 8;
-/// Left to the machine.
-const ROOM: u64 = 3 << 30;
 
 fn main() -> Result<()> {
     become_workload()?;
     let mut log = Log::new("bench-first");
     let trials = trials(5);
-    let free = free::available(Path::new("/proc")).context("read /proc/meminfo: no MemAvailable in it")?.available;
-    let large = (14 << 18).min(usize::try_from(free.0.saturating_sub(ROOM) / PAGE_SIZE)?);
+    let large = pages_that_fit(14 << 18)?;
     let small = (4 << 18).min(large);
     log.line(format!(
         "processes of {:.1} and {:.1} GiB, a tenth of them hot every 50 ms; 1% of a core; {trials} times each\n",
@@ -133,13 +128,6 @@ fn pattern(pages: usize, layout: Layout, trial: usize) -> Pattern {
     Pattern { hot_pages, layout, interval_ns, seed, ..busy(pages >> 8, false) }
 }
 
-fn monitor(pid: u32, clock: &BenchClock) -> Result<Monitor<BenchClock>> {
-    let began = isotherm_heat::Clock::cpu(clock);
-    let source = choose::open(Wanted::PageTable)?;
-    let follower = Follower::new(&Selection::Pids { pids: vec![pid], children: false }, Proc::default())?;
-    Ok(Monitor::new(source, follower, clock.clone(), Settings::default()).counting_from(began))
-}
-
 /// What the first pictures of a process were like. Times are from the start of the monitor; `LONGEST` if never.
 struct Picture {
     good_s: f64,
@@ -152,11 +140,10 @@ fn first_picture(pattern: &Pattern) -> Result<Picture> {
     let child = start(pattern)?;
     in_own_thread(|| {
         let clock = BenchClock::default();
-        let mut monitor = monitor(child.pid(), &clock)?;
+        let mut monitor = monitor_of(vec![child.pid()], clock.clone(), Settings::default())?;
         let began = monitor.now();
         let never = LONGEST as f64 / 1e9;
-        let mut picture = Picture { good_s: never, exact_s: never, cpu_ms: f64::NAN, worst_precision: 1.0 };
-        let mut is_good = false;
+        let (mut since, mut cpu_ms, mut worst_precision) = (GoodSince::default(), f64::NAN, 1.0_f64);
         // Some snapshots more, since good is what stays good.
         let mut left = 10;
         while monitor.now() < began + LONGEST && left > 0 {
@@ -165,22 +152,20 @@ fn first_picture(pattern: &Pattern) -> Result<Picture> {
             let after_s = (monitor.now() - began) as f64 / 1e9;
             let (score, unmeasured) = clock.beside(|| score(&monitor, &child, pattern));
             if score.said_hot_pages() > 0.0 {
-                picture.worst_precision = picture.worst_precision.min(score.precision());
+                worst_precision = worst_precision.min(score.precision());
             }
-            let good_now = score.precision() >= GOOD && score.recall() >= GOOD;
-            if good_now && !is_good {
-                (picture.good_s, picture.cpu_ms) = (after_s, monitor.cost(monitor.now()).monitor_cpu_ns as f64 / 1e6);
+            since.note(after_s, &score, unmeasured == 0);
+            if since.good_s == Some(after_s) {
+                cpu_ms = monitor.cost(monitor.now()).monitor_cpu_ns as f64 / 1e6;
             }
-            is_good = good_now;
-            let exact_now = score.precision() >= EXACT && score.recall() >= EXACT && unmeasured == 0;
-            picture.exact_s = if !exact_now { never } else { picture.exact_s.min(after_s) };
-            left -= u32::from(exact_now);
+            left -= u32::from(since.exact_s.is_some());
         }
-        Ok(Picture { good_s: if is_good { picture.good_s } else { never }, ..picture })
+        let GoodSince { good_s, exact_s } = since;
+        Ok(Picture { good_s: good_s.unwrap_or(never), exact_s: exact_s.unwrap_or(never), cpu_ms, worst_precision })
     })
 }
 
-/// The score by page, and how many pages are neither measured nor estimated.
+/// The score by page, and how many pages are not measured, estimated ones among them.
 fn score(monitor: &Monitor<BenchClock>, child: &Child, pattern: &Pattern) -> (Score, u64) {
     let Some(target) = monitor.pages_of(child.pid()) else { return (Score::of(pattern.hot_pages as f64), u64::MAX) };
     let memory = child.memory();
@@ -196,7 +181,7 @@ fn after_90_s(pattern: &Pattern) -> Result<Score> {
     let child = start(pattern)?;
     in_own_thread(|| {
         let clock = BenchClock::default();
-        let mut monitor = monitor(child.pid(), &clock)?;
+        let mut monitor = monitor_of(vec![child.pid()], clock.clone(), Settings::default())?;
         let until = monitor.now() + 90 * S;
         monitor.watch(until, &AtomicBool::new(false))?;
         Ok(score(&monitor, &child, pattern).0)
@@ -219,7 +204,7 @@ fn turned(pattern: &Pattern, turn: Turn) -> Result<f64> {
     let span = AddrRange::new(Addr(start), Addr(start + TURNED_PAGES as u64 * PAGE_SIZE));
     let pid = child.pid();
     in_own_thread(|| {
-        let mut monitor = monitor(pid, &BenchClock::default())?;
+        let mut monitor = monitor_of(vec![pid], BenchClock::default(), Settings::default())?;
         let settled = monitor.now() + 60 * S;
         monitor.watch(settled, &AtomicBool::new(false))?;
         let wanted = TURNED_PAGES as u64 * 99 / 100;

@@ -5,14 +5,13 @@
 //! hot memory is in spans of a few MiB, the regions of samples cannot show where. In that case the reported size is
 //! compared.
 
-use anyhow::{Context, Result};
-use isotherm_bench::{BenchClock, Log, become_workload, median, only, start};
+use anyhow::Result;
+use isotherm_bench::{
+    BenchClock, Log, become_workload, in_own_thread, median, monitor_of, only, pages_that_fit, start,
+};
 use isotherm_heat::{Ns, Score};
-use isotherm_monitor::{Follower, Mode, Monitor, Selection, Settings};
-use isotherm_sources::choose::{self, Wanted};
-use isotherm_sys::{free, proc::Proc};
+use isotherm_monitor::{Mode, Settings};
 use isotherm_workload::{Child, Layout, Pattern};
-use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 const S: Ns = 1_000_000_000;
@@ -26,13 +25,11 @@ const ROUNDS: usize = 2;
 const GOOD: f64 = 0.95;
 /// 14 GiB, or as much as fits into the machine.
 const PAGES: usize = 14 << 18;
-const ROOM: u64 = 3 << 30;
 
 fn main() -> Result<()> {
     become_workload()?;
     let mut log = Log::new("bench-sampled");
-    let free = free::available(Path::new("/proc")).context("read /proc/meminfo: no MemAvailable in it")?.available;
-    let pages = PAGES.min(usize::try_from(free.0.saturating_sub(ROOM) / isotherm_units::PAGE_SIZE)?);
+    let pages = pages_that_fit(PAGES)?;
     log.line(format!(
         "a process of {:.1} GiB, a tenth of it hot; 1,000 regions, 1% of a core",
         pages as f64 / 262_144.0
@@ -97,9 +94,9 @@ struct Good {
 fn one(log: &mut Log, all: &mut All, name: &str, pattern: &Pattern) -> Result<()> {
     let child = start(pattern)?;
     for _ in 0..ROUNDS {
-        let sampled = watch_apart(&child, pattern, Mode::Sampled)?;
+        let sampled = in_own_thread(|| watch(&child, pattern, Mode::Sampled))?;
         tell(log, name, "sampled", &sampled);
-        let whole = watch_apart(&child, pattern, Mode::Whole)?;
+        let whole = in_own_thread(|| watch(&child, pattern, Mode::Whole))?;
         tell(log, name, "whole", &whole);
         all.amount_error_pct = all.amount_error_pct.max((sampled.amount - 1.0).abs() * 100.0);
         if pattern.layout == Layout::Spans {
@@ -114,17 +111,10 @@ fn one(log: &mut Log, all: &mut All, name: &str, pattern: &Pattern) -> Result<()
     Ok(())
 }
 
-/// In a separate thread, so that the CPU time counted is only that of this monitor.
-fn watch_apart(child: &Child, pattern: &Pattern, mode: Mode) -> Result<Row> {
-    std::thread::scope(|scope| scope.spawn(|| watch(child, pattern, mode)).join().expect("no panic"))
-}
-
 fn watch(child: &Child, pattern: &Pattern, mode: Mode) -> Result<Row> {
-    let source = choose::open(Wanted::PageTable)?;
-    let follower = Follower::new(&Selection::Pids { pids: vec![child.pid()], children: false }, Proc::default())?;
     let settings = Settings { mode, ..Settings::default() };
     let clock = BenchClock::default();
-    let mut monitor = Monitor::new(source, follower, clock.clone(), settings);
+    let mut monitor = monitor_of(vec![child.pid()], clock.clone(), settings)?;
     let began = monitor.now();
     let mut row = None;
     let mut good = None;

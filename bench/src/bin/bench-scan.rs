@@ -2,12 +2,11 @@
 //! the target; the CPU and memory of the monitor; and how soon new hot memory is found.
 
 use anyhow::{Context, Result};
-use isotherm_bench::{Log, become_workload, busy, in_own_thread, median, own_rss, spread, start};
+use isotherm_bench::{Log, become_workload, busy, in_own_thread, median, monitor_of, own_rss, spread, start};
 use isotherm_heat::Ns;
 use isotherm_heat::source::{AccessSource, PageSource};
-use isotherm_monitor::{Follower, Monitor, Selection, Settings};
+use isotherm_monitor::{Monitor, Settings};
 use isotherm_sources::RealClock;
-use isotherm_sources::choose::{self, Wanted};
 use isotherm_sources::page_table::PageTable;
 use isotherm_sys::clear_refs::{self, Clear};
 use isotherm_sys::clock;
@@ -145,12 +144,6 @@ fn longest_fault_ms(child: &Child, times: &[(Ns, Ns)]) -> f64 {
     child.progress().iter().filter(|p| within(p.at)).map(|p| p.slowest_fault_ns).max().unwrap_or(0) as f64 / 1e6
 }
 
-fn monitor(pid: u32) -> Result<Monitor<RealClock>> {
-    let source = choose::open(Wanted::PageTable)?;
-    let follower = Follower::new(&Selection::Pids { pids: vec![pid], children: false }, Proc::default())?;
-    Ok(Monitor::new(source, follower, RealClock, Settings::default()))
-}
-
 fn watch(monitor: &mut Monitor<RealClock>, ns: Ns) -> Result<()> {
     let end = monitor.now() + ns;
     while monitor.now() < end {
@@ -172,7 +165,7 @@ fn slowdown(log: &mut Log) -> Result<()> {
     let twin = start(&busy(4 << 10, false))?;
     let before = stretches(5, || Ok(()))?;
     let (watched, cost) = in_own_thread(|| {
-        let mut monitor = monitor(child.pid())?;
+        let mut monitor = monitor_of(vec![child.pid()], RealClock, Settings::default())?;
         let watched = stretches(15, || watch(&mut monitor, STRETCH))?;
         Ok((watched, monitor.cost(monitor.now())))
     })?;
@@ -250,7 +243,7 @@ fn new_hot(log: &mut Log) -> Result<()> {
         let start = child.memory().start.0 + from as u64 * 4096;
         let span = AddrRange::new(isotherm_units::Addr(start), isotherm_units::Addr(start + SPAN_PAGES as u64 * 4096));
         found.push(in_own_thread(|| {
-            let mut monitor = monitor(child.pid())?;
+            let mut monitor = monitor_of(vec![child.pid()], RealClock, Settings::default())?;
             // Until the first access checks are complete at 1% of CPU: a span that is not known to be cold cannot turn
             // hot.
             watch(&mut monitor, 40 * S)?;
@@ -289,7 +282,7 @@ fn memory(log: &mut Log) -> Result<()> {
     let resident_with = |gib: usize| -> Result<u64> {
         let child = start(&busy(gib << 10, false))?;
         in_own_thread(|| {
-            let mut monitor = monitor(child.pid())?;
+            let mut monitor = monitor_of(vec![child.pid()], RealClock, Settings::default())?;
             watch(&mut monitor, 4 * S)?;
             own_rss()
         })

@@ -10,7 +10,7 @@ use parquet::arrow::ProjectionMask;
 use parquet::basic::Compression;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufReader, Read, Seek};
 
 /// Snappy makes at most 64 bytes out of 3.
 const SNAPPY_RATIO: u64 = 22;
@@ -134,11 +134,8 @@ impl Source<'_> {
         if at > self.end {
             return Err(format!("page headers: a value at {} goes beyond the end of the file", self.at));
         }
-        let forward = i64::try_from(at).ok().zip(i64::try_from(self.at).ok()).map(|(to, from)| to - from);
-        match forward {
-            Some(distance) => self.from.seek_relative(distance).map_err(failed)?,
-            None => drop(self.from.seek(SeekFrom::Start(at)).map_err(failed)?),
-        }
+        // Both lie within a file, whose length is an i64 to the kernel.
+        self.from.seek_relative(at.cast_signed() - self.at.cast_signed()).map_err(failed)?;
         self.at = at;
         Ok(())
     }

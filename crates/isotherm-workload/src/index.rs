@@ -90,12 +90,12 @@ impl Index {
         let mut rng = Rng::new(self.seed ^ 0x1dec5);
         let (mut done, mut found, mut report_at) = (0_u64, 0_u64, 0);
         while !orders.end.load(Ordering::Relaxed) {
-            let (first, count) = orders.heated();
+            let heated = orders.heat.get().unwrap_or_default();
             for _ in 0..4096 {
                 // The next place depends on the value found at this one, so that no two misses overlap.
                 let bits = rng.next_u64().wrapping_add(found);
-                let page = if count > 0 && bits >> 8 & (LATER - 1) == 0 {
-                    first + usize::try_from((bits >> 16) % count as u64).unwrap_or(0)
+                let page = if !heated.is_empty() && bits >> 8 & (LATER - 1) == 0 {
+                    heated.start + usize::try_from((bits >> 16) % heated.len() as u64).unwrap_or(0)
                 } else {
                     let draw = drawn[(bits >> 32) as usize & (DRAWN - 1)];
                     self.page(draw, bits >> 48 & (JITTER - 1))

@@ -3,17 +3,19 @@
 //! `isotherm demo`, the live tests and the benchmarks start one as a child, monitor it like any other process, and
 //! compare the result with what it did. The pattern ([`Pattern`]) is a pure function of its parameters, so both sides
 //! know which pages are hot without communicating. The child ([`fn@run`]) prints its address range and, every 50 ms, its
-//! number of accesses and their CPU time. On standard input it accepts `heat FIRST COUNT`. It ends when standard input
-//! is closed.
+//! number of accesses and their CPU time. On standard input it accepts `heat FIRST COUNT` and `cool FIRST
+//! COUNT`. It ends when standard input is closed.
 
 #![forbid(unsafe_code)]
 
 mod child;
+mod good;
 mod index;
 mod pattern;
 mod run;
 
 pub use child::{Child, Progress};
+pub use good::GoodSince;
 pub use index::Index;
 pub use pattern::{Layout, Pattern};
 pub use run::run;

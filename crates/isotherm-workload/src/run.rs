@@ -6,6 +6,7 @@ use isotherm_sys::clock;
 use isotherm_sys::memory::{Memory, PageSize};
 use std::fs::OpenOptions;
 use std::io::{self, BufRead, Write};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,12 +19,39 @@ const BATCH: usize = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Orders {
     pub end: AtomicBool,
-    /// First page of a span to heat from now on, plus one. Its length is in `heat_pages`.
-    heat_from: AtomicU64,
-    heat_pages: AtomicU64,
-    /// The same for a span that is not accessed from now on.
-    cool_from: AtomicU64,
-    cool_pages: AtomicU64,
+    /// To access from now on.
+    pub heat: Span,
+    /// Not to access from now on.
+    pub cool: Span,
+}
+
+/// The pages that the last command of a kind has named. A command with the same first page as the one before is not noticed.
+#[derive(Debug, Default)]
+pub(crate) struct Span {
+    /// The first page, plus one. 0: there was no command.
+    from: AtomicU64,
+    pages: AtomicU64,
+}
+
+impl Span {
+    fn set(&self, first: u64, pages: u64) {
+        self.pages.store(pages, Ordering::Relaxed);
+        self.from.store(first + 1, Ordering::Release);
+    }
+
+    /// Its pages; `None` if there was no command.
+    pub fn get(&self) -> Option<Range<usize>> {
+        let from = self.from.load(Ordering::Acquire);
+        let first = usize::try_from(from.checked_sub(1)?).unwrap_or(0);
+        let pages = usize::try_from(self.pages.load(Ordering::Relaxed)).unwrap_or(0);
+        Some(first..first + pages)
+    }
+
+    /// Its pages, if its first page is not that of `last`, which is replaced.
+    fn changed(&self, last: &mut Option<usize>) -> Option<Range<usize>> {
+        let pages = self.get()?;
+        (last.replace(pages.start) != Some(pages.start)).then_some(pages)
+    }
 }
 
 /// Runs `pattern` until standard input is closed. Prints `memory START END`, then `did ACCESSES CPU_NS WALL_NS
@@ -61,27 +89,16 @@ fn map(pattern: &Pattern) -> io::Result<Memory> {
     }
 }
 
-impl Orders {
-    /// First page and number of pages to heat; no pages if no command was received yet.
-    pub fn heated(&self) -> (usize, usize) {
-        let from = self.heat_from.load(Ordering::Acquire);
-        let count = if from == 0 { 0 } else { self.heat_pages.load(Ordering::Relaxed) };
-        (usize::try_from(from.saturating_sub(1)).unwrap_or(0), usize::try_from(count).unwrap_or(0))
-    }
-}
-
 fn listen(orders: &Orders) {
     for line in io::stdin().lock().lines().map_while(Result::ok) {
         let mut words = line.split_whitespace();
-        let (from, pages) = match words.next() {
-            Some("heat") => (&orders.heat_from, &orders.heat_pages),
-            Some("cool") => (&orders.cool_from, &orders.cool_pages),
+        let span = match words.next() {
+            Some("heat") => &orders.heat,
+            Some("cool") => &orders.cool,
             _ => continue,
         };
         let mut number = || words.next().and_then(|w| w.parse::<u64>().ok()).unwrap_or(0);
-        let first = number();
-        pages.store(number(), Ordering::Relaxed);
-        from.store(first + 1, Ordering::Release);
+        span.set(number(), number());
     }
     orders.end.store(true, Ordering::Relaxed);
 }
@@ -112,26 +129,18 @@ fn access(
     let (mut done, mut at, mut slowest) = (0_u64, 0_usize, 0);
     let began = clock::monotonic_ns();
     let mut report_at = began;
-    let (mut heated, mut cooled) = (0, 0);
+    let (mut heated, mut cooled) = (None, None);
     let (mut paced_from, mut paced_done) = (began, 0);
     while !orders.end.load(Ordering::Relaxed) {
-        let from = orders.heat_from.load(Ordering::Acquire);
-        if from != heated {
-            heated = from;
-            let first = usize::try_from(from - 1).unwrap_or(0);
-            let count = usize::try_from(orders.heat_pages.load(Ordering::Relaxed)).unwrap_or(0);
-            // The pace starts again from here.
+        // The pace starts again from here.
+        if let Some(span) = orders.heat.changed(&mut heated) {
             (paced_from, paced_done) = (clock::monotonic_ns(), done);
-            hot.extend((first..first + count).filter(|p| *p < memory.pages()));
+            hot.extend(span.filter(|p| *p < memory.pages()));
             shuffle(&mut hot, &mut rng);
         }
-        let from = orders.cool_from.load(Ordering::Acquire);
-        if from != cooled {
-            cooled = from;
-            let first = usize::try_from(from - 1).unwrap_or(0);
-            let count = usize::try_from(orders.cool_pages.load(Ordering::Relaxed)).unwrap_or(0);
+        if let Some(span) = orders.cool.changed(&mut cooled) {
             (paced_from, paced_done) = (clock::monotonic_ns(), done);
-            hot.retain(|page| !(first..first + count).contains(page));
+            hot.retain(|page| !span.contains(page));
             at = 0;
         }
         let batch_began = clock::monotonic_ns();

@@ -26,7 +26,7 @@ use isotherm_sys::proc::Proc;
 use isotherm_sys::{clock, random};
 use isotherm_units::{AddrRange, Bytes};
 use isotherm_view::human;
-use isotherm_workload::{Child, Layout, Pattern};
+use isotherm_workload::{Child, GoodSince, Layout, Pattern};
 use serde::Serialize;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -35,9 +35,6 @@ use std::time::Duration;
 
 /// A page is called hot if it is accessed at least this often. The workload touches its hot pages every 10 to 100 ms.
 const HOT_NS: u64 = 1_000_000_000;
-/// Precision and recall of a picture that is good, and of one that is exact.
-const GOOD: f64 = 0.95;
-const EXACT: f64 = 0.99;
 /// How long the child runs unwatched before and after.
 const UNWATCHED: Duration = Duration::from_secs(3);
 const LARGEST: u64 = 2 << 30;
@@ -160,20 +157,15 @@ fn run(DemoPlan { args, picture }: &DemoPlan) -> Result<()> {
     let mut monitor = alone(Monitor::new(source, follower, clock.clone(), settings));
     uses.enter();
     let mut truth =
-        Truth { clock, pattern: &pattern, memory: child.memory(), pid: child.pid(), progress: Progress::default() };
+        Truth { clock, pattern: &pattern, memory: child.memory(), pid: child.pid(), since: GoodSince::default() };
     let watched = watch(&mut monitor, &mut truth, (args.duration, window_ns), &stop)?;
     let score = truth.score(&monitor, watched.snapshots.last());
-    let progress = truth.progress;
     drop(monitor);
     stop.sleep(UNWATCHED);
     if stop.is_set() {
         bail!("stopped before the end");
     }
-    let report = Report {
-        good_s: progress.good_s,
-        exact_s: progress.exact_s,
-        ..report(&score, &watched, &child, &pattern, run)
-    };
+    let report = report(&score, &watched, &child, &pattern, run);
     if let Some(picture) = picture {
         picture.write(&watched.snapshots, None)?;
     }
@@ -228,6 +220,7 @@ struct Watched {
     snapshots: Vec<Snapshot>,
     cost: Cost,
     cpu_ns: u64,
+    since: GoodSince,
     began: u64,
     ended: u64,
 }
@@ -255,24 +248,7 @@ fn watch(
     bar.finish_and_clear();
     let ended = monitor.now();
     let cpu_ns = (clock::process_cpu_ns() - cpu_began).saturating_sub(truth.clock.beside_ns());
-    Ok(Watched { snapshots, cost: monitor.cost(ended), cpu_ns, began, ended })
-}
-
-/// Since when the picture has been good, and exact.
-#[derive(Clone, Copy, Debug, Default)]
-struct Progress {
-    good_s: Option<f64>,
-    exact_s: Option<f64>,
-}
-
-impl Progress {
-    /// Takes in how good the picture is after so many seconds. What does not stay good begins again.
-    fn note(&mut self, after_s: f64, score: &Score) {
-        let reaches = |least: f64| score.precision() >= least && score.recall() >= least;
-        let since = |so_far: Option<f64>, is_so: bool| is_so.then(|| so_far.unwrap_or(after_s));
-        self.good_s = since(self.good_s, reaches(GOOD));
-        self.exact_s = since(self.exact_s, reaches(EXACT) && score.unmeasured_pages == 0);
-    }
+    Ok(Watched { snapshots, cost: monitor.cost(ended), cpu_ns, since: truth.since, began, ended })
 }
 
 /// What the workload does, to compare with what was found.
@@ -281,7 +257,7 @@ struct Truth<'a> {
     pattern: &'a Pattern,
     memory: AddrRange,
     pid: u32,
-    progress: Progress,
+    since: GoodSince,
 }
 
 impl Truth<'_> {
@@ -299,7 +275,7 @@ impl Truth<'_> {
     fn compare(&mut self, monitor: &Monitor<Beside<RealClock>>, snapshot: &Snapshot, after_ns: u64) {
         if monitor.pages_of(self.pid).is_some() {
             let score = self.clock.beside(|| self.score(monitor, Some(snapshot)));
-            self.progress.note(after_ns as f64 / 1e9, &score);
+            self.since.note(after_ns as f64 / 1e9, &score, score.unmeasured_pages == 0);
         }
     }
 }
@@ -326,8 +302,8 @@ fn report(score: &Score, watched: &Watched, child: &Child, pattern: &Pattern, ru
         recall: score.recall(),
         hot_bytes_error_pct: score.size_error_pct(),
         unmeasured_pages: score.unmeasured_pages,
-        good_s: None,
-        exact_s: None,
+        good_s: watched.since.good_s,
+        exact_s: watched.since.exact_s,
         monitor_cpu_pct: watched.cpu_ns as f64 / 1e7 / seconds,
         slowdown_pct: 100.0 * (during / unwatched - 1.0),
         slowdown_estimated_pct: watched.cost.slowdown_pct,
@@ -405,31 +381,4 @@ fn milliseconds(ms: f64) -> String {
 
 fn signed_percent(percent: f64) -> String {
     format!("{percent:+.1}%")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use isotherm_heat::Interval;
-
-    /// A picture of ten hot pages that finds so many of them, with so many unmeasured.
-    fn found(hot: usize, unmeasured: u64) -> Score {
-        let mut score = Score::of(10.0);
-        (0..hot).for_each(|_| score.add_page(true, Interval::SHORTEST, HOT_NS));
-        Score { unmeasured_pages: unmeasured, ..score }
-    }
-
-    #[test]
-    fn a_picture_is_good_from_when_it_stays_good() {
-        let after = |pictures: &[(usize, u64)]| {
-            let mut progress = Progress::default();
-            for (second, (hot, unmeasured)) in pictures.iter().enumerate() {
-                progress.note(second as f64, &found(*hot, *unmeasured));
-            }
-            (progress.good_s, progress.exact_s)
-        };
-        assert_eq!(after(&[(9, 5), (10, 5), (10, 0), (10, 0)]), (Some(1.0), Some(2.0)));
-        assert_eq!(after(&[(10, 0), (9, 0), (10, 0)]), (Some(2.0), Some(2.0)));
-        assert_eq!(after(&[(10, 1), (9, 0)]), (None, None));
-    }
 }

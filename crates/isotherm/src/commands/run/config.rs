@@ -6,7 +6,7 @@ use crate::args::watching::WatchArgs;
 use crate::commands::run::args::RunArgs;
 use crate::commands::run::trust;
 use crate::input;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use isotherm_schemes::Budgets;
 use isotherm_schemes::collapse::Rules;
 use isotherm_schemes::plan::HintSource;
@@ -56,9 +56,6 @@ impl Config {
             ..defaults
         };
         let (rules, budgets) = args.budgets.over(rules, file.budgets);
-        if let (Some(fault), Some(path)) = (budgets.fault(), &args.config) {
-            bail!("{}: [budgets]: {fault}", path.display());
-        }
         let socket = args.socket.clone().or(file.socket);
         Ok(Config {
             targets,
