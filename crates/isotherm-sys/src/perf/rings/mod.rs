@@ -410,11 +410,9 @@ impl Slot {
         Ok(())
     }
 
-    /// Stops its events. An event that cannot be stopped has gone, with its CPU or its process.
+    /// Stops its events.
     fn disable(&self) {
-        for opened in &self.events {
-            let _ = attr::disable(opened.event.as_fd());
-        }
+        self.events.iter().for_each(stop);
     }
 
     /// Closes its events and keeps their counts.
@@ -424,9 +422,17 @@ impl Slot {
 
     fn close_if(&mut self, share: u64, closed: &mut Reading, is_meant: impl Fn(&Opened) -> bool) {
         for opened in self.events.extract_if(.., |opened| is_meant(opened)) {
+            // While this process starts another program, a fork holds copies of all descriptors. The event would go on,
+            // with all that was inherited from it, until that program runs.
+            stop(&opened);
             *closed = read(&opened, share).map_or(*closed, |reading| add(*closed, reading));
         }
     }
+}
+
+/// Stops an event and all that were inherited from it. One that cannot be stopped has gone, with its CPU or its process.
+fn stop(opened: &Opened) {
+    let _ = attr::disable(opened.event.as_fd());
 }
 
 /// What a descriptor has counted, with its share of the time it was enabled.

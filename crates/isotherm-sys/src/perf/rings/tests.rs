@@ -1,9 +1,10 @@
 use super::*;
+use crate::memory::{Memory, PageSize};
 use crate::perf::{Fields, Sampling};
 use std::io::Write;
 
 /// What the kernel does to the events of a processor that goes offline: they stay open, and stand still.
-fn stop(slot: &Slot) {
+fn take_offline(slot: &Slot) {
     use std::os::fd::AsRawFd;
     const IOC_DISABLE: libc::c_ulong = 0x2401;
     for opened in &slot.events {
@@ -25,7 +26,7 @@ fn events_of_a_processor_that_was_away_are_opened_anew() {
     assert!(rings.refit().unwrap().is_none() && rings.refit().unwrap().is_none());
     let cpu = rings.slots[0].cpu;
     let cpus = rings.cpus();
-    stop(&rings.slots[0]);
+    take_offline(&rings.slots[0]);
     // The first look may still see the time grow, up to when it was stopped.
     let (first, second) = (rings.refit().unwrap(), rings.refit().unwrap());
     assert!(first.is_none() != second.is_none(), "{first:?} {second:?}");
@@ -33,6 +34,32 @@ fn events_of_a_processor_that_was_away_are_opened_anew() {
     assert_eq!((refit.cpus_went, refit.cpus_came), (vec![cpu], vec![cpu]));
     assert_eq!((rings.cpus(), rings.slots[0].cpu), (cpus, cpu));
     assert!(rings.refit().unwrap().is_none());
+}
+
+#[test]
+fn closed_events_do_not_sample_on_in_copies_of_their_descriptors() {
+    let part = Part::everywhere(Sampling::new(Event::MINOR_FAULTS, Rate::Period(1), Fields::TID | Fields::ADDR));
+    let mut rings = match Rings::open(Path::new("/sys"), &[part], &Whom::Process(std::process::id()), 1 << 20) {
+        Err(e @ (RingError::Denied { .. } | RingError::Io { .. })) => {
+            let _ = writeln!(std::io::stderr(), "skipped: needs perf_event_open ({e})");
+            return;
+        }
+        opened => opened.unwrap(),
+    };
+    let samples_of_100_pages = |rings: &mut Rings| {
+        rings.drain(|_| {});
+        Memory::anonymous(100 * 4096, PageSize::Small).unwrap().populate();
+        let mut samples = 0;
+        rings.drain(|record| samples += usize::from(matches!(record, Record::Sample(_))));
+        samples
+    };
+    assert!(samples_of_100_pages(&mut rings) >= 100);
+    // What a fork holds until it becomes another program.
+    let copies: Vec<fs::File> =
+        rings.slots.iter().flat_map(|slot| &slot.events).map(|opened| opened.event.try_clone().unwrap()).collect();
+    let Rings { slots, closed, .. } = &mut rings;
+    slots.iter_mut().for_each(|slot| slot.close(1, closed));
+    assert_eq!(samples_of_100_pages(&mut rings), 0, "with copies of {} descriptors", copies.len());
 }
 
 #[test]
