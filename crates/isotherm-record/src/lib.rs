@@ -35,12 +35,14 @@ mod cursor;
 pub mod damo;
 mod encode;
 mod error;
+mod footer;
 mod pages;
 mod publish;
 mod reader;
 pub mod schema;
 mod segment;
 mod storage;
+mod thrift;
 mod writer;
 
 #[cfg(test)]

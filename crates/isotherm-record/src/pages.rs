@@ -6,11 +6,11 @@
 //! refused: by prefixes of prefixes they grow without bound. Neither Isotherm nor the tools that rewrite Parquet use
 //! them unless asked to.
 
+use crate::thrift::{Checked, Fields, Shape, Source};
 use parquet::arrow::ProjectionMask;
 use parquet::basic::Compression;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek};
 
 /// Snappy makes at most 64 bytes out of 3.
 const SNAPPY_RATIO: u64 = 22;
@@ -18,10 +18,22 @@ const SNAPPY_RATIO: u64 = 22;
 const SLACK: u64 = 64;
 /// `PLAIN`, `PLAIN_DICTIONARY`, `RLE`, `BIT_PACKED`, `RLE_DICTIONARY`.
 const ENCODINGS: [u64; 5] = [0, 2, 3, 4, 8];
-/// Nesting of values in a header. The format needs three levels.
-const MAX_DEPTH: u32 = 16;
 
-type Checked<T> = Result<T, String>;
+const INTEGER: Shape = Shape::Integer;
+const DATA: Fields = &[(1, INTEGER), (2, INTEGER), (3, INTEGER), (4, INTEGER)];
+const DICTIONARY: Fields = &[(1, INTEGER), (2, INTEGER), (3, Shape::Boolean)];
+const DATA_V2: Fields =
+    &[(1, INTEGER), (2, INTEGER), (3, INTEGER), (4, INTEGER), (5, INTEGER), (6, INTEGER), (7, Shape::Boolean)];
+const PAGE: Fields = &[
+    (1, INTEGER),
+    (2, INTEGER),
+    (3, INTEGER),
+    (4, INTEGER),
+    (5, Shape::Struct(DATA)),
+    (6, Shape::Struct(&[])),
+    (7, Shape::Struct(DICTIONARY)),
+    (8, Shape::Struct(DATA_V2)),
+];
 
 /// Checks all pages of the columns in `mask`.
 pub(crate) fn check(file: &File, metadata: &ParquetMetaData, mask: &ProjectionMask) -> Checked<()> {
@@ -62,24 +74,28 @@ impl Header {
     fn read(from: &mut Source<'_>) -> Checked<Header> {
         let mut header = Header::default();
         from.fields(|from, field, kind| {
-            match (field, kind) {
-                (2, INTEGERS) => header.uncompressed = header.uncompressed.max(from.size()?),
-                (3, INTEGERS) => header.compressed = header.compressed.max(from.size()?),
+            let Some(shape) = Shape::of(PAGE, field) else { return from.skip(kind, 0) };
+            shape.expect(kind)?;
+            match (field, shape) {
+                (2, _) => header.uncompressed = header.uncompressed.max(from.size()?),
+                (3, _) => header.compressed = header.compressed.max(from.size()?),
                 // The headers of data pages of both versions, and of dictionaries.
-                (5 | 7 | 8, STRUCT) => header.read_inner(from, field)?,
-                _ => from.skip(kind, 0)?,
+                (_, Shape::Struct(fields)) => header.read_inner(from, field, fields)?,
+                _ => from.check(shape)?,
             }
             Ok(())
         })?;
         Ok(header)
     }
 
-    fn read_inner(&mut self, from: &mut Source<'_>, of: i64) -> Checked<()> {
+    fn read_inner(&mut self, from: &mut Source<'_>, of: i64, fields: Fields) -> Checked<()> {
         from.fields(|from, field, kind| {
-            match (of, field, kind) {
-                (5 | 7, 2, INTEGERS) | (8, 4, INTEGERS) => self.encodings.push(from.size()?),
-                (7, 1, INTEGERS) => self.dictionary_entries = self.dictionary_entries.max(from.size()?),
-                _ => from.skip(kind, 0)?,
+            let Some(shape) = Shape::of(fields, field) else { return from.skip(kind, 0) };
+            shape.expect(kind)?;
+            match (of, field) {
+                (5 | 7, 2) | (8, 4) => self.encodings.push(from.size()?),
+                (7, 1) => self.dictionary_entries = self.dictionary_entries.max(from.size()?),
+                _ => from.check(shape)?,
             }
             Ok(())
         })
@@ -106,139 +122,36 @@ impl Header {
     }
 }
 
-// Types of Thrift's compact protocol.
-const INTEGERS: u8 = 5;
-const STRUCT: u8 = 12;
-
-/// A file that is read forward, as Thrift's compact protocol.
-struct Source<'a> {
-    from: BufReader<&'a File>,
-    at: u64,
-    /// The length of the file.
-    end: u64,
-}
-
-impl<'a> Source<'a> {
-    fn of(file: &'a File) -> Checked<Source<'a>> {
-        let mut from = BufReader::new(file);
-        // The footer was read before.
-        from.rewind().map_err(failed)?;
-        Ok(Source { from, at: 0, end: file.metadata().map_err(failed)?.len() })
-    }
-}
-
-impl Source<'_> {
-    /// Moving beyond the end would succeed. So every value has to take bytes of the file, however many a header claims: it
-    /// may claim 2^64.
-    fn go_to(&mut self, at: u64) -> Checked<()> {
-        if at > self.end {
-            return Err(format!("page headers: a value at {} goes beyond the end of the file", self.at));
-        }
-        // Both lie within a file, whose length is an i64 to the kernel.
-        self.from.seek_relative(at.cast_signed() - self.at.cast_signed()).map_err(failed)?;
-        self.at = at;
-        Ok(())
-    }
-
-    fn byte(&mut self) -> Checked<u8> {
-        let mut byte = [0];
-        self.from.read_exact(&mut byte).map_err(failed)?;
-        self.at += 1;
-        Ok(byte[0])
-    }
-
-    fn varint(&mut self) -> Checked<u64> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Ok(value);
-            }
-        }
-        Err("a number without end".into())
-    }
-
-    fn integer(&mut self) -> Checked<i64> {
-        let zigzag = self.varint()?;
-        Ok((zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed())
-    }
-
-    /// An `i32` that must not be negative.
-    fn size(&mut self) -> Checked<u64> {
-        let n = self.integer()?;
-        u32::try_from(n).map(u64::from).map_err(|_| format!("a size of {n}"))
-    }
-
-    /// Calls `each` with the number and the type of each field of a struct. `each` has to read the value.
-    fn fields(&mut self, mut each: impl FnMut(&mut Self, i64, u8) -> Checked<()>) -> Checked<()> {
-        let mut field = 0_i64;
-        loop {
-            let byte = self.byte()?;
-            let kind = byte & 0xf;
-            if kind == 0 {
-                return Ok(());
-            }
-            field = match byte >> 4 {
-                0 => self.integer()?,
-                more => field.saturating_add(i64::from(more)),
-            };
-            each(self, field, kind)?;
-        }
-    }
-
-    fn skip(&mut self, kind: u8, depth: u32) -> Checked<()> {
-        if depth > MAX_DEPTH {
-            return Err("a page header nested too deep".into());
-        }
-        match kind {
-            // Booleans of fields are in their type.
-            1 | 2 => Ok(()),
-            3 => self.byte().map(drop),
-            4..=6 => self.varint().map(drop),
-            7 => self.go_to(self.at.saturating_add(8)),
-            8 => {
-                let length = self.varint()?;
-                self.go_to(self.at.saturating_add(length))
-            }
-            9 | 10 => self.skip_list(depth),
-            STRUCT => self.fields(|from, _, kind| from.skip(kind, depth + 1)),
-            other => Err(format!("a page header with a value of type {other}")),
-        }
-    }
-
-    fn skip_list(&mut self, depth: u32) -> Checked<()> {
-        let byte = self.byte()?;
-        let length = if byte >> 4 == 15 { self.varint()? } else { u64::from(byte >> 4) };
-        for _ in 0..length {
-            match byte & 0xf {
-                1 | 2 => drop(self.byte()?),
-                kind => self.skip(kind, depth + 1)?,
-            }
-        }
-        Ok(())
-    }
-}
-
-fn failed(error: io::Error) -> String {
-    format!("page headers: {error}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
+    use crate::thrift::tests::{MANY, file_of};
 
-    /// Found by the fuzz target `recording`: the reader went on for as many values as a header claims.
+    fn read(header: &[u8]) -> Checked<Header> {
+        Header::read(&mut Source::of(&file_of(header)).unwrap())
+    }
+
     #[test]
-    fn values_beyond_the_end_of_the_file_are_an_error() {
-        // Field 1 is a list of 2^35 - 1 doubles, and field 2 a list of 2^35 - 1 lists of them; of none there is a byte.
-        let many = [0xff, 0xff, 0xff, 0xff, 0x7f];
-        for claims in [&[0x19, 0xf7][..], &[0x29, 0xf9]] {
-            let mut file = tempfile::tempfile().unwrap();
-            file.write_all(&[claims, &many, &[0xf7], &many].concat()).unwrap();
-            let error = Header::read(&mut Source::of(&file).unwrap()).unwrap_err();
-            assert!(error.contains("beyond the end of the file"), "{error}");
-        }
+    fn sizes_and_encodings_are_found_and_the_larger_of_two_counts() {
+        // 2: 1,000; 3: 100 and again 90; 7: 5 entries, plain.
+        let header =
+            read(&[0x25, 0xd0, 0x0f, 0x15, 0xc8, 0x01, 0x05, 0x06, 0xb4, 0x01, 0x4c, 0x15, 0x0a, 0x15, 0x00, 0, 0]);
+        let header = header.unwrap();
+        assert_eq!((header.uncompressed, header.compressed, header.dictionary_entries), (1000, 100, 5));
+        assert_eq!(header.encodings, [0]);
+        assert_eq!(header.check(Compression::SNAPPY), Ok(()));
+        assert!(header.check(Compression::UNCOMPRESSED).unwrap_err().contains("100 bytes cannot come to 1000"));
+    }
+
+    /// All found by the fuzz target `recording`: the decoder went on for 2^31 values, or took 600 MB for a page of a few
+    /// bytes, whose size was given as an integer of 64 bits.
+    #[test]
+    fn the_decoder_would_read_what_was_checked() {
+        assert!(read(&[&[0x99, 0xf7][..], &MANY].concat()).unwrap_err().contains("beyond the end of the file"));
+        assert_eq!(read(&[&[0x99, 0xf1][..], &MANY].concat()).unwrap_err(), "a list of 34359738367 booleans");
+        let header = read(&[0x26, 0x80, 0x80, 0x80, 0xc4, 0x04, 0x15, 0x08, 0x00]).unwrap();
+        assert!(header.check(Compression::SNAPPY).unwrap_err().contains("4 bytes cannot come to 608"));
+        assert_eq!(read(&[0x28, 0x01, 0x80, 0x00]).unwrap_err(), "a value of type 8 in place of an integer");
+        assert_eq!(read(&[0x25, 0x80, 0x80, 0x80, 0x80, 0x10, 0]).unwrap_err(), "a size of 2147483648");
     }
 }

@@ -4,7 +4,7 @@
 //! like any other.
 
 use crate::schema::{FORMAT, Table, VERSION};
-use crate::{Error, Result};
+use crate::{Error, Result, footer};
 use isotherm_heat::RunInfo;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::file::metadata::KeyValue;
@@ -151,7 +151,10 @@ pub(crate) fn open_parquet(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
     }
     let file = File::open(path).map_err(open)?;
     let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-    let metadata = guard(path, || ArrowReaderMetadata::load(&file, options).map_err(|e| e.to_string()))?;
+    let metadata = guard(path, || {
+        footer::check(&file)?;
+        ArrowReaderMetadata::load(&file, options).map_err(|e| e.to_string())
+    })?;
     Ok((file, metadata))
 }
 
