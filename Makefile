@@ -6,7 +6,7 @@ BIN := target/release/isotherm
 
 BENCHES := bench-first bench-scan bench-accuracy bench-collapse bench-redis bench-sampling bench-scale bench-sampled bench-events \
 	bench-faults bench-frames bench-drain bench-conflict bench-herd bench-damon
-.PHONY: help build install demo test lint lint-code lint-features docs benchmarks-page fmt fuzz soak loom miri faults soak-watch lab lab-quick bench $(BENCHES) setup-build setup-test setup-lint setup-docs setup-lab
+.PHONY: help build install demo test lint lint-code lint-features docs benchmarks-page fmt fuzz soak loom miri faults soak-watch lab lab-quick bench $(BENCHES) setup-build setup-test setup-faults setup-lint setup-docs setup-lab
 
 help:
 	@echo "make demo            set up, build, and watch a workload with known hot memory"
@@ -45,6 +45,9 @@ setup-build:
 
 setup-test:
 	@scripts/setup.sh test
+
+setup-faults:
+	@scripts/setup.sh faults
 
 setup-lint:
 	@scripts/setup.sh lint
@@ -97,7 +100,7 @@ benchmarks-page: setup-build
 fuzz: setup-build
 	@scripts/fuzz.sh $(or $(FUZZ_TARGET),all) $(or $(FUZZ_SECONDS),60)
 
-faults: setup-build
+faults: setup-faults
 	$(CARGO) test --release --locked -p isotherm --test faults -- $(FAULTS)
 
 soak-watch: setup-build

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the build (or the tests, or the lab) needs, if it is missing and we have the rights. Otherwise prints the command to run.
-# usage: setup.sh build|test|lint|docs|lab
+# usage: setup.sh build|test|faults|lint|docs|lab
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kind=${1:-build}
@@ -10,10 +10,11 @@ packages=(clang libbpf-dev libelf-dev zlib1g-dev pkg-config gcc libc6-dev)
 case $kind in
 build | lint | docs) ;;
 test) packages+=(redis-server redis-tools memcached tmux python3 python3-venv file procps util-linux) ;;
+faults) packages+=(strace python3 procps util-linux) ;;
 # Kernels and busybox for guests are fetched without being installed (lab/kernels.sh).
 lab) packages+=(qemu-system-x86 python3 util-linux binutils) ;;
 *)
-    echo "setup: unknown kind $kind; usage: setup.sh build|test|lint|docs|lab" >&2
+    echo "setup: unknown kind $kind; usage: setup.sh build|test|faults|lint|docs|lab" >&2
     exit 2
     ;;
 esac

@@ -23,6 +23,7 @@ mod privileges;
 mod request;
 mod sandbox;
 mod stop;
+mod wall_time;
 mod watch;
 mod work;
 

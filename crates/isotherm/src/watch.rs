@@ -8,6 +8,7 @@ use crate::played::{self, Played};
 use crate::request;
 use crate::sandbox::Uses;
 pub use crate::stop::Stop;
+use crate::wall_time::WallTime;
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use isotherm_heat::Clock;
@@ -23,6 +24,7 @@ use isotherm_sources::damon::Damon;
 use isotherm_sys::proc::Proc;
 use isotherm_sys::target_lock::TargetLocks;
 use isotherm_sys::{clock, descriptors, random};
+use isotherm_units::human;
 use std::ffi::OsString;
 use std::ops::ControlFlow;
 use std::process;
@@ -178,6 +180,7 @@ impl Prepared {
             reported_sampled: false,
             silent: false,
             replay_unix_ns: self.replay_unix_ns,
+            wall_time: WallTime::default(),
         })
     }
 }
@@ -195,6 +198,7 @@ pub struct Watching {
     silent: bool,
     /// Wall time when a replay begins; `None` when watching the machine.
     replay_unix_ns: Option<u64>,
+    wall_time: WallTime,
 }
 
 impl Watching {
@@ -212,8 +216,16 @@ impl Watching {
     }
 
     /// Wall time: now, or in the recording that is played.
-    fn unix_ns(&self) -> u64 {
-        self.replay_unix_ns.map_or_else(clock::unix_ns, |begin| begin + self.monitor.now())
+    fn unix_ns(&mut self) -> u64 {
+        if let Some(begin) = self.replay_unix_ns {
+            return begin + self.monitor.now();
+        }
+        let (now, set_back) = self.wall_time.at(clock::unix_ns(), clock::monotonic_ns());
+        if let Some(by_ns) = set_back.filter(|_| !self.silent) {
+            let by = human::duration(by_ns);
+            output::note(format_args!("the clock was set back by {by}: times of snapshots go on as before"));
+        }
+        now
     }
 
     /// Watches window by window and passes each snapshot to `each`. Ends after `duration_ns`, when stopped, or when no target is left.

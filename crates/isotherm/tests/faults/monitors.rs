@@ -39,6 +39,7 @@ pub const FAULTS: &[Fault] = &[
     Fault { name: "the cgroup that is watched is removed", holds: "the recording is complete", play: cgroup_goes },
     Fault { name: "the cgroup that is watched is frozen", holds: "recording goes on", play: cgroup_freezes },
     Fault { name: "a recorder of itself", holds: "it goes on, or is refused", play: of_itself },
+    Fault { name: "the clock is set back by an hour", holds: "snapshots stay in order", play: clock_goes_back },
     Fault { name: "every CPU is busy", holds: "recording goes on, with all snapshots", play: busy },
 ];
 
@@ -296,6 +297,21 @@ fn of_itself() -> Played {
     let ran = stage.shell("exec $isotherm record -o r -d 2s -w 500ms -p $$");
     assert!(matches!(ran.code, Some(0 | 1)) && !ran.err.contains("panicked"), "{ran}");
     Ok(Tally::once())
+}
+
+fn clock_goes_back() -> Played {
+    if !installed("cc") {
+        return Err("a C compiler");
+    }
+    let stage = Stage::new();
+    fs::write(stage.path("back.c"), include_str!("clock_set_back.c")).unwrap();
+    let built =
+        Command::new("cc").args(["-shared", "-fPIC", "-o", "back.so", "back.c"]).current_dir(stage.path("")).status();
+    assert!(built.unwrap().success());
+    let mut watch = Watch::with(stage, &[], "env LD_PRELOAD=./back.so $isotherm");
+    watch.recorder.until_it_says("the clock was set back by 1 h");
+    wait(Duration::from_secs(3));
+    Ok(watch.end())
 }
 
 fn busy() -> Played {
