@@ -40,7 +40,7 @@ use declined::Declined;
 use ended::Ended;
 use isotherm_heat::source::AccessSource;
 use isotherm_heat::track::Spent;
-use isotherm_heat::{Clock, Mapping, Ns, Target};
+use isotherm_heat::{Clock, Mapping, Ns, Region, Target, summarize};
 use isotherm_sys::proc::Proc;
 use isotherm_sys::target_lock::TargetLocks;
 use isotherm_units::{Bytes, PMD_SIZE};
@@ -173,6 +173,12 @@ impl<C: Clock> Monitor<C> {
     /// The pages of one process, for callers that need more than regions; `None` if it is not watched page by page.
     pub fn pages_of(&self, pid: u32) -> Option<&Target> {
         self.watched.get(&pid)?.tracker.pages()
+    }
+
+    /// The regions of one process that is checked page by page, however many there are, in address order. Their ages are 0.
+    /// A snapshot merges them down to the number allowed. Costs as much as a snapshot.
+    pub fn all_regions_of(&self, pid: u32) -> Option<Vec<Region>> {
+        Some(summarize(self.pages_of(pid)?, self.clock.now(), usize::MAX).regions)
     }
 
     /// All mappings of one process as last listed (a snapshot has only those with regions); `None` if it is not

@@ -67,6 +67,34 @@ fn by_mapping_the_demo_finds_how_much_is_hot() {
     assert!(number(&found, "hot_bytes_error_pct") < 25.0, "{found}");
 }
 
+#[test]
+fn the_hottest_regions_are_listed_where_a_snapshot_has_no_room_for_them() {
+    need!(sees_pages(), "the page-table source");
+    let _turn = alone();
+    // 40 hot spans of 256 KiB, with as much idle memory behind each.
+    let script = Script::start(
+        "
+at = reserve(20 << 20)
+for page in range(at, at + (20 << 20), 4096): touch(page)
+print(at, flush=True)
+heat([page for page in range(at, at + (20 << 20), 4096) if (page - at) >> 18 & 1 == 0])
+",
+    );
+    let Some(script) = script else { return skip("python3") };
+    let at: u64 = script.line.trim().parse().unwrap();
+    let report = Stage::new().json(&format!(
+        "report access -d 6s --max-regions 10 --hottest 60 --max-interval 1s --json -p {}",
+        script.pid()
+    ));
+    let regions = report["report"]["targets"][0]["regions"].as_array().unwrap();
+    let is_span = |region: &&Value| {
+        let (start, size) = (region["start"].as_u64().unwrap(), region["size_bytes"].as_u64().unwrap());
+        start >= at && (start - at).is_multiple_of(2 << 18) && size == 1 << 18
+    };
+    let spans = regions.iter().filter(is_span).count();
+    assert!(spans >= 36, "{spans} of 40 among {}: {report}", regions.len());
+}
+
 /// What `report processes` says of one process.
 fn process(stage: &Stage, recording: &str, pid: u32) -> Value {
     let json = stage.json(&format!("report processes --json {recording}"));

@@ -36,13 +36,21 @@ pub struct AccessOptions {
     pub min_size: Bytes,
     /// Omit regions that are accessed less often than this, and unmeasured regions.
     pub max_interval_ns: Option<u64>,
+    /// Show only so many regions of each target: those with most accesses, by rate and resident memory.
+    pub hottest: Option<usize>,
     /// A page belongs to the working set if it is accessed at least this often.
     pub wss_ns: u64,
 }
 
 impl Default for AccessOptions {
     fn default() -> AccessOptions {
-        AccessOptions { sort: SortBy::Address, min_size: Bytes(0), max_interval_ns: None, wss_ns: 1_000_000_000 }
+        AccessOptions {
+            sort: SortBy::Address,
+            min_size: Bytes(0),
+            max_interval_ns: None,
+            hottest: None,
+            wss_ns: 1_000_000_000,
+        }
     }
 }
 
@@ -155,6 +163,10 @@ impl AccessTarget {
         };
         let shown = target.regions.iter().filter(passes);
         let mut regions: Vec<AccessRegion> = shown.map(|r| AccessRegion::build(r, &target.mappings)).collect();
+        if let Some(most) = options.hottest {
+            regions.sort_by(|a, b| b.accesses_hz().total_cmp(&a.accesses_hz()));
+            regions.truncate(most);
+        }
         sort(&mut regions, options.sort);
         AccessTarget {
             pid: target.id.pid,
@@ -232,6 +244,11 @@ impl AccessRegion {
         }
     }
 
+    /// Accesses a second to all of it; below 0 if that is not known.
+    fn accesses_hz(&self) -> f64 {
+        if self.interval.is_measured() { f64::from(self.rate_hz) * self.resident_bytes.0 as f64 } else { -1.0 }
+    }
+
     fn cells(&self) -> Vec<String> {
         let measured = self.interval.is_measured();
         let known = |text: String| if measured { text } else { "?".to_owned() };
@@ -294,6 +311,13 @@ mod tests {
         assert_eq!(report(options), [0, 8]);
         let options = AccessOptions { max_interval_ns: Some(SECOND), ..AccessOptions::default() };
         assert_eq!(report(options), [16]);
+    }
+
+    #[test]
+    fn the_hottest_are_those_with_most_accesses() {
+        let hottest = |n| report(AccessOptions { hottest: Some(n), ..AccessOptions::default() });
+        // 1 MiB every ms, 2 MiB every 5 s, and 4 MiB of which nothing is known.
+        assert_eq!((hottest(1), hottest(2), hottest(9)), (vec![16], vec![8, 16], vec![0, 8, 16]));
     }
 
     #[test]

@@ -63,6 +63,10 @@ pub struct AccessArgs {
     /// Skip regions accessed less often than this
     #[arg(long, value_name = "TIME", value_parser = positive_duration_ns)]
     pub max_interval: Option<u64>,
+    /// Only so many of each process: those with most accesses, by rate and size. Live, they are taken from all regions, and not from
+    /// those that --max-regions leaves
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub hottest: Option<u32>,
 }
 
 /// Order of regions.
@@ -173,6 +177,7 @@ impl AccessArgs {
             sort,
             min_size: self.min_size,
             max_interval_ns: self.max_interval,
+            hottest: self.hottest.map(|n| usize::try_from(n).unwrap_or(usize::MAX)),
             ..AccessOptions::default()
         };
         (self.input, Shown::Access(options))
@@ -196,7 +201,8 @@ impl Plan for ReportPlan {
             Shown::Heatmap(plan) => plan.picture.as_ref().map(Picture::path),
             _ => None,
         };
-        let input = Input::get(&self.input, file)?;
+        let takes_all = matches!(&self.shown, Shown::Access(options) if options.hottest.is_some());
+        let input = Input::get(&self.input, file, takes_all)?;
         let report = match &self.shown {
             Shown::Access(options) => Report::Access(AccessReport::build(input.last(), options)),
             Shown::Heatmap(plan) => return heat_map(plan, &input, self.input.json),

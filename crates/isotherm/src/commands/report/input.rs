@@ -7,7 +7,7 @@ use crate::output;
 use crate::sandbox::{self, Uses};
 use crate::watch::{Stop, Watching};
 use anyhow::Result;
-use isotherm_heat::{RunInfo, Snapshot};
+use isotherm_heat::{RunInfo, Since, Snapshot, TargetHeat};
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -19,12 +19,13 @@ pub struct Input {
 
 impl Input {
     /// Reads the recording, or watches. The report is printed, or written to `file`. If it is printed, watching ends when nobody reads
-    /// standard output any more.
-    pub fn get(args: &InputArgs, file: Option<&Path>) -> Result<Input> {
+    /// standard output any more. With `takes_all`, the last snapshot of what is watched has all regions of processes that are checked page by
+    /// page.
+    pub fn get(args: &InputArgs, file: Option<&Path>, takes_all: bool) -> Result<Input> {
         let input = if args.is_recorded() {
             Input::recorded(args.recording.as_deref(), file)
         } else {
-            Input::live(args, file)
+            Input::live(args, file, takes_all)
         }?;
         if input.snapshots.iter().all(|s| s.targets.is_empty()) {
             anyhow::bail!("nothing was watched: no process with memory of its own was found");
@@ -47,7 +48,7 @@ impl Input {
         Ok(Input { snapshots, run })
     }
 
-    fn live(args: &InputArgs, file: Option<&Path>) -> Result<Input> {
+    fn live(args: &InputArgs, file: Option<&Path>, takes_all: bool) -> Result<Input> {
         let stop = Stop::on_signals()?;
         let stop = if file.is_none() { stop.or_on_closed_output()? } else { stop };
         // Twenty columns for a heat map. At least 0.5 s, so that a snapshot costs less than the access checks between two.
@@ -64,6 +65,10 @@ impl Input {
             Ok(ControlFlow::Continue(()))
         })?;
         watching.report_refused();
+        if takes_all {
+            let targets = snapshots.last_mut().into_iter().flat_map(|snapshot| &mut snapshot.targets);
+            targets.for_each(|target| take_all(target, &watching));
+        }
         Ok(Input { snapshots, run: watching.run })
     }
 
@@ -72,4 +77,11 @@ impl Input {
         let alive = |s: &&Snapshot| s.targets.iter().any(|t| !t.exited);
         self.snapshots.iter().rev().find(alive).or(self.snapshots.last()).expect("checked when made")
     }
+}
+
+/// Puts all regions of a target in the place of those that a snapshot has room for.
+fn take_all(target: &mut TargetHeat, watching: &Watching) {
+    let Some(mut regions) = watching.monitor.all_regions_of(target.id.pid) else { return };
+    Since { regions: &target.regions, elapsed_ns: 0 }.carry_ages(&mut regions);
+    target.regions = regions;
 }
