@@ -4,7 +4,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 BIN := target/release/isotherm
 
-BENCHES := bench-first bench-scan bench-accuracy bench-collapse bench-redis bench-sampling bench-scale bench-sampled bench-events \
+BENCHES := bench-first bench-busy bench-scan bench-accuracy bench-collapse bench-redis bench-sampling bench-scale bench-sampled bench-events \
 	bench-faults bench-frames bench-drain bench-conflict bench-herd bench-damon
 .PHONY: help build install demo test lint lint-code lint-features docs benchmarks-page fmt fuzz soak loom miri faults soak-watch lab lab-quick bench $(BENCHES) setup-build setup-test setup-faults setup-lint setup-docs setup-lab
 
@@ -24,6 +24,7 @@ help:
 	@echo "make loom            every order in which a few threads can contend for a zone lock (about 30 s)"
 	@echo "make miri            unit tests of the frame allocator in an interpreter that finds undefined behaviour (needs a nightly toolchain with miri)"
 	@echo "make bench-first     how soon a picture is good, exact, and follows a change (about 45 minutes)"
+	@echo "make bench-busy      a key-value store on every CPU: unmeasured memory, working set, price, collapses (about 11 minutes)"
 	@echo "make bench-scan      cost of reading and clearing, compared with clear_refs + smaps (about 8 minutes)"
 	@echo "make bench-accuracy  precision and recall, compared with the truth (about 9 minutes; --full: 16)"
 	@echo "make bench-collapse  collapse by hints, compared with round robin, everything huge, and nothing (about 7 minutes)"
@@ -130,7 +131,7 @@ $(filter-out bench-damon,$(BENCHES)):
 	$(CARGO) run --release --locked -q -p isotherm-bench$(if $(features), --features $(features)) --bin $@
 
 bench-redis: setup-test
-bench-first bench-scan bench-accuracy bench-collapse bench-redis bench-sampling bench-scale bench-sampled bench-events bench-faults: build
+bench-first bench-busy bench-scan bench-accuracy bench-collapse bench-redis bench-sampling bench-scale bench-sampled bench-events bench-faults: build
 bench-frames bench-drain bench-conflict bench-herd: setup-build
 features :=
 # The allocators that it compares with.

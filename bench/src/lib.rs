@@ -8,6 +8,7 @@
 #![deny(unsafe_code)]
 
 pub mod adaptive;
+pub mod collapsing;
 #[allow(unsafe_code, reason = "system calls that no library here wraps")]
 pub mod own_thread;
 pub mod page;
@@ -20,7 +21,8 @@ use isotherm_sources::RealClock;
 use isotherm_sources::choose::{self, Wanted};
 use isotherm_sys::{free, proc::Proc};
 use isotherm_units::PAGE_SIZE;
-use isotherm_workload::{Child, Index, Layout, Pattern};
+use isotherm_workload::{Child, Index, Layout, Pattern, Store};
+use serde::Serialize;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -39,6 +41,10 @@ pub fn become_workload() -> Result<()> {
             index.run()?;
             std::process::exit(0);
         }
+        if let Ok(store) = serde_json::from_str::<Store>(&json) {
+            store.run()?;
+            std::process::exit(0);
+        }
         let pattern: Pattern = serde_json::from_str(&json)?;
         isotherm_workload::run(&pattern)?;
         std::process::exit(0);
@@ -52,18 +58,11 @@ pub fn only() -> String {
     args.nth(1).unwrap_or_default()
 }
 
-/// Starts this program again as a workload.
-pub fn start(pattern: &Pattern) -> Result<Child> {
+/// Starts this program again as a workload: a [`Pattern`], an [`Index`] or a [`Store`].
+pub fn start(workload: &impl Serialize) -> Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg(WORKLOAD);
-    Ok(Child::start(command, pattern)?)
-}
-
-/// The same with an index.
-pub fn start_index(index: &Index) -> Result<Child> {
-    let mut command = Command::new(std::env::current_exe()?);
-    command.arg(WORKLOAD);
-    Ok(Child::start(command, index)?)
+    Ok(Child::start(command, workload)?)
 }
 
 /// A workload of `mib` MiB that touches all its pages as fast as possible.

@@ -6,26 +6,17 @@
 //! not of an estimate.
 
 use anyhow::{Result, ensure};
-use isotherm_bench::{Log, become_workload, median, spread, start_index};
-use isotherm_heat::{Mapping, Ns, TargetId};
-use isotherm_monitor::{Follower, Monitor, Selection, Settings};
-use isotherm_schemes::collapse::{COLLAPSE, Collapse, Rules, benefit};
-use isotherm_schemes::machine::Live;
-use isotherm_schemes::plan;
-use isotherm_schemes::{
-    Budgets, Counters, Hint, HintQueue, Level, Origin, Outcome, PmdFacts, RetryScheduler, Step, TargetWindow, Worker,
-};
-use isotherm_sources::RealClock;
-use isotherm_sources::choose::{self, Wanted};
+use isotherm_bench::collapsing::{Collapsing, collapser, id_of};
+use isotherm_bench::{Log, become_workload, median, spread, start};
+use isotherm_heat::{Ns, TargetId};
+use isotherm_schemes::collapse::COLLAPSE;
+use isotherm_schemes::{Budgets, Counters, Hint, HintQueue, Level, Origin, Outcome, RetryScheduler, Step};
 use isotherm_sys::clock;
 use isotherm_sys::proc::Proc;
 use isotherm_sys::signal;
 use isotherm_units::{PMD_SIZE, PmdNo};
 use isotherm_workload::{Child, Index};
-use std::collections::BTreeSet;
 use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 const S: Ns = 1_000_000_000;
@@ -91,10 +82,10 @@ fn slice(child: &Child) -> Result<f64> {
 
 fn measure_round(log: &mut Log, index: &Index, round: usize) -> Result<Round> {
     let weights = index.weights();
-    let mut with_hints = start_index(index)?;
+    let mut with_hints = start(index)?;
     let hinted = hints(&mut with_hints, &weights)?;
     signal::pause(with_hints.pid())?;
-    let (none, all) = (start_index(index)?, start_index(index)?);
+    let (none, all) = (start(index)?, start(index)?);
     signal::pause(none.pid())?;
     let all_pmds = collapse_until(&all, &pmds_of(&all), boundless(), |_| false)?.len() as f64;
     signal::pause(all.pid())?;
@@ -140,15 +131,6 @@ fn boundless() -> Budgets {
     }
 }
 
-fn collapser(budgets: Budgets, now: Ns) -> Worker<Live> {
-    Worker::new(Live::new(), vec![Box::new(Collapse::default())], budgets, now)
-}
-
-fn id_of(child: &Child) -> Result<TargetId> {
-    let stat = Proc::default().stat(child.pid())?;
-    Ok(TargetId { pid: child.pid(), start_ticks: stat.start_ticks })
-}
-
 /// Collapses `pmds` in order until `enough` returns true for the huge ranges done. Returns the collapsed huge ranges.
 fn collapse_until(
     child: &Child,
@@ -192,7 +174,7 @@ fn to_90(child: &Child, weights: &[f64], order: &[PmdNo]) -> f64 {
 
 /// khugepaged's order, with the same calls.
 fn round_robin(index: &Index, weights: &[f64]) -> Result<f64> {
-    let child = start_index(index)?;
+    let child = start(index)?;
     let pmds = pmds_of(&child);
     let order = collapse_until(&child, &pmds, boundless(), |done| to_90(&child, weights, done).is_finite())?;
     Ok(to_90(&child, weights, &order))
@@ -209,15 +191,15 @@ struct Hinted {
 
 /// Serves hints at default settings for [`SERVED`]. Then a cold huge range turns hot.
 fn hints(child: &mut Child, weights: &[f64]) -> Result<Hinted> {
-    let daemon = Daemon::new(child, Budgets::default())?;
+    let daemon = Collapsing::new(child, Budgets::default())?;
     let began = clock::monotonic_ns();
     let (cost, reaction_s, before) = std::thread::scope(|scope| -> Result<_> {
-        let watching = scope.spawn(|| daemon.watch());
+        let watching = scope.spawn(|| daemon.watch(|_| {}));
         scope.spawn(|| daemon.work());
         std::thread::sleep(SERVED);
         let before = daemon.order();
         let reaction_s = reaction(child, &daemon);
-        daemon.stop.store(true, Ordering::Relaxed);
+        daemon.stop();
         Ok((watching.join().expect("no panic")?, reaction_s?, before))
     })?;
     let counters = daemon.counters();
@@ -233,7 +215,7 @@ fn hints(child: &mut Child, weights: &[f64]) -> Result<Hinted> {
 }
 
 /// Time from a cold huge range turning hot to its collapse; infinity after half a minute.
-fn reaction(child: &mut Child, daemon: &Daemon) -> Result<f64> {
+fn reaction(child: &mut Child, daemon: &Collapsing) -> Result<f64> {
     const PMD: usize = 10;
     let pmd = PmdNo(child.memory().start.pmd().0 + PMD as u64);
     ensure!(!daemon.order().contains(&pmd), "the huge range that is to become hot is huge already");
@@ -248,122 +230,26 @@ fn reaction(child: &mut Child, daemon: &Daemon) -> Result<f64> {
     Ok(f64::INFINITY)
 }
 
-/// The same as `isotherm run`, and records the order of collapses.
-struct Daemon {
-    pid: u32,
-    process: TargetId,
-    stop: AtomicBool,
-    state: Mutex<State>,
-}
-
-struct State {
-    queue: HintQueue,
-    retry: RetryScheduler,
-    worker: Worker<Live>,
-    order: Vec<PmdNo>,
-    handled: BTreeSet<PmdNo>,
-}
-
-impl Daemon {
-    fn new(child: &Child, budgets: Budgets) -> Result<Daemon> {
-        let process = id_of(child)?;
-        let now = clock::monotonic_ns();
-        let mut worker = collapser(budgets, now);
-        ensure!(worker.admit(process, now).is_ok(), "the workload cannot be collapsed");
-        let state = State {
-            queue: HintQueue::new(1 << 16),
-            retry: RetryScheduler::new(1 << 16),
-            worker,
-            order: Vec::new(),
-            handled: BTreeSet::new(),
-        };
-        Ok(Daemon { pid: child.pid(), process, stop: AtomicBool::new(false), state: Mutex::new(state) })
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn order(&self) -> Vec<PmdNo> {
-        self.lock().order.clone()
-    }
-
-    fn counters(&self) -> Counters {
-        self.lock().worker.counters().clone()
-    }
-
-    fn watch(&self) -> Result<isotherm_heat::Cost> {
-        let source = choose::open(Wanted::PageTable)?;
-        let selection = Selection::Pids { pids: vec![self.pid], children: false };
-        let mut monitor =
-            Monitor::new(source, Follower::new(&selection, Proc::default())?, RealClock, Settings::default());
-        while !self.stop.load(Ordering::Relaxed) {
-            monitor.watch(monitor.now() + S, &self.stop)?;
-            let (Some(pages), Some(mappings)) = (monitor.pages_of(self.pid), monitor.mappings_of(self.pid)) else {
-                break;
-            };
-            let (unchecked, pmds) = monitor.unchecked();
-            if !plan::is_ready(unchecked, pmds, monitor.elapsed_ns()) {
-                continue;
-            }
-            self.feed(mappings, benefit::of_pages(pages, monitor.now()));
-        }
-        Ok(monitor.cost(monitor.now()))
-    }
-
-    fn feed(&self, mappings: &[Mapping], facts: Vec<PmdFacts>) {
-        let (comm, mappings) = ("index".into(), mappings.into());
-        let window = TargetWindow { id: self.process, comm, mappings, facts, generations: Vec::new() };
-        let planned = plan::by_heat(&Rules::default(), &window, clock::monotonic_ns());
-        let mut state = self.lock();
-        for hint in planned.hints {
-            if !state.handled.contains(&hint.pmd) {
-                state.queue.add(hint);
-            }
-        }
-    }
-
-    fn work(&self) {
-        while !self.stop.load(Ordering::Relaxed) {
-            let mut guard = self.lock();
-            let state = &mut *guard;
-            match state.retry.step(clock::monotonic_ns(), &mut state.queue, &mut state.worker) {
-                Step::Did(hint, outcome) => {
-                    state.handled.insert(hint.pmd);
-                    if matches!(outcome, Outcome::Done { .. }) {
-                        state.order.push(hint.pmd);
-                    }
-                }
-                Step::Deferred(..) => {}
-                Step::Wait(..) | Step::Idle(_) => {
-                    drop(guard);
-                    std::thread::sleep(NAP);
-                }
-            }
-        }
-    }
-}
-
 /// Growth of a sparse heap in percent: with hints at default settings, and with everything huge.
 fn sparse(log: &mut Log, index: &Index) -> Result<(f64, f64)> {
     let proc = Proc::default();
     let rss = |child: &Child| -> Result<f64> { Ok(proc.status(child.pid())?.rss.unwrap_or_default().0 as f64) };
     let growth = |before: f64, after: f64| 100.0 * (after / before - 1.0);
-    let child = start_index(index)?;
+    let child = start(index)?;
     // After its start, so that the memory that it allocates for itself is included.
     std::thread::sleep(Duration::from_secs(1));
     let before = rss(&child)?;
-    let daemon = Daemon::new(&child, Budgets::default())?;
+    let daemon = Collapsing::new(&child, Budgets::default())?;
     std::thread::scope(|scope| -> Result<()> {
-        let watching = scope.spawn(|| daemon.watch());
+        let watching = scope.spawn(|| daemon.watch(|_| {}));
         scope.spawn(|| daemon.work());
         std::thread::sleep(Duration::from_secs(20));
-        daemon.stop.store(true, Ordering::Relaxed);
+        daemon.stop();
         watching.join().expect("no panic").map(drop)
     })?;
     let hints = growth(before, rss(&child)?);
     drop(child);
-    let child = start_index(index)?;
+    let child = start(index)?;
     std::thread::sleep(Duration::from_secs(1));
     let before = rss(&child)?;
     let done = collapse_until(&child, &pmds_of(&child), boundless(), |_| false)?;

@@ -9,13 +9,17 @@
 #![forbid(unsafe_code)]
 
 mod child;
+mod counts;
 mod good;
 mod index;
 mod pattern;
 mod run;
+mod store;
 
 pub use child::{Child, Progress};
+pub use counts::PageCounts;
 pub use good::GoodSince;
 pub use index::Index;
-pub use pattern::{Layout, Pattern};
+pub use pattern::{Layout, Pattern, score_pages};
 pub use run::run;
+pub use store::{Keys, Store};

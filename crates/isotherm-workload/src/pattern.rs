@@ -73,18 +73,7 @@ impl Pattern {
     /// On huge pages, a page counts as truly hot if any page of its huge range is: the hardware has one accessed bit for all
     /// of them.
     pub fn score_pages(&self, memory: AddrRange, target: &Target, now: Ns, hot_ns: Ns) -> Score {
-        let hot = self.hot_as_seen();
-        let first = memory.start.page().0;
-        let mut score = Score::of(count(&hot));
-        let index = |page: u64| usize::try_from(page.wrapping_sub(first)).ok().filter(|i| *i < hot.len());
-        target.for_each_pmd(now, |pmd, view| {
-            for (run, in_pmd) in view.runs.iter().flat_map(|run| run.indices().map(move |i| (run, i))) {
-                if let Some(index) = index(pmd.page(in_pmd).0) {
-                    score.add_page(hot[index], run.interval, hot_ns);
-                }
-            }
-        });
-        score
+        score_pages(&self.hot_as_seen(), memory, target, now, hot_ns)
     }
 
     /// The same for regions: all pages of a hot region count as hot.
@@ -121,6 +110,21 @@ impl Pattern {
         }
         hot
     }
+}
+
+/// Compares the pages found hot with `hot`, which has a value for each page of `memory`.
+pub fn score_pages(hot: &[bool], memory: AddrRange, target: &Target, now: Ns, hot_ns: Ns) -> Score {
+    let first = memory.start.page().0;
+    let mut score = Score::of(count(hot));
+    let index = |page: u64| usize::try_from(page.wrapping_sub(first)).ok().filter(|i| *i < hot.len());
+    target.for_each_pmd(now, |pmd, view| {
+        for (run, in_pmd) in view.runs.iter().flat_map(|run| run.indices().map(move |i| (run, i))) {
+            if let Some(index) = index(pmd.page(in_pmd).0) {
+                score.add_page(hot[index], run.interval, hot_ns);
+            }
+        }
+    });
+    score
 }
 
 fn count(hot: &[bool]) -> f64 {

@@ -1,0 +1,288 @@
+//! What a user sees of a busy server: a key-value store on every CPU, watched at the defaults, and collapsed.
+//!
+//! The store has items of 256 bytes to 2 KiB in slabs, keys normal around one that wanders, and half of its operations are SETs, each of
+//! which moves its item ([`Store`]). It counts its accesses by page. That is the truth: a page is hot if it was accessed once a second or more
+//! often over the last ten seconds.
+//!
+//! - *The first minute*: how much is unmeasured after 10 and 30 s, the working set after 30 s against the truth, and the monitor's CPU.
+//! - *The price*: the store's CPU time per operation in twenty windows of 5 s, watched and not by turns. The median of the ten ratios is printed
+//!   with its 95% interval. Where that is wide, the machine is too noisy for the figure, and the estimate from pages accessed again stands beside it.
+//! - *Collapsing*: the share of all accesses that go to huge pages after a quarter of the collapses, and after a minute; and the working set as
+//!   given then, when one accessed bit stands for 2 MiB.
+
+use anyhow::{Context, Result};
+use isotherm_bench::collapsing::Collapsing;
+use isotherm_bench::{
+    BenchClock, Log, become_workload, in_own_thread, median, monitor_of, only, pages_that_fit, spread, start, trials,
+};
+use isotherm_heat::{Clock, Interval, Ns, Target};
+use isotherm_monitor::Settings;
+use isotherm_schemes::Budgets;
+use isotherm_sources::RealClock;
+use isotherm_units::{AddrRange, PAGES_PER_PMD, PmdNo};
+use isotherm_workload::{Child, Keys, PageCounts, Store};
+use std::sync::atomic::AtomicBool;
+use std::thread::sleep;
+use std::time::Duration;
+
+const S: Ns = 1_000_000_000;
+const HOT_HZ: f64 = 1.0;
+/// Over which rates are taken.
+const WINDOW: Ns = 10 * S;
+const PAIRS: usize = 10;
+/// Of a window of 5 s: the caches of the store are as they were before.
+const SETTLED: Duration = Duration::from_millis(300);
+const SLICE: Duration = Duration::from_millis(4700);
+
+fn main() -> Result<()> {
+    become_workload()?;
+    let mut log = Log::new("bench-busy");
+    let (trials, server) = (trials(3), server()?);
+    log.line(format!(
+        "store of {:.1} GiB on {} threads, half SETs, keys normal with a deviation of 3%; 1% of a core; {trials} times each\n",
+        server.pages as f64 / 262_144.0,
+        server.threads
+    ));
+    if "minute".contains(&only()) {
+        first_minutes(&mut log, &server, trials)?;
+    }
+    if "price".contains(&only()) {
+        price(&mut log, &server)?;
+    }
+    if "collapse".contains(&only()) {
+        collapses(&mut log, &server, trials)?;
+    }
+    log.finish()
+}
+
+fn server() -> Result<Store> {
+    let threads = std::thread::available_parallelism()?.get();
+    // Every thread has slabs of all classes.
+    let part = 1024 * threads;
+    Ok(Store {
+        pages: pages_that_fit(2 << 18)? / part * part,
+        keys: Keys::Normal { deviation: 0.03 },
+        centre: 0.6,
+        drift_per_s: 0.000_5,
+        sets: 0.5,
+        threads,
+        work: 3000,
+        counts: std::env::temp_dir().join(format!("isotherm-bench-busy-{}", std::process::id())),
+        seed: 11,
+    })
+}
+
+/// A store that runs, and its accesses.
+struct Server {
+    child: Child,
+    counts: PageCounts,
+}
+
+impl Server {
+    fn start(store: &Store, trial: usize) -> Result<Server> {
+        let counts = PageCounts::create(&store.counts, store.pages).context("make the file of counts")?;
+        let child = start(&Store { seed: store.seed + trial as u64, ..store.clone() })?;
+        Ok(Server { child, counts })
+    }
+
+    /// How many pages are hot, by the accesses since the last call.
+    fn hot_pages(&mut self, now: Ns) -> f64 {
+        self.counts.rates_hz(now).into_iter().filter(|hz| *hz >= HOT_HZ).count() as f64
+    }
+}
+
+/// Pages of the store that are said to be hot, and those of which nothing is known.
+fn said(target: Option<&Target>, memory: AddrRange, now: Ns) -> (f64, f64) {
+    let (mut hot, mut unmeasured) = (0_u64, 0_u64);
+    let Some(target) = target else { return (0.0, memory.len().pages() as f64) };
+    target.for_pmds_in(memory.start.pmd()..memory.end.pmd(), now, |_, view| {
+        for run in view.runs {
+            unmeasured += if run.interval == Interval::UNMEASURED { u64::from(run.pages) } else { 0 };
+            hot += if run.interval.ns().is_some_and(|ns| ns <= S) { u64::from(run.pages) } else { 0 };
+        }
+    });
+    (hot as f64, unmeasured as f64)
+}
+
+/// By how much more is said than there is.
+fn error_pct(said: f64, truth: f64) -> f64 {
+    100.0 * (said / truth - 1.0)
+}
+
+fn sizes(values: &[f64]) -> Vec<f64> {
+    values.iter().map(|value| value.abs()).collect()
+}
+
+/// Prints the spread of each figure, and keeps its median: key, text, and the values of all trials.
+fn print<const N: usize>(log: &mut Log, rows: [(&'static str, &str, Vec<f64>); N]) {
+    for (key, text, values) in rows {
+        log.line(format!("{text:<56} {}", spread(&values)));
+        log.result(key, median(&values));
+    }
+}
+
+#[derive(Debug, Default)]
+struct Minute {
+    unmeasured_pct_10s: f64,
+    unmeasured_pct_30s: f64,
+    wss_error_pct: f64,
+    hot_mib: f64,
+    monitor_cpu_pct: f64,
+}
+
+fn first_minutes(log: &mut Log, store: &Store, trials: usize) -> Result<()> {
+    let minutes = (0..trials).map(|trial| first_minute(store, trial)).collect::<Result<Vec<_>>>()?;
+    let of = |what: fn(&Minute) -> f64| minutes.iter().map(what).collect::<Vec<f64>>();
+    let wss_error = of(|m| m.wss_error_pct);
+    log.line(format!(
+        "{:.0} MiB are hot; the working set after 30 s is off by {}%",
+        median(&of(|m| m.hot_mib)),
+        spread(&wss_error)
+    ));
+    let rows = [
+        ("unmeasured_pct_10s", "unmeasured after 10 s, percent", of(|m| m.unmeasured_pct_10s)),
+        ("unmeasured_pct_30s", "unmeasured after 30 s, percent", of(|m| m.unmeasured_pct_30s)),
+        ("wss_error_pct_30s", "error of the working set after 30 s, percent", sizes(&wss_error)),
+        ("monitor_cpu_pct", "CPU of the monitor over 60 s, percent of a core", of(|m| m.monitor_cpu_pct)),
+    ];
+    print(log, rows);
+    Ok(())
+}
+
+fn first_minute(store: &Store, trial: usize) -> Result<Minute> {
+    let mut server = Server::start(store, trial)?;
+    let memory = server.child.memory();
+    in_own_thread(|| {
+        let clock = BenchClock::default();
+        let mut monitor = monitor_of(vec![server.child.pid()], clock.clone(), Settings::default())?;
+        let (began, pid, pages) = (monitor.now(), server.child.pid(), store.pages as f64);
+        let mut minute = Minute::default();
+        for second in 1..=60 {
+            monitor.watch(began + second * S, &AtomicBool::new(false))?;
+            clock.beside(|| {
+                let (hot, unmeasured) = said(monitor.pages_of(pid), memory, monitor.now());
+                match second {
+                    10 => minute.unmeasured_pct_10s = 100.0 * unmeasured / pages,
+                    20 => drop(server.counts.rates_hz(RealClock.now())),
+                    30 => {
+                        let truth = server.hot_pages(RealClock.now());
+                        minute.hot_mib = truth / 256.0;
+                        minute.wss_error_pct = error_pct(hot, truth);
+                        minute.unmeasured_pct_30s = 100.0 * unmeasured / pages;
+                    }
+                    _ => {}
+                }
+            });
+        }
+        let cost = monitor.cost(monitor.now());
+        minute.monitor_cpu_pct = 100.0 * cost.monitor_cpu_ns as f64 / cost.elapsed_ns as f64;
+        Ok(minute)
+    })
+}
+
+fn price(log: &mut Log, store: &Store) -> Result<()> {
+    let server = Server::start(store, 0)?;
+    let mut ratios = Vec::new();
+    let estimated = in_own_thread(|| {
+        let mut monitor = monitor_of(vec![server.child.pid()], RealClock, Settings::default())?;
+        let per_operation = |from: Ns| {
+            let ns = server.child.cpu_ns_per_access(from, RealClock.now());
+            ns.context("the store reported nothing")
+        };
+        // What is checked for the first time costs most, and only once.
+        monitor.watch(monitor.now() + WINDOW, &AtomicBool::new(false))?;
+        for pair in 0..PAIRS {
+            let (mut watched, mut alone) = (0.0, 0.0);
+            // A different one begins each time.
+            for turn in [pair % 2, 1 - pair % 2] {
+                sleep(SETTLED);
+                let from = RealClock.now();
+                if turn == 0 {
+                    monitor.watch(from + u64::try_from(SLICE.as_nanos())?, &AtomicBool::new(false))?;
+                    watched = per_operation(from)?;
+                } else {
+                    sleep(SLICE);
+                    alone = per_operation(from)?;
+                }
+            }
+            ratios.push(100.0 * (watched / alone - 1.0));
+        }
+        Ok(monitor.cost(monitor.now()).slowdown_pct)
+    })?;
+    ratios.sort_by(f64::total_cmp);
+    // Of ten values, the second and the ninth hold the median with a probability of 97.9%.
+    let (low, high) = (ratios[1], ratios[PAIRS - 2]);
+    log.line(format!(
+        "CPU time per operation, watched and not: {:+.2}%, 95% interval {low:+.2} to {high:+.2}; estimated {estimated:.2}%",
+        median(&ratios)
+    ));
+    log.result("slowdown_measured_pct", median(&ratios));
+    log.result("slowdown_interval_pct", high - low);
+    log.result("slowdown_estimated_pct", estimated);
+    Ok(())
+}
+
+#[derive(Debug, Default)]
+struct Collapsed {
+    collapses: f64,
+    heat_at_25pct: f64,
+    best_at_25pct: f64,
+    heat_60s: f64,
+    wss_error_pct: f64,
+    monitor_cpu_pct: f64,
+    collapse_cpu_pct: f64,
+}
+
+fn collapses(log: &mut Log, store: &Store, trials: usize) -> Result<()> {
+    let all = (0..trials).map(|trial| collapsed(store, trial)).collect::<Result<Vec<_>>>()?;
+    let of = |what: fn(&Collapsed) -> f64| all.iter().map(what).collect::<Vec<f64>>();
+    log.line(format!("collapses in 60 s: {}", spread(&of(|c| c.collapses))));
+    let rows = [
+        ("heat_on_huge_at_25pct", "accesses to huge pages after 25% of them, share", of(|c| c.heat_at_25pct)),
+        ("heat_on_best_at_25pct", "the same if the hottest had come first, share", of(|c| c.best_at_25pct)),
+        ("heat_on_huge_60s", "accesses to huge pages after all of them, share", of(|c| c.heat_60s)),
+        ("wss_after_collapse_error_pct", "error of the working set then, percent", sizes(&of(|c| c.wss_error_pct))),
+        ("collapse_monitor_cpu_pct", "CPU of the monitor, percent of a core", of(|c| c.monitor_cpu_pct)),
+        ("collapse_cpu_pct", "CPU of the worker, percent of a core", of(|c| c.collapse_cpu_pct)),
+    ];
+    print(log, rows);
+    Ok(())
+}
+
+fn collapsed(store: &Store, trial: usize) -> Result<Collapsed> {
+    let mut server = Server::start(store, trial)?;
+    let (memory, pid) = (server.child.memory(), server.child.pid());
+    let collapsing = Collapsing::new(&server.child, Budgets::default())?;
+    drop(server.counts.rates_hz(RealClock.now()));
+    let (cost, (hot, _)) = std::thread::scope(|scope| -> Result<_> {
+        let watching = scope.spawn(|| {
+            let mut last = (0.0, 0.0);
+            let cost = collapsing.watch(|monitor| last = said(monitor.pages_of(pid), memory, monitor.now()))?;
+            anyhow::Ok((cost, last))
+        });
+        scope.spawn(|| collapsing.work());
+        sleep(Duration::from_secs(60));
+        collapsing.stop();
+        watching.join().expect("no panic")
+    })?;
+    let rates = server.counts.rates_hz(RealClock.now());
+    let by_pmd: Vec<f64> = rates.chunks(PAGES_PER_PMD).map(|pages| pages.iter().sum()).collect();
+    let of = |pmd: &PmdNo| by_pmd[usize::try_from(pmd.0 - memory.start.pmd().0).unwrap_or(usize::MAX)];
+    let heat = |pmds: &[PmdNo]| pmds.iter().map(of).sum::<f64>() / rates.iter().sum::<f64>();
+    let order = collapsing.order();
+    let quarter = order.len().div_ceil(4);
+    let mut best: Vec<PmdNo> = memory.pmds().collect();
+    best.sort_by(|a, b| of(b).total_cmp(&of(a)));
+    sleep(Duration::from_nanos(WINDOW));
+    let truth = server.hot_pages(RealClock.now());
+    let seconds = cost.elapsed_ns as f64 / 1e9;
+    Ok(Collapsed {
+        collapses: order.len() as f64,
+        heat_at_25pct: heat(&order[..quarter]),
+        best_at_25pct: heat(&best[..quarter]),
+        heat_60s: heat(&order),
+        wss_error_pct: error_pct(hot, truth),
+        monitor_cpu_pct: cost.monitor_cpu_ns as f64 / 1e7 / seconds,
+        collapse_cpu_pct: collapsing.counters().cpu_ns as f64 / 1e7 / seconds,
+    })
+}
