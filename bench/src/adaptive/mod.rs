@@ -29,6 +29,8 @@
 mod attrs;
 mod context;
 mod counters;
+#[cfg(test)]
+mod invariants;
 mod merge;
 mod split;
 mod tune;

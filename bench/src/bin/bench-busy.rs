@@ -63,7 +63,7 @@ fn server() -> Result<Store> {
         pages: pages_that_fit(2 << 18)? / part * part,
         keys: Keys::Normal { deviation: 0.03 },
         centre: 0.6,
-        drift_per_s: 0.000_5,
+        drift_per_s: 0.000_1,
         sets: 0.5,
         threads,
         work: 3000,
@@ -127,6 +127,7 @@ struct Minute {
     unmeasured_pct_30s: f64,
     wss_error_pct: f64,
     hot_mib: f64,
+    within_a_second_mib: f64,
     monitor_cpu_pct: f64,
 }
 
@@ -135,8 +136,9 @@ fn first_minutes(log: &mut Log, store: &Store, trials: usize) -> Result<()> {
     let of = |what: fn(&Minute) -> f64| minutes.iter().map(what).collect::<Vec<f64>>();
     let wss_error = of(|m| m.wss_error_pct);
     log.line(format!(
-        "{:.0} MiB are hot; the working set after 30 s is off by {}%",
+        "{:.0} MiB are hot, {:.0} MiB were accessed within the last second; the working set after 30 s is off by {}%",
         median(&of(|m| m.hot_mib)),
+        median(&of(|m| m.within_a_second_mib)),
         spread(&wss_error)
     ));
     let rows = [
@@ -152,6 +154,7 @@ fn first_minutes(log: &mut Log, store: &Store, trials: usize) -> Result<()> {
 fn first_minute(store: &Store, trial: usize) -> Result<Minute> {
     let mut server = Server::start(store, trial)?;
     let memory = server.child.memory();
+    let mut last_second = PageCounts::open(&store.counts, store.pages)?;
     in_own_thread(|| {
         let clock = BenchClock::default();
         let mut monitor = monitor_of(vec![server.child.pid()], clock.clone(), Settings::default())?;
@@ -164,9 +167,12 @@ fn first_minute(store: &Store, trial: usize) -> Result<Minute> {
                 match second {
                     10 => minute.unmeasured_pct_10s = 100.0 * unmeasured / pages,
                     20 => drop(server.counts.rates_hz(RealClock.now())),
+                    29 => drop(last_second.rates_hz(RealClock.now())),
                     30 => {
                         let truth = server.hot_pages(RealClock.now());
                         minute.hot_mib = truth / 256.0;
+                        let accessed = last_second.rates_hz(RealClock.now()).into_iter().filter(|hz| *hz > 0.0);
+                        minute.within_a_second_mib = accessed.count() as f64 / 256.0;
                         minute.wss_error_pct = error_pct(hot, truth);
                         minute.unmeasured_pct_30s = 100.0 * unmeasured / pages;
                     }

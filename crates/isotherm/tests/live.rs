@@ -83,7 +83,7 @@ heat([page for page in range(at, at + (20 << 20), 4096) if (page - at) >> 18 & 1
     let Some(script) = script else { return skip("python3") };
     let at: u64 = script.line.trim().parse().unwrap();
     let report = Stage::new().json(&format!(
-        "report access -d 6s --max-regions 10 --hottest 60 --max-interval 1s --json -p {}",
+        "report access -d 4s --max-regions 10 --hottest 60 --max-interval 1s --json -p {}",
         script.pid()
     ));
     let regions = report["report"]["targets"][0]["regions"].as_array().unwrap();

@@ -1,6 +1,6 @@
 //! Through any sequence of calls the regions tile their targets, keep their bounds and count no more than can be counted.
 
-use isotherm_bench::adaptive::{Attrs, Context};
+use super::{Attrs, Context};
 use isotherm_heat::Rng;
 use isotherm_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
 use proptest::collection::vec;
