@@ -273,7 +273,9 @@ fn collapsed(store: &Store, trial: usize) -> Result<Collapsed> {
     })?;
     let rates = server.counts.rates_hz(RealClock.now());
     let by_pmd: Vec<f64> = rates.chunks(PAGES_PER_PMD).map(|pages| pages.iter().sum()).collect();
-    let of = |pmd: &PmdNo| by_pmd[usize::try_from(pmd.0 - memory.start.pmd().0).unwrap_or(usize::MAX)];
+    let index = |pmd: &PmdNo| usize::try_from(pmd.0.wrapping_sub(memory.start.pmd().0)).ok();
+    // Of its other memory, the tables of items, no accesses are counted.
+    let of = |pmd: &PmdNo| index(pmd).and_then(|at| by_pmd.get(at)).copied().unwrap_or(0.0);
     let heat = |pmds: &[PmdNo]| pmds.iter().map(of).sum::<f64>() / rates.iter().sum::<f64>();
     let order = collapsing.order();
     let quarter = order.len().div_ceil(4);
