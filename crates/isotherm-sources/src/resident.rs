@@ -46,8 +46,13 @@ impl Residency {
     /// its own.
     pub(crate) fn of_process(&mut self, proc: &Proc, pid: u32) -> Result<Found, Error> {
         let rss = proc.status(pid)?.rss;
-        let found = if self.is_by_runs(rss) { by_runs(proc, pid)? } else { by_smaps(proc, pid)? };
-        if found.0.is_empty() { Err(Error::NoMemory(pid)) } else { Ok(found) }
+        let count = if self.is_by_runs(rss) { by_runs } else { by_smaps };
+        let mut found = Found::default();
+        let has_memory = proc.find_memory(pid, || {
+            found = count(proc, pid)?;
+            Ok::<bool, Error>(!found.0.is_empty())
+        })?;
+        if has_memory { Ok(found) } else { Err(Error::NoMemory(pid)) }
     }
 
     fn is_by_runs(&mut self, rss: Option<Bytes>) -> bool {

@@ -21,7 +21,14 @@ impl Process {
         // Past its start, it runs `program` and not a copy of us.
         let name = program.to_owned() + "\n";
         assert!(until(|| comm(process.pid()) == name), "{program} never came up");
-        std::thread::sleep(Duration::from_millis(100));
+        process
+    }
+
+    /// One that has done all it does before it waits. With every CPU busy that takes far longer than here alone, and until then
+    /// it touches pages.
+    fn asleep(program: &str, args: &[&str]) -> Process {
+        let process = Process::start(program, args);
+        assert!(until(|| sleeps(process.pid())), "{program} never waited");
         process
     }
 
@@ -39,6 +46,12 @@ impl Drop for Process {
 
 fn comm(pid: u32) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default()
+}
+
+/// Whether it waits for an event that may never come: not for a CPU, nor for a disk or a lock of the kernel.
+fn sleeps(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('S'))
 }
 
 /// Counted from the page tables. `VmRSS` is no truth: kernels before 6.2 add up to it after 64 page faults of a thread, each of
@@ -116,7 +129,7 @@ fn clear_all(source: &mut dyn AccessSource, pid: u32) -> SourceResult<()> {
 #[test]
 fn what_is_resident_is_found_whole() {
     of_each(|source| {
-        let process = Process::start("sleep", &["60"]);
+        let process = Process::asleep("sleep", &["60"]);
         source.attach(process.pid()).unwrap();
         let layout = source.layout(process.pid()).unwrap();
         assert!(layout.mappings.windows(2).all(|m| m[0].range.end <= m[1].range.start), "sorted and apart");
@@ -132,12 +145,16 @@ fn what_is_resident_is_found_whole() {
 #[test]
 fn after_a_clear_a_sleeper_is_idle() {
     of_each(|source| {
-        let process = Process::start("sleep", &["60"]);
+        let process = Process::asleep("sleep", &["60"]);
         source.attach(process.pid()).unwrap();
         let (present, before) = count(source, process.pid()).unwrap();
         clear_all(source, process.pid()).unwrap();
         let (_, after) = count(source, process.pid()).unwrap();
-        assert!(before > 50 && after < before / 10 + 8, "of {present} pages {before} were young, then {after}");
+        assert!(
+            before > 50 && after < before / 10 + 8,
+            "{}: of {present} pages {before} were young, then {after}",
+            source.describe().name
+        );
     });
 }
 
@@ -146,7 +163,7 @@ fn a_clear_reaches_the_huge_ranges_that_were_named_and_no_others() {
     let Ok(mut source) = choose::open(Wanted::PageTable) else {
         return skip("the page-table source");
     };
-    let process = Process::start("sleep", &["60"]);
+    let process = Process::asleep("sleep", &["60"]);
     source.attach(process.pid()).unwrap();
     let pmds = source.layout(process.pid()).unwrap().pmds;
     let young = |source: &mut dyn AccessSource, pmds: &[PmdNo]| {
@@ -199,7 +216,7 @@ fn a_clear_for_shared_pages_tells_every_huge_range_that_it_reached() {
 #[test]
 fn what_is_gone_is_a_normal_event() {
     of_each(|source| {
-        let process = Process::start("sleep", &["60"]);
+        let process = Process::asleep("sleep", &["60"]);
         let pid = process.pid();
         source.attach(pid).unwrap();
         source.layout(pid).unwrap();
@@ -254,7 +271,7 @@ fn another_program_in_the_same_process_is_not_taken_for_the_old_one() {
     let Ok(mut source) = choose::open(Wanted::PageTable) else {
         return skip("the page-table source");
     };
-    let mut process = Process::start("sh", &["-c", "read go; exec sleep 60"]);
+    let mut process = Process::asleep("sh", &["-c", "read go; exec sleep 60"]);
     let pid = process.pid();
     source.attach(pid).unwrap();
     let pmds = source.layout(pid).unwrap().pmds;
@@ -304,12 +321,14 @@ libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_i
 SIZE, SHARED, PRIVATE, FIXED = 8 << 20, 0x21, 0x22, 0x10
 at = libc.mmap(None, SIZE, 3, SHARED, -1, 0)
 ctypes.memset(at, 1, SIZE)
+parent = os.getpid()
+touched, touch = os.pipe()
 if os.fork() == 0:
     ctypes.memset(at, 2, SIZE)
-    parent = os.getppid()
+    os.write(touch, b'2')
     while os.getppid() == parent: time.sleep(0.05)
     os._exit(0)
-time.sleep(0.3)
+os.read(touched, 1)
 print(at, flush=True)
 sys.stdin.readline()
 libc.mmap(at, SIZE, 3, PRIVATE | FIXED, -1, 0)

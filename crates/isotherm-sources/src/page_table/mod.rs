@@ -244,10 +244,6 @@ impl PageTable {
             return Err(Error::Gone(pid));
         }
         attached.maps.read(&proc, pid)?;
-        if attached.maps.entries().is_empty() && proc.stat(pid).is_ok_and(|stat| !stat.is_zombie()) {
-            // It has executed another program since the file was opened, which then shows nothing.
-            attached.maps.read(&proc, pid)?;
-        }
         let mut ended = Vec::new();
         while self.target(pid)?.maps.entries().is_empty() {
             // Perhaps only the main thread has ended. The others show the same maps.

@@ -10,7 +10,7 @@ use super::text::decimal;
 use super::{Error, Result};
 use isotherm_units::{Addr, AddrRange, Perms};
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 /// One line of `/proc/PID/maps`.
@@ -172,22 +172,24 @@ impl Maps {
     /// Reads the mappings again; they replace the previous ones. Empty for a kernel thread or a zombie, and after an
     /// error.
     pub fn read(&mut self, proc: &Proc, pid: u32) -> Result<&[MapEntry]> {
-        self.read_file(proc, pid, proc.path(pid, "maps"))
+        let path = proc.path(pid, "maps");
+        proc.find_memory(pid, || self.read_file(proc, pid, &path).map(|maps| !maps.is_empty()))?;
+        Ok(&self.entries)
     }
 
     /// The same through one of its threads. This is needed once the main thread has ended.
     pub fn read_thread(&mut self, proc: &Proc, pid: u32, tid: u32) -> Result<&[MapEntry]> {
-        self.read_file(proc, pid, proc.path(pid, "task").join(tid.to_string()).join("maps"))
+        self.read_file(proc, pid, &proc.path(pid, &format!("task/{tid}/maps")))
     }
 
-    fn read_file(&mut self, proc: &Proc, pid: u32, path: PathBuf) -> Result<&[MapEntry]> {
+    fn read_file(&mut self, proc: &Proc, pid: u32, path: &Path) -> Result<&[MapEntry]> {
         self.entries.clear();
-        let Some(mut file) = proc.open_memory(pid, &path)? else { return Ok(&[]) };
+        let Some(mut file) = proc.open_memory(pid, path)? else { return Ok(&[]) };
         let mut text = std::mem::take(&mut self.text);
         let read = read_all(&mut file, &mut text);
         let parsed = match read {
-            Ok(len) => self.parse(&text[..len]).map_err(|(line, e)| e.at(&path, line)),
-            Err(e) => proc.memoryless(pid, &path, e),
+            Ok(len) => self.parse(&text[..len]).map_err(|(line, e)| e.at(path, line)),
+            Err(e) => proc.memoryless(pid, path, e),
         };
         self.text = text;
         if let Err(e) = parsed {

@@ -6,6 +6,9 @@ use super::stat::{Identity, Stat};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
+/// How often a process may have executed another program while a file about its memory was read.
+const MAX_EXECS: usize = 16;
+
 /// A `/proc`, by its root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proc {
@@ -67,6 +70,25 @@ impl Proc {
             Ok(file) => Ok(Some(file)),
             Err(e) => self.memoryless(pid, path, e).map(|()| None),
         }
+    }
+
+    /// Calls `find` until it finds something of the memory of a process, or the process has none. A file that was opened
+    /// before the process executed another program shows nothing, and with every CPU busy that happens several times in a
+    /// row. Returns whether anything was found.
+    pub fn find_memory<E>(
+        &self,
+        pid: u32,
+        mut find: impl FnMut() -> std::result::Result<bool, E>,
+    ) -> std::result::Result<bool, E> {
+        for _ in 0..MAX_EXECS {
+            if find()? {
+                return Ok(true);
+            }
+            if !self.stat(pid).is_ok_and(|stat| !stat.is_kernel_thread() && !stat.is_zombie()) {
+                break;
+            }
+        }
+        Ok(false)
     }
 
     /// For kernel threads and zombies some kernels return an empty file, others `ESRCH`, as for a process that has

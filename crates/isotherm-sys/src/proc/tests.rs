@@ -161,6 +161,28 @@ fn kernel_threads_and_zombies_have_no_memory_and_are_no_error() {
 }
 
 #[test]
+fn what_executes_again_and_again_is_read_again_and_what_has_no_memory_once() {
+    let fake = FakeProc::new()
+        .file("5/stat", stat_line(5, "restless", 'R', 1, 0))
+        .file("6/stat", stat_line(6, "done", 'Z', 1, 0));
+    let proc = fake.proc();
+    // How often it is read when it shows something at the `nth` time.
+    let reads = |pid, nth| {
+        let mut reads = 0;
+        let found = proc.find_memory(pid, || {
+            reads += 1;
+            Ok::<bool, Error>(reads == nth)
+        });
+        (found.unwrap(), reads)
+    };
+    assert_eq!(reads(5, 1), (true, 1));
+    assert_eq!(reads(5, 7), (true, 7));
+    assert_eq!(reads(5, 0), (false, 16), "not for ever");
+    assert_eq!(reads(6, 0), (false, 1));
+    assert_eq!(reads(7, 0), (false, 1), "gone");
+}
+
+#[test]
 fn a_process_that_ended_is_gone() {
     let proc = FakeProc::new().proc();
     assert!(proc.maps(5).unwrap_err().is_gone());
