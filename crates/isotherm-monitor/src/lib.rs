@@ -40,7 +40,7 @@ use declined::Declined;
 use ended::Ended;
 use isotherm_heat::source::AccessSource;
 use isotherm_heat::track::Spent;
-use isotherm_heat::{Clock, Mapping, Ns, Region, Target, summarize};
+use isotherm_heat::{Clock, Mapping, Ns, Region, Target};
 use isotherm_sys::proc::Proc;
 use isotherm_sys::target_lock::TargetLocks;
 use isotherm_units::{Bytes, PMD_SIZE};
@@ -175,10 +175,13 @@ impl<C: Clock> Monitor<C> {
         self.watched.get(&pid)?.tracker.pages()
     }
 
-    /// The regions of one process that is checked page by page, however many there are, in address order. Their ages are 0.
-    /// A snapshot merges them down to the number allowed. Costs as much as a snapshot.
-    pub fn all_regions_of(&self, pid: u32) -> Option<Vec<Region>> {
-        Some(summarize(self.pages_of(pid)?, self.clock.now(), usize::MAX).regions)
+    /// The regions of one process that is checked page by page, however many there are, in address order. A snapshot merges
+    /// them down to the number allowed; ages are carried on from the last one. Costs as much as a snapshot.
+    pub fn all_regions_of(&mut self, pid: u32) -> Option<Vec<Region>> {
+        let now = self.clock.now();
+        let watched = self.watched.get_mut(&pid)?;
+        watched.tracker.pages()?;
+        Some(watched.summarize(now, usize::MAX, 0).regions)
     }
 
     /// All mappings of one process as last listed (a snapshot has only those with regions); `None` if it is not

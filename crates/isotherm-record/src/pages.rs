@@ -73,9 +73,7 @@ struct Header {
 impl Header {
     fn read(from: &mut Source<'_>) -> Checked<Header> {
         let mut header = Header::default();
-        from.fields(|from, field, kind| {
-            let Some(shape) = Shape::of(PAGE, field) else { return from.skip(kind, 0) };
-            shape.expect(kind)?;
+        from.known_fields(PAGE, |from, field, shape| {
             match (field, shape) {
                 (2, _) => header.uncompressed = header.uncompressed.max(from.size()?),
                 (3, _) => header.compressed = header.compressed.max(from.size()?),
@@ -89,9 +87,7 @@ impl Header {
     }
 
     fn read_inner(&mut self, from: &mut Source<'_>, of: i64, fields: Fields) -> Checked<()> {
-        from.fields(|from, field, kind| {
-            let Some(shape) = Shape::of(fields, field) else { return from.skip(kind, 0) };
-            shape.expect(kind)?;
+        from.known_fields(fields, |from, field, shape| {
             match (of, field) {
                 (5 | 7, 2) | (8, 4) => self.encodings.push(from.size()?),
                 (7, 1) => self.dictionary_entries = self.dictionary_entries.max(from.size()?),

@@ -13,9 +13,8 @@ use std::io::{self, BufReader, Read, Seek};
 /// Nesting of values that are skipped. The format needs three levels.
 const MAX_DEPTH: u32 = 16;
 
-// Types of the protocol.
-pub(crate) const INTEGER: u8 = 5;
-pub(crate) const STRUCT: u8 = 12;
+/// A type of the protocol.
+const STRUCT: u8 = 12;
 
 pub(crate) type Checked<T> = Result<T, String>;
 
@@ -36,25 +35,34 @@ pub(crate) enum Shape {
 pub(crate) type Fields = &'static [(i64, Shape)];
 
 impl Shape {
+    /// The type of the protocol; of those that two or three types stand for, one.
+    fn kind(&self) -> u8 {
+        match self {
+            Shape::Boolean => 1,
+            Shape::Byte => 3,
+            Shape::Integer => 5,
+            Shape::Double => 7,
+            Shape::Binary => 8,
+            Shape::List(_) => 9,
+            Shape::Struct(_) => STRUCT,
+        }
+    }
+
     fn is(&self, kind: u8) -> bool {
         match self {
             Shape::Boolean => matches!(kind, 1 | 2),
-            Shape::Byte => kind == 3,
             Shape::Integer => matches!(kind, 4..=6),
-            Shape::Double => kind == 7,
-            Shape::Binary => kind == 8,
-            Shape::List(_) => kind == 9,
-            Shape::Struct(_) => kind == STRUCT,
+            other => kind == other.kind(),
         }
     }
 
     /// Refuses a value of another type.
-    pub(crate) fn expect(&self, kind: u8) -> Checked<()> {
+    fn expect(&self, kind: u8) -> Checked<()> {
         if self.is(kind) { Ok(()) } else { Err(format!("a value of type {kind} in place of {self}")) }
     }
 
     /// The shape of a field, if the decoder knows it.
-    pub(crate) fn of(fields: Fields, field: i64) -> Option<&'static Shape> {
+    fn of(fields: Fields, field: i64) -> Option<&'static Shape> {
         fields.iter().find(|(number, _)| *number == field).map(|(_, shape)| shape)
     }
 }
@@ -84,7 +92,7 @@ pub(crate) struct Source<'a> {
 impl<'a> Source<'a> {
     pub(crate) fn of(file: &'a File) -> Checked<Source<'a>> {
         let mut from = BufReader::new(file);
-        // The footer was read before.
+        // The file may have been read before.
         from.rewind().map_err(failed)?;
         Ok(Source { from, at: 0, end: file.metadata().map_err(failed)?.len() })
     }
@@ -141,8 +149,22 @@ impl Source<'_> {
         i32::try_from(n).ok().and_then(|n| u64::try_from(n).ok()).ok_or_else(|| format!("a size of {n}"))
     }
 
+    /// Calls `each` with the number and the shape of each field that the decoder knows, and skips the others. `each` has to
+    /// read the value, which has the type of its shape.
+    pub(crate) fn known_fields(
+        &mut self,
+        fields: Fields,
+        mut each: impl FnMut(&mut Self, i64, &'static Shape) -> Checked<()>,
+    ) -> Checked<()> {
+        self.fields(|from, field, kind| {
+            let Some(shape) = Shape::of(fields, field) else { return from.skip(kind, 0) };
+            shape.expect(kind)?;
+            each(from, field, shape)
+        })
+    }
+
     /// Calls `each` with the number and the type of each field of a struct. `each` has to read the value.
-    pub(crate) fn fields(&mut self, mut each: impl FnMut(&mut Self, i64, u8) -> Checked<()>) -> Checked<()> {
+    fn fields(&mut self, mut each: impl FnMut(&mut Self, i64, u8) -> Checked<()>) -> Checked<()> {
         let mut field = 0_i64;
         loop {
             let byte = self.byte()?;
@@ -160,7 +182,7 @@ impl Source<'_> {
         }
     }
 
-    pub(crate) fn skip(&mut self, kind: u8, depth: u32) -> Checked<()> {
+    fn skip(&mut self, kind: u8, depth: u32) -> Checked<()> {
         if depth > MAX_DEPTH {
             return Err("values nested too deep".into());
         }
@@ -183,11 +205,6 @@ impl Source<'_> {
     /// Reads a value and whatever is in it.
     pub(crate) fn check(&mut self, shape: &Shape) -> Checked<()> {
         match shape {
-            Shape::Boolean => Ok(()),
-            Shape::Byte => self.skip(3, 0),
-            Shape::Integer => self.skip(INTEGER, 0),
-            Shape::Double => self.skip(7, 0),
-            Shape::Binary => self.skip(8, 0),
             Shape::List(inner) => {
                 let (kind, length) = self.list()?;
                 if length > 0 {
@@ -195,15 +212,9 @@ impl Source<'_> {
                 }
                 (0..length).try_for_each(|_| self.check(inner))
             }
-            Shape::Struct(fields) => self.check_fields(fields),
+            Shape::Struct(fields) => self.known_fields(fields, |from, _, shape| from.check(shape)),
+            scalar => self.skip(scalar.kind(), 0),
         }
-    }
-
-    fn check_fields(&mut self, fields: Fields) -> Checked<()> {
-        self.fields(|from, field, kind| match Shape::of(fields, field) {
-            Some(shape) => shape.expect(kind).and_then(|()| from.check(shape)),
-            None => from.skip(kind, 0),
-        })
     }
 
     /// The type of the values of a list, and how many it claims to have.

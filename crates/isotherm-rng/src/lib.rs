@@ -57,6 +57,13 @@ impl Rng {
         ((self.next_u64() as u128 * n as u128) >> 64) as u64
     }
 
+    /// A number from 0 up to but not including 1, in steps of 2^-53.
+    #[inline]
+    #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
+    pub const fn unit(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
     /// A random address in `range`, which must not be empty. It is the start of a granule of 2^`granule_shift` bytes,
     /// drawn from all granules that the range overlaps, each with equal probability. If the range starts within that
     /// granule, it is the start of the range.
@@ -100,6 +107,7 @@ mod tests {
             [0x57ce_9f0f_b367_a6da, 0xd089_6df6_4775_c178, 0xa456_8876_599a_444c, 0x0cd4_3036_0c64_3e52]
         );
         let mut rng = Rng::new(0);
+        assert_eq!(Rng::new(42).unit(), (numbers[0] >> 11) as f64 / 9_007_199_254_740_992.0);
         let range = AddrRange::new(Addr(0x7f00_0000_0000), Addr(0x7fff_0000_0000));
         let addrs: [Addr; 3] = std::array::from_fn(|_| rng.in_range(range, PAGE_SHIFT));
         assert_eq!(addrs, [Addr(0x7f78_d782_6000), Addr(0x7fbd_5c5e_8000), Addr(0x7fdb_abdc_5000)]);

@@ -1,26 +1,12 @@
 //! The parent's side: starts a workload and reads its reports.
 
+use crate::Progress;
 use isotherm_heat::Ns;
 use isotherm_units::{Addr, AddrRange};
 use serde::Serialize;
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{self, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// What the workload has done up to some moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// Accesses so far.
-    pub accesses: u64,
-    /// CPU time they took.
-    pub cpu_ns: Ns,
-    /// The time of the report, monotonic.
-    pub at: Ns,
-    /// The longest time that 1,024 accesses took since the previous report.
-    pub slowest_ns: Ns,
-    /// The longest page fault since the previous report; 0 unless the pattern has faults.
-    pub slowest_fault_ns: Ns,
-}
 
 /// A running workload. It ends when this value is dropped, and also when the parent is killed, because its standard
 /// input closes.
@@ -47,7 +33,7 @@ impl Child {
         let heard = Arc::clone(&progress);
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
-                if let Some(p) = parse_progress(&line) {
+                if let Some(p) = Progress::parse(&line) {
                     heard.lock().unwrap_or_else(PoisonError::into_inner).push(p);
                 }
             }
@@ -109,10 +95,4 @@ impl Drop for Child {
 fn parse_memory(line: &str) -> Option<AddrRange> {
     let mut words = line.strip_prefix("memory ")?.split(' ').map(str::parse);
     Some(AddrRange::new(Addr(words.next()?.ok()?), Addr(words.next()?.ok()?)))
-}
-
-fn parse_progress(line: &str) -> Option<Progress> {
-    let mut words = line.strip_prefix("did ")?.split(' ').map(str::parse);
-    let mut next = || words.next()?.ok();
-    Some(Progress { accesses: next()?, cpu_ns: next()?, at: next()?, slowest_ns: next()?, slowest_fault_ns: next()? })
 }

@@ -3,6 +3,8 @@
 //! Most of its heat is in few huge ranges, in the middle of much memory that is touched now and then. With a larger
 //! [`Index::stride`] it is a sparse heap: every huge range has some pages, and none has many.
 
+use crate::Progress;
+use crate::draw::normal;
 use crate::run::{Orders, REPORT_EVERY, begin};
 use isotherm_heat::Rng;
 use isotherm_sys::clock;
@@ -50,14 +52,12 @@ impl Index {
         weights
     }
 
-    /// Pages with a normal distribution (Box and Muller), reflected at the ends.
+    /// Pages with a normal distribution, reflected at the ends.
     fn drawn(&self) -> Vec<u32> {
         let mut rng = Rng::new(self.seed);
-        let mut uniform = || (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
         let span = self.pages as f64;
         let mut draw = || {
-            let normal = (-2.0 * (1.0 - uniform()).ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos();
-            let at = (self.centre + normal * self.deviation).abs();
+            let at = (self.centre + normal(rng.unit(), rng.unit()) * self.deviation).abs();
             let within = if at < 1.0 { at } else { 2.0 - at };
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to the pages")]
             let page = (within * span).clamp(0.0, span - 1.0) as u32;
@@ -106,8 +106,8 @@ impl Index {
             done += 4096;
             let now = clock::monotonic_ns();
             if now >= report_at {
-                writeln!(out, "did {done} {} {now} 0 0", clock::thread_cpu_ns())?;
-                out.flush()?;
+                let cpu_ns = clock::thread_cpu_ns();
+                Progress { accesses: done, cpu_ns, at: now, ..Progress::default() }.write(out)?;
                 report_at = now + REPORT_EVERY;
             }
         }

@@ -10,16 +10,19 @@
 
 mod child;
 mod counts;
+mod draw;
 mod good;
 mod index;
 mod pattern;
+mod progress;
 mod run;
 mod store;
 
-pub use child::{Child, Progress};
+pub use child::Child;
 pub use counts::PageCounts;
 pub use good::GoodSince;
 pub use index::Index;
 pub use pattern::{Layout, Pattern, score_pages};
+pub use progress::Progress;
 pub use run::run;
 pub use store::{Keys, Store};

@@ -1,6 +1,6 @@
 //! The child's side.
 
-use crate::Pattern;
+use crate::{Pattern, Progress};
 use isotherm_heat::{Ns, Rng};
 use isotherm_sys::clock;
 use isotherm_sys::memory::{Memory, PageSize};
@@ -155,8 +155,8 @@ fn access(
         slowest = slowest.max(now - batch_began);
         if now >= report_at {
             let fault = worst_fault.swap(0, Ordering::Relaxed);
-            writeln!(out, "did {done} {} {now} {slowest} {fault}", clock::thread_cpu_ns())?;
-            out.flush()?;
+            let cpu_ns = clock::thread_cpu_ns();
+            Progress { accesses: done, cpu_ns, at: now, slowest_ns: slowest, slowest_fault_ns: fault }.write(out)?;
             (report_at, slowest) = (now + REPORT_EVERY, 0);
         }
         pace(pattern.interval_ns, hot.len(), done - paced_done, paced_from);

@@ -13,14 +13,15 @@
 //! Which pages it accesses how often is not a function of the parameters. So it counts, in a file that the parent maps as
 //! well ([`PageCounts`]).
 
-use crate::PageCounts;
+use crate::draw::normal;
 use crate::run::{REPORT_EVERY, begin};
+use crate::{PageCounts, Progress};
 use isotherm_heat::{Ns, Rng};
 use isotherm_sys::clock;
 use isotherm_sys::memory::{Memory, PageSize};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
-use std::io::{self, Write};
+use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -89,11 +90,7 @@ impl Keys {
     fn rank(self, keys: f64, (u, v): (f64, f64)) -> f64 {
         let half = keys / 2.0;
         let rank = match self {
-            // Box and Muller.
-            Keys::Normal { deviation } => {
-                let normal = (-2.0 * (1.0 - u).ln()).sqrt() * (std::f64::consts::TAU * v).cos();
-                normal.abs() * deviation * keys
-            }
+            Keys::Normal { deviation } => normal(u, v).abs() * deviation * keys,
             // The inverse of the distribution of a continuous rank from 1 on.
             Keys::Zipf { exponent } => {
                 let to = 1.0 - exponent;
@@ -123,9 +120,9 @@ impl Store {
             }
             while !end.load(Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_nanos(REPORT_EVERY));
-                let (cpu, now) = (clock::process_cpu_ns(), clock::monotonic_ns());
-                writeln!(out, "did {} {cpu} {now} 0 0", done.load(Ordering::Relaxed))?;
-                out.flush()?;
+                let (cpu_ns, at, accesses) =
+                    (clock::process_cpu_ns(), clock::monotonic_ns(), done.load(Ordering::Relaxed));
+                Progress { accesses, cpu_ns, at, ..Progress::default() }.write(&mut out)?;
             }
             Ok(())
         })
@@ -171,10 +168,9 @@ impl<'a> Shard<'a> {
     fn new(store: &'a Store, no: usize, memory: &'a Memory, counts: &'a PageCounts) -> Shard<'a> {
         let (at, free) = place(store.units(no));
         let mut rng = Rng::new(store.seed.wrapping_add(no as u64));
-        let mut uniform = || (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
         let keys = at.len() as f64;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below the number of keys")]
-        let drawn = (0..DRAWN).map(|_| store.keys.rank(keys, (uniform(), uniform())) as u32).collect();
+        let drawn = (0..DRAWN).map(|_| store.keys.rank(keys, (rng.unit(), rng.unit())) as u32).collect();
         Shard { store, words: memory.words(), counts, at, free, drawn, rng, next: 0 }
     }
 

@@ -97,6 +97,11 @@ fn page_tables_may_have_samples_beside_them() {
     let report = stage.json("report processes --json");
     let row = &report["report"]["processes"][0];
     assert!(number(row, "hot_bytes") > 1e6, "a tenth of 16 MiB is hot: {report}");
+    // The same where all regions are taken and not those of a snapshot.
+    let all = format!("report access -d 4s --source page-table --event faults --hottest 50 --json -p {}", child.pid());
+    let report = stage.json(&all);
+    let regions = report["report"]["targets"][0]["regions"].as_array().unwrap();
+    assert!(regions.iter().any(|r| number(r, "sampled_bytes") > 0.0), "{report}");
 }
 
 #[test]

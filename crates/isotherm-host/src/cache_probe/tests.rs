@@ -8,15 +8,9 @@ use isotherm_units::FrameNo;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// A number from 0 to 1.
-#[expect(clippy::cast_precision_loss, reason = "53 bits")]
-fn unit(rng: &mut Rng) -> f64 {
-    rng.below(1 << 53) as f64 / (1_u64 << 53) as f64
-}
-
 /// Times with a spread of `sigma` to either side in their logarithm, near enough to a normal distribution.
 fn jitter(rng: &mut Rng, sigma: f64) -> f64 {
-    let normal: f64 = (0..12).map(|_| unit(rng)).sum::<f64>() - 6.0;
+    let normal: f64 = (0..12).map(|_| rng.unit()).sum::<f64>() - 6.0;
     (sigma * normal).exp()
 }
 
@@ -47,12 +41,12 @@ fn run(machine: Machine, samples: usize, seed: u64) -> Vec<Sample> {
     let mut rng = Rng::new(seed);
     let time = |rng: &mut Rng, at: usize, ratio: f64| {
         let drift = 1.0 + (machine.drift - 1.0) * at as f64 / samples as f64;
-        let burst = if rng.below(10) == 0 { 1.0 + (machine.burst - 1.0) * unit(rng) } else { 1.0 };
+        let burst = if rng.below(10) == 0 { 1.0 + (machine.burst - 1.0) * rng.unit() } else { 1.0 };
         (3000.0 * drift * ratio * burst * jitter(rng, machine.sigma)) as u64
     };
     (0..samples)
         .map(|at| {
-            let ratio = if unit(&mut rng) < machine.share { machine.ratio } else { 1.0 };
+            let ratio = if rng.unit() < machine.share { machine.ratio } else { 1.0 };
             Sample { apart: time(&mut rng, at, ratio), control: time(&mut rng, at, 1.0) }
         })
         .collect()

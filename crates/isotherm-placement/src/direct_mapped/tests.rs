@@ -54,7 +54,7 @@ fn simulated(cache: DirectMapped, frames: &[(u64, f64)], accesses: u64, seed: u6
     let mut machine = DirectMappedCache::new(cache).unwrap();
     let (mut seen, mut misses, mut counted) = (BTreeSet::new(), 0_u64, 0_u64);
     for _ in 0..accesses {
-        let at = (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64 * all;
+        let at = rng.unit() * all;
         let frame = frames[sums.partition_point(|sum| *sum <= at).min(frames.len() - 1)].0;
         let hit = machine.access(FrameNo(frame));
         if !seen.insert(frame) {

@@ -49,17 +49,12 @@ impl Chance {
     }
 }
 
-/// A number from 0 up to but not including 1, in steps of 2^-53.
-fn unit(rng: &mut Rng) -> f64 {
-    (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
-}
-
 pub(super) fn happens(rng: &mut Rng, share: f64) -> bool {
-    unit(rng) < share
+    rng.unit() < share
 }
 
 fn exponential_ns(rng: &mut Rng, mean_ns: f64) -> u64 {
-    let ns = -(1.0 - unit(rng)).ln() * mean_ns;
+    let ns = -(1.0 - rng.unit()).ln() * mean_ns;
     // At most 37 times the mean; `as` saturates.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "never negative")]
     let ns = ns.round() as u64;

@@ -161,12 +161,12 @@ impl AccessTarget {
             let hot_enough = |limit| r.interval.is_measured() && r.interval <= Interval::from_ns(limit);
             r.range.len() >= options.min_size && options.max_interval_ns.is_none_or(hot_enough)
         };
-        let shown = target.regions.iter().filter(passes);
-        let mut regions: Vec<AccessRegion> = shown.map(|r| AccessRegion::build(r, &target.mappings)).collect();
+        let mut shown: Vec<&Region> = target.regions.iter().filter(passes).collect();
         if let Some(most) = options.hottest {
-            regions.sort_by(|a, b| b.accesses_hz().total_cmp(&a.accesses_hz()));
-            regions.truncate(most);
+            shown.sort_by(|a, b| accesses_hz(b).total_cmp(&accesses_hz(a)));
+            shown.truncate(most);
         }
+        let mut regions: Vec<AccessRegion> = shown.iter().map(|r| AccessRegion::build(r, &target.mappings)).collect();
         sort(&mut regions, options.sort);
         AccessTarget {
             pid: target.id.pid,
@@ -244,11 +244,6 @@ impl AccessRegion {
         }
     }
 
-    /// Accesses a second to all of it; below 0 if that is not known.
-    fn accesses_hz(&self) -> f64 {
-        if self.interval.is_measured() { f64::from(self.rate_hz) * self.resident_bytes.0 as f64 } else { -1.0 }
-    }
-
     fn cells(&self) -> Vec<String> {
         let measured = self.interval.is_measured();
         let known = |text: String| if measured { text } else { "?".to_owned() };
@@ -281,6 +276,11 @@ fn name_of(range: AddrRange, mappings: &[Mapping]) -> &str {
     let overlapping = mappings[first..].iter().take_while(|m| m.range.start < range.end);
     let most = overlapping.max_by_key(|m| m.range.intersect(range).map_or(0, |r| r.len().0));
     most.map_or("", |m| &m.name)
+}
+
+/// Accesses a second to all pages of a region; below 0 if that is not known.
+fn accesses_hz(region: &Region) -> f64 {
+    if region.interval.is_measured() { f64::from(region.rate_hz) * region.resident_pages as f64 } else { -1.0 }
 }
 
 #[cfg(test)]

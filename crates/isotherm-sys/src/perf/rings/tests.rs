@@ -13,16 +13,21 @@ fn take_offline(slot: &Slot) {
     }
 }
 
+/// Opens rings for all page faults, or says aloud why not and returns `None`.
+fn open(whom: &Whom, needed: &str) -> Option<Rings> {
+    let part = Part::everywhere(Sampling::new(Event::MINOR_FAULTS, Rate::Period(1), Fields::TID | Fields::ADDR));
+    match Rings::open(Path::new("/sys"), &[part], whom, 1 << 20) {
+        Err(e @ (RingError::Denied { .. } | RingError::Io { .. })) => {
+            let _ = writeln!(std::io::stderr(), "skipped: needs {needed} ({e})");
+            None
+        }
+        opened => Some(opened.unwrap()),
+    }
+}
+
 #[test]
 fn events_of_a_processor_that_was_away_are_opened_anew() {
-    let part = Part::everywhere(Sampling::new(Event::MINOR_FAULTS, Rate::Period(1), Fields::TID | Fields::ADDR));
-    let mut rings = match Rings::open(Path::new("/sys"), &[part], &Whom::Host, 1 << 20) {
-        Err(e @ (RingError::Denied { .. } | RingError::Io { .. })) => {
-            let _ = writeln!(std::io::stderr(), "skipped: needs CAP_PERFMON ({e})");
-            return;
-        }
-        opened => opened.unwrap(),
-    };
+    let Some(mut rings) = open(&Whom::Host, "CAP_PERFMON") else { return };
     assert!(rings.refit().unwrap().is_none() && rings.refit().unwrap().is_none());
     let cpu = rings.slots[0].cpu;
     let cpus = rings.cpus();
@@ -38,14 +43,7 @@ fn events_of_a_processor_that_was_away_are_opened_anew() {
 
 #[test]
 fn closed_events_do_not_sample_on_in_copies_of_their_descriptors() {
-    let part = Part::everywhere(Sampling::new(Event::MINOR_FAULTS, Rate::Period(1), Fields::TID | Fields::ADDR));
-    let mut rings = match Rings::open(Path::new("/sys"), &[part], &Whom::Process(std::process::id()), 1 << 20) {
-        Err(e @ (RingError::Denied { .. } | RingError::Io { .. })) => {
-            let _ = writeln!(std::io::stderr(), "skipped: needs perf_event_open ({e})");
-            return;
-        }
-        opened => opened.unwrap(),
-    };
+    let Some(mut rings) = open(&Whom::Process(std::process::id()), "perf_event_open") else { return };
     let samples_of_100_pages = |rings: &mut Rings| {
         rings.drain(|_| {});
         Memory::anonymous(100 * 4096, PageSize::Small).unwrap().populate();

@@ -7,7 +7,7 @@ use crate::output;
 use crate::sandbox::{self, Uses};
 use crate::watch::{Stop, Watching};
 use anyhow::Result;
-use isotherm_heat::{RunInfo, Since, Snapshot, TargetHeat};
+use isotherm_heat::{RunInfo, Snapshot};
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -67,7 +67,12 @@ impl Input {
         watching.report_refused();
         if takes_all {
             let targets = snapshots.last_mut().into_iter().flat_map(|snapshot| &mut snapshot.targets);
-            targets.for_each(|target| take_all(target, &watching));
+            for target in targets {
+                // In the place of those that a snapshot has room for.
+                if let Some(regions) = watching.monitor.all_regions_of(target.id.pid) {
+                    target.regions = regions;
+                }
+            }
         }
         Ok(Input { snapshots, run: watching.run })
     }
@@ -77,11 +82,4 @@ impl Input {
         let alive = |s: &&Snapshot| s.targets.iter().any(|t| !t.exited);
         self.snapshots.iter().rev().find(alive).or(self.snapshots.last()).expect("checked when made")
     }
-}
-
-/// Puts all regions of a target in the place of those that a snapshot has room for.
-fn take_all(target: &mut TargetHeat, watching: &Watching) {
-    let Some(mut regions) = watching.monitor.all_regions_of(target.id.pid) else { return };
-    Since { regions: &target.regions, elapsed_ns: 0 }.carry_ages(&mut regions);
-    target.regions = regions;
 }
