@@ -11,7 +11,7 @@ run() { # run LOG ARGS...: cargo test, showing results only; the exit status is 
     shift
     # The `|| true` belongs to grep alone. After the whole pipeline it would hide cargo's exit status.
     cargo test --locked --no-fail-fast "$@" 2>&1 | tee "$log" | {
-        grep --line-buffered -E '^ +(Running|Doc-tests)|^test result|^test .*FAILED|^error|^warning: unused|^skipped:' || true
+        grep --line-buffered -E '^ +(Running|Doc-tests)|^test result|^test .*FAILED|^error|^warning: unused|skipped: ' || true
     }
     return "${PIPESTATUS[0]}"
 }
@@ -29,7 +29,7 @@ if [ "$status" -ne 0 ]; then
 fi
 
 skipped=$(grep -hoE 'skipped: .*' "$log" | sort | uniq -c | sort -rn || true)
-count=$(grep -cE '^skipped: ' "$log" || true)
+count=$(grep -cE 'skipped: ' "$log" || true)
 echo
 echo "skipped tests: ${count:-0}"
 [ -z "$skipped" ] || echo "$skipped"

@@ -361,7 +361,7 @@ fn fronts() -> Vec<Fronts> {
         .collect();
     assert!(!chosen.is_empty(), "SOAK_FRONT={asked:?}: zone, restartable, locked or owned");
     if let Err(why) = Rseq::check() {
-        let _ = writeln!(std::io::stderr(), "skipped: needs restartable sequences: {why}");
+        let _ = std::io::stderr().write_all(format!("skipped: needs restartable sequences: {why}\n").as_bytes());
         chosen.retain(|&front| front != Fronts::Shared(Tier::Restartable));
     }
     chosen

@@ -76,7 +76,7 @@ fn until(mut is_so: impl FnMut() -> bool) -> bool {
 /// Says that something was not tested, and why. `make test` counts these lines.
 fn skip(why: &str) {
     // Not `eprintln!`, which the test harness swallows.
-    let _ = writeln!(std::io::stderr(), "skipped: needs {why}");
+    let _ = std::io::stderr().write_all(format!("skipped: needs {why}\n").as_bytes());
 }
 
 /// Asks each source that can be had here.

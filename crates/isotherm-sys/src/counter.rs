@@ -153,7 +153,7 @@ mod tests {
     use std::process::Stdio;
 
     fn skipped(why: &str) {
-        let _ = writeln!(io::stderr(), "skipped: needs {why}");
+        let _ = io::stderr().write_all(format!("skipped: needs {why}\n").as_bytes());
     }
 
     /// Opens, or says aloud why not and returns `None`: a container may forbid it.

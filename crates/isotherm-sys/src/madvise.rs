@@ -258,7 +258,7 @@ mod tests {
             outcome = of.collapse(pmd);
         }
         if matches!(outcome, Err(CollapseError::NoHugePage | CollapseError::NoCharge)) {
-            let _ = writeln!(io::stderr(), "skipped: needs a free huge page ({outcome:?})");
+            let _ = io::stderr().write_all(format!("skipped: needs a free huge page ({outcome:?})\n").as_bytes());
             return None;
         }
         outcome.unwrap();

@@ -128,7 +128,7 @@ mod tests {
 
     fn skip(why: &str) {
         use std::io::Write;
-        let _ = writeln!(io::stderr(), "skipped: needs {why}");
+        let _ = io::stderr().write_all(format!("skipped: needs {why}\n").as_bytes());
     }
 
     fn id(pid: u32, start_ticks: u64) -> Identity {

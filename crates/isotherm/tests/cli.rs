@@ -113,11 +113,12 @@ fn the_test_script_fails_when_a_test_does() {
     fs::copy(script, stage.path("scripts/test.sh")).unwrap();
     let cargo = "#!/bin/bash
 echo \"     Running tests/live.rs (target/x)\"; echo \"skipped: needs a moon\"
+echo \"test others ... skipped: needs a sun\"; echo ok
 echo \"test a_story ... $result\"; [ $result = ok ] || exit 101
 ";
     fs::write(stage.path("bin/cargo"), cargo).unwrap();
     fs::set_permissions(stage.path("bin/cargo"), fs::Permissions::from_mode(0o755)).unwrap();
     let run = |result: &str| stage.shell(&format!("result={result} PATH=$PWD/bin:$PATH bash scripts/test.sh"));
-    run("ok").ended(0).prints("skipped tests: 1").prints("a moon");
+    run("ok").ended(0).prints("skipped tests: 2").prints("a moon").prints("needs a sun\n");
     run("FAILED").ended(1).prints("test a_story ... FAILED");
 }

@@ -45,7 +45,8 @@ fn every_cpu_with_something_to_fold_is_seen() {
     let (mut observer, symbols) = match opened {
         Ok(opened) => opened,
         Err(error) => {
-            let _ = writeln!(io::stderr(), "skipped: needs the observer of housekeeping: {error}");
+            let _ =
+                io::stderr().write_all(format!("skipped: needs the observer of housekeeping: {error}\n").as_bytes());
             return;
         }
     };

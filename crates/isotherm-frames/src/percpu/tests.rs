@@ -15,7 +15,7 @@ fn rseq() -> Option<Rseq> {
     match Rseq::check() {
         Ok(rseq) => Some(rseq),
         Err(why) => {
-            let _ = writeln!(std::io::stderr(), "skipped: needs {why}");
+            let _ = std::io::stderr().write_all(format!("skipped: needs {why}\n").as_bytes());
             None
         }
     }

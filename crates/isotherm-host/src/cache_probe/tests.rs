@@ -248,7 +248,7 @@ fn no_conflict_is_claimed_on_a_machine_without_such_a_cache() {
     let source = PagemapFrames::own(memory.range()).unwrap();
     let frames = match PagesByFrame::of(&source) {
         Err(error @ FrameError::Hidden { .. }) => {
-            let _ = writeln!(std::io::stderr(), "skipped: needs CAP_SYS_ADMIN ({error})");
+            let _ = std::io::stderr().write_all(format!("skipped: needs CAP_SYS_ADMIN ({error})\n").as_bytes());
             return;
         }
         frames => frames.unwrap(),

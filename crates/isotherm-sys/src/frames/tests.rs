@@ -7,7 +7,7 @@ use std::io::Write;
 use tempfile::TempDir;
 
 fn skip(why: &str) {
-    let _ = writeln!(io::stderr(), "skipped: needs {why}");
+    let _ = io::stderr().write_all(format!("skipped: needs {why}\n").as_bytes());
 }
 
 fn put(root: &TempDir, name: &str, bytes: &[u8]) {

@@ -110,7 +110,7 @@ mod tests {
         let tid = u32::try_from(unsafe { libc::gettid() }).unwrap();
         match Ring::open(sampling, Scope::Thread(tid), bytes) {
             Err(e @ (RingError::Denied { .. } | RingError::Io { .. } | RingError::TooLarge { .. })) => {
-                let _ = writeln!(io::stderr(), "skipped: needs perf_event_open ({e})");
+                let _ = io::stderr().write_all(format!("skipped: needs perf_event_open ({e})\n").as_bytes());
                 None
             }
             opened => Some(opened.unwrap()),

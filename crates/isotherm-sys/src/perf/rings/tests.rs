@@ -18,7 +18,7 @@ fn open(whom: &Whom, needed: &str) -> Option<Rings> {
     let part = Part::everywhere(Sampling::new(Event::MINOR_FAULTS, Rate::Period(1), Fields::TID | Fields::ADDR));
     match Rings::open(Path::new("/sys"), &[part], whom, 1 << 20) {
         Err(e @ (RingError::Denied { .. } | RingError::Io { .. })) => {
-            let _ = writeln!(std::io::stderr(), "skipped: needs {needed} ({e})");
+            let _ = std::io::stderr().write_all(format!("skipped: needs {needed} ({e})\n").as_bytes());
             None
         }
         opened => Some(opened.unwrap()),
