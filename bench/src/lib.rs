@@ -9,6 +9,7 @@
 
 pub mod adaptive;
 pub mod collapsing;
+pub mod memory;
 #[allow(unsafe_code, reason = "system calls that no library here wraps")]
 pub mod own_thread;
 pub mod page;
@@ -32,10 +33,16 @@ use std::process::Command;
 const ROOM: u64 = 3 << 30;
 const WORKLOAD: &str = "--workload";
 
-/// Runs as a workload and exits, if this process was started as one. Has to be the first thing a program does.
+/// Runs as a workload and exits, if this process was started as one, or as a monitor whose memory is measured. Has to be the
+/// first thing a program does.
 pub fn become_workload() -> Result<()> {
     let mut args = std::env::args().skip(1);
-    if args.next().as_deref() == Some(WORKLOAD) {
+    let role = args.next();
+    if role.as_deref() == Some(memory::MONITOR) {
+        memory::run(args)?;
+        std::process::exit(0);
+    }
+    if role.as_deref() == Some(WORKLOAD) {
         let json = args.next().context("no pattern")?;
         if let Ok(index) = serde_json::from_str::<Index>(&json) {
             index.run()?;

@@ -5,6 +5,7 @@
 //! that calls anything hot. Each case runs several times, on a new process each time; medians and spread are printed.
 
 use anyhow::{Context, Result};
+use isotherm_bench::memory::Growth;
 use isotherm_bench::{
     BenchClock, Log, become_workload, busy, in_own_thread, median, monitor_of, only, pages_that_fit, spread, start,
     trials,
@@ -21,6 +22,8 @@ const HOT_NS: Ns = S;
 const EVERY: Ns = S / 2;
 /// A case ends if its picture is not exact by then.
 const LONGEST: Ns = 90 * S;
+/// When the memory of the monitor is measured: every page was checked once by then.
+const MEMORY_AFTER_S: u64 = 60;
 /// The span that turns hot or cold.
 const TURNED_PAGES: usize = 64 << 8;
 
@@ -38,6 +41,7 @@ fn main() -> Result<()> {
     pictures(&mut log, small, large, trials)?;
     changes(&mut log, small, large, trials)?;
     small_spans(&mut log, large, trials)?;
+    memory(&mut log)?;
     log.finish()
 }
 
@@ -115,6 +119,23 @@ fn small_spans(log: &mut Log, large: usize, trials: usize) -> Result<()> {
         ));
         log.result("small_spans_precision", median(&found));
         log.result("small_spans_recall", median(&recall));
+    }
+    Ok(())
+}
+
+/// The demo's layout, and a span of 5% that is hot while nothing else is touched.
+fn memory(log: &mut Log) -> Result<()> {
+    type OfSize = fn(usize) -> Pattern;
+    let demo: OfSize = |pages| pattern(pages, Layout::Mixed, 0);
+    let idle: OfSize = |pages| Pattern { hot_pages: pages / 20, ..pattern(pages, Layout::Span, 0) };
+    for (key, name, of) in
+        [("bytes_per_page", "memory, the demo's layout", demo), ("bytes_per_page_idle", "memory, 95% idle", idle)]
+    {
+        if name.contains(&only()) {
+            let growth = Growth::measure(of, MEMORY_AFTER_S)?;
+            log.line(format!("{name}: the monitor takes {growth}"));
+            log.result(key, growth.bytes_per_page());
+        }
     }
     Ok(())
 }

@@ -2,7 +2,8 @@
 //! the target; the CPU and memory of the monitor; and how soon new hot memory is found.
 
 use anyhow::{Context, Result};
-use isotherm_bench::{Log, become_workload, busy, in_own_thread, median, monitor_of, own_rss, spread, start};
+use isotherm_bench::memory::Growth;
+use isotherm_bench::{Log, become_workload, busy, in_own_thread, median, monitor_of, spread, start};
 use isotherm_heat::Ns;
 use isotherm_heat::source::{AccessSource, PageSource};
 use isotherm_monitor::{Monitor, Settings};
@@ -277,23 +278,9 @@ fn hot_pages(monitor: &Monitor<RealClock>, pid: u32, span: AddrRange) -> u64 {
     hot
 }
 
-/// Memory of the monitor: its growth per page from a target of 1 GiB to one of 12 GiB.
 fn memory(log: &mut Log) -> Result<()> {
-    let resident_with = |gib: usize| -> Result<u64> {
-        let child = start(&busy(gib << 10, false))?;
-        in_own_thread(|| {
-            let mut monitor = monitor_of(vec![child.pid()], RealClock, Settings::default())?;
-            watch(&mut monitor, 4 * S)?;
-            own_rss()
-        })
-    };
-    let (small, large) = (resident_with(1)?, resident_with(12)?);
-    let bytes = large.saturating_sub(small) as f64 / (11 << 18) as f64;
-    log.line(format!(
-        "\nmemory of the monitor: {:.1} MiB for 1 GiB, {:.1} MiB for 12 GiB: {bytes:.2} bytes a page",
-        small as f64 / 1048576.0,
-        large as f64 / 1048576.0
-    ));
-    log.result("monitor_bytes_per_page", bytes);
+    let growth = Growth::measure(|pages| busy(pages >> 8, false), 4)?;
+    log.line(format!("\nmemory of the monitor: {growth}"));
+    log.result("monitor_bytes_per_page", growth.bytes_per_page());
     Ok(())
 }

@@ -11,7 +11,11 @@
 //! times that no cleared page refers to are dropped first. After those goes the one whose loss leaves the smallest gap
 //! as a ratio of ages, which costs little on a log scale.
 //!
-//! Huge ranges with one state for all their pages are in `uniform`.
+//! Huge ranges with one state for all their pages are in `uniform`. Between checks the others are packed (`packed`).
+
+mod packed;
+
+pub use packed::PackedHeat;
 
 use crate::survey::{Rank, Sketch};
 use crate::{Interval, Mask};
@@ -136,8 +140,10 @@ pub(crate) fn updated(old: Interval, observed: f64) -> Interval {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Timing {
     pub next_read: Ns,
-    /// Time of the live entry in the queue of clears. 0: none.
+    /// When it may be cleared again. 0: at any time.
     pub next_clear: Ns,
+    /// A queue of clears has an entry for that time.
+    pub queued: bool,
     /// Reads since the clear: the next is at twice the distance.
     pub step: u8,
     /// log2 of the seconds to the next routine check.
@@ -153,6 +159,8 @@ pub(crate) struct Timing {
     pub checked: bool,
     /// Cannot be cleared: hugetlb, or shared in a way that nothing here reaches.
     pub unclearable: bool,
+    /// The last clear reached none of its pages.
+    pub stuck: bool,
     /// Some of its pages may have been cleared together with others since the last read.
     pub partly_cleared: bool,
 }

@@ -1,7 +1,7 @@
 //! The heat of a huge range, by what maps it, and what is assumed of one that was not checked.
 
 use crate::Mask;
-use crate::pmd::{AccessesFound, Ns, PageHeat, PmdBits, Run};
+use crate::pmd::{AccessesFound, Ns, PackedHeat, PageHeat, PmdBits, Run};
 use crate::survey::Sketch;
 use crate::target::HORIZON;
 use crate::uniform::{HugeHeat, UntouchedHeat};
@@ -10,8 +10,10 @@ use isotherm_units::PAGES_PER_PMD;
 /// The heat of a huge range, by what maps it.
 #[derive(Clone, Debug)]
 pub enum PmdHeat {
-    /// Small pages.
+    /// Small pages, in the middle of a check.
     Pages(Box<PageHeat>),
+    /// Small pages between two checks.
+    Packed(PackedHeat),
     /// Small pages, all of them present and none seen accessed.
     Untouched(UntouchedHeat),
     /// One huge page.
@@ -23,9 +25,38 @@ impl PmdHeat {
     pub(crate) fn new(bits: PmdBits) -> Option<PmdHeat> {
         match bits {
             PmdBits::Pages { present: Mask::ALL, .. } => Some(PmdHeat::Untouched(UntouchedHeat::default())),
-            PmdBits::Pages { present, .. } => Some(PmdHeat::Pages(Box::new(PageHeat::new(present)))),
+            PmdBits::Pages { present, .. } => {
+                let mut heat = PmdHeat::Pages(Box::new(PageHeat::new(present)));
+                heat.pack();
+                Some(heat)
+            }
             PmdBits::Huge { .. } => Some(PmdHeat::Huge(HugeHeat::new())),
             PmdBits::Gone => None,
+        }
+    }
+
+    /// Makes it small until its next check. Nothing is lost.
+    pub(crate) fn pack(&mut self) {
+        if let PmdHeat::Pages(pages) = self
+            && let Some(packed) = PackedHeat::of(pages)
+        {
+            *self = PmdHeat::Packed(packed);
+        }
+    }
+
+    /// Its pages, each kept by itself from now on; `None` if it is a huge page.
+    fn unpacked(&mut self) -> Option<&mut PageHeat> {
+        let unpacked = match self {
+            PmdHeat::Packed(packed) => Some(packed.unpack()),
+            PmdHeat::Untouched(untouched) => Some(untouched.spread()),
+            PmdHeat::Pages(_) | PmdHeat::Huge(_) => None,
+        };
+        if let Some(pages) = unpacked {
+            *self = PmdHeat::Pages(Box::new(pages));
+        }
+        match self {
+            PmdHeat::Pages(pages) => Some(pages),
+            _ => None,
         }
     }
 
@@ -34,6 +65,7 @@ impl PmdHeat {
         match self {
             PmdHeat::Huge(h) => out.push(h.run(now)),
             PmdHeat::Pages(p) => p.runs(now, out),
+            PmdHeat::Packed(p) => p.unpack().runs(now, out),
             PmdHeat::Untouched(u) => out.push(u.run(now)),
         }
     }
@@ -49,6 +81,7 @@ impl PmdHeat {
     pub(crate) fn has_cleared(&self) -> bool {
         match self {
             PmdHeat::Pages(p) => !p.cleared().is_empty(),
+            PmdHeat::Packed(p) => p.has_cleared(),
             PmdHeat::Untouched(u) => u.is_cleared(),
             PmdHeat::Huge(h) => h.is_cleared(),
         }
@@ -58,6 +91,7 @@ impl PmdHeat {
     pub(crate) fn has_uncleared(&self) -> bool {
         match self {
             PmdHeat::Pages(p) => !p.uncleared().is_empty(),
+            PmdHeat::Packed(p) => p.has_uncleared(),
             PmdHeat::Untouched(u) => !u.is_cleared(),
             PmdHeat::Huge(h) => !h.is_cleared(),
         }
@@ -67,6 +101,7 @@ impl PmdHeat {
     pub(crate) fn sketch(&self, now: Ns) -> Option<Sketch> {
         match self {
             PmdHeat::Pages(p) => p.sketch(),
+            PmdHeat::Packed(p) => p.unpack().sketch(),
             PmdHeat::Untouched(u) => u.sketch(),
             PmdHeat::Huge(h) => h.sketch(now),
         }
@@ -76,6 +111,7 @@ impl PmdHeat {
     pub fn resident(&self) -> u64 {
         match self {
             PmdHeat::Pages(p) => u64::from(p.present().count()),
+            PmdHeat::Packed(p) => u64::from(p.present().count()),
             PmdHeat::Untouched(_) | PmdHeat::Huge(_) => PAGES_PER_PMD as u64,
         }
     }
@@ -83,46 +119,40 @@ impl PmdHeat {
     /// Takes in a read. `None` if it is mapped in another way now.
     pub(crate) fn read(&mut self, now: Ns, bits: PmdBits) -> Option<AccessesFound> {
         match (&mut *self, bits) {
-            (PmdHeat::Pages(pages), PmdBits::Pages { young, present }) => Some(pages.read(now, young, present)),
-            (PmdHeat::Untouched(untouched), PmdBits::Pages { young, present }) => {
-                let same = untouched.read(now, young, present);
-                if same.is_some() {
-                    return same;
-                }
-                let mut pages = Box::new(untouched.spread());
-                let found = pages.read(now, young, present);
-                *self = PmdHeat::Pages(pages);
-                Some(found)
-            }
             (PmdHeat::Huge(huge), PmdBits::Huge { young }) => Some(huge.read(now, young)),
+            (_, PmdBits::Pages { young, present }) => self.read_pages(now, young, present),
             _ => None,
         }
+    }
+
+    /// The same of small pages.
+    fn read_pages(&mut self, now: Ns, young: Mask, present: Mask) -> Option<AccessesFound> {
+        let same = match self {
+            PmdHeat::Untouched(untouched) => untouched.read(now, young, present),
+            PmdHeat::Packed(packed) => packed.read(now, young, present),
+            PmdHeat::Pages(_) | PmdHeat::Huge(_) => None,
+        };
+        same.or_else(|| self.unpacked().map(|pages| pages.read(now, young, present)))
     }
 
     /// Notes a clear at `now` that did not reach the pages in `stuck`. Returns how many pages (or huge pages) it has newly
     /// cleared.
     pub(crate) fn set_cleared(&mut self, now: Ns, stuck: Mask) -> u64 {
-        if let PmdHeat::Untouched(untouched) = self
-            && !stuck.is_empty()
-        {
-            *self = PmdHeat::Pages(Box::new(untouched.spread()));
-        }
         match self {
-            PmdHeat::Pages(pages) => {
-                let fresh = pages.uncleared() & !stuck;
-                pages.set_cleared(now, fresh);
-                u64::from(fresh.count())
-            }
-            PmdHeat::Untouched(untouched) => {
-                let fresh = if untouched.is_cleared() { 0 } else { PAGES_PER_PMD as u64 };
-                untouched.set_cleared(now);
-                fresh
-            }
             PmdHeat::Huge(huge) if stuck.is_empty() => {
                 huge.set_cleared(now);
                 1
             }
-            PmdHeat::Huge(_) => 0,
+            PmdHeat::Untouched(untouched) if stuck.is_empty() => {
+                let fresh = if untouched.is_cleared() { 0 } else { PAGES_PER_PMD as u64 };
+                untouched.set_cleared(now);
+                fresh
+            }
+            _ => self.unpacked().map_or(0, |pages| {
+                let fresh = pages.uncleared() & !stuck;
+                pages.set_cleared(now, fresh);
+                u64::from(fresh.count())
+            }),
         }
     }
 
@@ -130,6 +160,7 @@ impl PmdHeat {
     pub(crate) fn uncleared(&self) -> u64 {
         match self {
             PmdHeat::Pages(pages) => u64::from(pages.uncleared().count()),
+            PmdHeat::Packed(packed) => u64::from(packed.uncleared().count()),
             other if other.has_uncleared() => PAGES_PER_PMD as u64,
             _ => 0,
         }
@@ -142,6 +173,7 @@ impl PmdHeat {
             PmdHeat::Huge(_) => (1, 0),
             PmdHeat::Untouched(untouched) => (0, if untouched.is_cleared() { 0 } else { 512 }),
             PmdHeat::Pages(pages) => pages.expected_retouches(HORIZON),
+            PmdHeat::Packed(packed) => packed.unpack().expected_retouches(HORIZON),
         }
     }
 }

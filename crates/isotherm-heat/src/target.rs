@@ -25,11 +25,12 @@ use crate::budget::{Class, RETOUCH_NS, Shares};
 use crate::due::{Reads, claim, take_due};
 use crate::pmd::{AccessesFound, MIN_IDLE, Ns, PmdBits, Run, Timing};
 use crate::pmd_heat::{PmdHeat, estimate};
+use crate::pmd_map::PmdMap;
 use crate::survey::{Between, Rank, STRETCH, Sooner, Survey, choose, cut};
 use crate::track::ClearQuota;
 use isotherm_units::PmdNo;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BinaryHeap;
 use std::ops::Range;
 
 /// Distance of the first read after a clear.
@@ -37,6 +38,8 @@ pub const FIRST_READ: Ns = 10_000_000;
 /// Pages touched at least this often are expected to be touched again during a check. Their cost is reserved in
 /// advance.
 pub const HORIZON: Ns = 10_000_000_000;
+/// A huge range whose next read is this far away, or farther, is packed until then.
+const PACKED_FROM: Ns = 32 * FIRST_READ;
 /// Doublings of [`FIRST_READ`] to the first read of memory that is assumed to be idle.
 const IDLE_STEP: u8 = 6;
 /// The shortest time between two checks of a huge range that confirm each other.
@@ -60,8 +63,9 @@ const SCAN_GRID: Ns = 100_000_000;
 pub(crate) struct Entry {
     pub heat: PmdHeat,
     pub timing: Timing,
-    pub stuck: bool,
 }
+
+const _: () = assert!(size_of::<Entry>() <= 56);
 
 /// Parameters of a target's monitoring that can be changed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -96,7 +100,7 @@ pub struct Tally {
 /// The heat of one process and the schedule of its access checks.
 #[derive(Debug)]
 pub struct Target {
-    pub(crate) pmds: BTreeMap<PmdNo, Entry>,
+    pub(crate) pmds: PmdMap<Entry>,
     reads: Reads,
     routine: BinaryHeap<Reverse<(Ns, PmdNo)>>,
     urgent: BinaryHeap<Reverse<(Ns, PmdNo)>>,
@@ -120,7 +124,7 @@ impl Target {
     /// A target of which nothing is known. The seed orders the first checks.
     pub fn new(now: Ns, watch: Watch, seed: u64) -> Target {
         Target {
-            pmds: BTreeMap::new(),
+            pmds: PmdMap::new(),
             reads: BinaryHeap::new(),
             routine: BinaryHeap::new(),
             urgent: BinaryHeap::new(),
@@ -148,11 +152,11 @@ impl Target {
         let mut fresh = Vec::new();
         let mut listed = populated.iter().copied().peekable();
         for pmd in self.pmds.keys() {
-            while let Some(new) = listed.next_if(|b| b < pmd) {
+            while let Some(new) = listed.next_if(|b| *b < pmd) {
                 fresh.push(new);
             }
-            if listed.next_if_eq(pmd).is_none() {
-                gone.push(*pmd);
+            if listed.next_if_eq(&pmd).is_none() {
+                gone.push(pmd);
             }
         }
         fresh.extend(listed);
@@ -165,7 +169,7 @@ impl Target {
     }
 
     fn remove(&mut self, pmd: PmdNo) {
-        if let Some(entry) = self.pmds.remove(&pmd) {
+        if let Some(entry) = self.pmds.remove(pmd) {
             self.reserved -= u64::from(entry.timing.reserved);
             self.unchecked -= usize::from(!entry.timing.checked);
             self.survey.forget(pmd);
@@ -179,7 +183,7 @@ impl Target {
 
     /// A due read could not be done. It is due again shortly.
     pub fn postpone(&mut self, now: Ns, pmd: PmdNo) {
-        if let Some(entry) = self.pmds.get_mut(&pmd) {
+        if let Some(entry) = self.pmds.get_mut(pmd) {
             entry.timing.next_read = now + FIRST_READ;
             self.reads.push(Reverse((now + FIRST_READ, pmd)));
         }
@@ -187,20 +191,20 @@ impl Target {
 
     /// A huge range chosen by [`Target::due_clears`] could not be cleared now. It is due again shortly.
     pub fn clear_later(&mut self, now: Ns, pmd: PmdNo) {
-        if let Some(entry) = self.pmds.get_mut(&pmd) {
-            (entry.timing.next_clear, entry.timing.urgent) = (now + FIRST_READ, false);
+        if let Some(entry) = self.pmds.get_mut(pmd) {
+            (entry.timing.next_clear, entry.timing.urgent, entry.timing.queued) = (now + FIRST_READ, false, true);
             self.routine.push(Reverse((now + FIRST_READ, pmd)));
         }
     }
 
     /// Pages in `pmds` that are not cleared.
     pub fn uncleared_in(&self, pmds: &[PmdNo]) -> u64 {
-        pmds.iter().filter_map(|b| self.pmds.get(b)).map(|e| e.heat.uncleared()).sum()
+        pmds.iter().filter_map(|b| self.pmds.get(*b)).map(|e| e.heat.uncleared()).sum()
     }
 
     /// Takes in a read of one huge range.
     pub fn read(&mut self, now: Ns, pmd: PmdNo, bits: PmdBits) {
-        let Some(entry) = self.pmds.get_mut(&pmd) else {
+        let Some(entry) = self.pmds.get_mut(pmd) else {
             let rank = if self.surveyed.binary_search(&pmd).is_ok() { Rank::Survey } else { Rank::Rest };
             return self.insert(pmd, bits, rank);
         };
@@ -226,13 +230,13 @@ impl Target {
         if rank == Rank::Survey {
             self.survey.expect(pmd);
         }
-        self.pmds.insert(pmd, Entry { heat, timing: Timing::default(), stuck: false });
+        self.pmds.insert(pmd, Entry { heat, timing: Timing::default() });
         self.check_first(pmd, rank);
     }
 
     /// Queues a first check, or moves it forward.
     fn check_first(&mut self, pmd: PmdNo, rank: Rank) {
-        let Some(entry) = self.pmds.get_mut(&pmd) else { return };
+        let Some(entry) = self.pmds.get_mut(pmd) else { return };
         if entry.timing.checked || entry.timing.rank.is_some_and(|waits| waits <= rank) {
             return;
         }
@@ -247,14 +251,14 @@ impl Target {
     /// Takes in what the first check of `pmd` has shown once it has lasted long enough, and moves forward what follows from
     /// it.
     fn note_first_check(&mut self, now: Ns, pmd: PmdNo) {
-        let Some(entry) = self.pmds.get(&pmd) else { return };
+        let Some(entry) = self.pmds.get(pmd) else { return };
         if self.survey.knows(pmd) {
             return;
         }
         let Some(sketch) = entry.heat.sketch(now) else { return };
         for Sooner { between: (after, before), rank } in self.survey.note(pmd, sketch).into_iter().flatten() {
             let stretch = self.pmds.range(after.next()..before).filter(|(_, e)| !e.timing.checked);
-            let stretch: Vec<PmdNo> = stretch.map(|(pmd, _)| *pmd).collect();
+            let stretch: Vec<PmdNo> = stretch.map(|(pmd, _)| pmd).collect();
             cut(&stretch).for_each(|pmd| self.check_first(pmd, rank));
         }
     }
@@ -265,7 +269,7 @@ impl Target {
         self.tally.still_set += u64::from(found.still_set);
         self.tally.lost += u64::from(found.lost);
         self.slowdown.spend(seen as f64 * RETOUCH_NS);
-        if let Some(entry) = self.pmds.get_mut(&pmd) {
+        if let Some(entry) = self.pmds.get_mut(pmd) {
             let paid = u16::try_from(seen).unwrap_or(u16::MAX).min(entry.timing.reserved);
             entry.timing.reserved -= paid;
             self.reserved -= u64::from(paid);
@@ -276,31 +280,36 @@ impl Target {
         let scan_period = self.scan_period_ns;
         // What a first check was expected to cost is a guess, and most of it comes at once or never.
         let horizon = if self.unchecked == 0 || self.survey.knows(pmd) { HORIZON } else { MIN_IDLE };
-        let Some(entry) = self.pmds.get_mut(&pmd) else { return };
+        let Some(entry) = self.pmds.get_mut(pmd) else { return };
         let t = &mut entry.timing;
-        if t.urgent || t.rank.is_some() || t.unclearable || entry.stuck {
+        if !t.queued && t.next_clear <= now {
+            // Nothing was left to clear when it was due.
+            t.next_clear = 0;
+        }
+        if t.urgent || t.rank.is_some() || t.unclearable || t.stuck {
             // It is cleared anyway, or never.
         } else if found.unexpected >= MANY {
             t.urgent = true;
             t.backoff = 0;
-            t.next_clear = now;
+            (t.next_clear, t.queued) = (now, true);
             self.urgent.push(Reverse((now, pmd)));
         } else if found.unexpected + found.weakly_unexpected > 0 {
             // A page here and there, as at the edge of any hot set. Soon, and after huge ranges that were never checked.
             let soon = now + if found.unexpected > 0 { FIRST_BACKOFF } else { WEAK_RECHECK };
             if t.next_clear == 0 || t.next_clear > soon {
                 t.backoff = if found.unexpected > 0 { 0 } else { t.backoff };
-                t.next_clear = soon;
+                (t.next_clear, t.queued) = (soon, true);
                 self.routine.push(Reverse((soon, pmd)));
             }
         }
-        if t.next_clear == 0 && t.rank.is_none() && !t.unclearable && !entry.stuck && entry.heat.has_uncleared() {
-            // Everything was cleared when it was last due. Now there is something to learn again.
-            t.next_clear = now.max(1);
+        if !t.queued && t.rank.is_none() && !t.unclearable && !t.stuck && entry.heat.has_uncleared() {
+            // Everything was cleared. Now there is something to learn again.
+            (t.next_clear, t.queued) = (t.next_clear.max(now).max(1), true);
             self.routine.push(Reverse((t.next_clear, pmd)));
         }
         if !entry.heat.has_cleared() {
             t.next_read = 0;
+            entry.heat.pack();
             return;
         }
         let doubled = FIRST_READ << t.step.min(20);
@@ -308,6 +317,9 @@ impl Target {
         if distance >= scan_period.min(horizon) {
             // Retouches expected within the horizon have come by now, or they will not come.
             self.reserved -= u64::from(std::mem::take(&mut t.reserved));
+        }
+        if distance >= PACKED_FROM {
+            entry.heat.pack();
         }
         if distance < scan_period {
             t.step += 1;
@@ -324,7 +336,7 @@ impl Target {
     /// Huge ranges whose read is due, in address order.
     pub fn due_reads(&mut self, now: Ns) -> Vec<PmdNo> {
         let pmds = &mut self.pmds;
-        take_due(&mut self.reads, now, |pmd, at| pmds.get_mut(&pmd).is_some_and(|e| claim(&mut e.timing.next_read, at)))
+        take_due(&mut self.reads, now, |pmd, at| pmds.get_mut(pmd).is_some_and(|e| claim(&mut e.timing.next_read, at)))
     }
 
     /// Huge ranges to clear now, in address order, as `quota` and the slow-down budget allow: those with unexpected accesses,
@@ -359,7 +371,7 @@ impl Target {
 
     /// The class of a huge range that [`Target::due_clears`] has chosen, until it is cleared.
     pub(crate) fn class_of(&self, pmd: PmdNo) -> Class {
-        match self.pmds.get(&pmd).map(|entry| entry.timing) {
+        match self.pmds.get(pmd).map(|entry| entry.timing) {
             Some(timing) if timing.urgent => Class::Urgent,
             Some(timing) if !timing.checked => Class::First,
             _ => Class::Routine,
@@ -377,7 +389,7 @@ impl Target {
 
     fn pop_first(&mut self) -> Option<(Rank, PmdNo)> {
         while let Some(Reverse((rank, _, pmd))) = self.first.pop() {
-            let Some(entry) = self.pmds.get_mut(&pmd) else { continue };
+            let Some(entry) = self.pmds.get_mut(pmd) else { continue };
             // As below. A range whose pages are all gone waits for others.
             if entry.timing.rank == Some(rank) {
                 entry.timing.rank = None;
@@ -386,6 +398,8 @@ impl Target {
                 }
             }
         }
+        // It was as long as the target, and is seldom needed again.
+        self.first = BinaryHeap::new();
         None
     }
 
@@ -397,7 +411,7 @@ impl Target {
                 return None;
             }
             queue.pop();
-            let Some(entry) = self.pmds.get_mut(&pmd) else { continue };
+            let Some(entry) = self.pmds.get_mut(pmd) else { continue };
             // An entry that is not the huge range's current plan is left over from an older one.
             if entry.timing.next_clear != at || entry.timing.urgent != urgent || entry.timing.unclearable {
                 continue;
@@ -407,8 +421,8 @@ impl Target {
             }
             // A clear of the whole process reached pages here that a clear of the huge range did not. Clears of the huge range
             // are still retried.
-            let again = if entry.stuck { now + STUCK_RETRY } else { 0 };
-            (entry.timing.next_clear, entry.timing.urgent) = (again, false);
+            let again = if entry.timing.stuck { now + STUCK_RETRY } else { 0 };
+            (entry.timing.next_clear, entry.timing.urgent, entry.timing.queued) = (again, false, again > 0);
             if again > 0 {
                 self.routine.push(Reverse((again, pmd)));
             }
@@ -424,7 +438,7 @@ impl Target {
     }
 
     fn expected(&self, pmd: PmdNo) -> Option<u64> {
-        let (known, unknown) = self.pmds.get(&pmd)?.heat.expected();
+        let (known, unknown) = self.pmds.get(pmd)?.heat.expected();
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 512 pages")]
         let guess = (f64::from(unknown) * self.prior()).ceil() as u64;
         Some(u64::from(known) + guess)
@@ -435,18 +449,22 @@ impl Target {
     /// again after a minute: other memory may be there by then, or the other processes that map it may have ended.
     pub fn cleared(&mut self, now: Ns, pmd: PmdNo, stuck: Mask) {
         let learned = self.mark_cleared(now, pmd, stuck);
-        let Some(entry) = self.pmds.get_mut(&pmd) else { return };
-        entry.stuck = learned == 0 && !stuck.is_empty();
+        let Some(entry) = self.pmds.get_mut(pmd) else { return };
+        entry.timing.stuck = learned == 0 && !stuck.is_empty();
         entry.timing.urgent = false;
-        if entry.stuck {
-            entry.timing.next_clear = now + STUCK_RETRY;
+        if entry.timing.stuck {
+            (entry.timing.next_clear, entry.timing.queued) = (now + STUCK_RETRY, true);
             self.routine.push(Reverse((entry.timing.next_clear, pmd)));
             return;
         }
         let t = &mut entry.timing;
         t.next_clear = now + (FIRST_BACKOFF << t.backoff);
         t.backoff = (t.backoff + 1).min(MAX_BACKOFF);
-        self.routine.push(Reverse((t.next_clear, pmd)));
+        // Most huge ranges are idle, and wait in no queue: there is nothing to clear until a read finds an access.
+        t.queued = entry.heat.has_uncleared();
+        if t.queued {
+            self.routine.push(Reverse((t.next_clear, pmd)));
+        }
     }
 
     /// Notes that `pmd` was cleared at `now` together with the whole process, which reaches every page.
@@ -458,7 +476,7 @@ impl Target {
     fn mark_cleared(&mut self, now: Ns, pmd: PmdNo, stuck: Mask) -> u64 {
         let expected = self.expected(pmd).unwrap_or(0);
         let assumed_idle = self.unchecked > 0 && self.survey.assumes_idle(pmd);
-        let Some(entry) = self.pmds.get_mut(&pmd) else { return 0 };
+        let Some(entry) = self.pmds.get_mut(pmd) else { return 0 };
         let learned = entry.heat.set_cleared(now, stuck);
         self.tally.cleared += learned;
         let t = &mut entry.timing;
@@ -481,7 +499,7 @@ impl Target {
 
     /// Notes that `pmd` cannot be cleared by any means here. It is not tried again, and counts as unclearable.
     pub fn refused(&mut self, pmd: PmdNo) {
-        if let Some(entry) = self.pmds.get_mut(&pmd) {
+        if let Some(entry) = self.pmds.get_mut(pmd) {
             entry.timing.unclearable = true;
             self.unchecked -= usize::from(!std::mem::replace(&mut entry.timing.checked, true));
         }
@@ -490,14 +508,14 @@ impl Target {
     /// Notes that some pages of `pmd` may have been cleared with the whole process. If the next read finds bits
     /// clear, nobody else cleared them.
     pub fn partly_cleared(&mut self, pmd: PmdNo) {
-        if let Some(entry) = self.pmds.get_mut(&pmd) {
+        if let Some(entry) = self.pmds.get_mut(pmd) {
             entry.timing.partly_cleared = true;
         }
     }
 
     /// Whether `pmd` has cleared pages, so that a read can show something.
     pub fn has_cleared(&self, pmd: PmdNo) -> bool {
-        self.pmds.get(&pmd).is_some_and(|e| e.heat.has_cleared())
+        self.pmds.get(pmd).is_some_and(|e| e.heat.has_cleared())
     }
 
     /// Huge ranges that wait for their first clear.
@@ -507,12 +525,12 @@ impl Target {
 
     /// Huge ranges with pages that the last clear did not reach.
     pub fn stuck_pmds(&self) -> Vec<PmdNo> {
-        self.pmds.iter().filter(|(_, e)| e.stuck).map(|(b, _)| *b).collect()
+        self.pmds.iter().filter(|(_, e)| e.timing.stuck).map(|(b, _)| b).collect()
     }
 
     /// Every huge range, in address order.
     pub fn all_pmds(&self) -> Vec<PmdNo> {
-        self.pmds.keys().copied().collect()
+        self.pmds.keys().collect()
     }
 
     /// When the next read is due.
@@ -558,15 +576,15 @@ impl Target {
         for (pmd, entry) in self.pmds.range(pmds) {
             runs.clear();
             entry.heat.runs(now, &mut runs);
-            if self.unchecked > 0 && *pmd >= until {
-                let Between { like, until: end } = self.survey.between(*pmd);
-                let like = like.and_then(|like| self.pmds.get(&like));
+            if self.unchecked > 0 && pmd >= until {
+                let Between { like, until: end } = self.survey.between(pmd);
+                let like = like.and_then(|like| self.pmds.get(like));
                 (until, assumed) = (end, like.and_then(|like| like.heat.most(now)));
             }
             if let Some(run) = assumed {
                 estimate(&mut runs, run);
             }
-            each(*pmd, View { unclearable: entry.timing.unclearable, runs: &runs });
+            each(pmd, View { unclearable: entry.timing.unclearable, runs: &runs });
         }
     }
 }

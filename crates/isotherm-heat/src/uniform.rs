@@ -1,4 +1,4 @@
-//! Huge ranges with one state for all their pages, in 24 bytes instead of the 1,000 of a [`PageHeat`].
+//! Huge ranges with one state for all their pages, in 16 or 24 bytes instead of the 1,000 of a [`PageHeat`].
 //!
 //! A huge page has one accessed bit ([`HugeHeat`]). Of small pages that were never seen accessed nothing differs
 //! ([`UntouchedHeat`]): they are most of a large memory.
@@ -9,18 +9,26 @@ use crate::{Interval, Mask};
 
 /// A huge range of 512 present small pages, of which none was seen accessed since it is known, and which are all cleared or
 /// all not. Says the same as the [`PageHeat`] that [`UntouchedHeat::spread`] makes of it.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct UntouchedHeat {
-    cleared: bool,
+    /// [`NEVER`] while its pages are not cleared. A flag beside it would make every huge range larger by eight bytes.
     cleared_at: Ns,
     last_read: Ns,
+}
+
+const NEVER: Ns = Ns::MAX;
+
+impl Default for UntouchedHeat {
+    fn default() -> UntouchedHeat {
+        UntouchedHeat { cleared_at: NEVER, last_read: 0 }
+    }
 }
 
 impl UntouchedHeat {
     /// Takes in a read at `now`. `None` if it has shown a difference between pages or an access: [`UntouchedHeat::spread`]
     /// it, and read that.
     pub fn read(&mut self, now: Ns, young: Mask, present: Mask) -> Option<AccessesFound> {
-        if present != Mask::ALL || self.cleared && !young.is_empty() {
+        if present != Mask::ALL || self.is_cleared() && !young.is_empty() {
             return None;
         }
         self.last_read = now;
@@ -30,21 +38,21 @@ impl UntouchedHeat {
     /// Notes that the accessed bits of all pages were cleared at `now`. If they were cleared before, they are idle since
     /// then.
     pub fn set_cleared(&mut self, now: Ns) {
-        if !self.cleared {
-            (self.cleared, self.cleared_at) = (true, now);
+        if !self.is_cleared() {
+            self.cleared_at = now;
         }
         self.last_read = now;
     }
 
     /// Whether its pages are cleared.
     pub fn is_cleared(&self) -> bool {
-        self.cleared
+        self.cleared_at != NEVER
     }
 
     /// The same, with each page kept by itself.
     pub fn spread(&self) -> PageHeat {
         let mut pages = PageHeat::new(Mask::ALL);
-        if self.cleared {
+        if self.is_cleared() {
             pages.set_cleared(self.cleared_at, Mask::ALL);
         }
         pages.read_at(self.last_read);
@@ -63,7 +71,7 @@ impl UntouchedHeat {
 
     /// How long it is known to have been idle. `None` if it is not cleared.
     fn idle_ns(&self, now: Ns) -> Option<Ns> {
-        self.cleared.then(|| now.min(self.last_read).saturating_sub(self.cleared_at))
+        self.is_cleared().then(|| now.min(self.last_read).saturating_sub(self.cleared_at))
     }
 
     /// As [`PageHeat::sketch`].

@@ -1,0 +1,77 @@
+//! The memory that a monitor takes for each page of its target: the growth of its RSS between two sizes of target.
+//!
+//! Each monitor runs in a process of its own, which is this program started again: freed memory of an earlier case would hide
+//! what a later one takes.
+
+use crate::{RealClock, monitor_of, own_rss, pages_that_fit, start};
+use anyhow::{Context, Result};
+use isotherm_heat::Ns;
+use isotherm_monitor::Settings;
+use isotherm_sys::clock;
+use isotherm_workload::Pattern;
+use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
+
+pub(crate) const MONITOR: &str = "--monitor";
+const S: Ns = 1_000_000_000;
+const SMALL_PAGES: usize = 1 << 18;
+const LARGE_PAGES: usize = 12 << 18;
+
+/// RSS of a monitor, in bytes, of a small and a large target.
+#[derive(Clone, Copy, Debug)]
+pub struct Growth {
+    /// Of a target of 1 GiB.
+    pub small: u64,
+    /// Of one of 12 GiB, or of as much as fits.
+    pub large: u64,
+    pages: usize,
+}
+
+impl Growth {
+    /// Measures it for the targets that `of` makes of a number of pages, after `seconds`.
+    pub fn measure(of: impl Fn(usize) -> Pattern, seconds: u64) -> Result<Growth> {
+        let large_pages = pages_that_fit(LARGE_PAGES)?;
+        anyhow::ensure!(large_pages > SMALL_PAGES, "there is not enough free memory for a target of more than 1 GiB");
+        let (small, large) = (rss_with(&of(SMALL_PAGES), seconds)?, rss_with(&of(large_pages), seconds)?);
+        Ok(Growth { small, large, pages: large_pages - SMALL_PAGES })
+    }
+
+    /// Bytes for each page of the target.
+    pub fn bytes_per_page(&self) -> f64 {
+        (self.large as f64 - self.small as f64) / self.pages as f64
+    }
+}
+
+impl std::fmt::Display for Growth {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mib = |bytes: u64| bytes as f64 / 1_048_576.0;
+        let gib = (self.pages + SMALL_PAGES) as f64 / 262_144.0;
+        write!(f, "{:.1} MiB for 1 GiB, {:.1} MiB for {gib:.1} GiB", mib(self.small), mib(self.large))?;
+        write!(f, ": {:.2} bytes a page", self.bytes_per_page())
+    }
+}
+
+fn rss_with(pattern: &Pattern, seconds: u64) -> Result<u64> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args([MONITOR, &serde_json::to_string(pattern)?, &seconds.to_string()]).stderr(Stdio::inherit());
+    let output = command.output().context("start a monitor")?;
+    anyhow::ensure!(output.status.success(), "the monitor failed ({})", output.status);
+    Ok(String::from_utf8(output.stdout)?.trim().parse()?)
+}
+
+/// Runs as such a monitor: starts the workload, monitors it, and prints its own RSS.
+pub(crate) fn run(mut args: impl Iterator<Item = String>) -> Result<()> {
+    let pattern: Pattern = serde_json::from_str(&args.next().context("no pattern")?)?;
+    let seconds: u64 = args.next().context("no time")?.parse()?;
+    let child = start(&pattern)?;
+    let mut monitor = monitor_of(vec![child.pid()], RealClock, Settings::default())?;
+    let end = monitor.now() + seconds * S;
+    while monitor.now() < end {
+        let until = (monitor.now() + 2 * S).min(end);
+        monitor.watch(until, &AtomicBool::new(false))?;
+        let snapshot = monitor.snapshot(clock::unix_ns());
+        anyhow::ensure!(!snapshot.targets.is_empty(), "the target is gone");
+    }
+    println!("{}", own_rss()?);
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! A sorted map by huge range, with little memory around its entries.
+//!
+//! Used by `target`, which has an entry of 56 bytes for each 2 MiB. A B-tree whose keys come in order, as those of a listing do,
+//! leaves its nodes half empty, and would take 140 bytes for each. Here the entries of each GiB lie in one sorted list. Listings
+//! append to it; an entry in the middle moves at most 511 others.
+
+use isotherm_units::PmdNo;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// log2 of the huge ranges in a list.
+const LIST_SHIFT: u32 = 9;
+
+/// Values that a list gets room for at once.
+const GROWTH: usize = 64;
+
+/// Values by huge range, in address order.
+#[derive(Clone, Debug)]
+pub(crate) struct PmdMap<T> {
+    /// By GiB.
+    lists: BTreeMap<u64, List<T>>,
+    len: usize,
+}
+
+/// The values of one GiB. Never empty while it is in the map.
+#[derive(Clone, Debug)]
+struct List<T> {
+    /// Their places in the GiB, sorted.
+    places: Vec<u16>,
+    values: Vec<T>,
+}
+
+impl<T> List<T> {
+    fn find(&self, pmd: PmdNo) -> Result<usize, usize> {
+        self.places.binary_search(&place_of(pmd))
+    }
+
+    /// The indices of the values from `first` up to but not including `end`, which may lie in other GiB.
+    fn within(&self, gib: u64, pmds: &Range<PmdNo>) -> Range<usize> {
+        let before = |end: PmdNo| match gib_of(end).cmp(&gib) {
+            std::cmp::Ordering::Less => 0,
+            std::cmp::Ordering::Equal => self.places.partition_point(|place| *place < place_of(end)),
+            std::cmp::Ordering::Greater => self.places.len(),
+        };
+        before(pmds.start)..before(pmds.end)
+    }
+}
+
+fn gib_of(pmd: PmdNo) -> u64 {
+    pmd.0 >> LIST_SHIFT
+}
+
+fn place_of(pmd: PmdNo) -> u16 {
+    (pmd.0 & ((1 << LIST_SHIFT) - 1)) as u16
+}
+
+fn pmd_of(gib: u64, place: u16) -> PmdNo {
+    PmdNo(gib << LIST_SHIFT | u64::from(place))
+}
+
+impl<T> PmdMap<T> {
+    /// An empty map.
+    pub fn new() -> PmdMap<T> {
+        PmdMap { lists: BTreeMap::new(), len: 0 }
+    }
+
+    /// Number of values.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The value of a huge range.
+    pub fn get(&self, pmd: PmdNo) -> Option<&T> {
+        let list = self.lists.get(&gib_of(pmd))?;
+        list.find(pmd).ok().map(|at| &list.values[at])
+    }
+
+    /// The same, to change it.
+    pub fn get_mut(&mut self, pmd: PmdNo) -> Option<&mut T> {
+        let list = self.lists.get_mut(&gib_of(pmd))?;
+        list.find(pmd).ok().map(|at| &mut list.values[at])
+    }
+
+    /// Puts a value in. Returns the one that was there.
+    pub fn insert(&mut self, pmd: PmdNo, value: T) -> Option<T> {
+        let list = self.lists.entry(gib_of(pmd)).or_insert_with(|| List { places: Vec::new(), values: Vec::new() });
+        match list.find(pmd) {
+            Ok(at) => Some(std::mem::replace(&mut list.values[at], value)),
+            Err(at) => {
+                // Doubling would leave a third of the memory unused.
+                if list.values.len() == list.values.capacity() {
+                    list.places.reserve_exact(GROWTH);
+                    list.values.reserve_exact(GROWTH);
+                }
+                list.places.insert(at, place_of(pmd));
+                list.values.insert(at, value);
+                self.len += 1;
+                None
+            }
+        }
+    }
+
+    /// Takes a value out.
+    pub fn remove(&mut self, pmd: PmdNo) -> Option<T> {
+        let list = self.lists.get_mut(&gib_of(pmd))?;
+        let at = list.find(pmd).ok()?;
+        list.places.remove(at);
+        let value = list.values.remove(at);
+        if list.places.is_empty() {
+            self.lists.remove(&gib_of(pmd));
+        }
+        self.len -= 1;
+        Some(value)
+    }
+
+    /// All huge ranges and their values, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (PmdNo, &T)> {
+        self.range(PmdNo(0)..PmdNo(u64::MAX))
+    }
+
+    /// All huge ranges, in order.
+    pub fn keys(&self) -> impl Iterator<Item = PmdNo> {
+        self.iter().map(|(pmd, _)| pmd)
+    }
+
+    /// All values, in the order of their huge ranges.
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        self.iter().map(|(_, value)| value)
+    }
+
+    /// The huge ranges in `pmds` and their values, in order.
+    pub fn range(&self, pmds: Range<PmdNo>) -> impl Iterator<Item = (PmdNo, &T)> {
+        let gibs = gib_of(pmds.start)..=gib_of(pmds.end).max(gib_of(pmds.start));
+        self.lists.range(gibs).flat_map(move |(gib, list)| {
+            let within = list.within(*gib, &pmds);
+            let within = within.start.min(within.end)..within.end;
+            let places = list.places[within.clone()].iter().map(|place| pmd_of(*gib, *place));
+            places.zip(&list.values[within])
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isotherm_rng::Rng;
+
+    #[test]
+    fn it_is_a_sorted_map() {
+        let seed = 3;
+        let mut rng = Rng::new(seed);
+        let (mut map, mut naive) = (PmdMap::new(), BTreeMap::new());
+        for step in 0..20_000 {
+            let spread = [64, 2000, u64::MAX][(step / 2000) % 3];
+            let pmd = PmdNo(rng.below(spread));
+            if rng.below(5) < 3 {
+                assert_eq!(map.insert(pmd, step), naive.insert(pmd, step), "seed {seed}, step {step}");
+            } else {
+                assert_eq!(map.remove(pmd), naive.remove(&pmd), "seed {seed}, step {step}");
+            }
+            let asked = PmdNo(rng.below(spread));
+            assert_eq!(map.get(asked), naive.get(&asked));
+            assert_eq!(map.get_mut(asked), naive.get_mut(&asked));
+            assert_eq!((map.len(), map.is_empty()), (naive.len(), naive.is_empty()));
+            if step % 100 == 0 {
+                let (a, b) = (PmdNo(rng.below(spread)), PmdNo(rng.below(spread)));
+                let range = a.min(b)..a.max(b);
+                let of_naive: Vec<_> = naive.range(range.clone()).map(|(pmd, value)| (*pmd, value)).collect();
+                assert_eq!(map.range(range).collect::<Vec<_>>(), of_naive, "seed {seed}, step {step}");
+                assert_eq!(map.range(b.max(a)..a.min(b)).count(), 0, "an empty range");
+                assert!(map.keys().eq(naive.keys().copied()) && map.values().eq(naive.values()));
+            }
+        }
+    }
+}
