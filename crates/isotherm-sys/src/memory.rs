@@ -54,10 +54,24 @@ impl Memory {
         Memory::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB | libc::MAP_HUGE_2MB, -1)
     }
 
-    /// Maps `len` bytes of `file`, shared with every process that maps it. The file has to be at least a huge range longer
-    /// than `len` rounded up, since the mapping is aligned within it.
+    /// Maps the first `len` bytes of `file`, shared with every process that maps it. The file has to be at least `len` long,
+    /// rounded up to whole huge ranges.
     pub fn shared(file: &File, len: u64) -> io::Result<Memory> {
-        Memory::map(len, libc::MAP_SHARED, file.as_raw_fd())
+        // The addresses of a mapping are aligned to a huge range, and differ between processes. So the file goes to the aligned
+        // start: mapped together with what is skipped, each process would find another part of the file there.
+        let memory = Memory::anonymous(len, PageSize::Default)?;
+        // SAFETY: this replaces exactly our own mapping, to which there are no references yet.
+        let mapped = unsafe {
+            libc::mmap(
+                memory.start.as_ptr().cast(),
+                memory.len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_FIXED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(memory) }
     }
 
     fn map(len: u64, flags: libc::c_int, fd: libc::c_int) -> io::Result<Memory> {
@@ -159,5 +173,33 @@ mod tests {
         assert_eq!((m.read(7), m.read(1023)), (8, 1023));
         m.discard(7, 1);
         assert_eq!((m.read(7), m.read(8)), (0, 8));
+    }
+
+    #[test]
+    fn shared_memory_is_the_start_of_its_file_wherever_it_is_mapped() {
+        // Linux 6.7 and later align mappings of most other file systems by themselves.
+        let file = tempfile::tempfile_in("/dev/shm").or_else(|_| tempfile::tempfile()).unwrap();
+        file.set_len(PMD_SIZE).unwrap();
+        // Other mappings of odd sizes in between, so that the alignment skips a different number of pages each time.
+        let mut between = Vec::new();
+        let mapped: Vec<Memory> = (0..8)
+            .map(|no| {
+                between.push(Vec::<u8>::with_capacity((1 << 20) + 4096 * (no + 1)));
+                let shared = Memory::shared(&file, 4096).unwrap();
+                shared.write(no);
+                shared
+            })
+            .collect();
+        for no in 0..8 {
+            assert_eq!(file_word(&file, no), 1, "page {no}");
+            assert!(mapped.iter().all(|shared| shared.read(no) == 1), "page {no}");
+        }
+    }
+
+    fn file_word(file: &File, page: usize) -> u64 {
+        use std::os::unix::fs::FileExt;
+        let mut word = [0; 8];
+        file.read_exact_at(&mut word, page as u64 * 4096).unwrap();
+        u64::from_ne_bytes(word)
     }
 }
