@@ -22,7 +22,7 @@ use isotherm_sources::RealClock;
 use isotherm_sources::choose::{self, Wanted};
 use isotherm_sys::{free, proc::Proc};
 use isotherm_units::PAGE_SIZE;
-use isotherm_workload::{Child, Index, Layout, Pattern, Store};
+use isotherm_workload::{Child, Layout, Pattern, Server, Store};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::fs;
@@ -44,16 +44,7 @@ pub fn become_workload() -> Result<()> {
     }
     if role.as_deref() == Some(WORKLOAD) {
         let json = args.next().context("no pattern")?;
-        if let Ok(index) = serde_json::from_str::<Index>(&json) {
-            index.run()?;
-            std::process::exit(0);
-        }
-        if let Ok(store) = serde_json::from_str::<Store>(&json) {
-            store.run()?;
-            std::process::exit(0);
-        }
-        let pattern: Pattern = serde_json::from_str(&json)?;
-        isotherm_workload::run(&pattern)?;
+        isotherm_workload::run_json(&json)?;
         std::process::exit(0);
     }
     Ok(())
@@ -65,11 +56,20 @@ pub fn only() -> String {
     args.nth(1).unwrap_or_default()
 }
 
-/// Starts this program again as a workload: a [`Pattern`], an [`Index`] or a [`Store`].
+/// Starts this program again as a workload: a [`Pattern`], or an [`isotherm_workload::Index`].
 pub fn start(workload: &impl Serialize) -> Result<Child> {
+    Ok(Child::start(workload_command()?, workload)?)
+}
+
+/// Starts this program again as a store.
+pub fn start_server(store: &Store) -> Result<Server> {
+    Ok(Server::start(workload_command()?, store)?)
+}
+
+fn workload_command() -> Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg(WORKLOAD);
-    Ok(Child::start(command, workload)?)
+    Ok(command)
 }
 
 /// A workload of `mib` MiB that touches all its pages as fast as possible.

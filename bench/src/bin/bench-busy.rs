@@ -13,14 +13,15 @@
 use anyhow::{Context, Result};
 use isotherm_bench::collapsing::Collapsing;
 use isotherm_bench::{
-    BenchClock, Log, become_workload, in_own_thread, median, monitor_of, only, pages_that_fit, spread, start, trials,
+    BenchClock, Log, become_workload, in_own_thread, median, monitor_of, only, pages_that_fit, spread, start_server,
+    trials,
 };
-use isotherm_heat::{Clock, Interval, Ns, Target};
+use isotherm_heat::{Clock, Ns};
 use isotherm_monitor::Settings;
 use isotherm_schemes::Budgets;
 use isotherm_sources::RealClock;
-use isotherm_units::{AddrRange, PAGES_PER_PMD, PmdNo};
-use isotherm_workload::{Child, Keys, PageCounts, Store};
+use isotherm_units::{PAGES_PER_PMD, PmdNo};
+use isotherm_workload::{PageCounts, Reported, Server, Store};
 use std::sync::atomic::AtomicBool;
 use std::thread::sleep;
 use std::time::Duration;
@@ -56,57 +57,21 @@ fn main() -> Result<()> {
 }
 
 fn server() -> Result<Store> {
-    let threads = std::thread::available_parallelism()?.get();
-    // Every thread has slabs of all classes.
-    let part = 1024 * threads;
-    Ok(Store {
-        pages: pages_that_fit(2 << 18)? / part * part,
-        keys: Keys::Normal { deviation: 0.03 },
-        centre: 0.6,
-        drift_per_s: 0.000_1,
-        sets: 0.5,
-        threads,
-        work: 3000,
-        counts: std::env::temp_dir().join(format!("isotherm-bench-busy-{}", std::process::id())),
-        seed: 11,
-    })
+    Ok(Store::on_every_cpu(pages_that_fit(2 << 18)?, 11)?)
 }
 
-/// A store that runs, and its accesses.
-struct Server {
-    child: Child,
-    counts: PageCounts,
+fn started(store: &Store, trial: usize) -> Result<Server> {
+    start_server(&Store { seed: store.seed + trial as u64, ..store.clone() })
 }
 
-impl Server {
-    fn start(store: &Store, trial: usize) -> Result<Server> {
-        let counts = PageCounts::create(&store.counts, store.pages).context("make the file of counts")?;
-        let child = start(&Store { seed: store.seed + trial as u64, ..store.clone() })?;
-        Ok(Server { child, counts })
-    }
-
-    /// How many pages are hot, by the accesses since the last call.
-    fn hot_pages(&mut self, now: Ns) -> f64 {
-        self.counts.rates_hz(now).into_iter().filter(|hz| *hz >= HOT_HZ).count() as f64
-    }
+/// How many pages are hot, by the accesses since the last call.
+fn hot_pages(server: &mut Server, now: Ns) -> f64 {
+    server.counts.rates_hz(now).into_iter().filter(|hz| *hz >= HOT_HZ).count() as f64
 }
 
-/// Pages of the store that are said to be hot, and those of which nothing is known.
-fn said(target: Option<&Target>, memory: AddrRange, now: Ns) -> (f64, f64) {
-    let (mut hot, mut unmeasured) = (0_u64, 0_u64);
-    let Some(target) = target else { return (0.0, memory.len().pages() as f64) };
-    target.for_pmds_in(memory.start.pmd()..memory.end.pmd(), now, |_, view| {
-        for run in view.runs {
-            unmeasured += if run.interval == Interval::UNMEASURED { u64::from(run.pages) } else { 0 };
-            hot += if run.interval.ns().is_some_and(|ns| ns <= S) { u64::from(run.pages) } else { 0 };
-        }
-    });
-    (hot as f64, unmeasured as f64)
-}
-
-/// By how much more is said than there is.
-fn error_pct(said: f64, truth: f64) -> f64 {
-    100.0 * (said / truth - 1.0)
+/// By how much more is reported than there is.
+fn error_pct(reported: f64, truth: f64) -> f64 {
+    100.0 * (reported / truth - 1.0)
 }
 
 fn sizes(values: &[f64]) -> Vec<f64> {
@@ -152,9 +117,10 @@ fn first_minutes(log: &mut Log, store: &Store, trials: usize) -> Result<()> {
 }
 
 fn first_minute(store: &Store, trial: usize) -> Result<Minute> {
-    let mut server = Server::start(store, trial)?;
+    let mut server = started(store, trial)?;
     let memory = server.child.memory();
-    let mut last_second = PageCounts::open(&store.counts, store.pages)?;
+    let path = server.counts.path().context("the counts have no path")?;
+    let mut last_second = PageCounts::open(&path, store.pages)?;
     in_own_thread(|| {
         let clock = BenchClock::default();
         let mut monitor = monitor_of(vec![server.child.pid()], clock.clone(), Settings::default())?;
@@ -163,19 +129,19 @@ fn first_minute(store: &Store, trial: usize) -> Result<Minute> {
         for second in [10, 20, 29, 30, 60] {
             monitor.watch(began + second * S, &AtomicBool::new(false))?;
             clock.beside(|| {
-                let said = || said(monitor.pages_of(pid), memory, monitor.now());
+                let reported = || Reported::of(monitor.pages_of(pid), memory, monitor.now(), S);
                 match second {
-                    10 => minute.unmeasured_pct_10s = 100.0 * said().1 / pages,
+                    10 => minute.unmeasured_pct_10s = 100.0 * reported().unmeasured_pages as f64 / pages,
                     20 => drop(server.counts.rates_hz(RealClock.now())),
                     29 => drop(last_second.rates_hz(RealClock.now())),
                     30 => {
-                        let (hot, unmeasured) = said();
-                        let truth = server.hot_pages(RealClock.now());
+                        let Reported { hot_pages: hot, unmeasured_pages: unmeasured } = reported();
+                        let truth = hot_pages(&mut server, RealClock.now());
                         minute.hot_mib = truth / 256.0;
                         let accessed = last_second.rates_hz(RealClock.now()).into_iter().filter(|hz| *hz > 0.0);
                         minute.within_a_second_mib = accessed.count() as f64 / 256.0;
-                        minute.wss_error_pct = error_pct(hot, truth);
-                        minute.unmeasured_pct_30s = 100.0 * unmeasured / pages;
+                        minute.wss_error_pct = error_pct(hot as f64, truth);
+                        minute.unmeasured_pct_30s = 100.0 * unmeasured as f64 / pages;
                     }
                     _ => {}
                 }
@@ -188,7 +154,7 @@ fn first_minute(store: &Store, trial: usize) -> Result<Minute> {
 }
 
 fn price(log: &mut Log, store: &Store) -> Result<()> {
-    let server = Server::start(store, 0)?;
+    let server = started(store, 0)?;
     let mut ratios = Vec::new();
     let estimated = in_own_thread(|| {
         let mut monitor = monitor_of(vec![server.child.pid()], RealClock, Settings::default())?;
@@ -257,14 +223,15 @@ fn collapses(log: &mut Log, store: &Store, trials: usize) -> Result<()> {
 }
 
 fn collapsed(store: &Store, trial: usize) -> Result<Collapsed> {
-    let mut server = Server::start(store, trial)?;
+    let mut server = started(store, trial)?;
     let (memory, pid) = (server.child.memory(), server.child.pid());
     let collapsing = Collapsing::new(&server.child, Budgets::default())?;
     drop(server.counts.rates_hz(RealClock.now()));
-    let (cost, (hot, _)) = std::thread::scope(|scope| -> Result<_> {
+    let (cost, reported) = std::thread::scope(|scope| -> Result<_> {
         let watching = scope.spawn(|| {
-            let mut last = (0.0, 0.0);
-            let cost = collapsing.watch(|monitor| last = said(monitor.pages_of(pid), memory, monitor.now()))?;
+            let mut last = Reported::default();
+            let cost =
+                collapsing.watch(|monitor| last = Reported::of(monitor.pages_of(pid), memory, monitor.now(), S))?;
             anyhow::Ok((cost, last))
         });
         scope.spawn(|| collapsing.work());
@@ -283,14 +250,14 @@ fn collapsed(store: &Store, trial: usize) -> Result<Collapsed> {
     let mut best: Vec<PmdNo> = memory.pmds().collect();
     best.sort_by(|a, b| of(b).total_cmp(&of(a)));
     sleep(Duration::from_nanos(WINDOW));
-    let truth = server.hot_pages(RealClock.now());
+    let truth = hot_pages(&mut server, RealClock.now());
     let seconds = cost.elapsed_ns as f64 / 1e9;
     Ok(Collapsed {
         collapses: order.len() as f64,
         heat_at_25pct: heat(&order[..quarter]),
         best_at_25pct: heat(&best[..quarter]),
         heat_60s: heat(&order),
-        wss_error_pct: error_pct(hot, truth),
+        wss_error_pct: error_pct(reported.hot_pages as f64, truth),
         monitor_cpu_pct: cost.monitor_cpu_ns as f64 / 1e7 / seconds,
         collapse_cpu_pct: collapsing.counters().cpu_ns as f64 / 1e7 / seconds,
     })

@@ -18,8 +18,8 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts `command` and waits until all its memory is populated. The command has to call [`fn@crate::run`] with the
-    /// [`crate::Pattern`] given as JSON in its last argument (or [`crate::Index::run`]).
+    /// Starts `command` and waits until all its memory is populated. The command has to call [`crate::run_json`] with
+    /// its last argument.
     pub fn start(mut command: Command, pattern: &impl Serialize) -> io::Result<Child> {
         let json = serde_json::to_string(pattern).map_err(io::Error::other)?;
         let mut process = command.arg(json).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
@@ -69,18 +69,30 @@ impl Child {
     /// The share of the time between two moments (monotonic) in which it did not run: it was blocked, or waited for a
     /// CPU.
     pub fn off_cpu_share(&self, from: Ns, to: Ns) -> Option<f64> {
-        let heard: Vec<Progress> = self.progress().into_iter().filter(|p| from <= p.at && p.at <= to).collect();
-        let (first, last) = (heard.first()?, heard.last()?);
-        let passed = last.at.checked_sub(first.at).filter(|ns| *ns > 0)?;
-        Some(1.0 - (last.cpu_ns - first.cpu_ns) as f64 / passed as f64)
+        self.speed(from, to).map(|(cpus, _)| 1.0 - cpus)
+    }
+
+    /// How many CPUs it used between two moments (monotonic), and accesses or operations a second.
+    pub fn speed(&self, from: Ns, to: Ns) -> Option<(f64, f64)> {
+        let (first, last) = self.between(from, to)?;
+        let passed = last.at.checked_sub(first.at).filter(|ns| *ns > 0)? as f64;
+        let accesses = last.accesses.checked_sub(first.accesses)? as f64;
+        Some(((last.cpu_ns - first.cpu_ns) as f64 / passed, accesses * 1e9 / passed))
     }
 
     /// CPU time per access between two moments (monotonic); `None` if there are too few reports.
     pub fn cpu_ns_per_access(&self, from: Ns, to: Ns) -> Option<f64> {
-        let heard: Vec<Progress> = self.progress().into_iter().filter(|p| from <= p.at && p.at <= to).collect();
-        let (first, last) = (heard.first()?, heard.last()?);
+        let (first, last) = self.between(from, to)?;
         let accesses = last.accesses.checked_sub(first.accesses).filter(|n| *n > 0)?;
         Some((last.cpu_ns - first.cpu_ns) as f64 / accesses as f64)
+    }
+
+    /// The first and the last report between two moments.
+    fn between(&self, from: Ns, to: Ns) -> Option<(Progress, Progress)> {
+        let heard = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut within = heard.iter().filter(|p| from <= p.at && p.at <= to);
+        let first = *within.next()?;
+        Some((first, within.next_back().copied().unwrap_or(first)))
     }
 }
 

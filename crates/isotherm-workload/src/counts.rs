@@ -1,10 +1,16 @@
-//! How often a workload has accessed each of its pages, in a file that the workload and its parent map.
+//! How often a workload has accessed each of its pages, in memory that the workload and its parent map.
+//!
+//! The memory is a memfd, which the workload inherits. It has no name in any file system, so nothing stays behind if the parent
+//! is killed.
 
 use isotherm_heat::Ns;
 use isotherm_sys::memory::Memory;
 use isotherm_units::PMD_SIZE;
-use std::fs::{self, OpenOptions};
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::Errno;
+use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
@@ -13,35 +19,45 @@ use std::sync::atomic::Ordering;
 pub struct PageCounts {
     counts: Memory,
     pages: usize,
-    /// Removed on drop by the one that has made it.
-    made: Option<PathBuf>,
+    /// Kept open by its maker, so that children inherit it.
+    made: Option<File>,
     before: Vec<u64>,
     at: Ns,
 }
 
 impl PageCounts {
-    /// Makes the file, with no accesses.
-    pub fn create(path: &Path, pages: usize) -> io::Result<PageCounts> {
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
-        // A mapping is aligned to a huge range within the file.
-        file.set_len((pages as u64 * 8).next_multiple_of(PMD_SIZE) + PMD_SIZE)?;
-        PageCounts::map(path, pages, Some(path.to_owned()))
+    /// Makes the memory, with no accesses. Processes that are started from now on inherit it.
+    pub fn create(pages: usize) -> io::Result<PageCounts> {
+        let file = inherited_memfd()?;
+        // As much as is mapped.
+        file.set_len((pages as u64 * 8).next_multiple_of(PMD_SIZE))?;
+        PageCounts::map(file, pages).map(|(counts, file)| PageCounts { made: Some(file), ..counts })
     }
 
-    /// Opens the file that the parent has made.
+    /// Opens what this process, or the one that has started it, has made. `path` is from [`PageCounts::path`].
     pub fn open(path: &Path, pages: usize) -> io::Result<PageCounts> {
-        PageCounts::map(path, pages, None)
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        PageCounts::map(file, pages).map(|(counts, _)| counts)
     }
 
-    fn map(path: &Path, pages: usize, made: Option<PathBuf>) -> io::Result<PageCounts> {
-        let file = OpenOptions::new().read(true).write(true).open(path)?;
+    /// What its maker and the maker's children open. `None` where it was opened and not made.
+    pub fn path(&self) -> Option<PathBuf> {
+        self.made.as_ref().map(|file| format!("/proc/self/fd/{}", file.as_raw_fd()).into())
+    }
+
+    fn map(file: File, pages: usize) -> io::Result<(PageCounts, File)> {
         let counts = Memory::shared(&file, pages as u64 * 8)?;
-        Ok(PageCounts { counts, pages, made, before: vec![0; pages], at: 0 })
+        Ok((PageCounts { counts, pages, made: None, before: vec![0; pages], at: 0 }, file))
     }
 
     /// Counts an access.
     pub fn add(&self, page: usize) {
         self.counts.words()[page].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many pages there are.
+    pub fn pages(&self) -> usize {
+        self.pages
     }
 
     /// Accesses to a page so far.
@@ -63,32 +79,41 @@ impl PageCounts {
     }
 }
 
-impl Drop for PageCounts {
-    fn drop(&mut self) {
-        if let Some(path) = &self.made {
-            let _ = fs::remove_file(path);
-        }
-    }
+/// Not closed when another program is executed.
+fn inherited_memfd() -> io::Result<File> {
+    let made = match memfd_create(c"isotherm-counts", MemfdFlags::NOEXEC_SEAL) {
+        // Linux before 6.3 does not know this flag. Later ones may be set to refuse a memfd without it.
+        Err(Errno::INVAL) => memfd_create(c"isotherm-counts", MemfdFlags::empty()),
+        made => made,
+    };
+    Ok(made?.into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::Command;
 
     #[test]
-    fn both_sides_count_the_same_and_the_file_goes_with_its_maker() {
-        let path = std::env::temp_dir().join(format!("isotherm-counts-{}", std::process::id()));
-        let mut made = PageCounts::create(&path, 3).unwrap();
-        let opened = PageCounts::open(&path, 3).unwrap();
+    fn both_sides_count_the_same() {
+        let mut made = PageCounts::create(3).unwrap();
+        let opened = PageCounts::open(&made.path().unwrap(), 3).unwrap();
+        assert_eq!(opened.path(), None);
         (0..10).for_each(|_| opened.add(1));
         opened.add(2);
         assert_eq!(made.rates_hz(2_000_000_000), [0.0, 5.0, 0.5]);
         opened.add(2);
         assert_eq!(made.rates_hz(3_000_000_000), [0.0, 0.0, 1.0]);
-        assert!(PageCounts::create(&path, 3).is_err(), "it is not taken over");
-        drop(opened);
-        assert!(path.exists());
-        drop(made);
-        assert!(!path.exists());
+    }
+
+    #[test]
+    fn children_inherit_it() {
+        let made = PageCounts::create(2).unwrap();
+        made.add(1);
+        // A count is 8 bytes.
+        let read = Command::new("od").args(["-An", "-td8", "-N16"]).arg(made.path().unwrap()).output().unwrap();
+        let words = String::from_utf8(read.stdout).unwrap();
+        let words: Vec<&str> = words.split_whitespace().collect();
+        assert!(read.status.success() && words == ["0", "1"], "{words:?}");
     }
 }

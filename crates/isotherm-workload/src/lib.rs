@@ -2,7 +2,8 @@
 //!
 //! `isotherm demo`, the live tests and the benchmarks start one as a child, monitor it like any other process, and
 //! compare the result with what it did. The pattern ([`Pattern`]) is a pure function of its parameters, so both sides
-//! know which pages are hot without communicating. The child ([`fn@run`]) prints its address range and, every 50 ms, its
+//! know which pages are hot without communicating. A [`Store`] counts its accesses instead, in memory that both map
+//! ([`Server`]). The child ([`fn@run`]) prints its address range and, every 50 ms, its
 //! number of accesses and their CPU time. On standard input it accepts `heat FIRST COUNT` and `cool FIRST
 //! COUNT`. It ends when standard input is closed.
 
@@ -15,14 +16,20 @@ mod good;
 mod index;
 mod pattern;
 mod progress;
+mod recent;
 mod run;
+mod score;
+mod server;
 mod store;
 
 pub use child::Child;
 pub use counts::PageCounts;
 pub use good::GoodSince;
 pub use index::Index;
-pub use pattern::{Layout, Pattern, score_pages};
+pub use pattern::{Layout, Pattern};
 pub use progress::Progress;
-pub use run::run;
+pub use recent::RecentCounts;
+pub use run::{run, run_json};
+pub use score::{NEAR, RateScore, Reported, score_amount, score_rates};
+pub use server::Server;
 pub use store::{Keys, Store};

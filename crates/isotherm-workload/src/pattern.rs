@@ -1,5 +1,6 @@
 //! Which pages are hot.
 
+use crate::score::{score_amount, score_pages};
 use isotherm_heat::{Ns, Region, Rng, Score, Target};
 use isotherm_units::{Addr, AddrRange, PAGE_SIZE, PAGES_PER_PMD};
 use serde::{Deserialize, Serialize};
@@ -94,10 +95,7 @@ impl Pattern {
     /// Compares amounts, for sources that do not know pages: the highest possible number of correct pages if `said_hot`
     /// are reported hot.
     pub fn score_amount(&self, said_hot: u64) -> Score {
-        let said = said_hot as f64;
-        let mut score = Score::of(count(&self.hot_as_seen()));
-        score.say_hot(said, said.min(score.hot_pages));
-        score
+        score_amount(count(&self.hot_as_seen()), said_hot)
     }
 
     fn hot_as_seen(&self) -> Vec<bool> {
@@ -112,22 +110,7 @@ impl Pattern {
     }
 }
 
-/// Compares the pages found hot with `hot`, which has a value for each page of `memory`.
-pub fn score_pages(hot: &[bool], memory: AddrRange, target: &Target, now: Ns, hot_ns: Ns) -> Score {
-    let first = memory.start.page().0;
-    let mut score = Score::of(count(hot));
-    let index = |page: u64| usize::try_from(page.wrapping_sub(first)).ok().filter(|i| *i < hot.len());
-    target.for_each_pmd(now, |pmd, view| {
-        for (run, in_pmd) in view.runs.iter().flat_map(|run| run.indices().map(move |i| (run, i))) {
-            if let Some(index) = index(pmd.page(in_pmd).0) {
-                score.add_page(hot[index], run.interval, hot_ns);
-            }
-        }
-    });
-    score
-}
-
-fn count(hot: &[bool]) -> f64 {
+pub(crate) fn count(hot: &[bool]) -> f64 {
     hot.iter().filter(|h| **h).count() as f64
 }
 

@@ -1,6 +1,6 @@
 //! The child's side.
 
-use crate::{Pattern, Progress};
+use crate::{Index, Pattern, Progress, Store};
 use isotherm_heat::{Ns, Rng};
 use isotherm_sys::clock;
 use isotherm_sys::memory::{Memory, PageSize};
@@ -52,6 +52,20 @@ impl Span {
         let pages = self.get()?;
         (last.replace(pages.start) != Some(pages.start)).then_some(pages)
     }
+}
+
+/// Runs as the workload that `json` describes, a [`Pattern`], an [`Index`] or a [`Store`], until standard input is closed.
+pub fn run_json(json: &str) -> io::Result<()> {
+    if let Ok(index) = serde_json::from_str::<Index>(json) {
+        return index.run();
+    }
+    if let Ok(store) = serde_json::from_str::<Store>(json) {
+        return store.run();
+    }
+    let pattern = serde_json::from_str(json).map_err(|error| {
+        io::Error::new(io::ErrorKind::InvalidInput, format!("read the description of a workload, {json:?}: {error}"))
+    })?;
+    run(&pattern)
 }
 
 /// Runs `pattern` until standard input is closed. Prints `memory START END`, then `did ACCESSES CPU_NS WALL_NS

@@ -62,7 +62,9 @@ pub struct Store {
     pub threads: usize,
     /// CPU time of an operation besides its accesses, in steps of a generator of about 1 ns.
     pub work: u32,
-    /// The file of [`PageCounts`].
+    /// Use small pages, regardless of the system's THP setting. They cannot be collapsed.
+    pub small_pages: bool,
+    /// Of [`PageCounts::path`]; set by [`crate::Server::start`].
     pub counts: PathBuf,
     /// Seed of the keys.
     pub seed: u64,
@@ -74,6 +76,8 @@ const UNITS_OF_PAGE: usize = 4096 / UNIT;
 const UNITS_OF_SLAB: usize = (1 << 20) / UNIT;
 const WORDS_OF_UNIT: usize = UNIT / 8;
 const WORDS_OF_LINE: usize = 8;
+/// Pages of a slab of each class: every thread has as many, or several times as many.
+const PART: usize = CLASSES.len() * UNITS_OF_SLAB / UNITS_OF_PAGE;
 /// Units of a chunk, by class.
 const CLASSES: [usize; 4] = [1, 2, 4, 8];
 /// The share of the chunks of a class that are free.
@@ -103,9 +107,33 @@ impl Keys {
 }
 
 impl Store {
+    /// A store that keeps every CPU busy, of `pages` or fewer: keys are normal around one that wanders, and half of the
+    /// operations are SETs. It has no pages if there are too few for so many threads.
+    pub fn on_every_cpu(pages: usize, seed: u64) -> io::Result<Store> {
+        let threads = std::thread::available_parallelism()?.get();
+        Ok(Store {
+            pages: pages / (threads * PART) * threads * PART,
+            keys: Keys::Normal { deviation: 0.03 },
+            centre: 0.6,
+            drift_per_s: 0.000_1,
+            sets: 0.5,
+            threads,
+            work: 3000,
+            small_pages: false,
+            counts: PathBuf::new(),
+            seed,
+        })
+    }
+
+    /// The fewest pages for so many threads.
+    pub fn min_pages(&self) -> usize {
+        self.threads * PART
+    }
+
     /// Serves until standard input is closed. Prints the same lines as [`fn@crate::run`], with the CPU time of all threads.
     pub fn run(&self) -> io::Result<()> {
-        let memory = Memory::anonymous(self.pages as u64 * 4096, PageSize::Default)?;
+        let size = if self.small_pages { PageSize::Small } else { PageSize::Default };
+        let memory = Memory::anonymous(self.pages as u64 * 4096, size)?;
         let counts = PageCounts::open(&self.counts, self.pages)?;
         memory.populate();
         let mut shards: Vec<Shard<'_>> = (0..self.threads).map(|no| Shard::new(self, no, &memory, &counts)).collect();
@@ -297,9 +325,17 @@ mod tests {
     }
 
     #[test]
+    fn every_thread_has_slabs_of_all_classes() {
+        let store = Store::on_every_cpu(1 << 20, 1).unwrap();
+        // Four slabs of 1 MiB, of 256 pages each.
+        assert_eq!(store.min_pages(), 1024 * store.threads);
+        assert!(store.pages.is_multiple_of(store.min_pages()) && (1 << 20) - store.pages < store.min_pages());
+        assert_eq!(Store::on_every_cpu(store.min_pages() - 1, 1).unwrap().pages, 0);
+    }
+
+    #[test]
     fn a_set_moves_its_item_within_its_class_and_is_counted_by_page() {
-        let dir = std::env::temp_dir().join(format!("isotherm-store-{}", std::process::id()));
-        let counts = PageCounts::create(&dir, 8192).unwrap();
+        let counts = PageCounts::create(8192).unwrap();
         let store = Store {
             pages: 8192,
             keys: Keys::Sequential,
@@ -308,7 +344,8 @@ mod tests {
             sets: 1.0,
             threads: 2,
             work: 0,
-            counts: dir,
+            small_pages: true,
+            counts: counts.path().unwrap(),
             seed: 1,
         };
         let memory = Memory::anonymous(8192 * 4096, PageSize::Default).unwrap();

@@ -1,0 +1,208 @@
+//! What a monitor reports about a workload, compared with the truth page by page.
+//!
+//! The truth is a list of hot pages ([`score_pages`], for a [`crate::Pattern`]) or counted accesses ([`score_rates`], for a
+//! [`crate::Store`]). Counted rates have no gap between hot and cold: where pages become gradually colder, thousands of them are
+//! accessed about as often as the threshold. Whether these are reported as hot says nothing about a monitor, because a second
+//! later the truth itself may differ. So pages within a factor of [`NEAR`] of the threshold count neither way in precision and
+//! recall, and are counted beside. The size of the hot set includes them: there, errors in both directions cancel.
+
+use crate::pattern::count;
+use isotherm_heat::{Interval, Ns, Score, Target};
+use isotherm_units::{AddrRange, PMD_SIZE, PmdNo};
+
+/// Pages accessed up to this many times more or less often than the threshold count neither way.
+pub const NEAR: f64 = 2.0;
+
+/// What is reported about the pages of some memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reported {
+    /// Pages reported as hot.
+    pub hot_pages: u64,
+    /// Pages about which nothing is known yet.
+    pub unmeasured_pages: u64,
+}
+
+impl Reported {
+    /// Counts the pages of `memory` by their interval; one of at most `hot_ns` is hot. Without a target, nothing is known.
+    pub fn of(target: Option<&Target>, memory: AddrRange, now: Ns, hot_ns: Ns) -> Reported {
+        let mut reported = Reported::default();
+        match target {
+            Some(target) => for_each_page(target, memory, now, |_, found| reported.add(found, hot_ns)),
+            None => reported.unmeasured_pages = memory.len().pages(),
+        }
+        reported
+    }
+
+    fn add(&mut self, found: Interval, hot_ns: Ns) {
+        self.unmeasured_pages += u64::from(found == Interval::UNMEASURED);
+        self.hot_pages += u64::from(found.ns().is_some_and(|ns| ns <= hot_ns));
+    }
+}
+
+/// What is reported, compared with counted accesses.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RateScore {
+    /// Of the pages whose rate is clearly above or below the threshold.
+    pub clear: Score,
+    /// Of all pages.
+    pub reported: Reported,
+    /// Pages accessed as often as the threshold, or more often.
+    pub hot_pages: u64,
+    /// Pages within a factor of [`NEAR`] of the threshold.
+    pub near_pages: u64,
+}
+
+impl RateScore {
+    /// By how much the reported hot set is too large or too small, in percent of the true one.
+    pub fn size_error_pct(&self) -> f64 {
+        score_amount(self.hot_pages as f64, self.reported.hot_pages).size_error_pct()
+    }
+}
+
+/// Compares what `target` reports with `rates_hz`, which has a value for each page of `memory`. A page is hot if it is accessed
+/// every `hot_ns` or more often.
+pub fn score_rates(rates_hz: &[f64], memory: AddrRange, target: &Target, now: Ns, hot_ns: Ns) -> RateScore {
+    let threshold_hz = 1e9 / hot_ns as f64;
+    let is_near = |hz: f64| hz > threshold_hz / NEAR && hz < threshold_hz * NEAR;
+    let count = |is: &dyn Fn(f64) -> bool| rates_hz.iter().filter(|hz| is(**hz)).count();
+    let mut score = RateScore {
+        clear: Score::of(count(&|hz| hz >= threshold_hz * NEAR) as f64),
+        hot_pages: count(&|hz| hz >= threshold_hz) as u64,
+        near_pages: count(&is_near) as u64,
+        ..RateScore::default()
+    };
+    for_each_page(target, memory, now, |index, found| {
+        let Some(hz) = rates_hz.get(index) else { return };
+        score.reported.add(found, hot_ns);
+        if !is_near(*hz) {
+            score.clear.add_page(*hz >= threshold_hz, found, hot_ns);
+        }
+    });
+    score
+}
+
+/// Compares the pages found hot with `hot`, which has a value for each page of `memory`.
+pub fn score_pages(hot: &[bool], memory: AddrRange, target: &Target, now: Ns, hot_ns: Ns) -> Score {
+    let mut score = Score::of(count(hot));
+    for_each_page(target, memory, now, |index, found| {
+        if let Some(is_hot) = hot.get(index) {
+            score.add_page(*is_hot, found, hot_ns);
+        }
+    });
+    score
+}
+
+/// Compares amounts: as many of the `reported` hot pages are right as can be.
+pub fn score_amount(hot_pages: f64, reported: u64) -> Score {
+    let mut score = Score::of(hot_pages);
+    score.say_hot(reported as f64, hot_pages.min(reported as f64));
+    score
+}
+
+/// Calls `each` with the index of every page of `memory` that the target has, and its interval.
+fn for_each_page(target: &Target, memory: AddrRange, now: Ns, mut each: impl FnMut(usize, Interval)) {
+    let (first, pages) = (memory.start.page().0, memory.len().pages());
+    let pmds = memory.start.pmd()..PmdNo(memory.end.0.div_ceil(PMD_SIZE));
+    target.for_pmds_in(pmds, now, |pmd, view| {
+        for (run, in_pmd) in view.runs.iter().flat_map(|run| run.indices().map(move |i| (run, i))) {
+            let index = pmd.page(in_pmd).0.wrapping_sub(first);
+            if let Some(index) = usize::try_from(index).ok().filter(|_| index < pages) {
+                each(index, run.interval);
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isotherm_heat::{Mask, PmdBits, Watch};
+    use isotherm_units::{Addr, PAGE_SIZE};
+
+    const S: Ns = 1_000_000_000;
+    const NOW: Ns = 5 * S;
+
+    /// Two huge ranges: 300 pages of the first were accessed 10 ms after a clear, and the others not for 5 s. Of the second,
+    /// nothing is known.
+    fn target() -> Target {
+        let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: S }, 1);
+        let bits = |young| PmdBits::Pages { young, present: Mask::ALL };
+        target.read(0, PmdNo(8), bits(Mask::ALL));
+        target.cleared(0, PmdNo(8), Mask::NONE);
+        target.read(S / 100, PmdNo(8), bits((0..300).collect()));
+        target.cleared(S / 100, PmdNo(8), Mask::NONE);
+        target.read(S / 50, PmdNo(8), bits((0..300).collect()));
+        target.read(NOW, PmdNo(8), bits((0..300).collect()));
+        target.read(NOW, PmdNo(9), bits(Mask::ALL));
+        target
+    }
+
+    fn memory() -> AddrRange {
+        AddrRange::new(Addr(8 * PMD_SIZE), Addr(10 * PMD_SIZE))
+    }
+
+    /// So many pages at each rate, one after the other.
+    fn rates(pages: &[(usize, f64)]) -> Vec<f64> {
+        let rates: Vec<f64> = pages.iter().flat_map(|(count, hz)| vec![*hz; *count]).collect();
+        assert_eq!(rates.len(), 1024);
+        rates
+    }
+
+    #[test]
+    fn pages_near_the_threshold_count_neither_way_and_in_the_size() {
+        // Reported are pages 0 to 300. Of the unmeasured second range, 12 pages are hot.
+        let pages = [
+            (200, 50.0),
+            (30, 1.9),
+            (20, 0.6),
+            (10, 0.5),
+            (40, 0.0),
+            (20, 1.0),
+            (10, 2.0),
+            (182, 0.1),
+            (12, 9.0),
+            (500, 0.0),
+        ];
+        let score = score_rates(&rates(&pages), memory(), &target(), NOW, S);
+        // Clearly hot: 200 + 10 + 12, of which 10 are missed and 12 unmeasured. Reported and clearly not hot: 10 + 40.
+        let clear = Score { true_hot_pages: 200.0, false_hot_pages: 50.0, hot_pages: 222.0, unmeasured_pages: 512 };
+        assert_eq!(score.clear, clear);
+        assert_eq!((score.clear.precision(), score.clear.recall()), (0.8, 200.0 / 222.0));
+        // 30 at 1.9, 20 at 0.6 and 20 at 1 a second.
+        assert_eq!((score.near_pages, score.hot_pages), (70, 200 + 30 + 20 + 10 + 12));
+        assert_eq!(score.reported, Reported { hot_pages: 300, unmeasured_pages: 512 });
+        assert!((score.size_error_pct() - 100.0 * 28.0 / 272.0).abs() < 1e-9, "{}", score.size_error_pct());
+    }
+
+    #[test]
+    fn unmeasured_pages_near_the_threshold_are_unmeasured_all_the_same() {
+        let score = score_rates(&rates(&[(300, 5.0), (212, 0.0), (512, 1.1)]), memory(), &target(), NOW, S);
+        assert_eq!((score.clear.unmeasured_pages, score.reported.unmeasured_pages, score.near_pages), (0, 512, 512));
+        assert_eq!((score.clear.precision(), score.clear.recall()), (1.0, 1.0));
+    }
+
+    #[test]
+    fn a_longer_threshold_moves_what_is_near() {
+        // Hot within 10 s: from 0.1 a second on, and clearly so from 0.2.
+        let score = score_rates(&rates(&[(300, 0.2), (212, 0.05), (512, 0.11)]), memory(), &target(), NOW, 10 * S);
+        assert_eq!((score.clear.hot_pages, score.near_pages, score.hot_pages), (300.0, 512, 812));
+    }
+
+    #[test]
+    fn pages_outside_the_memory_are_ignored_and_without_a_target_nothing_is_known() {
+        let part = AddrRange::new(Addr(8 * PMD_SIZE + 100 * PAGE_SIZE), Addr(9 * PMD_SIZE + 100 * PAGE_SIZE));
+        let reported = Reported::of(Some(&target()), part, NOW, S);
+        assert_eq!(reported, Reported { hot_pages: 200, unmeasured_pages: 100 });
+        assert_eq!(Reported::of(None, part, NOW, S), Reported { hot_pages: 0, unmeasured_pages: 512 });
+        let hot: Vec<bool> = (0..512).map(|page| page < 150).collect();
+        let score = score_pages(&hot, part, &target(), NOW, S);
+        // Pages 100 to 300 are reported, 100 to 250 are hot.
+        assert_eq!((score.true_hot_pages, score.false_hot_pages, score.hot_pages), (150.0, 50.0, 150.0));
+    }
+
+    #[test]
+    fn of_an_amount_as_much_as_can_be_is_right() {
+        let score = score_amount(40.0, 50);
+        assert_eq!((score.precision(), score.recall(), score.size_error_pct()), (0.8, 1.0, 25.0));
+    }
+}
