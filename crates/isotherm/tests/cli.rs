@@ -63,6 +63,7 @@ fn wrong_usage_is_exit_code_2_and_says_what_to_write() {
         ("report heatmap rec -o map.gif", ".png or .html"),
         ("report heatmap rec -o map", ".png or .html"),
         ("demo -o map.gif", ".png or .html"),
+        ("demo --busy --huge", "cannot be used with"),
     ] {
         stage.isotherm(args).ended(2).says(hint);
     }
@@ -79,7 +80,14 @@ fn with_nothing_said_the_help_is_shown() {
 fn a_workload_that_cannot_be_is_refused_before_it_starts() {
     let stage = Stage::new();
     stage.isotherm("demo --size 1MiB").ended(1).says("16MiB or more");
-    stage.isotherm("demo --size 900TiB").ended(1).says("does not fit");
+    for busy in ["", "--busy"] {
+        stage.isotherm(&format!("demo --size 900TiB {busy}")).ended(1).says("does not fit").says("a smaller --size");
+    }
+    // Slabs of all classes of every thread: 4 MiB each.
+    let threads = std::thread::available_parallelism().unwrap().get();
+    if threads > 4 {
+        stage.isotherm("demo --size 16MiB --busy").ended(1).says(&format!("{threads} threads")).says("or more");
+    }
 }
 
 // --- Commands that watch nothing, and one that needs a terminal

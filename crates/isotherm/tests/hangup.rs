@@ -8,7 +8,7 @@ use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use support::{ISOTHERM, Stage, installed, is_root, read, sees_pages, signal, until, workload};
+use support::{ISOTHERM, Stage, busy_demo, installed, is_root, read, sees_pages, signal, until, workload};
 
 /// What ends within a second on an idle machine gets some more on a busy one.
 const SOON: Duration = Duration::from_secs(3);
@@ -177,6 +177,8 @@ fn whatever_takes_time_ends_with_its_terminal() {
         (format!("events try faults -d 60s -p {pid}"), "trying it"),
         ("demo -d 60s --size 16MiB".to_owned(), "workload of"),
         ("demo -d 60s --size 16MiB".to_owned(), "watching"),
+        (format!("{} -d 60s", busy_demo()), "store of"),
+        (format!("{} -d 60s", busy_demo()), "watching"),
     ];
     if sees_pages() {
         commands.push((format!("placement -p {pid} --watch 60s --cache-size 64MiB"), "watching"));

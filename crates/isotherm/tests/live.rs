@@ -10,8 +10,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use support::{
-    AS_NOBODY, ISOTHERM, Script, Stage, alone, installed, interval_at, is_root, open_stage, read, sees_pages, skip,
-    workload, workload_by,
+    AS_NOBODY, ISOTHERM, Script, Stage, alone, busy_demo, installed, interval_at, is_root, open_stage, read,
+    sees_pages, skip, workload, workload_by,
 };
 
 const MIB: u64 = 1 << 20;
@@ -47,6 +47,24 @@ fn the_demo_finds_hot_huge_pages() {
     let _turn = alone();
     let found = demo(&Stage::new(), "--huge");
     assert!(number(&found, "recall") >= 0.95 && number(&found, "precision") >= 0.95, "{found}");
+}
+
+#[test]
+fn the_busy_demo_finds_what_its_store_has_counted() {
+    need!(sees_pages(), "the page-table source");
+    let _turn = alone();
+    let found = Stage::new().json(&format!("{} --duration 6s --json", busy_demo()));
+    assert!(number(&found, "recall") >= 0.85 && number(&found, "precision") >= 0.9, "{found}");
+    assert!(number(&found, "hot_bytes_error_pct") < 20.0 && found["scored_by"] == "page", "{found}");
+    // Keys are within a few percent of the hottest one, and items that are written go around in a twentieth of the memory.
+    let [memory, hot, near] = ["memory_bytes", "hot_bytes", "near_bytes"].map(|key| number(&found, key));
+    assert!(hot > memory / 20.0 && hot < memory / 2.0 && near < hot, "{found}");
+    let threads = std::thread::available_parallelism().unwrap().get() as f64;
+    assert!(number(&found, "threads") == threads && number(&found, "operations_per_s") > 0.0, "{found}");
+    // Every CPU is busy, as far as other programs leave it free.
+    let cpus = number(&found, "cpus");
+    assert!(cpus > 0.0 && cpus < threads + 0.5, "{found}");
+    assert!(number(&found, "slowdown_estimated_pct") <= 1.1 && found["read_errors"] == 0, "{found}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod support;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-use support::{ISOTHERM, Script, Stage, alone, installed, is_root, read, sees_pages, skip, until, workload};
+use support::{ISOTHERM, Script, Stage, alone, busy_demo, installed, is_root, read, sees_pages, skip, until, workload};
 
 /// Threads of a child, all traced by a tracer that never waits for any: killed, they stay for as long as it lives.
 const TRACED: &str = "
@@ -116,6 +116,30 @@ fn a_command_starts_with_the_limit_on_descriptors_that_its_user_has() {
 fn child_of(pid: u32) -> Option<u32> {
     let path = format!("/proc/{pid}/task/{pid}/children");
     read(Path::new(&path)).split_whitespace().next()?.parse().ok()
+}
+
+/// Ctrl-C in a terminal reaches both; here it reaches the demo only, which has to end its child.
+#[test]
+fn a_demo_that_is_interrupted_ends_its_workload_and_leaves_no_file() {
+    need!(sees_pages(), "the page-table source");
+    let stage = Stage::new();
+    std::fs::create_dir(stage.path("tmp")).unwrap();
+    let (known, busy) = ("demo --size 16MiB".to_owned(), busy_demo());
+    for (command, signal) in [(&known, "INT"), (&busy, "INT"), (&busy, "KILL")] {
+        let mut demo = stage.start_shell(&format!("export TMPDIR=$PWD/tmp; exec $isotherm {command} -d 600s"));
+        demo.until_it_says("accessed bits page by page");
+        let child = child_of(demo.pid()).expect("it watches a child");
+        demo.signal(signal);
+        if signal == "KILL" {
+            assert!(until(Duration::from_secs(20), || demo.has_ended()), "{command}");
+        } else {
+            demo.end().ended(1).says("stopped before the end");
+        }
+        // What has ended and is not waited for yet has no memory.
+        let has_ended = || !read(Path::new(&format!("/proc/{child}/status"))).contains("VmRSS");
+        assert!(until(Duration::from_secs(20), has_ended), "{command}: the workload goes on");
+        assert_eq!(std::fs::read_dir(stage.path("tmp")).unwrap().count(), 0, "{command}");
+    }
 }
 
 #[test]

@@ -2,13 +2,12 @@
 
 use crate::commands::plan::Plan;
 use crate::privileges::Needs;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
-use isotherm_workload::{Index, Pattern};
 
 #[derive(Debug, Args)]
 pub struct WorkloadArgs {
-    /// The pattern as JSON
+    /// The workload as JSON
     pub pattern: String,
 }
 
@@ -19,10 +18,6 @@ impl Plan for WorkloadArgs {
     }
 
     fn run(&self) -> Result<()> {
-        if let Ok(index) = serde_json::from_str::<Index>(&self.pattern) {
-            return Ok(index.run()?);
-        }
-        let pattern: Pattern = serde_json::from_str(&self.pattern).context("the pattern is no JSON of a pattern")?;
-        Ok(isotherm_workload::run(&pattern)?)
+        Ok(isotherm_workload::run_json(&self.pattern)?)
     }
 }

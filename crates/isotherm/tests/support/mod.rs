@@ -363,6 +363,12 @@ pub fn huge_bytes(pid: u32) -> u64 {
     line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() * 1024
 }
 
+/// The demo with a store on every CPU, small: 64 MiB, or 4 MiB for each thread.
+pub fn busy_demo() -> String {
+    let threads = std::thread::available_parallelism().unwrap().get();
+    format!("demo --busy --size {}MiB", (4 * threads).max(64))
+}
+
 /// Whether a program is installed.
 pub fn installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
