@@ -41,6 +41,9 @@ impl Interval {
     pub const SHORTEST: Interval = Interval(FIRST);
     /// The longest interval on the scale: 38 days or more.
     pub const LONGEST: Interval = Interval(u8::MAX);
+    /// One access a second: the step of the default `hot_ns` of [`Thresholds`](crate::Thresholds). Regions count their
+    /// pages of this interval or less.
+    pub const HOT: Interval = Interval(FIRST + 10 * STEPS_PER_OCTAVE);
 
     /// The step nearest to `ns`, clamped to the ends of the scale.
     pub fn from_ns(ns: u64) -> Interval {
@@ -243,6 +246,11 @@ mod tests {
             assert_eq!(special.rate_hz(), 0.0);
         }
         assert_eq!(Interval::from_ns(16_000_000).rate_hz(), 62.5);
+    }
+
+    #[test]
+    fn hot_is_the_same_for_a_page_as_for_a_histogram() {
+        assert_eq!(Interval::HOT, Interval::from_ns(crate::Thresholds::default().hot_ns));
     }
 
     #[test]

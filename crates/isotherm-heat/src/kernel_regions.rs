@@ -96,6 +96,7 @@ impl KernelRegion {
             idle_ns: self.idle_ns(),
             sampled_pages: 0,
             estimated_pages: 0,
+            hot_pages: None,
         }
     }
 }

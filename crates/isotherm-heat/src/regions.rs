@@ -35,6 +35,7 @@ struct Part {
     idle_ns: f64,
     sampled: u64,
     estimated: u64,
+    hot: u64,
 }
 
 impl Part {
@@ -54,6 +55,7 @@ impl Part {
             self.idle_ns += of.heat.idle_ns * pages_f;
             self.sampled += if of.heat.sampled { pages } else { 0 };
             self.estimated += if of.estimated { pages } else { 0 };
+            self.hot += if of.heat.interval() <= Interval::HOT { pages } else { 0 };
         }
     }
 
@@ -67,6 +69,7 @@ impl Part {
         self.idle_ns += next.idle_ns;
         self.sampled += next.sampled;
         self.estimated += next.estimated;
+        self.hot += next.hot;
     }
 
     /// How different two parts are, in octaves. Joining unmeasured pages to measured ones loses no heat, because the
@@ -107,6 +110,7 @@ impl Part {
             idle_ns,
             sampled_pages: self.sampled,
             estimated_pages: self.estimated,
+            hot_pages: Some(self.hot),
         }
     }
 }
@@ -238,10 +242,12 @@ impl RegionBuilder {
         self.of_pmd.push(run);
     }
 
-    /// Appends a part, or extends the last one if it is adjacent and alike.
+    /// Appends a part, or extends the last one if it is adjacent and alike. Parts with and without hot pages are not: a
+    /// few hot pages hardly move a mean, and a reader of the joined region would spread them over all of it.
     fn push(&mut self, part: Part) {
+        let alike = |last: &Part| last.unlike(&part) <= LIKE_OCTAVES / 2.0 && (last.hot > 0) == (part.hot > 0);
         match self.parts.last_mut() {
-            Some(last) if last.end == part.start && last.unlike(&part) <= LIKE_OCTAVES / 2.0 => last.join(&part),
+            Some(last) if last.end == part.start && alike(last) => last.join(&part),
             _ => self.parts.push(part),
         }
     }
@@ -334,6 +340,31 @@ mod tests {
         assert_eq!(regions[0].resident_pages, 512);
         let expected = (64.0 * hot().rate_hz() + 448.0 * cold().rate_hz()) / 512.0;
         assert!((f64::from(regions[0].rate_hz) - expected).abs() < 0.01);
+    }
+
+    #[test]
+    fn hot_pages_are_counted_one_by_one_however_regions_merge() {
+        let mut mixed = [cold(); 512];
+        mixed.iter_mut().step_by(8).for_each(|page| *page = hot());
+        mixed[1] = Interval::UNMEASURED;
+        let pmds = [[hot(); 512], mixed, [cold(); 512], [Interval::UNMEASURED; 512], [Interval::HOT; 512]];
+        for max in [1, 2, 3, 1000] {
+            let regions = build(&pmds, max);
+            assert_eq!(regions.iter().map(Region::hot).sum::<u64>(), 512 + 64 + 512, "at most {max} regions");
+            assert!(regions.iter().all(|r| r.hot_pages.is_some()));
+        }
+    }
+
+    #[test]
+    fn a_few_hot_pages_are_not_spread_over_idle_memory_next_to_them() {
+        let mut sparse = [cold(); 512];
+        sparse.iter_mut().step_by(25).for_each(|page| *page = hot());
+        let regions = build(&[sparse, sparse, [cold(); 512], [cold(); 512], [cold(); 512]], 1000);
+        let means: Vec<_> = regions.iter().filter_map(|r| r.interval.octaves()).collect();
+        assert!(means[1] - means[0] < LIKE_OCTAVES / 2.0, "the means alone are alike: {means:?}");
+        let found: Vec<_> = regions.iter().map(|r| (r.range.len().pages(), r.hot())).collect();
+        assert_eq!(found, [(2 * 512, 42), (3 * 512, 0)]);
+        assert_eq!(build(&[sparse, [cold(); 512]], 1)[0].hot(), 21, "with too few regions they are still counted");
     }
 
     #[test]

@@ -56,6 +56,10 @@ pub struct Region {
     /// Measured pages that were not checked themselves yet: their heat is assumed from checked memory on both sides.
     #[serde(default)]
     pub estimated_pages: u64,
+    /// Measured pages that are accessed at least once a second ([`Interval::HOT`]). `None` if they were not counted: the
+    /// source reports no pages, or the file is from before they were.
+    #[serde(default)]
+    pub hot_pages: Option<u64>,
 }
 
 /// If a region's mean interval is more than this many times its mean idle time, its pages were never seen accessed. A
@@ -64,6 +68,14 @@ pub struct Region {
 const EXTRAPOLATED_TIMES: u64 = 4;
 
 impl Region {
+    /// Measured pages that are accessed at least once a second. Where they were not counted, the mean interval stands
+    /// for all pages: all of them or none.
+    pub fn hot(&self) -> u64 {
+        let is_hot = self.interval.is_measured() && self.interval <= Interval::HOT;
+        let by_mean = if is_hot { self.measured_pages } else { 0 };
+        self.hot_pages.map_or(by_mean, |pages| pages.min(self.measured_pages))
+    }
+
     /// Whether its interval follows from idle time alone, as far as means over its pages can show.
     pub fn is_extrapolated(&self) -> bool {
         self.interval.ns().is_some_and(|ns| ns > EXTRAPOLATED_TIMES * self.idle_ns.max(1))
@@ -290,6 +302,7 @@ mod tests {
             idle_ns: 0,
             sampled_pages: 0,
             estimated_pages: 0,
+            hot_pages: None,
         };
         let is = |interval, idle_ns| Region { interval, idle_ns, ..page }.is_extrapolated();
         let of = |seconds| Interval::from_ns(seconds * S);
@@ -301,6 +314,30 @@ mod tests {
             [true, false],
             "of nothing is no interval"
         );
+    }
+
+    #[test]
+    fn hot_pages_are_those_counted_and_follow_from_the_mean_if_none_were() {
+        let region = |interval, measured_pages, hot_pages| Region {
+            range: AddrRange::new(Addr(0), Addr(8 * 4096)),
+            resident_pages: 8,
+            measured_pages,
+            huge_pages: 0,
+            interval,
+            rate_hz: 0.0,
+            age_ns: 0,
+            idle_ns: 0,
+            sampled_pages: 0,
+            estimated_pages: 0,
+            hot_pages,
+        };
+        let cold = Interval::from_code(Interval::HOT.code() + 1);
+        assert_eq!(
+            [region(cold, 6, Some(2)).hot(), region(cold, 6, Some(9)).hot()],
+            [2, 6],
+            "never more than measured"
+        );
+        assert_eq!([Interval::HOT, cold, Interval::UNMEASURED].map(|i| region(i, 6, None).hot()), [6, 0, 0]);
     }
 
     #[test]

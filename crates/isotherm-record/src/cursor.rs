@@ -156,8 +156,10 @@ enum Column<'a> {
     F32(&'a Float32Array),
     Text(&'a StringViewArray),
     Bool(&'a BooleanArray),
+    /// May have nulls.
+    Optional(&'a Int64Array),
     /// The recording is older than this column and does not have it.
-    Zero,
+    Missing,
     Unused,
 }
 
@@ -165,16 +167,17 @@ fn column<'a>(batch: &'a RecordBatch, name: &str, kind: Kind) -> Decoded<Column<
     if kind == Kind::Derived {
         return Ok(Column::Unused);
     }
-    if kind == Kind::Added && batch.column_by_name(name).is_none() {
-        return Ok(Column::Zero);
+    if matches!(kind, Kind::Added | Kind::Optional) && batch.column_by_name(name).is_none() {
+        return Ok(Column::Missing);
     }
     let array = batch.column_by_name(name).ok_or_else(|| format!("column {name} is missing"))?;
-    if array.null_count() > 0 {
+    if kind != Kind::Optional && array.null_count() > 0 {
         return Err(format!("column {name} has nulls"));
     }
     let any = array.as_any();
     let column = match kind {
         Kind::Int | Kind::Added => any.downcast_ref().map(Column::Int),
+        Kind::Optional => any.downcast_ref().map(Column::Optional),
         Kind::F64 => any.downcast_ref().map(Column::F64),
         Kind::F32 => any.downcast_ref().map(Column::F32),
         Kind::Text => any.downcast_ref().map(Column::Text),
@@ -200,7 +203,15 @@ impl<'a> Cells<'a> {
     fn int(&mut self) -> Decoded<u64> {
         match self.next()? {
             Column::Int(column) => Ok(column.value(self.row).cast_unsigned()),
-            Column::Zero => Ok(0),
+            Column::Missing => Ok(0),
+            _ => Err("expected an integer".into()),
+        }
+    }
+
+    fn optional(&mut self) -> Decoded<Option<u64>> {
+        match self.next()? {
+            Column::Optional(column) => Ok(column.is_valid(self.row).then(|| column.value(self.row).cast_unsigned())),
+            Column::Missing => Ok(None),
             _ => Err("expected an integer".into()),
         }
     }
@@ -365,6 +376,7 @@ impl Row for RegionRow {
             idle_ns: cells.int()?,
             sampled_pages: cells.int()?,
             estimated_pages: cells.int()?,
+            hot_pages: cells.optional()?,
         };
         Ok(RegionRow { id, region })
     }

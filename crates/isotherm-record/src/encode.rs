@@ -16,13 +16,13 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug)]
 enum Value<'a> {
     Int(u64),
-    Derived(Option<u64>),
+    Nullable(Option<u64>),
     F64(f64),
     F32(f32),
     Text(&'a str),
     Bool(bool),
 }
-use Value::{Bool, Derived, F32, F64, Int, Text};
+use Value::{Bool, F32, F64, Int, Nullable, Text};
 
 #[derive(Debug)]
 enum Column {
@@ -36,7 +36,7 @@ enum Column {
 impl Column {
     fn new(kind: Kind) -> Column {
         match kind {
-            Kind::Int | Kind::Added | Kind::Derived => Column::Int(Int64Builder::new()),
+            Kind::Int | Kind::Added | Kind::Optional | Kind::Derived => Column::Int(Int64Builder::new()),
             Kind::F64 => Column::F64(Float64Builder::new()),
             Kind::F32 => Column::F32(Float32Builder::new()),
             Kind::Text => Column::Text(StringBuilder::new()),
@@ -47,7 +47,7 @@ impl Column {
     fn push(&mut self, value: Value<'_>) {
         match (self, value) {
             (Column::Int(column), Int(v)) => column.append_value(v.cast_signed()),
-            (Column::Int(column), Derived(v)) => column.append_option(v.map(u64::cast_signed)),
+            (Column::Int(column), Nullable(v)) => column.append_option(v.map(u64::cast_signed)),
             (Column::F64(column), F64(v)) => column.append_value(v),
             (Column::F32(column), F32(v)) => column.append_value(v),
             (Column::Text(column), Text(v)) => column.append_value(v),
@@ -207,12 +207,13 @@ impl Pending {
             Int(region.measured_pages),
             Int(region.huge_pages),
             Int(region.interval.code().into()),
-            Derived(region.interval.ns()),
+            Nullable(region.interval.ns()),
             F32(region.rate_hz),
             Int(region.age_ns),
             Int(region.idle_ns),
             Int(region.sampled_pages),
             Int(region.estimated_pages),
+            Nullable(region.hot_pages),
         ]);
     }
 
@@ -242,7 +243,7 @@ impl Pending {
                     Int(id.start_ticks),
                     Text(kind),
                     Int(interval.code().into()),
-                    Derived(interval.ns()),
+                    Nullable(interval.ns()),
                     Int(pages),
                 ]);
             }

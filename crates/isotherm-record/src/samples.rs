@@ -110,5 +110,6 @@ fn region(start: u64, i: u64) -> Region {
         idle_ns: 2 * i,
         sampled_pages: i,
         estimated_pages: i / 2,
+        hot_pages: i.is_multiple_of(3).then_some(i),
     }
 }

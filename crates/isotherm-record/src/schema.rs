@@ -71,6 +71,7 @@
 //! | `idle_ns` | mean time since its pages were last seen accessed |
 //! | `sampled_pages` | measured pages whose heat is known from sampled accesses |
 //! | `estimated_pages` | measured pages that were not checked themselves yet: assumed to be like checked memory on both sides |
+//! | `hot_pages` (nullable) | measured pages accessed at least once a second; null if they were not counted |
 //!
 //! **mappings**: the mappings of a target, as in `/proc/PID/maps`. They are written when the target is new to the
 //! recording, was missing from the previous snapshot, or has other mappings than before. They are always written in
@@ -176,7 +177,9 @@ pub(crate) enum Kind {
     Int,
     /// Added within a version. Reads as 0 where an older recording has no such column.
     Added,
-    /// The only kind that may be null. Computed from another column for queries; our reader does not use it.
+    /// Added within a version, and may be null. Reads as unknown where an older recording has no such column.
+    Optional,
+    /// May be null. Computed from another column for queries; our reader does not use it.
     Derived,
     F64,
     F32,
@@ -187,7 +190,7 @@ pub(crate) enum Kind {
 impl Kind {
     pub(crate) const fn data_type(self) -> DataType {
         match self {
-            Kind::Int | Kind::Added | Kind::Derived => DataType::Int64,
+            Kind::Int | Kind::Added | Kind::Optional | Kind::Derived => DataType::Int64,
             Kind::F64 => DataType::Float64,
             Kind::F32 => DataType::Float32,
             Kind::Text => DataType::Utf8,
@@ -196,7 +199,7 @@ impl Kind {
     }
 
     fn field(self, name: &str) -> Field {
-        Field::new(name, self.data_type(), self == Kind::Derived)
+        Field::new(name, self.data_type(), matches!(self, Kind::Derived | Kind::Optional))
     }
 }
 
@@ -257,6 +260,7 @@ const REGIONS: &[(&str, Kind)] = &[
     ("idle_ns", Kind::Int),
     ("sampled_pages", Kind::Added),
     ("estimated_pages", Kind::Added),
+    ("hot_pages", Kind::Optional),
 ];
 
 const MAPPINGS: &[(&str, Kind)] = &[

@@ -199,6 +199,7 @@ mod tests {
             idle_ns: 0,
             sampled_pages: 0,
             estimated_pages: 0,
+            hot_pages: None,
         };
         let regions = [region(first - 100, first + 2000, 10), region(first + 2000, 40_000, 60_000)];
         let score = pattern.score_regions(memory, &regions, 1_000_000_000);

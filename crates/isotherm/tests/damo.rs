@@ -48,6 +48,7 @@ fn region(start: u64, mib: u64, rate_hz: f32, idle_s: u64) -> Region {
         idle_ns: idle_s * SECOND,
         sampled_pages: 0,
         estimated_pages: 0,
+        hot_pages: None,
     }
 }
 

@@ -30,6 +30,7 @@ fn evil_recording(path: &Path) {
         idle_ns: 1,
         sampled_pages: 0,
         estimated_pages: 0,
+        hot_pages: None,
     };
     let mut heat = Histogram::default();
     heat.add(region.interval, 1024);

@@ -287,6 +287,7 @@ fn rates_of_regions_that_looks_found_are_raised_and_never_lowered() {
         idle_ns: 0,
         sampled_pages: 0,
         estimated_pages: 0,
+        hot_pages: None,
     };
     let mut regions = [region(0), region(300), region(600)];
     raise_rates(&mut regions, &mut t);

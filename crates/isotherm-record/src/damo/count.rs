@@ -62,6 +62,7 @@ impl Counting {
             idle_ns: 0,
             sampled_pages: 0,
             estimated_pages: 0,
+            hot_pages: None,
         };
         let Some(hits) = self.hits(record) else { return (region, false) };
         let max = self.max().map_or(f64::INFINITY, |m| m as f64);
@@ -132,6 +133,7 @@ mod tests {
             idle_ns,
             sampled_pages: 0,
             estimated_pages: 0,
+            hot_pages: None,
         }
     }
 

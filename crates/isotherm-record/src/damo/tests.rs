@@ -121,6 +121,7 @@ fn region(start: u64, pages: u64, rate_hz: f32) -> Region {
         idle_ns: SECOND,
         sampled_pages: 0,
         estimated_pages: 0,
+        hot_pages: None,
     }
 }
 

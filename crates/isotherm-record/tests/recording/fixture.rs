@@ -11,13 +11,14 @@ fn fixtures() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v1")
 }
 
-/// Snapshots as they were before columns were added to the format: those read as 0.
+/// Snapshots as they were before columns were added to the format: those read as 0 or unknown.
 fn without_what_came_later(mut snapshots: Vec<Snapshot>) -> Vec<Snapshot> {
     for snapshot in &mut snapshots {
         snapshot.cost = Cost { samples: 0, samples_lost: 0, events: 0, ..snapshot.cost };
         for region in snapshot.targets.iter_mut().flat_map(|t| &mut t.regions) {
             region.sampled_pages = 0;
             region.estimated_pages = 0;
+            region.hot_pages = None;
         }
         for target in &mut snapshot.targets {
             target.facts = TargetFacts::default();

@@ -69,9 +69,9 @@ fn snapshots_one_at_a_time_take_the_memory_of_one() {
     let mut writer = Writer::create(&path, &samples::run(), Options::default()).unwrap();
     (0..200).for_each(|i| writer.push(&stable(i, 40, 500)).unwrap());
     writer.finish().unwrap();
-    let max = Some(Bytes(9 << 19));
+    let max = Some(Bytes(5 << 20));
     let recording = Recording::open(&path).unwrap().with_max_memory(max);
     assert_eq!(recording.snapshots().map(Result::unwrap).count(), 200);
     let error = recording.read_all().unwrap_err();
-    assert!(matches!(error, Error::TooMuchMemory { .. }) && error.to_string().contains("4.5 MiB"), "{error}");
+    assert!(matches!(error, Error::TooMuchMemory { .. }) && error.to_string().contains("5.0 MiB"), "{error}");
 }

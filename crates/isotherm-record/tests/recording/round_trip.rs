@@ -23,13 +23,13 @@ fn histograms() -> impl Strategy<Value = Histogram> {
 
 fn regions() -> impl Strategy<Value = Region> {
     let pages = (any::<u64>(), any::<u64>(), any::<u64>());
-    (ranges(), pages, intervals(), any::<f32>(), any::<[u64; 4]>()).prop_map(
+    (ranges(), pages, intervals(), any::<f32>(), (any::<[u64; 4]>(), any::<Option<u64>>())).prop_map(
         |(
             range,
             (resident_pages, measured_pages, huge_pages),
             interval,
             rate_hz,
-            [age_ns, idle_ns, sampled_pages, estimated_pages],
+            ([age_ns, idle_ns, sampled_pages, estimated_pages], hot_pages),
         )| {
             Region {
                 range,
@@ -42,6 +42,7 @@ fn regions() -> impl Strategy<Value = Region> {
                 idle_ns,
                 sampled_pages,
                 estimated_pages,
+                hot_pages,
             }
         },
     )

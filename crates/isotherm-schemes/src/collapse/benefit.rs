@@ -147,6 +147,7 @@ mod tests {
             idle_ns: S,
             sampled_pages: 0,
             estimated_pages: 0,
+            hot_pages: None,
         }
     }
 

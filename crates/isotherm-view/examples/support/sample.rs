@@ -24,6 +24,7 @@ pub fn region(start: u64, bytes: u64, interval_ns: u64) -> Region {
         idle_ns: interval_ns / 2,
         sampled_pages: 0,
         estimated_pages: 0,
+        hot_pages: None,
     }
 }
 
