@@ -5,7 +5,7 @@ use crate::args::usage::Usage;
 use crate::output;
 use anyhow::Result;
 use isotherm_heat::{Snapshot, TargetId};
-use isotherm_view::heatmap::{self, HeatMap, HtmlOptions, PngOptions, Select};
+use isotherm_view::heatmap::{self, HeatMap, HtmlOptions, PngOptions, Scale, Select, TerminalStyle};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -40,11 +40,13 @@ impl Picture {
     }
 
     /// Writes the heat map. A PNG shows one target, an HTML file all of them.
-    pub fn write(&self, snapshots: &[Snapshot], target: Option<TargetId>) -> Result<()> {
+    pub fn write(&self, snapshots: &[Snapshot], target: Option<TargetId>, scale: Scale) -> Result<()> {
         let select = Select { target, columns: 160, rows: 90, ..Select::default() };
+        let png = PngOptions { scale, ..PngOptions::default() };
+        let html = HtmlOptions { scale, ..HtmlOptions::default() };
         output::file(&self.path, |out| match self.kind {
-            Kind::Png => heatmap::write_png(&HeatMap::build(snapshots, &select), out, &PngOptions::default()),
-            Kind::Html => heatmap::write_html(snapshots, out, &HtmlOptions::default()),
+            Kind::Png => heatmap::write_png(&HeatMap::build(snapshots, &select), out, &png),
+            Kind::Html => heatmap::write_html(snapshots, out, &html),
         })?;
         output::note(format_args!("wrote {}", self.path.display()));
         Ok(())
@@ -52,8 +54,13 @@ impl Picture {
 }
 
 /// Draws a heat map in the terminal.
-pub fn draw(snapshots: &[Snapshot], target: Option<TargetId>, color: ColorArgs, out: &mut dyn Write) -> Result<()> {
-    let style = output::terminal_style(color);
+pub fn draw(
+    snapshots: &[Snapshot],
+    target: Option<TargetId>,
+    (color, scale): (ColorArgs, Scale),
+    out: &mut dyn Write,
+) -> Result<()> {
+    let style = TerminalStyle { scale, ..output::terminal_style(color) };
     let (columns, rows) = heatmap::terminal_grid(&style, output::height());
     let map = HeatMap::build(snapshots, &Select { target, columns, rows, ..Select::default() });
     heatmap::write_terminal(&map, out, &style)?;

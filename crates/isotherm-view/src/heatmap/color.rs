@@ -1,17 +1,16 @@
-//! The colour of an interval.
+//! Colours from cold to hot. Which figure of a cell they stand for is up to `scale`.
 //!
 //! Lightness rises steadily from cold to hot, so the map can be read in grey and by colour-blind readers, and hot
 //! memory stands out. The cold end is a dark violet, not black: absent memory is black. A few control points with
-//! straight lines between them are enough, because the eye cannot distinguish neighbouring intervals.
+//! straight lines between them are enough, because the eye cannot distinguish neighbouring steps.
 
 use crate::math;
-use isotherm_heat::Interval;
 
 /// Red, green, blue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rgb(pub u8, pub u8, pub u8);
 
-/// Memory without a known interval: a grey that is not on the scale.
+/// Memory of which nothing is known: a grey that is not on the scale.
 pub const UNMEASURED_COLOR: Rgb = Rgb(96, 104, 112);
 
 /// From cold to hot, at equal distances.
@@ -48,52 +47,6 @@ impl Rgb {
     }
 }
 
-/// The intervals at the ends of the colour scale. They are fixed instead of fitted to the data, so that pictures can be
-/// compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Scale {
-    /// Intervals up to this have the brightest colour.
-    pub hot_ns: u64,
-    /// Intervals from this on have the darkest colour.
-    pub cold_ns: u64,
-}
-
-impl Default for Scale {
-    fn default() -> Scale {
-        Scale { hot_ns: 8_000_000, cold_ns: 600_000_000_000 }
-    }
-}
-
-impl Scale {
-    /// 1 at the hot end, 0 at the cold end; `None` if there is no interval.
-    pub fn heat(&self, interval: Interval) -> Option<f64> {
-        let (hot, cold) = self.ends();
-        interval.octaves().map(|o| ((cold - o) / (cold - hot)).clamp(0.0, 1.0))
-    }
-
-    /// The colour of a cell; `None` if nothing is mapped there.
-    pub fn color(&self, cell: Interval) -> Option<Rgb> {
-        match self.heat(cell) {
-            Some(heat) => Some(heat_color(heat)),
-            None => (cell == Interval::UNMEASURED).then_some(UNMEASURED_COLOR),
-        }
-    }
-
-    /// `count` intervals at equal distances, coldest first.
-    pub fn ticks(&self, count: usize) -> Vec<Interval> {
-        let (hot, cold) = self.ends();
-        let last = count.saturating_sub(1).max(1) as f64;
-        (0..count).map(|i| Interval::from_octaves(cold + (hot - cold) * i as f64 / last)).collect()
-    }
-
-    /// Both ends in octaves. The hot end is always below the cold end, in whatever order they were given.
-    fn ends(&self) -> (f64, f64) {
-        let octaves = |ns| Interval::from_ns(ns).octaves().unwrap_or(0.0);
-        let hot = octaves(self.hot_ns.min(self.cold_ns));
-        (hot, octaves(self.hot_ns.max(self.cold_ns)).max(hot + 1.0))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,17 +56,6 @@ mod tests {
         let colors: Vec<Rgb> = (0..=100).map(|i| heat_color(f64::from(i) / 100.0)).collect();
         assert!(colors.windows(2).all(|w| w[0].lightness() < w[1].lightness()));
         assert_eq!((colors[0], colors[100]), (CONTROL[0], CONTROL[6]));
-    }
-
-    #[test]
-    fn the_scale_ends_where_asked_and_special_cells_are_not_on_it() {
-        let scale = Scale { hot_ns: 1_000_000, cold_ns: 16_000_000 };
-        let heat = |ms: u64| scale.heat(Interval::from_ns(ms * 1_000_000));
-        assert_eq!([heat(1), heat(4), heat(16), heat(99)], [Some(1.0), Some(0.5), Some(0.0), Some(0.0)]);
-        assert_eq!(scale.color(Interval::ABSENT), None);
-        assert_eq!(scale.color(Interval::UNMEASURED), Some(UNMEASURED_COLOR));
-        assert_eq!(scale.ticks(3), [16, 4, 1].map(|ms| Interval::from_ns(ms * 1_000_000)));
-        assert!(Scale { hot_ns: 5, cold_ns: 5 }.heat(Interval::SHORTEST).is_some());
     }
 
     #[test]

@@ -1,18 +1,19 @@
-//! A heat map as one HTML file that makes no network requests: a choice of targets, zoom, and details under the
-//! pointer.
+//! A heat map as one HTML file that makes no network requests: a choice of targets and scales, zoom, and details under
+//! the pointer.
 //!
-//! `page.html` is the page with its script, and the data are inserted here. A map is stored as runs of equal cells
-//! along time, as base64 of (length, code) pairs: 600 snapshots of a target take about 100 kB. Addresses are strings,
-//! because JavaScript numbers cannot hold 64 bits.
+//! `page.html` is the page with its script, and the data are inserted here. A map is stored once for each scale,
+//! as runs of equal cells along time, in base64 of (length, step) pairs: 600 snapshots of a target take about 100 kB a
+//! scale. Addresses are strings, because JavaScript numbers cannot hold 64 bits.
 //!
 //! Names in the data come from the monitored processes. JSON within a script element ends at `</script`, even inside
 //! quotes, so every `<` is written as an escape. The page displays names as text only, and its policy forbids requests.
 
-use super::color::{Rgb, Scale};
+use super::color::Rgb;
 use super::model::{Arrangement, Axis, HeatMap, Row, Select, targets_by_size};
+use super::scale::{Scale, Step};
 use crate::human;
 use crate::tables::Caveats;
-use isotherm_heat::{Interval, Snapshot};
+use isotherm_heat::Snapshot;
 use serde::Serialize;
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -28,7 +29,7 @@ pub struct HtmlOptions {
     pub select: Select,
     /// Maximum number of targets.
     pub max_targets: usize,
-    /// The ends of the colour scale.
+    /// What the colours show at first. The page can switch to the other scales.
     pub scale: Scale,
 }
 
@@ -41,14 +42,24 @@ impl Default for HtmlOptions {
 
 #[derive(Serialize)]
 struct Page {
-    /// Colours and words, by interval code.
-    colors: Vec<String>,
-    words: Vec<String>,
-    legend: Vec<(u8, String)>,
+    scales: Vec<ScaleOfPage>,
+    /// Index of the scale that is shown at first.
+    scale: usize,
     maps: Vec<Map>,
     left_out: usize,
     /// What the picture does not show, one sentence each.
     caveats: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct ScaleOfPage {
+    name: &'static str,
+    title: String,
+    /// Colours and words, by step.
+    colors: Vec<String>,
+    words: Vec<String>,
+    /// Steps and labels.
+    legend: Vec<(u8, String)>,
 }
 
 #[derive(Serialize)]
@@ -62,8 +73,8 @@ struct Map {
     names: Vec<String>,
     /// First address, last address, index of the name, whether it is a break.
     rows: Vec<(String, String, usize, bool)>,
-    /// Runs of cells, row by row.
-    runs: String,
+    /// Runs of cells, row by row, for each scale.
+    runs: Vec<String>,
 }
 
 /// Writes the page.
@@ -90,12 +101,9 @@ impl Page {
         };
         let select = |id| Select { target: Some(id), columns, ..options.select };
         let maps = targets.into_iter().map(|(id, _)| HeatMap::build(snapshots, &select(id)));
-        let codes = || (0..=u8::MAX).map(Interval::from_code);
-        let tick = |t: Interval| (t.code(), human::interval(t));
         Page {
-            colors: codes().map(|i| options.scale.color(i).map(css).unwrap_or_default()).collect(),
-            words: codes().map(words).collect(),
-            legend: options.scale.ticks(7).into_iter().map(tick).collect(),
+            scales: Scale::ALL.into_iter().map(ScaleOfPage::of).collect(),
+            scale: Scale::ALL.iter().position(|scale| *scale == options.scale).unwrap_or(0),
             maps: maps.filter(|m| !m.is_empty()).map(|m| Map::of(&m)).collect(),
             left_out,
             caveats: Caveats::of(snapshots).lines(),
@@ -107,11 +115,16 @@ fn css(color: Rgb) -> String {
     format!("#{:02x}{:02x}{:02x}", color.0, color.1, color.2)
 }
 
-fn words(interval: Interval) -> String {
-    match interval {
-        Interval::ABSENT => "not there".to_owned(),
-        Interval::UNMEASURED => "not measured yet".to_owned(),
-        _ => format!("accessed every {}", human::interval(interval)),
+impl ScaleOfPage {
+    fn of(scale: Scale) -> ScaleOfPage {
+        let steps = || (0..=u8::MAX).map(Step);
+        ScaleOfPage {
+            name: scale.name(),
+            title: scale.title(),
+            colors: steps().map(|step| scale.color_of(step).map(css).unwrap_or_default()).collect(),
+            words: steps().map(|step| scale.words(step)).collect(),
+            legend: scale.legend(7).into_iter().map(|tick| (tick.step.0, tick.label)).collect(),
+        }
     }
 }
 
@@ -140,18 +153,18 @@ impl Map {
             strip,
             names,
             rows,
-            runs: base64(&runs(map)),
+            runs: Scale::ALL.map(|scale| base64(&runs(map, scale))).to_vec(),
         }
     }
 }
 
-/// All cells as (length, code) pairs.
-fn runs(map: &HeatMap) -> Vec<u8> {
+/// All cells as (length, step) pairs.
+fn runs(map: &HeatMap, scale: Scale) -> Vec<u8> {
     let mut runs: Vec<u8> = Vec::new();
-    for cell in (0..map.rows.len()).flat_map(|row| map.cells(row)) {
+    for Step(step) in (0..map.rows.len()).flat_map(|row| map.cells(row)).map(|cell| scale.step(*cell)) {
         match runs.as_chunks_mut::<2>().0.last_mut() {
-            Some([length, code]) if *code == cell.code() && *length < u8::MAX => *length += 1,
-            _ => runs.extend([1, cell.code()]),
+            Some([length, same]) if *same == step && *length < u8::MAX => *length += 1,
+            _ => runs.extend([1, step]),
         }
     }
     runs
@@ -223,12 +236,18 @@ mod tests {
     fn the_data_are_the_map() {
         let page = data(&html(&series(20)));
         assert_eq!(page["maps"].as_array().unwrap().len(), 3);
-        assert_eq!((page["colors"][0].as_str(), page["words"][1].as_str()), (Some(""), Some("not measured yet")));
+        let scales = page["scales"].as_array().unwrap();
+        assert_eq!(scales.len(), Scale::ALL.len());
+        for (scale, of) in Scale::ALL.into_iter().zip(scales) {
+            assert_eq!((of["colors"][0].as_str(), of["words"][1].as_str()), (Some(""), Some("not measured yet")));
+            assert_eq!((of["colors"].as_array().unwrap().len(), of["title"].as_str()), (256, Some(&*scale.title())));
+        }
         let map = HeatMap::build(
             &[snapshot(1, vec![target(1, "t", "", vec![], vec![region(0, MIB, MS)])])],
             &Select { columns: 300, rows: 1, ..Select::default() },
         );
-        assert_eq!(runs(&map), [255, 2, 45, 2]);
+        assert_eq!(runs(&map, Scale::Interval), [255, 2, 45, 2]);
+        assert_eq!(runs(&map, Scale::Share), [255, 255, 45, 255], "all hot");
     }
 
     #[test]

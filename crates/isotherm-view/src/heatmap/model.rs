@@ -5,17 +5,27 @@
 //! proportional to time, so a pause in a recording is a gap in the picture.
 //!
 //! Of memory that was just checked for the first time, accessed pages are known within milliseconds, and idle ones only
-//! after a second. So a cell of which most is not measured is shown as not measured. Memory that was never seen accessed is
-//! shown as idle from the start, not as ever colder while it is idle.
+//! after a second. Figures of the accessed pages alone would show such a cell as hot all over. So a region counts as
+//! measured only as far as its pages are, and a cell of which less than half is measured is [`Cell::Unmeasured`]. From
+//! then on its figures are those of the measured pages: a hot share is at most twice what it is of the whole cell.
+//!
+//! Hot pages are those that regions have counted, not all pages of regions whose mean is hot: hot pages scattered among
+//! cold ones make one region, whose mean is cold. Within a region they are assumed to be spread evenly. With too few
+//! regions for all that is unlike, one hot page may lie in a region of hundreds of MiB. A cell does not show the fraction
+//! of a page that would then be its own, unless that is a share to be seen ([`MIN_SHARE`]).
+//!
+//! In the mean interval, memory that was never seen accessed is idle from the start, not ever colder while it is idle.
 
 use super::axis::{self, AxisRow};
+use super::scale::MIN_SHARE;
 use crate::math;
 use isotherm_heat::{Interval, Mapping, Region, Snapshot, TargetHeat, TargetId};
 use isotherm_units::{AddrRange, Bytes};
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
-/// Memory that was never seen accessed is drawn like memory accessed at this interval: the cold end of the default scale.
+/// In a mean interval, memory that was never seen accessed counts like memory accessed at this interval: the cold end of
+/// the scale.
 const IDLE: u64 = 600_000_000_000;
 
 /// The meaning of the columns.
@@ -84,6 +94,31 @@ pub struct Row {
     pub mapping: String,
 }
 
+/// What is known of the memory of a cell.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Cell {
+    /// It has none.
+    #[default]
+    Absent,
+    /// It has some, of which less than half was measured.
+    Unmeasured,
+    /// At least half of it was measured.
+    Measured(CellHeat),
+}
+
+/// The heat of the measured pages of a cell. Those whose heat is estimated from checked memory on both sides are among
+/// them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CellHeat {
+    /// The share of them that is accessed at least once a second, from 0 to 1.
+    pub hot_share: f64,
+    /// Their mean access interval, on the log scale.
+    pub interval: Interval,
+    /// Their mean time since an access was found, on the log scale. Where none was found, it is the time since they are
+    /// watched. They are idle for at least so long; nothing is extrapolated.
+    pub idle: Interval,
+}
+
 /// A grid of heat.
 #[derive(Clone, Debug)]
 pub struct HeatMap {
@@ -97,16 +132,19 @@ pub struct HeatMap {
     pub columns: usize,
     /// Rows, lowest address first.
     pub rows: Vec<Row>,
-    cells: Vec<Interval>,
+    cells: Vec<Cell>,
 }
 
 /// The sums for one cell so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
-    /// Steps of the interval scale, times weight. The scale is logarithmic, so their mean is a geometric mean.
-    steps: f64,
+    /// Pages.
     measured: f64,
     unmeasured: f64,
+    hot: f64,
+    /// Steps of the interval scale, times pages. The scale is logarithmic, so their mean is a geometric mean.
+    steps: f64,
+    idle_steps: f64,
 }
 
 /// The target in one snapshot.
@@ -159,7 +197,7 @@ impl HeatMap {
     /// # Panics
     ///
     /// If there is no such row.
-    pub fn cells(&self, row: usize) -> &[Interval] {
+    pub fn cells(&self, row: usize) -> &[Cell] {
         &self.cells[row * self.columns..(row + 1) * self.columns]
     }
 
@@ -248,52 +286,65 @@ fn spans(looks: &[Look], range: Option<AddrRange>) -> Vec<AddrRange> {
 /// Every piece of the axis with the index of its cell, in address order.
 type Pieces = Vec<(AddrRange, usize)>;
 
-/// Adds regions to the cells that they overlap, in proportion to the overlap.
+/// Adds the regions of one snapshot to the cells that they overlap, in proportion to the overlap.
 fn add_regions(regions: &[Region], pieces: &Pieces, sums: &mut [Sum]) {
     for region in regions.iter().filter(|r| r.resident_pages > 0) {
+        let whole = Sum::of(region);
         let first = pieces.partition_point(|(piece, _)| piece.end <= region.range.start);
         for (piece, cell) in pieces[first..].iter().take_while(|(piece, _)| piece.start < region.range.end) {
             let Some(overlap) = piece.intersect(region.range) else { continue };
-            let weight = region.resident_pages as f64 * math::share(overlap.len().0, region.range.len().0);
-            sums[*cell].add(shown(region), weight);
+            sums[*cell].add_part(&whole, math::share(overlap.len().0, region.range.len().0));
         }
     }
+    sums.iter_mut().filter(|sum| sum.hot < 1.0 && sum.hot < MIN_SHARE * sum.measured).for_each(|sum| sum.hot = 0.0);
 }
 
-/// The interval that stands for a region in a cell. One that follows from idle time alone is [`IDLE`] or longer.
+/// The interval that stands for a region in a mean. One that follows from idle time alone is [`IDLE`] or longer.
 fn shown(region: &Region) -> Interval {
     if region.is_extrapolated() { region.interval.max(Interval::from_ns(IDLE)) } else { region.interval }
 }
 
 impl Sum {
-    fn add(&mut self, interval: Interval, weight: f64) {
-        match interval.step() {
-            Some(step) => {
-                self.steps += f64::from(step) * weight;
-                self.measured += weight;
-            }
-            None => self.unmeasured += weight,
+    /// Of all pages of a region. Files from others may count more pages as measured than are there.
+    fn of(region: &Region) -> Sum {
+        let Some(step) = shown(region).step() else {
+            return Sum { unmeasured: region.resident_pages as f64, ..Sum::default() };
+        };
+        let pages = region.measured_pages.min(region.resident_pages);
+        let measured = pages as f64;
+        Sum {
+            measured,
+            unmeasured: (region.resident_pages - pages) as f64,
+            hot: region.hot().min(pages) as f64,
+            steps: f64::from(step) * measured,
+            idle_steps: f64::from(Interval::from_ns(region.idle_ns).step().unwrap_or(0)) * measured,
         }
     }
 
     fn add_part(&mut self, other: &Sum, part: f64) {
-        self.steps += other.steps * part;
         self.measured += other.measured * part;
         self.unmeasured += other.unmeasured * part;
+        self.hot += other.hot * part;
+        self.steps += other.steps * part;
+        self.idle_steps += other.idle_steps * part;
     }
 
-    fn cell(&self) -> Interval {
+    fn cell(&self) -> Cell {
         if self.measured > 0.0 && self.measured >= self.unmeasured {
-            Interval::nearest_step(self.steps / self.measured)
+            Cell::Measured(CellHeat {
+                hot_share: (self.hot / self.measured).clamp(0.0, 1.0),
+                interval: Interval::nearest_step(self.steps / self.measured),
+                idle: Interval::nearest_step(self.idle_steps / self.measured),
+            })
         } else if self.unmeasured > 0.0 {
-            Interval::UNMEASURED
+            Cell::Unmeasured
         } else {
-            Interval::ABSENT
+            Cell::Absent
         }
     }
 }
 
-fn strip_cells(looks: &[Look], rows: &[AxisRow], columns: usize) -> Vec<Interval> {
+fn strip_cells(looks: &[Look], rows: &[AxisRow], columns: usize) -> Vec<Cell> {
     let mut pieces: Pieces = Vec::new();
     for (at, row) in rows.iter().enumerate() {
         for (column, part) in axis::cut(&row.pieces, columns, 1).into_iter().enumerate() {
@@ -305,7 +356,7 @@ fn strip_cells(looks: &[Look], rows: &[AxisRow], columns: usize) -> Vec<Interval
     sums.iter().map(Sum::cell).collect()
 }
 
-fn time_cells(looks: &[Look], rows: &[AxisRow], columns: usize, (start, end): (u64, u64)) -> Vec<Interval> {
+fn time_cells(looks: &[Look], rows: &[AxisRow], columns: usize, (start, end): (u64, u64)) -> Vec<Cell> {
     let of_row = |(at, row): (usize, &AxisRow)| row.pieces.iter().map(move |p| (*p, at)).collect::<Pieces>();
     let pieces: Pieces = rows.iter().enumerate().flat_map(of_row).collect();
     let mut sums = vec![Sum::default(); rows.len() * columns];
@@ -368,12 +419,19 @@ fn name_of<'a>(range: AddrRange, names: &BTreeMap<AddrRange, &'a str>) -> &'a st
 
 #[cfg(test)]
 mod tests {
+    use super::super::scale::Scale;
     use super::*;
     use crate::sample::{EPOCH, MIB, MS, SECOND, large, mapping, region, snapshot, target};
-    use isotherm_units::{Addr, PAGE_SIZE};
+    use isotherm_heat::{RegionBuilder, Rng, Run};
+    use isotherm_units::{Addr, PAGE_SIZE, PmdNo};
 
     fn codes(map: &HeatMap, row: usize) -> Vec<f64> {
-        map.cells(row).iter().map(|c| c.ns().map_or(-f64::from(c.code()), |ns| ns as f64 / 1e6)).collect()
+        let ms = |cell: &Cell| match cell {
+            Cell::Absent => 0.0,
+            Cell::Unmeasured => -1.0,
+            Cell::Measured(heat) => heat.interval.ns().map_or(f64::NAN, |ns| ns as f64 / 1e6),
+        };
+        map.cells(row).iter().map(ms).collect()
     }
 
     fn select(columns: usize, rows: usize) -> Select {
@@ -391,7 +449,7 @@ mod tests {
         let map =
             HeatMap::build(&[snapshot(1, one(vec![region(0, MIB, MS), sparse])), snapshot(2, vec![])], &select(2, 1));
         let expected = Interval::from_octaves(4.0 / 3.0);
-        assert_eq!(map.cells(0), [expected, Interval::ABSENT]);
+        assert_eq!(codes(&map, 0), [expected.ns().unwrap() as f64 / 1e6, 0.0]);
     }
 
     #[test]
@@ -412,6 +470,177 @@ mod tests {
             codes(&HeatMap::build(&[snapshot(1, one(regions))], &select), 0)
         };
         assert_eq!([of(1, 3), of(2, 2), of(3, 1)], [[-1.0], [4.0], [4.0]]);
+    }
+
+    /// Of each region: MiB, share measured and share hot of its pages in eighths, idle time in seconds.
+    fn cell_of(regions: &[(u64, u64, u64, u64)]) -> Cell {
+        let mut start = 0;
+        let parts = regions.iter().map(|(mib, measured, hot, idle_s)| {
+            let pages = mib * MIB / PAGE_SIZE;
+            let (measured_pages, hot_pages) = (pages * measured / 8, Some(pages * hot / 8));
+            let idle_ns = idle_s * SECOND;
+            let like = region(start, mib * MIB, if *measured == 0 { 0 } else { 30 * SECOND });
+            start += mib * MIB;
+            Region { measured_pages, hot_pages, idle_ns, ..like }
+        });
+        let regions = parts.collect();
+        let select = Select { arrangement: Arrangement::Time, ..select(1, 1) };
+        HeatMap::build(&[snapshot(1, one(regions))], &select).cells(0)[0]
+    }
+
+    fn share_of(regions: &[(u64, u64, u64, u64)]) -> f64 {
+        match cell_of(regions) {
+            Cell::Absent => -2.0,
+            Cell::Unmeasured => -1.0,
+            Cell::Measured(heat) => heat.hot_share,
+        }
+    }
+
+    #[test]
+    fn the_share_is_of_the_measured_pages_of_all_regions() {
+        // 1 of 4 MiB is hot, whatever the mean interval of 30 s.
+        assert_eq!(share_of(&[(1, 8, 8, 0), (3, 8, 0, 60)]), 0.25);
+        // Half of 2 MiB in the first, a quarter of 4 MiB in the second.
+        assert_eq!(share_of(&[(2, 8, 4, 0), (4, 8, 2, 60)]), 2.0 / 6.0);
+        // 4 MiB of 1 GiB.
+        assert_eq!(share_of(&[(4, 8, 8, 0), (1020, 8, 0, 60)]), 1.0 / 256.0);
+        // 3 of 4 MiB are measured, and 1 of them is hot.
+        assert_eq!(share_of(&[(1, 8, 8, 0), (1, 0, 0, 0), (2, 8, 0, 60)]), 1.0 / 3.0);
+        // The same within one region: 6 of 8 pages measured, 2 of 8 hot.
+        assert_eq!(share_of(&[(4, 6, 2, 10)]), 1.0 / 3.0);
+        assert_eq!([share_of(&[(4, 3, 3, 0)]), share_of(&[(4, 0, 0, 0)])], [-1.0; 2], "less than half is measured");
+        assert_eq!(share_of(&[(4, 8, 0, 60)]), 0.0);
+    }
+
+    #[test]
+    fn a_hot_page_is_not_smeared_over_the_cells_of_a_large_region() {
+        let shares = |hot_pages, rows| {
+            let region = Region { hot_pages: Some(hot_pages), ..region(0, 64 * MIB, 60 * SECOND) };
+            let map = HeatMap::build(&[snapshot(1, one(vec![region])), snapshot(2, vec![])], &select(2, rows));
+            (0..rows).map(|row| Scale::Share.digit(map.cells(row)[0])).collect::<String>()
+        };
+        // One page of 16 Ki, in one cell: it is there. In four cells: in none of them for sure.
+        assert_eq!([shares(1, 1), shares(1, 4), shares(4, 4)], ["1", "....", "1111"]);
+        // A tenth of all pages is seen however small the cells are: here of two pages each, 0.2 of them hot.
+        assert_eq!(shares(1638, 8192), shares(1638, 1).repeat(8192));
+    }
+
+    #[test]
+    fn idle_time_is_the_mean_of_what_is_known_and_not_extrapolated() {
+        let idle = |regions: &[(u64, u64, u64, u64)]| match cell_of(regions) {
+            Cell::Measured(heat) => heat.idle,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(idle(&[(4, 8, 0, 16)]), Interval::from_ns(16 * SECOND));
+        // Octaves of 4, 16 and 64 s, the second twice: 16 s is their mean. Unmeasured memory does not count.
+        assert_eq!(idle(&[(1, 8, 0, 4), (2, 8, 0, 16), (1, 8, 0, 64), (1, 0, 0, 0)]), Interval::from_ns(16 * SECOND));
+    }
+
+    /// Every sixteenth page is accessed all the time. After 20 ms of a first check only those are known, after two
+    /// seconds all are.
+    #[test]
+    fn a_first_column_in_which_only_accessed_pages_are_known_is_not_bright() {
+        const PMDS: u64 = 8;
+        let hot = Interval::from_ns(20 * MS);
+        let taken = |second, unaccessed, idle| {
+            let mut builder = RegionBuilder::new();
+            for pmd in 0..PMDS {
+                let run = |page: u16| {
+                    let (interval, idle) = if page.is_multiple_of(16) { (hot, hot) } else { (unaccessed, idle) };
+                    Run { first: page, pages: 1, interval, idle, huge: false, estimated: false }
+                };
+                builder.pmd(PmdNo(pmd), &(0..512).map(run).collect::<Vec<_>>());
+            }
+            snapshot(second, one(builder.finish(1000)))
+        };
+        let first = taken(1, Interval::UNMEASURED, Interval::UNMEASURED);
+        let two = Interval::from_ns(2 * SECOND);
+        let map = HeatMap::build(&[first, taken(2, two.extrapolated(), two)], &select(2, 8));
+        assert_eq!(map.rows.len(), 8);
+        for row in 0..8 {
+            let [before, Cell::Measured(after)] = map.cells(row) else { panic!("{:?}", map.cells(row)) };
+            assert_eq!((*before, after.hot_share), (Cell::Unmeasured, 1.0 / 16.0), "row {row}");
+        }
+    }
+
+    /// A page of the naive model: `None` if it is not measured, else hot, step of its interval, step of its idle time.
+    type Page = Option<(bool, u8, u8)>;
+
+    /// What a cell should show of a list of pages.
+    fn naive(pages: &[Page]) -> Cell {
+        let known: Vec<_> = pages.iter().flatten().collect();
+        if pages.is_empty() {
+            return Cell::Absent;
+        }
+        if known.len() * 2 < pages.len() {
+            return Cell::Unmeasured;
+        }
+        let mean = |of: &dyn Fn(&(bool, u8, u8)) -> f64| known.iter().map(|p| of(p)).sum::<f64>() / known.len() as f64;
+        Cell::Measured(CellHeat {
+            hot_share: mean(&|p| f64::from(u8::from(p.0))),
+            interval: Interval::nearest_step(mean(&|p| f64::from(p.1))),
+            idle: Interval::nearest_step(mean(&|p| f64::from(p.2))),
+        })
+    }
+
+    #[test]
+    fn cells_are_those_of_a_model_that_counts_page_by_page() {
+        const ROW: u64 = 64;
+        for seed in 0..200 {
+            let mut rng = Rng::new(seed);
+            let (mut snapshots, mut expected) = (Vec::new(), Vec::new());
+            for second in 1..=3 {
+                let mut regions = Vec::new();
+                for row in 0..4 {
+                    // In the first snapshot all memory is there, so that rows begin at the same places.
+                    let in_row = random_regions(&mut rng, row * ROW..(row + 1) * ROW, second == 1);
+                    expected.push(naive(&in_row.iter().flat_map(pages_of).collect::<Vec<_>>()));
+                    regions.extend(in_row);
+                }
+                snapshots.push(snapshot(second, one(regions)));
+            }
+            let map = HeatMap::build(&snapshots, &select(3, 4));
+            assert_eq!(map.rows.len(), 4);
+            for (at, expected) in expected.into_iter().enumerate() {
+                assert_alike(map.cells(at % 4)[at / 4], expected, &format!("seed {seed}, cell {at}"));
+            }
+        }
+    }
+
+    fn random_regions(rng: &mut Rng, pages: std::ops::Range<u64>, all: bool) -> Vec<Region> {
+        let (mut regions, mut page) = (Vec::new(), pages.start);
+        while page < pages.end {
+            let len = 1 + rng.below(pages.end - page);
+            let measured_pages = rng.below(len + 1);
+            // Idle for as long as its interval, so that the interval is no extrapolation.
+            let ns = MS << rng.below(20);
+            let like = region(page * PAGE_SIZE, len * PAGE_SIZE, if measured_pages == 0 { 0 } else { ns });
+            let hot_pages = Some(rng.below(measured_pages + 1));
+            if all || rng.below(3) > 0 {
+                regions.push(Region { measured_pages, hot_pages, idle_ns: ns, ..like });
+            }
+            page += len;
+        }
+        regions
+    }
+
+    fn pages_of(region: &Region) -> Vec<Page> {
+        let idle = Interval::from_ns(region.idle_ns).step().unwrap();
+        let page = |n| (n < region.measured_pages).then(|| (n < region.hot(), region.interval.step().unwrap(), idle));
+        (0..region.resident_pages).map(page).collect()
+    }
+
+    /// The same, but for rounding.
+    fn assert_alike(got: Cell, expected: Cell, what: &str) {
+        let close = match (got, expected) {
+            (Cell::Measured(a), Cell::Measured(b)) => {
+                (a.hot_share - b.hot_share).abs() < 1e-9
+                    && a.interval.code().abs_diff(b.interval.code()) <= 1
+                    && a.idle.code().abs_diff(b.idle.code()) <= 1
+            }
+            (a, b) => a == b,
+        };
+        assert!(close, "{what}: {got:?}, expected {expected:?}");
     }
 
     #[test]
@@ -448,7 +677,7 @@ mod tests {
     fn targets_come_and_go() {
         let there = |second| snapshot(second, one(vec![region(0, MIB, MS)]));
         let map = HeatMap::build(&[snapshot(1, vec![]), there(2), snapshot(3, vec![])], &select(3, 1));
-        assert_eq!(map.cells(0), [Interval::ABSENT, Interval::SHORTEST, Interval::ABSENT]);
+        assert_eq!(codes(&map, 0), [0.0, 1.0, 0.0]);
         assert_eq!(map.title(), "1 t");
         let gone = TargetId { pid: 99, start_ticks: 0 };
         assert!(HeatMap::build(&[there(1)], &Select { target: Some(gone), ..select(3, 3) }).is_empty());
@@ -468,7 +697,7 @@ mod tests {
         let broken = map.rows.iter().position(|r| r.is_break).unwrap();
         assert_eq!((map.rows.len(), broken), (9, 4));
         assert_eq!(map.row_label(broken), "1.0 TiB not mapped");
-        assert!(map.cells(broken).iter().all(|c| *c == Interval::ABSENT));
+        assert!(map.cells(broken).iter().all(|c| *c == Cell::Absent));
         assert_eq!(map.row_label(0), "m");
         assert_eq!(map.row_label(1), "");
     }

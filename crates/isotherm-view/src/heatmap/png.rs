@@ -3,11 +3,12 @@
 //! Pixels are plain RGB on a dark background, so that the picture looks the same in every document. A cell is a
 //! rectangle of whole pixels, so every pixel of the grid has the colour of one cell and is never a blend.
 
-use super::color::{Rgb, Scale, heat_color};
+use super::color::Rgb;
 use super::font;
 use super::model::{Axis, HeatMap};
+use super::scale::Scale;
 use crate::human::{self, Keep};
-use isotherm_heat::Interval;
+use crate::math;
 use std::io::{self, Write};
 
 const GROUND: Rgb = Rgb(16, 16, 20);
@@ -31,7 +32,7 @@ pub struct PngOptions {
     pub cell_width: usize,
     /// Height of a cell in pixels.
     pub cell_height: usize,
-    /// The ends of the colour scale.
+    /// What the colours show.
     pub scale: Scale,
 }
 
@@ -135,21 +136,28 @@ fn draw_times(canvas: &mut Canvas, map: &HeatMap, options: &PngOptions) {
 }
 
 fn draw_legend(canvas: &mut Canvas, map: &HeatMap, options: &PngOptions) {
-    let (x, y) = options.cell_origin(0, map.rows.len());
+    let scale = options.scale;
+    let (left, y) = options.cell_origin(0, map.rows.len());
     let y = y + 2 * LINE;
+    canvas.text(left, y, &scale.title(), TEXT);
+    let y = y + LINE + LINE / 2;
+    let (bar, label) = ((y, LINE / 2), y + LINE / 2 + 6);
     for pixel in 0..LEGEND_WIDTH {
-        canvas.fill((x + pixel, y), (1, LINE / 2), heat_color(pixel as f64 / (LEGEND_WIDTH - 1) as f64));
+        canvas.fill((left + pixel, bar.0), (1, bar.1), scale.ramp(pixel as f64 / (LEGEND_WIDTH - 1) as f64));
     }
-    for (at, tick) in options.scale.ticks(5).into_iter().enumerate() {
-        let x = x + at * (LEGEND_WIDTH - 1) / 4;
+    for tick in scale.ticks(5) {
+        let x = left + math::floor(tick.at * (LEGEND_WIDTH - 1) as f64);
         canvas.fill((x, y + LINE / 2), (1, 4), TEXT);
-        canvas.text(x, y + LINE / 2 + 6, &human::interval(tick), TEXT);
+        canvas.text(x, label, &tick.label, TEXT);
     }
-    let x = x + LEGEND_WIDTH + 6 * LETTER;
-    if let Some(color) = options.scale.color(Interval::UNMEASURED) {
-        canvas.fill((x, y), (LETTER * 2, LINE / 2), color);
+    let mut x = left + LEGEND_WIDTH + 6 * LETTER;
+    for tick in scale.extra_ticks() {
+        if let Some(color) = scale.color_of(tick.step) {
+            canvas.fill((x, bar.0), (LETTER * 2, bar.1), color);
+        }
+        canvas.text(x, label, &tick.label, TEXT);
+        x += (tick.label.len() + 2) * LETTER;
     }
-    canvas.text(x, y + LINE / 2 + 6, "unmeasured", TEXT);
 }
 
 /// Pixels in rows. Drawing outside the canvas does nothing.
@@ -166,9 +174,9 @@ impl Canvas {
         let rows = map.rows.len().checked_mul(options.cell_height).ok_or_else(too_large)?;
         let (left, top) = options.cell_origin(0, 0);
         let right = (NAME_LETTERS + 2) * LETTER + MARGIN;
-        let legend = LEGEND_WIDTH + 18 * LETTER;
+        let legend = (LEGEND_WIDTH + 24 * LETTER).max(options.scale.title().len() * LETTER);
         let width = columns.max(legend.saturating_sub(right)).saturating_add(left + right);
-        let height = rows.saturating_add(top + 4 * LINE + MARGIN);
+        let height = rows.saturating_add(top + 5 * LINE + LINE / 2 + MARGIN);
         let pixels = width.checked_mul(height).filter(|n| *n <= MAX_PIXELS).ok_or_else(too_large)?;
         let pixels = [GROUND.0, GROUND.1, GROUND.2].repeat(pixels);
         Ok(Canvas { width, height, pixels })
@@ -208,7 +216,7 @@ impl Canvas {
 
 #[cfg(test)]
 mod tests {
-    use super::super::color::UNMEASURED_COLOR;
+    use super::super::color::{UNMEASURED_COLOR, heat_color};
     use super::super::model::Select;
     use super::*;
     use crate::sample::{MIB, MS, SECOND, mapping, region, snapshot, target};
@@ -236,7 +244,7 @@ mod tests {
             Rgb(pixels[at], pixels[at + 1], pixels[at + 2])
         };
         assert_eq!((at(0, 0, 0, 0), at(0, 0, 4, 2)), (heat_color(1.0), heat_color(1.0)));
-        assert_eq!(at(1, 0, 0, 0), options.scale.color(Interval::from_ns(600 * SECOND)).unwrap());
+        assert_eq!(at(1, 0, 0, 0), heat_color(0.0), "none is hot");
         assert_eq!((at(0, 1, 2, 1), at(1, 1, 2, 1)), (UNMEASURED_COLOR, GROUND));
     }
 

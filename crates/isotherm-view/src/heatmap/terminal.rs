@@ -4,12 +4,11 @@
 //! and the background is the lower row. A break always has its own line. Without colour, a line is one row and heat is
 //! a digit, 9 for the hottest, as in other memory monitors.
 
-use super::color::{Rgb, Scale};
-use super::model::{Axis, HeatMap};
+use super::color::Rgb;
+use super::model::{Axis, Cell, HeatMap};
+use super::scale::{Scale, Step};
 use crate::human::{self, Keep};
-use crate::math;
 use crate::text::TextStyle;
-use isotherm_heat::Interval;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use unicode_width::UnicodeWidthStr;
@@ -33,7 +32,7 @@ pub struct TerminalStyle {
     pub text: TextStyle,
     /// Its colours.
     pub color: ColorMode,
-    /// The ends of the colour scale.
+    /// What the colours show.
     pub scale: Scale,
 }
 
@@ -77,7 +76,7 @@ fn gutters(width: usize) -> (usize, usize) {
 pub fn terminal_grid(style: &TerminalStyle, height: usize) -> (usize, usize) {
     let width = style.text.width.min(4096);
     let (addresses, names) = gutters(width);
-    let lines = height.saturating_sub(4).max(1);
+    let lines = height.saturating_sub(5).max(1);
     ((width - addresses - names).max(1), if style.in_digits() { lines } else { lines * 2 })
 }
 
@@ -95,7 +94,8 @@ pub fn write_terminal(map: &HeatMap, out: &mut dyn Write, style: &TerminalStyle)
         writeln!(out, "{}", draw_line(map, line, style))?;
     }
     put(out, &time_line(map, style.text.width))?;
-    writeln!(out, "{}", legend(style))
+    writeln!(out, "{}", legend(style))?;
+    put(out, &style.scale.title())
 }
 
 fn title_line(map: &HeatMap) -> String {
@@ -154,12 +154,12 @@ fn draw_cells(map: &HeatMap, line: Line, room: usize, style: &TerminalStyle, tex
     let Line::Cells(row, lower) = line else { return };
     let upper = &map.cells(row)[..map.columns.min(room)];
     if style.in_digits() {
-        text.extend(upper.iter().map(|c| digit(*c, &style.scale)));
+        text.extend(upper.iter().map(|c| style.scale.digit(*c)));
         return;
     }
     let mut last = None;
     for (column, cell) in upper.iter().enumerate() {
-        let below = lower.map_or(Interval::ABSENT, |r| map.cells(r)[column]);
+        let below = lower.map_or(Cell::Absent, |r| map.cells(r)[column]);
         let colors = (style.scale.color(*cell), style.scale.color(below));
         let (sign, foreground, background) = match colors {
             (None, None) => (' ', None, None),
@@ -190,15 +190,6 @@ pub(crate) fn escape(foreground: Option<Rgb>, background: Option<Rgb>, mode: Col
     text + "m"
 }
 
-/// 9 for the hottest, 0 for the coldest, `?` for unmeasured, a space where nothing is mapped.
-fn digit(cell: Interval, scale: &Scale) -> char {
-    match scale.heat(cell) {
-        Some(heat) => char::from(b'0' + math::to_byte((heat * 10.0).floor().min(9.0))),
-        None if cell == Interval::UNMEASURED => '?',
-        None => ' ',
-    }
-}
-
 /// Time labels under the columns; nothing under a strip.
 fn time_line(map: &HeatMap, width: usize) -> String {
     const APART: usize = 20;
@@ -215,25 +206,27 @@ fn time_line(map: &HeatMap, width: usize) -> String {
     line
 }
 
+fn sign_of(step: Step, style: &TerminalStyle) -> String {
+    if style.in_digits() { style.scale.digit_of(step).to_string() } else { "██".to_owned() }
+}
+
 fn legend(style: &TerminalStyle) -> String {
     let count = (style.text.width.saturating_sub(24) / 10).clamp(2, 7);
     let mut text = String::new();
     let mut used = 0;
-    let mut entry = |cell: Interval, label: String| {
-        let sign = if style.in_digits() { digit(cell, &style.scale).to_string() } else { "██".to_owned() };
+    for tick in style.scale.legend(count) {
+        let (sign, label) = (sign_of(tick.step, style), tick.label);
         let width = sign.width() + label.width() + 2;
         if used + width > style.text.width.saturating_add(1) {
-            return;
+            continue;
         }
         used += width;
         if style.in_digits() {
             text += &format!("{sign} {label} ");
         } else {
-            text += &format!("{}{sign}\x1b[0m {label} ", escape(style.scale.color(cell), None, style.color));
+            text += &format!("{}{sign}\x1b[0m {label} ", escape(style.scale.color_of(tick.step), None, style.color));
         }
-    };
-    style.scale.ticks(count).into_iter().for_each(|tick| entry(tick, human::interval(tick)));
-    entry(Interval::UNMEASURED, "unmeasured".to_owned());
+    }
     text.trim_end().to_owned()
 }
 
@@ -265,15 +258,23 @@ mod tests {
         HeatMap::build(&snapshots, &Select { columns: 3, rows: 5, arrangement, ..Select::default() })
     }
 
+    const LEGEND: &str =
+        ". none 1 0.1% 4 1% 7 10% 9 100% ? unmeasured\nshare of each cell that is hot: accessed at least every 1 s\n";
+
     #[test]
     fn digits_show_heat_breaks_and_names() {
-        let text = draw(&small(Arrangement::Time), &style(80, ColorMode::None));
-        assert!(text.contains("             0 999 [heap]\n        100000 000\n        200000 ???\n"), "{text}");
+        let map = small(Arrangement::Time);
+        let text = draw(&map, &style(80, ColorMode::None));
+        assert!(text.contains("             0 999 [heap]\n        100000 ...\n        200000 ???\n"), "{text}");
         assert!(
-            text.contains("1.0 TiB not mapped") && text.contains(" 10000000000 555 evil\u{fffd}[2Jname\n"),
+            text.contains("1.0 TiB not mapped") && text.contains(" 10000000000 999 evil\u{fffd}[2Jname\n"),
             "{text}"
         );
-        assert!(text.contains("|12:00:00") && text.contains("9 8 ms ? unmeasured"), "{text}");
+        assert!(text.contains("|12:00:00") && text.ends_with(LEGEND), "{text}");
+        let style = TerminalStyle { scale: Scale::Interval, ..style(80, ColorMode::None) };
+        let text = draw(&map, &style);
+        assert!(text.contains("             0 999 [heap]\n        100000 000\n        200000 ???\n"), "{text}");
+        assert!(text.contains(" 10000000000 555 evil") && text.contains("9 8 ms ? unmeasured\nmean access"), "{text}");
     }
 
     #[test]

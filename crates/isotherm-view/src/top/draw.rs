@@ -6,12 +6,14 @@
 
 use super::keys::KEYS;
 use super::state::{TopState, View};
-use crate::heatmap::{Arrangement, Axis, HeatMap, Line as MapLine, Rgb, Select, UNMEASURED_COLOR, heat_color, lines};
+use crate::heatmap::{
+    Arrangement, Axis, Cell, HeatMap, Line as MapLine, Rgb, Select, UNMEASURED_COLOR, heat_color, lines,
+};
 use crate::human::{self, Keep, fit};
 use crate::math;
 use crate::tables::{CGROUP_MEMORY, Caveats, CostSummary, HeatSum, class_table};
 use crate::text::{Column, Table, TextStyle};
-use isotherm_heat::{Interval, Snapshot, TargetId};
+use isotherm_heat::{Snapshot, TargetId};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
@@ -84,7 +86,7 @@ fn what_is_shown(state: &TopState) -> String {
     let mut text = match state.view {
         View::Processes => format!("{} processes by {}", state.processes.len(), state.sort.label()),
         View::Cgroups => format!("{} cgroups by hot", state.cgroups.len()),
-        View::Map(_) => "heat map".to_owned(),
+        View::Map(_) => format!("heat map, {}", state.options.scale.title()),
     };
     if let (View::Processes, Some(path)) = (state.view, &state.within) {
         let path = if path.is_empty() { "no cgroup".to_owned() } else { human::printable(path) };
@@ -101,7 +103,7 @@ fn footer_line(state: &TopState, width: usize) -> Line<'static> {
         return Line::raw(fit(&format!("/{}_", human::printable(&state.filter)), width, Keep::End, '…'));
     }
     let hints = match state.view {
-        View::Map(_) => ["Esc back", "j/k process", "p pause", "? help", "q quit"].as_slice(),
+        View::Map(_) => ["Esc back", "j/k process", "c colours", "p pause", "? help", "q quit"].as_slice(),
         _ => ["? help", "q quit", "Enter open", "Tab view", "s sort", "/ filter", "p pause"].as_slice(),
     };
     let hints: Vec<String> = hints.iter().map(|h| (*h).to_owned()).collect();
@@ -262,7 +264,7 @@ fn map_line(map: &HeatMap, line: MapLine, state: &TopState, (gutter, names): (us
         spans.push(Span::styled(format!("{:>14x} ", map.rows[row].range.start.0), dim));
     }
     for (column, cell) in map.cells(row).iter().enumerate() {
-        spans.push(cell_span(*cell, lower.map_or(Interval::ABSENT, |r| map.cells(r)[column]), state));
+        spans.push(cell_span(*cell, lower.map_or(Cell::Absent, |r| map.cells(r)[column]), state));
     }
     let own = map.row_label(row);
     let label = if own.is_empty() { lower.map_or(own, |r| map.row_label(r)) } else { own };
@@ -272,7 +274,7 @@ fn map_line(map: &HeatMap, line: MapLine, state: &TopState, (gutter, names): (us
     Line::from(spans)
 }
 
-fn cell_span(upper: Interval, lower: Interval, state: &TopState) -> Span<'static> {
+fn cell_span(upper: Cell, lower: Cell, state: &TopState) -> Span<'static> {
     let scale = &state.options.scale;
     match (scale.color(upper), scale.color(lower)) {
         (None, None) => Span::raw(" "),
@@ -285,17 +287,15 @@ fn cell_span(upper: Interval, lower: Interval, state: &TopState) -> Span<'static
 fn legend(state: &TopState, width: usize) -> Line<'static> {
     let mut spans = Vec::new();
     let mut used = 0;
-    let ticks = state.options.scale.ticks(6);
-    let entries =
-        ticks.into_iter().map(|t| (t, human::interval(t))).chain([(Interval::UNMEASURED, "unknown".to_owned())]);
-    for (tick, label) in entries {
-        used += label.len() + 5;
+    let scale = state.options.scale;
+    for tick in scale.legend(6) {
+        used += tick.label.len() + 5;
         if used > width + 2 {
             break;
         }
-        let rgb = state.options.scale.color(tick).unwrap_or(UNMEASURED_COLOR);
+        let rgb = scale.color_of(tick.step).unwrap_or(UNMEASURED_COLOR);
         spans.push(Span::styled("██", Style::new().fg(color(rgb))));
-        spans.push(Span::raw(format!(" {label}  ")));
+        spans.push(Span::raw(format!(" {}  ", tick.label)));
     }
     Line::from(spans)
 }
@@ -313,6 +313,7 @@ mod tests {
     use super::super::keys::Key;
     use super::super::state::TopOptions;
     use super::*;
+    use crate::heatmap::Scale;
     use crate::sample::{run_info, series};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
@@ -344,6 +345,18 @@ mod tests {
             check(&state, "map");
             state.on_key(Key::Char('?'));
             check(&state, "help");
+        }
+    }
+
+    #[test]
+    fn a_key_changes_what_the_colours_of_a_map_show() {
+        let mut state = state();
+        state.on_key(Key::Enter);
+        for expected in Scale::ALL.into_iter().chain([Scale::Share]) {
+            let text = screen(&state, 120, 24);
+            assert!(text.contains(&expected.title()), "{text}");
+            assert!(text.contains(&expected.legend(6)[0].label), "{text}");
+            state.on_key(Key::Char('c'));
         }
     }
 

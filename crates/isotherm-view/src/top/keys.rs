@@ -53,6 +53,8 @@ pub enum Command {
     Open,
     /// Selects the next sort order.
     NextSort,
+    /// Selects what the colours of a heat map show next.
+    NextScale,
     /// Starts to type a filter by name.
     Filter,
     /// Freezes the display, or resumes it.
@@ -87,6 +89,7 @@ pub const KEYS: &[KeyHelp] = &[
     row(&[Key::Tab], "Tab", "processes or cgroups", Command::SwitchView),
     row(&[Key::Enter], "Enter", "heat map of a process, processes of a cgroup", Command::Open),
     row(&[Key::Char('s')], "s", "next order", Command::NextSort),
+    row(&[Key::Char('c')], "c", "colours of a heat map: hot share, access interval, idle time", Command::NextScale),
     row(&[Key::Char('/')], "/", "filter by name", Command::Filter),
     row(&[Key::Char('p'), Key::Char(' ')], "p, Space", "pause", Command::Pause),
     row(&[Key::Char('?'), Key::Char('h')], "?, h", "this help", Command::Help),

@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub struct TopOptions {
     /// Bounds of the classes.
     pub thresholds: Thresholds,
-    /// The ends of the colour scale.
+    /// What the colours of a heat map show at first.
     pub scale: Scale,
     /// Number of snapshots kept for the history of a heat map.
     pub history: usize,
@@ -172,6 +172,7 @@ impl TopState {
                 self.sort = self.sort.next();
                 self.rebuild();
             }
+            Command::NextScale => self.options.scale = self.options.scale.next(),
             Command::Filter => {
                 self.typing = true;
                 self.help = false;

@@ -30,6 +30,7 @@ use isotherm_sources::choose;
 use isotherm_sys::proc::Proc;
 use isotherm_sys::{clock, free, random};
 use isotherm_units::Bytes;
+use isotherm_view::heatmap::Scale;
 use isotherm_workload::{Child, GoodSince};
 use known::Known;
 use std::io;
@@ -168,13 +169,13 @@ fn run(DemoPlan { args, picture }: &DemoPlan) -> Result<()> {
     }
     let report = report::report(&*truth, &watched, run);
     if let Some(picture) = picture {
-        picture.write(&watched.snapshots, None)?;
+        picture.write(&watched.snapshots, None, Scale::default())?;
     }
     if args.json {
         return output::json(&report);
     }
     let mut out = output::stdout();
-    picture::draw(&watched.snapshots, None, args.color, &mut out)?;
+    picture::draw(&watched.snapshots, None, (args.color, Scale::default()), &mut out)?;
     report::write_text(&report, &mut out)?;
     Ok(out.flush()?)
 }

@@ -19,6 +19,7 @@ use input::Input;
 use isotherm_heat::{RunInfo, Snapshot, TargetId, Thresholds};
 use isotherm_units::Bytes;
 use isotherm_view::TextStyle;
+use isotherm_view::heatmap::Scale;
 use isotherm_view::tables::{
     AccessOptions, AccessReport, Caveats, CgroupReport, CostSummary, HistogramOptions, HistogramReport, ProcessReport,
     SortBy, WssOptions, WssReport,
@@ -93,8 +94,23 @@ pub struct HeatmapArgs {
     /// Which process, if several were watched [default: the one with most hot memory; HTML has them all]
     #[arg(long, value_name = "PID")]
     pub only: Option<u32>,
+    /// What the colours and digits show; an HTML page can switch
+    #[arg(long, value_enum, default_value_t)]
+    pub show: ShowArg,
     #[command(flatten)]
     pub color: ColorArgs,
+}
+
+/// What a heat map shows of each cell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ShowArg {
+    /// Which share of it is hot: accessed at least once a second
+    #[default]
+    Share,
+    /// Its mean access interval
+    Interval,
+    /// For how long it has been idle at least: mean time since an access was found
+    Idle,
 }
 
 #[derive(Debug, Args)]
@@ -143,6 +159,7 @@ enum Shown {
 struct HeatmapPlan {
     picture: Option<Picture>,
     only: Option<u32>,
+    scale: Scale,
     color: ColorArgs,
 }
 
@@ -187,7 +204,12 @@ impl AccessArgs {
 impl HeatmapArgs {
     fn plan(self) -> Result<(InputArgs, Shown), Usage> {
         let picture = self.output.map(Picture::named).transpose()?;
-        Ok((self.input, Shown::Heatmap(HeatmapPlan { picture, only: self.only, color: self.color })))
+        let scale = match self.show {
+            ShowArg::Share => Scale::Share,
+            ShowArg::Interval => Scale::Interval,
+            ShowArg::Idle => Scale::Idle,
+        };
+        Ok((self.input, Shown::Heatmap(HeatmapPlan { picture, only: self.only, scale, color: self.color })))
     }
 }
 
@@ -265,12 +287,12 @@ fn heat_map(plan: &HeatmapPlan, input: &Input, json: bool) -> Result<()> {
     }
     let caveats = Caveats::of(&input.snapshots);
     if let Some(picture) = &plan.picture {
-        picture.write(&input.snapshots, target)?;
+        picture.write(&input.snapshots, target, plan.scale)?;
         caveats.lines().iter().for_each(output::note);
         return Ok(());
     }
     let mut out = output::stdout();
-    picture::draw(&input.snapshots, target, plan.color, &mut out)?;
+    picture::draw(&input.snapshots, target, (plan.color, plan.scale), &mut out)?;
     let style = output::text_style(plan.color.ascii);
     CostSummary::of(&input.last().cost).write_text(&mut out, style)?;
     caveats.write_text(&mut out, style)?;

@@ -92,6 +92,9 @@ fn every_report_is_there_as_json() {
     let snapshots = stage.json("report heatmap rec --json");
     assert!(snapshots.as_array().unwrap().len() >= 3, "2 s in windows of 500 ms");
     assert!(snapshots[0]["targets"].is_array());
+    let region = &snapshots[2]["targets"][0]["regions"][0];
+    assert!(region["hot_pages"].as_u64() <= region["measured_pages"].as_u64(), "{region}");
+    assert!(region["hot_pages"].is_u64(), "{region}");
 }
 
 #[test]
@@ -133,6 +136,29 @@ fn colours_are_for_terminals_of_people_who_want_them() {
     }
     let plain = stage.isotherm("report heatmap rec --ascii").ended(0);
     assert!(plain.out.is_ascii(), "{plain}");
+}
+
+#[test]
+fn a_heat_map_shows_what_was_asked_for_and_says_which() {
+    let stage = Stage::new();
+    stage.small_recording("rec");
+    let shown = [
+        (
+            "",
+            0,
+            ". none 1 0.1% 4 1% 7 10% 9 100% ? unmeasured\nshare of each cell that is hot: accessed at least every 1 s\n",
+        ),
+        (" --show share", 0, "share of each cell that is hot"),
+        (" --show interval", 1, "9 8 ms ? unmeasured\nmean access interval of each cell\n"),
+        (" --show idle", 2, "8 1 s 9 < 1 s ? unmeasured\neach cell has been idle for at least so long"),
+    ];
+    for (option, index, legend) in shown {
+        stage.isotherm(&format!("report heatmap rec --ascii{option}")).ended(0).prints(legend);
+        stage.isotherm(&format!("report heatmap rec -o map.html{option}")).ended(0);
+        let page = fs::read_to_string(stage.path("map.html")).unwrap();
+        assert!(page.contains(&format!("\"scale\":{index},")), "{option}");
+    }
+    stage.isotherm("report heatmap rec --show heat").ended(2).says("share, interval, idle");
 }
 
 #[test]
