@@ -7,10 +7,10 @@
 //! who counts, over how long, and what else depends on the interval. This module has only numbers, so every step can be
 //! worked by hand.
 //!
-//! DAMON's algorithm in `isotherm-bench` (`adaptive`) tunes by it. Nothing in the product does yet; the sampling of a
-//! busy host will.
+//! Sampled targets tune by it, and DAMON's algorithm in `isotherm-bench` (`adaptive`).
 
 use crate::Ns;
+use serde::{Deserialize, Serialize};
 
 /// All of something, in ten-thousandths.
 const WHOLE: u64 = 10_000;
@@ -18,7 +18,7 @@ const WHOLE: u64 = 10_000;
 const LOOP_SCALE: u64 = 100_000_000;
 
 /// Which share of the possible accesses to observe, and the bounds of the interval.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IntervalGoal {
     /// The wanted share, in ten-thousandths. DAMON's users set 400.
     pub observed_bp: u32,
@@ -26,6 +26,16 @@ pub struct IntervalGoal {
     pub min_interval_ns: Ns,
     /// The longest interval. If it is below the minimum, the minimum holds.
     pub max_interval_ns: Ns,
+}
+
+/// A goal for the interval of a sampled target, and when the interval changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tuning {
+    /// Which share of the memory to find accessed within an interval, and the bounds of the interval.
+    #[serde(flatten)]
+    pub goal: IntervalGoal,
+    /// The interval changes once in this many aggregations. An aggregation ends when each region was checked once.
+    pub aggregations: u32,
 }
 
 /// What was counted at an interval, and what could have been. Both have the same unit: accesses, or accesses times the

@@ -23,6 +23,9 @@ const OPENING_PAY_BACK: f64 = 0.5;
 const SHARES: [f64; 3] = [0.15, 0.3, 0.05];
 /// Seconds' worth of the budget that are saved up before a batch of clears.
 const SAVED_UP_S: f64 = 0.8;
+/// The share of the budget that random checks of regions may take where the interval between them is tuned. Boundaries
+/// between regions need as many checks again.
+const RANDOM_SHARE: f64 = 0.5;
 /// Reads that follow a clear. Their cost is a part of a check, and is charged to its class in advance.
 const READS_OF_A_CHECK: f64 = 8.0;
 /// The share for listing processes and mappings.
@@ -184,10 +187,24 @@ impl CpuBudget {
             return;
         }
         learn(&mut self.clear_ns_per_pmd, took, pmds);
-        let each = took as f64 / pmds as f64 + READS_OF_A_CHECK * self.read_ns_per_pmd;
+        let each = took as f64 / pmds as f64 + self.reads_of_a_check_ns();
         for (class, pmds_of_class) in Class::ALL.into_iter().zip(by_class) {
             self.shares.plan(class, pmds_of_class as f64 * each);
         }
+    }
+
+    fn reads_of_a_check_ns(&self) -> f64 {
+        READS_OF_A_CHECK * self.read_ns_per_pmd
+    }
+
+    /// The shortest interval in which one huge range of each of `regions` can be checked, if that may take [`RANDOM_SHARE`] of
+    /// what is not spent on listing and snapshots.
+    pub fn affordable_interval_ns(&self, regions: usize, now: Ns) -> Ns {
+        let share = self.shares.share() * RANDOM_SHARE * (1.0 - self.bookkeeping_share(now).min(0.75));
+        let ns = regions as f64 * (self.clear_ns_per_pmd + self.reads_of_a_check_ns()) / share.max(1e-6);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; a cast saturates")]
+        let interval = ns as Ns;
+        interval
     }
 
     /// Records that reading `pmds` took this long.
@@ -283,6 +300,18 @@ mod tests {
         assert_eq!(quota(&mut budget, 0), ClearQuota { urgent: 142, first: 0, routine: 0 });
         // At 7.5 ms a second, since more was spent than granted.
         assert_eq!(quota(&mut budget, S / 2), ClearQuota::each(250));
+    }
+
+    #[test]
+    fn the_affordable_interval_is_that_at_which_random_checks_take_half_of_what_bookkeeping_leaves() {
+        let mut budget = CpuBudget::new(1.0, (0, 0), 0);
+        // A check: 35 us, and eight reads of 1.5. 100 of them take 4.7 ms, half of what there is for 940 ms.
+        assert_eq!([100, 1].map(|regions| budget.affordable_interval_ns(regions, 0)), [940 * MS, 9_400_000]);
+        // Half of the budget for 2.5 s.
+        budget.charge_bookkeeping(12_500_000, 2500 * MS);
+        assert_eq!(budget.affordable_interval_ns(100, 2500 * MS), 1880 * MS);
+        let unlimited = CpuBudget::new(1000.0, (0, 0), 0);
+        assert!(unlimited.affordable_interval_ns(1000, 0) < 10 * MS);
     }
 
     #[test]

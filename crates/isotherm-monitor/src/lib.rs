@@ -32,14 +32,14 @@ mod watched;
 
 pub use error::Error;
 pub use follow::{Follower, Selection};
-pub use settings::{Mode, Settings};
+pub use settings::{INTERVALS_GOAL, Mode, Settings};
 
 use cgroups::CgroupReader;
 use cpu::CpuBudget;
 use declined::Declined;
 use ended::Ended;
 use isotherm_heat::source::AccessSource;
-use isotherm_heat::track::Spent;
+use isotherm_heat::track::{SampledExtent, Spent};
 use isotherm_heat::{Clock, Mapping, Ns, Region, Target};
 use isotherm_sys::proc::Proc;
 use isotherm_sys::target_lock::TargetLocks;
@@ -194,6 +194,12 @@ impl<C: Clock> Monitor<C> {
     pub fn sampled(&self) -> Bytes {
         let pmds: u64 = self.watched.values().filter(|w| !w.exited).map(TargetMonitor::sampled_pmds).sum();
         Bytes(pmds * PMD_SIZE)
+    }
+
+    /// The size of one process that is sampled, and the interval between checks of its regions. `None` if it is not watched, or
+    /// not sampled.
+    pub fn sampled_extent_of(&self, pid: u32) -> Option<SampledExtent> {
+        self.watched.get(&pid)?.extent().sampled
     }
 
     /// Huge ranges (or regions of sampled targets) that were never checked, and the number of all. While the first are many,

@@ -1,7 +1,15 @@
 //! Settings of the monitor.
 
+use crate::CLEAR_TICK;
 use isotherm_heat::Ns;
+use isotherm_heat::tune::{IntervalGoal, Tuning};
 use isotherm_units::Bytes;
+
+/// The goal by default.
+pub const INTERVALS_GOAL: Tuning = Tuning {
+    goal: IntervalGoal { observed_bp: 400, min_interval_ns: CLEAR_TICK, max_interval_ns: 1_000_000_000 },
+    aggregations: 3,
+};
 
 /// How much of a target is checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,8 +32,10 @@ pub struct Settings {
     pub max_regions: usize,
     /// No region of a sampled target is larger than this, as far as `max_regions` allows.
     pub max_region: Option<Bytes>,
-    /// Each region of a sampled target is checked once in this time, if the budgets allow.
+    /// Each region of a sampled target is checked once in this time, if the budgets allow. With a goal: at first.
     pub sample_interval_ns: Ns,
+    /// How that interval follows the accesses of each target. `None`: it stays as it is.
+    pub intervals_goal: Option<Tuning>,
     /// Slow-down allowed to each target, in percent of one core. Over 100: no limit.
     pub max_slowdown_pct: f64,
     /// CPU allowed to the monitor, in percent of one core. Over 100: no limit.
@@ -41,6 +51,7 @@ impl Default for Settings {
             max_regions: 1000,
             max_region: None,
             sample_interval_ns: 1_000_000_000,
+            intervals_goal: Some(INTERVALS_GOAL),
             max_slowdown_pct: 1.0,
             max_cpu_pct: 1.0,
             seed: 1,

@@ -151,11 +151,14 @@ impl<C: Clock> Monitor<C> {
         self.cpu.note_unchecked(whole, unchecked);
         let scan_period_ns = self.cpu.scan_period_ns(whole, self.clock.now());
         let all: u64 = self.watched.values().filter(|w| !w.exited).map(TargetMonitor::sampled_pmds).sum();
+        let regions = self.watched.values().filter_map(|w| w.extent().sampled).map(|sampled| sampled.regions).sum();
+        let affordable_interval_ns = self.cpu.affordable_interval_ns(regions, self.clock.now());
         let (max, least) = (self.settings.max_regions, MIN_REGIONS.min(self.settings.max_regions));
         for watched in self.watched.values_mut() {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a usize")]
             let share = (max as f64 * watched.sampled_pmds() as f64 / all.max(1) as f64) as usize;
-            watched.tracker.allot(Allotment { scan_period_ns, sampled_regions: share.max(least) });
+            let sampled_regions = share.max(least);
+            watched.tracker.allot(Allotment { scan_period_ns, sampled_regions, affordable_interval_ns });
         }
     }
 

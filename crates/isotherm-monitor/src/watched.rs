@@ -142,6 +142,7 @@ fn tracking(settings: &Settings, id: TargetId) -> Tracking {
         max_regions: settings.max_regions,
         max_region: settings.max_region,
         interval_ns: settings.sample_interval_ns,
+        tuning: settings.intervals_goal,
         max_slowdown_pct: settings.max_slowdown_pct,
     };
     Tracking { sampling, seed: settings.seed ^ u64::from(id.pid) }

@@ -376,6 +376,7 @@ fn settings(args: &WatchArgs, source: &dyn AccessSource) -> Settings {
         max_regions: usize::try_from(args.max_regions).unwrap_or(usize::MAX),
         max_region: args.max_region,
         sample_interval_ns: args.sample_interval,
+        intervals_goal: None,
         max_slowdown_pct: args.max_slowdown_pct(),
         max_cpu_pct: args.max_cpu.unwrap_or_else(|| default_max_cpu(source)),
         seed: args.seed.unwrap_or_else(random::seed),

@@ -25,6 +25,9 @@ pub(crate) struct Chooser {
     open_from: PmdNo,
     turn: PmdNo,
     interval_began: Option<Ns>,
+    /// Aggregations since [`Chooser::set_interval`], and how long the last of all took.
+    aggregations: u32,
+    aggregated_in: Option<Ns>,
     /// Random huge ranges that are about to be cleared, with the number of huge ranges that each stands for.
     drawn: BTreeMap<PmdNo, f64>,
     rng: Rng,
@@ -79,9 +82,33 @@ impl Chooser {
             open_from: PmdNo(0),
             turn: PmdNo(0),
             interval_began: None,
+            aggregations: 0,
+            aggregated_in: None,
             drawn: BTreeMap::new(),
             rng: Rng::new(seed),
         }
+    }
+
+    /// The time in which every region is to be checked once.
+    pub fn interval_ns(&self) -> Ns {
+        self.interval_ns
+    }
+
+    /// The time between the last two rounds through all regions: the interval, or longer if the budgets did not allow more.
+    /// `None` before the first round is over.
+    pub fn aggregated_in(&self) -> Option<Ns> {
+        self.aggregated_in
+    }
+
+    /// Rounds through all regions since the interval was set.
+    pub fn aggregations(&self) -> u32 {
+        self.aggregations
+    }
+
+    /// Changes the interval, and counts aggregations from 0 again. It holds for the round in progress as well.
+    pub fn set_interval(&mut self, interval_ns: Ns) {
+        self.interval_ns = interval_ns;
+        self.aggregations = 0;
     }
 
     /// Up to `most` huge ranges to check, in address order.
@@ -158,6 +185,8 @@ impl Chooser {
                 return None;
             }
             self.interval_began = Some(now);
+            self.aggregated_in = Some(now - began);
+            self.aggregations = self.aggregations.saturating_add(1);
             self.turn = PmdNo(0);
             pieces.iter().next()
         });
@@ -207,6 +236,25 @@ mod tests {
         assert!(chosen.iter().all(|pmd| target.2.weight(PmdNo(*pmd)) == Some(10.0)));
         assert!(target.choose(S - 1, 1000, 1e9).is_empty());
         assert_eq!(target.choose(S, 1000, 1e9).len(), 10);
+    }
+
+    #[test]
+    fn an_aggregation_ends_when_each_region_had_its_turn_and_the_interval_is_over() {
+        let mut target = target();
+        let done = |t: &Target| (t.2.aggregations(), t.2.aggregated_in());
+        target.choose(0, 1000, 1e9);
+        assert_eq!(done(&target), (0, None), "each had its turn, within the interval");
+        target.choose(S, 4, 1e9);
+        assert_eq!(done(&target), (1, Some(S)));
+        // Of the ten, four had their turn; the others later than the interval allows.
+        target.choose(3 * S, 4, 1e9);
+        target.choose(4 * S, 4, 1e9);
+        assert_eq!(done(&target), (2, Some(3 * S)));
+        target.2.set_interval(S / 2);
+        assert_eq!((done(&target), target.2.interval_ns()), ((0, Some(3 * S)), S / 2));
+        target.choose(4 * S, 1000, 1e9);
+        assert!(target.choose(4 * S + S / 2 - 1, 1000, 1e9).is_empty());
+        assert_eq!(target.choose(4 * S + S / 2, 1000, 1e9).len(), 10, "the new one holds for the round in progress");
     }
 
     #[test]

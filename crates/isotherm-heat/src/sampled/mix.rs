@@ -149,6 +149,17 @@ impl Kinds {
         }
     }
 
+    /// The number accessed within `ns` of a clear. Between two reads it is taken to grow evenly with time. Those of which
+    /// only the early reads are known were not accessed within them.
+    pub fn within(&self, ns: Ns) -> f64 {
+        let reads = self.0.iter().take(READS).enumerate();
+        let part = |(no, n): (usize, &f64)| {
+            let from = if no == 0 { 0 } else { distance(no - 1) };
+            n * (ns.saturating_sub(from) as f64 / (distance(no) - from) as f64).min(1.0)
+        };
+        reads.map(part).sum()
+    }
+
     /// Interval, idle time and number of each kind. The interval of untouched pages is eight times the time for which
     /// they were monitored.
     pub fn intervals(&self) -> impl Iterator<Item = (Interval, Interval, f64)> {
@@ -365,6 +376,27 @@ mod tests {
         assert!(less.0[0] == 0.0 && (less.0.iter().sum::<f64>() - 1.0).abs() < 1e-6, "{less:?}");
         let early = mix.early().kinds().with_untouched(&Mix::default());
         assert_eq!((early.0[READS], early.0[KINDS - 1]), (0.0, 0.75), "nothing later is known");
+    }
+
+    #[test]
+    fn what_is_accessed_within_a_time_grows_evenly_between_two_reads() {
+        const MS: Ns = 1_000_000;
+        let counts = |at: usize, n: u32| {
+            let mut counts = [0; OUTCOMES];
+            (counts[0], counts[at], counts[READS]) = (100, n, 300 - n);
+            Mix::of_counts(counts)
+        };
+        let of = |mix: &Mix| mix.early().kinds().with_untouched(&mix.untouched());
+        let percent = |kinds: &Kinds, ns: Ns| (kinds.within(ns) * 400.0).round();
+        // 100 of 400 by the read at 10 ms, 96 by that at 640 ms: 480 ms after the one at 160.
+        let early = of(&counts(3, 96));
+        let at = [0, 5, 10, 160, 400, 640, 2560, 41_000].map(|ms| percent(&early, ms * MS));
+        assert_eq!(at, [0.0, 50.0, 100.0, 100.0, 148.0, 196.0, 196.0, 196.0]);
+        // 200 by the read at 10.24 s, 7.68 s after the last of the early ones.
+        let late = of(&counts(5, 200));
+        assert_eq!([2560, 6400, 10_240, 41_000].map(|ms| percent(&late, ms * MS)), [100.0, 200.0, 300.0, 300.0]);
+        let unknown = counts(5, 200).early().kinds();
+        assert_eq!(percent(&unknown, 41_000 * MS), 100.0, "only the early reads are known");
     }
 
     #[test]

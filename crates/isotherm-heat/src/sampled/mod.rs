@@ -23,6 +23,7 @@
 //! | [`pieces`], [`piece`] | all regions, and one region: its heat and where it ends |
 //! | [`tidy`] | makes few regions of many, and cuts those that are too large |
 //! | [`surplus`] | the overall error of the regions |
+//! | [`tuner`] | how the interval follows a goal |
 //! | [`summary`] | regions and histograms as they are reported |
 //!
 //! Uses `tiles` to follow changes of what is mapped. Times come from the caller. Randomness is a seeded generator.
@@ -35,11 +36,13 @@ mod pieces;
 mod summary;
 mod surplus;
 mod tidy;
+mod tuner;
 
 use crate::budget::{Bucket, RETOUCH_NS};
 use crate::pmd::{Ns, PmdBits};
 use crate::regions::carry_ages;
 use crate::target::{CREDIT_S, Tally};
+use crate::tune::{Observed, Tuning};
 use crate::view::Summary;
 use crate::{Mask, Region};
 use checks::Checks;
@@ -48,7 +51,9 @@ use isotherm_units::{Bytes, PmdNo};
 use mix::{Check, EARLY, Finding, Mix};
 use pieces::Pieces;
 use std::collections::BTreeSet;
+use summary::Totals;
 use surplus::Surplus;
+use tuner::Tuner;
 
 /// Parameters of sampling that can be changed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -57,15 +62,23 @@ pub struct Sampling {
     pub max_regions: usize,
     /// No region is larger than this, if the bound on their number allows.
     pub max_region: Option<Bytes>,
-    /// Every region is checked once in this time, if the budgets allow.
+    /// Every region is checked once in this time, if the budgets allow. With `tuning`: at first.
     pub interval_ns: Ns,
+    /// How the interval follows the accesses. `None`: it stays as it is.
+    pub tuning: Option<Tuning>,
     /// Allowed slow-down, in percent of one core. Over 100: no limit.
     pub max_slowdown_pct: f64,
 }
 
 impl Default for Sampling {
     fn default() -> Sampling {
-        Sampling { max_regions: 1000, max_region: None, interval_ns: 1_000_000_000, max_slowdown_pct: 1.0 }
+        Sampling {
+            max_regions: 1000,
+            max_region: None,
+            interval_ns: 1_000_000_000,
+            tuning: None,
+            max_slowdown_pct: 1.0,
+        }
     }
 }
 
@@ -78,6 +91,7 @@ pub struct SampledTarget {
     surplus: Surplus,
     slowdown: Bucket,
     tally: Tally,
+    tuner: Tuner,
 }
 
 impl SampledTarget {
@@ -90,12 +104,18 @@ impl SampledTarget {
             surplus: Surplus::default(),
             slowdown: Bucket::new(sampling.max_slowdown_pct, CREDIT_S, now),
             tally: Tally::default(),
+            tuner: Tuner::new(sampling.interval_ns, sampling.tuning),
         }
     }
 
     /// Changes the bound on regions. It holds from the next [`SampledTarget::refit`] on.
     pub fn set_max_regions(&mut self, max_regions: usize) {
         self.pieces.set_max_regions(max_regions);
+    }
+
+    /// Below the interval that it began with, the interval is tuned only down to this.
+    pub fn set_affordable_interval(&mut self, interval_ns: Ns) {
+        self.tuner.set_affordable(interval_ns);
     }
 
     /// Takes in which huge ranges are populated now (sorted). O(huge ranges), and O(regions) if that has changed.
@@ -106,9 +126,41 @@ impl SampledTarget {
     /// Up to `most` huge ranges to clear now, in address order, as the slow-down budget allows. The caller clears each and
     /// reports it to [`SampledTarget::cleared`] or [`SampledTarget::refused`].
     pub fn due_clears(&mut self, now: Ns, most: usize) -> Vec<PmdNo> {
+        self.tune();
         let allowed = self.slowdown.available_ns(now) / RETOUCH_NS - self.checks.reserved();
         let (pieces, checks) = (&mut self.pieces, &mut self.checks);
         self.chooser.choose(now, most, Pass { pieces, checks, allowed, chosen: BTreeSet::new() })
+    }
+
+    /// Brings the interval closer to the goal, if it is time to. O(regions) then.
+    fn tune(&mut self) {
+        if self.tuner.is_due(self.chooser.aggregations()) {
+            let interval_ns = self.chooser.interval_ns();
+            let next = self.tuner.next(interval_ns, self.observed_within(interval_ns));
+            self.chooser.set_interval(next);
+        }
+    }
+
+    /// Pages accessed within an interval, as all regions report them, and pages that are known.
+    fn observed_within(&self, interval_ns: Ns) -> Observed {
+        let totals = self.totals();
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of a number of pages")]
+        let counted = totals.kinds.within(interval_ns).round() as u128;
+        Observed { counted, possible: totals.known_pages.into() }
+    }
+
+    fn totals(&self) -> Totals {
+        summary::totals(self.pieces.iter(), &self.surplus)
+    }
+
+    /// The interval at present: every region is checked once in this time, if the budgets allow.
+    pub fn interval_ns(&self) -> Ns {
+        self.chooser.interval_ns()
+    }
+
+    /// The time in which every region was checked once, the last time that all were. `None` before the first time.
+    pub fn aggregated_in(&self) -> Option<Ns> {
+        self.chooser.aggregated_in()
     }
 
     /// Notes that `pmd` was cleared at `now`, except for the pages in `stuck`.
@@ -195,7 +247,7 @@ impl SampledTarget {
 
     /// Sums up. Pages are counted by the shares found in checked huge ranges, so numbers of pages are estimates.
     pub fn summarize(&self, max_regions: usize, before: &[Region], elapsed: Ns) -> Summary {
-        let mut sum = summary::histograms(self.pieces.iter(), &self.surplus);
+        let mut sum = summary::histograms(&self.totals());
         sum.regions = summary::regions(self.pieces.iter(), max_regions);
         carry_ages(&mut sum.regions, before, elapsed);
         sum

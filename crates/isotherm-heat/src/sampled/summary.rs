@@ -33,27 +33,41 @@ pub(crate) fn regions<'a>(pieces: impl Iterator<Item = (PmdNo, &'a Piece)>, max_
     builder.finish(max_regions)
 }
 
-/// The histograms, without regions: summed by region, then corrected by the error that random checks found.
-pub(crate) fn histograms<'a>(pieces: impl Iterator<Item = (PmdNo, &'a Piece)>, surplus: &Surplus) -> Summary {
-    let (mut known, mut known_pages, mut unmeasured) = (Kinds::default(), 0, 0);
+/// Resident pages of a target.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    /// Those whose heat is known, by kind. They add up to `known_pages`.
+    pub kinds: Kinds,
+    pub known_pages: u64,
+    pub unmeasured: u64,
+}
+
+/// Summed by region, then corrected by the error that random checks found.
+pub(crate) fn totals<'a>(pieces: impl Iterator<Item = (PmdNo, &'a Piece)>, surplus: &Surplus) -> Totals {
+    let mut totals = Totals::default();
     for (start, piece) in pieces {
         let pages = resident(start, piece);
         match piece.kinds() {
             Some(kinds) => {
-                known.add(&kinds, pages as f64);
-                known_pages += pages;
+                totals.kinds.add(&kinds, pages as f64);
+                totals.known_pages += pages;
             }
-            None => unmeasured += pages,
+            None => totals.unmeasured += pages,
         }
     }
-    surplus.correct(&mut known, known_pages);
+    surplus.correct(&mut totals.kinds, totals.known_pages);
+    totals
+}
+
+/// The histograms of these pages, without regions.
+pub(crate) fn histograms(totals: &Totals) -> Summary {
     let mut sum = Summary::default();
-    for (interval, idle, pages) in whole_pages(&known, known_pages) {
+    for (interval, idle, pages) in whole_pages(&totals.kinds, totals.known_pages) {
         sum.temperature.add(interval, pages);
         sum.idle.add(idle, pages);
     }
     for histogram in [&mut sum.temperature, &mut sum.idle] {
-        histogram.add(Interval::UNMEASURED, unmeasured);
+        histogram.add(Interval::UNMEASURED, totals.unmeasured);
     }
     sum
 }

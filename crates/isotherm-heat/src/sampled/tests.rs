@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::Rng;
+use crate::tune::IntervalGoal;
 use isotherm_units::{Addr, AddrRange, PAGES_PER_PMD, PMD_SIZE};
 use std::collections::BTreeMap;
 
@@ -233,4 +234,108 @@ fn a_hint_of_size_bounds_regions() {
     let mut tiny = SampledTarget::new(S, Sampling { max_regions: 0, ..Sampling::default() }, 1);
     tiny.refit(&[one.start.pmd()]);
     assert_eq!((tiny.len(), tiny.pmds()), (1, 1));
+}
+
+/// 4% of the memory, in an interval of 200 ms to 10 s that changes every three aggregations.
+const GOAL: Tuning = Tuning {
+    goal: IntervalGoal { observed_bp: 400, min_interval_ns: 200 * MS, max_interval_ns: 10 * S },
+    aggregations: 3,
+};
+
+fn tuned(areas: &[Area], interval_ns: Ns, seed: u64) -> (Process, SampledTarget) {
+    let process = Process::new(areas);
+    let sampling = Sampling { max_regions: 100, interval_ns, tuning: Some(GOAL), ..Sampling::default() };
+    let mut target = SampledTarget::new(S, sampling, seed);
+    target.set_affordable_interval(0);
+    target.refit(&process.populated());
+    (process, target)
+}
+
+/// The intervals that a target has had, in their order, `seconds` long. All huge ranges of a round are checked at once.
+fn intervals(process: &mut Process, target: &mut SampledTarget, seconds: u64) -> Vec<Ns> {
+    let mut had = vec![target.interval_ns()];
+    for _ in 0..seconds * 5 {
+        let end = process.now + 200 * MS;
+        while process.now < end {
+            for pmd in target.due_reads(process.now) {
+                target.read(process.now, pmd, process.bits(pmd));
+            }
+            process.now = target.next_read().unwrap_or(end).clamp(process.now + MS, end);
+        }
+        for pmd in target.due_clears(process.now, 1000) {
+            process.cleared.insert(pmd, process.now);
+            target.cleared(process.now, pmd, Mask::NONE);
+            process.checks += 1;
+        }
+        if had.last() != Some(&target.interval_ns()) {
+            had.push(target.interval_ns());
+        }
+    }
+    had
+}
+
+#[test]
+fn the_interval_of_an_idle_target_doubles_up_to_the_maximum_and_that_of_a_hot_one_halves_down_to_the_minimum() {
+    for seed in 1..=3 {
+        let (mut process, mut target) = tuned(&[(0, 10_000, None, 16)], S, seed);
+        let had = intervals(&mut process, &mut target, 120);
+        assert_eq!(had, [S, 2 * S, 4 * S, 8 * S, 10 * S], "seed {seed}");
+        // 50 regions: 3 rounds of each interval, and of 10 s as many as there is time for. All of them at one a second: 6,000.
+        assert!(process.checks <= 50 * (3 * 4 + 8 + 1), "seed {seed}: {} checks", process.checks);
+
+        let (mut process, mut target) = tuned(&[(0, 10_000, Some(20 * MS), 16)], S, seed);
+        let had = intervals(&mut process, &mut target, 30);
+        assert_eq!(had, [S, 500 * MS, 250 * MS, 200 * MS], "seed {seed}");
+    }
+}
+
+#[test]
+fn the_interval_settles_where_the_wanted_share_is_accessed_within_it() {
+    // Every page once in 50 s: 4% of them within 2 s. From both ends, and from where it begins by default.
+    for (seed, began) in [(1, 200 * MS), (2, S), (3, 10 * S), (4, 10 * S)] {
+        let (mut process, mut target) = tuned(&[(0, 10_000, Some(50 * S), 16)], began, seed);
+        intervals(&mut process, &mut target, 300);
+        let settled = intervals(&mut process, &mut target, 300);
+        assert!(settled.iter().all(|ns| (1500 * MS..2500 * MS).contains(ns)), "seed {seed}: {settled:?}");
+    }
+}
+
+#[test]
+fn heat_is_the_same_at_any_interval_and_while_it_changes() {
+    let areas = [(0, 4000, None, 16), (4000, 5000, Some(20 * MS), 16), (5000, 10_000, None, 16)];
+    let found = |interval_ns: Ns, tuning: Option<Tuning>| {
+        let mut process = Process::new(&areas);
+        let sampling = Sampling { max_regions: 100, interval_ns, tuning, ..Sampling::default() };
+        let mut target = SampledTarget::new(S, sampling, 1);
+        target.set_affordable_interval(0);
+        target.refit(&process.populated());
+        let had = intervals(&mut process, &mut target, 300);
+        assert_eq!(had.len(), if tuning.is_some() { 7 } else { 1 }, "{had:?}");
+        let sum = target.summarize(10, &[], 0);
+        assert_eq!(sum.temperature.within_ns(S), 1000 * 512);
+        sum.regions
+    };
+    let fixed = found(S, None);
+    assert_eq!(fixed.len(), 3);
+    for other in [found(200 * MS, None), found(10 * S, None), found(10 * S, Some(GOAL))] {
+        assert_eq!(other.len(), 3);
+        for (a, b) in fixed.iter().zip(&other) {
+            assert_eq!((a.range, a.interval), (b.range, b.interval));
+            assert!((a.rate_hz / b.rate_hz - 1.0).abs() < 0.01, "{} and {} a second", a.rate_hz, b.rate_hz);
+        }
+    }
+}
+
+#[test]
+fn where_nothing_can_be_known_the_interval_stays() {
+    let (process, mut target) = tuned(&[(0, 10_000, None, 16)], S, 1);
+    let mut rounds = 0;
+    for tick in 0..100 {
+        let now = process.now + tick * 200 * MS;
+        let due = target.due_clears(now, 1000);
+        rounds += u32::from(!due.is_empty());
+        due.into_iter().for_each(|pmd| target.refused(now, pmd));
+    }
+    assert!(rounds > 2 * GOAL.aggregations, "{rounds} rounds");
+    assert_eq!(target.interval_ns(), S);
 }

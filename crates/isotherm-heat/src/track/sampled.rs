@@ -75,7 +75,13 @@ impl Tracker for SampledTracker {
     }
 
     fn extent(&self) -> Extent {
-        let sampled = SampledExtent { regions: self.target.len(), pmds: self.target.pmds() };
+        let target = &self.target;
+        let sampled = SampledExtent {
+            regions: target.len(),
+            pmds: target.pmds(),
+            interval_ns: target.interval_ns(),
+            aggregated_in: target.aggregated_in(),
+        };
         Extent { whole_pmds: 0, sampled: Some(sampled) }
     }
 
@@ -85,6 +91,7 @@ impl Tracker for SampledTracker {
 
     fn allot(&mut self, allotment: Allotment) {
         self.target.set_max_regions(allotment.sampled_regions);
+        self.target.set_affordable_interval(allotment.affordable_interval_ns);
     }
 
     fn tally(&self) -> Tally {

@@ -14,7 +14,8 @@ const MS: Ns = 1_000_000;
 const S: Ns = 1000 * MS;
 const PID: u32 = 7;
 /// A budget that is never used up.
-const SAMPLING: Sampling = Sampling { max_regions: 1000, max_region: None, interval_ns: S, max_slowdown_pct: 1000.0 };
+const SAMPLING: Sampling =
+    Sampling { max_regions: 1000, max_region: None, interval_ns: S, tuning: None, max_slowdown_pct: 1000.0 };
 const TRACKING: Tracking = Tracking { sampling: SAMPLING, seed: 1 };
 
 /// How far a call comes.

@@ -115,6 +115,11 @@ pub struct SampledExtent {
     pub regions: usize,
     /// The huge ranges that they span.
     pub pmds: u64,
+    /// Each region is to be checked once in this time at present.
+    pub interval_ns: Ns,
+    /// The time in which each was checked once, the last time that all were: longer than the interval if the budgets did not
+    /// allow more. `None` before the first time.
+    pub aggregated_in: Option<Ns>,
 }
 
 /// A tracker's share of what all targets share.
@@ -124,6 +129,8 @@ pub struct Allotment {
     pub scan_period_ns: Ns,
     /// Its share of the regions of all sampled targets.
     pub sampled_regions: usize,
+    /// The shortest interval at which the regions of all sampled targets can be checked within the CPU budget.
+    pub affordable_interval_ns: Ns,
 }
 
 /// One run on a target: the source, the process, the time, and where to note the cost.
