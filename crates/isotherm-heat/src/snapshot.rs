@@ -4,6 +4,7 @@
 //! pages, so `max_regions` bounds its size whatever the size of the target. Times are nanoseconds since the Unix epoch,
 //! given by the caller: nothing here reads a clock.
 
+use crate::tune::Tuning;
 use crate::{Histogram, Interval};
 use isotherm_units::{AddrRange, Bytes, Perms};
 use serde::{Deserialize, Serialize};
@@ -222,6 +223,11 @@ pub struct RunInfo {
     pub max_slowdown_pct: f64,
     /// The allowed CPU of the monitor in percent of one core.
     pub max_cpu_pct: f64,
+    /// Each region of a sampled target is checked once in this time, if the budgets allow. With a goal: at first. 0 in recordings
+    /// made before it was recorded.
+    pub sample_interval_ns: u64,
+    /// How that interval follows the accesses. `None` if it stays as it is.
+    pub intervals_goal: Option<Tuning>,
     /// Command line of the monitor.
     pub command: Vec<String>,
     /// Kernel release.

@@ -1,5 +1,6 @@
 //! Snapshots for tests: small, all different, and every field set.
 
+use isotherm_heat::tune::{IntervalGoal, Tuning};
 use isotherm_heat::*;
 use isotherm_units::{Addr, AddrRange, Bytes, Perms};
 
@@ -13,6 +14,11 @@ pub fn run() -> RunInfo {
         max_regions: 1000,
         max_slowdown_pct: 0.1 + 0.2,
         max_cpu_pct: 5.0,
+        sample_interval_ns: 1_000_000_000,
+        intervals_goal: Some(Tuning {
+            goal: IntervalGoal { observed_bp: 400, min_interval_ns: 1, max_interval_ns: u64::MAX },
+            aggregations: 3,
+        }),
         command: vec!["isotherm".into(), "record".into()],
         kernel: "6.8.0".into(),
         cpu: "A CPU".into(),

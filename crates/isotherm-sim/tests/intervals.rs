@@ -134,11 +134,11 @@ fn what_becomes_hot_in_an_idle_target_is_found_no_later() {
     }
 }
 
-/// It was found 45% later on average when the hot process took all that the budget allowed.
+/// When a hot process took all that the budget allowed, it was found 45% later on average (120 seeds).
 #[test]
-fn what_becomes_hot_in_an_idle_target_is_found_no_later_beside_a_hot_one() {
-    let found = both(&host(0, Some(3 * HOT)), 200);
-    let (tuned, fixed) = (total(&found, |f| f.0.after), total(&found, |f| f.1.after));
-    let means = [tuned, fixed].map(|all| all / SEEDS / MS);
-    assert!(tuned <= fixed, "found after {means:?} ms on average");
+fn a_hot_process_takes_no_checks_from_an_idle_one() {
+    for (tuned, fixed) in both(&host(0, Some(3 * HOT)), 200) {
+        // Together they have 100 regions: the budget affords no less than a second.
+        assert_eq!((tuned.after, tuned.aggregated_in), (fixed.after, fixed.aggregated_in), "{tuned:?}");
+    }
 }

@@ -103,7 +103,7 @@ impl Prepared {
     pub fn new(targets: &TargetArgs, args: &WatchArgs, default_window_ns: u64) -> Result<Prepared> {
         let window_ns = args.window.unwrap_or(default_window_ns);
         if let Some(played) = played::open(targets, args)? {
-            return Ok(Prepared::of_played(played, args, window_ns));
+            return Prepared::of_played(played, args, window_ns);
         }
         let physical = args.is_of_machine();
         if physical && !targets.is_empty() {
@@ -118,7 +118,7 @@ impl Prepared {
         }
         let cpu_before = RealClock.cpu();
         let source = choose::open_request(&request::of(targets, args)?)?;
-        let settings = settings(args, &*source);
+        let settings = settings(args, &*source)?;
         Ok(Prepared {
             run: run_info(&*source, settings, window_ns),
             uses: Uses::watching(args, &*source),
@@ -136,9 +136,9 @@ impl Prepared {
     }
 
     /// The same for a recording or a modelled host.
-    fn of_played(played: Played, args: &WatchArgs, window_ns: u64) -> Prepared {
-        let settings = settings(args, &*played.source);
-        Prepared {
+    fn of_played(played: Played, args: &WatchArgs, window_ns: u64) -> Result<Prepared> {
+        let settings = settings(args, &*played.source)?;
+        Ok(Prepared {
             run: run_info(&*played.source, settings, window_ns),
             source: played.source,
             settings,
@@ -151,7 +151,7 @@ impl Prepared {
             cpu_before: 0,
             beside: true,
             uses: Uses::nothing(),
-        }
+        })
     }
 
     /// Whether the source reports which pages are hot, and not only how hot a mapping or region is.
@@ -366,8 +366,9 @@ fn physical_memory() -> Selection {
     Selection::OfSource(vec![Damon::PHYSICAL])
 }
 
-fn settings(args: &WatchArgs, source: &dyn AccessSource) -> Settings {
-    Settings {
+fn settings(args: &WatchArgs, source: &dyn AccessSource) -> Result<Settings, Usage> {
+    let (sample_interval_ns, intervals_goal) = args.intervals.resolve()?;
+    Ok(Settings {
         mode: match args.mode {
             ModeArg::Auto => Mode::Auto,
             ModeArg::Whole => Mode::Whole,
@@ -375,12 +376,12 @@ fn settings(args: &WatchArgs, source: &dyn AccessSource) -> Settings {
         },
         max_regions: usize::try_from(args.max_regions).unwrap_or(usize::MAX),
         max_region: args.max_region,
-        sample_interval_ns: args.sample_interval,
-        intervals_goal: None,
+        sample_interval_ns,
+        intervals_goal,
         max_slowdown_pct: args.max_slowdown_pct(),
         max_cpu_pct: args.max_cpu.unwrap_or_else(|| default_max_cpu(source)),
         seed: args.seed.unwrap_or_else(random::seed),
-    }
+    })
 }
 
 /// The default CPU budget of a monitor, percent of one core.
@@ -401,6 +402,8 @@ pub fn run_info(source: &dyn AccessSource, settings: Settings, window_ns: u64) -
         max_regions: settings.max_regions as u64,
         max_slowdown_pct: settings.max_slowdown_pct,
         max_cpu_pct: settings.max_cpu_pct,
+        sample_interval_ns: settings.sample_interval_ns,
+        intervals_goal: settings.intervals_goal,
         // Recorded as JSON for people to read, so it may lose bytes. A command that is started gets its original arguments.
         command: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
         kernel: host.kernel.map(|k| k.text).unwrap_or_default(),

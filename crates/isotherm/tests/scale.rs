@@ -4,7 +4,8 @@ mod support;
 
 use serde_json::Value;
 use std::fs;
-use support::{Stage, alone, sees_pages, workload};
+use std::time::Duration;
+use support::{Stage, alone, sees_pages, until, workload};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -79,6 +80,8 @@ fn what_cannot_be_sampled_so_is_refused() {
     Stage::new().refuses([
         ("record -p 1 --sample-interval 0s", 2, "longer than nothing"),
         ("record -p 1 --mode some", 2, "sampled"),
+        ("record -p 1 --intervals-goal 4%", 2, "4%,3,200ms,1s, or off"),
+        ("record -p 1 --intervals-goal 4%,3,50ms,1s", 2, "every 200ms"),
     ]);
 }
 
@@ -88,6 +91,62 @@ fn an_interval_shorter_than_looks_are_begun_is_said_to_be() {
     let stage = Stage::new();
     let args = "report access --model 2tib --mode sampled --sample-interval 1us -d 5s";
     stage.isotherm(args).ended(0).says("--sample-interval").says("200ms");
+}
+
+#[test]
+#[cfg_attr(not(feature = "model"), ignore = "needs the feature `model`")]
+fn a_recording_has_the_goal_of_its_intervals() {
+    let stage = Stage::new();
+    let run = |options: &str, name: &str| {
+        stage.isotherm(&format!("record --model 2tib -d 2s -w 1s -o {name} {options}")).ended(0);
+        stage.json(&format!("report processes {name} --json"))["run"].clone()
+    };
+    let tuned = run("", "tuned");
+    let goal = &tuned["intervals_goal"];
+    assert!(tuned["sample_interval_ns"] == 1_000_000_000_u64 && goal["observed_bp"] == 400, "{tuned}");
+    assert!(goal["min_interval_ns"] == 200_000_000 && goal["aggregations"] == 3, "{tuned}");
+    let fixed = run("--sample-interval 2s", "fixed");
+    assert!(fixed["sample_interval_ns"] == 2_000_000_000_u64 && fixed["intervals_goal"].is_null(), "{fixed}");
+    stage.refuses([(
+        "record --model 2tib --sample-interval 2s --intervals-goal 4%,3,200ms,1s",
+        2,
+        "change one of them",
+    )]);
+}
+
+#[test]
+fn the_interval_of_a_real_process_is_tuned_and_shown_in_the_status() {
+    need!(sees_pages(), "the page-table source");
+    let _turn = alone();
+    let stage = Stage::new();
+    let child = workload(512);
+    let run = format!("run -n --mode sampled --max-regions 60 --socket s.sock -p {}", child.pid());
+    let status = || stage.json("status --json --socket s.sock");
+    let sampled = || status()["targets"][0]["sampled"].clone();
+    {
+        // How far the CPU budget affords it depends on the machine.
+        let mut tuned = stage.start_isotherm(&format!("{run} --max-cpu 101 --max-slowdown 101"));
+        tuned.until_it_says("status at");
+        // A tenth of it is hot: more than 4% is accessed within any interval.
+        let is_shortest = || sampled()["interval_ns"] == 200_000_000;
+        assert!(until(Duration::from_secs(60), is_shortest), "{:#}", status());
+        assert!(
+            sampled()["regions"].as_u64().unwrap() <= 60 && sampled()["aggregated_in_ns"].is_u64(),
+            "{}",
+            sampled()
+        );
+        assert_eq!(status()["intervals_goal"]["max_interval_ns"], 1_000_000_000);
+        let text = stage.isotherm("status --socket s.sock").ended(0);
+        text.prints("sampled processes follow the goal 4%,3,200ms,1s").prints("every 200 ms");
+        tuned.signal("TERM");
+        tuned.end().ended(0);
+    }
+    let mut fixed = stage.start_isotherm(&format!("{run} --sample-interval 300ms"));
+    fixed.until_it_says("status at");
+    assert!(until(Duration::from_secs(60), || sampled()["aggregated_in_ns"].is_u64()), "{:#}", status());
+    let now = status();
+    assert!(now["intervals_goal"].is_null() && now["targets"][0]["sampled"]["interval_ns"] == 300_000_000, "{now:#}");
+    stage.isotherm("status --socket s.sock").ended(0).prints("every 300 ms");
 }
 
 #[test]

@@ -6,7 +6,7 @@
 mod status;
 mod worker;
 
-pub use status::{HintStatus, SandboxStatus, Status, TargetStatus};
+pub use status::{HintStatus, SampledStatus, SandboxStatus, Status, TargetStatus};
 pub use worker::SharedWorker;
 
 use crate::budgets::{Budgets, Wait};
@@ -18,6 +18,7 @@ use crate::outcome::{Counters, Outcome, Refusal};
 use crate::plan::{self, HintSource, Planner};
 use crate::queue::{Added, Hint, HintQueue, Level, Origin};
 use crate::retry::{Handled, RetryScheduler, Step};
+use isotherm_heat::tune::Tuning;
 use isotherm_heat::{Ns, TargetId};
 use isotherm_units::{AddrRange, Bytes, PMD_SIZE, PmdNo};
 use std::collections::{BTreeMap, VecDeque};
@@ -45,6 +46,8 @@ struct Target {
     paused_for: Option<u32>,
     /// What its memory cgroup waits for, as last reported by the worker.
     cgroup_wait: Option<Wait>,
+    /// How it is sampled, if it is.
+    sampled: Option<SampledStatus>,
     /// When its first window ended.
     began: Ns,
     /// Where the round robin continues.
@@ -99,6 +102,7 @@ pub struct State {
     dtlb_note: Option<String>,
     unchecked_of_all: (usize, usize),
     sandbox: SandboxStatus,
+    intervals_goal: Option<Tuning>,
 }
 
 /// The state, shared by all threads.
@@ -133,6 +137,7 @@ impl State {
             dtlb_note: None,
             unchecked_of_all: (0, 0),
             sandbox: SandboxStatus::default(),
+            intervals_goal: None,
         }
     }
 
@@ -170,6 +175,18 @@ impl State {
 
     fn rates(&self) -> Option<Measured> {
         Some(Measured::between(self.readings.front()?, self.readings.back()?))
+    }
+
+    /// Sets the goal that the intervals of sampled targets tune themselves to.
+    pub fn set_intervals_goal(&mut self, goal: Option<Tuning>) {
+        self.intervals_goal = goal;
+    }
+
+    /// Sets how a target is sampled, if it is. Ignores a target without a window.
+    pub fn set_sampled(&mut self, id: TargetId, sampled: Option<SampledStatus>) {
+        if let Some(target) = self.targets.get_mut(&id) {
+            target.sampled = sampled;
+        }
     }
 
     /// Sets the number of huge ranges not checked yet, and of all huge ranges.
@@ -353,6 +370,7 @@ impl State {
             blocks_not_looked_at: self.unchecked_of_all.0,
             budgets: Some(self.budgets),
             gain: self.gain(&targets),
+            intervals_goal: self.intervals_goal,
             sandbox: self.sandbox.clone(),
             targets,
         }
@@ -398,6 +416,7 @@ impl Target {
             heat_on_huge_share_at_first: self.on_huge.share_at_first,
             paused_for: self.paused_for,
             cgroup_wait: self.cgroup_wait.map(Named::Known),
+            sampled: self.sampled.clone(),
             left_alone: self.refused.map(Named::Known),
             left_out: self.left_out.clone(),
         }

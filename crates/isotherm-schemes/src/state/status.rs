@@ -8,6 +8,7 @@ use crate::budgets::{Budgets, Wait};
 use crate::gain::Gain;
 use crate::named::{Named, if_known, known_counts};
 use crate::outcome::{Counters, Refusal};
+use isotherm_heat::tune::Tuning;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -51,6 +52,9 @@ pub struct Status {
     /// The gain.
     #[serde(default)]
     pub gain: Gain,
+    /// The goal that the intervals of sampled targets tune themselves to; `None` if they stay as they are.
+    #[serde(default, deserialize_with = "if_known")]
+    pub intervals_goal: Option<Tuning>,
     /// What the daemon may still do.
     #[serde(default)]
     pub sandbox: SandboxStatus,
@@ -106,6 +110,9 @@ pub struct TargetStatus {
     pub paused_for: Option<u32>,
     /// What its memory cgroup waits for.
     pub cgroup_wait: Option<Named<Wait>>,
+    /// How it is sampled; `None` if each of its huge ranges is checked.
+    #[serde(deserialize_with = "if_known")]
+    pub sampled: Option<SampledStatus>,
     /// Why the whole process is refused, if it is.
     pub left_alone: Option<Named<Refusal>>,
     /// Huge ranges without a hint in the last window, by reason.
@@ -113,11 +120,24 @@ pub struct TargetStatus {
     pub left_out: BTreeMap<Refusal, u64>,
 }
 
+/// A sampled target: regions, and how often each of them is checked.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SampledStatus {
+    /// Its regions.
+    pub regions: usize,
+    /// Each of them is to be checked once in this time at present.
+    pub interval_ns: u64,
+    /// The time in which each was checked once, the last time that all were. `None` before the first time.
+    pub aggregated_in_ns: Option<u64>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::collapse::Rules;
     use crate::state::State;
+    use isotherm_heat::tune::IntervalGoal;
 
     #[test]
     fn a_status_is_read_back_as_it_was_written() {
@@ -125,6 +145,8 @@ mod tests {
         status.waiting = Some(Named::Known(Wait::FreeBlocks));
         status.counters.done.insert("collapsed".into(), [(crate::Origin::RoundRobin, 7)].into());
         status.counters.refused.insert(Refusal::NoHugeAdvice, 3);
+        let goal = IntervalGoal { observed_bp: 400, min_interval_ns: 1, max_interval_ns: 2 };
+        status.intervals_goal = Some(Tuning { goal, aggregations: 3 });
         status.targets.push(TargetStatus {
             pid: 7,
             comm: "db".into(),
@@ -135,6 +157,7 @@ mod tests {
             heat_on_huge_share_at_first: None,
             paused_for: None,
             cgroup_wait: Some(Named::Known(Wait::CgroupLimit)),
+            sampled: Some(SampledStatus { regions: 500, interval_ns: 200_000_000, aggregated_in_ns: None }),
             left_alone: Some(Named::Known(Refusal::Disabled)),
             left_out: [(Refusal::Cold, 2)].into(),
         });
@@ -144,6 +167,8 @@ mod tests {
             text.contains(r#""counters":{"collapsed":{"round-robin":7},"refused":{"no-huge-advice":3},"#),
             "{text}"
         );
+        let goal = r#""intervals_goal":{"observed_bp":400,"min_interval_ns":1,"max_interval_ns":2,"aggregations":3}"#;
+        assert!(text.contains(goal), "{text}");
         assert_eq!(serde_json::from_str::<Status>(&text).unwrap(), status);
     }
 
@@ -152,10 +177,11 @@ mod tests {
         let earlier: Status =
             serde_json::from_str(r#"{"version": "0.0.1", "pid": 7, "targets": [{"pid": 8}]}"#).unwrap();
         assert_eq!((earlier.pid, earlier.targets[0].pid, earlier.hints.queued), (7, 8, 0));
-        let later = r#"{"version": "9", "pid": 7, "mood": "fine", "waiting": "full-moon", "budgets": {"prayers": 3},
-            "targets": [{"pid": 8, "left_alone": "cursed", "left_out": {"cold": 2, "cursed": 1}}]}"#;
+        let later = r#"{"version": "9", "pid": 7, "mood": "fine", "waiting": "full-moon", "budgets": {"prayers": 3}, "intervals_goal": {"mood": 1},
+            "targets": [{"pid": 8, "sampled": "by the moon", "left_alone": "cursed", "left_out": {"cold": 2, "cursed": 1}}]}"#;
         let later: Status = serde_json::from_str(later).unwrap();
         assert_eq!((later.waiting, later.budgets), (Some(Named::Other("full-moon".into())), None));
+        assert_eq!((later.intervals_goal, &later.targets[0].sampled), (None, &None));
         assert_eq!(later.targets[0].left_out, [(Refusal::Cold, 2)].into());
         serde_json::from_str::<Status>("{}").expect_err("whatever that is, it is no status");
     }

@@ -7,6 +7,7 @@ pub mod budgets;
 pub mod color;
 pub mod hints;
 pub mod input;
+pub mod intervals;
 pub mod sampling;
 pub mod socket;
 pub mod source;

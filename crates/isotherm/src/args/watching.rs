@@ -2,9 +2,10 @@
 //!
 //! [`crate::watch`] makes a monitor of it.
 
+use crate::args::intervals::IntervalArgs;
 use crate::args::sampling::SamplingArgs;
 use crate::args::source::{ClearArg, SourceArg};
-use crate::args::values::{percent, positive_duration_ns, size, window_ns};
+use crate::args::values::{percent, size, window_ns};
 use clap::{Args, ValueEnum};
 use isotherm_units::Bytes;
 use std::path::PathBuf;
@@ -48,9 +49,8 @@ pub struct WatchArgs {
     /// No region of a sampled process is larger than this, as far as --max-regions allows [default: no such bound]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub max_region: Option<Bytes>,
-    /// Check each region of a sampled process once in this time, if the budgets allow
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = positive_duration_ns)]
-    pub sample_interval: u64,
+    #[command(flatten)]
+    pub intervals: IntervalArgs,
     /// Draw the order of access checks from this seed, to repeat a run [default: one from the operating system]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,

@@ -23,12 +23,13 @@ use anyhow::Result;
 use args::RunArgs;
 use config::Config;
 use indicatif::ProgressBar;
+use isotherm_heat::track::SampledExtent;
 use isotherm_heat::{Clock, Snapshot, TargetId};
 use isotherm_monitor::Monitor;
 use isotherm_schemes::collapse::{Collapse, CollapseMachine};
 use isotherm_schemes::machine::{DryRun, Live};
 use isotherm_schemes::plan::HintSource;
-use isotherm_schemes::state::{Shared, SharedWorker, State, lock};
+use isotherm_schemes::state::{SampledStatus, Shared, SharedWorker, State, lock};
 use isotherm_schemes::{Action, Worker};
 use isotherm_sys::clock;
 use isotherm_sys::proc::Proc;
@@ -261,6 +262,7 @@ impl Feeder<'_> {
         let mut state = lock(self.shared);
         state.describe(&watching.run.source, self.args.dry_run, config.round_robin, config.hints);
         state.set_sandbox(sandbox::status());
+        state.set_intervals_goal(watching.monitor.settings().intervals_goal);
     }
 
     fn feed(&mut self, has_work: bool, monitor: &Monitor<Box<dyn Clock>>, snapshot: &Snapshot) -> Result<()> {
@@ -280,7 +282,10 @@ impl Feeder<'_> {
             let mut window = window_of(monitor, target);
             self.generations.add_to(&mut window)?;
             let rss = self.proc.status(target.id.pid).ok().and_then(|s| s.rss).unwrap_or_default();
-            lock(self.shared).feed(&window, rss, now);
+            let sampled = monitor.sampled_extent_of(target.id.pid).map(sampled_status);
+            let mut state = lock(self.shared);
+            state.feed(&window, rss, now);
+            state.set_sampled(target.id, sampled);
         }
         if !self.measured && !ids.is_empty() {
             self.measured = true;
@@ -289,6 +294,11 @@ impl Feeder<'_> {
         }
         Ok(())
     }
+}
+
+fn sampled_status(extent: SampledExtent) -> SampledStatus {
+    let SampledExtent { regions, interval_ns, aggregated_in, .. } = extent;
+    SampledStatus { regions, interval_ns, aggregated_in_ns: aggregated_in }
 }
 
 /// Prints the final status and the gain.

@@ -2,6 +2,7 @@
 //!
 //! The daemon sends its [`Status`] as JSON. [`tell`] prints it, here and in the daemon itself when that ends.
 
+use crate::args::intervals::goal_text;
 use crate::args::socket::default_socket;
 use crate::commands::plan::Plan;
 use crate::daemon::socket::Client;
@@ -9,7 +10,8 @@ use crate::output;
 use crate::privileges::Needs;
 use anyhow::{Result, anyhow};
 use clap::Args;
-use isotherm_schemes::state::{HintStatus, Status, TargetStatus};
+use isotherm_monitor::CLEAR_TICK;
+use isotherm_schemes::state::{HintStatus, SampledStatus, Status, TargetStatus};
 use isotherm_schemes::{Named, Wait};
 use isotherm_units::Bytes;
 use isotherm_view::human;
@@ -78,6 +80,9 @@ pub fn tell(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     if status.blocks_not_looked_at > 0 {
         writeln!(out, "{} of {} huge ranges not checked yet", status.blocks_not_looked_at, status.pmds)?;
     }
+    if let Some(goal) = status.intervals_goal.filter(|_| status.targets.iter().any(|t| t.sampled.is_some())) {
+        writeln!(out, "intervals of sampled processes follow the goal {}", goal_text(goal))?;
+    }
     status.targets.iter().try_for_each(|target| write_target(target, out))?;
     for (done, counts) in &status.counters.done {
         for (origin, count) in by_name(counts) {
@@ -100,6 +105,9 @@ fn write_target(target: &TargetStatus, out: &mut dyn Write) -> io::Result<()> {
         Bytes(target.rss_bytes).to_string(),
         Bytes(target.huge_bytes).to_string(),
     )?;
+    if let Some(sampled) = &target.sampled {
+        write!(out, ", {}", sampled_text(sampled))?;
+    }
     match (&target.left_alone, target.paused_for, &target.cgroup_wait) {
         (Some(why), ..) => writeln!(out, "; skipped: {}", human::printable(&name(why))),
         (_, Some(pid), _) => writeln!(out, "; paused for its fork {pid}"),
@@ -108,6 +116,19 @@ fn write_target(target: &TargetStatus, out: &mut dyn Write) -> io::Result<()> {
         }
         (.., Some(why)) => writeln!(out, "; waiting: {}", human::printable(&name(why))),
         _ => writeln!(out),
+    }
+}
+
+/// How many regions are checked, and how often: at present, and the last time if that took notably longer.
+fn sampled_text(sampled: &SampledStatus) -> String {
+    let SampledStatus { regions, interval_ns, aggregated_in_ns } = *sampled;
+    let every = human::duration(interval_ns);
+    // The end of an interval is noticed at the next round of clears.
+    match aggregated_in_ns.filter(|took| *took > interval_ns.saturating_add(CLEAR_TICK)) {
+        Some(took) => {
+            format!("{regions} regions to check every {every}, which took {} within the budgets", human::duration(took))
+        }
+        None => format!("{regions} regions checked every {every}"),
     }
 }
 
@@ -130,11 +151,12 @@ mod tests {
     fn a_status_is_printed_as_it_came() {
         let answer = r#"{"version": "9.9", "pid": 7, "dry_run": true, "paused": null, "waiting": "free-blocks", "collapsed": 12,
             "hints": {"queued": 3, "put_off": 9, "unwritable": 2, "cgroup": 1, "mood": 5}, "blocks_not_looked_at": 4, "blocks": 90,
+            "intervals_goal": {"observed_bp": 450, "aggregations": 3, "min_interval_ns": 200000000, "max_interval_ns": 1000000000},
             "targets": [
                 {"pid": 8, "comm": "db\u001b[2J", "rss_bytes": 4194304, "huge_bytes": 2097152, "heat_on_huge_share": 0.25},
                 {"pid": 9, "comm": "a", "left_alone": "no-huge-advice", "paused_for": 3},
-                {"pid": 10, "comm": "b", "paused_for": 3, "cgroup_wait": "no-charge"},
-                {"pid": 11, "comm": "c", "cgroup_wait": "no-charge"},
+                {"pid": 10, "comm": "b", "paused_for": 3, "cgroup_wait": "no-charge", "sampled": {"regions": 500, "interval_ns": 200000000, "aggregated_in_ns": 3600000000}},
+                {"pid": 11, "comm": "c", "cgroup_wait": "no-charge", "sampled": {"regions": 40, "interval_ns": 1000000000, "aggregated_in_ns": 1200000000}},
                 {"pid": 12, "comm": "d", "cgroup_wait": "full-moon"}],
             "counters": {"collapsed": {"round-robin": 5, "external": 3, "heat": 4}, "refused": {"sparse": 2, "busy": 1}}}"#;
         let mut out = Vec::new();
@@ -145,14 +167,16 @@ mod tests {
             &format!("2 of those deferred: {}", Wait::Unwritable.text()),
             "1 of those deferred: their memory cgroup has no room to spare",
             "4 of 90 huge ranges not checked yet",
+            "intervals of sampled processes follow the goal 4.5%,3,200ms,1s",
             &format!(
                 "       8 {:<16}    4.0 MiB resident,    2.0 MiB huge, 25.0% of the heat on huge pages",
                 human::printable("db\x1b[2J")
             ),
             "       9 a                       0 B resident,        0 B huge, unknown of the heat on huge pages; skipped: no-huge-advice",
-            "      10 b                       0 B resident,        0 B huge, unknown of the heat on huge pages; paused for its fork 3",
+            "      10 b                       0 B resident,        0 B huge, unknown of the heat on huge pages, 500 regions to check every 200 ms, \
+             which took 3.6 s within the budgets; paused for its fork 3",
             &format!(
-                "      11 c                       0 B resident,        0 B huge, unknown of the heat on huge pages; waiting: {}",
+                "      11 c                       0 B resident,        0 B huge, unknown of the heat on huge pages, 40 regions checked every 1 s; waiting: {}",
                 Wait::NoCharge.text()
             ),
             "      12 d                       0 B resident,        0 B huge, unknown of the heat on huge pages; waiting: full-moon",
