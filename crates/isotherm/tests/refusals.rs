@@ -6,9 +6,10 @@ use isotherm_heat::TargetId;
 use isotherm_schemes::Refusal;
 use isotherm_schemes::action::Failure;
 use isotherm_schemes::collapse::CollapseMachine;
-use isotherm_schemes::machine::{Live, Machine};
+use isotherm_schemes::machine::{DryRun, Live, Machine};
 use isotherm_sys::proc::Proc;
 use isotherm_units::{Addr, PmdNo};
+use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -166,6 +167,12 @@ while True: time.sleep(1)"
     live.admit(process, &|_| None).unwrap();
     let pmd = |at: u64| -> PmdNo { Addr(at).pmd() };
     let [forbidden, untouched] = script.numbers()[..] else { panic!("{}", script.line) };
+
+    // A dry run asks, since it cannot try.
+    let mut dry_run = DryRun::new(BTreeMap::new());
+    dry_run.admit(process, &|_| None).unwrap();
+    let of_dry_run = [forbidden, untouched].map(|at| dry_run.check_pmd(process, pmd(at), false).unwrap().refusal);
+    assert_eq!(of_dry_run, [Some(Refusal::NoHugeAdvice), None]);
 
     let check = live.check_pmd(process, pmd(forbidden), false).unwrap();
     assert_eq!((check.present, check.refusal), (512, None), "nothing shows it before it is tried");

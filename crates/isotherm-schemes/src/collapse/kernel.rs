@@ -96,7 +96,10 @@ impl CollapseMachine for DryRun {
             let present = self.recorded.get(&(process, pmd)).copied().unwrap_or_default();
             return Ok(PmdCheck { present, exclusive: present, refusal: None });
         }
-        self.live.check_pmd(process, pmd, files)
+        let check = self.live.check_pmd(process, pmd, files)?;
+        // A real run finds this out by trying.
+        let refusal = check.refusal.or_else(|| self.live.why_its_mapping_refuses(process, pmd));
+        Ok(PmdCheck { refusal, ..check })
     }
 
     fn collapse(&mut self, process: TargetId, pmd: PmdNo) -> Performed {
@@ -147,13 +150,17 @@ impl Live {
         if self.proc.status(process.pid).is_ok_and(|s| s.thp_enabled == Some(false)) {
             return Failure::Refused(Refusal::Disabled);
         }
-        let now = clock::monotonic_ns();
-        let verdict = self.verdict(process, pmd, now).unwrap_or_else(|| self.ask_of_mapping(process, pmd, now));
         // Other huge ranges of the mapping may work, and this one may later.
-        verdict.map_or(Failure::Unexplained, Failure::Refused)
+        self.why_its_mapping_refuses(process, pmd).map_or(Failure::Unexplained, Failure::Refused)
     }
 
-    /// Why the whole mapping refuses, if it does. Remembers the result.
+    /// Why the whole mapping of a huge range refuses, if it does. Nothing is done to its memory.
+    fn why_its_mapping_refuses(&mut self, process: TargetId, pmd: PmdNo) -> Option<Refusal> {
+        let now = clock::monotonic_ns();
+        self.verdict(process, pmd, now).unwrap_or_else(|| self.ask_of_mapping(process, pmd, now))
+    }
+
+    /// Asks the kernel, and remembers the answer.
     fn ask_of_mapping(&mut self, process: TargetId, pmd: PmdNo, now: Ns) -> Option<Refusal> {
         let mapping = self.mapping_of(process, pmd)?;
         let (start, refusal) = (mapping.range.start, why_a_mapping_refuses(mapping));
