@@ -17,7 +17,7 @@ impl Process {
     /// Its identity and its name. Fails if it has no memory of its own.
     pub fn find(proc: &Proc, pid: u32) -> Result<(Process, String), Error> {
         let stat = proc.stat(pid)?;
-        if stat.is_kernel_thread() || stat.is_zombie() {
+        if !stat.has_memory() {
             return Err(Error::NoMemory(pid));
         }
         let image = stat.image();

@@ -7,6 +7,7 @@ use isotherm_heat::{Granularity, MappingBits, PmdBits};
 use isotherm_sources::choose::{self, Wanted};
 use isotherm_sources::page_table::{ClearBy, PageTable};
 use isotherm_sys::memory::{Memory, PageSize};
+use isotherm_sys::proc::Proc;
 use isotherm_units::PmdNo;
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
@@ -50,8 +51,7 @@ fn comm(pid: u32) -> String {
 
 /// Whether it waits for an event that may never come: not for a CPU, nor for a disk or a lock of the kernel.
 fn sleeps(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('S'))
+    Proc::default().thread_state(pid, pid).is_ok_and(|state| state == 'S')
 }
 
 /// Counted from the page tables. `VmRSS` is no truth: kernels before 6.2 add up to it after 64 page faults of a thread, each of

@@ -5,8 +5,8 @@
 //! all pages, then bit 1 ...), because what a background read asks, which pages are cleared, is then answered for 64 pages
 //! at a time. Nothing is lost: [`PackedHeat::unpack`] gives the same answers as what was packed.
 //!
-//! Packing takes 1.5 to 3 us, unpacking 1 us, and a background read that finds nothing 0.1 us. So a huge range is packed when its next read is far away or none is planned,
-//! and unpacked when it is cleared or a read finds something (`pmd_heat`).
+//! Packing takes 1.5 to 3 us, unpacking 1 us, and a background read that finds nothing 0.1 us. So a huge range is packed when
+//! its next read is far away or none is planned, and unpacked when it is cleared or a read finds something (`pmd_heat`).
 
 use super::{AccessesFound, EPOCHS, Ns, PageHeat};
 use crate::{Interval, Mask};
@@ -82,8 +82,7 @@ impl PackedHeat {
 
     /// The same, with each page kept by itself.
     pub(crate) fn unpack(&self) -> PageHeat {
-        let mut heat = PageHeat::new(self.present());
-        heat.cleared = self.cleared();
+        let mut heat = PageHeat::new(Mask::NONE);
         (heat.cleared_at, heat.last_read) = (self.0[0], self.0[1]);
         #[expect(clippy::cast_possible_truncation, reason = "32 bits")]
         for (index, epoch) in heat.epochs.iter_mut().enumerate().take(self.epochs_len()) {
@@ -93,7 +92,14 @@ impl PackedHeat {
         let len = self.epochs_len() as u8;
         heat.epochs_len = len;
         for (number, state) in self.states().enumerate() {
-            for page in self.pages_in(number).iter() {
+            let pages = self.pages_in(number);
+            if state.is_present() {
+                heat.present = heat.present | pages;
+            }
+            if state.is_cleared() {
+                heat.cleared = heat.cleared | pages;
+            }
+            for page in pages.iter() {
                 heat.intervals[page] = state.interval();
                 heat.set_epoch(page, state.epoch());
             }
@@ -104,23 +110,27 @@ impl PackedHeat {
     /// Takes in a read at `now` that shows no access, the same pages, and no bit that somebody else has cleared. `None` otherwise:
     /// [`PackedHeat::unpack`] it, and read that.
     pub(crate) fn read(&mut self, now: Ns, young: Mask, present: Mask) -> Option<AccessesFound> {
-        let is_same = present == self.present() && (young & self.cleared()).is_empty();
-        let left_set = self.pages(|state| state.is_uncleared() && state.interval().is_measured());
-        if !is_same || !(left_set & !young).is_empty() {
+        let (mut uncleared, mut cleared) = (Mask::NONE, Mask::NONE);
+        for (number, state) in self.states().enumerate().filter(|(_, state)| state.is_present()) {
+            let pages = self.pages_in(number);
+            if state.is_cleared() {
+                cleared = cleared | pages;
+            } else if state.interval().is_measured() && !(pages & !young).is_empty() {
+                return None;
+            } else {
+                uncleared = uncleared | pages;
+            }
+        }
+        if present != (uncleared | cleared) || !(young & cleared).is_empty() {
             return None;
         }
         self.0[1] = now;
-        Some(AccessesFound { still_set: (self.uncleared() & young).count(), ..AccessesFound::default() })
+        Some(AccessesFound { still_set: (uncleared & young).count(), ..AccessesFound::default() })
     }
 
     /// Present pages.
     pub(crate) fn present(&self) -> Mask {
         self.pages(State::is_present)
-    }
-
-    /// Cleared pages.
-    pub(crate) fn cleared(&self) -> Mask {
-        self.pages(State::is_cleared)
     }
 
     /// Present pages that are not cleared.
@@ -262,7 +272,7 @@ mod tests {
                     }
                 }
                 let Some(packed) = PackedHeat::of(&same) else { continue };
-                assert_eq!((packed.present(), packed.cleared()), (heat.present(), heat.cleared()));
+                assert_eq!((packed.present(), packed.pages(State::is_cleared)), (heat.present(), heat.cleared()));
                 assert_eq!(packed.uncleared(), heat.uncleared());
                 assert_eq!(packed.has_cleared(), !heat.cleared().is_empty());
                 assert_eq!(packed.has_uncleared(), !heat.uncleared().is_empty());

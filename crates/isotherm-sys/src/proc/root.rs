@@ -84,7 +84,7 @@ impl Proc {
             if find()? {
                 return Ok(true);
             }
-            if !self.stat(pid).is_ok_and(|stat| !stat.is_kernel_thread() && !stat.is_zombie()) {
+            if !self.stat(pid).is_ok_and(|stat| stat.has_memory()) {
                 break;
             }
         }
@@ -99,7 +99,7 @@ impl Proc {
             return Err(error);
         }
         match self.stat(pid) {
-            Ok(stat) if stat.is_kernel_thread() || stat.is_zombie() => Ok(()),
+            Ok(stat) if !stat.has_memory() => Ok(()),
             _ => Err(error),
         }
     }

@@ -106,6 +106,11 @@ impl Stat {
         matches!(self.state, 'Z' | 'X' | 'x')
     }
 
+    /// Whether it has memory that can be read by pid.
+    pub fn has_memory(&self) -> bool {
+        !self.is_kernel_thread() && !self.is_zombie()
+    }
+
     /// Whether the whole process has ended and only its entry is left.
     pub fn has_ended(&self) -> bool {
         self.is_zombie() && self.num_threads <= 1
