@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod behind_huge;
 mod budget;
 mod clock;
 mod cover;
@@ -32,6 +33,7 @@ pub mod tune;
 mod uniform;
 mod view;
 
+pub use behind_huge::BehindHuge;
 pub use budget::{Bucket, Class, RETOUCH_NS, Shares};
 pub use clock::{Beside, Clock, VirtualClock};
 pub use cover::cover;
@@ -51,8 +53,8 @@ pub(crate) use sampled::SampledTarget;
 pub use sampled::Sampling;
 pub use score::Score;
 pub use snapshot::{
-    CgroupMemory, Classes, Cost, Granularity, Mapping, Region, RunInfo, Snapshot, TargetFacts, TargetHeat, TargetId,
-    Thresholds,
+    CgroupMemory, Classes, Cost, Granularity, Mapping, PagesBehindHuge, Region, RunInfo, Snapshot, TargetFacts,
+    TargetHeat, TargetId, Thresholds,
 };
 pub(crate) use target::CREDIT_S;
 pub use target::{FIRST_READ, HORIZON, Tally, Target, View, Watch};

@@ -1,6 +1,7 @@
 //! The heat of a huge range, by what maps it, and what is assumed of one that was not checked.
 
 use crate::Mask;
+use crate::behind_huge::BehindHuge;
 use crate::pmd::{AccessesFound, Ns, PackedHeat, PageHeat, PmdBits, Run};
 use crate::survey::Sketch;
 use crate::target::HORIZON;
@@ -133,6 +134,16 @@ impl PmdHeat {
             PmdHeat::Pages(_) | PmdHeat::Huge(_) => None,
         };
         same.or_else(|| self.unpacked().map(|pages| pages.read(now, young, present)))
+    }
+
+    /// What to keep of its small pages if `bits` show a huge page in their place.
+    pub(crate) fn behind(&self, now: Ns, bits: PmdBits) -> Option<BehindHuge> {
+        if !matches!(bits, PmdBits::Huge { .. }) {
+            return None;
+        }
+        let mut runs = Vec::new();
+        self.runs(now, &mut runs);
+        BehindHuge::of(&runs, now)
     }
 
     /// Notes a clear at `now` that did not reach the pages in `stuck`. Returns how many pages (or huge pages) it has newly

@@ -122,16 +122,39 @@ pub struct TargetHeat {
     pub maybe_shared_pages: u64,
     /// Pages that can be read but not cleared here (hugetlb, device memory): no heat is known for them.
     pub unclearable_pages: u64,
+    /// The same where huge pages have replaced small pages whose heat was known. `None` if there are none.
+    #[serde(default)]
+    pub behind_huge: Option<PagesBehindHuge>,
     /// Further facts that matter when reading its heat.
     #[serde(default)]
     pub facts: TargetFacts,
 }
 
 impl TargetHeat {
+    /// Pages by access interval, by estimate where there is one, and else by bits.
+    pub fn by_estimate(&self) -> &Histogram {
+        self.behind_huge.as_ref().map_or(&self.temperature, |behind| &behind.temperature)
+    }
+
     /// Memory whose heat is assumed from checked memory on both sides.
     pub fn estimated(&self) -> Bytes {
         Bytes::of_pages(self.regions.iter().map(|region| region.estimated_pages).sum())
     }
+}
+
+/// The heat of a target by estimate: small pages that huge pages have replaced count as they were before, or as the huge page is if
+/// that is colder.
+///
+/// A huge page has one accessed bit. By bits ([`TargetHeat::temperature`]) all of it is as hot as its hottest part, which is an upper
+/// bound. This is the lower end of the range, as far as what was known still holds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PagesBehindHuge {
+    /// All pages of the target by access interval.
+    pub temperature: Histogram,
+    /// Those of them whose interval differs from that by bits, or may: pages on huge pages with an estimate.
+    pub pages: u64,
+    /// How long ago they were known, in the mean.
+    pub age_ns: u64,
 }
 
 /// Facts about a target that its accessed bits do not show.

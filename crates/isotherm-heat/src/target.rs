@@ -19,19 +19,23 @@
 //!
 //! Times come from the caller. The only randomness is a seeded generator.
 
+mod known;
+
+pub use known::View;
+
 use crate::Mask;
 use crate::Rng;
+use crate::behind_huge::BehindHuge;
 use crate::budget::{Class, RETOUCH_NS, Shares};
 use crate::due::{Reads, claim, take_due};
-use crate::pmd::{AccessesFound, MIN_IDLE, Ns, PmdBits, Run, Timing};
-use crate::pmd_heat::{PmdHeat, estimate};
+use crate::pmd::{AccessesFound, MIN_IDLE, Ns, PmdBits, Timing};
+use crate::pmd_heat::PmdHeat;
 use crate::pmd_map::PmdMap;
-use crate::survey::{Between, Rank, STRETCH, Sooner, Survey, choose, cut};
+use crate::survey::{Rank, STRETCH, Sooner, Survey, choose, cut};
 use crate::track::ClearQuota;
 use isotherm_units::PmdNo;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::ops::Range;
 
 /// Distance of the first read after a clear.
 pub const FIRST_READ: Ns = 10_000_000;
@@ -101,6 +105,8 @@ pub struct Tally {
 #[derive(Debug)]
 pub struct Target {
     pub(crate) pmds: PmdMap<Entry>,
+    /// What was known of huge pages before they were made.
+    behind: PmdMap<BehindHuge>,
     reads: Reads,
     routine: BinaryHeap<Reverse<(Ns, PmdNo)>>,
     urgent: BinaryHeap<Reverse<(Ns, PmdNo)>>,
@@ -125,6 +131,7 @@ impl Target {
     pub fn new(now: Ns, watch: Watch, seed: u64) -> Target {
         Target {
             pmds: PmdMap::new(),
+            behind: PmdMap::new(),
             reads: BinaryHeap::new(),
             routine: BinaryHeap::new(),
             urgent: BinaryHeap::new(),
@@ -173,6 +180,7 @@ impl Target {
             self.reserved -= u64::from(entry.timing.reserved);
             self.unchecked -= usize::from(!entry.timing.checked);
             self.survey.forget(pmd);
+            self.behind.remove(pmd);
         }
     }
 
@@ -211,7 +219,11 @@ impl Target {
         let is_ours = std::mem::take(&mut entry.timing.partly_cleared);
         let Some(mut found) = entry.heat.read(now, bits) else {
             // Collapsed, split or unmapped since: what was known of the old shape does not hold for the new one.
+            let behind = entry.heat.behind(now, bits);
             self.remove(pmd);
+            if let Some(behind) = behind {
+                self.behind.insert(pmd, behind);
+            }
             return self.insert(pmd, bits, Rank::Changed);
         };
         if is_ours {
@@ -563,39 +575,6 @@ impl Target {
     pub fn resident(&self) -> u64 {
         self.pmds.values().map(|e| e.heat.resident()).sum()
     }
-
-    /// Calls `each` with what is known of every huge range at `now`, in address order.
-    pub fn for_each_pmd(&self, now: Ns, each: impl FnMut(PmdNo, View<'_>)) {
-        self.for_pmds_in(PmdNo(0)..PmdNo(u64::MAX), now, each);
-    }
-
-    /// Like [`Target::for_each_pmd`], for some huge ranges only.
-    pub fn for_pmds_in(&self, pmds: Range<PmdNo>, now: Ns, mut each: impl FnMut(PmdNo, View<'_>)) {
-        let mut runs = Vec::new();
-        let (mut until, mut assumed) = (PmdNo(0), None);
-        for (pmd, entry) in self.pmds.range(pmds) {
-            runs.clear();
-            entry.heat.runs(now, &mut runs);
-            if self.unchecked > 0 && pmd >= until {
-                let Between { like, until: end } = self.survey.between(pmd);
-                let like = like.and_then(|like| self.pmds.get(like));
-                (until, assumed) = (end, like.and_then(|like| like.heat.most(now)));
-            }
-            if let Some(run) = assumed {
-                estimate(&mut runs, run);
-            }
-            each(pmd, View { unclearable: entry.timing.unclearable, runs: &runs });
-        }
-    }
-}
-
-/// What is known of a huge range at one moment.
-#[derive(Clone, Copy, Debug)]
-pub struct View<'a> {
-    /// The huge range cannot be cleared here.
-    pub unclearable: bool,
-    /// Its present pages.
-    pub runs: &'a [Run],
 }
 
 #[cfg(test)]

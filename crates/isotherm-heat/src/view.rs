@@ -1,7 +1,9 @@
 //! From a target to its report: regions and histograms at one moment.
 
+use crate::behind_huge::EstimatedSum;
 use crate::pmd::Ns;
 use crate::regions::{RegionBuilder, carry_ages};
+use crate::snapshot::PagesBehindHuge;
 use crate::target::Target;
 use crate::{Histogram, Region};
 
@@ -16,20 +18,25 @@ pub struct Summary {
     pub idle: Histogram,
     /// Resident pages in huge ranges that cannot be cleared.
     pub unclearable_pages: u64,
+    /// By estimate, where huge pages have replaced pages whose heat was known.
+    pub behind_huge: Option<PagesBehindHuge>,
 }
 
 /// Sums up `target` at `now`. Cost follows the runs of like pages.
 pub fn summarize(target: &Target, now: Ns, max_regions: usize) -> Summary {
     let mut builder = RegionBuilder::new();
     let mut sum = Summary::default();
+    let mut estimated = EstimatedSum::default();
     target.for_each_pmd(now, |pmd, view| {
         for run in view.runs {
             sum.temperature.add(run.interval, u64::from(run.pages));
             sum.idle.add(run.idle, u64::from(run.pages));
             sum.unclearable_pages += if view.unclearable { u64::from(run.pages) } else { 0 };
         }
+        estimated.add(view.behind, view.runs, now);
         builder.pmd(pmd, view.runs);
     });
+    estimated.finish(&mut sum);
     sum.regions = builder.finish(max_regions);
     sum
 }

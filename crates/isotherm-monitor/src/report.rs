@@ -94,6 +94,7 @@ fn target_heat(watched: &mut TargetMonitor, sum: Summary, cgroup_memory: Option<
         counted_elsewhere_pages: watched.counted_elsewhere_pages,
         maybe_shared_pages: watched.maybe_shared_pages,
         unclearable_pages: sum.unclearable_pages,
+        behind_huge: sum.behind_huge,
         facts,
     }
 }

@@ -151,6 +151,7 @@ mod tests {
             counted_elsewhere_pages: 0,
             maybe_shared_pages: 0,
             unclearable_pages: 0,
+            behind_huge: None,
             facts: TargetFacts::default(),
         };
         let snapshot =

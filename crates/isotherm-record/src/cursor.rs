@@ -304,6 +304,8 @@ pub(crate) struct TargetRow {
     pub(crate) regions: u64,
     pub(crate) mappings: u64,
     pub(crate) mappings_snapshot: u64,
+    /// Pages behind huge pages, and how long ago they were known.
+    pub(crate) behind_huge: (u64, u64),
 }
 
 impl Row for TargetRow {
@@ -331,8 +333,10 @@ impl Row for TargetRow {
             maybe_shared_pages: cells.int()?,
             unclearable_pages: cells.int()?,
             facts: facts(cells)?,
+            behind_huge: None,
         };
-        Ok(TargetRow { heat, regions, mappings, mappings_snapshot })
+        let behind_huge = (cells.int()?, cells.int()?);
+        Ok(TargetRow { heat, regions, mappings, mappings_snapshot, behind_huge })
     }
 }
 
@@ -415,6 +419,7 @@ pub(crate) struct HeatRow {
     pub(crate) kind: HeatKind,
     pub(crate) interval: Interval,
     pub(crate) pages: u64,
+    pub(crate) by_estimate: Option<u64>,
 }
 
 impl Row for HeatRow {
@@ -428,6 +433,7 @@ impl Row for HeatRow {
             IDLE => HeatKind::Idle,
             other => return Err(format!("kind {other:?} is unknown")),
         };
-        Ok(HeatRow { id, kind, interval: cells.interval()?, pages: cells.int()? })
+        let (interval, pages, by_estimate) = (cells.interval()?, cells.int()?, cells.optional()?);
+        Ok(HeatRow { id, kind, interval, pages, by_estimate })
     }
 }

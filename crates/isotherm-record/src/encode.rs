@@ -167,6 +167,7 @@ impl Pending {
     fn push_target(&mut self, index: u64, mappings_index: u64, target: &TargetHeat) {
         let facts = target.facts;
         let held = facts.cgroup_memory.unwrap_or_default();
+        let behind = target.behind_huge.as_ref();
         self.targets.push([
             Int(index),
             Int(target.id.pid.into()),
@@ -188,12 +189,14 @@ impl Pending {
             Int(held.file.0),
             Int(held.slab.0),
             Int(held.swap.0),
+            Int(behind.map_or(0, |b| b.pages)),
+            Int(behind.map_or(0, |b| b.age_ns)),
         ]);
         for region in &target.regions {
             self.push_region(index, target.id, region);
         }
-        self.push_histogram(index, target.id, TEMPERATURE, &target.temperature);
-        self.push_histogram(index, target.id, IDLE, &target.idle);
+        self.push_histogram(index, target.id, TEMPERATURE, [Some(&target.temperature), behind.map(|b| &b.temperature)]);
+        self.push_histogram(index, target.id, IDLE, [Some(&target.idle), None]);
     }
 
     fn push_region(&mut self, index: u64, id: TargetId, region: &Region) {
@@ -232,11 +235,12 @@ impl Pending {
         (index, Arc::clone(&target.mappings))
     }
 
-    fn push_histogram(&mut self, index: u64, id: TargetId, kind: &str, histogram: &Histogram) {
+    /// A histogram as measured, and by estimate.
+    fn push_histogram(&mut self, index: u64, id: TargetId, kind: &str, of: [Option<&Histogram>; 2]) {
         // Not by `Histogram::iter`, which skips absent pages.
         for interval in (0..=u8::MAX).map(Interval::from_code) {
-            let pages = histogram.at(interval);
-            if pages > 0 {
+            let [pages, by_estimate] = of.map(|histogram| histogram.map(|h| h.at(interval)));
+            if pages.max(by_estimate) > Some(0) {
                 self.heat.push([
                     Int(index),
                     Int(id.pid.into()),
@@ -244,7 +248,8 @@ impl Pending {
                     Text(kind),
                     Int(interval.code().into()),
                     Nullable(interval.ns()),
-                    Int(pages),
+                    Int(pages.unwrap_or_default()),
+                    Nullable(by_estimate),
                 ]);
             }
         }

@@ -11,7 +11,7 @@ use crate::error::counted;
 use crate::schema::Table;
 use crate::segment::{Coverage, FileName, Footer, run_from_json};
 use crate::{Error, Result};
-use isotherm_heat::{Histogram, Mapping, Region, RunInfo, Snapshot, TargetHeat, TargetId};
+use isotherm_heat::{Histogram, Interval, Mapping, PagesBehindHuge, Region, RunInfo, Snapshot, TargetHeat, TargetId};
 use isotherm_units::Bytes;
 use std::collections::HashMap;
 use std::fmt;
@@ -361,7 +361,11 @@ impl Tables {
             Parts::of(row.id, &mut parts, allowance)?.mappings.push(row.mapping);
         }
         for row in self.heat.take(index, allowance)? {
-            if !Parts::of(row.id, &mut parts, allowance)?.count(&row) {
+            let of = Parts::of(row.id, &mut parts, allowance)?;
+            if row.by_estimate.is_some() && of.by_estimate.is_none() {
+                allowance.charge(HISTOGRAM)?;
+            }
+            if !of.count(&row) {
                 return Err(self.heat.damaged(format!("snapshot {index} counts a step twice or too many pages")));
             }
         }
@@ -374,7 +378,7 @@ impl Tables {
         parts: &mut HashMap<TargetId, Parts>,
         known: &mut KnownMappings,
     ) -> Result<TargetHeat> {
-        let TargetRow { mut heat, regions, mappings, mappings_snapshot } = row;
+        let TargetRow { mut heat, regions, mappings, mappings_snapshot, behind_huge } = row;
         let found = parts.remove(&heat.id).unwrap_or_default();
         if found.regions.len() as u64 != regions {
             return Err(self.regions.damaged(format!("{regions} regions expected, {} found", found.regions.len())));
@@ -383,6 +387,9 @@ impl Tables {
             .resolve(heat.id, mappings_snapshot, mappings, found.mappings)
             .ok_or_else(|| self.mappings.damaged(format!("not the {mappings} mappings of pid {}", heat.id.pid)))?;
         (heat.regions, heat.temperature, heat.idle) = (found.regions, found.temperature, found.idle);
+        let (pages, age_ns) = behind_huge;
+        let estimate = || PagesBehindHuge { temperature: found.by_estimate.unwrap_or_default(), pages, age_ns };
+        heat.behind_huge = (pages > 0).then(estimate);
         Ok(heat)
     }
 
@@ -410,8 +417,9 @@ struct Parts {
     mappings: Vec<Mapping>,
     temperature: Histogram,
     idle: Histogram,
-    /// Pages counted in each of the two.
-    totals: [u64; 2],
+    by_estimate: Option<Histogram>,
+    /// Pages counted in each of the three.
+    totals: [u64; 3],
 }
 
 impl Parts {
@@ -425,18 +433,28 @@ impl Parts {
 
     /// Counts a row. False if its step was counted already or the total overflows 64 bits.
     fn count(&mut self, row: &HeatRow) -> bool {
+        let [temperature, idle, by_estimate] = &mut self.totals;
         let (histogram, total) = match row.kind {
-            HeatKind::Temperature => (&mut self.temperature, &mut self.totals[0]),
-            HeatKind::Idle => (&mut self.idle, &mut self.totals[1]),
+            HeatKind::Temperature => (&mut self.temperature, temperature),
+            HeatKind::Idle => (&mut self.idle, idle),
         };
-        let Some(sum) = total.checked_add(row.pages) else { return false };
-        if histogram.at(row.interval) > 0 {
-            return false;
-        }
-        *total = sum;
-        histogram.add(row.interval, row.pages);
-        true
+        let mut estimated = |pages| {
+            let histogram = self.by_estimate.get_or_insert_default();
+            count_step(histogram, by_estimate, row.interval, pages)
+        };
+        row.by_estimate.is_none_or(&mut estimated) && count_step(histogram, total, row.interval, row.pages)
     }
+}
+
+/// Counts one step. False if it was counted already or the total overflows.
+fn count_step(histogram: &mut Histogram, total: &mut u64, step: Interval, pages: u64) -> bool {
+    let Some(sum) = total.checked_add(pages) else { return false };
+    if histogram.at(step) > 0 {
+        return false;
+    }
+    *total = sum;
+    histogram.add(step, pages);
+    true
 }
 
 /// Mappings of the targets of the last snapshot, to which `mappings_snapshot` can point.

@@ -66,6 +66,8 @@ fn target(pid: u32, i: u64, generation: u64) -> TargetHeat {
     temperature.add(Interval::from_ns(16_000_000), 30);
     let mut idle = Histogram::default();
     idle.add(Interval::LONGEST, 35 + i);
+    let mut estimated = temperature.clone();
+    estimated.add(Interval::LONGEST, 9);
     TargetHeat {
         id: TargetId { pid, start_ticks: 1 << 40 },
         comm: "worker".into(),
@@ -83,6 +85,7 @@ fn target(pid: u32, i: u64, generation: u64) -> TargetHeat {
         counted_elsewhere_pages: 11,
         maybe_shared_pages: 12,
         unclearable_pages: 13,
+        behind_huge: (pid == 7).then_some(PagesBehindHuge { temperature: estimated, pages: 9, age_ns: 17 }),
         facts: TargetFacts {
             cleared_by_others_pages: 14 * i,
             runs_guest: pid == 7,

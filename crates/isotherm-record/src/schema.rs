@@ -56,6 +56,7 @@
 //! | `runs_guest` | 1: it runs a KVM guest, whose accesses are not seen |
 //! | `cgroup_memory_known` | 1: the next four are known |
 //! | `cgroup_anon_bytes`, `cgroup_file_bytes`, `cgroup_slab_bytes`, `cgroup_swap_bytes` | charged to its cgroup and those below |
+//! | `behind_huge_pages`, `behind_huge_age_ns` | pages on huge pages that were known before as small ones; how long ago, in the mean |
 //!
 //! **regions**: neighbouring pages of like heat.
 //!
@@ -93,6 +94,7 @@
 //! | `kind` (`Utf8`) | `temperature`: pages by access interval; `idle`: pages by time since last seen accessed |
 //! | `code`, `interval_ns` (nullable) | the step, as in `regions`; code 0 counts absent pages |
 //! | `pages` | pages at that step |
+//! | `pages_by_estimate` (nullable) | the same with pages behind huge pages as they were before; null if there are none, and for `idle` |
 //!
 //! # Metadata
 //!
@@ -242,6 +244,8 @@ const TARGETS: &[(&str, Kind)] = &[
     ("cgroup_file_bytes", Kind::Added),
     ("cgroup_slab_bytes", Kind::Added),
     ("cgroup_swap_bytes", Kind::Added),
+    ("behind_huge_pages", Kind::Added),
+    ("behind_huge_age_ns", Kind::Added),
 ];
 
 const REGIONS: &[(&str, Kind)] = &[
@@ -281,6 +285,7 @@ const HEAT: &[(&str, Kind)] = &[
     ("code", Kind::Int),
     ("interval_ns", Kind::Derived),
     ("pages", Kind::Int),
+    ("pages_by_estimate", Kind::Optional),
 ];
 
 #[cfg(test)]

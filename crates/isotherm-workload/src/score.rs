@@ -18,6 +18,8 @@ pub const NEAR: f64 = 2.0;
 pub struct Reported {
     /// Pages reported as hot.
     pub hot_pages: u64,
+    /// The same if pages on huge pages count as they did before those were made.
+    pub hot_by_estimate: u64,
     /// Pages about which nothing is known yet.
     pub unmeasured_pages: u64,
 }
@@ -27,15 +29,34 @@ impl Reported {
     pub fn of(target: Option<&Target>, memory: AddrRange, now: Ns, hot_ns: Ns) -> Reported {
         let mut reported = Reported::default();
         match target {
-            Some(target) => for_each_page(target, memory, now, |_, found| reported.add(found, hot_ns)),
+            Some(target) => {
+                for_each_page(target, memory, now, |_, found| reported.add(found, hot_ns));
+                reported.estimate(target, memory, now, hot_ns);
+            }
             None => reported.unmeasured_pages = memory.len().pages(),
         }
         reported
     }
 
+    /// Corrects the hot pages of huge ranges that lie in `memory` as a whole by what was known of them before.
+    fn estimate(&mut self, target: &Target, memory: AddrRange, now: Ns, hot_ns: Ns) {
+        let is_hot = |interval: Interval| interval.ns().is_some_and(|ns| ns <= hot_ns);
+        let (mut by_bits, mut by_estimate) = (0, 0);
+        let whole = PmdNo(memory.start.0.div_ceil(PMD_SIZE))..memory.end.pmd();
+        target.for_pmds_in(whole, now, |_, view| {
+            let (Some(behind), [run]) = (view.behind, view.runs) else { return };
+            by_bits += if is_hot(run.interval) { u64::from(run.pages) } else { 0 };
+            let estimated = behind.estimated(now, run.interval).filter(|(interval, _)| is_hot(*interval));
+            by_estimate += estimated.map(|(_, pages)| u64::from(pages)).sum::<u64>();
+        });
+        self.hot_by_estimate = self.hot_by_estimate - by_bits + by_estimate;
+    }
+
     fn add(&mut self, found: Interval, hot_ns: Ns) {
         self.unmeasured_pages += u64::from(found == Interval::UNMEASURED);
-        self.hot_pages += u64::from(found.ns().is_some_and(|ns| ns <= hot_ns));
+        let is_hot = u64::from(found.ns().is_some_and(|ns| ns <= hot_ns));
+        self.hot_pages += is_hot;
+        self.hot_by_estimate += is_hot;
     }
 }
 
@@ -170,7 +191,7 @@ mod tests {
         assert_eq!((score.clear.precision(), score.clear.recall()), (0.8, 200.0 / 222.0));
         // 30 at 1.9, 20 at 0.6 and 20 at 1 a second.
         assert_eq!((score.near_pages, score.hot_pages), (70, 200 + 30 + 20 + 10 + 12));
-        assert_eq!(score.reported, Reported { hot_pages: 300, unmeasured_pages: 512 });
+        assert_eq!(score.reported, Reported { hot_pages: 300, hot_by_estimate: 300, unmeasured_pages: 512 });
         assert!((score.size_error_pct() - 100.0 * 28.0 / 272.0).abs() < 1e-9, "{}", score.size_error_pct());
     }
 
@@ -192,8 +213,8 @@ mod tests {
     fn pages_outside_the_memory_are_ignored_and_without_a_target_nothing_is_known() {
         let part = AddrRange::new(Addr(8 * PMD_SIZE + 100 * PAGE_SIZE), Addr(9 * PMD_SIZE + 100 * PAGE_SIZE));
         let reported = Reported::of(Some(&target()), part, NOW, S);
-        assert_eq!(reported, Reported { hot_pages: 200, unmeasured_pages: 100 });
-        assert_eq!(Reported::of(None, part, NOW, S), Reported { hot_pages: 0, unmeasured_pages: 512 });
+        assert_eq!(reported, Reported { hot_pages: 200, hot_by_estimate: 200, unmeasured_pages: 100 });
+        assert_eq!(Reported::of(None, part, NOW, S), Reported { unmeasured_pages: 512, ..Reported::default() });
         let hot: Vec<bool> = (0..512).map(|page| page < 150).collect();
         let score = score_pages(&hot, part, &target(), NOW, S);
         // Pages 100 to 300 are reported, 100 to 250 are hot.
@@ -204,5 +225,17 @@ mod tests {
     fn of_an_amount_as_much_as_can_be_is_right() {
         let score = score_amount(40.0, 50);
         assert_eq!((score.precision(), score.recall(), score.size_error_pct()), (0.8, 1.0, 25.0));
+    }
+
+    #[test]
+    fn pages_behind_a_huge_page_are_counted_as_they_were() {
+        let mut target = target();
+        target.read(NOW, PmdNo(8), PmdBits::Huge { young: true });
+        target.cleared(NOW, PmdNo(8), Mask::NONE);
+        target.read(NOW + S / 100, PmdNo(8), PmdBits::Huge { young: true });
+        let reported = |memory| Reported::of(Some(&target), memory, NOW + S / 100, S);
+        assert_eq!(reported(memory()), Reported { hot_pages: 512, hot_by_estimate: 300, unmeasured_pages: 512 });
+        let part = AddrRange::new(Addr(memory().start.0 + PAGE_SIZE), memory().end);
+        assert_eq!(reported(part).hot_by_estimate, 511, "a part of it cannot be estimated");
     }
 }

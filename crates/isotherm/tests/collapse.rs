@@ -2,6 +2,8 @@
 
 mod support;
 
+use isotherm_sys::madvise::PidFd;
+use isotherm_units::{Addr, PmdNo};
 use isotherm_workload::{Child, Index};
 use serde_json::Value;
 use std::fs;
@@ -263,6 +265,51 @@ while True:
     support::signal(fork, "KILL");
     // A few: where each takes a tenth of a second, the process is left alone for two seconds after it.
     daemon.until("the end of the pause, and collapses", |s| s["paused"].is_null() && s["collapsed"].as_u64() > Some(2));
+}
+
+/// The last report of a recording that is being made. Null while it has no snapshot.
+fn last_access(stage: &Stage) -> Value {
+    let ran = stage.isotherm("report access r --json");
+    if ran.code == Some(0) { ran.json()["report"]["targets"][0].clone() } else { Value::Null }
+}
+
+#[test]
+fn what_was_known_before_a_collapse_is_kept_as_an_estimate() {
+    need!(can_collapse(), NEEDS);
+    let _turn = alone();
+    // One page in sixteen is hot: 4 MiB.
+    let script = Script::start(
+        "
+at = reserve(64 << 20)
+ctypes.memset(at, 1, 64 << 20)
+print(at, flush=True)
+heat([at + (page << 16) for page in range(1024)])",
+    );
+    let Some(script) = script else { return skip("python3") };
+    let stage = Stage::new();
+    let mib = |target: &Value, key: &str| target[key].as_f64().map(|bytes| bytes / f64::from(1 << 20));
+    // The interpreter has hot pages too.
+    let hot = 3.0..6.0;
+    let _recording = stage.start_isotherm(&format!("record -o r -w 200ms -d 2min --max-cpu 50 -p {}", script.pid()));
+    let mut last = Value::Null;
+    let known = until(Duration::from_secs(40), || {
+        last = last_access(&stage);
+        mib(&last, "wss_bytes").is_some_and(|wss| hot.contains(&wss))
+    });
+    assert!(known && last["wss_by_estimate_bytes"].is_null(), "{last:#}");
+    let (process, start) = (PidFd::open(script.pid()).unwrap(), Addr(script.numbers()[0]));
+    let inner = Addr(start.0.next_multiple_of(HUGE)).pmd()..Addr(start.0 + (64 << 20)).pmd();
+    let collapsed = (inner.start.0..inner.end.0).filter(|pmd| process.collapse(PmdNo(*pmd)).is_ok()).count();
+    assert!(collapsed > 24, "{collapsed} of 31 huge ranges or 32");
+    let is_estimated = until(Duration::from_secs(40), || {
+        last = last_access(&stage);
+        mib(&last, "wss_bytes") > Some(2.0 * collapsed as f64 - 4.0) && !last["wss_by_estimate_bytes"].is_null()
+    });
+    assert!(is_estimated, "one bit for each 2 MiB: {last:#}");
+    assert!(mib(&last, "wss_by_estimate_bytes").is_some_and(|wss| hot.contains(&wss)), "{last:#}");
+    assert!(last["estimate_age_ns"].as_u64() > Some(0), "{last:#}");
+    stage.isotherm("report wss r").ended(0).prints("BY ESTIMATE").prints("; by estimate ");
+    stage.isotherm("report processes r").ended(0).prints("with one accessed bit for 2 MiB each");
 }
 
 #[test]

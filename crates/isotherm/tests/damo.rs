@@ -78,6 +78,7 @@ fn target(i: u64) -> TargetHeat {
         counted_elsewhere_pages: 0,
         maybe_shared_pages: 0,
         unclearable_pages: 0,
+        behind_huge: None,
         facts: Default::default(),
     }
 }

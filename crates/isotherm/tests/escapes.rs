@@ -47,6 +47,7 @@ fn evil_recording(path: &Path) {
         counted_elsewhere_pages: 0,
         maybe_shared_pages: 0,
         unclearable_pages: 0,
+        behind_huge: None,
         facts: Default::default(),
     };
     let run =

@@ -17,6 +17,7 @@
 use super::density::OWN;
 use super::store::{Entry, gallop};
 use super::{Count, ReportedTarget};
+use crate::behind_huge::{BehindHuge, EstimatedSum};
 use crate::pmd::Ns;
 use crate::regions::{Heat, RegionBuilder};
 use crate::view::{Since, Summary};
@@ -56,6 +57,7 @@ pub fn summarize_fused(
         shared: Pool::default(),
         runs: Vec::new(),
         sum: Summary::default(),
+        estimated: EstimatedSum::default(),
         builder: RegionBuilder::new(),
     };
     let mut at = 0;
@@ -68,6 +70,7 @@ pub fn summarize_fused(
     });
     fusion.flush();
     let mut sum = fusion.sum;
+    fusion.estimated.finish(&mut sum);
     sum.regions = fusion.builder.finish(max_regions);
     last.carry_ages(&mut sum.regions);
     sum
@@ -108,6 +111,7 @@ struct Waiting {
     pmd: PmdNo,
     runs: Vec<Run>,
     unclearable: bool,
+    behind: Option<BehindHuge>,
     entries: Range<usize>,
     /// Mean number of samples on each of its pages at the floor.
     mean: f64,
@@ -129,6 +133,7 @@ struct Fusion<'a> {
     shared: Pool,
     runs: Vec<(Run, Heat)>,
     sum: Summary,
+    estimated: EstimatedSum,
     builder: RegionBuilder,
 }
 
@@ -143,7 +148,8 @@ impl<'a> Fusion<'a> {
     }
 
     fn pmd(&mut self, pmd: PmdNo, view: View<'_>, entries: Range<usize>) {
-        let mut new = Waiting { pmd, runs: view.runs.to_vec(), unclearable: view.unclearable, entries, mean: 0.0 };
+        let View { unclearable, runs, behind } = view;
+        let mut new = Waiting { pmd, runs: runs.to_vec(), unclearable, behind: behind.cloned(), entries, mean: 0.0 };
         let pool = self.pool(&mut new);
         let alone = pool.pages == 0 || pool.count.samples >= ENOUGH;
         if alone || self.waiting.last().is_some_and(|last| last.pmd.next() != pmd) {
@@ -168,7 +174,7 @@ impl<'a> Fusion<'a> {
         let mean = samples / pages.max(1) as f64;
         let unseen = if mean >= MISSED { pages - reported } else { 0 };
         let mut pool = Pool { pages: pages - unseen, count: Count::default() };
-        let judged = Waiting { mean, runs: Vec::new(), entries: 0..0, ..*of };
+        let judged = Waiting { mean, runs: Vec::new(), entries: 0..0, behind: None, ..*of };
         for entry in on_them() {
             match judged.stands_out(entry.samples()) {
                 true => pool.pages -= 1,
@@ -195,6 +201,7 @@ impl<'a> Fusion<'a> {
                 self.sum.idle.add(run.idle, pages);
                 self.sum.unclearable_pages += if of.unclearable { pages } else { 0 };
             }
+            self.estimated.add(of.behind.as_ref(), self.runs.iter().map(|(run, _)| run), self.now);
             self.builder.heats(of.pmd, self.runs.iter().copied());
         }
     }

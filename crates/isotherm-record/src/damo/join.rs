@@ -180,6 +180,7 @@ impl Targets {
             counted_elsewhere_pages: 0,
             maybe_shared_pages: 0,
             unclearable_pages: 0,
+            behind_huge: None,
             facts: Default::default(),
         }
     }

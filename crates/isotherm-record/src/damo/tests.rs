@@ -103,6 +103,7 @@ fn target(pid: u32, regions: Vec<Region>) -> TargetHeat {
         counted_elsewhere_pages: 0,
         maybe_shared_pages: 0,
         unclearable_pages: 0,
+        behind_huge: None,
         facts: Default::default(),
     }
 }

@@ -22,6 +22,7 @@ fn without_what_came_later(mut snapshots: Vec<Snapshot>) -> Vec<Snapshot> {
         }
         for target in &mut snapshot.targets {
             target.facts = TargetFacts::default();
+            target.behind_huge = None;
         }
     }
     snapshots

@@ -5,6 +5,7 @@ use isotherm_heat::*;
 use isotherm_record::{Options, Recording, Writer};
 use isotherm_units::{Addr, AddrRange, Bytes};
 use proptest::collection::{btree_set, vec};
+use proptest::option;
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -58,7 +59,13 @@ fn mappings() -> impl Strategy<Value = Mapping> {
 }
 
 fn targets() -> impl Strategy<Value = TargetHeat> {
-    (bare_targets(), facts()).prop_map(|(target, facts)| TargetHeat { facts, ..target })
+    let all = (bare_targets(), facts(), option::of(behind_huge()));
+    all.prop_map(|(target, facts, behind_huge)| TargetHeat { facts, behind_huge, ..target })
+}
+
+fn behind_huge() -> impl Strategy<Value = PagesBehindHuge> {
+    let all = (histograms(), 1..=u64::MAX, any::<u64>());
+    all.prop_map(|(temperature, pages, age_ns)| PagesBehindHuge { temperature, pages, age_ns })
 }
 
 fn bare_targets() -> impl Strategy<Value = TargetHeat> {
@@ -77,6 +84,7 @@ fn bare_targets() -> impl Strategy<Value = TargetHeat> {
         counted_elsewhere_pages: pages[0],
         maybe_shared_pages: pages[1],
         unclearable_pages: pages[2],
+        behind_huge: None,
         facts: TargetFacts::default(),
     })
 }

@@ -70,8 +70,10 @@ fn holds(outer: AddrRange, inner: AddrRange) -> bool {
 /// The share of a process's heat that lies on huge pages, window by window.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HeatOnHuge {
-    /// The share in the last window; `None` if nothing is hot.
+    /// The share in the last window, with ranges that we collapsed as they were before; `None` if nothing is hot.
     pub share: Option<f64>,
+    /// The same by accessed bits alone: as if all pages of a huge page were as hot as its hottest.
+    pub share_by_bits: Option<f64>,
     /// The first known share.
     pub share_at_first: Option<f64>,
     /// Memory on huge pages in the last window.
@@ -87,6 +89,7 @@ impl HeatOnHuge {
     pub fn note(&mut self, facts: &[PmdFacts]) {
         self.huge = Bytes(facts.iter().filter(|f| f.huge).count() as u64 * PMD_SIZE);
         self.share = heat_on_huge(facts, &self.was);
+        self.share_by_bits = heat_on_huge(facts, &BTreeMap::new());
         self.share_at_first = self.share_at_first.or(self.share);
         self.benefits = facts.iter().filter(|f| !f.huge).map(|f| (f.pmd, f.benefit_hz)).collect();
     }

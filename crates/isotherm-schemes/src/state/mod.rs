@@ -413,6 +413,7 @@ impl Target {
             rss_bytes_at_first: self.rss_at_first.0,
             huge_bytes: self.on_huge.huge.0,
             heat_on_huge_share: self.on_huge.share,
+            heat_on_huge_share_by_bits: self.on_huge.share_by_bits,
             heat_on_huge_share_at_first: self.on_huge.share_at_first,
             paused_for: self.paused_for,
             cgroup_wait: self.cgroup_wait.map(Named::Known),

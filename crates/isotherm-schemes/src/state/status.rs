@@ -102,8 +102,10 @@ pub struct TargetStatus {
     pub rss_bytes_at_first: u64,
     /// Its memory on huge pages.
     pub huge_bytes: u64,
-    /// The share of its heat on huge pages; `None` if nothing is hot.
+    /// The share of its heat on huge pages, with ranges that were collapsed as they were before; `None` if nothing is hot.
     pub heat_on_huge_share: Option<f64>,
+    /// The same by accessed bits alone: as if all pages of a huge page were as hot as its hottest.
+    pub heat_on_huge_share_by_bits: Option<f64>,
     /// The same in its first window.
     pub heat_on_huge_share_at_first: Option<f64>,
     /// Pid of the forked copy for which it is paused.
@@ -154,6 +156,7 @@ mod tests {
             rss_bytes_at_first: 1,
             huge_bytes: 0,
             heat_on_huge_share: Some(0.5),
+            heat_on_huge_share_by_bits: Some(0.75),
             heat_on_huge_share_at_first: None,
             paused_for: None,
             cgroup_wait: Some(Named::Known(Wait::CgroupLimit)),

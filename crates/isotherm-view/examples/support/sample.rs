@@ -54,6 +54,7 @@ pub fn target(pid: u32, comm: &str, cgroup: &str, mappings: Vec<Mapping>, region
         counted_elsewhere_pages: 0,
         maybe_shared_pages: 0,
         unclearable_pages: 0,
+        behind_huge: None,
         facts: Default::default(),
     }
 }

@@ -102,8 +102,12 @@ pub struct AccessTarget {
     pub granularity: Granularity,
     /// Its resident memory.
     pub resident_bytes: Bytes,
-    /// Its working set.
+    /// Its working set. A huge page, which has one accessed bit, counts as a whole.
     pub wss_bytes: Bytes,
+    /// The same if pages on huge pages count as they did before those were made. `None` if none was known.
+    pub wss_by_estimate_bytes: Option<Bytes>,
+    /// How long ago these pages were known, in the mean.
+    pub estimate_age_ns: Option<u64>,
     /// Memory whose heat cannot be measured.
     pub unclearable_bytes: Bytes,
     /// Regions that pass the filters, sorted.
@@ -168,6 +172,7 @@ impl AccessTarget {
         }
         let mut regions: Vec<AccessRegion> = shown.iter().map(|r| AccessRegion::build(r, &target.mappings)).collect();
         sort(&mut regions, options.sort);
+        let behind = target.behind_huge.as_ref();
         AccessTarget {
             pid: target.id.pid,
             comm: target.comm.clone(),
@@ -176,6 +181,8 @@ impl AccessTarget {
             granularity: target.granularity,
             resident_bytes: Bytes::of_pages(target.temperature.resident()),
             wss_bytes: Bytes::of_pages(target.temperature.within_ns(options.wss_ns)),
+            wss_by_estimate_bytes: behind.map(|b| Bytes::of_pages(b.temperature.within_ns(options.wss_ns))),
+            estimate_age_ns: behind.map(|b| b.age_ns),
             unclearable_bytes: Bytes::of_pages(target.unclearable_pages),
             regions_left_out: target.regions.len() - regions.len(),
             regions,
@@ -186,6 +193,9 @@ impl AccessTarget {
         let name = title(Some(self.pid), &self.comm, self.exited);
         let window = human::duration(wss_ns);
         let mut line = format!("{name}: resident {}, WSS {} (every {window})", self.resident_bytes, self.wss_bytes);
+        if let Some((bytes, age)) = self.wss_by_estimate_bytes.zip(self.estimate_age_ns) {
+            line += &format!(", {bytes} by estimate (as the pages of huge pages were {} ago)", human::duration(age));
+        }
         match self.granularity {
             Granularity::Page => {}
             Granularity::Mapping => line += ", seen by mapping only",

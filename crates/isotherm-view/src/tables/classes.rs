@@ -37,6 +37,10 @@ pub struct HeatSum {
     pub resident_bytes: Bytes,
     /// Memory in the classes above that was not checked itself yet, and is assumed to be like checked memory on both sides.
     pub estimated_bytes: Bytes,
+    /// Hot memory if pages on huge pages count as they did before those were made, and else the same as `hot_bytes`.
+    pub hot_by_estimate_bytes: Bytes,
+    /// Memory on huge pages whose small pages were known before.
+    pub behind_huge_bytes: Bytes,
     /// Memory that is also counted for another target. A row includes it, a total does not.
     pub counted_elsewhere_bytes: Bytes,
     /// Memory that may also be counted for another target.
@@ -55,6 +59,8 @@ impl HeatSum {
             unmeasured_bytes: c.unmeasured,
             resident_bytes: Bytes::of_pages(target.temperature.resident()),
             estimated_bytes: target.estimated(),
+            hot_by_estimate_bytes: Classes::of(target.by_estimate(), bounds).hot,
+            behind_huge_bytes: Bytes::of_pages(target.behind_huge.as_ref().map_or(0, |b| b.pages)),
             counted_elsewhere_bytes: Bytes::of_pages(target.counted_elsewhere_pages),
             maybe_shared_bytes: Bytes::of_pages(target.maybe_shared_pages),
         }
@@ -78,6 +84,7 @@ impl HeatSum {
             idle_bytes: part(self.idle_bytes),
             unmeasured_bytes: part(self.unmeasured_bytes),
             resident_bytes: Bytes(kept),
+            hot_by_estimate_bytes: Bytes(math::scale(self.hot_by_estimate_bytes.0, kept, whole)),
             ..*self
         }
     }
@@ -95,12 +102,12 @@ impl HeatSum {
         self.maybe_shared_bytes.0 > 0
     }
 
-    fn fields(&self) -> [Bytes; 9] {
+    fn fields(&self) -> [Bytes; 11] {
         let mut copy = *self;
         copy.fields_mut().map(|b| *b)
     }
 
-    fn fields_mut(&mut self) -> [&mut Bytes; 9] {
+    fn fields_mut(&mut self) -> [&mut Bytes; 11] {
         [
             &mut self.hot_bytes,
             &mut self.warm_bytes,
@@ -109,6 +116,8 @@ impl HeatSum {
             &mut self.unmeasured_bytes,
             &mut self.resident_bytes,
             &mut self.estimated_bytes,
+            &mut self.hot_by_estimate_bytes,
+            &mut self.behind_huge_bytes,
             &mut self.counted_elsewhere_bytes,
             &mut self.maybe_shared_bytes,
         ]
@@ -423,6 +432,13 @@ fn write_notes(total: &HeatSum, out: &mut dyn Write, style: TextStyle) -> io::Re
     }
     if total.estimated_bytes.0 > 0 {
         let line = format!("{} not checked yet and estimated from memory on both sides", total.estimated_bytes);
+        write_wrapped(out, &line, style)?;
+    }
+    if total.behind_huge_bytes.0 > 0 {
+        let line = format!(
+            "hot is {} by estimate: {} are on huge pages, with one accessed bit for 2 MiB each, and count as their pages did before",
+            total.hot_by_estimate_bytes, total.behind_huge_bytes
+        );
         write_wrapped(out, &line, style)?;
     }
     if total.is_approximate() {

@@ -9,7 +9,7 @@ use super::target::title;
 use crate::human;
 use crate::math;
 use crate::text::{Column, Table, TextStyle, write_wrapped};
-use isotherm_heat::{Histogram, Interval, STEPS_PER_OCTAVE, Snapshot};
+use isotherm_heat::{Histogram, Interval, STEPS_PER_OCTAVE, Snapshot, TargetHeat};
 use isotherm_units::Bytes;
 use serde::Serialize;
 use std::io::{self, Write};
@@ -32,6 +32,8 @@ pub struct Bin {
     pub pages: u64,
     /// The same in bytes.
     pub bytes: Bytes,
+    /// The bytes if pages on huge pages count as they did before those were made. `None` if none was known, and for idle time.
+    pub by_estimate_bytes: Option<Bytes>,
 }
 
 /// The histograms of one target, or of all.
@@ -66,15 +68,9 @@ impl HistogramReport {
     /// Builds the report. Targets that have ended are included only if each target is shown separately.
     pub fn build(snapshot: &Snapshot, options: &HistogramOptions) -> HistogramReport {
         let groups = if options.per_target {
-            let one = |t: &isotherm_heat::TargetHeat| group(Some(t.id.pid), &t.comm, &t.temperature, &t.idle);
-            snapshot.targets.iter().map(one).collect()
+            snapshot.targets.iter().map(|t| HistogramGroup::of(Some(t.id.pid), &t.comm, [t])).collect()
         } else {
-            let (mut temperature, mut idle) = (Histogram::default(), Histogram::default());
-            for target in snapshot.targets.iter().filter(|t| !t.exited) {
-                temperature.merge(&target.temperature);
-                idle.merge(&target.idle);
-            }
-            vec![group(None, "", &temperature, &idle)]
+            vec![HistogramGroup::of(None, "", snapshot.targets.iter().filter(|t| !t.exited))]
         };
         HistogramReport { end_unix_ns: snapshot.end_unix_ns, groups, cost: CostSummary::of(&snapshot.cost) }
     }
@@ -92,6 +88,25 @@ impl HistogramReport {
 }
 
 impl HistogramGroup {
+    fn of<'a>(pid: Option<u32>, comm: &str, targets: impl IntoIterator<Item = &'a TargetHeat>) -> HistogramGroup {
+        let (mut temperature, mut idle) = (Histogram::default(), Histogram::default());
+        let (mut by_estimate, mut is_estimated) = (Histogram::default(), false);
+        for target in targets {
+            temperature.merge(&target.temperature);
+            idle.merge(&target.idle);
+            by_estimate.merge(target.by_estimate());
+            is_estimated |= target.behind_huge.is_some();
+        }
+        HistogramGroup {
+            pid,
+            comm: comm.to_owned(),
+            resident_bytes: Bytes::of_pages(temperature.resident()),
+            unmeasured_bytes: Bytes::of_pages(temperature.at(Interval::UNMEASURED)),
+            temperature: octaves(&temperature, is_estimated.then_some(&by_estimate)),
+            idle: octaves(&idle, None),
+        }
+    }
+
     fn write_text(&self, out: &mut dyn Write, style: TextStyle) -> io::Result<()> {
         let name = title(self.pid, &self.comm, false);
         let line = format!("{name}: resident {}, unmeasured {}", self.resident_bytes, self.unmeasured_bytes);
@@ -101,47 +116,50 @@ impl HistogramGroup {
     }
 
     fn table(&self, head: &'static str, bins: &[Bin]) -> Table {
-        let columns = Column::numbers(&[(head, 0), ("TO", 2), ("SIZE", 0), ("SHARE %", 1)]);
+        let mut columns = Column::numbers(&[(head, 0), ("TO", 2), ("SIZE", 0), ("SHARE %", 1)]);
+        let is_estimated = bins.iter().any(|bin| bin.by_estimate_bytes.is_some());
+        columns.extend(is_estimated.then_some(Column::number("BY ESTIMATE", 3)));
         let most = bins.iter().map(|b| b.bytes.0).max().unwrap_or(0);
         let row = |bin: &Bin| {
             let (from, to) = (human::duration(bin.from_ns), human::duration(bin.to_ns));
             let percent = human::percent(math::share(bin.bytes.0, self.resident_bytes.0) * 100.0);
-            (vec![from, to, bin.bytes.to_string(), percent], math::share(bin.bytes.0, most))
+            let mut cells = vec![from, to, bin.bytes.to_string(), percent];
+            cells.extend(bin.by_estimate_bytes.map(|bytes| bytes.to_string()));
+            (cells, math::share(bin.bytes.0, most))
         };
         Table::with_bars(&columns, bins.iter().map(row))
     }
 }
 
-fn group(pid: Option<u32>, comm: &str, temperature: &Histogram, idle: &Histogram) -> HistogramGroup {
-    HistogramGroup {
-        pid,
-        comm: comm.to_owned(),
-        resident_bytes: Bytes::of_pages(temperature.resident()),
-        unmeasured_bytes: Bytes::of_pages(temperature.at(Interval::UNMEASURED)),
-        temperature: octaves(temperature),
-        idle: octaves(idle),
-    }
-}
-
 /// The octaves from the first to the last that holds pages, including empty ones between them.
-fn octaves(histogram: &Histogram) -> Vec<Bin> {
-    let first_step = Interval::SHORTEST.code();
-    let mut pages = [0_u64; 32];
-    for (interval, count) in histogram.iter().filter(|(i, _)| i.is_measured()) {
-        pages[usize::from((interval.code() - first_step) / STEPS_PER_OCTAVE)] += count;
-    }
-    let used = |count: &u64| *count > 0;
-    let (Some(first), Some(last)) = (pages.iter().position(used), pages.iter().rposition(used)) else {
-        return Vec::new();
-    };
-    (first..=last)
+fn octaves(histogram: &Histogram, by_estimate: Option<&Histogram>) -> Vec<Bin> {
+    let (pages, estimated) = (by_octave(histogram), by_estimate.map(by_octave));
+    let is_used = |octave: &usize| pages[*octave] > 0 || estimated.is_some_and(|of| of[*octave] > 0);
+    let mut used = (0..OCTAVES).filter(is_used);
+    let Some(first) = used.next() else { return Vec::new() };
+    (first..=used.next_back().unwrap_or(first))
         .map(|octave| Bin {
             from_ns: 1_000_000 << octave,
             to_ns: 1_000_000 << (octave + 1),
             pages: pages[octave],
             bytes: Bytes::of_pages(pages[octave]),
+            by_estimate_bytes: estimated.map(|of| Bytes::of_pages(of[octave])),
         })
         .collect()
+}
+
+/// Octaves of the scale.
+const OCTAVES: usize = 32;
+
+/// Measured pages.
+fn by_octave(histogram: &Histogram) -> [u64; OCTAVES] {
+    let mut pages = [0_u64; OCTAVES];
+    for (interval, count) in histogram.iter() {
+        if let Some(step) = interval.step() {
+            pages[usize::from(step / STEPS_PER_OCTAVE)] += count;
+        }
+    }
+    pages
 }
 
 #[cfg(test)]
@@ -155,11 +173,17 @@ mod tests {
             h.add(Interval::from_ns(ms * 1_000_000), pages);
         }
         h.add(Interval::UNMEASURED, 100);
-        let bins = octaves(&h);
+        let bins = octaves(&h, None);
         let of = |b: &Bin| (b.from_ns / 1_000_000, b.to_ns / 1_000_000, b.pages);
         // 31 ms lies nearest to the step of 32 ms, so it counts from there.
         assert_eq!([of(&bins[0]), of(&bins[1]), of(&bins[2])], [(16, 32, 1), (32, 64, 2), (64, 128, 4)]);
         assert_eq!(bins.last().map(|b| b.pages), Some(8));
-        assert!(octaves(&Histogram::default()).is_empty());
+        assert!(octaves(&Histogram::default(), None).is_empty());
+        let mut estimated = Histogram::default();
+        estimated.add(Interval::from_ns(128_000_000), 15);
+        let h: Histogram = vec![(Interval::from_ns(16_000_000).code(), 15)].into();
+        let of = |b: &Bin| (b.from_ns / 1_000_000, b.pages, b.by_estimate_bytes.map(Bytes::pages));
+        let bins: Vec<_> = octaves(&h, Some(&estimated)).iter().map(of).collect();
+        assert_eq!((bins[0], bins[3], bins.len()), ((16, 15, Some(0)), (128, 0, Some(15)), 4));
     }
 }

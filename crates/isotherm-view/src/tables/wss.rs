@@ -3,6 +3,9 @@
 //! Per target and in total. Percentiles are over snapshots, by the nearest rank, so each is a measured value. A target
 //! counts only in snapshots in which it was alive. It is not known which of the pages that two targets share are in the
 //! working set. So the total is a plain sum, marked `~` if sharing is known or possible.
+//!
+//! A huge page counts as a whole, because it has one accessed bit. Where its small pages were known before, a second figure counts
+//! them as they were: the working set lies between the two.
 
 use super::cost::CostSummary;
 use super::target::{is_approximate, title};
@@ -43,6 +46,8 @@ pub struct WssPoint {
     pub unix_ns: u64,
     /// The size.
     pub bytes: Bytes,
+    /// The size if pages on huge pages count as they did before those were made. `None` if none was known.
+    pub by_estimate_bytes: Option<Bytes>,
 }
 
 /// The working set that a share of the snapshots does not exceed.
@@ -67,6 +72,8 @@ pub struct WssSeries {
     pub min_bytes: Bytes,
     /// Largest working set in any snapshot.
     pub max_bytes: Bytes,
+    /// Smallest and largest by estimate. `None` if there is none in any snapshot.
+    pub by_estimate_bytes: Option<[Bytes; 2]>,
     /// Percentiles over snapshots.
     pub percentiles: Vec<Percentile>,
     /// One point per snapshot in which the target was alive.
@@ -94,14 +101,14 @@ impl WssReport {
         let mut targets: BTreeMap<TargetId, WssSeries> = BTreeMap::new();
         let mut total = WssSeries::new(None, "");
         for snapshot in snapshots.iter().map(Borrow::borrow) {
-            let mut sum = 0_u64;
+            let mut sum = Size::default();
             for target in snapshot.targets.iter().filter(|t| !t.exited) {
-                let wss = target.temperature.within_ns(options.interval_ns);
+                let size = Size::of(target, options.interval_ns);
                 let series =
                     targets.entry(target.id).or_insert_with(|| WssSeries::new(Some(target.id.pid), &target.comm));
-                series.push(snapshot.end_unix_ns, wss);
+                series.push(snapshot.end_unix_ns, size);
                 total.approximate |= may_be_shared(target);
-                sum = sum.saturating_add(wss);
+                sum.add(size);
             }
             total.push(snapshot.end_unix_ns, sum);
         }
@@ -135,7 +142,7 @@ impl WssReport {
     fn write_series(&self, series: &WssSeries, out: &mut dyn Write, style: TextStyle) -> io::Result<()> {
         let name = title(series.pid, &series.comm, false);
         let line = format!("{name}: {} to {}", series.shown(series.min_bytes), series.shown(series.max_bytes));
-        write_wrapped(out, &line, style)?;
+        write_wrapped(out, &(line + &series.estimate_text()), style)?;
         if self.options.percentiles {
             series.percentile_table().write(out, style)?;
         }
@@ -143,6 +150,31 @@ impl WssReport {
             series.time_table().write(out, style)?;
         }
         Ok(())
+    }
+}
+
+/// A working set in pages.
+#[derive(Clone, Copy, Debug, Default)]
+struct Size {
+    by_bits: u64,
+    by_estimate: u64,
+    /// Whether any of it is estimated.
+    is_estimated: bool,
+}
+
+impl Size {
+    fn of(target: &TargetHeat, interval_ns: u64) -> Size {
+        Size {
+            by_bits: target.temperature.within_ns(interval_ns),
+            by_estimate: target.by_estimate().within_ns(interval_ns),
+            is_estimated: target.behind_huge.is_some(),
+        }
+    }
+
+    fn add(&mut self, other: Size) {
+        self.by_bits = self.by_bits.saturating_add(other.by_bits);
+        self.by_estimate = self.by_estimate.saturating_add(other.by_estimate);
+        self.is_estimated |= other.is_estimated;
     }
 }
 
@@ -158,13 +190,15 @@ impl WssSeries {
             approximate: false,
             min_bytes: Bytes(0),
             max_bytes: Bytes(0),
+            by_estimate_bytes: None,
             percentiles: Vec::new(),
             points: Vec::new(),
         }
     }
 
-    fn push(&mut self, unix_ns: u64, pages: u64) {
-        self.points.push(WssPoint { unix_ns, bytes: Bytes::of_pages(pages) });
+    fn push(&mut self, unix_ns: u64, size: Size) {
+        let by_estimate_bytes = size.is_estimated.then_some(Bytes::of_pages(size.by_estimate));
+        self.points.push(WssPoint { unix_ns, bytes: Bytes::of_pages(size.by_bits), by_estimate_bytes });
     }
 
     /// Fills in the fields that depend on all points.
@@ -176,7 +210,20 @@ impl WssSeries {
             self.percentiles =
                 PERCENTILES.iter().map(|p| Percentile { percent: *p, bytes: nearest_rank(&sorted, *p) }).collect();
         }
+        let estimates = || self.points.iter().filter_map(|p| p.by_estimate_bytes);
+        self.by_estimate_bytes = estimates().min().zip(estimates().max()).map(<[Bytes; 2]>::from);
         self
+    }
+
+    /// What follows the sizes by bits, if anything was estimated.
+    fn estimate_text(&self) -> String {
+        self.by_estimate_bytes.map_or_else(String::new, |[least, largest]| {
+            format!(
+                "; by estimate {} to {}, as the pages of huge pages were before",
+                self.shown(least),
+                self.shown(largest)
+            )
+        })
     }
 
     fn shown(&self, bytes: Bytes) -> String {
@@ -190,8 +237,14 @@ impl WssSeries {
     }
 
     fn time_table(&self) -> Table {
-        let columns = [Column::fixed("TIME UTC", 0), Column::number("WSS", 0)];
-        let row = |p: &WssPoint| (vec![human::clock(p.unix_ns), self.shown(p.bytes)], self.share(p.bytes));
+        let mut columns = vec![Column::fixed("TIME UTC", 0), Column::number("WSS", 0)];
+        let is_estimated = self.by_estimate_bytes.is_some();
+        columns.extend(is_estimated.then_some(Column::number("BY ESTIMATE", 0)));
+        let row = |p: &WssPoint| {
+            let mut cells = vec![human::clock(p.unix_ns), self.shown(p.bytes)];
+            cells.extend(is_estimated.then(|| p.by_estimate_bytes.map_or_else(String::new, |b| self.shown(b))));
+            (cells, self.share(p.bytes))
+        };
         Table::with_bars(&columns, self.points.iter().map(row))
     }
 
@@ -210,12 +263,33 @@ fn nearest_rank(sorted: &[Bytes], percent: u8) -> Bytes {
 mod tests {
     use super::*;
     use crate::sample::{MIB, MS, SECOND, region, snapshot, target};
+    use isotherm_heat::PagesBehindHuge;
 
     #[test]
     fn percentiles_are_values_that_were_seen() {
         let sorted: Vec<Bytes> = (1..=10).map(Bytes).collect();
         let at = |p| nearest_rank(&sorted, p).0;
         assert_eq!([at(0), at(10), at(11), at(50), at(99), at(100)], [1, 1, 2, 5, 10, 10]);
+    }
+
+    #[test]
+    fn the_estimate_stands_beside_the_size_by_bits() {
+        let plain = target(1, "t", "", vec![], vec![region(0, 8 * MIB, MS)]);
+        let mut estimated = plain.clone();
+        let temperature =
+            target(1, "t", "", vec![], vec![region(0, MIB, MS), region(MIB, 7 * MIB, 90 * SECOND)]).temperature;
+        estimated.behind_huge = Some(PagesBehindHuge { temperature, pages: 2048, age_ns: SECOND });
+        let other = target(2, "u", "", vec![], vec![region(0, 2 * MIB, MS)]);
+        let snapshots = [snapshot(1, vec![plain]), snapshot(2, vec![estimated, other])];
+        let report = WssReport::build(&snapshots, &WssOptions::default());
+        let of = |s: &WssSeries| s.points.iter().map(|p| p.by_estimate_bytes.map(|b| b.0 / MIB)).collect::<Vec<_>>();
+        assert_eq!((of(&report.targets[0]), of(&report.targets[1])), (vec![None, Some(1)], vec![None]));
+        assert_eq!(of(&report.total), [None, Some(3)], "1 MiB by estimate, and 2 MiB by bits");
+        let mut text = Vec::new();
+        report.write_text(&mut text, TextStyle::default()).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.contains("8.0 MiB to 8.0 MiB; by estimate 1.0 MiB to 1.0 MiB"), "{text}");
+        assert_eq!(text.matches("BY ESTIMATE").count(), 2, "not for the process without huge pages: {text}");
     }
 
     #[test]

@@ -96,7 +96,7 @@ pub fn tell(status: &Status, out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn write_target(target: &TargetStatus, out: &mut dyn Write) -> io::Result<()> {
-    let share = target.heat_on_huge_share.map_or("unknown".to_owned(), |s| format!("{:.1}%", s * 100.0));
+    let share = share_text(target.heat_on_huge_share, target.heat_on_huge_share_by_bits);
     write!(
         out,
         "{:>8} {:<16} {:>10} resident, {:>10} huge, {share} of the heat on huge pages",
@@ -116,6 +116,16 @@ fn write_target(target: &TargetStatus, out: &mut dyn Write) -> io::Result<()> {
         }
         (.., Some(why)) => writeln!(out, "; waiting: {}", human::printable(&name(why))),
         _ => writeln!(out),
+    }
+}
+
+/// By estimate, and up to that by accessed bits where this differs.
+fn share_text(by_estimate: Option<f64>, by_bits: Option<f64>) -> String {
+    let percent = |share: f64| format!("{:.1}%", share * 100.0);
+    let Some(estimate) = by_estimate.map(percent) else { return "unknown".to_owned() };
+    match by_bits.map(percent) {
+        Some(bits) if bits != estimate => format!("{estimate} (by bits {bits})"),
+        _ => estimate,
     }
 }
 
@@ -153,11 +163,11 @@ mod tests {
             "hints": {"queued": 3, "put_off": 9, "unwritable": 2, "cgroup": 1, "mood": 5}, "blocks_not_looked_at": 4, "blocks": 90,
             "intervals_goal": {"observed_bp": 450, "aggregations": 3, "min_interval_ns": 200000000, "max_interval_ns": 1000000000},
             "targets": [
-                {"pid": 8, "comm": "db\u001b[2J", "rss_bytes": 4194304, "huge_bytes": 2097152, "heat_on_huge_share": 0.25},
+                {"pid": 8, "comm": "db\u001b[2J", "rss_bytes": 4194304, "huge_bytes": 2097152, "heat_on_huge_share": 0.25, "heat_on_huge_share_by_bits": 0.5},
                 {"pid": 9, "comm": "a", "left_alone": "no-huge-advice", "paused_for": 3},
                 {"pid": 10, "comm": "b", "paused_for": 3, "cgroup_wait": "no-charge", "sampled": {"regions": 500, "interval_ns": 200000000, "aggregated_in_ns": 3600000000}},
                 {"pid": 11, "comm": "c", "cgroup_wait": "no-charge", "sampled": {"regions": 40, "interval_ns": 1000000000, "aggregated_in_ns": 1200000000}},
-                {"pid": 12, "comm": "d", "cgroup_wait": "full-moon"}],
+                {"pid": 12, "comm": "d", "cgroup_wait": "full-moon", "heat_on_huge_share": 0.25, "heat_on_huge_share_by_bits": 0.25}],
             "counters": {"collapsed": {"round-robin": 5, "external": 3, "heat": 4}, "refused": {"sparse": 2, "busy": 1}}}"#;
         let mut out = Vec::new();
         tell(&serde_json::from_str(answer).unwrap(), &mut out).unwrap();
@@ -169,7 +179,7 @@ mod tests {
             "4 of 90 huge ranges not checked yet",
             "intervals of sampled processes follow the goal 4.5%,3,200ms,1s",
             &format!(
-                "       8 {:<16}    4.0 MiB resident,    2.0 MiB huge, 25.0% of the heat on huge pages",
+                "       8 {:<16}    4.0 MiB resident,    2.0 MiB huge, 25.0% (by bits 50.0%) of the heat on huge pages",
                 human::printable("db\x1b[2J")
             ),
             "       9 a                       0 B resident,        0 B huge, unknown of the heat on huge pages; skipped: no-huge-advice",
@@ -179,7 +189,7 @@ mod tests {
                 "      11 c                       0 B resident,        0 B huge, unknown of the heat on huge pages, 40 regions checked every 1 s; waiting: {}",
                 Wait::NoCharge.text()
             ),
-            "      12 d                       0 B resident,        0 B huge, unknown of the heat on huge pages; waiting: full-moon",
+            "      12 d                       0 B resident,        0 B huge, 25.0% of the heat on huge pages; waiting: full-moon",
             "  collapsed on hints from external: 3",
             "  collapsed on hints from heat: 4",
             "  collapsed on hints from round-robin: 5",
