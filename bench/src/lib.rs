@@ -167,18 +167,24 @@ impl Log {
         self.keys.push((key, value));
     }
 
-    /// Prints the RESULT line and writes everything to `bench/results/<date>/<name>.txt`.
-    pub fn finish(mut self) -> Result<()> {
+    /// Prints the RESULT line and writes everything to `bench/results/<date>/<name>.txt`. A run of some workloads only
+    /// ([`only`]) is not written: it would replace the figures of all.
+    pub fn finish(self) -> Result<()> {
+        self.finish_in(Path::new("bench"), &only())
+    }
+
+    fn finish_in(mut self, bench: &Path, only: &str) -> Result<()> {
         let pairs: Vec<String> = self.keys.iter().map(|(k, v)| format!("{k}={v:.4}")).collect();
-        let dir = Path::new("bench/results").join(today());
-        if Path::new("bench").is_dir() {
-            fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
-            let text = format!("{}RESULT {}\n", self.text, pairs.join(" "));
-            let path = dir.join(format!("{}.txt", self.name));
-            fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
-        }
         self.line(format!("RESULT {}", pairs.join(" ")));
-        Ok(())
+        if bench.is_dir() && only.is_empty() { self.store(bench) } else { Ok(()) }
+    }
+
+    /// Writes the lines so far below the folder `bench`.
+    fn store(&self, bench: &Path) -> Result<()> {
+        let dir = bench.join("results").join(today());
+        fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
+        let path = dir.join(format!("{}.txt", self.name));
+        fs::write(&path, &self.text).with_context(|| format!("write {}", path.display()))
     }
 }
 
@@ -213,6 +219,18 @@ mod tests {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
         assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn a_run_of_some_workloads_leaves_the_results_as_they_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = |value| Log { name: "bench-x", text: "a table\n".to_owned(), keys: vec![("key", value)] };
+        log(1.0).finish_in(dir.path(), "").unwrap();
+        log(2.0).finish_in(dir.path(), "one span").unwrap();
+        let stored = dir.path().join("results").join(today()).join("bench-x.txt");
+        assert_eq!(fs::read_to_string(stored).unwrap(), "a table\nRESULT key=1.0000\n");
+        log(3.0).finish_in(&dir.path().join("elsewhere"), "").unwrap();
+        assert!(!dir.path().join("elsewhere").exists(), "outside of the repository nothing is written");
     }
 
     #[test]

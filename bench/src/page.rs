@@ -54,6 +54,8 @@ struct Figure {
     unit: String,
     min: Option<f64>,
     max: Option<f64>,
+    /// The first day whose runs print it. A result of an earlier day may lack it.
+    since: Option<String>,
 }
 
 /// The newest result of a bench.
@@ -204,15 +206,17 @@ struct Shown {
 
 fn shown(bench: &BenchText, figure: &Figure, result: &BenchResult) -> Result<Shown> {
     let value = result.value(&figure.key);
-    let value = value.with_context(|| format!("{} of {} prints no {}", bench.name, result.date, figure.key))?;
+    let is_newer = figure.since.as_ref().is_some_and(|since| result.date < *since);
+    ensure!(value.is_some() || is_newer, "{} of {} prints no {}", bench.name, result.date, figure.key);
     let space = if figure.unit.starts_with(['%', 'x']) { "" } else { " " };
     let unit = |n: f64| format!("{}{space}{}", number(n), figure.unit).trim_end().to_owned();
     let (aim, met) = match (figure.min, figure.max) {
-        (Some(min), _) => (format!("at least {}", unit(min)), Some(value >= min)),
-        (_, Some(max)) => (format!("at most {}", unit(max)), Some(value <= max)),
+        (Some(min), _) => (format!("at least {}", unit(min)), value.map(|value| value >= min)),
+        (_, Some(max)) => (format!("at most {}", unit(max)), value.map(|value| value <= max)),
         _ => (String::new(), None),
     };
-    Ok(Shown { text: figure.text.clone(), aim, value: unit(value), met })
+    let value = value.map_or_else(|| "not measured yet".to_owned(), unit);
+    Ok(Shown { text: figure.text.clone(), aim, value, met })
 }
 
 fn missed(met: Option<bool>) -> &'static str {
@@ -314,6 +318,18 @@ mod tests {
         assert!(error(&more).starts_with("bench-y has a result and no text"));
         assert!(BenchResult::parse("2026-11-20", "command: x\nmachine: y\n").is_err(), "a run that did not end");
         assert!(Texts::parse(&TEXTS.replace("max = 3", "max = 3, min = 2")).is_err());
+    }
+
+    #[test]
+    fn a_result_may_lack_a_figure_that_is_newer() {
+        let run = RUN.replace(" gain=12.5278", "");
+        let since = |day: &str| TEXTS.replace("min = 30", &format!("min = 30, since = {day:?}"));
+        let page = |texts: &str, run: &str| super::page(&Texts::parse(texts).unwrap(), &results(run));
+        let newer = page(&since("2026-11-21"), &run).unwrap();
+        assert!(newer.contains("| gain | at least 30x | not measured yet |\n"), "{newer}");
+        assert!(newer.contains("\n1 benches, 1 aims, 1 missed.\n"), "no aim of what was not measured: {newer}");
+        assert!(page(&since("2026-11-20"), &run).is_err(), "the result is from a day whose runs print it");
+        assert!(page(&since("2026-11-21"), RUN).unwrap().contains("| 12.5x, **missed** |"));
     }
 
     #[test]
