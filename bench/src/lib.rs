@@ -9,10 +9,13 @@
 
 pub mod adaptive;
 pub mod collapsing;
+pub mod first;
 pub mod memory;
 #[allow(unsafe_code, reason = "system calls that no library here wraps")]
 pub mod own_thread;
 pub mod page;
+pub mod reading;
+pub mod regions;
 
 use anyhow::{Context, Result};
 use isotherm_heat::{Beside, Clock};

@@ -16,6 +16,8 @@ pub(crate) const MONITOR: &str = "--monitor";
 const S: Ns = 1_000_000_000;
 const SMALL_PAGES: usize = 1 << 18;
 const LARGE_PAGES: usize = 12 << 18;
+/// Every page of the small target is checked many times within a part of this.
+const LONGEST_SMALL_S: u64 = 20;
 
 /// RSS of a monitor, in bytes, of a small and a large target.
 #[derive(Clone, Copy, Debug)]
@@ -28,11 +30,12 @@ pub struct Growth {
 }
 
 impl Growth {
-    /// Measures it for the targets that `of` makes of a number of pages, after `seconds`.
+    /// Measures it for the targets that `of` makes of a number of pages, after `seconds`; the small one after 20 at the latest.
     pub fn measure(of: impl Fn(usize) -> Pattern, seconds: u64) -> Result<Growth> {
         let large_pages = pages_that_fit(LARGE_PAGES)?;
         anyhow::ensure!(large_pages > SMALL_PAGES, "there is not enough free memory for a target of more than 1 GiB");
-        let (small, large) = (rss_with(&of(SMALL_PAGES), seconds)?, rss_with(&of(large_pages), seconds)?);
+        let small = rss_with(&of(SMALL_PAGES), seconds.min(LONGEST_SMALL_S))?;
+        let large = rss_with(&of(large_pages), seconds)?;
         Ok(Growth { small, large, pages: large_pages - SMALL_PAGES })
     }
 

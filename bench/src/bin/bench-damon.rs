@@ -15,6 +15,7 @@
 //! what we clear, and do not depend on this.
 
 use anyhow::{Context, Result, bail};
+use isotherm_bench::regions::{hot_ranges, score_ranges};
 use isotherm_bench::{BenchClock, Log, become_workload, median, spread, start};
 use isotherm_heat::source::{AccessSource, RegionSource};
 use isotherm_heat::{Clock, KernelRegion, Ns, Score};
@@ -238,15 +239,7 @@ fn watch_with_damon(child: &Child, pattern: &Pattern, attributes: Attributes) ->
 
 /// Scored by page, as for ours: all pages of a region are as hot as the region.
 fn score(memory: AddrRange, hot: &[bool], reported: &[KernelRegion]) -> Score {
-    let mut score = Score::of(hot.iter().filter(|h| **h).count() as f64);
-    for region in reported.iter().filter(|r| r.interval().ns().is_some_and(|ns| ns <= HOT_NS)) {
-        let Some(inside) = region.range.intersect(memory) else { continue };
-        for page in inside.start.page().0..inside.end.page().0 {
-            let is_hot = usize::try_from(page - memory.start.page().0).is_ok_and(|i| hot.get(i) == Some(&true));
-            score.say_hot(1.0, f64::from(u8::from(is_hot)));
-        }
-    }
-    score
+    score_ranges(memory, hot, hot_ranges(reported, HOT_NS))
 }
 
 /// The results of each read.

@@ -9,7 +9,7 @@
 
 use anyhow::Result;
 use isotherm_bench::Log;
-use isotherm_bench::adaptive::{Attrs, Context, Goal};
+use isotherm_bench::adaptive::{Attrs, Context};
 use isotherm_heat::source::{
     AccessSource, Attached, BitsSink, ClearedProcess, ClearedSink, Description, Layout, PageSource, Progress,
     SourceResult,
@@ -26,7 +26,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 const S: Ns = 1_000_000_000;
-const MS: Ns = 1_000_000;
 const GB: u64 = 1_000_000_000;
 const HOT_NS: Ns = S;
 const SEED: u64 = 1;
@@ -91,7 +90,7 @@ fn masims(log: &mut Log) -> Result<()> {
         let scope = Scope::Process(MASIM_PID);
         let default = damon(&host, scope, &Memory::Virtual(vec![MASIM_PID]), Attrs::default(), DAMON_TIME)?;
         default.tell(log, name, "DAMON, defaults");
-        let tuned = damon(&host, scope, &Memory::Virtual(vec![MASIM_PID]), tuned(), TUNED_TIME)?;
+        let tuned = damon(&host, scope, &Memory::Virtual(vec![MASIM_PID]), Attrs::tuned(), TUNED_TIME)?;
         tuned.tell(log, name, "DAMON, tuned");
         let sampled = ours(&host, scope, Mode::Sampled, 1000, OUR_TIME)?;
         sampled.tell(log, name, "Isotherm, sampled");
@@ -105,12 +104,6 @@ fn masims(log: &mut Log) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// DAMON's intervals, tuned as its users are advised: 4% of accesses found, 3 aggregations, 5 ms to 10 s.
-fn tuned() -> Attrs {
-    let goal = Goal { access_bp: 400, aggregations: 3, min_sample_ns: 5 * MS, max_sample_ns: 10 * S };
-    Attrs { goal: Some(goal), ..Attrs::default() }
 }
 
 fn small_cgroup(log: &mut Log) -> Result<()> {

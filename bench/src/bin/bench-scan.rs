@@ -3,9 +3,10 @@
 
 use anyhow::{Context, Result};
 use isotherm_bench::memory::Growth;
+use isotherm_bench::reading::ReadCost;
 use isotherm_bench::{Log, become_workload, busy, in_own_thread, median, monitor_of, spread, start};
 use isotherm_heat::Ns;
-use isotherm_heat::source::{AccessSource, PageSource};
+use isotherm_heat::source::AccessSource;
 use isotherm_monitor::{Monitor, Settings};
 use isotherm_sources::RealClock;
 use isotherm_sources::page_table::PageTable;
@@ -101,10 +102,7 @@ fn scan(gib: usize, huge: bool) -> Result<Costs> {
         std::thread::sleep(std::time::Duration::from_millis(300));
         mark(0, began);
 
-        let began = clock::monotonic_ns();
-        let progress = source.read(child.pid(), &pmds, &mut |_, _, _| {})?;
-        costs.read.push(per_page(began));
-        anyhow::ensure!(progress.answered == pmds.len() && progress.read_errors == 0, "a read was skipped");
+        costs.read.push(ReadCost::measure(&mut source, child.pid(), &pmds)?.wall_ns_per_page());
 
         let began = clock::monotonic_ns();
         for run in pmds.chunks(PMDS_A_CALL) {

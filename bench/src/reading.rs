@@ -1,0 +1,41 @@
+//! The cost of reading accessed bits with the page-table source: bench-scan compares it with `smaps`, bench-first reports what a
+//! background read takes.
+
+use anyhow::{Result, ensure};
+use isotherm_heat::Ns;
+use isotherm_heat::source::PageSource;
+use isotherm_sources::page_table::PageTable;
+use isotherm_sys::clock;
+use isotherm_units::{PAGES_PER_PMD, PmdNo};
+
+/// What one read of some memory took.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadCost {
+    /// From begin to end, in which other threads may have run.
+    wall_ns: Ns,
+    /// CPU time of the reading thread.
+    cpu_ns: Ns,
+    pages: usize,
+}
+
+impl ReadCost {
+    /// Reads the accessed bits of `pmds` (sorted) of `pid`, which `source` has attached and listed. The bits go nowhere: what a
+    /// monitor makes of them is not in the cost. Fails if any of them could not be read.
+    pub fn measure(source: &mut PageTable, pid: u32, pmds: &[PmdNo]) -> Result<ReadCost> {
+        let (began, began_cpu) = (clock::monotonic_ns(), clock::thread_cpu_ns());
+        let progress = source.read(pid, pmds, &mut |_, _, _| {})?;
+        let (wall_ns, cpu_ns) = (clock::monotonic_ns() - began, clock::thread_cpu_ns() - began_cpu);
+        ensure!(progress.answered == pmds.len() && progress.read_errors == 0, "a read was skipped");
+        Ok(ReadCost { wall_ns, cpu_ns, pages: pmds.len() * PAGES_PER_PMD })
+    }
+
+    /// Elapsed nanoseconds for each page of 4 KiB.
+    pub fn wall_ns_per_page(&self) -> f64 {
+        self.wall_ns as f64 / self.pages as f64
+    }
+
+    /// Nanoseconds of CPU time for each page of 4 KiB.
+    pub fn cpu_ns_per_page(&self) -> f64 {
+        self.cpu_ns as f64 / self.pages as f64
+    }
+}
