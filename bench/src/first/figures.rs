@@ -50,10 +50,10 @@ impl Figures {
     /// Prints the spread of each figure over the trials, and passes its median to the RESULT line: of a figure of several cases,
     /// the greatest median. What was not measured is in neither.
     pub fn log(&self, log: &mut Log) {
-        log.line(format!("\n{:<32} {:<20} median (least to most) of the trials", "figure", "case"));
+        log.line(format!("\n{:<32} {:<22} median (least to most) of the trials", "figure", "case"));
         for (key, cases) in self.measured() {
             for (case, values) in cases {
-                log.line(format!("{key:<32} {case:<20} {}", spread(values)));
+                log.line(format!("{key:<32} {case:<22} {}", spread(values)));
             }
             log.result(key, result(key, cases));
         }
