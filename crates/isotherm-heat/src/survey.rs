@@ -133,9 +133,12 @@ impl Survey {
         })
     }
 
-    /// Notes that the first check of `pmd` has begun, or is about to.
+    /// Notes that the first check of `pmd` has begun, or is about to. Where something is assumed of it, that goes on until the
+    /// check has shown what is true: otherwise a clear would take the estimate from it, and from all up to the next checked ones.
     pub fn expect(&mut self, pmd: PmdNo) {
-        self.known.entry(pmd).or_insert(Sketch::Pending);
+        if self.between(pmd).like.is_none() {
+            self.known.entry(pmd).or_insert(Sketch::Pending);
+        }
     }
 
     /// Whether the first check of `pmd` is done.
@@ -271,6 +274,21 @@ mod tests {
         assert_eq!(sides, [Some((PmdNo(10), PmdNo(20))), Some((PmdNo(20), PmdNo(30)))]);
         survey.expect(PmdNo(20));
         assert!(survey.knows(PmdNo(20)), "what is known stays known");
+    }
+
+    #[test]
+    fn what_is_assumed_holds_until_the_check_has_shown_what_is_true() {
+        let mut survey = Survey::default();
+        survey.note(PmdNo(10), active(50));
+        survey.note(PmdNo(30), active(50));
+        survey.expect(PmdNo(20));
+        assert_eq!([11, 20, 29].map(|n| survey.between(PmdNo(n)).like), [10, 10, 30].map(|n| Some(PmdNo(n))));
+        assert!(!survey.knows(PmdNo(20)));
+        survey.note(PmdNo(20), Sketch::Idle);
+        assert_eq!([11, 20, 29].map(|n| survey.between(PmdNo(n)).like), [None; 3]);
+        survey.expect(PmdNo(15));
+        survey.note(PmdNo(20), active(50));
+        assert_eq!([14, 15, 16].map(|n| survey.between(PmdNo(n)).like), [None; 3], "nothing was assumed when it began");
     }
 
     #[test]
