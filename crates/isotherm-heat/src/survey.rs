@@ -6,7 +6,8 @@
 //! most probably like them ([`Survey::between`]). Where they differ, there is an edge between them: the stretch is cut
 //! until the edge is found. Everything else is checked afterwards, as the budgets allow. `target` owns the queue.
 //!
-//! What is assumed is never stored: it follows from what is known at the moment, and ends with the first check.
+//! What is assumed is never stored: it follows from what is known at the moment, and ends when a check has
+//! shown what is true.
 
 use crate::Interval;
 use isotherm_units::PmdNo;
