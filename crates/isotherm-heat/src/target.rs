@@ -53,7 +53,7 @@ const MANY: u32 = 8;
 /// How soon a huge range is cleared again whose long-idle pages were accessed as expected.
 const WEAK_RECHECK: Ns = 8_000_000_000;
 /// When a huge range whose pages a clear did not reach is tried again.
-const STUCK_RETRY: Ns = 60_000_000_000;
+pub(crate) const STUCK_RETRY: Ns = 60_000_000_000;
 /// Doublings of `FIRST_BACKOFF` at most: about four minutes.
 const MAX_BACKOFF: u8 = 7;
 /// Seconds' worth of slow-down that may be spent at once at the start, for a quick first answer.

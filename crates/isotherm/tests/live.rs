@@ -4,7 +4,7 @@
 
 mod support;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -339,4 +339,44 @@ while True: time.sleep(1)",
     }
     let total = number(&json["report"]["total"], "resident_bytes") / MIB as f64;
     assert!((32.0..60.0).contains(&total), "32 MiB in two processes, and both programs, are {total} MiB");
+}
+
+/// A clear of a huge range leaves pages that several processes map, and a sampled process checks nothing else.
+#[test]
+fn shared_memory_of_a_sampled_process_is_measured() {
+    need!(sees_pages(), "the page-table source");
+    let script = Script::start(
+        "
+import mmap, os
+size = 256 << 20
+shared = mmap.mmap(-1, size)
+shared.write(b'x' * size)
+at = ctypes.addressof(ctypes.c_char.from_buffer(shared))
+ready, wait = os.pipe()
+if os.fork() == 0:
+    parent = os.getppid()
+    for page in range(size >> 12): ctypes.string_at(at + (page << 12), 1)
+    os.write(wait, b'x')
+    while os.getppid() == parent: time.sleep(0.1)
+    os._exit(0)
+os.read(ready, 1)
+print(at, flush=True)
+while True:
+    ctypes.memset(at + size // 4, 1, size // 4)
+    time.sleep(0.02)",
+    );
+    let Some(script) = script else { return skip("python3") };
+    let stage = Stage::new();
+    stage.isotherm(&format!("record -d 8s -p {} --mode sampled", script.pid())).ended(0);
+    let report = stage.json("report access --json");
+    // The child has the same addresses.
+    let targets = report["report"]["targets"].as_array().unwrap().iter();
+    let own: Vec<&Value> = targets.filter(|t| t["pid"] == script.pid()).collect();
+    let own = json!({ "report": { "targets": own } });
+    // By huge range: the second quarter is hot.
+    let at = |no: u64| interval_at(&own, script.numbers()[0] + no * 2 * MIB + MIB).expect("it is measured");
+    let hot: Vec<bool> = (0..128).map(|no| at(no) <= SECOND).collect();
+    let right = hot[32..64].iter().filter(|h| **h).count();
+    let reported = hot.iter().filter(|h| **h).count();
+    assert!(right >= 31 && reported <= right + 2, "{right} of 32 are found, and {reported} reported: {hot:?}");
 }

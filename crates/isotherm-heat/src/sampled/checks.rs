@@ -57,6 +57,11 @@ impl Checks {
         self.checks.get_mut(&pmd)
     }
 
+    /// Huge ranges with a check in progress, in address order.
+    pub fn pmds(&self) -> impl Iterator<Item = PmdNo> {
+        self.checks.keys().copied()
+    }
+
     /// Begins a check in place of another, if there was one.
     pub fn begin(&mut self, pmd: PmdNo, check: Check) {
         self.end(pmd);

@@ -6,6 +6,7 @@
 
 use super::checks::Checks;
 use super::pieces::Pieces;
+use crate::target::STUCK_RETRY;
 use crate::{Ns, Rng};
 use isotherm_units::PmdNo;
 use std::collections::{BTreeMap, BTreeSet};
@@ -73,6 +74,8 @@ struct Visit {
     start: PmdNo,
     end: PmdNo,
     is_marked: bool,
+    /// A clear of one huge range leaves pages here. It is tried again later.
+    is_stuck: bool,
 }
 
 impl Chooser {
@@ -142,6 +145,8 @@ impl Chooser {
             let Some(cut) = pass.pieces.next_open(self.open_from) else { return };
             self.open_from = cut.next();
             match pass.pieces.open_gap(cut) {
+                // The next clear of the whole process shows it.
+                Some(_) if pass.pieces.is_within_stuck(cut) => {}
                 Some((below, above)) if !pass.checks.are_between(below, above) => {
                     pass.choose_within((below, above), most);
                 }
@@ -156,7 +161,10 @@ impl Chooser {
     fn choose_by_visits(&mut self, now: Ns, most: usize, pass: &mut Pass) {
         let cap = pass.pieces.cap();
         while !pass.is_over(most) {
-            let Some(Visit { start, end, is_marked }) = self.next_visit(now, pass.pieces) else { return };
+            let Some(Visit { start, end, is_marked, is_stuck }) = self.next_visit(now, pass.pieces) else { return };
+            if is_stuck {
+                continue;
+            }
             let pmds = end.0 - start.0;
             let wanted = if is_marked { (pmds as f64 / cap as f64).clamp(MIN_TURNS, 1.0) } else { 1.0 };
             if self.rng.below(1000) as f64 >= wanted * 1000.0 {
@@ -192,13 +200,14 @@ impl Chooser {
         });
         let (start, piece) = next?;
         self.turn = piece.end;
-        Some(Visit { start, end: piece.end, is_marked: piece.marks.last().is_some() })
+        let is_stuck = piece.is_stuck() && now < piece.stuck_at() + STUCK_RETRY;
+        Some(Visit { start, end: piece.end, is_marked: piece.marks.last().is_some(), is_stuck })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::mix::{Check, Finding, Mix, OUTCOMES};
+    use super::super::mix::{Check, Finding, Mix, OUTCOMES, Reach};
     use super::*;
     use crate::Mask;
 
@@ -224,7 +233,11 @@ mod tests {
         fn settle(&mut self, pmd: u64, is_hot: bool) {
             let mut counts = [0; OUTCOMES];
             counts[if is_hot { 0 } else { OUTCOMES - 1 }] = 512;
-            self.0.settle(0, PmdNo(pmd), &Finding { mix: Mix::of_counts(counts), resident: 1.0, huge: false });
+            self.0.settle(
+                0,
+                PmdNo(pmd),
+                &Finding { mix: Mix::of_counts(counts), resident: 1.0, huge: false, reach: Reach::Itself },
+            );
         }
     }
 

@@ -15,6 +15,8 @@ pub(crate) const READS: usize = 7;
 pub(crate) const FIRST: Ns = 10_000_000;
 /// What is known after this many reads (2.6 s) decides where regions end. The rest only separates warm from cold.
 pub(crate) const EARLY: usize = 5;
+/// A huge range is stuck if a clear has left at least one in this many of its present pages.
+const MAX_UNREACHED: u32 = 32;
 /// Octaves between two outcomes, and between the last read and the interval assumed for a page untouched until then.
 const STEP_OCTAVES: f32 = 2.0;
 const UNTOUCHED_OCTAVES: f32 = 3.0;
@@ -207,6 +209,10 @@ pub(crate) struct Check {
     pub reserved: f64,
     /// If its huge range was drawn at random: how many huge ranges it stands for, and what its region was like then.
     pub weight: Option<(f64, Mix)>,
+    /// Its huge range was cleared with the whole process: how many huge ranges of its kind it stands for.
+    pub with_process: Option<f64>,
+    /// Pages that the clear did not reach.
+    unreached: Mask,
     /// Cleared and not seen since.
     waiting: Mask,
     /// Seen accessed, and not cleared by others since.
@@ -228,6 +234,27 @@ pub(crate) struct Seen {
     pub lost: u32,
 }
 
+/// Which clears reach the pages of a huge range, as far as a check has shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// A clear of the huge range by itself.
+    #[default]
+    Itself,
+    /// Not that one: it has left pages with their accessed bit set. Nothing is known of their heat, and the heat of the
+    /// others is no fair sample.
+    Stuck,
+    /// The huge range was cleared with the whole process. True if pages were accessed since then: those are left again by
+    /// a clear of the huge range.
+    Process(bool),
+}
+
+impl Reach {
+    /// Whether a clear of the huge range by itself leaves pages.
+    pub fn is_stuck(self) -> bool {
+        matches!(self, Reach::Stuck | Reach::Process(true))
+    }
+}
+
 /// What a finished check found.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Finding {
@@ -236,6 +263,7 @@ pub(crate) struct Finding {
     pub resident: f32,
     /// It is one huge page. Its single bit shows little, so more tolerance is needed.
     pub huge: bool,
+    pub reach: Reach,
 }
 
 impl Check {
@@ -247,6 +275,8 @@ impl Check {
             reads: 0,
             reserved,
             weight: None,
+            with_process: None,
+            unreached: stuck,
             waiting: Mask::ALL & !stuck,
             touched: Mask::NONE,
             present: Mask::ALL,
@@ -255,8 +285,15 @@ impl Check {
         }
     }
 
-    /// Takes in a read. `None` if the huge range has changed its shape since the clear: the check is then useless.
+    /// Takes in a planned read. `None` if the huge range has changed its shape since the clear: the check is then useless.
     pub fn read(&mut self, now: Ns, bits: crate::PmdBits) -> Option<Seen> {
+        let seen = self.read_between(now, bits)?;
+        self.reads += 1;
+        Some(seen)
+    }
+
+    /// Takes in a read that is none of the planned ones.
+    pub fn read_between(&mut self, now: Ns, bits: crate::PmdBits) -> Option<Seen> {
         use crate::PmdBits;
         let (young, present, huge) = match bits {
             PmdBits::Pages { young, present } => (young, present, false),
@@ -278,27 +315,49 @@ impl Check {
         self.waiting = self.waiting & !seen;
         self.touched = (still_set | seen) & !lost;
         self.seen[outcome_at(now.saturating_sub(self.cleared_at))] += seen.count();
-        self.reads += 1;
         let units = if huge { seen.count().min(1) } else { seen.count() };
         Some(Seen { units, still_set: still_set.count(), lost: lost.count() })
     }
 
     /// Number of accessed bits that the clear reached, or could have reached.
     pub fn units(&self) -> u64 {
-        if self.huge == Some(true) { 1 } else { u64::from(self.present.count()) }
+        let reached = (self.present & !self.unreached).count();
+        u64::from(if self.huge == Some(true) { reached.min(1) } else { reached })
+    }
+
+    /// Notes that the whole process was cleared since the last read. What was seen is not seen again, but no other monitor
+    /// has cleared it. Returns whether that says all that a new check would: no page was left to clear.
+    pub fn process_cleared(&mut self) -> bool {
+        let had_none = (self.unreached & self.present).is_empty() && self.touched.is_empty();
+        self.touched = Mask::NONE;
+        had_none
+    }
+
+    /// Whether the clear did not reach so many pages that the others do not show what the huge range is like.
+    fn is_stuck(&self) -> bool {
+        self.are_many((self.unreached & self.present).count())
+    }
+
+    fn are_many(&self, pages: u32) -> bool {
+        pages > 0 && pages * MAX_UNREACHED >= self.present.count()
     }
 
     /// Whether further reads can add nothing.
     pub fn is_done(&self) -> bool {
-        self.reads >= READS || (self.waiting.is_empty() && self.reads > 0)
+        self.reads >= READS || (self.reads > 0 && (self.waiting.is_empty() || self.is_stuck()))
     }
 
     /// What it has found so far.
     pub fn finding(&self) -> Finding {
+        let (resident, huge) = (self.present.count() as f32 / 512.0, self.huge == Some(true));
+        if self.is_stuck() {
+            return Finding { mix: Mix::default(), resident, huge, reach: Reach::Stuck };
+        }
+        let accessed = self.are_many(self.seen.iter().sum());
+        let reach = if self.with_process.is_some() { Reach::Process(accessed) } else { Reach::Itself };
         let mut counts = self.seen;
         counts[READS] += self.waiting.count();
-        let resident = self.present.count() as f32 / 512.0;
-        Finding { mix: Mix::of_counts(counts), resident, huge: self.huge == Some(true) }
+        Finding { mix: Mix::of_counts(counts), resident, huge, reach }
     }
 }
 
@@ -405,7 +464,12 @@ mod tests {
         assert_eq!(check.read(FIRST, PmdBits::Huge { young: true }).map(|seen| seen.units), Some(1));
         assert_eq!(
             check.finding(),
-            Finding { mix: Mix::of_counts([512, 0, 0, 0, 0, 0, 0, 0]), resident: 1.0, huge: true }
+            Finding {
+                mix: Mix::of_counts([512, 0, 0, 0, 0, 0, 0, 0]),
+                resident: 1.0,
+                huge: true,
+                reach: Reach::Itself
+            }
         );
         let mut hole = Check::new(0, Mask::NONE, 0.0);
         assert_eq!(hole.read(FIRST, PmdBits::Gone), Some(Seen::default()));

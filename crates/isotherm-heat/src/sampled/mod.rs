@@ -12,6 +12,8 @@
 //!   most similar merge first, with a bound that doubles.
 //! - Checks at the ends of regions are no fair sample of what is between. Random checks are. The mean of what they
 //!   found, less what their regions predict, is the overall error of all regions. It is corrected in the histograms.
+//! - Where a clear of one huge range leaves pages that several processes map, the huge range is *stuck*. Its region waits for
+//!   a clear of the whole process, after which many of its huge ranges are read at once (`stuck`).
 //! - A huge range that was checked long ago and borders on a change is checked again at once. So a large region that turns
 //!   hot or cold as a whole is relabelled in a few steps.
 //!
@@ -22,6 +24,7 @@
 //! | [`mix`] | one check, and the results of checks |
 //! | [`pieces`], [`piece`] | all regions, and one region: its heat and where it ends |
 //! | [`tidy`] | makes few regions of many, and cuts those that are too large |
+//! | [`stuck`] | what only a clear of the whole process reaches |
 //! | [`surplus`] | the overall error of the regions |
 //! | [`tuner`] | how the interval follows a goal |
 //! | [`summary`] | regions and histograms as they are reported |
@@ -33,6 +36,7 @@ mod choose;
 mod mix;
 mod piece;
 mod pieces;
+mod stuck;
 mod summary;
 mod surplus;
 mod tidy;
@@ -44,13 +48,15 @@ use crate::regions::carry_ages;
 use crate::target::{CREDIT_S, Tally};
 use crate::tune::{Observed, Tuning};
 use crate::view::Summary;
-use crate::{Mask, Region};
+use crate::{Mask, Region, Rng};
 use checks::Checks;
 use choose::{Chooser, Pass};
 use isotherm_units::{Bytes, PmdNo};
-use mix::{Check, EARLY, Finding, Mix};
+use mix::{Check, EARLY, Finding, Mix, Reach, Seen};
 use pieces::Pieces;
 use std::collections::BTreeSet;
+pub(crate) use stuck::DECIDED_AFTER;
+use stuck::ProcessCost;
 use summary::Totals;
 use surplus::Surplus;
 use tuner::Tuner;
@@ -92,6 +98,9 @@ pub struct SampledTarget {
     slowdown: Bucket,
     tally: Tally,
     tuner: Tuner,
+    process_cost: ProcessCost,
+    /// Draws the huge ranges that are read after a clear of the whole process.
+    process_rng: Rng,
 }
 
 impl SampledTarget {
@@ -105,6 +114,8 @@ impl SampledTarget {
             slowdown: Bucket::new(sampling.max_slowdown_pct, CREDIT_S, now),
             tally: Tally::default(),
             tuner: Tuner::new(sampling.interval_ns, sampling.tuning),
+            process_cost: ProcessCost::new(sampling.max_slowdown_pct, now),
+            process_rng: Rng::new(!seed),
         }
     }
 
@@ -127,6 +138,7 @@ impl SampledTarget {
     /// reports it to [`SampledTarget::cleared`] or [`SampledTarget::refused`].
     pub fn due_clears(&mut self, now: Ns, most: usize) -> Vec<PmdNo> {
         self.tune();
+        self.slowdown.spend(self.process_cost.pay(now));
         let allowed = self.slowdown.available_ns(now) / RETOUCH_NS - self.checks.reserved();
         let (pieces, checks) = (&mut self.pieces, &mut self.checks);
         self.chooser.choose(now, most, Pass { pieces, checks, allowed, chosen: BTreeSet::new() })
@@ -172,7 +184,11 @@ impl SampledTarget {
 
     /// Notes that `pmd` cannot be cleared: nothing can be known of its heat.
     pub fn refused(&mut self, now: Ns, pmd: PmdNo) {
-        self.pieces.settle(now, pmd, &Finding { mix: Mix::default(), resident: 1.0, huge: false });
+        self.pieces.settle(
+            now,
+            pmd,
+            &Finding { mix: Mix::default(), resident: 1.0, huge: false, reach: Reach::Itself },
+        );
     }
 
     /// Huge ranges whose read is due, in address order.
@@ -201,10 +217,8 @@ impl SampledTarget {
         if is_first {
             self.tally.cleared += check.units();
         }
-        self.tally.retouched += u64::from(seen.units);
-        self.tally.still_set += u64::from(seen.still_set);
-        self.tally.lost += u64::from(seen.lost);
-        self.slowdown.spend(f64::from(seen.units) * RETOUCH_NS);
+        let stands_for = check.with_process;
+        self.account(seen, stands_for);
         if (is_done || reads >= EARLY) && self.checks.decide(pmd) {
             self.compare(pmd, &finding);
             self.pieces.settle(now, pmd, &finding);
@@ -215,6 +229,21 @@ impl SampledTarget {
         } else {
             self.checks.plan_next(pmd);
         }
+    }
+
+    /// Counts what a read has seen. A check with the whole process stands for others, in which the process pays as well.
+    fn account(&mut self, seen: Seen, with_process: Option<f64>) {
+        self.tally.still_set += u64::from(seen.still_set);
+        self.tally.lost += u64::from(seen.lost);
+        let Some(stands_for) = with_process else {
+            self.tally.retouched += u64::from(seen.units);
+            return self.slowdown.spend(f64::from(seen.units) * RETOUCH_NS);
+        };
+        let retouched = f64::from(seen.units) * stands_for;
+        self.process_cost.owe(retouched * RETOUCH_NS);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of pages")]
+        let whole_pages = retouched.round() as u64;
+        self.tally.retouched += whole_pages;
     }
 
     /// Notes how far a random check was off what its region predicts.

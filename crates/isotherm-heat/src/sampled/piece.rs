@@ -1,6 +1,6 @@
 //! What is known of one sampled region: the mix of its pages, and where it was checked.
 
-use super::mix::{Finding, Kinds, Mix, Shares};
+use super::mix::{Finding, Kinds, Mix, Reach, Shares};
 use crate::Ns;
 use isotherm_units::PmdNo;
 
@@ -12,6 +12,15 @@ const MEMORY: u16 = 8;
 const TOLERANCE: f32 = 1.5;
 /// A huge page has one bit. If it is touched now and then, its residual scatters by this much more.
 const HUGE_TOLERANCE: f32 = 3.0;
+/// If checks are stuck in one place and not in the other, or in so many more of ten, these are no one region.
+const REACH_TOLERANCE: f32 = 0.75;
+/// A region is cleared with the process if more than this share of its checks was stuck. In others the few stuck ones do not
+/// count.
+const STUCK: f32 = 0.25;
+/// How long heat is kept of memory that has become stuck: longer than from one clear of the process to the next.
+const KEPT_FOR: Ns = 180_000_000_000;
+/// Octaves a page between a region that is known and a stuck one that is not: joined, it would seem to be known.
+const UNMEASURED: f32 = 16.0;
 /// Where checks scatter by themselves (hot and cold huge ranges mixed), this many times the usual scatter is tolerated.
 const SCATTER: f32 = 2.0;
 
@@ -118,11 +127,28 @@ pub(crate) struct Piece {
     /// Mean difference between its mix and the checks of it.
     scatter: f32,
     checks: u16,
+    /// The share of its checks that were stuck.
+    stuck: f32,
+    /// When a clear of one of its huge ranges by itself was last found to leave pages, and the last huge range that had such pages.
+    stuck_at: Ns,
+    stuck_pmd: Option<PmdNo>,
+    /// Its heat is that of before it became stuck, at this time.
+    kept_since: Option<Ns>,
 }
 
 impl Piece {
     pub fn new(end: PmdNo) -> Piece {
         Piece { end, ..Piece::default() }
+    }
+
+    /// A region in the place of a part of this one, up to `end`, in which a check at `now` was stuck. A fork makes memory
+    /// stuck and changes nothing else, so heat that many checks have shown is kept for some time.
+    pub fn became_stuck(&self, end: PmdNo, now: Ns) -> Piece {
+        let mut part = Piece::new(end);
+        if self.checks >= MEMORY && self.early.is_known() {
+            (part.early, part.late, part.scatter, part.kept_since) = (self.early, self.late, self.scatter, Some(now));
+        }
+        part
     }
 
     /// Whether it was checked.
@@ -135,8 +161,37 @@ impl Piece {
         self.early.is_known().then(|| self.early.kinds().with_untouched(&self.late))
     }
 
+    /// Whether clears of its huge ranges by themselves leave pages, so that it waits for clears of the whole process.
+    pub fn is_stuck(&self) -> bool {
+        self.stuck > STUCK
+    }
+
+    /// When a clear of one of its huge ranges by itself was last found to leave pages.
+    pub fn stuck_at(&self) -> Ns {
+        self.stuck_at
+    }
+
+    /// A huge range in it that was stuck, if one is known.
+    pub fn stuck_pmd(&self) -> Option<PmdNo> {
+        self.stuck_pmd
+    }
+
     /// Whether what was found in a huge range fits the region.
     pub fn agrees(&self, found: &Finding) -> bool {
+        self.is_reached_as(found) && self.is_as_hot_as(found)
+    }
+
+    fn is_reached_as(&self, found: &Finding) -> bool {
+        match found.reach {
+            // It was not tried.
+            Reach::Process(_) => true,
+            // Nothing there, or nothing that can ever be cleared.
+            Reach::Itself if !found.mix.is_known() => true,
+            reach => !self.is_known() || (self.stuck - share_of(reach)).abs() <= REACH_TOLERANCE,
+        }
+    }
+
+    fn is_as_hot_as(&self, found: &Finding) -> bool {
         // Nothing there, or nothing that could be cleared: that is no difference in heat.
         if !self.early.is_known() || !found.mix.is_known() {
             return true;
@@ -148,6 +203,7 @@ impl Piece {
     /// Takes in a check of one of its huge ranges.
     pub fn learn(&mut self, mark: Mark, found: &Finding) {
         let weight = 1.0 / f32::from(self.checks.min(MEMORY) + 1);
+        self.learn_reach(&mark, found, weight);
         if self.early.is_known() && found.mix.is_known() {
             let unlike = self.early.unlike(&found.mix.early());
             self.scatter += (unlike - self.scatter) * weight;
@@ -159,6 +215,31 @@ impl Piece {
         self.marks.add(mark);
     }
 
+    fn learn_reach(&mut self, mark: &Mark, found: &Finding, weight: f32) {
+        let is_first_heat = found.mix.is_known() && !self.early.is_known();
+        if is_first_heat && self.is_stuck() {
+            // They show no heat, and would hide where it differs.
+            self.marks = Marks::default();
+        }
+        if found.mix.is_known() {
+            self.kept_since = None;
+        }
+        if found.mix.is_known() || found.reach.is_stuck() {
+            let weight = if is_first_heat { 1.0 } else { weight };
+            self.stuck += (share_of(found.reach) - self.stuck) * weight;
+        }
+        match found.reach {
+            Reach::Stuck => {
+                (self.stuck_at, self.stuck_pmd) = (mark.at, Some(mark.pmd));
+                if self.kept_since.is_some_and(|since| mark.at >= since + KEPT_FOR) {
+                    (self.early, self.late, self.kept_since) = (Mix::default(), Mix::default(), None);
+                }
+            }
+            Reach::Process(true) => self.stuck_pmd = self.stuck_pmd.or(Some(mark.pmd)),
+            Reach::Itself | Reach::Process(false) => {}
+        }
+    }
+
     /// Takes in the late reads of a check.
     pub fn learn_late(&mut self, found: &Finding) {
         self.late.blend(&found.mix.untouched(), 1.0 / f32::from(self.checks.clamp(1, MEMORY)));
@@ -166,8 +247,19 @@ impl Piece {
 
     /// How different two regions are, in octaves a page. The maximum if only one of them is known.
     pub fn unlike(&self, other: &Piece) -> f32 {
+        let by_reach = if self.is_known() && other.is_known() { self.reached_unlike(other) * TOLERANCE } else { 0.0 };
+        self.hot_unlike(other).max(by_reach)
+    }
+
+    fn reached_unlike(&self, other: &Piece) -> f32 {
+        (self.stuck - other.stuck).abs()
+    }
+
+    fn hot_unlike(&self, other: &Piece) -> f32 {
+        let is_unmeasured = |piece: &Piece| piece.is_stuck() && !piece.early.is_known();
         match (self.is_known(), other.is_known()) {
             (true, true) if self.early.is_known() && other.early.is_known() => self.early.unlike(&other.early),
+            (true, true) if is_unmeasured(self) != is_unmeasured(other) => UNMEASURED,
             (true, true) => {
                 // One of them is a hole, or cannot be cleared.
                 if self.early.is_known() == other.early.is_known() { 0.0 } else { TOLERANCE }
@@ -180,19 +272,27 @@ impl Piece {
     /// Whether they could be one region.
     pub fn is_like(&self, other: &Piece) -> bool {
         // A mean over several checks is more certain than one check.
-        self.unlike(other) <= (TOLERANCE / 2.0).max(self.scatter.max(other.scatter) / 2.0)
+        let tolerated = (TOLERANCE / 2.0).max(self.scatter.max(other.scatter) / 2.0);
+        self.hot_unlike(other) <= tolerated && self.reached_unlike(other) <= REACH_TOLERANCE
     }
 
     /// Joins `other`, the region after it. Lengths are in huge ranges.
     pub fn join(&mut self, other: &Piece, my_pmds: u64, its_pmds: u64) {
         let weight = its_pmds as f32 / (my_pmds + its_pmds) as f32;
-        let apart =
-            if self.is_known() && other.is_known() { self.unlike(other) * weight * (1.0 - weight) * 2.0 } else { 0.0 };
+        let apart = if self.is_known() && other.is_known() {
+            self.hot_unlike(other) * weight * (1.0 - weight) * 2.0
+        } else {
+            0.0
+        };
         self.scatter += (other.scatter - self.scatter) * weight + apart;
         self.early.blend(&other.early, weight);
         self.late.blend(&other.late, weight);
         self.resident += (other.resident - self.resident) * weight;
         self.huge += (other.huge - self.huge) * weight;
+        self.stuck += (other.stuck - self.stuck) * weight;
+        self.stuck_at = self.stuck_at.max(other.stuck_at);
+        self.stuck_pmd = self.stuck_pmd.or(other.stuck_pmd);
+        self.kept_since = self.kept_since.max(other.kept_since);
         self.checks = self.checks.saturating_add(other.checks).min(MEMORY);
         self.marks.join(&other.marks);
         self.end = other.end;
@@ -228,8 +328,13 @@ impl Piece {
         let mut part = *self;
         part.end = end;
         part.marks.clip(start, end);
+        part.stuck_pmd = part.stuck_pmd.filter(|pmd| start <= *pmd && *pmd < end);
         part
     }
+}
+
+fn share_of(reach: Reach) -> f32 {
+    f32::from(u8::from(reach.is_stuck()))
 }
 
 fn mean(marks: &[Mark]) -> Mix {
@@ -278,7 +383,7 @@ mod tests {
         let found = |hot: u32| {
             let mut counts = [0; OUTCOMES];
             (counts[0], counts[READS]) = (hot, 512 - hot);
-            Finding { mix: Mix::of_counts(counts), resident: 1.0, huge: false }
+            Finding { mix: Mix::of_counts(counts), resident: 1.0, huge: false, reach: Reach::Itself }
         };
         let mut calm = Piece::new(PmdNo(100));
         let mut mixed = Piece::new(PmdNo(100));
@@ -288,10 +393,66 @@ mod tests {
         }
         assert!(!calm.agrees(&found(250)) && mixed.agrees(&found(250)) && !mixed.agrees(&found(512)));
         assert!(!calm.is_like(&mixed));
-        let hole = Finding { mix: Mix::default(), resident: 0.0, huge: false };
+        let hole = Finding { mix: Mix::default(), resident: 0.0, huge: false, reach: Reach::Itself };
         assert!(calm.agrees(&hole), "a hole is no difference in heat");
         calm.learn(mark(20), &hole);
         assert!((calm.resident - 8.0 / 9.0).abs() < 0.01 && !calm.agrees(&found(250)));
+    }
+
+    fn stuck() -> Finding {
+        Finding { mix: Mix::default(), resident: 1.0, huge: false, reach: Reach::Stuck }
+    }
+
+    fn hot(reach: Reach) -> Finding {
+        let mut counts = [0; 8];
+        counts[0] = 512;
+        Finding { mix: Mix::of_counts(counts), resident: 1.0, huge: false, reach }
+    }
+
+    #[test]
+    fn stuck_memory_is_a_region_of_its_own_and_what_was_known_is_kept_for_three_minutes() {
+        let mut piece = Piece::new(PmdNo(100));
+        piece.learn(mark(1), &hot(Reach::Itself));
+        assert!(!piece.agrees(&stuck()) && !piece.is_stuck());
+        assert!(!piece.became_stuck(PmdNo(100), 0).early.is_known(), "one check may have been of other memory");
+        for no in 2..20 {
+            piece.learn(mark(no), &hot(Reach::Itself));
+        }
+        let mut kept = piece.became_stuck(PmdNo(100), 1000);
+        let at = |at| Mark { at, ..mark(30) };
+        kept.learn(at(1000), &stuck());
+        assert!(
+            kept.is_stuck() && kept.early == piece.early && !kept.is_like(&piece) && !kept.agrees(&hot(Reach::Itself))
+        );
+        assert_eq!(
+            (kept.stuck_at(), kept.stuck_pmd(), kept.part(PmdNo(0), PmdNo(30)).stuck_pmd()),
+            (1000, Some(PmdNo(30)), None)
+        );
+        let mut measured = kept;
+        measured.learn(at(2000), &hot(Reach::Process(true)));
+        for piece in [&mut kept, &mut measured] {
+            piece.learn(at(1000 + KEPT_FOR - 1), &stuck());
+            assert!(piece.early.is_known());
+            piece.learn(at(1000 + KEPT_FOR), &stuck());
+        }
+        assert_eq!((kept.early.is_known(), measured.early.is_known()), (false, true));
+        assert!(kept.unlike(&measured) >= UNMEASURED, "joined late, since it would seem to be known");
+    }
+
+    #[test]
+    fn a_clear_of_the_process_shows_whether_a_region_is_still_stuck() {
+        let mut piece = Piece::new(PmdNo(100));
+        for no in 0..5 {
+            piece.learn(mark(no), &stuck());
+        }
+        let idle = Finding { mix: Mix::of_counts([0, 0, 0, 0, 0, 0, 0, 512]), reach: Reach::Process(false), ..stuck() };
+        assert!(piece.agrees(&idle) && piece.agrees(&hot(Reach::Process(true))), "no heat is known");
+        let mut accessed = piece;
+        accessed.learn(mark(9), &hot(Reach::Process(true)));
+        piece.learn(mark(9), &idle);
+        assert!(accessed.is_stuck() && !piece.is_stuck(), "where nothing was accessed a clear leaves nothing");
+        assert_eq!(pmds(&piece.marks), [9], "what was stuck does not show where heat ends");
+        assert!(!piece.agrees(&stuck()) && accessed.agrees(&stuck()));
     }
 
     #[test]
@@ -299,7 +460,7 @@ mod tests {
         let found = |is_hot: bool| {
             let mut counts = [0; 8];
             counts[if is_hot { 0 } else { 7 }] = 512;
-            Finding { mix: Mix::of_counts(counts), resident: 1.0, huge: false }
+            Finding { mix: Mix::of_counts(counts), resident: 1.0, huge: false, reach: Reach::Itself }
         };
         let of = |hot: [bool; 6]| {
             let mut piece = Piece::new(PmdNo(100));
@@ -321,8 +482,8 @@ mod tests {
     fn joined_regions_weigh_by_their_size() {
         let mut counts = [0; 8];
         counts[0] = 512;
-        let hot = Finding { mix: Mix::of_counts(counts), resident: 1.0, huge: false };
-        let empty = Finding { mix: Mix::default(), resident: 0.0, huge: false };
+        let hot = Finding { mix: Mix::of_counts(counts), resident: 1.0, huge: false, reach: Reach::Itself };
+        let empty = Finding { mix: Mix::default(), resident: 0.0, huge: false, reach: Reach::Itself };
         let mut a = Piece::new(PmdNo(30));
         a.learn(mark(1), &hot);
         let mut b = Piece::new(PmdNo(40));

@@ -4,7 +4,7 @@
 //! it at once. Ends move as checks come in. [`super::tidy`] makes few regions of many. An end is *open* while there are
 //! huge ranges between the last check below it and the first above it. [`super::choose`] decides which of those to check.
 
-use super::mix::{Finding, Mix};
+use super::mix::{Finding, Mix, Reach};
 use super::piece::{Mark, Piece, middle};
 use super::tidy::{self, Limits};
 use crate::Ns;
@@ -159,6 +159,18 @@ impl Pieces {
         gap
     }
 
+    /// Whether the regions on both sides of `cut` wait for a clear of the whole process: checks between them would be stuck.
+    pub fn is_within_stuck(&self, cut: PmdNo) -> bool {
+        let left = self.pieces.range(..cut).next_back();
+        self.pieces.get(&cut).is_some_and(Piece::is_stuck) && left.is_some_and(|(_, left)| left.is_stuck())
+    }
+
+    /// The open ends between regions that wait for a clear of the whole process, with the huge ranges on both sides that are
+    /// decided.
+    pub fn stuck_gaps(&self) -> impl Iterator<Item = (PmdNo, PmdNo)> {
+        self.open.iter().filter(|cut| self.is_within_stuck(**cut)).filter_map(|cut| self.gap_at(*cut))
+    }
+
     /// The undecided huge ranges between two regions that differ: those strictly between the two huge ranges returned. `None` if
     /// there are none.
     fn gap_at(&self, cut: PmdNo) -> Option<(PmdNo, PmdNo)> {
@@ -176,7 +188,9 @@ impl Pieces {
     /// Assigns what was found in `pmd` to a region: its own, a neighbour, or a new one.
     pub fn settle(&mut self, now: Ns, pmd: PmdNo, found: &Finding) {
         let Some((start, piece)) = self.at(pmd) else { return };
-        let mark = Mark { pmd, at: now, mix: found.mix.into() };
+        // A stuck check shows no heat: what its region is like holds for it, if it is part of the region.
+        let mix = if found.reach == Reach::Stuck { piece.early } else { found.mix };
+        let mark = Mark { pmd, at: now, mix: mix.into() };
         if piece.agrees(found) {
             self.pieces.get_mut(&start).expect("just found").learn(mark, found);
             self.redraw_ends(start);
@@ -255,7 +269,9 @@ impl Pieces {
             self.pieces.insert(hole.to, old.part(hole.to, old.end));
         }
         let start = self.grow_neighbour(hole, found).unwrap_or_else(|| {
-            self.pieces.insert(hole.from, Piece::new(hole.to));
+            let is_stuck = found.reach == Reach::Stuck;
+            let new = if is_stuck { old.became_stuck(hole.to, mark.at) } else { Piece::new(hole.to) };
+            self.pieces.insert(hole.from, new);
             hole.from
         });
         self.pieces.get_mut(&start).expect("just made").learn(mark, found);
@@ -265,7 +281,9 @@ impl Pieces {
     /// Gives a hole to a neighbour that fits what was `found` there, if there is one. Returns where that neighbour
     /// starts.
     fn grow_neighbour(&mut self, hole: Hole, found: &Finding) -> Option<PmdNo> {
-        let fits = |p: &Piece| p.is_known() && p.early.is_known() && p.agrees(found);
+        let is_stuck = found.reach.is_stuck();
+        let is_measured = |p: &Piece| p.early.is_known() || found.reach == Reach::Stuck;
+        let fits = |p: &Piece| p.is_known() && is_measured(p) && p.is_stuck() == is_stuck && p.agrees(found);
         let before = self.pieces.range_mut(..hole.from).next_back();
         if let Some((start, piece)) = before.filter(|(_, p)| hole.reaches_start && p.end == hole.from && fits(p)) {
             piece.end = hole.to;
@@ -323,7 +341,7 @@ mod tests {
     fn found(outcome: usize) -> Finding {
         let mut counts = [0; OUTCOMES];
         counts[outcome] = 512;
-        Finding { mix: Mix::of_counts(counts), resident: 1.0, huge: false }
+        Finding { mix: Mix::of_counts(counts), resident: 1.0, huge: false, reach: Reach::Itself }
     }
 
     fn bounds(pieces: &Pieces) -> Vec<(u64, u64)> {

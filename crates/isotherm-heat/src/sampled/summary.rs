@@ -42,20 +42,28 @@ pub(crate) struct Totals {
     pub unmeasured: u64,
 }
 
-/// Summed by region, then corrected by the error that random checks found.
+/// Summed by region, then corrected by the error that random checks found. Those are of huge ranges that are cleared by
+/// themselves. Of regions that are cleared with the process many more huge ranges are read at once.
 pub(crate) fn totals<'a>(pieces: impl Iterator<Item = (PmdNo, &'a Piece)>, surplus: &Surplus) -> Totals {
     let mut totals = Totals::default();
+    let (mut with_process, mut corrected_pages) = (Kinds::default(), 0);
     for (start, piece) in pieces {
         let pages = resident(start, piece);
         match piece.kinds() {
             Some(kinds) => {
-                totals.kinds.add(&kinds, pages as f64);
                 totals.known_pages += pages;
+                if piece.is_stuck() {
+                    with_process.add(&kinds, pages as f64);
+                } else {
+                    totals.kinds.add(&kinds, pages as f64);
+                    corrected_pages += pages;
+                }
             }
             None => totals.unmeasured += pages,
         }
     }
-    surplus.correct(&mut totals.kinds, totals.known_pages);
+    surplus.correct(&mut totals.kinds, corrected_pages);
+    totals.kinds.add(&with_process, 1.0);
     totals
 }
 
@@ -89,7 +97,7 @@ fn tell(builder: &mut RegionBuilder, start: PmdNo, piece: &Piece) {
 }
 
 /// Pages present in a region, estimated from its checks.
-fn resident(start: PmdNo, piece: &Piece) -> u64 {
+pub(crate) fn resident(start: PmdNo, piece: &Piece) -> u64 {
     let all = (piece.end.0 - start.0) * PAGES_PER_PMD as u64;
     if piece.is_known() { part_of(all, f64::from(piece.resident)) } else { all }
 }

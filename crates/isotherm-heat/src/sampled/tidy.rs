@@ -73,14 +73,14 @@ fn merge(list: &mut Vec<Placed>, alike: impl Fn(&Piece, &Piece) -> bool, cap: u6
 
 #[cfg(test)]
 mod tests {
-    use super::super::mix::{Finding, Mix, OUTCOMES, READS};
+    use super::super::mix::{Finding, Mix, OUTCOMES, READS, Reach};
     use super::super::piece::Mark;
     use super::*;
 
     fn found(hot_pages: u32) -> Finding {
         let mut counts = [0; OUTCOMES];
         (counts[0], counts[READS]) = (hot_pages, 512 - hot_pages);
-        Finding { mix: Mix::of_counts(counts), resident: 1.0, huge: false }
+        Finding { mix: Mix::of_counts(counts), resident: 1.0, huge: false, reach: Reach::Itself }
     }
 
     /// Regions that touch, from huge range 0: where each ends, and of how many hot pages a huge range the looks at it say.

@@ -11,9 +11,12 @@
 //! | [`mappings`] | how much of a mapping | [`MappingSource`](crate::source::MappingSource) |
 //! | [`regions`] | the regions of a monitor in the kernel | [`RegionSource`](crate::source::RegionSource) |
 //! | [`reports`] | accesses that are reported | [`ReportSource`](crate::source::ReportSource) |
+//!
+//! [`process_clears`] is the schedule by which the first two clear whole processes.
 
 mod mappings;
 mod pages;
+mod process_clears;
 mod regions;
 mod reports;
 mod sampled;
@@ -39,5 +42,7 @@ pub fn begin(source: &Description, now: Ns, tracking: Tracking) -> Box<dyn Track
     }
 }
 
+#[cfg(test)]
+mod shared_tests;
 #[cfg(test)]
 mod tests;

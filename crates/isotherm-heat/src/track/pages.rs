@@ -1,6 +1,7 @@
 //! Every page: reads what is due, and clears as the budgets allow. Now and then it clears the whole process, for pages
 //! that nothing else reaches.
 
+use super::process_clears::ProcessClears;
 use super::sampled::SampledTracker;
 use super::tracker::{Allotment, ClearQuota, Extent, Tracker, Tracking, Turn};
 use crate::source::{Cleared, ClearedProcess, Layout, SourceResult};
@@ -11,15 +12,6 @@ use crate::{
 };
 use isotherm_units::PmdNo;
 
-/// A clear of the whole process is worth its stall only for this many pages, and for this share of the resident pages.
-const MIN_STUCK_PAGES: u64 = 256;
-const MIN_STUCK_SHARE: u64 = 1000;
-/// Time to the first clear of the whole process for stuck pages, and the factor it backs off by.
-const STUCK_FIRST: Ns = 1_000_000_000;
-const STUCK_BACKOFF: u64 = 2;
-const MAX_STUCK: Ns = 120_000_000_000;
-/// The target may spend one part in this many of its time stalled by clears of the whole process.
-const STALL_SHARE: u64 = 200;
 /// A target monitored as a whole may grow to this many times the size at which a new target is sampled.
 const GROWN: usize = 2;
 /// The background-scan period until the monitor sets one.
@@ -32,8 +24,7 @@ pub(super) struct PageTracker {
     /// Accesses that are reported, in addition to what is checked.
     beside: Option<Box<ReportedTarget>>,
     tracking: Tracking,
-    next_stuck: Ns,
-    stuck_interval: Ns,
+    process_clears: ProcessClears,
 }
 
 impl PageTracker {
@@ -43,8 +34,7 @@ impl PageTracker {
             target: Target::new(now, watch, tracking.seed),
             beside,
             tracking,
-            next_stuck: now + STUCK_FIRST,
-            stuck_interval: STUCK_FIRST,
+            process_clears: ProcessClears::new(now),
         }
     }
 
@@ -108,13 +98,12 @@ impl PageTracker {
 
     /// Clears the whole process if enough of it cannot be reached otherwise and enough time has passed.
     fn clear_stuck(&mut self, turn: &mut Turn<'_>) -> SourceResult<()> {
-        if turn.now < self.next_stuck {
+        if !self.process_clears.is_due(turn.now) {
             return Ok(());
         }
-        self.next_stuck = turn.now + self.stuck_interval;
         let stuck = self.target.stuck_pmds();
         let pages = self.target.uncleared_in(&stuck);
-        if pages < MIN_STUCK_PAGES.max(self.target.resident() / MIN_STUCK_SHARE) {
+        if !ProcessClears::is_worth(pages, self.target.resident()) {
             return Ok(());
         }
         // Reads everything, not only the stuck huge ranges: accesses that were not read are lost with the bits.
@@ -137,9 +126,7 @@ impl PageTracker {
         let cost_ns = pages as f64 * RETOUCH_NS;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds to minutes")]
         let for_budget = (cost_ns * 100.0 / self.tracking.sampling.max_slowdown_pct) as Ns;
-        let backed_off = (self.stuck_interval * STUCK_BACKOFF).min(MAX_STUCK);
-        self.stuck_interval = backed_off.max(clear.stall_ns * STALL_SHARE).max(for_budget);
-        self.next_stuck = clear.at + self.stuck_interval;
+        self.process_clears.cleared(clear, for_budget);
     }
 }
 

@@ -1,20 +1,56 @@
-//! Checks of single huge ranges, for targets too large to check each huge range in good time.
+//! Checks of single huge ranges, for targets too large to check each huge range in good time. Now and then it clears the whole
+//! process, for pages that nothing else reaches.
 
+use super::process_clears::ProcessClears;
 use super::tracker::{Allotment, CLEAR_BATCH, ClearQuota, Extent, SampledExtent, Tracker, Tracking, Turn};
+use crate::sampled::DECIDED_AFTER;
 use crate::source::{Cleared, Layout, SourceResult};
 use crate::view::Since;
 use crate::{Class, Granularity, Ns, ReportedTarget, SampledTarget, Summary, Tally, raise_rates};
+
+/// Where more pages than this wait for a clear of the whole process (40 GiB), it is not done. It takes up to 50 ns a page, in
+/// one piece, and page faults of the target wait for half a second.
+const MAX_STUCK_PAGES: u64 = 10 << 20;
 
 /// A target of which samples are checked.
 #[derive(Debug)]
 pub(super) struct SampledTracker {
     target: SampledTarget,
     beside: Option<Box<ReportedTarget>>,
+    process_clears: ProcessClears,
 }
 
 impl SampledTracker {
     pub fn new(now: Ns, tracking: Tracking, beside: Option<Box<ReportedTarget>>) -> SampledTracker {
-        SampledTracker { target: SampledTarget::new(now, tracking.sampling, tracking.seed), beside }
+        let target = SampledTarget::new(now, tracking.sampling, tracking.seed);
+        SampledTracker { target, beside, process_clears: ProcessClears::new(now) }
+    }
+
+    /// Clears the whole process if enough of it cannot be reached otherwise and enough time has passed.
+    fn clear_stuck(&mut self, turn: &mut Turn<'_>) -> SourceResult<()> {
+        if !self.target.has_paid() || !self.process_clears.is_due(turn.now) {
+            return Ok(());
+        }
+        let (stuck_pages, resident) = self.target.stuck_pages();
+        if !ProcessClears::is_worth(stuck_pages, resident) || stuck_pages > MAX_STUCK_PAGES {
+            return Ok(());
+        }
+        let plan = self.target.plan_process_clear();
+        let target = &mut self.target;
+        let answered = turn.read(&plan.in_progress, &mut |at, pmd, bits| {
+            if let Some(bits) = bits {
+                target.read_before_process(at, pmd, bits);
+            }
+        })?;
+        if answered < plan.in_progress.len() {
+            return Ok(());
+        }
+        let pid = turn.pid;
+        let cleared = turn.pages()?.clear_process(pid, &plan.stuck, &plan.all)?;
+        turn.spent.held(cleared.clear.stall_ns);
+        self.target.process_cleared(&plan, &cleared);
+        self.process_clears.cleared(cleared.clear, DECIDED_AFTER);
+        Ok(())
     }
 }
 
@@ -51,6 +87,7 @@ impl Tracker for SampledTracker {
         if quota.first == 0 {
             return Ok(0);
         }
+        self.clear_stuck(turn)?;
         let (target, pid) = (&mut self.target, turn.pid);
         let due = target.due_clears(turn.now, quota.first.min(CLEAR_BATCH));
         if due.is_empty() {

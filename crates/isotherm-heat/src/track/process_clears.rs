@@ -1,0 +1,86 @@
+//! When the whole process is cleared, for pages that a clear of their huge range does not reach.
+//!
+//! Such a clear reaches all of the process and holds its mmap lock for writing, so it has to be worth it, and it becomes rarer.
+//! Targets monitored page by page and sampled ones use the same schedule. They differ in what they read before and after.
+
+use crate::Ns;
+use crate::source::Clear;
+
+/// A clear of the whole process is worth its stall only for this many pages, and for this share of the resident pages.
+const MIN_STUCK_PAGES: u64 = 256;
+const MIN_STUCK_SHARE: u64 = 1000;
+/// Time to the first clear of the whole process for stuck pages, and the factor it backs off by.
+const STUCK_FIRST: Ns = 1_000_000_000;
+const STUCK_BACKOFF: u64 = 2;
+const MAX_STUCK: Ns = 120_000_000_000;
+/// The target may spend one part in this many of its time stalled by clears of the whole process.
+const STALL_SHARE: u64 = 200;
+
+/// The schedule of one target.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ProcessClears {
+    next: Ns,
+    interval: Ns,
+}
+
+impl ProcessClears {
+    pub fn new(now: Ns) -> ProcessClears {
+        ProcessClears { next: now + STUCK_FIRST, interval: STUCK_FIRST }
+    }
+
+    /// Whether a clear may come now. If so, and if it does not come, the next may come an interval later.
+    pub fn is_due(&mut self, now: Ns) -> bool {
+        let is_due = now >= self.next;
+        if is_due {
+            self.next = now + self.interval;
+        }
+        is_due
+    }
+
+    /// Whether it is worth its stall for so many stuck pages of those that are resident.
+    pub fn is_worth(stuck_pages: u64, resident: u64) -> bool {
+        stuck_pages >= MIN_STUCK_PAGES.max(resident / MIN_STUCK_SHARE)
+    }
+
+    /// Takes in a clear, and sets when the next one may come: after `at_least` that time.
+    pub fn cleared(&mut self, clear: Clear, at_least: Ns) {
+        let backed_off = (self.interval * STUCK_BACKOFF).min(MAX_STUCK);
+        self.interval = backed_off.max(clear.stall_ns * STALL_SHARE).max(at_least);
+        self.next = clear.at + self.interval;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Ns = 1_000_000_000;
+
+    #[test]
+    fn intervals_double_up_to_two_minutes_and_follow_the_stall() {
+        let mut clears = ProcessClears::new(0);
+        assert!(!clears.is_due(S - 1));
+        let mut now = 0;
+        let mut waited = Vec::new();
+        for _ in 0..9 {
+            let from = now;
+            while !clears.is_due(now) {
+                now += S;
+            }
+            waited.push((now - from) / S);
+            clears.cleared(Clear { at: now, ..Clear::default() }, 0);
+        }
+        assert_eq!(waited, [1, 2, 4, 8, 16, 32, 64, 120, 120]);
+        // Two seconds of stall are paid by 400.
+        clears.cleared(Clear { at: now, stall_ns: 2 * S, flushed: true }, 0);
+        assert!(!clears.is_due(now + 400 * S - 1) && clears.is_due(now + 400 * S));
+        clears.cleared(Clear { at: now, ..Clear::default() }, 500 * S);
+        assert!(!clears.is_due(now + 500 * S - 1) && clears.is_due(now + 500 * S));
+    }
+
+    #[test]
+    fn it_takes_a_mebibyte_and_a_thousandth_of_the_memory() {
+        assert!(!ProcessClears::is_worth(255, 255) && ProcessClears::is_worth(256, 256_999));
+        assert!(!ProcessClears::is_worth(999, 1_000_000) && ProcessClears::is_worth(1000, 1_000_000));
+    }
+}
