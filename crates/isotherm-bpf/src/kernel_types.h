@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * The few kernel types that the page-table reader uses, each with only the fields that it reads. libbpf relocates every
- * field against the running kernel's BTF, so neither order nor padding matters here.
+ * field against the running kernel's BTF, so neither order nor padding matters here. For each type it goes through all
+ * names of that BTF, which takes the better part of a millisecond.
  */
 #ifndef ISOTHERM_KERNEL_TYPES_H
 #define ISOTHERM_KERNEL_TYPES_H
@@ -70,15 +71,12 @@ struct page___memdesc {
 	memdesc_flags_t flags;
 };
 
-struct bpf_iter_meta {
-	__u64 session_id;
-};
+#pragma clang attribute pop
 
+/* What an iterator over tasks is called with. Kernels do not change this one. */
 struct bpf_iter__task {
-	struct bpf_iter_meta *meta;
+	void *meta;
 	struct task_struct *task;
 };
-
-#pragma clang attribute pop
 
 #endif

@@ -5,7 +5,7 @@
 pub enum Op {
     /// Accessed and present bits of the huge range around the address.
     Pmds = 0,
-    /// Which huge ranges of the 1 GiB around the address have a page table or are a huge page.
+    /// Which huge ranges of the 1 GiB around the address have a page table or are a huge page, as present bits.
     Tables = 1,
     /// The raw last-level entry of the address.
     Entry = 2,
@@ -33,9 +33,9 @@ const _: () = assert!(size_of::<FolioPmd>() == 512 * 16);
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
     kind: u64,
-    /// Accessed bits; or, for [`Op::Tables`], which huge ranges have a table.
+    /// Accessed bits. Those of page tables, for [`Op::Tables`], mean nothing.
     pub a: [u64; 8],
-    /// Present bits; or, for [`Op::Tables`], which huge ranges are a huge page.
+    /// Present bits.
     pub b: [u64; 8],
 }
 

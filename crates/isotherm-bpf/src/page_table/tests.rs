@@ -1,19 +1,82 @@
 //! On memory of our own, with the kernel as witness.
 
 use super::*;
+use isotherm_rng::Rng;
+use isotherm_sys::clear_refs::{self, Clear};
+use isotherm_sys::clock;
 use isotherm_sys::memory::{Memory, PageSize};
 use isotherm_sys::pagemap::Pagemap;
-use isotherm_units::PMD_SIZE;
+use isotherm_units::{AddrRange, PMD_SIZE};
 use std::io::{self, Write};
 use std::path::Path;
 
 /// A thread that maps memory would keep the other test from an answer.
 static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
+/// Allows or forbids accesses to `pages`. A page that may not be accessed has bit 8 in place of bit 0, as under NUMA balancing.
+fn allow(pages: AddrRange, protection: i32) {
+    let start = std::ptr::with_exposed_provenance_mut(usize::try_from(pages.start.0).unwrap());
+    // SAFETY: the range is within memory of the test, whose pages are not accessed while they may not be.
+    let result = unsafe { libc::mprotect(start, usize::try_from(pages.len().0).unwrap(), protection) };
+    assert_eq!(result, 0, "{}", io::Error::last_os_error());
+}
+
+/// Bits of the pages for which `is_in` says so.
+fn pages(mut is_in: impl FnMut(usize) -> bool) -> [u64; 8] {
+    std::array::from_fn(|word| (0..64).filter(|bit| is_in(word * 64 + bit)).map(|bit| 1 << bit).sum())
+}
+
+fn has(bits: &[u64; 8], page: usize) -> bool {
+    bits[page / 64] >> (page % 64) & 1 == 1
+}
+
+fn seed() -> u64 {
+    let given = std::env::var("BPF_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = given.unwrap_or_else(clock::unix_ns);
+    let _ = writeln!(io::stderr(), "BPF_SEED={seed}");
+    seed
+}
+
+#[test]
+fn bits_are_those_of_random_pages_accessible_or_not() {
+    let _turn = TURN.lock();
+    let Ok(mut walker) = Walker::open() else {
+        let _ = writeln!(io::stderr(), "skipped: needs the page-table reader (root)");
+        return;
+    };
+    let (me, mut rng) = (std::process::id(), Rng::new(seed()));
+    for _ in 0..20 {
+        let memory = Memory::anonymous(PMD_SIZE, PageSize::Small).unwrap();
+        let pmd = memory.range().start.pmd();
+        let of_4 = 1 + rng.below(4);
+        let present = pages(|_| rng.below(4) < of_4);
+        for page in (0..512).filter(|page| has(&present, *page)) {
+            memory.write(page);
+        }
+        clear_refs::clear(Path::new("/proc"), me, Clear::All).unwrap();
+        // Flushes the TLB, without which the processor would not set the bits of pages again.
+        allow(pmd.range(), libc::PROT_NONE);
+        allow(pmd.range(), libc::PROT_READ | libc::PROT_WRITE);
+        let young = pages(|page| has(&present, page) && rng.below(4) < 2);
+        for page in (0..512).filter(|page| has(&young, *page)) {
+            let _ = memory.read(page);
+        }
+        for page in (0..512).filter(|_| rng.below(4) == 0) {
+            allow(AddrRange::new(pmd.page(page).addr(), pmd.page(page + 1).addr()), libc::PROT_NONE);
+        }
+        let (pass, answers) = walker.pass(me, Op::Pmds, &[pmd.addr()]).unwrap();
+        assert_eq!((pass.done, pass.read_errors), (1, 0));
+        assert_eq!((answers[0].kind(), answers[0].b, answers[0].a), (Kind::Pages, present, young));
+        // The answer to Op::Tables for the same memory: this huge range has a table.
+        let (_, answers) = walker.pass(me, Op::Tables, &[pmd.addr()]).unwrap();
+        assert!(has(&answers[0].b, usize::try_from(pmd.0 % 512).unwrap()), "{:?}", answers[0]);
+    }
+}
+
 #[test]
 fn folios_have_the_frames_that_pagemap_tells() {
     let _turn = TURN.lock();
-    let Ok(mut walker) = Walker::open() else {
+    let Ok(mut walker) = Walker::open_with_folios() else {
         let _ = writeln!(io::stderr(), "skipped: needs the page-table reader (root)");
         return;
     };

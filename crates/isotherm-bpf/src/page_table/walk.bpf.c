@@ -32,7 +32,7 @@
 /* What the caller wants done with each requested address. */
 enum op {
 	OP_PMDS = 0,	/* accessed and present bits of the huge range */
-	OP_TABLES = 1,	/* which huge ranges of the 1 GiB around it have a table (plane a) or are a leaf (plane b) */
+	OP_TABLES = 1,	/* which huge ranges of the 1 GiB around it have a table or are a leaf (present bits) */
 	OP_ENTRY = 2,	/* the raw last-level entry of the address, in a[0] */
 	OP_FOLIOS = 3,	/* frame, and flags of its folio, of each page of the huge range: in `folios`, for few requests */
 };
@@ -49,8 +49,8 @@ enum kind {
 
 struct answer {
 	__u64 kind;
-	__u64 a[WORDS];		/* accessed (OP_PMDS), has a table (OP_TABLES) */
-	__u64 b[WORDS];		/* present (OP_PMDS), is a leaf (OP_TABLES) */
+	__u64 a[WORDS];		/* accessed */
+	__u64 b[WORDS];		/* present */
 };
 
 struct {
@@ -108,11 +108,11 @@ struct outcome {
 	__u64 start_boottime;
 } outcome;
 
-/* Facts of this kernel, resolved once by find_layout. */
+/* Facts of this kernel, resolved once by find_layout and find_page_layout. */
 struct layout {
 	__u64 direct_map;
 	__u32 top_shift;	/* 39: four levels, 48: five */
-	__u32 page_bytes;	/* of a struct page; 0: unknown layout, flags cannot be read */
+	__u32 page_bytes;	/* of a struct page; 0: flags cannot be read, as its layout is unknown or find_page_layout was not loaded */
 	__u32 flags_at;
 	__u32 head_at;
 	__u64 page_array;
@@ -137,31 +137,6 @@ static __always_inline int read_entry(__u64 phys, __u64 index, __u64 *entry)
 }
 
 /*
- * Where struct page has what OP_FOLIOS reads. In 6.18 its flags became a structure of one word, which the second type
- * describes. On other kernels they cannot be read, and the page tables still can.
- */
-static __always_inline void find_page_layout(__u32 top_shift)
-{
-	__u64 base = top_shift == 48 ? 0xffd4000000000000ULL : 0xffffea0000000000ULL, at = 0;
-	struct page *page = 0;
-	struct page___memdesc *newer = 0;
-
-	if (!bpf_core_field_exists(page->compound_head))
-		return;
-	if (bpf_core_field_exists(page->flags))
-		layout.flags_at = bpf_core_field_offset(page->flags);
-	else if (bpf_core_field_exists(newer->flags))
-		layout.flags_at = bpf_core_field_offset(newer->flags);
-	else
-		return;
-	layout.head_at = bpf_core_field_offset(page->compound_head);
-	layout.page_bytes = bpf_core_type_size(struct page);
-	if (!bpf_kallsyms_lookup_name("vmemmap_base", 13, 0, &at))
-		bpf_probe_read_kernel(&base, sizeof(base), (void *)at);
-	layout.page_array = base;
-}
-
-/*
  * Runs once, after loading. A kernel with address randomisation keeps the base in a variable; without, the variable
  * does not exist and the base is fixed. Asking the kernel for the symbol saves libbpf from reading all of
  * /proc/kallsyms, which takes longer than everything else here. If symbols are hidden from us, the fixed base is tried:
@@ -183,7 +158,34 @@ int find_layout(void *unused)
 	layout.hidden = found == -EPERM;
 	layout.direct_map = base;
 	layout.top_shift = shift;
-	find_page_layout(shift);
+	return 0;
+}
+
+/*
+ * Where struct page has what OP_FOLIOS reads. In 6.18 its flags became a structure of one word, which the second type
+ * describes. On other kernels they cannot be read, and the page tables still can. Runs after find_layout, and is only
+ * loaded for those who read folios: to find both types in the kernel's BTF takes libbpf a tenth of the time of opening.
+ */
+SEC("syscall")
+int find_page_layout(void *unused)
+{
+	__u64 base = layout.top_shift == 48 ? 0xffd4000000000000ULL : 0xffffea0000000000ULL, at = 0;
+	struct page *page = 0;
+	struct page___memdesc *newer = 0;
+
+	if (!bpf_core_field_exists(page->compound_head))
+		return 0;
+	if (bpf_core_field_exists(page->flags))
+		layout.flags_at = bpf_core_field_offset(page->flags);
+	else if (bpf_core_field_exists(newer->flags))
+		layout.flags_at = bpf_core_field_offset(newer->flags);
+	else
+		return 0;
+	layout.head_at = bpf_core_field_offset(page->compound_head);
+	layout.page_bytes = bpf_core_type_size(struct page);
+	if (!bpf_kallsyms_lookup_name("vmemmap_base", 13, 0, &at))
+		bpf_probe_read_kernel(&base, sizeof(base), (void *)at);
+	layout.page_array = base;
 	return 0;
 }
 
@@ -223,97 +225,56 @@ failed:
 	w->upper_of = 0;	/* do not remember a failure */
 }
 
+/* The low 16 bits of an entry. A quad is those of four entries that are three apart, side by side. */
+#define SHORT(i) ((__u64)((__u16 *)table)[(i) * 4])
+#define QUAD(i) ((SHORT(i) | SHORT((i) + 3) << 16 | SHORT((i) + 6) << 32 | SHORT((i) + 9) << 48) & 0x0121012101210121ULL)
+/* Moves the lowest three bits of each short to the top: twelve bits, from bit 48 on. */
+#define TOGETHER(x) (((x) & 0x0007000700070007ULL) * (1ULL << 48 | 1ULL << 35 | 1ULL << 22 | 1ULL << 9) >> 48 & 0xfff)
 /* Without this, clang loads all 64 entries before it combines any, and runs out of its 512 bytes of stack. */
-#define keep(x, y) asm volatile("" : "+r"(x), "+r"(y))
+#define KEEP(x, y) asm volatile("" : "+r"(x), "+r"(y))
 
 /*
- * Gathers present and accessed bits. This loop is most of the cost of reading, so it does little per entry: of five in
- * a row, bits 0 (present) and 5 (accessed) are laid side by side,
+ * Gathers present and accessed bits of `table` for request `at`. This loop costs as much as the copy of the table, so it
+ * does little per entry. Bits 0 (present), 5 (accessed) and 8 of twelve entries are laid side by side,
  *
- *	bit   9 8 7 6 5 4 3 2 1 0
- *	      A A A A A P P P P P
- *	      4 3 2 1 0 4 3 2 1 0	entry
+ *	bit   10  9  8  7  6  5     2  1  0
+ *	       N  N  N  A  A  A     P  P  P	and the same in the three shorts above
+ *	       2  1  0  2  1  0     2  1  0	entry; 3 to 5, 6 to 8 and 9 to 11 in those
  *
- * and separated once for the five. An entry that PROT_NONE keeps present has bit 8 and not bit 0; no other user page
- * has bit 8 (global). Those are rare (NUMA hints), so they are only noticed here and left to a slower loop.
+ * and separated once for the twelve. N stands for P in a page that PROT_NONE keeps present; no other user page has
+ * bit 8 (global). A global function, as the verifier checks such a function once, and not for each path to it.
  */
-#define TAKE(k) do {								\
-		__u64 e = table[word * 64 + first + (k)];			\
-		seen |= e;							\
-		five |= (e & (ENTRY_PRESENT | ENTRY_ACCESSED)) << (k);		\
-	} while (0)
-
-static __always_inline __u64 bits_of_present_pages(struct answer *out)
+__noinline int gather(__u32 at)
 {
-	__u64 seen = 0;
+	struct answer *out = bpf_map_lookup_elem(&answers, &at);
 
+	if (!out)
+		return 1;
 	for (int word = 0; word < WORDS; word++) {
 		__u64 young = 0, present = 0;
 
 #pragma clang loop unroll(full)
-		for (int first = 0; first < 64; first += 5) {
-			__u64 five = 0;
+		for (int first = 0; first < 60; first += 12) {
+			__u64 twelve = QUAD(word * 64 + first);
 
-			TAKE(0);
-			TAKE(1);
-			TAKE(2);
-			TAKE(3);
-			if (first < 60)
-				TAKE(4);
-			present |= (five & 31) << first;
-			young |= ((five >> 5) & 31) << first;
-			keep(young, present);
-			keep(seen, seen);
+			twelve |= QUAD(word * 64 + first + 1) << 1;
+			twelve |= QUAD(word * 64 + first + 2) << 2;
+			twelve |= twelve >> 8;
+			present |= TOGETHER(twelve) << first;
+			young |= TOGETHER(twelve >> 5) << first;
+			KEEP(young, present);
+		}
+#pragma clang loop unroll(full)
+		for (int last = 60; last < 64; last++) {
+			__u64 e = SHORT(word * 64 + last);
+
+			present |= ((e | e >> 8) & 1) << last;
+			young |= (e >> 5 & 1) << last;
 		}
 		out->a[word] = young & present;
 		out->b[word] = present;
 	}
-	return seen;
-}
-
-static __always_inline void bits_of_all_pages(struct answer *out)
-{
-	for (int word = 0; word < WORDS; word++) {
-		__u64 young = 0, present = 0;
-
-#pragma clang loop unroll(full)
-		for (int bit = 0; bit < 64; bit++) {
-			__u64 e = table[word * 64 + bit];
-			__u64 p = (e | (e >> 8)) & 1;
-
-			present |= p << bit;
-			young |= ((e >> 5) & p) << bit;
-			keep(young, present);
-		}
-		out->a[word] = young;
-		out->b[word] = present;
-	}
-}
-
-static __always_inline void bits_of_pages(struct answer *out)
-{
-	if (bits_of_present_pages(out) & ENTRY_PROT_NONE)
-		bits_of_all_pages(out);
-}
-
-static __always_inline void bits_of_tables(struct answer *out)
-{
-	for (int word = 0; word < WORDS; word++) {
-		__u64 has_table = 0, leaf = 0;
-
-#pragma clang loop unroll(full)
-		for (int bit = 0; bit < 64; bit++) {
-			__u64 e = table[word * 64 + bit];
-			__u64 p = (e | (e >> 8)) & 1;
-			__u64 l = (e >> 7) & p;
-
-			leaf |= l << bit;
-			has_table |= (p & ~l) << bit;
-			keep(has_table, leaf);
-		}
-		out->a[word] = has_table;
-		out->b[word] = leaf;
-	}
+	return 0;
 }
 
 /* Frames without a struct page (device memory) are skipped: reading what is not mapped fails, which is no error here. */
@@ -369,6 +330,7 @@ static __always_inline void answer_huge_folio(__u64 entry)
 
 static __always_inline void answer_pmd(struct walk *w, __u64 addr, struct answer *out)
 {
+	__u32 at = outcome.done;
 	__u64 entry;
 
 	if (read_entry(w->upper, (addr >> 21) & 511, &entry))
@@ -393,13 +355,10 @@ static __always_inline void answer_pmd(struct walk *w, __u64 addr, struct answer
 	if (bpf_probe_read_kernel(table, sizeof(table), (void *)(layout.direct_map + (entry & ENTRY_FRAME))))
 		return answer_error(out);
 	out->kind = KIND_PAGES;
-	if (order.op == OP_FOLIOS) {
-		__u32 request = outcome.done;
-
-		bpf_loop(TABLE_ENTRIES, folio_of_entry, &request, 0);
-		return;
-	}
-	bits_of_pages(out);
+	if (order.op == OP_FOLIOS)
+		bpf_loop(TABLE_ENTRIES, folio_of_entry, &at, 0);
+	else
+		gather(at);
 }
 
 static long answer_one(__u32 i, struct walk *w)
@@ -425,7 +384,7 @@ static long answer_one(__u32 i, struct walk *w)
 		answer_error(out);
 	} else {
 		out->kind = KIND_PAGES;
-		bits_of_tables(out);
+		gather(at);
 	}
 	outcome.done = at + 1;
 	return 0;

@@ -68,7 +68,7 @@ impl Mglru {
     /// second.
     pub fn open() -> Result<Mglru, Error> {
         let lru = LruGen::open(Path::new("/sys"))?;
-        let mut walker = Walker::open()?;
+        let mut walker = Walker::open_with_folios()?;
         if !walker.knows_folios() {
             let unknown = "its struct page is not as this program knows it".to_owned();
             return Err(isotherm_sys::lru_gen::Error::Unplaced(unknown).into());

@@ -197,7 +197,7 @@ fn gib_addresses(maps: &[MapEntry]) -> Vec<Addr> {
 fn populated(addr: Addr, answer: &Answer, out: &mut Vec<PmdNo>) {
     let first = Addr(addr.0 >> GIB_SHIFT << GIB_SHIFT).pmd().0;
     let listed = match answer.kind() {
-        Kind::Pages => Mask(answer.a) | Mask(answer.b),
+        Kind::Pages => Mask(answer.b),
         Kind::Leaf1G => Mask::ALL,
         _ => Mask::NONE,
     };
