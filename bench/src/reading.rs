@@ -11,9 +11,7 @@ use isotherm_units::{PAGES_PER_PMD, PmdNo};
 /// What one read of some memory took.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadCost {
-    /// From begin to end, in which other threads may have run.
-    wall_ns: Ns,
-    /// CPU time of the reading thread.
+    /// CPU time of the reading thread: how much time passes depends on what else the machine does.
     cpu_ns: Ns,
     pages: usize,
 }
@@ -22,16 +20,11 @@ impl ReadCost {
     /// Reads the accessed bits of `pmds` (sorted) of `pid`, which `source` has attached and listed. The bits go nowhere: what a
     /// monitor makes of them is not in the cost. Fails if any of them could not be read.
     pub fn measure(source: &mut PageTable, pid: u32, pmds: &[PmdNo]) -> Result<ReadCost> {
-        let (began, began_cpu) = (clock::monotonic_ns(), clock::thread_cpu_ns());
+        let began = clock::thread_cpu_ns();
         let progress = source.read(pid, pmds, &mut |_, _, _| {})?;
-        let (wall_ns, cpu_ns) = (clock::monotonic_ns() - began, clock::thread_cpu_ns() - began_cpu);
+        let cpu_ns = clock::thread_cpu_ns() - began;
         ensure!(progress.answered == pmds.len() && progress.read_errors == 0, "a read was skipped");
-        Ok(ReadCost { wall_ns, cpu_ns, pages: pmds.len() * PAGES_PER_PMD })
-    }
-
-    /// Elapsed nanoseconds for each page of 4 KiB.
-    pub fn wall_ns_per_page(&self) -> f64 {
-        self.wall_ns as f64 / self.pages as f64
+        Ok(ReadCost { cpu_ns, pages: pmds.len() * PAGES_PER_PMD })
     }
 
     /// Nanoseconds of CPU time for each page of 4 KiB.

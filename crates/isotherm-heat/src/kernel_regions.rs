@@ -167,7 +167,7 @@ impl KernelRegions {
 
     /// Merges neighbours if there are more than may be reported. A merged region is as old as its youngest part.
     fn merged(&self, max_regions: usize) -> Vec<Region> {
-        let mut builder = RegionBuilder::new();
+        let mut builder = RegionBuilder::new(max_regions);
         for region_of in &self.regions {
             builder.mixed(
                 region_of.range,
@@ -175,7 +175,7 @@ impl KernelRegions {
                 &[(region_of.interval(), region_of.interval(), region_of.resident_pages)],
             );
         }
-        let mut merged = builder.finish(max_regions);
+        let mut merged = builder.finish();
         let mut parts = self.regions.iter().peekable();
         for region in &mut merged {
             let (mut age, mut idle, mut pages) = (Ns::MAX, 0.0, 0);

@@ -126,7 +126,7 @@ impl MappingTarget {
     /// Sums up at `now`.
     pub fn summarize(&self, now: Ns, max_regions: usize) -> Summary {
         let mut sum = Summary::default();
-        let mut builder = RegionBuilder::new();
+        let mut builder = RegionBuilder::new(max_regions);
         let watched_ns = now.saturating_sub(self.cleared_at.unwrap_or(now));
         for mapping in self.mappings.values() {
             let counted = mapping.pages(watched_ns, now);
@@ -136,7 +136,7 @@ impl MappingTarget {
             }
             builder.mixed(mapping.bits.range, mapping.bits.huge_pages, &counted);
         }
-        sum.regions = builder.finish(max_regions);
+        sum.regions = builder.finish();
         sum
     }
 }

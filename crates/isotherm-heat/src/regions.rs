@@ -163,17 +163,22 @@ struct Like {
     estimated: bool,
 }
 
-/// Builds regions from huge ranges given in address order.
-#[derive(Debug, Default)]
+/// Builds regions from huge ranges given in address order. Holds at most twice as many as are wanted in the end, however large the
+/// target.
+#[derive(Debug)]
 pub struct RegionBuilder {
+    max: usize,
     parts: Vec<Part>,
     of_pmd: Vec<Part>,
+    /// Parts from which on they are merged before the end.
+    full: usize,
 }
 
 impl RegionBuilder {
-    /// A builder with nothing in it.
-    pub fn new() -> RegionBuilder {
-        RegionBuilder::default()
+    /// A builder of at most `max` regions (at least 1), with nothing in it.
+    pub fn new(max: usize) -> RegionBuilder {
+        let max = max.max(1);
+        RegionBuilder { max, parts: Vec::new(), of_pmd: Vec::new(), full: max.saturating_mul(2) }
     }
 
     /// Adds pages as one region of their own: the number of pages by interval and idle time is known, but not where in
@@ -188,14 +193,14 @@ impl RegionBuilder {
             );
         }
         part.end = range.end.0;
-        self.parts.push(part);
+        self.append(part);
     }
 
     /// Adds pages that all have the same heat, as one region of their own.
     pub(crate) fn of_heat(&mut self, range: AddrRange, resident_pages: u64, huge_pages: u64, heat: Heat) {
         let mut part = Part { start: range.start.0, huge: huge_pages, ..Part::default() };
         part.add(range.end.0, Like { heat, huge: false, estimated: false }, resident_pages);
-        self.parts.push(part);
+        self.append(part);
     }
 
     /// Adds the present pages of a huge range, as runs in order. Absent pages between them end a region.
@@ -248,19 +253,32 @@ impl RegionBuilder {
         let alike = |last: &Part| last.unlike(&part) <= LIKE_OCTAVES / 2.0 && (last.hot > 0) == (part.hot > 0);
         match self.parts.last_mut() {
             Some(last) if last.end == part.start && alike(last) => last.join(&part),
-            _ => self.parts.push(part),
+            _ => self.append(part),
         }
     }
 
-    /// The regions in address order, at most `max` (at least 1) and as many as possible. Cheaper than sorting by loss:
-    /// see `merge`.
-    pub fn finish(mut self, max: usize) -> Vec<Region> {
-        let max = max.max(1);
-        merge_down_to(&mut self.parts, max, |a, b| if a.end == b.start { a.loss(b) } else { NEVER }, Part::join);
+    /// Appends a part. If there are too many to keep, those that lose least are merged: more than may be left of all memory in the
+    /// end stay, so what follows decides on the rest.
+    fn append(&mut self, part: Part) {
+        if self.parts.len() >= self.full {
+            merge_down_to(&mut self.parts, self.max + self.max / 4, adjacent_loss, Part::join);
+            // What cannot be merged, for it is not adjacent, is not tried again with each part.
+            self.full = (self.parts.len() + self.max / 2).max(self.max.saturating_mul(2));
+        }
+        self.parts.push(part);
+    }
+
+    /// The regions in address order, as many as allowed. Cheaper than sorting by loss: see `merge`.
+    pub fn finish(mut self) -> Vec<Region> {
+        merge_down_to(&mut self.parts, self.max, adjacent_loss, Part::join);
         // More separate mappings than regions allowed: bridge the smallest gaps. `resident_pages` shows the holes.
-        merge_down_to(&mut self.parts, max, |a, b| (b.start - a.end) as f64, Part::join);
+        merge_down_to(&mut self.parts, self.max, |a, b| (b.start - a.end) as f64, Part::join);
         self.parts.iter().map(Part::region).collect()
     }
+}
+
+fn adjacent_loss(a: &Part, b: &Part) -> f64 {
+    if a.end == b.start { a.loss(b) } else { NEVER }
 }
 
 /// Gives `regions` the age of the regions they continue. `before` are the regions of a snapshot `elapsed_ns` ago.
@@ -311,11 +329,11 @@ mod tests {
     }
 
     fn build(pmds: &[[Interval; 512]], max: usize) -> Vec<Region> {
-        let mut b = RegionBuilder::new();
+        let mut b = RegionBuilder::new(max);
         for (no, pmd) in pmds.iter().enumerate() {
             b.pmd(PmdNo(100 + no as u64), &runs(pmd));
         }
-        b.finish(max)
+        b.finish()
     }
 
     #[test]
@@ -397,7 +415,7 @@ mod tests {
         // more between groups.
         let mut rng = crate::Rng::new(9);
         let (mut page, mut is_hot) = (1 << 20, Vec::new());
-        let mut b = RegionBuilder::new();
+        let mut b = RegionBuilder::new(1000);
         for no in 0..6_000 {
             let pages = match no % 20 {
                 19 => 512 + rng.below(3_584),
@@ -419,7 +437,7 @@ mod tests {
                 page += 1;
             }
         }
-        let regions = b.finish(1000);
+        let regions = b.finish();
         assert_eq!(regions.len(), 1000);
         assert_eq!(regions.iter().map(|r| r.resident_pages).sum::<u64>(), is_hot.len() as u64);
         let (mut said, mut right) = (0, 0);
@@ -460,10 +478,10 @@ mod tests {
         }
         let mut far = pmd;
         far[..].rotate_left(1);
-        let mut b = RegionBuilder::new();
+        let mut b = RegionBuilder::new(2);
         b.pmd(PmdNo(1), &runs(&pmd));
         b.pmd(PmdNo(1 << 20), &runs(&far));
-        let regions = b.finish(2);
+        let regions = b.finish();
         assert_eq!(regions.len(), 2);
         assert!(regions.iter().all(|r| r.resident_pages == 256));
     }
@@ -480,5 +498,28 @@ mod tests {
         let mut third = build(&[[hot(); 512], [cold(); 512]], 10);
         carry_ages(&mut third, &first, 100);
         assert_eq!(third.iter().map(|r| r.age_ns).collect::<Vec<_>>(), [105, 105]);
+    }
+
+    /// Idle memory whose checks differ, with a few hot spans in it, as while a large target is checked for the first time.
+    #[test]
+    fn what_is_held_is_bounded_and_what_matters_is_kept() {
+        let seed = 3;
+        let mut rng = isotherm_rng::Rng::new(seed);
+        let mut b = RegionBuilder::new(40);
+        let spans = [700..702, 3000..3001, 9000..9064];
+        for no in 0..10_000 {
+            let idle = Interval::from_ns((2 << rng.below(8)) * 1_000_000_000);
+            let interval = if spans.iter().any(|span| span.contains(&no)) { hot() } else { idle };
+            b.pmd(PmdNo(no), &runs(&[interval; 512]));
+            assert!(b.parts.len() <= 80, "seed {seed}: {} parts", b.parts.len());
+        }
+        let regions = b.finish();
+        let hot: Vec<_> =
+            regions.iter().filter(|r| r.hot() > 0).map(|r| r.range.start.pmd().0..r.range.end.pmd().0).collect();
+        assert_eq!((hot.as_slice(), regions.len()), (spans.as_slice(), 40), "seed {seed}");
+        // Nothing is adjacent, and nothing can be merged before the end.
+        let mut apart = RegionBuilder::new(10);
+        (0..1000).for_each(|no| apart.pmd(PmdNo(2 * no), &runs(&[cold(); 512])));
+        assert_eq!(apart.finish().len(), 10);
     }
 }

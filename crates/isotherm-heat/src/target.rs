@@ -27,15 +27,13 @@ use crate::Mask;
 use crate::Rng;
 use crate::behind_huge::BehindHuge;
 use crate::budget::{Class, RETOUCH_NS, Shares};
-use crate::due::{Reads, claim, take_due};
+use crate::due::{Queue, Reads, claim, take_due};
 use crate::pmd::{AccessesFound, MIN_IDLE, Ns, PmdBits, Timing};
 use crate::pmd_heat::PmdHeat;
 use crate::pmd_map::PmdMap;
 use crate::survey::{Rank, STRETCH, Sooner, Survey, choose, cut};
 use crate::track::ClearQuota;
 use isotherm_units::PmdNo;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 
 /// Distance of the first read after a clear.
 pub const FIRST_READ: Ns = 10_000_000;
@@ -108,10 +106,10 @@ pub struct Target {
     /// What was known of huge pages before they were made.
     behind: PmdMap<BehindHuge>,
     reads: Reads,
-    routine: BinaryHeap<Reverse<(Ns, PmdNo)>>,
-    urgent: BinaryHeap<Reverse<(Ns, PmdNo)>>,
+    routine: Queue<(Ns, PmdNo)>,
+    urgent: Queue<(Ns, PmdNo)>,
     /// First checks, by rank and then in random order.
-    first: BinaryHeap<Reverse<(Rank, u32, PmdNo)>>,
+    first: Queue<(Rank, u32, PmdNo)>,
     survey: Survey,
     /// Huge ranges that are new and belong to the survey. Sorted.
     surveyed: Vec<PmdNo>,
@@ -132,10 +130,10 @@ impl Target {
         Target {
             pmds: PmdMap::new(),
             behind: PmdMap::new(),
-            reads: BinaryHeap::new(),
-            routine: BinaryHeap::new(),
-            urgent: BinaryHeap::new(),
-            first: BinaryHeap::new(),
+            reads: Queue::new(),
+            routine: Queue::new(),
+            urgent: Queue::new(),
+            first: Queue::new(),
             survey: Survey::default(),
             surveyed: Vec::new(),
             slowdown: Shares::new(watch.max_slowdown_pct, CREDIT_S, SHARES, now),
@@ -193,7 +191,7 @@ impl Target {
     pub fn postpone(&mut self, now: Ns, pmd: PmdNo) {
         if let Some(entry) = self.pmds.get_mut(pmd) {
             entry.timing.next_read = now + FIRST_READ;
-            self.reads.push(Reverse((now + FIRST_READ, pmd)));
+            self.reads.push((now + FIRST_READ, pmd));
         }
     }
 
@@ -201,7 +199,7 @@ impl Target {
     pub fn clear_later(&mut self, now: Ns, pmd: PmdNo) {
         if let Some(entry) = self.pmds.get_mut(pmd) {
             (entry.timing.next_clear, entry.timing.urgent, entry.timing.queued) = (now + FIRST_READ, false, true);
-            self.routine.push(Reverse((now + FIRST_READ, pmd)));
+            self.routine.push((now + FIRST_READ, pmd));
         }
     }
 
@@ -257,7 +255,7 @@ impl Target {
         let drawn_for = if rank == Rank::Rest { pmd.0 / STRETCH as u64 } else { pmd.0 };
         #[expect(clippy::cast_possible_truncation, reason = "below 2^32")]
         let order = Rng::new(self.seed ^ drawn_for).below(1 << 32) as u32;
-        self.first.push(Reverse((rank, order, pmd)));
+        self.first.push((rank, order, pmd));
     }
 
     /// Takes in what the first check of `pmd` has shown once it has lasted long enough, and moves forward what follows from
@@ -304,20 +302,20 @@ impl Target {
             t.urgent = true;
             t.backoff = 0;
             (t.next_clear, t.queued) = (now, true);
-            self.urgent.push(Reverse((now, pmd)));
+            self.urgent.push((now, pmd));
         } else if found.unexpected + found.weakly_unexpected > 0 {
             // A page here and there, as at the edge of any hot set. Soon, and after huge ranges that were never checked.
             let soon = now + if found.unexpected > 0 { FIRST_BACKOFF } else { WEAK_RECHECK };
             if t.next_clear == 0 || t.next_clear > soon {
                 t.backoff = if found.unexpected > 0 { 0 } else { t.backoff };
                 (t.next_clear, t.queued) = (soon, true);
-                self.routine.push(Reverse((soon, pmd)));
+                self.routine.push((soon, pmd));
             }
         }
         if !t.queued && t.rank.is_none() && !t.unclearable && !t.stuck && entry.heat.has_uncleared() {
             // Everything was cleared. Now there is something to learn again.
             (t.next_clear, t.queued) = (t.next_clear.max(now).max(1), true);
-            self.routine.push(Reverse((t.next_clear, pmd)));
+            self.routine.push((t.next_clear, pmd));
         }
         if !entry.heat.has_cleared() {
             t.next_read = 0;
@@ -342,7 +340,7 @@ impl Target {
             let grid = SCAN_GRID << (scan_period / (16 * SCAN_GRID)).max(1).ilog2();
             t.next_read = (now + scan_period.max(grid)) / grid * grid;
         }
-        self.reads.push(Reverse((t.next_read, pmd)));
+        self.reads.push((t.next_read, pmd));
     }
 
     /// Huge ranges whose read is due, in address order.
@@ -400,7 +398,7 @@ impl Target {
     }
 
     fn pop_first(&mut self) -> Option<(Rank, PmdNo)> {
-        while let Some(Reverse((rank, _, pmd))) = self.first.pop() {
+        while let Some((rank, _, pmd)) = self.first.pop() {
             let Some(entry) = self.pmds.get_mut(pmd) else { continue };
             // As below. A range whose pages are all gone waits for others.
             if entry.timing.rank == Some(rank) {
@@ -410,15 +408,13 @@ impl Target {
                 }
             }
         }
-        // It was as long as the target, and is seldom needed again.
-        self.first = BinaryHeap::new();
         None
     }
 
     fn pop_due(&mut self, now: Ns, urgent: bool) -> Option<(Ns, PmdNo)> {
         loop {
             let queue = if urgent { &mut self.urgent } else { &mut self.routine };
-            let &Reverse((at, pmd)) = queue.peek()?;
+            let &(at, pmd) = queue.peek()?;
             if at > now {
                 return None;
             }
@@ -436,16 +432,16 @@ impl Target {
             let again = if entry.timing.stuck { now + STUCK_RETRY } else { 0 };
             (entry.timing.next_clear, entry.timing.urgent, entry.timing.queued) = (again, false, again > 0);
             if again > 0 {
-                self.routine.push(Reverse((again, pmd)));
+                self.routine.push((again, pmd));
             }
         }
     }
 
     fn push_back(&mut self, plan: Plan, pmd: PmdNo) {
         match plan {
-            Plan::Urgent(at) => self.urgent.push(Reverse((at, pmd))),
+            Plan::Urgent(at) => self.urgent.push((at, pmd)),
             Plan::First(rank) => self.check_first(pmd, rank),
-            Plan::Routine(at) => self.routine.push(Reverse((at, pmd))),
+            Plan::Routine(at) => self.routine.push((at, pmd)),
         }
     }
 
@@ -466,7 +462,7 @@ impl Target {
         entry.timing.urgent = false;
         if entry.timing.stuck {
             (entry.timing.next_clear, entry.timing.queued) = (now + STUCK_RETRY, true);
-            self.routine.push(Reverse((entry.timing.next_clear, pmd)));
+            self.routine.push((entry.timing.next_clear, pmd));
             return;
         }
         let t = &mut entry.timing;
@@ -475,7 +471,7 @@ impl Target {
         // Most huge ranges are idle, and wait in no queue: there is nothing to clear until a read finds an access.
         t.queued = entry.heat.has_uncleared();
         if t.queued {
-            self.routine.push(Reverse((t.next_clear, pmd)));
+            self.routine.push((t.next_clear, pmd));
         }
     }
 
@@ -505,7 +501,7 @@ impl Target {
         t.assumed_idle = assumed_idle;
         t.step = if assumed_idle { IDLE_STEP } else { 0 };
         t.next_read = now + (FIRST_READ << t.step);
-        self.reads.push(Reverse((t.next_read, pmd)));
+        self.reads.push((t.next_read, pmd));
         learned
     }
 
@@ -547,7 +543,7 @@ impl Target {
 
     /// When the next read is due.
     pub fn next_read(&self) -> Option<Ns> {
-        self.reads.peek().map(|Reverse((at, _))| *at)
+        self.reads.peek().map(|(at, _)| *at)
     }
 
     /// The share of never-measured pages expected to be touched again: the share seen so far, starting from a cautious

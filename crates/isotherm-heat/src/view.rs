@@ -24,7 +24,7 @@ pub struct Summary {
 
 /// Sums up `target` at `now`. Cost follows the runs of like pages.
 pub fn summarize(target: &Target, now: Ns, max_regions: usize) -> Summary {
-    let mut builder = RegionBuilder::new();
+    let mut builder = RegionBuilder::new(max_regions);
     let mut sum = Summary::default();
     let mut estimated = EstimatedSum::default();
     target.for_each_pmd(now, |pmd, view| {
@@ -37,7 +37,7 @@ pub fn summarize(target: &Target, now: Ns, max_regions: usize) -> Summary {
         builder.pmd(pmd, view.runs);
     });
     estimated.finish(&mut sum);
-    sum.regions = builder.finish(max_regions);
+    sum.regions = builder.finish();
     sum
 }
 

@@ -81,6 +81,8 @@ pub struct Monitor<C: Clock> {
     cpu: CpuBudget,
     spent: Spent,
     turn: usize,
+    /// The most huge ranges that waited for a first check at once, since free memory was given back.
+    most_unchecked: usize,
     ended: Ended,
     ever_watched: bool,
     /// A process could not be attached at the moment.
@@ -121,6 +123,7 @@ impl<C: Clock> Monitor<C> {
             cpu,
             spent: Spent::default(),
             turn: 0,
+            most_unchecked: 0,
             ended: Ended::default(),
             ever_watched: false,
             try_again: false,

@@ -22,6 +22,7 @@ pub mod descriptors;
 pub mod files;
 pub mod frames;
 pub mod free;
+pub mod heap;
 pub mod lru;
 pub mod lru_gen;
 pub mod madvise;

@@ -58,7 +58,7 @@ pub fn summarize_fused(
         runs: Vec::new(),
         sum: Summary::default(),
         estimated: EstimatedSum::default(),
-        builder: RegionBuilder::new(),
+        builder: RegionBuilder::new(max_regions),
     };
     let mut at = 0;
     target.for_each_pmd(now, |pmd, view| {
@@ -71,7 +71,7 @@ pub fn summarize_fused(
     fusion.flush();
     let mut sum = fusion.sum;
     fusion.estimated.finish(&mut sum);
-    sum.regions = fusion.builder.finish(max_regions);
+    sum.regions = fusion.builder.finish();
     last.carry_ages(&mut sum.regions);
     sum
 }

@@ -233,11 +233,11 @@ impl ReportedTarget {
         let mappings: Vec<Range<u64>> = self.resident.iter().map(|r| pages_of(r.range)).collect();
         let found = stretches(self.counters.list(), &mappings, max_regions.max(1));
         let mut sum = Summary::default();
-        let mut builder = RegionBuilder::new();
+        let mut builder = RegionBuilder::new(max_regions);
         for of_mapping in found.chunk_by(|a, b| a.mapping == b.mapping) {
             self.tell(now, of_mapping, &mut sum, &mut builder);
         }
-        sum.regions = builder.finish(max_regions);
+        sum.regions = builder.finish();
         carry_ages(&mut sum.regions, before, elapsed);
         sum
     }

@@ -8,7 +8,6 @@ use super::mix::{Check, FIRST, Mix, distance};
 use crate::Ns;
 use crate::due::{Reads, claim, take_due};
 use isotherm_units::PmdNo;
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Reads this far from the clear are due at multiples of [`GRID`].
@@ -66,7 +65,7 @@ impl Checks {
     pub fn begin(&mut self, pmd: PmdNo, check: Check) {
         self.end(pmd);
         self.reserved += check.reserved;
-        self.reads.push(Reverse((check.next_read, pmd)));
+        self.reads.push((check.next_read, pmd));
         self.checks.insert(pmd, check);
         self.undecided.insert(pmd);
     }
@@ -109,7 +108,7 @@ impl Checks {
 
     /// When the next read is due.
     pub fn next_due(&self) -> Option<Ns> {
-        self.reads.peek().map(|Reverse((at, _))| *at)
+        self.reads.peek().map(|(at, _)| *at)
     }
 
     /// Plans the next read, by the number of reads done.
@@ -128,7 +127,7 @@ impl Checks {
     fn plan(&mut self, pmd: PmdNo, at: Ns) {
         if let Some(check) = self.checks.get_mut(&pmd) {
             check.next_read = at;
-            self.reads.push(Reverse((at, pmd)));
+            self.reads.push((at, pmd));
         }
     }
 }

@@ -12,7 +12,7 @@ use isotherm_units::{AddrRange, PAGES_PER_PMD, PmdNo};
 
 /// At most `max_regions`, of `pieces` in address order.
 pub(crate) fn regions<'a>(pieces: impl Iterator<Item = (PmdNo, &'a Piece)>, max_regions: usize) -> Vec<Region> {
-    let mut builder = RegionBuilder::new();
+    let mut builder = RegionBuilder::new(max_regions);
     let mut alike: Option<(PmdNo, Piece)> = None;
     for (start, piece) in pieces {
         match &mut alike {
@@ -30,7 +30,7 @@ pub(crate) fn regions<'a>(pieces: impl Iterator<Item = (PmdNo, &'a Piece)>, max_
     if let Some((from, all)) = alike {
         tell(&mut builder, from, &all);
     }
-    builder.finish(max_regions)
+    builder.finish()
 }
 
 /// Resident pages of a target.

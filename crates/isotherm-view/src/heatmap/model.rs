@@ -543,7 +543,7 @@ mod tests {
         const PMDS: u64 = 8;
         let hot = Interval::from_ns(20 * MS);
         let taken = |second, unaccessed, idle| {
-            let mut builder = RegionBuilder::new();
+            let mut builder = RegionBuilder::new(1000);
             for pmd in 0..PMDS {
                 let run = |page: u16| {
                     let (interval, idle) = if page.is_multiple_of(16) { (hot, hot) } else { (unaccessed, idle) };
@@ -551,7 +551,7 @@ mod tests {
                 };
                 builder.pmd(PmdNo(pmd), &(0..512).map(run).collect::<Vec<_>>());
             }
-            snapshot(second, one(builder.finish(1000)))
+            snapshot(second, one(builder.finish()))
         };
         let first = taken(1, Interval::UNMEASURED, Interval::UNMEASURED);
         let two = Interval::from_ns(2 * SECOND);
