@@ -10,6 +10,7 @@
 //! shown what is true.
 
 use crate::Interval;
+use crate::pmd::Ns;
 use isotherm_units::PmdNo;
 use std::collections::BTreeMap;
 
@@ -23,6 +24,13 @@ const CUTS: usize = 8;
 const FEW: u32 = 16;
 /// Pages accessed at intervals within this many octaves are alike.
 const LIKE_OCTAVES: f64 = 2.5;
+
+/// With more unchecked huge ranges than this, all others wait for the survey: 4 GiB, which the credit of a small budget covers.
+const LARGE: usize = 2048;
+/// Until the first check of a huge range of the survey, or at an edge, shows whether it is idle.
+const SETTLES: Ns = 1_300_000_000;
+/// The others wait no longer than this after the first of the survey.
+const LONGEST_WAIT: Ns = 5_000_000_000;
 
 /// In which order first checks go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -105,6 +113,8 @@ pub(crate) struct Between {
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
     known: BTreeMap<PmdNo, Sketch>,
+    /// Until when [`Rank::Rest`] waits, and until when at the latest. `None` before the survey of a large target begins.
+    rest_waits: Option<(Ns, Ns)>,
 }
 
 /// Huge ranges to check sooner than others, because of what was just found.
@@ -140,6 +150,24 @@ impl Survey {
         if self.between(pmd).like.is_none() {
             self.known.entry(pmd).or_insert(Sketch::Pending);
         }
+    }
+
+    /// Notes that a huge range of this rank is about to be cleared, one of so many unchecked ones.
+    pub fn begin(&mut self, now: Ns, rank: Rank, unchecked: usize) {
+        let latest = match self.rest_waits {
+            Some((_, latest)) => latest,
+            None if rank == Rank::Survey && unchecked > LARGE => now + LONGEST_WAIT,
+            None => return,
+        };
+        if matches!(rank, Rank::Survey | Rank::Edge) {
+            self.rest_waits = Some((latest.min(now + SETTLES), latest));
+        }
+    }
+
+    /// Whether a huge range of this rank waits for the survey. What the survey shows to be idle needs two reads instead of eight,
+    /// and edges need the budget first.
+    pub fn defers(&self, now: Ns, rank: Rank) -> bool {
+        rank == Rank::Rest && self.rest_waits.is_some_and(|(until, _)| now < until)
     }
 
     /// Whether the first check of `pmd` is done.
@@ -290,6 +318,24 @@ mod tests {
         survey.expect(PmdNo(15));
         survey.note(PmdNo(20), active(50));
         assert_eq!([14, 15, 16].map(|n| survey.between(PmdNo(n)).like), [None; 3], "nothing was assumed when it began");
+    }
+
+    #[test]
+    fn the_rest_of_a_large_target_waits_for_the_survey_and_for_edges_and_not_for_ever() {
+        const MS: Ns = 1_000_000;
+        let mut survey = Survey::default();
+        survey.begin(0, Rank::Survey, LARGE);
+        assert!(!survey.defers(0, Rank::Rest), "a small one is checked at once");
+        survey.begin(0, Rank::Survey, LARGE + 1);
+        survey.begin(30 * MS, Rank::Survey, LARGE);
+        assert_eq!([0, 1329, 1330].map(|ms| survey.defers(ms * MS, Rank::Rest)), [true, true, false]);
+        assert!(!survey.defers(0, Rank::Edge) && !survey.defers(0, Rank::Mixed));
+        survey.begin(1400 * MS, Rank::Edge, LARGE);
+        survey.begin(1500 * MS, Rank::Rest, LARGE);
+        assert_eq!([2699, 2700].map(|ms| survey.defers(ms * MS, Rank::Rest)), [true, false]);
+        // As of a target that grows all the time.
+        (0..100).for_each(|n| survey.begin(100 * n * MS, Rank::Survey, 2 * LARGE));
+        assert_eq!([4999, 5000].map(|ms| survey.defers(ms * MS, Rank::Rest)), [true, false]);
     }
 
     #[test]

@@ -392,18 +392,23 @@ impl Target {
     fn pop_clear(&mut self, now: Ns, class: Class) -> Option<(Plan, PmdNo)> {
         match class {
             Class::Urgent => self.pop_due(now, true).map(|(at, pmd)| (Plan::Urgent(at), pmd)),
-            Class::First => self.pop_first().map(|(rank, pmd)| (Plan::First(rank), pmd)),
+            Class::First => self.pop_first(now).map(|(rank, pmd)| (Plan::First(rank), pmd)),
             Class::Routine => self.pop_due(now, false).map(|(at, pmd)| (Plan::Routine(at), pmd)),
         }
     }
 
-    fn pop_first(&mut self) -> Option<(Rank, PmdNo)> {
-        while let Some((rank, _, pmd)) = self.first.pop() {
+    fn pop_first(&mut self, now: Ns) -> Option<(Rank, PmdNo)> {
+        while let Some(&(rank, _, pmd)) = self.first.peek() {
+            if self.survey.defers(now, rank) {
+                return None;
+            }
+            self.first.pop();
             let Some(entry) = self.pmds.get_mut(pmd) else { continue };
             // As below. A range whose pages are all gone waits for others.
             if entry.timing.rank == Some(rank) {
                 entry.timing.rank = None;
                 if entry.heat.has_uncleared() {
+                    self.survey.begin(now, rank, self.unchecked);
                     return Some((rank, pmd));
                 }
             }
