@@ -178,8 +178,15 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_counts_by_bits() {
-        let run =
-            |first, pages, interval| Run { first, pages, interval, idle: interval, huge: false, estimated: false };
+        let run = |first, pages, interval| Run {
+            first,
+            pages,
+            interval,
+            idle: interval,
+            huge: false,
+            cleared: false,
+            estimated: false,
+        };
         let cold = Interval::from_ns(60 * S);
         let behind = BehindHuge::of(&[run(0, 12, cold), run(12, 100, Interval::UNMEASURED)], S).unwrap();
         let of = |now, huge| behind.estimated(now, huge).collect::<Vec<_>>();

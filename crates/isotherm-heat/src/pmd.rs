@@ -17,6 +17,7 @@ mod packed;
 
 pub use packed::PackedHeat;
 
+use crate::idle::IdleBefore;
 use crate::survey::{Rank, Sketch};
 use crate::{Interval, Mask};
 
@@ -69,6 +70,8 @@ pub struct AccessesFound {
     pub still_set: u32,
     /// Those of them whose bit is clear now: somebody else has cleared it.
     pub lost: u32,
+    /// For how long those found young were known to be idle.
+    pub idle_before: IdleBefore,
 }
 
 impl AccessesFound {
@@ -178,6 +181,9 @@ pub struct Run {
     pub idle: Interval,
     /// They are one huge page.
     pub huge: bool,
+    /// No access was found since its accessed bits were cleared. Of other pages, `idle` is what to expect: they are accessed at their
+    /// interval.
+    pub cleared: bool,
     /// Interval and idle time are assumed from neighbouring memory: the pages were not checked yet.
     pub estimated: bool,
 }
@@ -199,7 +205,8 @@ impl Run {
 fn push_run(out: &mut Vec<Run>, run: Run) {
     match out.last_mut() {
         Some(last)
-            if last.first + last.pages == run.first && (last.interval, last.idle) == (run.interval, run.idle) =>
+            if last.first + last.pages == run.first
+                && (last.interval, last.idle, last.cleared) == (run.interval, run.idle, run.cleared) =>
         {
             last.pages += run.pages;
         }
@@ -252,14 +259,18 @@ impl PageHeat {
         let accessed = young & self.cleared;
         let mut found = AccessesFound { retouched: accessed.count(), ..AccessesFound::default() };
         let lost = self.lost(young, &mut found);
+        let mut by_epoch = [0_u16; EPOCHS];
         for page in accessed.iter() {
-            let since = self.cleared_since(page);
+            let epoch = self.epoch(page);
+            by_epoch[epoch % EPOCHS] += 1;
+            let since = self.epoch_time(epoch);
             let hi = now.saturating_sub(since);
             let observed = estimate_octaves(self.last_read.saturating_sub(since), hi);
             let old = self.intervals[page];
             found.note(1, unexpected(hi, old, observed));
             self.intervals[page] = updated(old, observed);
         }
+        found.idle_before = self.idle_before(by_epoch);
         self.cleared = self.cleared & !accessed;
         self.last_read = now;
         if !lost.is_empty() {
@@ -267,6 +278,12 @@ impl PageHeat {
             self.set_cleared(now, lost);
         }
         found
+    }
+
+    /// For how long so many pages of each epoch were known to be idle.
+    fn idle_before(&self, by_epoch: [u16; EPOCHS]) -> IdleBefore {
+        let found = (0..EPOCHS).zip(by_epoch).filter(|(_, pages)| *pages > 0);
+        IdleBefore::of(found.map(|(epoch, pages)| (self.last_read.saturating_sub(self.epoch_time(epoch)), pages)))
     }
 
     /// Pages whose accessed bit we left set and that are no longer young. Unmeasured pages do not count: we know
@@ -384,7 +401,7 @@ impl PageHeat {
         #[expect(clippy::cast_possible_truncation, reason = "below 512")]
         let first = page as u16;
         let interval = if cleared { effective(known, idle) } else { known };
-        Run { first, pages, interval, idle, huge: false, estimated: false }
+        Run { first, pages, interval, idle, huge: false, cleared, estimated: false }
     }
 
     /// Whether all 64 pages of a word are known to be alike.
@@ -511,7 +528,7 @@ mod tests {
     fn a_run_is_extrapolated_from_eight_times_its_idle_time_on() {
         let is = |interval_s, idle: Interval| {
             let interval = Interval::from_ns(interval_s * S);
-            Run { first: 0, pages: 1, interval, idle, huge: false, estimated: false }.is_extrapolated()
+            Run { first: 0, pages: 1, interval, idle, huge: false, cleared: true, estimated: false }.is_extrapolated()
         };
         let idle = Interval::from_ns(S);
         assert_eq!([is(7, idle), is(8, idle), is(9, idle)], [false, true, true]);

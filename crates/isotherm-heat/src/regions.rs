@@ -323,6 +323,7 @@ mod tests {
             interval: *interval,
             idle: *interval,
             huge: false,
+            cleared: false,
             estimated: false,
         };
         present.map(run).collect()
@@ -430,6 +431,7 @@ mod tests {
                     interval,
                     idle: interval,
                     huge: false,
+                    cleared: false,
                     estimated: false,
                 };
                 b.pmd(PmdNo(page / 512), &[of]);

@@ -5,7 +5,7 @@
 //! given by the caller: nothing here reads a clock.
 
 use crate::tune::Tuning;
-use crate::{Histogram, Interval};
+use crate::{Histogram, Interval, MappingIdle};
 use isotherm_units::{AddrRange, Bytes, Perms};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -94,6 +94,14 @@ pub struct Mapping {
     pub perms: Perms,
 }
 
+impl Mapping {
+    /// The first of `mappings` (in address order) that contains a part of `range`.
+    pub fn first_in(mappings: &[Mapping], range: AddrRange) -> Option<&Mapping> {
+        let at = mappings.partition_point(|m| m.range.end <= range.start);
+        mappings.get(at).filter(|m| m.range.start < range.end)
+    }
+}
+
 /// The heat of one process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TargetHeat {
@@ -125,6 +133,10 @@ pub struct TargetHeat {
     /// The same where huge pages have replaced small pages whose heat was known. `None` if there are none.
     #[serde(default)]
     pub behind_huge: Option<PagesBehindHuge>,
+    /// Idle pages by mapping, and those of them found accessed in this window. In address order, at most `max_regions`. Empty if pages
+    /// are not checked one by one, or if the file is from before they were counted.
+    #[serde(default)]
+    pub idle_by_mapping: Vec<MappingIdle>,
     /// Further facts that matter when reading its heat.
     #[serde(default)]
     pub facts: TargetFacts,
@@ -316,6 +328,22 @@ impl Classes {
 mod tests {
     use super::*;
     use isotherm_units::Addr;
+
+    #[test]
+    fn a_mapping_is_found_by_any_part_of_it() {
+        let mapping = |start, end| Mapping {
+            range: AddrRange::new(Addr(start), Addr(end)),
+            name: String::new(),
+            perms: "rw-p".parse().unwrap(),
+        };
+        let mappings = [mapping(10, 20), mapping(30, 40)];
+        let start =
+            |from, to| Mapping::first_in(&mappings, AddrRange::new(Addr(from), Addr(to))).map(|m| m.range.start.0);
+        assert_eq!(
+            [start(0, 10), start(0, 11), start(20, 30), start(15, 35), start(39, 50)],
+            [None, Some(10), None, Some(10), Some(30)]
+        );
+    }
 
     #[test]
     fn a_region_is_extrapolated_from_more_than_four_times_its_idle_time_on() {

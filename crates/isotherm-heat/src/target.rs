@@ -28,6 +28,7 @@ use crate::Rng;
 use crate::behind_huge::BehindHuge;
 use crate::budget::{Class, RETOUCH_NS, Shares};
 use crate::due::{Queue, Reads, claim, take_due};
+use crate::idle::Accessed;
 use crate::pmd::{AccessesFound, MIN_IDLE, Ns, PmdBits, Timing};
 use crate::pmd_heat::PmdHeat;
 use crate::pmd_map::PmdMap;
@@ -118,6 +119,7 @@ pub struct Target {
     reserved: u64,
     scan_period_ns: Ns,
     tally: Tally,
+    accessed: Accessed,
     /// Orders the first checks.
     seed: u64,
     /// Huge ranges that were neither cleared nor found to be unclearable yet.
@@ -140,6 +142,7 @@ impl Target {
             reserved: 0,
             scan_period_ns: watch.scan_period_ns,
             tally: Tally::default(),
+            accessed: Accessed::default(),
             seed,
             unchecked: 0,
         }
@@ -280,10 +283,16 @@ impl Target {
         self.tally.lost += u64::from(found.lost);
         self.slowdown.spend(seen as f64 * RETOUCH_NS);
         if let Some(entry) = self.pmds.get_mut(pmd) {
+            self.accessed.add(pmd, matches!(entry.heat, PmdHeat::Huge(_)), &found);
             let paid = u16::try_from(seen).unwrap_or(u16::MAX).min(entry.timing.reserved);
             entry.timing.reserved -= paid;
             self.reserved -= u64::from(paid);
         }
+    }
+
+    /// Takes the accesses to idle pages since the last call.
+    pub(crate) fn take_accessed(&mut self) -> Accessed {
+        std::mem::take(&mut self.accessed)
     }
 
     fn plan_after_read(&mut self, now: Ns, pmd: PmdNo, found: AccessesFound) {

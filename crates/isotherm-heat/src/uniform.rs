@@ -3,6 +3,7 @@
 //! A huge page has one accessed bit ([`HugeHeat`]). Of small pages that were never seen accessed nothing differs
 //! ([`UntouchedHeat`]): they are most of a large memory.
 
+use crate::idle::IdleBefore;
 use crate::pmd::{AccessesFound, MIN_IDLE, Ns, PageHeat, Run, effective, estimate_octaves, unexpected, updated};
 use crate::survey::Sketch;
 use crate::{Interval, Mask};
@@ -66,7 +67,7 @@ impl UntouchedHeat {
             _ => Interval::UNMEASURED,
         };
         let interval = effective(Interval::UNMEASURED, idle);
-        Run { first: 0, pages: 512, interval, idle, huge: false, estimated: false }
+        Run { first: 0, pages: 512, interval, idle, huge: false, cleared: self.is_cleared(), estimated: false }
     }
 
     /// How long it is known to have been idle. `None` if it is not cleared.
@@ -103,8 +104,9 @@ impl HugeHeat {
         found.still_set = 512 * u32::from(still_set);
         found.lost = 512 * u32::from(still_set && !young);
         if accessed {
-            let hi = now.saturating_sub(self.cleared_at);
-            let observed = estimate_octaves(self.last_read.saturating_sub(self.cleared_at), hi);
+            let (idle, hi) = (self.last_read.saturating_sub(self.cleared_at), now.saturating_sub(self.cleared_at));
+            let observed = estimate_octaves(idle, hi);
+            found.idle_before = IdleBefore::of([(idle, 1)]);
             found.note(512, unexpected(hi, self.interval, observed));
             self.interval = updated(self.interval, observed);
             self.cleared = false;
@@ -134,7 +136,7 @@ impl HugeHeat {
     pub fn run(&self, now: Ns) -> Run {
         let interval = self.effective(now);
         let idle = self.idle_ns(now).map_or(interval, Interval::from_ns);
-        Run { first: 0, pages: 512, interval, idle, huge: true, estimated: false }
+        Run { first: 0, pages: 512, interval, idle, huge: true, cleared: self.cleared, estimated: false }
     }
 
     /// The effective interval, as in [`PageHeat::runs`].

@@ -1,11 +1,12 @@
 //! From a target to its report: regions and histograms at one moment.
 
 use crate::behind_huge::EstimatedSum;
+use crate::idle::{IdleSum, MappingIdle};
 use crate::pmd::Ns;
 use crate::regions::{RegionBuilder, carry_ages};
 use crate::snapshot::PagesBehindHuge;
 use crate::target::Target;
-use crate::{Histogram, Region};
+use crate::{Histogram, Mapping, Region};
 
 /// The pages of one target, summed up.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -20,10 +21,17 @@ pub struct Summary {
     pub unclearable_pages: u64,
     /// By estimate, where huge pages have replaced pages whose heat was known.
     pub behind_huge: Option<PagesBehindHuge>,
+    /// Idle pages by mapping, in address order. Empty where a source does not show pages one by one.
+    pub idle_by_mapping: Vec<MappingIdle>,
 }
 
 /// Sums up `target` at `now`. Cost follows the runs of like pages.
 pub fn summarize(target: &Target, now: Ns, max_regions: usize) -> Summary {
+    sum_up(target, now, max_regions, &[])
+}
+
+fn sum_up(target: &Target, now: Ns, max_regions: usize, mappings: &[Mapping]) -> Summary {
+    let mut idle = IdleSum::new(mappings);
     let mut builder = RegionBuilder::new(max_regions);
     let mut sum = Summary::default();
     let mut estimated = EstimatedSum::default();
@@ -34,20 +42,25 @@ pub fn summarize(target: &Target, now: Ns, max_regions: usize) -> Summary {
             sum.unclearable_pages += if view.unclearable { u64::from(run.pages) } else { 0 };
         }
         estimated.add(view.behind, view.runs, now);
+        idle.add(pmd, view.runs);
         builder.pmd(pmd, view.runs);
     });
     estimated.finish(&mut sum);
     sum.regions = builder.finish();
+    sum.idle_by_mapping = idle.finish();
     sum
 }
 
-/// The last report on a target. Regions that have not changed since then have grown older.
+/// What a report on a target is made after: its last one, since regions that have not changed since then have grown older, and its
+/// mappings.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Since<'a> {
     /// Its regions at that time. Empty if there was no report yet.
     pub regions: &'a [Region],
     /// Time since that report.
     pub elapsed_ns: Ns,
+    /// Its mappings, in address order.
+    pub mappings: &'a [Mapping],
 }
 
 impl Since<'_> {
@@ -59,7 +72,7 @@ impl Since<'_> {
 
 /// Like [`summarize`], with the ages of regions carried on from the last report.
 pub fn summarize_after(target: &Target, now: Ns, max_regions: usize, last: Since<'_>) -> Summary {
-    let mut sum = summarize(target, now, max_regions);
+    let mut sum = sum_up(target, now, max_regions, last.mappings);
     last.carry_ages(&mut sum.regions);
     sum
 }

@@ -95,6 +95,7 @@ fn target_heat(watched: &mut TargetMonitor, sum: Summary, cgroup_memory: Option<
         maybe_shared_pages: watched.maybe_shared_pages,
         unclearable_pages: sum.unclearable_pages,
         behind_huge: sum.behind_huge,
+        idle_by_mapping: sum.idle_by_mapping,
         facts,
     }
 }

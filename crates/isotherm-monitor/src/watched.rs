@@ -130,7 +130,7 @@ impl TargetMonitor {
 
     /// Makes the summary, `elapsed_ns` after the last one, and keeps the regions for the next.
     pub fn summarize(&mut self, now: Ns, max_regions: usize, elapsed_ns: Ns) -> Summary {
-        let last = Since { regions: &self.regions, elapsed_ns };
+        let last = Since { regions: &self.regions, elapsed_ns, mappings: &self.mappings };
         let sum = self.tracker.summarize(now, max_regions, last);
         self.regions.clone_from(&sum.regions);
         sum

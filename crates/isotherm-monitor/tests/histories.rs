@@ -103,6 +103,29 @@ fn intervals_are_right_within_a_factor_of_two_over_three_decades() {
 }
 
 #[test]
+fn accesses_to_idle_memory_are_counted_by_idle_time() {
+    let spans = vec![at(0, 4, Some(40 * S)), at(4, 8, Some(20 * MS)), at(8, 64, None)];
+    let mut story = Story::of(vec![(600 * S, spans)]);
+    let (mut shorter, mut longer) = (0, 0);
+    for window in 1..=60 {
+        story.until(window * 10 * S);
+        let target = &story.monitor.snapshot(0).targets[0];
+        for step in target.idle_by_mapping.iter().flat_map(|m| &m.steps) {
+            let counted = if step.idle >= Interval::from_ns(10 * S) { &mut longer } else { &mut shorter };
+            *counted += step.accessed_pages;
+            assert_eq!((step.huge_pages, step.accessed_huge_pages), (0, 0));
+        }
+    }
+    // Each of 1,024 pages is accessed 15 times, and leaves each time if it leaves after 10 s.
+    let times = longer as f64 / 1024.0;
+    assert!((12.0..=15.0).contains(&times), "{times} times each, and {shorter} pages after less than 10 s");
+    let snapshot = story.monitor.snapshot(0);
+    let steps = snapshot.targets[0].idle_by_mapping.iter().flat_map(|m| &m.steps);
+    let idle: u64 = steps.filter(|s| s.idle >= Interval::from_ns(500 * S)).map(|s| s.pages).sum();
+    assert_eq!(idle, 56 * 256, "all that is never accessed, and nothing else");
+}
+
+#[test]
 fn a_cold_span_that_turns_hot_is_found_within_two_seconds() {
     for turns_hot in [20 * S, 100 * S, 500 * S] {
         let cold = vec![at(0, 256, None)];

@@ -132,3 +132,70 @@ fn what_the_start_took_is_paid_back_within_two_minutes() {
         assert!(share <= 0.0105, "opened in {} ms: {:.2}% of a CPU", opening / MS, share * 100.0);
     }
 }
+
+/// 14 GiB, of which eight spans are hot, a tenth in all. Calls cost what they do in quiet.
+struct Spans(Costing);
+
+impl Spans {
+    const PMDS: u64 = 7168;
+    const CLEAR: Ns = 25_000;
+    const READ: Ns = 850;
+
+    fn is_hot(pmd: PmdNo) -> bool {
+        let (span, within) = (Spans::PMDS / 8, 50..140);
+        within.contains(&((pmd.0 - 1000) % span))
+    }
+}
+
+impl PageSource for Spans {
+    fn read(&mut self, _: u32, pmds: &[PmdNo], sink: &mut BitsSink<'_>) -> SourceResult<Progress> {
+        // A pass costs as much as reading forty huge ranges.
+        self.0.spend(Spans::READ * (40 + pmds.len() as u64));
+        for pmd in pmds {
+            let young = if Spans::is_hot(*pmd) { Mask::ALL } else { Mask::NONE };
+            sink(self.0.now(), *pmd, Some(PmdBits::Pages { young, present: Mask::ALL }));
+        }
+        Ok(Progress { answered: pmds.len(), ..Progress::default() })
+    }
+
+    fn clear(&mut self, _: u32, pmds: &[PmdNo], sink: &mut ClearedSink<'_>) -> SourceResult<Progress> {
+        for pmd in pmds {
+            self.0.spend(Spans::CLEAR);
+            sink(self.0.now(), *pmd, Cleared::Except(Mask::NONE));
+        }
+        Ok(Progress { answered: pmds.len(), ..Progress::default() })
+    }
+
+    fn clear_process(&mut self, _: u32, _: &[PmdNo], _: &[PmdNo]) -> SourceResult<ClearedProcess> {
+        Ok(support::nothing_cleared(self.0.now()))
+    }
+}
+
+/// A snapshot twice a second costs 1.5 ms, as it does for a target of this size.
+const SNAPSHOT: Ns = 1_500_000;
+
+#[test]
+fn a_large_target_with_many_hot_spans_is_checked_within_a_minute_and_the_budget_is_kept() {
+    let clock = Costing::default();
+    clock.spend(12 * MS);
+    let follower = Follower::new(&Selection::OfSource(vec![7]), Proc::default()).unwrap();
+    let source = MadeUp::of(Spans(clock.clone()), Spans::PMDS);
+    let mut monitor = Monitor::new(Box::new(source), follower, clock.clone(), Settings::default());
+    let began = clock.now();
+    let mut done_after = None;
+    for half in 1..=240 {
+        monitor.watch(began + half * S / 2, &AtomicBool::new(false)).unwrap();
+        clock.spend(SNAPSHOT);
+        monitor.snapshot(0);
+        if monitor.unchecked().0 == 0 {
+            done_after.get_or_insert(half as f64 / 2.0);
+        }
+    }
+    let share = clock.cpu() as f64 / (clock.now() - began) as f64;
+    assert!(
+        done_after.is_some_and(|s| s <= 60.0),
+        "all was checked after {done_after:?} s, at {:.2}% of a CPU",
+        share * 100.0
+    );
+    assert!(share <= 0.0105, "{:.2}% of a CPU over two minutes", share * 100.0);
+}

@@ -152,6 +152,7 @@ mod tests {
             maybe_shared_pages: 0,
             unclearable_pages: 0,
             behind_huge: None,
+            idle_by_mapping: Vec::new(),
             facts: TargetFacts::default(),
         };
         let snapshot =

@@ -1,6 +1,6 @@
 //! From rows to values: reads one table of one segment forward, a snapshot at a time.
 //!
-//! Used by `reader`, which joins five of these. Only a batch of rows is in memory, however large the file is. Columns
+//! Used by `reader`, which joins six of these. Only a batch of rows is in memory, however large the file is. Columns
 //! are found by name and checked by type once a batch. Then they are read by position, in the order in which `encode`
 //! pushes them.
 
@@ -12,7 +12,8 @@ use crate::{Error, Result, pages};
 use arrow_array::{Array, BooleanArray, Float32Array, Float64Array, Int64Array, RecordBatch, StringViewArray};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use isotherm_heat::{
-    CgroupMemory, Cost, Granularity, Histogram, Interval, Mapping, Region, TargetFacts, TargetHeat, TargetId,
+    CgroupMemory, Cost, Granularity, Histogram, IdleStep, Interval, Mapping, MappingIdle, Region, TargetFacts,
+    TargetHeat, TargetId,
 };
 use isotherm_units::{Addr, AddrRange, Bytes, Perms};
 use parquet::arrow::ProjectionMask;
@@ -334,6 +335,7 @@ impl Row for TargetRow {
             unclearable_pages: cells.int()?,
             facts: facts(cells)?,
             behind_huge: None,
+            idle_by_mapping: Vec::new(),
         };
         let behind_huge = (cells.int()?, cells.int()?);
         Ok(TargetRow { heat, regions, mappings, mappings_snapshot, behind_huge })
@@ -435,5 +437,31 @@ impl Row for HeatRow {
         };
         let (interval, pages, by_estimate) = (cells.interval()?, cells.int()?, cells.optional()?);
         Ok(HeatRow { id, kind, interval, pages, by_estimate })
+    }
+}
+
+/// A row of `idle`.
+pub(crate) struct IdleRow {
+    pub(crate) id: TargetId,
+    pub(crate) start: Option<Addr>,
+    pub(crate) step: IdleStep,
+}
+
+impl Row for IdleRow {
+    const TABLE: Table = Table::Idle;
+    // Each row may begin a mapping, with room for four steps.
+    const BYTES: u64 =
+        GROWN * size_of::<IdleRow>() as u64 + (2 * size_of::<MappingIdle>() + 4 * size_of::<IdleStep>()) as u64;
+
+    fn decode(cells: &mut Cells<'_>) -> Decoded<IdleRow> {
+        let (id, start) = (cells.id()?, cells.optional()?.map(Addr));
+        let step = IdleStep {
+            idle: cells.interval()?,
+            pages: cells.int()?,
+            huge_pages: cells.int()?,
+            accessed_pages: cells.int()?,
+            accessed_huge_pages: cells.int()?,
+        };
+        Ok(IdleRow { id, start, step })
     }
 }

@@ -8,7 +8,7 @@ use crate::schema::{Kind, Table};
 use arrow_array::builder::{BooleanBuilder, Float32Builder, Float64Builder, Int64Builder, StringBuilder};
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::ArrowError;
-use isotherm_heat::{Granularity, Histogram, Interval, Mapping, Region, Snapshot, TargetHeat, TargetId};
+use isotherm_heat::{Granularity, Histogram, Interval, Mapping, MappingIdle, Region, Snapshot, TargetHeat, TargetId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -101,6 +101,7 @@ pub(crate) struct Pending {
     regions: Rows,
     mappings: Rows,
     heat: Rows,
+    idle: Rows,
     /// Mappings of the targets of the last snapshot, and the snapshot under which they are stored.
     known: HashMap<TargetId, (u64, Arc<[Mapping]>)>,
 }
@@ -113,13 +114,15 @@ impl Pending {
             regions: Rows::new(Table::Regions),
             mappings: Rows::new(Table::Mappings),
             heat: Rows::new(Table::Heat),
+            idle: Rows::new(Table::Idle),
             known: HashMap::new(),
         }
     }
 
     /// Pending rows over all tables.
     pub(crate) fn rows(&self) -> usize {
-        [&self.snapshots, &self.targets, &self.regions, &self.mappings, &self.heat].map(|rows| rows.len).iter().sum()
+        let tables = [&self.snapshots, &self.targets, &self.regions, &self.mappings, &self.heat, &self.idle];
+        tables.map(|rows| rows.len).iter().sum()
     }
 
     /// Takes the pending rows of a table.
@@ -130,6 +133,7 @@ impl Pending {
             Table::Regions => self.regions.finish(),
             Table::Mappings => self.mappings.finish(),
             Table::Heat => self.heat.finish(),
+            Table::Idle => self.idle.finish(),
         }
     }
 
@@ -197,6 +201,7 @@ impl Pending {
         }
         self.push_histogram(index, target.id, TEMPERATURE, [Some(&target.temperature), behind.map(|b| &b.temperature)]);
         self.push_histogram(index, target.id, IDLE, [Some(&target.idle), None]);
+        target.idle_by_mapping.iter().for_each(|mapping| self.push_idle(index, target.id, mapping));
     }
 
     fn push_region(&mut self, index: u64, id: TargetId, region: &Region) {
@@ -218,6 +223,23 @@ impl Pending {
             Int(region.estimated_pages),
             Nullable(region.hot_pages),
         ]);
+    }
+
+    fn push_idle(&mut self, index: u64, id: TargetId, mapping: &MappingIdle) {
+        for step in &mapping.steps {
+            self.idle.push([
+                Int(index),
+                Int(id.pid.into()),
+                Int(id.start_ticks),
+                Nullable(mapping.start.map(|start| start.0)),
+                Int(step.idle.code().into()),
+                Nullable(step.idle.ns()),
+                Int(step.pages),
+                Int(step.huge_pages),
+                Int(step.accessed_pages),
+                Int(step.accessed_huge_pages),
+            ]);
+        }
     }
 
     fn push_mappings(&mut self, index: u64, target: &TargetHeat) -> (u64, Arc<[Mapping]>) {

@@ -1,17 +1,22 @@
 //! Reads a recording, in whatever state its recorder left it.
 //!
 //! Used by replay and reports. [`Recording::open`] reads only the footers of files, decides by the rule in
-//! [`crate::schema`] which segments count, and lists in notes what it had to skip. [`Snapshots`] then joins the five
+//! [`crate::schema`] which segments count, and lists in notes what it had to skip. [`Snapshots`] then joins the six
 //! tables of one segment after the other, a snapshot at a time. Files are untrusted: whatever is in them, the result is
 //! data or an error.
 
 use crate::allowance::{Allowance, bytes_of};
-use crate::cursor::{Cursor, HISTOGRAM, HeatKind, HeatRow, MappingRow, RegionRow, Row, SnapshotRow, TargetRow};
+use crate::cursor::{
+    Cursor, HISTOGRAM, HeatKind, HeatRow, IdleRow, MappingRow, RegionRow, Row, SnapshotRow, TargetRow,
+};
 use crate::error::counted;
 use crate::schema::Table;
 use crate::segment::{Coverage, FileName, Footer, run_from_json};
 use crate::{Error, Result};
-use isotherm_heat::{Histogram, Interval, Mapping, PagesBehindHuge, Region, RunInfo, Snapshot, TargetHeat, TargetId};
+use isotherm_heat::{
+    Histogram, IdleStep, Interval, Mapping, MappingIdle, PagesBehindHuge, Region, RunInfo, Snapshot, TargetHeat,
+    TargetId,
+};
 use isotherm_units::Bytes;
 use std::collections::HashMap;
 use std::fmt;
@@ -40,6 +45,8 @@ pub struct Recording {
 struct Segment {
     number: u64,
     coverage: Coverage,
+    /// Of the format.
+    version: u32,
 }
 
 impl Recording {
@@ -164,14 +171,14 @@ impl Survey<'_> {
             return Ok(None);
         }
         self.check_coverage(number, &snapshots)?;
-        for table in Table::ALL {
+        for table in Table::ALL.into_iter().filter(|table| table.is_in(snapshots.version)) {
             let footer = self.footer(table, number)?;
             if footer.coverage != coverage || footer.run != snapshots.run {
                 return Err(self.damaged(table, number, "it is from a different segment than the other tables"));
             }
         }
         self.check_run(number, &snapshots.run)?;
-        Ok(Some(Segment { number, coverage }))
+        Ok(Some(Segment { number, coverage, version: snapshots.version }))
     }
 
     fn footer(&self, table: Table, number: u64) -> Result<Footer> {
@@ -308,7 +315,7 @@ impl Snapshots {
     }
 }
 
-/// The five tables of a segment, read in parallel.
+/// The six tables of a segment, read in parallel.
 struct Tables {
     /// Indices that are still to come.
     rest: Range<u64>,
@@ -317,6 +324,8 @@ struct Tables {
     regions: Cursor<RegionRow>,
     mappings: Cursor<MappingRow>,
     heat: Cursor<HeatRow>,
+    /// Not in version 1.
+    idle: Option<Cursor<IdleRow>>,
 }
 
 impl Tables {
@@ -328,6 +337,7 @@ impl Tables {
             regions: Cursor::open(dir, segment.number)?,
             mappings: Cursor::open(dir, segment.number)?,
             heat: Cursor::open(dir, segment.number)?,
+            idle: Table::Idle.is_in(segment.version).then(|| Cursor::open(dir, segment.number)).transpose()?,
         })
     }
 
@@ -369,6 +379,13 @@ impl Tables {
                 return Err(self.heat.damaged(format!("snapshot {index} counts a step twice or too many pages")));
             }
         }
+        if let Some(idle) = &mut self.idle {
+            for row in idle.take(index, allowance)? {
+                if !Parts::of(row.id, &mut parts, allowance)?.add_idle(&row) {
+                    return Err(idle.damaged(format!("snapshot {index} has idle times out of order or too many pages")));
+                }
+            }
+        }
         Ok(parts)
     }
 
@@ -387,6 +404,7 @@ impl Tables {
             .resolve(heat.id, mappings_snapshot, mappings, found.mappings)
             .ok_or_else(|| self.mappings.damaged(format!("not the {mappings} mappings of pid {}", heat.id.pid)))?;
         (heat.regions, heat.temperature, heat.idle) = (found.regions, found.temperature, found.idle);
+        heat.idle_by_mapping = found.idle_by_mapping;
         let (pages, age_ns) = behind_huge;
         let estimate = || PagesBehindHuge { temperature: found.by_estimate.unwrap_or_default(), pages, age_ns };
         heat.behind_huge = (pages > 0).then(estimate);
@@ -399,7 +417,8 @@ impl Tables {
         ended(&mut self.targets, allowance)?;
         ended(&mut self.regions, allowance)?;
         ended(&mut self.mappings, allowance)?;
-        ended(&mut self.heat, allowance)
+        ended(&mut self.heat, allowance)?;
+        self.idle.as_mut().map_or(Ok(()), |idle| ended(idle, allowance))
     }
 }
 
@@ -418,8 +437,9 @@ struct Parts {
     temperature: Histogram,
     idle: Histogram,
     by_estimate: Option<Histogram>,
-    /// Pages counted in each of the three.
-    totals: [u64; 3],
+    idle_by_mapping: Vec<MappingIdle>,
+    /// Pages counted in each of the four.
+    totals: [u64; 4],
 }
 
 impl Parts {
@@ -433,7 +453,7 @@ impl Parts {
 
     /// Counts a row. False if its step was counted already or the total overflows 64 bits.
     fn count(&mut self, row: &HeatRow) -> bool {
-        let [temperature, idle, by_estimate] = &mut self.totals;
+        let [temperature, idle, by_estimate, _] = &mut self.totals;
         let (histogram, total) = match row.kind {
             HeatKind::Temperature => (&mut self.temperature, temperature),
             HeatKind::Idle => (&mut self.idle, idle),
@@ -443,6 +463,28 @@ impl Parts {
             count_step(histogram, by_estimate, row.interval, pages)
         };
         row.by_estimate.is_none_or(&mut estimated) && count_step(histogram, total, row.interval, row.pages)
+    }
+}
+
+impl Parts {
+    /// Appends a step of a mapping. False if it does not come after the last one, or the total overflows.
+    fn add_idle(&mut self, row: &IdleRow) -> bool {
+        let IdleStep { idle, pages, huge_pages, accessed_pages, accessed_huge_pages } = row.step;
+        let all = [pages, huge_pages, accessed_pages, accessed_huge_pages];
+        let Some(total) = all.into_iter().try_fold(self.totals[3], u64::checked_add) else { return false };
+        self.totals[3] = total;
+        match self.idle_by_mapping.last_mut() {
+            Some(last) if last.start == row.start => {
+                let comes_after = last.steps.last().is_none_or(|step| step.idle < idle);
+                last.steps.push(row.step);
+                comes_after
+            }
+            last => {
+                let comes_after = last.is_none_or(|last| last.start < row.start);
+                self.idle_by_mapping.push(MappingIdle { start: row.start, steps: vec![row.step] });
+                comes_after
+            }
+        }
     }
 }
 

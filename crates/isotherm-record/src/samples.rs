@@ -86,6 +86,13 @@ fn target(pid: u32, i: u64, generation: u64) -> TargetHeat {
         maybe_shared_pages: 12,
         unclearable_pages: 13,
         behind_huge: (pid == 7).then_some(PagesBehindHuge { temperature: estimated, pages: 9, age_ns: 17 }),
+        idle_by_mapping: vec![
+            MappingIdle { start: None, steps: vec![idle_step(Interval::HOT, i)] },
+            MappingIdle {
+                start: Some(Addr(0x7f00_0000_0000)),
+                steps: vec![idle_step(Interval::from_ns(16_000_000_000), i + 1), idle_step(Interval::LONGEST, 0)],
+            },
+        ],
         facts: TargetFacts {
             cleared_by_others_pages: 14 * i,
             runs_guest: pid == 7,
@@ -97,6 +104,10 @@ fn target(pid: u32, i: u64, generation: u64) -> TargetHeat {
             }),
         },
     }
+}
+
+fn idle_step(idle: Interval, i: u64) -> IdleStep {
+    IdleStep { idle, pages: 17 + i, huge_pages: 512 * i, accessed_pages: 18 * i, accessed_huge_pages: 1024 }
 }
 
 fn range(start: u64) -> AddrRange {

@@ -6,14 +6,14 @@
 //!
 //! # Files
 //!
-//! A recording is a directory. Segment `n` is five files, one for each table: `snapshots-000001.parquet` and so on,
-//! numbered from 1 in the order in which they were written. A finished recording has one segment, so five files. Names
+//! A recording is a directory. Segment `n` is six files, one for each table: `snapshots-000001.parquet` and so on,
+//! numbered from 1 in the order in which they were written. A finished recording has one segment, so six files. Names
 //! that start with a dot and end in `.tmp` are being written, or were when the recorder was stopped. Readers ignore
 //! them.
 //!
 //! # Columns
 //!
-//! `Int64` unless a type is given. Only `interval_ns` may be null. Values of 2^63 and more (addresses in the kernel's
+//! `Int64` unless a type is given. Only those marked nullable may be null. Values of 2^63 and more (addresses in the kernel's
 //! half, for one) are stored as the negative number of the same 64 bits. Times are nanoseconds, `unix` ones since the
 //! Unix epoch. Pages have 4 KiB. Rows are ordered by `snapshot`, and within one as the monitor listed them.
 //!
@@ -96,6 +96,17 @@
 //! | `pages` | pages at that step |
 //! | `pages_by_estimate` (nullable) | the same with pages behind huge pages as they were before; null if there are none, and for `idle` |
 //!
+//! **idle** (from version 2 on): pages by the time for which they are known to be idle, one row for each mapping and step of the
+//! scale. Idle for a second or more.
+//!
+//! | column | meaning |
+//! |---|---|
+//! | `snapshot`, `pid`, `start_ticks` | key of the target |
+//! | `mapping_start_addr` (nullable) | where the mapping begins; null: memory of no known mapping, or all small mappings where there are too many |
+//! | `code`, `idle_ns` (nullable) | the idle time, as a step of the scale and in nanoseconds |
+//! | `pages`, `huge_pages` | small pages, and pages on huge pages, that are idle for so long now |
+//! | `accessed_pages`, `accessed_huge_pages` | those found accessed in this window that were idle for so long before |
+//!
 //! # Metadata
 //!
 //! Each file has these keys in its Parquet key-value metadata: `isotherm.format` ([`FORMAT`]), `isotherm.version`
@@ -103,11 +114,11 @@
 //! `isotherm.snapshots` (the indices the segment covers: the first, and how many), `isotherm.finished` (`true` in the
 //! last segment of a recorder that ended properly). A reader refuses a greater version. Within a version, columns and
 //! keys may be added, and readers skip those they do not know. Removing one, or changing its meaning, makes a new
-//! version.
+//! version. So does another table: version 1 had no `idle`.
 //!
 //! # When a segment counts
 //!
-//! A segment counts if its five files are complete and agree on what they cover. Its `snapshots` file is renamed into
+//! A segment counts if its six files are complete and agree on what they cover. Its `snapshots` file is renamed into
 //! place last, so without that file the segment does not count. A segment replaces all those of lower number whose
 //! snapshots it covers. So `finish` can join segments, and at no moment is a snapshot there twice or not at all:
 //!
@@ -124,7 +135,7 @@ use std::sync::Arc;
 /// Value of `isotherm.format` in every file of a recording.
 pub const FORMAT: &str = "isotherm-recording";
 /// The version of the format that is written, and the newest that is read.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The tables of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -137,13 +148,16 @@ pub enum Table {
     Mappings,
     /// Histograms of targets.
     Heat,
+    /// Pages of targets by idle time and mapping.
+    Idle,
     /// One row for each snapshot, with its times and costs.
     Snapshots,
 }
 
 impl Table {
     /// All tables, in the order in which the files of a segment are renamed. The one that makes it count is last.
-    pub const ALL: [Table; 5] = [Table::Targets, Table::Regions, Table::Mappings, Table::Heat, Table::Snapshots];
+    pub const ALL: [Table; 6] =
+        [Table::Targets, Table::Regions, Table::Mappings, Table::Heat, Table::Idle, Table::Snapshots];
 
     /// Its name, as in file names and metadata.
     pub const fn name(self) -> &'static str {
@@ -152,8 +166,14 @@ impl Table {
             Table::Regions => "regions",
             Table::Mappings => "mappings",
             Table::Heat => "heat",
+            Table::Idle => "idle",
             Table::Snapshots => "snapshots",
         }
+    }
+
+    /// Whether segments of a version of the format have it.
+    pub(crate) const fn is_in(self, version: u32) -> bool {
+        !matches!(self, Table::Idle) || version >= 2
     }
 
     /// Its columns, in the order in which they are written.
@@ -169,6 +189,7 @@ impl Table {
             Table::Regions => REGIONS,
             Table::Mappings => MAPPINGS,
             Table::Heat => HEAT,
+            Table::Idle => IDLE,
         }
     }
 }
@@ -286,6 +307,19 @@ const HEAT: &[(&str, Kind)] = &[
     ("interval_ns", Kind::Derived),
     ("pages", Kind::Int),
     ("pages_by_estimate", Kind::Optional),
+];
+
+const IDLE: &[(&str, Kind)] = &[
+    ("snapshot", Kind::Int),
+    ("pid", Kind::Int),
+    ("start_ticks", Kind::Int),
+    ("mapping_start_addr", Kind::Optional),
+    ("code", Kind::Int),
+    ("idle_ns", Kind::Derived),
+    ("pages", Kind::Int),
+    ("huge_pages", Kind::Int),
+    ("accessed_pages", Kind::Int),
+    ("accessed_huge_pages", Kind::Int),
 ];
 
 #[cfg(test)]

@@ -97,6 +97,8 @@ pub(crate) struct Footer {
     pub(crate) coverage: Coverage,
     pub(crate) run: String,
     pub(crate) rows: u64,
+    /// The version of the format that it was written in.
+    pub(crate) version: u32,
 }
 
 impl Footer {
@@ -108,25 +110,26 @@ impl Footer {
         let pairs = file.key_value_metadata().map(Vec::as_slice).unwrap_or_default();
         let keys: HashMap<&str, &str> =
             pairs.iter().filter_map(|kv| Some((kv.key.as_str(), kv.value.as_deref()?))).collect();
-        check_format(path, &keys)?;
+        let version = check_format(path, &keys)?;
         if keys.get("isotherm.table") != Some(&table.name()) {
             return Err(damaged(format!("it does not hold the table {}", table.name())));
         }
         let coverage = coverage(&keys).ok_or_else(|| damaged("it does not state which snapshots it covers".into()))?;
         let run = keys.get("isotherm.run").ok_or_else(|| damaged("isotherm.run is missing".into()))?;
         let rows = u64::try_from(file.num_rows()).map_err(|_| damaged("negative number of rows".into()))?;
-        Ok(Footer { coverage, run: (*run).to_owned(), rows })
+        Ok(Footer { coverage, run: (*run).to_owned(), rows, version })
     }
 }
 
-fn check_format(path: &Path, keys: &HashMap<&str, &str>) -> Result<()> {
+/// The version of the format, if it can be read.
+fn check_format(path: &Path, keys: &HashMap<&str, &str>) -> Result<u32> {
     if keys.get("isotherm.format") != Some(&FORMAT) {
         let what = format!("isotherm.format is not {FORMAT} in its metadata");
         return Err(Error::NotARecording { path: path.to_owned(), what });
     }
     let version = keys.get("isotherm.version").copied().unwrap_or_default();
     match version.split('.').next().unwrap_or_default().parse::<u32>() {
-        Ok(major) if (1..=VERSION).contains(&major) => Ok(()),
+        Ok(major) if (1..=VERSION).contains(&major) => Ok(major),
         Ok(0) | Err(_) => {
             Err(Error::Damaged { path: path.to_owned(), what: format!("format version {version:?} does not exist") })
         }

@@ -5,7 +5,7 @@
 //! as data, so that nothing here needs BPF. Heat becomes facts in [`crate::collapse::benefit`].
 
 use isotherm_heat::{Mapping, TargetId};
-use isotherm_units::{AddrRange, PmdNo};
+use isotherm_units::PmdNo;
 use std::borrow::Cow;
 
 /// What is known about one huge range.
@@ -56,16 +56,10 @@ pub(crate) fn is_anonymous(mapping: &Mapping) -> bool {
     mapping.perms.is_private() && (mapping.name.is_empty() || mapping.name.starts_with('['))
 }
 
-/// The first of `mappings` (in address order) that contains a part of `range`.
-pub(crate) fn first_mapping_in(mappings: &[Mapping], range: AddrRange) -> Option<&Mapping> {
-    let at = mappings.partition_point(|m| m.range.end <= range.start);
-    mappings.get(at).filter(|m| m.range.start < range.end)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isotherm_units::Addr;
+    use isotherm_units::{Addr, AddrRange};
 
     #[test]
     fn private_memory_without_a_file_is_anonymous() {
@@ -78,21 +72,5 @@ mod tests {
         assert!(is_anonymous(&mapping("r--p", "")));
         assert!(!is_anonymous(&mapping("rw-p", "/lib/x.so")));
         assert!(!is_anonymous(&mapping("rw-s", "")), "shared with what was forked from it");
-    }
-
-    #[test]
-    fn a_mapping_is_found_by_any_part_of_it() {
-        let mapping = |start, end| Mapping {
-            range: AddrRange::new(Addr(start), Addr(end)),
-            name: String::new(),
-            perms: "rw-p".parse().unwrap(),
-        };
-        let mappings = [mapping(10, 20), mapping(30, 40)];
-        let start =
-            |from, to| first_mapping_in(&mappings, AddrRange::new(Addr(from), Addr(to))).map(|m| m.range.start.0);
-        assert_eq!(
-            [start(0, 10), start(0, 11), start(20, 30), start(15, 35), start(39, 50)],
-            [None, Some(10), None, Some(10), Some(30)]
-        );
     }
 }

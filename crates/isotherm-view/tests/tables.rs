@@ -3,8 +3,8 @@
 use isotherm_heat::{Snapshot, Thresholds};
 use isotherm_view::TextStyle;
 use isotherm_view::tables::{
-    AccessOptions, AccessReport, CgroupReport, HistogramOptions, HistogramReport, ProcessReport, SortBy, WssOptions,
-    WssReport,
+    AccessOptions, AccessReport, CgroupReport, ColdBy, ColdReport, HistogramOptions, HistogramReport, ProcessReport,
+    RefaultOptions, RefaultReport, SortBy, WssOptions, WssReport,
 };
 use std::io::{self, Write};
 use unicode_width::UnicodeWidthStr;
@@ -75,6 +75,21 @@ fn cgroups() {
 }
 
 #[test]
+fn cold_memory() {
+    let mut minutes = few();
+    minutes[1].cost.elapsed_ns = 700 * sample::SECOND;
+    let last = &minutes[1];
+    snapshots_of!("cold_by_process", ColdReport::build(last, ColdBy::Process));
+    snapshots_of!("cold_by_cgroup", ColdReport::build(last, ColdBy::Cgroup));
+    snapshots_of!("cold_by_mapping", ColdReport::build(last, ColdBy::Mapping));
+}
+
+#[test]
+fn refaults() {
+    snapshots_of!("refaults", RefaultReport::build(&sample::series(90), RefaultOptions { max_pct: 1.0 }));
+}
+
+#[test]
 fn nothing_at_all_is_a_report_too_at_any_width() {
     let empty = sample::snapshot(1, vec![]);
     for width in [0, 1, 2, 7, 20, 80, usize::MAX] {
@@ -83,6 +98,10 @@ fn nothing_at_all_is_a_report_too_at_any_width() {
         text(width, |out, s| HistogramReport::build(&empty, &HistogramOptions::default()).write_text(out, s));
         text(width, |out, s| ProcessReport::build(&empty, Thresholds::default()).write_text(out, s));
         text(width, |out, s| CgroupReport::build(&empty, Thresholds::default()).write_text(out, s));
+        for by in [ColdBy::Process, ColdBy::Cgroup, ColdBy::Mapping] {
+            text(width, |out, s| ColdReport::build(&empty, by).write_text(out, s));
+        }
+        text(width, |out, s| RefaultReport::build::<Snapshot>(&[], RefaultOptions::default()).write_text(out, s));
     }
 }
 
@@ -96,5 +115,9 @@ fn no_width_breaks_a_full_report() {
         text(width, |out, s| HistogramReport::build(last, &HistogramOptions { per_target: true }).write_text(out, s));
         text(width, |out, s| ProcessReport::build(last, Thresholds::default()).write_text(out, s));
         text(width, |out, s| CgroupReport::build(last, Thresholds::default()).write_text(out, s));
+        for by in [ColdBy::Process, ColdBy::Cgroup, ColdBy::Mapping] {
+            text(width, |out, s| ColdReport::build(last, by).write_text(out, s));
+        }
+        text(width, |out, s| RefaultReport::build(&series, RefaultOptions::default()).write_text(out, s));
     }
 }

@@ -79,6 +79,7 @@ fn target(i: u64) -> TargetHeat {
         maybe_shared_pages: 0,
         unclearable_pages: 0,
         behind_huge: None,
+        idle_by_mapping: Vec::new(),
         facts: Default::default(),
     }
 }

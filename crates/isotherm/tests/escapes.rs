@@ -48,6 +48,7 @@ fn evil_recording(path: &Path) {
         maybe_shared_pages: 0,
         unclearable_pages: 0,
         behind_huge: None,
+        idle_by_mapping: Vec::new(),
         facts: Default::default(),
     };
     let run =

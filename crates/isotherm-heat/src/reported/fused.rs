@@ -18,6 +18,7 @@ use super::density::OWN;
 use super::store::{Entry, gallop};
 use super::{Count, ReportedTarget};
 use crate::behind_huge::{BehindHuge, EstimatedSum};
+use crate::idle::IdleSum;
 use crate::pmd::Ns;
 use crate::regions::{Heat, RegionBuilder};
 use crate::view::{Since, Summary};
@@ -60,18 +61,21 @@ pub fn summarize_fused(
         estimated: EstimatedSum::default(),
         builder: RegionBuilder::new(max_regions),
     };
+    let mut idle = IdleSum::new(last.mappings);
     let mut at = 0;
     target.for_each_pmd(now, |pmd, view| {
         let list = fusion.reported.counters.list();
         at += gallop(&list[at..], |e| e.page < pmd.page(0).0);
         let entries = at..at + gallop(&list[at..], |e| e.page < pmd.next().page(0).0);
         at = entries.end;
+        idle.add(pmd, view.runs);
         fusion.pmd(pmd, view, entries);
     });
     fusion.flush();
     let mut sum = fusion.sum;
     fusion.estimated.finish(&mut sum);
     sum.regions = fusion.builder.finish();
+    sum.idle_by_mapping = idle.finish();
     last.carry_ages(&mut sum.regions);
     sum
 }

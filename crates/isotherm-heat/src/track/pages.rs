@@ -4,6 +4,7 @@
 use super::process_clears::ProcessClears;
 use super::sampled::SampledTracker;
 use super::tracker::{Allotment, ClearQuota, Extent, Tracker, Tracking, Turn};
+use crate::idle;
 use crate::source::{Cleared, ClearedProcess, Layout, SourceResult};
 use crate::view::Since;
 use crate::{
@@ -194,10 +195,14 @@ impl Tracker for PageTracker {
     }
 
     fn summarize(&mut self, now: Ns, max_regions: usize, last: Since<'_>) -> Summary {
-        match &mut self.beside {
+        let accessed = self.target.take_accessed();
+        let mut sum = match &mut self.beside {
             Some(reported) => summarize_fused(&self.target, reported, now, max_regions, last),
             None => summarize_after(&self.target, now, max_regions, last),
-        }
+        };
+        accessed.add_to(&mut sum.idle_by_mapping, last.mappings);
+        idle::limit(&mut sum.idle_by_mapping, max_regions);
+        sum
     }
 
     fn pages(&self) -> Option<&Target> {

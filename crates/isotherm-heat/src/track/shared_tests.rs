@@ -159,11 +159,11 @@ fn tracker(process: &mut Process, max_regions: usize, seed: u64, max_slowdown_pc
 }
 
 fn regions(tracker: &mut SampledTracker) -> Vec<Region> {
-    tracker.summarize(0, 10_000, Since { regions: &[], elapsed_ns: 0 }).regions
+    tracker.summarize(0, 10_000, Since::default()).regions
 }
 
 fn unmeasured(tracker: &mut SampledTracker) -> u64 {
-    let sum = tracker.summarize(0, 10_000, Since { regions: &[], elapsed_ns: 0 });
+    let sum = tracker.summarize(0, 10_000, Since::default());
     sum.temperature.resident() - sum.temperature.measured()
 }
 

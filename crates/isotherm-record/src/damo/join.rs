@@ -181,6 +181,7 @@ impl Targets {
             maybe_shared_pages: 0,
             unclearable_pages: 0,
             behind_huge: None,
+            idle_by_mapping: Vec::new(),
             facts: Default::default(),
         }
     }

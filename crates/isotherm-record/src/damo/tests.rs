@@ -104,6 +104,7 @@ fn target(pid: u32, regions: Vec<Region>) -> TargetHeat {
         maybe_shared_pages: 0,
         unclearable_pages: 0,
         behind_huge: None,
+        idle_by_mapping: Vec::new(),
         facts: Default::default(),
     }
 }

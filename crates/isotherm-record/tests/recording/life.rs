@@ -10,7 +10,7 @@ fn a_finished_recording_is_one_file_for_each_table() {
     let (_parent, path) = place();
     let summary = record(&path, 7).finish().unwrap();
     assert_eq!((summary.snapshots, summary.note), (7, None));
-    let tables = ["heat", "mappings", "regions", "snapshots", "targets"];
+    let tables = ["heat", "idle", "mappings", "regions", "snapshots", "targets"];
     assert_eq!(names(&path), tables.map(|t| format!("{t}-000006.parquet")));
     let size: u64 = names(&path).iter().map(|n| fs::metadata(path.join(n)).unwrap().len()).sum();
     assert_eq!(summary.bytes, size);
@@ -102,7 +102,7 @@ fn a_recording_is_replaced_only_on_demand_and_foreign_files_stay() {
     writer.push(&samples::snapshot(0)).unwrap();
     writer.finish().unwrap();
     assert_eq!(Recording::open(&path).unwrap().read_all().unwrap(), samples::snapshots(1));
-    assert_eq!(names(&path).len(), 6);
+    assert_eq!(names(&path).len(), 7);
     assert_eq!(fs::read_to_string(path.join("notes.txt")).unwrap(), "mine");
 }
 

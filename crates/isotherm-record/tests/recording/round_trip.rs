@@ -85,6 +85,7 @@ fn bare_targets() -> impl Strategy<Value = TargetHeat> {
         maybe_shared_pages: pages[1],
         unclearable_pages: pages[2],
         behind_huge: None,
+        idle_by_mapping: Vec::new(),
         facts: TargetFacts::default(),
     })
 }

@@ -5,7 +5,7 @@
 
 use super::COLLAPSE;
 use super::benefit::level_of;
-use crate::facts::{PmdFacts, first_mapping_in, is_anonymous};
+use crate::facts::{PmdFacts, is_anonymous};
 use crate::outcome::Refusal;
 use crate::plan::{Planner, Worth};
 use crate::queue::ActionId;
@@ -56,7 +56,7 @@ impl Planner for Rules {
 /// Why the memory of `pmd` takes no huge page; `None` if it may.
 pub(super) fn unfit_mapping(mappings: &[Mapping], pmd: PmdNo, files: bool) -> Option<Refusal> {
     let range = pmd.range();
-    let Some(mapping) = first_mapping_in(mappings, range) else { return Some(Refusal::Unmapped) };
+    let Some(mapping) = Mapping::first_in(mappings, range) else { return Some(Refusal::Unmapped) };
     if !holds(mapping.range, range) {
         return Some(Refusal::Straddles);
     }

@@ -1,6 +1,9 @@
 //! Synthetic snapshots, plausible and always the same: for the examples and the tests, which both include this file.
 
-use isotherm_heat::{Cost, Granularity, Histogram, Interval, Mapping, Region, RunInfo, Snapshot, TargetHeat, TargetId};
+use isotherm_heat::{
+    Cost, Granularity, Histogram, IdleStep, Interval, Mapping, MappingIdle, Region, RunInfo, Snapshot, TargetHeat,
+    TargetId,
+};
 use isotherm_units::{Addr, AddrRange, Bytes, PAGE_SIZE, PMD_SIZE, Perms};
 
 pub const MS: u64 = 1_000_000;
@@ -41,6 +44,7 @@ pub fn target(pid: u32, comm: &str, cgroup: &str, mappings: Vec<Mapping>, region
         let idleness = if r.measured_pages == 0 { Interval::UNMEASURED } else { Interval::from_ns(r.idle_ns) };
         idle.add(idleness, r.resident_pages);
     }
+    let idle_by_mapping = mappings.iter().map(|m| idle_of(m, &regions)).filter(|m| !m.steps.is_empty()).collect();
     TargetHeat {
         id: TargetId { pid, start_ticks: u64::from(pid) * 10 },
         comm: comm.to_owned(),
@@ -55,8 +59,26 @@ pub fn target(pid: u32, comm: &str, cgroup: &str, mappings: Vec<Mapping>, region
         maybe_shared_pages: 0,
         unclearable_pages: 0,
         behind_huge: None,
+        idle_by_mapping,
         facts: Default::default(),
     }
+}
+
+/// The pages of a mapping that are idle for a second or more, one of 8,192 of them accessed in each window.
+fn idle_of(mapping: &Mapping, regions: &[Region]) -> MappingIdle {
+    let mut steps: Vec<IdleStep> = Vec::new();
+    let within = regions.iter().filter(|r| mapping.range.contains(r.range.start) && r.idle_ns >= SECOND);
+    for region in within {
+        let (idle, huge_pages) = (Interval::from_ns(region.idle_ns), region.huge_pages / 4 / 512 * 512);
+        let at = steps.binary_search_by_key(&idle, |s| s.idle).unwrap_or_else(|at| {
+            steps.insert(at, IdleStep { idle, pages: 0, huge_pages: 0, accessed_pages: 0, accessed_huge_pages: 0 });
+            at
+        });
+        steps[at].pages += region.resident_pages - huge_pages;
+        steps[at].huge_pages += huge_pages;
+        steps[at].accessed_pages += region.resident_pages / 8192;
+    }
+    MappingIdle { start: Some(mapping.range.start), steps }
 }
 
 /// A snapshot of the window that ends `second` seconds after the epoch.

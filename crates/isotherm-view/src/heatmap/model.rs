@@ -547,7 +547,7 @@ mod tests {
             for pmd in 0..PMDS {
                 let run = |page: u16| {
                     let (interval, idle) = if page.is_multiple_of(16) { (hot, hot) } else { (unaccessed, idle) };
-                    Run { first: page, pages: 1, interval, idle, huge: false, estimated: false }
+                    Run { first: page, pages: 1, interval, idle, huge: false, cleared: false, estimated: false }
                 };
                 builder.pmd(PmdNo(pmd), &(0..512).map(run).collect::<Vec<_>>());
             }

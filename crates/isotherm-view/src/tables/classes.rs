@@ -386,7 +386,7 @@ fn total(processes: &[ProcessRow]) -> HeatSum {
 }
 
 /// `/a/b/c` is in `/a`, `/a/b` and itself. The root has a row only if it contains processes directly.
-fn lineage(path: &str) -> Vec<String> {
+pub(super) fn lineage(path: &str) -> Vec<String> {
     let parts: Vec<&str> = path.split('/').filter(|p| !p.is_empty()).collect();
     if parts.is_empty() {
         return vec![if path.is_empty() { String::new() } else { "/".to_owned() }];

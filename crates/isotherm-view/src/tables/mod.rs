@@ -1,4 +1,4 @@
-//! Reports as text and as data: access, working set, histogram, processes, cgroups, cost.
+//! Reports as text and as data: access, working set, histogram, processes, cgroups, cold memory, refaults, cost.
 //!
 //! Every report is built from snapshots into a plain struct that can be serialised (field names include the unit). The
 //! text is drawn only from that struct. `crate::text` lays out the columns and drops them in order of rank. Text shows
@@ -8,8 +8,10 @@
 mod access;
 mod caveats;
 mod classes;
+mod cold;
 mod cost;
 mod histogram;
+mod refaults;
 mod target;
 mod wss;
 
@@ -17,6 +19,8 @@ pub use access::{AccessOptions, AccessRegion, AccessReport, AccessTarget, SortBy
 pub use caveats::{Caveats, Concerned};
 pub(crate) use classes::{CGROUP_MEMORY, class_table};
 pub use classes::{CgroupReport, CgroupRow, HeatSum, ProcessReport, ProcessRow};
+pub use cold::{COLD_AGES_NS, ColdAge, ColdBy, ColdReport, ColdRow};
 pub use cost::CostSummary;
 pub use histogram::{Bin, HistogramGroup, HistogramOptions, HistogramReport};
+pub use refaults::{REFAULT_AGES_NS, RefaultAge, RefaultOptions, RefaultReport, RefaultTarget};
 pub use wss::{PERCENTILES, Percentile, WssOptions, WssPoint, WssReport, WssSeries};

@@ -8,7 +8,7 @@ use crate::args::color::ColorArgs;
 use crate::args::input::InputArgs;
 use crate::args::thresholds::ThresholdArgs;
 use crate::args::usage::Usage;
-use crate::args::values::{positive_duration_ns, size};
+use crate::args::values::{percent, positive_duration_ns, size};
 use crate::commands::plan::Plan;
 use crate::output;
 use crate::picture::{self, Picture};
@@ -21,8 +21,8 @@ use isotherm_units::Bytes;
 use isotherm_view::TextStyle;
 use isotherm_view::heatmap::Scale;
 use isotherm_view::tables::{
-    AccessOptions, AccessReport, Caveats, CgroupReport, CostSummary, HistogramOptions, HistogramReport, ProcessReport,
-    SortBy, WssOptions, WssReport,
+    AccessOptions, AccessReport, Caveats, CgroupReport, ColdBy, ColdReport, CostSummary, HistogramOptions,
+    HistogramReport, ProcessReport, RefaultOptions, RefaultReport, SortBy, WssOptions, WssReport,
 };
 use serde::Serialize;
 use std::io::{self, Write};
@@ -49,6 +49,10 @@ pub enum ReportKind {
     Processes(ClassArgs),
     /// Hot, warm, cold and idle bytes of each cgroup
     Cgroups(ClassArgs),
+    /// Memory that is idle for 10 s, 1 min, 10 min, 1 h
+    Cold(ColdArgs),
+    /// What would come back if idle memory left, for each age at which it could
+    Refaults(RefaultArgs),
 }
 
 #[derive(Debug, Args)]
@@ -139,6 +143,36 @@ pub struct ClassArgs {
     pub thresholds: ThresholdArgs,
 }
 
+#[derive(Debug, Args)]
+pub struct ColdArgs {
+    #[command(flatten)]
+    pub input: InputArgs,
+    /// What a row stands for
+    #[arg(long, value_enum, default_value_t)]
+    pub by: ColdByArg,
+}
+
+/// What a row of cold memory stands for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ColdByArg {
+    /// A process
+    #[default]
+    Process,
+    /// A cgroup with those below it
+    Cgroup,
+    /// A mapping of a process
+    Mapping,
+}
+
+#[derive(Debug, Args)]
+pub struct RefaultArgs {
+    #[command(flatten)]
+    pub input: InputArgs,
+    /// Refaults a minute that are acceptable, in percent of the working set
+    #[arg(long, value_name = "PERCENT", default_value = "0.2", value_parser = percent)]
+    pub max_refaults: f64,
+}
+
 /// A report to make: of what, and which.
 pub struct ReportPlan {
     input: InputArgs,
@@ -153,6 +187,8 @@ enum Shown {
     Histogram(HistogramOptions),
     Processes(Thresholds),
     Cgroups(Thresholds),
+    Cold(ColdBy),
+    Refaults(RefaultOptions),
 }
 
 /// A heat map, in the terminal or as a picture.
@@ -177,8 +213,20 @@ impl ReportArgs {
             }
             ReportKind::Processes(args) => (args.input, Shown::Processes(args.thresholds.bounds()?)),
             ReportKind::Cgroups(args) => (args.input, Shown::Cgroups(args.thresholds.bounds()?)),
+            ReportKind::Cold(args) => (args.input, Shown::Cold(args.by.into())),
+            ReportKind::Refaults(args) => (args.input, Shown::Refaults(RefaultOptions { max_pct: args.max_refaults })),
         };
         Ok(ReportPlan { input, shown })
+    }
+}
+
+impl From<ColdByArg> for ColdBy {
+    fn from(by: ColdByArg) -> ColdBy {
+        match by {
+            ColdByArg::Process => ColdBy::Process,
+            ColdByArg::Cgroup => ColdBy::Cgroup,
+            ColdByArg::Mapping => ColdBy::Mapping,
+        }
     }
 }
 
@@ -232,6 +280,8 @@ impl Plan for ReportPlan {
             Shown::Histogram(options) => Report::Histogram(HistogramReport::build(input.last(), options)),
             Shown::Processes(bounds) => Report::Processes(ProcessReport::build(input.last(), *bounds)),
             Shown::Cgroups(bounds) => Report::Cgroups(CgroupReport::build(input.last(), *bounds)),
+            Shown::Cold(by) => Report::Cold(ColdReport::build(input.last(), *by)),
+            Shown::Refaults(options) => Report::Refaults(RefaultReport::build(&input.snapshots, *options)),
         };
         print(&input, &report, self.input.json)
     }
@@ -266,6 +316,8 @@ enum Report {
     Histogram(HistogramReport),
     Processes(ProcessReport),
     Cgroups(CgroupReport),
+    Cold(ColdReport),
+    Refaults(RefaultReport),
 }
 
 impl Report {
@@ -276,6 +328,8 @@ impl Report {
             Report::Histogram(r) => r.write_text(out, style),
             Report::Processes(r) => r.write_text(out, style),
             Report::Cgroups(r) => r.write_text(out, style),
+            Report::Cold(r) => r.write_text(out, style),
+            Report::Refaults(r) => r.write_text(out, style),
         }
     }
 }

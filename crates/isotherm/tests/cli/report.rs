@@ -1,12 +1,12 @@
 //! `isotherm report`: what it reads, who reads it, and the terminals it is shown on.
 
 use crate::need;
-use crate::support::{ISOTHERM, Ran, Stage, installed};
+use crate::support::{ISOTHERM, Ran, Stage, installed, sees_pages, workload};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-const REPORTS: [&str; 6] = ["access", "heatmap", "wss", "histogram", "processes", "cgroups"];
+const REPORTS: [&str; 8] = ["access", "heatmap", "wss", "histogram", "processes", "cgroups", "cold", "refaults"];
 
 // --- Where recordings are read from
 
@@ -81,6 +81,8 @@ fn every_report_is_there_as_json() {
         ("histogram", &["end_unix_ns", "groups", "cost"]),
         ("processes", &["end_unix_ns", "thresholds", "processes", "total", "total_is_approximate", "cost"]),
         ("cgroups", &["end_unix_ns", "thresholds", "cgroups", "total", "total_is_approximate", "cost"]),
+        ("cold", &["end_unix_ns", "watched_ns", "by", "rows", "total", "cost"]),
+        ("refaults", &["max_pct", "targets", "total", "not_counted", "cost"]),
     ] {
         let json = stage.json(&format!("report {report} rec --json"));
         assert_eq!(json["run"]["version"], env!("CARGO_PKG_VERSION"), "{report}");
@@ -105,6 +107,36 @@ fn what_a_report_cost_is_said_once() {
         let ran = stage.isotherm(&format!("report {report} rec")).ended(0);
         assert_eq!(ran.out.matches("cost over").count(), 1, "{ran}");
     }
+}
+
+// --- What a process leaves alone
+
+#[test]
+fn cold_memory_is_found_by_mapping_with_what_would_come_back() {
+    need!(sees_pages(), "the page-table source");
+    const MIB: u64 = 1 << 20;
+    let (child, stage) = (workload(64), Stage::new());
+    stage.isotherm(&format!("record -p {} -d 14s --window 1s --max-cpu 10", child.pid())).ended(0);
+    let cold = stage.json("report cold --json")["report"].clone();
+    // A tenth of the 64 MiB is accessed every 40 ms; watched for 14 s, nothing is idle for a minute.
+    let idle = |row: &serde_json::Value| (row["idle"][0]["bytes"].as_u64(), row["idle"][1]["bytes"].as_u64());
+    let (ten_s, minute) = idle(&cold["rows"][0]);
+    let hot = 6 * MIB;
+    let most = cold["rows"][0]["resident_bytes"].as_u64().unwrap() - hot;
+    assert!((55 * MIB..most).contains(&ten_s.unwrap()) && minute.is_none(), "{cold}");
+    let mappings = stage.json("report cold --by mapping --json")["report"]["rows"].clone();
+    assert!(idle(&mappings[0]).0 > Some(55 * MIB) && mappings[0]["start"].is_u64(), "{mappings}");
+    let refaults = stage.json("report refaults --json")["report"]["targets"][0].clone();
+    assert_eq!(
+        (&refaults["ages"][0]["age_ns"], refaults["ages"].as_array().unwrap().len()),
+        (&10_000_000_000_u64.into(), 1)
+    );
+    assert_eq!(refaults["ages"][0]["idle_bytes"].as_u64(), ten_s);
+    // What is hot never counts as idle, so next to nothing would come back.
+    assert!(refaults["ages"][0]["refaults_per_min"].as_f64() < Some(500.0), "{refaults}");
+    let text = stage.isotherm("report cold --by cgroup").ended(0);
+    text.prints("10 S").prints("watch longer than that");
+    stage.isotherm("report refaults --max-refaults 50").ended(0).prints("would leave");
 }
 
 // --- Terminals
