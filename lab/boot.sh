@@ -10,6 +10,7 @@
 #   --memory MIB        of the whole guest (2048 per node)
 #   --levels 4|5        page-table levels (4)
 #   --side-cache MIB    a direct-mapped memory-side cache of this size before the first of two nodes, reported by the firmware (none)
+#   --swap MIB          swap of this size, compressed in memory (zram) (none)
 #   --bare              the processor does not report that it is emulated, so that the kernel uses the spinlocks of real machines,
 #                       with a queue, and not the test-and-set locks for guests without paravirtualization
 #   --in-turn           executes processors in turn, by instruction count: slower, but the guest's clock stands still for those
@@ -39,11 +40,11 @@ usage() {
     exit 2
 }
 
-kernel=6.12 nodes=1 cpus='' memory='' levels=4 side_cache='' bare='' in_turn='' append='' limit=300 accel=${LAB_ACCEL:-tcg} shell='' log=$target/boot.log
+kernel=6.12 nodes=1 cpus='' memory='' levels=4 side_cache='' swap='' bare='' in_turn='' append='' limit=300 accel=${LAB_ACCEL:-tcg} shell='' log=$target/boot.log
 bring=()
 while [ $# -gt 0 ]; do
     case $1 in
-    --kernel | --nodes | --cpus | --memory | --levels | --side-cache | --append | --limit | --accel | --log | --bring)
+    --kernel | --nodes | --cpus | --memory | --levels | --side-cache | --swap | --append | --limit | --accel | --log | --bring)
         [ $# -ge 2 ] || usage "$1 takes a value"
         option=${1#--}
         if [ "$1" = --bring ]; then bring+=("$2"); else declare "${option//-/_}=$2"; fi
@@ -94,6 +95,19 @@ else
     { echo '#!/bin/sh' && printf 'exec' && printf ' %q' "$program" "$@" && echo; } >"$work/job"
     chmod +x "$work/job"
     bring+=("$work/job=/lab/job" "$program")
+fi
+if [ -n "$swap" ]; then
+    mkdir "$work/modules"
+    while IFS= read -r module; do
+        name=$(basename "${module%.ko*}").ko
+        # As they are, or compressed.
+        case $module in
+        *.xz) xz -dc "$module" >"$work/modules/$name" ;;
+        *) cp "$module" "$work/modules/$name" ;;
+        esac
+        bring+=("$work/modules/$name=/lab/modules/$name")
+    done < <(find "$at/lib/modules" -name '*.ko*')
+    append+=" lab.swap=$swap"
 fi
 "$lab/initramfs.sh" "$work/initramfs" "${bring[@]}"
 

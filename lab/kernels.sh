@@ -26,6 +26,9 @@ package_of() {
     esac
 }
 
+# zram, and what it may need to compress. Which of them a kernel has as modules differs.
+for_swap=('zram.ko*' 'zsmalloc.ko*' 'lzo*.ko*' 'lz4*.ko*' 'zstd*.ko*' 'xxhash*.ko*' '842*.ko*' '*deflate*.ko*')
+
 fetch() { # fetch NAME: leaves its files in $store/NAME
     local name=$1 package part="$store/$1.part"
     [ ! -d "$store/$name" ] || return 0
@@ -38,8 +41,9 @@ fetch() { # fetch NAME: leaves its files in $store/NAME
         cat "$part/apt.log" >&2
         fail "apt-get download $package failed: run apt-get update and try again"
     }
-    # Modules are three quarters of a kernel package, and guests load none.
+    # Modules are three quarters of a kernel package, and guests load only those of swap in memory.
     dpkg --fsys-tarfile "$part"/*.deb | tar -x -C "$part/files" --exclude='./lib/modules' --exclude='./usr/share'
+    dpkg --fsys-tarfile "$part"/*.deb | tar -x -C "$part/files" --wildcards "${for_swap[@]/#/./lib/modules/*/}" 2>/dev/null || true
     # Renamed when complete, so that an interrupted fetch is not taken for a finished one.
     mv "$part/files" "$store/$name"
     rm -rf "$part"

@@ -16,14 +16,15 @@ mkdir -p "$kept"
 
 # Guests, by name. 6.1 and 6.12 are the oldest and the newest kernel of Debian 12, with one node and two, and with page tables of
 # five levels and of four. They have hugetlb pages for the tests that need some. The firmware of 6.12-cache reports a memory-side
-# cache. 6.12-cpus has eight processors and does not detect that it is a guest.
+# cache. 6.12-cpus has eight processors and does not detect that it is a guest. 6.12-swap has swap (zram).
 declare -A guests=(
     [6.1]="--kernel 6.1 --nodes 1 --levels 5 --memory 3072 --append hugepages=8"
     [6.12]="--kernel 6.12 --nodes 2 --cpus 2 --levels 4 --memory 4096 --append hugepages=8"
     [6.12-cache]="--kernel 6.12 --nodes 2 --cpus 2 --memory 2048 --side-cache 256 --append hugepages=8"
     [6.12-cpus]="--kernel 6.12 --nodes 1 --cpus 8 --memory 2048 --bare --in-turn"
+    [6.12-swap]="--kernel 6.12 --nodes 1 --cpus 2 --memory 1536 --swap 512"
 )
-order=(6.1 6.12 6.12-cache 6.12-cpus)
+order=(6.1 6.12 6.12-cache 6.12-cpus 6.12-swap)
 # Test binaries that depend on the kernel, by cargo's file names. The others do not: isotherm_monitor uses a virtual clock, top needs a
 # terminal, and damo and servers need programs that a guest lacks.
 binaries=(isotherm_sys isotherm_host isotherm_bpf isotherm_sources confined sandbox rings contract damon mglru perf live processes collapse cgroup_limits refusals cli events zone_lock)
@@ -33,6 +34,8 @@ declare -A binaries_of=(
     [6.12-cache]="memory_side_cache isotherm_sys isotherm_host placement pool pcp"
     # vmstat_update on several processors. Its tests need nothing else that the other guests lack.
     [6.12-cpus]="isotherm_bpf zone_lock"
+    # Memory that leaves for swap, and comes back.
+    [6.12-swap]="reclaim"
 )
 # Of cli, the tests that ask the kernel something that other binaries do not. The rest is about options, files and exit codes, or about
 # programs that run for seconds, which end here before their first access check. All of cli takes six minutes under emulation.
@@ -63,7 +66,7 @@ python() {
     [ -x "$python" ] || return 0
     echo "$python"
     "$python" -c '
-import ctypes, fcntl, mmap, os, struct, sys, threading, time
+import ctypes, fcntl, mmap, os, signal, struct, sys, threading, time
 for module in list(sys.modules.values()):
     if getattr(module, "__file__", None): print(module.__file__)'
 }

@@ -12,7 +12,7 @@ build | lint | docs) ;;
 test) packages+=(redis-server redis-tools memcached tmux python3 python3-venv file procps util-linux) ;;
 faults) packages+=(strace python3 procps util-linux) ;;
 # Kernels and busybox for guests are fetched without being installed (lab/kernels.sh).
-lab) packages+=(qemu-system-x86 python3 util-linux binutils) ;;
+lab) packages+=(qemu-system-x86 python3 util-linux binutils xz-utils) ;;
 *)
     echo "setup: unknown kind $kind; usage: setup.sh build|test|faults|lint|docs|lab" >&2
     exit 2

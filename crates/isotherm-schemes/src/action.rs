@@ -1,6 +1,6 @@
 //! The interface of an action: all that the queue, the planner, the worker and the guards need to know about it.
 //!
-//! An action is a module (today only [`crate::collapse`]) that implements [`Action`] for the worker and
+//! An action is a module ([`crate::collapse`], [`crate::page_out`]) that implements [`Action`] for the worker and
 //! [`Planner`](crate::plan::Planner) for the planner. Everything else is shared: one queue orders the hints of all
 //! actions, and one worker performs them within one set of budgets. None of these names an action. [`crate::state`] and
 //! [`crate::pass`] still plan with [`crate::collapse::Rules`]; a table of schemes will replace it. If an action needs
@@ -15,6 +15,7 @@ use crate::machine::{HostState, Process};
 use crate::outcome::Refusal;
 use crate::queue::{ActionId, Hint};
 use isotherm_heat::Ns;
+use isotherm_sys::free::Swap;
 use isotherm_units::Bytes;
 use std::fmt;
 
@@ -28,6 +29,8 @@ pub enum Guard {
     Headroom,
     /// Free blocks of 2 MiB to leave alone.
     FreeBlocks,
+    /// Swap to leave free, for memory that the kernel has to page out.
+    Swap,
     /// A forked copy of the process, which shares its memory.
     Fork,
     /// Limits and pressure of the memory cgroup.
@@ -42,10 +45,18 @@ impl Guard {
             Guard::Pressure => host.pressure_pct.is_some_and(|p| p > budgets.pressure_pct).then_some(Wait::Pressure),
             Guard::Headroom => host.available.zip(host.memory).is_some_and(is_short).then_some(Wait::Headroom),
             Guard::FreeBlocks => host.free_blocks.is_some_and(|n| n <= budgets.free_blocks).then_some(Wait::FreeBlocks),
+            Guard::Swap => host.swap.is_some_and(|swap| !has_room(swap)).then_some(Wait::Swap),
             Guard::Fork | Guard::Cgroup => None,
         }
     }
 }
+
+/// Whether some swap may be used: with less than this part free (one in so many), the rest is the kernel's.
+fn has_room(swap: Swap) -> bool {
+    swap.free.0 > swap.total.0 / SWAP_PART_LEFT
+}
+
+const SWAP_PART_LEFT: u64 = 10;
 
 /// The cost of acting on a huge range, known before the try.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,6 +72,8 @@ pub struct Price {
 pub struct Performed {
     /// Whether it worked.
     pub result: Result<(), Failure>,
+    /// Pages that have left memory.
+    pub pages: u16,
     /// How long it took: an upper bound of the time for which the target was stalled.
     pub took_ns: Ns,
     /// CPU time that it took. It counts against the stall budget of the target.

@@ -72,6 +72,8 @@ pub enum Wait {
     Headroom,
     /// Few free blocks of 2 MiB are left.
     FreeBlocks,
+    /// There is no swap, or it is nearly full.
+    Swap,
     /// Memory pressure.
     Pressure,
     /// The kernel had no free huge page.
@@ -102,6 +104,7 @@ impl Wait {
             Wait::Stall => "stall budget of the target",
             Wait::Headroom => "available memory is low",
             Wait::FreeBlocks => "few free huge pages left",
+            Wait::Swap => "no swap, or nine tenths of it are in use",
             Wait::Pressure => "memory pressure",
             Wait::NoHugePage => "the kernel had no huge page",
             Wait::CgroupLimit => "the memory cgroup is near its limit",

@@ -9,7 +9,7 @@
 //!
 //! What people write is read in [`settings`] (the file of `isotherm run`) and [`request`] (lines of its socket).
 //!
-//! Each action is a module: [`collapse`] makes huge pages of hot huge ranges. All other modules are shared by actions and
+//! Each action is a module: [`collapse`] makes huge pages of hot huge ranges, [`page_out`] pages idle pages out. All other modules are shared by actions and
 //! name none; [`action`] is the interface. There are two exceptions. [`state`], which a daemon's threads share, and
 //! [`pass`], one pass over named processes, plan with the rules of collapsing until there is a table of schemes.
 //!
@@ -27,6 +27,7 @@ mod guards;
 pub mod machine;
 mod named;
 pub mod outcome;
+pub mod page_out;
 pub mod pass;
 pub mod plan;
 pub mod queue;

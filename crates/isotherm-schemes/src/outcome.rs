@@ -43,6 +43,20 @@ pub enum Refusal {
     UserfaultMissing,
     /// The kernel refused without a reason in all tries, or reported success and did nothing.
     Ineligible,
+    /// Its pages were accessed since they were found idle.
+    Accessed,
+    /// Locked in memory by mlock, or hugetlb or device memory.
+    Locked,
+    /// The process has pinned memory for a device.
+    Pinned,
+    /// The process has an io_uring, whose buffers the kernel may be using.
+    IoUring,
+    /// The process handles page faults in user space.
+    Userfault,
+    /// Another process traces it.
+    Traced,
+    /// Its core is being dumped.
+    DumpsCore,
     /// Its pages could not be locked or isolated, in several tries.
     Busy,
     /// The kernel refused to charge the cgroup for it, in several tries.
@@ -83,6 +97,13 @@ impl Refusal {
             Refusal::UserfaultWp => "pages write-protected through userfaultfd",
             Refusal::UserfaultMissing => "missing pages that are served through userfaultfd",
             Refusal::Ineligible => "refused by the kernel; most likely no page is writable",
+            Refusal::Accessed => "accessed since it was found idle",
+            Refusal::Locked => "locked in memory (mlock), hugetlb or device memory",
+            Refusal::Pinned => "the process has pinned memory for a device (VmPin)",
+            Refusal::IoUring => "the process has an io_uring, whose buffers the kernel may be using",
+            Refusal::Userfault => "the process handles page faults itself (userfaultfd)",
+            Refusal::Traced => "another process traces it",
+            Refusal::DumpsCore => "its core is being dumped",
             Refusal::Busy => "pages busy, several times",
             Refusal::NoCharge => "the kernel refused to charge the memory cgroup, several times",
             Refusal::CgroupLimit => "the memory cgroup is near its limit",
@@ -123,6 +144,8 @@ pub struct Counters {
     pub put_off: u64,
     /// Pages by which processes have grown.
     pub grown_pages: u64,
+    /// Pages that have left memory.
+    pub left_pages: u64,
     /// Elapsed time spent in actions: an upper bound of the time for which they stalled targets.
     pub stall_ns: u64,
     /// The longest of these times.

@@ -37,7 +37,7 @@ pub struct Planned {
 }
 
 impl Planned {
-    fn leave_out(&mut self, refusal: Refusal) {
+    pub(crate) fn leave_out(&mut self, refusal: Refusal) {
         *self.left_out.entry(refusal).or_default() += 1;
     }
 }

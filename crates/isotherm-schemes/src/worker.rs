@@ -295,6 +295,7 @@ impl<M: Machine> Worker<M> {
     }
 
     fn account(&mut self, now: Ns, process: TargetId, done: &Performed) {
+        self.counters.left_pages += u64::from(done.pages);
         self.counters.stall_ns += done.took_ns;
         self.counters.longest_stall_ns = self.counters.longest_stall_ns.max(done.took_ns);
         if let Some(member) = self.members.get_mut(&process) {

@@ -97,6 +97,23 @@ pub fn available(proc: &Path) -> Option<Available> {
     Some(Available { available: meminfo(&text, "MemAvailable")?, total: meminfo(&text, "MemTotal")? })
 }
 
+/// Swap of the machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swap {
+    /// Swap that is not in use (`SwapFree`).
+    pub free: Bytes,
+    /// All of it (`SwapTotal`). 0 if there is none.
+    pub total: Bytes,
+}
+
+impl Swap {
+    /// Reads `meminfo` below `proc`; `None` if either is unknown.
+    pub fn read(proc: &Path) -> Option<Swap> {
+        let text = std::fs::read_to_string(proc.join("meminfo")).ok()?;
+        Some(Swap { free: meminfo(&text, "SwapFree")?, total: meminfo(&text, "SwapTotal")? })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,6 +137,21 @@ Node 1, zone  Movable      0      0      0      0      0      0      0      0   
         assert_eq!((free.zones[1].counts[0], free.zones[1].counts[10]), (1, 752));
         // Order 10 holds two blocks.
         assert_eq!(free.huge_pages(), (2 + 2 * 752) + 7 + 2 * 10 + (1 + 2));
+    }
+
+    #[test]
+    fn swap_is_none_or_so_much() {
+        let dir = tempfile::tempdir().unwrap();
+        let read = |text: &str| {
+            std::fs::write(dir.path().join("meminfo"), text).unwrap();
+            Swap::read(dir.path())
+        };
+        let known = Swap { free: Bytes(3 << 10), total: Bytes(8 << 10) };
+        assert_eq!(read("MemTotal: 9 kB\nSwapTotal:       8 kB\nSwapFree:        3 kB\n"), Some(known));
+        assert_eq!(
+            (read("SwapTotal: 0 kB\nSwapFree: 0 kB\n"), read("SwapTotal: 8 kB\n")),
+            (Some(Swap::default()), None)
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Acting on another process through its pidfd with `process_madvise`: clearing accessed bits (`MADV_COLD`), and
-//! collapsing a huge range into a huge page (`MADV_COLLAPSE`).
+//! Acting on another process through its pidfd with `process_madvise`: clearing accessed bits (`MADV_COLD`),
+//! collapsing a huge range into a huge page (`MADV_COLLAPSE`), and paging out (`MADV_PAGEOUT`).
 //!
 //! A pidfd names one process for good, so nothing here can hit a later process with the same pid. It stays valid
 //! through an exec, though. A caller that advises on addresses of one program has to check that the process still runs
@@ -158,10 +158,20 @@ impl PidFd {
         }
     }
 
+    /// Pages out the private pages of `ranges` with `MADV_PAGEOUT`, at most [`MAX_RANGES`] of them, whether or not they were accessed.
+    ///
+    /// Returns the bytes advised, as [`PidFd::advise_cold`]. That says nothing about what has moved: without swap it is nothing, and
+    /// the kernel silently skips pages that are locked, being written, or mapped by others. Read back with
+    /// [`crate::pagemap::Pagemap`]. Takes the mmap lock for reading, and 9 us a page with zram (of the caller's CPU time).
+    pub fn page_out(&self, ranges: &[AddrRange]) -> io::Result<u64> {
+        let vectors: Vec<libc::iovec> = ranges.iter().take(MAX_RANGES).map(|r| vector(r.start, r.len())).collect();
+        self.advise(&vectors, Advice::PageOut)
+    }
+
     /// Returns the bytes advised: less than asked if a later vector failed, an error if the first did.
     fn advise(&self, vectors: &[libc::iovec], advice: Advice) -> io::Result<u64> {
-        // SAFETY: the vectors outlive the call. Only the kernel uses the addresses in them, and neither advice changes
-        // the contents of memory, even of our own.
+        // SAFETY: the vectors outlive the call. Only the kernel uses the addresses in them, and no advice here
+        // changes the contents of memory, even of our own.
         let advised = unsafe {
             libc::syscall(
                 libc::SYS_process_madvise,
@@ -182,6 +192,7 @@ impl PidFd {
 enum Advice {
     Cold = libc::MADV_COLD,
     Collapse = libc::MADV_COLLAPSE,
+    PageOut = libc::MADV_PAGEOUT,
 }
 
 /// A range of addresses as the kernel takes it.

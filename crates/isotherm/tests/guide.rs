@@ -24,7 +24,7 @@ fn stand_ins(stage: &Stage, pid: u32) {
     let isotherm = format!(
         "case $1 in
         top) (sleep 3; printf q) | script --quiet --return --command \"{ISOTHERM} $*\" /dev/null;;
-        demo | collapse) {};;
+        demo | collapse | reclaim) {};;
         *) {};;
         esac",
         interrupted(80),

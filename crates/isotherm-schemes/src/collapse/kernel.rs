@@ -70,7 +70,7 @@ impl CollapseMachine for Live {
 
     fn collapse(&mut self, process: TargetId, pmd: PmdNo) -> Performed {
         let Some(member) = self.members.get(&process) else {
-            return Performed { result: Err(Failure::Refused(Refusal::NotNamed)), took_ns: 0, cpu_ns: 0 };
+            return Performed { result: Err(Failure::Refused(Refusal::NotNamed)), pages: 0, took_ns: 0, cpu_ns: 0 };
         };
         let (began, cpu) = (clock::monotonic_ns(), clock::thread_cpu_ns());
         let tried = member.pidfd.collapse(pmd);
@@ -83,7 +83,7 @@ impl CollapseMachine for Live {
         };
         // This includes the time to find out why it was refused: the target may have waited for that as well.
         let (took_ns, cpu_ns) = (clock::monotonic_ns() - began, clock::thread_cpu_ns() - cpu);
-        Performed { result, took_ns, cpu_ns }
+        Performed { result, pages: 0, took_ns, cpu_ns }
     }
 }
 
@@ -104,7 +104,7 @@ impl CollapseMachine for DryRun {
 
     fn collapse(&mut self, process: TargetId, pmd: PmdNo) -> Performed {
         self.done.insert((process, pmd));
-        Performed { result: Ok(()), took_ns: 0, cpu_ns: 0 }
+        Performed { result: Ok(()), pages: 0, took_ns: 0, cpu_ns: 0 }
     }
 }
 

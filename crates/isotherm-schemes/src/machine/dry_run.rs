@@ -33,7 +33,7 @@ impl Machine for DryRun {
             Err(Refusal::Gone) if self.recorded.keys().any(|(id, _)| *id == process) => {
                 self.ended.insert(process);
                 let pages = self.recorded.iter().filter(|((id, _), _)| *id == process).map(|(_, p)| u64::from(*p));
-                Ok(Process { resident: Bytes::of_pages(pages.sum()), takes_huge_pages: true })
+                Ok(Process { resident: Bytes::of_pages(pages.sum()), takes_huge_pages: true, must_stay: None })
             }
             other => other,
         }
@@ -48,7 +48,8 @@ impl Machine for DryRun {
     }
 
     fn host(&mut self) -> HostState {
-        self.live.host()
+        // It shows what would leave if there were swap.
+        HostState { swap: None, ..self.live.host() }
     }
 
     fn cgroup(&mut self, process: TargetId) -> Option<CgroupState> {

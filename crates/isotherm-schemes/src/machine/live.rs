@@ -9,11 +9,11 @@ use super::{HostState, Machine, Process, Unfit};
 use crate::outcome::Refusal;
 use isotherm_heat::{Mapping, Ns, TargetId};
 use isotherm_sys::clock;
-use isotherm_sys::free::{self, FreeBlocks};
+use isotherm_sys::free::{self, FreeBlocks, Swap};
 use isotherm_sys::madvise::PidFd;
 use isotherm_sys::pagemap::Pagemap;
 use isotherm_sys::pressure::Pressure;
-use isotherm_sys::proc::{Cgroups, Proc, maps_guest};
+use isotherm_sys::proc::{Cgroups, Held, Proc, Status, maps_guest};
 use isotherm_units::{Addr, PMD_SIZE, Perms, PmdNo};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -122,6 +122,19 @@ impl Live {
     }
 }
 
+/// Why none of a process's memory may be paged out, if so.
+fn must_stay(status: &Status, held: Held) -> Option<Refusal> {
+    let reasons = [
+        (held.guest, Refusal::Guest),
+        (held.io_uring, Refusal::IoUring),
+        (held.userfaultfd, Refusal::Userfault),
+        (status.pinned.is_some_and(|pinned| pinned.0 > 0), Refusal::Pinned),
+        (status.dumps_core == Some(true), Refusal::DumpsCore),
+        (status.tracer.is_some(), Refusal::Traced),
+    ];
+    reasons.into_iter().find(|(is_so, _)| *is_so).map(|(_, refusal)| refusal)
+}
+
 /// Number of huge ranges that are sampled to detect a fork, and the part of their pages (one in this many) that must be shared.
 const FORK_SAMPLES: u64 = 16;
 const FORK_SHARE: u32 = 20;
@@ -134,13 +147,17 @@ impl Machine for Live {
             return Err(Refusal::Gone);
         }
         let status = self.proc.status(process.pid).map_err(|_| Refusal::Gone)?;
-        let takes_huge_pages = status.thp_enabled != Some(false);
-        let admitted = Process { resident: status.rss.unwrap_or_default(), takes_huge_pages };
+        // Unknown does not mean no. But if we may not list a process's descriptors, we may not act on it either.
+        let held = self.proc.held(process.pid).unwrap_or_default();
+        let admitted = Process {
+            resident: status.rss.unwrap_or_default(),
+            takes_huge_pages: status.thp_enabled != Some(false),
+            must_stay: must_stay(&status, held),
+        };
         if let Some(refusal) = unfit(&admitted) {
             return Err(refusal);
         }
-        // Unknown does not mean no. But if we may not list a process's descriptors, we may not act on it either.
-        if self.proc.holds_guest(process.pid).unwrap_or(false) {
+        if held.guest {
             return Err(Refusal::Guest);
         }
         let pagemap = Pagemap::open(self.proc.root(), process.pid).map_err(|_| Refusal::Denied)?;
@@ -197,6 +214,7 @@ impl Machine for Live {
             available: memory.map(|m| m.available),
             memory: memory.map(|m| m.total),
             free_blocks: FreeBlocks::read(root).ok().map(|b| b.huge_pages()),
+            swap: Swap::read(root),
             pressure_pct: pressure.map(|p| p.some_avg10),
         }
     }
@@ -209,5 +227,25 @@ impl Machine for Live {
 
     fn cpu_ns(&mut self) -> Ns {
         clock::thread_cpu_ns()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isotherm_units::Bytes;
+
+    #[test]
+    fn memory_that_others_use_behind_its_back_must_stay() {
+        let idle = Status { pinned: Some(Bytes(0)), dumps_core: Some(false), ..Status::default() };
+        assert_eq!(must_stay(&idle, Held::default()), None);
+        let of = |status: Status| must_stay(&status, Held::default());
+        assert_eq!(of(Status { pinned: Some(Bytes(4096)), ..idle.clone() }), Some(Refusal::Pinned));
+        assert_eq!(of(Status { dumps_core: Some(true), ..idle.clone() }), Some(Refusal::DumpsCore));
+        assert_eq!(of(Status { tracer: Some(7), ..idle.clone() }), Some(Refusal::Traced));
+        let holding = |held| must_stay(&idle, held);
+        assert_eq!(holding(Held { guest: true, io_uring: true, ..Held::default() }), Some(Refusal::Guest));
+        assert_eq!(holding(Held { io_uring: true, ..Held::default() }), Some(Refusal::IoUring));
+        assert_eq!(holding(Held { userfaultfd: true, ..Held::default() }), Some(Refusal::Userfault));
     }
 }

@@ -13,6 +13,7 @@ pub use live::Live;
 
 use crate::outcome::Refusal;
 use isotherm_heat::{Ns, TargetId};
+use isotherm_sys::free::Swap;
 use isotherm_units::Bytes;
 use std::fmt;
 
@@ -23,6 +24,8 @@ pub struct Process {
     pub resident: Bytes,
     /// It has not disabled huge pages for itself by prctl(PR_SET_THP_DISABLE).
     pub takes_huge_pages: bool,
+    /// Why none of its memory may be paged out, if so.
+    pub must_stay: Option<Refusal>,
 }
 
 /// Why no action can be done to a process, if so.
@@ -37,6 +40,8 @@ pub struct HostState {
     pub memory: Option<Bytes>,
     /// Free blocks of 2 MiB or more, in blocks of 2 MiB.
     pub free_blocks: Option<u64>,
+    /// Swap.
+    pub swap: Option<Swap>,
     /// Percentage of the last ten seconds in which something waited for memory.
     pub pressure_pct: Option<f64>,
 }

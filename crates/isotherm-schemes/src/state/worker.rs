@@ -86,7 +86,7 @@ mod tests {
     impl Machine for Slow {
         fn admit(&mut self, _: TargetId, _: &Unfit<'_>) -> Result<Process, Refusal> {
             if self.admits {
-                Ok(Process { resident: Bytes(1 << 30), takes_huge_pages: true })
+                Ok(Process { resident: Bytes(1 << 30), takes_huge_pages: true, must_stay: None })
             } else {
                 Err(Refusal::Disabled)
             }
@@ -119,7 +119,7 @@ mod tests {
         fn collapse(&mut self, _: TargetId, _: PmdNo) -> Performed {
             self.began.send(()).unwrap();
             self.let_go.recv_timeout(PATIENCE).unwrap();
-            Performed { result: Ok(()), took_ns: 1, cpu_ns: 1 }
+            Performed { result: Ok(()), pages: 0, took_ns: 1, cpu_ns: 1 }
         }
     }
 

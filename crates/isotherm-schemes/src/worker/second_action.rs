@@ -46,7 +46,7 @@ impl<M: FadeMachine> Action<M> for Fade {
 
     fn perform(&mut self, machine: &mut M, hint: &Hint) -> Performed {
         machine.fade(hint);
-        Performed { result: Ok(()), took_ns: MS, cpu_ns: MS }
+        Performed { result: Ok(()), pages: 3, took_ns: MS, cpu_ns: MS }
     }
 }
 
@@ -78,7 +78,7 @@ struct Fake {
 
 impl Machine for Fake {
     fn admit(&mut self, _: TargetId, _: &Unfit<'_>) -> Result<Process, Refusal> {
-        Ok(Process { resident: Bytes::of_pages(100_000), takes_huge_pages: !self.disabled })
+        Ok(Process { resident: Bytes::of_pages(100_000), takes_huge_pages: !self.disabled, must_stay: None })
     }
 
     fn dismiss(&mut self, _: TargetId) {}
@@ -110,7 +110,7 @@ impl CollapseMachine for Fake {
         if result.is_ok() {
             self.done.push(("collapse", pmd.0));
         }
-        Performed { result, took_ns: MS, cpu_ns: MS }
+        Performed { result, pages: 0, took_ns: MS, cpu_ns: MS }
     }
 }
 

@@ -37,7 +37,7 @@ impl Machine for Fake {
             return Err(Refusal::Gone);
         }
         let takes_huge_pages = !self.disabled.contains(&process);
-        let found = Process { resident: Bytes::of_pages(100_000), takes_huge_pages };
+        let found = Process { resident: Bytes::of_pages(100_000), takes_huge_pages, must_stay: None };
         unfit(&found).map_or(Ok(found), Err)
     }
 
@@ -76,7 +76,7 @@ impl CollapseMachine for Fake {
         if failure.is_none() {
             self.collapsed.push((process, pmd));
         }
-        Performed { result: failure.map_or(Ok(()), Err), took_ns: took, cpu_ns: took }
+        Performed { result: failure.map_or(Ok(()), Err), pages: 0, took_ns: took, cpu_ns: took }
     }
 }
 

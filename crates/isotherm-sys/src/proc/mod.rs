@@ -14,7 +14,7 @@
 mod cgroup;
 mod error;
 mod family;
-mod guest;
+mod held;
 mod maps;
 mod memcg;
 mod meminfo;
@@ -28,7 +28,7 @@ mod text;
 pub use cgroup::{Cgroup, CgroupKind, Cgroups, Hierarchy, Membership};
 pub use error::{Error, Result};
 pub use family::Family;
-pub use guest::maps_guest;
+pub use held::{Held, maps_guest};
 pub use isotherm_units::Perms;
 pub use maps::{MapEntry, Maps};
 pub use memcg::{MemoryEvents, MemoryStat, MemoryUse};

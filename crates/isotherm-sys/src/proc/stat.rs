@@ -152,8 +152,14 @@ pub struct Status {
     pub rss: Option<Bytes>,
     /// Locked in memory (`VmLck`).
     pub locked: Option<Bytes>,
+    /// Pinned for devices and the like (`VmPin`).
+    pub pinned: Option<Bytes>,
     /// Memory swapped out.
     pub swap: Option<Bytes>,
+    /// The process that traces it (`TracerPid`), if there is one.
+    pub tracer: Option<u32>,
+    /// Whether its core is being dumped (`CoreDumping`). Unknown before 4.15.
+    pub dumps_core: Option<bool>,
     /// Whether the process may have huge pages: `Some(false)` under `prctl(PR_SET_THP_DISABLE)`. Unknown before 5.0.
     pub thp_enabled: Option<bool>,
     /// Effective capabilities, a bit each.
@@ -172,6 +178,9 @@ impl Status {
                 b"Uid" => uids = Some(four(value).map_err(at)?),
                 b"VmRSS" => status.rss = Some(kilobytes(value, "VmRSS").map_err(at)?),
                 b"VmLck" => status.locked = Some(kilobytes(value, "VmLck").map_err(at)?),
+                b"VmPin" => status.pinned = Some(kilobytes(value, "VmPin").map_err(at)?),
+                b"TracerPid" => status.tracer = Some(number(value, "TracerPid").map_err(at)?).filter(|pid| *pid > 0),
+                b"CoreDumping" => status.dumps_core = Some(number::<u64>(value, "CoreDumping").map_err(at)? != 0),
                 b"VmSwap" => status.swap = Some(kilobytes(value, "VmSwap").map_err(at)?),
                 b"THP_enabled" => status.thp_enabled = Some(number::<u64>(value, "THP_enabled").map_err(at)? != 0),
                 b"CapEff" => status.cap_eff = Some(hex(value, "CapEff").map_err(at)?),

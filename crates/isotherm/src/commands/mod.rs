@@ -9,6 +9,7 @@ mod events;
 mod hint;
 mod placement;
 pub mod plan;
+mod reclaim;
 mod record;
 #[cfg(test)]
 mod reference;
@@ -39,6 +40,7 @@ use plan::Plan;
   sudo isotherm placement -p 812 --cache-size 16GiB  how much it would miss in such a memory-side cache
   sudo isotherm zone-lock                  when each CPU drains its pcp lists, and who waits for zone locks
   sudo isotherm collapse -p 812 --dry-run  which memory would become huge pages, in which order
+  sudo isotherm reclaim -p 812 --dry-run   how much of process 812 is idle and would leave for swap
   sudo isotherm run -p 812                 keep the hot memory of process 812 on huge pages")]
 pub struct Cli {
     #[command(subcommand)]
@@ -72,6 +74,8 @@ pub enum Command {
     ZoneLock(zone_lock::ZoneLockArgs),
     /// Put the hot memory of processes on huge pages, once
     Collapse(collapse::CollapseArgs),
+    /// Page out memory that processes leave idle, once
+    Reclaim(reclaim::ReclaimArgs),
     /// Keep the hot memory of processes on huge pages
     Run(run::args::RunArgs),
     /// Send a running `isotherm run` hints about hot memory
@@ -103,6 +107,7 @@ impl Command {
             Command::Placement(args) => Box::new(args.plan()?),
             Command::ZoneLock(args) => Box::new(args),
             Command::Collapse(args) => Box::new(args),
+            Command::Reclaim(args) => Box::new(args),
             Command::Run(args) => Box::new(args),
             Command::Hint(args) => Box::new(args.plan()?),
             Command::Status(args) => Box::new(args),

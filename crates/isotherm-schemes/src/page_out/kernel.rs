@@ -1,0 +1,158 @@
+//! Pages out, and reads back what has left.
+//!
+//! `MADV_PAGEOUT` of another process returns the full length whatever it has moved: without swap, for pages that are locked or
+//! being written, for pages that others map. So the entries of `pagemap` before and after are compared, and only pages that are
+//! in swap now count as moved.
+
+use crate::action::{Failure, Performed};
+use crate::machine::{DryRun, Live, Machine};
+use crate::outcome::Refusal;
+use isotherm_heat::{Mask, TargetId};
+use isotherm_sys::clock;
+use isotherm_sys::pagemap::PageEntry;
+use isotherm_units::{AddrRange, PageNo, PmdNo};
+use std::io;
+
+/// What of the idle pages of a huge range could leave now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PagesToLeave {
+    /// Idle pages that are present.
+    pub present: u32,
+    /// Those of them that no other process maps and that belong to no file.
+    pub private: Mask,
+}
+
+/// What paging out needs of a machine.
+pub trait PageOutMachine: Machine {
+    /// What of the idle pages of an admitted process could leave now, or why none of the huge range can.
+    fn pages_to_leave(&mut self, process: TargetId, pmd: PmdNo, idle: Mask) -> Result<PagesToLeave, Refusal>;
+    /// Pages out these pages, which [`PageOutMachine::pages_to_leave`] has named right before. `pages` of the answer counts those that
+    /// have left.
+    fn page_out(&mut self, process: TargetId, pmd: PmdNo, pages: Mask) -> Performed;
+}
+
+impl<M: PageOutMachine + ?Sized> PageOutMachine for Box<M> {
+    fn pages_to_leave(&mut self, process: TargetId, pmd: PmdNo, idle: Mask) -> Result<PagesToLeave, Refusal> {
+        (**self).pages_to_leave(process, pmd, idle)
+    }
+
+    fn page_out(&mut self, process: TargetId, pmd: PmdNo, pages: Mask) -> Performed {
+        (**self).page_out(process, pmd, pages)
+    }
+}
+
+impl Live {
+    /// The `pagemap` entries of a huge range.
+    fn entries(&self, process: TargetId, pmd: PmdNo) -> Result<Vec<(PageNo, PageEntry)>, Refusal> {
+        let member = self.members.get(&process).ok_or(Refusal::NotNamed)?;
+        member.pagemap.read(pmd.range()).map_err(|_| Refusal::Gone)
+    }
+
+    /// Pages these out, and returns how many are in swap then.
+    fn leave(&mut self, process: TargetId, pmd: PmdNo, pages: Mask) -> Result<u16, Failure> {
+        let member = self.members.get(&process).ok_or(Failure::Refused(Refusal::NotNamed))?;
+        member.pidfd.page_out(&ranges(pmd, pages)).map_err(|e| failure(&e))?;
+        let after = self.entries(process, pmd).map_err(Failure::Refused)?;
+        let left = pages & pages_that(&after, PageEntry::is_swapped);
+        Ok(u16::try_from(left.count()).unwrap_or(u16::MAX))
+    }
+}
+
+/// Which pages of a huge range have such entries.
+fn pages_that(entries: &[(PageNo, PageEntry)], is_so: impl Fn(PageEntry) -> bool) -> Mask {
+    entries.iter().filter(|(_, entry)| is_so(*entry)).map(|(page, _)| page.index_in_pmd()).collect()
+}
+
+/// A present page that no other process maps and that belongs to no file.
+fn is_private(entry: PageEntry) -> bool {
+    entry.is_present() && entry.is_exclusive() && !entry.is_file()
+}
+
+impl PageOutMachine for Live {
+    fn pages_to_leave(&mut self, process: TargetId, pmd: PmdNo, idle: Mask) -> Result<PagesToLeave, Refusal> {
+        self.check(process)?;
+        let entries = self.entries(process, pmd)?;
+        if !(idle & pages_that(&entries, PageEntry::is_userfault_wp)).is_empty() {
+            return Err(Refusal::UserfaultWp);
+        }
+        let present = (idle & pages_that(&entries, PageEntry::is_present)).count();
+        Ok(PagesToLeave { present, private: idle & pages_that(&entries, is_private) })
+    }
+
+    fn page_out(&mut self, process: TargetId, pmd: PmdNo, pages: Mask) -> Performed {
+        let (began, cpu) = (clock::monotonic_ns(), clock::thread_cpu_ns());
+        let left = self.leave(process, pmd, pages);
+        let (took_ns, cpu_ns) = (clock::monotonic_ns() - began, clock::thread_cpu_ns() - cpu);
+        Performed { result: left.map(drop), pages: left.unwrap_or_default(), took_ns, cpu_ns }
+    }
+}
+
+impl PageOutMachine for DryRun {
+    fn pages_to_leave(&mut self, process: TargetId, pmd: PmdNo, idle: Mask) -> Result<PagesToLeave, Refusal> {
+        self.live.pages_to_leave(process, pmd, idle)
+    }
+
+    fn page_out(&mut self, _: TargetId, _: PmdNo, pages: Mask) -> Performed {
+        let pages = u16::try_from(pages.count()).unwrap_or(u16::MAX);
+        Performed { result: Ok(()), pages, took_ns: 0, cpu_ns: 0 }
+    }
+}
+
+/// The address ranges of the pages, neighbours joined: at most 256.
+fn ranges(pmd: PmdNo, pages: Mask) -> Vec<AddrRange> {
+    let mut ranges: Vec<AddrRange> = Vec::new();
+    for page in pages.iter() {
+        let (start, end) = (pmd.page(page).addr(), pmd.page(page + 1).addr());
+        match ranges.last_mut() {
+            Some(last) if last.end == start => last.end = end,
+            _ => ranges.push(AddrRange::new(start, end)),
+        }
+    }
+    ranges
+}
+
+/// What an error of the call means. Locked, hugetlb and device memory is refused with EINVAL.
+fn failure(error: &io::Error) -> Failure {
+    let errno = error.raw_os_error().unwrap_or_default();
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Failure::Refused(Refusal::Denied),
+        io::ErrorKind::InvalidInput => Failure::Refused(Refusal::Locked),
+        // The process has ended; a part of the range was unmapped meanwhile.
+        io::ErrorKind::NotFound => Failure::Refused(Refusal::Gone),
+        _ if errno == ESRCH => Failure::Refused(Refusal::Gone),
+        _ if errno == ENOMEM => Failure::Refused(Refusal::Unmapped),
+        _ => Failure::Busy,
+    }
+}
+
+const ESRCH: i32 = 3;
+const ENOMEM: i32 = 12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_are_one_range() {
+        let of = |pages: &[usize]| {
+            let found = ranges(PmdNo(2), pages.iter().copied().collect());
+            found.into_iter().map(|r| (r.start.page().0 - 1024, r.end.page().0 - 1024)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&[0, 1, 2, 7, 511]), [(0, 3), (7, 8), (511, 512)]);
+        assert_eq!((of(&[]), ranges(PmdNo(2), Mask::ALL).len()), (vec![], 1));
+        assert_eq!(ranges(PmdNo(2), Mask::ALL)[0].start, PageNo(1024).addr());
+        assert_eq!(ranges(PmdNo(2), (0..512).step_by(2).collect()).len(), 256);
+    }
+
+    #[test]
+    fn errors_are_told_apart() {
+        let of = |errno| failure(&io::Error::from_raw_os_error(errno));
+        let refused = |errno| match of(errno) {
+            Failure::Refused(refusal) => Some(refusal),
+            _ => None,
+        };
+        let expected =
+            [Some(Refusal::Denied), Some(Refusal::Locked), Some(Refusal::Gone), Some(Refusal::Unmapped), None];
+        assert_eq!([1, 22, 3, 12, 11].map(refused), expected);
+    }
+}

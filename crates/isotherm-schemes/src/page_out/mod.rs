@@ -1,0 +1,257 @@
+//! The action that pages idle memory out: pages of private memory that nobody has accessed for an age leave for swap.
+//!
+//! [`rules`] decides which pages those are, from what is known of each page; [`kernel`] asks the kernel to page them out
+//! (`MADV_PAGEOUT`) and reads back which of them have left. The kernel returns success whatever it has moved, even nothing, so its
+//! answer is never counted.
+//!
+//! A hint names a huge range. Which of its pages to page out changes with every window, so it is not part of the hint: planner and
+//! action share [`IdlePages`]. A page that was accessed in the meantime is taken out of it, and stays.
+
+mod kernel;
+mod rules;
+
+pub use kernel::{PageOutMachine, PagesToLeave};
+pub use rules::{IdlePmd, IdleWindow, Rules, idle_pages, plan};
+
+use crate::action::{Action, Failure, Guard, Performed, Price};
+use crate::budgets::Budgets;
+use crate::machine::Process;
+use crate::outcome::Refusal;
+use crate::queue::{ActionId, Hint};
+use isotherm_heat::{Mask, TargetId};
+use isotherm_units::PmdNo;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The id by which hints name it.
+pub const PAGE_OUT: ActionId = ActionId(1);
+/// What counters call huge ranges of which pages have left.
+pub const PAGED_OUT: &str = "paged_out";
+
+/// It takes swap instead of memory. Pages that a copy of the process shares do not leave, and pressure is a reason to leave the
+/// host alone: writing to swap adds to it.
+const GUARDS: &[Guard] = &[Guard::Swap, Guard::Pressure, Guard::Fork];
+
+/// The idle pages of each huge range by the last window, shared by the planner and the action.
+#[derive(Clone, Debug, Default)]
+pub struct IdlePages(Arc<Mutex<HashMap<(TargetId, PmdNo), Mask>>>);
+
+impl IdlePages {
+    /// Replaces what is known of a process.
+    pub fn replace(&self, process: TargetId, idle: impl IntoIterator<Item = (PmdNo, Mask)>) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|(of, _), _| *of != process);
+        all.extend(idle.into_iter().map(|(pmd, pages)| ((process, pmd), pages)));
+    }
+
+    /// The idle pages of a huge range.
+    pub fn of(&self, process: TargetId, pmd: PmdNo) -> Mask {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(&(process, pmd)).copied().unwrap_or(Mask::NONE)
+    }
+}
+
+/// The action.
+#[derive(Clone, Debug)]
+pub struct PageOut {
+    idle: IdlePages,
+    /// The pages of the last huge range that was checked, which is the next to be paged out.
+    checked: Mask,
+}
+
+impl PageOut {
+    /// Of the pages that a planner keeps up to date.
+    pub fn new(idle: IdlePages) -> PageOut {
+        PageOut { idle, checked: Mask::NONE }
+    }
+}
+
+impl<M: PageOutMachine> Action<M> for PageOut {
+    fn id(&self) -> ActionId {
+        PAGE_OUT
+    }
+
+    fn done(&self) -> &'static str {
+        PAGED_OUT
+    }
+
+    fn guards(&self) -> &'static [Guard] {
+        GUARDS
+    }
+
+    fn refuses(&self, process: &Process) -> Option<Refusal> {
+        process.must_stay
+    }
+
+    fn check(&mut self, machine: &mut M, hint: &Hint, _: &Budgets) -> Result<Price, Refusal> {
+        let idle = self.idle.of(hint.process, hint.pmd);
+        if idle.is_empty() {
+            return Err(Refusal::Accessed);
+        }
+        let found = machine.pages_to_leave(hint.process, hint.pmd, idle)?;
+        self.checked = found.private;
+        if !found.private.is_empty() {
+            return Ok(Price::default());
+        }
+        Err(if found.present == 0 { Refusal::Unmapped } else { Refusal::Shared })
+    }
+
+    fn perform(&mut self, machine: &mut M, hint: &Hint) -> Performed {
+        let done = machine.page_out(hint.process, hint.pmd, std::mem::replace(&mut self.checked, Mask::NONE));
+        // Locked, being written, or isolated by something else: another try may find them free.
+        let result = if done.pages == 0 { done.result.and(Err(Failure::Busy)) } else { done.result };
+        Performed { result, ..done }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budgets::Wait;
+    use crate::machine::{CgroupState, HostState, Machine, Unfit};
+    use crate::outcome::Outcome;
+    use crate::queue::{HintQueue, Level, Origin};
+    use crate::retry::{RetryScheduler, Step};
+    use crate::worker::Worker;
+    use isotherm_heat::Ns;
+    use isotherm_sys::free::Swap;
+    use isotherm_units::Bytes;
+    use std::collections::BTreeMap;
+
+    const S: Ns = 1_000_000_000;
+    const A: TargetId = TargetId { pid: 1, start_ticks: 10 };
+
+    /// Huge ranges with so many private pages each, of which so many leave when they are asked to.
+    #[derive(Debug, Default)]
+    struct Fake {
+        private: BTreeMap<PmdNo, Mask>,
+        stay: bool,
+        swap: Option<Swap>,
+        must_stay: Option<Refusal>,
+    }
+
+    impl Machine for Fake {
+        fn admit(&mut self, _: TargetId, unfit: &Unfit<'_>) -> Result<Process, Refusal> {
+            let found = Process { resident: Bytes(1 << 30), takes_huge_pages: true, must_stay: self.must_stay };
+            unfit(&found).map_or(Ok(found), Err)
+        }
+
+        fn dismiss(&mut self, _: TargetId) {}
+
+        fn fork_of(&mut self, _: TargetId) -> Option<u32> {
+            None
+        }
+
+        fn host(&mut self) -> HostState {
+            HostState { swap: self.swap, ..HostState::default() }
+        }
+
+        fn cgroup(&mut self, _: TargetId) -> Option<CgroupState> {
+            None
+        }
+
+        fn cpu_ns(&mut self) -> Ns {
+            0
+        }
+    }
+
+    impl PageOutMachine for Fake {
+        fn pages_to_leave(&mut self, _: TargetId, pmd: PmdNo, idle: Mask) -> Result<PagesToLeave, Refusal> {
+            let private = self.private.get(&pmd).copied().unwrap_or(Mask::NONE);
+            Ok(PagesToLeave { present: if pmd.0 == 9 { 0 } else { 512 }, private: idle & private })
+        }
+
+        fn page_out(&mut self, _: TargetId, _: PmdNo, pages: Mask) -> Performed {
+            let pages = if self.stay { 0 } else { u16::try_from(pages.count()).unwrap() };
+            Performed { result: Ok(()), pages, took_ns: 1, cpu_ns: 1 }
+        }
+    }
+
+    struct Scene {
+        idle: IdlePages,
+        worker: Worker<Fake>,
+        retry: RetryScheduler,
+        queue: HintQueue,
+    }
+
+    impl Scene {
+        fn new(fake: Fake) -> Scene {
+            let idle = IdlePages::default();
+            let budgets = Budgets { per_second: 1e9, cpu_pct: 1000.0, stall_pct: 1000.0, ..Budgets::default() };
+            let action: Vec<Box<dyn Action<Fake> + Send>> = vec![Box::new(PageOut::new(idle.clone()))];
+            let worker = Worker::new(fake, action, budgets, S);
+            Scene { idle, worker, retry: RetryScheduler::new(10), queue: HintQueue::new(10) }
+        }
+
+        fn step(&mut self, pmd: u64, now: Ns) -> Step {
+            let pmd = PmdNo(pmd);
+            let _ = self.worker.admit(A, now);
+            self.queue.add(Hint {
+                process: A,
+                pmd,
+                action: PAGE_OUT,
+                level: Level::new(3),
+                origin: Origin::Heat,
+                since: 0,
+            });
+            self.retry.step(now, &mut self.queue, &mut self.worker)
+        }
+    }
+
+    fn outcome(step: Step) -> Outcome {
+        match step {
+            Step::Did(_, outcome) => outcome,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn only_pages_that_are_idle_and_private_leave_and_are_counted() {
+        let few: Mask = (0..100).collect();
+        let mut scene = Scene::new(Fake { private: [(PmdNo(1), few)].into(), ..Fake::default() });
+        let idle: Mask = (90..300).collect();
+        scene.idle.replace(A, [1, 2, 9].map(|pmd| (PmdNo(pmd), idle)));
+        let refused = |refusal| Outcome::Refused(refusal);
+        assert_eq!(outcome(scene.step(1, S)), Outcome::Done { grown: 0 });
+        assert_eq!((scene.worker.counters().left_pages, scene.worker.counters().all(PAGED_OUT)), (10, 1));
+        assert_eq!(outcome(scene.step(2, 2 * S)), refused(Refusal::Shared));
+        assert_eq!(outcome(scene.step(9, 3 * S)), refused(Refusal::Unmapped));
+        assert_eq!(outcome(scene.step(3, 4 * S)), refused(Refusal::Accessed), "the planner does not know it as idle");
+        scene.idle.replace(A, []);
+        assert_eq!(outcome(scene.step(1, 5 * S)), refused(Refusal::Accessed), "not any more");
+    }
+
+    #[test]
+    fn what_does_not_leave_is_tried_again_and_given_up() {
+        let mut scene = Scene::new(Fake { private: [(PmdNo(1), Mask::ALL)].into(), stay: true, ..Fake::default() });
+        scene.idle.replace(A, [(PmdNo(1), Mask::ALL)]);
+        let mut now = S;
+        let mut waits = 0;
+        while let Step::Deferred(_, why) = scene.step(1, now) {
+            assert_eq!(why, Wait::Busy);
+            waits += 1;
+            now += 10 * S;
+        }
+        assert_eq!((waits, scene.worker.counters().left_pages), (4, 0));
+        assert_eq!(scene.worker.counters().refused, [(Refusal::Busy, 1)].into());
+    }
+
+    #[test]
+    fn without_room_in_swap_nothing_is_tried() {
+        let full = Swap { free: Bytes(9), total: Bytes(100) };
+        for swap in [Swap::default(), full] {
+            let fake = Fake { private: [(PmdNo(1), Mask::ALL)].into(), swap: Some(swap), ..Fake::default() };
+            let mut scene = Scene::new(fake);
+            scene.idle.replace(A, [(PmdNo(1), Mask::ALL)]);
+            assert!(matches!(scene.step(1, S), Step::Wait(_, Wait::Swap)), "{swap:?}");
+            scene.worker.machine().swap = Some(Swap { free: Bytes(11), total: Bytes(100) });
+            assert_eq!(outcome(scene.step(1, 2 * S)), Outcome::Done { grown: 0 });
+        }
+    }
+
+    #[test]
+    fn a_process_whose_memory_must_stay_is_not_admitted() {
+        let mut scene = Scene::new(Fake { must_stay: Some(Refusal::IoUring), ..Fake::default() });
+        assert_eq!(scene.worker.admit(A, S), Err(Refusal::IoUring));
+    }
+}

@@ -1,0 +1,378 @@
+//! `isotherm reclaim`: pages out what named processes leave idle, once. Watches until it is known what is idle, then pages out, the longest
+//! idle first, and reads back what has left.
+//!
+//! It goes on watching meanwhile. Each round acts on what the last window has shown, so a page that is accessed stays. A dry run takes the
+//! same path on a machine that moves nothing, for one round.
+
+use crate::args::targets::TargetArgs;
+use crate::args::usage::Usage;
+use crate::args::values::{percent, positive, positive_duration_ns, size};
+use crate::args::watching::WatchArgs;
+use crate::commands::plan::Plan;
+use crate::output;
+use crate::privileges::Needs;
+use crate::sandbox::Uses;
+use crate::watch::{Prepared, Stop};
+use anyhow::{Result, bail};
+use clap::Args;
+use isotherm_heat::{Clock, Granularity, Snapshot, TargetHeat, TargetId};
+use isotherm_monitor::Monitor;
+use isotherm_schemes::machine::{DryRun, Live};
+use isotherm_schemes::page_out::{self, IdlePages, IdleWindow, PageOut, PageOutMachine, Rules};
+use isotherm_schemes::{Budgets, Counters, HintQueue, Outcome, Refusal, RetryScheduler, Step, Wait, Worker};
+use isotherm_sys::clock;
+use isotherm_sys::free::Swap;
+use isotherm_units::{Bytes, PmdNo};
+use isotherm_view::human;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::Duration;
+
+const SECOND: u64 = 1_000_000_000;
+/// A window, and the part of it that may be spent on paging out. Reads wait for that.
+const WINDOW_NS: u64 = SECOND;
+const ROUND_NS: u64 = SECOND / 4;
+/// Ends if nothing could be done for so long.
+const PATIENCE_NS: u64 = 10 * SECOND;
+/// Most huge ranges in a round: 2 TiB.
+const MAX_HINTS: usize = 1 << 20;
+
+#[derive(Debug, Args)]
+pub struct ReclaimArgs {
+    #[command(flatten)]
+    pub targets: TargetArgs,
+    #[command(flatten)]
+    pub watch: WatchArgs,
+    /// Page out memory that no access was found to for this long
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = positive_duration_ns)]
+    pub idle: u64,
+    /// How long to watch first [default: a quarter longer than --idle, and 10 s longer at least]
+    #[arg(short, long, value_name = "TIME", value_parser = positive_duration_ns)]
+    pub duration: Option<u64>,
+    /// Stop after this much memory
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub most: Option<Bytes>,
+    /// Only print what would be done
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Huge ranges per second [default: 20]
+    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Budgets")]
+    pub per_second: Option<f64>,
+    /// CPU for paging out, percent of one core; over 100 lifts the limit [default: 10]
+    #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = "Budgets")]
+    pub max_reclaim_cpu: Option<f64>,
+    /// Memory pressure of the host (PSI some, ten seconds) above which to wait, percent [default: 10]
+    #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = "Budgets")]
+    pub max_pressure: Option<f64>,
+}
+
+impl ReclaimArgs {
+    fn rules(&self) -> Rules {
+        Rules { min_idle_ns: self.idle }
+    }
+
+    fn duration_ns(&self) -> u64 {
+        let longer = (self.idle / 4).max(10 * SECOND);
+        self.duration.unwrap_or(self.idle.saturating_add(longer))
+    }
+
+    fn budgets(&self) -> Budgets {
+        let usual = Budgets::default();
+        if self.dry_run {
+            // It does not wait.
+            return Budgets { per_second: 1e9, cpu_pct: 1000.0, stall_pct: 1000.0, pressure_pct: 1000.0, ..usual };
+        }
+        Budgets {
+            per_second: self.per_second.unwrap_or(usual.per_second),
+            cpu_pct: self.max_reclaim_cpu.unwrap_or(usual.cpu_pct),
+            pressure_pct: self.max_pressure.unwrap_or(usual.pressure_pct),
+            ..usual
+        }
+    }
+}
+
+impl Plan for ReclaimArgs {
+    fn needs(&self) -> Needs {
+        self.targets.needs()
+    }
+
+    fn run(&self) -> Result<()> {
+        if self.targets.all {
+            return Err(
+                Usage("memory leaves processes that are named only: give -p PID or --cgroup PATH".to_owned()).into()
+            );
+        }
+        if self.duration_ns() <= self.idle {
+            return Err(Usage(
+                "watch longer than --idle: nothing can be known to be idle for that long before".to_owned(),
+            )
+            .into());
+        }
+        check_swap(self.dry_run)?;
+        let report = reclaim(self, &Stop::on_signals()?)?;
+        if self.json {
+            return output::json(&report);
+        }
+        let mut out = output::stdout();
+        report.write_text(&mut out)?;
+        out.flush()?;
+        Ok(())
+    }
+}
+
+/// Private memory can only leave for swap.
+fn check_swap(dry_run: bool) -> Result<()> {
+    if Swap::read(Path::new("/proc")).is_none_or(|swap| swap.total.0 > 0) {
+        return Ok(());
+    }
+    let none = "this machine has no swap, so no private memory can leave: add some (zram, a file, a partition) with mkswap and swapon";
+    if !dry_run {
+        bail!("{none}");
+    }
+    output::note(none);
+    Ok(())
+}
+
+fn reclaim(args: &ReclaimArgs, stop: &Stop) -> Result<Report> {
+    let mut watching = Prepared::new(&args.targets, &args.watch, WINDOW_NS)?.start(Uses::nothing().collapsing())?;
+    if watching.monitor.source().describe().granularity != Granularity::Page {
+        return Err(Usage(format!("reclaim needs to know which pages are idle, and the source `{}` does not report that: see `isotherm doctor` for what page-table needs", watching.run.source)).into());
+    }
+    let began = watching.monitor.now();
+    let mut work = Work::new(args);
+    let bar = output::progress(Some(args.duration_ns()), "watching");
+    watching.windows(None, stop, &bar, |monitor, snapshot| {
+        if monitor.now().saturating_sub(began) < args.duration_ns() {
+            return Ok(ControlFlow::Continue(()));
+        }
+        bar.set_message("paging out");
+        Ok(work.round(monitor, &snapshot, stop))
+    })?;
+    watching.report_refused();
+    if work.rows.is_empty() {
+        bail!(if stop.is_set() {
+            "stopped before anything was paged out"
+        } else {
+            "nothing is left to page out: the processes have ended"
+        });
+    }
+    if let Some(why) = work.gave_up {
+        output::note(format_args!("stopped waiting after {}: {}", human::duration(PATIENCE_NS), why.text()));
+    }
+    Ok(work.report())
+}
+
+type Machines = Box<dyn PageOutMachine + Send>;
+
+/// The work of all rounds.
+struct Work<'a> {
+    args: &'a ReclaimArgs,
+    idle: IdlePages,
+    queue: HintQueue,
+    retry: RetryScheduler,
+    worker: Worker<Machines>,
+    /// Huge ranges that are not tried again.
+    over: BTreeSet<(TargetId, PmdNo)>,
+    rows: BTreeMap<TargetId, Row>,
+    left_out: BTreeMap<Refusal, u64>,
+    /// What the last hint waits for, and since when nothing has moved.
+    waits_for: Option<Wait>,
+    stuck_since: Option<u64>,
+    /// What was no longer waited for.
+    gave_up: Option<Wait>,
+}
+
+/// One process.
+#[derive(Clone, Debug, Default, Serialize)]
+struct Row {
+    pid: u32,
+    comm: String,
+    /// Memory when paging out began: resident, and idle for long enough.
+    resident_bytes: Bytes,
+    idle_bytes: Bytes,
+    /// Memory that has left, or would.
+    left_bytes: Bytes,
+    /// It is sampled: its pages are not known one by one.
+    sampled: bool,
+    refused: Option<Refusal>,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    dry_run: bool,
+    min_idle_ns: u64,
+    processes: Vec<Row>,
+    left_out: BTreeMap<Refusal, u64>,
+    counters: Counters,
+}
+
+impl Work<'_> {
+    fn new(args: &ReclaimArgs) -> Work<'_> {
+        let idle = IdlePages::default();
+        let machine: Machines =
+            if args.dry_run { Box::new(DryRun::new(BTreeMap::new())) } else { Box::new(Live::new()) };
+        let action = Box::new(PageOut::new(idle.clone()));
+        Work {
+            args,
+            idle,
+            queue: HintQueue::new(MAX_HINTS),
+            retry: RetryScheduler::new(MAX_HINTS),
+            worker: Worker::new(machine, vec![action], args.budgets(), clock::monotonic_ns()),
+            over: BTreeSet::new(),
+            rows: BTreeMap::new(),
+            left_out: BTreeMap::new(),
+            waits_for: None,
+            stuck_since: None,
+            gave_up: None,
+        }
+    }
+
+    /// Plans by the last window and pages out for a part of the next.
+    fn round(&mut self, monitor: &Monitor<Box<dyn Clock>>, snapshot: &Snapshot, stop: &Stop) -> ControlFlow<()> {
+        self.queue = HintQueue::new(MAX_HINTS);
+        self.left_out.clear();
+        for target in snapshot.targets.iter().filter(|t| !t.exited) {
+            self.plan(monitor, target);
+        }
+        let planned = self.queue.len() + self.retry.deferred();
+        let before = self.worker.counters().left_pages;
+        self.serve(stop);
+        let has_moved = self.worker.counters().left_pages > before;
+        let goes_on = planned > 0 && !self.args.dry_run && !self.is_enough() && self.has_patience(has_moved);
+        if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    }
+
+    /// Whether to go on after a round in which something has moved, or nothing has.
+    fn has_patience(&mut self, has_moved: bool) -> bool {
+        let now = clock::monotonic_ns();
+        let since = if has_moved { now } else { self.stuck_since.unwrap_or(now) };
+        self.stuck_since = Some(since);
+        let is_patient = now - since < PATIENCE_NS;
+        self.gave_up = self.waits_for.filter(|_| !is_patient);
+        is_patient
+    }
+
+    fn plan(&mut self, monitor: &Monitor<Box<dyn Clock>>, target: &TargetHeat) {
+        let (id, pid) = (target.id, target.id.pid);
+        let Some(pages) = monitor.pages_of(pid) else {
+            self.row(target).sampled = true;
+            return;
+        };
+        let window = IdleWindow {
+            id,
+            comm: target.comm.as_str().into(),
+            mappings: monitor.mappings_of(pid).unwrap_or_default().into(),
+            idle: page_out::idle_pages(self.args.rules(), pages, monitor.now()),
+        };
+        let (planned, pages) = page_out::plan(&window, clock::monotonic_ns());
+        let idle: u64 = pages.iter().map(|(_, pages)| u64::from(pages.count())).sum();
+        if !self.rows.contains_key(&id) {
+            self.row(target).idle_bytes = Bytes::of_pages(idle);
+        }
+        self.idle.replace(id, pages);
+        for (refusal, pmds) in planned.left_out {
+            *self.left_out.entry(refusal).or_default() += pmds;
+        }
+        let refused = self.worker.admit(id, clock::monotonic_ns()).err();
+        self.row(target).refused = refused;
+        let fresh = |pmd| !self.over.contains(&(id, pmd)) && !self.retry.is_deferred(id, pmd);
+        for hint in planned.hints.iter().filter(|hint| refused.is_none() && fresh(hint.pmd)) {
+            self.queue.add(*hint);
+        }
+    }
+
+    fn row(&mut self, target: &TargetHeat) -> &mut Row {
+        self.rows.entry(target.id).or_insert_with(|| Row {
+            pid: target.id.pid,
+            comm: target.comm.clone(),
+            resident_bytes: Bytes::of_pages(target.temperature.resident()),
+            ..Row::default()
+        })
+    }
+
+    fn is_enough(&self) -> bool {
+        self.args.most.is_some_and(|most| Bytes::of_pages(self.worker.counters().left_pages) >= most)
+    }
+
+    /// Pages out until the round is over, nothing is left, or enough has left.
+    fn serve(&mut self, stop: &Stop) {
+        let end = clock::monotonic_ns() + if self.args.dry_run { PATIENCE_NS } else { ROUND_NS };
+        self.waits_for = None;
+        while !stop.is_set() && !self.is_enough() {
+            let now = clock::monotonic_ns();
+            if now >= end {
+                return;
+            }
+            let before = self.worker.counters().left_pages;
+            match self.retry.step(now, &mut self.queue, &mut self.worker) {
+                Step::Did(hint, outcome) => {
+                    let left = self.worker.counters().left_pages - before;
+                    if let Some(row) = self.rows.get_mut(&hint.process) {
+                        row.left_bytes.0 += Bytes::of_pages(left).0;
+                    }
+                    // What was accessed meanwhile may be idle again later; what has left is not there any more.
+                    let again = matches!(outcome, Outcome::Done { .. } | Outcome::Refused(Refusal::Accessed));
+                    if !again || self.args.dry_run {
+                        self.over.insert((hint.process, hint.pmd));
+                    }
+                }
+                Step::Deferred(_, why) => self.waits_for = Some(why),
+                Step::Wait(until, why) => {
+                    self.waits_for = Some(why);
+                    if until >= end {
+                        return;
+                    }
+                    std::thread::sleep(Duration::from_nanos(until.saturating_sub(now)));
+                }
+                Step::Idle(_) => return,
+            }
+        }
+    }
+
+    fn report(self) -> Report {
+        Report {
+            dry_run: self.args.dry_run,
+            min_idle_ns: self.args.idle,
+            processes: self.rows.into_values().collect(),
+            left_out: self.left_out,
+            counters: self.worker.counters().clone(),
+        }
+    }
+}
+
+impl Report {
+    fn write_text(&self, out: &mut dyn Write) -> Result<()> {
+        let idle_for = human::duration(self.min_idle_ns);
+        let verb = if self.dry_run { "would leave" } else { "left" };
+        for row in &self.processes {
+            let what = match row.refused {
+                Some(refusal) => format!("skipped: {}", refusal.text()),
+                None if row.sampled => {
+                    "skipped: sampled, so its pages are not known one by one (--mode whole)".to_owned()
+                }
+                None => format!(
+                    "{} of {} idle for {idle_for} or longer; {} {verb} memory",
+                    row.idle_bytes, row.resident_bytes, row.left_bytes
+                ),
+            };
+            writeln!(out, "{} ({}): {what}", row.pid, human::printable(&row.comm))?;
+        }
+        let mut reasons = self.left_out.clone();
+        for (refusal, count) in &self.counters.refused {
+            *reasons.entry(*refusal).or_default() += count;
+        }
+        for (refusal, count) in reasons {
+            writeln!(out, "  stayed: {count:>7} huge ranges  {}", refusal.text())?;
+        }
+        if !self.dry_run {
+            writeln!(out, "cost: {} of CPU; it comes back when it is accessed", human::duration(self.counters.cpu_ns))?;
+        }
+        Ok(())
+    }
+}
