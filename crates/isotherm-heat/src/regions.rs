@@ -12,13 +12,15 @@
 //! intervals ends.
 
 use crate::merge::{NEVER, merge_down_to};
-use crate::{Interval, Region, Run};
+use crate::{Interval, Region, Run, STEPS_PER_OCTAVE};
 use isotherm_units::{Addr, AddrRange, PAGE_SIZE, PmdNo};
 
 /// Pages within this many octaves of a run's mean belong to the run.
 const LIKE_OCTAVES: f64 = 1.5;
 /// The difference between measured and unmeasured pages, in octaves.
 const UNMEASURED_OCTAVES: f64 = 2.0;
+/// From here on, an interval is nearer to the step after [`Interval::HOT`] on the scale: half a step.
+const BEYOND_HOT_OCTAVES: f64 = 10.0 + 0.5 / STEPS_PER_OCTAVE as f64;
 /// A huge range with more runs than this is reported as one mixed region.
 const MAX_RUNS: usize = 32;
 
@@ -43,6 +45,15 @@ impl Part {
         (self.measured > 0).then(|| self.octaves / self.measured as f64)
     }
 
+    /// Whether pages of this heat belong to it. Of scattered pages this is asked for each: without a division.
+    fn takes(&self, octaves: Option<f64>) -> bool {
+        let measured = self.measured as f64;
+        match octaves {
+            Some(octaves) => self.measured > 0 && (self.octaves - octaves * measured).abs() <= LIKE_OCTAVES * measured,
+            None => self.measured == 0,
+        }
+    }
+
     fn add(&mut self, end: u64, of: Like, pages: u64) {
         self.end = end;
         self.resident += pages;
@@ -55,7 +66,7 @@ impl Part {
             self.idle_ns += of.heat.idle_ns * pages_f;
             self.sampled += if of.heat.sampled { pages } else { 0 };
             self.estimated += if of.estimated { pages } else { 0 };
-            self.hot += if of.heat.interval() <= Interval::HOT { pages } else { 0 };
+            self.hot += if octaves < BEYOND_HOT_OCTAVES { pages } else { 0 };
         }
     }
 
@@ -70,6 +81,11 @@ impl Part {
         self.sampled += next.sampled;
         self.estimated += next.estimated;
         self.hot += next.hot;
+    }
+
+    fn joined(mut self, next: Part) -> Part {
+        self.join(&next);
+        self
     }
 
     /// How different two parts are, in octaves. Joining unmeasured pages to measured ones loses no heat, because the
@@ -211,36 +227,29 @@ impl RegionBuilder {
     /// Like [`RegionBuilder::pmd`], with the heat of each run given.
     pub(crate) fn heats(&mut self, pmd: PmdNo, runs: impl IntoIterator<Item = (Run, Heat)>) {
         self.of_pmd.clear();
+        // Of a mixed huge range only the sum is kept.
+        let mut mixed: Option<Part> = None;
         for (run, heat) in runs {
             let of = Like { heat, huge: run.huge, estimated: run.estimated };
-            self.add_run(pmd.page(usize::from(run.first)).addr().0, u64::from(run.pages), of);
-        }
-        let mut parts = std::mem::take(&mut self.of_pmd);
-        if parts.len() > MAX_RUNS {
-            let whole = parts.iter().skip(1).fold(parts[0], |mut sum, part| {
-                sum.join(part);
-                sum
-            });
-            self.push(whole);
-        } else {
-            for part in parts.drain(..) {
-                self.push(part);
+            let (addr, pages) = (pmd.page(usize::from(run.first)).addr().0, u64::from(run.pages));
+            match &mut mixed {
+                Some(whole) => whole.add(addr + pages * PAGE_SIZE, of, pages),
+                None => self.add_run(addr, pages, of),
+            }
+            if self.of_pmd.len() > MAX_RUNS {
+                mixed = self.of_pmd.drain(..).reduce(Part::joined);
             }
         }
+        let mut parts = std::mem::take(&mut self.of_pmd);
+        mixed.into_iter().chain(parts.drain(..)).for_each(|part| self.push(part));
         self.of_pmd = parts;
     }
 
     fn add_run(&mut self, addr: u64, pages: u64, of: Like) {
         let end = addr + pages * PAGE_SIZE;
-        if let Some(run) = self.of_pmd.last_mut() {
-            let fits = match (run.mean_octaves(), of.heat.octaves) {
-                (Some(mean), Some(octaves)) => (mean - octaves).abs() <= LIKE_OCTAVES,
-                (None, None) => true,
-                _ => false,
-            };
-            if run.end == addr && fits {
-                return run.add(end, of, pages);
-            }
+        let last = self.of_pmd.last_mut().filter(|run| run.end == addr && run.takes(of.heat.octaves));
+        if let Some(run) = last {
+            return run.add(end, of, pages);
         }
         let mut run = Part { start: addr, ..Part::default() };
         run.add(end, of, pages);
