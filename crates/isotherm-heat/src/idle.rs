@@ -163,7 +163,7 @@ pub(crate) struct IdleSum<'a> {
 }
 
 impl<'a> IdleSum<'a> {
-    /// Of a target with these mappings, in address order. Without mappings nothing is summed up.
+    /// Of a target with these mappings, in address order. Without mappings, all counts as memory of no known one.
     pub fn new(mappings: &'a [Mapping]) -> IdleSum<'a> {
         let pages = Box::new([[0; 2]; 256]);
         IdleSum { mappings, start: None, until: PageNo(0), pages, is_empty: true, done: Vec::new() }

@@ -3,6 +3,7 @@
 use crate::Monitor;
 use crate::watched::TargetMonitor;
 use isotherm_heat::{Clock, Ns};
+use isotherm_units::PmdNo;
 
 /// Between two batches of clears, reads that are due within this time are done. A full batch of one class takes as long, 64
 /// huge ranges at 35 us, and reads may be 4 ms early. Due reads are checked at most this often.
@@ -19,6 +20,14 @@ impl<C: Clock> Monitor<C> {
         let read = self.spent.pmds_read - pmds;
         let took = self.charge_cpu().saturating_sub(began);
         self.cpu.read(read, took);
+    }
+
+    /// Reads huge ranges of one process now, sorted by address. A caller that acts on idle pages does so right before, since the last
+    /// background read may be a minute old. Costs about 1 us a huge range.
+    pub fn read_now(&mut self, pid: u32, pmds: &[PmdNo]) {
+        let now = self.clock.now();
+        self.step(pid, now, |watched, turn| watched.tracker.read_now(pmds, turn));
+        self.charge_cpu();
     }
 
     /// Clears what is due, as far as the budgets allow. Targets take turns, a batch each. Costs O(targets), at most

@@ -5,7 +5,7 @@ use isotherm_heat::{Interval, Ns, RETOUCH_NS, TargetId, VirtualClock};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
 use isotherm_sources::replay::{History, Replay, Span};
 use isotherm_sys::proc::Proc;
-use isotherm_units::{Addr, AddrRange, PageNo};
+use isotherm_units::{Addr, AddrRange, PageNo, PmdNo};
 use std::sync::atomic::AtomicBool;
 
 const MS: Ns = 1_000_000;
@@ -123,6 +123,27 @@ fn accesses_to_idle_memory_are_counted_by_idle_time() {
     let steps = snapshot.targets[0].idle_by_mapping.iter().flat_map(|m| &m.steps);
     let idle: u64 = steps.filter(|s| s.idle >= Interval::from_ns(500 * S)).map(|s| s.pages).sum();
     assert_eq!(idle, 56 * 256, "all that is never accessed, and nothing else");
+}
+
+#[test]
+fn a_read_on_demand_shows_what_was_accessed_since_the_last_scan() {
+    let hot = vec![at(0, 4, Some(10 * MS)), at(4, 64, None)];
+    let mut story = Story::of(vec![(100 * S, vec![at(0, 64, None)]), (200 * S, hot)]);
+    story.until(100 * S + 50 * MS);
+    let idle = |story: &Story| {
+        let mut pages = 0;
+        story.monitor.pages_of(PID).unwrap().for_each_pmd(story.monitor.now(), |_, view| {
+            pages += view.runs.iter().filter(|r| r.cleared).map(|r| u64::from(r.pages)).sum::<u64>();
+        });
+        pages
+    };
+    assert_eq!(idle(&story), 64 * 256, "the last scan was before");
+    let pmds: Vec<PmdNo> = at(0, 64, None).0.pmds().collect();
+    story.monitor.read_now(PID, &pmds);
+    assert_eq!(idle(&story), 60 * 256);
+    // Neither a process that is not watched nor memory that it does not have is an error.
+    story.monitor.read_now(PID + 1, &pmds);
+    story.monitor.read_now(PID, &[PmdNo(1)]);
 }
 
 #[test]

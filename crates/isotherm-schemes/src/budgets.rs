@@ -99,7 +99,7 @@ impl Wait {
     /// A short description.
     pub fn text(self) -> &'static str {
         match self {
-            Wait::Rate => "limit of collapses per second",
+            Wait::Rate => "limit of huge ranges per second",
             Wait::Cpu => "CPU budget",
             Wait::Stall => "stall budget of the target",
             Wait::Headroom => "available memory is low",

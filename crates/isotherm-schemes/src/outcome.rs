@@ -45,6 +45,8 @@ pub enum Refusal {
     Ineligible,
     /// Its pages were accessed since they were found idle.
     Accessed,
+    /// Something else clears its accessed bits too, so what looks idle may not be.
+    ClearedByOthers,
     /// Locked in memory by mlock, or hugetlb or device memory.
     Locked,
     /// The process has pinned memory for a device.
@@ -98,6 +100,7 @@ impl Refusal {
             Refusal::UserfaultMissing => "missing pages that are served through userfaultfd",
             Refusal::Ineligible => "refused by the kernel; most likely no page is writable",
             Refusal::Accessed => "accessed since it was found idle",
+            Refusal::ClearedByOthers => "something else clears its accessed bits, so what looks idle may not be",
             Refusal::Locked => "locked in memory (mlock), hugetlb or device memory",
             Refusal::Pinned => "the process has pinned memory for a device (VmPin)",
             Refusal::IoUring => "the process has an io_uring, whose buffers the kernel may be using",

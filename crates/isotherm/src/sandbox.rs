@@ -136,6 +136,11 @@ impl Uses {
         self.and(FOR_READING.union(CapabilitySet::SYS_NICE), Calls::PROCESSES).perf_events()
     }
 
+    /// Pages memory out.
+    pub fn paging_out(self) -> Uses {
+        self.and(FOR_READING.union(CapabilitySet::SYS_NICE), Calls::PROCESSES)
+    }
+
     /// Ages memory cgroups through MGLRU.
     pub fn ageing(mut self) -> Uses {
         self.writes.kernel.push("/sys/kernel/debug".into());

@@ -245,7 +245,7 @@ impl Watching {
         duration_ns: Option<u64>,
         stop: &Stop,
         bar: &ProgressBar,
-        mut each: impl FnMut(&Monitor<Box<dyn Clock>>, Snapshot) -> Result<ControlFlow<()>>,
+        mut each: impl FnMut(&mut Monitor<Box<dyn Clock>>, Snapshot) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
         let began = self.monitor.now();
         let end = duration_ns.map_or(u64::MAX, |d| began.saturating_add(d));
@@ -260,7 +260,7 @@ impl Watching {
             self.print_news();
             let unix_ns = self.unix_ns();
             let snapshot = self.monitor.snapshot(unix_ns);
-            let flow = each(&self.monitor, snapshot)?;
+            let flow = each(&mut self.monitor, snapshot)?;
             let nothing_left = self.monitor.now() < window_end && !self.monitor.is_watching();
             if flow.is_break() || stop.is_set() || nothing_left || self.monitor.now() >= end {
                 bar.finish_and_clear();

@@ -155,6 +155,11 @@ impl Tracker for PageTracker {
         self.read(&due, turn).map(drop)
     }
 
+    fn read_now(&mut self, pmds: &[PmdNo], turn: &mut Turn<'_>) -> SourceResult<()> {
+        let known: Vec<PmdNo> = pmds.iter().copied().filter(|pmd| self.target.has_cleared(*pmd)).collect();
+        self.read(&known, turn).map(drop)
+    }
+
     fn next_read(&self) -> Option<Ns> {
         self.target.next_read()
     }

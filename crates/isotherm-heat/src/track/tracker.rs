@@ -231,6 +231,11 @@ pub trait Tracker: std::fmt::Debug {
     /// Reads what is due.
     fn read_due(&mut self, turn: &mut Turn<'_>) -> SourceResult<()>;
 
+    /// Reads these huge ranges now, if it reads pages one by one: for a caller that acts on what is known of them.
+    fn read_now(&mut self, _pmds: &[PmdNo], _turn: &mut Turn<'_>) -> SourceResult<()> {
+        Ok(())
+    }
+
     /// When the next read is due. `None` if none is planned.
     fn next_read(&self) -> Option<Ns>;
 

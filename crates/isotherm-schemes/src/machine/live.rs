@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How long data that seldom changes (mappings, children) is cached.
 const MAPPINGS_TTL: Ns = 1_000_000_000;
 const CHILDREN_TTL: Ns = 100_000_000;
+const MUST_STAY_TTL: Ns = 1_000_000_000;
 
 /// The real machine.
 #[derive(Debug, Default)]
@@ -44,6 +45,8 @@ pub(crate) struct Member {
     /// Results of earlier refusals, by the start of the mapping: why the whole mapping refuses, if it does, and when
     /// that was found out. For the action that needs it.
     pub verdicts: BTreeMap<Addr, (Option<Refusal>, Ns)>,
+    /// Why none of its memory may be paged out, and when that was found out.
+    must_stay: (Option<Refusal>, Ns),
     fork: Option<u32>,
     fork_at: Ns,
     /// Children that are not copies of the process: they execute something else, or share none of its memory.
@@ -89,6 +92,22 @@ impl Live {
         member.runs_guest = maps_guest(mappings.iter().map(|m| &*m.name));
         (member.mappings, member.mappings_at) = (mappings, now);
         Ok(())
+    }
+
+    /// Whether all of its memory has to stay. A process may create a ring or a guest, or crash, after it was admitted.
+    pub(crate) fn check_must_stay(&mut self, process: TargetId, now: Ns) -> Result<(), Refusal> {
+        self.refresh_mappings(process, now)?;
+        let (mut refusal, at) = self.member(process)?.must_stay;
+        if now.saturating_sub(at) >= MUST_STAY_TTL {
+            let status = self.proc.status(process.pid).map_err(|_| Refusal::Gone)?;
+            refusal = must_stay(&status, self.proc.held(process.pid).unwrap_or_default());
+            self.member(process)?.must_stay = (refusal, now);
+        }
+        let member = self.member(process)?;
+        // A ring stays mapped where its descriptor is closed or registered.
+        let has_ring = member.mappings.iter().any(|m| m.name.starts_with("anon_inode:[io_uring]"));
+        let mapped = member.runs_guest.then_some(Refusal::Guest).or(has_ring.then_some(Refusal::IoUring));
+        refusal.or(mapped).map_or(Ok(()), Err)
     }
 
     /// The mapping in which a huge range begins, from the cached list.
@@ -169,6 +188,7 @@ impl Machine for Live {
             mappings_at: 0,
             runs_guest: false,
             verdicts: BTreeMap::new(),
+            must_stay: (admitted.must_stay, clock::monotonic_ns()),
             fork: None,
             fork_at: 0,
             other_children: BTreeSet::new(),

@@ -51,11 +51,39 @@ impl Live {
     /// Pages these out, and returns how many are in swap then.
     fn leave(&mut self, process: TargetId, pmd: PmdNo, pages: Mask) -> Result<u16, Failure> {
         let member = self.members.get(&process).ok_or(Failure::Refused(Refusal::NotNamed))?;
-        member.pidfd.page_out(&ranges(pmd, pages)).map_err(|e| failure(&e))?;
+        let asked = advise_all(&ranges(pmd, pages), |ranges| member.pidfd.page_out(ranges));
         let after = self.entries(process, pmd).map_err(Failure::Refused)?;
         let left = pages & pages_that(&after, PageEntry::is_swapped);
-        Ok(u16::try_from(left.count()).unwrap_or(u16::MAX))
+        match asked {
+            Err(error) if left.is_empty() => Err(failure(&error)),
+            _ => Ok(u16::try_from(left.count()).unwrap_or(u16::MAX)),
+        }
     }
+}
+
+/// Gives advice for all ranges. The kernel stops at the first that it refuses, of which it may have done a part: the others follow
+/// after it. Returns the first error.
+fn advise_all(ranges: &[AddrRange], mut advise: impl FnMut(&[AddrRange]) -> io::Result<u64>) -> io::Result<()> {
+    let (mut rest, mut first_error) = (ranges, Ok(()));
+    while !rest.is_empty() {
+        let done = match advise(rest) {
+            Ok(mut bytes) => {
+                let fits = |range: &&AddrRange| {
+                    let len = range.len().0;
+                    let is_done = bytes >= len;
+                    bytes = bytes.saturating_sub(len);
+                    is_done
+                };
+                rest.iter().take_while(fits).count()
+            }
+            Err(error) => {
+                first_error = first_error.and(Err(error));
+                0
+            }
+        };
+        rest = &rest[(done + 1).min(rest.len())..];
+    }
+    first_error
 }
 
 /// Which pages of a huge range have such entries.
@@ -71,6 +99,12 @@ fn is_private(entry: PageEntry) -> bool {
 impl PageOutMachine for Live {
     fn pages_to_leave(&mut self, process: TargetId, pmd: PmdNo, idle: Mask) -> Result<PagesToLeave, Refusal> {
         self.check(process)?;
+        self.check_must_stay(process, clock::monotonic_ns())?;
+        let is_huge = self.member(process)?.pagemap.is_huge(pmd).unwrap_or(None) == Some(true);
+        if is_huge && idle != Mask::ALL {
+            // It has become one since its pages were read, and to page out a part would split it.
+            return Err(Refusal::AlreadyHuge);
+        }
         let entries = self.entries(process, pmd)?;
         if !(idle & pages_that(&entries, PageEntry::is_userfault_wp)).is_empty() {
             return Err(Refusal::UserfaultWp);
@@ -142,6 +176,26 @@ mod tests {
         assert_eq!((of(&[]), ranges(PmdNo(2), Mask::ALL).len()), (vec![], 1));
         assert_eq!(ranges(PmdNo(2), Mask::ALL)[0].start, PageNo(1024).addr());
         assert_eq!(ranges(PmdNo(2), (0..512).step_by(2).collect()).len(), 256);
+    }
+
+    #[test]
+    fn what_follows_a_refused_range_is_tried_too() {
+        let all = ranges(PmdNo(2), [0, 1, 5, 9, 20].into_iter().collect());
+        let refused = all[1];
+        let mut calls = Vec::new();
+        let asked = advise_all(&all, |ranges| {
+            calls.push(ranges.len());
+            let before = ranges.iter().position(|r| *r == refused);
+            match before {
+                Some(0) => Err(io::Error::from_raw_os_error(22)),
+                _ => Ok(ranges[..before.unwrap_or(ranges.len())].iter().map(|r| r.len().0).sum()),
+            }
+        });
+        // The first is done and the second skipped, by the length alone.
+        assert_eq!((calls, asked.is_ok()), (vec![4, 2], true));
+        let error = advise_all(&all[1..2], |_| Err(io::Error::from_raw_os_error(22))).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(22));
+        advise_all(&[], |_| unreachable!("nothing to advise")).unwrap();
     }
 
     #[test]

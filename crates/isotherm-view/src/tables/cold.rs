@@ -11,8 +11,9 @@ use super::classes::lineage;
 use super::cost::CostSummary;
 use super::target::is_approximate;
 use crate::human::{self, Keep};
+use crate::math;
 use crate::text::{Column, Table, TextStyle, write_wrapped};
-use isotherm_heat::{Interval, MappingIdle, Snapshot, TargetHeat};
+use isotherm_heat::{Granularity, Interval, MappingIdle, Snapshot, TargetHeat};
 use isotherm_units::{Addr, Bytes};
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -82,8 +83,10 @@ pub struct ColdReport {
     pub by: ColdBy,
     /// Processes and mappings by idle memory; cgroups by path, each with those below it.
     pub rows: Vec<ColdRow>,
-    /// All processes that have not ended.
+    /// All processes that have not ended, each page once.
     pub total: ColdRow,
+    /// Processes without figures by mapping: sampled, or recorded before those were counted.
+    pub not_by_mapping: Vec<u32>,
     /// The cost of monitoring.
     pub cost: CostSummary,
 }
@@ -100,8 +103,8 @@ struct Sum {
 }
 
 impl Sum {
-    fn of(target: &TargetHeat) -> Sum {
-        let is_by_mapping = !target.idle_by_mapping.is_empty();
+    /// `by_page`: idle pages were counted one by one.
+    fn of(target: &TargetHeat, by_page: bool) -> Sum {
         let mut sum = Sum {
             resident: target.temperature.resident(),
             unmeasured: target.temperature.at(Interval::UNMEASURED),
@@ -109,7 +112,7 @@ impl Sum {
             approximate: is_approximate(target),
             ..Sum::default()
         };
-        if is_by_mapping {
+        if by_page {
             target.idle_by_mapping.iter().for_each(|mapping| sum.add_idle(mapping));
         } else {
             let measured = target.idle.iter().filter(|(idle, _)| idle.is_measured());
@@ -131,6 +134,17 @@ impl Sum {
                 *sum = [sum[0].saturating_add(pages[0]), sum[1].saturating_add(pages[1])];
             }
         }
+    }
+
+    /// The same without pages that are counted for another target as well. It is not known how long those are idle, so each figure is
+    /// reduced in proportion.
+    fn counted_once(mut self, target: &TargetHeat) -> Sum {
+        let whole = self.resident;
+        let kept = whole.saturating_sub(target.counted_elsewhere_pages);
+        for part in [&mut self.unmeasured, &mut self.huge].into_iter().chain(self.idle.iter_mut().flatten()) {
+            *part = math::scale(*part, kept, whole);
+        }
+        Sum { resident: kept, ..self }
     }
 
     fn add(&mut self, other: &Sum) {
@@ -176,10 +190,11 @@ impl ColdReport {
         let watched_ns = snapshot.cost.elapsed_ns;
         let alive: Vec<&TargetHeat> = snapshot.targets.iter().filter(|t| !t.exited).collect();
         let mut total = Sum::default();
-        alive.iter().for_each(|target| total.add(&Sum::of(target)));
+        let sums: Vec<(&TargetHeat, Sum)> = alive.iter().map(|t| (*t, Sum::of(t, is_by_page(t, snapshot)))).collect();
+        sums.iter().for_each(|(target, sum)| total.add(&sum.counted_once(target)));
         let rows = match by {
-            ColdBy::Process => by_process(&alive, watched_ns),
-            ColdBy::Cgroup => by_cgroup(&alive, watched_ns),
+            ColdBy::Process => by_process(&sums, watched_ns),
+            ColdBy::Cgroup => by_cgroup(&sums, watched_ns),
             ColdBy::Mapping => by_mapping(&alive, watched_ns),
         };
         let cost = CostSummary::of(&snapshot.cost);
@@ -189,6 +204,7 @@ impl ColdReport {
             by,
             rows,
             total: total.row(None, "total", watched_ns),
+            not_by_mapping: alive.iter().filter(|t| !is_by_page(t, snapshot)).map(|t| t.id.pid).collect(),
             cost,
         }
     }
@@ -263,8 +279,14 @@ impl ColdReport {
             let line = "~: may be too high: of sampled processes, idle time is partly expected; of shared memory, pages may be counted twice";
             write_wrapped(out, line, style)?;
         }
+        if self.by == ColdBy::Mapping && !self.not_by_mapping.is_empty() {
+            let pids: Vec<String> = self.not_by_mapping.iter().map(u32::to_string).collect();
+            let line =
+                format!("no figures by mapping of {}: sampled, or recorded before they were counted", pids.join(", "));
+            write_wrapped(out, &line, style)?;
+        }
         if self.total.in_accessed_huge_bytes.is_some_and(|bytes| bytes.0 > 0) && self.by != ColdBy::Mapping {
-            let line = "HUGE, ACCESSED: memory on huge pages of which some page was accessed within 10 s; how much of it is idle their one accessed bit does not show";
+            let line = "HUGE, ACCESSED: memory on huge pages that are not known to be idle for 10 s: accessed, of which their one accessed bit does not show how much, or not checked for so long yet";
             write_wrapped(out, line, style)?;
         }
         Ok(())
@@ -280,18 +302,23 @@ impl ColdRow {
     }
 }
 
-fn by_process(alive: &[&TargetHeat], watched_ns: u64) -> Vec<ColdRow> {
-    let sums = alive.iter().map(|target| (Sum::of(target), target));
-    in_order(sums.map(|(sum, t)| (sum.shortest(), sum.row(Some(t.id.pid), &t.comm, watched_ns))).collect())
+/// Whether idle pages of a target were counted one by one: if those of any were, an empty list means that nothing is idle.
+fn is_by_page(target: &TargetHeat, snapshot: &Snapshot) -> bool {
+    target.granularity == Granularity::Page && snapshot.targets.iter().any(|t| !t.idle_by_mapping.is_empty())
 }
 
-fn by_cgroup(alive: &[&TargetHeat], watched_ns: u64) -> Vec<ColdRow> {
-    let mut sums: BTreeMap<String, Sum> = BTreeMap::new();
-    for target in alive {
-        let sum = Sum::of(target);
-        lineage(&target.cgroup).into_iter().for_each(|path| sums.entry(path).or_default().add(&sum));
+fn by_process(sums: &[(&TargetHeat, Sum)], watched_ns: u64) -> Vec<ColdRow> {
+    let row = |(t, sum): &(&TargetHeat, Sum)| (sum.shortest(), sum.row(Some(t.id.pid), &t.comm, watched_ns));
+    in_order(sums.iter().map(row).collect())
+}
+
+fn by_cgroup(sums: &[(&TargetHeat, Sum)], watched_ns: u64) -> Vec<ColdRow> {
+    let mut of: BTreeMap<String, Sum> = BTreeMap::new();
+    for (target, sum) in sums {
+        let sum = sum.counted_once(target);
+        lineage(&target.cgroup).into_iter().for_each(|path| of.entry(path).or_default().add(&sum));
     }
-    sums.into_iter().map(|(path, sum)| sum.row(None, &path, watched_ns)).collect()
+    of.into_iter().map(|(path, sum)| sum.row(None, &path, watched_ns)).collect()
 }
 
 fn by_mapping(alive: &[&TargetHeat], watched_ns: u64) -> Vec<ColdRow> {
@@ -303,7 +330,8 @@ fn by_mapping(alive: &[&TargetHeat], watched_ns: u64) -> Vec<ColdRow> {
             continue;
         }
         let at = mapping.start.and_then(|start| target.mappings.binary_search_by_key(&start, |m| m.range.start).ok());
-        let name = at.map_or("", |at| target.mappings[at].name.as_str());
+        // A snapshot does not hold all of very many mappings.
+        let name = at.map_or("?", |at| target.mappings[at].name.as_str());
         let row = ColdRow {
             start: mapping.start,
             approximate: is_approximate(target),
@@ -359,7 +387,8 @@ mod tests {
         let heap = MappingIdle { start: start(0), steps: vec![step(5, 1, 0), step(30, 2, 512), step(700, 4, 0)] };
         let anon = MappingIdle { start: start(4), steps: vec![step(70, 8, 0)] };
         let few = MappingIdle { start: start(9), steps: vec![step(3, 8, 0)] };
-        let at = snapshot_after(800, vec![of(1, "/a/b", vec![heap, anon, few]), of(2, "/a", vec![])]);
+        let sampled = TargetHeat { granularity: Granularity::Region, ..of(2, "/a", vec![]) };
+        let at = snapshot_after(800, vec![of(1, "/a/b", vec![heap, anon, few]), sampled]);
         let report = ColdReport::build(&at, ColdBy::Process);
         let row = report.rows.iter().find(|r| r.pid == Some(1)).unwrap();
         assert_eq!(pages(row), [Some(526), Some(12), Some(4), None]);
@@ -370,9 +399,23 @@ mod tests {
         let mappings = ColdReport::build(&at, ColdBy::Mapping).rows;
         let told: Vec<_> = mappings.iter().map(|r| (r.name.as_str(), r.start, pages(r)[0])).collect();
         assert_eq!(told, [("[heap]", start(0), Some(518)), ("", start(4), Some(8))], "nothing idle in the third");
+        assert_eq!(report.not_by_mapping, [2]);
         let cgroups = ColdReport::build(&at, ColdBy::Cgroup).rows;
         let told: Vec<_> = cgroups.iter().map(|r| (r.name.as_str(), pages(r)[0])).collect();
         assert_eq!(told, [("/a", Some(2574)), ("/a/b", Some(526))]);
+    }
+
+    #[test]
+    fn shared_memory_counts_once_in_a_total_and_what_is_all_in_use_is_not_taken_for_sampled() {
+        let idle = || vec![MappingIdle { start: None, steps: vec![step(30, 2048, 0)] }];
+        let also = TargetHeat { counted_elsewhere_pages: 1536, ..of(2, "/a", idle()) };
+        let report = ColdReport::build(
+            &snapshot_after(60, vec![of(1, "/a", idle()), also, of(3, "/b", vec![])]),
+            ColdBy::Process,
+        );
+        assert_eq!(report.rows.iter().map(|r| pages(r)[0]).collect::<Vec<_>>(), [Some(2048), Some(2048), Some(0)]);
+        assert_eq!((pages(&report.total)[0], report.not_by_mapping.len()), (Some(2560), 0));
+        assert_eq!(report.total.resident_bytes.map(Bytes::pages), Some(2048 + 512 + 2048));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::target::title;
 use crate::human;
 use crate::math;
 use crate::text::{Column, Table, TextStyle, write_wrapped};
-use isotherm_heat::{Interval, Snapshot, TargetHeat, TargetId};
+use isotherm_heat::{Granularity, Interval, Snapshot, TargetHeat, TargetId};
 use isotherm_units::{Bytes, PAGES_PER_PMD};
 use serde::Serialize;
 use std::borrow::Borrow;
@@ -25,6 +25,8 @@ const MINUTE: u64 = 60 * SECOND;
 /// The ages that are shown.
 pub const REFAULT_AGES_NS: [u64; 9] =
     [10 * SECOND, 20 * SECOND, 30 * SECOND, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, 30 * MINUTE, 60 * MINUTE];
+/// An age is shown if refaults could be seen for this long at least.
+const LEAST_EVIDENCE_NS: u64 = 5 * SECOND;
 /// Pages accessed at least this often are the working set.
 const WORKING_SET_NS: u64 = MINUTE;
 
@@ -71,9 +73,10 @@ pub struct RefaultTarget {
     pub resident_bytes: Bytes,
     /// Memory accessed at least once a minute, at the end.
     pub working_set_bytes: Bytes,
-    /// Ages shorter than the time watched.
+    /// Ages by which memory could have left and come back, within the time watched.
     pub ages: Vec<RefaultAge>,
-    /// The shortest age at which no more than the accepted part would come back, if anything would leave.
+    /// The shortest age at which no more than the accepted part would come back, if anything would leave. Ages that were watched for
+    /// twice as long at least.
     pub acceptable_age_ns: Option<u64>,
 }
 
@@ -120,20 +123,20 @@ impl Counts {
         }
     }
 
-    fn add(&mut self, other: &Counts) {
-        self.watched_ns = self.watched_ns.max(other.watched_ns);
-        self.resident = self.resident.saturating_add(other.resident);
-        self.working_set = self.working_set.saturating_add(other.working_set);
-        for (mine, theirs) in [(&mut self.idle, other.idle), (&mut self.accessed, other.accessed)] {
-            for (mine, theirs) in mine.iter_mut().flatten().zip(theirs.into_iter().flatten()) {
-                *mine = mine.saturating_add(theirs);
-            }
+    /// The same without pages that are counted for another target as well, each figure in proportion.
+    fn counted_once(mut self, target: &TargetHeat) -> Counts {
+        let whole = self.resident;
+        let kept = whole.saturating_sub(target.counted_elsewhere_pages);
+        let pages = self.idle.iter_mut().chain(&mut self.accessed).flatten();
+        for part in pages.chain([&mut self.working_set]) {
+            *part = math::scale(*part, kept, whole);
         }
+        Counts { resident: kept, ..self }
     }
 
     fn ages(&self) -> Vec<RefaultAge> {
-        let known = (0..REFAULT_AGES_NS.len()).filter(|at| REFAULT_AGES_NS[*at] < self.watched_ns);
-        known.map(|at| self.age(at)).collect()
+        let known = |at: &usize| self.watched_ns >= REFAULT_AGES_NS[*at] + LEAST_EVIDENCE_NS;
+        (0..REFAULT_AGES_NS.len()).filter(known).map(|at| self.age(at)).collect()
     }
 
     fn age(&self, at: usize) -> RefaultAge {
@@ -152,18 +155,57 @@ impl Counts {
         }
     }
 
-    fn report(&self, pid: Option<u32>, comm: &str, options: RefaultOptions) -> RefaultTarget {
-        let ages = self.ages();
-        let is_good = |a: &&RefaultAge| a.pct_of_working_set_per_min <= options.max_pct && a.idle_bytes.0 > 0;
+    fn report(&self, pid: Option<u32>, comm: &str) -> RefaultTarget {
         RefaultTarget {
             pid,
             comm: comm.to_owned(),
             watched_ns: self.watched_ns,
             resident_bytes: Bytes::of_pages(self.resident),
             working_set_bytes: Bytes::of_pages(self.working_set),
-            acceptable_age_ns: ages.iter().find(is_good).map(|a| a.age_ns),
-            ages,
+            ages: self.ages(),
+            acceptable_age_ns: None,
         }
+    }
+}
+
+impl RefaultTarget {
+    /// All of them together. Rates add up, since each was watched for a time of its own.
+    fn sum(of: &[RefaultTarget]) -> RefaultTarget {
+        let mut total = Counts::default().report(None, "");
+        let mut ages: BTreeMap<u64, RefaultAge> = BTreeMap::new();
+        for target in of {
+            total.watched_ns = total.watched_ns.max(target.watched_ns);
+            total.resident_bytes.0 = total.resident_bytes.0.saturating_add(target.resident_bytes.0);
+            total.working_set_bytes.0 = total.working_set_bytes.0.saturating_add(target.working_set_bytes.0);
+            for age in &target.ages {
+                ages.entry(age.age_ns).and_modify(|sum| sum.add(age)).or_insert(*age);
+            }
+        }
+        let working_set = total.working_set_bytes.pages().max(1) as f64;
+        total.ages = ages.into_values().collect();
+        for age in &mut total.ages {
+            age.pct_of_working_set_per_min = 100.0 * age.refaults_per_min / working_set;
+        }
+        total
+    }
+
+    /// Chooses the age. One needs as much evidence as it is long.
+    fn with_choice(mut self, max_pct: f64) -> RefaultTarget {
+        let is_good = |a: &&RefaultAge| {
+            let is_known = self.watched_ns >= a.age_ns.saturating_mul(2);
+            is_known && a.pct_of_working_set_per_min <= max_pct && a.idle_bytes.0 > 0
+        };
+        self.acceptable_age_ns = self.ages.iter().find(is_good).map(|a| a.age_ns);
+        self
+    }
+}
+
+impl RefaultAge {
+    fn add(&mut self, other: &RefaultAge) {
+        self.idle_bytes.0 = self.idle_bytes.0.saturating_add(other.idle_bytes.0);
+        self.idle_huge_bytes.0 = self.idle_huge_bytes.0.saturating_add(other.idle_huge_bytes.0);
+        self.least_refaults_per_min += other.least_refaults_per_min;
+        self.refaults_per_min += other.refaults_per_min;
     }
 }
 
@@ -176,32 +218,42 @@ fn add_from(ages: &mut [[u64; 2]; REFAULT_AGES_NS.len()], idle: Interval, pages:
     }
 }
 
+/// Accesses by idle time of each target whose pages were counted one by one, and for how long.
+fn counted<S: Borrow<Snapshot>>(snapshots: &[S]) -> BTreeMap<TargetId, Counts> {
+    let targets = |s: &'_ S| s.borrow().targets.iter().any(|t| !t.idle_by_mapping.is_empty());
+    let mut all: BTreeMap<TargetId, Counts> = BTreeMap::new();
+    if !snapshots.iter().any(targets) {
+        return all;
+    }
+    for snapshot in snapshots.iter().map(Borrow::borrow) {
+        let length = snapshot.end_unix_ns.saturating_sub(snapshot.start_unix_ns);
+        for target in snapshot.targets.iter().filter(|t| t.granularity == Granularity::Page) {
+            let counts = all.entry(target.id).or_default();
+            counts.watched_ns = counts.watched_ns.saturating_add(length);
+            counts.add_accesses(target);
+        }
+    }
+    all
+}
+
 impl RefaultReport {
     /// Builds the report from snapshots in order of time, for the processes of the last one.
     pub fn build<S: Borrow<Snapshot>>(snapshots: &[S], options: RefaultOptions) -> RefaultReport {
-        let mut all: BTreeMap<TargetId, Counts> = BTreeMap::new();
-        for snapshot in snapshots.iter().map(Borrow::borrow) {
-            let length = snapshot.end_unix_ns.saturating_sub(snapshot.start_unix_ns);
-            for target in snapshot.targets.iter().filter(|t| !t.idle_by_mapping.is_empty()) {
-                let counts = all.entry(target.id).or_default();
-                counts.watched_ns = counts.watched_ns.saturating_add(length);
-                counts.add_accesses(target);
-            }
-        }
+        let all = counted(snapshots);
         let last = snapshots.last().map(Borrow::borrow);
-        let alive = || last.into_iter().flat_map(|s| &s.targets).filter(|t| !t.exited);
-        let (mut targets, mut total, mut not_counted) = (Vec::new(), Counts::default(), Vec::new());
-        for target in alive() {
-            let Some(counts) = all.get_mut(&target.id) else {
+        let (mut targets, mut once, mut not_counted) = (Vec::new(), Vec::new(), Vec::new());
+        for target in last.into_iter().flat_map(|s| &s.targets).filter(|t| !t.exited) {
+            let Some(mut counts) = all.get(&target.id).copied() else {
                 not_counted.push(target.id.pid);
                 continue;
             };
             counts.set_end(target);
-            total.add(counts);
-            targets.push(counts.report(Some(target.id.pid), &target.comm, options));
+            once.push(counts.counted_once(target).report(None, ""));
+            targets.push(counts.report(Some(target.id.pid), &target.comm).with_choice(options.max_pct));
         }
+        let total = RefaultTarget::sum(&once).with_choice(options.max_pct);
         let cost = last.map(|s| CostSummary::of(&s.cost)).unwrap_or_default();
-        RefaultReport { max_pct: options.max_pct, targets, total: total.report(None, "", options), not_counted, cost }
+        RefaultReport { max_pct: options.max_pct, targets, total, not_counted, cost }
     }
 
     /// Writes the report as text.
@@ -266,8 +318,11 @@ impl RefaultTarget {
                 human::percent(age.pct_of_working_set_per_min),
                 human::percent(max_pct),
             ),
-            None if self.ages.is_empty() => "watch for longer than 10 s to know what would come back".to_owned(),
-            None => format!("at none of these ages would memory leave for {}% or less", human::percent(max_pct)),
+            None if self.watched_ns < 2 * REFAULT_AGES_NS[0] => "watch for 20 s or longer to choose an age".to_owned(),
+            None => format!(
+                "at none of these ages that were watched for twice as long would memory leave for {}% or less",
+                human::percent(max_pct)
+            ),
         }
     }
 }
@@ -334,6 +389,32 @@ mod tests {
         RefaultReport::build(&windows, RefaultOptions::default()).write_text(&mut text, TextStyle::default()).unwrap();
         let text = String::from_utf8(text).unwrap();
         assert!(text.contains("at 20 s, 2.4 MiB would leave"), "{text}");
+    }
+
+    #[test]
+    fn rates_of_processes_watched_for_different_times_add_up() {
+        let mut windows = [window(60, 60, &[]), window(120, 60, &[(15, 110, 0)])];
+        let mut late = windows[1].targets[0].clone();
+        late.id.pid = 2;
+        windows[1].targets.push(late);
+        let report = RefaultReport::build(&windows, RefaultOptions::default());
+        let rate = |t: &RefaultTarget| t.ages[0].refaults_per_min.round();
+        // 110 pages in 110 s, and in 50 s.
+        assert_eq!((rate(&report.targets[0]), rate(&report.targets[1]), rate(&report.total)), (60.0, 132.0, 192.0));
+        assert_eq!(report.targets[1].ages.last().map(|a| a.age_ns / S), Some(30), "60 s show nothing of a minute");
+        assert_eq!(report.targets[0].acceptable_age_ns, None, "all that is idle was for 15 s");
+    }
+
+    #[test]
+    fn shared_pages_count_once_in_the_total() {
+        let mut windows = [window(60, 60, &[(15, 120, 0)])];
+        let mut same = windows[0].targets[0].clone();
+        same.id.pid = 2;
+        same.counted_elsewhere_pages = 2048;
+        windows[0].targets.push(same);
+        let report = RefaultReport::build(&windows, RefaultOptions::default());
+        assert_eq!(report.targets[0].ages[0].idle_bytes, report.total.ages[0].idle_bytes);
+        assert_eq!((report.total.resident_bytes, report.targets.len()), (Bytes(8 * MIB), 2));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use isotherm_heat::{Clock, Granularity, Snapshot, TargetHeat, TargetId};
 use isotherm_monitor::Monitor;
 use isotherm_schemes::machine::{DryRun, Live};
 use isotherm_schemes::page_out::{self, IdlePages, IdleWindow, PageOut, PageOutMachine, Rules};
-use isotherm_schemes::{Budgets, Counters, HintQueue, Outcome, Refusal, RetryScheduler, Step, Wait, Worker};
+use isotherm_schemes::{Budgets, Counters, Hint, HintQueue, Outcome, Refusal, RetryScheduler, Step, Wait, Worker};
 use isotherm_sys::clock;
 use isotherm_sys::free::Swap;
 use isotherm_units::{Bytes, PmdNo};
@@ -37,8 +37,10 @@ const WINDOW_NS: u64 = SECOND;
 const ROUND_NS: u64 = SECOND / 4;
 /// Ends if nothing could be done for so long.
 const PATIENCE_NS: u64 = 10 * SECOND;
-/// Most huge ranges in a round: 2 TiB.
+/// Most huge ranges: 2 TiB.
 const MAX_HINTS: usize = 1 << 20;
+/// Most that are read anew for a round, and then paged out as far as the budgets allow: 2 GiB.
+const MAX_IN_A_ROUND: usize = 1024;
 
 #[derive(Debug, Args)]
 pub struct ReclaimArgs {
@@ -91,6 +93,8 @@ impl ReclaimArgs {
         Budgets {
             per_second: self.per_second.unwrap_or(usual.per_second),
             cpu_pct: self.max_reclaim_cpu.unwrap_or(usual.cpu_pct),
+            // A page-out holds the memory map for reading only, so it may take as long as its CPU time allows.
+            stall_pct: self.max_reclaim_cpu.unwrap_or(usual.cpu_pct),
             pressure_pct: self.max_pressure.unwrap_or(usual.pressure_pct),
             ..usual
         }
@@ -103,6 +107,16 @@ impl Plan for ReclaimArgs {
     }
 
     fn run(&self) -> Result<()> {
+        if self.watch.is_played() {
+            return Err(Usage(
+                "reclaim acts on what is idle now: watch processes of this machine, without --replay and --model"
+                    .to_owned(),
+            )
+            .into());
+        }
+        if self.watch.beside {
+            return Err(Usage("with --beside another monitor hides accesses, and memory that is in use may look idle: end the other, and leave out --beside".to_owned()).into());
+        }
         if self.targets.all {
             return Err(
                 Usage("memory leaves processes that are named only: give -p PID or --cgroup PATH".to_owned()).into()
@@ -140,7 +154,7 @@ fn check_swap(dry_run: bool) -> Result<()> {
 }
 
 fn reclaim(args: &ReclaimArgs, stop: &Stop) -> Result<Report> {
-    let mut watching = Prepared::new(&args.targets, &args.watch, WINDOW_NS)?.start(Uses::nothing().collapsing())?;
+    let mut watching = Prepared::new(&args.targets, &args.watch, WINDOW_NS)?.start(Uses::nothing().paging_out())?;
     if watching.monitor.source().describe().granularity != Granularity::Page {
         return Err(Usage(format!("reclaim needs to know which pages are idle, and the source `{}` does not report that: see `isotherm doctor` for what page-table needs", watching.run.source)).into());
     }
@@ -148,8 +162,13 @@ fn reclaim(args: &ReclaimArgs, stop: &Stop) -> Result<Report> {
     let mut work = Work::new(args);
     let bar = output::progress(Some(args.duration_ns()), "watching");
     watching.windows(None, stop, &bar, |monitor, snapshot| {
+        let others = snapshot.targets.iter().filter(|t| t.facts.cleared_by_others_pages > 0);
+        work.others_clear.extend(others.map(|t| t.id));
         if monitor.now().saturating_sub(began) < args.duration_ns() {
             return Ok(ControlFlow::Continue(()));
+        }
+        if work.rows.is_empty() {
+            note_unchecked(monitor);
         }
         bar.set_message("paging out");
         Ok(work.round(monitor, &snapshot, stop))
@@ -162,10 +181,25 @@ fn reclaim(args: &ReclaimArgs, stop: &Stop) -> Result<Report> {
             "nothing is left to page out: the processes have ended"
         });
     }
+    let waiting = work.retry.deferred();
+    if args.dry_run && waiting > 0 {
+        let why = work.waits_for.map_or("", Wait::text);
+        output::note(format_args!("{waiting} huge ranges would have to wait: {why}"));
+    }
     if let Some(why) = work.gave_up {
         output::note(format_args!("stopped waiting after {}: {}", human::duration(PATIENCE_NS), why.text()));
     }
     Ok(work.report())
+}
+
+/// What was not checked yet does not count as idle.
+fn note_unchecked(monitor: &Monitor<Box<dyn Clock>>) {
+    let (unchecked, all) = monitor.unchecked();
+    if unchecked > 0 {
+        output::note(format_args!(
+            "{unchecked} of {all} huge ranges were not checked for accesses yet and do not count as idle; a longer --duration, or more --max-cpu, reaches them"
+        ));
+    }
 }
 
 type Machines = Box<dyn PageOutMachine + Send>;
@@ -177,6 +211,8 @@ struct Work<'a> {
     queue: HintQueue,
     retry: RetryScheduler,
     worker: Worker<Machines>,
+    /// Processes whose accessed bits something else has cleared, too.
+    others_clear: BTreeSet<TargetId>,
     /// Huge ranges that are not tried again.
     over: BTreeSet<(TargetId, PmdNo)>,
     rows: BTreeMap<TargetId, Row>,
@@ -224,6 +260,7 @@ impl Work<'_> {
             queue: HintQueue::new(MAX_HINTS),
             retry: RetryScheduler::new(MAX_HINTS),
             worker: Worker::new(machine, vec![action], args.budgets(), clock::monotonic_ns()),
+            others_clear: BTreeSet::new(),
             over: BTreeSet::new(),
             rows: BTreeMap::new(),
             left_out: BTreeMap::new(),
@@ -234,9 +271,10 @@ impl Work<'_> {
     }
 
     /// Plans by the last window and pages out for a part of the next.
-    fn round(&mut self, monitor: &Monitor<Box<dyn Clock>>, snapshot: &Snapshot, stop: &Stop) -> ControlFlow<()> {
+    fn round(&mut self, monitor: &mut Monitor<Box<dyn Clock>>, snapshot: &Snapshot, stop: &Stop) -> ControlFlow<()> {
         self.queue = HintQueue::new(MAX_HINTS);
         self.left_out.clear();
+        self.drop_others(monitor, snapshot);
         for target in snapshot.targets.iter().filter(|t| !t.exited) {
             self.plan(monitor, target);
         }
@@ -248,6 +286,66 @@ impl Work<'_> {
         if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     }
 
+    /// Forgets what was planned for processes that have ended, are not named any more, or are sampled by now.
+    fn drop_others(&mut self, monitor: &Monitor<Box<dyn Clock>>, snapshot: &Snapshot) {
+        let is_known = |id: &TargetId| {
+            let mut alive = snapshot.targets.iter().filter(|t| !t.exited);
+            alive.any(|t| t.id == *id) && monitor.pages_of(id.pid).is_some()
+        };
+        for id in self.rows.keys().filter(|id| !is_known(id)) {
+            self.idle.replace(*id, []);
+            self.retry.forget(*id);
+            self.worker.dismiss(*id);
+        }
+    }
+
+    fn plan(&mut self, monitor: &mut Monitor<Box<dyn Clock>>, target: &TargetHeat) {
+        let id = target.id;
+        let Some(first) = self.idle_window(monitor, target) else {
+            self.row(target).sampled = true;
+            return;
+        };
+        let refused = self.others_clear.contains(&id).then_some(Refusal::ClearedByOthers);
+        let refused = refused.or_else(|| self.worker.admit(id, clock::monotonic_ns()).err());
+        let (planned, pages) = page_out::plan(&first, clock::monotonic_ns());
+        if !self.rows.contains_key(&id) {
+            let idle = pages.iter().map(|(_, pages)| u64::from(pages.count())).sum();
+            self.row(target).idle_bytes = Bytes::of_pages(idle);
+        }
+        self.row(target).refused = refused;
+        for (refusal, pmds) in planned.left_out {
+            *self.left_out.entry(refusal).or_default() += pmds;
+        }
+        let is_new = |hint: &&Hint| !self.over.contains(&(id, hint.pmd)) && !self.retry.is_deferred(id, hint.pmd);
+        let most = if refused.is_some() { 0 } else { self.most_in_a_round() };
+        let chosen: Vec<Hint> = planned.hints.iter().filter(is_new).take(most).copied().collect();
+        let waiting = pages.iter().map(|(pmd, _)| *pmd).filter(|pmd| self.retry.is_deferred(id, *pmd));
+        let mut wanted: Vec<PmdNo> = chosen.iter().map(|hint| hint.pmd).chain(waiting).collect();
+        wanted.sort_unstable();
+        // The last background read may be a minute old. What was accessed since then shows now, and stays.
+        monitor.read_now(id.pid, &wanted);
+        let fresh = self.idle_window(monitor, target).map(|window| page_out::plan(&window, 0).1);
+        let fresh = fresh.unwrap_or_default().into_iter().filter(|(pmd, _)| wanted.binary_search(pmd).is_ok());
+        self.idle.replace(id, fresh);
+        chosen.into_iter().for_each(|hint| _ = self.queue.add(hint));
+    }
+
+    /// What is known to be idle in a process; `None` if its pages are not known one by one.
+    fn idle_window<'a>(&self, monitor: &'a Monitor<Box<dyn Clock>>, target: &'a TargetHeat) -> Option<IdleWindow<'a>> {
+        let pages = monitor.pages_of(target.id.pid)?;
+        Some(IdleWindow {
+            id: target.id,
+            comm: target.comm.as_str().into(),
+            mappings: monitor.mappings_of(target.id.pid).unwrap_or_default().into(),
+            idle: page_out::idle_pages(self.args.rules(), pages, monitor.now()),
+        })
+    }
+
+    /// More huge ranges than can be served in one.
+    fn most_in_a_round(&self) -> usize {
+        if self.args.dry_run { MAX_HINTS } else { MAX_IN_A_ROUND }
+    }
+
     /// Whether to go on after a round in which something has moved, or nothing has.
     fn has_patience(&mut self, has_moved: bool) -> bool {
         let now = clock::monotonic_ns();
@@ -256,35 +354,6 @@ impl Work<'_> {
         let is_patient = now - since < PATIENCE_NS;
         self.gave_up = self.waits_for.filter(|_| !is_patient);
         is_patient
-    }
-
-    fn plan(&mut self, monitor: &Monitor<Box<dyn Clock>>, target: &TargetHeat) {
-        let (id, pid) = (target.id, target.id.pid);
-        let Some(pages) = monitor.pages_of(pid) else {
-            self.row(target).sampled = true;
-            return;
-        };
-        let window = IdleWindow {
-            id,
-            comm: target.comm.as_str().into(),
-            mappings: monitor.mappings_of(pid).unwrap_or_default().into(),
-            idle: page_out::idle_pages(self.args.rules(), pages, monitor.now()),
-        };
-        let (planned, pages) = page_out::plan(&window, clock::monotonic_ns());
-        let idle: u64 = pages.iter().map(|(_, pages)| u64::from(pages.count())).sum();
-        if !self.rows.contains_key(&id) {
-            self.row(target).idle_bytes = Bytes::of_pages(idle);
-        }
-        self.idle.replace(id, pages);
-        for (refusal, pmds) in planned.left_out {
-            *self.left_out.entry(refusal).or_default() += pmds;
-        }
-        let refused = self.worker.admit(id, clock::monotonic_ns()).err();
-        self.row(target).refused = refused;
-        let fresh = |pmd| !self.over.contains(&(id, pmd)) && !self.retry.is_deferred(id, pmd);
-        for hint in planned.hints.iter().filter(|hint| refused.is_none() && fresh(hint.pmd)) {
-            self.queue.add(*hint);
-        }
     }
 
     fn row(&mut self, target: &TargetHeat) -> &mut Row {
@@ -316,9 +385,9 @@ impl Work<'_> {
                     if let Some(row) = self.rows.get_mut(&hint.process) {
                         row.left_bytes.0 += Bytes::of_pages(left).0;
                     }
-                    // What was accessed meanwhile may be idle again later; what has left is not there any more.
-                    let again = matches!(outcome, Outcome::Done { .. } | Outcome::Refused(Refusal::Accessed));
-                    if !again || self.args.dry_run {
+                    // What was accessed meanwhile may be idle again later. All others are served once, or memory that comes and
+                    // goes would keep this running for ever.
+                    if outcome != Outcome::Refused(Refusal::Accessed) || self.args.dry_run {
                         self.over.insert((hint.process, hint.pmd));
                     }
                 }
