@@ -91,6 +91,7 @@ pub fn assess(facts: &HostFacts) -> Vec<Finding> {
         mglru_aging(facts),
         thp(facts),
         collapse(facts),
+        reclaim(facts),
         memory_side_cache(facts),
         shuffle(facts),
         numa(facts),
@@ -307,9 +308,9 @@ fn replay() -> Finding {
     plain(Area::Source, "replay", Some(true), "recordings, needs nothing")
 }
 
-fn madv_cold(facts: &HostFacts) -> Finding {
-    let needs = [
-        // process_madvise; MADV_COLD itself is older.
+/// What process_madvise needs. MADV_COLD and MADV_PAGEOUT themselves are older.
+fn advising(facts: &HostFacts) -> [Need; 3] {
+    [
         Need::kernel(facts, 5, 10),
         // On unless it was disabled on purpose, so an unreadable configuration is no reason to doubt.
         Need::new(
@@ -318,7 +319,11 @@ fn madv_cold(facts: &HostFacts) -> Finding {
             "use a kernel with CONFIG_ADVISE_SYSCALLS=y",
         ),
         Need::cap(facts, Cap::SysNice, GRANT),
-    ];
+    ]
+}
+
+fn madv_cold(facts: &HostFacts) -> Finding {
+    let needs = advising(facts);
     let detail = format!(
         "exact, with a TLB flush; not for locked, hugetlb or shared pages; {}",
         reach(facts, &[Cap::SysPtrace])
@@ -384,6 +389,20 @@ fn collapse(facts: &HostFacts) -> Finding {
     };
     let detail = format!("process_madvise(MADV_COLLAPSE); {}{setting}", reach(facts, &[Cap::SysPtrace]));
     by_needs(Area::Memory, "collapse", &needs, detail)
+}
+
+/// What `isotherm reclaim` needs, beside a source that shows pages.
+fn reclaim(facts: &HostFacts) -> Finding {
+    let swap = facts.swap.map(|swap| swap.0 > 0);
+    let [kernel, advice, cap] = advising(facts);
+    let needs =
+        [kernel, advice, cap, Need::new(swap, "swap", "add swap (zram, a file, a partition) with mkswap and swapon")];
+    let detail = format!(
+        "process_madvise(MADV_PAGEOUT) to {} of swap; {}",
+        facts.swap.unwrap_or_default(),
+        reach(facts, &[Cap::SysPtrace])
+    );
+    by_needs(Area::Memory, "reclaim", &needs, detail)
 }
 
 fn memory_side_cache(facts: &HostFacts) -> Finding {
