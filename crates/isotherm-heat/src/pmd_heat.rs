@@ -1,11 +1,11 @@
 //! The heat of a huge range, by what maps it, and what is assumed of one that was not checked.
 
-use crate::Mask;
 use crate::behind_huge::BehindHuge;
 use crate::pmd::{AccessesFound, Ns, PackedHeat, PageHeat, PmdBits, Run};
 use crate::survey::Sketch;
 use crate::target::HORIZON;
 use crate::uniform::{HugeHeat, UntouchedHeat};
+use crate::{Interval, Mask};
 use isotherm_units::PAGES_PER_PMD;
 
 /// The heat of a huge range, by what maps it.
@@ -108,13 +108,18 @@ impl PmdHeat {
         }
     }
 
-    /// Pages present.
-    pub fn resident(&self) -> u64 {
+    /// The pages that are present.
+    pub fn present(&self) -> Mask {
         match self {
-            PmdHeat::Pages(p) => u64::from(p.present().count()),
-            PmdHeat::Packed(p) => u64::from(p.present().count()),
-            PmdHeat::Untouched(_) | PmdHeat::Huge(_) => PAGES_PER_PMD as u64,
+            PmdHeat::Pages(p) => p.present(),
+            PmdHeat::Packed(p) => p.present(),
+            PmdHeat::Untouched(_) | PmdHeat::Huge(_) => Mask::ALL,
         }
+    }
+
+    /// How many they are.
+    pub fn resident(&self) -> u64 {
+        u64::from(self.present().count())
     }
 
     /// Takes in a read. `None` if it is mapped in another way now.
@@ -190,8 +195,56 @@ impl PmdHeat {
 }
 
 /// Replaces what is not measured in `runs` by what is assumed of it.
-pub(crate) fn estimate(runs: &mut [Run], Run { interval, idle, .. }: Run) {
+pub(crate) fn estimate(runs: &mut [Run], interval: Interval, idle: Interval) {
     for run in runs.iter_mut().filter(|run| !run.interval.is_measured()) {
         (run.interval, run.idle, run.estimated) = (interval, idle, true);
+    }
+}
+
+/// The median interval of the measured pages in `runs`, if some pages are not measured and these are less than a quarter.
+pub(crate) fn few_unmeasured(runs: &[Run]) -> Option<Interval> {
+    let pages = |run: &Run| u32::from(run.pages);
+    let unmeasured: u32 = runs.iter().filter(|run| !run.interval.is_measured()).map(pages).sum();
+    let present: u32 = runs.iter().map(pages).sum();
+    if unmeasured == 0 || unmeasured * 4 >= present {
+        return None;
+    }
+    let mut by_code = [0_u32; 256];
+    let measured = runs.iter().filter(|run| run.interval.is_measured());
+    measured.for_each(|run| by_code[usize::from(run.interval.code())] += pages(run));
+    let mut left = (present - unmeasured) / 2;
+    let median = (0..=u8::MAX).find(|code| {
+        let here = by_code[usize::from(*code)];
+        let is_reached = here > left;
+        left = left.saturating_sub(here);
+        is_reached
+    });
+    median.map(Interval::from_code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(pages: u16, interval: Interval) -> Run {
+        let idle = Interval::UNMEASURED;
+        Run { first: 0, pages, interval, idle, huge: false, cleared: false, estimated: false }
+    }
+
+    #[test]
+    fn a_few_unmeasured_pages_are_like_the_median_of_the_others_and_many_are_not() {
+        let [hot, warm, cold] = [20, 60, 120].map(Interval::from_code);
+        let new = Interval::UNMEASURED;
+        let of = |runs: &[(u16, Interval)]| {
+            few_unmeasured(&runs.iter().map(|(pages, interval)| run(*pages, *interval)).collect::<Vec<_>>())
+        };
+        assert_eq!(of(&[(100, cold), (9, new), (90, hot), (30, warm)]), Some(warm));
+        assert_eq!(of(&[(100, cold), (9, new), (90, hot)]), Some(cold));
+        assert_eq!(of(&[(90, cold), (9, new), (100, hot)]), Some(hot));
+        assert_eq!(of(&[(3, cold), (1, new)]), None, "a quarter is too many");
+        assert_eq!(of(&[(4, cold), (1, new)]), Some(cold));
+        assert_eq!(of(&[(4, cold)]), None, "there is nothing to estimate");
+        assert_eq!(of(&[(4, new)]), None);
+        assert_eq!(of(&[]), None);
     }
 }

@@ -54,7 +54,7 @@ pub struct Region {
     /// from the kernel's regions.
     #[serde(default)]
     pub sampled_pages: u64,
-    /// Measured pages that were not checked themselves yet: their heat is assumed from checked memory on both sides.
+    /// Measured pages that were not checked themselves yet: their heat is assumed from checked memory around them.
     #[serde(default)]
     pub estimated_pages: u64,
     /// Measured pages that are accessed at least once a second ([`Interval::HOT`]). `None` if they were not counted: the
@@ -148,7 +148,7 @@ impl TargetHeat {
         self.behind_huge.as_ref().map_or(&self.temperature, |behind| &behind.temperature)
     }
 
-    /// Memory whose heat is assumed from checked memory on both sides.
+    /// Memory whose heat is assumed from checked memory around it.
     pub fn estimated(&self) -> Bytes {
         Bytes::of_pages(self.regions.iter().map(|region| region.estimated_pages).sum())
     }

@@ -619,6 +619,41 @@ mod tests {
     }
 
     #[test]
+    fn a_few_pages_that_came_after_the_check_of_their_range_are_estimated_until_the_next() {
+        const S: Ns = 1_000_000_000;
+        let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: S }, 1);
+        let read = |target: &mut Target, now, young, present| {
+            target.read(now, PmdNo(1), PmdBits::Pages { young, present });
+        };
+        let known = |target: &Target, now| {
+            let mut pages = (0, 0, 0);
+            target.for_each_pmd(now, |_, view| {
+                for run in view.runs {
+                    match (run.interval.is_measured(), run.estimated) {
+                        (true, false) => pages.0 += run.pages,
+                        (true, true) => pages.1 += run.pages,
+                        (false, _) => pages.2 += run.pages,
+                    }
+                }
+            });
+            pages
+        };
+        let without = |few: std::ops::Range<usize>| !few.collect::<Mask>();
+        read(&mut target, 0, Mask::ALL, without(0..200));
+        target.cleared(0, PmdNo(1), Mask::NONE);
+        assert_eq!(known(&target, 0), (0, 0, 312), "no page has been idle for long enough");
+        read(&mut target, 20 * S, Mask::NONE, without(0..200));
+        assert_eq!(known(&target, 20 * S), (312, 0, 0));
+        read(&mut target, 21 * S, (190..200).collect(), without(0..190));
+        assert_eq!(known(&target, 21 * S), (312, 10, 0), "ten came and are like the others");
+        read(&mut target, 22 * S, (0..200).collect(), Mask::ALL);
+        assert_eq!(known(&target, 22 * S), (312, 0, 200), "too many to say");
+        target.cleared(22 * S, PmdNo(1), Mask::NONE);
+        read(&mut target, 32 * S, Mask::NONE, Mask::ALL);
+        assert_eq!(known(&target, 32 * S), (512, 0, 0));
+    }
+
+    #[test]
     fn several_surprises_go_first_and_one_or_two_soon() {
         const S: Ns = 1_000_000_000;
         let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: S }, 1);

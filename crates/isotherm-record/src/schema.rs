@@ -71,7 +71,7 @@
 //! | `age_ns` | how long the region has had this heat |
 //! | `idle_ns` | mean time since its pages were last seen accessed |
 //! | `sampled_pages` | measured pages whose heat is known from sampled accesses |
-//! | `estimated_pages` | measured pages that were not checked themselves yet: assumed to be like checked memory on both sides |
+//! | `estimated_pages` | measured pages that were not checked themselves yet: assumed to be like checked memory around them |
 //! | `hot_pages` (nullable) | measured pages accessed at least once a second; null if they were not counted |
 //!
 //! **mappings**: the mappings of a target, as in `/proc/PID/maps`. They are written when the target is new to the

@@ -1,13 +1,19 @@
-//! What is known of the huge ranges of a target at one moment: measured, estimated from memory on both sides, or known of small pages
+//! What is known of the huge ranges of a target at one moment: measured, estimated from memory around it, or known of small pages
 //! before a huge page replaced them.
+//!
+//! Memory is estimated in two cases: a huge range that waits for its first check, from the checked ranges on both sides; and the few
+//! pages that came to a huge range after its check, as when an allocator gives pages back and gets others in their place. These
+//! wait for the range's next check, up to four minutes: a check for each of them would cost the target several times its
+//! slow-down budget, and clearing them alone would split the large folios that they may be parts of.
 //!
 //! Read by summaries, planners and tests. Changes nothing.
 
 use super::Target;
 use crate::behind_huge::BehindHuge;
 use crate::pmd::{Ns, Run};
-use crate::pmd_heat::{PmdHeat, estimate};
+use crate::pmd_heat::{PmdHeat, estimate, few_unmeasured};
 use crate::survey::Between;
+use crate::{Interval, Mask};
 use isotherm_units::PmdNo;
 use std::ops::Range;
 
@@ -23,6 +29,11 @@ pub struct View<'a> {
 }
 
 impl Target {
+    /// The pages of a huge range that the last read has found.
+    pub fn present_in(&self, pmd: PmdNo) -> Mask {
+        self.pmds.get(pmd).map_or(Mask::NONE, |entry| entry.heat.present())
+    }
+
     /// Calls `each` with what is known of every huge range at `now`, in address order.
     pub fn for_each_pmd(&self, now: Ns, each: impl FnMut(PmdNo, View<'_>)) {
         self.for_pmds_in(PmdNo(0)..PmdNo(u64::MAX), now, each);
@@ -41,7 +52,14 @@ impl Target {
                 (until, assumed) = (end, like.and_then(|like| like.heat.most(now)));
             }
             if let Some(run) = assumed {
-                estimate(&mut runs, run);
+                estimate(&mut runs, run.interval, run.idle);
+            }
+            if entry.timing.checked
+                && !entry.timing.unclearable
+                && let Some(interval) = few_unmeasured(&runs)
+            {
+                // For how long they have been idle is not known: they came after the pages around them were checked.
+                estimate(&mut runs, interval, Interval::UNMEASURED);
             }
             let behind = if matches!(entry.heat, PmdHeat::Huge(_)) { self.behind.get(pmd) } else { None };
             each(pmd, View { unclearable: entry.timing.unclearable, runs: &runs, behind });

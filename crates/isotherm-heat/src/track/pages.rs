@@ -156,8 +156,8 @@ impl Tracker for PageTracker {
     }
 
     fn read_now(&mut self, pmds: &[PmdNo], turn: &mut Turn<'_>) -> SourceResult<()> {
-        let known: Vec<PmdNo> = pmds.iter().copied().filter(|pmd| self.target.has_cleared(*pmd)).collect();
-        self.read(&known, turn).map(drop)
+        // Also those without cleared pages, and those of which nothing was present: pages come back that had left.
+        self.read(pmds, turn).map(drop)
     }
 
     fn next_read(&self) -> Option<Ns> {

@@ -106,7 +106,7 @@ pub enum Cell {
     Measured(CellHeat),
 }
 
-/// The heat of the measured pages of a cell. Those whose heat is estimated from checked memory on both sides are among
+/// The heat of the measured pages of a cell. Those whose heat is estimated from checked memory around them are among
 /// them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CellHeat {

@@ -71,7 +71,7 @@ pub struct AccessRegion {
     pub huge_pct: f64,
     /// Measured memory whose heat comes from sampled accesses instead of accessed bits.
     pub sampled_bytes: Bytes,
-    /// Measured memory that was not checked itself yet, and is assumed to be like checked memory on both sides.
+    /// Measured memory that was not checked itself yet, and is assumed to be like checked memory around it.
     pub estimated_bytes: Bytes,
     /// Mean interval between accesses; `None` if unmeasured.
     pub interval_ns: Option<u64>,

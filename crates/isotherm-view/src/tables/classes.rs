@@ -35,7 +35,7 @@ pub struct HeatSum {
     pub unmeasured_bytes: Bytes,
     /// The sum of the above.
     pub resident_bytes: Bytes,
-    /// Memory in the classes above that was not checked itself yet, and is assumed to be like checked memory on both sides.
+    /// Memory in the classes above that was not checked itself yet, and is assumed to be like checked memory around it.
     pub estimated_bytes: Bytes,
     /// Hot memory if pages on huge pages count as they did before those were made, and else the same as `hot_bytes`.
     pub hot_by_estimate_bytes: Bytes,
@@ -431,7 +431,7 @@ fn write_notes(total: &HeatSum, out: &mut dyn Write, style: TextStyle) -> io::Re
         write_wrapped(out, &line, style)?;
     }
     if total.estimated_bytes.0 > 0 {
-        let line = format!("{} not checked yet and estimated from memory on both sides", total.estimated_bytes);
+        let line = format!("{} not checked yet and estimated from memory around it", total.estimated_bytes);
         write_wrapped(out, &line, style)?;
     }
     if total.behind_huge_bytes.0 > 0 {
