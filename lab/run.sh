@@ -22,20 +22,20 @@ declare -A guests=(
     [6.12]="--kernel 6.12 --nodes 2 --cpus 2 --levels 4 --memory 4096 --append hugepages=8"
     [6.12-cache]="--kernel 6.12 --nodes 2 --cpus 2 --memory 2048 --side-cache 256 --append hugepages=8"
     [6.12-cpus]="--kernel 6.12 --nodes 1 --cpus 8 --memory 2048 --bare --in-turn"
-    [6.12-swap]="--kernel 6.12 --nodes 1 --cpus 2 --memory 1536 --swap 512"
+    [6.12-swap]="--kernel 6.12 --nodes 1 --cpus 2 --memory 1536 --swap 512 --limit 900"
 )
 order=(6.1 6.12 6.12-cache 6.12-cpus 6.12-swap)
 # Test binaries that depend on the kernel, by cargo's file names. The others do not: isotherm_monitor uses a virtual clock, top needs a
 # terminal, and damo and servers need programs that a guest lacks.
-binaries=(isotherm_sys isotherm_host isotherm_bpf isotherm_sources confined sandbox rings contract damon mglru perf live processes collapse cgroup_limits refusals cli events zone_lock)
+binaries=(isotherm_sys isotherm_host isotherm_bpf isotherm_sources confined sandbox rings contract damon mglru perf live processes collapse split cgroup_limits refusals cli events zone_lock)
 # Guests with a single purpose run only the binaries that depend on it, and no demo.
 declare -A binaries_of=(
     # Memory-side caches, and frames placed for them. Add test binaries about either here.
     [6.12-cache]="memory_side_cache isotherm_sys isotherm_host placement pool pcp"
     # vmstat_update on several processors. Its tests need nothing else that the other guests lack.
     [6.12-cpus]="isotherm_bpf zone_lock"
-    # Memory that leaves for swap, and comes back.
-    [6.12-swap]="reclaim"
+    # Memory that leaves for swap, and comes back; huge pages that are split for it.
+    [6.12-swap]="reclaim split"
 )
 # Of cli, the tests that ask the kernel something that other binaries do not. The rest is about options, files and exit codes, or about
 # programs that run for seconds, which end here before their first access check. All of cli takes six minutes under emulation.

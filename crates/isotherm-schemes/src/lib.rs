@@ -9,9 +9,10 @@
 //!
 //! What people write is read in [`settings`] (the file of `isotherm run`) and [`request`] (lines of its socket).
 //!
-//! Each action is a module: [`collapse`] makes huge pages of hot huge ranges, [`page_out`] pages idle pages out. All other modules are shared by actions and
-//! name none; [`action`] is the interface. There are two exceptions. [`state`], which a daemon's threads share, and
-//! [`pass`], one pass over named processes, plan with the rules of collapsing until there is a table of schemes.
+//! Each action is a module: [`collapse`] makes huge pages of hot huge ranges, [`page_out`] pages idle pages out, [`split`] splits huge pages of which
+//! little is in use. All other modules are shared by actions and name none; [`action`] is the interface, and [`scheme`] the table of which is for
+//! which processes. There are two exceptions: [`state`], which a daemon's threads share, and [`pass`], one pass over named processes, plan with
+//! the rules of collapsing. [`journal`] is what was done, to be undone.
 //!
 //! Everything but [`machine::Live`] is pure: time is an argument, and tests run the worker on a fake machine. Heat
 //! comes as data, so this crate needs no source and no BPF.
@@ -21,9 +22,11 @@
 pub mod action;
 pub mod budgets;
 pub mod collapse;
+pub mod damo;
 pub mod facts;
 pub mod gain;
 mod guards;
+pub mod journal;
 pub mod machine;
 mod named;
 pub mod outcome;
@@ -33,7 +36,9 @@ pub mod plan;
 pub mod queue;
 pub mod request;
 pub mod retry;
+pub mod scheme;
 pub mod settings;
+pub mod split;
 pub mod state;
 pub mod worker;
 

@@ -13,6 +13,8 @@ use std::collections::BTreeMap;
 pub enum Refusal {
     /// It is a huge page.
     AlreadyHuge,
+    /// It is no huge page.
+    NotHuge,
     /// Accessed too seldom to be worth it.
     Cold,
     /// Nothing is known about its heat yet.
@@ -69,6 +71,8 @@ pub enum Refusal {
     CgroupPressure,
     /// No free huge page, in several tries.
     NoHugePage,
+    /// The journal could not be written, so it could not be undone.
+    NoJournal,
     /// CAP_SYS_NICE or ptrace access to the process is missing.
     Denied,
     /// The process has ended, or executes another program.
@@ -84,6 +88,7 @@ impl Refusal {
     pub fn text(self) -> &'static str {
         match self {
             Refusal::AlreadyHuge => "already huge",
+            Refusal::NotHuge => "no huge page",
             Refusal::Cold => "too cold",
             Refusal::Unmeasured => "heat not known yet",
             Refusal::Sparse => "too sparse (it would grow)",
@@ -112,6 +117,7 @@ impl Refusal {
             Refusal::CgroupLimit => "the memory cgroup is near its limit",
             Refusal::CgroupPressure => "memory pressure in the cgroup",
             Refusal::NoHugePage => "no free huge page, several times",
+            Refusal::NoJournal => "the journal cannot be written, so it could not be undone",
             Refusal::Denied => "not permitted (CAP_SYS_NICE)",
             Refusal::Gone => "process has ended",
             Refusal::NotNamed => "process not named",

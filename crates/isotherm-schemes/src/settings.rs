@@ -5,7 +5,8 @@
 
 use crate::Budgets;
 use crate::plan::HintSource;
-use serde::Deserialize;
+use crate::scheme::{Scheme, Written};
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -40,6 +41,8 @@ pub struct File {
     pub watch: Watch,
     /// What becomes a hint.
     pub rules: Rules,
+    /// What to do to which processes.
+    pub scheme: Vec<Written>,
     /// What acting on hints may cost.
     pub budgets: Budgets,
     /// Processes take turns, instead of the hottest memory first.
@@ -104,11 +107,32 @@ pub struct Rules {
     pub files: bool,
 }
 
+/// A settings file with these schemes and nothing else.
+pub fn text_of(schemes: &[Written]) -> Result<String, toml::ser::Error> {
+    #[derive(Serialize)]
+    struct Schemes<'a> {
+        scheme: &'a [Written],
+    }
+    toml::to_string(&Schemes { scheme: schemes })
+}
+
 fn value(section: &'static str, what: impl Into<String>) -> Error {
     Error::Value { section, what: what.into() }
 }
 
 impl File {
+    /// The schemes, in order. Without any, hot memory of all targets is collapsed.
+    pub fn schemes(&self) -> Result<Vec<Scheme>, Error> {
+        if self.scheme.is_empty() {
+            return Ok(vec![Scheme::collapse_all()]);
+        }
+        let numbered = (1..).zip(self.scheme.iter().cloned());
+        let checked = numbered.map(|(number, written)| {
+            Scheme::new(written).map_err(|what| value("[scheme]", format!("number {number}: {what}")))
+        });
+        checked.collect()
+    }
+
     /// Reads the text of a file, and checks each value.
     pub fn parse(text: &str) -> Result<File, Error> {
         let file: File = toml::from_str(text)?;
@@ -121,6 +145,7 @@ impl File {
             }
         }
         file.watch.window_ns()?;
+        file.schemes()?;
         if file.rules.min_benefit_hz.is_some_and(|hz| !(hz >= 0.0 && hz.is_finite())) {
             return Err(value("rules", "min_benefit_hz has to be 0 or more"));
         }
@@ -144,6 +169,11 @@ mod tests {
         .unwrap();
         assert_eq!((file.targets.pids.as_slice(), file.round_robin), ([7].as_slice(), true));
         assert_eq!((file.watch.window_ns().unwrap(), file.watch.max_cpu), (Some(250_000_000), Some(3.0)));
+        assert_eq!(file.schemes().unwrap(), [Scheme::collapse_all()]);
+        let both = File::parse("[[scheme]]\naction = \"page-out\"\n[[scheme]]\naction = \"collapse\"\n").unwrap();
+        assert_eq!(both.schemes().unwrap().len(), 2);
+        let text = text_of(&both.scheme).unwrap();
+        assert_eq!(File::parse(&text).unwrap(), both, "{text}");
     }
 
     #[test]
@@ -161,6 +191,11 @@ mod tests {
             ("[budgets]\nper_second = inf", "[budgets] per_second"),
             ("[budgets]\nper_secnd = 5", "per_secnd"),
             ("budget = 5", "budget"),
+            ("[[scheme]]\nmin_idle = \"1m\"", "action"),
+            (
+                "[[scheme]]\naction = \"collapse\"\n[[scheme]]\naction = \"page-out\"\nmin_idle = \"1s\"",
+                "[[scheme]] number 2",
+            ),
         ] {
             let error = File::parse(text).unwrap_err().to_string();
             assert!(error.contains(name), "{text:?}: {error}");

@@ -39,6 +39,11 @@ pub fn output_closed() -> bool {
 pub struct Stop(pub Arc<AtomicBool>);
 
 impl Stop {
+    /// Never set, for what has to be done to its end.
+    pub fn never() -> Stop {
+        Stop(Arc::new(AtomicBool::new(false)))
+    }
+
     /// Handles SIGINT, SIGTERM and SIGHUP from now on.
     pub fn on_signals() -> Result<Stop> {
         let stop = Stop::on_end_signals()?;

@@ -231,3 +231,24 @@ fn we_say_the_same_of_what_damo_wrote() {
     // What was warm at first and grew hot in part is all hot to damo: 10 + 8 + 1 MiB, 15 + 8 + 1 MiB.
     assert_eq!(total, [19 * MIB, 24 * MIB]);
 }
+
+#[test]
+fn schemes_of_damo_become_settings_and_go_back() {
+    let stage = Stage::new();
+    let schemes = r#"[{"action": "pageout", "access_pattern": {"sz_bytes": {"min": "min", "max": "max"},
+        "nr_accesses": {"min": "0 %", "max": "0 %"}, "age": {"min": "2 m", "max": "max"}}, "quotas": {"time_ms": "10 ms"},
+        "filters": [{"filter_type": "memcg", "matching": true, "allow": true, "memcg_path": "/app.slice"}]}]"#;
+    std::fs::write(stage.path("damos.json"), schemes).unwrap();
+    stage.isotherm("convert damos.json s.toml").ended(0).says("scheme 1: quotas are lost");
+    let settings = std::fs::read_to_string(stage.path("s.toml")).unwrap();
+    assert!(settings.contains("action = \"page-out\"") && settings.contains("min_idle = \"2m\""), "{settings}");
+    assert!(settings.contains("cgroups = [\"/app.slice\"]"), "{settings}");
+    stage.isotherm("convert damos.json s.toml").ended(1).says("--overwrite");
+    stage.isotherm("convert s.toml back.json").ended(0);
+    stage.isotherm("convert back.json again.toml").ended(0);
+    assert_eq!(std::fs::read_to_string(stage.path("again.toml")).unwrap(), settings);
+    std::fs::write(stage.path("damos.json"), schemes.replace("pageout", "lru_prio")).unwrap();
+    stage.isotherm("convert damos.json t.toml").ended(1).says("scheme 1").says("lru_prio");
+    std::fs::write(stage.path("none.toml"), "[targets]\npids = [1]\n").unwrap();
+    stage.isotherm("convert none.toml t.json").ended(1).says("no [[scheme]]");
+}

@@ -6,14 +6,15 @@ mod support;
 use isotherm_heat::{Mask, TargetId};
 use isotherm_schemes::Refusal;
 use isotherm_schemes::machine::{Live, Machine};
-use isotherm_schemes::page_out::{PageOutMachine, PagesToLeave};
+use isotherm_schemes::page_out::{PageOutMachine, PagedOut, PagesToLeave};
 use isotherm_sys::free::Swap;
 use isotherm_sys::proc::Proc;
 use isotherm_units::{Addr, Bytes, PmdNo};
+use serde_json::Value;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::{Script, Stage, is_root, sees_pages, skip, until, workload};
 
 const MIB: u64 = 1 << 20;
@@ -70,9 +71,32 @@ fn what_the_kernel_claims_to_have_paged_out_is_not_believed() {
     let few: Mask = (0..20).chain(100..200).collect();
     let found = live.pages_to_leave(id, pmd, few).unwrap();
     assert_eq!(found, PagesToLeave { present: 120, private: few });
-    let done = live.page_out(id, pmd, found.private);
-    assert_eq!((done.result, done.pages), (Ok(()), 0), "nothing has left");
+    let PagedOut { performed, left } = live.page_out(id, pmd, found.private);
+    assert_eq!((performed.result, performed.pages, left), (Ok(()), 0, Mask::NONE), "nothing has left");
     assert_eq!(live.pages_to_leave(id, pmd, few), Ok(found));
+}
+
+/// Settings that page out what is idle for ten seconds, and nothing else.
+const PAGE_OUT: &str = "[[scheme]]\naction = \"page-out\"\nmin_idle = \"10s\"\n[budgets]\nper_second = 1000.0\ncpu_pct = 200.0\nstall_pct = 200.0\npressure_pct = 101.0\n";
+
+#[test]
+fn a_scheme_that_pages_out_needs_swap_and_a_dry_run_counts_what_would_leave() {
+    need!(sees_pages(), "the page-table source");
+    need!(!has_swap(), "a machine without swap");
+    let (child, stage) = (workload(32), Stage::new());
+    let settings = stage.path("page-out.toml");
+    fs::write(&settings, PAGE_OUT).unwrap();
+    let run = format!("run -p {} -c {} --max-cpu 200 --max-slowdown 200", child.pid(), settings.display());
+    stage.isotherm(&format!("{run} -d 2s")).ended(1).says("no swap");
+    stage.isotherm(&format!("run --all -c {} -d 2s", settings.display())).ended(2).says("named only");
+    let status = stage.json(&format!("{run} -d 18s --dry-run --json"));
+    // A tenth of it is hot: 14 huge ranges are idle as a whole.
+    let counted = status["counters"]["paged_out"]["heat"].as_u64().unwrap_or(0);
+    assert!((13..=40).contains(&counted), "{status:#}");
+    assert!(status["counters"]["left_pages"].as_u64().unwrap() * 4096 >= 26 * MIB, "{status:#}");
+    let told = &status["targets"][0]["page_out"];
+    assert_eq!((&told["out_bytes"], &told["refaulted_bytes"]), (&0.into(), &0.into()), "nothing has left: {status:#}");
+    assert_eq!(status["collapsed"], 0, "no scheme collapses");
 }
 
 /// 48 MiB, each page with contents of its own, of which the first four are accessed all the time. Compares all of them when it is told to.
@@ -118,4 +142,98 @@ fn idle_memory_leaves_for_swap_and_comes_back_as_it_was() {
     until(Duration::from_secs(60), || fs::read_to_string(&verdict).is_ok_and(|text| !text.is_empty()));
     assert_eq!(fs::read_to_string(&verdict).unwrap(), "same");
     assert!(memory_of(script.pid()).1.0 < swapped.0 / 4, "it came back");
+}
+
+#[test]
+fn idle_memory_leaves_while_run_goes_on_and_too_many_refaults_stop_it() {
+    need!(sees_pages(), "the page-table source");
+    need!(std::env::var_os("ISOTHERM_LAB").is_some() && has_swap(), "a guest of the lab with swap");
+    let stage = Stage::new();
+    let verdict = stage.path("verdict");
+    let settings = stage.path("page-out.toml");
+    fs::write(&settings, PAGE_OUT).unwrap();
+    let Some(script) = idle_and_hot(&verdict) else { return skip("python3") };
+    let run = "run --socket s.sock --max-cpu 200 --max-slowdown 200";
+    let mut run = stage.start_isotherm(&format!("{run} -p {} -c {}", script.pid(), settings.display()));
+    run.until_it_says("status at");
+    let told = || stage.json("status --json --socket s.sock")["targets"][0]["page_out"].clone();
+    let bytes = |name: &str| told()[name].as_u64().unwrap_or(0);
+    assert!(until(Duration::from_secs(60), || bytes("out_bytes") >= 40 * MIB), "{:#}", told());
+    let swapped = memory_of(script.pid()).1;
+    assert!(swapped.0 >= 40 * MIB, "{swapped} in swap: {:#}", told());
+    assert_eq!(told()["stays"], Value::Null, "{:#}", told());
+    // All of it is read at once.
+    support::signal(script.pid(), "USR1");
+    assert!(until(Duration::from_secs(60), || fs::read_to_string(&verdict).is_ok_and(|text| !text.is_empty())));
+    assert_eq!(fs::read_to_string(&verdict).unwrap(), "same");
+    let read = Instant::now();
+    assert!(until(Duration::from_secs(20), || told()["stays"] == "refaults"), "{:#}", told());
+    assert!(read.elapsed() < Duration::from_secs(5), "it has stopped after {:?}", read.elapsed());
+    assert!(until(Duration::from_secs(20), || bytes("refaulted_bytes") >= 36 * MIB), "{:#}", told());
+    assert!(until(Duration::from_secs(20), || bytes("out_bytes") < 8 * MIB), "{:#}", told());
+    assert!(bytes("min_idle_ns") >= 20_000_000_000, "{:#}", told());
+    let resident = memory_of(script.pid()).0;
+    std::thread::sleep(Duration::from_secs(15));
+    assert!(memory_of(script.pid()).0.0 + MIB >= resident.0, "nothing leaves while it is paused: {:#}", told());
+    run.signal("INT");
+    run.end().ended(0).prints("came back");
+}
+
+/// 8 MiB of which an eighth is swept through each three seconds, so that each page is accessed every 24 s; and 32 MiB accessed all the time.
+fn swept() -> Option<Script> {
+    Script::start(
+        "
+size, hot = 40 << 20, 32 << 20
+at = reserve(size)
+ctypes.memset(at, 1, size)
+print(at, flush=True)
+cold = [at + page for page in range(hot, size, 4096)]
+warm = [at + page for page in range(0, hot, 4096)]
+part, began = 0, time.monotonic()
+while True:
+    for address in warm: ctypes.c_ubyte.from_address(address).value
+    if time.monotonic() - began > 3 * part:
+        for address in cold[part % 8 * len(cold) // 8 : (part % 8 + 1) * len(cold) // 8]: ctypes.c_ubyte.from_address(address).value
+        part += 1
+    time.sleep(0.01)
+",
+    )
+}
+
+#[test]
+fn what_a_recording_predicts_to_come_back_is_what_comes_back() {
+    need!(sees_pages(), "the page-table source");
+    need!(std::env::var_os("ISOTHERM_LAB").is_some() && has_swap(), "a guest of the lab with swap");
+    let stage = Stage::new();
+    let settings = stage.path("page-out.toml");
+    // What comes back in a minute may be all of the working set: it will be half of it.
+    fs::write(&settings, PAGE_OUT.replace("[budgets]", "max_refaults = 100.0\n[budgets]")).unwrap();
+    let Some(script) = swept() else { return skip("python3") };
+    let watch = format!("--max-cpu 200 --max-slowdown 200 -p {}", script.pid());
+    stage.isotherm(&format!("record {watch} -d 75s -o r.isotherm")).ended(0);
+    let predicted = stage.json("report refaults --json r.isotherm");
+    let age = |row: &&Value| row["age_ns"].as_u64() == Some(10_000_000_000);
+    let row = predicted["report"]["total"]["ages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(age)
+        .unwrap_or_else(|| panic!("{predicted:#}"));
+    let mut run = stage.start_isotherm(&format!("run --socket s.sock {watch} -c {}", settings.display()));
+    run.until_it_says("status at");
+    let refaulted = || {
+        let told = stage.json("status --json --socket s.sock");
+        told["targets"][0]["page_out"]["refaulted_bytes"].as_u64().unwrap_or(0)
+    };
+    // All pages have been known for longer than the age, and the first sweep over what is out is over.
+    std::thread::sleep(Duration::from_secs(50));
+    let (before, began) = (refaulted(), Instant::now());
+    std::thread::sleep(Duration::from_secs(48));
+    let pages = (refaulted() - before) as f64 / 4096.0;
+    let measured = pages / began.elapsed().as_secs_f64() * 60.0;
+    run.signal("INT");
+    run.end().ended(0);
+    let predicted = row["refaults_per_min"].as_f64().unwrap_or_else(|| panic!("{row:#}"));
+    let ratio = predicted / measured;
+    assert!((0.8..1.2).contains(&ratio), "{predicted:.0} pages a minute predicted, {measured:.0} came back: {row:#}");
 }

@@ -7,6 +7,7 @@
 use super::rules::unfit_mapping;
 use crate::action::{Failure, Performed};
 use crate::facts::is_anonymous;
+use crate::journal::Act;
 use crate::machine::{DryRun, Live, Machine};
 use crate::outcome::Refusal;
 use isotherm_heat::{Mapping, Ns, TargetId};
@@ -69,18 +70,8 @@ impl CollapseMachine for Live {
     }
 
     fn collapse(&mut self, process: TargetId, pmd: PmdNo) -> Performed {
-        let Some(member) = self.members.get(&process) else {
-            return Performed { result: Err(Failure::Refused(Refusal::NotNamed)), pages: 0, took_ns: 0, cpu_ns: 0 };
-        };
         let (began, cpu) = (clock::monotonic_ns(), clock::thread_cpu_ns());
-        let tried = member.pidfd.collapse(pmd);
-        // The kernel also reports success if it has done nothing, for example for a huge range in which a mapping ends.
-        let still_small = tried.is_ok() && member.pagemap.is_huge(pmd).unwrap_or(None) == Some(false);
-        let result = match tried {
-            Ok(()) if still_small => Err(Failure::Refused(Refusal::Ineligible)),
-            Ok(()) => Ok(()),
-            Err(error) => Err(self.failure(process, pmd, error)),
-        };
+        let result = self.note(process, pmd, Act::Collapse).and_then(|()| self.try_collapse(process, pmd));
         // This includes the time to find out why it was refused: the target may have waited for that as well.
         let (took_ns, cpu_ns) = (clock::monotonic_ns() - began, clock::thread_cpu_ns() - cpu);
         Performed { result, pages: 0, took_ns, cpu_ns }
@@ -105,6 +96,20 @@ impl CollapseMachine for DryRun {
     fn collapse(&mut self, process: TargetId, pmd: PmdNo) -> Performed {
         self.done.insert((process, pmd));
         Performed { result: Ok(()), pages: 0, took_ns: 0, cpu_ns: 0 }
+    }
+}
+
+impl Live {
+    fn try_collapse(&mut self, process: TargetId, pmd: PmdNo) -> Result<(), Failure> {
+        let member = self.members.get(&process).ok_or(Failure::Refused(Refusal::NotNamed))?;
+        let tried = member.pidfd.collapse(pmd);
+        // The kernel also reports success if it has done nothing, for example for a huge range in which a mapping ends.
+        let still_small = tried.is_ok() && member.pagemap.is_huge(pmd).unwrap_or(None) == Some(false);
+        match tried {
+            Ok(()) if still_small => Err(Failure::Refused(Refusal::Ineligible)),
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.failure(process, pmd, error)),
+        }
     }
 }
 

@@ -6,6 +6,8 @@
 
 use super::cgroup::{self, CgroupState};
 use super::{HostState, Machine, Process, Unfit};
+use crate::action::Failure;
+use crate::journal::{Act, Entry, Journal};
 use crate::outcome::Refusal;
 use isotherm_heat::{Mapping, Ns, TargetId};
 use isotherm_sys::clock;
@@ -29,6 +31,8 @@ pub struct Live {
     pub(crate) members: BTreeMap<TargetId, Member>,
     /// The mounted hierarchies, read when first needed.
     cgroups: Option<Cgroups>,
+    /// Where collapses and splits are noted.
+    journal: Option<Box<dyn Journal>>,
 }
 
 /// What is kept about one process.
@@ -63,6 +67,17 @@ impl Live {
     /// The same, with another root of `/proc`.
     pub fn at(proc: Proc) -> Live {
         Live { proc, ..Live::new() }
+    }
+
+    /// Notes each collapse and split there right before it.
+    pub fn with_journal(self, journal: Box<dyn Journal>) -> Live {
+        Live { journal: Some(journal), ..self }
+    }
+
+    /// Notes what is about to be done. If that fails it must not be done.
+    pub(crate) fn note(&mut self, process: TargetId, pmd: PmdNo, act: Act) -> Result<(), Failure> {
+        let noted = self.journal.as_mut().map_or(Ok(()), |journal| journal.note(Entry { process, pmd, act }));
+        noted.map_err(|_| Failure::Refused(Refusal::NoJournal))
     }
 
     /// What is kept about an admitted process.

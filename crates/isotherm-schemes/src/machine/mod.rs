@@ -3,10 +3,12 @@
 //! [`Machine`] has what every action needs: processes, copies of them, and what host and cgroup have to spare. What an
 //! action does to a huge range is a trait in the module of that action, which also implements it for [`Live`] and [`DryRun`].
 
+mod advice;
 mod cgroup;
 mod dry_run;
 mod live;
 
+pub(crate) use advice::failure_of_advice;
 pub use cgroup::CgroupState;
 pub use dry_run::DryRun;
 pub use live::Live;

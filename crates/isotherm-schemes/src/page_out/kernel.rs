@@ -5,7 +5,7 @@
 //! in swap now count as moved.
 
 use crate::action::{Failure, Performed};
-use crate::machine::{DryRun, Live, Machine};
+use crate::machine::{DryRun, Live, Machine, failure_of_advice};
 use crate::outcome::Refusal;
 use isotherm_heat::{Mask, TargetId};
 use isotherm_sys::clock;
@@ -22,13 +22,21 @@ pub struct PagesToLeave {
     pub private: Mask,
 }
 
+/// The result of paging out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PagedOut {
+    /// How it went. Its `pages` count those that have left, or would.
+    pub performed: Performed,
+    /// The pages that have left: none in a dry run.
+    pub left: Mask,
+}
+
 /// What paging out needs of a machine.
 pub trait PageOutMachine: Machine {
     /// What of the idle pages of an admitted process could leave now, or why none of the huge range can.
     fn pages_to_leave(&mut self, process: TargetId, pmd: PmdNo, idle: Mask) -> Result<PagesToLeave, Refusal>;
-    /// Pages out these pages, which [`PageOutMachine::pages_to_leave`] has named right before. `pages` of the answer counts those that
-    /// have left.
-    fn page_out(&mut self, process: TargetId, pmd: PmdNo, pages: Mask) -> Performed;
+    /// Pages out these pages, which [`PageOutMachine::pages_to_leave`] has named right before.
+    fn page_out(&mut self, process: TargetId, pmd: PmdNo, pages: Mask) -> PagedOut;
 }
 
 impl<M: PageOutMachine + ?Sized> PageOutMachine for Box<M> {
@@ -36,7 +44,7 @@ impl<M: PageOutMachine + ?Sized> PageOutMachine for Box<M> {
         (**self).pages_to_leave(process, pmd, idle)
     }
 
-    fn page_out(&mut self, process: TargetId, pmd: PmdNo, pages: Mask) -> Performed {
+    fn page_out(&mut self, process: TargetId, pmd: PmdNo, pages: Mask) -> PagedOut {
         (**self).page_out(process, pmd, pages)
     }
 }
@@ -48,15 +56,15 @@ impl Live {
         member.pagemap.read(pmd.range()).map_err(|_| Refusal::Gone)
     }
 
-    /// Pages these out, and returns how many are in swap then.
-    fn leave(&mut self, process: TargetId, pmd: PmdNo, pages: Mask) -> Result<u16, Failure> {
+    /// Pages these out, and returns which of them are in swap then.
+    fn leave(&mut self, process: TargetId, pmd: PmdNo, pages: Mask) -> Result<Mask, Failure> {
         let member = self.members.get(&process).ok_or(Failure::Refused(Refusal::NotNamed))?;
         let asked = advise_all(&ranges(pmd, pages), |ranges| member.pidfd.page_out(ranges));
         let after = self.entries(process, pmd).map_err(Failure::Refused)?;
         let left = pages & pages_that(&after, PageEntry::is_swapped);
         match asked {
-            Err(error) if left.is_empty() => Err(failure(&error)),
-            _ => Ok(u16::try_from(left.count()).unwrap_or(u16::MAX)),
+            Err(error) if left.is_empty() => Err(failure_of_advice(&error)),
+            _ => Ok(left),
         }
     }
 }
@@ -113,11 +121,13 @@ impl PageOutMachine for Live {
         Ok(PagesToLeave { present, private: idle & pages_that(&entries, is_private) })
     }
 
-    fn page_out(&mut self, process: TargetId, pmd: PmdNo, pages: Mask) -> Performed {
+    fn page_out(&mut self, process: TargetId, pmd: PmdNo, pages: Mask) -> PagedOut {
         let (began, cpu) = (clock::monotonic_ns(), clock::thread_cpu_ns());
         let left = self.leave(process, pmd, pages);
         let (took_ns, cpu_ns) = (clock::monotonic_ns() - began, clock::thread_cpu_ns() - cpu);
-        Performed { result: left.map(drop), pages: left.unwrap_or_default(), took_ns, cpu_ns }
+        let result = left.map(drop);
+        let left = left.unwrap_or(Mask::NONE);
+        PagedOut { performed: Performed { result, pages: count(left), took_ns, cpu_ns }, left }
     }
 }
 
@@ -126,10 +136,14 @@ impl PageOutMachine for DryRun {
         self.live.pages_to_leave(process, pmd, idle)
     }
 
-    fn page_out(&mut self, _: TargetId, _: PmdNo, pages: Mask) -> Performed {
-        let pages = u16::try_from(pages.count()).unwrap_or(u16::MAX);
-        Performed { result: Ok(()), pages, took_ns: 0, cpu_ns: 0 }
+    fn page_out(&mut self, _: TargetId, _: PmdNo, pages: Mask) -> PagedOut {
+        let performed = Performed { result: Ok(()), pages: count(pages), took_ns: 0, cpu_ns: 0 };
+        PagedOut { performed, left: Mask::NONE }
     }
+}
+
+fn count(pages: Mask) -> u16 {
+    u16::try_from(pages.count()).unwrap_or(u16::MAX)
 }
 
 /// The address ranges of the pages, neighbours joined: at most 256.
@@ -144,23 +158,6 @@ fn ranges(pmd: PmdNo, pages: Mask) -> Vec<AddrRange> {
     }
     ranges
 }
-
-/// What an error of the call means. Locked, hugetlb and device memory is refused with EINVAL.
-fn failure(error: &io::Error) -> Failure {
-    let errno = error.raw_os_error().unwrap_or_default();
-    match error.kind() {
-        io::ErrorKind::PermissionDenied => Failure::Refused(Refusal::Denied),
-        io::ErrorKind::InvalidInput => Failure::Refused(Refusal::Locked),
-        // The process has ended; a part of the range was unmapped meanwhile.
-        io::ErrorKind::NotFound => Failure::Refused(Refusal::Gone),
-        _ if errno == ESRCH => Failure::Refused(Refusal::Gone),
-        _ if errno == ENOMEM => Failure::Refused(Refusal::Unmapped),
-        _ => Failure::Busy,
-    }
-}
-
-const ESRCH: i32 = 3;
-const ENOMEM: i32 = 12;
 
 #[cfg(test)]
 mod tests {
@@ -196,17 +193,5 @@ mod tests {
         let error = advise_all(&all[1..2], |_| Err(io::Error::from_raw_os_error(22))).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(22));
         advise_all(&[], |_| unreachable!("nothing to advise")).unwrap();
-    }
-
-    #[test]
-    fn errors_are_told_apart() {
-        let of = |errno| failure(&io::Error::from_raw_os_error(errno));
-        let refused = |errno| match of(errno) {
-            Failure::Refused(refusal) => Some(refusal),
-            _ => None,
-        };
-        let expected =
-            [Some(Refusal::Denied), Some(Refusal::Locked), Some(Refusal::Gone), Some(Refusal::Unmapped), None];
-        assert_eq!([1, 22, 3, 12, 11].map(refused), expected);
     }
 }

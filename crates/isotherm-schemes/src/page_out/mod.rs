@@ -6,12 +6,18 @@
 //!
 //! A hint names a huge range. Which of its pages to page out changes with every window, so it is not part of the hint: planner and
 //! action share [`IdlePages`]. A page that was accessed in the meantime is taken out of it, and stays.
+//!
+//! `isotherm reclaim` does this once. `isotherm run` keeps at it: [`keeper`] chooses what leaves next, [`refaults`] counts what comes
+//! back, and [`brake`] stops it when that is too much.
 
+pub mod brake;
+pub mod keeper;
 mod kernel;
+pub mod refaults;
 mod rules;
 
-pub use kernel::{PageOutMachine, PagesToLeave};
-pub use rules::{IdlePmd, IdleWindow, Rules, idle_pages, plan};
+pub use kernel::{PageOutMachine, PagedOut, PagesToLeave};
+pub use rules::{IdlePmd, IdleWindow, Rules, idle_pages, idle_pages_in, plan};
 
 use crate::action::{Action, Failure, Guard, Performed, Price};
 use crate::budgets::Budgets;
@@ -21,7 +27,7 @@ use crate::queue::{ActionId, Hint};
 use isotherm_heat::{Mask, TargetId};
 use isotherm_units::PmdNo;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The id by which hints name it.
 pub const PAGE_OUT: ActionId = ActionId(1);
@@ -32,22 +38,43 @@ pub const PAGED_OUT: &str = "paged_out";
 /// host alone: writing to swap adds to it.
 const GUARDS: &[Guard] = &[Guard::Swap, Guard::Pressure, Guard::Fork];
 
-/// The idle pages of each huge range by the last window, shared by the planner and the action.
+/// The idle pages of each huge range by the last window, and those that have left since, shared by the planner and the action.
 #[derive(Clone, Debug, Default)]
-pub struct IdlePages(Arc<Mutex<HashMap<(TargetId, PmdNo), Mask>>>);
+pub struct IdlePages(Arc<Mutex<Pages>>);
+
+#[derive(Debug, Default)]
+struct Pages {
+    idle: HashMap<(TargetId, PmdNo), Mask>,
+    left: HashMap<(TargetId, PmdNo), Mask>,
+}
 
 impl IdlePages {
-    /// Replaces what is known of a process.
+    fn lock(&self) -> MutexGuard<'_, Pages> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Replaces what is known to be idle in a process.
     pub fn replace(&self, process: TargetId, idle: impl IntoIterator<Item = (PmdNo, Mask)>) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|(of, _), _| *of != process);
-        all.extend(idle.into_iter().map(|(pmd, pages)| ((process, pmd), pages)));
+        let mut pages = self.lock();
+        pages.idle.retain(|(of, _), _| *of != process);
+        pages.idle.extend(idle.into_iter().map(|(pmd, pages)| ((process, pmd), pages)));
     }
 
     /// The idle pages of a huge range.
     pub fn of(&self, process: TargetId, pmd: PmdNo) -> Mask {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.get(&(process, pmd)).copied().unwrap_or(Mask::NONE)
+        self.lock().idle.get(&(process, pmd)).copied().unwrap_or(Mask::NONE)
+    }
+
+    /// Takes which pages have left since the last call, for whoever counts what comes back.
+    pub fn take_left(&self) -> Vec<(TargetId, PmdNo, Mask)> {
+        let left = std::mem::take(&mut self.lock().left);
+        left.into_iter().map(|((process, pmd), pages)| (process, pmd, pages)).collect()
+    }
+
+    pub(crate) fn leave(&self, process: TargetId, pmd: PmdNo, left: Mask) {
+        let mut pages = self.lock();
+        let all = pages.left.entry((process, pmd)).or_default();
+        *all = *all | left;
     }
 }
 
@@ -97,7 +124,11 @@ impl<M: PageOutMachine> Action<M> for PageOut {
     }
 
     fn perform(&mut self, machine: &mut M, hint: &Hint) -> Performed {
-        let done = machine.page_out(hint.process, hint.pmd, std::mem::replace(&mut self.checked, Mask::NONE));
+        let pages = std::mem::replace(&mut self.checked, Mask::NONE);
+        let PagedOut { performed: done, left } = machine.page_out(hint.process, hint.pmd, pages);
+        if !left.is_empty() {
+            self.idle.leave(hint.process, hint.pmd, left);
+        }
         // Locked, being written, or isolated by something else: another try may find them free.
         let result = if done.pages == 0 { done.result.and(Err(Failure::Busy)) } else { done.result };
         Performed { result, ..done }
@@ -161,9 +192,10 @@ mod tests {
             Ok(PagesToLeave { present: if pmd.0 == 9 { 0 } else { 512 }, private: idle & private })
         }
 
-        fn page_out(&mut self, _: TargetId, _: PmdNo, pages: Mask) -> Performed {
-            let pages = if self.stay { 0 } else { u16::try_from(pages.count()).unwrap() };
-            Performed { result: Ok(()), pages, took_ns: 1, cpu_ns: 1 }
+        fn page_out(&mut self, _: TargetId, _: PmdNo, pages: Mask) -> PagedOut {
+            let left = if self.stay { Mask::NONE } else { pages };
+            let pages = u16::try_from(left.count()).unwrap();
+            PagedOut { performed: Performed { result: Ok(()), pages, took_ns: 1, cpu_ns: 1 }, left }
         }
     }
 
@@ -214,6 +246,8 @@ mod tests {
         let refused = |refusal| Outcome::Refused(refusal);
         assert_eq!(outcome(scene.step(1, S)), Outcome::Done { grown: 0 });
         assert_eq!((scene.worker.counters().left_pages, scene.worker.counters().all(PAGED_OUT)), (10, 1));
+        let left = (90..100).collect();
+        assert_eq!((scene.idle.take_left(), scene.idle.take_left()), (vec![(A, PmdNo(1), left)], vec![]), "told once");
         assert_eq!(outcome(scene.step(2, 2 * S)), refused(Refusal::Shared));
         assert_eq!(outcome(scene.step(9, 3 * S)), refused(Refusal::Unmapped));
         assert_eq!(outcome(scene.step(3, 4 * S)), refused(Refusal::Accessed), "the planner does not know it as idle");

@@ -13,6 +13,7 @@ use isotherm_heat::{Interval, Mapping, Mask, Ns, Target, TargetId};
 use isotherm_units::{Addr, PAGES_PER_PMD, PmdNo};
 use std::borrow::Cow;
 use std::cmp::Reverse;
+use std::ops::Range;
 
 /// Which pages leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,9 +48,18 @@ pub struct IdleWindow<'a> {
 
 /// The idle pages of a target that is watched page by page. Costs the same as [`Target::for_each_pmd`].
 pub fn idle_pages(rules: Rules, target: &Target, now: Ns) -> Vec<IdlePmd> {
+    idle_in(rules, target, PmdNo(0)..PmdNo(u64::MAX), now)
+}
+
+/// Those of some huge ranges.
+pub fn idle_pages_in(rules: Rules, target: &Target, pmds: &[PmdNo], now: Ns) -> Vec<IdlePmd> {
+    pmds.iter().flat_map(|pmd| idle_in(rules, target, *pmd..pmd.next(), now)).collect()
+}
+
+fn idle_in(rules: Rules, target: &Target, pmds: Range<PmdNo>, now: Ns) -> Vec<IdlePmd> {
     let age = Interval::from_ns(rules.min_idle_ns);
     let mut found = Vec::new();
-    target.for_each_pmd(now, |pmd, view| {
+    target.for_pmds_in(pmds, now, |pmd, view| {
         let mut of = IdlePmd { pmd, pages: Mask::NONE, idle: Interval::LONGEST };
         for run in view.runs.iter().filter(|run| run.cleared && !run.estimated && run.idle >= age) {
             of.pages = of.pages | run.indices().collect();

@@ -3,6 +3,7 @@
 //! Nothing here makes a system call. The worker ([`SharedWorker`]) makes them, owns what they need, and copies here
 //! what is reported. So the lock is held only briefly, and `status` is answered while a collapse is in progress.
 
+mod page_out;
 mod status;
 mod worker;
 
@@ -15,13 +16,16 @@ use crate::facts::TargetWindow;
 use crate::gain::{Gain, Measured, Reading};
 use crate::named::Named;
 use crate::outcome::{Counters, Outcome, Refusal};
+use crate::page_out::keeper::Keeper;
+use crate::page_out::{IdlePages, PAGE_OUT};
 use crate::plan::{self, HintSource, Planner};
 use crate::queue::{Added, Hint, HintQueue, Level, Origin};
 use crate::retry::{Handled, RetryScheduler, Step};
+use crate::scheme::{Actions, Scheme};
 use isotherm_heat::tune::Tuning;
 use isotherm_heat::{Ns, TargetId};
 use isotherm_units::{AddrRange, Bytes, PMD_SIZE, PmdNo};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Most hints in the queue: a TiB of hot memory.
@@ -52,6 +56,10 @@ struct Target {
     began: Ns,
     /// Where the round robin continues.
     cursor: PmdNo,
+    /// What leaves of it and comes back, if a scheme pages it out.
+    keeper: Option<Keeper>,
+    /// Huge ranges that were worth a collapse in the last window, if a scheme pages it out.
+    worth_collapsing: BTreeSet<PmdNo>,
 }
 
 /// What the worker must do before it serves the next hint.
@@ -91,6 +99,11 @@ pub struct State {
     /// Huge ranges that get no hint until this time.
     resting: BTreeMap<(TargetId, PmdNo), Ns>,
     waiting: Option<Wait>,
+    schemes: Vec<Scheme>,
+    /// What they say about each target.
+    actions: BTreeMap<TargetId, Actions>,
+    /// Idle pages, shared with the worker.
+    idle: IdlePages,
     rules: Rules,
     budgets: Budgets,
     round_robin: bool,
@@ -126,6 +139,9 @@ impl State {
             targets: BTreeMap::new(),
             resting: BTreeMap::new(),
             waiting: None,
+            schemes: vec![Scheme::collapse_all()],
+            actions: BTreeMap::new(),
+            idle: IdlePages::default(),
             rules,
             budgets,
             round_robin: false,
@@ -139,6 +155,16 @@ impl State {
             sandbox: SandboxStatus::default(),
             intervals_goal: None,
         }
+    }
+
+    /// The same with these schemes, and the idle pages that the worker pages out.
+    pub fn with_schemes(self, schemes: Vec<Scheme>, idle: IdlePages) -> State {
+        State { schemes, idle, ..self }
+    }
+
+    /// Sets the cgroup of a target, by which schemes may choose it.
+    pub fn set_cgroup(&mut self, id: TargetId, comm: &str, cgroup: &str) {
+        self.actions.insert(id, Actions::of(&self.schemes, comm, cgroup));
     }
 
     /// Sets what is watched, and what to do with it.
@@ -160,6 +186,12 @@ impl State {
     pub fn reload(&mut self, rules: Rules, budgets: Budgets, round_robin: bool) {
         self.order(Order::Keep(budgets));
         (self.rules, self.budgets, self.round_robin) = (rules, budgets, round_robin);
+    }
+
+    /// Applies other schemes, from the next window on.
+    pub fn set_schemes(&mut self, schemes: Vec<Scheme>) {
+        self.schemes = schemes;
+        self.actions.clear();
     }
 
     /// Adds a reading of the counters of work and misses, about every ten seconds.
@@ -198,20 +230,27 @@ impl State {
     pub fn feed(&mut self, window: &TargetWindow<'_>, rss: Bytes, now: Ns) {
         // Even if it was refused before: it may have become another program.
         self.order(Order::Admit(window.id));
+        let of_comm = || Actions::of(&self.schemes, &window.comm, "");
+        let actions = *self.actions.entry(window.id).or_insert_with(of_comm);
         let target = self.targets.entry(window.id).or_default();
         target.note(window, rss, now);
         let watched_ns = now - target.began;
         let (unchecked, pmds) = self.unchecked_of_all;
         // The MGLRU generations know all huge ranges from the first window on.
         let is_ready = self.hints == HintSource::Mglru || plan::is_ready(unchecked, pmds, watched_ns);
-        if target.refused.is_some() || !is_ready {
+        self.resting.retain(|_, until| *until > now);
+        if target.refused.is_some() || !is_ready || !actions.collapses {
             return;
         }
-        self.resting.retain(|_, until| *until > now);
         let planned = plan::plan(self.hints, &self.rules, window, now);
         target.left_out = planned.left_out;
+        if actions.pages_out.is_some() {
+            target.worth_collapsing = planned.hints.iter().map(|hint| hint.pmd).collect();
+        }
         for hint in planned.hints {
-            self.add(hint);
+            if self.may_collapse(hint.process, hint.pmd) {
+                self.add(hint);
+            }
         }
         if self.round_robin && self.queue.is_empty() {
             self.add_round_robin(window, now);
@@ -264,6 +303,7 @@ impl State {
         for process in ended {
             self.dismiss(process);
             self.targets.remove(&process);
+            self.actions.remove(&process);
         }
     }
 
@@ -282,6 +322,10 @@ impl State {
     fn forget_hints(&mut self, process: TargetId) {
         self.queue.forget(process);
         self.retry.forget(process);
+        self.idle.replace(process, []);
+        if let Some(keeper) = self.targets.get_mut(&process).and_then(|target| target.keeper.as_mut()) {
+            keeper.take_hinted();
+        }
     }
 
     /// For the worker: its orders, in this sequence.
@@ -332,6 +376,7 @@ impl State {
     }
 
     fn done(&mut self, hint: Hint, outcome: Outcome, now: Ns) {
+        self.page_out_handled(&hint);
         match outcome {
             Outcome::Done { .. } => {
                 if let Some(target) = self.targets.get_mut(&hint.process).filter(|_| hint.action == COLLAPSE) {
@@ -343,7 +388,8 @@ impl State {
             Outcome::Refused(_) => {}
         }
         // Whatever the result, the huge range has been handled; the heat map needs a moment to show the effect.
-        self.resting.insert((hint.process, hint.pmd), now + REST);
+        let rest = if hint.action == PAGE_OUT { page_out::rest_after(outcome) } else { REST };
+        self.resting.insert((hint.process, hint.pmd), now + rest);
     }
 
     /// The status to report.
@@ -420,6 +466,7 @@ impl Target {
             sampled: self.sampled.clone(),
             left_alone: self.refused.map(Named::Known),
             left_out: self.left_out.clone(),
+            page_out: self.keeper.as_ref().map(Keeper::status),
         }
     }
 }

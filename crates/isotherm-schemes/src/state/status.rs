@@ -8,6 +8,7 @@ use crate::budgets::{Budgets, Wait};
 use crate::gain::Gain;
 use crate::named::{Named, if_known, known_counts};
 use crate::outcome::{Counters, Refusal};
+use crate::page_out::keeper::PageOutStatus;
 use isotherm_heat::tune::Tuning;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -120,6 +121,9 @@ pub struct TargetStatus {
     /// Huge ranges without a hint in the last window, by reason.
     #[serde(deserialize_with = "known_counts")]
     pub left_out: BTreeMap<Refusal, u64>,
+    /// What leaves of it and comes back; `None` if no scheme pages it out.
+    #[serde(deserialize_with = "if_known", skip_serializing_if = "Option::is_none")]
+    pub page_out: Option<PageOutStatus>,
 }
 
 /// A sampled target: regions, and how often each of them is checked.
@@ -138,6 +142,7 @@ pub struct SampledStatus {
 mod tests {
     use super::*;
     use crate::collapse::Rules;
+    use crate::page_out::keeper::Stays;
     use crate::state::State;
     use isotherm_heat::tune::IntervalGoal;
 
@@ -163,6 +168,7 @@ mod tests {
             sampled: Some(SampledStatus { regions: 500, interval_ns: 200_000_000, aggregated_in_ns: None }),
             left_alone: Some(Named::Known(Refusal::Disabled)),
             left_out: [(Refusal::Cold, 2)].into(),
+            page_out: Some(PageOutStatus { min_idle_ns: 9, stays: Some(Stays::Refaults), ..PageOutStatus::default() }),
         });
         let text = serde_json::to_string(&status).unwrap();
         assert!(text.starts_with(r#"{"version":"#) && text.contains(r#""waiting":"free-blocks""#), "{text}");

@@ -6,17 +6,21 @@ use std::path::{Path, PathBuf};
 
 /// Where a daemon listens and its clients connect by default.
 pub fn default_socket() -> Result<PathBuf> {
-    socket_of(rustix::process::geteuid().as_raw(), runtime_dir::named(), Path::is_dir)
+    runtime_file("isotherm.sock", "--socket")
+}
+
+/// The path of a file of this name where root and users keep what is of running programs. `option` is for another path.
+pub fn runtime_file(name: &str, option: &str) -> Result<PathBuf> {
+    let dir = runtime_dir(rustix::process::geteuid().as_raw(), runtime_dir::named(), Path::is_dir);
+    Ok(dir.with_context(|| format!("give the path of {name} with {option}"))?.join(name))
 }
 
 /// For root, in /run, whether systemd or a login started it. For users, in their own runtime directory.
-fn socket_of(uid: u32, named: Option<PathBuf>, is_dir: impl Fn(&Path) -> bool) -> Result<PathBuf> {
+fn runtime_dir(uid: u32, named: Option<PathBuf>, is_dir: impl Fn(&Path) -> bool) -> Result<PathBuf> {
     // This directory also exists for a user whose service was started without the variable.
     let of_login = || Some(PathBuf::from(format!("/run/user/{uid}"))).filter(|dir| is_dir(dir));
-    let dir = runtime_dir::of_user(uid, named, of_login).with_context(|| {
-        format!("XDG_RUNTIME_DIR is not set and there is no /run/user/{uid}: give the path of the socket with --socket")
-    })?;
-    Ok(dir.join("isotherm.sock"))
+    runtime_dir::of_user(uid, named, of_login)
+        .with_context(|| format!("XDG_RUNTIME_DIR is not set and there is no /run/user/{uid}"))
 }
 
 #[cfg(test)]
@@ -25,13 +29,13 @@ mod tests {
 
     #[test]
     fn a_socket_is_roots_in_run_and_a_users_in_its_own_directory() {
-        let socket = |uid, dir: Option<&str>, is_dir: bool| socket_of(uid, dir.map(PathBuf::from), |_| is_dir);
+        let dir_of = |uid, dir: Option<&str>, is_dir: bool| runtime_dir(uid, dir.map(PathBuf::from), |_| is_dir);
         for dir in [None, Some("/run/user/0")] {
-            assert_eq!(socket(0, dir, true).unwrap(), Path::new("/run/isotherm.sock"), "by systemd or from a login");
+            assert_eq!(dir_of(0, dir, true).unwrap(), Path::new("/run"), "by systemd or from a login");
         }
-        assert_eq!(socket(7, Some("/x"), false).unwrap(), Path::new("/x/isotherm.sock"));
-        assert_eq!(socket(7, None, true).unwrap(), Path::new("/run/user/7/isotherm.sock"));
-        let error = socket(7, None, false).unwrap_err().to_string();
-        assert!(error.contains("/run/user/7") && error.contains("--socket"), "{error}");
+        assert_eq!(dir_of(7, Some("/x"), false).unwrap(), Path::new("/x"));
+        assert_eq!(dir_of(7, None, true).unwrap(), Path::new("/run/user/7"));
+        let error = dir_of(7, None, false).unwrap_err().to_string();
+        assert!(error.contains("/run/user/7"), "{error}");
     }
 }

@@ -13,6 +13,7 @@ use crate::commands::plan::Plan;
 use crate::daemon::need_collapse;
 use crate::gain::{self, Probe};
 use crate::generations::Generations;
+use crate::journal::journaled;
 use crate::output;
 use crate::privileges::Needs;
 use crate::sandbox::Uses;
@@ -113,6 +114,9 @@ pub struct CollapseArgs {
     /// A command that prints how much work the targets have done so far: CPU per unit is measured before and after
     #[arg(long, value_name = "COMMAND")]
     pub work: Option<String>,
+    /// Where to note what is done, for `isotherm undo` [default: /run/isotherm.journal of root, $XDG_RUNTIME_DIR/isotherm.journal of others]
+    #[arg(long, value_name = "PATH")]
+    pub journal: Option<PathBuf>,
     /// Print every huge range with its outcome
     #[arg(short, long)]
     pub verbose: bool,
@@ -138,6 +142,8 @@ fn run(args: &CollapseArgs) -> Result<()> {
     if !args.dry_run {
         need_collapse()?;
     }
+    // Before the sandbox forbids to open it.
+    let live = if args.dry_run { None } else { Some(journaled(args.journal.as_deref())?) };
     let mut work = Runner::start(&WorkArgs { work: args.work.clone(), config: None })?;
     let (rules, budgets) = args.budgets.over(Rules::default(), Budgets::default());
     let (known, source, _watching) = match &args.from {
@@ -152,7 +158,7 @@ fn run(args: &CollapseArgs) -> Result<()> {
         bail!("stopped before anything was collapsed");
     }
     let pids: Vec<u32> = known.iter().map(|k| k.id.pid).collect();
-    let mut pass = plan(args, known, &rules, budgets)?;
+    let mut pass = plan(args, known, live, (&rules, budgets))?;
     let probe = Probe::start(pids.into_iter());
     let mut measure = || match args.dry_run {
         true => Ok(None),
@@ -237,18 +243,19 @@ fn watched(args: &CollapseArgs, stop: &Stop) -> Result<(Vec<TargetWindow<'static
 
 type Machines = Box<dyn CollapseMachine + Send>;
 
-/// Plans the pass, on the real machine, or on one that only counts if this is a dry run.
+/// Plans the pass, on the real machine, or on one that only counts.
 fn plan(
     args: &CollapseArgs,
     known: Vec<TargetWindow<'static>>,
-    rules: &Rules,
-    budgets: Budgets,
+    live: Option<Live>,
+    (rules, budgets): (&Rules, Budgets),
 ) -> Result<Pass<Machines>> {
-    let machine: Machines = if args.dry_run {
-        let of = |k: &TargetWindow<'_>| k.facts.iter().map(|f| ((k.id, f.pmd), f.present)).collect::<Vec<_>>();
-        Box::new(DryRun::new(known.iter().flat_map(of).collect()))
-    } else {
-        Box::new(Live::new())
+    let machine: Machines = match live {
+        Some(live) => Box::new(live),
+        None => {
+            let of = |k: &TargetWindow<'_>| k.facts.iter().map(|f| ((k.id, f.pmd), f.present)).collect::<Vec<_>>();
+            Box::new(DryRun::new(known.iter().flat_map(of).collect()))
+        }
     };
     let order = if args.order == OrderArg::Heat { Order::Worth(args.hints.into()) } else { Order::Address };
     let now = clock::monotonic_ns();

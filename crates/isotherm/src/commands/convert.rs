@@ -1,4 +1,6 @@
-//! `isotherm convert`: converts recordings to and from damo's formats. The kind of the input decides the direction.
+//! `isotherm convert`: converts recordings and schemes to and from damo's formats. The kind of the input decides the direction.
+
+mod schemes;
 
 use crate::args::usage::Usage;
 use crate::args::values::positive_duration_ns;
@@ -18,9 +20,10 @@ use std::time::Duration;
 
 #[derive(Debug, Args)]
 pub struct ConvertArgs {
-    /// A recording, which is a directory, or a file of damo (json_compressed, json or perf_script)
+    /// A recording, which is a directory, or a file of damo (json_compressed, json or perf_script); a file of schemes for damo (json), or
+    /// settings of `isotherm run` (toml)
     pub input: PathBuf,
-    /// What to write: a file for damo from a recording, a recording from a file of damo
+    /// What to write: a file for damo from a recording or from settings, a recording or settings from a file of damo
     pub output: PathBuf,
     /// Replace what is already there
     #[arg(long)]
@@ -59,6 +62,9 @@ impl Plan for ConvertArgs {
 
 fn run(args: &ConvertArgs) -> Result<()> {
     sandbox::files_only(&[&args.input], &[&args.output]);
+    if schemes::converted(args)? {
+        return Ok(());
+    }
     let mut recorded = Recorded::read(&args.input)?;
     if let Some(pid) = args.only {
         recorded.only(pid, &args.input)?;

@@ -16,8 +16,10 @@ mod reference;
 mod report;
 pub mod run;
 mod sandbox_check;
+mod split;
 mod status;
 mod top;
+mod undo;
 mod workload;
 mod zone_lock;
 
@@ -41,6 +43,7 @@ use plan::Plan;
   sudo isotherm zone-lock                  when each CPU drains its pcp lists, and who waits for zone locks
   sudo isotherm collapse -p 812 --dry-run  which memory would become huge pages, in which order
   sudo isotherm reclaim -p 812 --dry-run   how much of process 812 is idle and would leave for swap
+  sudo isotherm split -p 812 --dry-run     how much of its huge pages is idle, by a few that are split and collapsed again
   sudo isotherm run -p 812                 keep the hot memory of process 812 on huge pages")]
 pub struct Cli {
     #[command(subcommand)]
@@ -76,6 +79,10 @@ pub enum Command {
     Collapse(collapse::CollapseArgs),
     /// Page out memory that processes leave idle, once
     Reclaim(reclaim::ReclaimArgs),
+    /// Find out what is idle behind huge pages, and split those of which little is in use
+    Split(split::SplitArgs),
+    /// Bring back what was collapsed and split
+    Undo(undo::UndoArgs),
     /// Keep the hot memory of processes on huge pages
     Run(run::args::RunArgs),
     /// Send a running `isotherm run` hints about hot memory
@@ -108,6 +115,8 @@ impl Command {
             Command::ZoneLock(args) => Box::new(args),
             Command::Collapse(args) => Box::new(args),
             Command::Reclaim(args) => Box::new(args),
+            Command::Split(args) => Box::new(args),
+            Command::Undo(args) => Box::new(args),
             Command::Run(args) => Box::new(args),
             Command::Hint(args) => Box::new(args.plan()?),
             Command::Status(args) => Box::new(args),

@@ -1,39 +1,45 @@
-//! `isotherm run`: keeps the hot memory of processes on huge pages until it is stopped.
+//! `isotherm run`: keeps the hot memory of processes on huge pages until it is stopped, and pages out their cold memory if a scheme says so.
 //!
 //! [`args`] holds the arguments. [`config`] combines them with the settings file. [`trust`] decides whether root runs the command that a
-//! settings file names.
+//! settings file names. [`page_out`] reads what paging out needs to know.
 
 pub mod args;
 pub mod config;
+mod page_out;
 mod trust;
 
+use crate::args::usage::Usage;
 use crate::commands::plan::Plan;
 use crate::commands::status;
 use crate::daemon::need_collapse;
 use crate::daemon::socket::ControlSocket;
 use crate::gain::{self, Probe};
 use crate::generations::Generations;
+use crate::journal::journaled;
 use crate::output;
 use crate::privileges::Needs;
 use crate::sandbox::{self, Uses};
 use crate::stop::handle_hangups;
 use crate::watch::{Prepared, Stop, Watching, window_of};
 use crate::work::runner::{Runner, WorkArgs};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use args::RunArgs;
 use config::Config;
 use indicatif::ProgressBar;
 use isotherm_heat::track::SampledExtent;
-use isotherm_heat::{Clock, Snapshot, TargetId};
+use isotherm_heat::{Clock, Ns, Snapshot, TargetId};
 use isotherm_monitor::Monitor;
 use isotherm_schemes::collapse::{Collapse, CollapseMachine};
-use isotherm_schemes::machine::{DryRun, Live};
+use isotherm_schemes::machine::DryRun;
+use isotherm_schemes::page_out::{IdlePages, PageOut, PageOutMachine};
 use isotherm_schemes::plan::HintSource;
+use isotherm_schemes::scheme::Does;
 use isotherm_schemes::state::{SampledStatus, Shared, SharedWorker, State, lock};
 use isotherm_schemes::{Action, Worker};
 use isotherm_sys::clock;
 use isotherm_sys::proc::Proc;
-use std::collections::BTreeMap;
+use page_out::PageOutStep;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,6 +48,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const WINDOW_NS: u64 = 1_000_000_000;
+/// A longer window, as after a suspend, hints no more than this.
+const LONGEST_WINDOW_NS: u64 = 10 * WINDOW_NS;
 /// Between two readings of work and TLB misses.
 const READING_NS: u64 = 10_000_000_000;
 /// The worker's longest sleep: a new hint waits no longer than this.
@@ -64,12 +72,15 @@ fn run(args: &RunArgs) -> Result<()> {
     handle_hangups(&stop, &reload)?;
     let mut config = Config::load(args)?;
     let socket_server = ControlSocket::open(&config.socket)?;
-    need_collapse()?;
+    check_actions(args.dry_run, &config)?;
     let generations = Generations::open(config.hints)?;
     let runner = Runner::start(&WorkArgs { work: args.work.clone(), config: args.config.clone() })?;
+    let machine = machine(args)?;
     let mut watching = begin(&config, uses_of(args, &config))?;
-    let mut worker = worker(args.dry_run, &config);
-    let shared: Shared = Arc::new(Mutex::new(State::new(config.rules, config.budgets)));
+    let idle = IdlePages::default();
+    let mut worker = worker(machine, &config, &idle);
+    let state = State::new(config.rules, config.budgets).with_schemes(config.schemes.clone(), idle);
+    let shared: Shared = Arc::new(Mutex::new(state));
     let over = AtomicBool::new(false);
     output::note(format_args!("{}; status at {}", watching.run.source_note, config.socket.display()));
     let ended = std::thread::scope(|scope| -> Result<()> {
@@ -85,6 +96,9 @@ fn run(args: &RunArgs) -> Result<()> {
             proc: Proc::default(),
             measured: false,
             generations,
+            pages_out: config.pages_out(),
+            others_clear: BTreeSet::new(),
+            paged_out_at: clock::monotonic_ns(),
         };
         let outcome = watch(&mut feeder, &mut config, &mut watching, &signals);
         over.store(true, Ordering::Relaxed);
@@ -95,19 +109,54 @@ fn run(args: &RunArgs) -> Result<()> {
     conclude(args, &shared)
 }
 
-/// The worker that acts on hints, on a machine that any thread may use.
-type Serving = SharedWorker<Box<dyn CollapseMachine + Send>>;
+/// What the actions need of the kernel and of the machine.
+fn check_actions(dry_run: bool, config: &Config) -> Result<()> {
+    if config.collapses() {
+        need_collapse()?;
+    }
+    let pages_out_all = config.schemes.iter().any(|s| matches!(s.action, Does::PageOut(_)) && s.is_for_all());
+    if config.targets.all && pages_out_all {
+        return Err(Usage("memory leaves processes that are named only: give the scheme that pages out `processes` or `cgroups`, or name targets instead of --all".to_owned()).into());
+    }
+    if config.pages_out() && !dry_run && !page_out::has_swap() {
+        let none = "this machine has no swap, so nothing can be paged out: add some (zram, a file, a partition) with mkswap and swapon";
+        if !config.collapses() {
+            bail!(none);
+        }
+        output::note(none);
+    }
+    Ok(())
+}
 
-fn worker(dry_run: bool, config: &Config) -> Serving {
-    let machine: Box<dyn CollapseMachine + Send> =
-        if dry_run { Box::new(DryRun::new(BTreeMap::new())) } else { Box::new(Live::new()) };
-    let actions: Vec<Box<dyn Action<_> + Send>> = vec![Box::new(Collapse { files: config.rules.files })];
+/// A machine on which all actions can be performed.
+trait ActionMachine: CollapseMachine + PageOutMachine {}
+
+impl<M: CollapseMachine + PageOutMachine> ActionMachine for M {}
+
+/// The worker that acts on hints, on a machine that any thread may use.
+type Serving = SharedWorker<Box<dyn ActionMachine + Send>>;
+
+/// The machine, before the sandbox forbids to open a journal.
+fn machine(args: &RunArgs) -> Result<Box<dyn ActionMachine + Send>> {
+    Ok(if args.dry_run {
+        Box::new(DryRun::new(BTreeMap::new()))
+    } else {
+        Box::new(journaled(args.journal.as_deref())?)
+    })
+}
+
+fn worker(machine: Box<dyn ActionMachine + Send>, config: &Config, idle: &IdlePages) -> Serving {
+    let mut actions: Vec<Box<dyn Action<_> + Send>> = vec![Box::new(Collapse { files: config.rules.files })];
+    if config.pages_out() {
+        actions.push(Box::new(PageOut::new(idle.clone())));
+    }
     SharedWorker::new(Worker::new(machine, actions, config.budgets, clock::monotonic_ns()))
 }
 
 /// What is done besides watching: all for which something is opened later, too, if the settings can be read again.
 fn uses_of(args: &RunArgs, config: &Config) -> Uses {
     let uses = Uses::nothing().collapsing().serving(&config.socket);
+    let uses = if config.pages_out() { uses.paging_out() } else { uses };
     let uses = if config.hints == HintSource::Heat { uses } else { uses.ageing() };
     if args.config.is_some() { uses.opening_again() } else { uses }
 }
@@ -195,6 +244,7 @@ fn watch(feeder: &mut Feeder<'_>, config: &mut Config, watching: &mut Watching, 
         let mut anew = None;
         watching.windows(left, signals.stop, &ProgressBar::hidden(), |monitor, snapshot| {
             feeder.feed(config.work.is_some(), monitor, &snapshot)?;
+            feeder.page_out(monitor, &snapshot);
             if signals.reload.swap(false, Ordering::Relaxed) {
                 anew = reloaded(args, config, shared);
             }
@@ -232,7 +282,13 @@ fn reloaded(args: &RunArgs, config: &mut Config, shared: &Shared) -> Option<Conf
     if new.rules.files != config.rules.files {
         output::note("`files` is unchanged until the next start");
     }
-    lock(shared).reload(new.rules, new.budgets, new.round_robin);
+    if new.pages_out() && !config.pages_out() {
+        output::note("schemes that page out begin with the next start");
+    }
+    let mut state = lock(shared);
+    state.reload(new.rules, new.budgets, new.round_robin);
+    state.set_schemes(new.schemes.clone());
+    drop(state);
     if !new.watches_like(config) {
         if config.targets.command.is_empty() {
             return Some(new);
@@ -253,6 +309,12 @@ struct Feeder<'a> {
     /// The processes of the first window are measured, and no others.
     measured: bool,
     generations: Generations,
+    /// The worker can page out.
+    pages_out: bool,
+    /// Processes whose accessed bits something else has cleared, too.
+    others_clear: BTreeSet<TargetId>,
+    /// The last window of paging out.
+    paged_out_at: Ns,
 }
 
 impl Feeder<'_> {
@@ -284,6 +346,7 @@ impl Feeder<'_> {
             let rss = self.proc.status(target.id.pid).ok().and_then(|s| s.rss).unwrap_or_default();
             let sampled = monitor.sampled_extent_of(target.id.pid).map(sampled_status);
             let mut state = lock(self.shared);
+            state.set_cgroup(target.id, &target.comm, &target.cgroup);
             state.feed(&window, rss, now);
             state.set_sampled(target.id, sampled);
         }
@@ -293,6 +356,25 @@ impl Feeder<'_> {
             let _ = self.to_measure.send(Measure { pids, has_work });
         }
         Ok(())
+    }
+}
+
+/// Paging out.
+impl Feeder<'_> {
+    fn page_out(&mut self, monitor: &mut Monitor<Box<dyn Clock>>, snapshot: &Snapshot) {
+        if !self.pages_out {
+            return;
+        }
+        let alive = || snapshot.targets.iter().filter(|t| !t.exited);
+        self.others_clear.extend(alive().filter(|t| t.facts.cleared_by_others_pages > 0).map(|t| t.id));
+        self.others_clear.retain(|id| alive().any(|t| t.id == *id));
+        let has_swap = self.args.dry_run || page_out::has_swap();
+        let now = clock::monotonic_ns();
+        let window_ns = now.saturating_sub(std::mem::replace(&mut self.paged_out_at, now)).min(LONGEST_WINDOW_NS);
+        for target in alive() {
+            let others_clear = self.others_clear.contains(&target.id);
+            PageOutStep { shared: self.shared, target, window_ns, others_clear, has_swap }.take(monitor);
+        }
     }
 }
 

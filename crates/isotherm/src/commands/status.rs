@@ -11,6 +11,7 @@ use crate::privileges::Needs;
 use anyhow::{Result, anyhow};
 use clap::Args;
 use isotherm_monitor::CLEAR_TICK;
+use isotherm_schemes::page_out::keeper::PageOutStatus;
 use isotherm_schemes::state::{HintStatus, SampledStatus, Status, TargetStatus};
 use isotherm_schemes::{Named, Wait};
 use isotherm_units::Bytes;
@@ -90,7 +91,7 @@ pub fn tell(status: &Status, out: &mut dyn Write) -> io::Result<()> {
         }
     }
     for (reason, count) in by_name(&status.counters.refused) {
-        writeln!(out, "  not collapsed, {reason}: {count}")?;
+        writeln!(out, "  left alone, {reason}: {count}")?;
     }
     Ok(())
 }
@@ -116,6 +117,24 @@ fn write_target(target: &TargetStatus, out: &mut dyn Write) -> io::Result<()> {
         }
         (.., Some(why)) => writeln!(out, "; waiting: {}", human::printable(&name(why))),
         _ => writeln!(out),
+    }?;
+    target.page_out.as_ref().map_or(Ok(()), |page_out| write_page_out(page_out, out))
+}
+
+fn write_page_out(page_out: &PageOutStatus, out: &mut dyn Write) -> io::Result<()> {
+    let PageOutStatus { min_idle_ns, out_bytes, left_bytes, refaulted_bytes, refaults_pct_minute, stays } = page_out;
+    write!(
+        out,
+        "{:>8} paged out from {} idle on: {} out, {} left so far, {} came back ({refaults_pct_minute:.2}% of the working set in a minute)",
+        "",
+        human::duration(*min_idle_ns),
+        Bytes(*out_bytes),
+        Bytes(*left_bytes),
+        Bytes(*refaulted_bytes),
+    )?;
+    match stays {
+        Some(why) => writeln!(out, "; paused: {}", why.text()),
+        None => writeln!(out),
     }
 }
 
@@ -164,7 +183,8 @@ mod tests {
             "intervals_goal": {"observed_bp": 450, "aggregations": 3, "min_interval_ns": 200000000, "max_interval_ns": 1000000000},
             "targets": [
                 {"pid": 8, "comm": "db\u001b[2J", "rss_bytes": 4194304, "huge_bytes": 2097152, "heat_on_huge_share": 0.25, "heat_on_huge_share_by_bits": 0.5},
-                {"pid": 9, "comm": "a", "left_alone": "no-huge-advice", "paused_for": 3},
+                {"pid": 9, "comm": "a", "left_alone": "no-huge-advice", "paused_for": 3,
+                    "page_out": {"min_idle_ns": 120000000000, "out_bytes": 1048576, "left_bytes": 4194304, "refaulted_bytes": 3145728, "refaults_pct_minute": 0.256, "stays": "refaults"}},
                 {"pid": 10, "comm": "b", "paused_for": 3, "cgroup_wait": "no-charge", "sampled": {"regions": 500, "interval_ns": 200000000, "aggregated_in_ns": 3600000000}},
                 {"pid": 11, "comm": "c", "cgroup_wait": "no-charge", "sampled": {"regions": 40, "interval_ns": 1000000000, "aggregated_in_ns": 1200000000}},
                 {"pid": 12, "comm": "d", "cgroup_wait": "full-moon", "heat_on_huge_share": 0.25, "heat_on_huge_share_by_bits": 0.25}],
@@ -183,6 +203,7 @@ mod tests {
                 human::printable("db\x1b[2J")
             ),
             "       9 a                       0 B resident,        0 B huge, unknown of the heat on huge pages; skipped: no-huge-advice",
+            "         paged out from 2 min idle on: 1.0 MiB out, 4.0 MiB left so far, 3.0 MiB came back (0.26% of the working set in a minute); paused: too much has come back",
             "      10 b                       0 B resident,        0 B huge, unknown of the heat on huge pages, 500 regions to check every 200 ms, \
              which took 3.6 s within the budgets; paused for its fork 3",
             &format!(
@@ -193,8 +214,8 @@ mod tests {
             "  collapsed on hints from external: 3",
             "  collapsed on hints from heat: 4",
             "  collapsed on hints from round-robin: 5",
-            "  not collapsed, busy: 1",
-            "  not collapsed, sparse: 2",
+            "  left alone, busy: 1",
+            "  left alone, sparse: 2",
         ];
         for (line, expected) in out.lines().zip(expected) {
             assert_eq!(line, expected);

@@ -32,6 +32,9 @@ pub struct RunArgs {
     /// Where `isotherm status` and `isotherm hint` find this one [default: /run/isotherm.sock of root, $XDG_RUNTIME_DIR/isotherm.sock of others]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
+    /// Where to note what is done, for `isotherm undo` [default: /run/isotherm.journal of root, $XDG_RUNTIME_DIR/isotherm.journal of others]
+    #[arg(long, value_name = "PATH")]
+    pub journal: Option<PathBuf>,
     /// A command that prints how much work the targets have done so far: CPU per unit is reported before and after
     #[arg(long, value_name = "COMMAND")]
     pub work: Option<String>,

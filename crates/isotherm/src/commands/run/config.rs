@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use isotherm_schemes::Budgets;
 use isotherm_schemes::collapse::Rules;
 use isotherm_schemes::plan::HintSource;
+use isotherm_schemes::scheme::{Does, Scheme};
 use isotherm_schemes::settings::File;
 use isotherm_units::Bytes;
 use std::fs;
@@ -21,6 +22,7 @@ pub struct Config {
     pub targets: TargetArgs,
     pub watch: WatchArgs,
     pub rules: Rules,
+    pub schemes: Vec<Scheme>,
     pub budgets: Budgets,
     pub round_robin: bool,
     pub hints: HintSource,
@@ -38,6 +40,7 @@ impl Config {
             Some(path) => parse(path, args.work.is_none())?,
             None => File::default(),
         };
+        let schemes = file.schemes()?;
         let mut targets = args.targets.clone();
         if targets.is_empty() {
             targets.pids = file.targets.pids;
@@ -61,12 +64,23 @@ impl Config {
             targets,
             watch,
             rules,
+            schemes,
             budgets,
             round_robin: args.round_robin || file.round_robin,
             hints: args.hints.map_or(file.hints, HintSource::from),
             socket: socket.map_or_else(default_socket, Ok)?,
             work: args.work.clone().or(file.work),
         })
+    }
+
+    /// Whether a scheme pages out.
+    pub fn pages_out(&self) -> bool {
+        self.schemes.iter().any(|scheme| matches!(scheme.action, Does::PageOut(_)))
+    }
+
+    /// Whether a scheme collapses.
+    pub fn collapses(&self) -> bool {
+        self.schemes.iter().any(|scheme| scheme.action == Does::Collapse)
     }
 
     /// Whether the same processes are watched in the same way. If not, watching has to start over.

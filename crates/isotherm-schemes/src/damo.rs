@@ -1,0 +1,372 @@
+//! Schemes of damo (`--schemes FILE`, JSON), to and from the table `[[scheme]]`.
+//!
+//! DAMON acts on regions whose size, accesses and age lie within bounds; a scheme here acts on pages by idle time, or on hot huge ranges.
+//! What has no counterpart is named in a note, and an action or a filter that would change what is done to is an error: a scheme that
+//! loses a filter would act on memory that it was meant to spare. The format is damo's of 2026; keys of older versions are read.
+
+use crate::scheme::{ActionName, SHORTEST_AGE, Written};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Why a file cannot be converted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// It is no JSON, or not in the form of damo.
+    #[error(transparent)]
+    Syntax(#[from] serde_json::Error),
+    /// A scheme has no counterpart here.
+    #[error("scheme {number}: {what}")]
+    Scheme {
+        /// Which one, from 1 on.
+        number: usize,
+        /// What it asks for.
+        what: String,
+    },
+}
+
+/// Schemes, and what of them is lost.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Converted {
+    /// In their order.
+    pub schemes: Vec<Written>,
+    /// Sentences for people.
+    pub notes: Vec<String>,
+}
+
+/// One scheme of damo, as far as it is used here.
+#[derive(Deserialize)]
+struct Damos {
+    action: String,
+    #[serde(default)]
+    access_pattern: Option<AccessPattern>,
+    #[serde(default)]
+    filters: Vec<Filter>,
+    #[serde(default)]
+    core_filters: Vec<Filter>,
+    #[serde(default)]
+    ops_filters: Vec<Filter>,
+    #[serde(default)]
+    quotas: Value,
+    #[serde(default)]
+    watermarks: Value,
+}
+
+#[derive(Deserialize)]
+struct AccessPattern {
+    #[serde(default)]
+    sz_bytes: Bounds,
+    #[serde(default)]
+    nr_accesses: Bounds,
+    #[serde(default)]
+    age: Bounds,
+}
+
+/// From and to, as text or as numbers.
+#[derive(Default, Deserialize, Serialize)]
+#[serde(default)]
+struct Bounds {
+    min: Value,
+    max: Value,
+}
+
+#[derive(Deserialize)]
+struct Filter {
+    filter_type: String,
+    #[serde(default)]
+    matching: Value,
+    #[serde(default, alias = "filter_pass")]
+    allow: Value,
+    #[serde(default)]
+    memcg_path: Option<String>,
+}
+
+/// Whether a text is a list of schemes of damo.
+pub fn is_schemes(text: &str) -> bool {
+    serde_json::from_str::<Vec<Damos>>(text).is_ok_and(|schemes| !schemes.is_empty())
+}
+
+/// Reads schemes of damo.
+pub fn read(text: &str) -> Result<Converted, Error> {
+    let all: Vec<Damos> = serde_json::from_str(text)?;
+    let mut converted = Converted::default();
+    for (number, damos) in (1..).zip(&all) {
+        let mut notes = Vec::new();
+        let written = scheme(damos, &mut notes).map_err(|what| Error::Scheme { number, what })?;
+        converted.schemes.push(written);
+        converted.notes.extend(notes.into_iter().map(|note| format!("scheme {number}: {note}")));
+    }
+    Ok(converted)
+}
+
+fn scheme(damos: &Damos, notes: &mut Vec<String>) -> Result<Written, String> {
+    let action = match damos.action.as_str() {
+        "pageout" => ActionName::PageOut,
+        "hugepage" | "collapse" => ActionName::Collapse,
+        other => return Err(format!("action {other:?} has no counterpart; pageout, hugepage and collapse have")),
+    };
+    let pattern = damos.access_pattern.as_ref();
+    let min_idle = match action {
+        ActionName::PageOut => Some(min_idle(pattern, notes)?),
+        ActionName::Collapse => {
+            notes.push("bounds of accesses and age are replaced by `min_benefit_hz` of [rules]".to_owned());
+            None
+        }
+    };
+    if pattern.is_some_and(|p| !is_open(&p.sz_bytes)) {
+        notes.push("bounds of the size of regions are lost: pages are known one by one".to_owned());
+    }
+    if has_value(&damos.quotas) {
+        notes.push("quotas are lost: [budgets] and `max_refaults` limit what is done".to_owned());
+    }
+    if has_value(&damos.watermarks) {
+        notes.push("watermarks are lost".to_owned());
+    }
+    let filters = damos.filters.iter().chain(&damos.core_filters).chain(&damos.ops_filters);
+    let mut cgroups = Vec::new();
+    for filter in filters {
+        cgroups.extend(cgroup_of(filter, action)?);
+    }
+    Ok(Written { action, processes: Vec::new(), cgroups, min_idle, max_refaults: None })
+}
+
+/// The age of memory without accesses.
+fn min_idle(pattern: Option<&AccessPattern>, notes: &mut Vec<String>) -> Result<String, String> {
+    let none = || Err("it pages out memory that is accessed: only nr_accesses of 0 have a counterpart".to_owned());
+    let Some(pattern) = pattern else { return none() };
+    if !is_zero(&pattern.nr_accesses.max) {
+        return none();
+    }
+    let age = match &pattern.age.min {
+        // Numbers without a unit are aggregation intervals in some versions and microseconds in others.
+        Value::String(text) => time(text).ok_or_else(|| format!("age.min = {text:?} is no time: write \"2 m\""))?,
+        other => return Err(format!("age.min = {other} has no unit: write \"2 m\"")),
+    };
+    if age < SHORTEST_AGE {
+        notes.push(format!("the age of {age:?} is below the shortest, which is used: {SHORTEST_AGE:?}"));
+    }
+    Ok(humantime::format_duration(age.max(SHORTEST_AGE)).to_string())
+}
+
+/// The cgroup that a filter keeps to.
+fn cgroup_of(filter: &Filter, action: ActionName) -> Result<Option<String>, String> {
+    let (is_matching, allows) = (is_true(&filter.matching), is_true(&filter.allow));
+    match filter.filter_type.as_str() {
+        // Memory without a file is all that leaves here, and all that is collapsed by default.
+        "anon" if allows == is_matching => Ok(None),
+        // Pages that were accessed since they were found idle stay anyway.
+        "young" if action == ActionName::PageOut && allows != is_matching => Ok(None),
+        "memcg" if allows == is_matching => Ok(filter.memcg_path.clone()),
+        other => {
+            let verb = if allows { "allow" } else { "reject" };
+            let none = if is_matching { "" } else { "none " };
+            Err(format!("the filter \"{verb} {none}{other}\" has no counterpart"))
+        }
+    }
+}
+
+fn is_true(value: &Value) -> bool {
+    match value {
+        Value::Bool(is) => *is,
+        Value::String(text) => matches!(text.to_ascii_lowercase().as_str(), "true" | "yes" | "y" | "1"),
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        _ => false,
+    }
+}
+
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => {
+            let number = text.trim().split([' ', '%']).next().unwrap_or_default();
+            text == "min" || number.parse::<f64>() == Ok(0.0)
+        }
+        _ => false,
+    }
+}
+
+/// Whether bounds exclude nothing; a region has a page at least.
+fn is_open(bounds: &Bounds) -> bool {
+    let is_least = |text: &str| ["min", "0", "0 B", "4K", "4.000 KiB", "4.0 KiB", "4 KiB", "4096"].contains(&text);
+    let of = |value: &Value, is_so: &dyn Fn(&str) -> bool| match value {
+        Value::Null => true,
+        Value::String(text) => is_so(text.trim()),
+        other => is_so(&other.to_string()),
+    };
+    of(&bounds.min, &is_least) && of(&bounds.max, &|text| text == "max" || text.starts_with("16.000 EiB"))
+}
+
+/// Whether anything in it is set: not null, empty, nought or "none".
+fn has_value(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::Array(values) => values.iter().any(has_value),
+        // The interval to which a quota applies, and the weights within one, say nothing by themselves.
+        Value::Object(values) => values.iter().any(|(key, value)| {
+            !(key.contains("interval") || key.contains("weights") || key == "goal_tuner") && has_value(value)
+        }),
+        Value::String(text) => text != "none" && text != "max" && !is_zero(value),
+        other => !is_zero(other),
+    }
+}
+
+/// A time of damo: "2 m", "1s", "1 m 30 s", "1.5 s", "100 ms". `None` for anything else.
+fn time(text: &str) -> Option<Duration> {
+    let mut rest = text.trim();
+    let mut all = Duration::ZERO;
+    if rest == "min" {
+        return Some(all);
+    }
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == ','))?;
+        let number: f64 = rest[..digits].replace(',', "").parse().ok()?;
+        rest = rest[digits..].trim_start();
+        let letters = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
+        let unit_s = match &rest[..letters] {
+            "ns" => 1e-9,
+            "us" | "usec" => 1e-6,
+            "ms" | "msec" => 1e-3,
+            "s" | "sec" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            "d" => 86_400.0,
+            _ => return None,
+        };
+        rest = rest[letters..].trim_start();
+        all = all.checked_add(Duration::try_from_secs_f64(number * unit_s).ok()?)?;
+    }
+    (!text.trim().is_empty()).then_some(all)
+}
+
+/// As schemes of damo, and what of them is lost.
+pub fn write(schemes: &[Written]) -> (String, Vec<String>) {
+    let mut notes = Vec::new();
+    let all: Vec<Value> = (1..).zip(schemes).map(|(number, scheme)| to_damos(number, scheme, &mut notes)).collect();
+    (serde_json::to_string_pretty(&all).unwrap_or_default() + "\n", notes)
+}
+
+fn to_damos(number: usize, scheme: &Written, notes: &mut Vec<String>) -> Value {
+    if !scheme.processes.is_empty() {
+        notes.push(format!("scheme {number}: processes are lost: damo names targets on its command line"));
+    }
+    if scheme.max_refaults.is_some() {
+        notes.push(format!("scheme {number}: max_refaults is lost: DAMON does not count what comes back"));
+    }
+    let any = json!({"min": "min", "max": "max"});
+    let memcg = |path: &String| json!({"filter_type": "memcg", "matching": true, "allow": true, "memcg_path": path});
+    let filters: Vec<Value> = scheme.cgroups.iter().map(memcg).collect();
+    match scheme.action {
+        ActionName::PageOut => {
+            let age = scheme.min_idle.clone().unwrap_or_else(|| "10m".to_owned());
+            json!({
+                "action": "pageout",
+                "access_pattern": {
+                    "sz_bytes": any,
+                    "nr_accesses": {"min": "0 %", "max": "0 %"},
+                    "age": {"min": age, "max": "max"},
+                },
+                "filters": filters,
+            })
+        }
+        ActionName::Collapse => {
+            notes.push(format!("scheme {number}: `min_benefit_hz` is lost: it collapses what is accessed at all"));
+            json!({
+                "action": "collapse",
+                "access_pattern": {"sz_bytes": any, "nr_accesses": {"min": "1 %", "max": "max"}, "age": any},
+                "filters": filters,
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In the form that damo writes.
+    const TWO: &str = r#"[
+        {"action": "pageout",
+         "access_pattern": {
+            "sz_bytes": {"min": "4.000 KiB", "max": "max"},
+            "nr_accesses": {"min": "0 %", "max": "0 %"},
+            "age": {"min": "2 m 30 s", "max": "max"}},
+         "quotas": {"time_ms": "0 ns", "sz_bytes": "1.000 GiB", "reset_interval_ms": "1 s",
+            "weights": {"sz_permil": "0 %", "nr_accesses_permil": "30 %", "age_permil": "70 %"}},
+         "watermarks": {"metric": "none", "interval_us": "0 ns", "high_permil": "0 %", "mid_permil": "0 %", "low_permil": "0 %"},
+         "ops_filters": [{"filter_type": "memcg", "matching": true, "allow": true, "memcg_path": "/app.slice"},
+            {"filter_type": "anon", "matching": true, "allow": true}]},
+        {"action": "hugepage",
+         "access_pattern": {
+            "sz_bytes": {"min": "2.000 MiB", "max": "max"},
+            "nr_accesses": {"min": "25 %", "max": "max"},
+            "age": {"min": "1 s", "max": "max"}}}]"#;
+
+    fn page_out(min_idle: &str, cgroups: &[&str]) -> Written {
+        let cgroups = cgroups.iter().map(|path| (*path).to_owned()).collect();
+        Written {
+            action: ActionName::PageOut,
+            processes: Vec::new(),
+            cgroups,
+            min_idle: Some(min_idle.to_owned()),
+            max_refaults: None,
+        }
+    }
+
+    #[test]
+    fn what_damo_writes_is_read_and_what_is_lost_is_named() {
+        assert!(is_schemes(TWO) && !is_schemes("[]") && !is_schemes("{}") && !is_schemes("[1]"));
+        let read = read(TWO).unwrap();
+        let collapse = Written { action: ActionName::Collapse, min_idle: None, ..page_out("", &[]) };
+        assert_eq!(read.schemes, [page_out("2m 30s", &["/app.slice"]), collapse]);
+        let lost: Vec<&str> = read.notes.iter().map(|note| note.split(' ').nth(2).unwrap()).collect();
+        assert_eq!(lost, ["quotas", "bounds", "bounds"], "{:#?}", read.notes);
+    }
+
+    #[test]
+    fn an_older_form_is_read() {
+        let old = r#"[{"access_pattern": {"sz_bytes": {"min": "min", "max": "max"}, "nr_accesses_unit": "percent",
+            "nr_accesses": {"min": "min", "max": "min"}, "age_unit": "usec", "age": {"min": "1s", "max": "max"}}, "action": "pageout"}]"#;
+        let read = read(old).unwrap();
+        assert_eq!(read.schemes, [page_out("10s", &[])]);
+        assert!(read.notes.len() == 1 && read.notes[0].contains("shortest"), "{:#?}", read.notes);
+    }
+
+    #[test]
+    fn what_would_act_on_other_memory_is_an_error() {
+        let with = |what: &str, instead: &str| read(&TWO.replace(what, instead)).unwrap_err().to_string();
+        for (what, instead, why) in [
+            (r#""pageout""#, r#""lru_prio""#, "lru_prio"),
+            (r#""max": "0 %""#, r#""max": "10 %""#, "accessed"),
+            (r#""2 m 30 s""#, "1500", "no unit"),
+            (r#""2 m 30 s""#, r#""soon""#, "is no time"),
+            (r#""allow": true, "memcg_path""#, r#""allow": false, "memcg_path""#, "reject memcg"),
+            (r#""anon", "matching": true"#, r#""anon", "matching": false"#, "allow none anon"),
+            (r#""anon""#, r#""hugepage_size""#, "hugepage_size"),
+        ] {
+            let error = with(what, instead);
+            assert!(error.starts_with("scheme 1: ") && error.contains(why), "{what} -> {instead}: {error}");
+        }
+        assert!(read("[{}]").unwrap_err().to_string().contains("action"));
+    }
+
+    #[test]
+    fn times_of_damo_are_read() {
+        let ms = |text| time(text).map(|time| time.as_millis());
+        let expected = [Some(150_000), Some(1000), Some(1500), Some(100), Some(3_723_000), Some(0), None, None, None];
+        let texts = ["2 m 30 s", "1s", "1.5 s", "100 ms", "1 h 2 m 3 s", "min", "max", "", "5"];
+        assert_eq!(texts.map(ms), expected);
+    }
+
+    #[test]
+    fn schemes_go_there_and_back() {
+        let collapse = Written { action: ActionName::Collapse, min_idle: None, ..page_out("", &["/b"]) };
+        let schemes = [page_out("10m", &["/a", "/c"]), collapse];
+        let (text, notes) = write(&schemes);
+        assert_eq!(read(&text).unwrap().schemes, schemes, "{text}");
+        assert_eq!(notes.len(), 1);
+        let own = Written { processes: vec!["db".into()], max_refaults: Some(0.5), ..page_out("1h", &[]) };
+        let (text, notes) = write(&[own]);
+        assert_eq!((read(&text).unwrap().schemes, notes.len()), (vec![page_out("1h", &[])], 2));
+    }
+}

@@ -1,0 +1,227 @@
+//! Keeps at paging out of one process: chooses what leaves next, remembers what has left, and stops when too much comes back.
+//!
+//! Every window the caller takes in which pages are present ([`Keeper::come_back`]) and asks what to read anew ([`Keeper::choose`]).
+//! What is still idle then is hinted. Looking for idle pages costs as much as a snapshot, so it is done every [`SEARCH`], and what it
+//! finds is served from a list, the longest idle first.
+
+use super::brake::{Brake, Limits};
+use super::refaults::LeftPages;
+use isotherm_heat::{Mask, Ns};
+use isotherm_units::{Bytes, PmdNo};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeSet, VecDeque};
+
+/// Between two searches for idle pages.
+pub const SEARCH: Ns = 5_000_000_000;
+
+/// Why nothing leaves at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stays {
+    /// More has come back than the ceiling allows.
+    Refaults,
+    /// The machine has no swap.
+    NoSwap,
+    /// Something else clears its accessed bits, so what looks idle may not be.
+    ClearedByOthers,
+    /// It is sampled: its pages are not known one by one.
+    Sampled,
+}
+
+impl Stays {
+    /// A short description.
+    pub fn text(self) -> &'static str {
+        match self {
+            Stays::Refaults => "too much has come back",
+            Stays::NoSwap => "no swap",
+            Stays::ClearedByOthers => "something else clears its accessed bits",
+            Stays::Sampled => "sampled, so its pages are not known one by one (--mode whole)",
+        }
+    }
+}
+
+/// What `status` reports of paging out of a process.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PageOutStatus {
+    /// The age at which its pages leave at present.
+    pub min_idle_ns: u64,
+    /// Memory that is out.
+    pub out_bytes: u64,
+    /// Memory that has left so far.
+    pub left_bytes: u64,
+    /// Memory that has come back so far.
+    pub refaulted_bytes: u64,
+    /// Refaults of the last minute, in percent of the working set of a minute.
+    pub refaults_pct_minute: f64,
+    /// Why nothing leaves at the moment.
+    #[serde(deserialize_with = "crate::named::if_known")]
+    pub stays: Option<Stays>,
+}
+
+/// Paging out of one process.
+#[derive(Clone, Debug)]
+pub struct Keeper {
+    brake: Brake,
+    left: LeftPages,
+    /// Huge ranges with idle pages that were found last, the longest idle first.
+    found: VecDeque<PmdNo>,
+    searched_at: Ns,
+    /// Huge ranges that are hinted and not handled yet.
+    hinted: BTreeSet<PmdNo>,
+    working_set_pages: u64,
+    stays: Option<Stays>,
+}
+
+impl Keeper {
+    /// Of a process of which nothing has left.
+    pub fn new(limits: Limits, now: Ns) -> Keeper {
+        Keeper {
+            brake: Brake::new(limits, now),
+            left: LeftPages::default(),
+            found: VecDeque::new(),
+            searched_at: 0,
+            hinted: BTreeSet::new(),
+            working_set_pages: 0,
+            stays: None,
+        }
+    }
+
+    /// Huge ranges to read before [`Keeper::come_back`], in address order.
+    pub fn out_in(&self) -> Vec<PmdNo> {
+        self.left.pmds().collect()
+    }
+
+    /// Notes that these pages have left.
+    pub fn leave(&mut self, pmd: PmdNo, pages: Mask, now: Ns) {
+        self.left.leave(pmd, pages, self.brake.next_age_ns(), now);
+    }
+
+    /// Takes in which pages are present (`None`: the huge range is not mapped any more), and the working set of a minute.
+    pub fn come_back(&mut self, working_set_pages: u64, now: Ns, present: impl Fn(PmdNo) -> Option<Mask>) {
+        let refaults = self.left.come_back(now, present);
+        self.working_set_pages = working_set_pages;
+        self.brake.note(refaults, working_set_pages, now);
+    }
+
+    /// The age to search with. `None` if nothing may leave, for that reason or because too much has come back.
+    pub fn age_ns(&mut self, other: Option<Stays>) -> Option<Ns> {
+        self.stays = other.or(self.brake.age_ns().is_none().then_some(Stays::Refaults));
+        if self.stays.is_some() {
+            self.found.clear();
+            return None;
+        }
+        self.brake.age_ns()
+    }
+
+    /// Whether it is time to search.
+    pub fn is_search_due(&self, now: Ns) -> bool {
+        self.searched_at == 0 || now.saturating_sub(self.searched_at) >= SEARCH
+    }
+
+    /// Takes in what a search at `now` has found, the longest idle first.
+    pub fn found(&mut self, pmds: impl IntoIterator<Item = PmdNo>, now: Ns) {
+        self.searched_at = now;
+        self.found = pmds.into_iter().collect();
+    }
+
+    /// The huge ranges to read anew and to hint, in address order: those that are hinted already, and the next that were found, `most`
+    /// in all.
+    pub fn choose(&mut self, most: usize) -> Vec<PmdNo> {
+        let mut chosen = self.hinted.clone();
+        while chosen.len() < most {
+            let Some(pmd) = self.found.pop_front() else { break };
+            chosen.insert(pmd);
+        }
+        chosen.into_iter().collect()
+    }
+
+    /// Notes that a huge range is hinted.
+    pub fn hint(&mut self, pmd: PmdNo) {
+        self.hinted.insert(pmd);
+    }
+
+    /// Notes that its hint was handled.
+    pub fn handled(&mut self, pmd: PmdNo) {
+        self.hinted.remove(&pmd);
+    }
+
+    /// Takes the huge ranges that are hinted. Nothing is chosen before the next search.
+    pub fn take_hinted(&mut self) -> BTreeSet<PmdNo> {
+        self.found.clear();
+        std::mem::take(&mut self.hinted)
+    }
+
+    /// Whether pages of a huge range are about to leave, or are out.
+    pub fn is_after(&self, pmd: PmdNo) -> bool {
+        self.hinted.contains(&pmd) || self.left.is_out(pmd)
+    }
+
+    /// Sets other limits. What is out is still counted when it comes back.
+    pub fn set_limits(&mut self, limits: Limits, now: Ns) {
+        if self.brake.limits() != limits {
+            self.brake = Brake::new(limits, now);
+        }
+    }
+
+    /// The status to report.
+    pub fn status(&self) -> PageOutStatus {
+        let working_set = self.working_set_pages.max(1) as f64;
+        PageOutStatus {
+            min_idle_ns: self.brake.next_age_ns(),
+            out_bytes: Bytes::of_pages(self.left.out()).0,
+            left_bytes: Bytes::of_pages(self.left.left()).0,
+            refaulted_bytes: Bytes::of_pages(self.left.refaulted().measured()).0,
+            refaults_pct_minute: self.left.in_last_minute() as f64 / working_set * 100.0,
+            stays: self.stays,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Ns = 1_000_000_000;
+
+    fn keeper() -> Keeper {
+        let mut keeper = Keeper::new(Limits { min_idle_ns: 60 * S, max_refaults_pct: 0.2 }, 0);
+        keeper.come_back(100_000, 60 * S, |_| None);
+        keeper
+    }
+
+    #[test]
+    fn what_is_hinted_is_read_again_until_it_is_handled() {
+        let mut keeper = keeper();
+        assert!(keeper.is_search_due(60 * S));
+        keeper.found([9, 3, 5, 1].map(PmdNo), 60 * S);
+        assert!(!keeper.is_search_due(64 * S) && keeper.is_search_due(65 * S));
+        assert_eq!(keeper.choose(2), [PmdNo(3), PmdNo(9)], "the longest idle, by address");
+        [3, 9].into_iter().for_each(|pmd| keeper.hint(PmdNo(pmd)));
+        assert_eq!(keeper.choose(2), [PmdNo(3), PmdNo(9)]);
+        keeper.handled(PmdNo(9));
+        assert_eq!(keeper.choose(2), [PmdNo(3), PmdNo(5)]);
+        assert!(keeper.is_after(PmdNo(3)) && !keeper.is_after(PmdNo(9)));
+        assert_eq!(keeper.take_hinted(), [PmdNo(3)].into());
+        assert_eq!(keeper.choose(2), [] as [PmdNo; 0]);
+    }
+
+    #[test]
+    fn it_stops_when_too_much_comes_back_and_says_why() {
+        let mut keeper = keeper();
+        assert_eq!(keeper.age_ns(None), Some(60 * S));
+        keeper.leave(PmdNo(1), Mask::ALL, 61 * S);
+        assert_eq!(keeper.out_in(), [PmdNo(1)]);
+        keeper.found([PmdNo(2)], 61 * S);
+        keeper.come_back(100_000, 62 * S, |_| Some(Mask::ALL));
+        assert_eq!((keeper.age_ns(None), keeper.choose(9)), (None, vec![]));
+        let status = keeper.status();
+        assert_eq!((status.left_bytes, status.refaulted_bytes, status.out_bytes), (2 << 20, 2 << 20, 0));
+        assert_eq!((status.stays, status.min_idle_ns), (Some(Stays::Refaults), 120 * S));
+        assert!((status.refaults_pct_minute - 0.512).abs() < 1e-9, "{status:?}");
+        // Another reason goes first, and passes.
+        let mut keeper = super::tests::keeper();
+        assert_eq!((keeper.age_ns(Some(Stays::NoSwap)), keeper.status().stays), (None, Some(Stays::NoSwap)));
+        assert_eq!((keeper.age_ns(None), keeper.status().stays), (Some(60 * S), None));
+    }
+}

@@ -1,0 +1,165 @@
+//! Which pages have left, and which of them have come back: *refaults*.
+//!
+//! A page that left is remembered by a bit. When a later read of its huge range finds it present, it has come back: it was accessed,
+//! or the kernel has read it ahead. A page whose memory the process gave back meanwhile, and that is touched again, counts too: from
+//! outside the two look the same, and the figure is to be an upper bound.
+
+use isotherm_heat::{Histogram, Interval, Mask, Ns};
+use isotherm_units::PmdNo;
+use std::collections::{BTreeMap, VecDeque};
+
+/// The time over which refaults are counted.
+const MINUTE: Ns = 60_000_000_000;
+/// Steps in which counts of the last minute are kept.
+const STEP: Ns = 1_000_000_000;
+
+/// Pages of one process that are out. 88 bytes for each huge range with such pages, and the map around them.
+#[derive(Clone, Debug, Default)]
+pub struct LeftPages {
+    pmds: BTreeMap<PmdNo, LeftPmd>,
+    left: u64,
+    /// Refaults, by the time for which the page was not accessed.
+    refaulted: Histogram,
+    /// Refaults of the last minute, by when they were found.
+    recent: VecDeque<(Ns, u64)>,
+}
+
+/// Pages of one huge range that are out.
+#[derive(Clone, Copy, Debug)]
+struct LeftPmd {
+    pages: Mask,
+    /// When the last of them left, and for how long they had been idle then at least.
+    at: Ns,
+    idle_ns: Ns,
+}
+
+impl LeftPages {
+    /// Notes that these pages left at `now`, idle for `idle_ns` at least.
+    pub fn leave(&mut self, pmd: PmdNo, pages: Mask, idle_ns: Ns, now: Ns) {
+        if pages.is_empty() {
+            return;
+        }
+        self.left += u64::from(pages.count());
+        let of = self.pmds.entry(pmd).or_insert(LeftPmd { pages: Mask::NONE, at: now, idle_ns });
+        *of = LeftPmd { pages: of.pages | pages, at: now, idle_ns: of.idle_ns.min(idle_ns) };
+    }
+
+    /// Takes in which pages are present, huge range by huge range; `None` for one that is not mapped any more, whose pages are
+    /// forgotten. Returns how many have come back.
+    pub fn come_back(&mut self, now: Ns, present: impl Fn(PmdNo) -> Option<Mask>) -> u64 {
+        let mut all = 0;
+        let refaulted = &mut self.refaulted;
+        self.pmds.retain(|pmd, left| {
+            let Some(present) = present(*pmd) else { return false };
+            let back = u64::from((left.pages & present).count());
+            if back > 0 {
+                refaulted.add(Interval::from_ns(now.saturating_sub(left.at) + left.idle_ns), back);
+                left.pages = left.pages & !present;
+                all += back;
+            }
+            !left.pages.is_empty()
+        });
+        self.note_recent(all, now);
+        all
+    }
+
+    fn note_recent(&mut self, refaults: u64, now: Ns) {
+        self.recent.retain(|(at, _)| now.saturating_sub(*at) < MINUTE);
+        match self.recent.back_mut() {
+            Some((at, count)) if now.saturating_sub(*at) < STEP => *count += refaults,
+            _ if refaults > 0 => self.recent.push_back((now, refaults)),
+            _ => {}
+        }
+    }
+
+    /// Huge ranges with pages that are out, in address order.
+    pub fn pmds(&self) -> impl Iterator<Item = PmdNo> {
+        self.pmds.keys().copied()
+    }
+
+    /// Whether pages of a huge range are out.
+    pub fn is_out(&self, pmd: PmdNo) -> bool {
+        self.pmds.contains_key(&pmd)
+    }
+
+    /// Pages that are out.
+    pub fn out(&self) -> u64 {
+        self.pmds.values().map(|left| u64::from(left.pages.count())).sum()
+    }
+
+    /// Pages that have left so far, those included that came back.
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// Refaults so far, by the time for which the page was not accessed.
+    pub fn refaulted(&self) -> &Histogram {
+        &self.refaulted
+    }
+
+    /// Refaults that were found within the last minute, as of the last call of [`LeftPages::come_back`].
+    pub fn in_last_minute(&self) -> u64 {
+        self.recent.iter().map(|(_, count)| count).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isotherm_heat::Rng;
+    use std::collections::BTreeSet;
+
+    const S: Ns = 1_000_000_000;
+
+    #[test]
+    fn a_page_comes_back_once_with_the_time_for_which_it_was_idle() {
+        let mut left = LeftPages::default();
+        let few: Mask = (0..10).collect();
+        left.leave(PmdNo(1), few, 600 * S, 100 * S);
+        left.leave(PmdNo(2), Mask::ALL, 600 * S, 100 * S);
+        left.leave(PmdNo(3), Mask::NONE, 600 * S, 100 * S);
+        assert_eq!((left.out(), left.left(), left.pmds().count()), (522, 522, 2));
+        let half: Mask = (5..300).collect();
+        let present = |pmd: PmdNo| (pmd.0 == 1).then_some(half);
+        assert_eq!(left.come_back(160 * S, present), 5);
+        assert_eq!(left.come_back(161 * S, present), 0, "once");
+        assert_eq!(left.out(), 5, "the other range is not mapped any more");
+        assert_eq!((left.refaulted().at(Interval::from_ns(660 * S)), left.refaulted().measured()), (5, 5));
+        assert_eq!(left.in_last_minute(), 5);
+        left.come_back(220 * S, present);
+        assert_eq!(left.in_last_minute(), 0);
+        // It leaves again, and comes back again.
+        left.leave(PmdNo(1), few, 600 * S, 900 * S);
+        assert_eq!((left.out(), left.left()), (10, 532));
+        assert_eq!(left.come_back(900 * S, |_| Some(Mask::ALL)), 10);
+        assert_eq!((left.out(), left.pmds().count()), (0, 0));
+    }
+
+    #[test]
+    fn it_is_a_set_of_pages() {
+        let seed = 11;
+        let mut rng = Rng::new(seed);
+        let (mut left, mut naive) = (LeftPages::default(), BTreeSet::new());
+        let mut came_back = 0;
+        for step in 0..3000_u64 {
+            let pmd = PmdNo(rng.below(6));
+            let first = usize::try_from(rng.below(500)).unwrap();
+            let pages: Mask = (first..first + 12).collect();
+            if rng.below(2) == 0 {
+                left.leave(pmd, pages, S, step * S);
+                naive.extend(pages.iter().map(|page| (pmd, page)));
+            } else {
+                let gone = PmdNo(rng.below(40));
+                let present = |of: PmdNo| (of != gone).then_some(if of == pmd { pages } else { Mask::NONE });
+                came_back += left.come_back(step * S, present);
+                let before = naive.len();
+                naive.retain(|(of, _)| *of != gone);
+                let forgotten = before - naive.len();
+                naive.retain(|(of, page)| *of != pmd || !pages.has(*page));
+                let back = before - forgotten - naive.len();
+                came_back -= back as u64;
+            }
+            assert_eq!((left.out(), came_back), (naive.len() as u64, 0), "seed {seed}, step {step}");
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! The part of the state that keeps at paging out: which processes, what is read for it, and what becomes a hint.
+//!
+//! The caller watches; this decides. In each window, for each process: [`State::out_in`] names what to read, [`State::come_back`] takes
+//! that in, [`State::page_out_age`] says whether to look for idle pages, [`State::choose_idle`] names what to read once more, and
+//! [`State::hint_idle`] hints what is still idle. All of it belongs to one [`Keeper`] for each process.
+
+use super::{REST, State, Target};
+use crate::outcome::{Outcome, Refusal};
+use crate::page_out::keeper::{Keeper, SEARCH, Stays};
+use crate::page_out::{self, IdleWindow, PAGE_OUT};
+use isotherm_heat::{Mask, Ns, TargetId};
+use isotherm_units::PmdNo;
+
+/// How long a huge range gets no hint after one to page out. The next of its pages may be idle for long enough soon.
+pub(super) fn rest_after(outcome: Outcome) -> Ns {
+    match outcome {
+        Outcome::Done { .. } | Outcome::Refused(Refusal::Accessed) => SEARCH,
+        Outcome::Refused(_) => REST,
+    }
+}
+
+/// Most huge ranges of a process that are hinted at a time: 2 GiB.
+const MAX_HINTED: f64 = 1024.0;
+
+impl State {
+    /// Huge ranges of a process to read, because pages of them have left. `None` if no scheme pages it out.
+    pub fn out_in(&mut self, process: TargetId, now: Ns) -> Option<Vec<PmdNo>> {
+        self.take_in_left(now);
+        let limits = self.actions.get(&process)?.pages_out?;
+        let target = self.targets.get_mut(&process)?;
+        let keeper = target.keeper.get_or_insert_with(|| Keeper::new(limits, now));
+        // The settings may have been read again.
+        keeper.set_limits(limits, now);
+        Some(keeper.out_in())
+    }
+
+    /// Takes in what the worker has paged out.
+    fn take_in_left(&mut self, now: Ns) {
+        for (process, pmd, pages) in self.idle.take_left() {
+            if let Some(keeper) = self.keeper(process) {
+                keeper.leave(pmd, pages, now);
+            }
+        }
+    }
+
+    fn keeper(&mut self, process: TargetId) -> Option<&mut Keeper> {
+        self.targets.get_mut(&process)?.keeper.as_mut()
+    }
+
+    /// Takes in which pages of a process are present (`None`: the huge range is not mapped any more), and its working set of a minute.
+    pub fn come_back(
+        &mut self,
+        process: TargetId,
+        working_set_pages: u64,
+        now: Ns,
+        present: impl Fn(PmdNo) -> Option<Mask>,
+    ) {
+        if let Some(keeper) = self.keeper(process) {
+            keeper.come_back(working_set_pages, now, present);
+        }
+    }
+
+    /// The age at which pages of a process leave. `None` if none may at the moment, for this reason or another.
+    pub fn page_out_age(&mut self, process: TargetId, stays: Option<Stays>) -> Option<Ns> {
+        let State { targets, queue, idle, .. } = self;
+        let target = targets.get_mut(&process).filter(|target| target.refused.is_none())?;
+        let keeper = target.keeper.as_mut()?;
+        let age = keeper.age_ns(stays);
+        if age.is_none() {
+            // What is queued already stays, too.
+            keeper.take_hinted().into_iter().for_each(|pmd| _ = queue.remove(process, pmd));
+            idle.replace(process, []);
+        }
+        age
+    }
+
+    /// Whether it is time to look for idle pages in all of a process.
+    pub fn is_search_due(&mut self, process: TargetId, now: Ns) -> bool {
+        self.keeper(process).is_some_and(|keeper| keeper.is_search_due(now))
+    }
+
+    /// Takes in what a search has found.
+    pub fn found_idle(&mut self, window: &IdleWindow<'_>, now: Ns) {
+        let hints = page_out::plan(window, now).0.hints;
+        let free: Vec<PmdNo> =
+            hints.iter().map(|hint| hint.pmd).filter(|pmd| self.may_leave(window.id, *pmd)).collect();
+        if let Some(keeper) = self.keeper(window.id) {
+            keeper.found(free, now);
+        }
+    }
+
+    fn collapse_first(&self, process: TargetId) -> bool {
+        self.actions.get(&process).is_some_and(|actions| actions.collapse_first)
+    }
+
+    /// Whether a huge range is neither resting nor wanted by a scheme that comes first.
+    fn may_leave(&self, process: TargetId, pmd: PmdNo) -> bool {
+        let wanted = |target: &Target| target.worth_collapsing.contains(&pmd);
+        let is_resting = self.resting.contains_key(&(process, pmd));
+        let is_wanted = self.collapse_first(process) && self.targets.get(&process).is_some_and(wanted);
+        !is_resting && !is_wanted
+    }
+
+    /// Huge ranges of a process to read once more before [`State::hint_idle`], in address order.
+    pub fn choose_idle(&mut self, process: TargetId, window_ns: Ns) -> Vec<PmdNo> {
+        // Twice what can be served, since many are left alone.
+        let served = self.budgets.per_second * window_ns as f64 / 1e9;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a thousand at most")]
+        let most = (2.0 * served).clamp(1.0, MAX_HINTED) as usize;
+        self.keeper(process).map(|keeper| keeper.choose(most)).unwrap_or_default()
+    }
+
+    /// Hints what is still idle of the huge ranges that were chosen. Pages of others do not leave from now on.
+    pub fn hint_idle(&mut self, window: &IdleWindow<'_>, now: Ns) {
+        let (planned, pages) = page_out::plan(window, now);
+        self.idle.replace(window.id, pages);
+        let collapse_first = self.collapse_first(window.id);
+        for hint in planned.hints {
+            if !collapse_first {
+                // It may be queued for a collapse since before anything was known to be idle.
+                self.queue.remove(hint.process, hint.pmd);
+            }
+            let is_new = self.add(hint);
+            if let Some(keeper) = self.keeper(window.id).filter(|_| is_new) {
+                keeper.hint(hint.pmd);
+            }
+        }
+    }
+
+    /// Whether a huge range may be collapsed, as far as paging out goes: not if pages of it leave or are out, and the scheme that says
+    /// so comes first.
+    pub(super) fn may_collapse(&self, process: TargetId, pmd: PmdNo) -> bool {
+        let keeper = self.targets.get(&process).and_then(|target| target.keeper.as_ref());
+        self.collapse_first(process) || keeper.is_none_or(|keeper| !keeper.is_after(pmd))
+    }
+
+    /// Notes that a hint of paging out was handled.
+    pub(super) fn page_out_handled(&mut self, hint: &crate::Hint) {
+        if let Some(keeper) = self.keeper(hint.process).filter(|_| hint.action == PAGE_OUT) {
+            keeper.handled(hint.pmd);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collapse::{COLLAPSE, Rules};
+    use crate::page_out::IdlePages;
+    use crate::page_out::IdlePmd;
+    use crate::retry::Handled;
+    use crate::scheme::Scheme;
+    use crate::state::Report;
+    use crate::{Budgets, Counters, PmdFacts, TargetWindow};
+    use isotherm_heat::{Interval, Mapping};
+    use isotherm_units::{AddrRange, Bytes};
+
+    const S: Ns = 1_000_000_000;
+    const A: TargetId = TargetId { pid: 1, start_ticks: 10 };
+    /// Pages of the working set: two of a thousand are 200.
+    const SET: u64 = 100_000;
+    const DONE: Outcome = Outcome::Done { grown: 0 };
+
+    fn mappings() -> Vec<Mapping> {
+        let range = AddrRange::new(PmdNo(0).addr(), PmdNo(100).addr());
+        vec![Mapping { range, name: String::new(), perms: "rw-p".parse().unwrap() }]
+    }
+
+    /// Windows of one process, with these schemes.
+    struct Scene {
+        state: State,
+        idle: IdlePages,
+        now: Ns,
+    }
+
+    impl Scene {
+        fn new(schemes: &[&str]) -> Scene {
+            let idle = IdlePages::default();
+            let scheme = |text: &&str| Scheme::new(toml::from_str(text).unwrap()).unwrap();
+            let state = State::new(Rules::default(), Budgets::default());
+            let state = state.with_schemes(schemes.iter().map(scheme).collect(), idle.clone());
+            Scene { state, idle, now: 100 * S }
+        }
+
+        /// A window in which these huge ranges are hot, and then those idle. Returns the age at which pages leave.
+        fn window(&mut self, hot: &[u64], idle: &[u64], present: Mask) -> Option<Ns> {
+            self.now += 6 * S;
+            let facts =
+                |pmd: &u64| PmdFacts { pmd: PmdNo(*pmd), present: 512, measured: 512, huge: false, benefit_hz: 9000.0 };
+            let window = TargetWindow {
+                id: A,
+                comm: "db".into(),
+                mappings: mappings().into(),
+                facts: hot.iter().map(facts).collect(),
+                generations: Vec::new(),
+            };
+            self.state.set_cgroup(A, "db", "/app");
+            self.state.feed(&window, Bytes(1 << 30), self.now);
+            self.state.out_in(A, self.now)?;
+            self.state.come_back(A, SET, self.now, |_| Some(present));
+            let age = self.state.page_out_age(A, None)?;
+            let known = |pmd: &u64| IdlePmd { pmd: PmdNo(*pmd), pages: Mask::ALL, idle: Interval::from_ns(age) };
+            let window =
+                |pmds: Vec<IdlePmd>| IdleWindow { id: A, comm: "db".into(), mappings: mappings().into(), idle: pmds };
+            if self.state.is_search_due(A, self.now) {
+                self.state.found_idle(&window(idle.iter().map(known).collect()), self.now);
+            }
+            let chosen = self.state.choose_idle(A, S);
+            self.state.hint_idle(&window(chosen.iter().map(|pmd| known(&pmd.0)).collect()), self.now);
+            Some(age)
+        }
+
+        /// Serves all hints; each idle page leaves.
+        fn serve(&mut self) -> Vec<(u8, u64)> {
+            let mut served = Vec::new();
+            while self.state.due(self.now).is_ok() {
+                let Some((hint, tries)) = self.state.take() else { break };
+                if hint.action == PAGE_OUT {
+                    self.idle.leave(A, hint.pmd, self.idle.of(A, hint.pmd));
+                }
+                served.push((hint.action.0, hint.pmd.0));
+                let report = Report {
+                    handled: Handled::Done(DONE),
+                    counters: Counters::default(),
+                    paused_for: None,
+                    cgroup_wait: None,
+                };
+                self.state.settle(hint, tries, report, self.now);
+            }
+            served.sort_unstable();
+            served
+        }
+
+        fn page_out(&self) -> serde_json::Value {
+            serde_json::to_value(&self.state.status().targets[0].page_out).unwrap()
+        }
+    }
+
+    const PAGE_OUT_DB: &str = "action = \"page-out\"\nprocesses = [\"db\"]\nmin_idle = \"1m\"";
+    const COLLAPSE_ALL: &str = "action = \"collapse\"";
+
+    #[test]
+    fn of_two_schemes_the_first_has_the_huge_range() {
+        let (collapse, page_out) = (COLLAPSE.0, PAGE_OUT.0);
+        for (schemes, expected) in [
+            ([PAGE_OUT_DB, COLLAPSE_ALL], vec![(collapse, 1), (page_out, 2), (page_out, 3)]),
+            ([COLLAPSE_ALL, PAGE_OUT_DB], vec![(collapse, 1), (collapse, 2), (page_out, 3)]),
+        ] {
+            let mut scene = Scene::new(&schemes);
+            // The first is queued before anything is known to be idle.
+            scene.window(&[1], &[], Mask::ALL);
+            let first = scene.serve();
+            scene.window(&[2], &[2, 3], Mask::NONE);
+            // What is both is hinted by whoever comes first.
+            let mut served = [first, scene.serve()].concat();
+            served.sort_unstable();
+            assert_eq!(served, expected, "{schemes:?}");
+        }
+    }
+
+    #[test]
+    fn what_leaves_is_counted_when_it_comes_back_and_stops_what_is_queued() {
+        let mut scene = Scene::new(&[PAGE_OUT_DB]);
+        assert_eq!(scene.window(&[7], &[1, 2], Mask::ALL), Some(60 * S));
+        assert_eq!(scene.serve(), [(PAGE_OUT.0, 1), (PAGE_OUT.0, 2)], "no scheme collapses");
+        assert_eq!(scene.window(&[], &[1, 2, 3], Mask::NONE), Some(60 * S));
+        assert_eq!(scene.page_out()["out_bytes"], 4 << 20, "{:#}", scene.page_out());
+        // It is hinted, and before it is served too much comes back: 512 pages of 200 that may.
+        assert_eq!(scene.window(&[], &[3], (0..256).collect()), None);
+        assert_eq!(scene.serve(), []);
+        let told = scene.page_out();
+        assert_eq!((&told["stays"], &told["refaulted_bytes"]), (&"refaults".into(), &(2 << 20).into()), "{told:#}");
+        assert_eq!((&told["left_bytes"], &told["out_bytes"]), (&(4 << 20).into(), &(2 << 20).into()));
+        assert_eq!(told["min_idle_ns"], 120 * S);
+        // A process that has ended takes all of it along.
+        scene.state.keep(&[]);
+        assert_eq!(scene.state.out_in(A, scene.now), None);
+    }
+
+    #[test]
+    fn schemes_that_are_read_again_are_in_force_from_the_next_window_on() {
+        let mut scene = Scene::new(&[PAGE_OUT_DB]);
+        assert_eq!(scene.window(&[], &[1], Mask::ALL), Some(60 * S));
+        let other = PAGE_OUT_DB.replace("1m", "5m");
+        scene.state.set_schemes(vec![Scheme::new(toml::from_str(&other).unwrap()).unwrap()]);
+        assert_eq!(scene.window(&[], &[1], Mask::ALL), Some(300 * S));
+        scene.state.set_schemes(vec![Scheme::collapse_all()]);
+        assert_eq!(scene.window(&[], &[1], Mask::ALL), None);
+    }
+}

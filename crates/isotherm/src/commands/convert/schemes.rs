@@ -1,0 +1,53 @@
+//! Schemes: files of damo to settings of `isotherm run`, and back.
+
+use super::ConvertArgs;
+use crate::input::short_text;
+use crate::output;
+use anyhow::{Context, Result, bail};
+use isotherm_schemes::damo;
+use isotherm_schemes::settings::{self, File as Settings};
+use isotherm_units::Bytes;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+
+/// Files of schemes take some hundred bytes. A recording of damo is longer, or no list of schemes.
+const MAX_FILE: Bytes = Bytes(1 << 18);
+
+/// Converts schemes, if the input has any. Returns whether it has.
+pub fn converted(args: &ConvertArgs) -> Result<bool> {
+    let is_settings = args.input.extension().is_some_and(|extension| extension == "toml");
+    let meta = args.input.metadata();
+    if !meta.is_ok_and(|meta| meta.is_file() && (is_settings || meta.len() <= MAX_FILE.0)) {
+        return Ok(false);
+    }
+    let reading = || format!("read {}", args.input.display());
+    let file = File::open(&args.input).with_context(reading)?;
+    if is_settings {
+        let read = Settings::parse(&short_text(file, &args.input, MAX_FILE)?).with_context(reading)?;
+        let (text, notes) = damo::write(&read.scheme);
+        if read.scheme.is_empty() {
+            bail!("{}: it has no [[scheme]]", args.input.display());
+        }
+        tell(notes);
+        return write(args, &text).map(|()| true);
+    }
+    // A compressed recording is no text.
+    let Ok(text) = short_text(file, &args.input, MAX_FILE) else { return Ok(false) };
+    if !damo::is_schemes(&text) {
+        return Ok(false);
+    }
+    let read = damo::read(&text).with_context(reading)?;
+    tell(read.notes);
+    write(args, &settings::text_of(&read.schemes)?).map(|()| true)
+}
+
+fn tell(notes: Vec<String>) {
+    notes.into_iter().for_each(output::note);
+}
+
+fn write(args: &ConvertArgs, text: &str) -> Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(!args.overwrite).create(true).truncate(true);
+    let writing = || format!("write {} (--overwrite replaces what is there)", args.output.display());
+    options.open(&args.output).with_context(writing)?.write_all(text.as_bytes()).with_context(writing)
+}

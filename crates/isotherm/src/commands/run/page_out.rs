@@ -1,0 +1,88 @@
+//! Keeps at paging out: once a window, for each process that a scheme pages out.
+//!
+//! The state decides ([`isotherm_schemes::state::State`]); this reads what it asks for. What has left is read in every window, since the monitor reads nothing where
+//! no page is present. What is about to leave is read once more right before it is hinted: the last background read may be a minute old.
+
+use isotherm_heat::{Clock, Mapping, Mask, Ns, TargetHeat};
+use isotherm_monitor::Monitor;
+use isotherm_schemes::page_out::keeper::Stays;
+use isotherm_schemes::page_out::{IdlePmd, IdleWindow, Rules, idle_pages, idle_pages_in};
+use isotherm_schemes::state::{Shared, lock};
+use isotherm_sys::clock;
+use isotherm_sys::free::Swap;
+use isotherm_units::PmdNo;
+use std::path::Path;
+
+/// The window of the working set that refaults are a share of.
+const MINUTE: Ns = 60_000_000_000;
+
+type Watched = Monitor<Box<dyn Clock>>;
+
+/// Whether this machine has swap. Unknown counts as yes: then the worker finds out.
+pub fn has_swap() -> bool {
+    Swap::read(Path::new("/proc")).is_none_or(|swap| swap.total.0 > 0)
+}
+
+/// One window of one process.
+pub struct PageOutStep<'a> {
+    pub shared: &'a Shared,
+    pub target: &'a TargetHeat,
+    /// Between two windows.
+    pub window_ns: Ns,
+    /// Something else has cleared its accessed bits.
+    pub others_clear: bool,
+    pub has_swap: bool,
+}
+
+impl PageOutStep<'_> {
+    /// Takes in what has come back, and hints what may leave.
+    pub fn take(&self, monitor: &mut Watched) {
+        let id = self.target.id;
+        let Some(out) = lock(self.shared).out_in(id, clock::monotonic_ns()) else { return };
+        self.read(monitor, &out);
+        self.come_back(monitor);
+        let stays = self.stays(monitor);
+        let Some(min_idle_ns) = lock(self.shared).page_out_age(id, stays) else { return };
+        let rules = Rules { min_idle_ns };
+        if lock(self.shared).is_search_due(id, clock::monotonic_ns()) {
+            let idle = monitor.pages_of(id.pid).map(|pages| idle_pages(rules, pages, monitor.now()));
+            let window = self.window(monitor, idle.unwrap_or_default());
+            lock(self.shared).found_idle(&window, clock::monotonic_ns());
+        }
+        let chosen = lock(self.shared).choose_idle(id, self.window_ns);
+        self.read(monitor, &chosen);
+        let idle = monitor.pages_of(id.pid).map(|pages| idle_pages_in(rules, pages, &chosen, monitor.now()));
+        let window = self.window(monitor, idle.unwrap_or_default());
+        lock(self.shared).hint_idle(&window, clock::monotonic_ns());
+    }
+
+    fn read(&self, monitor: &mut Watched, pmds: &[PmdNo]) {
+        if !pmds.is_empty() {
+            monitor.read_now(self.target.id.pid, pmds);
+        }
+    }
+
+    fn come_back(&self, monitor: &Watched) {
+        let id = self.target.id;
+        let (Some(pages), Some(mappings)) = (monitor.pages_of(id.pid), monitor.mappings_of(id.pid)) else { return };
+        let present =
+            |pmd: PmdNo| -> Option<Mask> { Mapping::first_in(mappings, pmd.range()).map(|_| pages.present_in(pmd)) };
+        let working_set = self.target.temperature.within_ns(MINUTE);
+        lock(self.shared).come_back(id, working_set, clock::monotonic_ns(), present);
+    }
+
+    fn stays(&self, monitor: &Watched) -> Option<Stays> {
+        if !self.has_swap {
+            Some(Stays::NoSwap)
+        } else if self.others_clear {
+            Some(Stays::ClearedByOthers)
+        } else {
+            monitor.pages_of(self.target.id.pid).is_none().then_some(Stays::Sampled)
+        }
+    }
+
+    fn window<'a>(&'a self, monitor: &'a Watched, idle: Vec<IdlePmd>) -> IdleWindow<'a> {
+        let mappings = monitor.mappings_of(self.target.id.pid).unwrap_or_default();
+        IdleWindow { id: self.target.id, comm: self.target.comm.as_str().into(), mappings: mappings.into(), idle }
+    }
+}

@@ -1,0 +1,399 @@
+//! `isotherm split`: finds out how much of the memory behind huge pages is in use, and splits them where little is.
+//!
+//! A huge page has one accessed bit, so a few of each mapping are split as probes and watched. Where they show that splitting pays, the
+//! mapping's other huge pages are split too; elsewhere the probes are collapsed again, and in a dry run all of them are. All of it is in
+//! the journal, so `isotherm undo` brings it back.
+
+use crate::args::targets::TargetArgs;
+use crate::args::usage::Usage;
+use crate::args::values::{percent, positive, positive_duration_ns};
+use crate::args::watching::WatchArgs;
+use crate::commands::plan::Plan;
+use crate::journal::journaled;
+use crate::output;
+use crate::privileges::Needs;
+use crate::sandbox::Uses;
+use crate::serving::{Answer, serve};
+use crate::watch::{Prepared, Stop};
+use anyhow::{Result, bail};
+use clap::Args;
+use isotherm_heat::{Clock, Granularity, Mapping, Rng, Snapshot, TargetId};
+use isotherm_monitor::Monitor;
+use isotherm_schemes::collapse::{COLLAPSE, Collapse};
+use isotherm_schemes::machine::Live;
+use isotherm_schemes::page_out::{Rules, idle_pages_in};
+use isotherm_schemes::split::probe::{Probed, ShareEstimate, choose, unused_share};
+use isotherm_schemes::split::{SPLIT, Split};
+use isotherm_schemes::{Action, ActionId, Budgets, Hint, Level, Origin, Outcome, Refusal, Worker};
+use isotherm_sys::clock;
+use isotherm_units::{Addr, Bytes, PMD_SIZE, PmdNo};
+use isotherm_view::human;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+const SECOND: u64 = 1_000_000_000;
+const WINDOW_NS: u64 = SECOND;
+
+#[derive(Debug, Args)]
+pub struct SplitArgs {
+    #[command(flatten)]
+    pub targets: TargetArgs,
+    #[command(flatten)]
+    pub watch: WatchArgs,
+    /// Pages count as unused that no access was found to for this long
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = positive_duration_ns)]
+    pub idle: u64,
+    /// How long to watch the probes [default: a quarter longer than --idle, and 10 s longer at least]
+    #[arg(short, long, value_name = "TIME", value_parser = positive_duration_ns)]
+    pub duration: Option<u64>,
+    /// Huge pages to split as probes, of each process; at least four of each mapping
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    pub probes: usize,
+    /// Split the others of a mapping if at least this share of them is unused, at the lower end of the estimate
+    #[arg(long, value_name = "PERCENT", default_value = "50", value_parser = percent)]
+    pub pays_from: f64,
+    /// Split probes only, and collapse them again
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+    /// Where to note what is done, for `isotherm undo` [default: /run/isotherm.journal of root, $XDG_RUNTIME_DIR/isotherm.journal of others]
+    #[arg(long, value_name = "PATH")]
+    pub journal: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Huge pages per second [default: 20]
+    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Budgets")]
+    pub per_second: Option<f64>,
+}
+
+impl SplitArgs {
+    fn duration_ns(&self) -> u64 {
+        let longer = (self.idle / 4).max(10 * SECOND);
+        self.duration.unwrap_or(self.idle.saturating_add(longer))
+    }
+
+    fn budgets(&self) -> Budgets {
+        let usual = Budgets::default();
+        // Pages that the kernel gave back come back when a probe is collapsed again, so nothing has to be present.
+        Budgets { per_second: self.per_second.unwrap_or(usual.per_second), min_present: 0, growth_pct: 1e6, ..usual }
+    }
+}
+
+impl Plan for SplitArgs {
+    fn needs(&self) -> Needs {
+        self.targets.needs()
+    }
+
+    fn run(&self) -> Result<()> {
+        if self.watch.is_played() || self.targets.all {
+            let what = "split acts on processes of this machine that are named: give -p PID or --cgroup PATH, without --replay and --model";
+            return Err(Usage(what.to_owned()).into());
+        }
+        if self.duration_ns() <= self.idle {
+            return Err(Usage(
+                "watch longer than --idle: nothing can be known to be idle for that long before".to_owned(),
+            )
+            .into());
+        }
+        let report = split(self, &Stop::on_signals()?)?;
+        if self.json {
+            return output::json(&report);
+        }
+        let mut out = output::stdout();
+        report.write_text(&mut out)?;
+        out.flush()?;
+        Ok(())
+    }
+}
+
+type Watched = Monitor<Box<dyn Clock>>;
+
+/// The huge pages of one mapping, and what its probes have shown.
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    pid: u32,
+    comm: String,
+    mapping: String,
+    #[serde(skip)]
+    process: TargetId,
+    #[serde(skip)]
+    huge: Vec<PmdNo>,
+    #[serde(skip)]
+    drawn: Vec<PmdNo>,
+    #[serde(skip)]
+    probed: BTreeMap<PmdNo, Probed>,
+    huge_bytes: Bytes,
+    /// Huge pages that were split as probes.
+    probes: usize,
+    /// The share of its huge memory that is not in use, 0 to 1, and half of the 95% interval.
+    unused_share: f64,
+    half_interval: f64,
+    /// The part of that which holds nothing but zeros, and was given back by the kernel.
+    returned_share: f64,
+    /// Whether splitting the others pays.
+    pays: bool,
+    /// Huge pages that are split in the end, and memory that was given back with them.
+    split: u64,
+    returned_bytes: Bytes,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    dry_run: bool,
+    idle_ns: u64,
+    mappings: Vec<Row>,
+    refused_processes: BTreeMap<u32, Refusal>,
+    /// Huge pages that stayed, by reason.
+    stayed: BTreeMap<Refusal, u64>,
+    /// Hints that were not served in the end.
+    unserved: usize,
+}
+
+/// The work, phase by phase.
+struct Work<'a> {
+    args: &'a SplitArgs,
+    worker: Worker<Live>,
+    rows: Vec<Row>,
+    refused_processes: BTreeMap<u32, Refusal>,
+    stayed: BTreeMap<Refusal, u64>,
+    unserved: usize,
+}
+
+fn split(args: &SplitArgs, stop: &Stop) -> Result<Report> {
+    let machine = journaled(args.journal.as_deref())?;
+    let uses = Uses::nothing().paging_out().collapsing();
+    let mut watching = Prepared::new(&args.targets, &args.watch, WINDOW_NS)?.start(uses)?;
+    if watching.monitor.source().describe().granularity != Granularity::Page {
+        return Err(Usage(format!("split needs to know which pages are idle, and the source `{}` does not report that: see `isotherm doctor` for what page-table needs", watching.run.source)).into());
+    }
+    let actions: Vec<Box<dyn Action<Live> + Send>> = vec![Box::new(Split), Box::new(Collapse { files: false })];
+    let worker = Worker::new(machine, actions, args.budgets(), clock::monotonic_ns());
+    let (refused_processes, stayed) = (BTreeMap::new(), BTreeMap::new());
+    let mut work = Work { args, worker, rows: Vec::new(), refused_processes, stayed, unserved: 0 };
+    let bar = output::progress(Some(args.duration_ns()), "watching");
+    let mut probed_at = None;
+    watching.windows(None, stop, &bar, |monitor, snapshot| {
+        let Some(since) = probed_at else {
+            work.find(monitor, &snapshot);
+            if work.rows.is_empty() {
+                return Ok(ControlFlow::Break(()));
+            }
+            work.probe(stop);
+            probed_at = Some(monitor.now());
+            return Ok(ControlFlow::Continue(()));
+        };
+        if monitor.now().saturating_sub(since) < args.duration_ns() {
+            return Ok(ControlFlow::Continue(()));
+        }
+        work.judge(monitor);
+        Ok(ControlFlow::Break(()))
+    })?;
+    watching.report_refused();
+    if work.rows.is_empty() && work.refused_processes.is_empty() {
+        bail!("nothing to split: the processes have no private memory on huge pages");
+    }
+    work.finish(stop);
+    Ok(work.report())
+}
+
+impl Work<'_> {
+    /// Finds the huge pages of each mapping, and draws probes.
+    fn find(&mut self, monitor: &Watched, snapshot: &Snapshot) {
+        for target in snapshot.targets.iter().filter(|t| !t.exited) {
+            let id = target.id;
+            let (Some(pages), Some(mappings)) = (monitor.pages_of(id.pid), monitor.mappings_of(id.pid)) else {
+                output::note(format_args!(
+                    "process {} is sampled, so its pages are not known one by one (--mode whole)",
+                    id.pid
+                ));
+                continue;
+            };
+            if let Err(refusal) = self.worker.admit(id, clock::monotonic_ns()) {
+                self.refused_processes.insert(id.pid, refusal);
+                continue;
+            }
+            let mut huge: BTreeMap<Addr, Vec<PmdNo>> = BTreeMap::new();
+            pages.for_each_pmd(monitor.now(), |pmd, view| {
+                let mapping = Mapping::first_in(mappings, pmd.range()).filter(|m| may_split(m));
+                if let Some(mapping) = mapping.filter(|_| view.runs.iter().all(|run| run.huge)) {
+                    huge.entry(mapping.range.start).or_default().push(pmd);
+                }
+            });
+            // Which ones does not matter, as long as nothing depends on it.
+            let mut rng = Rng::new(clock::monotonic_ns());
+            let mut drawn = choose(&huge, self.args.probes, &mut rng);
+            for (start, huge) in huge {
+                let name = Mapping::first_in(mappings, huge[0].range()).map(|m| m.name.clone()).unwrap_or_default();
+                self.rows.push(Row {
+                    pid: id.pid,
+                    comm: target.comm.clone(),
+                    mapping: if name.is_empty() { format!("[anon {:x}]", start.0) } else { name },
+                    process: id,
+                    drawn: drawn.remove(&start).unwrap_or_default(),
+                    probed: BTreeMap::new(),
+                    huge_bytes: Bytes(huge.len() as u64 * PMD_SIZE),
+                    huge,
+                    probes: 0,
+                    unused_share: 0.0,
+                    half_interval: 1.0,
+                    returned_share: 0.0,
+                    pays: false,
+                    split: 0,
+                    returned_bytes: Bytes(0),
+                });
+            }
+        }
+    }
+
+    /// Splits the probes.
+    fn probe(&mut self, stop: &Stop) {
+        let hints = self.rows.iter().flat_map(|row| row.drawn.iter().map(|pmd| hint(row.process, *pmd, SPLIT)));
+        for answer in self.serve(hints.collect(), "splitting probes", stop) {
+            let returned = u16::try_from(answer.left_pages).unwrap_or(u16::MAX);
+            if let Some(row) = self.row_of(&answer.hint) {
+                row.probed.insert(answer.hint.pmd, Probed { returned, idle: 0 });
+            }
+        }
+    }
+
+    /// Serves hints. Returns those that were done, and counts the others.
+    fn serve(&mut self, hints: Vec<Hint>, doing: &'static str, stop: &Stop) -> Vec<Answer> {
+        let served = serve(&mut self.worker, hints, doing, stop);
+        self.unserved += served.unserved;
+        let (done, refused): (Vec<Answer>, Vec<Answer>) =
+            served.answers.into_iter().partition(|answer| matches!(answer.outcome, Outcome::Done { .. }));
+        for answer in refused {
+            if let Outcome::Refused(refusal) = answer.outcome {
+                *self.stayed.entry(refusal).or_default() += 1;
+            }
+        }
+        done
+    }
+
+    fn row_of(&mut self, hint: &Hint) -> Option<&mut Row> {
+        self.rows.iter_mut().find(|row| row.process == hint.process && row.huge.binary_search(&hint.pmd).is_ok())
+    }
+
+    /// What the probes have shown.
+    fn judge(&mut self, monitor: &mut Watched) {
+        let rules = Rules { min_idle_ns: self.args.idle };
+        for row in &mut self.rows {
+            let probes: Vec<PmdNo> = row.probed.keys().copied().collect();
+            // The last background read may be a minute old.
+            monitor.read_now(row.pid, &probes);
+            let Some(pages) = monitor.pages_of(row.pid) else { continue };
+            for idle in idle_pages_in(rules, pages, &probes, monitor.now()) {
+                if let Some(probed) = row.probed.get_mut(&idle.pmd) {
+                    // Pages that were given back are not present by themselves, and their bit may count as idle.
+                    let rest = 512 - probed.returned.min(512);
+                    probed.idle = u16::try_from(idle.pages.count()).unwrap_or(u16::MAX).min(rest);
+                }
+            }
+            row.judge(self.args.pays_from / 100.0);
+        }
+    }
+
+    /// Splits the others where that pays, and collapses the probes again where it does not.
+    fn finish(&mut self, stop: &Stop) {
+        let dry_run = self.args.dry_run;
+        let stays_split = |row: &Row| row.pays && !dry_run;
+        let others = |row: &Row| {
+            let left = row.huge.iter().filter(|pmd| !row.probed.contains_key(pmd));
+            left.map(|pmd| hint(row.process, *pmd, SPLIT)).collect::<Vec<_>>()
+        };
+        let to_split: Vec<Hint> = self.rows.iter().filter(|row| stays_split(row)).flat_map(others).collect();
+        for answer in self.serve(to_split, "splitting", stop) {
+            if let Some(row) = self.row_of(&answer.hint) {
+                row.split += 1;
+                row.returned_bytes.0 += Bytes::of_pages(answer.left_pages).0;
+            }
+        }
+        let probes = |row: &Row| row.probed.keys().map(|pmd| hint(row.process, *pmd, COLLAPSE)).collect::<Vec<_>>();
+        let again: Vec<Hint> = self.rows.iter().filter(|row| !stays_split(row)).flat_map(probes).collect();
+        let wanted = again.len();
+        // Also when it was interrupted: it leaves memory as it has found it.
+        let collapsed = self.serve(again, "collapsing the probes again", &Stop::never()).len();
+        if collapsed < wanted {
+            let left = wanted - collapsed;
+            output::note(format_args!(
+                "{left} of {wanted} probes could not be collapsed again: `isotherm undo` tries it once more"
+            ));
+        }
+        for row in self.rows.iter_mut().filter(|row| stays_split(row)) {
+            let returned = row.probed.values().map(|probed| u64::from(probed.returned)).sum();
+            row.split += row.probed.len() as u64;
+            row.returned_bytes.0 += Bytes::of_pages(returned).0;
+        }
+    }
+
+    fn report(self) -> Report {
+        Report {
+            dry_run: self.args.dry_run,
+            idle_ns: self.args.idle,
+            mappings: self.rows,
+            refused_processes: self.refused_processes,
+            stayed: self.stayed,
+            unserved: self.unserved,
+        }
+    }
+}
+
+impl Row {
+    fn judge(&mut self, pays_from: f64) {
+        let probed: Vec<Probed> = self.probed.values().copied().collect();
+        let ShareEstimate { mean, half_interval } = unused_share(&probed, self.huge.len());
+        let returned = |probed: &Probed| f64::from(probed.returned) / 512.0;
+        self.probes = probed.len();
+        (self.unused_share, self.half_interval) = (mean, half_interval);
+        self.returned_share = probed.iter().map(returned).sum::<f64>() / probed.len().max(1) as f64;
+        self.pays = !probed.is_empty() && mean - half_interval >= pays_from;
+    }
+}
+
+/// Private memory without a file, and not what the kernel maps for itself.
+fn may_split(mapping: &Mapping) -> bool {
+    mapping.perms.is_private()
+        && (mapping.name.is_empty() || mapping.name.starts_with('[') && !mapping.name.starts_with("[v"))
+}
+
+fn hint(process: TargetId, pmd: PmdNo, action: ActionId) -> Hint {
+    Hint { process, pmd, action, level: Level::new(0), origin: Origin::Heat, since: 0 }
+}
+
+impl Report {
+    fn write_text(&self, out: &mut dyn Write) -> Result<()> {
+        for (pid, refusal) in &self.refused_processes {
+            writeln!(out, "{pid}: skipped: {}", refusal.text())?;
+        }
+        for row in &self.mappings {
+            let Row {
+                pid, huge_bytes, probes, unused_share, half_interval, returned_share, split, returned_bytes, ..
+            } = row;
+            writeln!(
+                out,
+                "{pid} ({}) {}: {huge_bytes} on huge pages, {:.0}% +- {:.0}% of it unused for {} ({:.0}% nothing but zeros), by {probes} probes",
+                human::printable(&row.comm),
+                human::printable(&row.mapping),
+                unused_share * 100.0,
+                half_interval * 100.0,
+                human::duration(self.idle_ns),
+                returned_share * 100.0,
+            )?;
+            match (row.pays, self.dry_run) {
+                (true, true) => writeln!(out, "  splitting the others pays")?,
+                (true, false) => writeln!(out, "  {split} huge pages split, {returned_bytes} given back")?,
+                (false, _) => writeln!(out, "  splitting the others does not pay; the probes were collapsed again")?,
+            }
+        }
+        for (refusal, count) in &self.stayed {
+            writeln!(out, "  stayed: {count:>7} huge ranges  {}", refusal.text())?;
+        }
+        if self.unserved > 0 {
+            writeln!(out, "  {} huge ranges were not tried: something held them up", self.unserved)?;
+        }
+        Ok(())
+    }
+}

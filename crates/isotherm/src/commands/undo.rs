@@ -1,0 +1,178 @@
+//! `isotherm undo`: brings back what `collapse`, `split` and `run` have changed, by their journal: collapsed huge ranges are split, split
+//! ones are collapsed. Of several acts on a huge range the first counts, since it says what was there before.
+//!
+//! It works on processes that are still there, and while nothing else goes on acting. What could not be brought back stays in the journal.
+
+use crate::commands::plan::Plan;
+use crate::journal::{OwnJournal, default_journal};
+use crate::output;
+use crate::privileges::Needs;
+use crate::sandbox::Uses;
+use crate::serving::{Answered, serve};
+use crate::watch::Stop;
+use anyhow::{Result, bail};
+use clap::Args;
+use isotherm_heat::TargetId;
+use isotherm_schemes::collapse::{COLLAPSE, Collapse};
+use isotherm_schemes::journal::{Act, Entry};
+use isotherm_schemes::machine::Live;
+use isotherm_schemes::split::{SPLIT, Split};
+use isotherm_schemes::{Action, Budgets, Hint, Level, Origin, Outcome, Refusal, Worker};
+use isotherm_sys::clock;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Args)]
+pub struct UndoArgs {
+    /// The journal [default: /run/isotherm.journal of root, $XDG_RUNTIME_DIR/isotherm.journal of others]
+    #[arg(long, value_name = "PATH")]
+    pub journal: Option<PathBuf>,
+    /// Only print what would be done
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What was done, and what is left.
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    dry_run: bool,
+    /// Huge ranges that were collapsed, and are to be split.
+    to_split: u64,
+    /// Huge ranges that were split, and are to be collapsed.
+    to_collapse: u64,
+    /// Those brought back.
+    split: u64,
+    collapsed: u64,
+    /// Those that are as they were already, or that are not there any more.
+    moot: u64,
+    /// Those that stay as they are, by reason. They stay in the journal.
+    left: BTreeMap<Refusal, u64>,
+    /// Those that were not tried in the end: a guard held them up.
+    unserved: u64,
+}
+
+impl Plan for UndoArgs {
+    fn needs(&self) -> Needs {
+        Needs::Watching
+    }
+
+    fn run(&self) -> Result<()> {
+        let path = self.journal.clone().map_or_else(default_journal, Ok)?;
+        let mut report = Report { dry_run: self.dry_run, ..Report::default() };
+        if path.exists() {
+            self.undo_journal(&path, &mut report)?;
+        } else {
+            output::note(format_args!("{} is not there: nothing was done that could be undone", path.display()));
+        }
+        if self.json {
+            return output::json(&report);
+        }
+        let mut out = output::stdout();
+        report.write_text(&mut out)?;
+        out.flush()?;
+        Ok(())
+    }
+}
+
+impl UndoArgs {
+    fn undo_journal(&self, path: &Path, report: &mut Report) -> Result<()> {
+        let stop = Stop::on_signals()?;
+        let Some(journal) = OwnJournal::open(path)? else {
+            bail!(
+                "{} is in use: something goes on acting; end it first (`isotherm status` finds an isotherm run)",
+                path.display()
+            );
+        };
+        Uses::nothing().collapsing().paging_out().enter();
+        for entry in &journal.entries {
+            *(if entry.act == Act::Collapse { &mut report.to_split } else { &mut report.to_collapse }) += 1;
+        }
+        if !self.dry_run {
+            let left = undo(&journal.entries, report, &stop);
+            journal.keep(&left)?;
+        }
+        Ok(())
+    }
+}
+
+/// Pages that the kernel gave back come back too, so a process may grow, and nothing has to be present.
+fn budgets() -> Budgets {
+    Budgets {
+        per_second: 1000.0,
+        cpu_pct: 100.0,
+        stall_pct: 50.0,
+        growth_pct: 1e6,
+        min_present: 0,
+        ..Budgets::default()
+    }
+}
+
+/// Brings back all that is in the journal. Returns what could not be brought back.
+fn undo(entries: &[Entry], report: &mut Report, stop: &Stop) -> Vec<Entry> {
+    let actions: Vec<Box<dyn Action<Live> + Send>> = vec![Box::new(Collapse { files: true }), Box::new(Split)];
+    let mut worker = Worker::new(Live::new(), actions, budgets(), clock::monotonic_ns());
+    let mut refused: BTreeMap<TargetId, Refusal> = BTreeMap::new();
+    for process in entries.iter().map(|entry| entry.process).collect::<BTreeSet<_>>() {
+        if let Err(refusal) = worker.admit(process, clock::monotonic_ns()) {
+            refused.insert(process, refusal);
+        }
+    }
+    let hints = entries.iter().filter(|entry| !refused.contains_key(&entry.process)).map(hint).collect();
+    let Answered { answers, unserved, .. } = serve(&mut worker, hints, "undoing", stop);
+    report.unserved = unserved as u64;
+    let mut left: BTreeMap<_, Option<Refusal>> =
+        entries.iter().map(|entry| ((entry.process, entry.pmd), refused.get(&entry.process).copied())).collect();
+    for answer in answers {
+        let key = (answer.hint.process, answer.hint.pmd);
+        match answer.outcome {
+            Outcome::Done { .. } if answer.hint.action == SPLIT => report.split += 1,
+            Outcome::Done { .. } => report.collapsed += 1,
+            Outcome::Refused(Refusal::AlreadyHuge | Refusal::NotHuge | Refusal::Unmapped | Refusal::Gone) => {
+                report.moot += 1;
+            }
+            Outcome::Refused(refusal) => {
+                left.insert(key, Some(refusal));
+                continue;
+            }
+        }
+        left.remove(&key);
+    }
+    left.values().flatten().for_each(|refusal| *report.left.entry(*refusal).or_default() += 1);
+    entries.iter().filter(|entry| left.contains_key(&(entry.process, entry.pmd))).copied().collect()
+}
+
+fn hint(entry: &Entry) -> Hint {
+    let action = if entry.act.undone_by() == Act::Split { SPLIT } else { COLLAPSE };
+    Hint { process: entry.process, pmd: entry.pmd, action, level: Level::new(0), origin: Origin::External, since: 0 }
+}
+
+impl Report {
+    fn write_text(&self, out: &mut dyn Write) -> Result<()> {
+        let Report { to_split, to_collapse, .. } = self;
+        if self.dry_run {
+            writeln!(
+                out,
+                "{to_split} huge ranges were collapsed and would be split, {to_collapse} were split and would be collapsed"
+            )?;
+        } else {
+            let Report { split, collapsed, moot, unserved, .. } = self;
+            writeln!(
+                out,
+                "{split} of {to_split} collapsed huge ranges split, {collapsed} of {to_collapse} split ones collapsed; {moot} were as before, or are gone"
+            )?;
+            for (refusal, count) in &self.left {
+                writeln!(out, "  left: {count:>7} huge ranges  {}", refusal.text())?;
+            }
+            if *unserved > 0 {
+                writeln!(out, "  left: {unserved:>7} huge ranges  not tried: something held them up; try again")?;
+            }
+        }
+        writeln!(out, "what was paged out comes back when it is accessed")?;
+        Ok(())
+    }
+}

@@ -1,0 +1,189 @@
+//! `isotherm split` and `isotherm undo`: what probes show, what is split and given back, and that all of it can be brought back, also after
+//! SIGKILL. Contents are compared page by page.
+
+mod support;
+
+use isotherm_sys::proc::Proc;
+use serde_json::Value;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+use support::{Script, Stage, can_collapse, huge_bytes, kernel_since, sees_pages, skip, until, wait};
+
+const MIB: u64 = 1 << 20;
+/// Huge memory of the script.
+const HUGE: u64 = 32 * MIB;
+
+/// 32 MiB on huge pages, of which one page in 16 holds anything. The first 4 MiB of these are accessed all the time. Compares all pages when
+/// it is told to.
+struct Sparse {
+    script: Script,
+    verdict: PathBuf,
+}
+
+impl Sparse {
+    fn start(stage: &Stage) -> Option<Sparse> {
+        let verdict = stage.path("verdict");
+        let script = Script::start(&format!(
+            "
+import signal
+size, align = 32 << 20, 2 << 20
+at = (reserve(size + align) + align - 1) // align * align
+libc.madvise(at, size, 14)
+pages = range(0, size >> 12)
+def filling(page): return 1 + page * 7 % 251 if page % 16 == 0 else 0
+for page in pages:
+    if filling(page): ctypes.memset(at + (page << 12), filling(page), 4096)
+def compare(*_):
+    same = all(ctypes.string_at(at + (p << 12), 4096) == bytes([filling(p)]) * 4096 for p in pages)
+    with open('{}', 'w') as f: f.write('same' if same else 'changed')
+signal.signal(signal.SIGUSR1, compare)
+print(at, flush=True)
+hot = [at + (page << 12) for page in pages if filling(page) and page < 1024]
+while True:
+    for page in hot: ctypes.c_ubyte.from_address(page).value
+    time.sleep(0.02)
+",
+            verdict.display()
+        ))?;
+        (huge_bytes(script.pid()) >= HUGE).then_some(Sparse { script, verdict })
+    }
+
+    fn pid(&self) -> u32 {
+        self.script.pid()
+    }
+
+    fn resident(&self) -> u64 {
+        Proc::default().status(self.pid()).unwrap().rss.unwrap().0
+    }
+
+    /// Compares the contents of all pages. Reading does not bring zeros back that were given back.
+    fn is_unchanged(&self) -> bool {
+        let _ = fs::remove_file(&self.verdict);
+        support::signal(self.pid(), "USR1");
+        let answered = || fs::read_to_string(&self.verdict).is_ok_and(|text| !text.is_empty());
+        assert!(until(Duration::from_secs(60), answered), "no answer");
+        fs::read_to_string(&self.verdict).unwrap() == "same"
+    }
+}
+
+/// `split` of a process, at budgets that do not hold it up.
+fn split(pid: u32, more: &str) -> String {
+    format!("split -p {pid} --journal j --idle 4s --max-cpu 200 --max-slowdown 200 {more}")
+}
+
+fn share(report: &Value, name: &str) -> f64 {
+    report["mappings"][0][name].as_f64().unwrap_or_else(|| panic!("{report:#}"))
+}
+
+/// From 6.12 on, a split gives pages back that hold nothing but zeros.
+fn gives_zeros_back() -> bool {
+    kernel_since(6, 12)
+}
+
+#[test]
+fn a_dry_run_estimates_by_probes_and_leaves_all_as_it_was() {
+    need!(sees_pages() && can_collapse(), "the page-table source, and MADV_COLLAPSE");
+    let stage = Stage::new();
+    let Some(sparse) = Sparse::start(&stage) else { return skip("python3, and huge pages on advice") };
+    let before = sparse.resident();
+    let report = stage.json(&split(sparse.pid(), "-d 8s --probes 6 --per-second 100 --dry-run --json"));
+    // Of 8,192 pages 64 are accessed all the time.
+    let (unused, half) = (share(&report, "unused_share"), share(&report, "half_interval"));
+    assert!((unused - 0.992).abs() <= half.max(0.02), "{report:#}");
+    if gives_zeros_back() {
+        assert!((share(&report, "returned_share") - 0.9375).abs() < 0.01, "{report:#}");
+    }
+    assert_eq!((&report["mappings"][0]["probes"], &report["mappings"][0]["pays"]), (&6.into(), &true.into()));
+    assert_eq!(huge_bytes(sparse.pid()), HUGE, "the probes are huge again: {report:#}");
+    assert!(sparse.resident().abs_diff(before) < MIB);
+    assert!(sparse.is_unchanged());
+}
+
+#[test]
+fn what_is_split_is_given_back_and_undo_brings_it_back() {
+    need!(sees_pages() && can_collapse(), "the page-table source, and MADV_COLLAPSE");
+    let stage = Stage::new();
+    let Some(sparse) = Sparse::start(&stage) else { return skip("python3, and huge pages on advice") };
+    let before = sparse.resident();
+    let report = stage.json(&split(sparse.pid(), "-d 8s --probes 8 --per-second 100 --json"));
+    assert_eq!(report["mappings"][0]["split"], 16, "{report:#}");
+    // The program has asked for huge pages, so khugepaged may have made one again.
+    assert!(huge_bytes(sparse.pid()) <= 4 * MIB, "{report:#}");
+    if gives_zeros_back() {
+        let gone = before - sparse.resident();
+        assert!((24 * MIB..=31 * MIB).contains(&gone), "{gone} given back: {report:#}");
+        let told = report["mappings"][0]["returned_bytes"].as_u64().unwrap();
+        assert!(told.abs_diff(gone) <= 5 * MIB, "{gone}: {report:#}");
+    }
+    assert!(sparse.is_unchanged());
+    stage.isotherm("undo --journal j --dry-run").ended(0).prints("16 were split");
+    let undone = stage.json("undo --journal j --json");
+    let brought_back = undone["collapsed"].as_u64().unwrap() + undone["moot"].as_u64().unwrap();
+    assert_eq!((brought_back, &undone["left"]), (16, &serde_json::json!({})), "{undone:#}");
+    assert_eq!(huge_bytes(sparse.pid()), HUGE);
+    assert!(sparse.is_unchanged());
+    assert_eq!(fs::read_to_string(stage.path("j")).unwrap(), "", "nothing is left to undo");
+}
+
+#[test]
+fn killed_in_the_middle_it_is_undone() {
+    need!(sees_pages() && can_collapse(), "the page-table source, and MADV_COLLAPSE");
+    let stage = Stage::new();
+    let Some(sparse) = Sparse::start(&stage) else { return skip("python3, and huge pages on advice") };
+    // While it splits the probes, and after that.
+    for at_most in [HUGE - 2 * MIB, HUGE - 16 * MIB] {
+        let running = stage.start_isotherm(&split(sparse.pid(), "--probes 8 --per-second 8"));
+        assert!(until(Duration::from_secs(60), || huge_bytes(sparse.pid()) <= at_most), "{}", running.err());
+        stage.isotherm("undo --journal j").ended(1).says("in use");
+        support::signal(running.pid(), "KILL");
+        assert_eq!(running.end().code, None);
+        assert!(huge_bytes(sparse.pid()) < HUGE);
+        stage.isotherm("undo --journal j").ended(0);
+        assert_eq!(huge_bytes(sparse.pid()), HUGE);
+        assert!(sparse.is_unchanged());
+    }
+}
+
+#[test]
+fn an_interrupted_split_collapses_its_probes_again() {
+    need!(sees_pages() && can_collapse(), "the page-table source, and MADV_COLLAPSE");
+    let stage = Stage::new();
+    let Some(sparse) = Sparse::start(&stage) else { return skip("python3, and huge pages on advice") };
+    let running = stage.start_isotherm(&split(sparse.pid(), "--probes 8 --per-second 100"));
+    assert!(until(Duration::from_secs(60), || huge_bytes(sparse.pid()) <= HUGE - 16 * MIB), "{}", running.err());
+    wait(Duration::from_secs(1));
+    running.signal("INT");
+    running.end().ended(0);
+    assert_eq!(huge_bytes(sparse.pid()), HUGE);
+    assert!(sparse.is_unchanged());
+}
+
+#[test]
+fn what_was_collapsed_is_split_by_undo() {
+    need!(sees_pages() && can_collapse(), "the page-table source, and MADV_COLLAPSE");
+    let stage = Stage::new();
+    let Some(script) =
+        Script::start("at = reserve(32 << 20); ctypes.memset(at, 1, 32 << 20); print(at, flush=True); time.sleep(600)")
+    else {
+        return skip("python3");
+    };
+    let budgets = "--max-cpu 200 --max-slowdown 200 --per-second 1000 --max-collapse-cpu 200 --max-stall 200";
+    stage.isotherm(&format!("collapse -p {} -d 2s --order address --journal j {budgets}", script.pid())).ended(0);
+    let collapsed = huge_bytes(script.pid());
+    assert!(collapsed >= 2 * MIB, "nothing was collapsed");
+    let undone = stage.json("undo --journal j --json");
+    assert_eq!(undone["split"].as_u64(), Some(collapsed / (2 * MIB)), "{undone:#}");
+    assert_eq!(huge_bytes(script.pid()), 0);
+}
+
+#[test]
+fn without_a_journal_there_is_nothing_to_undo_and_wrong_uses_are_refused() {
+    let stage = Stage::new();
+    stage.isotherm("undo --journal none").ended(0).says("is not there").prints("0 of 0");
+    assert!(!stage.path("none").exists(), "and none is made");
+    stage.isotherm("split --all").ended(2).says("that are named");
+    stage.isotherm("split -p 1 --replay old").ended(2).says("without --replay");
+    stage.isotherm("split -p 1 --idle 1m -d 30s").ended(2).says("longer than --idle");
+    stage.isotherm("collapse -p 1 --journal nowhere/j -d 1s").ended(1).says("--journal");
+}
