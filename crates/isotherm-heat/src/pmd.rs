@@ -70,6 +70,8 @@ pub struct AccessesFound {
     pub still_set: u32,
     /// Those of them whose bit is clear now: somebody else has cleared it.
     pub lost: u32,
+    /// Pages came, and those of which nothing is known are a quarter of the present ones or more.
+    pub renewed: bool,
     /// For how long those found young were known to be idle.
     pub idle_before: IdleBefore,
 }
@@ -160,6 +162,8 @@ pub(crate) struct Timing {
     pub assumed_idle: bool,
     /// Was cleared at least once.
     pub checked: bool,
+    /// Much of it came since, and waits for its first check.
+    pub renewed: bool,
     /// Cannot be cleared: hugetlb, or shared in a way that nothing here reaches.
     pub unclearable: bool,
     /// The last clear reached none of its pages.
@@ -253,11 +257,13 @@ impl PageHeat {
 
     /// Takes in a read at `now`.
     pub fn read(&mut self, now: Ns, young: Mask, present: Mask) -> AccessesFound {
+        let came = !(present & !self.present).is_empty();
         if present != self.present {
             self.change_present(present);
         }
         let accessed = young & self.cleared;
-        let mut found = AccessesFound { retouched: accessed.count(), ..AccessesFound::default() };
+        let renewed = came && self.is_renewed();
+        let mut found = AccessesFound { retouched: accessed.count(), renewed, ..AccessesFound::default() };
         let lost = self.lost(young, &mut found);
         let mut by_epoch = [0_u16; EPOCHS];
         for page in accessed.iter() {
@@ -278,6 +284,12 @@ impl PageHeat {
             self.set_cleared(now, lost);
         }
         found
+    }
+
+    /// Whether nothing is known of a quarter of its pages, or of more: more than are estimated from the others.
+    fn is_renewed(&self) -> bool {
+        let unknown = self.uncleared().iter().filter(|page| !self.intervals[*page].is_measured()).count();
+        unknown * 4 >= self.present.count() as usize
     }
 
     /// For how long so many pages of each epoch were known to be idle.

@@ -10,7 +10,8 @@
 //! - A huge range is cleared again when its time has come, which backs off from 2 s to 4 minutes. It is cleared at once when
 //!   a read finds several of its pages unexpectedly accessed (long idle, now touched). That also resets the back-off.
 //!   Unexpected accesses go first. If it is only a page or two, the huge range is cleared soon, not at once: the thin edge
-//!   of a hot set has unexpected accesses all the time.
+//!   of a hot set has unexpected accesses all the time. So is one of which a quarter of the pages or more came since its
+//!   check: fewer are estimated from the others.
 //! - Clears stop while the slow-down expected of them exceeds the budget. The expectation is learned from what is seen.
 //! - First checks begin with a survey of all huge ranges, and go on where it shows edges (`survey`). The others follow in
 //!   random order, by a stretch of neighbours at a time, which a source clears in one piece for two thirds of the cost.
@@ -250,7 +251,8 @@ impl Target {
     /// Queues a first check, or moves it forward.
     fn check_first(&mut self, pmd: PmdNo, rank: Rank) {
         let Some(entry) = self.pmds.get_mut(pmd) else { return };
-        if entry.timing.checked || entry.timing.rank.is_some_and(|waits| waits <= rank) {
+        let is_over = entry.timing.checked && !entry.timing.renewed;
+        if is_over || entry.timing.rank.is_some_and(|waits| waits <= rank) {
             return;
         }
         entry.timing.rank = Some(rank);
@@ -296,9 +298,6 @@ impl Target {
     }
 
     fn plan_after_read(&mut self, now: Ns, pmd: PmdNo, found: AccessesFound) {
-        let scan_period = self.scan_period_ns;
-        // What a first check was expected to cost is a guess, and most of it comes at once or never.
-        let horizon = if self.unchecked == 0 || self.survey.knows(pmd) { HORIZON } else { MIN_IDLE };
         let Some(entry) = self.pmds.get_mut(pmd) else { return };
         let t = &mut entry.timing;
         if !t.queued && t.next_clear <= now {
@@ -321,6 +320,21 @@ impl Target {
                 self.routine.push((soon, pmd));
             }
         }
+        if found.renewed && t.rank.is_none() && !t.unclearable && !t.stuck && !t.urgent {
+            // For much of it, it is a first check. Routine checks have the least of both budgets on a busy machine.
+            t.renewed = true;
+            self.check_first(pmd, Rank::Changed);
+        }
+        self.plan_read(now, pmd);
+    }
+
+    /// Plans the next read, and a clear if there is something to learn again.
+    fn plan_read(&mut self, now: Ns, pmd: PmdNo) {
+        let scan_period = self.scan_period_ns;
+        // What a first check was expected to cost is a guess, and most of it comes at once or never.
+        let horizon = if self.unchecked == 0 || self.survey.knows(pmd) { HORIZON } else { MIN_IDLE };
+        let Some(entry) = self.pmds.get_mut(pmd) else { return };
+        let t = &mut entry.timing;
         if !t.queued && t.rank.is_none() && !t.unclearable && !t.stuck && entry.heat.has_uncleared() {
             // Everything was cleared. Now there is something to learn again.
             (t.next_clear, t.queued) = (t.next_clear.max(now).max(1), true);
@@ -392,7 +406,7 @@ impl Target {
     pub(crate) fn class_of(&self, pmd: PmdNo) -> Class {
         match self.pmds.get(pmd).map(|entry| entry.timing) {
             Some(timing) if timing.urgent => Class::Urgent,
-            Some(timing) if !timing.checked => Class::First,
+            Some(timing) if !timing.checked || timing.renewed => Class::First,
             _ => Class::Routine,
         }
     }
@@ -503,7 +517,7 @@ impl Target {
         self.tally.cleared += learned;
         let t = &mut entry.timing;
         self.unchecked -= usize::from(!std::mem::replace(&mut t.checked, true));
-        t.rank = None;
+        (t.rank, t.renewed) = (None, false);
         if self.unchecked > 0 {
             self.survey.expect(pmd);
         } else {
@@ -640,7 +654,8 @@ mod tests {
         };
         let without = |few: std::ops::Range<usize>| !few.collect::<Mask>();
         read(&mut target, 0, Mask::ALL, without(0..200));
-        target.cleared(0, PmdNo(1), Mask::NONE);
+        // It has been checked for long, and the next check is a minute away.
+        (0..6).for_each(|_| target.cleared(0, PmdNo(1), Mask::NONE));
         assert_eq!(known(&target, 0), (0, 0, 312), "no page has been idle for long enough");
         read(&mut target, 20 * S, Mask::NONE, without(0..200));
         assert_eq!(known(&target, 20 * S), (312, 0, 0));
@@ -648,6 +663,8 @@ mod tests {
         assert_eq!(known(&target, 21 * S), (312, 10, 0), "ten came and are like the others");
         read(&mut target, 22 * S, (0..200).collect(), Mask::ALL);
         assert_eq!(known(&target, 22 * S), (312, 0, 200), "too many to say");
+        let first_only = ClearQuota { urgent: 0, first: 1, routine: 0 };
+        assert_eq!(target.due_clears(22 * S, first_only), [PmdNo(1)], "so it is checked again, for the first time");
         target.cleared(22 * S, PmdNo(1), Mask::NONE);
         read(&mut target, 32 * S, Mask::NONE, Mask::ALL);
         assert_eq!(known(&target, 32 * S), (512, 0, 0));

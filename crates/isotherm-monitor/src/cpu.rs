@@ -5,7 +5,7 @@
 //! - Everything is charged to one budget of `--max-cpu`: opening the source, listing, reads, clears and snapshots. What
 //!   was overspent is paid back before more is done.
 //! - Clears of each class (unexpected accesses, first checks, routine checks) have a share of it even then, so that none
-//!   of them starves because of the others, or because a target is expensive to list.
+//!   of them starves because of the others. It is a share of what listing and snapshots leave.
 //! - Background scans and listings are stretched until they take no more than their share. On a busy machine everything
 //!   takes more CPU time, and less is done.
 //! - The cost of opening the source beyond a part of the first credit is paid back with half of the budget. Opening may
@@ -112,7 +112,12 @@ impl CpuBudget {
     /// Charges CPU time of listing and snapshots to the budget, and records it as such.
     pub fn charge_bookkeeping(&mut self, cpu: Ns, now: Ns) {
         let before = self.seen;
-        self.bookkeeping_ns += self.charge(cpu).saturating_sub(before);
+        let took = self.charge(cpu).saturating_sub(before);
+        self.bookkeeping_ns += took;
+        // Of what is left, that is: otherwise shares, scans and snapshots could be more than the whole.
+        for (class, share) in Class::ALL.into_iter().zip(SHARES) {
+            self.shares.plan(class, took as f64 * share);
+        }
         // Only recent time counts: the older half is dropped again and again.
         let lately = now.saturating_sub(self.booked_since);
         if lately > BOOKED_LATELY {
@@ -289,6 +294,20 @@ mod tests {
         assert_eq!(budget.quota(2 * S), ClearQuota { urgent: 85, first: 131, routine: 28 });
         budget.cleared([0, 142, 0], 142 * 35_000);
         assert_eq!(quota(&mut budget, 2 * S), ClearQuota { urgent: 85, first: 0, routine: 28 });
+    }
+
+    #[test]
+    fn shares_are_of_what_listing_and_snapshots_leave() {
+        let mut budget = CpuBudget::new(1.0, (0, 0), 0);
+        budget.note_unchecked(1, 0);
+        budget.charge(S);
+        // Of 30 ms in three seconds, snapshots take a third.
+        budget.charge_bookkeeping(S + 10 * MS, 2 * S);
+        assert_eq!(
+            quota(&mut budget, 3 * S),
+            ClearQuota { urgent: 85, first: 171, routine: 28 },
+            "not 107, 214 and 35"
+        );
     }
 
     #[test]
