@@ -4,7 +4,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 BIN := target/release/isotherm
 
-BENCHES := bench-first bench-busy bench-scan bench-accuracy bench-collapse bench-redis bench-sampling bench-scale bench-sampled bench-events \
+BENCHES := bench-first bench-busy bench-scan bench-accuracy bench-collapse bench-split bench-redis bench-sampling bench-scale bench-sampled bench-events \
 	bench-faults bench-frames bench-drain bench-conflict bench-herd bench-damon
 .PHONY: help build install demo test lint lint-code lint-features docs benchmarks-page fmt fuzz soak loom miri faults soak-watch lab lab-quick bench $(BENCHES) setup-build setup-test setup-faults setup-lint setup-docs setup-lab
 
@@ -28,6 +28,7 @@ help:
 	@echo "make bench-scan      cost of reading and clearing, compared with clear_refs + smaps (about 8 minutes)"
 	@echo "make bench-accuracy  precision and recall, compared with the truth (about 9 minutes; --full: 16)"
 	@echo "make bench-collapse  collapse by hints, compared with round robin, everything huge, and nothing (about 7 minutes)"
+	@echo "make bench-split     what is unused behind huge pages, by probes, compared with the truth (about 10 minutes)"
 	@echo "make bench-redis     two Redis servers, one of them collapsed by hints (about 9 minutes, 13 GiB)"
 	@echo "make bench-sampling  random choice of a page in each of up to 200,000 regions, compared with a locked ChaCha20 (about 1 minute)"
 	@echo "make bench-scale     modelled hosts of up to 5 TB: DAMON's algorithm compared with ours (about 3 minutes)"
@@ -131,7 +132,7 @@ $(filter-out bench-damon,$(BENCHES)):
 	$(CARGO) run --release --locked -q -p isotherm-bench$(if $(features), --features $(features)) --bin $@
 
 bench-redis: setup-test
-bench-first bench-busy bench-scan bench-accuracy bench-collapse bench-redis bench-sampling bench-scale bench-sampled bench-events bench-faults: build
+bench-first bench-busy bench-scan bench-accuracy bench-collapse bench-split bench-redis bench-sampling bench-scale bench-sampled bench-events bench-faults: build
 bench-frames bench-drain bench-conflict bench-herd: setup-build
 features :=
 # The allocators that it compares with.

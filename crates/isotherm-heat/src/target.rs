@@ -20,6 +20,7 @@
 //!
 //! Times come from the caller. The only randomness is a seeded generator.
 
+mod clears;
 mod known;
 
 pub use known::View;
@@ -27,14 +28,13 @@ pub use known::View;
 use crate::Mask;
 use crate::Rng;
 use crate::behind_huge::BehindHuge;
-use crate::budget::{Class, RETOUCH_NS, Shares};
+use crate::budget::{RETOUCH_NS, Shares};
 use crate::due::{Queue, Reads, claim, take_due};
 use crate::idle::Accessed;
 use crate::pmd::{AccessesFound, MIN_IDLE, Ns, PmdBits, Timing};
 use crate::pmd_heat::PmdHeat;
 use crate::pmd_map::PmdMap;
 use crate::survey::{Rank, STRETCH, Sooner, Survey, choose, cut};
-use crate::track::ClearQuota;
 use isotherm_units::PmdNo;
 
 /// Distance of the first read after a clear.
@@ -78,14 +78,6 @@ pub struct Watch {
     pub max_slowdown_pct: f64,
     /// Period of the background scan: every cold huge range is read once in this time.
     pub scan_period_ns: Ns,
-}
-
-/// Why a huge range was in a queue of clears.
-#[derive(Clone, Copy, Debug)]
-enum Plan {
-    Urgent(Ns),
-    First(Rank),
-    Routine(Ns),
 }
 
 /// Counts since the start.
@@ -321,9 +313,10 @@ impl Target {
             }
         }
         if found.renewed && t.rank.is_none() && !t.unclearable && !t.stuck && !t.urgent {
-            // For much of it, it is a first check. Routine checks have the least of both budgets on a busy machine.
+            // For much of it, it is a first check. Routine checks have the least of both budgets on a busy machine. What was never
+            // checked at all does not wait for it.
             t.renewed = true;
-            self.check_first(pmd, Rank::Changed);
+            self.check_first(pmd, Rank::Rest);
         }
         self.plan_read(now, pmd);
     }
@@ -354,6 +347,7 @@ impl Target {
         if distance >= PACKED_FROM {
             entry.heat.pack();
         }
+        let planned = t.next_read;
         if distance < scan_period {
             t.step += 1;
             // From the clear on, reads are at 10, 20, 40 ...: each gap is as long as all gaps before it.
@@ -363,121 +357,16 @@ impl Target {
             let grid = SCAN_GRID << (scan_period / (16 * SCAN_GRID)).max(1).ilog2();
             t.next_read = (now + scan_period.max(grid)) / grid * grid;
         }
-        self.reads.push((t.next_read, pmd));
+        // A read on demand comes before the one that was planned, which may still be the next.
+        if t.next_read != planned {
+            self.reads.push((t.next_read, pmd));
+        }
     }
 
     /// Huge ranges whose read is due, in address order.
     pub fn due_reads(&mut self, now: Ns) -> Vec<PmdNo> {
         let pmds = &mut self.pmds;
         take_due(&mut self.reads, now, |pmd, at| pmds.get_mut(pmd).is_some_and(|e| claim(&mut e.timing.next_read, at)))
-    }
-
-    /// Huge ranges to clear now, in address order, as `quota` and the slow-down budget allow: those with unexpected accesses,
-    /// then first checks, then the others by due time.
-    ///
-    /// The caller reads each of them (so that no access until now is lost), clears it, and reports it to
-    /// [`Target::cleared`].
-    pub fn due_clears(&mut self, now: Ns, quota: ClearQuota) -> Vec<PmdNo> {
-        let mut chosen = Vec::new();
-        // Retouches that are expected and not found yet, those of the ranges chosen so far included.
-        let mut reserved = self.reserved as f64;
-        for class in Class::ALL {
-            let mut most = quota.most(class);
-            let mut allowed = self.slowdown.available_ns(class, now, reserved * RETOUCH_NS) / RETOUCH_NS;
-            while most > 0 && allowed > 0.0 {
-                let Some((plan, pmd)) = self.pop_clear(now, class) else { break };
-                let Some(expected) = self.expected(pmd) else { continue };
-                if expected as f64 > allowed && !chosen.is_empty() {
-                    self.push_back(plan, pmd);
-                    break;
-                }
-                allowed -= expected as f64;
-                reserved += expected as f64;
-                self.slowdown.plan(class, expected as f64 * RETOUCH_NS);
-                most -= 1;
-                chosen.push(pmd);
-            }
-        }
-        chosen.sort_unstable();
-        chosen
-    }
-
-    /// The class of a huge range that [`Target::due_clears`] has chosen, until it is cleared.
-    pub(crate) fn class_of(&self, pmd: PmdNo) -> Class {
-        match self.pmds.get(pmd).map(|entry| entry.timing) {
-            Some(timing) if timing.urgent => Class::Urgent,
-            Some(timing) if !timing.checked || timing.renewed => Class::First,
-            _ => Class::Routine,
-        }
-    }
-
-    /// The next huge range of a class to clear, and its plan, which is taken.
-    fn pop_clear(&mut self, now: Ns, class: Class) -> Option<(Plan, PmdNo)> {
-        match class {
-            Class::Urgent => self.pop_due(now, true).map(|(at, pmd)| (Plan::Urgent(at), pmd)),
-            Class::First => self.pop_first(now).map(|(rank, pmd)| (Plan::First(rank), pmd)),
-            Class::Routine => self.pop_due(now, false).map(|(at, pmd)| (Plan::Routine(at), pmd)),
-        }
-    }
-
-    fn pop_first(&mut self, now: Ns) -> Option<(Rank, PmdNo)> {
-        while let Some(&(rank, _, pmd)) = self.first.peek() {
-            if self.survey.defers(now, rank) {
-                return None;
-            }
-            self.first.pop();
-            let Some(entry) = self.pmds.get_mut(pmd) else { continue };
-            // As below. A range whose pages are all gone waits for others.
-            if entry.timing.rank == Some(rank) {
-                entry.timing.rank = None;
-                if entry.heat.has_uncleared() {
-                    self.survey.begin(now, rank, self.unchecked);
-                    return Some((rank, pmd));
-                }
-            }
-        }
-        None
-    }
-
-    fn pop_due(&mut self, now: Ns, urgent: bool) -> Option<(Ns, PmdNo)> {
-        loop {
-            let queue = if urgent { &mut self.urgent } else { &mut self.routine };
-            let &(at, pmd) = queue.peek()?;
-            if at > now {
-                return None;
-            }
-            queue.pop();
-            let Some(entry) = self.pmds.get_mut(pmd) else { continue };
-            // An entry that is not the huge range's current plan is left over from an older one.
-            if entry.timing.next_clear != at || entry.timing.urgent != urgent || entry.timing.unclearable {
-                continue;
-            }
-            if entry.heat.has_uncleared() {
-                return Some((at, pmd));
-            }
-            // A clear of the whole process reached pages here that a clear of the huge range did not. Clears of the huge range
-            // are still retried.
-            let again = if entry.timing.stuck { now + STUCK_RETRY } else { 0 };
-            (entry.timing.next_clear, entry.timing.urgent, entry.timing.queued) = (again, false, again > 0);
-            if again > 0 {
-                self.routine.push((again, pmd));
-            }
-        }
-    }
-
-    fn push_back(&mut self, plan: Plan, pmd: PmdNo) {
-        match plan {
-            Plan::Urgent(at) => self.urgent.push((at, pmd)),
-            Plan::First(rank) => self.check_first(pmd, rank),
-            Plan::Routine(at) => self.routine.push((at, pmd)),
-        }
-    }
-
-    fn expected(&self, pmd: PmdNo) -> Option<u64> {
-        let (known, unknown) = self.pmds.get(pmd)?.heat.expected();
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 512 pages")]
-        let guess = (f64::from(unknown) * self.prior()).ceil() as u64;
-        Some(u64::from(known) + guess)
     }
 
     /// Notes that `pmd` was cleared at `now`, except for the pages in `stuck`: several processes map them, or they
@@ -604,6 +493,7 @@ impl Target {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::track::ClearQuota;
 
     const ALL: ClearQuota = ClearQuota { urgent: 64, first: 64, routine: 64 };
     const URGENT: ClearQuota = ClearQuota { urgent: 64, first: 0, routine: 0 };
@@ -665,6 +555,7 @@ mod tests {
         assert_eq!(known(&target, 22 * S), (312, 0, 200), "too many to say");
         let first_only = ClearQuota { urgent: 0, first: 1, routine: 0 };
         assert_eq!(target.due_clears(22 * S, first_only), [PmdNo(1)], "so it is checked again, for the first time");
+        assert_eq!(target.due_clears(200 * S, ALL), [] as [PmdNo; 0], "and not by a routine check as well");
         target.cleared(22 * S, PmdNo(1), Mask::NONE);
         read(&mut target, 32 * S, Mask::NONE, Mask::ALL);
         assert_eq!(known(&target, 32 * S), (512, 0, 0));

@@ -28,6 +28,8 @@ const SAVED_UP_S: f64 = 0.8;
 const RANDOM_SHARE: f64 = 0.5;
 /// Reads that follow a clear. Their cost is a part of a check, and is charged to its class in advance.
 const READS_OF_A_CHECK: f64 = 8.0;
+/// Listing and snapshots lessen what the classes have by this part at most, whatever they take.
+const MOST_WITHHELD: f64 = 0.75;
 /// The share for listing processes and mappings.
 const LISTING_SHARE: f64 = 0.15;
 /// The longest time between two listings: new processes and memory are found within it.
@@ -114,9 +116,10 @@ impl CpuBudget {
         let before = self.seen;
         let took = self.charge(cpu).saturating_sub(before);
         self.bookkeeping_ns += took;
-        // Of what is left, that is: otherwise shares, scans and snapshots could be more than the whole.
+        // Of what is left, that is: otherwise shares, scans and snapshots could be more than the whole. A quarter is always left.
+        let counted = took as f64 * (MOST_WITHHELD / self.bookkeeping_share(now)).min(1.0);
         for (class, share) in Class::ALL.into_iter().zip(SHARES) {
-            self.shares.plan(class, took as f64 * share);
+            self.shares.plan(class, counted * share);
         }
         // Only recent time counts: the older half is dropped again and again.
         let lately = now.saturating_sub(self.booked_since);
@@ -302,12 +305,20 @@ mod tests {
         budget.note_unchecked(1, 0);
         budget.charge(S);
         // Of 30 ms in three seconds, snapshots take a third.
-        budget.charge_bookkeeping(S + 10 * MS, 2 * S);
+        budget.charge_bookkeeping(S + 10 * MS, 3 * S);
         assert_eq!(
             quota(&mut budget, 3 * S),
             ClearQuota { urgent: 85, first: 171, routine: 28 },
             "not 107, 214 and 35"
         );
+        // However much they take, some is left: nothing would be checked again otherwise.
+        let mut cpu = S + 10 * MS;
+        for second in 4..40 {
+            cpu += 30 * MS;
+            budget.charge_bookkeeping(cpu, second * S);
+        }
+        let left = quota(&mut budget, 40 * S);
+        assert!(left.urgent > 0 && left.first > 0 && left.routine > 0, "{left:?}");
     }
 
     #[test]

@@ -23,11 +23,17 @@ impl<C: Clock> Monitor<C> {
     }
 
     /// Reads huge ranges of one process now, sorted by address. A caller that acts on idle pages does so right before, since the last
-    /// background read may be a minute old. Costs about 1 us a huge range.
-    pub fn read_now(&mut self, pid: u32, pmds: &[PmdNo]) {
+    /// background read may be a minute old. Costs about 1 us a huge range. Returns those that were read, sorted: the target's map may
+    /// be busy, and the process may have ended.
+    pub fn read_now(&mut self, pid: u32, pmds: &[PmdNo]) -> Vec<PmdNo> {
         let now = self.clock.now();
-        self.step(pid, now, |watched, turn| watched.tracker.read_now(pmds, turn));
+        let mut read = Vec::new();
+        self.step(pid, now, |watched, turn| {
+            read = watched.tracker.read_now(pmds, turn)?;
+            Ok(())
+        });
         self.charge_cpu();
+        read
     }
 
     /// Clears what is due, as far as the budgets allow. Targets take turns, a batch each. Costs O(targets), at most

@@ -7,6 +7,7 @@
 use crate::scheme::{ActionName, SHORTEST_AGE, Written};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Why a file cannot be converted.
@@ -51,6 +52,9 @@ struct Damos {
     quotas: Value,
     #[serde(default)]
     watermarks: Value,
+    /// What has no counterpart.
+    #[serde(flatten)]
+    rest: BTreeMap<String, Value>,
 }
 
 #[derive(Deserialize)]
@@ -123,7 +127,19 @@ fn scheme(damos: &Damos, notes: &mut Vec<String>) -> Result<Written, String> {
     if has_value(&damos.watermarks) {
         notes.push("watermarks are lost".to_owned());
     }
-    let filters = damos.filters.iter().chain(&damos.core_filters).chain(&damos.ops_filters);
+    if let Some(age) = pattern.map(|pattern| &pattern.age.max).filter(|age| has_value(age)) {
+        return Err(format!("age.max = {age} has no counterpart: memory that is idle for longer leaves, too"));
+    }
+    let of_the_past = |key: &str| ["stats", "tried_regions", "tried_bytes", "name"].contains(&key);
+    let lost = damos.rest.iter().filter(|(key, value)| !of_the_past(key) && has_value(value));
+    notes.extend(lost.map(|(key, _)| format!("{key} is lost")));
+    let filters: Vec<&Filter> = damos.filters.iter().chain(&damos.core_filters).chain(&damos.ops_filters).collect();
+    let rejecting = filters.iter().filter(|f| f.filter_type == "memcg" && !is_true(&f.allow)).count();
+    if rejecting > 1 {
+        return Err(
+            "of several memcg filters that reject others, nothing is left: take one, or such that allow".to_owned()
+        );
+    }
     let mut cgroups = Vec::new();
     for filter in filters {
         cgroups.extend(cgroup_of(filter, action)?);
@@ -157,7 +173,11 @@ fn cgroup_of(filter: &Filter, action: ActionName) -> Result<Option<String>, Stri
         "anon" if allows == is_matching => Ok(None),
         // Pages that were accessed since they were found idle stay anyway.
         "young" if action == ActionName::PageOut && allows != is_matching => Ok(None),
-        "memcg" if allows == is_matching => Ok(filter.memcg_path.clone()),
+        "memcg" if allows == is_matching => match filter.memcg_path.as_deref().map(|path| path.trim_matches('/')) {
+            None | Some("") => Err("a memcg filter names no cgroup but the root".to_owned()),
+            // From the root on, as DAMON takes it.
+            Some(path) => Ok(Some(format!("/{path}"))),
+        },
         other => {
             let verb = if allows { "allow" } else { "reject" };
             let none = if is_matching { "" } else { "none " };
@@ -240,23 +260,32 @@ fn time(text: &str) -> Option<Duration> {
 }
 
 /// As schemes of damo, and what of them is lost.
-pub fn write(schemes: &[Written]) -> (String, Vec<String>) {
+pub fn write(schemes: &[Written]) -> Result<(String, Vec<String>), Error> {
     let mut notes = Vec::new();
-    let all: Vec<Value> = (1..).zip(schemes).map(|(number, scheme)| to_damos(number, scheme, &mut notes)).collect();
-    (serde_json::to_string_pretty(&all).unwrap_or_default() + "\n", notes)
+    let numbered = (1..).zip(schemes);
+    let all: Result<Vec<Value>, Error> =
+        numbered.map(|(number, scheme)| to_damos(number, scheme, &mut notes)).collect();
+    Ok((serde_json::to_string_pretty(&all?)? + "\n", notes))
 }
 
-fn to_damos(number: usize, scheme: &Written, notes: &mut Vec<String>) -> Value {
+fn to_damos(number: usize, scheme: &Written, notes: &mut Vec<String>) -> Result<Value, Error> {
     if !scheme.processes.is_empty() {
-        notes.push(format!("scheme {number}: processes are lost: damo names targets on its command line"));
+        let what = "it names processes, and DAMON would act on all targets: give damo the pids as targets, and leave `processes` out";
+        return Err(Error::Scheme { number, what: what.to_owned() });
+    }
+    if scheme.cgroups.iter().any(|path| !path.starts_with('/')) {
+        let what = "it names a part of a cgroup's path: DAMON takes paths from the root on";
+        return Err(Error::Scheme { number, what: what.to_owned() });
     }
     if scheme.max_refaults.is_some() {
         notes.push(format!("scheme {number}: max_refaults is lost: DAMON does not count what comes back"));
     }
     let any = json!({"min": "min", "max": "max"});
     let memcg = |path: &String| json!({"filter_type": "memcg", "matching": true, "allow": true, "memcg_path": path});
-    let filters: Vec<Value> = scheme.cgroups.iter().map(memcg).collect();
-    match scheme.action {
+    // Only memory without a file leaves or is collapsed here.
+    let anon = json!({"filter_type": "anon", "matching": false, "allow": false});
+    let filters: Vec<Value> = std::iter::once(anon).chain(scheme.cgroups.iter().map(memcg)).collect();
+    Ok(match scheme.action {
         ActionName::PageOut => {
             let age = scheme.min_idle.clone().unwrap_or_else(|| "10m".to_owned());
             json!({
@@ -277,7 +306,7 @@ fn to_damos(number: usize, scheme: &Written, notes: &mut Vec<String>) -> Value {
                 "filters": filters,
             })
         }
-    }
+    })
 }
 
 #[cfg(test)]
@@ -341,6 +370,8 @@ mod tests {
             (r#""2 m 30 s""#, "1500", "no unit"),
             (r#""2 m 30 s""#, r#""soon""#, "is no time"),
             (r#""allow": true, "memcg_path""#, r#""allow": false, "memcg_path""#, "reject memcg"),
+            (r#""/app.slice""#, r#""/""#, "but the root"),
+            (r#""2 m 30 s", "max": "max""#, r#""2 m 30 s", "max": "1 h""#, "age.max"),
             (r#""anon", "matching": true"#, r#""anon", "matching": false"#, "allow none anon"),
             (r#""anon""#, r#""hugepage_size""#, "hugepage_size"),
         ] {
@@ -362,11 +393,19 @@ mod tests {
     fn schemes_go_there_and_back() {
         let collapse = Written { action: ActionName::Collapse, min_idle: None, ..page_out("", &["/b"]) };
         let schemes = [page_out("10m", &["/a", "/c"]), collapse];
-        let (text, notes) = write(&schemes);
+        let (text, notes) = write(&schemes).unwrap();
         assert_eq!(read(&text).unwrap().schemes, schemes, "{text}");
         assert_eq!(notes.len(), 1);
-        let own = Written { processes: vec!["db".into()], max_refaults: Some(0.5), ..page_out("1h", &[]) };
-        let (text, notes) = write(&[own]);
-        assert_eq!((read(&text).unwrap().schemes, notes.len()), (vec![page_out("1h", &[])], 2));
+        let own = Written { max_refaults: Some(0.5), ..page_out("1h", &[]) };
+        let (text, notes) = write(&[own]).unwrap();
+        assert_eq!((read(&text).unwrap().schemes, notes.len()), (vec![page_out("1h", &[])], 1));
+        // DAMON would act on more than was meant.
+        for (wider, why) in [
+            (Written { processes: vec!["db".into()], ..page_out("1h", &[]) }, "names processes"),
+            (page_out("1h", &["app.slice"]), "part of a cgroup"),
+        ] {
+            let error = write(&[page_out("1h", &[]), wider]).unwrap_err().to_string();
+            assert!(error.starts_with("scheme 2: ") && error.contains(why), "{error}");
+        }
     }
 }

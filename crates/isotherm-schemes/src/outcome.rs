@@ -15,6 +15,8 @@ pub enum Refusal {
     AlreadyHuge,
     /// It is no huge page.
     NotHuge,
+    /// This kernel does not tell whether it is a huge page.
+    CannotTell,
     /// Accessed too seldom to be worth it.
     Cold,
     /// Nothing is known about its heat yet.
@@ -84,11 +86,18 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// Whether none of the memory of the process may leave, and not only this huge range.
+    pub fn is_of_the_process(self) -> bool {
+        use Refusal::{DumpsCore, Guest, IoUring, Pinned, Traced, Userfault};
+        matches!(self, Guest | IoUring | Userfault | Pinned | DumpsCore | Traced)
+    }
+
     /// A short description.
     pub fn text(self) -> &'static str {
         match self {
             Refusal::AlreadyHuge => "already huge",
             Refusal::NotHuge => "no huge page",
+            Refusal::CannotTell => "this kernel does not tell whether it is a huge page (PAGEMAP_SCAN, Linux 6.7)",
             Refusal::Cold => "too cold",
             Refusal::Unmeasured => "heat not known yet",
             Refusal::Sparse => "too sparse (it would grow)",

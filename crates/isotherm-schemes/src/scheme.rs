@@ -33,7 +33,7 @@ pub struct Written {
     /// Names of processes, as `comm` has them. Empty: all targets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<String>,
-    /// Cgroups: paths, or parts of them between slashes. Empty: all.
+    /// Cgroups: paths from the root on, which begin with a slash, or parts of them between slashes; those below too. Empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cgroups: Vec<String>,
     /// Of `page-out`: pages leave that are idle for this long, as "10m".
@@ -85,9 +85,12 @@ impl Scheme {
 
     /// Whether it is for this process.
     pub fn is_for(&self, comm: &str, cgroup: &str) -> bool {
-        let is_in = |part: &String| {
-            let part = part.trim_matches('/');
-            part.is_empty() || format!("{}/", cgroup.trim_end_matches('/')).contains(&format!("/{part}/"))
+        let whole = format!("{}/", cgroup.trim_end_matches('/'));
+        // From the root on, or anywhere in the path; and what is below, too.
+        let is_in = |path: &String| match path.strip_prefix('/').map(|path| path.trim_matches('/')) {
+            Some("") => true,
+            Some(path) => whole.starts_with(&format!("/{path}/")),
+            None => whole.contains(&format!("/{}/", path.trim_matches('/'))),
         };
         (self.processes.is_empty() || self.processes.iter().any(|name| name == comm))
             && (self.cgroups.is_empty() || self.cgroups.iter().any(is_in))
@@ -172,6 +175,7 @@ mod tests {
     fn filters_name_processes_and_whole_parts_of_cgroups() {
         let one = scheme("action = \"collapse\"\nprocesses = [\"db\"]\ncgroups = [\"app.slice\", \"/web/a\"]").unwrap();
         assert!(one.is_for("db", "/system.slice/app.slice") && one.is_for("db", "/web/a/b"));
+        assert!(!one.is_for("db", "/x/web/a"), "from the root on");
         assert!(!one.is_for("db2", "/web/a") && !one.is_for("db", "/web/ab") && !one.is_for("db", ""));
         assert!(Scheme::collapse_all().is_for("x", "") && Scheme::collapse_all().is_for_all() && !one.is_for_all());
         assert!(scheme("action = \"collapse\"\ncgroups = [\"/\"]").unwrap().is_for("x", "/a"));

@@ -7,14 +7,17 @@
 use crate::args::socket::runtime_file;
 use crate::output;
 use anyhow::{Context, Result};
-use isotherm_schemes::journal::{Entry, Journal, first_acts, parse};
+use isotherm_heat::TargetId;
+use isotherm_schemes::journal::{Act, Entry, Journal, first_acts, parse};
 use isotherm_schemes::machine::Live;
 use isotherm_sys::proc::Proc;
+use isotherm_units::PmdNo;
 use rustix::fs::{FlockOperation, OFlags, fcntl_getfl, fcntl_setfl, flock};
-use std::collections::BTreeSet;
+use rustix::process::geteuid;
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Where the journal is by default: next to the socket.
@@ -35,8 +38,10 @@ const GROWTH: u64 = 1 << 20;
 #[derive(Debug)]
 pub struct FileJournal {
     file: File,
-    /// What it has already: the first act on a huge range is the one to bring back.
-    known: BTreeSet<Entry>,
+    /// The first act on each huge range, which is the one to bring back.
+    known: BTreeMap<(TargetId, PmdNo), Act>,
+    /// The last act that was begun is the first on its huge range.
+    is_first: bool,
     written: u64,
 }
 
@@ -45,7 +50,7 @@ impl FileJournal {
     pub fn open(path: &Path) -> Result<FileJournal> {
         let doing = || format!("open the journal {} (give another with --journal)", path.display());
         let file = opened(path).with_context(doing)?;
-        let mut journal = FileJournal { file, known: BTreeSet::new(), written: 0 };
+        let mut journal = FileJournal { file, known: BTreeMap::new(), is_first: false, written: 0 };
         journal.compact().with_context(doing)?;
         Ok(journal)
     }
@@ -77,30 +82,45 @@ impl FileJournal {
         if is_alone {
             replace(&self.file, &entries)?;
             flock(&self.file, FlockOperation::LockShared)?;
-        } else if !text.is_empty() && !text.ends_with('\n') {
-            // A crash has cut the last line off.
-            self.file.write_all(b"\n")?;
         }
-        self.known = entries.into_iter().collect();
+        self.known = entries.iter().map(|entry| (entry.range(), entry.act)).collect();
+        Ok(())
+    }
+
+    /// One call, at the end: other commands append to it too.
+    fn append(&mut self, entry: Entry) -> io::Result<()> {
+        let line = entry.line();
+        self.file.write_all(line.as_bytes())?;
+        self.written += line.len() as u64;
         Ok(())
     }
 }
 
 impl Journal for FileJournal {
-    fn note(&mut self, entry: Entry) -> io::Result<()> {
-        if self.known.contains(&entry) {
+    fn begin(&mut self, entry: Entry) -> io::Result<()> {
+        self.is_first = !self.known.contains_key(&entry.range());
+        if !self.is_first {
             return Ok(());
         }
         if self.written > GROWTH {
             self.compact()?;
         }
-        // One call, at the end: other commands append to it too.
-        let line = entry.line();
-        self.file.write_all(line.as_bytes())?;
+        self.append(entry)?;
         self.file.sync_data()?;
-        self.written += line.len() as u64;
-        self.known.insert(entry);
+        self.known.insert(entry.range(), entry.act);
         Ok(())
+    }
+
+    fn end(&mut self, entry: Entry, is_done: bool) {
+        let first = self.known.get(&entry.range()).copied();
+        let is_back = match (first, is_done) {
+            (Some(first), true) => first.undone_by() == entry.act,
+            (first, false) => self.is_first && first == Some(entry.act),
+            (None, true) => false,
+        };
+        if is_back && self.append(Entry { act: Act::Back, ..entry }).is_ok() {
+            self.known.remove(&entry.range());
+        }
     }
 }
 
@@ -130,10 +150,18 @@ impl OwnJournal {
     }
 }
 
+/// Opens a file of our own, to which nobody else can write: what is in it is acted on.
 fn opened(path: &Path) -> io::Result<File> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-    OpenOptions::new().read(true).append(true).create(true).mode(0o600).custom_flags(flags).open(path)
+    let file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).custom_flags(flags).open(path)?;
+    let found = file.metadata()?;
+    if !found.is_file() || found.uid() != geteuid().as_raw() || found.mode() & WRITABLE_BY_OTHERS != 0 {
+        return Err(io::Error::other("it is no file of this user alone"));
+    }
+    Ok(file)
 }
+
+const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 fn read(file: &mut File) -> io::Result<String> {
     let mut text = Vec::new();
@@ -158,23 +186,31 @@ fn replace(file: &File, entries: &[Entry]) -> io::Result<()> {
 
 /// What is of processes that are there.
 fn alive(entries: Vec<Entry>) -> Vec<Entry> {
-    let proc = Proc::default();
-    let is_there =
-        |entry: &Entry| proc.identity(entry.process.pid).is_ok_and(|id| id.start_ticks == entry.process.start_ticks);
-    entries.into_iter().filter(is_there).collect()
+    let mut there: BTreeMap<(TargetId, Option<(u64, u64)>), bool> = BTreeMap::new();
+    let of = |entry: &Entry| (entry.process, entry.image);
+    entries.iter().for_each(|entry| _ = there.entry(of(entry)).or_insert_with(|| is_there(entry)));
+    entries.into_iter().filter(|entry| there[&of(entry)]).collect()
+}
+
+/// Whether the process of an entry is there, and executes the same program. Yes, as long as the opposite is not known.
+pub fn is_there(entry: &Entry) -> bool {
+    match Proc::default().stat(entry.process.pid) {
+        Ok(stat) => stat.start_ticks == entry.process.start_ticks && stat.image() == entry.image,
+        Err(error) => !error.is_gone(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isotherm_heat::TargetId;
-    use isotherm_schemes::journal::Act;
-    use isotherm_units::PmdNo;
     use std::fs;
+    use std::os::unix::fs::PermissionsExt;
 
     fn entry(pid: u32, pmd: u64, act: Act) -> Entry {
-        let start_ticks = Proc::default().identity(pid).map_or(1, |id| id.start_ticks);
-        Entry { process: TargetId { pid, start_ticks }, pmd: PmdNo(pmd), act }
+        let stat = Proc::default().stat(pid).ok();
+        let start_ticks = stat.as_ref().map_or(1, |stat| stat.start_ticks);
+        let image = stat.and_then(|stat| stat.image());
+        Entry { process: TargetId { pid, start_ticks }, image, pmd: PmdNo(pmd), act }
     }
 
     #[test]
@@ -182,26 +218,59 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("j");
         let (own, gone) = (std::process::id(), u32::MAX >> 1);
+        let exec = Entry { image: Some((1, 2)), ..entry(own, 9, Act::Split) };
         {
             let mut journal = FileJournal::open(&path).unwrap();
-            for noted in [entry(own, 1, Act::Split), entry(gone, 2, Act::Split), entry(own, 1, Act::Split)] {
-                journal.note(noted).unwrap();
+            for noted in [entry(own, 1, Act::Split), entry(gone, 2, Act::Split), entry(own, 1, Act::Split), exec] {
+                journal.begin(noted).unwrap();
+                journal.end(noted, true);
             }
             assert!(OwnJournal::open(&path).unwrap().is_none(), "something goes on acting");
             // Another command acts at the same time.
-            FileJournal::open(&path).unwrap().note(entry(own, 3, Act::Collapse)).unwrap();
-            assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 3, "each once");
+            FileJournal::open(&path).unwrap().begin(entry(own, 3, Act::Collapse)).unwrap();
+            assert_eq!(parse(&fs::read_to_string(&path).unwrap()).len(), 4, "each once");
         }
         // Cut off in the middle of a line.
         let text = fs::read_to_string(&path).unwrap();
-        fs::write(&path, text + "{\"pid\":7,").unwrap();
+        fs::write(&path, text + "\n{\"pid\":7,").unwrap();
         let expected = [entry(own, 1, Act::Split), entry(own, 3, Act::Collapse)];
         let journal = OwnJournal::open(&path).unwrap().unwrap();
         assert_eq!(journal.entries, expected);
         journal.keep(&expected[1..]).unwrap();
-        assert_eq!(FileJournal::open(&path).unwrap().known, [expected[1]].into());
-        let link = dir.path().join("link");
+        assert_eq!(FileJournal::open(&path).unwrap().known, [(expected[1].range(), Act::Collapse)].into());
+    }
+
+    #[test]
+    fn what_has_failed_or_is_back_is_not_undone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("j");
+        let own = std::process::id();
+        let mut journal = FileJournal::open(&path).unwrap();
+        let mut act = |pmd, act, is_done| {
+            journal.begin(entry(own, pmd, act)).unwrap();
+            journal.end(entry(own, pmd, act), is_done);
+        };
+        act(1, Act::Collapse, false);
+        act(2, Act::Split, true);
+        act(2, Act::Collapse, true);
+        act(3, Act::Split, true);
+        act(3, Act::Collapse, false);
+        act(4, Act::Collapse, false);
+        act(4, Act::Collapse, true);
+        drop(journal);
+        let left = OwnJournal::open(&path).unwrap().unwrap().entries;
+        assert_eq!(left, [entry(own, 3, Act::Split), entry(own, 4, Act::Collapse)]);
+    }
+
+    #[test]
+    fn a_file_that_others_can_write_to_and_a_link_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, link) = (dir.path().join("j"), dir.path().join("link"));
+        FileJournal::open(&path).unwrap();
         std::os::unix::fs::symlink(&path, &link).unwrap();
         FileJournal::open(&link).expect_err("a link is not followed");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o622)).unwrap();
+        let error = format!("{:#}", FileJournal::open(&path).unwrap_err());
+        assert!(error.contains("no file of this user alone") && error.contains("--journal"), "{error}");
     }
 }

@@ -41,11 +41,26 @@ impl PageTracker {
 
     /// Reads `pmds`. Returns how many were answered, from the front.
     fn read(&mut self, pmds: &[PmdNo], turn: &mut Turn<'_>) -> SourceResult<usize> {
+        self.read_each(pmds, turn, |_| {})
+    }
+
+    /// The same, and tells which ones could be read.
+    fn read_each(
+        &mut self,
+        pmds: &[PmdNo],
+        turn: &mut Turn<'_>,
+        mut is_read: impl FnMut(PmdNo),
+    ) -> SourceResult<usize> {
         let target = &mut self.target;
-        turn.read(pmds, &mut |at, pmd, bits| match bits {
-            Some(PmdBits::Gone) => target.gone(pmd),
-            Some(bits) => target.read(at, pmd, bits),
-            None => target.postpone(at, pmd),
+        turn.read(pmds, &mut |at, pmd, bits| {
+            if bits.is_some() {
+                is_read(pmd);
+            }
+            match bits {
+                Some(PmdBits::Gone) => target.gone(pmd),
+                Some(bits) => target.read(at, pmd, bits),
+                None => target.postpone(at, pmd),
+            }
         })
     }
 
@@ -155,9 +170,12 @@ impl Tracker for PageTracker {
         self.read(&due, turn).map(drop)
     }
 
-    fn read_now(&mut self, pmds: &[PmdNo], turn: &mut Turn<'_>) -> SourceResult<()> {
+    fn read_now(&mut self, pmds: &[PmdNo], turn: &mut Turn<'_>) -> SourceResult<Vec<PmdNo>> {
         // Also those without cleared pages, and those of which nothing was present: pages come back that had left.
-        self.read(pmds, turn).map(drop)
+        let mut read = Vec::new();
+        self.read_each(pmds, turn, |pmd| read.push(pmd))?;
+        read.sort_unstable();
+        Ok(read)
     }
 
     fn next_read(&self) -> Option<Ns> {

@@ -231,9 +231,10 @@ pub trait Tracker: std::fmt::Debug {
     /// Reads what is due.
     fn read_due(&mut self, turn: &mut Turn<'_>) -> SourceResult<()>;
 
-    /// Reads these huge ranges now, if it reads pages one by one: for a caller that acts on what is known of them.
-    fn read_now(&mut self, _pmds: &[PmdNo], _turn: &mut Turn<'_>) -> SourceResult<()> {
-        Ok(())
+    /// Reads these huge ranges now, if it reads pages one by one: for a caller that acts on what is known of them. Returns
+    /// those that were read, sorted.
+    fn read_now(&mut self, _pmds: &[PmdNo], _turn: &mut Turn<'_>) -> SourceResult<Vec<PmdNo>> {
+        Ok(Vec::new())
     }
 
     /// When the next read is due. `None` if none is planned.

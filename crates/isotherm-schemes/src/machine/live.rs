@@ -75,9 +75,22 @@ impl Live {
     }
 
     /// Notes what is about to be done. If that fails it must not be done.
-    pub(crate) fn note(&mut self, process: TargetId, pmd: PmdNo, act: Act) -> Result<(), Failure> {
-        let noted = self.journal.as_mut().map_or(Ok(()), |journal| journal.note(Entry { process, pmd, act }));
+    pub(crate) fn begin(&mut self, process: TargetId, pmd: PmdNo, act: Act) -> Result<(), Failure> {
+        let entry = self.entry(process, pmd, act)?;
+        let noted = self.journal.as_mut().map_or(Ok(()), |journal| journal.begin(entry));
         noted.map_err(|_| Failure::Refused(Refusal::NoJournal))
+    }
+
+    /// Notes whether it was done.
+    pub(crate) fn end(&mut self, process: TargetId, pmd: PmdNo, (act, is_done): (Act, bool)) {
+        if let (Ok(entry), Some(journal)) = (self.entry(process, pmd, act), &mut self.journal) {
+            journal.end(entry, is_done);
+        }
+    }
+
+    fn entry(&self, process: TargetId, pmd: PmdNo, act: Act) -> Result<Entry, Failure> {
+        let member = self.members.get(&process).ok_or(Failure::Refused(Refusal::NotNamed))?;
+        Ok(Entry { process, image: member.image, pmd, act })
     }
 
     /// What is kept about an admitted process.

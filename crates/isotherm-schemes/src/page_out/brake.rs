@@ -2,8 +2,9 @@
 //!
 //! The ceiling is a share of the working set a minute. It fills a bucket that holds one minute's worth, and each refault takes from it.
 //! Once the bucket is empty nothing more leaves, and the age doubles: pages of that age were wanted. When it has filled again, paging out
-//! goes on at the new age. Each ten minutes that pass without that, the age halves, down to the one that was asked for. So a steady
-//! process ends at the shortest age that keeps below the ceiling, and one whose cold memory turns hot is left alone within a window.
+//! goes on at the new age. After a time of twice the age without that, ten minutes at least, the age halves, down to the one that was asked
+//! for. So a steady process spends most of the time at an age that keeps below the ceiling, and tries a shorter one now and then; one whose
+//! cold memory turns hot is left alone within a window.
 
 use isotherm_heat::Ns;
 
@@ -13,7 +14,7 @@ const MINUTE: Ns = 60_000_000_000;
 const MIN_REFAULTS: f64 = 64.0;
 /// The age grows to this many times the one asked for at most.
 const MAX_GROWTH: u64 = 64;
-/// The age halves after so long below the ceiling.
+/// The age halves after so long below the ceiling, at least.
 const CALM: Ns = 10 * MINUTE;
 /// Minutes of the ceiling that are owed at most, or a process that has become hot all over would never be served again.
 const MOST_OWED: f64 = 5.0;
@@ -35,7 +36,7 @@ pub struct Brake {
     /// Pages that may come back before paging out stops.
     allowed: f64,
     filled_at: Ns,
-    /// Since when the age has been right: its last change.
+    /// Since when pages have left at this age.
     since: Ns,
     is_on: bool,
 }
@@ -56,10 +57,12 @@ impl Brake {
         if self.allowed < 0.0 && refaults > 0 && !self.is_on {
             self.is_on = true;
             self.set_age(self.age_ns.saturating_mul(2), now);
-        } else if self.allowed >= a_minute / 2.0 {
-            self.is_on = false;
+        } else if self.is_on && self.allowed >= a_minute / 2.0 {
+            (self.is_on, self.since) = (false, now);
         }
-        if !self.is_on && now.saturating_sub(self.since) >= CALM {
+        // What leaves at an age comes back later than that, so only a time that is longer shows that the age is right.
+        let calm = CALM.max(self.age_ns.saturating_mul(2));
+        if !self.is_on && now.saturating_sub(self.since) >= calm {
             self.set_age(self.age_ns / 2, now);
         }
     }
@@ -125,6 +128,8 @@ mod tests {
         brake.note(0, SET, 62 * S + 6 * MINUTE);
         assert_eq!(brake.age_ns(), Some(2 * MINUTE));
         brake.note(0, SET, 61 * S + CALM);
+        assert_eq!(brake.age_ns(), Some(2 * MINUTE), "it has been calm for four minutes");
+        brake.note(0, SET, 62 * S + 6 * MINUTE + CALM);
         assert_eq!(brake.age_ns(), Some(MINUTE), "after ten minutes");
         brake.note(0, SET, 61 * S + 5 * CALM);
         assert_eq!(brake.age_ns(), Some(MINUTE), "no less than what was asked for");
@@ -149,6 +154,26 @@ mod tests {
             brake.note(0, SET, (61 + 600 * n + 500) * S);
         });
         assert_eq!(brake.next_age_ns(), 64 * MINUTE, "and no longer");
+    }
+
+    #[test]
+    fn pages_that_come_back_much_later_than_they_left_are_not_forgotten() {
+        // Pages are accessed every 25 minutes, and come back then if they left before.
+        let limits = Limits { min_idle_ns: 10 * MINUTE, ..LIMITS };
+        let mut brake = Brake::new(limits, 0);
+        let mut comes_back = std::collections::BTreeMap::new();
+        let (mut refaults, mut long_enough) = (0, 0);
+        for minute in 1..1440_u64 {
+            if let Some(age) = brake.age_ns().filter(|age| *age < 25 * MINUTE) {
+                *comes_back.entry(minute + 25 - age / MINUTE).or_insert(0) += 400;
+            }
+            let back = comes_back.remove(&minute).unwrap_or(0);
+            refaults += back;
+            brake.note(back, SET, minute * MINUTE);
+            long_enough += u32::from(minute >= 120 && brake.next_age_ns() >= 25 * MINUTE);
+        }
+        assert!(long_enough > 1320 * 8 / 10, "{long_enough} of 1,320 minutes at an age that keeps them");
+        assert!(refaults < 1440 * 200, "{refaults}: at most the ceiling, over a day");
     }
 
     #[test]

@@ -5,12 +5,14 @@
 //! finds is served from a list, the longest idle first.
 
 use super::brake::{Brake, Limits};
-use super::refaults::LeftPages;
+use super::refaults::{Found, LeftPages};
 use isotherm_heat::{Mask, Ns};
 use isotherm_units::{Bytes, PmdNo};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, VecDeque};
 
+/// Most huge ranges with pages that are out which are read in a window: half a millisecond.
+pub const MOST_READ: usize = 1024;
 /// Between two searches for idle pages.
 pub const SEARCH: Ns = 5_000_000_000;
 
@@ -26,6 +28,8 @@ pub enum Stays {
     ClearedByOthers,
     /// It is sampled: its pages are not known one by one.
     Sampled,
+    /// All of its memory has to stay: it runs a guest, has an io_uring, is traced and the like.
+    MustStay,
 }
 
 impl Stays {
@@ -35,6 +39,9 @@ impl Stays {
             Stays::Refaults => "too much has come back",
             Stays::NoSwap => "no swap",
             Stays::ClearedByOthers => "something else clears its accessed bits",
+            Stays::MustStay => {
+                "all of its memory has to stay (guest, io_uring, userfaultfd, pinned memory, traced, core dump)"
+            }
             Stays::Sampled => "sampled, so its pages are not known one by one (--mode whole)",
         }
     }
@@ -71,6 +78,10 @@ pub struct Keeper {
     hinted: BTreeSet<PmdNo>,
     working_set_pages: u64,
     stays: Option<Stays>,
+    /// Until when all of its memory has to stay, as was found last.
+    must_stay_until: Ns,
+    /// Where reading what is out goes on.
+    cursor: PmdNo,
 }
 
 impl Keeper {
@@ -84,12 +95,31 @@ impl Keeper {
             hinted: BTreeSet::new(),
             working_set_pages: 0,
             stays: None,
+            must_stay_until: 0,
+            cursor: PmdNo(0),
         }
     }
 
-    /// Huge ranges to read before [`Keeper::come_back`], in address order.
-    pub fn out_in(&self) -> Vec<PmdNo> {
-        self.left.pmds().collect()
+    /// Huge ranges to read before [`Keeper::come_back`], in address order: some of those that are out, in turn.
+    pub fn out_in(&mut self) -> Vec<PmdNo> {
+        let after = self.left.pmds_from(self.cursor).take(MOST_READ);
+        let mut some: Vec<PmdNo> = after.collect();
+        if some.len() < MOST_READ {
+            some.extend(self.left.pmds().take_while(|pmd| *pmd < self.cursor).take(MOST_READ - some.len()));
+        }
+        self.cursor = some.last().map_or(PmdNo(0), |last| last.next());
+        some.sort_unstable();
+        some
+    }
+
+    /// Notes that all of its memory has to stay for now.
+    pub fn must_stay(&mut self, until: Ns) {
+        self.must_stay_until = until;
+    }
+
+    /// Notes that a huge range was brought back, and not by the process: that is no refault.
+    pub fn brought_back(&mut self, pmd: PmdNo) {
+        self.left.forget(pmd);
     }
 
     /// Notes that these pages have left.
@@ -97,16 +127,17 @@ impl Keeper {
         self.left.leave(pmd, pages, self.brake.next_age_ns(), now);
     }
 
-    /// Takes in which pages are present (`None`: the huge range is not mapped any more), and the working set of a minute.
-    pub fn come_back(&mut self, working_set_pages: u64, now: Ns, present: impl Fn(PmdNo) -> Option<Mask>) {
-        let refaults = self.left.come_back(now, present);
+    /// Takes in what was found in huge ranges that are out, and the working set of a minute.
+    pub fn come_back(&mut self, working_set_pages: u64, now: Ns, found: impl Fn(PmdNo) -> Found) {
+        let refaults = self.left.come_back(now, found);
         self.working_set_pages = working_set_pages;
         self.brake.note(refaults, working_set_pages, now);
     }
 
     /// The age to search with. `None` if nothing may leave, for that reason or because too much has come back.
-    pub fn age_ns(&mut self, other: Option<Stays>) -> Option<Ns> {
-        self.stays = other.or(self.brake.age_ns().is_none().then_some(Stays::Refaults));
+    pub fn age_ns(&mut self, other: Option<Stays>, now: Ns) -> Option<Ns> {
+        let must_stay = (now < self.must_stay_until).then_some(Stays::MustStay);
+        self.stays = other.or(must_stay).or(self.brake.age_ns().is_none().then_some(Stays::Refaults));
         if self.stays.is_some() {
             self.found.clear();
             return None;
@@ -152,6 +183,11 @@ impl Keeper {
         std::mem::take(&mut self.hinted)
     }
 
+    /// Whether a huge range is hinted.
+    pub fn is_hinted(&self, pmd: PmdNo) -> bool {
+        self.hinted.contains(&pmd)
+    }
+
     /// Whether pages of a huge range are about to leave, or are out.
     pub fn is_after(&self, pmd: PmdNo) -> bool {
         self.hinted.contains(&pmd) || self.left.is_out(pmd)
@@ -186,7 +222,7 @@ mod tests {
 
     fn keeper() -> Keeper {
         let mut keeper = Keeper::new(Limits { min_idle_ns: 60 * S, max_refaults_pct: 0.2 }, 0);
-        keeper.come_back(100_000, 60 * S, |_| None);
+        keeper.come_back(100_000, 60 * S, |_| Found::Unmapped);
         keeper
     }
 
@@ -209,19 +245,37 @@ mod tests {
     #[test]
     fn it_stops_when_too_much_comes_back_and_says_why() {
         let mut keeper = keeper();
-        assert_eq!(keeper.age_ns(None), Some(60 * S));
+        assert_eq!(keeper.age_ns(None, 62 * S), Some(60 * S));
         keeper.leave(PmdNo(1), Mask::ALL, 61 * S);
         assert_eq!(keeper.out_in(), [PmdNo(1)]);
         keeper.found([PmdNo(2)], 61 * S);
-        keeper.come_back(100_000, 62 * S, |_| Some(Mask::ALL));
-        assert_eq!((keeper.age_ns(None), keeper.choose(9)), (None, vec![]));
+        keeper.come_back(100_000, 62 * S, |_| Found::Present(Mask::ALL));
+        assert_eq!((keeper.age_ns(None, 62 * S), keeper.choose(9)), (None, vec![]));
         let status = keeper.status();
         assert_eq!((status.left_bytes, status.refaulted_bytes, status.out_bytes), (2 << 20, 2 << 20, 0));
         assert_eq!((status.stays, status.min_idle_ns), (Some(Stays::Refaults), 120 * S));
         assert!((status.refaults_pct_minute - 0.512).abs() < 1e-9, "{status:?}");
         // Another reason goes first, and passes.
         let mut keeper = super::tests::keeper();
-        assert_eq!((keeper.age_ns(Some(Stays::NoSwap)), keeper.status().stays), (None, Some(Stays::NoSwap)));
-        assert_eq!((keeper.age_ns(None), keeper.status().stays), (Some(60 * S), None));
+        assert_eq!((keeper.age_ns(Some(Stays::NoSwap), 62 * S), keeper.status().stays), (None, Some(Stays::NoSwap)));
+        assert_eq!((keeper.age_ns(None, 62 * S), keeper.status().stays), (Some(60 * S), None));
+        keeper.must_stay(70 * S);
+        assert_eq!((keeper.age_ns(None, 69 * S), keeper.status().stays), (None, Some(Stays::MustStay)));
+        assert_eq!(keeper.age_ns(None, 70 * S), Some(60 * S));
+    }
+
+    #[test]
+    fn what_is_out_is_read_in_turn() {
+        let mut keeper = keeper();
+        (0..2500).for_each(|pmd| keeper.leave(PmdNo(pmd), Mask::ALL, 61 * S));
+        let mut read = vec![0; 2500];
+        for _ in 0..5 {
+            let some = keeper.out_in();
+            assert!(some.len() == MOST_READ && some.is_sorted());
+            some.iter().for_each(|pmd| read[usize::try_from(pmd.0).unwrap()] += 1);
+        }
+        assert!(read.iter().all(|times| (1..=3).contains(times)), "{read:?}");
+        keeper.brought_back(PmdNo(7));
+        assert!(!keeper.is_after(PmdNo(7)));
     }
 }

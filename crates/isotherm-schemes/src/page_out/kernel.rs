@@ -7,7 +7,7 @@
 use crate::action::{Failure, Performed};
 use crate::machine::{DryRun, Live, Machine, failure_of_advice};
 use crate::outcome::Refusal;
-use isotherm_heat::{Mask, TargetId};
+use isotherm_heat::{Mask, Ns, TargetId};
 use isotherm_sys::clock;
 use isotherm_sys::pagemap::PageEntry;
 use isotherm_units::{AddrRange, PageNo, PmdNo};
@@ -33,6 +33,8 @@ pub struct PagedOut {
 
 /// What paging out needs of a machine.
 pub trait PageOutMachine: Machine {
+    /// The time (monotonic), by which what was read is fresh.
+    fn now_ns(&self) -> Ns;
     /// What of the idle pages of an admitted process could leave now, or why none of the huge range can.
     fn pages_to_leave(&mut self, process: TargetId, pmd: PmdNo, idle: Mask) -> Result<PagesToLeave, Refusal>;
     /// Pages out these pages, which [`PageOutMachine::pages_to_leave`] has named right before.
@@ -40,6 +42,10 @@ pub trait PageOutMachine: Machine {
 }
 
 impl<M: PageOutMachine + ?Sized> PageOutMachine for Box<M> {
+    fn now_ns(&self) -> Ns {
+        (**self).now_ns()
+    }
+
     fn pages_to_leave(&mut self, process: TargetId, pmd: PmdNo, idle: Mask) -> Result<PagesToLeave, Refusal> {
         (**self).pages_to_leave(process, pmd, idle)
     }
@@ -105,6 +111,10 @@ fn is_private(entry: PageEntry) -> bool {
 }
 
 impl PageOutMachine for Live {
+    fn now_ns(&self) -> Ns {
+        clock::monotonic_ns()
+    }
+
     fn pages_to_leave(&mut self, process: TargetId, pmd: PmdNo, idle: Mask) -> Result<PagesToLeave, Refusal> {
         self.check(process)?;
         self.check_must_stay(process, clock::monotonic_ns())?;
@@ -132,11 +142,20 @@ impl PageOutMachine for Live {
 }
 
 impl PageOutMachine for DryRun {
+    fn now_ns(&self) -> Ns {
+        self.live.now_ns()
+    }
+
     fn pages_to_leave(&mut self, process: TargetId, pmd: PmdNo, idle: Mask) -> Result<PagesToLeave, Refusal> {
+        if self.done.contains(&(process, pmd)) {
+            // It would be out.
+            return Err(Refusal::Unmapped);
+        }
         self.live.pages_to_leave(process, pmd, idle)
     }
 
-    fn page_out(&mut self, _: TargetId, _: PmdNo, pages: Mask) -> PagedOut {
+    fn page_out(&mut self, process: TargetId, pmd: PmdNo, pages: Mask) -> PagedOut {
+        self.done.insert((process, pmd));
         let performed = Performed { result: Ok(()), pages: count(pages), took_ns: 0, cpu_ns: 0 };
         PagedOut { performed, left: Mask::NONE }
     }

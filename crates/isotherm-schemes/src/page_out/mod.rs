@@ -24,7 +24,7 @@ use crate::budgets::Budgets;
 use crate::machine::Process;
 use crate::outcome::Refusal;
 use crate::queue::{ActionId, Hint};
-use isotherm_heat::{Mask, TargetId};
+use isotherm_heat::{Mask, Ns, TargetId};
 use isotherm_units::PmdNo;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -44,8 +44,15 @@ pub struct IdlePages(Arc<Mutex<Pages>>);
 
 #[derive(Debug, Default)]
 struct Pages {
-    idle: HashMap<(TargetId, PmdNo), Mask>,
+    idle: HashMap<TargetId, Idle>,
     left: HashMap<(TargetId, PmdNo), Mask>,
+}
+
+/// What is idle in one process, and when that was read.
+#[derive(Debug)]
+struct Idle {
+    at: Ns,
+    pages: HashMap<PmdNo, Mask>,
 }
 
 impl IdlePages {
@@ -53,16 +60,25 @@ impl IdlePages {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Replaces what is known to be idle in a process.
-    pub fn replace(&self, process: TargetId, idle: impl IntoIterator<Item = (PmdNo, Mask)>) {
-        let mut pages = self.lock();
-        pages.idle.retain(|(of, _), _| *of != process);
-        pages.idle.extend(idle.into_iter().map(|(pmd, pages)| ((process, pmd), pages)));
+    /// Replaces what is known to be idle in a process. It was read at `now`, on the clock of the machine that acts.
+    pub fn replace(&self, process: TargetId, idle: impl IntoIterator<Item = (PmdNo, Mask)>, now: Ns) {
+        let pages: HashMap<PmdNo, Mask> = idle.into_iter().collect();
+        if pages.is_empty() {
+            self.forget(process);
+        } else {
+            self.lock().idle.insert(process, Idle { at: now, pages });
+        }
     }
 
-    /// The idle pages of a huge range.
-    pub fn of(&self, process: TargetId, pmd: PmdNo) -> Mask {
-        self.lock().idle.get(&(process, pmd)).copied().unwrap_or(Mask::NONE)
+    /// Forgets what is known to be idle in a process: none of it may leave.
+    pub fn forget(&self, process: TargetId) {
+        self.lock().idle.remove(&process);
+    }
+
+    /// The idle pages of a huge range, and when they were read.
+    fn of(&self, process: TargetId, pmd: PmdNo) -> (Mask, Ns) {
+        let known = |idle: &Idle| (idle.pages.get(&pmd).copied().unwrap_or(Mask::NONE), idle.at);
+        self.lock().idle.get(&process).map_or((Mask::NONE, 0), known)
     }
 
     /// Takes which pages have left since the last call, for whoever counts what comes back.
@@ -78,10 +94,15 @@ impl IdlePages {
     }
 }
 
+/// What was read longer ago than this does not count: it may be in use by now.
+const FRESH: Ns = 3_000_000_000;
+
 /// The action.
 #[derive(Clone, Debug)]
 pub struct PageOut {
     idle: IdlePages,
+    /// It goes on for hours: what holds for a process when it is admitted says little.
+    is_kept_at: bool,
     /// The pages of the last huge range that was checked, which is the next to be paged out.
     checked: Mask,
 }
@@ -89,7 +110,13 @@ pub struct PageOut {
 impl PageOut {
     /// Of the pages that a planner keeps up to date.
     pub fn new(idle: IdlePages) -> PageOut {
-        PageOut { idle, checked: Mask::NONE }
+        PageOut { idle, is_kept_at: false, checked: Mask::NONE }
+    }
+
+    /// The same for a worker that runs on: whether a process's memory has to stay is looked up before each huge range, and not when
+    /// the process is admitted.
+    pub fn kept_at(idle: IdlePages) -> PageOut {
+        PageOut { is_kept_at: true, ..PageOut::new(idle) }
     }
 }
 
@@ -107,13 +134,16 @@ impl<M: PageOutMachine> Action<M> for PageOut {
     }
 
     fn refuses(&self, process: &Process) -> Option<Refusal> {
-        process.must_stay
+        process.must_stay.filter(|_| !self.is_kept_at)
     }
 
     fn check(&mut self, machine: &mut M, hint: &Hint, _: &Budgets) -> Result<Price, Refusal> {
-        let idle = self.idle.of(hint.process, hint.pmd);
+        let (idle, read_at) = self.idle.of(hint.process, hint.pmd);
         if idle.is_empty() {
             return Err(Refusal::Accessed);
+        }
+        if machine.now_ns().saturating_sub(read_at) > FRESH {
+            return Err(Refusal::Unmeasured);
         }
         let found = machine.pages_to_leave(hint.process, hint.pmd, idle)?;
         self.checked = found.private;
@@ -144,7 +174,6 @@ mod tests {
     use crate::queue::{HintQueue, Level, Origin};
     use crate::retry::{RetryScheduler, Step};
     use crate::worker::Worker;
-    use isotherm_heat::Ns;
     use isotherm_sys::free::Swap;
     use isotherm_units::Bytes;
     use std::collections::BTreeMap;
@@ -159,6 +188,7 @@ mod tests {
         stay: bool,
         swap: Option<Swap>,
         must_stay: Option<Refusal>,
+        now: Ns,
     }
 
     impl Machine for Fake {
@@ -187,6 +217,10 @@ mod tests {
     }
 
     impl PageOutMachine for Fake {
+        fn now_ns(&self) -> Ns {
+            self.now
+        }
+
         fn pages_to_leave(&mut self, _: TargetId, pmd: PmdNo, idle: Mask) -> Result<PagesToLeave, Refusal> {
             let private = self.private.get(&pmd).copied().unwrap_or(Mask::NONE);
             Ok(PagesToLeave { present: if pmd.0 == 9 { 0 } else { 512 }, private: idle & private })
@@ -242,7 +276,7 @@ mod tests {
         let few: Mask = (0..100).collect();
         let mut scene = Scene::new(Fake { private: [(PmdNo(1), few)].into(), ..Fake::default() });
         let idle: Mask = (90..300).collect();
-        scene.idle.replace(A, [1, 2, 9].map(|pmd| (PmdNo(pmd), idle)));
+        scene.idle.replace(A, [1, 2, 9].map(|pmd| (PmdNo(pmd), idle)), 0);
         let refused = |refusal| Outcome::Refused(refusal);
         assert_eq!(outcome(scene.step(1, S)), Outcome::Done { grown: 0 });
         assert_eq!((scene.worker.counters().left_pages, scene.worker.counters().all(PAGED_OUT)), (10, 1));
@@ -251,14 +285,16 @@ mod tests {
         assert_eq!(outcome(scene.step(2, 2 * S)), refused(Refusal::Shared));
         assert_eq!(outcome(scene.step(9, 3 * S)), refused(Refusal::Unmapped));
         assert_eq!(outcome(scene.step(3, 4 * S)), refused(Refusal::Accessed), "the planner does not know it as idle");
-        scene.idle.replace(A, []);
-        assert_eq!(outcome(scene.step(1, 5 * S)), refused(Refusal::Accessed), "not any more");
+        scene.worker.machine().now = FRESH + 1;
+        assert_eq!(outcome(scene.step(1, 5 * S)), refused(Refusal::Unmeasured), "that was read too long ago");
+        scene.idle.replace(A, [], 5 * S);
+        assert_eq!(outcome(scene.step(1, 6 * S)), refused(Refusal::Accessed), "not any more");
     }
 
     #[test]
     fn what_does_not_leave_is_tried_again_and_given_up() {
         let mut scene = Scene::new(Fake { private: [(PmdNo(1), Mask::ALL)].into(), stay: true, ..Fake::default() });
-        scene.idle.replace(A, [(PmdNo(1), Mask::ALL)]);
+        scene.idle.replace(A, [(PmdNo(1), Mask::ALL)], 0);
         let mut now = S;
         let mut waits = 0;
         while let Step::Deferred(_, why) = scene.step(1, now) {
@@ -276,7 +312,7 @@ mod tests {
         for swap in [Swap::default(), full] {
             let fake = Fake { private: [(PmdNo(1), Mask::ALL)].into(), swap: Some(swap), ..Fake::default() };
             let mut scene = Scene::new(fake);
-            scene.idle.replace(A, [(PmdNo(1), Mask::ALL)]);
+            scene.idle.replace(A, [(PmdNo(1), Mask::ALL)], 0);
             assert!(matches!(scene.step(1, S), Step::Wait(_, Wait::Swap)), "{swap:?}");
             scene.worker.machine().swap = Some(Swap { free: Bytes(11), total: Bytes(100) });
             assert_eq!(outcome(scene.step(1, 2 * S)), Outcome::Done { grown: 0 });
@@ -287,5 +323,9 @@ mod tests {
     fn a_process_whose_memory_must_stay_is_not_admitted() {
         let mut scene = Scene::new(Fake { must_stay: Some(Refusal::IoUring), ..Fake::default() });
         assert_eq!(scene.worker.admit(A, S), Err(Refusal::IoUring));
+        // A worker that runs on looks again before each huge range.
+        let must_stay = Process { resident: Bytes(1), takes_huge_pages: true, must_stay: Some(Refusal::Traced) };
+        let kept = PageOut::kept_at(IdlePages::default());
+        assert_eq!(Action::<Fake>::refuses(&kept, &must_stay), None);
     }
 }

@@ -1,8 +1,8 @@
 //! Which pages have left, and which of them have come back: *refaults*.
 //!
-//! A page that left is remembered by a bit. When a later read of its huge range finds it present, it has come back: it was accessed,
-//! or the kernel has read it ahead. A page whose memory the process gave back meanwhile, and that is touched again, counts too: from
-//! outside the two look the same, and the figure is to be an upper bound.
+//! A page that left is remembered by a bit. When a later read of its huge range finds it present, it has come back. A page whose memory
+//! the process gave back meanwhile, and that is touched again, counts too. One that came back and was given back between two reads does
+//! not count.
 
 use isotherm_heat::{Histogram, Interval, Mask, Ns};
 use isotherm_units::PmdNo;
@@ -12,6 +12,17 @@ use std::collections::{BTreeMap, VecDeque};
 const MINUTE: Ns = 60_000_000_000;
 /// Steps in which counts of the last minute are kept.
 const STEP: Ns = 1_000_000_000;
+
+/// What a read of a huge range has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// These pages are present.
+    Present(Mask),
+    /// Nothing is mapped there any more.
+    Unmapped,
+    /// It was not read.
+    NotRead,
+}
 
 /// Pages of one process that are out. 88 bytes for each huge range with such pages, and the map around them.
 #[derive(Clone, Debug, Default)]
@@ -44,13 +55,17 @@ impl LeftPages {
         *of = LeftPmd { pages: of.pages | pages, at: now, idle_ns: of.idle_ns.min(idle_ns) };
     }
 
-    /// Takes in which pages are present, huge range by huge range; `None` for one that is not mapped any more, whose pages are
-    /// forgotten. Returns how many have come back.
-    pub fn come_back(&mut self, now: Ns, present: impl Fn(PmdNo) -> Option<Mask>) -> u64 {
+    /// Takes in what was found, huge range by huge range. Those not mapped any more are forgotten. Returns how many pages have come
+    /// back.
+    pub fn come_back(&mut self, now: Ns, found: impl Fn(PmdNo) -> Found) -> u64 {
         let mut all = 0;
         let refaulted = &mut self.refaulted;
         self.pmds.retain(|pmd, left| {
-            let Some(present) = present(*pmd) else { return false };
+            let present = match found(*pmd) {
+                Found::Present(present) => present,
+                Found::Unmapped => return false,
+                Found::NotRead => return true,
+            };
             let back = u64::from((left.pages & present).count());
             if back > 0 {
                 refaulted.add(Interval::from_ns(now.saturating_sub(left.at) + left.idle_ns), back);
@@ -75,6 +90,16 @@ impl LeftPages {
     /// Huge ranges with pages that are out, in address order.
     pub fn pmds(&self) -> impl Iterator<Item = PmdNo> {
         self.pmds.keys().copied()
+    }
+
+    /// Forgets a huge range: its pages were brought back, and not by the process.
+    pub fn forget(&mut self, pmd: PmdNo) {
+        self.pmds.remove(&pmd);
+    }
+
+    /// Huge ranges with pages that are out, from `first` on, in address order.
+    pub fn pmds_from(&self, first: PmdNo) -> impl Iterator<Item = PmdNo> {
+        self.pmds.range(first..).map(|(pmd, _)| *pmd)
     }
 
     /// Whether pages of a huge range are out.
@@ -120,7 +145,9 @@ mod tests {
         left.leave(PmdNo(3), Mask::NONE, 600 * S, 100 * S);
         assert_eq!((left.out(), left.left(), left.pmds().count()), (522, 522, 2));
         let half: Mask = (5..300).collect();
-        let present = |pmd: PmdNo| (pmd.0 == 1).then_some(half);
+        let present = |pmd: PmdNo| if pmd.0 == 1 { Found::Present(half) } else { Found::Unmapped };
+        assert_eq!(left.come_back(150 * S, |_| Found::NotRead), 0);
+        assert_eq!(left.out(), 522, "nothing is known of them");
         assert_eq!(left.come_back(160 * S, present), 5);
         assert_eq!(left.come_back(161 * S, present), 0, "once");
         assert_eq!(left.out(), 5, "the other range is not mapped any more");
@@ -131,7 +158,7 @@ mod tests {
         // It leaves again, and comes back again.
         left.leave(PmdNo(1), few, 600 * S, 900 * S);
         assert_eq!((left.out(), left.left()), (10, 532));
-        assert_eq!(left.come_back(900 * S, |_| Some(Mask::ALL)), 10);
+        assert_eq!(left.come_back(900 * S, |_| Found::Present(Mask::ALL)), 10);
         assert_eq!((left.out(), left.pmds().count()), (0, 0));
     }
 
@@ -150,7 +177,11 @@ mod tests {
                 naive.extend(pages.iter().map(|page| (pmd, page)));
             } else {
                 let gone = PmdNo(rng.below(40));
-                let present = |of: PmdNo| (of != gone).then_some(if of == pmd { pages } else { Mask::NONE });
+                let present = |of: PmdNo| match of {
+                    of if of == gone => Found::Unmapped,
+                    of if of == pmd => Found::Present(pages),
+                    _ => Found::NotRead,
+                };
                 came_back += left.come_back(step * S, present);
                 let before = naive.len();
                 naive.retain(|(of, _)| *of != gone);

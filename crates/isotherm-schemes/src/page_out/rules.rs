@@ -15,6 +15,9 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::ops::Range;
 
+/// Memory at the least rate that is worth a collapse by default has the level above.
+const HIGHEST_LEVEL: u8 = 10;
+
 /// Which pages leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
@@ -90,9 +93,10 @@ pub fn plan(window: &IdleWindow<'_>, now: Ns) -> (Planned, Vec<(PmdNo, Mask)>) {
 }
 
 fn hint(process: TargetId, known: &IdlePmd, now: Ns) -> Hint {
-    // A level for each doubling of the idle time.
+    // A level for each doubling of the idle time from 8 s on, below those of memory that is worth a collapse: cold memory can wait.
     let octaves = known.idle.step().map_or(0, |step| step / isotherm_heat::STEPS_PER_OCTAVE);
-    Hint { process, pmd: known.pmd, action: PAGE_OUT, level: Level::new(octaves), origin: Origin::Heat, since: now }
+    let level = Level::new(octaves.saturating_sub(13).min(HIGHEST_LEVEL));
+    Hint { process, pmd: known.pmd, action: PAGE_OUT, level, origin: Origin::Heat, since: now }
 }
 
 /// The pages of a huge range that lie in private memory without a file.
@@ -171,7 +175,7 @@ mod tests {
         };
         let (planned, pages) = plan(&window, 7);
         let hints: Vec<_> = planned.hints.iter().map(|h| (h.pmd.0, h.level.get(), h.action, h.since)).collect();
-        assert_eq!(hints, [(2, 16, PAGE_OUT, 7), (1, 14, PAGE_OUT, 7)]);
+        assert_eq!(hints, [(2, 3, PAGE_OUT, 7), (1, 1, PAGE_OUT, 7)]);
         assert_eq!(pages, [(PmdNo(2), Mask::ALL), (PmdNo(1), (80..88).collect())]);
         assert_eq!(planned.left_out, [(Refusal::File, 2)].into());
     }

@@ -11,7 +11,7 @@ use crate::machine::{DryRun, Live, Machine, failure_of_advice};
 use crate::outcome::Refusal;
 use isotherm_heat::TargetId;
 use isotherm_sys::clock;
-use isotherm_units::{AddrRange, PAGES_PER_PMD, PmdNo};
+use isotherm_units::{AddrRange, PmdNo};
 
 /// What splitting needs of a machine.
 pub trait SplitMachine: Machine {
@@ -19,6 +19,8 @@ pub trait SplitMachine: Machine {
     fn check_split(&mut self, process: TargetId, pmd: PmdNo) -> Result<(), Refusal>;
     /// Splits the huge page there. `pages` of the answer counts those that the kernel gave back.
     fn split(&mut self, process: TargetId, pmd: PmdNo) -> Performed;
+    /// Pages of a split huge range that hold nothing but zeros and are given back, at this moment.
+    fn given_back(&mut self, process: TargetId, pmd: PmdNo) -> u16;
 }
 
 impl<M: SplitMachine + ?Sized> SplitMachine for Box<M> {
@@ -29,26 +31,28 @@ impl<M: SplitMachine + ?Sized> SplitMachine for Box<M> {
     fn split(&mut self, process: TargetId, pmd: PmdNo) -> Performed {
         (**self).split(process, pmd)
     }
+
+    fn given_back(&mut self, process: TargetId, pmd: PmdNo) -> u16 {
+        (**self).given_back(process, pmd)
+    }
 }
 
 impl Live {
-    /// Whether the huge range is one huge page of an admitted process.
+    /// Whether the huge range is one huge page of an admitted process. Not every kernel can tell.
     fn is_huge(&self, process: TargetId, pmd: PmdNo) -> Result<bool, Refusal> {
         let member = self.members.get(&process).ok_or(Refusal::NotNamed)?;
-        member.pagemap.is_huge(pmd).map(|huge| huge == Some(true)).map_err(|_| Refusal::Gone)
+        member.pagemap.is_huge(pmd).map_err(|_| Refusal::Gone)?.ok_or(Refusal::CannotTell)
     }
 
     fn try_split(&mut self, process: TargetId, pmd: PmdNo) -> Result<u16, Failure> {
         let member = self.members.get(&process).ok_or(Failure::Refused(Refusal::NotNamed))?;
         let one = AddrRange::new(pmd.addr(), pmd.page(1).addr());
         member.pidfd.advise_cold(&[one]).map_err(|error| failure_of_advice(&error))?;
-        let pages = member.pagemap.pmd(pmd).map_err(|_| Failure::Refused(Refusal::Gone))?;
         if self.is_huge(process, pmd).map_err(Failure::Refused)? {
             // Locked for a moment, or something holds a reference to it.
             return Err(Failure::Busy);
         }
-        let all = u16::try_from(PAGES_PER_PMD).unwrap_or(u16::MAX);
-        Ok(all.saturating_sub(pages.exclusive))
+        Ok(self.given_back(process, pmd))
     }
 }
 
@@ -69,10 +73,20 @@ impl SplitMachine for Live {
     }
 
     fn split(&mut self, process: TargetId, pmd: PmdNo) -> Performed {
+        if let Err(failure) = self.begin(process, pmd, Act::Split) {
+            return Performed { result: Err(failure), pages: 0, took_ns: 0, cpu_ns: 0 };
+        }
+        // Without the journal, for which the target does not wait.
         let (began, cpu) = (clock::monotonic_ns(), clock::thread_cpu_ns());
-        let done = self.note(process, pmd, Act::Split).and_then(|()| self.try_split(process, pmd));
+        let done = self.try_split(process, pmd);
         let (took_ns, cpu_ns) = (clock::monotonic_ns() - began, clock::thread_cpu_ns() - cpu);
+        self.end(process, pmd, (Act::Split, done.is_ok()));
         Performed { result: done.map(drop), pages: done.unwrap_or_default(), took_ns, cpu_ns }
+    }
+
+    fn given_back(&mut self, process: TargetId, pmd: PmdNo) -> u16 {
+        let pages = self.members.get(&process).and_then(|member| member.pagemap.pmd(pmd).ok());
+        pages.map_or(0, |pages| pages.present.saturating_sub(pages.exclusive))
     }
 }
 
@@ -83,5 +97,9 @@ impl SplitMachine for DryRun {
 
     fn split(&mut self, _: TargetId, _: PmdNo) -> Performed {
         Performed { result: Ok(()), pages: 0, took_ns: 0, cpu_ns: 0 }
+    }
+
+    fn given_back(&mut self, _: TargetId, _: PmdNo) -> u16 {
+        0
     }
 }

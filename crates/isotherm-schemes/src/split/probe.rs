@@ -3,9 +3,14 @@
 //! Huge pages of a mapping are alike more often than not, and those of different mappings are not. So each mapping is probed by itself,
 //! with at least [`LEAST_PROBES`] huge pages drawn at random, and more in proportion to its size. The share of their pages that stays
 //! idle estimates the share of the mapping's huge memory; its interval follows from how much the probes differ.
+//!
+//! Which huge pages are idle as a whole is known without a probe, by their own bits. So they are told apart, and the probes among those
+//! in use speak for those only ([`judge`]). Splitting these pays if most of their pages are unused. Idle ones can leave as a whole, and
+//! splitting them pays only if most of their pages hold nothing but zeros.
 
 use isotherm_heat::Rng;
 use isotherm_units::{Addr, PAGES_PER_PMD, PmdNo};
+use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// Huge pages that are split of each mapping at least, as far as it has so many.
@@ -20,20 +25,54 @@ pub struct Probed {
     pub idle: u16,
 }
 
-impl Probed {
-    /// The share of its pages that is not in use.
-    pub fn unused_share(self) -> f64 {
-        f64::from(self.returned + self.idle) / PAGES_PER_PMD as f64
-    }
-}
-
 /// An estimate of a share, 0 to 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct ShareEstimate {
     /// The mean of the probes.
     pub mean: f64,
     /// Half of the 95% interval around it: 1 (nothing is known) below two probes, 0 if all were probed.
     pub half_interval: f64,
+}
+
+impl Probed {
+    /// Whether none of its pages is in use.
+    pub fn is_idle(self) -> bool {
+        usize::from(self.returned + self.idle) >= PAGES_PER_PMD
+    }
+}
+
+impl ShareEstimate {
+    /// The lower end of the interval.
+    pub fn least(self) -> f64 {
+        (self.mean - self.half_interval).max(0.0)
+    }
+}
+
+/// What is known of the huge pages of a mapping.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Judged {
+    /// Huge pages that are idle as a whole.
+    pub idle: usize,
+    /// The share of all huge memory that is not in use.
+    pub unused: ShareEstimate,
+    /// The share of the memory of huge pages in use that is not in use itself.
+    pub unused_of_used: ShareEstimate,
+    /// The share of the memory of idle huge pages that holds nothing but zeros.
+    pub zeros_of_idle: ShareEstimate,
+}
+
+/// What the probes of a mapping with `all` huge pages have shown, of which `idle` that were not probed are idle as a whole.
+pub fn judge(probed: &[Probed], idle: usize, all: usize) -> Judged {
+    let (idle_probes, used_probes): (Vec<Probed>, Vec<Probed>) = probed.iter().partition(|probe| probe.is_idle());
+    let all_idle = idle + idle_probes.len();
+    let used = all.saturating_sub(all_idle);
+    let unused_of_used = estimate(&used_probes, used, |probe| probe.returned + probe.idle);
+    let of_all = |share: f64| share * used as f64 / all.max(1) as f64;
+    let unused = ShareEstimate {
+        mean: all_idle as f64 / all.max(1) as f64 + of_all(unused_of_used.mean),
+        half_interval: of_all(unused_of_used.half_interval),
+    };
+    Judged { idle: all_idle, unused, unused_of_used, zeros_of_idle: estimate(&idle_probes, all_idle, |p| p.returned) }
 }
 
 /// Which huge pages to split, of mappings with these huge pages: about `most` in all, by start of mapping.
@@ -59,20 +98,21 @@ fn sample(pmds: &[PmdNo], most: usize, rng: &mut Rng) -> Vec<PmdNo> {
     left
 }
 
-/// The share of a mapping's huge memory that is not in use, of which `all` huge pages were there and these were probed.
-pub fn unused_share(probed: &[Probed], all: usize) -> ShareEstimate {
+/// The share of the pages of `all` huge pages that `of` counts, by those probed.
+fn estimate(probed: &[Probed], all: usize, of: impl Fn(&Probed) -> u16) -> ShareEstimate {
     let n = probed.len() as f64;
     if probed.is_empty() {
-        return ShareEstimate { mean: 0.0, half_interval: 1.0 };
+        return ShareEstimate { mean: 0.0, half_interval: if all > 0 { 1.0 } else { 0.0 } };
     }
-    let mean = probed.iter().map(|p| p.unused_share()).sum::<f64>() / n;
+    let shares: Vec<f64> = probed.iter().map(|probe| f64::from(of(probe)) / PAGES_PER_PMD as f64).collect();
+    let mean = shares.iter().sum::<f64>() / n;
     if probed.len() >= all {
         return ShareEstimate { mean, half_interval: 0.0 };
     }
     if probed.len() == 1 {
         return ShareEstimate { mean, half_interval: 1.0 };
     }
-    let variance = probed.iter().map(|p| (p.unused_share() - mean).powi(2)).sum::<f64>() / (n - 1.0);
+    let variance = shares.iter().map(|share| (share - mean).powi(2)).sum::<f64>() / (n - 1.0);
     // Those that were probed are known, so only the others can differ.
     let rest = 1.0 - n / all as f64;
     ShareEstimate { mean, half_interval: (student(probed.len()) * (variance / n * rest).sqrt()).min(1.0) }
@@ -109,10 +149,16 @@ mod tests {
 
     #[test]
     fn the_interval_follows_from_how_much_the_probes_differ() {
-        let of = |unused: &[u16], all| unused_share(&unused.iter().map(|n| probed(*n)).collect::<Vec<_>>(), all);
+        let of = |unused: &[u16], all| {
+            let probes: Vec<Probed> = unused.iter().map(|n| probed(*n)).collect();
+            estimate(&probes, all, |probe| probe.returned + probe.idle)
+        };
         assert_eq!(of(&[256, 256, 256], 100), ShareEstimate { mean: 0.5, half_interval: 0.0 });
         assert_eq!(of(&[0, 512], 2), ShareEstimate { mean: 0.5, half_interval: 0.0 }, "all are known");
-        assert_eq!((of(&[512], 100).half_interval, of(&[], 100).half_interval), (1.0, 1.0));
+        assert_eq!(
+            (of(&[512], 100).half_interval, of(&[], 100).half_interval, of(&[], 0).half_interval),
+            (1.0, 1.0, 0.0)
+        );
         let few = of(&[0, 512, 0, 512], 1000);
         let many = of(&[0, 512].repeat(50), 1000);
         assert!(
@@ -131,9 +177,29 @@ mod tests {
             let all: Vec<u16> = (0..400).map(|_| rng.below(513) as u16).collect();
             let truth = all.iter().map(|n| f64::from(*n)).sum::<f64>() / 400.0 / 512.0;
             let first: Vec<Probed> = all[..12].iter().map(|n| probed(*n)).collect();
-            let ShareEstimate { mean, half_interval } = unused_share(&first, 400);
+            let ShareEstimate { mean, half_interval } = estimate(&first, 400, |probe| probe.returned + probe.idle);
             within += u32::from((mean - truth).abs() <= half_interval);
         }
         assert!((925..=975).contains(&within), "{within} of 1,000, seed {seed}");
+    }
+
+    #[test]
+    fn huge_pages_that_are_idle_as_a_whole_are_told_apart() {
+        let [hot, half, idle] = [0, 256, 512].map(|unused| Probed { returned: 0, idle: unused });
+        // A mapping of which nine of ten huge pages are idle, and the others in use all over: splitting these would not pay.
+        let judged = judge(&[idle, idle, idle, hot, hot, hot], 87, 100);
+        assert_eq!((judged.idle, judged.unused.mean, judged.unused.half_interval), (90, 0.9, 0.0));
+        assert_eq!((judged.unused_of_used.least(), judged.zeros_of_idle.least()), (0.0, 0.0));
+        // Half of each is in use.
+        let judged = judge(&[half, half, half, half], 0, 100);
+        assert_eq!((judged.unused.mean, judged.unused_of_used.least(), judged.idle), (0.5, 0.5, 0));
+        // Idle, and nothing but zeros.
+        let zeros = Probed { returned: 500, idle: 12 };
+        let judged = judge(&[zeros, zeros, hot], 47, 50);
+        assert!(judged.zeros_of_idle.least() > 0.97, "{judged:?}");
+        assert_eq!(judge(&[], 0, 0), Judged::default());
+        // Only idle ones were drawn: nothing is known of the others.
+        let judged = judge(&[idle, idle], 6, 10);
+        assert_eq!((judged.unused.mean, judged.unused.half_interval), (0.8, 0.2));
     }
 }

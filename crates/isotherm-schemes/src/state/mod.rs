@@ -249,6 +249,7 @@ impl State {
         }
         for hint in planned.hints {
             if self.may_collapse(hint.process, hint.pmd) {
+                self.make_way(hint.process, hint.pmd);
                 self.add(hint);
             }
         }
@@ -263,7 +264,11 @@ impl State {
         if known || self.in_hand == Some(key) {
             return false;
         }
-        matches!(self.queue.add(hint), Added::New | Added::Raised | Added::NewInsteadOf(_))
+        let added = self.queue.add(hint);
+        if let Added::NewInsteadOf(evicted) = added {
+            self.no_longer_hinted(evicted.process, evicted.pmd);
+        }
+        matches!(added, Added::New | Added::Raised | Added::NewInsteadOf(_))
     }
 
     /// If nothing hot is left: hints for the next huge ranges by address, as many as one second allows.
@@ -276,7 +281,9 @@ impl State {
         let mut last = cursor;
         for hint in after.into_iter().chain(before).take(some) {
             last = hint.pmd.next();
-            self.add(hint);
+            if self.may_collapse(hint.process, hint.pmd) {
+                self.add(hint);
+            }
         }
         if let Some(target) = self.targets.get_mut(&window.id) {
             target.cursor = last;
@@ -322,7 +329,7 @@ impl State {
     fn forget_hints(&mut self, process: TargetId) {
         self.queue.forget(process);
         self.retry.forget(process);
-        self.idle.replace(process, []);
+        self.idle.forget(process);
         if let Some(keeper) = self.targets.get_mut(&process).and_then(|target| target.keeper.as_mut()) {
             keeper.take_hinted();
         }
@@ -376,7 +383,7 @@ impl State {
     }
 
     fn done(&mut self, hint: Hint, outcome: Outcome, now: Ns) {
-        self.page_out_handled(&hint);
+        self.page_out_handled(&hint, outcome, now);
         match outcome {
             Outcome::Done { .. } => {
                 if let Some(target) = self.targets.get_mut(&hint.process).filter(|_| hint.action == COLLAPSE) {

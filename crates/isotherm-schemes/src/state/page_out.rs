@@ -5,10 +5,13 @@
 //! [`State::hint_idle`] hints what is still idle. All of it belongs to one [`Keeper`] for each process.
 
 use super::{REST, State, Target};
+use crate::collapse::COLLAPSE;
 use crate::outcome::{Outcome, Refusal};
 use crate::page_out::keeper::{Keeper, SEARCH, Stays};
+use crate::page_out::refaults::Found;
 use crate::page_out::{self, IdleWindow, PAGE_OUT};
-use isotherm_heat::{Mask, Ns, TargetId};
+use crate::queue::{ActionId, Hint, Origin};
+use isotherm_heat::{Ns, TargetId};
 use isotherm_units::PmdNo;
 
 /// How long a huge range gets no hint after one to page out. The next of its pages may be idle for long enough soon.
@@ -26,7 +29,12 @@ impl State {
     /// Huge ranges of a process to read, because pages of them have left. `None` if no scheme pages it out.
     pub fn out_in(&mut self, process: TargetId, now: Ns) -> Option<Vec<PmdNo>> {
         self.take_in_left(now);
-        let limits = self.actions.get(&process)?.pages_out?;
+        let Some(limits) = self.actions.get(&process)?.pages_out else {
+            // No scheme pages it out any more.
+            self.stay(process);
+            self.targets.get_mut(&process)?.keeper = None;
+            return None;
+        };
         let target = self.targets.get_mut(&process)?;
         let keeper = target.keeper.get_or_insert_with(|| Keeper::new(limits, now));
         // The settings may have been read again.
@@ -47,31 +55,38 @@ impl State {
         self.targets.get_mut(&process)?.keeper.as_mut()
     }
 
-    /// Takes in which pages of a process are present (`None`: the huge range is not mapped any more), and its working set of a minute.
-    pub fn come_back(
-        &mut self,
-        process: TargetId,
-        working_set_pages: u64,
-        now: Ns,
-        present: impl Fn(PmdNo) -> Option<Mask>,
-    ) {
+    /// Takes in what was found in huge ranges of a process that are out, and its working set of a minute.
+    pub fn come_back(&mut self, process: TargetId, working_set_pages: u64, now: Ns, found: impl Fn(PmdNo) -> Found) {
         if let Some(keeper) = self.keeper(process) {
-            keeper.come_back(working_set_pages, now, present);
+            keeper.come_back(working_set_pages, now, found);
         }
     }
 
     /// The age at which pages of a process leave. `None` if none may at the moment, for this reason or another.
-    pub fn page_out_age(&mut self, process: TargetId, stays: Option<Stays>) -> Option<Ns> {
-        let State { targets, queue, idle, .. } = self;
-        let target = targets.get_mut(&process).filter(|target| target.refused.is_none())?;
-        let keeper = target.keeper.as_mut()?;
-        let age = keeper.age_ns(stays);
+    pub fn page_out_age(&mut self, process: TargetId, stays: Option<Stays>, now: Ns) -> Option<Ns> {
+        let target = self.targets.get_mut(&process).filter(|target| target.refused.is_none())?;
+        let age = target.keeper.as_mut()?.age_ns(stays, now);
         if age.is_none() {
-            // What is queued already stays, too.
-            keeper.take_hinted().into_iter().for_each(|pmd| _ = queue.remove(process, pmd));
-            idle.replace(process, []);
+            self.stay(process);
         }
         age
+    }
+
+    /// What is queued to leave stays.
+    fn stay(&mut self, process: TargetId) {
+        self.idle.forget(process);
+        let hinted = self.keeper(process).map(Keeper::take_hinted).unwrap_or_default();
+        hinted.into_iter().for_each(|pmd| _ = self.unqueue(process, pmd, PAGE_OUT));
+    }
+
+    /// Takes the hint for a huge range out of the queue, if it is from heat and for this action.
+    fn unqueue(&mut self, process: TargetId, pmd: PmdNo, action: ActionId) -> bool {
+        let Some(hint) = self.queue.remove(process, pmd) else { return false };
+        if hint.action == action && hint.origin == Origin::Heat {
+            return true;
+        }
+        self.queue.add(hint);
+        false
     }
 
     /// Whether it is time to look for idle pages in all of a process.
@@ -113,17 +128,33 @@ impl State {
     /// Hints what is still idle of the huge ranges that were chosen. Pages of others do not leave from now on.
     pub fn hint_idle(&mut self, window: &IdleWindow<'_>, now: Ns) {
         let (planned, pages) = page_out::plan(window, now);
-        self.idle.replace(window.id, pages);
+        self.idle.replace(window.id, pages, now);
         let collapse_first = self.collapse_first(window.id);
         for hint in planned.hints {
             if !collapse_first {
                 // It may be queued for a collapse since before anything was known to be idle.
-                self.queue.remove(hint.process, hint.pmd);
+                self.unqueue(hint.process, hint.pmd, COLLAPSE);
             }
             let is_new = self.add(hint);
             if let Some(keeper) = self.keeper(window.id).filter(|_| is_new) {
                 keeper.hint(hint.pmd);
             }
+        }
+    }
+
+    /// Makes way for a collapse, if the scheme that collapses comes first.
+    pub(super) fn make_way(&mut self, process: TargetId, pmd: PmdNo) {
+        let is_hinted = |keeper: &mut Keeper| keeper.is_hinted(pmd);
+        if self.collapse_first(process) && self.keeper(process).is_some_and(is_hinted) {
+            self.unqueue(process, pmd, PAGE_OUT);
+            self.no_longer_hinted(process, pmd);
+        }
+    }
+
+    /// Notes that a huge range has no hint any more, whatever became of it.
+    pub(super) fn no_longer_hinted(&mut self, process: TargetId, pmd: PmdNo) {
+        if let Some(keeper) = self.keeper(process) {
+            keeper.handled(pmd);
         }
     }
 
@@ -134,10 +165,16 @@ impl State {
         self.collapse_first(process) || keeper.is_none_or(|keeper| !keeper.is_after(pmd))
     }
 
-    /// Notes that a hint of paging out was handled.
-    pub(super) fn page_out_handled(&mut self, hint: &crate::Hint) {
-        if let Some(keeper) = self.keeper(hint.process).filter(|_| hint.action == PAGE_OUT) {
-            keeper.handled(hint.pmd);
+    /// Takes in what a handled hint means for paging out.
+    pub(super) fn page_out_handled(&mut self, hint: &Hint, outcome: Outcome, now: Ns) {
+        let Some(keeper) = self.keeper(hint.process) else { return };
+        keeper.handled(hint.pmd);
+        match outcome {
+            Outcome::Done { .. } if hint.action == COLLAPSE => keeper.brought_back(hint.pmd),
+            Outcome::Refused(refusal) if hint.action == PAGE_OUT && refusal.is_of_the_process() => {
+                keeper.must_stay(now + REST);
+            }
+            _ => {}
         }
     }
 }
@@ -145,14 +182,14 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collapse::{COLLAPSE, Rules};
+    use crate::collapse::Rules;
     use crate::page_out::IdlePages;
     use crate::page_out::IdlePmd;
     use crate::retry::Handled;
     use crate::scheme::Scheme;
     use crate::state::Report;
     use crate::{Budgets, Counters, PmdFacts, TargetWindow};
-    use isotherm_heat::{Interval, Mapping};
+    use isotherm_heat::{Interval, Mapping, Mask};
     use isotherm_units::{AddrRange, Bytes};
 
     const S: Ns = 1_000_000_000;
@@ -197,8 +234,8 @@ mod tests {
             self.state.set_cgroup(A, "db", "/app");
             self.state.feed(&window, Bytes(1 << 30), self.now);
             self.state.out_in(A, self.now)?;
-            self.state.come_back(A, SET, self.now, |_| Some(present));
-            let age = self.state.page_out_age(A, None)?;
+            self.state.come_back(A, SET, self.now, |_| Found::Present(present));
+            let age = self.state.page_out_age(A, None, self.now)?;
             let known = |pmd: &u64| IdlePmd { pmd: PmdNo(*pmd), pages: Mask::ALL, idle: Interval::from_ns(age) };
             let window =
                 |pmds: Vec<IdlePmd>| IdleWindow { id: A, comm: "db".into(), mappings: mappings().into(), idle: pmds };
@@ -216,7 +253,7 @@ mod tests {
             while self.state.due(self.now).is_ok() {
                 let Some((hint, tries)) = self.state.take() else { break };
                 if hint.action == PAGE_OUT {
-                    self.idle.leave(A, hint.pmd, self.idle.of(A, hint.pmd));
+                    self.idle.leave(A, hint.pmd, Mask::ALL);
                 }
                 served.push((hint.action.0, hint.pmd.0));
                 let report = Report {
@@ -284,7 +321,40 @@ mod tests {
         let other = PAGE_OUT_DB.replace("1m", "5m");
         scene.state.set_schemes(vec![Scheme::new(toml::from_str(&other).unwrap()).unwrap()]);
         assert_eq!(scene.window(&[], &[1], Mask::ALL), Some(300 * S));
+        assert_eq!(scene.page_out()["min_idle_ns"], 300 * S);
         scene.state.set_schemes(vec![Scheme::collapse_all()]);
         assert_eq!(scene.window(&[], &[1], Mask::ALL), None);
+        assert_eq!(scene.serve(), [], "what was queued stays");
+        assert_eq!(scene.page_out(), serde_json::Value::Null);
+    }
+
+    #[test]
+    fn a_hint_from_outside_is_collapsed_and_what_it_brings_back_is_no_refault() {
+        let mut scene = Scene::new(&[PAGE_OUT_DB]);
+        scene.window(&[], &[1, 2], Mask::ALL);
+        assert_eq!(scene.serve(), [(PAGE_OUT.0, 1), (PAGE_OUT.0, 2)]);
+        assert_eq!(scene.state.hint(1, PmdNo(5).range(), crate::Level::new(31), scene.now), Ok(1));
+        scene.window(&[], &[5], Mask::NONE);
+        assert_eq!(scene.serve(), [(COLLAPSE.0, 5)], "whatever the schemes say");
+        scene.now += 61 * S;
+        assert_eq!(scene.state.hint(1, PmdNo(1).range(), crate::Level::new(31), scene.now), Ok(1));
+        assert_eq!(scene.serve(), [(COLLAPSE.0, 1)]);
+        scene.window(&[], &[], Mask::NONE);
+        let told = scene.page_out();
+        assert_eq!((&told["refaulted_bytes"], &told["out_bytes"]), (&0.into(), &(2 << 20).into()), "{told:#}");
+    }
+
+    #[test]
+    fn a_process_whose_memory_has_to_stay_is_left_alone_for_a_while() {
+        let mut scene = Scene::new(&[PAGE_OUT_DB]);
+        scene.window(&[], &[1], Mask::ALL);
+        let hint = scene.state.take().unwrap().0;
+        let handled = Handled::Done(Outcome::Refused(Refusal::IoUring));
+        let report = Report { handled, counters: Counters::default(), paused_for: None, cgroup_wait: None };
+        scene.state.settle(hint, 0, report, scene.now);
+        assert_eq!(scene.window(&[], &[2], Mask::ALL), None);
+        assert_eq!(scene.page_out()["stays"], "must-stay");
+        scene.now += 60 * S;
+        assert_eq!(scene.window(&[], &[2], Mask::ALL), Some(60 * S));
     }
 }

@@ -293,7 +293,7 @@ impl Work<'_> {
             alive.any(|t| t.id == *id) && monitor.pages_of(id.pid).is_some()
         };
         for id in self.rows.keys().filter(|id| !is_known(id)) {
-            self.idle.replace(*id, []);
+            self.idle.forget(*id);
             self.retry.forget(*id);
             self.worker.dismiss(*id);
         }
@@ -326,7 +326,7 @@ impl Work<'_> {
         monitor.read_now(id.pid, &wanted);
         let fresh = self.idle_window(monitor, target).map(|window| page_out::plan(&window, 0).1);
         let fresh = fresh.unwrap_or_default().into_iter().filter(|(pmd, _)| wanted.binary_search(pmd).is_ok());
-        self.idle.replace(id, fresh);
+        self.idle.replace(id, fresh, clock::monotonic_ns());
         chosen.into_iter().for_each(|hint| _ = self.queue.add(hint));
     }
 

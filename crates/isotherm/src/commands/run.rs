@@ -8,7 +8,6 @@ pub mod config;
 mod page_out;
 mod trust;
 
-use crate::args::usage::Usage;
 use crate::commands::plan::Plan;
 use crate::commands::status;
 use crate::daemon::need_collapse;
@@ -33,13 +32,12 @@ use isotherm_schemes::collapse::{Collapse, CollapseMachine};
 use isotherm_schemes::machine::DryRun;
 use isotherm_schemes::page_out::{IdlePages, PageOut, PageOutMachine};
 use isotherm_schemes::plan::HintSource;
-use isotherm_schemes::scheme::Does;
 use isotherm_schemes::state::{SampledStatus, Shared, SharedWorker, State, lock};
 use isotherm_schemes::{Action, Worker};
 use isotherm_sys::clock;
 use isotherm_sys::proc::Proc;
 use page_out::PageOutStep;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,6 +48,8 @@ use std::time::Duration;
 const WINDOW_NS: u64 = 1_000_000_000;
 /// A longer window, as after a suspend, hints no more than this.
 const LONGEST_WINDOW_NS: u64 = 10 * WINDOW_NS;
+/// For so long after something else has cleared accessed bits, what looks idle may not be. Reclaim by the kernel does so too.
+const OTHERS_CLEAR_NS: u64 = 600 * WINDOW_NS;
 /// Between two readings of work and TLB misses.
 const READING_NS: u64 = 10_000_000_000;
 /// The worker's longest sleep: a new hint waits no longer than this.
@@ -72,7 +72,7 @@ fn run(args: &RunArgs) -> Result<()> {
     handle_hangups(&stop, &reload)?;
     let mut config = Config::load(args)?;
     let socket_server = ControlSocket::open(&config.socket)?;
-    check_actions(args.dry_run, &config)?;
+    check_actions(args, &config)?;
     let generations = Generations::open(config.hints)?;
     let runner = Runner::start(&WorkArgs { work: args.work.clone(), config: args.config.clone() })?;
     let machine = machine(args)?;
@@ -97,7 +97,7 @@ fn run(args: &RunArgs) -> Result<()> {
             measured: false,
             generations,
             pages_out: config.pages_out(),
-            others_clear: BTreeSet::new(),
+            others_clear: BTreeMap::new(),
             paged_out_at: clock::monotonic_ns(),
         };
         let outcome = watch(&mut feeder, &mut config, &mut watching, &signals);
@@ -110,15 +110,14 @@ fn run(args: &RunArgs) -> Result<()> {
 }
 
 /// What the actions need of the kernel and of the machine.
-fn check_actions(dry_run: bool, config: &Config) -> Result<()> {
+fn check_actions(args: &RunArgs, config: &Config) -> Result<()> {
     if config.collapses() {
         need_collapse()?;
     }
-    let pages_out_all = config.schemes.iter().any(|s| matches!(s.action, Does::PageOut(_)) && s.is_for_all());
-    if config.targets.all && pages_out_all {
-        return Err(Usage("memory leaves processes that are named only: give the scheme that pages out `processes` or `cgroups`, or name targets instead of --all".to_owned()).into());
+    if config.pages_out() {
+        page_out::check(args, config)?;
     }
-    if config.pages_out() && !dry_run && !page_out::has_swap() {
+    if config.pages_out() && !args.dry_run && !page_out::has_swap() {
         let none = "this machine has no swap, so nothing can be paged out: add some (zram, a file, a partition) with mkswap and swapon";
         if !config.collapses() {
             bail!(none);
@@ -148,7 +147,7 @@ fn machine(args: &RunArgs) -> Result<Box<dyn ActionMachine + Send>> {
 fn worker(machine: Box<dyn ActionMachine + Send>, config: &Config, idle: &IdlePages) -> Serving {
     let mut actions: Vec<Box<dyn Action<_> + Send>> = vec![Box::new(Collapse { files: config.rules.files })];
     if config.pages_out() {
-        actions.push(Box::new(PageOut::new(idle.clone())));
+        actions.push(Box::new(PageOut::kept_at(idle.clone())));
     }
     SharedWorker::new(Worker::new(machine, actions, config.budgets, clock::monotonic_ns()))
 }
@@ -246,7 +245,7 @@ fn watch(feeder: &mut Feeder<'_>, config: &mut Config, watching: &mut Watching, 
             feeder.feed(config.work.is_some(), monitor, &snapshot)?;
             feeder.page_out(monitor, &snapshot);
             if signals.reload.swap(false, Ordering::Relaxed) {
-                anew = reloaded(args, config, shared);
+                anew = reloaded(args, config, (shared, feeder.pages_out));
             }
             Ok(if anew.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
@@ -271,8 +270,8 @@ fn begin_again(config: &Config, feeder: &mut Feeder<'_>) -> Result<Watching> {
 }
 
 /// Reads the settings again. Returns them if watching has to start over for them. A file with errors changes nothing.
-fn reloaded(args: &RunArgs, config: &mut Config, shared: &Shared) -> Option<Config> {
-    let new = match Config::load(args) {
+fn reloaded(args: &RunArgs, config: &mut Config, (shared, pages_out): (&Shared, bool)) -> Option<Config> {
+    let new = match Config::load(args).and_then(|new| check_actions(args, &new).map(|()| new)) {
         Ok(new) => new,
         Err(error) => {
             output::note(format_args!("the settings are unchanged: {error:#}"));
@@ -282,7 +281,7 @@ fn reloaded(args: &RunArgs, config: &mut Config, shared: &Shared) -> Option<Conf
     if new.rules.files != config.rules.files {
         output::note("`files` is unchanged until the next start");
     }
-    if new.pages_out() && !config.pages_out() {
+    if new.pages_out() && !pages_out {
         output::note("schemes that page out begin with the next start");
     }
     let mut state = lock(shared);
@@ -311,8 +310,8 @@ struct Feeder<'a> {
     generations: Generations,
     /// The worker can page out.
     pages_out: bool,
-    /// Processes whose accessed bits something else has cleared, too.
-    others_clear: BTreeSet<TargetId>,
+    /// When something else was last seen to clear accessed bits of a process.
+    others_clear: BTreeMap<TargetId, Ns>,
     /// The last window of paging out.
     paged_out_at: Ns,
 }
@@ -366,13 +365,14 @@ impl Feeder<'_> {
             return;
         }
         let alive = || snapshot.targets.iter().filter(|t| !t.exited);
-        self.others_clear.extend(alive().filter(|t| t.facts.cleared_by_others_pages > 0).map(|t| t.id));
-        self.others_clear.retain(|id| alive().any(|t| t.id == *id));
-        let has_swap = self.args.dry_run || page_out::has_swap();
         let now = clock::monotonic_ns();
+        let cleared = alive().filter(|t| t.facts.cleared_by_others_pages > 0);
+        self.others_clear.extend(cleared.map(|t| (t.id, now)));
+        self.others_clear.retain(|id, at| now.saturating_sub(*at) < OTHERS_CLEAR_NS && alive().any(|t| t.id == *id));
+        let has_swap = self.args.dry_run || page_out::has_swap();
         let window_ns = now.saturating_sub(std::mem::replace(&mut self.paged_out_at, now)).min(LONGEST_WINDOW_NS);
         for target in alive() {
-            let others_clear = self.others_clear.contains(&target.id);
+            let others_clear = self.others_clear.contains_key(&target.id);
             PageOutStep { shared: self.shared, target, window_ns, others_clear, has_swap }.take(monitor);
         }
     }

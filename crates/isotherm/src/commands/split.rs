@@ -17,19 +17,19 @@ use crate::serving::{Answer, serve};
 use crate::watch::{Prepared, Stop};
 use anyhow::{Result, bail};
 use clap::Args;
-use isotherm_heat::{Clock, Granularity, Mapping, Rng, Snapshot, TargetId};
+use isotherm_heat::{Clock, Granularity, Interval, Mapping, Mask, Ns, Rng, Run, Snapshot, Target, TargetId};
 use isotherm_monitor::Monitor;
 use isotherm_schemes::collapse::{COLLAPSE, Collapse};
 use isotherm_schemes::machine::Live;
 use isotherm_schemes::page_out::{Rules, idle_pages_in};
-use isotherm_schemes::split::probe::{Probed, ShareEstimate, choose, unused_share};
-use isotherm_schemes::split::{SPLIT, Split};
+use isotherm_schemes::split::probe::{Judged, Probed, ShareEstimate, choose, judge};
+use isotherm_schemes::split::{SPLIT, Split, SplitMachine};
 use isotherm_schemes::{Action, ActionId, Budgets, Hint, Level, Origin, Outcome, Refusal, Worker};
 use isotherm_sys::clock;
 use isotherm_units::{Addr, Bytes, PMD_SIZE, PmdNo};
 use isotherm_view::human;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -52,7 +52,8 @@ pub struct SplitArgs {
     /// Huge pages to split as probes, of each process; at least four of each mapping
     #[arg(long, value_name = "N", default_value_t = 32)]
     pub probes: usize,
-    /// Split the others of a mapping if at least this share of them is unused, at the lower end of the estimate
+    /// Split the others of a mapping if at least this share of those in use is unused, at the lower end of the estimate; idle ones if so
+    /// much of them is zeros
     #[arg(long, value_name = "PERCENT", default_value = "50", value_parser = percent)]
     pub pays_from: f64,
     /// Split probes only, and collapse them again
@@ -125,16 +126,22 @@ struct Row {
     drawn: Vec<PmdNo>,
     #[serde(skip)]
     probed: BTreeMap<PmdNo, Probed>,
+    /// Others that are idle as a whole.
+    #[serde(skip)]
+    idle: BTreeSet<PmdNo>,
+    /// Probes of which too little was known in the end. They say nothing.
+    #[serde(skip)]
+    unknown: BTreeSet<PmdNo>,
     huge_bytes: Bytes,
     /// Huge pages that were split as probes.
     probes: usize,
-    /// The share of its huge memory that is not in use, 0 to 1, and half of the 95% interval.
-    unused_share: f64,
-    half_interval: f64,
-    /// The part of that which holds nothing but zeros, and was given back by the kernel.
-    returned_share: f64,
-    /// Whether splitting the others pays.
-    pays: bool,
+    /// Others that were huge again before they had shown anything: khugepaged collapses this memory.
+    remade: usize,
+    /// What they have shown.
+    judged: Judged,
+    /// Whether splitting others pays: those in use, those that are idle as a whole.
+    splits_used: bool,
+    splits_idle: bool,
     /// Huge pages that are split in the end, and memory that was given back with them.
     split: u64,
     returned_bytes: Bytes,
@@ -175,13 +182,13 @@ fn split(args: &SplitArgs, stop: &Stop) -> Result<Report> {
     let mut work = Work { args, worker, rows: Vec::new(), refused_processes, stayed, unserved: 0 };
     let bar = output::progress(Some(args.duration_ns()), "watching");
     let mut probed_at = None;
-    watching.windows(None, stop, &bar, |monitor, snapshot| {
+    let watched = watching.windows(None, stop, &bar, |monitor, snapshot| {
         let Some(since) = probed_at else {
             work.find(monitor, &snapshot);
             if work.rows.is_empty() {
                 return Ok(ControlFlow::Break(()));
             }
-            work.probe(stop);
+            work.probe(monitor, stop);
             probed_at = Some(monitor.now());
             return Ok(ControlFlow::Continue(()));
         };
@@ -190,12 +197,13 @@ fn split(args: &SplitArgs, stop: &Stop) -> Result<Report> {
         }
         work.judge(monitor);
         Ok(ControlFlow::Break(()))
-    })?;
+    });
     watching.report_refused();
     if work.rows.is_empty() && work.refused_processes.is_empty() {
         bail!("nothing to split: the processes have no private memory on huge pages");
     }
     work.finish(stop);
+    watched?;
     Ok(work.report())
 }
 
@@ -237,10 +245,12 @@ impl Work<'_> {
                     huge_bytes: Bytes(huge.len() as u64 * PMD_SIZE),
                     huge,
                     probes: 0,
-                    unused_share: 0.0,
-                    half_interval: 1.0,
-                    returned_share: 0.0,
-                    pays: false,
+                    remade: 0,
+                    judged: Judged::default(),
+                    splits_used: false,
+                    splits_idle: false,
+                    idle: BTreeSet::new(),
+                    unknown: BTreeSet::new(),
                     split: 0,
                     returned_bytes: Bytes(0),
                 });
@@ -249,13 +259,18 @@ impl Work<'_> {
     }
 
     /// Splits the probes.
-    fn probe(&mut self, stop: &Stop) {
+    fn probe(&mut self, monitor: &mut Watched, stop: &Stop) {
         let hints = self.rows.iter().flat_map(|row| row.drawn.iter().map(|pmd| hint(row.process, *pmd, SPLIT)));
         for answer in self.serve(hints.collect(), "splitting probes", stop) {
             let returned = u16::try_from(answer.left_pages).unwrap_or(u16::MAX);
             if let Some(row) = self.row_of(&answer.hint) {
                 row.probed.insert(answer.hint.pmd, Probed { returned, idle: 0 });
             }
+        }
+        for row in &self.rows {
+            // They are checked before all others once they are known to be small.
+            let probes: Vec<PmdNo> = row.probed.keys().copied().collect();
+            monitor.read_now(row.pid, &probes);
         }
     }
 
@@ -281,15 +296,26 @@ impl Work<'_> {
     fn judge(&mut self, monitor: &mut Watched) {
         let rules = Rules { min_idle_ns: self.args.idle };
         for row in &mut self.rows {
-            let probes: Vec<PmdNo> = row.probed.keys().copied().collect();
             // The last background read may be a minute old.
-            monitor.read_now(row.pid, &probes);
+            monitor.read_now(row.pid, &row.huge);
             let Some(pages) = monitor.pages_of(row.pid) else { continue };
-            for idle in idle_pages_in(rules, pages, &probes, monitor.now()) {
-                if let Some(probed) = row.probed.get_mut(&idle.pmd) {
-                    // Pages that were given back are not present by themselves, and their bit may count as idle.
-                    let rest = 512 - probed.returned.min(512);
-                    probed.idle = u16::try_from(idle.pages.count()).unwrap_or(u16::MAX).min(rest);
+            for (pmd, probed) in &mut row.probed {
+                // Zeros that were given back may have been written to meanwhile.
+                probed.returned = self.worker.machine().given_back(row.process, *pmd);
+                row.remade += usize::from(is_huge(pages, *pmd, monitor.now()));
+                if unknown_in(rules, pages, *pmd, monitor.now()) > u32::from(probed.returned) + MOST_UNKNOWN {
+                    row.unknown.insert(*pmd);
+                }
+            }
+            for found in idle_pages_in(rules, pages, &row.huge, monitor.now()) {
+                match row.probed.get_mut(&found.pmd) {
+                    Some(probed) => {
+                        // Pages that were given back are not present by themselves, and their bit may count as idle.
+                        let rest = 512 - probed.returned.min(512);
+                        probed.idle = u16::try_from(found.pages.count()).unwrap_or(u16::MAX).min(rest);
+                    }
+                    None if found.pages == Mask::ALL => drop(row.idle.insert(found.pmd)),
+                    None => {}
                 }
             }
             row.judge(self.args.pays_from / 100.0);
@@ -299,20 +325,17 @@ impl Work<'_> {
     /// Splits the others where that pays, and collapses the probes again where it does not.
     fn finish(&mut self, stop: &Stop) {
         let dry_run = self.args.dry_run;
-        let stays_split = |row: &Row| row.pays && !dry_run;
-        let others = |row: &Row| {
-            let left = row.huge.iter().filter(|pmd| !row.probed.contains_key(pmd));
-            left.map(|pmd| hint(row.process, *pmd, SPLIT)).collect::<Vec<_>>()
+        let to_split: Vec<Hint> = match dry_run {
+            true => Vec::new(),
+            false => self.rows.iter().flat_map(Row::others_to_split).collect(),
         };
-        let to_split: Vec<Hint> = self.rows.iter().filter(|row| stays_split(row)).flat_map(others).collect();
         for answer in self.serve(to_split, "splitting", stop) {
             if let Some(row) = self.row_of(&answer.hint) {
                 row.split += 1;
                 row.returned_bytes.0 += Bytes::of_pages(answer.left_pages).0;
             }
         }
-        let probes = |row: &Row| row.probed.keys().map(|pmd| hint(row.process, *pmd, COLLAPSE)).collect::<Vec<_>>();
-        let again: Vec<Hint> = self.rows.iter().filter(|row| !stays_split(row)).flat_map(probes).collect();
+        let again: Vec<Hint> = self.rows.iter().flat_map(|row| row.probes_to_collapse(dry_run)).collect();
         let wanted = again.len();
         // Also when it was interrupted: it leaves memory as it has found it.
         let collapsed = self.serve(again, "collapsing the probes again", &Stop::never()).len();
@@ -322,9 +345,11 @@ impl Work<'_> {
                 "{left} of {wanted} probes could not be collapsed again: `isotherm undo` tries it once more"
             ));
         }
-        for row in self.rows.iter_mut().filter(|row| stays_split(row)) {
-            let returned = row.probed.values().map(|probed| u64::from(probed.returned)).sum();
-            row.split += row.probed.len() as u64;
+        for row in &mut self.rows {
+            let stay = row.probed.iter().filter(|(pmd, probed)| !dry_run && row.stays_split(**pmd, **probed));
+            let (count, returned) =
+                stay.fold((0, 0), |(n, pages), (_, probed)| (n + 1, pages + u64::from(probed.returned)));
+            row.split += count;
             row.returned_bytes.0 += Bytes::of_pages(returned).0;
         }
     }
@@ -343,14 +368,55 @@ impl Work<'_> {
 
 impl Row {
     fn judge(&mut self, pays_from: f64) {
-        let probed: Vec<Probed> = self.probed.values().copied().collect();
-        let ShareEstimate { mean, half_interval } = unused_share(&probed, self.huge.len());
-        let returned = |probed: &Probed| f64::from(probed.returned) / 512.0;
+        let is_known = |(pmd, _): &(&PmdNo, &Probed)| !self.unknown.contains(pmd);
+        let probed: Vec<Probed> = self.probed.iter().filter(is_known).map(|(_, probed)| *probed).collect();
         self.probes = probed.len();
-        (self.unused_share, self.half_interval) = (mean, half_interval);
-        self.returned_share = probed.iter().map(returned).sum::<f64>() / probed.len().max(1) as f64;
-        self.pays = !probed.is_empty() && mean - half_interval >= pays_from;
+        self.judged = judge(&probed, self.idle.len(), self.huge.len());
+        self.splits_used = self.judged.unused_of_used.least() >= pays_from;
+        self.splits_idle = self.judged.zeros_of_idle.least() >= pays_from;
     }
+
+    fn others_to_split(&self) -> Vec<Hint> {
+        let wanted = |pmd: &PmdNo| if self.idle.contains(pmd) { self.splits_idle } else { self.splits_used };
+        let others = self.huge.iter().filter(|pmd| !self.probed.contains_key(pmd) && wanted(pmd));
+        others.map(|pmd| hint(self.process, *pmd, SPLIT)).collect()
+    }
+
+    /// Whether a probe is one of those for which splitting pays.
+    fn stays_split(&self, pmd: PmdNo, probed: Probed) -> bool {
+        if self.unknown.contains(&pmd) {
+            return false;
+        }
+        if probed.is_idle() { self.splits_idle } else { self.splits_used }
+    }
+
+    fn probes_to_collapse(&self, all: bool) -> Vec<Hint> {
+        let again = self.probed.iter().filter(|(pmd, probed)| all || !self.stays_split(**pmd, **probed));
+        again.map(|(pmd, _)| hint(self.process, *pmd, COLLAPSE)).collect()
+    }
+}
+
+/// Of how many pages of a probe may not be known whether they were accessed.
+const MOST_UNKNOWN: u32 = 16;
+
+/// Whether it is one huge page.
+fn is_huge(pages: &Target, pmd: PmdNo, now: Ns) -> bool {
+    let mut is_huge = false;
+    pages.for_pmds_in(pmd..pmd.next(), now, |_, view| is_huge = view.runs.iter().any(|run| run.huge));
+    is_huge
+}
+
+/// Of how many pages of a huge range it is not known whether they have been accessed for the age: those not measured, zeros among them,
+/// which no clear reaches, and those cleared too late.
+fn unknown_in(rules: Rules, pages: &Target, pmd: PmdNo, now: Ns) -> u32 {
+    let age = Interval::from_ns(rules.min_idle_ns);
+    let is_late = |run: &Run| run.cleared && run.is_extrapolated() && run.idle < age;
+    let is_unknown = |run: &&Run| !run.interval.is_measured() || run.estimated || is_late(run);
+    let mut unknown = 0;
+    pages.for_pmds_in(pmd..pmd.next(), now, |_, view| {
+        unknown += view.runs.iter().filter(is_unknown).map(|run| u32::from(run.pages)).sum::<u32>();
+    });
+    unknown
 }
 
 /// Private memory without a file, and not what the kernel maps for itself.
@@ -369,23 +435,38 @@ impl Report {
             writeln!(out, "{pid}: skipped: {}", refusal.text())?;
         }
         for row in &self.mappings {
-            let Row {
-                pid, huge_bytes, probes, unused_share, half_interval, returned_share, split, returned_bytes, ..
-            } = row;
+            let Row { pid, huge_bytes, probes, judged, split, returned_bytes, .. } = row;
+            let share = |of: ShareEstimate| format!("{:.0}% +- {:.0}%", of.mean * 100.0, of.half_interval * 100.0);
             writeln!(
                 out,
-                "{pid} ({}) {}: {huge_bytes} on huge pages, {:.0}% +- {:.0}% of it unused for {} ({:.0}% nothing but zeros), by {probes} probes",
+                "{pid} ({}) {}: {huge_bytes} on huge pages, {} of it unused for {}, by {probes} probes",
                 human::printable(&row.comm),
                 human::printable(&row.mapping),
-                unused_share * 100.0,
-                half_interval * 100.0,
+                share(judged.unused),
                 human::duration(self.idle_ns),
-                returned_share * 100.0,
             )?;
-            match (row.pays, self.dry_run) {
-                (true, true) => writeln!(out, "  splitting the others pays")?,
-                (true, false) => writeln!(out, "  {split} huge pages split, {returned_bytes} given back")?,
-                (false, _) => writeln!(out, "  splitting the others does not pay; the probes were collapsed again")?,
+            writeln!(
+                out,
+                "  {} are idle as a whole; of those in use {} is unused, of the idle ones {} holds nothing but zeros",
+                Bytes(judged.idle as u64 * PMD_SIZE),
+                share(judged.unused_of_used),
+                share(judged.zeros_of_idle),
+            )?;
+            if row.remade > 0 {
+                writeln!(out, "  {} more were huge again soon: khugepaged collapses this memory", row.remade)?;
+            }
+            let pays = match (row.splits_used, row.splits_idle) {
+                (true, true) => "all of them",
+                (true, false) => "those in use",
+                (false, true) => "the idle ones",
+                (false, false) => "none of them",
+            };
+            if row.probes == 0 {
+                writeln!(out, "  no probe was watched for long enough, and nothing stays split")?;
+            } else if self.dry_run {
+                writeln!(out, "  splitting pays for {pays}")?;
+            } else {
+                writeln!(out, "  splitting pays for {pays}: {split} huge pages split, {returned_bytes} given back")?;
             }
         }
         for (refusal, count) in &self.stayed {

@@ -4,7 +4,7 @@
 //! It works on processes that are still there, and while nothing else goes on acting. What could not be brought back stays in the journal.
 
 use crate::commands::plan::Plan;
-use crate::journal::{OwnJournal, default_journal};
+use crate::journal::{OwnJournal, default_journal, is_there};
 use crate::output;
 use crate::privileges::Needs;
 use crate::sandbox::Uses;
@@ -70,12 +70,13 @@ impl Plan for UndoArgs {
             output::note(format_args!("{} is not there: nothing was done that could be undone", path.display()));
         }
         if self.json {
-            return output::json(&report);
+            output::json(&report)?;
+            return report.check();
         }
         let mut out = output::stdout();
         report.write_text(&mut out)?;
         out.flush()?;
-        Ok(())
+        report.check()
     }
 }
 
@@ -127,14 +128,13 @@ fn undo(entries: &[Entry], report: &mut Report, stop: &Stop) -> Vec<Entry> {
     report.unserved = unserved as u64;
     let mut left: BTreeMap<_, Option<Refusal>> =
         entries.iter().map(|entry| ((entry.process, entry.pmd), refused.get(&entry.process).copied())).collect();
+    let by_range: BTreeMap<_, &Entry> = entries.iter().map(|entry| (entry.range(), entry)).collect();
     for answer in answers {
         let key = (answer.hint.process, answer.hint.pmd);
         match answer.outcome {
             Outcome::Done { .. } if answer.hint.action == SPLIT => report.split += 1,
             Outcome::Done { .. } => report.collapsed += 1,
-            Outcome::Refused(Refusal::AlreadyHuge | Refusal::NotHuge | Refusal::Unmapped | Refusal::Gone) => {
-                report.moot += 1;
-            }
+            Outcome::Refused(refusal) if is_moot(refusal, by_range[&key]) => report.moot += 1,
             Outcome::Refused(refusal) => {
                 left.insert(key, Some(refusal));
                 continue;
@@ -146,12 +146,32 @@ fn undo(entries: &[Entry], report: &mut Report, stop: &Stop) -> Vec<Entry> {
     entries.iter().filter(|entry| left.contains_key(&(entry.process, entry.pmd))).copied().collect()
 }
 
+/// Whether nothing is left to bring back.
+fn is_moot(refusal: Refusal, entry: &Entry) -> bool {
+    match refusal {
+        Refusal::AlreadyHuge | Refusal::NotHuge => true,
+        // Of what was split, all pages may be in swap.
+        Refusal::Unmapped => entry.act == Act::Collapse,
+        Refusal::Gone => !is_there(entry),
+        _ => false,
+    }
+}
+
 fn hint(entry: &Entry) -> Hint {
     let action = if entry.act.undone_by() == Act::Split { SPLIT } else { COLLAPSE };
     Hint { process: entry.process, pmd: entry.pmd, action, level: Level::new(0), origin: Origin::External, since: 0 }
 }
 
 impl Report {
+    /// Fails if something could not be brought back.
+    fn check(&self) -> Result<()> {
+        let left = self.left.values().sum::<u64>() + self.unserved;
+        if left > 0 {
+            bail!("{left} huge ranges could not be brought back, and stay in the journal");
+        }
+        Ok(())
+    }
+
     fn write_text(&self, out: &mut dyn Write) -> Result<()> {
         let Report { to_split, to_collapse, .. } = self;
         if self.dry_run {

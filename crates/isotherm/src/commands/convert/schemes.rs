@@ -24,7 +24,7 @@ pub fn converted(args: &ConvertArgs) -> Result<bool> {
     let file = File::open(&args.input).with_context(reading)?;
     if is_settings {
         let read = Settings::parse(&short_text(file, &args.input, MAX_FILE)?).with_context(reading)?;
-        let (text, notes) = damo::write(&read.scheme);
+        let (text, notes) = damo::write(&read.scheme).with_context(reading)?;
         if read.scheme.is_empty() {
             bail!("{}: it has no [[scheme]]", args.input.display());
         }

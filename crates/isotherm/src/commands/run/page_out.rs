@@ -1,12 +1,18 @@
 //! Keeps at paging out: once a window, for each process that a scheme pages out.
 //!
-//! The state decides ([`isotherm_schemes::state::State`]); this reads what it asks for. What has left is read in every window, since the monitor reads nothing where
-//! no page is present. What is about to leave is read once more right before it is hinted: the last background read may be a minute old.
+//! The state decides ([`isotherm_schemes::state::State`]); this reads what it asks for. What has left is read, some of it in every window, since
+//! the monitor reads nothing where no page is present. What is about to leave is read once more right before it is hinted: the last background read may be a minute old.
 
-use isotherm_heat::{Clock, Mapping, Mask, Ns, TargetHeat};
+use super::args::RunArgs;
+use super::config::Config;
+use crate::args::usage::Usage;
+use isotherm_heat::{Clock, Mapping, Ns, TargetHeat};
 use isotherm_monitor::Monitor;
 use isotherm_schemes::page_out::keeper::Stays;
+use isotherm_schemes::page_out::refaults::Found;
 use isotherm_schemes::page_out::{IdlePmd, IdleWindow, Rules, idle_pages, idle_pages_in};
+use isotherm_schemes::plan::HintSource;
+use isotherm_schemes::scheme::Does;
 use isotherm_schemes::state::{Shared, lock};
 use isotherm_sys::clock;
 use isotherm_sys::free::Swap;
@@ -21,6 +27,28 @@ type Watched = Monitor<Box<dyn Clock>>;
 /// Whether this machine has swap. Unknown counts as yes: then the worker finds out.
 pub fn has_swap() -> bool {
     Swap::read(Path::new("/proc")).is_none_or(|swap| swap.total.0 > 0)
+}
+
+/// Refuses settings with which memory that is in use may look idle, or memory would leave that nobody named.
+pub fn check(args: &RunArgs, config: &Config) -> Result<(), Usage> {
+    let unfit = if args.watch.is_played() {
+        Some("it acts on what is idle now: leave out --replay and --model")
+    } else if args.watch.beside {
+        Some(
+            "with --beside another monitor hides accesses, and memory that is in use may look idle: end the other, and leave out --beside",
+        )
+    } else if config.hints != HintSource::Heat {
+        Some("ageing by MGLRU clears accessed bits, and memory that is in use may look idle: take --hints heat")
+    } else if config.targets.all
+        && config.schemes.iter().any(|s| matches!(s.action, Does::PageOut(_)) && s.is_for_all())
+    {
+        Some(
+            "memory leaves processes that are named only: give the scheme `processes` or `cgroups`, or name targets instead of --all",
+        )
+    } else {
+        None
+    };
+    unfit.map_or(Ok(()), |why| Err(Usage(format!("a scheme pages out: {why}"))))
 }
 
 /// One window of one process.
@@ -39,10 +67,10 @@ impl PageOutStep<'_> {
     pub fn take(&self, monitor: &mut Watched) {
         let id = self.target.id;
         let Some(out) = lock(self.shared).out_in(id, clock::monotonic_ns()) else { return };
-        self.read(monitor, &out);
-        self.come_back(monitor);
+        let read = self.read(monitor, &out);
+        self.come_back(monitor, &read);
         let stays = self.stays(monitor);
-        let Some(min_idle_ns) = lock(self.shared).page_out_age(id, stays) else { return };
+        let Some(min_idle_ns) = lock(self.shared).page_out_age(id, stays, clock::monotonic_ns()) else { return };
         let rules = Rules { min_idle_ns };
         if lock(self.shared).is_search_due(id, clock::monotonic_ns()) {
             let idle = monitor.pages_of(id.pid).map(|pages| idle_pages(rules, pages, monitor.now()));
@@ -50,25 +78,31 @@ impl PageOutStep<'_> {
             lock(self.shared).found_idle(&window, clock::monotonic_ns());
         }
         let chosen = lock(self.shared).choose_idle(id, self.window_ns);
-        self.read(monitor, &chosen);
-        let idle = monitor.pages_of(id.pid).map(|pages| idle_pages_in(rules, pages, &chosen, monitor.now()));
+        let read = self.read(monitor, &chosen);
+        let idle = monitor.pages_of(id.pid).map(|pages| idle_pages_in(rules, pages, &read, monitor.now()));
         let window = self.window(monitor, idle.unwrap_or_default());
         lock(self.shared).hint_idle(&window, clock::monotonic_ns());
     }
 
-    fn read(&self, monitor: &mut Watched, pmds: &[PmdNo]) {
-        if !pmds.is_empty() {
-            monitor.read_now(self.target.id.pid, pmds);
-        }
+    /// Reads these. Returns those that were, in order: the target's map may be busy.
+    fn read(&self, monitor: &mut Watched, pmds: &[PmdNo]) -> Vec<PmdNo> {
+        if pmds.is_empty() { Vec::new() } else { monitor.read_now(self.target.id.pid, pmds) }
     }
 
-    fn come_back(&self, monitor: &Watched) {
+    fn come_back(&self, monitor: &Watched, read: &[PmdNo]) {
         let id = self.target.id;
         let (Some(pages), Some(mappings)) = (monitor.pages_of(id.pid), monitor.mappings_of(id.pid)) else { return };
-        let present =
-            |pmd: PmdNo| -> Option<Mask> { Mapping::first_in(mappings, pmd.range()).map(|_| pages.present_in(pmd)) };
+        let found = |pmd: PmdNo| {
+            if Mapping::first_in(mappings, pmd.range()).is_none() {
+                Found::Unmapped
+            } else if read.binary_search(&pmd).is_ok() {
+                Found::Present(pages.present_in(pmd))
+            } else {
+                Found::NotRead
+            }
+        };
         let working_set = self.target.temperature.within_ns(MINUTE);
-        lock(self.shared).come_back(id, working_set, clock::monotonic_ns(), present);
+        lock(self.shared).come_back(id, working_set, clock::monotonic_ns(), found);
     }
 
     fn stays(&self, monitor: &Watched) -> Option<Stays> {
