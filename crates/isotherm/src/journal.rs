@@ -15,15 +15,21 @@ use isotherm_units::PmdNo;
 use rustix::fs::{FlockOperation, OFlags, fcntl_getfl, fcntl_setfl, flock};
 use rustix::process::geteuid;
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Where the journal is by default: next to the socket.
+/// Where the journal is by default: next to the socket or, if it is set, in the folder where the locks on targets are.
 pub fn default_journal() -> Result<PathBuf> {
-    runtime_file("isotherm.journal", "--journal")
+    let Some(dir) = std::env::var_os("ISOTHERM_RUNTIME_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from) else {
+        return runtime_file(NAME, "--journal");
+    };
+    fs::create_dir_all(&dir).with_context(|| format!("make the folder {}", dir.display()))?;
+    Ok(dir.join(NAME))
 }
+
+const NAME: &str = "isotherm.journal";
 
 /// The real machine, which notes what it does at `path` or at the default place.
 pub fn journaled(path: Option<&Path>) -> Result<Live> {
@@ -203,7 +209,6 @@ pub fn is_there(entry: &Entry) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     fn entry(pid: u32, pmd: u64, act: Act) -> Entry {

@@ -15,7 +15,7 @@ use crate::privileges::Needs;
 use crate::sandbox::Uses;
 use crate::serving::{Answer, serve};
 use crate::watch::{Prepared, Stop};
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
 use isotherm_heat::{Clock, Granularity, Interval, Mapping, Mask, Ns, Rng, Run, Snapshot, Target, TargetId};
 use isotherm_monitor::Monitor;
@@ -132,6 +132,9 @@ struct Row {
     /// Probes of which too little was known in the end. They say nothing.
     #[serde(skip)]
     unknown: BTreeSet<PmdNo>,
+    /// Those of them that are huge again.
+    #[serde(skip)]
+    huge_again: BTreeSet<PmdNo>,
     huge_bytes: Bytes,
     /// Huge pages that were split as probes.
     probes: usize,
@@ -200,7 +203,7 @@ fn split(args: &SplitArgs, stop: &Stop) -> Result<Report> {
     });
     watching.report_refused();
     if work.rows.is_empty() && work.refused_processes.is_empty() {
-        bail!("nothing to split: the processes have no private memory on huge pages");
+        output::note("there is nothing to split: no process has private memory on huge pages");
     }
     work.finish(stop);
     watched?;
@@ -251,6 +254,7 @@ impl Work<'_> {
                     splits_idle: false,
                     idle: BTreeSet::new(),
                     unknown: BTreeSet::new(),
+                    huge_again: BTreeSet::new(),
                     split: 0,
                     returned_bytes: Bytes(0),
                 });
@@ -302,7 +306,9 @@ impl Work<'_> {
             for (pmd, probed) in &mut row.probed {
                 // Zeros that were given back may have been written to meanwhile.
                 probed.returned = self.worker.machine().given_back(row.process, *pmd);
-                row.remade += usize::from(is_huge(pages, *pmd, monitor.now()));
+                if is_huge(pages, *pmd, monitor.now()) {
+                    row.huge_again.insert(*pmd);
+                }
                 if unknown_in(rules, pages, *pmd, monitor.now()) > u32::from(probed.returned) + MOST_UNKNOWN {
                     row.unknown.insert(*pmd);
                 }
@@ -318,6 +324,7 @@ impl Work<'_> {
                     None => {}
                 }
             }
+            row.remade = row.huge_again.len();
             row.judge(self.args.pays_from / 100.0);
         }
     }
@@ -391,7 +398,8 @@ impl Row {
     }
 
     fn probes_to_collapse(&self, all: bool) -> Vec<Hint> {
-        let again = self.probed.iter().filter(|(pmd, probed)| all || !self.stays_split(**pmd, **probed));
+        let small = self.probed.iter().filter(|(pmd, _)| !self.huge_again.contains(pmd));
+        let again = small.filter(|(pmd, probed)| all || !self.stays_split(**pmd, **probed));
         again.map(|(pmd, _)| hint(self.process, *pmd, COLLAPSE)).collect()
     }
 }
@@ -407,11 +415,11 @@ fn is_huge(pages: &Target, pmd: PmdNo, now: Ns) -> bool {
 }
 
 /// Of how many pages of a huge range it is not known whether they have been accessed for the age: those not measured, zeros among them,
-/// which no clear reaches, and those cleared too late.
+/// which no clear reaches, and those cleared too late; all of one that is huge again.
 fn unknown_in(rules: Rules, pages: &Target, pmd: PmdNo, now: Ns) -> u32 {
     let age = Interval::from_ns(rules.min_idle_ns);
     let is_late = |run: &Run| run.cleared && run.is_extrapolated() && run.idle < age;
-    let is_unknown = |run: &&Run| !run.interval.is_measured() || run.estimated || is_late(run);
+    let is_unknown = |run: &&Run| run.huge || !run.interval.is_measured() || run.estimated || is_late(run);
     let mut unknown = 0;
     pages.for_pmds_in(pmd..pmd.next(), now, |_, view| {
         unknown += view.runs.iter().filter(is_unknown).map(|run| u32::from(run.pages)).sum::<u32>();
@@ -476,5 +484,34 @@ impl Report {
             writeln!(out, "  {} huge ranges were not tried: something held them up", self.unserved)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isotherm_heat::{PmdBits, Watch};
+
+    #[test]
+    fn a_probe_says_something_if_its_pages_were_cleared_for_the_age_and_it_is_still_small() {
+        let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: SECOND }, 1);
+        let rules = Rules { min_idle_ns: 4 * SECOND };
+        let unknown = |target: &Target, now| unknown_in(rules, target, PmdNo(1), now);
+        let small = |young| PmdBits::Pages { young, present: Mask::ALL };
+        target.read(0, PmdNo(1), small(Mask::ALL));
+        assert_eq!(unknown(&target, 9 * SECOND), 512, "not cleared");
+        target.cleared(10 * SECOND, PmdNo(1), Mask::NONE);
+        let few: Mask = (0..100).collect();
+        target.read(12 * SECOND, PmdNo(1), small(few));
+        assert_eq!(unknown(&target, 12 * SECOND), 412, "for two seconds");
+        target.read(15 * SECOND, PmdNo(1), small(Mask::NONE));
+        assert_eq!(unknown(&target, 15 * SECOND), 0);
+        // khugepaged has collapsed it, and its one bit is set all the time.
+        for second in 16..30 {
+            target.read(second * SECOND, PmdNo(1), PmdBits::Huge { young: true });
+            target.cleared(second * SECOND, PmdNo(1), Mask::NONE);
+        }
+        assert_eq!(unknown(&target, 30 * SECOND), 512);
+        assert!(is_huge(&target, PmdNo(1), 30 * SECOND));
     }
 }
