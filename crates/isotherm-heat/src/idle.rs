@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 
 /// [`MIN_IDLE`] on the scale.
 const SHORTEST: Interval = Interval::HOT;
-/// Idle times that an access check tells apart in one huge range.
+/// Different idle times that an access check finds in one huge range.
 const TIMES: usize = 8;
 
 /// Pages of one mapping by idle time.

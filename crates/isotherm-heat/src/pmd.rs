@@ -86,6 +86,11 @@ impl AccessesFound {
     }
 }
 
+/// Whether so many unmeasured pages of those present are too many to be estimated from the others: a quarter or more.
+pub(crate) fn is_much(unmeasured: u64, present: u64) -> bool {
+    unmeasured * 4 >= present
+}
+
 /// The middle of the interval that a residual between `lo` and `hi` suggests.
 ///
 /// A clear falls at a random moment between two accesses, so the time left to the next one is on average shorter than
@@ -286,10 +291,10 @@ impl PageHeat {
         found
     }
 
-    /// Whether nothing is known of a quarter of its pages, or of more: more than are estimated from the others.
+    /// Whether nothing is known of much of it.
     fn is_renewed(&self) -> bool {
         let unknown = self.uncleared().iter().filter(|page| !self.intervals[*page].is_measured()).count();
-        unknown * 4 >= self.present.count() as usize
+        is_much(unknown as u64, u64::from(self.present.count()))
     }
 
     /// For how long so many pages of each epoch were known to be idle.

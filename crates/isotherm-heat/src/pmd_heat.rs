@@ -1,11 +1,11 @@
 //! The heat of a huge range, by what maps it, and what is assumed of one that was not checked.
 
 use crate::behind_huge::BehindHuge;
-use crate::pmd::{AccessesFound, Ns, PackedHeat, PageHeat, PmdBits, Run};
+use crate::pmd::{AccessesFound, Ns, PackedHeat, PageHeat, PmdBits, Run, is_much};
 use crate::survey::Sketch;
 use crate::target::HORIZON;
 use crate::uniform::{HugeHeat, UntouchedHeat};
-use crate::{Interval, Mask};
+use crate::{Histogram, Interval, Mask};
 use isotherm_units::PAGES_PER_PMD;
 
 /// The heat of a huge range, by what maps it.
@@ -201,25 +201,14 @@ pub(crate) fn estimate(runs: &mut [Run], interval: Interval, idle: Interval) {
     }
 }
 
-/// The median interval of the measured pages in `runs`, if some pages are not measured and these are less than a quarter.
-pub(crate) fn few_unmeasured(runs: &[Run]) -> Option<Interval> {
-    let pages = |run: &Run| u32::from(run.pages);
-    let unmeasured: u32 = runs.iter().filter(|run| !run.interval.is_measured()).map(pages).sum();
-    let present: u32 = runs.iter().map(pages).sum();
-    if unmeasured == 0 || unmeasured * 4 >= present {
+/// The median interval of the measured pages in `runs`, if some pages are not measured and these are not much of it.
+pub(crate) fn interval_around_unmeasured(runs: &[Run]) -> Option<Interval> {
+    if runs.iter().all(|run| run.interval.is_measured()) {
         return None;
     }
-    let mut by_code = [0_u32; 256];
-    let measured = runs.iter().filter(|run| run.interval.is_measured());
-    measured.for_each(|run| by_code[usize::from(run.interval.code())] += pages(run));
-    let mut left = (present - unmeasured) / 2;
-    let median = (0..=u8::MAX).find(|code| {
-        let here = by_code[usize::from(*code)];
-        let is_reached = here > left;
-        left = left.saturating_sub(here);
-        is_reached
-    });
-    median.map(Interval::from_code)
+    let mut pages = Histogram::default();
+    runs.iter().for_each(|run| pages.add(run.interval, u64::from(run.pages)));
+    if is_much(pages.at(Interval::UNMEASURED), pages.resident()) { None } else { pages.quantile(0.5) }
 }
 
 #[cfg(test)]
@@ -236,7 +225,7 @@ mod tests {
         let [hot, warm, cold] = [20, 60, 120].map(Interval::from_code);
         let new = Interval::UNMEASURED;
         let of = |runs: &[(u16, Interval)]| {
-            few_unmeasured(&runs.iter().map(|(pages, interval)| run(*pages, *interval)).collect::<Vec<_>>())
+            interval_around_unmeasured(&runs.iter().map(|(pages, interval)| run(*pages, *interval)).collect::<Vec<_>>())
         };
         assert_eq!(of(&[(100, cold), (9, new), (90, hot), (30, warm)]), Some(warm));
         assert_eq!(of(&[(100, cold), (9, new), (90, hot)]), Some(cold));

@@ -313,7 +313,7 @@ impl Target {
             }
         }
         if found.renewed && t.rank.is_none() && !t.unclearable && !t.stuck && !t.urgent {
-            // For much of it, it is a first check. Routine checks have the least of both budgets on a busy machine. What was never
+            // For much of it, it is a first check. Routine checks have the smallest shares of both budgets. What was never
             // checked at all does not wait for it.
             t.renewed = true;
             self.check_first(pmd, Rank::Rest);

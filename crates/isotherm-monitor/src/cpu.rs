@@ -28,8 +28,8 @@ const SAVED_UP_S: f64 = 0.8;
 const RANDOM_SHARE: f64 = 0.5;
 /// Reads that follow a clear. Their cost is a part of a check, and is charged to its class in advance.
 const READS_OF_A_CHECK: f64 = 8.0;
-/// Listing and snapshots lessen what the classes have by this part at most, whatever they take.
-const MOST_WITHHELD: f64 = 0.75;
+/// Listing and snapshots lessen what checks and reads have by this part at most, whatever they take.
+const MAX_WITHHELD: f64 = 0.75;
 /// The share for listing processes and mappings.
 const LISTING_SHARE: f64 = 0.15;
 /// The longest time between two listings: new processes and memory are found within it.
@@ -117,7 +117,7 @@ impl CpuBudget {
         let took = self.charge(cpu).saturating_sub(before);
         self.bookkeeping_ns += took;
         // Of what is left, that is: otherwise shares, scans and snapshots could be more than the whole. A quarter is always left.
-        let counted = took as f64 * (MOST_WITHHELD / self.bookkeeping_share(now)).min(1.0);
+        let counted = took as f64 * (MAX_WITHHELD / self.bookkeeping_share(now)).min(1.0);
         for (class, share) in Class::ALL.into_iter().zip(SHARES) {
             self.shares.plan(class, counted * share);
         }
@@ -208,7 +208,7 @@ impl CpuBudget {
     /// The shortest interval in which one huge range of each of `regions` can be checked, if that may take [`RANDOM_SHARE`] of
     /// what is not spent on listing and snapshots.
     pub fn affordable_interval_ns(&self, regions: usize, now: Ns) -> Ns {
-        let share = self.shares.share() * RANDOM_SHARE * (1.0 - self.bookkeeping_share(now).min(0.75));
+        let share = self.shares.share() * RANDOM_SHARE * (1.0 - self.bookkeeping_share(now).min(MAX_WITHHELD));
         let ns = regions as f64 * (self.clear_ns_per_pmd + self.reads_of_a_check_ns()) / share.max(1e-6);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; a cast saturates")]
         let interval = ns as Ns;
@@ -226,7 +226,7 @@ impl CpuBudget {
     pub fn scan_period_ns(&mut self, pmds: usize, now: Ns) -> Ns {
         let for_reads = if self.first_wait { SCAN_SHARE_AT_FIRST } else { SCAN_SHARE };
         // CPU time for listing and snapshots is not available for reads.
-        let share = self.shares.share() * for_reads * (1.0 - self.bookkeeping_share(now).min(0.75));
+        let share = self.shares.share() * for_reads * (1.0 - self.bookkeeping_share(now).min(MAX_WITHHELD));
         let ns = pmds as f64 * self.read_ns_per_pmd / share.max(1e-6) * (1.0 + self.shares.overdraft(now));
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a minute")]
         let scan_period = ns.clamp(MIN_SCAN_PERIOD as f64, MAX_SCAN_PERIOD as f64) as Ns;

@@ -208,13 +208,13 @@ fn is_zero(value: &Value) -> bool {
 
 /// Whether bounds exclude nothing; a region has a page at least.
 fn is_open(bounds: &Bounds) -> bool {
-    let is_least = |text: &str| ["min", "0", "0 B", "4K", "4.000 KiB", "4.0 KiB", "4 KiB", "4096"].contains(&text);
+    let is_smallest = |text: &str| ["min", "0", "0 B", "4K", "4.000 KiB", "4.0 KiB", "4 KiB", "4096"].contains(&text);
     let of = |value: &Value, is_so: &dyn Fn(&str) -> bool| match value {
         Value::Null => true,
         Value::String(text) => is_so(text.trim()),
         other => is_so(&other.to_string()),
     };
-    of(&bounds.min, &is_least) && of(&bounds.max, &|text| text == "max" || text.starts_with("16.000 EiB"))
+    of(&bounds.min, &is_smallest) && of(&bounds.max, &|text| text == "max" || text.starts_with("16.000 EiB"))
 }
 
 /// Whether anything in it is set: not null, empty, nought or "none".

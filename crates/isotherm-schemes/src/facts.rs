@@ -56,6 +56,11 @@ pub(crate) fn is_anonymous(mapping: &Mapping) -> bool {
     mapping.perms.is_private() && (mapping.name.is_empty() || mapping.name.starts_with('['))
 }
 
+/// Whether it is private memory without a file, and not what the kernel maps for itself, such as `[vvar]`.
+pub fn is_programs_own(mapping: &Mapping) -> bool {
+    is_anonymous(mapping) && !mapping.name.starts_with("[v")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,7 +74,8 @@ mod tests {
             perms: perms.parse().unwrap(),
         };
         assert!(is_anonymous(&mapping("rw-p", "[heap]")));
-        assert!(is_anonymous(&mapping("r--p", "")));
+        assert!(is_anonymous(&mapping("r--p", "")) && is_programs_own(&mapping("rw-p", "[stack]")));
+        assert!(is_anonymous(&mapping("r--p", "[vvar]")) && !is_programs_own(&mapping("r--p", "[vvar]")));
         assert!(!is_anonymous(&mapping("rw-p", "/lib/x.so")));
         assert!(!is_anonymous(&mapping("rw-s", "")), "shared with what was forked from it");
     }

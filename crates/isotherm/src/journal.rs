@@ -1,7 +1,7 @@
 //! The journal on disk: what was done to which huge range, so that `isotherm undo` can bring it back, also after SIGKILL.
 //!
 //! Each line is synced before the act ([`isotherm_schemes::journal`] has the format). Commands that act hold the file locked as readers
-//! do, `undo` as a writer does: so nothing is undone while something else goes on acting. Whoever has it alone drops what is of processes
+//! do, `undo` as a writer does: so nothing is undone while something else goes on acting. The only holder of the lock drops what is of processes
 //! that have ended.
 
 use crate::args::socket::runtime_file;

@@ -25,6 +25,7 @@ mod request;
 mod sandbox;
 mod serving;
 mod stop;
+mod swap;
 mod wall_time;
 mod watch;
 mod work;

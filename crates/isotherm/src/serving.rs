@@ -5,12 +5,11 @@
 use crate::output;
 use crate::watch::Stop;
 use isotherm_schemes::machine::Machine;
+use isotherm_schemes::pass::MAX_HINTS;
 use isotherm_schemes::{Hint, HintQueue, Outcome, RetryScheduler, Step, Wait, Worker};
 use isotherm_sys::clock;
 use std::time::Duration;
 
-/// Most hints: 2 TiB.
-const MAX_HINTS: usize = 1 << 20;
 /// Ends if nothing could be done for so long.
 const PATIENCE_NS: u64 = 10_000_000_000;
 const TICK: Duration = Duration::from_millis(100);

@@ -17,6 +17,7 @@ use isotherm_heat::{Granularity, Region, RunInfo, Snapshot, TargetHeat};
 use isotherm_host::{HostFacts, HostRoots};
 use isotherm_monitor::{CLEAR_TICK, Follower, Mode, Monitor, Selection, Settings};
 use isotherm_schemes::collapse::benefit;
+use isotherm_schemes::page_out::{IdlePmd, IdleWindow};
 use isotherm_schemes::{PmdFacts, TargetWindow};
 use isotherm_sources::RealClock;
 use isotherm_sources::choose;
@@ -157,6 +158,17 @@ impl Prepared {
     /// Whether the source reports which pages are hot, and not only how hot a mapping or region is.
     pub fn knows_pages(&self) -> bool {
         self.source.describe().granularity == Granularity::Page
+    }
+
+    /// Fails if the source does not report which pages are idle, which this command needs to know.
+    pub fn need_idle_pages(&self, command: &str) -> Result<(), Usage> {
+        if self.knows_pages() {
+            return Ok(());
+        }
+        Err(Usage(format!(
+            "{command} needs to know which pages are idle, and the source `{}` does not report that: see `isotherm doctor` for what page-table needs",
+            self.run.source
+        )))
     }
 
     /// Starts the command, if there is one, and the monitor. Then drops what is needed for neither watching nor the caller's other `uses`.
@@ -422,6 +434,16 @@ pub fn window_of<'a>(monitor: &'a Monitor<Box<dyn Clock>>, target: &'a TargetHea
         facts: facts_of(monitor, target),
         generations: Vec::new(),
     }
+}
+
+/// The input of the planner that pages out: these idle pages of a watched target.
+pub fn idle_window_of<'a>(
+    monitor: &'a Monitor<Box<dyn Clock>>,
+    target: &'a TargetHeat,
+    idle: Vec<IdlePmd>,
+) -> IdleWindow<'a> {
+    let mappings = monitor.mappings_of(target.id.pid).unwrap_or_default().into();
+    IdleWindow { id: target.id, comm: target.comm.as_str().into(), mappings, idle }
 }
 
 /// The facts about the huge ranges of a target: from its pages, or from its regions if it is sampled. Regions that are hardly ever accessed

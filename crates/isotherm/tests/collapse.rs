@@ -11,8 +11,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 use support::{
-    AS_NOBODY, ISOTHERM, Running, Script, Stage, alone, can_collapse, huge_bytes, is_root, kernel_since, open_stage,
-    read, skip, until, wait, workload,
+    AS_NOBODY, ISOTHERM, Running, Script, Stage, alone, can_collapse, huge_bytes, is_root, open_stage, read,
+    shows_huge_pages, skip, until, wait, workload,
 };
 
 const HUGE: u64 = 2 << 20;
@@ -23,11 +23,6 @@ fn index() -> Child {
     let mut command = Command::new(ISOTHERM);
     command.arg("demo-workload");
     Child::start(command, &index).unwrap()
-}
-
-/// Whether the kernel can be asked for a huge range whether it is a huge page (PAGEMAP_SCAN). Before, collapsing one again is believed.
-fn tells_huge_pages() -> bool {
-    kernel_since(6, 7)
 }
 
 /// Whether the kernel moves pages to the nodes that use them.
@@ -86,7 +81,7 @@ fn a_dry_run_prints_what_the_real_run_then_does() {
     assert!((5..64).contains(&collapsed), "{done:#}");
     assert_eq!(huge_bytes(pid), collapsed * HUGE, "as many as was said, and the kernel says so");
     assert!(done["gain"]["heat_on_huge_after"].as_f64().unwrap() > 0.9, "{:#}", done["gain"]);
-    need!(tells_huge_pages(), "PAGEMAP_SCAN (Linux 6.7), to see that what is huge is left alone");
+    need!(shows_huge_pages(), "PAGEMAP_SCAN (Linux 6.7), to see that what is huge is left alone");
     let again = stage.json("collapse --from r --json");
     assert_eq!(again["processes"][0]["collapsed"], 0, "they are huge already: {again:#}");
 }

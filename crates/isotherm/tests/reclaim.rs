@@ -99,12 +99,16 @@ fn a_scheme_that_pages_out_needs_swap_and_a_dry_run_counts_what_would_leave() {
     assert!((13..=25).contains(&counted), "{status:#}");
     let left = status["counters"]["left_pages"].as_u64().unwrap() * 4096;
     assert!((26 * MIB..40 * MIB).contains(&left), "each once: {status:#}");
-    let told = &status["targets"][0]["page_out"];
-    assert_eq!((&told["out_bytes"], &told["refaulted_bytes"]), (&0.into(), &0.into()), "nothing has left: {status:#}");
+    let reported = &status["targets"][0]["page_out"];
+    assert_eq!(
+        (&reported["out_bytes"], &reported["refaulted_bytes"]),
+        (&0.into(), &0.into()),
+        "nothing has left: {status:#}"
+    );
     assert_eq!(status["collapsed"], 0, "no scheme collapses");
 }
 
-/// 48 MiB, each page with contents of its own, of which the first four are accessed all the time. Compares all of them when it is told to.
+/// 48 MiB, each page with contents of its own, of which the first four are accessed all the time. Compares all of them on SIGUSR1.
 fn idle_and_hot(verdict: &Path) -> Option<Script> {
     Script::start(&format!(
         "
@@ -142,8 +146,8 @@ fn idle_memory_leaves_for_swap_and_comes_back_as_it_was() {
     assert!(swapped.0 >= left * 9 / 10 && swapped.0 <= left * 11 / 10, "{swapped} in swap: {report:#}");
     assert!(resident_after.0 >= 4 * MIB, "what is hot stays: {resident_after}");
     assert_eq!(report["counters"]["left_pages"].as_u64().unwrap() * 4096, left);
-    let told = Command::new("kill").args(["-USR1", &script.pid().to_string()]).status().unwrap();
-    assert!(told.success());
+    let sent = Command::new("kill").args(["-USR1", &script.pid().to_string()]).status().unwrap();
+    assert!(sent.success());
     until(Duration::from_secs(60), || fs::read_to_string(&verdict).is_ok_and(|text| !text.is_empty()));
     assert_eq!(fs::read_to_string(&verdict).unwrap(), "same");
     assert!(memory_of(script.pid()).1.0 < swapped.0 / 4, "it came back");
@@ -161,25 +165,25 @@ fn idle_memory_leaves_while_run_goes_on_and_too_many_refaults_stop_it() {
     let run = "run --socket s.sock --max-cpu 200 --max-slowdown 200";
     let mut run = stage.start_isotherm(&format!("{run} -p {} -c {}", script.pid(), settings.display()));
     run.until_it_says("status at");
-    let told = || stage.json("status --json --socket s.sock")["targets"][0]["page_out"].clone();
-    let bytes = |name: &str| told()[name].as_u64().unwrap_or(0);
-    assert!(until(Duration::from_secs(60), || bytes("out_bytes") >= 40 * MIB), "{:#}", told());
+    let reported = || stage.json("status --json --socket s.sock")["targets"][0]["page_out"].clone();
+    let bytes = |name: &str| reported()[name].as_u64().unwrap_or(0);
+    assert!(until(Duration::from_secs(60), || bytes("out_bytes") >= 40 * MIB), "{:#}", reported());
     let swapped = memory_of(script.pid()).1;
-    assert!(swapped.0 >= 40 * MIB, "{swapped} in swap: {:#}", told());
-    assert_eq!(told()["stays"], Value::Null, "{:#}", told());
+    assert!(swapped.0 >= 40 * MIB, "{swapped} in swap: {:#}", reported());
+    assert_eq!(reported()["stays"], Value::Null, "{:#}", reported());
     // All of it is read at once.
     support::signal(script.pid(), "USR1");
     assert!(until(Duration::from_secs(60), || fs::read_to_string(&verdict).is_ok_and(|text| !text.is_empty())));
     assert_eq!(fs::read_to_string(&verdict).unwrap(), "same");
     let read = Instant::now();
-    assert!(until(Duration::from_secs(20), || told()["stays"] == "refaults"), "{:#}", told());
+    assert!(until(Duration::from_secs(20), || reported()["stays"] == "refaults"), "{:#}", reported());
     assert!(read.elapsed() < Duration::from_secs(5), "it has stopped after {:?}", read.elapsed());
-    assert!(until(Duration::from_secs(20), || bytes("refaulted_bytes") >= 36 * MIB), "{:#}", told());
-    assert!(until(Duration::from_secs(20), || bytes("out_bytes") < 8 * MIB), "{:#}", told());
-    assert!(bytes("min_idle_ns") >= 20_000_000_000, "{:#}", told());
+    assert!(until(Duration::from_secs(20), || bytes("refaulted_bytes") >= 36 * MIB), "{:#}", reported());
+    assert!(until(Duration::from_secs(20), || bytes("out_bytes") < 8 * MIB), "{:#}", reported());
+    assert!(bytes("min_idle_ns") >= 20_000_000_000, "{:#}", reported());
     let resident = memory_of(script.pid()).0;
     std::thread::sleep(Duration::from_secs(15));
-    assert!(memory_of(script.pid()).0.0 + MIB >= resident.0, "nothing leaves while it is paused: {:#}", told());
+    assert!(memory_of(script.pid()).0.0 + MIB >= resident.0, "nothing leaves while it is paused: {:#}", reported());
     run.signal("INT");
     run.end().ended(0).prints("came back");
 }
@@ -227,8 +231,8 @@ fn what_a_recording_predicts_to_come_back_is_what_comes_back() {
     let mut run = stage.start_isotherm(&format!("run --socket s.sock {watch} -c {}", settings.display()));
     run.until_it_says("status at");
     let refaulted = || {
-        let told = stage.json("status --json --socket s.sock");
-        told["targets"][0]["page_out"]["refaulted_bytes"].as_u64().unwrap_or(0)
+        let reported = stage.json("status --json --socket s.sock");
+        reported["targets"][0]["page_out"]["refaulted_bytes"].as_u64().unwrap_or(0)
     };
     // All pages have been known for longer than the age, and the first sweep over what is out is over.
     std::thread::sleep(Duration::from_secs(50));

@@ -8,15 +8,15 @@ use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
-use support::{Script, Stage, can_collapse, huge_bytes, kernel_since, skip, until, wait};
+use support::{Script, Stage, can_collapse, huge_bytes, kernel_since, shows_huge_pages, skip, until, wait};
 
 const MIB: u64 = 1 << 20;
 const NEEDS: &str = "the page-table source, MADV_COLLAPSE, and PAGEMAP_SCAN (Linux 6.7) to see what is huge";
 /// Huge memory of the script.
 const HUGE: u64 = 32 * MIB;
 
-/// 32 MiB on huge pages, of which one page in 16 holds anything. Of each huge page, four of these are accessed all the time. Compares all pages when
-/// it is told to.
+/// 32 MiB on huge pages, of which one page in 16 holds anything. Of each huge page, four of these are accessed all the time. Compares all pages
+/// on SIGUSR1.
 struct Sparse {
     script: Script,
     verdict: PathBuf,
@@ -81,11 +81,6 @@ fn share(report: &Value, name: &str) -> (f64, f64) {
     (number("mean"), number("half_interval"))
 }
 
-/// Whether the kernel tells which memory is huge.
-fn tells_huge_pages() -> bool {
-    kernel_since(6, 7)
-}
-
 /// From 6.12 on, a split gives pages back that hold nothing but zeros.
 fn gives_zeros_back() -> bool {
     kernel_since(6, 12)
@@ -93,7 +88,7 @@ fn gives_zeros_back() -> bool {
 
 #[test]
 fn a_dry_run_estimates_by_probes_and_leaves_all_as_it_was() {
-    need!(can_collapse() && tells_huge_pages(), NEEDS);
+    need!(can_collapse() && shows_huge_pages(), NEEDS);
     let stage = Stage::new();
     let Some(sparse) = Sparse::start(&stage) else { return skip("python3, and MADV_COLLAPSE of sparse memory") };
     let before = sparse.resident();
@@ -112,7 +107,7 @@ fn a_dry_run_estimates_by_probes_and_leaves_all_as_it_was() {
 
 #[test]
 fn what_is_split_is_given_back_and_undo_brings_it_back() {
-    need!(can_collapse() && tells_huge_pages(), NEEDS);
+    need!(can_collapse() && shows_huge_pages(), NEEDS);
     let stage = Stage::new();
     let Some(sparse) = Sparse::start(&stage) else { return skip("python3, and MADV_COLLAPSE of sparse memory") };
     let before = sparse.resident();
@@ -122,8 +117,8 @@ fn what_is_split_is_given_back_and_undo_brings_it_back() {
     if gives_zeros_back() {
         let gone = before - sparse.resident();
         assert!((24 * MIB..=31 * MIB).contains(&gone), "{gone} given back: {report:#}");
-        let told = report["mappings"][0]["returned_bytes"].as_u64().unwrap();
-        assert!(told.abs_diff(gone) <= 5 * MIB, "{gone}: {report:#}");
+        let reported = report["mappings"][0]["returned_bytes"].as_u64().unwrap();
+        assert!(reported.abs_diff(gone) <= 5 * MIB, "{gone}: {report:#}");
     }
     assert!(sparse.is_unchanged());
     stage.isotherm("undo --journal j --dry-run").ended(0).prints("16 were split");
@@ -138,7 +133,7 @@ fn what_is_split_is_given_back_and_undo_brings_it_back() {
 
 #[test]
 fn killed_in_the_middle_it_is_undone() {
-    need!(can_collapse() && tells_huge_pages(), NEEDS);
+    need!(can_collapse() && shows_huge_pages(), NEEDS);
     let stage = Stage::new();
     let Some(sparse) = Sparse::start(&stage) else { return skip("python3, and MADV_COLLAPSE of sparse memory") };
     // While it splits the probes, and after that.
@@ -157,7 +152,7 @@ fn killed_in_the_middle_it_is_undone() {
 
 #[test]
 fn an_interrupted_split_collapses_its_probes_again() {
-    need!(can_collapse() && tells_huge_pages(), NEEDS);
+    need!(can_collapse() && shows_huge_pages(), NEEDS);
     let stage = Stage::new();
     let Some(sparse) = Sparse::start(&stage) else { return skip("python3, and MADV_COLLAPSE of sparse memory") };
     let running = stage.start_isotherm(&split(sparse.pid(), "--probes 8 --per-second 100"));
@@ -171,7 +166,7 @@ fn an_interrupted_split_collapses_its_probes_again() {
 
 #[test]
 fn what_was_collapsed_is_split_by_undo() {
-    need!(can_collapse() && tells_huge_pages(), NEEDS);
+    need!(can_collapse() && shows_huge_pages(), NEEDS);
     let stage = Stage::new();
     let Some(script) =
         Script::start("at = reserve(32 << 20); ctypes.memset(at, 1, 32 << 20); print(at, flush=True); time.sleep(600)")

@@ -11,7 +11,7 @@
 use super::Target;
 use crate::behind_huge::BehindHuge;
 use crate::pmd::{Ns, Run};
-use crate::pmd_heat::{PmdHeat, estimate, few_unmeasured};
+use crate::pmd_heat::{PmdHeat, estimate, interval_around_unmeasured};
 use crate::survey::Between;
 use crate::{Interval, Mask};
 use isotherm_units::PmdNo;
@@ -56,7 +56,7 @@ impl Target {
             }
             if entry.timing.checked
                 && !entry.timing.unclearable
-                && let Some(interval) = few_unmeasured(&runs)
+                && let Some(interval) = interval_around_unmeasured(&runs)
             {
                 // For how long they have been idle is not known: they came after the pages around them were checked.
                 estimate(&mut runs, interval, Interval::UNMEASURED);

@@ -44,7 +44,7 @@ impl PageTracker {
         self.read_each(pmds, turn, |_| {})
     }
 
-    /// The same, and tells which ones could be read.
+    /// The same, and reports which ones could be read.
     fn read_each(
         &mut self,
         pmds: &[PmdNo],

@@ -70,16 +70,8 @@ impl CollapseMachine for Live {
     }
 
     fn collapse(&mut self, process: TargetId, pmd: PmdNo) -> Performed {
-        if let Err(failure) = self.begin(process, pmd, Act::Collapse) {
-            return Performed { result: Err(failure), pages: 0, took_ns: 0, cpu_ns: 0 };
-        }
-        // Without the journal, for which the target does not wait.
-        let (began, cpu) = (clock::monotonic_ns(), clock::thread_cpu_ns());
-        let result = self.try_collapse(process, pmd);
         // This includes the time to find out why it was refused: the target may have waited for that as well.
-        let (took_ns, cpu_ns) = (clock::monotonic_ns() - began, clock::thread_cpu_ns() - cpu);
-        self.end(process, pmd, (Act::Collapse, result.is_ok()));
-        Performed { result, pages: 0, took_ns, cpu_ns }
+        self.act(process, (pmd, Act::Collapse), |live| live.try_collapse(process, pmd).map(|()| 0))
     }
 }
 

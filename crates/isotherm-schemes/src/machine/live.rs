@@ -6,7 +6,7 @@
 
 use super::cgroup::{self, CgroupState};
 use super::{HostState, Machine, Process, Unfit};
-use crate::action::Failure;
+use crate::action::{Failure, Performed};
 use crate::journal::{Act, Entry, Journal};
 use crate::outcome::Refusal;
 use isotherm_heat::{Mapping, Ns, TargetId};
@@ -74,18 +74,28 @@ impl Live {
         Live { journal: Some(journal), ..self }
     }
 
-    /// Notes what is about to be done. If that fails it must not be done.
-    pub(crate) fn begin(&mut self, process: TargetId, pmd: PmdNo, act: Act) -> Result<(), Failure> {
+    /// Does this to a huge range, and notes it in the journal before and after. If it cannot be noted it is not done. Its time is that of the
+    /// act alone, since the target does not wait for the journal.
+    pub(crate) fn act(
+        &mut self,
+        process: TargetId,
+        (pmd, act): (PmdNo, Act),
+        perform: impl FnOnce(&mut Live) -> Result<u16, Failure>,
+    ) -> Performed {
+        if let Err(failure) = self.begin(process, pmd, act) {
+            return Performed { result: Err(failure), pages: 0, took_ns: 0, cpu_ns: 0 };
+        }
+        let done = timed(|| perform(self));
+        if let (Ok(entry), Some(journal)) = (self.entry(process, pmd, act), &mut self.journal) {
+            journal.end(entry, done.result.is_ok());
+        }
+        done
+    }
+
+    fn begin(&mut self, process: TargetId, pmd: PmdNo, act: Act) -> Result<(), Failure> {
         let entry = self.entry(process, pmd, act)?;
         let noted = self.journal.as_mut().map_or(Ok(()), |journal| journal.begin(entry));
         noted.map_err(|_| Failure::Refused(Refusal::NoJournal))
-    }
-
-    /// Notes whether it was done.
-    pub(crate) fn end(&mut self, process: TargetId, pmd: PmdNo, (act, is_done): (Act, bool)) {
-        if let (Ok(entry), Some(journal)) = (self.entry(process, pmd, act), &mut self.journal) {
-            journal.end(entry, is_done);
-        }
     }
 
     fn entry(&self, process: TargetId, pmd: PmdNo, act: Act) -> Result<Entry, Failure> {
@@ -167,6 +177,14 @@ impl Live {
         }
         Some(shared * FORK_SHARE > present)
     }
+}
+
+/// Does this, and measures how long it takes. The answer is the number of pages that have left.
+pub(crate) fn timed(perform: impl FnOnce() -> Result<u16, Failure>) -> Performed {
+    let (began, cpu) = (clock::monotonic_ns(), clock::thread_cpu_ns());
+    let done = perform();
+    let (took_ns, cpu_ns) = (clock::monotonic_ns() - began, clock::thread_cpu_ns() - cpu);
+    Performed { result: done.map(drop), pages: done.unwrap_or_default(), took_ns, cpu_ns }
 }
 
 /// Why none of a process's memory may be paged out, if so.

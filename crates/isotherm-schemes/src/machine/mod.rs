@@ -12,6 +12,7 @@ pub(crate) use advice::failure_of_advice;
 pub use cgroup::CgroupState;
 pub use dry_run::DryRun;
 pub use live::Live;
+pub(crate) use live::timed;
 
 use crate::outcome::Refusal;
 use isotherm_heat::{Ns, TargetId};

@@ -16,8 +16,8 @@ const MIN_REFAULTS: f64 = 64.0;
 const MAX_GROWTH: u64 = 64;
 /// The age halves after so long below the ceiling, at least.
 const CALM: Ns = 10 * MINUTE;
-/// Minutes of the ceiling that are owed at most, or a process that has become hot all over would never be served again.
-const MOST_OWED: f64 = 5.0;
+/// Minutes' worth of the ceiling that are owed at most, or a process that has become hot all over would never be served again.
+const MAX_OWED_MIN: f64 = 5.0;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,7 +53,7 @@ impl Brake {
         let passed = now.saturating_sub(self.filled_at) as f64 / MINUTE as f64;
         self.filled_at = now;
         self.allowed = (self.allowed + passed * a_minute).min(a_minute) - refaults as f64;
-        self.allowed = self.allowed.max(-MOST_OWED * a_minute);
+        self.allowed = self.allowed.max(-MAX_OWED_MIN * a_minute);
         if self.allowed < 0.0 && refaults > 0 && !self.is_on {
             self.is_on = true;
             self.set_age(self.age_ns.saturating_mul(2), now);

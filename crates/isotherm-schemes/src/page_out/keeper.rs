@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, VecDeque};
 
 /// Most huge ranges with pages that are out which are read in a window: half a millisecond.
-pub const MOST_READ: usize = 1024;
+pub const MAX_READ: usize = 1024;
 /// Between two searches for idle pages.
 pub const SEARCH: Ns = 5_000_000_000;
 
@@ -102,10 +102,10 @@ impl Keeper {
 
     /// Huge ranges to read before [`Keeper::come_back`], in address order: some of those that are out, in turn.
     pub fn out_in(&mut self) -> Vec<PmdNo> {
-        let after = self.left.pmds_from(self.cursor).take(MOST_READ);
+        let after = self.left.pmds_from(self.cursor).take(MAX_READ);
         let mut some: Vec<PmdNo> = after.collect();
-        if some.len() < MOST_READ {
-            some.extend(self.left.pmds().take_while(|pmd| *pmd < self.cursor).take(MOST_READ - some.len()));
+        if some.len() < MAX_READ {
+            some.extend(self.left.pmds().take_while(|pmd| *pmd < self.cursor).take(MAX_READ - some.len()));
         }
         self.cursor = some.last().map_or(PmdNo(0), |last| last.next());
         some.sort_unstable();
@@ -271,7 +271,7 @@ mod tests {
         let mut read = vec![0; 2500];
         for _ in 0..5 {
             let some = keeper.out_in();
-            assert!(some.len() == MOST_READ && some.is_sorted());
+            assert!(some.len() == MAX_READ && some.is_sorted());
             some.iter().for_each(|pmd| read[usize::try_from(pmd.0).unwrap()] += 1);
         }
         assert!(read.iter().all(|times| (1..=3).contains(times)), "{read:?}");

@@ -5,7 +5,7 @@
 //! in swap now count as moved.
 
 use crate::action::{Failure, Performed};
-use crate::machine::{DryRun, Live, Machine, failure_of_advice};
+use crate::machine::{DryRun, Live, Machine, failure_of_advice, timed};
 use crate::outcome::Refusal;
 use isotherm_heat::{Mask, Ns, TargetId};
 use isotherm_sys::clock;
@@ -132,12 +132,12 @@ impl PageOutMachine for Live {
     }
 
     fn page_out(&mut self, process: TargetId, pmd: PmdNo, pages: Mask) -> PagedOut {
-        let (began, cpu) = (clock::monotonic_ns(), clock::thread_cpu_ns());
-        let left = self.leave(process, pmd, pages);
-        let (took_ns, cpu_ns) = (clock::monotonic_ns() - began, clock::thread_cpu_ns() - cpu);
-        let result = left.map(drop);
-        let left = left.unwrap_or(Mask::NONE);
-        PagedOut { performed: Performed { result, pages: count(left), took_ns, cpu_ns }, left }
+        let mut left = Mask::NONE;
+        let performed = timed(|| {
+            left = self.leave(process, pmd, pages)?;
+            Ok(count(left))
+        });
+        PagedOut { performed, left }
     }
 }
 

@@ -81,7 +81,7 @@ impl IdlePages {
         self.lock().idle.get(&process).map_or((Mask::NONE, 0), known)
     }
 
-    /// Takes which pages have left since the last call, for whoever counts what comes back.
+    /// Takes which pages have left since the last call, for the count of what comes back.
     pub fn take_left(&self) -> Vec<(TargetId, PmdNo, Mask)> {
         let left = std::mem::take(&mut self.lock().left);
         left.into_iter().map(|((process, pmd), pages)| (process, pmd, pages)).collect()
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(outcome(scene.step(1, S)), Outcome::Done { grown: 0 });
         assert_eq!((scene.worker.counters().left_pages, scene.worker.counters().all(PAGED_OUT)), (10, 1));
         let left = (90..100).collect();
-        assert_eq!((scene.idle.take_left(), scene.idle.take_left()), (vec![(A, PmdNo(1), left)], vec![]), "told once");
+        assert_eq!((scene.idle.take_left(), scene.idle.take_left()), (vec![(A, PmdNo(1), left)], vec![]), "each once");
         assert_eq!(outcome(scene.step(2, 2 * S)), refused(Refusal::Shared));
         assert_eq!(outcome(scene.step(9, 3 * S)), refused(Refusal::Unmapped));
         assert_eq!(outcome(scene.step(3, 4 * S)), refused(Refusal::Accessed), "the planner does not know it as idle");

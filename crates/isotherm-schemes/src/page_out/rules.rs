@@ -5,7 +5,7 @@
 //! swap, and nobody else maps them.
 
 use super::PAGE_OUT;
-use crate::facts::is_anonymous;
+use crate::facts::is_programs_own;
 use crate::outcome::Refusal;
 use crate::plan::Planned;
 use crate::queue::{Hint, Level, Origin};
@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::ops::Range;
 
-/// Memory at the least rate that is worth a collapse by default has the level above.
+/// Memory at the lowest rate that is worth a collapse by default has the level above.
 const HIGHEST_LEVEL: u8 = 10;
 
 /// Which pages leave.
@@ -104,18 +104,13 @@ fn private_pages(mappings: &[Mapping], pmd: PmdNo) -> Mask {
     let range = pmd.range();
     let from = mappings.partition_point(|m| m.range.end <= range.start);
     let within = mappings[from..].iter().take_while(|m| m.range.start < range.end);
-    let indices = within.filter(|m| may_leave(m)).flat_map(|m| {
+    let indices = within.filter(|m| is_programs_own(m)).flat_map(|m| {
         let start = m.range.start.max(range.start);
         let end = Addr(m.range.end.0.min(range.end.0));
         let index = |addr: Addr| usize::try_from(addr.page().0 - pmd.page(0).0).unwrap_or(PAGES_PER_PMD);
         index(start)..index(end)
     });
     indices.collect()
-}
-
-/// Not what the kernel maps for itself, such as `[vvar]`.
-fn may_leave(mapping: &Mapping) -> bool {
-    is_anonymous(mapping) && !mapping.name.starts_with("[v")
 }
 
 #[cfg(test)]

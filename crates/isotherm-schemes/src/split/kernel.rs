@@ -7,7 +7,7 @@
 use crate::action::{Failure, Performed};
 use crate::facts::is_anonymous;
 use crate::journal::Act;
-use crate::machine::{DryRun, Live, Machine, failure_of_advice};
+use crate::machine::{Live, Machine, failure_of_advice};
 use crate::outcome::Refusal;
 use isotherm_heat::TargetId;
 use isotherm_sys::clock;
@@ -21,20 +21,6 @@ pub trait SplitMachine: Machine {
     fn split(&mut self, process: TargetId, pmd: PmdNo) -> Performed;
     /// Pages of a split huge range that hold nothing but zeros and are given back, at this moment.
     fn given_back(&mut self, process: TargetId, pmd: PmdNo) -> u16;
-}
-
-impl<M: SplitMachine + ?Sized> SplitMachine for Box<M> {
-    fn check_split(&mut self, process: TargetId, pmd: PmdNo) -> Result<(), Refusal> {
-        (**self).check_split(process, pmd)
-    }
-
-    fn split(&mut self, process: TargetId, pmd: PmdNo) -> Performed {
-        (**self).split(process, pmd)
-    }
-
-    fn given_back(&mut self, process: TargetId, pmd: PmdNo) -> u16 {
-        (**self).given_back(process, pmd)
-    }
 }
 
 impl Live {
@@ -73,33 +59,11 @@ impl SplitMachine for Live {
     }
 
     fn split(&mut self, process: TargetId, pmd: PmdNo) -> Performed {
-        if let Err(failure) = self.begin(process, pmd, Act::Split) {
-            return Performed { result: Err(failure), pages: 0, took_ns: 0, cpu_ns: 0 };
-        }
-        // Without the journal, for which the target does not wait.
-        let (began, cpu) = (clock::monotonic_ns(), clock::thread_cpu_ns());
-        let done = self.try_split(process, pmd);
-        let (took_ns, cpu_ns) = (clock::monotonic_ns() - began, clock::thread_cpu_ns() - cpu);
-        self.end(process, pmd, (Act::Split, done.is_ok()));
-        Performed { result: done.map(drop), pages: done.unwrap_or_default(), took_ns, cpu_ns }
+        self.act(process, (pmd, Act::Split), |live| live.try_split(process, pmd))
     }
 
     fn given_back(&mut self, process: TargetId, pmd: PmdNo) -> u16 {
         let pages = self.members.get(&process).and_then(|member| member.pagemap.pmd(pmd).ok());
         pages.map_or(0, |pages| pages.present.saturating_sub(pages.exclusive))
-    }
-}
-
-impl SplitMachine for DryRun {
-    fn check_split(&mut self, process: TargetId, pmd: PmdNo) -> Result<(), Refusal> {
-        self.live.check_split(process, pmd)
-    }
-
-    fn split(&mut self, _: TargetId, _: PmdNo) -> Performed {
-        Performed { result: Ok(()), pages: 0, took_ns: 0, cpu_ns: 0 }
-    }
-
-    fn given_back(&mut self, _: TargetId, _: PmdNo) -> u16 {
-        0
     }
 }

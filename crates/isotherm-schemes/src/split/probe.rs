@@ -1,10 +1,10 @@
 //! What a few split huge pages show about all of them.
 //!
 //! Huge pages of a mapping are alike more often than not, and those of different mappings are not. So each mapping is probed by itself,
-//! with at least [`LEAST_PROBES`] huge pages drawn at random, and more in proportion to its size. The share of their pages that stays
+//! with at least [`MIN_PROBES`] huge pages drawn at random, and more in proportion to its size. The share of their pages that stays
 //! idle estimates the share of the mapping's huge memory; its interval follows from how much the probes differ.
 //!
-//! Which huge pages are idle as a whole is known without a probe, by their own bits. So they are told apart, and the probes among those
+//! Which huge pages are idle as a whole is known without a probe, by their own bits. So they are counted by themselves, and the probes among those
 //! in use speak for those only ([`judge`]). Splitting these pays if most of their pages are unused. Idle ones can leave as a whole, and
 //! splitting them pays only if most of their pages hold nothing but zeros.
 
@@ -14,7 +14,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// Huge pages that are split of each mapping at least, as far as it has so many.
-pub const LEAST_PROBES: usize = 4;
+pub const MIN_PROBES: usize = 4;
 
 /// What became of one split huge page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Probed {
 
 impl ShareEstimate {
     /// The lower end of the interval.
-    pub fn least(self) -> f64 {
+    pub fn lower_end(self) -> f64 {
         (self.mean - self.half_interval).max(0.0)
     }
 }
@@ -80,7 +80,7 @@ pub fn choose(huge: &BTreeMap<Addr, Vec<PmdNo>>, most: usize, rng: &mut Rng) -> 
     let all: usize = huge.values().map(Vec::len).sum();
     let draw = |pmds: &Vec<PmdNo>| {
         let share = (most * pmds.len()).div_ceil(all.max(1));
-        sample(pmds, share.max(LEAST_PROBES), rng)
+        sample(pmds, share.max(MIN_PROBES), rng)
     };
     huge.values().map(draw).zip(huge.keys()).map(|(drawn, start)| (*start, drawn)).collect()
 }
@@ -120,8 +120,8 @@ fn estimate(probed: &[Probed], all: usize, of: impl Fn(&Probed) -> u16) -> Share
 
 /// The factor of a 95% interval of a mean of `n` values: Student's t with n - 1 degrees of freedom, to 2%.
 fn student(n: usize) -> f64 {
-    const FEW: [f64; 9] = [12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26];
-    FEW.get(n.saturating_sub(2)).copied().unwrap_or_else(|| 1.96 + 2.6 / (n as f64 - 1.0))
+    const OF_2_TO_10: [f64; 9] = [12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26];
+    OF_2_TO_10.get(n.saturating_sub(2)).copied().unwrap_or_else(|| 1.96 + 2.6 / (n as f64 - 1.0))
 }
 
 #[cfg(test)]
@@ -184,19 +184,19 @@ mod tests {
     }
 
     #[test]
-    fn huge_pages_that_are_idle_as_a_whole_are_told_apart() {
+    fn huge_pages_that_are_idle_as_a_whole_are_counted_by_themselves() {
         let [hot, half, idle] = [0, 256, 512].map(|unused| Probed { returned: 0, idle: unused });
         // A mapping of which nine of ten huge pages are idle, and the others in use all over: splitting these would not pay.
         let judged = judge(&[idle, idle, idle, hot, hot, hot], 87, 100);
         assert_eq!((judged.idle, judged.unused.mean, judged.unused.half_interval), (90, 0.9, 0.0));
-        assert_eq!((judged.unused_of_used.least(), judged.zeros_of_idle.least()), (0.0, 0.0));
+        assert_eq!((judged.unused_of_used.lower_end(), judged.zeros_of_idle.lower_end()), (0.0, 0.0));
         // Half of each is in use.
         let judged = judge(&[half, half, half, half], 0, 100);
-        assert_eq!((judged.unused.mean, judged.unused_of_used.least(), judged.idle), (0.5, 0.5, 0));
+        assert_eq!((judged.unused.mean, judged.unused_of_used.lower_end(), judged.idle), (0.5, 0.5, 0));
         // Idle, and nothing but zeros.
         let zeros = Probed { returned: 500, idle: 12 };
         let judged = judge(&[zeros, zeros, hot], 47, 50);
-        assert!(judged.zeros_of_idle.least() > 0.97, "{judged:?}");
+        assert!(judged.zeros_of_idle.lower_end() > 0.97, "{judged:?}");
         assert_eq!(judge(&[], 0, 0), Judged::default());
         // Only idle ones were drawn: nothing is known of the others.
         let judged = judge(&[idle, idle], 6, 10);

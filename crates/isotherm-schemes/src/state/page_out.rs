@@ -288,7 +288,7 @@ mod tests {
             scene.window(&[1], &[], Mask::ALL);
             let first = scene.serve();
             scene.window(&[2], &[2, 3], Mask::NONE);
-            // What is both is hinted by whoever comes first.
+            // What is both is hinted by the scheme that comes first.
             let mut served = [first, scene.serve()].concat();
             served.sort_unstable();
             assert_eq!(served, expected, "{schemes:?}");
@@ -305,10 +305,14 @@ mod tests {
         // It is hinted, and before it is served too much comes back: 512 pages of 200 that may.
         assert_eq!(scene.window(&[], &[3], (0..256).collect()), None);
         assert_eq!(scene.serve(), []);
-        let told = scene.page_out();
-        assert_eq!((&told["stays"], &told["refaulted_bytes"]), (&"refaults".into(), &(2 << 20).into()), "{told:#}");
-        assert_eq!((&told["left_bytes"], &told["out_bytes"]), (&(4 << 20).into(), &(2 << 20).into()));
-        assert_eq!(told["min_idle_ns"], 120 * S);
+        let reported = scene.page_out();
+        assert_eq!(
+            (&reported["stays"], &reported["refaulted_bytes"]),
+            (&"refaults".into(), &(2 << 20).into()),
+            "{reported:#}"
+        );
+        assert_eq!((&reported["left_bytes"], &reported["out_bytes"]), (&(4 << 20).into(), &(2 << 20).into()));
+        assert_eq!(reported["min_idle_ns"], 120 * S);
         // A process that has ended takes all of it along.
         scene.state.keep(&[]);
         assert_eq!(scene.state.out_in(A, scene.now), None);
@@ -340,8 +344,12 @@ mod tests {
         assert_eq!(scene.state.hint(1, PmdNo(1).range(), crate::Level::new(31), scene.now), Ok(1));
         assert_eq!(scene.serve(), [(COLLAPSE.0, 1)]);
         scene.window(&[], &[], Mask::NONE);
-        let told = scene.page_out();
-        assert_eq!((&told["refaulted_bytes"], &told["out_bytes"]), (&0.into(), &(2 << 20).into()), "{told:#}");
+        let reported = scene.page_out();
+        assert_eq!(
+            (&reported["refaulted_bytes"], &reported["out_bytes"]),
+            (&0.into(), &(2 << 20).into()),
+            "{reported:#}"
+        );
     }
 
     #[test]

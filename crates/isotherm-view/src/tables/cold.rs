@@ -397,12 +397,12 @@ mod tests {
         let row = report.rows.iter().find(|r| r.pid == Some(2)).unwrap();
         assert_eq!((pages(row), row.approximate), (vec![Some(2048), Some(0), Some(0), None], true));
         let mappings = ColdReport::build(&at, ColdBy::Mapping).rows;
-        let told: Vec<_> = mappings.iter().map(|r| (r.name.as_str(), r.start, pages(r)[0])).collect();
-        assert_eq!(told, [("[heap]", start(0), Some(518)), ("", start(4), Some(8))], "nothing idle in the third");
+        let reported: Vec<_> = mappings.iter().map(|r| (r.name.as_str(), r.start, pages(r)[0])).collect();
+        assert_eq!(reported, [("[heap]", start(0), Some(518)), ("", start(4), Some(8))], "nothing idle in the third");
         assert_eq!(report.not_by_mapping, [2]);
         let cgroups = ColdReport::build(&at, ColdBy::Cgroup).rows;
-        let told: Vec<_> = cgroups.iter().map(|r| (r.name.as_str(), pages(r)[0])).collect();
-        assert_eq!(told, [("/a", Some(2574)), ("/a/b", Some(526))]);
+        let reported: Vec<_> = cgroups.iter().map(|r| (r.name.as_str(), pages(r)[0])).collect();
+        assert_eq!(reported, [("/a", Some(2574)), ("/a/b", Some(526))]);
     }
 
     #[test]

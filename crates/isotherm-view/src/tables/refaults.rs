@@ -26,7 +26,7 @@ const MINUTE: u64 = 60 * SECOND;
 pub const REFAULT_AGES_NS: [u64; 9] =
     [10 * SECOND, 20 * SECOND, 30 * SECOND, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, 30 * MINUTE, 60 * MINUTE];
 /// An age is shown if refaults could be seen for this long at least.
-const LEAST_EVIDENCE_NS: u64 = 5 * SECOND;
+const MIN_EVIDENCE_NS: u64 = 5 * SECOND;
 /// Pages accessed at least this often are the working set.
 const WORKING_SET_NS: u64 = MINUTE;
 
@@ -53,7 +53,7 @@ pub struct RefaultAge {
     /// The part of it on huge pages.
     pub idle_huge_bytes: Bytes,
     /// Pages a minute that would have come back: each access to an idle huge page brings one page.
-    pub least_refaults_per_min: f64,
+    pub min_refaults_per_min: f64,
     /// The same, and it brings 512.
     pub refaults_per_min: f64,
     /// The latter in percent of the working set.
@@ -135,7 +135,7 @@ impl Counts {
     }
 
     fn ages(&self) -> Vec<RefaultAge> {
-        let known = |at: &usize| self.watched_ns >= REFAULT_AGES_NS[*at] + LEAST_EVIDENCE_NS;
+        let known = |at: &usize| self.watched_ns >= REFAULT_AGES_NS[*at] + MIN_EVIDENCE_NS;
         (0..REFAULT_AGES_NS.len()).filter(known).map(|at| self.age(at)).collect()
     }
 
@@ -149,7 +149,7 @@ impl Counts {
             age_ns,
             idle_bytes: Bytes::of_pages(idle.saturating_add(idle_huge)),
             idle_huge_bytes: Bytes::of_pages(idle_huge),
-            least_refaults_per_min: small.saturating_add(huge / PAGES_PER_PMD as u64) as f64 / minutes,
+            min_refaults_per_min: small.saturating_add(huge / PAGES_PER_PMD as u64) as f64 / minutes,
             refaults_per_min,
             pct_of_working_set_per_min: 100.0 * refaults_per_min / self.working_set.max(1) as f64,
         }
@@ -204,7 +204,7 @@ impl RefaultAge {
     fn add(&mut self, other: &RefaultAge) {
         self.idle_bytes.0 = self.idle_bytes.0.saturating_add(other.idle_bytes.0);
         self.idle_huge_bytes.0 = self.idle_huge_bytes.0.saturating_add(other.idle_huge_bytes.0);
-        self.least_refaults_per_min += other.least_refaults_per_min;
+        self.min_refaults_per_min += other.min_refaults_per_min;
         self.refaults_per_min += other.refaults_per_min;
     }
 }
@@ -294,9 +294,9 @@ impl RefaultTarget {
     }
 
     fn cells(&self, age: &RefaultAge) -> Vec<String> {
-        let back = match (rounded(age.least_refaults_per_min), rounded(age.refaults_per_min)) {
-            (least, most) if least == most => most,
-            (least, most) => format!("{least} to {most}"),
+        let back = match (rounded(age.min_refaults_per_min), rounded(age.refaults_per_min)) {
+            (min, max) if min == max => max,
+            (min, max) => format!("{min} to {max}"),
         };
         let share = math::share(age.idle_bytes.0, self.resident_bytes.0) * 100.0;
         vec![
@@ -368,12 +368,12 @@ mod tests {
         ];
         let report = RefaultReport::build(&windows, RefaultOptions { max_pct: 30.0 });
         let ages = &report.targets[0].ages;
-        let of = |at: usize| (ages[at].age_ns / S, ages[at].least_refaults_per_min, ages[at].refaults_per_min);
+        let of = |at: usize| (ages[at].age_ns / S, ages[at].min_refaults_per_min, ages[at].refaults_per_min);
         // Watched for 130 s: for 120 of them something could be known to be idle for 10.
         assert_eq!(of(0), (10, 42.5, 298.0));
         // 5 pages and 516, in 100 s.
-        let (age_s, least, most) = of(2);
-        assert!(age_s == 30 && (least - 3.0).abs() < 1e-9 && (most - 309.6).abs() < 1e-9, "{least} {most}");
+        let (age_s, min, max) = of(2);
+        assert!(age_s == 30 && (min - 3.0).abs() < 1e-9 && (max - 309.6).abs() < 1e-9, "{min} {max}");
         assert_eq!(ages.iter().map(|a| a.age_ns / S).collect::<Vec<_>>(), [10, 20, 30, 60, 120]);
         assert_eq!(ages[0].pct_of_working_set_per_min, 100.0 * 298.0 / 2048.0);
         assert_eq!(ages[3].refaults_per_min, 0.0);

@@ -6,6 +6,7 @@
 pub mod budgets;
 pub mod color;
 pub mod hints;
+pub mod idle;
 pub mod input;
 pub mod intervals;
 pub mod sampling;

@@ -81,6 +81,15 @@ impl WatchArgs {
         }
         self.replay.is_some()
     }
+
+    /// Why memory that is in use may look idle with these arguments, and what to do instead.
+    pub fn unfit_for_idle(&self) -> Option<&'static str> {
+        if self.is_played() {
+            return Some("it acts on what is idle now: watch processes of this machine, without --replay and --model");
+        }
+        let hidden = "with --beside another monitor hides accesses, and memory that is in use may look idle: end the other, and leave out --beside";
+        self.beside.then_some(hidden)
+    }
 }
 
 /// How much of a process is scanned.

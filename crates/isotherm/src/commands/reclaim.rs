@@ -4,31 +4,32 @@
 //! It goes on watching meanwhile. Each round acts on what the last window has shown, so a page that is accessed stays. A dry run takes the
 //! same path on a machine that moves nothing, for one round.
 
+use crate::args::idle::IdleArgs;
 use crate::args::targets::TargetArgs;
 use crate::args::usage::Usage;
-use crate::args::values::{percent, positive, positive_duration_ns, size};
+use crate::args::values::{percent, positive, size};
 use crate::args::watching::WatchArgs;
 use crate::commands::plan::Plan;
 use crate::output;
 use crate::privileges::Needs;
 use crate::sandbox::Uses;
-use crate::watch::{Prepared, Stop};
+use crate::swap;
+use crate::watch::{Prepared, Stop, idle_window_of};
 use anyhow::{Result, bail};
 use clap::Args;
-use isotherm_heat::{Clock, Granularity, Snapshot, TargetHeat, TargetId};
+use isotherm_heat::{Clock, Snapshot, TargetHeat, TargetId};
 use isotherm_monitor::Monitor;
 use isotherm_schemes::machine::{DryRun, Live};
-use isotherm_schemes::page_out::{self, IdlePages, IdleWindow, PageOut, PageOutMachine, Rules};
+use isotherm_schemes::page_out::{self, IdlePages, PageOut, PageOutMachine, Rules};
+use isotherm_schemes::pass::MAX_HINTS;
 use isotherm_schemes::{Budgets, Counters, Hint, HintQueue, Outcome, Refusal, RetryScheduler, Step, Wait, Worker};
 use isotherm_sys::clock;
-use isotherm_sys::free::Swap;
 use isotherm_units::{Bytes, PmdNo};
 use isotherm_view::human;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::time::Duration;
 
 const SECOND: u64 = 1_000_000_000;
@@ -37,8 +38,6 @@ const WINDOW_NS: u64 = SECOND;
 const ROUND_NS: u64 = SECOND / 4;
 /// Ends if nothing could be done for so long.
 const PATIENCE_NS: u64 = 10 * SECOND;
-/// Most huge ranges: 2 TiB.
-const MAX_HINTS: usize = 1 << 20;
 /// Most that are read anew for a round, and then paged out as far as the budgets allow: 2 GiB.
 const MAX_IN_A_ROUND: usize = 1024;
 
@@ -48,12 +47,8 @@ pub struct ReclaimArgs {
     pub targets: TargetArgs,
     #[command(flatten)]
     pub watch: WatchArgs,
-    /// Page out memory that no access was found to for this long
-    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = positive_duration_ns)]
-    pub idle: u64,
-    /// How long to watch first [default: a quarter longer than --idle, and 10 s longer at least]
-    #[arg(short, long, value_name = "TIME", value_parser = positive_duration_ns)]
-    pub duration: Option<u64>,
+    #[command(flatten)]
+    pub idle: IdleArgs,
     /// Stop after this much memory
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub most: Option<Bytes>,
@@ -76,12 +71,7 @@ pub struct ReclaimArgs {
 
 impl ReclaimArgs {
     fn rules(&self) -> Rules {
-        Rules { min_idle_ns: self.idle }
-    }
-
-    fn duration_ns(&self) -> u64 {
-        let longer = (self.idle / 4).max(10 * SECOND);
-        self.duration.unwrap_or(self.idle.saturating_add(longer))
+        Rules { min_idle_ns: self.idle.idle }
     }
 
     fn budgets(&self) -> Budgets {
@@ -107,29 +97,22 @@ impl Plan for ReclaimArgs {
     }
 
     fn run(&self) -> Result<()> {
-        if self.watch.is_played() {
-            return Err(Usage(
-                "reclaim acts on what is idle now: watch processes of this machine, without --replay and --model"
-                    .to_owned(),
-            )
-            .into());
-        }
-        if self.watch.beside {
-            return Err(Usage("with --beside another monitor hides accesses, and memory that is in use may look idle: end the other, and leave out --beside".to_owned()).into());
+        if let Some(why) = self.watch.unfit_for_idle() {
+            return Err(Usage(format!("reclaim: {why}")).into());
         }
         if self.targets.all {
             return Err(
                 Usage("memory leaves processes that are named only: give -p PID or --cgroup PATH".to_owned()).into()
             );
         }
-        if self.duration_ns() <= self.idle {
-            return Err(Usage(
-                "watch longer than --idle: nothing can be known to be idle for that long before".to_owned(),
-            )
-            .into());
+        let duration_ns = self.idle.duration_ns()?;
+        if !swap::is_there() {
+            if !self.dry_run {
+                bail!(swap::MISSING);
+            }
+            output::note(swap::MISSING);
         }
-        check_swap(self.dry_run)?;
-        let report = reclaim(self, &Stop::on_signals()?)?;
+        let report = reclaim(self, duration_ns, &Stop::on_signals()?)?;
         if self.json {
             return output::json(&report);
         }
@@ -140,31 +123,17 @@ impl Plan for ReclaimArgs {
     }
 }
 
-/// Private memory can only leave for swap.
-fn check_swap(dry_run: bool) -> Result<()> {
-    if Swap::read(Path::new("/proc")).is_none_or(|swap| swap.total.0 > 0) {
-        return Ok(());
-    }
-    let none = "this machine has no swap, so no private memory can leave: add some (zram, a file, a partition) with mkswap and swapon";
-    if !dry_run {
-        bail!("{none}");
-    }
-    output::note(none);
-    Ok(())
-}
-
-fn reclaim(args: &ReclaimArgs, stop: &Stop) -> Result<Report> {
-    let mut watching = Prepared::new(&args.targets, &args.watch, WINDOW_NS)?.start(Uses::nothing().paging_out())?;
-    if watching.monitor.source().describe().granularity != Granularity::Page {
-        return Err(Usage(format!("reclaim needs to know which pages are idle, and the source `{}` does not report that: see `isotherm doctor` for what page-table needs", watching.run.source)).into());
-    }
+fn reclaim(args: &ReclaimArgs, duration_ns: u64, stop: &Stop) -> Result<Report> {
+    let prepared = Prepared::new(&args.targets, &args.watch, WINDOW_NS)?;
+    prepared.need_idle_pages("reclaim")?;
+    let mut watching = prepared.start(Uses::nothing().paging_out())?;
     let began = watching.monitor.now();
     let mut work = Work::new(args);
-    let bar = output::progress(Some(args.duration_ns()), "watching");
+    let bar = output::progress(Some(duration_ns), "watching");
     watching.windows(None, stop, &bar, |monitor, snapshot| {
         let others = snapshot.targets.iter().filter(|t| t.facts.cleared_by_others_pages > 0);
         work.others_clear.extend(others.map(|t| t.id));
-        if monitor.now().saturating_sub(began) < args.duration_ns() {
+        if monitor.now().saturating_sub(began) < duration_ns {
             return Ok(ControlFlow::Continue(()));
         }
         if work.rows.is_empty() {
@@ -301,13 +270,14 @@ impl Work<'_> {
 
     fn plan(&mut self, monitor: &mut Monitor<Box<dyn Clock>>, target: &TargetHeat) {
         let id = target.id;
-        let Some(first) = self.idle_window(monitor, target) else {
+        let Some(pages) = monitor.pages_of(id.pid) else {
             self.row(target).sampled = true;
             return;
         };
+        let idle = page_out::idle_pages(self.args.rules(), pages, monitor.now());
         let refused = self.others_clear.contains(&id).then_some(Refusal::ClearedByOthers);
         let refused = refused.or_else(|| self.worker.admit(id, clock::monotonic_ns()).err());
-        let (planned, pages) = page_out::plan(&first, clock::monotonic_ns());
+        let (planned, pages) = page_out::plan(&idle_window_of(monitor, target, idle), clock::monotonic_ns());
         if !self.rows.contains_key(&id) {
             let idle = pages.iter().map(|(_, pages)| u64::from(pages.count())).sum();
             self.row(target).idle_bytes = Bytes::of_pages(idle);
@@ -317,32 +287,22 @@ impl Work<'_> {
             *self.left_out.entry(refusal).or_default() += pmds;
         }
         let is_new = |hint: &&Hint| !self.over.contains(&(id, hint.pmd)) && !self.retry.is_deferred(id, hint.pmd);
-        let most = if refused.is_some() { 0 } else { self.most_in_a_round() };
+        let most = if refused.is_some() { 0 } else { self.max_in_this_round() };
         let chosen: Vec<Hint> = planned.hints.iter().filter(is_new).take(most).copied().collect();
         let waiting = pages.iter().map(|(pmd, _)| *pmd).filter(|pmd| self.retry.is_deferred(id, *pmd));
         let mut wanted: Vec<PmdNo> = chosen.iter().map(|hint| hint.pmd).chain(waiting).collect();
         wanted.sort_unstable();
         // The last background read may be a minute old. What was accessed since then shows now, and stays.
-        monitor.read_now(id.pid, &wanted);
-        let fresh = self.idle_window(monitor, target).map(|window| page_out::plan(&window, 0).1);
-        let fresh = fresh.unwrap_or_default().into_iter().filter(|(pmd, _)| wanted.binary_search(pmd).is_ok());
+        let read = monitor.read_now(id.pid, &wanted);
+        let pages = monitor.pages_of(id.pid);
+        let idle = pages.map(|pages| page_out::idle_pages_in(self.args.rules(), pages, &read, monitor.now()));
+        let fresh = page_out::plan(&idle_window_of(monitor, target, idle.unwrap_or_default()), 0).1;
         self.idle.replace(id, fresh, clock::monotonic_ns());
         chosen.into_iter().for_each(|hint| _ = self.queue.add(hint));
     }
 
-    /// What is known to be idle in a process; `None` if its pages are not known one by one.
-    fn idle_window<'a>(&self, monitor: &'a Monitor<Box<dyn Clock>>, target: &'a TargetHeat) -> Option<IdleWindow<'a>> {
-        let pages = monitor.pages_of(target.id.pid)?;
-        Some(IdleWindow {
-            id: target.id,
-            comm: target.comm.as_str().into(),
-            mappings: monitor.mappings_of(target.id.pid).unwrap_or_default().into(),
-            idle: page_out::idle_pages(self.args.rules(), pages, monitor.now()),
-        })
-    }
-
     /// More huge ranges than can be served in one.
-    fn most_in_a_round(&self) -> usize {
+    fn max_in_this_round(&self) -> usize {
         if self.args.dry_run { MAX_HINTS } else { MAX_IN_A_ROUND }
     }
 
@@ -407,7 +367,7 @@ impl Work<'_> {
     fn report(self) -> Report {
         Report {
             dry_run: self.args.dry_run,
-            min_idle_ns: self.args.idle,
+            min_idle_ns: self.args.idle.idle,
             processes: self.rows.into_values().collect(),
             left_out: self.left_out,
             counters: self.worker.counters().clone(),

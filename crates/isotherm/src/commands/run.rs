@@ -19,6 +19,7 @@ use crate::output;
 use crate::privileges::Needs;
 use crate::sandbox::{self, Uses};
 use crate::stop::handle_hangups;
+use crate::swap;
 use crate::watch::{Prepared, Stop, Watching, window_of};
 use crate::work::runner::{Runner, WorkArgs};
 use anyhow::{Result, bail};
@@ -117,12 +118,11 @@ fn check_actions(args: &RunArgs, config: &Config) -> Result<()> {
     if config.pages_out() {
         page_out::check(args, config)?;
     }
-    if config.pages_out() && !args.dry_run && !page_out::has_swap() {
-        let none = "this machine has no swap, so nothing can be paged out: add some (zram, a file, a partition) with mkswap and swapon";
+    if config.pages_out() && !args.dry_run && !swap::is_there() {
         if !config.collapses() {
-            bail!(none);
+            bail!(swap::MISSING);
         }
-        output::note(none);
+        output::note(swap::MISSING);
     }
     Ok(())
 }
@@ -369,7 +369,7 @@ impl Feeder<'_> {
         let cleared = alive().filter(|t| t.facts.cleared_by_others_pages > 0);
         self.others_clear.extend(cleared.map(|t| (t.id, now)));
         self.others_clear.retain(|id, at| now.saturating_sub(*at) < OTHERS_CLEAR_NS && alive().any(|t| t.id == *id));
-        let has_swap = self.args.dry_run || page_out::has_swap();
+        let has_swap = self.args.dry_run || swap::is_there();
         let window_ns = now.saturating_sub(std::mem::replace(&mut self.paged_out_at, now)).min(LONGEST_WINDOW_NS);
         for target in alive() {
             let others_clear = self.others_clear.contains_key(&target.id);

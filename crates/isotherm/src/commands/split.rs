@@ -4,9 +4,10 @@
 //! mapping's other huge pages are split too; elsewhere the probes are collapsed again, and in a dry run all of them are. All of it is in
 //! the journal, so `isotherm undo` brings it back.
 
+use crate::args::idle::IdleArgs;
 use crate::args::targets::TargetArgs;
 use crate::args::usage::Usage;
-use crate::args::values::{percent, positive, positive_duration_ns};
+use crate::args::values::{percent, positive};
 use crate::args::watching::WatchArgs;
 use crate::commands::plan::Plan;
 use crate::journal::journaled;
@@ -17,9 +18,10 @@ use crate::serving::{Answer, serve};
 use crate::watch::{Prepared, Stop};
 use anyhow::Result;
 use clap::Args;
-use isotherm_heat::{Clock, Granularity, Interval, Mapping, Mask, Ns, Rng, Run, Snapshot, Target, TargetId};
+use isotherm_heat::{Clock, Interval, Mapping, Mask, Ns, Rng, Run, Snapshot, Target, TargetId};
 use isotherm_monitor::Monitor;
 use isotherm_schemes::collapse::{COLLAPSE, Collapse};
+use isotherm_schemes::facts::is_programs_own;
 use isotherm_schemes::machine::Live;
 use isotherm_schemes::page_out::{Rules, idle_pages_in};
 use isotherm_schemes::split::probe::{Judged, Probed, ShareEstimate, choose, judge};
@@ -43,12 +45,8 @@ pub struct SplitArgs {
     pub targets: TargetArgs,
     #[command(flatten)]
     pub watch: WatchArgs,
-    /// Pages count as unused that no access was found to for this long
-    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = positive_duration_ns)]
-    pub idle: u64,
-    /// How long to watch the probes [default: a quarter longer than --idle, and 10 s longer at least]
-    #[arg(short, long, value_name = "TIME", value_parser = positive_duration_ns)]
-    pub duration: Option<u64>,
+    #[command(flatten)]
+    pub idle: IdleArgs,
     /// Huge pages to split as probes, of each process; at least four of each mapping
     #[arg(long, value_name = "N", default_value_t = 32)]
     pub probes: usize,
@@ -71,11 +69,6 @@ pub struct SplitArgs {
 }
 
 impl SplitArgs {
-    fn duration_ns(&self) -> u64 {
-        let longer = (self.idle / 4).max(10 * SECOND);
-        self.duration.unwrap_or(self.idle.saturating_add(longer))
-    }
-
     fn budgets(&self) -> Budgets {
         let usual = Budgets::default();
         // Pages that the kernel gave back come back when a probe is collapsed again, so nothing has to be present.
@@ -93,12 +86,6 @@ impl Plan for SplitArgs {
             let what = "split acts on processes of this machine that are named: give -p PID or --cgroup PATH, without --replay and --model";
             return Err(Usage(what.to_owned()).into());
         }
-        if self.duration_ns() <= self.idle {
-            return Err(Usage(
-                "watch longer than --idle: nothing can be known to be idle for that long before".to_owned(),
-            )
-            .into());
-        }
         let report = split(self, &Stop::on_signals()?)?;
         if self.json {
             return output::json(&report);
@@ -113,39 +100,42 @@ impl Plan for SplitArgs {
 type Watched = Monitor<Box<dyn Clock>>;
 
 /// The huge pages of one mapping, and what its probes have shown.
-#[derive(Clone, Debug, Serialize)]
-struct Row {
-    pid: u32,
+struct Probing {
     comm: String,
     mapping: String,
-    #[serde(skip)]
     process: TargetId,
-    #[serde(skip)]
     huge: Vec<PmdNo>,
-    #[serde(skip)]
     drawn: Vec<PmdNo>,
-    #[serde(skip)]
     probed: BTreeMap<PmdNo, Probed>,
     /// Others that are idle as a whole.
-    #[serde(skip)]
     idle: BTreeSet<PmdNo>,
-    /// Probes of which too little was known in the end. They say nothing.
-    #[serde(skip)]
+    /// Probes of which too little was known in the end. They show nothing.
     unknown: BTreeSet<PmdNo>,
     /// Those of them that are huge again.
-    #[serde(skip)]
     huge_again: BTreeSet<PmdNo>,
-    huge_bytes: Bytes,
-    /// Huge pages that were split as probes.
-    probes: usize,
-    /// Others that were huge again before they had shown anything: khugepaged collapses this memory.
-    remade: usize,
-    /// What they have shown.
     judged: Judged,
     /// Whether splitting others pays: those in use, those that are idle as a whole.
     splits_used: bool,
     splits_idle: bool,
     /// Huge pages that are split in the end, and memory that was given back with them.
+    split: u64,
+    returned_bytes: Bytes,
+}
+
+/// What is reported of one mapping.
+#[derive(Debug, Serialize)]
+struct Row {
+    pid: u32,
+    comm: String,
+    mapping: String,
+    huge_bytes: Bytes,
+    /// Huge pages that were split as probes, and have shown something.
+    probes: usize,
+    /// Others that were huge again before they had shown anything: khugepaged collapses this memory.
+    remade: usize,
+    judged: Judged,
+    splits_used: bool,
+    splits_idle: bool,
     split: u64,
     returned_bytes: Bytes,
 }
@@ -166,43 +156,42 @@ struct Report {
 struct Work<'a> {
     args: &'a SplitArgs,
     worker: Worker<Live>,
-    rows: Vec<Row>,
+    mappings: Vec<Probing>,
     refused_processes: BTreeMap<u32, Refusal>,
     stayed: BTreeMap<Refusal, u64>,
     unserved: usize,
 }
 
 fn split(args: &SplitArgs, stop: &Stop) -> Result<Report> {
+    let duration_ns = args.idle.duration_ns()?;
     let machine = journaled(args.journal.as_deref())?;
-    let uses = Uses::nothing().paging_out().collapsing();
-    let mut watching = Prepared::new(&args.targets, &args.watch, WINDOW_NS)?.start(uses)?;
-    if watching.monitor.source().describe().granularity != Granularity::Page {
-        return Err(Usage(format!("split needs to know which pages are idle, and the source `{}` does not report that: see `isotherm doctor` for what page-table needs", watching.run.source)).into());
-    }
+    let prepared = Prepared::new(&args.targets, &args.watch, WINDOW_NS)?;
+    prepared.need_idle_pages("split")?;
+    let mut watching = prepared.start(Uses::nothing().paging_out().collapsing())?;
     let actions: Vec<Box<dyn Action<Live> + Send>> = vec![Box::new(Split), Box::new(Collapse { files: false })];
     let worker = Worker::new(machine, actions, args.budgets(), clock::monotonic_ns());
     let (refused_processes, stayed) = (BTreeMap::new(), BTreeMap::new());
-    let mut work = Work { args, worker, rows: Vec::new(), refused_processes, stayed, unserved: 0 };
-    let bar = output::progress(Some(args.duration_ns()), "watching");
+    let mut work = Work { args, worker, mappings: Vec::new(), refused_processes, stayed, unserved: 0 };
+    let bar = output::progress(Some(duration_ns), "watching");
     let mut probed_at = None;
     let watched = watching.windows(None, stop, &bar, |monitor, snapshot| {
         let Some(since) = probed_at else {
             work.find(monitor, &snapshot);
-            if work.rows.is_empty() {
+            if work.mappings.is_empty() {
                 return Ok(ControlFlow::Break(()));
             }
             work.probe(monitor, stop);
             probed_at = Some(monitor.now());
             return Ok(ControlFlow::Continue(()));
         };
-        if monitor.now().saturating_sub(since) < args.duration_ns() {
+        if monitor.now().saturating_sub(since) < duration_ns {
             return Ok(ControlFlow::Continue(()));
         }
         work.judge(monitor);
         Ok(ControlFlow::Break(()))
     });
     watching.report_refused();
-    if work.rows.is_empty() && work.refused_processes.is_empty() {
+    if work.mappings.is_empty() && work.refused_processes.is_empty() {
         output::note("there is nothing to split: no process has private memory on huge pages");
     }
     work.finish(stop);
@@ -228,7 +217,7 @@ impl Work<'_> {
             }
             let mut huge: BTreeMap<Addr, Vec<PmdNo>> = BTreeMap::new();
             pages.for_each_pmd(monitor.now(), |pmd, view| {
-                let mapping = Mapping::first_in(mappings, pmd.range()).filter(|m| may_split(m));
+                let mapping = Mapping::first_in(mappings, pmd.range()).filter(|m| is_programs_own(m));
                 if let Some(mapping) = mapping.filter(|_| view.runs.iter().all(|run| run.huge)) {
                     huge.entry(mapping.range.start).or_default().push(pmd);
                 }
@@ -238,23 +227,19 @@ impl Work<'_> {
             let mut drawn = choose(&huge, self.args.probes, &mut rng);
             for (start, huge) in huge {
                 let name = Mapping::first_in(mappings, huge[0].range()).map(|m| m.name.clone()).unwrap_or_default();
-                self.rows.push(Row {
-                    pid: id.pid,
+                self.mappings.push(Probing {
                     comm: target.comm.clone(),
                     mapping: if name.is_empty() { format!("[anon {:x}]", start.0) } else { name },
                     process: id,
                     drawn: drawn.remove(&start).unwrap_or_default(),
-                    probed: BTreeMap::new(),
-                    huge_bytes: Bytes(huge.len() as u64 * PMD_SIZE),
                     huge,
-                    probes: 0,
-                    remade: 0,
-                    judged: Judged::default(),
-                    splits_used: false,
-                    splits_idle: false,
+                    probed: BTreeMap::new(),
                     idle: BTreeSet::new(),
                     unknown: BTreeSet::new(),
                     huge_again: BTreeSet::new(),
+                    judged: Judged::default(),
+                    splits_used: false,
+                    splits_idle: false,
                     split: 0,
                     returned_bytes: Bytes(0),
                 });
@@ -264,17 +249,17 @@ impl Work<'_> {
 
     /// Splits the probes.
     fn probe(&mut self, monitor: &mut Watched, stop: &Stop) {
-        let hints = self.rows.iter().flat_map(|row| row.drawn.iter().map(|pmd| hint(row.process, *pmd, SPLIT)));
+        let hints = self.mappings.iter().flat_map(|row| row.drawn.iter().map(|pmd| hint(row.process, *pmd, SPLIT)));
         for answer in self.serve(hints.collect(), "splitting probes", stop) {
             let returned = u16::try_from(answer.left_pages).unwrap_or(u16::MAX);
             if let Some(row) = self.row_of(&answer.hint) {
                 row.probed.insert(answer.hint.pmd, Probed { returned, idle: 0 });
             }
         }
-        for row in &self.rows {
+        for row in &self.mappings {
             // They are checked before all others once they are known to be small.
             let probes: Vec<PmdNo> = row.probed.keys().copied().collect();
-            monitor.read_now(row.pid, &probes);
+            monitor.read_now(row.process.pid, &probes);
         }
     }
 
@@ -292,24 +277,24 @@ impl Work<'_> {
         done
     }
 
-    fn row_of(&mut self, hint: &Hint) -> Option<&mut Row> {
-        self.rows.iter_mut().find(|row| row.process == hint.process && row.huge.binary_search(&hint.pmd).is_ok())
+    fn row_of(&mut self, hint: &Hint) -> Option<&mut Probing> {
+        self.mappings.iter_mut().find(|row| row.process == hint.process && row.huge.binary_search(&hint.pmd).is_ok())
     }
 
     /// What the probes have shown.
     fn judge(&mut self, monitor: &mut Watched) {
-        let rules = Rules { min_idle_ns: self.args.idle };
-        for row in &mut self.rows {
+        let rules = Rules { min_idle_ns: self.args.idle.idle };
+        for row in &mut self.mappings {
             // The last background read may be a minute old.
-            monitor.read_now(row.pid, &row.huge);
-            let Some(pages) = monitor.pages_of(row.pid) else { continue };
+            monitor.read_now(row.process.pid, &row.huge);
+            let Some(pages) = monitor.pages_of(row.process.pid) else { continue };
             for (pmd, probed) in &mut row.probed {
                 // Zeros that were given back may have been written to meanwhile.
                 probed.returned = self.worker.machine().given_back(row.process, *pmd);
                 if is_huge(pages, *pmd, monitor.now()) {
                     row.huge_again.insert(*pmd);
                 }
-                if unknown_in(rules, pages, *pmd, monitor.now()) > u32::from(probed.returned) + MOST_UNKNOWN {
+                if unknown_in(rules, pages, *pmd, monitor.now()) > u32::from(probed.returned) + MAX_UNKNOWN {
                     row.unknown.insert(*pmd);
                 }
             }
@@ -324,7 +309,6 @@ impl Work<'_> {
                     None => {}
                 }
             }
-            row.remade = row.huge_again.len();
             row.judge(self.args.pays_from / 100.0);
         }
     }
@@ -334,7 +318,7 @@ impl Work<'_> {
         let dry_run = self.args.dry_run;
         let to_split: Vec<Hint> = match dry_run {
             true => Vec::new(),
-            false => self.rows.iter().flat_map(Row::others_to_split).collect(),
+            false => self.mappings.iter().flat_map(Probing::others_to_split).collect(),
         };
         for answer in self.serve(to_split, "splitting", stop) {
             if let Some(row) = self.row_of(&answer.hint) {
@@ -342,7 +326,7 @@ impl Work<'_> {
                 row.returned_bytes.0 += Bytes::of_pages(answer.left_pages).0;
             }
         }
-        let again: Vec<Hint> = self.rows.iter().flat_map(|row| row.probes_to_collapse(dry_run)).collect();
+        let again: Vec<Hint> = self.mappings.iter().flat_map(|row| row.probes_to_collapse(dry_run)).collect();
         let wanted = again.len();
         // Also when it was interrupted: it leaves memory as it has found it.
         let collapsed = self.serve(again, "collapsing the probes again", &Stop::never()).len();
@@ -352,7 +336,7 @@ impl Work<'_> {
                 "{left} of {wanted} probes could not be collapsed again: `isotherm undo` tries it once more"
             ));
         }
-        for row in &mut self.rows {
+        for row in &mut self.mappings {
             let stay = row.probed.iter().filter(|(pmd, probed)| !dry_run && row.stays_split(**pmd, **probed));
             let (count, returned) =
                 stay.fold((0, 0), |(n, pages), (_, probed)| (n + 1, pages + u64::from(probed.returned)));
@@ -364,8 +348,8 @@ impl Work<'_> {
     fn report(self) -> Report {
         Report {
             dry_run: self.args.dry_run,
-            idle_ns: self.args.idle,
-            mappings: self.rows,
+            idle_ns: self.args.idle.idle,
+            mappings: self.mappings.into_iter().map(Probing::row).collect(),
             refused_processes: self.refused_processes,
             stayed: self.stayed,
             unserved: self.unserved,
@@ -373,14 +357,33 @@ impl Work<'_> {
     }
 }
 
-impl Row {
-    fn judge(&mut self, pays_from: f64) {
+impl Probing {
+    /// The probes that have shown something.
+    fn known(&self) -> Vec<Probed> {
         let is_known = |(pmd, _): &(&PmdNo, &Probed)| !self.unknown.contains(pmd);
-        let probed: Vec<Probed> = self.probed.iter().filter(is_known).map(|(_, probed)| *probed).collect();
-        self.probes = probed.len();
-        self.judged = judge(&probed, self.idle.len(), self.huge.len());
-        self.splits_used = self.judged.unused_of_used.least() >= pays_from;
-        self.splits_idle = self.judged.zeros_of_idle.least() >= pays_from;
+        self.probed.iter().filter(is_known).map(|(_, probed)| *probed).collect()
+    }
+
+    fn row(self) -> Row {
+        Row {
+            pid: self.process.pid,
+            huge_bytes: Bytes(self.huge.len() as u64 * PMD_SIZE),
+            probes: self.known().len(),
+            remade: self.huge_again.len(),
+            comm: self.comm,
+            mapping: self.mapping,
+            judged: self.judged,
+            splits_used: self.splits_used,
+            splits_idle: self.splits_idle,
+            split: self.split,
+            returned_bytes: self.returned_bytes,
+        }
+    }
+
+    fn judge(&mut self, pays_from: f64) {
+        self.judged = judge(&self.known(), self.idle.len(), self.huge.len());
+        self.splits_used = self.judged.unused_of_used.lower_end() >= pays_from;
+        self.splits_idle = self.judged.zeros_of_idle.lower_end() >= pays_from;
     }
 
     fn others_to_split(&self) -> Vec<Hint> {
@@ -405,7 +408,7 @@ impl Row {
 }
 
 /// Of how many pages of a probe may not be known whether they were accessed.
-const MOST_UNKNOWN: u32 = 16;
+const MAX_UNKNOWN: u32 = 16;
 
 /// Whether it is one huge page.
 fn is_huge(pages: &Target, pmd: PmdNo, now: Ns) -> bool {
@@ -425,12 +428,6 @@ fn unknown_in(rules: Rules, pages: &Target, pmd: PmdNo, now: Ns) -> u32 {
         unknown += view.runs.iter().filter(is_unknown).map(|run| u32::from(run.pages)).sum::<u32>();
     });
     unknown
-}
-
-/// Private memory without a file, and not what the kernel maps for itself.
-fn may_split(mapping: &Mapping) -> bool {
-    mapping.perms.is_private()
-        && (mapping.name.is_empty() || mapping.name.starts_with('[') && !mapping.name.starts_with("[v"))
 }
 
 fn hint(process: TargetId, pmd: PmdNo, action: ActionId) -> Hint {

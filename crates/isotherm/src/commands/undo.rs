@@ -126,24 +126,24 @@ fn undo(entries: &[Entry], report: &mut Report, stop: &Stop) -> Vec<Entry> {
     let hints = entries.iter().filter(|entry| !refused.contains_key(&entry.process)).map(hint).collect();
     let Answered { answers, unserved, .. } = serve(&mut worker, hints, "undoing", stop);
     report.unserved = unserved as u64;
-    let mut left: BTreeMap<_, Option<Refusal>> =
-        entries.iter().map(|entry| ((entry.process, entry.pmd), refused.get(&entry.process).copied())).collect();
     let by_range: BTreeMap<_, &Entry> = entries.iter().map(|entry| (entry.range(), entry)).collect();
+    let mut brought_back = BTreeSet::new();
+    let mut note_left = |refusal: Refusal| *report.left.entry(refusal).or_default() += 1;
+    entries.iter().filter_map(|entry| refused.get(&entry.process)).for_each(|refusal| note_left(*refusal));
     for answer in answers {
-        let key = (answer.hint.process, answer.hint.pmd);
+        let range = (answer.hint.process, answer.hint.pmd);
         match answer.outcome {
             Outcome::Done { .. } if answer.hint.action == SPLIT => report.split += 1,
             Outcome::Done { .. } => report.collapsed += 1,
-            Outcome::Refused(refusal) if is_moot(refusal, by_range[&key]) => report.moot += 1,
+            Outcome::Refused(refusal) if is_moot(refusal, by_range[&range]) => report.moot += 1,
             Outcome::Refused(refusal) => {
-                left.insert(key, Some(refusal));
+                note_left(refusal);
                 continue;
             }
         }
-        left.remove(&key);
+        brought_back.insert(range);
     }
-    left.values().flatten().for_each(|refusal| *report.left.entry(*refusal).or_default() += 1);
-    entries.iter().filter(|entry| left.contains_key(&(entry.process, entry.pmd))).copied().collect()
+    entries.iter().filter(|entry| !brought_back.contains(&entry.range())).copied().collect()
 }
 
 /// Whether nothing is left to bring back.

@@ -397,6 +397,11 @@ pub fn kernel_since(major: u32, minor: u32) -> bool {
     (numbers.next(), numbers.next()) >= (Some(major), Some(minor))
 }
 
+/// Whether the kernel shows which memory is huge (PAGEMAP_SCAN).
+pub fn shows_huge_pages() -> bool {
+    kernel_since(6, 7)
+}
+
 /// Held by tests whose workload keeps a core busy: two of them at a time would measure each other.
 pub fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());

@@ -6,37 +6,27 @@
 use super::args::RunArgs;
 use super::config::Config;
 use crate::args::usage::Usage;
+use crate::watch::idle_window_of;
 use isotherm_heat::{Clock, Mapping, Ns, TargetHeat};
 use isotherm_monitor::Monitor;
 use isotherm_schemes::page_out::keeper::Stays;
 use isotherm_schemes::page_out::refaults::Found;
-use isotherm_schemes::page_out::{IdlePmd, IdleWindow, Rules, idle_pages, idle_pages_in};
+use isotherm_schemes::page_out::{Rules, idle_pages, idle_pages_in};
 use isotherm_schemes::plan::HintSource;
 use isotherm_schemes::scheme::Does;
 use isotherm_schemes::state::{Shared, lock};
 use isotherm_sys::clock;
-use isotherm_sys::free::Swap;
 use isotherm_units::PmdNo;
-use std::path::Path;
 
 /// The window of the working set that refaults are a share of.
 const MINUTE: Ns = 60_000_000_000;
 
 type Watched = Monitor<Box<dyn Clock>>;
 
-/// Whether this machine has swap. Unknown counts as yes: then the worker finds out.
-pub fn has_swap() -> bool {
-    Swap::read(Path::new("/proc")).is_none_or(|swap| swap.total.0 > 0)
-}
-
 /// Refuses settings with which memory that is in use may look idle, or memory would leave that nobody named.
 pub fn check(args: &RunArgs, config: &Config) -> Result<(), Usage> {
-    let unfit = if args.watch.is_played() {
-        Some("it acts on what is idle now: leave out --replay and --model")
-    } else if args.watch.beside {
-        Some(
-            "with --beside another monitor hides accesses, and memory that is in use may look idle: end the other, and leave out --beside",
-        )
+    let unfit = if let Some(why) = args.watch.unfit_for_idle() {
+        Some(why)
     } else if config.hints != HintSource::Heat {
         Some("ageing by MGLRU clears accessed bits, and memory that is in use may look idle: take --hints heat")
     } else if config.targets.all
@@ -74,13 +64,13 @@ impl PageOutStep<'_> {
         let rules = Rules { min_idle_ns };
         if lock(self.shared).is_search_due(id, clock::monotonic_ns()) {
             let idle = monitor.pages_of(id.pid).map(|pages| idle_pages(rules, pages, monitor.now()));
-            let window = self.window(monitor, idle.unwrap_or_default());
+            let window = idle_window_of(monitor, self.target, idle.unwrap_or_default());
             lock(self.shared).found_idle(&window, clock::monotonic_ns());
         }
         let chosen = lock(self.shared).choose_idle(id, self.window_ns);
         let read = self.read(monitor, &chosen);
         let idle = monitor.pages_of(id.pid).map(|pages| idle_pages_in(rules, pages, &read, monitor.now()));
-        let window = self.window(monitor, idle.unwrap_or_default());
+        let window = idle_window_of(monitor, self.target, idle.unwrap_or_default());
         lock(self.shared).hint_idle(&window, clock::monotonic_ns());
     }
 
@@ -113,10 +103,5 @@ impl PageOutStep<'_> {
         } else {
             monitor.pages_of(self.target.id.pid).is_none().then_some(Stays::Sampled)
         }
-    }
-
-    fn window<'a>(&'a self, monitor: &'a Watched, idle: Vec<IdlePmd>) -> IdleWindow<'a> {
-        let mappings = monitor.mappings_of(self.target.id.pid).unwrap_or_default();
-        IdleWindow { id: self.target.id, comm: self.target.comm.as_str().into(), mappings: mappings.into(), idle }
     }
 }
