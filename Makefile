@@ -4,7 +4,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 BIN := target/release/isotherm
 
-BENCHES := bench-first bench-busy bench-scan bench-accuracy bench-collapse bench-split bench-redis bench-sampling bench-scale bench-sampled bench-events \
+BENCHES := bench-first bench-busy bench-scan bench-accuracy bench-collapse bench-split bench-cold bench-tier bench-redis bench-sampling bench-scale bench-sampled bench-events \
 	bench-faults bench-frames bench-drain bench-conflict bench-herd bench-damon
 .PHONY: help build install demo test lint lint-code lint-features docs benchmarks-page fmt fuzz soak loom miri faults soak-watch lab lab-quick bench $(BENCHES) setup-build setup-test setup-faults setup-lint setup-docs setup-lab
 
@@ -29,6 +29,8 @@ help:
 	@echo "make bench-accuracy  precision and recall, compared with the truth (about 9 minutes; --full: 16)"
 	@echo "make bench-collapse  collapse by hints, compared with round robin, everything huge, and nothing (about 7 minutes)"
 	@echo "make bench-split     what is unused behind huge pages, by probes, compared with the truth (about 10 minutes)"
+	@echo "make bench-cold      cold memory paged out by a scheme, by memory.reclaim and by DAMON, in QEMU (about 40 minutes)"
+	@echo "make bench-tier      hot pages in fast memory: schemes that promote and demote, and NUMA balancing, in QEMU (about 15 minutes)"
 	@echo "make bench-redis     two Redis servers, one of them collapsed by hints (about 9 minutes, 13 GiB)"
 	@echo "make bench-sampling  random choice of a page in each of up to 200,000 regions, compared with a locked ChaCha20 (about 1 minute)"
 	@echo "make bench-scale     modelled hosts of up to 5 TB: DAMON's algorithm compared with ours (about 3 minutes)"
@@ -128,17 +130,19 @@ lab-quick: setup-lab
 	@lab/run.sh --quick
 
 # Each bench runs the program of the same name. Its prerequisites are below: the program under test, or only a compiler.
-$(filter-out bench-damon,$(BENCHES)):
+# These change settings of the kernel.
+IN_LAB := bench-damon bench-cold bench-tier
+$(filter-out $(IN_LAB),$(BENCHES)):
 	$(CARGO) run --release --locked -q -p isotherm-bench$(if $(features), --features $(features)) --bin $@
 
 bench-redis: setup-test
-bench-first bench-busy bench-scan bench-accuracy bench-collapse bench-split bench-redis bench-sampling bench-scale bench-sampled bench-events bench-faults: build
+bench-first bench-busy bench-scan bench-accuracy bench-collapse bench-split bench-cold bench-redis bench-sampling bench-scale bench-sampled bench-events bench-faults: build
 bench-frames bench-drain bench-conflict bench-herd: setup-build
 features :=
 # The allocators that it compares with.
 bench-frames: private features := peers
 
-bench-damon: setup-lab
-	@lab/run.sh --bench
+$(IN_LAB): setup-lab
+	@lab/run.sh --bench $@
 
 bench: $(BENCHES)

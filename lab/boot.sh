@@ -10,11 +10,14 @@
 #   --memory MIB        of the whole guest (2048 per node)
 #   --levels 4|5        page-table levels (4)
 #   --side-cache MIB    a direct-mapped memory-side cache of this size before the first of two nodes, reported by the firmware (none)
+#   --slow MIB          a second node of this size without processors, which the firmware reports as slower: a memory tier of its own (none)
 #   --swap MIB          swap of this size, compressed in memory (zram) (none)
 #   --bare              the processor does not report that it is emulated, so that the kernel uses the spinlocks of real machines,
 #                       with a queue, and not the test-and-set locks for guests without paravirtualization
 #   --in-turn           executes processors in turn, by instruction count: slower, but the guest's clock stands still for those
 #                       that wait, so that they start work at the same time if real ones would
+#   --skip-idle         with --in-turn: the clock jumps over the time in which all processors are idle. A guest that mostly sleeps is
+#                       then faster than real time, and CPU time is the same in each run
 #   --append "WORDS"    parameters for the kernel's command line, as in --append "numa_balancing=enable"
 #   --bring FILE[=PLACE]  a file for the guest, with its libraries if it is a program; may be repeated. PLACE is its path
 #                       in the guest (default: its path here)
@@ -40,11 +43,11 @@ usage() {
     exit 2
 }
 
-kernel=6.12 nodes=1 cpus='' memory='' levels=4 side_cache='' swap='' bare='' in_turn='' append='' limit=300 accel=${LAB_ACCEL:-tcg} shell='' log=$target/boot.log
+kernel=6.12 nodes=1 cpus='' memory='' levels=4 side_cache='' slow='' swap='' bare='' in_turn='' skip_idle='' append='' limit=300 accel=${LAB_ACCEL:-tcg} shell='' log=$target/boot.log
 bring=()
 while [ $# -gt 0 ]; do
     case $1 in
-    --kernel | --nodes | --cpus | --memory | --levels | --side-cache | --swap | --append | --limit | --accel | --log | --bring)
+    --kernel | --nodes | --cpus | --memory | --levels | --side-cache | --slow | --swap | --append | --limit | --accel | --log | --bring)
         [ $# -ge 2 ] || usage "$1 takes a value"
         option=${1#--}
         if [ "$1" = --bring ]; then bring+=("$2"); else declare "${option//-/_}=$2"; fi
@@ -52,6 +55,7 @@ while [ $# -gt 0 ]; do
         ;;
     --bare) bare=yes && shift ;;
     --in-turn) in_turn=yes && shift ;;
+    --skip-idle) skip_idle=yes && shift ;;
     --shell) shell=yes && shift ;;
     --help | -h) sed -n '2,/^set -/{/^set -/d;s/^# \{0,1\}//;p}' "$0" && exit 0 ;;
     --) shift && break ;;
@@ -61,6 +65,7 @@ done
 [ -n "$shell" ] || [ $# -gt 0 ] || usage "no program was given"
 [[ $nodes = [12] ]] || usage "--nodes is 1 or 2, not $nodes"
 [[ $levels = [45] ]] || usage "--levels is 4 or 5, not $levels"
+[ -z "$slow" ] || [ "$nodes" = 1 ] || usage "--slow takes --nodes 1"
 [ -z "$side_cache" ] || [ "$nodes" = 2 ] || usage "--side-cache takes --nodes 2"
 cpus=${cpus:-$((2 * nodes))}
 memory=${memory:-$((2048 * nodes))}
@@ -115,9 +120,9 @@ model=max
 [ "$levels" = 5 ] || model+=,la57=off
 [ -z "$bare" ] || model+=,hypervisor=off
 [ -z "$in_turn" ] || [ "$accel" = tcg ] || usage "--in-turn takes --accel tcg"
-machine=(-machine "q35${side_cache:+,hmat=on}" -accel "$accel${in_turn:+,thread=single}" -cpu "$model" -m "${memory}M" -nodefaults -display none -no-reboot)
+machine=(-machine "q35${side_cache:+,hmat=on}${slow:+,hmat=on}" -accel "$accel${in_turn:+,thread=single}" -cpu "$model" -m "${memory}M" -nodefaults -display none -no-reboot)
 # 2 ns per instruction: by the guest's clock, processors are as fast as real ones. That clock is slower than real time while they are busy.
-[ -z "$in_turn" ] || machine+=(-icount shift=1,sleep=on)
+[ -z "$in_turn" ] || machine+=(-icount "shift=1,sleep=$([ -n "$skip_idle" ] && echo off || echo on)")
 if [ "$nodes" = 2 ]; then
     half=$((memory / 2)) last=$((cpus / 2 - 1))
     machine+=(-smp "$cpus,sockets=2")
@@ -125,6 +130,14 @@ if [ "$nodes" = 2 ]; then
     # With a table of caches, each node must name the node whose processors reach it best.
     machine+=(-numa "node,nodeid=0,memdev=m0,cpus=0-$last")
     machine+=(-numa "node,nodeid=1,memdev=m1,cpus=$((last + 1))-$((cpus - 1))${side_cache:+,initiator=1}")
+elif [ -n "$slow" ]; then
+    machine+=(-smp "$cpus" -object "memory-backend-ram,size=$((memory - slow))M,id=m0" -object "memory-backend-ram,size=${slow}M,id=m1")
+    machine+=(-numa "node,nodeid=0,memdev=m0,cpus=0-$((cpus - 1))" -numa node,nodeid=1,memdev=m1,initiator=0 -numa dist,src=0,dst=1,val=30)
+    for figures in 0,10,10G 1,300,1G; do
+        IFS=, read -r node latency bandwidth <<<"$figures"
+        machine+=(-numa "hmat-lb,initiator=0,target=$node,hierarchy=memory,data-type=access-latency,latency=$latency")
+        machine+=(-numa "hmat-lb,initiator=0,target=$node,hierarchy=memory,data-type=access-bandwidth,bandwidth=$bandwidth")
+    done
 else
     machine+=(-smp "$cpus")
 fi

@@ -2,7 +2,8 @@
 # Runs our tests in every guest of the lab, and prints the result of each test.
 # usage: run.sh [GUEST...] [-- BINARY...]   guests and test binaries are listed below (default: every guest, each with its binaries)
 #        run.sh --quick     one short boot (`make lab-quick`); prints "skipped: needs ..." if it is not possible
-#        run.sh --bench     compares the kernel's DAMON with ours, in the guest 6.12; writes bench/results/<date>/bench-damon.txt
+#        run.sh --bench NAME [ARGUMENT...]   one of the benches that configure the kernel; without arguments its result is written to
+#                           bench/results/<date>/NAME.txt
 #
 # The tests are those that `cargo test` runs here: the same binaries, with their libraries, in a guest. lab/left-out lists the tests
 # that are skipped, and why. The output of a guest is kept in target/lab/GUEST.log, and its kernel's messages in
@@ -16,15 +17,17 @@ mkdir -p "$kept"
 
 # Guests, by name. 6.1 and 6.12 are the oldest and the newest kernel of Debian 12, with one node and two, and with page tables of
 # five levels and of four. They have hugetlb pages for the tests that need some. The firmware of 6.12-cache reports a memory-side
-# cache. 6.12-cpus has eight processors and does not detect that it is a guest. 6.12-swap has swap (zram).
+# cache. 6.12-cpus has eight processors and does not detect that it is a guest. 6.12-swap has swap (zram), 6.12-tiers a second node
+# without processors, which is slower by its firmware.
 declare -A guests=(
     [6.1]="--kernel 6.1 --nodes 1 --levels 5 --memory 3072 --append hugepages=8"
     [6.12]="--kernel 6.12 --nodes 2 --cpus 2 --levels 4 --memory 4096 --append hugepages=8"
     [6.12-cache]="--kernel 6.12 --nodes 2 --cpus 2 --memory 2048 --side-cache 256 --append hugepages=8"
     [6.12-cpus]="--kernel 6.12 --nodes 1 --cpus 8 --memory 2048 --bare --in-turn"
     [6.12-swap]="--kernel 6.12 --nodes 1 --cpus 2 --memory 1536 --swap 512 --limit 900"
+    [6.12-tiers]="--kernel 6.12 --nodes 1 --cpus 2 --memory 1536 --slow 512 --limit 600"
 )
-order=(6.1 6.12 6.12-cache 6.12-cpus 6.12-swap)
+order=(6.1 6.12 6.12-cache 6.12-cpus 6.12-swap 6.12-tiers)
 # Test binaries that depend on the kernel, by cargo's file names. The others do not: isotherm_monitor uses a virtual clock, top needs a
 # terminal, and damo and servers need programs that a guest lacks.
 binaries=(isotherm_sys isotherm_host isotherm_bpf isotherm_sources confined sandbox rings contract damon mglru perf live processes collapse split cgroup_limits refusals cli events zone_lock)
@@ -36,6 +39,8 @@ declare -A binaries_of=(
     [6.12-cpus]="isotherm_bpf zone_lock"
     # Memory that leaves for swap, and comes back; huge pages that are split for it.
     [6.12-swap]="reclaim split"
+    # Pages that move between fast and slow memory.
+    [6.12-tiers]="migrate isotherm_sys"
 )
 # Of cli, the tests that ask the kernel something that other binaries do not. The rest is about options, files and exit codes, or about
 # programs that run for seconds, which end here before their first access check. All of cli takes six minutes under emulation.
@@ -44,6 +49,7 @@ declare -A only=( # by BINARY, or by GUEST/BINARY
         a_cgroup_is_watched_by_any_of_its_names_and_those_who_join_later_too"
     [6.12-cpus/isotherm_bpf]="vmstat::"
     [6.12-cache/isotherm_sys]="frames::"
+    [6.12-tiers/isotherm_sys]="move_pages:: tiers:: room::"
     [6.12-cache/isotherm_host]="cache_probe:: this_machine_can_be_read"
     [6.12-cache/placement]="the_machines_own_cache_is_used_for_the_frames_behind_it a_known_layout_is_told_as_it_is"
 )
@@ -217,21 +223,35 @@ quick() {
     run_guest_past_crashes 6.1 180 "${items[@]}"
 }
 
-# The result is what bench-damon prints from its first line to its last. It is written on this machine, because a guest keeps nothing.
-bench() {
-    local log=$kept/bench-damon.log program=$PWD/target/release/bench-damon status=0
-    cargo build --release --locked -q -p isotherm-bench --bin bench-damon
-    # One node, so that NUMA balancing takes no part.
-    lab/boot.sh --kernel 6.12 --nodes 1 --cpus 2 --memory 2048 --limit 1500 --log "$kept/bench-damon.kernel.log" \
-        --bring "$program" -- lab/suite.sh "bench-damon=$program" 2>&1 | tee "$log" | grep --line-buffered -v '^== ' || status=${PIPESTATUS[0]}
+# Benches that configure the kernel, by program. One node, so that NUMA balancing takes no part.
+declare -A benches=(
+    [bench-damon]="--kernel 6.12 --nodes 1 --cpus 2 --memory 2048 --limit 1500"
+    [bench-cold]="--kernel 6.12 --nodes 1 --cpus 1 --memory 1024 --swap 512 --in-turn --skip-idle --limit 5000"
+    [bench-tier]="--kernel 6.12 --nodes 1 --cpus 1 --memory 640 --slow 256 --in-turn --skip-idle --limit 3000"
+)
+
+# The result is what the bench prints from its first line to its last. It is written on this machine, because a guest keeps nothing.
+bench() { # bench NAME [ARGUMENT...]
+    local name=$1 log=$kept/$1.log program=$PWD/target/release/$1 status=0
+    shift
+    [ -n "${benches[$name]:-}" ] || {
+        echo "lab: there is no bench $name; benches are: ${!benches[*]}" >&2
+        exit 2
+    }
+    cargo build --release --locked -q -p isotherm -p isotherm-bench --bin isotherm --bin "$name"
+    # shellcheck disable=SC2086 # words
+    lab/boot.sh ${benches[$name]} --log "$kept/$name.kernel.log" --bring "$program" --bring "$PWD/target/release/isotherm" \
+        -- lab/suite.sh "$name=$program=$*" 2>&1 | tee "$log" | grep --line-buffered -v '^== ' || status=${PIPESTATUS[0]}
     grep -q '^RESULT ' "$log" || {
-        echo "lab: bench-damon printed no result; the whole output is in $log" >&2
+        echo "lab: $name printed no result; the whole output is in $log" >&2
         return 1
     }
+    # Fewer seeds, or a part of it, would replace the figures of all.
+    [ $# -eq 0 ] || return "$status"
     local out
     out=bench/results/$(date -u +%F)
     mkdir -p "$out"
-    sed -n '/^command:/,/^RESULT /p' "$log" >"$out/bench-damon.txt"
+    sed -n '/^command:/,/^RESULT /p' "$log" >"$out/$name.txt"
     return "$status"
 }
 
@@ -241,7 +261,7 @@ main() {
         quick
         return
     elif [ "${1:-}" = --bench ]; then
-        bench
+        bench "${@:2}"
         return
     fi
     wanted=()

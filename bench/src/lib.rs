@@ -9,8 +9,10 @@
 
 pub mod adaptive;
 pub mod collapsing;
+pub mod daemon;
 pub mod first;
 pub mod memory;
+pub mod neighbours;
 #[allow(unsafe_code, reason = "system calls that no library here wraps")]
 pub mod own_thread;
 pub mod page;
@@ -25,18 +27,18 @@ use isotherm_sources::RealClock;
 use isotherm_sources::choose::{self, Wanted};
 use isotherm_sys::{free, proc::Proc};
 use isotherm_units::PAGE_SIZE;
-use isotherm_workload::{Child, Layout, Pattern, Server, Store};
+use isotherm_workload::{Child, Keys, Layout, Pattern, Server, Store};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Memory left to the machine.
 const ROOM: u64 = 3 << 30;
 const WORKLOAD: &str = "--workload";
 
-/// Runs as a workload and exits, if this process was started as one, or as a monitor whose memory is measured. Has to be the
+/// Runs as a workload and exits, if this process was started as one, as a neighbour of one, or as a monitor whose memory is measured. Has to be the
 /// first thing a program does.
 pub fn become_workload() -> Result<()> {
     let mut args = std::env::args().skip(1);
@@ -44,6 +46,9 @@ pub fn become_workload() -> Result<()> {
     if role.as_deref() == Some(memory::MONITOR) {
         memory::run(args)?;
         std::process::exit(0);
+    }
+    if role.as_deref() == Some(neighbours::NEIGHBOUR) {
+        neighbours::be(args.next().as_deref());
     }
     if role.as_deref() == Some(WORKLOAD) {
         let json = args.next().context("no pattern")?;
@@ -73,6 +78,39 @@ fn workload_command() -> Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg(WORKLOAD);
     Ok(command)
+}
+
+/// A store of which 18% of the keys are asked for, a sixth of its pages and what is free of them; the hottest key wanders, and half of the
+/// operations move their item. One thread, `per_s` operations a second.
+pub fn store_with_cold_keys(pages: usize, per_s: Option<f64>, seed: u64) -> Store {
+    Store {
+        pages,
+        keys: Keys::Normal { deviation: 0.03 },
+        centre: 0.6,
+        drift_per_s: 0.000_001,
+        sets: 0.5,
+        asked: 0.18,
+        per_s,
+        threads: 1,
+        work: 300,
+        small_pages: true,
+        counts: PathBuf::new(),
+        seed,
+    }
+}
+
+/// A heap of which almost nothing is in use.
+pub fn idle_heap(pages: usize, seed: u64) -> Pattern {
+    Pattern {
+        pages,
+        hot_pages: 16,
+        layout: Layout::Span,
+        interval_ns: 1_000_000_000,
+        huge: false,
+        shared: None,
+        faults: false,
+        seed,
+    }
 }
 
 /// A workload of `mib` MiB that touches all its pages as fast as possible.

@@ -15,6 +15,7 @@
 //! what we clear, and do not depend on this.
 
 use anyhow::{Context, Result, bail};
+use isotherm_bench::neighbours::{Neighbour, Neighbours};
 use isotherm_bench::regions::{hot_ranges, score_ranges};
 use isotherm_bench::{BenchClock, Log, become_workload, median, spread, start};
 use isotherm_heat::source::{AccessSource, RegionSource};
@@ -28,7 +29,6 @@ use isotherm_sys::proc::Proc;
 use isotherm_units::{AddrRange, PAGE_SIZE};
 use isotherm_workload::{Child, Layout, Pattern};
 use std::fs;
-use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -77,9 +77,6 @@ impl Watched {
 
 fn main() -> Result<()> {
     become_workload()?;
-    if std::env::args().nth(1).as_deref() == Some("spin") {
-        spin();
-    }
     if std::env::var("ISOTHERM_LAB").as_deref() != Ok("1") {
         bail!("this starts the kernel's DAMON, and is for a guest of the lab: make bench-damon");
     }
@@ -95,7 +92,7 @@ fn main() -> Result<()> {
         seed: 7,
     };
     let child = start(&pattern)?;
-    let _neighbours = Neighbours::new()?;
+    let _neighbours = Neighbours::start(Neighbour::Spins)?;
     let arms = arms(child.pid())?;
     introduce(&mut log, &pattern, &arms);
     let mut found: Vec<Vec<Watched>> = vec![Vec::new(); arms.len()];
@@ -338,38 +335,4 @@ fn conclude(mut log: Log, arms: &[(&'static str, Arm)], found: &[Vec<Watched>]) 
     log.result("damon_recall", recall(damon));
     log.result("our_recall", recall(ours));
     log.finish()
-}
-
-/// Busy processes, one for each processor.
-struct Neighbours(Vec<std::process::Child>);
-
-impl Neighbours {
-    fn new() -> Result<Neighbours> {
-        let program = std::env::current_exe()?;
-        let mut all = Neighbours(Vec::new());
-        for _ in 0..std::thread::available_parallelism()?.get() {
-            all.0.push(Command::new(&program).arg("spin").stdin(Stdio::piped()).spawn()?);
-        }
-        Ok(all)
-    }
-}
-
-impl Drop for Neighbours {
-    fn drop(&mut self) {
-        for process in &mut self.0 {
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-    }
-}
-
-/// Runs until standard input is closed.
-fn spin() -> ! {
-    std::thread::spawn(|| {
-        let _ = std::io::stdin().read_line(&mut String::new());
-        std::process::exit(0);
-    });
-    loop {
-        std::hint::spin_loop();
-    }
 }

@@ -23,6 +23,8 @@ impl Calls {
     pub const BPF_LOAD: Calls = Calls(8);
     /// Answers clients of a socket that listens already.
     pub const SERVE: Calls = Calls(16);
+    /// Moves pages of other processes between nodes.
+    pub const MIGRATE: Calls = Calls(32);
 
     /// Both groups.
     pub const fn and(self, other: Calls) -> Calls {
@@ -41,6 +43,9 @@ impl Calls {
         rules.extend(RESTRICTED);
         if self.has(Calls::PROCESSES) {
             rules.extend(any(PROCESSES));
+        }
+        if self.has(Calls::MIGRATE) {
+            rules.push((libc::SYS_move_pages, Rule::Any));
         }
         if self.has(Calls::PERF) {
             rules.push((libc::SYS_perf_event_open, Rule::Any));

@@ -104,15 +104,29 @@ pub fn read(text: &str) -> Result<Converted, Error> {
     Ok(converted)
 }
 
-fn scheme(damos: &Damos, notes: &mut Vec<String>) -> Result<Written, String> {
-    let action = match damos.action.as_str() {
+fn action_of(action: &str) -> Result<ActionName, String> {
+    Ok(match action {
         "pageout" => ActionName::PageOut,
         "hugepage" | "collapse" => ActionName::Collapse,
-        other => return Err(format!("action {other:?} has no counterpart; pageout, hugepage and collapse have")),
-    };
+        "migrate_cold" => ActionName::Demote,
+        "migrate_hot" => ActionName::Promote,
+        other => {
+            return Err(format!(
+                "action {other:?} has no counterpart; pageout, hugepage, collapse, migrate_cold and migrate_hot have"
+            ));
+        }
+    })
+}
+
+fn scheme(damos: &Damos, notes: &mut Vec<String>) -> Result<Written, String> {
+    let action = action_of(&damos.action)?;
     let pattern = damos.access_pattern.as_ref();
     let min_idle = match action {
-        ActionName::PageOut => Some(min_idle(pattern, notes)?),
+        ActionName::PageOut | ActionName::Demote => Some(min_idle(pattern, notes)?),
+        ActionName::Promote => {
+            notes.push("bounds of accesses and age are replaced by `min_rate`: once a second".to_owned());
+            None
+        }
         ActionName::Collapse => {
             notes.push("bounds of accesses and age are replaced by `min_benefit_hz` of [rules]".to_owned());
             None
@@ -144,7 +158,9 @@ fn scheme(damos: &Damos, notes: &mut Vec<String>) -> Result<Written, String> {
     for filter in filters {
         cgroups.extend(cgroup_of(filter, action)?);
     }
-    Ok(Written { action, processes: Vec::new(), cgroups, min_idle, max_refaults: None })
+    // DAMON moves whatever is free of fast memory.
+    let keep_free = (action == ActionName::Demote).then_some(100.0);
+    Ok(Written { cgroups, min_idle, keep_free, ..Written::of(action) })
 }
 
 /// The age of memory without accesses.
@@ -298,6 +314,10 @@ fn to_damos(number: usize, scheme: &Written, notes: &mut Vec<String>) -> Result<
                 "filters": filters,
             })
         }
+        ActionName::Promote | ActionName::Demote => {
+            let what = "it moves pages by memory tier, and DAMON to a node with a number";
+            return Err(Error::Scheme { number, what: what.to_owned() });
+        }
         ActionName::Collapse => {
             notes.push(format!("scheme {number}: `min_benefit_hz` is lost: it collapses what is accessed at all"));
             json!({
@@ -333,13 +353,7 @@ mod tests {
 
     fn page_out(min_idle: &str, cgroups: &[&str]) -> Written {
         let cgroups = cgroups.iter().map(|path| (*path).to_owned()).collect();
-        Written {
-            action: ActionName::PageOut,
-            processes: Vec::new(),
-            cgroups,
-            min_idle: Some(min_idle.to_owned()),
-            max_refaults: None,
-        }
+        Written { cgroups, min_idle: Some(min_idle.to_owned()), ..Written::of(ActionName::PageOut) }
     }
 
     #[test]
@@ -382,6 +396,15 @@ mod tests {
     }
 
     #[test]
+    fn what_migrates_hot_and_cold_memory_moves_by_tier() {
+        let cold = TWO.replace("pageout", "migrate_cold").replace("hugepage\"", "migrate_hot\"");
+        let read = read(&cold).unwrap();
+        let demote =
+            Written { action: ActionName::Demote, keep_free: Some(100.0), ..page_out("2m 30s", &["/app.slice"]) };
+        assert_eq!(read.schemes, [demote, Written::of(ActionName::Promote)]);
+    }
+
+    #[test]
     fn times_of_damo_are_read() {
         let ms = |text| time(text).map(|time| time.as_millis());
         let expected = [Some(150_000), Some(1000), Some(1500), Some(100), Some(3_723_000), Some(0), None, None, None];
@@ -403,6 +426,7 @@ mod tests {
         for (wider, why) in [
             (Written { processes: vec!["db".into()], ..page_out("1h", &[]) }, "names processes"),
             (page_out("1h", &["app.slice"]), "part of a cgroup"),
+            (Written::of(ActionName::Promote), "a node with a number"),
         ] {
             let error = write(&[page_out("1h", &[]), wider]).unwrap_err().to_string();
             assert!(error.starts_with("scheme 2: ") && error.contains(why), "{error}");

@@ -4,8 +4,8 @@
 //! target is sampled) and the last snapshot of a recording. The caller also reads the MGLRU generations and passes them
 //! as data, so that nothing here needs BPF. Heat becomes facts in [`crate::collapse::benefit`].
 
-use isotherm_heat::{Mapping, TargetId};
-use isotherm_units::PmdNo;
+use isotherm_heat::{Mapping, Mask, TargetId};
+use isotherm_units::{Addr, PAGES_PER_PMD, PmdNo};
 use std::borrow::Cow;
 
 /// What is known about one huge range.
@@ -61,10 +61,24 @@ pub fn is_programs_own(mapping: &Mapping) -> bool {
     is_anonymous(mapping) && !mapping.name.starts_with("[v")
 }
 
+/// The pages of a huge range that lie in private memory without a file.
+pub(crate) fn private_pages(mappings: &[Mapping], pmd: PmdNo) -> Mask {
+    let range = pmd.range();
+    let from = mappings.partition_point(|m| m.range.end <= range.start);
+    let within = mappings[from..].iter().take_while(|m| m.range.start < range.end);
+    let indices = within.filter(|m| is_programs_own(m)).flat_map(|m| {
+        let start = m.range.start.max(range.start);
+        let end = Addr(m.range.end.0.min(range.end.0));
+        let index = |addr: Addr| usize::try_from(addr.page().0 - pmd.page(0).0).unwrap_or(PAGES_PER_PMD);
+        index(start)..index(end)
+    });
+    indices.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isotherm_units::{Addr, AddrRange};
+    use isotherm_units::AddrRange;
 
     #[test]
     fn private_memory_without_a_file_is_anonymous() {

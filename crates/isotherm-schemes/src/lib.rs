@@ -10,7 +10,7 @@
 //! What people write is read in [`settings`] (the file of `isotherm run`) and [`request`] (lines of its socket).
 //!
 //! Each action is a module: [`collapse`] makes huge pages of hot huge ranges, [`page_out`] pages idle pages out, [`split`] splits huge pages of which
-//! little is in use. All other modules are shared by actions and name none; [`action`] is the interface, and [`scheme`] the table of which is for
+//! little is in use, [`migrate`] moves hot pages to fast memory and idle ones to slow. All other modules are shared by actions and name none; [`action`] is the interface, and [`scheme`] the table of which is for
 //! which processes. There are two exceptions: [`state`], which a daemon's threads share, and [`pass`], one pass over named processes, plan with
 //! the rules of collapsing. [`journal`] is what was done, to be undone.
 //!
@@ -28,6 +28,7 @@ pub mod gain;
 mod guards;
 pub mod journal;
 pub mod machine;
+pub mod migrate;
 mod named;
 pub mod outcome;
 pub mod page_out;

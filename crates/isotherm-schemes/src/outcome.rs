@@ -21,6 +21,10 @@ pub enum Refusal {
     Cold,
     /// Nothing is known about its heat yet.
     Unmeasured,
+    /// Its pages are in the tier where they belong.
+    InPlace,
+    /// Fast memory is full.
+    NoFastMemory,
     /// Too few of its pages are present: it would grow.
     Sparse,
     /// The process has grown as much as the budget allows.
@@ -100,6 +104,8 @@ impl Refusal {
             Refusal::CannotTell => "this kernel does not tell whether it is a huge page (PAGEMAP_SCAN, Linux 6.7)",
             Refusal::Cold => "too cold",
             Refusal::Unmeasured => "heat not known yet",
+            Refusal::InPlace => "already in the right tier",
+            Refusal::NoFastMemory => "no fast memory is free",
             Refusal::Sparse => "too sparse (it would grow)",
             Refusal::Growth => "growth limit of the process reached",
             Refusal::Shared => "shared since a fork (it would be copied)",

@@ -3,6 +3,7 @@
 //! The words are DAMON's: a scheme has an action, a pattern (how long idle), a quota (the budgets, and what may come back) and filters
 //! (processes and cgroups). For a huge range the first scheme that matches wins. Without a table, hot memory of all targets is collapsed.
 
+use crate::migrate;
 use crate::page_out::brake::Limits;
 use isotherm_heat::Ns;
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,10 @@ pub const SHORTEST_AGE: Duration = Duration::from_secs(10);
 const DEFAULT_AGE: Duration = Duration::from_mins(10);
 /// Percent of the working set that may come back in a minute: what the field pages out by.
 const DEFAULT_MAX_REFAULTS_PCT: f64 = 0.2;
+/// Accessed this often a second, a page belongs in fast memory. Half of what most would call hot: a page at the edge stays where it is.
+const DEFAULT_HOT_HZ: f64 = 0.5;
+/// Percent of fast memory that is kept free by moving idle pages to slow memory.
+const DEFAULT_KEEP_FREE_PCT: f64 = 10.0;
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +27,10 @@ pub enum ActionName {
     Collapse,
     /// Pages that are idle for an age leave for swap.
     PageOut,
+    /// Hot pages move to the fastest memory tier.
+    Promote,
+    /// Pages that are idle for an age move to a slower memory tier.
+    Demote,
 }
 
 /// One `[[scheme]]` as it is written.
@@ -36,10 +45,29 @@ pub struct Written {
     /// Cgroups: paths from the root on, which begin with a slash, or parts of them between slashes; those below too. Empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cgroups: Vec<String>,
-    /// Of `page-out`: pages leave that are idle for this long, as "10m".
+    /// Of `page-out` and `demote`: pages leave that are idle for this long, as "10m".
     pub min_idle: Option<String>,
     /// Of `page-out`: refaults in a minute at which it stops, percent of the working set.
     pub max_refaults: Option<f64>,
+    /// Of `promote`: accesses a second of a page from which on it is hot.
+    pub min_rate: Option<f64>,
+    /// Of `demote`: pages leave while less than this is free of the fastest tier, percent.
+    pub keep_free: Option<f64>,
+}
+
+impl Written {
+    /// A scheme with this action, all defaults and no filter.
+    pub fn of(action: ActionName) -> Written {
+        Written {
+            action,
+            processes: Vec::new(),
+            cgroups: Vec::new(),
+            min_idle: None,
+            max_refaults: None,
+            min_rate: None,
+            keep_free: None,
+        }
+    }
 }
 
 /// A scheme in force.
@@ -58,6 +86,10 @@ pub enum Does {
     Collapse,
     /// Pages out, within these.
     PageOut(Limits),
+    /// Moves up what is accessed once in this time, or more often.
+    Promote(Ns),
+    /// Moves down what is idle for this time, to keep this share of fast memory free, in percent.
+    Demote(Ns, f64),
 }
 
 impl Scheme {
@@ -68,12 +100,12 @@ impl Scheme {
 
     /// Checks what is written. The error says what has to hold.
     pub fn new(written: Written) -> Result<Scheme, String> {
+        check_keys(&written)?;
         let action = match written.action {
             ActionName::PageOut => Does::PageOut(limits(&written)?),
-            ActionName::Collapse if written.min_idle.is_some() || written.max_refaults.is_some() => {
-                return Err("min_idle and max_refaults are for action = \"page-out\"".to_owned());
-            }
             ActionName::Collapse => Does::Collapse,
+            ActionName::Promote => Does::Promote(hot_ns(&written)?),
+            ActionName::Demote => Does::Demote(age_ns(&written)?, keep_free_pct(&written)?),
         };
         Ok(Scheme { action, processes: written.processes, cgroups: written.cgroups })
     }
@@ -97,7 +129,44 @@ impl Scheme {
     }
 }
 
+/// Whether all keys are for the action.
+fn check_keys(written: &Written) -> Result<(), String> {
+    use ActionName::{Demote, PageOut, Promote};
+    let keys: [(&str, bool, &[ActionName], &str); 4] = [
+        ("min_idle", written.min_idle.is_some(), &[PageOut, Demote], "\"page-out\" and \"demote\""),
+        ("max_refaults", written.max_refaults.is_some(), &[PageOut], "\"page-out\""),
+        ("min_rate", written.min_rate.is_some(), &[Promote], "\"promote\""),
+        ("keep_free", written.keep_free.is_some(), &[Demote], "\"demote\""),
+    ];
+    let unfit = keys.into_iter().find(|(_, is_there, actions, _)| *is_there && !actions.contains(&written.action));
+    unfit.map_or(Ok(()), |(key, _, _, actions)| Err(format!("{key} is for the action {actions}")))
+}
+
+fn hot_ns(written: &Written) -> Result<Ns, String> {
+    let hz = written.min_rate.unwrap_or(DEFAULT_HOT_HZ);
+    if !(0.01..=1e6).contains(&hz) {
+        return Err("min_rate has to be 0.01 to 1000000 accesses a second".to_owned());
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 100 s")]
+    let ns = (1e9 / hz) as Ns;
+    Ok(ns)
+}
+
+fn keep_free_pct(written: &Written) -> Result<f64, String> {
+    let pct = written.keep_free.unwrap_or(DEFAULT_KEEP_FREE_PCT);
+    if (0.0..=100.0).contains(&pct) { Ok(pct) } else { Err("keep_free has to be 0 to 100 percent".to_owned()) }
+}
+
 fn limits(written: &Written) -> Result<Limits, String> {
+    let min_idle_ns = age_ns(written)?;
+    let max_refaults_pct = written.max_refaults.unwrap_or(DEFAULT_MAX_REFAULTS_PCT);
+    if !(max_refaults_pct > 0.0 && max_refaults_pct <= 100.0) {
+        return Err("max_refaults has to be above 0, and 100 at most: percent of the working set a minute".to_owned());
+    }
+    Ok(Limits { min_idle_ns, max_refaults_pct })
+}
+
+fn age_ns(written: &Written) -> Result<Ns, String> {
     let age = match &written.min_idle {
         None => DEFAULT_AGE,
         Some(text) => humantime::parse_duration(text).map_err(|error| format!("min_idle = {text:?}: {error}"))?,
@@ -105,11 +174,7 @@ fn limits(written: &Written) -> Result<Limits, String> {
     if age < SHORTEST_AGE {
         return Err(format!("min_idle has to be {SHORTEST_AGE:?} or longer"));
     }
-    let max_refaults_pct = written.max_refaults.unwrap_or(DEFAULT_MAX_REFAULTS_PCT);
-    if !(max_refaults_pct > 0.0 && max_refaults_pct <= 100.0) {
-        return Err("max_refaults has to be above 0, and 100 at most: percent of the working set a minute".to_owned());
-    }
-    Ok(Limits { min_idle_ns: Ns::try_from(age.as_nanos()).unwrap_or(Ns::MAX), max_refaults_pct })
+    Ok(Ns::try_from(age.as_nanos()).unwrap_or(Ns::MAX))
 }
 
 /// What the schemes say about one process.
@@ -121,20 +186,29 @@ pub struct Actions {
     pub pages_out: Option<Limits>,
     /// A huge range that is worth a collapse is collapsed, and none of its pages leave. If not, it is the other way round.
     pub collapse_first: bool,
+    /// Pages of it move between memory tiers.
+    pub migrates: Option<migrate::Limits>,
 }
 
 impl Actions {
     /// Of the first scheme of each action that is for a process.
     pub fn of(schemes: &[Scheme], comm: &str, cgroup: &str) -> Actions {
         let mut actions = Actions::default();
+        let (mut hot_ns, mut down) = (None, None);
         for scheme in schemes.iter().filter(|scheme| scheme.is_for(comm, cgroup)) {
             match scheme.action {
                 Does::Collapse if !actions.collapses => {
                     (actions.collapses, actions.collapse_first) = (true, actions.pages_out.is_none());
                 }
                 Does::PageOut(limits) if actions.pages_out.is_none() => actions.pages_out = Some(limits),
+                Does::Promote(ns) if hot_ns.is_none() => hot_ns = Some(ns),
+                Does::Demote(ns, keep_free_pct) if down.is_none() => down = Some((ns, keep_free_pct)),
                 _ => {}
             }
+        }
+        let (idle_ns, keep_free_pct) = down.unzip();
+        if hot_ns.is_some() || idle_ns.is_some() {
+            actions.migrates = Some(migrate::Limits { hot_ns, idle_ns, keep_free_pct: keep_free_pct.unwrap_or(0.0) });
         }
         actions
     }
@@ -165,10 +239,27 @@ mod tests {
             ("action = \"page-out\"\nmax_refaults = nan", "above 0"),
             ("action = \"page-out\"\nmin_idel = \"9s\"", "min_idel"),
             ("action = \"collapse\"\nmin_idle = \"1m\"", "page-out"),
+            ("action = \"demote\"\nmax_refaults = 1.0", "page-out"),
+            ("action = \"page-out\"\nkeep_free = 1.0", "demote"),
+            ("action = \"demote\"\nkeep_free = 101.0", "0 to 100"),
+            ("action = \"promote\"\nmin_rate = 0.0", "min_rate"),
         ] {
             let error = scheme(text).unwrap_err();
             assert!(error.contains(why), "{text:?}: {error}");
         }
+    }
+
+    #[test]
+    fn one_scheme_says_what_moves_up_and_another_what_moves_down() {
+        let of = |table: &[&str]| {
+            let schemes: Vec<Scheme> = table.iter().map(|text| scheme(text).unwrap()).collect();
+            Actions::of(&schemes, "db", "/").migrates
+        };
+        let (up, down) = ("action = \"promote\"\nmin_rate = 4.0", "action = \"demote\"\nmin_idle = \"90s\"");
+        let limits = |hot_ns, idle_ns, keep_free_pct| Some(migrate::Limits { hot_ns, idle_ns, keep_free_pct });
+        assert_eq!(of(&[up]), limits(Some(250_000_000), None, 0.0));
+        assert_eq!(of(&[down, up]), limits(Some(250_000_000), Some(90_000_000_000), 10.0));
+        assert_eq!(of(&["action = \"collapse\""]), None);
     }
 
     #[test]

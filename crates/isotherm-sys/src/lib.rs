@@ -28,6 +28,7 @@ pub mod lru_gen;
 pub mod madvise;
 pub mod memory;
 pub mod mounts;
+pub mod move_pages;
 pub mod page_time;
 pub mod pagemap;
 mod pagemap_scan;
@@ -38,10 +39,12 @@ pub mod pressure;
 pub mod proc;
 pub mod random;
 mod rlimit;
+pub mod room;
 pub mod roots;
 pub mod runtime_dir;
 pub mod signal;
 pub mod target_lock;
+pub mod tiers;
 pub mod tracepoint;
 
 /// The page size of this kernel, in bytes.

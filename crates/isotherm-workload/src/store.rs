@@ -58,6 +58,12 @@ pub struct Store {
     pub drift_per_s: f64,
     /// The share of operations that are SETs. The others read an item.
     pub sets: f64,
+    /// The share of keys, around the hottest, that are asked for at all. The others are what a cache keeps and nobody wants.
+    #[serde(default = "all")]
+    pub asked: f64,
+    /// Operations a second of each thread; `None` for as many as it can serve.
+    #[serde(default)]
+    pub per_s: Option<f64>,
     /// Threads; one for each CPU keeps all of them busy.
     pub threads: usize,
     /// CPU time of an operation besides its accesses, in steps of a generator of about 1 ns.
@@ -86,8 +92,16 @@ const FREE: f64 = 0.05;
 const DRAWN: usize = 1 << 17;
 /// A rank is drawn to within one part in this many, so that all keys are reached.
 const GRAIN: usize = 64;
+/// A rank that is asked for is found within so many draws, or the hottest is taken.
+const DRAWS: usize = 1000;
 /// Operations between two reads of the clock.
 const BATCH: u64 = 256;
+/// The same with a limit on operations, so that they come evenly.
+const PACED_BATCH: u64 = 32;
+
+fn all() -> f64 {
+    1.0
+}
 
 impl Keys {
     /// How far a drawn key is from the hottest of `keys`, for two numbers of 0 to 1. Not more than half of them.
@@ -117,6 +131,8 @@ impl Store {
             centre: 0.6,
             drift_per_s: 0.000_1,
             sets: 0.5,
+            asked: 1.0,
+            per_s: None,
             threads,
             work: 3000,
             small_pages: false,
@@ -198,7 +214,11 @@ impl<'a> Shard<'a> {
         let mut rng = Rng::new(store.seed.wrapping_add(no as u64));
         let keys = at.len() as f64;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below the number of keys")]
-        let drawn = (0..DRAWN).map(|_| store.keys.rank(keys, (rng.unit(), rng.unit())) as u32).collect();
+        let mut rank = || store.keys.rank(keys, (rng.unit(), rng.unit())) as u32;
+        // Those beyond are drawn again, so that no key at the edge stands for all of them.
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below the number of keys")]
+        let most = (keys * store.asked / 2.0) as u32;
+        let drawn = (0..DRAWN).map(|_| (0..DRAWS).map(|_| rank()).find(|rank| *rank <= most).unwrap_or(0)).collect();
         Shard { store, words: memory.words(), counts, at, free, drawn, rng, next: 0 }
     }
 
@@ -206,15 +226,22 @@ impl<'a> Shard<'a> {
         let began = clock::monotonic_ns();
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of 2^32")]
         let sets = (self.store.sets * 2_f64.powi(32)) as u64;
-        let mut found = 0;
+        let batch = if self.store.per_s.is_some() { PACED_BATCH } else { BATCH };
+        let (mut found, mut batches) = (0, 0_u64);
         while !end.load(Ordering::Relaxed) {
+            let passed = clock::monotonic_ns() - began;
+            let due = self.store.per_s.map_or(0.0, |per_s| (batches * batch) as f64 / per_s * 1e9);
+            if due > passed as f64 {
+                std::thread::sleep(Duration::from_secs_f64((due - passed as f64) / 1e9));
+            }
+            batches += 1;
             let centre = self.centre(clock::monotonic_ns() - began);
-            for _ in 0..BATCH {
+            for _ in 0..batch {
                 let key = self.key(centre);
                 found ^= if self.rng.next_u64() >> 32 < sets { self.set(key) } else { self.get(key) };
                 found ^= self.work();
             }
-            done.fetch_add(BATCH, Ordering::Relaxed);
+            done.fetch_add(batch, Ordering::Relaxed);
         }
         std::hint::black_box(found);
     }
@@ -325,6 +352,37 @@ mod tests {
     }
 
     #[test]
+    fn keys_that_nobody_asks_for_are_never_drawn_and_a_limit_on_operations_is_kept() {
+        let counts = PageCounts::create(8192).unwrap();
+        let store = Store {
+            keys: Keys::Normal { deviation: 0.2 },
+            asked: 0.1,
+            per_s: Some(1000.0),
+            pages: 8192,
+            threads: 1,
+            centre: 0.5,
+            ..Store::on_every_cpu(8192, 3).unwrap()
+        };
+        let memory = Memory::anonymous(8192 * 4096, PageSize::Default).unwrap();
+        let mut shard = Shard::new(&store, 0, &memory, &counts);
+        let keys = shard.at.len();
+        let centre = keys / 2;
+        let far = (0..10_000).map(|_| shard.key(centre).abs_diff(centre)).max().unwrap();
+        // A twentieth on either side, and the grain of the draw.
+        assert!(far <= keys / 20 + keys / 20 / GRAIN + 1 && far > keys / 25, "{far} of {keys}");
+        let (end, done) = (AtomicBool::new(false), AtomicU64::new(0));
+        let began = clock::monotonic_ns();
+        std::thread::scope(|scope| {
+            scope.spawn(|| shard.serve(&end, &done));
+            std::thread::sleep(Duration::from_millis(300));
+            end.store(true, Ordering::Relaxed);
+        });
+        let most = (clock::monotonic_ns() - began) as f64 / 1e9 * 1000.0;
+        let done = done.load(Ordering::Relaxed);
+        assert!(done > 0 && done as f64 <= most + PACED_BATCH as f64, "{done} operations of {most} at most");
+    }
+
+    #[test]
     fn every_thread_has_slabs_of_all_classes() {
         let store = Store::on_every_cpu(1 << 20, 1).unwrap();
         // Four slabs of 1 MiB, of 256 pages each.
@@ -342,6 +400,8 @@ mod tests {
             centre: 0.5,
             drift_per_s: 0.0,
             sets: 1.0,
+            asked: 1.0,
+            per_s: None,
             threads: 2,
             work: 0,
             small_pages: true,

@@ -141,6 +141,11 @@ impl Uses {
         self.and(FOR_READING.union(CapabilitySet::SYS_NICE), Calls::PROCESSES)
     }
 
+    /// Moves pages between memory tiers.
+    pub fn migrating(self) -> Uses {
+        self.and(FOR_READING, Calls::PROCESSES.and(Calls::MIGRATE))
+    }
+
     /// Ages memory cgroups through MGLRU.
     pub fn ageing(mut self) -> Uses {
         self.writes.kernel.push("/sys/kernel/debug".into());

@@ -15,7 +15,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use support::{Script, Stage, is_root, sees_pages, skip, until, workload};
+use support::{Script, Stage, idle_and_hot, is_root, sees_pages, skip, until, workload};
 
 const MIB: u64 = 1 << 20;
 
@@ -108,33 +108,13 @@ fn a_scheme_that_pages_out_needs_swap_and_a_dry_run_counts_what_would_leave() {
     assert_eq!(status["collapsed"], 0, "no scheme collapses");
 }
 
-/// 48 MiB, each page with contents of its own, of which the first four are accessed all the time. Compares all of them on SIGUSR1.
-fn idle_and_hot(verdict: &Path) -> Option<Script> {
-    Script::start(&format!(
-        "
-import signal
-size, hot = 48 << 20, 4 << 20
-at = reserve(size)
-def filling(page): return 1 + page * 7 % 251
-for page in range(size >> 12): ctypes.memset(at + (page << 12), filling(page), 4096)
-def compare(*_):
-    same = all(ctypes.string_at(at + (p << 12), 4096) == bytes([filling(p)]) * 4096 for p in range(hot >> 12, size >> 12))
-    with open('{}', 'w') as f: f.write('same' if same else 'changed')
-signal.signal(signal.SIGUSR1, compare)
-print(at, flush=True)
-heat([at + page for page in range(0, hot, 4096)])
-",
-        verdict.display()
-    ))
-}
-
 #[test]
 fn idle_memory_leaves_for_swap_and_comes_back_as_it_was() {
     need!(sees_pages(), "the page-table source");
     need!(std::env::var_os("ISOTHERM_LAB").is_some() && has_swap(), "a guest of the lab with swap");
     let stage = Stage::new();
     let verdict = stage.path("verdict");
-    let Some(script) = idle_and_hot(&verdict) else { return skip("python3") };
+    let Some(script) = idle_and_hot(48, &verdict) else { return skip("python3") };
     let (resident, swapped) = memory_of(script.pid());
     assert!(resident.0 > 48 * MIB && swapped == Bytes(0));
     let budgets = "--per-second 10000 --max-reclaim-cpu 200 --max-pressure 101 --max-cpu 200 --max-slowdown 200";
@@ -161,7 +141,7 @@ fn idle_memory_leaves_while_run_goes_on_and_too_many_refaults_stop_it() {
     let verdict = stage.path("verdict");
     let settings = stage.path("page-out.toml");
     fs::write(&settings, PAGE_OUT).unwrap();
-    let Some(script) = idle_and_hot(&verdict) else { return skip("python3") };
+    let Some(script) = idle_and_hot(48, &verdict) else { return skip("python3") };
     let run = "run --socket s.sock --max-cpu 200 --max-slowdown 200";
     let mut run = stage.start_isotherm(&format!("{run} -p {} -c {}", script.pid(), settings.display()));
     run.until_it_says("status at");

@@ -16,8 +16,10 @@ use isotherm_sys::madvise::PidFd;
 use isotherm_sys::pagemap::Pagemap;
 use isotherm_sys::pressure::Pressure;
 use isotherm_sys::proc::{Cgroups, Held, Proc, Status, maps_guest};
+use isotherm_sys::tiers::Tiers;
 use isotherm_units::{Addr, PMD_SIZE, Perms, PmdNo};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 /// How long data that seldom changes (mappings, children) is cached.
 const MAPPINGS_TTL: Ns = 1_000_000_000;
@@ -33,6 +35,8 @@ pub struct Live {
     cgroups: Option<Cgroups>,
     /// Where collapses and splits are noted.
     journal: Option<Box<dyn Journal>>,
+    /// Memory tiers, read when first needed.
+    tiers: Option<Tiers>,
 }
 
 /// What is kept about one process.
@@ -101,6 +105,11 @@ impl Live {
     fn entry(&self, process: TargetId, pmd: PmdNo, act: Act) -> Result<Entry, Failure> {
         let member = self.members.get(&process).ok_or(Failure::Refused(Refusal::NotNamed))?;
         Ok(Entry { process, image: member.image, pmd, act })
+    }
+
+    /// The memory tiers of this machine.
+    pub(crate) fn tiers(&mut self) -> &Tiers {
+        self.tiers.get_or_insert_with(|| Tiers::read(Path::new("/sys")))
     }
 
     /// What is kept about an admitted process.

@@ -5,12 +5,12 @@
 //! swap, and nobody else maps them.
 
 use super::PAGE_OUT;
-use crate::facts::is_programs_own;
+use crate::facts::private_pages;
 use crate::outcome::Refusal;
 use crate::plan::Planned;
 use crate::queue::{Hint, Level, Origin};
 use isotherm_heat::{Interval, Mapping, Mask, Ns, Target, TargetId};
-use isotherm_units::{Addr, PAGES_PER_PMD, PmdNo};
+use isotherm_units::PmdNo;
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -97,20 +97,6 @@ fn hint(process: TargetId, known: &IdlePmd, now: Ns) -> Hint {
     let octaves = known.idle.step().map_or(0, |step| step / isotherm_heat::STEPS_PER_OCTAVE);
     let level = Level::new(octaves.saturating_sub(13).min(HIGHEST_LEVEL));
     Hint { process, pmd: known.pmd, action: PAGE_OUT, level, origin: Origin::Heat, since: now }
-}
-
-/// The pages of a huge range that lie in private memory without a file.
-fn private_pages(mappings: &[Mapping], pmd: PmdNo) -> Mask {
-    let range = pmd.range();
-    let from = mappings.partition_point(|m| m.range.end <= range.start);
-    let within = mappings[from..].iter().take_while(|m| m.range.start < range.end);
-    let indices = within.filter(|m| is_programs_own(m)).flat_map(|m| {
-        let start = m.range.start.max(range.start);
-        let end = Addr(m.range.end.0.min(range.end.0));
-        let index = |addr: Addr| usize::try_from(addr.page().0 - pmd.page(0).0).unwrap_or(PAGES_PER_PMD);
-        index(start)..index(end)
-    });
-    indices.collect()
 }
 
 #[cfg(test)]

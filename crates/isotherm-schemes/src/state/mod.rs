@@ -3,6 +3,7 @@
 //! Nothing here makes a system call. The worker ([`SharedWorker`]) makes them, owns what they need, and copies here
 //! what is reported. So the lock is held only briefly, and `status` is answered while a collapse is in progress.
 
+mod migrate;
 mod page_out;
 mod status;
 mod worker;
@@ -14,6 +15,8 @@ use crate::budgets::{Budgets, Wait};
 use crate::collapse::{COLLAPSE, COLLAPSED, HeatOnHuge, Rules};
 use crate::facts::TargetWindow;
 use crate::gain::{Gain, Measured, Reading};
+use crate::migrate::mover::Mover;
+use crate::migrate::{MIGRATE, Movable};
 use crate::named::Named;
 use crate::outcome::{Counters, Outcome, Refusal};
 use crate::page_out::keeper::Keeper;
@@ -58,6 +61,8 @@ struct Target {
     cursor: PmdNo,
     /// What leaves of it and comes back, if a scheme pages it out.
     keeper: Option<Keeper>,
+    /// What moves of it between memory tiers, if a scheme moves it.
+    mover: Option<Mover>,
     /// Huge ranges that were worth a collapse in the last window, if a scheme pages it out.
     worth_collapsing: BTreeSet<PmdNo>,
 }
@@ -104,6 +109,8 @@ pub struct State {
     actions: BTreeMap<TargetId, Actions>,
     /// Idle pages, shared with the worker.
     idle: IdlePages,
+    /// Pages that should be in another tier, shared with the worker.
+    movable: Movable,
     rules: Rules,
     budgets: Budgets,
     round_robin: bool,
@@ -142,6 +149,7 @@ impl State {
             schemes: vec![Scheme::collapse_all()],
             actions: BTreeMap::new(),
             idle: IdlePages::default(),
+            movable: Movable::default(),
             rules,
             budgets,
             round_robin: false,
@@ -160,6 +168,11 @@ impl State {
     /// The same with these schemes, and the idle pages that the worker pages out.
     pub fn with_schemes(self, schemes: Vec<Scheme>, idle: IdlePages) -> State {
         State { schemes, idle, ..self }
+    }
+
+    /// The same with the pages that the worker moves.
+    pub fn with_movable(self, movable: Movable) -> State {
+        State { movable, ..self }
     }
 
     /// Sets the cgroup of a target, by which schemes may choose it.
@@ -330,6 +343,7 @@ impl State {
         self.queue.forget(process);
         self.retry.forget(process);
         self.idle.forget(process);
+        self.movable.forget(process);
         if let Some(keeper) = self.targets.get_mut(&process).and_then(|target| target.keeper.as_mut()) {
             keeper.take_hinted();
         }
@@ -384,6 +398,7 @@ impl State {
 
     fn done(&mut self, hint: Hint, outcome: Outcome, now: Ns) {
         self.page_out_handled(&hint, outcome, now);
+        self.migrate_handled(hint.process, outcome);
         match outcome {
             Outcome::Done { .. } => {
                 if let Some(target) = self.targets.get_mut(&hint.process).filter(|_| hint.action == COLLAPSE) {
@@ -395,7 +410,11 @@ impl State {
             Outcome::Refused(_) => {}
         }
         // Whatever the result, the huge range has been handled; the heat map needs a moment to show the effect.
-        let rest = if hint.action == PAGE_OUT { page_out::rest_after(outcome) } else { REST };
+        let rest = match hint.action {
+            PAGE_OUT => page_out::rest_after(outcome),
+            MIGRATE => migrate::rest_after(outcome),
+            _ => REST,
+        };
         self.resting.insert((hint.process, hint.pmd), now + rest);
     }
 
@@ -474,6 +493,7 @@ impl Target {
             left_alone: self.refused.map(Named::Known),
             left_out: self.left_out.clone(),
             page_out: self.keeper.as_ref().map(Keeper::status),
+            migrate: self.mover.as_ref().map(Mover::status),
         }
     }
 }

@@ -6,6 +6,7 @@
 
 use crate::budgets::{Budgets, Wait};
 use crate::gain::Gain;
+use crate::migrate::mover::MigrateStatus;
 use crate::named::{Named, if_known, known_counts};
 use crate::outcome::{Counters, Refusal};
 use crate::page_out::keeper::PageOutStatus;
@@ -124,6 +125,9 @@ pub struct TargetStatus {
     /// What leaves of it and comes back; `None` if no scheme pages it out.
     #[serde(deserialize_with = "if_known", skip_serializing_if = "Option::is_none")]
     pub page_out: Option<PageOutStatus>,
+    /// Moving its pages between memory tiers; `None` if no scheme does.
+    #[serde(deserialize_with = "if_known")]
+    pub migrate: Option<MigrateStatus>,
 }
 
 /// A sampled target: regions, and how often each of them is checked.
@@ -169,6 +173,7 @@ mod tests {
             left_alone: Some(Named::Known(Refusal::Disabled)),
             left_out: [(Refusal::Cold, 2)].into(),
             page_out: Some(PageOutStatus { min_idle_ns: 9, stays: Some(Stays::Refaults), ..PageOutStatus::default() }),
+            migrate: Some(MigrateStatus { back_bytes: 4096, ..MigrateStatus::default() }),
         });
         let text = serde_json::to_string(&status).unwrap();
         assert!(text.starts_with(r#"{"version":"#) && text.contains(r#""waiting":"free-blocks""#), "{text}");

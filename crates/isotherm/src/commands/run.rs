@@ -1,10 +1,11 @@
 //! `isotherm run`: keeps the hot memory of processes on huge pages until it is stopped, and pages out their cold memory if a scheme says so.
 //!
 //! [`args`] holds the arguments. [`config`] combines them with the settings file. [`trust`] decides whether root runs the command that a
-//! settings file names. [`page_out`] reads what paging out needs to know.
+//! settings file names. [`page_out`] reads what paging out needs to know, and [`migrate`] what moving between memory tiers does.
 
 pub mod args;
 pub mod config;
+mod migrate;
 mod page_out;
 mod trust;
 
@@ -31,6 +32,7 @@ use isotherm_heat::{Clock, Ns, Snapshot, TargetId};
 use isotherm_monitor::Monitor;
 use isotherm_schemes::collapse::{Collapse, CollapseMachine};
 use isotherm_schemes::machine::DryRun;
+use isotherm_schemes::migrate::{Migrate, MigrateMachine, Movable};
 use isotherm_schemes::page_out::{IdlePages, PageOut, PageOutMachine};
 use isotherm_schemes::plan::HintSource;
 use isotherm_schemes::state::{SampledStatus, Shared, SharedWorker, State, lock};
@@ -78,9 +80,10 @@ fn run(args: &RunArgs) -> Result<()> {
     let runner = Runner::start(&WorkArgs { work: args.work.clone(), config: args.config.clone() })?;
     let machine = machine(args)?;
     let mut watching = begin(&config, uses_of(args, &config))?;
-    let idle = IdlePages::default();
-    let mut worker = worker(machine, &config, &idle);
-    let state = State::new(config.rules, config.budgets).with_schemes(config.schemes.clone(), idle);
+    let (idle, movable) = (IdlePages::default(), Movable::default());
+    let mut worker = worker(machine, &config, (&idle, &movable));
+    let state = State::new(config.rules, config.budgets);
+    let state = state.with_schemes(config.schemes.clone(), idle).with_movable(movable);
     let shared: Shared = Arc::new(Mutex::new(state));
     let over = AtomicBool::new(false);
     output::note(format_args!("{}; status at {}", watching.run.source_note, config.socket.display()));
@@ -98,6 +101,7 @@ fn run(args: &RunArgs) -> Result<()> {
             measured: false,
             generations,
             pages_out: config.pages_out(),
+            migrates: config.migrates(),
             others_clear: BTreeMap::new(),
             paged_out_at: clock::monotonic_ns(),
         };
@@ -118,8 +122,9 @@ fn check_actions(args: &RunArgs, config: &Config) -> Result<()> {
     if config.pages_out() {
         page_out::check(args, config)?;
     }
+    migrate::check(args, config)?;
     if config.pages_out() && !args.dry_run && !swap::is_there() {
-        if !config.collapses() {
+        if !config.collapses() && !config.migrates() {
             bail!(swap::MISSING);
         }
         output::note(swap::MISSING);
@@ -128,9 +133,9 @@ fn check_actions(args: &RunArgs, config: &Config) -> Result<()> {
 }
 
 /// A machine on which all actions can be performed.
-trait ActionMachine: CollapseMachine + PageOutMachine {}
+trait ActionMachine: CollapseMachine + PageOutMachine + MigrateMachine {}
 
-impl<M: CollapseMachine + PageOutMachine> ActionMachine for M {}
+impl<M: CollapseMachine + PageOutMachine + MigrateMachine> ActionMachine for M {}
 
 /// The worker that acts on hints, on a machine that any thread may use.
 type Serving = SharedWorker<Box<dyn ActionMachine + Send>>;
@@ -144,10 +149,13 @@ fn machine(args: &RunArgs) -> Result<Box<dyn ActionMachine + Send>> {
     })
 }
 
-fn worker(machine: Box<dyn ActionMachine + Send>, config: &Config, idle: &IdlePages) -> Serving {
+fn worker(machine: Box<dyn ActionMachine + Send>, config: &Config, (idle, movable): (&IdlePages, &Movable)) -> Serving {
     let mut actions: Vec<Box<dyn Action<_> + Send>> = vec![Box::new(Collapse { files: config.rules.files })];
     if config.pages_out() {
         actions.push(Box::new(PageOut::kept_at(idle.clone())));
+    }
+    if config.migrates() {
+        actions.push(Box::new(Migrate::new(movable.clone())));
     }
     SharedWorker::new(Worker::new(machine, actions, config.budgets, clock::monotonic_ns()))
 }
@@ -156,6 +164,7 @@ fn worker(machine: Box<dyn ActionMachine + Send>, config: &Config, idle: &IdlePa
 fn uses_of(args: &RunArgs, config: &Config) -> Uses {
     let uses = Uses::nothing().collapsing().serving(&config.socket);
     let uses = if config.pages_out() { uses.paging_out() } else { uses };
+    let uses = if config.migrates() { uses.migrating() } else { uses };
     let uses = if config.hints == HintSource::Heat { uses } else { uses.ageing() };
     if args.config.is_some() { uses.opening_again() } else { uses }
 }
@@ -243,9 +252,11 @@ fn watch(feeder: &mut Feeder<'_>, config: &mut Config, watching: &mut Watching, 
         let mut anew = None;
         watching.windows(left, signals.stop, &ProgressBar::hidden(), |monitor, snapshot| {
             feeder.feed(config.work.is_some(), monitor, &snapshot)?;
+            feeder.note_others(&snapshot);
             feeder.page_out(monitor, &snapshot);
+            feeder.migrate(monitor, &snapshot);
             if signals.reload.swap(false, Ordering::Relaxed) {
-                anew = reloaded(args, config, (shared, feeder.pages_out));
+                anew = reloaded(args, config, (shared, feeder.pages_out, feeder.migrates));
             }
             Ok(if anew.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
@@ -270,7 +281,11 @@ fn begin_again(config: &Config, feeder: &mut Feeder<'_>) -> Result<Watching> {
 }
 
 /// Reads the settings again. Returns them if watching has to start over for them. A file with errors changes nothing.
-fn reloaded(args: &RunArgs, config: &mut Config, (shared, pages_out): (&Shared, bool)) -> Option<Config> {
+fn reloaded(
+    args: &RunArgs,
+    config: &mut Config,
+    (shared, pages_out, migrates): (&Shared, bool, bool),
+) -> Option<Config> {
     let new = match Config::load(args).and_then(|new| check_actions(args, &new).map(|()| new)) {
         Ok(new) => new,
         Err(error) => {
@@ -283,6 +298,9 @@ fn reloaded(args: &RunArgs, config: &mut Config, (shared, pages_out): (&Shared, 
     }
     if new.pages_out() && !pages_out {
         output::note("schemes that page out begin with the next start");
+    }
+    if new.migrates() && !migrates {
+        output::note("schemes that promote or demote begin with the next start");
     }
     let mut state = lock(shared);
     state.reload(new.rules, new.budgets, new.round_robin);
@@ -310,6 +328,8 @@ struct Feeder<'a> {
     generations: Generations,
     /// The worker can page out.
     pages_out: bool,
+    /// The worker can move pages between memory tiers.
+    migrates: bool,
     /// When something else was last seen to clear accessed bits of a process.
     others_clear: BTreeMap<TargetId, Ns>,
     /// The last window of paging out.
@@ -358,17 +378,29 @@ impl Feeder<'_> {
     }
 }
 
-/// Paging out.
+/// What takes idle memory.
 impl Feeder<'_> {
+    /// Notes of which processes something else clears the accessed bits.
+    fn note_others(&mut self, snapshot: &Snapshot) {
+        let alive = || snapshot.targets.iter().filter(|t| !t.exited);
+        let now = clock::monotonic_ns();
+        let cleared = alive().filter(|t| t.facts.cleared_by_others_pages > 0);
+        self.others_clear.extend(cleared.map(|t| (t.id, now)));
+        self.others_clear.retain(|id, at| now.saturating_sub(*at) < OTHERS_CLEAR_NS && alive().any(|t| t.id == *id));
+    }
+
+    fn migrate(&self, monitor: &Monitor<Box<dyn Clock>>, snapshot: &Snapshot) {
+        for target in snapshot.targets.iter().filter(|t| self.migrates && !t.exited) {
+            migrate::step(self.shared, monitor, target, self.others_clear.contains_key(&target.id));
+        }
+    }
+
     fn page_out(&mut self, monitor: &mut Monitor<Box<dyn Clock>>, snapshot: &Snapshot) {
         if !self.pages_out {
             return;
         }
         let alive = || snapshot.targets.iter().filter(|t| !t.exited);
         let now = clock::monotonic_ns();
-        let cleared = alive().filter(|t| t.facts.cleared_by_others_pages > 0);
-        self.others_clear.extend(cleared.map(|t| (t.id, now)));
-        self.others_clear.retain(|id, at| now.saturating_sub(*at) < OTHERS_CLEAR_NS && alive().any(|t| t.id == *id));
         let has_swap = self.args.dry_run || swap::is_there();
         let window_ns = now.saturating_sub(std::mem::replace(&mut self.paged_out_at, now)).min(LONGEST_WINDOW_NS);
         for target in alive() {

@@ -356,6 +356,26 @@ def heat(pages):
         time.sleep(0.02)
 ";
 
+/// `mib` MiB, each page with contents of its own, of which the first four are accessed all the time. Compares all of them on SIGUSR1.
+pub fn idle_and_hot(mib: usize, verdict: &Path) -> Option<Script> {
+    Script::start(&format!(
+        "
+import signal
+size, hot = {mib} << 20, 4 << 20
+at = reserve(size)
+def filling(page): return 1 + page * 7 % 251
+for page in range(size >> 12): ctypes.memset(at + (page << 12), filling(page), 4096)
+def compare(*_):
+    same = all(ctypes.string_at(at + (p << 12), 4096) == bytes([filling(p)]) * 4096 for p in range(hot >> 12, size >> 12))
+    with open('{verdict}', 'w') as f: f.write('same' if same else 'changed')
+signal.signal(signal.SIGUSR1, compare)
+print(at, flush=True)
+heat([at + page for page in range(0, hot, 4096)])
+",
+        verdict = verdict.display()
+    ))
+}
+
 /// Bytes of a process on huge pages, as the kernel says.
 pub fn huge_bytes(pid: u32) -> u64 {
     let rollup = read(&Path::new("/proc").join(pid.to_string()).join("smaps_rollup"));

@@ -4,6 +4,7 @@ use crate::args::socket::default_socket;
 use crate::args::targets::TargetArgs;
 use crate::args::watching::WatchArgs;
 use crate::commands::run::args::RunArgs;
+use crate::commands::run::migrate::is_of_tiers;
 use crate::commands::run::trust;
 use crate::input;
 use anyhow::{Context, Result};
@@ -76,6 +77,11 @@ impl Config {
     /// Whether a scheme pages out.
     pub fn pages_out(&self) -> bool {
         self.schemes.iter().any(|scheme| matches!(scheme.action, Does::PageOut(_)))
+    }
+
+    /// Whether a scheme moves pages between memory tiers.
+    pub fn migrates(&self) -> bool {
+        self.schemes.iter().any(is_of_tiers)
     }
 
     /// Whether a scheme collapses.

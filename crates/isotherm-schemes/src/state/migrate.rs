@@ -1,0 +1,127 @@
+//! The part of the state that moves pages between memory tiers: which processes, when to search, and what becomes a hint.
+//!
+//! The caller watches; this decides. In each window, for each process: [`State::search_movable`] says what to look for, if it is time, and
+//! [`State::hint_movable`] hints what was found.
+
+use super::State;
+use crate::migrate::mover::{Mover, SEARCH};
+use crate::migrate::{self, Limits, Wanted};
+use crate::outcome::{Outcome, Refusal};
+use isotherm_heat::{Ns, TargetId};
+
+/// How long a huge range gets no hint after one to move pages of it. What is hot changes.
+pub(super) fn rest_after(outcome: Outcome) -> Ns {
+    match outcome {
+        Outcome::Done { .. } | Outcome::Refused(Refusal::InPlace | Refusal::Unmeasured) => SEARCH,
+        Outcome::Refused(Refusal::NoFastMemory) => 0,
+        Outcome::Refused(_) => super::REST,
+    }
+}
+
+impl State {
+    /// What to look for in a process of which pages move between tiers. `None` if none do, or if it is not time.
+    pub fn search_movable(&mut self, process: TargetId, working_set_pages: u64, now: Ns) -> Option<Limits> {
+        self.take_in_moved(working_set_pages, now);
+        let limits = self.actions.get(&process)?.migrates;
+        let target = self.targets.get_mut(&process).filter(|target| target.refused.is_none())?;
+        let Some(limits) = limits else {
+            // No scheme moves it any more.
+            target.mover = None;
+            self.movable.forget(process);
+            return None;
+        };
+        let mover = target.mover.get_or_insert_with(|| Mover::new(limits, now));
+        // The settings may have been read again.
+        mover.set_limits(limits, now);
+        mover.search(working_set_pages, now)
+    }
+
+    /// Takes in what the worker has moved.
+    fn take_in_moved(&mut self, working_set_pages: u64, now: Ns) {
+        for (process, pmd, moves) in self.movable.take_moved() {
+            if let Some(mover) = self.targets.get_mut(&process).and_then(|target| target.mover.as_mut()) {
+                mover.moved(pmd, moves, working_set_pages, now);
+            }
+        }
+    }
+
+    /// Takes in what a handled hint means for moving.
+    pub(super) fn migrate_handled(&mut self, process: TargetId, outcome: Outcome) {
+        let mover = self.targets.get_mut(&process).and_then(|target| target.mover.as_mut());
+        if let Some(mover) = mover.filter(|_| outcome == Outcome::Refused(Refusal::NoFastMemory)) {
+            mover.full();
+        }
+    }
+
+    /// Hints what a search has found.
+    pub fn hint_movable(&mut self, process: TargetId, wanted: &[Wanted], keep_free_pct: f64, now: Ns) {
+        self.movable.replace(process, wanted.iter().copied(), keep_free_pct, now);
+        for hint in migrate::hints(process, wanted, now) {
+            self.add(hint);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collapse::Rules;
+    use crate::migrate::{MIGRATE, Movable, Moves};
+    use crate::retry::Handled;
+    use crate::scheme::Scheme;
+    use crate::state::Report;
+    use crate::{Budgets, Counters, TargetWindow};
+    use isotherm_heat::Mask;
+    use isotherm_units::{Bytes, PmdNo};
+
+    const S: Ns = 1_000_000_000;
+    const A: TargetId = TargetId { pid: 1, start_ticks: 10 };
+
+    fn scheme(text: &str) -> Scheme {
+        Scheme::new(toml::from_str(text).unwrap()).unwrap()
+    }
+
+    fn window(state: &mut State, now: Ns) {
+        let window = TargetWindow {
+            id: A,
+            comm: "db".into(),
+            mappings: Vec::new().into(),
+            facts: Vec::new(),
+            generations: Vec::new(),
+        };
+        state.feed(&window, Bytes(1 << 30), now);
+    }
+
+    #[test]
+    fn what_is_found_is_hinted_and_what_moves_is_reported() {
+        let movable = Movable::default();
+        let state = State::new(Rules::default(), Budgets::default()).with_movable(movable.clone());
+        let schemes = ["action = \"promote\"", "action = \"demote\"\nmin_idle = \"1m\""].map(scheme);
+        let mut state = state.with_schemes(schemes.to_vec(), crate::page_out::IdlePages::default());
+        window(&mut state, S);
+        let limits = state.search_movable(A, 100_000, S).unwrap();
+        assert_eq!((limits.hot_ns, limits.idle_ns), (Some(2 * S), Some(60 * S)));
+        assert_eq!(state.search_movable(A, 100_000, 2 * S), None, "not yet");
+        let wanted = Wanted { pmd: PmdNo(5), hot: Mask::ALL, idle: Mask::NONE, hz: 9.0 };
+        state.hint_movable(A, &[wanted], limits.keep_free_pct, 2 * S);
+        let (hint, tries) = state.take().unwrap();
+        assert_eq!((hint.action, hint.pmd), (MIGRATE, PmdNo(5)));
+        movable.note(A, PmdNo(5), Moves { promote: Mask::ALL, demote: Mask::NONE });
+        let handled = Handled::Done(Outcome::Done { grown: 0 });
+        let report = Report { handled, counters: Counters::default(), paused_for: None, cgroup_wait: None };
+        state.settle(hint, tries, report, 3 * S);
+        // It rests until the next search.
+        state.hint_movable(A, &[wanted], limits.keep_free_pct, 4 * S);
+        assert!(state.take().is_none());
+        assert!(state.search_movable(A, 100_000, 9 * S).is_some());
+        let status = state.status().targets[0].migrate.clone().unwrap();
+        assert_eq!((status.promoted_bytes, status.demoted_bytes, status.min_idle_ns), (2 << 20, 0, Some(60 * S)));
+        // Without a scheme nothing is looked for, and nothing reported.
+        state.set_schemes(vec![Scheme::collapse_all()]);
+        window(&mut state, 20 * S);
+        assert_eq!(
+            (state.search_movable(A, 100_000, 20 * S), state.status().targets[0].migrate.is_none()),
+            (None, true)
+        );
+    }
+}

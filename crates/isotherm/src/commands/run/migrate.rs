@@ -1,0 +1,67 @@
+//! Moves pages between memory tiers: every few seconds, for each process that a scheme moves.
+//!
+//! The state decides when ([`isotherm_schemes::state::State`]); this looks for hot and idle pages in what the monitor knows. The worker
+//! finds out where they are.
+
+use super::args::RunArgs;
+use super::config::Config;
+use crate::args::usage::Usage;
+use anyhow::{Result, bail};
+use isotherm_heat::{Clock, TargetHeat};
+use isotherm_monitor::Monitor;
+use isotherm_schemes::migrate::wanted_in;
+use isotherm_schemes::plan::HintSource;
+use isotherm_schemes::scheme::{Does, Scheme};
+use isotherm_schemes::state::{Shared, lock};
+use isotherm_sys::clock;
+use isotherm_sys::tiers::Tiers;
+use isotherm_units::PmdNo;
+use std::path::Path;
+
+/// The window of the working set that what goes up again is a share of.
+const MINUTE: u64 = 60_000_000_000;
+
+/// Refuses a machine on which there is nothing to move to, and settings with which memory in use may look idle.
+pub fn check(args: &RunArgs, config: &Config) -> Result<()> {
+    if !config.migrates() {
+        return Ok(());
+    }
+    let moves_down = |scheme: &Scheme| matches!(scheme.action, Does::Demote(..));
+    if config.schemes.iter().any(moves_down) {
+        let unfit = args.watch.unfit_for_idle().or_else(|| {
+            (config.hints != HintSource::Heat).then_some(
+                "ageing by MGLRU clears accessed bits, and memory that is in use may look idle: take --hints heat",
+            )
+        });
+        if let Some(why) = unfit {
+            return Err(Usage(format!("a scheme demotes: {why}")).into());
+        }
+    }
+    if config.targets.all && config.schemes.iter().any(|scheme| is_of_tiers(scheme) && scheme.is_for_all()) {
+        let why = "pages move of processes that are named only: give the scheme `processes` or `cgroups`, or name targets instead of --all";
+        return Err(Usage(format!("a scheme promotes or demotes: {why}")).into());
+    }
+    if !Tiers::read(Path::new("/sys")).are_several() {
+        bail!(
+            "a scheme promotes or demotes, and all memory of this machine is in one tier: see /sys/devices/virtual/memory_tiering"
+        );
+    }
+    Ok(())
+}
+
+/// Whether a scheme moves pages between tiers.
+pub fn is_of_tiers(scheme: &Scheme) -> bool {
+    matches!(scheme.action, Does::Promote(_) | Does::Demote(..))
+}
+
+/// One window of one process. Its idle pages stay where they are if something else clears its accessed bits.
+pub fn step(shared: &Shared, monitor: &Monitor<Box<dyn Clock>>, target: &TargetHeat, others_clear: bool) {
+    let (id, working_set) = (target.id, target.temperature.within_ns(MINUTE));
+    let Some(mut limits) = lock(shared).search_movable(id, working_set, clock::monotonic_ns()) else { return };
+    if others_clear {
+        limits.idle_ns = None;
+    }
+    let (Some(pages), Some(mappings)) = (monitor.pages_of(id.pid), monitor.mappings_of(id.pid)) else { return };
+    let wanted = wanted_in(limits, pages, mappings, PmdNo(0)..PmdNo(u64::MAX), monitor.now());
+    lock(shared).hint_movable(id, &wanted, limits.keep_free_pct, clock::monotonic_ns());
+}

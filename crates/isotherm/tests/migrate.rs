@@ -1,0 +1,121 @@
+//! Schemes that move pages between memory tiers: what moves on a machine with two (a guest of the lab), and what is said on one with one.
+
+mod support;
+
+use isotherm_sys::move_pages::{Place, places};
+use isotherm_sys::tiers::Tiers;
+use isotherm_units::{Addr, PageNo};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+use support::{Script, Stage, idle_and_hot, sees_pages, skip, until, workload};
+
+const MIB: u64 = 1 << 20;
+const SCHEMES: &str = "\
+[[scheme]]
+action = \"promote\"
+[[scheme]]
+action = \"demote\"
+min_idle = \"10s\"
+keep_free = 100.0
+[watch]
+max_cpu = 200.0
+max_slowdown = 200.0
+[budgets]
+per_second = 1000.0
+cpu_pct = 200.0
+stall_pct = 200.0
+";
+
+fn tiers() -> Tiers {
+    Tiers::read(Path::new("/sys"))
+}
+
+fn settings(stage: &Stage) -> String {
+    let path = stage.path("tiers.toml");
+    fs::write(&path, SCHEMES).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn with_one_tier_nothing_can_move_and_what_could_do_harm_is_refused() {
+    need!(sees_pages(), "the page-table source");
+    need!(!tiers().are_several(), "a machine whose memory is all in one tier");
+    let (child, stage) = (workload(8), Stage::new());
+    let settings = settings(&stage);
+    stage.isotherm(&format!("run -p {} -c {settings} -d 2s", child.pid())).ended(1).says("in one tier");
+    for (more, why) in
+        [("--all", "named only"), ("-p 1 --beside", "leave out --beside"), ("-p 1 --hints mglru", "--hints heat")]
+    {
+        stage.isotherm(&format!("run {more} -c {settings} -d 2s")).ended(2).says(why);
+    }
+}
+
+/// How much of a range is on fast and on slow memory, in MiB.
+fn on_fast_and_slow(pid: u32, range: std::ops::Range<u64>) -> (u64, u64) {
+    let pages: Vec<PageNo> = (range.start / 4096..range.end / 4096).map(PageNo).collect();
+    let (tiers, found) = (tiers(), places(pid, &pages).unwrap());
+    let of = |is_fast| {
+        found.iter().filter(|place| matches!(place, Place::Node(node) if tiers.is_fast(*node) == is_fast)).count()
+            as u64
+    };
+    (of(true) * 4096 / MIB, of(false) * 4096 / MIB)
+}
+
+#[test]
+fn idle_pages_go_down_and_come_up_when_they_are_accessed_as_they_were() {
+    need!(sees_pages(), "the page-table source");
+    need!(
+        std::env::var_os("ISOTHERM_LAB").is_some() && tiers().are_several(),
+        "a guest of the lab with two memory tiers"
+    );
+    let stage = Stage::new();
+    let verdict = stage.path("verdict");
+    let Some(script) = idle_and_hot(32, &verdict) else { return skip("python3") };
+    let at = Addr(script.numbers()[0]).0;
+    let (hot, idle) = (at..at + 4 * MIB, at + 4 * MIB..at + 32 * MIB);
+    let mut run = stage.start_isotherm(&format!("run --socket s.sock -p {} -c {}", script.pid(), settings(&stage)));
+    run.until_it_says("status at");
+    let reported = || stage.json("status --json --socket s.sock")["targets"][0]["migrate"].clone();
+    let bytes = |name: &str| reported()[name].as_u64().unwrap_or(0);
+    assert!(
+        until(Duration::from_secs(90), || on_fast_and_slow(script.pid(), idle.clone()).1 >= 26),
+        "{:#}",
+        reported()
+    );
+    assert_eq!(on_fast_and_slow(script.pid(), hot.clone()).1, 0, "what is hot stays: {:#}", reported());
+    assert!(until(Duration::from_secs(20), || bytes("demoted_bytes") >= 26 * MIB), "{:#}", reported());
+    assert_eq!((bytes("back_bytes"), &reported()["stays"]), (0, &Value::Bool(false)), "{:#}", reported());
+    // All of it is read at once, which is too little to be hot, and its contents are as they were.
+    support::signal(script.pid(), "USR1");
+    assert!(until(Duration::from_secs(60), || fs::read_to_string(&verdict).is_ok_and(|text| !text.is_empty())));
+    assert_eq!(fs::read_to_string(&verdict).unwrap(), "same");
+    run.signal("INT");
+    run.end().ended(0).prints("to slow memory");
+}
+
+/// 16 MiB on slow memory, all of them accessed all the time.
+#[test]
+fn hot_pages_on_slow_memory_go_up() {
+    need!(sees_pages(), "the page-table source");
+    need!(
+        std::env::var_os("ISOTHERM_LAB").is_some() && tiers().are_several(),
+        "a guest of the lab with two memory tiers"
+    );
+    let stage = Stage::new();
+    let hot = "at = reserve(16 << 20); ctypes.memset(at, 1, 16 << 20); print(at, flush=True); heat([at + page for page in range(0, 16 << 20, 4096)])";
+    let Some(script) = Script::start(hot) else { return skip("python3") };
+    let at = Addr(script.numbers()[0]).0;
+    let pages: Vec<PageNo> = (at / 4096..at / 4096 + 4096).map(PageNo).collect();
+    let slow = tiers().below(tiers().nodes()[0][0]).unwrap();
+    isotherm_sys::move_pages::move_to(script.pid(), &pages, slow).unwrap();
+    let range = at..at + 16 * MIB;
+    assert!(on_fast_and_slow(script.pid(), range.clone()).1 >= 15);
+    let mut run = stage.start_isotherm(&format!("run --socket s.sock -p {} -c {}", script.pid(), settings(&stage)));
+    run.until_it_says("status at");
+    let status = || format!("{:#}", stage.json("status --json --socket s.sock"));
+    assert!(until(Duration::from_secs(60), || on_fast_and_slow(script.pid(), range.clone()).0 >= 15), "{}", status());
+    run.signal("INT");
+    run.end().ended(0).prints("moved to fast memory");
+}
