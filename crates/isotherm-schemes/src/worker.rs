@@ -85,6 +85,11 @@ fn refused_by_all<M>(actions: &[Registered<M>], process: &Process) -> Option<Ref
     refusals.and_then(|all| all.first().copied())
 }
 
+/// Whether one of the guards holds for a wait of a memory cgroup.
+fn holds_up(guards: &[Guard], waiting: &Handled) -> bool {
+    matches!(waiting, Handled::Later(_, why) if guards.iter().any(|guard| guard.is_of_cgroup(*why)))
+}
+
 /// The consumer that performs actions.
 #[derive(Debug)]
 pub struct Worker<M> {
@@ -236,7 +241,7 @@ impl<M: Machine> Worker<M> {
         if now < member.rest_until {
             return Err(Handled::Later(member.rest_until, Wait::Stall));
         }
-        if let Some(paused) = self.cgroups.at(&member.cgroup, now).filter(|_| guards.contains(&Guard::Cgroup)) {
+        if let Some(paused) = self.cgroups.at(&member.cgroup, now).filter(|paused| holds_up(guards, paused)) {
             return Err(paused);
         }
         let spent = -member.stall.available_ns(now);
@@ -258,18 +263,22 @@ impl<M: Machine> Worker<M> {
         Some(Handled::Later(member.pause_until, Wait::Fork))
     }
 
-    /// Checks whether the memory cgroup of the process has room for this charge. If not, the cgroup waits, and with it
-    /// all its processes.
-    fn crowded(&mut self, now: Ns, process: TargetId, charge: Bytes) -> Option<Handled> {
+    /// Checks whether the memory cgroup of the process has room for this charge, and is not under pressure, as far as the guards ask. If not,
+    /// the cgroup waits, and with it all its processes.
+    fn crowded(&mut self, now: Ns, process: TargetId, charge: Bytes, guards: &[Guard]) -> Option<Handled> {
         let state = self.machine.cgroup(process);
         let member = self.members.get_mut(&process)?;
         // If no cgroup can be read, the process waits by itself after a refused charge.
         member.cgroup = state.as_ref().map_or_else(|| format!("process {}", process.pid), |s| s.path.clone());
-        if let Some(paused) = self.cgroups.at(&member.cgroup, now) {
+        if let Some(paused) = self.cgroups.at(&member.cgroup, now).filter(|paused| holds_up(guards, paused)) {
             return Some(paused);
         }
         match state.and_then(|state| cgroups::shortage(&state, charge, &self.budgets)) {
-            Some(why) => Some(self.cgroups.pause(&member.cgroup, now, why)),
+            Some(why) if guards.iter().any(|guard| guard.is_of_cgroup(why)) => {
+                Some(self.cgroups.pause(&member.cgroup, now, why))
+            }
+            // What it waits for does not concern this action.
+            Some(_) => None,
             None => {
                 self.cgroups.has_room(&member.cgroup);
                 None
@@ -383,7 +392,8 @@ impl<M: Machine> Worker<M> {
         if self.outgrows(hint.process, price) {
             return Err(refused(Refusal::Growth));
         }
-        let crowded = guards.contains(&Guard::Cgroup).then(|| self.crowded(now, hint.process, price.charge)).flatten();
+        let asks = guards.iter().any(|guard| guard.is_of_cgroup(Wait::CgroupPressure));
+        let crowded = asks.then(|| self.crowded(now, hint.process, price.charge, guards)).flatten();
         crowded.map_or(Ok(price), Err)
     }
 

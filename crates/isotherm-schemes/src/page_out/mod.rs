@@ -35,8 +35,8 @@ pub const PAGE_OUT: ActionId = ActionId(1);
 pub const PAGED_OUT: &str = "paged_out";
 
 /// It takes swap instead of memory. Pages that a copy of the process shares do not leave, and pressure is a reason to leave the
-/// host alone: writing to swap adds to it.
-const GUARDS: &[Guard] = &[Guard::Swap, Guard::Pressure, Guard::Fork];
+/// host and the cgroup alone: writing to swap adds to it, and so does what comes back.
+const GUARDS: &[Guard] = &[Guard::Swap, Guard::Pressure, Guard::Fork, Guard::CgroupPressure];
 
 /// The idle pages of each huge range by the last window, and those that have left since, shared by the planner and the action.
 #[derive(Clone, Debug, Default)]
@@ -175,6 +175,7 @@ mod tests {
     use crate::retry::{RetryScheduler, Step};
     use crate::worker::Worker;
     use isotherm_sys::free::Swap;
+    use isotherm_sys::proc::MemoryUse;
     use isotherm_units::Bytes;
     use std::collections::BTreeMap;
 
@@ -189,6 +190,7 @@ mod tests {
         swap: Option<Swap>,
         must_stay: Option<Refusal>,
         now: Ns,
+        cgroup: Option<CgroupState>,
     }
 
     impl Machine for Fake {
@@ -208,7 +210,7 @@ mod tests {
         }
 
         fn cgroup(&mut self, _: TargetId) -> Option<CgroupState> {
-            None
+            self.cgroup.clone()
         }
 
         fn cpu_ns(&mut self) -> Ns {
@@ -317,6 +319,18 @@ mod tests {
             scene.worker.machine().swap = Some(Swap { free: Bytes(11), total: Bytes(100) });
             assert_eq!(outcome(scene.step(1, 2 * S)), Outcome::Done { grown: 0 });
         }
+    }
+
+    #[test]
+    fn pressure_of_the_cgroup_holds_it_up_and_its_limit_does_not() {
+        let full = MemoryUse { current: Bytes(1 << 30), limit: Some(Bytes(1 << 30)), high: None, with_swap: None };
+        let cgroup = |pressure| CgroupState { path: "/a".into(), limited: vec![full], pressure_pct: Some(pressure) };
+        let fake = Fake { private: [(PmdNo(1), Mask::ALL)].into(), cgroup: Some(cgroup(11.0)), ..Fake::default() };
+        let mut scene = Scene::new(fake);
+        scene.idle.replace(A, [(PmdNo(1), Mask::ALL)], 0);
+        assert!(matches!(scene.step(1, S), Step::Deferred(_, Wait::CgroupPressure)));
+        scene.worker.machine().cgroup = Some(cgroup(9.0));
+        assert_eq!(outcome(scene.step(1, 9 * S)), Outcome::Done { grown: 0 }, "it has no room, and needs none");
     }
 
     #[test]
