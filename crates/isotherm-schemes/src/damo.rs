@@ -4,6 +4,7 @@
 //! What has no counterpart is named in a note, and an action or a filter that would change what is done to is an error: a scheme that
 //! loses a filter would act on memory that it was meant to spare. The format is damo's of 2026; keys of older versions are read.
 
+use crate::page_out::watermarks::Watermarks;
 use crate::scheme::{ActionName, SHORTEST_AGE, Written};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -138,9 +139,6 @@ fn scheme(damos: &Damos, notes: &mut Vec<String>) -> Result<Written, String> {
     if has_value(&damos.quotas) {
         notes.push("quotas are lost: [budgets] and `max_refaults` limit what is done".to_owned());
     }
-    if has_value(&damos.watermarks) {
-        notes.push("watermarks are lost".to_owned());
-    }
     if let Some(age) = pattern.map(|pattern| &pattern.age.max).filter(|age| has_value(age)) {
         return Err(format!("age.max = {age} has no counterpart: memory that is idle for longer leaves, too"));
     }
@@ -158,9 +156,25 @@ fn scheme(damos: &Damos, notes: &mut Vec<String>) -> Result<Written, String> {
     for filter in filters {
         cgroups.extend(cgroup_of(filter, action)?);
     }
+    let watermarks = watermarks(&damos.watermarks).filter(|_| action == ActionName::PageOut);
+    if watermarks.is_none() && has_value(&damos.watermarks) {
+        notes.push("watermarks are lost".to_owned());
+    }
     // DAMON moves whatever is free of fast memory.
     let keep_free = (action == ActionName::Demote).then_some(100.0);
-    Ok(Written { cgroups, min_idle, keep_free, ..Written::of(action) })
+    Ok(Written { cgroups, min_idle, watermarks, keep_free, ..Written::of(action) })
+}
+
+/// Watermarks of free memory. DAMON has no others.
+fn watermarks(written: &Value) -> Option<Watermarks> {
+    (written["metric"].as_str()? == "free_mem_rate").then_some(())?;
+    // As text "50 %", or as a number of thousandths.
+    let pct = |key: &str| match &written[key] {
+        Value::String(text) => text.trim().strip_suffix('%')?.trim().parse::<f64>().ok(),
+        other => Some(other.as_f64()? / 10.0),
+    };
+    Some(Watermarks { high: pct("high_permil")?, mid: pct("mid_permil")?, low: pct("low_permil")? })
+        .filter(|marks| marks.fault().is_none())
 }
 
 /// The age of memory without accesses.
@@ -304,7 +318,7 @@ fn to_damos(number: usize, scheme: &Written, notes: &mut Vec<String>) -> Result<
     Ok(match scheme.action {
         ActionName::PageOut => {
             let age = scheme.min_idle.clone().unwrap_or_else(|| "10m".to_owned());
-            json!({
+            let mut written = json!({
                 "action": "pageout",
                 "access_pattern": {
                     "sz_bytes": any,
@@ -312,7 +326,13 @@ fn to_damos(number: usize, scheme: &Written, notes: &mut Vec<String>) -> Result<
                     "age": {"min": age, "max": "max"},
                 },
                 "filters": filters,
-            })
+            });
+            if let Some(Watermarks { high, mid, low }) = scheme.watermarks {
+                let pct = |pct: f64| format!("{pct} %");
+                written["watermarks"] = json!({"metric": "free_mem_rate", "interval_us": "1 s",
+                    "high_permil": pct(high), "mid_permil": pct(mid), "low_permil": pct(low)});
+            }
+            written
         }
         ActionName::Promote | ActionName::Demote => {
             let what = "it moves pages by memory tier, and DAMON to a node with a number";
@@ -419,6 +439,12 @@ mod tests {
         let (text, notes) = write(&schemes).unwrap();
         assert_eq!(read(&text).unwrap().schemes, schemes, "{text}");
         assert_eq!(notes.len(), 1);
+        let marks = Watermarks { high: 50.0, mid: 40.0, low: 2.5 };
+        let short = Written { watermarks: Some(marks), ..page_out("10m", &[]) };
+        let (text, notes) = write(std::slice::from_ref(&short)).unwrap();
+        assert_eq!((read(&text).unwrap().schemes, notes), (vec![short], vec![]), "{text}");
+        let permil = text.replace("\"50 %\"", "500").replace("\"40 %\"", "400").replace("\"2.5 %\"", "25");
+        assert_eq!(read(&permil).unwrap().schemes[0].watermarks, Some(marks), "{permil}");
         let own = Written { max_refaults: Some(0.5), ..page_out("1h", &[]) };
         let (text, notes) = write(&[own]).unwrap();
         assert_eq!((read(&text).unwrap().schemes, notes.len()), (vec![page_out("1h", &[])], 1));

@@ -5,6 +5,7 @@
 
 use crate::migrate;
 use crate::page_out::brake::Limits;
+use crate::page_out::watermarks::Watermarks;
 use isotherm_heat::Ns;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -49,6 +50,8 @@ pub struct Written {
     pub min_idle: Option<String>,
     /// Of `page-out`: refaults in a minute at which it stops, percent of the working set.
     pub max_refaults: Option<f64>,
+    /// Of `page-out`: how much memory has to be free, and may be, for it to be active.
+    pub watermarks: Option<Watermarks>,
     /// Of `promote`: accesses a second of a page from which on it is hot.
     pub min_rate: Option<f64>,
     /// Of `demote`: pages leave while less than this is free of the fastest tier, percent.
@@ -64,6 +67,7 @@ impl Written {
             cgroups: Vec::new(),
             min_idle: None,
             max_refaults: None,
+            watermarks: None,
             min_rate: None,
             keep_free: None,
         }
@@ -84,8 +88,8 @@ pub struct Scheme {
 pub enum Does {
     /// Collapses.
     Collapse,
-    /// Pages out, within these.
-    PageOut(Limits),
+    /// Pages out, within these, while memory is between the watermarks, if there are any.
+    PageOut(Limits, Option<Watermarks>),
     /// Moves up what is accessed once in this time, or more often.
     Promote(Ns),
     /// Moves down what is idle for this time, to keep this share of fast memory free, in percent.
@@ -102,7 +106,7 @@ impl Scheme {
     pub fn new(written: Written) -> Result<Scheme, String> {
         check_keys(&written)?;
         let action = match written.action {
-            ActionName::PageOut => Does::PageOut(limits(&written)?),
+            ActionName::PageOut => Does::PageOut(limits(&written)?, watermarks(&written)?),
             ActionName::Collapse => Does::Collapse,
             ActionName::Promote => Does::Promote(hot_ns(&written)?),
             ActionName::Demote => Does::Demote(age_ns(&written)?, keep_free_pct(&written)?),
@@ -132,14 +136,20 @@ impl Scheme {
 /// Whether all keys are for the action.
 fn check_keys(written: &Written) -> Result<(), String> {
     use ActionName::{Demote, PageOut, Promote};
-    let keys: [(&str, bool, &[ActionName], &str); 4] = [
+    let keys: [(&str, bool, &[ActionName], &str); 5] = [
         ("min_idle", written.min_idle.is_some(), &[PageOut, Demote], "\"page-out\" and \"demote\""),
         ("max_refaults", written.max_refaults.is_some(), &[PageOut], "\"page-out\""),
+        ("watermarks", written.watermarks.is_some(), &[PageOut], "\"page-out\""),
         ("min_rate", written.min_rate.is_some(), &[Promote], "\"promote\""),
         ("keep_free", written.keep_free.is_some(), &[Demote], "\"demote\""),
     ];
     let unfit = keys.into_iter().find(|(_, is_there, actions, _)| *is_there && !actions.contains(&written.action));
     unfit.map_or(Ok(()), |(key, _, _, actions)| Err(format!("{key} is for the action {actions}")))
+}
+
+fn watermarks(written: &Written) -> Result<Option<Watermarks>, String> {
+    let fault = written.watermarks.and_then(|marks| marks.fault());
+    fault.map_or(Ok(written.watermarks), |fault| Err(fault.to_owned()))
 }
 
 fn hot_ns(written: &Written) -> Result<Ns, String> {
@@ -184,6 +194,8 @@ pub struct Actions {
     pub collapses: bool,
     /// Idle pages of it leave.
     pub pages_out: Option<Limits>,
+    /// They do while free memory is between these.
+    pub watermarks: Option<Watermarks>,
     /// A huge range that is worth a collapse is collapsed, and none of its pages leave. If not, it is the other way round.
     pub collapse_first: bool,
     /// Pages of it move between memory tiers.
@@ -200,7 +212,9 @@ impl Actions {
                 Does::Collapse if !actions.collapses => {
                     (actions.collapses, actions.collapse_first) = (true, actions.pages_out.is_none());
                 }
-                Does::PageOut(limits) if actions.pages_out.is_none() => actions.pages_out = Some(limits),
+                Does::PageOut(limits, marks) if actions.pages_out.is_none() => {
+                    (actions.pages_out, actions.watermarks) = (Some(limits), marks);
+                }
                 Does::Promote(ns) if hot_ns.is_none() => hot_ns = Some(ns),
                 Does::Demote(ns, keep_free_pct) if down.is_none() => down = Some((ns, keep_free_pct)),
                 _ => {}
@@ -226,9 +240,12 @@ mod tests {
     fn a_scheme_has_defaults_and_its_limits_mean_something() {
         let of = |text: &str| scheme(text).unwrap().action;
         let usual = Limits { min_idle_ns: 600_000_000_000, max_refaults_pct: 0.2 };
-        assert_eq!(of("action = \"page-out\""), Does::PageOut(usual));
+        assert_eq!(of("action = \"page-out\""), Does::PageOut(usual, None));
         let own = Limits { min_idle_ns: 90_000_000_000, max_refaults_pct: 1.0 };
-        assert_eq!(of("action = \"page-out\"\nmin_idle = \"90s\"\nmax_refaults = 1.0"), Does::PageOut(own));
+        assert_eq!(of("action = \"page-out\"\nmin_idle = \"90s\"\nmax_refaults = 1.0"), Does::PageOut(own, None));
+        let marks = Watermarks { high: 50.0, mid: 40.0, low: 5.0 };
+        let text = "action = \"page-out\"\nwatermarks = { high = 50.0, mid = 40.0, low = 5.0 }";
+        assert_eq!(of(text), Does::PageOut(usual, Some(marks)));
         assert_eq!(of("action = \"collapse\""), Does::Collapse);
         for (text, why) in [
             ("", "action"),
@@ -239,6 +256,8 @@ mod tests {
             ("action = \"page-out\"\nmax_refaults = nan", "above 0"),
             ("action = \"page-out\"\nmin_idel = \"9s\"", "min_idel"),
             ("action = \"collapse\"\nmin_idle = \"1m\"", "page-out"),
+            ("action = \"page-out\"\nwatermarks = { high = 5.0, mid = 40.0, low = 5.0 }", "low <= mid"),
+            ("action = \"demote\"\nwatermarks = { high = 50.0, mid = 40.0, low = 5.0 }", "page-out"),
             ("action = \"demote\"\nmax_refaults = 1.0", "page-out"),
             ("action = \"page-out\"\nkeep_free = 1.0", "demote"),
             ("action = \"demote\"\nkeep_free = 101.0", "0 to 100"),

@@ -91,6 +91,13 @@ pub struct Available {
     pub total: Bytes,
 }
 
+/// Percent of all memory that is free; page cache does not count as free. `None` if it cannot be read.
+pub fn free_pct(proc: &Path) -> Option<f64> {
+    let text = std::fs::read_to_string(proc.join("meminfo")).ok()?;
+    let (free, all) = (meminfo(&text, "MemFree")?, meminfo(&text, "MemTotal")?);
+    (all.0 > 0).then(|| free.0 as f64 / all.0 as f64 * 100.0)
+}
+
 /// Reads `meminfo` below `proc`; `None` if either is unknown.
 pub fn available(proc: &Path) -> Option<Available> {
     let text = std::fs::read_to_string(proc.join("meminfo")).ok()?;

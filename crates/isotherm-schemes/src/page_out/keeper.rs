@@ -6,6 +6,7 @@
 
 use super::brake::{Brake, Limits};
 use super::refaults::{Found, LeftPages};
+use super::watermarks::Watermarks;
 use isotherm_heat::{Mask, Ns};
 use isotherm_units::{Bytes, PmdNo};
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,8 @@ pub enum Stays {
     Refaults,
     /// The machine has no swap.
     NoSwap,
+    /// Free memory is above or below the watermarks of its scheme.
+    Watermarks,
     /// Something else clears its accessed bits, so what looks idle may not be.
     ClearedByOthers,
     /// It is sampled: its pages are not known one by one.
@@ -38,6 +41,7 @@ impl Stays {
         match self {
             Stays::Refaults => "too much has come back",
             Stays::NoSwap => "no swap",
+            Stays::Watermarks => "free memory is not between the watermarks",
             Stays::ClearedByOthers => "something else clears its accessed bits",
             Stays::MustStay => {
                 "all of its memory has to stay (guest, io_uring, userfaultfd, pinned memory, traced, core dump)"
@@ -78,6 +82,8 @@ pub struct Keeper {
     hinted: BTreeSet<PmdNo>,
     working_set_pages: u64,
     stays: Option<Stays>,
+    /// By the watermarks of its scheme; active if it has none.
+    is_active: bool,
     /// Until when all of its memory has to stay, as was found last.
     must_stay_until: Ns,
     /// Where reading what is out goes on.
@@ -95,6 +101,7 @@ impl Keeper {
             hinted: BTreeSet::new(),
             working_set_pages: 0,
             stays: None,
+            is_active: false,
             must_stay_until: 0,
             cursor: PmdNo(0),
         }
@@ -132,6 +139,12 @@ impl Keeper {
         let refaults = self.left.come_back(now, found);
         self.working_set_pages = working_set_pages;
         self.brake.note(refaults, working_set_pages, now);
+    }
+
+    /// Whether its scheme is active with so much memory free, in percent.
+    pub fn is_active(&mut self, marks: Option<Watermarks>, free_pct: f64) -> bool {
+        self.is_active = marks.is_none_or(|marks| marks.is_active(self.is_active, free_pct));
+        self.is_active
     }
 
     /// The age to search with. `None` if nothing may leave, for that reason or because too much has come back.

@@ -8,13 +8,14 @@
 //! action share [`IdlePages`]. A page that was accessed in the meantime is taken out of it, and stays.
 //!
 //! `isotherm reclaim` does this once. `isotherm run` keeps at it: [`keeper`] chooses what leaves next, [`refaults`] counts what comes
-//! back, and [`brake`] stops it when that is too much.
+//! back, and [`brake`] stops it when that is too much. With [`watermarks`] it does so only while memory is short.
 
 pub mod brake;
 pub mod keeper;
 mod kernel;
 pub mod refaults;
 mod rules;
+pub mod watermarks;
 
 pub use kernel::{PageOutMachine, PagedOut, PagesToLeave};
 pub use rules::{IdlePmd, IdleWindow, Rules, idle_pages, idle_pages_in, plan};

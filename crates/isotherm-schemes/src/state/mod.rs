@@ -121,6 +121,8 @@ pub struct State {
     first_rates: Option<Measured>,
     dtlb_note: Option<String>,
     unchecked_of_all: (usize, usize),
+    /// Percent of memory that is free.
+    free_pct: f64,
     sandbox: SandboxStatus,
     intervals_goal: Option<Tuning>,
 }
@@ -160,6 +162,7 @@ impl State {
             first_rates: None,
             dtlb_note: None,
             unchecked_of_all: (0, 0),
+            free_pct: 100.0,
             sandbox: SandboxStatus::default(),
             intervals_goal: None,
         }
@@ -232,6 +235,11 @@ impl State {
         if let Some(target) = self.targets.get_mut(&id) {
             target.sampled = sampled;
         }
+    }
+
+    /// Sets how much memory is free, in percent.
+    pub fn set_free_pct(&mut self, free_pct: f64) {
+        self.free_pct = free_pct;
     }
 
     /// Sets the number of huge ranges not checked yet, and of all huge ranges.

@@ -64,8 +64,11 @@ impl State {
 
     /// The age at which pages of a process leave. `None` if none may at the moment, for this reason or another.
     pub fn page_out_age(&mut self, process: TargetId, stays: Option<Stays>, now: Ns) -> Option<Ns> {
+        let marks = self.actions.get(&process)?.watermarks;
         let target = self.targets.get_mut(&process).filter(|target| target.refused.is_none())?;
-        let age = target.keeper.as_mut()?.age_ns(stays, now);
+        let keeper = target.keeper.as_mut()?;
+        let is_active = keeper.is_active(marks, self.free_pct);
+        let age = keeper.age_ns(stays.or((!is_active).then_some(Stays::Watermarks)), now);
         if age.is_none() {
             self.stay(process);
         }
@@ -316,6 +319,19 @@ mod tests {
         // A process that has ended takes all of it along.
         scene.state.keep(&[]);
         assert_eq!(scene.state.out_in(A, scene.now), None);
+    }
+
+    #[test]
+    fn between_watermarks_it_is_active_and_says_so_if_not() {
+        let mut scene = Scene::new(&[&format!("{PAGE_OUT_DB}\nwatermarks = {{ high = 50.0, mid = 40.0, low = 5.0 }}")]);
+        scene.state.set_free_pct(45.0);
+        assert_eq!(scene.window(&[], &[1], Mask::ALL), None);
+        assert_eq!(scene.page_out()["stays"], "watermarks");
+        scene.state.set_free_pct(39.0);
+        assert_eq!(scene.window(&[], &[1], Mask::ALL), Some(60 * S));
+        assert_eq!(scene.page_out()["stays"], serde_json::Value::Null);
+        scene.state.set_free_pct(51.0);
+        assert_eq!((scene.window(&[], &[1], Mask::ALL), scene.serve()), (None, vec![]), "what is queued stays");
     }
 
     #[test]

@@ -38,6 +38,7 @@ use isotherm_schemes::plan::HintSource;
 use isotherm_schemes::state::{SampledStatus, Shared, SharedWorker, State, lock};
 use isotherm_schemes::{Action, Worker};
 use isotherm_sys::clock;
+use isotherm_sys::free;
 use isotherm_sys::proc::Proc;
 use page_out::PageOutStep;
 use std::collections::BTreeMap;
@@ -402,6 +403,9 @@ impl Feeder<'_> {
         let alive = || snapshot.targets.iter().filter(|t| !t.exited);
         let now = clock::monotonic_ns();
         let has_swap = self.args.dry_run || swap::is_there();
+        if let Some(free) = free::free_pct(self.proc.root()) {
+            lock(self.shared).set_free_pct(free);
+        }
         let window_ns = now.saturating_sub(std::mem::replace(&mut self.paged_out_at, now)).min(LONGEST_WINDOW_NS);
         for target in alive() {
             let others_clear = self.others_clear.contains_key(&target.id);

@@ -76,7 +76,7 @@ impl Config {
 
     /// Whether a scheme pages out.
     pub fn pages_out(&self) -> bool {
-        self.schemes.iter().any(|scheme| matches!(scheme.action, Does::PageOut(_)))
+        self.schemes.iter().any(|scheme| matches!(scheme.action, Does::PageOut(..)))
     }
 
     /// Whether a scheme moves pages between memory tiers.

@@ -30,7 +30,7 @@ pub fn check(args: &RunArgs, config: &Config) -> Result<(), Usage> {
     } else if config.hints != HintSource::Heat {
         Some("ageing by MGLRU clears accessed bits, and memory that is in use may look idle: take --hints heat")
     } else if config.targets.all
-        && config.schemes.iter().any(|s| matches!(s.action, Does::PageOut(_)) && s.is_for_all())
+        && config.schemes.iter().any(|s| matches!(s.action, Does::PageOut(..)) && s.is_for_all())
     {
         Some(
             "memory leaves processes that are named only: give the scheme `processes` or `cgroups`, or name targets instead of --all",
