@@ -125,7 +125,7 @@ fn scheme(damos: &Damos, notes: &mut Vec<String>) -> Result<Written, String> {
     let min_idle = match action {
         ActionName::PageOut | ActionName::Demote => Some(min_idle(pattern, notes)?),
         ActionName::Promote => {
-            notes.push("bounds of accesses and age are replaced by `min_rate`: once a second".to_owned());
+            notes.push("bounds of accesses and age are replaced by `min_rate`: once in two seconds".to_owned());
             None
         }
         ActionName::Collapse => {
@@ -159,6 +159,9 @@ fn scheme(damos: &Damos, notes: &mut Vec<String>) -> Result<Written, String> {
     let watermarks = watermarks(&damos.watermarks).filter(|_| action == ActionName::PageOut);
     if watermarks.is_none() && has_value(&damos.watermarks) {
         notes.push("watermarks are lost".to_owned());
+    }
+    if matches!(action, ActionName::Promote | ActionName::Demote) {
+        notes.push("target_nid is replaced by the memory tiers of the machine".to_owned());
     }
     // DAMON moves whatever is free of fast memory.
     let keep_free = (action == ActionName::Demote).then_some(100.0);

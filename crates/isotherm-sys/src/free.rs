@@ -69,6 +69,11 @@ impl FreeBlocks {
         (orders > 0 && zones.iter().all(|zone| zone.counts.len() == orders)).then_some(FreeBlocks { zones })
     }
 
+    /// Free blocks of 2 MiB or more on one node, in blocks of 2 MiB.
+    pub fn huge_pages_on(&self, node: u32) -> u64 {
+        self.zones.iter().filter(|zone| zone.node == node).map(FreeZone::blocks).sum()
+    }
+
     /// How many huge pages (2 MiB, order 9 of 4 KiB pages) could be allocated at once from free memory.
     ///
     /// `DMA32` and the zones above it count: user memory falls back to it, and on small machines it is most of the

@@ -37,16 +37,32 @@ pub fn places(pid: u32, pages: &[PageNo]) -> io::Result<Vec<Place>> {
 }
 
 /// Moves these pages to `node`. Returns where each is then; an error only if none was tried. Needs the right to ptrace the process.
+///
+/// The kernel stops after the first batch of which a page did not move. It is called again for what it did not try.
 pub fn move_to(pid: u32, pages: &[PageNo], node: u32) -> io::Result<Vec<Place>> {
-    call(pid, pages, Some(node))
+    let mut all: Vec<Place> = Vec::with_capacity(pages.len());
+    while all.len() < pages.len() {
+        match call(pid, &pages[all.len()..], Some(node)) {
+            // All are untried if the first batch failed as a whole.
+            Ok(found) if found.is_empty() => all.push(Place::Stays(libc::EAGAIN)),
+            Ok(found) => all.extend(found),
+            Err(error) if all.is_empty() => return Err(error),
+            Err(_) => all.resize(pages.len(), Place::Stays(libc::EAGAIN)),
+        }
+    }
+    Ok(all)
 }
 
+/// No status of the kernel: the page was not tried.
+const UNTRIED: libc::c_int = libc::c_int::MIN;
+
+/// Where the pages are, up to the first that was not tried.
 fn call(pid: u32, pages: &[PageNo], node: Option<u32>) -> io::Result<Vec<Place>> {
     let no_such = |_| io::Error::from_raw_os_error(libc::ESRCH);
     let pid = libc::pid_t::try_from(pid).map_err(no_such)?;
     let addresses: Vec<u64> = pages.iter().map(|page| page.addr().0).collect();
     let nodes: Option<Vec<libc::c_int>> = node.map(|node| vec![libc::c_int::try_from(node).unwrap_or(-1); pages.len()]);
-    let mut status: Vec<libc::c_int> = vec![-libc::ENOENT; pages.len()];
+    let mut status: Vec<libc::c_int> = vec![UNTRIED; pages.len()];
     // SAFETY: the three arrays have as many items as is passed, and outlive the call; the addresses are of another address space, and
     // are not followed in this one. Without nodes the kernel only fills in the status.
     let result = unsafe {
@@ -61,7 +77,10 @@ fn call(pid: u32, pages: &[PageNo], node: Option<u32>) -> io::Result<Vec<Place>>
         )
     };
     // A positive result is the number of pages that were not moved.
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(status.into_iter().map(Place::of).collect()) }
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(status.into_iter().take_while(|status| *status != UNTRIED).map(Place::of).collect())
 }
 
 #[cfg(test)]

@@ -48,21 +48,23 @@ impl Tiers {
         self.tiers.first().is_some_and(|tier| tier.contains(&node))
     }
 
-    /// Where pages of a node go that are not in use: the nearest node of the next tier.
-    pub fn below(&self, node: u32) -> Option<u32> {
-        let at = self.tiers.iter().position(|tier| tier.contains(&node))?;
-        self.nearest(node, self.tiers.get(at + 1)?)
+    /// Where pages of a node may go that are not in use: the nodes of the next tier, the nearest first.
+    pub fn below(&self, node: u32) -> Vec<u32> {
+        let at = self.tiers.iter().position(|tier| tier.contains(&node));
+        self.nearest(node, at.and_then(|at| self.tiers.get(at + 1)))
     }
 
-    /// Where pages of a node go that are in use: the nearest node of the fastest tier. `None` if they are there.
-    pub fn fastest_near(&self, node: u32) -> Option<u32> {
-        (!self.is_fast(node)).then(|| self.nearest(node, self.tiers.first()?))?
+    /// Where pages of a node may go that are in use: the nodes of the fastest tier, the nearest first. None if they are there.
+    pub fn fastest_near(&self, node: u32) -> Vec<u32> {
+        self.nearest(node, self.tiers.first().filter(|_| !self.is_fast(node)))
     }
 
-    fn nearest(&self, node: u32, nodes: &[u32]) -> Option<u32> {
+    fn nearest(&self, node: u32, nodes: Option<&Vec<u32>>) -> Vec<u32> {
         let distances = self.distances.get(&node);
         let far = |to: &u32| distances.and_then(|d| d.get(usize::try_from(*to).ok()?)).copied().unwrap_or(u32::MAX);
-        nodes.iter().min_by_key(|to| (far(to), **to)).copied()
+        let mut sorted = nodes.cloned().unwrap_or_default();
+        sorted.sort_by_key(|to| (far(to), *to));
+        sorted
     }
 
     /// Free and all memory of a node, as of now.
@@ -143,8 +145,8 @@ mod tests {
         let dir = machine(&NODES);
         let tiers = Tiers::read(dir.path());
         assert_eq!(tiers.nodes(), [vec![0, 1], vec![2, 5]], "by CPUs");
-        assert_eq!([0, 1, 2, 9].map(|node| tiers.below(node)), [Some(2), Some(5), None, None]);
-        assert_eq!([5, 2, 0].map(|node| tiers.fastest_near(node)), [Some(1), Some(0), None]);
+        assert_eq!([0, 1, 2, 9].map(|node| tiers.below(node)), [vec![2, 5], vec![5, 2], vec![], vec![]]);
+        assert_eq!([5, 2, 0].map(|node| tiers.fastest_near(node)), [vec![1, 0], vec![0, 1], vec![]]);
         assert!(tiers.are_several() && tiers.is_fast(1) && !tiers.is_fast(2));
     }
 
@@ -159,7 +161,7 @@ mod tests {
         let dir = machine(&[&NODES[..], &tiering[..]].concat());
         let tiers = Tiers::read(dir.path());
         assert_eq!(tiers.nodes(), [vec![0, 1], vec![5], vec![2]]);
-        assert_eq!((tiers.below(0), tiers.below(5), tiers.fastest_near(2)), (Some(5), Some(2), Some(0)));
+        assert_eq!((tiers.below(0), tiers.below(5), tiers.fastest_near(2)), (vec![5], vec![2], vec![0, 1]));
     }
 
     #[test]
@@ -178,7 +180,7 @@ mod tests {
     fn a_machine_with_one_node_or_none_has_nothing_below() {
         let dir = machine(&NODES[..2]);
         let tiers = Tiers::read(dir.path());
-        assert!(!tiers.are_several() && tiers.below(0).is_none() && tiers.is_fast(0));
+        assert!(!tiers.are_several() && tiers.below(0).is_empty() && tiers.is_fast(0));
         assert!(!Tiers::read(Path::new("/nonexistent")).are_several());
     }
 }

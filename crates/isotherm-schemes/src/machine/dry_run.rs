@@ -18,12 +18,14 @@ pub struct DryRun {
     pub(crate) ended: BTreeSet<TargetId>,
     /// Huge ranges on which an action would have been performed.
     pub(crate) done: BTreeSet<(TargetId, PmdNo)>,
+    /// Huge ranges of which pages would have moved between memory tiers.
+    pub(crate) moved: BTreeSet<(TargetId, PmdNo)>,
 }
 
 impl DryRun {
     /// `recorded` has the pages present in each huge range.
     pub fn new(recorded: BTreeMap<(TargetId, PmdNo), u16>) -> DryRun {
-        DryRun { live: Live::new(), recorded, ended: BTreeSet::new(), done: BTreeSet::new() }
+        DryRun { live: Live::new(), recorded, ended: BTreeSet::new(), done: BTreeSet::new(), moved: BTreeSet::new() }
     }
 }
 

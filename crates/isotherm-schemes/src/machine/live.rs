@@ -8,6 +8,7 @@ use super::cgroup::{self, CgroupState};
 use super::{HostState, Machine, Process, Unfit};
 use crate::action::{Failure, Performed};
 use crate::journal::{Act, Entry, Journal};
+use crate::migrate::Rooms;
 use crate::outcome::Refusal;
 use isotherm_heat::{Mapping, Ns, TargetId};
 use isotherm_sys::clock;
@@ -37,6 +38,8 @@ pub struct Live {
     journal: Option<Box<dyn Journal>>,
     /// Memory tiers, read when first needed.
     tiers: Option<Tiers>,
+    /// What their nodes have free.
+    pub(crate) rooms: Rooms,
 }
 
 /// What is kept about one process.

@@ -10,7 +10,8 @@ mod kernel;
 pub mod mover;
 mod rules;
 
-pub use kernel::{FastMemory, MigrateMachine, Moved, Moves, Placed};
+pub(crate) use kernel::Rooms;
+pub use kernel::{MigrateMachine, Moved, Moves, Placed};
 pub use rules::{Limits, Wanted, hints, wanted_in};
 
 use crate::action::{Action, Failure, Guard, Performed, Price};
@@ -19,7 +20,7 @@ use crate::machine::Process;
 use crate::outcome::Refusal;
 use crate::queue::{ActionId, Hint};
 use isotherm_heat::{Mask, Ns, TargetId};
-use isotherm_units::PmdNo;
+use isotherm_units::{PAGES_PER_PMD, PmdNo};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -64,6 +65,13 @@ impl Movable {
         self.lock().wanted.insert(process, Found { at: now, keep_free_pct, pages });
     }
 
+    /// None of the idle pages of a process may move any more.
+    pub fn stop_idle(&self, process: TargetId) {
+        if let Some(found) = self.lock().wanted.get_mut(&process) {
+            found.pages.values_mut().for_each(|wanted| wanted.idle = Mask::NONE);
+        }
+    }
+
     /// Forgets what is known of a process: none of it may move.
     pub fn forget(&self, process: TargetId) {
         self.lock().wanted.remove(&process);
@@ -101,18 +109,27 @@ impl Migrate {
     }
 }
 
-/// What moves of the pages that are wanted, given where they are and what is free of fast memory.
-fn moves(wanted: &Wanted, placed: Placed, fast: FastMemory, keep_free_pct: f64) -> Result<Moves, Refusal> {
-    let (up, down) = (wanted.hot & placed.slow, wanted.idle & placed.fast);
-    let demote = if fast.free_pct < keep_free_pct { down } else { Mask::NONE };
-    let room = fast.room_pages + u64::from(demote.count());
-    let promote = up.iter().take(usize::try_from(room).unwrap_or(usize::MAX)).collect();
-    let moves = Moves { promote, demote };
-    match moves {
-        Moves { promote: Mask::NONE, demote: Mask::NONE } if !up.is_empty() => Err(Refusal::NoFastMemory),
-        Moves { promote: Mask::NONE, demote: Mask::NONE } => Err(Refusal::InPlace),
-        some => Ok(some),
+/// What moves of the pages that are wanted, given where they are and what is free.
+fn moves(wanted: &Wanted, placed: Placed) -> Result<Moves, Refusal> {
+    let (up, demote) = (wanted.hot & placed.slow, wanted.idle & placed.short);
+    if placed.is_huge && !(is_whole(up) && is_whole(demote)) {
+        // It has become one since its pages were judged.
+        return Err(Refusal::AlreadyHuge);
     }
+    let room = placed.room_pages + u64::from(demote.count());
+    let is_too_large = placed.is_huge && room < PAGES_PER_PMD as u64;
+    let promote =
+        if is_too_large { Mask::NONE } else { up.iter().take(usize::try_from(room).unwrap_or(usize::MAX)).collect() };
+    match (Moves { promote, demote }, up.is_empty()) {
+        (Moves { promote: Mask::NONE, demote: Mask::NONE }, true) => Err(Refusal::InPlace),
+        (Moves { promote: Mask::NONE, demote: Mask::NONE }, false) => Err(Refusal::NoFastMemory),
+        (some, _) => Ok(some),
+    }
+}
+
+/// Whether a mask has all pages of a huge page, or none.
+fn is_whole(pages: Mask) -> bool {
+    pages.is_empty() || pages == Mask::ALL
 }
 
 impl<M: MigrateMachine> Action<M> for Migrate {
@@ -135,9 +152,8 @@ impl<M: MigrateMachine> Action<M> for Migrate {
     fn check(&mut self, machine: &mut M, hint: &Hint, _: &Budgets) -> Result<Price, Refusal> {
         let now = machine.now_ns();
         let (wanted, keep_free_pct) = self.movable.of(hint.process, hint.pmd, now).ok_or(Refusal::Unmeasured)?;
-        let placed = machine.placed(hint.process, hint.pmd, wanted.hot | wanted.idle)?;
-        let fast = machine.fast_memory().ok_or(Refusal::NoFastMemory)?;
-        self.checked = moves(&wanted, placed, fast, keep_free_pct)?;
+        let placed = machine.placed(hint.process, hint.pmd, wanted.hot | wanted.idle, keep_free_pct)?;
+        self.checked = moves(&wanted, placed)?;
         Ok(Price::default())
     }
 
@@ -165,24 +181,34 @@ mod tests {
     #[test]
     fn hot_pages_go_up_while_there_is_room_and_idle_ones_down_while_there_is_little() {
         let wanted = Wanted { pmd: PmdNo(1), hot: pages(0..100), idle: pages(200..512), hz: 5.0 };
-        let placed = Placed { fast: pages(0..50) | pages(200..300), slow: pages(50..200) | pages(300..512) };
-        let fast = |free_pct, room_pages| FastMemory { free_pct, room_pages };
-        let of = |free, room| moves(&wanted, placed, fast(free, room), 10.0);
+        let fast = pages(0..50) | pages(200..300);
+        let placed = |short, room_pages| Placed { fast, short, slow: !fast, is_huge: false, room_pages };
         let (up, down) = (pages(50..100), pages(200..300));
-        assert_eq!(of(5.0, 900), Ok(Moves { promote: up, demote: down }));
-        assert_eq!(of(50.0, 900), Ok(Moves { promote: up, demote: Mask::NONE }), "there is room");
-        assert_eq!(of(0.5, 0), Ok(Moves { promote: up, demote: down }), "what leaves makes room");
-        let hot = Wanted { idle: Mask::NONE, ..wanted };
-        let of = |wanted, placed, free, room| moves(wanted, placed, fast(free, room), 10.0);
-        assert_eq!(of(&hot, placed, 0.5, 0), Err(Refusal::NoFastMemory));
+        assert_eq!(moves(&wanted, placed(fast, 900)), Ok(Moves { promote: up, demote: down }));
+        let none = Mask::NONE;
+        assert_eq!(moves(&wanted, placed(none, 900)), Ok(Moves { promote: up, demote: none }), "there is room");
+        assert_eq!(moves(&wanted, placed(fast, 0)), Ok(Moves { promote: up, demote: down }), "what leaves makes room");
+        let hot = Wanted { idle: none, ..wanted };
+        assert_eq!(moves(&hot, placed(fast, 0)), Err(Refusal::NoFastMemory));
+        assert_eq!(moves(&hot, placed(fast, 7)), Ok(Moves { promote: pages(50..57), demote: none }), "as many as fit");
+        let all_fast = Placed { fast: Mask::ALL, slow: none, ..placed(none, 9) };
+        assert_eq!((moves(&hot, all_fast), moves(&wanted, all_fast)), (Err(Refusal::InPlace), Err(Refusal::InPlace)));
+    }
+
+    #[test]
+    fn a_huge_page_moves_as_a_whole() {
+        let wanted = |hot, idle| Wanted { pmd: PmdNo(1), hot, idle, hz: 5.0 };
+        let slow = |room_pages| Placed { slow: Mask::ALL, is_huge: true, room_pages, ..Placed::default() };
+        let up = Moves { promote: Mask::ALL, demote: Mask::NONE };
+        assert_eq!(moves(&wanted(Mask::ALL, Mask::NONE), slow(512)), Ok(up));
+        assert_eq!(moves(&wanted(Mask::ALL, Mask::NONE), slow(511)), Err(Refusal::NoFastMemory));
         assert_eq!(
-            of(&hot, placed, 0.5, 7),
-            Ok(Moves { promote: pages(50..57), demote: Mask::NONE }),
-            "as many as fit"
+            moves(&wanted(pages(0..7), Mask::NONE), slow(900)),
+            Err(Refusal::AlreadyHuge),
+            "it became one since"
         );
-        let all_fast = Placed { fast: Mask::ALL, slow: Mask::NONE };
-        assert_eq!(of(&hot, all_fast, 0.5, 9), Err(Refusal::InPlace));
-        assert_eq!(of(&wanted, all_fast, 50.0, 9), Err(Refusal::InPlace));
+        let fast = Placed { fast: Mask::ALL, short: Mask::ALL, is_huge: true, ..Placed::default() };
+        assert_eq!(moves(&wanted(pages(0..7), pages(9..99)), fast), Err(Refusal::AlreadyHuge));
     }
 
     #[test]

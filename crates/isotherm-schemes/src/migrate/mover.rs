@@ -5,6 +5,7 @@
 
 use super::{Limits, Moves};
 use crate::page_out::brake::{self, Brake};
+use crate::page_out::keeper::Stays;
 use crate::page_out::refaults::{Found, LeftPages};
 use isotherm_heat::Ns;
 use isotherm_units::{Bytes, PmdNo};
@@ -29,8 +30,9 @@ pub struct MigrateStatus {
     pub back_bytes: u64,
     /// The age at which its pages go down at present; `None` if no scheme moves them.
     pub min_idle_ns: Option<u64>,
-    /// Nothing goes down, because too much has gone up again.
-    pub stays: bool,
+    /// Why nothing goes down at the moment.
+    #[serde(deserialize_with = "crate::named::if_known")]
+    pub stays: Option<Stays>,
 }
 
 /// Moving pages of one process.
@@ -43,6 +45,9 @@ pub struct Mover {
     searched_at: Ns,
     /// Since the last search, hot pages found no room in fast memory.
     is_full: bool,
+    working_set_pages: u64,
+    /// Why nothing goes down, as the caller has found last.
+    stays: Option<Stays>,
 }
 
 impl Mover {
@@ -55,6 +60,8 @@ impl Mover {
             promoted: 0,
             searched_at: 0,
             is_full: false,
+            working_set_pages: 0,
+            stays: None,
         }
     }
 
@@ -65,15 +72,32 @@ impl Mover {
         }
     }
 
-    /// The limits to search with, if it is time. Nothing goes down while too much has gone up again.
-    pub fn search(&mut self, working_set_pages: u64, now: Ns) -> Option<Limits> {
+    /// Notes the working set of a minute, and why nothing may go down, if so.
+    pub fn note(&mut self, working_set_pages: u64, stays: Option<Stays>, now: Ns) {
+        (self.working_set_pages, self.stays) = (working_set_pages, stays);
         self.brake.note(0, working_set_pages, now);
+    }
+
+    /// Why nothing goes down at the moment.
+    pub fn stays(&self) -> Option<Stays> {
+        self.limits.idle_ns?;
+        self.stays.or(self.brake.age_ns().is_none().then_some(Stays::Refaults))
+    }
+
+    /// Whether hot pages found no room since the last search.
+    pub fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// The limits to search with, if it is time. Nothing goes down while too much has gone up again.
+    pub fn search(&mut self, now: Ns) -> Option<Limits> {
         let apart = if self.is_full { SEARCH_FOR_ROOM } else { SEARCH };
         if self.searched_at != 0 && now.saturating_sub(self.searched_at) < apart {
             return None;
         }
         (self.searched_at, self.is_full) = (now, false);
-        Some(Limits { idle_ns: self.limits.idle_ns.and(self.brake.age_ns()), ..self.limits })
+        let idle_ns = self.limits.idle_ns.and(self.brake.age_ns()).filter(|_| self.stays.is_none());
+        Some(Limits { idle_ns, ..self.limits })
     }
 
     /// Notes that hot pages found no room in fast memory.
@@ -82,11 +106,11 @@ impl Mover {
     }
 
     /// Takes in what has moved.
-    pub fn moved(&mut self, pmd: PmdNo, moves: Moves, working_set_pages: u64, now: Ns) {
+    pub fn moved(&mut self, pmd: PmdNo, moves: Moves, now: Ns) {
         self.promoted += u64::from(moves.promote.count());
         let found = |of| if of == pmd { Found::Present(moves.promote) } else { Found::NotRead };
         let back = self.down.come_back(now, found);
-        self.brake.note(back, working_set_pages, now);
+        self.brake.note(back, self.working_set_pages, now);
         self.down.leave(pmd, moves.demote, self.brake.next_age_ns(), now);
     }
 
@@ -97,7 +121,7 @@ impl Mover {
             demoted_bytes: Bytes::of_pages(self.down.left()).0,
             back_bytes: Bytes::of_pages(self.down.refaulted().measured()).0,
             min_idle_ns: self.limits.idle_ns.map(|_| self.brake.next_age_ns()),
-            stays: self.limits.idle_ns.is_some() && self.brake.age_ns().is_none(),
+            stays: self.stays(),
         }
     }
 }
@@ -117,21 +141,32 @@ mod tests {
     #[test]
     fn what_goes_down_and_up_again_counts_once_and_too_much_of_it_stops_what_goes_down() {
         let mut mover = Mover::new(LIMITS, 0);
-        assert_eq!(mover.search(100_000, 60 * S), Some(LIMITS));
-        assert_eq!(mover.search(100_000, 61 * S), None, "not yet");
+        mover.note(100_000, None, 60 * S);
+        assert_eq!(mover.search(60 * S), Some(LIMITS));
+        assert_eq!(mover.search(61 * S), None, "not yet");
         mover.full();
-        assert_eq!(mover.search(100_000, 61 * S), Some(LIMITS), "room may have been made");
-        assert_eq!(mover.search(100_000, 62 * S), None);
-        mover.moved(PmdNo(1), Moves { promote: Mask::NONE, demote: Mask::ALL }, 100_000, 62 * S);
-        mover.moved(PmdNo(2), Moves { promote: Mask::ALL, demote: Mask::NONE }, 100_000, 63 * S);
+        assert_eq!((mover.is_full(), mover.search(61 * S)), (true, Some(LIMITS)), "room may have been made");
+        assert_eq!((mover.is_full(), mover.search(62 * S)), (false, None));
+        let up = |promote| Moves { promote, demote: Mask::NONE };
+        mover.moved(PmdNo(1), Moves { promote: Mask::NONE, demote: Mask::ALL }, 62 * S);
+        mover.moved(PmdNo(2), up(Mask::ALL), 63 * S);
         assert_eq!(mover.status().back_bytes, 0, "of another huge range");
         let few: Mask = (0..100).collect();
-        mover.moved(PmdNo(1), Moves { promote: few, demote: Mask::NONE }, 100_000, 64 * S);
-        assert_eq!((mover.status().back_bytes, mover.status().stays), (100 << 12, false));
-        mover.moved(PmdNo(1), Moves { promote: Mask::ALL, demote: Mask::NONE }, 100_000, 65 * S);
+        mover.moved(PmdNo(1), up(few), 64 * S);
+        assert_eq!((mover.status().back_bytes, mover.status().stays), (100 << 12, None));
+        mover.moved(PmdNo(1), up(Mask::ALL), 65 * S);
         let status = mover.status();
         assert_eq!((status.promoted_bytes, status.demoted_bytes), ((1024 + 100) << 12, 2 << 20));
-        assert_eq!((status.back_bytes, status.stays, status.min_idle_ns), (2 << 20, true, Some(120 * S)));
-        assert_eq!(mover.search(100_000, 70 * S), Some(Limits { idle_ns: None, ..LIMITS }));
+        let stays = Some(Stays::Refaults);
+        assert_eq!((status.back_bytes, status.stays, status.min_idle_ns), (2 << 20, stays, Some(120 * S)));
+        assert_eq!(mover.search(70 * S), Some(Limits { idle_ns: None, ..LIMITS }));
+    }
+
+    #[test]
+    fn what_the_caller_has_found_stops_it_too() {
+        let mut mover = Mover::new(LIMITS, 0);
+        mover.note(100_000, Some(Stays::ClearedByOthers), 60 * S);
+        assert_eq!(mover.search(60 * S), Some(Limits { idle_ns: None, ..LIMITS }));
+        assert_eq!(mover.status().stays, Some(Stays::ClearedByOthers));
     }
 }

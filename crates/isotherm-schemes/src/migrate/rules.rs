@@ -66,15 +66,26 @@ pub fn wanted_in(limits: Limits, target: &Target, mappings: &[Mapping], pmds: Ra
 const HOT_LEVEL: u8 = 11;
 const HIGHEST_LEVEL: u8 = 20;
 
-/// A hint for each: what is hot first, by its rate, and then what is idle.
-pub fn hints(process: TargetId, wanted: &[Wanted], now: Ns) -> Vec<Hint> {
+/// While fast memory is full, most huge ranges of which nothing can go down that are hinted: each is refused until there is room.
+const MAX_WAITING: usize = 64;
+
+/// A hint for each: what is hot first, by its rate, and then what is idle. While fast memory `is_full` it is the other way round, and only
+/// the hottest wait for room.
+pub fn hints(process: TargetId, wanted: &[Wanted], is_full: bool, now: Ns) -> Vec<Hint> {
     let hint = |wanted: &Wanted| {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a logarithm of at most 2^40")]
         let octaves = wanted.hz.max(1.0).log2() as u8;
-        let level = if wanted.hot.is_empty() { 0 } else { HOT_LEVEL.saturating_add(octaves).min(HIGHEST_LEVEL) };
+        let level = match (wanted.idle.is_empty(), wanted.hot.is_empty()) {
+            (false, _) if is_full => HIGHEST_LEVEL + 1,
+            (_, true) => 0,
+            (_, false) => HOT_LEVEL.saturating_add(octaves).min(HIGHEST_LEVEL),
+        };
         Hint { process, pmd: wanted.pmd, action: MIGRATE, level: Level::new(level), origin: Origin::Heat, since: now }
     };
-    wanted.iter().map(hint).collect()
+    let (mut waiting, rest): (Vec<&Wanted>, Vec<&Wanted>) = wanted.iter().partition(|w| is_full && w.idle.is_empty());
+    waiting.sort_by(|a, b| b.hz.total_cmp(&a.hz));
+    waiting.truncate(MAX_WAITING);
+    rest.into_iter().chain(waiting).map(hint).collect()
 }
 
 #[cfg(test)]
@@ -139,8 +150,14 @@ mod tests {
     fn what_is_hot_comes_first_by_its_rate() {
         let of = |hot: Mask, hz| Wanted { pmd: PmdNo(1), hot, idle: Mask::ALL, hz };
         let wanted = [of(Mask::NONE, 0.0), of(Mask::ALL, 3.0), of(Mask::ALL, 4096.0), of(Mask::ALL, 1e9)];
-        let levels: Vec<u8> =
-            hints(TargetId { pid: 1, start_ticks: 1 }, &wanted, 7).iter().map(|h| h.level.get()).collect();
-        assert_eq!(levels, [0, 12, 20, 20]);
+        let id = TargetId { pid: 1, start_ticks: 1 };
+        let levels = |wanted: &[Wanted], is_full| -> Vec<u8> {
+            hints(id, wanted, is_full, 7).iter().map(|hint| hint.level.get()).collect()
+        };
+        assert_eq!(levels(&wanted, false), [0, 12, 20, 20]);
+        assert_eq!(levels(&wanted, true), [21, 21, 21, 21], "what can make room");
+        let hot = Wanted { idle: Mask::NONE, ..wanted[1] };
+        assert_eq!(levels(&[hot, wanted[0]], true), [21, 12]);
+        assert_eq!((levels(&[hot; 100], true).len(), levels(&[hot; 100], false).len()), (MAX_WAITING, 100));
     }
 }

@@ -7,21 +7,23 @@ use super::State;
 use crate::migrate::mover::{Mover, SEARCH};
 use crate::migrate::{self, Limits, Wanted};
 use crate::outcome::{Outcome, Refusal};
+use crate::page_out::keeper::Stays;
 use isotherm_heat::{Ns, TargetId};
 
-/// How long a huge range gets no hint after one to move pages of it. What is hot changes.
+/// How long a huge range gets no hint to move after one, so that each search hints it anew: what is hot changes.
 pub(super) fn rest_after(outcome: Outcome) -> Ns {
     match outcome {
-        Outcome::Done { .. } | Outcome::Refused(Refusal::InPlace | Refusal::Unmeasured) => SEARCH,
+        Outcome::Done { .. } | Outcome::Refused(Refusal::InPlace | Refusal::Unmeasured) => SEARCH / 2,
         Outcome::Refused(Refusal::NoFastMemory) => 0,
         Outcome::Refused(_) => super::REST,
     }
 }
 
 impl State {
-    /// What to look for in a process of which pages move between tiers. `None` if none do, or if it is not time.
-    pub fn search_movable(&mut self, process: TargetId, working_set_pages: u64, now: Ns) -> Option<Limits> {
-        self.take_in_moved(working_set_pages, now);
+    /// What to look for in a process of which pages move between tiers, given its working set of a minute and why none may go down, if so.
+    /// `None` if no pages of it move, or if it is not time.
+    pub fn search_movable(&mut self, process: TargetId, found: (u64, Option<Stays>), now: Ns) -> Option<Limits> {
+        self.take_in_moved(now);
         let limits = self.actions.get(&process)?.migrates;
         let target = self.targets.get_mut(&process).filter(|target| target.refused.is_none())?;
         let Some(limits) = limits else {
@@ -33,14 +35,20 @@ impl State {
         let mover = target.mover.get_or_insert_with(|| Mover::new(limits, now));
         // The settings may have been read again.
         mover.set_limits(limits, now);
-        mover.search(working_set_pages, now)
+        mover.note(found.0, found.1, now);
+        if mover.stays().is_some() {
+            self.movable.stop_idle(process);
+        }
+        // What it says of room is about the time before the search.
+        target.was_full = mover.is_full();
+        mover.search(now)
     }
 
     /// Takes in what the worker has moved.
-    fn take_in_moved(&mut self, working_set_pages: u64, now: Ns) {
+    fn take_in_moved(&mut self, now: Ns) {
         for (process, pmd, moves) in self.movable.take_moved() {
             if let Some(mover) = self.targets.get_mut(&process).and_then(|target| target.mover.as_mut()) {
-                mover.moved(pmd, moves, working_set_pages, now);
+                mover.moved(pmd, moves, now);
             }
         }
     }
@@ -56,7 +64,9 @@ impl State {
     /// Hints what a search has found.
     pub fn hint_movable(&mut self, process: TargetId, wanted: &[Wanted], keep_free_pct: f64, now: Ns) {
         self.movable.replace(process, wanted.iter().copied(), keep_free_pct, now);
-        for hint in migrate::hints(process, wanted, now) {
+        self.resting_moves.retain(|_, until| *until > now);
+        let is_full = self.targets.get(&process).is_some_and(|target| target.was_full);
+        for hint in migrate::hints(process, wanted, is_full, now) {
             self.add(hint);
         }
     }
@@ -99,9 +109,9 @@ mod tests {
         let schemes = ["action = \"promote\"", "action = \"demote\"\nmin_idle = \"1m\""].map(scheme);
         let mut state = state.with_schemes(schemes.to_vec(), crate::page_out::IdlePages::default());
         window(&mut state, S);
-        let limits = state.search_movable(A, 100_000, S).unwrap();
+        let limits = state.search_movable(A, (100_000, None), S).unwrap();
         assert_eq!((limits.hot_ns, limits.idle_ns), (Some(2 * S), Some(60 * S)));
-        assert_eq!(state.search_movable(A, 100_000, 2 * S), None, "not yet");
+        assert_eq!(state.search_movable(A, (100_000, None), 2 * S), None, "not yet");
         let wanted = Wanted { pmd: PmdNo(5), hot: Mask::ALL, idle: Mask::NONE, hz: 9.0 };
         state.hint_movable(A, &[wanted], limits.keep_free_pct, 2 * S);
         let (hint, tries) = state.take().unwrap();
@@ -110,17 +120,19 @@ mod tests {
         let handled = Handled::Done(Outcome::Done { grown: 0 });
         let report = Report { handled, counters: Counters::default(), paused_for: None, cgroup_wait: None };
         state.settle(hint, tries, report, 3 * S);
-        // It rests until the next search.
+        // It rests until the next search, which hints it again.
         state.hint_movable(A, &[wanted], limits.keep_free_pct, 4 * S);
         assert!(state.take().is_none());
-        assert!(state.search_movable(A, 100_000, 9 * S).is_some());
+        state.hint_movable(A, &[wanted], limits.keep_free_pct, 6 * S);
+        assert!(state.take().is_some());
+        assert!(state.search_movable(A, (100_000, None), 9 * S).is_some());
         let status = state.status().targets[0].migrate.clone().unwrap();
         assert_eq!((status.promoted_bytes, status.demoted_bytes, status.min_idle_ns), (2 << 20, 0, Some(60 * S)));
         // Without a scheme nothing is looked for, and nothing reported.
         state.set_schemes(vec![Scheme::collapse_all()]);
         window(&mut state, 20 * S);
         assert_eq!(
-            (state.search_movable(A, 100_000, 20 * S), state.status().targets[0].migrate.is_none()),
+            (state.search_movable(A, (100_000, None), 20 * S), state.status().targets[0].migrate.is_none()),
             (None, true)
         );
     }

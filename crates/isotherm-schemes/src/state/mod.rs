@@ -63,6 +63,8 @@ struct Target {
     keeper: Option<Keeper>,
     /// What moves of it between memory tiers, if a scheme moves it.
     mover: Option<Mover>,
+    /// Hot pages of it had found no room when it was last searched.
+    was_full: bool,
     /// Huge ranges that were worth a collapse in the last window, if a scheme pages it out.
     worth_collapsing: BTreeSet<PmdNo>,
 }
@@ -103,6 +105,8 @@ pub struct State {
     targets: BTreeMap<TargetId, Target>,
     /// Huge ranges that get no hint until this time.
     resting: BTreeMap<(TargetId, PmdNo), Ns>,
+    /// Huge ranges that get no hint to move pages until this time. What moves says nothing of other actions, nor they of it.
+    resting_moves: BTreeMap<(TargetId, PmdNo), Ns>,
     waiting: Option<Wait>,
     schemes: Vec<Scheme>,
     /// What they say about each target.
@@ -147,6 +151,7 @@ impl State {
             counters: Counters::of_actions([COLLAPSED]),
             targets: BTreeMap::new(),
             resting: BTreeMap::new(),
+            resting_moves: BTreeMap::new(),
             waiting: None,
             schemes: vec![Scheme::collapse_all()],
             actions: BTreeMap::new(),
@@ -281,7 +286,8 @@ impl State {
 
     fn add(&mut self, hint: Hint) -> bool {
         let key = (hint.process, hint.pmd);
-        let known = self.resting.contains_key(&key) || self.retry.is_deferred(hint.process, hint.pmd);
+        let resting = if hint.action == MIGRATE { &self.resting_moves } else { &self.resting };
+        let known = resting.contains_key(&key) || self.retry.is_deferred(hint.process, hint.pmd);
         if known || self.in_hand == Some(key) {
             return false;
         }
@@ -418,12 +424,12 @@ impl State {
             Outcome::Refused(_) => {}
         }
         // Whatever the result, the huge range has been handled; the heat map needs a moment to show the effect.
-        let rest = match hint.action {
-            PAGE_OUT => page_out::rest_after(outcome),
-            MIGRATE => migrate::rest_after(outcome),
-            _ => REST,
+        let (resting, rest) = match hint.action {
+            PAGE_OUT => (&mut self.resting, page_out::rest_after(outcome)),
+            MIGRATE => (&mut self.resting_moves, migrate::rest_after(outcome)),
+            _ => (&mut self.resting, REST),
         };
-        self.resting.insert((hint.process, hint.pmd), now + rest);
+        resting.insert((hint.process, hint.pmd), now + rest);
     }
 
     /// The status to report.

@@ -130,7 +130,10 @@ fn write_migrate(migrate: &MigrateStatus, out: &mut dyn Write) -> io::Result<()>
         let (age, down, back) = (human::duration(*age), Bytes(*demoted_bytes), Bytes(*back_bytes));
         write!(out, "; to slow memory, from {age} idle on: {down}, of which {back} went up again")?;
     }
-    writeln!(out, "{}", if *stays { "; paused: too much has gone up again" } else { "" })
+    match stays {
+        Some(why) => writeln!(out, "; paused: {}", why.text()),
+        None => writeln!(out),
+    }
 }
 
 fn write_page_out(page_out: &PageOutStatus, out: &mut dyn Write) -> io::Result<()> {
@@ -197,7 +200,7 @@ mod tests {
                 {"pid": 8, "comm": "db\u001b[2J", "rss_bytes": 4194304, "huge_bytes": 2097152, "heat_on_huge_share": 0.25, "heat_on_huge_share_by_bits": 0.5},
                 {"pid": 9, "comm": "a", "left_alone": "no-huge-advice", "paused_for": 3,
                     "page_out": {"min_idle_ns": 120000000000, "out_bytes": 1048576, "left_bytes": 4194304, "refaulted_bytes": 3145728, "refaults_pct_minute": 0.256, "stays": "refaults"},
-                    "migrate": {"promoted_bytes": 8192, "demoted_bytes": 4096, "back_bytes": 0, "min_idle_ns": 60000000000, "stays": true}},
+                    "migrate": {"promoted_bytes": 8192, "demoted_bytes": 4096, "back_bytes": 0, "min_idle_ns": 60000000000, "stays": "refaults"}},
                 {"pid": 10, "comm": "b", "paused_for": 3, "cgroup_wait": "no-charge", "sampled": {"regions": 500, "interval_ns": 200000000, "aggregated_in_ns": 3600000000}},
                 {"pid": 11, "comm": "c", "cgroup_wait": "no-charge", "sampled": {"regions": 40, "interval_ns": 1000000000, "aggregated_in_ns": 1200000000}},
                 {"pid": 12, "comm": "d", "cgroup_wait": "full-moon", "heat_on_huge_share": 0.25, "heat_on_huge_share_by_bits": 0.25}],
@@ -217,7 +220,7 @@ mod tests {
             ),
             "       9 a                       0 B resident,        0 B huge, unknown of the heat on huge pages; skipped: no-huge-advice",
             "         paged out from 2 min idle on: 1.0 MiB out, 4.0 MiB left so far, 3.0 MiB came back (0.26% of the working set in a minute); paused: too much has come back",
-            "         moved to fast memory: 8.0 KiB; to slow memory, from 1 min idle on: 4.0 KiB, of which 0 B went up again; paused: too much has gone up again",
+            "         moved to fast memory: 8.0 KiB; to slow memory, from 1 min idle on: 4.0 KiB, of which 0 B went up again; paused: too much has come back",
             "      10 b                       0 B resident,        0 B huge, unknown of the heat on huge pages, 500 regions to check every 200 ms, \
              which took 3.6 s within the budgets; paused for its fork 3",
             &format!(

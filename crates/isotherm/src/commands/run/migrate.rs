@@ -10,6 +10,7 @@ use anyhow::{Result, bail};
 use isotherm_heat::{Clock, TargetHeat};
 use isotherm_monitor::Monitor;
 use isotherm_schemes::migrate::wanted_in;
+use isotherm_schemes::page_out::keeper::Stays;
 use isotherm_schemes::plan::HintSource;
 use isotherm_schemes::scheme::{Does, Scheme};
 use isotherm_schemes::state::{Shared, lock};
@@ -57,11 +58,10 @@ pub fn is_of_tiers(scheme: &Scheme) -> bool {
 /// One window of one process. Its idle pages stay where they are if something else clears its accessed bits.
 pub fn step(shared: &Shared, monitor: &Monitor<Box<dyn Clock>>, target: &TargetHeat, others_clear: bool) {
     let (id, working_set) = (target.id, target.temperature.within_ns(MINUTE));
-    let Some(mut limits) = lock(shared).search_movable(id, working_set, clock::monotonic_ns()) else { return };
-    if others_clear {
-        limits.idle_ns = None;
-    }
-    let (Some(pages), Some(mappings)) = (monitor.pages_of(id.pid), monitor.mappings_of(id.pid)) else { return };
+    let pages = monitor.pages_of(id.pid);
+    let stays = if pages.is_none() { Some(Stays::Sampled) } else { others_clear.then_some(Stays::ClearedByOthers) };
+    let limits = lock(shared).search_movable(id, (working_set, stays), clock::monotonic_ns());
+    let (Some(limits), Some(pages), Some(mappings)) = (limits, pages, monitor.mappings_of(id.pid)) else { return };
     let wanted = wanted_in(limits, pages, mappings, PmdNo(0)..PmdNo(u64::MAX), monitor.now());
     lock(shared).hint_movable(id, &wanted, limits.keep_free_pct, clock::monotonic_ns());
 }
