@@ -4,7 +4,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 BIN := target/release/isotherm
 
-BENCHES := bench-first bench-busy bench-scan bench-accuracy bench-collapse bench-split bench-cold bench-tier bench-redis bench-sampling bench-scale bench-sampled bench-events \
+BENCHES := bench-first bench-busy bench-scan bench-accuracy bench-collapse bench-split bench-cold bench-cold-redis bench-tier bench-redis bench-sampling bench-scale bench-sampled bench-events \
 	bench-faults bench-frames bench-drain bench-conflict bench-herd bench-damon
 .PHONY: help build install demo test lint lint-code lint-features docs benchmarks-page fmt fuzz soak loom miri faults soak-watch lab lab-quick bench $(BENCHES) setup-build setup-test setup-faults setup-lint setup-docs setup-lab
 
@@ -30,6 +30,7 @@ help:
 	@echo "make bench-collapse  collapse by hints, compared with round robin, everything huge, and nothing (about 7 minutes)"
 	@echo "make bench-split     what is unused behind huge pages, by probes, compared with the truth (about 10 minutes)"
 	@echo "make bench-cold      cold memory paged out by a scheme, by memory.reclaim and by DAMON, in QEMU (about 40 minutes)"
+	@echo "make bench-cold-redis  a Redis whose cold memory is paged out: memory, refaults, latency, in QEMU (about 15 minutes)"
 	@echo "make bench-tier      hot pages in fast memory: schemes that promote and demote, and NUMA balancing, in QEMU (about 15 minutes)"
 	@echo "make bench-redis     two Redis servers, one of them collapsed by hints (about 9 minutes, 13 GiB)"
 	@echo "make bench-sampling  random choice of a page in each of up to 200,000 regions, compared with a locked ChaCha20 (about 1 minute)"
@@ -131,7 +132,7 @@ lab-quick: setup-lab
 
 # Each bench runs the program of the same name. Its prerequisites are below: the program under test, or only a compiler.
 # These change settings of the kernel.
-IN_LAB := bench-damon bench-cold bench-tier
+IN_LAB := bench-damon bench-cold bench-cold-redis bench-tier
 $(filter-out $(IN_LAB),$(BENCHES)):
 	$(CARGO) run --release --locked -q -p isotherm-bench$(if $(features), --features $(features)) --bin $@
 

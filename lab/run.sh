@@ -227,6 +227,7 @@ quick() {
 declare -A benches=(
     [bench-damon]="--kernel 6.12 --nodes 1 --cpus 2 --memory 2048 --limit 1500"
     [bench-cold]="--kernel 6.12 --nodes 1 --cpus 1 --memory 1024 --swap 512 --in-turn --skip-idle --limit 5000"
+    [bench-cold-redis]="--kernel 6.12 --nodes 1 --cpus 1 --memory 1280 --swap 768 --in-turn --skip-idle --limit 3000"
     [bench-tier]="--kernel 6.12 --nodes 1 --cpus 1 --memory 640 --slow 256 --in-turn --skip-idle --limit 3000"
 )
 
@@ -239,8 +240,10 @@ bench() { # bench NAME [ARGUMENT...]
         exit 2
     }
     cargo build --release --locked -q -p isotherm -p isotherm-bench --bin isotherm --bin "$name"
+    local tool bring=()
+    if [ "$name" = bench-cold-redis ] && tool=$(command -v redis-server); then bring+=(--bring "$tool"); fi
     # shellcheck disable=SC2086 # words
-    lab/boot.sh ${benches[$name]} --log "$kept/$name.kernel.log" --bring "$program" --bring "$PWD/target/release/isotherm" \
+    lab/boot.sh ${benches[$name]} "${bring[@]}" --log "$kept/$name.kernel.log" --bring "$program" --bring "$PWD/target/release/isotherm" \
         -- lab/suite.sh "$name=$program=$*" 2>&1 | tee "$log" | grep --line-buffered -v '^== ' || status=${PIPESTATUS[0]}
     grep -q '^RESULT ' "$log" || {
         echo "lab: $name printed no result; the whole output is in $log" >&2

@@ -41,6 +41,7 @@ max_cpu = 10.0
 [budgets]
 cpu_pct = 100.0
 per_second = 100.0
+stall_pct = 100.0
 ";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +116,7 @@ fn run(fast: Fast, way: Way, seed: u64, tiers: &Tiers) -> Result<Came> {
     if fast == Fast::Room {
         let first = server.child.memory().start.page().0;
         let all: Vec<PageNo> = (first..first + STORE_PAGES as u64).map(PageNo).collect();
-        move_to(server.child.pid(), &all, tiers.below(0).context("no slow node")?)?;
+        move_to(server.child.pid(), &all, *tiers.below(0).first().context("no slow node")?)?;
     }
     let start_pct = recently_hot_on_fast_pct(&mut server, tiers, 3.0)?;
     let mut came = Came { start_pct, ..Came::default() };
