@@ -130,14 +130,14 @@ lab: setup-lab
 lab-quick: setup-lab
 	@lab/run.sh --quick
 
-# Each bench runs the program of the same name. Its prerequisites are below: the program under test, or only a compiler.
-# These change settings of the kernel.
+# These change settings of the kernel, and run in a guest of the lab, which builds them.
 IN_LAB := bench-damon bench-cold bench-cold-redis bench-tier
+# Each of the others runs the program of the same name. Its prerequisites are below: the program under test, or only a compiler.
 $(filter-out $(IN_LAB),$(BENCHES)):
 	$(CARGO) run --release --locked -q -p isotherm-bench$(if $(features), --features $(features)) --bin $@
 
 bench-redis: setup-test
-bench-first bench-busy bench-scan bench-accuracy bench-collapse bench-split bench-cold bench-redis bench-sampling bench-scale bench-sampled bench-events bench-faults: build
+bench-first bench-busy bench-scan bench-accuracy bench-collapse bench-split bench-redis bench-sampling bench-scale bench-sampled bench-events bench-faults: build
 bench-frames bench-drain bench-conflict bench-herd: setup-build
 features :=
 # The allocators that it compares with.

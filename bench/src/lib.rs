@@ -19,7 +19,7 @@ pub mod page;
 pub mod reading;
 pub mod regions;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use isotherm_heat::{Beside, Clock};
 use isotherm_host::{HostFacts, HostRoots};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
@@ -55,6 +55,13 @@ pub fn become_workload() -> Result<()> {
         isotherm_workload::run_json(&json)?;
         std::process::exit(0);
     }
+    Ok(())
+}
+
+/// Fails outside of a guest of the lab: `name` does what no real machine should have done to it.
+pub fn need_lab(name: &str, does: &str) -> Result<()> {
+    let is_lab = std::env::var("ISOTHERM_LAB").as_deref() == Ok("1");
+    ensure!(is_lab, "this {does}, and is for a guest of the lab: make {name}");
     Ok(())
 }
 

@@ -11,18 +11,17 @@
 //! short: 1.2% of the working set came back in a minute, the brake stopped it, and the p99 was four times what it was before.
 
 #[path = "../redis/program.rs"]
-#[allow(dead_code, reason = "bench-redis uses more of it")]
 mod program;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use isotherm_bench::daemon::Daemon;
-use isotherm_bench::{Log, become_workload, median, spread, trials};
+use isotherm_bench::{Log, become_workload, median, need_lab, spread, trials};
 use isotherm_heat::Rng;
 use isotherm_sys::proc::Proc;
-use program::{Dir, Program};
+use program::{Dir, Program, free_port};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -40,9 +39,7 @@ const AFTER: Duration = Duration::from_secs(60);
 
 fn main() -> Result<()> {
     become_workload()?;
-    if std::env::var("ISOTHERM_LAB").as_deref() != Ok("1") {
-        bail!("this pages out, and is for a guest of the lab, which has swap: make bench-cold-redis");
-    }
+    need_lab("bench-cold-redis", "pages out, and needs swap")?;
     let mut log = Log::new("bench-cold-redis");
     let trials = trials(3);
     log.line(format!(
@@ -86,7 +83,7 @@ struct Ran {
 
 fn run(log: &mut Log, seed: u64) -> Result<Ran> {
     let dir = Dir::new()?;
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+    let port = free_port()?;
     let mut command = Command::new("redis-server");
     command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
     command.args(["--enable-debug-command", "yes", "--dir"]).arg(&dir.0);

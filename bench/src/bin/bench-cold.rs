@@ -19,12 +19,12 @@
 #[path = "../cold/mod.rs"]
 mod cold;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use cold::scene::{HEAP_PAGES, Load, STORE_PAGES, Scene};
 use cold::ways::{Way, Working, reclaim_by_size};
 use cold::{evict, loss, wait};
 use isotherm_bench::neighbours::{Neighbour, Neighbours};
-use isotherm_bench::{Log, become_workload, median, only, spread, trials};
+use isotherm_bench::{Log, become_workload, median, need_lab, only, spread, trials};
 use isotherm_sys::clock;
 
 /// Idle for this long, a page leaves: by ours, and by DAMON.
@@ -37,9 +37,7 @@ const PATIENCE_S: f64 = 30.0;
 
 fn main() -> Result<()> {
     become_workload()?;
-    if std::env::var("ISOTHERM_LAB").as_deref() != Ok("1") {
-        bail!("this changes settings of the kernel, and is for a guest of the lab: make bench-cold");
-    }
+    need_lab("bench-cold", "changes settings of the kernel")?;
     let mut log = Log::new("bench-cold");
     let trials = trials(5);
     log.line(format!(

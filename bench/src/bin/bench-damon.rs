@@ -14,10 +14,10 @@
 //! So a busy process runs on each processor, as other processes would on a machine that is worth monitoring. We flush
 //! what we clear, and do not depend on this.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use isotherm_bench::neighbours::{Neighbour, Neighbours};
 use isotherm_bench::regions::{hot_ranges, score_ranges};
-use isotherm_bench::{BenchClock, Log, become_workload, median, spread, start};
+use isotherm_bench::{BenchClock, Log, become_workload, median, need_lab, spread, start};
 use isotherm_heat::source::{AccessSource, RegionSource};
 use isotherm_heat::{Clock, KernelRegion, Ns, Score};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
@@ -77,9 +77,7 @@ impl Watched {
 
 fn main() -> Result<()> {
     become_workload()?;
-    if std::env::var("ISOTHERM_LAB").as_deref() != Ok("1") {
-        bail!("this starts the kernel's DAMON, and is for a guest of the lab: make bench-damon");
-    }
+    need_lab("bench-damon", "starts the kernel's DAMON")?;
     let mut log = Log::new("bench-damon");
     let pattern = Pattern {
         pages: MIB << 8,

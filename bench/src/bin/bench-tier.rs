@@ -8,10 +8,10 @@
 //! Fast memory is *full* as programs leave it: the store begins on it and goes on on the slow node. Then nothing can go up before
 //! something has gone down.
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use isotherm_bench::daemon::Daemon;
 use isotherm_bench::{
-    Log, become_workload, idle_heap, median, spread, start, start_server, store_with_cold_keys, trials,
+    Log, become_workload, idle_heap, median, need_lab, spread, start, start_server, store_with_cold_keys, trials,
 };
 use isotherm_sys::clock;
 use isotherm_sys::move_pages::{Place, move_to, places};
@@ -63,9 +63,7 @@ const CASES: [(Fast, Way); 4] =
 
 fn main() -> Result<()> {
     become_workload()?;
-    if std::env::var("ISOTHERM_LAB").as_deref() != Ok("1") {
-        bail!("this changes settings of the kernel, and is for a guest of the lab: make bench-tier");
-    }
+    need_lab("bench-tier", "changes settings of the kernel")?;
     let tiers = Tiers::read(Path::new("/sys"));
     ensure!(tiers.are_several(), "all memory of this machine is in one tier: {tiers:?}");
     let mut log = Log::new("bench-tier");

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use isotherm_sys::signal;
 use std::fs::{self, File};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -40,6 +41,12 @@ pub fn until(time: Duration, mut done: impl FnMut() -> Result<bool>) -> Result<b
         sleep(Duration::from_millis(50));
     }
     Ok(true)
+}
+
+/// A port that was free a moment ago.
+pub fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("find a free port")?;
+    Ok(listener.local_addr().context("look for a free port")?.port())
 }
 
 /// A program whose output goes to a file. It ends when this value is dropped.

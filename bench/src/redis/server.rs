@@ -2,7 +2,7 @@
 
 use super::load::{Load, ask};
 use super::plan::FILL_SEED;
-use super::program::{Program, until};
+use super::program::{Program, free_port, until};
 use super::slice::{Cpu, Slice};
 use anyhow::{Context, Result, ensure};
 use isotherm_sys::clock;
@@ -10,7 +10,6 @@ use isotherm_sys::proc::Proc;
 use isotherm_units::Bytes;
 use std::fs;
 use std::io::IsTerminal;
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -84,12 +83,6 @@ impl Server {
         fs::remove_file(&dump).with_context(|| format!("delete {}", dump.display()))?;
         Ok(Bytes(size))
     }
-}
-
-/// A port that was free a moment ago.
-fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("find a free port")?;
-    Ok(listener.local_addr().context("look for a free port")?.port())
 }
 
 /// The version that the server reports.

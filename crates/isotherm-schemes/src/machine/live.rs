@@ -21,6 +21,7 @@ use isotherm_sys::tiers::Tiers;
 use isotherm_units::{Addr, PMD_SIZE, Perms, PmdNo};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
 /// How long data that seldom changes (mappings, children) is cached.
 const MAPPINGS_TTL: Ns = 1_000_000_000;
@@ -37,7 +38,7 @@ pub struct Live {
     /// Where collapses and splits are noted.
     journal: Option<Box<dyn Journal>>,
     /// Memory tiers, read when first needed.
-    tiers: Option<Tiers>,
+    tiers: Option<Arc<Tiers>>,
     /// What their nodes have free.
     pub(crate) rooms: Rooms,
 }
@@ -111,8 +112,8 @@ impl Live {
     }
 
     /// The memory tiers of this machine.
-    pub(crate) fn tiers(&mut self) -> &Tiers {
-        self.tiers.get_or_insert_with(|| Tiers::read(Path::new("/sys")))
+    pub(crate) fn tiers(&mut self) -> Arc<Tiers> {
+        Arc::clone(self.tiers.get_or_insert_with(|| Arc::new(Tiers::read(Path::new("/sys")))))
     }
 
     /// What is kept about an admitted process.

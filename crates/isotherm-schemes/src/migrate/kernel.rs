@@ -92,7 +92,6 @@ fn refusal_of(error: &io::Error) -> Refusal {
         io::ErrorKind::NotFound => Refusal::Gone,
         // ESRCH has no kind of its own.
         _ if error.raw_os_error() == Some(3) => Refusal::Gone,
-        io::ErrorKind::OutOfMemory => Refusal::NoFastMemory,
         _ => Refusal::Error,
     }
 }
@@ -176,7 +175,7 @@ impl Live {
         if is_huge && (moves.promote | moves.demote) != Mask::ALL {
             return Err(refused(Refusal::AlreadyHuge));
         }
-        let tiers = self.tiers().clone();
+        let tiers = self.tiers();
         let nodes = nodes_of(process, pmd, moves.promote | moves.demote).map_err(refused)?;
         let mut moved = Moves::default();
         // What goes down makes room for what goes up.
@@ -224,7 +223,7 @@ impl MigrateMachine for Live {
             return Err(Refusal::Unmapped);
         }
         let is_huge = self.is_one_huge_page(process, pmd)?;
-        let tiers = self.tiers().clone();
+        let tiers = self.tiers();
         let rooms = self.rooms();
         let fast_nodes = tiers.nodes().first().cloned().unwrap_or_default();
         let room_pages = fast_nodes.iter().filter_map(|node| rooms.pages.get(node)).sum();

@@ -99,6 +99,18 @@ impl Plan for SplitArgs {
 
 type Watched = Monitor<Box<dyn Clock>>;
 
+/// What the probes of a mapping have shown, and what came of it.
+#[derive(Clone, Debug, Default, Serialize)]
+struct Shown {
+    judged: Judged,
+    /// Whether splitting others pays: those in use, those that are idle as a whole.
+    splits_used: bool,
+    splits_idle: bool,
+    /// Huge pages that are split in the end, and memory that was given back with them.
+    split: u64,
+    returned_bytes: Bytes,
+}
+
 /// The huge pages of one mapping, and what its probes have shown.
 struct Probing {
     comm: String,
@@ -113,13 +125,7 @@ struct Probing {
     unknown: BTreeSet<PmdNo>,
     /// Those of them that are huge again.
     huge_again: BTreeSet<PmdNo>,
-    judged: Judged,
-    /// Whether splitting others pays: those in use, those that are idle as a whole.
-    splits_used: bool,
-    splits_idle: bool,
-    /// Huge pages that are split in the end, and memory that was given back with them.
-    split: u64,
-    returned_bytes: Bytes,
+    shown: Shown,
 }
 
 /// What is reported of one mapping.
@@ -133,11 +139,8 @@ struct Row {
     probes: usize,
     /// Others that were huge again before they had shown anything: khugepaged collapses this memory.
     remade: usize,
-    judged: Judged,
-    splits_used: bool,
-    splits_idle: bool,
-    split: u64,
-    returned_bytes: Bytes,
+    #[serde(flatten)]
+    shown: Shown,
 }
 
 #[derive(Debug, Serialize)]
@@ -237,11 +240,7 @@ impl Work<'_> {
                     idle: BTreeSet::new(),
                     unknown: BTreeSet::new(),
                     huge_again: BTreeSet::new(),
-                    judged: Judged::default(),
-                    splits_used: false,
-                    splits_idle: false,
-                    split: 0,
-                    returned_bytes: Bytes(0),
+                    shown: Shown::default(),
                 });
             }
         }
@@ -322,8 +321,8 @@ impl Work<'_> {
         };
         for answer in self.serve(to_split, "splitting", stop) {
             if let Some(row) = self.row_of(&answer.hint) {
-                row.split += 1;
-                row.returned_bytes.0 += Bytes::of_pages(answer.left_pages).0;
+                row.shown.split += 1;
+                row.shown.returned_bytes.0 += Bytes::of_pages(answer.left_pages).0;
             }
         }
         let again: Vec<Hint> = self.mappings.iter().flat_map(|row| row.probes_to_collapse(dry_run)).collect();
@@ -340,8 +339,8 @@ impl Work<'_> {
             let stay = row.probed.iter().filter(|(pmd, probed)| !dry_run && row.stays_split(**pmd, **probed));
             let (count, returned) =
                 stay.fold((0, 0), |(n, pages), (_, probed)| (n + 1, pages + u64::from(probed.returned)));
-            row.split += count;
-            row.returned_bytes.0 += Bytes::of_pages(returned).0;
+            row.shown.split += count;
+            row.shown.returned_bytes.0 += Bytes::of_pages(returned).0;
         }
     }
 
@@ -372,22 +371,19 @@ impl Probing {
             remade: self.huge_again.len(),
             comm: self.comm,
             mapping: self.mapping,
-            judged: self.judged,
-            splits_used: self.splits_used,
-            splits_idle: self.splits_idle,
-            split: self.split,
-            returned_bytes: self.returned_bytes,
+            shown: self.shown,
         }
     }
 
     fn judge(&mut self, pays_from: f64) {
-        self.judged = judge(&self.known(), self.idle.len(), self.huge.len());
-        self.splits_used = self.judged.unused_of_used.lower_end() >= pays_from;
-        self.splits_idle = self.judged.zeros_of_idle.lower_end() >= pays_from;
+        self.shown.judged = judge(&self.known(), self.idle.len(), self.huge.len());
+        self.shown.splits_used = self.shown.judged.unused_of_used.lower_end() >= pays_from;
+        self.shown.splits_idle = self.shown.judged.zeros_of_idle.lower_end() >= pays_from;
     }
 
     fn others_to_split(&self) -> Vec<Hint> {
-        let wanted = |pmd: &PmdNo| if self.idle.contains(pmd) { self.splits_idle } else { self.splits_used };
+        let wanted =
+            |pmd: &PmdNo| if self.idle.contains(pmd) { self.shown.splits_idle } else { self.shown.splits_used };
         let others = self.huge.iter().filter(|pmd| !self.probed.contains_key(pmd) && wanted(pmd));
         others.map(|pmd| hint(self.process, *pmd, SPLIT)).collect()
     }
@@ -397,7 +393,7 @@ impl Probing {
         if self.unknown.contains(&pmd) {
             return false;
         }
-        if probed.is_idle() { self.splits_idle } else { self.splits_used }
+        if probed.is_idle() { self.shown.splits_idle } else { self.shown.splits_used }
     }
 
     fn probes_to_collapse(&self, all: bool) -> Vec<Hint> {
@@ -440,7 +436,7 @@ impl Report {
             writeln!(out, "{pid}: skipped: {}", refusal.text())?;
         }
         for row in &self.mappings {
-            let Row { pid, huge_bytes, probes, judged, split, returned_bytes, .. } = row;
+            let Row { pid, huge_bytes, probes, shown: Shown { judged, split, returned_bytes, .. }, .. } = row;
             let share = |of: ShareEstimate| format!("{:.0}% +- {:.0}%", of.mean * 100.0, of.half_interval * 100.0);
             writeln!(
                 out,
@@ -460,7 +456,7 @@ impl Report {
             if row.remade > 0 {
                 writeln!(out, "  {} more were huge again soon: khugepaged collapses this memory", row.remade)?;
             }
-            let pays = match (row.splits_used, row.splits_idle) {
+            let pays = match (row.shown.splits_used, row.shown.splits_idle) {
                 (true, true) => "all of them",
                 (true, false) => "those in use",
                 (false, true) => "the idle ones",

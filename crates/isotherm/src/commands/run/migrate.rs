@@ -5,13 +5,13 @@
 
 use super::args::RunArgs;
 use super::config::Config;
+use super::page_out::{MINUTE, unfit_for_idle};
 use crate::args::usage::Usage;
 use anyhow::{Result, bail};
 use isotherm_heat::{Clock, TargetHeat};
 use isotherm_monitor::Monitor;
 use isotherm_schemes::migrate::wanted_in;
 use isotherm_schemes::page_out::keeper::Stays;
-use isotherm_schemes::plan::HintSource;
 use isotherm_schemes::scheme::{Does, Scheme};
 use isotherm_schemes::state::{Shared, lock};
 use isotherm_sys::clock;
@@ -19,24 +19,14 @@ use isotherm_sys::tiers::Tiers;
 use isotherm_units::PmdNo;
 use std::path::Path;
 
-/// The window of the working set that what goes up again is a share of.
-const MINUTE: u64 = 60_000_000_000;
-
 /// Refuses a machine on which there is nothing to move to, and settings with which memory in use may look idle.
 pub fn check(args: &RunArgs, config: &Config) -> Result<()> {
     if !config.migrates() {
         return Ok(());
     }
     let moves_down = |scheme: &Scheme| matches!(scheme.action, Does::Demote(..));
-    if config.schemes.iter().any(moves_down) {
-        let unfit = args.watch.unfit_for_idle().or_else(|| {
-            (config.hints != HintSource::Heat).then_some(
-                "ageing by MGLRU clears accessed bits, and memory that is in use may look idle: take --hints heat",
-            )
-        });
-        if let Some(why) = unfit {
-            return Err(Usage(format!("a scheme demotes: {why}")).into());
-        }
+    if let Some(why) = unfit_for_idle(args, config).filter(|_| config.schemes.iter().any(moves_down)) {
+        return Err(Usage(format!("a scheme demotes: {why}")).into());
     }
     if config.targets.all && config.schemes.iter().any(|scheme| is_of_tiers(scheme) && scheme.is_for_all()) {
         let why = "pages move of processes that are named only: give the scheme `processes` or `cgroups`, or name targets instead of --all";

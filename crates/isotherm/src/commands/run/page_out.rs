@@ -13,31 +13,29 @@ use isotherm_schemes::page_out::keeper::Stays;
 use isotherm_schemes::page_out::refaults::Found;
 use isotherm_schemes::page_out::{Rules, idle_pages, idle_pages_in};
 use isotherm_schemes::plan::HintSource;
-use isotherm_schemes::scheme::Does;
+use isotherm_schemes::scheme::{Does, Scheme};
 use isotherm_schemes::state::{Shared, lock};
 use isotherm_sys::clock;
 use isotherm_units::PmdNo;
 
 /// The window of the working set that refaults are a share of.
-const MINUTE: Ns = 60_000_000_000;
+pub const MINUTE: Ns = 60_000_000_000;
 
 type Watched = Monitor<Box<dyn Clock>>;
 
+/// Why memory that is in use may look idle with these settings, if so.
+pub fn unfit_for_idle(args: &RunArgs, config: &Config) -> Option<&'static str> {
+    let ages = config.hints != HintSource::Heat;
+    let why = "ageing by MGLRU clears accessed bits, and memory that is in use may look idle: take --hints heat";
+    args.watch.unfit_for_idle().or(ages.then_some(why))
+}
+
 /// Refuses settings with which memory that is in use may look idle, or memory would leave that nobody named.
 pub fn check(args: &RunArgs, config: &Config) -> Result<(), Usage> {
-    let unfit = if let Some(why) = args.watch.unfit_for_idle() {
-        Some(why)
-    } else if config.hints != HintSource::Heat {
-        Some("ageing by MGLRU clears accessed bits, and memory that is in use may look idle: take --hints heat")
-    } else if config.targets.all
-        && config.schemes.iter().any(|s| matches!(s.action, Does::PageOut(..)) && s.is_for_all())
-    {
-        Some(
-            "memory leaves processes that are named only: give the scheme `processes` or `cgroups`, or name targets instead of --all",
-        )
-    } else {
-        None
-    };
+    let pages_out_all = |scheme: &Scheme| matches!(scheme.action, Does::PageOut(..)) && scheme.is_for_all();
+    let is_unnamed = config.targets.all && config.schemes.iter().any(pages_out_all);
+    let why = "memory leaves processes that are named only: give the scheme `processes` or `cgroups`, or name targets instead of --all";
+    let unfit = unfit_for_idle(args, config).or(is_unnamed.then_some(why));
     unfit.map_or(Ok(()), |why| Err(Usage(format!("a scheme pages out: {why}"))))
 }
 
