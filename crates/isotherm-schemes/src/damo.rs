@@ -128,6 +128,7 @@ fn scheme(damos: &Damos, notes: &mut Vec<String>) -> Result<Written, String> {
             notes.push("bounds of accesses and age are replaced by `min_rate`: once in two seconds".to_owned());
             None
         }
+        ActionName::BringBack => None,
         ActionName::Collapse => {
             notes.push("bounds of accesses and age are replaced by `min_benefit_hz` of [rules]".to_owned());
             None
@@ -301,15 +302,29 @@ pub fn write(schemes: &[Written]) -> Result<(String, Vec<String>), Error> {
     Ok((serde_json::to_string_pretty(&all?)? + "\n", notes))
 }
 
-fn to_damos(number: usize, scheme: &Written, notes: &mut Vec<String>) -> Result<Value, Error> {
+/// Why DAMON would act on other memory, if so.
+fn fits_damo(scheme: &Written) -> Result<(), &'static str> {
     if !scheme.processes.is_empty() {
-        let what = "it names processes, and DAMON would act on all targets: give damo the pids as targets, and leave `processes` out";
-        return Err(Error::Scheme { number, what: what.to_owned() });
+        return Err(
+            "it names processes, and DAMON would act on all targets: give damo the pids as targets, and leave `processes` out",
+        );
     }
     if scheme.cgroups.iter().any(|path| !path.starts_with('/')) {
-        let what = "it names a part of a cgroup's path: DAMON takes paths from the root on";
-        return Err(Error::Scheme { number, what: what.to_owned() });
+        return Err("it names a part of a cgroup's path: DAMON takes paths from the root on");
     }
+    match scheme.action {
+        ActionName::Promote | ActionName::Demote => {
+            Err("it moves pages by memory tier, and DAMON to a node with a number")
+        }
+        ActionName::BringBack => Err(
+            "it reads from swap what has begun to come back, and DAMON's willneed acts on regions by their accesses",
+        ),
+        ActionName::PageOut | ActionName::Collapse => Ok(()),
+    }
+}
+
+fn to_damos(number: usize, scheme: &Written, notes: &mut Vec<String>) -> Result<Value, Error> {
+    fits_damo(scheme).map_err(|what| Error::Scheme { number, what: what.to_owned() })?;
     if scheme.max_refaults.is_some() {
         notes.push(format!("scheme {number}: max_refaults is lost: DAMON does not count what comes back"));
     }
@@ -337,11 +352,7 @@ fn to_damos(number: usize, scheme: &Written, notes: &mut Vec<String>) -> Result<
             }
             written
         }
-        ActionName::Promote | ActionName::Demote => {
-            let what = "it moves pages by memory tier, and DAMON to a node with a number";
-            return Err(Error::Scheme { number, what: what.to_owned() });
-        }
-        ActionName::Collapse => {
+        ActionName::Collapse | ActionName::Promote | ActionName::Demote | ActionName::BringBack => {
             notes.push(format!("scheme {number}: `min_benefit_hz` is lost: it collapses what is accessed at all"));
             json!({
                 "action": "collapse",

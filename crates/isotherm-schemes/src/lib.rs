@@ -10,7 +10,8 @@
 //! What people write is read in [`settings`] (the file of `isotherm run`) and [`request`] (lines of its socket).
 //!
 //! Each action is a module: [`collapse`] makes huge pages of hot huge ranges, [`page_out`] pages idle pages out, [`split`] splits huge pages of which
-//! little is in use, [`migrate`] moves hot pages to fast memory and idle ones to slow. All other modules are shared by actions and name
+//! little is in use, [`migrate`] moves hot pages to fast memory and idle ones to slow, [`bring_back`] reads from swap what
+//! is likely to be accessed next. All other modules are shared by actions and name
 //! none; [`action`] is the interface, and [`scheme`] the table of which is for which processes. There are two exceptions: [`state`], which a daemon's threads share, and [`pass`], one pass over named processes, plan with
 //! the rules of collapsing. [`journal`] is what was done, to be undone.
 //!
@@ -20,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 pub mod action;
+pub mod bring_back;
 pub mod budgets;
 pub mod collapse;
 pub mod damo;

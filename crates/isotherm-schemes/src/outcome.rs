@@ -23,6 +23,8 @@ pub enum Refusal {
     Unmeasured,
     /// Its pages are in the tier where they belong.
     InPlace,
+    /// None of its pages is in swap.
+    NotSwapped,
     /// Fast memory is full.
     NoFastMemory,
     /// Too few of its pages are present: it would grow.
@@ -105,6 +107,7 @@ impl Refusal {
             Refusal::Cold => "too cold",
             Refusal::Unmeasured => "heat not known yet",
             Refusal::InPlace => "already in the right tier",
+            Refusal::NotSwapped => "nothing of it is in swap",
             Refusal::NoFastMemory => "no fast memory is free",
             Refusal::Sparse => "too sparse (it would grow)",
             Refusal::Growth => "growth limit of the process reached",

@@ -32,6 +32,8 @@ pub enum ActionName {
     Promote,
     /// Pages that are idle for an age move to a slower memory tier.
     Demote,
+    /// What is out of a huge range is read from swap when its other pages come back.
+    BringBack,
 }
 
 /// One `[[scheme]]` as it is written.
@@ -94,6 +96,8 @@ pub enum Does {
     Promote(Ns),
     /// Moves down what is idle for this time, to keep this share of fast memory free, in percent.
     Demote(Ns, f64),
+    /// Reads from swap what is likely to be accessed next, of memory that a scheme has paged out.
+    BringBack,
 }
 
 impl Scheme {
@@ -108,6 +112,7 @@ impl Scheme {
         let action = match written.action {
             ActionName::PageOut => Does::PageOut(limits(&written)?, watermarks(&written)?),
             ActionName::Collapse => Does::Collapse,
+            ActionName::BringBack => Does::BringBack,
             ActionName::Promote => Does::Promote(hot_ns(&written)?),
             ActionName::Demote => Does::Demote(age_ns(&written)?, keep_free_pct(&written)?),
         };
@@ -200,6 +205,8 @@ pub struct Actions {
     pub collapse_first: bool,
     /// Pages of it move between memory tiers.
     pub migrates: Option<migrate::Limits>,
+    /// What is likely to come back next is read from swap.
+    pub brings_back: bool,
 }
 
 impl Actions {
@@ -215,6 +222,7 @@ impl Actions {
                 Does::PageOut(limits, marks) if actions.pages_out.is_none() => {
                     (actions.pages_out, actions.watermarks) = (Some(limits), marks);
                 }
+                Does::BringBack => actions.brings_back = true,
                 Does::Promote(ns) if hot_ns.is_none() => hot_ns = Some(ns),
                 Does::Demote(ns, keep_free_pct) if down.is_none() => down = Some((ns, keep_free_pct)),
                 _ => {}
@@ -247,6 +255,7 @@ mod tests {
         let text = "action = \"page-out\"\nwatermarks = { high = 50.0, mid = 40.0, low = 5.0 }";
         assert_eq!(of(text), Does::PageOut(usual, Some(marks)));
         assert_eq!(of("action = \"collapse\""), Does::Collapse);
+        assert_eq!(of("action = \"bring-back\""), Does::BringBack);
         for (text, why) in [
             ("", "action"),
             ("action = \"page-in\"", "page-in"),
@@ -258,6 +267,7 @@ mod tests {
             ("action = \"collapse\"\nmin_idle = \"1m\"", "page-out"),
             ("action = \"page-out\"\nwatermarks = { high = 5.0, mid = 40.0, low = 5.0 }", "low <= mid"),
             ("action = \"demote\"\nwatermarks = { high = 50.0, mid = 40.0, low = 5.0 }", "page-out"),
+            ("action = \"bring-back\"\nmin_idle = \"1m\"", "page-out"),
             ("action = \"demote\"\nmax_refaults = 1.0", "page-out"),
             ("action = \"page-out\"\nkeep_free = 1.0", "demote"),
             ("action = \"demote\"\nkeep_free = 101.0", "0 to 100"),

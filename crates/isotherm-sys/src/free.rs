@@ -109,6 +109,11 @@ pub fn available(proc: &Path) -> Option<Available> {
     Some(Available { available: meminfo(&text, "MemAvailable")?, total: meminfo(&text, "MemTotal")? })
 }
 
+/// Memory that was read from swap, or is being written to it, and is in both places (`SwapCached`). `None` if it cannot be read.
+pub fn swap_cached(proc: &Path) -> Option<Bytes> {
+    meminfo(&std::fs::read_to_string(proc.join("meminfo")).ok()?, "SwapCached")
+}
+
 /// Swap of the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swap {

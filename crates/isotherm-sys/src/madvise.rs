@@ -1,5 +1,5 @@
 //! Acting on another process through its pidfd with `process_madvise`: clearing accessed bits (`MADV_COLD`),
-//! collapsing a huge range into a huge page (`MADV_COLLAPSE`), and paging out (`MADV_PAGEOUT`).
+//! collapsing a huge range into a huge page (`MADV_COLLAPSE`), paging out (`MADV_PAGEOUT`), and reading from swap (`MADV_WILLNEED`).
 //!
 //! A pidfd names one process for good, so nothing here can hit a later process with the same pid. It stays valid
 //! through an exec, though. A caller that advises on addresses of one program has to check that the process still runs
@@ -168,6 +168,17 @@ impl PidFd {
         self.advise(&vectors, Advice::PageOut)
     }
 
+    /// Reads the pages of `ranges` that are in swap into the swap cache with `MADV_WILLNEED`, at most [`MAX_RANGES`] of them. Pages of a
+    /// file are read into the page cache.
+    ///
+    /// Returns the bytes advised, as [`PidFd::advise_cold`]. Page tables do not change: a page that was read still counts as swapped, and
+    /// the next access is a minor fault. Takes the mmap lock for reading. The kernel starts to read and does not wait, but for devices
+    /// without a queue, such as zram.
+    pub fn will_need(&self, ranges: &[AddrRange]) -> io::Result<u64> {
+        let vectors: Vec<libc::iovec> = ranges.iter().take(MAX_RANGES).map(|r| vector(r.start, r.len())).collect();
+        self.advise(&vectors, Advice::WillNeed)
+    }
+
     /// Returns the bytes advised: less than asked if a later vector failed, an error if the first did.
     fn advise(&self, vectors: &[libc::iovec], advice: Advice) -> io::Result<u64> {
         // SAFETY: the vectors outlive the call. Only the kernel uses the addresses in them, and no advice here
@@ -193,6 +204,7 @@ enum Advice {
     Cold = libc::MADV_COLD,
     Collapse = libc::MADV_COLLAPSE,
     PageOut = libc::MADV_PAGEOUT,
+    WillNeed = libc::MADV_WILLNEED,
 }
 
 /// A range of addresses as the kernel takes it.

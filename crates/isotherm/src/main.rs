@@ -22,6 +22,7 @@ mod picture;
 mod played;
 mod privileges;
 mod request;
+mod rounds;
 mod sandbox;
 mod serving;
 mod stop;

@@ -132,6 +132,20 @@ pub fn file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -
     Ok(())
 }
 
+/// Prints a report on standard output, as JSON or as `write_text` writes it.
+pub fn report(
+    as_json: bool,
+    report: &impl Serialize,
+    write_text: impl FnOnce(&mut dyn Write) -> Result<()>,
+) -> Result<()> {
+    if as_json {
+        return json(report);
+    }
+    let mut out = stdout();
+    write_text(&mut out)?;
+    Ok(out.flush()?)
+}
+
 /// A bar for something that takes `total_ns` (or has no end), on a terminal only.
 pub fn progress(total_ns: Option<u64>, what: &str) -> ProgressBar {
     let bar = match total_ns {

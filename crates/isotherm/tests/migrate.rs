@@ -45,6 +45,11 @@ fn with_one_tier_nothing_can_move_and_what_could_do_harm_is_refused() {
     let (child, stage) = (workload(8), Stage::new());
     let settings = settings(&stage);
     stage.isotherm(&format!("run -p {} -c {settings} -d 2s", child.pid())).ended(1).says("in one tier");
+    stage.isotherm(&format!("migrate -p {}", child.pid())).ended(1).says("in one tier");
+    stage.isotherm("migrate --all").ended(2).says("named only");
+    stage.isotherm("migrate -p 1 --idle 1m -d 1m").ended(2).says("longer than --idle");
+    stage.isotherm("migrate -p 1 --beside").ended(2).says("leave out --beside");
+    stage.isotherm("migrate -p 1 --promote-only --demote-only").ended(2).says("cannot be used with");
     for (more, why) in
         [("--all", "named only"), ("-p 1 --beside", "leave out --beside"), ("-p 1 --hints mglru", "--hints heat")]
     {
@@ -93,6 +98,33 @@ fn idle_pages_go_down_and_come_up_when_they_are_accessed_as_they_were() {
     assert_eq!(fs::read_to_string(&verdict).unwrap(), "same");
     run.signal("INT");
     run.end().ended(0).prints("to slow memory");
+}
+
+#[test]
+fn once_idle_pages_go_down_and_a_dry_run_says_so_before() {
+    need!(sees_pages(), "the page-table source");
+    need!(
+        std::env::var_os("ISOTHERM_LAB").is_some() && tiers().are_several(),
+        "a guest of the lab with two memory tiers"
+    );
+    let stage = Stage::new();
+    let Some(script) = idle_and_hot(32, &stage.path("verdict")) else { return skip("python3") };
+    let at = Addr(script.numbers()[0]).0;
+    let (hot, idle) = (at..at + 4 * MIB, at + 4 * MIB..at + 32 * MIB);
+    let budgets = "--per-second 10000 --max-migrate-cpu 200 --max-cpu 200 --max-slowdown 200 --keep-free 100";
+    let migrate = format!("migrate -p {} --idle 6s -d 20s {budgets} --json", script.pid());
+    let would = stage.json(&format!("{migrate} --dry-run"));
+    let bytes = |report: &Value, name: &str| report["processes"][0][name].as_u64().unwrap();
+    assert!(bytes(&would, "demoted_bytes") >= 26 * MIB && bytes(&would, "idle_bytes") >= 26 * MIB, "{would:#}");
+    assert!((4 * MIB..8 * MIB).contains(&bytes(&would, "hot_bytes")), "{would:#}");
+    assert_eq!(on_fast_and_slow(script.pid(), idle.clone()).1, 0, "nothing has moved: {would:#}");
+    let promoted = stage.json(&format!("{migrate} --promote-only"));
+    assert_eq!((bytes(&promoted, "demoted_bytes"), bytes(&promoted, "idle_bytes")), (0, 0), "{promoted:#}");
+    let moved = stage.json(&migrate);
+    let (_, slow) = on_fast_and_slow(script.pid(), idle);
+    assert!(slow >= 26, "{slow} MiB on slow memory: {moved:#}");
+    assert!(bytes(&moved, "demoted_bytes") >= slow * MIB, "{moved:#}");
+    assert_eq!(on_fast_and_slow(script.pid(), hot).1, 0, "what is hot stays: {moved:#}");
 }
 
 /// 16 MiB on slow memory, all of them accessed all the time.

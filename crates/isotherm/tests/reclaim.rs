@@ -88,6 +88,9 @@ fn a_scheme_that_pages_out_needs_swap_and_a_dry_run_counts_what_would_leave() {
     fs::write(&settings, PAGE_OUT).unwrap();
     let run = format!("run -p {} -c {} --max-cpu 200 --max-slowdown 200", child.pid(), settings.display());
     stage.isotherm(&format!("{run} -d 2s")).ended(1).says("no swap");
+    let alone = stage.path("bring-back.toml");
+    fs::write(&alone, "[[scheme]]\naction = \"bring-back\"\n").unwrap();
+    stage.isotherm(&format!("run -p 1 -c {} -d 2s", alone.display())).ended(2).says("none pages out");
     for (more, why) in
         [("--all", "named only"), ("-p 1 --beside", "leave out --beside"), ("-p 1 --hints mglru", "--hints heat")]
     {
@@ -166,6 +169,73 @@ fn idle_memory_leaves_while_run_goes_on_and_too_many_refaults_stop_it() {
     assert!(memory_of(script.pid()).0.0 + MIB >= resident.0, "nothing leaves while it is paused: {:#}", reported());
     run.signal("INT");
     run.end().ended(0).prints("came back");
+}
+
+/// 32 MiB that are idle. On SIGUSR1 each eighth page is read, on SIGUSR2 the others; then the major faults of that are written there.
+fn read_in_two_steps(faults: &Path) -> Option<Script> {
+    Script::start(&format!(
+        "
+import signal
+size = 32 << 20
+at = reserve(size)
+ctypes.memset(at, 1, size)
+pages = range(at, at + size, 4096)
+def read(some):
+    for page in some: ctypes.c_ubyte.from_address(page).value
+def major(): return int(open('/proc/self/stat').read().rsplit(')', 1)[1].split()[9])
+def begin(*_): read(pages[::8])
+def go_on(*_):
+    before = major()
+    read(pages)
+    with open('{faults}', 'w') as f: f.write(str(major() - before) + '\\n')
+signal.signal(signal.SIGUSR1, begin)
+signal.signal(signal.SIGUSR2, go_on)
+print(at, flush=True)
+while True: time.sleep(1)
+",
+        faults = faults.display()
+    ))
+}
+
+#[test]
+fn what_is_likely_to_come_back_next_is_read_before_it_is_accessed() {
+    need!(sees_pages(), "the page-table source");
+    need!(std::env::var_os("ISOTHERM_LAB").is_some() && has_swap(), "a guest of the lab with swap");
+    let stage = Stage::new();
+    let (settings, faults) = (stage.path("page-out.toml"), stage.path("faults"));
+    // Pages that are read in the second step, of all pages but those of Python.
+    let rest: u64 = (32 * MIB / 4096) * 7 / 8;
+    let mut major = Vec::new();
+    for brings_back in [false, true] {
+        let more = if brings_back { "[[scheme]]\naction = \"bring-back\"\n" } else { "" };
+        fs::write(&settings, PAGE_OUT.replace("[budgets]", &format!("{more}[budgets]"))).unwrap();
+        let _ = fs::remove_file(&faults);
+        let Some(script) = read_in_two_steps(&faults) else { return skip("python3") };
+        assert_eq!(script.numbers().len(), 1, "it has started");
+        let watch = format!("--max-cpu 200 --max-slowdown 200 -p {}", script.pid());
+        let mut run = stage.start_isotherm(&format!("run --socket s.sock {watch} -c {}", settings.display()));
+        run.until_it_says("status at");
+        let reported = || stage.json("status --json --socket s.sock")["targets"][0].clone();
+        let out = || reported()["page_out"]["out_bytes"].as_u64().unwrap_or(0);
+        assert!(until(Duration::from_secs(60), || out() >= 31 * MIB), "{:#}", reported());
+        support::signal(script.pid(), "USR1");
+        assert!(until(Duration::from_secs(20), || reported()["page_out"]["stays"] == "refaults"), "{:#}", reported());
+        let asked = || reported()["bring_back"]["asked_bytes"].as_u64();
+        if brings_back {
+            let most = rest * 4096 * 9 / 10;
+            assert!(until(Duration::from_secs(20), || asked().is_some_and(|asked| asked >= most)), "{:#}", reported());
+            assert!(reported()["bring_back"]["read_bytes"].as_u64().unwrap() >= most * 3 / 4, "{:#}", reported());
+        } else {
+            assert_eq!(asked(), None, "no scheme says so");
+        }
+        support::signal(script.pid(), "USR2");
+        let written = || fs::read_to_string(&faults).ok().filter(|text| text.ends_with('\n'));
+        assert!(until(Duration::from_secs(60), || written().is_some()));
+        major.push(written().unwrap().trim().parse::<u64>().unwrap());
+        run.signal("INT");
+        run.end().ended(0);
+    }
+    assert!(major[0] >= rest * 3 / 4 && major[1] <= rest / 8, "major faults without and with it: {major:?} of {rest}");
 }
 
 /// 8 MiB of which an eighth is swept through each three seconds, so that each page is accessed every 24 s; and 32 MiB accessed all the time.

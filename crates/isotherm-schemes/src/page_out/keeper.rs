@@ -141,6 +141,11 @@ impl Keeper {
         self.brake.note(refaults, working_set_pages, now);
     }
 
+    /// Takes the huge ranges of which so much has come back that the rest is likely to follow.
+    pub fn take_following(&mut self) -> Vec<PmdNo> {
+        self.left.take_following()
+    }
+
     /// Whether its scheme is active with so much memory free, in percent.
     pub fn is_active(&mut self, marks: Option<Watermarks>, free_pct: f64) -> bool {
         self.is_active = marks.is_none_or(|marks| marks.is_active(self.is_active, free_pct));

@@ -5,13 +5,12 @@
 //! in swap now count as moved.
 
 use crate::action::{Failure, Performed};
-use crate::machine::{DryRun, Live, Machine, failure_of_advice, timed};
+use crate::machine::{DryRun, Live, Machine, advise_all, failure_of_advice, ranges_of, timed};
 use crate::outcome::Refusal;
 use isotherm_heat::{Mask, Ns, TargetId};
 use isotherm_sys::clock;
 use isotherm_sys::pagemap::PageEntry;
-use isotherm_units::{AddrRange, PageNo, PmdNo};
-use std::io;
+use isotherm_units::{PageNo, PmdNo};
 
 /// What of the idle pages of a huge range could leave now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,7 +56,7 @@ impl<M: PageOutMachine + ?Sized> PageOutMachine for Box<M> {
 
 impl Live {
     /// The `pagemap` entries of a huge range.
-    fn entries(&self, process: TargetId, pmd: PmdNo) -> Result<Vec<(PageNo, PageEntry)>, Refusal> {
+    pub(crate) fn entries(&self, process: TargetId, pmd: PmdNo) -> Result<Vec<(PageNo, PageEntry)>, Refusal> {
         let member = self.members.get(&process).ok_or(Refusal::NotNamed)?;
         member.pagemap.read(pmd.range()).map_err(|_| Refusal::Gone)
     }
@@ -65,7 +64,7 @@ impl Live {
     /// Pages these out, and returns which of them are in swap then.
     fn leave(&mut self, process: TargetId, pmd: PmdNo, pages: Mask) -> Result<Mask, Failure> {
         let member = self.members.get(&process).ok_or(Failure::Refused(Refusal::NotNamed))?;
-        let asked = advise_all(&ranges(pmd, pages), |ranges| member.pidfd.page_out(ranges));
+        let asked = advise_all(&ranges_of(pmd, pages), |ranges| member.pidfd.page_out(ranges));
         let after = self.entries(process, pmd).map_err(Failure::Refused)?;
         let left = pages & pages_that(&after, PageEntry::is_swapped);
         match asked {
@@ -75,33 +74,8 @@ impl Live {
     }
 }
 
-/// Gives advice for all ranges. The kernel stops at the first that it refuses, of which it may have done a part: the others follow
-/// after it. Returns the first error.
-fn advise_all(ranges: &[AddrRange], mut advise: impl FnMut(&[AddrRange]) -> io::Result<u64>) -> io::Result<()> {
-    let (mut rest, mut first_error) = (ranges, Ok(()));
-    while !rest.is_empty() {
-        let done = match advise(rest) {
-            Ok(mut bytes) => {
-                let fits = |range: &&AddrRange| {
-                    let len = range.len().0;
-                    let is_done = bytes >= len;
-                    bytes = bytes.saturating_sub(len);
-                    is_done
-                };
-                rest.iter().take_while(fits).count()
-            }
-            Err(error) => {
-                first_error = first_error.and(Err(error));
-                0
-            }
-        };
-        rest = &rest[(done + 1).min(rest.len())..];
-    }
-    first_error
-}
-
 /// Which pages of a huge range have such entries.
-fn pages_that(entries: &[(PageNo, PageEntry)], is_so: impl Fn(PageEntry) -> bool) -> Mask {
+pub(crate) fn pages_that(entries: &[(PageNo, PageEntry)], is_so: impl Fn(PageEntry) -> bool) -> Mask {
     entries.iter().filter(|(_, entry)| is_so(*entry)).map(|(page, _)| page.index_in_pmd()).collect()
 }
 
@@ -163,54 +137,4 @@ impl PageOutMachine for DryRun {
 
 fn count(pages: Mask) -> u16 {
     u16::try_from(pages.count()).unwrap_or(u16::MAX)
-}
-
-/// The address ranges of the pages, neighbours joined: at most 256.
-fn ranges(pmd: PmdNo, pages: Mask) -> Vec<AddrRange> {
-    let mut ranges: Vec<AddrRange> = Vec::new();
-    for page in pages.iter() {
-        let (start, end) = (pmd.page(page).addr(), pmd.page(page + 1).addr());
-        match ranges.last_mut() {
-            Some(last) if last.end == start => last.end = end,
-            _ => ranges.push(AddrRange::new(start, end)),
-        }
-    }
-    ranges
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn neighbours_are_one_range() {
-        let of = |pages: &[usize]| {
-            let found = ranges(PmdNo(2), pages.iter().copied().collect());
-            found.into_iter().map(|r| (r.start.page().0 - 1024, r.end.page().0 - 1024)).collect::<Vec<_>>()
-        };
-        assert_eq!(of(&[0, 1, 2, 7, 511]), [(0, 3), (7, 8), (511, 512)]);
-        assert_eq!((of(&[]), ranges(PmdNo(2), Mask::ALL).len()), (vec![], 1));
-        assert_eq!(ranges(PmdNo(2), Mask::ALL)[0].start, PageNo(1024).addr());
-        assert_eq!(ranges(PmdNo(2), (0..512).step_by(2).collect()).len(), 256);
-    }
-
-    #[test]
-    fn what_follows_a_refused_range_is_tried_too() {
-        let all = ranges(PmdNo(2), [0, 1, 5, 9, 20].into_iter().collect());
-        let refused = all[1];
-        let mut calls = Vec::new();
-        let asked = advise_all(&all, |ranges| {
-            calls.push(ranges.len());
-            let before = ranges.iter().position(|r| *r == refused);
-            match before {
-                Some(0) => Err(io::Error::from_raw_os_error(22)),
-                _ => Ok(ranges[..before.unwrap_or(ranges.len())].iter().map(|r| r.len().0).sum()),
-            }
-        });
-        // The first is done and the second skipped, by the length alone.
-        assert_eq!((calls, asked.is_ok()), (vec![4, 2], true));
-        let error = advise_all(&all[1..2], |_| Err(io::Error::from_raw_os_error(22))).unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(22));
-        advise_all(&[], |_| unreachable!("nothing to advise")).unwrap();
-    }
 }

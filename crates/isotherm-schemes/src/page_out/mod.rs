@@ -17,6 +17,7 @@ pub mod refaults;
 mod rules;
 pub mod watermarks;
 
+pub(crate) use kernel::pages_that;
 pub use kernel::{PageOutMachine, PagedOut, PagesToLeave};
 pub use rules::{IdlePmd, IdleWindow, Rules, idle_pages, idle_pages_in, plan};
 

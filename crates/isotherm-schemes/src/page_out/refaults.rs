@@ -24,10 +24,17 @@ pub enum Found {
     NotRead,
 }
 
+/// Of the pages of a huge range that were out, this part (one in so many), and so many at least, have to come back for the others to be
+/// likely to follow.
+const PART_BACK: u32 = 16;
+const MIN_BACK: u32 = 8;
+
 /// Pages of one process that are out. 88 bytes for each huge range with such pages, and the map around them.
 #[derive(Clone, Debug, Default)]
 pub struct LeftPages {
     pmds: BTreeMap<PmdNo, LeftPmd>,
+    /// Huge ranges of which so much has come back that the rest is likely to follow, since they were last taken.
+    following: Vec<PmdNo>,
     left: u64,
     /// Refaults, by the time for which the page was not accessed.
     refaulted: Histogram,
@@ -42,6 +49,19 @@ struct LeftPmd {
     /// When the last of them left, and for how long they had been idle then at least.
     at: Ns,
     idle_ns: Ns,
+    /// Pages of it that have come back since.
+    back: u16,
+}
+
+impl LeftPmd {
+    /// Notes that so many of its pages have come back. Returns whether that makes the others likely to follow: once.
+    fn comes_back(&mut self, pages: u32) -> bool {
+        let before = u32::from(self.back);
+        self.back = self.back.saturating_add(u16::try_from(pages).unwrap_or(u16::MAX));
+        let were_out = self.pages.count() + before + pages;
+        let least = MIN_BACK.max(were_out / PART_BACK);
+        before < least && before + pages >= least && !self.pages.is_empty()
+    }
 }
 
 impl LeftPages {
@@ -51,26 +71,27 @@ impl LeftPages {
             return;
         }
         self.left += u64::from(pages.count());
-        let of = self.pmds.entry(pmd).or_insert(LeftPmd { pages: Mask::NONE, at: now, idle_ns });
-        *of = LeftPmd { pages: of.pages | pages, at: now, idle_ns: of.idle_ns.min(idle_ns) };
+        let of = self.pmds.entry(pmd).or_insert(LeftPmd { pages: Mask::NONE, at: now, idle_ns, back: 0 });
+        *of = LeftPmd { pages: of.pages | pages, at: now, idle_ns: of.idle_ns.min(idle_ns), back: 0 };
     }
 
     /// Takes in what was found, huge range by huge range. Those not mapped any more are forgotten. Returns how many pages have come
     /// back.
     pub fn come_back(&mut self, now: Ns, found: impl Fn(PmdNo) -> Found) -> u64 {
         let mut all = 0;
-        let refaulted = &mut self.refaulted;
+        let (refaulted, following) = (&mut self.refaulted, &mut self.following);
         self.pmds.retain(|pmd, left| {
             let present = match found(*pmd) {
                 Found::Present(present) => present,
                 Found::Unmapped => return false,
                 Found::NotRead => return true,
             };
-            let back = u64::from((left.pages & present).count());
+            let back = (left.pages & present).count();
             if back > 0 {
-                refaulted.add(Interval::from_ns(now.saturating_sub(left.at) + left.idle_ns), back);
+                refaulted.add(Interval::from_ns(now.saturating_sub(left.at) + left.idle_ns), u64::from(back));
                 left.pages = left.pages & !present;
-                all += back;
+                all += u64::from(back);
+                following.extend(left.comes_back(back).then_some(*pmd));
             }
             !left.pages.is_empty()
         });
@@ -85,6 +106,12 @@ impl LeftPages {
             _ if refaults > 0 => self.recent.push_back((now, refaults)),
             _ => {}
         }
+    }
+
+    /// Takes the huge ranges of which so much has come back that the rest of what is out is likely to follow. Each once, until pages of it
+    /// leave again.
+    pub fn take_following(&mut self) -> Vec<PmdNo> {
+        std::mem::take(&mut self.following)
     }
 
     /// Huge ranges with pages that are out, in address order.
@@ -160,6 +187,29 @@ mod tests {
         assert_eq!((left.out(), left.left()), (10, 532));
         assert_eq!(left.come_back(900 * S, |_| Found::Present(Mask::ALL)), 10);
         assert_eq!((left.out(), left.pmds().count()), (0, 0));
+    }
+
+    #[test]
+    fn what_is_likely_to_follow_is_named_once() {
+        let mut left = LeftPages::default();
+        [1, 2, 3].into_iter().for_each(|pmd| left.leave(PmdNo(pmd), Mask::ALL, S, S));
+        let few: Mask = (0..9).collect();
+        left.leave(PmdNo(4), few, S, S);
+        let mut come_back = |of: u64, pages: std::ops::Range<usize>| {
+            let pages: Mask = pages.collect();
+            left.come_back(2 * S, |pmd| if pmd.0 == of { Found::Present(pages) } else { Found::NotRead });
+            left.take_following()
+        };
+        assert_eq!(come_back(1, 0..31), [], "a sixteenth are 32");
+        assert_eq!((come_back(1, 0..32), come_back(1, 0..64)), (vec![PmdNo(1)], vec![]));
+        assert_eq!(come_back(2, 0..512), [], "none is left to follow");
+        assert_eq!((come_back(4, 0..7), come_back(4, 0..8)), (vec![], vec![PmdNo(4)]));
+        left.leave(PmdNo(1), few, S, 3 * S);
+        left.come_back(4 * S, |pmd| if pmd.0 == 1 { Found::Present((0..64).collect()) } else { Found::NotRead });
+        assert_eq!(left.take_following(), [], "nine are out, of which all came back");
+        left.leave(PmdNo(3), Mask::NONE, S, 3 * S);
+        left.come_back(4 * S, |_| Found::Present((0..64).collect()));
+        assert_eq!(left.take_following(), [PmdNo(3)]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Nothing here makes a system call. The worker ([`SharedWorker`]) makes them, owns what they need, and copies here
 //! what is reported. So the lock is held only briefly, and `status` is answered while a collapse is in progress.
 
+mod bring_back;
 mod migrate;
 mod page_out;
 mod status;
@@ -11,6 +12,7 @@ mod worker;
 pub use status::{HintStatus, SampledStatus, SandboxStatus, Status, TargetStatus};
 pub use worker::SharedWorker;
 
+use crate::bring_back::{BRING_BACK, BroughtBack};
 use crate::budgets::{Budgets, Wait};
 use crate::collapse::{COLLAPSE, COLLAPSED, HeatOnHuge, Rules};
 use crate::facts::TargetWindow;
@@ -115,6 +117,8 @@ pub struct State {
     idle: IdlePages,
     /// Pages that should be in another tier, shared with the worker.
     movable: Movable,
+    /// What was brought back, shared with the worker.
+    brought_back: BroughtBack,
     rules: Rules,
     budgets: Budgets,
     round_robin: bool,
@@ -157,6 +161,7 @@ impl State {
             actions: BTreeMap::new(),
             idle: IdlePages::default(),
             movable: Movable::default(),
+            brought_back: BroughtBack::default(),
             rules,
             budgets,
             round_robin: false,
@@ -286,8 +291,13 @@ impl State {
 
     fn add(&mut self, hint: Hint) -> bool {
         let key = (hint.process, hint.pmd);
-        let resting = if hint.action == MIGRATE { &self.resting_moves } else { &self.resting };
-        let known = resting.contains_key(&key) || self.retry.is_deferred(hint.process, hint.pmd);
+        let is_resting = match hint.action {
+            MIGRATE => self.resting_moves.contains_key(&key),
+            // Hinted once for each time that pages of it leave.
+            BRING_BACK => false,
+            _ => self.resting.contains_key(&key),
+        };
+        let known = is_resting || self.retry.is_deferred(hint.process, hint.pmd);
         if known || self.in_hand == Some(key) {
             return false;
         }
@@ -358,6 +368,7 @@ impl State {
         self.retry.forget(process);
         self.idle.forget(process);
         self.movable.forget(process);
+        self.brought_back.forget(process);
         if let Some(keeper) = self.targets.get_mut(&process).and_then(|target| target.keeper.as_mut()) {
             keeper.take_hinted();
         }
@@ -427,6 +438,7 @@ impl State {
         let (resting, rest) = match hint.action {
             PAGE_OUT => (&mut self.resting, page_out::rest_after(outcome)),
             MIGRATE => (&mut self.resting_moves, migrate::rest_after(outcome)),
+            BRING_BACK => return,
             _ => (&mut self.resting, REST),
         };
         resting.insert((hint.process, hint.pmd), now + rest);
@@ -434,7 +446,11 @@ impl State {
 
     /// The status to report.
     pub fn status(&self) -> Status {
-        let targets: Vec<TargetStatus> = self.targets.iter().map(|(id, target)| target.status(*id)).collect();
+        let status = |(id, target): (&TargetId, &Target)| TargetStatus {
+            bring_back: self.bring_back_status(*id),
+            ..target.status(*id)
+        };
+        let targets: Vec<TargetStatus> = self.targets.iter().map(status).collect();
         let paused_for = targets.iter().find_map(|t| t.paused_for);
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -508,6 +524,7 @@ impl Target {
             left_out: self.left_out.clone(),
             page_out: self.keeper.as_ref().map(Keeper::status),
             migrate: self.mover.as_ref().map(Mover::status),
+            bring_back: None,
         }
     }
 }

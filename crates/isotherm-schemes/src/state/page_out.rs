@@ -51,7 +51,7 @@ impl State {
         }
     }
 
-    fn keeper(&mut self, process: TargetId) -> Option<&mut Keeper> {
+    pub(super) fn keeper(&mut self, process: TargetId) -> Option<&mut Keeper> {
         self.targets.get_mut(&process)?.keeper.as_mut()
     }
 
@@ -60,6 +60,7 @@ impl State {
         if let Some(keeper) = self.keeper(process) {
             keeper.come_back(working_set_pages, now, found);
         }
+        self.hint_following(process, now);
     }
 
     /// The age at which pages of a process leave. `None` if none may at the moment, for this reason or another.
@@ -83,7 +84,7 @@ impl State {
     }
 
     /// Takes the hint for a huge range out of the queue, if it is from heat and for this action.
-    fn unqueue(&mut self, process: TargetId, pmd: PmdNo, action: ActionId) -> bool {
+    pub(super) fn unqueue(&mut self, process: TargetId, pmd: PmdNo, action: ActionId) -> bool {
         let Some(hint) = self.queue.remove(process, pmd) else { return false };
         if hint.action == action && hint.origin == Origin::Heat {
             return true;
@@ -319,6 +320,24 @@ mod tests {
         // A process that has ended takes all of it along.
         scene.state.keep(&[]);
         assert_eq!(scene.state.out_in(A, scene.now), None);
+    }
+
+    #[test]
+    fn what_is_likely_to_follow_is_asked_back_at_once_if_a_scheme_says_so() {
+        let (page_out, bring_back) = (PAGE_OUT.0, crate::bring_back::BRING_BACK.0);
+        for (schemes, expected) in
+            [(vec![PAGE_OUT_DB], vec![]), (vec![PAGE_OUT_DB, "action = \"bring-back\""], vec![(bring_back, 1)])]
+        {
+            let mut scene = Scene::new(&schemes);
+            scene.window(&[], &[1], Mask::ALL);
+            assert_eq!(scene.serve(), [(page_out, 1)]);
+            // Out and not resting any more, so it is idle and hinted once more: then a part of it comes back.
+            scene.window(&[], &[], Mask::NONE);
+            scene.window(&[], &[1], (0..100).collect());
+            assert_eq!(scene.serve(), expected, "{schemes:?}");
+            scene.window(&[], &[], (0..200).collect());
+            assert_eq!(scene.serve(), [], "once");
+        }
     }
 
     #[test]

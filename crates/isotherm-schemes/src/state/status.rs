@@ -4,6 +4,7 @@
 //! two sides may be of different versions. Fields added by a later version are skipped. Fields missing from an earlier
 //! version read as if nothing had happened yet.
 
+use crate::bring_back::BringBackStatus;
 use crate::budgets::{Budgets, Wait};
 use crate::gain::Gain;
 use crate::migrate::mover::MigrateStatus;
@@ -128,6 +129,9 @@ pub struct TargetStatus {
     /// Moving its pages between memory tiers; `None` if no scheme does.
     #[serde(deserialize_with = "if_known")]
     pub migrate: Option<MigrateStatus>,
+    /// What was read from swap before it was accessed; `None` if no scheme does.
+    #[serde(deserialize_with = "if_known", skip_serializing_if = "Option::is_none")]
+    pub bring_back: Option<BringBackStatus>,
 }
 
 /// A sampled target: regions, and how often each of them is checked.
@@ -174,6 +178,7 @@ mod tests {
             left_out: [(Refusal::Cold, 2)].into(),
             page_out: Some(PageOutStatus { min_idle_ns: 9, stays: Some(Stays::Refaults), ..PageOutStatus::default() }),
             migrate: Some(MigrateStatus { back_bytes: 4096, ..MigrateStatus::default() }),
+            bring_back: Some(BringBackStatus { asked_bytes: 8192, read_bytes: 4096 }),
         });
         let text = serde_json::to_string(&status).unwrap();
         assert!(text.starts_with(r#"{"version":"#) && text.contains(r#""waiting":"free-blocks""#), "{text}");

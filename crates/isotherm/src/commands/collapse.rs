@@ -169,13 +169,7 @@ fn run(args: &CollapseArgs) -> Result<()> {
     let after = measure()?;
     let gain = Gain::between((None, None), before.zip(after), probe.misses_note());
     let report = report(args.dry_run, source, pass.finish(), gain);
-    if args.json {
-        return output::json(&report);
-    }
-    let mut out = output::stdout();
-    tell(&report, args.verbose || args.dry_run, &mut out)?;
-    out.flush()?;
-    Ok(())
+    output::report(args.json, &report, |out| tell(&report, args.verbose || args.dry_run, out))
 }
 
 /// Rates take time to measure; amounts do not.

@@ -62,13 +62,7 @@ fn run(args: &DoctorArgs) -> Result<()> {
         return probe_cache::run(sizes, args.json);
     }
     let report = examine();
-    if args.json {
-        return output::json(&report);
-    }
-    let mut out = output::stdout();
-    write_text(&report, &mut out)?;
-    out.flush()?;
-    Ok(())
+    output::report(args.json, &report, |out| Ok(write_text(&report, out)?))
 }
 
 fn examine() -> Report {

@@ -223,13 +223,7 @@ fn try_event(args: &TryArgs) -> Result<()> {
     trial.step(&mut follower)?;
     bar.finish_and_clear();
     let tried = trial.result(&args.event, clock::monotonic_ns() - began);
-    if args.json {
-        return output::json(&tried);
-    }
-    let mut out = output::stdout();
-    tried.write_text(&mut out)?;
-    out.flush()?;
-    Ok(())
+    output::report(args.json, &tried, |out| Ok(tried.write_text(out)?))
 }
 
 /// Processes that are sampled for a while.

@@ -7,6 +7,7 @@ mod demo;
 mod doctor;
 mod events;
 mod hint;
+mod migrate;
 mod placement;
 pub mod plan;
 mod reclaim;
@@ -81,6 +82,8 @@ pub enum Command {
     Reclaim(reclaim::ReclaimArgs),
     /// Find out what is idle behind huge pages, and split those of which little is in use
     Split(split::SplitArgs),
+    /// Move hot pages of processes to fast memory and idle ones to slow memory, once
+    Migrate(migrate::MigrateArgs),
     /// Bring back what was collapsed and split
     Undo(undo::UndoArgs),
     /// Keep the hot memory of processes on huge pages
@@ -116,6 +119,7 @@ impl Command {
             Command::Collapse(args) => Box::new(args),
             Command::Reclaim(args) => Box::new(args),
             Command::Split(args) => Box::new(args),
+            Command::Migrate(args) => Box::new(args),
             Command::Undo(args) => Box::new(args),
             Command::Run(args) => Box::new(args),
             Command::Hint(args) => Box::new(args.plan()?),

@@ -12,6 +12,7 @@ use crate::args::watching::WatchArgs;
 use crate::commands::plan::Plan;
 use crate::output;
 use crate::privileges::Needs;
+use crate::rounds::{Rounds, Served, WINDOW_NS, watch_and_act};
 use crate::sandbox::Uses;
 use crate::swap;
 use crate::watch::{Prepared, Stop, idle_window_of};
@@ -21,8 +22,7 @@ use isotherm_heat::{Clock, Snapshot, TargetHeat, TargetId};
 use isotherm_monitor::Monitor;
 use isotherm_schemes::machine::{DryRun, Live};
 use isotherm_schemes::page_out::{self, IdlePages, PageOut, PageOutMachine, Rules};
-use isotherm_schemes::pass::MAX_HINTS;
-use isotherm_schemes::{Budgets, Counters, Hint, HintQueue, Outcome, Refusal, RetryScheduler, Step, Wait, Worker};
+use isotherm_schemes::{Budgets, Counters, Outcome, Refusal};
 use isotherm_sys::clock;
 use isotherm_units::{Bytes, PmdNo};
 use isotherm_view::human;
@@ -30,16 +30,6 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::ops::ControlFlow;
-use std::time::Duration;
-
-const SECOND: u64 = 1_000_000_000;
-/// A window, and the part of it that may be spent on paging out. Reads wait for that.
-const WINDOW_NS: u64 = SECOND;
-const ROUND_NS: u64 = SECOND / 4;
-/// Ends if nothing could be done for so long.
-const PATIENCE_NS: u64 = 10 * SECOND;
-/// Most that are read anew for a round, and then paged out as far as the budgets allow: 2 GiB.
-const MAX_IN_A_ROUND: usize = 1024;
 
 #[derive(Debug, Args)]
 pub struct ReclaimArgs {
@@ -113,62 +103,20 @@ impl Plan for ReclaimArgs {
             output::note(swap::MISSING);
         }
         let report = reclaim(self, duration_ns, &Stop::on_signals()?)?;
-        if self.json {
-            return output::json(&report);
-        }
-        let mut out = output::stdout();
-        report.write_text(&mut out)?;
-        out.flush()?;
-        Ok(())
+        output::report(self.json, &report, |out| report.write_text(out))
     }
 }
 
 fn reclaim(args: &ReclaimArgs, duration_ns: u64, stop: &Stop) -> Result<Report> {
     let prepared = Prepared::new(&args.targets, &args.watch, WINDOW_NS)?;
     prepared.need_idle_pages("reclaim")?;
-    let mut watching = prepared.start(Uses::nothing().paging_out())?;
-    let began = watching.monitor.now();
+    let watching = prepared.start(Uses::nothing().paging_out())?;
     let mut work = Work::new(args);
-    let bar = output::progress(Some(duration_ns), "watching");
-    watching.windows(None, stop, &bar, |monitor, snapshot| {
-        let others = snapshot.targets.iter().filter(|t| t.facts.cleared_by_others_pages > 0);
-        work.others_clear.extend(others.map(|t| t.id));
-        if monitor.now().saturating_sub(began) < duration_ns {
-            return Ok(ControlFlow::Continue(()));
-        }
-        if work.rows.is_empty() {
-            note_unchecked(monitor);
-        }
-        bar.set_message("paging out");
-        Ok(work.round(monitor, &snapshot, stop))
+    watch_and_act(watching, (duration_ns, "paging out"), stop, |monitor, snapshot, others_clear| {
+        work.round(monitor, (snapshot, others_clear), stop)
     })?;
-    watching.report_refused();
-    if work.rows.is_empty() {
-        bail!(if stop.is_set() {
-            "stopped before anything was paged out"
-        } else {
-            "nothing is left to page out: the processes have ended"
-        });
-    }
-    let waiting = work.retry.deferred();
-    if args.dry_run && waiting > 0 {
-        let why = work.waits_for.map_or("", Wait::text);
-        output::note(format_args!("{waiting} huge ranges would have to wait: {why}"));
-    }
-    if let Some(why) = work.gave_up {
-        output::note(format_args!("stopped waiting after {}: {}", human::duration(PATIENCE_NS), why.text()));
-    }
+    work.rounds.note_waits();
     Ok(work.report())
-}
-
-/// What was not checked yet does not count as idle.
-fn note_unchecked(monitor: &Monitor<Box<dyn Clock>>) {
-    let (unchecked, all) = monitor.unchecked();
-    if unchecked > 0 {
-        output::note(format_args!(
-            "{unchecked} of {all} huge ranges were not checked for accesses yet and do not count as idle; a longer --duration, or more --max-cpu, reaches them"
-        ));
-    }
 }
 
 type Machines = Box<dyn PageOutMachine + Send>;
@@ -177,20 +125,9 @@ type Machines = Box<dyn PageOutMachine + Send>;
 struct Work<'a> {
     args: &'a ReclaimArgs,
     idle: IdlePages,
-    queue: HintQueue,
-    retry: RetryScheduler,
-    worker: Worker<Machines>,
-    /// Processes whose accessed bits something else has cleared, too.
-    others_clear: BTreeSet<TargetId>,
-    /// Huge ranges that are not tried again.
-    over: BTreeSet<(TargetId, PmdNo)>,
+    rounds: Rounds<Machines>,
     rows: BTreeMap<TargetId, Row>,
     left_out: BTreeMap<Refusal, u64>,
-    /// What the last hint waits for, and since when nothing has moved.
-    waits_for: Option<Wait>,
-    stuck_since: Option<u64>,
-    /// What was no longer waited for.
-    gave_up: Option<Wait>,
 }
 
 /// One process.
@@ -226,33 +163,32 @@ impl Work<'_> {
         Work {
             args,
             idle,
-            queue: HintQueue::new(MAX_HINTS),
-            retry: RetryScheduler::new(MAX_HINTS),
-            worker: Worker::new(machine, vec![action], args.budgets(), clock::monotonic_ns()),
-            others_clear: BTreeSet::new(),
-            over: BTreeSet::new(),
+            rounds: Rounds::new(machine, action, args.budgets(), args.dry_run),
             rows: BTreeMap::new(),
             left_out: BTreeMap::new(),
-            waits_for: None,
-            stuck_since: None,
-            gave_up: None,
         }
     }
 
     /// Plans by the last window and pages out for a part of the next.
-    fn round(&mut self, monitor: &mut Monitor<Box<dyn Clock>>, snapshot: &Snapshot, stop: &Stop) -> ControlFlow<()> {
-        self.queue = HintQueue::new(MAX_HINTS);
+    fn round(
+        &mut self,
+        monitor: &mut Monitor<Box<dyn Clock>>,
+        (snapshot, others_clear): (&Snapshot, &BTreeSet<TargetId>),
+        stop: &Stop,
+    ) -> ControlFlow<()> {
+        self.rounds.begin();
         self.left_out.clear();
         self.drop_others(monitor, snapshot);
         for target in snapshot.targets.iter().filter(|t| !t.exited) {
-            self.plan(monitor, target);
+            self.plan(monitor, target, others_clear.contains(&target.id));
         }
-        let planned = self.queue.len() + self.retry.deferred();
-        let before = self.worker.counters().left_pages;
-        self.serve(stop);
-        let has_moved = self.worker.counters().left_pages > before;
-        let goes_on = planned > 0 && !self.args.dry_run && !self.is_enough() && self.has_patience(has_moved);
-        if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        let planned = self.rounds.planned();
+        let before = self.rounds.worker.counters().left_pages;
+        if !self.is_enough() {
+            self.serve(stop);
+        }
+        let has_moved = self.rounds.worker.counters().left_pages > before;
+        if self.is_enough() { ControlFlow::Break(()) } else { self.rounds.go_on(planned, has_moved) }
     }
 
     /// Forgets what was planned for processes that have ended, are not named any more, or are sampled by now.
@@ -263,20 +199,19 @@ impl Work<'_> {
         };
         for id in self.rows.keys().filter(|id| !is_known(id)) {
             self.idle.forget(*id);
-            self.retry.forget(*id);
-            self.worker.dismiss(*id);
+            self.rounds.forget(*id);
         }
     }
 
-    fn plan(&mut self, monitor: &mut Monitor<Box<dyn Clock>>, target: &TargetHeat) {
+    fn plan(&mut self, monitor: &mut Monitor<Box<dyn Clock>>, target: &TargetHeat, others_clear: bool) {
         let id = target.id;
         let Some(pages) = monitor.pages_of(id.pid) else {
             self.row(target).sampled = true;
             return;
         };
         let idle = page_out::idle_pages(self.args.rules(), pages, monitor.now());
-        let refused = self.others_clear.contains(&id).then_some(Refusal::ClearedByOthers);
-        let refused = refused.or_else(|| self.worker.admit(id, clock::monotonic_ns()).err());
+        let refused = others_clear.then_some(Refusal::ClearedByOthers);
+        let refused = refused.or_else(|| self.rounds.worker.admit(id, clock::monotonic_ns()).err());
         let (planned, pages) = page_out::plan(&idle_window_of(monitor, target, idle), clock::monotonic_ns());
         if !self.rows.contains_key(&id) {
             let idle = pages.iter().map(|(_, pages)| u64::from(pages.count())).sum();
@@ -286,10 +221,8 @@ impl Work<'_> {
         for (refusal, pmds) in planned.left_out {
             *self.left_out.entry(refusal).or_default() += pmds;
         }
-        let is_new = |hint: &&Hint| !self.over.contains(&(id, hint.pmd)) && !self.retry.is_deferred(id, hint.pmd);
-        let most = if refused.is_some() { 0 } else { self.max_in_this_round() };
-        let chosen: Vec<Hint> = planned.hints.iter().filter(is_new).take(most).copied().collect();
-        let waiting = pages.iter().map(|(pmd, _)| *pmd).filter(|pmd| self.retry.is_deferred(id, *pmd));
+        let chosen = if refused.is_some() { Vec::new() } else { self.rounds.choose(&planned.hints) };
+        let waiting = pages.iter().map(|(pmd, _)| *pmd).filter(|pmd| self.rounds.waits(id, *pmd));
         let mut wanted: Vec<PmdNo> = chosen.iter().map(|hint| hint.pmd).chain(waiting).collect();
         wanted.sort_unstable();
         // The last background read may be a minute old. What was accessed since then shows now, and stays.
@@ -298,22 +231,7 @@ impl Work<'_> {
         let idle = pages.map(|pages| page_out::idle_pages_in(self.args.rules(), pages, &read, monitor.now()));
         let fresh = page_out::plan(&idle_window_of(monitor, target, idle.unwrap_or_default()), 0).1;
         self.idle.replace(id, fresh, clock::monotonic_ns());
-        chosen.into_iter().for_each(|hint| _ = self.queue.add(hint));
-    }
-
-    /// More huge ranges than can be served in one.
-    fn max_in_this_round(&self) -> usize {
-        if self.args.dry_run { MAX_HINTS } else { MAX_IN_A_ROUND }
-    }
-
-    /// Whether to go on after a round in which something has moved, or nothing has.
-    fn has_patience(&mut self, has_moved: bool) -> bool {
-        let now = clock::monotonic_ns();
-        let since = if has_moved { now } else { self.stuck_since.unwrap_or(now) };
-        self.stuck_since = Some(since);
-        let is_patient = now - since < PATIENCE_NS;
-        self.gave_up = self.waits_for.filter(|_| !is_patient);
-        is_patient
+        self.rounds.add(chosen);
     }
 
     fn row(&mut self, target: &TargetHeat) -> &mut Row {
@@ -326,42 +244,23 @@ impl Work<'_> {
     }
 
     fn is_enough(&self) -> bool {
-        self.args.most.is_some_and(|most| Bytes::of_pages(self.worker.counters().left_pages) >= most)
+        self.args.most.is_some_and(|most| Bytes::of_pages(self.rounds.worker.counters().left_pages) >= most)
     }
 
     /// Pages out until the round is over, nothing is left, or enough has left.
     fn serve(&mut self, stop: &Stop) {
-        let end = clock::monotonic_ns() + if self.args.dry_run { PATIENCE_NS } else { ROUND_NS };
-        self.waits_for = None;
-        while !stop.is_set() && !self.is_enough() {
-            let now = clock::monotonic_ns();
-            if now >= end {
-                return;
+        let (rows, most) = (&mut self.rows, self.args.most);
+        let mut all = self.rounds.worker.counters().left_pages;
+        self.rounds.serve(stop, |hint, outcome, left| {
+            all += left;
+            if let Some(row) = rows.get_mut(&hint.process) {
+                row.left_bytes.0 += Bytes::of_pages(left).0;
             }
-            let before = self.worker.counters().left_pages;
-            match self.retry.step(now, &mut self.queue, &mut self.worker) {
-                Step::Did(hint, outcome) => {
-                    let left = self.worker.counters().left_pages - before;
-                    if let Some(row) = self.rows.get_mut(&hint.process) {
-                        row.left_bytes.0 += Bytes::of_pages(left).0;
-                    }
-                    // What was accessed meanwhile may be idle again later. All others are served once, or memory that comes and
-                    // goes would keep this running for ever.
-                    if outcome != Outcome::Refused(Refusal::Accessed) || self.args.dry_run {
-                        self.over.insert((hint.process, hint.pmd));
-                    }
-                }
-                Step::Deferred(_, why) => self.waits_for = Some(why),
-                Step::Wait(until, why) => {
-                    self.waits_for = Some(why);
-                    if until >= end {
-                        return;
-                    }
-                    std::thread::sleep(Duration::from_nanos(until.saturating_sub(now)));
-                }
-                Step::Idle(_) => return,
-            }
-        }
+            // What was accessed meanwhile may be idle again later. All others are served once, or memory that comes and goes would keep
+            // this running for ever.
+            let for_good = outcome != Outcome::Refused(Refusal::Accessed);
+            Served { for_good, is_enough: most.is_some_and(|most| Bytes::of_pages(all) >= most) }
+        });
     }
 
     fn report(self) -> Report {
@@ -370,7 +269,7 @@ impl Work<'_> {
             min_idle_ns: self.args.idle.idle,
             processes: self.rows.into_values().collect(),
             left_out: self.left_out,
-            counters: self.worker.counters().clone(),
+            counters: self.rounds.worker.counters().clone(),
         }
     }
 }

@@ -30,6 +30,7 @@ use indicatif::ProgressBar;
 use isotherm_heat::track::SampledExtent;
 use isotherm_heat::{Clock, Ns, Snapshot, TargetId};
 use isotherm_monitor::Monitor;
+use isotherm_schemes::bring_back::{BringBack, BringBackMachine, BroughtBack};
 use isotherm_schemes::collapse::{Collapse, CollapseMachine};
 use isotherm_schemes::machine::DryRun;
 use isotherm_schemes::migrate::{Migrate, MigrateMachine, Movable};
@@ -42,7 +43,6 @@ use isotherm_sys::free;
 use isotherm_sys::proc::Proc;
 use page_out::PageOutStep;
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -81,10 +81,11 @@ fn run(args: &RunArgs) -> Result<()> {
     let runner = Runner::start(&WorkArgs { work: args.work.clone(), config: args.config.clone() })?;
     let machine = machine(args)?;
     let mut watching = begin(&config, uses_of(args, &config))?;
-    let (idle, movable) = (IdlePages::default(), Movable::default());
-    let mut worker = worker(machine, &config, (&idle, &movable));
-    let state = State::new(config.rules, config.budgets);
-    let state = state.with_schemes(config.schemes.clone(), idle).with_movable(movable);
+    let between = BetweenPlanAndWorker::default();
+    let mut worker = worker(machine, &config, &between);
+    let BetweenPlanAndWorker { idle, movable, brought_back } = between;
+    let state = State::new(config.rules, config.budgets).with_schemes(config.schemes.clone(), idle);
+    let state = state.with_movable(movable).with_brought_back(brought_back);
     let shared: Shared = Arc::new(Mutex::new(state));
     let over = AtomicBool::new(false);
     output::note(format_args!("{}; status at {}", watching.run.source_note, config.socket.display()));
@@ -120,9 +121,7 @@ fn check_actions(args: &RunArgs, config: &Config) -> Result<()> {
     if config.collapses() {
         need_collapse()?;
     }
-    if config.pages_out() {
-        page_out::check(args, config)?;
-    }
+    page_out::check(args, config)?;
     migrate::check(args, config)?;
     if config.pages_out() && !args.dry_run && !swap::is_there() {
         if !config.collapses() && !config.migrates() {
@@ -134,9 +133,17 @@ fn check_actions(args: &RunArgs, config: &Config) -> Result<()> {
 }
 
 /// A machine on which all actions can be performed.
-trait ActionMachine: CollapseMachine + PageOutMachine + MigrateMachine {}
+trait ActionMachine: CollapseMachine + PageOutMachine + MigrateMachine + BringBackMachine {}
 
-impl<M: CollapseMachine + PageOutMachine + MigrateMachine> ActionMachine for M {}
+impl<M: CollapseMachine + PageOutMachine + MigrateMachine + BringBackMachine> ActionMachine for M {}
+
+/// What planners and actions share.
+#[derive(Default)]
+struct BetweenPlanAndWorker {
+    idle: IdlePages,
+    movable: Movable,
+    brought_back: BroughtBack,
+}
 
 /// The worker that acts on hints, on a machine that any thread may use.
 type Serving = SharedWorker<Box<dyn ActionMachine + Send>>;
@@ -150,13 +157,15 @@ fn machine(args: &RunArgs) -> Result<Box<dyn ActionMachine + Send>> {
     })
 }
 
-fn worker(machine: Box<dyn ActionMachine + Send>, config: &Config, (idle, movable): (&IdlePages, &Movable)) -> Serving {
+fn worker(machine: Box<dyn ActionMachine + Send>, config: &Config, between: &BetweenPlanAndWorker) -> Serving {
     let mut actions: Vec<Box<dyn Action<_> + Send>> = vec![Box::new(Collapse { files: config.rules.files })];
     if config.pages_out() {
-        actions.push(Box::new(PageOut::kept_at(idle.clone())));
+        actions.push(Box::new(PageOut::kept_at(between.idle.clone())));
+        // A scheme may ask for it when the settings are read again.
+        actions.push(Box::new(BringBack::new(between.brought_back.clone())));
     }
     if config.migrates() {
-        actions.push(Box::new(Migrate::new(movable.clone())));
+        actions.push(Box::new(Migrate::new(between.movable.clone())));
     }
     SharedWorker::new(Worker::new(machine, actions, config.budgets, clock::monotonic_ns()))
 }
@@ -422,12 +431,8 @@ fn sampled_status(extent: SampledExtent) -> SampledStatus {
 /// Prints the final status and the gain.
 fn conclude(args: &RunArgs, shared: &Shared) -> Result<()> {
     let status = lock(shared).status();
-    if args.json {
-        return output::json(&status);
-    }
-    let mut out = output::stdout();
-    status::tell(&status, &mut out)?;
-    gain::tell(&status.gain, &mut out)?;
-    out.flush()?;
-    Ok(())
+    output::report(args.json, &status, |out| {
+        status::tell(&status, out)?;
+        Ok(gain::tell(&status.gain, out)?)
+    })
 }

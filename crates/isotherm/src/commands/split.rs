@@ -87,13 +87,7 @@ impl Plan for SplitArgs {
             return Err(Usage(what.to_owned()).into());
         }
         let report = split(self, &Stop::on_signals()?)?;
-        if self.json {
-            return output::json(&report);
-        }
-        let mut out = output::stdout();
-        report.write_text(&mut out)?;
-        out.flush()?;
-        Ok(())
+        output::report(self.json, &report, |out| report.write_text(out))
     }
 }
 

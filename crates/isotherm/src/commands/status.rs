@@ -11,6 +11,7 @@ use crate::privileges::Needs;
 use anyhow::{Result, anyhow};
 use clap::Args;
 use isotherm_monitor::CLEAR_TICK;
+use isotherm_schemes::bring_back::BringBackStatus;
 use isotherm_schemes::migrate::mover::MigrateStatus;
 use isotherm_schemes::page_out::keeper::PageOutStatus;
 use isotherm_schemes::state::{HintStatus, SampledStatus, Status, TargetStatus};
@@ -120,6 +121,10 @@ fn write_target(target: &TargetStatus, out: &mut dyn Write) -> io::Result<()> {
         _ => writeln!(out),
     }?;
     target.page_out.as_ref().map_or(Ok(()), |page_out| write_page_out(page_out, out))?;
+    if let Some(BringBackStatus { asked_bytes, read_bytes }) = target.bring_back {
+        let (asked, read) = (Bytes(asked_bytes), Bytes(read_bytes));
+        writeln!(out, "{:>8} asked back before it was accessed: {asked}; cached swap grew by {read}", "")?;
+    }
     target.migrate.as_ref().map_or(Ok(()), |migrate| write_migrate(migrate, out))
 }
 
@@ -200,6 +205,7 @@ mod tests {
                 {"pid": 8, "comm": "db\u001b[2J", "rss_bytes": 4194304, "huge_bytes": 2097152, "heat_on_huge_share": 0.25, "heat_on_huge_share_by_bits": 0.5},
                 {"pid": 9, "comm": "a", "left_alone": "no-huge-advice", "paused_for": 3,
                     "page_out": {"min_idle_ns": 120000000000, "out_bytes": 1048576, "left_bytes": 4194304, "refaulted_bytes": 3145728, "refaults_pct_minute": 0.256, "stays": "refaults"},
+                    "bring_back": {"asked_bytes": 2097152, "read_bytes": 1048576},
                     "migrate": {"promoted_bytes": 8192, "demoted_bytes": 4096, "back_bytes": 0, "min_idle_ns": 60000000000, "stays": "refaults"}},
                 {"pid": 10, "comm": "b", "paused_for": 3, "cgroup_wait": "no-charge", "sampled": {"regions": 500, "interval_ns": 200000000, "aggregated_in_ns": 3600000000}},
                 {"pid": 11, "comm": "c", "cgroup_wait": "no-charge", "sampled": {"regions": 40, "interval_ns": 1000000000, "aggregated_in_ns": 1200000000}},
@@ -220,6 +226,7 @@ mod tests {
             ),
             "       9 a                       0 B resident,        0 B huge, unknown of the heat on huge pages; skipped: no-huge-advice",
             "         paged out from 2 min idle on: 1.0 MiB out, 4.0 MiB left so far, 3.0 MiB came back (0.26% of the working set in a minute); paused: too much has come back",
+            "         asked back before it was accessed: 2.0 MiB; cached swap grew by 1.0 MiB",
             "         moved to fast memory: 8.0 KiB; to slow memory, from 1 min idle on: 4.0 KiB, of which 0 B went up again; paused: too much has come back",
             "      10 b                       0 B resident,        0 B huge, unknown of the heat on huge pages, 500 regions to check every 200 ms, \
              which took 3.6 s within the budgets; paused for its fork 3",

@@ -32,6 +32,14 @@ pub fn unfit_for_idle(args: &RunArgs, config: &Config) -> Option<&'static str> {
 
 /// Refuses settings with which memory that is in use may look idle, or memory would leave that nobody named.
 pub fn check(args: &RunArgs, config: &Config) -> Result<(), Usage> {
+    let brings_back = config.schemes.iter().any(|scheme| scheme.action == Does::BringBack);
+    if brings_back && !config.pages_out() {
+        let why = "a scheme brings back, and none pages out: only what left here is brought back";
+        return Err(Usage(why.to_owned()));
+    }
+    if !config.pages_out() {
+        return Ok(());
+    }
     let pages_out_all = |scheme: &Scheme| matches!(scheme.action, Does::PageOut(..)) && scheme.is_for_all();
     let is_unnamed = config.targets.all && config.schemes.iter().any(pages_out_all);
     let why = "memory leaves processes that are named only: give the scheme `processes` or `cgroups`, or name targets instead of --all";
