@@ -249,6 +249,10 @@ fn schemes_of_damo_become_settings_and_go_back() {
     assert_eq!(std::fs::read_to_string(stage.path("again.toml")).unwrap(), settings);
     std::fs::write(stage.path("damos.json"), schemes.replace("pageout", "lru_prio")).unwrap();
     stage.isotherm("convert damos.json t.toml").ended(1).says("scheme 1").says("lru_prio");
+    let line = "damo start 812 --damos_action pageout --damos_access_rate 0% 0% --damos_age 2m max \\\n --damos_filter allow memcg /app.slice\n";
+    std::fs::write(stage.path("start.sh"), line).unwrap();
+    stage.isotherm("convert start.sh by-line.toml").ended(0).says("the target \"812\"").says("-p");
+    assert_eq!(std::fs::read_to_string(stage.path("by-line.toml")).unwrap(), settings);
     std::fs::write(stage.path("none.toml"), "[targets]\npids = [1]\n").unwrap();
     stage.isotherm("convert none.toml t.json").ended(1).says("no [[scheme]]");
 }

@@ -20,8 +20,8 @@ use std::time::Duration;
 
 #[derive(Debug, Args)]
 pub struct ConvertArgs {
-    /// A recording, which is a directory, or a file of damo (json_compressed, json or perf_script); a file of schemes for damo (json), or
-    /// settings of `isotherm run` (toml)
+    /// A recording, which is a directory, or a file of damo (json_compressed, json or perf_script); a file of schemes for damo (json), or of
+    /// a command line of damo with `--damos_action`; or settings of `isotherm run` (toml)
     pub input: PathBuf,
     /// What to write: a file for damo from a recording or from settings, a recording or settings from a file of damo
     pub output: PathBuf,

@@ -33,10 +33,13 @@ pub fn converted(args: &ConvertArgs) -> Result<bool> {
     }
     // A compressed recording is no text.
     let Ok(text) = short_text(file, &args.input, MAX_FILE) else { return Ok(false) };
-    if !damo::is_schemes(&text) {
+    let read = if damo::is_schemes(&text) {
+        damo::read(&text).with_context(reading)?
+    } else if damo::are_arguments(&text) {
+        damo::read_arguments(&text).with_context(reading)?
+    } else {
         return Ok(false);
-    }
-    let read = damo::read(&text).with_context(reading)?;
+    };
     tell(read.notes);
     write(args, &settings::text_of(&read.schemes)?).map(|()| true)
 }

@@ -3,6 +3,11 @@
 //! DAMON acts on regions whose size, accesses and age lie within bounds; a scheme here acts on pages by idle time, or on hot huge ranges.
 //! What has no counterpart is named in a note, and an action or a filter that would change what is done to is an error: a scheme that
 //! loses a filter would act on memory that it was meant to spare. The format is damo's of 2026; keys of older versions are read.
+//! [`read_arguments`] reads the same from a command line.
+
+mod arguments;
+
+pub use arguments::{are_arguments, read_arguments};
 
 use crate::page_out::watermarks::Watermarks;
 use crate::scheme::{ActionName, SHORTEST_AGE, Written};
@@ -18,6 +23,9 @@ pub enum Error {
     /// It is no JSON, or not in the form of damo.
     #[error(transparent)]
     Syntax(#[from] serde_json::Error),
+    /// A command line has no counterpart here.
+    #[error("{0}")]
+    Arguments(String),
     /// A scheme has no counterpart here.
     #[error("scheme {number}: {what}")]
     Scheme {
@@ -94,9 +102,12 @@ pub fn is_schemes(text: &str) -> bool {
 
 /// Reads schemes of damo.
 pub fn read(text: &str) -> Result<Converted, Error> {
-    let all: Vec<Damos> = serde_json::from_str(text)?;
+    convert(&serde_json::from_str::<Vec<Damos>>(text)?)
+}
+
+fn convert(all: &[Damos]) -> Result<Converted, Error> {
     let mut converted = Converted::default();
-    for (number, damos) in (1..).zip(&all) {
+    for (number, damos) in (1..).zip(all) {
         let mut notes = Vec::new();
         let written = scheme(damos, &mut notes).map_err(|what| Error::Scheme { number, what })?;
         converted.schemes.push(written);

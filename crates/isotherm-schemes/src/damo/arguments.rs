@@ -1,0 +1,253 @@
+//! Schemes as damo takes them on its command line: `--damos_action` and the options that go with it.
+//!
+//! Each option may be given several times; the n-th belongs to the n-th action, but for filters, of which `--damos_nr_filters` says how many
+//! each action has. The arguments become the schemes that damo would write to a file, and are read as such.
+
+use super::{Converted, Damos, Error, convert};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, VecDeque};
+
+const ACTION: &str = "--damos_action";
+
+/// The words of a command line; `None` if a quote is not closed. The splitter takes a continued line for an empty word.
+fn words(text: &str) -> Option<Vec<String>> {
+    shlex::split(&text.replace("\\\n", " "))
+}
+
+/// Whether a text has schemes as arguments of damo.
+pub fn are_arguments(text: &str) -> bool {
+    words(text).is_some_and(|words| words.iter().any(|word| word == ACTION))
+}
+
+/// Reads a command line of damo, or the part of one that has its schemes. Comments and line breaks are as in a shell.
+pub fn read_arguments(text: &str) -> Result<Converted, Error> {
+    let words = words(text).ok_or_else(|| Error::Arguments("a quote is not closed".to_owned()))?;
+    let mut options = Options::of(words);
+    let mut filters = options.filters().map_err(Error::Arguments)?;
+    let actions = options.take(ACTION);
+    let counts = options.counts(actions.len(), filters.len()).map_err(Error::Arguments)?;
+    let mut schemes: Vec<Damos> = Vec::new();
+    for (action, count) in actions.iter().zip(counts) {
+        let own: Vec<Value> = filters.drain(..count.min(filters.len())).collect();
+        schemes.push(serde_json::from_value(options.scheme(action, own))?);
+    }
+    let mut converted = convert(&schemes)?;
+    converted.notes.extend(options.rest());
+    Ok(converted)
+}
+
+/// Options with their values, in the order in which they were given.
+struct Options {
+    given: BTreeMap<String, VecDeque<Vec<String>>>,
+    /// Words before the first option: "damo", "start", a target.
+    before: Vec<String>,
+}
+
+impl Options {
+    fn of(words: Vec<String>) -> Options {
+        let mut options = Options { given: BTreeMap::new(), before: Vec::new() };
+        let mut last: Option<String> = None;
+        for word in words {
+            if word.starts_with("--") {
+                options.given.entry(word.clone()).or_default().push_back(Vec::new());
+                last = Some(word);
+                continue;
+            }
+            let values = last.as_ref().and_then(|last| options.given.get_mut(last)?.back_mut());
+            values.unwrap_or(&mut options.before).push(word);
+        }
+        options
+    }
+
+    fn take(&mut self, option: &str) -> VecDeque<Vec<String>> {
+        self.given.remove(option).unwrap_or_default()
+    }
+
+    fn next(&mut self, option: &str) -> Option<Vec<String>> {
+        self.given.get_mut(option)?.pop_front()
+    }
+
+    /// All filters, as damo writes them.
+    fn filters(&mut self) -> Result<Vec<Value>, String> {
+        if self.given.contains_key("--damos_filter_out") {
+            return Err("--damos_filter_out has no counterpart: say it with --damos_filter".to_owned());
+        }
+        let mut filters = Vec::new();
+        for words in self.take("--damos_filter") {
+            filters.extend(filters_of(&words)?);
+        }
+        Ok(filters)
+    }
+
+    /// How many of the filters each action has.
+    fn counts(&mut self, actions: usize, filters: usize) -> Result<Vec<usize>, String> {
+        let given: Vec<String> = self.take("--damos_nr_filters").into_iter().flatten().collect();
+        let counts: Vec<usize> = if given.is_empty() && (actions == 1 || filters == 0) {
+            vec![filters; actions]
+        } else {
+            let counts: Result<_, _> = given.iter().map(|count| count.parse::<usize>()).collect();
+            counts.map_err(|_| "--damos_nr_filters takes numbers".to_owned())?
+        };
+        if counts.len() != actions || counts.iter().sum::<usize>() != filters {
+            return Err(format!(
+                "--damos_nr_filters has to say for each of the {actions} actions how many of the {filters} filters it has"
+            ));
+        }
+        Ok(counts)
+    }
+
+    /// The next scheme, as damo writes it.
+    fn scheme(&mut self, action: &[String], filters: Vec<Value>) -> Value {
+        let mut bounds = |option: &str, unit: &str| match self.next(option).as_deref() {
+            // A number without a unit is one of microseconds, or of bytes.
+            Some([min, max]) => json!({"min": with_unit(min, unit), "max": with_unit(max, unit)}),
+            _ => json!({"min": "min", "max": "max"}),
+        };
+        let pattern = json!({
+            "sz_bytes": bounds("--damos_sz_region", ""),
+            "nr_accesses": bounds("--damos_access_rate", ""),
+            "age": bounds("--damos_age", " us"),
+        });
+        let watermarks = self.next("--damos_wmarks").map_or(Value::Null, |words| watermarks_of(&words));
+        let quotas: Vec<String> =
+            self.given.keys().filter(|option| option.starts_with("--damos_quota")).cloned().collect();
+        let quotas: Vec<Value> =
+            quotas.iter().filter_map(|option| self.next(option)).map(|words| json!(words)).collect();
+        json!({
+            "action": action.first().cloned().unwrap_or_default(),
+            "access_pattern": pattern,
+            "filters": filters,
+            "watermarks": watermarks,
+            "quotas": if quotas.is_empty() { Value::Null } else { json!("given") },
+        })
+    }
+
+    /// What of the command line has become nothing.
+    fn rest(self) -> Option<String> {
+        let is_lost =
+            |(option, values): (&String, &VecDeque<Vec<String>>)| (!values.is_empty()).then(|| option.clone());
+        let lost: Vec<String> = self.given.iter().filter_map(is_lost).collect();
+        let target = self.before.iter().find(|word| !["damo", "sudo", "start", "tune"].contains(&word.as_str()));
+        let target = target.map(|target| format!("the target {target:?}"));
+        let lost: Vec<String> = target.into_iter().chain(lost).collect();
+        (!lost.is_empty())
+            .then(|| format!("lost: {}; name the processes with -p, or in [targets] of the settings", lost.join(", ")))
+    }
+}
+
+fn with_unit(text: &str, unit: &str) -> String {
+    if text.parse::<f64>().is_ok() { format!("{text}{unit}") } else { text.to_owned() }
+}
+
+/// Metric, interval, high, mid and low marks. Numbers are thousandths.
+fn watermarks_of(words: &[String]) -> Value {
+    let [metric, interval, high, mid, low] = words else { return json!({"metric": "unknown", "words": words}) };
+    let mark = |text: &String| text.parse::<f64>().map_or_else(|_| json!(text), |permil| json!(permil));
+    json!({"metric": metric, "interval_us": interval,
+        "high_permil": mark(high), "mid_permil": mark(mid), "low_permil": mark(low)})
+}
+
+/// Filters in the form `allow|reject [none] TYPE OPTION...`, one after the other, or in the older form
+/// `TYPE matching|nomatching OPTION... [allow|reject]`.
+fn filters_of(words: &[String]) -> Result<Vec<Value>, String> {
+    let is_verdict = |word: &str| matches!(word, "allow" | "reject");
+    let of = |allow: bool, matching: bool, kind: &str, options: &[String]| json!({"filter_type": kind, "matching": matching, "allow": allow, "memcg_path": options.first()});
+    if let [kind, matching @ ("matching" | "nomatching"), options @ ..] =
+        words.iter().map(String::as_str).collect::<Vec<_>>().as_slice()
+    {
+        let (verdict, options) = match options.split_last() {
+            Some((last, before)) if is_verdict(last) => (*last, before),
+            _ => ("reject", options),
+        };
+        let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
+        return Ok(vec![of(verdict == "allow", *matching == "matching", kind, &options)]);
+    }
+    let mut filters = Vec::new();
+    let mut rest = words;
+    while let Some(first) = rest.first() {
+        // Without a verdict, a filter rejects.
+        let (allow, after) = if is_verdict(first) { (first == "allow", &rest[1..]) } else { (false, rest) };
+        let none = after.first().is_some_and(|word| word == "none");
+        let after = if none { &after[1..] } else { after };
+        let (kind, after) =
+            after.split_first().ok_or_else(|| format!("--damos_filter {}: a type is missing", words.join(" ")))?;
+        let end = after.iter().position(|word| is_verdict(word)).unwrap_or(after.len());
+        filters.push(of(allow, !none, kind, &after[..end]));
+        rest = &after[end..];
+    }
+    Ok(filters)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scheme::{ActionName, Written};
+
+    fn read(text: &str) -> Result<Converted, String> {
+        read_arguments(text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn each_action_has_the_options_of_its_place() {
+        let text = "sudo damo start --ops vaddr --target_pid 7 \\\n  --damos_action pageout --damos_access_rate 0% 0% --damos_age 2m max \\
+            --damos_wmarks free_mem_rate 1s 500 40% 50 --damos_action migrate_hot 0 --damos_access_rate 10% max --damos_age 0 max \\
+            --damos_quota_space 1G --damos_filter reject none memcg /app allow anon --damos_nr_filters 1 1";
+        let Converted { schemes, notes } = read(text).unwrap();
+        let marks = crate::page_out::watermarks::Watermarks { high: 50.0, mid: 40.0, low: 5.0 };
+        let out = Written {
+            min_idle: Some("2m".into()),
+            watermarks: Some(marks),
+            cgroups: vec!["/app".into()],
+            ..Written::of(ActionName::PageOut)
+        };
+        assert_eq!(schemes, [out, Written::of(ActionName::Promote)]);
+        let notes = notes.join("\n");
+        assert!(notes.contains("scheme 1: quotas are lost"), "the first quota is of the first scheme: {notes}");
+        assert!(notes.contains("--ops") && notes.contains("--target_pid") && notes.contains("-p"), "{notes}");
+    }
+
+    #[test]
+    fn a_number_without_a_unit_is_of_microseconds() {
+        let min_idle = |text: &str| read(text).map(|converted| converted.schemes[0].min_idle.clone().unwrap());
+        let pageout = "--damos_action pageout --damos_access_rate 0 0";
+        assert_eq!(min_idle(&format!("{pageout} --damos_age 90000000 max")), Ok("1m 30s".into()));
+        let text = format!("damo start 812 {pageout} --damos_age 1h max");
+        assert!(read(&text).unwrap().notes.iter().any(|note| note.contains("the target \"812\"")));
+    }
+
+    #[test]
+    fn what_would_act_on_other_memory_is_an_error() {
+        let pageout = "--damos_action pageout --damos_access_rate 0% 0% --damos_age 1m max";
+        for (text, why) in [
+            ("--damos_action pageout --damos_age 1m max", "memory that is accessed"),
+            ("--damos_action lru_prio", "no counterpart"),
+            (&format!("{pageout} --damos_filter reject addr 1 2"), "reject addr"),
+            (&format!("{pageout} --damos_filter addr matching 1 2"), "reject addr"),
+            (&format!("{pageout} --damos_filter_out anon"), "--damos_filter_out"),
+            (&format!("{pageout} --damos_filter reject none"), "a type is missing"),
+            (&format!("{pageout} --damos_action hugepage --damos_filter allow anon"), "--damos_nr_filters"),
+            (&format!("{pageout} --damos_nr_filters many"), "numbers"),
+            (&format!("{pageout} \"open"), "quote"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn filters_are_read_in_both_forms() {
+        let cgroups = |filter: &str| {
+            let text =
+                format!("--damos_action pageout --damos_access_rate 0% 0% --damos_age 1m max --damos_filter {filter}");
+            read(&text).map(|converted| converted.schemes[0].cgroups.clone())
+        };
+        for same in
+            ["reject none memcg /a", "allow memcg /a", "memcg nomatching /a", "memcg matching /a allow", "none memcg a"]
+        {
+            assert_eq!(cgroups(same), Ok(vec!["/a".into()]), "{same}");
+        }
+        assert_eq!(cgroups("reject young reject none anon"), Ok(vec![]));
+        assert!(cgroups("reject memcg /a").is_err());
+        assert!(are_arguments("damo start --damos_action stat") && !are_arguments("[1]"));
+    }
+}
