@@ -25,6 +25,8 @@ declare -A may_use=(
     [schemes]="units heat sys"
     [placement]="units rng heat sys host"
     [record]="units heat"
+    [stream]="units heat"
+    [serve]="units heat sys sandbox stream record"
     [view]="units heat vmstat placement"
     [sim]="units rng frames heat vmstat"
     [workload]="units heat sys"
@@ -33,8 +35,8 @@ declare -A may_use=(
     [c]="units pools"
     # The command line. The simulator is behind its feature `model`.
     [sandbox]="sys"
-    [isotherm]="units rng heat sys host vmstat bpf sandbox sources monitor schemes placement record view workload frames pools"
-    [bench]="units rng heat sys host vmstat bpf sandbox sources monitor schemes placement record view sim workload frames pools isotherm"
+    [isotherm]="units rng heat sys host vmstat bpf sandbox sources monitor schemes placement record stream view workload frames pools"
+    [bench]="units rng heat sys host vmstat bpf sandbox sources monitor schemes placement record stream view sim workload frames pools isotherm"
 )
 # What optional features may add, by CRATE.
 declare -A may_use_by_feature=([isotherm]="sim")

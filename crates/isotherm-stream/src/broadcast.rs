@@ -1,0 +1,271 @@
+//! The sending end: one thread that writes the newest snapshot to every client, as fast as each takes it.
+//!
+//! The monitor must never wait for a client. So it leaves a snapshot in one slot per client, and a thread writes what is in
+//! the slots to sockets that do not block. A slot that is still full when the next snapshot comes is overwritten, and the
+//! client gets the number of lost ones before its next. One thread for all, because `poll` also reports clients that have
+//! gone, and no thread has to be started once a sandbox is entered. Clients share the bytes of a snapshot.
+//!
+//! Nothing is read from a client. What it sends stays in its socket until the kernel's buffer is full.
+
+use crate::error::{Error, Result};
+use crate::frame::{encode, header, lost};
+use crate::place::Place;
+use crate::rows::Snapshot;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{SendFlags, send};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The most clients at once. Further ones are disconnected at once.
+pub const MAX_CLIENTS: usize = 16;
+/// How long no client is accepted after the system has refused to: it is short of descriptors, which `poll` does not wait for.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Sends snapshots to all who listen. Dropping it disconnects them, and removes the socket.
+#[derive(Debug)]
+pub struct Broadcaster {
+    shared: Arc<Shared>,
+    /// Wakes the thread.
+    waker: UnixStream,
+    thread: Option<JoinHandle<()>>,
+    /// Removed after the thread has ended.
+    _place: Option<Place>,
+}
+
+/// What the monitor and the thread share.
+#[derive(Debug, Default)]
+struct Shared {
+    slot: Mutex<Slot>,
+    clients: AtomicUsize,
+    is_over: AtomicBool,
+}
+
+/// The newest snapshot, and how many there were so far: a client that has seen fewer has lost the others.
+#[derive(Debug, Default)]
+struct Slot {
+    frame: Option<Arc<[u8]>>,
+    number: u64,
+}
+
+impl Shared {
+    fn slot(&self) -> MutexGuard<'_, Slot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Broadcaster {
+    /// Listens at `path`, for our own user and `group`: its name, or its number. The folder has to be there. Replaces a socket whose
+    /// owner has ended.
+    pub fn open(path: &Path, group: Option<&str>) -> Result<Broadcaster> {
+        let (listener, place) = Place::listen(path, group)?;
+        listener.set_nonblocking(true).map_err(|error| Error::Send { what: "prepare the socket", error })?;
+        Broadcaster::start(Some(listener), Vec::new(), Some(place))
+    }
+
+    /// Sends to one client, whose end of a pair of sockets was given to it when it was started.
+    pub fn over(stream: UnixStream) -> Result<Broadcaster> {
+        let client =
+            Client::new(stream, 0).map_err(|error| Error::Send { what: "prepare a pair of sockets", error })?;
+        Broadcaster::start(None, vec![client], None)
+    }
+
+    fn start(listener: Option<UnixListener>, clients: Vec<Client>, place: Option<Place>) -> Result<Broadcaster> {
+        let fault = |what| move |error| Error::Send { what, error };
+        let (waker, woken) = UnixStream::pair().map_err(fault("open a pair of sockets"))?;
+        for end in [&waker, &woken] {
+            end.set_nonblocking(true).map_err(fault("prepare a pair of sockets"))?;
+        }
+        let shared = Arc::new(Shared { clients: AtomicUsize::new(clients.len()), ..Shared::default() });
+        let sender = Sender { shared: Arc::clone(&shared), listener, woken, clients };
+        let thread = std::thread::Builder::new().name("stream".into()).spawn(move || sender.run());
+        let thread = Some(thread.map_err(fault("start a thread"))?);
+        Ok(Broadcaster { shared, waker, thread, _place: place })
+    }
+
+    /// Sends a snapshot to all who listen. Does not wait for them, and does nothing if there are none.
+    pub fn publish(&self, snapshot: &Snapshot) -> Result<()> {
+        if self.clients() == 0 {
+            return Ok(());
+        }
+        let encoded = encode(snapshot);
+        {
+            // One that could not be encoded is lost to all.
+            let mut slot = self.shared.slot();
+            slot.number += 1;
+            if let Ok(frame) = &encoded {
+                slot.frame = Some(frame.as_slice().into());
+            }
+        }
+        self.wake();
+        encoded.map(drop)
+    }
+
+    /// How many listen now.
+    pub fn clients(&self) -> usize {
+        self.shared.clients.load(Ordering::Acquire)
+    }
+
+    fn wake(&self) {
+        // A full buffer holds a wake-up already.
+        let _ = (&self.waker).write(&[0]);
+    }
+}
+
+impl Drop for Broadcaster {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::Release);
+        self.wake();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the thread owns.
+#[derive(Debug)]
+struct Sender {
+    shared: Arc<Shared>,
+    listener: Option<UnixListener>,
+    woken: UnixStream,
+    clients: Vec<Client>,
+}
+
+impl Sender {
+    fn run(mut self) {
+        // It was started by a monitor with privileges, and needs none.
+        let none = CapabilitySet::empty();
+        let _ = set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none });
+        while !self.shared.is_over.load(Ordering::Acquire) {
+            let may_accept = self.wait();
+            self.drain_wake_ups();
+            if may_accept {
+                self.accept();
+            }
+            self.clients.retain_mut(Client::write_some);
+            while self.hand_out() {
+                self.clients.retain_mut(Client::write_some);
+            }
+            self.shared.clients.store(self.clients.len(), Ordering::Release);
+        }
+    }
+
+    /// Waits until something can be done. Returns whether somebody connects.
+    fn wait(&mut self) -> bool {
+        let mut fds = vec![PollFd::new(&self.woken, PollFlags::IN)];
+        // One that has gone is reported in any case.
+        let wanted = |client: &Client| if client.has_work() { PollFlags::OUT } else { PollFlags::empty() };
+        fds.extend(self.clients.iter().map(|client| PollFd::new(&client.stream, wanted(client))));
+        fds.extend(self.listener.as_ref().map(|listener| PollFd::new(listener, PollFlags::IN)));
+        if poll(&mut fds, None).is_err() {
+            return false;
+        }
+        let gone = PollFlags::HUP | PollFlags::ERR;
+        let states: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
+        for (client, state) in self.clients.iter_mut().zip(&states[1..]) {
+            client.is_gone |= state.intersects(gone);
+        }
+        self.listener.is_some() && states.last().is_some_and(|state| state.contains(PollFlags::IN))
+    }
+
+    fn drain_wake_ups(&mut self) {
+        let mut bytes = [0; 64];
+        while matches!(self.woken.read(&mut bytes), Ok(n) if n == bytes.len()) {}
+    }
+
+    fn accept(&mut self) {
+        let Some(listener) = &self.listener else { return };
+        let seen = self.shared.slot().number;
+        self.clients.retain(|client| !client.is_gone);
+        // As many as may wait in its queue, so that a flood of them does not hold up the others.
+        for _ in 0..MAX_CLIENTS {
+            match listener.accept() {
+                Ok((stream, _)) if self.clients.len() < MAX_CLIENTS => {
+                    self.clients.extend(Client::new(stream, seen));
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => {
+                    std::thread::sleep(ACCEPT_PAUSE);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Gives the newest snapshot to clients whose last one is written. Returns whether there was one.
+    fn hand_out(&mut self) -> bool {
+        let (frame, number) = {
+            let slot = self.shared.slot();
+            (slot.frame.clone(), slot.number)
+        };
+        let Some(frame) = frame else { return false };
+        let mut ready = 0;
+        for client in self.clients.iter_mut().filter(|client| client.seen < number && !client.has_work()) {
+            client.give(&frame, number);
+            ready += 1;
+        }
+        ready > 0
+    }
+}
+
+/// One who listens.
+#[derive(Debug)]
+struct Client {
+    stream: UnixStream,
+    /// The number of the last snapshot that it was given.
+    seen: u64,
+    /// What precedes the frame: the header of the stream, or how many snapshots were lost.
+    head: Vec<u8>,
+    frame: Option<Arc<[u8]>>,
+    /// Bytes of both that were written.
+    written: usize,
+    is_gone: bool,
+}
+
+impl Client {
+    fn new(stream: UnixStream, seen: u64) -> io::Result<Client> {
+        stream.set_nonblocking(true)?;
+        Ok(Client { stream, seen, head: header().to_vec(), frame: None, written: 0, is_gone: false })
+    }
+
+    fn has_work(&self) -> bool {
+        !self.head.is_empty() || self.frame.is_some()
+    }
+
+    fn give(&mut self, frame: &Arc<[u8]>, number: u64) {
+        let missed = number - self.seen - 1;
+        if missed > 0 {
+            self.head.extend(lost(missed));
+        }
+        self.frame = Some(Arc::clone(frame));
+        self.seen = number;
+    }
+
+    /// Writes what the socket takes. Returns whether the client is still there.
+    fn write_some(&mut self) -> bool {
+        while !self.is_gone && self.has_work() {
+            let frame = self.frame.as_deref().unwrap_or_default();
+            let rest = match self.head.get(self.written..).filter(|rest| !rest.is_empty()) {
+                Some(head) => head,
+                None => &frame[self.written - self.head.len()..],
+            };
+            match send(&self.stream, rest, SendFlags::NOSIGNAL) {
+                Ok(n) => self.written += n,
+                Err(error) if error == rustix::io::Errno::INTR => {}
+                Err(error) => return error == rustix::io::Errno::AGAIN,
+            }
+            if self.written == self.head.len() + self.frame.as_deref().unwrap_or_default().len() {
+                self.head.clear();
+                self.frame = None;
+                self.written = 0;
+            }
+        }
+        !self.is_gone
+    }
+}

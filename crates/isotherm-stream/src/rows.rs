@@ -1,0 +1,178 @@
+//! The rows of a snapshot: plain data, as flat as the tables in which they are sent.
+//!
+//! They differ from the snapshots of `isotherm-heat` in what a view needs and in what it does not. A process has its
+//! heat on huge pages apart, its swap, its limit, and what has left memory; it has no idle pages by mapping.
+
+use isotherm_heat::{CgroupMemory, Histogram, Mapping, Region, TargetId};
+
+/// What a monitor knows at the end of a window.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Snapshot {
+    /// The machine and the monitor.
+    pub host: HostRow,
+    /// Processes. A process occurs once.
+    pub processes: Vec<ProcessRow>,
+    /// Their regions, in address order for each process.
+    pub regions: Vec<RegionRow>,
+    /// Their mappings, in address order for each process.
+    pub mappings: Vec<MappingRow>,
+    /// What was done to memory, counted since the monitor started.
+    pub actions: Vec<ActionRow>,
+    /// What happened in this window, in order of time.
+    pub events: Vec<EventRow>,
+}
+
+/// The machine, and the monitor and its cost since it started.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HostRow {
+    /// When the window began, nanoseconds since the epoch.
+    pub start_unix_ns: u64,
+    /// When it ended.
+    pub end_unix_ns: u64,
+    /// Name of the host.
+    pub hostname: String,
+    /// Version of Isotherm.
+    pub version: String,
+    /// Name of the source, such as `page-table`.
+    pub source: String,
+    /// What the source cannot show: a sentence for people.
+    pub source_note: String,
+    /// Kernel release.
+    pub kernel: String,
+    /// CPU model name.
+    pub cpu: String,
+    /// Online CPUs.
+    pub cpus: u32,
+    /// Memory of the machine.
+    pub memory_bytes: u64,
+    /// Time monitored.
+    pub elapsed_ns: u64,
+    /// CPU time of the monitor.
+    pub monitor_cpu_ns: u64,
+    /// Estimated slow-down of the targets, percent of one core.
+    pub slowdown_pct: f64,
+    /// The allowed CPU of the monitor, percent of one core.
+    pub max_cpu_pct: f64,
+    /// The allowed slow-down of the targets, percent.
+    pub max_slowdown_pct: f64,
+    /// Reads of page tables that failed.
+    pub read_errors: u64,
+    /// Huge ranges that were not checked yet.
+    pub unchecked_pmds: u64,
+    /// All huge ranges of the targets.
+    pub all_pmds: u64,
+    /// Page-table entries read.
+    pub pages_read: u64,
+    /// Pages whose accessed bit was cleared.
+    pub pages_cleared: u64,
+    /// Cleared pages seen accessed again.
+    pub pages_retouched: u64,
+    /// Samples that were lost.
+    pub samples_lost: u64,
+}
+
+/// One process.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ProcessRow {
+    /// Process id.
+    pub pid: u32,
+    /// Start time in clock ticks since boot: with the pid, it identifies the process.
+    pub start_ticks: u64,
+    /// Command name.
+    pub comm: String,
+    /// Cgroup path; empty if unknown.
+    pub cgroup: String,
+    /// It has ended.
+    pub exited: bool,
+    /// Its heat comes from a sample of its memory, or from sampled accesses.
+    pub sampled: bool,
+    /// Pages by access interval.
+    pub heat: Histogram,
+    /// Those of them on huge pages; empty if not known.
+    pub heat_huge: Histogram,
+    /// Pages by time since last seen accessed.
+    pub idle: Histogram,
+    /// Resident pages that are also counted for another process.
+    pub counted_elsewhere_pages: u64,
+    /// Pages whose heat is assumed from checked memory around them.
+    pub estimated_pages: u64,
+    /// Pages of which no heat can be known.
+    pub unclearable_pages: u64,
+    /// Swapped out; `None` if not known.
+    pub swapped_bytes: Option<u64>,
+    /// What its memory cgroup is charged for, with those below.
+    pub cgroup_memory: Option<CgroupMemory>,
+    /// The limit of its memory cgroup; `None` if there is none or it is not known.
+    pub cgroup_limit_bytes: Option<u64>,
+    /// Memory that has left by page-out, counted since the monitor started.
+    pub left_bytes: u64,
+    /// Memory that came back after it had left, counted likewise.
+    pub refaulted_bytes: u64,
+    /// Memory that has left and has not come back.
+    pub out_bytes: u64,
+}
+
+impl ProcessRow {
+    /// Which process.
+    pub fn id(&self) -> TargetId {
+        TargetId { pid: self.pid, start_ticks: self.start_ticks }
+    }
+}
+
+/// A region of a process.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RegionRow {
+    /// Process id.
+    pub pid: u32,
+    /// Start time of the process.
+    pub start_ticks: u64,
+    /// The region.
+    pub region: Region,
+}
+
+impl RegionRow {
+    /// Of which process.
+    pub fn id(&self) -> TargetId {
+        TargetId { pid: self.pid, start_ticks: self.start_ticks }
+    }
+}
+
+/// A mapping of a process.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MappingRow {
+    /// Process id.
+    pub pid: u32,
+    /// Start time of the process.
+    pub start_ticks: u64,
+    /// The mapping.
+    pub mapping: Mapping,
+}
+
+impl MappingRow {
+    /// Of which process.
+    pub fn id(&self) -> TargetId {
+        TargetId { pid: self.pid, start_ticks: self.start_ticks }
+    }
+}
+
+/// What was done to memory, or was not, counted since the monitor started.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ActionRow {
+    /// Such as `collapse` or `page-out`.
+    pub action: String,
+    /// `done`, or the name of the reason for which it was not done.
+    pub result: String,
+    /// Huge ranges.
+    pub huge_ranges: u64,
+    /// Memory.
+    pub bytes: u64,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EventRow {
+    /// When, nanoseconds since the epoch.
+    pub at_unix_ns: u64,
+    /// A sentence for people.
+    pub text: String,
+}
