@@ -7,7 +7,7 @@
 
 use crate::rlimit;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::OnceLock;
@@ -54,6 +54,17 @@ pub fn are_short(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
+/// A copy of a descriptor that the program which started this process has opened for it. The original stays open until the process ends.
+pub fn inherited(number: i32) -> io::Result<OwnedFd> {
+    // SAFETY: fcntl takes three integers here. It fails for a number that is not open, and changes nothing of one that is.
+    let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
+    if copy < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just opened it for this call, and nothing else knows its number.
+    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
+}
+
 fn set(limits: &libc::rlimit) -> io::Result<()> {
     // SAFETY: reads the two numbers of `limits`, which outlives the call.
     if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, limits) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -67,6 +78,17 @@ mod tests {
     fn running_out_is_distinguished_from_other_errors() {
         let is_short = |errno| are_short(&io::Error::from_raw_os_error(errno));
         assert!(is_short(libc::EMFILE) && is_short(libc::ENFILE) && !is_short(libc::ENOENT));
+    }
+
+    #[test]
+    fn an_inherited_descriptor_is_copied_and_a_closed_one_refused() {
+        let (mut reader, mut writer) = io::pipe().unwrap();
+        let copy = inherited(writer.as_raw_fd()).unwrap();
+        io::Write::write_all(&mut writer, b"one ").unwrap();
+        io::Write::write_all(&mut std::fs::File::from(copy), b"two").unwrap();
+        drop(writer);
+        assert_eq!(io::read_to_string(&mut reader).unwrap(), "one two");
+        assert_eq!(inherited(-1).unwrap_err().raw_os_error(), Some(libc::EBADF));
     }
 
     #[test]
