@@ -51,6 +51,10 @@ pub struct File {
     pub hints: HintSource,
     /// The path of the control socket.
     pub socket: Option<PathBuf>,
+    /// The path of the socket at which snapshots can be received. Without it none are sent.
+    pub stream: Option<PathBuf>,
+    /// The group that may connect there.
+    pub stream_group: Option<String>,
     /// A shell command whose run time is the work to be measured.
     pub work: Option<String>,
 }

@@ -26,6 +26,7 @@ mod rounds;
 mod sandbox;
 mod serving;
 mod stop;
+mod stream;
 mod swap;
 mod wall_time;
 mod watch;

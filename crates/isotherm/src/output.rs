@@ -132,6 +132,11 @@ pub fn file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -
     Ok(())
 }
 
+/// The name that a value has in JSON; empty if it is no text there.
+pub fn json_name(of: &impl Serialize) -> String {
+    serde_json::to_value(of).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
 /// Prints a report on standard output, as JSON or as `write_text` writes it.
 pub fn report(
     as_json: bool,

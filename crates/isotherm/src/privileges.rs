@@ -29,6 +29,9 @@ const FOR_WATCHING: CapabilitySet = FOR_FILES
     .union(CapabilitySet::SYS_RESOURCE)
     .union(CapabilitySet::KILL);
 
+/// To start a program as another user.
+const FOR_ANOTHER_USER: CapabilitySet = CapabilitySet::SETUID.union(CapabilitySet::SETGID);
+
 /// What a command does, as far as privileges go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
@@ -38,6 +41,8 @@ pub enum Needs {
     Watching,
     /// It watches processes, and starts a program of the user's.
     Starting,
+    /// It watches processes, and starts a program of ours as another user.
+    Serving,
     /// It reports what the caller may do, or is a workload. Nothing is dropped.
     Everything,
 }
@@ -47,7 +52,7 @@ pub enum Needs {
 pub fn drop_unused(needs: Needs) {
     let Ok(had) = capabilities(None) else { return };
     if let Some(kept) = kept(needs, had) {
-        if needs != Needs::Starting {
+        if !matches!(needs, Needs::Starting | Needs::Serving) {
             let _ = clear_ambient_capability_set();
         }
         let _ = set_capabilities(None, kept);
@@ -62,9 +67,14 @@ fn kept(needs: Needs, had: CapabilitySets) -> Option<CapabilitySets> {
     let needed = match needs {
         Needs::Files => FOR_FILES,
         // Without CAP_SYS_PTRACE, a process can only be read by one that has all of its capabilities. So all are kept.
-        Needs::Watching | Needs::Starting if !had.permitted.contains(CapabilitySet::SYS_PTRACE) => return None,
+        Needs::Watching | Needs::Starting | Needs::Serving if !had.permitted.contains(CapabilitySet::SYS_PTRACE) => {
+            return None;
+        }
         Needs::Watching => FOR_WATCHING,
         Needs::Starting => return Some(CapabilitySets { effective: had.effective & FOR_WATCHING, ..had }),
+        Needs::Serving => {
+            return Some(CapabilitySets { effective: had.effective & FOR_WATCHING.union(FOR_ANOTHER_USER), ..had });
+        }
         Needs::Everything => return None,
     };
     Some(CapabilitySets {

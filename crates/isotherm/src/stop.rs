@@ -4,6 +4,7 @@
 //! its terminal has hung up. A daemon also gets SIGHUP as the request to read its settings again; [`handle_hangups`] distinguishes the two.
 //! A command that was started with SIGHUP ignored (`nohup`) keeps ignoring it.
 
+use crate::output;
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::BorrowedFd;
@@ -12,6 +13,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::fs::{self, OpenOptions};
 use std::io;
+use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -208,6 +210,27 @@ fn hangups_are_ignored() -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
     mask & (1 << (SIGHUP - 1)) != 0
+}
+
+/// How long a program that we started may take to end when asked to.
+const MAX_ENDING: Duration = Duration::from_secs(2);
+
+/// Ends a program that we started: SIGTERM lets it end cleanly, and after two seconds it is killed.
+pub fn end_child(child: &mut Child, what: &str) {
+    if !matches!(child.try_wait(), Ok(None)) {
+        return;
+    }
+    // Its pid is not reused until we wait for it.
+    let _ = isotherm_sys::signal::terminate(child.id());
+    for _ in 0..MAX_ENDING.as_millis() / 20 {
+        if !matches!(child.try_wait(), Ok(None)) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    output::note(format_args!("{what} did not end within 2 s of SIGTERM and is killed"));
+    let _ = child.kill();
+    let _ = child.wait();
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use crate::played::{self, Played};
 use crate::request;
 use crate::sandbox::Uses;
 pub use crate::stop::Stop;
+use crate::stop::end_child;
 use crate::wall_time::WallTime;
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
@@ -36,8 +37,6 @@ const MAX_BOOKKEEPING: f64 = 0.7;
 const SETTLED_NS: u64 = 10_000_000_000;
 /// Regions accessed less often than this are skipped in the search for hot huge ranges.
 const MIN_WARM_HZ: f32 = 0.1;
-/// How long a command may take to end when asked to.
-const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A command that we started in order to watch it. It gets SIGTERM when we end.
 #[derive(Debug)]
@@ -63,20 +62,7 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        if !matches!(self.0.try_wait(), Ok(None)) {
-            return;
-        }
-        // SIGTERM lets it end cleanly. Its pid is not reused until we wait for it.
-        let _ = isotherm_sys::signal::terminate(self.0.id());
-        for _ in 0..TIMEOUT.as_millis() / 20 {
-            if !matches!(self.0.try_wait(), Ok(None)) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        output::note("the command did not end within 2 s of SIGTERM and is killed");
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        end_child(&mut self.0, "the command");
     }
 }
 

@@ -17,6 +17,7 @@ mod reference;
 mod report;
 pub mod run;
 mod sandbox_check;
+mod serve;
 mod split;
 mod status;
 mod top;
@@ -71,6 +72,8 @@ pub enum Command {
     Convert(convert::ConvertArgs),
     /// Processes and cgroups by hot memory, live in the terminal
     Top(top::TopArgs),
+    /// Metrics for Prometheus and a web page of heat, live or from a recording
+    Serve(serve::ServeArgs),
     /// How well the frames of processes are placed for a direct-mapped memory-side cache
     Placement(placement::args::PlacementArgs),
     /// When vmstat_update drains the pcp lists of each CPU, and who waits for zone locks
@@ -114,6 +117,7 @@ impl Command {
             Command::Report(args) => Box::new(args.plan()?),
             Command::Convert(args) => Box::new(args.plan()?),
             Command::Top(args) => Box::new(args.plan()?),
+            Command::Serve(args) => Box::new(args.plan()?),
             Command::Placement(args) => Box::new(args.plan()?),
             Command::ZoneLock(args) => Box::new(args),
             Command::Collapse(args) => Box::new(args),

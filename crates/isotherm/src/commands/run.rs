@@ -20,6 +20,7 @@ use crate::output;
 use crate::privileges::Needs;
 use crate::sandbox::{self, Uses};
 use crate::stop::handle_hangups;
+use crate::stream::Publisher;
 use crate::swap;
 use crate::watch::{Prepared, Stop, Watching, window_of};
 use crate::work::runner::{Runner, WorkArgs};
@@ -80,6 +81,8 @@ fn run(args: &RunArgs) -> Result<()> {
     let generations = Generations::open(config.hints)?;
     let runner = Runner::start(&WorkArgs { work: args.work.clone(), config: args.config.clone() })?;
     let machine = machine(args)?;
+    let stream = config.stream.as_deref().map(|path| Publisher::listen(path, config.stream_group.as_deref()));
+    let publisher = stream.transpose()?;
     let mut watching = begin(&config, uses_of(args, &config))?;
     let between = BetweenPlanAndWorker::default();
     let mut worker = worker(machine, &config, &between);
@@ -106,6 +109,7 @@ fn run(args: &RunArgs) -> Result<()> {
             migrates: config.migrates(),
             others_clear: BTreeMap::new(),
             paged_out_at: clock::monotonic_ns(),
+            publisher,
         };
         let outcome = watch(&mut feeder, &mut config, &mut watching, &signals);
         over.store(true, Ordering::Relaxed);
@@ -173,6 +177,7 @@ fn worker(machine: Box<dyn ActionMachine + Send>, config: &Config, between: &Bet
 /// What is done besides watching: all for which something is opened later, too, if the settings can be read again.
 fn uses_of(args: &RunArgs, config: &Config) -> Uses {
     let uses = Uses::nothing().collapsing().serving(&config.socket);
+    let uses = config.stream.iter().fold(uses, |uses, stream| uses.serving(stream));
     let uses = if config.pages_out() { uses.paging_out() } else { uses };
     let uses = if config.migrates() { uses.migrating() } else { uses };
     let uses = if config.hints == HintSource::Heat { uses } else { uses.ageing() };
@@ -265,6 +270,7 @@ fn watch(feeder: &mut Feeder<'_>, config: &mut Config, watching: &mut Watching, 
             feeder.note_others(&snapshot);
             feeder.page_out(monitor, &snapshot);
             feeder.migrate(monitor, &snapshot);
+            feeder.publish(monitor, &snapshot);
             if signals.reload.swap(false, Ordering::Relaxed) {
                 anew = reloaded(args, config, (shared, feeder.pages_out, feeder.migrates));
             }
@@ -312,6 +318,9 @@ fn reloaded(
     if new.migrates() && !migrates {
         output::note("schemes that promote or demote begin with the next start");
     }
+    if (&new.stream, &new.stream_group) != (&config.stream, &config.stream_group) {
+        output::note("`stream` is unchanged until the next start");
+    }
     let mut state = lock(shared);
     state.reload(new.rules, new.budgets, new.round_robin);
     state.set_schemes(new.schemes.clone());
@@ -344,6 +353,7 @@ struct Feeder<'a> {
     others_clear: BTreeMap<TargetId, Ns>,
     /// The last window of paging out.
     paged_out_at: Ns,
+    publisher: Option<Publisher>,
 }
 
 impl Feeder<'_> {
@@ -354,6 +364,18 @@ impl Feeder<'_> {
         state.describe(&watching.run.source, self.args.dry_run, config.round_robin, config.hints);
         state.set_sandbox(sandbox::status());
         state.set_intervals_goal(watching.monitor.settings().intervals_goal);
+        drop(state);
+        if let Some(publisher) = &mut self.publisher {
+            publisher.of_run(&watching.run);
+        }
+    }
+
+    /// Sends the snapshot to those who listen.
+    fn publish(&mut self, monitor: &Monitor<Box<dyn Clock>>, snapshot: &Snapshot) {
+        if let Some(publisher) = &mut self.publisher {
+            let status = lock(self.shared).status();
+            publisher.publish(monitor, snapshot, Some(&status));
+        }
     }
 
     fn feed(&mut self, has_work: bool, monitor: &Monitor<Box<dyn Clock>>, snapshot: &Snapshot) -> Result<()> {

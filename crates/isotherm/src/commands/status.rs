@@ -64,7 +64,7 @@ fn run(args: &StatusArgs) -> Result<()> {
 pub fn tell(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     let doing = match (&status.paused, &status.waiting) {
         (Some(why), _) => format!("paused: {}", human::printable(why)),
-        (None, Some(why)) => format!("waiting: {}", human::printable(&name(why))),
+        (None, Some(why)) => format!("waiting: {}", human::printable(&output::json_name(why))),
         (None, None) => "running".to_owned(),
     };
     let dry = if status.dry_run { " (dry run)" } else { "" };
@@ -112,12 +112,12 @@ fn write_target(target: &TargetStatus, out: &mut dyn Write) -> io::Result<()> {
         write!(out, ", {}", sampled_text(sampled))?;
     }
     match (&target.left_alone, target.paused_for, &target.cgroup_wait) {
-        (Some(why), ..) => writeln!(out, "; skipped: {}", human::printable(&name(why))),
+        (Some(why), ..) => writeln!(out, "; skipped: {}", human::printable(&output::json_name(why))),
         (_, Some(pid), _) => writeln!(out, "; paused for its fork {pid}"),
         (.., Some(Named::Known(wait))) if Wait::OF_CGROUPS.contains(wait) => {
             writeln!(out, "; waiting: {}", wait.text())
         }
-        (.., Some(why)) => writeln!(out, "; waiting: {}", human::printable(&name(why))),
+        (.., Some(why)) => writeln!(out, "; waiting: {}", human::printable(&output::json_name(why))),
         _ => writeln!(out),
     }?;
     target.page_out.as_ref().map_or(Ok(()), |page_out| write_page_out(page_out, out))?;
@@ -181,14 +181,9 @@ fn sampled_text(sampled: &SampledStatus) -> String {
     }
 }
 
-/// The name of a value in JSON.
-fn name(of: &impl Serialize) -> String {
-    serde_json::to_value(of).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
-}
-
 /// Counts in the order of their names.
 fn by_name<K: Serialize>(counts: &BTreeMap<K, u64>) -> BTreeMap<String, u64> {
-    counts.iter().map(|(key, count)| (name(key), *count)).collect()
+    counts.iter().map(|(key, count)| (output::json_name(key), *count)).collect()
 }
 
 #[cfg(test)]

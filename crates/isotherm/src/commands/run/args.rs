@@ -32,6 +32,12 @@ pub struct RunArgs {
     /// Where `isotherm status` and `isotherm hint` find this one [default: /run/isotherm.sock of root, $XDG_RUNTIME_DIR/isotherm.sock of others]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
+    /// Send snapshots to those who connect to a socket at this path, such as `isotherm-serve` [default: send none]
+    #[arg(long, value_name = "PATH")]
+    pub stream: Option<PathBuf>,
+    /// The group that may connect there, beside root and our own user
+    #[arg(long, value_name = "GROUP")]
+    pub stream_group: Option<String>,
     /// Where to note what is done, for `isotherm undo` [default: /run/isotherm.journal of root, $XDG_RUNTIME_DIR/isotherm.journal of others]
     #[arg(long, value_name = "PATH")]
     pub journal: Option<PathBuf>,

@@ -28,6 +28,8 @@ pub struct Config {
     pub round_robin: bool,
     pub hints: HintSource,
     pub socket: PathBuf,
+    pub stream: Option<PathBuf>,
+    pub stream_group: Option<String>,
     pub work: Option<String>,
 }
 
@@ -70,6 +72,8 @@ impl Config {
             round_robin: args.round_robin || file.round_robin,
             hints: args.hints.map_or(file.hints, HintSource::from),
             socket: socket.map_or_else(default_socket, Ok)?,
+            stream: args.stream.clone().or(file.stream),
+            stream_group: args.stream_group.clone().or(file.stream_group),
             work: args.work.clone().or(file.work),
         })
     }

@@ -1,0 +1,168 @@
+//! `isotherm serve`: starts the server (`isotherm-serve`), which answers HTTP without any privilege, and gives it snapshots: of processes that
+//! are watched here, or of a recording. Or lets it listen to an `isotherm run` that sends some (`--connect`).
+//!
+//! There are two processes so that the one which talks to the network can do nothing else. [`server`] starts it, as another user if we are root.
+//! It gets snapshots over its standard input, a socket on which nothing is read from it.
+
+mod server;
+
+use crate::args::targets::TargetArgs;
+use crate::args::usage::Usage;
+use crate::args::values::positive_duration_ns;
+use crate::args::watching::WatchArgs;
+use crate::commands::plan::Plan;
+use crate::input::Recorded;
+use crate::output;
+use crate::privileges::Needs;
+use crate::sandbox::Uses;
+use crate::stream::{self, Publisher};
+use crate::watch::{Prepared, Stop};
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use indicatif::ProgressBar;
+use server::{Server, ServerArgs};
+use std::ops::ControlFlow;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Windows of what is watched for it: what a page shows is two seconds old at most.
+const WINDOW_NS: u64 = 1_000_000_000;
+/// How often it is checked whether the server is there and whether to stop.
+const TICK: Duration = Duration::from_millis(100);
+
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Show what an `isotherm run --stream PATH` sends
+    #[arg(long, value_name = "PATH", conflicts_with = "input")]
+    pub connect: Option<PathBuf>,
+    /// Show a recording: a directory, or a file of damo
+    #[arg(short, long, value_name = "RECORDING")]
+    pub input: Option<PathBuf>,
+    #[command(flatten)]
+    pub targets: TargetArgs,
+    #[command(flatten)]
+    pub watch: WatchArgs,
+    /// End after this time [default: until Ctrl-C]
+    #[arg(short, long, value_name = "TIME", value_parser = positive_duration_ns)]
+    pub duration: Option<u64>,
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
+/// Where snapshots come from.
+#[derive(Debug)]
+pub struct ServePlan {
+    from: From,
+    duration: Option<u64>,
+    server: ServerArgs,
+}
+
+#[derive(Debug)]
+enum From {
+    Socket(PathBuf),
+    Recording(PathBuf),
+    Processes(Box<(TargetArgs, WatchArgs)>),
+}
+
+impl ServeArgs {
+    /// Watches all processes if nothing else is named.
+    pub fn plan(self) -> Result<ServePlan, Usage> {
+        let ServeArgs { connect, input, mut targets, watch, duration, server } = self;
+        if watch.is_played() {
+            return Err(Usage("serve shows a recording with --input, without --replay or --model".to_owned()));
+        }
+        if (connect.is_some() || input.is_some()) && !targets.is_empty() {
+            return Err(Usage(
+                "processes are named for what is watched here: leave out --connect or --input, or them".to_owned(),
+            ));
+        }
+        let from = match (connect, input) {
+            (Some(socket), _) => From::Socket(socket),
+            (_, Some(recording)) => From::Recording(recording),
+            _ => {
+                targets.all |= targets.is_empty() && !watch.is_of_machine();
+                From::Processes(Box::new((targets, watch)))
+            }
+        };
+        Ok(ServePlan { from, duration, server })
+    }
+}
+
+impl Plan for ServePlan {
+    fn needs(&self) -> Needs {
+        Needs::Serving
+    }
+
+    fn run(&self) -> Result<()> {
+        let stop = Stop::on_end_signals()?;
+        match &self.from {
+            From::Socket(path) => self.connected(path, &stop),
+            From::Recording(path) => self.recorded(path, &stop),
+            From::Processes(what) => self.watched(&what.0, &what.1, &stop),
+        }
+    }
+}
+
+impl ServePlan {
+    /// The server has the end of a socket that we opened, so it need not be allowed to connect there.
+    fn connected(&self, path: &Path, stop: &Stop) -> Result<()> {
+        let advice =
+            || format!("connect to {}: is an `isotherm run --stream` there that we may connect to?", path.display());
+        let stream = UnixStream::connect(path).with_context(advice)?;
+        let mut server = Server::start(&self.server, stream)?;
+        Uses::nothing().ending_a_command().enter();
+        self.wait(&mut server, stop)
+    }
+
+    fn recorded(&self, path: &Path, stop: &Stop) -> Result<()> {
+        let (ours, theirs) = pair()?;
+        let recorded = Recorded::read(path)?;
+        if recorded.snapshots.is_empty() {
+            bail!("{}: it has no snapshots", path.display());
+        }
+        let mut server = Server::start(&self.server, theirs)?;
+        Uses::nothing().ending_a_command().enter();
+        let bar = output::counting(recorded.snapshots.len() as u64, "sending");
+        // Kept open: the server goes on showing what it has.
+        let _open = stream::send_all(ours, &recorded.run, &recorded.snapshots, || {
+            bar.inc(1);
+            if stop.is_set() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+        .context("send the recording to the server")?;
+        bar.finish_and_clear();
+        self.wait(&mut server, stop)
+    }
+
+    fn watched(&self, targets: &TargetArgs, watch: &WatchArgs, stop: &Stop) -> Result<()> {
+        let prepared = Prepared::new(targets, watch, WINDOW_NS)?;
+        let (ours, theirs) = pair()?;
+        let mut server = Server::start(&self.server, theirs)?;
+        let mut publisher = Publisher::to(ours)?;
+        let mut watching = prepared.start(Uses::nothing().ending_a_command())?;
+        publisher.of_run(&watching.run);
+        output::note(&watching.run.source_note);
+        watching.windows(self.duration, stop, &ProgressBar::hidden(), |monitor, snapshot| {
+            publisher.publish(monitor, &snapshot, None);
+            server.check()?;
+            Ok(ControlFlow::Continue(()))
+        })?;
+        watching.report_refused();
+        Ok(())
+    }
+
+    /// Waits for the end.
+    fn wait(&self, server: &mut Server, stop: &Stop) -> Result<()> {
+        let began = isotherm_sys::clock::monotonic_ns();
+        let is_over = || self.duration.is_some_and(|d| isotherm_sys::clock::monotonic_ns() - began >= d);
+        while !stop.is_set() && !is_over() {
+            server.check()?;
+            std::thread::sleep(TICK);
+        }
+        Ok(())
+    }
+}
+
+fn pair() -> Result<(UnixStream, UnixStream)> {
+    UnixStream::pair().context("open a pair of sockets for the server")
+}

@@ -1,0 +1,197 @@
+//! The server program: how it is found, what it is given, and as which user it runs.
+
+use crate::args::usage::Usage;
+use crate::stop::end_child;
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use std::ffi::OsString;
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// Where packages put it, if it is not next to us.
+const INSTALLED: &str = "/usr/libexec/isotherm";
+const PROGRAM: &str = "isotherm-serve";
+/// As whom root runs it: the first of these that there is.
+const USERS: [&str; 2] = ["isotherm", "nobody"];
+
+/// What is passed on to the server. `isotherm-serve --help` says more.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Server")]
+pub struct ServerArgs {
+    /// The address to listen at; without a port, the first that is free from 4780 on [default: 127.0.0.1]
+    #[arg(long, value_name = "ADDR[:PORT]")]
+    pub listen: Option<String>,
+    /// A file with the token; a new one is written to it if it is not there
+    #[arg(long, value_name = "FILE", conflicts_with = "no_token")]
+    pub token_file: Option<PathBuf>,
+    /// Ask for no token; on loopback only
+    #[arg(long)]
+    pub no_token: bool,
+    /// A further name under which clients reach the server
+    #[arg(long, value_name = "NAME")]
+    pub host: Vec<String>,
+    /// Certificates in PEM, for TLS
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// The key of the first of them
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+    /// Listen beyond loopback without TLS: the token and the answers can be read on the way
+    #[arg(long)]
+    pub insecure: bool,
+    /// Memory for what has been received, MiB
+    #[arg(long, value_name = "MIB")]
+    pub history_mib: Option<u32>,
+    /// Cgroups with all metrics; the others have three each
+    #[arg(long, value_name = "N")]
+    pub top: Option<usize>,
+    /// Metrics for processes, too
+    #[arg(long)]
+    pub processes: bool,
+    /// As which user root runs it: a name or a number [default: isotherm, or else nobody]
+    #[arg(long, value_name = "USER")]
+    pub user: Option<String>,
+}
+
+impl ServerArgs {
+    /// As the server takes them.
+    fn to_arguments(&self) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = Vec::new();
+        let mut add = |name: &str, value: Option<OsString>| {
+            arguments.extend(value.into_iter().flat_map(|value| [OsString::from(name), value]));
+        };
+        add("--fd", Some("0".into()));
+        add("--listen", self.listen.clone().map(Into::into));
+        add("--token-file", self.token_file.clone().map(Into::into));
+        add("--tls-cert", self.tls_cert.clone().map(Into::into));
+        add("--tls-key", self.tls_key.clone().map(Into::into));
+        add("--history-mib", self.history_mib.map(|mib| mib.to_string().into()));
+        add("--top", self.top.map(|top| top.to_string().into()));
+        self.host.iter().for_each(|name| add("--host", Some(name.into())));
+        let flags = [("--no-token", self.no_token), ("--insecure", self.insecure), ("--processes", self.processes)];
+        arguments.extend(flags.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name.into()));
+        arguments
+    }
+}
+
+/// The running server. Dropping it ends it.
+#[derive(Debug)]
+pub struct Server(Child);
+
+impl Server {
+    /// Starts it with this as its standard input. It prints its address itself.
+    pub fn start(args: &ServerArgs, snapshots: UnixStream) -> Result<Server> {
+        let program = find()?;
+        let mut command = Command::new(&program);
+        command.args(args.to_arguments()).stdin(Stdio::from(OwnedFd::from(snapshots))).env_clear();
+        if let Some(as_user) = user(args)? {
+            // Whatever capability we have is gone with that, and so are our groups.
+            command.gid(as_user.gid).uid(as_user.uid);
+        }
+        let child = command.spawn().with_context(|| format!("start {}", program.display()))?;
+        Ok(Server(child))
+    }
+
+    /// Fails if it has ended.
+    pub fn check(&mut self) -> Result<()> {
+        match self.0.try_wait().context("wait for the server")? {
+            None => Ok(()),
+            Some(status) => bail!("the server has ended ({status}); what it printed says why"),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        end_child(&mut self.0, PROGRAM);
+    }
+}
+
+/// The program of the same build, or the installed one.
+fn find() -> Result<PathBuf> {
+    let own = std::env::current_exe().context("find our own program")?;
+    let folders = own.parent().into_iter().chain([Path::new(INSTALLED)]);
+    let found = folders.map(|folder| folder.join(PROGRAM)).find(|path| path.is_file());
+    found.with_context(|| {
+        format!(
+            "{PROGRAM} is neither next to {} nor in {INSTALLED}: install it, or build it (cargo build --release -p {PROGRAM})",
+            own.display()
+        )
+    })
+}
+
+/// A user, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct User {
+    uid: u32,
+    gid: u32,
+}
+
+/// As whom to run it. `None`: as ourselves, since only root can choose.
+fn user(args: &ServerArgs) -> Result<Option<User>> {
+    if !rustix::process::geteuid().is_root() {
+        let wanted = args.user.is_some();
+        return if wanted {
+            Err(Usage("--user: only root can run it as somebody else".to_owned()).into())
+        } else {
+            Ok(None)
+        };
+    }
+    // Read from the file and not through the C library, whose services would be loaded into a process with privileges.
+    let users = fs::read_to_string("/etc/passwd").context("read /etc/passwd, for the user of the server")?;
+    match &args.user {
+        Some(name) => user_in(&users, name).map(Some).with_context(|| format!("no user {name} in /etc/passwd")),
+        None => {
+            let found = USERS.iter().find_map(|name| user_in(&users, name));
+            found
+                .map(Some)
+                .with_context(|| format!("neither {} nor {} is in /etc/passwd: give --user", USERS[0], USERS[1]))
+        }
+    }
+}
+
+fn user_in(users: &str, name: &str) -> Option<User> {
+    let of = |line: &str| {
+        let mut fields = line.split(':');
+        let (own, _, uid, gid) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
+        let is_meant = own == name || uid == name;
+        Some(User { uid: uid.parse().ok()?, gid: gid.parse().ok()? }).filter(|_| is_meant)
+    };
+    users.lines().find_map(of)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: ServerArgs,
+    }
+
+    #[test]
+    fn what_is_given_is_passed_on_and_nothing_else() {
+        let of = |line: &[&str]| {
+            let arguments = Line::parse_from([&["x"], line].concat()).args.to_arguments();
+            arguments.iter().map(|argument| argument.to_str().unwrap().to_owned()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(of(&[]), "--fd 0");
+        let line = "--listen [::1]:9 --host a --host b --top 7 --history-mib 9 --processes --no-token --user 5";
+        let passed = "--fd 0 --listen [::1]:9 --history-mib 9 --top 7 --host a --host b --no-token --processes";
+        assert_eq!(of(&line.split(' ').collect::<Vec<_>>()), passed);
+    }
+
+    #[test]
+    fn users_are_found_by_name_and_by_number() {
+        let users = "root:x:0:0:root:/root:/bin/sh\nbroken\nnobody:x:65534:65533:nobody:/:/bin/false\n";
+        assert_eq!(user_in(users, "nobody"), Some(User { uid: 65534, gid: 65533 }));
+        assert_eq!(user_in(users, "65534"), user_in(users, "nobody"));
+        assert_eq!((user_in(users, "no"), user_in(users, "broken")), (None, None));
+    }
+}

@@ -1,0 +1,139 @@
+//! Snapshots for programs that show them: what a monitor leaves at a second socket, one way, after each window.
+//!
+//! [`isotherm_stream`] has the format and the socket. [`rows`] fills its rows from a snapshot and from what is known of pages, [`changes`] finds
+//! out what has happened since the last one. Nothing of it costs anything while nobody listens.
+
+mod changes;
+mod rows;
+
+use crate::output;
+use anyhow::{Context, Result};
+use changes::Changes;
+use isotherm_heat::{Clock, RunInfo, Snapshot};
+use isotherm_monitor::Monitor;
+use isotherm_schemes::state::Status;
+use isotherm_stream::Broadcaster;
+use isotherm_sys::proc::Proc;
+use rows::Limits;
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+/// Sends snapshots.
+#[derive(Debug)]
+pub struct Publisher {
+    broadcaster: Broadcaster,
+    /// That a snapshot could not be sent was said.
+    has_failed: bool,
+    run: RunInfo,
+    hostname: String,
+    proc: Proc,
+    limits: Limits,
+    changes: Changes,
+}
+
+impl Publisher {
+    /// To all who connect to a socket at `path`: our own user, root and `group`.
+    pub fn listen(path: &Path, group: Option<&str>) -> Result<Publisher> {
+        let broadcaster = Broadcaster::open(path, group)
+            .with_context(|| format!("send snapshots to those who connect to {}", path.display()))?;
+        Ok(Publisher::over(broadcaster))
+    }
+
+    /// To the one at the other end.
+    pub fn to(end: UnixStream) -> Result<Publisher> {
+        Ok(Publisher::over(Broadcaster::over(end).context("send snapshots to the server")?))
+    }
+
+    fn over(broadcaster: Broadcaster) -> Publisher {
+        let hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let proc = Proc::default();
+        let limits = Limits::new(&proc);
+        Publisher {
+            broadcaster,
+            has_failed: false,
+            run: RunInfo::default(),
+            hostname,
+            proc,
+            limits,
+            changes: Changes::default(),
+        }
+    }
+
+    /// What follows is from this run.
+    pub fn of_run(&mut self, run: &RunInfo) {
+        self.run = run.clone();
+    }
+
+    /// Sends a snapshot, with what was done to memory, if somebody listens. The first failure is said: it is no reason to stop.
+    pub fn publish(&mut self, monitor: &Monitor<Box<dyn Clock>>, snapshot: &Snapshot, status: Option<&Status>) {
+        let sent = self.send(monitor, snapshot, status);
+        if let Err(error) = sent.context("send a snapshot")
+            && !std::mem::replace(&mut self.has_failed, true)
+        {
+            output::note(format_args!("{error:#}"));
+        }
+    }
+
+    fn send(
+        &mut self,
+        monitor: &Monitor<Box<dyn Clock>>,
+        snapshot: &Snapshot,
+        status: Option<&Status>,
+    ) -> isotherm_stream::Result<()> {
+        let events = self.changes.since(snapshot, status);
+        if self.broadcaster.clients() == 0 {
+            self.changes.keep(events);
+            return Ok(());
+        }
+        self.limits.begin();
+        let processes = snapshot.targets.iter().map(|target| {
+            let pages = monitor.pages_of(target.id.pid).map(|pages| (pages, monitor.now()));
+            rows::process(target, pages, (&self.proc, &mut self.limits), status)
+        });
+        let mut sent = isotherm_stream::Snapshot {
+            host: rows::host(&self.run, &self.hostname, snapshot, monitor.unchecked()),
+            processes: processes.collect(),
+            actions: status.map(rows::actions).unwrap_or_default(),
+            events,
+            ..isotherm_stream::Snapshot::default()
+        };
+        add_regions(&mut sent, snapshot);
+        self.broadcaster.publish(&sent)
+    }
+}
+
+/// Sends recorded snapshots, each as soon as the last was taken. Calls `each` after each, which may end it. Returns the end that is still
+/// open: once it is closed, the other side knows that no more will come.
+pub fn send_all(
+    mut end: UnixStream,
+    run: &RunInfo,
+    snapshots: &[Snapshot],
+    mut each: impl FnMut() -> ControlFlow<()>,
+) -> Result<UnixStream> {
+    let hostname = String::new();
+    let mut changes = Changes::default();
+    end.write_all(&isotherm_stream::header())?;
+    for snapshot in snapshots {
+        let mut sent = isotherm_stream::Snapshot {
+            host: rows::host(run, &hostname, snapshot, (0, 0)),
+            processes: snapshot.targets.iter().map(rows::recorded_process).collect(),
+            events: changes.since(snapshot, None),
+            ..isotherm_stream::Snapshot::default()
+        };
+        add_regions(&mut sent, snapshot);
+        end.write_all(&isotherm_stream::encode(&sent)?)?;
+        if each().is_break() {
+            break;
+        }
+    }
+    Ok(end)
+}
+
+fn add_regions(sent: &mut isotherm_stream::Snapshot, snapshot: &Snapshot) {
+    for target in snapshot.targets.iter().filter(|target| !target.exited) {
+        sent.regions.extend(rows::regions(target));
+        sent.mappings.extend(rows::mappings(target));
+    }
+}

@@ -1,0 +1,111 @@
+//! What has happened between two snapshots, as sentences: processes that came and went, and what actions wait for.
+
+use crate::output;
+use isotherm_heat::{Snapshot, TargetId};
+use isotherm_schemes::state::{Status, TargetStatus};
+use isotherm_stream::EventRow;
+use isotherm_view::human;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Most events that are kept while nobody listens, or that one snapshot has.
+const MAX_EVENTS: usize = 200;
+
+/// What was known at the last snapshot.
+#[derive(Debug, Default)]
+pub struct Changes {
+    targets: BTreeMap<TargetId, String>,
+    /// Why nothing is done to a process at the moment, by pid.
+    held: BTreeMap<u32, BTreeSet<String>>,
+    /// Not sent yet.
+    kept: Vec<EventRow>,
+}
+
+impl Changes {
+    /// What has happened since the last call, and what was kept.
+    pub fn since(&mut self, snapshot: &Snapshot, status: Option<&Status>) -> Vec<EventRow> {
+        let mut events = std::mem::take(&mut self.kept);
+        let mut add = |text: String| events.push(EventRow { at_unix_ns: snapshot.end_unix_ns, text });
+        let alive = snapshot.targets.iter().filter(|target| !target.exited);
+        let now: BTreeMap<TargetId, String> = alive.map(|t| (t.id, human::printable(&t.comm))).collect();
+        for (id, comm) in now.iter().filter(|(id, _)| !self.targets.contains_key(id)) {
+            add(format!("process {} ({comm}) is watched", id.pid));
+        }
+        for (id, comm) in self.targets.iter().filter(|(id, _)| !now.contains_key(id)) {
+            add(format!("process {} ({comm}) has ended", id.pid));
+        }
+        self.targets = now;
+        let held: BTreeMap<u32, BTreeSet<String>> =
+            status.map(|status| status.targets.iter().map(|t| (t.pid, held(t))).collect()).unwrap_or_default();
+        for (pid, now) in &held {
+            let before = self.held.get(pid).cloned().unwrap_or_default();
+            now.difference(&before).for_each(|why| add(format!("process {pid}: {why}")));
+            before.difference(now).for_each(|why| add(format!("process {pid}: no longer: {why}")));
+        }
+        self.held = held;
+        events.drain(..events.len().saturating_sub(MAX_EVENTS));
+        events
+    }
+
+    /// Keeps events that nobody was there to receive.
+    pub fn keep(&mut self, events: Vec<EventRow>) {
+        self.kept = events;
+    }
+}
+
+/// Why nothing is done to a process at the moment.
+fn held(target: &TargetStatus) -> BTreeSet<String> {
+    let page_out =
+        target.page_out.as_ref().and_then(|out| out.stays).map(|why| format!("page-out pauses: {}", why.text()));
+    let demote =
+        target.migrate.as_ref().and_then(|moved| moved.stays).map(|why| format!("demotion pauses: {}", why.text()));
+    let alone = target.left_alone.as_ref().map(|why| format!("nothing is done to it: {}", output::json_name(why)));
+    let fork = target.paused_for.map(|pid| format!("actions wait for its fork {pid}"));
+    let cgroup =
+        target.cgroup_wait.as_ref().map(|why| format!("actions wait for its cgroup: {}", output::json_name(why)));
+    [page_out, demote, alone, fork, cgroup].into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isotherm_heat::TargetHeat;
+
+    fn snapshot(pids: &[u32], end_unix_ns: u64) -> Snapshot {
+        let text = r#"{"id": {"pid": 0, "start_ticks": 5}, "comm": "db", "cgroup": "", "exited": false, "granularity": "page",
+            "regions": [], "mappings": [], "temperature": [], "idle": [], "counted_elsewhere_pages": 0, "maybe_shared_pages": 0,
+            "unclearable_pages": 0}"#;
+        let target = |pid: &u32| {
+            let target: TargetHeat = serde_json::from_str(text).unwrap();
+            TargetHeat { id: TargetId { pid: *pid, start_ticks: 5 }, ..target }
+        };
+        Snapshot { start_unix_ns: 0, end_unix_ns, targets: pids.iter().map(target).collect(), cost: Default::default() }
+    }
+
+    fn status(stays: &str) -> Status {
+        let text =
+            format!(r#"{{"version": "1", "pid": 1, "targets": [{{"pid": 7, "page_out": {{"stays": {stays}}}}}]}}"#);
+        serde_json::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn what_changes_is_said_once_and_kept_until_somebody_listens() {
+        let mut changes = Changes::default();
+        let texts = |events: Vec<EventRow>| events.into_iter().map(|e| (e.at_unix_ns, e.text)).collect::<Vec<_>>();
+        let first = changes.since(&snapshot(&[7], 1), Some(&status("null")));
+        assert_eq!(texts(first.clone()), [(1, "process 7 (db) is watched".to_owned())]);
+        changes.keep(first);
+        let paused = "page-out pauses: too much has come back";
+        let both = changes.since(&snapshot(&[7], 2), Some(&status("\"refaults\"")));
+        assert_eq!(texts(both), [(1, "process 7 (db) is watched".to_owned()), (2, format!("process 7: {paused}"))]);
+        assert_eq!(changes.since(&snapshot(&[7], 3), Some(&status("\"refaults\""))), []);
+        let gone = changes.since(&snapshot(&[8], 4), Some(&status("null")));
+        let expected = [
+            "process 8 (db) is watched".to_owned(),
+            "process 7 (db) has ended".to_owned(),
+            format!("process 7: no longer: {paused}"),
+        ];
+        assert_eq!(texts(gone), expected.map(|text| (4, text)));
+        let many: Vec<u32> = (100..600).collect();
+        assert_eq!(changes.since(&snapshot(&many, 5), None).len(), MAX_EVENTS);
+    }
+}
