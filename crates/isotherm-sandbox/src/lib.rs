@@ -1,7 +1,7 @@
 //! Confines this process once it has opened what it needs, so that a bug in what follows can do less harm.
 //!
 //! [`enter`] applies a [`Policy`], in this order: a mount namespace in which only the named folders can be written, the capabilities that
-//! are kept, `no_new_privs`, and a filter of system calls. [`files_only`] is for commands that read no other process: Landlock takes its
+//! are kept, `no_new_privs`, and a filter of system calls. [`files_only`] and [`server_only`] are for programs that read no other process: Landlock takes the
 //! place of the mount namespace, since it needs no privilege. A monitor must not use Landlock: the kernel refuses a landlocked process the
 //! `maps`, `pagemap` and `process_madvise` of all processes outside its domain.
 //!
@@ -124,8 +124,19 @@ pub fn enter(policy: &Policy) -> InForce {
 
 /// For a process that reads and writes files, and looks at no other process. `files` are all that it can reach afterwards.
 pub fn files_only(files: &Files) -> InForce {
+    with_files(files, Calls::FILES)
+}
+
+/// For a process that answers clients of sockets that listen already, and holds what else it reads. It opens no socket, and
+/// keeps no capability. `files` are all that it can reach afterwards.
+pub fn server_only(files: &Files) -> InForce {
+    drop_capabilities();
+    with_files(files, Calls::FILES.and(Calls::SERVE))
+}
+
+fn with_files(files: &Files, calls: Calls) -> InForce {
     let landlock = files::restrict(files);
-    let system_calls = Part::of(filter::apply(Calls::FILES));
+    let system_calls = Part::of(filter::apply(calls));
     InForce { system_calls, files: landlock, ..InForce::none() }
 }
 

@@ -3,7 +3,7 @@
 use isotherm_sandbox::{Calls, Files, InForce, Policy, Writes};
 use rustix::thread::CapabilitySet;
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -109,6 +109,27 @@ fn a_reader_of_files_reaches_those_that_were_named() {
     seen.is("maps of another", "EACCES");
 }
 
+#[test]
+fn a_server_answers_where_it_listens_already_and_reaches_nothing_else() {
+    let seen = outcome_of("server");
+    seen.is("system calls", "On");
+    for attempt in ["answer", "thread", "write to an open file"] {
+        seen.is(attempt, "done");
+    }
+    for attempt in ["spawn", "exec", "tcp", "listen", "unix", "executable memory", "perf event"] {
+        seen.is(attempt, "EPERM");
+    }
+    seen.is("capabilities", "");
+    seen.is("no_new_privs", "true");
+    if seen.of("files").is_some_and(|files| files.starts_with("Unsupported")) {
+        println!("skipped: needs Linux 5.13 with Landlock");
+        return;
+    }
+    for attempt in ["read inside", "write inside", "own maps", "maps of another", "random"] {
+        seen.is(attempt, "EACCES");
+    }
+}
+
 /// Not a test by itself: the child of the others.
 #[test]
 fn in_the_child() {
@@ -123,12 +144,20 @@ fn in_the_child() {
     std::env::set_current_dir(folder.join("inside")).unwrap();
     let had = InForce::none().capabilities;
     println!("\nhad capabilities: {}", if had.is_empty() { "none" } else { "some" });
-    let entered = if case == "files" { confined_to_files(&folder) } else { confined_monitor(&folder) };
+    // It waits in the queue of the listener.
+    let client = TcpStream::connect(address).unwrap();
+    let entered = match case.as_str() {
+        "files" => confined_to_files(&folder),
+        "server" => isotherm_sandbox::server_only(&Files::default()),
+        _ => confined_monitor(&folder),
+    };
     println!("system calls: {:?}\nmounts: {:?}\nfiles: {:?}", entered.system_calls, entered.mounts, entered.files);
     println!("capabilities: {}\nno_new_privs: {}", entered.capabilities.join(" "), entered.no_new_privs);
     attempt("spawn", || Command::new("true").status());
     attempt("exec", || Err::<(), _>(Command::new("true").exec()));
+    attempt("answer", || answer(&listener, client));
     attempt("tcp", || TcpStream::connect(address));
+    attempt("listen", || TcpListener::bind("127.0.0.1:0"));
     attempt("unix", || UnixStream::connect("/run/nobody.sock"));
     attempt("executable memory", executable_memory);
     attempt("perf event", perf_event);
@@ -147,6 +176,17 @@ fn in_the_child() {
     attempt("create outside", || fs::write(folder.join("outside/new"), "new"));
     attempt("remove outside", || fs::remove_file(folder.join("outside/there")));
     attempt("setting of the kernel", || File::options().write(true).open("/proc/sys/kernel/randomize_va_space"));
+}
+
+/// Accepts the client that waits, and writes to it.
+fn answer(listener: &TcpListener, mut client: TcpStream) -> std::io::Result<()> {
+    let (mut stream, _) = listener.accept()?;
+    stream.set_nodelay(true)?;
+    stream.write_all(b"answer")?;
+    drop(stream);
+    let mut text = String::new();
+    client.read_to_string(&mut text)?;
+    if text == "answer" { Ok(()) } else { Err(std::io::Error::other(text)) }
 }
 
 fn confined_monitor(folder: &Path) -> InForce {
