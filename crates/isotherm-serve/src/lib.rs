@@ -1,0 +1,166 @@
+//! Shows what a monitor sends: a web page, its API, and metrics for Prometheus.
+//!
+//! The monitor has privileges and speaks no HTTP. This program has none and reads no process: it gets snapshots over a Unix
+//! socket (`isotherm-stream`), keeps some hours of them in memory, and answers the network. It is a crate of its own so that
+//! nothing else compiles an HTTP server.
+//!
+//! ```text
+//! monitor --socket--> feed --> state --> app --> net --> browsers, Prometheus
+//!                            (views)   (routes)
+//! ```
+//!
+//! | module | |
+//! |---|---|
+//! | `args` | the command line |
+//! | `feed` | reads snapshots, in a thread of its own |
+//! | `state` | the newest view of everything, replaced as a whole |
+//! | `sums`, `groups`, `cgroup` | sums over pages; cgroups, and what their paths say |
+//! | `moment`, `history`, `merge`, `layout` | what is kept, and thinned |
+//! | `tile` | heat maps as bytes |
+//! | `metrics` | the table of metrics, and all that is made from it |
+//! | `gate`, `hosts`, `token` | who may read |
+//! | `api`, `reply`, `web` | answers |
+//! | `app`, `net` | the way of a request; connections and their limits |
+
+#![forbid(unsafe_code)]
+
+mod api;
+mod app;
+pub mod args;
+mod cgroup;
+mod feed;
+mod gate;
+mod groups;
+mod history;
+mod hosts;
+mod layout;
+mod merge;
+pub mod metrics;
+mod moment;
+mod net;
+mod reply;
+mod state;
+mod sums;
+mod tile;
+mod token;
+mod web;
+
+use anyhow::{Context, Result, bail};
+use app::{App, Service};
+use args::Args;
+use gate::Gate;
+use hosts::HostNames;
+use isotherm_sandbox::{Files, Part};
+use metrics::render::Extent;
+use state::{Builder, State};
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use token::Token;
+use tokio::sync::oneshot;
+
+/// Threads that answer, besides the one that reads snapshots and those that render tiles.
+const WORKERS: usize = 2;
+/// Threads that render tiles.
+const RENDERERS: usize = 4;
+
+/// Runs until the monitor ends or something fails. Opens everything, prints the address, confines itself, and only then
+/// reads a byte from anybody.
+pub fn run(args: &Args) -> Result<()> {
+    if let Some(what) = args.print {
+        print!("{}", metrics::assets::text(what));
+        return Ok(());
+    }
+    let stream = open_stream(args)?;
+    let token = match &args.token_file {
+        _ if args.no_token => None,
+        Some(path) => Some(Token::from_file(path)?),
+        None => Some(Token::random()?),
+    };
+    let tls =
+        args.tls_cert.as_deref().zip(args.tls_key.as_deref()).map(|(cert, key)| net::tls(cert, key)).transpose()?;
+    let listener = net::listen(args.address())?;
+    announce(&listener, token.as_ref(), tls.is_some())?;
+    if !args.no_sandbox {
+        confine();
+    }
+    let state = Arc::new(State::default());
+    let ended = start_feed(stream, args, Arc::clone(&state))?;
+    let gate = Gate { names: HostNames::new(args.address().ip, &args.host), token, is_tls: tls.is_some() };
+    let service = Service::new(App::new(state, gate));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .max_blocking_threads(RENDERERS)
+        .enable_all()
+        .build()
+        .context("start threads that answer")?;
+    let outcome = runtime.block_on(async {
+        tokio::select! {
+            served = net::serve(listener, tls, service) => served.map(|never| match never {}),
+            ended = ended => ended.context("read the stream of a monitor: its thread has ended; please report this")?,
+        }
+    });
+    // Answers that are still written are cut off.
+    runtime.shutdown_background();
+    outcome
+}
+
+fn open_stream(args: &Args) -> Result<UnixStream> {
+    if let Some(path) = &args.connect {
+        let doing =
+            || format!("connect to {}: is the monitor running, and may this user read its socket?", path.display());
+        return UnixStream::connect(path).with_context(doing);
+    }
+    let Some(number) = args.fd else { bail!("nothing to show: give --connect SOCKET or --fd N") };
+    let doing = || format!("read descriptor {number}: it has to be one end of a pair of Unix sockets");
+    let stream = UnixStream::from(isotherm_sys::descriptors::inherited(number).with_context(doing)?);
+    stream.local_addr().with_context(doing)?;
+    stream.set_nonblocking(false).with_context(doing)?;
+    Ok(stream)
+}
+
+/// Prints the one line that programs which start this one wait for.
+fn announce(listener: &TcpListener, token: Option<&Token>, is_tls: bool) -> Result<()> {
+    let scheme = if is_tls { "https" } else { "http" };
+    let at = listener.local_addr().context("find out the port")?;
+    let base = token.map_or_else(|| "/".to_owned(), |token| format!("/{}/", token.reveal()));
+    let mut out = std::io::stdout();
+    // Nobody may read it: the server runs all the same.
+    let _ = writeln!(out, "listening on {scheme}://{at}{base}").and_then(|()| out.flush());
+    Ok(())
+}
+
+/// From here on: no file, no new connection, no program, no capability.
+fn confine() {
+    let in_force = isotherm_sandbox::server_only(&Files::default());
+    for (name, part) in [("a filter of system calls", &in_force.system_calls), ("Landlock", &in_force.files)] {
+        if let Part::Unsupported(why) | Part::NoPrivilege(why) = part {
+            eprintln!("isotherm-serve: the sandbox lacks {name} ({why}); the server runs without it");
+        }
+    }
+    if !in_force.capabilities.is_empty() {
+        eprintln!("isotherm-serve: these capabilities could not be dropped: {}", in_force.capabilities.join(" "));
+    }
+}
+
+/// Reads snapshots in a thread. The receiver gets how it ended.
+fn start_feed(stream: UnixStream, args: &Args, state: Arc<State>) -> Result<oneshot::Receiver<Result<()>>> {
+    let (ended, receiver) = oneshot::channel();
+    let extent = Extent { top: args.top, processes: args.processes };
+    let bytes = usize::try_from(args.history_mib).unwrap_or(usize::MAX).saturating_mul(1 << 20);
+    let mut builder = Builder::new(bytes, extent, false);
+    let is_child = args.fd.is_some();
+    let read = move || {
+        let outcome = match feed::follow(stream, &mut builder, &state) {
+            // The one that has started us has ended.
+            Ok(()) if is_child => Ok(()),
+            Ok(()) => Err(anyhow::anyhow!("the monitor has ended; start it, and then this again")),
+            Err(error) => Err(error.into()),
+        };
+        // Nobody waits for it if the server has failed.
+        let _ = ended.send(outcome);
+    };
+    std::thread::Builder::new().name("feed".into()).spawn(read).context("start a thread that reads snapshots")?;
+    Ok(receiver)
+}

@@ -1,0 +1,250 @@
+//! Files that are made from the table of metrics and committed: a dashboard, alert rules, and the page of the reference.
+//!
+//! A test checks that the committed ones are current; `UPDATE_ASSETS=1 cargo test -p isotherm-serve --test assets` writes them.
+
+use super::table::{
+    ACTIONS, CGROUP_LIMIT, HOT_SMALL, IDLE_AGE, LAST_SNAPSHOT, LOST_SNAPSHOTS, MEMORY, MONITOR_CPU, MONITOR_CPU_BUDGET,
+    PAGED_OUT, REFAULTED, SLOWDOWN, SLOWDOWN_BUDGET, UNMEASURED, WORKING_SET,
+};
+use super::table::{ALL, CGROUP_LABELS, Kind, MAX_CGROUPS, MAX_PROCESSES, Metric, Of, PROCESS_LABELS};
+use crate::args::Print;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+/// The text of a file.
+pub fn text(what: Print) -> String {
+    match what {
+        Print::Dashboard => dashboard(),
+        Print::Rules => rules(),
+        Print::MetricsPage => page(),
+    }
+}
+
+/// One alert.
+struct Alert {
+    name: &'static str,
+    expr: String,
+    wait: &'static str,
+    severity: &'static str,
+    summary: &'static str,
+    description: &'static str,
+}
+
+/// Sums of [`MEMORY`] over classes and page sizes.
+fn memory_of(selector: &str) -> String {
+    format!("sum without (class, page_size) ({}{selector})", MEMORY.name)
+}
+
+fn capacity_alerts() -> [Alert; 3] {
+    let (wss, limit) = (WORKING_SET.name, CGROUP_LIMIT.name);
+    [
+        Alert {
+            name: "IsothermWorkingSetNearLimit",
+            expr: format!("{wss}{{window=\"1m\"}} / ignoring (window) {limit} > 0.9"),
+            wait: "10m",
+            severity: "warning",
+            summary: "Working set of {{ $labels.cgroup }} is near its memory limit",
+            description: "{{ $value | humanizePercentage }} of the limit is accessed every minute. Little is left to reclaim: raise the limit, or move load away.",
+        },
+        Alert {
+            name: "IsothermLargeColdShare",
+            expr: format!(
+                "{} / {} > 0.7 and {} > 1073741824",
+                memory_of("{class=~\"cold|idle\"}"),
+                memory_of(""),
+                memory_of("")
+            ),
+            wait: "1h",
+            severity: "info",
+            summary: "Most memory of {{ $labels.cgroup }} is cold",
+            description: "{{ $value | humanizePercentage }} of its resident memory has not been accessed every ten seconds for an hour. It could be paged out, or its limit lowered.",
+        },
+        Alert {
+            name: "IsothermRefaultCeilingMet",
+            expr: format!(
+                "60 * rate({}[5m]) / ignoring (window) {wss}{{window=\"1m\"}} > 0.002",
+                REFAULTED.sample_name()
+            ),
+            wait: "5m",
+            severity: "warning",
+            summary: "Memory of {{ $labels.cgroup }} comes back after it was paged out",
+            description: "{{ $value | humanizePercentage }} of the working set comes back each minute. Page-out stops at 0.2% by default; a longer min_idle avoids it.",
+        },
+    ]
+}
+
+fn health_alerts() -> [Alert; 3] {
+    [
+        Alert {
+            name: "IsothermMonitorBlind",
+            expr: format!("sum by (instance) ({}) / sum by (instance) ({}) > 0.5", UNMEASURED.name, MEMORY.name),
+            wait: "30m",
+            severity: "warning",
+            summary: "Isotherm knows little of the memory of {{ $labels.instance }}",
+            description: "The heat of {{ $value | humanizePercentage }} of the memory is not known. Raise --max-cpu, or watch fewer processes.",
+        },
+        Alert {
+            name: "IsothermNoSnapshots",
+            expr: format!("time() - {} > 120", LAST_SNAPSHOT.name),
+            wait: "1m",
+            severity: "critical",
+            summary: "Isotherm on {{ $labels.instance }} sends no snapshots",
+            description: "The newest snapshot is {{ $value | humanizeDuration }} old. The monitor is stopped, or its windows are longer than two minutes.",
+        },
+        Alert {
+            name: "IsothermSnapshotsLost",
+            expr: format!("increase({}[10m]) > 0", LOST_SNAPSHOTS.sample_name()),
+            wait: "0m",
+            severity: "info",
+            summary: "Snapshots of {{ $labels.instance }} were lost",
+            description: "The server was too slow for some snapshots of the last ten minutes. Lower --max-regions, or use longer windows.",
+        },
+    ]
+}
+
+fn rules() -> String {
+    let mut out = String::from(
+        "# Alert rules for Prometheus, made from the table of metrics: isotherm-serve --print rules\ngroups:\n  - name: isotherm\n    rules:\n",
+    );
+    for alert in capacity_alerts().iter().chain(&health_alerts()) {
+        let _ = write!(
+            out,
+            "      - alert: {}\n        expr: '{}'\n        for: {}\n        labels:\n          severity: {}\n        annotations:\n          summary: '{}'\n          description: '{}'\n",
+            alert.name, alert.expr, alert.wait, alert.severity, alert.summary, alert.description
+        );
+    }
+    out
+}
+
+/// A chart: its title, its unit in Grafana, and its lines with their names.
+type Chart = (&'static str, &'static str, Vec<(String, &'static str)>);
+
+/// The filter of the dashboard's variables.
+const CHOSEN: &str = "instance=~\"$instance\",cgroup=~\"$cgroup\"";
+const CHOSEN_HOST: &str = "instance=~\"$instance\"";
+
+fn charts() -> Vec<Chart> {
+    let memory = MEMORY.name;
+    let (wss, hot_small) = (WORKING_SET.name, HOT_SMALL.name);
+    let by_age = format!("sum by (le) ({}_bucket{{{CHOSEN}}})", IDLE_AGE.name);
+    vec![
+        ("Memory by class", "bytes", vec![(format!("sum by (class) ({memory}{{{CHOSEN}}})"), "{{class}}")]),
+        ("Working set by window", "bytes", vec![(format!("sum by (window) ({wss}{{{CHOSEN}}})"), "{{window}}")]),
+        (
+            "Largest working sets, 1 m",
+            "bytes",
+            vec![(format!("topk(10, {wss}{{window=\"1m\",{CHOSEN}}})"), "{{cgroup}}")],
+        ),
+        (
+            "Working set as a share of the limit",
+            "percentunit",
+            vec![(
+                format!("topk(10, {wss}{{window=\"1m\",{CHOSEN}}} / ignoring (window) {})", CGROUP_LIMIT.name),
+                "{{cgroup}}",
+            )],
+        ),
+        ("Hot memory on small pages", "bytes", vec![(format!("topk(10, {hot_small}{{{CHOSEN}}})"), "{{cgroup}}")]),
+        ("Memory accessed within", "bytes", vec![(by_age, "{{le}} s")]),
+        (
+            "Paged out, and what comes back",
+            "bytes",
+            vec![
+                (format!("sum({}{{{CHOSEN}}})", PAGED_OUT.name), "paged out"),
+                (format!("60 * sum(rate({}{{{CHOSEN}}}[5m]))", REFAULTED.sample_name()), "back, a minute"),
+            ],
+        ),
+        (
+            "Actions",
+            "short",
+            vec![(format!("rate({}{{{CHOSEN_HOST}}}[5m])", ACTIONS.sample_name()), "{{action}}: {{result}}")],
+        ),
+        (
+            "What monitoring costs",
+            "percentunit",
+            vec![
+                (format!("{}{{{CHOSEN_HOST}}}", SLOWDOWN.name), "slow-down"),
+                (format!("{}{{{CHOSEN_HOST}}}", SLOWDOWN_BUDGET.name), "slow-down, allowed"),
+                (format!("rate({}{{{CHOSEN_HOST}}}[5m])", MONITOR_CPU.sample_name()), "CPU"),
+                (format!("{}{{{CHOSEN_HOST}}}", MONITOR_CPU_BUDGET.name), "CPU, allowed"),
+            ],
+        ),
+        (
+            "What is not known",
+            "percentunit",
+            vec![(format!("sum({}{{{CHOSEN_HOST}}}) / sum({memory}{{{CHOSEN_HOST}}})", UNMEASURED.name), "unmeasured")],
+        ),
+    ]
+}
+
+fn dashboard() -> String {
+    let source = json!({ "type": "prometheus", "uid": "${datasource}" });
+    let panels: Vec<Value> = (0_u32..).zip(charts()).map(|(number, chart)| panel(number, chart, &source)).collect();
+    let variable = |name: &str, metric: &Metric| {
+        let query = format!("label_values({}, {name})", metric.name);
+        json!({
+            "name": name, "type": "query", "datasource": source, "query": query, "refresh": 2,
+            "includeAll": true, "multi": true, "allValue": ".*", "current": { "text": "All", "value": "$__all" },
+        })
+    };
+    let dashboard = json!({
+        "title": "Isotherm", "uid": "isotherm", "schemaVersion": 39, "version": 1, "editable": true,
+        "tags": ["memory"], "refresh": "30s", "time": { "from": "now-3h", "to": "now" }, "panels": panels,
+        "templating": { "list": [
+            { "name": "datasource", "type": "datasource", "query": "prometheus" },
+            variable("instance", &MEMORY), variable("cgroup", &WORKING_SET),
+        ] },
+    });
+    format!("{dashboard:#}\n")
+}
+
+fn panel(number: u32, (title, unit, lines): Chart, source: &Value) -> Value {
+    let is_stacked = title == "Memory by class";
+    let targets: Vec<Value> = ('A'..)
+        .zip(lines)
+        .map(|(id, (expr, name))| json!({ "refId": id, "expr": expr, "legendFormat": name, "datasource": source }))
+        .collect();
+    json!({
+        "id": number + 1, "type": "timeseries", "title": title, "datasource": source, "targets": targets,
+        "gridPos": { "x": number % 2 * 12, "y": number / 2 * 8, "w": 12, "h": 8 },
+        "fieldConfig": { "overrides": [], "defaults": { "unit": unit, "min": 0, "custom": {
+            "fillOpacity": if is_stacked { 60 } else { 0 },
+            "stacking": { "mode": if is_stacked { "normal" } else { "none" } },
+        } } },
+    })
+}
+
+fn page() -> String {
+    let mut out = String::from(
+        "# Metrics\n\n`isotherm-serve` answers scrapes at `/metrics` ([guide](../guide/serve.md)). This page is made from the table that also makes the text of a scrape:\n`UPDATE_ASSETS=1 cargo test -p isotherm-serve --test assets`.\n\n",
+    );
+    let _ = write!(
+        out,
+        "Series of cgroups have the label `cgroup`, and `unit`, `pod_uid`, `container_id` where the path names them. The `--top` largest (50) have all\nseries; the others are summed up as `cgroup=\"other\"`. Up to {MAX_CGROUPS} have a working set of a minute, a limit and unmeasured memory of their own. A cgroup\nhas the processes that are in it, not those of cgroups below; each page counts once. A series ends with its cgroup.\n\n| metric | type | labels | |\n|---|---|---|---|\n"
+    );
+    for metric in ALL {
+        let kind = match metric.kind {
+            Kind::Gauge => "gauge",
+            Kind::Counter => "counter",
+            Kind::Histogram => "histogram (OpenMetrics: gauge histogram)",
+        };
+        let labels: Vec<String> = labels_of(metric).map(|label| format!("`{label}`")).collect();
+        let labels = if labels.is_empty() { "-".to_owned() } else { labels.join(" ") };
+        let _ = writeln!(out, "| `{}` | {kind} | {labels} | {} |", metric.sample_name(), metric.help);
+    }
+    let _ = write!(
+        out,
+        "\nSeries of processes need `--processes`; at most {MAX_PROCESSES} have them. Alert rules and a dashboard are in `dashboards/`.\n"
+    );
+    out
+}
+
+/// The labels of a metric. Those that only some series have are not listed.
+fn labels_of(metric: &Metric) -> impl Iterator<Item = &'static str> {
+    let of: &[&str] = match metric.of {
+        Of::Host => &[],
+        Of::EachCgroup | Of::LargestCgroups | Of::SomeCgroups => &CGROUP_LABELS[..1],
+        Of::Processes => &PROCESS_LABELS,
+    };
+    let bound: &[&str] = if metric.kind == Kind::Histogram { &["le"] } else { &[] };
+    of.iter().chain(metric.labels).chain(bound).copied()
+}

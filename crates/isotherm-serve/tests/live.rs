@@ -1,0 +1,246 @@
+//! The real server with a monitor that is none: what it shows is what was sent.
+
+#[expect(dead_code, reason = "each test uses a part of it")]
+mod support;
+
+use isotherm_units::PMD_SIZE;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use support::{BASE, Bench, START_MS, region, snapshot, wait_until};
+
+const ID: &str = "42-4711";
+
+#[test]
+fn nothing_is_shown_before_the_first_snapshot_and_all_after_it() {
+    let bench = Bench::start(&[]);
+    assert_eq!((bench.get("api/overview").status, bench.get("metrics").status), (503, 503));
+    let ready = |bench: &Bench| bench.get_with("/readyz", &[]).status;
+    assert_eq!((bench.get_with("/healthz", &[]).status, ready(&bench)), (200, 503));
+    bench.publish(&snapshot(0, vec![region(0, 0.5), region(1, 5.0), region(2, 0.0)]));
+    assert_eq!(ready(&bench), 200);
+
+    let overview = bench.get("api/overview");
+    for (header, value) in
+        [("cache-control", "no-store"), ("x-content-type-options", "nosniff"), ("referrer-policy", "no-referrer")]
+    {
+        assert_eq!(overview.header(header), Some(value));
+    }
+    assert!(
+        overview.header("content-security-policy").unwrap().starts_with("default-src 'self'; img-src 'self' blob:")
+    );
+    let overview = overview.json();
+    assert_eq!(overview["window_ms"], 1000);
+    assert_eq!(overview["mode"], "live");
+    assert_eq!(overview["host"]["monitor_cpu_pct"], 0.5);
+    let process = &overview["processes"][0];
+    assert_eq!((process["id"].as_str(), process["comm"].as_str()), (Some(ID), Some("worker")));
+    let classes =
+        serde_json::json!({ "hot": PMD_SIZE, "warm": PMD_SIZE, "cold": 0, "idle": 0, "unmeasured": PMD_SIZE });
+    for row in [process, &overview["totals"], &overview["cgroups"][0]] {
+        assert_eq!(row["classes"], classes);
+        assert_eq!(row["resident_bytes"], 3 * PMD_SIZE);
+        assert_eq!(row["wss"]["10s"], 2 * PMD_SIZE);
+        assert_eq!(row["wss_history"], serde_json::json!([2 * PMD_SIZE]));
+    }
+    assert_eq!(overview["cgroups"][0]["unit"], "worker.service");
+}
+
+#[test]
+fn a_process_has_its_spans_mappings_histograms_and_history() {
+    let bench = Bench::start(&[]);
+    for n in 0..3 {
+        bench.publish(&snapshot(n, vec![region(0, 0.5), region(4, 100.0)]));
+    }
+    let process = bench.get(&format!("api/process/{ID}")).json();
+    let hex = |addr: u64| format!("{addr:x}");
+    assert_eq!(
+        process["spans"],
+        serde_json::json!([
+            { "start": hex(BASE), "end": hex(BASE + PMD_SIZE) },
+            { "start": hex(BASE + 4 * PMD_SIZE), "end": hex(BASE + 5 * PMD_SIZE) },
+        ])
+    );
+    assert_eq!(process["range_ms"], serde_json::json!([START_MS, START_MS + 3000]));
+    assert_eq!(process["mappings"][0]["name"], "[heap]");
+    let temperature = process["temperature"].as_array().unwrap();
+    // The step of the scale nearest to 0.5 s is 512 ms, where an octave begins; 100 s is in that from 65.5 s on.
+    assert_eq!(temperature[0], serde_json::json!({ "interval_ms": 512.0, "bytes": PMD_SIZE }));
+    assert_eq!(temperature[1], serde_json::json!({ "interval_ms": 65536.0, "bytes": PMD_SIZE }));
+    assert_eq!(temperature[2], serde_json::json!({ "interval_ms": null, "bytes": 0 }));
+    let history = process["history"].as_array().unwrap();
+    assert_eq!((history.len(), &history[2]["resident"]), (3, &serde_json::json!(2 * PMD_SIZE)));
+
+    let cell = |addr: u64| bench.get(&format!("api/cell/{ID}?at={}&addr={addr:x}", START_MS + 1500)).json();
+    let found = cell(BASE + 4 * PMD_SIZE + 5);
+    assert_eq!(found["at_ms"], START_MS + 1000);
+    assert_eq!((&found["region"]["resident_bytes"], &found["region"]["hot_bytes"]), (&PMD_SIZE.into(), &0.into()));
+    assert_eq!((&found["region"]["idle_ms"], &found["region"]["age_ms"]), (&5000.into(), &3000.into()));
+    assert_eq!(found["mapping"]["name"], "[heap]");
+    let hole = cell(BASE + 2 * PMD_SIZE);
+    assert!(hole["region"].is_null() && hole["mapping"]["name"] == "[heap]");
+    assert!(cell(0x1000)["mapping"].is_null());
+
+    for (path, status) in [
+        ("api/process/1-2", 404),
+        ("api/process/x", 400),
+        ("api/process/42-4711?at=x", 400),
+        ("api/cell/42-4711?at=1", 400),
+        ("api/cell/42-4711?at=1&addr=xyz", 400),
+        ("api/tile/1-2?layout=x&from=0&to=1&lo=0&hi=1&w=1&h=1&show=hot", 404),
+        ("api/tile/42-4711?layout=x&from=0&to=1&lo=0&hi=1&w=0&h=1&show=hot", 400),
+        ("api/tile/42-4711?layout=x&from=0&to=1&lo=0&hi=1&w=2049&h=1&show=hot", 400),
+        ("api/tile/42-4711?layout=x&from=1&to=1&lo=0&hi=1&w=1&h=1&show=hot", 400),
+        ("api/tile/42-4711?layout=x&from=0&to=1&lo=0&hi=1&w=1&h=1&show=cold", 400),
+    ] {
+        let answer = bench.get(path);
+        assert_eq!(answer.status, status, "{path}");
+        assert!(answer.json()["error"].as_str().unwrap().starts_with("read "), "{path}");
+    }
+}
+
+#[test]
+fn tiles_show_the_regions_at_their_times_and_addresses() {
+    let bench = Bench::start(&[]);
+    // Huge range 0 is hot in every second window, 1 always cold, 3 unmeasured.
+    for n in 0..10 {
+        let first = if n % 2 == 0 { 0.5 } else { 100.0 };
+        bench.publish(&snapshot(n, vec![region(0, first), region(1, 100.0), region(3, 0.0)]));
+    }
+    let layout = bench.get(&format!("api/process/{ID}")).json()["layout"].as_str().unwrap().to_owned();
+    let tile = |from: u64, to: u64, lo: u64, hi: u64, w: usize, h: usize, show: &str| {
+        let query = format!("layout={layout}&from={from}&to={to}&lo={lo}&hi={hi}&w={w}&h={h}&show={show}");
+        let answer = bench.get(&format!("api/tile/{ID}?{query}"));
+        assert_eq!((answer.status, answer.body.len()), (200, w * h), "{query}");
+        answer
+    };
+    // Two columns a window, and two cells a huge range; one window before the first and one after the last.
+    let all = tile(START_MS - 1000, START_MS + 11_000, 0, 3 * PMD_SIZE, 24, 6, "hot");
+    assert_eq!(all.header("x-tile-newest-ms"), Some((START_MS + 10_000).to_string().as_str()));
+    for (number, column) in all.body.chunks(6).enumerate() {
+        let window = number / 2;
+        let hot = if window % 2 == 1 { 255 } else { 2 };
+        let expected = if (1..=10).contains(&window) { [hot, hot, 2, 2, 1, 1] } else { [0; 6] };
+        assert_eq!(column, expected, "column {number}");
+    }
+    // 100 s are 2 + 253 * (1 - log(100e3)/log(3.6e6)) = 62.1; idle for 5 s is 2 + 253 * (1 - log(5)/log(3600)) = 205.3.
+    assert_eq!(tile(START_MS, START_MS + 1000, PMD_SIZE, 2 * PMD_SIZE, 1, 1, "interval").body, [62]);
+    assert_eq!(tile(START_MS, START_MS + 1000, PMD_SIZE, 3 * PMD_SIZE, 1, 2, "idle").body, [205, 1]);
+    // A part of one window and one huge range fills the tile.
+    assert!(tile(START_MS + 2100, START_MS + 2900, 4096, 8192, 50, 50, "hot").body.iter().all(|value| *value == 255));
+
+    bench.publish(&snapshot(10, vec![region(0, 0.5), region(9, 0.5)]));
+    let stale = bench.get(&format!("api/tile/{ID}?layout={layout}&from=0&to=1&lo=0&hi=1&w=1&h=1&show=hot"));
+    let newer = bench.get(&format!("api/process/{ID}")).json()["layout"].clone();
+    assert_eq!((stale.status, &stale.json()["layout"]), (409, &newer));
+    assert_ne!(newer, layout.as_str());
+}
+
+#[test]
+fn a_scrape_has_what_the_last_snapshot_has() {
+    let bench = Bench::start(&["--processes"]);
+    bench.publish(&snapshot(0, vec![region(0, 0.5)]));
+    let scrape = bench.get("metrics");
+    assert_eq!(scrape.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    let labels = "cgroup=\"/system.slice/worker.service\",unit=\"worker.service\"";
+    let hot = format!("isotherm_memory_bytes{{{labels},class=\"hot\",page_size=\"small\"}} {PMD_SIZE}\n");
+    assert!(scrape.text().contains(&hot), "{}", scrape.text());
+    let accept = [("Accept", "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.3")];
+    let metrics = format!("{}metrics", bench.base);
+    let open = bench.get_with(&metrics, &accept);
+    assert!(
+        open.header("content-type").unwrap().starts_with("application/openmetrics-text")
+            && open.text().ends_with("# EOF\n")
+    );
+    let packed = bench.get_with(&metrics, &[("Accept-Encoding", "gzip")]);
+    assert_eq!((packed.header("content-encoding"), packed.body[..2].to_vec()), (Some("gzip"), vec![0x1f, 0x8b]));
+    assert_eq!(bench.get_with("/metrics", &[]).status, 401);
+    let token = format!("Bearer {}", bench.base.trim_matches('/'));
+    assert_eq!(bench.get_with("/metrics", &[("Authorization", &token)]).status, 200);
+    check_by_promtool(scrape.text());
+
+    let mut gone = snapshot(1, vec![]);
+    gone.processes[0].exited = true;
+    bench.publish(&gone);
+    let text = bench.get("metrics").text().to_owned();
+    assert!(!text.contains("worker") && text.contains("isotherm_snapshots_total 2\n"), "{text}");
+}
+
+fn check_by_promtool(text: &str) {
+    let command =
+        Command::new("promtool").args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let Ok(mut promtool) = command else {
+        println!("skipped: needs promtool");
+        return;
+    };
+    promtool.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let done = promtool.wait_with_output().unwrap();
+    assert!(done.status.success() && done.stdout.is_empty(), "{}", String::from_utf8_lossy(&done.stdout));
+}
+
+#[test]
+fn a_listener_gets_an_event_for_each_snapshot_and_the_thirty_third_is_refused() {
+    let bench = Bench::start(&[]);
+    let listen = || {
+        let mut stream = bench.connect();
+        write!(stream, "GET {}api/live HTTP/1.1\r\nHost: {}\r\n\r\n", bench.base, bench.at).unwrap();
+        let mut reader = BufReader::new(stream);
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        (line, reader)
+    };
+    let mut listeners: Vec<_> = (0..32).map(|_| listen()).collect();
+    assert!(listeners.iter().all(|(status, _)| status.contains("200")));
+    assert!(listen().0.contains("429"));
+    bench.publish(&snapshot(0, vec![region(0, 0.5)]));
+    let (_, reader) = &mut listeners[7];
+    let event: Vec<String> =
+        reader.lines().map(Result::unwrap).skip_while(|line| !line.starts_with("event:")).take(2).collect();
+    assert_eq!(event[0], "event: snapshot");
+    let data: serde_json::Value = serde_json::from_str(event[1].strip_prefix("data: ").unwrap()).unwrap();
+    assert_eq!(data, serde_json::json!({ "at_ms": START_MS + 1000, "ids": [ID] }));
+    drop(listeners);
+    wait_until("a place to be free", || listen().0.contains("200"));
+}
+
+#[test]
+fn the_page_is_served_at_the_base() {
+    let bench = Bench::start(&["--no-token"]);
+    assert_eq!(bench.base, "/");
+    let page = bench.get("");
+    assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    let etag = page.header("etag").unwrap();
+    assert_eq!(bench.get_with("/", &[("If-None-Match", etag)]).status, 304);
+    let head = bench.request("HEAD", "/", &[]);
+    assert_eq!((head.status, head.body.len()), (200, 0));
+}
+
+#[test]
+fn the_server_ends_with_its_monitor() {
+    let mut bench = Bench::start(&[]);
+    let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    drop(std::mem::replace(&mut bench.monitor, isotherm_stream::Broadcaster::over(ours).unwrap()));
+    let mut status = None;
+    wait_until("the server to end", || {
+        status = bench.server.try_wait().unwrap();
+        status.is_some()
+    });
+    assert_eq!(status.unwrap().code(), Some(1));
+}
+
+#[test]
+fn lost_snapshots_are_counted() {
+    let bench = Bench::start(&[]);
+    let regions: Vec<_> = (0..60_000).map(|n| region(n, 0.5)).collect();
+    let sent = 40;
+    for n in 0..sent {
+        bench.monitor.publish(&snapshot(n, regions.clone())).unwrap();
+    }
+    let counted = |name: &str| {
+        let text = bench.get("metrics").text().to_owned();
+        text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok()).unwrap_or(0)
+    };
+    wait_until("all to arrive or be lost", || {
+        counted("isotherm_snapshots_total") + counted("isotherm_lost_snapshots_total") == sent
+    });
+    assert!(counted("isotherm_lost_snapshots_total") > 0, "the server was quicker than the monitor");
+}

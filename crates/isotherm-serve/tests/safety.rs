@@ -1,0 +1,187 @@
+//! What must not open, hang or fill the server: wrong tokens, foreign names, slow and huge requests, too many connections.
+
+#[expect(dead_code, reason = "each test uses a part of it")]
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use support::{Bench, PATIENCE, region, snapshot, wait_until};
+
+fn shown(args: &[&str]) -> Bench {
+    let bench = Bench::start(args);
+    bench.publish(&snapshot(0, vec![region(0, 0.5)]));
+    bench
+}
+
+#[test]
+fn only_the_token_and_our_own_names_open() {
+    let bench = shown(&["--host", "heat.example"]);
+    let overview = format!("{}api/overview", bench.base);
+    let status = |headers: &[(&str, &str)]| bench.get_with(&overview, headers).status;
+    assert_eq!(status(&[]), 200);
+    assert_eq!((status(&[("Host", "heat.example")]), status(&[("Host", "localhost")])), (200, 200));
+    assert_eq!((status(&[("Host", "evil.example")]), status(&[("Host", "")])), (421, 421));
+    assert_eq!(status(&[("Origin", "http://evil.example")]), 403);
+    assert_eq!(status(&[("Origin", &format!("http://{}", bench.at))]), 200);
+    let last = if bench.base.ends_with("0/") { "1/" } else { "0/" };
+    let wrong = format!("{}{last}", &bench.base[..bench.base.len() - 2]);
+    for path in ["/api/overview", "/", "//api/overview", &format!("{wrong}api/overview"), "/metrics/", "/healthz/x"] {
+        let answer = bench.get_with(path, &[]);
+        assert_eq!(answer.status, 404, "{path}");
+        assert!(!answer.text().contains("worker") && !answer.text().contains(bench.base.trim_matches('/')), "{path}");
+    }
+    assert_eq!(bench.get_with("/healthz", &[("Host", "evil.example")]).status, 421);
+}
+
+#[test]
+fn only_reading_is_possible() {
+    let bench = shown(&[]);
+    for method in ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "BREW"] {
+        let answer = bench.request(method, &format!("{}api/overview", bench.base), &[]);
+        assert_eq!((answer.status, answer.header("allow")), (405, Some("GET, HEAD")), "{method}");
+    }
+    let body = [("Content-Length", "1000000000")];
+    assert_eq!(bench.get_with(&format!("{}api/overview", bench.base), &body).status, 413);
+    let head = bench.request("HEAD", &format!("{}api/overview", bench.base), &[]);
+    assert_eq!((head.status, head.body.len()), (200, 0));
+}
+
+#[test]
+fn paths_do_not_leave_the_page() {
+    let bench = shown(&["--no-token"]);
+    for path in [
+        "/../Cargo.toml",
+        "/..%2f..%2fetc/passwd",
+        "/%2e%2e/%2e%2e/etc/passwd",
+        "/index.html/..",
+        "/./index.html",
+        "//index.html",
+        "/api/../metrics",
+        "/api/process/..%2foverview",
+        "/app.js%00",
+        "/api/",
+        "/\\index.html",
+    ] {
+        let status = bench.get_with(path, &[]).status;
+        assert!(matches!(status, 400 | 404), "{path}: {status}");
+    }
+    assert_eq!(
+        bench.raw(format!("GET http://{}/ HTTP/1.1\r\nHost: {}\r\n\r\n", bench.at, bench.at).as_bytes()).status,
+        400
+    );
+    let twice = format!("GET / HTTP/1.1\r\nHost: {}\r\nHost: evil.example\r\n\r\n", bench.at);
+    assert!(matches!(bench.raw(twice.as_bytes()).status, 400 | 421));
+}
+
+#[test]
+fn a_megabyte_of_headers_is_refused_and_takes_no_memory() {
+    let bench = shown(&["--no-token"]);
+    let before = bench.rss();
+    let mut request = format!("GET / HTTP/1.1\r\nHost: {}\r\n", bench.at).into_bytes();
+    (0..16_384).for_each(|n| request.extend(format!("X-{n:05}: {:050}\r\n", 0).as_bytes()));
+    assert!(request.len() > 1 << 20);
+    for _ in 0..50 {
+        let status = bench.raw(&request).status;
+        assert!(matches!(status, 431 | 400 | 0), "{status}");
+    }
+    let one_line = [b"GET /".as_slice(), &[b'a'; 1 << 20], b" HTTP/1.1\r\n\r\n"].concat();
+    let status = bench.raw(&one_line).status;
+    assert!(matches!(status, 414 | 431 | 400 | 0), "{status}");
+    let after = bench.rss();
+    assert!(after < 2 * before, "{before} bytes before, {after} after");
+    assert_eq!(bench.get("").status, 200);
+}
+
+#[test]
+fn a_slow_head_is_cut_off_and_others_are_served() {
+    let bench = shown(&["--no-token"]);
+    let began = Instant::now();
+    let mut slow: Vec<TcpStream> = (0..100).map(|_| bench.connect()).collect();
+    slow.iter_mut().for_each(|stream| stream.write_all(b"GET / HTTP/1.1\r\nHost: ").unwrap());
+    assert_eq!(bench.get("").status, 200);
+    let (mut stream, mut open) = (slow.pop().unwrap(), true);
+    let mut buffer = [0; 1024];
+    stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    while open {
+        // One byte now and then does not buy time.
+        let _ = stream.write_all(b"x");
+        open = matches!(stream.read(&mut buffer), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock);
+        assert!(began.elapsed() < PATIENCE, "it is still open");
+    }
+    assert_eq!(bench.get("").status, 200);
+}
+
+#[test]
+fn two_thousand_connections_do_not_fill_it() {
+    let bench = shown(&["--no-token"]);
+    let before = bench.rss();
+    // Those beyond the limit are closed at once, which may show as a refused write.
+    let mut open: Vec<TcpStream> = (0..2000).filter_map(|_| TcpStream::connect(&bench.at).ok()).collect();
+    open.iter_mut().for_each(|stream| _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: "));
+    let closed = |stream: &TcpStream| {
+        stream.set_nonblocking(true).unwrap();
+        !matches!((&mut &*stream).read(&mut [0; 16]), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
+    };
+    wait_until("those beyond the limit to be closed", || open.iter().filter(|stream| closed(stream)).count() >= 1400);
+    let during = bench.rss();
+    drop(open);
+    assert!(during < 4 * before, "{before} bytes before, {during} with 2,000 connections");
+    wait_until("places to be free", || bench.get("").status == 200);
+}
+
+#[test]
+fn a_client_that_does_not_read_holds_up_nobody() {
+    let bench = Bench::start(&["--no-token"]);
+    bench.publish(&snapshot(0, (0..1000).map(|n| region(n, 0.5)).collect()));
+    let layout = bench.get("api/process/42-4711").json()["layout"].as_str().unwrap().to_owned();
+    let tile = format!("/api/tile/42-4711?layout={layout}&from=0&to=9&lo=0&hi=999999&w=2048&h=2048&show=hot");
+    let stuck: Vec<TcpStream> = (0..20)
+        .map(|_| {
+            let mut stream = bench.connect();
+            write!(stream, "GET {tile} HTTP/1.1\r\nHost: {}\r\n\r\n", bench.at).unwrap();
+            stream
+        })
+        .collect();
+    let answer = bench.get_with(&tile, &[]);
+    assert_eq!((answer.status, answer.body.len()), (200, 2048 * 2048));
+    drop(stuck);
+}
+
+#[test]
+fn it_keeps_no_capability_and_reaches_no_file() {
+    let bench = shown(&["--no-token"]);
+    let status = std::fs::read_to_string(format!("/proc/{}/status", bench.server.id())).unwrap();
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+    assert_eq!((field("CapEff:"), field("CapPrm:")), ("0".repeat(16), "0".repeat(16)));
+    assert_eq!((field("NoNewPrivs:"), field("Seccomp:")), ("1".to_owned(), "2".to_owned()));
+}
+
+#[test]
+fn usage_that_would_reveal_the_token_is_refused() {
+    let code = |args: &[&str]| {
+        let done = Command::new(env!("CARGO_BIN_EXE_isotherm-serve")).args(args).output().unwrap();
+        (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
+    };
+    let (status, text) = code(&["--connect", "s", "--listen", "0.0.0.0:0"]);
+    assert!(status == Some(2) && text.contains("--insecure"), "{text}");
+    assert_eq!(code(&["--connect", "s", "--listen", "0.0.0.0:0", "--no-token"]).0, Some(2));
+    assert_eq!(code(&[]).0, Some(2));
+    let (status, text) = code(&["--connect", "/no/such/socket"]);
+    assert!(status == Some(1) && text.contains("is the monitor running"), "{text}");
+    let (status, text) = code(&["--fd", "99"]);
+    assert!(status == Some(1) && text.contains("descriptor 99"), "{text}");
+}
+
+#[test]
+fn a_token_file_serves_from_start_to_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("token");
+    let file = path.to_str().unwrap();
+    let first = Bench::start(&["--token-file", file]).base.clone();
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(Bench::start(&["--token-file", file]).base, first);
+    assert_eq!(std::fs::read_to_string(&path).unwrap().trim(), first.trim_matches('/'));
+}
