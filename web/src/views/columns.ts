@@ -1,0 +1,115 @@
+// The columns of the tables of processes and cgroups. Both have the same figures after their names.
+
+import { bytes, printable } from "../format";
+import { format } from "../router";
+import type { CgroupRow, ProcessRow, Row } from "../types";
+import { h, setText } from "../ui/dom";
+import { classWords, drawBar, drawSpark } from "../ui/figures";
+import type { Column } from "../ui/table";
+
+function number<T extends Row>(id: string, label: string, hint: string, value: (row: T) => number, kind = ""): Column<T> {
+  return { id, label, hint, value, kind: `number ${kind}`, draw: (cell, row) => setText(cell, bytes(value(row))) };
+}
+
+function figures<T extends Row>(): Column<T>[] {
+  return [
+    number("resident", "Resident", "Memory in RAM", (row) => row.resident_bytes),
+    {
+      id: "hot",
+      label: "Classes",
+      hint: "Resident memory by class; sorts by hot memory",
+      value: (row) => row.classes.hot,
+      kind: "classes-cell",
+      draw: (cell, row) => {
+        drawBar(cell, row.classes);
+        cell.title = classWords(row.classes);
+      },
+    },
+    number("small", "Hot, small\u00a0pages", "Hot memory that is not on huge pages", (row) => row.hot_small_bytes, "wide"),
+    number("huge", "Huge pages", "Memory on huge pages", (row) => row.huge_bytes, "wide"),
+    number("wss", "Accessed, 1\u00a0min", "Working set: memory accessed within one minute", (row) => row.wss["1m"]),
+    {
+      id: "trend",
+      label: "Trend",
+      hint: "Working set of 1 min over what is held; sorts by its change",
+      value: (row) => (row.wss_history.at(-1) ?? 0) - (row.wss_history[0] ?? 0),
+      kind: "wide spark-cell",
+      draw: (cell, row) => drawSpark(cell, row.wss_history, "working set of 1 min"),
+    },
+  ];
+}
+
+/** A link that is kept while its text stays, so that it keeps the focus. */
+function link(cell: HTMLElement, href: string, text: string, after: string): void {
+  const key = `${href} ${text} ${after}`;
+  if (cell.dataset["key"] === key) return;
+  cell.dataset["key"] = key;
+  cell.replaceChildren(h("a", { href }, [text]), h("span", { class: "muted" }, [after]));
+}
+
+export function processHref(id: string): string {
+  return format({ view: "process", id, show: "", span: null, range: null, addresses: null });
+}
+
+export function processColumns(): Column<ProcessRow>[] {
+  const state = (row: ProcessRow): string => `${row.sampled ? ", sampled" : ""}${row.exited ? ", ended" : ""}`;
+  return [
+    {
+      id: "name",
+      label: "Process",
+      value: (row) => `${row.comm} ${row.pid}`,
+      kind: "name",
+      draw: (cell, row) => link(cell, processHref(row.id), printable(row.comm) || "(no name)", ` ${row.pid}${state(row)}`),
+    },
+    {
+      id: "cgroup",
+      label: "Cgroup",
+      value: (row) => row.cgroup,
+      kind: "wide path",
+      draw: (cell, row) => {
+        setText(cell, printable(row.cgroup));
+        cell.title = printable(row.cgroup);
+      },
+    },
+    ...figures<ProcessRow>(),
+  ];
+}
+
+function cgroupNames(row: CgroupRow): string {
+  return [row.unit, row.pod_uid && `pod ${row.pod_uid}`, row.container_id && `container ${row.container_id.slice(0, 12)}`]
+    .filter((name) => typeof name === "string" && name !== "" && !row.path.endsWith(name))
+    .join(", ");
+}
+
+export function cgroupColumns(): Column<CgroupRow>[] {
+  const limit = (row: CgroupRow): number => row.memory?.limit ?? Infinity;
+  return [
+    {
+      id: "name",
+      label: "Cgroup",
+      value: (row) => row.path,
+      kind: "name path",
+      draw: (cell, row) => {
+        const href = format({ view: "overview", tab: "processes", sort: "", filter: row.path });
+        link(cell, href, printable(row.path) || "/", cgroupNames(row) && ` ${printable(cgroupNames(row))}`);
+        cell.title = printable(row.path);
+      },
+    },
+    {
+      id: "count",
+      label: "Processes",
+      value: (row) => row.processes,
+      kind: "number wide",
+      draw: (cell, row) => setText(cell, row.processes.toLocaleString("en")),
+    },
+    {
+      id: "limit",
+      label: "Limit",
+      hint: "Memory limit of the cgroup",
+      value: limit,
+      kind: "number wide",
+      draw: (cell, row) => setText(cell, row.memory === null ? "not known" : row.memory.limit === null ? "none" : bytes(row.memory.limit)),
+    },
+    ...figures<CgroupRow>(),
+  ];
+}
