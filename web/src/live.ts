@@ -38,8 +38,7 @@ export class Live {
   private lastMs = 0;
 
   start(): void {
-    this.source?.close();
-    clearTimeout(this.timer);
+    this.pause();
     const source = new EventSource("api/live");
     this.source = source;
     source.onopen = () => this.reached("live");
@@ -52,6 +51,12 @@ export class Live {
       this.lastMs = data.at_ms;
       for (const listener of this.snapshots) listener(data);
     });
+  }
+
+  /** Gives up the connection: browsers open six to a server, for all tabs together. */
+  pause(): void {
+    this.source?.close();
+    clearTimeout(this.timer);
   }
 
   /** A view's request was not answered: find out whether the server is gone. */

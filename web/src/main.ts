@@ -65,6 +65,12 @@ const skip = h("a", { href: "#main", class: "skip" }, ["Skip to content"], {
 });
 document.body.append(skip, header(), notice.element, main);
 live.returns.add(() => void view?.refresh());
+// What nobody sees need not be current.
+document.addEventListener("visibilitychange", () => {
+  if (document.visibilityState === "hidden") return live.pause();
+  live.start();
+  void view?.refresh();
+});
 window.addEventListener("popstate", route);
 window.addEventListener("hashchange", route);
 route();

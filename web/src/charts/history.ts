@@ -44,8 +44,9 @@ export class History {
       ? `Now: ${bytes(last.wss_10s)} accessed within 10 s, ${bytes(last.wss_1m)} within 1 min, ${bytes(last.wss_10m)} within 10 min, ` +
         `${bytes(last.wss_1h)} within 1 h, ${bytes(last.resident)} resident.`
       : "Nothing yet.";
-    if (this.plot) this.plot.setData(this.data());
-    else this.build();
+    if (!this.plot) return this.build();
+    this.plot.setData(this.data());
+    this.showNewest(this.plot);
   }
 
   destroy(): void {
@@ -65,6 +66,11 @@ export class History {
       of((p) => p.wss_1h),
       of((p) => p.resident),
     ];
+  }
+
+  /** The legend shows the values at the pointer, and the newest while there is none. */
+  private showNewest(plot: uPlot): void {
+    if ((plot.cursor.left ?? -1) < 0 && this.points.length > 0) plot.setLegend({ idx: this.points.length - 1 });
   }
 
   private resize(): void {
@@ -103,5 +109,6 @@ export class History {
       ],
     };
     this.plot = new uPlot(options, this.data(), this.host);
+    this.showNewest(this.plot);
   }
 }

@@ -76,7 +76,7 @@ export class Hover {
 function describe(pointed: Pointed, { at_ms, region, mapping }: CellAnswer): HTMLElement[] {
   const name = mapping ? mappingName(mapping.name) : "not mapped";
   const title = h("div", { class: "hover-title" }, [mapping ? `${name} ${mapping.perms}` : name]);
-  const facts: [string, string][] = [["address", pointed.address.toString(16)], ["time", `${clock(at_ms)} UTC`]];
+  const facts: [string, string][] = [["page", (pointed.address & ~0xfffn).toString(16)], ["time", `${clock(at_ms)} UTC`]];
   if (region) facts.push(...figures(region));
   else facts.push(["memory", "nothing resident"]);
   const list = facts.flatMap(([term, text]) => [h("dt", {}, [term]), h("dd", {}, [text])]);
@@ -87,7 +87,7 @@ function figures(region: CellRegion): [string, string][] {
   const measured = region.interval_ms !== null;
   const of = (part: number): string => share(region.resident_bytes > 0 ? part / region.resident_bytes : 0);
   const facts: [string, string][] = [
-    ["region", `${region.start} to ${region.end}`],
+    ["region", `${region.start}-${region.end}`],
     ["resident", bytes(region.resident_bytes)],
     ["accessed", measured ? `every ${duration(region.interval_ms ?? 0)}, ${rate(region.rate_hz)}/s` : "not measured yet"],
     ["idle for", measured ? duration(region.idle_ms) : "not known"],

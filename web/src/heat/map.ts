@@ -93,7 +93,7 @@ export class HeatMap {
     const scene = this.scene();
     const context = this.canvas.getContext("2d");
     if (!scene || !context || !this.state) return;
-    const { view, show, newestMs } = this.state;
+    const { view, show } = this.state;
     const { complete } = scene;
     if (!complete && this.drawn) {
       this.keep(scene);
@@ -104,7 +104,7 @@ export class HeatMap {
     paint(context, scene);
     this.drawn = complete ? { view, show } : null;
     if (complete) this.ghost = null;
-    const current = scene.tiles.every((tile) => tile.coveredMs >= Math.min(newestMs, view.toMs));
+    const current = scene.tiles.every((tile) => this.tiles.isCurrent(tile));
     this.host.dataset["state"] = complete && current ? "ready" : "loading";
   }
 

@@ -77,6 +77,11 @@ export class TileStore {
     return this.wanted.filter((tile) => tile.coveredMs > 0);
   }
 
+  /** Whether a tile has all snapshots up to the newest that fall into it. */
+  isCurrent(tile: Tile): boolean {
+    return tile.coveredMs >= Math.min(this.newestMs, tile.spec.fromMs + TILE_CELLS * tile.spec.columnMs);
+  }
+
   private entry(spec: TileSpec): Tile {
     const key = tileKey(spec);
     let tile = this.tiles.get(key);
@@ -104,8 +109,7 @@ export class TileStore {
     const now = performance.now();
     for (const tile of this.wanted) {
       if (this.requests >= MAX_REQUESTS) return;
-      const endMs = Math.min(this.newestMs, tile.spec.fromMs + TILE_CELLS * tile.spec.columnMs);
-      if (!tile.request && tile.coveredMs < endMs && tile.retryAt <= now) void this.fetch(tile);
+      if (!tile.request && !this.isCurrent(tile) && tile.retryAt <= now) void this.fetch(tile);
     }
   }
 

@@ -39,6 +39,12 @@ function figures<T extends Row>(): Column<T>[] {
   ];
 }
 
+/** A cgroup's own name, and where it is: the end of a path is the most specific part of it. */
+export function splitPath(path: string): [string, string] {
+  const at = path.lastIndexOf("/");
+  return at <= 0 ? [path || "/", ""] : [path.slice(at + 1), path.slice(0, at)];
+}
+
 /** A link that is kept while its text stays, so that it keeps the focus. */
 function link(cell: HTMLElement, href: string, text: string, after: string): void {
   const key = `${href} ${text} ${after}`;
@@ -67,8 +73,10 @@ export function processColumns(): Column<ProcessRow>[] {
       value: (row) => row.cgroup,
       kind: "wide path",
       draw: (cell, row) => {
-        setText(cell, printable(row.cgroup));
+        if (cell.title === printable(row.cgroup) && cell.hasChildNodes()) return;
         cell.title = printable(row.cgroup);
+        const [name, parent] = splitPath(cell.title);
+        cell.replaceChildren(name, h("span", { class: "muted" }, [parent && ` ${parent}`]));
       },
     },
     ...figures<ProcessRow>(),
@@ -91,7 +99,8 @@ export function cgroupColumns(): Column<CgroupRow>[] {
       kind: "name path",
       draw: (cell, row) => {
         const href = format({ view: "overview", tab: "processes", sort: "", filter: row.path });
-        link(cell, href, printable(row.path) || "/", cgroupNames(row) && ` ${printable(cgroupNames(row))}`);
+        const [name, parent] = splitPath(printable(row.path));
+        link(cell, href, name, [printable(cgroupNames(row)), parent].filter(Boolean).map((text) => ` ${text}`).join(""));
         cell.title = printable(row.path);
       },
     },

@@ -3,10 +3,13 @@
 
 import { bytes, counted, mappingName } from "../format";
 import { hex } from "../heat/axis";
+import { shortName } from "../heat/paint";
 import type { Mapping } from "../types";
 import { button, h, setText } from "../ui/dom";
 
 const MAX_ROWS = 200;
+/** Classes of the columns. */
+const KINDS = ["path", "mono wide", "number", "mono", ""] as const;
 
 export class Mappings {
   readonly element = h("details", { class: "panel mappings" });
@@ -16,7 +19,7 @@ export class Mappings {
   private key = "";
 
   constructor(private readonly zoom: (start: string, end: string) => void) {
-    const heads = ["Name", "First address", "Size", "Access", "Map"].map((text, i) => h("th", { scope: "col", class: i === 2 ? "number" : "" }, [text]));
+    const heads = ["Name", "First address", "Size", "Access", "Map"].map((text, i) => h("th", { scope: "col", class: KINDS[i] ?? "" }, [text]));
     const table = h("table", {}, [h("caption", { class: "visually-hidden" }, ["Mappings, the largest first"]), h("thead", {}, [h("tr", {}, heads)]), this.body]);
     const scroller = h("div", { class: "scroller", tabindex: "0", role: "region", "aria-label": "Mappings" }, [table]);
     this.element.append(this.title, scroller);
@@ -44,10 +47,10 @@ export class Mappings {
     const name = mappingName(mapping.name);
     const show = button("Show", `Show ${name} at ${mapping.start} on the map`, () => this.zoom(mapping.start, mapping.end));
     return h("tr", {}, [
-      h("th", { scope: "row", class: "path", title: name }, [name]),
-      h("td", { class: "mono" }, [mapping.start]),
-      h("td", { class: "number" }, [bytes(size)]),
-      h("td", { class: "mono" }, [mapping.perms]),
+      h("th", { scope: "row", class: KINDS[0], title: name }, [shortName(mapping.name)]),
+      h("td", { class: KINDS[1] }, [mapping.start]),
+      h("td", { class: KINDS[2] }, [bytes(size)]),
+      h("td", { class: KINDS[3] }, [mapping.perms]),
       h("td", {}, [show]),
     ]);
   }

@@ -122,7 +122,11 @@ export class ProcessView implements View {
         write(this.route, step);
       },
       stale: () => void this.refresh(),
-      failed: (error) => this.fail(error),
+      failed: (error) => {
+        this.fail(error);
+        // The next answer takes the message away.
+        this.refreshSoon();
+      },
     });
     this.place.replaceChildren(this.panel.element);
   }
