@@ -6,7 +6,7 @@ BIN := target/release/isotherm
 
 BENCHES := bench-first bench-busy bench-scan bench-accuracy bench-collapse bench-split bench-cold bench-cold-redis bench-tier bench-redis bench-sampling bench-scale bench-sampled bench-events \
 	bench-faults bench-frames bench-drain bench-conflict bench-herd bench-damon
-.PHONY: help build install demo test lint lint-code lint-features docs benchmarks-page fmt fuzz soak loom miri faults soak-watch lab lab-quick bench $(BENCHES) setup-build setup-test setup-faults setup-lint setup-docs setup-lab
+.PHONY: help build install demo test lint lint-code lint-features docs benchmarks-page fmt fuzz soak loom miri faults soak-watch lab lab-quick web test-web bench $(BENCHES) setup-build setup-test setup-faults setup-lint setup-docs setup-lab setup-web
 
 help:
 	@echo "make demo            set up, build, and watch a workload with known hot memory"
@@ -17,6 +17,8 @@ help:
 	@echo "make install         install what make build has built: the program, the C library and its header; PREFIX (/usr/local), DESTDIR"
 	@echo "make lint            formatting, clippy and dependencies between crates; warnings are errors"
 	@echo "make docs            the book, into target/book (open target/book/index.html)"
+	@echo "make web             the page of isotherm serve, into web/dist, which is committed (needs Node 20)"
+	@echo "make test-web        tests of that page in Chromium (about 2 minutes; WEB_TESTS=optional: Chromium may be missing)"
 	@echo "make fuzz            random bytes as input files and records, for FUZZ_SECONDS (60) each; FUZZ_TARGET selects one"
 	@echo "make faults          plays faults on real processes and prints which held (about 10 minutes; FAULTS=word selects)"
 	@echo "make soak-watch      isotherm run --all over processes that come and go, for SOAK_SECONDS (3600)"
@@ -123,6 +125,16 @@ miri: setup-build
 		MIRIFLAGS=-Zmiri-disable-isolation CARGO_TARGET_DIR=target/miri $(CARGO) +nightly miri test --locked -p isotherm-frames \
 			--lib; \
 	else echo "skipped: needs a nightly toolchain with miri (rustup toolchain install nightly --component miri)"; fi
+
+setup-web:
+	@if ! command -v npm >/dev/null; then echo "web: npm was not found: install Node 20 or later" >&2; exit 1; fi
+	cd web && npm ci --ignore-scripts --no-audit --no-fund
+
+web: setup-web
+	cd web && npm run check && npm run build
+
+test-web: setup-web
+	cd web && npm run check && npm test
 
 lab: setup-lab
 	@lab/run.sh
