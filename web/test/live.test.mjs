@@ -48,6 +48,7 @@ test("columns are added while the view follows, a few at a time", async () => {
   await becomes(page, [NEWEST, row(3)], HOT);
   await becomes(page, [NEWEST, row(4)], COLD);
   const asked = server.requests.length;
+  server.columns = [];
   for (let i = 0; i < 15; i += 1) {
     server.tick();
     await page.waitForTimeout(30);
@@ -55,6 +56,10 @@ test("columns are added while the view follows, a few at a time", async () => {
   await becomes(page, [NEWEST, row(4)], HOT);
   await mapReady(page);
   assert.ok(server.requests.length - asked < 120, `${server.requests.length - asked} requests for 15 snapshots`);
+  // A column of 600 s on 600 pixels is about a second. One tile or two are new, and the minimap has 320 columns.
+  const whole = server.columns.filter((columns) => columns === 256).length;
+  const few = server.columns.filter((columns) => columns <= 16).length;
+  assert.ok(few >= 4 && whole <= 2, String(server.columns));
   assert.equal(placeOf(page).span, null);
   assert.deepEqual(wrong, []);
 });

@@ -147,6 +147,8 @@ for (const [size, viewport] of [["wide", { viewport: WIDE }], ["narrow", { viewp
         await screenshot(page, `${name}-${size}-${colorScheme}`, { fullPage: name === "process" });
         const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
         assert.equal(overflow, 0, `${name} is ${overflow} pixels too wide`);
+        const cut = await page.$$eval(".tables .scroller", (all) => all.filter((one) => one.scrollWidth > one.clientWidth).length);
+        assert.equal(cut, 0, `a table of ${name} has to be scrolled sideways`);
         // Policy forbids inline scripts, and axe-core is not part of the page.
         const bad = await axe(context, page.url());
         assert.deepEqual(bad, []);

@@ -31,7 +31,7 @@ export class Notice {
 
   private draw(): void {
     const lost = this.state?.link === "lost";
-    const text = lost ? `The connection to the server is lost. The figures below are old. ${this.state?.reason ?? ""}.` : this.error;
+    const text = lost ? `The connection to the server is lost; the figures below are old (${this.state?.reason ?? ""}).` : this.error;
     this.element.hidden = text === "";
     this.element.classList.toggle("lost", lost);
     setText(this.text, text);

@@ -1,4 +1,4 @@
-// The mappings of a process as a table, for those who look for one by name or do not see the map. Closed at first; a
+// The mappings of a process as a table, for readers who search for one by name or do not see the map. Closed at first; a
 // process can have 65,530 of them, so only the largest are listed.
 
 import { bytes, counted, mappingName } from "../format";
