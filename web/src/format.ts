@@ -59,6 +59,7 @@ export function percent(value: number): string {
 
 /** A share from 0 to 1 as `0.1%`, `4.6%`, `100%`: as the legends of heat maps have it. */
 export function share(value: number): string {
+  if (!(value > 0)) return "0%";
   const part = value * 100;
   const text = part.toFixed(part < 0.0995 ? 2 : part < 9.95 ? 1 : 0);
   return `${text.endsWith(".0") ? text.slice(0, -2) : text}%`;

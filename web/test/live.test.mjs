@@ -64,6 +64,17 @@ test("columns are added while the view follows, a few at a time", async () => {
   assert.deepEqual(wrong, []);
 });
 
+test("a young map grows until it shows ten minutes", async () => {
+  const { page, wrong } = await visit("", new Model({ snapshots: 121 }));
+  assert.match(await page.textContent(".range"), /^14:13:20 to 14:15:20 UTC, 2 min, following$/);
+  server.tick(60);
+  await page.waitForFunction(() => /^14:13:20 to 14:16:20 UTC, 3 min, following$/.test(document.querySelector(".range").textContent));
+  server.tick(900);
+  await page.waitForFunction(() => /^14:21:20 to 14:31:20 UTC, 10 min, following$/.test(document.querySelector(".range").textContent));
+  assert.equal(placeOf(page).span, null);
+  assert.deepEqual(wrong, []);
+});
+
 test("a view that was moved back stays where it is, and End follows again", async () => {
   const { page, wrong } = await visit("span=120000", new Model({ snapshots: 600 }));
   await page.focus(".map");

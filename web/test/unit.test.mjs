@@ -42,7 +42,7 @@ test("durations, percent and rates print as the command line prints them", () =>
   for (const [value, text] of percents) assert.equal(format.percent(value), text);
   const rates = [[0, "0"], [123.4, "123"], [12.34, "12.3"], [0.123, "0.12"], [0.0042, "0.004"], [1e-6, "<0.001"]];
   for (const [hz, text] of rates) assert.equal(format.rate(hz), text);
-  assert.deepEqual([0.001, 0.046, 1, 0.0004].map(format.share), ["0.1%", "4.6%", "100%", "0.04%"]);
+  assert.deepEqual([0, 0.001, 0.046, 1, 0.0004].map(format.share), ["0%", "0.1%", "4.6%", "100%", "0.04%"]);
 });
 
 test("names cannot reorder text or hide", () => {
@@ -195,11 +195,12 @@ test("tables sort by number and by name, and filter by every word", () => {
   assert.deepEqual(table.filtered(rows, (row) => row.name, " B 1").map((row) => row.n), [9]);
 });
 
-test("a histogram leaves empty ends out, and keeps what is unmeasured", () => {
+test("a histogram has every octave between the first and the last in use, and what is unmeasured", () => {
   const bar = (ms, bytes) => ({ ms, bytes });
-  const bars = [bar(1, 0), bar(2, 0), bar(4, 7), bar(8, 0), bar(16, 3), bar(32, 0), bar(64, 0), bar(null, 5)];
-  assert.deepEqual(histogram.inUse(bars).map((b) => b.ms), [2, 4, 8, 16, 32, null]);
-  assert.deepEqual(histogram.inUse([bar(1, 0), bar(null, 0)]), []);
+  const bars = [bar(1, 0), bar(4, 7), bar(31.9, 3), bar(64, 0), bar(null, 5)];
+  assert.deepEqual(histogram.octaves(bars), [bar(4, 7), bar(8, 0), bar(16, 0), bar(31.9, 3), bar(null, 5)]);
+  assert.deepEqual(histogram.octaves([bar(1, 0), bar(null, 0)]), []);
+  assert.deepEqual(histogram.octaves([bar(null, 4096)]), [bar(null, 4096)]);
 });
 
 test("the hottest mapping is found from whole cells only", () => {

@@ -15,14 +15,16 @@ const [WIDTH, HEIGHT] = [320, 112];
 const [TOP, BOTTOM] = [14, 16];
 const LABELS = 4;
 
-/** The part of the list that holds memory, with a bar more on either side. */
-export function inUse(bars: readonly Bar[]): Bar[] {
-  const timed = bars.filter((bar) => bar.ms !== null);
-  const first = timed.findIndex((bar) => bar.bytes > 0);
-  const last = timed.findLastIndex((bar) => bar.bytes > 0);
-  const shown = first < 0 ? [] : timed.slice(Math.max(0, first - 1), last + 2);
-  const unmeasured = bars.find((bar) => bar.ms === null && bar.bytes > 0);
-  return unmeasured ? [...shown, unmeasured] : shown;
+/** A bar for each octave from the first to the last that holds memory. The server may omit empty ones. */
+export function octaves(bars: readonly Bar[]): Bar[] {
+  const used = bars.filter((bar) => bar.bytes > 0);
+  const timed = used.flatMap((bar) => (bar.ms === null ? [] : [{ octave: Math.round(Math.log2(bar.ms)), bar }]));
+  const numbers = timed.map(({ octave }) => octave);
+  const shown: Bar[] = [];
+  for (let octave = Math.min(...numbers); octave <= Math.max(...numbers); octave += 1) {
+    shown.push(timed.find((one) => one.octave === octave)?.bar ?? { ms: 2 ** octave, bytes: 0 });
+  }
+  return [...shown, ...used.filter((bar) => bar.ms === null)];
 }
 
 function words(bar: Bar, of: string): string {
@@ -39,7 +41,7 @@ export class Histogram {
   }
 
   set(all: readonly Bar[]): void {
-    const bars = inUse(all);
+    const bars = octaves(all);
     const key = bars.map((bar) => `${bar.ms}:${bar.bytes}`).join(" ");
     if (key === this.key) return;
     this.key = key;

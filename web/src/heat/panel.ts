@@ -123,6 +123,7 @@ export class HeatPanel {
   update(detail: ProcessDetail): void {
     const stale = detail.layout !== this.detail.layout;
     const before = this.axis;
+    const usual = this.isUsualTime();
     this.detail = detail;
     this.bounds.firstMs = detail.range_ms[0];
     this.bounds.lastMs = Math.max(this.bounds.lastMs, detail.range_ms[1]);
@@ -136,14 +137,26 @@ export class HeatPanel {
     }
     this.runs = this.axis.runs(detail.mappings);
     this.tiles.reset(this.layout());
-    this.view = advance(this.view, this.bounds);
-    this.draw();
+    this.advance(usual);
   }
 
   /** A snapshot of the process has come. */
   snapshot(atMs: number): void {
+    const usual = this.isUsualTime();
     this.bounds.lastMs = Math.max(this.bounds.lastMs, atMs);
-    this.view = advance(this.view, this.bounds);
+    this.advance(usual);
+  }
+
+  /** Whether the stretch of time is the one that is shown at first. */
+  private isUsualTime(): boolean {
+    const first = whole(this.bounds);
+    return this.view.fromMs === first.fromMs && this.view.toMs === first.toMs && this.view.follow === first.follow;
+  }
+
+  /** Goes on to the newest snapshot, if that is followed. A view of all grows until it has its usual span. */
+  private advance(usual: boolean): void {
+    const { fromMs, toMs } = whole(this.bounds);
+    this.view = usual ? { ...this.view, fromMs, toMs } : advance(this.view, this.bounds);
     this.draw();
   }
 
@@ -185,10 +198,9 @@ export class HeatPanel {
 
   /** The viewport as the address of the page has it: nothing where it is as at first. */
   private place(): PlaceInRoute {
-    const { view, axis, bounds } = this;
-    const first = whole(bounds);
+    const { view, axis } = this;
     const span = view.toMs - view.fromMs;
-    const usual = view.follow ? span === first.toMs - first.fromMs : view.fromMs === first.fromMs && view.toMs === first.toMs && !bounds.live;
+    const usual = this.isUsualTime();
     const all = view.lo <= 0 && view.hi >= axis.total;
     const end = axis.toAddress(view.hi - 1) + 1n;
     return {
