@@ -6,7 +6,7 @@ BIN := target/release/isotherm
 
 BENCHES := bench-first bench-busy bench-scan bench-accuracy bench-collapse bench-split bench-cold bench-cold-redis bench-tier bench-redis bench-sampling bench-scale bench-sampled bench-events \
 	bench-faults bench-frames bench-drain bench-conflict bench-herd bench-damon
-.PHONY: help build install demo test lint lint-code lint-features docs benchmarks-page fmt fuzz soak loom miri faults soak-watch lab lab-quick web test-web bench $(BENCHES) setup-build setup-test setup-faults setup-lint setup-docs setup-lab setup-web
+.PHONY: help build build-serve install demo test lint lint-code lint-features docs benchmarks-page fmt fuzz soak loom miri faults soak-watch lab lab-quick web test-web bench $(BENCHES) setup-build setup-test setup-faults setup-lint setup-docs setup-lab setup-web
 
 help:
 	@echo "make demo            set up, build, and watch a workload with known hot memory"
@@ -14,6 +14,7 @@ help:
 	@echo "make lab             run the tests under stock Debian kernels in QEMU (see lab/README.md)"
 	@echo "make lab-quick       one short boot of the oldest of these kernels (about 1 minute)"
 	@echo "make build           set up and build $(BIN)"
+	@echo "make build-serve     set up and build target/release/isotherm-serve, the server that isotherm serve starts"
 	@echo "make install         install what make build has built: the program, the C library and its header; PREFIX (/usr/local), DESTDIR"
 	@echo "make lint            formatting, clippy and dependencies between crates; warnings are errors"
 	@echo "make docs            the book, into target/book (open target/book/index.html)"
@@ -64,6 +65,10 @@ setup-docs:
 
 setup-lab:
 	@scripts/setup.sh lab
+
+# The server of `isotherm serve`. `make demo` needs none, and does not compile an HTTP stack.
+build-serve: setup-build
+	$(CARGO) build --release --locked -p isotherm-serve
 
 build: setup-build
 	$(CARGO) build --release --locked -p isotherm -p isotherm-c
@@ -127,7 +132,7 @@ miri: setup-build
 	else echo "skipped: needs a nightly toolchain with miri (rustup toolchain install nightly --component miri)"; fi
 
 setup-web:
-	@if ! command -v npm >/dev/null; then echo "web: npm was not found: install Node 20 or later" >&2; exit 1; fi
+	@scripts/setup.sh web
 	cd web && npm ci --ignore-scripts --no-audit --no-fund
 
 web: setup-web

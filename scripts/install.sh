@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
-# Installs what was built: the program, the library with its header, and the file for pkg-config.
-# usage: install.sh BUILD_DIR [PART...]     parts: program library (both if none is named)
+# Installs what was built: the program, the library with its header, the server, and the file for pkg-config.
+# usage: install.sh BUILD_DIR [PART...]     parts: program library server (the first two if none is named, and the server if it was built)
 # PREFIX (default: /usr/local) is where the files will be used. DESTDIR (default: none) is prepended to it, to build packages.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 build=${1:?usage: install.sh BUILD_DIR [program] [library]}
 shift
-[ $# -gt 0 ] || set -- program library
+if [ $# -eq 0 ]; then
+    set -- program library
+    [ ! -e "$build/isotherm-serve" ] || set -- "$@" server
+fi
 prefix=${PREFIX:-/usr/local}
 to=${DESTDIR:-}$prefix
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$here/Cargo.toml" | head -n 1)
@@ -21,6 +24,12 @@ built() { # built FILE
 program() {
     built isotherm
     install -D -m 755 "$build/isotherm" "$to/bin/isotherm"
+}
+
+# Not a program that people start: `isotherm serve` finds it there.
+server() {
+    built isotherm-serve
+    install -D -m 755 "$build/isotherm-serve" "$to/libexec/isotherm/isotherm-serve"
 }
 
 library() {
@@ -40,9 +49,9 @@ library() {
 
 for part in "$@"; do
     case $part in
-    program | library) "$part" ;;
+    program | library | server) "$part" ;;
     *)
-        echo "install: unknown part $part; parts are program and library" >&2
+        echo "install: unknown part $part; parts are program, library and server" >&2
         exit 2
         ;;
     esac

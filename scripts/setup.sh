@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the build (or the tests, or the lab) needs, if it is missing and we have the rights. Otherwise prints the command to run.
-# usage: setup.sh build|test|faults|lint|docs|lab
+# usage: setup.sh build|test|faults|lint|docs|lab|web
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kind=${1:-build}
@@ -9,12 +9,18 @@ damo_version=3.4.3
 packages=(clang libbpf-dev libelf-dev zlib1g-dev pkg-config gcc libc6-dev)
 case $kind in
 build | lint | docs) ;;
-test) packages+=(redis-server redis-tools memcached tmux python3 python3-venv file procps util-linux) ;;
+# prometheus has promtool, too.
+test) packages+=(redis-server redis-tools memcached prometheus tmux python3 python3-venv file procps util-linux) ;;
 faults) packages+=(strace python3 procps util-linux) ;;
+# Not for the build: only the page and its tests take Node and a browser. A Node that is there already need not be Debian's.
+web)
+    packages=(chromium)
+    command -v npm >/dev/null || packages+=(nodejs npm)
+    ;;
 # Kernels and busybox for guests are fetched without being installed (lab/kernels.sh).
 lab) packages+=(qemu-system-x86 python3 util-linux binutils xz-utils) ;;
 *)
-    echo "setup: unknown kind $kind; usage: setup.sh build|test|faults|lint|docs|lab" >&2
+    echo "setup: unknown kind $kind; usage: setup.sh build|test|faults|lint|docs|lab|web" >&2
     exit 2
     ;;
 esac
@@ -64,7 +70,7 @@ install_tool() { # install_tool NAME VERSION [ARGS OF CARGO INSTALL...]
     rm -rf target/tools/build
 }
 
-if ! command -v cargo >/dev/null; then
+if [ "$kind" != web ] && ! command -v cargo >/dev/null; then
     echo "setup: cargo was not found: install Rust 1.95 or later (https://rustup.rs)" >&2
     exit 1
 fi

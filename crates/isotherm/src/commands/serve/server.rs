@@ -12,8 +12,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Where packages put it, if it is not next to us.
-const INSTALLED: &str = "/usr/libexec/isotherm";
+/// Where it is installed, seen from the folder above that of our own program (PREFIX).
+const INSTALLED: &str = "libexec/isotherm";
 const PROGRAM: &str = "isotherm-serve";
 /// As whom root runs it: the first of these that there is.
 const USERS: [&str; 2] = ["isotherm", "nobody"];
@@ -114,12 +114,14 @@ impl Drop for Server {
 /// The program of the same build, or the installed one.
 fn find() -> Result<PathBuf> {
     let own = std::env::current_exe().context("find our own program")?;
-    let folders = own.parent().into_iter().chain([Path::new(INSTALLED)]);
-    let found = folders.map(|folder| folder.join(PROGRAM)).find(|path| path.is_file());
+    let beside = own.parent().unwrap_or(Path::new("/"));
+    let installed = beside.parent().unwrap_or(beside).join(INSTALLED);
+    let found = [beside, &installed].map(|folder| folder.join(PROGRAM)).into_iter().find(|path| path.is_file());
     found.with_context(|| {
         format!(
-            "{PROGRAM} is neither next to {} nor in {INSTALLED}: install it, or build it (cargo build --release -p {PROGRAM})",
-            own.display()
+            "{PROGRAM} is neither in {} nor in {}: install it, or build it (make build-serve)",
+            beside.display(),
+            installed.display()
         )
     })
 }

@@ -1,0 +1,118 @@
+//! `isotherm serve` with the real server: what a scraper and a page get of a process whose hot memory is known, and of a recording.
+
+mod support;
+
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::time::Duration;
+use support::{Running, Stage, is_root, sees_pages, until, workload};
+
+const MIB: f64 = (1 << 20) as f64;
+
+/// The server that `cargo test --workspace` builds beside the program.
+fn server() -> Option<PathBuf> {
+    Some(PathBuf::from(env!("CARGO_BIN_EXE_isotherm")).with_file_name("isotherm-serve")).filter(|path| path.is_file())
+}
+
+/// The server's address: its host and the path of its token.
+fn address(run: &mut Running) -> (String, String) {
+    let is_there = until(Duration::from_secs(30), || run.out().contains('\n') || run.has_ended());
+    assert!(is_there, "{}", run.err());
+    let out = run.out();
+    let (_, url) = out.trim().split_once("listening on http://").unwrap_or_else(|| panic!("{out}\n{}", run.err()));
+    let (host, path) = url.split_once('/').unwrap();
+    (host.to_owned(), format!("/{path}"))
+}
+
+/// Status and body of an answer.
+fn get(host: &str, path: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(host).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+/// The sum of the series of a metric with this label, in bytes.
+fn sum(metrics: &str, name: &str, label: &str) -> f64 {
+    let lines = metrics.lines().filter(|line| line.starts_with(&format!("{name}{{")) && line.contains(label));
+    lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum()
+}
+
+fn children_of(pid: u32) -> Vec<u32> {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    children.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
+fn resident(pid: u32) -> f64 {
+    isotherm_sys::proc::Proc::default().status(pid).unwrap().rss.unwrap().0 as f64
+}
+
+#[test]
+fn a_scrape_has_what_is_hot_and_all_that_is_resident() {
+    need!(sees_pages(), "the page-table source");
+    need!(server().is_some(), "isotherm-serve (cargo build -p isotherm-serve)");
+    let (child, stage) = (workload(64), Stage::new());
+    let watch = format!("--max-cpu 200 --max-slowdown 200 -p {}", child.pid());
+    let mut run = stage.start_isotherm(&format!("serve --listen 127.0.0.1:0 {watch}"));
+    let (host, base) = address(&mut run);
+    let metrics = || get(&host, &format!("{base}metrics"));
+    let memory = |text: &str, class: &str| sum(text, "isotherm_memory_bytes", &format!("class=\"{class}\""));
+    // All of it is known, and has been for long enough to be called idle.
+    let is_known =
+        |text: &str| sum(text, "isotherm_unmeasured_bytes", "cgroup") == 0.0 && memory(text, "idle") > 40.0 * MIB;
+    assert!(
+        until(Duration::from_secs(60), || {
+            let (status, text) = metrics();
+            status == 200 && is_known(&text)
+        }),
+        "{:?}",
+        metrics()
+    );
+    let text = metrics().1;
+    let all: f64 = ["hot", "warm", "cold", "idle", "unmeasured"].iter().map(|class| memory(&text, class)).sum();
+    let truth = resident(child.pid());
+    assert!((all - truth).abs() <= truth * 0.01 + 0.5 * MIB, "{all} of {truth} bytes: {text}");
+    // A tenth of 64 MiB is hot, and the stack and the code that does it.
+    let hot = memory(&text, "hot");
+    assert!((6.4 * MIB..7.4 * MIB).contains(&hot), "{hot} bytes are hot: {text}");
+    let (status, overview) = get(&host, &format!("{base}api/overview"));
+    let overview: Value = serde_json::from_str(&overview).unwrap();
+    assert_eq!((status, overview["processes"][0]["pid"].as_u64()), (200, Some(child.pid().into())), "{overview:#}");
+    assert_eq!(get(&host, "/metrics").0, 401, "without the token");
+    assert!(get(&host, &base).1.contains("<script"), "a page");
+    if is_root() {
+        let server = children_of(run.pid());
+        let uid = |pid: &u32| {
+            std::fs::metadata(format!("/proc/{pid}")).map(|file| std::os::unix::fs::MetadataExt::uid(&file))
+        };
+        assert!(server.iter().all(|pid| uid(pid).is_ok_and(|uid| uid != 0)), "the server runs as somebody else");
+    }
+    run.signal("INT");
+    run.end().ended(0);
+    assert!(TcpStream::connect(&host).is_err(), "the server has ended with it");
+}
+
+#[test]
+fn a_recording_is_shown_and_a_server_that_ends_ends_it_all() {
+    need!(sees_pages(), "the page-table source");
+    need!(server().is_some(), "isotherm-serve (cargo build -p isotherm-serve)");
+    let (child, stage) = (workload(16), Stage::new());
+    stage.isotherm(&format!("record -p {} -d 6s --window 1s -o r.isotherm", child.pid())).ended(0);
+    let mut run = stage.start_isotherm("serve --listen 127.0.0.1:0 --input r.isotherm");
+    let (host, base) = address(&mut run);
+    let overview = || serde_json::from_str::<Value>(&get(&host, &format!("{base}api/overview")).1).unwrap_or_default();
+    let held =
+        || overview()["range_ms"].as_array().map_or(0, |range| range[1].as_u64().unwrap() - range[0].as_u64().unwrap());
+    assert!(until(Duration::from_secs(20), || held() >= 4000), "{:#}", overview());
+    assert_eq!(overview()["processes"][0]["pid"].as_u64(), Some(child.pid().into()));
+    for pid in children_of(run.pid()) {
+        support::signal(pid, "KILL");
+    }
+    run.end().ended(1).says("the server has ended");
+}
