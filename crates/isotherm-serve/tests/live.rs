@@ -1,6 +1,6 @@
 //! The real server with a monitor that is none: what it shows is what was sent.
 
-#[expect(dead_code, reason = "each test uses a part of it")]
+#[allow(dead_code, reason = "each test uses a part of it")]
 mod support;
 
 use isotherm_units::PMD_SIZE;

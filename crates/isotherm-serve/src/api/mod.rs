@@ -36,7 +36,7 @@ pub fn routes(app: Arc<App>) -> Router {
 }
 
 async fn page(State(app): State<Arc<App>>, uri: Uri, headers: HeaderMap) -> Answer {
-    app.pages.answer(uri.path().trim_start_matches('/'), &headers).ok_or_else(unknown)
+    app.pages.answer(uri.path().strip_prefix('/').unwrap_or_default(), &headers).ok_or_else(unknown)
 }
 
 async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Answer {
