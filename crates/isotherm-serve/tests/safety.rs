@@ -176,6 +176,80 @@ fn usage_that_would_reveal_the_token_is_refused() {
 }
 
 #[test]
+fn a_pair_of_sockets_is_enough_and_its_end_is_no_failure() {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let monitor = isotherm_stream::Broadcaster::over(ours).unwrap();
+    // Standard input is the descriptor that a child inherits without further ado.
+    let mut server = Command::new(env!("CARGO_BIN_EXE_isotherm-serve"))
+        .args(["--fd", "0", "--listen", "127.0.0.1:0", "--no-token"])
+        .stdin(std::os::fd::OwnedFd::from(theirs))
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(server.stdout.take().unwrap()), &mut line).unwrap();
+    let at = line.trim().strip_prefix("listening on http://").unwrap().trim_end_matches('/').to_owned();
+    monitor.publish(&snapshot(0, vec![region(0, 0.5)])).unwrap();
+    wait_until("the snapshot to be shown", || {
+        let mut stream = TcpStream::connect(&at).unwrap();
+        write!(stream, "GET /api/overview HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n\r\n").unwrap();
+        std::io::read_to_string(stream).unwrap().contains("worker")
+    });
+    drop(monitor);
+    let mut status = None;
+    wait_until("the server to end", || {
+        status = server.try_wait().unwrap();
+        status.is_some()
+    });
+    assert_eq!(status.unwrap().code(), Some(0));
+}
+
+#[test]
+fn tls_serves_and_plain_text_gets_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"])
+        .args(["-subj", "/CN=localhost", "-keyout", &path("key"), "-out", &path("cert")])
+        .output();
+    if !made.is_ok_and(|made| made.status.success()) {
+        println!("skipped: needs openssl");
+        return;
+    }
+    let bench = Bench::start(&["--tls-cert", &path("cert"), "--tls-key", &path("key"), "--no-token"]);
+    assert_eq!(bench.get("").status, 0, "no answer without TLS");
+    let client = |args: &[&str]| {
+        let mut client = Command::new("openssl")
+            .args(["s_client", "-connect", &bench.at, "-CAfile", &path("cert"), "-verify_return_error", "-quiet"])
+            .args(args)
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let request = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        let mut stdin = client.stdin.take().unwrap();
+        // It may refuse before it reads.
+        let _ = stdin.write_all(request.as_bytes());
+        let done = client.wait_with_output().unwrap();
+        drop(stdin);
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    };
+    for version in ["-tls1_2", "-tls1_3"] {
+        assert!(client(&[version]).starts_with("HTTP/1.1 200 OK"), "{version}");
+    }
+    assert_eq!(client(&["-tls1_1"]), "");
+    let (_ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let wrong = Command::new(env!("CARGO_BIN_EXE_isotherm-serve"))
+        .args(["--fd", "0", "--tls-cert", &path("key"), "--tls-key", &path("key")])
+        .stdin(std::os::fd::OwnedFd::from(theirs))
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("for TLS"), "{wrong:?}");
+    assert_eq!(wrong.status.code(), Some(1));
+}
+
+#[test]
 fn a_token_file_serves_from_start_to_start() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("token");
