@@ -10,7 +10,7 @@ pub const PORT: u16 = 4780;
 
 /// Shows what a monitor sends: a web page, its API, and metrics for Prometheus.
 #[derive(Clone, Debug, Parser)]
-#[command(version, group = ArgGroup::new("from").required(true).args(["connect", "fd", "print"]))]
+#[command(version, group = ArgGroup::new("from").required(true).args(["connect", "fd", "recording", "print"]))]
 pub struct Args {
     /// The socket of a running monitor
     #[arg(long, value_name = "SOCKET")]
@@ -18,6 +18,9 @@ pub struct Args {
     /// An inherited descriptor: one end of a pair of sockets, the other of which a monitor has
     #[arg(long, value_name = "N")]
     pub fd: Option<i32>,
+    /// A recording to show in place of a monitor
+    #[arg(long, value_name = "DIR")]
+    pub recording: Option<PathBuf>,
     /// Print a file made from the table of metrics, and end
     #[arg(long, value_name = "WHAT")]
     pub print: Option<Print>,
@@ -152,6 +155,7 @@ mod tests {
             "x --connect s --tls-cert c",
             "x --connect s --host a:80",
             "x --connect s --fd 3",
+            "x --connect s --recording r",
             "x",
         ] {
             assert!(checked(bad).is_err(), "{bad}");
@@ -162,6 +166,7 @@ mod tests {
             "x --connect s --listen 0.0.0.0 --insecure",
             "x --connect s --listen 10.0.0.1:1 --tls-cert c --tls-key k --host heat.example.org",
             "x --print rules",
+            "x --recording heat.isotherm",
         ] {
             assert!(checked(good).is_ok(), "{good}: {:?}", checked(good));
         }

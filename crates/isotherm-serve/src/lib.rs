@@ -12,7 +12,7 @@
 //! | module | |
 //! |---|---|
 //! | `args` | the command line |
-//! | `feed` | reads snapshots, in a thread of its own |
+//! | `feed`, `recording` | read snapshots, in a thread of their own: from a monitor, or of a recording |
 //! | `state` | the newest view of everything, replaced as a whole |
 //! | `sums`, `groups`, `cgroup` | sums over pages; cgroups, and what their paths say |
 //! | `moment`, `history`, `merge`, `layout` | what is kept, and thinned |
@@ -38,6 +38,7 @@ mod merge;
 pub mod metrics;
 mod moment;
 mod net;
+mod recording;
 mod reply;
 mod state;
 mod sums;
@@ -50,6 +51,7 @@ use app::{App, Service};
 use args::Args;
 use gate::Gate;
 use hosts::HostNames;
+use isotherm_record::Recording;
 use isotherm_sandbox::{Files, Part};
 use metrics::render::Extent;
 use state::{Builder, State};
@@ -72,7 +74,7 @@ pub fn run(args: &Args) -> Result<()> {
         print!("{}", metrics::assets::text(what));
         return Ok(());
     }
-    let stream = open_stream(args)?;
+    let source = Source::open(args)?;
     let token = match &args.token_file {
         _ if args.no_token => None,
         Some(path) => Some(Token::from_file(path)?),
@@ -83,10 +85,10 @@ pub fn run(args: &Args) -> Result<()> {
     let listener = net::listen(args.address())?;
     announce(&listener, token.as_ref(), tls.is_some())?;
     if !args.no_sandbox {
-        confine();
+        confine(&source);
     }
     let state = Arc::new(State::default());
-    let ended = start_feed(stream, args, Arc::clone(&state))?;
+    let ended = start_feed(source, args, Arc::clone(&state))?;
     let gate = Gate { names: HostNames::new(args.address().ip, &args.host), token, is_tls: tls.is_some() };
     let service = Service::new(App::new(state, gate));
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -98,7 +100,7 @@ pub fn run(args: &Args) -> Result<()> {
     let outcome = runtime.block_on(async {
         tokio::select! {
             served = net::serve(listener, tls, service) => served.map(|never| match never {}),
-            ended = ended => ended.context("read the stream of a monitor: its thread has ended; please report this")?,
+            ended = wait_for(ended) => ended,
         }
     });
     // Answers that are still written are cut off.
@@ -106,18 +108,56 @@ pub fn run(args: &Args) -> Result<()> {
     outcome
 }
 
-fn open_stream(args: &Args) -> Result<UnixStream> {
-    if let Some(path) = &args.connect {
-        let doing =
-            || format!("connect to {}: is the monitor running, and may this user read its socket?", path.display());
-        return UnixStream::connect(path).with_context(doing);
+/// Where snapshots come from.
+#[derive(Debug)]
+enum Source {
+    /// The socket of a monitor.
+    Monitor(UnixStream),
+    /// A pair of sockets with the monitor that has started us. Its end is ours.
+    Parent(UnixStream),
+    /// A recording.
+    Recording(Box<Recording>),
+}
+
+impl Source {
+    fn open(args: &Args) -> Result<Source> {
+        if let Some(path) = &args.connect {
+            let doing =
+                || format!("connect to {}: is the monitor running, and may this user read its socket?", path.display());
+            return Ok(Source::Monitor(UnixStream::connect(path).with_context(doing)?));
+        }
+        if let Some(path) = &args.recording {
+            // After this, relative paths lead nowhere.
+            let path = std::fs::canonicalize(path).with_context(|| format!("open recording {}", path.display()))?;
+            return Ok(Source::Recording(Box::new(Recording::open(path)?)));
+        }
+        let Some(number) = args.fd else { bail!("nothing to show: give --connect, --fd or --recording") };
+        let doing = || format!("read descriptor {number}: it has to be one end of a pair of Unix sockets");
+        let stream = UnixStream::from(isotherm_sys::descriptors::inherited(number).with_context(doing)?);
+        stream.local_addr().with_context(doing)?;
+        stream.set_nonblocking(false).with_context(doing)?;
+        Ok(Source::Parent(stream))
     }
-    let Some(number) = args.fd else { bail!("nothing to show: give --connect SOCKET or --fd N") };
-    let doing = || format!("read descriptor {number}: it has to be one end of a pair of Unix sockets");
-    let stream = UnixStream::from(isotherm_sys::descriptors::inherited(number).with_context(doing)?);
-    stream.local_addr().with_context(doing)?;
-    stream.set_nonblocking(false).with_context(doing)?;
-    Ok(stream)
+
+    /// What is still opened later.
+    fn files(&self) -> Files {
+        match self {
+            Source::Monitor(_) | Source::Parent(_) => Files::default(),
+            Source::Recording(recording) => Files { read: vec![recording.path().to_owned()], ..Files::default() },
+        }
+    }
+
+    /// Shows what it has. Returns whether the server ends with it.
+    fn show(self, builder: &mut Builder, state: &State) -> Result<bool> {
+        match self {
+            Source::Monitor(stream) => {
+                feed::follow(stream, builder, state)?;
+                bail!("the monitor has ended; start it, and then this again")
+            }
+            Source::Parent(stream) => feed::follow(stream, builder, state).map(|()| true).map_err(Into::into),
+            Source::Recording(recording) => recording::show(&recording, builder, state).map(|()| false),
+        }
+    }
 }
 
 /// Prints the one line that programs which start this one wait for.
@@ -131,9 +171,9 @@ fn announce(listener: &TcpListener, token: Option<&Token>, is_tls: bool) -> Resu
     Ok(())
 }
 
-/// From here on: no file, no new connection, no program, no capability.
-fn confine() {
-    let in_force = isotherm_sandbox::server_only(&Files::default());
+/// From here on: no file but those of a recording, no new connection, no program, no capability.
+fn confine(source: &Source) {
+    let in_force = isotherm_sandbox::server_only(&source.files());
     for (name, part) in [("a filter of system calls", &in_force.system_calls), ("Landlock", &in_force.files)] {
         if let Part::Unsupported(why) | Part::NoPrivilege(why) = part {
             eprintln!("isotherm-serve: the sandbox lacks {name} ({why}); the server runs without it");
@@ -144,23 +184,23 @@ fn confine() {
     }
 }
 
-/// Reads snapshots in a thread. The receiver gets how it ended.
-fn start_feed(stream: UnixStream, args: &Args, state: Arc<State>) -> Result<oneshot::Receiver<Result<()>>> {
+/// Reads snapshots in a thread. The receiver gets how it ended, and whether the server ends with it.
+fn start_feed(source: Source, args: &Args, state: Arc<State>) -> Result<oneshot::Receiver<Result<bool>>> {
     let (ended, receiver) = oneshot::channel();
     let extent = Extent { top: args.top, processes: args.processes };
     let bytes = usize::try_from(args.history_mib).unwrap_or(usize::MAX).saturating_mul(1 << 20);
-    let mut builder = Builder::new(bytes, extent, false);
-    let is_child = args.fd.is_some();
-    let read = move || {
-        let outcome = match feed::follow(stream, &mut builder, &state) {
-            // The one that has started us has ended.
-            Ok(()) if is_child => Ok(()),
-            Ok(()) => Err(anyhow::anyhow!("the monitor has ended; start it, and then this again")),
-            Err(error) => Err(error.into()),
-        };
-        // Nobody waits for it if the server has failed.
-        let _ = ended.send(outcome);
-    };
+    let mut builder = Builder::new(bytes, extent, matches!(source, Source::Recording(_)));
+    // Nobody waits for it if the server has failed.
+    let read = move || drop(ended.send(source.show(&mut builder, &state)));
     std::thread::Builder::new().name("feed".into()).spawn(read).context("start a thread that reads snapshots")?;
     Ok(receiver)
+}
+
+/// Waits until the server has to end.
+async fn wait_for(ended: oneshot::Receiver<Result<bool>>) -> Result<()> {
+    let is_over = ended.await.context("read snapshots: the thread for it has failed; please report this")??;
+    if !is_over {
+        std::future::pending::<()>().await;
+    }
+    Ok(())
 }

@@ -3,6 +3,8 @@
 #[allow(dead_code, reason = "each test uses a part of it")]
 mod support;
 
+use isotherm_heat::{Cost, Granularity, RunInfo, Snapshot, TargetFacts, TargetHeat};
+use isotherm_record::{Options, Writer};
 use isotherm_units::PMD_SIZE;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -243,4 +245,68 @@ fn lost_snapshots_are_counted() {
         counted("isotherm_snapshots_total") + counted("isotherm_lost_snapshots_total") == sent
     });
     assert!(counted("isotherm_lost_snapshots_total") > 0, "the server was quicker than the monitor");
+}
+
+#[test]
+fn a_recording_is_shown_and_nothing_follows() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("heat");
+    let mut writer =
+        Writer::create(&path, &RunInfo { source: "page-table".into(), ..RunInfo::default() }, Options::default())
+            .unwrap();
+    for n in 0..5 {
+        let sent = snapshot(n, vec![region(0, 0.5), region(1, 100.0)]);
+        let target = recorded(&sent);
+        let (start_unix_ns, end_unix_ns) = (sent.host.start_unix_ns, sent.host.end_unix_ns);
+        writer.push(&Snapshot { start_unix_ns, end_unix_ns, targets: vec![target], cost: Cost::default() }).unwrap();
+    }
+    writer.finish().unwrap();
+    let mut server = Command::new(env!("CARGO_BIN_EXE_isotherm-serve"))
+        .arg("--recording")
+        .arg(&path)
+        .args(["--listen", "127.0.0.1:0", "--no-token"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let at = line.trim().strip_prefix("listening on http://").unwrap().trim_end_matches('/').to_owned();
+    let mut text = String::new();
+    wait_until("the recording to be shown", || {
+        let mut stream = std::net::TcpStream::connect(&at).unwrap();
+        write!(stream, "GET /api/overview HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n\r\n").unwrap();
+        text = std::io::read_to_string(stream).unwrap();
+        text.contains(" 200 OK")
+    });
+    let is_running = server.try_wait().unwrap().is_none();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert!(is_running);
+    let overview: serde_json::Value = serde_json::from_str(text.split_once("\r\n\r\n").unwrap().1).unwrap();
+    assert_eq!(overview["mode"], "recording");
+    assert_eq!(overview["range_ms"], serde_json::json!([START_MS, START_MS + 5000]));
+    assert_eq!(overview["processes"][0]["classes"]["hot"], PMD_SIZE);
+    assert_eq!(overview["processes"][0]["wss_history"].as_array().unwrap().len(), 5);
+}
+
+/// The process of a snapshot, as it is recorded.
+fn recorded(sent: &isotherm_stream::Snapshot) -> TargetHeat {
+    let row = &sent.processes[0];
+    TargetHeat {
+        id: row.id(),
+        comm: row.comm.clone(),
+        cgroup: row.cgroup.clone(),
+        exited: false,
+        granularity: Granularity::Page,
+        regions: sent.regions.iter().map(|row| row.region).collect(),
+        mappings: sent.mappings.iter().map(|row| row.mapping.clone()).collect(),
+        temperature: row.heat.clone(),
+        idle: row.idle.clone(),
+        counted_elsewhere_pages: 0,
+        maybe_shared_pages: 0,
+        unclearable_pages: 0,
+        behind_huge: None,
+        idle_by_mapping: Vec::new(),
+        facts: TargetFacts::default(),
+    }
 }
