@@ -15,8 +15,6 @@ use isotherm_schemes::state::Status;
 use isotherm_stream::Broadcaster;
 use isotherm_sys::proc::Proc;
 use rows::Limits;
-use std::io::Write;
-use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
@@ -99,41 +97,10 @@ impl Publisher {
             events,
             ..isotherm_stream::Snapshot::default()
         };
-        add_regions(&mut sent, snapshot);
-        self.broadcaster.publish(&sent)
-    }
-}
-
-/// Sends recorded snapshots, each as soon as the last was taken. Calls `each` after each, which may end it. Returns the end that is still
-/// open: once it is closed, the other side knows that no more will come.
-pub fn send_all(
-    mut end: UnixStream,
-    run: &RunInfo,
-    snapshots: &[Snapshot],
-    mut each: impl FnMut() -> ControlFlow<()>,
-) -> Result<UnixStream> {
-    let hostname = String::new();
-    let mut changes = Changes::default();
-    end.write_all(&isotherm_stream::header())?;
-    for snapshot in snapshots {
-        let mut sent = isotherm_stream::Snapshot {
-            host: rows::host(run, &hostname, snapshot, (0, 0)),
-            processes: snapshot.targets.iter().map(rows::recorded_process).collect(),
-            events: changes.since(snapshot, None),
-            ..isotherm_stream::Snapshot::default()
-        };
-        add_regions(&mut sent, snapshot);
-        end.write_all(&isotherm_stream::encode(&sent)?)?;
-        if each().is_break() {
-            break;
+        for target in snapshot.targets.iter().filter(|target| !target.exited) {
+            sent.regions.extend(rows::regions(target));
+            sent.mappings.extend(rows::mappings(target));
         }
-    }
-    Ok(end)
-}
-
-fn add_regions(sent: &mut isotherm_stream::Snapshot, snapshot: &Snapshot) {
-    for target in snapshot.targets.iter().filter(|target| !target.exited) {
-        sent.regions.extend(rows::regions(target));
-        sent.mappings.extend(rows::mappings(target));
+        self.broadcaster.publish(&sent)
     }
 }

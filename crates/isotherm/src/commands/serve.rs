@@ -1,8 +1,8 @@
-//! `isotherm serve`: starts the server (`isotherm-serve`), which answers HTTP without any privilege, and gives it snapshots: of processes that
-//! are watched here, or of a recording. Or lets it listen to an `isotherm run` that sends some (`--connect`).
+//! `isotherm serve`: starts the server (`isotherm-serve`), which answers HTTP without any privilege, and gives it snapshots of processes that are
+//! watched here, those that an `isotherm run` sends (`--connect`), or a recording.
 //!
 //! There are two processes so that the one which talks to the network can do nothing else. [`server`] starts it, as another user if we are root.
-//! It gets snapshots over its standard input, a socket on which nothing is read from it.
+//! It gets snapshots over its standard input, a socket on which nothing is read from it; a recording it reads by itself.
 
 mod server;
 
@@ -11,16 +11,15 @@ use crate::args::usage::Usage;
 use crate::args::values::positive_duration_ns;
 use crate::args::watching::WatchArgs;
 use crate::commands::plan::Plan;
-use crate::input::Recorded;
 use crate::output;
 use crate::privileges::Needs;
 use crate::sandbox::Uses;
-use crate::stream::{self, Publisher};
+use crate::stream::Publisher;
 use crate::watch::{Prepared, Stop};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Args;
 use indicatif::ProgressBar;
-use server::{Server, ServerArgs};
+use server::{Server, ServerArgs, Shown};
 use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -36,8 +35,8 @@ pub struct ServeArgs {
     /// Show what an `isotherm run --stream PATH` sends
     #[arg(long, value_name = "PATH", conflicts_with = "input")]
     pub connect: Option<PathBuf>,
-    /// Show a recording: a directory, or a file of damo
-    #[arg(short, long, value_name = "RECORDING")]
+    /// Show a recording
+    #[arg(short, long, value_name = "DIR")]
     pub input: Option<PathBuf>,
     #[command(flatten)]
     pub targets: TargetArgs,
@@ -110,34 +109,22 @@ impl ServePlan {
         let advice =
             || format!("connect to {}: is an `isotherm run --stream` there that we may connect to?", path.display());
         let stream = UnixStream::connect(path).with_context(advice)?;
-        let mut server = Server::start(&self.server, stream)?;
+        let mut server = Server::start(&self.server, Shown::Snapshots(stream))?;
         Uses::nothing().ending_a_command().enter();
         self.wait(&mut server, stop)
     }
 
+    /// The server reads it itself, in its sandbox: a recording may come from anywhere.
     fn recorded(&self, path: &Path, stop: &Stop) -> Result<()> {
-        let (ours, theirs) = pair()?;
-        let recorded = Recorded::read(path)?;
-        if recorded.snapshots.is_empty() {
-            bail!("{}: it has no snapshots", path.display());
-        }
-        let mut server = Server::start(&self.server, theirs)?;
+        let mut server = Server::start(&self.server, Shown::Recording(path))?;
         Uses::nothing().ending_a_command().enter();
-        let bar = output::counting(recorded.snapshots.len() as u64, "sending");
-        // Kept open: the server goes on showing what it has.
-        let _open = stream::send_all(ours, &recorded.run, &recorded.snapshots, || {
-            bar.inc(1);
-            if stop.is_set() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })
-        .context("send the recording to the server")?;
-        bar.finish_and_clear();
         self.wait(&mut server, stop)
     }
 
     fn watched(&self, targets: &TargetArgs, watch: &WatchArgs, stop: &Stop) -> Result<()> {
         let prepared = Prepared::new(targets, watch, WINDOW_NS)?;
-        let (ours, theirs) = pair()?;
-        let mut server = Server::start(&self.server, theirs)?;
+        let (ours, theirs) = UnixStream::pair().context("open a pair of sockets for the server")?;
+        let mut server = Server::start(&self.server, Shown::Snapshots(theirs))?;
         let mut publisher = Publisher::to(ours)?;
         let mut watching = prepared.start(Uses::nothing().ending_a_command())?;
         publisher.of_run(&watching.run);
@@ -161,8 +148,4 @@ impl ServePlan {
         }
         Ok(())
     }
-}
-
-fn pair() -> Result<(UnixStream, UnixStream)> {
-    UnixStream::pair().context("open a pair of sockets for the server")
 }

@@ -71,11 +71,6 @@ impl Limits {
     }
 }
 
-/// One process of a recording.
-pub fn recorded_process(target: &TargetHeat) -> ProcessRow {
-    of_heat(target, target.by_estimate().clone(), &huge_by_regions(target))
-}
-
 /// One process; with what is known of each of its pages, and the time, unless it is sampled.
 pub fn process(
     target: &TargetHeat,
@@ -86,32 +81,26 @@ pub fn process(
     let on_huge = pages.map_or_else(|| huge_by_regions(target), |(pages, now)| huge_by_pages(pages, now));
     let swap = (!target.exited).then(|| proc.status(target.id.pid).ok()?.swap).flatten();
     let out = status.and_then(|status| of_target(status, target.id.pid)?.page_out.as_ref());
-    ProcessRow {
-        sampled: pages.is_none(),
-        swapped_bytes: swap.map(|swap| swap.0),
-        cgroup_limit_bytes: if target.exited { None } else { limits.of(proc, target) },
-        left_bytes: out.map_or(0, |out| out.left_bytes),
-        refaulted_bytes: out.map_or(0, |out| out.refaulted_bytes),
-        out_bytes: out.map_or(0, |out| out.out_bytes),
-        ..of_heat(target, target.by_estimate().clone(), &on_huge)
-    }
-}
-
-fn of_heat(target: &TargetHeat, heat: Histogram, on_huge: &Histogram) -> ProcessRow {
+    let heat = target.by_estimate().clone();
     ProcessRow {
         pid: target.id.pid,
         start_ticks: target.id.start_ticks,
         comm: target.comm.clone(),
         cgroup: target.cgroup.clone(),
         exited: target.exited,
-        heat_huge: part_of(&heat, on_huge),
+        sampled: pages.is_none(),
+        heat_huge: part_of(&heat, &on_huge),
         heat,
         idle: target.idle.clone(),
         counted_elsewhere_pages: target.counted_elsewhere_pages,
         estimated_pages: target.estimated().pages(),
         unclearable_pages: target.unclearable_pages,
+        swapped_bytes: swap.map(|swap| swap.0),
         cgroup_memory: target.facts.cgroup_memory,
-        ..ProcessRow::default()
+        cgroup_limit_bytes: if target.exited { None } else { limits.of(proc, target) },
+        left_bytes: out.map_or(0, |out| out.left_bytes),
+        refaulted_bytes: out.map_or(0, |out| out.refaulted_bytes),
+        out_bytes: out.map_or(0, |out| out.out_bytes),
     }
 }
 

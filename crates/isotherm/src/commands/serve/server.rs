@@ -7,6 +7,7 @@ use clap::Args;
 use std::ffi::OsString;
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -58,13 +59,12 @@ pub struct ServerArgs {
 }
 
 impl ServerArgs {
-    /// As the server takes them.
+    /// As the server takes them, after where snapshots come from.
     fn to_arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = Vec::new();
         let mut add = |name: &str, value: Option<OsString>| {
             arguments.extend(value.into_iter().flat_map(|value| [OsString::from(name), value]));
         };
-        add("--fd", Some("0".into()));
         add("--listen", self.listen.clone().map(Into::into));
         add("--token-file", self.token_file.clone().map(Into::into));
         add("--tls-cert", self.tls_cert.clone().map(Into::into));
@@ -78,17 +78,36 @@ impl ServerArgs {
     }
 }
 
+/// What the server shows.
+#[derive(Debug)]
+pub enum Shown<'a> {
+    /// What comes from this end of a socket.
+    Snapshots(UnixStream),
+    /// A recording.
+    Recording(&'a Path),
+}
+
 /// The running server. Dropping it ends it.
 #[derive(Debug)]
 pub struct Server(Child);
 
 impl Server {
-    /// Starts it with this as its standard input. It prints its address itself.
-    pub fn start(args: &ServerArgs, snapshots: UnixStream) -> Result<Server> {
+    /// Starts it. It prints its address itself.
+    pub fn start(args: &ServerArgs, shown: Shown<'_>) -> Result<Server> {
         let program = find()?;
         let mut command = Command::new(&program);
-        command.args(args.to_arguments()).stdin(Stdio::from(OwnedFd::from(snapshots))).env_clear();
-        if let Some(as_user) = user(args)? {
+        let as_user = match shown {
+            Shown::Snapshots(end) => {
+                command.args(["--fd", "0"]).stdin(Stdio::from(OwnedFd::from(end)));
+                user(args, None)
+            }
+            Shown::Recording(path) => {
+                command.arg("--recording").arg(path).stdin(Stdio::null());
+                user(args, Some(path))
+            }
+        }?;
+        command.args(args.to_arguments()).env_clear();
+        if let Some(as_user) = as_user {
             // Whatever capability we have is gone with that, and so are our groups.
             command.gid(as_user.gid).uid(as_user.uid);
         }
@@ -133,8 +152,8 @@ struct User {
     gid: u32,
 }
 
-/// As whom to run it. `None`: as ourselves, since only root can choose.
-fn user(args: &ServerArgs) -> Result<Option<User>> {
+/// As whom to run it. `None`: as ourselves, since only root can choose. A recording is shown by its owner: others may not read it.
+fn user(args: &ServerArgs, recording: Option<&Path>) -> Result<Option<User>> {
     if !rustix::process::geteuid().is_root() {
         let wanted = args.user.is_some();
         return if wanted {
@@ -142,6 +161,10 @@ fn user(args: &ServerArgs) -> Result<Option<User>> {
         } else {
             Ok(None)
         };
+    }
+    if let (Some(path), None) = (recording, &args.user) {
+        let owned = fs::metadata(path).with_context(|| format!("open recording {}", path.display()))?;
+        return Ok(Some(User { uid: owned.uid(), gid: owned.gid() }));
     }
     // Read from the file and not through the C library, whose services would be loaded into a process with privileges.
     let users = fs::read_to_string("/etc/passwd").context("read /etc/passwd, for the user of the server")?;
@@ -183,9 +206,9 @@ mod tests {
             let arguments = Line::parse_from([&["x"], line].concat()).args.to_arguments();
             arguments.iter().map(|argument| argument.to_str().unwrap().to_owned()).collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(of(&[]), "--fd 0");
+        assert_eq!(of(&[]), "");
         let line = "--listen [::1]:9 --host a --host b --top 7 --history-mib 9 --processes --no-token --user 5";
-        let passed = "--fd 0 --listen [::1]:9 --history-mib 9 --top 7 --host a --host b --no-token --processes";
+        let passed = "--listen [::1]:9 --history-mib 9 --top 7 --host a --host b --no-token --processes";
         assert_eq!(of(&line.split(' ').collect::<Vec<_>>()), passed);
     }
 
