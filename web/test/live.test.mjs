@@ -64,6 +64,16 @@ test("columns are added while the view follows, a few at a time", async () => {
   assert.deepEqual(wrong, []);
 });
 
+test("details under a pointer that rests follow the map", async () => {
+  const { page, wrong } = await visit("span=60000", new Model({ snapshots: 600 }));
+  const box = await page.locator(".map canvas").boundingBox();
+  await page.mouse.move(box.x + 96 + (box.width - 96 - 148) / 2, box.y + 100);
+  await page.waitForFunction(() => /time14:22:(49|50) UTC/.test(document.querySelector(".hover").textContent));
+  server.tick(20);
+  await page.waitForFunction(() => /time14:23:(09|10) UTC/.test(document.querySelector(".hover").textContent));
+  assert.deepEqual(wrong, []);
+});
+
 test("a young map grows until it shows ten minutes", async () => {
   const { page, wrong } = await visit("", new Model({ snapshots: 121 }));
   assert.match(await page.textContent(".range"), /^14:13:20 to 14:15:20 UTC, 2 min, following$/);

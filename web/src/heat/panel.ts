@@ -57,6 +57,8 @@ export class HeatPanel {
   private view: Viewport;
   private show: Show = "hot";
   private timer = 0;
+  /** Where the details are shown, in fractions of the plot. */
+  private pointed: [number, number] | null = null;
 
   constructor(detail: ProcessDetail, held: Held, route: PlaceInRoute, private readonly events: PanelEvents) {
     this.detail = detail;
@@ -158,6 +160,8 @@ export class HeatPanel {
     const { fromMs, toMs } = whole(this.bounds);
     this.view = usual ? { ...this.view, fromMs, toMs } : advance(this.view, this.bounds);
     this.draw();
+    // Another time is under the pointer now.
+    if (this.view.follow && this.pointed) this.point(this.pointed);
   }
 
   private layout(): { name: string; total: number; windowMs: number } {
@@ -190,7 +194,7 @@ export class HeatPanel {
 
   private move(view: Viewport): void {
     this.view = view;
-    this.hover.hide();
+    this.point(null);
     this.draw();
     clearTimeout(this.timer);
     this.timer = window.setTimeout(() => this.events.moved(this.place(), "replace"), REST_MS);
@@ -231,14 +235,18 @@ export class HeatPanel {
       case "hold":
         return this.move({ ...view, follow: false });
       case "describe":
-        return this.point([0.5, 0.5]);
+        this.point([0.5, 0.5]);
+        // Read out once, and not again with each snapshot.
+        this.pointed = null;
+        return;
       case "dismiss":
-        return this.hover.hide();
+        return this.point(null);
     }
   }
 
   private point(at: [number, number] | null): void {
-    if (!at || at.some((part) => part < 0 || part >= 1)) return this.hover.hide();
+    this.pointed = at && at.every((part) => part >= 0 && part < 1) ? at : null;
+    if (!at || !this.pointed) return this.hover.hide();
     const { view, axis } = this;
     const { plot } = this.map;
     const atMs = view.fromMs + at[0] * (view.toMs - view.fromMs);
