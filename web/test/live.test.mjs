@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { after, afterEach, before, test } from "node:test";
 import { launch, mapReady, open, placeOf, screenshot } from "./browser.mjs";
-import { Model, WINDOW_MS } from "./model.mjs";
+import { FIRST_MS, Model, WINDOW_MS } from "./model.mjs";
 import { TestServer } from "./server.mjs";
 
 const PROCESS = "#/process/812-4711";
@@ -48,7 +48,7 @@ test("columns are added while the view follows, a few at a time", async () => {
   await becomes(page, [NEWEST, row(3)], HOT);
   await becomes(page, [NEWEST, row(4)], COLD);
   const asked = server.requests.length;
-  server.columns = [];
+  server.tiles = [];
   for (let i = 0; i < 15; i += 1) {
     server.tick();
     await page.waitForTimeout(30);
@@ -57,10 +57,22 @@ test("columns are added while the view follows, a few at a time", async () => {
   await mapReady(page);
   assert.ok(server.requests.length - asked < 120, `${server.requests.length - asked} requests for 15 snapshots`);
   // A column of 600 s on 600 pixels is about a second. One tile or two are new, and the minimap has 320 columns.
-  const whole = server.columns.filter((columns) => columns === 256).length;
-  const few = server.columns.filter((columns) => columns <= 16).length;
-  assert.ok(few >= 4 && whole <= 2, String(server.columns));
+  const whole = server.tiles.filter(({ columns }) => columns === 256).length;
+  const few = server.tiles.filter(({ columns }) => columns <= 16).length;
+  assert.ok(few >= 4 && whole <= 2, JSON.stringify(server.tiles));
   assert.equal(placeOf(page).span, null);
+  assert.deepEqual(wrong, []);
+});
+
+test("a view of the past is not read again", async () => {
+  const { page, wrong } = await visit(`from=${FIRST_MS + 60_000}&to=${FIRST_MS + 180_000}`, new Model({ snapshots: 600 }));
+  const [figures, end] = [await page.textContent(".side p"), server.model.newestMs];
+  server.tiles = [];
+  server.tick(30);
+  await page.waitForFunction((text) => document.querySelector(".side p").textContent !== text, figures);
+  await mapReady(page);
+  // The minimap and the line of text end at the newest snapshot.
+  assert.deepEqual(server.tiles.filter(({ to }) => to < end), []);
   assert.deepEqual(wrong, []);
 });
 

@@ -24,8 +24,8 @@ export class TestServer {
     this.listeners = new Set();
     /** Paths of requests, without the token. */
     this.requests = [];
-    /** Columns of the tiles that were requested. */
-    this.columns = [];
+    /** Tiles that were requested: their last time, and their columns. */
+    this.tiles = [];
     /** Answers with this status instead: { prefix, status }. */
     this.failure = null;
     this.port = 0;
@@ -100,7 +100,7 @@ export class TestServer {
     if (!whole || to <= from || hi <= lo || w < 1 || h < 1 || w > MAX_CELLS || h > MAX_CELLS) {
       return this.refuse(response, 400, "read a tile: its sizes are wrong");
     }
-    this.columns.push(w);
+    this.tiles.push({ to, columns: w });
     const values = this.model.tile({ show: query.get("show"), from, to, lo, hi, w, h });
     const newest = Math.min(this.model.newestMs, to);
     response.writeHead(200, { ...HEADERS, "Content-Type": "application/octet-stream", "X-Tile-Newest-Ms": String(newest) });
