@@ -44,13 +44,13 @@ pub struct App {
     /// Who listens for snapshots.
     pub listeners: Arc<Semaphore>,
     /// Tiles that are rendered.
-    pub tiles: Semaphore,
+    pub tiles: Arc<Semaphore>,
 }
 
 impl App {
     /// An application that shows `state`.
     pub fn new(state: Arc<State>, gate: Gate) -> App {
-        let (listeners, tiles) = (Arc::new(Semaphore::new(MAX_LISTENERS)), Semaphore::new(MAX_TILES));
+        let [listeners, tiles] = [MAX_LISTENERS, MAX_TILES].map(|places| Arc::new(Semaphore::new(places)));
         App { state, gate, pages: Pages::load(), listeners, tiles }
     }
 }

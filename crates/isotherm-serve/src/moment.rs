@@ -127,9 +127,12 @@ impl Moment {
             let place = before.and_then(|moment| Some((moment, moment.cgroup_place(path)?)));
             place.map_or_else(|| Arc::from(path), |(moment, place)| Arc::clone(&moment.cgroups[place].0))
         };
+        let [start_ms, at_ms] = [snapshot.host.start_unix_ns, snapshot.host.end_unix_ns].map(|ns| ns / NS_PER_MS);
+        // Windows do not overlap, so that a column of a heat map never shows more of them than it meets.
+        let earlier = before.map(|moment| moment.at_ms).filter(|earlier| *earlier < at_ms).unwrap_or_default();
         Moment {
-            start_ms: snapshot.host.start_unix_ns.min(snapshot.host.end_unix_ns) / NS_PER_MS,
-            at_ms: snapshot.host.end_unix_ns / NS_PER_MS,
+            start_ms: start_ms.max(earlier).min(at_ms),
+            at_ms,
             total,
             cgroups: cgroups.into_iter().map(|(path, bytes)| (known(path), bytes)).collect(),
             processes,

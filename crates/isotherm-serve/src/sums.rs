@@ -54,9 +54,9 @@ impl Sum {
             let class = class_of(interval);
             sum.huge[class] += huge_bytes;
             sum.small[class] += small_bytes;
-            if let Some(ns) = interval.ns() {
+            if interval.is_measured() {
                 for (wss, window_ns) in sum.wss.iter_mut().zip(WINDOWS_NS) {
-                    *wss += if ns <= window_ns { huge_bytes + small_bytes } else { 0 };
+                    *wss += if interval <= Interval::from_ns(window_ns) { huge_bytes + small_bytes } else { 0 };
                 }
             }
         }

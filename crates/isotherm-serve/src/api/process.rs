@@ -143,12 +143,13 @@ pub async fn tile(
         return Err(Problem::stale(&current.name));
     }
     let busy = || Problem::new(StatusCode::TOO_MANY_REQUESTS, "read a tile: too many are read; try again in a second");
-    let permit = app.tiles.acquire().await.map_err(|_| busy())?;
+    let permit = Arc::clone(&app.tiles).acquire_owned().await.map_err(|_| busy())?;
     let rendered = tokio::task::spawn_blocking(move || {
+        // Held until it is done, whether or not the client still waits.
+        let _permit = permit;
         view.layouts.get(&id).map(|layout| tile.render(&view.moments, id, layout)).unwrap_or_default()
     });
     let (bytes, newest_ms) = rendered.await.map_err(|_| busy())?;
-    drop(permit);
     let kind = [(header::CONTENT_TYPE, "application/octet-stream")];
     Ok((kind, [("x-tile-newest-ms", newest_ms.to_string())], bytes).into_response())
 }
