@@ -77,6 +77,21 @@ fn proc_field(pid: u32, file: &str, find: impl Fn(&str) -> Option<f64>) -> Outco
     find(&std::fs::read_to_string(format!("/proc/{pid}/{file}"))?).ok_or_else(|| "no such field".into())
 }
 
+/// Resident memory of a process.
+fn rss_kb(pid: u32) -> Outcome<f64> {
+    proc_field(pid, "status", |text| {
+        text.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().trim_end_matches(" kB").parse::<f64>().ok())
+    })
+}
+
+/// CPU time of a process: fields 14 and 15, user and system, in ticks of 10 ms.
+fn cpu_s(pid: u32) -> Outcome<f64> {
+    proc_field(pid, "stat", |text| {
+        let ticks = text.rsplit_once(')')?.1.split_whitespace().skip(11).take(2);
+        Some(ticks.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0)
+    })
+}
+
 fn start() -> Outcome<(Broadcaster, Child, String)> {
     let (ours, theirs) = UnixStream::pair()?;
     let monitor = Broadcaster::over(ours)?;
@@ -107,12 +122,7 @@ fn main() -> Outcome<()> {
 
     let (monitor, mut server, at) = start()?;
     let pid = server.id();
-    let rss = |name: &'static str| {
-        proc_field(pid, "status", |text| {
-            text.lines().find_map(|line| line.strip_prefix(name)?.trim().trim_end_matches(" kB").parse::<f64>().ok())
-        })
-    };
-    let before_kb = rss("VmRSS:")?;
+    let before_kb = rss_kb(pid)?;
     for n in 0..snapshots {
         monitor.publish(&snapshot(n, processes, regions))?;
         let newest = format!("\"at_ms\":{}", (1_700_000_001 + n) * 1000);
@@ -120,12 +130,8 @@ fn main() -> Outcome<()> {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
-    // User and system time, fields 14 and 15, in ticks of 10 ms.
-    let cpu_s = proc_field(pid, "stat", |text| {
-        let ticks = text.rsplit_once(')')?.1.split_whitespace().skip(11).take(2);
-        Some(ticks.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0)
-    })?;
-    let after_kb = rss("VmRSS:")?;
+    let cpu_s = cpu_s(pid)?;
+    let after_kb = rss_kb(pid)?;
     let layout = String::from_utf8_lossy(&get(&at, "/api/process/0-1")?).into_owned();
     let layout =
         layout.split("\"layout\":\"").nth(1).and_then(|rest| rest.split('"').next()).ok_or("no layout")?.to_owned();

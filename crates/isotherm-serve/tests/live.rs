@@ -190,11 +190,16 @@ fn a_listener_gets_an_event_for_each_snapshot_and_the_thirty_third_is_refused() 
         reader.read_line(&mut line).unwrap();
         (line, reader)
     };
+    let head = |reader: &mut BufReader<_>| {
+        let lines = reader.lines().map(Result::unwrap).take_while(|line| !line.is_empty());
+        lines.collect::<Vec<_>>().join("\n").to_ascii_lowercase()
+    };
     let mut listeners: Vec<_> = (0..32).map(|_| listen()).collect();
     assert!(listeners.iter().all(|(status, _)| status.contains("200")));
     assert!(listen().0.contains("429"));
     bench.publish(&snapshot(0, vec![region(0, 0.5)]));
     let (_, reader) = &mut listeners[7];
+    assert!(head(reader).contains("cache-control: no-store"));
     let event: Vec<String> =
         reader.lines().map(Result::unwrap).skip_while(|line| !line.starts_with("event:")).take(2).collect();
     assert_eq!(event[0], "event: snapshot");

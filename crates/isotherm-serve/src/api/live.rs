@@ -2,10 +2,10 @@
 
 use super::id_text;
 use crate::app::App;
-use crate::reply::{Answer, Problem};
+use crate::reply::{Answer, NO_STORE, Problem};
 use crate::state::Arrived;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::stream;
@@ -32,7 +32,9 @@ pub async fn live(State(app): State<Arc<App>>) -> Answer {
             }
         }
     });
-    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
+    let mut response = Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response();
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static(NO_STORE));
+    Ok(response)
 }
 
 fn event(arrived: &Arrived) -> Event {
