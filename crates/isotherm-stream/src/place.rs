@@ -14,8 +14,9 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// Owner and group may connect.
-const MODE: u32 = 0o660;
+/// The owner may connect, and the group if one was asked for: whatever other group the file has, its members were not named.
+const OWN_MODE: u32 = 0o600;
+const GROUP_MODE: u32 = 0o660;
 const BACKLOG: i32 = 32;
 /// Where groups are listed.
 const GROUPS: &str = "/etc/group";
@@ -59,7 +60,8 @@ impl Place {
             lchown(&self.path, None, Some(group)).map_err(|error| format!("set its group: {error}; {advice}"))?;
         }
         listen(&socket, BACKLOG).map_err(|error| step("listen")(error.into()))?;
-        fs::set_permissions(&self.path, Permissions::from_mode(MODE)).map_err(step("set its mode"))?;
+        let mode = if group.is_some() { GROUP_MODE } else { OWN_MODE };
+        fs::set_permissions(&self.path, Permissions::from_mode(mode)).map_err(step("set its mode"))?;
         Ok(socket.into())
     }
 
@@ -146,7 +148,7 @@ mod tests {
         let path = dir.path().join("s");
         drop(UnixListener::bind(&path).unwrap());
         let (_listener, place) = Place::listen(&path, None).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, MODE);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, OWN_MODE, "no group was named");
         let second = Place::listen(&path, None).unwrap_err().to_string();
         assert!(second.contains("another program"), "{second}");
         drop(place);

@@ -35,7 +35,7 @@ fn run_sends_the_heat_of_its_targets_to_those_who_connect() {
     let watch = format!("--max-cpu 200 --max-slowdown 200 -p {}", child.pid());
     let mut run = stage.start_isotherm(&format!("run --dry-run --socket s.sock --stream {} {watch}", path.display()));
     run.until_it_says("status at");
-    assert_eq!(fs::symlink_metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
+    assert_eq!(fs::symlink_metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let (mut first, mut second) = (listen(&path), listen(&path));
     let began = Instant::now();
     // Whether all of it is known: a tenth of 32 MiB is hot, and Python or the shell around it is not watched.
