@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::frame::{encode, header, lost};
 use crate::place::Place;
 use crate::rows::Snapshot;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SendFlags, send};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use std::io::{self, Read as _, Write as _};
@@ -20,12 +20,16 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The most clients at once. Further ones are disconnected at once.
 pub const MAX_CLIENTS: usize = 16;
 /// How long no client is accepted after the system has refused to: it is short of descriptors, which `poll` does not wait for.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// A client that takes nothing for so long is disconnected: it would keep its snapshot in memory, and the monitor at work.
+const MAX_STALL: Duration = Duration::from_secs(60);
+/// At the end, clients may take so long for what they have not taken yet.
+const MAX_ENDING: Duration = Duration::from_secs(1);
 
 /// Sends snapshots to all who listen. Dropping it disconnects them, and removes the socket.
 #[derive(Debug)]
@@ -93,17 +97,18 @@ impl Broadcaster {
         if self.clients() == 0 {
             return Ok(());
         }
-        let encoded = encode(snapshot);
+        let (frame, result) = match encode(snapshot) {
+            Ok(frame) => (Some(Arc::from(frame)), Ok(())),
+            // It is lost to all: the one before it must not pass for it.
+            Err(error) => (None, Err(error)),
+        };
         {
-            // One that could not be encoded is lost to all.
             let mut slot = self.shared.slot();
             slot.number += 1;
-            if let Ok(frame) = &encoded {
-                slot.frame = Some(frame.as_slice().into());
-            }
+            slot.frame = frame;
         }
         self.wake();
-        encoded.map(drop)
+        result
     }
 
     /// How many listen now.
@@ -151,18 +156,44 @@ impl Sender {
             while self.hand_out() {
                 self.clients.retain_mut(Client::write_some);
             }
+            self.clients.retain(|client| !client.has_stalled());
             self.shared.clients.store(self.clients.len(), Ordering::Release);
+            if self.clients.is_empty() {
+                // Who comes next gets the next one.
+                self.shared.slot().frame = None;
+            }
+        }
+        self.end();
+    }
+
+    /// Writes what clients have not taken yet, the newest snapshot included.
+    fn end(&mut self) {
+        let until = Instant::now() + MAX_ENDING;
+        self.listener = None;
+        while !self.clients.is_empty() && Instant::now() < until {
+            self.clients.retain_mut(Client::write_some);
+            let has_more = self.hand_out();
+            self.clients.retain(|client| client.has_work());
+            if !has_more {
+                self.wait_for(Duration::from_millis(20));
+            }
         }
     }
 
     /// Waits until something can be done. Returns whether somebody connects.
     fn wait(&mut self) -> bool {
+        self.wait_for(MAX_STALL)
+    }
+
+    /// The same, for so long at most.
+    fn wait_for(&mut self, most: Duration) -> bool {
         let mut fds = vec![PollFd::new(&self.woken, PollFlags::IN)];
         // One that has gone is reported in any case.
         let wanted = |client: &Client| if client.has_work() { PollFlags::OUT } else { PollFlags::empty() };
         fds.extend(self.clients.iter().map(|client| PollFd::new(&client.stream, wanted(client))));
         fds.extend(self.listener.as_ref().map(|listener| PollFd::new(listener, PollFlags::IN)));
-        if poll(&mut fds, None).is_err() {
+        let most = Timespec { tv_sec: most.as_secs().cast_signed(), tv_nsec: most.subsec_nanos().into() };
+        if poll(&mut fds, Some(&most)).is_err() {
             return false;
         }
         let gone = PollFlags::HUP | PollFlags::ERR;
@@ -225,20 +256,35 @@ struct Client {
     frame: Option<Arc<[u8]>>,
     /// Bytes of both that were written.
     written: usize,
+    /// When it last took something, or was given something after it had taken all.
+    moved_at: Instant,
     is_gone: bool,
 }
 
 impl Client {
     fn new(stream: UnixStream, seen: u64) -> io::Result<Client> {
         stream.set_nonblocking(true)?;
-        Ok(Client { stream, seen, head: header().to_vec(), frame: None, written: 0, is_gone: false })
+        Ok(Client {
+            stream,
+            seen,
+            head: header().to_vec(),
+            frame: None,
+            written: 0,
+            moved_at: Instant::now(),
+            is_gone: false,
+        })
     }
 
     fn has_work(&self) -> bool {
         !self.head.is_empty() || self.frame.is_some()
     }
 
+    fn has_stalled(&self) -> bool {
+        self.has_work() && self.moved_at.elapsed() >= MAX_STALL
+    }
+
     fn give(&mut self, frame: &Arc<[u8]>, number: u64) {
+        self.moved_at = Instant::now();
         let missed = number - self.seen - 1;
         if missed > 0 {
             self.head.extend(lost(missed));
@@ -256,7 +302,7 @@ impl Client {
                 None => &frame[self.written - self.head.len()..],
             };
             match send(&self.stream, rest, SendFlags::NOSIGNAL) {
-                Ok(n) => self.written += n,
+                Ok(n) => (self.written, self.moved_at) = (self.written + n, Instant::now()),
                 Err(error) if error == rustix::io::Errno::INTR => {}
                 Err(error) => return error == rustix::io::Errno::AGAIN,
             }

@@ -2,7 +2,7 @@
 
 mod samples;
 
-use isotherm_stream::{Broadcaster, MAX_CLIENTS, Message, Reader, Snapshot};
+use isotherm_stream::{Broadcaster, EventRow, MAX_CLIENTS, MAX_ROWS, Message, Reader, Snapshot};
 use samples::snapshot;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -164,4 +164,43 @@ fn a_pair_of_sockets_serves_one_client() {
     drop(reader);
     wait_until("it to be gone", || broadcaster.clients() == 0);
     broadcaster.publish(&snapshot(1, 5)).unwrap();
+}
+
+#[test]
+fn what_cannot_be_sent_is_lost_and_not_replaced_by_the_one_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    let broadcaster = Broadcaster::open(&path, None).unwrap();
+    let stream = connect(&path);
+    wait_until("a client", || broadcaster.clients() == 1);
+    broadcaster.publish(&snapshot(0, 1)).unwrap();
+    let mut reader = Reader::new(&stream);
+    assert_eq!(next_snapshot(&mut reader), snapshot(0, 1));
+    let mut too_many = snapshot(1, 1);
+    too_many.events = vec![EventRow::default(); MAX_ROWS + 1];
+    broadcaster.publish(&too_many).unwrap_err();
+    broadcaster.publish(&snapshot(2, 1)).unwrap();
+    assert!(matches!(reader.next().unwrap(), Some(Message::Lost(1))));
+    assert_eq!(next_snapshot(&mut reader), snapshot(2, 1));
+}
+
+#[test]
+fn at_the_end_clients_get_what_was_sent_last() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    let broadcaster = Broadcaster::open(&path, None).unwrap();
+    let stream = connect(&path);
+    wait_until("a client", || broadcaster.clients() == 1);
+    // More than a socket takes at once, so that the end finds it half written.
+    let large = snapshot(0, 20_000);
+    broadcaster.publish(&large).unwrap();
+    let reading = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(100));
+        let mut reader = Reader::new(&stream);
+        let first = next_snapshot(&mut reader);
+        (first, reader.next().unwrap().is_none())
+    });
+    drop(broadcaster);
+    let (got, is_whole) = reading.join().unwrap();
+    assert!(got == large && is_whole, "all of it, and then the end");
 }
