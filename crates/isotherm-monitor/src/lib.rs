@@ -266,6 +266,11 @@ impl<C: Clock> Monitor<C> {
         self.cpu.bookkeeping_share(self.clock.now())
     }
 
+    /// Charges the CPU time used since the last charge as bookkeeping: what a caller does with a snapshot on this thread in each window.
+    pub fn charge_bookkeeping(&mut self) {
+        self.cpu.charge_bookkeeping(self.clock.cpu(), self.clock.now());
+    }
+
     /// Charges the CPU time used since the last call to the budget. Returns the CPU time so far.
     fn charge_cpu(&mut self) -> Ns {
         self.cpu.charge(self.clock.cpu())

@@ -29,7 +29,7 @@ impl<C: Clock> Monitor<C> {
         self.note_others(&targets);
         self.forget_ended(now);
         self.last_snapshot = now;
-        self.cpu.charge_bookkeeping(self.clock.cpu(), self.clock.now());
+        self.charge_bookkeeping();
         Snapshot { start_unix_ns: unix_ns.saturating_sub(elapsed), end_unix_ns: unix_ns, targets, cost: self.cost(now) }
     }
 

@@ -10,7 +10,8 @@
 //! docs/reference/platform.md lists what each capability is for.
 
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities, set_no_new_privs,
+    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, remove_capability_from_bounding_set,
+    set_capabilities, set_no_new_privs,
 };
 
 /// To read and write files as before: other users' recordings, sockets, and files in sticky directories.
@@ -29,8 +30,9 @@ const FOR_WATCHING: CapabilitySet = FOR_FILES
     .union(CapabilitySet::SYS_RESOURCE)
     .union(CapabilitySet::KILL);
 
-/// To start a program as another user.
-const FOR_ANOTHER_USER: CapabilitySet = CapabilitySet::SETUID.union(CapabilitySet::SETGID);
+/// To start a program as another user, and without any capability that exec would give it.
+const FOR_ANOTHER_USER: CapabilitySet =
+    CapabilitySet::SETUID.union(CapabilitySet::SETGID).union(CapabilitySet::SETPCAP);
 
 /// What a command does, as far as privileges go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +62,16 @@ pub fn drop_unused(needs: Needs) {
     if matches!(needs, Needs::Files | Needs::Watching) {
         let _ = set_no_new_privs(true);
     }
+}
+
+/// Leaves nothing to programs that this thread starts from now on: no capability that exec gives to root or from the ambient set, and none
+/// from a program's file. What this process has itself stays. Errors are ignored, as above.
+pub fn none_for_programs() {
+    let _ = clear_ambient_capability_set();
+    for capability in CapabilitySet::all().iter() {
+        let _ = remove_capability_from_bounding_set(capability);
+    }
+    let _ = set_no_new_privs(true);
 }
 
 /// The capabilities to keep of those that this process `had`. `None` to keep all.

@@ -8,7 +8,7 @@ use isotherm_heat::{Clock, Ns, Snapshot, TargetId};
 use isotherm_monitor::Monitor;
 use isotherm_schemes::machine::Machine;
 use isotherm_schemes::pass::MAX_HINTS;
-use isotherm_schemes::{Action, Budgets, Hint, HintQueue, Outcome, RetryScheduler, Step, Wait, Worker};
+use isotherm_schemes::{Action, Budgets, Hint, HintQueue, Outcome, Refusal, RetryScheduler, Step, Wait, Worker};
 use isotherm_sys::clock;
 use isotherm_units::PmdNo;
 use isotherm_view::human;
@@ -189,6 +189,12 @@ impl<M: Machine> Rounds<M> {
             output::note(format_args!("stopped waiting after {}: {}", human::duration(PATIENCE_NS), why.text()));
         }
     }
+}
+
+/// Why nothing is done to a process at the end, if so.
+pub fn skipped(refused: Option<Refusal>, is_sampled: bool) -> Option<&'static str> {
+    let sampled = "sampled, so its pages are not known one by one (--mode whole)";
+    refused.map(Refusal::text).or(is_sampled.then_some(sampled))
 }
 
 /// What comes after a hint was served.

@@ -1,7 +1,7 @@
 //! Snapshots for programs that show them: what a monitor leaves at a second socket, one way, after each window.
 //!
 //! [`isotherm_stream`] has the format and the socket. [`rows`] fills its rows from a snapshot and from what is known of pages, [`changes`] finds
-//! out what has happened since the last one. Nothing of it costs anything while nobody listens.
+//! out what has happened since the last one. Nothing of it is done while nobody listens, and what it costs is in the monitor's budget.
 
 mod changes;
 mod rows;
@@ -14,7 +14,7 @@ use isotherm_monitor::Monitor;
 use isotherm_schemes::state::Status;
 use isotherm_stream::Broadcaster;
 use isotherm_sys::proc::Proc;
-use rows::Limits;
+use rows::Slow;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
@@ -27,7 +27,7 @@ pub struct Publisher {
     run: RunInfo,
     hostname: String,
     proc: Proc,
-    limits: Limits,
+    slow: Slow,
     changes: Changes,
 }
 
@@ -47,14 +47,14 @@ impl Publisher {
     fn over(broadcaster: Broadcaster) -> Publisher {
         let hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let proc = Proc::default();
-        let limits = Limits::new(&proc);
+        let slow = Slow::new(&proc);
         Publisher {
             broadcaster,
             has_failed: false,
             run: RunInfo::default(),
             hostname,
             proc,
-            limits,
+            slow,
             changes: Changes::default(),
         }
     }
@@ -64,9 +64,19 @@ impl Publisher {
         self.run = run.clone();
     }
 
-    /// Sends a snapshot, with what was done to memory, if somebody listens. The first failure is said: it is no reason to stop.
-    pub fn publish(&mut self, monitor: &Monitor<Box<dyn Clock>>, snapshot: &Snapshot, status: Option<&Status>) {
-        let sent = self.send(monitor, snapshot, status);
+    /// Sends a snapshot, if somebody listens, with what `status` says was done to memory. The first failure is said: it is no reason to
+    /// stop.
+    pub fn publish(
+        &mut self,
+        monitor: &mut Monitor<Box<dyn Clock>>,
+        snapshot: &Snapshot,
+        status: impl FnOnce() -> Option<Status>,
+    ) {
+        if self.broadcaster.clients() == 0 {
+            return;
+        }
+        let sent = self.send(monitor, snapshot, status().as_ref());
+        monitor.charge_bookkeeping();
         if let Err(error) = sent.context("send a snapshot")
             && !std::mem::replace(&mut self.has_failed, true)
         {
@@ -81,14 +91,15 @@ impl Publisher {
         status: Option<&Status>,
     ) -> isotherm_stream::Result<()> {
         let events = self.changes.since(snapshot, status);
-        if self.broadcaster.clients() == 0 {
-            self.changes.keep(events);
-            return Ok(());
-        }
-        self.limits.begin();
+        self.slow.begin(monitor.now());
         let processes = snapshot.targets.iter().map(|target| {
             let pages = monitor.pages_of(target.id.pid).map(|pages| (pages, monitor.now()));
-            rows::process(target, pages, (&self.proc, &mut self.limits), status)
+            rows::process(
+                target,
+                (pages, monitor.sampled_extent_of(target.id.pid).is_some()),
+                (&self.proc, &mut self.slow),
+                status,
+            )
         });
         let mut sent = isotherm_stream::Snapshot {
             host: rows::host(&self.run, &self.hostname, snapshot, monitor.unchecked()),

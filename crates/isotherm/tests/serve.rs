@@ -63,36 +63,34 @@ fn a_scrape_has_what_is_hot_and_all_that_is_resident() {
     let (host, base) = address(&mut run);
     let metrics = || get(&host, &format!("{base}metrics"));
     let memory = |text: &str, class: &str| sum(text, "isotherm_memory_bytes", &format!("class=\"{class}\""));
-    // All of it is known, and has been for long enough to be called idle.
-    let is_known =
-        |text: &str| sum(text, "isotherm_unmeasured_bytes", "cgroup") == 0.0 && memory(text, "idle") > 40.0 * MIB;
-    assert!(
-        until(Duration::from_secs(60), || {
-            let (status, text) = metrics();
-            status == 200 && is_known(&text)
-        }),
-        "{:?}",
-        metrics()
-    );
-    let text = metrics().1;
-    let all: f64 = ["hot", "warm", "cold", "idle", "unmeasured"].iter().map(|class| memory(&text, class)).sum();
+    // All of it is known, and has been for long enough to be called idle. A tenth of 64 MiB is hot, and the stack and the code that does it.
     let truth = resident(child.pid());
-    assert!((all - truth).abs() <= truth * 0.01 + 0.5 * MIB, "{all} of {truth} bytes: {text}");
-    // A tenth of 64 MiB is hot, and the stack and the code that does it.
-    let hot = memory(&text, "hot");
-    assert!((6.4 * MIB..7.4 * MIB).contains(&hot), "{hot} bytes are hot: {text}");
+    let all =
+        |text: &str| ["hot", "warm", "cold", "idle", "unmeasured"].iter().map(|class| memory(text, class)).sum::<f64>();
+    let is_right = |text: &str| {
+        sum(text, "isotherm_unmeasured_bytes", "cgroup") == 0.0
+            && memory(text, "idle") > 40.0 * MIB
+            && (6.4 * MIB..7.4 * MIB).contains(&memory(text, "hot"))
+            && (all(text) - truth).abs() <= truth * 0.01 + 0.5 * MIB
+    };
+    let found = until(Duration::from_secs(60), || {
+        let (status, text) = metrics();
+        status == 200 && is_right(&text)
+    });
+    assert!(found, "{truth} bytes resident: {}", metrics().1);
     let (status, overview) = get(&host, &format!("{base}api/overview"));
     let overview: Value = serde_json::from_str(&overview).unwrap();
     assert_eq!((status, overview["processes"][0]["pid"].as_u64()), (200, Some(child.pid().into())), "{overview:#}");
     assert_eq!(get(&host, "/metrics").0, 401, "without the token");
     assert!(get(&host, &base).1.contains("<script"), "a page");
+    let server = children_of(run.pid());
+    assert_eq!(server.len(), 1, "{server:?}");
     if is_root() {
-        let server = children_of(run.pid());
-        let uid = |pid: &u32| {
-            std::fs::metadata(format!("/proc/{pid}")).map(|file| std::os::unix::fs::MetadataExt::uid(&file))
-        };
-        assert!(server.iter().all(|pid| uid(pid).is_ok_and(|uid| uid != 0)), "the server runs as somebody else");
+        let uid = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(format!("/proc/{}", server[0])).unwrap());
+        assert_ne!(uid, 0, "the server runs as somebody else");
     }
+    // As Ctrl-C does it.
+    support::signal(server[0], "INT");
     run.signal("INT");
     run.end().ended(0);
     assert!(TcpStream::connect(&host).is_err(), "the server has ended with it");
@@ -111,8 +109,12 @@ fn a_recording_is_shown_and_a_server_that_ends_ends_it_all() {
         || overview()["range_ms"].as_array().map_or(0, |range| range[1].as_u64().unwrap() - range[0].as_u64().unwrap());
     assert!(until(Duration::from_secs(20), || held() >= 4000), "{:#}", overview());
     assert_eq!(overview()["processes"][0]["pid"].as_u64(), Some(child.pid().into()));
-    for pid in children_of(run.pid()) {
-        support::signal(pid, "KILL");
+    let server = children_of(run.pid());
+    assert_eq!(server.len(), 1, "{server:?}");
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server[0])).unwrap();
+    for set in ["CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+        assert!(status.contains(&format!("{set}:\t0000000000000000")), "no capability, also as root: {status}");
     }
+    support::signal(server[0], "KILL");
     run.end().ended(1).says("the server has ended");
 }

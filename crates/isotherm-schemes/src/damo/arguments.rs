@@ -29,7 +29,8 @@ pub fn read_arguments(text: &str) -> Result<Converted, Error> {
     let mut schemes: Vec<Damos> = Vec::new();
     for (action, count) in actions.iter().zip(counts) {
         let own: Vec<Value> = filters.drain(..count.min(filters.len())).collect();
-        schemes.push(serde_json::from_value(options.scheme(action, own))?);
+        let scheme = options.scheme(action, own).map_err(Error::Arguments)?;
+        schemes.push(serde_json::from_value(scheme)?);
     }
     let mut converted = convert(&schemes)?;
     converted.notes.extend(options.rest());
@@ -39,22 +40,38 @@ pub fn read_arguments(text: &str) -> Result<Converted, Error> {
 /// Options with their values, in the order in which they were given.
 struct Options {
     given: BTreeMap<String, VecDeque<Vec<String>>>,
-    /// Words before the first option: "damo", "start", a target.
-    before: Vec<String>,
+    /// Words that belong to no option: "damo", "start", a target.
+    others: Vec<String>,
+}
+
+/// How many values an option takes at most. What follows is a target.
+fn most_values(option: &str) -> usize {
+    match option {
+        "--damos_sz_region" | "--damos_access_rate" | "--damos_age" => 2,
+        "--damos_wmarks" => 5,
+        _ => usize::MAX,
+    }
 }
 
 impl Options {
     fn of(words: Vec<String>) -> Options {
-        let mut options = Options { given: BTreeMap::new(), before: Vec::new() };
+        let mut options = Options { given: BTreeMap::new(), others: Vec::new() };
         let mut last: Option<String> = None;
         for word in words {
             if word.starts_with("--") {
-                options.given.entry(word.clone()).or_default().push_back(Vec::new());
-                last = Some(word);
+                // As argparse has it, a value may follow an equals sign.
+                let (name, value) =
+                    word.split_once('=').map_or((word.as_str(), None), |(name, value)| (name, Some(value)));
+                let values = value.into_iter().map(str::to_owned).collect();
+                options.given.entry(name.to_owned()).or_default().push_back(values);
+                last = Some(name.to_owned());
                 continue;
             }
-            let values = last.as_ref().and_then(|last| options.given.get_mut(last)?.back_mut());
-            values.unwrap_or(&mut options.before).push(word);
+            let taking = last.as_ref().and_then(|last| Some((last, options.given.get_mut(last)?.back_mut()?)));
+            match taking {
+                Some((name, values)) if values.len() < most_values(name) => values.push(word),
+                _ => options.others.push(word),
+            }
         }
         options
     }
@@ -69,8 +86,9 @@ impl Options {
 
     /// All filters, as damo writes them.
     fn filters(&mut self) -> Result<Vec<Value>, String> {
-        if self.given.contains_key("--damos_filter_out") {
-            return Err("--damos_filter_out has no counterpart: say it with --damos_filter".to_owned());
+        let is_other = |option: &&String| option.starts_with("--damos_filter") && *option != "--damos_filter";
+        if let Some(other) = self.given.keys().find(is_other) {
+            return Err(format!("{other} has no counterpart: say it with --damos_filter"));
         }
         let mut filters = Vec::new();
         for words in self.take("--damos_filter") {
@@ -97,29 +115,30 @@ impl Options {
     }
 
     /// The next scheme, as damo writes it.
-    fn scheme(&mut self, action: &[String], filters: Vec<Value>) -> Value {
+    fn scheme(&mut self, action: &[String], filters: Vec<Value>) -> Result<Value, String> {
         let mut bounds = |option: &str, unit: &str| match self.next(option).as_deref() {
             // A number without a unit is one of microseconds, or of bytes.
-            Some([min, max]) => json!({"min": with_unit(min, unit), "max": with_unit(max, unit)}),
-            _ => json!({"min": "min", "max": "max"}),
+            Some([min, max]) => Ok(json!({"min": with_unit(min, unit), "max": with_unit(max, unit)})),
+            Some(others) => Err(format!("{option} takes a minimum and a maximum, and has {others:?}")),
+            None => Ok(json!({"min": "min", "max": "max"})),
         };
         let pattern = json!({
-            "sz_bytes": bounds("--damos_sz_region", ""),
-            "nr_accesses": bounds("--damos_access_rate", ""),
-            "age": bounds("--damos_age", " us"),
+            "sz_bytes": bounds("--damos_sz_region", "")?,
+            "nr_accesses": bounds("--damos_access_rate", "")?,
+            "age": bounds("--damos_age", " us")?,
         });
         let watermarks = self.next("--damos_wmarks").map_or(Value::Null, |words| watermarks_of(&words));
         let quotas: Vec<String> =
             self.given.keys().filter(|option| option.starts_with("--damos_quota")).cloned().collect();
         let quotas: Vec<Value> =
             quotas.iter().filter_map(|option| self.next(option)).map(|words| json!(words)).collect();
-        json!({
+        Ok(json!({
             "action": action.first().cloned().unwrap_or_default(),
             "access_pattern": pattern,
             "filters": filters,
             "watermarks": watermarks,
             "quotas": if quotas.is_empty() { Value::Null } else { json!("given") },
-        })
+        }))
     }
 
     /// What of the command line has become nothing.
@@ -127,7 +146,7 @@ impl Options {
         let is_lost =
             |(option, values): (&String, &VecDeque<Vec<String>>)| (!values.is_empty()).then(|| option.clone());
         let lost: Vec<String> = self.given.iter().filter_map(is_lost).collect();
-        let target = self.before.iter().find(|word| !["damo", "sudo", "start", "tune"].contains(&word.as_str()));
+        let target = self.others.iter().find(|word| !["damo", "sudo", "start", "tune"].contains(&word.as_str()));
         let target = target.map(|target| format!("the target {target:?}"));
         let lost: Vec<String> = target.into_iter().chain(lost).collect();
         (!lost.is_empty())
@@ -211,8 +230,11 @@ mod tests {
         let min_idle = |text: &str| read(text).map(|converted| converted.schemes[0].min_idle.clone().unwrap());
         let pageout = "--damos_action pageout --damos_access_rate 0 0";
         assert_eq!(min_idle(&format!("{pageout} --damos_age 90000000 max")), Ok("1m 30s".into()));
-        let text = format!("damo start 812 {pageout} --damos_age 1h max");
-        assert!(read(&text).unwrap().notes.iter().any(|note| note.contains("the target \"812\"")));
+        for text in
+            [format!("damo start 812 {pageout} --damos_age 1h max"), format!("{pageout} --damos_age 1h max 812")]
+        {
+            assert!(read(&text).unwrap().notes.iter().any(|note| note.contains("the target \"812\"")), "{text}");
+        }
     }
 
     #[test]
@@ -227,6 +249,9 @@ mod tests {
             (&format!("{pageout} --damos_filter reject none"), "a type is missing"),
             (&format!("{pageout} --damos_action hugepage --damos_filter allow anon"), "--damos_nr_filters"),
             (&format!("{pageout} --damos_nr_filters many"), "numbers"),
+            (&format!("{pageout} --damos_filter=addr"), "reject addr"),
+            (&format!("{pageout} --damos_filters_of_later"), "--damos_filters_of_later"),
+            ("--damos_action pageout --damos_access_rate 0% 0% --damos_age 1m", "a minimum and a maximum"),
             (&format!("{pageout} \"open"), "quote"),
         ] {
             let error = read(text).unwrap_err();

@@ -128,6 +128,12 @@ mod tests {
         assert!(state.search_movable(A, (100_000, None), 9 * S).is_some());
         let status = state.status().targets[0].migrate.clone().unwrap();
         assert_eq!((status.promoted_bytes, status.demoted_bytes, status.min_idle_ns), (2 << 20, 0, Some(60 * S)));
+        // What was moved of a process counts on when it has ended.
+        assert_eq!(state.status().totals.moved_bytes, 2 << 20);
+        let mut ended = state;
+        ended.keep(&[]);
+        assert_eq!((ended.status().targets.len(), ended.status().totals.moved_bytes), (0, 2 << 20));
+        let mut state = ended;
         // Without a scheme nothing is looked for, and nothing reported.
         state.set_schemes(vec![Scheme::collapse_all()]);
         window(&mut state, 20 * S);

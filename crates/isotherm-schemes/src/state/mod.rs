@@ -9,7 +9,7 @@ mod page_out;
 mod status;
 mod worker;
 
-pub use status::{HintStatus, SampledStatus, SandboxStatus, Status, TargetStatus};
+pub use status::{HintStatus, SampledStatus, SandboxStatus, Status, TargetStatus, Totals};
 pub use worker::SharedWorker;
 
 use crate::bring_back::{BRING_BACK, BroughtBack};
@@ -119,6 +119,8 @@ pub struct State {
     movable: Movable,
     /// What was brought back, shared with the worker.
     brought_back: BroughtBack,
+    /// What was moved and brought back of processes that have ended.
+    of_ended: Totals,
     rules: Rules,
     budgets: Budgets,
     round_robin: bool,
@@ -162,6 +164,7 @@ impl State {
             idle: IdlePages::default(),
             movable: Movable::default(),
             brought_back: BroughtBack::default(),
+            of_ended: Totals::default(),
             rules,
             budgets,
             round_robin: false,
@@ -346,6 +349,8 @@ impl State {
         let ended: Vec<TargetId> = self.targets.keys().filter(|id| !alive.contains(id)).copied().collect();
         for process in ended {
             self.dismiss(process);
+            self.of_ended = self.of_ended.and(self.totals_of(process));
+            self.brought_back.forget(process);
             self.targets.remove(&process);
             self.actions.remove(&process);
         }
@@ -368,7 +373,6 @@ impl State {
         self.retry.forget(process);
         self.idle.forget(process);
         self.movable.forget(process);
-        self.brought_back.forget(process);
         if let Some(keeper) = self.targets.get_mut(&process).and_then(|target| target.keeper.as_mut()) {
             keeper.take_hinted();
         }
@@ -444,6 +448,15 @@ impl State {
         resting.insert((hint.process, hint.pmd), now + rest);
     }
 
+    /// What was moved and brought back of a process so far.
+    fn totals_of(&self, process: TargetId) -> Totals {
+        let moved = self.targets.get(&process).and_then(|target| target.mover.as_ref()).map(Mover::status);
+        Totals {
+            moved_bytes: moved.map_or(0, |moved| moved.promoted_bytes + moved.demoted_bytes),
+            asked_back_bytes: self.brought_back.of(process).asked_bytes,
+        }
+    }
+
     /// The status to report.
     pub fn status(&self) -> Status {
         let status = |(id, target): (&TargetId, &Target)| TargetStatus {
@@ -468,6 +481,7 @@ impl State {
                 capacity: self.queue.capacity(),
             },
             counters: self.counters.clone(),
+            totals: self.targets.keys().fold(self.of_ended, |sum, id| sum.and(self.totals_of(*id))),
             pmds: self.unchecked_of_all.1,
             blocks_not_looked_at: self.unchecked_of_all.0,
             budgets: Some(self.budgets),

@@ -41,6 +41,9 @@ pub struct Status {
     /// Results of hints so far.
     #[serde(default)]
     pub counters: Counters,
+    /// What was done to all processes, those that have ended included.
+    #[serde(default)]
+    pub totals: Totals,
     /// The targets, in the order of their ids.
     pub targets: Vec<TargetStatus>,
     /// Huge ranges of all targets.
@@ -61,6 +64,26 @@ pub struct Status {
     /// What the daemon may still do.
     #[serde(default)]
     pub sandbox: SandboxStatus,
+}
+
+/// Memory that was acted on so far, of all processes. What has left and what was collapsed is in [`Counters`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Totals {
+    /// Moved between memory tiers.
+    pub moved_bytes: u64,
+    /// Asked back from swap before it was accessed.
+    pub asked_back_bytes: u64,
+}
+
+impl Totals {
+    /// The sum of both.
+    pub(super) fn and(self, other: Totals) -> Totals {
+        Totals {
+            moved_bytes: self.moved_bytes + other.moved_bytes,
+            asked_back_bytes: self.asked_back_bytes + other.asked_back_bytes,
+        }
+    }
 }
 
 /// What a daemon may still do after it has opened its source.

@@ -11,7 +11,7 @@ use crate::args::watching::WatchArgs;
 use crate::commands::plan::Plan;
 use crate::output;
 use crate::privileges::Needs;
-use crate::rounds::{Rounds, Served, WINDOW_NS, watch_and_act};
+use crate::rounds::{Rounds, Served, WINDOW_NS, skipped, watch_and_act};
 use crate::sandbox::Uses;
 use crate::watch::{Prepared, Stop};
 use anyhow::{Result, bail};
@@ -158,6 +158,13 @@ struct Row {
     refused: Option<Refusal>,
 }
 
+impl Row {
+    /// What has moved of it, or would.
+    fn moved(&self) -> u64 {
+        self.promoted_bytes.0 + self.demoted_bytes.0
+    }
+}
+
 #[derive(Debug, Serialize)]
 struct Report {
     dry_run: bool,
@@ -225,7 +232,7 @@ impl Work<'_> {
         let refused = self.rounds.worker.admit(id, now).err();
         let is_full = self.is_full;
         let row = self.row(target);
-        row.refused = refused;
+        (row.refused, row.sampled) = (refused, false);
         if is_new {
             let pages = |of: fn(&Wanted) -> u32| wanted.iter().map(|w| u64::from(of(w))).sum();
             row.hot_bytes = Bytes::of_pages(pages(|wanted| wanted.hot.count()));
@@ -249,7 +256,7 @@ impl Work<'_> {
 
     /// All that has moved so far, or would.
     fn moved(&self) -> u64 {
-        self.rows.values().map(|row| row.promoted_bytes.0 + row.demoted_bytes.0).sum()
+        self.rows.values().map(Row::moved).sum()
     }
 
     fn serve(&mut self, stop: &Stop) {
@@ -294,14 +301,16 @@ impl Report {
         let idle_for = human::duration(self.min_idle_ns);
         let verb = if self.dry_run { "would move" } else { "moved" };
         for row in &self.processes {
-            let what = match row.refused {
-                Some(refusal) => format!("skipped: {}", refusal.text()),
-                None if row.sampled => {
-                    "skipped: sampled, so its pages are not known one by one (--mode whole)".to_owned()
-                }
-                None => format!(
-                    "{} of {} hot, {} idle for {idle_for} or longer; {verb} {} to fast memory, {} to slow",
-                    row.hot_bytes, row.resident_bytes, row.idle_bytes, row.promoted_bytes, row.demoted_bytes
+            let what = match skipped(row.refused, row.sampled) {
+                Some(why) if row.moved() == 0 => format!("skipped: {why}"),
+                why => format!(
+                    "{} of {} hot, {} idle for {idle_for} or longer; {verb} {} to fast memory, {} to slow{}",
+                    row.hot_bytes,
+                    row.resident_bytes,
+                    row.idle_bytes,
+                    row.promoted_bytes,
+                    row.demoted_bytes,
+                    why.map_or(String::new(), |why| format!("; then skipped: {why}"))
                 ),
             };
             writeln!(out, "{} ({}): {what}", row.pid, human::printable(&row.comm))?;

@@ -12,7 +12,7 @@ use crate::args::watching::WatchArgs;
 use crate::commands::plan::Plan;
 use crate::output;
 use crate::privileges::Needs;
-use crate::rounds::{Rounds, Served, WINDOW_NS, watch_and_act};
+use crate::rounds::{Rounds, Served, WINDOW_NS, skipped, watch_and_act};
 use crate::sandbox::Uses;
 use crate::swap;
 use crate::watch::{Prepared, Stop, idle_window_of};
@@ -217,7 +217,8 @@ impl Work<'_> {
             let idle = pages.iter().map(|(_, pages)| u64::from(pages.count())).sum();
             self.row(target).idle_bytes = Bytes::of_pages(idle);
         }
-        self.row(target).refused = refused;
+        let row = self.row(target);
+        (row.refused, row.sampled) = (refused, false);
         for (refusal, pmds) in planned.left_out {
             *self.left_out.entry(refusal).or_default() += pmds;
         }
@@ -279,14 +280,14 @@ impl Report {
         let idle_for = human::duration(self.min_idle_ns);
         let verb = if self.dry_run { "would leave" } else { "left" };
         for row in &self.processes {
-            let what = match row.refused {
-                Some(refusal) => format!("skipped: {}", refusal.text()),
-                None if row.sampled => {
-                    "skipped: sampled, so its pages are not known one by one (--mode whole)".to_owned()
-                }
-                None => format!(
-                    "{} of {} idle for {idle_for} or longer; {} {verb} memory",
-                    row.idle_bytes, row.resident_bytes, row.left_bytes
+            let what = match skipped(row.refused, row.sampled) {
+                Some(why) if row.left_bytes == Bytes(0) => format!("skipped: {why}"),
+                why => format!(
+                    "{} of {} idle for {idle_for} or longer; {} {verb} memory{}",
+                    row.idle_bytes,
+                    row.resident_bytes,
+                    row.left_bytes,
+                    why.map_or(String::new(), |why| format!("; then skipped: {why}"))
                 ),
             };
             writeln!(out, "{} ({}): {what}", row.pid, human::printable(&row.comm))?;

@@ -371,10 +371,9 @@ impl Feeder<'_> {
     }
 
     /// Sends the snapshot to those who listen.
-    fn publish(&mut self, monitor: &Monitor<Box<dyn Clock>>, snapshot: &Snapshot) {
+    fn publish(&mut self, monitor: &mut Monitor<Box<dyn Clock>>, snapshot: &Snapshot) {
         if let Some(publisher) = &mut self.publisher {
-            let status = lock(self.shared).status();
-            publisher.publish(monitor, snapshot, Some(&status));
+            publisher.publish(monitor, snapshot, || Some(lock(self.shared).status()));
         }
     }
 

@@ -12,7 +12,7 @@ use crate::args::values::positive_duration_ns;
 use crate::args::watching::WatchArgs;
 use crate::commands::plan::Plan;
 use crate::output;
-use crate::privileges::Needs;
+use crate::privileges::{self, Needs};
 use crate::sandbox::Uses;
 use crate::stream::Publisher;
 use crate::watch::{Prepared, Stop};
@@ -94,7 +94,11 @@ impl Plan for ServePlan {
     }
 
     fn run(&self) -> Result<()> {
-        let stop = Stop::on_end_signals()?;
+        let stop = Stop::on_signals()?;
+        if !self.starts_a_command() {
+            // A command would have to get what its caller would have given it.
+            privileges::none_for_programs();
+        }
         match &self.from {
             From::Socket(path) => self.connected(path, &stop),
             From::Recording(path) => self.recorded(path, &stop),
@@ -104,6 +108,10 @@ impl Plan for ServePlan {
 }
 
 impl ServePlan {
+    fn starts_a_command(&self) -> bool {
+        matches!(&self.from, From::Processes(what) if !what.0.command.is_empty())
+    }
+
     /// The server has the end of a socket that we opened, so it need not be allowed to connect there.
     fn connected(&self, path: &Path, stop: &Stop) -> Result<()> {
         let advice =
@@ -130,8 +138,8 @@ impl ServePlan {
         publisher.of_run(&watching.run);
         output::note(&watching.run.source_note);
         watching.windows(self.duration, stop, &ProgressBar::hidden(), |monitor, snapshot| {
-            publisher.publish(monitor, &snapshot, None);
-            server.check()?;
+            publisher.publish(monitor, &snapshot, || None);
+            server.check(stop)?;
             Ok(ControlFlow::Continue(()))
         })?;
         watching.report_refused();
@@ -143,7 +151,7 @@ impl ServePlan {
         let began = isotherm_sys::clock::monotonic_ns();
         let is_over = || self.duration.is_some_and(|d| isotherm_sys::clock::monotonic_ns() - began >= d);
         while !stop.is_set() && !is_over() {
-            server.check()?;
+            server.check(stop)?;
             std::thread::sleep(TICK);
         }
         Ok(())

@@ -7,7 +7,7 @@ use isotherm_stream::EventRow;
 use isotherm_view::human;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most events that are kept while nobody listens, or that one snapshot has.
+/// Most events that one snapshot has.
 const MAX_EVENTS: usize = 200;
 
 /// What was known at the last snapshot.
@@ -16,14 +16,12 @@ pub struct Changes {
     targets: BTreeMap<TargetId, String>,
     /// Why nothing is done to a process at the moment, by pid.
     held: BTreeMap<u32, BTreeSet<String>>,
-    /// Not sent yet.
-    kept: Vec<EventRow>,
 }
 
 impl Changes {
-    /// What has happened since the last call, and what was kept.
+    /// What has happened since the last call.
     pub fn since(&mut self, snapshot: &Snapshot, status: Option<&Status>) -> Vec<EventRow> {
-        let mut events = std::mem::take(&mut self.kept);
+        let mut events = Vec::new();
         let mut add = |text: String| events.push(EventRow { at_unix_ns: snapshot.end_unix_ns, text });
         let alive = snapshot.targets.iter().filter(|target| !target.exited);
         let now: BTreeMap<TargetId, String> = alive.map(|t| (t.id, human::printable(&t.comm))).collect();
@@ -44,11 +42,6 @@ impl Changes {
         self.held = held;
         events.drain(..events.len().saturating_sub(MAX_EVENTS));
         events
-    }
-
-    /// Keeps events that nobody was there to receive.
-    pub fn keep(&mut self, events: Vec<EventRow>) {
-        self.kept = events;
     }
 }
 
@@ -88,15 +81,14 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_is_said_once_and_kept_until_somebody_listens() {
+    fn what_changes_is_said_once() {
         let mut changes = Changes::default();
         let texts = |events: Vec<EventRow>| events.into_iter().map(|e| (e.at_unix_ns, e.text)).collect::<Vec<_>>();
         let first = changes.since(&snapshot(&[7], 1), Some(&status("null")));
-        assert_eq!(texts(first.clone()), [(1, "process 7 (db) is watched".to_owned())]);
-        changes.keep(first);
+        assert_eq!(texts(first), [(1, "process 7 (db) is watched".to_owned())]);
         let paused = "page-out pauses: too much has come back";
         let both = changes.since(&snapshot(&[7], 2), Some(&status("\"refaults\"")));
-        assert_eq!(texts(both), [(1, "process 7 (db) is watched".to_owned()), (2, format!("process 7: {paused}"))]);
+        assert_eq!(texts(both), [(2, format!("process 7: {paused}"))]);
         assert_eq!(changes.since(&snapshot(&[7], 3), Some(&status("\"refaults\""))), []);
         let gone = changes.since(&snapshot(&[8], 4), Some(&status("null")));
         let expected = [

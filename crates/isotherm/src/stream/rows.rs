@@ -1,7 +1,7 @@
 //! From a snapshot, and what is known of pages, to the rows that are sent.
 
 use crate::output;
-use isotherm_heat::{Histogram, Interval, Ns, RunInfo, Snapshot, Target, TargetHeat};
+use isotherm_heat::{Histogram, Interval, Ns, RunInfo, Snapshot, Target, TargetHeat, TargetId};
 use isotherm_schemes::bring_back::BROUGHT_BACK;
 use isotherm_schemes::collapse::COLLAPSED;
 use isotherm_schemes::migrate::MIGRATED;
@@ -41,45 +41,59 @@ pub fn host(run: &RunInfo, hostname: &str, snapshot: &Snapshot, (unchecked, all)
     }
 }
 
-/// Limits of memory cgroups, each read once a snapshot.
+/// What changes slowly and takes a file or more to read: limits of memory cgroups, and what of a process is in swap.
 #[derive(Debug)]
-pub struct Limits {
+pub struct Slow {
     cgroups: Option<Cgroups>,
-    known: HashMap<String, Option<u64>>,
+    read_at: Ns,
+    limits: HashMap<String, Option<u64>>,
+    swapped: HashMap<TargetId, Option<u64>>,
 }
 
-impl Limits {
-    pub fn new(proc: &Proc) -> Limits {
-        Limits { cgroups: proc.cgroups().ok(), known: HashMap::new() }
+/// How long it is kept.
+const SLOW_TTL: Ns = 10_000_000_000;
+
+impl Slow {
+    pub fn new(proc: &Proc) -> Slow {
+        Slow { cgroups: proc.cgroups().ok(), read_at: 0, limits: HashMap::new(), swapped: HashMap::new() }
     }
 
     /// Begins another snapshot.
-    pub fn begin(&mut self) {
-        self.known.clear();
+    pub fn begin(&mut self, now: Ns) {
+        if now.saturating_sub(self.read_at) >= SLOW_TTL {
+            self.read_at = now;
+            self.limits.clear();
+            self.swapped.clear();
+        }
     }
 
     /// The lowest limit of the cgroup of a process, and of those above it.
-    fn of(&mut self, proc: &Proc, target: &TargetHeat) -> Option<u64> {
-        if let Some(limit) = self.known.get(&target.cgroup) {
+    fn limit(&mut self, proc: &Proc, target: &TargetHeat) -> Option<u64> {
+        if let Some(limit) = self.limits.get(&target.cgroup) {
             return *limit;
         }
         let own = || self.cgroups.as_ref()?.of(&proc.membership(target.id.pid).ok()?);
         let lowest = |cgroup: &Cgroup| cgroup.memory_use().ok().flatten()?.lowest();
         let limit = own().and_then(|own| own.with_ancestors().iter().filter_map(lowest).min()).map(|limit| limit.0);
-        self.known.insert(target.cgroup.clone(), limit);
+        self.limits.insert(target.cgroup.clone(), limit);
         limit
+    }
+
+    /// What of a process is in swap.
+    fn swapped(&mut self, proc: &Proc, process: TargetId) -> Option<u64> {
+        let read = || proc.status(process.pid).ok()?.swap.map(|swap| swap.0);
+        *self.swapped.entry(process).or_insert_with(read)
     }
 }
 
-/// One process; with what is known of each of its pages, and the time, unless it is sampled.
+/// One process; with what is known of each of its pages, and the time, and whether it is sampled.
 pub fn process(
     target: &TargetHeat,
-    pages: Option<(&Target, Ns)>,
-    (proc, limits): (&Proc, &mut Limits),
+    (pages, is_sampled): (Option<(&Target, Ns)>, bool),
+    (proc, slow): (&Proc, &mut Slow),
     status: Option<&Status>,
 ) -> ProcessRow {
     let on_huge = pages.map_or_else(|| huge_by_regions(target), |(pages, now)| huge_by_pages(pages, now));
-    let swap = (!target.exited).then(|| proc.status(target.id.pid).ok()?.swap).flatten();
     let out = status.and_then(|status| of_target(status, target.id.pid)?.page_out.as_ref());
     let heat = target.by_estimate().clone();
     ProcessRow {
@@ -88,16 +102,16 @@ pub fn process(
         comm: target.comm.clone(),
         cgroup: target.cgroup.clone(),
         exited: target.exited,
-        sampled: pages.is_none(),
+        sampled: is_sampled || target.regions.iter().any(|region| region.sampled_pages > 0),
         heat_huge: part_of(&heat, &on_huge),
         heat,
         idle: target.idle.clone(),
         counted_elsewhere_pages: target.counted_elsewhere_pages,
         estimated_pages: target.estimated().pages(),
         unclearable_pages: target.unclearable_pages,
-        swapped_bytes: swap.map(|swap| swap.0),
+        swapped_bytes: if target.exited { None } else { slow.swapped(proc, target.id) },
         cgroup_memory: target.facts.cgroup_memory,
-        cgroup_limit_bytes: if target.exited { None } else { limits.of(proc, target) },
+        cgroup_limit_bytes: if target.exited { None } else { slow.limit(proc, target) },
         left_bytes: out.map_or(0, |out| out.left_bytes),
         refaulted_bytes: out.map_or(0, |out| out.refaulted_bytes),
         out_bytes: out.map_or(0, |out| out.out_bytes),
@@ -174,15 +188,12 @@ pub fn mappings(target: &TargetHeat) -> impl Iterator<Item = MappingRow> + '_ {
 /// What was done to memory so far, and why it was not.
 pub fn actions(status: &Status) -> Vec<ActionRow> {
     let counters = &status.counters;
-    let sum = |of: fn(&TargetStatus) -> u64| status.targets.iter().map(of).sum::<u64>();
-    let moved = sum(|target| target.migrate.as_ref().map_or(0, |moved| moved.promoted_bytes + moved.demoted_bytes));
-    let back = sum(|target| target.bring_back.map_or(0, |back| back.asked_bytes));
     let collapsed = counters.all(COLLAPSED).saturating_mul(PMD_SIZE);
     let all = [
         ("collapse", COLLAPSED, collapsed),
         ("page-out", PAGED_OUT, Bytes::of_pages(counters.left_pages).0),
-        ("migrate", MIGRATED, moved),
-        ("bring-back", BROUGHT_BACK, back),
+        ("migrate", MIGRATED, status.totals.moved_bytes),
+        ("bring-back", BROUGHT_BACK, status.totals.asked_back_bytes),
     ];
     let is_there = |(_, name, _): &(&str, &str, u64)| counters.done.contains_key(*name);
     let done = all.into_iter().filter(is_there).map(|(action, name, bytes)| ActionRow {
@@ -224,7 +235,7 @@ mod tests {
 
     #[test]
     fn actions_have_what_was_done_and_why_not() {
-        let text = r#"{"version": "1", "pid": 1, "targets": [{"pid": 7, "migrate": {"promoted_bytes": 4096, "demoted_bytes": 8192}}],
+        let text = r#"{"version": "1", "pid": 1, "targets": [], "totals": {"moved_bytes": 12288},
             "counters": {"collapsed": {"heat": 3}, "migrated": {"heat": 2}, "refused": {"no-charge": 4}, "left_pages": 9}}"#;
         let rows = actions(&serde_json::from_str(text).unwrap());
         let row = |action: &str, result: &str, huge_ranges, bytes| ActionRow {

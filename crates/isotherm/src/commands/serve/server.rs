@@ -1,7 +1,7 @@
 //! The server program: how it is found, what it is given, and as which user it runs.
 
 use crate::args::usage::Usage;
-use crate::stop::end_child;
+use crate::stop::{Stop, end_child};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use std::ffi::OsString;
@@ -12,10 +12,13 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 /// Where it is installed, seen from the folder above that of our own program (PREFIX).
 const INSTALLED: &str = "libexec/isotherm";
 const PROGRAM: &str = "isotherm-serve";
+/// A signal to both of us is here after so long at most.
+const SAME_SIGNAL: Duration = Duration::from_millis(200);
 /// As whom root runs it: the first of these that there is.
 const USERS: [&str; 2] = ["isotherm", "nobody"];
 
@@ -108,19 +111,22 @@ impl Server {
         }?;
         command.args(args.to_arguments()).env_clear();
         if let Some(as_user) = as_user {
-            // Whatever capability we have is gone with that, and so are our groups.
+            // Our groups are gone with that; and whatever capability we have, unless it is root's recording.
             command.gid(as_user.gid).uid(as_user.uid);
         }
         let child = command.spawn().with_context(|| format!("start {}", program.display()))?;
         Ok(Server(child))
     }
 
-    /// Fails if it has ended.
-    pub fn check(&mut self) -> Result<()> {
-        match self.0.try_wait().context("wait for the server")? {
-            None => Ok(()),
-            Some(status) => bail!("the server has ended ({status}); what it printed says why"),
+    /// Fails if it has ended, unless we are to end: Ctrl-C reaches both.
+    pub fn check(&mut self, stop: &Stop) -> Result<()> {
+        let Some(status) = self.0.try_wait().context("wait for the server")? else { return Ok(()) };
+        // It may have had the signal before us.
+        std::thread::sleep(SAME_SIGNAL);
+        if stop.is_set() {
+            return Ok(());
         }
+        bail!("the server has ended ({status}); what it printed says why")
     }
 }
 
@@ -152,7 +158,8 @@ struct User {
     gid: u32,
 }
 
-/// As whom to run it. `None`: as ourselves, since only root can choose. A recording is shown by its owner: others may not read it.
+/// As whom to run it. `None`: as ourselves, since only root can choose. A recording is shown by its owner, since others may not read it; by root
+/// if it is root's, but without any capability ([`crate::privileges::none_for_programs`]), and in the sandbox.
 fn user(args: &ServerArgs, recording: Option<&Path>) -> Result<Option<User>> {
     if !rustix::process::geteuid().is_root() {
         let wanted = args.user.is_some();
