@@ -54,6 +54,9 @@ pub struct Args {
     /// Metrics for processes, too
     #[arg(long)]
     pub processes: bool,
+    /// End when the parent does, which is process PID
+    #[arg(long, value_name = "PID", hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "0")]
+    pub ends_with_parent: Option<i32>,
     /// Confine nothing, to find out what a sandbox prevents
     #[arg(long, hide = true)]
     pub no_sandbox: bool,

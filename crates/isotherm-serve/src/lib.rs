@@ -12,6 +12,7 @@
 //! | module | |
 //! |---|---|
 //! | `args` | the command line |
+//! | `end` | signals, and the end of the parent |
 //! | `feed`, `recording` | read snapshots, in a thread of their own: from a monitor, or of a recording |
 //! | `state` | the newest view of everything, replaced as a whole |
 //! | `sums`, `groups`, `cgroup` | sums over pages; cgroups, and what their paths say |
@@ -28,6 +29,7 @@ mod api;
 mod app;
 pub mod args;
 mod cgroup;
+mod end;
 mod feed;
 mod gate;
 mod groups;
@@ -49,6 +51,7 @@ mod web;
 use anyhow::{Context, Result, bail};
 use app::{App, Service};
 use args::Args;
+use end::Signals;
 use gate::Gate;
 use hosts::HostNames;
 use isotherm_record::Recording;
@@ -67,9 +70,14 @@ const WORKERS: usize = 2;
 /// Threads that render tiles.
 const RENDERERS: usize = 4;
 
-/// Runs until the monitor ends or something fails. Opens everything, prints the address, confines itself, and only then
-/// reads a byte from anybody.
+/// Runs until the monitor ends, a signal asks for it, or something fails. Opens everything, prints the address, confines itself,
+/// and only then reads a byte from anybody.
 pub fn run(args: &Args) -> Result<()> {
+    if let Some(parent) = args.ends_with_parent
+        && end::with_parent(parent)?
+    {
+        return Ok(());
+    }
     if let Some(what) = args.print {
         print!("{}", metrics::assets::text(what));
         return Ok(());
@@ -83,6 +91,7 @@ pub fn run(args: &Args) -> Result<()> {
     let tls =
         args.tls_cert.as_deref().zip(args.tls_key.as_deref()).map(|(cert, key)| net::tls(cert, key)).transpose()?;
     let listener = net::listen(args.address())?;
+    let signals = Signals::handled()?;
     announce(&listener, token.as_ref(), tls.is_some())?;
     if !args.no_sandbox {
         confine(&source);
@@ -101,6 +110,7 @@ pub fn run(args: &Args) -> Result<()> {
         tokio::select! {
             served = net::serve(listener, tls, service) => served.map(|never| match never {}),
             ended = wait_for(ended) => ended,
+            asked = signals.first() => asked,
         }
     });
     // Answers that are still written are cut off.

@@ -1,4 +1,5 @@
-//! `isotherm-serve`: see `isotherm_serve`. Exit codes: 0 the monitor that has started it has ended, 1 failed, 2 wrong usage.
+//! `isotherm-serve`: see `isotherm_serve`. Exit codes: 0 a signal or the end of its parent has ended it, 1 failed, 2 wrong
+//! usage.
 
 #![forbid(unsafe_code)]
 

@@ -6,6 +6,7 @@ mod support;
 use isotherm_heat::{Cost, Granularity, RunInfo, Snapshot, TargetFacts, TargetHeat};
 use isotherm_record::{Options, Writer};
 use isotherm_units::PMD_SIZE;
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use support::{BASE, Bench, START_MS, region, snapshot, wait_until};
@@ -232,6 +233,52 @@ fn the_server_ends_with_its_monitor() {
         status.is_some()
     });
     assert_eq!(status.unwrap().code(), Some(1));
+}
+
+#[test]
+fn signals_end_the_server_without_a_failure() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut bench = Bench::start(&[]);
+        kill_process(Pid::from_child(&bench.server), signal).unwrap();
+        let mut status = None;
+        wait_until("the server to end", || {
+            status = bench.server.try_wait().unwrap();
+            status.is_some()
+        });
+        assert_eq!(status.unwrap().code(), Some(0), "{signal:?}");
+    }
+}
+
+#[test]
+fn the_server_ends_with_its_parent() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("s");
+    let monitor = isotherm_stream::Broadcaster::open(&socket, None).unwrap();
+    // A shell that has started the server and is killed. `$$` is its id.
+    let script = "\"$0\" \"$@\" --ends-with-parent=$$ & wait";
+    let mut shell = Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_isotherm-serve"), "--listen", "127.0.0.1:0", "--connect"])
+        .arg(&socket)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let at = line.trim().strip_prefix("listening on http://").unwrap().split('/').next().unwrap();
+    std::net::TcpStream::connect(at).unwrap();
+    shell.kill().unwrap();
+    shell.wait().unwrap();
+    // The monitor is still there, so its end is not what ends the server.
+    wait_until("the server to end", || std::net::TcpStream::connect(at).is_err());
+    drop(monitor);
+}
+
+#[test]
+fn an_orphan_does_not_start() {
+    // No process has this id.
+    let args = ["--connect", "/no/such/socket", "--ends-with-parent=2147483647"];
+    let done = Command::new(env!("CARGO_BIN_EXE_isotherm-serve")).args(args).output().unwrap();
+    assert_eq!((done.status.code(), done.stdout.len()), (Some(0), 0), "{done:?}");
 }
 
 #[test]
