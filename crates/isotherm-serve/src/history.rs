@@ -6,11 +6,13 @@
 //!
 //! One thread writes. Readers get a list of shared moments that does not change ([`History::moments`]).
 
+use crate::footprint::Footprint;
 use crate::layout::Layout;
 use crate::merge::merge;
 use crate::moment::Moment;
 use isotherm_heat::TargetId;
 use std::collections::{HashMap, VecDeque};
+use std::mem::size_of;
 use std::sync::Arc;
 
 /// How far back level 0 reaches.
@@ -24,9 +26,11 @@ const LEVELS: usize = 5;
 #[derive(Debug)]
 pub struct History {
     levels: [VecDeque<Arc<Moment>>; LEVELS],
-    bytes: usize,
+    footprint: Footprint,
     max_bytes: usize,
     layouts: HashMap<TargetId, Known>,
+    /// Bytes of the layouts.
+    layout_bytes: usize,
 }
 
 /// The layout of a process, and when it was last there.
@@ -36,17 +40,24 @@ struct Known {
     seen_ms: u64,
 }
 
+impl Known {
+    fn bytes(&self) -> usize {
+        size_of::<(TargetId, Known)>() + self.layout.bytes()
+    }
+}
+
 impl History {
     /// An empty one that takes at most `max_bytes`.
     pub fn new(max_bytes: usize) -> History {
-        History { levels: Default::default(), bytes: 0, max_bytes, layouts: HashMap::new() }
+        let (footprint, layouts) = (Footprint::default(), HashMap::new());
+        History { levels: Default::default(), footprint, max_bytes, layouts, layout_bytes: 0 }
     }
 
     /// Adds the newest moment. Those that are not earlier go: the clock was set back, and times would mean two moments.
     pub fn push(&mut self, moment: Arc<Moment>) {
         for level in 0..LEVELS {
             while self.levels[level].back().is_some_and(|later| later.at_ms >= moment.at_ms) {
-                self.bytes -= self.levels[level].pop_back().map_or(0, |later| later.bytes());
+                self.levels[level].pop_back().iter().for_each(|later| self.footprint.remove(later));
             }
         }
         for process in &moment.processes {
@@ -58,9 +69,22 @@ impl History {
         let now_ms = moment.at_ms;
         self.add(0, moment);
         self.age(now_ms);
+        self.retain_layouts();
         self.fit();
-        let oldest = self.moments().first().map_or(0, |moment| moment.at_ms);
-        self.layouts.retain(|_, known| known.seen_ms >= oldest);
+    }
+
+    /// The memory that it takes.
+    fn bytes(&self) -> usize {
+        self.footprint.bytes() + self.layout_bytes
+    }
+
+    /// Removes the layouts of processes that are in no moment any more.
+    fn retain_layouts(&mut self) {
+        let oldest = self.levels.iter().rev().find_map(VecDeque::front);
+        // A process of a merged moment may have ended before that moment did.
+        let oldest_ms = oldest.map_or(0, |moment| moment.start_ms);
+        self.layouts.retain(|_, known| known.seen_ms >= oldest_ms);
+        self.layout_bytes = self.layouts.values().map(Known::bytes).sum();
     }
 
     /// All moments, the oldest first.
@@ -79,13 +103,13 @@ impl History {
     }
 
     fn add(&mut self, level: usize, moment: Arc<Moment>) {
-        self.bytes += moment.bytes();
+        self.footprint.add(&moment);
         self.levels[level].push_back(moment);
     }
 
     fn remove_oldest(&mut self, level: usize) -> Option<Arc<Moment>> {
         let moment = self.levels[level].pop_front()?;
-        self.bytes -= moment.bytes();
+        self.footprint.remove(&moment);
         Some(moment)
     }
 
@@ -103,7 +127,7 @@ impl History {
 
     /// Merges, and in the end drops, until the rest fits. The newest stays.
     fn fit(&mut self) {
-        while self.bytes > self.max_bytes {
+        while self.bytes() > self.max_bytes {
             // The lowest level with enough moments has most of the memory.
             if let Some(level) = (0..LEVELS - 1).find(|level| self.levels[*level].len() >= 2 * MERGED) {
                 self.merge_oldest(level);
@@ -114,6 +138,7 @@ impl History {
                 return;
             }
             self.remove_oldest(level);
+            self.retain_layouts();
         }
     }
 
@@ -136,6 +161,9 @@ pub fn moment_at(moments: &[Arc<Moment>], at_ms: u64) -> Option<&Arc<Moment>> {
 mod tests {
     use super::*;
     use crate::sums::Sum;
+    use isotherm_heat::{Interval, Mapping, Region};
+    use isotherm_stream::{HostRow, MappingRow, ProcessRow, RegionRow, Snapshot};
+    use isotherm_units::{Addr, AddrRange, PMD_SIZE};
 
     /// One moment a second.
     fn moment(second: u64) -> Arc<Moment> {
@@ -165,7 +193,7 @@ mod tests {
         let mut history = History::new(50 * one);
         for second in 0..100_000 {
             history.push(moment(second));
-            assert!(history.bytes <= 50 * one);
+            assert!(history.bytes() <= 50 * one);
         }
         assert_eq!(history.newest().unwrap().at_ms, 100_000_000);
         let reach_s = (100_000_000 - history.moments()[0].start_ms) / 1000;
@@ -175,6 +203,78 @@ mod tests {
         assert_eq!(tiny.moments().len(), 1);
     }
 
+    /// A snapshot of one process with mappings and regions, each of a huge range that lies apart.
+    fn snapshot(second: u64, names: impl Iterator<Item = String>, regions: u64) -> Snapshot {
+        let range = |n: u64| AddrRange::new(Addr(2 * n * PMD_SIZE), Addr((2 * n + 1) * PMD_SIZE));
+        let mappings = (0..).zip(names).map(|(n, name)| MappingRow {
+            pid: 1,
+            start_ticks: 1,
+            mapping: Mapping { range: range(n), name, perms: "rw-p".parse().unwrap() },
+        });
+        let region = |n| Region {
+            range: range(n),
+            resident_pages: 1,
+            measured_pages: 0,
+            huge_pages: 0,
+            interval: Interval::UNMEASURED,
+            rate_hz: 0.0,
+            age_ns: 0,
+            idle_ns: 0,
+            sampled_pages: 0,
+            estimated_pages: 0,
+            hot_pages: None,
+        };
+        let [start_unix_ns, end_unix_ns] = [second, second + 1].map(|second| second * 1_000_000_000);
+        Snapshot {
+            host: HostRow { start_unix_ns, end_unix_ns, ..HostRow::default() },
+            processes: vec![ProcessRow { pid: 1, start_ticks: 1, ..ProcessRow::default() }],
+            mappings: mappings.collect(),
+            regions: (0..regions).map(|n| RegionRow { pid: 1, start_ticks: 1, region: region(n) }).collect(),
+            ..Snapshot::default()
+        }
+    }
+
+    fn push(history: &mut History, snapshot: &Snapshot) {
+        let moment = Moment::of(snapshot, history.newest().map(|moment| &**moment));
+        history.push(Arc::new(moment));
+    }
+
+    #[test]
+    fn shared_mappings_count_once_until_the_last_moment_with_them_goes() {
+        let named = |second, name: &str| snapshot(second, (0..10).map(|_| name.repeat(1000)), 0);
+        let mut history = History::new(usize::MAX);
+        push(&mut history, &named(0, "a"));
+        let one = history.bytes();
+        // Ten names of 1,000 bytes.
+        assert!((10_000..12_500).contains(&one), "{one}");
+        push(&mut history, &named(1, "a"));
+        let two = history.bytes();
+        assert!(two - one < 1000, "{one} bytes for one moment, {two} for two");
+        push(&mut history, &named(2, "b"));
+        assert!((10_000..12_500).contains(&(history.bytes() - two)), "{two}, then {}", history.bytes());
+        // The clock is set back: all three give way to one.
+        push(&mut history, &named(0, "c"));
+        assert_eq!((history.moments().len(), history.bytes()), (1, one));
+    }
+
+    #[test]
+    fn mappings_that_change_and_layouts_are_within_the_limit() {
+        let max = 180_000;
+        let mut history = History::new(max);
+        for second in 0..100 {
+            // 100 names of a hundred bytes, all new: 16 kB a moment, of which about ten fit.
+            push(&mut history, &snapshot(second, (0..100).map(|n| format!("{second:050}{n:050}")), 0));
+            assert!(history.bytes() <= max);
+        }
+        assert!((5..=12).contains(&history.moments().len()), "{}", history.moments().len());
+        // A layout of 1,000 spans takes 24 kB, and its regions 56 kB a moment: two fit with it, three without.
+        let mut history = History::new(max);
+        (0..3).for_each(|second| push(&mut history, &snapshot(second, std::iter::empty(), 1000)));
+        assert_eq!(history.layout_bytes / 1000, 24);
+        assert!(history.bytes() <= max && history.moments().len() == 2);
+        assert!(history.footprint.bytes() * 3 / 2 < max, "the layout makes the difference");
+    }
+
     #[test]
     fn a_moment_is_found_by_time_and_a_clock_that_was_set_back_replaces_what_came_later() {
         let mut history = History::new(usize::MAX);
@@ -182,7 +282,7 @@ mod tests {
         history.push(moment(4));
         let moments = history.moments();
         assert_eq!(moments.len(), 5);
-        assert_eq!(history.bytes, moments.iter().map(|moment| moment.bytes()).sum::<usize>());
+        assert_eq!(history.bytes(), moments.iter().map(|moment| moment.bytes()).sum::<usize>());
         let at = |ms| moment_at(&moments, ms).unwrap().at_ms;
         assert_eq!([at(0), at(1000), at(2999), at(3000), at(99_999)], [1000, 1000, 2000, 3000, 5000]);
         assert!(moment_at(&[], 7).is_none());

@@ -6,6 +6,7 @@
 
 use isotherm_units::{Addr, AddrRange, PMD_SIZE};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::mem::size_of;
 use std::sync::Arc;
 
 /// The most spans of a process. Beyond it, those with the smallest gaps between them are joined.
@@ -61,6 +62,12 @@ impl Layout {
             (Some(span), Some(before)) if packed - before < span.len().0 => Addr(span.start.0 + (packed - before)),
             _ => Addr(u64::MAX),
         }
+    }
+
+    /// The memory that it takes.
+    pub fn bytes(&self) -> usize {
+        let span = size_of::<AddrRange>() + size_of::<u64>();
+        size_of::<Layout>() + self.name.len() + self.spans.len() * span
     }
 
     fn has(&self, mut used: impl Iterator<Item = AddrRange>) -> bool {

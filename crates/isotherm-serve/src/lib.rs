@@ -16,7 +16,7 @@
 //! | `feed`, `recording` | read snapshots, in a thread of their own: from a monitor, or of a recording |
 //! | `state` | the newest view of everything, replaced as a whole |
 //! | `sums`, `groups`, `cgroup` | sums over pages; cgroups, and what their paths say |
-//! | `moment`, `history`, `merge`, `layout` | what is kept, and thinned |
+//! | `moment`, `history`, `footprint`, `merge`, `layout` | what is kept, and thinned |
 //! | `tile` | heat maps as bytes |
 //! | `metrics` | the table of metrics, and all that is made from it |
 //! | `gate`, `hosts`, `token` | who may read |
@@ -31,6 +31,7 @@ pub mod args;
 mod cgroup;
 mod end;
 mod feed;
+mod footprint;
 mod gate;
 mod groups;
 mod history;

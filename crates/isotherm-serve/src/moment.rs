@@ -153,7 +153,7 @@ impl Moment {
         self.cgroups.binary_search_by(|(known, _)| (**known).cmp(path)).ok()
     }
 
-    /// The memory that it takes, without names and mappings, which are shared.
+    /// The memory that it takes, without what it may share: names and mappings, which `footprint` counts.
     pub fn bytes(&self) -> usize {
         let processes: usize = self.processes.iter().map(|process| process.bytes()).sum();
         size_of::<Moment>() + self.cgroups.len() * size_of::<(Arc<str>, u64)>() + processes
