@@ -117,4 +117,10 @@ fn a_recording_is_shown_and_a_server_that_ends_ends_it_all() {
     }
     support::signal(server[0], "KILL");
     run.end().ended(1).says("the server has ended");
+    // The other way round.
+    let mut run = stage.start_isotherm("serve --listen 127.0.0.1:0 --input r.isotherm");
+    let (host, _) = address(&mut run);
+    assert!(TcpStream::connect(&host).is_ok());
+    run.signal("KILL");
+    assert!(until(Duration::from_secs(20), || TcpStream::connect(&host).is_err()), "the server ends with its command");
 }

@@ -109,7 +109,8 @@ impl Server {
                 user(args, Some(path))
             }
         }?;
-        command.args(args.to_arguments()).env_clear();
+        // If we are killed, so is it.
+        command.arg(format!("--ends-with-parent={}", std::process::id())).args(args.to_arguments()).env_clear();
         if let Some(as_user) = as_user {
             // Our groups are gone with that; and whatever capability we have, unless it is root's recording.
             command.gid(as_user.gid).uid(as_user.uid);
