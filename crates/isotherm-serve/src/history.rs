@@ -151,10 +151,10 @@ impl History {
     }
 }
 
-/// The moment that shows `at_ms`: the newest that is not later, or the oldest.
+/// The moment that shows `at_ms`, as tiles do: the first whose window ends after it, or the last.
 pub fn moment_at(moments: &[Arc<Moment>], at_ms: u64) -> Option<&Arc<Moment>> {
-    let after = moments.partition_point(|moment| moment.at_ms <= at_ms);
-    moments.get(after.saturating_sub(1))
+    let ended = moments.partition_point(|moment| moment.at_ms <= at_ms);
+    moments.get(ended).or(moments.last())
 }
 
 #[cfg(test)]
@@ -284,7 +284,9 @@ mod tests {
         assert_eq!(moments.len(), 5);
         assert_eq!(history.bytes(), moments.iter().map(|moment| moment.bytes()).sum::<usize>());
         let at = |ms| moment_at(&moments, ms).unwrap().at_ms;
-        assert_eq!([at(0), at(1000), at(2999), at(3000), at(99_999)], [1000, 1000, 2000, 3000, 5000]);
+        // Second 2 is shown by the window that ends with it, not by the one before.
+        assert_eq!([at(0), at(999), at(1000), at(2999), at(3000)], [1000, 1000, 2000, 3000, 4000]);
+        assert_eq!([at(4999), at(5000), at(99_999)], [5000; 3]);
         assert!(moment_at(&[], 7).is_none());
     }
 }

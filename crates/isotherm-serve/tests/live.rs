@@ -75,13 +75,21 @@ fn a_process_has_its_spans_mappings_histograms_and_history() {
 
     let cell = |addr: u64| bench.get(&format!("api/cell/{ID}?at={}&addr={addr:x}", START_MS + 1500)).json();
     let found = cell(BASE + 4 * PMD_SIZE + 5);
-    assert_eq!(found["at_ms"], START_MS + 1000);
+    // 1.5 s lie in the second window, which a tile shows there.
+    assert_eq!(found["at_ms"], START_MS + 2000);
     assert_eq!((&found["region"]["resident_bytes"], &found["region"]["hot_bytes"]), (&PMD_SIZE.into(), &0.into()));
     assert_eq!((&found["region"]["idle_ms"], &found["region"]["age_ms"]), (&5000.into(), &3000.into()));
     assert_eq!(found["mapping"]["name"], "[heap]");
     let hole = cell(BASE + 2 * PMD_SIZE);
     assert!(hole["region"].is_null() && hole["mapping"]["name"] == "[heap]");
     assert!(cell(0x1000)["mapping"].is_null());
+
+    let mut renamed = snapshot(3, vec![region(0, 0.5)]);
+    renamed.processes[0].comm = "renamed".into();
+    bench.publish(&renamed);
+    let comm = |query: &str| bench.get(&format!("api/process/{ID}{query}")).json()["comm"].clone();
+    let at = |ms: u64| comm(&format!("?at={}", START_MS + ms));
+    assert_eq!([at(2999), at(3000), at(9000), comm("")], ["worker", "renamed", "renamed", "renamed"]);
 
     for (path, status) in [
         ("api/process/1-2", 404),
@@ -130,6 +138,15 @@ fn tiles_show_the_regions_at_their_times_and_addresses() {
     assert_eq!(tile(START_MS, START_MS + 1000, PMD_SIZE, 3 * PMD_SIZE, 1, 2, "idle").body, [205, 1]);
     // A part of one window and one huge range fills the tile.
     assert!(tile(START_MS + 2100, START_MS + 2900, 4096, 8192, 50, 50, "hot").body.iter().all(|value| *value == 255));
+
+    // A cell shows the window that its tile shows.
+    for n in 0..10 {
+        let at = START_MS + n * 1000 + 500;
+        let hot = tile(at, at + 1, 0, PMD_SIZE, 1, 1, "hot").body[0] == 255;
+        let cell = bench.get(&format!("api/cell/{ID}?at={at}&addr={BASE:x}")).json();
+        assert_eq!(cell["region"]["hot_bytes"] == PMD_SIZE, hot, "window {n}: {cell}");
+        assert_eq!(hot, n % 2 == 0);
+    }
 
     bench.publish(&snapshot(10, vec![region(0, 0.5), region(9, 0.5)]));
     let stale = bench.get(&format!("api/tile/{ID}?layout={layout}&from=0&to=1&lo=0&hi=1&w=1&h=1&show=hot"));

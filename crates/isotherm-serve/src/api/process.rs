@@ -40,7 +40,7 @@ pub async fn process(
         view.moments.iter().filter_map(|moment| Some((&**moment, &**moment.process(id)?))).collect();
     let (first, last) = with_it.first().zip(with_it.last()).ok_or_else(|| no_process(id))?;
     let at = at.unwrap_or(u64::MAX);
-    let shown = with_it.iter().rev().find(|(moment, _)| moment.at_ms <= at).unwrap_or(first).1;
+    let shown = with_it.iter().find(|(moment, _)| moment.at_ms > at).unwrap_or(last).1;
     json(&object!({
         "id": id_text(id),
         "pid": id.pid,
