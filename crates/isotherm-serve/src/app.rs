@@ -73,6 +73,7 @@ impl Service {
     pub async fn answer(&self, request: Request) -> Response {
         let is_head = request.method() == Method::HEAD;
         let admitted = self.app.gate.admit(request.method(), request.uri(), request.headers());
+        let keeps_connection = matches!(admitted, Ok(Wanted::Path(_)));
         let mut response = match admitted {
             Ok(Wanted::Health) => "ok\n".into_response(),
             Ok(Wanted::Readiness) if self.app.state.view().is_some() => "ready\n".into_response(),
@@ -81,6 +82,11 @@ impl Service {
             Err(problem) => problem.into_response(),
         };
         finish(&mut response);
+        if !keeps_connection {
+            // Without the token, nobody keeps one of the places for connections: not by asking again and again either. What
+            // follows on the connection may also be a body that is not read.
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
         if is_head {
             *response.body_mut() = Body::empty();
         }
@@ -117,9 +123,5 @@ fn finish(response: &mut Response) {
     }
     if status == StatusCode::UNAUTHORIZED {
         headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-    }
-    // What follows on the connection may be the body that is not read.
-    if matches!(status, StatusCode::PAYLOAD_TOO_LARGE | StatusCode::METHOD_NOT_ALLOWED) {
-        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
 }

@@ -3,7 +3,7 @@
 #[allow(dead_code, reason = "each test uses a part of it")]
 mod support;
 
-use std::io::{Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -34,6 +34,29 @@ fn only_the_token_and_our_own_names_open() {
         assert!(!answer.text().contains("worker") && !answer.text().contains(bench.base.trim_matches('/')), "{path}");
     }
     assert_eq!(bench.get_with("/healthz", &[("Host", "evil.example")]).status, 421);
+}
+
+#[test]
+fn connections_stay_open_for_those_with_the_token_only() {
+    let bench = shown(&[]);
+    let overview = format!("{}api/overview", bench.base);
+    let request = |path: &str, host: &str| format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    for (path, host, status) in [
+        ("/healthz", "localhost", 200),
+        ("/readyz", "localhost", 200),
+        ("/metrics", "localhost", 401),
+        ("/wrong/api/overview", "localhost", 404),
+        (&overview, "evil.example", 421),
+    ] {
+        let answer = bench.raw(request(path, host).as_bytes());
+        assert_eq!((answer.status, answer.header("connection")), (status, Some("close")), "{path} at {host}");
+    }
+    let mut stream = BufReader::new(bench.connect());
+    for path in [&overview, &format!("{}none", bench.base), &overview] {
+        stream.get_mut().write_all(request(path, "localhost").as_bytes()).unwrap();
+        let answer = support::next(&mut stream).unwrap();
+        assert_eq!((answer.status == 404, answer.header("connection")), (path.ends_with("none"), None), "{path}");
+    }
 }
 
 #[test]

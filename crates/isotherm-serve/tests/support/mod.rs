@@ -168,6 +168,21 @@ impl Answer {
     }
 }
 
+/// The next answer of a connection that stays open; `None` if it has been closed.
+pub fn next(stream: &mut BufReader<TcpStream>) -> Option<Answer> {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if !matches!(stream.read_line(&mut head), Ok(1..)) {
+            return None;
+        }
+    }
+    let mut answer = Answer::parse(head.as_bytes());
+    let length = answer.header("content-length").map_or(0, |length| length.parse().unwrap());
+    answer.body = vec![0; length];
+    stream.read_exact(&mut answer.body).unwrap();
+    Some(answer)
+}
+
 /// The snapshot of window `n`, each a second long, with these regions of one process.
 pub fn snapshot(n: u64, regions: Vec<Region>) -> Snapshot {
     let (mut heat, mut idle) = (Histogram::default(), Histogram::default());
