@@ -85,7 +85,8 @@ fn health_alerts() -> [Alert; 3] {
         },
         Alert {
             name: "IsothermNoSnapshots",
-            expr: format!("time() - {} > 120", LAST_SNAPSHOT.name),
+            // Without a scrape, the series ends within minutes: its last value has to be found all the same.
+            expr: format!("time() - last_over_time({}[1h]) > 120", LAST_SNAPSHOT.name),
             wait: "1m",
             severity: "critical",
             summary: "Isotherm on {{ $labels.instance }} sends no snapshots",
