@@ -1,8 +1,8 @@
 //! Answers that are no files: JSON and errors. An error says what was attempted, on what, and what to do.
 
+use axum::body::Bytes;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
 
 /// Answers are not kept: they are secret, and old after a second.
 pub const NO_STORE: &str = "no-store";
@@ -47,18 +47,7 @@ impl IntoResponse for Problem {
 /// An answer, or what is wrong.
 pub type Answer = Result<Response, Problem>;
 
-/// A value as JSON.
-pub fn json(value: &impl Serialize) -> Answer {
-    match serde_json::to_string(value) {
-        Ok(text) => Ok(json_text(text)),
-        Err(error) => {
-            let what = format!("write an answer as JSON: {error}; this is a bug, please report it");
-            Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, what))
-        }
-    }
-}
-
 /// JSON that is written already.
-pub fn json_text(text: String) -> Response {
+pub fn json_text(text: Bytes) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }

@@ -8,6 +8,7 @@ use crate::history::History;
 use crate::layout::Layout;
 use crate::metrics::render::{Extent, Input, Scrape};
 use crate::moment::Moment;
+use axum::body::Bytes;
 use isotherm_heat::TargetId;
 use isotherm_stream::{ActionRow, EventRow, HostRow, Snapshot};
 use std::collections::{HashMap, VecDeque};
@@ -41,7 +42,7 @@ pub struct View {
     /// The text of a scrape.
     pub scrape: Scrape,
     /// The overview as JSON, once somebody has asked for it.
-    pub overview: OnceLock<Arc<str>>,
+    pub overview: OnceLock<Bytes>,
 }
 
 impl View {

@@ -90,7 +90,12 @@ fn a_process_has_its_spans_mappings_histograms_and_history() {
     let comm = |query: &str| bench.get(&format!("api/process/{ID}{query}")).json()["comm"].clone();
     let at = |ms: u64| comm(&format!("?at={}", START_MS + ms));
     assert_eq!([at(2999), at(3000), at(9000), comm("")], ["worker", "renamed", "renamed", "renamed"]);
+}
 
+#[test]
+fn requests_that_cannot_be_answered_say_why() {
+    let bench = Bench::start(&[]);
+    bench.publish(&snapshot(0, vec![region(0, 0.5)]));
     for (path, status) in [
         ("api/process/1-2", 404),
         ("api/process/x", 400),

@@ -52,6 +52,14 @@ async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Answer {
     })
 }
 
+/// Makes an answer in a thread for that: connections must not wait for it.
+async fn apart<T: Send + 'static>(make: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
+    tokio::task::spawn_blocking(make).await.map_err(|_| {
+        let what = "make an answer: its thread has failed; this is a bug, please report it";
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, what)
+    })
+}
+
 /// The newest view.
 fn view(app: &App) -> Result<Arc<View>, Problem> {
     let none = || {

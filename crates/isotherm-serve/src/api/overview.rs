@@ -1,12 +1,13 @@
 //! `api/overview`: all processes and cgroups, as of the newest snapshot. The same for all who ask, so it is written once.
 
-use super::{id_text, view};
+use super::{apart, id_text, view};
 use crate::app::App;
 use crate::groups::Group;
 use crate::moment::{Moment, Process};
-use crate::reply::{Answer, json, json_text};
+use crate::reply::{Answer, json_text};
 use crate::state::View;
 use crate::sums::{MINUTE, Sum, as_f64};
+use axum::body::Bytes;
 use axum::extract::State;
 use isotherm_heat::CgroupMemory;
 use serde::Serialize;
@@ -19,11 +20,14 @@ const POINTS: usize = 60;
 pub async fn overview(State(app): State<Arc<App>>) -> Answer {
     let view = view(&app)?;
     if let Some(text) = view.overview.get() {
-        return Ok(json_text(text.to_string()));
+        return Ok(json_text(text.clone()));
     }
-    let value = of(&view);
-    let _ = view.overview.set(value.to_string().into());
-    json(&value)
+    apart(move || text(&view)).await.map(json_text)
+}
+
+/// The text, which the first who asks for it makes. The others wait.
+fn text(view: &View) -> Bytes {
+    view.overview.get_or_init(|| of(view).to_string().into()).clone()
 }
 
 /// A row, with the working set of a minute over what is kept.
@@ -109,4 +113,31 @@ fn host(view: &View) -> Value {
         "memory_bytes": host.memory_bytes, "version": host.version, "source": host.source,
         "source_note": host.source_note, "monitor_cpu_pct": 100.0 * cpu_share, "slowdown_pct": host.slowdown_pct,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::render::Extent;
+    use crate::state::Builder;
+    use isotherm_stream::{ProcessRow, Snapshot};
+    use std::sync::Barrier;
+
+    #[test]
+    fn many_who_ask_at_once_share_one_text() {
+        let extent = Extent { top: 1, processes: false };
+        let processes = (1..500).map(|pid| ProcessRow { pid, ..ProcessRow::default() }).collect();
+        let snapshot = Snapshot { processes, ..Snapshot::default() };
+        let view = Builder::new(1 << 20, extent, false).view(snapshot);
+        let barrier = Barrier::new(8);
+        let ask = || {
+            barrier.wait();
+            text(&view)
+        };
+        let texts: Vec<Bytes> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(ask)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(texts.iter().all(|text| text.as_ptr() == texts[0].as_ptr() && text.len() > 499));
+    }
 }

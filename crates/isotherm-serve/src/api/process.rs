@@ -1,11 +1,11 @@
 //! One process: what is known of it, its heat map, and a region of it.
 
-use super::{id_text, no_process, parameters, parse_id, view};
+use super::{apart, id_text, no_process, parameters, parse_id, view};
 use crate::app::App;
 use crate::history::moment_at;
 use crate::layout::Layout;
 use crate::moment::{Moment, Piece, Process};
-use crate::reply::{Answer, Problem, json};
+use crate::reply::{Answer, Problem, json_text};
 use crate::state::View;
 use crate::tile::{MAX_SIDE, Show, Tile};
 use axum::extract::rejection::QueryRejection;
@@ -35,13 +35,18 @@ pub async fn process(
 ) -> Answer {
     let (id, At { at }) = (parse_id(&id)?, parameters(query)?);
     let view = view(&app)?;
-    let layout = layout(&view, id)?;
+    let text = apart(move || detail(&view, id, at).map(|value| value.to_string())).await??;
+    Ok(json_text(text.into()))
+}
+
+fn detail(view: &View, id: TargetId, at: Option<u64>) -> Result<Value, Problem> {
+    let layout = layout(view, id)?;
     let with_it: Vec<(&Moment, &Process)> =
         view.moments.iter().filter_map(|moment| Some((&**moment, &**moment.process(id)?))).collect();
     let (first, last) = with_it.first().zip(with_it.last()).ok_or_else(|| no_process(id))?;
     let at = at.unwrap_or(u64::MAX);
     let shown = with_it.iter().find(|(moment, _)| moment.at_ms > at).unwrap_or(last).1;
-    json(&object!({
+    Ok(object!({
         "id": id_text(id),
         "pid": id.pid,
         "comm": *shown.comm,
@@ -144,12 +149,12 @@ pub async fn tile(
     }
     let busy = || Problem::new(StatusCode::TOO_MANY_REQUESTS, "read a tile: too many are read; try again in a second");
     let permit = Arc::clone(&app.tiles).acquire_owned().await.map_err(|_| busy())?;
-    let rendered = tokio::task::spawn_blocking(move || {
+    let rendered = apart(move || {
         // Held until it is done, whether or not the client still waits.
         let _permit = permit;
         view.layouts.get(&id).map(|layout| tile.render(&view.moments, id, layout)).unwrap_or_default()
     });
-    let (bytes, newest_ms) = rendered.await.map_err(|_| busy())?;
+    let (bytes, newest_ms) = rendered.await?;
     let kind = [(header::CONTENT_TYPE, "application/octet-stream")];
     Ok((kind, [("x-tile-newest-ms", newest_ms.to_string())], bytes).into_response())
 }
@@ -177,7 +182,8 @@ pub async fn cell(
     let region = process.and_then(|process| process.regions.get(place(process)).filter(|r| r.range.contains(addr)));
     let mapped = process
         .and_then(|process| Mapping::first_in(&process.mappings, AddrRange::new(addr, Addr(addr.0.saturating_add(1)))));
-    json(&object!({ "at_ms": moment.at_ms, "region": region.map(piece), "mapping": mapped.map(mapping) }))
+    let found = object!({ "at_ms": moment.at_ms, "region": region.map(piece), "mapping": mapped.map(mapping) });
+    Ok(json_text(found.to_string().into()))
 }
 
 fn piece(piece: &Piece) -> Value {
