@@ -1,6 +1,7 @@
 //! What all requests share, and the way of a request: gate, route, and the headers of every answer.
 
 use crate::api;
+use crate::bodies::Bodies;
 use crate::gate::{Gate, Wanted};
 use crate::reply::{NO_STORE, Problem};
 use crate::state::State;
@@ -45,13 +46,15 @@ pub struct App {
     pub listeners: Arc<Semaphore>,
     /// Tiles that are rendered.
     pub tiles: Arc<Semaphore>,
+    /// Memory of answers that are sent.
+    pub bodies: Bodies,
 }
 
 impl App {
     /// An application that shows `state`.
     pub fn new(state: Arc<State>, gate: Gate) -> App {
         let [listeners, tiles] = [MAX_LISTENERS, MAX_TILES].map(|places| Arc::new(Semaphore::new(places)));
-        App { state, gate, pages: Pages::load(), listeners, tiles }
+        App { state, gate, pages: Pages::load(), listeners, tiles, bodies: Bodies::default() }
     }
 }
 

@@ -20,7 +20,7 @@
 //! | `tile` | heat maps as bytes |
 //! | `metrics` | the table of metrics, and all that is made from it |
 //! | `gate`, `hosts`, `token` | who may read |
-//! | `api`, `reply`, `web` | answers |
+//! | `api`, `reply`, `web`, `bodies` | answers, and their memory |
 //! | `app`, `net` | the way of a request; connections and their limits |
 
 #![forbid(unsafe_code)]
@@ -28,6 +28,7 @@
 mod api;
 mod app;
 pub mod args;
+mod bodies;
 mod cgroup;
 mod end;
 mod feed;

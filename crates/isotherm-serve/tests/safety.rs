@@ -161,7 +161,7 @@ fn a_client_that_does_not_read_holds_up_nobody() {
     bench.publish(&snapshot(0, (0..1000).map(|n| region(n, 0.5)).collect()));
     let layout = bench.get("api/process/42-4711").json()["layout"].as_str().unwrap().to_owned();
     let tile = format!("/api/tile/42-4711?layout={layout}&from=0&to=9&lo=0&hi=999999&w=2048&h=2048&show=hot");
-    let stuck: Vec<TcpStream> = (0..20)
+    let stuck: Vec<TcpStream> = (0..10)
         .map(|_| {
             let mut stream = bench.connect();
             write!(stream, "GET {tile} HTTP/1.1\r\nHost: {}\r\n\r\n", bench.at).unwrap();
@@ -171,6 +171,35 @@ fn a_client_that_does_not_read_holds_up_nobody() {
     let answer = bench.get_with(&tile, &[]);
     assert_eq!((answer.status, answer.body.len()), (200, 2048 * 2048));
     drop(stuck);
+}
+
+#[test]
+fn answers_that_nobody_reads_take_bounded_memory() {
+    let bench = Bench::start(&["--no-token"]);
+    bench.publish(&snapshot(0, vec![region(0, 0.5)]));
+    let layout = bench.get("api/process/42-4711").json()["layout"].as_str().unwrap().to_owned();
+    // 4 MiB each: 16 of them fill the 64 MiB for answers.
+    let tile = format!("/api/tile/42-4711?layout={layout}&from=0&to=9&lo=0&hi=999999&w=2048&h=2048&show=hot");
+    let before = bench.rss();
+    let ask = |_| {
+        let mut stream = bench.connect_narrow();
+        write!(stream, "GET {tile} HTTP/1.1\r\nHost: {}\r\n\r\n", bench.at).unwrap();
+        stream
+    };
+    let stuck: Vec<TcpStream> = (0..80).map(ask).collect();
+    // Every one of them has an answer, or the beginning of it.
+    let mut statuses = [0; 12];
+    let held = stuck.iter().filter(|stream| {
+        stream.peek(&mut statuses).unwrap();
+        statuses.ends_with(b"200")
+    });
+    assert_eq!(held.count(), 16);
+    let during = bench.rss();
+    assert!(during < before + (100 << 20), "{before} bytes before, {during} with 80 requests for 4 MiB");
+    assert_eq!(bench.get_with(&tile, &[]).status, 429);
+    assert_eq!(bench.get("api/overview").status, 200);
+    drop(stuck);
+    wait_until("memory to be free", || bench.get_with(&tile, &[]).status == 200);
 }
 
 #[test]

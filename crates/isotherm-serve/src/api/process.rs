@@ -36,7 +36,8 @@ pub async fn process(
     let (id, At { at }) = (parse_id(&id)?, parameters(query)?);
     let view = view(&app)?;
     let text = apart(move || detail(&view, id, at).map(|value| value.to_string())).await??;
-    Ok(json_text(text.into()))
+    let reserved = app.bodies.reserve(text.len())?;
+    Ok(json_text(reserved.body(text.into_bytes())))
 }
 
 fn detail(view: &View, id: TargetId, at: Option<u64>) -> Result<Value, Problem> {
@@ -149,6 +150,7 @@ pub async fn tile(
     }
     let busy = || Problem::new(StatusCode::TOO_MANY_REQUESTS, "read a tile: too many are read; try again in a second");
     let permit = Arc::clone(&app.tiles).acquire_owned().await.map_err(|_| busy())?;
+    let reserved = app.bodies.reserve(tile.width * tile.height)?;
     let rendered = apart(move || {
         // Held until it is done, whether or not the client still waits.
         let _permit = permit;
@@ -156,7 +158,7 @@ pub async fn tile(
     });
     let (bytes, newest_ms) = rendered.await?;
     let kind = [(header::CONTENT_TYPE, "application/octet-stream")];
-    Ok((kind, [("x-tile-newest-ms", newest_ms.to_string())], bytes).into_response())
+    Ok((kind, [("x-tile-newest-ms", newest_ms.to_string())], reserved.body(bytes)).into_response())
 }
 
 /// Which cell.

@@ -3,8 +3,9 @@
 use isotherm_heat::{Histogram, Interval, Mapping, Region};
 use isotherm_stream::{Broadcaster, HostRow, MappingRow, ProcessRow, RegionRow, Snapshot};
 use isotherm_units::{Addr, AddrRange, PMD_SIZE};
+use rustix::net::{AddressFamily, SocketType};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -101,6 +102,16 @@ impl Bench {
 
     pub fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(&self.at).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    /// A connection for which the kernel takes little: what is not read stays in the server.
+    pub fn connect_narrow(&self) -> TcpStream {
+        let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 4096).unwrap();
+        rustix::net::connect(&socket, &self.at.parse::<SocketAddr>().unwrap()).unwrap();
+        let stream = TcpStream::from(socket);
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
     }
