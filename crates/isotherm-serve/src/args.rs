@@ -33,7 +33,7 @@ pub struct Args {
     /// Ask for no token; on loopback only
     #[arg(long)]
     pub no_token: bool,
-    /// A further name under which clients reach the server
+    /// A further name or address under which clients reach the server
     #[arg(long, value_name = "NAME")]
     pub host: Vec<String>,
     /// Certificates in PEM, for TLS
@@ -121,7 +121,9 @@ impl Args {
             ));
         }
         if let Some(name) = self.host.iter().find(|name| !HostNames::is_name(name)) {
-            return Err(format!("--host {name}: expected a name without a port, such as heat.example.org"));
+            return Err(format!(
+                "--host {name}: expected a name or an address without a port, such as heat.example.org"
+            ));
         }
         Ok(())
     }

@@ -13,22 +13,31 @@ use std::net::IpAddr;
 #[derive(Clone, Debug)]
 pub struct HostNames {
     ip: IpAddr,
+    /// Further addresses, such as that of a proxy.
+    ips: Vec<IpAddr>,
     names: Vec<String>,
 }
 
 impl HostNames {
-    /// For a server that listens at `ip`, with further names.
+    /// For a server that listens at `ip`, with further names and addresses.
     pub fn new(ip: IpAddr, further: &[String]) -> HostNames {
-        let mut names: Vec<String> = further.iter().map(|name| name.to_ascii_lowercase()).collect();
+        let (mut ips, mut names) = (Vec::new(), Vec::new());
+        for name in further {
+            match address(name) {
+                Some(ip) => ips.push(ip),
+                None => names.push(name.to_ascii_lowercase()),
+            }
+        }
         if ip.is_loopback() || ip.is_unspecified() {
             names.push("localhost".into());
         }
-        HostNames { ip, names }
+        HostNames { ip, ips, names }
     }
 
-    /// Whether it is a name, without a port.
+    /// Whether it is a name or an address, without a port.
     pub fn is_name(text: &str) -> bool {
-        text.parse::<Authority>().is_ok_and(|name| name.as_str() == name.host() && !name.host().is_empty())
+        let is_name = |name: &Authority| name.as_str() == name.host() && !name.host().is_empty();
+        address(text).is_some() || text.parse::<Authority>().is_ok_and(|name| is_name(&name))
     }
 
     /// Whether the value of a `Host` header is one of them.
@@ -37,11 +46,15 @@ impl HostNames {
         if host.contains('@') {
             return false;
         }
-        let name = authority.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
-        match name.parse::<IpAddr>() {
-            Ok(ip) => self.ip.is_unspecified() || ip == self.ip || (self.ip.is_loopback() && ip.is_loopback()),
-            Err(_) => self.names.contains(&name),
+        match address(authority.host()) {
+            Some(ip) => self.has_address(ip),
+            None => self.names.contains(&authority.host().to_ascii_lowercase()),
         }
+    }
+
+    fn has_address(&self, ip: IpAddr) -> bool {
+        let is_loopback = self.ip.is_loopback() && ip.is_loopback();
+        self.ip.is_unspecified() || ip == self.ip || is_loopback || self.ips.contains(&ip)
     }
 
     /// Whether the value of an `Origin` header is the origin of a page that this server has sent under `host`.
@@ -51,6 +64,12 @@ impl HostNames {
         let same_host = uri.authority().is_some_and(|authority| authority.as_str().eq_ignore_ascii_case(host));
         uri.scheme_str() == Some(scheme) && same_host
     }
+}
+
+/// An address, with or without brackets.
+fn address(text: &str) -> Option<IpAddr> {
+    let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+    inner.unwrap_or(text).parse().ok()
 }
 
 #[cfg(test)]
@@ -75,6 +94,18 @@ mod tests {
     }
 
     #[test]
+    fn further_names_may_be_addresses() {
+        let further = ["192.0.2.7", "[2001:db8::7]", "2001:DB8:0::8"].map(str::to_owned);
+        let ours = HostNames::new("10.0.0.1".parse().unwrap(), &further);
+        for host in ["192.0.2.7:443", "[2001:db8::7]", "[2001:db8:0:0::8]:4780", "10.0.0.1"] {
+            assert!(ours.has(host), "{host}");
+        }
+        for host in ["192.0.2.8", "[2001:db8::9]", "localhost", "127.0.0.1"] {
+            assert!(!ours.has(host), "{host}");
+        }
+    }
+
+    #[test]
     fn an_origin_is_scheme_and_host_of_the_request() {
         let own = |origin, tls| HostNames::is_own_origin(origin, "localhost:4780", tls);
         assert!(own("http://localhost:4780", false) && own("https://localhost:4780", true));
@@ -87,7 +118,8 @@ mod tests {
 
     #[test]
     fn names_have_no_port_and_no_user() {
-        assert!(HostNames::is_name("a.b") && HostNames::is_name("10.0.0.1"));
+        assert!(["a.b", "10.0.0.1", "[::1]", "::1"].into_iter().all(HostNames::is_name));
+        assert!(!HostNames::is_name("[::1]:80") && !HostNames::is_name("[::1"));
         assert!(
             !HostNames::is_name("a:1")
                 && !HostNames::is_name("a@b")
