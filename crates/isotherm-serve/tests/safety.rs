@@ -206,7 +206,7 @@ fn answers_that_nobody_reads_take_bounded_memory() {
 }
 
 #[test]
-fn it_keeps_no_capability_and_reaches_no_file() {
+fn it_keeps_no_capability_and_its_system_calls_are_filtered() {
     let bench = shown(&["--no-token"]);
     let status = std::fs::read_to_string(format!("/proc/{}/status", bench.server.id())).unwrap();
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
