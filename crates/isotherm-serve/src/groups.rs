@@ -32,8 +32,9 @@ pub struct Group {
 /// What has to be remembered from snapshot to snapshot.
 #[derive(Debug, Default)]
 pub struct Groups {
-    /// The counter of each process.
-    refaulted: HashMap<TargetId, u64>,
+    /// The highest value of the counter of each process; `None` before the first snapshot. A counter can fall for a while: what it
+    /// rises by after that has been counted already.
+    refaulted: Option<HashMap<TargetId, u64>>,
     /// The sum of their steps by cgroup: it does not fall when a process ends.
     sums: HashMap<String, u64>,
 }
@@ -59,18 +60,23 @@ impl Groups {
         groups
     }
 
+    /// Counts what came back since the snapshot before. Counters of processes began before the server did, so those of the first
+    /// snapshot count as nothing.
     fn count(&mut self, snapshot: &Snapshot) {
         let mut now = HashMap::with_capacity(snapshot.processes.len());
         let mut sums = HashMap::with_capacity(self.sums.len());
         for row in &snapshot.processes {
-            let before = self.refaulted.get(&row.id()).copied().unwrap_or_default();
+            let before = match &self.refaulted {
+                Some(refaulted) => refaulted.get(&row.id()).copied().unwrap_or_default(),
+                None => row.refaulted_bytes,
+            };
             let sum = sums
                 .entry(row.cgroup.clone())
                 .or_insert_with(|| self.sums.get(&row.cgroup).copied().unwrap_or_default());
             *sum = u64::saturating_add(*sum, row.refaulted_bytes.saturating_sub(before));
-            now.insert(row.id(), row.refaulted_bytes);
+            now.insert(row.id(), row.refaulted_bytes.max(before));
         }
-        (self.refaulted, self.sums) = (now, sums);
+        (self.refaulted, self.sums) = (Some(now), sums);
     }
 }
 
@@ -115,10 +121,16 @@ mod tests {
     fn what_came_back_does_not_fall_when_a_process_ends() {
         let mut groups = Groups::default();
         let mut refaulted = |rows| groups.of(&snapshot(rows)).iter().map(|g| g.refaulted_bytes).collect::<Vec<_>>();
-        assert_eq!(refaulted(vec![process(1, "/a", 1, 10), process(2, "/a", 1, 5)]), [15]);
-        assert_eq!(refaulted(vec![process(1, "/a", 1, 30)]), [35]);
-        assert_eq!(refaulted(vec![process(1, "/a", 1, 2)]), [35], "a counter that restarts");
-        assert_eq!(refaulted(vec![process(1, "/b", 1, 3)]), [1], "it has moved");
-        assert_eq!(refaulted(vec![process(1, "/a", 1, 3)]), [0], "a cgroup that was away begins anew");
+        assert_eq!(refaulted(vec![process(1, "/a", 1, 10), process(2, "/a", 1, 5)]), [0], "from before the server");
+        assert_eq!(refaulted(vec![process(1, "/a", 1, 30)]), [20]);
+        assert_eq!(refaulted(vec![process(1, "/a", 1, 2)]), [20], "a counter that falls");
+        assert_eq!(refaulted(vec![process(1, "/a", 1, 31)]), [21], "and rises again, by one more than before");
+        assert_eq!(
+            refaulted(vec![process(1, "/a", 1, 31), process(3, "/a", 1, 4)]),
+            [25],
+            "a process that has come since"
+        );
+        assert_eq!(refaulted(vec![process(1, "/b", 1, 33)]), [2], "it has moved");
+        assert_eq!(refaulted(vec![process(1, "/a", 1, 33)]), [0], "a cgroup that was away begins anew");
     }
 }
