@@ -220,7 +220,7 @@ fn page() -> String {
     );
     let _ = write!(
         out,
-        "Series of cgroups have the label `cgroup`, and `unit`, `pod_uid`, `container_id` where the path names them. The `--top` largest (50) have all\nseries; the others are summed up as `cgroup=\"other\"`. Up to {MAX_CGROUPS} have a working set of a minute, a limit and unmeasured memory of their own. A cgroup\nhas the processes that are in it, not those of cgroups below; each page counts once. A series ends with its cgroup.\n\n| metric | type | labels | |\n|---|---|---|---|\n"
+        "Series of cgroups have the label `cgroup`, and `unit`, `pod_uid`, `container_id` where the path names them. The `--top` largest (50) have all\nseries; the others are summed up as `cgroup=\"other\"`. Up to {MAX_CGROUPS} have a working set of a minute, a limit and unmeasured memory of their own;\nworking set and unmeasured memory of those beyond are summed up as `cgroup=\"beyond\"`, so that the series of a metric and a window never count a\ncgroup twice. A cgroup has the processes that are in it, not those of cgroups below; each page counts once. A series ends with its cgroup.\n\n| metric | type | labels | |\n|---|---|---|---|\n"
     );
     for metric in ALL {
         let kind = match metric.kind {

@@ -106,12 +106,14 @@ impl<'a> Shown<'a> {
 
     /// Each, and those without series of their own as one.
     fn all(&self) -> impl Iterator<Item = (&str, &Group)> {
-        self.each().chain((self.unseen.processes > 0).then_some((OTHER, &self.unseen)))
+        self.each().chain((self.unseen.processes > 0).then_some((BEYOND, &self.unseen)))
     }
 }
 
-/// No path is called that: they begin with a slash.
+/// Cgroups that are not among the largest. No path is called that: they begin with a slash.
 const OTHER: &str = "cgroup=\"other\"";
+/// Cgroups that have no series of their own: not the same, since some that are not among the largest have three.
+const BEYOND: &str = "cgroup=\"beyond\"";
 
 fn group_labels(group: &Group) -> String {
     let path = if group.path.is_empty() { "unknown" } else { &group.path };

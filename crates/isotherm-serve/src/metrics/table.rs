@@ -16,7 +16,7 @@ pub enum Kind {
 pub enum Of {
     /// The machine and the monitor.
     Host,
-    /// Each cgroup, up to [`MAX_CGROUPS`].
+    /// Each cgroup, up to [`MAX_CGROUPS`]. Those beyond are summed up as `beyond`, but for limits.
     EachCgroup,
     /// The largest cgroups. The others are summed up as `other`.
     LargestCgroups,
@@ -78,11 +78,11 @@ metrics! {
         &["class", "page_size"],
     );
     WORKING_SET = with(
-        gauge("isotherm_working_set_bytes", "bytes", Of::LargestCgroups, "Memory that is accessed at least once in a window. Cgroups that are not among the largest have the window 1m only."),
+        gauge("isotherm_working_set_bytes", "bytes", Of::LargestCgroups, "Memory that is accessed at least once in a window. Cgroups that are not among the largest have the window 1m only. In that window, `beyond` takes the place of `other`."),
         &["window"],
     );
     HOT_SMALL = gauge("isotherm_hot_small_bytes", "bytes", Of::LargestCgroups, "Hot memory on small pages: what huge pages would help.");
-    UNMEASURED = gauge("isotherm_unmeasured_bytes", "bytes", Of::EachCgroup, "Resident memory whose heat is not known yet.");
+    UNMEASURED = gauge("isotherm_unmeasured_bytes", "bytes", Of::EachCgroup, "Resident memory whose heat is not known yet. `beyond` takes the place of `other`.");
     SWAPPED = gauge("isotherm_swapped_bytes", "bytes", Of::LargestCgroups, "Memory of the processes that is swapped out, where it is known.");
     PROCESSES = gauge("isotherm_processes", "", Of::LargestCgroups, "Processes that are watched.");
     IDLE_AGE = Metric {

@@ -112,6 +112,12 @@ fn the_largest_have_all_series_others_three_and_the_rest_is_summed() {
     let others = f64::from(all - (2000 + 1991) * 10 / 2);
     assert_eq!(sum(&samples, "isotherm_memory_bytes", &[("cgroup", "other")]), others * 7.0 * 4096.0);
     assert_eq!(sum(&samples, "isotherm_unmeasured_bytes", &[]), f64::from(all) * 4096.0);
+    // Of the 200 smallest: 1000 + ... + 801.
+    let beyond = |name| sum(&samples, name, &[("cgroup", "beyond")]);
+    assert_eq!(beyond("isotherm_unmeasured_bytes"), f64::from((1000 + 801) * 200 / 2) * 4096.0);
+    assert_eq!(beyond("isotherm_memory_bytes"), 0.0);
+    let in_window = |window| sum(&samples, "isotherm_working_set_bytes", &[("window", window), ("cgroup", "other")]);
+    assert!(in_window("1m") == 0.0 && in_window("10s") > 0.0);
     let unlimited = sum(&samples, "isotherm_working_set_bytes", &[("window", "1m"), ("cgroup", "/c500")]);
     assert_eq!(unlimited, 3.0 * 1500.0 * 4096.0, "2 of 7 hot, 1 of 7 accessed every 2 s");
     assert!(!text.contains("isotherm_process_"));
