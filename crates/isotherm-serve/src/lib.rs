@@ -61,8 +61,9 @@ use isotherm_sandbox::{Files, Part};
 use metrics::render::Extent;
 use state::{Builder, State};
 use std::io::Write as _;
-use std::net::TcpListener;
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use token::Token;
 use tokio::sync::oneshot;
@@ -94,7 +95,8 @@ pub fn run(args: &Args) -> Result<()> {
         args.tls_cert.as_deref().zip(args.tls_key.as_deref()).map(|(cert, key)| net::tls(cert, key)).transpose()?;
     let listener = net::listen(args.address())?;
     let signals = Signals::handled()?;
-    announce(&listener, token.as_ref(), tls.is_some())?;
+    let at = listener.local_addr().context("find out the port")?;
+    announce(&address_line(at, tls.is_some(), token.as_ref(), args.token_file.as_deref()));
     if !args.no_sandbox {
         confine(&source);
     }
@@ -172,15 +174,21 @@ impl Source {
     }
 }
 
-/// Prints the one line that programs which start this one wait for.
-fn announce(listener: &TcpListener, token: Option<&Token>, is_tls: bool) -> Result<()> {
+/// The line that programs which start this one wait for: the address ends with the first blank after it. A token that is in a
+/// file stays there, because what is printed may be kept in a log.
+fn address_line(at: SocketAddr, is_tls: bool, token: Option<&Token>, token_file: Option<&Path>) -> String {
     let scheme = if is_tls { "https" } else { "http" };
-    let at = listener.local_addr().context("find out the port")?;
-    let base = token.map_or_else(|| "/".to_owned(), |token| format!("/{}/", token.reveal()));
+    match (token, token_file) {
+        (None, _) => format!("listening on {scheme}://{at}/"),
+        (Some(_), Some(file)) => format!("listening on {scheme}://{at}/  (token in {})", file.display()),
+        (Some(token), None) => format!("listening on {scheme}://{at}/{}/", token.reveal()),
+    }
+}
+
+fn announce(line: &str) {
     let mut out = std::io::stdout();
     // Nobody may read it: the server runs all the same.
-    let _ = writeln!(out, "listening on {scheme}://{at}{base}").and_then(|()| out.flush());
-    Ok(())
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
 /// From here on: no file but those of a recording, no new connection, no program, no capability.
@@ -215,4 +223,19 @@ async fn wait_for(ended: oneshot::Receiver<Result<bool>>) -> Result<()> {
         std::future::pending::<()>().await;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_is_printed_with_the_token_unless_a_file_has_it() {
+        let (at, token) = ("127.0.0.1:4780".parse().unwrap(), Token::random().unwrap());
+        let line = |is_tls, token, file: Option<&str>| address_line(at, is_tls, token, file.map(Path::new));
+        assert_eq!(line(false, None, None), "listening on http://127.0.0.1:4780/");
+        assert_eq!(line(true, Some(&token), None), format!("listening on https://127.0.0.1:4780/{}/", token.reveal()));
+        let with_file = line(false, Some(&token), Some("/run/token"));
+        assert_eq!(with_file, "listening on http://127.0.0.1:4780/  (token in /run/token)");
+    }
 }

@@ -56,6 +56,7 @@ impl Bench {
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
         let address = line.trim().strip_prefix("listening on http").unwrap_or_else(|| panic!("{line:?}"));
+        let address = address.split(' ').next().unwrap();
         let (at, base) = address.trim_start_matches("s").trim_start_matches("://").split_once('/').unwrap();
         let bench = Bench { at: at.into(), base: format!("/{base}"), monitor, server, _dir: dir, _stdout: stdout };
         wait_until("the server to listen to the monitor", || bench.monitor.clients() == 1);
