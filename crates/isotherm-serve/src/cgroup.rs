@@ -9,6 +9,8 @@
 //!
 //! The systemd driver writes the UID with `_` for `-`, because `-` separates slices. Static pods have a hash for a UID. A
 //! container ID has 64 hexadecimal digits under every runtime: containerd, CRI-O or Docker, each with a prefix of its own.
+//!
+//! A container may divide its cgroup and choose the names. So the outermost pod counts, and the outermost container in it.
 
 /// What a path says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,18 +31,24 @@ impl CgroupNames {
     /// Reads the path of a cgroup, as in `/proc/PID/cgroup`.
     pub fn of(path: &str) -> CgroupNames {
         let mut names = CgroupNames::default();
-        let mut service = None;
+        let (mut service, mut is_below_kubepods) = (None, false);
         // cgroup v1 with containerd's systemd driver: `SLICE:cri-containerd:ID`. Other names may have colons.
         let path = &path.replace(":cri-containerd:", "/");
         for part in path.split('/').filter(|part| !part.is_empty()) {
-            if let Some(uid) = pod_uid(part) {
-                names.pod_uid = Some(uid);
-            } else if let Some(id) = container_id(part) {
+            if names.pod_uid.is_none()
+                && let Some(uid) = pod_uid(part, is_below_kubepods)
+            {
+                // A container around it is a machine of a cluster, as kind has them.
+                names = CgroupNames { pod_uid: Some(uid), ..CgroupNames::default() };
+            } else if names.container_id.is_none()
+                && let Some(id) = container_id(part)
+            {
                 names.container_id = Some(id.to_owned());
             } else if is_unit(part) {
                 names.unit = Some(part.to_owned());
                 service = names.unit.clone().filter(|unit| unit.ends_with(".service")).or(service);
             }
+            is_below_kubepods |= part.contains("kubepods");
         }
         // The slices around a pod or a container are not what a reader looks for.
         if names.pod_uid.is_some() {
@@ -52,12 +60,13 @@ impl CgroupNames {
     }
 }
 
-/// `kubepods-burstable-pod1234_5678.slice` or `pod1234-5678`.
-fn pod_uid(part: &str) -> Option<String> {
+/// `kubepods-burstable-pod1234_5678.slice`, or `pod1234-5678` below `kubepods`: that name alone is anybody's.
+fn pod_uid(part: &str, is_below_kubepods: bool) -> Option<String> {
     let uid = match part.strip_suffix(".slice") {
         Some(slice) if slice.contains("kubepods") => slice.rsplit_once("-pod")?.1.replace('_', "-"),
         Some(_) => return None,
-        None => part.strip_prefix("pod")?.to_owned(),
+        None if is_below_kubepods => part.strip_prefix("pod")?.to_owned(),
+        None => return None,
     };
     let is_uid = uid.len() >= 32 && uid.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
     is_uid.then_some(uid)
@@ -131,6 +140,24 @@ mod tests {
         // A static pod.
         let hash = "0123456789abcdef0123456789abcdef";
         expect(&format!("/kubepods/burstable/pod{hash}/{ID}"), [None, Some(hash), Some(ID)]);
+    }
+
+    #[test]
+    fn names_that_a_container_gives_to_its_own_cgroups_are_not_taken() {
+        let (other_uid, other_id) = (UID.replace('0', "9"), ID.replace('3', "9"));
+        let own = [None, Some(UID), Some(ID)];
+        let forged = format!("kubepods/pod{other_uid}/{other_id}");
+        expect(&format!("/kubepods/burstable/pod{UID}/{ID}/{forged}"), own);
+        expect(&format!("/kubepods/burstable/pod{UID}/{ID}/pod{other_uid}/{other_id}/a.service"), own);
+        let slice = format!("/kubepods.slice/kubepods-pod{UID_UNDERSCORED}.slice/cri-containerd-{ID}.scope");
+        expect(&format!("{slice}/{forged}"), own);
+        let other_slice = format!("kubepods-pod{}.slice", other_uid.replace('-', "_"));
+        expect(&format!("{slice}/{other_slice}/cri-containerd-{other_id}.scope"), own);
+        expect(&format!("/docker/{ID}/{other_id}"), [None, None, Some(ID)]);
+        // Outside a container, too: a user may divide a cgroup that is delegated to them.
+        expect(&format!("/user.slice/user@1000.service/pod{UID}/x"), [Some("user@1000.service"), None, None]);
+        // A machine of a cluster that is a container itself.
+        expect(&format!("/docker/{other_id}/kubelet/kubepods/burstable/pod{UID}/{ID}"), own);
     }
 
     #[test]
