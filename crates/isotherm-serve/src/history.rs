@@ -9,7 +9,7 @@
 use crate::footprint::Footprint;
 use crate::layout::Layout;
 use crate::merge::merge;
-use crate::moment::Moment;
+use crate::moment::{Moment, Process};
 use isotherm_heat::TargetId;
 use std::collections::{HashMap, VecDeque};
 use std::mem::size_of;
@@ -21,6 +21,9 @@ const FULL_MS: u64 = 600_000;
 const MERGED: usize = 10;
 /// Each level reaches back ten times as far as the one before. The last one: 70 days.
 const LEVELS: usize = 5;
+
+/// How long a layout only grows. Making it anew takes all moments of a process, and gives addresses other places.
+const REBUILD_MS: u64 = 600_000;
 
 /// Moments within a limit of memory.
 #[derive(Debug)]
@@ -38,6 +41,8 @@ pub struct History {
 struct Known {
     layout: Arc<Layout>,
     seen_ms: u64,
+    /// When it was last made from all moments.
+    rebuilt_ms: u64,
 }
 
 impl Known {
@@ -61,10 +66,8 @@ impl History {
             }
         }
         for process in &moment.processes {
-            let known = self.layouts.get(&process.id).map(|known| &known.layout);
-            let used = process.regions.iter().map(|region| region.range);
-            let layout = Layout::with(known, used);
-            self.layouts.insert(process.id, Known { layout, seen_ms: moment.at_ms });
+            let known = self.layout_with(process, moment.at_ms);
+            self.layouts.insert(process.id, known);
         }
         let now_ms = moment.at_ms;
         self.add(0, moment);
@@ -85,6 +88,25 @@ impl History {
         let oldest_ms = oldest.map_or(0, |moment| moment.start_ms);
         self.layouts.retain(|_, known| known.seen_ms >= oldest_ms);
         self.layout_bytes = self.layouts.values().map(Known::bytes).sum();
+    }
+
+    /// The layout of a process, with what it uses now. If that changes it, memory that no moment shows any more goes, too.
+    fn layout_with(&self, process: &Process, now_ms: u64) -> Known {
+        let used = process.used();
+        let before = self.layouts.get(&process.id);
+        let same = before.filter(|known| known.layout.has(used.clone()));
+        if let Some(known) = same {
+            return Known { seen_ms: now_ms, ..known.clone() };
+        }
+        let lasts = |known: &&Known| now_ms.saturating_sub(known.rebuilt_ms) < REBUILD_MS;
+        if let Some(known) = before.filter(lasts) {
+            return Known { layout: Layout::with(Some(&known.layout), used), seen_ms: now_ms, ..*known };
+        }
+        let moments = self.levels.iter().rev().flatten();
+        let layout = moments
+            .filter_map(|moment| moment.process(process.id))
+            .fold(None, |layout, process| Some(Layout::with(layout.as_ref(), process.used())));
+        Known { layout: Layout::with(layout.as_ref(), used), seen_ms: now_ms, rebuilt_ms: now_ms }
     }
 
     /// All moments, the oldest first.
@@ -273,6 +295,27 @@ mod tests {
         assert_eq!(history.layout_bytes / 1000, 24);
         assert!(history.bytes() <= max && history.moments().len() == 2);
         assert!(history.footprint.bytes() * 3 / 2 < max, "the layout makes the difference");
+    }
+
+    /// The spans of a process that uses another huge range in each minute.
+    fn spans_of_one_that_moves(mut history: History) -> usize {
+        for minute in 0..100 {
+            let mut sent = snapshot(minute * 60, std::iter::empty(), 1);
+            sent.regions[0].region.range =
+                AddrRange::new(Addr(2 * minute * PMD_SIZE), Addr((2 * minute + 1) * PMD_SIZE));
+            push(&mut history, &sent);
+            let (layout, used) = (&history.layouts().into_values().next().unwrap(), sent.regions[0].region.range);
+            assert!(layout.has(std::iter::once(used)));
+        }
+        history.layouts().into_values().next().unwrap().spans.len()
+    }
+
+    #[test]
+    fn spans_that_no_moment_shows_go_after_a_while() {
+        assert_eq!(spans_of_one_that_moves(History::new(usize::MAX)), 100, "all are shown");
+        // Only the newest moment fits. A layout made in minute 90 has its huge range, that of the moment before, and the nine
+        // that came until minute 99.
+        assert_eq!(spans_of_one_that_moves(History::new(1)), 11);
     }
 
     #[test]

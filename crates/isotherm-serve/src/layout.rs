@@ -1,8 +1,9 @@
 //! Which addresses of a process are shown, one after the other: its spans.
 //!
 //! A process uses a few gigabytes of 128 TiB, so a heat map omits what was never used. Spans are whole huge ranges and are
-//! not removed while moments are kept that may have used them. So a layout changes seldom, and an address keeps its place
-//! while it does not. *Packed bytes* count the bytes of the spans before an address.
+//! not removed while moments are kept that may have used them. After that they go when a layout has to change anyway, at most
+//! once in ten minutes. So a layout changes seldom, and an address keeps its place while it does not. *Packed bytes* count the
+//! bytes of the spans before an address.
 
 use isotherm_units::{Addr, AddrRange, PMD_SIZE};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -70,7 +71,8 @@ impl Layout {
         size_of::<Layout>() + self.name.len() + self.spans.len() * span
     }
 
-    fn has(&self, mut used: impl Iterator<Item = AddrRange>) -> bool {
+    /// Whether its spans cover what is used, in address order.
+    pub fn has(&self, mut used: impl Iterator<Item = AddrRange>) -> bool {
         let mut spans = self.spans.as_slice();
         used.all(|range| {
             while let [first, rest @ ..] = spans

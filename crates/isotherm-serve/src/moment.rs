@@ -161,6 +161,11 @@ impl Moment {
 }
 
 impl Process {
+    /// The memory that its regions cover, in address order.
+    pub fn used(&self) -> impl Iterator<Item = AddrRange> + Clone {
+        self.regions.iter().map(|region| region.range)
+    }
+
     fn of(row: &ProcessRow, regions: Vec<Piece>, mappings: Vec<Mapping>, before: Option<&Arc<Process>>) -> Process {
         let shared = |text: &str, known: Option<&Arc<str>>| match known {
             Some(known) if **known == *text => Arc::clone(known),
