@@ -5,7 +5,7 @@ CARGO ?= cargo
 BIN := target/release/isotherm
 
 BENCHES := bench-first bench-busy bench-scan bench-accuracy bench-collapse bench-split bench-cold bench-cold-redis bench-tier bench-redis bench-sampling bench-scale bench-sampled bench-events \
-	bench-faults bench-frames bench-drain bench-conflict bench-herd bench-damon
+	bench-faults bench-serve bench-frames bench-drain bench-conflict bench-herd bench-damon
 .PHONY: help build build-serve install demo test lint lint-code lint-features docs benchmarks-page fmt fuzz soak loom miri faults soak-watch lab lab-quick web test-web bench $(BENCHES) setup-build setup-test setup-faults setup-lint setup-docs setup-lab setup-web
 
 help:
@@ -40,6 +40,7 @@ help:
 	@echo "make bench-scale     modelled hosts of up to 5 TB: DAMON's algorithm compared with ours (about 3 minutes)"
 	@echo "make bench-sampled   a process of 14 GiB: sampled, compared with whole (about 12 minutes)"
 	@echo "make bench-faults    every page fault of a child sampled, compared with none (about 1 minute)"
+	@echo "make bench-serve     isotherm serve: scrapes, its page with a day of snapshots, and the target next to a clear_refs exporter (about 15 minutes, 9 GiB)"
 	@echo "make bench-damon     the kernel's DAMON compared with ours on one process, in QEMU (about 5 minutes)"
 	@echo "make bench-events    a window of 200,000 sampled accesses, compared with a list of 26 million regions (about 1 minute, 2 GiB)"
 	@echo "make bench-frames    allocation and release of page frames, compared with other allocators (about 2 minutes, 1 GiB; builds jemalloc)"
@@ -155,6 +156,7 @@ $(filter-out $(IN_LAB),$(BENCHES)):
 
 bench-redis: setup-test
 bench-first bench-busy bench-scan bench-accuracy bench-collapse bench-split bench-redis bench-sampling bench-scale bench-sampled bench-events bench-faults: build
+bench-serve: build build-serve
 bench-frames bench-drain bench-conflict bench-herd: setup-build
 features :=
 # The allocators that it compares with.

@@ -18,6 +18,7 @@ pub mod own_thread;
 pub mod page;
 pub mod reading;
 pub mod regions;
+pub mod serving;
 
 use anyhow::{Context, Result, ensure};
 use isotherm_heat::{Beside, Clock};
@@ -38,8 +39,8 @@ use std::process::Command;
 const ROOM: u64 = 3 << 30;
 const WORKLOAD: &str = "--workload";
 
-/// Runs as a workload and exits, if this process was started as one, as a neighbour of one, or as a monitor whose memory is measured. Has to be the
-/// first thing a program does.
+/// Runs as a workload and exits, if this process was started as one, as a neighbour of one, as one that measures itself, or as a monitor whose
+/// memory is measured. Has to be the first thing a program does.
 pub fn become_workload() -> Result<()> {
     let mut args = std::env::args().skip(1);
     let role = args.next();
@@ -49,6 +50,10 @@ pub fn become_workload() -> Result<()> {
     }
     if role.as_deref() == Some(neighbours::NEIGHBOUR) {
         neighbours::be(args.next().as_deref());
+    }
+    if role.as_deref() == Some(serving::target::TARGET) {
+        serving::target::run(args)?;
+        std::process::exit(0);
     }
     if role.as_deref() == Some(WORKLOAD) {
         let json = args.next().context("no pattern")?;
@@ -73,17 +78,18 @@ pub fn only() -> String {
 
 /// Starts this program again as a workload: a [`Pattern`], or an [`isotherm_workload::Index`].
 pub fn start(workload: &impl Serialize) -> Result<Child> {
-    Ok(Child::start(workload_command()?, workload)?)
+    Ok(Child::start(workload_command(WORKLOAD)?, workload)?)
 }
 
 /// Starts this program again as a store.
 pub fn start_server(store: &Store) -> Result<Server> {
-    Ok(Server::start(workload_command()?, store)?)
+    Ok(Server::start(workload_command(WORKLOAD)?, store)?)
 }
 
-fn workload_command() -> Result<Command> {
+/// This program, in a role of [`become_workload`].
+fn workload_command(role: &str) -> Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.arg(WORKLOAD);
+    command.arg(role);
     Ok(command)
 }
 
@@ -219,6 +225,11 @@ impl Log {
     /// ([`only`]) is not written: it would replace the figures of all.
     pub fn finish(self) -> Result<()> {
         self.finish_in(Path::new("bench"), &only())
+    }
+
+    /// Prints the RESULT line of a run that lacks figures, for which something is not installed. It is not written: it would replace a whole one.
+    pub fn finish_incomplete(self) -> Result<()> {
+        self.finish_in(Path::new("bench"), "what is installed")
     }
 
     fn finish_in(mut self, bench: &Path, only: &str) -> Result<()> {

@@ -1,6 +1,9 @@
 // Measures the page: first paint, zooming, memory of the tab while columns are added, and the size of dist.
 //
-// usage: node test/measure.mjs      (npm run measure; about 2 minutes)
+// usage: node test/measure.mjs [URL SPAN_MS]      (npm run measure; about 2 minutes)
+//
+// With a URL: of the `isotherm-serve` at that address instead of the test server, of its largest process over SPAN_MS. Snapshots come from
+// its monitor; the line "next N" asks the caller for N of them at a quick pace.
 //
 // Ends with a RESULT line. The figures are those of the machine and of the browser on it, without a GPU if it has none.
 import { readdirSync, readFileSync } from "node:fs";
@@ -11,12 +14,74 @@ import { launch, mapReady, open } from "./browser.mjs";
 import { Model } from "./model.mjs";
 import { TestServer } from "./server.mjs";
 
-const PROCESS = "#/process/812-4711";
 const LOADS = 7;
 const WHEEL_STEPS = 100;
 /** Ten minutes of snapshots, one a second. */
 const SNAPSHOTS = 600;
 const TICK_MS = 60;
+
+/** The test server, which adds snapshots itself. */
+class Modelled {
+  constructor() {
+    this.server = new TestServer(new Model({ snapshots: 3600 }));
+    this.fragment = `#/process/${this.server.model.id}`;
+  }
+
+  get url() {
+    return this.server.url;
+  }
+
+  async start() {
+    await this.server.start();
+    return this;
+  }
+
+  async next(count) {
+    for (let i = 0; i < count; i += 1) {
+      this.server.tick();
+      await new Promise((resolve) => setTimeout(resolve, TICK_MS));
+    }
+  }
+
+  stop() {
+    return this.server.stop();
+  }
+}
+
+/** A server that runs already, and is left running. */
+class Running {
+  constructor(url, spanMs) {
+    this.url = url;
+    this.spanMs = spanMs;
+  }
+
+  async start() {
+    const response = await fetch(`${this.url}api/overview`);
+    if (!response.ok) throw new Error(`read ${this.url}api/overview: status ${response.status}`);
+    const { processes } = await response.json();
+    const [largest] = processes.sort((a, b) => b.resident_bytes - a.resident_bytes);
+    this.fragment = `#/process/${largest.id}?span=${this.spanMs}`;
+    return this;
+  }
+
+  /** Waits until so many have been announced. */
+  async next(count) {
+    const response = await fetch(`${this.url}api/live`);
+    console.log(`next ${count}`);
+    const text = response.body.pipeThrough(new TextDecoderStream());
+    let seen = 0;
+    let rest = "";
+    for await (const part of text) {
+      const lines = (rest + part).split("\n");
+      rest = lines.pop();
+      seen += lines.filter((line) => line.startsWith("event: snapshot")).length;
+      if (seen >= count) return;
+    }
+    throw new Error(`read ${this.url}api/live: it ended after ${seen} of ${count} snapshots`);
+  }
+
+  async stop() {}
+}
 
 function quantile(values, part) {
   const sorted = [...values].sort((a, b) => a - b);
@@ -27,7 +92,7 @@ function quantile(values, part) {
 async function firstPaint(browser, server) {
   const [paints, maps] = [[], []];
   for (let i = 0; i < LOADS; i += 1) {
-    const { page, context } = await open(browser, server, PROCESS);
+    const { page, context } = await open(browser, server, server.fragment);
     await mapReady(page);
     maps.push(await page.evaluate(() => performance.now()));
     paints.push(await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0].startTime));
@@ -38,7 +103,7 @@ async function firstPaint(browser, server) {
 
 /** Milliseconds from each turn of the wheel to the end of the frame that shows it. */
 async function zooming(browser, server) {
-  const { page, context } = await open(browser, server, PROCESS);
+  const { page, context } = await open(browser, server, server.fragment);
   await mapReady(page);
   await page.evaluate(() => {
     globalThis.frames = [];
@@ -67,29 +132,26 @@ async function zooming(browser, server) {
   return { p50: quantile(frames, 0.5), p95: quantile(frames, 0.95), worst: Math.max(...frames), sharp };
 }
 
-/** MiB of JavaScript objects, after a collection. */
+/** MiB of the page's objects, of the documents behind them and of array buffers, after a collection. */
 async function heap(cdp) {
   await cdp.send("HeapProfiler.collectGarbage");
-  const { metrics } = await cdp.send("Performance.getMetrics");
-  return metrics.find(({ name }) => name === "JSHeapUsedSize").value / 2 ** 20;
+  const { usedSize, embedderHeapUsedSize, backingStorageSize } = await cdp.send("Runtime.getHeapUsage");
+  return (usedSize + embedderHeapUsedSize + backingStorageSize) / 2 ** 20;
 }
 
 async function growing(browser, server) {
-  const { page, context, wrong } = await open(browser, server, PROCESS);
+  const { page, context, wrong } = await open(browser, server, server.fragment);
   await mapReady(page);
   const cdp = await context.newCDPSession(page);
-  await cdp.send("Performance.enable");
   const before = await heap(cdp);
-  const asked = server.requests.length;
-  for (let i = 0; i < SNAPSHOTS; i += 1) {
-    server.tick();
-    await new Promise((resolve) => setTimeout(resolve, TICK_MS));
-  }
+  let requests = 0;
+  page.on("request", () => (requests += 1));
+  await server.next(SNAPSHOTS);
   await mapReady(page);
   const after = await heap(cdp);
   await context.close();
   if (wrong.length > 0) throw new Error(wrong.join("\n"));
-  return { before, after, requests: server.requests.length - asked };
+  return { before, after, requests };
 }
 
 function size() {
@@ -97,7 +159,9 @@ function size() {
   return readdirSync(dist).reduce((sum, name) => sum + gzipSync(readFileSync(join(dist, name)), { level: 9 }).length, 0) / 1024;
 }
 
-const server = await new TestServer(new Model({ snapshots: 3600 })).start();
+const [url, span] = process.argv.slice(2);
+if (url !== undefined && !(Number(span) > 0)) throw new Error("usage: node test/measure.mjs [URL SPAN_MS]");
+const server = await (url === undefined ? new Modelled() : new Running(url, Number(span))).start();
 const browser = await launch();
 try {
   const [load, zoom, memory] = [await firstPaint(browser, server), await zooming(browser, server), await growing(browser, server)];
