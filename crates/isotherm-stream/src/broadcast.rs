@@ -14,7 +14,7 @@ use crate::rows::Snapshot;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SendFlags, send};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -204,9 +204,11 @@ impl Sender {
         self.listener.is_some() && states.last().is_some_and(|state| state.contains(PollFlags::IN))
     }
 
+    /// By `read`: the standard library reads sockets by `recvfrom`, which the sandbox of a monitor refuses. The wake-up would stay, and
+    /// [`Sender::wait`] never wait again.
     fn drain_wake_ups(&mut self) {
         let mut bytes = [0; 64];
-        while matches!(self.woken.read(&mut bytes), Ok(n) if n == bytes.len()) {}
+        while matches!(rustix::io::read(&self.woken, &mut bytes), Ok(n) if n == bytes.len()) {}
     }
 
     fn accept(&mut self) {

@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::{Running, Stage, is_root, sees_pages, until, workload};
 
 const MIB: f64 = (1 << 20) as f64;
@@ -40,13 +40,22 @@ fn get(host: &str, path: &str) -> (u16, String) {
 
 /// The sum of the series of a metric with this label, in bytes.
 fn sum(metrics: &str, name: &str, label: &str) -> f64 {
-    let lines = metrics.lines().filter(|line| line.starts_with(&format!("{name}{{")) && line.contains(label));
+    let lines = metrics.lines().filter(|line| {
+        let rest = line.strip_prefix(name);
+        rest.is_some_and(|rest| rest.starts_with(['{', ' '])) && line.contains(label)
+    });
     lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum()
 }
 
 fn children_of(pid: u32) -> Vec<u32> {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
     children.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
+/// CPU time that a process has taken, s.
+fn cpu_s(pid: u32) -> f64 {
+    let stat = isotherm_sys::proc::Proc::default().stat(pid).unwrap();
+    (stat.utime + stat.stime) as f64 / 100.0
 }
 
 fn resident(pid: u32) -> f64 {
@@ -94,6 +103,24 @@ fn a_scrape_has_what_is_hot_and_all_that_is_resident() {
     run.signal("INT");
     run.end().ended(0);
     assert!(TcpStream::connect(&host).is_err(), "the server has ended with it");
+}
+
+#[test]
+fn sending_snapshots_takes_no_cpu_beyond_the_budget() {
+    need!(sees_pages(), "the page-table source");
+    need!(server().is_some(), "isotherm-serve (cargo build -p isotherm-serve)");
+    let (child, stage) = (workload(16), Stage::new());
+    let mut run = stage.start_isotherm(&format!("serve --listen 127.0.0.1:0 -p {}", child.pid()));
+    let (host, base) = address(&mut run);
+    let sent = || sum(&get(&host, &format!("{base}metrics")).1, "isotherm_snapshots_total", "");
+    assert!(until(Duration::from_secs(60), || sent() >= 1.0), "{}", run.err());
+    let (began, before, first) = (Instant::now(), cpu_s(run.pid()), sent());
+    assert!(until(Duration::from_secs(60), || sent() >= first + 5.0), "{}", run.err());
+    // The budget is 1%. Waking up for nothing all the time takes most of a CPU.
+    let share = (cpu_s(run.pid()) - before) / began.elapsed().as_secs_f64();
+    assert!(share < 0.15, "{:.0}% of a CPU", share * 100.0);
+    run.signal("INT");
+    run.end().ended(0);
 }
 
 #[test]
