@@ -8,8 +8,11 @@
 use anyhow::{Result, ensure};
 use isotherm_bench::{Log, become_workload, only, serving, trials};
 
-/// The parts, by name. `--only` selects those that contain its text. Each returns whether there was all that it takes.
-const PARTS: [(&str, fn(&mut Log) -> Result<bool>); 5] = [
+/// Measures something. Returns whether there was all that it takes.
+type Part = fn(&mut Log) -> Result<bool>;
+
+/// The parts, by name. `--only` selects those that contain its text.
+const PARTS: [(&str, Part); 5] = [
     ("scrape", |log| serving::scrape(log).map(|()| true)),
     ("lag", |log| serving::live_lag_s(log).map(|()| true)),
     ("target", |log| serving::stalls(log, trials(5)).map(|()| true)),

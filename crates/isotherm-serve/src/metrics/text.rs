@@ -91,7 +91,7 @@ pub struct Family<'a> {
 }
 
 impl Family<'_> {
-    /// A sample. `labels` come from [`label`]; `further` are names and values without characters to escape.
+    /// A sample. `labels` come from `label`; `further` are names and values without characters to escape.
     pub fn sample(&mut self, labels: &str, further: &[(&str, &str)], value: impl Display) {
         let suffix = self.suffix;
         self.write(suffix, labels, further, value);

@@ -35,7 +35,7 @@ pub struct ServerArgs {
     /// Ask for no token; on loopback only
     #[arg(long)]
     pub no_token: bool,
-    /// A further name under which clients reach the server
+    /// A further name or address under which clients reach the server
     #[arg(long, value_name = "NAME")]
     pub host: Vec<String>,
     /// Certificates in PEM, for TLS
