@@ -30,6 +30,7 @@ pub use stalls::stalls;
 use crate::daemon::isotherm;
 use anyhow::{Context, Result, ensure};
 use http::Client;
+use isotherm_sys::proc::Proc;
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
@@ -38,6 +39,8 @@ use std::time::{Duration, Instant};
 
 /// How long an event may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Of `utime` in `/proc/PID/stat`, on every architecture that Isotherm runs on.
+const TICKS_PER_S: f64 = 100.0;
 const POLL: Duration = Duration::from_millis(20);
 
 /// A program that serves, at a free port of this machine only. It ends when this value is dropped.
@@ -98,6 +101,17 @@ impl Server {
     /// The time of the newest snapshot that it shows, milliseconds since the epoch; `None` before the first.
     fn newest_ms(&self, client: &mut Client) -> Result<Option<u64>> {
         Ok(self.overview(client)?.and_then(|overview| overview["at_ms"].as_u64()))
+    }
+
+    /// CPU time of the program and of its children so far, s.
+    fn cpu_s(&self) -> Result<f64> {
+        let (proc, own) = (Proc::default(), self.process.id());
+        let mut ticks = 0;
+        for pid in proc.children(own)?.into_iter().chain([own]) {
+            let stat = proc.stat(pid)?;
+            ticks += stat.utime + stat.stime;
+        }
+        Ok(ticks as f64 / TICKS_PER_S)
     }
 }
 

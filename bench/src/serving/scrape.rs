@@ -65,14 +65,15 @@ pub fn scrape(log: &mut Log) -> Result<()> {
 
 /// Sends a snapshot a second until the other end of `stopped` is gone. Returns their number.
 fn publish(monitor: &Broadcaster, host: &Host, stopped: &Receiver<()>) -> Result<usize> {
-    for number in 1.. {
+    let mut published = 0;
+    loop {
         let now_ms = clock::unix_ns() / NS_PER_MS;
         monitor.publish(&host.snapshot(now_ms - WINDOW_MS, now_ms))?;
+        published += 1;
         if stopped.recv_timeout(WINDOW) == Err(RecvTimeoutError::Disconnected) {
-            return Ok(number);
+            return Ok(published);
         }
     }
-    Ok(0)
 }
 
 #[derive(Debug, Default)]

@@ -1,17 +1,19 @@
 //! What a process that is watched has to wait for, next to one whose `referenced_bytes` an exporter reads.
 //!
-//! That exporter does what cAdvisor does with `referenced_bytes`: it adds up `Referenced:` of `smaps` when it is scraped, and then clears
+//! That exporter does what cAdvisor does for `container_referenced_bytes` with `--referenced_reset_interval`: it adds up `Referenced:` of `smaps` when it is scraped, and then clears
 //! all accessed bits by writing 1 to `clear_refs`, which holds the address space for writing.
 //!
 //! One process is unwatched, watched by `isotherm serve` and read by the exporter in turns, so that all see the same machine. Each round
 //! begins with another of the three. Of each phase its worst batch counts, and of the phases of a kind their median: a pause of the
 //! machine itself in one of them must not decide.
 
+use super::http::Connections;
 use super::target::{Phase, Target};
 use super::{Server, wait_until};
 use crate::{Log, median, pages_that_fit};
 use anyhow::{Context, Result, ensure};
 use isotherm_sys::clear_refs::{self, Clear};
+use isotherm_sys::clock;
 use isotherm_sys::proc::Proc;
 use std::time::{Duration, Instant};
 
@@ -40,53 +42,64 @@ impl Watcher {
     }
 }
 
+/// A phase, and the CPU time of its watcher.
+#[derive(Clone, Copy, Debug)]
+struct Watched {
+    phase: Phase,
+    /// Percent of one CPU, the start included.
+    cpu_pct: f64,
+}
+
 /// The phases of each watcher.
-type Phases = [Vec<Phase>; WATCHERS.len()];
+type Phases = [Vec<Watched>; WATCHERS.len()];
 
 /// Measures it, `rounds` times each.
 pub fn stalls(log: &mut Log, rounds: usize) -> Result<()> {
     let pages = pages_that_fit(MAX_PAGES)?;
     let mut target = Target::start(pages)?;
     log.line(format!(
-        "\na process that touches random pages of {:.1} GiB and faults one in, {rounds} phases of {} s for each row; us a batch",
+        "\na process that touches random pages of {:.1} GiB and faults one in, {rounds} phases of {} s for each watcher\nus a batch; wall: all of it; held: without waiting for a CPU",
         pages as f64 / 262_144.0,
         PHASE.as_secs()
     ));
     let columns = ["wall p50", "wall p99.9", "wall worst", "held p50", "held p99.9", "held worst"];
     let titles: String = columns.iter().map(|title| format!("{title:>12}")).collect();
-    log.line(format!("{:<26} {:>9}{titles}", "", "batches"));
+    log.line(format!("{:<26} {:>9}{titles}{:>12}", "", "batches", "its CPU %"));
     let mut phases = Phases::default();
     for round in 0..rounds {
         for turn in 0..WATCHERS.len() {
             let place = (round + turn) % WATCHERS.len();
-            let phase = watched(&mut target, WATCHERS[place], pages)?;
-            row(log, WATCHERS[place].name(), &phase);
-            phases[place].push(phase);
+            let watched = watched(&mut target, WATCHERS[place], pages)?;
+            row(log, WATCHERS[place].name(), &watched);
+            phases[place].push(watched);
         }
     }
     report(log, &phases)
 }
 
-fn row(log: &mut Log, name: &str, phase: &Phase) {
-    let Phase { batches, wall, held } = phase;
+fn row(log: &mut Log, name: &str, watched: &Watched) {
+    let Watched { phase: Phase { batches, wall, held }, cpu_pct } = watched;
     let times: String = [wall, held]
         .iter()
         .flat_map(|times| [times.median_us, times.p999_us, times.worst_us])
         .map(|us| format!("{us:>12.1}"))
         .collect();
-    log.line(format!("{name:<26} {batches:>9}{times}"));
+    log.line(format!("{name:<26} {batches:>9}{times}{cpu_pct:>12.2}"));
 }
 
 /// A phase with this watcher, from before it starts.
-fn watched(target: &mut Target, watcher: Watcher, pages: usize) -> Result<Phase> {
+fn watched(target: &mut Target, watcher: Watcher, pages: usize) -> Result<Watched> {
     target.phase()?;
     let until = Instant::now() + PHASE;
-    match watcher {
-        Watcher::Nobody => sleep_until(until),
+    let cpu_s = match watcher {
+        Watcher::Nobody => {
+            sleep_until(until);
+            0.0
+        }
         Watcher::Ours => serve(target.pid(), pages, until)?,
         Watcher::Exporter => export(target.pid(), pages, until)?,
-    }
-    target.phase()
+    };
+    Ok(Watched { phase: target.phase()?, cpu_pct: cpu_s / PHASE.as_secs_f64() * 100.0 })
 }
 
 fn sleep_until(until: Instant) {
@@ -105,10 +118,11 @@ fn scrapes(until: Instant, mut scrape: impl FnMut() -> Result<()>) -> Result<()>
     Ok(())
 }
 
-/// `isotherm serve` at its defaults, and scrapes of it.
-fn serve(pid: u32, pages: usize, until: Instant) -> Result<()> {
+/// `isotherm serve` at its defaults, and scrapes of it. Returns the CPU time of both its processes, s.
+fn serve(pid: u32, pages: usize, until: Instant) -> Result<f64> {
     let server = Server::watching(pid)?;
-    let mut client = server.client();
+    // The server closes connections that are idle for 10 s: as long as between two scrapes.
+    let mut client = server.client().with(Connections::New);
     wait_until("the first snapshot", || Ok(server.newest_ms(&mut client)?.is_some()))?;
     let path = format!("{}metrics", server.base);
     let mut resident = 0.0;
@@ -120,12 +134,12 @@ fn serve(pid: u32, pages: usize, until: Instant) -> Result<()> {
         Ok(())
     })?;
     ensure!(resident >= pages as f64 * 4096.0, "isotherm serve has seen only {resident} bytes of the process");
-    Ok(())
+    server.cpu_s()
 }
 
-/// What reads and clears the referenced memory of a process.
-fn export(pid: u32, pages: usize, until: Instant) -> Result<()> {
-    let proc = Proc::default();
+/// Reads and clears the referenced memory of a process. Returns the CPU time that it took, s.
+fn export(pid: u32, pages: usize, until: Instant) -> Result<f64> {
+    let (proc, before) = (Proc::default(), clock::thread_cpu_ns());
     let mut referenced = 0;
     scrapes(until, || {
         referenced = 0;
@@ -136,16 +150,16 @@ fn export(pid: u32, pages: usize, until: Instant) -> Result<()> {
     })?;
     // It touches almost every page in ten seconds.
     ensure!(referenced > pages as u64 * 4096 / 10, "the exporter has seen only {referenced} bytes referenced");
-    Ok(())
+    Ok((clock::thread_cpu_ns() - before) as f64 / 1e9)
 }
 
 fn report(log: &mut Log, phases: &Phases) -> Result<()> {
-    let of = |pick: fn(&Phase) -> f64| phases.each_ref().map(|all| median(&all.iter().map(pick).collect::<Vec<_>>()));
+    let of = |pick: fn(&Watched) -> f64| phases.each_ref().map(|all| median(&all.iter().map(pick).collect::<Vec<_>>()));
     let figures: [(&str, [f64; 3]); 4] = [
-        ("wall p99.9", of(|phase| phase.wall.p999_us)),
-        ("wall worst", of(|phase| phase.wall.worst_us)),
-        ("held p99.9", of(|phase| phase.held.p999_us)),
-        ("held worst", of(|phase| phase.held.worst_us)),
+        ("wall p99.9", of(|watched| watched.phase.wall.p999_us)),
+        ("wall worst", of(|watched| watched.phase.wall.worst_us)),
+        ("held p99.9", of(|watched| watched.phase.held.p999_us)),
+        ("held worst", of(|watched| watched.phase.held.worst_us)),
     ];
     log.line(format!(
         "\n{:<26} {:>12} {:>15} {:>20} {:>22}",
@@ -162,6 +176,9 @@ fn report(log: &mut Log, phases: &Phases) -> Result<()> {
     log.result("worst_target_ms_unwatched", nobody / 1000.0);
     log.result("worst_target_ms", ours / 1000.0);
     log.result("worst_target_ms_clear_refs_exporter", theirs / 1000.0);
+    let [_, ours, theirs] = of(|watched| watched.cpu_pct);
+    log.result("serve_cpu_pct", ours);
+    log.result("clear_refs_exporter_cpu_pct", theirs);
     Ok(())
 }
 

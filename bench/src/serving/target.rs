@@ -1,4 +1,4 @@
-//! A process that measures how long its own work takes: what it is to be watched.
+//! A process that measures how long its own work takes, watched or not.
 //!
 //! A batch writes to [`TOUCHED`] random pages, and returns a page to the system and faults it in again, as a program does that allocates
 //! while it works. A monitor can delay both: pages whose accessed bit was cleared have it set again, and a page fault waits for a
