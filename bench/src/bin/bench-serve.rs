@@ -2,8 +2,8 @@
 //! with a day of snapshots, and how large the server is.
 //!
 //! What is watched is compared with an exporter that reads `Referenced:` of `smaps` and writes `clear_refs`, as cAdvisor does for
-//! `container_referenced_bytes` with `--referenced_reset_interval`. The page takes node, Chromium and `make setup-web`: without them its figures are missing, and the run is not
-//! stored.
+//! `container_referenced_bytes` with `--referenced_reset_interval`. The page takes node, Chromium and `make setup-web`: without them its
+//! figures are missing, and the run is not stored.
 
 use anyhow::{Result, ensure};
 use isotherm_bench::{Log, become_workload, only, serving, trials};

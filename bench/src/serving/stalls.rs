@@ -1,7 +1,7 @@
 //! What a process that is watched has to wait for, next to one whose `referenced_bytes` an exporter reads.
 //!
-//! That exporter does what cAdvisor does for `container_referenced_bytes` with `--referenced_reset_interval`: it adds up `Referenced:` of `smaps` when it is scraped, and then clears
-//! all accessed bits by writing 1 to `clear_refs`, which holds the address space for writing.
+//! That exporter does what cAdvisor does for `container_referenced_bytes` with `--referenced_reset_interval`: it adds up `Referenced:` of
+//! `smaps` when it is scraped, and then clears all accessed bits by writing 1 to `clear_refs`, which holds the address space for writing.
 //!
 //! One process is unwatched, watched by `isotherm serve` and read by the exporter in turns, so that all see the same machine. Each round
 //! begins with another of the three. Of each phase its worst batch counts, and of the phases of a kind their median: a pause of the
