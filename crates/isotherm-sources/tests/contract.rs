@@ -312,6 +312,23 @@ fn with_advice_alone_page_faults_never_wait() {
     assert!(cleared.pmds.is_empty() && cleared.clear.stall_ns == 0, "{cleared:?}");
 }
 
+/// `[vvar]` refuses advice, and lies beside the program's libraries, which do not.
+#[test]
+fn what_the_kernel_maps_does_not_take_its_neighbours_heat() {
+    let Ok(mut source) = PageTable::open_clearing(ClearBy::Cold) else {
+        return skip("the page-table source");
+    };
+    let process = Process::asleep("sleep", &["60"]);
+    let maps = Proc::default().maps(process.pid()).unwrap();
+    let Some(vvar) = maps.iter().find(|map| map.name.starts_with("[vvar")) else { return skip("a kernel with [vvar]") };
+    let pmd = vvar.range.start.pmd();
+    source.attach(process.pid()).unwrap();
+    source.layout(process.pid()).unwrap();
+    let mut answers = Vec::new();
+    source.clear(process.pid(), &[pmd], &mut |_, _, cleared| answers.push(cleared)).unwrap();
+    assert!(answers.len() == 1 && answers[0] != Cleared::Refused, "{answers:?}");
+}
+
 /// Two processes share 8 MiB; at a line on standard input the first has private memory at the same place instead.
 const REPLACED: &str = "
 import ctypes, os, sys, time

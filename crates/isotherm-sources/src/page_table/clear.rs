@@ -121,6 +121,8 @@ impl PageTable {
         let parts: Vec<AddrRange> = maps[first..]
             .iter()
             .take_while(|m| m.range.start < run.end)
+            // `[vvar]` refuses, and lies among the libraries: its huge range would be given up for pages without heat.
+            .filter(|m| m.is_monitorable())
             .filter_map(|m| m.range.intersect(run))
             .collect();
         let mut refusal = Refusal::Nothing;
