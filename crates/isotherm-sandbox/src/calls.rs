@@ -1,8 +1,8 @@
 //! Groups of system calls, by what they are for.
 //!
 //! A group is what a part of the program needs, in full: leaving out a harmless call of a family would only wait for the C library to use
-//! it. What matters is absent from all of them: executing programs, opening sockets and connecting, writing to other processes, mounts,
-//! modules, namespaces, keys, changing users.
+//! it. What matters is absent from all of them: executing programs, listening, writing to other processes, mounts, modules,
+//! namespaces, keys, changing users. Only the groups of clients open sockets and connect.
 
 use libc::c_long;
 
@@ -26,9 +26,19 @@ impl Calls {
     /// Moves pages of other processes between nodes.
     pub const MIGRATE: Calls = Calls(32);
 
+    /// Connects to Unix sockets.
+    pub const CONNECT: Calls = Calls(64);
+    /// Connects to Unix sockets and over IP, with what finding addresses by name takes.
+    pub const CONNECT_IP: Calls = Calls(128);
+
     /// Both groups.
     pub const fn and(self, other: Calls) -> Calls {
         Calls(self.0 | other.0)
+    }
+
+    /// Whether it connects beyond the machine.
+    pub(crate) const fn connects_ip(self) -> bool {
+        self.has(Calls::CONNECT_IP)
     }
 
     const fn has(self, other: Calls) -> bool {
@@ -56,7 +66,26 @@ impl Calls {
             rules.push((libc::SYS_bpf, Rule::OneOf { argument: 0, values: BPF_USE }));
         }
         if self.has(Calls::SERVE) {
-            rules.extend(any(SERVE));
+            rules.extend(any(ACCEPT));
+        }
+        if self.has(Calls::SERVE.and(Calls::CONNECT).and(Calls::CONNECT_IP)) {
+            rules.extend(any(SOCKETS));
+        }
+        rules.extend(self.connecting());
+        rules
+    }
+
+    /// What opens sockets.
+    fn connecting(self) -> Vec<(c_long, Rule)> {
+        let values = match self {
+            _ if self.has(Calls::CONNECT_IP) => IP_AND_UNIX,
+            _ if self.has(Calls::CONNECT) => UNIX,
+            _ => return Vec::new(),
+        };
+        let mut rules = vec![(libc::SYS_socket, Rule::OneOf { argument: 0, values }), (libc::SYS_connect, Rule::Any)];
+        if self.has(Calls::CONNECT_IP) {
+            // The C library asks a name server for both kinds of addresses at once.
+            rules.push((libc::SYS_sendmmsg, Rule::Any));
         }
         rules
     }
@@ -284,9 +313,13 @@ const BPF_USE: &[u32] = &[
     33, // BPF_ITER_CREATE
 ];
 
-const SERVE: &[c_long] = &[
-    libc::SYS_accept,
-    libc::SYS_accept4,
+/// Families of sockets. Without netlink the C library does not know which addresses this host has, and tries both kinds.
+const UNIX: &[u32] = &[libc::AF_UNIX as u32];
+const IP_AND_UNIX: &[u32] = &[libc::AF_UNIX as u32, libc::AF_INET as u32, libc::AF_INET6 as u32];
+
+const ACCEPT: &[c_long] = &[libc::SYS_accept, libc::SYS_accept4];
+
+const SOCKETS: &[c_long] = &[
     libc::SYS_getsockopt,
     libc::SYS_setsockopt,
     libc::SYS_getsockname,
@@ -306,21 +339,30 @@ mod tests {
 
     #[test]
     fn each_call_has_one_rule() {
-        for bits in 0..32 {
+        for bits in 0..=u8::MAX {
             let rules = Calls(bits).rules();
             let calls: BTreeSet<c_long> = rules.iter().map(|(call, _)| *call).collect();
-            assert_eq!(calls.len(), rules.len(), "groups {bits:05b}");
+            assert_eq!(calls.len(), rules.len(), "groups {bits:08b}");
         }
     }
 
     #[test]
-    fn no_group_executes_connects_or_changes_what_a_process_is() {
+    fn only_clients_connect() {
+        let opens =
+            |calls: Calls| calls.rules().iter().any(|(call, _)| [libc::SYS_socket, libc::SYS_connect].contains(call));
+        assert!(!opens(Calls(63)) && opens(Calls::CONNECT) && opens(Calls::CONNECT_IP));
+        let families =
+            |calls: Calls| calls.rules().into_iter().find(|(call, _)| *call == libc::SYS_socket).map(|(_, rule)| rule);
+        assert_eq!(families(Calls::CONNECT), Some(Rule::OneOf { argument: 0, values: &[1] }));
+        assert_eq!(families(Calls::CONNECT_IP), Some(Rule::OneOf { argument: 0, values: &[1, 2, 10] }));
+    }
+
+    #[test]
+    fn no_group_executes_listens_or_changes_what_a_process_is() {
         let calls: BTreeSet<c_long> = ALL.rules().into_iter().map(|(call, _)| call).collect();
         let never = [
             libc::SYS_execve,
             libc::SYS_execveat,
-            libc::SYS_socket,
-            libc::SYS_connect,
             libc::SYS_bind,
             libc::SYS_listen,
             libc::SYS_ptrace,

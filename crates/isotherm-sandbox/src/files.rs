@@ -19,17 +19,18 @@ pub struct Files {
     pub written: Vec<PathBuf>,
 }
 
-/// Restricts this thread, and those that it starts later.
-pub fn restrict(files: &Files) -> Part {
-    match status(files) {
+/// Restricts this thread, and those that it starts later. Of TCP, connecting is left if `connects`.
+pub fn restrict(files: &Files, connects: bool) -> Part {
+    match status(files, connects) {
         Ok(RulesetStatus::NotEnforced) => Part::Unsupported("needs Linux 5.13 with CONFIG_SECURITY_LANDLOCK".into()),
         Ok(RulesetStatus::PartiallyEnforced | RulesetStatus::FullyEnforced) => Part::On,
         Err(error) => Part::Unsupported(error.to_string()),
     }
 }
 
-fn status(files: &Files) -> Result<RulesetStatus, RulesetError> {
+fn status(files: &Files, connects: bool) -> Result<RulesetStatus, RulesetError> {
     let all = AccessFs::from_all(NEWEST);
+    let network = if connects { AccessNet::BindTcp.into() } else { AccessNet::from_all(NEWEST) };
     let rules = |paths: &[PathBuf], access| {
         let opened: Vec<PathFd> = paths.iter().filter_map(|path| PathFd::new(path).ok()).collect();
         opened.into_iter().map(move |fd| Ok::<_, RulesetError>(PathBeneath::new(fd, access)))
@@ -38,7 +39,7 @@ fn status(files: &Files) -> Result<RulesetStatus, RulesetError> {
     let created = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(all)?
-        .handle_access(AccessNet::from_all(NEWEST))?
+        .handle_access(network)?
         .scope(Scope::from_all(NEWEST))?
         .create()?;
     let created = created.add_rules(rules(&files.read, read))?;

@@ -1,8 +1,8 @@
 //! Confines this process once it has opened what it needs, so that a bug in what follows can do less harm.
 //!
 //! [`enter`] applies a [`Policy`], in this order: a mount namespace in which only the named folders can be written, the capabilities that
-//! are kept, `no_new_privs`, and a filter of system calls. [`files_only`] and [`server_only`] are for programs that read no other process: Landlock takes the
-//! place of the mount namespace, since it needs no privilege. A monitor must not use Landlock: the kernel refuses a landlocked process the
+//! are kept, `no_new_privs`, and a filter of system calls. [`files_only`], [`server_only`] and [`client_only`] are for programs that read no other
+//! process: Landlock takes the place of the mount namespace, since it needs no privilege. A monitor must not use Landlock: the kernel refuses a landlocked process the
 //! `maps`, `pagemap` and `process_madvise` of all processes outside its domain.
 //!
 //! Nothing here fails for a part that the kernel lacks. [`InForce`] says which parts are in force, and the caller reports it.
@@ -134,8 +134,28 @@ pub fn server_only(files: &Files) -> InForce {
     with_files(files, Calls::FILES.and(Calls::SERVE))
 }
 
+/// Whom a client connects to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Unix sockets of this machine.
+    Machine,
+    /// Any address over TCP and UDP too. Where it goes cannot be bounded further: addresses are found by name, and ports are a setting.
+    Network,
+}
+
+/// For a process that connects to others, and listens nowhere. It keeps no capability. `files` are all that it can reach afterwards,
+/// besides sockets.
+pub fn client_only(files: &Files, reach: Reach) -> InForce {
+    drop_capabilities();
+    let calls = match reach {
+        Reach::Machine => Calls::CONNECT,
+        Reach::Network => Calls::CONNECT_IP,
+    };
+    with_files(files, Calls::FILES.and(calls))
+}
+
 fn with_files(files: &Files, calls: Calls) -> InForce {
-    let landlock = files::restrict(files);
+    let landlock = files::restrict(files, calls.connects_ip());
     let system_calls = Part::of(filter::apply(calls));
     InForce { system_calls, files: landlock, ..InForce::none() }
 }

@@ -1,11 +1,13 @@
 //! What a confined process can and cannot do, tried in a child of this test: policies cannot be undone.
 
-use isotherm_sandbox::{Calls, Files, InForce, Policy, Writes};
+use isotherm_sandbox::{Calls, Files, InForce, Policy, Reach, Writes};
+use rustix::net::{AddressFamily, SocketType};
 use rustix::thread::CapabilitySet;
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::os::unix::net::UnixStream;
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -130,6 +132,32 @@ fn a_server_answers_where_it_listens_already_and_reaches_nothing_else() {
     }
 }
 
+#[test]
+fn a_client_connects_and_listens_nowhere() {
+    for (case, over_ip) in [("client", "EPERM"), ("network client", "done")] {
+        let seen = outcome_of(case);
+        seen.is("system calls", "On");
+        for attempt in ["unix there", "thread", "write to an open file"] {
+            seen.is(attempt, "done");
+        }
+        seen.is("tcp", over_ip);
+        seen.is("udp", over_ip);
+        for attempt in ["spawn", "exec", "listen", "listen unix", "netlink", "executable memory", "perf event"] {
+            seen.is(attempt, "EPERM");
+        }
+        seen.is("capabilities", "");
+        if seen.of("files").is_some_and(|files| files.starts_with("Unsupported")) {
+            println!("skipped: needs Linux 5.13 with Landlock");
+            continue;
+        }
+        seen.is("read inside", "done");
+        seen.is("write inside", "done");
+        for attempt in ["read outside", "write outside", "own maps", "maps of another", "random"] {
+            seen.is(attempt, "EACCES");
+        }
+    }
+}
+
 /// Not a test by itself: the child of the others.
 #[test]
 fn in_the_child() {
@@ -144,11 +172,15 @@ fn in_the_child() {
     std::env::set_current_dir(folder.join("inside")).unwrap();
     let had = InForce::none().capabilities;
     println!("\nhad capabilities: {}", if had.is_empty() { "none" } else { "some" });
+    let unix = UnixListener::bind("there.sock").unwrap();
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     // It waits in the queue of the listener.
     let client = TcpStream::connect(address).unwrap();
     let entered = match case.as_str() {
         "files" => confined_to_files(&folder),
         "server" => isotherm_sandbox::server_only(&Files::default()),
+        "client" => isotherm_sandbox::client_only(&inside(&folder), Reach::Machine),
+        "network client" => isotherm_sandbox::client_only(&inside(&folder), Reach::Network),
         _ => confined_monitor(&folder),
     };
     println!("system calls: {:?}\nmounts: {:?}\nfiles: {:?}", entered.system_calls, entered.mounts, entered.files);
@@ -158,6 +190,11 @@ fn in_the_child() {
     attempt("answer", || answer(&listener, client));
     attempt("tcp", || TcpStream::connect(address));
     attempt("listen", || TcpListener::bind("127.0.0.1:0"));
+    attempt("unix there", || UnixStream::connect("there.sock"));
+    drop(unix);
+    attempt("udp", || connect_udp(udp));
+    attempt("listen unix", || UnixListener::bind("new.sock"));
+    attempt("netlink", netlink);
     attempt("unix", || UnixStream::connect("/run/nobody.sock"));
     attempt("executable memory", executable_memory);
     attempt("perf event", perf_event);
@@ -206,6 +243,20 @@ fn confined_to_files(folder: &Path) -> InForce {
         read: vec!["/proc/self".into(), folder.join("not/there")],
         written: vec![folder.join("inside")],
     })
+}
+
+fn inside(folder: &Path) -> Files {
+    Files { read: Vec::new(), written: vec![folder.join("inside")] }
+}
+
+/// As the C library does to find out which of its own addresses it would send from: without binding.
+fn connect_udp(to: SocketAddr) -> std::io::Result<()> {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+    Ok(rustix::net::connect(&socket, &to)?)
+}
+
+fn netlink() -> std::io::Result<OwnedFd> {
+    Ok(rustix::net::socket(AddressFamily::NETLINK, SocketType::RAW, None)?)
 }
 
 fn attempt<T>(name: &str, act: impl FnOnce() -> std::io::Result<T>) {

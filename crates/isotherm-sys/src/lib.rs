@@ -13,6 +13,7 @@
 //! made-up machines.
 
 pub mod caps;
+pub mod cgroup_names;
 pub mod clear_refs;
 pub mod clock;
 pub mod counter;
