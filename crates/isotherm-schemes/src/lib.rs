@@ -13,7 +13,8 @@
 //! little is in use, [`migrate`] moves hot pages to fast memory and idle ones to slow, [`bring_back`] reads from swap what
 //! is likely to be accessed next. All other modules are shared by actions and name
 //! none; [`action`] is the interface, and [`scheme`] the table of which is for which processes. There are two exceptions: [`state`], which a daemon's threads share, and [`pass`], one pass over named processes, plan with
-//! the rules of collapsing. [`journal`] is what was done, to be undone.
+//! the rules of collapsing. [`journal`] is what was done, to be undone. [`preview`] is
+//! what some actions would do, for a picture.
 //!
 //! Everything but [`machine::Live`] is pure: time is an argument, and tests run the worker on a fake machine. Heat
 //! comes as data, so this crate needs no source and no BPF.
@@ -36,6 +37,7 @@ pub mod outcome;
 pub mod page_out;
 pub mod pass;
 pub mod plan;
+pub mod preview;
 pub mod queue;
 pub mod request;
 pub mod retry;

@@ -16,9 +16,9 @@ const DEFAULT_AGE: Duration = Duration::from_mins(10);
 /// Percent of the working set that may come back in a minute: what the field pages out by.
 const DEFAULT_MAX_REFAULTS_PCT: f64 = 0.2;
 /// Accessed this often a second, a page belongs in fast memory. Half of what most would call hot: a page at the edge stays where it is.
-const DEFAULT_HOT_HZ: f64 = 0.5;
+pub const DEFAULT_HOT_HZ: f64 = 0.5;
 /// Percent of fast memory that is kept free by moving idle pages to slow memory.
-const DEFAULT_KEEP_FREE_PCT: f64 = 10.0;
+pub const DEFAULT_KEEP_FREE_PCT: f64 = 10.0;
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -162,9 +162,14 @@ fn hot_ns(written: &Written) -> Result<Ns, String> {
     if !(0.01..=1e6).contains(&hz) {
         return Err("min_rate has to be 0.01 to 1000000 accesses a second".to_owned());
     }
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 100 s")]
+    Ok(ns_between(hz))
+}
+
+/// The interval of accesses that occur so often a second.
+pub fn ns_between(hz: f64) -> Ns {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "not negative; saturates")]
     let ns = (1e9 / hz) as Ns;
-    Ok(ns)
+    ns
 }
 
 fn keep_free_pct(written: &Written) -> Result<f64, String> {

@@ -13,7 +13,7 @@ mod kernel;
 
 pub use kernel::{BringBackMachine, ReadIn};
 
-use crate::action::{Action, Failure, Guard, Performed, Price};
+use crate::action::{Action, Guard, Performed, Price};
 use crate::budgets::Budgets;
 use crate::machine::Process;
 use crate::outcome::Refusal;
@@ -118,8 +118,7 @@ impl<M: BringBackMachine> Action<M> for BringBack {
     fn perform(&mut self, machine: &mut M, hint: &Hint) -> Performed {
         let pages = std::mem::replace(&mut self.checked, Mask::NONE);
         let ReadIn { performed, read } = machine.read_in(hint.process, hint.pmd, pages);
-        let is_done = !matches!(performed.result, Err(Failure::Refused(_) | Failure::Busy));
-        if is_done {
+        if performed.result.is_ok() {
             self.brought_back.note(hint.process, pages, read);
         }
         performed
@@ -129,6 +128,7 @@ impl<M: BringBackMachine> Action<M> for BringBack {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::action::Failure;
     use crate::machine::{CgroupState, HostState, Machine, Unfit};
     use crate::outcome::Outcome;
     use crate::queue::HintQueue;

@@ -13,7 +13,7 @@
 use crate::facts::PmdFacts;
 use crate::queue::Level;
 use isotherm_heat::{Interval, Ns, Region, Target};
-use isotherm_units::{PAGES_PER_PMD, PmdNo};
+use isotherm_units::{Addr, AddrRange, PAGES_PER_PMD, PMD_SIZE, PmdNo};
 
 /// The highest rate at which a page counts. Access checks cannot distinguish shorter intervals.
 pub const MAX_HZ: f64 = 100.0;
@@ -77,32 +77,63 @@ pub fn of_pages(target: &Target, now: Ns) -> Vec<PmdFacts> {
     facts
 }
 
+/// Neighbouring huge ranges of which the same is known.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Run {
+    /// Of the first.
+    pub facts: PmdFacts,
+    /// How many there are.
+    pub pmds: u64,
+}
+
 /// Facts of the huge ranges that `regions` (sorted, disjoint) cover, as in a recording. A page counts at the mean rate of
 /// its region, and as present by the region's share of present pages.
 pub fn of_regions(regions: &[Region]) -> Vec<PmdFacts> {
-    let mut sums: Vec<Sum> = Vec::new();
+    let each = |run: Run| (0..run.pmds).map(move |n| PmdFacts { pmd: PmdNo(run.facts.pmd.0 + n), ..run.facts });
+    runs_of_regions(regions).into_iter().flat_map(each).collect()
+}
+
+/// The same as [`of_regions`], with the huge ranges within one region as a run. Its cost is by regions, not by their size.
+pub fn runs_of_regions(regions: &[Region]) -> Vec<Run> {
+    let mut sums: Vec<(Sum, u64)> = Vec::new();
     for region in regions.iter().filter(|r| !r.range.is_empty()) {
-        let all = region.range.len().pages().max(1) as f64;
-        let of = |part: u64| part as f64 / all;
-        for pmd in region.range.pmds() {
-            if sums.last().is_none_or(|s| s.pmd != pmd) {
-                sums.push(Sum { pmd, present: 0.0, measured: 0.0, huge: 0.0, benefit_hz: 0.0 });
+        let PartsOf { first, whole, last } = PartsOf::split(region.range);
+        for (range, pmds) in [(first, 1), (whole, whole.len().0 / PMD_SIZE), (last, 1)] {
+            if range.is_empty() {
+                continue;
             }
-            let overlap = pmd.range().intersect(region.range).map_or(0.0, |o| o.len().pages() as f64);
-            if let Some(sum) = sums.last_mut() {
-                let measured = overlap * of(region.measured_pages.saturating_sub(region.estimated_pages));
-                sum.present += overlap * of(region.resident_pages);
-                sum.huge += overlap * of(region.huge_pages);
-                sum.measured += measured;
-                let hz = f64::from(region.rate_hz).min(MAX_HZ);
-                sum.benefit_hz += if region.is_extrapolated() { 0.0 } else { measured * hz };
+            let pmd = range.start.pmd();
+            // Huge ranges that lie in one region as a whole have nothing of another.
+            if sums.last().is_none_or(|(sum, _)| sum.pmd != pmd) {
+                sums.push((Sum { pmd, ..Sum::default() }, pmds));
+            }
+            if let Some((sum, _)) = sums.last_mut() {
+                sum.add(region, (range.len().pages() / pmds) as f64);
             }
         }
     }
-    sums.into_iter().map(Sum::finish).collect()
+    sums.into_iter().map(|(sum, pmds)| Run { facts: sum.finish(), pmds }).collect()
+}
+
+/// A range as the huge ranges in it, and what lies before and after them. Each may be empty.
+struct PartsOf {
+    first: AddrRange,
+    whole: AddrRange,
+    last: AddrRange,
+}
+
+impl PartsOf {
+    fn split(range: AddrRange) -> PartsOf {
+        let AddrRange { start, end } = range;
+        let begins = Addr(start.0.div_ceil(PMD_SIZE) * PMD_SIZE).min(end);
+        let ends = end.pmd().addr().max(begins);
+        let [first, whole, last] = [(start, begins), (begins, ends), (ends, end)].map(|(a, b)| AddrRange::new(a, b));
+        PartsOf { first, whole, last }
+    }
 }
 
 /// A huge range while regions are added up.
+#[derive(Default)]
 struct Sum {
     pmd: PmdNo,
     present: f64,
@@ -112,6 +143,18 @@ struct Sum {
 }
 
 impl Sum {
+    /// Adds so many pages of a region.
+    fn add(&mut self, region: &Region, pages: f64) {
+        let all = region.range.len().pages().max(1) as f64;
+        let of = |part: u64| pages * (part as f64 / all);
+        let measured = of(region.measured_pages.saturating_sub(region.estimated_pages));
+        self.present += of(region.resident_pages);
+        self.huge += of(region.huge_pages);
+        self.measured += measured;
+        let hz = f64::from(region.rate_hz).min(MAX_HZ);
+        self.benefit_hz += if region.is_extrapolated() { 0.0 } else { measured * hz };
+    }
+
     fn finish(self) -> PmdFacts {
         let pages = PAGES_PER_PMD as f64;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 512")]
@@ -130,7 +173,8 @@ impl Sum {
 mod tests {
     use super::*;
     use isotherm_heat::{Mask, PmdBits, Watch};
-    use isotherm_units::{Addr, AddrRange, PAGE_SIZE};
+    use isotherm_units::PAGE_SIZE;
+    use proptest::prelude::*;
 
     const S: Ns = 1_000_000_000;
     const MS: Ns = 1_000_000;
@@ -213,5 +257,41 @@ mod tests {
         let facts = of_regions(&[region(512, 100, 100, 1.0), region(612, 412, 412, 3.0)]);
         assert_eq!(facts.len(), 1);
         assert_eq!((facts[0].present, facts[0].benefit_hz), (512, 100.0 + 3.0 * 412.0));
+    }
+
+    /// Huge range by huge range, page by page: what [`runs_of_regions`] has to agree with.
+    fn naive(regions: &[Region]) -> Vec<PmdFacts> {
+        let mut sums: Vec<Sum> = Vec::new();
+        for region in regions {
+            for page in region.range.start.0 / PAGE_SIZE..region.range.end.0 / PAGE_SIZE {
+                let pmd = Addr(page * PAGE_SIZE).pmd();
+                if sums.last().is_none_or(|sum| sum.pmd != pmd) {
+                    sums.push(Sum { pmd, ..Sum::default() });
+                }
+                sums.last_mut().unwrap().add(region, 1.0);
+            }
+        }
+        sums.into_iter().map(Sum::finish).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn runs_are_what_each_page_adds(parts in prop::collection::vec((0_u64..700, 1_u64..2500, 0_u64..=100, 0.0_f32..200.0), 0..6)) {
+            let mut at = 512;
+            let regions: Vec<Region> = parts.into_iter().map(|(gap, pages, share, hz)| {
+                let first = at + gap;
+                at = first + pages;
+                Region { huge_pages: pages * share / 100, ..region(first, pages, pages * (100 - share / 2) / 100, hz) }
+            }).collect();
+            let (runs, expected) = (of_regions(&regions), naive(&regions));
+            prop_assert_eq!(runs.len(), expected.len());
+            for (run, expected) in runs.iter().zip(&expected) {
+                prop_assert_eq!(run.pmd, expected.pmd);
+                // Halves of pages are rounded either way.
+                let off = run.present.abs_diff(expected.present).max(run.measured.abs_diff(expected.measured));
+                prop_assert!(off <= 1, "{:?} and not {:?}", run, expected);
+                prop_assert!((run.benefit_hz - expected.benefit_hz).abs() <= 1e-9 * expected.benefit_hz.max(1.0));
+            }
+        }
     }
 }

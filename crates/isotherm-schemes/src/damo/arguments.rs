@@ -45,7 +45,7 @@ struct Options {
 }
 
 /// How many values an option takes at most. What follows is a target.
-fn most_values(option: &str) -> usize {
+fn max_values(option: &str) -> usize {
     match option {
         "--damos_sz_region" | "--damos_access_rate" | "--damos_age" => 2,
         "--damos_wmarks" => 5,
@@ -69,7 +69,7 @@ impl Options {
             }
             let taking = last.as_ref().and_then(|last| Some((last, options.given.get_mut(last)?.back_mut()?)));
             match taking {
-                Some((name, values)) if values.len() < most_values(name) => values.push(word),
+                Some((name, values)) if values.len() < max_values(name) => values.push(word),
                 _ => options.others.push(word),
             }
         }
@@ -130,14 +130,13 @@ impl Options {
         let watermarks = self.next("--damos_wmarks").map_or(Value::Null, |words| watermarks_of(&words));
         let quotas: Vec<String> =
             self.given.keys().filter(|option| option.starts_with("--damos_quota")).cloned().collect();
-        let quotas: Vec<Value> =
-            quotas.iter().filter_map(|option| self.next(option)).map(|words| json!(words)).collect();
+        let quotas = quotas.iter().filter_map(|option| self.next(option)).count();
         Ok(json!({
             "action": action.first().cloned().unwrap_or_default(),
             "access_pattern": pattern,
             "filters": filters,
             "watermarks": watermarks,
-            "quotas": if quotas.is_empty() { Value::Null } else { json!("given") },
+            "quotas": if quotas == 0 { Value::Null } else { json!("given") },
         }))
     }
 

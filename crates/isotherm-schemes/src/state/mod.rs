@@ -24,7 +24,7 @@ use crate::outcome::{Counters, Outcome, Refusal};
 use crate::page_out::keeper::Keeper;
 use crate::page_out::{IdlePages, PAGE_OUT};
 use crate::plan::{self, HintSource, Planner};
-use crate::queue::{Added, Hint, HintQueue, Level, Origin};
+use crate::queue::{ActionId, Added, Hint, HintQueue, Level, Origin};
 use crate::retry::{Handled, RetryScheduler, Step};
 use crate::scheme::{Actions, Scheme};
 use isotherm_heat::tune::Tuning;
@@ -294,12 +294,7 @@ impl State {
 
     fn add(&mut self, hint: Hint) -> bool {
         let key = (hint.process, hint.pmd);
-        let is_resting = match hint.action {
-            MIGRATE => self.resting_moves.contains_key(&key),
-            // Hinted once for each time that pages of it leave.
-            BRING_BACK => false,
-            _ => self.resting.contains_key(&key),
-        };
+        let is_resting = self.resting_of(hint.action).is_some_and(|resting| resting.contains_key(&key));
         let known = is_resting || self.retry.is_deferred(hint.process, hint.pmd);
         if known || self.in_hand == Some(key) {
             return false;
@@ -439,13 +434,23 @@ impl State {
             Outcome::Refused(_) => {}
         }
         // Whatever the result, the huge range has been handled; the heat map needs a moment to show the effect.
-        let (resting, rest) = match hint.action {
-            PAGE_OUT => (&mut self.resting, page_out::rest_after(outcome)),
-            MIGRATE => (&mut self.resting_moves, migrate::rest_after(outcome)),
-            BRING_BACK => return,
-            _ => (&mut self.resting, REST),
+        let rest = match hint.action {
+            PAGE_OUT => page_out::rest_after(outcome),
+            MIGRATE => migrate::rest_after(outcome),
+            _ => REST,
         };
-        resting.insert((hint.process, hint.pmd), now + rest);
+        if let Some(resting) = self.resting_of(hint.action) {
+            resting.insert((hint.process, hint.pmd), now + rest);
+        }
+    }
+
+    /// Huge ranges that rest from an action. None rest from being brought back: one is hinted once for each time that pages of it leave.
+    fn resting_of(&mut self, action: ActionId) -> Option<&mut BTreeMap<(TargetId, PmdNo), Ns>> {
+        match action {
+            MIGRATE => Some(&mut self.resting_moves),
+            BRING_BACK => None,
+            _ => Some(&mut self.resting),
+        }
     }
 
     /// What was moved and brought back of a process so far.
