@@ -5,8 +5,8 @@
 
 #![no_main]
 
-use isotherm_heat::{Histogram, Mapping};
-use isotherm_stream::{EventRow, MappingRow, ProcessRow, Reader, Snapshot, encode, header};
+use isotherm_heat::{Histogram, Interval, Mapping};
+use isotherm_stream::{EventRow, IdleRow, MappingRow, ProcessRow, Reader, Snapshot, encode, header};
 use libfuzzer_sys::fuzz_target;
 use std::sync::OnceLock;
 
@@ -17,6 +17,7 @@ fn valid() -> &'static [u8] {
         let snapshot = Snapshot {
             processes: vec![ProcessRow { pid: 1, heat: Histogram::from(vec![(1, 2), (30, 40)]), ..Default::default() }],
             mappings: vec![MappingRow { pid: 1, start_ticks: 0, mapping }],
+            idle: vec![IdleRow { pid: 1, start_ticks: 0, interval: Interval::HOT, pages: 3 }],
             events: vec![EventRow { at_unix_ns: 1, text: "began".into() }],
             ..Default::default()
         };

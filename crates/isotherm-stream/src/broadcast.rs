@@ -9,7 +9,8 @@
 
 use crate::error::{Error, Result};
 use crate::frame::{encode, header, lost};
-use crate::place::Place;
+use crate::group::group_id;
+use crate::place::{Place, PlaceError};
 use crate::rows::Snapshot;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SendFlags, send};
@@ -24,6 +25,8 @@ use std::time::{Duration, Instant};
 
 /// The most clients at once. Further ones are disconnected at once.
 pub const MAX_CLIENTS: usize = 16;
+/// Clients that wait to be accepted.
+const BACKLOG: i32 = 32;
 /// How long no client is accepted after the system has refused to: it is short of descriptors, which `poll` does not wait for.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// A client that takes nothing for so long is disconnected: it would keep its snapshot in memory, and the monitor at work.
@@ -40,6 +43,15 @@ pub struct Broadcaster {
     thread: Option<JoinHandle<()>>,
     /// Removed after the thread has ended.
     _place: Option<Place>,
+}
+
+/// What could not be done, and what to do.
+fn listening(error: &PlaceError) -> String {
+    let advice = match error {
+        PlaceError::Lock { .. } | PlaceError::Socket { .. } => "; is its folder there, and writable?",
+        _ => "",
+    };
+    format!("{error}{advice}")
 }
 
 /// What the monitor and the thread share.
@@ -67,7 +79,9 @@ impl Broadcaster {
     /// Listens at `path`, for our own user and `group`: its name, or its number. The folder has to be there. Replaces a socket whose
     /// owner has ended.
     pub fn open(path: &Path, group: Option<&str>) -> Result<Broadcaster> {
-        let (listener, place) = Place::listen(path, group)?;
+        let fault = |what: String| Error::Listen { path: path.to_owned(), what };
+        let group = group.map(group_id).transpose().map_err(fault)?;
+        let (listener, place) = Place::listen(path, group, BACKLOG).map_err(|error| fault(listening(&error)))?;
         listener.set_nonblocking(true).map_err(|error| Error::Send { what: "prepare the socket", error })?;
         Broadcaster::start(Some(listener), Vec::new(), Some(place))
     }
@@ -315,5 +329,17 @@ impl Client {
             }
         }
         !self.is_gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_is_not_there_is_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let nowhere = Broadcaster::open(&dir.path().join("no/s"), None).unwrap_err().to_string();
+        assert!(nowhere.contains("is its folder there"), "{nowhere}");
     }
 }

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 
 /// The version that is written, and the only major version that is read.
 pub const MAJOR: u16 = 1;
-/// Raised when tables, columns or kinds of frames are added.
-pub const MINOR: u16 = 0;
+/// Raised when tables, columns or kinds of frames are added. 1: the tables of idle pages found accessed, and of plans.
+pub const MINOR: u16 = 1;
 /// The largest frame: a million regions take about 110 MB.
 pub const MAX_FRAME_BYTES: usize = 256 << 20;
 /// The most rows of a table.
@@ -36,6 +36,8 @@ const REGIONS: u16 = 4;
 const MAPPINGS: u16 = 5;
 const ACTIONS: u16 = 6;
 const EVENTS: u16 = 7;
+const IDLE: u16 = 8;
+const PLAN: u16 = 9;
 /// Number and length.
 const TABLE_HEAD: usize = 6;
 
@@ -70,6 +72,8 @@ pub fn encode(snapshot: &Snapshot) -> Result<Vec<u8>> {
     table(MAPPINGS, &snapshot.mappings, &mut frame)?;
     table(ACTIONS, &snapshot.actions, &mut frame)?;
     table(EVENTS, &snapshot.events, &mut frame)?;
+    table(IDLE, &snapshot.idle, &mut frame)?;
+    table(PLAN, &snapshot.plan, &mut frame)?;
     let bytes = frame.len() - FRAME_HEAD;
     let too_large = Error::TooLarge { bytes, limit: MAX_FRAME_BYTES };
     let length = u32::try_from(bytes).ok().filter(|_| bytes <= MAX_FRAME_BYTES).ok_or(too_large)?;
@@ -116,11 +120,17 @@ pub(crate) fn decode(mut body: &[u8]) -> Result<Snapshot> {
             MAPPINGS => snapshot.mappings = from_arrow(table, MAX_ROWS)?,
             ACTIONS => snapshot.actions = from_arrow(table, MAX_ROWS)?,
             EVENTS => snapshot.events = from_arrow(table, MAX_ROWS)?,
+            IDLE => snapshot.idle = from_arrow(table, MAX_ROWS)?,
+            PLAN => snapshot.plan = from_arrow(table, MAX_ROWS)?,
             _ => {}
         }
     }
     snapshot.host = hosts.pop().ok_or_else(|| Error::damaged("a snapshot without its host"))?;
     join(&mut snapshot.processes, &heat)?;
+    let accessed = snapshot.idle.iter().try_fold(0_u64, |sum, row| sum.checked_add(row.pages));
+    if accessed.is_none_or(|pages| pages > MAX_PAGES) {
+        return Err(Error::damaged(format!("more than {MAX_PAGES} idle pages accessed in a snapshot")));
+    }
     Ok(snapshot)
 }
 

@@ -24,11 +24,14 @@
 //! | module | |
 //! |---|---|
 //! | `rows` | the rows of a snapshot |
+//! | `recorded` | a recorded snapshot as a monitor would have sent it |
+//! | `reduced` | parts of a whole that shrinks: a sum over processes counts each page once |
 //! | `columns` | values to Arrow columns, and back from columns that nobody vouches for |
 //! | `tables` | the columns of each kind of row |
 //! | `frame` | frames: [`encode`], and the checks of a snapshot that was received |
 //! | `reader` | the receiving end |
-//! | `place` | the path of a socket, which has one owner at a time |
+//! | [`place`] | the path of a socket, which has one owner at a time |
+//! | `group` | the number of a group by its name |
 //! | `broadcast` | the sending end |
 
 #![forbid(unsafe_code)]
@@ -37,8 +40,11 @@ mod broadcast;
 mod columns;
 mod error;
 mod frame;
-mod place;
+mod group;
+pub mod place;
 mod reader;
+mod recorded;
+mod reduced;
 mod rows;
 mod tables;
 
@@ -46,5 +52,7 @@ pub use broadcast::{Broadcaster, MAX_CLIENTS};
 pub use error::{Error, Result};
 pub use frame::{MAJOR, MAX_FRAME_BYTES, MAX_PAGES, MAX_ROWS, MINOR, encode, header};
 pub use reader::{Message, Reader};
-pub use rows::{ActionRow, EventRow, HostRow, MappingRow, ProcessRow, RegionRow, Snapshot};
+pub use recorded::{huge_by_regions, part_of};
+pub use reduced::Reduced;
+pub use rows::{ActionRow, EventRow, HostRow, IdleRow, MappingRow, PlanRow, ProcessRow, RegionRow, Snapshot};
 pub use tables::MAX_TEXT_BYTES;

@@ -1,145 +1,238 @@
-//! The path of a socket, which has one owner at a time.
+//! The path of a socket, which has one owner at a time. For the stream, and for the control socket of `isotherm run`.
 //!
-//! A socket does not show whether it was left behind: between `bind` and `listen` a live one refuses connections too. So the
-//! owner holds a lock on a file next to it for as long as it lives, and only the owner of the lock creates or removes the
-//! socket. It has mode 0600 until its group is set, so at no moment may anybody else connect.
+//! A socket does not show whether it is stale: between `bind` and `listen` a live one refuses connections, as a stale one does. So the
+//! owner holds a lock, on a file next to the socket, for as long as it lives. The kernel releases the lock when the process ends. Only the
+//! holder of the lock creates or removes the socket. The mode is set before `bind`, which applies it to the new file. So there is no
+//! moment in which other users could connect.
 
-use crate::error::{Error, Result};
 use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, lchown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+/// How often to try again because an owner ended while we took its lock. More than a few in a row are no coincidence.
+const TRIES: u32 = 100;
+/// One who listens accepts within milliseconds.
+const TIMEOUT: Duration = Duration::from_secs(1);
 /// The owner may connect, and the group if one was asked for: whatever other group the file has, its members were not named.
-const OWN_MODE: u32 = 0o600;
 const GROUP_MODE: u32 = 0o660;
-const BACKLOG: i32 = 32;
-/// Where groups are listed.
-const GROUPS: &str = "/etc/group";
 
-/// A path that we own. Dropping it removes the socket, if it is still ours, and then the lock.
+/// A path that we own. Dropping it removes the socket, if that is still ours, and releases the lock.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub struct Place {
     path: PathBuf,
-    lock_path: PathBuf,
+    beside: PathBuf,
     /// Unlocked when closed.
     _lock: File,
     /// Device and inode of the socket.
     socket: Option<(u64, u64)>,
 }
 
+/// Why a path cannot be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlaceError {
+    /// Another process owns it or answers there.
+    #[error("another program listens there; stop it, or give another path")]
+    Occupied,
+    /// What is there would have to be removed, and is no socket.
+    #[error("a file that is no socket is there; give another path")]
+    NoSocket,
+    /// The lock could not be taken.
+    #[error("lock {}: {error}", path.display())]
+    Lock {
+        /// The file that is locked.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The socket could not be made.
+    #[error("{what}: {error}")]
+    Socket {
+        /// What was attempted.
+        what: &'static str,
+        /// What the system said.
+        error: io::Error,
+    },
+}
+
+type Result<T> = std::result::Result<T, PlaceError>;
+
+/// The error of a step, from either library.
+fn step<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> PlaceError {
+    move |error| PlaceError::Socket { what, error: error.into() }
+}
+
 impl Place {
-    /// Listens at `path`, for our own user and `group` (a name or a number). Replaces a socket whose owner has ended.
-    pub(crate) fn listen(path: &Path, group: Option<&str>) -> Result<(UnixListener, Place)> {
-        let fault = |what: String| Error::Listen { path: path.to_owned(), what };
-        let group = group.map(|name| group_id(name).map_err(fault)).transpose()?;
-        let mut lock_path = OsString::from(path);
-        lock_path.push(".lock");
-        let lock_path = PathBuf::from(lock_path);
-        let lock = lock(&lock_path).map_err(|what| fault(format!("lock {}: {what}", lock_path.display())))?;
-        let mut place = Place { path: path.to_owned(), lock_path, _lock: lock, socket: None };
-        let listener = place.bind(group).map_err(fault)?;
+    /// Listens at `path`, for our own user and the group of this number, with so many connections in the queue. Replaces a socket left behind
+    /// by a crash. Fails if another process owns the path or answers there.
+    pub fn listen(path: &Path, group: Option<u32>, backlog: i32) -> Result<(UnixListener, Place)> {
+        let mut place = Place::take(path)?;
+        let listener = place.bind(group, backlog)?;
         Ok((listener, place))
     }
 
-    fn bind(&mut self, group: Option<u32>) -> std::result::Result<UnixListener, String> {
-        self.remove_dead()?;
-        let step = |name: &'static str| move |error: io::Error| format!("{name}: {error}");
-        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
-            .map_err(|error| step("open a socket")(error.into()))?;
-        fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(|error| step("set its mode")(error.into()))?;
-        let address = SocketAddrUnix::new(&self.path).map_err(|_| "the path is too long for a socket".to_owned())?;
-        bind(&socket, &address).map_err(|error| format!("{error}; is its folder there, and writable?"))?;
-        self.socket = fs::symlink_metadata(&self.path).ok().map(|file| identity(&file));
-        if let Some(group) = group {
-            let advice = "be root or a member of the group";
-            lchown(&self.path, None, Some(group)).map_err(|error| format!("set its group: {error}; {advice}"))?;
+    fn take(path: &Path) -> Result<Place> {
+        let mut name = OsString::from(path);
+        name.push(".lock");
+        let beside = PathBuf::from(name);
+        match lock(&beside) {
+            Ok(Some(lock)) => Ok(Place { path: path.to_owned(), beside, _lock: lock, socket: None }),
+            Ok(None) => Err(PlaceError::Occupied),
+            Err(error) => Err(PlaceError::Lock { path: beside, error }),
         }
-        listen(&socket, BACKLOG).map_err(|error| step("listen")(error.into()))?;
-        let mode = if group.is_some() { GROUP_MODE } else { OWN_MODE };
-        fs::set_permissions(&self.path, Permissions::from_mode(mode)).map_err(step("set its mode"))?;
+    }
+
+    fn bind(&mut self, group: Option<u32>, backlog: i32) -> Result<UnixListener> {
+        self.remove_stale()?;
+        let socket = unix_socket().map_err(step("open a socket"))?;
+        fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(step("set the mode of the socket"))?;
+        let address = SocketAddrUnix::new(&self.path).map_err(step("take the path for a socket"))?;
+        bind(&socket, &address).map_err(step("bind the socket"))?;
+        let there = fs::symlink_metadata(&self.path).map_err(step("find the socket"))?;
+        self.socket = Some(identity(&there));
+        if let Some(group) = group {
+            lchown(&self.path, None, Some(group)).map_err(step("set its group, as root or a member of it"))?;
+        }
+        listen(&socket, backlog).map_err(step("listen"))?;
+        if group.is_some() {
+            let mode = Permissions::from_mode(GROUP_MODE);
+            fs::set_permissions(&self.path, mode).map_err(step("set the mode of the socket"))?;
+        }
         Ok(socket.into())
     }
 
     /// Removes a socket at which nobody listens.
-    fn remove_dead(&self) -> std::result::Result<(), String> {
+    fn remove_stale(&self) -> Result<()> {
         let Ok(there) = fs::symlink_metadata(&self.path) else { return Ok(()) };
         if !there.file_type().is_socket() {
-            return Err("a file that is no socket is there; give another path".into());
+            return Err(PlaceError::NoSocket);
         }
-        match UnixStream::connect(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                fs::remove_file(&self.path).map_err(|error| format!("remove the socket of one that has ended: {error}"))
-            }
-            Ok(_) => Err("another program listens there; stop it, or give another path".into()),
-            Err(error) => Err(format!("a socket is there that cannot be tried: {error}; give another path")),
+        // A live socket without a lock belongs to an older version or to another program.
+        if answers(&self.path) {
+            return Err(PlaceError::Occupied);
         }
+        fs::remove_file(&self.path).map_err(step("remove the socket left there"))
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let there = fs::symlink_metadata(&self.path).ok().map(|file| identity(&file));
+        let there = fs::symlink_metadata(&self.path).ok().map(|m| identity(&m));
         if there.is_some() && there == self.socket {
             let _ = fs::remove_file(&self.path);
         }
-        // While it is still locked: a process that opened it and locks it after us finds another file at its path.
-        let _ = fs::remove_file(&self.lock_path);
+        // Removed while still locked. A process that opened this file and locks it after us finds another file, or none, at its path.
+        let _ = fs::remove_file(&self.beside);
     }
+}
+
+/// Locks the file at `path`; `None` if another process holds the lock.
+fn lock(path: &Path) -> io::Result<Option<File>> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    for _ in 0..TRIES {
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create(true).mode(0o600).custom_flags(flags).open(path)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+        // Its owner may have removed it between our `open` and our lock.
+        if fs::symlink_metadata(path).is_ok_and(|there| file.metadata().is_ok_and(|m| identity(&m) == identity(&there)))
+        {
+            return Ok(Some(file));
+        }
+    }
+    Err(io::Error::other("it is removed again and again: what else uses it?"))
 }
 
 fn identity(file: &Metadata) -> (u64, u64) {
     (file.dev(), file.ino())
 }
 
-/// Creates and locks the file at `path`.
-fn lock(path: &Path) -> std::result::Result<File, String> {
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).mode(0o600).custom_flags(flags);
-    let file = options.open(path).map_err(|error| format!("{error}; is its folder there, and writable?"))?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive)
-        .map_err(|_| "another program holds it and listens; stop it, or give another path".to_owned())?;
-    // Its owner may have removed it between our `open` and our lock.
-    let is_there = |there: Metadata| file.metadata().is_ok_and(|ours| identity(&ours) == identity(&there));
-    if !fs::symlink_metadata(path).is_ok_and(is_there) {
-        return Err("its owner has just ended; try again".into());
+fn answers(path: &Path) -> bool {
+    match connect_within(path, TIMEOUT) {
+        Ok(_) => true,
+        // Its queue is full, so a process listens.
+        Err(error) => error.kind() == io::ErrorKind::WouldBlock,
     }
-    Ok(file)
 }
 
-/// The number of a group. Read from the file and not through the C library, whose services would be loaded into a process
-/// with privileges; a group that only they know is given by its number.
-fn group_id(name: &str) -> std::result::Result<u32, String> {
-    if let Ok(id) = name.parse() {
-        return Ok(id);
-    }
-    let groups = fs::read_to_string(GROUPS).map_err(|error| format!("read {GROUPS}: {error}"))?;
-    id_in(&groups, name).ok_or_else(|| format!("no group {name} in {GROUPS}; create it, or give its number"))
+fn unix_socket() -> io::Result<OwnedFd> {
+    Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
 }
 
-fn id_in(groups: &str, name: &str) -> Option<u32> {
-    groups.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok()).flatten()
-    })
+/// Connects to the socket at `path`. Fails with `WouldBlock` if that takes longer than `time`, as it does when nobody accepts. Later reads
+/// and writes have the same time limit and error.
+pub fn connect_within(path: &Path, time: Duration) -> io::Result<UnixStream> {
+    let socket = unix_socket()?;
+    set_socket_timeout(&socket, Timeout::Send, Some(time))?;
+    set_socket_timeout(&socket, Timeout::Recv, Some(time))?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket.into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
-    fn a_group_is_found_by_its_whole_name() {
-        let groups = "root:x:0:\nadm:x:4:syslog,me\nadmin:x:117:\nbroken\n";
-        let ids = ["root", "adm", "admin", "ad", "broken", "me"].map(|name| id_in(groups, name));
-        assert_eq!(ids, [Some(0), Some(4), Some(117), None, None, None]);
-        assert_eq!(group_id("1234"), Ok(1234));
-        assert!(group_id("no such group").unwrap_err().contains("give its number"));
+    fn a_socket_is_its_owners_alone_from_the_first_moment() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let (_listener, place) = Place::listen(&path, None, 128).unwrap();
+        for file in [&path, &place.beside] {
+            assert_eq!(fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600, "{file:?}");
+        }
+        drop(place);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left");
+        // Made by hand, to see the mode before anything else could set it.
+        let socket = unix_socket().unwrap();
+        fchmod(&socket, Mode::RUSR | Mode::WUSR).unwrap();
+        bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn one_of_two_that_start_at_once_listens() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        for round in 0..300 {
+            // As a crash leaves it, in every second round.
+            if round % 2 == 0 {
+                drop(UnixListener::bind(&path).unwrap());
+            }
+            let (start, tried) = (Barrier::new(2), Barrier::new(2));
+            let listening = AtomicUsize::new(0);
+            std::thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| {
+                        start.wait();
+                        let taken = Place::listen(&path, None, 128);
+                        if taken.is_ok() {
+                            listening.fetch_add(1, Ordering::Relaxed);
+                        }
+                        tried.wait();
+                        if taken.is_ok() {
+                            connect_within(&path, TIMEOUT).unwrap();
+                        }
+                    });
+                }
+            });
+            assert_eq!(listening.into_inner(), 1, "round {round}");
+            assert!(!path.exists());
+        }
     }
 
     #[test]
@@ -147,15 +240,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         drop(UnixListener::bind(&path).unwrap());
-        let (_listener, place) = Place::listen(&path, None).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, OWN_MODE, "no group was named");
-        let second = Place::listen(&path, None).unwrap_err().to_string();
+        let (_listener, place) = Place::listen(&path, None, 32).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600, "no group was named");
+        let second = Place::listen(&path, None, 32).unwrap_err().to_string();
         assert!(second.contains("another program"), "{second}");
         drop(place);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left");
 
         let _foreign = UnixListener::bind(&path).unwrap();
-        let third = Place::listen(&path, None).unwrap_err().to_string();
+        let third = Place::listen(&path, None, 32).unwrap_err().to_string();
         assert!(third.contains("another program"), "{third}");
         assert!(path.exists());
     }
@@ -165,17 +258,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         fs::write(&path, "a file").unwrap();
-        assert!(Place::listen(&path, None).unwrap_err().to_string().contains("no socket"));
+        assert!(Place::listen(&path, None, 32).unwrap_err().to_string().contains("no socket"));
         assert_eq!(fs::read_to_string(&path).unwrap(), "a file");
-        let nowhere = Place::listen(&dir.path().join("no/s"), None).unwrap_err().to_string();
-        assert!(nowhere.contains("is its folder there"), "{nowhere}");
     }
 
     #[test]
     fn a_socket_that_another_has_put_there_is_left_there() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
-        let (_listener, place) = Place::listen(&path, None).unwrap();
+        let (_listener, place) = Place::listen(&path, None, 32).unwrap();
         fs::remove_file(&path).unwrap();
         let _other = UnixListener::bind(&path).unwrap();
         drop(place);

@@ -1,9 +1,10 @@
 //! The rows of a snapshot: plain data, as flat as the tables in which they are sent.
 //!
 //! They differ from the snapshots of `isotherm-heat` in what a view needs and in what it does not. A process has its
-//! heat on huge pages apart, its swap, its limit, and what has left memory; it has no idle pages by mapping.
+//! heat on huge pages apart, its swap, its limit, and what has left memory. Of its idle pages by mapping it has only those that
+//! were found accessed, and without the mapping.
 
-use isotherm_heat::{CgroupMemory, Histogram, Mapping, Region, TargetId};
+use isotherm_heat::{self as heat, CgroupMemory, Histogram, Interval, Mapping, Region, RunInfo, TargetHeat, TargetId};
 
 /// What a monitor knows at the end of a window.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -16,10 +17,14 @@ pub struct Snapshot {
     pub regions: Vec<RegionRow>,
     /// Their mappings, in address order for each process.
     pub mappings: Vec<MappingRow>,
+    /// Pages that were found accessed in this window after they had been idle.
+    pub idle: Vec<IdleRow>,
     /// What was done to memory, counted since the monitor started.
     pub actions: Vec<ActionRow>,
-    /// What happened in this window, in order of time.
+    /// What happened in this window and lately, in order of time: an event comes with several snapshots, as one may be lost.
     pub events: Vec<EventRow>,
+    /// What actions would do, as of a few seconds ago. Empty if the monitor has not made a plan.
+    pub plan: Vec<PlanRow>,
 }
 
 /// The machine, and the monitor and its cost since it started.
@@ -71,6 +76,35 @@ pub struct HostRow {
     pub samples_lost: u64,
 }
 
+impl HostRow {
+    /// What a run and its snapshot say of them. The name of the host and what is unchecked they do not have.
+    pub fn of(run: &RunInfo, snapshot: &heat::Snapshot) -> HostRow {
+        let cost = &snapshot.cost;
+        HostRow {
+            start_unix_ns: snapshot.start_unix_ns,
+            end_unix_ns: snapshot.end_unix_ns,
+            version: run.version.clone(),
+            source: run.source.clone(),
+            source_note: run.source_note.clone(),
+            kernel: run.kernel.clone(),
+            cpu: run.cpu.clone(),
+            cpus: run.cpus,
+            memory_bytes: run.memory.0,
+            elapsed_ns: cost.elapsed_ns,
+            monitor_cpu_ns: cost.monitor_cpu_ns,
+            slowdown_pct: cost.slowdown_pct,
+            max_cpu_pct: run.max_cpu_pct,
+            max_slowdown_pct: run.max_slowdown_pct,
+            read_errors: cost.read_errors,
+            pages_read: cost.pages_read,
+            pages_cleared: cost.pages_cleared,
+            pages_retouched: cost.pages_retouched,
+            samples_lost: cost.samples_lost,
+            ..HostRow::default()
+        }
+    }
+}
+
 /// One process.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProcessRow {
@@ -113,6 +147,25 @@ pub struct ProcessRow {
 }
 
 impl ProcessRow {
+    /// What a snapshot says of a process. Its heat on huge pages, swap, limit and what has left memory it does not have.
+    pub fn of(target: &TargetHeat) -> ProcessRow {
+        ProcessRow {
+            pid: target.id.pid,
+            start_ticks: target.id.start_ticks,
+            comm: target.comm.clone(),
+            cgroup: target.cgroup.clone(),
+            exited: target.exited,
+            sampled: target.regions.iter().any(|region| region.sampled_pages > 0),
+            heat: target.temperature.clone(),
+            idle: target.idle.clone(),
+            counted_elsewhere_pages: target.counted_elsewhere_pages,
+            estimated_pages: target.estimated().pages(),
+            unclearable_pages: target.unclearable_pages,
+            cgroup_memory: target.facts.cgroup_memory,
+            ..ProcessRow::default()
+        }
+    }
+
     /// Which process.
     pub fn id(&self) -> TargetId {
         TargetId { pid: self.pid, start_ticks: self.start_ticks }
@@ -131,6 +184,12 @@ pub struct RegionRow {
 }
 
 impl RegionRow {
+    /// The regions of a process.
+    pub fn of(target: &TargetHeat) -> impl Iterator<Item = RegionRow> + '_ {
+        let TargetId { pid, start_ticks } = target.id;
+        target.regions.iter().map(move |region| RegionRow { pid, start_ticks, region: *region })
+    }
+
     /// Of which process.
     pub fn id(&self) -> TargetId {
         TargetId { pid: self.pid, start_ticks: self.start_ticks }
@@ -149,6 +208,45 @@ pub struct MappingRow {
 }
 
 impl MappingRow {
+    /// The mappings of a process.
+    pub fn of(target: &TargetHeat) -> impl Iterator<Item = MappingRow> + '_ {
+        let TargetId { pid, start_ticks } = target.id;
+        target.mappings.iter().map(move |mapping| MappingRow { pid, start_ticks, mapping: mapping.clone() })
+    }
+
+    /// Of which process.
+    pub fn id(&self) -> TargetId {
+        TargetId { pid: self.pid, start_ticks: self.start_ticks }
+    }
+}
+
+/// Pages of a process that were found accessed in this window, by the time for which they were idle before: what would have come
+/// back, had it left at that age.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdleRow {
+    /// Process id.
+    pub pid: u32,
+    /// Start time of the process.
+    pub start_ticks: u64,
+    /// The idle time before the access. One row for each.
+    pub interval: Interval,
+    /// Pages, those on huge pages included. A huge page counts as 512: it is not known how many of them were accessed.
+    pub pages: u64,
+}
+
+impl IdleRow {
+    /// Of a process, summed over its mappings; the shortest idle time first.
+    pub fn of(target: &TargetHeat) -> impl Iterator<Item = IdleRow> + use<> {
+        let mut found = Histogram::default();
+        for step in target.idle_by_mapping.iter().flat_map(|mapping| &mapping.steps) {
+            found.add(step.idle, step.accessed_pages.saturating_add(step.accessed_huge_pages));
+        }
+        let TargetId { pid, start_ticks } = target.id;
+        let rows: Vec<_> =
+            found.iter().map(|(interval, pages)| IdleRow { pid, start_ticks, interval, pages }).collect();
+        rows.into_iter()
+    }
+
     /// Of which process.
     pub fn id(&self) -> TargetId {
         TargetId { pid: self.pid, start_ticks: self.start_ticks }
@@ -175,4 +273,30 @@ pub struct EventRow {
     pub at_unix_ns: u64,
     /// A sentence for people.
     pub text: String,
+}
+
+/// What an action would do to memory of a process, or why it would do nothing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PlanRow {
+    /// Process id.
+    pub pid: u32,
+    /// Start time of the process.
+    pub start_ticks: u64,
+    /// The action, such as `page-out`.
+    pub action: String,
+    /// Where the mapping begins; `None`: several mappings.
+    pub mapping_start_addr: Option<u64>,
+    /// Huge ranges.
+    pub huge_ranges: u64,
+    /// Memory that would become huge, leave, or be returned.
+    pub bytes: u64,
+    /// Why nothing would be done to them; empty if something would.
+    pub why_not: String,
+}
+
+impl PlanRow {
+    /// Of which process.
+    pub fn id(&self) -> TargetId {
+        TargetId { pid: self.pid, start_ticks: self.start_ticks }
+    }
 }

@@ -3,10 +3,10 @@
 use crate::columns::{Cells, Kind, Row, Writer};
 use crate::error::Result;
 use crate::frame::MAX_PAGES;
-use crate::rows::{ActionRow, EventRow, HostRow, MappingRow, ProcessRow, RegionRow};
+use crate::rows::{ActionRow, EventRow, HostRow, IdleRow, MappingRow, PlanRow, ProcessRow, RegionRow};
 use Kind::{Flag, Float, Int, Key, Optional, Text};
 use isotherm_heat::{CgroupMemory, Histogram, Interval, Mapping, Region};
-use isotherm_units::{Addr, AddrRange, Bytes};
+use isotherm_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
 
 /// The longest text that is sent, in bytes. Longer ones are cut: a path has at most 4,096.
 pub const MAX_TEXT_BYTES: usize = 8192;
@@ -327,6 +327,28 @@ impl Row for MappingRow {
     }
 }
 
+impl Row for IdleRow {
+    const NAME: &'static str = "idle";
+    const COLUMNS: &'static [(&'static str, Kind)] =
+        &[("pid", Key), ("start_ticks", Key), ("code", Key), ("pages", Key)];
+
+    fn put(&self, row: &mut Writer) {
+        row.int(self.pid);
+        row.int(self.start_ticks);
+        row.int(self.interval.code());
+        row.int(self.pages);
+    }
+
+    fn take(row: &mut Cells<'_>) -> Result<IdleRow> {
+        Ok(IdleRow {
+            pid: row.small()?,
+            start_ticks: row.int(),
+            interval: Interval::from_code(row.small()?),
+            pages: row.at_most(MAX_PAGES)?,
+        })
+    }
+}
+
 impl Row for ActionRow {
     const NAME: &'static str = "actions";
     const COLUMNS: &'static [(&'static str, Kind)] =
@@ -360,5 +382,40 @@ impl Row for EventRow {
 
     fn take(row: &mut Cells<'_>) -> Result<EventRow> {
         Ok(EventRow { at_unix_ns: row.int(), text: row.text(MAX_TEXT_BYTES)? })
+    }
+}
+
+impl Row for PlanRow {
+    const NAME: &'static str = "plan";
+    const COLUMNS: &'static [(&'static str, Kind)] = &[
+        ("pid", Key),
+        ("start_ticks", Key),
+        ("action", Text),
+        ("mapping_start_addr", Optional),
+        ("huge_ranges", Int),
+        ("bytes", Int),
+        ("why_not", Text),
+    ];
+
+    fn put(&self, row: &mut Writer) {
+        row.int(self.pid);
+        row.int(self.start_ticks);
+        row.text(cut(&self.action));
+        row.optional(self.mapping_start_addr);
+        row.int(self.huge_ranges);
+        row.int(self.bytes);
+        row.text(cut(&self.why_not));
+    }
+
+    fn take(row: &mut Cells<'_>) -> Result<PlanRow> {
+        Ok(PlanRow {
+            pid: row.small()?,
+            start_ticks: row.int(),
+            action: row.text(MAX_TEXT_BYTES)?,
+            mapping_start_addr: row.optional(),
+            huge_ranges: row.at_most(MAX_PAGES)?,
+            bytes: row.at_most(MAX_PAGES * PAGE_SIZE)?,
+            why_not: row.text(MAX_TEXT_BYTES)?,
+        })
     }
 }

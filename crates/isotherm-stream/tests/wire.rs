@@ -2,7 +2,7 @@
 
 mod samples;
 
-use isotherm_stream::{Error, Message, Reader, encode, header};
+use isotherm_stream::{Error, IdleRow, Message, Reader, encode, header};
 use proptest::prelude::*;
 use samples::snapshot;
 
@@ -45,6 +45,18 @@ fn frames_and_tables_that_are_not_known_are_skipped() {
     assert_eq!(read(&bytes).unwrap(), [Message::Snapshot(Box::new(one))]);
 }
 
+/// A reader of minor version 0 does not know the tables of idle pages found accessed and of plans, which are the last: without them, the
+/// rest is read.
+#[test]
+fn an_older_snapshot_has_no_idle_pages_that_were_accessed_and_no_plan() {
+    let (mut older, newer) = (snapshot(3, 2), snapshot(3, 2));
+    older.idle.clear();
+    older.plan.clear();
+    let (older_frame, newer_frame) = (encode(&older).unwrap(), encode(&newer).unwrap());
+    assert_eq!(older_frame[5..], newer_frame[5..older_frame.len()], "what is new is at the end");
+    assert_eq!(read(&stream(&[older_frame])).unwrap(), [Message::Snapshot(Box::new(older))]);
+}
+
 #[test]
 fn another_version_and_other_bytes_are_refused() {
     let mut newer = header().to_vec();
@@ -85,6 +97,9 @@ fn values_that_would_overflow_later_are_refused() {
     let mut sum = snapshot(0, 1);
     sum.processes[0].heat = vec![(9, 1 << 44), (10, 1 << 44), (11, 1)].into();
     assert!(read(&stream(&[encode(&sum).unwrap()])).unwrap_err().to_string().contains("pages in a snapshot"));
+    let mut accessed = snapshot(0, 1);
+    accessed.idle = vec![IdleRow { pages: 1 << 45, ..accessed.idle[0] }, IdleRow { pages: 1, ..accessed.idle[0] }];
+    assert!(read(&stream(&[encode(&accessed).unwrap()])).unwrap_err().to_string().contains("idle pages accessed"));
     let mut not_finite = snapshot(0, 1);
     not_finite.host.slowdown_pct = f64::NAN;
     assert!(read(&stream(&[encode(&not_finite).unwrap()])).is_ok(), "sent as 0");

@@ -1,7 +1,7 @@
 //! Snapshots for tests: every field set, and different from snapshot to snapshot.
 
 use isotherm_heat::{CgroupMemory, Histogram, Interval, Mapping, Region};
-use isotherm_stream::{ActionRow, EventRow, HostRow, MappingRow, ProcessRow, RegionRow, Snapshot};
+use isotherm_stream::{ActionRow, EventRow, HostRow, IdleRow, MappingRow, PlanRow, ProcessRow, RegionRow, Snapshot};
 use isotherm_units::{Addr, AddrRange, Bytes};
 
 /// The snapshot of second `n`, with `regions` regions for its one process.
@@ -19,8 +19,18 @@ pub fn snapshot(n: u64, regions: u64) -> Snapshot {
                 perms: "r-xp".parse().unwrap(),
             },
         }],
+        idle: vec![IdleRow { pid: 42, start_ticks: u64::MAX, interval: Interval::HOT, pages: n }],
         actions: vec![ActionRow { action: "collapse".into(), result: "done".into(), huge_ranges: n, bytes: n << 21 }],
         events: vec![EventRow { at_unix_ns: n, text: "it \"began\"".into() }],
+        plan: vec![PlanRow {
+            pid: 42,
+            start_ticks: u64::MAX,
+            action: "page-out".into(),
+            mapping_start_addr: n.is_multiple_of(2).then_some(u64::MAX),
+            huge_ranges: 3,
+            bytes: 4096 * n,
+            why_not: "idle".into(),
+        }],
     }
 }
 

@@ -1,0 +1,78 @@
+//! A recorded snapshot as a monitor would have sent it.
+//!
+//! A recording has neither pages nor processes to ask, so swap, limits and what was done to memory are unknown. Which pages lie on
+//! huge pages is known by region: [`huge_by_regions`] counts them at the mean interval of their region, and [`part_of`] fits them to
+//! the histogram of the process. A monitor does the same where a process is watched by region.
+
+use crate::rows::{HostRow, IdleRow, MappingRow, ProcessRow, RegionRow, Snapshot};
+use isotherm_heat::{self as heat, Histogram, Interval, RunInfo, TargetHeat};
+
+impl Snapshot {
+    /// A recorded snapshot of a run.
+    pub fn of(run: &RunInfo, snapshot: &heat::Snapshot) -> Snapshot {
+        let targets = &snapshot.targets;
+        let process = |target: &TargetHeat| {
+            let row = ProcessRow::of(target);
+            ProcessRow { heat_huge: part_of(&row.heat, &huge_by_regions(target)), ..row }
+        };
+        Snapshot {
+            host: HostRow::of(run, snapshot),
+            processes: targets.iter().map(process).collect(),
+            regions: targets.iter().flat_map(RegionRow::of).collect(),
+            mappings: targets.iter().flat_map(MappingRow::of).collect(),
+            idle: targets.iter().flat_map(IdleRow::of).collect(),
+            ..Snapshot::default()
+        }
+    }
+}
+
+/// Pages on huge pages, at the mean intervals of their regions.
+pub fn huge_by_regions(target: &TargetHeat) -> Histogram {
+    let mut huge = Histogram::default();
+    target.regions.iter().for_each(|region| huge.add(region.interval, region.huge_pages));
+    huge
+}
+
+/// `wanted` as a part of `all`: at no interval more pages than there are. The two are of moments that lie a little apart, and in the
+/// meantime idle pages have grown colder. What does not fit at its interval is counted at the next where it does.
+pub fn part_of(all: &Histogram, wanted: &Histogram) -> Histogram {
+    let mut part = Histogram::default();
+    let mut over = 0;
+    // Towards cold first: later means idle for longer.
+    for code in 1..=u8::MAX {
+        let interval = Interval::from_code(code);
+        let asked = over + wanted.at(interval);
+        let fits = asked.min(all.at(interval));
+        part.add(interval, fits);
+        over = asked - fits;
+    }
+    for code in (1..=u8::MAX).rev() {
+        let interval = Interval::from_code(code);
+        let fits = over.min(all.at(interval) - part.at(interval));
+        part.add(interval, fits);
+        over -= fits;
+    }
+    part
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn histogram(pages: &[(u64, u64)]) -> Histogram {
+        let mut histogram = Histogram::default();
+        pages.iter().for_each(|(ms, pages)| histogram.add(Interval::from_ns(ms * 1_000_000), *pages));
+        histogram
+    }
+
+    #[test]
+    fn a_part_is_never_more_than_the_whole() {
+        let all = histogram(&[(10, 100), (1000, 50), (60_000, 512)]);
+        assert_eq!(part_of(&all, &histogram(&[(10, 60), (60_000, 512)])), histogram(&[(10, 60), (60_000, 512)]));
+        // It was warmer when it was counted: it has grown colder since.
+        assert_eq!(part_of(&all, &histogram(&[(50_000, 512)])), histogram(&[(60_000, 512)]));
+        // Or hotter.
+        assert_eq!(part_of(&all, &histogram(&[(90_000, 20)])), histogram(&[(60_000, 20)]));
+        assert_eq!(part_of(&all, &histogram(&[(10, 9999)])), all, "there is no more");
+    }
+}
