@@ -3,7 +3,7 @@
 // A failure is an `ApiError` whose message states what was attempted. A lost connection has the status 0, so that the
 // views can distinguish it from an answer.
 
-import type { CellAnswer, Overview, ProcessDetail, Show } from "./types";
+import type { CellAnswer, Overview, Plan, ProcessDetail, Show } from "./types";
 
 export class ApiError extends Error {
   constructor(
@@ -57,6 +57,15 @@ async function json<T>(path: string, what: string, signal?: AbortSignal): Promis
 
 export function overview(signal?: AbortSignal): Promise<Overview> {
   return json("api/overview", "read the overview", signal);
+}
+
+export function plan(signal?: AbortSignal): Promise<Plan> {
+  return json("api/plan", "read the plan", signal);
+}
+
+/** The address of a heat map as a file, with what is shown of it. */
+export function pictureHref(id: string, shown: Record<string, string>): string {
+  return `api/picture/${encodeURIComponent(id)}?${new URLSearchParams(shown)}`;
 }
 
 export function processDetail(id: string, signal?: AbortSignal): Promise<ProcessDetail> {

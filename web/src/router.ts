@@ -6,9 +6,13 @@
 //
 // Parsing is total: what is not understood is ignored, since people edit addresses.
 
+/** The tables of the overview. */
+export const TABS = ["processes", "cgroups", "plan"] as const;
+export type Tab = (typeof TABS)[number];
+
 export interface OverviewRoute {
   view: "overview";
-  tab: "processes" | "cgroups";
+  tab: Tab;
   /** A column, with `-` before it for the largest first; empty for the default. */
   sort: string;
   filter: string;
@@ -53,7 +57,7 @@ export function parse(fragment: string): Route {
   const values = new URLSearchParams(query);
   const id = /^\/process\/([^/]+)$/.exec(path)?.[1];
   if (id === undefined) {
-    const tab = values.get("tab") === "cgroups" ? "cgroups" : "processes";
+    const tab = TABS.find((known) => known === values.get("tab")) ?? "processes";
     return { view: "overview", tab, sort: values.get("sort") ?? "", filter: values.get("filter") ?? "" };
   }
   return {

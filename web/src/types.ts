@@ -80,6 +80,29 @@ export interface EventRow {
   text: string;
 }
 
+/** What an action would do to memory of a process, or why it would do nothing. */
+export interface PlanRow {
+  id: string;
+  pid: number;
+  comm: string;
+  cgroup: string;
+  action: string;
+  /** Where the mapping begins, and its name; null: several mappings. */
+  mapping: { start: string; name: string } | null;
+  huge_ranges: number;
+  bytes: number;
+  /** Empty if something would be done. */
+  why_not: string;
+}
+
+/** `api/plan` */
+export interface Plan {
+  at_ms: number;
+  mode: "live" | "recording";
+  left_out: number;
+  rows: PlanRow[];
+}
+
 /** `api/overview` */
 export interface Overview {
   at_ms: number;

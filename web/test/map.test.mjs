@@ -259,6 +259,20 @@ test("the PNG has the map, its axes and the legend", async () => {
   assert.deepEqual(wrong, []);
 });
 
+test("the HTML file is of the part that is shown", async () => {
+  const { page, wrong } = await visit("show=idle&span=60000");
+  await page.click(".mappings summary");
+  await page.click(".mappings tr:has-text('[heap]') button");
+  const [download] = await Promise.all([page.waitForEvent("download"), page.click("a:has-text('HTML')")]);
+  assert.equal(download.suggestedFilename(), "isotherm-812.html");
+  const asked = new URL(download.url()).searchParams;
+  assert.equal(asked.get("show"), "idle");
+  assert.equal(Number(asked.get("to")) - Number(asked.get("from")), 60_000);
+  // As the address of the page has it, for the same part.
+  assert.deepEqual([asked.get("lo").slice(0, 4), asked.get("hi").slice(0, 4)], ["55d0", "7f10"]);
+  assert.deepEqual(wrong, []);
+});
+
 test("the map fills the screen at both sizes, and with two pixels for each CSS pixel", async () => {
   for (const options of [{ viewport: WIDE, deviceScaleFactor: 2 }, TOUCH]) {
     const { page, wrong } = await visit("", options);

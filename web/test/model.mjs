@@ -243,6 +243,22 @@ export class Model {
     return [first, ...others];
   }
 
+  plan() {
+    const [first, second] = this.processRows();
+    const heap = { start: "555500000000", name: "[heap]" };
+    const row = (process, action, mapping, ranges, bytes, why_not) => {
+      const { id, pid, comm, cgroup } = process;
+      return { id, pid, comm, cgroup, action, mapping, huge_ranges: ranges, bytes, why_not };
+    };
+    const rows = [
+      row(first, "collapse", heap, 48, 96 * MIB, ""),
+      row(first, "page-out", null, 7, 3 * MIB, ""),
+      row(first, "collapse", null, 80, 0, "accessed too seldom"),
+      row(second, "page-out", null, 0, 0, "the process runs a KVM guest"),
+    ];
+    return { at_ms: this.newestMs, mode: this.mode, left_out: 0, rows: this.mode === "recording" ? [] : rows };
+  }
+
   overview() {
     const processes = this.processRows();
     const random = generator(7);

@@ -76,6 +76,35 @@ test("the filter keeps rows with every word, and is part of the address", async 
   assert.deepEqual(wrong, []);
 });
 
+test("the plan shows what would be done, the largest first, and why not", async () => {
+  const { page, wrong } = await visit("");
+  assert.ok(!server.requests.includes("api/plan"), "it is not read before it is wanted");
+  await page.click(".tab >> text=Plan");
+  await page.waitForSelector("tbody tr:has-text('collapse')");
+  assert.match(page.url(), /tab=plan/);
+  assert.match(await page.textContent(".plan-note"), /isotherm reclaim .* Nothing is done here/);
+  assert.deepEqual((await cells(page, 1)).slice(0, 2), ["collapse", "page-out"]);
+  assert.deepEqual((await cells(page, 2)).slice(0, 3), ["96.0 MiB", "3.0 MiB", ""]);
+  const where = await cells(page, 4);
+  assert.deepEqual(where.slice(0, 2), ["[heap] at 555500000000", "other mappings"]);
+  assert.ok(where.includes("stays: the process runs a KVM guest"));
+  await page.fill("input[type=search]", "seldom");
+  assert.equal((await cells(page, 1)).length, 1);
+  await page.fill("input[type=search]", "");
+  await page.click(".tab >> text=processes");
+  assert.equal((await names(page)).length, 40);
+  assert.deepEqual(wrong, []);
+});
+
+test("a recording has no plan, and the page says what makes one", async () => {
+  const model = new Model();
+  model.mode = "recording";
+  server = await new TestServer(model).start();
+  const { page, wrong } = await open(browser, server, "#/?tab=plan");
+  await page.waitForSelector(".plan-note:has-text('collapse --dry-run')");
+  assert.deepEqual(wrong, []);
+});
+
 test("a table of 3,000 processes draws a hundred rows until all are asked for", async () => {
   const { page, wrong } = await visit("", {}, new Model({ processes: 3000 }));
   assert.equal((await names(page)).length, 100);
@@ -137,7 +166,7 @@ for (const [size, viewport] of [["wide", { viewport: WIDE }], ["narrow", { viewp
   for (const colorScheme of ["dark", "light"]) {
     test(`${size}, ${colorScheme}: nothing overflows, and axe-core finds nothing serious`, async () => {
       const { page, context, wrong } = await visit("", { ...viewport, colorScheme });
-      for (const [name, fragment] of [["overview", "#/"], ["cgroups", "#/?tab=cgroups"], ["process", PROCESS]]) {
+      for (const [name, fragment] of [["overview", "#/"], ["cgroups", "#/?tab=cgroups"], ["plan", "#/?tab=plan"], ["process", PROCESS]]) {
         await page.goto(`${server.url}${fragment}`);
         if (name === "process") {
           await mapReady(page);

@@ -80,8 +80,13 @@ export class TestServer {
     switch (kind) {
       case "overview":
         return this.json(response, 200, this.model.overview());
+      case "plan":
+        return this.json(response, 200, this.model.plan());
       case "process":
         return this.json(response, 200, this.model.detail());
+      case "picture":
+        response.writeHead(200, { ...HEADERS, "Content-Type": TYPES.html, "Content-Disposition": 'attachment; filename="isotherm-812.html"' });
+        return response.end(`<!doctype html><title>${query}</title>`);
       case "cell":
         return this.json(response, 200, this.model.cell(Number(query.get("at")), BigInt(`0x${query.get("addr")}`)));
       case "tile":

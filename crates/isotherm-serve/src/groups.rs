@@ -1,9 +1,9 @@
 //! Cgroups: sums over their processes, each page counted once, and the counters that outlive a process.
 
-use crate::cgroup::CgroupNames;
 use crate::sums::{Ages, Sum};
 use isotherm_heat::{CgroupMemory, TargetId};
 use isotherm_stream::{ProcessRow, Snapshot};
+use isotherm_sys::cgroup_names::CgroupNames;
 use std::collections::{BTreeMap, HashMap};
 
 /// A cgroup in the newest snapshot. Processes of cgroups below it do not count in it.

@@ -15,7 +15,7 @@
 //! | `end` | signals, and the end of the parent |
 //! | `feed`, `recording` | read snapshots, in a thread of their own: from a monitor, or of a recording |
 //! | `state` | the newest view of everything, replaced as a whole |
-//! | `sums`, `groups`, `cgroup` | sums over pages; cgroups, and what their paths say |
+//! | `sums`, `groups` | sums over pages; cgroups |
 //! | `moment`, `history`, `footprint`, `merge`, `layout` | what is kept, and thinned |
 //! | `tile` | heat maps as bytes |
 //! | `metrics` | the table of metrics, and all that is made from it |
@@ -29,7 +29,6 @@ mod api;
 mod app;
 pub mod args;
 mod bodies;
-mod cgroup;
 mod end;
 mod feed;
 mod footprint;

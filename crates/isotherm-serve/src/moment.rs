@@ -96,6 +96,25 @@ impl Piece {
     }
 }
 
+impl From<&Piece> for Region {
+    /// What is kept of the region. It does not say which pages were sampled.
+    fn from(piece: &Piece) -> Region {
+        Region {
+            range: piece.range,
+            resident_pages: piece.resident.into(),
+            measured_pages: piece.measured.into(),
+            huge_pages: piece.huge.into(),
+            interval: piece.interval,
+            rate_hz: piece.rate_hz,
+            age_ns: u64::from(piece.age_ms) * NS_PER_MS,
+            idle_ns: u64::from(piece.idle_ms) * NS_PER_MS,
+            sampled_pages: 0,
+            estimated_pages: piece.estimated.into(),
+            hot_pages: Some(piece.hot.into()),
+        }
+    }
+}
+
 /// A number that is cut to 32 bits.
 fn small(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)

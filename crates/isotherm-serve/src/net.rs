@@ -29,10 +29,13 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 pub const MAX_CONNECTIONS: usize = 512;
 /// The largest head of a request, bytes.
 const MAX_HEAD: usize = 16 << 10;
-/// How long the head of a request may take, or the handshake of TLS, and how long a connection may be idle.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the head of a request may take, or the handshake of TLS, and how long a connection may be idle. No usual interval of
+/// scrapes: a connection should not end while its next request is under way.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(13);
 /// How long a client may take nothing while an answer is written.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Connections that wait to be accepted. The kernel's own bound is `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
 /// How many ports are tried.
 const PORTS: u16 = 100;
 /// How long to wait when the system has no more descriptors.
@@ -47,6 +50,8 @@ pub fn listen(address: Address) -> Result<TcpListener> {
         }
         None => first_free(address)?,
     };
+    // The library's queue of 128 is full within milliseconds of a flood, and who finds it so tries again after a second.
+    rustix::net::listen(&listener, BACKLOG).context("lengthen the queue of the socket that listens")?;
     listener.set_nonblocking(true).context("prepare the socket that listens")?;
     Ok(listener)
 }

@@ -10,7 +10,7 @@ use crate::metrics::render::{Extent, Input, Scrape};
 use crate::moment::Moment;
 use axum::body::Bytes;
 use isotherm_heat::TargetId;
-use isotherm_stream::{ActionRow, EventRow, HostRow, Snapshot};
+use isotherm_stream::{ActionRow, EventRow, HostRow, PlanRow, Snapshot};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use tokio::sync::broadcast;
@@ -33,6 +33,8 @@ pub struct View {
     pub groups: Vec<Group>,
     /// What was done.
     pub actions: Vec<ActionRow>,
+    /// What actions would do.
+    pub plan: Vec<PlanRow>,
     /// What happened, the newest last.
     pub events: Vec<EventRow>,
     /// Snapshots that were lost.
@@ -132,7 +134,12 @@ impl Builder {
         self.arrived += 1;
         let moment = Moment::of(snapshot, self.history.newest().map(|moment| &**moment));
         self.history.push(Arc::new(moment));
-        self.events.extend(std::mem::take(&mut snapshot.events));
+        for event in std::mem::take(&mut snapshot.events) {
+            // It comes with each snapshot for a while.
+            if !self.events.contains(&event) {
+                self.events.push_back(event);
+            }
+        }
         let surplus = self.events.len().saturating_sub(MAX_EVENTS);
         self.events.drain(..surplus);
         self.groups.of(snapshot)
@@ -159,6 +166,7 @@ impl Builder {
             host: snapshot.host,
             groups,
             actions: snapshot.actions,
+            plan: snapshot.plan,
             events: self.events.iter().cloned().collect(),
             lost: self.lost,
             is_recording: self.is_recording,

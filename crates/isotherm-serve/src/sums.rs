@@ -5,7 +5,7 @@
 //! rounded so that the steps still add up. All figures of a sum come from the same reduced steps and agree with each other.
 
 use isotherm_heat::{Histogram, Interval, Thresholds};
-use isotherm_stream::ProcessRow;
+use isotherm_stream::{ProcessRow, Reduced};
 use isotherm_units::Bytes;
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
@@ -42,7 +42,7 @@ impl Sum {
     pub fn counted_once(process: &ProcessRow) -> Sum {
         let whole = process.heat.resident();
         let mut reduce = Reduced::new(whole, whole.saturating_sub(process.counted_elsewhere_pages));
-        Sum::of_steps(process, |pages| reduce.next(pages))
+        Sum::of_steps(process, |pages| reduce.reduce(pages))
     }
 
     fn of_steps(process: &ProcessRow, mut kept: impl FnMut(u64) -> u64) -> Sum {
@@ -149,28 +149,6 @@ fn class_of(interval: Interval) -> usize {
     }
 }
 
-/// Reduces parts of a whole in proportion. The running sum is rounded, so that the parts add up exactly.
-#[derive(Debug)]
-struct Reduced {
-    whole: u64,
-    kept: u64,
-    before: u64,
-    given: u64,
-}
-
-impl Reduced {
-    fn new(whole: u64, kept: u64) -> Reduced {
-        Reduced { whole: whole.max(1), kept, before: 0, given: 0 }
-    }
-
-    fn next(&mut self, part: u64) -> u64 {
-        self.before += part;
-        let until = u128::from(self.before) * u128::from(self.kept) / u128::from(self.whole);
-        let until = u64::try_from(until).unwrap_or(u64::MAX);
-        until - std::mem::replace(&mut self.given, until)
-    }
-}
-
 /// Upper bounds of the buckets of idle times, in seconds. The last bucket has none.
 pub const AGES_S: [u64; 7] = [1, 10, 60, 600, 3600, 21_600, 86_400];
 
@@ -192,7 +170,7 @@ impl Ages {
         let mut ages = Ages::default();
         for (idle, pages) in process.idle.iter() {
             let Some(ns) = idle.ns() else { continue };
-            let bytes = Bytes::of_pages(reduce.next(pages)).0;
+            let bytes = Bytes::of_pages(reduce.reduce(pages)).0;
             let bucket = AGES_S.iter().position(|seconds| ns <= seconds * 1_000_000_000).unwrap_or(AGES_S.len());
             ages.buckets[bucket] += bytes;
             ages.byte_seconds += as_f64(bytes) * as_f64(ns) / 1e9;

@@ -3,8 +3,9 @@
 #[allow(dead_code, reason = "each test uses a part of it")]
 mod support;
 
-use isotherm_heat::{Cost, Granularity, RunInfo, Snapshot, TargetFacts, TargetHeat};
+use isotherm_heat::{Cost, Granularity, RunInfo, TargetFacts, TargetHeat};
 use isotherm_record::{Options, Writer};
+use isotherm_stream::{EventRow, PlanRow, Snapshot};
 use isotherm_units::PMD_SIZE;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Write};
@@ -46,6 +47,75 @@ fn nothing_is_shown_before_the_first_snapshot_and_all_after_it() {
         assert_eq!(row["wss_history"], serde_json::json!([2 * PMD_SIZE]));
     }
     assert_eq!(overview["cgroups"][0]["unit"], "worker.service");
+}
+
+#[test]
+fn the_plan_is_shown_as_it_was_sent_with_names_and_the_largest_first() {
+    let bench = Bench::start(&[]);
+    let mut sent = snapshot(0, vec![region(0, 0.5)]);
+    bench.publish(&sent);
+    assert_eq!(bench.get("api/plan").json()["rows"], serde_json::json!([]), "none was made yet");
+    let row = |action: &str, mapping_start_addr, bytes, why_not: &str| PlanRow {
+        pid: 42,
+        start_ticks: 4711,
+        action: action.into(),
+        mapping_start_addr,
+        huge_ranges: 2,
+        bytes,
+        why_not: why_not.into(),
+    };
+    let gone = PlanRow { pid: 43, ..row("collapse", None, 1 << 40, "") };
+    sent = snapshot(1, vec![region(0, 0.5)]);
+    sent.plan = vec![row("collapse", None, 0, "accessed too seldom"), gone, row("page-out", Some(BASE), 8192, "")];
+    bench.publish(&sent);
+    let plan = bench.get("api/plan").json();
+    assert_eq!((&plan["at_ms"], &plan["left_out"]), (&(START_MS + 2000).into(), &0.into()));
+    let of = |action, mapping, bytes, why_not| {
+        serde_json::json!({
+            "id": ID, "pid": 42, "comm": "worker", "cgroup": "/system.slice/worker.service", "action": action,
+            "mapping": mapping, "huge_ranges": 2, "bytes": bytes, "why_not": why_not,
+        })
+    };
+    let heap = serde_json::json!({ "start": format!("{BASE:x}"), "name": "[heap]" });
+    let expected = [of("page-out", heap, 8192, ""), of("collapse", serde_json::Value::Null, 0, "accessed too seldom")];
+    assert_eq!(plan["rows"], serde_json::json!(expected));
+}
+
+#[test]
+fn an_event_that_comes_with_several_snapshots_is_shown_once() {
+    let bench = Bench::start(&[]);
+    let event = |n: u64| EventRow { at_unix_ns: (START_MS + n) * 1_000_000, text: format!("event {n}") };
+    for n in 0..3 {
+        bench.publish(&Snapshot { events: (0..=n).map(event).collect(), ..snapshot(n, vec![region(0, 0.5)]) });
+    }
+    let shown = bench.get("api/overview").json()["events"].clone();
+    let expected = [0, 1, 2].map(|n| serde_json::json!({ "at_ms": START_MS + n, "text": format!("event {n}") }));
+    assert_eq!(shown, serde_json::json!(expected));
+}
+
+#[test]
+fn a_picture_is_a_file_of_its_own_with_the_part_that_was_asked_for() {
+    let bench = Bench::start(&[]);
+    (0..3).for_each(|n| bench.publish(&snapshot(n, vec![region(0, 0.5), region(4, 100.0)])));
+    let picture = bench.get(&format!("api/picture/{ID}"));
+    assert_eq!(picture.header("content-disposition"), Some("attachment; filename=\"isotherm-42.html\""));
+    let data = |html: &str| -> serde_json::Value {
+        let (_, from) = html.split_once("type=\"application/json\">").unwrap();
+        serde_json::from_str(from.split_once("</script>").unwrap().0).unwrap()
+    };
+    let whole = data(picture.text());
+    let map = &whole["maps"][0];
+    assert_eq!((&map["start"], &map["end"]), (&START_MS.into(), &(START_MS + 3000).into()));
+    assert_eq!(map["rows"][0][0], format!("{BASE:x}"));
+    let last = |map: &serde_json::Value| map["rows"].as_array().unwrap().last().unwrap()[1].clone();
+    assert_eq!(last(map), format!("{:x}", BASE + 5 * PMD_SIZE));
+    let (from, to, hi) = (START_MS + 1000, START_MS + 2000, BASE + PMD_SIZE);
+    let part = format!("api/picture/{ID}?from={from}&to={to}&lo={BASE:x}&hi={hi:x}&show=idle");
+    let part = data(bench.get(&part).text());
+    assert_eq!(part["scale"], 2);
+    assert_eq!(last(&part["maps"][0]), format!("{hi:x}"));
+    assert_eq!(bench.get(&format!("api/picture/{ID}?lo=zz&hi=1")).status, 400);
+    assert_eq!(bench.get("api/picture/1-1").status, 404);
 }
 
 #[test]
@@ -332,7 +402,9 @@ fn a_recording_is_shown_and_nothing_follows() {
         let sent = snapshot(n, vec![region(0, 0.5), region(1, 100.0)]);
         let target = recorded(&sent);
         let (start_unix_ns, end_unix_ns) = (sent.host.start_unix_ns, sent.host.end_unix_ns);
-        writer.push(&Snapshot { start_unix_ns, end_unix_ns, targets: vec![target], cost: Cost::default() }).unwrap();
+        writer
+            .push(&isotherm_heat::Snapshot { start_unix_ns, end_unix_ns, targets: vec![target], cost: Cost::default() })
+            .unwrap();
     }
     writer.finish().unwrap();
     let mut server = Command::new(env!("CARGO_BIN_EXE_isotherm-serve"))

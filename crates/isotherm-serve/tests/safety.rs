@@ -3,7 +3,8 @@
 #[allow(dead_code, reason = "each test uses a part of it")]
 mod support;
 
-use std::io::{BufReader, Read, Write};
+use rustix::process::Resource;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -156,6 +157,64 @@ fn the_five_hundred_and_thirteenth_connection_is_closed() {
     assert!(during < 4 * before, "{before} bytes before, {during} with 512 connections");
     drop(open);
     wait_until("places to be free", || bench.get("").status == 200);
+}
+
+/// As many descriptors as the system allows us.
+fn max_open() -> usize {
+    let mut limits = rustix::process::getrlimit(Resource::Nofile);
+    limits.current = limits.maximum;
+    let _ = rustix::process::setrlimit(Resource::Nofile, limits);
+    limits.current.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap())
+}
+
+#[test]
+fn ten_thousand_connections_take_no_memory_and_no_snapshot() {
+    const CONNECTIONS: usize = 10_000;
+    if max_open() < CONNECTIONS + 500 {
+        println!("skipped: needs {} open files (ulimit -Hn)", CONNECTIONS + 500);
+        return;
+    }
+    let bench = shown(&[]);
+    let mut arrivals = bench.connect();
+    write!(arrivals, "GET {}api/live HTTP/1.1\r\nHost: {}\r\n\r\n", bench.base, bench.at).unwrap();
+    let mut arrivals = BufReader::new(arrivals).lines().map(Result::unwrap).filter(|line| line.starts_with("data:"));
+    let requests = [
+        String::new(),
+        "GET / HTTP/1.1\r\nHost: ".to_owned(),
+        format!("GET {}api/overview HTTP/1.1\r\nHost: {}\r\n\r\n", bench.base, bench.at),
+        format!("GET / HTTP/1.1\r\nX: {}", "x".repeat(32 << 10)),
+    ];
+    let mut windows = 1..;
+    let mut lags = || {
+        let mut sample = || {
+            let began = Instant::now();
+            bench.monitor.publish(&snapshot(windows.next().unwrap(), vec![region(0, 0.5)])).unwrap();
+            let _ = arrivals.next().unwrap();
+            began.elapsed()
+        };
+        let mut lags: Vec<Duration> = (0..20).map(|_| sample()).collect();
+        lags.sort_unstable();
+        (lags[10], lags[19])
+    };
+    let (quiet, before) = (lags(), bench.rss());
+    let mut open = Vec::with_capacity(CONNECTIONS);
+    let mut flooded = Vec::new();
+    for n in 0..CONNECTIONS {
+        let mut stream = bench.connect();
+        let _ = stream.write_all(requests[n % requests.len()].as_bytes());
+        open.push(stream);
+        if n % 2000 == 1999 {
+            flooded.push(lags());
+        }
+    }
+    let during = bench.rss();
+    println!("lag of a snapshot, median and most of 20: quiet {quiet:?}, under connections {flooded:?}");
+    println!("{before} bytes before, {during} with {CONNECTIONS} connections");
+    assert!(during < 4 * before, "{before} bytes before, {during} with {CONNECTIONS} connections");
+    drop(open);
+    wait_until("places to be free", || bench.get("").status == 200);
+    // Each was awaited, so none was lost on the way either.
+    assert_eq!(bench.get("api/overview").json()["lost_snapshots"], 0);
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod math;
 pub mod placement;
 pub mod tables;
 mod text;
+#[cfg(feature = "top")]
 pub mod top;
 pub mod vmstat;
 

@@ -3,7 +3,7 @@
 // Owns the viewport. Gestures, buttons and the address of the page change it, and each change is drawn in the next frame
 // and written into the address once it rests.
 
-import type { ApiError } from "../api";
+import { pictureHref, type ApiError } from "../api";
 import { clock, duration } from "../format";
 import type { ProcessRoute } from "../router";
 import { SHOWS, type ProcessDetail, type Show } from "../types";
@@ -85,6 +85,7 @@ export class HeatPanel {
       reset: () => this.key("reset"),
       follow: () => this.key(this.view.follow ? "hold" : "newest"),
       png: () => this.save(),
+      html: () => this.fileHref(),
     });
     this.build();
     this.apply(route);
@@ -213,6 +214,14 @@ export class HeatPanel {
       range: view.follow || usual ? null : [view.fromMs, view.toMs],
       addresses: all ? null : [axis.toAddress(view.lo).toString(16), end.toString(16)],
     };
+  }
+
+  /** The part that is shown, as a file. */
+  private fileHref(): string {
+    const { view, axis } = this;
+    const [lo, hi] = [axis.toAddress(view.lo), axis.toAddress(view.hi - 1) + 1n];
+    const time = { from: String(Math.round(view.fromMs)), to: String(Math.round(view.toMs)) };
+    return pictureHref(this.detail.id, { ...time, lo: lo.toString(16), hi: hi.toString(16), show: this.show });
   }
 
   private choose(show: Show): void {

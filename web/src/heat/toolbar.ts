@@ -12,14 +12,19 @@ export interface ToolbarEvents {
   reset: () => void;
   follow: () => void;
   png: () => void;
+  /** Where the map is as a file; asked for when it is about to be followed. */
+  html: () => string;
 }
 
 export class Toolbar {
   readonly element: HTMLElement;
   private readonly shows: HTMLButtonElement[];
   private readonly follow: HTMLButtonElement;
+  private readonly html = h("a", { class: "button", download: "", title: "Download as HTML", "aria-label": "Download as HTML" }, ["HTML"]);
 
   constructor(events: ToolbarEvents) {
+    this.html.href = events.html();
+    for (const event of ["pointerdown", "focus", "click"] as const) this.html.addEventListener(event, () => (this.html.href = events.html()));
     this.shows = SHOWS.map((show) => button(scaleName(show), scaleName(show), () => events.show(show)));
     this.follow = button("Follow", "Follow the newest snapshot", events.follow, "follow");
     const zoom = (name: string, factors: (factor: number) => [number, number]): HTMLElement =>
@@ -36,6 +41,7 @@ export class Toolbar {
         button("Show all", "Show all", events.reset),
         this.follow,
         button("PNG", "Download as PNG", events.png),
+        this.html,
       ]),
     ]);
   }

@@ -1,8 +1,8 @@
 // The columns of the tables of processes and cgroups. Both have the same figures after their names.
 
-import { bytes, printable } from "../format";
+import { bytes, mappingName, printable } from "../format";
 import { format } from "../router";
-import type { CgroupRow, ProcessRow, Row } from "../types";
+import type { CgroupRow, PlanRow, ProcessRow, Row } from "../types";
 import { h, setText } from "../ui/dom";
 import { classWords, drawBar, drawSpark } from "../ui/figures";
 import type { Column } from "../ui/table";
@@ -120,5 +120,51 @@ export function cgroupColumns(): Column<CgroupRow>[] {
       draw: (cell, row) => setText(cell, row.memory === null ? "not known" : row.memory.limit === null ? "none" : bytes(row.memory.limit)),
     },
     ...figures<CgroupRow>(),
+  ];
+}
+
+/** Where in a process, as people name it. */
+export function planPlace(row: PlanRow): string {
+  return row.mapping === null ? "" : `${mappingName(row.mapping.name)} at ${row.mapping.start}`;
+}
+
+export function planColumns(): Column<PlanRow>[] {
+  return [
+    {
+      id: "name",
+      label: "Process",
+      value: (row) => `${row.comm} ${row.pid}`,
+      kind: "name",
+      draw: (cell, row) => link(cell, processHref(row.id), printable(row.comm) || "(no name)", ` ${row.pid}`),
+    },
+    { id: "action", label: "Action", value: (row) => row.action, draw: (cell, row) => setText(cell, printable(row.action)) },
+    {
+      id: "memory",
+      label: "Memory",
+      hint: "Memory that would become huge, leave, or be returned",
+      value: (row) => row.bytes,
+      kind: "number",
+      draw: (cell, row) => setText(cell, row.why_not ? "" : bytes(row.bytes)),
+    },
+    {
+      id: "ranges",
+      label: "Huge ranges",
+      hint: "Ranges of 2 MiB",
+      value: (row) => row.huge_ranges,
+      kind: "number wide",
+      draw: (cell, row) => setText(cell, row.huge_ranges > 0 ? row.huge_ranges.toLocaleString("en") : ""),
+    },
+    {
+      id: "where",
+      label: "Where, or why not",
+      value: (row) => row.why_not || planPlace(row),
+      kind: "where",
+      draw: (cell, row) => {
+        const stays = row.why_not !== "";
+        setText(cell, printable(stays ? `stays: ${row.why_not}` : planPlace(row) || "other mappings"));
+        cell.classList.toggle("muted", stays);
+        cell.title = cell.textContent ?? "";
+      },
+    },
   ];
 }

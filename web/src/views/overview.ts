@@ -1,18 +1,20 @@
 // The overview: the host and what watching costs, all memory by class, processes and cgroups, actions and events.
 
-import { isAbort, overview } from "../api";
+import { isAbort, overview, plan } from "../api";
 import { bytes, clock, counted, printable } from "../format";
 import type { Live } from "../live";
-import { format, write, type OverviewRoute } from "../router";
-import type { CgroupRow, Overview, ProcessRow } from "../types";
+import { format, TABS, write, type OverviewRoute, type Tab } from "../router";
+import type { CgroupRow, Overview, Plan, PlanRow, ProcessRow } from "../types";
 import { h, setText } from "../ui/dom";
 import { SortTable } from "../ui/table";
-import { cgroupColumns, processColumns } from "./columns";
+import { cgroupColumns, planColumns, planPlace, processColumns } from "./columns";
 import { HostLine, Totals } from "./host";
 
 /** A page that is shown by a snapshot a second should not ask more often than this. */
 const MIN_REFRESH_MS = 1000;
-const DEFAULT_SORT = "-resident";
+const DEFAULT_SORT: Record<Tab, string> = { processes: "-resident", cgroups: "-resident", plan: "-memory" };
+const PLAN_WORDS =
+  "What isotherm collapse, isotherm reclaim and isotherm split would do at their defaults, as of a few seconds ago. Nothing is done here, and what only shows at the try is not known.";
 
 export interface View {
   readonly element: HTMLElement;
@@ -27,9 +29,12 @@ export class OverviewView implements View {
   private readonly filter = h("input", { type: "search", "aria-label": "Filter rows", placeholder: "Filter by name, pid or cgroup", spellcheck: "false" });
   private readonly processes: SortTable<ProcessRow>;
   private readonly cgroups: SortTable<CgroupRow>;
+  private readonly plan: SortTable<PlanRow>;
+  private readonly planNote = h("p", { class: "muted plan-note" });
   private readonly actions = h("div");
   private readonly events = h("div");
   private data: Overview | null = null;
+  private planned: Plan | null = null;
   private request: AbortController | null = null;
   private timer = 0;
   private readAt = -Infinity;
@@ -40,7 +45,7 @@ export class OverviewView implements View {
     private readonly live: Live,
     private readonly onError: (message: string) => void,
   ) {
-    const onSort = (sort: string): void => this.go({ sort: sort === DEFAULT_SORT ? "" : sort }, "replace");
+    const onSort = (sort: string): void => this.go({ sort: sort === DEFAULT_SORT[this.route.tab] ? "" : sort }, "replace");
     this.processes = new SortTable({
       caption: "Processes",
       columns: processColumns(),
@@ -57,7 +62,15 @@ export class OverviewView implements View {
       nouns: ["cgroup", "cgroups"],
       onSort,
     });
-    this.tabs = (["processes", "cgroups"] as const).map((tab) => h("a", { class: "tab", "data-tab": tab }));
+    this.plan = new SortTable({
+      caption: "Plan",
+      columns: planColumns(),
+      key: (row) => `${row.id} ${row.action} ${row.mapping?.start ?? ""} ${row.why_not}`,
+      text: (row) => `${row.comm} ${row.pid} ${row.cgroup} ${row.action} ${planPlace(row)} ${row.why_not}`,
+      nouns: ["row", "rows"],
+      onSort,
+    });
+    this.tabs = TABS.map((tab) => h("a", { class: "tab", "data-tab": tab }));
     this.filter.addEventListener("input", () => this.go({ filter: this.filter.value }, "replace"));
     this.build();
     this.apply(route);
@@ -70,13 +83,15 @@ export class OverviewView implements View {
     this.route = route;
     if (this.filter.value !== route.filter) this.filter.value = route.filter;
     for (const tab of this.tabs) {
-      const name = tab.dataset["tab"] === "cgroups" ? "cgroups" : "processes";
+      const name = TABS.find((known) => known === tab.dataset["tab"]) ?? "processes";
       tab.href = format({ ...route, tab: name, sort: "" });
       if (name === route.tab) tab.setAttribute("aria-current", "page");
       else tab.removeAttribute("aria-current");
     }
     this.processes.element.hidden = route.tab !== "processes";
     this.cgroups.element.hidden = route.tab !== "cgroups";
+    this.plan.element.hidden = this.planNote.hidden = route.tab !== "plan";
+    if (route.tab === "plan" && this.data && !this.planned) void this.refresh();
     this.draw();
   }
 
@@ -94,7 +109,10 @@ export class OverviewView implements View {
     const request = new AbortController();
     this.request = request;
     try {
-      this.data = await overview(request.signal);
+      const wantsPlan = this.route.tab === "plan";
+      const [data, planned] = await Promise.all([overview(request.signal), wantsPlan ? plan(request.signal) : null]);
+      this.data = data;
+      this.planned = planned ?? this.planned;
       this.onError("");
       this.draw();
     } catch (error) {
@@ -121,7 +139,7 @@ export class OverviewView implements View {
       h("h1", { class: "visually-hidden" }, ["Overview"]),
       this.host.element,
       this.totals.element,
-      h("section", { class: "panel tables", "aria-label": "Processes and cgroups" }, [bar, this.processes.element, this.cgroups.element]),
+      h("section", { class: "panel tables", "aria-label": "Processes, cgroups and plan" }, [bar, this.planNote, this.processes.element, this.cgroups.element, this.plan.element]),
       h("div", { class: "columns" }, [
         h("section", { class: "panel", "aria-label": "Actions" }, [h("h2", {}, ["Actions"]), this.actions]),
         h("section", { class: "panel", "aria-label": "Events" }, [h("h2", {}, ["Events"]), this.events]),
@@ -135,12 +153,22 @@ export class OverviewView implements View {
     this.host.set(data);
     this.totals.set(data.totals);
     const counts = [counted(data.processes.length, "process", "processes"), counted(data.cgroups.length, "cgroup", "cgroups")];
-    this.tabs.forEach((tab, i) => setText(tab, counts[i] ?? ""));
-    const sort = route.sort || DEFAULT_SORT;
+    this.tabs.forEach((tab, i) => setText(tab, counts[i] ?? "Plan"));
+    const sort = route.sort || DEFAULT_SORT[route.tab];
     if (route.tab === "processes") this.processes.update(data.processes, route.filter, sort);
-    else this.cgroups.update(data.cgroups, route.filter, sort);
+    else if (route.tab === "cgroups") this.cgroups.update(data.cgroups, route.filter, sort);
+    else this.drawPlan(sort);
     this.drawActions(data);
     this.drawEvents(data);
+  }
+
+  private drawPlan(sort: string): void {
+    const { planned } = this;
+    if (!planned) return;
+    const none = "A recording has no plan: isotherm collapse --dry-run --from makes one of it.";
+    const leftOut = planned.left_out > 0 ? ` ${planned.left_out.toLocaleString("en")} rows of less memory are left out.` : "";
+    setText(this.planNote, planned.mode === "recording" ? none : PLAN_WORDS + leftOut);
+    this.plan.update(planned.rows, this.route.filter, sort);
   }
 
   private drawActions({ actions }: Overview): void {

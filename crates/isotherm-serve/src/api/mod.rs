@@ -2,6 +2,8 @@
 
 mod live;
 mod overview;
+mod picture;
+mod plan;
 mod process;
 
 use crate::app::App;
@@ -26,8 +28,10 @@ pub fn routes(app: Arc<App>) -> Router {
     Router::new()
         .route("/metrics", get(metrics))
         .route("/api/overview", get(overview::overview))
+        .route("/api/plan", get(plan::plan))
         .route("/api/process/{id}", get(process::process))
         .route("/api/tile/{id}", get(process::tile))
+        .route("/api/picture/{id}", get(picture::picture))
         .route("/api/cell/{id}", get(process::cell))
         .route("/api/live", get(live::live))
         .fallback(get(page))
