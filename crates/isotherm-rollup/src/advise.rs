@@ -1,0 +1,349 @@
+//! Advice for the services of one host, from its rows: limit and request, growth, huge pages, cold memory.
+//!
+//! Each piece of advice is a figure with its evidence, and a confidence that follows from how much time the rows cover. Where that is too
+//! little, the advice is withheld and the reason stated: the working set of a quiet hour says nothing about the busy one.
+//!
+//! - *request*: what the service accesses within ten minutes, in 95 of 100 intervals.
+//! - *limit*: all of its memory in 99 of 100 intervals, with a quarter in reserve, and what it grows by in a week.
+//! - *limit with swap*: the same of the most that it accesses within an hour, for hosts on which the rest has somewhere to go. Withheld if too much
+//!   of what is idle for an hour is accessed again (`refaults`).
+//! - *growth*: the median step from an hour to the same hour of the next day, so that a day curve does not count, and a restart now and then
+//!   neither. A service that is restarted each day shows none.
+//! - *huge pages*: memory that is accessed each second and lies on small pages.
+//! - *cold memory*: what is idle for an hour, and how much of it is accessed again each minute. At up to 0.2% of the working set a minute,
+//!   far memory at warehouse scale has left it out (Lagar-Cavilla et al., ASPLOS 2019).
+//!
+//! Pages of the cache that nobody has mapped are in no figure: nothing is known of their heat.
+
+use crate::columns::Columns;
+use crate::error::Result;
+use crate::objects::{RowBatch, from_parquet};
+use crate::schema::Table;
+use crate::time::INTERVAL_NS;
+use isotherm_heat::Interval;
+use isotherm_units::Bytes;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Reserve of a limit over what was accessed, percent.
+const RESERVE_PCT: u64 = 25;
+/// For how long growth is added to a limit, in days.
+const GROWTH_DAYS: u64 = 7;
+/// A service grows if it does by more than this in a day, percent of its memory.
+const GROWTH_PCT: i64 = 2;
+/// Steps from day to day without which no growth is stated: two days, with each hour.
+const MIN_STEPS: usize = 24;
+/// The share of an interval that has to be covered for it to count, percent.
+const MIN_COVERED_PCT: u64 = 50;
+/// Covered time from which on there is advice, hours.
+const MIN_HOURS: u64 = 6;
+/// What may come back each minute of memory that has left, in thousandths of a percent of the working set: 0.2%.
+const MAX_BACK_MILLIPCT: u64 = 200;
+
+/// How far to trust advice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Confidence {
+    /// Too little is covered: there is no advice.
+    Withheld,
+    /// Less than a day.
+    Low,
+    /// A day or more.
+    Medium,
+    /// A week or more.
+    High,
+}
+
+impl Confidence {
+    fn of(hours: u64) -> Confidence {
+        match hours {
+            0..MIN_HOURS => Confidence::Withheld,
+            MIN_HOURS..24 => Confidence::Low,
+            24..168 => Confidence::Medium,
+            _ => Confidence::High,
+        }
+    }
+}
+
+/// Advice for one service, over all of its cgroups on the host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Advice {
+    /// The service.
+    pub service: String,
+    /// How far to trust it. If it is withheld, the figures of advice are unknown.
+    pub confidence: Confidence,
+    /// Why.
+    pub because: String,
+    /// Time that counts, in whole hours.
+    pub covered_hours: u64,
+    /// What to request.
+    pub request_bytes: Option<u64>,
+    /// What to limit it to.
+    pub limit_bytes: Option<u64>,
+    /// What to limit it to on a host with room in swap for what is idle. `None` also if too much of that is accessed again.
+    pub limit_with_swap_bytes: Option<u64>,
+    /// The evidence: percentiles over intervals.
+    pub evidence: Evidence,
+    /// What it grows by in a day, if it grows.
+    pub growth_bytes_per_day: Option<u64>,
+    /// Accessed each second, and on small pages.
+    pub hot_not_huge_bytes: Option<u64>,
+    /// Idle for an hour. `None` also if too much of it is accessed again.
+    pub reclaimable_bytes: Option<u64>,
+}
+
+/// What was seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Evidence {
+    /// The limit now, summed over its cgroups; `None` if any has none.
+    pub limit_bytes: Option<u64>,
+    /// Accessed within ten minutes, in half of the intervals.
+    pub wss_10m_p50_bytes: u64,
+    /// The same in 95 of 100.
+    pub wss_10m_p95_bytes: u64,
+    /// The most accessed within an hour, in 99 of 100.
+    pub wss_1h_p99_bytes: u64,
+    /// All memory, in 99 of 100.
+    pub resident_p99_bytes: u64,
+    /// Idle for an hour, on average.
+    pub idle_1h_bytes: u64,
+    /// Of memory that was idle for an hour, accessed again each minute.
+    pub back_bytes_per_minute: u64,
+}
+
+/// An interval of a service.
+#[derive(Clone, Copy, Debug, Default)]
+struct Point {
+    resident: u64,
+    wss_10m: u64,
+    wss_1h_max: u64,
+    limit: u64,
+    is_unlimited: bool,
+}
+
+#[derive(Debug, Default)]
+struct Rows {
+    points: BTreeMap<i64, Point>,
+    hot_small_pages: u64,
+    idle_pages: u64,
+    back_pages: u64,
+}
+
+/// Collects the rows of one host.
+#[derive(Debug, Default)]
+pub struct Advisor {
+    /// Names of hosts by key.
+    hosts: BTreeMap<String, String>,
+    only: Option<String>,
+    /// Intervals that are covered well enough.
+    covered: BTreeSet<i64>,
+    services: BTreeMap<String, Rows>,
+}
+
+impl Advisor {
+    /// For the host of this key or name. Without one, for all hosts of the rows, as if they were one.
+    pub fn new(only: Option<String>) -> Advisor {
+        Advisor { only, ..Advisor::default() }
+    }
+
+    /// Tables of which rows are used. Those of hosts come first: without them nothing is covered.
+    pub const TABLES: [Table; 5] = [Table::Hosts, Table::Wss, Table::Heat, Table::Idle, Table::Refaults];
+
+    /// Adds rows.
+    pub fn add(&mut self, batch: &RowBatch) {
+        self.add_columns(batch.table(), batch.columns());
+    }
+
+    /// Adds the rows of a stored object.
+    pub fn add_object(&mut self, bytes: Vec<u8>) -> Result<()> {
+        let (table, columns, _) = from_parquet(bytes)?;
+        self.add_columns(table, &columns);
+        Ok(())
+    }
+
+    /// Keys and names of the hosts that were found.
+    pub fn hosts(&self) -> &BTreeMap<String, String> {
+        &self.hosts
+    }
+
+    fn add_columns(&mut self, table: Table, rows: &Columns) {
+        for row in 0..rows.rows() {
+            let number = |name: &str| rows.number(name, row).unwrap_or_default().max(0).cast_unsigned();
+            let (time, host) = (rows.number("time", row).unwrap_or_default(), rows.text("host", row));
+            if table == Table::Hosts {
+                let name = rows.text("hostname", row);
+                self.hosts.entry(host.to_owned()).or_insert_with(|| name.to_owned());
+                if self.is_wanted(host) && number("covered_ns") >= INTERVAL_NS * MIN_COVERED_PCT / 100 {
+                    self.covered.insert(time);
+                }
+                continue;
+            }
+            if !self.is_wanted(host) {
+                continue;
+            }
+            let service = rows.text("service", row);
+            if !self.services.contains_key(service) {
+                self.services.insert(service.to_owned(), Rows::default());
+            }
+            let Some(of) = self.services.get_mut(service) else { continue };
+            let code = || Interval::from_code(u8::try_from(number("code")).unwrap_or(u8::MAX));
+            let is_old = || code() >= Interval::from_ns(3_600_000_000_000);
+            match table {
+                Table::Wss => {
+                    let point = of.points.entry(time).or_default();
+                    point.resident += number("resident_bytes");
+                    point.wss_10m += number("wss_10m_bytes");
+                    point.wss_1h_max += number("wss_1h_max_bytes");
+                    let limit = rows.number("limit_bytes", row);
+                    point.limit += limit.unwrap_or_default().max(0).cast_unsigned();
+                    point.is_unlimited |= limit.is_none();
+                }
+                Table::Heat if code().is_measured() && code() <= Interval::HOT => {
+                    of.hot_small_pages += number("pages").saturating_sub(number("huge_pages"));
+                }
+                Table::Idle if is_old() => of.idle_pages += number("pages"),
+                Table::Refaults if is_old() => of.back_pages += number("pages"),
+                _ => {}
+            }
+        }
+    }
+
+    fn is_wanted(&self, host: &str) -> bool {
+        let Some(only) = &self.only else { return true };
+        host == only || self.hosts.get(host) == Some(only)
+    }
+
+    /// Advice for each service, the largest first.
+    pub fn advice(&self) -> Vec<Advice> {
+        let mut all: Vec<Advice> = self.services.iter().map(|(name, rows)| self.of_service(name, rows)).collect();
+        all.sort_by_key(|advice| std::cmp::Reverse(advice.evidence.resident_p99_bytes));
+        all
+    }
+
+    fn of_service(&self, name: &str, rows: &Rows) -> Advice {
+        let points: Vec<(i64, Point)> = rows
+            .points
+            .iter()
+            .filter(|(time, _)| self.covered.contains(time))
+            .map(|(time, point)| (*time, *point))
+            .collect();
+        let covered_hours = points.len() as u64 / 12;
+        let confidence = Confidence::of(covered_hours);
+        let is_given = confidence != Confidence::Withheld;
+        let evidence = evidence(rows, &points);
+        let growth_bytes_per_day = growth(&points);
+        let limit_over =
+            |bytes: u64| bytes / 100 * (100 + RESERVE_PCT) + growth_bytes_per_day.unwrap_or_default() * GROWTH_DAYS;
+        let back_millipct = evidence.back_bytes_per_minute.saturating_mul(100_000) / evidence.wss_10m_p50_bytes.max(1);
+        let may_leave = back_millipct <= MAX_BACK_MILLIPCT;
+        let because = match () {
+            () if !is_given => format!("{covered_hours} h are covered, at least {MIN_HOURS} are needed"),
+            () if !may_leave => format!(
+                "{covered_hours} h are covered; of memory idle for 1 h, {} a minute is accessed again",
+                Bytes(evidence.back_bytes_per_minute)
+            ),
+            () => format!("{covered_hours} h are covered"),
+        };
+        let mean = |pages: u64| Bytes::of_pages(pages / (rows.points.len() as u64).max(1)).0;
+        Advice {
+            service: name.to_owned(),
+            confidence,
+            because,
+            covered_hours,
+            request_bytes: is_given.then_some(evidence.wss_10m_p95_bytes),
+            limit_bytes: is_given.then(|| limit_over(evidence.resident_p99_bytes)),
+            limit_with_swap_bytes: (is_given && may_leave).then(|| limit_over(evidence.wss_1h_p99_bytes)),
+            growth_bytes_per_day,
+            hot_not_huge_bytes: is_given.then(|| mean(rows.hot_small_pages)),
+            reclaimable_bytes: (is_given && may_leave).then_some(evidence.idle_1h_bytes),
+            evidence,
+        }
+    }
+}
+
+fn evidence(rows: &Rows, points: &[(i64, Point)]) -> Evidence {
+    let sorted = |of: fn(&Point) -> u64| {
+        let mut values: Vec<u64> = points.iter().map(|(_, point)| of(point)).collect();
+        values.sort_unstable();
+        values
+    };
+    let (wss_10m, wss_1h, resident) = (sorted(|p| p.wss_10m), sorted(|p| p.wss_1h_max), sorted(|p| p.resident));
+    let intervals = (rows.points.len() as u64).max(1);
+    let last = points.last().map(|(_, point)| *point).unwrap_or_default();
+    Evidence {
+        limit_bytes: (!last.is_unlimited && last.limit > 0).then_some(last.limit),
+        wss_10m_p50_bytes: percentile(&wss_10m, 50),
+        wss_10m_p95_bytes: percentile(&wss_10m, 95),
+        wss_1h_p99_bytes: percentile(&wss_1h, 99),
+        resident_p99_bytes: percentile(&resident, 99),
+        idle_1h_bytes: Bytes::of_pages(rows.idle_pages / intervals).0,
+        back_bytes_per_minute: Bytes::of_pages(rows.back_pages / intervals / 5).0,
+    }
+}
+
+/// The smallest value that so many percent of the values do not exceed; 0 of none.
+fn percentile(sorted: &[u64], percent: usize) -> u64 {
+    let rank = (sorted.len() * percent).div_ceil(100).max(1);
+    sorted.get(rank - 1).copied().unwrap_or_default()
+}
+
+const HOUR_US: i64 = 3_600_000_000;
+
+/// Bytes a day, if it grows: the median step between the mean memory of an hour and that of the same hour a day later.
+fn growth(points: &[(i64, Point)]) -> Option<u64> {
+    let mut hours: BTreeMap<i64, [i64; 2]> = BTreeMap::new();
+    for (time, point) in points {
+        let [sum, count] = hours.entry(time.div_euclid(HOUR_US)).or_default();
+        *sum += i64::try_from(point.resident).unwrap_or(i64::MAX / 64);
+        *count += 1;
+    }
+    let means: BTreeMap<i64, i64> = hours.into_iter().map(|(hour, [sum, count])| (hour, sum / count.max(1))).collect();
+    let mut steps: Vec<i64> = means.iter().filter_map(|(hour, mean)| Some(means.get(&(hour + 24))? - mean)).collect();
+    if steps.len() < MIN_STEPS {
+        return None;
+    }
+    steps.sort_unstable();
+    let mut sizes: Vec<i64> = means.into_values().collect();
+    sizes.sort_unstable();
+    let a_day = steps[steps.len() / 2];
+    let grows = a_day > sizes[sizes.len() / 2] / 100 * GROWTH_PCT && a_day > 0;
+    grows.then_some(a_day.cast_unsigned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn points(hours: i64, resident: impl Fn(i64) -> u64) -> Vec<(i64, Point)> {
+        let point = |n: i64| Point { resident: resident(n / 12), ..Point::default() };
+        (0..hours * 12).map(|n| (n * 300_000_000, point(n))).collect()
+    }
+
+    #[test]
+    fn growth_is_the_median_step_from_day_to_day() {
+        // 10 of 1000 each hour, with a restart after 60 hours.
+        let leaks = |hour: i64| 1000 + 10 * (hour % 60).cast_unsigned();
+        assert_eq!(growth(&points(96, leaks)), Some(240));
+        assert_eq!(growth(&points(47, leaks)), None, "23 steps");
+        assert_eq!(growth(&points(96, |_| 1000)), None);
+        // A day curve: up for twelve hours and down for twelve.
+        let curve = |hour: i64| 1000 + 50 * (hour % 24 - 12).unsigned_abs();
+        assert_eq!(growth(&points(72, curve)), None);
+    }
+
+    #[test]
+    fn percentiles_are_by_nearest_rank() {
+        let values: Vec<u64> = (1..=200).collect();
+        assert_eq!([50, 95, 99].map(|percent| percentile(&values, percent)), [100, 190, 198]);
+        assert_eq!(percentile(&[], 99), 0);
+    }
+
+    #[test]
+    fn confidence_follows_from_covered_time() {
+        use Confidence::{High, Low, Medium, Withheld};
+        assert_eq!(
+            [0, 5, 6, 23, 24, 167, 168].map(Confidence::of),
+            [Withheld, Withheld, Low, Low, Medium, Medium, High]
+        );
+    }
+}
