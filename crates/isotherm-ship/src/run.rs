@@ -1,0 +1,228 @@
+//! Runs a shipper: opens everything, confines the process, and waits for snapshots, answers of the store, time and signals.
+//!
+//! One thread does all of it but reading the stream, and what the store hands to threads of its own. So the spool has one user, and what a
+//! crash can interrupt has one order.
+
+use crate::args::Args;
+use crate::clock;
+use crate::end::Signals;
+use crate::feed::{self, Event};
+use crate::host;
+use crate::plan::{Moment, Planner};
+use crate::rows::{self, Rows};
+use crate::shipper::Shipper;
+use crate::spool::{ObjectId, Spool};
+use crate::store::{self, Put, Settings, Store, To};
+use anyhow::{Context, Result, bail};
+use isotherm_sandbox::{Files, Part, Reach};
+use isotherm_stream::Message;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// Threads of the store: files are written, and names are looked up.
+const STORE_THREADS: usize = 4;
+/// Tries in a row after which `--once` gives up.
+const ONCE_TRIES: u32 = 5;
+/// How often the status is written at most.
+const STATUS_NS: u64 = 1_000_000_000;
+/// What finding a server by name and trusting it takes.
+const NETWORK_FILES: [&str; 12] = [
+    "/etc/resolv.conf",
+    "/etc/hosts",
+    "/etc/host.conf",
+    "/etc/nsswitch.conf",
+    "/etc/gai.conf",
+    "/etc/services",
+    "/run/systemd/resolve",
+    "/etc/ssl",
+    "/etc/pki",
+    "/usr/share/ca-certificates",
+    "/usr/lib/ssl",
+    "/usr/local/share/ca-certificates",
+];
+
+/// Puts that are under way.
+type Puts = JoinSet<(ObjectId, store::Result<Put>)>;
+
+/// Runs until a signal asks for the end, or once.
+pub fn ship(args: &Args, spool: &Path, to: &To) -> Result<()> {
+    // Others may read what is in the store, and nobody else writes to it.
+    let umask = rustix::process::umask(rustix::fs::Mode::empty());
+    rustix::process::umask(umask | rustix::fs::Mode::WGRP | rustix::fs::Mode::WOTH);
+    let signals = Signals::handled()?;
+    let mut settings = Settings::from_environment(
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))),
+    );
+    if let Some(path) = &args.credentials {
+        settings.add_file(path).map_err(anyhow::Error::msg)?;
+    }
+    let rules = rows::read_rules(args.settings.as_deref())?;
+    let host = host::read()?;
+    let now = clock::now();
+    let opened = Spool::open(spool, args.spool_size)?;
+    let spool = std::fs::canonicalize(spool).context("find the spool")?;
+    let connect =
+        args.connect.as_deref().map(std::path::absolute).transpose().context("find the socket of the monitor")?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(STORE_THREADS)
+        .build()
+        .context("start a runtime")?;
+    let store = Store::open(to, &settings, args.timeout)?;
+    if !args.no_sandbox {
+        confine(&spool, &store, &settings, args.credentials.as_deref());
+    }
+    let hash = crate::hash(host.key.as_bytes());
+    let rows = Rows::new(host, rules, opened.covered_until_unix_ns(), args.every);
+    let shipper = Shipper::new(rows, opened, Planner::new(args.plan(), hash), random()?, now);
+    let mut running = Running { shipper, store, puts: JoinSet::new(), spool, to: to.name(), written_ns: 0 };
+    let outcome = runtime.block_on(async {
+        match connect {
+            Some(path) => running.follow(path, signals).await,
+            None => running.once(signals).await,
+        }
+    });
+    running.report(clock::now(), true);
+    // Puts that are under way are cut off: what the store has of them, it has already when they are sent again.
+    runtime.shutdown_background();
+    outcome
+}
+
+/// A shipper and its edges.
+struct Running {
+    shipper: Shipper<Rows>,
+    store: Store,
+    puts: Puts,
+    spool: PathBuf,
+    to: String,
+    /// When the status was written.
+    written_ns: u64,
+}
+
+impl Running {
+    async fn follow(&mut self, path: PathBuf, signals: Signals) -> Result<()> {
+        let mut events = feed::start(path).context("start a thread that reads snapshots")?;
+        let first = signals.first();
+        tokio::pin!(first);
+        loop {
+            let now = self.step();
+            let wait = Duration::from_nanos(self.shipper.wait_ns(now));
+            tokio::select! {
+                asked = &mut first => {
+                    asked?;
+                    self.shipper.finish(clock::now());
+                    return Ok(());
+                }
+                event = events.recv() => self.event(event)?,
+                Some(put) = self.puts.join_next() => self.put(put)?,
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    }
+
+    /// Sends what there is.
+    async fn once(&mut self, signals: Signals) -> Result<()> {
+        let first = signals.first();
+        tokio::pin!(first);
+        self.shipper.close_past_hours(clock::now());
+        while !self.shipper.is_idle() {
+            let now = self.step();
+            let wait = Duration::from_nanos(self.shipper.wait_ns(now));
+            tokio::select! {
+                asked = &mut first => return asked,
+                Some(put) = self.puts.join_next() => self.put(put)?,
+                () = tokio::time::sleep(wait) => {}
+            }
+            if self.shipper.failures() >= ONCE_TRIES {
+                self.step();
+                bail!(
+                    "the store refused {ONCE_TRIES} tries in a row; what is in the spool stays there, run this again"
+                );
+            }
+        }
+        self.step();
+        Ok(())
+    }
+
+    /// What is due: closes hours, starts puts, prints and writes what is new.
+    fn step(&mut self) -> Moment {
+        let now = clock::now();
+        self.shipper.tick(now);
+        for (id, bytes) in self.shipper.to_send(now) {
+            let store = self.store.clone();
+            self.puts.spawn(async move {
+                let put = store.put(&id.path, bytes).await;
+                (id, put)
+            });
+        }
+        self.report(now, false);
+        now
+    }
+
+    fn event(&mut self, event: Option<Event>) -> Result<()> {
+        let now = clock::now();
+        match event {
+            Some(Event::Message(Message::Snapshot(snapshot))) => self.shipper.snapshot(*snapshot, now),
+            Some(Event::Message(Message::Lost(count))) => self.shipper.lost(count),
+            Some(Event::Connected) => self.shipper.monitor(None, now),
+            Some(Event::Ended(why)) => self.shipper.monitor(Some(why), now),
+            None => bail!("read snapshots: the thread for it has failed; please report this"),
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, put: std::result::Result<(ObjectId, store::Result<Put>), tokio::task::JoinError>) -> Result<()> {
+        let (id, put) = put.context("send an object: a task has failed; please report this")?;
+        self.shipper.put(&id, put, clock::now());
+        Ok(())
+    }
+
+    /// Prints what is new, and writes the status once a second, or now if it is the last.
+    fn report(&mut self, now: Moment, is_last: bool) {
+        let notes = self.shipper.notes();
+        notes.iter().for_each(|note| eprintln!("isotherm-ship: {note}"));
+        let since = now.mono_ns.saturating_sub(self.written_ns);
+        if !is_last && notes.is_empty() && since < STATUS_NS {
+            return;
+        }
+        self.written_ns = now.mono_ns;
+        let mut status = self.shipper.status(now).clone();
+        status.pid = std::process::id();
+        status.to.clone_from(&self.to);
+        // Nobody may read it, and the spool has what matters.
+        let _ = status.write(&self.spool);
+    }
+}
+
+/// From here on: the spool, the store, and sockets that connect; no program, no listener, no capability.
+fn confine(spool: &Path, store: &Store, settings: &Settings, credentials: Option<&Path>) {
+    let mut files = Files { read: settings.files(), written: vec![spool.to_owned()] };
+    let reach = match store.folder() {
+        Some(folder) => {
+            files.written.push(folder.to_owned());
+            Reach::Machine
+        }
+        None => {
+            files.read.extend(NETWORK_FILES.map(PathBuf::from));
+            files
+                .read
+                .extend(["SSL_CERT_FILE", "SSL_CERT_DIR"].into_iter().filter_map(std::env::var_os).map(PathBuf::from));
+            Reach::Network
+        }
+    };
+    files.read.extend(credentials.map(Path::to_owned));
+    let in_force = isotherm_sandbox::client_only(&files, reach);
+    for (name, part) in [("a filter of system calls", &in_force.system_calls), ("Landlock", &in_force.files)] {
+        if let Part::Unsupported(why) | Part::NoPrivilege(why) = part {
+            eprintln!("isotherm-ship: the sandbox lacks {name} ({why}); it runs without it");
+        }
+    }
+    if !in_force.capabilities.is_empty() {
+        eprintln!("isotherm-ship: these capabilities could not be dropped: {}", in_force.capabilities.join(" "));
+    }
+}
+
+fn random() -> Result<u64> {
+    getrandom::u64().context("get random bytes")
+}

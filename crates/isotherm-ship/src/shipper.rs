@@ -1,0 +1,331 @@
+//! The shipper without threads, sockets and clocks: what happens when a snapshot comes, time passes, or an object was sent.
+//!
+//! Its only edge is the spool, which is a folder. Rows are made by [`Roll`], so that tests can do without snapshots.
+
+use crate::clock::Skew;
+use crate::fault;
+use crate::plan::{Moment, Planner};
+use crate::spool::{self, Fate, Header, Made, ObjectId, Spool};
+use crate::status::{Status, Trouble};
+use crate::store::{self, Put};
+use isotherm_rng::Rng;
+use isotherm_stream::Snapshot;
+use std::collections::BTreeMap;
+
+/// Nanoseconds of an hour.
+pub const HOUR_NS: u64 = 3_600_000_000_000;
+/// An hour that is over by the clock is closed when nothing was added to it for this long: its last batch may be late.
+const GRACE_NS: u64 = 360_000_000_000;
+/// How often the clocks are compared, at least.
+const CLOCKS_NS: u64 = 60_000_000_000;
+
+/// Rows of some minutes of one host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// Whose they are, and of which hour.
+    pub header: Header,
+    /// They are the last of their hour.
+    pub ends_hour: bool,
+    /// When they end, nanoseconds since the epoch.
+    pub end_unix_ns: u64,
+    /// The rows, as [`Roll::objects`] takes them.
+    pub bytes: Vec<u8>,
+}
+
+/// Makes rows of snapshots, and objects of rows.
+pub trait Roll {
+    /// Adds a snapshot. Returns what is complete now.
+    fn push(&mut self, snapshot: Snapshot) -> Result<Vec<Batch>, String>;
+    /// What is complete at this time of the wall clock, although no snapshot has come since.
+    fn closed(&mut self, now_unix_ns: u64) -> Result<Vec<Batch>, String>;
+    /// So many snapshots are missing before the next.
+    fn lost(&mut self, snapshots: u64);
+    /// What there is of rows that are not complete: no more snapshots come.
+    fn finish(&mut self) -> Result<Vec<Batch>, String>;
+    /// The objects of batches, by nothing but these arguments.
+    fn objects(sequence: u64, header: &Header, batches: Vec<Vec<u8>>) -> Result<Vec<Made>, Failed>;
+}
+
+/// Why an hour could not be closed.
+#[derive(Debug)]
+pub enum Failed {
+    /// The spool failed. It is tried again.
+    Spool(spool::Error),
+    /// Its batches make no objects, and never will.
+    Batches(String),
+}
+
+impl From<spool::Error> for Failed {
+    fn from(error: spool::Error) -> Failed {
+        Failed::Spool(error)
+    }
+}
+
+/// What a shipper knows.
+#[derive(Debug)]
+pub struct Shipper<R> {
+    roll: R,
+    spool: Spool,
+    planner: Planner<ObjectId>,
+    random: Rng,
+    status: Status,
+    skew: Skew,
+    /// When a batch was last added to an hour, or the program started. By sequence number.
+    touched_ns: BTreeMap<u64, u64>,
+    /// What people should read, not yet printed.
+    notes: Vec<String>,
+}
+
+impl<R: Roll> Shipper<R> {
+    /// A shipper of a spool, all that waits in which is planned. `planner` has no objects yet; `seed` is of the waits after failures.
+    pub fn new(roll: R, spool: Spool, planner: Planner<ObjectId>, seed: u64, now: Moment) -> Shipper<R> {
+        let mut shipper = Shipper {
+            roll,
+            spool,
+            planner,
+            random: Rng::new(seed),
+            status: Status::default(),
+            skew: Skew::default(),
+            touched_ns: BTreeMap::new(),
+            notes: Vec::new(),
+        };
+        shipper.skew.observe(now);
+        let waiting: Vec<ObjectId> = shipper.spool.ready().map(|(id, _)| id.clone()).collect();
+        shipper.plan(waiting, now);
+        // It was killed between the last batch of an hour and its objects.
+        for sequence in shipper.spool.complete_hours(HOUR_NS) {
+            shipper.close(sequence, now);
+        }
+        for sequence in shipper.spool.open_hours().map(|(sequence, ..)| sequence) {
+            shipper.touched_ns.insert(sequence, now.mono_ns);
+        }
+        shipper
+    }
+
+    /// A snapshot has come.
+    pub fn snapshot(&mut self, snapshot: Snapshot, now: Moment) {
+        self.status.last_snapshot_unix_ns = snapshot.host.end_unix_ns;
+        let batches = self.roll.push(snapshot);
+        self.keep(batches, now);
+    }
+
+    /// Snapshots were lost.
+    pub fn lost(&mut self, snapshots: u64) {
+        self.roll.lost(snapshots);
+        self.status.lost_snapshots = self.status.lost_snapshots.saturating_add(snapshots);
+    }
+
+    /// A monitor answers, or the reason why none does.
+    pub fn monitor(&mut self, ended: Option<String>, now: Moment) {
+        let was = std::mem::replace(&mut self.status.monitor_trouble, ended);
+        match (&was, &self.status.monitor_trouble) {
+            (None, Some(why)) => self.notes.push(format!("{why}; trying again")),
+            (Some(_), None) => self.notes.push("a monitor sends again".into()),
+            _ => {}
+        }
+        if was.is_some() != self.status.monitor_trouble.is_some() {
+            self.status.monitor_since_unix_ns = now.wall_ns;
+        }
+    }
+
+    /// Time has passed: closes intervals and hours that are over, and compares the clocks.
+    pub fn tick(&mut self, now: Moment) {
+        let batches = self.roll.closed(now.wall_ns);
+        self.keep(batches, now);
+        if let Some(step) = self.skew.observe(now) {
+            self.notes.push(format!("the wall clock was set by {:.1} s; rows since then have its time", seconds(step)));
+        }
+        let over: Vec<u64> = self
+            .spool
+            .open_hours()
+            .filter(|(sequence, header, _)| {
+                let touched = self.touched_ns.get(sequence).copied().unwrap_or(0);
+                is_over(header.hour, now.wall_ns) && now.mono_ns.saturating_sub(touched) >= GRACE_NS
+            })
+            .map(|(sequence, ..)| sequence)
+            .collect();
+        over.into_iter().for_each(|sequence| self.close(sequence, now));
+    }
+
+    /// Closes all hours that are over by the clock, without waiting for late batches.
+    pub fn close_past_hours(&mut self, now: Moment) {
+        let over: Vec<u64> = self
+            .spool
+            .open_hours()
+            .filter(|(_, header, _)| is_over(header.hour, now.wall_ns))
+            .map(|(sequence, ..)| sequence)
+            .collect();
+        over.into_iter().for_each(|sequence| self.close(sequence, now));
+    }
+
+    /// Keeps what there is of the open rows: the program ends.
+    pub fn finish(&mut self, now: Moment) {
+        let batches = self.roll.finish();
+        self.keep(batches, now);
+    }
+
+    fn keep(&mut self, batches: Result<Vec<Batch>, String>, now: Moment) {
+        match batches {
+            Ok(batches) => batches.iter().for_each(|batch| self.keep_batch(batch, now)),
+            Err(why) => self.trouble(format!("make rows: {why}"), now),
+        }
+    }
+
+    fn keep_batch(&mut self, batch: &Batch, now: Moment) {
+        match self.spool.append(&batch.header, batch.end_unix_ns, &batch.bytes) {
+            Err(error) => self.trouble(format!("{error}; five minutes of rows are lost"), now),
+            Ok(appended) => {
+                self.drop_objects(&appended.dropped, now);
+                if appended.is_lost {
+                    self.trouble("the spool is full: five minutes of rows are lost; raise --spool-size".into(), now);
+                } else {
+                    self.status.last_batch_end_unix_ns = batch.end_unix_ns;
+                }
+            }
+        }
+        let open =
+            self.spool.open_hours().find(|(_, header, _)| **header == batch.header).map(|(sequence, ..)| sequence);
+        let Some(sequence) = open else { return };
+        self.touched_ns.insert(sequence, now.mono_ns);
+        if batch.ends_hour {
+            self.close(sequence, now);
+        }
+    }
+
+    fn drop_objects(&mut self, dropped: &[ObjectId], now: Moment) {
+        dropped.iter().for_each(|id| self.planner.remove(id));
+        if let Some(last) = dropped.last() {
+            let what =
+                format!("the spool is full: {} objects were dropped unsent, the last of them {last}", dropped.len());
+            self.trouble(what, now);
+        }
+    }
+
+    fn close(&mut self, sequence: u64, now: Moment) {
+        fault::point("hour.over");
+        match self.spool.close_hour(sequence, R::objects) {
+            Ok(objects) => self.plan(objects, now),
+            Err(Failed::Spool(error)) => return self.trouble(format!("{error}; the hour is closed later"), now),
+            Err(Failed::Batches(why)) => {
+                let discarded = self.spool.discard_hour(sequence);
+                self.trouble(format!("make objects of an hour: {why}; its rows are lost"), now);
+                if let Err(error) = discarded {
+                    self.trouble(error.to_string(), now);
+                }
+            }
+        }
+        self.touched_ns.remove(&sequence);
+        let dropped = self.spool.shrink();
+        self.drop_objects(&dropped, now);
+    }
+
+    fn plan(&mut self, objects: Vec<ObjectId>, now: Moment) {
+        for id in objects {
+            let hash = crate::hash(id.path.as_bytes());
+            self.planner.add(id, hash, now);
+        }
+    }
+
+    /// Objects to send now, with their contents. Each comes back in [`Shipper::put`].
+    pub fn to_send(&mut self, now: Moment) -> Vec<(ObjectId, Vec<u8>)> {
+        let mut send = Vec::new();
+        for id in self.planner.take(now.mono_ns) {
+            match self.spool.lend(&id) {
+                Ok(bytes) => send.push((id, bytes)),
+                Err(error) => {
+                    if error.is_missing() {
+                        // Somebody has removed it.
+                        self.planner.done(&id);
+                        let _ = self.spool.settle(&id, Fate::Dropped);
+                    } else {
+                        self.planner.failed(&id, now.mono_ns, |limit| self.random.below(limit));
+                    }
+                    self.trouble(error.to_string(), now);
+                }
+            }
+        }
+        send
+    }
+
+    /// What became of an object that was to be sent.
+    pub fn put(&mut self, id: &ObjectId, put: store::Result<Put>, now: Moment) {
+        match put {
+            Ok(put) => {
+                fault::point("put.answered");
+                let already = put == Put::AlreadyThere;
+                if let Err(error) = self.spool.settle(id, Fate::Sent { already }) {
+                    self.trouble(error.to_string(), now);
+                }
+                if self.planner.failures() > 0 {
+                    self.notes.push("the store takes objects again".into());
+                }
+                self.planner.done(id);
+                self.status.last_sent_unix_ns = now.wall_ns;
+            }
+            Err(error) => {
+                self.spool.release(id);
+                self.planner.failed(id, now.mono_ns, |limit| self.random.below(limit));
+                self.status.failed_puts = self.status.failed_puts.saturating_add(1);
+                let first = self.planner.failures() == 1;
+                self.status.last_error = Some(Trouble { at_unix_ns: now.wall_ns, what: error.to_string() });
+                if first {
+                    self.notes.push(format!("{error}; it is kept and tried again"));
+                }
+            }
+        }
+    }
+
+    /// How long nothing has to be done, if nothing comes.
+    pub fn wait_ns(&self, now: Moment) -> u64 {
+        let wake = self.planner.wake_ns().map_or(u64::MAX, |at| at.saturating_sub(now.mono_ns));
+        wake.min(CLOCKS_NS)
+    }
+
+    /// Failed tries since the last success.
+    pub fn failures(&self) -> u32 {
+        self.planner.failures()
+    }
+
+    /// Whether nothing is left to send.
+    pub fn is_idle(&self) -> bool {
+        self.planner.is_idle()
+    }
+
+    /// What the program shows of itself.
+    pub fn status(&mut self, now: Moment) -> &Status {
+        self.status.failures_in_a_row = self.planner.failures();
+        let wait = self.planner.wake_ns().map(|at| at.saturating_sub(now.mono_ns));
+        self.status.next_try_unix_ns = wait.map(|wait| now.wall_ns.saturating_add(wait));
+        self.status.clock = self.skew.clone();
+        self.status.at_unix_ns = now.wall_ns;
+        &self.status
+    }
+
+    /// What the spool remembers.
+    pub fn counts(&self) -> &spool::Counts {
+        self.spool.counts()
+    }
+
+    /// Lines for people, since the last call.
+    pub fn notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
+    fn trouble(&mut self, what: String, now: Moment) {
+        self.notes.push(what.clone());
+        self.status.last_error = Some(Trouble { at_unix_ns: now.wall_ns, what });
+    }
+}
+
+/// Whether an hour has ended.
+fn is_over(hour: u64, wall_ns: u64) -> bool {
+    wall_ns >= hour.saturating_add(1).saturating_mul(HOUR_NS)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for people")]
+fn seconds(ns: i64) -> f64 {
+    ns as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests;
