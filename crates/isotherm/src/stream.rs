@@ -1,22 +1,29 @@
 //! Snapshots for programs that show them: what a monitor leaves at a second socket, one way, after each window.
 //!
 //! [`isotherm_stream`] has the format and the socket. [`rows`] fills its rows from a snapshot and from what is known of pages, [`changes`] finds
-//! out what has happened since the last one. Nothing of it is done while nobody listens, and what it costs is in the monitor's budget.
+//! out what has happened since the last one, [`plans`] what actions would do. Nothing of it is done while nobody listens, and what it costs is in the monitor's budget.
 
 mod changes;
+mod plans;
 mod rows;
 
 use crate::output;
 use anyhow::{Context, Result};
 use changes::Changes;
-use isotherm_heat::{Clock, RunInfo, Snapshot};
+use isotherm_heat::{Clock, Ns, RunInfo, Snapshot};
 use isotherm_monitor::Monitor;
 use isotherm_schemes::state::Status;
-use isotherm_stream::Broadcaster;
+use isotherm_stream::{Broadcaster, EventRow, IdleRow, MappingRow, RegionRow};
 use isotherm_sys::proc::Proc;
+use plans::Plans;
 use rows::Slow;
+use std::collections::VecDeque;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+
+/// Events that are sent with a snapshot, and for how long each is.
+const MAX_EVENTS: usize = 200;
+const EVENT_TTL: Ns = 60_000_000_000;
 
 /// Sends snapshots.
 #[derive(Debug)]
@@ -29,6 +36,8 @@ pub struct Publisher {
     proc: Proc,
     slow: Slow,
     changes: Changes,
+    events: VecDeque<EventRow>,
+    plans: Plans,
 }
 
 impl Publisher {
@@ -56,6 +65,8 @@ impl Publisher {
             proc,
             slow,
             changes: Changes::default(),
+            events: VecDeque::new(),
+            plans: Plans::default(),
         }
     }
 
@@ -84,13 +95,23 @@ impl Publisher {
         }
     }
 
+    /// What has happened in the last minute. A reader that was slow, or has just come, gets what others have.
+    fn events(&mut self, snapshot: &Snapshot, status: Option<&Status>) -> Vec<EventRow> {
+        self.events.extend(self.changes.since(snapshot, status));
+        let surplus = self.events.len().saturating_sub(MAX_EVENTS);
+        let old = |event: &EventRow| event.at_unix_ns.saturating_add(EVENT_TTL) <= snapshot.end_unix_ns;
+        let over = surplus.max(self.events.iter().take_while(|event| old(event)).count());
+        self.events.drain(..over);
+        self.events.iter().cloned().collect()
+    }
+
     fn send(
         &mut self,
         monitor: &Monitor<Box<dyn Clock>>,
         snapshot: &Snapshot,
         status: Option<&Status>,
     ) -> isotherm_stream::Result<()> {
-        let events = self.changes.since(snapshot, status);
+        let events = self.events(snapshot, status);
         self.slow.begin(monitor.now());
         let processes = snapshot.targets.iter().map(|target| {
             let pages = monitor.pages_of(target.id.pid).map(|pages| (pages, monitor.now()));
@@ -106,11 +127,13 @@ impl Publisher {
             processes: processes.collect(),
             actions: status.map(rows::actions).unwrap_or_default(),
             events,
+            plan: self.plans.of(monitor, snapshot),
             ..isotherm_stream::Snapshot::default()
         };
         for target in snapshot.targets.iter().filter(|target| !target.exited) {
-            sent.regions.extend(rows::regions(target));
-            sent.mappings.extend(rows::mappings(target));
+            sent.regions.extend(RegionRow::of(target));
+            sent.mappings.extend(MappingRow::of(target));
+            sent.idle.extend(IdleRow::of(target));
         }
         self.broadcaster.publish(&sent)
     }

@@ -1,6 +1,7 @@
 //! Bad input and bad luck: what `isotherm` says, how it exits, and what it leaves behind.
 //!
-//! By command: what is recorded ([`record`], of whole cgroups [`cgroups`]) and what is reported of it ([`report`]); here is wrong usage
+//! By command: what is recorded ([`record`], of whole cgroups [`cgroups`]), what is reported of it ([`report`]), and what a fleet keeps
+//! ([`rollup`]); here is wrong usage
 //! and the rest. One binary, for linking each takes longer than most of its tests.
 
 #[path = "cli/cgroups.rs"]
@@ -9,6 +10,8 @@ mod cgroups;
 mod record;
 #[path = "cli/report.rs"]
 mod report;
+#[path = "cli/rollup.rs"]
+mod rollup;
 mod support;
 
 use isotherm_heat::Snapshot;

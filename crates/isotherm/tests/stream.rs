@@ -2,7 +2,7 @@
 
 mod support;
 
-use isotherm_stream::{Message, Reader, RegionRow, Snapshot};
+use isotherm_stream::{MappingRow, Message, PlanRow, Reader, RegionRow, Snapshot};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
@@ -25,6 +25,16 @@ fn next(reader: &mut Reader<UnixStream>) -> Snapshot {
             Message::Lost(_) => {}
         }
     }
+}
+
+/// Its hot memory would be collapsed, where it lies.
+fn its_hot_memory_is_planned(known: &Snapshot, reader: &mut Reader<UnixStream>) {
+    let is_hot = |row: &&PlanRow| row.action == "collapse" && row.why_not.is_empty();
+    let row = (0..60).find_map(|_| next(reader).plan.iter().find(is_hot).cloned()).expect("within a minute");
+    let starts_there = |of: &&MappingRow| Some(of.mapping.range.start.0) == row.mapping_start_addr;
+    let mapping = known.mappings.iter().find(starts_there).expect("of a mapping that is listed");
+    assert!(mapping.mapping.range.len().0 >= 32 * MIB && (1..=16).contains(&row.huge_ranges), "{row:?} in {mapping:?}");
+    assert_eq!((row.id(), row.bytes), (known.processes[0].id(), row.huge_ranges * 2 * MIB));
 }
 
 #[test]
@@ -50,7 +60,7 @@ fn run_sends_the_heat_of_its_targets_to_those_who_connect() {
         if is_known(&snapshot) {
             break snapshot;
         }
-        assert!(began.elapsed() < Duration::from_secs(60), "{:?}", snapshot.processes);
+        assert!(began.elapsed() < Duration::from_secs(180), "{:?}", snapshot.processes);
     };
     let process = &known.processes[0];
     assert_eq!((process.pid, process.exited, process.sampled), (child.pid(), false, false));
@@ -65,6 +75,7 @@ fn run_sends_the_heat_of_its_targets_to_those_who_connect() {
     let host = &known.host;
     assert!(host.memory_bytes > 0 && !host.hostname.is_empty() && host.source.starts_with("page-table"), "{host:?}");
     assert!(known.actions.iter().any(|row| row.action == "collapse" && row.result == "done"), "{:?}", known.actions);
+    its_hot_memory_is_planned(&known, &mut first);
     // The other one has it too.
     assert_eq!(next(&mut second).processes[0].pid, child.pid());
     drop(child);

@@ -11,7 +11,7 @@ use crate::args::watching::WatchArgs;
 use crate::commands::plan::Plan;
 use crate::output;
 use crate::privileges::Needs;
-use crate::rounds::{Rounds, Served, WINDOW_NS, skipped, watch_and_act};
+use crate::rounds::{Rounds, Served, WINDOW_NS, budgets, skipped, watch_and_act};
 use crate::sandbox::Uses;
 use crate::watch::{Prepared, Stop};
 use anyhow::{Result, bail};
@@ -20,7 +20,8 @@ use isotherm_heat::{Clock, Snapshot, TargetHeat, TargetId};
 use isotherm_monitor::Monitor;
 use isotherm_schemes::machine::{DryRun, Live};
 use isotherm_schemes::migrate::{Limits, Migrate, MigrateMachine, Movable, Wanted, hints, wanted_in};
-use isotherm_schemes::{Budgets, Counters, Outcome, Refusal};
+use isotherm_schemes::scheme::{DEFAULT_HOT_HZ, DEFAULT_KEEP_FREE_PCT, ns_between};
+use isotherm_schemes::{Counters, Outcome, Refusal};
 use isotherm_sys::clock;
 use isotherm_sys::tiers::Tiers;
 use isotherm_units::{Bytes, PmdNo};
@@ -31,6 +32,14 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::Path;
 
+/// There is nothing to move to.
+pub const ONE_TIER: &str = "all memory of this machine is in one tier: see /sys/devices/virtual/memory_tiering";
+
+/// Whether there is something to move to.
+pub fn tiers_are_several() -> bool {
+    Tiers::read(Path::new("/sys")).are_several()
+}
+
 #[derive(Debug, Args)]
 pub struct MigrateArgs {
     #[command(flatten)]
@@ -40,10 +49,10 @@ pub struct MigrateArgs {
     #[command(flatten)]
     pub idle: IdleArgs,
     /// Pages that are accessed this often a second, or more often, are hot and move to fast memory
-    #[arg(long, value_name = "HZ", default_value = "0.5", value_parser = positive)]
+    #[arg(long, value_name = "HZ", default_value_t = DEFAULT_HOT_HZ, value_parser = positive)]
     pub min_rate: f64,
     /// Idle pages move to slow memory while less than this is free of fast memory, percent
-    #[arg(long, value_name = "PERCENT", default_value = "10", value_parser = percent)]
+    #[arg(long, value_name = "PERCENT", default_value_t = DEFAULT_KEEP_FREE_PCT, value_parser = percent)]
     pub keep_free: f64,
     /// Only move hot pages to fast memory
     #[arg(long, conflicts_with = "demote_only")]
@@ -67,27 +76,10 @@ pub struct MigrateArgs {
 
 impl MigrateArgs {
     fn limits(&self) -> Limits {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; saturates")]
-        let hot_ns = (1e9 / self.min_rate) as u64;
         Limits {
-            hot_ns: (!self.demote_only).then_some(hot_ns),
+            hot_ns: (!self.demote_only).then(|| ns_between(self.min_rate)),
             idle_ns: (!self.promote_only).then_some(self.idle.idle),
             keep_free_pct: self.keep_free,
-        }
-    }
-
-    fn budgets(&self) -> Budgets {
-        let usual = Budgets::default();
-        if self.dry_run {
-            // It does not wait.
-            return Budgets { per_second: 1e9, cpu_pct: 1000.0, stall_pct: 1000.0, ..usual };
-        }
-        Budgets {
-            per_second: self.per_second.unwrap_or(usual.per_second),
-            cpu_pct: self.max_migrate_cpu.unwrap_or(usual.cpu_pct),
-            // Only accesses to the page that moves wait, so it may take as long as its CPU time allows.
-            stall_pct: self.max_migrate_cpu.unwrap_or(usual.cpu_pct),
-            ..usual
         }
     }
 }
@@ -107,8 +99,8 @@ impl Plan for MigrateArgs {
             );
         }
         let duration_ns = self.idle.duration_ns()?;
-        if !Tiers::read(Path::new("/sys")).are_several() {
-            bail!("all memory of this machine is in one tier: see /sys/devices/virtual/memory_tiering");
+        if !tiers_are_several() {
+            bail!(ONE_TIER);
         }
         let report = migrate(self, duration_ns, &Stop::on_signals()?)?;
         output::report(self.json, &report, |out| report.write_text(out))
@@ -185,7 +177,12 @@ impl Work<'_> {
         Work {
             args,
             movable,
-            rounds: Rounds::new(machine, action, args.budgets(), args.dry_run),
+            rounds: Rounds::new(
+                machine,
+                action,
+                budgets(args.dry_run, args.per_second, args.max_migrate_cpu),
+                args.dry_run,
+            ),
             rows: BTreeMap::new(),
             stayed: BTreeMap::new(),
             is_full: false,

@@ -1,6 +1,7 @@
 //! The list of commands, in the order of the help. Each command is a file with its arguments, its plan and the code that runs it. A new
 //! command takes a line in [`Command`], a line in [`Command::plan`], and its file.
 
+mod advise;
 mod collapse;
 mod convert;
 mod demo;
@@ -15,6 +16,7 @@ mod record;
 #[cfg(test)]
 mod reference;
 mod report;
+mod rollup;
 pub mod run;
 mod sandbox_check;
 mod serve;
@@ -68,6 +70,10 @@ pub enum Command {
     Record(record::RecordArgs),
     /// Show heat, from a recording or live
     Report(report::ReportArgs),
+    /// Make what a fleet keeps of a recording: rows of five minutes by service, as Parquet objects
+    Rollup(rollup::RollupArgs),
+    /// Limits, requests, huge pages and cold memory for the services of one host, from a recording or rollups
+    Advise(advise::AdviseArgs),
     /// Convert a recording to a file for damo, or a file of damo to a recording
     Convert(convert::ConvertArgs),
     /// Processes and cgroups by hot memory, live in the terminal
@@ -115,6 +121,8 @@ impl Command {
             Command::Events(args) => Box::new(args.plan()?),
             Command::Record(args) => Box::new(args),
             Command::Report(args) => Box::new(args.plan()?),
+            Command::Rollup(args) => Box::new(args),
+            Command::Advise(args) => Box::new(args),
             Command::Convert(args) => Box::new(args.plan()?),
             Command::Top(args) => Box::new(args.plan()?),
             Command::Serve(args) => Box::new(args.plan()?),
@@ -192,7 +200,15 @@ mod tests {
 
     #[test]
     fn a_command_that_starts_no_program_is_known_as_such() {
-        for line in ["report wss", "report access rec", "convert a b", "status", "hint -p 1 1-2"] {
+        for line in [
+            "report wss",
+            "report access rec",
+            "convert a b",
+            "rollup rec --to d",
+            "advise rec",
+            "status",
+            "hint -p 1 1-2",
+        ] {
             assert_eq!(needs_of(line), Needs::Files, "{line}");
         }
         for line in [

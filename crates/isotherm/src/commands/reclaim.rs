@@ -12,7 +12,7 @@ use crate::args::watching::WatchArgs;
 use crate::commands::plan::Plan;
 use crate::output;
 use crate::privileges::Needs;
-use crate::rounds::{Rounds, Served, WINDOW_NS, skipped, watch_and_act};
+use crate::rounds::{Rounds, Served, WINDOW_NS, budgets, skipped, watch_and_act};
 use crate::sandbox::Uses;
 use crate::swap;
 use crate::watch::{Prepared, Stop, idle_window_of};
@@ -65,18 +65,10 @@ impl ReclaimArgs {
     }
 
     fn budgets(&self) -> Budgets {
-        let usual = Budgets::default();
-        if self.dry_run {
-            // It does not wait.
-            return Budgets { per_second: 1e9, cpu_pct: 1000.0, stall_pct: 1000.0, pressure_pct: 1000.0, ..usual };
-        }
-        Budgets {
-            per_second: self.per_second.unwrap_or(usual.per_second),
-            cpu_pct: self.max_reclaim_cpu.unwrap_or(usual.cpu_pct),
-            // A page-out holds the memory map for reading only, so it may take as long as its CPU time allows.
-            stall_pct: self.max_reclaim_cpu.unwrap_or(usual.cpu_pct),
-            pressure_pct: self.max_pressure.unwrap_or(usual.pressure_pct),
-            ..usual
+        let budgets = budgets(self.dry_run, self.per_second, self.max_reclaim_cpu);
+        match self.max_pressure {
+            Some(pressure_pct) if !self.dry_run => Budgets { pressure_pct, ..budgets },
+            _ => budgets,
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::watch::{Prepared, Stop};
 use anyhow::{Context, Result};
 use clap::Args;
 use indicatif::ProgressBar;
+use isotherm_sys::clock;
 use server::{Server, ServerArgs, Shown};
 use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
@@ -100,11 +101,18 @@ impl Plan for ServePlan {
             privileges::none_for_programs();
         }
         match &self.from {
-            From::Socket(path) => self.connected(path, &stop),
-            From::Recording(path) => self.recorded(path, &stop),
+            From::Socket(path) => self.shown(Shown::Snapshots(connected(path)?), &stop),
+            From::Recording(path) => self.shown(Shown::Recording(path), &stop),
             From::Processes(what) => self.watched(&what.0, &what.1, &stop),
         }
     }
+}
+
+/// The server gets the end of a socket that we opened, so it need not be allowed to connect there.
+fn connected(path: &Path) -> Result<UnixStream> {
+    UnixStream::connect(path).with_context(|| {
+        format!("connect to {}: is an `isotherm run --stream` there that we may connect to?", path.display())
+    })
 }
 
 impl ServePlan {
@@ -112,21 +120,17 @@ impl ServePlan {
         matches!(&self.from, From::Processes(what) if !what.0.command.is_empty())
     }
 
-    /// The server has the end of a socket that we opened, so it need not be allowed to connect there.
-    fn connected(&self, path: &Path, stop: &Stop) -> Result<()> {
-        let advice =
-            || format!("connect to {}: is an `isotherm run --stream` there that we may connect to?", path.display());
-        let stream = UnixStream::connect(path).with_context(advice)?;
-        let mut server = Server::start(&self.server, Shown::Snapshots(stream))?;
+    /// Nothing is watched here. The server reads a recording itself, in its sandbox: one may come from anywhere.
+    fn shown(&self, what: Shown<'_>, stop: &Stop) -> Result<()> {
+        let mut server = Server::start(&self.server, what)?;
         Uses::nothing().ending_a_command().enter();
-        self.wait(&mut server, stop)
-    }
-
-    /// The server reads it itself, in its sandbox: a recording may come from anywhere.
-    fn recorded(&self, path: &Path, stop: &Stop) -> Result<()> {
-        let mut server = Server::start(&self.server, Shown::Recording(path))?;
-        Uses::nothing().ending_a_command().enter();
-        self.wait(&mut server, stop)
+        let began = clock::monotonic_ns();
+        let is_over = || self.duration.is_some_and(|d| clock::monotonic_ns() - began >= d);
+        while !stop.is_set() && !is_over() {
+            server.check(stop)?;
+            std::thread::sleep(TICK);
+        }
+        Ok(())
     }
 
     fn watched(&self, targets: &TargetArgs, watch: &WatchArgs, stop: &Stop) -> Result<()> {
@@ -143,17 +147,6 @@ impl ServePlan {
             Ok(ControlFlow::Continue(()))
         })?;
         watching.report_refused();
-        Ok(())
-    }
-
-    /// Waits for the end.
-    fn wait(&self, server: &mut Server, stop: &Stop) -> Result<()> {
-        let began = isotherm_sys::clock::monotonic_ns();
-        let is_over = || self.duration.is_some_and(|d| isotherm_sys::clock::monotonic_ns() - began >= d);
-        while !stop.is_set() && !is_over() {
-            server.check(stop)?;
-            std::thread::sleep(TICK);
-        }
         Ok(())
     }
 }

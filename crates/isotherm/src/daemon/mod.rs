@@ -2,7 +2,7 @@
 //! status and hints ([`socket`]).
 //!
 //! `isotherm run` has four threads. The first watches and gives hints once per window. The second serves hints, the third answers
-//! requests, and the fourth measures the gain. One mutex guards the shared state. No thread makes a system call while it holds the mutex:
+//! requests, and the fourth measures the gain. With `--stream` a fifth sends snapshots. One mutex guards the shared state. No thread makes a system call while it holds the mutex:
 //! a collapse can take seconds, and answers must not wait for it.
 
 mod place;

@@ -4,11 +4,12 @@
 //! one that fails, is `error: WHY`. `isotherm_schemes::request` reads requests. Only root and the user who started the daemon may connect. [`super::place`] owns the
 //! path.
 
-use crate::daemon::place::{Place, connect_within};
+use crate::daemon::place;
 use crate::output;
 use anyhow::{Context, Result, bail};
 use isotherm_schemes::request::{ExternalHint, Request};
 use isotherm_schemes::state::{Shared, lock};
+use isotherm_stream::place::{Place, connect_within};
 use isotherm_sys::{clock, peer};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -43,7 +44,7 @@ pub struct ControlSocket {
 impl ControlSocket {
     /// Listens at `path`. Replaces a socket left behind by a crash. Fails if another process answers there.
     pub fn open(path: &Path) -> Result<ControlSocket> {
-        let (listener, place) = Place::listen(path)?;
+        let (listener, place) = place::listen(path)?;
         listener.set_nonblocking(true).context("prepare the socket")?;
         Ok(ControlSocket { listener, _place: place, reported: AtomicBool::new(false) })
     }

@@ -1,43 +1,24 @@
 //! From a snapshot, and what is known of pages, to the rows that are sent.
 
 use crate::output;
-use isotherm_heat::{Histogram, Interval, Ns, RunInfo, Snapshot, Target, TargetHeat, TargetId};
+use isotherm_heat::{Histogram, Ns, RunInfo, Snapshot, Target, TargetHeat, TargetId};
 use isotherm_schemes::bring_back::BROUGHT_BACK;
 use isotherm_schemes::collapse::COLLAPSED;
 use isotherm_schemes::migrate::MIGRATED;
 use isotherm_schemes::page_out::PAGED_OUT;
 use isotherm_schemes::state::{Status, TargetStatus};
-use isotherm_stream::{ActionRow, HostRow, MappingRow, ProcessRow, RegionRow};
+use isotherm_stream::{ActionRow, HostRow, ProcessRow, huge_by_regions, part_of};
 use isotherm_sys::proc::{Cgroup, Cgroups, Proc};
 use isotherm_units::{Bytes, PMD_SIZE};
 use std::collections::HashMap;
 
 /// The machine, the monitor and its cost.
 pub fn host(run: &RunInfo, hostname: &str, snapshot: &Snapshot, (unchecked, all): (usize, usize)) -> HostRow {
-    let cost = &snapshot.cost;
     HostRow {
-        start_unix_ns: snapshot.start_unix_ns,
-        end_unix_ns: snapshot.end_unix_ns,
         hostname: hostname.to_owned(),
-        version: run.version.clone(),
-        source: run.source.clone(),
-        source_note: run.source_note.clone(),
-        kernel: run.kernel.clone(),
-        cpu: run.cpu.clone(),
-        cpus: run.cpus,
-        memory_bytes: run.memory.0,
-        elapsed_ns: cost.elapsed_ns,
-        monitor_cpu_ns: cost.monitor_cpu_ns,
-        slowdown_pct: cost.slowdown_pct,
-        max_cpu_pct: run.max_cpu_pct,
-        max_slowdown_pct: run.max_slowdown_pct,
-        read_errors: cost.read_errors,
         unchecked_pmds: unchecked as u64,
         all_pmds: all as u64,
-        pages_read: cost.pages_read,
-        pages_cleared: cost.pages_cleared,
-        pages_retouched: cost.pages_retouched,
-        samples_lost: cost.samples_lost,
+        ..HostRow::of(run, snapshot)
     }
 }
 
@@ -96,25 +77,17 @@ pub fn process(
     let on_huge = pages.map_or_else(|| huge_by_regions(target), |(pages, now)| huge_by_pages(pages, now));
     let out = status.and_then(|status| of_target(status, target.id.pid)?.page_out.as_ref());
     let heat = target.by_estimate().clone();
+    let row = ProcessRow::of(target);
     ProcessRow {
-        pid: target.id.pid,
-        start_ticks: target.id.start_ticks,
-        comm: target.comm.clone(),
-        cgroup: target.cgroup.clone(),
-        exited: target.exited,
-        sampled: is_sampled || target.regions.iter().any(|region| region.sampled_pages > 0),
+        sampled: is_sampled || row.sampled,
         heat_huge: part_of(&heat, &on_huge),
         heat,
-        idle: target.idle.clone(),
-        counted_elsewhere_pages: target.counted_elsewhere_pages,
-        estimated_pages: target.estimated().pages(),
-        unclearable_pages: target.unclearable_pages,
         swapped_bytes: if target.exited { None } else { slow.swapped(proc, target.id) },
-        cgroup_memory: target.facts.cgroup_memory,
         cgroup_limit_bytes: if target.exited { None } else { slow.limit(proc, target) },
         left_bytes: out.map_or(0, |out| out.left_bytes),
         refaulted_bytes: out.map_or(0, |out| out.refaulted_bytes),
         out_bytes: out.map_or(0, |out| out.out_bytes),
+        ..row
     }
 }
 
@@ -138,51 +111,6 @@ fn huge_by_pages(pages: &Target, now: Ns) -> Histogram {
         }
     });
     huge
-}
-
-fn huge_by_regions(target: &TargetHeat) -> Histogram {
-    let mut huge = Histogram::default();
-    target.regions.iter().for_each(|region| huge.add(region.interval, region.huge_pages));
-    huge
-}
-
-/// `wanted` as a part of `all`: at no interval more pages than there are. The two are of moments that lie a little apart, and in the
-/// meantime idle pages have grown colder. What does not fit at its interval is counted at the next where it does.
-fn part_of(all: &Histogram, wanted: &Histogram) -> Histogram {
-    let mut part = Histogram::default();
-    let mut over = 0;
-    // Towards cold first: later means idle for longer.
-    for code in 1..=u8::MAX {
-        let interval = Interval::from_code(code);
-        let asked = over + wanted.at(interval);
-        let fits = asked.min(all.at(interval));
-        part.add(interval, fits);
-        over = asked - fits;
-    }
-    for code in (1..=u8::MAX).rev() {
-        let interval = Interval::from_code(code);
-        let fits = over.min(all.at(interval) - part.at(interval));
-        part.add(interval, fits);
-        over -= fits;
-    }
-    part
-}
-
-/// Its regions.
-pub fn regions(target: &TargetHeat) -> impl Iterator<Item = RegionRow> + '_ {
-    let id = target.id;
-    target.regions.iter().map(move |region| RegionRow { pid: id.pid, start_ticks: id.start_ticks, region: *region })
-}
-
-/// Its mappings.
-pub fn mappings(target: &TargetHeat) -> impl Iterator<Item = MappingRow> + '_ {
-    let id = target.id;
-    let row = move |mapping: &isotherm_heat::Mapping| MappingRow {
-        pid: id.pid,
-        start_ticks: id.start_ticks,
-        mapping: mapping.clone(),
-    };
-    target.mappings.iter().map(row)
 }
 
 /// What was done to memory so far, and why it was not.
@@ -215,23 +143,6 @@ pub fn actions(status: &Status) -> Vec<ActionRow> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn histogram(pages: &[(u64, u64)]) -> Histogram {
-        let mut histogram = Histogram::default();
-        pages.iter().for_each(|(ms, pages)| histogram.add(Interval::from_ns(ms * 1_000_000), *pages));
-        histogram
-    }
-
-    #[test]
-    fn a_part_is_never_more_than_the_whole() {
-        let all = histogram(&[(10, 100), (1000, 50), (60_000, 512)]);
-        assert_eq!(part_of(&all, &histogram(&[(10, 60), (60_000, 512)])), histogram(&[(10, 60), (60_000, 512)]));
-        // It was warmer when it was counted: it has grown colder since.
-        assert_eq!(part_of(&all, &histogram(&[(50_000, 512)])), histogram(&[(60_000, 512)]));
-        // Or hotter.
-        assert_eq!(part_of(&all, &histogram(&[(90_000, 20)])), histogram(&[(60_000, 20)]));
-        assert_eq!(part_of(&all, &histogram(&[(10, 9999)])), all, "there is no more");
-    }
 
     #[test]
     fn actions_have_what_was_done_and_why_not() {

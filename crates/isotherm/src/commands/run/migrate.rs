@@ -7,6 +7,7 @@ use super::args::RunArgs;
 use super::config::Config;
 use super::page_out::{MINUTE, unfit_for_idle};
 use crate::args::usage::Usage;
+use crate::commands::migrate::{ONE_TIER, tiers_are_several};
 use anyhow::{Result, bail};
 use isotherm_heat::{Clock, TargetHeat};
 use isotherm_monitor::Monitor;
@@ -15,9 +16,7 @@ use isotherm_schemes::page_out::keeper::Stays;
 use isotherm_schemes::scheme::{Does, Scheme};
 use isotherm_schemes::state::{Shared, lock};
 use isotherm_sys::clock;
-use isotherm_sys::tiers::Tiers;
 use isotherm_units::PmdNo;
-use std::path::Path;
 
 /// Refuses a machine on which there is nothing to move to, and settings with which memory in use may look idle.
 pub fn check(args: &RunArgs, config: &Config) -> Result<()> {
@@ -32,10 +31,8 @@ pub fn check(args: &RunArgs, config: &Config) -> Result<()> {
         let why = "pages move of processes that are named only: give the scheme `processes` or `cgroups`, or name targets instead of --all";
         return Err(Usage(format!("a scheme promotes or demotes: {why}")).into());
     }
-    if !Tiers::read(Path::new("/sys")).are_several() {
-        bail!(
-            "a scheme promotes or demotes, and all memory of this machine is in one tier: see /sys/devices/virtual/memory_tiering"
-        );
+    if !tiers_are_several() {
+        bail!("a scheme promotes or demotes, and {ONE_TIER}");
     }
     Ok(())
 }
