@@ -1,0 +1,115 @@
+"""Advice: worked examples for each rule, and what is withheld."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from maker import Maker
+
+import isotherm_fleet
+from isotherm_fleet import advise
+from isotherm_fleet.advise import Facts
+
+MIB = 1 << 20
+
+
+def facts(**changed: Any) -> Facts:
+    """A service on three hosts for nine days, with nothing to find but a limit that is too large."""
+    wss = {
+        "hosts": 3,
+        "instances": 3,
+        "hours": 3 * 9 * 24,
+        "p95_bytes": 800 * MIB,
+        "p99_bytes": 900 * MIB,
+        "max_bytes": 1000 * MIB,
+        "limit_min_bytes": 4096 * MIB,
+        "limit_max_bytes": 4096 * MIB,
+        "request_min_bytes": 840 * MIB,
+        "request_max_bytes": 850 * MIB,
+        "unmeasured_permille": 0,
+    }
+    days = [{"day_time_s": n * 86400, "intervals": 864, "thin_intervals": 0, "p95_bytes": 800 * MIB} for n in range(9)]
+    made = Facts("a", wss, days, None, None)
+    return dataclasses.replace(made, **changed)
+
+
+def kinds(found: list[advise.Advice]) -> list[str]:
+    return [advice.kind for advice in found]
+
+
+def test_a_limit_is_the_greatest_working_set_with_room() -> None:
+    (limit,) = advise.advise(facts())
+    # 1,000 MiB times 1.25 is 1,250 MiB, rounded up to 16 MiB: 1,264.
+    assert (limit.kind, limit.bytes, limit.confidence) == ("limit", 1264 * MIB, "high")
+    assert limit.text == "limit 1.2 GiB (now 4.0 GiB)"
+
+
+def test_a_limit_that_is_near_is_left() -> None:
+    wss = facts().wss | {"limit_min_bytes": 1200 * MIB, "limit_max_bytes": 1300 * MIB}
+    assert advise.advise(facts(wss=wss)) == []
+
+
+def test_growth_is_the_median_slope_and_raises_the_limit() -> None:
+    days = [day | {"p95_bytes": (800 + 10 * n) * MIB} for n, day in enumerate(facts().days)]
+    days[4]["p95_bytes"] = 5000 * MIB
+    found = {advice.kind: advice for advice in advise.advise(facts(days=days))}
+    assert found["growth"].bytes == 10 * MIB
+    # (4,096 - 900) / 10 days.
+    assert "in 320 days" in found["growth"].text
+    assert found["limit"].bytes == 1552 * MIB, "1,250 and 300 MiB, rounded up to 16"
+
+
+def test_small_growth_is_noise() -> None:
+    days = [day | {"p95_bytes": (800 + 2 * n) * MIB} for n, day in enumerate(facts().days)]
+    assert "growth" not in kinds(advise.advise(facts(days=days)))
+
+
+def test_huge_pages_and_cold_memory() -> None:
+    huge = {
+        "hosts": 3,
+        "hot_bytes": 900 * MIB,
+        "hot_small_bytes": 500 * MIB,
+        "hot_small_anon_bytes": 400 * MIB,
+        "hot_small_permille": 555,
+        "worth_ranges": 100,
+    }
+    tier = {
+        "hosts": 3,
+        "age_ms": 131072,
+        "fits_bytes": 600 * MIB,
+        "fits_permille": 300,
+        "resident_mean_bytes": 2000 * MIB,
+        "refault_ppm_per_min": 1500,
+    }
+    found = {advice.kind: advice for advice in advise.advise(facts(huge=huge, tier=tier))}
+    assert (found["huge-pages"].bytes, found["cold"].bytes) == (400 * MIB, 600 * MIB)
+    assert "after 2.2 min of idle time" in found["cold"].text and "0.150%" in found["cold"].evidence[0]
+    little = {"hot_small_anon_bytes": 100 * MIB}, {"fits_bytes": 100 * MIB}
+    assert kinds(advise.advise(facts(huge=huge | little[0], tier=tier | little[1]))) == ["limit"]
+
+
+def test_advice_is_withheld_where_coverage_is_thin() -> None:
+    thin = [day | {"thin_intervals": 300} for day in facts().days]
+    for changed, reason in (
+        ({"days": thin}, "coverage is thin"),
+        ({"wss": facts().wss | {"hours": 23}}, "23 hours of rows, fewer than 24"),
+        ({"wss": facts().wss | {"unmeasured_permille": 200}}, "20% of its memory is unmeasured"),
+    ):
+        (advice,) = advise.advise(facts(**changed))
+        assert advice.confidence == "withheld" and reason in advice.text and advice.bytes is None
+    assert advise.advise(facts(days=facts().days[:2]))[0].text == "limit withheld: 2 days of rows, fewer than 3"
+
+
+def test_confidence_follows_days_and_hosts() -> None:
+    assert advise.confidence(facts()) == "high"
+    assert advise.confidence(facts(days=facts().days[:4])) == "medium"
+    assert advise.confidence(facts(wss=facts().wss | {"hosts": 1})) == "low"
+
+
+def test_facts_come_from_the_queries(made: Maker) -> None:
+    found = advise.gather(isotherm_fleet.open(str(made.root)), service=None, since=None, until=None)
+    assert [each.service for each in found] == ["batch", "web", "postgres", "redis-cache"]
+    for each in found:
+        assert len(each.days) == 2 and each.tier is not None and each.huge is not None
+        assert advise.advise(each)[0].text == "limit withheld: 2 days of rows, fewer than 3"
