@@ -6,7 +6,7 @@ BIN := target/release/isotherm
 
 BENCHES := bench-first bench-busy bench-scan bench-accuracy bench-collapse bench-split bench-cold bench-cold-redis bench-tier bench-redis bench-sampling bench-scale bench-sampled bench-events \
 	bench-faults bench-serve bench-frames bench-drain bench-conflict bench-herd bench-damon
-.PHONY: help build build-serve install demo test lint lint-code lint-features docs benchmarks-page fmt fuzz soak loom miri faults soak-watch lab lab-quick web test-web bench $(BENCHES) setup-build setup-test setup-faults setup-lint setup-docs setup-lab setup-web
+.PHONY: help build build-serve build-ship bench-ship install demo test lint lint-code lint-features docs benchmarks-page fmt fuzz soak loom miri faults soak-watch lab lab-quick web test-web test-fleet lint-fleet fleet-demo fleet-model bench bench-fleet $(BENCHES) setup-build setup-test setup-faults setup-lint setup-docs setup-lab setup-web setup-fleet
 
 help:
 	@echo "make demo            set up, build, and watch a workload with known hot memory"
@@ -15,11 +15,14 @@ help:
 	@echo "make lab-quick       one short boot of the oldest of these kernels (about 1 minute)"
 	@echo "make build           set up and build $(BIN)"
 	@echo "make build-serve     set up and build target/release/isotherm-serve, the server that isotherm serve starts"
+	@echo "make build-ship      set up and build target/release/isotherm-ship, which sends rollups to a store; SHIP_FEATURES=aws,gcp,azure: beyond a folder"
 	@echo "make install         install what make build has built: the program, the C library and its header; PREFIX (/usr/local), DESTDIR"
 	@echo "make lint            formatting, clippy and dependencies between crates; warnings are errors"
 	@echo "make docs            the book, into target/book (open target/book/index.html)"
 	@echo "make web             the page of isotherm serve, into web/dist, which is committed (needs Node 20)"
 	@echo "make test-web        tests of that page in Chromium (about 2 minutes; WEB_TESTS=optional: Chromium may be missing)"
+	@echo "make test-fleet      tests and lints of fleet/: queries, compaction, DuckDB and Spark beside each other, S3 (about 8 minutes; needs Java)"
+	@echo "make fleet-demo      a modelled fleet of 200 hosts and 7 days, six reports of it, and a page of charts (about 5 minutes)"
 	@echo "make fuzz            random bytes as input files and records, for FUZZ_SECONDS (60) each; FUZZ_TARGET selects one"
 	@echo "make faults          plays faults on real processes and prints which held (about 10 minutes; FAULTS=word selects)"
 	@echo "make soak-watch      isotherm run --all over processes that come and go, for SOAK_SECONDS (3600)"
@@ -47,6 +50,8 @@ help:
 	@echo "make bench-drain     periodic drain of pcp lists on two CPUs: at the same instant or spread, and the cost of a drain (about 1 minute)"
 	@echo "make bench-conflict  conflicts in a direct-mapped memory-side cache by frame placement, and the cost of placement (about 1 minute)"
 	@echo "make bench-herd      model of zone-lock contention when many CPUs drain their pcp lists, with measured hold times (about 30 s)"
+	@echo "make bench-ship      a modelled day of one host through the rollup, the spool and a local store: CPU time, puts, bytes (about 1 minute)"
+	@echo "make bench-fleet     queries over 200 modelled hosts and 7 days, compaction, DuckDB beside Spark (about 20 minutes, 10 GB of disk)"
 	@echo "make bench           all benchmarks; results go to bench/results/"
 
 setup-build:
@@ -70,6 +75,10 @@ setup-lab:
 # The server of `isotherm serve`. `make demo` needs none, and does not compile an HTTP stack.
 build-serve: setup-build
 	$(CARGO) build --release --locked -p isotherm-serve
+
+# Sends rollups to an object store. Not part of `make build`, for the same reason.
+build-ship: setup-build
+	$(CARGO) build --release --locked -p isotherm-ship $(if $(SHIP_FEATURES),--features $(SHIP_FEATURES))
 
 build: setup-build
 	$(CARGO) build --release --locked -p isotherm -p isotherm-c
@@ -142,6 +151,31 @@ web: setup-web
 test-web: setup-web
 	cd web && npm run check && npm test
 
+FLEET := target/fleet-venv/bin
+
+setup-fleet:
+	@scripts/setup.sh fleet
+
+lint-fleet: setup-fleet
+	cd fleet && ../$(FLEET)/ruff format --check . && ../$(FLEET)/ruff check . && ../$(FLEET)/mypy isotherm_fleet spark bench
+
+# The shipper's tests against a server of S3's protocol are here because the server is a Python package.
+test-fleet: lint-fleet fleet-model
+	cd fleet && ../$(FLEET)/python -m pytest
+	$(CARGO) test --locked -p isotherm-ship --features aws --test s3
+
+# The modelled fleet is written by a program of this tree, and kept for the next run.
+fleet-model: setup-build
+	$(CARGO) build --release --locked -p isotherm-fleet-model
+
+fleet-demo: setup-fleet fleet-model
+	$(FLEET)/python fleet/bench/demo.py
+
+# With the programs that make the modelled fleet and the figures of uploads.
+bench-fleet: setup-fleet fleet-model
+	$(CARGO) build --release --locked -p isotherm-ship --example day
+	$(FLEET)/python fleet/bench/bench_fleet.py
+
 lab: setup-lab
 	@lab/run.sh
 
@@ -165,4 +199,8 @@ bench-frames: private features := peers
 $(IN_LAB): setup-lab
 	@lab/run.sh --bench $@
 
-bench: $(BENCHES)
+# An example of its crate: the benches do without the clients of stores.
+bench-ship: setup-build
+	$(CARGO) run --release --locked -q -p isotherm-ship --example day
+
+bench: $(BENCHES) bench-ship bench-fleet

@@ -47,6 +47,7 @@ ln -s ../../bin/env "$root/usr/bin/env"
 cp "$lab/init" "$root/init"
 echo 'root:x:0:0:root:/root:/bin/sh' >"$root/etc/passwd"
 echo 'nobody:x:65534:65534:nobody:/:/bin/sh' >>"$root/etc/passwd"
+echo 'root:x:0:' >"$root/etc/group"
 
 for item in "$@"; do
     file=${item%%=*}

@@ -30,7 +30,7 @@ declare -A guests=(
 order=(6.1 6.12 6.12-cache 6.12-cpus 6.12-swap 6.12-tiers)
 # Test binaries that depend on the kernel, by cargo's file names. The others do not: isotherm_monitor uses a virtual clock, top needs a
 # terminal, and damo and servers need programs that a guest lacks.
-binaries=(isotherm_sys isotherm_host isotherm_bpf isotherm_sources confined sandbox rings contract damon mglru perf live processes collapse split cgroup_limits refusals cli events zone_lock)
+binaries=(isotherm_sys isotherm_host isotherm_bpf isotherm_sources confined sandbox rings contract damon mglru perf live processes collapse split cgroup_limits refusals cli events zone_lock stream)
 # Guests with a single purpose run only the binaries that depend on it, and no demo.
 declare -A binaries_of=(
     # Memory-side caches, and frames placed for them. Add test binaries about either here.

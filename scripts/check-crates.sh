@@ -26,7 +26,11 @@ declare -A may_use=(
     [placement]="units rng heat sys host"
     [record]="units heat"
     [stream]="units heat"
-    [serve]="units heat sys sandbox stream record"
+    [ship]="rng sandbox stream rollup"
+    [rollup]="units heat sys schemes stream"
+    # What rollups of a fleet are tried with.
+    [fleet-model]="units rng heat stream rollup"
+    [serve]="units heat sys sandbox stream record view"
     [view]="units heat vmstat placement"
     [sim]="units rng frames heat vmstat"
     [workload]="units heat sys"
@@ -35,8 +39,8 @@ declare -A may_use=(
     [c]="units pools"
     # The command line. The simulator is behind its feature `model`.
     [sandbox]="sys"
-    [isotherm]="units rng heat sys host vmstat bpf sandbox sources monitor schemes placement record stream view workload frames pools"
-    [bench]="units rng heat sys host vmstat bpf sandbox sources monitor schemes placement record stream view sim workload frames pools isotherm"
+    [isotherm]="units rng heat sys host vmstat bpf sandbox sources monitor schemes placement record rollup stream view workload frames pools"
+    [bench]="units rng heat sys host vmstat bpf sandbox sources monitor schemes placement record rollup stream view sim workload frames pools isotherm"
 )
 # What optional features may add, by CRATE.
 declare -A may_use_by_feature=([isotherm]="sim")

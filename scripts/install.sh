@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what was built: the program, the library with its header, the server, and the file for pkg-config.
-# usage: install.sh BUILD_DIR [PART...]     parts: program library server (the first two if none is named, and the server if it was built)
+# Installs what was built: the program, the library with its header, the server, the shipper, and the file for pkg-config.
+# usage: install.sh BUILD_DIR [PART...]     parts: program library server shipper (the first two if none is named, and the others if they were built)
 # PREFIX (default: /usr/local) is where the files will be used. DESTDIR (default: none) is prepended to it, to build packages.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -9,6 +9,7 @@ shift
 if [ $# -eq 0 ]; then
     set -- program library
     [ ! -e "$build/isotherm-serve" ] || set -- "$@" server
+    [ ! -e "$build/isotherm-ship" ] || set -- "$@" shipper
 fi
 prefix=${PREFIX:-/usr/local}
 to=${DESTDIR:-}$prefix
@@ -32,6 +33,11 @@ server() {
     install -D -m 755 "$build/isotherm-serve" "$to/libexec/isotherm/isotherm-serve"
 }
 
+shipper() {
+    built isotherm-ship
+    install -D -m 755 "$build/isotherm-ship" "$to/bin/isotherm-ship"
+}
+
 library() {
     local file=libisotherm.so
     built $file
@@ -49,9 +55,9 @@ library() {
 
 for part in "$@"; do
     case $part in
-    program | library | server) "$part" ;;
+    program | library | server | shipper) "$part" ;;
     *)
-        echo "install: unknown part $part; parts are program, library and server" >&2
+        echo "install: unknown part $part; parts are program, library, server and shipper" >&2
         exit 2
         ;;
     esac

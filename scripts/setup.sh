@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the build (or the tests, or the lab) needs, if it is missing and we have the rights. Otherwise prints the command to run.
-# usage: setup.sh build|test|faults|lint|docs|lab|web
+# usage: setup.sh build|test|faults|lint|docs|lab|web|fleet
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kind=${1:-build}
@@ -17,10 +17,15 @@ web)
     packages=(chromium)
     command -v npm >/dev/null || packages+=(nodejs npm)
     ;;
+# Java is for Spark. One that is there already need not be Debian's.
+fleet)
+    packages=(python3 python3-venv)
+    command -v java >/dev/null || packages+=(default-jre-headless)
+    ;;
 # Kernels and busybox for guests are fetched without being installed (lab/kernels.sh).
 lab) packages+=(qemu-system-x86 python3 util-linux binutils xz-utils) ;;
 *)
-    echo "setup: unknown kind $kind; usage: setup.sh build|test|faults|lint|docs|lab|web" >&2
+    echo "setup: unknown kind $kind; usage: setup.sh build|test|faults|lint|docs|lab|web|fleet" >&2
     exit 2
     ;;
 esac
@@ -59,6 +64,20 @@ install_damo() {
         echo "setup: damo could not be installed: its tests are skipped" >&2
 }
 
+# The Python side of the fleet, its tests and lints: versions are those of fleet/requirements-dev.txt.
+install_fleet() {
+    local venv=target/fleet-venv stamp
+    stamp=$(cat fleet/requirements*.txt | sha256sum)
+    [ ! -x "$venv/bin/python" ] || [ "$(cat "$venv/stamp" 2>/dev/null)" != "$stamp" ] || return 0
+    echo "setup: installing the requirements of fleet/ into $venv" >&2
+    mkdir -p target
+    python3 -m venv "$venv"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check -r fleet/requirements-dev.txt >&2
+    # From the tree: a change to it needs no new installation.
+    "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --editable fleet >&2
+    echo "$stamp" >"$venv/stamp"
+}
+
 # A program from crates.io, built into target/tools: for this tree, and nothing else on the machine.
 install_tool() { # install_tool NAME VERSION [ARGS OF CARGO INSTALL...]
     local name=$1 version=$2
@@ -70,13 +89,14 @@ install_tool() { # install_tool NAME VERSION [ARGS OF CARGO INSTALL...]
     rm -rf target/tools/build
 }
 
-if [ "$kind" != web ] && ! command -v cargo >/dev/null; then
+if [ "$kind" != web ] && [ "$kind" != fleet ] && ! command -v cargo >/dev/null; then
     echo "setup: cargo was not found: install Rust 1.95 or later (https://rustup.rs)" >&2
     exit 1
 fi
 install_packages
 case $kind in
 test) install_damo ;;
+fleet) install_fleet ;;
 lint) install_tool cargo-deny 0.20.2 ;;
 docs) install_tool mdbook 0.5.4 --no-default-features --features search ;;
 esac
