@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks the structure of the tree: which crate uses which, which crates depend on libbpf, and how long files are. Part of `make lint`.
+# Checks the structure of the tree: which crate uses which, which crates depend on libbpf, how long files are, and
+# that no two tests have one name. Part of `make lint`.
 # usage: check-crates.sh
 #
 # Cargo itself only rejects cycles. A dependency in the wrong direction compiles, and brings clang and libbpf, or the command line, to
@@ -26,11 +27,13 @@ declare -A may_use=(
     [placement]="units rng heat sys host"
     [record]="units heat"
     [stream]="units heat"
-    [ship]="rng sandbox stream rollup"
+    # Neither reads processes nor decides anything: sockets of a service manager.
+    [systemd]=""
+    [ship]="rng sandbox stream systemd rollup"
     [rollup]="units heat sys schemes stream"
     # What rollups of a fleet are tried with.
     [fleet-model]="units rng heat stream rollup"
-    [serve]="units heat sys sandbox stream record view"
+    [serve]="units heat sys sandbox stream systemd record view"
     [view]="units heat vmstat placement"
     [sim]="units rng frames heat vmstat"
     [workload]="units heat sys"
@@ -39,8 +42,8 @@ declare -A may_use=(
     [c]="units pools"
     # The command line. The simulator is behind its feature `model`.
     [sandbox]="sys"
-    [isotherm]="units rng heat sys host vmstat bpf sandbox sources monitor schemes placement record rollup stream view workload frames pools"
-    [bench]="units rng heat sys host vmstat bpf sandbox sources monitor schemes placement record rollup stream view sim workload frames pools isotherm"
+    [isotherm]="units rng heat sys host vmstat bpf sandbox sources monitor schemes placement record rollup stream systemd view workload frames pools"
+    [bench]="units rng heat sys host vmstat bpf sandbox sources monitor schemes placement record rollup stream systemd view sim workload frames pools isotherm"
 )
 # What optional features may add, by CRATE.
 declare -A may_use_by_feature=([isotherm]="sim")
@@ -150,6 +153,11 @@ while read -r manifest; do
         }')
     [ -z "$example" ] || fail "$example opens an example, which is not run: $manifest has doctest = false; remove that"
 done < <(grep -l '^doctest = false' crates/*/Cargo.toml)
+
+# The lab finds test programs by name.
+while read -r name; do
+    fail "several crates have a test $name: give one another name, because the lab finds its programs by name"
+done < <(find crates/*/tests -maxdepth 1 -name '*.rs' -printf '%f\n' | sort | uniq -d)
 
 lengths=$(check_lengths)
 [ -z "$lengths" ] || while read -r line; do fail "$line"; done <<<"$lengths"
