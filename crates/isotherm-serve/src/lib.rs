@@ -57,6 +57,7 @@ use gate::Gate;
 use hosts::HostNames;
 use isotherm_record::Recording;
 use isotherm_sandbox::{Files, Part};
+use isotherm_systemd::{Manager, Priority, messages};
 use metrics::render::Extent;
 use state::{Builder, State};
 use std::io::Write as _;
@@ -71,6 +72,9 @@ use tokio::sync::oneshot;
 const WORKERS: usize = 2;
 /// Threads that render tiles.
 const RENDERERS: usize = 4;
+
+/// The name of this program in its messages.
+pub const PROGRAM: &str = "isotherm-serve";
 
 /// Runs until the monitor ends, a signal asks for it, or something fails. Opens everything, prints the address, confines itself,
 /// and only then reads a byte from anybody.
@@ -96,6 +100,7 @@ pub fn run(args: &Args) -> Result<()> {
     let signals = Signals::handled()?;
     let at = listener.local_addr().context("find out the port")?;
     announce(&address_line(at, tls.is_some(), token.as_ref(), args.token_file.as_deref()));
+    let manager = Manager::of_this_process();
     if !args.no_sandbox {
         confine(&source);
     }
@@ -109,13 +114,16 @@ pub fn run(args: &Args) -> Result<()> {
         .enable_all()
         .build()
         .context("start threads that answer")?;
+    manager.ready(&format!("listening on {at}"));
     let outcome = runtime.block_on(async {
         tokio::select! {
+            never = signs_of_life(&manager) => match never {},
             served = net::serve(listener, tls, service) => served.map(|never| match never {}),
             ended = wait_for(ended) => ended,
             asked = signals.first() => asked,
         }
     });
+    manager.stopping();
     // Answers that are still written are cut off.
     runtime.shutdown_background();
     outcome
@@ -195,11 +203,16 @@ fn confine(source: &Source) {
     let in_force = isotherm_sandbox::server_only(&source.files());
     for (name, part) in [("a filter of system calls", &in_force.system_calls), ("Landlock", &in_force.files)] {
         if let Part::Unsupported(why) | Part::NoPrivilege(why) = part {
-            eprintln!("isotherm-serve: the sandbox lacks {name} ({why}); the server runs without it");
+            messages::print(
+                PROGRAM,
+                Priority::Warning,
+                &format!("the sandbox lacks {name} ({why}); the server runs without it"),
+            );
         }
     }
     if !in_force.capabilities.is_empty() {
-        eprintln!("isotherm-serve: these capabilities could not be dropped: {}", in_force.capabilities.join(" "));
+        let left = in_force.capabilities.join(" ");
+        messages::print(PROGRAM, Priority::Warning, &format!("these capabilities could not be dropped: {left}"));
     }
 }
 
@@ -213,6 +226,15 @@ fn start_feed(source: Source, args: &Args, state: Arc<State>) -> Result<oneshot:
     let read = move || drop(ended.send(source.show(&mut builder, &state)));
     std::thread::Builder::new().name("feed".into()).spawn(read).context("start a thread that reads snapshots")?;
     Ok(receiver)
+}
+
+/// Shows the service manager that this runtime goes on.
+async fn signs_of_life(manager: &Manager) -> std::convert::Infallible {
+    let Some(period) = manager.period() else { return std::future::pending().await };
+    loop {
+        manager.alive();
+        tokio::time::sleep(period).await;
+    }
 }
 
 /// Waits until the server has to end.

@@ -4,19 +4,22 @@
 #![forbid(unsafe_code)]
 
 use clap::Parser;
+use isotherm_serve::PROGRAM;
 use isotherm_serve::args::Args;
+use isotherm_systemd::{Priority, messages};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    messages::connect(PROGRAM, &[("ISOTHERM_VERSION", env!("CARGO_PKG_VERSION"))]);
     if let Err(what) = args.check() {
-        eprintln!("isotherm-serve: {what}");
+        messages::print(PROGRAM, Priority::Error, &what);
         return ExitCode::from(2);
     }
     match isotherm_serve::run(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("isotherm-serve: {error:#}");
+            messages::print(PROGRAM, Priority::Error, &format!("{error:#}"));
             ExitCode::FAILURE
         }
     }

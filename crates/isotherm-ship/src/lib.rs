@@ -53,6 +53,9 @@ use args::Args;
 use sha2::{Digest as _, Sha256};
 use std::io::{self, Write as _};
 
+/// The name of this program in its messages.
+pub const PROGRAM: &str = "isotherm-ship";
+
 /// Does what the command line asks for.
 pub fn run(args: &Args) -> Result<()> {
     if let Some(spool) = &args.status {

@@ -3,6 +3,7 @@
 //! One thread does all of it but reading the stream, and what the store hands to threads of its own. So the spool has one user, and what a
 //! crash can interrupt has one order.
 
+use crate::PROGRAM;
 use crate::args::Args;
 use crate::clock;
 use crate::end::Signals;
@@ -16,6 +17,7 @@ use crate::store::{self, Put, Settings, Store, To};
 use anyhow::{Context, Result, bail};
 use isotherm_sandbox::{Files, Part, Reach};
 use isotherm_stream::Message;
+use isotherm_systemd::{Manager, Priority, messages};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -50,6 +52,7 @@ pub fn ship(args: &Args, spool: &Path, to: &To) -> Result<()> {
     // Others may read what is in the store, and nobody else writes to it.
     let umask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(umask | rustix::fs::Mode::WGRP | rustix::fs::Mode::WOTH);
+    let manager = Manager::of_this_process();
     let signals = Signals::handled()?;
     let mut settings = Settings::from_environment(
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))),
@@ -76,13 +79,15 @@ pub fn ship(args: &Args, spool: &Path, to: &To) -> Result<()> {
     let hash = crate::hash(host.key.as_bytes());
     let rows = Rows::new(host, rules, opened.covered_until_unix_ns(), args.every);
     let shipper = Shipper::new(rows, opened, Planner::new(args.plan(), hash), random()?, now);
-    let mut running = Running { shipper, store, puts: JoinSet::new(), spool, to: to.name(), written_ns: 0 };
+    manager.ready(&format!("sending to {}", to.name()));
+    let mut running = Running { shipper, store, puts: JoinSet::new(), spool, to: to.name(), written_ns: 0, manager };
     let outcome = runtime.block_on(async {
         match connect {
             Some(path) => running.follow(path, signals).await,
             None => running.once(signals).await,
         }
     });
+    running.manager.stopping();
     running.report(clock::now(), true);
     // Puts that are under way are cut off: what the store has of them, it has already when they are sent again.
     runtime.shutdown_background();
@@ -98,6 +103,7 @@ struct Running {
     to: String,
     /// When the status was written.
     written_ns: u64,
+    manager: Manager,
 }
 
 impl Running {
@@ -105,9 +111,11 @@ impl Running {
         let mut events = feed::start(path).context("start a thread that reads snapshots")?;
         let first = signals.first();
         tokio::pin!(first);
+        let longest = self.manager.period().unwrap_or(Duration::MAX);
         loop {
             let now = self.step();
-            let wait = Duration::from_nanos(self.shipper.wait_ns(now));
+            self.manager.alive();
+            let wait = Duration::from_nanos(self.shipper.wait_ns(now)).min(longest);
             tokio::select! {
                 asked = &mut first => {
                     asked?;
@@ -181,7 +189,7 @@ impl Running {
     /// Prints what is new, and writes the status once a second, or now if it is the last.
     fn report(&mut self, now: Moment, is_last: bool) {
         let notes = self.shipper.notes();
-        notes.iter().for_each(|note| eprintln!("isotherm-ship: {note}"));
+        notes.iter().for_each(|note| messages::print(PROGRAM, Priority::Notice, note));
         let since = now.mono_ns.saturating_sub(self.written_ns);
         if !is_last && notes.is_empty() && since < STATUS_NS {
             return;
@@ -215,11 +223,16 @@ fn confine(spool: &Path, store: &Store, settings: &Settings, credentials: Option
     let in_force = isotherm_sandbox::client_only(&files, reach);
     for (name, part) in [("a filter of system calls", &in_force.system_calls), ("Landlock", &in_force.files)] {
         if let Part::Unsupported(why) | Part::NoPrivilege(why) = part {
-            eprintln!("isotherm-ship: the sandbox lacks {name} ({why}); it runs without it");
+            messages::print(
+                PROGRAM,
+                Priority::Warning,
+                &format!("the sandbox lacks {name} ({why}); it runs without it"),
+            );
         }
     }
     if !in_force.capabilities.is_empty() {
-        eprintln!("isotherm-ship: these capabilities could not be dropped: {}", in_force.capabilities.join(" "));
+        let left = in_force.capabilities.join(" ");
+        messages::print(PROGRAM, Priority::Warning, &format!("these capabilities could not be dropped: {left}"));
     }
 }
 

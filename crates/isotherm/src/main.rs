@@ -24,6 +24,7 @@ mod privileges;
 mod request;
 mod rounds;
 mod sandbox;
+mod service;
 mod serving;
 mod stop;
 mod stream;
@@ -32,14 +33,16 @@ mod wall_time;
 mod watch;
 mod work;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 use commands::Cli;
 use isotherm_view::human;
 use std::io;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = Cli::try_parse().unwrap_or_else(|error| usage(&error));
+    let matches = Cli::command().try_get_matches().unwrap_or_else(|error| usage(&error));
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| usage(&error));
+    output::connect_to_journal(matches.subcommand_name().unwrap_or_default());
     if cli.no_sandbox {
         sandbox::switch_off();
     }
@@ -51,7 +54,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_broken_pipe(&error) || stop::output_closed() => ExitCode::SUCCESS,
         Err(error) => {
-            output::note(format_args!("{error:#}"));
+            output::error(format_args!("{error:#}"));
             ExitCode::from(if error.is::<args::usage::Usage>() { 2 } else { 1 })
         }
     }

@@ -3,6 +3,7 @@
 use crate::args::color::{ColorArg, ColorArgs};
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use isotherm_systemd::{Priority, messages};
 use isotherm_view::heatmap::{ColorMode, TerminalStyle};
 use isotherm_view::{TextStyle, human};
 use serde::Serialize;
@@ -48,11 +49,33 @@ pub fn stdout() -> BufWriter<io::StdoutLock<'static>> {
     BufWriter::new(io::stdout().lock())
 }
 
-/// Prints `isotherm: MESSAGE` on standard error. Every message goes through here, because names of processes and files, and text quoted
-/// from files, may hold terminal escape sequences. This function escapes them.
+/// The name of this program in its messages.
+const PROGRAM: &str = "isotherm";
+
+/// From here on, messages go to the journal if standard error leads there. Call it before the sandbox, which opens no sockets.
+pub fn connect_to_journal(command: &str) {
+    messages::connect(PROGRAM, &[("ISOTHERM_COMMAND", command), ("ISOTHERM_VERSION", env!("CARGO_PKG_VERSION"))]);
+}
+
+/// Prints `isotherm: MESSAGE` on standard error.
 pub fn note(message: impl Display) {
-    // A closed standard error is no reason to end.
-    let _ = writeln!(io::stderr().lock(), "isotherm: {}", human::escaped(&message.to_string()));
+    print(Priority::Notice, &message.to_string());
+}
+
+/// The same, for what is not as it should be while the work goes on.
+pub fn warn(message: impl Display) {
+    print(Priority::Warning, &message.to_string());
+}
+
+/// The same, for what was asked for and is not done.
+pub fn error(message: impl Display) {
+    print(Priority::Error, &message.to_string());
+}
+
+/// Every message goes through here, because names of processes and files, and text quoted from files, may hold terminal escape sequences.
+/// This function escapes them.
+fn print(priority: Priority, message: &str) {
+    messages::print(PROGRAM, priority, &human::escaped(message));
 }
 
 /// Prints `value` as one JSON document.

@@ -196,7 +196,7 @@ impl Uses {
         }
         let entered = isotherm_sandbox::enter(&self.policy());
         if let Some(warning) = entered.warning() {
-            output::note(warning);
+            output::warn(warning);
         }
         let _ = IN_FORCE.set(entered);
     }
@@ -239,7 +239,7 @@ pub fn files_only(read: &[&Path], written: &[&Path]) {
     };
     let entered = isotherm_sandbox::files_only(&files);
     if let Some(warning) = entered.warning() {
-        output::note(warning);
+        output::warn(warning);
     }
     let _ = IN_FORCE.set(entered);
 }

@@ -91,7 +91,7 @@ impl Publisher {
         if let Err(error) = sent.context("send a snapshot")
             && !std::mem::replace(&mut self.has_failed, true)
         {
-            output::note(format_args!("{error:#}"));
+            output::warn(format_args!("{error:#}"));
         }
     }
 

@@ -7,6 +7,7 @@ use crate::output;
 use crate::played::{self, Played};
 use crate::request;
 use crate::sandbox::Uses;
+use crate::service::for_program;
 pub use crate::stop::Stop;
 use crate::stop::end_child;
 use crate::wall_time::WallTime;
@@ -26,10 +27,12 @@ use isotherm_sources::damon::Damon;
 use isotherm_sys::proc::Proc;
 use isotherm_sys::target_lock::TargetLocks;
 use isotherm_sys::{clock, descriptors, random};
+use isotherm_systemd::Pulse;
 use isotherm_units::human;
 use std::ffi::OsString;
 use std::ops::ControlFlow;
 use std::process;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Listing and snapshots may take this share of the CPU budget before snapshots are made less often.
@@ -55,7 +58,7 @@ impl Started {
     fn new(command: &[OsString]) -> Result<Started> {
         let (program, args) = command.split_first().context("no command given")?;
         let mut command = process::Command::new(program);
-        let child = descriptors::restore_limit(command.args(args)).spawn();
+        let child = for_program(command.args(args)).spawn();
         Ok(Started(child.with_context(|| format!("start {}", program.display()))?))
     }
 }
@@ -179,6 +182,7 @@ impl Prepared {
             silent: false,
             replay_unix_ns: self.replay_unix_ns,
             wall_time: WallTime::default(),
+            pulse: Arc::default(),
         })
     }
 }
@@ -197,6 +201,8 @@ pub struct Watching {
     /// Wall time when a replay begins; `None` when watching the machine.
     replay_unix_ns: Option<u64>,
     wall_time: WallTime,
+    /// Gets the end of each window before it begins.
+    pub pulse: Arc<Pulse>,
 }
 
 impl Watching {
@@ -221,7 +227,7 @@ impl Watching {
         let (now, set_back) = self.wall_time.at(clock::unix_ns(), clock::monotonic_ns());
         if let Some(by_ns) = set_back.filter(|_| !self.silent) {
             let by = human::duration(by_ns);
-            output::note(format_args!("the clock was set back by {by}: times of snapshots go on as before"));
+            output::warn(format_args!("the clock was set back by {by}: times of snapshots go on as before"));
         }
         now
     }
@@ -250,6 +256,7 @@ impl Watching {
         let mut window_end = began;
         loop {
             window_end = window_end.saturating_add(self.affordable_window_ns()).max(self.monitor.now()).min(end);
+            self.pulse.next_due(clock::monotonic_ns().saturating_add(window_end.saturating_sub(self.monitor.now())));
             let watched = self.monitor.watch(window_end, &stop.0);
             self.reap();
             watched?;
@@ -274,7 +281,7 @@ impl Watching {
         let share = if settled { self.monitor.bookkeeping_share() } else { 0.0 };
         if share > MAX_BOOKKEEPING && !self.reported_stretch {
             self.reported_stretch = true;
-            output::note("snapshots of these targets are expensive: taking them less often, to stay within --max-cpu");
+            output::warn("snapshots of these targets are expensive: taking them less often, to stay within --max-cpu");
         }
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few windows")]
         let stretched = (self.window_ns as f64 * (share / MAX_BOOKKEEPING).clamp(1.0, 16.0)) as u64;

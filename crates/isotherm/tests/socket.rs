@@ -75,13 +75,13 @@ fn clients_do_not_wait_for_ever() {
 #[test]
 fn a_client_says_where_it_has_looked_for_the_socket() {
     need!(
-        is_root() && installed("setpriv") && !Path::new("/run/isotherm.sock").exists(),
+        is_root() && installed("setpriv") && !Path::new("/run/isotherm/isotherm.sock").exists(),
         "root, and no daemon of root's"
     );
     let (stage, isotherm) = open_stage();
     let dir = stage.path("").display().to_string();
     let with = |what: &str| format!("XDG_RUNTIME_DIR={dir} {what} {isotherm} status");
-    stage.shell(&with("env")).ended(1).says("/run/isotherm.sock:").never_says(&dir);
+    stage.shell(&with("env")).ended(1).says("/run/isotherm/isotherm.sock:").never_says(&dir);
     stage.shell(&with(AS_NOBODY)).ended(1).says(&format!("{}:", stage.path("isotherm.sock").display()));
     stage.shell(&format!("unset XDG_RUNTIME_DIR; {AS_NOBODY} {isotherm} status")).ended(1).says("--socket");
 }

@@ -114,7 +114,7 @@ pub struct CollapseArgs {
     /// A command that prints how much work the targets have done so far: CPU per unit is measured before and after
     #[arg(long, value_name = "COMMAND")]
     pub work: Option<String>,
-    /// Where to note what is done, for `isotherm undo` [default: /run/isotherm.journal of root, $XDG_RUNTIME_DIR/isotherm.journal of others]
+    /// Where to note what is done, for `isotherm undo` [default: /run/isotherm/isotherm.journal of root, $XDG_RUNTIME_DIR/isotherm.journal of others]
     #[arg(long, value_name = "PATH")]
     pub journal: Option<PathBuf>,
     /// Print every huge range with its outcome

@@ -7,6 +7,7 @@ mod convert;
 mod demo;
 mod doctor;
 mod events;
+mod generate;
 mod hint;
 mod migrate;
 mod placement;
@@ -101,6 +102,8 @@ pub enum Command {
     Hint(hint::HintArgs),
     /// What a running `isotherm run` does
     Status(status::StatusArgs),
+    /// Manual pages and completions of shells
+    Generate(generate::GenerateArgs),
     /// The workload that `demo` starts
     #[command(name = "demo-workload", hide = true)]
     Workload(workload::WorkloadArgs),
@@ -136,6 +139,7 @@ impl Command {
             Command::Run(args) => Box::new(args),
             Command::Hint(args) => Box::new(args.plan()?),
             Command::Status(args) => Box::new(args),
+            Command::Generate(args) => Box::new(args),
             Command::Workload(args) => Box::new(args),
             Command::SandboxCheck(args) => Box::new(args),
             Command::WorkRunner(args) => Box::new(args),
@@ -206,6 +210,7 @@ mod tests {
             "convert a b",
             "rollup rec --to d",
             "advise rec",
+            "generate man d",
             "status",
             "hint -p 1 1-2",
         ] {

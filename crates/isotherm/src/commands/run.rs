@@ -19,6 +19,7 @@ use crate::journal::journaled;
 use crate::output;
 use crate::privileges::Needs;
 use crate::sandbox::{self, Uses};
+use crate::service::Service;
 use crate::stop::handle_hangups;
 use crate::stream::Publisher;
 use crate::swap;
@@ -72,6 +73,7 @@ impl Plan for RunArgs {
 }
 
 fn run(args: &RunArgs) -> Result<()> {
+    let service = Service::of_this_process();
     let stop = Stop::on_end_signals()?;
     let reload = Arc::new(AtomicBool::new(false));
     handle_hangups(&stop, &reload)?;
@@ -83,18 +85,17 @@ fn run(args: &RunArgs) -> Result<()> {
     let machine = machine(args)?;
     let stream = config.stream.as_deref().map(|path| Publisher::listen(path, config.stream_group.as_deref()));
     let publisher = stream.transpose()?;
-    let mut watching = begin(&config, uses_of(args, &config))?;
+    let mut watching = begin(&config, uses_of(args, &config), &service)?;
     let between = BetweenPlanAndWorker::default();
     let mut worker = worker(machine, &config, &between);
-    let BetweenPlanAndWorker { idle, movable, brought_back } = between;
-    let state = State::new(config.rules, config.budgets).with_schemes(config.schemes.clone(), idle);
-    let state = state.with_movable(movable).with_brought_back(brought_back);
-    let shared: Shared = Arc::new(Mutex::new(state));
+    let shared: Shared = Arc::new(Mutex::new(state_of(&config, between)));
     let over = AtomicBool::new(false);
     output::note(format_args!("{}; status at {}", watching.run.source_note, config.socket.display()));
+    service.ready(&watching.run.source_note);
     let ended = std::thread::scope(|scope| -> Result<()> {
         scope.spawn(|| work(&mut worker, &shared, || over.load(Ordering::Relaxed)));
         scope.spawn(|| socket_server.answer(&shared, || over.load(Ordering::Relaxed)));
+        scope.spawn(|| service.keep_alive(|| over.load(Ordering::Relaxed)));
         let (to_measure, orders) = mpsc::channel();
         scope.spawn(|| measure((orders, runner), &shared, || over.load(Ordering::Relaxed) || stop.is_set()));
         let signals = Signals { stop: &stop, reload: &reload };
@@ -110,9 +111,11 @@ fn run(args: &RunArgs) -> Result<()> {
             others_clear: BTreeMap::new(),
             paged_out_at: clock::monotonic_ns(),
             publisher,
+            service: &service,
         };
         let outcome = watch(&mut feeder, &mut config, &mut watching, &signals);
         over.store(true, Ordering::Relaxed);
+        service.stopping();
         outcome
     });
     watching.report_refused();
@@ -131,7 +134,7 @@ fn check_actions(args: &RunArgs, config: &Config) -> Result<()> {
         if !config.collapses() && !config.migrates() {
             bail!(swap::MISSING);
         }
-        output::note(swap::MISSING);
+        output::warn(swap::MISSING);
     }
     Ok(())
 }
@@ -161,6 +164,12 @@ fn machine(args: &RunArgs) -> Result<Box<dyn ActionMachine + Send>> {
     })
 }
 
+fn state_of(config: &Config, between: BetweenPlanAndWorker) -> State {
+    let BetweenPlanAndWorker { idle, movable, brought_back } = between;
+    let state = State::new(config.rules, config.budgets).with_schemes(config.schemes.clone(), idle);
+    state.with_movable(movable).with_brought_back(brought_back)
+}
+
 fn worker(machine: Box<dyn ActionMachine + Send>, config: &Config, between: &BetweenPlanAndWorker) -> Serving {
     let mut actions: Vec<Box<dyn Action<_> + Send>> = vec![Box::new(Collapse { files: config.rules.files })];
     if config.pages_out() {
@@ -185,7 +194,7 @@ fn uses_of(args: &RunArgs, config: &Config) -> Uses {
 }
 
 /// Starts to watch. Fails if the source does not report single pages.
-fn begin(config: &Config, uses: Uses) -> Result<Watching> {
+fn begin(config: &Config, uses: Uses, service: &Service) -> Result<Watching> {
     let prepared = Prepared::new(&config.targets, &config.watch, WINDOW_NS)?;
     if !prepared.knows_pages() {
         anyhow::bail!(
@@ -193,7 +202,9 @@ fn begin(config: &Config, uses: Uses) -> Result<Watching> {
             prepared.run.source
         );
     }
-    prepared.start(uses)
+    let mut watching = prepared.start(uses)?;
+    watching.pulse = Arc::clone(&service.pulse);
+    Ok(watching)
 }
 
 /// Serves hints.
@@ -222,7 +233,7 @@ fn measure((orders, mut runner): (Receiver<Measure>, Option<Runner>), shared: &S
             Ok(order) => {
                 // The settings may have been read again.
                 if let Some(Err(error)) = runner.as_mut().map(Runner::reload) {
-                    output::note(format_args!("{error:#}"));
+                    output::warn(format_args!("{error:#}"));
                 }
                 let probe = Probe::start(order.pids.iter().copied());
                 (measured, next) = (Some((order, probe)), 0);
@@ -242,7 +253,7 @@ fn measure((orders, mut runner): (Receiver<Measure>, Option<Runner>), shared: &S
             }
             Err(error) => {
                 // A failing work command is no reason to stop. It is reported once, and not run again.
-                output::note(format_args!("CPU per unit of work is no longer measured: {error:#}"));
+                output::warn(format_args!("CPU per unit of work is no longer measured: {error:#}"));
                 order.has_work = false;
                 *probe = Probe::start(order.pids.iter().copied());
             }
@@ -272,7 +283,9 @@ fn watch(feeder: &mut Feeder<'_>, config: &mut Config, watching: &mut Watching, 
             feeder.migrate(monitor, &snapshot);
             feeder.publish(monitor, &snapshot);
             if signals.reload.swap(false, Ordering::Relaxed) {
+                feeder.service.reloading();
                 anew = reloaded(args, config, (shared, feeder.pages_out, feeder.migrates));
+                feeder.service.ready("watching");
             }
             Ok(if anew.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
@@ -283,7 +296,7 @@ fn watch(feeder: &mut Feeder<'_>, config: &mut Config, watching: &mut Watching, 
                 *config = new;
                 output::note("settings read again; watching restarted");
             }
-            Err(error) => output::note(format_args!("the new targets are not used: {error:#}")),
+            Err(error) => output::warn(format_args!("the new targets are not used: {error:#}")),
         }
     }
 }
@@ -291,7 +304,7 @@ fn watch(feeder: &mut Feeder<'_>, config: &mut Config, watching: &mut Watching, 
 /// Starts to watch with other settings.
 fn begin_again(config: &Config, feeder: &mut Feeder<'_>) -> Result<Watching> {
     let generations = Generations::open(config.hints)?;
-    let watching = begin(config, uses_of(feeder.args, config))?;
+    let watching = begin(config, uses_of(feeder.args, config), feeder.service)?;
     feeder.generations = generations;
     Ok(watching)
 }
@@ -305,7 +318,7 @@ fn reloaded(
     let new = match Config::load(args).and_then(|new| check_actions(args, &new).map(|()| new)) {
         Ok(new) => new,
         Err(error) => {
-            output::note(format_args!("the settings are unchanged: {error:#}"));
+            output::warn(format_args!("the settings are unchanged: {error:#}"));
             return None;
         }
     };
@@ -354,6 +367,7 @@ struct Feeder<'a> {
     /// The last window of paging out.
     paged_out_at: Ns,
     publisher: Option<Publisher>,
+    service: &'a Service,
 }
 
 impl Feeder<'_> {

@@ -57,7 +57,7 @@ pub struct SplitArgs {
     /// Split probes only, and collapse them again
     #[arg(short = 'n', long)]
     pub dry_run: bool,
-    /// Where to note what is done, for `isotherm undo` [default: /run/isotherm.journal of root, $XDG_RUNTIME_DIR/isotherm.journal of others]
+    /// Where to note what is done, for `isotherm undo` [default: /run/isotherm/isotherm.journal of root, $XDG_RUNTIME_DIR/isotherm.journal of others]
     #[arg(long, value_name = "PATH")]
     pub journal: Option<PathBuf>,
     /// Print JSON

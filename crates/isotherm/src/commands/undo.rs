@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
 pub struct UndoArgs {
-    /// The journal [default: /run/isotherm.journal of root, $XDG_RUNTIME_DIR/isotherm.journal of others]
+    /// The journal [default: /run/isotherm/isotherm.journal of root, $XDG_RUNTIME_DIR/isotherm.journal of others]
     #[arg(long, value_name = "PATH")]
     pub journal: Option<PathBuf>,
     /// Only print what would be done

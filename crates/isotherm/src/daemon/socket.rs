@@ -79,7 +79,7 @@ impl ControlSocket {
             Ok(uid) if may_connect(uid, rustix::process::geteuid().as_raw()) => true,
             Ok(uid) => {
                 if !self.reported.swap(true, Ordering::Relaxed) {
-                    output::note(format_args!("refused a connection of user {uid}; further ones are refused silently"));
+                    output::warn(format_args!("refused a connection of user {uid}; further ones are refused silently"));
                 }
                 false
             }

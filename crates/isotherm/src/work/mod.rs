@@ -6,8 +6,8 @@
 
 pub mod runner;
 
+use crate::service::for_program;
 use anyhow::{Context, Result, bail};
-use isotherm_sys::descriptors;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::io::{ErrorKind, Read};
@@ -63,7 +63,7 @@ impl Group {
     fn start(command: &str) -> Result<Group> {
         let mut shell = Command::new("sh");
         shell.args(["-c", command]).process_group(0);
-        descriptors::restore_limit(&mut shell);
+        for_program(&mut shell);
         let shell = shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let id = Pid::from_child(&shell);
         for pipe in [shell.stdout.as_ref().map(AsFd::as_fd), shell.stderr.as_ref().map(AsFd::as_fd)] {

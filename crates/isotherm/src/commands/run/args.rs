@@ -29,7 +29,7 @@ pub struct RunArgs {
     /// Where hints come from [default: heat]
     #[arg(long, value_enum, value_name = "ORIGIN", conflicts_with = "replay")]
     pub hints: Option<HintsArg>,
-    /// Where `isotherm status` and `isotherm hint` find this one [default: /run/isotherm.sock of root, $XDG_RUNTIME_DIR/isotherm.sock of others]
+    /// Where `isotherm status` and `isotherm hint` find this one [default: /run/isotherm/isotherm.sock of root, $XDG_RUNTIME_DIR/isotherm.sock of others]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// Send snapshots to those who connect to a socket at this path, such as `isotherm-serve` [default: send none]
@@ -38,7 +38,7 @@ pub struct RunArgs {
     /// The group that may connect there, beside root and our own user
     #[arg(long, value_name = "GROUP")]
     pub stream_group: Option<String>,
-    /// Where to note what is done, for `isotherm undo` [default: /run/isotherm.journal of root, $XDG_RUNTIME_DIR/isotherm.journal of others]
+    /// Where to note what is done, for `isotherm undo` [default: /run/isotherm/isotherm.journal of root, $XDG_RUNTIME_DIR/isotherm.journal of others]
     #[arg(long, value_name = "PATH")]
     pub journal: Option<PathBuf>,
     /// A command that prints how much work the targets have done so far: CPU per unit is reported before and after

@@ -182,4 +182,80 @@ mod tests {
         let missing = format!("{:#}", Config::load(&args(&["-c", "/nowhere/c.toml"])).unwrap_err());
         assert!(missing.contains("/nowhere/c.toml"), "{missing}");
     }
+
+    /// The file that packages install. With the marks of comments off, every line is a setting, at its default.
+    const INSTALLED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/isotherm.toml");
+
+    fn uncommented(text: &str) -> String {
+        let is_setting = |line: &str| {
+            line.strip_prefix('#')
+                .is_some_and(|rest| rest.starts_with('[') || (!rest.starts_with(' ') && rest.contains(" = ")))
+        };
+        text.lines().map(|line| if is_setting(line) { &line[1..] } else { line }).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn the_installed_settings_show_each_setting_at_its_default() {
+        let text = fs::read_to_string(INSTALLED).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("all.toml");
+        // Targets contradict each other if all are named.
+        let all = uncommented(&text).replace("cgroup = \"system.slice/redis-server.service\"\n", "");
+        fs::write(&path, all.replace("work = ", "# work = ")).unwrap();
+        let shown = Config::load(&args(&["-c", path.to_str().unwrap()])).unwrap();
+        let installed = Config::load(&args(&["-c", INSTALLED])).unwrap();
+        assert_eq!((shown.rules, shown.budgets, shown.hints, shown.round_robin), {
+            let c = &installed;
+            (c.rules, c.budgets, c.hints, c.round_robin)
+        });
+        assert_eq!((installed.budgets, installed.targets.all), (Budgets::default(), true));
+        assert_eq!(
+            (shown.watch.max_slowdown_pct(), shown.watch.max_cpu),
+            (installed.watch.max_slowdown_pct(), Some(1.0))
+        );
+        assert_eq!(shown.watch.window, Some(crate::commands::run::WINDOW_NS));
+        assert_eq!(installed.schemes, [Scheme::collapse_all()]);
+        assert_eq!(shown.schemes[0], Scheme::collapse_all());
+        assert_eq!(shown.schemes.len(), 5, "one of each action");
+        let bare = ["collapse", "page-out", "bring-back", "promote", "demote"].map(|action| {
+            let file = File::parse(&format!("[[scheme]]\naction = \"{action}\"\n")).unwrap();
+            file.schemes().unwrap().remove(0)
+        });
+        for (shown, bare) in shown.schemes.iter().zip(&bare) {
+            // Watermarks have no default.
+            match (shown.action, bare.action) {
+                (Does::PageOut(shown, Some(_)), Does::PageOut(bare, None)) => assert_eq!(shown, bare),
+                (shown, bare) => assert_eq!(shown, bare),
+            }
+        }
+    }
+
+    /// The keys that a table may have, as the parser lists them in its error.
+    fn keys_of(table: &str) -> Vec<String> {
+        let text = format!("{table}\nno_such_key = 1\n");
+        let error = File::parse(&text).unwrap_err().to_string();
+        let (_, list) = error.split_once("expected ").unwrap_or_else(|| panic!("{error}"));
+        list.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_installed_settings_lack_none() {
+        let text = uncommented(&fs::read_to_string(INSTALLED).unwrap());
+        for table in ["", "[targets]", "[watch]", "[rules]", "[budgets]", "[[scheme]]"] {
+            // What comes before the first table is in none.
+            let parts = text.split("\n[").enumerate();
+            let wanted = table.trim_start_matches('[');
+            let is_in = |(i, part): &(usize, &str)| {
+                if table.is_empty() { *i == 0 } else { part.trim_start_matches('[').starts_with(wanted) }
+            };
+            let part: String = parts.filter(is_in).map(|(_, part)| part).collect::<Vec<_>>().join("\n");
+            let tables = ["targets", "watch", "rules", "scheme", "budgets"];
+            for key in keys_of(table).iter().filter(|key| !table.is_empty() || !tables.contains(&key.as_str())) {
+                assert!(
+                    part.lines().any(|line| line.starts_with(&format!("{key} = "))),
+                    "{table} has no {key}:\n{part}"
+                );
+            }
+        }
+    }
 }

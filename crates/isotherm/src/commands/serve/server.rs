@@ -20,7 +20,7 @@ const PROGRAM: &str = "isotherm-serve";
 /// A signal to both of us is here after so long at most.
 const SAME_SIGNAL: Duration = Duration::from_millis(200);
 /// As whom root runs it: the first of these that there is.
-const USERS: [&str; 2] = ["isotherm", "nobody"];
+const USERS: [&str; 2] = ["isotherm-serve", "nobody"];
 
 /// What is passed on to the server. `isotherm-serve --help` says more.
 #[derive(Clone, Debug, Args)]
@@ -56,7 +56,7 @@ pub struct ServerArgs {
     /// Metrics for processes, too
     #[arg(long)]
     pub processes: bool,
-    /// As which user root runs it: a name or a number [default: isotherm, or else nobody]
+    /// As which user root runs it: a name or a number [default: isotherm-serve, or else nobody]
     #[arg(long, value_name = "USER")]
     pub user: Option<String>,
 }
