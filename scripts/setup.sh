@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the build (or the tests, or the lab) needs, if it is missing and we have the rights. Otherwise prints the command to run.
-# usage: setup.sh build|test|faults|lint|docs|lab|web|fleet
+# usage: setup.sh build|test|faults|lint|docs|lab|web|fleet|dist
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kind=${1:-build}
@@ -10,7 +10,9 @@ packages=(clang libbpf-dev libelf-dev zlib1g-dev pkg-config gcc libc6-dev)
 case $kind in
 build | lint | docs) ;;
 # prometheus has promtool, too.
-test) packages+=(redis-server redis-tools memcached prometheus tmux python3 python3-venv file procps util-linux) ;;
+test) packages+=(fish zsh redis-server redis-tools memcached prometheus tmux python3 python3-venv file procps util-linux) ;;
+# lintian and rpm check what was made.
+dist) packages+=(lintian rpm dpkg-dev xz-utils systemd) ;;
 faults) packages+=(strace python3 procps util-linux) ;;
 # Not for the build: only the page and its tests take Node and a browser. A Node that is there already need not be Debian's.
 web)
@@ -25,7 +27,7 @@ fleet)
 # Kernels and busybox for guests are fetched without being installed (lab/kernels.sh).
 lab) packages+=(qemu-system-x86 python3 util-linux binutils xz-utils) ;;
 *)
-    echo "setup: unknown kind $kind; usage: setup.sh build|test|faults|lint|docs|lab|web|fleet" >&2
+    echo "setup: unknown kind $kind; usage: setup.sh build|test|faults|lint|docs|lab|web|fleet|dist" >&2
     exit 2
     ;;
 esac
@@ -99,4 +101,10 @@ test) install_damo ;;
 fleet) install_fleet ;;
 lint) install_tool cargo-deny 0.20.2 ;;
 docs) install_tool mdbook 0.5.4 --no-default-features --features search ;;
+dist)
+    install_tool cargo-deb 3.8.0
+    install_tool cargo-generate-rpm 0.21.1
+    install_tool cargo-about 0.9.3 --features cli
+    install_tool cargo-sbom 0.10.0
+    ;;
 esac

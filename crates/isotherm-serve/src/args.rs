@@ -21,7 +21,7 @@ pub struct Args {
     /// A recording to show in place of a monitor
     #[arg(long, value_name = "DIR")]
     pub recording: Option<PathBuf>,
-    /// Print a file made from the table of metrics, and end
+    /// Print a file made from the table of metrics or from these options, and end
     #[arg(long, value_name = "WHAT")]
     pub print: Option<Print>,
     /// The address to listen at; without a port, the first that is free from 4780 on [default: 127.0.0.1]
@@ -62,7 +62,7 @@ pub struct Args {
     pub no_sandbox: bool,
 }
 
-/// A file made from the table of metrics.
+/// A file made from the table of metrics or from the options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Print {
     /// A dashboard for Grafana, JSON.
@@ -71,6 +71,8 @@ pub enum Print {
     Rules,
     /// The page of the reference, Markdown.
     MetricsPage,
+    /// The manual page.
+    ManPage,
 }
 
 /// Where to listen.

@@ -1,8 +1,12 @@
 //! The command line, and what is wrong usage before anything is opened.
 
+use crate::PROGRAM;
 use crate::plan;
 use crate::store::To;
-use clap::{ArgGroup, Parser};
+use clap::{ArgGroup, CommandFactory, Parser, ValueEnum};
+use clap_complete::Shell;
+use clap_mangen::Man;
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,7 +15,7 @@ const MAX_BACKOFF: Duration = Duration::from_secs(600);
 
 /// Sends rollups of this host to a store: rows of five minutes by service, an object for each table and hour.
 #[derive(Clone, Debug, Parser)]
-#[command(version, group = ArgGroup::new("what").required(true).args(["connect", "once", "status"]), after_help = "\
+#[command(version, group = ArgGroup::new("what").required(true).args(["connect", "once", "status", "print"]), after_help = "\
 Credentials of a store come from the environment (AWS_..., GOOGLE_..., AZURE_...) or from --credentials.
 Exit codes: 0 done, or ended by SIGTERM or SIGINT; 1 failed; 2 wrong usage.")]
 pub struct Args {
@@ -24,6 +28,9 @@ pub struct Args {
     /// Print what waits in a spool, what was sent and dropped, and the last error
     #[arg(long, value_name = "SPOOL", conflicts_with_all = ["spool", "to"])]
     pub status: Option<PathBuf>,
+    /// Print a file made from these options, for packages, and end
+    #[arg(long, value_name = "WHAT", hide = true, conflicts_with_all = ["spool", "to"])]
+    pub print: Option<Print>,
     /// Print that as JSON
     #[arg(long, requires = "status", conflicts_with_all = ["connect", "once"])]
     pub json: bool,
@@ -62,6 +69,38 @@ pub struct Args {
     pub no_sandbox: bool,
 }
 
+/// A file made from the options.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Print {
+    /// The manual page.
+    ManPage,
+    /// Completions for bash.
+    Bash,
+    /// Completions for zsh.
+    Zsh,
+    /// Completions for fish.
+    Fish,
+}
+
+impl Print {
+    /// The file.
+    pub fn bytes(self) -> io::Result<Vec<u8>> {
+        let mut file = Vec::new();
+        let shell = match self {
+            Print::ManPage => {
+                let man = Man::new(Args::command()).manual("Isotherm Manual");
+                man.source(format!("isotherm {}", env!("CARGO_PKG_VERSION"))).render(&mut file)?;
+                return Ok(file);
+            }
+            Print::Bash => Shell::Bash,
+            Print::Zsh => Shell::Zsh,
+            Print::Fish => Shell::Fish,
+        };
+        clap_complete::generate(shell, &mut Args::command(), PROGRAM, &mut file);
+        Ok(file)
+    }
+}
+
 impl Args {
     /// How objects are sent.
     pub fn plan(&self) -> plan::Settings {
@@ -91,7 +130,6 @@ fn size(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     fn parsed(line: &str) -> Result<Args, String> {
         Args::try_parse_from(line.split(' ')).map_err(|error| error.to_string())
@@ -100,6 +138,20 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn the_manual_page_and_the_completions_have_every_option() {
+        let command = Args::command();
+        let shown: Vec<&str> =
+            command.get_arguments().filter(|arg| !arg.is_hide_set()).filter_map(|arg| arg.get_long()).collect();
+        assert!(shown.len() > 10, "{shown:?}");
+        for what in [Print::ManPage, Print::Bash, Print::Zsh, Print::Fish] {
+            let file = String::from_utf8(what.bytes().unwrap()).unwrap().replace("\\-", "-");
+            for option in &shown {
+                assert!(file.contains(option), "{what:?} has no {option}");
+            }
+        }
     }
 
     #[test]

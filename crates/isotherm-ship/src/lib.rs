@@ -66,6 +66,9 @@ pub fn run(args: &Args) -> Result<()> {
             report.text(clock::now().wall_ns)
         });
     }
+    if let Some(what) = args.print {
+        return print(&String::from_utf8_lossy(&what.bytes()?));
+    }
     match (&args.spool, &args.to) {
         (Some(spool), Some(to)) => run::ship(args, spool, to),
         _ => bail!("give --spool and --to"),

@@ -18,8 +18,10 @@ use rustix::thread::{
 const FOR_FILES: CapabilitySet =
     CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::DAC_READ_SEARCH).union(CapabilitySet::FOWNER);
 
-/// To watch and to change other processes, and to end those that were started.
+/// To watch and to change other processes, to end those that were started, and to give the socket of the stream to a group. The sandbox
+/// leaves less.
 const FOR_WATCHING: CapabilitySet = FOR_FILES
+    .union(CapabilitySet::CHOWN)
     .union(CapabilitySet::BPF)
     .union(CapabilitySet::PERFMON)
     .union(CapabilitySet::SYSLOG)

@@ -4,7 +4,7 @@ mod support;
 
 use isotherm_stream::{MappingRow, Message, PlanRow, Reader, RegionRow, Snapshot};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -85,6 +85,26 @@ fn run_sends_the_heat_of_its_targets_to_those_who_connect() {
     assert!(said, "that it has ended");
     run.end().ended(0);
     assert!(!path.exists(), "its socket is gone with it");
+}
+
+/// A group that root is not in. Root gives the socket to it: without CAP_CHOWN only a member could.
+#[test]
+fn the_socket_is_given_to_a_group_that_we_are_not_in() {
+    need!(is_root(), "root");
+    need!(sees_pages(), "the page-table source");
+    let groups = fs::read_to_string("/proc/self/status").unwrap();
+    let ours = groups.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap().to_owned();
+    let other = (1..).find(|gid: &u32| !ours.split_whitespace().any(|of| of == gid.to_string())).unwrap();
+    let (child, stage) = (workload(4), Stage::new());
+    let path = stage.path("heat.stream");
+    let run =
+        format!("run --dry-run --socket s.sock -p {} --stream {} --stream-group {other}", child.pid(), path.display());
+    let mut run = stage.start_isotherm(&run);
+    run.until_it_says("status at");
+    let there = fs::metadata(&path).unwrap();
+    assert_eq!((there.gid(), there.uid(), there.permissions().mode() & 0o777), (other, 0, 0o660));
+    run.signal("TERM");
+    run.end().ended(0);
 }
 
 #[test]

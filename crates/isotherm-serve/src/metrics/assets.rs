@@ -7,7 +7,8 @@ use super::table::{
     PAGED_OUT, REFAULTED, SLOWDOWN, SLOWDOWN_BUDGET, UNMEASURED, WORKING_SET,
 };
 use super::table::{ALL, CGROUP_LABELS, Kind, MAX_CGROUPS, MAX_PROCESSES, Metric, Of, PROCESS_LABELS};
-use crate::args::Print;
+use crate::args::{Args, Print};
+use clap::CommandFactory;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
@@ -17,7 +18,17 @@ pub fn text(what: Print) -> String {
         Print::Dashboard => dashboard(),
         Print::Rules => rules(),
         Print::MetricsPage => page(),
+        Print::ManPage => man_page(),
     }
+}
+
+/// The manual page. It is of section 8: people start the server by `isotherm serve`, and service managers by itself.
+fn man_page() -> String {
+    let man = clap_mangen::Man::new(Args::command()).section("8").manual("Isotherm Manual");
+    let mut page = Vec::new();
+    let written = man.source(format!("isotherm {}", env!("CARGO_PKG_VERSION"))).render(&mut page);
+    written.expect("a vector takes any page");
+    String::from_utf8_lossy(&page).into_owned()
 }
 
 /// One alert.
