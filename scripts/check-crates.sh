@@ -30,6 +30,7 @@ declare -A may_use=(
     # Neither reads processes nor decides anything: sockets of a service manager.
     [systemd]=""
     [ship]="rng sandbox stream systemd rollup"
+    [kube]="sandbox schemes"
     [rollup]="units heat sys schemes stream"
     # What rollups of a fleet are tried with.
     [fleet-model]="units rng heat stream rollup"

@@ -7,7 +7,8 @@
 //!                    external hints
 //! ```
 //!
-//! What people write is read in [`settings`] (the file of `isotherm run`) and [`request`] (lines of its socket).
+//! What people write is read in [`settings`] (the file of `isotherm run`) and [`request`] (lines of its socket). [`assigned`] is the file in
+//! which `isotherm-kube` gives cgroups to schemes.
 //!
 //! Each action is a module: [`collapse`] makes huge pages of hot huge ranges, [`page_out`] pages idle pages out, [`split`] splits huge pages of which
 //! little is in use, [`migrate`] moves hot pages to fast memory and idle ones to slow, [`bring_back`] reads from swap what
@@ -22,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 pub mod action;
+pub mod assigned;
 pub mod bring_back;
 pub mod budgets;
 pub mod collapse;

@@ -3,6 +3,7 @@
 //! The words are DAMON's: a scheme has an action, a pattern (how long idle), a quota (the budgets, and what may come back) and filters
 //! (processes and cgroups). For a huge range the first scheme that matches wins. Without a table, hot memory of all targets is collapsed.
 
+use crate::assigned::{self, Assignments};
 use crate::migrate;
 use crate::page_out::brake::Limits;
 use crate::page_out::watermarks::Watermarks;
@@ -48,6 +49,15 @@ pub struct Written {
     /// Cgroups: paths from the root on, which begin with a slash, or parts of them between slashes; those below too. Empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cgroups: Vec<String>,
+    /// The name by which pods ask for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Whether it is for the cgroups that the file of assignments names, and for no others.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub assigned: bool,
+    /// The Kubernetes namespaces whose pods may ask for it; `isotherm-kube` reads them. Empty: all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub namespaces: Vec<String>,
     /// Of `page-out` and `demote`: pages leave that are idle for this long, as "10m".
     pub min_idle: Option<String>,
     /// Of `page-out`: refaults in a minute at which it stops, percent of the working set.
@@ -67,6 +77,9 @@ impl Written {
             action,
             processes: Vec::new(),
             cgroups: Vec::new(),
+            name: None,
+            assigned: false,
+            namespaces: Vec::new(),
             min_idle: None,
             max_refaults: None,
             watermarks: None,
@@ -83,6 +96,8 @@ pub struct Scheme {
     pub action: Does,
     processes: Vec<String>,
     cgroups: Vec<String>,
+    /// The name by which the file of assignments gives it cgroups. Until then it is for no process.
+    assigned_as: Option<String>,
 }
 
 /// An action and its limits.
@@ -103,12 +118,13 @@ pub enum Does {
 impl Scheme {
     /// What happens without a table: hot memory of all targets is collapsed.
     pub fn collapse_all() -> Scheme {
-        Scheme { action: Does::Collapse, processes: Vec::new(), cgroups: Vec::new() }
+        Scheme { action: Does::Collapse, processes: Vec::new(), cgroups: Vec::new(), assigned_as: None }
     }
 
     /// Checks what is written. The error says what has to hold.
     pub fn new(written: Written) -> Result<Scheme, String> {
         check_keys(&written)?;
+        assigned::check_keys(&written)?;
         let action = match written.action {
             ActionName::PageOut => Does::PageOut(limits(&written)?, watermarks(&written)?),
             ActionName::Collapse => Does::Collapse,
@@ -116,12 +132,19 @@ impl Scheme {
             ActionName::Promote => Does::Promote(hot_ns(&written)?),
             ActionName::Demote => Does::Demote(age_ns(&written)?, keep_free_pct(&written)?),
         };
-        Ok(Scheme { action, processes: written.processes, cgroups: written.cgroups })
+        let assigned_as = written.name.filter(|_| written.assigned);
+        Ok(Scheme { action, processes: written.processes, cgroups: written.cgroups, assigned_as })
+    }
+
+    /// The same with the cgroups that are assigned to it, if it is of those that take them.
+    pub fn assigned(&self, assignments: &Assignments) -> Scheme {
+        let Some(name) = &self.assigned_as else { return self.clone() };
+        Scheme { cgroups: assignments.of(name).map(str::to_owned).collect(), ..self.clone() }
     }
 
     /// Whether it has no filter.
     pub fn is_for_all(&self) -> bool {
-        self.processes.is_empty() && self.cgroups.is_empty()
+        self.processes.is_empty() && self.cgroups.is_empty() && self.assigned_as.is_none()
     }
 
     /// Whether it is for this process.
@@ -134,7 +157,8 @@ impl Scheme {
             None => whole.contains(&format!("/{}/", path.trim_matches('/'))),
         };
         (self.processes.is_empty() || self.processes.iter().any(|name| name == comm))
-            && (self.cgroups.is_empty() || self.cgroups.iter().any(is_in))
+            // Where cgroups are assigned, no cgroup yet means no process, and not all.
+            && ((self.cgroups.is_empty() && self.assigned_as.is_none()) || self.cgroups.iter().any(is_in))
     }
 }
 

@@ -43,6 +43,8 @@ pub struct File {
     pub rules: Rules,
     /// What to do to which processes.
     pub scheme: Vec<Written>,
+    /// The file that gives cgroups to the schemes that are `assigned`. It is read again when it changes.
+    pub assignments: Option<PathBuf>,
     /// What acting on hints may cost.
     pub budgets: Budgets,
     /// Processes take turns, instead of the hottest memory first.
@@ -150,6 +152,7 @@ impl File {
         }
         file.watch.window_ns()?;
         file.schemes()?;
+        crate::assigned::check_settings(&file).map_err(|what| value("[scheme]", what))?;
         if file.rules.min_benefit_hz.is_some_and(|hz| !(hz >= 0.0 && hz.is_finite())) {
             return Err(value("rules", "min_benefit_hz has to be 0 or more"));
         }

@@ -315,6 +315,11 @@ pub fn write(schemes: &[Written]) -> Result<(String, Vec<String>), Error> {
 
 /// Why DAMON would act on other memory, if so.
 fn fits_damo(scheme: &Written) -> Result<(), &'static str> {
+    if scheme.assigned {
+        return Err(
+            "its cgroups are assigned while it runs, and DAMON would act on all targets: name `cgroups` instead",
+        );
+    }
     if !scheme.processes.is_empty() {
         return Err(
             "it names processes, and DAMON would act on all targets: give damo the pids as targets, and leave `processes` out",
@@ -476,6 +481,7 @@ mod tests {
         // DAMON would act on more than was meant.
         for (wider, why) in [
             (Written { processes: vec!["db".into()], ..page_out("1h", &[]) }, "names processes"),
+            (Written { name: Some("a".into()), assigned: true, ..page_out("1h", &[]) }, "assigned while it runs"),
             (page_out("1h", &["app.slice"]), "part of a cgroup"),
             (Written::of(ActionName::Promote), "a node with a number"),
         ] {

@@ -1,9 +1,11 @@
 //! `isotherm run`: keeps the hot memory of processes on huge pages until it is stopped, and pages out their cold memory if a scheme says so.
 //!
 //! [`args`] holds the arguments. [`config`] combines them with the settings file. [`trust`] decides whether root runs the command that a
-//! settings file names. [`page_out`] reads what paging out needs to know, and [`migrate`] what moving between memory tiers does.
+//! settings file names. [`page_out`] reads what paging out needs to know, and [`migrate`] what moving between memory tiers does. [`assignments`]
+//! reads which cgroups another program gives to schemes.
 
 pub mod args;
+mod assignments;
 pub mod config;
 mod migrate;
 mod page_out;
@@ -27,6 +29,7 @@ use crate::watch::{Prepared, Stop, Watching, window_of};
 use crate::work::runner::{Runner, WorkArgs};
 use anyhow::{Result, bail};
 use args::RunArgs;
+use assignments::AssignmentsFile;
 use config::Config;
 use indicatif::ProgressBar;
 use isotherm_heat::track::SampledExtent;
@@ -112,6 +115,7 @@ fn run(args: &RunArgs) -> Result<()> {
             paged_out_at: clock::monotonic_ns(),
             publisher,
             service: &service,
+            assignments: AssignmentsFile::default(),
         };
         let outcome = watch(&mut feeder, &mut config, &mut watching, &signals);
         over.store(true, Ordering::Relaxed);
@@ -282,11 +286,13 @@ fn watch(feeder: &mut Feeder<'_>, config: &mut Config, watching: &mut Watching, 
             feeder.page_out(monitor, &snapshot);
             feeder.migrate(monitor, &snapshot);
             feeder.publish(monitor, &snapshot);
-            if signals.reload.swap(false, Ordering::Relaxed) {
+            let is_reload = signals.reload.swap(false, Ordering::Relaxed);
+            if is_reload {
                 feeder.service.reloading();
                 anew = reloaded(args, config, (shared, feeder.pages_out, feeder.migrates));
                 feeder.service.ready("watching");
             }
+            feeder.assign(anew.as_ref().unwrap_or(config), is_reload);
             Ok(if anew.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
         let Some(new) = anew else { return Ok(()) };
@@ -368,6 +374,7 @@ struct Feeder<'a> {
     paged_out_at: Ns,
     publisher: Option<Publisher>,
     service: &'a Service,
+    assignments: AssignmentsFile,
 }
 
 impl Feeder<'_> {
@@ -381,6 +388,20 @@ impl Feeder<'_> {
         drop(state);
         if let Some(publisher) = &mut self.publisher {
             publisher.of_run(&watching.run);
+        }
+        self.assign(config, true);
+    }
+
+    /// Gives schemes the cgroups that are assigned to them, where these or the schemes have changed.
+    fn assign(&mut self, config: &Config, schemes_changed: bool) {
+        let Some(path) = &config.assignments else { return };
+        let changed = self.assignments.refresh(path);
+        if let Some(note) = self.assignments.take_note() {
+            output::note(note);
+        }
+        if changed || schemes_changed {
+            let schemes = config.schemes.iter().map(|scheme| scheme.assigned(self.assignments.assignments()));
+            lock(self.shared).set_schemes(schemes.collect());
         }
     }
 

@@ -24,6 +24,8 @@ pub struct Config {
     pub watch: WatchArgs,
     pub rules: Rules,
     pub schemes: Vec<Scheme>,
+    /// What gives cgroups to schemes.
+    pub assignments: Option<PathBuf>,
     pub budgets: Budgets,
     pub round_robin: bool,
     pub hints: HintSource,
@@ -68,6 +70,7 @@ impl Config {
             watch,
             rules,
             schemes,
+            assignments: file.assignments,
             budgets,
             round_robin: args.round_robin || file.round_robin,
             hints: args.hints.map_or(file.hints, HintSource::from),
