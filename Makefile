@@ -6,7 +6,8 @@ BIN := target/release/isotherm
 
 BENCHES := bench-first bench-busy bench-scan bench-accuracy bench-collapse bench-split bench-cold bench-cold-redis bench-tier bench-redis bench-sampling bench-scale bench-sampled bench-events \
 	bench-faults bench-serve bench-frames bench-drain bench-conflict bench-herd bench-damon
-.PHONY: help build build-serve build-ship bench-ship install demo test lint lint-code lint-features docs benchmarks-page fmt fuzz soak loom miri faults soak-watch lab lab-quick web test-web test-fleet lint-fleet fleet-demo fleet-model bench bench-fleet $(BENCHES) setup-build setup-test setup-faults setup-lint setup-docs setup-lab setup-web setup-fleet
+.PHONY: lint-kube image image-check manifests setup-kube setup-image
+.PHONY: help build build-serve build-ship build-kube bench-ship install demo test lint lint-code lint-features docs benchmarks-page fmt fuzz soak loom miri faults soak-watch lab lab-quick web test-web test-fleet lint-fleet fleet-demo fleet-model bench bench-fleet $(BENCHES) setup-build setup-test setup-faults setup-lint setup-docs setup-lab setup-web setup-fleet
 
 help:
 	@echo "make demo            set up, build, and watch a workload with known hot memory"
@@ -16,6 +17,11 @@ help:
 	@echo "make build           set up and build $(BIN)"
 	@echo "make build-serve     set up and build target/release/isotherm-serve, the server that isotherm serve starts"
 	@echo "make build-ship      set up and build target/release/isotherm-ship, which sends rollups to a store; SHIP_FEATURES=aws,gcp,azure: beyond a folder"
+	@echo "make build-kube      set up and build target/release/isotherm-kube, which gives cgroups of annotated pods to schemes"
+	@echo "make image           a container image of the programs that were built, by buildah (1 minute; IMAGE=name:tag)"
+	@echo "make image-check     runs the programs of that image, as its user and with the capabilities of the chart"
+	@echo "make lint-kube       the Helm chart and the plain manifests against schemas and rules (builds helm and kubeconform: 3 minutes, then 5 s)"
+	@echo "make manifests       deploy/manifests, rendered from the Helm chart"
 	@echo "make install         install what make build has built: the program, the C library and its header; PREFIX (/usr/local), DESTDIR"
 	@echo "make lint            formatting, clippy and dependencies between crates; warnings are errors"
 	@echo "make docs            the book, into target/book (open target/book/index.html)"
@@ -72,6 +78,12 @@ setup-docs:
 setup-lab:
 	@scripts/setup.sh lab
 
+setup-kube:
+	@scripts/setup.sh kube
+
+setup-image:
+	@scripts/setup.sh image
+
 # The server of `isotherm serve`. `make demo` needs none, and does not compile an HTTP stack.
 build-serve: setup-build
 	$(CARGO) build --release --locked -p isotherm-serve
@@ -79,6 +91,23 @@ build-serve: setup-build
 # Sends rollups to an object store. Not part of `make build`, for the same reason.
 build-ship: setup-build
 	$(CARGO) build --release --locked -p isotherm-ship $(if $(SHIP_FEATURES),--features $(SHIP_FEATURES))
+
+# Reads annotations of pods. Not part of `make build`: few hosts are nodes of Kubernetes.
+build-kube: setup-build
+	$(CARGO) build --release --locked -p isotherm-kube
+
+# Of what is built: `make build build-serve build-ship build-kube image`.
+image: setup-image
+	@deploy/image/build.sh $(IMAGE)
+
+image-check: setup-image
+	@deploy/image/check.sh $(IMAGE)
+
+lint-kube: setup-kube
+	@scripts/lint-kube.sh
+
+manifests: setup-kube
+	@scripts/render-manifests.sh
 
 build: setup-build
 	$(CARGO) build --release --locked -p isotherm -p isotherm-c

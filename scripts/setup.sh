@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the build (or the tests, or the lab) needs, if it is missing and we have the rights. Otherwise prints the command to run.
-# usage: setup.sh build|test|faults|lint|docs|lab|web|fleet|dist
+# usage: setup.sh build|test|faults|lint|docs|lab|web|fleet|dist|kube|image
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kind=${1:-build}
@@ -24,10 +24,13 @@ fleet)
     packages=(python3 python3-venv)
     command -v java >/dev/null || packages+=(default-jre-headless)
     ;;
+# For charts and manifests: helm and kubeconform are built below, by a Go that is there or by that of the Debian packages.
+kube) packages=(apparmor diffutils) ;;
+image) packages=(buildah binutils jq) ;;
 # Kernels and busybox for guests are fetched without being installed (lab/kernels.sh).
 lab) packages+=(qemu-system-x86 python3 util-linux binutils xz-utils) ;;
 *)
-    echo "setup: unknown kind $kind; usage: setup.sh build|test|faults|lint|docs|lab|web|fleet|dist" >&2
+    echo "setup: unknown kind $kind; usage: setup.sh build|test|faults|lint|docs|lab|web|fleet|dist|kube|image" >&2
     exit 2
     ;;
 esac
@@ -91,7 +94,21 @@ install_tool() { # install_tool NAME VERSION [ARGS OF CARGO INSTALL...]
     rm -rf target/tools/build
 }
 
-if [ "$kind" != web ] && [ "$kind" != fleet ] && ! command -v cargo >/dev/null; then
+# A program of Go, built into target/tools as well. A Go before 1.21 does not fetch the one that these need.
+install_go_tool() { # install_go_tool NAME VERSION PACKAGE
+    local name=$1 version=$2 package=$3
+    [ ! -x "target/tools/bin/$name" ] || [ "$(cat "target/tools/$name.version" 2>/dev/null)" != "$version" ] || return 0
+    if ! command -v go >/dev/null; then
+        echo "setup: go was not found: install Go 1.24 or later to build $name (Debian 13 has it: golang-go)" >&2
+        exit 1
+    fi
+    echo "setup: building $name $version into target/tools" >&2
+    mkdir -p target/tools/bin
+    GOBIN="$PWD/target/tools/bin" GOFLAGS=-modcacherw go install "$package@$version"
+    echo "$version" >"target/tools/$name.version"
+}
+
+if [[ ! " web fleet kube image " == *" $kind "* ]] && ! command -v cargo >/dev/null; then
     echo "setup: cargo was not found: install Rust 1.95 or later (https://rustup.rs)" >&2
     exit 1
 fi
@@ -99,6 +116,10 @@ install_packages
 case $kind in
 test) install_damo ;;
 fleet) install_fleet ;;
+kube)
+    install_go_tool kubeconform v0.6.7 github.com/yannh/kubeconform/cmd/kubeconform
+    install_go_tool helm v3.18.6 helm.sh/helm/v3/cmd/helm
+    ;;
 lint) install_tool cargo-deny 0.20.2 ;;
 docs) install_tool mdbook 0.5.4 --no-default-features --features search ;;
 dist)
