@@ -25,8 +25,12 @@ fn block(text: &str, key: &str) -> String {
 #[test]
 fn the_chart_has_the_dashboard_and_the_rules_of_the_tree() {
     for file in ["isotherm-grafana.json", "isotherm-rules.yml"] {
-        let (ours, shipped) = (read(&format!("dashboards/{file}")), read(&format!("deploy/helm/isotherm/files/{file}")));
-        assert!(ours == shipped, "cp dashboards/{file} deploy/helm/isotherm/files/, and run scripts/render-manifests.sh");
+        let (ours, shipped) =
+            (read(&format!("dashboards/{file}")), read(&format!("deploy/helm/isotherm/files/{file}")));
+        assert!(
+            ours == shipped,
+            "cp dashboards/{file} deploy/helm/isotherm/files/, and run scripts/render-manifests.sh"
+        );
     }
     let dashboard = block(&read("deploy/manifests/isotherm-monitoring.yaml"), "isotherm.json");
     assert_eq!(dashboard.trim_end(), read("dashboards/isotherm-grafana.json").trim_end());
@@ -40,13 +44,20 @@ fn settings_of_the_manifests_are_settings_of_run() {
     };
     let watched = of("isotherm.yaml");
     assert!(watched.targets.all && watched.assignments.is_none() && watched.stream.is_none());
-    assert_eq!(of("isotherm-monitoring.yaml").stream_group.as_deref(), Some("isotherm"), "serve connects as that group");
+    assert_eq!(
+        of("isotherm-monitoring.yaml").stream_group.as_deref(),
+        Some("isotherm"),
+        "serve connects as that group"
+    );
     let pods = of("isotherm-pods.yaml");
     assert_eq!(Permitted::of(&pods).names(), ["cold", "huge"]);
     let file = pods.assignments.unwrap();
     let manifest = read("deploy/manifests/isotherm-pods.yaml");
     let folder = file.parent().unwrap().to_str().unwrap();
-    assert!(manifest.contains(&format!("- {{name: assignments, mountPath: {folder}, readOnly: true}}")), "of the monitor");
+    assert!(
+        manifest.contains(&format!("- {{name: assignments, mountPath: {folder}, readOnly: true}}")),
+        "of the monitor"
+    );
     assert!(manifest.contains(&format!("- {{name: assignments, mountPath: {folder}}}")), "of isotherm-kube");
 }
 

@@ -180,6 +180,10 @@ impl Cgroups {
         &self.hierarchies
     }
 
+    pub(super) fn map(self, of: impl Fn(Hierarchy) -> Hierarchy) -> Cgroups {
+        Cgroups { hierarchies: self.hierarchies.into_iter().map(of).collect(), perf_events: self.perf_events }
+    }
+
     /// The cgroup that a user means: a directory such as `/sys/fs/cgroup/memory/foo`, or a path inside a hierarchy such as
     /// `/foo` or `foo`. If a path exists in two hierarchies, the one where it has processes is returned.
     pub fn find(&self, asked: &str) -> Result<Cgroup> {

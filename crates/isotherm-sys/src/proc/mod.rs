@@ -18,6 +18,7 @@ mod held;
 mod maps;
 mod memcg;
 mod meminfo;
+mod namespace;
 mod root;
 mod smaps;
 mod stat;
@@ -124,14 +125,19 @@ impl Proc {
         Ok(self.exe(pid)?.and_then(name))
     }
 
-    /// Which cgroups a process is in.
+    /// Which cgroups a process is in. In a cgroup namespace: as paths of the host, if its hierarchy is mounted.
     pub fn membership(&self, pid: u32) -> Result<Membership> {
         let path = self.path(pid, "cgroup");
-        Membership::parse(&self.read(&path)?).map_err(|(line, e)| e.at(&path, line))
+        let membership = Membership::parse(&self.read(&path)?).map_err(|(line, e)| e.at(&path, line))?;
+        Ok(self.namespace.resolve(self, membership))
     }
 
     /// The mounted cgroup hierarchies, from `/proc/self/mountinfo`.
     pub fn cgroups(&self) -> Result<Cgroups> {
+        Ok(self.mounted_cgroups()?.map(|hierarchy| self.namespace.resolve_mount(self, hierarchy)))
+    }
+
+    fn mounted_cgroups(&self) -> Result<Cgroups> {
         let path = self.root().join("self/mountinfo");
         Cgroups::parse(&self.read(&path)?).map_err(|(line, e)| e.at(&path, line))
     }

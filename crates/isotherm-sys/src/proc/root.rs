@@ -2,6 +2,7 @@
 //! one that we may not read. The modules next to this one parse the files.
 
 use super::error::{Error, Result};
+use super::namespace::Namespace;
 use super::stat::{Identity, Stat};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,10 +11,20 @@ use std::path::{Path, PathBuf};
 const MAX_EXECS: usize = 16;
 
 /// A `/proc`, by its root.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Proc {
     root: PathBuf,
+    pub(super) namespace: Namespace,
 }
+
+/// What was found of the namespace follows from the root.
+impl PartialEq for Proc {
+    fn eq(&self, other: &Proc) -> bool {
+        self.root == other.root
+    }
+}
+
+impl Eq for Proc {}
 
 impl Default for Proc {
     fn default() -> Proc {
@@ -24,7 +35,7 @@ impl Default for Proc {
 impl Proc {
     /// The `/proc` mounted at `root`.
     pub fn at(root: impl Into<PathBuf>) -> Proc {
-        Proc { root: root.into() }
+        Proc { root: root.into(), namespace: Namespace::default() }
     }
 
     /// Where it is.
