@@ -32,9 +32,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 root=$work/root
 mkdir -p "$root" "$work/debs"
-# apt fetches as a user of its own, who cannot write to a folder of ours.
-chmod 755 "$work" "$work/debs"
-(cd "$work/debs" && apt-get download -q "${packages[@]}" >/dev/null) || fail "packages could not be fetched: ${packages[*]}"
+# apt would fetch as a user of its own, who cannot write to a folder of ours.
+(cd "$work/debs" && apt-get download -q -o APT::Sandbox::User=root "${packages[@]}" >/dev/null) || fail "packages could not be fetched: ${packages[*]}"
 for package in "$work"/debs/*.deb; do
     mkdir -p "$work/part"
     dpkg-deb --extract "$package" "$work/part"
@@ -57,8 +56,10 @@ printf '%s\n' 'root:x:0:' "isotherm:x:$user:" >"$root/etc/group"
 echo 'hosts: files dns' >"$root/etc/nsswitch.conf"
 : >"$root/etc/machine-id"
 install -d "$root"/{proc,sys,dev,run,tmp,etc/isotherm,host/sys/fs/cgroup,usr/bin,usr/share/doc/isotherm}
-install -d -o "$user" -g "$user" -m 0750 "$root"/run/{isotherm,isotherm-stream,isotherm-kube} "$root"/var/lib/isotherm
-chmod 1777 "$root/tmp"
+# For the user of the image and for root without CAP_DAC_OVERRIDE; volumes take their places in a cluster.
+install -d "$root"/run/{isotherm,isotherm-stream,isotherm-kube}
+chmod 1777 "$root/tmp" "$root"/run/isotherm*
+install -d -o "$user" -g "$user" -m 0750 "$root"/var/lib/isotherm
 cp LICENSE-APACHE LICENSE-MIT "$root/usr/share/doc/isotherm/"
 for program in "${programs[@]}"; do
     # Line tables are four fifths of a program. Names of functions stay, for backtraces.
@@ -72,7 +73,7 @@ install -d "$root/usr/libexec/isotherm"
 ln -s ../../bin/isotherm-serve "$root/usr/libexec/isotherm/isotherm-serve"
 find "$root" -newermt "@$SOURCE_DATE_EPOCH" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 
-container=$(buildah from scratch)
+container=$(buildah from --format "${IMAGE_FORMAT:-docker}" scratch)
 trap 'buildah rm "$container" >/dev/null; rm -rf "$work"' EXIT
 buildah copy --quiet "$container" "$root/" / >/dev/null
 buildah config \
@@ -87,6 +88,8 @@ buildah config \
     "$container"
 if [ "${IMAGE_FORMAT:-docker}" = docker ]; then
     # Of `isotherm run` with that socket. Programs without a socket have no state of health: pass --no-healthcheck for these.
+    # Or it would be a random name.
+    buildah config --hostname isotherm "$container"
     buildah config --healthcheck 'CMD ["/usr/bin/isotherm", "status", "--json", "--socket", "/run/isotherm/control.sock"]' \
         --healthcheck-interval 30s --healthcheck-timeout 10s --healthcheck-start-period 60s --healthcheck-retries 3 "$container"
 fi

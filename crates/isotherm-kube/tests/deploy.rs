@@ -68,3 +68,40 @@ fn the_version_of_the_chart_is_ours() {
         assert!(chart.contains(&format!("\n{key}: {}\n", env!("CARGO_PKG_VERSION"))), "{key} in Chart.yaml");
     }
 }
+
+#[test]
+fn the_seccomp_profile_permits_what_the_sandbox_does_and_nothing_that_it_is_for() {
+    let profile: serde_json::Value = serde_json::from_str(&read("deploy/profiles/isotherm-seccomp.json")).unwrap();
+    let of = |action: &str| -> Vec<String> {
+        let rules = profile["syscalls"].as_array().unwrap().iter().filter(|rule| rule["action"] == action);
+        rules
+            .flat_map(|rule| rule["names"].as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned()))
+            .collect()
+    };
+    let permitted = of("SCMP_ACT_ALLOW");
+    let calls = read("crates/isotherm-sandbox/src/calls.rs");
+    let calls = calls.split("#[cfg(test)]").next().unwrap();
+    let named = calls.split("libc::SYS_").skip(1).map(|rest| {
+        let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap();
+        rest[..end].to_owned()
+    });
+    // Made with ENOSYS, and by name lookups of the shipper only.
+    let apart = ["clone3", "sendmmsg"];
+    let named: Vec<String> = named.filter(|name| !apart.contains(&name.as_str())).collect();
+    assert!(named.len() > 150, "{}", named.len());
+    for name in named {
+        assert!(permitted.contains(&name), "{name} is missing in deploy/profiles/isotherm-seccomp.json");
+    }
+    assert_eq!(of("SCMP_ACT_ERRNO"), ["clone3"]);
+    assert_eq!(profile["defaultAction"], "SCMP_ACT_ERRNO");
+    for name in
+        ["ptrace", "process_vm_writev", "mount", "unshare", "setns", "init_module", "kexec_load", "keyctl", "execveat"]
+    {
+        assert!(!permitted.iter().any(|one| one == name), "{name}");
+    }
+    let sockets = profile["syscalls"].as_array().unwrap().iter().find(|rule| rule["names"][0] == "socket").unwrap();
+    assert_eq!(
+        (&sockets["args"][0]["value"], permitted.iter().filter(|name| *name == "socket").count()),
+        (&1.into(), 1)
+    );
+}
