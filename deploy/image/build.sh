@@ -87,9 +87,9 @@ buildah config \
     --label org.opencontainers.image.licenses="Apache-2.0 OR MIT" \
     "$container"
 if [ "${IMAGE_FORMAT:-docker}" = docker ]; then
-    # Of `isotherm run` with that socket. Programs without a socket have no state of health: pass --no-healthcheck for these.
-    # Or it would be a random name.
+    # A random name otherwise.
     buildah config --hostname isotherm "$container"
+    # Of `isotherm run` with that socket. Programs without a socket have no state of health: pass --no-healthcheck for these.
     buildah config --healthcheck 'CMD ["/usr/bin/isotherm", "status", "--json", "--socket", "/run/isotherm/control.sock"]' \
         --healthcheck-interval 30s --healthcheck-timeout 10s --healthcheck-start-period 60s --healthcheck-retries 3 "$container"
 fi

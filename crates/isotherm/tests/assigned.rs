@@ -3,12 +3,12 @@
 mod support;
 
 use isotherm_sys::proc::Proc;
-use isotherm_workload::Child;
+use isotherm_workload::{Child, Index};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use support::{ISOTHERM, Stage, alone, can_collapse, huge_bytes, is_root, need, skip, until, workload, workload_by};
+use support::{ISOTHERM, Stage, alone, can_collapse, huge_bytes, is_root, skip, until};
 
 const LONG: Duration = Duration::from_secs(80);
 /// Some windows, in which hints would come.
@@ -33,7 +33,7 @@ impl PodCgroup {
         let mut command = Command::new("sh");
         let script = format!("echo $$ > {}/cgroup.procs && exec {ISOTHERM} \"$@\"", self.dir.display());
         command.args(["-c", &script, "sh"]);
-        workload_by(command, 64)
+        index_by(command)
     }
 }
 
@@ -42,6 +42,12 @@ impl Drop for PodCgroup {
         until(Duration::from_secs(5), || fs::remove_dir(&self.dir).is_ok());
         let _ = self.dir.parent().map(fs::remove_dir);
     }
+}
+
+/// An index of 64 MiB, most of whose reads go to the middle. Its memory has small pages and may have huge ones.
+fn index_by(mut command: Command) -> Child {
+    command.arg("demo-workload");
+    Child::start(command, &Index { pages: 16_384, centre: 0.5, deviation: 0.04, stride: 1, seed: 5 }).unwrap()
 }
 
 /// As `isotherm-kube` writes it.
@@ -58,7 +64,7 @@ fn a_scheme_is_for_the_cgroups_that_are_assigned_to_it_and_for_no_process_before
     need!(is_root(), "root, to make a cgroup");
     let Some(pod) = PodCgroup::new() else { return skip("a cgroup of its own") };
     let stage = Stage::new();
-    let (inside, outside) = (pod.workload(), workload(64));
+    let (inside, outside) = (pod.workload(), index_by(Command::new(ISOTHERM)));
     let file = stage.path("assignments");
     let settings = format!(
         "assignments = {file:?}\n[targets]\npids = [{}, {}]\n[budgets]\nstall_pct = 200.0\n\
@@ -76,7 +82,7 @@ fn a_scheme_is_for_the_cgroups_that_are_assigned_to_it_and_for_no_process_before
     daemon.until_it_says("line 2 is not the name of a scheme");
     put(&file, &[format!("other {}", pod.name), format!("huge {}", pod.name)]);
     daemon.until_it_says("2 cgroups are assigned");
-    assert!(until(LONG, || collapsed() > 2), "{}", daemon.err());
+    assert!(until(LONG, || collapsed() > 2), "{:#}\n{}", stage.json("status --json --socket s.sock"), daemon.err());
     assert!(huge_bytes(inside.pid()) > 0);
     assert_eq!(huge_bytes(outside.pid()), 0, "as hot, and in no such cgroup");
     // Settings that are read again keep what is assigned.
