@@ -3,7 +3,7 @@
 
 usage: extract.py _definitions.json OUT   (the file is in the package: kubernetes-json-schema/vVERSION-local/)
 
-Strict: a key that Kubernetes does not know is an error, as a misspelt one would be ignored by the API server. Descriptions are left out, which are
+Strict: a key that Kubernetes does not know is an error, as a misspelt one would be ignored by the API server. Descriptions are omitted, which are
 nine tenths of the text.
 """
 

@@ -39,7 +39,7 @@ impl Pods {
         self.pods.values()
     }
 
-    /// Whether pods were left out since the last list.
+    /// Whether pods were omitted since the last list.
     pub fn is_full(&self) -> bool {
         self.is_full
     }

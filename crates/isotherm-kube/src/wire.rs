@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_told_apart() {
+    fn events_are_distinguished() {
         let of = |text: &str| event(text.as_bytes());
         let object = r#""object":{"metadata":{"uid":"u","resourceVersion":"9","annotations":null}}"#;
         let pod = || Pod { uid: "u".into(), ..Pod::default() };
