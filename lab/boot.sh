@@ -12,6 +12,8 @@
 #   --side-cache MIB    a direct-mapped memory-side cache of this size before the first of two nodes, reported by the firmware (none)
 #   --slow MIB          a second node of this size without processors, which the firmware reports as slower: a memory tier of its own (none)
 #   --swap MIB          swap of this size, compressed in memory (zram) (none)
+#   --root IMAGE        boots systemd from this ext4 image (lab/debian.sh makes one) and runs PROGRAM as its unit. The image stays as it
+#                       is. Libraries are the image's own; what --bring names under /lab is at /run/lab
 #   --bare              the processor does not report that it is emulated, so that the kernel uses the spinlocks of real machines,
 #                       with a queue, and not the test-and-set locks for guests without paravirtualization
 #   --in-turn           executes processors in turn, by instruction count: slower, but the guest's clock stands still for those
@@ -43,11 +45,11 @@ usage() {
     exit 2
 }
 
-kernel=6.12 nodes=1 cpus='' memory='' levels=4 side_cache='' slow='' swap='' bare='' in_turn='' skip_idle='' append='' limit=300 accel=${LAB_ACCEL:-tcg} shell='' log=$target/boot.log
+kernel=6.12 nodes=1 cpus='' memory='' levels=4 side_cache='' slow='' swap='' root='' bare='' in_turn='' skip_idle='' append='' limit=300 accel=${LAB_ACCEL:-tcg} shell='' log=$target/boot.log
 bring=()
 while [ $# -gt 0 ]; do
     case $1 in
-    --kernel | --nodes | --cpus | --memory | --levels | --side-cache | --slow | --swap | --append | --limit | --accel | --log | --bring)
+    --kernel | --nodes | --cpus | --memory | --levels | --side-cache | --slow | --swap | --root | --append | --limit | --accel | --log | --bring)
         [ $# -ge 2 ] || usage "$1 takes a value"
         option=${1#--}
         if [ "$1" = --bring ]; then bring+=("$2"); else declare "${option//-/_}=$2"; fi
@@ -67,6 +69,8 @@ done
 [[ $levels = [45] ]] || usage "--levels is 4 or 5, not $levels"
 [ -z "$slow" ] || [ "$nodes" = 1 ] || usage "--slow takes --nodes 1"
 [ -z "$side_cache" ] || [ "$nodes" = 2 ] || usage "--side-cache takes --nodes 2"
+[ -z "$root" ] || [ -z "$swap" ] || usage "--root does not take --swap"
+[ -z "$root" ] || [ -f "$root" ] || usage "there is no image $root"
 cpus=${cpus:-$((2 * nodes))}
 memory=${memory:-$((2048 * nodes))}
 command -v qemu-system-x86_64 >/dev/null || {
@@ -74,7 +78,7 @@ command -v qemu-system-x86_64 >/dev/null || {
     exit 1
 }
 
-at=$("$lab/kernels.sh" "$kernel")
+at=$("$lab/kernels.sh" "$kernel${root:+-disk}")
 image=$(ls "$at"/boot/vmlinuz-*)
 work=$(mktemp -d)
 guest=''
@@ -101,7 +105,7 @@ else
     chmod +x "$work/job"
     bring+=("$work/job=/lab/job" "$program")
 fi
-if [ -n "$swap" ]; then
+if [ -n "$swap$root" ]; then
     mkdir "$work/modules"
     while IFS= read -r module; do
         name=$(basename "${module%.ko*}").ko
@@ -112,7 +116,12 @@ if [ -n "$swap" ]; then
         esac
         bring+=("$work/modules/$name=/lab/modules/$name")
     done < <(find "$at/lib/modules" -name '*.ko*')
-    append+=" lab.swap=$swap"
+    [ -z "$swap" ] || append+=" lab.swap=$swap"
+fi
+if [ -n "$root" ]; then
+    bring+=("$lab/debian/job=/lab/start" "$lab/debian/lab.service=/lab/lab.service")
+    # No login on a serial line: the second is the program's.
+    append+=" lab.root=/dev/vda systemd.wants=lab.service systemd.mask=serial-getty@ttyS0.service systemd.show_status=1 TERM=dumb"
 fi
 "$lab/initramfs.sh" "$work/initramfs" "${bring[@]}"
 
@@ -121,6 +130,8 @@ model=max
 [ -z "$bare" ] || model+=,hypervisor=off
 [ -z "$in_turn" ] || [ "$accel" = tcg ] || usage "--in-turn takes --accel tcg"
 machine=(-machine "q35${side_cache:+,hmat=on}${slow:+,hmat=on}" -accel "$accel${in_turn:+,thread=single}" -cpu "$model" -m "${memory}M" -nodefaults -display none -no-reboot)
+# What is written goes to a temporary file, which QEMU has unlinked.
+[ -z "$root" ] || machine+=(-drive "file=$root,if=virtio,format=raw,snapshot=on,cache=unsafe")
 # 2 ns per instruction: by the guest's clock, processors are as fast as real ones. That clock is slower than real time while they are busy.
 [ -z "$in_turn" ] || machine+=(-icount "shift=1,sleep=$([ -n "$skip_idle" ] && echo off || echo on)")
 if [ "$nodes" = 2 ]; then
