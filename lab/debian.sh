@@ -18,8 +18,9 @@ set -euo pipefail
 shopt -s inherit_errexit
 lab=$(cd "$(dirname "$0")" && pwd)
 
-# redis-server is what isotherm works on, curl scrapes metrics, and crun runs containers.
-packages=(systemd systemd-sysv dbus procps redis-server redis-tools curl crun)
+# redis-server is what isotherm works on, curl scrapes metrics, jq reads what isotherm prints, libelf1 is what packages depend on,
+# and crun runs containers.
+packages=(systemd systemd-sysv dbus procps redis-server redis-tools curl jq libelf1 crun)
 # MiB, of which packages take about a third. The rest is for what is installed in the guest; unwritten blocks take no room.
 size=1024
 

@@ -1,0 +1,424 @@
+#!/usr/bin/env bash
+# Installs, runs, upgrades and purges packages of isotherm. Runs in the guest that lab/debian.sh boots; lab/packages.sh starts it there.
+# usage: package-test.sh NEW.deb OLD.deb [PART...]    the packages lie next to this script; parts are those of `parts` below
+#
+# Prints one line per check, as lab/run.sh does: "ok NAME (N s)" or "FAILED NAME (N s): WHY", and after a failure what the check
+# printed. Times are those of the guest's clock. Exit status 1: a check failed.
+# shellcheck disable=SC2016 # conditions that `within` evaluates
+set -uo pipefail
+cd "$(dirname "$0")" || exit 2
+export DEBIAN_FRONTEND=noninteractive LC_ALL=C SYSTEMD_PAGER='' SYSTEMD_COLORS=0
+new=$PWD/$1 old=$PWD/$2
+shift 2
+parts=("$@")
+[ $# -gt 0 ] || parts=(upgrade work sandbox restarts removal)
+state=/run/lab/state
+mkdir -p $state
+
+package=isotherm
+settings=/etc/isotherm/isotherm.toml
+units=(isotherm isotherm-serve isotherm-ship)
+# Of `systemd-analyze security`: at most so exposed. A monitor takes capabilities that these points are for.
+declare -A max_exposure=([isotherm]=3.5 [isotherm-serve]=1.9 [isotherm-ship]=1.9)
+# Emulation makes one access check cost twenty times as much: with the default budgets much memory would not be checked in time.
+budgets=([0]='watch max_cpu 60.0' [1]='watch max_slowdown 100.0' [2]='budgets stall_pct 200.0' [3]='budgets cpu_pct 200.0')
+
+uptime_s() { cut -d. -f1 /proc/uptime; }
+failed=0
+# A check is a function. The last line that it prints is the reason of a failure.
+check() { # check NAME FUNCTION [ARGUMENT]...
+    local name=$1 began why result=0
+    shift
+    began=$(uptime_s)
+    if "$@" >$state/check.out 2>&1; then
+        echo "  ok       $name ($(($(uptime_s) - began)) s)$([ ! -s $state/note ] || echo ": $(cat $state/note)")"
+    else
+        result=1 failed=$((failed + 1))
+        why=$(grep -v '^ *$' $state/check.out | tail -n 1)
+        echo "  FAILED   $name ($(($(uptime_s) - began)) s): ${why:-no reason was given}"
+        # dpkg writes its progress over itself.
+        sed 's/.*\r//; s/(Reading database \.\.\. [0-9]*%//g' $state/check.out | uniq | tail -n 30 | sed 's/^/    /'
+    fi
+    rm -f $state/note
+    return $result
+}
+note() { echo "$*" >$state/note; }
+fail() {
+    echo "$*"
+    return 1
+}
+# Waits for a condition, with a time limit.
+within() { # within SECONDS COMMAND...
+    local until=$(($(uptime_s) + $1))
+    shift
+    until "$@"; do
+        [ "$(uptime_s)" -lt $until ] || return 1
+        sleep 0.5
+    done
+}
+
+property() { systemctl show --property "$2" --value "$1.service"; }
+pid_of() { property "$1" MainPID; }
+is_active() { [ "$(property "$1" ActiveState)" = active ]; }
+installed() { systemctl cat "$1.service" >/dev/null 2>&1; }
+log_of() { journalctl --no-pager -q -o cat -u "$1.service" "${@:2}"; }
+status() { isotherm status --json "${socket[@]}"; }
+# The socket that the settings name. Without one it is where isotherm looks for it.
+socket=()
+find_socket() {
+    local at
+    at=$(sed -n 's/^socket *= *"\(.*\)".*/\1/p' $settings)
+    socket=(${at:+--socket "$at"})
+}
+
+# Sets a key of the settings: in place, also where it is commented out, or at the head of its table.
+set_key() { # set_key TABLE KEY VALUE
+    perl -e '
+        my ($table, $key, $value) = splice @ARGV, 0, 3;
+        my ($in, $done, @out) = (0, 0);
+        while (<>) {
+            if (/^#?\s*\[/) {
+                push @out, "$key = $value\n" and $done = 1 if $in && !$done;
+                $in = /^\[\Q$table\E\]/;
+            } elsif ($in && !$done && /^#?\s*\Q$key\E\s*=/) { $_ = "$key = $value\n"; $done = 1 }
+            push @out, $_;
+        }
+        push @out, ($in ? "" : "[$table]\n"), "$key = $value\n" unless $done;
+        print @out' "$@" $settings >$state/settings
+    cat $state/settings >$settings # keeps owner and mode
+}
+
+# What a package may leave behind: files, their contents in /etc, users, groups, units, packages.
+machine() { # machine NAME
+    local at=$state/$1
+    mkdir -p "$at"
+    # Without what every service and package leaves: logs, caches, stamps, lists of packages.
+    find / -xdev \( -path /tmp -o -path /var/tmp -o -path /var/log -o -path /var/cache -o -path /var/lib/apt -o -path /var/lib/redis \) -prune \
+        -o -print | grep -vE '^/var/lib/dpkg/[^/]*(-old|lock.*|status|available)$|^/var/lib/dpkg/(triggers|updates)/|^/var/lib/systemd/(random-seed|timers|catalog)|^/etc/(passwd|group|shadow|gshadow|subuid|subgid)-$|^/etc/\.pwd\.lock$' |
+        sort >"$at/files"
+    find /etc -xdev -type f ! -name '*-' ! -name ld.so.cache ! -name mtab ! -name .pwd.lock ! -name .updated -exec md5sum {} + | sort -k2 >"$at/contents"
+    { getent passwd && getent group; } | sort >"$at/users"
+    systemctl list-unit-files --no-legend | sort >"$at/units"
+    dpkg-query -W -f '${Package} ${Version} ${db:Status-Abbrev}\n' | sort >"$at/packages"
+}
+same_machine() { # same_machine BEFORE AFTER: nothing that has to do with us is left
+    local kind left=''
+    for kind in files contents users units packages; do
+        diff "$state/$1/$kind" "$state/$2/$kind" >$state/left || {
+            sed -n 's/^[<>]/& '$kind':/p' $state/left
+            left+=" $kind"
+        }
+    done
+    [ -z "$left" ] || fail "$(grep -c . $state/left) or more differences in$left: '>' was left behind, '<' is missing"
+}
+
+install_package() { # install_package FILE
+    # Settings that the user has changed stay, as the answer to dpkg's question would be.
+    apt-get install -y -q --allow-downgrades -o Dpkg::Options::=--force-confold "$1" || fail "apt-get install $(basename "$1") failed: $(tail -n 1 $state/check.out)"
+}
+has_version() { # has_version FILE
+    local want have
+    want=$(dpkg-deb -f "$1" Version)
+    have=$(dpkg-query -W -f '${Version}' $package)
+    note "$have"
+    [ "$have" = "$want" ] || fail "version $have is installed, not $want"
+}
+service_is_active() { # service_is_active UNIT
+    # Not when systemd has given up.
+    within 60 eval "is_active $1 || [ \$(property $1 ActiveState) = failed ]"
+    is_active "$1" || {
+        systemctl status --no-pager -l "$1.service"
+        fail "$1.service is $(property "$1" ActiveState)/$(property "$1" SubState), result $(property "$1" Result): $(log_of "$1" -n 1)"
+    } || return
+    note "Type=$(property "$1" Type), $(($(property "$1" MemoryCurrent) >> 20)) MiB"
+}
+service_notifies() {
+    [[ $(property "$1" Type) = notify* ]] || fail "Type=$(property "$1" Type), not notify"
+}
+status_answers() {
+    find_socket
+    within 30 status >/dev/null 2>&1 || { status; fail "isotherm status does not answer: $(status 2>&1 | tail -n 1)"; }
+}
+
+# --- upgrade: from the older package, with a setting changed between
+
+change_settings() {
+    local line
+    [ -f $settings ] || fail "there is no $settings" || return
+    # shellcheck disable=SC2086 # words
+    for line in "${budgets[@]}"; do set_key $line; done
+    set_key budgets per_second 31.0
+    grep -q '^per_second = 31.0' $settings
+}
+kept_settings() {
+    grep -q '^per_second = 31.0' $settings || fail "the upgrade replaced $settings"
+}
+new_process() {
+    within 60 is_active isotherm || fail "isotherm.service is $(property isotherm ActiveState)" || return
+    [ "$(pid_of isotherm)" != "$(cat $state/pid)" ] || fail "isotherm.service still runs the process of the older package (pid $(cat $state/pid))"
+}
+takes_setting() { # takes_setting KEY VALUE: of [budgets]
+    within 30 eval "[ \"\$(status | jq '.budgets.$1')\" = $2 ]" || fail "status has budgets.$1 = $(status | jq -c ".budgets.$1"), not $2"
+}
+upgrade() {
+    check "install the older package" install_package "$old" || return
+    check "the older version is installed" has_version "$old"
+    check "isotherm.service is active" service_is_active isotherm || return
+    check "isotherm.service reports when it is ready" service_notifies isotherm
+    check "isotherm status answers" status_answers || return
+    check "settings are changed" change_settings || return
+    pid_of isotherm >$state/pid
+    check "upgrade" install_package "$new" || return
+    check "the newer version is installed" has_version "$new"
+    check "the service runs the new program" new_process || return
+    check "the upgrade keeps changed settings" kept_settings
+    check "the service has read them" takes_setting per_second 31
+}
+
+# Where a part is run alone, or after a failure.
+is_installed() {
+    [ "$(dpkg-query -W -f '${Version}' $package 2>/dev/null)" = "$(dpkg-deb -f "$new" Version)" ] || check "install" install_package "$new"
+}
+ready() {
+    is_installed || return
+    find_socket
+    [ -e $state/pid ] || { change_settings && systemctl restart isotherm && within 30 status >/dev/null; } >/dev/null 2>&1
+    is_active isotherm || check "isotherm.service is active" service_is_active isotherm
+}
+
+# --- work: what the service does, and what it serves
+
+load() {
+    redis-cli config set save '' >/dev/null # no forked copy, which would pause collapses
+    redis-cli flushall >/dev/null
+    timeout 200 redis-benchmark -q -t set -n 240000 -r 120000 -d 400 -P 64 >/dev/null || fail "redis-benchmark could not fill the server"
+    note "$(redis-cli info memory | sed -n 's/^used_memory_human:\([^\r]*\).*/\1/p')"
+    timeout 600 redis-benchmark -q -t get -n 100000000 -r 120000 -P 16 >/dev/null 2>&1 &
+    echo $! >$state/load
+}
+redis_pid() { pid_of redis-server; }
+redis_huge_kb() { awk '/^AnonHugePages/ {print $2}' "/proc/$(redis_pid)/smaps_rollup"; }
+has_huge() { [ "$(redis_huge_kb)" -gt 0 ]; }
+redis_collapses() {
+    within 180 has_huge || { isotherm status "${socket[@]}"; fail "redis-server has no huge page after 180 s: $(status | jq -c '{paused, waiting, collapsed, skipped, counters}' | cut -c -600)"; } || return
+    within 10 eval '[ "$(status | jq .collapsed)" -gt 0 ]' || fail "redis-server has $(redis_huge_kb) kB of huge pages, but status counts no collapse"
+    note "$(redis_huge_kb) kB of huge pages, $(status | jq .collapsed) collapses"
+}
+server_starts() {
+    installed isotherm-serve || fail "the package has no isotherm-serve.service" || return
+    is_active isotherm-serve || { systemctl start isotherm-serve && echo "started by this test" ; } || fail "$(log_of isotherm-serve -n 3 | tail -n 1)" || return
+    service_is_active isotherm-serve
+}
+# The token is where the unit says: the path is that of the server's own view of the file system.
+token() {
+    local pid file
+    pid=$(pid_of isotherm-serve)
+    file=$(tr '\0' '\n' <"/proc/$pid/cmdline" | awk 'take {print; exit} /^--token-file$/ {take = 1} sub(/^--token-file=/, "") {print; exit}')
+    cat "/proc/$pid/root${file:-/none}"
+}
+scrape() { curl -sS --max-time 10 -H "Authorization: Bearer $(token)" http://127.0.0.1:4780/metrics >$state/metrics; }
+has_redis() { scrape && grep -q '^isotherm_memory_bytes{.*redis.*} [1-9]' $state/metrics; }
+metrics_are_scraped() {
+    within 120 has_redis || {
+        grep -m 5 ^isotherm_ $state/metrics
+        fail "no isotherm_memory_bytes of redis-server at http://127.0.0.1:4780/metrics: $(scrape 2>&1 | tail -n 1)$(head -c 200 $state/metrics)"
+    } || return
+    note "$(grep -c ^isotherm_ $state/metrics) samples"
+}
+token_is_asked_for() {
+    local code
+    code=$(curl -sS -o /dev/null -w '%{http_code}' --max-time 10 http://127.0.0.1:4780/metrics)
+    [ "$code" = 401 ] || [ "$code" = 404 ] || fail "/metrics without the token answers $code"
+}
+server_has_no_rights() {
+    local pid
+    pid=$(pid_of isotherm-serve)
+    grep -qE '^CapEff:\s+0+$' "/proc/$pid/status" || fail "isotherm-serve has capabilities: $(grep ^CapEff "/proc/$pid/status")" || return
+    note "user $(stat -c %U "/proc/$pid")"
+    [ "$(stat -c %u "/proc/$pid")" -ne 0 ] || fail "isotherm-serve runs as root"
+}
+work() {
+    ready || return
+    check "redis is filled and read" load || return
+    check "hot memory of redis is collapsed" redis_collapses
+    check "isotherm-serve.service is active" server_starts &&
+        check "metrics of redis are scraped" metrics_are_scraped
+    check "metrics ask for the token" token_is_asked_for
+    check "the server has no capability and is not root" server_has_no_rights
+    kill "$(cat $state/load)" 2>/dev/null
+}
+
+# --- restarts: reload, kill, watchdog
+
+reload() {
+    pid_of isotherm >$state/reload.pid
+    set_key budgets per_second 17.0
+    systemctl reload isotherm || fail "systemctl reload failed: $(log_of isotherm -n 1)" || return
+    takes_setting per_second 17 || return
+    [ "$(pid_of isotherm)" = "$(cat $state/reload.pid)" ] || fail "the reload replaced the process"
+}
+bad_reload() {
+    cp $settings $state/good
+    echo 'no_such_key = 1' | cat - $state/good >$settings
+    systemctl reload isotherm # may refuse or not
+    within 20 eval 'log_of isotherm -n 50 | grep -q no_such_key' || fail "the journal does not name the wrong key: $(log_of isotherm -n 1)"
+    local known=$?
+    cat $state/good >$settings
+    systemctl reload isotherm
+    [ $known = 0 ] || return 1
+    { is_active isotherm && [ "$(pid_of isotherm)" = "$(cat $state/reload.pid)" ]; } || fail "a file with an error ended the service"
+}
+# From the signal until systemd has the service active again, with another process.
+back_after() { # back_after SIGNAL
+    local before began pid now
+    before=$(pid_of isotherm)
+    systemctl reset-failed isotherm # the limit of starts counts all checks together
+    began=$(cut -d' ' -f1 /proc/uptime)
+    kill -"$1" "$before"
+    within 60 eval 'pid=$(pid_of isotherm); is_active isotherm && [ "$pid" != 0 ] && [ "$pid" != '"$before"' ]' ||
+        { log_of isotherm -n 20; fail "not back after 60 s: $(property isotherm ActiveState), result $(property isotherm Result)"; } || return
+    now=$(cut -d' ' -f1 /proc/uptime)
+    note "back after $(perl -e 'printf "%.1f", $ARGV[1] - $ARGV[0]' "$began" "$now") s, NRestarts=$(property isotherm NRestarts), WatchdogUSec=$(property isotherm WatchdogUSec)"
+    perl -e 'exit !($ARGV[1] - $ARGV[0] <= 10)' "$began" "$now" || fail "back only after $(perl -e 'printf "%.1f", $ARGV[1] - $ARGV[0]' "$began" "$now") s"
+}
+restarts() {
+    ready || return
+    check "reload keeps the process and takes a setting" reload
+    check "a wrong setting is reported, and nothing changes" bad_reload
+    check "killed (SIGKILL), it is back within 10 s" back_after KILL
+    check "stopped (SIGSTOP), the watchdog has it back within 10 s" back_after STOP
+    check "isotherm status answers again" status_answers
+}
+
+# --- sandbox: doctor under the unit's own settings, with all capabilities of the unit and with one fewer
+
+# A copy of the unit that runs another command once. Its folders are not the service's, which would be removed with it.
+copy_unit() { # copy_unit "CAPABILITIES" COMMAND...
+    local capabilities=$1 at=/run/systemd/system/isotherm-copy.service
+    shift
+    rm -f $state/copy.out
+    # The whole of it, drop-ins too. Of the start, the command alone is replaced.
+    systemctl cat isotherm.service | grep -vE '^(Type|ExecStart|ExecStartPre|ExecStartPost|ExecReload|ExecStop|ExecStopPost|WatchdogSec|Restart|RestartSec|NotifyAccess|RuntimeDirectory|RuntimeDirectoryPreserve|StandardOutput|StandardError|CapabilityBoundingSet|Sockets|Also|Alias|WantedBy)=' >$at
+    cat >>$at <<UNIT
+[Service]
+Type=oneshot
+ExecStart=$*
+StandardOutput=file:$state/copy.out
+StandardError=append:$state/copy.out
+CapabilityBoundingSet=
+CapabilityBoundingSet=$capabilities
+UNIT
+    systemctl daemon-reload
+    systemctl start isotherm-copy.service
+}
+capabilities() { property isotherm CapabilityBoundingSet | tr '[:lower:]' '[:upper:]'; }
+doctor_passes() {
+    local wrong
+    copy_unit "$(capabilities)" /usr/bin/isotherm doctor --json || { cat $state/copy.out; fail "isotherm doctor failed: $(log_of isotherm-copy -n 1)"; } || return
+    cp $state/copy.out $state/doctor.json
+    wrong=$(jq -r '.findings[] | select(.name == "page-table" or .name == "madv-cold" or .name == "collapse") | select(.state != "present") | .name + ": " + .detail' $state/doctor.json)
+    note "source $(jq -r .source $state/doctor.json), with $(capabilities)"
+    [ -z "$wrong" ] || fail "$wrong"
+}
+# What the doctor finds missing, of what it found before.
+named_by_doctor() { # named_by_doctor CAPABILITY
+    copy_unit "$less" /usr/bin/isotherm doctor --json
+    jq -r --slurpfile all $state/doctor.json '. as $now | $all[0].findings[] | select(.state == "present") | .name as $n | $now.findings[]
+        | select(.name == $n and .state != "present") | .name + ": " + .detail' $state/copy.out | grep -w "$1"
+}
+# What the service itself says when it starts without.
+named_by_service() { # named_by_service CAPABILITY
+    local at=/run/systemd/system/isotherm.service.d
+    mkdir -p $at
+    printf '[Service]\nCapabilityBoundingSet=\nCapabilityBoundingSet=%s\nRestart=no\n' "$less" >$at/lab.conf
+    systemctl daemon-reload
+    journalctl -q --no-pager -n 0 --show-cursor | sed -n 's/^-- cursor: //p' >$state/cursor
+    systemctl restart isotherm.service
+    sleep 2
+    log_of isotherm --after-cursor "$(cat $state/cursor)" | grep -w "$1"
+    local found=$?
+    rm -r $at
+    systemctl daemon-reload
+    systemctl reset-failed isotherm.service
+    return $found
+}
+is_missed() { # is_missed CAPABILITY
+    local less by
+    less=$(capabilities | tr ' ' '\n' | grep -vx "$1" | xargs)
+    if by=$(named_by_service "$1"); then
+        note "the service: $(head -n 1 <<<"$by" | cut -c -160)"
+    elif by=$(named_by_doctor "$1"); then
+        note "doctor: $(head -n 1 <<<"$by" | cut -c -160)"
+    else
+        cat $state/copy.out
+        fail "without $1 neither the service nor doctor names it: the unit grants what nothing misses, or its absence goes unreported"
+    fi
+}
+exposure() { # exposure UNIT
+    local line
+    line=$(systemd-analyze security --no-pager "$1.service" | tail -n 1)
+    note "$(grep -oE '[0-9]+\.[0-9]+' <<<"$line" | head -n 1)"
+    perl -e 'exit !($ARGV[0] <= $ARGV[1])' "$(cat $state/note)" "${max_exposure[$1]}" || fail "$line (at most ${max_exposure[$1]})"
+}
+sandbox() {
+    ready || return
+    local unit capability
+    for unit in "${units[@]}"; do
+        if installed "$unit"; then check "exposure of $unit.service" exposure "$unit"; fi
+    done
+    check "doctor passes within the unit" doctor_passes || return
+    for capability in $(capabilities); do check "without $capability" is_missed "$capability"; done
+    rm -f /run/systemd/system/isotherm-copy.service
+    systemctl daemon-reload
+    systemctl restart isotherm.service
+    check "with all of them, isotherm.service is active again" service_is_active isotherm
+}
+
+# --- removal
+
+remove_package() { # remove_package remove|purge
+    apt-get "$1" -y -q $package || fail "apt-get $1 failed: $(tail -n 1 $state/check.out)"
+}
+nothing_runs() {
+    local left
+    left=$(pgrep -a isotherm)
+    [ -z "$left" ] || fail "still running: $left" || return
+    left=$(find /run -maxdepth 1 -name 'isotherm*')
+    [ -z "$left" ] || fail "left in /run: $left"
+}
+settings_stay() { [ -f $settings ] || fail "removal without purge deleted $settings"; }
+no_unit_failed() {
+    local left
+    left=$(systemctl list-units --all --no-legend --plain 'isotherm*' | grep -v isotherm-copy)
+    [ -z "$left" ] || fail "$left"
+}
+nothing_left() { # nothing_left NAME
+    systemctl daemon-reload
+    machine "$1"
+    same_machine before "$1"
+}
+removal() {
+    is_installed || return
+    check "remove" remove_package remove || return
+    check "nothing runs after removal" nothing_runs
+    check "settings stay until purge" settings_stay
+    check "purge" remove_package purge || return
+    check "purge leaves nothing" nothing_left purged
+    check "no unit is left, failed or not" no_unit_failed
+    check "install on a clean machine" install_package "$new" || return
+    check "isotherm.service is active" service_is_active isotherm
+    check "purge at once" remove_package purge
+    check "nothing is left, and nothing runs" eval 'nothing_runs && nothing_left again'
+}
+
+machine before
+for part in "${parts[@]}"; do
+    echo "== $part"
+    "$part"
+done
+if [ "$failed" -gt 0 ]; then
+    echo "--- the journal of isotherm's units ---"
+    journalctl --no-pager -q -o short-monotonic -u 'isotherm*' | tail -n 60
+fi
+echo "== end"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Installs, runs, upgrades and purges our packages in a Debian 12 guest with systemd, and prints the result of each check.
+# usage: packages.sh [--kernel 6.1|6.12] [--new FILE] [--old FILE] [PART...]
+#
+#   --new FILE   the .deb to test (the one in target/dist, where `make dist` writes it)
+#   --old FILE   the .deb to upgrade from (the same files as --new, with version 0.0.9)
+#   PART         upgrade, work, sandbox, restarts, removal (all, in this order); see lab/debian/package-test.sh
+#
+# The output of the guest is kept in target/lab/packages.log, and its kernel's and systemd's messages in target/lab/packages.kernel.log.
+#
+# exit status: 0 every check was ok; 1 a check failed, or the guest ended early; 2 wrong usage
+set -euo pipefail
+cd "$(dirname "$0")/.."
+kept=$PWD/target/lab
+mkdir -p "$kept"
+
+fail() {
+    echo "packages: $1" >&2
+    exit "${2:-1}"
+}
+
+kernel=6.1 new='' old=''
+while [ $# -gt 0 ]; do
+    case $1 in
+    --kernel | --new | --old)
+        [ $# -ge 2 ] || fail "$1 takes a value" 2
+        declare "${1#--}=$2"
+        shift 2
+        ;;
+    --help | -h) sed -n '2,/^set -/{/^set -/d;s/^# \{0,1\}//;p}' "$0" && exit 0 ;;
+    -*) fail "unknown option $1; lab/packages.sh --help lists the options" 2 ;;
+    *) break ;;
+    esac
+done
+
+if [ -z "$new" ]; then
+    # Other packages, such as isotherm-dev_..., begin otherwise.
+    for file in target/dist/isotherm_*_amd64.deb; do [ ! "$file" -nt "${new:-/}" ] || new=$file; done
+    [ -f "$new" ] || fail "there is no target/dist/isotherm_VERSION_amd64.deb: run make dist, or name a file with --new"
+fi
+[ -f "$new" ] || fail "there is no file $new"
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+if [ -z "$old" ]; then
+    # Not compressed well, because it is used once. Maintainer scripts and files are those of --new: what is tested is the upgrade.
+    old=$work/$(dpkg-deb -f "$new" Package)_0.0.9_$(dpkg-deb -f "$new" Architecture).deb
+    dpkg-deb -R "$new" "$work/tree"
+    sed -i 's/^Version: .*/Version: 0.0.9/' "$work/tree/DEBIAN/control"
+    dpkg-deb --root-owner-group -Zgzip -z1 -b "$work/tree" "$old" >/dev/null
+    rm -r "$work/tree"
+fi
+
+main() {
+    local log=$kept/packages.log began=$SECONDS ok failed said
+    echo "guest packages (Debian 12, kernel $kernel): $(basename "$old") -> $(basename "$new")"
+    lab/debian.sh --kernel "$kernel" --cpus 2 --limit 2400 --log "$kept/packages.kernel.log" --bring "$new" --bring "$old" \
+        -- lab/debian/package-test.sh "$(basename "$new")" "$(basename "$old")" "$@" 2>&1 | tee "$log" || true
+    ok=$(grep -c '^  ok ' "$log") || true
+    failed=$(grep -c '^  FAILED ' "$log") || true
+    grep -qx '== end' "$log" || {
+        failed=$((failed + 1))
+        echo "  FAILED   the guest ended before all checks were done"
+    }
+    # A check may pass although the kernel has oopsed.
+    said=$(grep -E 'BUG:|WARNING:|Oops|general protection fault|Kernel panic' "$kept/packages.kernel.log") && {
+        failed=$((failed + 1))
+        echo "  FAILED   the kernel logged errors:"
+        head -n 5 <<<"$said" | sed 's/^/    /'
+    }
+    echo "guest packages: $ok ok, $failed failed in $((SECONDS - began)) s; the whole output is in $log"
+    [ "$failed" -eq 0 ]
+}
+main "$@"
