@@ -24,8 +24,8 @@ if [ ! -f "$out" ]; then
     echo "root: fetching packages of $suite${*:+ with $*}" >&2
     packages=$*
     # Release files of old suites are no longer renewed, but still signed. Guests mount a /dev of their own.
-    mmdebstrap --quiet --format=tar --variant=minbase --skip=output/dev --aptopt='Acquire::Check-Valid-Until "false"' \
-        --include="${packages// /,}" "$suite" "$out.part" >"$store/$suite.log" 2>&1 </dev/null || {
+    mmdebstrap --format=tar --variant=minbase --skip=output/dev --aptopt='Acquire::Check-Valid-Until "false"' \
+        ${packages:+--include="${packages// /,}"} "$suite" "$out.part" >"$store/$suite.log" 2>&1 </dev/null || {
         tail -n 20 "$store/$suite.log" >&2
         echo "root: mmdebstrap $suite failed; its whole output is in $store/$suite.log" >&2
         exit 1
