@@ -7,12 +7,14 @@ BIN := target/release/isotherm
 BENCHES := bench-first bench-busy bench-scan bench-accuracy bench-collapse bench-split bench-cold bench-cold-redis bench-tier bench-redis bench-sampling bench-scale bench-sampled bench-events \
 	bench-faults bench-serve bench-frames bench-drain bench-conflict bench-herd bench-damon
 .PHONY: lint-kube image image-check manifests setup-kube setup-image
-.PHONY: help build build-serve build-ship build-kube bench-ship install demo test lint lint-code lint-features docs benchmarks-page fmt fuzz soak loom miri faults soak-watch lab lab-quick web test-web test-fleet lint-fleet fleet-demo fleet-model bench bench-fleet $(BENCHES) setup-build setup-test setup-faults setup-lint setup-docs setup-lab setup-web setup-fleet
+.PHONY: help build build-serve build-ship build-kube bench-ship install demo test lint lint-code lint-features docs benchmarks-page fmt fuzz soak loom miri faults soak-watch lab lab-quick lab-packages lab-roots web test-web test-fleet lint-fleet fleet-demo fleet-model bench bench-fleet $(BENCHES) setup-build setup-test setup-faults setup-lint setup-docs setup-lab setup-web setup-fleet
 
 help:
 	@echo "make demo            set up, build, and watch a workload with known hot memory"
 	@echo "make test            set up and run every test"
 	@echo "make lab             run the tests under stock Debian kernels in QEMU (see lab/README.md)"
+	@echo "make lab-packages    install, upgrade, restart and purge the package of target/dist in a Debian 12 guest with systemd (about 5 minutes)"
+	@echo "make lab-roots       run its program in root trees of Debian 11, 12 and 13 (about 1 minute; the first time 4)"
 	@echo "make lab-quick       one short boot of the oldest of these kernels (about 1 minute)"
 	@echo "make build           set up and build $(BIN)"
 	@echo "make build-serve     set up and build target/release/isotherm-serve, the server that isotherm serve starts"
@@ -210,6 +212,15 @@ lab: setup-lab
 
 lab-quick: setup-lab
 	@lab/run.sh --quick
+
+setup-packages:
+	@scripts/setup.sh packages
+
+lab-packages: setup-packages
+	@lab/packages.sh
+
+lab-roots: setup-packages
+	@lab/roots.sh
 
 # These change settings of the kernel, and run in a guest of the lab, which builds them.
 IN_LAB := bench-damon bench-cold bench-cold-redis bench-tier

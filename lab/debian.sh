@@ -44,7 +44,7 @@ image() { # prints the path of the image
             printf "127.0.0.1 localhost isotherm-lab\n::1 localhost\n" >"$root/etc/hosts"
             rm -f "$root/etc/resolv.conf"
             # Work in the background that has no use in a guest of some minutes, and takes its processors.
-            mkdir -p "$root/etc/systemd/system"
+            mkdir -p "$root/dev" "$root/etc/systemd/system"
             for unit in apt-daily apt-daily-upgrade dpkg-db-backup e2scrub_all fstrim systemd-tmpfiles-clean; do
                 ln -sf /dev/null "$root/etc/systemd/system/$unit.timer"
             done

@@ -43,6 +43,10 @@ fi
 [ -x "$program" ] || fail "there is no program $program: run make dist or make build, or name one with --program"
 program=$(realpath "$program")
 
+# A program that is linked to libelf declares that its package depends on it.
+libraries=()
+! objdump -p "$program" 2>/dev/null | grep -q 'NEEDED.*libelf' || libraries=(libelf1)
+
 # In name spaces in which we are root and mounts are ours, or, as root, the latter.
 apart() {
     if [ "$(id -u)" -eq 0 ]; then unshare --mount "$@"; else unshare --user --map-auto --map-root-user --mount "$@"; fi
@@ -54,10 +58,10 @@ tree_of() { # tree_of ROOT: prints its folder
         realpath "$1"
         return
     fi
-    tar=$(lab/debian/root.sh "$1")
+    tar=$(lab/debian/root.sh "$1" "${libraries[@]}")
     if [ ! -d "${tar%.tar}" ]; then
         # shellcheck disable=SC2016 # of the inner shell
-        apart bash -euc 'mkdir "$2.part" && tar -x --numeric-owner -f "$1" -C "$2.part" && mv "$2.part" "$2"' tree "$tar" "${tar%.tar}" >&2
+        apart bash -euc 'mkdir -p "$2.part/dev" && tar -x --numeric-owner -f "$1" -C "$2.part" && mv "$2.part" "$2"' tree "$tar" "${tar%.tar}" >&2
     fi
     echo "${tar%.tar}"
 }
@@ -85,6 +89,7 @@ check() { # check NAME COMMAND...: a function that prints a note to descriptor 3
     else
         failed=$((failed + 1))
         echo "  FAILED   $name ($((SECONDS - began)) s): $(tail -n 1 "$work/out")"
+        tail -n 12 "$work/out" | sed 's/^/    /'
     fi
 }
 

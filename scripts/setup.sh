@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the build (or the tests, or the lab) needs, if it is missing and we have the rights. Otherwise prints the command to run.
-# usage: setup.sh build|test|faults|lint|docs|lab|web|fleet|dist|kube|image
+# usage: setup.sh build|test|faults|lint|docs|lab|packages|web|fleet|dist|kube|image
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kind=${1:-build}
@@ -29,8 +29,10 @@ kube) packages=(apparmor diffutils) ;;
 image) packages=(buildah binutils jq) ;;
 # Kernels and busybox for guests are fetched without being installed (lab/kernels.sh).
 lab) packages+=(qemu-system-x86 python3 util-linux binutils xz-utils) ;;
+# For lab/debian.sh and lab/roots.sh, which run what has been built elsewhere. uidmap: without root they make name spaces.
+packages) packages=(qemu-system-x86 util-linux binutils xz-utils mmdebstrap e2fsprogs uidmap jq file) ;;
 *)
-    echo "setup: unknown kind $kind; usage: setup.sh build|test|faults|lint|docs|lab|web|fleet|dist|kube|image" >&2
+    echo "setup: unknown kind $kind; usage: setup.sh build|test|faults|lint|docs|lab|packages|web|fleet|dist|kube|image" >&2
     exit 2
     ;;
 esac
@@ -108,7 +110,7 @@ install_go_tool() { # install_go_tool NAME VERSION PACKAGE
     echo "$version" >"target/tools/$name.version"
 }
 
-if [[ ! " web fleet kube image " == *" $kind "* ]] && ! command -v cargo >/dev/null; then
+if [[ $kind != @(web|fleet|packages|kube|image) ]] && ! command -v cargo >/dev/null; then
     echo "setup: cargo was not found: install Rust 1.95 or later (https://rustup.rs)" >&2
     exit 1
 fi
