@@ -90,6 +90,7 @@ check() { # check NAME COMMAND...: a function that prints a note to descriptor 3
         failed=$((failed + 1))
         echo "  FAILED   $name ($((SECONDS - began)) s): $(tail -n 1 "$work/out")"
         tail -n 12 "$work/out" | sed 's/^/    /'
+        return 1
     fi
 }
 
@@ -120,9 +121,9 @@ records() { # records TREE SOURCE
     within "$1" /mnt/isotherm record --source "$2" --overwrite -o /mnt/new.isotherm -d 6s -- perl -e '$x = "x" x 33554432; $x =~ tr/x/x/ while 1' || return
     within "$1" /mnt/isotherm report histogram --json /mnt/new.isotherm >"$work/new.json" || return
     hot=$(jq '[.report.groups[0].temperature[] | select(.from_ns < 1e9) | .bytes] | add // 0' "$work/new.json")
-    echo "$((hot >> 20)) MiB accessed every second, of a child that uses 32" >&3
+    echo "$((hot >> 20)) MiB accessed every second, by a child that goes over 32" >&3
     [ "$hot" -gt $((16 << 20)) ] || {
-        echo "only $hot bytes are hot, of a child that uses 32 MiB all the time"
+        echo "only $hot bytes are hot, of a child that goes over 32 MiB all the time"
         return 1
     }
 }
@@ -134,12 +135,12 @@ echo "program: $(file -bL "$program" | cut -d, -f1-4); newest symbol of the C li
 for root in "${wanted[@]}"; do
     tree=$(tree_of "$root")
     echo "root $root: $(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' "$tree/etc/os-release"), $(within "$tree" ldd --version 2>/dev/null | head -n 1), kernel $(uname -r)"
-    check "$root: it starts" starts "$tree"
-    check "$root: doctor" doctor "$tree"
-    check "$root: report of a recording of format 1" reports "$tree"
-    check "$root: convert for damo" converts "$tree"
-    check "$root: record --source referenced" records "$tree" referenced
-    check "$root: record --source auto" records "$tree" auto
+    check "$root: it starts" starts "$tree" || continue
+    check "$root: doctor" doctor "$tree" || true
+    check "$root: report of a recording of format 1" reports "$tree" || true
+    check "$root: convert for damo" converts "$tree" || true
+    check "$root: record --source referenced" records "$tree" referenced || true
+    check "$root: record --source auto" records "$tree" auto || true
 done
 echo "roots: $ok ok, $failed failed"
 [ "$failed" -eq 0 ]
