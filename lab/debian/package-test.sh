@@ -38,7 +38,7 @@ check() { # check NAME FUNCTION [ARGUMENT]...
         why=$(grep -v '^ *$' $state/check.out | tail -n 1)
         echo "  FAILED   $name ($(($(uptime_s) - began)) s): ${why:-no reason was given}"
         # dpkg writes its progress over itself.
-        sed 's/.*\r//; s/(Reading database \.\.\. [0-9]*%//g' $state/check.out | uniq | tail -n 30 | sed 's/^/    /'
+        tr '\r' '\n' <$state/check.out | sed 's/(Reading database \.\.\. [0-9]*%//g; /^ *$/d' | uniq | tail -n 30 | sed 's/^/    /'
     fi
     rm -f $state/note
     return $result
