@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what was built: the program, the library with its header, the server, the shipper, manual pages, completions, and what a service
 # manager takes.
-# usage: install.sh BUILD_DIR [PART...]     parts: program library server shipper man completions service (the first two if none is named, with
+# usage: install.sh BUILD_DIR [PART...]     parts: program library server shipper kube man completions service (the first two if none is named, with
 #        server and shipper if they were built, and the pages and completions of what was)
 # PREFIX (default: /usr/local) is where the files will be used, LIBDIR (default: lib) where libraries are below it. DESTDIR (default: none) is
 # prepended, to build packages.
@@ -41,6 +41,12 @@ server() {
 shipper() {
     built isotherm-ship
     install -D -m 755 "$build/isotherm-ship" "$to/bin/isotherm-ship"
+}
+
+# Turns annotations of pods into assignments of cgroups: for nodes of Kubernetes.
+kube() {
+    built isotherm-kube
+    install -D -m 755 "$build/isotherm-kube" "$to/bin/isotherm-kube"
 }
 
 library() {
@@ -102,9 +108,9 @@ service() {
 
 for part in "$@"; do
     case $part in
-    program | library | server | shipper | man | completions | service) "$part" ;;
+    program | library | server | shipper | kube | man | completions | service) "$part" ;;
     *)
-        echo "install: unknown part $part; parts are program, library, server, shipper, man, completions and service" >&2
+        echo "install: unknown part $part; parts are program, library, server, shipper, kube, man, completions and service" >&2
         exit 2
         ;;
     esac

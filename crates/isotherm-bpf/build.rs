@@ -12,11 +12,14 @@ const PROGRAMS: [(&str, &str); 2] =
 fn main() {
     println!("cargo:rerun-if-changed=src/kernel_types.h");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    // Names of files are in the programs' line tables: the same for every folder that this is built in.
+    let here = env::var("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");
+    let relative = format!("-ffile-prefix-map={here}=.");
     for (source, skeleton) in PROGRAMS {
         println!("cargo:rerun-if-changed={source}");
         let built = SkeletonBuilder::new()
             .source(source)
-            .clang_args(["-mcpu=v3", "-Wall", "-Werror"])
+            .clang_args(["-mcpu=v3", "-Wall", "-Werror", &relative])
             .build_and_generate(out.join(skeleton));
         if let Err(error) = built {
             panic!(

@@ -103,7 +103,7 @@ pub fn assess(facts: &HostFacts) -> Vec<Finding> {
 }
 
 /// Capabilities that have a finding of their own, with its name and purpose.
-const CAPS: [(Cap, &str, &str); 8] = [
+const CAPS: [(Cap, &str, &str); 9] = [
     (Cap::SysAdmin, "cap-sys-admin", "page frame numbers in pagemap; stands in for CAP_BPF and CAP_PERFMON"),
     (Cap::Bpf, "cap-bpf", "loading the page-table reader"),
     (Cap::Perfmon, "cap-perfmon", "BPF programs that read kernel memory, and perf events of all users"),
@@ -111,6 +111,11 @@ const CAPS: [(Cap, &str, &str); 8] = [
     (Cap::SysNice, "cap-sys-nice", "advice such as MADV_COLD to other processes"),
     (Cap::SysResource, "cap-sys-resource", "memory limits of BPF maps before 5.11"),
     (Cap::DacOverride, "cap-dac-override", "other users' files under /proc, and files of the kernel under /sys"),
+    (
+        Cap::DacReadSearch,
+        "cap-dac-read-search",
+        "pagemap of other users' processes: which of their huge ranges are huge pages",
+    ),
     (Cap::Syslog, "cap-syslog", "kernel addresses in /proc/kallsyms"),
 ];
 

@@ -380,6 +380,12 @@ const LOSSES: &[Loss] = &[
         |f| drop_cap(f, &[Cap::DacOverride]),
         &[("damon", Absent), ("mglru-aging", Absent), ("cap-dac-override", Absent)],
     ),
+    ("no CAP_DAC_READ_SEARCH, but its stronger one", |f| drop_cap(f, &[Cap::DacReadSearch]), &[]),
+    (
+        "no CAP_DAC_READ_SEARCH",
+        |f| drop_cap(f, &[Cap::DacOverride, Cap::DacReadSearch]),
+        &[("damon", Absent), ("mglru-aging", Absent), ("cap-dac-override", Absent), ("cap-dac-read-search", Absent)],
+    ),
     (
         "no capability",
         |f| f.caps = Some(Caps(0)),
@@ -397,6 +403,7 @@ const LOSSES: &[Loss] = &[
             ("cap-sys-nice", Absent),
             ("cap-sys-resource", Absent),
             ("cap-dac-override", Absent),
+            ("cap-dac-read-search", Absent),
             ("cap-syslog", Absent),
         ],
     ),
@@ -417,6 +424,7 @@ const LOSSES: &[Loss] = &[
             ("cap-sys-nice", Absent),
             ("cap-sys-resource", Absent),
             ("cap-dac-override", Absent),
+            ("cap-dac-read-search", Absent),
             ("cap-syslog", Absent),
         ],
     ),

@@ -9,6 +9,8 @@ use std::path::Path;
 pub enum Cap {
     /// Open files of other users.
     DacOverride = 1,
+    /// Read files of other users.
+    DacReadSearch = 2,
     /// Read other users' processes.
     SysPtrace = 19,
     /// Everything that has no capability of its own.
@@ -30,6 +32,7 @@ impl Cap {
     pub const fn name(self) -> &'static str {
         match self {
             Cap::DacOverride => "CAP_DAC_OVERRIDE",
+            Cap::DacReadSearch => "CAP_DAC_READ_SEARCH",
             Cap::SysPtrace => "CAP_SYS_PTRACE",
             Cap::SysAdmin => "CAP_SYS_ADMIN",
             Cap::SysNice => "CAP_SYS_NICE",
@@ -61,9 +64,11 @@ impl Caps {
         (self.0 >> cap as u8) & 1 == 1
     }
 
-    /// Whether it permits what `cap` is for: `CAP_SYS_ADMIN` covers the two that were split from it.
+    /// Whether it permits what `cap` is for: `CAP_SYS_ADMIN` covers the two that were split from it, and who may write any file may read it.
     pub const fn allows(self, cap: Cap) -> bool {
-        self.has(cap) || (matches!(cap, Cap::Bpf | Cap::Perfmon) && self.has(Cap::SysAdmin))
+        self.has(cap)
+            || (matches!(cap, Cap::Bpf | Cap::Perfmon) && self.has(Cap::SysAdmin))
+            || (matches!(cap, Cap::DacReadSearch) && self.has(Cap::DacOverride))
     }
 
     /// The same set without one.

@@ -1,7 +1,9 @@
 //! `isotherm run` as a service: what the service manager that has started it hears, and what programs that it starts do not inherit.
 
+use anyhow::{Context, Result};
 use isotherm_sys::{clock, descriptors};
 use isotherm_systemd::{Manager, Pulse, VARIABLES};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -41,4 +43,10 @@ impl Service {
 /// finds the address of one waits for it or, as redis does, takes itself for supervised.
 pub fn for_program(command: &mut Command) -> &mut Command {
     VARIABLES.iter().fold(descriptors::restore_limit(command), |command, name| command.env_remove(name))
+}
+
+/// Our own program, to start it again. While a package replaces it, its path leads nowhere, and the kernel still has it.
+pub fn own_program() -> Result<PathBuf> {
+    let path = std::env::current_exe().context("find our own program")?;
+    Ok(if path.is_file() { path } else { PathBuf::from("/proc/self/exe") })
 }

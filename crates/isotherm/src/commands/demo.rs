@@ -19,6 +19,7 @@ use crate::picture::{self, Picture};
 use crate::privileges::Needs;
 use crate::request;
 use crate::sandbox::Uses;
+use crate::service::own_program;
 use crate::watch::{Stop, alone, default_max_cpu, run_info};
 use anyhow::{Context, Result, bail};
 use busy::Busy;
@@ -220,7 +221,7 @@ fn size_of_workload(args: &DemoArgs, usual: u64, overhead: f64) -> Result<u64> {
 }
 
 fn child_command() -> Result<Command> {
-    let mut command = Command::new(std::env::current_exe().context("find our own program")?);
+    let mut command = Command::new(own_program()?);
     command.arg("demo-workload");
     Ok(command)
 }

@@ -7,6 +7,7 @@ use crate::commands::plan::Plan;
 use crate::output;
 use crate::privileges::Needs;
 use crate::sandbox::{self, Uses};
+use crate::service::own_program;
 use anyhow::{Context, Result};
 use clap::Args;
 use isotherm_host::{Area, Finding, State};
@@ -70,7 +71,7 @@ pub fn finding() -> Finding {
 }
 
 fn checked() -> Result<Checked> {
-    let program = std::env::current_exe().context("find our own program")?;
+    let program = own_program()?;
     let ran = Command::new(program)
         .arg("internal-sandbox-check")
         .output()

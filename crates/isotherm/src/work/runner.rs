@@ -7,6 +7,7 @@
 use crate::commands::plan::Plan;
 use crate::commands::run::config;
 use crate::privileges::Needs;
+use crate::service::own_program;
 use crate::work::{TICK, TIME_LIMIT, units};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
@@ -116,7 +117,7 @@ impl Runner {
         if args.work.is_none() && args.config.is_none() {
             return Ok(None);
         }
-        let mut command = Command::new(std::env::current_exe().context("find our own program")?);
+        let mut command = Command::new(own_program()?);
         command.arg("internal-work-runner");
         if let Some(work) = &args.work {
             command.arg("--work").arg(work);

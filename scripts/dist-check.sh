@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Checks what `make dist` has built: lintian has no error, rpm reads its packages, units and programs are what they say, and checksums hold.
+# usage: dist-check.sh       REBUILD=1: also builds the same commit in another folder, and compares every file byte by byte
+#
+# exit status: 0 every check holds; 1 one does not
+set -euo pipefail
+cd "$(dirname "$0")/.."
+dist=$PWD/target/dist
+failed=0
+fail() {
+    echo "dist-check: $1" >&2
+    failed=1
+}
+
+[ -e "$dist/SHA256SUMS" ] || {
+    echo "dist-check: $dist has no packages: run make dist" >&2
+    exit 1
+}
+(cd "$dist" && sha256sum --quiet --check SHA256SUMS) || fail "a file differs from SHA256SUMS"
+
+for package in "$dist"/*.deb; do
+    said=$(lintian --no-tag-display-limit "$package" 2>&1) || true
+    errors=$(grep -c '^E:' <<<"$said") || true
+    warnings=$(grep -c '^W:' <<<"$said") || true
+    echo "lintian $(basename "$package"): $errors errors, $warnings warnings"
+    [ "$errors" -eq 0 ] || fail "$(grep '^E:' <<<"$said")"
+done
+
+for package in "$dist"/*.rpm; do
+    rpm --query --package --list "$package" >/dev/null || fail "rpm does not read $package"
+    echo "rpm $(basename "$package"): $(rpm --query --package --list "$package" | wc -l) files"
+done
+
+# One file for every distribution: no loader, and so no C library of a version.
+! readelf --program-headers --wide "$dist/programs/isotherm" | grep -q INTERP || fail "isotherm is not linked statically"
+newest=$(objdump --dynamic-syms "$dist"/programs/isotherm-{serve,ship,kube} "$dist/programs/libisotherm.so" | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -n 1)
+echo "isotherm: static; the others need $newest"
+[ "$(printf '%s\nGLIBC_2.34\n' "$newest" | sort -V | tail -n 1)" = GLIBC_2.34 ] || fail "a program needs $newest, and RHEL 9 has GLIBC_2.34"
+
+# At most so exposed. The monitor takes capabilities that these points are for.
+declare -A limits=([isotherm]=2.4 [isotherm-serve]=1.9 [isotherm-ship]=1.9)
+for unit in "${!limits[@]}"; do
+    exposure=$(systemd-analyze security --offline=true "deploy/systemd/$unit.service" 2>/dev/null | sed -n 's/.*Overall exposure level for [^:]*: \([0-9.]*\) .*/\1/p')
+    echo "$unit.service: exposure $exposure (at most ${limits[$unit]})"
+    awk -v is="${exposure:-10}" -v most="${limits[$unit]}" 'BEGIN {exit !(is <= most)}' || fail "$unit.service has exposure ${exposure:-unknown}"
+done
+
+if [ -n "${REBUILD:-}" ]; then
+    other=$(mktemp -d)
+    trap 'rm -rf "$other"' EXIT
+    git clone --quiet . "$other/isotherm"
+    mkdir "$other/isotherm/target"
+    ln -s "$PWD/target/tools" "$other/isotherm/target/tools"
+    "$other/isotherm/scripts/dist.sh" >/dev/null
+    diff "$dist/SHA256SUMS" "$other/isotherm/target/dist/SHA256SUMS" && echo "built again in $(basename "$other"): equal bytes" || fail "another build has other bytes"
+fi
+exit $failed

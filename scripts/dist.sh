@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# Builds what is published, into target/dist: packages for Debian and for RPM, a tarball, licences, a list of parts, and checksums.
+# usage: dist.sh
+#
+# Two builds of one commit have equal bytes, in whatever folder they are made: paths are mapped, and times are that of the commit
+# (SOURCE_DATE_EPOCH, if that is set). The same compiler, C library and tools are assumed.
+#
+# The program `isotherm` is linked statically: one file runs on every distribution with its kernel's features. The server and the
+# shipper find names and trust certificates by the system's C library, and are not.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+here=$PWD
+dist=$here/target/dist
+build=$here/target/dist-build
+triple=x86_64-unknown-linux-gnu
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
+export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)} LC_ALL=C TZ=UTC
+tools=$here/target/tools/bin
+
+say() { echo "dist: $1 ($SECONDS s)" >&2; }
+
+# Programs, for all packages.
+programs() {
+    local mapped="--remap-path-prefix=$here=/usr/src/isotherm --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/usr/src/cargo"
+    export CARGO_TARGET_DIR=$build
+    say "isotherm"
+    # libelf.a and libz.a are where the compiler of C finds them.
+    LIBBPF_SYS_LIBRARY_PATH=$(dirname "$(cc -print-file-name=libz.a)") RUSTFLAGS="$mapped -C target-feature=+crt-static" \
+        cargo build --profile dist --locked -q -p isotherm --features static --target $triple
+    say "isotherm-serve, isotherm-ship, isotherm-kube, libisotherm"
+    RUSTFLAGS=$mapped cargo build --profile dist --locked -q -p isotherm-serve -p isotherm-ship -p isotherm-kube -p isotherm-c \
+        --features isotherm-ship/aws,isotherm-ship/gcp,isotherm-ship/azure
+    unset CARGO_TARGET_DIR
+    mkdir -p "$dist/programs"
+    install -m 755 "$build/$triple/dist/isotherm" "$build"/dist/{isotherm-serve,isotherm-ship,isotherm-kube} "$dist/programs"
+    install -m 644 "$build"/dist/libisotherm.{so,a} "$dist/programs"
+}
+
+# Licences and parts. The list of parts has a number of its own and a time: made of the commit here.
+documents() {
+    say "licences and the list of parts"
+    "$tools/cargo-about" generate --locked --workspace --fail -c deploy/about.toml -o "$dist/LICENSES-third-party.txt" deploy/about.hbs
+    "$tools/cargo-sbom" sbom --output-format spdx_json_2_3 | jq --sort-keys \
+        --arg at "$(date -u -d "@$SOURCE_DATE_EPOCH" +%FT%TZ)" --arg name "isotherm-$version" \
+        '.creationInfo.created = $at | .documentNamespace = "https://spdx.org/spdxdocs/" + $name
+         | .packages |= sort_by(.SPDXID) | .relationships |= sort_by(.spdxElementId, .relatedSpdxElement) | if .files then .files |= sort_by(.SPDXID) else . end' \
+        >"$dist/isotherm-$version.spdx.json"
+}
+
+# A tree as it is installed.
+tree() { # tree FOLDER LIBDIR PART...
+    local to=$1 libdir=$2
+    shift 2
+    rm -rf "$to"
+    DESTDIR=$to PREFIX=/usr LIBDIR=$libdir scripts/install.sh "$dist/programs" "$@"
+}
+
+documented() { # documented TREE PACKAGE: manual pages are compressed; changes and licences are added
+    local doc=$1/usr/share/doc/$2
+    [ ! -d "$1/usr/share/man" ] || find "$1/usr/share/man" -type f -name '*.[0-9]' -exec gzip -9n {} +
+    mkdir -p "$doc"
+    gzip -9nc CHANGELOG.md >"$doc/changelog.gz"
+    cp deploy/debian/copyright "$doc/copyright"
+    [ "$2" != isotherm ] || gzip -9nc "$dist/LICENSES-third-party.txt" >"$doc/LICENSES-third-party.txt.gz"
+    # Modes and times do not depend on who builds.
+    find "$1" -type d -exec chmod 755 {} +
+    find "$1" -type f ! -perm -u+x -exec chmod 644 {} +
+    find "$1" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+}
+
+packages() {
+    local name
+    tree "$dist/tree/isotherm" lib program server shipper man completions service
+    documented "$dist/tree/isotherm" isotherm
+    tree "$dist/tree/libisotherm-dev" "lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)" library
+    documented "$dist/tree/libisotherm-dev" libisotherm-dev
+    tree "$dist/tree/isotherm-devel" lib64 library
+    documented "$dist/tree/isotherm-devel" isotherm-devel
+    for name in isotherm isotherm-c; do
+        say "packages of $name"
+        "$tools/cargo-deb" --no-build --no-strip --package $name --target $triple --output "$dist" --quiet
+        "$tools/cargo-generate-rpm" --package crates/$name --target $triple --output "$dist" --source-date "$SOURCE_DATE_EPOCH" --payload-compress zstd
+    done
+}
+
+tarball() {
+    local name=isotherm-$version-x86_64-linux at=$dist/tree/tarball
+    say "tarball"
+    rm -rf "$at"
+    mkdir -p "$at/$name"
+    DESTDIR=$at/$name PREFIX='' scripts/install.sh "$dist/programs" program library server shipper man completions
+    cp -r deploy/isotherm.toml deploy/services.toml deploy/systemd README.md LICENSE-APACHE LICENSE-MIT CHANGELOG.md "$dist/LICENSES-third-party.txt" "$at/$name/"
+    tar --create --directory "$at" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" \
+        --mode='u+rwX,go+rX,go-w' --format=gnu "$name" | xz -T1 -6 >"$dist/$name.tar.xz"
+}
+
+rm -rf "$dist"
+mkdir -p "$dist"
+programs
+documents
+packages
+tarball
+cd "$dist"
+sha256sum -- *.deb *.rpm *.tar.xz *.spdx.json LICENSES-third-party.txt >SHA256SUMS
+say "done"
+ls -l -- *.deb *.rpm *.tar.xz *.spdx.json SHA256SUMS
