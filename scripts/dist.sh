@@ -13,6 +13,7 @@ here=$PWD
 dist=$here/target/dist
 build=$here/target/dist-build
 triple=x86_64-unknown-linux-gnu
+maintainer=$(sed -n 's/^maintainer = "\(.*\)"$/\1/p' crates/isotherm/Cargo.toml)
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)} LC_ALL=C TZ=UTC
 tools=$here/target/tools/bin
@@ -59,8 +60,11 @@ documented() { # documented TREE PACKAGE: manual pages are compressed; changes a
     local doc=$1/usr/share/doc/$2
     [ ! -d "$1/usr/share/man" ] || find "$1/usr/share/man" -type f -name '*.[0-9]' -exec gzip -9n {} +
     mkdir -p "$doc"
-    gzip -9nc CHANGELOG.md >"$doc/changelog.gz"
+    gzip -9nc CHANGELOG.md >"$doc/NEWS.gz"
+    printf '%s (%s) unstable; urgency=medium\n\n  * See NEWS.gz.\n\n -- %s  %s\n' "$2" "$version" "$maintainer" \
+        "$(date -u -R -d "@$SOURCE_DATE_EPOCH")" | gzip -9nc >"$doc/changelog.gz"
     cp deploy/debian/copyright "$doc/copyright"
+    [ "$2" != isotherm ] || install -D -m 644 deploy/debian/lintian-overrides "$1/usr/share/lintian/overrides/isotherm"
     [ "$2" != isotherm ] || gzip -9nc "$dist/LICENSES-third-party.txt" >"$doc/LICENSES-third-party.txt.gz"
     # Modes and times do not depend on who builds.
     find "$1" -type d -exec chmod 755 {} +
