@@ -72,17 +72,54 @@ documented() { # documented TREE PACKAGE: manual pages are compressed; changes a
     find "$1" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 }
 
+# The library and what compilers take, as Debian splits them. By dpkg-deb: cargo-deb has no place for the file by which other packages find
+# out what they depend on (shlibs).
+library_packages() {
+    local lib runtime=$dist/tree/libisotherm0 dev=$dist/tree/libisotherm-dev
+    lib=usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)
+    say "packages of the library"
+    tree "$dev" "${lib#usr/}" library
+    mkdir -p "$runtime/$lib" "$runtime/DEBIAN" "$dev/DEBIAN"
+    mv "$dev/$lib"/libisotherm.so.* "$runtime/$lib"
+    echo "activate-noawait ldconfig" >"$runtime/DEBIAN/triggers"
+    echo "libisotherm ${version%%.*} libisotherm0 (>= $version)" >"$runtime/DEBIAN/shlibs"
+    control libisotherm0 libs "memory in blocks of page frames, by orders and migrate types" "libc6 (>= 2.34), libgcc-s1" >"$runtime/DEBIAN/control"
+    control libisotherm-dev libdevel "header, static library and pkg-config file of libisotherm" "libisotherm0 (= $version)" >"$dev/DEBIAN/control"
+    documented "$runtime" libisotherm0
+    documented "$dev" libisotherm-dev
+    (cd "$runtime" && find usr -type f -exec md5sum {} + | sort -k 2 >DEBIAN/md5sums)
+    (cd "$dev" && find usr -type f -exec md5sum {} + | sort -k 2 >DEBIAN/md5sums)
+    for tree in "$runtime" "$dev"; do
+        dpkg-deb --root-owner-group --build "$tree" "$dist" >/dev/null
+    done
+}
+
+control() { # control PACKAGE SECTION SYNOPSIS DEPENDS
+    cat <<CONTROL
+Package: $1
+Source: isotherm
+Version: $version
+Section: $2
+Priority: optional
+Architecture: amd64
+Maintainer: $maintainer
+Depends: $4
+Description: $3
+ Isotherm's pools hand out memory as a kernel's allocator does: pcp lists,
+ shuffled and coloured frames, huge pages, DAX devices.
+CONTROL
+}
+
 packages() {
     local name
     tree "$dist/tree/isotherm" lib program server shipper man completions service
     documented "$dist/tree/isotherm" isotherm
-    tree "$dist/tree/libisotherm-dev" "lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)" library
-    documented "$dist/tree/libisotherm-dev" libisotherm-dev
+    library_packages
     tree "$dist/tree/isotherm-devel" lib64 library
     documented "$dist/tree/isotherm-devel" isotherm-devel
+    say "packages of isotherm"
+    "$tools/cargo-deb" --no-build --no-strip --package isotherm --target $triple --output "$dist" --quiet
     for name in isotherm isotherm-c; do
-        say "packages of $name"
-        "$tools/cargo-deb" --no-build --no-strip --package $name --target $triple --output "$dist" --quiet
         "$tools/cargo-generate-rpm" --package crates/$name --target $triple --output "$dist" --source-date "$SOURCE_DATE_EPOCH" --payload-compress zstd
     done
 }
