@@ -120,7 +120,7 @@ fn fish_completes_commands_options_and_values() {
 #[test]
 fn zsh_completes_commands_and_options() {
     need!(installed("zsh"), "zsh");
-    let complete = |line: &str| {
+    let complete = |line: &str, last: &str| {
         completed(
             "zsh",
             &format!(
@@ -128,12 +128,12 @@ fn zsh_completes_commands_and_options() {
              zpty z zsh -f -i; \
              zpty -w z 'stty cols 200; PS1=; fpath=($PWD/f $fpath); autoload -U compinit; compinit -u -D; zstyle \":completion:*\" list-prompt \"\"; LISTMAX=1000; echo be\"\"gin'; \
              while zpty -r z l; do [[ $l == *begin* ]] && break; done; \
-             zpty -n -w z '{line}'$'\\t\\t'; sleep 2; zpty -rt z a; while zpty -rt z l; do a+=$l; done; zpty -d z; print -r -- $a"
+             zpty -n -w z '{line}'$'\\t\\t'; for i in {{1..300}}; do zpty -rt z l && a+=$l; [[ $a == *{last}* ]] && break; sleep 0.1; done; zpty -d z; print -r -- $a"
             ),
         )
     };
-    let commands = complete("isotherm rec");
+    let commands = complete("isotherm rec", "record");
     assert!(commands.contains("record") && commands.contains("reclaim"), "{commands}");
-    let options = complete("isotherm run --max-");
+    let options = complete("isotherm run --max-", "--max-slowdown");
     assert!(options.contains("--max-slowdown") && options.contains("--max-cpu"), "{options}");
 }
