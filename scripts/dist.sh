@@ -43,7 +43,7 @@ documents() {
     "$tools/cargo-about" generate --locked --workspace --fail -c deploy/about.toml -o "$dist/LICENSES-third-party.txt" deploy/about.hbs
     "$tools/cargo-sbom" sbom --output-format spdx_json_2_3 | jq --sort-keys \
         --arg at "$(date -u -d "@$SOURCE_DATE_EPOCH" +%FT%TZ)" --arg name "isotherm-$version" \
-        '.creationInfo.created = $at | .documentNamespace = "https://spdx.org/spdxdocs/" + $name
+        '.name = $name | .creationInfo.created = $at | .documentNamespace = "https://spdx.org/spdxdocs/" + $name
          | .packages |= sort_by(.SPDXID) | .relationships |= sort_by(.spdxElementId, .relatedSpdxElement) | if .files then .files |= sort_by(.SPDXID) else . end' \
         >"$dist/isotherm-$version.spdx.json"
 }
